@@ -5,11 +5,13 @@ Tensors of the CPU stand for those of a GPU; what would be launched is written d
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import lapidist
+from lapidist.backends.gpu.products import Left, Placed
 from lapidist.calls import remembered, repeated_beside
 from lapidist.calls.call import Call
 from lapidist.calls.repeated_beside import fast_path_beside, key_beside
@@ -125,6 +127,81 @@ def test_it_launches_what_the_long_way_would(
         assert at.out is not None
         matrices = at.a.pointer, at.b.pointer, (at.c or at.out).pointer, at.out.pointer
         assert ready.launched.pop() == (*matrices, at.alpha_beta, 7, at.extra_pointers)
+
+
+@lapidist.epilogue
+def largest(acc: Any, bias: lapidist.Row) -> Any:
+    return acc + bias, lapidist.amax(acc)
+
+
+@lapidist.epilogue
+def sums(acc: Any, by: lapidist.Column) -> Any:
+    return acc, lapidist.row_sum(acc * by), lapidist.column_amax(acc)
+
+
+@lapidist.epilogue
+def quantised(acc: Any) -> Any:
+    return lapidist.Quantised(acc, "float8_e4m3fn")
+
+
+FOLLOWED = {
+    "largest": (N, lambda torch: largest(bias=torch.randn(N))),
+    "sums": (N, lambda torch: sums(by=torch.randn(M))),
+    "groups": (256, lambda torch: quantised()),
+}
+
+
+@pytest.mark.parametrize("given_outputs", [True, False])
+@pytest.mark.parametrize("form", FOLLOWED)
+def test_second_passes_follow(
+    torch: Any, monkeypatch: pytest.MonkeyPatch, ready: Ready, form: str, given_outputs: bool
+) -> None:
+    """On what the product left, in a workspace that may be another one each time."""
+    cols, function = FOLLOWED[form]
+    left: list[Placed] = []
+    passed: list[tuple[Any, ...]] = []
+
+    def room(asked: Left, ordinal: int, stream: int) -> Placed:
+        first = 4096 * (1 + len(left))
+        values = [first + sum(asked.sizes[:place]) for place in range(len(asked.sizes))]
+        left.append(Placed(values, [first + 64 * place for place in range(asked.slots)], 1 << 20))
+        return left[-1]
+
+    monkeypatch.setattr(repeated_beside, "room_for", room)
+    monkeypatch.setattr(repeated_beside, "start_pass", lambda *given: passed.append(given))
+
+    def ask() -> dict[str, Any]:
+        a, b = torch.randn(M, K), torch.randn(K, cols)
+        return {"a": a, "b": b, "epilogue": function(torch)}
+
+    given = ask()
+    made = lapidist.gemm(**given)
+    _, again = path_of(monkeypatch, ready, given)
+    assert again is not None
+    for _ in range(2):
+        out = tuple(torch.empty_like(x) for x in made) if isinstance(made, tuple) else torch.empty_like(made)
+        other = call_of(
+            monkeypatch, lambda out=out: lapidist.gemm(**ask(), out=out if given_outputs else None)
+        )  # type: ignore[misc]
+        found = again(other)
+        assert [(x.shape, x.stride(), x.dtype) for x in found] == [
+            (x.shape, x.stride(), x.dtype) for x in made
+        ]
+        at = replace(other, out=found).arguments()
+        fused = at.fused
+        assert fused is not None
+        assert at.out is not None
+        fused.write_to(at.out)
+        fused.place(left[-1].values, left[-1].slots)
+        *_, stream, extra_pointers = ready.launched.pop()
+        assert (stream, extra_pointers) == (7, at.extra_pointers)
+        expected = [
+            (each, values.pointer, (results[0].pointer, results[-1].pointer), 1 << 20, 0, 7)
+            for each, values, results in fused.passes()
+        ]
+        assert passed == expected
+        assert len(passed) >= 1
+        passed.clear()
 
 
 @pytest.mark.parametrize("form", ["gather", "epilogue", "further results", "factors"])

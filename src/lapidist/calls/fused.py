@@ -202,12 +202,17 @@ class FusedOperands:
         self.sources = [replace(each, pointer=at) for each, at in zip(self.sources, values, strict=True)]
         self.slots = [replace(each, pointer=at) for each, at in zip(self.slots, slots, strict=True)]
 
+    @property
+    def written(self) -> list[Operand]:
+        """All results, D first."""
+        return [self._d or self._arguments.output(), *self.results.operands]
+
     def passes(self) -> list[tuple[Pass, Operand, tuple[Operand, ...]]]:
         """What follows the product, once results have their arrays: each with the values that it reads, and
         the results that it stores. Factors are stored with what they belong to."""
         sources = dict(zip(self.function.sources, self.sources, strict=True))
         slots = dict(zip(self.function.kept, self.slots, strict=True))
-        operands = [self._d or self._arguments.output(), *self.results.operands]
+        operands = self.written
         found: list[tuple[Pass, Operand, tuple[Operand, ...]]] = []
         for place, (result, operand) in enumerate(zip(self.function.results, operands, strict=True)):
             if result.then not in REDUCTIONS and result.then != QUANTISED:

@@ -8,6 +8,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from lapidist.backends.gpu.products import Left, room_for, start_pass
+from lapidist.backends.gpu.workspaces import in_a_row
 from lapidist.calls import checks
 from lapidist.calls.fused import require_seed
 from lapidist.calls.operation import Operation, is_array
@@ -23,13 +25,14 @@ from lapidist.calls.repeated import (
 )
 from lapidist.epilogues.steps import Function
 from lapidist.errors import LapidistError
-from lapidist.frameworks.arrays import HOST, operand_of, torch_dtype
+from lapidist.frameworks.arrays import HOST, Operand, operand_of
 from lapidist.frameworks.streams import stream_handle
 from lapidist.problems.modes import ExtraPointers
 
 if TYPE_CHECKING:
     from lapidist.calls.arguments import Arguments
     from lapidist.calls.call import Call
+    from lapidist.calls.fused import FusedOperands
     from lapidist.calls.prepared import Prepared
 
 
@@ -115,10 +118,11 @@ class Launched:
         scalars = (found[ALPHA] if of_alpha else 1.0) * self.alpha, found[BETA] if of_beta else 1.0
         return scalars if asked_of(*scalars) == self.asked and self.fit(scalars) else None
 
-    def pointers(self, found: Sequence[Any], addresses: list[int]) -> ExtraPointers:
+    def pointers(self, found: Sequence[Any], addresses: list[int], left: Sequence[int]) -> ExtraPointers:
+        """`left`: where second passes find what they read."""
         at, function = self.at, self.function
         a_rows, b_cols, d_rows, *others = [addresses[at[x]] if x in at else 0 for x in range(OPERANDS)]
-        fused = () if function is None else self._fused(function, found, addresses)
+        fused = () if function is None else (*self._fused(function, found, addresses), *left)
         return ExtraPointers._make((a_rows, b_cols, d_rows, 0, *others, fused))
 
     def _fused(self, function: Function, found: Sequence[Any], addresses: list[int]) -> tuple[Any, ...]:
@@ -132,8 +136,42 @@ class Launched:
             else:
                 number = checks.require_scalar(each.name, found[place])
                 values.append(checks.require_in_range(each.name, number, self.dtype))
-        values += [0] * function.is_positioned + [addresses[D]] * function.stores_d
-        return (*values, *addresses[self.first + len(self.arrays) :])
+        d, *further = function.results
+        values += [0] * function.is_positioned + [addresses[D]] * (function.stores_d and not d.then)
+        at_results = addresses[self.first + len(self.arrays) :]
+        return (*values, *(at for at, each in zip(at_results, further, strict=True) if not each.then))
+
+
+class Following:
+    """Second passes of a call, as far as they do not change; results are known by their places."""
+
+    def __init__(self, fused: FusedOperands, ordinal: int) -> None:
+        self.left, self.ordinal = Left.of(fused), ordinal
+        read = [*fused.sources, *fused.slots]
+        self.passes = [
+            (
+                each,
+                place_of(values, read),
+                place_of(stored[0], fused.written),
+                place_of(stored[-1], fused.written),
+            )
+            for each, values, stored in fused.passes()
+        ]
+        self.known = [each.pointer for each in read]
+
+    def start(self, launch: Callable[[Sequence[int]], None], results: Sequence[int], stream: int) -> None:
+        """The product by `launch`, given where it leaves what they read; then all of them."""
+        with in_a_row():
+            placed = room_for(self.left, self.ordinal, stream)
+            left = [*placed.values, *placed.slots]
+            launch(left)
+            for each, values, first, last in self.passes:
+                ends = results[first], results[last]
+                start_pass(each, left[values], ends, placed.room, self.ordinal, stream)
+
+
+def place_of(operand: Operand, among: Sequence[Operand]) -> int:
+    return next(place for place, each in enumerate(among) if each is operand)
 
 
 def is_number(value: Any) -> bool:
@@ -146,8 +184,6 @@ def fast_path_beside(
     """The call again, after the long way gave this result. None: each must go the long way."""
     if ready.like.device == HOST or ready.like.framework != "torch" or arguments.given is not None:
         return None
-    if arguments.fused is not None and arguments.fused.passes():
-        return None  # second passes follow the product
     import torch
 
     launched, found = Launched(arguments, call), beside(call.operation)
@@ -156,11 +192,15 @@ def fast_path_beside(
     if any(type(x) not in plain_tensors() or x.is_neg() for x in everything):
         return None
     sound = [x.data_ptr() for x in everything]
+    fused, following = arguments.fused, None
+    if fused is not None and fused.passes():
+        following = Following(fused, ready.like.device)
     expected = arguments.extra_pointers, arguments.alpha_beta
-    if (launched.pointers(found, sound), launched.scalars(found)) != expected:
+    left = () if following is None else following.known
+    if (launched.pointers(found, sound, left), launched.scalars(found)) != expected:
         return None  # the long way made something else of what it was given
-    made = outputs_made(call, arguments, result)
-    bits, apart = [x & 15 for x in sound], forbidden(everything, len(results) - 1)
+    made, further = outputs_made(result), len(results) - 1
+    bits, apart = [x & 15 for x in sound], forbidden(everything, further)
     alike, alike_by_parts = compared_at_once(*distinct(everything)), compared_by_parts(*everything)
     firsts = firsts_of(everything)
     watched, sound = any(x.requires_grad for x in everything), []
@@ -177,7 +217,7 @@ def fast_path_beside(
             if not (same or alike_by_parts(*everything)):
                 return None
             at, scalars = [x.data_ptr() for x in everything], launched.scalars(found)
-            extra_pointers = launched.pointers(found, at)
+            extra_pointers = launched.pointers(found, at, ())
         except (AttributeError, TypeError, ValueError, RuntimeError, LapidistError):
             return None  # no tensors, or numbers that the long way refuses in words
         if scalars is None or tracing() or forward._current_level >= 0:
@@ -190,9 +230,18 @@ def fast_path_beside(
         if watched and gradients():
             return None
         stream = current_stream(ordinal) if call.stream is None else stream_handle(call.stream)
-        ready.start(at[0], at[1], at[c_at], at[D], scalars, stream, extra_pointers)
-        out, further = outputs_of_call(call)
-        if given := [x for x in (out, *further) if x is not None]:
+        if following is None:
+            ready.start(at[0], at[1], at[c_at], at[D], scalars, stream, extra_pointers)
+        else:
+            operands = extra_pointers.fused
+
+            def launch(left: Sequence[int]) -> None:
+                more = extra_pointers._replace(fused=(*operands, *left))
+                ready.start(at[0], at[1], at[c_at], at[D], scalars, stream, more)
+
+            following.start(launch, [at[D], *at[len(at) - further :]], stream)
+        out, others = outputs_of_call(call)
+        if given := [x for x in (out, *others) if x is not None]:
             count_write(tuple(given))  # autograd must not go back through what was there before
         return tuple(results) if len(results) > 1 else results[0]
 
@@ -210,19 +259,24 @@ def firsts_of(tensors: list[Any]) -> list[int] | None:
     return None if len(set(numbers)) == len(numbers) else [numbers.index(x) for x in numbers]
 
 
-def outputs_made(
-    call: Call | Executed, arguments: Arguments, result: Any
-) -> Callable[[Call | Executed], list[Any]]:
+def outputs_made(result: Any) -> Callable[[Call | Executed], list[Any]]:
     """The arrays that results go to: the caller's, or new ones of the same shapes and types."""
-    further = result[1:] if isinstance(result, tuple) else ()
-    new = [(arguments.result_shape, torch_dtype(arguments.d_dtype)), *((x.shape, x.dtype) for x in further)]
+    results = result if isinstance(result, tuple) else (result,)
+    new = [(x.shape, None if x.is_contiguous() else x.stride(), x.dtype) for x in results]
 
     def made(call: Call | Executed) -> list[Any]:
         out, given = outputs_of_call(call)
-        pairs = zip((out, *(given or (None,) * len(further))), new, strict=True)
-        return [call.a.new_empty(how[0], dtype=how[1]) if x is None else x for x, how in pairs]
+        pairs = zip((out, *(given or (None,) * (len(new) - 1))), new, strict=True)
+        return [new_like(call.a, *how) if x is None else x for x, how in pairs]
 
     return made
+
+
+def new_like(a: Any, shape: Any, strides: Any, dtype: Any) -> Any:
+    """`strides`: of what does not lie row by row."""
+    if strides is None:
+        return a.new_empty(shape, dtype=dtype)
+    return a.new_empty_strided(shape, strides, dtype=dtype)
 
 
 def forbidden(everything: list[Any], further: int) -> list[tuple[int, int, int, int]]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lapidist.backends.backend import Backend
 from lapidist.backends.gpu.driver import current_device, load_driver, query_device, synchronize, upload
@@ -76,10 +75,12 @@ class GpuBackend(Backend):
             ready.start(*at, arguments.alpha_beta, handle, arguments.extra_pointers)
         else:
             with in_a_row():
-                room = place_values(fused, self.ordinal, handle)
+                left = room_for(Left.of(fused), self.ordinal, handle)
+                fused.place(left.values, left.slots)
                 ready.start(*at, arguments.alpha_beta, handle, arguments.extra_pointers)
-                for each in fused.passes():
-                    start_pass(*each, room, self.ordinal, handle)
+                for each, values, results in fused.passes():
+                    ends = results[0].pointer, results[-1].pointer
+                    start_pass(each, values.pointer, ends, left.room, self.ordinal, handle)
         finish_for(framework, handle)
 
     def _through(self, ready: Prepared, arguments: Arguments, out: Operand, stream: Any) -> None:
@@ -120,27 +121,48 @@ class GpuBackend(Backend):
         finish_for(batch.like.framework, handle)
 
 
-def place_values(fused: FusedOperands, ordinal: int, stream: int) -> int:
-    """Where kernels leave what second passes read, in a workspace of the stream: values, the room between
-    steps, which is returned, and slots, which are flags."""
-    sizes = [-(-prod(each.shape) * size_of(each.dtype) // ROUND) * ROUND for each in fused.sources]
-    room = max(room_between(each) for each, _, _ in fused.passes())
+class Left(NamedTuple):
+    """What a product leaves to second passes: bytes of each of its values, slots, and of the room that the
+    passes need between their steps."""
+
+    sizes: tuple[int, ...]
+    slots: int
+    room: int
+
+    @classmethod
+    def of(cls, fused: FusedOperands) -> Left:
+        sizes = [-(-prod(each.shape) * size_of(each.dtype) // ROUND) * ROUND for each in fused.sources]
+        room = max(room_between(each) for each, _, _ in fused.passes())
+        return cls(tuple(sizes), len(fused.slots), room)
+
+
+class Placed(NamedTuple):
+    """Where that is."""
+
+    values: list[int]
+    slots: list[int]
+    room: int
+
+
+def room_for(left: Left, ordinal: int, stream: int) -> Placed:
+    """In a workspace of the stream; slots are flags."""
     driver, of_slots = load_driver(), 8 * SLOTS
     with current_device(ordinal):
         key = "values", stream_key(driver, driver.CUstream(stream), stream)
-        zeros, first = owned(driver, ordinal, key, of_slots * len(fused.slots), sum(sizes) + room)
-    slots = [zeros + of_slots * place for place in range(len(fused.slots))]
-    fused.place([first + sum(sizes[:place]) for place in range(len(sizes))], slots)
-    return first + sum(sizes)
+        zeros, first = owned(driver, ordinal, key, of_slots * left.slots, sum(left.sizes) + left.room)
+    slots = [zeros + of_slots * place for place in range(left.slots)]
+    values = [first + sum(left.sizes[:place]) for place in range(len(left.sizes))]
+    return Placed(values, slots, first + sum(left.sizes))
 
 
 def start_pass(
-    each: Pass, values: Operand, results: Sequence[Operand], room: int, ordinal: int, stream: int
+    each: Pass, values: int, results: tuple[int, int], room: int, ordinal: int, stream: int
 ) -> None:
-    known = {VALUES: values.pointer, RESULT: results[0].pointer}
+    """`results`: the first one, and the last one, which is the factors' where there are two."""
+    known = {VALUES: values, RESULT: results[0]}
     for kernel, reads, writes in kernels_of(each, ordinal):
         read, written = (known.get(place, room + place) for place in (reads, writes))
-        kernel.start(read, results[-1].pointer, 0, written, AS_IT_IS, stream)
+        kernel.start(read, results[1], 0, written, AS_IT_IS, stream)
 
 
 @lru_cache(maxsize=KEPT)
