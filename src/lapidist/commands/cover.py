@@ -49,7 +49,8 @@ def cover(
                 for each in (drawn, others)
             )
             sets[own] = tuple(search.served(search.find(tables, most), drawn, tables, device))
-            found = [search.loss_of(sets[own], *each, device) for each in ((drawn, tables), (others, unseen))]
+            parts = (drawn, tables), (others, unseen)
+            found = [search.loss_of(own, sets[own], *each, device) for each in parts]
             answer = {"class": own, "binaries": len(sets[own]), "losses": found}
             words = f"{own}: {len(sets[own])} binaries, {'; of others '.join(map(str, found))}"
             print(json.dumps(answer) if as_json else words, flush=True)

@@ -11,7 +11,16 @@ import numpy as np
 
 from lapidist.device import Device
 from lapidist.kernels.registry import KERNELS
-from lapidist.planning.covering import FEW, Kept, Member, Priced, ProductClass, lot_of, variants
+from lapidist.planning.covering import (
+    FEW,
+    Kept,
+    Member,
+    Priced,
+    ProductClass,
+    lot_of,
+    nearly_as_cheap,
+    variants,
+)
 from lapidist.planning.planner import grouped, weigh
 from lapidist.planning.prices import bargained, fitted, terms
 from lapidist.planning.weighed import Weighed
@@ -173,12 +182,17 @@ class Loss(NamedTuple):
 
 
 def loss_of(
-    members: Sequence[Kept], shapes: Sequence[Shape], tables: Sequence[Table], device: Device
+    own: ProductClass,
+    members: Sequence[Kept],
+    shapes: Sequence[Shape],
+    tables: Sequence[Table],
+    device: Device,
 ) -> Loss:
-    """What a set loses on shapes, which may be others than it was chosen for: each by its cheapest binary."""
+    """What the set of a class loses on shapes, which may be others than it was chosen for: each by its
+    cheapest binary, or the best of the cheapest."""
     times, known = [], Priced.of(members, device)
     for shape, table in zip(shapes, tables, strict=True):
-        own = (table[member] for member, _ in known.cheapest_first(*shape) if member in table)
-        seconds = next((time.seconds for time in own), math.inf)
-        times.append(min(UNSERVED, seconds / min(table.values()).seconds))
+        takes = [each for each in known.cheapest_first(*shape) if each[0] in table]
+        near = (table[each] for each in (nearly_as_cheap(takes, own.math) if takes else ()))
+        times.append(min(UNSERVED, min(near, default=NEVER).seconds / min(table.values()).seconds))
     return Loss(float(np.exp(np.log(times).mean())), float(np.quantile(times, 0.99)), max(times))

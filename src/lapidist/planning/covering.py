@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from functools import cache, lru_cache
 from itertools import product
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.row import Kernel
 from lapidist.kernels.rows import config_alone
 from lapidist.kernels.rules.facts import facts_of
+from lapidist.planning.planner import grouped
 from lapidist.planning.prices import Lot, Offer, cheapest_first
 from lapidist.planning.weighed import Candidate, Weighed, as_computed
 from lapidist.problems.kinds import of_kind
@@ -42,6 +43,10 @@ ALIGNED = (VECTOR_BYTES,) * 4  # A, B, C and D
 FEW = 128  # rows: with fewer, other binaries are the best
 LEAST = 64  # of the other extents
 SEPARATE, BESIDE, PEERS, MOST_PEERS, ROWS = 2, 4, 8, 16, 128  # of a variant's number
+# Prices err by a tenth. Binaries that take up to so many times as long by them as the cheapest are weighed by
+# the model: of its kernel, all at once, and of others, for which all is found once more. Where tensor cores
+# multiply there are too many ways for that.
+NEAR = {"float32": (1.15, 1.03)}
 
 
 class ProductClass(NamedTuple):
@@ -190,18 +195,79 @@ def priced(own: ProductClass, device: Device) -> Priced | None:
 def best_at_hand(problem: Problem, device: Device) -> Candidate | None:
     """By the binary that serves its class best, of what `lapidist warm` compiles: the cheapest that takes it.
 
-    It says in which order k is summed, so it follows from the problem and the chip alone."""
-    return next(cheapest_at_hand(problem, device), None)
+    Of those that prices cannot tell apart, it is the one that the model takes for the fastest. It says in
+    which order k is summed, so it follows from the problem and the chip alone."""
+    near = problem.math in NEAR
+    return next((among_near if near else cheapest_at_hand)(problem, device), None)
+
+
+def among_near(problem: Problem, device: Device) -> Iterator[Candidate]:
+    """For each binary that takes the problem, the cheapest first, the best of those nearly as cheap."""
+    ordered = offered(problem, device)
+    for first, (member, seconds) in enumerate(ordered):
+        near = nearly_as_cheap(ordered[first:], problem.math)
+        several = len(near) > 1
+        found = best_of(near, problem, device) if several else by_member(member, problem, device, seconds)
+        if found is not None:
+            yield found
+
+
+def nearly_as_cheap(ordered: Sequence[tuple[Member, float]], math: str) -> list[Member]:
+    """As the first of them."""
+    (cheapest, least), (own, others) = ordered[0], NEAR.get(math, (1.0, 1.0))
+    return [
+        member
+        for member, seconds in ordered
+        if seconds <= (own if member.kernel == cheapest.kernel else others) * least
+    ]
+
+
+def best_of(members: Sequence[Member], problem: Problem, device: Device) -> Candidate | None:
+    """The fastest by the model; None where the first of them does not take the problem."""
+    found = []
+    with np.errstate(all="ignore"):
+        for name in {member.kernel: None for member in members}:
+            weighed, takes_first = weighed_by(
+                [each for each in members if each.kernel == name], problem, device
+            )
+            if name == members[0].kernel and not takes_first:
+                return None
+            quickest = weighed.quickest()
+            if quickest is not None:
+                found.append((*quickest, weighed))
+    _, place, weighed = min(found, key=itemgetter(0))
+    return weighed.candidate(place)
+
+
+def weighed_by(members: Sequence[Member], problem: Problem, device: Device) -> tuple[Weighed, bool]:
+    """By these of a kernel's binaries, and whether the first takes the problem. To weigh all its configs
+    takes no longer than two, one by one."""
+    kernel, math = kernel_named(members[0].kernel), problem.math
+    alone = len({member.config for member in members}) == 1
+    rows = config_alone(kernel, members[0].config, math) if alone else grouped((kernel,), math)[0]
+    weighed = Weighed(problem, rows, device, PLANNED)
+    if not weighed.any:
+        return weighed, False
+    known, numbers = np.zeros_like(weighed.allowed), variants(weighed)
+    for member in reversed(members):
+        at = rows.configs.index(member.config)
+        own = weighed.allowed[:, at] & (numbers[:, at] == member.variant)
+        known[:, at] |= own
+    weighed.narrow(known)
+    return weighed, bool(np.count_nonzero(own)) and bool(weighed.taken[at])
+
+
+def offered(problem: Problem, device: Device) -> list[tuple[Member, float]]:
+    """The binaries of its class, the cheapest first."""
+    known = serving(problem, device) if problem.n >= LEAST and problem.k >= LEAST else None
+    return known.cheapest_first(problem.m, problem.n, problem.k) if known else []
 
 
 def cheapest_at_hand(
     problem: Problem, device: Device, among: Callable[[Kernel, Config], bool] | None = None
 ) -> Iterator[Candidate]:
     """By each binary of its class, the cheapest first; `among`: by these kernels and configs alone."""
-    known = serving(problem, device) if problem.n >= LEAST and problem.k >= LEAST else None
-    if known is None:
-        return
-    for member, seconds in known.cheapest_first(problem.m, problem.n, problem.k):
+    for member, seconds in offered(problem, device):
         if among is None or among(kernel_named(member.kernel), member.config):
             found = by_member(member, problem, device, seconds)
             if found is not None:
