@@ -57,6 +57,8 @@ FEW_REQUESTS = (
     *(((64, bn), (1, 1), True) for bn in (80, 112)),
     *(((128, bn), (1, 1), True) for bn in (96, 112)),
 )
+# Where threads store D, A and B are not exchanged: tiles that fill the last round, or the only one.
+BY_HAND = ((192, 192), (1, 1)), ((256, 160), (1, 2)), ((128, 208), (2, 1))
 # Rows of A that start anywhere, of tall products with few columns: few tiles load them, and to pack them
 # would be dear.
 SKEWED = (
@@ -106,7 +108,9 @@ def family_configs(math: str) -> Tuned:
     by_turns += [
         tile(math, *shape, deepest(*shape), (2, 2), ping_pong=True) for shape in FEW_REQUESTS_BY_TURNS
     ]
-    if math not in EITHER_WAY:
+    if math in EITHER_WAY:
+        shared += [tile(math, *shape, deepest(*shape), cluster) for shape, cluster in BY_HAND]
+    else:
         shared = [each for each in shared if not each.exchanged or each.bm <= 128]
     # Beside factors that change along k, a stage less finds room.
     shallow = (

@@ -18,6 +18,7 @@ from lapidist.kernels.budgets import BESIDE_SUMS, wgmma_registers
 from lapidist.kernels.columns import grids_of
 from lapidist.kernels.lines import L2_LINE, SECTOR
 from lapidist.kernels.wgmma.operands import (
+    EITHER_WAY,
     by_registers,
     copies_out,
     mn_major,
@@ -46,10 +47,11 @@ L2_BYTES, L2_SHARED_BYTES, CROWDED_FROM = 97.0, 103.0, 1 / 1.6
 # What a row of 128 bytes in a box costs, in lines of the L2, by where it starts: on a line; on a sector of 32
 # bytes; elsewhere. Such rows are two or three requests, and those of neighbouring SMs for the same line are
 # hardly merged on their way any more.
-LINES, SECTORS, HALVES = 1.0, 2.1, 3.45
-# Times as many, of such rows that go to two blocks of a cluster at once, or to those in clusters of four.
-# Without that the planner took pairs where blocks by themselves were up to a fifth faster.
-SENT = 1.4, 1.2
+LINES, SECTORS, HALVES = 1.0, 1.95, 3.45
+# Times as many, of such rows that go to two blocks of a cluster at once, or to those in clusters of four; and
+# of those of blocks by themselves, whose neighbours ask for the same rows a little later. Without that the
+# planner took pairs where blocks by themselves were up to a fifth faster.
+SENT, LONE = (1.4, 1.2), 0.95
 # The same of the 144 bytes that such rows take where they are shifted on their way through registers; and the
 # seconds, and the share, by which these products must be better than packed ones before they are.
 SKEWED, SHIFTING = 5.1, (1.0e-6, 0.03)
@@ -76,7 +78,9 @@ WARP_BYTES = 128  # of a warp in one register
 # times the store of a tile must be the products beside it, and what they hide: elements of 4 bytes
 HIDES, HIDDEN = (4.0, 0.7)
 TAKEN = 500.0  # cycles until sums are held, and the next tile's products begin
-TURN = 1000.0  # cycles, in ping-pong, from the products of one warpgroup's tile to those of the other's
+# Cycles, in ping-pong, from the products of one warpgroup's tile to those of the other's; where threads store
+# D in 16-bit types.
+TURN, TURN_BY_HAND = 1000.0, 500.0
 # Times as long an epilogue takes there: a warp is alone on its scheduler, and waits for its own instructions;
 # and as much of it the other warpgroup's products are held up. (8192 x 4096 x 512 on an H200: the product
 # alone 55 us, with bias + GELU in turns 96, where 78 are told without. 4096^3 with SwiGLU: 192, 236, 214.)
@@ -108,7 +112,8 @@ def seconds(problem: Problem, config: Knobs, device: Device, ways: Ways) -> Any:
     stored = store_cycles(problem, config) / peers  # peers store a part each
     held = held_share(problem, config, ways, step, stored)
     finished = finish_cycles(problem, config) / peers
-    cycles = busy_cycles(turns, iterations * step, stored, config, held, finished)
+    turn = TURN if copies_out(problem) or problem.math not in EITHER_WAY else TURN_BY_HAND
+    cycles = busy_cycles(turns, iterations * step, stored, config, held, finished, turn)
     if problem.fused is None:
         cycles = np.where((config.ping_pong != 0) & (config.bm == 64), LOW_BY_TURNS * cycles, cycles)
     running = cycles / (device.clock_mhz * 1e6 * CLOCK_SHARE)
@@ -128,7 +133,9 @@ def beside_work(problem: Problem, config: Knobs, worked: Any) -> Any:
     return found + np.where(beside_another(problem, config), SHALLOW * worked - BESIDE, 0.0)
 
 
-def busy_cycles(turns: Any, products: Any, store: Any, config: Knobs, held: Any, finish: Any = 0.0) -> Any:
+def busy_cycles(
+    turns: Any, products: Any, store: Any, config: Knobs, held: Any, finish: Any = 0.0, turn: float = TURN
+) -> Any:
     """Of a block: the store of a tile comes behind its products, and behind its epilogue. In ping-pong the
     other warpgroup's run beside both, so that only the last one shows, unless they take longer. Where a part
     of the sums is held, the next tile's run beside its store."""
@@ -139,7 +146,7 @@ def busy_cycles(turns: Any, products: Any, store: Any, config: Knobs, held: Any,
     alone = turns * products + behind + np.ceil(turns) * finish
     if not np.count_nonzero(config.ping_pong):
         return alone
-    store, beside = store + ALONE * finish, products + TURN + HELD_UP * finish
+    store, beside = store + ALONE * finish, products + turn + HELD_UP * finish
     in_turn = np.maximum(turns * beside, np.ceil(turns / 2) * (products + store) - store) + store
     return np.where(config.ping_pong, in_turn, alone)
 
@@ -221,9 +228,9 @@ def lines_of_step(problem: Problem, config: Knobs) -> Any:
     a, b = (lines_of_row(step * size) for _, _, step in packed_lines(problem))
     a = SKEWED if problem.skewed else a
     a_rows, b_rows = rows_of_step(problem, config)
-    sent = np.where(config.cluster > 2, *SENT[::-1])
-    a_rows = np.where((a > LINES) & (config.cluster_n > 1), sent, 1.0) * a_rows
-    b_rows = np.where((b > LINES) & (config.cluster_m > 1), sent, 1.0) * b_rows
+    sent, lone = np.where(config.cluster > 2, *SENT[::-1]), np.where(config.cluster == 1, LONE, 1.0)
+    a_rows = np.where(a > LINES, np.where(config.cluster_n > 1, sent, lone), 1.0) * a_rows
+    b_rows = np.where(b > LINES, np.where(config.cluster_m > 1, sent, lone), 1.0) * b_rows
     if mn_major(problem)[1]:
         return a_rows * a + b_rows * np.where(config.bn % 64 == 0, b, max(b, SECTORS))
     return a_rows * a + b_rows * b
