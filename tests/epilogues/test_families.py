@@ -342,3 +342,22 @@ def test_drawn_functions_of_several_results(kernel: str, drawn: Drawn) -> None:
         sure = np.isfinite(other) & (np.abs(other) < 1e30)
         verdict = judge_finished(np.asarray(one), function, values, a, b, result=place)
         assert verdict.ok or not np.asarray(sure)[verdict.where], (drawn.text, place, verdict)
+
+
+BIASED: list[tuple[str, str, dict[str, Any]]] = [
+    ("wgmma", "bfloat16", {"config": tile("bfloat16", 128, 64, 2)}),
+    ("wgmma", "float16", {"config": tile("float16", 64, 64, 2, exchanged=True)}),
+    ("wgmma", "bfloat16", {"config": tile("bfloat16", 64, 64, 2), "split_k": 2, "reduction": "cluster"}),
+    ("mma", "bfloat16", {}),
+]
+
+
+@pytest.mark.parametrize(("kernel", "dtype", "more"), BIASED, ids=str)
+def test_a_bias_gives_the_bits_of_one_that_is_c(
+    rng: np.random.Generator, kernel: str, dtype: str, more: dict[str, Any]
+) -> None:
+    """So large layers may have it as an epilogue, and small ones as C."""
+    a, b, bias = (fresh(rng, shape, dtype) for shape in ((136, 96), (96, 72), (72,)))
+    how: dict[str, Any] = {"kernel": kernel, "device": "machine", **more}
+    found = lapidist.gemm(a, b, epilogue=lapidist.epilogues.bias(bias=bias), **how)
+    np.testing.assert_array_equal(found.view("u2"), lapidist.gemm(a, b, bias, beta=1.0, **how).view("u2"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,14 @@ from lapidist.build.folder import VARIABLE
 from lapidist.build.waiting import BACKGROUND, NEVER, WAIT
 from lapidist.build.workers import Order
 from lapidist.device import chip
+from lapidist.epilogues.ready import READY
 from lapidist.errors import CompileError
 from lapidist.kernels.registry import kernel_named
 from lapidist.launch import Binary
 from lapidist.planning import binaries, standing
 from lapidist.planning.plans import Plan, make_plan
 from lapidist.planning.standing import is_under_way, may_take_over, planned, running, same_sums
+from lapidist.planning.warm import with_bias
 from lapidist.problems.problem import dense_problem
 from lapidist.schedule.sharing import Sharing
 
@@ -63,6 +66,19 @@ def test_others_of_the_same_order_are_many() -> None:
     assert {other.sum_order for other in others} == {plan.sum_order}
     assert {other.kernel.kind for other in others} == {"production"}
     assert all(other.asked == plan.asked for other in others)
+
+
+def test_those_of_a_bias_are_as_many() -> None:
+    """Other functions have their own bits in each config."""
+    problem = dense_problem(4096, 4096, 4096, "bfloat16")
+    plan = make_plan(with_bias(problem), H200)
+    others = list(others_of(plan))
+    assert len(others) > 20
+    assert {other.sum_order for other in others} == {plan.sum_order} == {make_plan(problem, H200).sum_order}
+    assert plan.problem.fused is not None
+    longer = replace(plan.problem.fused, function=READY["bias_relu"].function)
+    alone = make_plan(replace(with_bias(problem), fused=longer), H200)
+    assert {other.build for other in others_of(alone)} <= {alone.build}
 
 
 def test_configs_that_would_rather_share_tiles_are_among_them() -> None:

@@ -3,13 +3,13 @@
 A class is what binaries are compiled for: types, layouts, whether all lines start on 16 bytes, few rows or
 many. Of a class most binaries are the best of some shapes, and few are much better than another one.
 `lapidist cover` chooses by the planner's model (cover.py) and writes covering.json; `lapidist warm` compiles
-that. With C, the same knobs make other binaries, which serve as well."""
+that. With C, or a bias, the same knobs make other binaries, which serve as well."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from functools import cache, lru_cache
 from itertools import product
 from operator import attrgetter, itemgetter
@@ -27,6 +27,7 @@ from lapidist.kernels.rows import config_alone
 from lapidist.kernels.rules.facts import facts_of
 from lapidist.planning.planner import grouped
 from lapidist.planning.prices import Lot, Offer, cheapest_first
+from lapidist.planning.sum_orders import adds_bias_alone
 from lapidist.planning.weighed import Candidate, Weighed, as_computed
 from lapidist.problems.kinds import of_kind
 from lapidist.problems.problem import VECTOR_BYTES, Problem, dense_problem
@@ -137,12 +138,16 @@ def class_of(problem: Problem, device: Device) -> ProductClass | None:
         or not problem.d.lies("row")
         or problem.n < LEAST
         or problem.k < LEAST
-        or said(problem) != usual(math)
+        or said(without_bias(problem)) != usual(math)
     ):
         return None
     c = problem.c or problem.d
     alignments = problem.a.alignment, problem.b.alignment, problem.d.alignment, c.alignment
     return ProductClass(ALIKE.get(math, math), layout, alignments == ALIGNED, problem.m < FEW)
+
+
+def without_bias(problem: Problem) -> Problem:
+    return replace(problem, fused=None) if adds_bias_alone(problem) else problem
 
 
 said = attrgetter("dtype", "b_dtype", "out_dtype", "accumulator", "modes", "scaling", "fused")

@@ -169,8 +169,15 @@ def ends_in_zeros(problem: Problem, kernel: Kernel, config: Knobs) -> Any:
 
 
 def has_own_way_out(problem: Problem, kernel: Kernel) -> bool:
-    """Of an epilogue, and in the ladder of C, the compiler chooses what is rounded and what is fused."""
-    return problem.fused is not None or (problem.c is not None and kernel.kind != "production")
+    """Of an epilogue, and in the ladder of C, the compiler chooses what is rounded and what is fused. A bias
+    is added to a sum as it is."""
+    chosen = problem.fused is not None and not adds_bias_alone(problem)
+    return chosen or (problem.c is not None and kernel.kind != "production")
+
+
+def adds_bias_alone(problem: Problem) -> bool:
+    plain = problem.one_alpha and problem.c is None and not problem.scaling.scaled
+    return plain and problem.fused is not None and problem.fused.is_bias
 
 
 def types_in_callers_order(problem: Problem) -> str:

@@ -17,17 +17,20 @@ from lapidist.build.cache import entry_path, read
 from lapidist.build.compiler import key_of
 from lapidist.build.workers import OnDone, Order, compile_all, compile_one, nobody
 from lapidist.device import Device
+from lapidist.epilogues.ready import READY
 from lapidist.errors import LapidistError
 from lapidist.kernels.registry import kernel_named
 from lapidist.planning.binaries import Macros
 from lapidist.planning.binaries import order_of as order_of_kernel
-from lapidist.planning.covering import ALIKE, CAPABILITY, LAYOUTS, by_member, kept
+from lapidist.planning.covering import ALIKE, CAPABILITY, LAYOUTS, ProductClass, by_member, kept
 from lapidist.planning.plans import Plan, make_plan, plan_of
-from lapidist.problems.problem import VECTOR_BYTES, Problem, dense_problem
+from lapidist.problems.fused import Fed, Fused
+from lapidist.problems.problem import VECTOR_BYTES, Matrix, Problem, dense_problem
 
 ROWS = (1, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 LAYERS = ((8192, 8192), (28672, 8192), (8192, 28672))  # n and k in a transformer of 70 billion parameters
 SQUARES = (128, 256, 512, 1024, 2048, 3072, 4096, 6144, 8192, 12288, 16384)
+HALVES = ("bfloat16", "float16")
 RAGGED = 60  # products of odd extents, log-uniform in the range of the squares
 
 
@@ -71,8 +74,8 @@ def random_extents(count: int, odd: bool, seed: int = RAGGED) -> list[tuple[int,
 
 
 def covering_plans(math_name: str, device: Device, with_c: bool) -> list[Plan]:
-    """One for each binary that serves products of a type: of those that take a C, with it. Where no sets were
-    chosen, for a chip or a type, of ordinary products."""
+    """One for each binary that serves products of a type: of those that take a C, with it, or with a bias.
+    Where no sets were chosen, for a chip or a type, of ordinary products."""
     sets = [(own, each) for own, each in kept().items() if own.math == ALIKE.get(math_name, math_name)]
     if device.capability != CAPABILITY or not sets:
         problems = ordinary(math_name)
@@ -82,9 +85,9 @@ def covering_plans(math_name: str, device: Device, with_c: bool) -> list[Plan]:
         for member, shape, _ in members:
             for each in (shape,) if own.aligned else (shape, with_lines_along_k(shape)):
                 problem = dense_problem(*each, math_name, own.layout)
-                problem = with_own_c(problem) if with_c else problem
-                best = by_member(member, problem, device)
-                found += [] if best is None else [plan_of(best, problem, device)]
+                for asked in those_with_c(problem, own) if with_c else (problem,):
+                    best = by_member(member, asked, device)
+                    found += [] if best is None else [plan_of(best, asked, device)]
     return found
 
 
@@ -97,6 +100,18 @@ def with_lines_along_k(shape: tuple[int, int, int]) -> tuple[int, int, int]:
 
 def with_own_c(problem: Problem) -> Problem:
     return replace(problem, c=problem.d)
+
+
+def those_with_c(problem: Problem, own: ProductClass) -> list[Problem]:
+    """Large layers of 16 bits have their bias by an epilogue (torch/biases.py)."""
+    large = own.aligned and not own.few and problem.dtype in HALVES
+    return [with_own_c(problem), *([with_bias(problem)] if large else [])]
+
+
+def with_bias(problem: Problem) -> Problem:
+    row = Matrix(problem.m, problem.n, 0, 1, (), VECTOR_BYTES)
+    fed = Fed(problem.out_dtype, row, by_row=False, by_col=True)
+    return replace(problem, fused=Fused(READY["bias"].function, (fed,), problem.accumulator))
 
 
 def plans_of(problems: Iterable[Problem], device: Device) -> list[Plan]:

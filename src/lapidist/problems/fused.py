@@ -14,7 +14,7 @@ from lapidist.dtypes import size_of
 from lapidist.epilogues.device import WHOLE, statements
 from lapidist.epilogues.operations import OPERATIONS
 from lapidist.epilogues.passes import AMAX
-from lapidist.epilogues.steps import POSITIONS, Function, Result
+from lapidist.epilogues.steps import OPERAND, POSITIONS, ROW, SUM, Function, Result
 
 if TYPE_CHECKING:
     from lapidist.problems.problem import Matrix
@@ -28,6 +28,7 @@ MOVED, PER_READ, PER_STORE = 4, 2, 4
 # and as long as so many more a value of each element takes that is read, or stored, and keeping the largest
 # of all: measured on an H200, where the product's D is bfloat16
 TILE_READ, TILE_STORED, LARGEST_KEPT = 33, 23, 17
+BIAS = [(SUM, ()), (OPERAND, ()), ("add", (0, 1))]  # its steps
 # the types of operands, as epilogue.cuh calls them
 READS = {
     "float64": "Float64",
@@ -114,6 +115,14 @@ class Fused:
         steps = (OPERATIONS.get(step.operation) for step in self.function.steps)
         moved = MOVED + PER_READ * sum(fed.matrix is not None for fed in self.read)
         return moved + PER_STORE * len(self.stored) + sum(row.instructions for row in steps if row)
+
+    @property
+    def is_bias(self) -> bool:
+        """Whether it is one sum, of a value for each column: a compiler has nothing to choose there."""
+        operations = [(step.operation, step.args) for step in self.function.steps]
+        kinds = [each.kind for each in self.function.parameters]
+        alone = len(self.function.results) == 1 and not self.stored
+        return alone and kinds == [ROW] and operations == BIAS
 
     @property
     def cost(self) -> int:
