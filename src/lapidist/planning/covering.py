@@ -286,11 +286,13 @@ def by_member(
     `seconds`: what is said of it where it knows one way alone, which then need not be weighed."""
     if seconds is not None and member.variant % SEPARATE == 0:
         return of_whole_tiles(member, problem, device, seconds)
+    kernel, config = kernel_named(member.kernel), member.config
+    if not takes_it(as_computed(problem, config), kernel, config, device):
+        return None
     with np.errstate(all="ignore"):
-        rows = config_alone(kernel_named(member.kernel), member.config, problem.math)
-        weighed = Weighed(problem, rows, device, PLANNED)
-        if not weighed.any:
-            return None
+        weighed = Weighed(
+            problem, config_alone(kernel, config, problem.math), device, PLANNED, np.ones(1, bool)
+        )
         allowed = (weighed.allowed & (variants(weighed) == member.variant))[:, 0].tolist()
         if seconds is not None and allowed.count(True) == 1:
             weighed.settle(allowed.index(True), seconds)
@@ -336,6 +338,6 @@ def variants(weighed: Weighed) -> Any:
     beside, few_rows = np.zeros((2, len(rows.configs)), int)
     for kernel, span, configs in rows.spans:
         beside[span] = kernel.family.beside_another(weighed.problem, configs)
-        few_rows[span] = facts_of(weighed.problem, kernel.family).macro("A_ROWS")
+        few_rows[span] = a_rows(weighed.problem, kernel.family)
     separate = SEPARATE * (ways.reduction_blocks > 0)
     return scheduled + separate + BESIDE * beside + PEERS * (ways.cluster - 1) + ROWS * (few_rows // 16)

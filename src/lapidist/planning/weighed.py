@@ -54,12 +54,15 @@ class Candidate:
 class Weighed:
     """Where the caller leaves it open, as columns; else config by config, as each may be wrong otherwise."""
 
-    def __init__(self, problem: Problem, rows: Rows, device: Device, sharing: Sharing) -> None:
+    def __init__(
+        self, problem: Problem, rows: Rows, device: Device, sharing: Sharing, taken: Any = None
+    ) -> None:
+        """`taken`: which of them are, where that is known."""
         self.rows, self.device, self.sharing = rows, device, sharing
         self.problem, self.family = as_computed(problem, rows.configs[0]), rows.kernels[0].family
         self.schedules: dict[int, Sequence[Schedule | None]] = {}  # that the caller's choices leave
         self.wrong: dict[int, str] = {}  # what is wrong with these, by config
-        self.taken = rows.taken(self.problem, device)
+        self.taken = rows.taken(self.problem, device) if taken is None else taken
         self.any = bool(np.count_nonzero(self.taken))
         if self.any:
             self._weigh()

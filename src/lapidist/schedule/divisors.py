@@ -29,15 +29,21 @@ class Divisor(NamedTuple):
     @classmethod
     def of(cls, number: int) -> Divisor:
         """By nothing nothing is ever divided: 0 is taken for 1."""
-        by = max(1, number)
-        shift = WHOLE_BITS + (by - 1).bit_length()
-        return cls(-(-(1 << shift) // by), shift)
+        if number <= 1:
+            return NOTHING
+        shift = WHOLE_BITS + (number - 1).bit_length()
+        return cls(-(-(1 << shift) // number), shift)
+
+
+NOTHING = Divisor(1 << WHOLE_BITS, WHOLE_BITS)
 
 
 def device_words(schedule: Schedule) -> tuple[int, ...]:
     """The device's struct Schedule: its ints, then a factor and a shift for each divisor."""
-    divisors = (Divisor.of(number) for number in divided_by(schedule).values())
-    return (*schedule.words().values(), *(word for divisor in divisors for word in divisor))
+    words = [*schedule.words().values()]
+    for number in divided_by(schedule).values():
+        words += Divisor.of(number)
+    return tuple(words)
 
 
 def divided_by(schedule: Schedule) -> dict[str, int]:

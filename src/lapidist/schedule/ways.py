@@ -75,6 +75,13 @@ class Way(NamedTuple):
 DEFAULTS = [(name, Way._field_defaults.get(name, False)) for name in Way._fields]
 
 
+def kept(name: str) -> Any:
+    """A property of Shared, found once."""
+    found = cached_property(getattr(Shared, name).fget)
+    found.__set_name__(Shared, name)
+    return found
+
+
 class Ways(Shared):
     """Where a way is not taken, its numbers are those of whole tiles."""
 
@@ -109,17 +116,16 @@ class Ways(Shared):
         """Of one config."""
         return Way(*[self.__dict__[name][row, column].item() for name in Way._fields])
 
-    @cached_property
-    def normal_iterations(self) -> Any:
-        return super().normal_iterations
-
-    @cached_property
-    def big_blocks(self) -> Any:
-        return super().big_blocks
-
-    @cached_property
-    def shares_tiles(self) -> Any:
-        return super().shares_tiles
+    # each is asked for several times, and is an array
+    dp_tiles = kept("dp_tiles")
+    blocks_per_region = kept("blocks_per_region")
+    region_iterations = kept("region_iterations")
+    normal_iterations = kept("normal_iterations")
+    big_blocks = kept("big_blocks")
+    longest = kept("longest")
+    shares_tiles = kept("shares_tiles")
+    cluster = kept("cluster")
+    reduction_blocks = kept("reduction_blocks")
 
     @property
     def countable(self) -> Any:
