@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import repeat
 from types import MappingProxyType
 from typing import Any
 
@@ -163,8 +164,7 @@ class ParameterBlock:
         is a tuple.
         """
         content = bytearray(self.nbytes)
-        known = values.get
-        self._numbers.pack_into(content, 0, *[known(name, 0) for name in self._named])
+        self._numbers.pack_into(content, 0, *map(values.get, self._named, repeat(0)))
         for name, offset, code in self._structs:
             if name in values:
                 pack(content, offset, code, values[name])

@@ -91,6 +91,8 @@ class Operation(NamedTuple):
 
     def with_numbers(self) -> Operation:
         """With alpha and beta as Python has them."""
+        if type(self.alpha) is type(self.beta) is float:
+            return self
         alpha, beta = checks.require_scalar("alpha", self.alpha), checks.require_scalar("beta", self.beta)
         return self._replace(alpha=alpha, beta=beta)
 

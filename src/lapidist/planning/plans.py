@@ -387,6 +387,8 @@ def room_of(sizes: Iterable[tuple[int, int]]) -> tuple[int, int]:
     """Bytes of flags, and of what lies behind them, in a workspace that serves plans of these sizes in turn.
     What is a flag to one plan may not hold sums of another, which would not leave it zero."""
     each = list(sizes)
+    if len(each) == 1:
+        return each[0]
     return max((flags for flags, _ in each), default=0), max((room for _, room in each), default=0)
 
 

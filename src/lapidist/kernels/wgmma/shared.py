@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from lapidist.config import Knobs
+from lapidist.config import Config, Knobs
 from lapidist.dtypes import size_of
 from lapidist.kernels.budgets import SHARED_OF_TWO, STAGE_BARRIERS, SWIZZLE_PERIOD
 from lapidist.kernels.wgmma.maps import SKEWED_BYTES
 from lapidist.kernels.wgmma.operands import copies_out, mn_major, packed, rows_copied_out, transposed
 from lapidist.kernels.wgmma.tiles import PATCH_ROWS, ROW_BYTES, SLAB_BYTES, patch, rows_of_stage, warpgroups
+from lapidist.problems.kinds import of_kind
 from lapidist.problems.problem import Problem
 from lapidist.problems.scaling import SQUARES, STRIPS, Scaling
 from lapidist.schedule.grid import ceil_div
@@ -87,4 +88,11 @@ def beside_another(problem: Problem, config: Knobs) -> Any:
     if short is False:  # of one config
         return False
     alone = (warpgroups(config) == 1) & (config.cluster == 1)
+    if short is True:
+        return alone and shared_of_one(problem, config) <= SHARED_OF_TWO
     return short & alone & (wgmma_shared(problem, config) <= SHARED_OF_TWO)
+
+
+@of_kind
+def shared_of_one(problem: Problem, config: Config) -> int:
+    return int(wgmma_shared(problem, config))

@@ -78,14 +78,10 @@ def clustered(grid: Grids, config: Knobs, blocks: Any, device: Device, free: Any
     return [Way.split(taken, grid.tiles, splits, CLUSTER)]
 
 
-def schedule_of(way: Way, grid: TileGrid, config: Config) -> Schedule | None:
-    """The Schedule of a way that was weighed."""
+def schedule_of(way: Way, grid: TileGrid, config: Config) -> Schedule:
+    """The Schedule of a way that was weighed, and that asks for one."""
     if not way.sk_blocks:
-        return (
-            data_parallel(grid, raster=raster(config), persistent_blocks=way.launched)
-            if way.scheduled
-            else None
-        )
+        return data_parallel(grid, raster=raster(config), persistent_blocks=way.launched)
     if way.reduction == CLUSTER:
         schedule = split_k(grid, way.sk_blocks // way.sk_tiles, reduction="cluster")
         return replace(schedule, reason=f"{grid.tiles} tiles are left over full waves")
@@ -154,8 +150,7 @@ def wanted(
     for row in np.flatnonzero(ways.taken).tolist():
         schedule = schedule_of(ways.at(row, 0), grid, config)
         # whose blocks are a multiple of the tiles
-        streamed = schedule is not None and sharing.schedule == "stream_k"
-        yield replace(schedule, kind="Stream-K") if schedule is not None and streamed else schedule
+        yield replace(schedule, kind="Stream-K") if sharing.schedule == "stream_k" else schedule
 
 
 def streamed_schedules(

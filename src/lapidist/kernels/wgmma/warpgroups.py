@@ -34,6 +34,8 @@ class Warpgroups(Family):
     def schedule_of(
         self, problem: Problem, kernel: Kernel, config: Config, device: Device, way: Way
     ) -> Schedule | None:
+        if not way.scheduled:
+            return None
         return schedule_of(way, kernel.tile_grid(problem, config), config)
 
     def schedules(
