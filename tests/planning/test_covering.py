@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from lapidist.device import chip
+from lapidist.kernels.registry import kernel_named
+from lapidist.kernels.rows import config_alone
 from lapidist.planning import covering
 from lapidist.planning.alike import order_of
 from lapidist.planning.cover import MOST, find, loss_of, problem_of, served, shapes_of, table_of
@@ -25,6 +27,7 @@ from lapidist.planning.covering import (
     class_of,
     kept,
     serving,
+    variants,
     write,
 )
 from lapidist.planning.planner import choose
@@ -32,7 +35,9 @@ from lapidist.planning.plans import make_plan, plan_of
 from lapidist.planning.prices import Lot, cheapest_first, fitted, terms
 from lapidist.planning.standing import better_than, planned_at_once
 from lapidist.planning.warm import builds_of, covering_plans, with_bias
+from lapidist.planning.weighed import Weighed
 from lapidist.problems.problem import Problem, dense_problem
+from lapidist.schedule.sharing import PLANNED
 
 H200, H100 = chip("h200"), chip("h100")
 LAYER = ProductClass("bfloat16", "rc", True, False)
@@ -223,6 +228,25 @@ def test_whole_tiles_are_found_without_columns(math: str) -> None:
                     assert own.seconds == seconds
                     found += 1
     assert found > 20
+
+
+def test_shared_tiles_are_weighed_in_plain_numbers_as_in_columns() -> None:
+    """Of kernels that know how, bit by bit."""
+    draw, found = random.Random(8), 0
+    for _ in range(30):
+        extents = [int(2 ** draw.uniform(6, 13)) // 8 * 8 + draw.choice((0, 0, 1)) for _ in "mnk"]
+        problem = dense_problem(*extents, "float32", draw.choice(("rr", "rc", "cr")))
+        known = serving(problem, H200)
+        members = [] if known is None else [each for each in known.members if each.kernel == "sgemm"]
+        for member in members:
+            rows = config_alone(kernel_named(member.kernel), member.config, "float32")
+            with np.errstate(all="ignore"):
+                weighed = Weighed(problem, rows, H200, PLANNED)
+                weighed.narrow(weighed.any and variants(weighed) == member.variant)
+                wanted = weighed.candidate(0) if weighed.any else None
+            assert by_member(member, problem, H200) == wanted
+            found += wanted is not None and wanted.shares_tiles
+    assert found > 50
 
 
 def test_prices_of_many_binaries_are_what_columns_say() -> None:

@@ -52,11 +52,13 @@ def test_the_free_choice_takes_few_calls(math: str, layout: str, multiple: int) 
 @pytest.mark.parametrize(
     ("math", "layout", "multiple", "most"),
     [
-        ("bfloat16", "rc", 16, 500),
-        ("float8_e4m3fn", "rc", 16, 500),
-        ("bfloat16", "rr", 1, 600),
-        ("float32", "rr", 16, 600),
-        ("float32", "rr", 1, 600),
+        ("bfloat16", "rc", 16, 300),
+        ("float8_e4m3fn", "rc", 16, 300),
+        ("bfloat16", "rr", 1, 300),
+        # several binaries are weighed: in plain numbers that is twice as many calls as in columns, and two
+        # thirds of the time
+        ("float32", "rr", 16, 1500),
+        ("float32", "rr", 1, 1500),
     ],
 )
 def test_the_choice_at_hand_takes_fewer(math: str, layout: str, multiple: int, most: int) -> None:

@@ -20,7 +20,7 @@ from lapidist.launch import ParameterBlock, TensorMap
 from lapidist.problems.problem import Problem
 from lapidist.schedule import CostModel, Schedule
 from lapidist.schedule.sharing import Sharing
-from lapidist.schedule.ways import Way, Ways
+from lapidist.schedule.ways import OneWay, Way, Ways
 
 if TYPE_CHECKING:
     from lapidist.kernels.row import Kernel
@@ -31,6 +31,7 @@ class Family(ABC):
     """`parameters` pairs the name of each with its kind; nothing else spells the order of arguments."""
 
     parameters: Parameters
+    weighs_one = False  # a config in plain numbers, too: that takes a fifth of the time of columns
 
     # ---- of a problem ----
 
@@ -86,6 +87,19 @@ class Family(ABC):
     @abstractmethod
     def seconds(self, problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
         """Of each way of each config, from the launch on."""
+
+    def ways_of_one(
+        self, problem: Problem, kernel: Kernel, config: Config, device: Device, separate: bool
+    ) -> list[Way]:
+        """Of one config those that are taken, in plain numbers and in the order of `ways`: with a separate
+        reduction, or all others."""
+        raise NotImplementedError
+
+    def seconds_of_one(
+        self, problem: Problem, kernel: Kernel, config: Config, device: Device, ways: Sequence[OneWay]
+    ) -> list[float]:
+        """As `seconds` has it."""
+        raise NotImplementedError
 
     def worth(self, problem: Problem, rows: Rows, ways: Ways) -> Any:
         """A way is taken where it promises less than this part of what whole tiles take: models err."""

@@ -20,6 +20,7 @@ import numpy as np
 
 from lapidist.config import Config
 from lapidist.device import Device
+from lapidist.kernels.columns import grids_of
 from lapidist.kernels.family import Family
 from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.row import Kernel
@@ -28,11 +29,13 @@ from lapidist.kernels.rules.facts import facts_of
 from lapidist.planning.planner import grouped
 from lapidist.planning.prices import Lot, Offer, cheapest_first
 from lapidist.planning.sum_orders import adds_bias_alone
-from lapidist.planning.weighed import Candidate, Weighed, as_computed
+from lapidist.planning.weighed import LAUNCH_SECONDS, Candidate, Weighed, as_computed
 from lapidist.problems.kinds import of_kind
 from lapidist.problems.problem import VECTOR_BYTES, Problem, dense_problem
 from lapidist.schedule.grid import MOST
 from lapidist.schedule.sharing import PLANNED
+from lapidist.schedule.ways import SEPARATE as SEPARATELY
+from lapidist.schedule.ways import OneWay, Way
 
 FILE = Path(__file__).with_name("covering.json")
 CAPABILITY = (9, 0)  # of the chips that the sets were chosen for
@@ -229,19 +232,41 @@ def nearly_as_cheap(ordered: Sequence[tuple[Member, float]], math: str) -> list[
 
 def best_of(members: Sequence[Member], problem: Problem, device: Device) -> Candidate | None:
     """The fastest by the model; None where the first of them does not take the problem."""
-    found = []
+    found: list[tuple[float, Callable[[], Candidate]]] = []
     with np.errstate(all="ignore"):
         for name in {member.kernel: None for member in members}:
-            weighed, takes_first = weighed_by(
-                [each for each in members if each.kernel == name], problem, device
-            )
+            own = [each for each in members if each.kernel == name]
+            weigh = one_by_one if kernel_named(name).family.weighs_one else at_once
+            quickest, takes_first = weigh(own, problem, device)
             if name == members[0].kernel and not takes_first:
                 return None
-            quickest = weighed.quickest()
-            if quickest is not None:
-                found.append((*quickest, weighed))
-    _, place, weighed = min(found, key=itemgetter(0))
-    return weighed.candidate(place)
+            found += quickest
+    return min(found, key=itemgetter(0))[1]()
+
+
+Quickest = tuple[list[tuple[float, Callable[[], Candidate]]], bool]  # and whether the first takes the problem
+
+
+def one_by_one(members: Sequence[Member], problem: Problem, device: Device) -> Quickest:
+    """Of equal ones the first in the kernel's list."""
+    every = [by_member(member, problem, device) for member in members]
+    configs = [config for config, _ in kernel_named(members[0].kernel).configs_for(problem.math)]
+    taken = [
+        (each.seconds, configs.index(member.config), member.variant, each)
+        for member, each in zip(members, every, strict=True)
+        if each is not None
+    ]
+    best = min(taken, key=itemgetter(0, 1, 2), default=None)
+    return [] if best is None else [(best[0], lambda: best[3])], every[0] is not None
+
+
+def at_once(members: Sequence[Member], problem: Problem, device: Device) -> Quickest:
+    weighed, takes_first = weighed_by(members, problem, device)
+    quickest = weighed.quickest()
+    if quickest is None:
+        return [], takes_first
+    seconds, place = quickest
+    return [(seconds, lambda: weighed.candidate(place))], takes_first
 
 
 def weighed_by(members: Sequence[Member], problem: Problem, device: Device) -> tuple[Weighed, bool]:
@@ -287,8 +312,12 @@ def by_member(
     if seconds is not None and member.variant % SEPARATE == 0:
         return of_whole_tiles(member, problem, device, seconds)
     kernel, config = kernel_named(member.kernel), member.config
-    if not takes_it(as_computed(problem, config), kernel, config, device):
+    computed = as_computed(problem, config)
+    if not takes_it(computed, kernel, config, device):
         return None
+    if kernel.family.weighs_one:
+        ways = kernel.family.ways_of_one(computed, kernel, config, device, bool(member.variant & SEPARATE))
+        return of_ways(ways, member, computed, device, seconds)
     with np.errstate(all="ignore"):
         weighed = Weighed(
             problem, config_alone(kernel, config, problem.math), device, PLANNED, np.ones(1, bool)
@@ -314,6 +343,36 @@ def of_whole_tiles(member: Member, problem: Problem, device: Device, seconds: fl
         return None
     schedule = kernel.family.schedule_of(computed, kernel, config, device, way)
     return Candidate(kernel, config, schedule, seconds, None)
+
+
+def of_ways(
+    ways: Sequence[Way], member: Member, problem: Problem, device: Device, seconds: float | None
+) -> Candidate | None:
+    """In the best of these that the binary knows. `problem`: as the kernel has it."""
+    kernel, config = kernel_named(member.kernel), member.config
+    grid = grids_of(problem, config)
+    every = [(OneWay(grid, way), way) for way in ways]
+    own = [
+        each for each in every if variant_of(each[0]) == member.variant and each[0].region_iterations <= MOST
+    ]
+    if not own or grid.tiles > MOST:
+        return None
+    if seconds is None or len(own) > 1:
+        needed = kernel.family.seconds_of_one(problem, kernel, config, device, [one for one, _ in own])
+        asked = []
+        for place, ((one, _), each) in enumerate(zip(own, needed, strict=True)):
+            found = LAUNCH_SECONDS + kernel.longer * each
+            asked.append((found / (kernel.worth if one.shares_tiles else 1.0), place, found))
+        _, best, seconds = min(asked)
+        own = own[best:]
+    schedule = kernel.family.schedule_of(problem, kernel, config, device, own[0][1])
+    return Candidate(kernel, config, schedule, seconds, None)
+
+
+def variant_of(way: OneWay) -> int:
+    """As `variants` has it, of a family whose blocks are alone and have no few rows."""
+    scheduled = way.sk_blocks > 0 or bool(way.scheduled and way.launched > 0)
+    return scheduled + SEPARATE * (way.reduction == SEPARATELY and way.reduction_blocks > 0)
 
 
 @of_kind

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from lapidist.errors import ArgumentError
+from lapidist.schedule.numbers import larger, smaller, where
 
 MOST = 2**31 - 1  # a block counts tiles and iterations with 32 bits
 
@@ -25,9 +24,9 @@ def ceil_div(a: Any, b: Any) -> Any:
 
 def most_peers(tiles: Any, blocks: Any, iterations: Any) -> Any:
     """The most blocks that one of these tiles can have; of arrays, too."""
-    shortest = np.maximum(1, tiles * iterations // blocks)
-    anywhere = np.minimum(blocks, ceil_div(iterations - 1, shortest) + 1)
-    return np.where(blocks % tiles == 0, blocks // tiles, np.where(tiles % blocks == 0, 1, anywhere))
+    shortest = larger(1, tiles * iterations // blocks)
+    anywhere = smaller(blocks, ceil_div(iterations - 1, shortest) + 1)
+    return where(blocks % tiles == 0, blocks // tiles, where(tiles % blocks == 0, 1, anywhere))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lapidist.schedule.grid import MOST, TileGrid, ceil_div
+from lapidist.schedule.numbers import larger, where
 from lapidist.schedule.shares import Shared
 from lapidist.schedule.units import REDUCTIONS, Schedule
 
@@ -31,7 +32,7 @@ class Grids(NamedTuple):
     @staticmethod
     def of(m: int, n: int, k: int, bm: Any, bn: Any, bk: Any, batches: int) -> Grids:
         tiles_m, tiles_n = ceil_div(m, bm), ceil_div(n, bn)
-        return Grids(tiles_m, tiles_n, ceil_div(k, np.maximum(1, bk)), tiles_m * tiles_n * batches)
+        return Grids(tiles_m, tiles_n, ceil_div(k, larger(1, bk)), tiles_m * tiles_n * batches)
 
     @staticmethod
     def one(grid: TileGrid) -> Grids:
@@ -61,8 +62,8 @@ class Way(NamedTuple):
     @staticmethod
     def stream(taken: Any, tiles: Any, blocks: Any, *more: Any) -> Way:
         """Of so many tiles by so many blocks; `more`: the reduction, fragments, blocks that are launched."""
-        even = (blocks > tiles) & (blocks % np.maximum(1, tiles) == 0)
-        return Way(taken, tiles, blocks, np.where(even, tiles, 1), *more)
+        even = (blocks > tiles) & (blocks % larger(1, tiles) == 0)
+        return Way(taken, tiles, blocks, where(even, tiles, 1), *more)
 
     @staticmethod
     def of(schedule: Schedule | None) -> Way:
@@ -73,6 +74,43 @@ class Way(NamedTuple):
 
 
 DEFAULTS = [(name, Way._field_defaults.get(name, False)) for name in Way._fields]
+
+
+# in an order in which each follows from those before it
+COUNTS = (
+    "dp_tiles",
+    "blocks_per_region",
+    "region_iterations",
+    "normal_iterations",
+    "big_blocks",
+    "longest",
+    "shares_tiles",
+)
+COUNTED = [(name, getattr(Shared, name).fget) for name in COUNTS]
+
+
+class OneWay(Shared):
+    """Of one product, in plain numbers."""
+
+    __slots__ = (*Way._fields, *COUNTS, "grid")
+
+    def __init__(self, grid: Grids, way: Way) -> None:
+        self.grid = grid
+        (
+            self.taken,
+            self.sk_tiles,
+            self.sk_blocks,
+            self.regions,
+            self.reduction,
+            self.fragments,
+            self.launched,
+            self.scheduled,
+        ) = way
+        for name, found in COUNTED:  # each is asked for several times
+            setattr(self, name, found(self))
+
+    def reduces_by(self, way: str) -> bool:
+        return bool(self.reduction == CODES[way])
 
 
 def kept(name: str) -> Any:

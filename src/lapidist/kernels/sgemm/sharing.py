@@ -7,9 +7,9 @@ in the workspace at once, and then bring them together, a row of each thread's s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import numpy as np
@@ -21,18 +21,20 @@ from lapidist.kernels.blocks.time import sharing_costs
 from lapidist.kernels.columns import grids_of
 from lapidist.kernels.family import Family
 from lapidist.kernels.row import Kernel
-from lapidist.kernels.rows import Rows
+from lapidist.kernels.rows import Rows, config_alone
 from lapidist.kernels.sgemm.operands import packed, packed_bytes
 from lapidist.problems.problem import Problem
 from lapidist.schedule import CostModel, Schedule, TileGrid, data_parallel, shared_waves, split_k
 from lapidist.schedule.grid import ceil_div, most_peers
+from lapidist.schedule.numbers import larger, smaller, some, where
 from lapidist.schedule.sharing import Sharing, fitting
 from lapidist.schedule.units import REDUCTIONS
-from lapidist.schedule.ways import CODES, SEPARATE, TURNSTILE, Grids, Way, Ways
+from lapidist.schedule.ways import CODES, SEPARATE, TURNSTILE, Grids, OneWay, Way, Ways
 
 MOST_TURNS = 4
 # Of a tile, that are weighed; 0: all blocks share the last wave, and then that with the full one before it.
-PEERS = np.array([[2, 3, 4, 6, 8, 11, 16, 22, 32, 44, 0, 0]]).T
+EACH = 2, 3, 4, 6, 8, 11, 16, 22, 32, 44
+PEERS = np.array([[*EACH, 0, 0]]).T
 FULL_WAVES = np.array([[0] * 11 + [1]]).T  # of these, how many are shared
 LEAST_STEPS = 2  # of a block
 WAVES = 32  # of whole tiles: after so many the last one does not matter
@@ -40,6 +42,8 @@ WAVES = 32  # of whole tiles: after so many the last one does not matter
 
 class Fed(Family):
     """Persistent blocks that share tiles by turnstile, or with sums that are brought together separately."""
+
+    weighs_one = True
 
     def whole(self, kernel: Kernel, config: Config, device: Device) -> Way:
         return Way(True, launched=device.sms)
@@ -55,6 +59,25 @@ class Fed(Family):
 
     def seconds(self, problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
         return seconds(problem, rows, device, ways)
+
+    def ways_of_one(
+        self, problem: Problem, kernel: Kernel, config: Config, device: Device, separate: bool
+    ) -> list[Way]:
+        grid, rows = grids_of(problem, config), config.tm // config.slices
+        reduction = SEPARATE if separate else TURNSTILE
+        found = [] if separate else [self.whole(kernel, config, device)]
+        if REDUCTIONS[reduction] in kernel.ways and grid.tiles and grid.iterations:
+            found += streams_of_one(grid, rows, device.sms, reduction)
+        return found
+
+    def seconds_of_one(
+        self, problem: Problem, kernel: Kernel, config: Config, device: Device, ways: Sequence[OneWay]
+    ) -> list[float]:
+        efficiency = float(config_alone(kernel, config, problem.math).efficiency[0])
+        rate, (before, memory) = rate_of(problem, efficiency, device), apart_from_arithmetic(problem, device)
+        if not rate:
+            return [inf for _ in ways]
+        return [before + larger(FIRST + computing(config, device, way, rate), memory) for way in ways]
 
     def schedule_of(
         self, problem: Problem, kernel: Kernel, config: Config, device: Device, way: Way
@@ -133,16 +156,46 @@ def streams(grid: Grids, rows: Any, blocks: int, reduction: int, free: Any) -> l
     tile, and two peers at most. Few tiles: by as many blocks for each."""
     full, partial = grid.tiles // blocks, grid.tiles % blocks
     free = free & (partial > 0) & (full <= WAVES)
-    if not np.count_nonzero(free):
+    if not some(free):
         return []
-    tiles, shared = partial + FULL_WAVES * blocks, np.where(PEERS > 0, partial * PEERS, blocks)
-    taken = np.where(PEERS > 0, (full == 0) & (shared < blocks), full >= FULL_WAVES)
-    taken &= free & (shared * LEAST_STEPS <= tiles * grid.iterations) & ((full > 0) | (shared > tiles))
+    parted = full, partial, PEERS, FULL_WAVES
+    return [shared_by(grid, rows, blocks, reduction, free, *parted)]
+
+
+def streams_of_one(grid: Grids, rows: int, blocks: int, reduction: int) -> list[Way]:
+    """The same of one config: those that are taken, in order."""
+    full, partial = grid.tiles // blocks, grid.tiles % blocks
+    if not partial or full > WAVES:
+        return []
+    # what each of few tiles could have
+    few = [(peers, 0) for peers in EACH if peers * partial < blocks] if full == 0 else []
+    every = [
+        shared_by(grid, rows, blocks, reduction, True, full, partial, peers, waves)
+        for peers, waves in (*few, (0, 0), (0, 1))
+    ]
+    return [way for way in every if way.taken]
+
+
+def shared_by(
+    grid: Grids,
+    rows: Any,
+    blocks: int,
+    reduction: int,
+    free: Any,
+    full: Any,
+    partial: Any,
+    peers: Any,
+    waves: Any,
+) -> Way:
+    """So many full waves of tiles with the partial one; `peers`: as in PEERS."""
+    tiles, shared = partial + waves * blocks, where(peers > 0, partial * peers, blocks)
+    taken = where(peers > 0, (full == 0) & (shared < blocks), full >= waves)
+    taken = taken & free & (shared * LEAST_STEPS <= tiles * grid.iterations) & ((full > 0) | (shared > tiles))
     if reduction == TURNSTILE:
-        taken &= turns(np.maximum(1, tiles), shared) <= MOST_TURNS
+        taken = taken & (turns(larger(1, tiles), shared) <= MOST_TURNS)
     else:
-        taken &= (full == 0) & (shared > 2 * tiles)
-    return [Way.stream(taken, tiles, shared, reduction, fragments(rows, tiles, blocks), blocks)]
+        taken = taken & (full == 0) & (shared > 2 * tiles)
+    return Way.stream(taken, tiles, shared, reduction, fragments(rows, tiles, blocks), blocks)
 
 
 def turns(tiles: Any, blocks: Any) -> Any:
@@ -155,7 +208,7 @@ def fragments(rows: Any, tiles: Any, blocks: Any) -> Any:
     """Of each tile in a separate reduction: one for each block, since beginning another takes longer than a
     row more.
     """
-    return np.maximum(1, np.minimum(rows, blocks // np.maximum(1, tiles)))
+    return larger(1, smaller(rows, blocks // larger(1, tiles)))
 
 
 # ---- what it costs, in seconds: fitted on an H100 to the schedules of 468 products; it errs by 3 % ----
@@ -185,9 +238,19 @@ def of_tile(cost: tuple[float, float], config: Knobs) -> Any:
 def seconds(problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
     """The larger of arithmetic, on the busiest SM, and memory traffic; after the packing. Of each way of each
     config."""
-    rate = device.unit_limit("fma", problem.math) * 1e12 * rows.efficiency / device.sms
+    rate, (before, memory) = rate_of(problem, rows.efficiency, device), apart_from_arithmetic(problem, device)
     if not np.all(rate):
         return np.full(ways.taken.shape, np.inf)
+    return before + larger(FIRST + computing(rows, device, ways, rate), memory)
+
+
+def rate_of(problem: Problem, efficiency: Any, device: Device) -> Any:
+    """Flops a second of an SM; 0 where this chip does not multiply so."""
+    return device.unit_limit("fma", problem.math) * 1e12 * efficiency / device.sms
+
+
+def apart_from_arithmetic(problem: Problem, device: Device) -> tuple[float, float]:
+    """Seconds of packing, and of memory."""
     bandwidth = device.dram_gbps * 1e9 * DRAM_SHARE
     a, b, _, d = problem.element_bytes
     elements = (
@@ -195,8 +258,7 @@ def seconds(problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
         + problem.k * problem.n * b
         + problem.m * problem.n * d * (1 + bool(problem.c))
     )
-    memory = prod(problem.batch) * elements / bandwidth
-    return packing(problem, bandwidth) + np.maximum(FIRST + computing(rows, device, ways, rate), memory)
+    return packing(problem, bandwidth), prod(problem.batch) * elements / bandwidth
 
 
 def packing(problem: Problem, bandwidth: float) -> float:
@@ -205,28 +267,28 @@ def packing(problem: Problem, bandwidth: float) -> float:
     return PACKING + sum(packed_bytes(problem)) * (1 / bandwidth + 1 / PACKED_BYTES_PER_SECOND)
 
 
-def computing(config: Knobs, device: Device, ways: Ways, rate: Any) -> Any:
+def computing(config: Knobs, device: Device, ways: Any, rate: Any) -> Any:
     """Of the busiest SM, which multiplies so fast."""
-    grid, blocks = ways.grid, np.where(ways.launched > 0, ways.launched, device.sms)
+    grid, blocks = ways.grid, where(ways.launched > 0, ways.launched, device.sms)
     step = 2.0 * config.bm * config.bn * config.bk / rate
     stored = of_tile(STORED, config) + MEETING * (1 - 1 / config.slices)
     whole = ceil_div(ways.dp_tiles, blocks) * (grid.iterations * step + stored)
-    if not np.count_nonzero(ways.sk_blocks):
+    if not some(ways.sk_blocks):
         return whole
     longest = ways.longest
-    tiles = np.maximum(1, ceil_div(longest, np.maximum(1, grid.iterations)))  # of a block
+    tiles = larger(1, ceil_div(longest, larger(1, grid.iterations)))  # of a block
     rounds = ceil_div(ways.sk_blocks, blocks)
     shared = rounds * longest * step + tiles * stored + handing_on(config, ways, blocks, rounds, stored)
-    return whole + np.where(ways.sk_blocks > 0, shared, 0.0)
+    return whole + where(ways.sk_blocks > 0, shared, 0.0)
 
 
-def handing_on(config: Knobs, ways: Ways, blocks: Any, rounds: Any, stored: Any) -> Any:
+def handing_on(config: Knobs, ways: Any, blocks: Any, rounds: Any, stored: Any) -> Any:
     """Seconds that bringing sums together adds; reduction blocks store in place of those that multiply."""
-    sk_tiles = np.maximum(1, ways.sk_tiles // ways.regions)
-    peers = most_peers(sk_tiles, np.maximum(1, ways.blocks_per_region), ways.grid.iterations)
+    sk_tiles = larger(1, ways.sk_tiles // ways.regions)
+    peers = most_peers(sk_tiles, larger(1, ways.blocks_per_region), ways.grid.iterations)
     sum_rows = ceil_div(config.tm // config.slices, ways.fragments)
     each = BROUGHT + sum_rows * (BY_ROW + BY_PEER * peers)
     separate = rounds * of_tile(LEFT, config) + ceil_div(ways.reduction_blocks, blocks) * each - stored
-    further = np.maximum(1, turns(np.maximum(1, ways.sk_tiles), ways.sk_blocks)) - 1
+    further = larger(1, turns(larger(1, ways.sk_tiles), ways.sk_blocks)) - 1
     turnstile = of_tile(HANDED, config) + further * of_tile(IN_TURN, config)
-    return np.where(ways.shares_tiles, np.where(ways.reduction == SEPARATE, separate, turnstile), 0.0)
+    return where(ways.shares_tiles, where(ways.reduction == SEPARATE, separate, turnstile), 0.0)
