@@ -46,13 +46,13 @@ class Operand:
         size = size_of(self.dtype)
         if 0 in self.shape:
             return self.pointer, self.pointer
-        steps = [
-            (extent - 1) * stride * size for extent, stride in zip(self.shape, self.strides, strict=True)
-        ]
-        return (
-            self.pointer + sum(s for s in steps if s < 0),
-            self.pointer + sum(s for s in steps if s > 0) + size,
-        )
+        first = last = self.pointer
+        for extent, stride in zip(self.shape, self.strides, strict=True):
+            if stride < 0:
+                first += (extent - 1) * stride * size
+            else:
+                last += (extent - 1) * stride * size
+        return first, last + size
 
     def overlaps(self, other: Operand) -> bool:
         """Whether they share a byte. Matrices side by side in one buffer do not, though each spans the
