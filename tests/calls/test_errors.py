@@ -396,3 +396,12 @@ def test_a_plan_refuses_another_geometry_of_the_machine() -> None:
             match=r"a, b, c, out: must have the geometry that was planned, 4 x 5 x 6 .*Make a new plan",
         ):
             plan.execute(a, b)
+
+
+def test_lists_and_outputs_that_numpy_would_take_are_refused_in_words() -> None:
+    a, b = np.ones((3, 4), "float32"), np.ones((4, 5), "float32")
+    with pytest.raises(ArgumentError, match="b: must be a list of arrays"):
+        lapidist.gemm([a, a], None)
+    for more in ({}, {"alpha": 2.0}):
+        with pytest.raises(ShapeError, match="out: must have shape"):
+            lapidist.gemm(a, b, out=np.empty((1, 3, 5), "float32"), **more)

@@ -121,15 +121,15 @@ def gemm_at_once(a: Array, b: Array, c: Any, out: Any, numbers: tuple[Any, ...])
     ):
         return None
     left, right = a.T if trans_a else a, b.T if trans_b else b
+    if out is not None and out.shape != (len(left), right.shape[1]):
+        return None  # NumPy would take one of more dimensions
     if scale == 1 and share == 0:
         return product_at_once(left, right, out)
     if not (dtype is FLOAT or dtype is DOUBLE):
         return None  # sums are multiplied and added to before they are rounded
     if share and not (type(c) is np.ndarray and c.dtype is dtype and c.shape == (len(left), right.shape[1])):
         return None
-    if out is not None and not (
-        out.flags.carray and out.dtype is dtype and out.shape == (len(left), right.shape[1])
-    ):
+    if out is not None and not (out.flags.carray and out.dtype is dtype):
         return None
     if share and out is not None and c is not out and np.may_share_memory(c, out):
         return None

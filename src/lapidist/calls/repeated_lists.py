@@ -32,7 +32,7 @@ def key_of_lists(call: Call) -> Sketch:
     lists = [x for x in (a, b, c, out) if x is not None]
     if operation.routing.check_indices is not False or call.choices.workspace is not None:
         return None
-    if not all(type(x) in (list, tuple) and len(x) == len(a) for x in lists) or not a:
+    if b is None or not all(type(x) in (list, tuple) and len(x) == len(a) for x in lists) or not a:
         return None
     seen = sketch(a[0], b[0], None if out is None else out[0])
     if seen is None:
