@@ -55,7 +55,7 @@ def test_tiles_of_every_width(columns: int) -> None:
     """Each with another height and another cluster; B by rows, in slabs of 64 columns, and by columns."""
     turn = columns // 16
     rows = (64, 128, 192, 256)[turn % 4] if columns <= 192 else (64, 128)[turn % 2]
-    config = tile("bfloat16", rows, columns, 2, (*CLUSTERS, *CLUSTERS)[turn % 4 + turn // 4])
+    config = tile("bfloat16", rows, columns, 2, (*CLUSTERS, *CLUSTERS)[turn % 7 + turn // 7])
     a, b = whole((rows + 8, 136), 1, "bfloat16"), whole((136, columns - 8), 2, "bfloat16")
     check(run(a, lying(b, "row" if turn % 3 else "col"), config, columns), a, b, alpha=1.0)
 
@@ -250,6 +250,9 @@ def test_ping_pong_takes_turns_over_many_tiles(blocks: int, monkeypatch: pytest.
         tile("bfloat16", 64, 96, 2, (4, 1)),
         exchanged("bfloat16", 128, 32, 3, (2, 2)),
         exchanged("bfloat16", 64, 160, 2, (4, 1)),
+        tile("bfloat16", 64, 48, 2, (2, 4)),
+        exchanged("bfloat16", 64, 32, 2, (4, 2)),
+        tile("bfloat16", 64, 64, 2, (8, 1)),
         ping_pong("bfloat16", 64, 32, 3, (2, 2)),
         ping_pong("bfloat16", 64, 80, 2, (2, 1), exchanged=True),
     ],
@@ -298,7 +301,7 @@ def test_boxes_that_lie_outside_altogether(config: Config, layouts: str) -> None
             "bfloat16",
             "rr",
             tile("bfloat16", 128, 64, 2, (3, 1)),
-            "clusters are 1x1, 2x1, 1x2, 2x2, 4x1 blocks",
+            "clusters are 1x1, 2x1, 1x2, 2x2, 4x1, 2x4, 4x2, 8x1 blocks",
         ),
         ("bfloat16", "rr", tile("bfloat16", 128, 64, 2, (16, 1)), "larger ones find no place; got 16x1"),
         (

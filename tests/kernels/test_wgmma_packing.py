@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -11,8 +12,13 @@ import pytest
 import lapidist
 from in_turns import in_turns
 from lapidist import machine
+from lapidist.config import Config
+from lapidist.device import chip
 from lapidist.frameworks.arrays import operand_of
+from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.wgmma.family import tile
+from lapidist.planning.plans import make_plan
+from lapidist.schedule.sharing import Sharing
 from wgmma_products import check, lying, operands, whole
 
 SHARED_OUT = [(61, 31, 3003), (61, 32, 331), (64, 29, 35), (5, 3, 9)]
@@ -68,6 +74,31 @@ def test_transposed(math: str, extents: tuple[int, int, int]) -> None:
     launch = gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 1.0, 0.0)
     machine.run(launch, sanitize=True, counting=False)
     check(d, a, b, alpha=1.0)
+
+
+@pytest.mark.parametrize(
+    ("layouts", "extents", "config"),
+    [
+        (("row", "row"), (261, 581, 77), tile("bfloat16", 128, 192, 2, raster=1)),
+        (("row", "col"), (261, 581, 77), tile("bfloat16", 128, 192, 2, raster=1, along_m=True)),
+        (("col", "row"), (389, 517, 75), tile("bfloat16", 128, 224, 2, (2, 1), raster=1)),
+    ],
+)
+def test_what_later_tiles_need_is_packed_beside_the_first_ones(
+    layouts: tuple[str, str], extents: tuple[int, int, int], config: Config
+) -> None:
+    """Two blocks, six to nine tiles: their first ones lie in a part of both operands."""
+    m, n, k = extents
+    a, b = lying(whole((m, k), 1, "bfloat16"), layouts[0]), lying(whole((k, n), 2, "bfloat16"), layouts[1])
+    problem = lapidist.plan(a, b, kernel="wgmma", device="machine").problem
+    alone = Sharing(schedule="data_parallel")
+    plan = make_plan(problem, replace(chip("h200"), sms=2), kernel_named("wgmma"), config, alone)
+    d = np.zeros((m, n), ml_dtypes.bfloat16)
+    launch = plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 1.0, 0.0)
+    for seed in range(2):
+        d[:] = 0
+        machine.run(launch, sanitize=True, counting=False, seed=seed)
+        check(d, a, b, alpha=1.0)
 
 
 @pytest.mark.parametrize("batch", [(2,), (3, 2)], ids=str)

@@ -139,7 +139,7 @@ def test_it_is_hardly_slower_than_the_free_choice(own: ProductClass) -> None:
             each.seconds for each in every.values() if each and plan_of(each, problem, H200).build == build
         ]
         losses.append(min(seconds) / make_plan(problem, H200).predicted_seconds)
-    assert geometric_mean(losses) < 1.05
+    assert geometric_mean(losses) < 1.06
     assert max(losses) < 1.7
 
 

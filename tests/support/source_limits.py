@@ -276,8 +276,15 @@ LIMITS = (
         kernels="wgmma",
     ),
     Limit("tiles are counted in 64 rows, 8 columns", {"bm": 96}, "bm is 64, 128, 192 or 256"),
-    Limit("two blocks share A", {"cluster_n": 4}, "clusters are", inside={"cluster_n": 2}),
-    Limit("larger clusters find no place on the chip", {"cluster_m": 8}, "clusters are", {"cluster_m": 4}),
+    Limit(
+        "two blocks share rows that are shifted",
+        {"cluster_m": 2, "cluster_n": 4},
+        "two blocks at most share them",
+        inside={"cluster_n": 2},
+        start=tile("bfloat16", 128, 192, 2, skewed=True),
+        problem=skewed,
+    ),
+    Limit("larger clusters find no place on the chip", {"cluster_m": 16}, "clusters are", {"cluster_m": 8}),
     Limit(
         SUMS,
         {"bn": 224, "wn": 224},

@@ -12,12 +12,19 @@
 #include "packing/transposed.cuh"
 #include "share/sharing.cuh"
 
-// ints, of which two are used: what follows in a workspace keeps its alignment
+// ints, of which three are used: what follows in a workspace keeps its alignment
 constexpr int PACKING_FLAGS = 64;
 
 // All warps of the grid take items of work in turn, blocks before their warps: of a small matrix every
 // multiprocessor copies a little. Where the items of one matrix end, those of the next one go on.
 __device__ __forceinline__ int first_item() { return threadIdx.x / 32 * gridDim.x + blockIdx.x; }
+
+// The same of those warps of a block alone that begin with `first`.
+struct Packers {
+  int of_block, mine;
+  __device__ __forceinline__ explicit Packers(int first)
+      : of_block(blockDim.x / 32 - first), mine((threadIdx.x / 32 - first) * gridDim.x + blockIdx.x) {}
+};
 
 // How an operand steps through a batch of two dimensions; where it does not, there is one matrix for all.
 struct Batch {
@@ -48,8 +55,9 @@ struct Lines {
   int lines, length;
   Batch batch;
   Element* to;
+  int whole;  // the length of lines of which these may be a part
 
-  __device__ __forceinline__ i64 step() const { return packed_step<Element>(length); }
+  __device__ __forceinline__ i64 step() const { return packed_step<Element>(whole); }
   __device__ __forceinline__ i64 elements() const { return step() * lines * batch.matrices(); }
   __device__ __forceinline__ unsigned width() const { return ceil_div(length, PER_PIECE); }
   __device__ __forceinline__ unsigned pieces() const { return lines * width(); }
@@ -59,6 +67,13 @@ struct Lines {
     return all > 3 && pitch >= length ? all - 3 : 0;
   }
   __device__ __forceinline__ int edges() const { return (pieces() + 31) / 32 - inner(); }
+  // Of one matrix, its lines from `first` up to `end`; or so of the elements of each, in whole pieces.
+  __device__ __forceinline__ Lines part(bool of_each, int first, int end) const {
+    const i64 along = of_each ? 1 : pitch, copy_along = of_each ? 1 : step();
+    return {
+        from + first * along,    pitch, of_each ? lines : end - first, of_each ? end - first : length, batch,
+        to + first * copy_along, whole};
+  }
   __device__ __forceinline__ const Element* begin(int matrix) const {
     const int outer = matrix / batch.inners();
     return from + (matrix - outer * batch.inners()) * batch.inner_step + outer * batch.outer_step;
@@ -161,7 +176,8 @@ struct Lines {
 template <bool MnMajor, typename Element>
 __device__ __forceinline__ Lines<Element> lines_of(Element* to, const Element* from, i64 pitch, int extent,
                                                    int k, const Batch& batch) {
-  return Lines<Element>{from, pitch, MnMajor ? k : extent, MnMajor ? extent : k, batch, to};
+  const int length = MnMajor ? extent : k;
+  return Lines<Element>{from, pitch, MnMajor ? k : extent, length, batch, to, length};
 }
 
 // The same, copied; returns how many elements the copy takes. Transpose: as it lies m or n touch, but k
@@ -187,8 +203,9 @@ __device__ __forceinline__ i64 pack(Element* to, const Element* from, i64 pitch,
 
 // ---- all blocks meet: what they wrote before is there for TMA after ----
 //
-// Only who orders copies waits, one thread of a block: all others wait for what it brings. `flags`: two of
-// them, zero before and after the launch.
+// Only who orders copies waits, one thread of a block: all others wait for what it brings. `flags`: three of
+// them, zero before and after the launch. Blocks that have arrived, and that have left; warps that packed
+// what later tiles need.
 
 // By all threads, when they have packed. A block without a tile then only leaves.
 __device__ __forceinline__ void arrive_packed(int* flags) {
@@ -196,24 +213,34 @@ __device__ __forceinline__ void arrive_packed(int* flags) {
   if (threadIdx.x == 0) asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(flags) : "memory");
 }
 
-// `behind` is the workspace that packing left: its flags come after these.
-__device__ __forceinline__ void wait_packed(const Workspace& behind) {
+// By a warp that packs for later tiles.
+__device__ __forceinline__ void arrive_packed_later(int* flags) {
+  __syncwarp();
+  if (threadIdx.x % 32 == 0)
+    asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(flags + 2) : "memory");
+}
+
+__device__ __forceinline__ void wait_arrived(const int* flag, int all) {
   int arrived;
-  do
-    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];"
-                 : "=r"(arrived)
-                 : "l"(behind.flags - PACKING_FLAGS)
-                 : "memory");
-  while (arrived < static_cast<int>(gridDim.x));
+  do asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(arrived) : "l"(flag) : "memory");
+  while (arrived < all);
   // between what generic stores wrote and what TMA reads
   asm volatile("fence.proxy.async.global;" ::: "memory");
 }
 
-// By one thread of each block, behind its wait: the last one puts both flags back.
+// `behind` is the workspace that packing left: its flags come after these.
+__device__ __forceinline__ void wait_packed(const Workspace& behind) {
+  wait_arrived(behind.flags - PACKING_FLAGS, gridDim.x);
+}
+__device__ __forceinline__ void wait_packed_later(const Workspace& behind, int warps) {
+  wait_arrived(behind.flags - PACKING_FLAGS + 2, warps * gridDim.x);
+}
+
+// By one thread of each block, behind all of its waits: the last one puts the flags back.
 __device__ __forceinline__ void leave_packed(const Workspace& behind) {
   int *const flags = behind.flags - PACKING_FLAGS, left;
   asm volatile("atom.relaxed.gpu.global.add.s32 %0, [%1], 1;" : "=r"(left) : "l"(flags + 1) : "memory");
   if (left == static_cast<int>(gridDim.x) - 1)
-    for (int i = 0; i < 2; ++i)
+    for (int i = 0; i < 3; ++i)
       asm volatile("st.relaxed.gpu.global.s32 [%0], 0;" ::"l"(flags + i) : "memory");
 }

@@ -18,8 +18,9 @@ struct Shares {
   // in the grid, this one's number, those that have no ends, and of these those for A
   int warps, mine, free, of_a;
 
-  __device__ __forceinline__ Shares(const Of& a, const Of& b) : a(a), b(b) {
-    warps = gridDim.x * (blockDim.x / 32), mine = first_item(), free = warps > 16 ? warps - 8 : warps;
+  __device__ __forceinline__ Shares(const Of& a, const Of& b, const Packers& packers = Packers(0))
+      : a(a), b(b) {
+    warps = gridDim.x * packers.of_block, mine = packers.mine, free = warps > 16 ? warps - 8 : warps;
     const float all_a = a.inner() * a.batch.matrices(), all_b = b.inner() * b.batch.matrices();
     of_a = Both ? min_of(free - 1, 1 + __float2int_rd(__fdividef(all_a, all_a + all_b) * (free - 1))) : free;
   }
@@ -33,7 +34,8 @@ struct Shares {
             is_b ? b.lines : a.lines,
             is_b ? b.length : a.length,
             batch,
-            is_b ? b.to : a.to};
+            is_b ? b.to : a.to,
+            is_b ? b.whole : a.whole};
   }
 
   __device__ __forceinline__ void pack_ends() const {

@@ -172,11 +172,12 @@ REGISTERS = (
     ),
     Rule(
         lambda c, f: (
-            (c.skewed == 0) | ((f.problem.m >= SKEWED_ROWS) & (c.bm <= SKEWED_ROWS) & (c.ping_pong == 0))
+            (c.skewed == 0)
+            | ((f.problem.m >= SKEWED_ROWS) & (c.bm <= SKEWED_ROWS) & (c.ping_pong == 0) & (c.cluster_n <= 2))
         ),
         lambda c, f: (
             f"rows of A are shifted for tiles of 64 or 128 rows, not in ping-pong, and A has {SKEWED_ROWS} or"
-            " more"
+            " more; two blocks at most share them"
         ),
     ),
     Rule(lambda c, f: rows_of_sums(c) * c.bn // 2 + through(c, f) <= room(c, f), words_of_room),

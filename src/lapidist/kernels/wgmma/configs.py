@@ -18,7 +18,7 @@ TILE_ROWS = 64, 128, 192, 256
 COLUMNS, MOST_COLUMNS = 16, 256
 HALF_PATCHED = 200  # columns, the last eight of which leave with eight others once more
 PRODUCERS = 128  # a warpgroup: registers move between whole ones
-CLUSTERS = (1, 1), (2, 1), (1, 2), (2, 2), (4, 1)
+CLUSTERS = (1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (2, 4), (4, 2), (8, 1)
 
 
 def tile(

@@ -24,9 +24,8 @@ from lapidist.kernels.wgmma.operands import (
     mn_major,
     packed,
     packed_lines,
-    scratch,
-    transposed,
 )
+from lapidist.kernels.wgmma.packing import pack_seconds
 from lapidist.kernels.wgmma.power import powered_seconds
 from lapidist.kernels.wgmma.shared import beside_another
 from lapidist.kernels.wgmma.sharing import clusters_at_once, cost_of, few_of_clusters, handing_on, rounds
@@ -48,10 +47,10 @@ L2_BYTES, L2_SHARED_BYTES, CROWDED_FROM = 97.0, 103.0, 1 / 1.6
 # bytes; elsewhere. Such rows are two or three requests, and those of neighbouring SMs for the same line are
 # hardly merged on their way any more.
 LINES, SECTORS, HALVES = 1.0, 1.95, 3.45
-# Times as many, of such rows that go to two blocks of a cluster at once, or to those in clusters of four; and
-# of those of blocks by themselves, whose neighbours ask for the same rows a little later. Without that the
+# Times as many, of such rows that go to all blocks of a cluster at once, by their number; and of those of
+# blocks by themselves, whose neighbours ask for the same rows a little later. Without that the
 # planner took pairs where blocks by themselves were up to a fifth faster.
-SENT, LONE = (1.4, 1.2), 0.95
+SENT, LONE = {2: 1.4, 4: 1.2, 8: 1.28}, 0.95
 # The same of the 144 bytes that such rows take where they are shifted on their way through registers; and the
 # seconds, and the share, by which these products must be better than packed ones before they are.
 SKEWED, SHIFTING = 5.1, (1.0e-6, 0.03)
@@ -89,10 +88,6 @@ FINISHED_AT_ONCE = 128  # elements: an instruction of four warps
 # tiles of 64 rows in ping-pong, which were measured with epilogues alone: so much longer without one
 LOW_BY_TURNS = 1.1
 STEP_BYTES = 128  # along k, of a row of A or a column of B
-# Packing: seconds until all blocks have met, and the share of the bandwidth at which operands are read and
-# written; the same where they are transposed.
-PACKING = 1.05e-6, 0.85
-TURNING = 4.2e-6, 0.67
 # The same where the next launch's blocks wait beside these: seconds less, and the share that fewer stages
 # take.
 BESIDE, SHALLOW = 0.65e-6, 0.027
@@ -121,7 +116,9 @@ def seconds(problem: Problem, config: Knobs, device: Device, ways: Ways) -> Any:
     powered = powered_seconds(problem, config, device, grid, running, moved)
     worked = together(*powered, memory_seconds(problem, config, device, ways))
     handed = handing_on(ways, config, device)
-    return pack_seconds(problem, device) + worked + handed + beside_work(problem, config, worked)
+    return (
+        pack_seconds(problem, config, device, ways) + worked + handed + beside_work(problem, config, worked)
+    )
 
 
 def beside_work(problem: Problem, config: Knobs, worked: Any) -> Any:
@@ -228,9 +225,12 @@ def lines_of_step(problem: Problem, config: Knobs) -> Any:
     a, b = (lines_of_row(step * size) for _, _, step in packed_lines(problem))
     a = SKEWED if problem.skewed else a
     a_rows, b_rows = rows_of_step(problem, config)
-    sent, lone = np.where(config.cluster > 2, *SENT[::-1]), np.where(config.cluster == 1, LONE, 1.0)
+    lone = np.where(config.cluster == 1, LONE, 1.0)
+    sent = np.select([config.cluster == blocks for blocks in SENT], list(SENT.values()), lone)
     a_rows = np.where(a > LINES, np.where(config.cluster_n > 1, sent, lone), 1.0) * a_rows
     b_rows = np.where(b > LINES, np.where(config.cluster_m > 1, sent, lone), 1.0) * b_rows
+    if a == b == LINES:  # eight blocks were not seen to gain
+        a_rows, b_rows = (np.where(config.cluster == 8, 8.0, 1.0) * rows for rows in (a_rows, b_rows))
     if mn_major(problem)[1]:
         return a_rows * a + b_rows * np.where(config.bn % 64 == 0, b, max(b, SECTORS))
     return a_rows * a + b_rows * b
@@ -268,13 +268,6 @@ def finish_cycles(problem: Problem, config: Knobs) -> Any:
     if problem.fused is None:
         return 0.0
     return problem.fused.cost * config.bm * config.bn / FINISHED_AT_ONCE
-
-
-def pack_seconds(problem: Problem, device: Device) -> float:
-    if not any(packed(problem)):
-        return 0.0
-    meeting, share = TURNING if any(transposed(problem)) else PACKING
-    return meeting + 2.0 * scratch(problem)[1] / (device.dram_gbps * 1e9 * share)
 
 
 def feed_limit(config: Knobs, problem: Problem) -> Any:

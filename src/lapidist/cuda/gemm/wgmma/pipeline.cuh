@@ -9,8 +9,8 @@
 #define THREADS (SHARERS + 128)
 static_assert(BM % 64 == 0 && BM <= 256 && BN % 8 == 0 && BN <= 256,
               "tiles are counted in 64 rows, 8 columns");
-static_assert(CLUSTER_N <= 2, "two blocks share A");
-static_assert(CLUSTER <= 4, "larger clusters find no place on the chip");
+static_assert(CLUSTER <= 8, "larger clusters find no place on the chip");
+static_assert(!A_SKEWED || CLUSTER_N <= 2, "two blocks share rows that are shifted");
 
 constexpr int TILE_GROUPS = PING_PONG ? 1 : GROUPS;  // warpgroups that share a tile
 constexpr int ROWS = BM / 64 / TILE_GROUPS;          // products of 64 rows that each of them has side by side
@@ -18,10 +18,12 @@ constexpr int ROWS = BM / 64 / TILE_GROUPS;          // products of 64 rows that
 // factors take more.
 constexpr bool WIDE = GROUPS == 2 && !FACTORS_ALONG_K;
 constexpr int ALONE = RESIDENT > 1 ? 200 : 224;
-constexpr int REGISTERS = WIDE          ? 240
+constexpr int REGISTERS = PACKS_LATER   ? 168
+                          : WIDE        ? 240
                           : GROUPS == 3 ? 160
                                         : ALONE,
-              REGISTERS_LEFT = WIDE          ? 24
+              REGISTERS_LEFT = PACKS_LATER   ? 168
+                               : WIDE        ? 24
                                : GROUPS == 3 ? 32
                                              : 56;
 static_assert(RESIDENT == 1 || (GROUPS == 1 && BN <= 128), "of 128 registers a thread, so many must do");

@@ -16,7 +16,10 @@ struct Shared {
   int below, beside;
   __device__ __forceinline__ explicit Shared(int rank) : below(rank % CLUSTER_M), beside(rank / CLUSTER_M) {}
   __device__ __forceinline__ int receivers_of_a() const {
-    return (CLUSTER_N > 1 ? 1 | 1 << CLUSTER_M : 1) << below;
+    int blocks = 0;
+#pragma unroll
+    for (int i = 0; i < CLUSTER_N; ++i) blocks |= 1 << i * CLUSTER_M;
+    return blocks << below;
   }
   __device__ __forceinline__ int receivers_of_b() const {
     return ((1 << CLUSTER_M) - 1) << beside * CLUSTER_M;
@@ -26,7 +29,7 @@ struct Shared {
 // By one thread: a stage for each step of each tile.
 template <typename Tiles>
 __device__ __forceinline__ void load_operands(const Product& p, Pipeline& pipeline, Tiles& tiles, int rank,
-                                              const Workspace& workspace) {
+                                              const FirstTiles& first, const Workspace& workspace) {
   const int M = p.extents.M, N = p.extents.N;
   Ring ring = {0, 1};
   const Shared shared(rank);
@@ -34,9 +37,12 @@ __device__ __forceinline__ void load_operands(const Product& p, Pipeline& pipeli
   const int bytes =
       (A_SKEWED ? A_BYTES : loaded_bytes<A_M_MAJOR, A_LOADED>(M)) + loaded_bytes<B_N_MAJOR, BN>(N);
   if (PACKS) tma_prefetch_map(&p.a_map), tma_prefetch_map(&p.b_map);
+  bool later = PACKS_LATER && !first.all(p.extents);
   for (bool waits = PACKS; tiles.next(p.extents, rank);) {
     const int a_in = p.a.inner ? tiles.inner : 0, a_out = p.a.outer ? tiles.outer : 0;
     const int b_in = p.b.inner ? tiles.inner : 0, b_out = p.b.outer ? tiles.outer : 0;
+    if (later && !first.have(p.extents, tiles.row, tiles.col))
+      wait_packed_later(workspace, LATE_WARPS), later = false;
 #pragma unroll 1
     for (int step = tiles.begin; step < tiles.end; ++step, ring.go_on()) {
       Stage& stage = pipeline.stage[ring.stage];
@@ -59,6 +65,7 @@ __device__ __forceinline__ void load_operands(const Product& p, Pipeline& pipeli
     barrier_wait(&pipeline.barriers.empty[ring.stage], ring.parity);
     ring.go_on();
   }
+  if (later) wait_packed_later(workspace, LATE_WARPS);
   if (PACKS) leave_packed(workspace);
 }
 
@@ -77,12 +84,12 @@ __device__ __forceinline__ void load_factors(const Product& p, Pipeline& pipelin
 }
 
 __device__ __forceinline__ void produce(const Product& p, Pipeline& pipeline, Tiles& tiles, int rank,
-                                        const Workspace& workspace) {
+                                        const FirstTiles& first, const Workspace& workspace) {
   const int warp = threadIdx.x / 32 - GROUPS * 4, lane = threadIdx.x % 32;
-  give_registers_back<REGISTERS_LEFT>();
+  if (!PACKS_LATER) give_registers_back<REGISTERS_LEFT>();
   if (threadIdx.x == GROUPS * 128) {
     auto walk = walk_of_producer(p.schedule, pipeline, tiles);
-    load_operands(p, pipeline, walk, rank, workspace);
+    load_operands(p, pipeline, walk, rank, first, workspace);
   } else if (A_SKEWED && lane == 0) {
     bring_skewed(pipeline, tiles, p.extents, rank, &p.a_map, &p.d_map, p.A, p.a.line, warp - 1);
   } else if (FACTORS_ALONG_K && warp == 1) {
