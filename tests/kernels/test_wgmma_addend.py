@@ -17,15 +17,17 @@ from lapidist.frameworks.arrays import operand_of
 from lapidist.kernels.wgmma.family import WGMMA_FAMILY, tile
 from wgmma_products import lying, operands, whole
 
-# How C lies in memory, and what the kernel is told of that where D has rows.
-LYING: dict[str, tuple[Any, int]] = {
-    "as D": (lambda c: lying(c, "row", 16), 0),
-    "one row": (lambda c: np.broadcast_to(c[:1], c.shape), 0),
-    "odd rows": (lambda c: lying(c, "row", 1), 1),
-    "columns": (lambda c: lying(c, "col", 16), 2),
-    "one column": (lambda c: np.broadcast_to(np.asfortranarray(c[:, :1]), c.shape), 2),
-    "apart": (lambda c: np.repeat(np.repeat(c, 2, axis=0), 3, axis=1)[::2, ::3], 1),
+# How C lies in memory, and what the kernel is told of that where D has rows: C_SAME, C_BY_ELEMENTS.
+LYING: dict[str, tuple[Any, tuple[int, int]]] = {
+    "as D": (lambda c: lying(c, "row", 16), (0, 0)),
+    "one row": (lambda c: np.broadcast_to(c[:1], c.shape), (1, 0)),
+    "a row apart": (lambda c: np.broadcast_to(np.repeat(c[:1], 3, axis=1)[:, ::3], c.shape), (1, 1)),
+    "odd rows": (lambda c: lying(c, "row", 1), (0, 1)),
+    "columns": (lambda c: lying(c, "col", 16), (0, 2)),
+    "one column": (lambda c: np.broadcast_to(np.asfortranarray(c[:, :1]), c.shape), (2, 0)),
+    "apart": (lambda c: np.repeat(np.repeat(c, 2, axis=0), 3, axis=1)[::2, ::3], (0, 1)),
 }
+ODD = ("as D", "one row", "one column", "columns")
 WAYS: list[tuple[str, str, Config, dict[str, Any]]] = [
     ("bfloat16", "bfloat16", tile("bfloat16", 64, 160, 2), {}),  # five patches a row, for two places
     ("bfloat16", "float32", tile("bfloat16", 64, 64, 2, (2, 1)), {}),
@@ -39,7 +41,7 @@ WAYS: list[tuple[str, str, Config, dict[str, Any]]] = [
 
 
 @pytest.mark.survey
-@pytest.mark.parametrize(("way", "odd"), [*((way, 0) for way in LYING), ("as D", 1), ("columns", 1)])
+@pytest.mark.parametrize(("way", "odd"), [*((way, 0) for way in LYING), *((way, 1) for way in ODD)])
 @pytest.mark.parametrize(("math", "out", "config", "more"), WAYS, ids=str)
 def test_c_that_lies_so(
     way: str,
@@ -63,9 +65,11 @@ def test_c_that_lies_so(
         a, b, c, alpha=2.0, beta=-3.0, kernel="wgmma", config=config, device="machine", out_dtype=out, **more
     )
     assert gemm.plan is not None
-    assert odd or dict(gemm.plan.problem_macros).get("C_BY_ELEMENTS", 0) == told
-    for beta in (-3.0, 0.0)[: 2 if way == "as D" else 1]:
-        given = c if beta else np.full_like(c, np.nan if TYPES[out].roundoff else 77)  # not read
+    macros = dict(gemm.plan.problem_macros)
+    exchanged = {1: (2, 0), 2: (1, 0)}.get(told[0], told) if config.exchanged else told
+    assert odd or (macros.get("C_SAME", 0), macros.get("C_BY_ELEMENTS", 0)) == exchanged
+    for beta in (-3.0, 0.0)[: 2 if way in ODD else 1]:
+        given = c if beta else lie(np.full_like(c, np.nan if TYPES[out].roundoff else 77))  # not read
         launch = gemm.plan.launch(
             operand_of(a, "a"), operand_of(b, "b"), operand_of(given, "c"), operand_of(d, "out"), 2.0, beta
         )
@@ -75,3 +79,34 @@ def test_c_that_lies_so(
         np.testing.assert_allclose(
             d.astype("f8"), exact.clip(low, high), rtol=TYPES[out].roundoff, atol=2 * TYPES[out].spacing
         )
+
+
+ALIKE: list[tuple[Config, dict[str, Any]]] = [
+    (tile("bfloat16", 128, 64, 2), {}),
+    (tile("bfloat16", 128, 96, 2, exchanged=True), {}),
+    (tile("bfloat16", 128, 64, 3, ping_pong=True), {}),
+    (tile("bfloat16", 64, 64, 2), {"split_k": 2, "reduction": "cluster"}),
+]
+
+
+@pytest.mark.parametrize(("config", "more"), ALIKE, ids=str)
+@pytest.mark.parametrize("along", ["row", "column"])
+def test_one_line_of_c_gives_the_bits_of_a_whole_one(
+    along: str, config: Config, more: dict[str, Any]
+) -> None:
+    """They are of one order of sums."""
+    rng = np.random.default_rng(7)
+    (a, b, _), line = operands("bfloat16", 136, 72, 112), rng.standard_normal(136).astype("f4")
+    a *= np.float32(0.37)
+    line = line[:72][None] if along == "row" else line[:, None]
+    c = np.broadcast_to(line.astype(a.dtype), (136, 72))
+    found = []
+    for each in (c, np.ascontiguousarray(c)):
+        gemm = lapidist.plan(
+            a, b, each, alpha=0.7, beta=-1.3, kernel="wgmma", config=config, device="machine", **more
+        )
+        assert gemm.plan is not None
+        assert (each is c) == ("C_SAME" in dict(gemm.plan.problem_macros))
+        found.append((gemm.sum_order, np.asarray(gemm.execute(a, b, each)).view("u2")))
+    assert found[0][0] == found[1][0]
+    np.testing.assert_array_equal(found[0][1], found[1][1])

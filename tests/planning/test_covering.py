@@ -75,20 +75,26 @@ def test_members_serve_their_own_shapes(own: ProductClass) -> None:
         assert (found.kernel.name, found.config) == (member.kernel, member.config)
 
 
-@pytest.mark.parametrize("added", ["nothing", "C", "a bias"])
+@pytest.mark.parametrize("added", ["nothing", "C", "a row", "a bias"])
 def test_what_is_compiled_ahead_is_what_serves(added: str) -> None:
     """With another m, n and k: what a class' binaries are compiled with does not tell shapes apart."""
     ahead = {
         (build.kernel, build.macros)
         for build in builds_of(covering_plans("float16", H200, added != "nothing"))
     }
-    # of each layout: aligned, few rows, ragged, ragged but for lines along k; with a bias those aligned
-    assert len(ahead) <= MOST * (12 if added == "nothing" else 15)
+    # of each layout: aligned, few rows, ragged, ragged but for lines along k; C is as D or one row; with a bias those aligned
+    assert len(ahead) <= MOST * (12 if added == "nothing" else 27)
     for layout in ("rr", "rc", "cr"):
         ragged = [(301, 3001, 1024), (4097, 1111, 4096)] if added != "a bias" else []
         for shape in (*shapes_of(LAYER, 8, 5), *ragged):
             plain = dense_problem(*shape, "float16", layout)
-            every = {"nothing": plain, "C": replace(plain, c=plain.d), "a bias": with_bias(plain)}
+            row = replace(plain, c=replace(plain.d, row_stride=0))
+            every = {
+                "nothing": plain,
+                "C": replace(plain, c=plain.d),
+                "a row": row,
+                "a bias": with_bias(plain),
+            }
             plan = planned_at_once(every[added], H200)
             assert plan is not None
             assert (plan.kernel.name, plan.problem_macros) in ahead

@@ -105,7 +105,8 @@ def with_own_c(problem: Problem) -> Problem:
 def those_with_c(problem: Problem, own: ProductClass) -> list[Problem]:
     """Large layers of 16 bits have their bias by an epilogue (torch/biases.py)."""
     large = own.aligned and not own.few and problem.dtype in HALVES
-    return [with_own_c(problem), *([with_bias(problem)] if large else [])]
+    one_row = replace(problem, c=replace(problem.d, row_stride=0))  # a bias of others
+    return [with_own_c(problem), one_row, *([with_bias(problem)] if large else [])]
 
 
 def with_bias(problem: Problem) -> Problem:

@@ -21,7 +21,7 @@ from lapidist.kernels.wgmma.listed import family_configs
 from lapidist.kernels.wgmma.maps import family_maps
 from lapidist.kernels.wgmma.operands import (
     EITHER_WAY,
-    c_by_elements,
+    c_lies,
     copies_out,
     few_rows,
     lines_of,
@@ -87,7 +87,7 @@ class Wgmma(Warpgroups):
             **packing,
             **{name: value for name, value in unusual.items() if value},
             **batched(problem),
-            **c_by_elements(problem),
+            **c_lies(problem),
             **epilogue(problem),
             **problem.scaling.defines(),
         }

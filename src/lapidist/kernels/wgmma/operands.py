@@ -132,13 +132,39 @@ def rows_copied_out(problem: Problem) -> bool:
 
 
 @fact
-def c_by_elements(problem: Problem) -> dict[str, object]:
-    """Where C cannot come as D leaves, in pieces of 16 bytes. One line of it may stand for all."""
+def same_c(problem: Problem) -> int:
+    """1: C has one row for all rows of D, as a bias is; 2: one column. 0: neither, or there is none."""
+    if problem.c is None:
+        return 0
+    return 1 if problem.c.row_stride == 0 else 2 if problem.c.col_stride == 0 else 0
+
+
+@fact
+def c_in_patches(problem: Problem) -> bool:
+    """Whether C comes to where patches of D leave."""
+    return problem.c is not None and not same_c(problem)
+
+
+@fact
+def c_lies(problem: Problem) -> dict[str, object]:
+    """Where C is one line; and where it cannot come as D leaves, in pieces of 16 bytes, or neighbours of a
+    row not in one load."""
     if problem.c is None:
         return {}
+    if same_c(problem):
+        return {"C_SAME": same_c(problem), **({"C_BY_ELEMENTS": 1} if not pairs_of_c(problem) else {})}
     along, across = ("col", "row") if transposed_d(problem) else ("row", "col")
-    count, length, step = line(problem.c, along == "row")
+    lines = line(problem.c, along == "row")
     if not problem.c.lies(along):
         return {"C_BY_ELEMENTS": 2 if problem.c.lies(across) else 1}
-    pieces = starts_on_16(problem.c, (count if step else 1, length, step), size_of(problem.out_dtype))
-    return {} if pieces else {"C_BY_ELEMENTS": 1}
+    return {} if starts_on_16(problem.c, lines, size_of(problem.out_dtype)) else {"C_BY_ELEMENTS": 1}
+
+
+def pairs_of_c(problem: Problem) -> bool:
+    """Whether two neighbours of C's one row come at once. Of one column each is alone."""
+    c, size = problem.c, size_of(problem.out_dtype)
+    assert c is not None
+    if same_c(problem) == 2:
+        return True
+    even = all(stride % 2 == 0 for stride in c.batch_strides)
+    return c.col_stride == 1 and c.cols % 2 == 0 and c.alignment % (2 * size) == 0 and even

@@ -11,7 +11,14 @@ from lapidist.config import Config, Knobs
 from lapidist.dtypes import size_of
 from lapidist.kernels.budgets import SHARED_OF_TWO, STAGE_BARRIERS, SWIZZLE_PERIOD
 from lapidist.kernels.wgmma.maps import SKEWED_BYTES
-from lapidist.kernels.wgmma.operands import copies_out, mn_major, packed, rows_copied_out, transposed
+from lapidist.kernels.wgmma.operands import (
+    c_in_patches,
+    copies_out,
+    mn_major,
+    packed,
+    rows_copied_out,
+    transposed,
+)
 from lapidist.kernels.wgmma.tiles import PATCH_ROWS, ROW_BYTES, SLAB_BYTES, patch, rows_of_stage, warpgroups
 from lapidist.problems.kinds import of_kind
 from lapidist.problems.problem import Problem
@@ -48,7 +55,7 @@ def wgmma_shared(problem: Problem, config: Knobs) -> Any:
     warps = config.consumers // 32
     patched = warps * np.where(warpgroups(config) == 3, 1, 2) * (PATCH_ROWS * ROW_BYTES)
     if not copies_out(problem):
-        (width, _), of_c = patch(problem, config), 0 if problem.c is None else patched // 2
+        (width, _), of_c = patch(problem, config), patched // 2 if c_in_patches(problem) else 0
         patched = of_c + warps * PATCH_ROWS * (width * size_of(problem.out_dtype) + BESIDE_ROW)
     a_bytes = SKEWED_BYTES if problem.skewed else ROW_BYTES
     stages = stages_bytes(config, mn_major(problem)[1], rows_of_stage(problem, config), a_bytes)

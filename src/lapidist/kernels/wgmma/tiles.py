@@ -9,7 +9,7 @@ import numpy as np
 
 from lapidist.config import Config, Knobs
 from lapidist.dtypes import size_of
-from lapidist.kernels.wgmma.operands import by_registers, few_rows, mn_major, transposed_d
+from lapidist.kernels.wgmma.operands import by_registers, c_in_patches, few_rows, mn_major, transposed_d
 from lapidist.problems.kinds import of_kind
 from lapidist.problems.problem import Problem
 from lapidist.problems.scaling import STRIPS
@@ -83,7 +83,7 @@ def patch(problem: Problem, config: Knobs, peers: int = 1) -> tuple[Any, Any]:
     """What a warp lays down of D at once, touching elements first: 16 rows of up to 128 bytes; or, where
     columns touch, 16 of as many columns, or 64 that are four warps'. They divide the tile. Half of that where
     C comes in as many bytes."""
-    size, most = size_of(problem.out_dtype), ROW_BYTES // (1 if problem.c is None else 2)
+    size, most = size_of(problem.out_dtype), ROW_BYTES // (2 if c_in_patches(problem) else 1)
     if transposed_d(problem):
         lines = widest((64, 32), most // size, config.bn, 16)
         return np.where(by_group(problem, config, peers), 4 * PATCH_ROWS, PATCH_ROWS), lines
@@ -107,6 +107,6 @@ def widest(widths: tuple[int, int], most: int, columns: Any, otherwise: Any) -> 
 def by_group(problem: Problem, config: Knobs, peers: int = 1) -> Any:
     """Whether the four warps of a warpgroup lay columns of D together, in lines of 128 bytes
     (cuda/wgmma_pipeline.cuh). Peers in a cluster have some warps' patches each, and C comes warp by warp."""
-    alone = peers == 1 and not by_registers(problem) and problem.c is None
+    alone = peers == 1 and not by_registers(problem) and not c_in_patches(problem)
     whole = transposed_d(problem) and size_of(problem.out_dtype) == 2 and alone
     return (config.ping_pong == 0) & whole

@@ -20,10 +20,12 @@ from lapidist.kernels.lines import L2_LINE, SECTOR
 from lapidist.kernels.wgmma.operands import (
     EITHER_WAY,
     by_registers,
+    c_in_patches,
     copies_out,
     mn_major,
     packed,
     packed_lines,
+    same_c,
 )
 from lapidist.kernels.wgmma.packing import pack_seconds
 from lapidist.kernels.wgmma.power import powered_seconds
@@ -85,6 +87,7 @@ TURN, TURN_BY_HAND = 1000.0, 500.0
 # alone 55 us, with bias + GELU in turns 96, where 78 are told without. 4096^3 with SwiGLU: 192, 236, 214.)
 ALONE, HELD_UP = 3.5, 2.2
 FINISHED_AT_ONCE = 128  # elements: an instruction of four warps
+LINE_OF_C = 2.5  # instructions for an element, as two rows have each of C's
 # tiles of 64 rows in ping-pong, which were measured with epilogues alone: so much longer without one
 LOW_BY_TURNS = 1.1
 STEP_BYTES = 128  # along k, of a row of A or a column of B
@@ -153,7 +156,7 @@ def held_share(problem: Problem, config: Knobs, ways: Ways, step: Any, store: An
     (cuda/wgmma_pipeline.cuh). Elements of 4 bytes take their time of the L2 all the same, unless there is
     plenty. Columns of D that leave by whole warpgroups do not wait, and are as quick as if they did."""
     size, steps = size_of(problem.out_dtype), ways.grid.iterations
-    other_way = problem.scaling.promoted or problem.c is not None or not copies_out(problem)
+    other_way = problem.scaling.promoted or c_in_patches(problem) or not copies_out(problem)
     if size == 1 or by_registers(problem) or other_way:
         return 0.0
     slabs, (width, height) = config.wm // PATCH_ROWS, patch(problem, config)
@@ -264,10 +267,11 @@ def store_cycles(problem: Problem, config: Knobs) -> Any:
 
 
 def finish_cycles(problem: Problem, config: Knobs) -> Any:
-    """Of a tile's epilogue: its instructions, of four warps at once."""
-    if problem.fused is None:
-        return 0.0
-    return problem.fused.cost * config.bm * config.bn / FINISHED_AT_ONCE
+    """Of a tile's epilogue, and of a C that is one line: its instructions, of four warps at once."""
+    instructions: float = problem.fused.cost if problem.fused else 0
+    if same_c(problem):
+        instructions += LINE_OF_C
+    return instructions * config.bm * config.bn / FINISHED_AT_ONCE
 
 
 def feed_limit(config: Knobs, problem: Problem) -> Any:
@@ -308,7 +312,7 @@ def least_bytes(problem: Problem) -> float:
     elements = (
         problem.m * problem.k * a
         + problem.n * problem.k * b
-        + problem.m * problem.n * d * (1 + bool(problem.c))
+        + problem.m * problem.n * d * (1 + c_in_patches(problem))
     )
     return float(prod(problem.batch) * elements)
 

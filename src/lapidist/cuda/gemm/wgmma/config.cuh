@@ -22,7 +22,11 @@
 #ifndef A_ROWS  // at least as many as A has, or as a tile
 #define A_ROWS BM
 #endif
-#ifndef D_COPY_ENGINE  // rows of D start on 16 bytes
+#ifndef C_SAME  // 1: C has one row for all rows of D, as a bias is; 2: one column
+#define C_SAME 0
+#endif
+#define C_IN_PATCHES (ADDEND && !C_SAME)  // it comes through shared memory
+#ifndef D_COPY_ENGINE                     // rows of D start on 16 bytes
 #define D_COPY_ENGINE 1
 #endif
 // 1: lines of A, or of B, do not start on 16 bytes; 2: k does not touch in B, and wgmma wants it to

@@ -9,6 +9,7 @@
 
 #include "gemm/wgmma/epilogue.cuh"
 #include "gemm/wgmma/held.cuh"
+#include "gemm/wgmma/line_of_c.cuh"
 #include "gemm/wgmma/product.cuh"
 
 template <typename Pipeline, typename Tiles>
@@ -20,6 +21,7 @@ struct Finisher {
   int first_warp;            // of those that send patches together
   int first_buffer;          // of those that patches take by turns, tile after tile
   Addend addend;
+  LinesOfC lines;                               // of C, where it is one
   fused::Fragments::Turns<ROWS, BN / 2> turns;  // of the caller's function
   Words begins;                                 // where rows leave by hand: the end of the patch before
 
@@ -38,13 +40,14 @@ struct Finisher {
 
   // The first patches of C, on their way while the products run.
   __device__ __forceinline__ void ask_for_c() const {
-    if constexpr (ADDEND)
+    if constexpr (C_IN_PATCHES)
       addend.template begin<D_PATCHES, ALL_PATCHES>(pipeline.patch.C[warp], warp_row, tiles.col);
   }
 
   // What the caller's function reads first, on its way while the last products run.
   __device__ __forceinline__ void ask_for_operands() {
-    if constexpr (!ADDEND && !PEERS_IN_CLUSTER) of_caller().begin(turns, warp_row, tiles.col);
+    if constexpr (C_SAME && !PEERS_IN_CLUSTER) lines.begin(addend, warp_row, tiles.col);
+    if constexpr (!C_IN_PATCHES && !PEERS_IN_CLUSTER) of_caller().begin(turns, warp_row, tiles.col);
   }
 
   __device__ __forceinline__ static int row_of(int patch) { return patch / D_PATCHES * NEXT_SLAB; }
@@ -93,7 +96,8 @@ struct Finisher {
       const int row = tiles.row + row_of_warp<ROWS>(of / 4, of) + row_of(patch), col = col_of(patch);
       apply_factors(row, col, mine);
       scale_sums<D_COLS / 2>(mine, p.alpha);
-      if constexpr (ADDEND) addend.add_one(pipeline.patch.C[warp][0], row, col, mine);
+      if constexpr (C_SAME) LineOfC<D_COLS>::add_one(addend, row, col, mine);
+      else if constexpr (ADDEND) addend.add_one(pipeline.patch.C[warp][0], row, col, mine);
       function.template finish<D_COLS / 2>(mine, row, col);
       store(row, patch % D_PATCHES, number, mine);
     });
@@ -107,7 +111,8 @@ struct Finisher {
     for (int i = 0; i < ALL_PATCHES; ++i)
       apply_factors(warp_row + row_of(i), col_of(i), &sums[i / D_PATCHES][i % D_PATCHES * (D_COLS / 2)]);
     scale_sums<ROWS * BN / 2>(sums[0], p.alpha);
-    if constexpr (ADDEND) {
+    if constexpr (C_SAME) lines.add(addend, warp_row, tiles.col, sums);
+    if constexpr (C_IN_PATCHES) {
       if (SCHEDULED) ask_for_c();
       addend.template each<D_PATCHES, ALL_PATCHES>(
           pipeline.patch.C[warp], warp_row, tiles.col, sums[0], [&](int i, Sum* mine) {

@@ -53,7 +53,7 @@ static_assert(!A_SKEWED || (!D_COPY_ENGINE && !ADDEND),
               "rows of D that are not neighbours leave by hand, and nothing is added");
 // that fragments take: those of a step are loaded beside the products of the last
 constexpr int TURNS = A_IN_REGISTERS ? 2 : 1;
-constexpr int D_COLS = patch_columns(BN, ADDEND ? 64 : 128), D_PATCHES = (BN + D_COLS - 1) / D_COLS;
+constexpr int D_COLS = patch_columns(BN, C_IN_PATCHES ? 64 : 128), D_PATCHES = (BN + D_COLS - 1) / D_COLS;
 // Where they do not divide the tile, the last patch begins inside of the one before it and brings some
 // columns again.
 constexpr bool OVERLAPS = BN % D_COLS > 0;
@@ -65,23 +65,30 @@ __device__ constexpr int patch_begin(int patch) {
 constexpr int ALL_PATCHES = ROWS * D_PATCHES;  // of a warp
 // 4 KB a warp that take turns, tile after tile; three warpgroups have a stage more in place of half of them.
 // C has half of that.
-constexpr int PATCH_ROOM = (GROUPS == 3 ? 2048 : 4096) / (ADDEND ? 2 : 1),
+constexpr int PATCH_ROOM = (GROUPS == 3 ? 2048 : 4096) / (C_IN_PATCHES ? 2 : 1),
               C_BUFFERS = PATCH_ROOM / (16 * D_COLS * sizeof(Out));
 constexpr int D_BUFFERS = D_COPY_ENGINE ? C_BUFFERS : 1;
 // Patches whose sums come together, where one leaves: by hand it is picked from all. And how many sums a
 // thread holds meanwhile.
-constexpr int AMONG = PEERS_IN_CLUSTER || D_COPY_ENGINE || ADDEND ? 1 : ALL_PATCHES;
+constexpr int AMONG = PEERS_IN_CLUSTER || D_COPY_ENGINE || C_IN_PATCHES ? 1 : ALL_PATCHES;
 constexpr int LIVE = PEERS_IN_CLUSTER ? D_COLS / 2 : ROWS * BN / 2;
 // Columns of D in lines of 128 bytes, by the four warps of a warpgroup: in lines of 32, a byte takes TMA
 // twice as long.
 constexpr bool BY_GROUP = D_M_MAJOR && D_COPY_ENGINE && sizeof(Out) == 2 && !PING_PONG && !A_IN_REGISTERS &&
-                          !PEERS_IN_CLUSTER && !ADDEND;
+                          !PEERS_IN_CLUSTER && !C_IN_PATCHES;
 // A tile's first products start its sums, where nobody may come to one without products.
 constexpr bool ANEW = !PROMOTED && !(SCHEDULED && (SEPARATE || PEERS_IN_CLUSTER));
 // Patches of a tile that registers have room for, as elements of D, beside the sums of the next one.
-constexpr int PATCH_REGISTERS = D_COLS * sizeof(Out) / 8, ROOM = REGISTERS - (BESIDE_SUMS + BN / 2) * ROWS;
+// Columns whose C is on its way at once, where it is one row, and registers for it. Beside 192 sums more spill.
+constexpr int LINE_COLS = BN % 64 == 0 && ROWS * BN <= 256   ? 64
+                          : BN % 32 == 0 && ROWS * BN <= 256 ? 32
+                          : BN % 16 == 0                     ? 16
+                                                             : 8,
+              LINE_REGISTERS = C_SAME == 1 ? LINE_COLS * sizeof(Out) / 16 : 2 * ROWS;
+constexpr int PATCH_REGISTERS = D_COLS * sizeof(Out) / 8,
+              ROOM = REGISTERS - (BESIDE_SUMS + BN / 2) * ROWS - (C_SAME ? 2 * LINE_REGISTERS : 0);
 constexpr bool MAY_HOLD = !PROMOTED && !SCHEDULED && !PING_PONG && !BY_GROUP && D_COPY_ENGINE &&
-                          sizeof(Out) > 1 && !A_IN_REGISTERS && GROUPS < 3 && !OVERLAPS && !ADDEND;
+                          sizeof(Out) > 1 && !A_IN_REGISTERS && GROUPS < 3 && !OVERLAPS && !C_IN_PATCHES;
 constexpr int HELD = !MAY_HOLD || ROOM < 0                  ? 0
                      : ALL_PATCHES * PATCH_REGISTERS < ROOM ? ALL_PATCHES
                                                             : ROOM / PATCH_REGISTERS;
@@ -103,7 +110,7 @@ struct BarriersAndQueue : Barriers {
 };
 struct Pipeline {
   Stage stage[STAGES];
-  Choose<ADDEND, PatchesOfDAndC, PatchesOfD>::Type patch;
+  Choose<C_IN_PATCHES, PatchesOfDAndC, PatchesOfD>::Type patch;
   Choose<QUEUED, BarriersAndQueue, Barriers>::Type barriers;
   TileFactors<BM, BN> factors[FACTORS_ALONG_K ? STAGES : 1];
 };
