@@ -361,3 +361,26 @@ def test_a_bias_gives_the_bits_of_one_that_is_c(
     how: dict[str, Any] = {"kernel": kernel, "device": "machine", **more}
     found = lapidist.gemm(a, b, epilogue=lapidist.epilogues.bias(bias=bias), **how)
     np.testing.assert_array_equal(found.view("u2"), lapidist.gemm(a, b, bias, beta=1.0, **how).view("u2"))
+
+
+@pytest.mark.parametrize("kernel_tile", [(128, 64), (64, 64)], ids=str)
+def test_a_short_function_in_turns(rng: np.random.Generator, kernel_tile: tuple[int, int]) -> None:
+    """It is written out for all sums of a thread, of both of its rows of products."""
+    a, b = (fresh(rng, shape, "bfloat16") for shape in ((264, 64), (64, 208)))
+    rows, cols = fresh(rng, (264,), "float32"), fresh(rng, (208,), "float32")
+    short = lapidist.epilogue(scaled_and_moved)
+    found = lapidist.gemm(
+        a,
+        b,
+        out_dtype="float32",
+        epilogue=short(bias=cols, factors=rows),
+        kernel="wgmma",
+        config=tile("bfloat16", *kernel_tile, 3, ping_pong=True),
+        device="machine",
+    )
+    exact = (a.astype("f8") @ b.astype("f8") + cols) * rows[:, None]
+    np.testing.assert_allclose(found, exact, rtol=1e-5, atol=1e-4)
+
+
+def scaled_and_moved(acc: Any, bias: lapidist.Row, factors: lapidist.Column) -> Any:
+    return (acc + bias) * factors

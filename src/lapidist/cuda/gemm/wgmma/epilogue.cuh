@@ -59,14 +59,17 @@ struct Fragments : Epilogue<InOrder> {
   // `begin` comes before the last products have ended.
   template <int Rows, int Half>
   struct Turns {
-    static constexpr bool AT_ONCE = EPILOGUE_SHORT && !EPILOGUE_TILES && Rows == 1 && Half <= 128;
+    static constexpr bool AT_ONCE = EPILOGUE_SHORT && !EPILOGUE_TILES && Rows * Half <= 128;
     static constexpr int COUNT = AT_ONCE ? Half : finished_at_once(Rows, Half), PARTS = Half / COUNT,
                          ALL = Rows * PARTS;
-    AllFetched ahead[COUNT / 2];
+    AllFetched ahead[AT_ONCE ? Rows : 1][COUNT / 2];
   };
   template <int Rows, int Half>
   __device__ __forceinline__ void begin(Turns<Rows, Half>& turns, int row, int col) const {
-    fetch_for<Turns<Rows, Half>::COUNT>(turns.ahead, row, col);
+    typedef Turns<Rows, Half> These;
+#pragma unroll
+    for (int m = 0; m < (These::AT_ONCE ? Rows : 1); ++m)
+      fetch_for<These::COUNT>(turns.ahead[m], row + m * NEXT_SLAB, col);
   }
   template <int Rows, int Half>
   __device__ __forceinline__ void finish_all(Turns<Rows, Half>& turns, Sum (&sums)[Rows][Half], int row,
@@ -74,7 +77,8 @@ struct Fragments : Epilogue<InOrder> {
     typedef Turns<Rows, Half> These;
     constexpr int COUNT = These::COUNT, PARTS = These::PARTS, ALL = These::ALL;
     if constexpr (These::AT_ONCE) {
-      apply_to<COUNT>(sums[0], turns.ahead, row, col);
+#pragma unroll
+      for (int m = 0; m < Rows; ++m) apply_to<COUNT>(sums[m], turns.ahead[m], row + m * NEXT_SLAB, col);
     } else {
 #pragma unroll 1
       for (int part = 0; part < ALL; ++part) {
@@ -83,10 +87,11 @@ struct Fragments : Epilogue<InOrder> {
         fetch_for<COUNT>(fetched, row + next / PARTS * NEXT_SLAB, col + next % PARTS * (COUNT * 2));
         Sum mine[COUNT];
         of_part<COUNT>(sums, part, [&](int i, Sum& sum) { mine[i] = sum; });
-        apply_to<COUNT>(mine, turns.ahead, row + part / PARTS * NEXT_SLAB, col + part % PARTS * (COUNT * 2));
+        apply_to<COUNT>(mine, turns.ahead[0], row + part / PARTS * NEXT_SLAB,
+                        col + part % PARTS * (COUNT * 2));
         of_part<COUNT>(sums, part, [&](int i, Sum& sum) { sum = mine[i]; });
 #pragma unroll
-        for (int i = 0; i < COUNT / 2; ++i) turns.ahead[i] = fetched[i];
+        for (int i = 0; i < COUNT / 2; ++i) turns.ahead[0][i] = fetched[i];
       }
     }
   }
