@@ -82,7 +82,8 @@ def test_what_is_compiled_ahead_is_what_serves(added: str) -> None:
         (build.kernel, build.macros)
         for build in builds_of(covering_plans("float16", H200, added != "nothing"))
     }
-    # of each layout: aligned, few rows, ragged, ragged but for lines along k; C is as D or one row; with a bias those aligned
+    # of each layout: aligned, few rows, ragged, ragged but for lines along k; C is as D or one row; with a
+    # bias those aligned
     assert len(ahead) <= MOST * (12 if added == "nothing" else 27)
     for layout in ("rr", "rc", "cr"):
         ragged = [(301, 3001, 1024), (4097, 1111, 4096)] if added != "a bias" else []
