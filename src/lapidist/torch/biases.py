@@ -1,9 +1,8 @@
 """How a product is given its bias: as a C that is the same in all rows, or as an epilogue.
 
-Bits are the same. Kernels read a C element by element, in patches as D leaves; a bias as an epilogue waits in
-registers. (8192 x 1024 x 1024 in bfloat16 on an H200: 27 us alone, 45 with C; 8192 x 4096 x 1024: 99 and 136.
-8192 x 4096 x 512: 55 alone, 61 with the epilogue.) A small product is bound by the host, which has less to do
-for C."""
+Bits are the same. Both wait in registers, but what a C needs is found for each of its elements. In bfloat16
+on an H200, 8192 x 4096 x 512 takes 48.4 us alone. With the epilogue it takes 52.5, with C 55.5. A small
+product is bound by the host, which has less to do for C."""
 
 from __future__ import annotations
 
