@@ -4,8 +4,11 @@ without numbers.
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -24,6 +27,8 @@ from lapidist.torch.sight import is_plain, is_recorded, is_unobserved
 
 Rule = Callable[..., Any]
 LIBRARY = torch.library.Library("lapidist", "DEF")
+# What operators run, for code that inductor wrote: it imports torch alone, and may come from a cache.
+RUNS = torch.ops.lapidist.runs = SimpleNamespace()
 # Any strides will do; results are new and contiguous.
 TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
 
@@ -33,10 +38,11 @@ class Operator:
 
     def __init__(self, schema: str, run: Rule, fake: Rule) -> None:
         self.name, self.run = schema.partition("(")[0], run
+        setattr(RUNS, self.name, run)
         LIBRARY.define(schema, tags=TAGS)
         for key in ("CPU", "CUDA"):
             LIBRARY.impl(self.name, run, key)
-        torch.library.register_fake(f"lapidist::{self.name}", fake, lib=LIBRARY)
+        torch.library.register_fake(f"lapidist::{self.name}", partial(self.outline, fake), lib=LIBRARY)
         self.op = getattr(torch.ops.lapidist, self.name).default
         self.recorded: Any = None  # for autograd alone
 
@@ -49,6 +55,13 @@ class Operator:
         if not torch.compiler.is_compiling():
             sharding.register()
         return self.op(*given)
+
+    @staticmethod
+    def outline(fake: Rule, *given: Any, **more: Any) -> Any:
+        """Compilers ask for it: inductor learns at once how its code calls operators."""
+        if "torch._inductor.compile_fx" in sys.modules:  # importing it takes a second
+            importlib.import_module("lapidist.torch.lowering")
+        return fake(*given, **more)
 
     def cast(self) -> None:
         """Under torch.autocast, torch.ops.lapidist casts, too."""
@@ -81,8 +94,11 @@ class Operator:
         )
 
 
-def run_matmul(a: Any, b: Any, out_dtype: Any = None, precision: Any = IEEE) -> Any:
-    return api.matmul(a, b, out_dtype=out_dtype, precision=precision)
+# ---- what runs; inductor's code names memory for the result, `out` ----
+
+
+def run_matmul(a: Any, b: Any, out_dtype: Any = None, precision: Any = IEEE, *, out: Any = None) -> Any:
+    return api.matmul(a, b, out=out, out_dtype=out_dtype, precision=precision)
 
 
 def run_gemm(
@@ -95,9 +111,11 @@ def run_gemm(
     trans_b: bool = False,
     out_dtype: Any = None,
     precision: Any = IEEE,
+    *,
+    out: Any = None,
 ) -> Any:
     how: dict[str, Any] = {"alpha": alpha, "beta": beta, "trans_a": trans_a, "trans_b": trans_b}
-    return api.gemm(a, b, c, **how, out_dtype=out_dtype, precision=precision)
+    return api.gemm(a, b, c, **how, out=out, out_dtype=out_dtype, precision=precision)
 
 
 def matmul_again(a: Any, b: Any) -> Any:
@@ -109,16 +127,22 @@ def matmul_again(a: Any, b: Any) -> Any:
 PRODUCT, SUM = (1.0, 0.0, False, True), (1.0, 1.0, False, True)  # alpha, beta, what is transposed
 
 
-def linear_again(input: Any, weight: Any, bias: Any) -> Any:
-    return api.gemm_again(input, weight, bias, None, PRODUCT if bias is None else SUM, None)
+def linear_again(input: Any, weight: Any, bias: Any, out: Any = None) -> Any:
+    return api.gemm_again(input, weight, bias, out, PRODUCT if bias is None else SUM, None)
 
 
 def run_linear(
-    input: Any, weight: Any, bias: Any = None, out_dtype: Any = None, precision: Any = IEEE
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    out_dtype: Any = None,
+    precision: Any = IEEE,
+    *,
+    out: Any = None,
 ) -> Any:
     """input @ weight.T + bias, in one launch. Errors use these names."""
     if out_dtype is None and precision == IEEE:
-        product = linear_again(input, weight, bias)
+        product = linear_again(input, weight, bias, out)
         if product is not None:
             return product
     if weight.ndim > 2:  # gemm would take a batch
@@ -131,6 +155,7 @@ def run_linear(
             outlines.as_rows(input),
             outlines.as_rows(weight),
             **given,
+            out=outlines.within(out, row=input.ndim == 1, column=weight.ndim == 1),
             trans_b=True,
             out_dtype=out_dtype,
             precision=precision,
@@ -149,9 +174,11 @@ def run_scaled(
     c: Any = None,
     out_dtype: Any = None,
     promote: bool | None = None,
+    *,
+    out: Any = None,
 ) -> Any:
     how: dict[str, Any] = {"scale_a": scale_a, "scale_b": scale_b, "promote": promote, "out_dtype": out_dtype}
-    return api.gemm(a, b, c, beta=0.0 if c is None else 1.0, **how)
+    return api.gemm(a, b, c, beta=0.0 if c is None else 1.0, out=out, **how)
 
 
 def run_update(

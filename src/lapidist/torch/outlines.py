@@ -105,3 +105,11 @@ def without(product: Any, *, row: bool, column: bool) -> Any:
     """The product without the dimensions that vectors brought."""
     product = product.squeeze(-1) if column else product
     return product.squeeze(-1 if column else -2) if row else product
+
+
+def within(out: Any, *, row: bool, column: bool) -> Any:
+    """`out` with the dimensions that vectors bring: `without` undone."""
+    if out is None:
+        return None
+    out = out.unsqueeze(-1 if column else -2) if row else out
+    return out.unsqueeze(-1) if column else out
