@@ -54,7 +54,7 @@ def test_calls_of_numpy(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int8", "float8_e4m3fn"])
 def test_calls_of_torch(torch: Any, dtype: str) -> None:
     a = drawn(torch, 64, 64, dtype=dtype)
-    out = lapidist.matmul(a, a)
+    out = [lapidist.matmul(a, a) for _ in range(2)][-1]  # the second finds out how such tensors are compared
     assert python_calls(lambda: lapidist.matmul(a, a)) <= 32
     assert python_calls(lambda: lapidist.matmul(a, a, out)) <= 32
     assert python_calls(lambda: lapidist.gemm(a, a, out, alpha=2, beta=1, out=out)) <= 48

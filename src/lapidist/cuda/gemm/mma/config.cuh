@@ -39,10 +39,11 @@ constexpr int STEPS = BK / DEPTH, ROWS = WM / 16;  // ROWS of products of a warp
 // nothing between them, which take turns of shared memory: a twentieth of all in half where they alternate.
 // So a step's reads stand in the first half of its rows, copies behind the first, and where they go past the
 // registers they are spread over all steps but the last. Every other row has its products from right to left,
-// with the columns that are at hand. Measured on an H100 at 4096^3: half 3 % faster (aligned to 2 bytes,
-// 12 %), double with warps of 64 rows 1 %; tf32, 8 bits, and double with copies of 8 bytes lose up to 8 %.
+// with the columns that are at hand. Measured on an H100 at 4096^3: half 3 % faster, double with warps of 64
+// rows 1 %; tf32, 8 bits, and double with copies of 8 bytes lose up to 8 %. So does half whose A comes by way
+// of registers, element by element: 5 to 10 % on both chips, at 2047^3 and 4097^3, in all layouts.
 constexpr bool WHOLE_CHUNKS = A_VECTOR * SIZE == 16 && B_VECTOR * SIZE == 16;
-constexpr bool READS_FIRST = SIZE == 2 || (SIZE == 8 && WHOLE_CHUNKS && ROWS >= 4);
+constexpr bool READS_FIRST = (SIZE == 2 && A_VECTOR > 1) || (SIZE == 8 && WHOLE_CHUNKS && ROWS >= 4);
 constexpr int READ_ROWS = READS_FIRST && ROWS > 1 ? ROWS / 2 : ROWS;
 constexpr int COPY_FROM = READS_FIRST && ROWS > 1;
 constexpr int COPY_STEPS = SIZE == 2 && WHOLE_CHUNKS && ROWS >= 4 ? STEPS - 1 : 1;
