@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -19,6 +20,19 @@ def test_all_is_sorted_and_complete() -> None:
     )
     assert set(lapidist.__all__) == set(lapidist._MODULE_OF)
     assert dir(lapidist) == sorted(lapidist.__all__)
+
+
+def test_the_stub_has_the_same_names_from_the_same_modules() -> None:
+    tree = ast.parse(Path(lapidist.__file__).with_suffix(".pyi").read_text())
+    homes = {
+        alias.name: node.module
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert homes == {name: f"lapidist.{module}" for name, module in lapidist._MODULE_OF.items()}
+    (listed,) = [node.value for node in tree.body if isinstance(node, ast.Assign)]
+    assert ast.literal_eval(listed) == lapidist.__all__
 
 
 @pytest.mark.parametrize("name", lapidist.__all__)
@@ -67,6 +81,32 @@ def test_multiplying_on_the_host_loads_no_gpu_library() -> None:
         " 'float32'))"
     )
     assert not {"torch", "cupy", "jax", "typer", "rich"} & loaded_by(statement)
+
+
+PLANNED = """
+from lapidist.backends.gpu import products
+from lapidist.device import chip
+from lapidist.planning.standing import planned_at_once
+from lapidist.problems.problem import dense_problem
+import lapidist; lapidist.matmul
+assert planned_at_once(dense_problem(300, 256, 512, "bfloat16"), chip("h200")) is not None
+"""
+
+
+def test_a_plain_product_loads_what_it_needs() -> None:
+    """A first call waits for its modules: those of lists, indices, epilogues and other kernels are not
+    its."""
+    program = f"import sys\n{PLANNED}\nprint(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded, calls = found.stdout.split(), "fused lists routed scaled repeated_beside repeated_lists"
+    others = (
+        *("lapidist.epilogues", "lapidist.problems.fused", "lapidist.planning.second_passes"),
+        *("lapidist.kernels.registry", "lapidist.kernels.sgemm", "lapidist.kernels.mma", "ml_dtypes"),
+        *("lapidist.schedule.simulate", "lapidist.build.behind"),
+        *(f"lapidist.calls.{name}" for name in calls.split()),
+    )
+    assert "lapidist.kernels.wgmma.family" in loaded
+    assert [name for name in loaded if name in others] == []
 
 
 def test_the_version_is_written_once() -> None:

@@ -4,7 +4,7 @@ way before that.
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -14,9 +14,7 @@ from lapidist.build.waiting import NEVER, WAIT, Compiling
 from lapidist.calls import checks
 from lapidist.calls.call import Call, Mode, numbers_in
 from lapidist.calls.choices import OPEN, Choices, checked
-from lapidist.calls.fused import given_epilogue
-from lapidist.calls.lists import ArrayGemm
-from lapidist.calls.operation import Factors, Operation, Routing, types_named
+from lapidist.calls.operation import Factors, Operation, Routing, given_epilogue, types_named
 from lapidist.calls.prepared import Gemm
 from lapidist.calls.remembered import AGAIN, multiplied, multiplied_lists
 from lapidist.calls.repeated import NUMBERS, asked_of, sketch
@@ -26,6 +24,9 @@ from lapidist.kernels.row import Kernel
 from lapidist.problems.pointers import Pointers
 from lapidist.schedule import Schedule
 from lapidist.schedule.sharing import AUTO, Reduction, ScheduleName, Sharing
+
+if TYPE_CHECKING:
+    from lapidist.calls.lists import ArrayGemm
 
 
 class HasShape(Protocol):
@@ -359,6 +360,8 @@ def plan(
     operation = Operation(trans_a, trans_b, False, alpha, beta, types, routing, factors, given)
     call = Call(a, b, c, out, operation, choices, None, mode)
     if call.is_of_lists:
+        from lapidist.calls.lists import ArrayGemm
+
         call = call.of_lists()
         return ArrayGemm(call.batch(), call.operation, choices)
     return Gemm(call.arguments(), choices)

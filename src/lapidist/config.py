@@ -18,6 +18,8 @@ LEAST = {
     "raster": 0,
     "slices": 1,
 }
+LEAST_BY_WARPS = tuple({"bm": 1, "bn": 1, **LEAST}.items())
+LEAST_BY_THREADS = tuple({"bm": 1, "bn": 1, "tm": 1, "tn": 1, **LEAST}.items())
 
 
 class Knobs:
@@ -106,17 +108,16 @@ class Config(Knobs):
         return hash((self.bm, self.bn, self.bk, self.stages, self.cluster_m, self.exchanged, self.raster))
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            value, whole = getattr(self, each.name), each.type == "int"
-            if type(value) is not (int if whole else bool):
+        for name, kind in KINDS:
+            value = getattr(self, name)
+            if type(value) is not kind:
                 rule, way_out = (
                     ("a whole number", "Call int() on it")
-                    if whole
+                    if kind is int
                     else ("True or False", "Leave it out for False")
                 )
-                raise ArgumentError(f"config: {each.name} must be {rule}; got {value!r}. {way_out}")
-        tiles = ("bm", "bn") if self.by_warps else ("bm", "bn", "tm", "tn")
-        for name, least in (*dict.fromkeys(tiles, 1).items(), *LEAST.items()):
+                raise ArgumentError(f"config: {name} must be {rule}; got {value!r}. {way_out}")
+        for name, least in LEAST_BY_WARPS if self.by_warps else LEAST_BY_THREADS:
             if getattr(self, name) < least:
                 raise ArgumentError(
                     f"config: {name} must be at least {least}; got {getattr(self, name)}. See"
@@ -162,3 +163,7 @@ class Config(Knobs):
         )
         parts += [words for words, chosen in flags if chosen]
         return ", ".join(parts)
+
+
+# Looked up once: hundreds of configs are made when a process starts.
+KINDS = tuple((each.name, int if each.type == "int" else bool) for each in fields(Config))

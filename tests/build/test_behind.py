@@ -14,11 +14,11 @@ import pytest
 
 from lapidist.build import behind
 from lapidist.build.cache import read
-from lapidist.build.compiler import key_of
+from lapidist.build.compiler import Order, key_of
 from lapidist.build.folder import VARIABLE as FOLDER
 from lapidist.build.folder import warn_once
 from lapidist.build.waiting import BACKGROUND, NEVER, VARIABLE, WAIT, kept_way, way_of
-from lapidist.build.workers import Answer, Order
+from lapidist.build.workers import Answer
 from lapidist.launch import Binary
 
 SECONDS = 120  # that a compiler may take where many tests run at once
@@ -180,7 +180,7 @@ def test_the_free_memory_is_some_of_this_computers() -> None:
 FORKED = """
 import os, threading
 from lapidist.build import behind
-from lapidist.build.workers import Order
+from lapidist.build.compiler import Order
 
 def made(bm):
     come = threading.Event()
@@ -209,7 +209,7 @@ def test_a_child_leaves_its_parents_compilers_alone(tmp_path: Path) -> None:
 
 SCRIPT = """
 from lapidist.build import behind
-from lapidist.build.workers import Order
+from lapidist.build.compiler import Order
 behind.ask(Order("gemm/mma.cu", "mma", {"ELEMENT": "half", "OUTPUT": "half"}, "sm_90a", ()), print)
 while not behind._behind._workers:
     pass

@@ -21,8 +21,9 @@ from cached_kernel import OTHER, SOURCE, build, code, key, names
 from lapidist.backends.gpu import planned
 from lapidist.build import cache, compiler
 from lapidist.build import folder as cache_folder
+from lapidist.build.compiler import Order
 from lapidist.build.folder import cache_directory
-from lapidist.build.workers import Order, compile_all
+from lapidist.build.workers import compile_all
 from lapidist.device import chip
 from lapidist.errors import LaunchError
 from lapidist.launch import Binary, Launch

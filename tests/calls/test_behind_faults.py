@@ -20,9 +20,9 @@ from lapidist.backends import selection
 from lapidist.backends.gpu import products
 from lapidist.build import behind
 from lapidist.build.cache import encode, entry_path
-from lapidist.build.compiler import key_of
+from lapidist.build.compiler import Order, key_of
 from lapidist.build.folder import VARIABLE, warn_once
-from lapidist.build.workers import Answer, Order
+from lapidist.build.workers import Answer
 from lapidist.calls import prepared, remembered
 from lapidist.device import chip
 from lapidist.frameworks.arrays import Operand

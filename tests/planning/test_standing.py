@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from lapidist.build.cache import encode, entry_path
-from lapidist.build.compiler import key_of
+from lapidist.build.compiler import Order, key_of
 from lapidist.build.folder import VARIABLE
 from lapidist.build.waiting import BACKGROUND, NEVER, WAIT
-from lapidist.build.workers import Order
 from lapidist.device import chip
 from lapidist.epilogues.ready import READY
 from lapidist.errors import CompileError

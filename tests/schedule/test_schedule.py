@@ -21,10 +21,10 @@ from lapidist.schedule import (
     TileGrid,
     WorkUnit,
     data_parallel,
-    simulate,
     split_k,
     stream_k,
 )
+from lapidist.schedule.simulate import simulate
 from schedule_cases import FREE, many, rasters, schedules, work
 
 # ---- each product once ----

@@ -17,16 +17,15 @@ from lapidist.schedule import (
     Measurement,
     Schedule,
     TileGrid,
-    calibrate,
     data_parallel,
     fit,
-    probes,
-    simulate,
     split_k,
     stream_k,
 )
 from lapidist.schedule.build import Search
+from lapidist.schedule.calibrate import calibrate, probes
 from lapidist.schedule.grid import most_peers
+from lapidist.schedule.simulate import simulate
 from schedule_cases import FREE, many, schedules, work
 
 # ---- the cost model ----

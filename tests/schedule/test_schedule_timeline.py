@@ -32,8 +32,9 @@ from lapidist.kernels.wgmma.family import WGMMA_FAMILY
 from lapidist.kernels.wgmma.sharing import handing_on
 from lapidist.planning.planner import exactly
 from lapidist.planning.weighed import LAUNCH_SECONDS
-from lapidist.schedule import CostModel, TileGrid, data_parallel, simulate, split_k, stream_k
+from lapidist.schedule import CostModel, TileGrid, data_parallel, split_k, stream_k
 from lapidist.schedule.sharing import Sharing
+from lapidist.schedule.simulate import simulate
 from lapidist.schedule.ways import Grids, Ways
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lapidist.backends.backend import Backend
-from lapidist.dtypes import TF32, TYPES, numpy_dtype
+from lapidist.dtypes import TF32, TYPES
 from lapidist.frameworks.arrays import Operand
 from lapidist.problems.scaling import K_BLOCK
 
@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 
 
 FLOAT, DOUBLE = np.dtype("float32"), np.dtype("float64")
-HALF, BFLOAT = np.dtype("float16"), numpy_dtype("bfloat16")
+HALF, BFLOAT = np.dtype("float16"), "bfloat16"  # by name: to load ml_dtypes takes milliseconds
 # (rows of A or 1, blocks of k or 1) and (blocks of k or 1, columns of B or 1)
 Factors = tuple[Array | None, Array | None]
 
@@ -86,10 +86,9 @@ def product_at_once(a: Array, b: Array, out: Any) -> Any:
     dtype = a.dtype
     if dtype is not b.dtype:
         return None
-    if (dtype is HALF or dtype is BFLOAT) and out is None:
-        return half_at_once(a, b, dtype)
     if not (dtype is FLOAT or dtype is DOUBLE):
-        return None
+        half = out is None and (dtype is HALF or dtype.type.__name__ == BFLOAT)
+        return half_at_once(a, b, dtype) if half else None
     if out is not None and not (type(out) is np.ndarray and out.dtype is dtype and out.flags.carray):
         return None
     try:

@@ -16,9 +16,9 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from lapidist.build.cache import limit_or_default, read
-from lapidist.build.compiler import key_of
+from lapidist.build.compiler import Order, key_of
 from lapidist.build.folder import cache_directory, log, warn_once
-from lapidist.build.workers import Answer, Order, asked, start_worker
+from lapidist.build.workers import Answer, asked, start_worker
 from lapidist.launch import Binary
 
 Done = Callable[[Binary], None]

@@ -15,6 +15,7 @@ import time
 from collections.abc import Mapping
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from lapidist.build import cache as kept
 from lapidist.errors import CompileError, DeviceError
@@ -34,6 +35,16 @@ os.register_at_fork(
     after_in_parent=_one_at_a_time.release,
     after_in_child=_one_at_a_time.release,
 )
+
+
+class Order(NamedTuple):
+    """What `compile_kernel` is called with."""
+
+    source: str
+    entry: str
+    defines: Mapping[str, object]
+    architecture: str
+    more: tuple[str, ...]
 
 
 def compile_kernel(

@@ -10,13 +10,13 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import NamedTuple
 
-from lapidist.build.compiler import compile_kernel, include_paths, load_nvrtc
+from lapidist.build.compiler import Order, compile_kernel, include_paths, load_nvrtc
 from lapidist.build.folder import VARIABLE, cache_directory
 from lapidist.errors import LapidistError
 
@@ -24,16 +24,6 @@ MODULE = "lapidist.build.workers"  # this one, whatever it is called when it run
 
 LOW, LOWEST = "--low", 19  # of priorities
 OnDone = Callable[[str], None]
-
-
-class Order(NamedTuple):
-    """What `compile_kernel` is called with."""
-
-    source: str
-    entry: str
-    defines: Mapping[str, object]
-    architecture: str
-    more: tuple[str, ...]
 
 
 class Answer(NamedTuple):

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lapidist.backends import host
 from lapidist.calls import checks
-from lapidist.calls.fused import FusedOperands
 from lapidist.calls.operation import Operation
-from lapidist.calls.results import outputs_given, shape_of_d, type_of_d
+from lapidist.calls.outputs import outputs_given, shape_of_d, type_of_d
 from lapidist.dtypes import numpy_dtype
 from lapidist.frameworks.arrays import HOST, Operand, fresh, handed_over, on_host, operand_of, tell_written
 from lapidist.frameworks.host_arrays import is_odd, native, promoted, write
 from lapidist.problems.modes import NO_POINTERS, ExtraPointers
 from lapidist.problems.problem import Problem
 from lapidist.problems.scaling import AS_THEY_ARE, PROMOTED, Scaling
+
+if TYPE_CHECKING:
+    from lapidist.calls.fused import FusedOperands
+    from lapidist.epilogues.tracing import Given
 
 
 class Arguments:
@@ -64,7 +67,14 @@ class Arguments:
         self.c = self._check_c(c) if self.beta != 0 else None
         self.given: Any = None  # an output that results are copied to, once they are complete
         self.out = None if out is None else self._check_out(out)
-        self.fused = None if operation.epilogue is None else FusedOperands(operation.epilogue, self, further)
+        followed_by = operation.epilogue
+        self.fused = None if followed_by is None else self._fused_operands(followed_by, further)
+
+    def _fused_operands(self, given: Given, outputs: tuple[Any, ...]) -> FusedOperands:
+        """Their modules are many; a process that has no epilogue does not load them."""
+        from lapidist.calls.fused import FusedOperands
+
+        return FusedOperands(given, self, outputs)
 
     def _require_extras_apart(self) -> None:
         """Factors, indices, alpha and beta are still read while results are written."""

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from lapidist.backends.selection import is_on_host
 from lapidist.calls import checks
 from lapidist.calls.arguments import Arguments
 from lapidist.calls.choices import OPEN, Choices
-from lapidist.calls.lists import LISTED, Listed, Pointed, batch_of
 from lapidist.calls.operation import USUAL_TYPES, Operation, is_array
 from lapidist.calls.repeated import Sketch, asked_of, sketch
-from lapidist.calls.routed import RoutedArguments
-from lapidist.calls.scaled import ScaledArguments
 from lapidist.calls.subclasses import as_array, is_asked, is_plain
 from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import HOST, framework_of, on_host, operand_of
 from lapidist.frameworks.host_arrays import native
+from lapidist.problems.pointers import Pointers
+
+if TYPE_CHECKING:
+    from lapidist.calls.lists import Listed, Pointed
 
 Mode = Literal["gemm", "batched", "array"]
+LISTED = (list, tuple, Pointers)  # what stands for many matrices
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,8 +47,10 @@ class Call:
                 " alpha and beta are numbers; got both. Leave one out"
             )
         if operation.routed:
+            from lapidist.calls.routed import RoutedArguments
+
             return RoutedArguments(self.a, self.b, self.c, self.out, operation)
-        kind = ScaledArguments if operation.factors.any else Arguments
+        kind = scaled_arguments() if operation.factors.any else Arguments
         return kind(self.a, self.b, self.c, self.out, operation.with_numbers())
 
     # ---- what a call like it is known by ----
@@ -90,11 +94,18 @@ class Call:
             checks.require_mode(self.mode, self.a, self.b, listed)
         return listed
 
+    @property
+    def of_none(self) -> bool:
+        """Whether a and b are lists of no matrices."""
+        return all(isinstance(each, (list, tuple)) and not each for each in (self.a, self.b))
+
     def of_lists(self) -> Call:
         return replace(self, operation=self.operation.of_lists())
 
     def batch(self) -> Listed | Pointed:
         """The lists, every rule checked."""
+        from lapidist.calls.lists import batch_of
+
         return batch_of(self.a, self.b, self.c, self.out, self.operation)
 
     # ---- what NumPy takes where host arrays are multiplied ----
@@ -113,6 +124,12 @@ class Call:
     def asks_operands(self) -> bool:
         """Whether a or b says what becomes of the result, as NumPy lets them."""
         return self.operation.types is USUAL_TYPES and (is_asked(self.a) or is_asked(self.b))
+
+
+def scaled_arguments() -> type[Arguments]:
+    from lapidist.calls.scaled import ScaledArguments
+
+    return ScaledArguments
 
 
 def numbers_in(alpha: Any, beta: Any, device: object) -> tuple[Any, Any]:

@@ -8,7 +8,6 @@ from lapidist.build.waiting import Compiling
 from lapidist.calls import checks
 from lapidist.config import Config
 from lapidist.errors import ArgumentError
-from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.row import Kernel
 from lapidist.schedule.sharing import PLANNED, Sharing
 
@@ -26,7 +25,11 @@ class Choices(NamedTuple):
     @property
     def of_kernel(self) -> tuple[Kernel | None, Config | None, Sharing]:
         """What the planner is asked for."""
-        return None if self.kernel is None else kernel_named(self.kernel), self.config, self.sharing
+        if self.kernel is None:
+            return None, self.config, self.sharing
+        from lapidist.kernels.registry import kernel_named
+
+        return kernel_named(self.kernel), self.config, self.sharing
 
 
 OPEN = Choices()

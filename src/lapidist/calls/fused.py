@@ -19,7 +19,6 @@ from lapidist.epilogues.expressions import SEEDS, is_seed
 from lapidist.epilogues.numeric import evaluate, stored
 from lapidist.epilogues.passes import LARGEST, QUANTISED, REDUCTIONS
 from lapidist.epilogues.steps import COLUMN, POSITIONS, ROW, SCALAR, TILE, Parameter
-from lapidist.epilogues.tracing import Epilogue, Given
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import Operand, evenly, fresh, on_host, operand_of
 from lapidist.frameworks.host_arrays import native
@@ -29,6 +28,7 @@ from lapidist.problems.problem import Matrix
 
 if TYPE_CHECKING:
     from lapidist.calls.arguments import Arguments
+    from lapidist.epilogues.tracing import Given
 
 Array = np.ndarray[Any, Any]
 FOR_EACH = {ROW: "column of D", COLUMN: "row of D", TILE: "element of D"}
@@ -36,18 +36,6 @@ FOR_EACH_PAIR = {**FOR_EACH, ROW: "pair of columns", TILE: "row and pair of colu
 WORDS = {"float32": "int32", "float64": "int64"}  # that a value's order is in
 SEED_TYPES = ("int64", "int32")
 REACH = {SCALAR: (False, False), ROW: (False, True), COLUMN: (True, False), TILE: (True, True)}
-
-
-def given_epilogue(epilogue: object) -> Given | None:
-    """What a caller passes as epilogue=: a function called with its operands, or one that has none."""
-    if isinstance(epilogue, Epilogue):
-        epilogue = epilogue()
-    if epilogue is not None and not isinstance(epilogue, Given):
-        raise ArgumentError(
-            "epilogue: must be a function of @lapidist.epilogue, called with its operands; got"
-            f" {type(epilogue).__name__}. Write epilogue=f(bias=b), say"
-        )
-    return epilogue
 
 
 def require_seed(name: str, value: object) -> int:

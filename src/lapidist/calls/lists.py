@@ -30,7 +30,6 @@ from lapidist.problems.pointers import Pointers
 from lapidist.problems.problem import GRID_BATCH_LIMIT, Problem
 
 KERNELS_KEPT = 256
-LISTED = (list, tuple, Pointers)  # what stands for many matrices
 
 
 class ArrayGemm:
@@ -109,10 +108,6 @@ class ArrayGemm:
         require_stream(stream)
         self.backend.multiply_lists(self, batch, stream)
         return batch.result
-
-
-def both_empty(a: Any, b: Any) -> bool:
-    return all(isinstance(each, (list, tuple)) and not each for each in (a, b))
 
 
 def batch_of(a: Any, b: Any, c: Any, out: Any, operation: Operation) -> Listed | Pointed:

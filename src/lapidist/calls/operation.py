@@ -5,14 +5,16 @@ plan.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from lapidist.calls import checks
 from lapidist.dtypes import IEEE, name_of
-from lapidist.epilogues.tracing import Given
 from lapidist.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from lapidist.epilogues.tracing import Given
 
 
 def is_array(value: object) -> bool:
@@ -130,3 +132,19 @@ def types_checked(out_dtype: Any, acc_dtype: Any, precision: str, promote: bool 
 
 
 known_types = lru_cache(maxsize=256, typed=True)(types_checked)
+
+
+def given_epilogue(epilogue: object) -> Given | None:
+    """What a caller passes as epilogue=: a function called with its operands, or one that has none."""
+    if epilogue is None:
+        return None
+    from lapidist.epilogues.tracing import Epilogue, Given
+
+    if isinstance(epilogue, Epilogue):
+        epilogue = epilogue()
+    if not isinstance(epilogue, Given):
+        raise ArgumentError(
+            "epilogue: must be a function of @lapidist.epilogue, called with its operands; got"
+            f" {type(epilogue).__name__}. Write epilogue=f(bias=b), say"
+        )
+    return epilogue

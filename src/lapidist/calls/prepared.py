@@ -4,7 +4,7 @@ new pointers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from lapidist.backends.gpu.launcher import GpuKernel, Scalars
@@ -14,10 +14,8 @@ from lapidist.calls import checks
 from lapidist.calls.arguments import Arguments
 from lapidist.calls.choices import OPEN, Choices
 from lapidist.calls.repeated import Again, fast_path
-from lapidist.calls.repeated_beside import AgainBeside, Executed, fast_path_beside
 from lapidist.config import Config
 from lapidist.device import Device
-from lapidist.epilogues.passes import kernel_of
 from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import HOST, Operand, as_planned, empty
 from lapidist.frameworks.streams import require_stream
@@ -228,8 +226,7 @@ class Prepared:
             f"\n  in {len(self.parts)} launches, the first of which is shown" if len(self.parts) > 1 else ""
         )
         made = self.problem.fused.function.results if self.problem.fused else ()
-        behind = dict.fromkeys(kernel_of(each.then) for each in made if each.then)
-        passes = f"\n  behind it: {', '.join(behind)}, as the epilogue asks" if behind else ""
+        passes = passes_named([each.then for each in made if each.then])
         return str(self.plan) + several + passes
 
     def start(
@@ -284,7 +281,7 @@ class Gemm(Prepared):
         super().__init__(arguments, place_for(arguments, choices), choices)
         self._kind, self._operation, self.scalars = type(arguments), arguments.operation, arguments.alpha_beta
         self._again: Again | None = None
-        self._again_beside: AgainBeside | None = None
+        self._again_beside: Callable[[Any, Any, Any, Any, Any], Any] | None = None
 
     def __repr__(self) -> str:
         """In a line what str() gives reasons for."""
@@ -312,7 +309,7 @@ class Gemm(Prepared):
         if again is not None:
             result = again(a, b, c, out, self.scalars, stream)
         elif self._again_beside is not None:
-            result = self._again_beside(Executed(a, b, c, out, self._operation, stream))
+            result = self._again_beside(a, b, c, out, stream)
         else:
             result = None
         return self._execute_checked(a, b, c, out, stream) if result is None else result
@@ -327,8 +324,10 @@ class Gemm(Prepared):
             )
         result = self.run(arguments, stream)
         if self.is_routed:
+            from lapidist.calls.repeated_beside import Executed, fast_path_of_plan
+
             call = Executed(a, b, c, out, self._operation, stream)
-            self._again_beside = fast_path_beside(self, arguments, call, result)
+            self._again_beside = fast_path_of_plan(self, arguments, call, result)
         else:
             self._again = fast_path(self, arguments)
         return result
@@ -338,6 +337,15 @@ class Gemm(Prepared):
         return problem == self.problem or (
             self.plan is None and problem.unaligned() == self.problem.unaligned()
         )
+
+
+def passes_named(then: list[str]) -> str:
+    """What follows a product, in words."""
+    if not then:
+        return ""
+    from lapidist.epilogues.passes import kernel_of
+
+    return f"\n  behind it: {', '.join(dict.fromkeys(map(kernel_of, then)))}, as the epilogue asks"
 
 
 def of_all(plans: Iterable[Plan]) -> SumOrder | tuple[SumOrder, ...] | None:

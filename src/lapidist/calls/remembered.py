@@ -2,27 +2,55 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from lapidist.backends.selection import backend_at
 from lapidist.build.waiting import BACKGROUND, way_of
 from lapidist.calls.arguments import Arguments
 from lapidist.calls.call import Call
 from lapidist.calls.choices import Choices
-from lapidist.calls.lists import ArrayGemm, Listed, both_empty
 from lapidist.calls.prepared import Prepared, multiply_on_host, place_for, require_no_choice
 from lapidist.calls.repeated import Again, Sketch, asked_of, counted, fast_path
-from lapidist.calls.repeated_beside import AgainBeside, fast_path_beside, key_beside
-from lapidist.calls.repeated_lists import AgainLists, fast_path_of_lists, key_of_lists
-from lapidist.calls.repeated_on_host import OnHost, fast_path_on_host
 from lapidist.calls.subclasses import product
 from lapidist.frameworks.streams import require_stream
+
+if TYPE_CHECKING:
+    from lapidist.calls.repeated_beside import AgainBeside
+    from lapidist.calls.repeated_lists import AgainLists
 
 PREPARED_LIMIT = 4096  # problems remembered; a program that meets more starts over
 PREPARED: dict[Any, Prepared] = {}  # by the problem, where it runs, and by what
 AGAIN: dict[Sketch, Again] = {}  # by what is known at once of a call: what served the last one like it
 BESIDE: dict[Sketch, AgainBeside] = {}  # of calls with arrays beside a, b, c and out
 LISTS: dict[Sketch, AgainLists] = {}  # of lists of matrices
+
+
+# ---- loaded with the first call that needs it: a process without one starts sooner ----
+
+
+@cache
+def beside() -> Any:
+    from lapidist.calls import repeated_beside
+
+    return repeated_beside
+
+
+@cache
+def of_lists() -> Any:
+    from lapidist.calls import repeated_lists
+
+    return repeated_lists
+
+
+@cache
+def on_host() -> Any:
+    from lapidist.calls import repeated_on_host
+
+    return repeated_on_host
+
+
+# ---- a call ----
 
 
 def multiplied(call: Call) -> Any:
@@ -46,7 +74,7 @@ def multiplied(call: Call) -> Any:
 
 def multiplied_beside(call: Call) -> Any:
     """With factors, indices, numbers in memory or an epilogue."""
-    key = key_beside(call)
+    key = beside().key_beside(call)
     again = None if key is None else BESIDE.get(key)
     result = None if again is None else again(call)
     if result is not None:
@@ -59,7 +87,7 @@ def multiplied_beside(call: Call) -> Any:
     ready = prepared(arguments, place, choices, call.stream)
     again_met, ready.met = ready.met, True
     result = ready.run(arguments, call.stream)
-    again = fast_path_beside(ready, arguments, call, result) if again_met else None
+    again = beside().fast_path_beside(ready, arguments, call, result) if again_met else None
     if again is not None:
         remember(BESIDE, key, again if ready.settled else counted(ready, again))
     return result
@@ -67,17 +95,21 @@ def multiplied_beside(call: Call) -> Any:
 
 def multiplied_lists(call: Call) -> Any:
     call = call.of_lists()
-    if both_empty(call.a, call.b):
+    if call.of_none:
         return []
-    key = key_of_lists(call)
+    key = of_lists().key_of_lists(call)
     again = None if key is None else LISTS.get(key)
     result = None if again is None else again(call)
     if result is not None:
         return result
+    from lapidist.calls.lists import ArrayGemm, Listed
+
     batch = call.batch()
     ready = ArrayGemm(batch, call.operation, call.choices)
     result = ready.run(batch, call.stream)
-    again = fast_path_of_lists(call, batch, ready.launched) if key and isinstance(batch, Listed) else None
+    if key is None or not isinstance(batch, Listed):
+        return result
+    again = of_lists().fast_path_of_lists(call, batch, ready.launched)
     if again is not None:
         remember(LISTS, key, again)
     return result
@@ -90,10 +122,10 @@ def run(key: Any, arguments: Arguments, choices: Choices, stream: Any) -> Any:
     if backend_at(place).chip is None:
         require_no_choice(choices)
         result = multiply_on_host(arguments)
-        if is_repeatable(key, arguments) and isinstance(AGAIN.get(key), OnHost | None):
-            on_host = fast_path_on_host(arguments)
-            if on_host is not None:
-                remember(AGAIN, key, on_host)
+        if is_repeatable(key, arguments) and isinstance(AGAIN.get(key), on_host().OnHost | None):
+            again = on_host().fast_path_on_host(arguments)
+            if again is not None:
+                remember(AGAIN, key, again)
         return result
     ready = prepared(arguments, place, choices, stream)
     again_met, ready.met = ready.met, True

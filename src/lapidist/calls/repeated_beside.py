@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lapidist.backends.gpu.products import Left, room_for, start_pass
+from lapidist.backends.gpu.passes import Left, room_for, start_pass
 from lapidist.backends.gpu.workspaces import in_a_row
 from lapidist.calls import checks
 from lapidist.calls.fused import require_seed
@@ -246,6 +246,16 @@ def fast_path_beside(
         return tuple(results) if len(results) > 1 else results[0]
 
     return again
+
+
+def fast_path_of_plan(
+    ready: Prepared, arguments: Arguments, call: Executed, result: Any
+) -> Callable[[Any, Any, Any, Any, Any], Any] | None:
+    """The same of a plan, for (a, b, c, out, stream)."""
+    again, operation = fast_path_beside(ready, arguments, call, result), call.operation
+    if again is None:
+        return None
+    return lambda a, b, c, out, stream: again(Executed(a, b, c, out, operation, stream))
 
 
 def distinct(tensors: list[Any]) -> list[Any]:

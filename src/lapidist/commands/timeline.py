@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lapidist.device import chip
 from lapidist.errors import ArgumentError
-from lapidist.schedule import CostModel, Schedule, Span, TileGrid, Timeline, data_parallel, simulate, split_k
+from lapidist.schedule import CostModel, Schedule, TileGrid, data_parallel, split_k
+from lapidist.schedule.simulate import Span, Timeline, simulate
 
 if TYPE_CHECKING:
     from lapidist.bench.protocol.cases import Case

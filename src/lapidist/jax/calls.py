@@ -9,8 +9,7 @@ import numpy as np
 
 from lapidist.calls import checks
 from lapidist.calls.arguments import Arguments
-from lapidist.calls.fused import given_epilogue
-from lapidist.calls.operation import is_array, types_named
+from lapidist.calls.operation import given_epilogue, is_array, types_named
 from lapidist.calls.scaled import require_number
 from lapidist.dtypes import Precision
 from lapidist.epilogues.ready import READY

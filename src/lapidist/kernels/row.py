@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from math import prod
 from typing import Any
 
@@ -24,6 +24,27 @@ from lapidist.schedule.grid import ROW_MAJOR
 EVEN_ROUNDS = 4  # from so many on, few multiprocessors idle where blocks have the same number of tiles each
 PACKED_BYTES = 16384  # that are worth a block to pack them
 Tuned = tuple[tuple[Config, float], ...]  # configs with their efficiency; the first is the default
+
+
+class Listed(Mapping[str, Tuned]):
+    """Configs by what is multiplied, each list made when it is first asked for: most processes need one."""
+
+    def __init__(self, maths: tuple[str, ...], made: Callable[[str], Tuned]) -> None:
+        self._maths, self._made = maths, cache(made)
+
+    def __getitem__(self, math: str) -> Tuned:
+        if math not in self._maths:
+            raise KeyError(math)
+        return self._made(math)
+
+    def __contains__(self, math: object) -> bool:
+        return math in self._maths
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._maths)
+
+    def __len__(self) -> int:
+        return len(self._maths)
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from lapidist.build.cache import read
-from lapidist.build.compiler import compile_kernel, key_of
-from lapidist.build.workers import Order
+from lapidist.build.compiler import Order, compile_kernel, key_of
 from lapidist.config import Config
 from lapidist.kernels.row import Kernel
 from lapidist.launch import Binary

@@ -22,7 +22,7 @@ from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.kernels.columns import grids_of
 from lapidist.kernels.family import Family
-from lapidist.kernels.registry import kernel_named
+from lapidist.kernels.production import kernel_named
 from lapidist.kernels.row import Kernel
 from lapidist.kernels.rows import config_alone
 from lapidist.kernels.rules.facts import facts_of
@@ -91,17 +91,30 @@ class Kept(NamedTuple):
 
 
 @cache
-def kept() -> dict[ProductClass, tuple[Kept, ...]]:
-    """The sets of covering.json."""
+def read() -> tuple[list[Any], dict[ProductClass, list[Any]]]:
+    """covering.json: its configs, and its sets by their class."""
     content = json.loads(FILE.read_text())
-    configs = [(kernel, Config(**knobs)) for kernel, knobs in content["configs"]]
-    return {
-        ProductClass(*entry["class"]): tuple(
-            Kept(Member(configs[number][0], configs[number][1], variant), tuple(shape), tuple(prices))
-            for number, variant, shape, prices in entry["members"]
-        )
-        for entry in content["sets"]
-    }
+    return content["configs"], {ProductClass(*each["class"]): each["members"] for each in content["sets"]}
+
+
+@cache
+def config_kept(number: int) -> tuple[str, Config]:
+    kernel, knobs = read()[0][number]
+    return kernel, Config(**knobs)
+
+
+@cache
+def members_of(own: ProductClass) -> tuple[Kept, ...]:
+    """The set of one class: most processes need few."""
+    return tuple(
+        Kept(Member(*config_kept(number), variant), tuple(shape), tuple(prices))
+        for number, variant, shape, prices in read()[1].get(own, ())
+    )
+
+
+def kept() -> dict[ProductClass, tuple[Kept, ...]]:
+    """The sets of all classes."""
+    return {own: members_of(own) for own in read()[1]}
 
 
 def write(sets: Mapping[ProductClass, Sequence[Kept]], path: Path = FILE) -> None:
@@ -196,7 +209,7 @@ def serving(problem: Problem, device: Device) -> Priced | None:
 
 @lru_cache(maxsize=256)
 def priced(own: ProductClass, device: Device) -> Priced | None:
-    members = kept().get(own)
+    members = members_of(own)
     return Priced.of(members, device) if members else None
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.errors import ArgumentError, RefusalError
-from lapidist.kernels.registry import KERNELS
+from lapidist.kernels.production import every_kernel
 from lapidist.kernels.row import Kernel
 from lapidist.kernels.rows import Rows, config_alone
 from lapidist.planning.alike import alike, may_be_alike, order_of
@@ -36,7 +36,7 @@ def choose(
 ) -> Candidate:
     """The best candidate. `kernel` narrows the choice to one registry row, `like` to what gives the same
     bits."""
-    kernels = (kernel,) if kernel else KERNELS
+    kernels = (kernel,) if kernel else every_kernel()
     every = grouped(kernels, problem.math)
     if like is None:
         found = best_of(weigh(problem, device, every, sharing))
@@ -118,9 +118,10 @@ def reasons_of(refused: Sequence[Candidate]) -> str:
 
 
 def candidates(
-    problem: Problem, device: Device, kernels: tuple[Kernel, ...] = KERNELS, sharing: Sharing = PLANNED
+    problem: Problem, device: Device, kernels: tuple[Kernel, ...] | None = None, sharing: Sharing = PLANNED
 ) -> list[Candidate]:
     """All that the planner weighs."""
+    kernels = every_kernel() if kernels is None else kernels
     groups = weigh(problem, device, grouped(kernels, problem.math), sharing)
     where = {place: group for group in groups for place in group.rows.positions}
     return [

@@ -16,7 +16,7 @@ from lapidist.device import Device
 from lapidist.errors import LapidistError, LaunchError
 from lapidist.frameworks.arrays import Operand
 from lapidist.kernels.parameters import OPERANDS, constants
-from lapidist.kernels.registry import KERNELS, kernel_named
+from lapidist.kernels.production import every_kernel, kernel_named
 from lapidist.kernels.row import Kernel
 from lapidist.kernels.wgmma.tiles import read_once
 from lapidist.launch import Binary, Dim3, Launch, Memory, ParameterBlock, Patch, TensorMap
@@ -64,7 +64,8 @@ class Plan:
         """What else was weighed; nothing of it is kept."""
         if self.own:
             return [weigh_one(self.asked, self.device, self.kernel, self.config, self.sharing)]
-        return candidates(self.asked, self.device, (self.named,) if self.named else KERNELS, self.sharing)
+        kernels = (self.named,) if self.named else every_kernel()
+        return candidates(self.asked, self.device, kernels, self.sharing)
 
     @property
     def asked(self) -> Problem:

@@ -8,12 +8,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from lapidist.build import behind
 from lapidist.build.folder import log
 from lapidist.build.waiting import BACKGROUND, NEVER, VARIABLE, WAIT, Compiling
 from lapidist.device import Device
 from lapidist.errors import CompileError
-from lapidist.kernels.registry import KERNELS
+from lapidist.kernels.production import every_kernel
 from lapidist.planning.binaries import Build, at_hand, in_memory, may_be_in_memory, order_of, remember
 from lapidist.planning.covering import best_at_hand, cheapest_at_hand
 from lapidist.planning.planner import TIE, fastest_first, grouped, narrow, weigh, weigh_one
@@ -70,6 +69,8 @@ def of_its_class(plan: Plan) -> Iterator[Plan]:
 
 
 def compile_behind(plan: Plan) -> None:
+    from lapidist.build import behind
+
     behind.ask(order_of(*plan.build), partial(kept_as, plan))
 
 
@@ -89,6 +90,8 @@ def may_take_over(build: Build) -> bool:
 
 
 def is_under_way(build: Build) -> bool:
+    from lapidist.build import behind
+
     return behind.is_under_way(order_of(*build))
 
 
@@ -96,7 +99,7 @@ def same_sums(plan: Plan) -> list[tuple[int, Weighed]]:
     """Places of what sums in the same order, of production kernels, those predicted to be fastest first."""
     if plan.own:
         return []
-    kernels = (plan.named,) if plan.named else KERNELS
+    kernels = (plan.named,) if plan.named else every_kernel()
     produce = tuple(kernel for kernel in kernels if kernel.kind == "production")
     groups = weigh(plan.asked, plan.device, grouped(produce, plan.problem.math), plan.sharing)
     own = Candidate(plan.kernel, plan.config, plan.schedule, plan.predicted_seconds, None)

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lapidist.build.cache import entry_path, read
-from lapidist.build.compiler import key_of
-from lapidist.build.workers import OnDone, Order, compile_all, compile_one, nobody
+from lapidist.build.compiler import Order, key_of
+from lapidist.build.workers import OnDone, compile_all, compile_one, nobody
 from lapidist.device import Device
 from lapidist.epilogues.ready import READY
 from lapidist.errors import LapidistError

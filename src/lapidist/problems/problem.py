@@ -8,13 +8,15 @@ without gaps, is one tall product."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lapidist.dtypes import TF32, accumulators_of, element_of, math_of, outputs_of, size_of
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides
-from lapidist.problems.fused import Fused
 from lapidist.problems.modes import PLAIN, Modes
 from lapidist.problems.scaling import AS_THEY_ARE, Scaling
+
+if TYPE_CHECKING:
+    from lapidist.problems.fused import Fused
 
 VECTOR_BYTES = 16  # the widest load: alignment beyond it buys nothing
 GRID_BATCH_LIMIT = 65535  # blocks along y and along z of a grid

@@ -4,16 +4,14 @@
     schedule = stream_k(grid, sms=132)
     print(schedule)                      # and why it is so
     schedule.units(block)                # what a block does, in order
-    simulate(schedule, sms=132).end      # when it would be done, by the cost model
+    simulate(schedule, sms=132).end      # of schedule/simulate.py: when it would be done, by the cost model
 
 `cuda/schedule.cuh` holds the same functions for kernels; they take `device_words(schedule)` as one struct.
 """
 
 from lapidist.schedule.build import data_parallel, shared_waves, split_k, stream_k
-from lapidist.schedule.calibrate import calibrate, probes
 from lapidist.schedule.costs import CostModel, Measurement, fit
 from lapidist.schedule.grid import Raster, TileGrid
-from lapidist.schedule.simulate import Span, Timeline, simulate
 from lapidist.schedule.units import Schedule, WorkUnit
 
 __all__ = [
@@ -21,16 +19,11 @@ __all__ = [
     "Measurement",
     "Raster",
     "Schedule",
-    "Span",
     "TileGrid",
-    "Timeline",
     "WorkUnit",
-    "calibrate",
     "data_parallel",
     "fit",
-    "probes",
     "shared_waves",
-    "simulate",
     "split_k",
     "stream_k",
 ]

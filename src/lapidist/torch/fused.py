@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from lapidist import api
-from lapidist.calls.fused import given_epilogue
+from lapidist.calls.operation import given_epilogue
 from lapidist.dtypes import TYPES, accumulators_of, number_type
 from lapidist.epilogues import passes
 from lapidist.epilogues.steps import (

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from lapidist.backends.backend import Backend
-from lapidist.backends.gpu.driver import current_device, load_driver, query_device, synchronize, upload
-from lapidist.backends.gpu.launcher import AS_IT_IS, Addresses, GpuKernel
+from lapidist.backends.gpu.driver import load_driver, query_device, synchronize, upload
+from lapidist.backends.gpu.launcher import Addresses, GpuKernel
 from lapidist.backends.gpu.planned import kernel_of
-from lapidist.backends.gpu.workspaces import in_a_row, is_capturing, owned, stream_key
+from lapidist.backends.gpu.workspaces import in_a_row, is_capturing
 from lapidist.build.waiting import Compiling
 from lapidist.config import Config
 from lapidist.device import Device
-from lapidist.dtypes import size_of
-from lapidist.epilogues.passes import SLOTS
 from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import HOST, Operand
 from lapidist.frameworks.streams import choose_stream
 from lapidist.kernels.row import Kernel
 from lapidist.planning.plans import KEPT, Plan, plan_once, room_of
-from lapidist.planning.second_passes import RESULT, VALUES, Pass, steps_of
-from lapidist.planning.second_passes import room_of as room_between
 from lapidist.planning.standing import running
 from lapidist.problems.problem import Problem
 from lapidist.schedule.sharing import Sharing
@@ -32,9 +27,6 @@ if TYPE_CHECKING:
     from lapidist.calls.fused import FusedOperands
     from lapidist.calls.lists import ArrayGemm, Listed, Pointed
     from lapidist.calls.prepared import Prepared
-
-
-ROUND = 256  # bytes on which values begin
 
 
 class GpuBackend(Backend):
@@ -54,6 +46,8 @@ class GpuBackend(Backend):
         return None if plan.is_empty else kernel_of(plan, self.ordinal, own)
 
     def load_passes(self, fused: FusedOperands) -> None:
+        from lapidist.backends.gpu.passes import kernels_of
+
         for each, _, _ in fused.passes():
             kernels_of(each, self.ordinal)
 
@@ -74,14 +68,27 @@ class GpuBackend(Backend):
         if fused is None or not (fused.sources or fused.slots):
             ready.start(*at, arguments.alpha_beta, handle, arguments.extra_pointers)
         else:
-            with in_a_row():
-                left = room_for(Left.of(fused), self.ordinal, handle)
-                fused.place(left.values, left.slots)
-                ready.start(*at, arguments.alpha_beta, handle, arguments.extra_pointers)
-                for each, values, results in fused.passes():
-                    ends = results[0].pointer, results[-1].pointer
-                    start_pass(each, values.pointer, ends, left.room, self.ordinal, handle)
+            self._with_passes(ready, arguments, fused, handle, at)
         finish_for(framework, handle)
+
+    def _with_passes(
+        self,
+        ready: Prepared,
+        arguments: Arguments,
+        fused: FusedOperands,
+        handle: int,
+        at: tuple[int, int, int, int],
+    ) -> None:
+        """Their modules are loaded with the first epilogue that needs them."""
+        from lapidist.backends.gpu.passes import Left, room_for, start_pass
+
+        with in_a_row():
+            left = room_for(Left.of(fused), self.ordinal, handle)
+            fused.place(left.values, left.slots)
+            ready.start(*at, arguments.alpha_beta, handle, arguments.extra_pointers)
+            for each, values, results in fused.passes():
+                ends = results[0].pointer, results[-1].pointer
+                start_pass(each, values.pointer, ends, left.room, self.ordinal, handle)
 
     def _through(self, ready: Prepared, arguments: Arguments, out: Operand, stream: Any) -> None:
         """Host arrays on a GPU: copy in, run, copy out. Whole buffers travel, so every stride stays as it
@@ -119,56 +126,6 @@ class GpuBackend(Backend):
             kernel.start_with({"lists": addresses}, handle, batch.scalars)
         ready.launched = [kernel for kernel, _ in launches]
         finish_for(batch.like.framework, handle)
-
-
-class Left(NamedTuple):
-    """What a product leaves to second passes: bytes of each of its values, slots, and of the room that the
-    passes need between their steps."""
-
-    sizes: tuple[int, ...]
-    slots: int
-    room: int
-
-    @classmethod
-    def of(cls, fused: FusedOperands) -> Left:
-        sizes = [-(-prod(each.shape) * size_of(each.dtype) // ROUND) * ROUND for each in fused.sources]
-        room = max(room_between(each) for each, _, _ in fused.passes())
-        return cls(tuple(sizes), len(fused.slots), room)
-
-
-class Placed(NamedTuple):
-    """Where that is."""
-
-    values: list[int]
-    slots: list[int]
-    room: int
-
-
-def room_for(left: Left, ordinal: int, stream: int) -> Placed:
-    """In a workspace of the stream; slots are flags."""
-    driver, of_slots = load_driver(), 8 * SLOTS
-    with current_device(ordinal):
-        key = "values", stream_key(driver, driver.CUstream(stream), stream)
-        zeros, first = owned(driver, ordinal, key, of_slots * left.slots, sum(left.sizes) + left.room)
-    slots = [zeros + of_slots * place for place in range(left.slots)]
-    values = [first + sum(left.sizes[:place]) for place in range(len(left.sizes))]
-    return Placed(values, slots, first + sum(left.sizes))
-
-
-def start_pass(
-    each: Pass, values: int, results: tuple[int, int], room: int, ordinal: int, stream: int
-) -> None:
-    """`results`: the first one, and the last one, which is the factors' where there are two."""
-    known = {VALUES: values, RESULT: results[0]}
-    for kernel, reads, writes in kernels_of(each, ordinal):
-        read, written = (known.get(place, room + place) for place in (reads, writes))
-        kernel.start(read, results[1], 0, written, AS_IT_IS, stream)
-
-
-@lru_cache(maxsize=KEPT)
-def kernels_of(each: Pass, ordinal: int) -> tuple[tuple[GpuKernel, int, int], ...]:
-    steps = steps_of(each, query_device(ordinal).architecture)
-    return tuple((GpuKernel(launch, ordinal), reads, writes) for launch, reads, writes in steps)
 
 
 @lru_cache(maxsize=KEPT)

@@ -28,7 +28,8 @@ from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.row import Kernel
 from lapidist.planning.plans import Plan, make_plan
 from lapidist.planning.warm import build_all, builds_of
-from lapidist.schedule import CostModel, Schedule, calibrate, probes, split_k, stream_k
+from lapidist.schedule import CostModel, Schedule, split_k, stream_k
+from lapidist.schedule.calibrate import calibrate, probes
 from lapidist.schedule.sharing import PLANNED, Reduction, Sharing
 from lapidist.schedule.units import CLUSTER_MOST
 from lapidist.verify import expect

@@ -15,7 +15,7 @@ from lapidist.dtypes import MATHS, TF32, size_of
 from lapidist.kernels.ladder import Ladder
 from lapidist.kernels.macros import ALONG_K, ALONG_N, epilogue, in_modes, tensor_macros, tensor_types
 from lapidist.kernels.mma.configs import mma_configs, mma_tiles, share_unaligned
-from lapidist.kernels.row import Kernel, Types
+from lapidist.kernels.row import Kernel, Listed, Types
 from lapidist.kernels.rules import tensor as rules
 from lapidist.kernels.rules.facts import fragment
 from lapidist.kernels.rules.tensor import FRAGMENTS_N
@@ -132,7 +132,7 @@ MMA_FAMILY = Kernel(
     Mma(),
     *mma_configs("float16")[0],
     (8, 0),
-    tuned={math: mma_configs(math) for math in MMA_TYPES.maths},
+    tuned=Listed(MMA_TYPES.maths, mma_configs),
     types=replace(MMA_TYPES, promoted=True, factors=True),
     unit="mma",
     defines={"THREAD_ANEW": 1},  # registers are scarce

@@ -12,7 +12,7 @@ from lapidist.dtypes import FP8, TF32
 from lapidist.kernels.lines import line
 from lapidist.kernels.macros import batched, epilogue, tensor_types
 from lapidist.kernels.parameters import OPERANDS, SCALES, SCHEDULE, SIZES, Parameters
-from lapidist.kernels.row import Kernel, Types
+from lapidist.kernels.row import Kernel, Listed, Types
 from lapidist.kernels.rules import hopper as rules
 from lapidist.kernels.rules.hopper import INTEGERS
 from lapidist.kernels.rules.layouts import refuse_batch, refuse_strided
@@ -147,7 +147,7 @@ WGMMA_FAMILY = Kernel(
     tile("float16", 128, 256, 4),
     0.95,
     (9, 0),
-    tuned={math: family_configs(math) for math in MATHS},
+    tuned=Listed(MATHS, family_configs),
     overlaps=True,
     persistent=1,
     types=FAMILY_TYPES,
