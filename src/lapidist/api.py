@@ -14,7 +14,15 @@ from lapidist.build.waiting import NEVER, WAIT, Compiling
 from lapidist.calls import checks
 from lapidist.calls.call import Call, Mode, numbers_in
 from lapidist.calls.choices import OPEN, Choices, checked
-from lapidist.calls.operation import Factors, Operation, Routing, given_epilogue, types_named
+from lapidist.calls.operation import (
+    USUAL_TYPES,
+    Factors,
+    Operation,
+    Routing,
+    Types,
+    given_epilogue,
+    types_named,
+)
 from lapidist.calls.prepared import Gemm
 from lapidist.calls.remembered import AGAIN, multiplied, multiplied_lists
 from lapidist.calls.repeated import NUMBERS, asked_of, sketch
@@ -111,19 +119,20 @@ def matmul(
     >>> float(lapidist.matmul(a, b, device="machine")[0, 0])
     6.0
     """
-    if (
-        out_dtype is acc_dtype is promote is scale_a is scale_b is epilogue is device is compile is None
-        and precision is IEEE
-    ):
+    types = USUAL_TYPES
+    if (out_dtype is not None or acc_dtype is not None) or (promote is not None or precision is not IEEE):
+        types = types_named(out_dtype, acc_dtype, precision, promote)
+    if (scale_a is None and scale_b is None) and (epilogue is None and device is None and compile is None):
         if type(a) is type(b) is np.ndarray:
-            result = product_at_once(a, b, out) if stream is None else None
+            result = product_at_once(a, b, out) if types is USUAL_TYPES and stream is None else None
         else:
-            again = AGAIN.get(sketch(a, b, out))
+            key = sketch(a, b, out)
+            again = AGAIN.get(key if types is USUAL_TYPES else (key, types))
             result = None if again is None else again(a, b, None, out, AS_IT_IS, stream)
         if result is not None:
             return result
     choices = OPEN if device is compile is None else checked(Choices(device, compile=compile))
-    types, factors = types_named(out_dtype, acc_dtype, precision, promote), Factors(scale_a, scale_b)
+    factors = Factors(scale_a, scale_b)
     operation = Operation(vectors=True, types=types, factors=factors, epilogue=given_epilogue(epilogue))
     return multiplied(Call(a, b, None, out, operation, choices, stream))
 
@@ -228,24 +237,25 @@ def gemm(
     array([[12., 16.],
            [14., 18.]])
     """
+    types = USUAL_TYPES
+    if (out_dtype is not None or acc_dtype is not None) or (promote is not None or precision is not IEEE):
+        types = types_named(out_dtype, acc_dtype, precision, promote)
     if (
-        mode is scale_a is promote is scale_b is kernel is gather_a is config is gather_b is epilogue is None
-        and reduction is scatter_d is avail_sms is workspace is device is out_dtype is acc_dtype is None
-        and compile is None
-        and (
-            precision is IEEE
-            and schedule is split_k is AUTO
-            and deterministic is True
-            and permuted is check_indices is False
-        )
+        (mode is None and scale_a is None and scale_b is None and gather_a is None and gather_b is None)
+        and (scatter_d is None and kernel is None and config is None and epilogue is None)
+        and (reduction is None and avail_sms is None and workspace is None and device is None)
+        and (compile is None and permuted is False and check_indices is False)
+        and (schedule is AUTO and split_k is AUTO and deterministic is True)
     ):
-        result = gemm_again(a, b, c, out, (alpha, beta, trans_a, trans_b), stream)
+        result = gemm_again(a, b, c, out, alpha, beta, trans_a, trans_b, types, stream)
         if result is not None:
             return result
     sharing = Sharing(schedule, split_k, reduction, avail_sms, deterministic)
     choices = checked(Choices(device, kernel, config, sharing, workspace, compile))
-    types, factors = types_named(out_dtype, acc_dtype, precision, promote), Factors(scale_a, scale_b)
-    routing = Routing(gather_a, gather_b, scatter_d, permuted, check_indices)
+    factors, routing = (
+        Factors(scale_a, scale_b),
+        Routing(gather_a, gather_b, scatter_d, permuted, check_indices),
+    )
     numbers, given = numbers_in(alpha, beta, device), given_epilogue(epilogue)
     operation = Operation(trans_a, trans_b, False, *numbers, types, routing, factors, given)
     call = Call(a, b, c, out, operation, choices, stream, mode)
@@ -254,17 +264,43 @@ def gemm(
     return multiplied(call.numbered() if call.is_remembered else call)
 
 
-def gemm_again(a: Any, b: Any, c: Any, out: Any, numbers: tuple[Any, ...], stream: Any) -> Any:
-    """`numbers`: alpha and beta, and how A and B lie. None: the long way must look."""
-    alpha, beta, trans_a, trans_b = numbers
+# As they are where a caller gives none: the very objects, so that no more need be looked at.
+ALPHA, BETA = ((gemm.__kwdefaults__ or {})[name] for name in ("alpha", "beta"))
+UNSCALED, ASKED = (ALPHA, BETA), asked_of(ALPHA, BETA)
+_said = ALPHA, BETA, UNSCALED, ASKED  # those of the last call that gave some
+
+
+def gemm_again(
+    a: Any,
+    b: Any,
+    c: Any,
+    out: Any,
+    alpha: Any,
+    beta: Any,
+    trans_a: Any,
+    trans_b: Any,
+    types: Types,
+    stream: Any,
+) -> Any:
+    """None: the long way must look."""
+    global _said
     if not trans_a.__class__ is trans_b.__class__ is bool:
         return None
     if type(a) is type(b) is np.ndarray:
-        return gemm_at_once(a, b, c, out, numbers) if stream is None else None
-    if alpha.__class__ not in NUMBERS or beta.__class__ not in NUMBERS:
-        return None
-    again = AGAIN.get((sketch(a, b, out), c is out, trans_a, trans_b, asked_of(alpha, beta)))
-    return None if again is None else again(a, b, c, out, (alpha, beta), stream)
+        usual = types is USUAL_TYPES and stream is None
+        return gemm_at_once(a, b, c, out, (alpha, beta, trans_a, trans_b)) if usual else None
+    if alpha is ALPHA and beta is BETA:
+        scalars, asked = UNSCALED, ASKED
+    else:
+        last_alpha, last_beta, scalars, asked = _said
+        if alpha is not last_alpha or beta is not last_beta:
+            if alpha.__class__ not in NUMBERS or beta.__class__ not in NUMBERS:
+                return None
+            scalars, asked = (alpha, beta), asked_of(alpha, beta)
+            _said = alpha, beta, scalars, asked
+    key = sketch(a, b, out), c is out, trans_a, trans_b, asked
+    again = AGAIN.get(key if types is USUAL_TYPES else (key, types))
+    return None if again is None else again(a, b, c, out, scalars, stream)
 
 
 def gemm_lists(a: Any, b: Any, c: Any = None, *, out: Any = None, **more: Any) -> Any:

@@ -278,7 +278,7 @@ def test_a_repeated_launch_patches_what_moved(driver: CountingDriver) -> None:
         (16, 32, 0, 48, (0.75, 0.25), 0),
         (64, 32, 0, 48, (0.75, 0.25), 9),
     ):
-        start(*call)
+        start(call[:4], *call[4:])
         assert driver.launched[-1][:7] == (*call[:4], *call[4], call[5])
 
 
@@ -292,14 +292,14 @@ def test_a_launch_that_failed_half_way_is_prepared_anew(driver: CountingDriver) 
         return map_of_a(at)
 
     start = kernel(maps).start
-    start(16, 32, 0, 48, AS_IT_IS, 0)
+    start((16, 32, 0, 48), AS_IT_IS, 0)
     encodable[0] = False
     for _ in range(2):  # again: the pointers are those of the call that failed
         with pytest.raises(LaunchError, match="no such map"):
-            start(64, 32, 0, 48, AS_IT_IS, 0)
+            start((64, 32, 0, 48), AS_IT_IS, 0)
     encodable[0] = True
-    start(64, 32, 0, 48, AS_IT_IS, 0)
-    start(16, 32, 0, 48, AS_IT_IS, 0)
+    start((64, 32, 0, 48), AS_IT_IS, 0)
+    start((16, 32, 0, 48), AS_IT_IS, 0)
     assert [(a, struct.unpack("<Q", encoded)[0]) for a, *_, encoded in driver.launched] == [
         (16, 16),
         (64, 64),
@@ -313,8 +313,8 @@ def test_a_refused_alpha_is_refused_again(driver: CountingDriver) -> None:
     start = GpuKernel(replace(ready.launch, patches=only), 0).start
     for _ in range(2):
         with pytest.raises(LaunchError, match="alpha: this plan was made for 1"):
-            start(16, 32, 0, 48, (2.0, 0.0), 0)
-    start(16, 32, 0, 48, AS_IT_IS, 0)
+            start((16, 32, 0, 48), (2.0, 0.0), 0)
+    start((16, 32, 0, 48), AS_IT_IS, 0)
     assert len(driver.launched) == 1
 
 
@@ -330,7 +330,7 @@ def test_new_pointers_cost_less_than_a_microsecond(
         for _ in range(50):
             begin = time.perf_counter()
             for number in range(200):
-                start(16 + number * step, 32, 0, 48, AS_IT_IS, 0)
+                start((16 + number * step, 32, 0, 48), AS_IT_IS, 0)
             turns.append((time.perf_counter() - begin) / 200)
         return min(turns)
 

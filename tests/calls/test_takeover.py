@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,14 @@ import pytest
 import lapidist
 from lapidist.backends import selection
 from lapidist.backends.gpu import products
+from lapidist.build import behind
 from lapidist.build.folder import VARIABLE
 from lapidist.calls import prepared, remembered
 from lapidist.calls.call import Call
 from lapidist.calls.choices import Choices
 from lapidist.calls.operation import Operation
-from lapidist.calls.repeated import counted
+from lapidist.calls.prepared import Prepared
+from lapidist.calls.repeated_beside import counted
 from lapidist.device import chip
 from lapidist.errors import ArgumentError, CompileError
 from lapidist.frameworks.arrays import Operand
@@ -73,8 +76,8 @@ def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Card]:
     monkeypatch.setattr(remembered, "PREPARED", {})
     monkeypatch.setattr(prepared, "CALLS_BETWEEN", 1)
     monkeypatch.setattr(prepared, "planned_at_once", lambda *_: None)
-    monkeypatch.setattr(standing.behind, "ask", found.ask)
-    monkeypatch.setattr(standing.behind, "is_under_way", lambda order: found.under_way)
+    monkeypatch.setattr(behind, "ask", found.ask)
+    monkeypatch.setattr(behind, "is_under_way", lambda order: found.under_way)
     binaries.forget()
     yield found
     binaries.forget()
@@ -238,18 +241,73 @@ def test_where_it_is_not_compiled_another_of_its_order_runs(card: Card, at_once:
     assert card.ran[-1].config == first.config
 
 
-def test_calls_are_counted_until_it_is_looked_at(card: Card) -> None:
-    """The short way answers None then, and the long way looks."""
+class Looking:
+    """What was prepared, and what it says when it is looked at again."""
 
-    class Ready:
-        countdown = 3
+    kernel, settled = "kernel", False
 
-    def again(*arguments: Any) -> Any:
-        return arguments[3]
+    def __init__(self, countdown: int, *answers: int) -> None:
+        self.countdown, self.answers, self.streams = countdown, list(answers), []
 
-    ready: Any = Ready()
-    last = counted(ready, again)
-    assert [last(0, 0, 0, "out", (1, 0), None) for _ in range(4)] == ["out", "out", None, None]
+    def look_again(self, kernel: object, stream: object) -> int:
+        assert kernel == self.kernel
+        self.streams.append(stream)
+        return self.answers.pop(0)
+
+
+def test_calls_are_counted_until_it_is_looked_at() -> None:
+    """Where nothing changed they go on the short way; else it answers None, and the long way goes on."""
+    ready: Any = Looking(3, 2, 0)
+    call: Any = SimpleNamespace(stream=7)
+    last = counted(ready, lambda call: "out")
+    assert [last(call) for _ in range(5)] == ["out", "out", "out", "out", None]
+    assert ready.streams == [7, 7]
+
+
+def test_what_is_settled_is_not_counted() -> None:
+    ready: Any = Looking(3)
+    ready.settled = True
+
+    def again(call: Any) -> Any:
+        return call
+
+    assert counted(ready, again) is again
+
+
+def waiting(card: Card) -> Prepared:
+    """For a kernel that is under way."""
+    a, b = operands()
+    wanted_and_another(a, b)
+    lapidist.matmul(a, b, device=0, compile="background")
+    (ready,) = (each for each in remembered.PREPARED.values() if not each.settled)
+    return ready
+
+
+def test_a_look_finds_what_has_come(card: Card) -> None:
+    ready = waiting(card)
+    first = ready.kernel
+    assert ready.look_again(first, None) == prepared.CALLS_BETWEEN
+    card.comes()
+    assert ready.look_again(first, None) == 0
+    assert ready.kernel is not first
+    assert ready.settled
+
+
+def test_a_look_finds_what_another_call_has_taken(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+    ready = waiting(card)
+    monkeypatch.setattr(ready, "improve", lambda: None)
+    assert ready.look_again(object(), None) == 0  # type: ignore[arg-type]
+
+
+def test_a_look_while_a_graph_is_captured_changes_nothing(
+    card: Card, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready = waiting(card)
+    first = ready.kernel
+    card.comes()
+    monkeypatch.setattr(products.GpuBackend, "is_captured", lambda *_: True)
+    assert ready.look_again(first, None) == prepared.CALLS_BETWEEN
+    assert ready.kernel is first
 
 
 def test_a_plan_keeps_its_kernel(card: Card) -> None:

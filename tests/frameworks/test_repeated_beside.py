@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import lapidist
-from lapidist.backends.gpu.products import Left, Placed
+from lapidist.backends.gpu.passes import Left, Placed
 from lapidist.calls import remembered, repeated_beside
 from lapidist.calls.call import Call
 from lapidist.calls.repeated_beside import fast_path_beside, key_beside

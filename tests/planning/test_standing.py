@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from lapidist.build import behind
 from lapidist.build.cache import encode, entry_path
 from lapidist.build.compiler import Order, key_of
 from lapidist.build.folder import VARIABLE
@@ -18,7 +19,7 @@ from lapidist.epilogues.ready import READY
 from lapidist.errors import CompileError
 from lapidist.kernels.registry import kernel_named
 from lapidist.launch import Binary
-from lapidist.planning import binaries, standing
+from lapidist.planning import binaries
 from lapidist.planning.plans import Plan, make_plan
 from lapidist.planning.standing import is_under_way, may_take_over, planned, running, same_sums
 from lapidist.planning.warm import with_bias
@@ -34,8 +35,8 @@ def orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tup
     """Nothing is there, and what is asked for is written down."""
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     asked: list[tuple[Order, Done]] = []
-    monkeypatch.setattr(standing.behind, "ask", lambda order, done: asked.append((order, done)))
-    monkeypatch.setattr(standing.behind, "is_under_way", lambda order: order in [each for each, _ in asked])
+    monkeypatch.setattr(behind, "ask", lambda order, done: asked.append((order, done)))
+    monkeypatch.setattr(behind, "is_under_way", lambda order: order in [each for each, _ in asked])
     binaries.forget()
     yield asked
     binaries.forget()

@@ -80,8 +80,9 @@ class Call:
         if not operation.vectors:
             asked = asked_of(operation.alpha, operation.beta)
             key = key, self.c is self.out, operation.trans_a, operation.trans_b, asked
-        usual = operation.types is USUAL_TYPES and choices == OPEN
-        return key if usual else (key, operation.types, choices)
+        if choices == OPEN:
+            return key if operation.types is USUAL_TYPES else (key, operation.types)
+        return key, operation.types, choices
 
     # ---- lists of matrices ----
 

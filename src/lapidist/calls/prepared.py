@@ -152,6 +152,15 @@ class Prepared:
         seconds = sum(part.plan.predicted_seconds for part in self.parts)
         return max(1, int(PAYS / max(seconds, PAYS / MOST_CALLS)))
 
+    def look_again(self, kernel: GpuKernel | None, stream: Any) -> int:
+        """After so many calls the short way, by this kernel: how many more there may be until the next look.
+        0: something else runs now, or nothing better is to come."""
+        if self.backend.is_captured(stream, self.like.framework):
+            return CALLS_BETWEEN
+        self.countdown = 0
+        self.improve()
+        return 0 if self.settled or self.kernel is not kernel else max(1, self.countdown)
+
     def improve(self) -> None:
         """Another call. After so many: take the plans that were wanted, where their kernels have come, or
         look for better ones. What failed is not waited for."""
@@ -250,7 +259,7 @@ class Prepared:
                 if self.is_routed:
                     kernel.start_with(plan.brought(extra_pointers, of_epilogue), stream, scalars, operands)
                 else:
-                    kernel.start(*operands, scalars, stream)
+                    kernel.start(operands, scalars, stream)
 
     def run(self, arguments: Arguments, stream: Any = None) -> Any:
         """The general path: any place, checked operands."""
@@ -329,7 +338,7 @@ class Gemm(Prepared):
             call = Executed(a, b, c, out, self._operation, stream)
             self._again_beside = fast_path_of_plan(self, arguments, call, result)
         else:
-            self._again = fast_path(self, arguments)
+            self._again = fast_path(self, arguments, keeps=True)
         return result
 
     def _fits(self, problem: Problem) -> bool:

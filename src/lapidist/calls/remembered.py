@@ -11,7 +11,7 @@ from lapidist.calls.arguments import Arguments
 from lapidist.calls.call import Call
 from lapidist.calls.choices import Choices
 from lapidist.calls.prepared import Prepared, multiply_on_host, place_for, require_no_choice
-from lapidist.calls.repeated import Again, Sketch, asked_of, counted, fast_path
+from lapidist.calls.repeated import Again, Sketch, asked_of, fast_path
 from lapidist.calls.subclasses import product
 from lapidist.frameworks.streams import require_stream
 
@@ -89,7 +89,7 @@ def multiplied_beside(call: Call) -> Any:
     result = ready.run(arguments, call.stream)
     again = beside().fast_path_beside(ready, arguments, call, result) if again_met else None
     if again is not None:
-        remember(BESIDE, key, again if ready.settled else counted(ready, again))
+        remember(BESIDE, key, beside().counted(ready, again))
     return result
 
 
@@ -133,7 +133,7 @@ def run(key: Any, arguments: Arguments, choices: Choices, stream: Any) -> Any:
     if again_met and is_repeatable(key, arguments):
         again = fast_path(ready, arguments)
         if again is not None:
-            remember(AGAIN, key, again if ready.settled else counted(ready, again))
+            remember(AGAIN, key, again)
     return result
 
 

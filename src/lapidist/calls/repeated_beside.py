@@ -16,6 +16,7 @@ from lapidist.calls.operation import Operation, is_array
 from lapidist.calls.repeated import (
     Sketch,
     asked_of,
+    calls_left,
     compared_at_once,
     compared_by_parts,
     fit_for,
@@ -246,6 +247,20 @@ def fast_path_beside(
         return tuple(results) if len(results) > 1 else results[0]
 
     return again
+
+
+def counted(ready: Prepared, again: AgainBeside) -> AgainBeside:
+    """Until something better has come, or nothing is to come."""
+    kernel, left = ready.kernel, calls_left(ready)
+    if not left:
+        return again
+
+    def last(call: Call | Executed) -> Any:
+        nonlocal left
+        left = left - 1 or ready.look_again(kernel, call.stream)
+        return again(call) if left else None
+
+    return last
 
 
 def fast_path_of_plan(

@@ -16,6 +16,7 @@ import torch
 from lapidist import api
 from lapidist.backends.gpu.launcher import AS_IT_IS
 from lapidist.calls import checks
+from lapidist.calls.operation import USUAL_TYPES
 from lapidist.calls.remembered import AGAIN
 from lapidist.calls.repeated import sketch
 from lapidist.dtypes import IEEE
@@ -124,11 +125,12 @@ def matmul_again(a: Any, b: Any) -> Any:
     return None if again is None else again(a, b, None, None, AS_IT_IS, None)
 
 
-PRODUCT, SUM = (1.0, 0.0, False, True), (1.0, 1.0, False, True)  # alpha, beta, what is transposed
+PRODUCT, SUM = (api.ALPHA, api.BETA, False, True), (api.ALPHA, 1.0, False, True)  # and what is transposed
 
 
 def linear_again(input: Any, weight: Any, bias: Any, out: Any = None) -> Any:
-    return api.gemm_again(input, weight, bias, out, PRODUCT if bias is None else SUM, None)
+    numbers: tuple[Any, Any, bool, bool] = PRODUCT if bias is None else SUM
+    return api.gemm_again(input, weight, bias, out, *numbers, USUAL_TYPES, None)
 
 
 def run_linear(

@@ -27,8 +27,9 @@ from lapidist.launch import Dim3, Launch
 Addresses = tuple[int, int]
 Scalars = tuple[float, float]  # alpha and beta
 AS_IT_IS: Scalars = 1.0, 0.0
-# addresses of A, B, C and D, alpha and beta, and the raw stream; returns at once
-Start = Callable[[int, int, int, int, Scalars, int], None]
+Operands = tuple[int, int, int, int]  # addresses of A, B, C and D
+# alpha and beta, and the raw stream; returns at once
+Start = Callable[[Operands, Scalars, int], None]
 
 
 class _Block:
@@ -39,14 +40,15 @@ class _Block:
     __slots__ = (
         "a",
         "address",
-        "arguments",
         "b",
         "c",
         "config",
         "d",
         "keep",
+        "operands",
         "scalars",
         "slots",
+        "stream",
         "view",
         "words",
         "workspace_key",
@@ -73,7 +75,8 @@ class _Block:
         self.slots = 0  # where the workspace's room begins
         # what the last launch left in here
         self.scalars: Scalars | None = None
-        self.arguments: tuple[int, int, int, int, Scalars, int] | None = None
+        self.operands: Operands | None = None
+        self.stream = 0
 
 
 def launch_attributes(driver: Any, launch: Launch) -> list[Any]:
@@ -134,34 +137,35 @@ class GpuKernel:
         has_workspace, own = any(self.launch.scratch), self._workspace is not None
         launch, stream_type = driver.cuLaunchKernelEx, driver.CUstream
 
-        def start(a: int, b: int, c: int, d: int, scalars: Scalars, stream: int) -> None:
+        def start(operands: Operands, scalars: Scalars, stream: int) -> None:
             try:
                 block = local.block
             except AttributeError:
                 block = self._make_block()
-            arguments = a, b, c, d, scalars, stream
-            moved = block.arguments != arguments
-            if moved:
+            moved = False
+            # mostly the same objects as before: to compare what is in them would take longer
+            if block.operands is not operands or block.scalars is not scalars or block.stream != stream:
+                moved = block.operands != operands or block.scalars != scalars or block.stream != stream
                 # until all of it is in place: what fails half way must not look ready to the next call
-                block.arguments = None
-                words = block.words
-                words[block.a] = a
-                words[block.b] = b
-                words[block.c] = c
-                words[block.d] = d
-                block.config.hStream = stream_type(stream)
-                if block.scalars != scalars:
-                    self._place_scalars(block, scalars)
+                block.operands = None if moved else operands
+                if moved:
+                    words = block.words
+                    words[block.a], words[block.b], words[block.c], words[block.d] = operands
+                    block.config.hStream = stream_type(stream)
+                    block.stream = stream
+                    if block.scalars != scalars:
+                        self._place_scalars(block, scalars)
+                block.scalars = scalars
             if has_workspace:
                 # asking the driver takes half a microsecond
                 key = own or stream_key(driver, block.config.hStream, stream)
                 if block.workspace_key != key:
-                    block.arguments, moved = None, True
+                    block.operands, moved = None, True
                     self._place_workspace(block, key)
             if moved:
                 if has_maps:
-                    self._place_maps(block, a, b, d)
-                block.arguments = arguments
+                    self._place_maps(block, operands)
+                block.operands = operands
             status = launch(block.config, function, block.address, 0)[0]
             if status:
                 here = self.launch
@@ -173,11 +177,7 @@ class GpuKernel:
         return start
 
     def start_with(
-        self,
-        values: Mapping[str, Any],
-        stream: int,
-        scalars: Scalars,
-        operands: tuple[int, int, int, int] = (0, 0, 0, 0),
+        self, values: Mapping[str, Any], stream: int, scalars: Scalars, operands: Operands = (0, 0, 0, 0)
     ) -> None:
         """With more that changes from run to run: addresses of lists, indices, factors."""
         try:
@@ -185,19 +185,19 @@ class GpuKernel:
         except AttributeError:
             block = self._make_block()
         self.launch.write(block.view, values)
-        self.start(*operands, scalars, stream)
+        self.start(operands, scalars, stream)
 
     def _anywhere(self, driver: Any, here: Start) -> Start:
         """The launch with this GPU's context made current around it, where it is not already."""
         wanted = int(self._context)
 
-        def start(a: int, b: int, c: int, d: int, scalars: Scalars, stream: int) -> None:
+        def start(operands: Operands, scalars: Scalars, stream: int) -> None:
             current = driver.cuCtxGetCurrent()[1]
             if int(current) == wanted:
-                return here(a, b, c, d, scalars, stream)
+                return here(operands, scalars, stream)
             driver.cuCtxSetCurrent(self._context)
             try:
-                return here(a, b, c, d, scalars, stream)
+                return here(operands, scalars, stream)
             finally:
                 driver.cuCtxSetCurrent(current)
 
@@ -233,8 +233,9 @@ class GpuKernel:
         block.slots = place[1]
         block.workspace_key = key
 
-    def _place_maps(self, block: _Block, a: int, b: int, d: int) -> None:
+    def _place_maps(self, block: _Block, operands: Operands) -> None:
         """Tensor maps hold addresses."""
         assert self._maps is not None
+        a, b, _, d = operands
         for offset, content in self._maps.at((a, b, d, block.slots)):
             block.view[offset : offset + 128] = content

@@ -61,7 +61,7 @@ def start_pass(
     known = {VALUES: values, RESULT: results[0]}
     for kernel, reads, writes in kernels_of(each, ordinal):
         read, written = (known.get(place, room + place) for place in (reads, writes))
-        kernel.start(read, results[1], 0, written, AS_IT_IS, stream)
+        kernel.start((read, results[1], 0, written), AS_IT_IS, stream)
 
 
 @lru_cache(maxsize=KEPT)

@@ -111,7 +111,7 @@ def launched(ordinal: int, launch: Launch) -> list[int]:
             stream = check(
                 driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING), "cuStreamCreate"
             )
-            GpuKernel(launch, ordinal).start(0, 0, 0, int(memory), AS_IT_IS, int(stream))
+            GpuKernel(launch, ordinal).start((0, 0, 0, int(memory)), AS_IT_IS, int(stream))
             check(
                 driver.cuMemcpyDtoHAsync(ctypes.addressof(found), memory, 4 * blocks, stream),
                 "cuMemcpyDtoHAsync",

@@ -75,7 +75,7 @@ class Unit:
         launch = launch_of(self, device, case.k // self.depth, arrays)
         start, stream = GpuKernel(launch, place.device).start, stream_of(place.framework, place.device)
         at_a, at_b, at_d = (operand_of(array, "array").pointer for array in arrays)
-        return lambda index: start(at_a, at_b, 0, at_d, AS_IT_IS, stream)
+        return lambda index: start((at_a, at_b, 0, at_d), AS_IT_IS, stream)
 
     def facts(self, device: Device) -> Facts:
         tile = f"{self.rows}x{self.cols}x{self.depth} for each of {self.groups} groups of a block"
