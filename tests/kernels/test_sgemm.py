@@ -152,6 +152,27 @@ def test_slices_meet_again_for_each_tile(rng: np.random.Generator, k: int) -> No
     assert np.array_equal(sanitized(SLICED[-1], a, b, schedule="data_parallel", avail_sms=2), a @ b)
 
 
+def flops(config: Config, k: int) -> int:
+    """Of a whole tile, in the machine."""
+    a, b = np.ones((config.bm, k), np.float32), np.ones((k, config.bn), np.float32)
+    gemm = lapidist.plan(a, b, kernel="sgemm", config=config, device="machine", schedule="data_parallel")
+    d = np.zeros((config.bm, config.bn), np.float32)
+    launch = gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 1.0, 0.0)
+    counts = machine.run(launch).counts
+    assert (d == k).all()
+    assert counts is not None
+    return counts.flops
+
+
+@pytest.mark.parametrize("config", [CONFIGS[0], *CONFIGS[2:4], CONFIGS[5]], ids=str)
+def test_zeros_that_fill_up_a_stage_are_not_multiplied(config: Config) -> None:
+    """Neither by the slice that k ends in nor by those behind: four steps of k more are their products more,
+    whether a stage is begun for them or not."""
+    more = 2 * config.bm * config.bn * 4
+    begun, further = flops(config, 36) - flops(config, 32), flops(config, 52) - flops(config, 48)
+    assert (begun, further) == (more, more)
+
+
 def test_what_is_packed() -> None:
     out = fake((512, 512), (512, 1))
     cases = {

@@ -35,7 +35,7 @@ __device__ __forceinline__ void consume(const Product& p, Pipeline& pipeline, co
   Acc acc[TM][TN];
   Ring ring = {0, 0};
   for (Work work(p.schedule); work.next();) {
-    multiply(pipeline, work.unit, position.lane, fragments, acc, ring);
+    multiply(p.K, pipeline, work.unit, position, fragments, acc, ring);
     finish(p, pipeline, work, workspace, position, acc);
   }
 }
@@ -62,9 +62,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   if (threadIdx.x == 0) init_barriers(pipeline);
   __syncthreads();  // nobody uses a barrier before it is initialised
 
-  const Product product = {M,       N,       batch, alpha,    beta,     a_map,          b_map,   a,
-                           b,       C,       D,     c_row,    c_col,    c_inner,        c_outer, d_row,
-                           d_inner, d_outer, modes, schedule, lists_of, EPILOGUE_PASSED};
+  const Product product = {M,     N,       K,       batch, alpha,    beta,     a_map,          b_map,
+                           a,     b,       C,       D,     c_row,    c_col,    c_inner,        c_outer,
+                           d_row, d_inner, d_outer, modes, schedule, lists_of, EPILOGUE_PASSED};
   if (threadIdx.x >= CONSUMERS) produce(product, pipeline, workspace);
   else consume(product, pipeline, workspace);
 }

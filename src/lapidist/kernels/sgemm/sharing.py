@@ -77,7 +77,10 @@ class Fed(Family):
         rate, (before, memory) = rate_of(problem, efficiency, device), apart_from_arithmetic(problem, device)
         if not rate:
             return [inf for _ in ways]
-        return [before + larger(FIRST + computing(config, device, way, rate), memory) for way in ways]
+        shorter = 1 - last_step(config, chunks_of(problem.k))
+        return [
+            before + larger(FIRST + computing(config, device, way, rate, shorter), memory) for way in ways
+        ]
 
     def schedule_of(
         self, problem: Problem, kernel: Kernel, config: Config, device: Device, way: Way
@@ -221,6 +224,7 @@ FIRST = 1.0e-6  # until the first products: barriers, maps, the way of the first
 # on an H200, whose launches overlapped; of the H100's 1.55 TB/s it tells 1.54.
 PACKING, PACKED_BYTES_PER_SECOND = 1.1e-6, 5.7e12
 DRAM_SHARE = 0.63
+STEP, CHUNK = 32, 4  # k of a stage, and of what a warp multiplies at once
 MEETING = 1.2e-6  # of slices that leave all of their sums to others
 # Of a tile, and how much more of one that has LARGEST elements:
 LARGEST = 256 * 128
@@ -241,7 +245,8 @@ def seconds(problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
     rate, (before, memory) = rate_of(problem, rows.efficiency, device), apart_from_arithmetic(problem, device)
     if not np.all(rate):
         return np.full(ways.taken.shape, np.inf)
-    return before + larger(FIRST + computing(rows, device, ways, rate), memory)
+    computed = computing(rows, device, ways, rate, left_out(rows, problem.k))
+    return before + larger(FIRST + computed, memory)
 
 
 def rate_of(problem: Problem, efficiency: Any, device: Device) -> Any:
@@ -267,18 +272,42 @@ def packing(problem: Problem, bandwidth: float) -> float:
     return PACKING + sum(packed_bytes(problem)) * (1 / bandwidth + 1 / PACKED_BYTES_PER_SECOND)
 
 
-def computing(config: Knobs, device: Device, ways: Any, rate: Any) -> Any:
+def left_out(rows: Rows, k: int) -> Any:
+    """The share of a step that the last one of a tile is shorter by: warps leave out chunks of zeros."""
+    chunks = chunks_of(k)
+    found = rows.kept.get(("left out", chunks))
+    if found is None:
+        found = rows.kept["left out", chunks] = 1 - last_step(rows, chunks)
+    return found
+
+
+def chunks_of(k: int) -> int:
+    """Of the last step."""
+    return (k - 1) % STEP // CHUNK + 1
+
+
+def last_step(config: Knobs, chunks: int) -> Any:
+    """Of a whole one. A scheduler has two warps, whose slices are half of all slices apart, or of one slice;
+    the first scheduler has the most to do."""
+    own = STEP // CHUNK // config.slices
+    first = smaller(own, chunks)
+    second = smaller(larger(0, chunks - config.slices // 2 * own), own)
+    return (first + where(config.slices > 1, second, first)) / (2 * own)
+
+
+def computing(config: Knobs, device: Device, ways: Any, rate: Any, shorter: Any) -> Any:
     """Of the busiest SM, which multiplies so fast."""
     grid, blocks = ways.grid, where(ways.launched > 0, ways.launched, device.sms)
     step = 2.0 * config.bm * config.bn * config.bk / rate
     stored = of_tile(STORED, config) + MEETING * (1 - 1 / config.slices)
-    whole = ceil_div(ways.dp_tiles, blocks) * (grid.iterations * step + stored)
+    whole = ceil_div(ways.dp_tiles, blocks) * ((grid.iterations - shorter) * step + stored)
     if not some(ways.sk_blocks):
         return whole
     longest = ways.longest
     tiles = larger(1, ceil_div(longest, larger(1, grid.iterations)))  # of a block
     rounds = ceil_div(ways.sk_blocks, blocks)
-    shared = rounds * longest * step + tiles * stored + handing_on(config, ways, blocks, rounds, stored)
+    steps = longest - longest // larger(1, grid.iterations) * shorter
+    shared = rounds * steps * step + tiles * stored + handing_on(config, ways, blocks, rounds, stored)
     return whole + where(ways.sk_blocks > 0, shared, 0.0)
 
 

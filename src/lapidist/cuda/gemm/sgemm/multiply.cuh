@@ -88,9 +88,18 @@ struct Fragments {
   }
 };
 
+// Of a slice, in step `step`: where zeros fill up the last stage there is nothing to do, and no sum is another.
+// The same for all lanes, as the compiler is told by a shuffle: else the loop counts in registers, and in one
+// build others then met in one bank 31 times a chunk.
+__device__ __forceinline__ int chunks_of(int K, int slice, int step) {
+  const int skipped = SLICES > 1 ? __shfl_sync(~0u, slice, 0) * CHUNKS : 0;
+  return min_of(CHUNKS, ceil_div(K, VEC) - skipped - step * (BK / VEC));
+}
+
 // A unit's steps along k.
-__device__ __forceinline__ void multiply(Pipeline& pipeline, const WorkUnit& unit, int lane,
-                                         Fragments& fragments, Acc (&acc)[TM][TN], Ring& ring) {
+__device__ __forceinline__ void multiply(int K, Pipeline& pipeline, const WorkUnit& unit,
+                                         const Position& position, Fragments& fragments, Acc (&acc)[TM][TN],
+                                         Ring& ring) {
 #pragma unroll
   for (int i = 0; i < TM; ++i)
 #pragma unroll
@@ -99,19 +108,30 @@ __device__ __forceinline__ void multiply(Pipeline& pipeline, const WorkUnit& uni
     barrier_wait(&pipeline.full[ring.stage], ring.parity);
     fragments.load_all(pipeline.stage[ring.stage]);
   }
+  const int last = chunks_of(K, position.slice, unit.k_end - 1);
+  const auto release = [&](int stage) {
+    __syncwarp();  // all lanes have read it
+    if (position.lane == 0) barrier_arrive(&pipeline.empty[stage]);
+  };
 #pragma unroll 1
   for (int step = unit.k_begin; step < unit.k_end; ++step) {
     const int freed = ring.stage;
     ring.go_on();
     unsigned then = fragments.base;  // after the unit's last step: what is read ahead is not used
+    int chunk = 0, chunks = CHUNKS;
     if (step + 1 < unit.k_end) {
       barrier_wait(&pipeline.full[ring.stage], ring.parity);
       then = shared_address(&pipeline.stage[ring.stage]);
+    } else if (last < 1) {
+      release(freed);
+      break;
+    } else {
+      chunks = last;
     }
-    const int chunks = CHUNKS == 1 ? unknown(1) : CHUNKS;
+    if (CHUNKS == 1) chunks = unknown(chunks);
 #pragma unroll 1
-    for (int chunk = 0; chunk < chunks; ++chunk) fragments.multiply(acc, chunk, then);
-    __syncwarp();  // all lanes have read the stage
-    if (lane == 0) barrier_arrive(&pipeline.empty[freed]);
+    do fragments.multiply(acc, chunk, then);
+    while (++chunk < chunks);  // one at least: to ask before the first took a hundredth of all
+    release(freed);
   }
 }

@@ -6,7 +6,7 @@
 
 // The launch: what is multiplied, where it lies and where D goes. Maps stay where the launch put them.
 struct Product {
-  int M, N;
+  int M, N, K;
   int batch;  // the inner extent
   Acc alpha, beta;
   const TensorMap &a_map, &b_map;
