@@ -169,7 +169,7 @@ def test_what_prices_cannot_tell_apart_the_model_does(layout: str) -> None:
         ordered = known.cheapest_first(*shape)
         by_price.append(next(table[each].seconds for each, _ in ordered if each in table) / best)
     assert geometric_mean(losses) < 1.004 < geometric_mean(by_price)
-    assert max(losses) + 0.05 < max(by_price)
+    assert max(losses) + 0.04 < max(by_price)
 
 
 # ---- whose a problem is ----

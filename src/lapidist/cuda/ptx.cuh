@@ -22,6 +22,24 @@ __device__ __forceinline__ void cp_async(void* smem, const void* gmem) {
                  : "memory");
 }
 
+// The same, or nothing: no branch parts the instructions around it.
+template <int Bytes>
+__device__ __forceinline__ void cp_async_if(bool wanted, void* smem, const void* gmem) {
+  static_assert(Bytes == 8 || Bytes == 16, "used for doubles");
+  if constexpr (Bytes == 16)
+    asm volatile(
+        "{\n.reg .pred wanted;\nsetp.ne.s32 wanted, %2, 0;\n"
+        "@wanted cp.async.cg.shared.global [%0], [%1], 16;\n}" ::"r"(shared_address(smem)),
+        "l"(gmem), "r"(static_cast<int>(wanted))
+        : "memory");
+  else
+    asm volatile(
+        "{\n.reg .pred wanted;\nsetp.ne.s32 wanted, %2, 0;\n"
+        "@wanted cp.async.ca.shared.global [%0], [%1], 8;\n}" ::"r"(shared_address(smem)),
+        "l"(gmem), "r"(static_cast<int>(wanted))
+        : "memory");
+}
+
 // The same, but only `exist` bytes (0 to Bytes) are read; the rest of the target becomes zero.
 template <int Bytes>
 __device__ __forceinline__ void cp_async_fill(unsigned place, const void* gmem, int exist) {

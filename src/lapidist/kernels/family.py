@@ -74,6 +74,10 @@ class Family(ABC):
         """
         return 1.0, 1.0
 
+    def longer_by_lines(self, math: str, config: Config) -> tuple[float, float, float, float]:
+        """How much longer a step takes for lines of A that start on 16 bytes, and on less; the same of B."""
+        return 0.0, 0.0, 0.0, 0.0
+
     # ---- how blocks share tiles, and how long that takes ----
 
     @abstractmethod

@@ -31,6 +31,8 @@ class Rows(Columns):
         self.lesson = np.array([kernel.kind != "production" for kernel in self.kernels])
         shares = [kernel.family.shares_of_speed(math, config) for _, kernel, config, _ in listed]
         self.unaligned, self.across_k = np.array(shares).T
+        by_lines = [kernel.family.longer_by_lines(math, config) for _, kernel, config, _ in listed]
+        self.longer_by_lines = np.array(by_lines).T
         self.kept: dict[Any, Any] = {}  # what a family finds of them once for each chip
         self.spans: list[tuple[Kernel, slice, Knobs]] = []
         for kernel, span in spans_of(self.kernels):

@@ -57,6 +57,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     const AReader read_a(position.row);
     const BReader read_b(position.col);
     fill_stages(move_a, move_b, shared);
+    if constexpr (LEAVES_OUT)
+      if (M - task.row < BM || N - task.col < BN) clear_last_stage(move_a, move_b, shared);
     if (count > 0) {
       cp_async_wait<STAGES - 2>();
       __syncthreads();  // the tile is whole before anyone reads it
@@ -64,7 +66,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
       read_b.read(b[0], shared + A_BYTES, 0);
     }
 
-    const bool whole = M - task.row >= BM && N - task.col >= BN;
+    const bool whole = (M - task.row >= BM && N - task.col >= BN) ||
+                       (LEAVES_OUT && MoverOfA::by_vectors(M) && MoverOfB::by_vectors(N));
     unsigned k0 = 0;  // may end at 2^31
     int stage = 0, freed = STAGES - 1;
 #pragma unroll

@@ -14,9 +14,11 @@ from lapidist.config import Config, Knobs
 from lapidist.device import Device
 from lapidist.dtypes import size_of
 from lapidist.kernels.blocks.splits import busiest, by_fours, costs_of, handing_on, refuse_cluster, resident
+from lapidist.kernels.lines import SECTOR, line
 from lapidist.kernels.row import Kernel
 from lapidist.kernels.rows import Rows, config_alone
 from lapidist.kernels.vectors import inputs_on_16_bytes, least_alignment, vector_width
+from lapidist.problems.facts import fact
 from lapidist.problems.problem import Problem
 from lapidist.schedule import CostModel
 from lapidist.schedule.build import MIN_ITERATIONS, Search
@@ -34,6 +36,7 @@ LANES = 128  # of an SM that an instruction of an epilogue is for
 # 64 x 64 sums; where elements of 1 or 2 bytes pass through registers they wait longer, and s warps run in
 # proportion to s / (s + 12).
 TENSOR_ALONE, TENSOR_BY_WARP = 0.6, 0.05
+DOUBLES_ALONE, DOUBLES_BY_WARP = 0.84, 0.02  # in double; on an H200
 SUMS_FOR_TWO = 64 * 64
 TENSOR_HELD, HALF_RATE_WARPS = 2.5, 12
 # of the speed of unaligned lines, where they start on 4 or 8 bytes: then nothing passes through registers
@@ -96,12 +99,29 @@ def stand(problem: Problem, rows: Rows, device: Device) -> Iterator[tuple[Any, .
 
 def efficiencies(problem: Problem, rows: Rows) -> Any:
     """What these lines leave of them."""
+    if problem.math == "float64":
+        longer = 1 + sum(rows.longer_by_lines[each] for each in lines_of_doubles(problem))
+        return rows.efficiency * (1.0 if inputs_on_16_bytes(problem) else rows.unaligned) / longer
     if inputs_on_16_bytes(problem):
         return rows.efficiency * rows.across_k if problem.layouts.startswith("cr") else rows.efficiency
     left = rows.unaligned
     if least_alignment(problem) >= 4 > size_of(problem.dtype):
         left = np.where(rows.scheduled, np.minimum(1.0, BY_WORDS * left), left)
     return rows.efficiency * left
+
+
+@fact
+def lines_of_doubles(problem: Problem) -> list[int]:
+    """Places in longer_by_lines of what its lines cost."""
+    found = []
+    for matrix, first in ((problem.a, 0), (problem.b, 2)):
+        by_rows = matrix.layout == "row"
+        count, _, step = line(matrix, by_rows)
+        if vector_width(matrix, "float64", 2) < 2:
+            found.append(first + 1)
+        elif count > 1 and step * 8 % SECTOR:
+            found.append(first)
+    return found
 
 
 def computing(problem: Problem, rows: Rows, device: Device, ways: Ways, here: Standing) -> Any:
@@ -130,18 +150,18 @@ def sm_rate(problem: Problem, rows: Rows, device: Device, here: Standing, blocks
     """Flops a second of an SM that computes so many blocks at once."""
     held = least_alignment(problem) < 4
     warps = np.minimum(FULL_WARPS, blocks * (rows.threads - rows.producers) / 32)
-    hiding = latency_hidden(warps, rows, held) / latency_hidden(FULL_WARPS, rows, held)
+    doubles = problem.math == "float64"
+    hiding = latency_hidden(warps, rows, held, doubles) / latency_hidden(FULL_WARPS, rows, held, doubles)
     limit = here.limit * 1e12 * efficiencies(problem, rows) / device.sms
     rate = limit * np.where(here.persistent, 1.0, hiding)
     return np.where(rate > 0, rate, np.inf)
 
 
-def latency_hidden(warps: Any, config: Knobs, held: bool) -> Any:
+def latency_hidden(warps: Any, config: Knobs, held: bool, doubles: bool) -> Any:
     """The share of an SM's best rate that its warps keep up, waiting for their own results in turn."""
     counted = warps * np.where(config.wm * config.wn >= SUMS_FOR_TWO, 2, 1)
-    tensor = (
-        TENSOR_HELD * warps / (warps + HALF_RATE_WARPS) if held else TENSOR_ALONE + TENSOR_BY_WARP * counted
-    )
+    alone, by_warp = (DOUBLES_ALONE, DOUBLES_BY_WARP) if doubles else (TENSOR_ALONE, TENSOR_BY_WARP)
+    tensor = TENSOR_HELD * warps / (warps + HALF_RATE_WARPS) if held else alone + by_warp * counted
     sums = warps * config.tm * config.tn
     return np.where(config.by_warps, np.minimum(1.0, tensor), sums / (sums + HALF_RATE_SUMS))
 

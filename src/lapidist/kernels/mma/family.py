@@ -14,7 +14,7 @@ from lapidist.config import Config, Knobs
 from lapidist.dtypes import MATHS, TF32, size_of
 from lapidist.kernels.ladder import Ladder
 from lapidist.kernels.macros import ALONG_K, ALONG_N, epilogue, in_modes, tensor_macros, tensor_types
-from lapidist.kernels.mma.configs import mma_configs, mma_tiles, share_unaligned
+from lapidist.kernels.mma.configs import DOUBLES_LONGER, mma_configs, mma_tiles, share_unaligned
 from lapidist.kernels.row import Kernel, Listed, Types
 from lapidist.kernels.rules import tensor as rules
 from lapidist.kernels.rules.facts import fragment
@@ -103,6 +103,12 @@ class Mma(Simt):
         names = {tile: name for name, tile in tiles.items()}
         across_k = 0.9 if math == TF32 and config == tiles["mma"] else 1.0
         return share_unaligned(names.get(config, "mma"), math), across_k
+
+    def longer_by_lines(self, math: str, config: Config) -> tuple[float, float, float, float]:
+        if math != "float64":
+            return super().longer_by_lines(math, config)
+        names = {tile: name for name, tile in mma_tiles(math).items()}
+        return DOUBLES_LONGER[names.get(config, "mma")]
 
 
 def staged_bytes(problem: Problem, config: Knobs) -> Any:

@@ -4,22 +4,30 @@
 
 #include "gemm/mma/config.cuh"
 
-// Moves tile after tile of BK steps of k to shared memory, each thread a chunk of every STRIDE-th row.
+// Moves tile after tile of BK steps of k to shared memory, each thread a piece of every STRIDE-th row: a chunk,
+// or one element of double where lines start on 8 bytes. Then a warp's lanes ask for neighbours; chunk by chunk
+// each request had half of the lines of twice as many rows. Warps with more sums have no registers left for that.
+#define MANY_DOUBLES 1024  // sums of a warp
 template <typename Shape, int CONTIGUOUS, int VECTOR, bool GATHER>
 struct Mover {
   static constexpr bool ALONG_K = CONTIGUOUS != 2, HELD = VECTOR * SIZE < 4;  // cp.async has no 2-byte form
   static constexpr bool SHIFTED = HELD && CONTIGUOUS != 0 && !GATHER;
-  static constexpr int STRIDE = THREADS / Shape::CHUNKS, MOVES = Shape::ROWS / STRIDE;
-  static_assert(THREADS % Shape::CHUNKS == 0 && MOVES * STRIDE == Shape::ROWS,
-                "all threads move whole rows, a chunk each");
+  static constexpr int SINGLES = Shape::CHUNKS * CHUNK / VECTOR;  // if a thread has one vector of a row
+  static constexpr bool BY_VECTORS =
+      SIZE == 8 && WM * WN <= MANY_DOUBLES && THREADS % SINGLES == 0 && THREADS / SINGLES <= Shape::ROWS;
+  static constexpr int PIECE = BY_VECTORS ? VECTOR : CHUNK, PIECES = Shape::CHUNKS * CHUNK / PIECE;
+  static constexpr int STRIDE = THREADS / PIECES, MOVES = Shape::ROWS / STRIDE;
+  static_assert(THREADS % PIECES == 0 && MOVES * STRIDE == Shape::ROWS,
+                "all threads move whole rows, a piece each");
   static_assert(CHUNK % VECTOR == 0, "vectors fill a chunk");
   static_assert(!SHIFTED || STRIDE * SIZE % 4 == 0, "all chunks of a thread lie alike in their words");
   static_assert(!GATHER || ALONG_K, "rows that are gathered lie along k");
-  const T* gmem[GATHER ? MOVES : 1];  // where my first chunk (gathered: each) of the next tile starts
-  // between rows of the tile in shared memory; between the elements of a chunk
+  const T* gmem[GATHER ? MOVES : 1];  // where my first piece (gathered: each) of the next tile starts
+  // between rows of the tile in shared memory; between the elements of a piece
   i64 row_stride, inner_stride;
-  // of the next tile, k that exist; of the matrix from my first place on, rows or columns
-  int row, chunk, k_left, exist;
+  // my first row, and element of a row; of the next tile, k that exist; of the matrix from my first place on,
+  // rows or columns
+  int row, element, k_left, exist;
   // skew: bytes from a word's start to a chunk's, the same for all chunks of mine
   unsigned held[HELD ? MOVES : 1][5], skew;
 
@@ -28,11 +36,11 @@ struct Mover {
                    const Index* index)
       : row_stride(ALONG_K ? outer_stride : k_stride),
         inner_stride(CONTIGUOUS == 0 ? k_stride : 1),
-        row(thread_now() / Shape::CHUNKS),
-        chunk(thread_now() % Shape::CHUNKS),
+        row(thread_now() / PIECES),
+        element(thread_now() % PIECES * PIECE),
         k_left(K) {
-    exist = extent - first - (ALONG_K ? row : chunk * CHUNK);
-    matrix += chunk * CHUNK * inner_stride;
+    exist = extent - first - (ALONG_K ? row : element);
+    matrix += element * inner_stride;
     if constexpr (GATHER) {
 #pragma unroll
       for (int i = 0; i < MOVES; ++i)
@@ -42,16 +50,31 @@ struct Mover {
     }
     skew = reinterpret_cast<unsigned long long>(gmem[0]) % 4;
   }
-  __device__ char* place(char* tile, int i) const { return tile + Shape::offset(row + i * STRIDE, chunk); }
+  __device__ char* place(char* tile, int i) const {
+    return tile + Shape::offset(row + i * STRIDE, element / CHUNK) + element % CHUNK * SIZE;
+  }
 
-  // Part `part` of `parts` of the next tile. `whole`, a constant: all of it exists.
+  // Whether a chunk's elements exist all or not at all, of those that lie side by side out of k.
+  static __device__ __forceinline__ bool by_vectors(int extent) {
+    return ALONG_K || VECTOR == 1 || extent % VECTOR == 0;
+  }
+  // Zeros, where copies that are left out would have stood.
+  __device__ __forceinline__ void clear(char* tile) const {
+#pragma unroll
+    for (int i = 0; i < MOVES; ++i)
+#pragma unroll
+      for (int e = 0; e < PIECE; ++e) reinterpret_cast<T*>(place(tile, i))[e] = T(0);
+  }
+
+  // Part `part` of `parts` of the next tile. `whole`, a constant: all of its k exists and, but for tiles that
+  // leave out what does not, all of its rows and columns.
   __device__ void load(char* tile, int part, int parts, bool whole) {
 #pragma unroll
     for (int i = 0; i < MOVES; ++i) {
       if (i * parts / MOVES != part) continue;
       const T* from = GATHER ? gmem[GATHER ? i : 0] : gmem[0] + i * STRIDE * row_stride;
       const int there = i * STRIDE >= (ALONG_K ? exist : k_left - row) ? 0
-                        : ALONG_K                                      ? k_left - chunk * CHUNK
+                        : ALONG_K                                      ? k_left - element
                                                                        : exist;
       if (SHIFTED && whole) {
         const unsigned* words = reinterpret_cast<const unsigned*>(reinterpret_cast<const char*>(from) - skew);
@@ -66,8 +89,15 @@ struct Mover {
         for (int w = 0; w < 4; ++w) held[i][w] = reinterpret_cast<const unsigned*>(&elements)[w];
       } else {
 #pragma unroll
-        for (int e = 0; e < CHUNK; e += VECTOR) {
+        for (int e = 0; e < PIECE; e += VECTOR) {
           T* to = reinterpret_cast<T*>(place(tile, i)) + e;
+          if constexpr (LEAVES_OUT) {
+            if (whole) {
+              cp_async_if<VECTOR * SIZE>(ALONG_K ? i * STRIDE < exist : e < exist, to,
+                                         from + e * inner_stride);
+              continue;
+            }
+          }
           if (whole) cp_async<VECTOR * SIZE>(to, from + e * inner_stride);
           else
             cp_async_fill<VECTOR * SIZE>(to, from + e * inner_stride,
@@ -126,4 +156,11 @@ __device__ __forceinline__ void fill_stages(MoverOfA& move_a, MoverOfB& move_b, 
     }
     cp_async_commit();  // also when there is no tile left: who waits counts groups
   }
+}
+
+// The one that is left. Where later copies leave out what does not exist, zeros stay, as those of the others do.
+__device__ __forceinline__ void clear_last_stage(const MoverOfA& move_a, const MoverOfB& move_b,
+                                                 char* shared) {
+  move_a.clear(shared + (STAGES - 1) * STAGE);
+  move_b.clear(shared + (STAGES - 1) * STAGE + A_BYTES);
 }
