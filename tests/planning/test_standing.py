@@ -19,7 +19,7 @@ from lapidist.epilogues.ready import READY
 from lapidist.errors import CompileError
 from lapidist.kernels.registry import kernel_named
 from lapidist.launch import Binary
-from lapidist.planning import binaries
+from lapidist.planning import binaries, standing
 from lapidist.planning.plans import Plan, make_plan
 from lapidist.planning.standing import is_under_way, may_take_over, planned, running, same_sums
 from lapidist.planning.warm import with_bias
@@ -134,6 +134,20 @@ def test_it_waits_where_nothing_sums_alike(
     (line,) = [record.message for record in caplog.records]
     assert "waiting for wgmma" in line
     assert orders == []
+
+
+def test_an_empty_cache_is_not_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To weigh what might lie there takes a first call as long as a tenth of its compiling."""
+    looked: list[Plan] = []
+    monkeypatch.setattr(standing, "stand_in", lambda plan, way: looked.append(plan))
+    plan = plan_of(4096, 4096, 4096)
+    assert running(plan, BACKGROUND) is plan
+    assert looked == []
+    *_, last = others_of(plan)
+    key = key_of(*binaries.order_of(*last.build))
+    entry_path(key).write_bytes(encode(key, binary_of(last)))
+    running(plan, BACKGROUND)
+    assert looked == [plan]
 
 
 def test_never_says_what_is_missing() -> None:

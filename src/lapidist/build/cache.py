@@ -52,6 +52,13 @@ def entry_path(key: str) -> Path:
     return cache_directory() / f"{key}.bin"
 
 
+def has_any() -> bool:
+    """Whether anything lies there, whole or not."""
+    with suppress(OSError), os.scandir(cache_directory()) as found:
+        return any(ENTRY_NAME.fullmatch(each.name) for each in found)
+    return False
+
+
 def read(key: str, entry: str, architecture: str) -> Binary | None:
     """The binary kept under a key, or None where there is none that is whole, ours and a binary of this
     kernel.

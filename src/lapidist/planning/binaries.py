@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lapidist.build.cache import read
+from lapidist.build.cache import has_any, read
 from lapidist.build.compiler import Order, compile_kernel, key_of
 from lapidist.config import Config
 from lapidist.kernels.row import Kernel
@@ -45,6 +45,11 @@ def at_hand(kernel: Kernel, macros: Macros, architecture: str) -> bool:
     if found is not None:
         remember(found, kernel, macros, architecture)
     return found is not None
+
+
+def nothing_is_there() -> bool:
+    """Neither in memory nor on disk: a first call need not look through all that sums alike."""
+    return not _known and not has_any()
 
 
 def remember(binary: Binary, kernel: Kernel, macros: Macros, architecture: str) -> None:

@@ -13,7 +13,15 @@ from lapidist.build.waiting import BACKGROUND, NEVER, VARIABLE, WAIT, Compiling
 from lapidist.device import Device
 from lapidist.errors import CompileError
 from lapidist.kernels.production import every_kernel
-from lapidist.planning.binaries import Build, at_hand, in_memory, may_be_in_memory, order_of, remember
+from lapidist.planning.binaries import (
+    Build,
+    at_hand,
+    in_memory,
+    may_be_in_memory,
+    nothing_is_there,
+    order_of,
+    remember,
+)
 from lapidist.planning.covering import best_at_hand, cheapest_at_hand
 from lapidist.planning.planner import TIE, fastest_first, grouped, narrow, weigh, weigh_one
 from lapidist.planning.plans import Plan, make_plan, plan_of
@@ -29,7 +37,7 @@ def running(plan: Plan, way: Compiling) -> Plan:
     """The plan itself, compiled at the first look at its binary, or one that stands in for it."""
     if plan.is_empty or way == WAIT or at_hand(*plan.build):
         return plan
-    other = stand_in(plan, way)
+    other = None if nothing_is_there() else stand_in(plan, way)
     if other is None and way == NEVER:
         raise CompileError(
             f"compile: nothing is compiled that sums as {plan.sum_order} for {plan.problem}, and nothing"
