@@ -53,22 +53,60 @@ struct InOrder {
   __device__ __forceinline__ static long long c_col(int col) { return col; }
 };
 
+// A lane's values for pairs of columns may be read, or stored, as pieces of 16 bytes: how many pairs one takes,
+// or 1; and whether so many do.
+template <typename Kind, bool Both>
+constexpr int pairs_of_piece =
+    Kind::IN_PIECES && Kind::template BYTES<Both> <= 4 ? 16 / Kind::template BYTES<Both> : 1;
+template <typename Kind, bool Both, int Pairs>
+constexpr bool stored_in_pieces =
+    Pairs > 0 && pairs_of_piece<Kind, Both> > 1 && Pairs % pairs_of_piece<Kind, Both> == 0;
+template <typename Kind, bool Both, int Pairs>
+constexpr bool read_in_pieces = stored_in_pieces<Kind, Both, Pairs> && pairs_of_piece<Kind, Both> == 4;
+__device__ constexpr int most_of(int a, int b) { return a > b ? a : b; }
+
+// One of several kinds, and its number.
+template <typename The, int Which>
+struct Numbered {
+  typedef The Kind;
+  static constexpr int NUMBER = Which;
+};
+
 // What was fetched for two neighbours of a row: of each operand, from number First on.
 template <int First, typename... Kinds>
 struct Fetched {
-  template <bool Both>
+  template <bool Both, int Pairs = 0>
   __device__ __forceinline__ void fetch(const Operands&, const Spot&, long long, long long) {}
+  template <bool Both>
+  static constexpr int PAIRS = 1;
+  template <bool Both, int Pairs, typename Use>
+  __device__ __forceinline__ static void each_in_pieces(Use) {}
 };
 template <int First, typename Kind, typename... Kinds>
 struct Fetched<First, Kind, Kinds...> {
   typename Kind::Held held;
   Fetched<First + 1, Kinds...> others;
 
-  template <bool Both>
+  // Pairs: of so many, what comes in pieces for all of them together does not come here.
+  template <bool Both, int Pairs = 0>
   __device__ __forceinline__ void fetch(const Operands& operands, const Spot& spot, long long inner,
                                         long long outer) {
-    Kind::template fetch<Both>(held, operands.of[First], spot, inner, outer);
-    others.template fetch<Both>(operands, spot, inner, outer);
+    if constexpr (!read_in_pieces<Kind, Both, Pairs>)
+      Kind::template fetch<Both>(held, operands.of[First], spot, inner, outer);
+    others.template fetch<Both, Pairs>(operands, spot, inner, outer);
+  }
+  template <bool Both>  // of its pieces, at most
+  static constexpr int PAIRS =
+      most_of(pairs_of_piece<Kind, Both> == 4 ? 4 : 1, decltype(others)::template PAIRS<Both>);
+  template <bool Both, int Pairs, typename Use>
+  __device__ __forceinline__ static void each_in_pieces(Use use) {
+    if constexpr (read_in_pieces<Kind, Both, Pairs>) use(Numbered<Kind, First>());
+    decltype(others)::template each_in_pieces<Both, Pairs>(use);
+  }
+  template <int Which>
+  __device__ __forceinline__ auto& at() {
+    if constexpr (Which == First) return held;
+    else return others.template at<Which>();
   }
   template <typename V, int Which>
   __device__ __forceinline__ V value(const Operands* operands, int which) const {
@@ -84,9 +122,13 @@ struct Results {
   struct Kept {
     __device__ __forceinline__ void leave(const Operand*) const {}
   };
-  template <bool Both>
+  template <bool Both, int Pairs = 0>
   __device__ __forceinline__ void store(Kept&, const Operand*, const Spot&, bool, long long,
                                         long long) const {}
+  template <bool Both>
+  static constexpr int PAIRS = 1;
+  template <bool Both, int Pairs, typename Use>
+  __device__ __forceinline__ static void each_in_pieces(Use) {}
 };
 template <int First, typename Kind, typename... Kinds>
 struct Results<First, Kind, Kinds...> {
@@ -107,11 +149,24 @@ struct Results<First, Kind, Kinds...> {
     if constexpr (Which == First) Kind::put(held, value, which);
     else others.template put<Which>(value, which);
   }
-  template <bool Both>
+  template <bool Both, int Pairs = 0>
   __device__ __forceinline__ void store(Kept& kept, const Operand* to, const Spot& spot, bool both,
                                         long long inner, long long outer) const {
-    Kind::template store<Both>(held, kept.own, *to, spot, both, inner, outer);
-    others.template store<Both>(kept.others, to + 1, spot, both, inner, outer);
+    if constexpr (!stored_in_pieces<Kind, Both, Pairs>)
+      Kind::template store<Both>(held, kept.own, *to, spot, both, inner, outer);
+    others.template store<Both, Pairs>(kept.others, to + 1, spot, both, inner, outer);
+  }
+  template <bool Both>  // of its pieces, at most
+  static constexpr int PAIRS = most_of(pairs_of_piece<Kind, Both>, decltype(others)::template PAIRS<Both>);
+  template <bool Both, int Pairs, typename Use>
+  __device__ __forceinline__ static void each_in_pieces(Use use) {
+    if constexpr (stored_in_pieces<Kind, Both, Pairs>) use(Numbered<Kind, First>());
+    decltype(others)::template each_in_pieces<Both, Pairs>(use);
+  }
+  template <int Which>
+  __device__ __forceinline__ const auto& at() const {
+    if constexpr (Which == First) return held;
+    else return others.template at<Which>();
   }
 };
 typedef Results<0 EPILOGUE_RESULTS> AllResults;
@@ -136,13 +191,13 @@ struct Epilogue {
   }
 
   // Both: `col` is even, and its neighbour's come too.
-  template <bool Both>
+  template <bool Both, int Pairs = 0>
   __device__ __forceinline__ AllFetched fetch(int row, int col) const {
     const int last = Both && N % 2 == 0 ? N - 2 : N - 1, first = col < last ? col : last;
     const Spot spot = {lines.c_row(row < M ? row : M - 1),
                        {lines.c_col(first), lines.c_col(first + 1 < N ? first + 1 : first)}};
     AllFetched found;
-    found.template fetch<Both>(*operands, spot, inner, outer);
+    found.template fetch<Both, Pairs>(*operands, spot, inner, outer);
     return found;
   }
   // The function, of a sum and what was fetched for it; or of a pair.
@@ -160,31 +215,34 @@ struct Epilogue {
   }
 #endif
   // Likewise; of what does not exist nothing.
-  template <bool Both>
+  template <bool Both, int Pairs = 0>
   __device__ __forceinline__ void store(int row, int col, const AllResults& results) const {
     if (EPILOGUE_STORED == 0 || row >= M || col >= N) return;
     const bool both = col + 1 < N;
     const Spot spot = {lines.c_row(row), {lines.c_col(col), lines.c_col(both ? col + 1 : col)}};
-    results.template store<Both>(kept, stored(), spot, both, inner, outer);
+    results.template store<Both, Pairs>(kept, stored(), spot, both, inner, outer);
   }
 
   // ---- for two neighbours, the first in an even column ----
 
+  template <int Pairs = 0>
   __device__ __forceinline__ AllFetched fetch_two(int row, int col) const {
-    if constexpr (EPILOGUE_PAIRS) return fetch<false>(row, col / 2);
-    else return fetch<true>(row, col);
+    if constexpr (EPILOGUE_PAIRS) return fetch<false, Pairs>(row, col / 2);
+    else return fetch<true, Pairs>(row, col);
+  }
+  template <int Pairs = 0>
+  __device__ __forceinline__ void store_two(int row, int col, const AllResults& results) const {
+    if constexpr (EPILOGUE_PAIRS) store<false, Pairs>(row, col / 2, results);
+    else store<true, Pairs>(row, col, results);
   }
   template <typename V>
-  __device__ __forceinline__ void apply_two(V& first, V& second, const AllFetched& fetched, int row,
-                                            int col) const {
-    AllResults results;
+  __device__ __forceinline__ void apply_two(V& first, V& second, const AllFetched& fetched,
+                                            AllResults& results) const {
 #if EPILOGUE_PAIRS
     apply<V>({first, second}, fetched, results);
-    store<false>(row, col / 2, results);
 #else
     first = apply(first, fetched, results, 0);
     second = apply(second, fetched, results, 1);
-    store<true>(row, col, results);
 #endif
   }
 
@@ -212,7 +270,9 @@ __device__ __forceinline__ void finish(V (&sums)[Rows][Cols], const Function& fu
       const bool swapped = col_of(j) % 2 > 0;
       V first = swapped ? sums[i][j + 1] : sums[i][j], second = swapped ? sums[i][j] : sums[i][j + 1];
       const int col = col_of(j) - swapped;
-      function.apply_two(first, second, function.fetch_two(row_of(i), col), row_of(i), col);
+      AllResults results;
+      function.apply_two(first, second, function.fetch_two(row_of(i), col), results);
+      function.store_two(row_of(i), col, results);
     }
 #else
 #pragma unroll

@@ -22,11 +22,22 @@ struct Spot {
   long long row, col[2];
 };
 
+// What is no array has no pieces of 16 bytes; else BYTES are those of two columns, in a function of pairs of what
+// both have together.
+struct NoPieces {
+  static constexpr bool IN_PIECES = false;
+  template <bool>
+  static constexpr int BYTES = 0;
+};
+
 // An operand that is an array. ByRow, ByCol: whether it changes from row to row, from column to column. ByCol
-// 2: neighbours lie together, and the first of two is in an even column.
+// 2: neighbours lie together, and the first of two is in an even column. 4: so do 16 bytes, from a multiple on.
 template <typename Type, int ByRow, int ByCol>
 struct Array {
   typedef Two<typename Type::Stored> Held;
+  static constexpr bool IN_PIECES = ByRow && ByCol == 4 && sizeof(Held) <= 8;
+  template <bool Both>
+  static constexpr int BYTES = sizeof(typename Type::Stored) * (1 + Both);
   struct Kept {};  // from element to element: nothing
 
   static __device__ __forceinline__ typename Type::Stored* start(const Operand& o, const Spot& spot,
@@ -39,7 +50,7 @@ struct Array {
   static __device__ __forceinline__ void fetch(Held& to, const Operand& o, const Spot& spot, long long inner,
                                                long long outer) {
     const auto* const line = start(o, spot, inner, outer);
-    if constexpr (Both && ByCol == 2) {
+    if constexpr (Both && ByCol >= 2) {
       to = *reinterpret_cast<const Held*>(line + spot.col[0]);
     } else {
       to.at[0] = line[ByCol ? spot.col[0] * o.col : 0];
@@ -55,7 +66,7 @@ struct Array {
   static __device__ __forceinline__ void store(const Held& from, Kept&, const Operand& o, const Spot& spot,
                                                bool both, long long inner, long long outer) {
     auto* const line = start(o, spot, inner, outer);
-    if constexpr (Both && ByCol == 2) {
+    if constexpr (Both && ByCol >= 2) {
       *reinterpret_cast<Held*>(line + spot.col[0]) = from;
     } else {
       line[spot.col[0] * o.col] = from.at[0];
@@ -74,6 +85,8 @@ template <typename Type, int ByRow, int ByCol>
 struct BothArray : Array<Type, ByRow, ByCol> {
   typedef Array<Type, ByRow, ByCol> Each;
   template <bool>
+  static constexpr int BYTES = Each::template BYTES<true>;
+  template <bool>
   static __device__ __forceinline__ void store(const typename Each::Held& from, typename Each::Kept& kept,
                                                const Operand& o, const Spot& spot, bool, long long inner,
                                                long long outer) {
@@ -84,7 +97,7 @@ struct BothArray : Array<Type, ByRow, ByCol> {
 
 // A result that is the largest of all values, of two neighbours' where a function of pairs has Two of them.
 template <typename Value, int Absolute, int TwoOfPair>
-struct Most {
+struct Most : NoPieces {
   typedef decltype(word_of<Absolute>(Value())) Word;
   struct Held {
     Word at[2];
@@ -105,7 +118,7 @@ struct Most {
 };
 
 // One that is a number, passed with the launch.
-struct Number {
+struct Number : NoPieces {
   struct Held {};
   template <bool Both>
   static __device__ __forceinline__ void fetch(Held&, const Operand&, const Spot&, long long, long long) {}
@@ -128,7 +141,7 @@ struct Whole : Number {
 // launches of a call all have those of the caller. Side: neighbours lie side by side, and the second one's number
 // follows from the first's, which saves registers.
 template <bool Side>
-struct Position {
+struct Position : NoPieces {
   struct Held {
     long long at[2 - Side];
   };

@@ -203,7 +203,9 @@ __device__ __forceinline__ void store_patch(const Laid* patch, const Out* C, i64
       const Scalar sum = ALPHA ? alpha * Scalar(sums.at[e]) : Scalar(sums.at[e]);
       two[e] = !ADDEND || beta == Scalar(0) ? sum : sum + beta * Scalar(c.at[e]);
     }
-    finish.apply_two(two[0], two[1], finish.fetch_two(m, n), m, n);
+    fused::AllResults results;
+    finish.apply_two(two[0], two[1], finish.fetch_two(m, n), results);
+    finish.store_two(m, n, results);
 #else
 #pragma unroll
     for (int e = 0; e < D_VECTOR; ++e) {

@@ -62,10 +62,17 @@ class Fed(NamedTuple):
             return "Whole" if self.dtype == "int64" else "Number"
         if self.is_position:
             return f"Position<{int(in_order)}>"
-        two = 2 * size_of(self.dtype)
-        together = self.matrix.col_stride == 1 and self.matrix.alignment % two == 0
-        pairs = in_order and together and self.matrix.cols % 2 == 0 and two <= VECTOR
-        return f"Array<{READS[self.dtype]}, {int(self.by_row)}, {int(self.by_col) << pairs}>"
+        together = in_order and self.by_col and self.matrix.col_stride == 1
+        by_col = int(self.by_col)
+        if together and self.in_parts(2 * size_of(self.dtype)):
+            by_col = 4 if self.by_row and self.in_parts(VECTOR) else 2
+        return f"Array<{READS[self.dtype]}, {int(self.by_row)}, {by_col}>"
+
+    def in_parts(self, size: int) -> bool:
+        """Whether rows that lie together are parts of so many bytes."""
+        assert self.matrix is not None
+        bits = self.matrix.cols * size_of(self.dtype)
+        return size <= VECTOR and self.matrix.alignment % size == 0 and bits % size == 0
 
     def bits(self, number: float) -> int:
         """Of a number in its type, as a word."""
