@@ -43,20 +43,30 @@ struct BFloat16 {
   static __device__ __forceinline__ float value(Stored stored) {
     return __int_as_float(static_cast<unsigned>(stored) << 16);
   }
-  // Of a number, to nearest even, by whole numbers: older chips have no instruction.
+  // Of a number, to nearest even; by whole numbers, where chips have no instruction.
   static __device__ __forceinline__ Stored upper(float number) {
+#if __CUDA_ARCH__ >= 800
+    Stored found;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(found) : "f"(number));
+    return found;
+#else
     const unsigned bits = __float_as_uint(number);
     return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+#endif
   }
   template <typename V>
   static __device__ __forceinline__ Stored stored(V value) {
     const float single = static_cast<float>(value);
-    return single != single ? Stored(0x7fff) : upper(single);
+#if __CUDA_ARCH__ < 800
+    if (single != single) return 0x7fff;
+#endif
+    return upper(single);
   }
 };
 
 // A float of 8 bits: so many of them behind the leading one, the least exponent of a normal number, the largest
-// number. To nearest even, by whole numbers, as older chips do it too; what is too large becomes the largest.
+// number. To nearest even; what is too large becomes the largest. By whole numbers, where chips have no
+// instruction.
 template <int Bits, int Least>
 __device__ __forceinline__ unsigned char to_8_bits(float value, float largest) {
   const float size = fabsf(value) < largest ? fabsf(value) : largest;
@@ -73,7 +83,15 @@ struct E5M2 {  // the upper half of a half
   static __device__ __forceinline__ float value(Stored stored) {
     return Float16::value(static_cast<unsigned short>(stored << 8));
   }
-  static __device__ __forceinline__ Stored stored(float value) { return to_8_bits<2, -14>(value, 57344); }
+  static __device__ __forceinline__ Stored stored(float value) {
+#if __CUDA_ARCH__ >= 890
+    unsigned short two;
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(two) : "f"(0.0f), "f"(value));
+    return static_cast<unsigned char>(two);
+#else
+    return to_8_bits<2, -14>(value, 57344);
+#endif
+  }
 };
 struct E4M3 {  // as a half it is 2^8 times too small; all ones are NaN
   typedef unsigned char Stored;
@@ -82,7 +100,15 @@ struct E4M3 {  // as a half it is 2^8 times too small; all ones are NaN
     const float found = 256 * Float16::value(static_cast<unsigned short>((stored & 0x80) << 8 | size << 7));
     return size == 0x7f ? not_a_number() : found;
   }
-  static __device__ __forceinline__ Stored stored(float value) { return to_8_bits<3, -6>(value, 448); }
+  static __device__ __forceinline__ Stored stored(float value) {
+#if __CUDA_ARCH__ >= 890
+    unsigned short two;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(two) : "f"(0.0f), "f"(value));
+    return static_cast<unsigned char>(two);
+#else
+    return to_8_bits<3, -6>(value, 448);
+#endif
+  }
 };
 
 template <typename Whole>
