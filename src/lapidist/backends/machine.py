@@ -14,6 +14,7 @@ from lapidist.epilogues.passes import SLOTS
 from lapidist.errors import LaunchError
 from lapidist.frameworks.arrays import Operand
 from lapidist.launch import Memory
+from lapidist.planning.grouped import quantised_before
 from lapidist.planning.plans import Plan, Scratch, memory_of, plan_once
 from lapidist.planning.second_passes import RESULT, VALUES, Pass, steps_of
 from lapidist.planning.second_passes import room_of as room_between
@@ -44,7 +45,7 @@ class MachineBackend(Backend):
                 machine.run(replace(launch, memory=(*launch.memory, *aside)), counting=False)
                 scratch.require_zero_flags()
         if arguments.fused and left:
-            for each in arguments.fused.passes():
+            for each in arguments.fused.passes(quantised_before(part.plan for part in ready.parts)):
                 run_pass(*each, left, self.chip.architecture)
             left.require_zero_slots()
 

@@ -57,7 +57,8 @@ class FusedOperands:
                 f"epilogue: must follow sums of floats; a is {arguments.a.dtype}, summed in"
                 f" {arguments.accumulator}. Convert a and b first, or reckon with the result"
             )
-        count = len(self.function.parameters) + self.function.is_positioned + len(self.function.stored)
+        more = self.function.is_positioned + 2 * (self.function.grouped is not None)
+        count = len(self.function.parameters) + more + len(self.function.stored)
         if count > MOST_OPERANDS:
             raise ArgumentError(
                 f"epilogue: must have {MOST_OPERANDS} operands and results beside D or fewer;"
@@ -168,9 +169,11 @@ class FusedOperands:
     @property
     def _all(self) -> list[float | Operand]:
         """What is read, then what is written: D too, where the function stores it."""
-        own = self.function.stores_d and not self.d_follows
-        d = [self._d or self._arguments.output()] if own else []
-        return [*self._values, *self._positions, *d, *self.results.stored, *self.sources, *self.slots]
+        own, groups = self.function.stores_d and not self.d_follows, self.function.grouped is not None
+        d = [self._d or self._arguments.output()] if own or groups else []
+        factors = self.results.operands[:1] if groups else []
+        stored = [*self.results.stored, *self.sources, *self.slots]
+        return [*self._values, *self._positions, *d, *factors, *stored]
 
     @property
     def _positions(self) -> list[Operand]:
@@ -195,15 +198,16 @@ class FusedOperands:
         """All results, D first."""
         return [self._d or self._arguments.output(), *self.results.operands]
 
-    def passes(self) -> list[tuple[Pass, Operand, tuple[Operand, ...]]]:
+    def passes(self, grouped: bool = False) -> list[tuple[Pass, Operand, tuple[Operand, ...]]]:
         """What follows the product, once results have their arrays: each with the values that it reads, and
-        the results that it stores. Factors are stored with what they belong to."""
+        the results that it stores. Factors are stored with what they belong to. `grouped`: kernels make D
+        and its factors."""
         sources = dict(zip(self.function.sources, self.sources, strict=True))
         slots = dict(zip(self.function.kept, self.slots, strict=True))
         operands = self.written
         found: list[tuple[Pass, Operand, tuple[Operand, ...]]] = []
         for place, (result, operand) in enumerate(zip(self.function.results, operands, strict=True)):
-            if result.then not in REDUCTIONS and result.then != QUANTISED:
+            if (result.then not in REDUCTIONS and result.then != QUANTISED) or (grouped and not place):
                 continue
             if result.then in LARGEST:
                 read = slots[result._replace(dtype="")]

@@ -21,6 +21,7 @@ from lapidist.frameworks.arrays import HOST, Operand, as_planned, empty
 from lapidist.frameworks.streams import require_stream
 from lapidist.planning import later
 from lapidist.planning.binaries import Build, at_hand
+from lapidist.planning.grouped import quantised_before
 from lapidist.planning.plans import Plan, make_plan, room_of
 from lapidist.planning.standing import (
     better_than,
@@ -235,7 +236,8 @@ class Prepared:
             f"\n  in {len(self.parts)} launches, the first of which is shown" if len(self.parts) > 1 else ""
         )
         made = self.problem.fused.function.results if self.problem.fused else ()
-        passes = passes_named([each.then for each in made if each.then])
+        left = made[2:] if made and quantised_before([self.plan]) else made
+        passes = passes_named([each.then for each in left if each.then])
         return str(self.plan) + several + passes
 
     def start(
@@ -247,10 +249,12 @@ class Prepared:
         scalars: Scalars,
         stream: int,
         extra_pointers: ExtraPointers = NO_POINTERS,
+        parts: list[Part] | None = None,
     ) -> None:
-        """Pointers in, launch out. They must keep the geometry and alignment that were planned."""
+        """Pointers in, launch out. They must keep the geometry and alignment that were planned. `parts`: as
+        they were before."""
         a_size, b_size, c_size, d_size = self.problem.element_bytes
-        for plan, kernel, skipped in self.parts:
+        for plan, kernel, skipped in self.parts if parts is None else parts:
             if kernel is not None:
                 first, second = plan.caller_order(a, b)
                 skip_a, skip_b, skip_c, skip_d, *of_epilogue = skipped

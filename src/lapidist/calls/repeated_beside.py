@@ -28,6 +28,7 @@ from lapidist.epilogues.steps import Function
 from lapidist.errors import LapidistError
 from lapidist.frameworks.arrays import HOST, Operand, operand_of
 from lapidist.frameworks.streams import stream_handle
+from lapidist.planning.grouped import quantised_before
 from lapidist.problems.modes import ExtraPointers
 
 if TYPE_CHECKING:
@@ -138,8 +139,10 @@ class Launched:
                 number = checks.require_scalar(each.name, found[place])
                 values.append(checks.require_in_range(each.name, number, self.dtype))
         d, *further = function.results
-        values += [0] * function.is_positioned + [addresses[D]] * (function.stores_d and not d.then)
         at_results = addresses[self.first + len(self.arrays) :]
+        values += [0] * function.is_positioned + [addresses[D]] * (function.stores_d and not d.then)
+        if function.grouped is not None:
+            values += [addresses[D], at_results[0]]
         return (*values, *(at for at, each in zip(at_results, further, strict=True) if not each.then))
 
 
@@ -147,26 +150,36 @@ class Following:
     """Second passes of a call, as far as they do not change; results are known by their places."""
 
     def __init__(self, fused: FusedOperands, ordinal: int) -> None:
-        self.left, self.ordinal = Left.of(fused), ordinal
+        self.left, self.ordinal = {grouped: Left.of(fused, grouped) for grouped in (False, True)}, ordinal
         read = [*fused.sources, *fused.slots]
-        self.passes = [
-            (
-                each,
-                place_of(values, read),
-                place_of(stored[0], fused.written),
-                place_of(stored[-1], fused.written),
-            )
-            for each, values, stored in fused.passes()
-        ]
+        self.passes = {
+            grouped: [
+                (
+                    each,
+                    place_of(values, read),
+                    place_of(stored[0], fused.written),
+                    place_of(stored[-1], fused.written),
+                )
+                for each, values, stored in fused.passes(grouped)
+            ]
+            for grouped in (False, True)
+        }
         self.known = [each.pointer for each in read]
 
-    def start(self, launch: Callable[[Sequence[int]], None], results: Sequence[int], stream: int) -> None:
-        """The product by `launch`, given where it leaves what they read; then all of them."""
+    def start(
+        self,
+        launch: Callable[[Sequence[int]], None],
+        results: Sequence[int],
+        stream: int,
+        grouped: bool,
+    ) -> None:
+        """The product by `launch`, given where it leaves what they read; then all of them. `grouped`: it makes
+        D and its factors itself."""
         with in_a_row():
-            placed = room_for(self.left, self.ordinal, stream)
+            placed = room_for(self.left[grouped], self.ordinal, stream)
             left = [*placed.values, *placed.slots]
             launch(left)
-            for each, values, first, last in self.passes:
+            for each, values, first, last in self.passes[grouped]:
                 ends = results[first], results[last]
                 start_pass(each, left[values], ends, placed.room, self.ordinal, stream)
 
@@ -234,13 +247,14 @@ def fast_path_beside(
         if following is None:
             ready.start(at[0], at[1], at[c_at], at[D], scalars, stream, extra_pointers)
         else:
-            operands = extra_pointers.fused
+            operands, parts = extra_pointers.fused, ready.parts
 
             def launch(left: Sequence[int]) -> None:
                 more = extra_pointers._replace(fused=(*operands, *left))
-                ready.start(at[0], at[1], at[c_at], at[D], scalars, stream, more)
+                ready.start(at[0], at[1], at[c_at], at[D], scalars, stream, more, parts)
 
-            following.start(launch, [at[D], *at[len(at) - further :]], stream)
+            grouped = quantised_before(part.plan for part in parts)
+            following.start(launch, [at[D], *at[len(at) - further :]], stream, grouped)
         out, others = outputs_of_call(call)
         if given := [x for x in (out, *others) if x is not None]:
             count_write(tuple(given))  # autograd must not go back through what was there before

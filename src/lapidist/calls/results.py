@@ -57,7 +57,10 @@ class FurtherResults:
         arguments, dtype, shape = self._arguments, result.dtype, self._shape_of(result)
         usual = dtype or (number_type(arguments.accumulator).name if result.then else arguments.out_dtype)
         if array is None:
-            return self._full(fresh(name, shape, arguments.like, usual), result)
+            new = fresh(name, shape, arguments.like, usual)
+            if by_columns(result, shape, new.framework):
+                new = new.viewed(shape, (1, shape[0]))
+            return self._full(new, result)
         operand = operand_of(array, name)
         if operand.dtype not in STORED or dtype not in ("", operand.dtype):
             raise DTypeError(
@@ -131,13 +134,9 @@ class FurtherResults:
         for place, (output, result) in enumerate(zip(self.operands, self._results, strict=True)):
             if output.owner is None:
                 shape = self._dropped(output, result)
-                by_columns = (
-                    result.then.startswith(FACTORS)
-                    and len(shape) == 2
-                    and output.framework in LAID_BY_COLUMNS
-                )
-                array = empty(shape[::-1] if by_columns else shape, self._arguments.like, output.dtype)
-                array = array.T if by_columns else array
+                turned = by_columns(result, shape, output.framework)
+                array = empty(shape[::-1] if turned else shape, self._arguments.like, output.dtype)
+                array = array.T if turned else array
                 self.operands[place] = self._full(operand_of(array, output.name), result)
 
     def _dropped(self, output: Operand, result: Result) -> tuple[int, ...]:
@@ -165,6 +164,11 @@ class FurtherResults:
             else:
                 rows = np.broadcast_to(on_host(self._scattered), elements.shape[:-1])
                 np.put_along_axis(target, rows[..., None], elements, axis=-2)
+
+
+def by_columns(result: Result, shape: tuple[int, ...], framework: str) -> bool:
+    """Whether a new array of it lies so."""
+    return result.then.startswith(FACTORS) and len(shape) == 2 and framework in LAID_BY_COLUMNS
 
 
 def require_even_steps(output: Operand) -> None:

@@ -24,6 +24,9 @@
 #ifndef EPILOGUE_KEEPS
 #define EPILOGUE_KEEPS 0
 #endif
+#ifndef EPILOGUE_UNSTORED  // the number of a result that this kernel does not store
+#define EPILOGUE_UNSTORED -1
+#endif
 #ifdef EPILOGUE
 #define IF_EPILOGUE(...) __VA_ARGS__
 #else
@@ -152,7 +155,7 @@ struct Results<First, Kind, Kinds...> {
   template <bool Both, int Pairs = 0>
   __device__ __forceinline__ void store(Kept& kept, const Operand* to, const Spot& spot, bool both,
                                         long long inner, long long outer) const {
-    if constexpr (!stored_in_pieces<Kind, Both, Pairs>)
+    if constexpr (First != EPILOGUE_UNSTORED && !stored_in_pieces<Kind, Both, Pairs>)
       Kind::template store<Both>(held, kept.own, *to, spot, both, inner, outer);
     others.template store<Both, Pairs>(kept.others, to + 1, spot, both, inner, outer);
   }
@@ -160,7 +163,8 @@ struct Results<First, Kind, Kinds...> {
   static constexpr int PAIRS = most_of(pairs_of_piece<Kind, Both>, decltype(others)::template PAIRS<Both>);
   template <bool Both, int Pairs, typename Use>
   __device__ __forceinline__ static void each_in_pieces(Use use) {
-    if constexpr (stored_in_pieces<Kind, Both, Pairs>) use(Numbered<Kind, First>());
+    if constexpr (First != EPILOGUE_UNSTORED && stored_in_pieces<Kind, Both, Pairs>)
+      use(Numbered<Kind, First>());
     decltype(others)::template each_in_pieces<Both, Pairs>(use);
   }
   template <int Which>

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from lapidist.epilogues.passes import LARGEST
+from lapidist.epilogues.passes import LARGEST, QUANTISED
 
 SUM, OPERAND, CONSTANT = "sum", "operand", "constant"  # steps that take nothing from others
 SEED, POSITION = "seed", "position"  # nor do these, which are whole numbers of 64 bits
@@ -82,6 +82,17 @@ class Function:
         """The largest of all values, each once, as threads of a kernel keep it."""
         found = (each for each in self.results if each.then in LARGEST)
         return tuple(dict.fromkeys(each._replace(dtype="") for each in found))
+
+    @cached_property
+    def grouped(self) -> int | None:
+        """Which of the sources a kernel may quantise by itself, as D and its factors, with a tile whose rows
+        have whole groups: no other second pass reads it."""
+        d = self.results[0]
+        if d.then != QUANTISED:
+            return None
+        source = d._replace(dtype="", then="")
+        readers = [each for each in self.results if each.then and each._replace(dtype="", then="") == source]
+        return self.sources.index(source) if len(readers) == 2 else None
 
     @cached_property
     def stored(self) -> tuple[Result, ...]:

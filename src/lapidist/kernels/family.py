@@ -78,6 +78,11 @@ class Family(ABC):
         """How much longer a step takes for lines of A that start on 16 bytes, and on less; the same of B."""
         return 0.0, 0.0, 0.0, 0.0
 
+    def quantises(self, problem: Problem, config: Config, peers: int) -> bool:
+        """Whether the kernel makes D and its factors from whole groups of columns. So many blocks of a
+        cluster share a tile."""
+        return False
+
     # ---- how blocks share tiles, and how long that takes ----
 
     @abstractmethod

@@ -83,7 +83,8 @@ class Fed(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Fused:
     """`operands` are those of the parameters, in their order, then elements' positions, if the function
-    asks for them, then what it stores. It reckons in `dtype`."""
+    asks for them, then D and factors that kernels may make themselves, then what it stores. It reckons in
+    `dtype`."""
 
     function: Function
     operands: tuple[Fed, ...]
@@ -95,11 +96,17 @@ class Fused:
 
     @property
     def stored(self) -> tuple[Fed, ...]:
-        return self.operands[self._count_of_read :]
+        return self.operands[self._count_of_read + len(self.grouped) :]
 
     @property
     def _count_of_read(self) -> int:
         return len(self.function.parameters) + self.function.is_positioned
+
+    @property
+    def grouped(self) -> tuple[Fed, ...]:
+        """D and its factors, where a kernel may quantise by itself."""
+        at = self._count_of_read
+        return () if self.function.grouped is None else self.operands[at : at + 2]
 
     def matrices(self) -> tuple[Matrix, ...]:
         return tuple(fed.matrix for fed in self.operands if fed.matrix is not None)

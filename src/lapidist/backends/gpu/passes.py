@@ -29,9 +29,12 @@ class Left(NamedTuple):
     room: int
 
     @classmethod
-    def of(cls, fused: FusedOperands) -> Left:
+    def of(cls, fused: FusedOperands, grouped: bool) -> Left:
+        """`grouped`: the kernel makes D and its factors, and leaves no values for that."""
         sizes = [-(-prod(each.shape) * size_of(each.dtype) // ROUND) * ROUND for each in fused.sources]
-        room = max(room_of(each) for each, _, _ in fused.passes())
+        if grouped and fused.function.grouped is not None:
+            sizes[fused.function.grouped] = 0
+        room = max((room_of(each) for each, _, _ in fused.passes(grouped)), default=0)
         return cls(tuple(sizes), len(fused.slots), room)
 
 

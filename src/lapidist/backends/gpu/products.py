@@ -17,6 +17,7 @@ from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import HOST, Operand
 from lapidist.frameworks.streams import choose_stream
 from lapidist.kernels.row import Kernel
+from lapidist.planning.grouped import quantised_before
 from lapidist.planning.plans import KEPT, Plan, plan_once, room_of
 from lapidist.planning.standing import running
 from lapidist.problems.problem import Problem
@@ -82,11 +83,13 @@ class GpuBackend(Backend):
         """Their modules are loaded with the first epilogue that needs them."""
         from lapidist.backends.gpu.passes import Left, room_for, start_pass
 
+        parts = ready.parts  # at once: others may come to take their place
+        grouped = quantised_before(part.plan for part in parts)
         with in_a_row():
-            left = room_for(Left.of(fused), self.ordinal, handle)
+            left = room_for(Left.of(fused, grouped), self.ordinal, handle)
             fused.place(left.values, left.slots)
-            ready.start(*at, arguments.alpha_beta, handle, arguments.extra_pointers)
-            for each, values, results in fused.passes():
+            ready.start(*at, arguments.alpha_beta, handle, arguments.extra_pointers, parts)
+            for each, values, results in fused.passes(grouped):
                 ends = results[0].pointer, results[-1].pointer
                 start_pass(each, values.pointer, ends, left.room, self.ordinal, handle)
 

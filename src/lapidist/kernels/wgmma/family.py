@@ -24,9 +24,12 @@ from lapidist.kernels.wgmma.operands import (
     c_lies,
     copies_out,
     few_rows,
+    grouped_columns,
+    groups,
     lines_of,
     mn_major,
     packed,
+    quantises,
     rows_copied_out,
     scratch,
     transposed,
@@ -89,6 +92,7 @@ class Wgmma(Warpgroups):
             **batched(problem),
             **c_lies(problem),
             **epilogue(problem),
+            **groups(problem),
             **problem.scaling.defines(),
         }
 
@@ -115,6 +119,9 @@ class Wgmma(Warpgroups):
 
     def shared_bytes(self, problem: Problem, config: Knobs) -> Any:
         return wgmma_shared(problem, config)
+
+    def quantises(self, problem: Problem, config: Config, peers: int) -> bool:
+        return quantises(problem) and peers == 1 and config.bn % grouped_columns(problem) == 0
 
     def beside_another(self, problem: Problem, config: Knobs) -> Any:
         return beside_another(problem, config)

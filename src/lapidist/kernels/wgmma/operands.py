@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from lapidist.dtypes import size_of
+from lapidist.epilogues.passes import GROUP, largest_of
 from lapidist.kernels.lines import (
     Lines,
     along_k,
@@ -16,6 +17,7 @@ from lapidist.kernels.lines import (
     starts_on_16,
 )
 from lapidist.problems.facts import fact
+from lapidist.problems.modes import PLAIN
 from lapidist.problems.problem import Problem
 
 EITHER_WAY = ("float16", "bfloat16")  # wgmma also reads these with neighbours along m or n
@@ -103,6 +105,39 @@ def few_rows(problem: Problem) -> int | None:
     """So many rows, in 16s, hold all of A that there is: less than a tile may have."""
     rows = -(-problem.m // 16) * 16
     return rows if rows != 64 and 0 < rows <= MOST_FEW_ROWS and not mn_major(problem)[0] else None
+
+
+# ---- what an epilogue makes of whole groups of columns ----
+
+
+@fact
+def quantises(problem: Problem) -> bool:
+    """Whether kernels make an 8-bit D and its factors, with tiles whose rows have whole groups: D in pieces of 16
+    bytes, and no C that comes patch by patch. A batch may take several launches, which all must do it."""
+    if problem.fused is None or problem.transposed or problem.batch or c_in_patches(problem):
+        return False
+    if not problem.fused.grouped or problem.modes != PLAIN:
+        return False
+    return problem.fused.grouped[0].kind(True).endswith(", 1, 4>")
+
+
+def grouped_columns(problem: Problem) -> int:
+    """Of the product, that share a factor."""
+    return 2 * GROUP if problem.paired else GROUP
+
+
+def groups(problem: Problem) -> dict[str, object]:
+    """How: which source is quantised, by what the largest of a group becomes, into which kind of array."""
+    if not quantises(problem):
+        return {}
+    fused = problem.fused
+    assert fused is not None and fused.function.grouped is not None
+    first = len(fused.stored) - len(fused.function.sources) - len(fused.function.kept)
+    return {
+        "EPILOGUE_GROUPED": 1 + first + fused.function.grouped,
+        "EPILOGUE_GROUPS": fused.grouped[0].kind(True),
+        "EPILOGUE_LARGEST": f"{largest_of(fused.grouped[0].dtype):g}",
+    }
 
 
 # ---- D and C ----

@@ -1,12 +1,11 @@
 // A caller's function (epilogue.cuh) for the sums of wgmma, in the order in which lanes hold them.
 #pragma once
 
-#include "gemm/wgmma/pieces.cuh"
+#include "gemm/wgmma/groups.cuh"
 
 namespace fused {
 
 #ifdef EPILOGUE
-constexpr bool EACH = !EPILOGUE_PAIRS;  // of two neighbours has values of its own
 constexpr int PIECE_SUMS = 2 * most_of(AllFetched::PAIRS<EACH>, AllResults::PAIRS<EACH>);
 
 // Sums of a thread that are finished at once: as many as find registers beside all of them, with an operand's
@@ -25,117 +24,25 @@ __device__ constexpr int finished_at_once(int rows, int half) {
   use(first) use(first + 1) use(first + 2) use(first + 3) use(first + 4) use(first + 5) use(first + 6) \
       use(first + 7)
 
-struct Fragments : Epilogue<InOrder> {
-  __device__ __forceinline__ Fragments(const Operands* operands, long long inner, long long outer, int M,
-                                       int N)
-      : Epilogue(operands, inner, outer, M, N, InOrder()) {}
-
-  // Of Count sums of this thread, of the 16 rows from `row` on and the columns from `col` on: sums[4 j + 2 h +
-  // i] is that of column 8 j + i behind the lane's first, in its row h of two.
-  template <int Count>
-  __device__ __forceinline__ void fetch_for(AllFetched (&fetched)[Count / 2], int row, int col) const {
-    constexpr int PAIRS = Count / 2;
-    const int first_col = col + threadIdx.x % 4 * 2;
-#pragma unroll
-    for (int pair = 0; pair < PAIRS; ++pair)
-      fetched[pair] = fetch_two<PAIRS>(row + row_of(pair % 2), first_col + pair / 2 * 8);
-    AllFetched::each_in_pieces<EACH, PAIRS>(Reading<PAIRS>{*this, fetched, row, col});
-  }
-  __device__ __forceinline__ static int row_of(int h) {
-    const int group = threadIdx.x % 32 / 4;
-    return A_SKEWED ? PatchRows::of(group + h * 8) : group * NEXT_GROUP + h * NEXT_ROW;
-  }
-  // Where this lane's piece of an array begins, of those in these rows, from that column of the product on.
-  template <typename Numbered>
-  struct At {
-    typedef typename Numbered::Kind Kind;
-    static constexpr int BYTES = Kind::template BYTES<EACH>, PAIRS = 16 / BYTES;
-    const Fragments& of;
-    const Operand& array;
-    int row, pair, pairs;
-    __device__ __forceinline__ At(const Fragments& of, const Operand& array, int row, int col)
-        : of(of),
-          array(array),
-          row(row + row_of(threadIdx.x % 4 / 2)),
-          pair(col / 2 + threadIdx.x % 2 * PAIRS),
-          pairs(EPILOGUE_PAIRS ? of.N : of.N / 2) {}
-    __device__ __forceinline__ bool exists() const { return row < of.M && pair < pairs; }
-    __device__ __forceinline__ char* at(int row, int pair) const {
-      return reinterpret_cast<char*>(Kind::start(array, {row, {}}, of.inner, of.outer)) + i64(pair) * BYTES;
-    }
-    __device__ __forceinline__ char* here() const { return at(row, pair); }
-    // There is always one: the last, for those outside.
-    __device__ __forceinline__ const char* inside() const {
-      return at(row < of.M ? row : of.M - 1, pair < pairs ? pair : pairs - PAIRS);
-    }
-  };
-
-  // What several pairs of columns have of an operand, asked for by pieces; then, once these must have come,
-  // where it belongs. (Lambdas of any type are no device code to this compiler.)
-  template <int Pairs>
-  struct Reading {
-    const Fragments& of;
-    AllFetched (&fetched)[Pairs];
-    int row, col;
-    template <typename It>
-    __device__ __forceinline__ void operator()(It) const {
-#pragma unroll
-      for (int begin = 0; begin < Pairs; begin += 4)
-        read_piece(At<It>(of, of.operands->of[It::NUMBER], row, col + begin * 4).inside(),
-                   [&](int i) -> auto& { return fetched[begin + i].template at<It::NUMBER>(); });
-    }
-  };
-  template <int Pairs>
-  struct Sharing {
-    AllFetched (&fetched)[Pairs];
-    template <typename It>
-    __device__ __forceinline__ void operator()(It) const {
-#pragma unroll
-      for (int begin = 0; begin < Pairs; begin += 4)
-        share_piece([&](int i) -> auto& { return fetched[begin + i].template at<It::NUMBER>(); });
-    }
-  };
-  template <int Pairs>
-  struct Storing {
-    const Fragments& of;
-    const AllResults (&results)[Pairs];
-    int row, col;
-    template <typename It>
-    __device__ __forceinline__ void operator()(It) const {
-      typedef At<It> Piece;
-#pragma unroll
-      for (int begin = 0; begin < Pairs; begin += Piece::PAIRS) {
-        const Piece piece(of, of.stored()[It::NUMBER], row, col + begin * 4);
-        store_piece<Piece::BYTES>(
-            [&](int i) -> const auto& { return results[begin + i].template at<It::NUMBER>(); }, piece.here(),
-            piece.exists());
-      }
-    }
-  };
+struct Fragments : Groups {
+  using Groups::Groups;
 
   template <int Count>
   __device__ __forceinline__ void apply_to(Sum* sums, AllFetched (&fetched)[Count / 2], int row,
                                            int col) const {
-    constexpr int PAIRS = Count / 2, TOGETHER = PAIRS % 16 == 0 ? 16 : PAIRS;
+    constexpr int PAIRS = Count / 2, TOGETHER = PIECE_SUMS == 2 ? 2 : PAIRS % 16 == 0 ? 16 : PAIRS;
     AllFetched::each_in_pieces<EACH, PAIRS>(Sharing<PAIRS>{fetched});
 #pragma unroll
     for (int begin = 0; begin < PAIRS; begin += TOGETHER) {
       AllResults results[TOGETHER];
 #pragma unroll
       for (int i = 0; i < TOGETHER; ++i) {
-        const int pair = begin + i;
-        apply_two(sums[2 * pair], sums[2 * pair + 1], fetched[pair], results[i]);
+        Sum* const two = sums + 2 * (begin + i);
+        apply_two(two[0], two[1], fetched[begin + i], results[i]);
+        if constexpr (QUANTISES) keep(two, results[i]);
       }
       store_all(results, row, col + begin * 4);
     }
-  }
-  template <int Pairs>
-  __device__ __forceinline__ void store_all(const AllResults (&results)[Pairs], int row, int col) const {
-    const int first_col = col + threadIdx.x % 4 * 2;
-#pragma unroll
-    for (int pair = 0; pair < Pairs; ++pair)
-      store_two<Pairs>(row + row_of(pair % 2), first_col + pair / 2 * 8, results[pair]);
-    AllResults::each_in_pieces<EACH, Pairs>(Storing<Pairs>{*this, results, row, col});
   }
   template <int Count>
   __device__ __forceinline__ void finish(Sum* sums, int row, int col) const {
@@ -179,11 +86,13 @@ struct Fragments : Epilogue<InOrder> {
         of_part<COUNT>(sums, part, [&](int i, Sum& sum) { mine[i] = sum; });
         apply_to<COUNT>(mine, turns.ahead[0], row + part / PARTS * NEXT_SLAB,
                         col + part % PARTS * (COUNT * 2));
-        if (!EPILOGUE_STORES) of_part<COUNT>(sums, part, [&](int i, Sum& sum) { sum = mine[i]; });
+        if (!EPILOGUE_STORES || QUANTISES)
+          of_part<COUNT>(sums, part, [&](int i, Sum& sum) { sum = mine[i]; });
 #pragma unroll
         for (int i = 0; i < COUNT / 2; ++i) turns.ahead[0][i] = fetched[i];
       }
     }
+    if constexpr (QUANTISES) quantise(sums, row, col);
   }
 
   // use(i, sum) for each sum of a part. Registers have no index, so a jump goes to where they are.

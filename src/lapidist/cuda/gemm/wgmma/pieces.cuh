@@ -9,6 +9,12 @@
 
 #include "gemm/wgmma/skewed.cuh"  // first: it brings the element types
 
+// Groups of so many columns of the product share a factor (groups.cuh).
+#define GROUPED_COLUMNS (EPILOGUE_PAIRS ? 256 : 128)
+#if defined(EPILOGUE_GROUPED) && BN % GROUPED_COLUMNS == 0 && !PEERS_IN_CLUSTER
+#define EPILOGUE_UNSTORED (EPILOGUE_GROUPED - 1)
+#endif
+
 #include "epilogue.cuh"
 
 #ifdef EPILOGUE
@@ -90,6 +96,106 @@ __device__ __forceinline__ void share_piece(HeldOf held_of) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) word_of(held_of(2 * (i % 2) + i / 2)) = words[i];
 }
+
+constexpr bool EACH = !EPILOGUE_PAIRS;  // of two neighbours has values of its own
+
+// What one matrix of the batch reads and stores so; else as any kernel does.
+struct Pieces : Epilogue<InOrder> {
+  __device__ __forceinline__ Pieces(const Operands* operands, long long inner, long long outer, int M, int N)
+      : Epilogue(operands, inner, outer, M, N, InOrder()) {}
+
+  // Of Count sums of this thread, of the 16 rows from `row` on and the columns from `col` on: sums[4 j + 2 h +
+  // i] is that of column 8 j + i behind the lane's first, in its row h of two.
+  template <int Count>
+  __device__ __forceinline__ void fetch_for(AllFetched (&fetched)[Count / 2], int row, int col) const {
+    constexpr int PAIRS = Count / 2;
+    const int first_col = col + threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int pair = 0; pair < PAIRS; ++pair)
+      fetched[pair] = fetch_two<PAIRS>(row + row_of(pair % 2), first_col + pair / 2 * 8);
+    AllFetched::each_in_pieces<EACH, PAIRS>(Reading<PAIRS>{*this, fetched, row, col});
+  }
+  __device__ __forceinline__ static int row_of(int h) {
+    const int group = threadIdx.x % 32 / 4;
+    return A_SKEWED ? PatchRows::of(group + h * 8) : group * NEXT_GROUP + h * NEXT_ROW;
+  }
+  // Where this lane's piece of an array begins, of those in these rows, from that column of the product on.
+  template <typename Numbered>
+  struct At {
+    typedef typename Numbered::Kind Kind;
+    static constexpr int BYTES = Kind::template BYTES<EACH>, PAIRS = 16 / BYTES;
+    const Pieces& of;
+    const Operand& array;
+    int row, pair, pairs;
+    __device__ __forceinline__ At(const Pieces& of, const Operand& array, int row, int col)
+        : of(of),
+          array(array),
+          row(row + row_of(threadIdx.x % 4 / 2)),
+          pair(col / 2 + threadIdx.x % 2 * PAIRS),
+          pairs(EPILOGUE_PAIRS ? of.N : of.N / 2) {}
+    __device__ __forceinline__ bool exists() const { return row < of.M && pair < pairs; }
+    __device__ __forceinline__ char* at(int row, int pair) const {
+      return reinterpret_cast<char*>(Kind::start(array, {row, {}}, of.inner, of.outer)) + i64(pair) * BYTES;
+    }
+    __device__ __forceinline__ char* here() const { return at(row, pair); }
+    // There is always one: the last, for those outside.
+    __device__ __forceinline__ const char* inside() const {
+      return at(row < of.M ? row : of.M - 1, pair < pairs ? pair : pairs - PAIRS);
+    }
+  };
+
+  // What several pairs of columns have of an operand, asked for by pieces; then, once these must have come,
+  // where it belongs. (Lambdas of any type are no device code to this compiler.)
+  template <int Pairs>
+  struct Reading {
+    const Pieces& of;
+    AllFetched (&fetched)[Pairs];
+    int row, col;
+    template <typename It>
+    __device__ __forceinline__ void operator()(It) const {
+#pragma unroll
+      for (int begin = 0; begin < Pairs; begin += 4)
+        read_piece(At<It>(of, of.operands->of[It::NUMBER], row, col + begin * 4).inside(),
+                   [&](int i) -> auto& { return fetched[begin + i].template at<It::NUMBER>(); });
+    }
+  };
+  template <int Pairs>
+  struct Sharing {
+    AllFetched (&fetched)[Pairs];
+    template <typename It>
+    __device__ __forceinline__ void operator()(It) const {
+#pragma unroll
+      for (int begin = 0; begin < Pairs; begin += 4)
+        share_piece([&](int i) -> auto& { return fetched[begin + i].template at<It::NUMBER>(); });
+    }
+  };
+  template <int Pairs>
+  struct Storing {
+    const Pieces& of;
+    const AllResults (&results)[Pairs];
+    int row, col;
+    template <typename It>
+    __device__ __forceinline__ void operator()(It) const {
+      typedef At<It> Piece;
+#pragma unroll
+      for (int begin = 0; begin < Pairs; begin += Piece::PAIRS) {
+        const Piece piece(of, of.stored()[It::NUMBER], row, col + begin * 4);
+        store_piece<Piece::BYTES>(
+            [&](int i) -> const auto& { return results[begin + i].template at<It::NUMBER>(); }, piece.here(),
+            piece.exists());
+      }
+    }
+  };
+
+  template <int Pairs>
+  __device__ __forceinline__ void store_all(const AllResults (&results)[Pairs], int row, int col) const {
+    const int first_col = col + threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int pair = 0; pair < Pairs; ++pair)
+      store_two<Pairs>(row + row_of(pair % 2), first_col + pair / 2 * 8, results[pair]);
+    AllResults::each_in_pieces<EACH, Pairs>(Storing<Pairs>{*this, results, row, col});
+  }
+};
 
 }  // namespace fused
 #endif

@@ -1,0 +1,105 @@
+// Quantising by wgmma's own threads: where rows of a tile have whole groups of columns that share a factor, four
+// lanes hold a group of two rows. Values stay where the sums were until a group's largest is known; then they
+// leave as 8 bits. Other kernels leave values to a second pass (second/quantise.cu).
+//
+//   EPILOGUE_GROUPED   which of the results beside D has the values, from 1 on; 0: this kernel quantises nothing
+//   EPILOGUE_GROUPS    what kind of array D is; before all results the launch passes it, and the factors
+//   EPILOGUE_LARGEST   the largest number of D's type, which a group's largest becomes
+#pragma once
+
+#include "gemm/wgmma/pieces.cuh"
+
+#ifdef EPILOGUE
+namespace fused {
+
+#if EPILOGUE_UNSTORED >= 0
+constexpr bool QUANTISES = true;
+
+// The larger of two, the second one without its sign; NaN stays.
+__device__ __forceinline__ float larger_size(float largest, float value) {
+  float found;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(found) : "f"(largest), "f"(fabsf(value)));
+  return found;
+}
+
+struct Groups : Pieces {
+  using Pieces::Pieces;
+
+  typedef Numbered<EPILOGUE_GROUPS, 0> D;
+  // Pairs of columns of the product, in a group, of a lane; how many values it has of each.
+  static constexpr int PAIRS = GROUPED_COLUMNS / 4, EACH_HAS = EACH ? 2 : 1;
+
+  __device__ __forceinline__ void keep(Sum* two, const AllResults& results) const {
+    const auto& held = results.template at<EPILOGUE_UNSTORED>();
+#pragma unroll
+    for (int i = 0; i < EACH_HAS; ++i) two[i] = held.at[i];
+  }
+  template <int Rows, int Half>
+  __device__ __forceinline__ void quantise(Sum (&values)[Rows][Half], int row, int col) const {
+#pragma unroll
+    for (int m = 0; m < Rows; ++m)
+#pragma unroll
+      for (int begin = 0; begin < Half; begin += 2 * PAIRS)
+        quantise_group(values[m] + begin, row + m * NEXT_SLAB, col + begin * 2);
+  }
+
+  // Of columns that do not exist, no value counts.
+  __device__ __forceinline__ void quantise_group(Sum* values, int row, int col) const {
+    const int first = EACH ? col + threadIdx.x % 4 * 2 : col / 2 + threadIdx.x % 4;
+    if (col / (2 / EACH_HAS) >= N) return;
+    if ((col + GROUPED_COLUMNS) / (2 / EACH_HAS) > N) {
+#pragma unroll
+      for (int i = 0; i < 2 * PAIRS; ++i)
+        if (first + i / 4 * 4 * EACH_HAS + (EACH ? i % 2 : 0) >= N) values[i] = 0;
+    }
+    float largest[2] = {0, 0}, inverse[2];
+#pragma unroll
+    for (int i = 0; i < 2 * PAIRS; i += 3 - EACH_HAS)
+      largest[i / 2 % 2] = larger_size(largest[i / 2 % 2], values[i]);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+#pragma unroll
+      for (int far = 1; far < 4; far *= 2)
+        largest[h] = larger_size(largest[h], __shfl_xor_sync(0xffffffffu, largest[h], far));
+      const float wanted = largest[h] / float(EPILOGUE_LARGEST), factor = wanted == 0 ? 1 : wanted;
+      inverse[h] = inverse_of(factor, values + 2 * h);
+      store_factor(factor, row + row_of(h), col / GROUPED_COLUMNS);
+    }
+    const Operand& d = array(0);
+#pragma unroll
+    for (int begin = 0; begin < PAIRS; begin += At<D>::PAIRS) {
+      typename D::Kind::Held held[At<D>::PAIRS];
+#pragma unroll
+      for (int i = 0; i < 2 * At<D>::PAIRS; i += 3 - EACH_HAS)
+        D::Kind::put(held[i / 2], values[2 * begin + i] * inverse[i / 2 % 2], i % 2);
+      const At<D> piece(*this, d, row, col + begin * 4);
+      store_piece<At<D>::BYTES>([&](int i) -> const auto& { return held[i]; }, piece.here(), piece.exists());
+    }
+  }
+
+  // What values of a row are multiplied with. Of a factor whose own inverse is no normal number they, too, come
+  // nearer to one; infinity has the inverse 0.
+  __device__ __forceinline__ float inverse_of(float factor, Sum* values) const {
+    float nearer = 1;
+    if (!(factor > 0x1p-100f && factor < 0x1p100f)) {
+      nearer = factor < 1 ? 0x1p64f : 0x1p-64f;
+#pragma unroll
+      for (int i = 0; i < 2 * PAIRS; i += 4) values[i] *= nearer, values[i + 1] *= nearer;
+    }
+    return 1 / (factor * nearer);
+  }
+  __device__ __forceinline__ void store_factor(float factor, int row, int group) const {
+    const Operand& to = array(1);
+    if (threadIdx.x % 4 == 0 && row < M)
+      reinterpret_cast<float*>(to.at)[row * to.row + group * to.col] = factor;
+  }
+  // 0: D, 1: its factors.
+  __device__ __forceinline__ const Operand& array(int which) const { return stored()[which - 2]; }
+};
+#else
+constexpr bool QUANTISES = false;
+typedef Pieces Groups;
+#endif
+
+}  // namespace fused
+#endif
