@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,14 @@ import pytest
 
 import lapidist
 from fused_cases import judge_finished, of_all_kinds
+from lapidist import epilogues
 from lapidist.errors import RefusalError
 from lapidist.kernels.registry import kernel_named
+from lapidist.kernels.wgmma.configs import tile
 from on_gpu import laid_out, normal, poisoned
 
 pytestmark = pytest.mark.gpu
+BF16 = partial(tile, "bfloat16")
 FAMILIES = [
     ("simt", "float32", {}),
     ("simt", "float64", {}),
@@ -184,6 +188,11 @@ def pairs_in_groups(acc: lapidist.Pair, row: lapidist.Row) -> Any:
     return lapidist.Quantised(gate * up + row, "int8"), lapidist.row_max(lapidist.Pair(gate, up))
 
 
+@lapidist.epilogue
+def groups_alone(acc: Any, row: lapidist.Row) -> Any:
+    return lapidist.Quantised(acc + row, "int8")
+
+
 def same_as_on_the_host(torch: Any, found: Any, expected: Any) -> None:
     for one, other in zip(found, expected, strict=True):
         assert (one.dtype, one.shape) == (other.dtype, other.shape)
@@ -198,7 +207,7 @@ def test_reductions_and_computed_factors(
 ) -> None:
     m, n, k = extents
     a, b = whole(torch, m, k, dtype=dtype), whole(torch, k, n, dtype=dtype)
-    for function in (reduced, in_groups, pairs_in_groups):
+    for function in (reduced, in_groups, pairs_in_groups, groups_alone):
         row = whole(torch, n // 2 if function is pairs_in_groups else n)
         expected = lapidist.gemm(a.cpu(), b.cpu(), epilogue=function(row=row.cpu()), **more)
         try:
@@ -208,6 +217,20 @@ def test_reductions_and_computed_factors(
                 raise
             continue
         same_as_on_the_host(torch, found, expected)
+
+
+@pytest.mark.parametrize("name", ["quantise_e4m3_groups", "quantise_int8_groups", "swiglu_e4m3_groups"])
+def test_tiles_that_quantise_have_the_bits_of_the_pass(torch: Any, name: str) -> None:
+    function = getattr(epilogues, name)
+    for m, n, k in ((1000, 2064, 512), (130, 1056, 4096), (4000, 4096, 64)):
+        a, b = normal(torch, m, k, dtype="bfloat16"), normal(torch, k, n, dtype="bfloat16")
+        a[3] *= 1e-38
+        how: dict[str, Any] = {"epilogue": function, "kernel": "wgmma", "split_k": 1}
+        expected = lapidist.gemm(a, b, config=BF16(128, 192, 4), **how)
+        for config in (BF16(128, 256, 4, (2, 1)), BF16(64, 256, 4), BF16(64, 256, 4, ping_pong=True)):
+            found = lapidist.gemm(a, b, config=config, **how)
+            assert torch.equal(found[0].view(torch.uint8), expected[0].view(torch.uint8))
+            assert torch.equal(found[1], expected[1])
 
 
 def test_reductions_of_large_results_and_batches(torch: Any) -> None:

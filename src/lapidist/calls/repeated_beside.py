@@ -167,14 +167,10 @@ class Following:
         self.known = [each.pointer for each in read]
 
     def start(
-        self,
-        launch: Callable[[Sequence[int]], None],
-        results: Sequence[int],
-        stream: int,
-        grouped: bool,
+        self, launch: Callable[[Sequence[int]], None], results: Sequence[int], stream: int, grouped: bool
     ) -> None:
-        """The product by `launch`, given where it leaves what they read; then all of them. `grouped`: it makes
-        D and its factors itself."""
+        """The product by `launch`, given where it leaves what they read; then all of them. `grouped`: it
+        makes D and its factors itself."""
         with in_a_row():
             placed = room_for(self.left[grouped], self.ordinal, stream)
             left = [*placed.values, *placed.slots]

@@ -134,9 +134,9 @@ class FurtherResults:
         for place, (output, result) in enumerate(zip(self.operands, self._results, strict=True)):
             if output.owner is None:
                 shape = self._dropped(output, result)
-                turned = by_columns(result, shape, output.framework)
-                array = empty(shape[::-1] if turned else shape, self._arguments.like, output.dtype)
-                array = array.T if turned else array
+                by_column = by_columns(result, shape, output.framework)
+                array = empty(shape[::-1] if by_column else shape, self._arguments.like, output.dtype)
+                array = array.T if by_column else array
                 self.operands[place] = self._full(operand_of(array, output.name), result)
 
     def _dropped(self, output: Operand, result: Result) -> tuple[int, ...]:

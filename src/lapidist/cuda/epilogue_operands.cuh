@@ -35,6 +35,7 @@ struct NoPieces {
 template <typename Type, int ByRow, int ByCol>
 struct Array {
   typedef Two<typename Type::Stored> Held;
+  typedef Type Of;
   static constexpr bool IN_PIECES = ByRow && ByCol == 4 && sizeof(Held) <= 8;
   template <bool Both>
   static constexpr int BYTES = sizeof(typename Type::Stored) * (1 + Both);

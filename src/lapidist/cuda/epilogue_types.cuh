@@ -83,11 +83,16 @@ struct E5M2 {  // the upper half of a half
   static __device__ __forceinline__ float value(Stored stored) {
     return Float16::value(static_cast<unsigned short>(stored << 8));
   }
+#if __CUDA_ARCH__ >= 890
+  static __device__ __forceinline__ unsigned short two(float first, float second) {
+    unsigned short found;
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(found) : "f"(second), "f"(first));
+    return found;
+  }
+#endif
   static __device__ __forceinline__ Stored stored(float value) {
 #if __CUDA_ARCH__ >= 890
-    unsigned short two;
-    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(two) : "f"(0.0f), "f"(value));
-    return static_cast<unsigned char>(two);
+    return static_cast<unsigned char>(two(value, 0));
 #else
     return to_8_bits<2, -14>(value, 57344);
 #endif
@@ -100,11 +105,16 @@ struct E4M3 {  // as a half it is 2^8 times too small; all ones are NaN
     const float found = 256 * Float16::value(static_cast<unsigned short>((stored & 0x80) << 8 | size << 7));
     return size == 0x7f ? not_a_number() : found;
   }
+#if __CUDA_ARCH__ >= 890
+  static __device__ __forceinline__ unsigned short two(float first, float second) {
+    unsigned short found;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(found) : "f"(second), "f"(first));
+    return found;
+  }
+#endif
   static __device__ __forceinline__ Stored stored(float value) {
 #if __CUDA_ARCH__ >= 890
-    unsigned short two;
-    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(two) : "f"(0.0f), "f"(value));
-    return static_cast<unsigned char>(two);
+    return static_cast<unsigned char>(two(value, 0));
 #else
     return to_8_bits<3, -6>(value, 448);
 #endif

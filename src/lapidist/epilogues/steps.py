@@ -85,8 +85,8 @@ class Function:
 
     @cached_property
     def grouped(self) -> int | None:
-        """Which of the sources a kernel may quantise by itself, as D and its factors, with a tile whose rows
-        have whole groups: no other second pass reads it."""
+        """Which of the sources a kernel may make D and factors of by itself, where rows of its tiles have
+        whole groups. No other second pass reads it."""
         d = self.results[0]
         if d.then != QUANTISED:
             return None

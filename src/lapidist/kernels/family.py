@@ -9,12 +9,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lapidist.config import Config, Knobs
 from lapidist.device import Device
+from lapidist.dtypes import size_of
 from lapidist.kernels.parameters import SCHEDULE, Parameters, block_of
 from lapidist.launch import ParameterBlock, TensorMap
 from lapidist.problems.problem import Problem
@@ -25,6 +27,10 @@ from lapidist.schedule.ways import OneWay, Way, Ways
 if TYPE_CHECKING:
     from lapidist.kernels.row import Kernel
     from lapidist.kernels.rows import Rows
+
+
+# a second pass: seconds that its launch takes, and its share of the bandwidth
+PASS_STARTS, PASS_SHARE = 2.2e-6, 0.8
 
 
 class Family(ABC):
@@ -82,6 +88,14 @@ class Family(ABC):
         """Whether the kernel makes D and its factors from whole groups of columns. So many blocks of a
         cluster share a tile."""
         return False
+
+    def behind(self, problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
+        """Seconds of the pass that makes them of what a kernel left, where it is the kernel's choice."""
+        if problem.fused is None or not problem.fused.grouped:
+            return 0.0
+        columns = problem.n // 2 if problem.paired else problem.n
+        moved = prod(problem.batch) * problem.m * columns * (size_of(problem.fused.dtype) + 1)
+        return PASS_STARTS + moved / (device.dram_gbps * 1e9 * PASS_SHARE)
 
     # ---- how blocks share tiles, and how long that takes ----
 

@@ -80,7 +80,8 @@ class Weighed:
     def every(self) -> Any:
         """Seconds of each way of each config."""
         with np.errstate(all="ignore"):  # what is not taken may divide by nothing
-            found = self.family.seconds(self.problem, self.rows, self.device, self.ways)
+            asked = self.problem, self.rows, self.device, self.ways
+            found = self.family.seconds(*asked) + self.family.behind(*asked)
             return np.where(self.allowed, LAUNCH_SECONDS + self.rows.longer * found, np.inf)
 
     @cached_property

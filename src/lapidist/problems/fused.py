@@ -21,13 +21,16 @@ if TYPE_CHECKING:
 
 MOST_OPERANDS = 16
 VECTOR = 16  # bytes of the widest load
+PIECED = 2  # of an element that lies beside another one in a thread
 WORDS = 5  # of an operand, of 8 bytes each: its address or its value, then its steps
 SHORT = 20  # instructions: such code is written out for all sums of a thread
 # instructions for an element to and from where it is finished, to read one, and to store one beside D
 MOVED, PER_READ, PER_STORE = 4, 2, 4
 # and as long as so many more a value of each element takes that is read, or stored, and keeping the largest
-# of all: measured on an H200, where the product's D is bfloat16
+# of all; of what moves in pieces of 16 bytes, too: measured on an H200, where the product's D is bfloat16
 TILE_READ, TILE_STORED, LARGEST_KEPT = 33, 23, 17
+PIECE_READ, PIECE_STORED = 18, 8
+GROUPED = 5  # instructions for an element that is quantised where it is
 BIAS = [(SUM, ()), (OPERAND, ()), ("add", (0, 1))]  # its steps
 # the types of operands, as epilogue.cuh calls them
 READS = {
@@ -68,6 +71,12 @@ class Fed(NamedTuple):
             by_col = 4 if self.by_row and self.in_parts(VECTOR) else 2
         return f"Array<{READS[self.dtype]}, {int(self.by_row)}, {by_col}>"
 
+    @property
+    def in_pieces(self) -> bool:
+        """Whether wgmma's threads move 16 bytes of it at once."""
+        in_fours = self.kind(True).endswith(", 1, 4>") and size_of(self.dtype) <= PIECED
+        return self.matrix is not None and in_fours
+
     def in_parts(self, size: int) -> bool:
         """Whether rows that lie together are parts of so many bytes."""
         assert self.matrix is not None
@@ -83,8 +92,8 @@ class Fed(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Fused:
     """`operands` are those of the parameters, in their order, then elements' positions, if the function
-    asks for them, then D and factors that kernels may make themselves, then what it stores. It reckons in
-    `dtype`."""
+    asks for them. D and factors that kernels may make themselves follow, then what it stores. It reckons
+    in `dtype`."""
 
     function: Function
     operands: tuple[Fed, ...]
@@ -139,12 +148,27 @@ class Fused:
         return alone and kinds == [ROW] and operations == BIAS
 
     @property
-    def cost(self) -> int:
+    def cost(self) -> float:
         """Of an element, in instructions of four warps at once, with what these wait for."""
-        tiles = [sum(fed.by_row and fed.by_col for fed in each) for each in (self.read, self.stored)]
-        stored = TILE_STORED // 2 if self.function.paired else TILE_STORED
-        kept = LARGEST_KEPT * bool(self.function.kept)
-        return self.instructions + TILE_READ * tiles[0] + stored * tiles[1] + kept
+        return self._cost(self.instructions, self.stored)
+
+    @property
+    def grouped_cost(self) -> float:
+        """Likewise, of a kernel that makes D and its factors."""
+        number = self.function.grouped
+        assert number is not None
+        first = len(self.stored) - len(self.function.sources) - len(self.function.kept) + number
+        others = (*self.stored[:first], *self.stored[first + 1 :])
+        return self._cost(self.instructions - PER_STORE + GROUPED, others)
+
+    def _cost(self, instructions: int, stored: Sequence[Fed]) -> float:
+        read = [fed for fed in self.read if fed.by_row and fed.by_col]
+        waits = sum(PIECE_READ if fed.in_pieces else TILE_READ for fed in read)
+        behind = 0 if self.function.paired else PIECE_STORED
+        tiles = [fed for fed in stored if fed.by_row and fed.by_col]
+        own = instructions + sum(behind if fed.in_pieces else TILE_STORED for fed in tiles)
+        own += LARGEST_KEPT * bool(self.function.kept)
+        return (own / 2 if self.function.paired else own) + waits
 
     def defines(self, in_order: bool) -> dict[str, object]:
         """The function's body in device code, and what it is passed; `in_order`: columns of D are where they

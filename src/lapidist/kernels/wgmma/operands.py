@@ -112,8 +112,9 @@ def few_rows(problem: Problem) -> int | None:
 
 @fact
 def quantises(problem: Problem) -> bool:
-    """Whether kernels make an 8-bit D and its factors, with tiles whose rows have whole groups: D in pieces of 16
-    bytes, and no C that comes patch by patch. A batch may take several launches, which all must do it."""
+    """Whether kernels make an 8-bit D and its factors, with tiles whose rows have whole groups. D moves in
+    pieces of 16 bytes, and no C comes patch by patch. A batch may take several launches, which would all
+    have to."""
     if problem.fused is None or problem.transposed or problem.batch or c_in_patches(problem):
         return False
     if not problem.fused.grouped or problem.modes != PLAIN:
@@ -131,7 +132,8 @@ def groups(problem: Problem) -> dict[str, object]:
     if not quantises(problem):
         return {}
     fused = problem.fused
-    assert fused is not None and fused.function.grouped is not None
+    assert fused is not None
+    assert fused.function.grouped is not None
     first = len(fused.stored) - len(fused.function.sources) - len(fused.function.kept)
     return {
         "EPILOGUE_GROUPED": 1 + first + fused.function.grouped,

@@ -22,9 +22,11 @@ from lapidist.kernels.wgmma.operands import (
     by_registers,
     c_in_patches,
     copies_out,
+    grouped_columns,
     mn_major,
     packed,
     packed_lines,
+    quantises,
     same_c,
 )
 from lapidist.kernels.wgmma.packing import pack_seconds
@@ -268,7 +270,10 @@ def store_cycles(problem: Problem, config: Knobs) -> Any:
 
 def finish_cycles(problem: Problem, config: Knobs) -> Any:
     """Of a tile's epilogue, and of a C that is one line: its instructions, of four warps at once."""
-    instructions: float = problem.fused.cost if problem.fused else 0
+    instructions: Any = problem.fused.cost if problem.fused else 0
+    if problem.fused is not None and quantises(problem):
+        whole = config.bn % grouped_columns(problem) == 0
+        instructions = np.where(whole, problem.fused.grouped_cost, instructions)
     if same_c(problem):
         instructions += LINE_OF_C
     return instructions * config.bm * config.bn / FINISHED_AT_ONCE

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.kernels.columns import grids_of
 from lapidist.kernels.family import Family
 from lapidist.kernels.row import Kernel
 from lapidist.kernels.rows import Rows
+from lapidist.kernels.wgmma.operands import grouped_columns, quantises
 from lapidist.kernels.wgmma.sharing import schedule_of, schedules, streamed_schedules, ways
 from lapidist.kernels.wgmma.time import block_costs, seconds
 from lapidist.problems.problem import Problem
@@ -30,6 +33,13 @@ class Warpgroups(Family):
 
     def seconds(self, problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
         return seconds(problem, rows, device, ways)
+
+    def behind(self, problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
+        found: Any = super().behind(problem, rows, device, ways)
+        if not quantises(problem):
+            return found
+        own = (rows.bn % grouped_columns(problem) == 0) & (ways.cluster == 1) & ~rows.lesson
+        return np.where(own, 0.0, found)
 
     def schedule_of(
         self, problem: Problem, kernel: Kernel, config: Config, device: Device, way: Way

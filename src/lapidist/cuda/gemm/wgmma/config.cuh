@@ -26,7 +26,12 @@
 #define C_SAME 0
 #endif
 #define C_IN_PATCHES (ADDEND && !C_SAME)  // it comes through shared memory
-#ifndef D_COPY_ENGINE                     // rows of D start on 16 bytes
+// Columns of the product that share a factor, where an epilogue quantises (groups.cuh).
+#define GROUPED_COLUMNS (EPILOGUE_PAIRS ? 256 : 128)
+#if defined(EPILOGUE_GROUPED) && BN % GROUPED_COLUMNS == 0 && !PEERS_IN_CLUSTER
+#define EPILOGUE_UNSTORED (EPILOGUE_GROUPED - 1)
+#endif
+#ifndef D_COPY_ENGINE  // rows of D start on 16 bytes
 #define D_COPY_ENGINE 1
 #endif
 // 1: lines of A, or of B, do not start on 16 bytes; 2: k does not touch in B, and wgmma wants it to

@@ -12,7 +12,7 @@ constexpr int PIECE_SUMS = 2 * most_of(AllFetched::PAIRS<EACH>, AllResults::PAIR
 // elements for each; of what moves in pieces, whole ones.
 __device__ constexpr int finished_at_once(int rows, int half) {
   const bool large = rows * half > 128;
-  const int of_pieces = (large ? 16 : 32) / (EPILOGUE_TILES ? 2 : 1);
+  const int of_pieces = (large ? 16 : 32) / (EPILOGUE_TILES > 1 || (large && EPILOGUE_TILES) ? 2 : 1);
   for (int count = of_pieces; PIECE_SUMS > 2 && count >= PIECE_SUMS; count -= 4)
     if (half % count == 0 && count % PIECE_SUMS == 0) return count;
   int count = (large ? 12 : 32) / (EPILOGUE_TILES ? 2 : 1);
@@ -30,18 +30,23 @@ struct Fragments : Groups {
   template <int Count>
   __device__ __forceinline__ void apply_to(Sum* sums, AllFetched (&fetched)[Count / 2], int row,
                                            int col) const {
-    constexpr int PAIRS = Count / 2, TOGETHER = PIECE_SUMS == 2 ? 2 : PAIRS % 16 == 0 ? 16 : PAIRS;
+    constexpr int PAIRS = Count / 2, TOGETHER = PIECE_SUMS > 2 && PAIRS % 16 == 0 ? 16
+                                                : PIECE_SUMS > 2                  ? PAIRS
+                                                                                  : 1;
+    const int first_col = col + threadIdx.x % 4 * 2;
     AllFetched::each_in_pieces<EACH, PAIRS>(Sharing<PAIRS>{fetched});
 #pragma unroll
     for (int begin = 0; begin < PAIRS; begin += TOGETHER) {
       AllResults results[TOGETHER];
 #pragma unroll
       for (int i = 0; i < TOGETHER; ++i) {
-        Sum* const two = sums + 2 * (begin + i);
-        apply_two(two[0], two[1], fetched[begin + i], results[i]);
+        const int pair = begin + i;
+        Sum* const two = sums + 2 * pair;
+        apply_two(two[0], two[1], fetched[pair], results[i]);
         if constexpr (QUANTISES) keep(two, results[i]);
+        store_two<TOGETHER>(row + row_of(pair % 2), first_col + pair / 2 * 8, results[i]);
       }
-      store_all(results, row, col + begin * 4);
+      AllResults::each_in_pieces<EACH, TOGETHER>(Storing<TOGETHER>{*this, results, row, col + begin * 4});
     }
   }
   template <int Count>

@@ -22,6 +22,14 @@ __device__ __forceinline__ float larger_size(float largest, float value) {
   return found;
 }
 
+// Whether two are converted at once.
+template <typename Type>
+constexpr bool IN_TWOS = false;
+template <>
+constexpr bool IN_TWOS<E4M3> = true;
+template <>
+constexpr bool IN_TWOS<E5M2> = true;
+
 struct Groups : Pieces {
   using Pieces::Pieces;
 
@@ -52,7 +60,8 @@ struct Groups : Pieces {
       for (int i = 0; i < 2 * PAIRS; ++i)
         if (first + i / 4 * 4 * EACH_HAS + (EACH ? i % 2 : 0) >= N) values[i] = 0;
     }
-    float largest[2] = {0, 0}, inverse[2];
+    float largest[2] = {0, 0};
+    Quotient by[2];
 #pragma unroll
     for (int i = 0; i < 2 * PAIRS; i += 3 - EACH_HAS)
       largest[i / 2 % 2] = larger_size(largest[i / 2 % 2], values[i]);
@@ -62,31 +71,50 @@ struct Groups : Pieces {
       for (int far = 1; far < 4; far *= 2)
         largest[h] = larger_size(largest[h], __shfl_xor_sync(0xffffffffu, largest[h], far));
       const float wanted = largest[h] / float(EPILOGUE_LARGEST), factor = wanted == 0 ? 1 : wanted;
-      inverse[h] = inverse_of(factor, values + 2 * h);
+      by[h] = quotient(factor, values + 2 * h);
       store_factor(factor, row + row_of(h), col / GROUPED_COLUMNS);
     }
-    const Operand& d = array(0);
 #pragma unroll
     for (int begin = 0; begin < PAIRS; begin += At<D>::PAIRS) {
       typename D::Kind::Held held[At<D>::PAIRS];
 #pragma unroll
-      for (int i = 0; i < 2 * At<D>::PAIRS; i += 3 - EACH_HAS)
-        D::Kind::put(held[i / 2], values[2 * begin + i] * inverse[i / 2 % 2], i % 2);
-      const At<D> piece(*this, d, row, col + begin * 4);
+      for (int i = 0; i < At<D>::PAIRS; ++i) {
+        const Sum* const two = values + 2 * (begin + i);
+        put<D::Kind>(held[i], by[i % 2].of(two[0]), EACH ? by[i % 2].of(two[1]) : 0);
+      }
+      const At<D> piece(*this, array(0), row, col + begin * 4);
       store_piece<At<D>::BYTES>([&](int i) -> const auto& { return held[i]; }, piece.here(), piece.exists());
     }
   }
+  template <typename Kind>
+  __device__ __forceinline__ static void put(typename Kind::Held& held, float first, float second) {
+    if constexpr (EACH && IN_TWOS<typename Kind::Of>) {
+      reinterpret_cast<unsigned short&>(held) = Kind::Of::two(first, second);
+    } else {
+      Kind::put(held, first, 0);
+      if (EACH) Kind::put(held, second, 1);
+    }
+  }
 
-  // What values of a row are multiplied with. Of a factor whose own inverse is no normal number they, too, come
-  // nearer to one; infinity has the inverse 0.
-  __device__ __forceinline__ float inverse_of(float factor, Sum* values) const {
+  // Values of a row over their factor, rounded as a division rounds: by the factor's inverse, and what is left
+  // of a value then. Infinity has the inverse 0, and of a number nothing is left.
+  struct Quotient {
+    float factor, inverse;
+    __device__ __forceinline__ float of(float value) const {
+      const float found = value * inverse;
+      return fmaf(__fmaf_rd(-found, factor, value), inverse, found);  // nothing left is -0, so -0 stays -0
+    }
+  };
+  // Where a factor's inverse is no normal number, both it and its values come nearer to one.
+  __device__ __forceinline__ Quotient quotient(float factor, Sum* values) const {
     float nearer = 1;
     if (!(factor > 0x1p-100f && factor < 0x1p100f)) {
       nearer = factor < 1 ? 0x1p64f : 0x1p-64f;
 #pragma unroll
       for (int i = 0; i < 2 * PAIRS; i += 4) values[i] *= nearer, values[i + 1] *= nearer;
     }
-    return 1 / (factor * nearer);
+    const float inverse = 1 / (factor * nearer);
+    return {inverse == 0 ? 0 : factor * nearer, inverse};
   }
   __device__ __forceinline__ void store_factor(float factor, int row, int group) const {
     const Operand& to = array(1);

@@ -9,12 +9,6 @@
 
 #include "gemm/wgmma/skewed.cuh"  // first: it brings the element types
 
-// Groups of so many columns of the product share a factor (groups.cuh).
-#define GROUPED_COLUMNS (EPILOGUE_PAIRS ? 256 : 128)
-#if defined(EPILOGUE_GROUPED) && BN % GROUPED_COLUMNS == 0 && !PEERS_IN_CLUSTER
-#define EPILOGUE_UNSTORED (EPILOGUE_GROUPED - 1)
-#endif
-
 #include "epilogue.cuh"
 
 #ifdef EPILOGUE
@@ -186,15 +180,6 @@ struct Pieces : Epilogue<InOrder> {
       }
     }
   };
-
-  template <int Pairs>
-  __device__ __forceinline__ void store_all(const AllResults (&results)[Pairs], int row, int col) const {
-    const int first_col = col + threadIdx.x % 4 * 2;
-#pragma unroll
-    for (int pair = 0; pair < Pairs; ++pair)
-      store_two<Pairs>(row + row_of(pair % 2), first_col + pair / 2 * 8, results[pair]);
-    AllResults::each_in_pieces<EACH, Pairs>(Storing<Pairs>{*this, results, row, col});
-  }
 };
 
 }  // namespace fused
