@@ -4,10 +4,10 @@ largest of all has no order: threads of the product left it in slots."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from lapidist.build.compiler import compile_kernel
 from lapidist.dtypes import size_of
@@ -29,9 +29,6 @@ from lapidist.epilogues.passes import (
 )
 from lapidist.launch import Binary, Launch, ParameterBlock
 from lapidist.problems.fused import READS
-
-if TYPE_CHECKING:
-    from lapidist.planning.plans import Plan
 
 VALUES, RESULT = -1, -2  # what a step reads and writes, where it is no place in the room between steps
 WARPS = THREADS // 32
@@ -128,13 +125,6 @@ def room_of(each: Pass) -> int:
         lines = lines.reduced()
         found += prod(lines) * size_of(each.dtype)
     return found
-
-
-def quantised_before(plans: Iterable[Plan]) -> bool:
-    """Whether the kernels of these make D and its factors themselves, so that no pass does."""
-    every = [(plan, plan.schedule.cluster if plan.schedule else 1) for plan in plans]
-    of_kernels = (plan.kernel.family.quantises(plan.problem, plan.config, peers) for plan, peers in every)
-    return bool(every) and all(of_kernels)
 
 
 @lru_cache(maxsize=256)

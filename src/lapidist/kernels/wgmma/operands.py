@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import prod
 
 from lapidist.dtypes import size_of
-from lapidist.epilogues.passes import GROUP, largest_of
 from lapidist.kernels.lines import (
     Lines,
     along_k,
@@ -21,6 +20,7 @@ from lapidist.problems.modes import PLAIN
 from lapidist.problems.problem import Problem
 
 EITHER_WAY = ("float16", "bfloat16")  # wgmma also reads these with neighbours along m or n
+GROUPED = 128  # neighbours of a row of D that share a factor
 MOST_FEW_ROWS = 112  # each 16 of them compile a kernel of their own
 
 
@@ -124,7 +124,7 @@ def quantises(problem: Problem) -> bool:
 
 def grouped_columns(problem: Problem) -> int:
     """Of the product, that share a factor."""
-    return 2 * GROUP if problem.paired else GROUP
+    return 2 * GROUPED if problem.paired else GROUPED
 
 
 def groups(problem: Problem) -> dict[str, object]:
@@ -134,6 +134,8 @@ def groups(problem: Problem) -> dict[str, object]:
     fused = problem.fused
     assert fused is not None
     assert fused.function.grouped is not None
+    from lapidist.epilogues.passes import largest_of
+
     first = len(fused.stored) - len(fused.function.sources) - len(fused.function.kept)
     return {
         "EPILOGUE_GROUPED": 1 + first + fused.function.grouped,
