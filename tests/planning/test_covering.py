@@ -37,10 +37,12 @@ from lapidist.planning.standing import better_than, planned_at_once
 from lapidist.planning.warm import builds_of, covering_plans, with_bias
 from lapidist.planning.weighed import Weighed
 from lapidist.problems.problem import Problem, dense_problem
+from lapidist.problems.scaling import LINES, ONE, PROMOTED, STRIPS, Scale, Scaling
 from lapidist.schedule.sharing import PLANNED
 
 H200, H100 = chip("h200"), chip("h100")
 LAYER = ProductClass("bfloat16", "rc", True, False)
+SIXTEEN = ProductClass("float8_e4m3fn", "rc", True, False, "bfloat16")
 
 
 def drawn(own: ProductClass, count: int = 12, seed: int = 3) -> list[Problem]:
@@ -137,7 +139,7 @@ def test_columns_tell_what_is_alike_as_sum_orders_do(math: str) -> None:
         assert order_of(best, problem, H200) == order_of(like, problem, H200)
 
 
-@pytest.mark.parametrize("own", [LAYER, ProductClass("float32", "rr", False, False)], ids=str)
+@pytest.mark.parametrize("own", [LAYER, ProductClass("float32", "rr", False, False), SIXTEEN], ids=str)
 def test_it_is_hardly_slower_than_the_free_choice(own: ProductClass) -> None:
     losses = []
     for problem in drawn(own, 60, 11):
@@ -190,6 +192,34 @@ def test_what_no_set_was_chosen_for_has_no_class() -> None:
     assert [class_of(other, H200) for other in others] == [None] * len(others)
     assert class_of(problem, chip("a100")) is None
     assert planned_at_once(others[0], H200) is None
+
+
+@pytest.mark.parametrize("out", ["bfloat16", "float16"])
+def test_eight_bits_stored_as_sixteen_are_a_class(out: str) -> None:
+    """With one factor an operand or a line, too; by binaries of their own."""
+    problem = dense_problem(512, 512, 512, "float8_e4m3fn", "rc", out)
+    assert class_of(problem, H200) == SIXTEEN
+    assert class_of(dense_problem(512, 512, 512, "float8_e5m2", "rc", out), H200) == SIXTEEN
+    builds = {plan_of(best_at_hand(problem, H200), problem, H200).build}  # type: ignore[arg-type]
+    for kind in (ONE, LINES):
+        scaled = replace(problem, scaling=Scaling(Scale(kind), Scale(kind)))
+        assert class_of(scaled, H200) == SIXTEEN
+        best = best_at_hand(scaled, H200)
+        assert best is not None
+        builds.add(plan_of(best, scaled, H200).build)
+    assert len(builds) == 3
+    sums_in_float = replace(problem, out_dtype="float32", scaling=Scaling(Scale(ONE), Scale(ONE)))
+    assert class_of(sums_in_float, H200) == SIXTEEN._replace(out="")
+
+
+def test_what_leaves_the_tensor_core_or_has_factors_along_k_is_of_no_class() -> None:
+    problem = dense_problem(512, 512, 512, "float8_e4m3fn", "rc", "bfloat16")
+    strips = Scaling(Scale(STRIPS, 4, 1), Scale(STRIPS, 4, 1), promoted=True)
+    others = [replace(problem, scaling=each) for each in (PROMOTED, strips)]
+    assert [class_of(other, H200) for other in (*others, replace(problem, b_dtype="float8_e5m2"))] == [
+        None
+    ] * 3
+    assert class_of(dense_problem(512, 512, 512, "bfloat16", "rc", "float32"), H200) is None
 
 
 # ---- finding them ----

@@ -24,7 +24,7 @@ from lapidist.planning.covering import (
 from lapidist.planning.planner import grouped, weigh
 from lapidist.planning.prices import bargained, fitted, terms
 from lapidist.planning.weighed import Weighed
-from lapidist.problems.problem import Problem, dense_problem
+from lapidist.problems.problem import Problem
 
 MOST = 16  # binaries of a class
 SEED, OTHER_SEED = 29, 7
@@ -69,7 +69,7 @@ def shapes_of(own: ProductClass, count: int, seed: int = SEED) -> list[Shape]:
 
 def problem_of(own: ProductClass, *shape: int) -> Problem:
     m, n, k = shape
-    return dense_problem(m, n, k, own.math, own.layout)
+    return own.problem(m, n, k)
 
 
 def table_of(problem: Problem, device: Device) -> dict[Member, Time]:

@@ -20,6 +20,7 @@ import numpy as np
 
 from lapidist.config import Config
 from lapidist.device import Device
+from lapidist.dtypes import FP8
 from lapidist.kernels.columns import grids_of
 from lapidist.kernels.family import Family
 from lapidist.kernels.production import kernel_named
@@ -32,6 +33,7 @@ from lapidist.planning.sum_orders import adds_bias_alone
 from lapidist.planning.weighed import LAUNCH_SECONDS, Candidate, Weighed, as_computed
 from lapidist.problems.kinds import of_kind
 from lapidist.problems.problem import VECTOR_BYTES, Problem, dense_problem
+from lapidist.problems.scaling import AS_THEY_ARE
 from lapidist.schedule.grid import MOST
 from lapidist.schedule.sharing import PLANNED
 from lapidist.schedule.ways import SEPARATE as SEPARATELY
@@ -60,15 +62,24 @@ class ProductClass(NamedTuple):
     layout: str  # of A and B
     aligned: bool
     few: bool  # rows
+    out: str = ""  # the type of D, where it is not the usual one
 
     def __str__(self) -> str:
         lines = "aligned" if self.aligned else "ragged"
-        return f"{self.math} {self.layout} {lines}{', few rows' if self.few else ''}"
+        return f"{self.math} {self.layout} {lines}{', few rows' * self.few}{self.out and f', to {self.out}'}"
+
+    def problem(self, m: int, n: int, k: int, math: str = "") -> Problem:
+        """One of them; `math`: a type that it stands for, too."""
+        return dense_problem(m, n, k, math or self.math, self.layout, self.out)
 
 
 # Of ragged products with few rows, each 16 rows compile a kernel of their own.
 KINDS = ((True, False), (False, False), (True, True))
-CLASSES = tuple(ProductClass(math, layout, *kind) for math, layout, kind in product(MATHS, LAYOUTS, KINDS))
+# Models store products of 8-bit floats as 16 bits: tiles pay less for D, so others are the best.
+OUTS = *((math, "") for math in MATHS), ("float8_e4m3fn", "bfloat16")
+CLASSES = tuple(
+    ProductClass(math, layout, *kind, out) for (math, out), layout, kind in product(OUTS, LAYOUTS, KINDS)
+)
 
 
 class Member(NamedTuple):
@@ -146,7 +157,7 @@ def own_knobs(config: Config) -> dict[str, Any]:
 def class_of(problem: Problem, device: Device) -> ProductClass | None:
     """None where no set was chosen for what is asked."""
     layout = problem.a.layout[0] + problem.b.layout[0]
-    math = problem.math
+    math, (asked, out) = problem.math, as_usual(problem)
     if (
         device.capability != CAPABILITY
         or problem.batch
@@ -154,12 +165,25 @@ def class_of(problem: Problem, device: Device) -> ProductClass | None:
         or not problem.d.lies("row")
         or problem.n < LEAST
         or problem.k < LEAST
-        or said(without_bias(problem)) != usual(math)
+        or said(without_bias(asked)) != usual(math)
     ):
         return None
     c = problem.c or problem.d
     alignments = problem.a.alignment, problem.b.alignment, problem.d.alignment, c.alignment
-    return ProductClass(ALIKE.get(math, math), layout, alignments == ALIGNED, problem.m < FEW)
+    return ProductClass(ALIKE.get(math, math), layout, alignments == ALIGNED, problem.m < FEW, out)
+
+
+def as_usual(problem: Problem) -> tuple[Problem, str]:
+    """Of 8-bit floats without what hardly changes which binary is the best: one factor an operand or a line.
+    And the class' word for 16 bits that they are stored as."""
+    if problem.dtype not in FP8:
+        return problem, ""
+    scaling, out = problem.scaling, ALIKE.get(problem.out_dtype, problem.out_dtype)
+    if not (scaling.promoted or scaling.a.along_k or scaling.b.along_k):
+        problem = replace(problem, scaling=AS_THEY_ARE)
+    if out != ALIKE["float16"]:
+        return problem, ""
+    return replace(problem, out_dtype=usual(problem.math)[OUT]), out
 
 
 def without_bias(problem: Problem) -> Problem:
@@ -167,12 +191,13 @@ def without_bias(problem: Problem) -> Problem:
 
 
 said = attrgetter("dtype", "b_dtype", "out_dtype", "accumulator", "modes", "scaling", "fused")
+OUT = 2  # the place of out_dtype there
 
 
 @cache
-def usual(math: str) -> tuple[object, ...]:
+def usual(math: str) -> tuple[Any, ...]:
     """What dense products of a type have in common."""
-    found: tuple[object, ...] = said(dense_problem(16, 16, 16, math))
+    found: tuple[Any, ...] = said(dense_problem(16, 16, 16, math))
     return found
 
 

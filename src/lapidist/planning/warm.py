@@ -84,7 +84,7 @@ def covering_plans(math_name: str, device: Device, with_c: bool) -> list[Plan]:
     for own, members in sets:
         for member, shape, _ in members:
             for each in (shape,) if own.aligned else (shape, with_lines_along_k(shape)):
-                problem = dense_problem(*each, math_name, own.layout)
+                problem = own.problem(*each, math_name)
                 for asked in those_with_c(problem, own) if with_c else (problem,):
                     best = by_member(member, asked, device)
                     found += [] if best is None else [plan_of(best, asked, device)]
