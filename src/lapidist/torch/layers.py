@@ -21,8 +21,12 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
     A weight that has a tensor `main_grad` gets its gradient added there, and no `grad`."""
 
     def forward(self, input: Any) -> Any:
-        weight = self.weight
-        return linear(input, weight, self.bias, into=getattr(weight, "main_grad", None))
+        own = self._parameters  # as attributes of a Module they take 0.4 us each
+        weight = own.get("weight")
+        if weight is None:  # made anew in each call, by torch.nn.utils.parametrize for one
+            weight = self.weight
+        bias = own["bias"] if "bias" in own else self.bias
+        return linear(input, weight, bias, into=getattr(weight, "main_grad", None))
 
 
 class EightBitLinear(Linear):
