@@ -22,9 +22,9 @@ from lapidist.launch import Binary
 from lapidist.planning import binaries, standing
 from lapidist.planning.plans import Plan, make_plan
 from lapidist.planning.standing import is_under_way, may_take_over, planned, running, same_sums
-from lapidist.planning.warm import with_bias
 from lapidist.problems.problem import dense_problem
 from lapidist.schedule.sharing import Sharing
+from planned import with_bias
 
 H200 = chip("h200")
 Done = Callable[[Binary], None]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from lapidist.config import Config
 from lapidist.device import CHIPS, Device
+from lapidist.epilogues.ready import READY
 from lapidist.frameworks.arrays import HOST, Operand
 from lapidist.kernels.registry import kernel_named
-from lapidist.problems.problem import Problem
+from lapidist.problems.fused import Fed, Fused
+from lapidist.problems.problem import VECTOR_BYTES, Matrix, Problem
 
 H200, A100, V100 = CHIPS["h200"], CHIPS["a100"], CHIPS["v100"]
 
@@ -25,3 +28,10 @@ def square(n: int, dtype: str = "float32") -> Problem:
 def refusal(kernel: str, problem: Problem, device: Device = H200, config: Config | None = None) -> str:
     row = kernel_named(kernel)
     return row.refuse(problem, config or row.config_for(problem.math), device) or ""
+
+
+def with_bias(problem: Problem) -> Problem:
+    """As an epilogue."""
+    row = Matrix(problem.m, problem.n, 0, 1, (), VECTOR_BYTES)
+    fed = Fed(problem.out_dtype, row, by_row=False, by_col=True)
+    return replace(problem, fused=Fused(READY["bias"].function, (fed,), problem.accumulator))

@@ -17,20 +17,17 @@ from lapidist.build.cache import entry_path, read
 from lapidist.build.compiler import Order, key_of
 from lapidist.build.workers import OnDone, compile_all, compile_one, nobody
 from lapidist.device import Device
-from lapidist.epilogues.ready import READY
 from lapidist.errors import LapidistError
 from lapidist.kernels.registry import kernel_named
 from lapidist.planning.binaries import Macros
 from lapidist.planning.binaries import order_of as order_of_kernel
-from lapidist.planning.covering import ALIKE, CAPABILITY, LAYOUTS, ProductClass, by_member, kept
+from lapidist.planning.covering import ALIKE, CAPABILITY, LAYOUTS, by_member, kept
 from lapidist.planning.plans import Plan, make_plan, plan_of
-from lapidist.problems.fused import Fed, Fused
-from lapidist.problems.problem import VECTOR_BYTES, Matrix, Problem, dense_problem
+from lapidist.problems.problem import VECTOR_BYTES, Problem, dense_problem
 
 ROWS = (1, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 LAYERS = ((8192, 8192), (28672, 8192), (8192, 28672))  # n and k in a transformer of 70 billion parameters
 SQUARES = (128, 256, 512, 1024, 2048, 3072, 4096, 6144, 8192, 12288, 16384)
-HALVES = ("bfloat16", "float16")
 RAGGED = 60  # products of odd extents, log-uniform in the range of the squares
 
 
@@ -85,7 +82,7 @@ def covering_plans(math_name: str, device: Device, with_c: bool) -> list[Plan]:
         for member, shape, _ in members:
             for each in (shape,) if own.aligned else (shape, with_lines_along_k(shape)):
                 problem = own.problem(*each, math_name)
-                for asked in those_with_c(problem, own) if with_c else (problem,):
+                for asked in those_with_c(problem) if with_c else (problem,):
                     best = by_member(member, asked, device)
                     found += [] if best is None else [plan_of(best, asked, device)]
     return found
@@ -102,17 +99,9 @@ def with_own_c(problem: Problem) -> Problem:
     return replace(problem, c=problem.d)
 
 
-def those_with_c(problem: Problem, own: ProductClass) -> list[Problem]:
-    """Large layers of 16 bits have their bias by an epilogue (torch/biases.py)."""
-    large = own.aligned and not own.few and problem.dtype in HALVES
-    one_row = replace(problem, c=replace(problem.d, row_stride=0))  # a bias of others
-    return [with_own_c(problem), one_row, *([with_bias(problem)] if large else [])]
-
-
-def with_bias(problem: Problem) -> Problem:
-    row = Matrix(problem.m, problem.n, 0, 1, (), VECTOR_BYTES)
-    fed = Fed(problem.out_dtype, row, by_row=False, by_col=True)
-    return replace(problem, fused=Fused(READY["bias"].function, (fed,), problem.accumulator))
+def those_with_c(problem: Problem) -> list[Problem]:
+    """A whole C, and a bias, which is one row."""
+    return [with_own_c(problem), replace(problem, c=replace(problem.d, row_stride=0))]
 
 
 def plans_of(problems: Iterable[Problem], device: Device) -> list[Plan]:

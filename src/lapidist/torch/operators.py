@@ -21,7 +21,7 @@ from lapidist.calls.remembered import AGAIN
 from lapidist.calls.repeated import sketch
 from lapidist.dtypes import IEEE
 from lapidist.errors import LapidistError
-from lapidist.torch import biases, outlines, sharding
+from lapidist.torch import outlines, sharding
 from lapidist.torch.autocast import WHERE, in_autocast
 from lapidist.torch.recording import function_of, recorder
 from lapidist.torch.sight import is_plain, is_recorded, is_unobserved
@@ -149,14 +149,12 @@ def run_linear(
             return product
     if weight.ndim > 2:  # gemm would take a batch
         checks.require_features(tuple(input.shape), tuple(weight.shape))
-    given = {"c": bias, "beta": 0.0 if bias is None else 1.0}
-    if out_dtype is None and weight.ndim == 2:
-        given = biases.added(bias, input, weight, weight.shape[0])
     try:
         product = api.gemm(
             outlines.as_rows(input),
             outlines.as_rows(weight),
-            **given,
+            bias,
+            beta=0.0 if bias is None else 1.0,
             out=outlines.within(out, row=input.ndim == 1, column=weight.ndim == 1),
             trans_b=True,
             out_dtype=out_dtype,

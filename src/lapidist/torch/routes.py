@@ -16,7 +16,6 @@ import torch
 
 from lapidist import api
 from lapidist.errors import CompileError, LapidistError, LaunchError
-from lapidist.torch import biases
 
 KEY = torch._C.DispatchKey.BackendSelect
 BELOW = torch._C._dispatch_keyset_full_after(KEY)
@@ -115,10 +114,8 @@ def combined(
     if dtype is torch.float32 and a.is_cuda and torch.backends.cuda.matmul.fp32_precision == "tf32":
         precision = "tf32"
     kind = None if out_dtype is dtype else out_dtype
-    given: dict[str, Any] = {"c": c, "beta": float(beta)}
-    if kind is None and out is None and alpha == beta == 1 and c is not None and a.ndim == 2:
-        given = biases.added(c, a, b, b.shape[1])
-    return api.gemm(a, b, **given, alpha=float(alpha), out=out, out_dtype=kind, precision=precision)  # type: ignore[arg-type]
+    how: dict[str, Any] = {"alpha": float(alpha), "beta": float(beta), "precision": precision}
+    return api.gemm(a, b, c, **how, out=out, out_dtype=kind)
 
 
 def in_place(c: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
