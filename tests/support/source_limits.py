@@ -194,7 +194,7 @@ LIMITS = (
     # mma.sync
     Limit("warp tiles divide the tile of D", lambda c: {"bm": c.bm + c.wm // 2}, FILL),
     Limit(
-        "all threads move whole rows, a chunk each",
+        "all threads move whole rows, a piece each",
         {},
         "move whole rows of A",
         inside={"bk": 64},

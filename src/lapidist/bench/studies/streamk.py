@@ -88,9 +88,13 @@ def sharing_configs(kernel: Kernel, math_name: str) -> list[Config]:
     """All whose blocks may share a tile: in ping-pong warpgroups have one each. Skewed ones take some ragged
     products alone.
     """
-    return [
-        config for config, _ in kernel.configs_for(math_name) if not config.ping_pong and not config.skewed
-    ]
+    found = [config for config, _ in kernel.configs_for(math_name) if fits_any_b(config)]
+    return [each for each in found if not each.ping_pong and not each.skewed]
+
+
+def fits_any_b(config: Config) -> bool:
+    """Clusters of eight have as many stages as fit where B lies by columns."""
+    return config.cluster <= 4
 
 
 # ---- what is compared ----
@@ -134,7 +138,8 @@ def corpus_ways(math_name: str, device: Device) -> list[Way]:
     """
     kernel = family(math_name, device)
     config = one_tile(kernel, math_name)
-    others = [each for each, _ in kernel.configs_for(math_name) if each != config and not each.skewed]
+    every = [each for each, _ in kernel.configs_for(math_name) if not each.skewed and fits_any_b(each)]
+    others = [each for each in every if each != config]
     tiles = [Way(f"tile {each}", kernel, each, Sharing("data_parallel")) for each in (config, *others)]
     return [
         Way("cublas"),
