@@ -32,6 +32,7 @@ class Ready:
 
     def __init__(self) -> None:
         self.launched: Launched = []
+        self.parts: list[Any] = []
 
     def start(self, *given: Any) -> None:
         self.launched.append(given)
@@ -193,8 +194,8 @@ def test_second_passes_follow(
         assert at.out is not None
         fused.write_to(at.out)
         fused.place(left[-1].values, left[-1].slots)
-        *_, stream, extra_pointers = ready.launched.pop()
-        assert (stream, extra_pointers) == (7, at.extra_pointers)
+        *_, stream, extra_pointers, parts = ready.launched.pop()
+        assert (stream, extra_pointers, parts) == (7, at.extra_pointers, ready.parts)
         expected = [
             (each, values.pointer, (results[0].pointer, results[-1].pointer), 1 << 20, 0, 7)
             for each, values, results in fused.passes()
