@@ -23,26 +23,26 @@ PAIRED: dict[str, Any] = {"kernel": "simt", "paired": True}
 MOST: dict[str, Any] = {**WGMMA, "most": True}
 SPLIT: dict[str, Any] = {**WGMMA, "split_k": 2, "reduction": "cluster"}
 SEAM, OPERANDS, LARGEST = "epilogue.cuh", "epilogue_operands.cuh", "epilogue_largest.cuh"
-FRAGMENTS, FINISH = "gemm/wgmma/epilogue.cuh", "gemm/wgmma/finish.cuh"
+FRAGMENTS, PIECES, FINISH = (f"gemm/wgmma/{name}.cuh" for name in ("epilogue", "pieces", "finish"))
 MUTANTS: list[tuple[str, str, str, dict[str, Any]]] = [
     (OPERANDS, "ByRow ? spot.row * o.row : 0", "0", {"kernel": "simt"}),
     (OPERANDS, "ByCol ? spot.col[0] * o.col", "ByCol ? spot.col[0]", {"kernel": "simt"}),
     (SEAM, "row < M ? row : M - 1", "row", WGMMA),
     (SEAM, "const int last = Both && N % 2 == 0 ? N - 2 : N - 1", "const int last = N + 8", WGMMA),
     (OPERANDS, "(o.at) + inner * o.inner", "(o.at) + 0 * o.inner", WGMMA),
-    (FRAGMENTS, "h * NEXT_ROW", "0", WGMMA),
-    (FRAGMENTS, "fetch_two(row + row_of(pair % 2)", "fetch_two(row", WGMMA),
-    (FRAGMENTS, "fetched[pair], row + row_of(pair % 2)", "fetched[pair], row", WGMMA),
+    (PIECES, "h * NEXT_ROW", "0", WGMMA),
+    (PIECES, "fetch_two<PAIRS>(row + row_of(pair % 2)", "fetch_two<PAIRS>(row", WGMMA),
+    (FRAGMENTS, "store_two<TOGETHER>(row + row_of(pair % 2)", "store_two<TOGETHER>(row", WGMMA),
     (SEAM, "apply(second, fetched, results, 1)", "apply(second, fetched, results, 0)", WGMMA),
-    (SEAM, "fetch<false>(row, col / 2)", "fetch<false>(row, col)", {**WGMMA, "paired": True}),
-    (SEAM, "store<false>(row, col / 2, results)", "store<false>(row, col, results)", PAIRED),
+    (SEAM, "fetch<false, Pairs>(row, col / 2)", "fetch<false, Pairs>(row, col)", {**WGMMA, "paired": True}),
+    (SEAM, "store<false, Pairs>(row, col / 2,", "store<false, Pairs>(row, col,", PAIRED),
     (OPERANDS, "2 * spot.col[0] + 1", "2 * spot.col[0]", PAIRED),
     (SEAM, "EPILOGUE_PAIRS ? N / 2 : N", "N", PAIRED),
     (SEAM, "apply<V>({first, second}", "apply<V>({second, first}", PAIRED),
     (SEAM, "|| row >= M || col >= N", "|| col >= N", WGMMA),
     (SEAM, "|| row >= M || col >= N", "|| row >= M", WGMMA),
     (OPERANDS, "line[spot.col[0] * o.col] = from", "line[spot.col[0]] = from", {"kernel": "simt"}),
-    (FRAGMENTS, "turns.ahead[i] = fetched[i]", "turns.ahead[i] = turns.ahead[i]", WGMMA),
+    (FRAGMENTS, "turns.ahead[0][i] = fetched[i]", "turns.ahead[0][i] = turns.ahead[0][i]", WGMMA),
     (FINISH, "function.template finish<D_COLS / 2>(mine, row, col);", "", SPLIT),
     (FINISH, "function.finish_all(turns, sums, warp_row, tiles.col);", "", WGMMA),
     (LARGEST, "found < word ? word : found", "word", MOST),
