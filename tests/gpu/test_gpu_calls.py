@@ -293,7 +293,8 @@ def test_factors_and_lists_take_other_numbers_without_a_plan(
         d = lapidist.gemm(c, c, c, alpha=alpha, beta=beta, gather_a=index)
         assert judge(d, c[index], c, c, alpha, beta).ok
         planned.append(len(made))
-    assert planned == planned[:1] * 3
+    assert planned == planned[:1] * 3  # e4m3 may find its binary in a covering set, without a plan
+    assert planned[0]
 
 
 @lapidist.epilogue

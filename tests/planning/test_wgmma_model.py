@@ -111,7 +111,7 @@ def ended(name: str, m: int, n: int, k: int) -> Problem:
 
 
 # Times as long as the product alone: measured on an H200, in bfloat16.
-ENDED = {"bias": 1.018, "bias_gelu": 1.069, "bias_gelu_residual": 1.13, "amax": 1.085}
+ENDED = {"bias": 1.018, "bias_gelu": 1.069, "bias_gelu_residual": 1.11, "amax": 1.085}
 
 
 @pytest.mark.parametrize("name", ENDED)

@@ -29,8 +29,9 @@ __device__ __forceinline__ float cut(float x) { return truncf(x); }
 __device__ __forceinline__ double cut(double x) { return trunc(x); }
 __device__ __forceinline__ float infinity() { return __int_as_float(0x7f800000); }
 
-// By a reciprocal that is off by one unit in the last place, where a quotient takes a branch, and a power of two,
-// where expf takes six instructions more. Neither knows subnormal numbers, which would take four. The power's exponent is off by x 2^-24, so the result is where x < 0.
+// By a reciprocal that is off by one unit in the last place, where a quotient takes a branch, and a power of
+// two, where expf takes six instructions more. Neither has subnormal numbers, which would take four. The power's
+// exponent is off by x 2^-24, so the result is where x < 0.
 __device__ __forceinline__ float sigmoid(float x) {
   float power, found;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * -1.44269504f));

@@ -78,8 +78,19 @@ __device__ __forceinline__ unsigned char to_8_bits(float value, float largest) {
   const unsigned small = static_cast<unsigned>(nearest(size * steps));  // a whole number of the least steps
   return value != value ? 0x7f : sign | (size < smallest ? small : normal);
 }
-struct E5M2 {  // the upper half of a half
+// What both such types have; Of::two converts two at once, where chips do.
+template <typename Of, int Bits, int Least, int Largest>
+struct EightBits {
   typedef unsigned char Stored;
+  static __device__ __forceinline__ Stored stored(float value) {
+#if __CUDA_ARCH__ >= 890
+    return static_cast<Stored>(Of::two(value, 0));
+#else
+    return to_8_bits<Bits, Least>(value, Largest);
+#endif
+  }
+};
+struct E5M2 : EightBits<E5M2, 2, -14, 57344> {  // the upper half of a half
   static __device__ __forceinline__ float value(Stored stored) {
     return Float16::value(static_cast<unsigned short>(stored << 8));
   }
@@ -90,16 +101,8 @@ struct E5M2 {  // the upper half of a half
     return found;
   }
 #endif
-  static __device__ __forceinline__ Stored stored(float value) {
-#if __CUDA_ARCH__ >= 890
-    return static_cast<unsigned char>(two(value, 0));
-#else
-    return to_8_bits<2, -14>(value, 57344);
-#endif
-  }
 };
-struct E4M3 {  // as a half it is 2^8 times too small; all ones are NaN
-  typedef unsigned char Stored;
+struct E4M3 : EightBits<E4M3, 3, -6, 448> {  // as a half it is 2^8 times too small; all ones are NaN
   static __device__ __forceinline__ float value(Stored stored) {
     const unsigned size = stored & 0x7f;
     const float found = 256 * Float16::value(static_cast<unsigned short>((stored & 0x80) << 8 | size << 7));
@@ -112,13 +115,6 @@ struct E4M3 {  // as a half it is 2^8 times too small; all ones are NaN
     return found;
   }
 #endif
-  static __device__ __forceinline__ Stored stored(float value) {
-#if __CUDA_ARCH__ >= 890
-    return static_cast<unsigned char>(two(value, 0));
-#else
-    return to_8_bits<3, -6>(value, 448);
-#endif
-  }
 };
 
 template <typename Whole>

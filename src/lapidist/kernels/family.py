@@ -33,11 +33,27 @@ if TYPE_CHECKING:
 PASS_STARTS, PASS_SHARE = 2.2e-6, 0.8
 
 
+class InNumbers(ABC):
+    """A family's model of one config in plain numbers: a fifth of the time of columns."""
+
+    @abstractmethod
+    def ways_of_one(
+        self, problem: Problem, kernel: Kernel, config: Config, device: Device, separate: bool
+    ) -> list[Way]:
+        """Those that are taken, in the order of Family.ways: with a separate reduction, or all others."""
+
+    @abstractmethod
+    def seconds_of_one(
+        self, problem: Problem, kernel: Kernel, config: Config, device: Device, ways: Sequence[OneWay]
+    ) -> list[float]:
+        """As Family.seconds has it."""
+
+
 class Family(ABC):
     """`parameters` pairs the name of each with its kind; nothing else spells the order of arguments."""
 
     parameters: Parameters
-    weighs_one = False  # a config in plain numbers, too: that takes a fifth of the time of columns
+    in_numbers: InNumbers | None = None
 
     # ---- of a problem ----
 
@@ -110,19 +126,6 @@ class Family(ABC):
     @abstractmethod
     def seconds(self, problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
         """Of each way of each config, from the launch on."""
-
-    def ways_of_one(
-        self, problem: Problem, kernel: Kernel, config: Config, device: Device, separate: bool
-    ) -> list[Way]:
-        """Of one config those that are taken, in plain numbers and in the order of `ways`: with a separate
-        reduction, or all others."""
-        raise NotImplementedError
-
-    def seconds_of_one(
-        self, problem: Problem, kernel: Kernel, config: Config, device: Device, ways: Sequence[OneWay]
-    ) -> list[float]:
-        """As `seconds` has it."""
-        raise NotImplementedError
 
     def worth(self, problem: Problem, rows: Rows, ways: Ways) -> Any:
         """A way is taken where it promises less than this part of what whole tiles take: models err."""

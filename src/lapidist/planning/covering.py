@@ -22,7 +22,7 @@ from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.dtypes import FP8
 from lapidist.kernels.columns import grids_of
-from lapidist.kernels.family import Family
+from lapidist.kernels.family import Family, InNumbers
 from lapidist.kernels.production import kernel_named
 from lapidist.kernels.row import Kernel
 from lapidist.kernels.rows import config_alone
@@ -37,7 +37,7 @@ from lapidist.problems.scaling import AS_THEY_ARE
 from lapidist.schedule.grid import MOST
 from lapidist.schedule.sharing import PLANNED
 from lapidist.schedule.ways import SEPARATE as SEPARATELY
-from lapidist.schedule.ways import OneWay, Way
+from lapidist.schedule.ways import OneWay
 
 FILE = Path(__file__).with_name("covering.json")
 CAPABILITY = (9, 0)  # of the chips that the sets were chosen for
@@ -274,7 +274,7 @@ def best_of(members: Sequence[Member], problem: Problem, device: Device) -> Cand
     with np.errstate(all="ignore"):
         for name in {member.kernel: None for member in members}:
             own = [each for each in members if each.kernel == name]
-            weigh = one_by_one if kernel_named(name).family.weighs_one else at_once
+            weigh = one_by_one if kernel_named(name).family.in_numbers else at_once
             quickest, takes_first = weigh(own, problem, device)
             if name == members[0].kernel and not takes_first:
                 return None
@@ -353,9 +353,8 @@ def by_member(
     computed = as_computed(problem, config)
     if not takes_it(computed, kernel, config, device):
         return None
-    if kernel.family.weighs_one:
-        ways = kernel.family.ways_of_one(computed, kernel, config, device, bool(member.variant & SEPARATE))
-        return of_ways(ways, member, computed, device, seconds)
+    if kernel.family.in_numbers:
+        return in_numbers(kernel.family.in_numbers, member, computed, device, seconds)
     with np.errstate(all="ignore"):
         weighed = Weighed(
             problem, config_alone(kernel, config, problem.math), device, PLANNED, np.ones(1, bool)
@@ -383,11 +382,12 @@ def of_whole_tiles(member: Member, problem: Problem, device: Device, seconds: fl
     return Candidate(kernel, config, schedule, seconds, None)
 
 
-def of_ways(
-    ways: Sequence[Way], member: Member, problem: Problem, device: Device, seconds: float | None
+def in_numbers(
+    model: InNumbers, member: Member, problem: Problem, device: Device, seconds: float | None
 ) -> Candidate | None:
-    """In the best of these that the binary knows. `problem`: as the kernel has it."""
+    """In the best of the ways that the binary knows. `problem`: as the kernel has it."""
     kernel, config = kernel_named(member.kernel), member.config
+    ways = model.ways_of_one(problem, kernel, config, device, bool(member.variant & SEPARATE))
     grid = grids_of(problem, config)
     every = [(OneWay(grid, way), way) for way in ways]
     own = [
@@ -396,7 +396,7 @@ def of_ways(
     if not own or grid.tiles > MOST:
         return None
     if seconds is None or len(own) > 1:
-        needed = kernel.family.seconds_of_one(problem, kernel, config, device, [one for one, _ in own])
+        needed = model.seconds_of_one(problem, kernel, config, device, [one for one, _ in own])
         asked = []
         for place, ((one, _), each) in enumerate(zip(own, needed, strict=True)):
             found = LAUNCH_SECONDS + kernel.longer * each

@@ -19,7 +19,7 @@ from lapidist.device import Device
 from lapidist.errors import ArgumentError
 from lapidist.kernels.blocks.time import sharing_costs
 from lapidist.kernels.columns import grids_of
-from lapidist.kernels.family import Family
+from lapidist.kernels.family import Family, InNumbers
 from lapidist.kernels.row import Kernel
 from lapidist.kernels.rows import Rows, config_alone
 from lapidist.kernels.sgemm.operands import packed, packed_bytes
@@ -40,10 +40,12 @@ LEAST_STEPS = 2  # of a block
 WAVES = 32  # of whole tiles: after so many the last one does not matter
 
 
-class Fed(Family):
+class Fed(Family, InNumbers):
     """Persistent blocks that share tiles by turnstile, or with sums that are brought together separately."""
 
-    weighs_one = True
+    @property
+    def in_numbers(self) -> InNumbers:  # type: ignore[override]
+        return self
 
     def whole(self, kernel: Kernel, config: Config, device: Device) -> Way:
         return Way(True, launched=device.sms)

@@ -78,13 +78,13 @@ constexpr bool BY_GROUP = D_M_MAJOR && D_COPY_ENGINE && sizeof(Out) == 2 && !PIN
                           !PEERS_IN_CLUSTER && !C_IN_PATCHES;
 // A tile's first products start its sums, where nobody may come to one without products.
 constexpr bool ANEW = !PROMOTED && !(SCHEDULED && (SEPARATE || PEERS_IN_CLUSTER));
-// Patches of a tile that registers have room for, as elements of D, beside the sums of the next one.
 // Columns whose C is on its way at once, where it is one row, and registers for it. Beside 192 sums more spill.
 constexpr int LINE_COLS = BN % 64 == 0 && ROWS * BN <= 256   ? 64
                           : BN % 32 == 0 && ROWS * BN <= 256 ? 32
                           : BN % 16 == 0                     ? 16
                                                              : 8,
               LINE_REGISTERS = C_SAME == 1 ? LINE_COLS * sizeof(Out) / 16 : 2 * ROWS;
+// Patches of a tile that registers have room for, as elements of D, beside the sums of the next one.
 constexpr int PATCH_REGISTERS = D_COLS * sizeof(Out) / 8,
               ROOM = REGISTERS - (BESIDE_SUMS + BN / 2) * ROWS - (C_SAME ? 2 * LINE_REGISTERS : 0);
 constexpr bool MAY_HOLD = !PROMOTED && !SCHEDULED && !PING_PONG && !BY_GROUP && D_COPY_ENGINE &&
