@@ -133,9 +133,11 @@ class Compiled:
         torch._dynamo.reset()  # else shapes seen before make this one's extents unknown to the compiler
         multiply = torch.compile(lambda x, y: torch.mm(x, y), dynamic=False)
         pool = torch.cuda.MemPool()
+        precision = self.framework.precision  # type: ignore[attr-defined]
 
         def call(index: int) -> None:
-            with torch.cuda.use_mem_pool(pool):
+            # As the vendor's own call: else a product split along k may round each part to 16 bits.
+            with precision("ieee"), torch.cuda.use_mem_pool(pool):
                 found = multiply(a[index], b[index])
             if not torch.cuda.is_current_stream_capturing():
                 c[index].copy_(found)  # to be judged; the product that is timed is where torch puts it
