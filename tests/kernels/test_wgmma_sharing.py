@@ -23,7 +23,7 @@ from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.wgmma.family import WGMMA_FAMILY, tile
 from lapidist.kernels.wgmma.sharing import schedules
 from lapidist.planning.plans import Plan, Scratch, make_plan
-from lapidist.problems.problem import Problem
+from lapidist.problems.problem import Problem, dense_problem
 from lapidist.schedule import TileGrid, data_parallel, stream_k
 from lapidist.schedule.sharing import PLANNED, Sharing
 from lapidist.verify import judge
@@ -283,6 +283,18 @@ def test_packed_operands_and_partial_sums_lie_in_one_workspace() -> None:
     assert plan.grid == (132, 1, 1)
     flags, room = plan.kernel.family.scratch(plan.problem)
     assert plan.workspace_bytes == flags + room + plan.schedule.workspace_bytes(128 * 128 * 4)
+
+
+def test_stages_with_few_rows_of_a_have_less_room_for_sums() -> None:
+    """They lie where the operands were: the source refuses what does not fit."""
+    asked = {"config": tile("bfloat16", 192, 192, 4), "split_k": 4, "reduction": "cluster"}
+    assert plan_of(192, 192, 4096, **asked).cluster == 4
+    with pytest.raises(lapidist.LapidistError, match="too few stages"):
+        plan_of(48, 192, 4096, **asked)
+    free = make_plan(dense_problem(48, 272, 4096, "float16"), chip("h200"))
+    clusters = [each for each in free.considered if each.schedule and each.schedule.cluster > 1]
+    assert clusters
+    assert not [each for each in clusters if (each.config.bm, each.config.bn) == (192, 192)]
 
 
 @pytest.mark.parametrize(

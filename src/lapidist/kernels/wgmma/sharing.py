@@ -16,6 +16,8 @@ import numpy as np
 from lapidist.config import Config, Knobs
 from lapidist.device import Device
 from lapidist.errors import ArgumentError
+from lapidist.kernels.wgmma.tiles import ROW_BYTES, rows_of_stage
+from lapidist.problems.problem import Problem
 from lapidist.schedule import Raster, Schedule, TileGrid, data_parallel, shared_waves, split_k
 from lapidist.schedule.grid import ceil_div, most_peers
 from lapidist.schedule.sharing import Sharing, fitting
@@ -42,9 +44,10 @@ CROWDED = 0.5
 LARGEST = 128 * 256
 
 
-def ways(grid: Grids, config: Knobs, device: Device, taken: Any, known: Any) -> Ways:
+def ways(grid: Grids, config: Knobs, device: Device, taken: Any, known: Any, room: Any) -> Ways:
     """What the planner may choose from; `known`: which kernels share by turnstile, and which in clusters,
-    too. The first way: each block takes whole tiles, every so many-th; some ask a schedule for these, too."""
+    too; `room`: takes_clusters. The first way: each block takes whole tiles, every so many-th; some ask a
+    schedule for these, too."""
     turnstile, cluster = known
     always = turnstile & ~cluster
     blocks = np.maximum(1, clusters_at_once(device)[config.cluster])
@@ -53,7 +56,7 @@ def ways(grid: Grids, config: Knobs, device: Device, taken: Any, known: Any) -> 
     # Of all kernels, those that shift rows and share tiles by turnstile take longest to compile, and hardly
     # one is the fastest.
     streamed = streams(grid, blocks, free & turnstile & (config.skewed == 0))
-    return Ways(grid, [whole, *streamed, *clustered(grid, config, blocks, device, free & cluster)])
+    return Ways(grid, [whole, *streamed, *clustered(grid, blocks, device, free & cluster & room)])
 
 
 def streams(grid: Grids, blocks: Any, free: Any) -> list[Way]:
@@ -70,11 +73,11 @@ def streams(grid: Grids, blocks: Any, free: Any) -> list[Way]:
     return [Way.stream(taken, tiles, np.maximum(1, shared), TURNSTILE, 1, blocks)]
 
 
-def clustered(grid: Grids, config: Knobs, blocks: Any, device: Device, free: Any) -> list[Way]:
+def clustered(grid: Grids, blocks: Any, device: Device, free: Any) -> list[Way]:
     splits = np.array(WEIGHED)[:, None]
     resident = np.array([[device.clusters_resident(each)] for each in WEIGHED])
     fits = grid.tiles <= np.minimum(blocks // splits, resident)
-    taken = free & takes_clusters(config) & fits & (grid.iterations >= splits)
+    taken = free & fits & (grid.iterations >= splits)
     return [Way.split(taken, grid.tiles, splits, CLUSTER)]
 
 
@@ -92,10 +95,10 @@ def schedule_of(way: Way, grid: TileGrid, config: Config) -> Schedule:
 
 
 def schedules(
-    grid: TileGrid, config: Config, device: Device, sharing: Sharing, packs: bool
+    grid: TileGrid, config: Config, device: Device, sharing: Sharing, packs: bool, room: bool
 ) -> Iterator[Schedule | None]:
     """What the caller asks for, as far as he leaves it open. None: each block takes whole tiles, every so
-    many-th.
+    many-th. `room`: takes_clusters.
     """
     reduction = sharing.schedule.reduction if isinstance(sharing.schedule, Schedule) else sharing.reduction
     if reduction not in (None, "none", "turnstile", "cluster"):
@@ -111,22 +114,22 @@ def schedules(
             )
         yield None
         return
-    for schedule in wanted(grid, config, device, sharing, reduction):
+    for schedule in wanted(grid, config, device, sharing, reduction, room):
         yield all_at_once(schedule, config, device) if schedule and packs else schedule
 
 
 def wanted(
-    grid: TileGrid, config: Config, device: Device, sharing: Sharing, reduction: str | None
+    grid: TileGrid, config: Config, device: Device, sharing: Sharing, reduction: str | None, room: bool
 ) -> Iterator[Schedule | None]:
     blocks = max(
         1, min((sharing.avail_sms or device.sms) // config.cluster, device.clusters_resident(config.cluster))
     )
     if isinstance(sharing.schedule, Schedule):
-        require_cluster(sharing.schedule, config)
+        require_cluster(sharing.schedule, config, room)
         yield fitting(sharing.schedule, grid)
         return
     if isinstance(sharing.split_k, int) and sharing.split_k > 1:
-        yield from splits_asked(grid, sharing.split_k, reduction, config, device)
+        yield from splits_asked(grid, sharing.split_k, reduction, config, device, room)
         return
     # Stream-K over one SM is the data-parallel kernel
     one = sharing.schedule == "stream_k" and sharing.avail_sms == 1
@@ -145,7 +148,7 @@ def wanted(
         return
     free, tiles = config.skewed == 0 or sharing.schedule == "stream_k", Grids.one(grid)
     found = [*streams(tiles, blocks, free)] if reduction in (None, "turnstile") else []
-    found += [*clustered(tiles, config, blocks, device, True)] if reduction in (None, "cluster") else []
+    found += [*clustered(tiles, blocks, device, room)] if reduction in (None, "cluster") else []
     ways = Ways(tiles, found)
     for row in np.flatnonzero(ways.taken).tolist():
         schedule = schedule_of(ways.at(row, 0), grid, config)
@@ -154,12 +157,12 @@ def wanted(
 
 
 def streamed_schedules(
-    grid: TileGrid, config: Config, device: Device, sharing: Sharing, packs: bool
+    grid: TileGrid, config: Config, device: Device, sharing: Sharing, packs: bool, room: bool
 ) -> Iterator[Schedule | None]:
     """For a kernel that takes its tiles from schedules only, and shares them by turnstile."""
     blocks = max(1, device.clusters_resident(config.cluster))
     turnstile = replace(sharing, reduction="turnstile") if sharing.reduction is None else sharing
-    for schedule in schedules(grid, config, device, turnstile, packs):
+    for schedule in schedules(grid, config, device, turnstile, packs, room):
         if schedule is not None and schedule.cluster > 1:
             raise ArgumentError(
                 "reduction: this kernel's blocks share tiles by 'turnstile'; got 'cluster'. Take that"
@@ -184,27 +187,28 @@ def all_at_once(schedule: Schedule, config: Config, device: Device) -> Schedule:
 
 
 def splits_asked(
-    grid: TileGrid, splits: int, reduction: str | None, config: Config, device: Device
+    grid: TileGrid, splits: int, reduction: str | None, config: Config, device: Device, room: bool
 ) -> Iterator[Schedule]:
-    find_room = takes_clusters(config) and grid.tiles <= device.clusters_resident(splits)
+    find_room = room and grid.tiles <= device.clusters_resident(splits)
     if reduction == "cluster" or (reduction is None and find_room):
         clusters = split_k(grid, splits, reduction="cluster")
-        require_cluster(clusters, config)
+        require_cluster(clusters, config, room)
         yield clusters
     if reduction in (None, "turnstile"):
         yield split_k(grid, splits, raster=raster(config))
 
 
-def takes_clusters(config: Knobs) -> Any:
+def takes_clusters(problem: Problem, config: Knobs) -> Any:
     """Whether the peers of a tile may be a cluster: the blocks are not in one already, and a tile of sums
-    fits in the stages.
+    fits in the stages, which may have room for few rows of A.
     """
-    fits = config.bm * config.bn * 4 <= config.stages * (config.bm + config.bn) * 128
+    lines = rows_of_stage(problem, config) + config.bn
+    fits = config.bm * config.bn * 4 <= config.stages * lines * ROW_BYTES
     return (config.cluster == 1) & fits
 
 
-def require_cluster(schedule: Schedule, config: Config) -> None:
-    if schedule.cluster > 1 and not takes_clusters(config):
+def require_cluster(schedule: Schedule, config: Config, room: bool) -> None:
+    if schedule.cluster > 1 and not room:
         raise ArgumentError(
             "reduction: 'cluster' makes a cluster of a tile's peers, whose sums must fit in the stages; this"
             f" config, {config}, has clusters of its own or too few stages. Take 'turnstile', or another"

@@ -13,7 +13,7 @@ from lapidist.kernels.family import Family
 from lapidist.kernels.row import Kernel
 from lapidist.kernels.rows import Rows
 from lapidist.kernels.wgmma.operands import grouped_columns, quantises
-from lapidist.kernels.wgmma.sharing import schedule_of, schedules, streamed_schedules, ways
+from lapidist.kernels.wgmma.sharing import schedule_of, schedules, streamed_schedules, takes_clusters, ways
 from lapidist.kernels.wgmma.time import block_costs, seconds
 from lapidist.problems.problem import Problem
 from lapidist.schedule import CostModel, Schedule
@@ -29,7 +29,8 @@ class Warpgroups(Family):
         return Way(True, launched=max(1, device.clusters_resident(config.cluster)))
 
     def ways(self, problem: Problem, rows: Rows, device: Device, taken: Any) -> Ways:
-        return ways(grids_of(problem, rows), rows, device, taken, rows.known("turnstile", "cluster"))
+        known, room = rows.known("turnstile", "cluster"), takes_clusters(problem, rows)
+        return ways(grids_of(problem, rows), rows, device, taken, known, room)
 
     def seconds(self, problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
         return seconds(problem, rows, device, ways)
@@ -53,8 +54,9 @@ class Warpgroups(Family):
     ) -> list[Schedule | None]:
         if not kernel.ways:
             return [None]
-        found = schedules if "cluster" in kernel.ways else streamed_schedules
-        return list(found(kernel.tile_grid(problem, config), config, device, sharing, kernel.packs(problem)))
+        found, grid = schedules if "cluster" in kernel.ways else streamed_schedules, kernel.tile_grid
+        packs, room = kernel.packs(problem), bool(takes_clusters(problem, config))
+        return list(found(grid(problem, config), config, device, sharing, packs, room))
 
     def costs(
         self, problem: Problem, kernel: Kernel, config: Config, device: Device
