@@ -20,8 +20,8 @@ from wgmma_products import check, whole
 GPCS = 4, 9, 9, 8, 8, 8, 8, 8, 4  # pairs that each holds
 
 
-def round_robin(sizes: tuple[int, ...]) -> list[int]:
-    return [gpc for turn in range(max(sizes)) for gpc, size in enumerate(sizes) if turn < size]
+def round_robin(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(gpc for turn in range(max(sizes)) for gpc, size in enumerate(sizes) if turn < size)
 
 
 @pytest.mark.parametrize(("clusters", "band"), [(66, 8), (64, 8), (60, 8), (33, 4), (10, 3), (9, 8)])

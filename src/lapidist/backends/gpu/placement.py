@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 
 from lapidist.backends.gpu.driver import check, current_device, load_driver
 from lapidist.backends.gpu.launcher import AS_IT_IS, GpuKernel
@@ -30,7 +30,8 @@ SHARED_BYTES = 200 * 1024  # of a block, so that an SM holds one
 PARAMETERS = ParameterBlock([("D", "pointer")])  # where each block says which SM it lies on
 
 
-def further(groups: Sequence[int], clusters: int, band: int) -> tuple[int, ...]:
+@lru_cache(maxsize=256)
+def further(groups: tuple[int, ...], clusters: int, band: int) -> tuple[int, ...]:
     """For each pair of a launch of so many, how many tiles behind its own number its first one is. `groups`
     has the GPC of every pair that the chip holds; tiles go down bands of so many rows, then to the next
     column."""
