@@ -13,10 +13,10 @@ import pytest
 
 import lapidist
 from lapidist.backends import selection
-from lapidist.backends.gpu import products
+from lapidist.backends.gpu import list_kernels, products
 from lapidist.build import behind
 from lapidist.build.folder import VARIABLE
-from lapidist.calls import prepared, remembered
+from lapidist.calls import prepared, remembered, repeated_lists
 from lapidist.calls.call import Call
 from lapidist.calls.choices import Choices
 from lapidist.calls.operation import Operation
@@ -25,7 +25,7 @@ from lapidist.calls.repeated_beside import counted
 from lapidist.device import chip
 from lapidist.errors import ArgumentError, CompileError
 from lapidist.frameworks.arrays import Operand
-from lapidist.launch import Binary
+from lapidist.launch import ARRAYS_AT_ONCE, Binary
 from lapidist.planning import binaries, standing
 from lapidist.planning.plans import Plan, make_plan
 
@@ -45,8 +45,12 @@ class Card:
         card = self
 
         class Kernel:
+            launch = SimpleNamespace(scratch=(0, 0))
+
             def start(self, *_: object) -> None:
                 card.ran.append(plan)
+
+            start_with = start
 
         return Kernel()
 
@@ -73,6 +77,9 @@ def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Card]:
     monkeypatch.setattr(selection, "require_gpu", lambda ordinal: None)
     monkeypatch.setattr(products, "choose_stream", lambda *_: 0)
     monkeypatch.setattr(products, "upload", upload)
+    monkeypatch.setattr(products.GpuBackend, "takes_host_lists", True)
+    monkeypatch.setattr(list_kernels, "KERNELS", {})
+    monkeypatch.setattr(list_kernels, "CALLS_BETWEEN", 1)
     monkeypatch.setattr(remembered, "PREPARED", {})
     monkeypatch.setattr(prepared, "CALLS_BETWEEN", 1)
     monkeypatch.setattr(prepared, "planned_at_once", lambda *_: None)
@@ -337,3 +344,87 @@ def test_a_wrong_word_is_named(device: str | None) -> None:
             call(a, a, device=device, compile="late")
     with pytest.raises(ArgumentError, match="compile: must be one of wait, never; got 'background'"):
         lapidist.plan(a, a, device=device, compile="background")  # type: ignore[arg-type]
+
+
+# ---- lists ----
+
+
+def lists_of(count: int = 3) -> tuple[list[Array], list[Array]]:
+    return [np.zeros((192, 256), np.float16)] * count, [np.zeros((256, 320), np.float16)] * count
+
+
+def wanted_for_lists_and_another(count: int) -> tuple[Plan, Plan]:
+    wanted = lapidist.plan(*lists_of(count), device=0, compile="wait").plan
+    assert wanted is not None
+    *_, other = standing.planned(wanted, standing.same_sums(wanted))
+    assert other.build != wanted.build
+    binaries.remember(Binary("", "", "", b"", ""), *other.build)
+    return wanted, other
+
+
+def test_a_better_kernel_takes_over_for_lists(card: Card) -> None:
+    """Of two launches, one of which is for the rest."""
+    lists = lists_of(ARRAYS_AT_ONCE + 3)
+    wanted, other = wanted_for_lists_and_another(ARRAYS_AT_ONCE)
+    rest, another = wanted_for_lists_and_another(3)
+    for _ in range(2):
+        lapidist.gemm(*lists, device=0, compile="background")
+    card.comes()
+    for _ in range(2):
+        lapidist.gemm(*lists, device=0, compile="background")
+    stands_in, own = [other.config, another.config], [wanted.config, rest.config]
+    assert [plan.config for plan in card.ran] == stands_in * 2 + own * 2
+    assert {plan.sum_order for plan in card.ran} == {wanted.sum_order, rest.sum_order}
+    assert len(card.asked) == 2
+
+
+def test_lists_do_not_wait_for_what_does_not_come(card: Card) -> None:
+    _, other = wanted_for_lists_and_another(3)
+    lapidist.gemm(*lists_of(), device=0, compile="background")
+    (part,) = list_kernels.KERNELS.values()
+    assert not part.settled
+    card.under_way = False
+    lapidist.gemm(*lists_of(), device=0, compile="background")
+    assert part.settled
+    assert [plan.config for plan in card.ran] == [other.config] * 2
+
+
+def test_lists_keep_their_kernel_while_a_graph_is_captured(
+    card: Card, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted, other = wanted_for_lists_and_another(3)
+    lapidist.gemm(*lists_of(), device=0, compile="background")
+    card.comes()
+    monkeypatch.setattr(products.GpuBackend, "is_captured", lambda *_: True)
+    lapidist.gemm(*lists_of(), device=0, compile="background")
+    binaries.forget()
+    list_kernels.KERNELS.clear()
+    lapidist.gemm(*lists_of(), device=0, compile="background")  # the first one: it waits
+    assert [plan.config for plan in card.ran] == [other.config] * 2 + [wanted.config]
+
+
+def test_a_plan_of_lists_keeps_its_kernel(card: Card) -> None:
+    lists = lists_of()
+    wanted, other = wanted_for_lists_and_another(3)
+    waits, takes = (lapidist.plan(*lists, device=0, compile=way) for way in ("wait", "never"))
+    for gemm in (waits, takes):
+        gemm.execute(*lists)
+    binaries.remember(Binary("", "", "", b"", ""), *wanted.build)
+    for gemm in (waits, takes):
+        gemm.execute(*lists)
+    assert [plan.config for plan in card.ran] == [wanted.config, other.config] * 2
+
+
+class Unsettled:
+    settled, countdown = False, 5
+
+
+def test_the_short_way_of_lists_ends_when_it_is_looked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repeated_lists, "CALLS_BETWEEN", 3)
+    part: Any = Unsettled()
+    last = repeated_lists.counted([part], lambda call: "out")
+    call: Any = None
+    assert [last(call) for _ in range(3)] == ["out", "out", None]
+    assert part.countdown == 0
+    part.settled = True
+    assert repeated_lists.counted([part], last) is last

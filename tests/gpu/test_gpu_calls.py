@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import lapidist
-from lapidist.backends.gpu import products
+from lapidist.backends.gpu import list_kernels
 from lapidist.calls import lists, prepared, remembered
 from lapidist.calls.call import Call
 from lapidist.errors import ArgumentError, LapidistError, StrideError
@@ -278,7 +278,7 @@ def test_factors_and_lists_take_other_numbers_without_a_plan(
     remembered.BESIDE.clear()
     remembered.LISTS.clear()
     lists.plan_once.cache_clear()
-    products.kernel_for.cache_clear()
+    list_kernels.KERNELS.clear()
     a, b = (normal(torch, 64, 64).to(torch.float8_e4m3fn) for _ in "ab")
     rows = torch.rand(64, 1, device="cuda")
     c = normal(torch, 64, 64)

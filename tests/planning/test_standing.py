@@ -21,7 +21,7 @@ from lapidist.kernels.registry import kernel_named
 from lapidist.launch import Binary
 from lapidist.planning import binaries, standing
 from lapidist.planning.plans import Plan, make_plan
-from lapidist.planning.standing import is_under_way, may_take_over, planned, running, same_sums
+from lapidist.planning.standing import is_under_way, planned, running, same_sums
 from lapidist.problems.problem import dense_problem
 from lapidist.schedule.sharing import Sharing
 from planned import with_bias
@@ -105,9 +105,9 @@ def test_the_fastest_that_is_there_stands_in(orders: list[tuple[Order, Done]]) -
     assert order == binaries.order_of(*plan.build)
     assert more == []
     assert is_under_way(plan.build)
-    assert not may_take_over(plan.build)
+    assert not binaries.in_memory(*plan.build)
     done(binary_of(plan))
-    assert may_take_over(plan.build)
+    assert binaries.in_memory(*plan.build)
     assert running(plan, BACKGROUND) is plan
 
 

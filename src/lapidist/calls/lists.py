@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from lapidist.backends.gpu.launcher import Addresses, GpuKernel
+from lapidist.backends.gpu.launcher import Addresses
+from lapidist.backends.gpu.list_kernels import PartKernel
 from lapidist.backends.selection import backend_at, choose_place
-from lapidist.build.waiting import kept_way
+from lapidist.build.waiting import BACKGROUND, Compiling, kept_way
 from lapidist.calls import checks
 from lapidist.calls.apart import require_calls_apart
 from lapidist.calls.arguments import Arguments
@@ -47,18 +48,25 @@ class ArrayGemm:
     3
     """
 
-    def __init__(self, batch: Listed | Pointed, operation: Operation, choices: Choices = OPEN) -> None:
+    def __init__(
+        self,
+        batch: Listed | Pointed,
+        operation: Operation,
+        choices: Choices = OPEN,
+        way: Compiling | None = None,
+    ) -> None:
+        """`way`: what it does where a kernel is not compiled. None: it keeps what it has."""
         self._operation, self.problem = operation, batch.problem
         self.place = choose_place(batch.like.device, choices.device)
         self.backend = backend_at(self.place)
         if batch.no_kernel is not None and self.place != HOST:
             raise batch.no_kernel
-        self.choice, self.way = choices.of_kernel, kept_way(choices.compile)
+        self.choice, self.way = choices.of_kernel, way or kept_way(choices.compile)
         self._workspace: Operand | None = None  # the caller's, kept alive
         self.own: Addresses | None = None  # where flags and room are in it
         self.room = 0, 0
         self.plans: list[Plan] = []  # of as many products as a launch takes, and of the rest
-        self.launched: list[GpuKernel] = []  # by the last run on a GPU, one for each part
+        self.launched: list[PartKernel] = []  # by the last run on a GPU, one for each part
         chip = self.backend.chip
         if chip is None:
             require_no_choice(choices)
@@ -67,7 +75,8 @@ class ArrayGemm:
             raise ArgumentError("device: lists of host arrays are not copied to a GPU. Copy them there first")
         problems = dict.fromkeys(batch.part(start)[0] for start in range(0, batch.count, batch.at_once))
         plans = [plan_once(problem, chip, *self.choice) for problem in problems]
-        self.plans = [self.backend.available(plan, self.way) for plan in plans]
+        keeps = self.way != BACKGROUND  # else what runs now is not what will run
+        self.plans = [self.backend.available(plan, self.way) for plan in plans] if keeps else plans
         self.room = room_of(plan.scratch_bytes for plan in self.plans)
         if choices.workspace is not None:
             given = checks.workspace_of(choices.workspace)

@@ -20,16 +20,10 @@ from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import HOST, Operand, as_planned, empty
 from lapidist.frameworks.streams import require_stream
 from lapidist.planning import later
-from lapidist.planning.binaries import Build, at_hand
+from lapidist.planning.binaries import at_hand
 from lapidist.planning.grouped import quantised_before
 from lapidist.planning.plans import Plan, make_plan, room_of
-from lapidist.planning.standing import (
-    better_than,
-    compile_behind,
-    is_under_way,
-    may_take_over,
-    planned_at_once,
-)
+from lapidist.planning.standing import CALLS_BETWEEN, Awaited, better_than, compile_behind, planned_at_once
 from lapidist.planning.sum_orders import SumOrder
 from lapidist.problems.modes import NO_POINTERS, PLAIN, ExtraPointers
 from lapidist.problems.problem import Offsets, Problem
@@ -37,7 +31,7 @@ from lapidist.schedule.sharing import AUTO
 
 # Seconds that a product must have run before all configs are weighed for it, which takes some milliseconds.
 PAYS = 0.02
-MOST_CALLS, CALLS_BETWEEN = 10_000, 64
+MOST_CALLS = 10_000
 
 
 class Part(NamedTuple):
@@ -47,13 +41,6 @@ class Part(NamedTuple):
     plan: Plan
     kernel: GpuKernel | None
     skipped: Offsets
-
-
-class Awaited(NamedTuple):
-    """Plans, of which these were not compiled."""
-
-    plans: dict[Problem, Plan]
-    missing: list[Build]
 
 
 class Prepared:
@@ -172,11 +159,10 @@ class Prepared:
         if wanted is None:
             self._look_for_better()
             return
-        coming = any(is_under_way(build) for build in wanted.missing)  # first: it may come in between
-        if all(may_take_over(build) for build in wanted.missing):
+        if wanted.have_come:
             self._wanted = None
             self._take(wanted.plans)
-        elif not coming:
+        elif wanted.will_not_come:
             self._wanted = None
 
     def _look_for_better(self) -> None:

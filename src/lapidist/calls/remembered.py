@@ -105,7 +105,8 @@ def multiplied_lists(call: Call) -> Any:
     from lapidist.calls.lists import ArrayGemm, Listed
 
     batch = call.batch()
-    ready = ArrayGemm(batch, call.operation, call.choices)
+    way = None if call.choices.workspace is not None else way_of(call.choices.compile)
+    ready = ArrayGemm(batch, call.operation, call.choices, way)
     result = ready.run(batch, call.stream)
     if key is None or not isinstance(batch, Listed):
         return result

@@ -16,10 +16,11 @@ from lapidist.calls.repeated import (
 )
 from lapidist.frameworks.arrays import HOST, torch_dtype
 from lapidist.frameworks.streams import stream_handle
+from lapidist.planning.standing import CALLS_BETWEEN
 from lapidist.problems.problem import VECTOR_BYTES
 
 if TYPE_CHECKING:
-    from lapidist.backends.gpu.launcher import GpuKernel
+    from lapidist.backends.gpu.list_kernels import PartKernel
     from lapidist.calls.call import Call
     from lapidist.calls.lists import Listed
 
@@ -44,9 +45,10 @@ def key_of_lists(call: Call) -> Sketch:
     )
 
 
-def fast_path_of_lists(call: Call, batch: Listed, kernels: Sequence[GpuKernel]) -> AgainLists | None:
-    """The call again, after the long way launched these kernels, one for as many matrices as a launch takes.
-    Only where all matrices start on 16 bytes."""
+def fast_path_of_lists(call: Call, batch: Listed, launched: Sequence[PartKernel]) -> AgainLists | None:
+    """The call again, after the long way launched these, one for as many matrices as a launch takes. Only
+    where all matrices start on 16 bytes."""
+    kernels = [each.kernel for each in launched if each.kernel is not None]
     first, operation, at_once = batch.calls[0], batch.calls[0].operation, batch.at_once
     parts = [slice(start, start + at_once) for start in range(0, batch.count, at_once)]
     if batch.like.device == HOST or batch.like.framework != "torch" or len(kernels) != len(parts):
@@ -93,7 +95,26 @@ def fast_path_of_lists(call: Call, batch: Listed, kernels: Sequence[GpuKernel]) 
             torch._C._increment_version(tuple(results))
         return results
 
-    return again
+    return counted(launched, again)
+
+
+def counted(launched: Sequence[PartKernel], again: AgainLists) -> AgainLists:
+    """Until it is looked at whether something better has come: the long way looks."""
+    waiting = [each for each in launched if not each.settled]
+    if not waiting:
+        return again
+    left = CALLS_BETWEEN
+
+    def last(call: Call) -> Any:
+        nonlocal left
+        left -= 1
+        if left > 0:
+            return again(call)
+        for each in waiting:
+            each.countdown = 0
+        return None
+
+    return last
 
 
 def tensors(call: Call, results: Sequence[Any], reads_c: bool) -> list[Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from lapidist.build.folder import log
 from lapidist.build.waiting import BACKGROUND, NEVER, VARIABLE, WAIT, Compiling
@@ -31,6 +32,23 @@ from lapidist.problems.problem import Problem
 from lapidist.schedule.sharing import PLANNED
 
 LOOKS = 16  # on disk, for a stand-in
+CALLS_BETWEEN = 64  # until it is looked at again whether a kernel has come
+
+
+class Awaited(NamedTuple):
+    """Plans, of which these were not compiled."""
+
+    plans: dict[Problem, Plan]
+    missing: list[Build]
+
+    @property
+    def have_come(self) -> bool:
+        return all(in_memory(*build) for build in self.missing)
+
+    @property
+    def will_not_come(self) -> bool:
+        """Nothing of it is under way, and something is missing: first, for it may come in between."""
+        return not any(is_under_way(build) for build in self.missing) and not self.have_come
 
 
 def running(plan: Plan, way: Compiling) -> Plan:
@@ -91,10 +109,6 @@ def better_than(plan: Plan) -> Plan | None:
 
 def kept_as(plan: Plan, binary: object) -> None:
     remember(binary, *plan.build)  # type: ignore[arg-type]
-
-
-def may_take_over(build: Build) -> bool:
-    return in_memory(*build)
 
 
 def is_under_way(build: Build) -> bool:

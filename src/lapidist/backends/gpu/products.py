@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from lapidist.backends.backend import Backend
 from lapidist.backends.gpu.driver import load_driver, query_device, synchronize, upload
 from lapidist.backends.gpu.launcher import Addresses, GpuKernel
+from lapidist.backends.gpu.list_kernels import Wish, kernel_for
 from lapidist.backends.gpu.planned import kernel_of
 from lapidist.backends.gpu.workspaces import in_a_row, is_capturing
-from lapidist.build.waiting import Compiling
-from lapidist.config import Config
+from lapidist.build.waiting import BACKGROUND, Compiling
 from lapidist.device import Device
 from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import HOST, Operand
 from lapidist.frameworks.streams import choose_stream
-from lapidist.kernels.row import Kernel
 from lapidist.planning.grouped import quantised_before
-from lapidist.planning.plans import KEPT, Plan, plan_once, room_of
+from lapidist.planning.plans import Plan, room_of
 from lapidist.planning.standing import running
-from lapidist.problems.problem import Problem
-from lapidist.schedule.sharing import Sharing
 
 if TYPE_CHECKING:
     from lapidist.calls.arguments import Arguments
@@ -111,12 +107,15 @@ class GpuBackend(Backend):
     def multiply_lists(self, ready: ArrayGemm, batch: Listed | Pointed, stream: Any) -> None:
         """More products than were planned may be more launches, and need more of a workspace."""
         handle = choose_stream(stream, batch.like.framework, self.ordinal)
-        of_kernel = self.ordinal, *ready.choice, ready.own, ready.way
+        wish, captured = Wish(*ready.choice, ready.own, ready.way), False
+        if ready.way == BACKGROUND:
+            captured = self.is_captured(stream, batch.like.framework)
         parts = [batch.part(start) for start in range(0, batch.count, batch.at_once)]
+        ready.launched = [kernel_for(problem, self, wish, captured) for problem, _ in parts]
         launches = [
-            (kernel, addresses)
-            for problem, addresses in parts
-            if (kernel := kernel_for(problem, *of_kernel)) is not None
+            (part.kernel, addresses)
+            for part, (_, addresses) in zip(ready.launched, parts, strict=True)
+            if part.kernel is not None
         ]
         if ready.own is not None:
             needed = room_of(kernel.launch.scratch for kernel, _ in launches)
@@ -127,23 +126,7 @@ class GpuBackend(Backend):
                 )
         for kernel, addresses in launches:
             kernel.start_with({"lists": addresses}, handle, batch.scalars)
-        ready.launched = [kernel for kernel, _ in launches]
         finish_for(batch.like.framework, handle)
-
-
-@lru_cache(maxsize=KEPT)
-def kernel_for(
-    problem: Problem,
-    ordinal: int,
-    kernel: Kernel | None,
-    config: Config | None,
-    sharing: Sharing,
-    own: Addresses | None,
-    way: Compiling,
-) -> GpuKernel | None:
-    """Planned and loaded once; None where there is nothing to compute."""
-    plan = running(plan_once(problem, query_device(ordinal), kernel, config, sharing), way)
-    return None if plan.is_empty else kernel_of(plan, ordinal, own)
 
 
 def finish_for(framework: str, stream: int) -> None:
