@@ -267,6 +267,17 @@ def test_a_batch_that_shares_b_is_one_tall_product() -> None:
     assert problem.a.rows == problem.d.rows == 24
 
 
+@pytest.mark.parametrize("of_one_row", [5, 30, 1 << 20])
+def test_single_rows_are_one_tall_product_whatever_their_stride(of_one_row: int) -> None:
+    """torch's compiler gives a dimension of one any stride. Decoding must not read B for each row."""
+    a, b, d = (fake((6, 1, 5), (8, of_one_row, 1)), fake((5, 7), (7, 1)), fake((6, 1, 7), (7, of_one_row, 1)))
+    c = checks.broadcast_c(fake((7,), (1,)), (6, 1, 7))
+    problem = problem_of(a, b, d, c)
+    assert (problem.batch, problem.m) == ((), 6)
+    assert problem.c is not None
+    assert [each.row_stride for each in (problem.a, problem.d, problem.c)] == [8, 7, 0]
+
+
 def test_a_batch_with_gaps_is_not_stacked() -> None:
     problem = problem_of(fake((6, 4, 5), (21, 5, 1)), fake((5, 7), (7, 1)), fake((6, 4, 7), (28, 7, 1)))
     assert problem.batch == (6,)

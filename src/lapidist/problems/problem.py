@@ -298,19 +298,16 @@ class Problem:
             return self
         modes = self.modes
         alone = modes.gather_a or modes.scatter_rows or modes.of_each or modes.groups
-        if alone or any(
-            x.batch_strides[0] != self.m * x.row_stride for x in self.all_matrices() if x is not self.b
-        ):
+        own = [self.a, self.d] if self.c is None else [self.a, self.d, self.c]
+        if self.m == 1:  # the stride of a single row means nothing: torch's compiler writes any number
+            own = [replace(x, row_stride=x.batch_strides[0]) for x in own]
+        operands = self.fused.matrices() if self.fused else ()
+        if alone or any(x.batch_strides[0] != self.m * x.row_stride for x in (*own, *operands)):
             return self
         rows = self.m * self.batch[0]
-        tall = replace(
-            self,
-            m=rows,
-            a=replace(self.a, rows=rows),
-            c=self.c and replace(self.c, rows=rows),
-            d=replace(self.d, rows=rows),
-            fused=self.fused and self.fused.lying([replace(x, rows=rows) for x in self.fused.matrices()]),
-        )
+        a, d, *c = (replace(x, rows=rows) for x in own)
+        fused = self.fused and self.fused.lying([replace(x, rows=rows) for x in operands])
+        tall = replace(self, m=rows, a=a, d=d, c=c[0] if c else None, fused=fused)
         return tall.with_batch((), [()] * len(self.all_matrices()))
 
     def parts(self) -> list[tuple[Problem, Offsets]]:
