@@ -21,9 +21,11 @@ CONFIG = tile("bfloat16", 64, 96, 3)
 WGMMA: dict[str, Any] = {"kernel": "wgmma", "config": CONFIG, "split_k": 1}
 PAIRED: dict[str, Any] = {"kernel": "simt", "paired": True}
 MOST: dict[str, Any] = {**WGMMA, "most": True}
+COLUMNS: dict[str, Any] = {**WGMMA, "columns": True}
 SPLIT: dict[str, Any] = {**WGMMA, "split_k": 2, "reduction": "cluster"}
 SEAM, OPERANDS, LARGEST = "epilogue.cuh", "epilogue_operands.cuh", "epilogue_largest.cuh"
-FRAGMENTS, PIECES, FINISH = (f"gemm/wgmma/{name}.cuh" for name in ("epilogue", "pieces", "finish"))
+NAMES = "epilogue", "pieces", "finish", "joined"
+FRAGMENTS, PIECES, FINISH, JOINED = (f"gemm/wgmma/{name}.cuh" for name in NAMES)
 MUTANTS: list[tuple[str, str, str, dict[str, Any]]] = [
     (OPERANDS, "ByRow ? spot.row * o.row : 0", "0", {"kernel": "simt"}),
     (OPERANDS, "ByCol ? spot.col[0] * o.col", "ByCol ? spot.col[0]", {"kernel": "simt"}),
@@ -54,6 +56,20 @@ MUTANTS: list[tuple[str, str, str, dict[str, Any]]] = [
     ("second/reduce.cu", "half >= WIDTH", "half > WIDTH", MOST),
     ("second/reduce.cu", "(outer * length + first) * inner", "first * inner", MOST),
     ("second/reduce.cu", "if (place < count)", "if (place <= count)", MOST),
+    (JOINED, "own[h] = exists[h] ?", "own[h] = true ?", COLUMNS),
+    (JOINED, "mine[i] = Kind::joined(own[0], own[1])", "mine[i] = own[0]", COLUMNS),
+    (
+        JOINED,
+        "upper ? mine[i] : mine[i + Count / 2], Far",
+        "upper ? mine[i + Count / 2] : mine[i], Far",
+        COLUMNS,
+    ),
+    (JOINED, "first + upper * (Count / 2)", "first", COLUMNS),
+    (JOINED, "(mine, 0, row < of.M,", "(mine, 0, true,", COLUMNS),
+    (JOINED, "stores && at < columns", "stores", COLUMNS),
+    (JOINED, "row / 16 * to.row", "row / 32 * to.row", COLUMNS),
+    (OPERANDS, "Operation == 1 ? -infinity() : 0", "0", COLUMNS),
+    (OPERANDS, "Operation == 2 ? absolute(value) : value", "value", COLUMNS),
     ("tensor.cuh", "IF_EPILOGUE(, m, n + e)", "IF_EPILOGUE(, m, n)", {"kernel": "mma"}),
 ]
 
@@ -82,6 +98,12 @@ def most(acc: Any, row: lapidist.Row) -> Any:
 def most_of_pairs(acc: lapidist.Pair, row: lapidist.Row) -> Any:
     two = lapidist.Pair(acc.first - 1000, row)
     return acc.first, lapidist.all_max(two), lapidist.amax(row), lapidist.column_sum(acc.first)
+
+
+@lapidist.epilogue
+def of_columns(acc: Any, row: lapidist.Row) -> Any:
+    least, most = lapidist.column_max(acc - row), lapidist.column_amax(2 * acc)
+    return 3 * acc, lapidist.column_sum(acc), least, most
 
 
 @pytest.fixture
@@ -114,10 +136,22 @@ def most_is_right(paired: bool, how: dict[str, Any]) -> bool:
     return (largest, size) == (-3.0 if paired else -96.0, 9.0) and bool(np.all(sums.T == [32 * 70, 64 * 70]))
 
 
-def is_right(rng: np.random.Generator, *, paired: bool = False, most: bool = False, **how: Any) -> bool:
+def columns_are_right(rng: np.random.Generator, how: dict[str, Any]) -> bool:
+    """Whole numbers, all of them negative: what is no row of D would be larger."""
+    dtype = numpy_dtype("bfloat16")
+    a, b = rng.integers(1, 4, (70, 32)).astype(dtype), -rng.integers(1, 4, (32, 106)).astype(dtype)
+    given = of_columns(row=np.full(106, 1000, np.float32))
+    expected = lapidist.gemm(a, b, epilogue=given)
+    found = lapidist.gemm(a, b, epilogue=given, device="machine", **how)
+    return all(np.array_equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+def is_right(
+    rng: np.random.Generator, *, paired: bool = False, most: bool = False, columns: bool = False, **how: Any
+) -> bool:
     """A batch, edges in both directions, operands of each kind, one of them by columns."""
-    if most:
-        return most_is_right(paired, how)
+    if most or columns:
+        return most_is_right(paired, how) if most else columns_are_right(rng, how)
     function, d_cols = (of_pairs, 53) if paired else (and_sums, 106)
     m, n, k, batch = 70, 106, 160, (2,)
     dtype = numpy_dtype("float32" if how["kernel"] == "simt" else "bfloat16")
@@ -129,7 +163,9 @@ def is_right(rng: np.random.Generator, *, paired: bool = False, most: bool = Fal
     return all(judge_finished(d, function, values, a, b, result=place).ok for place, d in enumerate(out))
 
 
-@pytest.mark.parametrize("how", [{"kernel": "simt"}, {"kernel": "mma"}, WGMMA, SPLIT, PAIRED, MOST], ids=str)
+@pytest.mark.parametrize(
+    "how", [{"kernel": "simt"}, {"kernel": "mma"}, WGMMA, SPLIT, PAIRED, MOST, COLUMNS], ids=str
+)
 def test_unbroken_it_is_right(rng: np.random.Generator, how: dict[str, Any]) -> None:
     assert is_right(rng, **how)
 

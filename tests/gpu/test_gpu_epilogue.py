@@ -178,6 +178,19 @@ def reduced(acc: Any, row: lapidist.Row) -> Any:
 
 
 @lapidist.epilogue
+def of_columns(acc: Any, row: lapidist.Row) -> Any:
+    x = acc + row
+    return lapidist.relu(x), lapidist.column_sum(x), lapidist.all_sum(x), lapidist.column_amax(2 * x)
+
+
+@lapidist.epilogue
+def columns_of_pairs(acc: lapidist.Pair, row: lapidist.Row) -> Any:
+    gate, up = acc
+    both = lapidist.Pair(up, gate + 1)
+    return gate * row, lapidist.column_sum(gate * up), lapidist.column_max(both), up
+
+
+@lapidist.epilogue
 def in_groups(acc: Any, row: lapidist.Row) -> Any:
     return lapidist.Quantised(acc + row, "float8_e4m3fn"), lapidist.row_amax(acc + row)
 
@@ -207,8 +220,8 @@ def test_reductions_and_computed_factors(
 ) -> None:
     m, n, k = extents
     a, b = whole(torch, m, k, dtype=dtype), whole(torch, k, n, dtype=dtype)
-    for function in (reduced, in_groups, pairs_in_groups, groups_alone):
-        row = whole(torch, n // 2 if function is pairs_in_groups else n)
+    for function in (reduced, of_columns, columns_of_pairs, in_groups, pairs_in_groups, groups_alone):
+        row = whole(torch, n // 2 if function.function.paired else n)
         expected = lapidist.gemm(a.cpu(), b.cpu(), epilogue=function(row=row.cpu()), **more)
         try:
             found = lapidist.gemm(a, b, epilogue=function(row=row), kernel=kernel, **more, **shared)

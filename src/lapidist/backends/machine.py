@@ -14,7 +14,7 @@ from lapidist.epilogues.passes import SLOTS
 from lapidist.errors import LaunchError
 from lapidist.frameworks.arrays import Operand
 from lapidist.launch import Memory
-from lapidist.planning.grouped import quantised_before
+from lapidist.planning.before_passes import Before, made_before
 from lapidist.planning.plans import Plan, Scratch, memory_of, plan_once
 from lapidist.planning.second_passes import RESULT, VALUES, Pass, steps_of
 from lapidist.planning.second_passes import room_of as room_between
@@ -33,7 +33,8 @@ class MachineBackend(Backend):
     def multiply(self, ready: Prepared, arguments: Arguments, out: Operand, stream: Any) -> None:
         from lapidist import machine
 
-        left = Left(arguments.fused) if arguments.fused else None
+        before = made_before(part.plan for part in ready.parts)
+        left = Left(arguments.fused, before) if arguments.fused else None
         aside = left.memory if left else ()
         for plan, _, skipped in ready.parts:
             if not plan.is_empty:
@@ -45,7 +46,7 @@ class MachineBackend(Backend):
                 machine.run(replace(launch, memory=(*launch.memory, *aside)), counting=False)
                 scratch.require_zero_flags()
         if arguments.fused and left:
-            for each in arguments.fused.passes(quantised_before(part.plan for part in ready.parts)):
+            for each in arguments.fused.passes(before):
                 run_pass(*each, left, self.chip.architecture)
             left.require_zero_slots()
 
@@ -60,8 +61,8 @@ class Left:
     """What kernels leave for second passes: values are poison until they are written, slots are zero before
     and behind."""
 
-    def __init__(self, fused: FusedOperands) -> None:
-        self.values = [np.full(each.shape, np.nan, each.dtype) for each in fused.sources]
+    def __init__(self, fused: FusedOperands, before: Before) -> None:
+        self.values = [np.full(shape, np.nan, fused.dtype) for shape in fused.shapes_left(before)]
         self.slots = [np.zeros(SLOTS, each.dtype) for each in fused.slots]
         fused.place(*([each.ctypes.data for each in arrays] for arrays in (self.values, self.slots)))
 

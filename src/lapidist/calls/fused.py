@@ -17,11 +17,12 @@ from lapidist.calls.results import FurtherResults, require_even_steps
 from lapidist.dtypes import number_type
 from lapidist.epilogues.expressions import SEEDS, is_seed
 from lapidist.epilogues.numeric import evaluate, stored
-from lapidist.epilogues.passes import LARGEST, QUANTISED, REDUCTIONS
+from lapidist.epilogues.passes import JOINED, LARGEST, QUANTISED, REDUCTIONS
 from lapidist.epilogues.steps import COLUMN, POSITIONS, ROW, SCALAR, TILE, Parameter
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import Operand, evenly, fresh, on_host, operand_of
 from lapidist.frameworks.host_arrays import native
+from lapidist.planning.before_passes import NOTHING, Before
 from lapidist.planning.second_passes import TOGETHER, Pass, Target
 from lapidist.problems.fused import MOST_OPERANDS, READS, Fed, Fused
 from lapidist.problems.problem import Matrix
@@ -198,24 +199,38 @@ class FusedOperands:
         """All results, D first."""
         return [self._d or self._arguments.output(), *self.results.operands]
 
-    def passes(self, grouped: bool = False) -> list[tuple[Pass, Operand, tuple[Operand, ...]]]:
+    def shapes_left(self, before: Before) -> list[tuple[int, ...]]:
+        """Of each of the sources, as kernels leave it."""
+        found = []
+        for place, (each, joined) in enumerate(zip(self.sources, self.function.joined, strict=True)):
+            *batch, rows, cols = each.shape
+            if before.quantised and place == self.function.grouped:
+                rows = 0
+            elif before.joined and joined:
+                rows = -(-rows // JOINED)
+            found.append((*batch, rows, cols))
+        return found
+
+    def passes(self, before: Before = NOTHING) -> list[tuple[Pass, Operand, tuple[Operand, ...]]]:
         """What follows the product, once results have their arrays: each with the values that it reads, and
-        the results that it stores. Factors are stored with what they belong to. `grouped`: kernels make D
-        and its factors."""
-        sources = dict(zip(self.function.sources, self.sources, strict=True))
+        the results that it stores. Factors are stored with what they belong to."""
+        left = zip(self.sources, self.shapes_left(before), strict=True)
+        sources = dict(zip(self.function.sources, left, strict=True))
         slots = dict(zip(self.function.kept, self.slots, strict=True))
         operands = self.written
         found: list[tuple[Pass, Operand, tuple[Operand, ...]]] = []
         for place, (result, operand) in enumerate(zip(self.function.results, operands, strict=True)):
-            if (result.then not in REDUCTIONS and result.then != QUANTISED) or (grouped and not place):
+            if (result.then not in REDUCTIONS and result.then != QUANTISED) or (
+                before.quantised and not place
+            ):
                 continue
             if result.then in LARGEST:
                 read = slots[result._replace(dtype="")]
                 found.append((Pass(result.then, self.dtype, (1, 1, 1), target_of(operand)), read, (operand,)))
                 continue
-            values = sources[result._replace(dtype="", then="")]
+            values, left_of_it = sources[result._replace(dtype="", then="")]
             stored = (operand, operands[place + 1]) if result.then == QUANTISED else (operand,)
-            *batch, rows, cols = values.shape
+            *batch, rows, cols = left_of_it
             shape, targets = (math.prod(batch), rows, cols), [target_of(each) for each in stored]
             found.append((Pass(result.then, self.dtype, shape, *targets), values, stored))
         return found

@@ -20,8 +20,8 @@ from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import HOST, Operand, as_planned, empty
 from lapidist.frameworks.streams import require_stream
 from lapidist.planning import later
+from lapidist.planning.before_passes import made_before
 from lapidist.planning.binaries import at_hand
-from lapidist.planning.grouped import quantised_before
 from lapidist.planning.plans import Plan, make_plan, room_of
 from lapidist.planning.standing import CALLS_BETWEEN, Awaited, better_than, compile_behind, planned_at_once
 from lapidist.planning.sum_orders import SumOrder
@@ -222,7 +222,7 @@ class Prepared:
             f"\n  in {len(self.parts)} launches, the first of which is shown" if len(self.parts) > 1 else ""
         )
         made = self.problem.fused.function.results if self.problem.fused else ()
-        left = made[2:] if made and quantised_before([self.plan]) else made
+        left = made[2:] if made and made_before([self.plan]).quantised else made
         passes = passes_named([each.then for each in left if each.then])
         return str(self.plan) + several + passes
 

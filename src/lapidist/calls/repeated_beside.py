@@ -28,7 +28,7 @@ from lapidist.epilogues.steps import Function
 from lapidist.errors import LapidistError
 from lapidist.frameworks.arrays import HOST, Operand, operand_of
 from lapidist.frameworks.streams import stream_handle
-from lapidist.planning.grouped import quantised_before
+from lapidist.planning.before_passes import EVERY, Before, made_before
 from lapidist.problems.modes import ExtraPointers
 
 if TYPE_CHECKING:
@@ -150,32 +150,31 @@ class Following:
     """Second passes of a call, as far as they do not change; results are known by their places."""
 
     def __init__(self, fused: FusedOperands, ordinal: int) -> None:
-        self.left, self.ordinal = {grouped: Left.of(fused, grouped) for grouped in (False, True)}, ordinal
+        self.left, self.ordinal = {before: Left.of(fused, before) for before in EVERY}, ordinal
         read = [*fused.sources, *fused.slots]
         self.passes = {
-            grouped: [
+            before: [
                 (
                     each,
                     place_of(values, read),
                     place_of(stored[0], fused.written),
                     place_of(stored[-1], fused.written),
                 )
-                for each, values, stored in fused.passes(grouped)
+                for each, values, stored in fused.passes(before)
             ]
-            for grouped in (False, True)
+            for before in EVERY
         }
         self.known = [each.pointer for each in read]
 
     def start(
-        self, launch: Callable[[Sequence[int]], None], results: Sequence[int], stream: int, grouped: bool
+        self, launch: Callable[[Sequence[int]], None], results: Sequence[int], stream: int, before: Before
     ) -> None:
-        """The product by `launch`, given where it leaves what they read; then all of them. `grouped`: it
-        makes D and its factors itself."""
+        """The product by `launch`, given where it leaves what they read; then all of them."""
         with in_a_row():
-            placed = room_for(self.left[grouped], self.ordinal, stream)
+            placed = room_for(self.left[before], self.ordinal, stream)
             left = [*placed.values, *placed.slots]
             launch(left)
-            for each, values, first, last in self.passes[grouped]:
+            for each, values, first, last in self.passes[before]:
                 ends = results[first], results[last]
                 start_pass(each, left[values], ends, placed.room, self.ordinal, stream)
 
@@ -249,8 +248,8 @@ def fast_path_beside(
                 more = extra_pointers._replace(fused=(*operands, *left))
                 ready.start(at[0], at[1], at[c_at], at[D], scalars, stream, more, parts)
 
-            grouped = quantised_before(part.plan for part in parts)
-            following.start(launch, [at[D], *at[len(at) - further :]], stream, grouped)
+            before = made_before(part.plan for part in parts)
+            following.start(launch, [at[D], *at[len(at) - further :]], stream, before)
         out, others = outputs_of_call(call)
         if given := [x for x in (out, *others) if x is not None]:
             count_write(tuple(given))  # autograd must not go back through what was there before

@@ -132,6 +132,8 @@ struct Results {
   static constexpr int PAIRS = 1;
   template <bool Both, int Pairs, typename Use>
   __device__ __forceinline__ static void each_in_pieces(Use) {}
+  template <typename Use>
+  __device__ __forceinline__ static void each_joined(Use) {}
 };
 template <int First, typename Kind, typename... Kinds>
 struct Results<First, Kind, Kinds...> {
@@ -166,6 +168,11 @@ struct Results<First, Kind, Kinds...> {
     if constexpr (First != EPILOGUE_UNSTORED && stored_in_pieces<Kind, Both, Pairs>)
       use(Numbered<Kind, First>());
     decltype(others)::template each_in_pieces<Both, Pairs>(use);
+  }
+  template <typename Use>
+  __device__ __forceinline__ static void each_joined(Use use) {
+    if constexpr (Kind::JOINED) use(Numbered<Kind, First>());
+    decltype(others)::each_joined(use);
   }
   template <int Which>
   __device__ __forceinline__ const auto& at() const {

@@ -25,7 +25,7 @@ struct Spot {
 // What is no array has no pieces of 16 bytes; else BYTES are those of two columns, in a function of pairs of what
 // both have together.
 struct NoPieces {
-  static constexpr bool IN_PIECES = false;
+  static constexpr bool IN_PIECES = false, JOINED = false;
   template <bool>
   static constexpr int BYTES = 0;
 };
@@ -36,7 +36,7 @@ template <typename Type, int ByRow, int ByCol>
 struct Array {
   typedef Two<typename Type::Stored> Held;
   typedef Type Of;
-  static constexpr bool IN_PIECES = ByRow && ByCol == 4 && sizeof(Held) <= 8;
+  static constexpr bool IN_PIECES = ByRow && ByCol == 4 && sizeof(Held) <= 8, JOINED = false;
   template <bool Both>
   static constexpr int BYTES = sizeof(typename Type::Stored) * (1 + Both);
   struct Kept {};  // from element to element: nothing
@@ -116,6 +116,32 @@ struct Most : NoPieces {
     if (TwoOfPair || (Both && both)) kept.add(from.at[1]);
   }
   static __device__ __forceinline__ void leave(const Kept& kept, const Operand& o) { kept.leave(o.at); }
+};
+
+// A result that a second pass reduces columns of: lanes join the values of 16 rows first, in an order of their own
+// (gemm/wgmma/joined.cuh). The array has a row for each 16. Operation: 0 sum, 1 max, 2 amax; TwoOfPair: as above.
+template <typename Value, int Operation, int TwoOfPair>
+struct Joined : NoPieces {
+  static constexpr bool JOINED = true;
+  static constexpr int OF_TWO = EPILOGUE_PAIRS && !TwoOfPair ? 1 : 2;  // values of two neighbours
+  typedef Value Of;
+  struct Held {
+    Value at[2];
+  };
+  struct Kept {};
+
+  static __device__ __forceinline__ Value nothing() { return Operation == 1 ? -infinity() : 0; }
+  static __device__ __forceinline__ Value joined(Value x, Value y) {
+    return Operation == 0 ? x + y : maximum(x, y);
+  }
+  template <typename V>
+  static __device__ __forceinline__ void put(Held& held, V value, int which) {
+    held.at[which] = Operation == 2 ? absolute(value) : value;
+  }
+  template <bool Both>
+  static __device__ __forceinline__ void store(const Held&, Kept&, const Operand&, const Spot&, bool,
+                                               long long, long long) {}
+  static __device__ __forceinline__ void leave(const Kept&, const Operand&) {}
 };
 
 // One that is a number, passed with the launch.

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from lapidist.epilogues.passes import LARGEST, QUANTISED
+from lapidist.epilogues.passes import LARGEST, QUANTISED, REDUCTIONS
+from lapidist.epilogues.passes import ROW as OF_ROWS
 
 SUM, OPERAND, CONSTANT = "sum", "operand", "constant"  # steps that take nothing from others
 SEED, POSITION = "seed", "position"  # nor do these, which are whole numbers of 64 bits
@@ -76,6 +77,18 @@ class Function:
         """What second passes read, each once: arrays in the type of the sums."""
         found = (each for each in self.results if each.then and each.then not in LARGEST)
         return tuple(dict.fromkeys(each._replace(dtype="", then="") for each in found))
+
+    @cached_property
+    def joined(self) -> tuple[str, ...]:
+        """Of each source, by what kernels may join rows of it: the one operation that all second passes have
+        which read it, none of them row by row; "": by none."""
+        found = []
+        for source in self.sources:
+            readers = {each.then for each in self.results if each._replace(dtype="", then="") == source}
+            known = [REDUCTIONS.get(then) for then in readers - {""}]
+            operations = {"" if each is None or each.over == OF_ROWS else each.operation for each in known}
+            found.append(operations.pop() if len(operations) == 1 else "")
+        return tuple(found)
 
     @cached_property
     def kept(self) -> tuple[Result, ...]:

@@ -17,6 +17,7 @@ import numpy as np
 from lapidist.config import Config, Knobs
 from lapidist.device import Device
 from lapidist.dtypes import size_of
+from lapidist.epilogues.passes import JOINED
 from lapidist.kernels.parameters import SCHEDULE, Parameters, block_of
 from lapidist.launch import ParameterBlock, TensorMap
 from lapidist.problems.problem import Problem
@@ -105,13 +106,29 @@ class Family(ABC):
         cluster share a tile."""
         return False
 
+    def joins_rows(self, problem: Problem) -> bool:
+        """Whether the kernel joins values of 16 rows of a column before a second pass reads them."""
+        return False
+
     def behind(self, problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
-        """Seconds of the pass that makes them of what a kernel left, where it is the kernel's choice."""
+        """Seconds of second passes, as far as they are the kernel's choice."""
+        return self.quantising(problem, rows, device, ways) + self.reducing(problem, device)
+
+    def quantising(self, problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
+        """Of the pass that makes D and factors of what a kernel left."""
         if problem.fused is None or not problem.fused.grouped:
             return 0.0
         columns = problem.n // 2 if problem.paired else problem.n
         moved = prod(problem.batch) * problem.m * columns * (size_of(problem.fused.dtype) + 1)
         return PASS_STARTS + moved / (device.dram_gbps * 1e9 * PASS_SHARE)
+
+    def reducing(self, problem: Problem, device: Device) -> float:
+        """Of those that read values of which lanes might join rows."""
+        if problem.fused is None:
+            return 0.0
+        values = sum(map(bool, problem.fused.function.joined)) * problem.m * problem.n
+        moved = prod(problem.batch) * values * size_of(problem.fused.dtype)
+        return moved / (JOINED if self.joins_rows(problem) else 1) / (device.dram_gbps * 1e9 * PASS_SHARE)
 
     # ---- how blocks share tiles, and how long that takes ----
 

@@ -14,6 +14,7 @@ from lapidist.dtypes import size_of
 from lapidist.epilogues.device import WHOLE, statements
 from lapidist.epilogues.operations import OPERATIONS
 from lapidist.epilogues.passes import AMAX
+from lapidist.epilogues.passes import OPERATIONS as REDUCED_BY
 from lapidist.epilogues.steps import OPERAND, POSITIONS, ROW, SUM, Function, Result
 
 if TYPE_CHECKING:
@@ -153,6 +154,12 @@ class Fused:
         return self._cost(self.instructions, self.stored)
 
     @property
+    def joined_cost(self) -> float:
+        """Likewise, of a kernel whose lanes join rows for second passes."""
+        pairs = zip(self.stored, self._joined_by, strict=True)
+        return self._cost(self.instructions, [fed for fed, by in pairs if not by])
+
+    @property
     def grouped_cost(self) -> float:
         """Likewise, of a kernel that makes D and its factors."""
         number = self.function.grouped
@@ -170,14 +177,14 @@ class Fused:
         own += LARGEST_KEPT * bool(self.function.kept)
         return (own / 2 if self.function.paired else own) + waits
 
-    def defines(self, in_order: bool) -> dict[str, object]:
+    def defines(self, in_order: bool, joins: bool = False) -> dict[str, object]:
         """The function's body in device code, and what it is passed; `in_order`: columns of D are where they
-        are in the product."""
+        are in the product; `joins`: lanes join rows for second passes, where they may."""
         value = {"float32": "float", "float64": "double"}[self.dtype]
         read = [fed.kind(in_order) for fed in self.read]
         stored = [
-            self._stored_kind(fed.kind(in_order), each, value)
-            for fed, each in zip(self.stored, self.function.stored, strict=True)
+            self._stored_kind(fed.kind(in_order), each, value, by if joins else "")
+            for fed, each, by in zip(self.stored, self.function.stored, self._joined_by, strict=True)
         ]
         return {
             "EPILOGUE": self.body(value),
@@ -192,8 +199,17 @@ class Fused:
             **({"EPILOGUE_PAIRS": 1} if self.function.paired else {}),
         }
 
-    def _stored_kind(self, kind: str, result: Result, value: str) -> str:
+    @property
+    def _joined_by(self) -> tuple[str, ...]:
+        """Of each that is stored."""
+        kept = len(self.function.kept)
+        own = len(self.stored) - kept - len(self.function.joined)
+        return (*[""] * own, *self.function.joined, *[""] * kept)
+
+    def _stored_kind(self, kind: str, result: Result, value: str, joined: str) -> str:
         both = self.function.paired and result.other is not None
+        if joined:
+            return f"Joined<{value}, {REDUCED_BY.index(joined)}, {int(both)}>"
         if result.then:
             return f"Most<{value}, {int(result.then == AMAX)}, {int(both)}>"
         return f"Both{kind}" if both else kind

@@ -11,6 +11,7 @@ from lapidist.backends.gpu.launcher import AS_IT_IS, GpuKernel
 from lapidist.backends.gpu.workspaces import owned, stream_key
 from lapidist.dtypes import size_of
 from lapidist.epilogues.passes import SLOTS
+from lapidist.planning.before_passes import Before
 from lapidist.planning.plans import KEPT
 from lapidist.planning.second_passes import RESULT, VALUES, Pass, room_of, steps_of
 
@@ -29,12 +30,10 @@ class Left(NamedTuple):
     room: int
 
     @classmethod
-    def of(cls, fused: FusedOperands, grouped: bool) -> Left:
-        """`grouped`: the kernel makes D and its factors, and leaves no values for that."""
-        sizes = [-(-prod(each.shape) * size_of(each.dtype) // ROUND) * ROUND for each in fused.sources]
-        if grouped and fused.function.grouped is not None:
-            sizes[fused.function.grouped] = 0
-        room = max((room_of(each) for each, _, _ in fused.passes(grouped)), default=0)
+    def of(cls, fused: FusedOperands, before: Before) -> Left:
+        size, shapes = size_of(fused.dtype), fused.shapes_left(before)
+        sizes = [-(-prod(shape) * size // ROUND) * ROUND for shape in shapes]
+        room = max((room_of(each) for each, _, _ in fused.passes(before)), default=0)
         return cls(tuple(sizes), len(fused.slots), room)
 
 

@@ -15,7 +15,7 @@ from lapidist.device import Device
 from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import HOST, Operand
 from lapidist.frameworks.streams import choose_stream
-from lapidist.planning.grouped import quantised_before
+from lapidist.planning.before_passes import EVERY, made_before
 from lapidist.planning.plans import Plan, room_of
 from lapidist.planning.standing import running
 
@@ -45,7 +45,7 @@ class GpuBackend(Backend):
     def load_passes(self, fused: FusedOperands) -> None:
         from lapidist.backends.gpu.passes import kernels_of
 
-        for each, _, _ in fused.passes():
+        for each in {each for before in EVERY for each, _, _ in fused.passes(before)}:
             kernels_of(each, self.ordinal)
 
     def is_captured(self, stream: Any, framework: str) -> bool:
@@ -80,12 +80,12 @@ class GpuBackend(Backend):
         from lapidist.backends.gpu.passes import Left, room_for, start_pass
 
         parts = ready.parts  # at once: others may come to take their place
-        grouped = quantised_before(part.plan for part in parts)
+        before = made_before(part.plan for part in parts)
         with in_a_row():
-            left = room_for(Left.of(fused, grouped), self.ordinal, handle)
+            left = room_for(Left.of(fused, before), self.ordinal, handle)
             fused.place(left.values, left.slots)
             ready.start(*at, arguments.alpha_beta, handle, arguments.extra_pointers, parts)
-            for each, values, results in fused.passes(grouped):
+            for each, values, results in fused.passes(before):
                 ends = results[0].pointer, results[-1].pointer
                 start_pass(each, values.pointer, ends, left.room, self.ordinal, handle)
 

@@ -122,6 +122,16 @@ def quantises(problem: Problem) -> bool:
     return problem.fused.grouped[0].kind(True).endswith(", 1, 4>")
 
 
+@fact
+def joins_rows(problem: Problem) -> bool:
+    """Whether lanes join the values of 16 rows of a column before a second pass reads them. Exchanged tiles
+    have columns of D for rows, and warps of shifted ones every eighth row. A batch may take several launches,
+    which would all have to. These leave each value, as other families do: one bound holds for both."""
+    if problem.fused is None or problem.transposed or problem.skewed or problem.batch:
+        return False
+    return problem.modes == PLAIN and any(problem.fused.function.joined)
+
+
 def grouped_columns(problem: Problem) -> int:
     """Of the product, that share a factor."""
     return 2 * GROUPED if problem.paired else GROUPED

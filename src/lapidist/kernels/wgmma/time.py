@@ -23,6 +23,7 @@ from lapidist.kernels.wgmma.operands import (
     c_in_patches,
     copies_out,
     grouped_columns,
+    joins_rows,
     mn_major,
     packed,
     packed_lines,
@@ -271,6 +272,8 @@ def store_cycles(problem: Problem, config: Knobs) -> Any:
 def finish_cycles(problem: Problem, config: Knobs) -> Any:
     """Of a tile's epilogue, and of a C that is one line: its instructions, of four warps at once."""
     instructions: Any = problem.fused.cost if problem.fused else 0
+    if problem.fused is not None and joins_rows(problem):
+        instructions = problem.fused.joined_cost
     if problem.fused is not None and quantises(problem):
         whole = config.bn % grouped_columns(problem) == 0
         instructions = np.where(whole, problem.fused.grouped_cost, instructions)

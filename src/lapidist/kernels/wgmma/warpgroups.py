@@ -35,8 +35,8 @@ class Warpgroups(Family):
     def seconds(self, problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
         return seconds(problem, rows, device, ways)
 
-    def behind(self, problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
-        found: Any = super().behind(problem, rows, device, ways)
+    def quantising(self, problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
+        found: Any = super().quantising(problem, rows, device, ways)
         if not quantises(problem):
             return found
         own = (rows.bn % grouped_columns(problem) == 0) & (ways.cluster == 1) & ~rows.lesson

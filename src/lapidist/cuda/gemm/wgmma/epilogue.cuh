@@ -1,11 +1,12 @@
 // A caller's function (epilogue.cuh) for the sums of wgmma, in the order in which lanes hold them.
 #pragma once
 
-#include "gemm/wgmma/groups.cuh"
+#include "gemm/wgmma/joined.cuh"
 
 namespace fused {
 
 #ifdef EPILOGUE
+constexpr bool JOINS = any_joined<AllResults>;
 constexpr int PIECE_SUMS = 2 * most_of(AllFetched::PAIRS<EACH>, AllResults::PAIRS<EACH>);
 
 // Sums of a thread that are finished at once: as many as find registers beside all of them, with an operand's
@@ -31,7 +32,8 @@ struct Fragments : Groups {
   __device__ __forceinline__ void apply_to(Sum* sums, AllFetched (&fetched)[Count / 2], int row,
                                            int col) const {
     constexpr int PAIRS = Count / 2, TOGETHER = PIECE_SUMS > 2 && PAIRS % 16 == 0 ? 16
-                                                : PIECE_SUMS > 2                  ? PAIRS
+                                                : JOINS && PAIRS % 8 == 0         ? 8
+                                                : PIECE_SUMS > 2 || JOINS         ? PAIRS
                                                                                   : 1;
     const int first_col = col + threadIdx.x % 4 * 2;
     AllFetched::each_in_pieces<EACH, PAIRS>(Sharing<PAIRS>{fetched});
@@ -47,6 +49,7 @@ struct Fragments : Groups {
         store_two<TOGETHER>(row + row_of(pair % 2), first_col + pair / 2 * 8, results[i]);
       }
       AllResults::each_in_pieces<EACH, TOGETHER>(Storing<TOGETHER>{*this, results, row, col + begin * 4});
+      AllResults::each_joined(Joining<TOGETHER>{*this, results, row, col + begin * 4});
     }
   }
   template <int Count>

@@ -1,0 +1,32 @@
+"""What kernels make by themselves of what an epilogue leaves to second passes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import product
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from lapidist.planning.plans import Plan
+
+
+class Before(NamedTuple):
+    """`quantised`: D and its factors, so that no pass does. `joined`: values of 16 rows of a column."""
+
+    quantised: bool = False
+    joined: bool = False
+
+
+NOTHING = Before()
+EVERY = [Before(*flags) for flags in product((False, True), repeat=2)]
+
+
+def made_before(plans: Iterable[Plan]) -> Before:
+    """By the kernels of all these."""
+    every = [(plan, plan.kernel.family, plan.schedule.cluster if plan.schedule else 1) for plan in plans]
+    if not every:
+        return NOTHING
+    return Before(
+        all(family.quantises(plan.problem, plan.config, peers) for plan, family, peers in every),
+        all(family.joins_rows(plan.problem) for plan, family, _ in every),
+    )
