@@ -7,7 +7,7 @@ are one config or columns of many."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -39,15 +39,19 @@ class InNumbers(ABC):
 
     @abstractmethod
     def ways_of_one(
-        self, problem: Problem, kernel: Kernel, config: Config, device: Device, separate: bool
+        self, problem: Problem, kernel: Kernel, config: Config, device: Device, asked: Collection[int]
     ) -> list[Way]:
-        """Those that are taken, in the order of Family.ways: with a separate reduction, or all others."""
+        """Those that are taken, in the order of Family.ways, of these reductions; NONE: of whole tiles."""
 
     @abstractmethod
     def seconds_of_one(
         self, problem: Problem, kernel: Kernel, config: Config, device: Device, ways: Sequence[OneWay]
     ) -> list[float]:
         """As Family.seconds has it."""
+
+    @abstractmethod
+    def worth_of_one(self, problem: Problem, kernel: Kernel, way: OneWay) -> float:
+        """As Family.worth has it."""
 
 
 class Family(ABC):

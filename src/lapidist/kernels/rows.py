@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 
 from lapidist.config import Config, Knobs
 from lapidist.device import Device
-from lapidist.kernels.columns import Columns
+from lapidist.kernels.columns import KNOBS, Columns
 from lapidist.kernels.row import Kernel
 from lapidist.kernels.rules.rule import obey
 from lapidist.problems.problem import Problem
@@ -51,9 +51,46 @@ class Rows(Columns):
             found[span] = kernel.takes(problem, configs, device)
         return found & self.in_order
 
+    @cached_property
+    def in_numbers(self) -> OneRow:
+        """Of the first of them."""
+        return OneRow(self)
+
+    @staticmethod
+    def column(values: Sequence[Any]) -> Any:
+        return np.array(values)
+
     def known(self, *ways: str) -> Any:
         """For each way to bring sums together a column: which kernels do that."""
         return np.array([[way in kernel.ways for kernel in self.kernels] for way in ways])
+
+
+class OneRow(Knobs):
+    """Of one config the same in plain numbers; what its knobs tell is found once."""
+
+    by_warps: Any = None
+    threads: Any = None
+    efficiency: Any
+    worth: Any
+    longer: Any
+    scheduled: Any
+    unaligned: Any
+    across_k: Any
+
+    def __init__(self, rows: Rows) -> None:
+        self.kernels, self.configs, self.spans = rows.kernels[:1], rows.configs[:1], rows.spans[:1]
+        (config,) = self.configs
+        for name in (*KNOBS, "by_warps", "threads"):
+            setattr(self, name, getattr(config, name))
+        for name in ("efficiency", "worth", "longer", "scheduled", "unaligned", "across_k"):
+            setattr(self, name, getattr(rows, name)[0].item())
+        self.longer_by_lines = rows.longer_by_lines[:, 0].tolist()
+        self.kept: dict[Any, Any] = {}  # as those of Rows
+
+    @staticmethod
+    def column(values: Sequence[Any]) -> Any:
+        (value,) = values
+        return value
 
 
 def spans_of(kernels: Sequence[Kernel]) -> list[tuple[Kernel, slice]]:

@@ -11,16 +11,8 @@ import numpy as np
 
 from lapidist.device import Device
 from lapidist.kernels.registry import KERNELS
-from lapidist.planning.covering import (
-    FEW,
-    Kept,
-    Member,
-    Priced,
-    ProductClass,
-    lot_of,
-    nearly_as_cheap,
-    variants,
-)
+from lapidist.planning.covering import FEW, Kept, Priced, ProductClass, lot_of, nearly_as_cheap
+from lapidist.planning.members import Member, variants
 from lapidist.planning.planner import grouped, weigh
 from lapidist.planning.prices import bargained, fitted, terms
 from lapidist.planning.weighed import Weighed

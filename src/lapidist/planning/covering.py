@@ -12,32 +12,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from functools import cache, lru_cache
 from itertools import product
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.dtypes import FP8
-from lapidist.kernels.columns import grids_of
-from lapidist.kernels.family import Family, InNumbers
 from lapidist.kernels.production import kernel_named
 from lapidist.kernels.row import Kernel
-from lapidist.kernels.rows import config_alone
-from lapidist.kernels.rules.facts import facts_of
-from lapidist.planning.planner import grouped
+from lapidist.planning.members import MOST_PEERS, PEERS, SEPARATE, Member, best_of, by_member
 from lapidist.planning.prices import Lot, Offer, cheapest_first
 from lapidist.planning.sum_orders import adds_bias_alone
-from lapidist.planning.weighed import LAUNCH_SECONDS, Candidate, Weighed, as_computed
+from lapidist.planning.weighed import Candidate
 from lapidist.problems.kinds import of_kind
 from lapidist.problems.problem import VECTOR_BYTES, Problem, dense_problem
 from lapidist.problems.scaling import AS_THEY_ARE
-from lapidist.schedule.grid import MOST
-from lapidist.schedule.sharing import PLANNED
-from lapidist.schedule.ways import SEPARATE as SEPARATELY
-from lapidist.schedule.ways import OneWay
 
 FILE = Path(__file__).with_name("covering.json")
 CAPABILITY = (9, 0)  # of the chips that the sets were chosen for
@@ -48,7 +38,6 @@ LAYOUTS = ("rr", "rc", "cr")  # of A and B: as they come, a layer times its weig
 ALIGNED = (VECTOR_BYTES,) * 4  # A, B, C and D
 FEW = 128  # rows: with fewer, other binaries are the best
 LEAST = 64  # of the other extents
-SEPARATE, BESIDE, PEERS, MOST_PEERS, ROWS = 2, 4, 8, 16, 128  # of a variant's number
 # Prices err by a tenth. Binaries that take up to so many times as long by them as the cheapest are weighed by
 # the model: of its kernel, all at once, and of others, for which all is found once more. Where tensor cores
 # multiply there are too many ways for that.
@@ -80,14 +69,6 @@ OUTS = *((math, "") for math in MATHS), ("float8_e4m3fn", "bfloat16")
 CLASSES = tuple(
     ProductClass(math, layout, *kind, out) for (math, out), layout, kind in product(OUTS, LAYOUTS, KINDS)
 )
-
-
-class Member(NamedTuple):
-    """A binary of a class: its kernel, its knobs, and the number of its variant."""
-
-    kernel: str
-    config: Config
-    variant: int = 0
 
 
 class Kept(NamedTuple):
@@ -268,63 +249,6 @@ def nearly_as_cheap(ordered: Sequence[tuple[Member, float]], math: str) -> list[
     ]
 
 
-def best_of(members: Sequence[Member], problem: Problem, device: Device) -> Candidate | None:
-    """The fastest by the model; None where the first of them does not take the problem."""
-    found: list[tuple[float, Callable[[], Candidate]]] = []
-    with np.errstate(all="ignore"):
-        for name in {member.kernel: None for member in members}:
-            own = [each for each in members if each.kernel == name]
-            weigh = one_by_one if kernel_named(name).family.in_numbers else at_once
-            quickest, takes_first = weigh(own, problem, device)
-            if name == members[0].kernel and not takes_first:
-                return None
-            found += quickest
-    return min(found, key=itemgetter(0))[1]()
-
-
-Quickest = tuple[list[tuple[float, Callable[[], Candidate]]], bool]  # and whether the first takes the problem
-
-
-def one_by_one(members: Sequence[Member], problem: Problem, device: Device) -> Quickest:
-    """Of equal ones the first in the kernel's list."""
-    every = [by_member(member, problem, device) for member in members]
-    configs = [config for config, _ in kernel_named(members[0].kernel).configs_for(problem.math)]
-    taken = [
-        (each.seconds, configs.index(member.config), member.variant, each)
-        for member, each in zip(members, every, strict=True)
-        if each is not None
-    ]
-    best = min(taken, key=itemgetter(0, 1, 2), default=None)
-    return [] if best is None else [(best[0], lambda: best[3])], every[0] is not None
-
-
-def at_once(members: Sequence[Member], problem: Problem, device: Device) -> Quickest:
-    weighed, takes_first = weighed_by(members, problem, device)
-    quickest = weighed.quickest()
-    if quickest is None:
-        return [], takes_first
-    seconds, place = quickest
-    return [(seconds, lambda: weighed.candidate(place))], takes_first
-
-
-def weighed_by(members: Sequence[Member], problem: Problem, device: Device) -> tuple[Weighed, bool]:
-    """By these of a kernel's binaries, and whether the first takes the problem. To weigh all its configs
-    takes no longer than two, one by one."""
-    kernel, math = kernel_named(members[0].kernel), problem.math
-    alone = len({member.config for member in members}) == 1
-    rows = config_alone(kernel, members[0].config, math) if alone else grouped((kernel,), math)[0]
-    weighed = Weighed(problem, rows, device, PLANNED)
-    if not weighed.any:
-        return weighed, False
-    known, numbers = np.zeros_like(weighed.allowed), variants(weighed)
-    for member in reversed(members):
-        at = rows.configs.index(member.config)
-        own = weighed.allowed[:, at] & (numbers[:, at] == member.variant)
-        known[:, at] |= own
-    weighed.narrow(known)
-    return weighed, bool(np.count_nonzero(own)) and bool(weighed.taken[at])
-
-
 def offered(problem: Problem, device: Device) -> list[tuple[Member, float]]:
     """The binaries of its class, the cheapest first."""
     known = serving(problem, device) if problem.n >= LEAST and problem.k >= LEAST else None
@@ -340,101 +264,3 @@ def cheapest_at_hand(
             found = by_member(member, problem, device, seconds)
             if found is not None:
                 yield found
-
-
-def by_member(
-    member: Member, problem: Problem, device: Device, seconds: float | None = None
-) -> Candidate | None:
-    """With this binary, in the best of the ways that it knows; None where it does not take the problem.
-    `seconds`: what is said of it where it knows one way alone, which then need not be weighed."""
-    if seconds is not None and member.variant % SEPARATE == 0:
-        return of_whole_tiles(member, problem, device, seconds)
-    kernel, config = kernel_named(member.kernel), member.config
-    computed = as_computed(problem, config)
-    if not takes_it(computed, kernel, config, device):
-        return None
-    if kernel.family.in_numbers:
-        return in_numbers(kernel.family.in_numbers, member, computed, device, seconds)
-    with np.errstate(all="ignore"):
-        weighed = Weighed(
-            problem, config_alone(kernel, config, problem.math), device, PLANNED, np.ones(1, bool)
-        )
-        allowed = (weighed.allowed & (variants(weighed) == member.variant))[:, 0].tolist()
-        if seconds is not None and allowed.count(True) == 1:
-            weighed.settle(allowed.index(True), seconds)
-        else:
-            weighed.narrow(np.array(allowed)[:, None])
-        return weighed.candidate(0) if weighed.any else None
-
-
-def of_whole_tiles(member: Member, problem: Problem, device: Device, seconds: float) -> Candidate | None:
-    """The same by a binary whose blocks ask no schedule: the one way that it knows, without columns."""
-    kernel, config = kernel_named(member.kernel), member.config
-    computed, way = as_computed(problem, config), kernel.family.whole(kernel, config, device)
-    if (way.scheduled and way.launched) or not takes_it(computed, kernel, config, device):
-        return None
-    beside, few_rows = kernel.family.beside_another(computed, config), a_rows(computed, kernel.family)
-    if BESIDE * bool(beside) + ROWS * (few_rows // 16) != member.variant:
-        return None
-    if kernel.clusters(computed, config) > MOST:
-        return None
-    schedule = kernel.family.schedule_of(computed, kernel, config, device, way)
-    return Candidate(kernel, config, schedule, seconds, None)
-
-
-def in_numbers(
-    model: InNumbers, member: Member, problem: Problem, device: Device, seconds: float | None
-) -> Candidate | None:
-    """In the best of the ways that the binary knows. `problem`: as the kernel has it."""
-    kernel, config = kernel_named(member.kernel), member.config
-    ways = model.ways_of_one(problem, kernel, config, device, bool(member.variant & SEPARATE))
-    grid = grids_of(problem, config)
-    every = [(OneWay(grid, way), way) for way in ways]
-    own = [
-        each for each in every if variant_of(each[0]) == member.variant and each[0].region_iterations <= MOST
-    ]
-    if not own or grid.tiles > MOST:
-        return None
-    if seconds is None or len(own) > 1:
-        needed = model.seconds_of_one(problem, kernel, config, device, [one for one, _ in own])
-        asked = []
-        for place, ((one, _), each) in enumerate(zip(own, needed, strict=True)):
-            found = LAUNCH_SECONDS + kernel.longer * each
-            asked.append((found / (kernel.worth if one.shares_tiles else 1.0), place, found))
-        _, best, seconds = min(asked)
-        own = own[best:]
-    schedule = kernel.family.schedule_of(problem, kernel, config, device, own[0][1])
-    return Candidate(kernel, config, schedule, seconds, None)
-
-
-def variant_of(way: OneWay) -> int:
-    """As `variants` has it, of a family whose blocks are alone and have no few rows."""
-    scheduled = way.sk_blocks > 0 or bool(way.scheduled and way.launched > 0)
-    return scheduled + SEPARATE * (way.reduction == SEPARATELY and way.reduction_blocks > 0)
-
-
-@of_kind
-def takes_it(problem: Problem, kernel: Kernel, config: Config, device: Device) -> bool:
-    rows = config_alone(kernel, config, problem.math)
-    with np.errstate(all="ignore"):
-        return bool(rows.taken(problem, device)[0])
-
-
-@of_kind
-def a_rows(problem: Problem, family: Family) -> int:
-    """That all of A has, where a kernel of its own is compiled for so few; else 0."""
-    return facts_of(problem, family).macro("A_ROWS")
-
-
-def variants(weighed: Weighed) -> Any:
-    """For each way of each config the number of what its binary is compiled with beside the config: that
-    blocks ask a schedule, that others add the parts, that two fit on a multiprocessor; how many peers are a
-    cluster; and how many rows all of A has."""
-    ways, rows = weighed.ways, weighed.rows
-    scheduled = (ways.sk_blocks > 0) | ((ways.scheduled != 0) & (ways.launched > 0))
-    beside, few_rows = np.zeros((2, len(rows.configs)), int)
-    for kernel, span, configs in rows.spans:
-        beside[span] = kernel.family.beside_another(weighed.problem, configs)
-        few_rows[span] = a_rows(weighed.problem, kernel.family)
-    separate = SEPARATE * (ways.reduction_blocks > 0)
-    return scheduled + separate + BESIDE * beside + PEERS * (ways.cluster - 1) + ROWS * (few_rows // 16)

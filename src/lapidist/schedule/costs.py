@@ -10,6 +10,7 @@ import numpy as np
 
 from lapidist.errors import ArgumentError
 from lapidist.schedule.grid import ceil_div
+from lapidist.schedule.numbers import larger, smaller, where
 
 UNCALIBRATED = "uncalibrated: a guess"
 
@@ -91,15 +92,15 @@ def load_of(sms: Any, per_sm: Any, shared: tuple[Any, Any], whole: tuple[Any, An
     first, second = ceil_div(shared[0], sms), ceil_div(whole[0], sms)
     early, late = first // per_sm, first % per_sm  # rounds that all have; places that have one more
     behind, ahead = per_sm - late, ceil_div(length, step) * (late > 0)
-    rest = np.maximum(0, second - ahead * behind)
+    rest = larger(0, second - ahead * behind)
     turns, more = rest // per_sm, rest % per_sm
-    begun = np.minimum(ahead, ceil_div(second, behind))
-    low = early + np.where(rest > 0, ahead + turns + (more > late), begun), early * length
+    begun = smaller(ahead, ceil_div(second, behind))
+    low = early + where(rest > 0, ahead + turns + (more > late), begun), early * length
     rounds = low[0], early + 1 + turns + (more > 0)
     times = low[1] + (low[0] - early) * step, low[1] + length + (rounds[1] - early - 1) * step
     higher = (late > 0) & ((times[1] > times[0]) | ((times[1] == times[0]) & (rounds[1] > rounds[0])))
     total = first * length + second * step
-    return Load(total, np.where(higher, times[1], times[0]), np.where(higher, rounds[1], rounds[0]))
+    return Load(total, where(higher, times[1], times[0]), where(higher, rounds[1], rounds[0]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,6 @@ class Way(NamedTuple):
 DEFAULTS = [(name, Way._field_defaults.get(name, False)) for name in Way._fields]
 
 
-# in an order in which each follows from those before it
 COUNTS = (
     "dp_tiles",
     "blocks_per_region",
@@ -85,14 +84,22 @@ COUNTS = (
     "big_blocks",
     "longest",
     "shares_tiles",
+    "cluster",
 )
-COUNTED = [(name, getattr(Shared, name).fget) for name in COUNTS]
 
 
 class OneWay(Shared):
-    """Of one product, in plain numbers."""
+    """Of one product, in plain numbers, each found at once: the same as the properties of Shared."""
 
     __slots__ = (*Way._fields, *COUNTS, "grid")
+    dp_tiles: Any
+    blocks_per_region: Any
+    region_iterations: Any
+    normal_iterations: Any
+    big_blocks: Any
+    longest: Any
+    shares_tiles: Any
+    cluster: Any
 
     def __init__(self, grid: Grids, way: Way) -> None:
         self.grid = grid
@@ -106,8 +113,15 @@ class OneWay(Shared):
             self.launched,
             self.scheduled,
         ) = way
-        for name, found in COUNTED:  # each is asked for several times
-            setattr(self, name, found(self))
+        tiles, blocks, regions, steps = self.sk_tiles, self.sk_blocks, self.regions, grid.iterations
+        self.dp_tiles, self.blocks_per_region = grid.tiles - tiles, blocks // regions
+        self.region_iterations = tiles // regions * steps
+        each = self.blocks_per_region or 1
+        self.normal_iterations, self.big_blocks = divmod(self.region_iterations, each)
+        uneven = self.big_blocks > 0
+        self.longest = self.normal_iterations + uneven
+        self.shares_tiles = blocks > 0 and (uneven or self.normal_iterations % (steps or 1) != 0)
+        self.cluster = self.blocks_per_region if blocks > 0 and self.reduction == CLUSTER else 1
 
     def reduces_by(self, way: str) -> bool:
         return bool(self.reduction == CODES[way])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,21 +10,27 @@ import numpy as np
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.errors import ArgumentError
-from lapidist.kernels.blocks.splits import FULL, refuse_cluster, splits_of, worth
-from lapidist.kernels.blocks.time import seconds, sharing_costs, standing, stream_of
+from lapidist.kernels.blocks.splits import FULL, refuse_cluster, splits_of, splits_of_one, worth
+from lapidist.kernels.blocks.time import seconds, sharing_costs, standing, stream_of, streamed
 from lapidist.kernels.columns import grids_of
-from lapidist.kernels.family import Family
+from lapidist.kernels.family import Family, InNumbers
 from lapidist.kernels.row import Kernel
-from lapidist.kernels.rows import Rows
+from lapidist.kernels.rows import Rows, config_alone
 from lapidist.problems.problem import Problem
 from lapidist.schedule import CostModel, Schedule, data_parallel, split_k, stream_k
 from lapidist.schedule.sharing import Sharing
 from lapidist.schedule.units import REDUCTIONS
-from lapidist.schedule.ways import Way, Ways
+from lapidist.schedule.ways import CLUSTER, NONE, SEPARATE, TURNSTILE, OneWay, Way, Ways
+
+SHARED = frozenset((TURNSTILE, SEPARATE, CLUSTER))
 
 
-class Blocks(Family):
+class Blocks(Family, InNumbers):
     """The planner weighs splits of few tiles, and Stream-K."""
+
+    @property
+    def in_numbers(self) -> InNumbers:  # type: ignore[override]
+        return self
 
     def whole(self, kernel: Kernel, config: Config, device: Device) -> Way:
         return Way(True, scheduled=self.scheduled)
@@ -41,6 +48,33 @@ class Blocks(Family):
         splits, ended = splits_of(grid, few, device.sms, rows.threads, here.fits, here.sum_rows)
         streamed = stream_of(problem, rows, device, grid, free & ~(few & ended))
         return Ways(grid, [*found, splits, streamed])
+
+    def ways_of_one(
+        self, problem: Problem, kernel: Kernel, config: Config, device: Device, asked: Collection[int]
+    ) -> list[Way]:
+        row = config_alone(kernel, config, problem.math).in_numbers
+        grid, here = grids_of(problem, config), standing(problem, row, device)
+        found, slots = [Way(True, scheduled=row.scheduled)] if NONE in asked else [], device.sms * here.per_sm
+        waves = max(1, -(-grid.tiles // slots)) * slots
+        free = row.scheduled and grid.tiles > 0 and grid.iterations > 0 and grid.tiles / waves <= FULL
+        if not free or not (SHARED & set(asked)):
+            return found
+        ended = False
+        if grid.tiles < slots:
+            limits = device.sms, row.threads, here.fits, here.sum_rows
+            splits, ended = splits_of_one(grid, *limits, asked)
+            found += splits
+        split = None if ended or TURNSTILE not in asked else streamed(problem, kernel, config, device)
+        return found + ([] if split is None else [Way.stream(True, split.tiles, split.blocks, TURNSTILE, 0)])
+
+    def seconds_of_one(
+        self, problem: Problem, kernel: Kernel, config: Config, device: Device, ways: Sequence[OneWay]
+    ) -> list[float]:
+        row = config_alone(kernel, config, problem.math).in_numbers
+        return [seconds(problem, row, device, way) for way in ways]
+
+    def worth_of_one(self, problem: Problem, kernel: Kernel, way: OneWay) -> float:
+        return worth(problem) if way.sk_blocks > 0 else 1.0
 
     def seconds(self, problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
         return seconds(problem, rows, device, ways)

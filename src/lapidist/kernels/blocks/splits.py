@@ -6,6 +6,7 @@ them again)."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,9 @@ from lapidist.kernels.vectors import least_alignment
 from lapidist.problems.problem import Problem
 from lapidist.schedule import CostModel
 from lapidist.schedule.costs import Load, load_of
+from lapidist.schedule.numbers import larger, where
 from lapidist.schedule.units import CLUSTER_MOST
-from lapidist.schedule.ways import CLUSTER, CODES, SEPARATE, TURNSTILE, Grids, Way, Ways
+from lapidist.schedule.ways import CLUSTER, CODES, SEPARATE, TURNSTILE, Grids, OneWay, Way, Ways
 
 # Tiles are shared where that is predicted to take less than this part of the time of a block a tile: kernels
 # that ask a schedule run up to 6 % slower, those of elements that pass through registers up to 20 %, and the
@@ -41,6 +43,7 @@ HANDED = np.zeros((4, len(CODES)))
 HANDED[:] = np.array([[1.5e-6, 0.075e-9, 0.5e-6, 0.0135e-9]]).T
 HANDED[:, SEPARATE] = 4.5e-6, 0.13e-9, 0.05e-6, 0.0
 HANDED[:, CLUSTER] = 3.0e-6, 0.13e-9, 0.0, 0.0
+HANDED_BY = HANDED.T.tolist()
 # By turnstile each further peer of a larger tile waits for all of its bytes: four peers of 64 KB took 7 us
 # longer than two or three (mma on an H100).
 LARGE_TILE, FURTHER_OF_LARGE = 32 * 1024, 0.05e-9
@@ -75,12 +78,26 @@ def splits_of(grid: Grids, free: Any, sms: int, threads: Any, fits: Any, fragmen
     return Way.split(free & (reduction > 0) & ~ended, grid.tiles, splits, reduction, fragments), ended[-1]
 
 
+def splits_of_one(
+    grid: Grids, sms: int, threads: int, fits: bool, fragments: int, asked: Collection[int]
+) -> tuple[list[Way], bool]:
+    """The same of one config: those that bring sums together as asked."""
+    found: list[Way] = []
+    for splits in SPLITS:
+        reduction = reduction_of(splits, grid.tiles, sms, threads, fits and splits <= CLUSTER_MOST)
+        if reduction and splits > grid.iterations:
+            return found, True
+        if reduction and reduction in asked:
+            found.append(Way.split(True, grid.tiles, splits, reduction, fragments))
+    return found, False
+
+
 def reduction_of(splits: Any, tiles: Any, sms: int, threads: Any, fits: Any) -> Any:
     """The fastest: in a cluster where its blocks find room at once and their sums fit where the operands
     were. 0: too many blocks for any."""
     blocks = tiles * splits
-    few = np.where(splits <= 4, TURNSTILE, np.where(blocks <= SEPARATE_BLOCKS * sms, SEPARATE, 0))
-    return np.where(fits & (blocks * threads <= CLUSTER_THREADS * sms), CLUSTER, few)
+    few = where(splits <= 4, TURNSTILE, where(blocks <= SEPARATE_BLOCKS * sms, SEPARATE, 0))
+    return where(fits & (blocks * threads <= CLUSTER_THREADS * sms), CLUSTER, few)
 
 
 def refuse_cluster(kernel: Kernel, config: Config, problem: Problem, device: Device) -> str | None:
@@ -101,29 +118,30 @@ def refuse_cluster(kernel: Kernel, config: Config, problem: Problem, device: Dev
 
 def cost_of(reduction: Any, tile_bytes: Any) -> tuple[Any, Any]:
     """Seconds for the first two peers of a tile, and for each further one."""
-    first, by_byte, further, further_by_byte = HANDED[:, reduction]
-    large = np.where(reduction == TURNSTILE, FURTHER_OF_LARGE * np.maximum(0, tile_bytes - LARGE_TILE), 0.0)
+    handed = HANDED[:, reduction] if isinstance(reduction, np.ndarray) else HANDED_BY[reduction]
+    first, by_byte, further, further_by_byte = handed
+    large = where(reduction == TURNSTILE, FURTHER_OF_LARGE * larger(0, tile_bytes - LARGE_TILE), 0.0)
     return first + by_byte * tile_bytes, further + further_by_byte * tile_bytes + large
 
 
 def costs_of(tile_bytes: int, iteration: float, alongside: float) -> CostModel:
     """Of Stream-K blocks, in seconds."""
     two, further = cost_of(TURNSTILE, tile_bytes)
-    handed = float(two - further), iteration, float(further)
+    handed = two - further, iteration, further
     return CostModel(WALK_SECONDS, *handed, "seconds", "measured on an H200", alongside)
 
 
-def busiest(ways: Ways, sms: int, per_sm: Any) -> Load:
+def busiest(ways: Ways | OneWay, sms: int, per_sm: Any) -> Load:
     """What the busiest SM computes."""
-    reached = np.where(ways.cluster > 1, sms - SPARE_SMS, sms)
+    reached = where(ways.cluster > 1, sms - SPARE_SMS, sms)
     return load_of(reached, per_sm, (ways.sk_blocks, ways.longest), (ways.dp_tiles, ways.grid.iterations))
 
 
-def handing_on(ways: Ways, tile_bytes: Any) -> Any:
+def handing_on(ways: Ways | OneWay, tile_bytes: Any) -> Any:
     """Seconds until the peers of a tile have brought their sums together."""
     first, further = cost_of(ways.reduction, tile_bytes)
-    tiles = np.maximum(1, ways.sk_tiles)
+    tiles = larger(1, ways.sk_tiles)
     peers = -(-ways.sk_blocks // tiles) + (ways.regions != ways.sk_tiles)
-    moved = np.where(ways.reduction == SEPARATE, 2.0 * ways.sk_blocks * tile_bytes / L2_BYTES_PER_SECOND, 0.0)
-    handed = WALK_SECONDS + first + further * np.maximum(0, peers - 2) + moved
-    return np.where(ways.sk_blocks > 0, handed, 0.0)
+    moved = where(ways.reduction == SEPARATE, 2.0 * ways.sk_blocks * tile_bytes / L2_BYTES_PER_SECOND, 0.0)
+    handed = WALK_SECONDS + first + further * larger(0, peers - 2) + moved
+    return where(ways.sk_blocks > 0, handed, 0.0)

@@ -16,13 +16,14 @@ from lapidist.dtypes import size_of
 from lapidist.kernels.blocks.splits import busiest, by_fours, costs_of, handing_on, refuse_cluster, resident
 from lapidist.kernels.lines import SECTOR, line
 from lapidist.kernels.row import Kernel
-from lapidist.kernels.rows import Rows, config_alone
+from lapidist.kernels.rows import OneRow, Rows, config_alone
 from lapidist.kernels.vectors import inputs_on_16_bytes, least_alignment, vector_width
 from lapidist.problems.facts import fact
 from lapidist.problems.problem import Problem
 from lapidist.schedule import CostModel
-from lapidist.schedule.build import MIN_ITERATIONS, Search
-from lapidist.schedule.ways import TURNSTILE, Grids, Way, Ways
+from lapidist.schedule.build import MIN_ITERATIONS, Search, Split
+from lapidist.schedule.numbers import larger, smaller, where
+from lapidist.schedule.ways import TURNSTILE, Grids, OneWay, Way, Ways
 
 DRAM_SHARE = 0.65  # of the bandwidth that reading alone has
 # What a block does beside its products: seconds until its first ones, and for each element of D that it
@@ -44,6 +45,9 @@ BY_WORDS = 1.35
 FULL_WARPS = 16  # more add nothing, or are not resident together; the measured efficiencies stand for so many
 
 
+Weighable = Rows | OneRow
+
+
 class Standing(NamedTuple):
     """What stands for all problems of the same types on a chip, a column a config."""
 
@@ -53,38 +57,45 @@ class Standing(NamedTuple):
     sum_rows: Any
     persistent: Any
     fits: Any  # a tile's sums, where its operands were, for peers in a cluster
-    beside: Any  # a row for each of BESIDE's
+    starts: Any  # and both for each element: BESIDE's
+    stored: Any
+    stored_unaligned: Any
 
 
-def seconds(problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
+def seconds(problem: Problem, rows: Weighable, device: Device, ways: Ways | OneWay) -> Any:
     """The larger of arithmetic (whole tiles on the busiest SM) and memory traffic."""
     here = standing(problem, rows, device)
     computed = computing(problem, rows, device, ways, here) if problem.k else 0.0
     computed = computed + beside(problem, rows, device, ways.grid, here)
     memory = traffic_bytes(problem) / (device.dram_gbps * 1e9 * DRAM_SHARE)
-    return np.maximum(computed, memory) + uncovered(problem, rows, computed, memory, ways.grid, here)
+    return larger(computed, memory) + uncovered(problem, rows, computed, memory, ways.grid, here)
 
 
-def uncovered(problem: Problem, rows: Rows, computed: Any, memory: float, grid: Grids, here: Standing) -> Any:
+def uncovered(
+    problem: Problem, rows: Weighable, computed: Any, memory: float, grid: Grids, here: Standing
+) -> Any:
     """Of doubles: while a block's first stages come in it multiplies nothing, and only other blocks on its SM
     do. (256 products of 100^3 on an H100: 36 us with a block an SM, 34 with two, 32 with four.)"""
     if problem.accumulator != "float64":
         return 0.0
-    filling = np.minimum(1.0, np.maximum(0, rows.stages - 1) / np.maximum(1, grid.iterations))
-    return np.minimum(computed, memory) * filling / here.per_sm
+    filling = smaller(1.0, larger(0, rows.stages - 1) / larger(1, grid.iterations))
+    return smaller(computed, memory) * filling / here.per_sm
 
 
-def standing(problem: Problem, rows: Rows, device: Device) -> Standing:
+def standing(problem: Problem, rows: Weighable, device: Device) -> Standing:
     """Found once for each chip and types."""
-    fours = tuple(by_fours(kernel, problem) for kernel, _, _ in rows.spans if kernel.family.scheduled)
-    key = device, problem.accumulator, fours
+    key = device, problem.accumulator, fours_of(problem, rows)
     found = rows.kept.get(key)
     if found is None:
-        found = rows.kept[key] = Standing(*map(np.array, zip(*stand(problem, rows, device), strict=True)))
+        found = rows.kept[key] = Standing(*map(rows.column, zip(*stand(problem, rows, device), strict=True)))
     return found
 
 
-def stand(problem: Problem, rows: Rows, device: Device) -> Iterator[tuple[Any, ...]]:
+def fours_of(problem: Problem, rows: Weighable) -> tuple[bool, ...]:
+    return tuple(by_fours(kernel, problem) for kernel, _, _ in rows.spans if kernel.family.scheduled)
+
+
+def stand(problem: Problem, rows: Weighable, device: Device) -> Iterator[tuple[Any, ...]]:
     for kernel, config in zip(rows.kernels, rows.configs, strict=True):
         yield (
             resident(kernel, config, problem, device),
@@ -93,11 +104,11 @@ def stand(problem: Problem, rows: Rows, device: Device) -> Iterator[tuple[Any, .
             kernel.sum_rows(config),
             bool(kernel.persistent),
             refuse_cluster(kernel, config, problem, device) is None,
-            BESIDE["fma" if kernel.unit == "fma" else "mma"],
+            *BESIDE["fma" if kernel.unit == "fma" else "mma"],
         )
 
 
-def efficiencies(problem: Problem, rows: Rows) -> Any:
+def efficiencies(problem: Problem, rows: Weighable) -> Any:
     """What these lines leave of them."""
     if problem.math == "float64":
         longer = 1 + sum(rows.longer_by_lines[each] for each in lines_of_doubles(problem))
@@ -106,7 +117,7 @@ def efficiencies(problem: Problem, rows: Rows) -> Any:
         return rows.efficiency * rows.across_k if problem.layouts.startswith("cr") else rows.efficiency
     left = rows.unaligned
     if least_alignment(problem) >= 4 > size_of(problem.dtype):
-        left = np.where(rows.scheduled, np.minimum(1.0, BY_WORDS * left), left)
+        left = where(rows.scheduled, smaller(1.0, BY_WORDS * left), left)
     return rows.efficiency * left
 
 
@@ -124,82 +135,92 @@ def lines_of_doubles(problem: Problem) -> list[int]:
     return found
 
 
-def computing(problem: Problem, rows: Rows, device: Device, ways: Ways, here: Standing) -> Any:
+def computing(problem: Problem, rows: Weighable, device: Device, ways: Ways | OneWay, here: Standing) -> Any:
     """Seconds on the busiest SM; infinite where this chip's unit does not multiply in that math."""
     alone, alongside = paces(problem, rows, device, here)
     load = busiest(ways, device.sms, here.per_sm)
     scheduled = (alone - alongside) * load.longest + alongside * load.iterations
-    tiles = np.maximum(1, -(-ways.grid.tiles // device.sms))
+    tiles = larger(1, -(-ways.grid.tiles // device.sms))
     rate = sm_rate(problem, rows, device, here, tiles)
     whole = 2.0 * rows.bm * rows.bn * problem.k * tiles / rate
-    found = np.where(ways.scheduled, scheduled + handing_on(ways, here.tile_bytes), whole)
-    return np.where(here.limit > 0, found, np.inf)
+    found = where(ways.scheduled, scheduled + handing_on(ways, here.tile_bytes), whole)
+    return where(here.limit > 0, found, math.inf)
 
 
-def paces(problem: Problem, rows: Rows, device: Device, here: Standing) -> tuple[Any, Any]:
+def paces(problem: Problem, rows: Weighable, device: Device, here: Standing) -> tuple[Any, Any]:
     """Seconds of an iteration of a block that is alone on an SM, and how much longer each other one makes
-    it."""
-    step, most = 2.0 * rows.bm * rows.bn * rows.bk, here.per_sm
-    alone, full = (
-        step * blocks / sm_rate(problem, rows, device, here, blocks) for blocks in (np.ones_like(most), most)
-    )
-    return alone, np.where(most > 1, (full - alone) / np.maximum(1, most - 1), alone)
+    it. Of problems whose lines lie alike it is the same."""
+    key = "paces", device, *said_of_lines(problem), fours_of(problem, rows)
+    found: tuple[Any, Any] | None = rows.kept.get(key)
+    if found is None:
+        step, most = 2.0 * rows.bm * rows.bn * rows.bk, here.per_sm
+        alone, full = (
+            step * blocks / sm_rate(problem, rows, device, here, blocks) for blocks in (most // most, most)
+        )
+        found = alone, where(most > 1, (full - alone) / larger(1, most - 1), alone)
+        rows.kept[key] = found
+    return found
 
 
-def sm_rate(problem: Problem, rows: Rows, device: Device, here: Standing, blocks: Any) -> Any:
+@fact
+def said_of_lines(problem: Problem) -> tuple[Any, ...]:
+    """What decides how fast an SM computes."""
+    doubles = tuple(lines_of_doubles(problem)) if problem.math == "float64" else ()
+    lies = least_alignment(problem), problem.layouts.startswith("cr")
+    return problem.math, problem.dtype, problem.accumulator, *lies, doubles
+
+
+def sm_rate(problem: Problem, rows: Weighable, device: Device, here: Standing, blocks: Any) -> Any:
     """Flops a second of an SM that computes so many blocks at once."""
     held = least_alignment(problem) < 4
-    warps = np.minimum(FULL_WARPS, blocks * (rows.threads - rows.producers) / 32)
+    warps = smaller(FULL_WARPS, blocks * (rows.threads - rows.producers) / 32)
     doubles = problem.math == "float64"
     hiding = latency_hidden(warps, rows, held, doubles) / latency_hidden(FULL_WARPS, rows, held, doubles)
     limit = here.limit * 1e12 * efficiencies(problem, rows) / device.sms
-    rate = limit * np.where(here.persistent, 1.0, hiding)
-    return np.where(rate > 0, rate, np.inf)
+    rate = limit * where(here.persistent, 1.0, hiding)
+    return where(rate > 0, rate, math.inf)
 
 
 def latency_hidden(warps: Any, config: Knobs, held: bool, doubles: bool) -> Any:
     """The share of an SM's best rate that its warps keep up, waiting for their own results in turn."""
-    counted = warps * np.where(config.wm * config.wn >= SUMS_FOR_TWO, 2, 1)
+    counted = warps * where(config.wm * config.wn >= SUMS_FOR_TWO, 2, 1)
     alone, by_warp = (DOUBLES_ALONE, DOUBLES_BY_WARP) if doubles else (TENSOR_ALONE, TENSOR_BY_WARP)
     tensor = TENSOR_HELD * warps / (warps + HALF_RATE_WARPS) if held else alone + by_warp * counted
     sums = warps * config.tm * config.tn
-    return np.where(config.by_warps, np.minimum(1.0, tensor), sums / (sums + HALF_RATE_SUMS))
+    return where(config.by_warps, smaller(1.0, tensor), sums / (sums + HALF_RATE_SUMS))
 
 
-def beside(problem: Problem, rows: Rows, device: Device, grid: Grids, here: Standing) -> Any:
+def beside(problem: Problem, rows: Weighable, device: Device, grid: Grids, here: Standing) -> Any:
     """Seconds that the busiest SM spends on the ways in and out of its tiles."""
-    first, aligned, by_element = here.beside.T
     tiles = -(-grid.tiles // device.sms)
-    stored = by_element if vector_width(problem.d, problem.out_dtype) == 1 else aligned
+    stored = here.stored_unaligned if vector_width(problem.d, problem.out_dtype) == 1 else here.stored
     if problem.fused is not None:  # as kernels on wgmma count it, which are the other choice of these
         stored = stored + rows.by_warps * problem.fused.cost / (LANES * device.clock_mhz * 1e6)
-    return -(-tiles // here.per_sm) * first + tiles * rows.bm * rows.bn * stored
+    return -(-tiles // here.per_sm) * here.starts + tiles * rows.bm * rows.bn * stored
 
 
 def stream_of(problem: Problem, rows: Rows, device: Device, grid: Grids, free: Any) -> Way:
     """Stream-K, where it is better than a block a tile; it has 0 fragments."""
-    here, tiles, blocks = (
-        standing(problem, rows, device),
-        np.zeros_like(grid.tiles),
-        np.zeros_like(grid.tiles),
-    )
-    alone, alongside = paces(problem, rows, device, here)
+    tiles, blocks = np.zeros_like(grid.tiles), np.zeros_like(grid.tiles)
     for at in np.flatnonzero(free).tolist():
-        kernel, config, per_sm = rows.kernels[at], rows.configs[at], int(here.per_sm[at])
-        costs = costs_of(int(here.tile_bytes[at]), float(alone[at]), float(alongside[at]))
-        tile_grid = kernel.tile_grid(problem, config)
-        found = Search(tile_grid, device.sms, per_sm, MIN_ITERATIONS, costs).best()
+        found = streamed(problem, rows.kernels[at], rows.configs[at], device)
         if found is not None:
             tiles[at], blocks[at] = found.tiles, found.blocks
     return Way.stream(tiles > 0, tiles, blocks, TURNSTILE, 0)
 
 
+def streamed(problem: Problem, kernel: Kernel, config: Config, device: Device) -> Split | None:
+    per_sm, costs = sharing_costs(problem, device, kernel, config)
+    grid = kernel.tile_grid(problem, config)
+    return Search(grid, device.sms, per_sm, MIN_ITERATIONS, costs).best()
+
+
 def sharing_costs(problem: Problem, device: Device, kernel: Kernel, config: Config) -> tuple[int, CostModel]:
     """Blocks that an SM holds, and what sharing tiles costs them."""
-    rows = config_alone(kernel, config, problem.math)
-    here = standing(problem, rows, device)
-    alone, alongside = (float(each[0]) for each in paces(problem, rows, device, here))
-    return int(here.per_sm[0]), costs_of(int(here.tile_bytes[0]), alone, alongside)
+    row = config_alone(kernel, config, problem.math).in_numbers
+    here = standing(problem, row, device)
+    pace = paces(problem, row, device, here)
+    return here.per_sm, costs_of(here.tile_bytes, *pace)
 
 
 def traffic_bytes(problem: Problem) -> float:

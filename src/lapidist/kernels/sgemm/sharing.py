@@ -7,7 +7,7 @@ in the workspace at once, and then bring them together, a row of each thread's s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from math import inf, prod
 from typing import Any
@@ -29,7 +29,7 @@ from lapidist.schedule.grid import ceil_div, most_peers
 from lapidist.schedule.numbers import larger, smaller, some, where
 from lapidist.schedule.sharing import Sharing, fitting
 from lapidist.schedule.units import REDUCTIONS
-from lapidist.schedule.ways import CODES, SEPARATE, TURNSTILE, Grids, OneWay, Way, Ways
+from lapidist.schedule.ways import CODES, NONE, SEPARATE, TURNSTILE, Grids, OneWay, Way, Ways
 
 MOST_TURNS = 4
 # Of a tile, that are weighed; 0: all blocks share the last wave, and then that with the full one before it.
@@ -63,13 +63,14 @@ class Fed(Family, InNumbers):
         return seconds(problem, rows, device, ways)
 
     def ways_of_one(
-        self, problem: Problem, kernel: Kernel, config: Config, device: Device, separate: bool
+        self, problem: Problem, kernel: Kernel, config: Config, device: Device, asked: Collection[int]
     ) -> list[Way]:
         grid, rows = grids_of(problem, config), config.tm // config.slices
-        reduction = SEPARATE if separate else TURNSTILE
-        found = [] if separate else [self.whole(kernel, config, device)]
-        if REDUCTIONS[reduction] in kernel.ways and grid.tiles and grid.iterations:
-            found += streams_of_one(grid, rows, device.sms, reduction)
+        found = [self.whole(kernel, config, device)] if NONE in asked else []
+        if grid.tiles and grid.iterations:
+            for reduction in (TURNSTILE, SEPARATE):
+                if reduction in asked and REDUCTIONS[reduction] in kernel.ways:
+                    found += streams_of_one(grid, rows, device.sms, reduction)
         return found
 
     def seconds_of_one(
@@ -83,6 +84,9 @@ class Fed(Family, InNumbers):
         return [
             before + larger(FIRST + computing(config, device, way, rate, shorter), memory) for way in ways
         ]
+
+    def worth_of_one(self, problem: Problem, kernel: Kernel, way: OneWay) -> float:
+        return kernel.worth if way.shares_tiles else 1.0
 
     def schedule_of(
         self, problem: Problem, kernel: Kernel, config: Config, device: Device, way: Way
