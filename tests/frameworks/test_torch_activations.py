@@ -1,4 +1,4 @@
-"""linear with an activation: fused where nothing is recorded, torch's own where gradients are."""
+"""linear with an activation: fused where torch need not see between, with gradients and compilers too."""
 
 from __future__ import annotations
 
@@ -74,3 +74,18 @@ def test_others_are_refused_in_words(torch: Any, lt: Any) -> None:
         lt.linear(*given, activation="swish")
     with pytest.raises(lapidist.ArgumentError, match="into: must be None with an activation"):
         lt.linear(*given, activation="relu", into=torch.zeros(5, 4))
+
+
+@pytest.mark.parametrize("activation", ["gelu", "silu"])
+def test_compilers_take_it_whole_with_its_gradients(torch: Any, lt: Any, activation: str) -> None:
+    input, weight, bias = (
+        torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in ((5, 16), (12, 16), (12,))
+    )
+
+    def loss(*given: Any) -> Any:
+        return lt.linear(*given, activation=activation).square().sum()
+
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    given = input, weight, bias
+    found, expected = (torch.autograd.grad(each(*given), given) for each in (compiled, loss))
+    torch.testing.assert_close(found, expected)

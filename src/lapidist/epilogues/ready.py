@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from math import pi
 from typing import Any
 
 from lapidist.epilogues.expressions import Column, Row, Scalar, Tile
+from lapidist.epilogues.functions import erf, exp, sigmoid, where
 from lapidist.epilogues.functions import gelu as gelu_of
 from lapidist.epilogues.functions import relu as relu_of
 from lapidist.epilogues.functions import silu as silu_of
-from lapidist.epilogues.functions import where
 from lapidist.epilogues.reductions import amax as amax_of
 from lapidist.epilogues.reductions import column_sum
 from lapidist.epilogues.results import Output, Pair, Quantised
@@ -96,10 +97,37 @@ def amax(acc: Any) -> Any:
     return acc, amax_of(acc)
 
 
+# ---- going back: acc is the gradient of an activation's value, the results are those of what it was of,
+# `before`, and of a bias that was added to that ----
+
+
 @epilogue
 def relu_backward(acc: Any, mask: Tile) -> Any:
     """acc where the mask is not 0, and the sum of each column: the gradient of a bias before relu"""
     slope = where(mask != 0, acc, 0)
+    return slope, column_sum(slope)
+
+
+@epilogue
+def gelu_backward(acc: Any, before: Tile) -> Any:
+    density = exp(before * before * -0.5) * (0.5 / pi) ** 0.5
+    slope = acc * (erf(before * 0.5**0.5) * 0.5 + 0.5 + before * density)
+    return slope, column_sum(slope)
+
+
+@epilogue
+def gelu_tanh_backward(acc: Any, before: Tile) -> Any:
+    square, steep = before * before, 2 * (2 / pi) ** 0.5
+    share = sigmoid(before * (square * (0.044715 * steep) + steep))
+    rise = before * (1 - share) * (square * (3 * 0.044715 * steep) + steep)
+    slope = acc * (share * (1 + rise))
+    return slope, column_sum(slope)
+
+
+@epilogue
+def silu_backward(acc: Any, before: Tile) -> Any:
+    share = sigmoid(before)
+    slope = acc * (share * (1 + before * (1 - share)))
     return slope, column_sum(slope)
 
 

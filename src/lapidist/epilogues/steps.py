@@ -80,8 +80,8 @@ class Function:
 
     @cached_property
     def joined(self) -> tuple[str, ...]:
-        """Of each source, by what kernels may join rows of it: the one operation that all second passes have
-        which read it, none of them row by row; "": by none."""
+        """Of each source, by what kernels may join rows of it; "": by nothing. It is the one operation of all
+        passes that read it, none of them row by row."""
         found = []
         for source in self.sources:
             readers = {each.then for each in self.results if each._replace(dtype="", then="") == source}

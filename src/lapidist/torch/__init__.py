@@ -10,11 +10,11 @@ import importlib
 from typing import Any
 
 from lapidist.torch import batches, flops, gradients, operators
-from lapidist.torch.calls import gemm, linear, matmul, scaled
+from lapidist.torch.calls import gemm, linear, matmul, mlp, scaled
 from lapidist.torch.layers import Linear, Swapped, swap
 from lapidist.torch.routes import everywhere
 
-__all__ = ["Linear", "Swapped", "everywhere", "gemm", "linear", "matmul", "scaled", "swap"]
+__all__ = ["Linear", "Swapped", "everywhere", "gemm", "linear", "matmul", "mlp", "scaled", "swap"]
 
 operators.matmul.transform(
     gradients.keep_matmul, gradients.matmul_back, gradients.matmul_forth, batches.map_matmul

@@ -1,4 +1,4 @@
-"""linear with an activation: fused into the product where nobody needs the sums before it."""
+"""Layers with an activation: fused into the products where torch need not see between them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from lapidist import api
 from lapidist.epilogues.ready import READY
 from lapidist.errors import ArgumentError
-from lapidist.torch import operators, outlines
+from lapidist.torch import mlp, operators
 from lapidist.torch.sight import is_plain, is_recorded, is_unobserved
 
 # torch's own, by the names of ready-made epilogues
@@ -25,20 +25,46 @@ ACTIVATIONS = {
 def activated(
     input: Any, weight: Any, bias: Any, activation: str, out_dtype: Any = None, precision: Any = "ieee"
 ) -> Any:
-    """Gradients, transforms and graphs of torch.compile see the product and torch's activation."""
+    """Transforms and graphs of torch.compile see the product and torch's activation."""
+    require_known(activation)
+    given = input, weight, bias
+    if not is_unobserved() or not all(map(is_plain, given)) or not fits(*given):
+        return ACTIVATIONS[activation](operators.linear(input, weight, bias, out_dtype, precision))
+    rows = in_rows(input)
+    if is_recorded(given):
+        if out_dtype not in (None, input.dtype):
+            return ACTIVATIONS[activation](operators.linear(input, weight, bias, out_dtype, precision))
+        hidden, _ = mlp.LAYER.apply(rows, weight, bias, activation, precision)
+    else:
+        epilogue = READY[activation] if bias is None else READY[f"bias_{activation}"](bias=bias)
+        how = {"out_dtype": out_dtype, "precision": precision}
+        hidden = api.gemm(rows, weight, trans_b=True, epilogue=epilogue, **how)
+    return hidden.reshape(*input.shape[:-1], weight.shape[0])
+
+
+def two_layers(
+    input: Any, up: Any, up_bias: Any, down: Any, down_bias: Any, activation: str, precision: Any
+) -> Any:
+    require_known(activation)
+    given = input, up, up_bias, down, down_bias
+    fused = is_unobserved() and all(map(is_plain, given)) and is_recorded(given)
+    if not fused or not fits(*given[:3]) or not fits(input, *given[3:]):
+        hidden = activated(input, up, up_bias, activation, None, precision)
+        return operators.linear(hidden, down, down_bias, None, precision)
+    result, *_ = mlp.LAYERS.apply(in_rows(input), *given[1:], activation, precision)
+    return result.reshape(*input.shape[:-1], down.shape[0])
+
+
+def require_known(activation: Any) -> None:
     if activation not in ACTIVATIONS:
         raise ArgumentError(
             f"activation: must be {', '.join(map(repr, ACTIVATIONS))} or None; got {activation!r}. Apply"
             " others to the result"
         )
-    given = input, weight, bias
-    seen = not is_unobserved() or not all(map(is_plain, given)) or is_recorded(given)
-    if seen or not fits(input, weight, bias):
-        return ACTIVATIONS[activation](operators.linear(input, weight, bias, out_dtype, precision))
-    epilogue = READY[activation] if bias is None else READY[f"bias_{activation}"](bias=bias)
-    rows, how = outlines.as_rows(input), {"out_dtype": out_dtype, "precision": precision}
-    product = api.gemm(rows, weight, trans_b=True, epilogue=epilogue, **how)
-    return outlines.without(product, row=input.ndim == 1, column=False)
+
+
+def in_rows(input: Any) -> Any:
+    return input if input.ndim == 2 else input.reshape(-1, input.shape[-1])
 
 
 def fits(input: Any, weight: Any, bias: Any) -> bool:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from lapidist.dtypes import IEEE, Precision
-from lapidist.errors import ArgumentError
-from lapidist.torch import fused, operators
+from lapidist.errors import ArgumentError, LapidistError
+from lapidist.torch import fused, operators, outlines
 from lapidist.torch.accumulation import accumulated
-from lapidist.torch.activations import activated
+from lapidist.torch.activations import activated, two_layers
 from lapidist.torch.autocast import in_autocast
 from lapidist.torch.sight import is_of_numbers
 
@@ -89,6 +89,29 @@ def linear(
     if into is not None:
         return accumulated(input, weight, bias, into, out_dtype, precision)
     return operators.linear(input, weight, bias, out_dtype, precision)
+
+
+def mlp(
+    input: Any,
+    up: Any,
+    up_bias: Any,
+    down: Any,
+    down_bias: Any,
+    *,
+    activation: str = "gelu",
+    precision: Precision = IEEE,
+) -> Any:
+    """linear(activation(linear(input, up, up_bias)), down, down_bias). Two launches; biases may be None.
+
+    `activation`: "relu", "gelu", "gelu_tanh" or "silu".
+
+    Going back, the activation's derivative and the first bias's gradient are in the launch of a product."""
+    input, up, up_bias, down, down_bias = in_autocast(input, up, up_bias, down, down_bias)
+    try:
+        return two_layers(input, up, up_bias, down, down_bias, activation, precision)
+    except LapidistError:
+        outlines.of_mlp(input, up, up_bias, down, down_bias, precision)
+        raise
 
 
 def require_none(into: Any) -> None:

@@ -55,12 +55,24 @@ def of_gemm(
     return of_product(a, b, c, Operation(trans_a, trans_b, False, alpha, beta, types))
 
 
-def of_linear(input: Any, weight: Any, bias: Any = None, out_dtype: Any = None, precision: Any = IEEE) -> Any:
+def of_linear(
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    out_dtype: Any = None,
+    precision: Any = IEEE,
+    names: tuple[str, str, str] = ("input", "weight", "bias"),
+) -> Any:
     checks.require_features(tuple(input.shape), tuple(weight.shape))
     types = types_named(out_dtype, None, precision)
     operation = Operation(trans_b=True, beta=0.0 if bias is None else 1.0, types=types)
-    product = of_product(as_rows(input), as_rows(weight), bias, operation, ("input", "weight", "bias"))
+    product = of_product(as_rows(input), as_rows(weight), bias, operation, names)
     return product.new_empty(without(product, row=input.ndim == 1, column=weight.ndim == 1).shape)
+
+
+def of_mlp(input: Any, up: Any, up_bias: Any, down: Any, down_bias: Any, precision: Any = IEEE) -> Any:
+    hidden = of_linear(input, up, up_bias, None, precision, ("input", "up", "up_bias"))
+    return of_linear(hidden, down, down_bias, None, precision, ("hidden", "down", "down_bias"))
 
 
 def of_scaled(

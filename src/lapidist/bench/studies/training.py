@@ -30,8 +30,11 @@ PROTOCOL = (
 )
 
 
-def network(layers: int, width: int, heads: int, words: int, tokens: int) -> Any:
+def network(layers: int, width: int, heads: int, words: int, tokens: int, fused: bool = False) -> Any:
+    """`fused`: its pairs of layers are lapidist.torch.mlp."""
     from torch import nn
+
+    from lapidist.torch import mlp
 
     class Block(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -44,7 +47,10 @@ def network(layers: int, width: int, heads: int, words: int, tokens: int) -> Any
             q, k, v = self.qkv(self.before(x)).unflatten(-1, (3, heads, -1)).movedim(-3, 0).transpose(-2, -3)
             seen = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
             x = x + self.joined(seen.transpose(-2, -3).flatten(-2))
-            return x + self.down(nn.functional.gelu(self.up(self.after(x))))
+            up, down, after = self.up, self.down, self.after(x)
+            if fused:
+                return x + mlp(after, up.weight, up.bias, down.weight, down.bias)
+            return x + down(nn.functional.gelu(up(after)))
 
     class GPT(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -105,8 +111,10 @@ class Trained:
         return (time.perf_counter() - start) / count
 
 
-def contest(models: tuple[Any, Any], text: Any) -> tuple[list[list[float]], float]:
-    """Seconds a step of each turn, and the difference of the losses over its bound."""
+def contest(models: list[Any], text: Any) -> tuple[list[list[float]], list[float]]:
+    """Seconds a step of each turn, and the differences of the losses from the last model's over their
+    bound.
+    """
     runs = [Trained(model, text) for model in models]
     for run in runs:
         run.steps(LAST)
@@ -114,7 +122,9 @@ def contest(models: tuple[Any, Any], text: Any) -> tuple[list[list[float]], floa
     ends = [mean(float(loss) for loss in run.losses[-LAST:]) for run in runs]
     for run, end in zip(runs, ends, strict=True):
         print(f"loss {float(run.losses[0]):.4f} at first, {end:.4f} at last", flush=True)
-    return [list(each) for each in zip(*turns, strict=True)], abs(ends[0] / ends[1] - 1) / BOUND
+    return [list(each) for each in zip(*turns, strict=True)], [
+        abs(end / ends[-1] - 1) / BOUND for end in ends
+    ]
 
 
 def main(path: str) -> None:
@@ -128,20 +138,21 @@ def main(path: str) -> None:
     command = "python -m lapidist.bench.studies.training"
     conditions = replace(found, command=command, inputs="random words with likely successors")
     models = []
-    for _ in range(2):
+    for fused in (False, True, False):
         torch.manual_seed(0)
         with torch.device("cuda"):
-            models.append(network(LAYERS, WIDTH, HEADS, WORDS, TOKENS).to(torch.bfloat16))
-    lapidist.torch.swap(models[0])
+            models.append(network(LAYERS, WIDTH, HEADS, WORDS, TOKENS, fused).to(torch.bfloat16))
+    for ours in models[:2]:
+        lapidist.torch.swap(ours)
     text = sentences(STEPS, WORDS, BATCH, TOKENS, "cuda")
-    taken, worst = contest((models[0], models[1]), text)
-    rows = BATCH * TOKENS
-    weights = sum(each.numel() for each in models[0].parameters())
-    names = "lapidist.torch, GPT of 350M, training", "torch, GPT of 350M, training"
-    note = f"{STEPS} steps of {BATCH} x {TOKENS}"
-    records: list[Record] = pair(
-        names, taken, (rows, 4 * WIDTH, WIDTH), 6.0 * rows * weights, worst, device.name, note
-    )
+    taken, worst = contest(models, text)
+    rows, records = BATCH * TOKENS, list[Record]()
+    flops = 6.0 * rows * sum(each.numel() for each in models[0].parameters())
+    note, shape = f"{STEPS} steps of {BATCH} x {TOKENS}", (rows, 4 * WIDTH, WIDTH)
+    for place, mode in enumerate(("training", "training, fused")):
+        names = f"lapidist.torch, GPT of 350M, {mode}", f"torch, GPT of 350M, {mode}"
+        times = [taken[place], taken[-1]]
+        records += pair(names, times, shape, flops, worst[place], device.name, note)
     write_run(Path(path), conditions, records)
 
 

@@ -1,0 +1,152 @@
+"""Layers with an activation, where gradients are recorded: it costs no launch of its own, forth or back.
+
+    before = input up^T + bias       one launch: hidden, and before
+    hidden = activation(before)
+    result = hidden down^T + bias    one launch
+
+Going back, the product by `down` has an epilogue. It makes the gradient of `before`, and sums its columns:
+that is the gradient of the first bias. One layer alone has torch's kernel there.
+
+hidden and before are results of the functions, though no caller sees them. So gradients can be differentiated
+again. They have gradients by hidden and before then."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+
+from lapidist import api
+from lapidist.epilogues.expressions import Row
+from lapidist.epilogues.functions import gelu, relu, silu
+from lapidist.epilogues.ready import READY
+from lapidist.epilogues.tracing import epilogue
+from lapidist.torch import gradients, operators
+from lapidist.torch.recording import function_of
+
+aten = torch.ops.aten
+
+
+def slope_of_silu(g: Any, before: Any) -> Any:
+    """torch's own has no gradient."""
+    if not torch.is_grad_enabled():
+        return aten.silu_backward(g, before)
+    share = before.sigmoid()
+    return g * share * (1 + before * (1 - share))
+
+
+# torch's own: the gradient of `before` from that of hidden
+SLOPES: dict[str, Any] = {
+    "relu": lambda g, before: aten.threshold_backward(g, before, 0),
+    "gelu": aten.gelu_backward,
+    "gelu_tanh": partial(aten.gelu_backward, approximate="tanh"),
+    "silu": slope_of_silu,
+}
+
+
+def gelu_tanh(x: Any) -> Any:
+    return gelu(x, approximate="tanh")
+
+
+def with_before(function: Any) -> tuple[Any, Any]:
+    """Epilogues that have both results, without and with a bias."""
+
+    @epilogue
+    def activated(acc: Any) -> Any:
+        return function(acc), acc
+
+    @epilogue
+    def of_bias(acc: Any, bias: Row) -> Any:
+        before = acc + bias
+        return function(before), before
+
+    return activated, of_bias
+
+
+KEPT = {function.__name__: with_before(function) for function in (relu, gelu, gelu_tanh, silu)}
+
+
+def hidden_and_before(input: Any, weight: Any, bias: Any, activation: str, precision: Any) -> Any:
+    alone, of_bias = KEPT[activation]
+    after = alone if bias is None else of_bias(bias=bias)
+    return api.gemm(input, weight, trans_b=True, epilogue=after, precision=precision)
+
+
+def total(*terms: Any) -> Any:
+    there = [each for each in terms if each is not None]
+    return sum(there[1:], there[0]) if there else None
+
+
+def keep(ctx: Any, activation: str, precision: Any, *saved: Any) -> None:
+    ctx.save_for_backward(*saved)
+    ctx.set_materialize_grads(False)  # hidden's and before's are None, where nothing is differentiated again
+    ctx.activation, ctx.how = activation, (1.0, False, True, precision)
+
+
+def slope(ctx: Any, of_hidden: Any, of_before: Any, before: Any) -> Any:
+    """The whole gradient of `before`."""
+    return total(None if of_hidden is None else SLOPES[ctx.activation](of_hidden, before), of_before)
+
+
+def of_layer(ctx: Any, g: Any, input: Any, weight: Any, needed: Any) -> tuple[Any, Any, Any]:
+    """Gradients of a layer's input, weight and bias, of those that are needed."""
+    if g is None:
+        return None, None, None
+    return (
+        gradients.gradient_of_a(g, weight, input.shape, ctx.how) if needed[0] else None,
+        gradients.gradient_of_b(g, input, weight.shape, ctx.how) if needed[1] else None,
+        g.sum(0) if needed[2] else None,
+    )
+
+
+# ---- one layer ----
+
+
+def layer_forward(ctx: Any, input: Any, weight: Any, bias: Any, activation: str, precision: Any) -> Any:
+    hidden, before = hidden_and_before(input, weight, bias, activation, precision)
+    keep(ctx, activation, precision, input, weight, before)
+    return hidden, before
+
+
+def layer_back(ctx: Any, of_hidden: Any, of_before: Any) -> Any:
+    input, weight, before = ctx.saved_tensors
+    g = slope(ctx, of_hidden, of_before, before)
+    return *of_layer(ctx, g, input, weight, ctx.needs_input_grad), None, None
+
+
+# ---- two layers ----
+
+
+def layers_forward(
+    ctx: Any, input: Any, up: Any, up_bias: Any, down: Any, down_bias: Any, activation: str, precision: Any
+) -> Any:
+    hidden, before = hidden_and_before(input, up, up_bias, activation, precision)
+    keep(ctx, activation, precision, input, up, down, hidden, before)
+    return operators.run_linear(hidden, down, down_bias, None, precision), hidden, before
+
+
+def is_last(g: Any) -> bool:
+    """Whether nothing of torch must see what becomes of a gradient."""
+    return not (g is None or torch.is_grad_enabled() or gradients.stands_for_many(g))
+
+
+def layers_back(ctx: Any, of_result: Any, of_hidden: Any, of_before: Any) -> Any:
+    input, up, down, hidden, before = ctx.saved_tensors
+    needed = ctx.needs_input_grad
+    if is_last(of_result) and of_hidden is of_before is None:
+        after = READY[f"{ctx.activation}_backward"]
+        given = {"mask": hidden} if ctx.activation == "relu" else {"before": before}
+        g, columns = api.gemm(of_result, down, epilogue=after(**given), precision=ctx.how[-1])
+        of_up_bias = columns.to(g.dtype) if needed[2] else None
+        of_input, of_up, _ = of_layer(ctx, g, input, up, (*needed[:2], False))
+    else:
+        through, _, _ = of_layer(ctx, of_result, hidden, down, (True, False, False))
+        g = slope(ctx, total(through, of_hidden), of_before, before)
+        of_input, of_up, of_up_bias = of_layer(ctx, g, input, up, needed)
+    _, of_down, of_down_bias = of_layer(ctx, of_result, hidden, down, (False, *needed[3:5]))
+    return of_input, of_up, of_up_bias, of_down, of_down_bias, None, None
+
+
+LAYER = function_of(torch.autograd.Function, layer_forward, layer_back)
+LAYERS = function_of(torch.autograd.Function, layers_forward, layers_back)
