@@ -17,7 +17,6 @@ import numpy as np
 from lapidist.config import Config, Knobs
 from lapidist.device import Device
 from lapidist.dtypes import size_of
-from lapidist.epilogues.passes import JOINED
 from lapidist.kernels.parameters import SCHEDULE, Parameters, block_of
 from lapidist.launch import ParameterBlock, TensorMap
 from lapidist.problems.problem import Problem
@@ -130,6 +129,8 @@ class Family(ABC):
         """Of those that read values of which lanes might join rows."""
         if problem.fused is None:
             return 0.0
+        from lapidist.epilogues.passes import JOINED
+
         values = sum(map(bool, problem.fused.function.joined)) * problem.m * problem.n
         moved = prod(problem.batch) * values * size_of(problem.fused.dtype)
         return moved / (JOINED if self.joins_rows(problem) else 1) / (device.dram_gbps * 1e9 * PASS_SHARE)
