@@ -84,7 +84,7 @@ def test_rows_that_are_shifted_are_shared_by_turnstile_only_where_that_is_asked_
     grid, device = TileGrid(40, 5, 64), chip("h200")
 
     def reductions(config: Config, sharing: Sharing) -> set[str]:
-        weighed = schedules(grid, config, device, sharing, True)
+        weighed = schedules(grid, config, device, sharing, True, True)
         return {schedule.reduction for schedule in weighed if schedule is not None and schedule.shares_tiles}
 
     assert "turnstile" in reductions(replace(skewed, skewed=False), PLANNED)
