@@ -74,6 +74,29 @@ def of_many(a: Any, b: Any) -> dict[str, Contestant]:
     }
 
 
+def of_layers(a: Any, b: Any) -> dict[str, Contestant]:
+    """A linear layer, and one with its gradients."""
+    import torch
+
+    import lapidist.torch
+
+    stock, ours = torch.nn.functional.linear, lapidist.torch.linear
+    x, weight = a.clone().requires_grad_(), b.T.contiguous().requires_grad_()
+
+    def there_and_back(layer: Any) -> Any:
+        """The input's gradient."""
+        return torch.autograd.grad(layer(x, weight), (x, weight), a)[0]
+
+    peer, peer_back = "F.linear", "F.linear, with gradients"
+    back = a, weight.detach()
+    return {
+        peer: judged(lambda: stock(a, back[1]), None, a, b),
+        "linear": judged(lambda: ours(a, back[1]), peer, a, b),
+        peer_back: judged(lambda: there_and_back(stock), None, *back),
+        "linear, with gradients": judged(lambda: there_and_back(ours), peer_back, *back),
+    }
+
+
 def of_factors(a: Any, b: Any) -> dict[str, Contestant]:
     """8-bit floats with a factor each."""
     import torch

@@ -20,7 +20,14 @@ from lapidist.bench.protocol.cases import Case
 from lapidist.bench.protocol.conditions import gather
 from lapidist.bench.protocol.measure import BURST, Stage
 from lapidist.bench.protocol.record import Conditions, Record
-from lapidist.bench.studies.call_forms import Contestant, of_factors, of_many, of_matrices, of_numpy
+from lapidist.bench.studies.call_forms import (
+    Contestant,
+    of_factors,
+    of_layers,
+    of_many,
+    of_matrices,
+    of_numpy,
+)
 from lapidist.bench.studies.climb import Keep
 from lapidist.errors import DeviceError
 
@@ -119,7 +126,8 @@ def contestants(stage: Stage) -> dict[str, Contestant]:
     """Each judged once."""
     inputs = stage.inputs(CASE)
     a, b = inputs.a[0], inputs.b[0]
-    return {**of_matrices(a, b, inputs.c[0]), **of_many(a, b), **of_factors(a, b), **of_numpy()}
+    of_torch = {**of_matrices(a, b, inputs.c[0]), **of_many(a, b), **of_layers(a, b), **of_factors(a, b)}
+    return {**of_torch, **of_numpy()}
 
 
 def batch_seconds(call: Callable[[], object], stage: Stage) -> float:
