@@ -70,6 +70,11 @@ def slope(acc: Any, before: lapidist.Tile) -> Any:
     return found, lapidist.column_sum(found), lapidist.column_max(acc)
 
 
+@lapidist.epilogue
+def summed(acc: Any) -> Any:
+    return acc, lapidist.column_sum(acc)
+
+
 def whole(rng: np.random.Generator, *shape: int) -> Array:
     return rng.integers(-2, 3, shape).astype(numpy_dtype("bfloat16"))
 
@@ -157,3 +162,15 @@ def test_a_function_says_what_may_be_joined() -> None:
     mixed = lapidist.epilogue(lambda acc: (acc, lapidist.column_sum(acc), lapidist.row_sum(acc)))
     others = lapidist.epilogue(lambda acc: (2 * acc, lapidist.column_sum(acc), lapidist.column_max(acc)))
     assert mixed.function.joined == others.function.joined == ("",)
+
+
+@pytest.mark.parametrize(("batch", "rows"), [(20, 1), (6, 4), (2, 40), (3, 16)])
+def test_columns_of_a_batch_that_shares_b_are_each_matrixs_own(batch: int, rows: int) -> None:
+    """Stacked, it is one product; lanes must not join rows of two matrices."""
+    rng = np.random.default_rng(batch)
+    a, b = whole(rng, batch, rows, 32), whole(rng, 32, 64)
+    how: dict[str, Any] = {"epilogue": summed, "out_dtype": "float32", "kernel": "wgmma", **PLAIN}
+    d, sums = lapidist.gemm(a, b, device="machine", **how)
+    expected = a.astype("f4") @ b.astype("f4")
+    assert np.array_equal(d, expected)
+    assert np.array_equal(sums, expected.sum(1))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lapidist.dtypes import size_of
 from lapidist.epilogues.device import WHOLE, statements
 from lapidist.epilogues.operations import OPERATIONS
-from lapidist.epilogues.passes import AMAX
+from lapidist.epilogues.passes import AMAX, JOINED
 from lapidist.epilogues.passes import OPERATIONS as REDUCED_BY
 from lapidist.epilogues.steps import OPERAND, POSITIONS, ROW, SUM, Function, Result
 
@@ -120,6 +120,10 @@ class Fused:
 
     def matrices(self) -> tuple[Matrix, ...]:
         return tuple(fed.matrix for fed in self.operands if fed.matrix is not None)
+
+    def parts_rows(self, rows: int) -> bool:
+        """Whether matrices of so many rows must stay apart: lanes would join rows of two of them."""
+        return rows % JOINED > 0 and any(self.function.joined)
 
     def lying(self, matrices: Sequence[Matrix]) -> Fused:
         """The same, its matrices replaced by these."""

@@ -292,9 +292,12 @@ class Problem:
     def stacked(self) -> Problem:
         """A batch that shares B, over A, C and D stacked row by row, is one product of batch * m rows.
 
-        Not where rows are picked or lie in groups: indices and groups are those of one matrix.
+        Not where rows are picked or lie in groups: indices and groups are those of one matrix. Nor where
+        lanes that join rows of a column would join those of two matrices.
         """
         if len(self.batch) != 1 or self.b.batch_strides != (0,):
+            return self
+        if self.fused and self.fused.parts_rows(self.m):
             return self
         modes = self.modes
         alone = modes.gather_a or modes.scatter_rows or modes.of_each or modes.groups
