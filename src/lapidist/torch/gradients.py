@@ -71,10 +71,16 @@ def keep(ctx: Any, a: Any, b: Any, output: Any, types: Any) -> None:
     ctx.precision = types[1] if len(types) > 1 else IEEE
 
 
+def summed(*terms: Any) -> Any:
+    """The sum of those that there are; None where there is none."""
+    there = [each for each in terms if each is not None]
+    return sum(there[1:], there[0]) if there else None
+
+
 def total(first: Any, second: Any, third: Any, shape: Any) -> Any:
-    """The sum of those that there are, in the result's shape."""
-    there = [each for each in (first, second, third) if each is not None]
-    return None if not there else sum(there[1:], there[0]).expand(shape)
+    """Their sum in the result's shape."""
+    found = summed(first, second, third)
+    return None if found is None else found.expand(shape)
 
 
 # ---- gemm ----

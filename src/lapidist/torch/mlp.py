@@ -73,11 +73,6 @@ def hidden_and_before(input: Any, weight: Any, bias: Any, activation: str, preci
     return api.gemm(input, weight, trans_b=True, epilogue=after, precision=precision)
 
 
-def total(*terms: Any) -> Any:
-    there = [each for each in terms if each is not None]
-    return sum(there[1:], there[0]) if there else None
-
-
 def keep(ctx: Any, activation: str, precision: Any, *saved: Any) -> None:
     ctx.save_for_backward(*saved)
     ctx.set_materialize_grads(False)  # hidden's and before's are None, where nothing is differentiated again
@@ -86,7 +81,8 @@ def keep(ctx: Any, activation: str, precision: Any, *saved: Any) -> None:
 
 def slope(ctx: Any, of_hidden: Any, of_before: Any, before: Any) -> Any:
     """The whole gradient of `before`."""
-    return total(None if of_hidden is None else SLOPES[ctx.activation](of_hidden, before), of_before)
+    through = None if of_hidden is None else SLOPES[ctx.activation](of_hidden, before)
+    return gradients.summed(through, of_before)
 
 
 def of_layer(ctx: Any, g: Any, input: Any, weight: Any, needed: Any) -> tuple[Any, Any, Any]:
@@ -142,7 +138,7 @@ def layers_back(ctx: Any, of_result: Any, of_hidden: Any, of_before: Any) -> Any
         of_input, of_up, _ = of_layer(ctx, g, input, up, (*needed[:2], False))
     else:
         through, _, _ = of_layer(ctx, of_result, hidden, down, (True, False, False))
-        g = slope(ctx, total(through, of_hidden), of_before, before)
+        g = slope(ctx, gradients.summed(through, of_hidden), of_before, before)
         of_input, of_up, of_up_bias = of_layer(ctx, g, input, up, needed)
     _, of_down, of_down_bias = of_layer(ctx, of_result, hidden, down, (False, *needed[3:5]))
     return of_input, of_up, of_up_bias, of_down, of_down_bias, None, None
