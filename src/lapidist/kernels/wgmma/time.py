@@ -45,6 +45,9 @@ OUTSIDE_ROWS = (
     7.0  # a cycle, on the whole chip: rows of boxes that lie outside the matrix all come from one place
 )
 LEAST_STEP = 200.0  # cycles, however small the tile: barriers there and back
+# Times as long a step takes where one warpgroup multiplies alone, when no multiprocessor idles: nobody's
+# products run beside its barriers. And where eight blocks wait for each other.
+ONE_GROUP, OF_EIGHT = 1.06, 1.08
 # A cycle, from the L2: to an SM, and to each of all when none idles, as it answers so many requests for the
 # whole chip; to each no more as long as this part of them works.
 L2_BYTES, L2_SHARED_BYTES, CROWDED_FROM = 97.0, 103.0, 1 / 1.6
@@ -186,7 +189,14 @@ def step_cycles(problem: Problem, config: Knobs, device: Device, blocks: Any = i
     products, outside = flops / peak, rows_outside(problem, config, device) / OUTSIDE_ROWS
     promoted = promoted_cycles(problem, config, products)
     fed = flops / feed_limit(config, problem)
-    return together(products, fed, LEAST_STEP, lines / L2_BYTES, shared, promoted, outside)
+    longer = waiting(config, np.minimum(1.0, blocks / device.sms))
+    return longer * together(products, fed, LEAST_STEP, lines / L2_BYTES, shared, promoted, outside)
+
+
+def waiting(config: Knobs, busy: Any) -> Any:
+    """Times as long a step takes; `busy`: the share of all multiprocessors that has a block."""
+    alone = np.where((warpgroups(config) == 1) & (config.ping_pong == 0), 1.0 + (ONE_GROUP - 1.0) * busy, 1.0)
+    return alone * np.where(config.cluster == 8, OF_EIGHT, 1.0)
 
 
 def rows_outside(problem: Problem, config: Knobs, device: Device) -> Any:
