@@ -154,3 +154,11 @@ def test_sparse_rows_are_refused_in_words(torch: Any, lt: Any) -> None:
     for call in (lt.linear, lt.matmul, lt.gemm):
         with pytest.raises(lapidist.DTypeError, match=r"(a|input): must be a dense tensor"):
             call(rows, torch.eye(3))
+
+
+def test_what_a_transform_left_behind_is_the_tensor_it_stood_for(torch: Any, lt: Any) -> None:
+    x, w, left = torch.randn(ROWS, FEATURES), torch.randn(OUTPUTS, FEATURES, requires_grad=True), []
+    torch.func.grad(lambda inner: (left.append(inner), inner.square().sum())[1])(x)
+    for _ in range(2):  # the second call goes the way of a repeated one
+        (found,) = torch.autograd.grad(lt.linear(left[0], w).sum(), w)
+        torch.testing.assert_close(found, x.sum(0).expand(OUTPUTS, FEATURES))

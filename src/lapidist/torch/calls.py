@@ -10,7 +10,7 @@ from lapidist.torch import fused, operators, outlines
 from lapidist.torch.accumulation import accumulated
 from lapidist.torch.activations import activated, two_layers
 from lapidist.torch.autocast import in_autocast
-from lapidist.torch.sight import is_of_numbers
+from lapidist.torch.sight import is_of_numbers, is_plain, is_recorded, is_unobserved
 
 
 def matmul(
@@ -67,14 +67,14 @@ def linear(
 
     `into`: an array of weight's shape, float32 say. Going back adds the weight's gradient to it, summed in
     its type, and weight.grad gets none."""
-    if (
-        out_dtype is epilogue is activation is None
-        and precision is IEEE
-        and is_of_numbers(input, weight, bias)
-    ):
-        product = operators.linear_again(input, weight, bias)
-        if product is not None:
-            return product
+    given = input, weight, bias
+    if out_dtype is epilogue is activation is None and precision is IEEE and is_unobserved():
+        if not is_recorded(given):
+            product = operators.linear_again(*given)
+            if product is not None:
+                return product
+        elif into is None and all(map(is_plain, given)):
+            return operators.linear.recorded(*given, None, IEEE)
     input, weight, bias = in_autocast(input, weight, bias)
     if epilogue is not None:
         require_none(into)

@@ -13,6 +13,7 @@ import torch
 from lapidist.dtypes import IEEE
 from lapidist.torch import operators
 from lapidist.torch.outlines import as_rows
+from lapidist.torch.sight import is_of_numbers
 
 How = tuple[float, bool, bool, Any]
 
@@ -30,9 +31,21 @@ stands_for_many = torch._C._functorch.is_legacy_batchedtensor
 
 def multiplied(a: Any, b: Any, alpha: float, trans_a: bool, trans_b: bool, precision: Any) -> Any:
     how = alpha, 0.0, trans_a, trans_b, None, precision
-    if not torch.compiler.is_compiling() and (stands_for_many(a) or stands_for_many(b)):
-        return operators.gemm.op(a, b, None, *how)
+    if not torch.compiler.is_compiling():
+        if stands_for_many(a) or stands_for_many(b):
+            return operators.gemm.op(a, b, None, *how)
+        if alpha == 1 and precision == IEEE and is_of_numbers(a, b):
+            product = operators.product_again(a, b, trans_a, trans_b)
+            if product is not None:
+                return product
     return operators.gemm(a, b, None, *how)
+
+
+def in_shape(product: Any, shape: Any) -> Any:
+    """What was broadcast is summed; asking torch for a sum of nothing takes 3 us."""
+    if not torch.compiler.is_compiling() and product.shape == shape:
+        return product
+    return product.sum_to_size(shape)
 
 
 def gradient_of_a(g: Any, b: Any, shape: Any, how: How) -> Any:
@@ -42,7 +55,7 @@ def gradient_of_a(g: Any, b: Any, shape: Any, how: How) -> Any:
         product = multiplied(b, g, alpha, trans_b, True, precision)
     else:
         product = multiplied(g, b, alpha, False, not trans_b, precision)
-    return product.sum_to_size(shape)
+    return in_shape(product, shape)
 
 
 def rows_are_split(tensor: Any) -> bool:
@@ -60,7 +73,7 @@ def gradient_of_b(g: Any, a: Any, shape: Any, how: How) -> Any:
         product = multiplied(g, a, alpha, True, trans_a, precision)
     else:
         product = multiplied(a, g, alpha, not trans_a, False, precision)
-    return product.sum_to_size(shape)
+    return in_shape(product, shape)
 
 
 def keep(ctx: Any, a: Any, b: Any, output: Any, types: Any) -> None:
@@ -154,15 +167,16 @@ def linear_back(ctx: Any, g: Any) -> tuple[Any, ...]:
     (input, weight), (input_shape, weight_shape) = ctx.saved_tensors, ctx.shapes
     how = 1.0, False, True, ctx.precision
     of_bias = g.sum_to_size(ctx.bias_shape) if any(ctx.needs_input_grad[2:3]) else None
-    g = g.unsqueeze(-1) if len(weight_shape) == 1 else g
-    g = as_rows(g) if len(input_shape) == 1 else g
+    row, column = len(input_shape) == 1, len(weight_shape) == 1
+    g = g.unsqueeze(-1) if column else g
+    g = as_rows(g) if row else g
     of_input = of_weight = None
     if ctx.needs_input_grad[0]:
-        shape = (1, *input_shape) if len(input_shape) == 1 else input_shape
-        of_input = gradient_of_a(g, as_rows(weight), shape, how).reshape(input_shape)
+        of_input = gradient_of_a(g, as_rows(weight), (1, *input_shape) if row else input_shape, how)
+        of_input = of_input.reshape(input_shape) if row else of_input
     if ctx.needs_input_grad[1]:
-        shape = (1, *weight_shape) if len(weight_shape) == 1 else weight_shape
-        of_weight = gradient_of_b(g, as_rows(input), shape, how).reshape(weight_shape)
+        of_weight = gradient_of_b(g, as_rows(input), (1, *weight_shape) if column else weight_shape, how)
+        of_weight = of_weight.reshape(weight_shape) if column else of_weight
     return of_input, of_weight, of_bias, None, None
 
 

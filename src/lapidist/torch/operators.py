@@ -27,6 +27,7 @@ from lapidist.torch.recording import function_of, recorder
 from lapidist.torch.sight import is_plain, is_recorded, is_unobserved
 
 Rule = Callable[..., Any]
+alive = torch._C._functorch.unwrap_if_dead  # what a transform that has ended left of a tensor
 LIBRARY = torch.library.Library("lapidist", "DEF")
 # What operators run, for code that inductor wrote: it imports torch alone, and may come from a cache.
 RUNS = torch.ops.lapidist.runs = SimpleNamespace()
@@ -52,7 +53,7 @@ class Operator:
             if not is_recorded(given):
                 return self.run(*given)
             if self.recorded is not None:
-                return self.recorded.apply(*given)
+                return self.recorded(*given)
         if not torch.compiler.is_compiling():
             sharding.register()
         return self.op(*given)
@@ -84,7 +85,13 @@ class Operator:
             return output
 
         LIBRARY.impl(self.name, recorder(self.op, self.run, keep, back, forth), "Autograd", with_keyset=True)
-        self.recorded = function_of(torch.autograd.Function, forward, back)
+        # torch.autograd.Function would ask once more for transforms, which takes 8 us
+        function = function_of(torch.autograd.function._SingleLevelFunction, forward, back)
+
+        def recorded(*given: Any) -> Any:
+            return function.apply(*[alive(each) if isinstance(each, torch.Tensor) else each for each in given])
+
+        self.recorded = recorded
 
     def transform(self, keep: Rule, back: Rule, forth: Rule, mapped: Rule) -> None:
         """`forth` has tangents; `mapped` is vmap's, given which operators to call."""
@@ -131,6 +138,10 @@ PRODUCT, SUM = (api.ALPHA, api.BETA, False, True), (api.ALPHA, 1.0, False, True)
 def linear_again(input: Any, weight: Any, bias: Any, out: Any = None) -> Any:
     numbers: tuple[Any, Any, bool, bool] = PRODUCT if bias is None else SUM
     return api.gemm_again(input, weight, bias, out, *numbers, USUAL_TYPES, None)
+
+
+def product_again(a: Any, b: Any, trans_a: bool, trans_b: bool) -> Any:
+    return api.gemm_again(a, b, None, None, api.ALPHA, api.BETA, trans_a, trans_b, USUAL_TYPES, None)
 
 
 def run_linear(
