@@ -89,7 +89,9 @@ class Operator:
         function = function_of(torch.autograd.function._SingleLevelFunction, forward, back)
 
         def recorded(*given: Any) -> Any:
-            return function.apply(*[alive(each) if isinstance(each, torch.Tensor) else each for each in given])
+            return function.apply(
+                *[alive(each) if isinstance(each, torch.Tensor) else each for each in given]
+            )
 
         self.recorded = recorded
 
