@@ -28,25 +28,36 @@ INPUTS = "standard normal, weights over the square root of their inputs"
 Layer = Callable[[Any, Any], Any]
 
 
-def mlp(layer: Layer, weights: Any, x: Any) -> Any:
+def apart(layer: Layer) -> Layer:
+    """A layer, then a ReLU of JAX's."""
     import jax
 
+    return lambda x, weight: jax.nn.relu(layer(x, weight))
+
+
+def mlp(active: Layer, layer: Layer, weights: Any, x: Any) -> Any:
     for up, down in weights:
-        x = layer(jax.nn.relu(layer(x, up)), down)
+        x = layer(active(x, up), down)
     return x
 
 
-def loss(layer: Layer, weights: Any, x: Any) -> Any:
-    return (mlp(layer, weights, x).astype("float32") ** 2).mean()
+def loss(active: Layer, layer: Layer, weights: Any, x: Any) -> Any:
+    return (mlp(active, layer, weights, x).astype("float32") ** 2).mean()
 
 
-def forms(layer: Layer) -> dict[str, Callable[[Any, Any], Any]]:
+def forms(active: Layer, layer: Layer) -> dict[str, Callable[[Any, Any], Any]]:
     import jax
 
     return {
-        "forward": jax.jit(partial(mlp, layer)),
-        "gradients": jax.jit(jax.grad(partial(loss, layer), argnums=(0, 1))),
+        "forward": jax.jit(partial(mlp, active, layer)),
+        "gradients": jax.jit(jax.grad(partial(loss, active, layer), argnums=(0, 1))),
     }
+
+
+def in_bfloat16(x: Any, weight: Any) -> Any:
+    import jax
+
+    return jax.numpy.dot(x, weight.T)
 
 
 def in_float32(x: Any, weight: Any) -> Any:
@@ -79,17 +90,20 @@ def rows_of(rows: int, device: str) -> list[Record]:
         list(zip(matrices[::2], matrices[1::2], strict=True)),
         jax.random.normal(keys[0], (rows, WIDTH), "bfloat16"),
     )
-    ours, stock = forms(lapidist.jax.linear), forms(lambda x, w: jax.numpy.dot(x, w.T))
-    exact = forms(in_float32)
+    stock, exact = (forms(apart(layer), layer) for layer in (in_bfloat16, in_float32))
+    layer = lapidist.jax.linear
+    ours = {"": forms(apart(layer), layer), ", fused": forms(partial(layer, activation="relu"), layer)}
     records: list[Record] = []
-    for name in ours:
-        calls = [partial(ours[name], weights, x), partial(stock[name], weights, x)]
+    for name in stock:
         expected = exact[name](weights, x)
-        mine, theirs = (worst_of(call(), expected) for call in calls)
-        worst = mine / (2 * theirs)  # a ReLU that rounding switches moves gradients by far more than an ulp
         flops = 2.0 * rows * WIDTH * HIDDEN * len(shapes) * (3 if name == "gradients" else 1)
-        names, size = (f"lapidist.jax, {name}", f"jax.numpy.dot, {name}"), (rows, HIDDEN, WIDTH)
-        records += pair(names, compare(calls, jax.block_until_ready), size, flops, worst, device)
+        for suffix, each in ours.items():
+            calls = [partial(each[name], weights, x), partial(stock[name], weights, x)]
+            mine, theirs = (worst_of(call(), expected) for call in calls)
+            worst = mine / (2 * theirs)  # a ReLU that rounding switches moves gradients by more than an ulp
+            names = f"lapidist.jax, {name}{suffix}", f"jax.numpy.dot, {name}{suffix}"
+            taken = compare(calls, jax.block_until_ready)
+            records += pair(names, taken, (rows, HIDDEN, WIDTH), flops, worst, device)
     return records
 
 
