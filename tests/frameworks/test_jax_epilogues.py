@@ -190,6 +190,16 @@ def test_a_gradient_takes_one_product_forth_and_two_back(jax: Any, ours: Any) ->
     assert text.count("lapidist_product[") == 3
 
 
+def test_gradients_of_16_bits_are_multiplied_in_16_bits(jax: Any, ours: Any) -> None:
+    x, w = (jax.numpy.asarray(drawn(*shape), "bfloat16") for shape in ((5, 7), (3, 7)))
+    both = jax.grad(lambda x, w: ours.linear(x, w, activation="gelu").sum(), argnums=(0, 1))
+    products = [
+        line for line in str(jax.make_jaxpr(both)(x, w)).splitlines() if "= lapidist_product[" in line
+    ]
+    assert len(products) == 3
+    assert all(":bf16[" in line for line in products)
+
+
 STEPS = {
     "where": lambda acc: lapidist.where(acc > 0.1, acc, 0.5 * acc),
     "both": lambda acc: lapidist.where((acc > -1) & (acc < 1), acc, 2 * acc),
