@@ -21,7 +21,7 @@ from lapidist.schedule.ways import Grids, Ways
 PACKING = 1.05e-6, 0.85
 TURNING = 4.2e-6, 0.67
 # Of what is packed beside products: it takes its share of memory and of the L2.
-BESIDE_PRODUCTS = 0.5
+BESIDE_PRODUCTS = 0.8
 LATE_ROWS, LATE_COLUMNS = 128, 192  # of a tile: rows, and columns at least
 ROUNDS = 2  # of tiles, at least
 MOST_LATE = 24  # lines of both operands, at most, for each column of a tile

@@ -72,6 +72,9 @@ FEW_BYTES, FEW_LONGER = (64, 2.5)
 # a thread that holds so many has no registers for the way out: so much longer
 CROWDED_SUMS, CROWDED_BY_HAND = (192, 1.5)
 DRAM_SHARE = 0.8  # of the bandwidth that reading alone has
+# In a batch a D larger than the L2 is written so much faster where a cluster's rows of it are so many bytes,
+# and A and B exchanged; one matrix of that size was slower so.
+LONG_ROWS, LONG_ROWS_FASTER = 1024, 1.06
 # The same where one tile has all rows of A (or columns of B) and the other operand is read once; seconds
 # until that flows, less those of a launch that the last one hides; and what multiprocessors that idle cost of
 # it.
@@ -88,6 +91,11 @@ TAKEN = 500.0  # cycles until sums are held, and the next tile's products begin
 # Cycles, in ping-pong, from the products of one warpgroup's tile to those of the other's; where threads store
 # D in 16-bit types.
 TURN, TURN_BY_HAND = 1000.0, 500.0
+# The same where a tile is one step, and D larger than the L2. Nothing is hidden then: neither one's store
+# beside the other's products, nor that of held patches.
+TURN_OF_ONE_STEP = 3000.0
+# times as long a store takes there whose four warps wait for each other, as A and B are exchanged
+EXCHANGED_STEP = 1.25
 # Times as long an epilogue takes there: a warp is alone on its scheduler, and waits for its own instructions;
 # and as much of it the other warpgroup's products are held up. (8192 x 4096 x 512 on an H200: the product
 # alone 55 us, with bias + GELU in turns 96, where 78 are told without. 4096^3 with SwiGLU: 192, 236, 214.)
@@ -114,9 +122,12 @@ def seconds(problem: Problem, config: Knobs, device: Device, ways: Ways) -> Any:
     step = step_cycles(problem, config, device, np.maximum(grid.tiles, ways.sk_blocks) * config.cluster)
     turns = rounds(ways, config, device)
     stored = store_cycles(problem, config) / peers  # peers store a part each
-    held = held_share(problem, config, ways, step, stored)
+    streams = d_streams(problem, device) & (iterations < 2)
+    stored = stored * np.where(streams & (config.exchanged != 0), EXCHANGED_STEP, 1.0)
+    held = np.where(streams, 0.0, held_share(problem, config, ways, step, stored))
     finished = finish_cycles(problem, config) / peers
-    turn = TURN if copies_out(problem) or problem.math not in EITHER_WAY else TURN_BY_HAND
+    turn: Any = TURN if copies_out(problem) or problem.math not in EITHER_WAY else TURN_BY_HAND
+    turn = np.where(streams, TURN_OF_ONE_STEP, turn)
     cycles = busy_cycles(turns, iterations * step, stored, config, held, finished, turn)
     if problem.fused is None:
         cycles = np.where((config.ping_pong != 0) & (config.bm == 64), LOW_BY_TURNS * cycles, cycles)
@@ -140,7 +151,7 @@ def beside_work(problem: Problem, config: Knobs, worked: Any) -> Any:
 
 
 def busy_cycles(
-    turns: Any, products: Any, store: Any, config: Knobs, held: Any, finish: Any = 0.0, turn: float = TURN
+    turns: Any, products: Any, store: Any, config: Knobs, held: Any, finish: Any = 0.0, turn: Any = TURN
 ) -> Any:
     """Of a block: the store of a tile comes behind its products, and behind its epilogue. In ping-pong the
     other warpgroup's run beside both, so that only the last one shows, unless they take longer. Where a part
@@ -155,6 +166,14 @@ def busy_cycles(
     store, beside = store + ALONE * finish, products + turn + HELD_UP * finish
     in_turn = np.maximum(turns * beside, np.ceil(turns / 2) * (products + store) - store) + store
     return np.where(config.ping_pong, in_turn, alone)
+
+
+def d_streams(problem: Problem, device: Device) -> bool:
+    """To DRAM: it is larger than the L2. Measured in 16-bit types."""
+    return (
+        size_of(problem.dtype) == size_of(problem.out_dtype) == 2
+        and least_bytes(problem)[1] > device.l2_bytes
+    )
 
 
 def held_share(problem: Problem, config: Knobs, ways: Ways, step: Any, store: Any) -> Any:
@@ -313,9 +332,14 @@ def memory_seconds(problem: Problem, config: Knobs, device: Device, ways: Ways) 
     """Decode is a stream of weights, the thinner the more multiprocessors have no tile, or none in the last
     round.
     """
-    reading = least_bytes(problem) / (device.dram_gbps * 1e9)
+    reading, written = (nbytes / (device.dram_gbps * 1e9) for nbytes in least_bytes(problem))
     few = (problem.m <= config.bm * config.cluster_m) | (problem.n <= config.bn * config.cluster_n)
-    if prod(problem.batch) > 1 or not np.count_nonzero(few):
+    if prod(problem.batch) > 1:
+        row = config.bm * config.cluster_m * size_of(problem.out_dtype)
+        long_rows = d_streams(problem, device) & (config.exchanged != 0) & (row >= LONG_ROWS)
+        faster = np.where(long_rows, LONG_ROWS_FASTER, 1.0)
+        return (reading - written + written / faster) / DRAM_SHARE
+    if not np.count_nonzero(few):
         return reading / DRAM_SHARE
     slots, peers = clusters_at_once(device)[config.cluster], ways.cluster
     tiles = ways.grid.tiles * peers
@@ -325,14 +349,12 @@ def memory_seconds(problem: Problem, config: Knobs, device: Device, ways: Ways) 
     return np.where(few, streamed, reading / DRAM_SHARE)
 
 
-def least_bytes(problem: Problem) -> float:
+def least_bytes(problem: Problem) -> tuple[float, float]:
+    """Of all matrices, and of D alone."""
     a, b, _, d = problem.element_bytes
-    elements = (
-        problem.m * problem.k * a
-        + problem.n * problem.k * b
-        + problem.m * problem.n * d * (1 + c_in_patches(problem))
-    )
-    return float(prod(problem.batch) * elements)
+    count, of_d = prod(problem.batch), problem.m * problem.n * d
+    of_all = problem.m * problem.k * a + problem.n * problem.k * b + of_d * (1 + c_in_patches(problem))
+    return float(count * of_all), float(count * of_d)
 
 
 def block_costs(problem: Problem, config: Config, device: Device) -> CostModel:
