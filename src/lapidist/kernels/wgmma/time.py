@@ -29,6 +29,7 @@ from lapidist.kernels.wgmma.operands import (
     packed_lines,
     quantises,
     same_c,
+    transposed_d,
 )
 from lapidist.kernels.wgmma.packing import pack_seconds
 from lapidist.kernels.wgmma.power import powered_seconds
@@ -48,6 +49,8 @@ LEAST_STEP = 200.0  # cycles, however small the tile: barriers there and back
 # Times as long a step takes where one warpgroup multiplies alone, when no multiprocessor idles: nobody's
 # products run beside its barriers. And where eight blocks wait for each other.
 ONE_GROUP, OF_EIGHT = 1.06, 1.08
+# The same where operands were packed in 16-bit types, and clusters of two, or of more, fill the chip.
+PACKED_PAIR, PACKED_MORE = 1.03, 1.04
 # A cycle, from the L2: to an SM, and to each of all when none idles, as it answers so many requests for the
 # whole chip; to each no more as long as this part of them works.
 L2_BYTES, L2_SHARED_BYTES, CROWDED_FROM = 97.0, 103.0, 1 / 1.6
@@ -93,7 +96,8 @@ TAKEN = 500.0  # cycles until sums are held, and the next tile's products begin
 TURN, TURN_BY_HAND = 1000.0, 500.0
 # The same where a tile is one step, and D larger than the L2. Nothing is hidden then: neither one's store
 # beside the other's products, nor that of held patches.
-TURN_OF_ONE_STEP = 3000.0
+# (Where rows of D are no multiple of 256 bytes, ping-pong stayed faster.)
+TURN_OF_ONE_STEP, EVEN_ROW = 3000.0, 128
 # times as long a store takes there whose four warps wait for each other, as A and B are exchanged
 EXCHANGED_STEP = 1.25
 # Times as long an epilogue takes there: a warp is alone on its scheduler, and waits for its own instructions;
@@ -122,7 +126,8 @@ def seconds(problem: Problem, config: Knobs, device: Device, ways: Ways) -> Any:
     step = step_cycles(problem, config, device, np.maximum(grid.tiles, ways.sk_blocks) * config.cluster)
     turns = rounds(ways, config, device)
     stored = store_cycles(problem, config) / peers  # peers store a part each
-    streams = d_streams(problem, device) & (iterations < 2)
+    even = (problem.m if transposed_d(problem) else problem.n) % EVEN_ROW == 0
+    streams = (d_streams(problem, device) and even) & (iterations < 2)
     stored = stored * np.where(streams & (config.exchanged != 0), EXCHANGED_STEP, 1.0)
     held = np.where(streams, 0.0, held_share(problem, config, ways, step, stored))
     finished = finish_cycles(problem, config) / peers
@@ -209,6 +214,9 @@ def step_cycles(problem: Problem, config: Knobs, device: Device, blocks: Any = i
     promoted = promoted_cycles(problem, config, products)
     fed = flops / feed_limit(config, problem)
     longer = waiting(config, np.minimum(1.0, blocks / device.sms))
+    if any(packed(problem)) and size_of(problem.dtype) == 2:
+        pairs = np.where(config.cluster > 2, PACKED_MORE, PACKED_PAIR)
+        longer = longer * np.where((config.cluster > 1) & (blocks >= device.sms), pairs, 1.0)
     return longer * together(products, fed, LEAST_STEP, lines / L2_BYTES, shared, promoted, outside)
 
 
