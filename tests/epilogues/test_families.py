@@ -14,6 +14,7 @@ import lapidist
 from drawn_epilogues import FUNCTIONS, TEXTS, Drawn
 from fused_cases import judge_finished, of_all_kinds, operands, watch
 from in_turns import surveyed
+from lapidist.config import Config
 from lapidist.dtypes import numpy_dtype
 from lapidist.epilogues.tracing import Epilogue
 from lapidist.kernels.wgmma.configs import HALF_PATCHED, tile
@@ -363,23 +364,31 @@ def test_a_bias_gives_the_bits_of_one_that_is_c(
     np.testing.assert_array_equal(found.view("u2"), lapidist.gemm(a, b, bias, beta=1.0, **how).view("u2"))
 
 
-@pytest.mark.parametrize("kernel_tile", [(128, 64), (64, 64)], ids=str)
-def test_a_short_function_in_turns(rng: np.random.Generator, kernel_tile: tuple[int, int]) -> None:
-    """It is written out for all sums of a thread, of both of its rows of products."""
+WRITTEN_OUT = {
+    "two rows of products by turns": tile("bfloat16", 128, 64, 3, ping_pong=True),
+    "one": tile("bfloat16", 64, 64, 3, ping_pong=True),
+    "192 sums by turns": tile("bfloat16", 128, 192, 3, ping_pong=True),
+    "208 sums": tile("bfloat16", 256, 208, 2),
+    "200 sums of D's columns": tile("bfloat16", 256, HALF_PATCHED, 3, (2, 1), exchanged=True),
+}
+
+
+@pytest.mark.parametrize("config", WRITTEN_OUT.values(), ids=WRITTEN_OUT)
+def test_a_short_function_is_written_out(rng: np.random.Generator, config: Config) -> None:
+    """For all sums of a thread."""
     a, b = (fresh(rng, shape, "bfloat16") for shape in ((264, 64), (64, 208)))
     rows, cols = fresh(rng, (264,), "float32"), fresh(rng, (208,), "float32")
     short = lapidist.epilogue(scaled_and_moved)
     found = lapidist.gemm(
         a,
         b,
-        out_dtype="float32",
         epilogue=short(bias=cols, factors=rows),
         kernel="wgmma",
-        config=tile("bfloat16", *kernel_tile, 3, ping_pong=True),
+        config=config,
         device="machine",
     )
     exact = (a.astype("f8") @ b.astype("f8") + cols) * rows[:, None]
-    np.testing.assert_allclose(found, exact, rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(found.astype("f8"), exact, rtol=2**-8, atol=1e-4)
 
 
 def scaled_and_moved(acc: Any, bias: lapidist.Row, factors: lapidist.Column) -> Any:

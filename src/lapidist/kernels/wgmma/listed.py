@@ -146,7 +146,7 @@ def family_configs(math: str) -> Tuned:
     # Where k is short, stores are long: they run beside the other warpgroup's products.
     by_turns = [tile(math, *shape, deepest(*shape), ping_pong=True) for shape in ((128, 192), (128, 128))]
     # Beside an epilogue that takes as long as many steps along k.
-    by_turns.append(tile(math, 64, 256, 4, (2, 1), ping_pong=True))
+    by_turns += [tile(math, *shape, (2, 1), ping_pong=True) for shape in ((64, 256, 4), (128, 128, 6))]
     # B is A by columns where they are exchanged, and A lies by rows: a stage more may find room.
     shared = [
         tile(math, *shape, deepest(*shape, transposed_b=not ex), cluster, exchanged=ex)

@@ -104,6 +104,14 @@ EXCHANGED_STEP = 1.25
 # and as much of it the other warpgroup's products are held up. (8192 x 4096 x 512 on an H200: the product
 # alone 55 us, with bias + GELU in turns 96, where 78 are told without. 4096^3 with SwiGLU: 192, 236, 214.)
 ALONE, HELD_UP = 3.5, 2.2
+# The same of a function that is written out for all sums of a thread, and the cycles of a turn. Products of
+# tiles of 128 rows, too, take less than is told. (8192 x 4096 x 512: the product alone 52 us, with bias and
+# GELU by tanh 72 in turns of 128 x 128, 83 without. 4096^3 with SwiGLU: 200 and 208.)
+ALONE_AT_ONCE, HELD_UP_AT_ONCE, TURN_AT_ONCE, CLOSER = 1.0, 1.1, 300.0, 0.91
+# Sums that a short function is written out for: where D's elements are moved in pieces, or else; and cycles
+# of a turn of the loop over more. (8192 x 28672 x 4096 by such a loop over 200 sums: the product alone
+# 2.49 ms, with a bias 3.12.)
+IN_PIECES, AT_ONCE, LOOPED = 128, 208, 550.0
 FINISHED_AT_ONCE = 128  # elements: an instruction of four warps
 LINE_OF_C = 2.5  # instructions for an element, as two rows have each of C's
 # tiles of 64 rows in ping-pong, which were measured with epilogues alone: so much longer without one
@@ -133,7 +141,8 @@ def seconds(problem: Problem, config: Knobs, device: Device, ways: Ways) -> Any:
     finished = finish_cycles(problem, config) / peers
     turn: Any = TURN if copies_out(problem) or problem.math not in EITHER_WAY else TURN_BY_HAND
     turn = np.where(streams, TURN_OF_ONE_STEP, turn)
-    cycles = busy_cycles(turns, iterations * step, stored, config, held, finished, turn)
+    quick = written_out(problem, config) & (sums_of_thread(config) <= IN_PIECES)
+    cycles = busy_cycles(turns, iterations * step, stored, config, held, finished, turn, quick)
     if problem.fused is None:
         cycles = np.where((config.ping_pong != 0) & (config.bm == 64), LOW_BY_TURNS * cycles, cycles)
     running = cycles / (device.clock_mhz * 1e6 * CLOCK_SHARE)
@@ -156,7 +165,14 @@ def beside_work(problem: Problem, config: Knobs, worked: Any) -> Any:
 
 
 def busy_cycles(
-    turns: Any, products: Any, store: Any, config: Knobs, held: Any, finish: Any = 0.0, turn: Any = TURN
+    turns: Any,
+    products: Any,
+    store: Any,
+    config: Knobs,
+    held: Any,
+    finish: Any = 0.0,
+    turn: Any = TURN,
+    quick: Any = False,
 ) -> Any:
     """Of a block: the store of a tile comes behind its products, and behind its epilogue. In ping-pong the
     other warpgroup's run beside both, so that only the last one shows, unless they take longer. Where a part
@@ -168,7 +184,9 @@ def busy_cycles(
     alone = turns * products + behind + np.ceil(turns) * finish
     if not np.count_nonzero(config.ping_pong):
         return alone
-    store, beside = store + ALONE * finish, products + turn + HELD_UP * finish
+    products = np.where(quick & (config.bm > 64) & (turns > 1), CLOSER, 1.0) * products
+    store = store + np.where(quick, ALONE_AT_ONCE, ALONE) * finish
+    beside = products + np.where(quick, TURN_AT_ONCE + HELD_UP_AT_ONCE * finish, turn + HELD_UP * finish)
     in_turn = np.maximum(turns * beside, np.ceil(turns / 2) * (products + store) - store) + store
     return np.where(config.ping_pong, in_turn, alone)
 
@@ -316,7 +334,33 @@ def finish_cycles(problem: Problem, config: Knobs) -> Any:
         instructions = np.where(whole, problem.fused.grouped_cost, instructions)
     if same_c(problem):
         instructions += LINE_OF_C
-    return instructions * config.bm * config.bn / FINISHED_AT_ONCE
+    found = instructions * config.bm * config.bn / FINISHED_AT_ONCE
+    if problem.fused is None:
+        return found
+    special = problem.fused.special_cost * config.bm * config.bn / FINISHED_AT_ONCE
+    exposed = special + LOOPED * turns_of_loop(problem, config)
+    return found + np.where(config.ping_pong == 0, exposed, 0.0)
+
+
+def sums_of_thread(config: Knobs) -> Any:
+    return config.wm // 16 * config.bn // 2
+
+
+def written_out(problem: Problem, config: Knobs) -> Any:
+    """Whether a short function is, for all sums of a thread (cuda/gemm/wgmma/epilogue.cuh)."""
+    fused = problem.fused
+    if fused is None or not fused.is_short:
+        return False
+    whole = copies_out(problem) and not fused.stored and not fused.grouped
+    return sums_of_thread(config) <= (AT_ONCE if whole else IN_PIECES)
+
+
+def turns_of_loop(problem: Problem, config: Knobs) -> Any:
+    """Of 12 sums, or as many as divide those of 64 rows, where more than can be written out wait."""
+    half = config.bn // 2
+    at_once = np.where(half % 12 == 0, 12, np.where(half % 8 == 0, 8, 4))
+    waits = (sums_of_thread(config) > IN_PIECES) & ~np.asarray(written_out(problem, config))
+    return np.where(waits, sums_of_thread(config) / at_once, 0.0)
 
 
 def feed_limit(config: Knobs, problem: Problem) -> Any:

@@ -59,12 +59,13 @@ struct Fragments : Groups {
     apply_to<Count>(sums, fetched, row, col);
   }
 
-  // All sums of a thread, in a loop: written out, a function of twenty instructions took 350 KB, which no
-  // cache of instructions holds, and up to 20 s to compile. What a turn reads is on its way a turn before, so
-  // `begin` comes before the last products have ended.
+  // All sums of a thread: short functions written out, some 60 KB beside 200 sums; others in a loop, as 350 KB
+  // would be, which no cache of instructions holds, and up to 20 s to compile. What a turn reads is on its way a
+  // turn before, so `begin` comes before the last products have ended.
   template <int Rows, int Half>
   struct Turns {
-    static constexpr bool AT_ONCE = EPILOGUE_SHORT && !EPILOGUE_TILES && Rows * Half <= 128;
+    static constexpr int MOST = D_COPY_ENGINE && !EPILOGUE_STORED && !QUANTISES ? 208 : 128;
+    static constexpr bool AT_ONCE = EPILOGUE_SHORT && !EPILOGUE_TILES && Rows * Half <= MOST;
     static constexpr int COUNT = AT_ONCE ? Half : finished_at_once(Rows, Half), PARTS = Half / COUNT,
                          ALL = Rows * PARTS;
     AllFetched ahead[AT_ONCE ? Rows : 1][COUNT / 2];
