@@ -380,12 +380,7 @@ def test_a_short_function_is_written_out(rng: np.random.Generator, config: Confi
     rows, cols = fresh(rng, (264,), "float32"), fresh(rng, (208,), "float32")
     short = lapidist.epilogue(scaled_and_moved)
     found = lapidist.gemm(
-        a,
-        b,
-        epilogue=short(bias=cols, factors=rows),
-        kernel="wgmma",
-        config=config,
-        device="machine",
+        a, b, epilogue=short(bias=cols, factors=rows), kernel="wgmma", config=config, device="machine"
     )
     exact = (a.astype("f8") @ b.astype("f8") + cols) * rows[:, None]
     np.testing.assert_allclose(found.astype("f8"), exact, rtol=2**-8, atol=1e-4)

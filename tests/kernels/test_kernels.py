@@ -16,6 +16,7 @@ from lapidist.kernels.registry import BY_NAME, DETOURS, KERNELS, PRODUCTION, RUN
 from lapidist.kernels.row import Kernel
 from lapidist.kernels.sgemm.family import SGEMM
 from lapidist.kernels.wgmma.sharing import BAND
+from lapidist.kernels.wgmma.time import AT_ONCE, IN_PIECES
 from lapidist.launch import MOST_PAIRS
 from lapidist.planning.plans import make_plan
 from lapidist.planning.weighed import as_computed
@@ -61,10 +62,13 @@ def test_other_names_are_refused(name: str) -> None:
         ("gemm/wgmma/config.cuh", r"^#define RASTER (\d+)$", BAND),
         ("gemm/mma/config.cuh", r"^#define RASTER (\d+)$", MMA_FAMILY.raster.panel),
         ("gemm/wgmma/tiles.cuh", r"struct Order \{\s+signed char further\[(\d+)\];\s+\};", MOST_PAIRS),
+        ("gemm/wgmma/epilogue.cuh", r" MOST = .* \? (\d+) : \d+;$", AT_ONCE),
+        ("gemm/wgmma/epilogue.cuh", r" MOST = .* \? \d+ : (\d+);$", IN_PIECES),
     ],
 )
 def test_host_and_device_say_the_same_number(source: str, says: str, known: int) -> None:
-    """The rows of a band where no config says them, and the pairs that have a place in an order."""
+    """The rows of a band where no config says them, the pairs that have a place in an order, and the sums that
+    a short epilogue is written out for."""
     found = re.search(says, (CUDA_SOURCES / source).read_text(), re.M)
     assert found is not None
     assert int(found[1]) == known
