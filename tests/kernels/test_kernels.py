@@ -67,8 +67,8 @@ def test_other_names_are_refused(name: str) -> None:
     ],
 )
 def test_host_and_device_say_the_same_number(source: str, says: str, known: int) -> None:
-    """The rows of a band where no config says them, the pairs that have a place in an order, and the sums that
-    a short epilogue is written out for."""
+    """The rows of a band where no config says them, the pairs that have a place in an order, and the sums
+    that a short epilogue is written out for."""
     found = re.search(says, (CUDA_SOURCES / source).read_text(), re.M)
     assert found is not None
     assert int(found[1]) == known
