@@ -114,8 +114,8 @@ ALONE_AT_ONCE, HELD_UP_AT_ONCE, TURN_AT_ONCE, CLOSER = 1.0, 1.1, 300.0, 0.91
 IN_PIECES, AT_ONCE, LOOPED = 128, 208, 550.0
 FINISHED_AT_ONCE = 128  # elements: an instruction of four warps
 LINE_OF_C = 2.5  # instructions for an element, as two rows have each of C's
-# tiles of 64 rows in ping-pong, which were measured with epilogues alone: so much longer without one
-LOW_BY_TURNS = 1.1
+# pairs in ping-pong, and tiles of 64 rows, whose epilogues alone were measured: so much longer without one
+PAIRED_BY_TURNS = 1.1
 STEP_BYTES = 128  # along k, of a row of A or a column of B
 # The same where the next launch's blocks wait beside these: seconds less, and the share that fewer stages
 # take.
@@ -144,7 +144,8 @@ def seconds(problem: Problem, config: Knobs, device: Device, ways: Ways) -> Any:
     quick = written_out(problem, config) & (sums_of_thread(config) <= IN_PIECES)
     cycles = busy_cycles(turns, iterations * step, stored, config, held, finished, turn, quick)
     if problem.fused is None:
-        cycles = np.where((config.ping_pong != 0) & (config.bm == 64), LOW_BY_TURNS * cycles, cycles)
+        paired = (config.bm == 64) | ((config.cluster_m == 2) & (config.cluster_n == 1))
+        cycles = np.where((config.ping_pong != 0) & paired, PAIRED_BY_TURNS * cycles, cycles)
     running = cycles / (device.clock_mhz * 1e6 * CLOCK_SHARE)
     moved = grid.tiles * iterations * config.cluster * bytes_of_step(problem, config)
     powered = powered_seconds(problem, config, device, grid, running, moved)
@@ -351,7 +352,9 @@ def written_out(problem: Problem, config: Knobs) -> Any:
     fused = problem.fused
     if fused is None or not fused.is_short:
         return False
-    whole = copies_out(problem) and not fused.stored and not fused.grouped
+    if not copies_out(problem) and not fused.function.stores_d:  # was not measured
+        return False
+    whole = not fused.stored and not fused.grouped
     return sums_of_thread(config) <= (AT_ONCE if whole else IN_PIECES)
 
 
