@@ -15,6 +15,7 @@ from lapidist.calls import checks
 from lapidist.calls.call import Call, Mode, numbers_in
 from lapidist.calls.choices import OPEN, Choices, checked
 from lapidist.calls.operation import (
+    OF_MATMUL,
     USUAL_TYPES,
     Factors,
     Operation,
@@ -24,7 +25,7 @@ from lapidist.calls.operation import (
     types_named,
 )
 from lapidist.calls.prepared import Gemm
-from lapidist.calls.remembered import AGAIN, multiplied, multiplied_lists
+from lapidist.calls.remembered import AGAIN, BESIDE, beside, multiplied, multiplied_lists
 from lapidist.calls.repeated import NUMBERS, asked_of, sketch
 from lapidist.config import Config
 from lapidist.dtypes import IEEE, Precision
@@ -122,8 +123,14 @@ def matmul(
     types = USUAL_TYPES
     if (out_dtype is not None or acc_dtype is not None) or (promote is not None or precision is not IEEE):
         types = types_named(out_dtype, acc_dtype, precision, promote)
-    if (scale_a is None and scale_b is None) and (epilogue is None and device is None and compile is None):
-        if type(a) is type(b) is np.ndarray:
+    if device is None and compile is None:
+        if scale_a is not None or scale_b is not None or epilogue is not None:
+            result = None
+            if BESIDE:
+                values, arrays = (None, None, None, ALPHA, BETA, scale_a, scale_b), (a, b, None, out)
+                again_beside = beside().again_beside
+                result = again_beside(BESIDE, arrays, values, epilogue, OF_MATMUL, types, stream)
+        elif type(a) is type(b) is np.ndarray:
             result = product_at_once(a, b, out) if types is USUAL_TYPES and stream is None else None
         else:
             key = sketch(a, b, out)
@@ -241,13 +248,23 @@ def gemm(
     if (out_dtype is not None or acc_dtype is not None) or (promote is not None or precision is not IEEE):
         types = types_named(out_dtype, acc_dtype, precision, promote)
     if (
-        (mode is None and scale_a is None and scale_b is None and gather_a is None and gather_b is None)
-        and (scatter_d is None and kernel is None and config is None and epilogue is None)
-        and (reduction is None and avail_sms is None and workspace is None and device is None)
-        and (compile is None and permuted is False and check_indices is False)
-        and (schedule is AUTO and split_k is AUTO and deterministic is True)
+        (mode is None and kernel is None and config is None and workspace is None and device is None)
+        and (reduction is None and avail_sms is None and compile is None and permuted is False)
+        and (check_indices is False and schedule is AUTO and split_k is AUTO and deterministic is True)
+        and trans_a.__class__ is trans_b.__class__ is bool
     ):
-        result = gemm_again(a, b, c, out, alpha, beta, trans_a, trans_b, types, stream)
+        if (
+            (scale_a is None and scale_b is None and gather_a is None and gather_b is None)
+            and (scatter_d is None and epilogue is None)
+            and (alpha.__class__ in NUMBERS and beta.__class__ in NUMBERS)
+        ):
+            result = gemm_again(a, b, c, out, alpha, beta, trans_a, trans_b, types, stream)
+        elif BESIDE:
+            values = gather_a, gather_b, scatter_d, alpha, beta, scale_a, scale_b
+            flags = trans_a, trans_b, False, False
+            result = beside().again_beside(BESIDE, (a, b, c, out), values, epilogue, flags, types, stream)
+        else:
+            result = None
         if result is not None:
             return result
     sharing = Sharing(schedule, split_k, reduction, avail_sms, deterministic)

@@ -265,9 +265,8 @@ class Looking:
 def test_calls_are_counted_until_it_is_looked_at() -> None:
     """Where nothing changed they go on the short way; else it answers None, and the long way goes on."""
     ready: Any = Looking(3, 2, 0)
-    call: Any = SimpleNamespace(stream=7)
-    last = counted(ready, lambda call: "out")
-    assert [last(call) for _ in range(5)] == ["out", "out", "out", "out", None]
+    last = counted(ready, lambda *call: "out")
+    assert [last(*"abc", None, (), 7) for _ in range(5)] == ["out", "out", "out", "out", None]
     assert ready.streams == [7, 7]
 
 
@@ -275,7 +274,7 @@ def test_what_is_settled_is_not_counted() -> None:
     ready: Any = Looking(3)
     ready.settled = True
 
-    def again(call: Any) -> Any:
+    def again(*call: Any) -> Any:
         return call
 
     assert counted(ready, again) is again

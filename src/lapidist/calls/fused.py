@@ -18,7 +18,7 @@ from lapidist.dtypes import number_type
 from lapidist.epilogues.expressions import SEEDS, is_seed
 from lapidist.epilogues.numeric import evaluate, stored
 from lapidist.epilogues.passes import JOINED, LARGEST, QUANTISED, REDUCTIONS
-from lapidist.epilogues.steps import COLUMN, POSITIONS, ROW, SCALAR, TILE, Parameter
+from lapidist.epilogues.steps import COLUMN, POSITIONS, ROW, SCALAR, TILE, Function, Parameter
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import Operand, evenly, fresh, on_host, operand_of
 from lapidist.frameworks.host_arrays import native
@@ -45,6 +45,18 @@ def require_seed(name: str, value: object) -> int:
     raise ArgumentError(
         f"{name}: must be an integer, {SEEDS}, or an array of one; got {value!r}. Call int() on it"
     )
+
+
+def number_given(function: Function, name: str, value: Any, dtype: str) -> float:
+    """What a kernel is passed for an operand that is no array."""
+    if name in function.seeds:
+        return require_seed(name, value)
+    number = checks.require_scalar(name, value)
+    if name in function.shares and not 0 <= number < 1:
+        raise ArgumentError(
+            f"{name}: must be 0 or more and below 1, a share that is dropped; got {value!r}. Try 0.1"
+        )
+    return checks.require_in_range(name, number, dtype)
 
 
 class FusedOperands:
@@ -81,15 +93,8 @@ class FusedOperands:
     def _value(self, parameter: Parameter, value: Any) -> float | Operand:
         name, kind = parameter
         seeds = name in self.function.seeds
-        if seeds and not is_array(value):
-            return require_seed(name, value)
-        if kind == SCALAR and not is_array(value):
-            number = checks.require_scalar(name, value)
-            if name in self.function.shares and not 0 <= number < 1:
-                raise ArgumentError(
-                    f"{name}: must be 0 or more and below 1, a share that is dropped; got {value!r}. Try 0.1"
-                )
-            return checks.require_in_range(name, number, self.dtype)
+        if (seeds or kind == SCALAR) and not is_array(value):
+            return number_given(self.function, name, value, self.dtype)
         arguments, operand = self._arguments, operand_of(native(value), name)
         types = SEED_TYPES if seeds else tuple(READS)
         if operand.dtype not in types:

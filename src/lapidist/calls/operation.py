@@ -57,6 +57,8 @@ class Factors(NamedTuple):
 
 
 USUAL_TYPES = Types()
+Flags = tuple[Any, Any, Any, Any]  # trans_a, trans_b, whether vectors count, permuted
+OF_MATMUL: Flags = (False, False, True, False)
 
 
 class Operation(NamedTuple):

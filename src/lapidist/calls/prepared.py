@@ -325,7 +325,7 @@ class Gemm(Prepared):
         if self.is_routed:
             from lapidist.calls.repeated_beside import Executed, fast_path_of_plan
 
-            call = Executed(a, b, c, out, self._operation, stream)
+            call = Executed(a, b, c, out, self._operation)
             self._again_beside = fast_path_of_plan(self, arguments, call, result)
         else:
             self._again = fast_path(self, arguments, keeps=True)

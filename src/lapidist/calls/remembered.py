@@ -76,9 +76,11 @@ def multiplied_beside(call: Call) -> Any:
     """With factors, indices, numbers in memory or an epilogue."""
     key = beside().key_beside(call)
     again = None if key is None else BESIDE.get(key)
-    result = None if again is None else again(call)
-    if result is not None:
-        return result
+    if again is not None:
+        values = beside().beside(call.operation)
+        result = again(call.a, call.b, call.c, call.out, values, call.stream)
+        if result is not None:
+            return result
     arguments, choices = call.arguments(), call.choices
     require_stream(call.stream)
     place = place_for(arguments, choices)

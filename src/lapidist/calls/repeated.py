@@ -14,7 +14,7 @@ import numpy as np
 from lapidist.backends.gpu.launcher import Scalars
 from lapidist.backends.host import LEAST, MOST
 from lapidist.dtypes import number_type
-from lapidist.frameworks.arrays import empty, stream_of, torch_dtype
+from lapidist.frameworks.arrays import contiguous_strides, empty, stream_of, torch_dtype
 from lapidist.frameworks.streams import stream_handle
 
 if TYPE_CHECKING:
@@ -116,8 +116,9 @@ def fast_path_of_torch(ready: Prepared, arguments: Arguments, left: int) -> Agai
         type(tensor) not in plain_tensors() or tensor.is_neg() for tensor in tensors
     ):
         return None
-    ordinal, shape, dtype = ready.like.device, arguments.result_shape, torch_dtype(arguments.out_dtype)
-    own_type = dtype is tensors[0].dtype
+    ordinal, shape, device = ready.like.device, arguments.result_shape, tensors[0].device
+    # the fastest way to make a tensor: 1.0 us where new_empty takes 2.0
+    new, strides, dtype = torch.empty_strided, contiguous_strides(shape), torch_dtype(arguments.out_dtype)
     c_apart, in_place = len(tensors) == 4, arguments.c is not None and len(tensors) == 3
     bits = [tensor.data_ptr() & 15 for tensor in tensors]
     a_bits, b_bits, d_bits, c_bits = bits if len(bits) == 4 else (*bits, bits[2])
@@ -126,8 +127,7 @@ def fast_path_of_torch(ready: Prepared, arguments: Arguments, left: int) -> Agai
     watched = any(tensor.requires_grad for tensor in tensors)
     tracing, gradients, forward = torch._C._is_tracing, torch.is_grad_enabled, torch.autograd.forward_ad
     current_stream, count_write = torch._C._cuda_getCurrentRawStream, torch._C._increment_version
-    kernel, swap = ready.kernel, ready.parts[0].plan.problem.transposed
-    start = kernel.start
+    kernel, swap, start = ready.kernel, ready.parts[0].plan.problem.transposed, ready.kernel.start
     # the last addresses that were found aligned as planned, and the output apart from what is read
     sound = (0, 0, 0, 0)
     fitting, fit = arguments.alpha_beta, fit_for(arguments.accumulator)  # the last alpha and beta that fitted
@@ -145,7 +145,7 @@ def fast_path_of_torch(ready: Prepared, arguments: Arguments, left: int) -> Agai
         try:
             made = out is None
             if made:
-                out = a.new_empty(shape) if own_type else a.new_empty(shape, dtype=dtype)
+                out = new(shape, strides, dtype=dtype, device=device)
             if c_apart:
                 if not (alike(a, b, out, c) or alike_by_parts(a, b, out, c)):
                     return None

@@ -1,19 +1,21 @@
 """Repeated calls with arrays beside a, b, c and out, such as factors, indices and an epilogue's operands.
 
-As in repeated.py, one look shows that only pointers changed."""
+As in repeated.py, one look shows that only pointers changed, and the way is written out flat. What lies
+beside comes as one tuple: its arrays are picked, compared and asked for their addresses in a few calls."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import repeat
+from operator import and_, is_, itemgetter, xor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lapidist.backends.gpu.passes import Left, room_for, start_pass
-from lapidist.backends.gpu.workspaces import in_a_row
-from lapidist.calls import checks
-from lapidist.calls.fused import require_seed
-from lapidist.calls.operation import Operation, is_array
+from lapidist.calls.choices import OPEN
+from lapidist.calls.fused import number_given
+from lapidist.calls.operation import Flags, Operation, Types, is_array
 from lapidist.calls.repeated import (
+    Alike,
     Sketch,
     asked_of,
     calls_left,
@@ -24,18 +26,24 @@ from lapidist.calls.repeated import (
     plain_tensors,
     sketch,
 )
+from lapidist.calls.starting import D, Sources, filled, started_through
 from lapidist.epilogues.steps import Function
+from lapidist.epilogues.tracing import Given
 from lapidist.errors import LapidistError
-from lapidist.frameworks.arrays import HOST, Operand, operand_of
+from lapidist.frameworks.arrays import HOST, operand_of
 from lapidist.frameworks.streams import stream_handle
-from lapidist.planning.before_passes import EVERY, Before, made_before
 from lapidist.problems.modes import ExtraPointers
 
 if TYPE_CHECKING:
     from lapidist.calls.arguments import Arguments
     from lapidist.calls.call import Call
-    from lapidist.calls.fused import FusedOperands
     from lapidist.calls.prepared import Prepared
+
+Beside = tuple[Any, ...]  # arrays and numbers beside the matrices, always in this order; None: there is none
+# (a, b, c, out, what is beside, stream) -> results, or None: the long way must look
+AgainBeside = Callable[[Any, Any, Any, Any, Beside, Any], Any]
+C = 3  # after A, B and D among the tensors of a call, where it is read and not D
+ALPHA, BETA, FACTORS, OPERANDS = 3, 4, (5, 6), 7  # in Beside; indices come first, operands from there on
 
 
 class Executed(NamedTuple):
@@ -46,44 +54,66 @@ class Executed(NamedTuple):
     c: Any
     out: Any
     operation: Operation
-    stream: Any
-
-
-AgainBeside = Callable[["Call | Executed"], Any]  # None: the long way must look
-D, C = 2, 3  # among the tensors of a call; C is there where it is read and not D
-ALPHA, BETA, FACTORS, OPERANDS = 3, 4, (5, 6), 7  # in `beside`; indices come first, operands from there on
 
 
 # ---- what a call is known by ----
 
 
-def beside(operation: Operation) -> tuple[Any, ...]:
-    """Arrays and numbers beside the matrices, always in this order; None where there is none."""
+def beside(operation: Operation) -> Beside:
     routing, given = operation.routing, operation.epilogue
     values = () if given is None else (given.values[each.name] for each in given.function.parameters)
     numbers = operation.alpha, operation.beta, *operation.factors
     return (routing.gather_a, routing.gather_b, routing.scatter_d, *numbers, *values)
 
 
-def outputs_of_call(call: Call | Executed) -> tuple[Any, tuple[Any, ...]]:
-    """D's array, and those of further results."""
-    return (call.out[0], call.out[1:]) if isinstance(call.out, tuple) and call.out else (call.out, ())
+def key_of(
+    a: Any, b: Any, c: Any, out: Any, values: Beside, flags: Flags, types: Types, function: Function | None
+) -> Sketch:
+    """None: its arrays tell too little at once."""
+    outputs = None
+    if out.__class__ is tuple and out:
+        outputs = tuple(map(type, out))
+        out = out[0]
+    seen = sketch(a, b, out)
+    if seen is None:
+        return None
+    # two factors that are one array: guards see each tensor but once
+    twice = values[5] is values[6]
+    asked = flags, types, None if function is None else id(function)
+    return seen, tuple(map(type, values)), twice, c is None, c is out, outputs, asked
 
 
 def key_beside(call: Call) -> Sketch:
-    """What the next call like it is found by. None: its arrays tell too little at once."""
-    operation, choices, (out, further) = call.operation, call.choices, outputs_of_call(call)
+    """What the next call like it is found by."""
+    operation, choices = call.operation, call.choices
     if operation.routing.check_indices is not False or choices.workspace is not None:
         return None
-    seen = sketch(call.a, call.b, out)
-    if seen is None:
-        return None
-    kinds, given = tuple(map(type, beside(operation))), operation.epilogue
-    return (
-        *(seen, call.c is None, call.c is out, tuple(map(type, further)), kinds),
-        *(operation.trans_a, operation.trans_b, operation.vectors, operation.routing.permuted),
-        *(operation.types, choices, None if given is None else id(given.function)),
-    )
+    flags = operation.trans_a, operation.trans_b, operation.vectors, operation.routing.permuted
+    function = None if operation.epilogue is None else operation.epilogue.function
+    asked = flags, operation.types, function
+    key = key_of(call.a, call.b, call.c, call.out, beside(operation), *asked)
+    return key if key is None or choices == OPEN else (key, choices)
+
+
+def again_beside(
+    known: dict[Sketch, AgainBeside],
+    arrays: tuple[Any, Any, Any, Any],
+    values: Beside,
+    epilogue: Any,
+    flags: Flags,
+    types: Types,
+    stream: Any,
+) -> Any:
+    """Of a call for which nothing was chosen, before anything is made of its arguments. None: the long way
+    must look."""
+    function = None
+    if epilogue is not None:
+        if epilogue.__class__ is not Given:
+            return None
+        function = epilogue.function
+        values = *values, *epilogue.values.values()
+    again = known.get(key_of(*arrays, values, flags, types, function))
+    return None if again is None else again(*arrays, values, stream)
 
 
 # ---- the call itself ----
@@ -92,95 +122,62 @@ def key_beside(call: Call) -> Sketch:
 class Launched:
     """What the long way launched, as far as it does not change from call to call."""
 
-    def __init__(self, arguments: Arguments, call: Call | Executed) -> None:
-        operation, fused, found = arguments.operation, arguments.fused, beside(call.operation)
-        given = operation.epilogue
+    def __init__(self, arguments: Arguments, call: Call | Executed, found: Beside) -> None:
+        fused, given = arguments.fused, call.operation.epilogue
         # kept, so that its number in the key stays its own
         self.function: Function | None = None if given is None else given.function
         self.dtype = "" if fused is None else fused.dtype
         self.arrays = [place for place, x in enumerate(found) if is_array(x)]
-        self.has_numbers = ALPHA not in self.arrays, BETA not in self.arrays
+        self.numbers = [place for place, x in enumerate(found) if is_number(x)]
         self.factors = [(place, found[place]) for place in FACTORS if is_number(found[place])]
         self.alpha = math.prod(x for _, x in self.factors)
         self.asked, self.fit = asked_of(*arguments.alpha_beta), fit_for(arguments.accumulator)
-        self.reads_own_c = arguments.c is not None and call.c is not outputs_of_call(call)[0]
-        self.first = D + 1 + self.reads_own_c  # of the arrays beside, among all tensors
-        self.at = {place: self.first + number for number, place in enumerate(self.arrays)}
+        own_c = arguments.c is not None and call.c is not output_of(call)
+        self.reads_own_c, self.in_place = own_c, arguments.c is not None and not own_c
+        self.first = D + 1 + own_c  # of the arrays beside, among all tensors
 
-    def tensors(self, call: Call | Executed, results: Sequence[Any], found: Sequence[Any]) -> list[Any]:
+    def tensors(self, call: Call | Executed, results: Sequence[Any], found: Beside) -> list[Any]:
         """A, B, D, C where it is read and not D, the arrays beside, further results."""
         own_c = (call.c,) if self.reads_own_c else ()
         return [call.a, call.b, results[0], *own_c, *[found[place] for place in self.arrays], *results[1:]]
 
-    def scalars(self, found: Sequence[Any]) -> tuple[float, float] | None:
+    def scalars(self, found: Beside) -> tuple[float, float] | None:
         """With the factors that are numbers in alpha; None where another problem is asked for."""
         if any(found[place] != x for place, x in self.factors):
             return None
-        of_alpha, of_beta = self.has_numbers
-        scalars = (found[ALPHA] if of_alpha else 1.0) * self.alpha, found[BETA] if of_beta else 1.0
+        of_alpha, of_beta = (found[place] if place in self.numbers else 1.0 for place in (ALPHA, BETA))
+        scalars = of_alpha * self.alpha, of_beta
         return scalars if asked_of(*scalars) == self.asked and self.fit(scalars) else None
 
-    def pointers(self, found: Sequence[Any], addresses: list[int], left: Sequence[int]) -> ExtraPointers:
-        """`left`: where second passes find what they read."""
-        at, function = self.at, self.function
-        a_rows, b_cols, d_rows, *others = [addresses[at[x]] if x in at else 0 for x in range(OPERANDS)]
-        fused = () if function is None else (*self._fused(function, found, addresses), *left)
-        return ExtraPointers._make((a_rows, b_cols, d_rows, 0, *others, fused))
+    def sources(self) -> Sources:
+        at = {place: self.first + number for number, place in enumerate(self.arrays)}
+        a_rows, b_cols, d_rows, *others = [at.get(place, 0) for place in range(OPERANDS)]
+        function, fused = self.function, []
+        if function is not None:  # in the order of FusedOperands.pointers
+            first = self.first + len(self.arrays)
+            fused = [at.get(place) for place, _ in enumerate(function.parameters, OPERANDS)]
+            fused += [0] * function.is_positioned + [D] * (function.stores_d and not function.results[0].then)
+            if function.grouped is not None:
+                fused += [D, first]
+            fused += [place for place, each in enumerate(function.results[1:], first) if not each.then]
+        return Sources(ExtraPointers._make((a_rows, b_cols, d_rows, 0, *others, ())), tuple(fused))
 
-    def _fused(self, function: Function, found: Sequence[Any], addresses: list[int]) -> tuple[Any, ...]:
-        """In the order of FusedOperands.pointers."""
-        values: list[Any] = []
-        for place, each in enumerate(function.parameters, OPERANDS):
-            if place in self.at:
-                values.append(addresses[self.at[place]])
-            elif each.name in function.seeds:
-                values.append(require_seed(each.name, found[place]))
-            else:
-                number = checks.require_scalar(each.name, found[place])
-                values.append(checks.require_in_range(each.name, number, self.dtype))
-        d, *further = function.results
-        at_results = addresses[self.first + len(self.arrays) :]
-        values += [0] * function.is_positioned + [addresses[D]] * (function.stores_d and not d.then)
-        if function.grouped is not None:
-            values += [addresses[D], at_results[0]]
-        return (*values, *(at for at, each in zip(at_results, further, strict=True) if not each.then))
-
-
-class Following:
-    """Second passes of a call, as far as they do not change; results are known by their places."""
-
-    def __init__(self, fused: FusedOperands, ordinal: int) -> None:
-        self.left, self.ordinal = {before: Left.of(fused, before) for before in EVERY}, ordinal
-        read = [*fused.sources, *fused.slots]
-        self.passes = {
-            before: [
-                (
-                    each,
-                    place_of(values, read),
-                    place_of(stored[0], fused.written),
-                    place_of(stored[-1], fused.written),
-                )
-                for each, values, stored in fused.passes(before)
-            ]
-            for before in EVERY
-        }
-        self.known = [each.pointer for each in read]
-
-    def start(
-        self, launch: Callable[[Sequence[int]], None], results: Sequence[int], stream: int, before: Before
-    ) -> None:
-        """The product by `launch`, given where it leaves what they read; then all of them."""
-        with in_a_row():
-            placed = room_for(self.left[before], self.ordinal, stream)
-            left = [*placed.values, *placed.slots]
-            launch(left)
-            for each, values, first, last in self.passes[before]:
-                ends = results[first], results[last]
-                start_pass(each, left[values], ends, placed.room, self.ordinal, stream)
+    def fused_numbers(self, found: Beside) -> list[float]:
+        """Operands of an epilogue that are no arrays."""
+        function = self.function
+        if function is None:
+            return []
+        pairs = enumerate(function.parameters, OPERANDS)
+        return [
+            number_given(function, each.name, found[place], self.dtype)
+            for place, each in pairs
+            if place in self.numbers
+        ]
 
 
-def place_of(operand: Operand, among: Sequence[Operand]) -> int:
-    return next(place for place, each in enumerate(among) if each is operand)
+def output_of(call: Call | Executed) -> Any:
+    """D's array."""
+    return call.out[0] if isinstance(call.out, tuple) and call.out else call.out
 
 
 def is_number(value: Any) -> bool:
@@ -195,67 +192,106 @@ def fast_path_beside(
         return None
     import torch
 
-    launched, found = Launched(arguments, call), beside(call.operation)
+    found = beside(call.operation)
+    launched = Launched(arguments, call, found)
     results = result if isinstance(result, tuple) else (result,)
-    everything = launched.tensors(call, results, found)
+    everything, further = launched.tensors(call, results, found), len(results) - 1
     if any(type(x) not in plain_tensors() or x.is_neg() for x in everything):
         return None
-    sound = [x.data_ptr() for x in everything]
-    fused, following = arguments.fused, None
-    if fused is not None and fused.passes():
-        following = Following(fused, ready.like.device)
-    expected = arguments.extra_pointers, arguments.alpha_beta
-    left = () if following is None else following.known
-    if (launched.pointers(found, sound, left), launched.scalars(found)) != expected:
-        return None  # the long way made something else of what it was given
-    made, further = outputs_made(result), len(results) - 1
-    bits, apart = [x & 15 for x in sound], forbidden(everything, further)
-    alike, alike_by_parts = compared_at_once(*distinct(everything)), compared_by_parts(*everything)
-    firsts = firsts_of(everything)
-    watched, sound = any(x.requires_grad for x in everything), []
+    look = looked_at(ready, arguments, launched, everything, further, found)
+    if look is None:
+        return None
+    known, moved, start = look
+    alike, alike_by_parts = compared_as_they_repeat(everything), compared_by_parts(*everything)
+    watched = any(x.requires_grad for x in everything)
     tracing, gradients, forward = torch._C._is_tracing, torch.is_grad_enabled, torch.autograd.forward_ad
     current_stream, ordinal = torch._C._cuda_getCurrentRawStream, ready.like.device
-    count_write, c_at = torch._C._increment_version, C if launched.reads_own_c else D
+    count_write, address = torch._C._increment_version, torch.Tensor.data_ptr
+    pick, numbers_in, fresh = picker(launched.arrays), picker(launched.numbers), outputs_made(results)
+    own_c, in_place = launched.reads_own_c, launched.in_place
+    del result, results, everything, found, arguments, call  # nothing of the caller's is kept
 
-    def again(call: Call | Executed) -> Any:
-        nonlocal sound
+    def again(a: Any, b: Any, c: Any, out: Any, values: Beside, stream: Any) -> Any:
+        nonlocal known
         try:
-            results, found = made(call), beside(call.operation)
-            everything = launched.tensors(call, results, found)
-            same = firsts_of(everything) == firsts and alike(*distinct(everything))
-            if not (same or alike_by_parts(*everything)):
+            made = out is None
+            results = fresh(out) if made or further else (out,)
+            d = results[0]
+            if in_place and c is not d:
                 return None
-            at, scalars = [x.data_ptr() for x in everything], launched.scalars(found)
-            extra_pointers = launched.pointers(found, at, ())
+            everything = (a, b, d, c, *pick(values)) if own_c else (a, b, d, *pick(values))
+            if further:
+                everything += results[1:]
+            if not (alike(*everything) or alike_by_parts(*everything)):
+                return None
+            at, numbers, last = tuple(map(address, everything)), numbers_in(values), known
+            if at != last[0] or not all(map(is_, numbers, last[1])):
+                other = moved(at, numbers, values, last, made)
+                if other is None:
+                    return None
+                known = last = other
         except (AttributeError, TypeError, ValueError, RuntimeError, LapidistError):
             return None  # no tensors, or numbers that the long way refuses in words
-        if scalars is None or tracing() or forward._current_level >= 0:
+        if tracing() or forward._current_level >= 0 or (watched and gradients()):
             return None
-        if at != sound:
-            moved = any(not x or (x ^ low) & 15 for x, low in zip(at, bits, strict=True))
-            if moved or any(low < at[out] - at[other] < high for out, other, low, high in apart):
-                return None
-            sound = at
-        if watched and gradients():
-            return None
-        stream = current_stream(ordinal) if call.stream is None else stream_handle(call.stream)
-        if following is None:
-            ready.start(at[0], at[1], at[c_at], at[D], scalars, stream, extra_pointers)
-        else:
-            operands, parts = extra_pointers.fused, ready.parts
-
-            def launch(left: Sequence[int]) -> None:
-                more = extra_pointers._replace(fused=(*operands, *left))
-                ready.start(at[0], at[1], at[c_at], at[D], scalars, stream, more, parts)
-
-            before = made_before(part.plan for part in parts)
-            following.start(launch, [at[D], *at[len(at) - further :]], stream, before)
-        out, others = outputs_of_call(call)
-        if given := [x for x in (out, *others) if x is not None]:
-            count_write(tuple(given))  # autograd must not go back through what was there before
-        return tuple(results) if len(results) > 1 else results[0]
+        handle = current_stream(ordinal) if stream is None else stream_handle(stream)
+        start(last[2], last[3], handle, last[4])
+        if not made:  # autograd must not go back through what was there before
+            count_write(tuple(x for x in out if x is not None) if further else results)
+        return results if further else d
 
     return again
+
+
+# addresses of all tensors, the numbers beside, addresses of A, B, C and D, alpha and beta, what is brought
+Known = tuple[tuple[int, ...], Beside, tuple[int, int, int, int], tuple[float, float], Any, list[float]]
+
+
+def looked_at(
+    ready: Prepared,
+    arguments: Arguments,
+    launched: Launched,
+    everything: list[Any],
+    further: int,
+    found: Beside,
+) -> tuple[Known, Callable[..., Known | None], Callable[..., None]] | None:
+    """What was launched; what looks at other addresses and numbers, given what was there before; and what
+    launches. None: the long way made something else of what it was given."""
+    sources, at = launched.sources(), tuple(x.data_ptr() for x in everything)
+    starting = started_through(ready, arguments.fused, sources, arguments.extra_pointers, further)
+    fused, bring, start = launched.fused_numbers(found), starting.bring, starting.start
+    left = () if arguments.fused is None else arguments.extra_pointers.fused[len(sources.fused) :]
+    expected = arguments.extra_pointers, arguments.alpha_beta
+    if (filled(sources, at, fused, left), launched.scalars(found)) != expected:
+        return None
+    bits, apart, alignment = [x & 15 for x in at], forbidden(everything, further), repeat(15)
+    c_at, first = C if launched.reads_own_c else D, D if starting.of_d else D + 1
+
+    def moved(at: tuple[int, ...], numbers: Beside, values: Beside, last: Known, made: bool) -> Known | None:
+        """`made`: the results lie apart from all else."""
+        before, known_numbers, operands, scalars, brought, fused = last
+        if at != before:
+            if 0 in at or any(map(and_, map(xor, at, bits), alignment)):
+                return None
+            if not made:
+                for out, other, low, high in apart:
+                    if low < at[out] - at[other] < high:
+                        return None
+            operands = at[0], at[1], at[c_at], at[D]
+        if all(map(is_, numbers, known_numbers)):
+            same = at[first:] == before[first:] and brought is not None
+        else:
+            asked, fused, same = launched.scalars(values), launched.fused_numbers(values), False
+            if asked is None:
+                return None
+            scalars = asked
+        return at, numbers, operands, scalars, brought if same else bring(at, fused), fused
+
+    operands = at[0], at[1], at[c_at], at[D]
+    numbers = tuple(found[place] for place in launched.numbers)
+    # no addresses: those of the next call are looked at, as these may have been checked in another way
+    none = ((), numbers, operands, arguments.alpha_beta, None, fused)
+    return none, moved, start
 
 
 def counted(ready: Prepared, again: AgainBeside) -> AgainBeside:
@@ -264,53 +300,68 @@ def counted(ready: Prepared, again: AgainBeside) -> AgainBeside:
     if not left:
         return again
 
-    def last(call: Call | Executed) -> Any:
+    def last(a: Any, b: Any, c: Any, out: Any, values: Beside, stream: Any) -> Any:
         nonlocal left
-        left = left - 1 or ready.look_again(kernel, call.stream)
-        return again(call) if left else None
+        left = left - 1 or ready.look_again(kernel, stream)
+        return again(a, b, c, out, values, stream) if left else None
 
     return last
 
 
 def fast_path_of_plan(
-    ready: Prepared, arguments: Arguments, call: Executed, result: Any
+    ready: Prepared, arguments: Arguments, call: Call | Executed, result: Any
 ) -> Callable[[Any, Any, Any, Any, Any], Any] | None:
-    """The same of a plan, for (a, b, c, out, stream)."""
-    again, operation = fast_path_beside(ready, arguments, call, result), call.operation
+    """The same of a plan, for (a, b, c, out, stream): what is beside its matrices belongs to it."""
+    again, values = fast_path_beside(ready, arguments, call, result), beside(call.operation)
     if again is None:
         return None
-    return lambda a, b, c, out, stream: again(Executed(a, b, c, out, operation, stream))
+    return lambda a, b, c, out, stream: again(a, b, c, out, values, stream)
 
 
-def distinct(tensors: list[Any]) -> list[Any]:
-    """Each once: a factor of A may be that of B, and torch's guards refuse to see a tensor twice."""
-    return list({id(x): x for x in tensors}.values())
+def picker(wanted: Sequence[int]) -> Callable[[Beside], Beside]:
+    """These of a tuple, as a tuple."""
+    if len(wanted) > 1:
+        return itemgetter(*wanted)
+    first = wanted[0] if wanted else 0
+    return itemgetter(slice(first, first + len(wanted)))
 
 
-def firsts_of(tensors: list[Any]) -> list[int] | None:
-    """Where each comes first; None where all are different."""
+def compared_as_they_repeat(tensors: list[Any]) -> Alike:
+    """At once, each once: a factor of A may be that of B, and torch's guards refuse to see a tensor twice."""
     numbers = list(map(id, tensors))
-    return None if len(set(numbers)) == len(numbers) else [numbers.index(x) for x in numbers]
+    firsts = [numbers.index(each) for each in numbers]
+    wanted = sorted(set(firsts))
+    if len(wanted) == len(tensors):
+        return compared_at_once(*tensors)
+    pick, twice = picker(wanted), [(x, y) for x, y in zip(firsts, range(len(firsts)), strict=True) if x != y]
+    at_once = compared_at_once(*pick(tuple(tensors)))
+
+    def alike(*others: Any) -> bool:
+        return all(others[x] is others[y] for x, y in twice) and at_once(*pick(others))
+
+    return alike
 
 
-def outputs_made(result: Any) -> Callable[[Call | Executed], list[Any]]:
-    """The arrays that results go to: the caller's, or new ones of the same shapes and types."""
-    results = result if isinstance(result, tuple) else (result,)
-    new = [(x.shape, None if x.is_contiguous() else x.stride(), x.dtype) for x in results]
+def outputs_made(results: Sequence[Any]) -> Callable[[Any], tuple[Any, ...]]:
+    """The arrays that results go to: the caller's, or new ones of the same shapes, strides and types."""
+    import torch
 
-    def made(call: Call | Executed) -> list[Any]:
-        out, given = outputs_of_call(call)
-        pairs = zip((out, *(given or (None,) * (len(new) - 1))), new, strict=True)
-        return [new_like(call.a, *how) if x is None else x for x, how in pairs]
+    new, device = torch.empty_strided, results[0].device
+    known = [(tuple(x.shape), x.stride(), x.dtype) for x in results]
+    if len(known) == 1:
+        ((shape, strides, dtype),) = known
+        return lambda _: (new(shape, strides, dtype=dtype, device=device),)
+
+    def made(out: Any) -> tuple[Any, ...]:
+        given = (None,) * len(known) if out is None else out
+        if given.__class__ is not tuple:
+            raise TypeError
+        return tuple(
+            new(shape, strides, dtype=dtype, device=device) if x is None else x
+            for x, (shape, strides, dtype) in zip(given, known, strict=True)
+        )
 
     return made
-
-
-def new_like(a: Any, shape: Any, strides: Any, dtype: Any) -> Any:
-    """`strides`: of what does not lie row by row."""
-    if strides is None:
-        return a.new_empty(shape, dtype=dtype)
-    return a.new_empty_strided(shape, strides, dtype=dtype)
 
 
 def forbidden(everything: list[Any], further: int) -> list[tuple[int, int, int, int]]:

@@ -9,7 +9,7 @@ import ctypes
 import threading
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from lapidist.backends.gpu.driver import (
     check,
@@ -32,6 +32,14 @@ Operands = tuple[int, int, int, int]  # addresses of A, B, C and D
 Start = Callable[[Operands, Scalars, int], None]
 
 
+class Written(NamedTuple):
+    """What a call has in a kernel's parameters beside matrices and two numbers. `constant`: by name, what
+    stays from call to call; `words`: numbers of 64-bit words of the parameters, and what is in them."""
+
+    constant: Mapping[str, Any]
+    words: list[tuple[int, int]]
+
+
 class _Block:
     """One thread's parameter bytes and launch configuration: the driver call drops the GIL while it reads
     them.
@@ -43,7 +51,9 @@ class _Block:
         "b",
         "c",
         "config",
+        "constant",
         "d",
+        "first",
         "keep",
         "operands",
         "scalars",
@@ -52,6 +62,7 @@ class _Block:
         "view",
         "words",
         "workspace_key",
+        "written",
     )
 
     def __init__(self, launch: Launch, config: Any) -> None:
@@ -63,7 +74,7 @@ class _Block:
         self.view[:] = launch.arguments
         # The pointers as 64-bit words of the whole buffer; an operand that the kernel is not passed gets the
         # last word.
-        self.words = memoryview(raw).cast("B")[: len(raw) // 8 * 8].cast("Q")
+        self.words, self.first = memoryview(raw).cast("B")[: len(raw) // 8 * 8].cast("Q"), start // 8
         self.a, self.b, self.c, self.d = (
             (start + patches[x].offset) // 8 if x in patches else len(raw) // 8 - 1 for x in "ABCD"
         )
@@ -77,6 +88,8 @@ class _Block:
         self.scalars: Scalars | None = None
         self.operands: Operands | None = None
         self.stream = 0
+        self.constant: Mapping[str, Any] | None = None
+        self.written: Written | None = None
 
 
 def launch_attributes(driver: Any, launch: Launch) -> list[Any]:
@@ -184,7 +197,27 @@ class GpuKernel:
             block = self._local.block
         except AttributeError:
             block = self._make_block()
+        block.constant = block.written = None
         self.launch.write(block.view, values)
+        self.start(operands, scalars, stream)
+
+    def start_beside(self, operands: Operands, scalars: Scalars, stream: int, written: Written) -> None:
+        """The same again and again: only what is new is written."""
+        try:
+            block = self._local.block
+        except AttributeError:
+            block = self._make_block()
+        if block.written is not written:
+            constant, words = written
+            block.written = None
+            if block.constant is not constant:
+                block.constant = None
+                self.launch.write(block.view, constant)
+                block.constant = constant
+            into, first = block.words, block.first
+            for place, value in words:
+                into[first + place] = value
+            block.written = written
         self.start(operands, scalars, stream)
 
     def _anywhere(self, driver: Any, here: Start) -> Start:
