@@ -10,12 +10,14 @@ import pytest
 
 from lapidist.config import Config
 from lapidist.device import chip
+from lapidist.dtypes import size_of
 from lapidist.kernels.registry import KERNELS
 from lapidist.kernels.rows import config_alone
 from lapidist.planning.weighed import as_computed
 from lapidist.problems import kinds as kinds_module
 from lapidist.problems.kinds import FEW_ROWS, MOST_ELEMENTS, kind_of, of_kind
 from lapidist.problems.problem import Matrix, Problem, dense_problem
+from lapidist.problems.scaling import AS_THEY_ARE, LINES, ONE, PROMOTED, SQUARES, STRIPS, Scale, Scaling
 
 H200 = chip("h200")
 EXTENTS = (2, 3, 8, 16, 17, 63, 64, 100, 112, 113, 120, 127, 128, 129, 130, 132, 136, 144, 512, 1000, 1001)
@@ -33,13 +35,26 @@ def drawn(math: str, count: int) -> list[Problem]:
     draw, found = random.Random(math), []
     for _ in range(count):
         m, n, k = (draw.choice(EXTENTS) for _ in "mnk")
-        problem, size = dense_problem(m, n, k, math), 4 if math == "float32" else 2
+        problem = dense_problem(m, n, k, math)
+        size = size_of(problem.dtype)
         layouts = [draw.choice(("row", "col")) for _ in "ab"]
         a, b = matrix_of(draw, m, k, layouts[0], size), matrix_of(draw, k, n, layouts[1], size)
-        d = matrix_of(draw, m, n, "row", size)
-        c = draw.choice((None, d, matrix_of(draw, m, n, draw.choice(("row", "col")), size)))
-        found.append(replace(problem, a=a, b=b, c=c, d=d, one_alpha=c is None and draw.random() < 0.5))
+        of_d = size_of(problem.out_dtype)
+        d = matrix_of(draw, m, n, "row", of_d)
+        c = draw.choice((None, d, matrix_of(draw, m, n, draw.choice(("row", "col")), of_d)))
+        scaling = scaling_of(draw, k) if math == "float8_e4m3fn" else problem.scaling
+        one_alpha = c is None and draw.random() < 0.5
+        found.append(replace(problem, a=a, b=b, c=c, d=d, one_alpha=one_alpha, scaling=scaling))
     return found
+
+
+def scaling_of(draw: random.Random, k: int) -> Scaling:
+    """Steps of factors vary with the extents, and are passed to kernels."""
+    step = draw.choice((1, 2, -(-k // 128)))
+    one, line, strips = Scale(ONE), Scale(LINES, step), Scale(STRIPS, step, 1)
+    squares = Scale(SQUARES, step, 1)
+    every = AS_THEY_ARE, PROMOTED, Scaling(one, one), Scaling(line, one), Scaling(line, line, True)
+    return draw.choice((*every, Scaling(strips, squares, True), Scaling(squares, strips, True)))
 
 
 def by_kind(problems: list[Problem]) -> dict[object, list[Problem]]:
@@ -59,11 +74,13 @@ def asked_of(problem: Problem, config: Config, kernel_at: int) -> object:
     return kernel.family.macros(problem), int(kernel.family.shared_bytes(problem, config)), taken
 
 
-@pytest.mark.parametrize("math", ["bfloat16", "float32"])
-def test_problems_of_a_kind_differ_in_their_numbers_alone(math: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("math", "count"), [("bfloat16", 3000), ("float32", 3000), ("float8_e4m3fn", 9000)])
+def test_problems_of_a_kind_differ_in_their_numbers_alone(
+    math: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(kinds_module, "KEPT", 1 << 20)
     draw = random.Random(1)
-    kinds = [each for each in by_kind(drawn(math, 3000)).values() if len(each) > 1]
+    kinds = [each for each in by_kind(drawn(math, count)).values() if len(each) > 1]
     assert len(kinds) > 200
     places = [
         (at, config)
@@ -89,6 +106,20 @@ def test_what_is_exchanged_or_shifted_stays_of_a_kind() -> None:
 def test_few_rows_and_those_of_their_own_are_kinds_of_their_own() -> None:
     kinds = {kind_of(dense_problem(m, 512, 512, "bfloat16")) for m in (16, 17, 32, 112, 113, FEW_ROWS, 4096)}
     assert len(kinds) == 5
+
+
+def test_factors_are_a_part_of_the_kind() -> None:
+    """Not their steps."""
+    problem = dense_problem(512, 512, 512, "float8_e4m3fn")
+    scalings = [
+        *(Scaling(Scale(kind, 1), Scale(LINES, 1)) for kind in (ONE, LINES)),
+        *(Scaling(Scale(STRIPS, 4, 1), Scale(kind, 4, 1), True) for kind in (STRIPS, SQUARES)),
+        *(AS_THEY_ARE, PROMOTED),
+    ]
+    kinds = [kind_of(replace(problem, scaling=each)) for each in scalings]
+    assert len({*kinds}) == len(scalings)
+    wide = Scaling(Scale(LINES, 2), Scale(LINES, 3))
+    assert kind_of(replace(dense_problem(256, 512, 512, "float8_e4m3fn"), scaling=wide)) is kinds[1]
 
 
 def test_what_is_alone_has_no_kind() -> None:

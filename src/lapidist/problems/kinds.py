@@ -43,7 +43,7 @@ _kinds: dict[tuple[Hashable, ...], Kind] = {}
 
 @fact
 def kind_of(problem: Problem) -> Kind | None:
-    """None: it is one of its own, as lists, batches, factors and epilogues are, and what lies oddly."""
+    """None: it is one of its own, as lists, batches and epilogues are, and what lies oddly."""
     said = said_of(problem)
     if said is None:
         return None
@@ -58,7 +58,7 @@ def kind_of(problem: Problem) -> Kind | None:
 def said_of(problem: Problem) -> tuple[Hashable, ...] | None:
     m, n, k = problem.m, problem.n, problem.k
     one_product = not problem.batch and problem.fused is None
-    if not one_product or problem.modes != PLAIN or problem.scaling != AS_THEY_ARE:
+    if not one_product or problem.modes != PLAIN:
         return None
     if min(m, n, k) < 2 or max(m * n, m * k, n * k) > MOST_ELEMENTS:
         return None
@@ -71,7 +71,9 @@ def said_of(problem: Problem) -> tuple[Hashable, ...] | None:
     whole = line % VECTOR_BYTES == 0, n % 4 == 0, k % 4 == 0
     types = problem.dtype, problem.b_dtype, problem.out_dtype, problem.accumulator, problem.precision
     flags = problem.in_place, problem.one_alpha, problem.transposed, problem.skewed
-    return (*types, *flags, a, b, c, d, rows, *whole)
+    scaling = problem.scaling  # kernels are passed the steps of factors
+    factors = () if scaling is AS_THEY_ARE else (scaling.a.kind, scaling.b.kind, scaling.promoted)
+    return (*types, *flags, a, b, c, d, rows, *whole, factors)
 
 
 def lies(matrix: Matrix) -> tuple[str, int] | None:
