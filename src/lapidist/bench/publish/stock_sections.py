@@ -113,7 +113,8 @@ def by_ending(rows: Sequence[Record]) -> str:
     groups: dict[tuple[str, str], list[Record]] = {}
     for row in rows:
         groups.setdefault((ending_of(row), row.dtype), []).append(row)
-    heads = ["epilogue", "type", "over plain", "at most", "peer's time over ours", "at least", "there"]
+    peers = ["peer's time over ours", "at least", "there"]
+    heads = ["epilogue", "type", "over plain", "at most", *peers, "chip"]
     lines = [row_of(heads), rule(heads)]
     for (ending, dtype), found in sorted(groups.items()):
         over, ratios = [r.over_plain or 1.0 for r in found], [r.ratio or 0.0 for r in found]
@@ -128,6 +129,7 @@ def by_ending(rows: Sequence[Record]) -> str:
                     f"{geomean(ratios):.2f}x",
                     f"{min(ratios):.2f}x",
                     shape_words(worst.m, worst.n, worst.k),
+                    ", ".join(sorted({r.device for r in found})),
                 ]
             )
         )
@@ -146,6 +148,7 @@ def epilogue_sections(records: Sequence[Record]) -> list[str]:
         "over the product alone": lambda r: number(r.over_plain, ".3f"),
         "fastest peer's time over ours": times_faster,
         "error/bound": lambda r: number(r.worst, ".3f"),
+        "chip": lambda r: r.device,
     }
     words = "An [epilogue](../tutorials/epilogue.md) runs in registers, before sums are stored."
     said = of_epilogues(records)
