@@ -373,17 +373,20 @@ WRITTEN_OUT = {
 }
 
 
+@pytest.mark.parametrize(("out_dtype", "bound"), [("float32", 1e-5), ("bfloat16", 2**-8)])
 @pytest.mark.parametrize("config", WRITTEN_OUT.values(), ids=WRITTEN_OUT)
-def test_a_short_function_is_written_out(rng: np.random.Generator, config: Config) -> None:
+def test_a_short_function_is_written_out(
+    rng: np.random.Generator, config: Config, out_dtype: str, bound: float
+) -> None:
     """For all sums of a thread."""
     a, b = (fresh(rng, shape, "bfloat16") for shape in ((264, 64), (64, 208)))
     rows, cols = fresh(rng, (264,), "float32"), fresh(rng, (208,), "float32")
-    short = lapidist.epilogue(scaled_and_moved)
+    ended = lapidist.epilogue(scaled_and_moved)(bias=cols, factors=rows)
     found = lapidist.gemm(
-        a, b, epilogue=short(bias=cols, factors=rows), kernel="wgmma", config=config, device="machine"
+        a, b, out_dtype=out_dtype, epilogue=ended, kernel="wgmma", config=config, device="machine"
     )
     exact = (a.astype("f8") @ b.astype("f8") + cols) * rows[:, None]
-    np.testing.assert_allclose(found.astype("f8"), exact, rtol=2**-8, atol=1e-4)
+    np.testing.assert_allclose(found.astype("f8"), exact, rtol=bound, atol=1e-4)
 
 
 def scaled_and_moved(acc: Any, bias: lapidist.Row, factors: lapidist.Column) -> Any:

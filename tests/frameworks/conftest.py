@@ -1,8 +1,22 @@
-"""JAX with four devices on the CPU, for what is spread over several. It reads this when it is first used."""
+"""JAX with four devices on the CPU, for what is spread over several. It reads this when it is first used.
+And what stands for a GPU's preparations where calls are repeated."""
 
 from __future__ import annotations
 
 import os
+from typing import Any
+
+import pytest
+
+from beside_cases import Ready
+from lapidist.calls import repeated_beside
 
 FOUR = "--xla_force_host_platform_device_count=4"
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FOUR}".strip()
+
+
+@pytest.fixture
+def ready(torch: Any, monkeypatch: pytest.MonkeyPatch) -> Ready:
+    monkeypatch.setattr(repeated_beside, "HOST", -1)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda ordinal: 7, raising=False)
+    return Ready()

@@ -127,7 +127,7 @@ def apart(operands: Sequence[Any], product: Product) -> Any:
     named, wide = dict(zip(product.arrays, operands, strict=True)), number_type(arguments.accumulator)
     dtype = numpy_dtype(arguments.out_dtype)
     # Gradients have the type of what they are of: those of float32 would be multiplied at a quarter's speed.
-    if dtype.name not in ("float16", "bfloat16") or any(named[x].dtype != dtype for x in product.operands):
+    if dtype.itemsize != 2 or any(named[x].dtype != dtype for x in product.operands):
         dtype = wide
     sums = bind(*sums_of(named, product, dtype), product=product.of_sums(dtype.name))
     return finished(sums.astype(wide), named, product, arguments.out_dtype)

@@ -5,6 +5,7 @@ swizzle."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from lapidist.config import Config
@@ -18,6 +19,7 @@ from lapidist.kernels.wgmma.operands import EITHER_WAY
 from lapidist.kernels.wgmma.shared import BESIDE_ROW
 from lapidist.kernels.wgmma.tiles import PATCH_ROWS, ROW_BYTES, SLAB_BYTES
 
+Fit = tuple[tuple[int, int], tuple[int, int], bool]  # a tile, its cluster, whether A and B are exchanged
 MOST_STAGES = 12  # 190 KB on their way hide any latency
 
 
@@ -147,11 +149,7 @@ def family_configs(math: str) -> Tuned:
     by_turns = [tile(math, *shape, deepest(*shape), ping_pong=True) for shape in ((128, 192), (128, 128))]
     # Beside an epilogue that takes as long as many steps along k.
     by_turns += [tile(math, *shape, (2, 1), ping_pong=True) for shape in ((64, 256, 4), (128, 128, 6))]
-    # B is A by columns where they are exchanged, and A lies by rows: a stage more may find room.
-    shared = [
-        tile(math, *shape, deepest(*shape, transposed_b=not ex), cluster, exchanged=ex)
-        for shape, cluster, ex in FEW_REQUESTS
-    ]
+    shared = in_clusters(math, FEW_REQUESTS)
     by_turns += [
         tile(math, *shape, deepest(*shape), (2, 2), ping_pong=True) for shape in FEW_REQUESTS_BY_TURNS
     ]
@@ -186,6 +184,14 @@ def family_configs(math: str) -> Tuned:
     return tuple((config, 0.95) for config in dict.fromkeys((*found, *beside)))
 
 
+def in_clusters(math: str, listed: Iterable[Fit]) -> list[Config]:
+    """B is A by columns where they are exchanged, and A lies by rows: a stage more may find room."""
+    return [
+        tile(math, *shape, deepest(*shape, transposed_b=not ex), cluster, exchanged=ex)
+        for shape, cluster, ex in listed
+    ]
+
+
 def close_fits(math: str) -> list[Config]:
     """What 16-bit and 8-bit types have besides, to fit D or the L2 more closely."""
     if element_of(math).nbytes == 1:
@@ -200,11 +206,7 @@ def close_fits(math: str) -> list[Config]:
         for shape, cluster, ex in OF_EIGHT
     ]
     by_hand = [tile(math, *shape, deepest(*shape), cluster) for shape, cluster in BY_HAND]
-    closely = [
-        tile(math, *shape, deepest(*shape, transposed_b=not ex), cluster, exchanged=ex)
-        for shape, cluster, ex in CLOSELY
-    ]
-    return [*eights, *by_hand, *closely]
+    return [*eights, *by_hand, *in_clusters(math, CLOSELY)]
 
 
 def for_few_lines(math: str) -> list[Config]:

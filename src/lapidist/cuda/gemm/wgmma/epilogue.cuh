@@ -59,9 +59,9 @@ struct Fragments : Groups {
     apply_to<Count>(sums, fetched, row, col);
   }
 
-  // All sums of a thread: short functions written out, some 60 KB beside 200 sums; others in a loop, as 350 KB
-  // would be, which no cache of instructions holds, and up to 20 s to compile. What a turn reads is on its way a
-  // turn before, so `begin` comes before the last products have ended.
+  // All sums of a thread. Short functions are written out, some 60 KB for 200 sums. Others are in a loop:
+  // written out they take 350 KB, more than a cache of instructions holds, and up to 20 s to compile. What a
+  // turn reads is on its way a turn before, so `begin` comes before the last products have ended.
   template <int Rows, int Half>
   struct Turns {
     static constexpr int MOST = D_COPY_ENGINE && !EPILOGUE_STORED && !QUANTISES ? 208 : 128;

@@ -1,0 +1,219 @@
+"""Repeated calls that go straight into a kernel's parameters: byte for byte those of the long way."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import lapidist
+from beside_cases import FORMS, M, N, Ready, asks, call_of, matrices, scaled
+from lapidist import api
+from lapidist.backends.gpu import launcher
+from lapidist.calls import remembered
+from lapidist.calls.call import Call
+from lapidist.calls.prepared import Part
+from lapidist.calls.repeated_beside import fast_path_beside, key_beside
+from lapidist.device import chip
+from lapidist.planning.plans import make_plan
+
+pytestmark = pytest.mark.frameworks
+
+
+@lapidist.epilogue
+def by_shares(acc: Any, share: lapidist.Scalar, seed: lapidist.Scalar) -> Any:
+    return lapidist.dropout(acc, share, seed)
+
+
+class Card(launcher.GpuKernel):
+    """A kernel whose driver writes down what it is given."""
+
+    def __init__(self, launch: Any) -> None:
+        self.launch, self._local, self._workspace = launch, threading.local(), (0, 0)
+        self.given: list[tuple[bytes, int]] = []
+        self._function = None
+        driver = SimpleNamespace(cuLaunchKernelEx=self.write_down, CUstream=int)
+        self.start = self._starter(driver)
+
+    def write_down(self, config: Any, *_: Any) -> tuple[int]:
+        self.given.append((bytes(self._local.block.view), config.hStream))
+        return (0,)
+
+    def _make_block(self) -> Any:
+        block = self._local.block = launcher._Block(self.launch, SimpleNamespace(hStream=0))
+        return block
+
+    def _place_maps(self, block: Any, operands: Any) -> None:
+        """The driver's."""
+
+    def _place_workspace(self, block: Any, key: Any) -> None:
+        block.workspace_key = key
+
+
+class Straight(Ready):
+    """Of one launch, planned for an H200."""
+
+    def __init__(self, call: Call) -> None:
+        super().__init__()
+        problem = call.arguments().problem()
+        plan, ((_, skipped),) = make_plan(problem, chip("H200")), problem.parts()
+        self.kernel = Card(plan.common_launch(plan.unassembled))
+        self.parts = [Part(plan, self.kernel, skipped)]
+
+    def expected(self, call: Call) -> tuple[bytes, int]:
+        """As the long way would fill in the parameters."""
+        at, (plan, kernel, skipped) = call.arguments(), self.parts[0]
+        assert at.out is not None
+        a, b = plan.caller_order(at.a.pointer, at.b.pointer)
+        operands = {"A": a, "B": b, "C": (at.c or at.out).pointer, "D": at.out.pointer}
+        numbers = dict(zip(("alpha", "beta"), at.alpha_beta, strict=True))
+        brought = plan.brought(at.extra_pointers, skipped[4:])
+        return kernel.launch.patched({**operands, **numbers, **brought}).arguments, 7
+
+
+@lapidist.epilogue
+def of_pairs(acc: lapidist.Pair, gain: lapidist.Row, s: lapidist.Scalar) -> Any:
+    return lapidist.silu(acc.first * gain) * acc.second * s
+
+
+def straight(
+    torch: Any, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any]
+) -> tuple[Straight, Callable[[dict[str, Any]], Any]]:
+    """What is launched, and what asks for it again by the short way alone."""
+    call = call_of(monkeypatch, lambda: lapidist.gemm(**given))
+    ready, arguments = Straight(call), call.arguments()
+    result = remembered.run(None, arguments, call.choices, None)
+    again = fast_path_beside(ready, arguments, call, result)  # type: ignore[arg-type]
+    assert again is not None
+    monkeypatch.setattr(remembered, "BESIDE", known := {key_beside(call): again})
+    monkeypatch.setattr(api, "BESIDE", known)
+
+    def ask(given: dict[str, Any]) -> Any:
+        """None: the long way was taken."""
+        with monkeypatch.context() as patch:
+            patch.setattr(remembered, "multiplied_beside", lambda _: None)
+            return lapidist.gemm(**given)
+
+    return ready, ask
+
+
+@pytest.mark.parametrize("form", [*FORMS, "factors", "a factor that is a number", "pairs", "D' = B' A'"])
+def test_the_parameters_are_those_of_the_long_way(
+    torch: Any, monkeypatch: pytest.MonkeyPatch, ready: Ready, form: str
+) -> None:
+    """Of calls in turns: all new, the same, one address new at a time, what was there before."""
+
+    def given(number: float) -> dict[str, Any]:
+        if form == "pairs":
+            a, b, _ = matrices(torch)
+            function = of_pairs(gain=torch.rand(N // 2), s=number)
+            return {"a": a, "b": b, "out": torch.empty(M, N // 2), "epilogue": function}
+        if form != "D' = B' A'":
+            return asks(torch, form, number)
+        asked = {
+            **asks(torch, "epilogue", number),
+            "scatter_d": torch.randperm(M),
+            "gather_b": torch.arange(N),
+        }
+        return {**asked, **{name: asked[name].T.contiguous().T for name in ("c", "out")}}
+
+    first = given(0.75)
+    card, ask = straight(torch, monkeypatch, first)
+    if form == "D' = B' A'":
+        assert card.parts[0].plan.problem.transposed
+    second, third = given(0.25), given(1.5)
+    mixed = [{**second, name: third[name]} for name in first if name not in ("a", "b", "c", "out")]
+    for asked in (first, first, second, second, third, *mixed, first, third):
+        if form == "c is out":
+            asked = {**asked, "c": asked["out"]}
+        assert ask(asked) is not None
+        call = call_of(monkeypatch, lambda asked=asked: lapidist.gemm(**asked))  # type: ignore[misc]
+        assert card.kernel.given.pop() == card.expected(call)
+    assert card.kernel.given == []
+
+
+def test_each_thread_has_parameters_of_its_own(
+    torch: Any, monkeypatch: pytest.MonkeyPatch, ready: Ready
+) -> None:
+    """Another thread begins where this one left off, and this one goes on."""
+    given, other = asks(torch, "epilogue", 0.75), asks(torch, "epilogue", 0.25)
+    card, ask = straight(torch, monkeypatch, given)
+    for asked in (given, other, other, given):
+        for in_thread in (False, True):
+            if in_thread:
+                thread = threading.Thread(target=ask, args=(asked,))
+                thread.start()
+                thread.join()
+            else:
+                ask(asked)
+            call = call_of(monkeypatch, lambda asked=asked: lapidist.gemm(**asked))  # type: ignore[misc]
+            assert card.kernel.given.pop() == card.expected(call)
+
+
+def test_a_share_beyond_one_is_refused_again(
+    torch: Any, monkeypatch: pytest.MonkeyPatch, ready: Ready
+) -> None:
+    given = {**asks(torch, "gather", 1.0), "gather_a": None}
+    card, ask = straight(torch, monkeypatch, {**given, "epilogue": by_shares(share=0.5, seed=1)})
+    assert ask({**given, "epilogue": by_shares(share=0.25, seed=2)}) is not None
+    assert len(card.kernel.given) == 1
+    for share in (1.0, 1.5, -0.25, float("nan")):
+        assert ask({**given, "epilogue": by_shares(share=share, seed=1)}) is None
+    assert len(card.kernel.given) == 1
+
+
+def test_what_the_short_way_must_not_take(torch: Any, monkeypatch: pytest.MonkeyPatch, ready: Ready) -> None:
+    """Each beside what it takes."""
+    given = asks(torch, "factors", 1.0)
+    card, ask = straight(torch, monkeypatch, given)
+    out, one, room = given["out"], torch.tensor(0.5), torch.empty(M * N + M)
+    assert ask(given) is out
+    launched = len(card.kernel.given)
+    for change in (
+        {"scale_a": out.view(-1)[:M].view(M, 1)},  # a factor that is written
+        {"scale_a": room[:M].view(M, 1), "out": room[M // 2 :][: M * N].view(M, N)},
+        {"scale_a": one},
+        {"scale_a": one, "scale_b": one},
+        {"scale_b": None},
+        {"scale_b": given["scale_b"].tolist()[0][0]},
+        {"scale_b": given["scale_b"].requires_grad_()},
+        {"scale_a": torch.rand(2 * M, 1)[::2]},
+        {"alpha": torch.tensor(1.0)},
+        {"alpha": 0.5},
+        {"c": torch.randn(M, N), "beta": 0.5},
+        {"gather_a": torch.randperm(M)},
+        {"check_indices": True},
+        {"trans_a": 1},
+        {"permuted": True},
+        {"out_dtype": torch.bfloat16},
+        {"device": "host"},
+        {"epilogue": scaled(bias=torch.randn(N), s=1.0)},
+        {"out": (out,)},
+        {"out": [out]},
+        {"out": torch.empty(M, N).T.contiguous().T},
+    ):
+        with suppress(lapidist.LapidistError):
+            assert ask({**given, **change}) is None, change
+        assert len(card.kernel.given) == launched, change
+    beyond = room[M:][: M * N].view(M, N)
+    assert ask({**given, "scale_b": given["scale_b"].detach(), "out": beyond}) is beyond
+
+
+def test_nothing_of_the_arrays_is_kept(torch: Any, monkeypatch: pytest.MonkeyPatch, ready: Ready) -> None:
+    for form in (*FORMS, "factors"):
+        given = asks(torch, form, 0.75)
+        _, ask = straight(torch, monkeypatch, given)
+        ask(given)
+        values = given.pop("epilogue").values.values() if "epilogue" in given else ()
+        arrays = [*given.values(), *values]
+        del given, values
+        watched = [weakref.ref(x) for x in arrays if isinstance(x, torch.Tensor)]
+        arrays.clear()
+        gc.collect()
+        assert [x() for x in watched] == [None] * len(watched), form

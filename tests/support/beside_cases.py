@@ -1,0 +1,106 @@
+"""Calls with arrays beside their matrices, for tests of how they are repeated.
+
+Tensors of the CPU stand for those of a GPU; what would be launched is written down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import lapidist
+from lapidist import api
+from lapidist.calls import remembered
+from lapidist.calls.call import Call
+from lapidist.calls.repeated_beside import beside, fast_path_beside
+
+M, N, K = 32, 16, 48
+Launched = list[tuple[Any, ...]]
+
+
+class Like:
+    framework, device = "torch", 0
+
+
+class Ready:
+    """In place of what was prepared for a GPU."""
+
+    like = Like()
+
+    def __init__(self) -> None:
+        self.launched: Launched = []
+        self.parts: list[Any] = []
+        self.kernel: Any = None
+
+    def start(self, *given: Any) -> None:
+        self.launched.append(given)
+
+
+def call_of(monkeypatch: pytest.MonkeyPatch, ask: Callable[[], Any]) -> Call:
+    """What a caller's function asks for."""
+    calls: list[Call] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(remembered, "multiplied_beside", calls.append)
+        patch.setattr(api, "BESIDE", {})
+        ask()
+    return calls[0]
+
+
+@lapidist.epilogue
+def scaled(acc: Any, bias: lapidist.Row, s: lapidist.Scalar) -> Any:
+    return lapidist.relu(acc + bias) * s
+
+
+@lapidist.epilogue
+def with_sums(acc: Any, by: lapidist.Column) -> Any:
+    return acc * by, acc
+
+
+@lapidist.epilogue
+def dropped(acc: Any, seed: lapidist.Scalar) -> Any:
+    return lapidist.dropout(acc, 0.5, seed)
+
+
+def asked_again(again: Any, call: Call) -> Any:
+    return again(call.a, call.b, call.c, call.out, beside(call.operation), call.stream)
+
+
+def matrices(torch: Any) -> tuple[Any, Any, Any]:
+    return torch.randn(M, K), torch.randn(K, N), torch.empty(M, N)
+
+
+def asks(torch: Any, form: str, number: float) -> dict[str, Any]:
+    """New arrays and numbers each time, in the keywords of gemm."""
+    a, b, out = matrices(torch)
+    given: dict[str, Any] = {"a": a, "b": b, "out": out}
+    rows = torch.randperm(M)
+    if form == "gather":
+        given.update(gather_a=rows, alpha=number)
+    elif form == "scatter":
+        given.update(scatter_d=rows, alpha=number)
+    elif form == "numbers in memory":
+        given.update(alpha=torch.tensor(number), beta=torch.tensor(2.0), c=torch.randn(M, N))
+    elif form == "c is out":
+        given.update(gather_a=rows, alpha=number, beta=0.5, c=out)
+    elif form == "epilogue":
+        given.update(epilogue=scaled(bias=torch.randn(N), s=number), c=torch.randn(M, N), beta=number)
+    elif form == "further results":
+        given.update(epilogue=with_sums(by=torch.randn(M)), out=(out, torch.empty(M, N)))
+    elif form == "seed":
+        given.update(epilogue=dropped(seed=int(number * 8)))
+    else:
+        small = [x.to(torch.float8_e4m3fn) for x in (a, b.T.contiguous())]
+        given.update(a=small[0], b=small[1].T, scale_a=torch.rand(M, 1), alpha=number)
+        given.update(scale_b=torch.rand(1, N) if form == "factors" else 0.5)
+    return given
+
+
+FORMS = ["gather", "scatter", "numbers in memory", "c is out", "epilogue", "further results", "seed"]
+
+
+def path_of(monkeypatch: pytest.MonkeyPatch, ready: Ready, given: dict[str, Any]) -> tuple[Call, Any]:
+    call = call_of(monkeypatch, lambda: lapidist.gemm(**given))
+    arguments = call.arguments()
+    result = remembered.run(None, arguments, call.choices, None)
+    return call, fast_path_beside(ready, arguments, call, result)  # type: ignore[arg-type]
