@@ -261,23 +261,26 @@ def test_whole_tiles_are_found_without_columns(math: str) -> None:
     assert found > 20
 
 
-@pytest.mark.parametrize("math", ["float32", "float64"])
+@pytest.mark.parametrize("math", ["float32", "float64", "bfloat16", "tf32", "float8_e4m3fn"])
 def test_tiles_are_weighed_in_plain_numbers_as_in_columns(math: str) -> None:
-    """Of kernels that know how, bit by bit."""
+    """As far as their kernels know how, bit by bit."""
     draw, found = random.Random(math), 0
-    for _ in range(30):
+    for turn in range(60):
         extents = [int(2 ** draw.uniform(6, 13)) // 8 * 8 + draw.choice((0, 0, 1)) for _ in "mnk"]
+        if turn % 2:
+            extents[0] = draw.randrange(1, 65)
         problem = dense_problem(*extents, math, draw.choice(("rr", "rc", "cr")))
         known = serving(problem, H200)
         for member in known.members if known else ():
             rows = config_alone(kernel_named(member.kernel), member.config, math)
             with np.errstate(all="ignore"):
                 weighed = Weighed(problem, rows, H200, PLANNED)
-                weighed.narrow(weighed.any and variants(weighed) == member.variant)
+                if weighed.any:
+                    weighed.narrow(variants(weighed) == member.variant)
                 wanted = weighed.candidate(0) if weighed.any else None
             assert by_member(member, problem, H200) == wanted
             found += wanted is not None and wanted.shares_tiles
-    assert found > 50
+    assert found > 10
 
 
 def test_prices_of_many_binaries_are_what_columns_say() -> None:

@@ -33,14 +33,18 @@ if TYPE_CHECKING:
 PASS_STARTS, PASS_SHARE = 2.2e-6, 0.8
 
 
-class InNumbers(ABC):
-    """A family's model of one config in plain numbers: a fifth of the time of columns."""
+class WaysInNumbers(ABC):
+    """The ways of one config in plain numbers: a fifth of the time of columns."""
 
     @abstractmethod
     def ways_of_one(
         self, problem: Problem, kernel: Kernel, config: Config, device: Device, asked: Collection[int]
     ) -> list[Way]:
         """Those that are taken, in the order of Family.ways, of these reductions; NONE: of whole tiles."""
+
+
+class InNumbers(WaysInNumbers):
+    """A family's model of one config, too."""
 
     @abstractmethod
     def seconds_of_one(
@@ -57,6 +61,7 @@ class Family(ABC):
     """`parameters` pairs the name of each with its kind; nothing else spells the order of arguments."""
 
     parameters: Parameters
+    ways_in_numbers: WaysInNumbers | None = None
     in_numbers: InNumbers | None = None
 
     # ---- of a problem ----

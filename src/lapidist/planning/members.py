@@ -80,12 +80,18 @@ def ways_of(
 ) -> Own:
     """Those that binaries of these variants know; none where they do not take the problem. `problem`: as the
     kernel has it."""
-    grid, model = grids_of(problem, config), kernel.family.in_numbers
-    if model is None or grid.tiles > MOST or not takes_it(problem, kernel, config, device):
+    grid, family = grids_of(problem, config), kernel.family
+    if family.ways_in_numbers is None or grid.tiles > MOST or not takes_it(problem, kernel, config, device):
         return []
     asked = {reduction for variant in variants for reduction in reductions_of(variant)}
-    every = [(OneWay(grid, way), way) for way in model.ways_of_one(problem, kernel, config, device, asked)]
-    return [each for each in every if variant_of(each[0]) in variants and each[0].region_iterations <= MOST]
+    listed = family.ways_in_numbers.ways_of_one(problem, kernel, config, device, asked)
+    every = [(OneWay(grid, way), way) for way in listed]
+    of_all = variant_of_config(problem, family, config)
+    return [
+        each
+        for each in every
+        if of_all + variant_of(each[0]) in variants and each[0].region_iterations <= MOST
+    ]
 
 
 def quickest(kernel: Kernel, config: Config, ways: Own, problem: Problem, device: Device) -> Found:
@@ -119,22 +125,16 @@ def by_member(
         return of_whole_tiles(member, problem, device, seconds)
     kernel, config = kernel_named(member.kernel), member.config
     computed = as_computed(problem, config)
-    if kernel.family.in_numbers:
-        ways = ways_of(kernel, config, (member.variant,), computed, device)
-        if seconds is not None and len(ways) == 1:
-            return candidate_of(kernel, config, ways[0][1], computed, device, seconds)
+    ways = ways_of(kernel, config, (member.variant,), computed, device)
+    if seconds is not None and len(ways) == 1:
+        return candidate_of(kernel, config, ways[0][1], computed, device, seconds)
+    if not ways or kernel.family.in_numbers:
         return quickest(kernel, config, ways, computed, device).candidate() if ways else None
-    if not takes_it(computed, kernel, config, device):
-        return None
     with np.errstate(all="ignore"):
         weighed = Weighed(
             problem, config_alone(kernel, config, problem.math), device, PLANNED, np.ones(1, bool)
         )
-        allowed = (weighed.allowed & (variants(weighed) == member.variant))[:, 0].tolist()
-        if seconds is not None and allowed.count(True) == 1:
-            weighed.settle(allowed.index(True), seconds)
-        else:
-            weighed.narrow(np.array(allowed)[:, None])
+        weighed.narrow(variants(weighed) == member.variant)
         return weighed.candidate(0) if weighed.any else None
 
 
@@ -144,8 +144,7 @@ def of_whole_tiles(member: Member, problem: Problem, device: Device, seconds: fl
     computed, way = as_computed(problem, config), kernel.family.whole(kernel, config, device)
     if (way.scheduled and way.launched) or not takes_it(computed, kernel, config, device):
         return None
-    beside, few_rows = kernel.family.beside_another(computed, config), a_rows(computed, kernel.family)
-    if BESIDE * bool(beside) + ROWS * (few_rows // 16) != member.variant:
+    if variant_of_config(computed, kernel.family, config) != member.variant:
         return None
     if kernel.clusters(computed, config) > MOST:
         return None
@@ -155,8 +154,14 @@ def of_whole_tiles(member: Member, problem: Problem, device: Device, seconds: fl
 # ---- what a binary is compiled with ----
 
 
+def variant_of_config(problem: Problem, family: Family, config: Config) -> int:
+    """What all ways of a config have of it."""
+    beside = bool(family.beside_another(problem, config))
+    return BESIDE * beside + ROWS * (a_rows(problem, family) // 16)
+
+
 def variant_of(way: OneWay) -> int:
-    """As `variants` has it, of a family whose blocks are alone and have no few rows."""
+    """What a way adds to that."""
     scheduled = way.sk_blocks > 0 or bool(way.scheduled and way.launched > 0)
     separate = way.reduction == SEPARATELY and way.reduction_blocks > 0
     return scheduled + SEPARATE * separate + PEERS * (way.cluster - 1)

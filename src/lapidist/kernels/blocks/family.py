@@ -32,6 +32,8 @@ class Blocks(Family, InNumbers):
     def in_numbers(self) -> InNumbers:  # type: ignore[override]
         return self
 
+    ways_in_numbers = in_numbers  # type: ignore[assignment]
+
     def whole(self, kernel: Kernel, config: Config, device: Device) -> Way:
         return Way(True, scheduled=self.scheduled)
 

@@ -47,6 +47,8 @@ class Fed(Family, InNumbers):
     def in_numbers(self) -> InNumbers:  # type: ignore[override]
         return self
 
+    ways_in_numbers = in_numbers  # type: ignore[assignment]
+
     def whole(self, kernel: Kernel, config: Config, device: Device) -> Way:
         return Way(True, launched=device.sms)
 

@@ -17,6 +17,7 @@ from lapidist.config import Config, Knobs
 from lapidist.device import Device
 from lapidist.errors import ArgumentError
 from lapidist.kernels.wgmma.tiles import ROW_BYTES, rows_of_stage
+from lapidist.problems.kinds import of_kind
 from lapidist.problems.problem import Problem
 from lapidist.schedule import Raster, Schedule, TileGrid, data_parallel, shared_waves, split_k
 from lapidist.schedule.grid import ceil_div, most_peers
@@ -79,6 +80,27 @@ def clustered(grid: Grids, blocks: Any, device: Device, free: Any) -> list[Way]:
     fits = grid.tiles <= np.minimum(blocks // splits, resident)
     taken = free & fits & (grid.iterations >= splits)
     return [Way.split(taken, grid.tiles, splits, CLUSTER)]
+
+
+def streams_of_one(grid: Grids, blocks: int) -> list[Way]:
+    """The same of one config: those that are taken, in order."""
+    full, partial = divmod(grid.tiles, blocks)
+    if not partial or full > WAVES:
+        return []
+    found = []
+    for tiles in (partial, partial + blocks):
+        shared = min(blocks, tiles * grid.iterations // LEAST_STEPS)
+        if full or (tiles == partial and shared > tiles):
+            found.append(Way.stream(True, tiles, max(1, shared), TURNSTILE, 1, blocks))
+    return found
+
+
+def clustered_of_one(grid: Grids, blocks: int, device: Device) -> list[Way]:
+    return [
+        Way.split(True, grid.tiles, splits, CLUSTER)
+        for splits in WEIGHED
+        if splits <= grid.iterations and grid.tiles <= min(blocks // splits, device.clusters_resident(splits))
+    ]
 
 
 def schedule_of(way: Way, grid: TileGrid, config: Config) -> Schedule:
@@ -205,6 +227,12 @@ def takes_clusters(problem: Problem, config: Knobs) -> Any:
     lines = rows_of_stage(problem, config) + config.bn
     fits = config.bm * config.bn * 4 <= config.stages * lines * ROW_BYTES
     return (config.cluster == 1) & fits
+
+
+@of_kind
+def has_room(problem: Problem, config: Config) -> bool:
+    """The same of one config."""
+    return bool(takes_clusters(problem, config))
 
 
 def require_cluster(schedule: Schedule, config: Config, room: bool) -> None:

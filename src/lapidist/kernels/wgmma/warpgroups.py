@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -9,19 +10,34 @@ import numpy as np
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.kernels.columns import grids_of
-from lapidist.kernels.family import Family
+from lapidist.kernels.family import Family, WaysInNumbers
 from lapidist.kernels.row import Kernel
 from lapidist.kernels.rows import Rows
 from lapidist.kernels.wgmma.operands import grouped_columns, quantises
-from lapidist.kernels.wgmma.sharing import schedule_of, schedules, streamed_schedules, takes_clusters, ways
+from lapidist.kernels.wgmma.sharing import (
+    clustered_of_one,
+    has_room,
+    schedule_of,
+    schedules,
+    streamed_schedules,
+    streams_of_one,
+    takes_clusters,
+    ways,
+)
 from lapidist.kernels.wgmma.time import block_costs, seconds
 from lapidist.problems.problem import Problem
 from lapidist.schedule import CostModel, Schedule
 from lapidist.schedule.sharing import Sharing
-from lapidist.schedule.ways import Way, Ways
+from lapidist.schedule.ways import CLUSTER, NONE, TURNSTILE, Way, Ways
 
 
-class Warpgroups(Family):
+class Warpgroups(Family, WaysInNumbers):
+    """Which ways they have is told in plain numbers; how long one of several takes, in columns alone."""
+
+    @property
+    def ways_in_numbers(self) -> WaysInNumbers:  # type: ignore[override]
+        return self
+
     def whole(self, kernel: Kernel, config: Config, device: Device) -> Way:
         """Kernels that share by turnstile alone take these from a schedule, too."""
         if "turnstile" not in kernel.ways or "cluster" in kernel.ways:
@@ -31,6 +47,19 @@ class Warpgroups(Family):
     def ways(self, problem: Problem, rows: Rows, device: Device, taken: Any) -> Ways:
         known, room = rows.known("turnstile", "cluster"), takes_clusters(problem, rows)
         return ways(grids_of(problem, rows), rows, device, taken, known, room)
+
+    def ways_of_one(
+        self, problem: Problem, kernel: Kernel, config: Config, device: Device, asked: Collection[int]
+    ) -> list[Way]:
+        grid, blocks = grids_of(problem, config), max(1, device.clusters_resident(config.cluster))
+        found = [self.whole(kernel, config, device)] if NONE in asked else []
+        if config.ping_pong or not grid.tiles or not grid.iterations:
+            return found
+        if TURNSTILE in asked and "turnstile" in kernel.ways and not config.skewed:
+            found += streams_of_one(grid, blocks)
+        if CLUSTER in asked and "cluster" in kernel.ways and has_room(problem, config):
+            found += clustered_of_one(grid, blocks, device)
+        return found
 
     def seconds(self, problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
         return seconds(problem, rows, device, ways)
