@@ -17,8 +17,8 @@ _HOME = {
     "device": "CHIPS Device",
     "epilogues.expressions": "Column Row Scalar Tile",
     "epilogues.functions": (
-        "absolute cast ceil clamp dropout erf exp floor gelu log maximum minimum relu rint rsqrt sigmoid "
-        "silu sqrt tanh trunc where"
+        "absolute cast ceil clamp dropout erf exp floor gelu gelu_slope log maximum minimum relu rint rsqrt "
+        "sigmoid silu sqrt tanh trunc where"
     ),
     "epilogues.reductions": (
         "all_max all_sum amax column_amax column_max column_sum row_amax row_max row_sum"

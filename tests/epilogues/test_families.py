@@ -16,6 +16,7 @@ from fused_cases import judge_finished, of_all_kinds, operands, watch
 from in_turns import surveyed
 from lapidist.config import Config
 from lapidist.dtypes import numpy_dtype
+from lapidist.epilogues.numeric import Near, near
 from lapidist.epilogues.tracing import Epilogue
 from lapidist.kernels.wgmma.configs import HALF_PATCHED, tile
 from lapidist.problems.fused import READS
@@ -236,6 +237,8 @@ CASES = (
     "lapidist.silu(acc)",
     "lapidist.gelu(acc)",
     "lapidist.gelu(acc, approximate='tanh')",
+    "lapidist.gelu_slope(acc)",
+    "lapidist.gelu_slope(acc, approximate='tanh')",
     "lapidist.relu(acc)",
     "lapidist.sqrt(abs(acc))",
     "lapidist.rsqrt(abs(acc))",
@@ -274,6 +277,21 @@ def test_every_function(rng: np.random.Generator, dtype: str) -> None:
     verdict = judge_finished(d[:, :-1], chosen, {"row": np.arange(len(CASES) - 1)}, a, b[:, :-1])
     assert verdict.ok, (verdict, CASES[verdict.where[-1]])
     assert np.all(np.isposinf(d[:, -1]))
+
+
+def test_gelu_and_its_slope_at_any_float() -> None:
+    """Of every sign, exponent and upper mantissa: within the bound, and the limits at infinity."""
+    x = (np.arange(2**16, dtype=np.uint32) << 16 | 0x5A5A).view(np.float32).reshape(256, 256)
+    x[0, :6] = 0.0, -0.0, np.inf, -np.inf, np.nan, 8.0
+    both = of_text("lapidist.gelu(x), lapidist.gelu_slope(x)", "x: lapidist.Tile")
+    zero = np.zeros((256, 1), np.float32)
+    found = lapidist.gemm(zero, zero.T, epilogue=both(x=x), kernel="simt", device="machine")
+    finite = np.where(np.isfinite(x), x, 0)
+    exact = near(both.function, Near(np.zeros((256, 256)), 0.0), {"x": finite}, "float32")
+    for values, (value, off), limits in zip(found, exact, ((np.inf, 0), (1, 0)), strict=True):
+        assert np.all(np.abs(values - value)[np.isfinite(x)] <= np.broadcast_to(off, x.shape)[np.isfinite(x)])
+        np.testing.assert_allclose(values[0, 2:5], [*limits, np.nan], atol=1e-14)
+        assert np.all(np.isnan(values[np.isnan(x)]))
 
 
 @pytest.mark.parametrize("kernel", ["simt", "mma"])

@@ -23,7 +23,12 @@ Array = np.ndarray[Any, Any]
 
 
 def gelu_by_hand(x: Array) -> Array:
-    return 0.5 * x * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+    return x * share_below(x)
+
+
+def share_below(x: Array) -> Array:
+    """Of normal numbers."""
+    return 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
 
 
 # ---- what is computed ----
@@ -149,6 +154,7 @@ FUNCTIONS = {
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "silu": lambda x: x / (1 + np.exp(-x)),
     "gelu": gelu_by_hand,
+    "gelu_slope": lambda x: share_below(x) + x * np.exp(-x * x / 2) / math.sqrt(2 * math.pi),
 }
 
 
@@ -168,6 +174,25 @@ def test_gelu_by_tanh_is_near_the_other_one() -> None:
     x = np.linspace(-9, 9, 4001)
     off = applied(lambda acc: lapidist.gelu(acc, approximate="tanh"), x) - gelu_by_hand(x)
     assert 1e-5 < np.abs(off).max() < 1e-3
+
+
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_gelus_slope_is_its_derivative(approximate: Any) -> None:
+    x, step = np.linspace(-9, 9, 4001), 1e-5
+
+    def value(x: Any) -> Any:
+        return lapidist.gelu(x, approximate=approximate)
+
+    rise = applied(value, x + step) - applied(value, x - step)
+    slope = applied(lambda x: lapidist.gelu_slope(x, approximate=approximate), x)
+    np.testing.assert_allclose(slope, rise / (2 * step), atol=1e-9)
+
+
+def test_gelus_slope_at_the_ends() -> None:
+    ends = np.array([-np.inf, -1e30, -0.0, 0.0, 1e30, np.inf, np.nan])
+    for dtype in (np.float32, np.float64):
+        found = applied(lapidist.gelu_slope, ends.astype(dtype))
+        np.testing.assert_array_equal(found, [0, 0, 0.5, 0.5, 1, 1, np.nan])
 
 
 def test_erf_is_right_to_the_last_places() -> None:

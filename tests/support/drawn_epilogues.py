@@ -12,7 +12,10 @@ from lapidist.epilogues.passes import REDUCTIONS
 from lapidist.epilogues.tracing import Epilogue
 
 LEAVES = st.sampled_from(("acc", "row", "one", "0.5", "-2.0", "3.0"))
-UNARY = ("exp", "tanh", "erf", "sigmoid", "silu", "gelu", "relu", "absolute", "floor", "rint", "sqrt", "log")
+UNARY = (
+    *("exp", "tanh", "erf", "sigmoid", "silu", "gelu", "gelu_slope", "relu", "absolute", "floor", "rint"),
+    *("sqrt", "log"),
+)
 BINARY = ("+", "-", "*", "/", "minimum", "maximum")
 
 

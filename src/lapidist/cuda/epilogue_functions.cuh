@@ -29,13 +29,18 @@ __device__ __forceinline__ float cut(float x) { return truncf(x); }
 __device__ __forceinline__ double cut(double x) { return trunc(x); }
 __device__ __forceinline__ float infinity() { return __int_as_float(0x7f800000); }
 
+__device__ __forceinline__ float power_of_two(float exponent) {
+  float found;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(found) : "f"(exponent));
+  return found;
+}
+
 // By a reciprocal that is off by one unit in the last place, where a quotient takes a branch, and a power of
 // two, where expf takes six instructions more. Neither has subnormal numbers, which would take four. The power's
 // exponent is off by x 2^-24, so the result is where x < 0.
 __device__ __forceinline__ float sigmoid(float x) {
-  float power, found;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * -1.44269504f));
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(found) : "f"(1 + power));
+  float found;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(found) : "f"(1 + power_of_two(x * -1.44269504f)));
   return found;
 }
 __device__ __forceinline__ double sigmoid(double x) { return 1 / (1 + exp(-x)); }
@@ -52,25 +57,43 @@ __device__ __forceinline__ float size_up_to(float x, float most) {
 }
 
 // max(x, 0) - |x| h(|x|), where h(t), the normal numbers' share beyond t, is 2 to the power of a polynomial: half
-// the instructions of 0.5 x (1 + erf(x / sqrt 2)), which takes two polynomials. Off by 7 x 2^-24 |x|; beyond 8
-// nothing is left of h.
+// the instructions of 0.5 x (1 + erf(x / sqrt 2)), which takes two polynomials. Off by 6 x 2^-24 |x|; h itself by
+// a five-hundredth where t is 4.5, as 1 - erf is there; beyond 8 nothing is left of it.
 __device__ __forceinline__ float gelu(float x) {
   const float t = size_up_to(x, 8);
-  float power = -1.7058115e-06f;
-  power = power * t + 2.5302227e-05f;
-  power = power * t - 1.1573194e-04f;
-  power = power * t - 3.1945314e-04f;
-  power = power * t + 7.3265712e-03f;
-  power = power * t - 5.2707308e-02f;
-  power = power * t - 4.5911929e-01f;
-  power = power * t - 1.1511222f;
-  power = power * t - 9.9999898e-01f;
-  float beyond;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(beyond) : "f"(power));
-  return fmaxf(x, 0) - t * beyond;
+  float power = 2.60729448e-05f;
+  power = power * t - 7.01836136e-04f;
+  power = power * t + 7.85068795e-03f;
+  power = power * t - 5.30585125e-02f;
+  power = power * t - 4.59022164e-01f;
+  power = power * t - 1.15112734f;
+  power = power * t - 9.99999583e-01f;
+  return fmaxf(x, 0) - t * power_of_two(power);
 }
 __device__ __forceinline__ double gelu(double x) {
   return x < -40 ? 0 : 0.5 * x * (1 + erf(x * 0.70710678118654752));
+}
+
+// Its derivative: h(t) + t h'(t) left of 0, with t = |x|, and 1 less that on the right. A polynomial times a power
+// of two, whose exponent was fitted with it: 14 instructions in place of some forty of erff and expf. Off by
+// 4 x 2^-24.
+__device__ __forceinline__ float gelu_slope(float x) {
+  const float t = size_up_to(x, 8);
+  const float power = power_of_two(-t * (6.88901246e-01f * t + 1.30273199f));
+  float share = -1.66593425e-04f;
+  share = share * t - 5.17856854e-04f;
+  share = share * t - 9.30462684e-03f;
+  share = share * t - 3.37435342e-02f;
+  share = share * t - 1.63324013e-01f;
+  share = share * t - 2.77886599e-01f;
+  share = share * t - 3.46391529e-01f;
+  share = share * t + 0.5f;
+  return 0.5f + copysignf(0.5f - share * power, x);
+}
+__device__ __forceinline__ double gelu_slope(double x) {
+  const double bounded = x < -40 ? -40 : x > 40 ? 40 : x;
+  return 0.5 * (1 + erf(bounded * 0.70710678118654752)) +
+         bounded * exp(-0.5 * bounded * bounded) * 0.39894228040143268;
 }
 
 template <typename V>

@@ -12,6 +12,8 @@ from lapidist.epilogues.operations import CASTS
 from lapidist.epilogues.steps import KEPT, KEPT_BY
 from lapidist.errors import ArgumentError, DTypeError
 
+BY_TANH = math.sqrt(8 / math.pi)  # gelu's formula: 0.5 (1 + tanh(y)) is sigmoid(2 y)
+
 
 def traced(operation: str, *args: Any, value: str = "") -> Expression:
     """One step more."""
@@ -232,14 +234,31 @@ def gelu(x: Any, approximate: Literal["none", "tanh"] = "none") -> Expression:
     >>> print(lapidist.epilogue(lambda acc: lapidist.gelu(acc)))
     gelu(acc)
     """
+    if is_exact(approximate):
+        return traced("gelu", x)
+    return x * sigmoid(x * (BY_TANH + 0.044715 * BY_TANH * (x * x)))
+
+
+def gelu_slope(x: Any, approximate: Literal["none", "tanh"] = "none") -> Expression:
+    """gelu's derivative at x, for the way back.
+
+    >>> import lapidist
+    >>> print(lapidist.epilogue(lambda acc: lapidist.gelu_slope(acc)))
+    gelu_slope(acc)
+    """
+    if is_exact(approximate):
+        return traced("gelu_slope", x)
+    square = x * x
+    share = sigmoid(x * (square * (0.044715 * BY_TANH) + BY_TANH))
+    return share * (1 + x * (1 - share) * (square * (3 * 0.044715 * BY_TANH) + BY_TANH))
+
+
+def is_exact(approximate: str) -> bool:
     if approximate not in ("none", "tanh"):
         raise ArgumentError(
             f'approximate: must be "none" or "tanh"; got {approximate!r}. Leave it out for "none"'
         )
-    if approximate == "none":
-        return traced("gelu", x)
-    slope = math.sqrt(8 / math.pi)
-    return x * sigmoid(x * (slope + 0.044715 * slope * (x * x)))
+    return approximate == "none"
 
 
 def dropout(x: Any, p: Any, seed: Any) -> Expression:

@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 Off = tuple[Any, Any]  # a value, and how far from the exact one it may be
 # CUDA's functions are right to 2 units in the last place or better, NumPy's to 4
 LIBRARY = 8
-OF_GELU = 12  # of its argument's size: epilogue.cuh's polynomial
+OF_GELU = 8  # of its argument's size: epilogue_functions.cuh's polynomial; its slope's of 1
 # types that a value may be rounded to on its way, as separate kernels would
 CASTS = ("float32", "float16", "bfloat16")
 
@@ -33,6 +33,11 @@ def result_size(result: Any, *_: Any) -> Any:
 
 def argument_size(_: Any, x: Off) -> Any:
     return abs(x[0])
+
+
+def size_of_one(result: Any, *_: Any) -> Any:
+    """Of what is a difference of numbers near 1."""
+    return np.ones_like(result)
 
 
 OVERFLOWN = 1e-31  # where exp(-x) is beyond the largest float, so much is rounded away
@@ -72,6 +77,13 @@ def gelu(x: Any) -> Any:
     """x times the probability that a normal number is below it; 0 at minus infinity, its limit."""
     half, root = x.dtype.type(0.5), x.dtype.type(math.sqrt(0.5))
     return np.where(np.isneginf(x), x.dtype.type(0), half * x * (1 + erf(x * root)))
+
+
+def gelu_slope(x: Any) -> Any:
+    """gelu's derivative: 0 and 1 at the infinities, its limits."""
+    half, root, density = (x.dtype.type(each) for each in (0.5, math.sqrt(0.5), math.sqrt(0.5 / math.pi)))
+    bounded = np.clip(x, -40, 40)
+    return half * (1 + erf(bounded * root)) + bounded * np.exp(-half * bounded * bounded) * density
 
 
 def cast(x: Any, dtype: str) -> Any:
@@ -176,7 +188,10 @@ OPERATIONS = {
     "sigmoid": Operation(
         1, sigmoid, "fused::sigmoid({0})", times(0.25), LIBRARY, instructions=5, size=size_of_sigmoid
     ),
-    "gelu": Operation(1, gelu, "fused::gelu({0})", times(1.13), OF_GELU, instructions=12, size=argument_size),
+    "gelu": Operation(1, gelu, "fused::gelu({0})", times(1.13), OF_GELU, instructions=10, size=argument_size),
+    "gelu_slope": Operation(
+        1, gelu_slope, "fused::gelu_slope({0})", times(0.8), OF_GELU, instructions=14, size=size_of_one
+    ),
     "sqrt": Operation(1, np.sqrt, "fused::root({0})", of_root, 1),
     "rsqrt": Operation(
         1, reciprocal_root, "fused::reciprocal_root({0})", of_reciprocal_root, LIBRARY, instructions=6

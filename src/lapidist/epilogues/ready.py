@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from math import pi
 from typing import Any
 
 from lapidist.epilogues.expressions import Column, Row, Scalar, Tile
-from lapidist.epilogues.functions import erf, exp, sigmoid, where
 from lapidist.epilogues.functions import gelu as gelu_of
+from lapidist.epilogues.functions import gelu_slope, sigmoid, where
 from lapidist.epilogues.functions import relu as relu_of
 from lapidist.epilogues.functions import silu as silu_of
 from lapidist.epilogues.reductions import amax as amax_of
@@ -110,17 +109,13 @@ def relu_backward(acc: Any, mask: Tile) -> Any:
 
 @epilogue
 def gelu_backward(acc: Any, before: Tile) -> Any:
-    density = exp(before * before * -0.5) * (0.5 / pi) ** 0.5
-    slope = acc * (erf(before * 0.5**0.5) * 0.5 + 0.5 + before * density)
+    slope = acc * gelu_slope(before)
     return slope, column_sum(slope)
 
 
 @epilogue
 def gelu_tanh_backward(acc: Any, before: Tile) -> Any:
-    square, steep = before * before, 2 * (2 / pi) ** 0.5
-    share = sigmoid(before * (square * (0.044715 * steep) + steep))
-    rise = before * (1 - share) * (square * (3 * 0.044715 * steep) + steep)
-    slope = acc * (share * (1 + rise))
+    slope = acc * gelu_slope(before, approximate="tanh")
     return slope, column_sum(slope)
 
 

@@ -78,6 +78,11 @@ def gelu(x: Any) -> Any:
     return jnp.where(bounded, 0, jax.nn.gelu(jnp.where(bounded, 0, x), approximate=False))
 
 
+def gelu_slope(x: Any) -> Any:
+    bounded = jnp.clip(x, -40, 40)
+    return jax.scipy.stats.norm.cdf(bounded) + bounded * jax.scipy.stats.norm.pdf(bounded)
+
+
 def cast(x: Any, dtype: str) -> Any:
     return x.astype(numpy_dtype(dtype)).astype(x.dtype)
 
@@ -93,6 +98,7 @@ BY_JAX = {
     "sigmoid": jax.nn.sigmoid,
     "rsqrt": jax.lax.rsqrt,
     "gelu": gelu,
+    "gelu_slope": gelu_slope,
     CAST: cast,
 }
 

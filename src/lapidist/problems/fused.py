@@ -33,7 +33,7 @@ TILE_READ, TILE_STORED, LARGEST_KEPT = 33, 23, 17
 PIECE_READ, PIECE_STORED = 18, 8
 # What a power of two or a reciprocal takes beside an instruction, as a warp's leave the unit in eight cycles,
 # and how many of them a function has. Measured on an H200.
-SPECIAL, BY_SPECIAL = 5, {"gelu": 1, "sigmoid": 2}
+SPECIAL, BY_SPECIAL = 5, {"gelu": 1, "gelu_slope": 1, "sigmoid": 2}
 GROUPED = 5  # instructions for an element that is quantised where it is
 BIAS = [(SUM, ()), (OPERAND, ()), ("add", (0, 1))]  # its steps
 # the types of operands, as epilogue.cuh calls them
