@@ -9,8 +9,6 @@ import pytest
 
 import lapidist
 from beside_cases import FORMS, K, Like, M, N, Ready, asked_again, asks, call_of, path_of, scaled
-from lapidist.backends.gpu.passes import Left, Placed
-from lapidist.calls import starting
 from lapidist.calls.operation import OF_MATMUL, types_named
 from lapidist.calls.repeated_beside import again_beside, key_beside
 
@@ -36,84 +34,6 @@ def test_it_launches_what_the_long_way_would(
         assert at.out is not None
         matrices = at.a.pointer, at.b.pointer, (at.c or at.out).pointer, at.out.pointer
         assert ready.launched.pop() == (*matrices, at.alpha_beta, 7, at.extra_pointers)
-
-
-@lapidist.epilogue
-def largest(acc: Any, bias: lapidist.Row) -> Any:
-    return acc + bias, lapidist.amax(acc)
-
-
-@lapidist.epilogue
-def sums(acc: Any, by: lapidist.Column) -> Any:
-    return acc, lapidist.row_sum(acc * by), lapidist.column_amax(acc)
-
-
-@lapidist.epilogue
-def quantised(acc: Any) -> Any:
-    return lapidist.Quantised(acc, "float8_e4m3fn")
-
-
-FOLLOWED = {
-    "largest": (N, lambda torch: largest(bias=torch.randn(N))),
-    "sums": (N, lambda torch: sums(by=torch.randn(M))),
-    "groups": (256, lambda torch: quantised()),
-}
-
-
-@pytest.mark.parametrize("given_outputs", [True, False])
-@pytest.mark.parametrize("form", FOLLOWED)
-def test_second_passes_follow(
-    torch: Any, monkeypatch: pytest.MonkeyPatch, ready: Ready, form: str, given_outputs: bool
-) -> None:
-    """On what the product left, in a workspace that may be another one each time."""
-    cols, function = FOLLOWED[form]
-    left: list[Placed] = []
-    passed: list[tuple[Any, ...]] = []
-
-    def room(asked: Left, ordinal: int, stream: int) -> Placed:
-        first = 4096 * (1 + len(left))
-        values = [first + sum(asked.sizes[:place]) for place in range(len(asked.sizes))]
-        left.append(Placed(values, [first + 64 * place for place in range(asked.slots)], 1 << 20))
-        return left[-1]
-
-    monkeypatch.setattr(starting, "room_for", room)
-    monkeypatch.setattr(starting, "start_pass", lambda *given: passed.append(given))
-
-    def ask() -> dict[str, Any]:
-        a, b = torch.randn(M, K), torch.randn(K, cols)
-        return {"a": a, "b": b, "epilogue": function(torch)}
-
-    given = ask()
-    made = lapidist.gemm(**given)
-    _, again = path_of(monkeypatch, ready, given)
-    assert again is not None
-    asked = ask()
-    for turn in range(4):
-        asked = ask() if turn < 2 else asked  # then results alone are new
-        out = tuple(torch.empty_like(x) for x in made) if isinstance(made, tuple) else torch.empty_like(made)
-        other = call_of(
-            monkeypatch,
-            lambda out=out, asked=asked: lapidist.gemm(**asked, out=out if given_outputs else None),
-        )  # type: ignore[misc]
-        found = asked_again(again, other)
-        assert [(x.shape, x.stride(), x.dtype) for x in found] == [
-            (x.shape, x.stride(), x.dtype) for x in made
-        ]
-        at = replace(other, out=found).arguments()
-        fused = at.fused
-        assert fused is not None
-        assert at.out is not None
-        fused.write_to(at.out)
-        fused.place(left[-1].values, left[-1].slots)
-        *_, stream, extra_pointers, parts = ready.launched.pop()
-        assert (stream, extra_pointers, parts) == (7, at.extra_pointers, ready.parts)
-        expected = [
-            (each, values.pointer, (results[0].pointer, results[-1].pointer), 1 << 20, 0, 7)
-            for each, values, results in fused.passes()
-        ]
-        assert passed == expected
-        assert len(passed) >= 1
-        passed.clear()
 
 
 @pytest.mark.parametrize("form", ["gather", "epilogue", "further results", "factors"])

@@ -104,3 +104,37 @@ def path_of(monkeypatch: pytest.MonkeyPatch, ready: Ready, given: dict[str, Any]
     arguments = call.arguments()
     result = remembered.run(None, arguments, call.choices, None)
     return call, fast_path_beside(ready, arguments, call, result)  # type: ignore[arg-type]
+
+
+@lapidist.epilogue
+def largest(acc: Any, bias: lapidist.Row) -> Any:
+    return acc + bias, lapidist.amax(acc)
+
+
+@lapidist.epilogue
+def sums(acc: Any, by: lapidist.Column) -> Any:
+    return acc, lapidist.row_sum(acc * by), lapidist.column_amax(acc)
+
+
+@lapidist.epilogue
+def quantised(acc: Any) -> Any:
+    return lapidist.Quantised(acc, "float8_e4m3fn")
+
+
+@lapidist.epilogue
+def in_steps(acc: Any, s: lapidist.Scalar) -> Any:
+    return lapidist.relu(acc), lapidist.all_sum(acc * s)
+
+
+# of epilogues that second passes follow: columns of D, and the operands, of which a number may change
+FOLLOWED: dict[str, tuple[int, Callable[[Any, float], Any]]] = {
+    "largest": (N, lambda torch, number: largest(bias=torch.randn(N))),
+    "sums": (N, lambda torch, number: sums(by=torch.randn(M))),
+    "groups": (256, lambda torch, number: quantised()),
+    "in steps": (320, lambda torch, number: in_steps(s=number)),
+}
+
+
+def asks_followed(torch: Any, form: str, number: float) -> dict[str, Any]:
+    cols, function = FOLLOWED[form]
+    return {"a": torch.randn(M, K), "b": torch.randn(K, cols), "epilogue": function(torch, number)}

@@ -152,7 +152,7 @@ class Launched:
     def sources(self) -> Sources:
         at = {place: self.first + number for number, place in enumerate(self.arrays)}
         a_rows, b_cols, d_rows, *others = [at.get(place, 0) for place in range(OPERANDS)]
-        function, fused = self.function, []
+        function, fused, further = self.function, [], 0
         if function is not None:  # in the order of FusedOperands.pointers
             first = self.first + len(self.arrays)
             fused = [at.get(place) for place, _ in enumerate(function.parameters, OPERANDS)]
@@ -160,7 +160,8 @@ class Launched:
             if function.grouped is not None:
                 fused += [D, first]
             fused += [place for place, each in enumerate(function.results[1:], first) if not each.then]
-        return Sources(ExtraPointers._make((a_rows, b_cols, d_rows, 0, *others, ())), tuple(fused))
+            further = len(function.results) - 1
+        return Sources(ExtraPointers._make((a_rows, b_cols, d_rows, 0, *others, ())), tuple(fused), further)
 
     def fused_numbers(self, found: Beside) -> list[float]:
         """Operands of an epilogue that are no arrays."""
@@ -258,7 +259,7 @@ def looked_at(
     """What was launched; what looks at other addresses and numbers, given what was there before; and what
     launches. None: the long way made something else of what it was given."""
     sources, at = launched.sources(), tuple(x.data_ptr() for x in everything)
-    starting = started_through(ready, arguments.fused, sources, arguments.extra_pointers, further)
+    starting = started_through(ready, arguments.fused, sources, arguments.extra_pointers, len(at))
     fused, bring, start = launched.fused_numbers(found), starting.bring, starting.start
     left = () if arguments.fused is None else arguments.extra_pointers.fused[len(sources.fused) :]
     expected = arguments.extra_pointers, arguments.alpha_beta

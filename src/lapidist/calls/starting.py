@@ -1,21 +1,23 @@
 """How repeated calls with arrays beside their matrices are launched, once nothing but addresses and numbers
-is new: straight into a kernel's parameters, or through what was prepared, where launches are several."""
+is new: straight into kernels' parameters, or through what was prepared, where a product takes several
+launches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lapidist.backends.gpu.launcher import Operands, Scalars, Written
-from lapidist.backends.gpu.passes import Left, room_for, start_pass
-from lapidist.backends.gpu.workspaces import in_a_row
+from lapidist.backends.gpu.launcher import AS_IT_IS, Operands, Scalars, Written
+from lapidist.backends.gpu.passes import Left, PassLaunch, Rooms, launches_of
+from lapidist.backends.gpu.workspaces import Room
 from lapidist.frameworks.arrays import Operand
-from lapidist.planning.before_passes import EVERY, Before, made_before
+from lapidist.planning.before_passes import Before, made_before
+from lapidist.planning.second_passes import Pass
 from lapidist.problems.modes import ExtraPointers
 
 if TYPE_CHECKING:
     from lapidist.calls.fused import FusedOperands
-    from lapidist.calls.prepared import Prepared
+    from lapidist.calls.prepared import Part, Prepared
 
 UNSIGNED = (1 << 64) - 1
 D = 2  # place among the tensors of a call, which begin with A and B
@@ -34,21 +36,37 @@ class Starting(NamedTuple):
 
 class Sources(NamedTuple):
     """Which tensor each address is of, by its place in a call; 0: of none. `fused`: of an epilogue's
-    operands; None where it is a number."""
+    operands; None where it is a number. `further`: how many of the tensors, the last ones, are results beside
+    D."""
 
     pointers: ExtraPointers
     fused: tuple[int | None, ...]
+    further: int
 
 
 def started_through(
-    ready: Prepared, fused: FusedOperands | None, sources: Sources, actual: ExtraPointers, further: int
+    ready: Prepared, fused: FusedOperands | None, sources: Sources, actual: ExtraPointers, tensors: int
 ) -> Starting:
-    """`actual`: the addresses of the call that was checked; `further`: results beside D."""
+    """`actual`: the addresses of the call that was checked; `tensors`: of how many."""
     if fused is not None and fused.passes():
-        return followed(ready, Following(fused, ready.like.device), sources, further)
-    if ready.kernel is None or any(ready.parts[0].skipped[:4]):
-        return Starting(lambda at, numbers: filled(sources, at, numbers), through(ready), D in sources.fused)
-    return straight(ready, sources, actual)
+        return followed(ready, fused, sources, actual, tensors)
+    return launched(ready, ready.parts, sources, actual)
+
+
+def launched(
+    ready: Prepared, parts: list[Part], sources: Sources, actual: ExtraPointers, *own: list[Part]
+) -> Starting:
+    """`own`: those to launch, where they must stay."""
+    if len(parts) == 1 and parts[0].kernel is not None and not any(parts[0].skipped[:4]):
+        return straight(parts[0], sources, actual)
+
+    def bring(at: Sequence[int], numbers: Sequence[float]) -> ExtraPointers:
+        return filled(sources, at, numbers)
+
+    def start(operands: Operands, scalars: Scalars, stream: int, brought: ExtraPointers) -> None:
+        ready.start(*operands, scalars, stream, brought, *own)
+
+    return Starting(bring, start, D in sources.fused)
 
 
 def filled(sources: Sources, at: Sequence[int], numbers: Sequence[float], left: Any = ()) -> ExtraPointers:
@@ -58,20 +76,13 @@ def filled(sources: Sources, at: Sequence[int], numbers: Sequence[float], left: 
     return ExtraPointers._make((*[more[place] for place in sources.pointers[:-1]], (*own, *left)))
 
 
-def through(ready: Prepared) -> Callable[[Operands, Scalars, int, Any], None]:
-    def start(operands: Operands, scalars: Scalars, stream: int, brought: ExtraPointers) -> None:
-        ready.start(*operands, scalars, stream, brought)
-
-    return start
-
-
 # ---- straight into the parameters ----
 
 
-def straight(ready: Prepared, sources: Sources, actual: ExtraPointers) -> Starting:
+def straight(part: Part, sources: Sources, actual: ExtraPointers) -> Starting:
     """Of a call of one launch. Where each address goes is found once; what else is there, such as strides,
     is written when a thread first launches it."""
-    plan, kernel, skipped = ready.parts[0]
+    plan, kernel, skipped = part
     assert kernel is not None
     patches, fused = kernel.launch.patches, plan.problem.fused
     constant = plan.brought(actual, skipped[4:])
@@ -108,54 +119,71 @@ def straight(ready: Prepared, sources: Sources, actual: ExtraPointers) -> Starti
 # ---- with second passes ----
 
 
-class Following:
-    """Second passes of a call, as far as they do not change; results are known by their places."""
+class Brought:
+    """What is launched at some addresses. `placed`: in the last call's room. Threads may put theirs there
+    in turns, as each goes on with its own."""
 
-    def __init__(self, fused: FusedOperands, ordinal: int) -> None:
-        self.left, self.ordinal = {before: Left.of(fused, before) for before in EVERY}, ordinal
-        read = [*fused.sources, *fused.slots]
-        self.passes = {
-            before: [
-                (
-                    each,
-                    place_of(values, read),
-                    place_of(stored[0], fused.written),
-                    place_of(stored[-1], fused.written),
-                )
-                for each, values, stored in fused.passes(before)
-            ]
-            for before in EVERY
-        }
-        self.known = [each.pointer for each in read]
+    __slots__ = ("at", "numbers", "placed")
 
-    def start(
-        self, launch: Callable[[Sequence[int]], None], results: Sequence[int], stream: int, before: Before
-    ) -> None:
-        """The product by `launch`, given where it leaves what they read; then all of them."""
-        with in_a_row():
-            placed = room_for(self.left[before], self.ordinal, stream)
-            left = [*placed.values, *placed.slots]
-            launch(left)
-            for each, values, first, last in self.passes[before]:
-                ends = results[first], results[last]
-                start_pass(each, left[values], ends, placed.room, self.ordinal, stream)
+    def __init__(self, at: Sequence[int], numbers: Sequence[float]) -> None:
+        self.at, self.numbers = at, numbers
+        self.placed: tuple[Room, Any, list[PassLaunch]] | None = None
+
+
+def followed(
+    ready: Prepared, fused: FusedOperands, sources: Sources, actual: ExtraPointers, tensors: int
+) -> Starting:
+    """The product as other calls have it, with what it leaves to second passes behind all other tensors; then
+    all of these."""
+    parts, ordinal = ready.parts, ready.like.device  # at once: others may come to take their place
+    before = made_before(part.plan for part in parts)
+    left, passes, read = Left.of(fused, before), passes_of(fused, before), len(fused.sources + fused.slots)
+    among_all = sources._replace(fused=(*sources.fused, *range(tensors, tensors + read)))
+    product = launched(ready, parts, among_all, actual, parts)
+    if left.is_none and not passes:  # the product makes it all, and writes nothing there
+        nowhere = (0,) * read
+        return Starting(lambda at, numbers: product.bring((*at, *nowhere), numbers), product.start, True)
+    rooms = Rooms(left, ordinal)
+    free, another, start_product = rooms.free, rooms.another, product.start
+
+    def placed_in(room: Room, brought: Brought) -> tuple[Room, Any, list[PassLaunch]]:
+        at, placed = brought.at, left.placed(room)
+        addresses, results = [*placed.values, *placed.slots], [at[D], *at[tensors - sources.further :]]
+        launches = [
+            launch
+            for each, values, first, last in passes
+            for launch in launches_of(
+                each, addresses[values], (results[first], results[last]), placed.room, ordinal
+            )
+        ]
+        return room, product.bring((*at, *addresses), brought.numbers), launches
+
+    def start(operands: Operands, scalars: Scalars, stream: int, brought: Brought) -> None:
+        rooms_of_stream = free(stream)
+        try:
+            room = rooms_of_stream.pop()
+        except IndexError:
+            room = another()
+        placed = brought.placed
+        if placed is None or placed[0] is not room:
+            placed = brought.placed = placed_in(room, brought)
+        start_product(operands, scalars, stream, placed[1])
+        for launch, of_pass in placed[2]:
+            launch(of_pass, AS_IT_IS, stream)
+        rooms_of_stream.append(room)
+
+    return Starting(Brought, start, True)
+
+
+def passes_of(fused: FusedOperands, before: Before) -> list[tuple[Pass, int, int, int]]:
+    """Each with the place of what it reads among all that the product leaves, and those of its first and last
+    result among all results."""
+    read, written = [*fused.sources, *fused.slots], fused.written
+    return [
+        (each, place_of(values, read), place_of(stored[0], written), place_of(stored[-1], written))
+        for each, values, stored in fused.passes(before)
+    ]
 
 
 def place_of(operand: Operand, among: Sequence[Operand]) -> int:
     return next(place for place, each in enumerate(among) if each is operand)
-
-
-def followed(ready: Prepared, following: Following, sources: Sources, further: int) -> Starting:
-    def bring(at: Sequence[int], numbers: Sequence[float]) -> tuple[ExtraPointers, list[int]]:
-        return filled(sources, at, numbers), [at[D], *at[len(at) - further :]]
-
-    def start(operands: Operands, scalars: Scalars, stream: int, brought: Any) -> None:
-        (pointers, results), parts = brought, ready.parts
-
-        def launch(left: Sequence[int]) -> None:
-            more = pointers._replace(fused=(*pointers.fused, *left))
-            ready.start(*operands, scalars, stream, more, parts)
-
-        following.start(launch, results, stream, made_before(part.plan for part in parts))
-
-    return Starting(bring, start, True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
-from lapidist.backends.gpu.driver import current_device, load_driver, query_device
-from lapidist.backends.gpu.launcher import AS_IT_IS, GpuKernel
-from lapidist.backends.gpu.workspaces import owned, stream_key
+from lapidist.backends.gpu.driver import current_device, gpu_count, load_driver, query_device
+from lapidist.backends.gpu.launcher import GpuKernel, Operands, Start
+from lapidist.backends.gpu.workspaces import Room, allocate, rooms_between, rounded, stream_key
 from lapidist.dtypes import size_of
 from lapidist.epilogues.passes import SLOTS
 from lapidist.planning.before_passes import Before
@@ -36,6 +38,17 @@ class Left(NamedTuple):
         room = max((room_of(each) for each, _, _ in fused.passes(before)), default=0)
         return cls(tuple(sizes), len(fused.slots), room)
 
+    @property
+    def is_none(self) -> bool:
+        return not (self.slots or self.room or any(self.sizes))
+
+    def placed(self, at: Room) -> Placed:
+        """In a workspace whose flags are the slots."""
+        (zeros, first), of_slots = at, 8 * SLOTS
+        slots = [zeros + of_slots * place for place in range(self.slots)]
+        values = [first + sum(self.sizes[:place]) for place in range(len(self.sizes))]
+        return Placed(values, slots, first + sum(self.sizes))
+
 
 class Placed(NamedTuple):
     """Where that is."""
@@ -45,25 +58,54 @@ class Placed(NamedTuple):
     room: int
 
 
-def room_for(left: Left, ordinal: int, stream: int) -> Placed:
-    """In a workspace of the stream; slots are flags."""
-    driver, of_slots = load_driver(), 8 * SLOTS
-    with current_device(ordinal):
-        key = "values", stream_key(driver, driver.CUstream(stream), stream)
-        zeros, first = owned(driver, ordinal, key, of_slots * left.slots, sum(left.sizes) + left.room)
-    slots = [zeros + of_slots * place for place in range(left.slots)]
-    values = [first + sum(left.sizes[:place]) for place in range(len(left.sizes))]
-    return Placed(values, slots, first + sum(left.sizes))
+class Rooms:
+    """Where calls that leave the same have it, on one GPU."""
+
+    def __init__(self, left: Left, ordinal: int) -> None:
+        self._driver, self._ordinal = load_driver(), ordinal
+        self._sizes = rounded(8 * SLOTS * left.slots), rounded(sum(left.sizes) + left.room)
+        self._stream_of = lru_cache(maxsize=64)(self._driver.CUstream)
+        self.free: Callable[[int], list[Room]] = self._free if gpu_count() == 1 else self._anywhere
+
+    def _free(self, stream: int) -> list[Room]:
+        """Those of a stream that no call is using."""
+        key = stream_key(self._driver, self._stream_of(stream), stream)
+        return rooms_between(self._ordinal, key, self._sizes)
+
+    def _anywhere(self, stream: int) -> list[Room]:
+        with current_device(self._ordinal):
+            return self._free(stream)
+
+    def another(self) -> Room:
+        with current_device(self._ordinal):
+            return allocate(self._driver, *self._sizes)
 
 
-def start_pass(
-    each: Pass, values: int, results: tuple[int, int], room: int, ordinal: int, stream: int
-) -> None:
+@contextmanager
+def room_for(left: Left, ordinal: int, stream: int) -> Iterator[Placed]:
+    """While a call launches what needs it."""
+    rooms = Rooms(left, ordinal)
+    free = rooms.free(stream)
+    try:
+        room = free.pop()
+    except IndexError:
+        room = rooms.another()
+    yield left.placed(room)
+    free.append(room)
+
+
+PassLaunch = tuple[Start, Operands]
+
+
+def launches_of(
+    each: Pass, values: int, results: tuple[int, int], room: int, ordinal: int
+) -> list[PassLaunch]:
     """`results`: the first one, and the last one, which is the factors' where there are two."""
     known = {VALUES: values, RESULT: results[0]}
-    for kernel, reads, writes in kernels_of(each, ordinal):
-        read, written = (known.get(place, room + place) for place in (reads, writes))
-        kernel.start((read, results[1], 0, written), AS_IT_IS, stream)
+    return [
+        (kernel.start, (known.get(reads, room + reads), results[1], 0, known.get(writes, room + writes)))
+        for kernel, reads, writes in kernels_of(each, ordinal)
+    ]
 
 
 @lru_cache(maxsize=KEPT)

@@ -19,22 +19,18 @@ SMALLEST_BYTES = 1 << 16
 PER_THREAD_STREAM = 2  # one handle, and a stream of its own for each thread
 
 _lock = threading.Lock()
-_in_a_row = threading.RLock()
-_owned: dict[tuple[object, ...], tuple[int, int]] = {}
+Room = tuple[int, int]  # addresses of flags, and of what lies behind them
+_owned: dict[tuple[object, ...], Room] = {}
+_free: dict[tuple[object, ...], list[Room]] = {}
 
 
 def renew_lock() -> None:
-    """In a forked child: the thread that held one is not there to give it back."""
-    global _lock, _in_a_row
-    _lock, _in_a_row = threading.Lock(), threading.RLock()
+    """In a forked child: the thread that held it is not there to give it back."""
+    global _lock
+    _lock = threading.Lock()
 
 
 os.register_at_fork(after_in_child=renew_lock)
-
-
-def in_a_row() -> threading.RLock:  # type: ignore[valid-type]
-    """For launches of which one reads what another left: on one stream, no other thread's come between."""
-    return _in_a_row
 
 
 def rounded(nbytes: int) -> int:
@@ -55,7 +51,7 @@ def stream_key(driver: Any, handle: Any, stream: int) -> object:
     return (stream, threading.get_ident()) if stream == PER_THREAD_STREAM else stream
 
 
-def owned(driver: Any, ordinal: int, key: object, flag_bytes: int, slot_bytes: int) -> tuple[int, int]:
+def owned(driver: Any, ordinal: int, key: object, flag_bytes: int, slot_bytes: int) -> Room:
     """Addresses of zero flags and of room for partial sums. The GPU's context must be current."""
     sizes = rounded(flag_bytes), rounded(slot_bytes)
     with _lock:
@@ -65,7 +61,17 @@ def owned(driver: Any, ordinal: int, key: object, flag_bytes: int, slot_bytes: i
         return found
 
 
-def allocate(driver: Any, flag_bytes: int, slot_bytes: int) -> tuple[int, int]:
+def rooms_between(ordinal: int, key: object, sizes: tuple[int, int]) -> list[Room]:
+    """Workspaces for launches of which one reads what another left. A call takes one off the list, or has
+    one more allocated, and puts it back behind its last launch: what comes later on the stream finds it done
+    with. Only threads that launch at one moment have two. No lock is needed: a list gives and takes in one
+    step. Where a launch failed the room is not put back, as its flags may not be zero."""
+    asked = ordinal, key, sizes
+    found = _free.get(asked)
+    return _free.setdefault(asked, []) if found is None else found
+
+
+def allocate(driver: Any, flag_bytes: int, slot_bytes: int) -> Room:
     """Also while a graph is captured: this thread's capture mode is relaxed, and the zeros are written on a
     stream beside it.
     """
