@@ -73,7 +73,14 @@ def test_all_kernels_are_launched_as_by_the_long_way(followed: Followed, given_o
     """With all new, with results alone new, and with what was there before."""
     first, made = followed.asks(0.75), followed.result
     outputs = [followed.outputs() for _ in range(2)]
-    turns = [(first, 0), (first, 0), (first, 1), (followed.asks(0.25), 1), (first, 0), (followed.asks(1.5), 0)]
+    turns = [
+        (first, 0),
+        (first, 0),
+        (first, 1),
+        (followed.asks(0.25), 1),
+        (first, 0),
+        (followed.asks(1.5), 0),
+    ]
     for asked, place in turns:
         call = followed.call(asked, outputs[place] if given_outputs else None)
         results = asked_again(followed.again, call)

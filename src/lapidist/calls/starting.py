@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lapidist.backends.gpu.launcher import AS_IT_IS, Operands, Scalars, Written
-from lapidist.backends.gpu.passes import Left, PassLaunch, Rooms, launches_of
+from lapidist.backends.gpu.launcher import AS_IT_IS, Operands, Scalars, Start, Written
+from lapidist.backends.gpu.passes import Left, PassLaunch, Rooms, kernels_of
 from lapidist.backends.gpu.workspaces import Room
 from lapidist.frameworks.arrays import Operand
 from lapidist.planning.before_passes import Before, made_before
-from lapidist.planning.second_passes import Pass
+from lapidist.planning.second_passes import RESULT, VALUES
 from lapidist.problems.modes import ExtraPointers
 
 if TYPE_CHECKING:
@@ -130,6 +130,16 @@ class Brought:
         self.placed: tuple[Room, Any, list[PassLaunch]] | None = None
 
 
+class PassStep(NamedTuple):
+    """One launch of a second pass, with the places of addresses among those of what a product leaves, of the
+    room between steps, and of results: what it reads, its last result, what it writes."""
+
+    start: Start
+    reads: int
+    last: int
+    writes: int
+
+
 def followed(
     ready: Prepared, fused: FusedOperands, sources: Sources, actual: ExtraPointers, tensors: int
 ) -> Starting:
@@ -137,31 +147,37 @@ def followed(
     all of these."""
     parts, ordinal = ready.parts, ready.like.device  # at once: others may come to take their place
     before = made_before(part.plan for part in parts)
-    left, passes, read = Left.of(fused, before), passes_of(fused, before), len(fused.sources + fused.slots)
+    left, read = Left.of(fused, before), len(fused.sources + fused.slots)
+    steps, between = steps_after(fused, before, ordinal)
     among_all = sources._replace(fused=(*sources.fused, *range(tensors, tensors + read)))
     product = launched(ready, parts, among_all, actual, parts)
-    if left.is_none and not passes:  # the product makes it all, and writes nothing there
+    if left.is_none and not steps:  # the product makes it all, and writes nothing there
         nowhere = (0,) * read
         return Starting(lambda at, numbers: product.bring((*at, *nowhere), numbers), product.start, True)
-    rooms = Rooms(left, ordinal)
-    free, another, start_product = rooms.free, rooms.another, product.start
+    rooms, further = Rooms(left, ordinal), tensors - sources.further
+    free, another, start_product, bring_product = rooms.free, rooms.another, product.start, product.bring
+    last: tuple[Any, tuple[int, ...], tuple[int, ...]] = None, (), ()  # a room, and what is where in it
 
     def placed_in(room: Room, brought: Brought) -> tuple[Room, Any, list[PassLaunch]]:
-        at, placed = brought.at, left.placed(room)
-        addresses, results = [*placed.values, *placed.slots], [at[D], *at[tensors - sources.further :]]
+        nonlocal last
+        of_room, addresses, lying = last
+        if of_room is not room:
+            values, slots, first = left.placed(room)
+            addresses = (*values, *slots)
+            lying = (*addresses, *[first + place for place in between])
+            last = room, addresses, lying
+        at = brought.at
+        at_all = (*lying, at[D], *at[further:])
         launches = [
-            launch
-            for each, values, first, last in passes
-            for launch in launches_of(
-                each, addresses[values], (results[first], results[last]), placed.room, ordinal
-            )
+            (start, (at_all[reads], at_all[result], 0, at_all[writes]))
+            for start, reads, result, writes in steps
         ]
-        return room, product.bring((*at, *addresses), brought.numbers), launches
+        return room, bring_product((*at, *addresses), brought.numbers), launches
 
     def start(operands: Operands, scalars: Scalars, stream: int, brought: Brought) -> None:
-        rooms_of_stream = free(stream)
+        of_stream = free(stream)
         try:
-            room = rooms_of_stream.pop()
+            room = of_stream.pop()
         except IndexError:
             room = another()
         placed = brought.placed
@@ -170,19 +186,26 @@ def followed(
         start_product(operands, scalars, stream, placed[1])
         for launch, of_pass in placed[2]:
             launch(of_pass, AS_IT_IS, stream)
-        rooms_of_stream.append(room)
+        of_stream.append(room)
 
     return Starting(Brought, start, True)
 
 
-def passes_of(fused: FusedOperands, before: Before) -> list[tuple[Pass, int, int, int]]:
-    """Each with the place of what it reads among all that the product leaves, and those of its first and last
-    result among all results."""
+def steps_after(fused: FusedOperands, before: Before, ordinal: int) -> tuple[list[PassStep], list[int]]:
+    """And what lies in the room between steps: so many bytes into it."""
     read, written = [*fused.sources, *fused.slots], fused.written
-    return [
-        (each, place_of(values, read), place_of(stored[0], written), place_of(stored[-1], written))
-        for each, values, stored in fused.passes(before)
-    ]
+    every = [(values, stored, kernels_of(each, ordinal)) for each, values, stored in fused.passes(before)]
+    between = sorted({place for *_, steps in every for step in steps for place in step[1:] if place >= 0})
+    steps = []
+    for values, stored, kernels in every:
+        results = len(read) + len(between)
+        first, last = (results + place_of(each, written) for each in (stored[0], stored[-1]))
+        known = {place: len(read) + number for number, place in enumerate(between)}
+        known |= {VALUES: place_of(values, read), RESULT: first}
+        steps += [
+            PassStep(kernel.start, known[reads], last, known[writes]) for kernel, reads, writes in kernels
+        ]
+    return steps, between
 
 
 def place_of(operand: Operand, among: Sequence[Operand]) -> int:
