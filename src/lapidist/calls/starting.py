@@ -1,5 +1,5 @@
 """How repeated calls with arrays beside their matrices are launched, once nothing but addresses and numbers
-is new: straight into kernels' parameters, or through what was prepared, where a product takes several
+is new. They go straight into kernels' parameters, or through what was prepared where a product takes several
 launches."""
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ class Starting(NamedTuple):
 
 class Sources(NamedTuple):
     """Which tensor each address is of, by its place in a call; 0: of none. `fused`: of an epilogue's
-    operands; None where it is a number. `further`: how many of the tensors, the last ones, are results beside
-    D."""
+    operands; None where it is a number. `further`: results beside D, which are the last tensors."""
 
     pointers: ExtraPointers
     fused: tuple[int | None, ...]
@@ -131,8 +130,8 @@ class Brought:
 
 
 class PassStep(NamedTuple):
-    """One launch of a second pass, with the places of addresses among those of what a product leaves, of the
-    room between steps, and of results: what it reads, its last result, what it writes."""
+    """One launch of a second pass: places of what it reads, of its last result, of what it writes. They count
+    what a product leaves, the room between steps, and results, in that order."""
 
     start: Start
     reads: int
@@ -143,8 +142,7 @@ class PassStep(NamedTuple):
 def followed(
     ready: Prepared, fused: FusedOperands, sources: Sources, actual: ExtraPointers, tensors: int
 ) -> Starting:
-    """The product as other calls have it, with what it leaves to second passes behind all other tensors; then
-    all of these."""
+    """The product as other calls have it, then all passes. What it leaves them stands behind all tensors."""
     parts, ordinal = ready.parts, ready.like.device  # at once: others may come to take their place
     before = made_before(part.plan for part in parts)
     left, read = Left.of(fused, before), len(fused.sources + fused.slots)

@@ -63,9 +63,9 @@ def owned(driver: Any, ordinal: int, key: object, flag_bytes: int, slot_bytes: i
 
 def rooms_between(ordinal: int, key: object, sizes: tuple[int, int]) -> list[Room]:
     """Workspaces for launches of which one reads what another left. A call takes one off the list, or has
-    one more allocated, and puts it back behind its last launch: what comes later on the stream finds it done
-    with. Only threads that launch at one moment have two. No lock is needed: a list gives and takes in one
-    step. Where a launch failed the room is not put back, as its flags may not be zero."""
+    one more allocated. It puts it back behind its last launch, as what comes later on the stream finds it
+    done with. Only threads that launch at one moment have two. No lock is needed, as a list gives and takes
+    in one step. Where a launch failed the room is not put back, as its flags may not be zero."""
     asked = ordinal, key, sizes
     found = _free.get(asked)
     return _free.setdefault(asked, []) if found is None else found
