@@ -127,9 +127,9 @@ def matmul(
         if scale_a is not None or scale_b is not None or epilogue is not None:
             result = None
             if BESIDE:
-                values, arrays = (None, None, None, ALPHA, BETA, scale_a, scale_b), (a, b, None, out)
-                again_beside = beside().again_beside
-                result = again_beside(BESIDE, arrays, values, epilogue, OF_MATMUL, types, stream)
+                values = None, None, None, ALPHA, BETA, scale_a, scale_b
+                again = beside().again_beside
+                result = again(BESIDE, a, b, None, out, values, epilogue, OF_MATMUL, types, stream)
         elif type(a) is type(b) is np.ndarray:
             result = product_at_once(a, b, out) if types is USUAL_TYPES and stream is None else None
         else:
@@ -262,7 +262,8 @@ def gemm(
         elif BESIDE:
             values = gather_a, gather_b, scatter_d, alpha, beta, scale_a, scale_b
             flags = trans_a, trans_b, False, False
-            result = beside().again_beside(BESIDE, (a, b, c, out), values, epilogue, flags, types, stream)
+            again = beside().again_beside
+            result = again(BESIDE, a, b, c, out, values, epilogue, flags, types, stream)
         else:
             result = None
         if result is not None:

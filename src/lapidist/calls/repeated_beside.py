@@ -1,20 +1,26 @@
 """Repeated calls with arrays beside a, b, c and out, such as factors, indices and an epilogue's operands.
 
 As in repeated.py, one look shows that only pointers changed, and the way is written out flat. What lies
-beside comes as one tuple: its arrays are picked, compared and asked for their addresses in a few calls."""
+beside comes as one tuple, in which each form of call has its arrays at other places.
+
+To find a call takes a third of its time. So the one that followed the last one before is tried first: torch's
+guard tells whether it is the same again."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import repeat
 from operator import and_, is_, itemgetter, xor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from lapidist.calls.checks import require_in_range
 from lapidist.calls.choices import OPEN
 from lapidist.calls.fused import number_given
 from lapidist.calls.operation import Flags, Operation, Types, is_array
 from lapidist.calls.repeated import (
+    NUMBERS,
     Alike,
     Sketch,
     asked_of,
@@ -27,6 +33,7 @@ from lapidist.calls.repeated import (
     sketch,
 )
 from lapidist.calls.starting import D, Sources, filled, started_through
+from lapidist.calls.written_out import Layout, written_out
 from lapidist.epilogues.steps import Function
 from lapidist.epilogues.tracing import Given
 from lapidist.errors import LapidistError
@@ -79,7 +86,9 @@ def key_of(
         return None
     # two factors that are one array: guards see each tensor but once
     twice = values[5] is values[6]
-    asked = flags, types, None if function is None else id(function)
+    alpha, beta = values[ALPHA], values[BETA]
+    numbers = asked_of(alpha, beta) if alpha.__class__ in NUMBERS and beta.__class__ in NUMBERS else None
+    asked = flags, types, numbers, None if function is None else id(function)
     return seen, tuple(map(type, values)), twice, c is None, c is out, outputs, asked
 
 
@@ -88,16 +97,37 @@ def key_beside(call: Call) -> Sketch:
     operation, choices = call.operation, call.choices
     if operation.routing.check_indices is not False or choices.workspace is not None:
         return None
-    flags = operation.trans_a, operation.trans_b, operation.vectors, operation.routing.permuted
-    function = None if operation.epilogue is None else operation.epilogue.function
-    asked = flags, operation.types, function
-    key = key_of(call.a, call.b, call.c, call.out, beside(operation), *asked)
+    key = key_of(call.a, call.b, call.c, call.out, beside(operation), *asked_beside(operation))
     return key if key is None or choices == OPEN else (key, choices)
 
 
+def asked_beside(operation: Operation) -> tuple[Flags, Types, Function | None]:
+    flags = operation.trans_a, operation.trans_b, operation.vectors, operation.routing.permuted
+    return flags, operation.types, None if operation.epilogue is None else operation.epilogue.function
+
+
+class Repeated:
+    """A call that may be repeated, and what its arrays do not tell of it."""
+
+    __slots__ = ("again", "flags", "following", "function", "types")
+
+    def __init__(self, again: AgainBeside, flags: Flags, types: Types, function: Function | None) -> None:
+        self.again, self.flags, self.types, self.function = again, flags, types, function
+        self.following: Repeated | None = None  # what was called after it; None: itself
+
+    def __call__(self, a: Any, b: Any, c: Any, out: Any, values: Beside, stream: Any) -> Any:
+        return self.again(a, b, c, out, values, stream)
+
+
+LAST = "last"  # what was found last is found by, among what is known
+
+
 def again_beside(
-    known: dict[Sketch, AgainBeside],
-    arrays: tuple[Any, Any, Any, Any],
+    known: dict[Sketch, Repeated],
+    a: Any,
+    b: Any,
+    c: Any,
+    out: Any,
     values: Beside,
     epilogue: Any,
     flags: Flags,
@@ -112,8 +142,22 @@ def again_beside(
             return None
         function = epilogue.function
         values = *values, *epilogue.values.values()
-    again = known.get(key_of(*arrays, values, flags, types, function))
-    return None if again is None else again(*arrays, values, stream)
+    last, likely = known.get(LAST), None
+    if last is not None:
+        likely = last.following or last
+        if likely.function is function and likely.types is types and likely.flags == flags:
+            result = likely.again(a, b, c, out, values, stream)
+            if result is not None:
+                if likely is not last:
+                    known[LAST] = likely
+                return result
+    found = known.get(key_of(a, b, c, out, values, flags, types, function))
+    if found is None or found is likely:
+        return None
+    if last is not None:
+        last.following = found
+    known[LAST] = found
+    return found.again(a, b, c, out, values, stream)
 
 
 # ---- the call itself ----
@@ -187,7 +231,7 @@ def is_number(value: Any) -> bool:
 
 def fast_path_beside(
     ready: Prepared, arguments: Arguments, call: Call | Executed, result: Any
-) -> AgainBeside | None:
+) -> Repeated | None:
     """The call again, after the long way gave this result. None: each must go the long way."""
     if ready.like.device == HOST or ready.like.framework != "torch" or arguments.given is not None:
         return None
@@ -203,47 +247,30 @@ def fast_path_beside(
     if look is None:
         return None
     known, moved, start = look
-    alike, alike_by_parts = compared_as_they_repeat(everything), compared_by_parts(*everything)
     watched = any(x.requires_grad for x in everything)
-    tracing, gradients, forward = torch._C._is_tracing, torch.is_grad_enabled, torch.autograd.forward_ad
-    current_stream, ordinal = torch._C._cuda_getCurrentRawStream, ready.like.device
-    count_write, address = torch._C._increment_version, torch.Tensor.data_ptr
-    pick, numbers_in, fresh = picker(launched.arrays), picker(launched.numbers), outputs_made(results)
-    own_c, in_place = launched.reads_own_c, launched.in_place
-    del result, results, everything, found, arguments, call  # nothing of the caller's is kept
-
-    def again(a: Any, b: Any, c: Any, out: Any, values: Beside, stream: Any) -> Any:
-        nonlocal known
-        try:
-            made = out is None
-            results = fresh(out) if made or further else (out,)
-            d = results[0]
-            if in_place and c is not d:
-                return None
-            everything = (a, b, d, c, *pick(values)) if own_c else (a, b, d, *pick(values))
-            if further:
-                everything += results[1:]
-            if not (alike(*everything) or alike_by_parts(*everything)):
-                return None
-            at, numbers, last = tuple(map(address, everything)), numbers_in(values), known
-            if at != last[0] or not all(map(is_, numbers, last[1])):
-                other = moved(at, numbers, values, last, made)
-                if other is None:
-                    return None
-                known = last = other
-        except (AttributeError, TypeError, ValueError, RuntimeError, LapidistError):
-            return None  # no tensors, or numbers that the long way refuses in words
-        if tracing() or forward._current_level >= 0 or (watched and gradients()):
-            return None
-        handle = current_stream(ordinal) if stream is None else stream_handle(stream)
-        start(last[2], last[3], handle, last[4])
-        if not made:  # autograd must not go back through what was there before
-            count_write(tuple(x for x in out if x is not None) if further else results)
-        return results if further else d
-
-    return again
+    places = tuple(launched.arrays), tuple(launched.numbers)
+    of_c = call.c is not None, launched.reads_own_c, launched.in_place
+    again = written_out(Layout(len(found), *places, *of_c, further, watched))(
+        compared_as_they_repeat(everything),
+        compared_by_parts(*everything),
+        output_made(results[0]),
+        outputs_made(results) if further else None,
+        moved,
+        start,
+        torch._C._is_tracing,
+        torch.is_grad_enabled,
+        torch.autograd.forward_ad,
+        partial(torch._C._cuda_getCurrentRawStream, ready.like.device),
+        stream_handle,
+        torch._C._increment_version,  # autograd must not go back through what was there before
+        REFUSED,
+        known,
+    )
+    return Repeated(again, *asked_beside(call.operation))
 
 
+# no tensors, or numbers that the long way refuses in words
+REFUSED = AttributeError, TypeError, ValueError, RuntimeError, LapidistError
 # addresses of all tensors, the numbers beside, addresses of A, B, C and D, alpha and beta, what is brought
 Known = tuple[tuple[int, ...], Beside, tuple[int, int, int, int], tuple[float, float], Any, list[float]]
 
@@ -262,11 +289,15 @@ def looked_at(
     starting = started_through(ready, arguments.fused, sources, arguments.extra_pointers, len(at))
     fused, bring, start = launched.fused_numbers(found), starting.bring, starting.start
     left = () if arguments.fused is None else arguments.extra_pointers.fused[len(sources.fused) :]
-    expected = arguments.extra_pointers, arguments.alpha_beta
-    if (filled(sources, at, fused, left), launched.scalars(found)) != expected:
+    scalars = launched.scalars(found)
+    if scalars is None or filled(sources, at, fused, left) != arguments.extra_pointers:
+        return None
+    if tuple(require_in_range("", x, arguments.accumulator) for x in scalars) != arguments.alpha_beta:
         return None
     bits, apart, alignment = [x & 15 for x in at], forbidden(everything, further), repeat(15)
     c_at, first = C if launched.reads_own_c else D, D if starting.of_d else D + 1
+    numbers = tuple(found[place] for place in launched.numbers)
+    kinds = tuple(map(type, numbers))
 
     def moved(at: tuple[int, ...], numbers: Beside, values: Beside, last: Known, made: bool) -> Known | None:
         """`made`: the results lie apart from all else."""
@@ -282,6 +313,8 @@ def looked_at(
         if all(map(is_, numbers, known_numbers)):
             same = at[first:] == before[first:] and brought is not None
         else:
+            if tuple(map(type, numbers)) != kinds:
+                return None
             asked, fused, same = launched.scalars(values), launched.fused_numbers(values), False
             if asked is None:
                 return None
@@ -289,33 +322,35 @@ def looked_at(
         return at, numbers, operands, scalars, brought if same else bring(at, fused), fused
 
     operands = at[0], at[1], at[c_at], at[D]
-    numbers = tuple(found[place] for place in launched.numbers)
     # no addresses: those of the next call are looked at, as these may have been checked in another way
     none = ((), numbers, operands, arguments.alpha_beta, None, fused)
     return none, moved, start
 
 
-def counted(ready: Prepared, again: AgainBeside) -> AgainBeside:
-    """Until something better has come, or nothing is to come."""
-    kernel, left = ready.kernel, calls_left(ready)
+def counted(ready: Prepared, repeated: Repeated) -> Repeated:
+    """Until something better has come, or nothing is to come. From then on the long way must look, which
+    finds another short way."""
+    kernel, left, again = ready.kernel, calls_left(ready), repeated.again
     if not left:
-        return again
+        return repeated
 
     def last(a: Any, b: Any, c: Any, out: Any, values: Beside, stream: Any) -> Any:
         nonlocal left
-        left = left - 1 or ready.look_again(kernel, stream)
-        return again(a, b, c, out, values, stream) if left else None
+        if left > 0:
+            left = left - 1 or ready.look_again(kernel, stream)
+        return again(a, b, c, out, values, stream) if left > 0 else None
 
-    return last
+    return Repeated(last, repeated.flags, repeated.types, repeated.function)
 
 
 def fast_path_of_plan(
     ready: Prepared, arguments: Arguments, call: Call | Executed, result: Any
 ) -> Callable[[Any, Any, Any, Any, Any], Any] | None:
     """The same of a plan, for (a, b, c, out, stream): what is beside its matrices belongs to it."""
-    again, values = fast_path_beside(ready, arguments, call, result), beside(call.operation)
-    if again is None:
+    repeated, values = fast_path_beside(ready, arguments, call, result), beside(call.operation)
+    if repeated is None:
         return None
+    again = repeated.again
     return lambda a, b, c, out, stream: again(a, b, c, out, values, stream)
 
 
@@ -343,24 +378,25 @@ def compared_as_they_repeat(tensors: list[Any]) -> Alike:
     return alike
 
 
-def outputs_made(results: Sequence[Any]) -> Callable[[Any], tuple[Any, ...]]:
-    """The arrays that results go to: the caller's, or new ones of the same shapes, strides and types."""
+def output_made(result: Any) -> Callable[[], Any]:
+    """A new one of the same shape, strides and type."""
     import torch
 
-    new, device = torch.empty_strided, results[0].device
-    known = [(tuple(x.shape), x.stride(), x.dtype) for x in results]
-    if len(known) == 1:
-        ((shape, strides, dtype),) = known
-        return lambda _: (new(shape, strides, dtype=dtype, device=device),)
+    return partial(
+        torch.empty_strided, tuple(result.shape), result.stride(), dtype=result.dtype, device=result.device
+    )
+
+
+def outputs_made(results: Sequence[Any]) -> Callable[[Any], tuple[Any, ...]]:
+    """The arrays that several results go to: the caller's, or new ones."""
+    makes = list(map(output_made, results))
 
     def made(out: Any) -> tuple[Any, ...]:
-        given = (None,) * len(known) if out is None else out
-        if given.__class__ is not tuple:
+        if out is None:
+            return tuple(make() for make in makes)
+        if out.__class__ is not tuple:
             raise TypeError
-        return tuple(
-            new(shape, strides, dtype=dtype, device=device) if x is None else x
-            for x, (shape, strides, dtype) in zip(given, known, strict=True)
-        )
+        return tuple(make() if x is None else x for x, make in zip(out, makes, strict=True))
 
     return made
 

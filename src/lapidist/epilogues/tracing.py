@@ -55,8 +55,15 @@ class Epilogue:
             if each.default is not inspect.Parameter.empty
         }
         self.function = traced(function)
+        self._names = tuple(each.name for each in self.function.parameters)
 
     def __call__(self, *values: Any, **operands: Any) -> Any:
+        if tuple(operands) == self._names and not values:  # as calls mostly are
+            for value in operands.values():
+                if value is None:
+                    break
+            else:
+                return Given(self.function, operands)
         if values and isinstance(
             values[0], (Expression, Pair)
         ):  # inside of another one, which is being traced

@@ -1,0 +1,128 @@
+"""Calls by turns: the one that followed last time is tried first, and must not serve another one."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import lapidist
+from beside_cases import Ready, call_of
+from lapidist import api
+from lapidist.calls import remembered, repeated_beside
+from lapidist.calls.repeated_beside import fast_path_beside, key_beside
+from stand_in_card import Straight
+
+pytestmark = pytest.mark.frameworks
+
+N = 32  # of square matrices: shapes tell nothing apart
+
+
+@lapidist.epilogue
+def shifted(acc: Any, by: lapidist.Row) -> Any:
+    return acc + by
+
+
+@lapidist.epilogue
+def multiplied(acc: Any, by: lapidist.Row) -> Any:
+    return acc * by
+
+
+@lapidist.epilogue
+def powered(acc: Any, by: lapidist.Scalar) -> Any:
+    return acc * by
+
+
+FORMS: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "gather_a": lambda torch: {"gather_a": torch.randperm(N)},
+    "gather_b": lambda torch: {"gather_b": torch.randperm(N)},
+    "scatter_d": lambda torch: {"scatter_d": torch.randperm(N), "out": torch.empty(N, N)},
+    "both": lambda torch: {"gather_a": torch.randperm(N), "gather_b": torch.randperm(N)},
+    "alpha": lambda torch: {"gather_a": torch.randperm(N), "alpha": random.random()},
+    "no alpha": lambda torch: {"gather_a": torch.randperm(N), "alpha": 0},
+    "alpha in memory": lambda torch: {"gather_a": torch.randperm(N), "alpha": torch.rand(())},
+    "c": lambda torch: {"gather_a": torch.randperm(N), "c": torch.randn(N, N), "beta": random.random()},
+    "out": lambda torch: {"gather_a": torch.randperm(N), "out": torch.empty(N, N)},
+    "trans": lambda torch: {"gather_a": torch.randperm(N), "trans_a": True},
+    "types": lambda torch: {"gather_a": torch.randperm(N), "precision": "tf32"},
+    "shifted": lambda torch: {"epilogue": shifted(by=torch.randn(N))},
+    "multiplied": lambda torch: {"epilogue": multiplied(by=torch.randn(N))},
+    "powered": lambda torch: {"epilogue": powered(by=random.random())},
+    "powered by an array": lambda torch: {"epilogue": powered(by=torch.rand(()))},
+    "multiplied, gathered": lambda torch: {
+        "epilogue": multiplied(by=torch.randn(N)),
+        "gather_a": torch.randperm(N),
+    },
+}
+
+
+class ByTurns:
+    """All forms, each with what its calls launch."""
+
+    def __init__(self, torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.torch, self.monkeypatch = torch, monkeypatch
+        self.cards: dict[str, Straight] = {}
+        known: dict[Any, Any] = {}
+        for form in FORMS:
+            asked = self.asks(form)
+            call = call_of(monkeypatch, lambda asked=asked: lapidist.gemm(**asked))  # type: ignore[misc]
+            self.cards[form], arguments = Straight(call), call.arguments()
+            result = remembered.run(None, arguments, call.choices, None)
+            again = fast_path_beside(self.cards[form], arguments, call, result)  # type: ignore[arg-type]
+            assert again is not None, form
+            known[key_beside(call)] = again
+        assert len(known) == len(FORMS)
+        monkeypatch.setattr(api, "BESIDE", known)
+
+    def asks(self, form: str) -> dict[str, Any]:
+        """With new arrays and numbers."""
+        torch = self.torch
+        return {"a": torch.randn(N, N), "b": torch.randn(N, N), **FORMS[form](torch)}
+
+    def call(self, form: str) -> None:
+        asked = self.asks(form)
+        with self.monkeypatch.context() as patch:
+            patch.setattr(remembered, "multiplied_beside", lambda _: None)
+            found = lapidist.gemm(**asked)
+        assert found is not None, form
+        call = call_of(self.monkeypatch, lambda: lapidist.gemm(**{**asked, "out": found}))
+        expected = self.cards[form].expected(call)
+        launched = [(name, card.kernel.given.pop()) for name, card in self.cards.items() if card.kernel.given]
+        assert [given for _, given in launched] == [expected], (form, launched)
+
+
+@pytest.fixture
+def by_turns(torch: Any, monkeypatch: pytest.MonkeyPatch, ready: Ready) -> ByTurns:
+    return ByTurns(torch, monkeypatch)
+
+
+def test_calls_in_any_order_are_told_apart(by_turns: ByTurns) -> None:
+    rng = random.Random(29)
+    for _ in range(10):
+        for form in rng.sample(list(FORMS), len(FORMS)):
+            by_turns.call(form)
+
+
+def test_each_after_each(by_turns: ByTurns) -> None:
+    """Once it was followed by itself, which is likely then."""
+    for first in FORMS:
+        for second in FORMS:
+            for form in (first, first, second):
+                by_turns.call(form)
+
+
+def test_what_comes_in_the_same_order_is_found_at_once(
+    by_turns: ByTurns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the layers of a model are: no key is made."""
+    looked_up = []
+    key_of = repeated_beside.key_of
+    monkeypatch.setattr(repeated_beside, "key_of", lambda *given: looked_up.append(1) or key_of(*given))
+    for turn in range(4):
+        for form in FORMS:
+            by_turns.call(form)
+        if turn == 1:
+            looked_up.clear()
+    assert looked_up == []
