@@ -261,8 +261,7 @@ def gemm(
             result = gemm_again(a, b, c, out, alpha, beta, trans_a, trans_b, types, stream)
         elif BESIDE:
             values = gather_a, gather_b, scatter_d, alpha, beta, scale_a, scale_b
-            flags = trans_a, trans_b, False, False
-            again = beside().again_beside
+            again, flags = beside().again_beside, (trans_a, trans_b, False, False)
             result = again(BESIDE, a, b, c, out, values, epilogue, flags, types, stream)
         else:
             result = None

@@ -21,7 +21,7 @@ from lapidist.calls.call import Call
 from lapidist.calls.choices import Choices
 from lapidist.calls.operation import OF_MATMUL, USUAL_TYPES, Operation
 from lapidist.calls.prepared import Prepared
-from lapidist.calls.repeated_beside import Repeated, counted
+from lapidist.calls.repeated_beside import AgainBeside, counted
 from lapidist.device import chip
 from lapidist.errors import ArgumentError, CompileError
 from lapidist.frameworks.arrays import Operand
@@ -265,7 +265,7 @@ class Looking:
 def test_calls_are_counted_until_it_is_looked_at() -> None:
     """Where nothing changed they go on the short way; else it answers None, and the long way goes on."""
     ready: Any = Looking(3, 2, 0)
-    last = counted(ready, Repeated(lambda *call: "out", OF_MATMUL, USUAL_TYPES, None))
+    last = counted(ready, AgainBeside(lambda *call: "out", OF_MATMUL, USUAL_TYPES, None))
     assert [last(*"abc", None, (), 7) for _ in range(6)] == ["out", "out", "out", "out", None, None]
     assert ready.streams == [7, 7]
 
@@ -274,7 +274,7 @@ def test_what_is_settled_is_not_counted() -> None:
     ready: Any = Looking(3)
     ready.settled = True
 
-    again = Repeated(lambda *call: call, OF_MATMUL, USUAL_TYPES, None)
+    again = AgainBeside(lambda *call: call, OF_MATMUL, USUAL_TYPES, None)
     assert counted(ready, again) is again
 
 

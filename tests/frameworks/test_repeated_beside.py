@@ -10,7 +10,7 @@ import pytest
 import lapidist
 from beside_cases import FORMS, K, Like, M, N, Ready, asked_again, asks, call_of, path_of, scaled
 from lapidist.calls.operation import OF_MATMUL, types_named
-from lapidist.calls.repeated_beside import Repeated, again_beside, key_beside
+from lapidist.calls.repeated_beside import AgainBeside, again_beside, key_beside
 
 pytestmark = pytest.mark.frameworks
 
@@ -127,7 +127,7 @@ def test_an_epilogue_alone_makes_no_call(torch: Any, monkeypatch: pytest.MonkeyP
     a, b = given.pop("a"), given.pop("b")
     call = call_of(monkeypatch, lambda: lapidist.matmul(a, b, **given))
     usual = types_named(None, None, "ieee")
-    known = {key_beside(call): Repeated(lambda *given: given, OF_MATMUL, usual, None)}
+    known = {key_beside(call): AgainBeside(lambda *given: given, OF_MATMUL, usual, None)}
     values = None, None, None, 1.0, 0.0, given["scale_a"], given["scale_b"]
     asked = known, a, b, None, given["out"], values, None, OF_MATMUL
     for _ in range(2):  # found by its key, and as what is likely

@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,9 +15,13 @@ import pytest
 import lapidist
 from beside_cases import FORMS, M, N, Ready, asks, call_of, matrices, scaled
 from lapidist import api
+from lapidist.backends.gpu import launcher
 from lapidist.calls import remembered
+from lapidist.calls.call import Call
+from lapidist.calls.prepared import Part
 from lapidist.calls.repeated_beside import fast_path_beside, key_beside
-from stand_in_card import Straight
+from lapidist.device import chip
+from lapidist.planning.plans import make_plan
 
 pytestmark = pytest.mark.frameworks
 
@@ -24,6 +29,52 @@ pytestmark = pytest.mark.frameworks
 @lapidist.epilogue
 def by_shares(acc: Any, share: lapidist.Scalar, seed: lapidist.Scalar) -> Any:
     return lapidist.dropout(acc, share, seed)
+
+
+class Card(launcher.GpuKernel):
+    """A kernel whose driver writes down what it is given."""
+
+    def __init__(self, launch: Any) -> None:
+        self.launch, self._local, self._workspace = launch, threading.local(), (0, 0)
+        self.given: list[tuple[bytes, int]] = []
+        self._function = None
+        driver = SimpleNamespace(cuLaunchKernelEx=self.write_down, CUstream=int)
+        self.start = self._starter(driver)
+
+    def write_down(self, config: Any, *_: Any) -> tuple[int]:
+        self.given.append((bytes(self._local.block.view), config.hStream))
+        return (0,)
+
+    def _make_block(self) -> Any:
+        block = self._local.block = launcher._Block(self.launch, SimpleNamespace(hStream=0))
+        return block
+
+    def _place_maps(self, block: Any, operands: Any) -> None:
+        """The driver's."""
+
+    def _place_workspace(self, block: Any, key: Any) -> None:
+        block.workspace_key = key
+
+
+class Straight(Ready):
+    """Of one launch, planned for an H200."""
+
+    def __init__(self, call: Call) -> None:
+        super().__init__()
+        problem = call.arguments().problem()
+        plan, ((_, skipped),) = make_plan(problem, chip("H200")), problem.parts()
+        self.kernel = Card(plan.common_launch(plan.unassembled))
+        self.parts = [Part(plan, self.kernel, skipped)]
+
+    def expected(self, call: Call) -> tuple[bytes, int]:
+        """As the long way would fill in the parameters."""
+        at, (plan, kernel, skipped) = call.arguments(), self.parts[0]
+        assert at.out is not None
+        a, b = plan.caller_order(at.a.pointer, at.b.pointer)
+        operands = {"A": a, "B": b, "C": (at.c or at.out).pointer, "D": at.out.pointer}
+        numbers = dict(zip(("alpha", "beta"), at.alpha_beta, strict=True))
+        brought = plan.brought(at.extra_pointers, skipped[4:])
+        return kernel.launch.patched({**operands, **numbers, **brought}).arguments, 7
 
 
 @lapidist.epilogue

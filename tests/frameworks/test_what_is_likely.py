@@ -58,6 +58,9 @@ FORMS: dict[str, Callable[[Any], dict[str, Any]]] = {
 }
 
 
+SAME = {"out": "gather_a"}  # the call itself finds out whether an output was given
+
+
 class ByTurns:
     """All forms, each with what its calls launch."""
 
@@ -90,7 +93,9 @@ class ByTurns:
         call = call_of(self.monkeypatch, lambda: lapidist.gemm(**{**asked, "out": found}))
         expected = self.cards[form].expected(call)
         launched = [(name, card.kernel.given.pop()) for name, card in self.cards.items() if card.kernel.given]
-        assert [given for _, given in launched] == [expected], (form, launched)
+        assert [(SAME.get(name, name), given) for name, given in launched] == [
+            (SAME.get(form, form), expected)
+        ]
 
 
 @pytest.fixture

@@ -16,13 +16,13 @@ from lapidist.calls.subclasses import product
 from lapidist.frameworks.streams import require_stream
 
 if TYPE_CHECKING:
-    from lapidist.calls.repeated_beside import Repeated
+    from lapidist.calls.repeated_beside import AgainBeside
     from lapidist.calls.repeated_lists import AgainLists
 
 PREPARED_LIMIT = 4096  # problems remembered; a program that meets more starts over
 PREPARED: dict[Any, Prepared] = {}  # by the problem, where it runs, and by what
 AGAIN: dict[Sketch, Again] = {}  # by what is known at once of a call: what served the last one like it
-BESIDE: dict[Sketch, Repeated] = {}  # of calls with arrays beside a, b, c and out
+BESIDE: dict[Sketch, AgainBeside] = {}  # of calls with arrays beside a, b, c and out
 LISTS: dict[Sketch, AgainLists] = {}  # of lists of matrices
 
 

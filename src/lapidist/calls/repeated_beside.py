@@ -1,4 +1,4 @@
-"""Repeated calls with arrays beside a, b, c and out, such as factors, indices and an epilogue's operands.
+"""AgainBeside calls with arrays beside a, b, c and out, such as factors, indices and an epilogue's operands.
 
 As in repeated.py, one look shows that only pointers changed, and the way is written out flat. What lies
 beside comes as one tuple, in which each form of call has its arrays at other places.
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 Beside = tuple[Any, ...]  # arrays and numbers beside the matrices, always in this order; None: there is none
 # (a, b, c, out, what is beside, stream) -> results, or None: the long way must look
-AgainBeside = Callable[[Any, Any, Any, Any, Beside, Any], Any]
+Way = Callable[[Any, Any, Any, Any, Beside, Any], Any]
 C = 3  # after A, B and D among the tensors of a call, where it is read and not D
 ALPHA, BETA, FACTORS, OPERANDS = 3, 4, (5, 6), 7  # in Beside; indices come first, operands from there on
 
@@ -106,14 +106,14 @@ def asked_beside(operation: Operation) -> tuple[Flags, Types, Function | None]:
     return flags, operation.types, None if operation.epilogue is None else operation.epilogue.function
 
 
-class Repeated:
+class AgainBeside:
     """A call that may be repeated, and what its arrays do not tell of it."""
 
     __slots__ = ("again", "flags", "following", "function", "types")
 
-    def __init__(self, again: AgainBeside, flags: Flags, types: Types, function: Function | None) -> None:
+    def __init__(self, again: Way, flags: Flags, types: Types, function: Function | None) -> None:
         self.again, self.flags, self.types, self.function = again, flags, types, function
-        self.following: Repeated | None = None  # what was called after it; None: itself
+        self.following: AgainBeside | None = None  # what was called after it; None: itself
 
     def __call__(self, a: Any, b: Any, c: Any, out: Any, values: Beside, stream: Any) -> Any:
         return self.again(a, b, c, out, values, stream)
@@ -123,7 +123,7 @@ LAST = "last"  # what was found last is found by, among what is known
 
 
 def again_beside(
-    known: dict[Sketch, Repeated],
+    known: dict[Sketch, AgainBeside],
     a: Any,
     b: Any,
     c: Any,
@@ -231,7 +231,7 @@ def is_number(value: Any) -> bool:
 
 def fast_path_beside(
     ready: Prepared, arguments: Arguments, call: Call | Executed, result: Any
-) -> Repeated | None:
+) -> AgainBeside | None:
     """The call again, after the long way gave this result. None: each must go the long way."""
     if ready.like.device == HOST or ready.like.framework != "torch" or arguments.given is not None:
         return None
@@ -248,9 +248,9 @@ def fast_path_beside(
         return None
     known, moved, start = look
     watched = any(x.requires_grad for x in everything)
-    places = tuple(launched.arrays), tuple(launched.numbers)
+    lying = tuple(launched.arrays), tuple(launched.numbers)
     of_c = call.c is not None, launched.reads_own_c, launched.in_place
-    again = written_out(Layout(len(found), *places, *of_c, further, watched))(
+    again = written_out(Layout(len(found), *lying, *of_c, further, watched))(
         compared_as_they_repeat(everything),
         compared_by_parts(*everything),
         output_made(results[0]),
@@ -266,7 +266,7 @@ def fast_path_beside(
         REFUSED,
         known,
     )
-    return Repeated(again, *asked_beside(call.operation))
+    return AgainBeside(again, *asked_beside(call.operation))
 
 
 # no tensors, or numbers that the long way refuses in words
@@ -327,12 +327,12 @@ def looked_at(
     return none, moved, start
 
 
-def counted(ready: Prepared, repeated: Repeated) -> Repeated:
+def counted(ready: Prepared, found: AgainBeside) -> AgainBeside:
     """Until something better has come, or nothing is to come. From then on the long way must look, which
     finds another short way."""
-    kernel, left, again = ready.kernel, calls_left(ready), repeated.again
+    kernel, left, again = ready.kernel, calls_left(ready), found.again
     if not left:
-        return repeated
+        return found
 
     def last(a: Any, b: Any, c: Any, out: Any, values: Beside, stream: Any) -> Any:
         nonlocal left
@@ -340,17 +340,17 @@ def counted(ready: Prepared, repeated: Repeated) -> Repeated:
             left = left - 1 or ready.look_again(kernel, stream)
         return again(a, b, c, out, values, stream) if left > 0 else None
 
-    return Repeated(last, repeated.flags, repeated.types, repeated.function)
+    return AgainBeside(last, found.flags, found.types, found.function)
 
 
 def fast_path_of_plan(
     ready: Prepared, arguments: Arguments, call: Call | Executed, result: Any
 ) -> Callable[[Any, Any, Any, Any, Any], Any] | None:
     """The same of a plan, for (a, b, c, out, stream): what is beside its matrices belongs to it."""
-    repeated, values = fast_path_beside(ready, arguments, call, result), beside(call.operation)
-    if repeated is None:
+    found, values = fast_path_beside(ready, arguments, call, result), beside(call.operation)
+    if found is None:
         return None
-    again = repeated.again
+    again = found.again
     return lambda a, b, c, out, stream: again(a, b, c, out, values, stream)
 
 

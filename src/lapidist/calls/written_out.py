@@ -29,7 +29,7 @@ class Layout(NamedTuple):
 
 def text_of(layout: Layout) -> str:
     every = [f"x{place}" for place in range(layout.beside)]
-    arrays, numbers = ([every[place] for place in places] for places in (layout.arrays, layout.numbers))
+    arrays, numbers = ([every[place] for place in wanted] for wanted in (layout.arrays, layout.numbers))
     nones = sorted(set(every) - {*arrays, *numbers})
     results = [f"r{number}" for number in range(layout.further)]
     tensors = ["a", "b", "d", *(["c"] if layout.own_c else []), *arrays, *results]
