@@ -37,9 +37,10 @@ class Card(launcher.GpuKernel):
     def __init__(self, launch: Any) -> None:
         self.launch, self._local, self._workspace = launch, threading.local(), (0, 0)
         self.given: list[tuple[bytes, int]] = []
-        self._function = None
-        driver = SimpleNamespace(cuLaunchKernelEx=self.write_down, CUstream=int)
-        self.start = self._starter(driver)
+        self._function, self._started = None, False
+
+    def _made_start(self) -> Any:
+        return self._starter(SimpleNamespace(cuLaunchKernelEx=self.write_down, CUstream=int))
 
     def write_down(self, config: Any, *_: Any) -> tuple[int]:
         self.given.append((bytes(self._local.block.view), config.hStream))

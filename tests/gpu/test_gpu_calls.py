@@ -54,6 +54,36 @@ def test_every_form_again_and_again(torch: Any, form: str) -> None:
             assert judge(lapidist.gemm(a, b, c, beta=0.5, out=out), a, b, c, beta=0.5).ok
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
+def test_lengths_of_a_served_model(torch: Any, dtype: str) -> None:
+    """Each length twice and three times: prepared from another one's, looked up, and by its own short way.
+    Lengths stand for few rows, shared tiles and whole ones; weights are a new one at times."""
+    lengths, way = (3, 17, 64, 200, 257, 1024, 1, 0), getattr(torch, dtype)
+    for n, k in ((520, 256), (136, 2048), (33, 71)):
+        for _ in range(4):
+            weight = normal(torch, n, k).to(way)
+            for rows in lengths:
+                x = normal(torch, rows, k).to(way)
+                assert judge(lapidist.matmul(x, weight.T), x, weight.T).ok, (rows, n, k)
+                assert judge(lapidist.gemm(x, weight, trans_b=True), x, weight.T).ok, (rows, n, k)
+    served = [each for key, each in remembered.ROWS.items() if key[0] in ((256, 520), (520, 256))]
+    assert len(served) >= 2
+
+
+def test_a_new_length_is_captured(torch: Any) -> None:
+    """As each new problem is: nothing changes while a graph is captured."""
+    weight, x = normal(torch, 136, 256).bfloat16(), normal(torch, 300, 256).bfloat16()
+    for rows in (300, 280, 260):
+        lapidist.matmul(x[:rows], weight.T)
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    with torch.cuda.graph(graph, stream=stream):
+        found = [lapidist.matmul(x[:rows], weight.T) for rows in (299, 280, 299)]
+    x.copy_(normal(torch, 300, 256))
+    graph.replay()
+    for rows, each in zip((299, 280, 299), found, strict=True):
+        assert judge(each, x[:rows], weight.T).ok
+
+
 def test_layouts_types_and_alignments_by_turns(torch: Any) -> None:
     """What one call was prepared for does not serve the next one of other strides, types or addresses."""
     x = normal(torch, 48, 48)

@@ -58,9 +58,9 @@ class Prepared:
     ) -> None:
         """`way`: what it does where a plan's kernel is not compiled. None: it keeps what it has. `problem`:
         of the arguments, where it is known."""
-        self.place, self.backend = place, backend_at(place)
-        self.problem = arguments.problem() if problem is None else problem
-        self.shape, self.out_dtype, self.like = (
+        self._begin(
+            place,
+            arguments.problem() if problem is None else problem,
             arguments.result_shape,
             arguments.out_dtype,
             arguments.like.alone(),
@@ -69,13 +69,6 @@ class Prepared:
         self.is_routed = (
             self.problem.modes != PLAIN or self.problem.scaling.scaled or arguments.extra_pointers.fused != ()
         )
-        self.parts: list[Part] = []
-        self._workspace: Operand | None = None  # the caller's, which belongs to what is prepared with it
-        self._room = 0, 0  # bytes of flags, and of what lies behind them
-        self._wanted: Awaited | None = None  # in place of what stands in for it
-        self._open = self._asked = False  # whether all configs have yet to be weighed; whether they will be
-        self.countdown = 0  # of calls, until it is looked at whether something better has come
-        self.met = False  # by a call: the second one has a short way made for the next
         chip = self.backend.chip
         if chip is None:
             require_no_choice(choices)
@@ -85,6 +78,30 @@ class Prepared:
         self._load(chip, choices, way or kept_way(choices.compile))
         if arguments.fused is not None:
             self.backend.load_passes(arguments.fused)
+
+    def _begin(
+        self, place: int | str, problem: Problem, shape: tuple[int, ...], out_dtype: str, like: Operand
+    ) -> None:
+        self.place, self.backend, self.problem = place, backend_at(place), problem
+        self.shape, self.out_dtype, self.like = shape, out_dtype, like
+        self.is_routed = False
+        self.parts: list[Part] = []
+        self._workspace: Operand | None = None  # the caller's, which belongs to what is prepared with it
+        self._room = 0, 0  # bytes of flags, and of what lies behind them
+        self._wanted: Awaited | None = None  # in place of what stands in for it
+        self._open = self._asked = False  # whether all configs have yet to be weighed; whether they will be
+        self.countdown = 0  # of calls, until it is looked at whether something better has come
+        self.met = False  # by a call: the second one has a short way made for the next
+
+    @classmethod
+    def with_rows(cls, other: Prepared, problem: Problem, way: Compiling | None) -> Prepared:
+        """For a problem that differs from another's in its rows alone: what was checked holds for it, too."""
+        ready = cls.__new__(cls)
+        ready._begin(other.place, problem, (problem.m, problem.n), other.out_dtype, other.like)
+        chip = ready.backend.chip
+        assert chip is not None
+        ready._load(chip, OPEN, way or kept_way(None))
+        return ready
 
     def _load(self, chip: Device, choices: Choices, way: Compiling) -> None:
         """Plans for all parts, loaded where they will run on a GPU."""

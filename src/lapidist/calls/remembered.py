@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from lapidist.backends.selection import backend_at
-from lapidist.build.waiting import BACKGROUND, way_of
+from lapidist.build.waiting import BACKGROUND, Compiling, way_of
 from lapidist.calls.arguments import Arguments
 from lapidist.calls.call import Call
-from lapidist.calls.choices import Choices
+from lapidist.calls.choices import OPEN, Choices
+from lapidist.calls.other_rows import OtherRows, other_rows, rows_key
 from lapidist.calls.prepared import Prepared, multiply_on_host, place_for, require_no_choice
 from lapidist.calls.repeated import Again, Sketch, asked_of, fast_path
 from lapidist.calls.subclasses import product
@@ -18,10 +20,12 @@ from lapidist.frameworks.streams import require_stream
 if TYPE_CHECKING:
     from lapidist.calls.repeated_beside import AgainBeside
     from lapidist.calls.repeated_lists import AgainLists
+    from lapidist.problems.problem import Problem
 
 PREPARED_LIMIT = 4096  # problems remembered; a program that meets more starts over
 PREPARED: dict[Any, Prepared] = {}  # by the problem, where it runs, and by what
 AGAIN: dict[Sketch, Again] = {}  # by what is known at once of a call: what served the last one like it
+ROWS: dict[Any, OtherRows] = {}  # by what calls have in common that differ in their rows
 BESIDE: dict[Sketch, AgainBeside] = {}  # of calls with arrays beside a, b, c and out
 LISTS: dict[Sketch, AgainLists] = {}  # of lists of matrices
 
@@ -69,7 +73,16 @@ def multiplied(call: Call) -> Any:
         call = call.as_arrays()
         if call.asks_operands:
             return product(call.a, call.b, call.out)
-    return run(key, call.arguments(), call.choices, call.stream)
+    rows = rows_key(call)
+    of_rows = None if rows is None else ROWS.get(rows)
+    found = None if of_rows is None else of_rows(call.a, call.b, call.stream, prepared_with_rows)
+    if of_rows is None or found is None:
+        return run(key, call.arguments(), call.choices, call.stream, rows)
+    result, ready = found
+    if ready.met:
+        remember(AGAIN, key, of_rows.again(ready))
+    ready.met = True
+    return result
 
 
 def multiplied_beside(call: Call) -> Any:
@@ -118,8 +131,9 @@ def multiplied_lists(call: Call) -> Any:
     return result
 
 
-def run(key: Any, arguments: Arguments, choices: Choices, stream: Any) -> Any:
-    """The long way, which finds out how the next call with this key may go the short way."""
+def run(key: Any, arguments: Arguments, choices: Choices, stream: Any, rows: Any = None) -> Any:
+    """The long way, which finds out how the next call with this key may go the short way; `rows`: what it is
+    found by with other rows."""
     require_stream(stream)
     place = place_for(arguments, choices)
     if backend_at(place).chip is None:
@@ -137,6 +151,10 @@ def run(key: Any, arguments: Arguments, choices: Choices, stream: Any) -> Any:
         again = fast_path(ready, arguments)
         if again is not None:
             remember(AGAIN, key, again)
+    if rows is not None and not again_met and ready.direct and ready.like.framework == "torch":
+        of_rows = other_rows(ready, arguments)
+        if of_rows is not None:
+            remember(ROWS, rows, of_rows)
     return result
 
 
@@ -147,27 +165,36 @@ def is_repeatable(key: Any, arguments: Arguments) -> bool:
 
 
 def prepared(arguments: Arguments, place: int | str, choices: Choices, stream: Any = None) -> Prepared:
-    """The multiplication prepared for this problem. What holds addresses of a workspace serves one call.
-    While a graph is captured nothing changes.
-    """
-    way = way_of(choices.compile)
-
-    def captured() -> bool:
-        return backend_at(place).is_captured(stream, arguments.a.framework)
-
-    def made() -> Prepared:
-        keeps = choices.workspace is not None or (way == BACKGROUND and captured())
-        return Prepared(arguments, place, choices, None if keeps else way, problem)
-
-    problem = arguments.problem()
+    """The multiplication prepared for this problem. What holds addresses of a workspace serves one call."""
+    problem, framework = arguments.problem(), arguments.a.framework
     if choices.workspace is not None:
-        return made()
-    key = problem, place, choices, arguments.a.framework
+        return Prepared(arguments, place, choices, None, problem)
+
+    def made(way: Compiling | None) -> Prepared:
+        return Prepared(arguments, place, choices, way, problem)
+
+    return known_or_made((problem, place, choices, framework), made, stream)
+
+
+def prepared_with_rows(problem: Problem, other: Prepared, stream: Any) -> Prepared:
+    """The same for a problem that differs from another's in its rows alone."""
+
+    def made(way: Compiling | None) -> Prepared:
+        return Prepared.with_rows(other, problem, way)
+
+    return known_or_made((problem, other.place, OPEN, other.like.framework), made, stream)
+
+
+def known_or_made(key: Any, made: Callable[[Compiling | None], Prepared], stream: Any) -> Prepared:
+    """While a graph is captured nothing changes."""
+    _, place, choices, framework = key
     ready = PREPARED.get(key)
     if ready is None:
-        ready = made()
+        way = way_of(choices.compile)
+        keeps = way == BACKGROUND and backend_at(place).is_captured(stream, framework)
+        ready = made(None if keeps else way)
         remember(PREPARED, key, ready)
-    elif not ready.settled and not captured():
+    elif not ready.settled and not backend_at(place).is_captured(stream, framework):
         ready.improve()
     return ready
 

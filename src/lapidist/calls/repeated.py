@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -108,29 +108,58 @@ def calls_left(ready: Prepared) -> int:
     return 0 if ready.settled else max(1, ready.countdown)
 
 
-def fast_path_of_torch(ready: Prepared, arguments: Arguments, left: int) -> Again | None:
-    import torch
+class Geometry(NamedTuple):
+    """What a short way of torch knows of its tensors. Nothing of a caller's is in it but numbers."""
 
+    alike: Alike  # at once, and by parts
+    alike_by_parts: Alike
+    bits: tuple[int, int, int, int]  # the last four of the addresses of A, B, C and D
+    distances: tuple[tuple[int, int], ...]  # that D may not have from A, B and C
+    device: Any
+    watched: bool  # some of them require gradients
+    c_apart: bool = False
+    in_place: bool = False  # C is D
+
+
+def fast_path_of_torch(ready: Prepared, arguments: Arguments, left: int) -> Again | None:
     tensors = tensors_of(arguments)
     if ready.kernel is None or any(
         type(tensor) not in plain_tensors() or tensor.is_neg() for tensor in tensors
     ):
         return None
-    ordinal, shape, device = ready.like.device, arguments.result_shape, tensors[0].device
-    # the fastest way to make a tensor: 1.0 us where new_empty takes 2.0
-    new, strides, dtype = torch.empty_strided, contiguous_strides(shape), torch_dtype(arguments.out_dtype)
-    c_apart, in_place = len(tensors) == 4, arguments.c is not None and len(tensors) == 3
     bits = [tensor.data_ptr() & 15 for tensor in tensors]
     a_bits, b_bits, d_bits, c_bits = bits if len(bits) == 4 else (*bits, bits[2])
-    (a_low, a_high), (b_low, b_high), (c_low, c_high) = distances(arguments)
-    alike, alike_by_parts = compared_at_once(*tensors), compared_by_parts(*tensors)
-    watched = any(tensor.requires_grad for tensor in tensors)
+    geometry = Geometry(
+        compared_at_once(*tensors),
+        compared_by_parts(*tensors),
+        (a_bits, b_bits, c_bits, d_bits),
+        distances(arguments),
+        tensors[0].device,
+        any(tensor.requires_grad for tensor in tensors),
+        len(tensors) == 4,
+        arguments.c is not None and len(tensors) == 3,
+    )
+    return short_way(ready, geometry, arguments.alpha_beta, arguments.result_shape, left)
+
+
+def short_way(
+    ready: Prepared, geometry: Geometry, fitting: Scalars, shape: tuple[int, ...], left: int
+) -> Again:
+    """`fitting`: the last alpha and beta that fitted."""
+    import torch
+
+    alike, alike_by_parts, (a_bits, b_bits, c_bits, d_bits), apart, device, *flags = geometry
+    (a_low, a_high), (b_low, b_high), (c_low, c_high) = apart
+    watched, c_apart, in_place = flags
+    # the fastest way to make a tensor: 1.0 us where new_empty takes 2.0
+    new, strides, dtype = torch.empty_strided, contiguous_strides(shape), torch_dtype(ready.out_dtype)
     tracing, gradients, forward = torch._C._is_tracing, torch.is_grad_enabled, torch.autograd.forward_ad
     current_stream, count_write = torch._C._cuda_getCurrentRawStream, torch._C._increment_version
-    kernel, swap, start = ready.kernel, ready.parts[0].plan.problem.transposed, ready.kernel.start
+    kernel, swap, ordinal = ready.kernel, ready.parts[0].plan.problem.transposed, ready.like.device
+    assert kernel is not None
+    start, fit = kernel.kept_start(), fit_for(ready.problem.accumulator)
     # the last addresses that were found aligned as planned, and the output apart from what is read
     sound = (0, 0, 0, 0)
-    fitting, fit = arguments.alpha_beta, fit_for(arguments.accumulator)  # the last alpha and beta that fitted
 
     def again(a: Any, b: Any, c: Any, out: Any, scalars: Scalars, stream: Any) -> Any:
         nonlocal sound, fitting, left
@@ -213,7 +242,7 @@ def fast_path_of_cupy(ready: Prepared, arguments: Arguments, left: int) -> Again
     ]
     (a_low, a_high), (b_low, b_high), _ = distances(arguments)
     kernel, swap = ready.kernel, ready.parts[0].plan.problem.transposed
-    start = kernel.start
+    start = kernel.kept_start()
     fitting, fit = arguments.alpha_beta, fit_for(arguments.accumulator)
 
     def again(a: Any, b: Any, c: Any, out: Any, scalars: Scalars, stream: Any) -> Any:

@@ -229,10 +229,6 @@ class Plan:
     def common_launch(self, binary: Binary) -> Launch:
         """All that the runs of this plan have in common; its patch table has the rest."""
         block = self.kernel.family.block(self.problem)
-
-        def maps(at: Mapping[str, int]) -> tuple[tuple[int, TensorMap], ...]:
-            return tuple((block.offsets[name], each) for name, each in self.tensor_maps(at).items())
-
         return Launch(
             binary,
             self.grid,
@@ -244,9 +240,14 @@ class Plan:
             overlaps=self.overlaps,
             parameters=block,
             patches=self._patches(block),
-            maps=maps if block.has_maps else None,
+            maps=self.placed_maps if block.has_maps else None,
             scratch=self.scratch_bytes,
         )
+
+    def placed_maps(self, at: Mapping[str, int]) -> tuple[tuple[int, TensorMap], ...]:
+        """Each with its offset in the parameters."""
+        offsets = self.kernel.family.block(self.problem).offsets
+        return tuple((offsets[name], each) for name, each in self.tensor_maps(at).items())
 
     def tensor_maps(self, at: Mapping[str, int]) -> dict[str, TensorMap]:
         """Those that the kernel is passed, of operands and a workspace at these addresses."""

@@ -54,6 +54,9 @@ class Matrix:
             stride, neighbours, others = (self.row_stride, self.rows, self.cols)
         return stride == 1 or neighbours <= 1 or others == 0
 
+    def with_rows(self, rows: int) -> Matrix:
+        return Matrix(rows, self.cols, self.row_stride, self.col_stride, self.batch_strides, self.alignment)
+
     def transposed(self) -> Matrix:
         swapped = self.cols, self.rows, self.col_stride, self.row_stride
         return Matrix(*swapped, self.batch_strides, self.alignment)
@@ -268,6 +271,13 @@ class Problem:
             one_alpha=self.one_alpha,
             skewed=self.skewed,
         )
+
+    def with_rows(self, rows: int) -> Problem:
+        """The same with so many rows of A and D: of a plain product of one matrix, without C."""
+        a, d = self.a.with_rows(rows), self.d.with_rows(rows)
+        types = self.dtype, self.b_dtype, self.out_dtype, self.accumulator
+        same = {"precision": self.precision, "scaling": self.scaling, "one_alpha": self.one_alpha}
+        return Problem(rows, self.n, self.k, (), *types, a, self.b, None, d, False, **same)  # type: ignore[arg-type]
 
     def collapsed(self) -> Problem:
         """Neighbouring batch dimensions become one wherever every operand steps through both evenly."""

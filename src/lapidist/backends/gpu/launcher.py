@@ -70,11 +70,12 @@ class _Block:
         raw = ctypes.create_string_buffer(size + 64 + 16)
         start = -ctypes.addressof(raw) % 64  # tensor maps must lie on 64 bytes
         base = ctypes.addressof(raw) + start
-        self.view = memoryview(raw).cast("B")[start : start + size]
+        whole = memoryview(raw).cast("B")
+        self.view = whole[start : start + size]
         self.view[:] = launch.arguments
         # The pointers as 64-bit words of the whole buffer; an operand that the kernel is not passed gets the
         # last word.
-        self.words, self.first = memoryview(raw).cast("B")[: len(raw) // 8 * 8].cast("Q"), start // 8
+        self.words, self.first = whole[: len(raw) // 8 * 8].cast("Q"), start // 8
         self.a, self.b, self.c, self.d = (
             (start + patches[x].offset) // 8 if x in patches else len(raw) // 8 - 1 for x in "ABCD"
         )
@@ -135,14 +136,30 @@ class GpuKernel:
         """`own` is where flags and room are in the caller's workspace, of zeros."""
         self.launch, self._ordinal = launch, ordinal
         self._workspace = own
-        driver = load_driver()
         self._context = primary_context(ordinal)
         self._function = load_binary(launch.binary, ordinal, launch.shared_bytes)
         self._maps = None if launch.maps is None else EncodedMaps(launch.maps, encode_tensor_map)
         self._local = threading.local()
-        # With one GPU its context is current wherever a framework works; with several, each launch must look.
+        self._started = False
+
+    def start(self, operands: Operands, scalars: Scalars, stream: int) -> None:
+        """Once, without a way that is kept for more: of the products of a served model most are never met
+        again, and what is kept of each costs the garbage collector its time."""
+        start = self.kept_start() if self._started else self._made_start()
+        self._started = True
+        start(operands, scalars, stream)
+
+    def kept_start(self) -> Start:
+        """The same for many calls."""
+        self.__dict__["start"] = start = self.__dict__.get("start") or self._made_start()
+        return start
+
+    def _made_start(self) -> Start:
+        """With one GPU its context is current wherever a framework works; with several, each launch must
+        look."""
+        driver = load_driver()
         here = self._starter(driver)
-        self.start: Start = here if gpu_count() == 1 else self._anywhere(driver, here)
+        return here if gpu_count() == 1 else self._anywhere(driver, here)
 
     def _starter(self, driver: Any) -> Start:
         """The launch itself, its names bound once: attribute look-ups would cost a tenth of it."""

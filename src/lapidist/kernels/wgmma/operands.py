@@ -16,6 +16,7 @@ from lapidist.kernels.lines import (
     starts_on_16,
 )
 from lapidist.problems.facts import fact
+from lapidist.problems.kinds import of_kind
 from lapidist.problems.modes import PLAIN
 from lapidist.problems.problem import Problem
 
@@ -34,6 +35,7 @@ def lines_of(problem: Problem) -> tuple[Lines, Lines]:
 
 
 @fact
+@of_kind
 def mn_major(problem: Problem) -> tuple[bool, bool]:
     """Whether tiles of A, and of B, have neighbours along m or n in shared memory: where wgmma reads them
     so.
@@ -68,6 +70,7 @@ def packed_lines(problem: Problem) -> tuple[Lines, Lines]:
 
 
 @fact
+@of_kind
 def start_anywhere(problem: Problem) -> tuple[bool, bool]:
     """Whether TMA refuses A, and B, as they lie."""
     (a, b), (turn_a, turn_b) = lines_of(problem), transposed(problem)
@@ -76,6 +79,7 @@ def start_anywhere(problem: Problem) -> tuple[bool, bool]:
 
 
 @fact
+@of_kind
 def packed(problem: Problem) -> tuple[bool, bool]:
     """Whether A, and B, are copied to lines that start on 16 bytes first."""
     a, b = start_anywhere(problem)
@@ -85,6 +89,8 @@ def packed(problem: Problem) -> tuple[bool, bool]:
 @fact
 def packed_bytes(problem: Problem) -> tuple[int, int]:
     """Of all matrices of a batch, where it does not share one."""
+    if not any(packed(problem)):
+        return 0, 0
     found = []
     for matrix, (count, _, step), packs in zip(
         (problem.a, problem.b), packed_lines(problem), packed(problem), strict=True
@@ -158,6 +164,7 @@ def groups(problem: Problem) -> dict[str, object]:
 
 
 @fact
+@of_kind
 def transposed_d(problem: Problem) -> bool:
     """Whether columns of D are contiguous: where A and B are exchanged, or D has no more than one."""
     if not problem.d.lies("row"):
@@ -167,6 +174,7 @@ def transposed_d(problem: Problem) -> bool:
 
 
 @fact
+@of_kind
 def copies_out(problem: Problem) -> bool:
     """Whether TMA may write D. Some functions store it themselves, from the registers."""
     if problem.stores_d:

@@ -1,0 +1,115 @@
+"""A product like an earlier one but for its rows: as a served model multiplies, whose requests have new
+lengths, while its weights stay.
+
+The earlier one passed every check. Another number of rows changes none of them where A and D are row-major
+and neighbours touch, so what is left is to plan for the new rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from lapidist.backends.gpu.launcher import AS_IT_IS
+from lapidist.calls.choices import OPEN
+from lapidist.calls.repeated import Again, Geometry, calls_left, plain_tensors, short_way
+from lapidist.frameworks.arrays import torch_dtype
+from lapidist.frameworks.streams import choose_stream
+
+if TYPE_CHECKING:
+    from lapidist.calls.arguments import Arguments
+    from lapidist.calls.call import Call
+    from lapidist.calls.prepared import Prepared
+    from lapidist.problems.problem import Problem
+
+LEAST = 2  # rows, and other extents: a single row has no step from row to row
+APART = ((0, 0),) * 3  # a new D is apart from A and B
+Prepare = Callable[["Problem", "Prepared", Any], "Prepared"]  # for a problem, as another one was, on a stream
+
+
+def rows_key(call: Call) -> Any:
+    """What calls have in common that differ in their rows; None where more than A, B and a new D take
+    part."""
+    operation, b = call.operation, call.b
+    alpha, beta, trans_b = operation.alpha, operation.beta, operation.trans_b
+    numbers = type(alpha) is type(beta) is float and alpha == 1 and beta == 0
+    flags = operation.trans_a is operation.routing.check_indices is False and type(trans_b) is bool
+    if call.out is not None or call.c is not None or call.choices is not OPEN or not (numbers and flags):
+        return None
+    try:
+        if call.a.dim() != 2 or b.dim() != 2 or not call.a.is_contiguous():
+            return None
+        return b.shape, call.a.dtype, b.is_contiguous(), trans_b, operation.types
+    except (AttributeError, RuntimeError):  # no tensors, or what torch calls sparse, nested, ...
+        return None
+
+
+class OtherRows:
+    """Products like one that was multiplied. Nothing of a caller's is kept."""
+
+    __slots__ = ("cols", "dtype", "first", "geometry")
+
+    def __init__(self, first: Prepared, geometry: Geometry) -> None:
+        self.first, self.geometry, self.cols = first, geometry, first.problem.n
+        self.dtype = torch_dtype(first.out_dtype)
+
+    def __call__(self, a: Any, b: Any, stream: Any, prepare: Prepare) -> tuple[Any, Prepared] | None:
+        """The product, and what was prepared for it; None: the long way must look."""
+        import torch
+
+        first, geometry, rows, cols = self.first, self.geometry, len(a), self.cols
+        out = torch.empty_strided((rows, cols), (cols, 1), dtype=self.dtype, device=geometry.device)
+        if rows < LEAST or not geometry.alike(a, b, out):
+            return None
+        pa, pb, pd, (a_bits, b_bits, _, d_bits) = a.data_ptr(), b.data_ptr(), out.data_ptr(), geometry.bits
+        if (pa ^ a_bits | pb ^ b_bits | pd ^ d_bits) & 15 or not (pa and pb and pd):
+            return None
+        gradients = geometry.watched and torch.is_grad_enabled()
+        if gradients or torch._C._is_tracing() or torch.autograd.forward_ad._current_level >= 0:
+            return None
+        ready = prepare(first.problem.with_rows(rows), first, stream)
+        if not ready.direct:
+            return None
+        handle = choose_stream(stream, "torch", first.like.device)
+        ready.start(pa, pb, pd, pd, AS_IT_IS, handle)
+        return out, ready
+
+    def again(self, ready: Prepared) -> Again:
+        """The short way of products with its rows."""
+        return short_way(ready, self.geometry, AS_IT_IS, ready.shape, calls_left(ready))
+
+
+def other_rows(ready: Prepared, arguments: Arguments) -> OtherRows | None:
+    """The way of products like these `arguments`, for which `ready` was prepared."""
+    problem = ready.problem
+    m, n, k = problem.m, problem.n, problem.k
+    usual = not problem.transposed and min(m, n, k) >= LEAST and ready.shape == (m, n)
+    if not usual or not ready.direct or ready.like.framework != "torch":
+        return None
+    import torch
+
+    a, b = arguments.a.owner, arguments.b.owner
+    if any(type(each) not in plain_tensors() or each.is_neg() for each in (a, b)):
+        return None
+    d = torch.empty_strided((m, n), (n, 1), dtype=torch_dtype(ready.out_dtype), device=a.device)
+    alike = compared_but_rows(a, b, d)
+    if alike is None:
+        return None
+    a_bits, b_bits, d_bits = (each.data_ptr() & 15 for each in (a, b, d))
+    bits, watched = (a_bits, b_bits, d_bits, d_bits), a.requires_grad or b.requires_grad
+    return OtherRows(ready, Geometry(alike, lambda *_: False, bits, APART, a.device, watched))
+
+
+def compared_but_rows(a: Any, b: Any, d: Any) -> Callable[..., bool] | None:
+    """torch's own guard, as `compared_at_once` has it, that lets A and D have any number of rows; None where
+    torch has none, or another one."""
+    try:
+        from torch._C._dynamo.guards import TensorGuards
+
+        sizes = [[None, a.shape[1]], list(b.shape), [None, d.shape[1]]]
+        strides = [list(each.stride()) for each in (a, b, d)]
+        alike: Callable[..., bool] = TensorGuards(
+            a, b, d, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides
+        ).check
+        return alike if alike(a, b, d) else None
+    except Exception:
+        return None

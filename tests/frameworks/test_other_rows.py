@@ -1,0 +1,164 @@
+"""Products like an earlier one but for their rows: which they are, and what is planned and started for
+them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch")
+
+from lapidist.calls.arguments import Arguments  # noqa: E402
+from lapidist.calls.call import Call  # noqa: E402
+from lapidist.calls.choices import OPEN, Choices  # noqa: E402
+from lapidist.calls.operation import Operation, Routing  # noqa: E402
+from lapidist.calls.other_rows import OtherRows, other_rows, rows_key  # noqa: E402
+
+pytestmark = pytest.mark.frameworks
+
+MATMUL, LINEAR = Operation(vectors=True), Operation(trans_b=True)
+K, N = 24, 40
+
+
+class Ready(SimpleNamespace):
+    """What a Prepared says of itself; its launches are written down."""
+
+    def __init__(self, problem: Any, arguments: Arguments | None = None, **more: Any) -> None:
+        like = arguments.like.alone() if arguments else None
+        super().__init__(
+            problem=problem, shape=(problem.m, problem.n), direct=True, out_dtype=problem.out_dtype, **more
+        )
+        self.like, self.started = like, []
+
+    def start(self, *given: Any) -> None:
+        self.started.append(given)
+
+
+def of(a: Any, b: Any, operation: Operation) -> tuple[Arguments, OtherRows | None]:
+    arguments = Arguments(a, b, None, None, operation)
+    return arguments, other_rows(Ready(arguments.problem(), arguments), arguments)  # type: ignore[arg-type]
+
+
+def called(way: OtherRows, a: Any, b: Any) -> tuple[Any, Any] | None:
+    return way(a, b, 0, lambda problem, _first, _stream: Ready(problem))  # type: ignore[arg-type, return-value]
+
+
+def operands(rows: int, operation: Operation, dtype: Any = torch.bfloat16) -> tuple[Any, Any]:
+    b = torch.zeros((N, K), dtype=dtype) if operation.trans_b else torch.zeros((K, N), dtype=dtype)
+    return torch.zeros((rows, K), dtype=dtype), b
+
+
+@pytest.mark.parametrize("operation", [MATMUL, LINEAR], ids=["matmul", "linear"])
+@given(first=st.integers(2, 300), then=st.integers(2, 300), dtype=st.sampled_from(["bfloat16", "float32"]))
+def test_the_problem_is_what_the_long_way_finds(
+    operation: Operation, first: int, then: int, dtype: str
+) -> None:
+    a, b = operands(first, operation, getattr(torch, dtype))
+    _, way = of(a, b, operation)
+    assert way is not None
+    a, b = operands(then, operation, getattr(torch, dtype))
+    found = called(way, a, b)
+    assert found is not None
+    out, ready = found
+    assert ready.problem == Arguments(a, b, None, None, operation).problem()
+    assert ready.shape == out.shape == (then, N)
+    assert out.dtype == a.dtype
+    assert out.is_contiguous()
+    at = out.data_ptr()
+    assert ready.started == [(a.data_ptr(), b.data_ptr(), at, at, (1.0, 0.0), 0)]
+
+
+def test_a_view_of_weights_is_a_class_of_its_own() -> None:
+    a, b = operands(8, LINEAR)
+    _, way = of(a, b.T, MATMUL)
+    assert way is not None
+    assert called(way, a[:5], b.T) is not None
+    assert called(way, a[:5], b.T.contiguous()) is None
+
+
+def test_others_go_the_long_way() -> None:
+    a, b = operands(8, MATMUL)
+    _, way = of(a, b, MATMUL)
+    assert way is not None
+    store = torch.zeros(9 * K, dtype=a.dtype)
+    others = {
+        "a single row": (a[:1], b),
+        "no rows": (a[:0], b),
+        "lines elsewhere": (store[1 : 1 + 8 * K].view(8, K), b),
+        "steps": (torch.zeros((8, 2 * K), dtype=a.dtype)[:, :K], b),
+        "another k": (torch.zeros((8, K + 8), dtype=a.dtype), b),
+        "another type": (a.float(), b.float()),
+        "three dimensions": (a[None], b),
+        "a subclass": (a.as_subclass(type("Mine", (torch.Tensor,), {})), b),
+        "a gradient": (a.clone().requires_grad_(), b),
+        "negatives": (torch.complex(a.float(), a.float()).conj().imag, b),
+        "another b": (a, torch.zeros((N, K), dtype=a.dtype).T),
+    }
+    for name, (x, y) in others.items():
+        assert called(way, x, y) is None, name
+    assert called(way, a[:3], b) is not None
+
+
+def test_what_is_traced_goes_the_long_way() -> None:
+    a, b = operands(8, MATMUL)
+    _, way = of(a, b, MATMUL)
+    assert way is not None
+    with torch.autograd.forward_ad.dual_level():
+        assert called(way, a, b) is None
+    assert called(way, a, b) is not None
+
+
+def test_parameters_without_gradients_are_served() -> None:
+    a, b = operands(8, MATMUL)
+    b = torch.nn.Parameter(b)
+    with torch.no_grad():
+        _, way = of(a, b, MATMUL)
+        assert way is not None
+        assert called(way, a[:4], b) is not None
+    assert called(way, a[:4], b) is None
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        MATMUL._replace(alpha=2.0),
+        MATMUL._replace(alpha=True),
+        LINEAR._replace(beta=1.0),
+        LINEAR._replace(trans_a=True),
+        LINEAR._replace(trans_b=1),
+        LINEAR._replace(routing=Routing(check_indices=1)),
+    ],
+)
+def test_what_is_not_usual_has_no_key(operation: Operation) -> None:
+    a, b = operands(8, operation)
+    assert rows_key(Call(a, b, None, None, operation)) is None
+
+
+def test_keys_say_all_but_the_rows() -> None:
+    a, b = operands(8, MATMUL)
+
+    def key(a: Any, b: Any, c: Any = None, out: Any = None, choices: Choices = OPEN) -> Any:
+        return rows_key(Call(a, b, c, out, MATMUL, choices))
+
+    assert key(a, b) == key(a[:3], b) is not None
+    assert key(a.float(), b) != key(a, b) != key(a, b[:, :8])
+    assert key(a, b, out=a) is key(a, b, c=a) is key(a.T, b) is key(a[0], b) is key(a, b[0]) is None
+    assert key(a, b, choices=Choices(compile="wait")) is None
+    assert key(a.numpy() if a.dtype is torch.float32 else a.float().numpy(), b) is None
+
+
+def test_nothing_of_a_callers_is_kept() -> None:
+    import gc
+    import weakref
+
+    a, b = operands(8, MATMUL)
+    _, way = of(a, b, MATMUL)
+    assert way is not None
+    kept = [weakref.ref(each) for each in (a, b)]
+    del a, b, _
+    gc.collect()
+    assert [each() for each in kept] == [None, None]
