@@ -24,8 +24,9 @@ from lapidist.calls.operation import (
     given_epilogue,
     types_named,
 )
+from lapidist.calls.other_rows import rows_key
 from lapidist.calls.prepared import Gemm
-from lapidist.calls.remembered import AGAIN, BESIDE, beside, multiplied, multiplied_lists
+from lapidist.calls.remembered import AGAIN, BESIDE, ROWS, beside, multiplied, multiplied_lists, of_other_rows
 from lapidist.calls.repeated import NUMBERS, asked_of, sketch
 from lapidist.config import Config
 from lapidist.dtypes import IEEE, Precision
@@ -134,8 +135,13 @@ def matmul(
             result = product_at_once(a, b, out) if types is USUAL_TYPES and stream is None else None
         else:
             key = sketch(a, b, out)
-            again = AGAIN.get(key if types is USUAL_TYPES else (key, types))
-            result = None if again is None else again(a, b, None, out, AS_IT_IS, stream)
+            key = key if types is USUAL_TYPES else (key, types)
+            again = AGAIN.get(key)
+            if again is not None:
+                result = again(a, b, None, out, AS_IT_IS, stream)
+            else:
+                rows = rows_key(a, b, False, types) if ROWS and out is None else None
+                result = None if rows is None else of_other_rows(a, b, rows, key, stream)
         if result is not None:
             return result
     choices = OPEN if device is compile is None else checked(Choices(device, compile=compile))
@@ -311,9 +317,15 @@ def gemm_again(
         if alpha is not last_alpha or beta is not last_beta:
             scalars, asked = (alpha, beta), asked_of(alpha, beta)
             _said = alpha, beta, scalars, asked
-    key = sketch(a, b, out), c is out, trans_a, trans_b, asked
-    again = AGAIN.get(key if types is USUAL_TYPES else (key, types))
-    return None if again is None else again(a, b, c, out, scalars, stream)
+    key: Any = sketch(a, b, out), c is out, trans_a, trans_b, asked
+    key = key if types is USUAL_TYPES else (key, types)
+    again = AGAIN.get(key)
+    if again is not None:
+        return again(a, b, c, out, scalars, stream)
+    if c is not None or out is not None or trans_a or scalars is not UNSCALED or not ROWS:
+        return None
+    rows = rows_key(a, b, trans_b, types)
+    return None if rows is None else of_other_rows(a, b, rows, key, stream)
 
 
 def gemm_lists(a: Any, b: Any, c: Any = None, *, out: Any = None, **more: Any) -> Any:

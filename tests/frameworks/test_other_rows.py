@@ -16,7 +16,7 @@ from lapidist.calls.arguments import Arguments  # noqa: E402
 from lapidist.calls.call import Call  # noqa: E402
 from lapidist.calls.choices import OPEN, Choices  # noqa: E402
 from lapidist.calls.operation import Operation, Routing  # noqa: E402
-from lapidist.calls.other_rows import OtherRows, other_rows, rows_key  # noqa: E402
+from lapidist.calls.other_rows import OtherRows, other_rows, rows_key_of  # noqa: E402
 
 pytestmark = pytest.mark.frameworks
 
@@ -135,14 +135,14 @@ def test_parameters_without_gradients_are_served() -> None:
 )
 def test_what_is_not_usual_has_no_key(operation: Operation) -> None:
     a, b = operands(8, operation)
-    assert rows_key(Call(a, b, None, None, operation)) is None
+    assert rows_key_of(Call(a, b, None, None, operation)) is None
 
 
 def test_keys_say_all_but_the_rows() -> None:
     a, b = operands(8, MATMUL)
 
     def key(a: Any, b: Any, c: Any = None, out: Any = None, choices: Choices = OPEN) -> Any:
-        return rows_key(Call(a, b, c, out, MATMUL, choices))
+        return rows_key_of(Call(a, b, c, out, MATMUL, choices))
 
     assert key(a, b) == key(a[:3], b) is not None
     assert key(a.float(), b) != key(a, b) != key(a, b[:, :8])

@@ -18,6 +18,7 @@ from lapidist.frameworks.streams import choose_stream
 if TYPE_CHECKING:
     from lapidist.calls.arguments import Arguments
     from lapidist.calls.call import Call
+    from lapidist.calls.operation import Types
     from lapidist.calls.prepared import Prepared
     from lapidist.problems.problem import Problem
 
@@ -26,21 +27,25 @@ APART = ((0, 0),) * 3  # a new D is apart from A and B
 Prepare = Callable[["Problem", "Prepared", Any], "Prepared"]  # for a problem, as another one was, on a stream
 
 
-def rows_key(call: Call) -> Any:
-    """What calls have in common that differ in their rows; None where more than A, B and a new D take
-    part."""
-    operation, b = call.operation, call.b
+def rows_key(a: Any, b: Any, trans_b: bool, types: Types) -> Any:
+    """What plain products have in common that differ in their rows; None of others."""
+    try:
+        if a.dim() != 2 or b.dim() != 2 or not a.is_contiguous():
+            return None
+        return b.shape, a.dtype, b.is_contiguous(), trans_b, types
+    except (AttributeError, RuntimeError):  # no tensors, or what torch calls sparse, nested, ...
+        return None
+
+
+def rows_key_of(call: Call) -> Any:
+    """None, too, where more than A, B and a new D take part."""
+    operation = call.operation
     alpha, beta, trans_b = operation.alpha, operation.beta, operation.trans_b
     numbers = type(alpha) is type(beta) is float and alpha == 1 and beta == 0
     flags = operation.trans_a is operation.routing.check_indices is False and type(trans_b) is bool
     if call.out is not None or call.c is not None or call.choices is not OPEN or not (numbers and flags):
         return None
-    try:
-        if call.a.dim() != 2 or b.dim() != 2 or not call.a.is_contiguous():
-            return None
-        return b.shape, call.a.dtype, b.is_contiguous(), trans_b, operation.types
-    except (AttributeError, RuntimeError):  # no tensors, or what torch calls sparse, nested, ...
-        return None
+    return rows_key(call.a, call.b, trans_b, operation.types)
 
 
 class OtherRows:

@@ -11,7 +11,7 @@ from lapidist.build.waiting import BACKGROUND, Compiling, way_of
 from lapidist.calls.arguments import Arguments
 from lapidist.calls.call import Call
 from lapidist.calls.choices import OPEN, Choices
-from lapidist.calls.other_rows import OtherRows, other_rows, rows_key
+from lapidist.calls.other_rows import OtherRows, other_rows, rows_key_of
 from lapidist.calls.prepared import Prepared, multiply_on_host, place_for, require_no_choice
 from lapidist.calls.repeated import Again, Sketch, asked_of, fast_path
 from lapidist.calls.subclasses import product
@@ -73,11 +73,18 @@ def multiplied(call: Call) -> Any:
         call = call.as_arrays()
         if call.asks_operands:
             return product(call.a, call.b, call.out)
-    rows = rows_key(call)
-    of_rows = None if rows is None else ROWS.get(rows)
-    found = None if of_rows is None else of_rows(call.a, call.b, call.stream, prepared_with_rows)
+    rows = rows_key_of(call)
+    result = None if rows is None else of_other_rows(call.a, call.b, rows, key, call.stream)
+    return run(key, call.arguments(), call.choices, call.stream, rows) if result is None else result
+
+
+def of_other_rows(a: Any, b: Any, rows: Any, key: Any, stream: Any) -> Any:
+    """A product like one that had other rows; with its own it is found by this key, from the second time on.
+    None: the long way must look."""
+    of_rows = ROWS.get(rows)
+    found = None if of_rows is None else of_rows(a, b, stream, prepared_with_rows)
     if of_rows is None or found is None:
-        return run(key, call.arguments(), call.choices, call.stream, rows)
+        return None
     result, ready = found
     if ready.met:
         remember(AGAIN, key, of_rows.again(ready))
