@@ -38,6 +38,7 @@ from lapidist.epilogues.steps import Function
 from lapidist.epilogues.tracing import Given
 from lapidist.errors import LapidistError
 from lapidist.frameworks.arrays import HOST, operand_of
+from lapidist.frameworks.new_tensors import tensors_made
 from lapidist.frameworks.streams import stream_handle
 from lapidist.problems.modes import ExtraPointers
 
@@ -380,11 +381,7 @@ def compared_as_they_repeat(tensors: list[Any]) -> Alike:
 
 def output_made(result: Any) -> Callable[[], Any]:
     """A new one of the same shape, strides and type."""
-    import torch
-
-    return partial(
-        torch.empty_strided, tuple(result.shape), result.stride(), dtype=result.dtype, device=result.device
-    )
+    return tensors_made(tuple(result.shape), result.stride(), result.dtype, result.device)
 
 
 def outputs_made(results: Sequence[Any]) -> Callable[[Any], tuple[Any, ...]]:
