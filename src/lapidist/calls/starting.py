@@ -25,9 +25,9 @@ MEMBERS = 5  # words of an epilogue's operand, the first of which is its address
 
 
 class Starting(NamedTuple):
-    """`bring`, given addresses of all tensors and the numbers of an epilogue: what `start` takes as the last
-    of (addresses of A, B, C and D, alpha and beta, stream, what is brought). `of_d`: whether D's address is a
-    part of that."""
+    """`bring` is given addresses of all tensors and the numbers of an epilogue. It makes the last that
+    `start` takes, after addresses of A, B, C and D, alpha and beta, and a stream. `of_d`: whether D's
+    address is a part of that."""
 
     bring: Callable[[Sequence[int], Sequence[float]], Any]
     start: Callable[[Operands, Scalars, int, Any], None]
@@ -200,9 +200,8 @@ def steps_after(fused: FusedOperands, before: Before, ordinal: int) -> tuple[lis
         first, last = (results + place_of(each, written) for each in (stored[0], stored[-1]))
         known = {place: len(read) + number for number, place in enumerate(between)}
         known |= {VALUES: place_of(values, read), RESULT: first}
-        steps += [
-            PassStep(kernel.start, known[reads], last, known[writes]) for kernel, reads, writes in kernels
-        ]
+        for kernel, reads, writes in kernels:
+            steps.append(PassStep(kernel.kept_start(), known[reads], last, known[writes]))
     return steps, between
 
 
