@@ -35,19 +35,21 @@ class Card(launcher.GpuKernel):
     """A kernel whose driver writes down what it is given."""
 
     def __init__(self, launch: Any) -> None:
-        self.launch, self._local, self._workspace = launch, threading.local(), (0, 0)
+        self.launch, self._blocks, self._workspace = launch, None, (0, 0)
         self.given: list[tuple[bytes, int]] = []
-        self._function, self._started = None, False
+        self._function = None
+        self.kept_start()
 
-    def _made_start(self) -> Any:
-        return self._starter(SimpleNamespace(cuLaunchKernelEx=self.write_down, CUstream=int))
+    def _made_start(self, blocks: Any) -> Any:
+        return self._starter(SimpleNamespace(cuLaunchKernelEx=self.write_down, CUstream=int), blocks)
 
     def write_down(self, config: Any, *_: Any) -> tuple[int]:
-        self.given.append((bytes(self._local.block.view), config.hStream))
+        self.given.append((bytes(config.block.view), config.hStream))
         return (0,)
 
     def _make_block(self) -> Any:
-        block = self._local.block = launcher._Block(self.launch, SimpleNamespace(hStream=0))
+        block = launcher._Block(self.launch, SimpleNamespace(hStream=0))
+        block.config.block = block
         return block
 
     def _place_maps(self, block: Any, operands: Any) -> None:

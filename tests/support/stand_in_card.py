@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import cache
@@ -30,19 +29,22 @@ ROOMS = 0x0ABC_0000  # upper halves of their addresses, less their numbers from 
 class Card(launcher.GpuKernel):
     def __init__(self, launch: Any, tell: Callable[[str, Given], object] | None = None) -> None:
         """`tell`: of each launch, once it is written down; what it returns is the driver's answer."""
-        self.launch, self._local, self._workspace = launch, threading.local(), (0, 0)
+        self.launch, self._blocks, self._workspace = launch, None, (0, 0)
         self.given: list[Given] = []
         self.tell, self._function = tell, None
-        driver = SimpleNamespace(cuLaunchKernelEx=self.write_down, CUstream=int)
-        self.start = self._starter(driver)
+        self.kept_start()
+
+    def _made_start(self, blocks: Any) -> Any:
+        return self._starter(SimpleNamespace(cuLaunchKernelEx=self.write_down, CUstream=int), blocks)
 
     def write_down(self, config: Any, *_: Any) -> tuple[Any]:
-        self.given.append((bytes(self._local.block.view), config.hStream))
+        self.given.append((bytes(config.block.view), config.hStream))
         failed = None if self.tell is None else self.tell(self.launch.binary.entry, self.given[-1])
         return (SimpleNamespace(name="refused") if failed else 0,)
 
     def _make_block(self) -> Any:
-        block = self._local.block = launcher._Block(self.launch, SimpleNamespace(hStream=0))
+        block = launcher._Block(self.launch, SimpleNamespace(hStream=0))
+        block.config.block = block
         return block
 
     def _place_maps(self, block: Any, operands: Any) -> None:

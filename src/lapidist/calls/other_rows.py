@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lapidist.backends.gpu.launcher import AS_IT_IS
 from lapidist.calls.choices import OPEN
-from lapidist.calls.repeated import Again, Geometry, calls_left, plain_tensors, short_way
+from lapidist.calls.repeated import Again, Geometry, ShortWay, calls_left, plain_tensors, short_ways
 from lapidist.frameworks.arrays import torch_dtype
 from lapidist.frameworks.streams import choose_stream
 
@@ -51,11 +51,12 @@ def rows_key_of(call: Call) -> Any:
 class OtherRows:
     """Products like one that was multiplied. Nothing of a caller's is kept."""
 
-    __slots__ = ("cols", "dtype", "first", "geometry")
+    __slots__ = ("cols", "dtype", "first", "geometry", "short_way")
 
     def __init__(self, first: Prepared, geometry: Geometry) -> None:
         self.first, self.geometry, self.cols = first, geometry, first.problem.n
         self.dtype = torch_dtype(first.out_dtype)
+        self.short_way: ShortWay | None = None  # from the first one on that comes twice
 
     def __call__(self, a: Any, b: Any, stream: Any, prepare: Prepare) -> tuple[Any, Prepared] | None:
         """The product, and what was prepared for it; None: the long way must look."""
@@ -80,7 +81,11 @@ class OtherRows:
 
     def again(self, ready: Prepared) -> Again:
         """The short way of products with its rows."""
-        return short_way(ready, self.geometry, AS_IT_IS, ready.shape, calls_left(ready))
+        if self.short_way is None:
+            first = self.first
+            known = self.geometry, first.like.device, first.out_dtype, first.problem.accumulator
+            self.short_way = short_ways(*known)
+        return self.short_way(ready, AS_IT_IS, ready.shape, calls_left(ready))
 
 
 def other_rows(ready: Prepared, arguments: Arguments) -> OtherRows | None:

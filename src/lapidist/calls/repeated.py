@@ -139,74 +139,82 @@ def fast_path_of_torch(ready: Prepared, arguments: Arguments, left: int) -> Agai
         len(tensors) == 4,
         arguments.c is not None and len(tensors) == 3,
     )
-    return short_way(ready, geometry, arguments.alpha_beta, arguments.result_shape, left)
+    short_way = short_ways(geometry, ready.like.device, ready.out_dtype, ready.problem.accumulator)
+    return short_way(ready, arguments.alpha_beta, arguments.result_shape, left)
 
 
-def short_way(
-    ready: Prepared, geometry: Geometry, fitting: Scalars, shape: tuple[int, ...], left: int
-) -> Again:
-    """`fitting`: the last alpha and beta that fitted."""
+ShortWay = Callable[["Prepared", Scalars, tuple[int, ...], int], Again]
+
+
+def short_ways(geometry: Geometry, ordinal: int | str, out_dtype: str, accumulator: str) -> ShortWay:
+    """What makes the short way of a product. What tensors of one geometry have in common is bound once for
+    products of many rows."""
     import torch
 
     alike, alike_by_parts, (a_bits, b_bits, c_bits, d_bits), apart, device, *flags = geometry
     (a_low, a_high), (b_low, b_high), (c_low, c_high) = apart
     watched, c_apart, in_place = flags
     # the fastest way to make a tensor: 1.0 us where new_empty takes 2.0
-    new, strides, dtype = torch.empty_strided, contiguous_strides(shape), torch_dtype(ready.out_dtype)
+    new, dtype, fit = torch.empty_strided, torch_dtype(out_dtype), fit_for(accumulator)
     tracing, gradients, forward = torch._C._is_tracing, torch.is_grad_enabled, torch.autograd.forward_ad
     current_stream, count_write = torch._C._cuda_getCurrentRawStream, torch._C._increment_version
-    kernel, swap, ordinal = ready.kernel, ready.parts[0].plan.problem.transposed, ready.like.device
-    assert kernel is not None
-    start, fit = kernel.kept_start(), fit_for(ready.problem.accumulator)
-    # the last addresses that were found aligned as planned, and the output apart from what is read
-    sound = (0, 0, 0, 0)
 
-    def again(a: Any, b: Any, c: Any, out: Any, scalars: Scalars, stream: Any) -> Any:
-        nonlocal sound, fitting, left
-        if left:
-            left = left - 1 or ready.look_again(kernel, stream)
-            if not left:
-                return None
-        if scalars is not fitting:
-            if scalars != fitting and not fit(scalars):
-                return None
-            fitting = scalars
-        try:
-            made = out is None
-            if made:
-                out = new(shape, strides, dtype=dtype, device=device)
-            if c_apart:
-                if not (alike(a, b, out, c) or alike_by_parts(a, b, out, c)):
+    def short_way(ready: Prepared, fitting: Scalars, shape: tuple[int, ...], left: int) -> Again:
+        """`fitting`: the last alpha and beta that fitted."""
+        kernel, swap = ready.kernel, ready.parts[0].plan.problem.transposed
+        assert kernel is not None
+        strides, start = contiguous_strides(shape), kernel.kept_start()
+        # the last addresses that were found aligned as planned, and the output apart from what is read
+        sound = (0, 0, 0, 0)
+
+        def again(a: Any, b: Any, c: Any, out: Any, scalars: Scalars, stream: Any) -> Any:
+            nonlocal sound, fitting, left
+            if left:
+                left = left - 1 or ready.look_again(kernel, stream)
+                if not left:
                     return None
-                pc, pd = c.data_ptr(), out.data_ptr()
-            elif (c is out or not in_place) and (alike(a, b, out) or alike_by_parts(a, b, out)):
-                pc = pd = out.data_ptr()
-            else:
+            if scalars is not fitting:
+                if scalars != fitting and not fit(scalars):
+                    return None
+                fitting = scalars
+            try:
+                made = out is None
+                if made:
+                    out = new(shape, strides, dtype=dtype, device=device)
+                if c_apart:
+                    if not (alike(a, b, out, c) or alike_by_parts(a, b, out, c)):
+                        return None
+                    pc, pd = c.data_ptr(), out.data_ptr()
+                elif (c is out or not in_place) and (alike(a, b, out) or alike_by_parts(a, b, out)):
+                    pc = pd = out.data_ptr()
+                else:
+                    return None
+                pa, pb = a.data_ptr(), b.data_ptr()
+            except (AttributeError, TypeError, RuntimeError):
+                return None  # no tensors, or none with memory: the long way says what they are
+            addresses, last = ((pb, pa, pc, pd) if swap else (pa, pb, pc, pd)), sound
+            if addresses == last:
+                addresses = last  # the same object: the launch need not compare what is in it
+            elif (
+                (pa ^ a_bits | pb ^ b_bits | pc ^ c_bits | pd ^ d_bits) & 15
+                or not (pa and pb and pc and pd)
+                or a_low < pd - pa < a_high
+                or b_low < pd - pb < b_high
+                or c_low < pd - pc < c_high
+            ):
                 return None
-            pa, pb = a.data_ptr(), b.data_ptr()
-        except (AttributeError, TypeError, RuntimeError):
-            return None  # no tensors, or none with memory: the long way says what they are
-        addresses, last = ((pb, pa, pc, pd) if swap else (pa, pb, pc, pd)), sound
-        if addresses == last:
-            addresses = last  # the same object: the launch need not compare what is in it
-        elif (
-            (pa ^ a_bits | pb ^ b_bits | pc ^ c_bits | pd ^ d_bits) & 15
-            or not (pa and pb and pc and pd)
-            or a_low < pd - pa < a_high
-            or b_low < pd - pb < b_high
-            or c_low < pd - pc < c_high
-        ):
-            return None
-        else:
-            sound = addresses
-        if tracing() or forward._current_level >= 0 or (watched and gradients()):
-            return None
-        start(addresses, scalars, current_stream(ordinal) if stream is None else stream_handle(stream))
-        if not made:
-            count_write((out,))  # autograd must not go back through what was there before
-        return out
+            else:
+                sound = addresses
+            if tracing() or forward._current_level >= 0 or (watched and gradients()):
+                return None
+            start(addresses, scalars, current_stream(ordinal) if stream is None else stream_handle(stream))
+            if not made:
+                count_write((out,))  # autograd must not go back through what was there before
+            return out
 
-    return again
+        return again
+
+    return short_way
 
 
 def tensors_of(arguments: Arguments) -> list[Any]:

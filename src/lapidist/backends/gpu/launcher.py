@@ -93,6 +93,12 @@ class _Block:
         self.written: Written | None = None
 
 
+class Once:
+    """In place of the blocks of all threads: one for a single launch."""
+
+    __slots__ = ("block",)
+
+
 def launch_attributes(driver: Any, launch: Launch) -> list[Any]:
     """What the launch demands: all blocks on the chip at once, a start beside the launch before, blocks in
     clusters that the binary does not know of.
@@ -139,39 +145,47 @@ class GpuKernel:
         self._context = primary_context(ordinal)
         self._function = load_binary(launch.binary, ordinal, launch.shared_bytes)
         self._maps = None if launch.maps is None else EncodedMaps(launch.maps, encode_tensor_map)
-        self._local = threading.local()
+        self._blocks: Any = None  # one of each thread, from the second start on
         self._started = False
 
     def start(self, operands: Operands, scalars: Scalars, stream: int) -> None:
-        """Once, without a way that is kept for more: of the products of a served model most are never met
-        again, and what is kept of each costs the garbage collector its time."""
-        start = self.kept_start() if self._started else self._made_start()
+        """Once, of which nothing is kept: of the products of a served model most are never met again, and
+        what is kept of each costs the garbage collector its time."""
+        once = self._blocks is None and not self._started
         self._started = True
+        start = self._made_start(Once()) if once else self.kept_start()
         start(operands, scalars, stream)
 
     def kept_start(self) -> Start:
         """The same for many calls."""
-        self.__dict__["start"] = start = self.__dict__.get("start") or self._made_start()
-        return start
+        found: Start | None = self.__dict__.get("start")
+        if found is None:
+            found = self.__dict__["start"] = self._made_start(self._kept_blocks())
+        return found
 
-    def _made_start(self) -> Start:
+    def _kept_blocks(self) -> Any:
+        if self._blocks is None:
+            self._blocks = threading.local()
+        return self._blocks
+
+    def _made_start(self, blocks: Any) -> Start:
         """With one GPU its context is current wherever a framework works; with several, each launch must
         look."""
         driver = load_driver()
-        here = self._starter(driver)
+        here = self._starter(driver, blocks)
         return here if gpu_count() == 1 else self._anywhere(driver, here)
 
-    def _starter(self, driver: Any) -> Start:
+    def _starter(self, driver: Any, blocks: Any) -> Start:
         """The launch itself, its names bound once: attribute look-ups would cost a tenth of it."""
-        local, function, has_maps = self._local, self._function, self.launch.maps is not None
+        function, has_maps = self._function, self.launch.maps is not None
         has_workspace, own = any(self.launch.scratch), self._workspace is not None
         launch, stream_type = driver.cuLaunchKernelEx, driver.CUstream
 
         def start(operands: Operands, scalars: Scalars, stream: int) -> None:
             try:
-                block = local.block
+                block = blocks.block
             except AttributeError:
-                block = self._make_block()
+                block = blocks.block = self._make_block()
             moved = False
             # mostly the same objects as before: to compare what is in them would take longer
             if block.operands is not operands or block.scalars is not scalars or block.stream != stream:
@@ -210,20 +224,14 @@ class GpuKernel:
         self, values: Mapping[str, Any], stream: int, scalars: Scalars, operands: Operands = (0, 0, 0, 0)
     ) -> None:
         """With more that changes from run to run: addresses of lists, indices, factors."""
-        try:
-            block = self._local.block
-        except AttributeError:
-            block = self._make_block()
+        block = self._own_block()
         block.constant = block.written = None
         self.launch.write(block.view, values)
         self.start(operands, scalars, stream)
 
     def start_beside(self, operands: Operands, scalars: Scalars, stream: int, written: Written) -> None:
         """The same again and again: only what is new is written."""
-        try:
-            block = self._local.block
-        except AttributeError:
-            block = self._make_block()
+        block = self._own_block()
         if block.written is not written:
             constant, words = written
             block.written = None
@@ -253,8 +261,18 @@ class GpuKernel:
 
         return start
 
+    def _own_block(self) -> _Block:
+        """This thread's."""
+        blocks = self._blocks
+        try:
+            block: _Block = blocks.block
+        except AttributeError:
+            blocks = self._kept_blocks()
+            block = blocks.block = self._make_block()
+        return block
+
     def _make_block(self) -> _Block:
-        """This thread's block; a thread that has no context yet gets the GPU's."""
+        """A thread that has no context yet gets the GPU's."""
         driver, launch = load_driver(), self.launch
         if not int(check(driver.cuCtxGetCurrent(), "cuCtxGetCurrent")):
             check(driver.cuCtxSetCurrent(self._context), "cuCtxSetCurrent")
@@ -265,8 +283,7 @@ class GpuKernel:
         attributes = launch_attributes(driver, launch)
         if attributes:
             config.attrs, config.numAttrs = attributes, len(attributes)
-        block = self._local.block = _Block(launch, config)
-        return block
+        return _Block(launch, config)
 
     def _place_scalars(self, block: _Block, scalars: Scalars) -> None:
         block.scalars = None
