@@ -7,7 +7,6 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,13 +14,12 @@ import pytest
 import lapidist
 from beside_cases import FORMS, M, N, Ready, asks, call_of, matrices, scaled
 from lapidist import api
-from lapidist.backends.gpu import launcher
 from lapidist.calls import remembered
 from lapidist.calls.call import Call
-from lapidist.calls.prepared import Part
+from lapidist.calls.operation import Operation
+from lapidist.calls.repeated import fast_path
 from lapidist.calls.repeated_beside import fast_path_beside, key_beside
-from lapidist.device import chip
-from lapidist.planning.plans import make_plan
+from stand_in_card import Straight
 
 pytestmark = pytest.mark.frameworks
 
@@ -29,55 +27,6 @@ pytestmark = pytest.mark.frameworks
 @lapidist.epilogue
 def by_shares(acc: Any, share: lapidist.Scalar, seed: lapidist.Scalar) -> Any:
     return lapidist.dropout(acc, share, seed)
-
-
-class Card(launcher.GpuKernel):
-    """A kernel whose driver writes down what it is given."""
-
-    def __init__(self, launch: Any) -> None:
-        self.launch, self._blocks, self._workspace = launch, None, (0, 0)
-        self.given: list[tuple[bytes, int]] = []
-        self._function = None
-        self.kept_start()
-
-    def _made_start(self, blocks: Any) -> Any:
-        return self._starter(SimpleNamespace(cuLaunchKernelEx=self.write_down, CUstream=int), blocks)
-
-    def write_down(self, config: Any, *_: Any) -> tuple[int]:
-        self.given.append((bytes(config.block.view), config.hStream))
-        return (0,)
-
-    def _make_block(self) -> Any:
-        block = launcher._Block(self.launch, SimpleNamespace(hStream=0))
-        block.config.block = block
-        return block
-
-    def _place_maps(self, block: Any, operands: Any) -> None:
-        """The driver's."""
-
-    def _place_workspace(self, block: Any, key: Any) -> None:
-        block.workspace_key = key
-
-
-class Straight(Ready):
-    """Of one launch, planned for an H200."""
-
-    def __init__(self, call: Call) -> None:
-        super().__init__()
-        problem = call.arguments().problem()
-        plan, ((_, skipped),) = make_plan(problem, chip("H200")), problem.parts()
-        self.kernel = Card(plan.common_launch(plan.unassembled))
-        self.parts = [Part(plan, self.kernel, skipped)]
-
-    def expected(self, call: Call) -> tuple[bytes, int]:
-        """As the long way would fill in the parameters."""
-        at, (plan, kernel, skipped) = call.arguments(), self.parts[0]
-        assert at.out is not None
-        a, b = plan.caller_order(at.a.pointer, at.b.pointer)
-        operands = {"A": a, "B": b, "C": (at.c or at.out).pointer, "D": at.out.pointer}
-        numbers = dict(zip(("alpha", "beta"), at.alpha_beta, strict=True))
-        brought = plan.brought(at.extra_pointers, skipped[4:])
-        return kernel.launch.patched({**operands, **numbers, **brought}).arguments, 7
 
 
 @lapidist.epilogue
@@ -185,11 +134,12 @@ def test_what_the_short_way_must_not_take(torch: Any, monkeypatch: pytest.Monkey
         {"scale_a": one, "scale_b": one},
         {"scale_b": None},
         {"scale_b": given["scale_b"].tolist()[0][0]},
-        {"scale_b": given["scale_b"].requires_grad_()},
+        {"scale_b": given["scale_b"].clone().requires_grad_()},
         {"scale_a": torch.rand(2 * M, 1)[::2]},
         {"alpha": torch.tensor(1.0)},
         {"alpha": 0.5},
         {"c": torch.randn(M, N), "beta": 0.5},
+        {"c": torch.randn(M + 1, N)},
         {"gather_a": torch.randperm(M)},
         {"check_indices": True},
         {"trans_a": 1},
@@ -205,7 +155,7 @@ def test_what_the_short_way_must_not_take(torch: Any, monkeypatch: pytest.Monkey
             assert ask({**given, **change}) is None, change
         assert len(card.kernel.given) == launched, change
     beyond = room[M:][: M * N].view(M, N)
-    assert ask({**given, "scale_b": given["scale_b"].detach(), "out": beyond}) is beyond
+    assert ask({**given, "out": beyond}) is beyond
 
 
 def test_nothing_of_the_arrays_is_kept(torch: Any, monkeypatch: pytest.MonkeyPatch, ready: Ready) -> None:
@@ -220,3 +170,21 @@ def test_nothing_of_the_arrays_is_kept(torch: Any, monkeypatch: pytest.MonkeyPat
         arrays.clear()
         gc.collect()
         assert [x() for x in watched] == [None] * len(watched), form
+
+
+def test_the_short_way_of_matrices_alone_ends_for_good(
+    torch: Any, monkeypatch: pytest.MonkeyPatch, ready: Ready
+) -> None:
+    """Once something better runs: who asks again must not be served by the kernel from before."""
+    a, b, out = matrices(torch)
+    call = Call(a, b, None, out, Operation())
+    card: Any = Straight(call)
+    answers = [2, 0]
+    card.direct, card.settled, card.countdown, card.out_dtype = True, False, 3, "float32"
+    card.look_again = lambda kernel, stream: answers.pop(0)
+    again = fast_path(card, call.arguments())
+    assert again is not None
+    found = [again(a, b, None, out, (1.0, 0.0), None) for _ in range(7)]
+    assert [each is out for each in found] == [True] * 4 + [False] * 3
+    assert found[4:] == [None] * 3
+    assert len(card.kernel.given) == 4

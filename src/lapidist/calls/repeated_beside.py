@@ -381,7 +381,7 @@ def compared_as_they_repeat(tensors: list[Any]) -> Alike:
 
 def output_made(result: Any) -> Callable[[], Any]:
     """A new one of the same shape, strides and type."""
-    return tensors_made(tuple(result.shape), result.stride(), result.dtype, result.device)
+    return tensors_made(result.dtype, result.device)(tuple(result.shape), result.stride())
 
 
 def outputs_made(results: Sequence[Any]) -> Callable[[Any], tuple[Any, ...]]:

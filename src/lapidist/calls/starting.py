@@ -99,7 +99,7 @@ def straight(part: Part, sources: Sources, actual: ExtraPointers) -> Starting:
                 of_numbers.append((first + word, fed.bits))
             elif place:
                 addressed.append((first + word, place, words[word] - actual.fused[number]))
-    swap, start = plan.problem.transposed, kernel.start_beside
+    swap, start = plan.problem.transposed, kernel.kept_start()
 
     def bring(at: Sequence[int], numbers: Sequence[float]) -> Written:
         words = [(word, at[place] + ahead) for word, place, ahead in addressed]

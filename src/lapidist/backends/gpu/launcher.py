@@ -28,8 +28,8 @@ Addresses = tuple[int, int]
 Scalars = tuple[float, float]  # alpha and beta
 AS_IT_IS: Scalars = 1.0, 0.0
 Operands = tuple[int, int, int, int]  # addresses of A, B, C and D
-# alpha and beta, and the raw stream; returns at once
-Start = Callable[[Operands, Scalars, int], None]
+# alpha and beta, the raw stream, and what else is written where calls repeat; returns at once
+Start = Callable[..., None]
 
 
 class Written(NamedTuple):
@@ -181,11 +181,13 @@ class GpuKernel:
         has_workspace, own = any(self.launch.scratch), self._workspace is not None
         launch, stream_type = driver.cuLaunchKernelEx, driver.CUstream
 
-        def start(operands: Operands, scalars: Scalars, stream: int) -> None:
+        def start(operands: Operands, scalars: Scalars, stream: int, written: Written | None = None) -> None:
             try:
                 block = blocks.block
             except AttributeError:
                 block = blocks.block = self._make_block()
+            if written is not None and block.written is not written:
+                self._write(block, written)
             moved = False
             # mostly the same objects as before: to compare what is in them would take longer
             if block.operands is not operands or block.scalars is not scalars or block.stream != stream:
@@ -229,33 +231,30 @@ class GpuKernel:
         self.launch.write(block.view, values)
         self.start(operands, scalars, stream)
 
-    def start_beside(self, operands: Operands, scalars: Scalars, stream: int, written: Written) -> None:
-        """The same again and again: only what is new is written."""
-        block = self._own_block()
-        if block.written is not written:
-            constant, words = written
-            block.written = None
-            if block.constant is not constant:
-                block.constant = None
-                self.launch.write(block.view, constant)
-                block.constant = constant
-            into, first = block.words, block.first
-            for place, value in words:
-                into[first + place] = value
-            block.written = written
-        self.start(operands, scalars, stream)
+    def _write(self, block: _Block, written: Written) -> None:
+        """Only what is new."""
+        constant, words = written
+        block.written = None
+        if block.constant is not constant:
+            block.constant = None
+            self.launch.write(block.view, constant)
+            block.constant = constant
+        into, first = block.words, block.first
+        for place, value in words:
+            into[first + place] = value
+        block.written = written
 
     def _anywhere(self, driver: Any, here: Start) -> Start:
         """The launch with this GPU's context made current around it, where it is not already."""
         wanted = int(self._context)
 
-        def start(operands: Operands, scalars: Scalars, stream: int) -> None:
+        def start(operands: Operands, scalars: Scalars, stream: int, written: Written | None = None) -> None:
             current = driver.cuCtxGetCurrent()[1]
             if int(current) == wanted:
-                return here(operands, scalars, stream)
+                return here(operands, scalars, stream, written)
             driver.cuCtxSetCurrent(self._context)
             try:
-                return here(operands, scalars, stream)
+                return here(operands, scalars, stream, written)
             finally:
                 driver.cuCtxSetCurrent(current)
 
