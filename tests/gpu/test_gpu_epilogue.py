@@ -279,6 +279,30 @@ def test_second_passes_in_a_graph_and_on_another_stream(torch: Any) -> None:
         same_as_on_the_host(torch, each, expected)
 
 
+def test_second_passes_again_and_again(torch: Any) -> None:
+    """The short way: two shapes by turns, new memory, outputs that are given or new, a graph in between."""
+    graphs = []
+    for turn in range(5):
+        for m, n, k in ((304, 528, 72), (130, 256, 64)):
+            for function in (reduced, in_groups, groups_alone):
+                a, b, row = whole(torch, m, k), whole(torch, k, n), whole(torch, n)
+                expected = lapidist.gemm(a.cpu(), b.cpu(), epilogue=function(row=row.cpu()))
+                outputs = tuple(torch.empty_like(each, device="cuda") for each in expected)
+                for out in (None, outputs):
+                    found = lapidist.gemm(a, b, epilogue=function(row=row), out=out)
+                    same_as_on_the_host(torch, found, expected)
+                if turn == 3:
+                    graph = torch.cuda.CUDAGraph()
+                    with torch.cuda.graph(graph):
+                        lapidist.gemm(a, b, epilogue=function(row=row), out=outputs)
+                    graphs.append((graph, (a, b, row), outputs, expected))
+    for graph, _, outputs, expected in graphs:
+        for each in outputs:
+            each.zero_()
+        graph.replay()
+        same_as_on_the_host(torch, outputs, expected)
+
+
 def test_threads_that_share_a_stream(torch: Any) -> None:
     """Nobody's product comes between another's and what reads its values."""
     inputs = [(whole(torch, 300, 64), whole(torch, 64, 520), whole(torch, 520)) for _ in range(8)]
