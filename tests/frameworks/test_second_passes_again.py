@@ -159,3 +159,23 @@ def test_nothing_of_the_arrays_is_kept_for_second_passes(followed: Followed) -> 
     arrays.clear()
     gc.collect()
     assert [x() for x in watched] == [None] * len(watched)
+
+
+def test_a_product_that_makes_it_all_has_no_room(
+    torch: Any, monkeypatch: pytest.MonkeyPatch, ready: Ready
+) -> None:
+    """wgmma quantises by itself: no pass follows, nothing is left to one, and no room is asked for."""
+    followed = Followed(torch, monkeypatch, "groups at once")
+    for _ in range(2):
+        call = followed.call(followed.asks(1.0), followed.outputs())
+        asked_again(followed.again, call)
+        (found,) = followed.launched()
+        assert followed.rooms.made == 0
+        (expected,) = followed.by_the_long_way(call, call.out)
+        followed.rooms.made = 0
+        words = [
+            [given[0][at : at + 8] for at in range(0, len(given[0]), 8)] for _, given in (found, expected)
+        ]
+        changed = [(x, y) for x, y in zip(*words, strict=True) if x != y]
+        assert [x for x, _ in changed] == [bytes(8)]
+        assert rooms_in((changed[0][1], 0)) != set()

@@ -279,13 +279,15 @@ def test_second_passes_in_a_graph_and_on_another_stream(torch: Any) -> None:
         same_as_on_the_host(torch, each, expected)
 
 
-def test_second_passes_again_and_again(torch: Any) -> None:
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_second_passes_again_and_again(torch: Any, dtype: str) -> None:
     """The short way: two shapes by turns, new memory, outputs that are given or new, a graph in between."""
     graphs = []
     for turn in range(5):
         for m, n, k in ((304, 528, 72), (130, 256, 64)):
             for function in (reduced, in_groups, groups_alone):
-                a, b, row = whole(torch, m, k), whole(torch, k, n), whole(torch, n)
+                row = whole(torch, n)
+                a, b = whole(torch, m, k, dtype=dtype), whole(torch, k, n, dtype=dtype)
                 expected = lapidist.gemm(a.cpu(), b.cpu(), epilogue=function(row=row.cpu()))
                 outputs = tuple(torch.empty_like(each, device="cuda") for each in expected)
                 for out in (None, outputs):

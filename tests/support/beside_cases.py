@@ -136,5 +136,8 @@ FOLLOWED: dict[str, tuple[int, Callable[[Any, float], Any]]] = {
 
 
 def asks_followed(torch: Any, form: str, number: float) -> dict[str, Any]:
+    if form == "groups at once":
+        a, b = torch.randn(256, 256).bfloat16(), torch.randn(256, 512).bfloat16()
+        return {"a": a, "b": b, "epilogue": quantised()}
     cols, function = FOLLOWED[form]
     return {"a": torch.randn(M, K), "b": torch.randn(K, cols), "epilogue": function(torch, number)}
