@@ -36,13 +36,13 @@ __device__ __forceinline__ void prefetch_first_tile(const Product& p, const Orde
 // Operands that TMA refuses are copied first, by all threads; then the workspace begins behind the
 // copies.
 template <typename Product>
-__device__ __forceinline__ Workspace pack_operands(const Product& p, const FirstTiles& first,
+__device__ __forceinline__ Workspace pack_operands(const Product& p, const PackedParts& parts,
                                                    const Workspace& workspace) {
   const Batch of_a = p.batch_of(p.a), of_b = p.batch_of(p.b);
   if (PACKS || !(p.a_once || p.b_once)) fetch_small(p.extents, p.A, p.a.line, of_a, p.B, p.b.line, of_b);
   if constexpr (PACKS) {
     return Packing(p.extents, p.A, p.a.line, of_a, p.B, p.b.line, of_b, workspace)
-        .pack(p.extents, first, workspace);
+        .pack(p.extents, parts, workspace);
   } else {
     wait_for_last_launch();
     return workspace;
@@ -92,14 +92,14 @@ extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, RESIDENT)
   if ((!SCHEDULED || PEERS_IN_CLUSTER) && !PACKS && !A_SKEWED && (product.a_once || product.b_once) &&
       threadIdx.x == GROUPS * 128)
     prefetch_first_tile(product, order, rank);
-  const FirstTiles first(product.extents);
-  workspace = pack_operands(product, first, workspace);
+  const PackedParts parts(product.extents);
+  workspace = pack_operands(product, parts, workspace);
   if (PEERS_IN_CLUSTER && blockIdx.x >= schedule.sk_blocks) {  // a cluster that only helped to pack
     if (threadIdx.x == 0) leave_packed(workspace);
     return;
   }
 
   Tiles tiles(product.extents, schedule, order);
-  if (threadIdx.x >= GROUPS * 128) produce(product, pipeline, tiles, rank, first, workspace);
+  if (threadIdx.x >= GROUPS * 128) produce(product, pipeline, tiles, rank, parts, workspace);
   else consume(product, pipeline, tiles, rank, workspace);
 }

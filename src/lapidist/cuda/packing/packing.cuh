@@ -12,7 +12,7 @@
 #include "packing/transposed.cuh"
 #include "share/sharing.cuh"
 
-// ints, of which three are used: what follows in a workspace keeps its alignment
+// ints, of which a few are used: what follows in a workspace keeps its alignment
 constexpr int PACKING_FLAGS = 64;
 
 // All warps of the grid take items of work in turn, blocks before their warps: of a small matrix every
@@ -203,9 +203,9 @@ __device__ __forceinline__ i64 pack(Element* to, const Element* from, i64 pitch,
 
 // ---- all blocks meet: what they wrote before is there for TMA after ----
 //
-// Only who orders copies waits, one thread of a block: all others wait for what it brings. `flags`: three of
-// them, zero before and after the launch. Blocks that have arrived, and that have left; warps that packed
-// what later tiles need.
+// Only who orders copies waits, one thread of a block: all others wait for what it brings. `flags`, zero before
+// and after the launch: blocks that have arrived, and that have left; for each part that is packed beside
+// products, warps that are done with it.
 
 // By all threads, when they have packed. A block without a tile then only leaves.
 __device__ __forceinline__ void arrive_packed(int* flags) {
@@ -213,11 +213,11 @@ __device__ __forceinline__ void arrive_packed(int* flags) {
   if (threadIdx.x == 0) asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(flags) : "memory");
 }
 
-// By a warp that packs for later tiles.
-__device__ __forceinline__ void arrive_packed_later(int* flags) {
+// By a warp that packs beside products, of parts numbered from 1 on.
+__device__ __forceinline__ void arrive_packed_beside(int* flags, int part) {
   __syncwarp();
   if (threadIdx.x % 32 == 0)
-    asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(flags + 2) : "memory");
+    asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(flags + 1 + part) : "memory");
 }
 
 __device__ __forceinline__ void wait_arrived(const int* flag, int all) {
@@ -232,15 +232,15 @@ __device__ __forceinline__ void wait_arrived(const int* flag, int all) {
 __device__ __forceinline__ void wait_packed(const Workspace& behind) {
   wait_arrived(behind.flags - PACKING_FLAGS, gridDim.x);
 }
-__device__ __forceinline__ void wait_packed_later(const Workspace& behind, int warps) {
-  wait_arrived(behind.flags - PACKING_FLAGS + 2, warps * gridDim.x);
+__device__ __forceinline__ void wait_packed_beside(const Workspace& behind, int part, int warps) {
+  wait_arrived(behind.flags - PACKING_FLAGS + 1 + part, warps * gridDim.x);
 }
 
 // By one thread of each block, behind all of its waits: the last one puts the flags back.
-__device__ __forceinline__ void leave_packed(const Workspace& behind) {
+__device__ __forceinline__ void leave_packed(const Workspace& behind, int beside = 0) {
   int *const flags = behind.flags - PACKING_FLAGS, left;
   asm volatile("atom.relaxed.gpu.global.add.s32 %0, [%1], 1;" : "=r"(left) : "l"(flags + 1) : "memory");
   if (left == static_cast<int>(gridDim.x) - 1)
-    for (int i = 0; i < 3; ++i)
+    for (int i = 0; i < 2 + beside; ++i)
       asm volatile("st.relaxed.gpu.global.s32 [%0], 0;" ::"l"(flags + i) : "memory");
 }

@@ -1,11 +1,9 @@
 // How tiles of A and B come to shared memory for gemm/wgmma.cu, and what is packed before the first one.
 #pragma once
 
-#include "gemm/wgmma/tiles.cuh"
+#include "gemm/wgmma/parts.cuh"
 #include "packing/shares.cuh"
 
-// of m or n in a slab of an MN-major tile, which has a row of 128 bytes for each k
-constexpr int MN_MAJOR_COLS = 128 / sizeof(T);
 constexpr int MN_MAJOR_SLAB = BK * 128;
 
 __device__ constexpr int tile_bytes(bool mn_major, int extent) {
@@ -54,33 +52,6 @@ constexpr bool PACKS_LATER = PACKS && sizeof(T) == 2 && sizeof(Out) == 2 && ENDS
                              !ADDEND && !SCHEDULED && !BATCHED && !PING_PONG && !A_SKEWED && BM == 128 &&
                              BN >= 192;
 constexpr int FIRST_LATE_WARP = GROUPS * 4 + 1, LATE_WARPS = 3;
-// Lines of both operands that they pack beside a tile's products, whatever k is. With more, the next tiles wait.
-constexpr int MOST_LATE = 24 * BN;
-
-// What the first tile of every block reads lies in so many rows of D, and columns. All of it, where the blocks
-// have hardly more than one, or what is left is too much.
-struct FirstTiles {
-  int rows, cols;
-  __device__ __forceinline__ explicit FirstTiles(const Extents& e) : rows(e.M), cols(e.N) {
-    const int high = BM * CLUSTER_M, wide = BN * CLUSTER_N, tiles_m = ceil_div(e.M, high),
-              tiles_n = ceil_div(e.N, wide), blocks = gridDim.x / CLUSTER;
-    if (!PACKS_LATER || tiles_m * tiles_n < 2 * blocks) return;
-    const int lines = ALONG_M ? tiles_n : tiles_m, steps = ALONG_M ? tiles_m : tiles_n,
-              of_band = min_of(RASTER, lines), bands = ceil_div(blocks, of_band * steps),
-              down = bands * of_band, along = bands > 1 ? steps : ceil_div(blocks, of_band);
-    // slabs of an MN-major tile may end behind it
-    const int below = min_of(e.M, (ALONG_M ? along : down) * high),
-              beside =
-                  min_of(e.N, (ALONG_M ? down : along) * wide + (B_N_MAJOR ? -BN & MN_MAJOR_COLS - 1 : 0));
-    if ((PACK_A ? e.M - below : 0) + (PACK_B ? e.N - beside : 0) > MOST_LATE) return;
-    rows = below, cols = beside;
-  }
-  __device__ __forceinline__ bool all(const Extents& e) const { return rows == e.M && cols == e.N; }
-  __device__ __forceinline__ bool have(const Extents& e, int row, int col) const {
-    return (rows == e.M || row + BM <= rows) && (cols == e.N || col + BN <= cols);
-  }
-};
-
 // Small operands to the L2 before the launch ahead has ended, by a thread whose warp packs little.
 __device__ __forceinline__ void fetch_small(const Extents& e, const T* A, i64 a_line, const Batch& a_batch,
                                             const T* B, i64 b_line, const Batch& b_batch) {
@@ -106,25 +77,27 @@ struct Packing {
         of_b(lines_of<B_N_MAJOR>(static_cast<T*>(workspace.slots) + (PACK_A ? of_a.elements() : 0), B, b_line,
                                  e.N, e.K, b_batch)) {}
 
-  // The same code: what the first tiles read by all warps, and the rest by those that would be idle.
-  __device__ __forceinline__ void pack_in_parts(const Extents& e, const FirstTiles& first,
-                                                const Workspace& workspace) const {
+  // The same code: the first part by all warps, and the others by those that would be idle.
+  __device__ __forceinline__ void pack_in_parts(const PackedParts& parts, const Workspace& workspace) const {
 #pragma unroll 1
-    for (int later = 0; later < 2; ++later) {
-      const Lines<T> a = later ? of_a.part(A_M_MAJOR, first.rows, e.M) : of_a.part(A_M_MAJOR, 0, first.rows),
-                     b = later ? of_b.part(B_N_MAJOR, first.cols, e.N) : of_b.part(B_N_MAJOR, 0, first.cols);
-      Shares<T, SHARED == 2>(PACK_A ? a : b, b, Packers(later ? FIRST_LATE_WARP : 0)).pack();
-      if (later) arrive_packed_later(workspace.flags);
+    for (int number = 0; number <= PackedParts::BESIDE; ++number) {
+      const PackedPart part = parts[number];
+      const Lines<T> a = of_a.part(A_M_MAJOR, part.rows.begin, part.rows.end)
+                             .part(!A_M_MAJOR, part.k.begin, part.k.end),
+                     b = of_b.part(B_N_MAJOR, part.cols.begin, part.cols.end)
+                             .part(!B_N_MAJOR, part.k.begin, part.k.end);
+      Shares<T, SHARED == 2>(PACK_A ? a : b, b, Packers(number > 0 ? FIRST_LATE_WARP : 0)).pack();
+      if (number > 0) arrive_packed_beside(workspace.flags, number);
       else arrive_packed(workspace.flags);
-      if (threadIdx.x < FIRST_LATE_WARP * 32 || first.all(e)) break;
+      if (threadIdx.x < FIRST_LATE_WARP * 32) break;
     }
   }
 
   // Waits for the launch ahead; returns the workspace behind the copies.
-  __device__ __forceinline__ Workspace pack(const Extents& e, const FirstTiles& first,
+  __device__ __forceinline__ Workspace pack(const Extents& e, const PackedParts& parts,
                                             const Workspace& workspace) const {
     if constexpr (PACKS_LATER) {
-      pack_in_parts(e, first, workspace);
+      pack_in_parts(parts, workspace);
       return Workspace{workspace.flags + PACKING_FLAGS, of_b.to + (PACK_B ? of_b.elements() : 0)};
     }
     const Shares<T, SHARED == 2> shares(PACK_A ? Lines<T>(of_a) : Lines<T>(of_b), of_b);

@@ -29,7 +29,7 @@ struct Shared {
 // By one thread: a stage for each step of each tile.
 template <typename Tiles>
 __device__ __forceinline__ void load_operands(const Product& p, Pipeline& pipeline, Tiles& tiles, int rank,
-                                              const FirstTiles& first, const Workspace& workspace) {
+                                              const PackedParts& parts, const Workspace& workspace) {
   const int M = p.extents.M, N = p.extents.N;
   Ring ring = {0, 1};
   const Shared shared(rank);
@@ -37,12 +37,12 @@ __device__ __forceinline__ void load_operands(const Product& p, Pipeline& pipeli
   const int bytes =
       (A_SKEWED ? A_BYTES : loaded_bytes<A_M_MAJOR, A_LOADED>(M)) + loaded_bytes<B_N_MAJOR, BN>(N);
   if (PACKS) tma_prefetch_map(&p.a_map), tma_prefetch_map(&p.b_map);
-  bool later = PACKS_LATER && !first.all(p.extents);
+  int known = 0;  // the last part that is there
   for (bool waits = PACKS; tiles.next(p.extents, rank);) {
     const int a_in = p.a.inner ? tiles.inner : 0, a_out = p.a.outer ? tiles.outer : 0;
     const int b_in = p.b.inner ? tiles.inner : 0, b_out = p.b.outer ? tiles.outer : 0;
-    if (later && !first.have(p.extents, tiles.row, tiles.col))
-      wait_packed_later(workspace, LATE_WARPS), later = false;
+    const int last = PACKS_LATER ? parts.last_of(tiles.row, tiles.col) : 0;
+    if (PACKS_LATER && last > known) wait_packed_beside(workspace, known = last, LATE_WARPS);
 #pragma unroll 1
     for (int step = tiles.begin; step < tiles.end; ++step, ring.go_on()) {
       Stage& stage = pipeline.stage[ring.stage];
@@ -52,6 +52,8 @@ __device__ __forceinline__ void load_operands(const Product& p, Pipeline& pipeli
       const int k = (step + (p.extents.K == 0)) * BK;
       // here, where all else is done that comes before a load
       if (waits) wait_packed(workspace), waits = false;
+      while (PACKS_LATER && known < FURTHER_PANELS && k >= parts.panel_end(known))
+        wait_packed_beside(workspace, ++known, LATE_WARPS);
       load_tile<A_M_MAJOR, A_LOADED, CLUSTER_N>(stage.A, &p.a_map, tiles.row, M, k, a_in, a_out,
                                                 shared.beside, to_a, full, p.a_once);
       load_tile<B_N_MAJOR, BN, CLUSTER_M>(stage.B, &p.b_map, tiles.col, N, k, b_in, b_out, shared.below, to_b,
@@ -65,8 +67,8 @@ __device__ __forceinline__ void load_operands(const Product& p, Pipeline& pipeli
     barrier_wait(&pipeline.barriers.empty[ring.stage], ring.parity);
     ring.go_on();
   }
-  if (later) wait_packed_later(workspace, LATE_WARPS);
-  if (PACKS) leave_packed(workspace);
+  if (PACKS_LATER) wait_packed_beside(workspace, PackedParts::BESIDE, LATE_WARPS);
+  if (PACKS) leave_packed(workspace, PACKS_LATER ? PackedParts::BESIDE : 0);
 }
 
 // By one warp: the factors of each step, to the same stages.
@@ -84,12 +86,12 @@ __device__ __forceinline__ void load_factors(const Product& p, Pipeline& pipelin
 }
 
 __device__ __forceinline__ void produce(const Product& p, Pipeline& pipeline, Tiles& tiles, int rank,
-                                        const FirstTiles& first, const Workspace& workspace) {
+                                        const PackedParts& parts, const Workspace& workspace) {
   const int warp = threadIdx.x / 32 - GROUPS * 4, lane = threadIdx.x % 32;
   if (!PACKS_LATER) give_registers_back<REGISTERS_LEFT>();
   if (threadIdx.x == GROUPS * 128) {
     auto walk = walk_of_producer(p.schedule, pipeline, tiles);
-    load_operands(p, pipeline, walk, rank, first, workspace);
+    load_operands(p, pipeline, walk, rank, parts, workspace);
   } else if (A_SKEWED && lane == 0) {
     bring_skewed(pipeline, tiles, p.extents, rank, &p.a_map, &p.d_map, p.A, p.a.line, warp - 1);
   } else if (FACTORS_ALONG_K && warp == 1) {

@@ -15,6 +15,9 @@
 #include "share/unit_queue.cuh"
 #include "packing/packing.cuh"
 
+// of m or n in a slab of an MN-major tile, which has a row of 128 bytes for each k
+constexpr int MN_MAJOR_COLS = 128 / sizeof(T);
+
 struct Extents {
   int M, N, K, batch, batches;
 };
