@@ -79,6 +79,7 @@ __device__ __forceinline__ int uniform(int value) { return value; }
 #endif
 
 __device__ __forceinline__ int min_of(int a, int b) { return a < b ? a : b; }
+__device__ __forceinline__ int max_of(int a, int b) { return a < b ? b : a; }
 __device__ __forceinline__ int ceil_div(int a, int b) {
   return static_cast<int>((static_cast<unsigned>(a) + b - 1) / b);
 }

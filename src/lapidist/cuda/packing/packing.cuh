@@ -142,19 +142,38 @@ struct Lines {
     Place at = locate(matrix, (1 + first) * 32 + threadIdx.x % 32);
     wait_for_last_launch_behind(at.source);
     Words low[MOST], high[MOST], *targets[MOST];
-    unsigned skew[MOST];
+    unsigned skew[MOST], alone = 0;
 #pragma unroll
     for (int i = 0; i < MOST; ++i) {
       skew[i] = skew_of(at.source), targets[i] = reinterpret_cast<Words*>(at.target);
+#if SHUFFLED
+      const bool own = threadIdx.x % 32 == 31 || at.place == next.width - 1;
+      load_two_here(reinterpret_cast<const char*>(at.source) - skew[i], i < count, i < count && own, low[i], high[i]);
+      alone |= own ? 1u << i : 0;
+#else
       load_pair_here(reinterpret_cast<const char*>(at.source) - skew[i], i < count, low[i], high[i]);
+#endif
       at.source += next.go(at) ? next.wrapped : next.on;
     }
     if (length > 0)  // always; but it parts the loads from the shifts
 #pragma unroll
       for (int i = 0; i < MOST; ++i) {
         if (i >= count) break;
+#if SHUFFLED
+#pragma unroll
+        for (int w = 0; w < 4; ++w) {
+          const unsigned theirs = __shfl_down_sync(0xffffffffu, low[i].at[w], 1);
+          high[i].at[w] = alone >> i & 1 ? high[i].at[w] : theirs;
+        }
+#endif
         store_here(targets[i], shifted<sizeof(Element)>(low[i], high[i], skew[i]));
       }
+  }
+
+  // The same to the L2, a line of it by each lane.
+  __device__ __forceinline__ void fetch_inner(int matrix, int first, int count) const {
+    const Place at = locate(matrix, (1 + first) * 32 + threadIdx.x % 32 * count);
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(at.source));
   }
 
   // From `item` on, all that are the warp's.

@@ -82,11 +82,12 @@ struct Packing {
 #pragma unroll 1
     for (int number = 0; number <= PackedParts::BESIDE; ++number) {
       const PackedPart part = parts[number];
+      if (number > 0 && part.empty()) continue;
       const Lines<T> a = of_a.part(A_M_MAJOR, part.rows.begin, part.rows.end)
                              .part(!A_M_MAJOR, part.k.begin, part.k.end),
                      b = of_b.part(B_N_MAJOR, part.cols.begin, part.cols.end)
                              .part(!B_N_MAJOR, part.k.begin, part.k.end);
-      Shares<T, SHARED == 2>(PACK_A ? a : b, b, Packers(number > 0 ? FIRST_LATE_WARP : 0)).pack();
+      Shares<T, SHARED == 2>(PACK_A ? a : b, b, Packers(number > 0 ? FIRST_LATE_WARP : 0)).pack(number > 0);
       if (number > 0) arrive_packed_beside(workspace.flags, number);
       else arrive_packed(workspace.flags);
       if (threadIdx.x < FIRST_LATE_WARP * 32) break;

@@ -10,7 +10,10 @@
 #include "gemm/wgmma/tiles.cuh"
 
 #ifndef FIRST_EIGHTHS
-#define FIRST_EIGHTHS 4
+#define FIRST_EIGHTHS 8
+#endif
+#ifndef ALL_EIGHTHS  // where nothing follows
+#define ALL_EIGHTHS 3
 #endif
 #ifndef FURTHER_PANELS
 #define FURTHER_PANELS 3
@@ -19,22 +22,30 @@
 #define SLICES 4
 #endif
 
+#ifndef LEAST_PART
+#define LEAST_PART 800000
+#endif
+
 struct Range {
   int begin, end;
   __device__ __forceinline__ static Range slice(int begin, int each, int number, int most) {
     return {min_of(begin + number * each, most), min_of(begin + (number + 1) * each, most)};
   }
+  __device__ __forceinline__ bool empty() const { return begin >= end; }
 };
 
 // Rows of A, columns of B, and of k.
 struct PackedPart {
   Range rows, cols, k;
+  __device__ __forceinline__ bool empty() const {
+    return k.empty() || ((!PACK_A || rows.empty()) && (!PACK_B || cols.empty()));
+  }
 };
 
 struct PackedParts {
   static constexpr int BESIDE = FURTHER_PANELS + 2 * SLICES;  // parts that are packed beside products
   // first: what first tiles read. On: slices of the first band, and of the bands.
-  int m, n, k, first_down, first_on, each_down, each_on;
+  int m, n, k, first_down, first_on, each_down, each_on, first_k;
 
   __device__ __forceinline__ explicit PackedParts(const Extents& e) : m(e.M), n(e.N), k(e.K) {
     const int high = BM * CLUSTER_M, wide = BN * CLUSTER_N, tiles_m = ceil_div(e.M, high),
@@ -45,17 +56,19 @@ struct PackedParts {
               first_lines = min_of(bands * of_band, lines),
               first_steps = bands > 1 ? steps : min_of(ceil_div(blocks, of_band), steps);
     first_down = first_lines * of_line, first_on = first_steps * of_step;
-    each_down = ceil_div(lines - first_lines, SLICES) * of_line;
-    each_on = ceil_div(steps - first_steps, SLICES) * of_step;
+    const int least = LEAST_PART / (e.K + 1);
+    each_down = ceil_div(max_of(ceil_div(lines - first_lines, SLICES) * of_line, least), of_line) * of_line;
+    each_on = ceil_div(max_of(ceil_div(steps - first_steps, SLICES) * of_step, least), of_step) * of_step;
+    const bool all = first_lines == lines && first_steps == steps;
+    first_k = ceil_div(e.K, BK) * (all ? ALL_EIGHTHS : FIRST_EIGHTHS) / 8;
   }
   __device__ __forceinline__ int down() const { return ALONG_M ? n : m; }
   __device__ __forceinline__ int on() const { return ALONG_M ? m : n; }
 
   // Where a panel ends along k.
   __device__ __forceinline__ int panel_end(int panel) const {
-    const int steps = ceil_div(k, BK), first = steps * FIRST_EIGHTHS / 8;
-    return panel >= FURTHER_PANELS ? k
-                                   : min_of(k, (first + ceil_div((steps - first) * panel, FURTHER_PANELS)) * BK);
+    const int steps = ceil_div(k, BK) - first_k;
+    return panel >= FURTHER_PANELS ? k : min_of(k, (first_k + ceil_div(steps * panel, FURTHER_PANELS)) * BK);
   }
   __device__ __forceinline__ PackedPart operator[](int part) const {
     const Range none = {0, 0}, all_k = {0, k}, of_down = {0, min_of(first_down, down())},
@@ -80,5 +93,10 @@ struct PackedParts {
     if (line >= 0) return FURTHER_PANELS + SLICES + 1 + floor_div(line, each_down);
     if (step >= 0) return FURTHER_PANELS + 1 + floor_div(step, each_on);
     return 0;
+  }
+  // The last one up to this that has anything.
+  __device__ __forceinline__ int filled(int part) const {
+    while (part > 0 && (*this)[part].empty()) --part;
+    return part;
   }
 };

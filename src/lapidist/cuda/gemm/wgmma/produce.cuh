@@ -41,8 +41,14 @@ __device__ __forceinline__ void load_operands(const Product& p, Pipeline& pipeli
   for (bool waits = PACKS; tiles.next(p.extents, rank);) {
     const int a_in = p.a.inner ? tiles.inner : 0, a_out = p.a.outer ? tiles.outer : 0;
     const int b_in = p.b.inner ? tiles.inner : 0, b_out = p.b.outer ? tiles.outer : 0;
-    const int last = PACKS_LATER ? parts.last_of(tiles.row, tiles.col) : 0;
-    if (PACKS_LATER && last > known) wait_packed_beside(workspace, known = last, LATE_WARPS);
+    if constexpr (PACKS_LATER) {
+      const int last = parts.last_of(tiles.row, tiles.col);
+      if (last > known) {
+        const int filled = parts.filled(last);
+        if (filled > known) wait_packed_beside(workspace, filled, LATE_WARPS);
+        known = last;
+      }
+    }
 #pragma unroll 1
     for (int step = tiles.begin; step < tiles.end; ++step, ring.go_on()) {
       Stage& stage = pipeline.stage[ring.stage];
@@ -53,7 +59,7 @@ __device__ __forceinline__ void load_operands(const Product& p, Pipeline& pipeli
       // here, where all else is done that comes before a load
       if (waits) wait_packed(workspace), waits = false;
       while (PACKS_LATER && known < FURTHER_PANELS && k >= parts.panel_end(known))
-        wait_packed_beside(workspace, ++known, LATE_WARPS);
+        if (!parts[++known].empty()) wait_packed_beside(workspace, known, LATE_WARPS);
       load_tile<A_M_MAJOR, A_LOADED, CLUSTER_N>(stage.A, &p.a_map, tiles.row, M, k, a_in, a_out,
                                                 shared.beside, to_a, full, p.a_once);
       load_tile<B_N_MAJOR, BN, CLUSTER_M>(stage.B, &p.b_map, tiles.col, N, k, b_in, b_out, shared.below, to_b,
@@ -67,7 +73,10 @@ __device__ __forceinline__ void load_operands(const Product& p, Pipeline& pipeli
     barrier_wait(&pipeline.barriers.empty[ring.stage], ring.parity);
     ring.go_on();
   }
-  if (PACKS_LATER) wait_packed_beside(workspace, PackedParts::BESIDE, LATE_WARPS);
+  if constexpr (PACKS_LATER) {
+    const int filled = parts.filled(PackedParts::BESIDE);
+    if (filled > 0) wait_packed_beside(workspace, filled, LATE_WARPS);
+  }
   if (PACKS) leave_packed(workspace, PACKS_LATER ? PackedParts::BESIDE : 0);
 }
 
