@@ -41,8 +41,7 @@ __device__ __forceinline__ Workspace pack_operands(const Product& p, const Packe
   const Batch of_a = p.batch_of(p.a), of_b = p.batch_of(p.b);
   if (PACKS || !(p.a_once || p.b_once)) fetch_small(p.extents, p.A, p.a.line, of_a, p.B, p.b.line, of_b);
   if constexpr (PACKS) {
-    return Packing(p.extents, p.A, p.a.line, of_a, p.B, p.b.line, of_b, workspace)
-        .pack(p.extents, parts, workspace);
+    return packing_of(p, workspace).pack(p.extents, parts, workspace);
   } else {
     wait_for_last_launch();
     return workspace;
@@ -93,6 +92,7 @@ extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, RESIDENT)
       threadIdx.x == GROUPS * 128)
     prefetch_first_tile(product, order, rank);
   const PackedParts parts(product.extents);
+  const Workspace whole = workspace;
   workspace = pack_operands(product, parts, workspace);
   if (PEERS_IN_CLUSTER && blockIdx.x >= schedule.sk_blocks) {  // a cluster that only helped to pack
     if (threadIdx.x == 0) leave_packed(workspace);
@@ -100,6 +100,6 @@ extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, RESIDENT)
   }
 
   Tiles tiles(product.extents, schedule, order);
-  if (threadIdx.x >= GROUPS * 128) produce(product, pipeline, tiles, rank, parts, workspace);
+  if (threadIdx.x >= GROUPS * 128) produce(product, pipeline, tiles, rank, parts, whole, workspace);
   else consume(product, pipeline, tiles, rank, workspace);
 }

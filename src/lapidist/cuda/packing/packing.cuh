@@ -135,16 +135,17 @@ struct Lines {
     return {width(), along, on, on + pitch - back, copy_on, copy_on + step() - back};
   }
 
-  // `count` 32s inside of a matrix. Elements past a line's end, up to the 16 bytes, become whatever follows
+  // `count` 32s inside of a matrix, at most Most. Elements past a line's end, up to the 16 bytes, become whatever follows
   // it.
+  template <int Most = MOST>
   __device__ __forceinline__ void pack_inner(int matrix, int first, int count) const {
     const Further next = further();
     Place at = locate(matrix, (1 + first) * 32 + threadIdx.x % 32);
     wait_for_last_launch_behind(at.source);
-    Words low[MOST], high[MOST], *targets[MOST];
-    unsigned skew[MOST], alone = 0;
+    Words low[Most], high[Most], *targets[Most];
+    unsigned skew[Most], alone = 0;
 #pragma unroll
-    for (int i = 0; i < MOST; ++i) {
+    for (int i = 0; i < Most; ++i) {
       skew[i] = skew_of(at.source), targets[i] = reinterpret_cast<Words*>(at.target);
 #if SHUFFLED
       const bool own = threadIdx.x % 32 == 31 || at.place == next.width - 1;
@@ -157,7 +158,7 @@ struct Lines {
     }
     if (length > 0)  // always; but it parts the loads from the shifts
 #pragma unroll
-      for (int i = 0; i < MOST; ++i) {
+      for (int i = 0; i < Most; ++i) {
         if (i >= count) break;
 #if SHUFFLED
 #pragma unroll

@@ -17,7 +17,7 @@
 #endif
 #include "packing/packing.cuh"
 
-template <typename Element, bool Both>
+template <typename Element, bool Both, int Most = Lines<Element>::MOST>
 struct Shares {
   using Of = Lines<Element>;
   Of a, b;
@@ -57,8 +57,8 @@ struct Shares {
   // 32s that a warp takes at a time, so that all take as many.
   __device__ __forceinline__ static int even_stretch(int inner, int others) {
     if (inner <= others) return 1;
-    const float share = __fdividef(inner, others), turns = ceilf(share * (1.0f / Of::MOST));
-    return min_of(Of::MOST, __float2int_ru(__fdividef(share, turns) - 0.01f));
+    const float share = __fdividef(inner, others), turns = ceilf(share * (1.0f / Most));
+    return min_of(Most, __float2int_ru(__fdividef(share, turns) - 0.01f));
   }
 
   // Waits for the launch ahead by itself.
@@ -68,8 +68,8 @@ struct Shares {
     const Of of = chosen(is_b);
     const int number = is_b ? mine - of_a : mine, others = is_b ? free - of_a : of_a, inner = of.inner();
     const bool one = of.batch.matrices() == 1;
-    const int each = one ? even_stretch(inner, others) : Of::MOST,
-              stretches = (inner + Of::MOST - 1) / Of::MOST;
+    const int each = one ? even_stretch(inner, others) : Most,
+              stretches = (inner + Most - 1) / Most;
 #pragma unroll 1
     for (int item = number; mine < free && inner > 0; item += others) {
       const int matrix = one ? 0 : item / stretches, first = (item - matrix * stretches) * each;
@@ -78,7 +78,7 @@ struct Shares {
       const int then = first + others * each * FETCH_AHEAD;
       if (beside && one && then < inner) of.fetch_inner(0, then, min_of(each, inner - then));
 #endif
-      of.pack_inner(matrix, first, min_of(each, inner - first));
+      of.template pack_inner<Most>(matrix, first, min_of(each, inner - first));
     }
     wait_for_last_launch();
   }

@@ -7,7 +7,7 @@
 template <typename Pipeline, typename Tiles>
 __device__ __forceinline__ void consume(const Product& p, Pipeline& pipeline, Tiles& walk, int rank,
                                         const Workspace& workspace) {
-  if (!PACKS_LATER) take_registers<REGISTERS>();
+  if (!PACKS_EVENLY) take_registers<REGISTERS>();
   auto&& tiles = walk_of_consumers(p.schedule, pipeline, walk);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   Multiplier<Pipeline> multiplier(p, pipeline, rank);

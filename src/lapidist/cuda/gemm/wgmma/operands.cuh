@@ -40,18 +40,20 @@ __device__ __forceinline__ void load_tile(char* tile, const TensorMap* map, int 
 
 constexpr bool PACKS = PACK_A || PACK_B;
 
-// Whether the producer's idle warps pack, beside the first tiles' products, what only later tiles need. Then no
-// registers move: warps that pack take as many as those that multiply, which have few sums and store D by hand
-// (kernels/wgmma/packing.py has the same rule).
+// Whether the producer's idle warps pack, beside products, what these need later (parts.cuh). Warps that pack take
+// registers: in tiles of 128 rows, which have few sums, as many as those that multiply, and none move; in tiles of
+// 256 rows they pack fewer pieces at a time (kernels/wgmma/packing.py has the same rule).
 #ifdef EPILOGUE
 constexpr bool ENDS_PLAINLY = false;
 #else
 constexpr bool ENDS_PLAINLY = true;
 #endif
-constexpr bool PACKS_LATER = PACKS && sizeof(T) == 2 && sizeof(Out) == 2 && ENDS_PLAINLY && !D_COPY_ENGINE &&
-                             !ADDEND && !SCHEDULED && !BATCHED && !PING_PONG && !A_SKEWED && BM == 128 &&
-                             BN >= 192;
-constexpr int FIRST_LATE_WARP = GROUPS * 4 + 1, LATE_WARPS = 3;
+constexpr bool MAY_PACK_BESIDE = PACKS && sizeof(T) == 2 && sizeof(Out) == 2 && ENDS_PLAINLY && !D_COPY_ENGINE &&
+                                 !ADDEND && !SCHEDULED && !BATCHED && !PING_PONG && !A_SKEWED;
+constexpr bool PACKS_EVENLY = MAY_PACK_BESIDE && BM == 128 && BN >= 192,
+               PACKS_FEWER = MAY_PACK_BESIDE && BM == 256 && BN <= 160, PACKS_BESIDE = PACKS_EVENLY || PACKS_FEWER;
+constexpr int FIRST_PACKER = GROUPS * 4 + 1, PACKERS = 3;
+
 // Small operands to the L2 before the launch ahead has ended, by a thread whose warp packs little.
 __device__ __forceinline__ void fetch_small(const Extents& e, const T* A, i64 a_line, const Batch& a_batch,
                                             const T* B, i64 b_line, const Batch& b_batch) {
@@ -77,28 +79,33 @@ struct Packing {
         of_b(lines_of<B_N_MAJOR>(static_cast<T*>(workspace.slots) + (PACK_A ? of_a.elements() : 0), B, b_line,
                                  e.N, e.K, b_batch)) {}
 
-  // The same code: the first part by all warps, and the others by those that would be idle.
+  template <int Most>
+  __device__ __forceinline__ void pack_part(const PackedPart& part, int first_warp) const {
+    const Lines<T> a = of_a.part(A_M_MAJOR, part.rows.begin, part.rows.end)
+                           .part(!A_M_MAJOR, part.k.begin, part.k.end),
+                   b = of_b.part(B_N_MAJOR, part.cols.begin, part.cols.end)
+                           .part(!B_N_MAJOR, part.k.begin, part.k.end);
+    Shares<T, SHARED == 2, Most>(PACK_A ? a : b, b, Packers(first_warp)).pack(first_warp > 0);
+  }
+  // The first part by all warps, and the others by those that would be idle: in the same code, or in their own.
+  template <int Most, int First, int Last>
   __device__ __forceinline__ void pack_in_parts(const PackedParts& parts, const Workspace& workspace) const {
 #pragma unroll 1
-    for (int number = 0; number <= PackedParts::BESIDE; ++number) {
+    for (int number = First; number <= Last; ++number) {
       const PackedPart part = parts[number];
       if (number > 0 && part.empty()) continue;
-      const Lines<T> a = of_a.part(A_M_MAJOR, part.rows.begin, part.rows.end)
-                             .part(!A_M_MAJOR, part.k.begin, part.k.end),
-                     b = of_b.part(B_N_MAJOR, part.cols.begin, part.cols.end)
-                             .part(!B_N_MAJOR, part.k.begin, part.k.end);
-      Shares<T, SHARED == 2>(PACK_A ? a : b, b, Packers(number > 0 ? FIRST_LATE_WARP : 0)).pack(number > 0);
+      pack_part<Most>(part, number > 0 ? FIRST_PACKER : 0);
       if (number > 0) arrive_packed_beside(workspace.flags, number);
       else arrive_packed(workspace.flags);
-      if (threadIdx.x < FIRST_LATE_WARP * 32) break;
+      if (threadIdx.x < FIRST_PACKER * 32) break;
     }
   }
 
   // Waits for the launch ahead; returns the workspace behind the copies.
   __device__ __forceinline__ Workspace pack(const Extents& e, const PackedParts& parts,
                                             const Workspace& workspace) const {
-    if constexpr (PACKS_LATER) {
-      pack_in_parts(parts, workspace);
+    if constexpr (PACKS_BESIDE) {
+      pack_in_parts<Lines<T>::MOST, 0, PACKS_EVENLY ? PackedParts::BESIDE : 0>(parts, workspace);
       return Workspace{workspace.flags + PACKING_FLAGS, of_b.to + (PACK_B ? of_b.elements() : 0)};
     }
     const Shares<T, SHARED == 2> shares(PACK_A ? Lines<T>(of_a) : Lines<T>(of_b), of_b);

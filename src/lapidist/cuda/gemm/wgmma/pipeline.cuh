@@ -18,11 +18,13 @@ constexpr int ROWS = BM / 64 / TILE_GROUPS;          // products of 64 rows that
 // factors take more.
 constexpr bool WIDE = GROUPS == 2 && !FACTORS_ALONG_K;
 constexpr int ALONE = RESIDENT > 1 ? 200 : 224;
-constexpr int REGISTERS = PACKS_LATER   ? 168
+constexpr int REGISTERS = PACKS_EVENLY  ? 168
+                          : PACKS_FEWER ? 208
                           : WIDE        ? 240
                           : GROUPS == 3 ? 160
                                         : ALONE,
-              REGISTERS_LEFT = PACKS_LATER   ? 168
+              REGISTERS_LEFT = PACKS_EVENLY  ? 168
+                               : PACKS_FEWER ? 88
                                : WIDE        ? 24
                                : GROUPS == 3 ? 32
                                              : 56;
