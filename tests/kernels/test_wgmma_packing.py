@@ -85,6 +85,8 @@ def test_transposed(math: str, extents: tuple[int, int, int]) -> None:
         (("row", "row"), (131, 387, 331), tile("bfloat16", 128, 192, 2)),
         (("col", "row"), (131, 203, 587), tile("bfloat16", 128, 208, 2, raster=1, along_m=True)),
         (("row", "row"), (256, 581, 331), tile("bfloat16", 128, 192, 2, raster=1)),
+        (("row", "row"), (259, 313, 331), tile("bfloat16", 256, 160, 2, (1, 2))),
+        (("col", "col"), (515, 333, 203), tile("bfloat16", 256, 128, 2, raster=1)),
     ],
 )
 def test_what_later_tiles_need_is_packed_beside_the_first_ones(

@@ -135,46 +135,27 @@ struct Lines {
     return {width(), along, on, on + pitch - back, copy_on, copy_on + step() - back};
   }
 
-  // `count` 32s inside of a matrix, at most Most. Elements past a line's end, up to the 16 bytes, become whatever follows
-  // it.
+  // `count` 32s inside of a matrix, at most Most. Elements past a line's end, up to the 16 bytes, become
+  // whatever follows it.
   template <int Most = MOST>
   __device__ __forceinline__ void pack_inner(int matrix, int first, int count) const {
     const Further next = further();
     Place at = locate(matrix, (1 + first) * 32 + threadIdx.x % 32);
     wait_for_last_launch_behind(at.source);
     Words low[Most], high[Most], *targets[Most];
-    unsigned skew[Most], alone = 0;
+    unsigned skew[Most];
 #pragma unroll
     for (int i = 0; i < Most; ++i) {
       skew[i] = skew_of(at.source), targets[i] = reinterpret_cast<Words*>(at.target);
-#if SHUFFLED
-      const bool own = threadIdx.x % 32 == 31 || at.place == next.width - 1;
-      load_two_here(reinterpret_cast<const char*>(at.source) - skew[i], i < count, i < count && own, low[i], high[i]);
-      alone |= own ? 1u << i : 0;
-#else
       load_pair_here(reinterpret_cast<const char*>(at.source) - skew[i], i < count, low[i], high[i]);
-#endif
       at.source += next.go(at) ? next.wrapped : next.on;
     }
     if (length > 0)  // always; but it parts the loads from the shifts
 #pragma unroll
       for (int i = 0; i < Most; ++i) {
         if (i >= count) break;
-#if SHUFFLED
-#pragma unroll
-        for (int w = 0; w < 4; ++w) {
-          const unsigned theirs = __shfl_down_sync(0xffffffffu, low[i].at[w], 1);
-          high[i].at[w] = alone >> i & 1 ? high[i].at[w] : theirs;
-        }
-#endif
         store_here(targets[i], shifted<sizeof(Element)>(low[i], high[i], skew[i]));
       }
-  }
-
-  // The same to the L2, a line of it by each lane.
-  __device__ __forceinline__ void fetch_inner(int matrix, int first, int count) const {
-    const Place at = locate(matrix, (1 + first) * 32 + threadIdx.x % 32 * count);
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(at.source));
   }
 
   // From `item` on, all that are the warp's.
@@ -257,10 +238,10 @@ __device__ __forceinline__ void wait_packed_beside(const Workspace& behind, int 
 }
 
 // By one thread of each block, behind all of its waits: the last one puts the flags back.
-__device__ __forceinline__ void leave_packed(const Workspace& behind, int beside = 0) {
+__device__ __forceinline__ void leave_packed(const Workspace& behind, int parts = 0) {
   int *const flags = behind.flags - PACKING_FLAGS, left;
   asm volatile("atom.relaxed.gpu.global.add.s32 %0, [%1], 1;" : "=r"(left) : "l"(flags + 1) : "memory");
   if (left == static_cast<int>(gridDim.x) - 1)
-    for (int i = 0; i < 2 + beside; ++i)
+    for (int i = 0; i < 2 + parts; ++i)
       asm volatile("st.relaxed.gpu.global.s32 [%0], 0;" ::"l"(flags + i) : "memory");
 }

@@ -9,12 +9,6 @@
 // long as the loads.
 #pragma once
 
-#ifndef FETCH_AHEAD
-#define FETCH_AHEAD 0
-#endif
-#ifndef SHUFFLED
-#define SHUFFLED 0
-#endif
 #include "packing/packing.cuh"
 
 template <typename Element, bool Both, int Most = Lines<Element>::MOST>
@@ -62,7 +56,7 @@ struct Shares {
   }
 
   // Waits for the launch ahead by itself.
-  __device__ __forceinline__ void pack(bool beside = false) const {
+  __device__ __forceinline__ void pack() const {
     pack_ends();
     const bool is_b = Both && mine >= of_a;
     const Of of = chosen(is_b);
@@ -74,10 +68,6 @@ struct Shares {
     for (int item = number; mine < free && inner > 0; item += others) {
       const int matrix = one ? 0 : item / stretches, first = (item - matrix * stretches) * each;
       if (one ? first >= inner : matrix >= of.batch.matrices()) break;
-#if FETCH_AHEAD
-      const int then = first + others * each * FETCH_AHEAD;
-      if (beside && one && then < inner) of.fetch_inner(0, then, min_of(each, inner - then));
-#endif
       of.template pack_inner<Most>(matrix, first, min_of(each, inner - first));
     }
     wait_for_last_launch();

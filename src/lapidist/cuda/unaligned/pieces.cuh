@@ -127,21 +127,6 @@ __device__ __forceinline__ void load_pair_here(const char* place, bool wanted, W
       : "memory");
 }
 
-__device__ __forceinline__ void load_two_here(const char* place, bool wanted, bool second, Words& low, Words& high) {
-  asm volatile(
-      "{\n"
-      ".reg .pred wanted, second;\n"
-      "setp.ne.s32 wanted, %9, 0;\n"
-      "setp.ne.s32 second, %10, 0;\n"
-      "@wanted ld.global.v4.u32 {%0, %1, %2, %3}, [%8];\n"
-      "@second ld.global.v4.u32 {%4, %5, %6, %7}, [%8 + 16];\n"
-      "}\n"
-      : "=r"(low.at[0]), "=r"(low.at[1]), "=r"(low.at[2]), "=r"(low.at[3]), "=r"(high.at[0]),
-        "=r"(high.at[1]), "=r"(high.at[2]), "=r"(high.at[3])
-      : "l"(place), "r"(static_cast<int>(wanted)), "r"(static_cast<int>(second))
-      : "memory");
-}
-
 // In one store: behind a branch the compiler else makes four of it.
 __device__ __forceinline__ void store_here(void* place, const Words& words) {
   asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(place), "r"(words.at[0]), "r"(words.at[1]),

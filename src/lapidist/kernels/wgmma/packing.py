@@ -20,11 +20,12 @@ from lapidist.schedule.ways import Grids, Ways
 # the same where they are transposed.
 PACKING = 1.05e-6, 0.85
 TURNING = 4.2e-6, 0.67
-# Of what is packed beside products: it takes its share of memory and of the L2.
-BESIDE_PRODUCTS = 0.8
-LATE_ROWS, LATE_COLUMNS = 128, 192  # of a tile: rows, and columns at least
-ROUNDS = 2  # of tiles, at least
-MOST_LATE = 24  # lines of both operands, at most, for each column of a tile
+# The same where a part is packed beside products, which has its share of memory and of the L2: seconds more, and
+# of that part's time.
+BESIDE_PRODUCTS = 1.5e-6, 0.45
+# Tiles beside whose products it is: so many rows, and columns at least, or at most
+EVEN_TILE, FEWER_TILE = (128, 192), (256, 160)
+PANELS_FROM, FIRST_STEPS = 1 << 16, 3 / 8  # elements for each block; of k, before panels follow
 
 
 def pack_seconds(problem: Problem, config: Knobs, device: Device, ways: Ways) -> Any:
@@ -32,27 +33,30 @@ def pack_seconds(problem: Problem, config: Knobs, device: Device, ways: Ways) ->
         return 0.0
     meeting, share = TURNING if any(transposed(problem)) else PACKING
     whole = 2.0 * scratch(problem)[1] / (device.dram_gbps * 1e9 * share)
-    if not np.count_nonzero(packs_later(problem, config)):
+    if not np.count_nonzero(packs_beside(problem, config)):
         return meeting + whole
     first = first_share(problem, config, device, ways.grid)
-    later = packs_later(problem, config) & (ways.scheduled == 0) & (ways.sk_blocks == 0)
-    return meeting + whole * np.where(later, first + BESIDE_PRODUCTS * (1.0 - first), 1.0)
+    beside = packs_beside(problem, config) & (ways.scheduled == 0) & (ways.sk_blocks == 0)
+    late = BESIDE_PRODUCTS[0] + whole * BESIDE_PRODUCTS[1] * (1.0 - first)
+    return meeting + np.where(beside & (first < 1.0), whole * first + late, whole)
 
 
-def packs_later(problem: Problem, config: Knobs) -> Any:
-    """Whether the producer's idle warps pack what only later tiles need, where tiles are not shared."""
+def packs_beside(problem: Problem, config: Knobs) -> Any:
+    """Whether the producer's idle warps pack what first tiles do not read, or read later (parts.cuh), where
+    tiles are not shared."""
     if problem.math not in EITHER_WAY or size_of(problem.out_dtype) != 2 or problem.fused is not None:
         return False
     if not any(packed(problem)) or problem.batch or problem.skewed or problem.c is not None:
         return False
     if copies_out(problem):
         return False
-    large = (config.bm == LATE_ROWS) & (config.bn >= LATE_COLUMNS)
-    return large & (config.ping_pong == 0) & (config.skewed == 0)
+    even = (config.bm == EVEN_TILE[0]) & (config.bn >= EVEN_TILE[1])
+    fewer = (config.bm == FEWER_TILE[0]) & (config.bn <= FEWER_TILE[1])
+    return (even | fewer) & (config.ping_pong == 0) & (config.skewed == 0)
 
 
 def first_share(problem: Problem, config: Knobs, device: Device, grid: Grids) -> Any:
-    """Of packed bytes, what the first tile of every block reads."""
+    """Of packed bytes, what the first tile of every block reads, of the first steps along k."""
     blocks = np.maximum(1, clusters_at_once(device)[config.cluster])
     lines = np.where(config.along_m, grid.tiles_n, grid.tiles_m)
     steps = np.where(config.along_m, grid.tiles_m, grid.tiles_n)
@@ -63,7 +67,6 @@ def first_share(problem: Problem, config: Knobs, device: Device, grid: Grids) ->
     rows = np.minimum(1.0, np.where(config.along_m, along, down) * high / max(1, problem.m))
     cols = np.minimum(1.0, np.where(config.along_m, down, along) * wide / max(1, problem.n))
     of_a, of_b = packed_bytes(problem)
-    left = (of_a > 0) * (1.0 - rows) * problem.m + (of_b > 0) * (1.0 - cols) * problem.n
-    few = left <= MOST_LATE * config.bn
     share = (of_a * rows + of_b * cols) / max(1, of_a + of_b)
-    return np.where(few & (grid.tiles >= ROUNDS * blocks), share, 1.0)
+    large = of_a + of_b >= PANELS_FROM * size_of(problem.dtype) * blocks * config.cluster
+    return np.where((rows == 1.0) & (cols == 1.0) & large, FIRST_STEPS, share)

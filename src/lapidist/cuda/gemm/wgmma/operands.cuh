@@ -38,8 +38,6 @@ __device__ __forceinline__ void load_tile(char* tile, const TensorMap* map, int 
   }
 }
 
-constexpr bool PACKS = PACK_A || PACK_B;
-
 // Whether the producer's idle warps pack, beside products, what these need later (parts.cuh). Warps that pack take
 // registers: in tiles of 128 rows, which have few sums, as many as those that multiply, and none move; in tiles of
 // 256 rows they pack fewer pieces at a time (kernels/wgmma/packing.py has the same rule).
@@ -51,7 +49,8 @@ constexpr bool ENDS_PLAINLY = true;
 constexpr bool MAY_PACK_BESIDE = PACKS && sizeof(T) == 2 && sizeof(Out) == 2 && ENDS_PLAINLY && !D_COPY_ENGINE &&
                                  !ADDEND && !SCHEDULED && !BATCHED && !PING_PONG && !A_SKEWED;
 constexpr bool PACKS_EVENLY = MAY_PACK_BESIDE && BM == 128 && BN >= 192,
-               PACKS_FEWER = MAY_PACK_BESIDE && BM == 256 && BN <= 160, PACKS_BESIDE = PACKS_EVENLY || PACKS_FEWER;
+               PACKS_FEWER = MAY_PACK_BESIDE && BM == 256 && BN <= 160,
+               PACKS_BESIDE = PACKS_EVENLY || PACKS_FEWER;
 constexpr int FIRST_PACKER = GROUPS * 4 + 1, PACKERS = 3;
 
 // Small operands to the L2 before the launch ahead has ended, by a thread whose warp packs little.
@@ -85,7 +84,7 @@ struct Packing {
                            .part(!A_M_MAJOR, part.k.begin, part.k.end),
                    b = of_b.part(B_N_MAJOR, part.cols.begin, part.cols.end)
                            .part(!B_N_MAJOR, part.k.begin, part.k.end);
-    Shares<T, SHARED == 2, Most>(PACK_A ? a : b, b, Packers(first_warp)).pack(first_warp > 0);
+    Shares<T, SHARED == 2, Most>(PACK_A ? a : b, b, Packers(first_warp)).pack();
   }
   // The first part by all warps, and the others by those that would be idle: in the same code, or in their own.
   template <int Most, int First, int Last>
@@ -105,7 +104,7 @@ struct Packing {
   __device__ __forceinline__ Workspace pack(const Extents& e, const PackedParts& parts,
                                             const Workspace& workspace) const {
     if constexpr (PACKS_BESIDE) {
-      pack_in_parts<Lines<T>::MOST, 0, PACKS_EVENLY ? PackedParts::BESIDE : 0>(parts, workspace);
+      pack_in_parts<Lines<T>::MOST, 0, PACKS_EVENLY ? PackedParts::LAST : 0>(parts, workspace);
       return Workspace{workspace.flags + PACKING_FLAGS, of_b.to + (PACK_B ? of_b.elements() : 0)};
     }
     const Shares<T, SHARED == 2> shares(PACK_A ? Lines<T>(of_a) : Lines<T>(of_b), of_b);

@@ -26,6 +26,11 @@ struct Shared {
   }
 };
 
+// Of those packed beside products, unless it is known to be there. Who packs a part has packed those before it.
+__device__ __forceinline__ void wait_for_part(const Workspace& workspace, int part, int known) {
+  if (part > known) wait_packed_beside(workspace, part, PACKERS);
+}
+
 // By one thread: a stage for each step of each tile.
 template <typename Tiles>
 __device__ __forceinline__ void load_operands(const Product& p, Pipeline& pipeline, Tiles& tiles, int rank,
@@ -41,13 +46,10 @@ __device__ __forceinline__ void load_operands(const Product& p, Pipeline& pipeli
   for (bool waits = PACKS; tiles.next(p.extents, rank);) {
     const int a_in = p.a.inner ? tiles.inner : 0, a_out = p.a.outer ? tiles.outer : 0;
     const int b_in = p.b.inner ? tiles.inner : 0, b_out = p.b.outer ? tiles.outer : 0;
-    if constexpr (PACKS_BESIDE) {
-      const int last = parts.last_of(tiles.row, tiles.col);
-      if (last > known) {
-        const int filled = parts.filled(last);
-        if (filled > known) wait_packed_beside(workspace, filled, PACKERS);
-        known = last;
-      }
+    const int last = PACKS_BESIDE ? parts.last_of(tiles.row, tiles.col) : 0;
+    if (last > known) {
+      wait_for_part(workspace, parts.filled(last), known);
+      known = last;
     }
 #pragma unroll 1
     for (int step = tiles.begin; step < tiles.end; ++step, ring.go_on()) {
@@ -58,8 +60,10 @@ __device__ __forceinline__ void load_operands(const Product& p, Pipeline& pipeli
       const int k = (step + (p.extents.K == 0)) * BK;
       // here, where all else is done that comes before a load
       if (waits) wait_packed(workspace), waits = false;
-      while (PACKS_BESIDE && known < FURTHER_PANELS && k >= parts.panel_end(known))
-        if (!parts[++known].empty()) wait_packed_beside(workspace, known, PACKERS);
+      while (PACKS_BESIDE && known < PackedParts::PANELS && k >= parts.end_of(known)) {
+        wait_for_part(workspace, parts.filled(known + 1), known);
+        ++known;
+      }
       load_tile<A_M_MAJOR, A_LOADED, CLUSTER_N>(stage.A, &p.a_map, tiles.row, M, k, a_in, a_out,
                                                 shared.beside, to_a, full, p.a_once);
       load_tile<B_N_MAJOR, BN, CLUSTER_M>(stage.B, &p.b_map, tiles.col, N, k, b_in, b_out, shared.below, to_b,
@@ -73,11 +77,8 @@ __device__ __forceinline__ void load_operands(const Product& p, Pipeline& pipeli
     barrier_wait(&pipeline.barriers.empty[ring.stage], ring.parity);
     ring.go_on();
   }
-  if constexpr (PACKS_BESIDE) {
-    const int filled = parts.filled(PackedParts::BESIDE);
-    if (filled > 0) wait_packed_beside(workspace, filled, PACKERS);
-  }
-  if (PACKS) leave_packed(workspace, PACKS_BESIDE ? PackedParts::BESIDE : 0);
+  if (PACKS_BESIDE) wait_for_part(workspace, parts.filled(PackedParts::LAST), 0);
+  if (PACKS) leave_packed(workspace, PACKS_BESIDE ? PackedParts::LAST : 0);
 }
 
 // Before anything is read.
@@ -100,7 +101,8 @@ __device__ __forceinline__ void load_factors(const Product& p, Pipeline& pipelin
 }
 
 __device__ __forceinline__ void produce(const Product& p, Pipeline& pipeline, Tiles& tiles, int rank,
-                                        const PackedParts& parts, const Workspace& whole, const Workspace& workspace) {
+                                        const PackedParts& parts, const Workspace& whole,
+                                        const Workspace& workspace) {
   const int warp = threadIdx.x / 32 - GROUPS * 4, lane = threadIdx.x % 32;
   if (!PACKS_EVENLY) give_registers_back<REGISTERS_LEFT>();
   if (threadIdx.x == GROUPS * 128) {
@@ -109,7 +111,7 @@ __device__ __forceinline__ void produce(const Product& p, Pipeline& pipeline, Ti
   } else if (A_SKEWED && lane == 0) {
     bring_skewed(pipeline, tiles, p.extents, rank, &p.a_map, &p.d_map, p.A, p.a.line, warp - 1);
   } else if (PACKS_FEWER && warp > 0) {
-    packing_of(p, whole).template pack_in_parts<4, 1, PackedParts::BESIDE>(parts, whole);
+    packing_of(p, whole).template pack_in_parts<4, 1, PackedParts::LAST>(parts, whole);
   } else if (FACTORS_ALONG_K && warp == 1) {
     load_factors(p, pipeline, tiles, rank);
   }
