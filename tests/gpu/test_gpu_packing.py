@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import lapidist
+from lapidist.kernels.wgmma.configs import tile
 
 pytestmark = pytest.mark.gpu
 
@@ -80,3 +81,23 @@ def test_launch_after_launch_on_streams_and_in_graphs(torch: Any) -> None:
         torch.cuda.synchronize()
         for *_, outs, wanted in products:
             assert all(torch.equal(out, wanted) for out in outs)
+
+
+@pytest.mark.parametrize("layouts", [(True, True), (False, True), (True, False)], ids=["rr", "cr", "rc"])
+@pytest.mark.parametrize("extents", [(4099, 5003, 1031), (2051, 2115, 2303), (1301, 6441, 1029)], ids=str)
+def test_parts_packed_beside_products(
+    torch: Any, extents: tuple[int, int, int], layouts: tuple[bool, bool]
+) -> None:
+    """Rounds of tiles, of which later ones read what is packed meanwhile; or one, which begins with the first
+    panels of k. One launch after another: each finds its flags as the first did."""
+    m, n, k = extents
+    a, b = lines(torch, m, k, "bfloat16", layouts[0], 1), lines(torch, k, n, "bfloat16", layouts[1], 0)
+    wanted = (a.float() @ b.float()).bfloat16()
+    for shape in ((128, 256, 4, (2, 1)), (128, 192, 4), (256, 160, 3, (1, 2)), (256, 128, 3)):
+        config = tile("bfloat16", *shape)
+        out = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
+        plan = lapidist.plan(a, b, out=out, kernel="wgmma", config=config, schedule="data_parallel")
+        for _ in range(20):
+            out.fill_(float("nan"))
+            plan.execute(a, b, out=out)
+            assert torch.equal(out, wanted), config

@@ -18,7 +18,7 @@ from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.rules.facts import Facts
 from lapidist.kernels.rules.hopper import room, room_for_promoted, through
 from lapidist.kernels.wgmma.configs import tile
-from lapidist.kernels.wgmma.packing import packs_later
+from lapidist.kernels.wgmma.packing import packs_beside
 from lapidist.kernels.wgmma.shared import QUEUE_BYTES
 from lapidist.kernels.wgmma.tiles import columns_of_part
 from lapidist.problems.problem import Problem, dense_problem
@@ -42,7 +42,7 @@ def says(values: dict[str, Any]) -> str:
         (budgets.SGEMM, 2),
         *((shares, groups) for groups, shares in budgets.WGMMA.items()),
         (budgets.BRINGING_FACTORS, 2),
-        (budgets.PACKING_LATER, 2),
+        *((shares, 2) for shares in budgets.PACKING_BESIDE.values()),
     ],
 )
 def test_warpgroups_share_what_an_sm_has(shares: Shares, groups: int) -> None:
@@ -98,22 +98,23 @@ def test_the_source_of_wgmma_has_these(problem: Problem, config: Config, shares:
 @pytest.mark.parametrize("math", ["bfloat16", "tf32"])
 @pytest.mark.parametrize("layouts", ["rr", "rc"])
 def test_both_sides_know_who_packs_beside_products(math: str, layouts: str) -> None:
-    """In 16-bit types large tiles of two warpgroups whose threads store D. No registers move then."""
+    """In 16-bit types large tiles of two warpgroups whose threads store D."""
     ragged, aligned = dense_problem(517, 519, 333, math, layouts), dense_problem(512, 512, 512, math, layouts)
     batched = replace(ragged, batch=(2,)) if math == "bfloat16" else ragged
     configs = [tile(math, 128, bn, 2) for bn in (160, 192, 224)] + [tile(math, 64, 224, 2)]
     configs += [tile(math, 128, 192, 2, ping_pong=True), tile(math, 192, 192, 2)]
+    configs += [tile(math, 256, bn, 2) for bn in (96, 160, 176)]
     found = []
     for problem in (ragged, batched, aligned, replace(ragged, c=ragged.d)):
         for config in configs:
-            later = bool(packs_later(problem, config))
-            values: dict[str, Any] = {"PACKS_LATER": later}
-            if later:
-                shares = budgets.PACKING_LATER
+            beside = bool(packs_beside(problem, config))
+            values: dict[str, Any] = {"PACKS_BESIDE": beside}
+            if beside:
+                shares = budgets.PACKING_BESIDE[config.bm]
                 values |= {"REGISTERS": shares.multiplies, "REGISTERS_LEFT": shares.loads}
             assert objections(WGMMA, problem, config, {"SCHEDULED": 0}, says(values)) == ""
-            found.append(later)
-    assert sum(found) == (2 if math == "bfloat16" else 0)
+            found.append(beside)
+    assert sum(found) == (4 if math == "bfloat16" else 0)
 
 
 def test_the_source_of_wgmma_has_those_of_two_blocks() -> None:

@@ -89,10 +89,11 @@ def test_transposed(math: str, extents: tuple[int, int, int]) -> None:
         (("col", "col"), (515, 333, 203), tile("bfloat16", 256, 128, 2, raster=1)),
     ],
 )
-def test_what_later_tiles_need_is_packed_beside_the_first_ones(
+def test_parts_are_packed_beside_products(
     layouts: tuple[str, str], extents: tuple[int, int, int], config: Config
 ) -> None:
-    """Two blocks, six to nine tiles: their first ones lie in a part of both operands."""
+    """Two blocks, two to nine tiles: their first ones lie in a part of both operands, or read the first steps of
+    all."""
     m, n, k = extents
     a, b = lying(whole((m, k), 1, "bfloat16"), layouts[0]), lying(whole((k, n), 2, "bfloat16"), layouts[1])
     problem = lapidist.plan(a, b, kernel="wgmma", device="machine").problem

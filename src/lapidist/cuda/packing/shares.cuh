@@ -62,8 +62,7 @@ struct Shares {
     const Of of = chosen(is_b);
     const int number = is_b ? mine - of_a : mine, others = is_b ? free - of_a : of_a, inner = of.inner();
     const bool one = of.batch.matrices() == 1;
-    const int each = one ? even_stretch(inner, others) : Most,
-              stretches = (inner + Most - 1) / Most;
+    const int each = one ? even_stretch(inner, others) : Most, stretches = (inner + Most - 1) / Most;
 #pragma unroll 1
     for (int item = number; mine < free && inner > 0; item += others) {
       const int matrix = one ? 0 : item / stretches, first = (item - matrix * stretches) * each;

@@ -46,8 +46,9 @@ constexpr bool ENDS_PLAINLY = false;
 #else
 constexpr bool ENDS_PLAINLY = true;
 #endif
-constexpr bool MAY_PACK_BESIDE = PACKS && sizeof(T) == 2 && sizeof(Out) == 2 && ENDS_PLAINLY && !D_COPY_ENGINE &&
-                                 !ADDEND && !SCHEDULED && !BATCHED && !PING_PONG && !A_SKEWED;
+constexpr bool MAY_PACK_BESIDE = PACKS && sizeof(T) == 2 && sizeof(Out) == 2 && ENDS_PLAINLY &&
+                                 !D_COPY_ENGINE && !ADDEND && !SCHEDULED && !BATCHED && !PING_PONG &&
+                                 !A_SKEWED;
 constexpr bool PACKS_EVENLY = MAY_PACK_BESIDE && BM == 128 && BN >= 192,
                PACKS_FEWER = MAY_PACK_BESIDE && BM == 256 && BN <= 160,
                PACKS_BESIDE = PACKS_EVENLY || PACKS_FEWER;
@@ -80,10 +81,9 @@ struct Packing {
 
   template <int Most>
   __device__ __forceinline__ void pack_part(const PackedPart& part, int first_warp) const {
-    const Lines<T> a = of_a.part(A_M_MAJOR, part.rows.begin, part.rows.end)
-                           .part(!A_M_MAJOR, part.k.begin, part.k.end),
-                   b = of_b.part(B_N_MAJOR, part.cols.begin, part.cols.end)
-                           .part(!B_N_MAJOR, part.k.begin, part.k.end);
+    const Lines<T>
+        a = of_a.part(A_M_MAJOR, part.rows.begin, part.rows.end).part(!A_M_MAJOR, part.k.begin, part.k.end),
+        b = of_b.part(B_N_MAJOR, part.cols.begin, part.cols.end).part(!B_N_MAJOR, part.k.begin, part.k.end);
     Shares<T, SHARED == 2, Most>(PACK_A ? a : b, b, Packers(first_warp)).pack();
   }
   // The first part by all warps, and the others by those that would be idle: in the same code, or in their own.

@@ -50,8 +50,9 @@ struct PackedParts {
     first_steps = min_of(steps_now * STEP, ALONG_M ? m : n);
     each_lines = max_of(ceil_div(lines - lines_now, SLICES), ceil_div(least, LINE)) * LINE;
     each_steps = max_of(ceil_div(steps - steps_now, SLICES), ceil_div(least, STEP)) * STEP;
-    const bool panels = lines == lines_now && steps == steps_now &&
-                        static_cast<i64>(PACK_A * m + PACK_B * n) * k >= LEAST_IN_PANELS * static_cast<i64>(gridDim.x);
+    const bool panels =
+        lines == lines_now && steps == steps_now &&
+        static_cast<i64>(PACK_A * m + PACK_B * n) * k >= LEAST_IN_PANELS * static_cast<i64>(gridDim.x);
     first_k = panels ? ceil_div(k, BK) * EIGHTHS / 8 * BK : k;
   }
 
@@ -62,12 +63,12 @@ struct PackedParts {
   __device__ __forceinline__ PackedPart operator[](int part) const {
     const Range none = {0, 0};
     Range lines = {0, first_lines}, steps = {0, first_steps}, along = {0, k};
-    if (part <= PANELS)
-      along = {part > 0 ? end_of(part - 1) : 0, end_of(part)};
+    if (part <= PANELS) along = {part > 0 ? end_of(part - 1) : 0, end_of(part)};
     else if (part <= PANELS + SLICES)
       lines = none, steps = Range::slice(first_steps, each_steps, part - PANELS - 1, ALONG_M ? m : n);
     else
-      steps = none, lines = Range::slice(first_lines, each_lines, part - PANELS - SLICES - 1, ALONG_M ? n : m);
+      steps = none,
+      lines = Range::slice(first_lines, each_lines, part - PANELS - SLICES - 1, ALONG_M ? n : m);
     return {ALONG_M ? steps : lines, ALONG_M ? lines : steps, along};
   }
   // The last part that a tile reads. 0: it reads what first tiles do, panel after panel.
