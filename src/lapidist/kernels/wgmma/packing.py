@@ -20,12 +20,12 @@ from lapidist.schedule.ways import Grids, Ways
 # the same where they are transposed.
 PACKING = 1.05e-6, 0.85
 TURNING = 4.2e-6, 0.67
-# The same where a part is packed beside products, which has its share of memory and of the L2: seconds more, and
-# of that part's time.
-BESIDE_PRODUCTS = 1.5e-6, 0.45
+# The same where a part is packed beside products: seconds more, and how much of that part's time shows, since
+# it has its share of the L2; with so many columns, of which tiles with more leave the L2 more.
+BESIDE_PRODUCTS, OF_COLUMNS = (1.5e-6, 0.45), 224
 # Tiles beside whose products it is: so many rows, and columns at least, or at most
 EVEN_TILE, FEWER_TILE = (128, 192), (256, 160)
-PANELS_FROM, FIRST_STEPS = 1 << 16, 3 / 8  # elements for each block; of k, before panels follow
+PANELS_FROM, FIRST_STEPS = 52 << 10, 3 / 8  # elements for each block; of k, before panels follow
 
 
 def pack_seconds(problem: Problem, config: Knobs, device: Device, ways: Ways) -> Any:
@@ -37,7 +37,8 @@ def pack_seconds(problem: Problem, config: Knobs, device: Device, ways: Ways) ->
         return meeting + whole
     first = first_share(problem, config, device, ways.grid)
     beside = packs_beside(problem, config) & (ways.scheduled == 0) & (ways.sk_blocks == 0)
-    late = BESIDE_PRODUCTS[0] + whole * BESIDE_PRODUCTS[1] * (1.0 - first)
+    share = BESIDE_PRODUCTS[1] * np.where(config.bm == EVEN_TILE[0], OF_COLUMNS / config.bn, 1.0)
+    late = BESIDE_PRODUCTS[0] + whole * share * (1.0 - first)
     return meeting + np.where(beside & (first < 1.0), whole * first + late, whole)
 
 

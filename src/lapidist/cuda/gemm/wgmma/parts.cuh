@@ -34,7 +34,7 @@ struct PackedParts {
   static constexpr int PANELS = 3, SLICES = 4, LAST = PANELS + 2 * SLICES;
   // Eighths of k in part 0, where panels follow; and elements for each block: of all operands before there are
   // panels, since each costs a fence, and of a slice, so that all warps that pack it have some.
-  static constexpr int EIGHTHS = 3, LEAST_IN_PANELS = 1 << 16, LEAST_OF_SLICE = 6144;
+  static constexpr int EIGHTHS = 3, LEAST_IN_PANELS = 52 << 10, LEAST_OF_SLICE = 18 << 10;
   // Lines of tiles, one of which is a step of a band: along n, with ALONG_M along m. first: those of part 0.
   int m, n, k, first_lines, first_steps, each_lines, each_steps, first_k;
 
