@@ -75,9 +75,11 @@ FEW_BYTES, FEW_LONGER = (64, 2.5)
 # a thread that holds so many has no registers for the way out: so much longer
 CROWDED_SUMS, CROWDED_BY_HAND = (192, 1.5)
 DRAM_SHARE = 0.8  # of the bandwidth that reading alone has
-# In a batch a D larger than the L2 is written so much faster where a cluster's rows of it are so many bytes,
-# and A and B exchanged; one matrix of that size was slower so.
-LONG_ROWS, LONG_ROWS_FASTER = 1024, 1.06
+# Times as long a D larger than the L2 takes in a batch, by how what is stored at once lies in it: where clusters
+# of two steps are 2 x 2, or write rows of so many bytes, with A and B exchanged; where tiles of one step are
+# small. (Fitted on an H100, where DRAM limits most: tiles of 128 rows took up to a fifth longer than these.)
+SCATTERED, OF_SQUARES, OF_LONG_ROWS, LONG_ROWS = 1.12, 1.05, 1.03, 1024
+OF_SMALL, SMALL_COLUMNS = 0.9, 128
 # The same where one tile has all rows of A (or columns of B) and the other operand is read once; seconds
 # until that flows, less those of a launch that the last one hides; and what multiprocessors that idle cost of
 # it.
@@ -390,10 +392,7 @@ def memory_seconds(problem: Problem, config: Knobs, device: Device, ways: Ways) 
     reading, written = (nbytes / (device.dram_gbps * 1e9) for nbytes in least_bytes(problem))
     few = (problem.m <= config.bm * config.cluster_m) | (problem.n <= config.bn * config.cluster_n)
     if prod(problem.batch) > 1:
-        row = config.bm * config.cluster_m * size_of(problem.out_dtype)
-        long_rows = d_streams(problem, device) & (config.exchanged != 0) & (row >= LONG_ROWS)
-        faster = np.where(long_rows, LONG_ROWS_FASTER, 1.0)
-        return (reading - written + written / faster) / DRAM_SHARE
+        return (reading - written + written * scattering(problem, config, device, ways)) / DRAM_SHARE
     if not np.count_nonzero(few):
         return reading / DRAM_SHARE
     slots, peers = clusters_at_once(device)[config.cluster], ways.cluster
@@ -402,6 +401,17 @@ def memory_seconds(problem: Problem, config: Knobs, device: Device, ways: Ways) 
     idle = np.where((ways.sk_blocks > 0) & (peers == 1) & (config.cluster == 1), 0.0, idle)
     streamed = STREAM_STARTS + reading / STREAMED_SHARE * (1.0 + STREAM_IDLES * idle)
     return np.where(few, streamed, reading / DRAM_SHARE)
+
+
+def scattering(problem: Problem, config: Knobs, device: Device, ways: Ways) -> Any:
+    """Times as long a D of a batch takes to DRAM, by how tiles that are stored at once lie in it."""
+    steps, plain = ways.grid.iterations, config.exchanged == 0
+    row = config.bm * config.cluster_m * size_of(problem.out_dtype)
+    square = plain & (config.cluster_m == 2) & (config.cluster_n == 2) & (steps == 2)
+    small = plain & (config.bm == 64) & (config.bn == SMALL_COLUMNS) & (steps < 2)
+    found = np.where(~plain & (row >= LONG_ROWS) & (steps <= 2), OF_LONG_ROWS, SCATTERED)
+    found = np.where(square, OF_SQUARES, np.where(small, OF_SMALL, found))
+    return np.where(d_streams(problem, device), found, 1.0)
 
 
 def least_bytes(problem: Problem) -> tuple[float, float]:
