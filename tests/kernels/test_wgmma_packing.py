@@ -92,8 +92,8 @@ def test_transposed(math: str, extents: tuple[int, int, int]) -> None:
 def test_parts_are_packed_beside_products(
     layouts: tuple[str, str], extents: tuple[int, int, int], config: Config
 ) -> None:
-    """Two blocks, two to nine tiles: their first ones lie in a part of both operands, or read the first steps of
-    all."""
+    """Two blocks, two to nine tiles: their first ones lie in a part of both operands, or read the first steps
+    of all."""
     m, n, k = extents
     a, b = lying(whole((m, k), 1, "bfloat16"), layouts[0]), lying(whole((k, n), 2, "bfloat16"), layouts[1])
     problem = lapidist.plan(a, b, kernel="wgmma", device="machine").problem
