@@ -33,8 +33,8 @@ SGEMM = Shares(240, 24)
 # Of wgmma, by the warpgroups that multiply. One alone could have more than an instruction can name.
 WGMMA = {1: Shares(224, 56), 2: Shares(240, 24), 3: Shares(160, 32)}
 BRINGING_FACTORS = Shares(224, 56)  # two warpgroups, where those that load bring factors along k, too
-# Two warpgroups, and warps that pack beside them: in tiles of 128 rows none moves. Beside 256 rows a warp packs
-# half as many pieces at a time.
+# Two warpgroups, and warps that pack beside them: in tiles of 128 rows none moves. Beside tiles of 256 rows a
+# warp packs half as many pieces at a time.
 PACKING_BESIDE = {128: Shares(168, 168), 256: Shares(208, 88)}
 TWO_BLOCKS = Shares(200, 56)  # one warpgroup, where the next launch's block finds room beside it
 

@@ -77,7 +77,7 @@ CROWDED_SUMS, CROWDED_BY_HAND = (192, 1.5)
 DRAM_SHARE = 0.8  # of the bandwidth that reading alone has
 # Times as long a D larger than the L2 takes in a batch, by how what is stored at once lies in it: where
 # clusters of two steps are 2 x 2, or write rows of so many bytes, with A and B exchanged; where tiles of one
-# step are small. (Fitted on an H100, where DRAM limits most: tiles of 128 rows took up to a fifth longer than these.)
+# step are small. (Fitted on an H100, where DRAM limits most: others took up to a fifth longer than these.)
 SCATTERED, OF_SQUARES, OF_LONG_ROWS, LONG_ROWS = 1.12, 1.05, 1.03, 1024
 OF_SMALL, SMALL_COLUMNS = 0.9, 128
 # The same where one tile has all rows of A (or columns of B) and the other operand is read once; seconds
