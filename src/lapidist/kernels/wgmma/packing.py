@@ -70,4 +70,5 @@ def first_share(problem: Problem, config: Knobs, device: Device, grid: Grids) ->
     of_a, of_b = packed_bytes(problem)
     share = (of_a * rows + of_b * cols) / max(1, of_a + of_b)
     large = of_a + of_b >= PANELS_FROM * size_of(problem.dtype) * blocks * config.cluster
-    return np.where((rows == 1.0) & (cols == 1.0) & large, FIRST_STEPS, share)
+    all_lines = ((rows == 1.0) | (of_a == 0)) & ((cols == 1.0) | (of_b == 0))
+    return np.where(all_lines & large, FIRST_STEPS, share)

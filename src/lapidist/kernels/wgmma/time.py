@@ -49,8 +49,9 @@ LEAST_STEP = 200.0  # cycles, however small the tile: barriers there and back
 # Times as long a step takes where one warpgroup multiplies alone, when no multiprocessor idles: nobody's
 # products run beside its barriers. And where eight blocks wait for each other.
 ONE_GROUP, OF_EIGHT = 1.06, 1.08
-# The same where operands were packed in 16-bit types, and clusters of two, or of more, fill the chip.
-PACKED_PAIR, PACKED_MORE = 1.03, 1.04
+# The same where operands were packed in 16-bit types, and the chip is full: of clusters of two, or of more; of
+# warpgroups that take turns.
+PACKED_PAIR, PACKED_MORE, PACKED_TURNS = 1.03, 1.04, 1.04
 # A cycle, from the L2: to an SM, and to each of all when none idles, as it answers so many requests for the
 # whole chip; to each no more as long as this part of them works.
 L2_BYTES, L2_SHARED_BYTES, CROWDED_FROM = 97.0, 103.0, 1 / 1.6
@@ -237,7 +238,8 @@ def step_cycles(problem: Problem, config: Knobs, device: Device, blocks: Any = i
     longer = waiting(config, np.minimum(1.0, blocks / device.sms))
     if any(packed(problem)) and size_of(problem.dtype) == 2:
         pairs = np.where(config.cluster > 2, PACKED_MORE, PACKED_PAIR)
-        longer = longer * np.where((config.cluster > 1) & (blocks >= device.sms), pairs, 1.0)
+        pairs = np.where(config.cluster > 1, pairs, 1.0) * np.where(config.ping_pong != 0, PACKED_TURNS, 1.0)
+        longer = longer * np.where(blocks >= device.sms, pairs, 1.0)
     return longer * together(products, fed, LEAST_STEP, lines / L2_BYTES, shared, promoted, outside)
 
 

@@ -92,7 +92,7 @@ struct Packing {
 #pragma unroll 1
     for (int number = First; number <= Last; ++number) {
       const PackedPart part = parts[number];
-      if (number > 0 && part.empty()) continue;
+      if (number > 0 && part.left_out) continue;
       pack_part<Most>(part, number > 0 ? FIRST_PACKER : 0);
       if (number > 0) arrive_packed_beside(workspace.flags, number);
       else arrive_packed(workspace.flags);
@@ -104,7 +104,7 @@ struct Packing {
   __device__ __forceinline__ Workspace pack(const Extents& e, const PackedParts& parts,
                                             const Workspace& workspace) const {
     if constexpr (PACKS_BESIDE) {
-      pack_in_parts<Lines<T>::MOST, 0, PACKS_EVENLY ? PackedParts::LAST : 0>(parts, workspace);
+      pack_in_parts<Lines<T>::MOST, 0, PACKS_EVENLY ? PackedParts::MOST : 0>(parts, workspace);
       return Workspace{workspace.flags + PACKING_FLAGS, of_b.to + (PACK_B ? of_b.elements() : 0)};
     }
     const Shares<T, SHARED == 2> shares(PACK_A ? Lines<T>(of_a) : Lines<T>(of_b), of_b);

@@ -22,36 +22,36 @@ struct Range {
   __device__ __forceinline__ bool empty() const { return begin >= end; }
 };
 
-// Rows of A, columns of B, and their elements along k.
+// Rows of A, columns of B, and their elements along k. Where it is left out, nobody packs it, nor waits for it.
 struct PackedPart {
   Range rows, cols, k;
-  __device__ __forceinline__ bool empty() const {
-    return k.empty() || ((!PACK_A || rows.empty()) && (!PACK_B || cols.empty()));
-  }
+  bool left_out;
 };
 
 struct PackedParts {
-  static constexpr int PANELS = 3, SLICES = 4, LAST = PANELS + 2 * SLICES;
+  static constexpr int PANELS = 3, SLICES = 4, MOST = PANELS + 2 * SLICES;
+  static constexpr bool LINES_PACKED = ALONG_M ? PACK_B : PACK_A, STEPS_PACKED = ALONG_M ? PACK_A : PACK_B;
   // Eighths of k in part 0, where panels follow; and elements for each block: of all operands before there are
   // panels, since each costs a fence, and of a slice, so that all warps that pack it have some.
   static constexpr int EIGHTHS = 3, LEAST_IN_PANELS = 52 << 10, LEAST_OF_SLICE = 18 << 10;
-  // Lines of tiles, one of which is a step of a band: along n, with ALONG_M along m. first: those of part 0.
+  // Tiles lie in lines, of which a band has several, and in steps of a band: along n, with ALONG_M along m.
+  // first: rows and columns of part 0; all, of an operand that is not packed.
   int m, n, k, first_lines, first_steps, each_lines, each_steps, first_k;
 
   __device__ __forceinline__ explicit PackedParts(const Extents& e) : m(e.M), n(e.N), k(e.K) {
     constexpr int HIGH = BM * CLUSTER_M, WIDE = BN * CLUSTER_N, LINE = ALONG_M ? WIDE : HIGH,
                   STEP = ALONG_M ? HIGH : WIDE;
-    const int blocks = gridDim.x / CLUSTER, lines = ceil_div(ALONG_M ? n : m, LINE),
-              steps = ceil_div(ALONG_M ? m : n, STEP), of_band = min_of(RASTER, lines);
+    const int blocks = gridDim.x / CLUSTER, down = ALONG_M ? n : m, along = ALONG_M ? m : n,
+              lines = ceil_div(down, LINE), steps = ceil_div(along, STEP), of_band = min_of(RASTER, lines);
     const int bands = ceil_div(blocks, of_band * steps), lines_now = min_of(bands * of_band, lines),
               steps_now = bands > 1 ? steps : min_of(ceil_div(blocks, of_band), steps);
     const int least = LEAST_OF_SLICE * gridDim.x / (k + 1);
-    first_lines = min_of(lines_now * LINE, ALONG_M ? n : m);
-    first_steps = min_of(steps_now * STEP, ALONG_M ? m : n);
+    first_lines = LINES_PACKED ? min_of(lines_now * LINE, down) : down;
+    first_steps = STEPS_PACKED ? min_of(steps_now * STEP, along) : along;
     each_lines = max_of(ceil_div(lines - lines_now, SLICES), ceil_div(least, LINE)) * LINE;
     each_steps = max_of(ceil_div(steps - steps_now, SLICES), ceil_div(least, STEP)) * STEP;
     const bool panels =
-        lines == lines_now && steps == steps_now &&
+        first_lines == down && first_steps == along &&
         static_cast<i64>(PACK_A * m + PACK_B * n) * k >= LEAST_IN_PANELS * static_cast<i64>(gridDim.x);
     first_k = panels ? ceil_div(k, BK) * EIGHTHS / 8 * BK : k;
   }
@@ -60,31 +60,36 @@ struct PackedParts {
   __device__ __forceinline__ int end_of(int panel) const {
     return min_of(k, first_k + ceil_div(ceil_div(k - first_k, BK) * panel, PANELS) * BK);
   }
+  // Of panels there are all or none.
   __device__ __forceinline__ PackedPart operator[](int part) const {
-    const Range none = {0, 0};
-    Range lines = {0, first_lines}, steps = {0, first_steps}, along = {0, k};
-    if (part <= PANELS) along = {part > 0 ? end_of(part - 1) : 0, end_of(part)};
-    else if (part <= PANELS + SLICES)
-      lines = none, steps = Range::slice(first_steps, each_steps, part - PANELS - 1, ALONG_M ? m : n);
-    else
-      steps = none,
-      lines = Range::slice(first_lines, each_lines, part - PANELS - SLICES - 1, ALONG_M ? n : m);
-    return {ALONG_M ? steps : lines, ALONG_M ? lines : steps, along};
+    const bool panel = part <= PANELS, of_steps = part <= PANELS + SLICES;
+    const int slice = part - 1 - (of_steps ? PANELS : PANELS + SLICES);
+    const Range none = {0, 0}, all_k = {0, k}, of_k = {part > 0 ? end_of(part - 1) : 0, end_of(part)},
+                next = of_steps ? Range::slice(first_steps, each_steps, slice, ALONG_M ? m : n)
+                                : Range::slice(first_lines, each_lines, slice, ALONG_M ? n : m);
+    const Range lines = panel      ? Range{0, first_lines}
+                        : of_steps ? none
+                                   : next,
+                steps = panel      ? Range{0, first_steps}
+                        : of_steps ? next
+                                   : none;
+    return {ALONG_M ? steps : lines, ALONG_M ? lines : steps, panel ? of_k : all_k,
+            panel ? first_k >= k : next.empty()};
   }
   // The last part that a tile reads. 0: it reads what first tiles do, panel after panel.
   __device__ __forceinline__ int last_of(int row, int col) const {
     // slabs of an MN-major tile may end behind it
     constexpr int HIGH = A_M_MAJOR ? (BM + MN_MAJOR_COLS - 1) / MN_MAJOR_COLS * MN_MAJOR_COLS : BM,
                   WIDE = B_N_MAJOR ? (BN + MN_MAJOR_COLS - 1) / MN_MAJOR_COLS * MN_MAJOR_COLS : BN;
-    const int last_row = min_of(row + HIGH, m) - 1, last_col = min_of(col + WIDE, n) - 1,
-              line = (ALONG_M ? last_col : last_row) - first_lines,
-              step = (ALONG_M ? last_row : last_col) - first_steps;
-    if (line >= 0) return PANELS + SLICES + 1 + floor_div(line, each_lines);
-    return step >= 0 ? PANELS + 1 + floor_div(step, each_steps) : 0;
+    const int end_row = min_of(row + HIGH, m), end_col = min_of(col + WIDE, n),
+              end_line = ALONG_M ? end_col : end_row, end_step = ALONG_M ? end_row : end_col;
+    const bool later = end_line > first_lines;
+    const int rest = later ? end_line - first_lines : end_step - first_steps;
+    return rest > 0 ? PANELS + (later ? SLICES : 0) + ceil_div(rest, later ? each_lines : each_steps) : 0;
   }
-  // The last one up to this in which there is something: nobody waits for others.
-  __device__ __forceinline__ int filled(int part) const {
-    while (part > 0 && (*this)[part].empty()) --part;
-    return part;
+  // Of all: who has packed it has packed those before.
+  __device__ __forceinline__ int last() const {
+    const int of_tiles = last_of(m, n);
+    return of_tiles > 0 ? of_tiles : first_k < k ? PANELS : 0;
   }
 };

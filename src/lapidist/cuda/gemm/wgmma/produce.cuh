@@ -26,11 +26,6 @@ struct Shared {
   }
 };
 
-// Of those packed beside products, unless it is known to be there. Who packs a part has packed those before it.
-__device__ __forceinline__ void wait_for_part(const Workspace& workspace, int part, int known) {
-  if (part > known) wait_packed_beside(workspace, part, PACKERS);
-}
-
 // By one thread: a stage for each step of each tile.
 template <typename Tiles>
 __device__ __forceinline__ void load_operands(const Product& p, Pipeline& pipeline, Tiles& tiles, int rank,
@@ -46,11 +41,7 @@ __device__ __forceinline__ void load_operands(const Product& p, Pipeline& pipeli
   for (bool waits = PACKS; tiles.next(p.extents, rank);) {
     const int a_in = p.a.inner ? tiles.inner : 0, a_out = p.a.outer ? tiles.outer : 0;
     const int b_in = p.b.inner ? tiles.inner : 0, b_out = p.b.outer ? tiles.outer : 0;
-    const int last = PACKS_BESIDE ? parts.last_of(tiles.row, tiles.col) : 0;
-    if (last > known) {
-      wait_for_part(workspace, parts.filled(last), known);
-      known = last;
-    }
+    int needed = PACKS_BESIDE ? parts.last_of(tiles.row, tiles.col) : 0;
 #pragma unroll 1
     for (int step = tiles.begin; step < tiles.end; ++step, ring.go_on()) {
       Stage& stage = pipeline.stage[ring.stage];
@@ -60,10 +51,10 @@ __device__ __forceinline__ void load_operands(const Product& p, Pipeline& pipeli
       const int k = (step + (p.extents.K == 0)) * BK;
       // here, where all else is done that comes before a load
       if (waits) wait_packed(workspace), waits = false;
-      while (PACKS_BESIDE && known < PackedParts::PANELS && k >= parts.end_of(known)) {
-        wait_for_part(workspace, parts.filled(known + 1), known);
-        ++known;
-      }
+      // who has packed a part has packed those before it
+      if (PACKS_BESIDE && known < PackedParts::PANELS && k >= parts.end_of(known))
+        needed = max_of(needed, known + 1);
+      if (PACKS_BESIDE && needed > known) wait_packed_beside(workspace, known = needed, PACKERS);
       load_tile<A_M_MAJOR, A_LOADED, CLUSTER_N>(stage.A, &p.a_map, tiles.row, M, k, a_in, a_out,
                                                 shared.beside, to_a, full, p.a_once);
       load_tile<B_N_MAJOR, BN, CLUSTER_M>(stage.B, &p.b_map, tiles.col, N, k, b_in, b_out, shared.below, to_b,
@@ -77,8 +68,9 @@ __device__ __forceinline__ void load_operands(const Product& p, Pipeline& pipeli
     barrier_wait(&pipeline.barriers.empty[ring.stage], ring.parity);
     ring.go_on();
   }
-  if (PACKS_BESIDE) wait_for_part(workspace, parts.filled(PackedParts::LAST), 0);
-  if (PACKS) leave_packed(workspace, PACKS_BESIDE ? PackedParts::LAST : 0);
+  const int last = PACKS_BESIDE ? parts.last() : 0;
+  if (last > 0) wait_packed_beside(workspace, last, PACKERS);
+  if (PACKS) leave_packed(workspace, PACKS_BESIDE ? PackedParts::MOST : 0);
 }
 
 // Before anything is read.
@@ -111,7 +103,7 @@ __device__ __forceinline__ void produce(const Product& p, Pipeline& pipeline, Ti
   } else if (A_SKEWED && lane == 0) {
     bring_skewed(pipeline, tiles, p.extents, rank, &p.a_map, &p.d_map, p.A, p.a.line, warp - 1);
   } else if (PACKS_FEWER && warp > 0) {
-    packing_of(p, whole).template pack_in_parts<4, 1, PackedParts::LAST>(parts, whole);
+    packing_of(p, whole).template pack_in_parts<4, 1, PackedParts::MOST>(parts, whole);
   } else if (FACTORS_ALONG_K && warp == 1) {
     load_factors(p, pipeline, tiles, rank);
   }
