@@ -49,8 +49,8 @@ LEAST_STEP = 200.0  # cycles, however small the tile: barriers there and back
 # Times as long a step takes where one warpgroup multiplies alone, when no multiprocessor idles: nobody's
 # products run beside its barriers. And where eight blocks wait for each other.
 ONE_GROUP, OF_EIGHT = 1.06, 1.08
-# The same where operands were packed in 16-bit types, and the chip is full: of clusters of two, or of more; of
-# warpgroups that take turns.
+# The same where operands were packed in 16-bit types, and the chip is full: of clusters of two, or of more;
+# or of warpgroups that take turns.
 PACKED_PAIR, PACKED_MORE, PACKED_TURNS = 1.03, 1.04, 1.04
 # A cycle, from the L2: to an SM, and to each of all when none idles, as it answers so many requests for the
 # whole chip; to each no more as long as this part of them works.
