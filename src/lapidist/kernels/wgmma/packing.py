@@ -43,8 +43,8 @@ def pack_seconds(problem: Problem, config: Knobs, device: Device, ways: Ways) ->
 
 
 def packs_beside(problem: Problem, config: Knobs) -> Any:
-    """Whether the producer's idle warps pack what first tiles do not read at once (parts.cuh), where tiles are
-    not shared."""
+    """Whether the producer's idle warps pack what first tiles do not read at once (parts.cuh), where tiles
+    are not shared."""
     if problem.math not in EITHER_WAY or size_of(problem.out_dtype) != 2 or problem.fused is not None:
         return False
     if not any(packed(problem)) or problem.batch or problem.skewed or problem.c is not None:
