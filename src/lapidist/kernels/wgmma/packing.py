@@ -37,8 +37,8 @@ def pack_seconds(problem: Problem, config: Knobs, device: Device, ways: Ways) ->
         return meeting + whole
     first = first_share(problem, config, device, ways.grid)
     beside = packs_beside(problem, config) & (ways.scheduled == 0) & (ways.sk_blocks == 0)
-    share = BESIDE_PRODUCTS[1] * np.where(config.bm == EVEN_TILE[0], OF_COLUMNS / config.bn, 1.0)
-    late = BESIDE_PRODUCTS[0] + whole * share * (1.0 - first)
+    shown = BESIDE_PRODUCTS[1] * np.where(config.bm == EVEN_TILE[0], OF_COLUMNS / config.bn, 1.0)
+    late = BESIDE_PRODUCTS[0] + whole * shown * (1.0 - first)
     return meeting + np.where(beside & (first < 1.0), whole * first + late, whole)
 
 
