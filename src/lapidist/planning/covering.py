@@ -41,7 +41,7 @@ LEAST = 64  # of the other extents
 # Prices err by a tenth. Binaries that take up to so many times as long by them as the cheapest are weighed by
 # the model: of its kernel, all at once, and of others, for which all is found once more. Where tensor cores
 # multiply there are too many ways for that.
-NEAR = {"float32": (1.15, 1.03)}
+NEAR = {"float32": (1.15, 1.03), "float64": (1.15, 1.03)}
 
 
 class ProductClass(NamedTuple):

@@ -10,7 +10,7 @@ import numpy as np
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.errors import ArgumentError
-from lapidist.kernels.blocks.splits import FULL, refuse_cluster, splits_of, splits_of_one, worth
+from lapidist.kernels.blocks.splits import FULL, Peers, refuse_cluster, splits_of, splits_of_one, worth
 from lapidist.kernels.blocks.time import seconds, sharing_costs, standing, stream_of, streamed
 from lapidist.kernels.columns import grids_of
 from lapidist.kernels.family import Family, InNumbers
@@ -47,7 +47,8 @@ class Blocks(Family, InNumbers):
         if not np.count_nonzero(free):
             return Ways(grid, found)
         few = free & (grid.tiles < slots)
-        splits, ended = splits_of(grid, few, device.sms, rows.threads, here.fits, here.sum_rows)
+        peers = Peers(device.sms, here.per_sm, here.tile_bytes, here.fits)
+        splits, ended = splits_of(grid, few, peers, here.sum_rows)
         streamed = stream_of(problem, rows, device, grid, free & ~(few & ended))
         return Ways(grid, [*found, splits, streamed])
 
@@ -63,8 +64,8 @@ class Blocks(Family, InNumbers):
             return found
         ended = False
         if grid.tiles < slots:
-            limits = device.sms, row.threads, here.fits, here.sum_rows
-            splits, ended = splits_of_one(grid, *limits, asked)
+            peers = Peers(device.sms, here.per_sm, here.tile_bytes, here.fits)
+            splits, ended = splits_of_one(grid, peers, here.sum_rows, asked)
             found += splits
         split = None if ended or TURNSTILE not in asked else streamed(problem, kernel, config, device)
         return found + ([] if split is None else [Way.stream(True, split.tiles, split.blocks, TURNSTILE, 0)])

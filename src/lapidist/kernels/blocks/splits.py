@@ -6,8 +6,9 @@ them again)."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from lapidist.kernels.vectors import least_alignment
 from lapidist.problems.problem import Problem
 from lapidist.schedule import CostModel
 from lapidist.schedule.costs import Load, load_of
-from lapidist.schedule.numbers import larger, where
+from lapidist.schedule.numbers import larger, smaller, where
 from lapidist.schedule.units import CLUSTER_MOST
 from lapidist.schedule.ways import CLUSTER, CODES, SEPARATE, TURNSTILE, Grids, OneWay, Way, Ways
 
@@ -29,20 +30,21 @@ from lapidist.schedule.ways import CLUSTER, CODES, SEPARATE, TURNSTILE, Grids, O
 # model errs.
 WORTH, WORTH_HELD = 0.93, 0.8
 FULL = 0.9  # a launch whose waves are so full is not shared
-SPARE_SMS = 8  # clusters lie within a group of 16 or 18 SMs, which they do not fill evenly
-CLUSTER_THREADS = (
-    280  # of an SM: with more, clusters wait for room, and twice as many took twice as long as by turnstile
-)
+# Clusters lie within a GPC of 16 or 18 SMs. Those that find no room at once begin when others have ended, and
+# take half as long again and more: from 0.96 of what the chip holds on, of 238 that were measured.
+GPC_SMS, ROOM = 16, 0.95
+TURNSTILE_SPLITS = 4  # more were not measured
 SEPARATE_BLOCKS = 2  # for an SM: more of them write more partial sums than they save iterations
 L2_BYTES_PER_SECOND = 2e12
 SPLITS = (2, 3, 4, 5, 6, 7, 8, 12, 16)
 WALK_SECONDS = 0.5e-6  # a block asks the schedule what to do
-# Bringing a tile's sums together: seconds, seconds for each byte of the tile, and both for each peer beyond
-# two; by turnstile, separately, in a cluster. No other way is faster than by turnstile.
-HANDED = np.zeros((4, len(CODES)))
-HANDED[:] = np.array([[1.5e-6, 0.075e-9, 0.5e-6, 0.0135e-9]]).T
-HANDED[:, SEPARATE] = 4.5e-6, 0.13e-9, 0.05e-6, 0.0
-HANDED[:, CLUSTER] = 3.0e-6, 0.13e-9, 0.0, 0.0
+# Bringing a tile's sums together: seconds, seconds for each byte of the tile, and seconds for each peer beyond
+# two; by turnstile, separately, in a cluster. Fitted to 1,700 times of mma in double and of simt, whose costs
+# by themselves are no better.
+HANDED = np.zeros((3, len(CODES)))
+HANDED[:] = np.array([[1.5e-6, 0.05e-9, 1.3e-6]]).T
+HANDED[:, SEPARATE] = 3.0e-6, 0.0, 0.0
+HANDED[:, CLUSTER] = 1.7e-6, 0.04e-9, 0.3e-6
 HANDED_BY = HANDED.T.tolist()
 # By turnstile each further peer of a larger tile waits for all of its bytes: four peers of 64 KB took 7 us
 # longer than two or three (mma on an H100).
@@ -69,22 +71,31 @@ def by_fours(kernel: Kernel, problem: Problem) -> bool:
     return bool(vectors.get("A_VECTOR") == vectors.get("B_VECTOR") == 4)
 
 
-def splits_of(grid: Grids, free: Any, sms: int, threads: Any, fits: Any, fragments: Any) -> tuple[Way, Any]:
-    """All tiles by so many blocks for each, where these are the `free` ones; `fits`: a tile's sums, where its
-    operands were. And where there are more splits than iterations, which ends it."""
+class Peers(NamedTuple):
+    """What decides how the peers of a tile bring their sums together, for each config or of one."""
+
+    sms: int
+    per_sm: Any  # blocks that an SM holds
+    tile_bytes: Any
+    fits: Any  # a tile's sums, where its operands were
+
+
+def splits_of(grid: Grids, free: Any, peers: Peers, fragments: Any) -> tuple[Way, Any]:
+    """All tiles by so many blocks for each, where these are the `free` ones. And where there are more splits
+    than iterations, which ends it."""
     splits = np.array(SPLITS)[:, None]
-    reduction = reduction_of(splits, grid.tiles, sms, threads, fits & (splits <= CLUSTER_MOST))
+    reduction = reduction_of(splits, grid.tiles, peers)
     ended = np.logical_or.accumulate((reduction > 0) & (splits > grid.iterations))
     return Way.split(free & (reduction > 0) & ~ended, grid.tiles, splits, reduction, fragments), ended[-1]
 
 
 def splits_of_one(
-    grid: Grids, sms: int, threads: int, fits: bool, fragments: int, asked: Collection[int]
+    grid: Grids, peers: Peers, fragments: int, asked: Collection[int]
 ) -> tuple[list[Way], bool]:
     """The same of one config: those that bring sums together as asked."""
     found: list[Way] = []
     for splits in SPLITS:
-        reduction = reduction_of(splits, grid.tiles, sms, threads, fits and splits <= CLUSTER_MOST)
+        reduction = reduction_of(splits, grid.tiles, peers)
         if reduction and splits > grid.iterations:
             return found, True
         if reduction and reduction in asked:
@@ -92,12 +103,25 @@ def splits_of_one(
     return found, False
 
 
-def reduction_of(splits: Any, tiles: Any, sms: int, threads: Any, fits: Any) -> Any:
-    """The fastest: in a cluster where its blocks find room at once and their sums fit where the operands
-    were. 0: too many blocks for any."""
+def reduction_of(splits: Any, tiles: Any, peers: Peers) -> Any:
+    """The cheapest of those that are possible: in a cluster where all find room at once and their sums fit
+    where the operands were. 0: too many blocks for any."""
     blocks = tiles * splits
-    few = where(splits <= 4, TURNSTILE, where(blocks <= SEPARATE_BLOCKS * sms, SEPARATE, 0))
-    return where(fits & (blocks * threads <= CLUSTER_THREADS * sms), CLUSTER, few)
+    room = (splits <= CLUSTER_MOST) & (tiles <= ROOM * clusters_at_once(splits, peers.per_sm, peers.sms))
+    chosen, least = 0, math.inf
+    for reduction, possible in (
+        (TURNSTILE, splits <= TURNSTILE_SPLITS),
+        (SEPARATE, blocks <= SEPARATE_BLOCKS * peers.sms),
+        (CLUSTER, peers.fits & room),
+    ):
+        seconds = where(possible, gathering(reduction, splits, blocks, peers.tile_bytes), math.inf)
+        chosen, least = where(seconds < least, reduction, chosen), smaller(seconds, least)
+    return chosen
+
+
+def clusters_at_once(blocks: Any, per_sm: Any, sms: int) -> Any:
+    """Clusters of so many blocks that the chip holds, where an SM holds so many blocks."""
+    return larger(1, sms // GPC_SMS * (GPC_SMS * per_sm // blocks))
 
 
 def refuse_cluster(kernel: Kernel, config: Config, problem: Problem, device: Device) -> str | None:
@@ -119,9 +143,16 @@ def refuse_cluster(kernel: Kernel, config: Config, problem: Problem, device: Dev
 def cost_of(reduction: Any, tile_bytes: Any) -> tuple[Any, Any]:
     """Seconds for the first two peers of a tile, and for each further one."""
     handed = HANDED[:, reduction] if isinstance(reduction, np.ndarray) else HANDED_BY[reduction]
-    first, by_byte, further, further_by_byte = handed
+    first, by_byte, further = handed
     large = where(reduction == TURNSTILE, FURTHER_OF_LARGE * larger(0, tile_bytes - LARGE_TILE), 0.0)
-    return first + by_byte * tile_bytes, further + further_by_byte * tile_bytes + large
+    return first + by_byte * tile_bytes, further + large
+
+
+def gathering(reduction: Any, peers: Any, blocks: Any, tile_bytes: Any) -> Any:
+    """Seconds until so many peers have brought the sums of a tile together, of so many blocks in all."""
+    first, further = cost_of(reduction, tile_bytes)
+    moved = where(reduction == SEPARATE, 2.0 * blocks * tile_bytes / L2_BYTES_PER_SECOND, 0.0)
+    return first + further * larger(0, peers - 2) + moved
 
 
 def costs_of(tile_bytes: int, iteration: float, alongside: float) -> CostModel:
@@ -133,15 +164,14 @@ def costs_of(tile_bytes: int, iteration: float, alongside: float) -> CostModel:
 
 def busiest(ways: Ways | OneWay, sms: int, per_sm: Any) -> Load:
     """What the busiest SM computes."""
-    reached = where(ways.cluster > 1, sms - SPARE_SMS, sms)
+    cluster = ways.cluster
+    reached = where(cluster > 1, cluster * clusters_at_once(cluster, 1, sms), sms)
     return load_of(reached, per_sm, (ways.sk_blocks, ways.longest), (ways.dp_tiles, ways.grid.iterations))
 
 
 def handing_on(ways: Ways | OneWay, tile_bytes: Any) -> Any:
     """Seconds until the peers of a tile have brought their sums together."""
-    first, further = cost_of(ways.reduction, tile_bytes)
     tiles = larger(1, ways.sk_tiles)
     peers = -(-ways.sk_blocks // tiles) + (ways.regions != ways.sk_tiles)
-    moved = where(ways.reduction == SEPARATE, 2.0 * ways.sk_blocks * tile_bytes / L2_BYTES_PER_SECOND, 0.0)
-    handed = WALK_SECONDS + first + further * larger(0, peers - 2) + moved
+    handed = WALK_SECONDS + gathering(ways.reduction, peers, ways.sk_blocks, tile_bytes)
     return where(ways.sk_blocks > 0, handed, 0.0)

@@ -28,7 +28,11 @@ from lapidist.schedule.ways import TURNSTILE, Grids, OneWay, Way, Ways
 DRAM_SHARE = 0.65  # of the bandwidth that reading alone has
 # What a block does beside its products: seconds until its first ones, and for each element of D that it
 # stores; and where D does not start on the width of a vector.
-BESIDE = {"fma": (0.3e-6, 1.6e-10, 4.3e-10), "mma": (0.8e-6, 0.7e-10, 2.1e-10)}
+BESIDE = {
+    "fma": (0.3e-6, 1.6e-10, 3.0e-10),
+    "mma": (0.8e-6, 0.7e-10, 2.1e-10),
+    "doubles": (0.3e-6, 1.3e-10, 1.9e-10),  # of mma
+}
 # Latency hiding: an SM whose warps hold s independent sums a lane runs at s / (s + 54) of its best. Fitted to
 # the SIMT family on an H200 with one to sixteen warps on an SM and thread tiles of 16, 32 and 64.
 HALF_RATE_SUMS = 54
@@ -37,7 +41,9 @@ LANES = 128  # of an SM that an instruction of an epilogue is for
 # 64 x 64 sums; where elements of 1 or 2 bytes pass through registers they wait longer, and s warps run in
 # proportion to s / (s + 12).
 TENSOR_ALONE, TENSOR_BY_WARP = 0.6, 0.05
-DOUBLES_ALONE, DOUBLES_BY_WARP = 0.84, 0.02  # in double; on an H200
+# In double a warp or two keep the unit busy, but a block that is alone on its SM waits for its operands: a
+# stage comes no sooner than so many seconds after it is asked for. Fitted to an H200, operands in DRAM and L2.
+STAGE_SECONDS = 0.52e-6
 SUMS_FOR_TWO = 64 * 64
 TENSOR_HELD, HALF_RATE_WARPS = 2.5, 12
 # of the speed of unaligned lines, where they start on 4 or 8 bytes: then nothing passes through registers
@@ -96,6 +102,7 @@ def fours_of(problem: Problem, rows: Weighable) -> tuple[bool, ...]:
 
 
 def stand(problem: Problem, rows: Weighable, device: Device) -> Iterator[tuple[Any, ...]]:
+    tensor = "doubles" if problem.math == "float64" else "mma"
     for kernel, config in zip(rows.kernels, rows.configs, strict=True):
         yield (
             resident(kernel, config, problem, device),
@@ -104,7 +111,7 @@ def stand(problem: Problem, rows: Weighable, device: Device) -> Iterator[tuple[A
             kernel.sum_rows(config),
             bool(kernel.persistent),
             refuse_cluster(kernel, config, problem, device) is None,
-            *BESIDE["fma" if kernel.unit == "fma" else "mma"],
+            *BESIDE["fma" if kernel.unit == "fma" else tensor],
         )
 
 
@@ -157,9 +164,18 @@ def paces(problem: Problem, rows: Weighable, device: Device, here: Standing) -> 
         alone, full = (
             step * blocks / sm_rate(problem, rows, device, here, blocks) for blocks in (most // most, most)
         )
+        if problem.math == "float64":
+            alone = waiting(rows, alone)
+            full = larger(full, alone)
         found = alone, where(most > 1, (full - alone) / larger(1, most - 1), alone)
         rows.kept[key] = found
     return found
+
+
+def waiting(rows: Weighable, seconds: Any) -> Any:
+    """Of an iteration of a block that is alone on its SM, and asks for stages ahead."""
+    ahead = STAGE_SECONDS / larger(1, rows.stages - 1)
+    return where(rows.stages > 1, (seconds**2 + ahead**2) ** 0.5, seconds)
 
 
 @fact
@@ -184,8 +200,8 @@ def sm_rate(problem: Problem, rows: Weighable, device: Device, here: Standing, b
 def latency_hidden(warps: Any, config: Knobs, held: bool, doubles: bool) -> Any:
     """The share of an SM's best rate that its warps keep up, waiting for their own results in turn."""
     counted = warps * where(config.wm * config.wn >= SUMS_FOR_TWO, 2, 1)
-    alone, by_warp = (DOUBLES_ALONE, DOUBLES_BY_WARP) if doubles else (TENSOR_ALONE, TENSOR_BY_WARP)
-    tensor = TENSOR_HELD * warps / (warps + HALF_RATE_WARPS) if held else alone + by_warp * counted
+    tensor = TENSOR_HELD * warps / (warps + HALF_RATE_WARPS) if held else TENSOR_ALONE + TENSOR_BY_WARP * counted
+    tensor = 1.0 if doubles else tensor
     sums = warps * config.tm * config.tn
     return where(config.by_warps, smaller(1.0, tensor), sums / (sums + HALF_RATE_SUMS))
 
