@@ -30,22 +30,26 @@ from lapidist.schedule.ways import CLUSTER, CODES, SEPARATE, TURNSTILE, Grids, O
 # model errs.
 WORTH, WORTH_HELD = 0.93, 0.8
 FULL = 0.9  # a launch whose waves are so full is not shared
-# Clusters lie within a GPC of 16 or 18 SMs. Those that find no room at once begin when others have ended, and
-# take half as long again and more: from 0.96 of what the chip holds on, of 238 that were measured.
-GPC_SMS, ROOM = 16, 0.95
+# Clusters lie within a GPC of 16 or 18 SMs. Of 132 SMs, those of so many blocks leave some idle where an SM has
+# one: with more clusters, another SM has two. Measured on an H200.
+GPC_SMS, IDLE = 16, (0, 0, 0, 15, 12, 22, 30, 27, 12)
+# Of all clusters that the chip holds: with more, some SMs have more blocks than others, or clusters wait for
+# room, and take 10 to 100 % longer than the same blocks by turnstile.
+ROOM = 0.75
 TURNSTILE_SPLITS = 4  # more were not measured
 SEPARATE_BLOCKS = 2  # for an SM: more of them write more partial sums than they save iterations
 L2_BYTES_PER_SECOND = 2e12
 SPLITS = (2, 3, 4, 5, 6, 7, 8, 12, 16)
 WALK_SECONDS = 0.5e-6  # a block asks the schedule what to do
-# Bringing a tile's sums together: seconds, seconds for each byte of the tile, and seconds for each peer beyond
-# two; by turnstile, separately, in a cluster. Fitted to 1,700 times of mma in double and of simt, whose costs
-# by themselves are no better.
+# Bringing a tile's sums together: seconds, seconds for each byte of the tile, and seconds for each peer after
+# the second; by turnstile, separately, in a cluster. Fitted to 2,500 times of mma in double and of simt, on an
+# H100 and an H200.
 HANDED = np.zeros((3, len(CODES)))
-HANDED[:] = np.array([[1.5e-6, 0.05e-9, 1.3e-6]]).T
-HANDED[:, SEPARATE] = 3.0e-6, 0.0, 0.0
-HANDED[:, CLUSTER] = 1.7e-6, 0.04e-9, 0.3e-6
+HANDED[:] = np.array([[1.8e-6, 0.05e-9, 1.3e-6]]).T
+HANDED[:, SEPARATE] = 4.0e-6, 0.0, 0.0
+HANDED[:, CLUSTER] = 1.9e-6, 0.03e-9, 0.25e-6
 HANDED_BY = HANDED.T.tolist()
+IDLE_OF = np.array(IDLE)
 # By turnstile each further peer of a larger tile waits for all of its bytes: four peers of 64 KB took 7 us
 # longer than two or three (mma on an H100).
 LARGE_TILE, FURTHER_OF_LARGE = 32 * 1024, 0.05e-9
@@ -164,8 +168,8 @@ def costs_of(tile_bytes: int, iteration: float, alongside: float) -> CostModel:
 
 def busiest(ways: Ways | OneWay, sms: int, per_sm: Any) -> Load:
     """What the busiest SM computes."""
-    cluster = ways.cluster
-    reached = where(cluster > 1, cluster * clusters_at_once(cluster, 1, sms), sms)
+    idle = IDLE_OF[ways.cluster] if isinstance(ways.cluster, np.ndarray) else IDLE[ways.cluster]
+    reached = larger(1, sms - idle)
     return load_of(reached, per_sm, (ways.sk_blocks, ways.longest), (ways.dp_tiles, ways.grid.iterations))
 
 

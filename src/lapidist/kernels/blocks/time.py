@@ -31,7 +31,7 @@ DRAM_SHARE = 0.65  # of the bandwidth that reading alone has
 BESIDE = {
     "fma": (0.3e-6, 1.6e-10, 3.0e-10),
     "mma": (0.8e-6, 0.7e-10, 2.1e-10),
-    "doubles": (0.3e-6, 1.3e-10, 1.9e-10),  # of mma
+    "doubles": (0.3e-6, 1.5e-10, 2.1e-10),  # of mma
 }
 # Latency hiding: an SM whose warps hold s independent sums a lane runs at s / (s + 54) of its best. Fitted to
 # the SIMT family on an H200 with one to sixteen warps on an SM and thread tiles of 16, 32 and 64.
@@ -41,8 +41,8 @@ LANES = 128  # of an SM that an instruction of an epilogue is for
 # 64 x 64 sums; where elements of 1 or 2 bytes pass through registers they wait longer, and s warps run in
 # proportion to s / (s + 12).
 TENSOR_ALONE, TENSOR_BY_WARP = 0.6, 0.05
-# In double a warp or two keep the unit busy, but a block that is alone on its SM waits for its operands: a
-# stage comes no sooner than so many seconds after it is asked for. Fitted to an H200, operands in DRAM and L2.
+# In double a warp or two keep the unit busy. But a block that is alone on its SM waits for its operands: a
+# stage comes no sooner than so many seconds after it is asked for. Fitted to operands in DRAM and in the L2.
 STAGE_SECONDS = 0.52e-6
 SUMS_FOR_TWO = 64 * 64
 TENSOR_HELD, HALF_RATE_WARPS = 2.5, 12
@@ -200,8 +200,8 @@ def sm_rate(problem: Problem, rows: Weighable, device: Device, here: Standing, b
 def latency_hidden(warps: Any, config: Knobs, held: bool, doubles: bool) -> Any:
     """The share of an SM's best rate that its warps keep up, waiting for their own results in turn."""
     counted = warps * where(config.wm * config.wn >= SUMS_FOR_TWO, 2, 1)
-    tensor = TENSOR_HELD * warps / (warps + HALF_RATE_WARPS) if held else TENSOR_ALONE + TENSOR_BY_WARP * counted
-    tensor = 1.0 if doubles else tensor
+    alone, by_warp = (1.0, 0.0) if doubles else (TENSOR_ALONE, TENSOR_BY_WARP)
+    tensor = TENSOR_HELD * warps / (warps + HALF_RATE_WARPS) if held else alone + by_warp * counted
     sums = warps * config.tm * config.tn
     return where(config.by_warps, smaller(1.0, tensor), sums / (sums + HALF_RATE_SUMS))
 
