@@ -21,17 +21,16 @@ from lapidist.kernels.vectors import least_alignment
 from lapidist.problems.problem import Problem
 from lapidist.schedule import CostModel
 from lapidist.schedule.costs import Load, load_of
-from lapidist.schedule.numbers import larger, smaller, where
+from lapidist.schedule.numbers import larger, where
 from lapidist.schedule.units import CLUSTER_MOST
 from lapidist.schedule.ways import CLUSTER, CODES, SEPARATE, TURNSTILE, Grids, OneWay, Way, Ways
 
-# Tiles are shared where that is predicted to take less than this part of the time of a block a tile: kernels
-# that ask a schedule run up to 6 % slower, those of elements that pass through registers up to 20 %, and the
-# model errs.
-WORTH, WORTH_HELD = 0.93, 0.8
+# Tiles are shared where that is predicted to take less than this part of the time of a block a tile: the
+# model errs, and kernels of elements that pass through registers run up to 20 % slower if they ask a schedule.
+WORTH, WORTH_HELD = 0.97, 0.8
 FULL = 0.9  # a launch whose waves are so full is not shared
-# Clusters lie within a GPC of 16 or 18 SMs. Of 132 SMs, those of so many blocks leave some idle where an SM has
-# one: with more clusters, another SM has two. Measured on an H200.
+# Clusters lie within a GPC of 16 or 18 SMs. Of 132 SMs, those of so many blocks leave some idle where an SM
+# has one: with more clusters, another SM has two. Measured on an H200.
 GPC_SMS, IDLE = 16, (0, 0, 0, 15, 12, 22, 30, 27, 12)
 # Of all clusters that the chip holds: with more, some SMs have more blocks than others, or clusters wait for
 # room, and take 10 to 100 % longer than the same blocks by turnstile.
@@ -42,8 +41,8 @@ L2_BYTES_PER_SECOND = 2e12
 SPLITS = (2, 3, 4, 5, 6, 7, 8, 12, 16)
 WALK_SECONDS = 0.5e-6  # a block asks the schedule what to do
 # Bringing a tile's sums together: seconds, seconds for each byte of the tile, and seconds for each peer after
-# the second; by turnstile, separately, in a cluster. Fitted to 2,500 times of mma in double and of simt, on an
-# H100 and an H200.
+# the second; by turnstile, separately, in a cluster. Fitted to 2,500 times of mma in double and of simt, on
+# an H100 and an H200.
 HANDED = np.zeros((3, len(CODES)))
 HANDED[:] = np.array([[1.8e-6, 0.05e-9, 1.3e-6]]).T
 HANDED[:, SEPARATE] = 4.0e-6, 0.0, 0.0
@@ -110,16 +109,17 @@ def splits_of_one(
 def reduction_of(splits: Any, tiles: Any, peers: Peers) -> Any:
     """The cheapest of those that are possible: in a cluster where all find room at once and their sums fit
     where the operands were. 0: too many blocks for any."""
-    blocks = tiles * splits
+    blocks, tile_bytes = tiles * splits, peers.tile_bytes
     room = (splits <= CLUSTER_MOST) & (tiles <= ROOM * clusters_at_once(splits, peers.per_sm, peers.sms))
-    chosen, least = 0, math.inf
+    seconds = where(splits <= TURNSTILE_SPLITS, gathering(TURNSTILE, splits, blocks, tile_bytes), math.inf)
+    chosen = where(splits <= TURNSTILE_SPLITS, TURNSTILE, 0)
     for reduction, possible in (
-        (TURNSTILE, splits <= TURNSTILE_SPLITS),
         (SEPARATE, blocks <= SEPARATE_BLOCKS * peers.sms),
         (CLUSTER, peers.fits & room),
     ):
-        seconds = where(possible, gathering(reduction, splits, blocks, peers.tile_bytes), math.inf)
-        chosen, least = where(seconds < least, reduction, chosen), smaller(seconds, least)
+        other = gathering(reduction, splits, blocks, tile_bytes)
+        better = possible & (other < seconds)
+        chosen, seconds = where(better, reduction, chosen), where(better, other, seconds)
     return chosen
 
 
