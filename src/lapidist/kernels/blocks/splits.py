@@ -26,7 +26,7 @@ from lapidist.schedule.units import CLUSTER_MOST
 from lapidist.schedule.ways import CLUSTER, CODES, SEPARATE, TURNSTILE, Grids, OneWay, Way, Ways
 
 # Tiles are shared where that is predicted to take less than this part of the time of a block a tile: the
-# model errs, and kernels of elements that pass through registers run up to 20 % slower if they ask a schedule.
+# model errs, and kernels whose elements pass through registers run up to 20 % slower if they ask a schedule.
 WORTH, WORTH_HELD = 0.97, 0.8
 FULL = 0.9  # a launch whose waves are so full is not shared
 # Clusters lie within a GPC of 16 or 18 SMs. Of 132 SMs, those of so many blocks leave some idle where an SM
