@@ -1,8 +1,8 @@
 """Ways to share a product's tiles that the planner weighs, and what sharing costs: for few tiles, and for
 ragged last waves.
 
-Costs were measured on an H200 with the SIMT family, tiles of 4 to 32 KB (`lapidist streamk costs` measures
-them again)."""
+Costs were measured on an H100 and an H200 with the SIMT family and mma, tiles of 4 to 32 KB (`lapidist
+streamk costs` measures them again)."""
 
 from __future__ import annotations
 
