@@ -13,6 +13,7 @@ from lapidist.backends.gpu.launcher import AS_IT_IS
 from lapidist.calls.choices import OPEN
 from lapidist.calls.repeated import Again, Geometry, ShortWay, calls_left, plain_tensors, short_ways
 from lapidist.frameworks.arrays import torch_dtype
+from lapidist.frameworks.new_tensors import tensors_made
 from lapidist.frameworks.streams import choose_stream
 
 if TYPE_CHECKING:
@@ -51,11 +52,11 @@ def rows_key_of(call: Call) -> Any:
 class OtherRows:
     """Products like one that was multiplied. Nothing of a caller's is kept."""
 
-    __slots__ = ("cols", "dtype", "first", "geometry", "short_way")
+    __slots__ = ("cols", "first", "geometry", "made", "short_way")
 
     def __init__(self, first: Prepared, geometry: Geometry) -> None:
         self.first, self.geometry, self.cols = first, geometry, first.problem.n
-        self.dtype = torch_dtype(first.out_dtype)
+        self.made = tensors_made(torch_dtype(first.out_dtype), geometry.device)
         self.short_way: ShortWay | None = None  # from the first one on that comes twice
 
     def __call__(self, a: Any, b: Any, stream: Any, prepare: Prepare) -> tuple[Any, Prepared] | None:
@@ -63,7 +64,7 @@ class OtherRows:
         import torch
 
         first, geometry, rows, cols = self.first, self.geometry, len(a), self.cols
-        out = torch.empty_strided((rows, cols), (cols, 1), dtype=self.dtype, device=geometry.device)
+        out = self.made((rows, cols), (cols, 1))()
         if rows < LEAST or not geometry.alike(a, b, out):
             return None
         pa, pb, pd, (a_bits, b_bits, _, d_bits) = a.data_ptr(), b.data_ptr(), out.data_ptr(), geometry.bits

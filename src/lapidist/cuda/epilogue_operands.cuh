@@ -4,6 +4,10 @@
 #include "epilogue_functions.cuh"
 #include "epilogue_largest.cuh"
 
+#ifndef EPILOGUE_PAIRS  // by itself, without epilogue.cuh
+#define EPILOGUE_PAIRS 0
+#endif
+
 namespace fused {
 
 // An array's address, or a number's bits; elements to the next row and column, and along the batch.

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,7 @@ from lapidist.schedule.sharing import PLANNED, Sharing
 OVERLAPPED_SECONDS = 25e-6
 OVERLAPPED_SHARE = 0.75  # of the multiprocessors
 KEPT = 256  # plans and kernels of parts of lists
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -226,14 +228,15 @@ class Plan:
         flags = self.partials_offset
         return flags, self.workspace_bytes - flags
 
-    def common_launch(self, binary: Binary) -> Launch:
-        """All that the runs of this plan have in common; its patch table has the rest."""
+    def common_launch(self, binary: Binary, more: Mapping[str, Any] = NOTHING) -> Launch:
+        """All that the runs of this plan have in common; its patch table has the rest. `more`: parameters, of
+        which the kernel may know nothing."""
         block = self.kernel.family.block(self.problem)
         return Launch(
             binary,
             self.grid,
             self.block,
-            bytes(block.pack(self._constants())),
+            bytes(block.pack({**self._constants(), **more})),
             self.shared_bytes,
             (self.cluster, 1, 1),
             cooperative=self.cooperative,

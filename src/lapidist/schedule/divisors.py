@@ -13,6 +13,7 @@ product 63.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from lapidist.schedule.units import Schedule
@@ -38,6 +39,7 @@ class Divisor(NamedTuple):
 NOTHING = Divisor(1 << WHOLE_BITS, WHOLE_BITS)
 
 
+@lru_cache(maxsize=1024)
 def device_words(schedule: Schedule) -> tuple[int, ...]:
     """The device's struct Schedule: its ints, then a factor and a shift for each divisor."""
     words = [*schedule.words().values()]

@@ -29,6 +29,7 @@ Scalars = tuple[float, float]  # alpha and beta
 AS_IT_IS: Scalars = 1.0, 0.0
 Operands = tuple[int, int, int, int]  # addresses of A, B, C and D
 # alpha and beta, the raw stream, and what else is written where calls repeat; returns at once
+NO_STREAM = -1
 Start = Callable[..., None]
 
 
@@ -72,7 +73,6 @@ class _Block:
         base = ctypes.addressof(raw) + start
         whole = memoryview(raw).cast("B")
         self.view = whole[start : start + size]
-        self.view[:] = launch.arguments
         # The pointers as 64-bit words of the whole buffer; an operand that the kernel is not passed gets the
         # last word.
         self.words, self.first = whole[: len(raw) // 8 * 8].cast("Q"), start // 8
@@ -83,20 +83,49 @@ class _Block:
         self.address = ctypes.addressof(pointers)
         self.keep = (raw, pointers)
         self.config = config
+        self.begin(launch)
+
+    def begin(self, launch: Launch) -> None:
+        """As nothing was launched from here yet; for a launch with the same parameters."""
+        self.view[:] = launch.arguments
+        config = self.config
+        config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid
         self.workspace_key: object = None
         self.slots = 0  # where the workspace's room begins
         # what the last launch left in here
         self.scalars: Scalars | None = None
         self.operands: Operands | None = None
-        self.stream = 0
+        self.stream = NO_STREAM
         self.constant: Mapping[str, Any] | None = None
         self.written: Written | None = None
+
+
+SPARE = 64  # blocks of a thread that are kept for launches that come once
+_spare = threading.local()
+
+
+def spare_blocks() -> dict[Any, _Block]:
+    """This thread's, by what their launches have in common."""
+    try:
+        found: dict[Any, _Block] = _spare.blocks
+    except AttributeError:
+        found = _spare.blocks = {}
+    return found
+
+
+def lend(key: Any, block: _Block) -> None:
+    """To the next launch like it: the driver has copied what it was given."""
+    blocks = spare_blocks()
+    if len(blocks) >= SPARE:
+        blocks.clear()
+    blocks[key] = block
 
 
 class Once:
     """In place of the blocks of all threads: one for a single launch."""
 
     __slots__ = ("block",)
+    block: _Block
 
 
 def launch_attributes(driver: Any, launch: Launch) -> list[Any]:
@@ -153,8 +182,30 @@ class GpuKernel:
         what is kept of each costs the garbage collector its time."""
         once = self._blocks is None and not self._started
         self._started = True
-        start = self._made_start(Once()) if once else self.kept_start()
-        start(operands, scalars, stream)
+        if not once:
+            self.kept_start()(operands, scalars, stream)
+            return
+        key, blocks = self._configured(), Once()
+        spare = spare_blocks().pop(key, None)
+        if spare is None:
+            blocks.block = self._make_block()
+        else:
+            blocks.block = spare
+            spare.begin(self.launch)
+        self._made_start(blocks)(operands, scalars, stream)
+        lend(key, blocks.block)
+
+    def _configured(self) -> tuple[Any, ...]:
+        """Launches that are alike in this differ in their grids and parameters alone."""
+        here = self.launch
+        return (
+            id(self._function),
+            here.block,
+            here.shared_bytes,
+            here.cluster,
+            here.cooperative,
+            here.overlaps,
+        )
 
     def kept_start(self) -> Start:
         """The same for many calls."""
@@ -276,7 +327,6 @@ class GpuKernel:
         if not int(check(driver.cuCtxGetCurrent(), "cuCtxGetCurrent")):
             check(driver.cuCtxSetCurrent(self._context), "cuCtxSetCurrent")
         config = driver.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid
         config.blockDimX, config.blockDimY, config.blockDimZ = launch.block
         config.sharedMemBytes = launch.shared_bytes
         attributes = launch_attributes(driver, launch)

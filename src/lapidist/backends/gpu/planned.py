@@ -12,9 +12,7 @@ from lapidist.planning.plans import Plan
 
 def kernel_of(plan: Plan, ordinal: int, own: Addresses | None = None) -> GpuKernel:
     """What the cache had may look like a kernel and be none: then it is compiled anew, once."""
-    launch, order = plan.common_launch(plan.binary), order_of(plan, ordinal)
-    if any(order):
-        launch = launch.patched({"order": order})
+    launch = plan.common_launch(plan.binary, {"order": order_of(plan, ordinal)})
     try:
         return GpuKernel(launch, ordinal, own)
     except LaunchError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -103,8 +103,9 @@ def clustered_of_one(grid: Grids, blocks: int, device: Device) -> list[Way]:
     ]
 
 
+@lru_cache(maxsize=1024)
 def schedule_of(way: Way, grid: TileGrid, config: Config) -> Schedule:
-    """The Schedule of a way that was weighed, and that asks for one."""
+    """The Schedule of a way that was weighed, and that asks for one. Products of many rows have the same."""
     if not way.sk_blocks:
         return data_parallel(grid, raster=raster(config), persistent_blocks=way.launched)
     if way.reduction == CLUSTER:

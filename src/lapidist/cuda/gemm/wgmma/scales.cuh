@@ -8,6 +8,7 @@
 #include "gemm/wgmma/registers.cuh"  // first: it brings the element types, its own alone
 
 #include "factors.cuh"
+#include "gemm/wgmma/config.cuh"
 
 static_assert(!PROMOTED || BK == 128, "a step is what the cores add up");
 // Of a tile, what is multiplied and then promoted at once: 64 rows, and so many columns. A factor of each
