@@ -132,9 +132,9 @@ class Device:
 
 
 KIB = 1024
-# Measured by `lapidist bench limits` (results/h200-20261121T142121-bench-limits.jsonl): random normal
-# operands in registers, wgmma's in shared memory, sustained. Where its row saw less than 1980 MHz, power was
-# the limit.
+# Measured by `lapidist bench limits` (the H200's: results/h200-20261121T142121-bench-limits.jsonl): random
+# normal operands in registers, wgmma's in shared memory, sustained. Where its row saw less than 1980 MHz,
+# power was the limit. Without its own an H100 seemed to have the power for its peak.
 H200_LIMITS = {
     ("fma", "float32"): 65.9,
     ("fma", "float64"): 30.4,
@@ -152,6 +152,23 @@ H200_LIMITS = {
     ("wgmma", "float8_e4m3fn"): 1680.0,
     ("wgmma", "float8_e5m2"): 1698.0,
 }
+H100_LIMITS = {
+    ("fma", "float32"): 65.9,
+    ("fma", "float64"): 30.4,
+    ("mma", "float16"): 609.0,
+    ("mma", "bfloat16"): 635.0,
+    ("mma", TF32): 328.0,
+    ("mma", "int8"): 1326.0,
+    ("mma", "float8_e4m3fn"): 554.0,
+    ("mma", "float8_e5m2"): 573.0,
+    ("mma", "float64"): 66.6,
+    ("wgmma", "float16"): 828.0,
+    ("wgmma", "bfloat16"): 857.0,
+    ("wgmma", TF32): 441.0,
+    ("wgmma", "int8"): 1860.0,
+    ("wgmma", "float8_e4m3fn"): 1695.0,
+    ("wgmma", "float8_e5m2"): 1748.0,
+}
 H100 = Device(
     "H100",
     (9, 0),
@@ -166,6 +183,7 @@ H100 = Device(
     3350.0,
     tensor_lanes=2048,
     tensor_fp64_lanes=128,
+    limits=H100_LIMITS,
 )
 CHIPS = {
     "v100": Device(

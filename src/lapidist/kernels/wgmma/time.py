@@ -71,6 +71,9 @@ NARROW, NARROW_BYTES = 1.8, 64  # times as long where the rows of a patch have f
 # Cycles for 16 rows of a tile that each warp stores by itself, where TMA does not take D: for
 # each warp, as the ends of their rows wait for each other, and for each column.
 STRIP_BY_HAND, COLUMN_BY_HAND = 225.0, 12.0
+# Of that, what D of gated pairs takes, half as wide and in pieces of 16 bytes. (8192 x 4096 x 1024 on an
+# H100: SwiGLU takes 5 us more than the product alone in tiles of 128 x 256.)
+GATED_BY_PIECES = 0.15
 # tiles with rows so short are stored so much later by TMA: seen, not explained
 FEW_BYTES, FEW_LONGER = (64, 2.5)
 # a thread that holds so many has no registers for the way out: so much longer
@@ -108,13 +111,16 @@ EXCHANGED_STEP = 1.25
 # alone 55 us, with bias + GELU in turns 96, where 78 are told without. 4096^3 with SwiGLU: 192, 236, 214.)
 ALONE, HELD_UP = 3.5, 2.2
 # The same of a function that is written out for all sums of a thread, and the cycles of a turn. Products of
-# tiles of 128 rows, too, take less than is told. (8192 x 4096 x 512: the product alone 52 us, with bias and
-# GELU by tanh 72 in turns of 128 x 128, 83 without. 4096^3 with SwiGLU: 200 and 208.)
-ALONE_AT_ONCE, HELD_UP_AT_ONCE, TURN_AT_ONCE, CLOSER = 1.0, 1.1, 300.0, 0.91
+# tiles of 128 rows, too, take less than is told. (On an H100, 8192 x 4096 x 512: alone 50 us, with bias
+# and GELU by tanh 64 in turns of 128 x 128, 74 in tiles of 128 x 256. 4096^3 alone: 177 and 171.)
+ALONE_AT_ONCE, HELD_UP_AT_ONCE, TURN_AT_ONCE, CLOSER = 0.9, 0.95, 400.0, 0.94
 # Sums that a short function is written out for: where D's elements are moved in pieces, or else; and cycles
 # of a turn of the loop over more. (8192 x 28672 x 4096 by such a loop over 200 sums: the product alone
 # 2.49 ms, with a bias 3.12.)
 IN_PIECES, AT_ONCE, LOOPED = 128, 208, 550.0
+# Of a function that is written out for more sums than the former, what shows. (8192 x 4096 x 1024 on an H100:
+# bias and GELU take 6 us more than a bias in tiles of 256 x 200, 12 in 128 x 256 and in turns of 128 x 128.)
+LARGE_SHOWN = 0.4
 FINISHED_AT_ONCE = 128  # elements: an instruction of four warps
 LINE_OF_C = 2.5  # instructions for an element, as two rows have each of C's
 # pairs in ping-pong, and tiles of 64 rows, whose epilogues alone were measured: so much longer without one
@@ -326,7 +332,15 @@ def store_cycles(problem: Problem, config: Knobs) -> Any:
         return narrow * few * config.bm * row_bytes / STORED_BYTES
     crowded = np.where(config.wm // 16 * config.bn // 2 >= CROWDED_SUMS, CROWDED_BY_HAND, 1.0)
     by_hand = STRIP_BY_HAND * config.consumers / 32 + narrow * COLUMN_BY_HAND * config.bn
-    return crowded * by_hand * config.wm / 16
+    return crowded * by_hand * config.wm / 16 * (GATED_BY_PIECES if gated(problem) else 1.0)
+
+
+def gated(problem: Problem) -> bool:
+    """Whether D has a column for two of the product, and threads store pieces of 16 bytes of it."""
+    fused = problem.fused
+    if fused is None or not fused.function.paired or fused.grouped:
+        return False
+    return fused.function.results[0].other is None and fused.stored[0].in_pieces
 
 
 def finish_cycles(problem: Problem, config: Knobs) -> Any:
@@ -344,7 +358,8 @@ def finish_cycles(problem: Problem, config: Knobs) -> Any:
         return found
     special = problem.fused.special_cost * config.bm * config.bn / FINISHED_AT_ONCE
     exposed = special + LOOPED * turns_of_loop(problem, config)
-    return found + np.where(config.ping_pong == 0, exposed, 0.0)
+    large = written_out(problem, config) & (sums_of_thread(config) > IN_PIECES)
+    return np.where(config.ping_pong == 0, np.where(large, LARGE_SHOWN, 1.0) * (found + exposed), found)
 
 
 def sums_of_thread(config: Knobs) -> Any:
