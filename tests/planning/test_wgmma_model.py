@@ -140,7 +140,7 @@ def test_one_in_a_loop_is_not_taken_in_the_largest_tiles() -> None:
     assert looped.bm == 128
 
 
-# In bursts on an H100, over the product alone: in turns of 128 x 128, in tiles of 128 x 256, and of 256 x 200.
+# In bursts on an H100, over the product alone: in turns of 128 x 128, tiles of 128 x 256, and of 256 x 200.
 @pytest.mark.parametrize("chip", ["h100", "h200"])
 @pytest.mark.parametrize(
     ("name", "shape", "tile"),
