@@ -83,10 +83,16 @@ class Kept(NamedTuple):
 
 
 @cache
-def read() -> tuple[list[Any], dict[ProductClass, list[Any]]]:
+def read() -> tuple[list[Any], dict[ProductClass, tuple[Any, ...]]]:
     """covering.json: its configs, and its sets by their class."""
     content = json.loads(FILE.read_text())
-    return content["configs"], {ProductClass(*each["class"]): each["members"] for each in content["sets"]}
+    sets = {ProductClass(*each["class"]): fixed(each["members"]) for each in content["sets"]}
+    return content["configs"], sets
+
+
+def fixed(value: Any) -> Any:
+    """Tuples in place of lists: of numbers alone the garbage collector does not walk them, time and again."""
+    return tuple(map(fixed, value)) if isinstance(value, list) else value
 
 
 @cache

@@ -37,11 +37,19 @@ class EncodedMaps:
         found = self._whole.get(addresses)
         if found is None:
             if self._whole:
-                self._each = followed(self._maps, addresses)
-                self._whole.clear()
+                self._part(addresses)
                 return self.at(addresses)
             found = self._whole[addresses] = self._encoded(self._maps(named(addresses)))
         return found
+
+    def _part(self, addresses: Addresses) -> None:
+        """By what each map follows from; those of the first addresses are known."""
+        ((first, encoded),) = self._whole.items()
+        each, known = followed(self._maps, addresses), dict(encoded)
+        for one in each:
+            one.known[first[one.source]] = known[one.offset]
+        self._each = each
+        self._whole.clear()
 
     def _encoded(self, maps: tuple[tuple[int, TensorMap], ...]) -> Encoded:
         """A map that nobody looks at is another one of them, twice."""
