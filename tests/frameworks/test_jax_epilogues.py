@@ -223,6 +223,7 @@ STEPS = {
     "erf": lambda acc: lapidist.erf(acc),
     "sigmoid": lambda acc: lapidist.sigmoid(acc),
     "gelu": lambda acc: lapidist.gelu(acc),
+    "gelu_slope": lambda acc: lapidist.gelu_slope(acc),
     "sqrt": lambda acc: lapidist.sqrt(acc * acc + 1),
     "rsqrt": lambda acc: lapidist.rsqrt(acc * acc + 1),
     "floor": lambda acc: lapidist.floor(acc) + acc,

@@ -32,7 +32,12 @@ def of_all_operations(
 ) -> Any:
     x = lapidist.clamp(acc * scale + bias, -2, 2) - skip / (one + 2)
     y = lapidist.where((x > 0) & ~(x == 1) | (x < -1), lapidist.exp(-abs(x)), lapidist.log(1 + x * x))
-    z = lapidist.tanh(y) + lapidist.erf(x) * lapidist.rsqrt(1 + x * x) + (x * x + 1) ** 0.5
+    z = (
+        lapidist.tanh(y)
+        + lapidist.erf(x) * lapidist.rsqrt(1 + x * x)
+        + (x * x + 1) ** 0.5
+        + lapidist.gelu_slope(x)
+    )
     rounded = lapidist.rint(8 * x) + lapidist.floor(x) + lapidist.ceil(x) + lapidist.trunc(x)
     cast = lapidist.cast(z, "float32")
     return lapidist.silu(z) + cast, lapidist.Output(rounded, "int8"), lapidist.all_sum(z), lapidist.amax(z)
