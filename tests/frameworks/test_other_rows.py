@@ -7,16 +7,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-torch = pytest.importorskip("torch")
-
-from lapidist.calls.arguments import Arguments  # noqa: E402
-from lapidist.calls.call import Call  # noqa: E402
-from lapidist.calls.choices import OPEN, Choices  # noqa: E402
-from lapidist.calls.operation import Operation, Routing  # noqa: E402
-from lapidist.calls.other_rows import OtherRows, other_rows, rows_key_of  # noqa: E402
+from lapidist.calls.arguments import Arguments
+from lapidist.calls.call import Call
+from lapidist.calls.choices import OPEN, Choices
+from lapidist.calls.operation import Operation, Routing
+from lapidist.calls.other_rows import OtherRows, other_rows, rows_key_of
 
 pytestmark = pytest.mark.frameworks
 
@@ -47,20 +45,22 @@ def called(way: OtherRows, a: Any, b: Any) -> tuple[Any, Any] | None:
     return way(a, b, 0, lambda problem, _first, _stream: Ready(problem))  # type: ignore[arg-type, return-value]
 
 
-def operands(rows: int, operation: Operation, dtype: Any = torch.bfloat16) -> tuple[Any, Any]:
+def operands(torch: Any, rows: int, operation: Operation, name: str = "bfloat16") -> tuple[Any, Any]:
+    dtype = getattr(torch, name)
     b = torch.zeros((N, K), dtype=dtype) if operation.trans_b else torch.zeros((K, N), dtype=dtype)
     return torch.zeros((rows, K), dtype=dtype), b
 
 
 @pytest.mark.parametrize("operation", [MATMUL, LINEAR], ids=["matmul", "linear"])
 @given(first=st.integers(2, 300), then=st.integers(2, 300), dtype=st.sampled_from(["bfloat16", "float32"]))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_problem_is_what_the_long_way_finds(
-    operation: Operation, first: int, then: int, dtype: str
+    torch: Any, operation: Operation, first: int, then: int, dtype: str
 ) -> None:
-    a, b = operands(first, operation, getattr(torch, dtype))
+    a, b = operands(torch, first, operation, dtype)
     _, way = of(a, b, operation)
     assert way is not None
-    a, b = operands(then, operation, getattr(torch, dtype))
+    a, b = operands(torch, then, operation, dtype)
     found = called(way, a, b)
     assert found is not None
     out, ready = found
@@ -72,16 +72,16 @@ def test_the_problem_is_what_the_long_way_finds(
     assert ready.started == [(a.data_ptr(), b.data_ptr(), at, at, (1.0, 0.0), 0)]
 
 
-def test_a_view_of_weights_is_a_class_of_its_own() -> None:
-    a, b = operands(8, LINEAR)
+def test_a_view_of_weights_is_a_class_of_its_own(torch: Any) -> None:
+    a, b = operands(torch, 8, LINEAR)
     _, way = of(a, b.T, MATMUL)
     assert way is not None
     assert called(way, a[:5], b.T) is not None
     assert called(way, a[:5], b.T.contiguous()) is None
 
 
-def test_others_go_the_long_way() -> None:
-    a, b = operands(8, MATMUL)
+def test_others_go_the_long_way(torch: Any) -> None:
+    a, b = operands(torch, 8, MATMUL)
     _, way = of(a, b, MATMUL)
     assert way is not None
     store = torch.zeros(9 * K, dtype=a.dtype)
@@ -103,8 +103,8 @@ def test_others_go_the_long_way() -> None:
     assert called(way, a[:3], b) is not None
 
 
-def test_what_is_traced_goes_the_long_way() -> None:
-    a, b = operands(8, MATMUL)
+def test_what_is_traced_goes_the_long_way(torch: Any) -> None:
+    a, b = operands(torch, 8, MATMUL)
     _, way = of(a, b, MATMUL)
     assert way is not None
     with torch.autograd.forward_ad.dual_level():
@@ -112,8 +112,8 @@ def test_what_is_traced_goes_the_long_way() -> None:
     assert called(way, a, b) is not None
 
 
-def test_parameters_without_gradients_are_served() -> None:
-    a, b = operands(8, MATMUL)
+def test_parameters_without_gradients_are_served(torch: Any) -> None:
+    a, b = operands(torch, 8, MATMUL)
     b = torch.nn.Parameter(b)
     with torch.no_grad():
         _, way = of(a, b, MATMUL)
@@ -133,13 +133,13 @@ def test_parameters_without_gradients_are_served() -> None:
         LINEAR._replace(routing=Routing(check_indices=1)),
     ],
 )
-def test_what_is_not_usual_has_no_key(operation: Operation) -> None:
-    a, b = operands(8, operation)
+def test_what_is_not_usual_has_no_key(torch: Any, operation: Operation) -> None:
+    a, b = operands(torch, 8, operation)
     assert rows_key_of(Call(a, b, None, None, operation)) is None
 
 
-def test_keys_say_all_but_the_rows() -> None:
-    a, b = operands(8, MATMUL)
+def test_keys_say_all_but_the_rows(torch: Any) -> None:
+    a, b = operands(torch, 8, MATMUL)
 
     def key(a: Any, b: Any, c: Any = None, out: Any = None, choices: Choices = OPEN) -> Any:
         return rows_key_of(Call(a, b, c, out, MATMUL, choices))
@@ -151,11 +151,11 @@ def test_keys_say_all_but_the_rows() -> None:
     assert key(a.numpy() if a.dtype is torch.float32 else a.float().numpy(), b) is None
 
 
-def test_nothing_of_a_callers_is_kept() -> None:
+def test_nothing_of_a_callers_is_kept(torch: Any) -> None:
     import gc
     import weakref
 
-    a, b = operands(8, MATMUL)
+    a, b = operands(torch, 8, MATMUL)
     _, way = of(a, b, MATMUL)
     assert way is not None
     kept = [weakref.ref(each) for each in (a, b)]
