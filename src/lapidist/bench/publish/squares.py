@@ -97,8 +97,8 @@ def verdicts(series: Sequence[Series]) -> str:
 
 def limits_section(records: Sequence[Record]) -> list[str]:
     """What the micro-kernels reached: the 100 % of every share."""
-    rows = [record for record in records if record.kind == "limit"]
-    if not rows:
+    chips = dict.fromkeys(record.device for record in records if record.kind == "limit")
+    if not chips:
         return []
     words = (
         "Micro-kernels add the same products again and again, for over a second. Operands are random normal"
@@ -106,13 +106,19 @@ def limits_section(records: Sequence[Record]) -> list[str]:
         " conditions, power included. A kernel's share of it is what the kernel loses by itself."
         " `lapidist bench limits` measures them."
     )
-    return [f"Measured on an {rows[0].device}.\n\n{words}\n\n{limits_table(rows)}"]
+    tables = [
+        f"Measured on an {chip}.\n\n{limits_table([each for each in records if each.device == chip])}"
+        for chip in chips
+    ]
+    return [f"{words}\n\n" + "\n".join(tables)]
 
 
 def limits_table(records: Sequence[Record]) -> str:
+    """Of the chip that was measured first, which other numbers are of."""
     rows = [record for record in records if record.kind == "limit" and record.tflops]
     if not rows:
         return "Not measured yet.\n"
+    rows = [row for row in rows if row.device == rows[0].device]
     return (
         "\n".join([row_of(LIMIT_HEADS), rule(LIMIT_HEADS), *(row_of(limit_cells(row)) for row in rows)])
         + "\n"

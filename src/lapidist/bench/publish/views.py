@@ -38,8 +38,12 @@ def in_order(records: Iterable[Record]) -> list[Record]:
 
 
 def latest(runs: Sequence[Run]) -> list[tuple[Record, Run]]:
-    """Of each measurement the newest; runs come oldest first."""
-    newest = {record.key: (record, run) for run in runs for record in run.records}
+    """Of each measurement the newest, of a limit that of each chip; runs come oldest first."""
+    newest = {
+        (record.key, record.device if record.kind == "limit" else ""): (record, run)
+        for run in runs
+        for record in run.records
+    }
     return list(newest.values())
 
 
