@@ -3,6 +3,7 @@ them."""
 
 from __future__ import annotations
 
+from math import prod
 from types import SimpleNamespace
 from typing import Any
 
@@ -72,6 +73,26 @@ def test_the_problem_is_what_the_long_way_finds(
     assert ready.started == [(a.data_ptr(), b.data_ptr(), at, at, (1.0, 0.0), 0)]
 
 
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), dims=st.integers(1, 3))
+def test_rows_of_several_dimensions(torch: Any, data: st.DataObject, dims: int) -> None:
+    """As layers have them: batches of sequences, of which some are one."""
+    draw = st.lists(st.integers(1, 9), min_size=dims, max_size=dims).filter(lambda each: prod(each) > 1)
+    first, then = data.draw(draw), data.draw(draw)
+    b = torch.zeros((N, K))
+    _, way = of(torch.zeros((*first, K)), b, LINEAR)
+    assert way is not None
+    a = torch.zeros((*then, K))
+    found = called(way, a, b)
+    assert found is not None
+    out, ready = found
+    arguments = Arguments(a, b, None, None, LINEAR)
+    assert ready.problem == arguments.problem()
+    assert out.shape == arguments.result_shape
+    assert out.is_contiguous()
+    assert called(way, torch.zeros((*then, 2 * K))[..., :K], b) is None
+
+
 def test_a_view_of_weights_is_a_class_of_its_own(torch: Any) -> None:
     a, b = operands(torch, 8, LINEAR)
     _, way = of(a, b.T, MATMUL)
@@ -93,6 +114,7 @@ def test_others_go_the_long_way(torch: Any) -> None:
         "another k": (torch.zeros((8, K + 8), dtype=a.dtype), b),
         "another type": (a.float(), b.float()),
         "three dimensions": (a[None], b),
+        "matrices apart": (torch.zeros((2, 2, 4, K), dtype=a.dtype)[:, 0], b),
         "a subclass": (a.as_subclass(type("Mine", (torch.Tensor,), {})), b),
         "a gradient": (a.clone().requires_grad_(), b),
         "negatives": (torch.complex(a.float(), a.float()).conj().imag, b),
@@ -147,6 +169,7 @@ def test_keys_say_all_but_the_rows(torch: Any) -> None:
     assert key(a, b) == key(a[:3], b) is not None
     assert key(a.float(), b) != key(a, b) != key(a, b[:, :8])
     assert key(a, b, out=a) is key(a, b, c=a) is key(a.T, b) is key(a[0], b) is key(a, b[0]) is None
+    assert key(a, b) != key(a[None], b) == key(a[None, :3], b)
     assert key(a, b, choices=Choices(compile="wait")) is None
     assert key(a.numpy() if a.dtype is torch.float32 else a.float().numpy(), b) is None
 

@@ -7,12 +7,13 @@ and neighbours touch, so what is left is to plan for the new rows."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from lapidist.backends.gpu.launcher import AS_IT_IS
 from lapidist.calls.choices import OPEN
 from lapidist.calls.repeated import Again, Geometry, ShortWay, calls_left, plain_tensors, short_ways
-from lapidist.frameworks.arrays import torch_dtype
+from lapidist.frameworks.arrays import contiguous_strides, torch_dtype
 from lapidist.frameworks.new_tensors import tensors_made
 from lapidist.frameworks.streams import choose_stream
 
@@ -29,11 +30,12 @@ Prepare = Callable[["Problem", "Prepared", Any], "Prepared"]  # for a problem, a
 
 
 def rows_key(a: Any, b: Any, trans_b: bool, types: Types) -> Any:
-    """What plain products have in common that differ in their rows; None of others."""
+    """What plain products of one matrix B have in common that differ in their rows, of any dimensions of A;
+    None of others."""
     try:
-        if a.dim() != 2 or b.dim() != 2 or not a.is_contiguous():
+        if b.dim() != 2 or a.dim() < 2 or not a.is_contiguous():
             return None
-        return b.shape, a.dtype, b.is_contiguous(), trans_b, types
+        return a.dim(), b.shape, a.dtype, b.is_contiguous(), trans_b, types
     except (AttributeError, RuntimeError):  # no tensors, or what torch calls sparse, nested, ...
         return None
 
@@ -63,9 +65,10 @@ class OtherRows:
         """The product, and what was prepared for it; None: the long way must look."""
         import torch
 
-        first, geometry, rows, cols = self.first, self.geometry, len(a), self.cols
-        out = self.made((rows, cols), (cols, 1))()
-        if rows < LEAST or not geometry.alike(a, b, out):
+        first, geometry = self.first, self.geometry
+        shape = (*a.shape[:-1], self.cols)
+        rows, out = prod(shape[:-1]), self.made(shape, contiguous_strides(shape))()
+        if rows < LEAST or not (a.is_contiguous() and geometry.alike(a, b, out)):
             return None
         pa, pb, pd, (a_bits, b_bits, _, d_bits) = a.data_ptr(), b.data_ptr(), out.data_ptr(), geometry.bits
         if (pa ^ a_bits | pb ^ b_bits | pd ^ d_bits) & 15 or not (pa and pb and pd):
@@ -80,28 +83,30 @@ class OtherRows:
         ready.start(pa, pb, pd, pd, AS_IT_IS, handle)
         return out, ready
 
-    def again(self, ready: Prepared) -> Again:
-        """The short way of products with its rows."""
+    def again(self, ready: Prepared, shape: tuple[int, ...]) -> Again:
+        """The short way of products with its rows, and results of this shape."""
         if self.short_way is None:
             first = self.first
             known = self.geometry, first.like.device, first.out_dtype, first.problem.accumulator
             self.short_way = short_ways(*known)
-        return self.short_way(ready, AS_IT_IS, ready.shape, calls_left(ready))
+        return self.short_way(ready, AS_IT_IS, shape, calls_left(ready))
 
 
 def other_rows(ready: Prepared, arguments: Arguments) -> OtherRows | None:
     """The way of products like these `arguments`, for which `ready` was prepared."""
     problem = ready.problem
     m, n, k = problem.m, problem.n, problem.k
-    usual = not problem.transposed and min(m, n, k) >= LEAST and ready.shape == (m, n)
-    if not usual or not ready.direct or ready.like.framework != "torch":
+    shape = arguments.result_shape
+    *lead, cols = shape or (0,)
+    of_one = not problem.transposed and problem.batch == () and (prod(lead), cols) == (m, n)
+    if not of_one or min(m, n, k) < LEAST or not ready.direct or ready.like.framework != "torch":
         return None
     import torch
 
     a, b = arguments.a.owner, arguments.b.owner
     if any(type(each) not in plain_tensors() or each.is_neg() for each in (a, b)):
         return None
-    d = torch.empty_strided((m, n), (n, 1), dtype=torch_dtype(ready.out_dtype), device=a.device)
+    d = torch.empty(shape, dtype=torch_dtype(ready.out_dtype), device=a.device)
     alike = compared_but_rows(a, b, d)
     if alike is None:
         return None
@@ -111,13 +116,14 @@ def other_rows(ready: Prepared, arguments: Arguments) -> OtherRows | None:
 
 
 def compared_but_rows(a: Any, b: Any, d: Any) -> Callable[..., bool] | None:
-    """torch's own guard, as `compared_at_once` has it, that lets A and D have any number of rows; None where
-    torch has none, or another one."""
+    """torch's own guard, as `compared_at_once` has it, that lets A and D have any rows; that these follow
+    each other is not its to say. None where torch has none, or another one."""
     try:
         from torch._C._dynamo.guards import TensorGuards
 
-        sizes = [[None, a.shape[1]], list(b.shape), [None, d.shape[1]]]
-        strides = [list(each.stride()) for each in (a, b, d)]
+        rows: list[int | None] = [None] * (a.dim() - 1)
+        sizes = [[*rows, a.shape[-1]], list(b.shape), [*rows, d.shape[-1]]]
+        strides = [[*rows, None], list(b.stride()), [*rows, None]]
         alike: Callable[..., bool] = TensorGuards(
             a, b, d, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides
         ).check

@@ -87,7 +87,7 @@ def of_other_rows(a: Any, b: Any, rows: Any, key: Any, stream: Any) -> Any:
         return None
     result, ready = found
     if ready.met:
-        remember(AGAIN, key, of_rows.again(ready))
+        remember(AGAIN, key, of_rows.again(ready, tuple(result.shape)))
     ready.met = True
     return result
 
