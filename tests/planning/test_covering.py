@@ -261,9 +261,12 @@ def test_whole_tiles_are_found_without_columns(math: str) -> None:
     assert found > 20
 
 
-@pytest.mark.parametrize("math", ["float32", "float64", "bfloat16", "tf32", "float8_e4m3fn"])
-def test_tiles_are_weighed_in_plain_numbers_as_in_columns(math: str) -> None:
-    """As far as their kernels know how, bit by bit."""
+@pytest.mark.parametrize(
+    ("math", "least"),
+    [("float32", 50), ("float64", 50), ("bfloat16", 10), ("tf32", 10), ("float8_e4m3fn", 10)],
+)
+def test_tiles_are_weighed_in_plain_numbers_as_in_columns(math: str, least: int) -> None:
+    """As far as their kernels know how, bit by bit. `least`: so many shared tiles are among them."""
     draw, found = random.Random(math), 0
     for turn in range(60):
         extents = [int(2 ** draw.uniform(6, 13)) // 8 * 8 + draw.choice((0, 0, 1)) for _ in "mnk"]
@@ -280,7 +283,7 @@ def test_tiles_are_weighed_in_plain_numbers_as_in_columns(math: str) -> None:
                 wanted = weighed.candidate(0) if weighed.any else None
             assert by_member(member, problem, H200) == wanted
             found += wanted is not None and wanted.shares_tiles
-    assert found > 10
+    assert found > least
 
 
 def test_prices_of_many_binaries_are_what_columns_say() -> None:

@@ -1,8 +1,8 @@
 """A product like an earlier one but for its rows: as a served model multiplies, whose requests have new
 lengths, while its weights stay.
 
-The earlier one passed every check. Another number of rows changes none of them where A and D are row-major
-and neighbours touch, so what is left is to plan for the new rows."""
+The earlier one passed every check. Where A and D are contiguous, another number of rows changes none of
+them. So the new rows need a plan, and nothing else."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ Prepare = Callable[["Problem", "Prepared", Any], "Prepared"]  # for a problem, a
 
 
 def rows_key(a: Any, b: Any, trans_b: bool, types: Types) -> Any:
-    """What plain products of one matrix B have in common that differ in their rows, of any dimensions of A;
-    None of others."""
+    """Equal for plain products by one matrix B that differ in nothing but their rows; None of others."""
     try:
         if b.dim() != 2 or a.dim() < 2 or not a.is_contiguous():
             return None
@@ -41,7 +40,7 @@ def rows_key(a: Any, b: Any, trans_b: bool, types: Types) -> Any:
 
 
 def rows_key_of(call: Call) -> Any:
-    """None, too, where more than A, B and a new D take part."""
+    """The same of a call; None, too, where more than A, B and a new D take part."""
     operation = call.operation
     alpha, beta, trans_b = operation.alpha, operation.beta, operation.trans_b
     numbers = type(alpha) is type(beta) is float and alpha == 1 and beta == 0
@@ -52,7 +51,7 @@ def rows_key_of(call: Call) -> Any:
 
 
 class OtherRows:
-    """Products like one that was multiplied. Nothing of a caller's is kept."""
+    """Multiplies as an earlier product was, with other rows. It keeps nothing of a caller's."""
 
     __slots__ = ("cols", "first", "geometry", "made", "short_way")
 
@@ -116,8 +115,8 @@ def other_rows(ready: Prepared, arguments: Arguments) -> OtherRows | None:
 
 
 def compared_but_rows(a: Any, b: Any, d: Any) -> Callable[..., bool] | None:
-    """torch's own guard, as `compared_at_once` has it, that lets A and D have any rows; that these follow
-    each other is not its to say. None where torch has none, or another one."""
+    """torch's own guard, as in `compared_at_once`, with any number of rows of A and D. It does not tell
+    whether A is contiguous. None where this torch has no such guard."""
     try:
         from torch._C._dynamo.guards import TensorGuards
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PREPARED_LIMIT = 4096  # problems remembered; a program that meets more starts over
 PREPARED: dict[Any, Prepared] = {}  # by the problem, where it runs, and by what
 AGAIN: dict[Sketch, Again] = {}  # by what is known at once of a call: what served the last one like it
-ROWS: dict[Any, OtherRows] = {}  # by what calls have in common that differ in their rows
+ROWS: dict[Any, OtherRows] = {}  # by rows_key, for products with new rows
 BESIDE: dict[Sketch, AgainBeside] = {}  # of calls with arrays beside a, b, c and out
 LISTS: dict[Sketch, AgainLists] = {}  # of lists of matrices
 
@@ -79,8 +79,8 @@ def multiplied(call: Call) -> Any:
 
 
 def of_other_rows(a: Any, b: Any, rows: Any, key: Any, stream: Any) -> Any:
-    """A product like one that had other rows; with its own it is found by this key, from the second time on.
-    None: the long way must look."""
+    """A product like one that had other rows. From the second time on it is found by its own `key`. None: the
+    long way must look."""
     of_rows = ROWS.get(rows)
     found = None if of_rows is None else of_rows(a, b, stream, prepared_with_rows)
     if of_rows is None or found is None:
@@ -139,8 +139,8 @@ def multiplied_lists(call: Call) -> Any:
 
 
 def run(key: Any, arguments: Arguments, choices: Choices, stream: Any, rows: Any = None) -> Any:
-    """The long way, which finds out how the next call with this key may go the short way; `rows`: what it is
-    found by with other rows."""
+    """The long way, which finds out how the next call with this key may go the short way. `rows`: the key of
+    calls that differ in nothing but their rows."""
     require_stream(stream)
     place = place_for(arguments, choices)
     if backend_at(place).chip is None:

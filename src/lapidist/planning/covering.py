@@ -91,7 +91,7 @@ def read() -> tuple[list[Any], dict[ProductClass, tuple[Any, ...]]]:
 
 
 def fixed(value: Any) -> Any:
-    """Tuples in place of lists: of numbers alone the garbage collector does not walk them, time and again."""
+    """Tuples in place of lists: Python's garbage collector stops walking tuples that hold only numbers."""
     return tuple(map(fixed, value)) if isinstance(value, list) else value
 
 

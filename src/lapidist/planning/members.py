@@ -155,13 +155,13 @@ def of_whole_tiles(member: Member, problem: Problem, device: Device, seconds: fl
 
 
 def variant_of_config(problem: Problem, family: Family, config: Config) -> int:
-    """What all ways of a config have of it."""
+    """The part of a variant's number that all ways of a config share."""
     beside = bool(family.beside_another(problem, config))
     return BESIDE * beside + ROWS * (a_rows(problem, family) // 16)
 
 
 def variant_of(way: OneWay) -> int:
-    """What a way adds to that."""
+    """The part that a way adds."""
     scheduled = way.sk_blocks > 0 or bool(way.scheduled and way.launched > 0)
     separate = way.reduction == SEPARATELY and way.reduction_blocks > 0
     return scheduled + SEPARATE * separate + PEERS * (way.cluster - 1)

@@ -229,8 +229,8 @@ class Plan:
         return flags, self.workspace_bytes - flags
 
     def common_launch(self, binary: Binary, more: Mapping[str, Any] = NOTHING) -> Launch:
-        """All that the runs of this plan have in common; its patch table has the rest. `more`: parameters, of
-        which the kernel may know nothing."""
+        """All that the runs of this plan have in common; its patch table has the rest. `more`: further
+        parameters. Those that the kernel does not have are left out."""
         block = self.kernel.family.block(self.problem)
         return Launch(
             binary,

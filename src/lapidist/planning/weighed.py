@@ -101,10 +101,6 @@ class Weighed:
         for name in ("every", "best", "seconds"):
             self.__dict__.pop(name, None)
 
-    def settle(self, way: int, seconds: float) -> None:
-        """Of a single config: it is known which way is its best, and how long that takes."""
-        self.best, self.seconds = np.array([way]), np.array([seconds])
-
     def counted(self) -> Any:
         """What ways are chosen by."""
         return self.every / self.family.worth(self.problem, self.rows, self.ways)

@@ -28,8 +28,8 @@ Addresses = tuple[int, int]
 Scalars = tuple[float, float]  # alpha and beta
 AS_IT_IS: Scalars = 1.0, 0.0
 Operands = tuple[int, int, int, int]  # addresses of A, B, C and D
-# alpha and beta, the raw stream, and what else is written where calls repeat; returns at once
-NO_STREAM = -1
+NO_STREAM = -1  # of a block that nothing was launched from
+# given Operands, alpha and beta, the raw stream, and what else is written where calls repeat; returns at once
 Start = Callable[..., None]
 
 
@@ -178,8 +178,8 @@ class GpuKernel:
         self._started = False
 
     def start(self, operands: Operands, scalars: Scalars, stream: int) -> None:
-        """Once, of which nothing is kept: of the products of a served model most are never met again, and
-        what is kept of each costs the garbage collector its time."""
+        """The first start keeps nothing. A served model meets most of its products once, and Python's garbage
+        collector takes time for whatever is kept of each."""
         once = self._blocks is None and not self._started
         self._started = True
         if not once:
@@ -196,7 +196,7 @@ class GpuKernel:
         lend(key, blocks.block)
 
     def _configured(self) -> tuple[Any, ...]:
-        """Launches that are alike in this differ in their grids and parameters alone."""
+        """Launches with equal ones differ in nothing but their grids and parameters."""
         here = self.launch
         return (
             id(self._function),
@@ -208,7 +208,7 @@ class GpuKernel:
         )
 
     def kept_start(self) -> Start:
-        """The same for many calls."""
+        """What starts it again and again, with a block of each thread."""
         found: Start | None = self.__dict__.get("start")
         if found is None:
             found = self.__dict__["start"] = self._made_start(self._kept_blocks())

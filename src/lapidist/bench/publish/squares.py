@@ -114,7 +114,7 @@ def limits_section(records: Sequence[Record]) -> list[str]:
 
 
 def limits_table(records: Sequence[Record]) -> str:
-    """Of the chip that was measured first, which other numbers are of."""
+    """The limits of one chip: where there are several, of the one that was measured first."""
     rows = [record for record in records if record.kind == "limit" and record.tflops]
     if not rows:
         return "Not measured yet.\n"
