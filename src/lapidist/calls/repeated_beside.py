@@ -120,7 +120,7 @@ class AgainBeside:
         return self.again(a, b, c, out, values, stream)
 
 
-LAST = "last"  # what was found last is found by, among what is known
+LAST = "last"  # the key of the call that was found last
 
 
 def again_beside(

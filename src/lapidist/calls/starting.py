@@ -119,8 +119,8 @@ def straight(part: Part, sources: Sources, actual: ExtraPointers) -> Starting:
 
 
 class Brought:
-    """What is launched at some addresses. `placed`: in the last call's room. Threads may put theirs there
-    in turns, as each goes on with its own."""
+    """What is launched at some addresses. `placed`: the same with the room of the last call. Another thread
+    may replace it: each goes on with the one that it made itself."""
 
     __slots__ = ("at", "numbers", "placed")
 

@@ -1,6 +1,6 @@
 """The text of a repeated call with arrays beside its matrices, for the arrays and numbers that it has.
 
-To pick them out of what is beside in loops would take a fifth of the call's time."""
+To pick them out in loops would take a fifth of the call's time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAMES = (
 
 
 class Layout(NamedTuple):
-    """What a call has, and where among all that may lie beside; nothing is at the other places."""
+    """Which arrays and numbers a call has, by their places among all that may lie beside its matrices."""
 
     beside: int  # so many places
     arrays: tuple[int, ...]

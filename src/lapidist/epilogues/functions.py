@@ -240,7 +240,7 @@ def gelu(x: Any, approximate: Literal["none", "tanh"] = "none") -> Expression:
 
 
 def gelu_slope(x: Any, approximate: Literal["none", "tanh"] = "none") -> Expression:
-    """gelu's derivative at x, for the way back.
+    """The derivative of gelu at x, for gradients.
 
     >>> import lapidist
     >>> print(lapidist.epilogue(lambda acc: lapidist.gelu_slope(acc)))

@@ -36,7 +36,7 @@ def argument_size(_: Any, x: Off) -> Any:
 
 
 def size_of_one(result: Any, *_: Any) -> Any:
-    """Of what is a difference of numbers near 1."""
+    """For results that are differences of numbers near 1, whose errors are of that size."""
     return np.ones_like(result)
 
 

@@ -11,10 +11,10 @@ Make = Callable[[], Any]
 
 
 def tensors_made(dtype: Any, device: Any) -> Callable[[Shape, Shape], Make]:
-    """Given shape and strides, what makes such tensors again and again.
+    """A function of shape and strides. It returns what makes new tensors that have them.
 
-    Where torch has but one GPU they are made on that by what torch's own compiled code calls. It passes the
-    dispatcher by, and takes 2 us in place of 4."""
+    Where torch sees one GPU, that is the function that torch's own compiled code calls. It does not go
+    through torch's dispatcher, and takes 2 us in place of 4."""
     import torch
 
     def usual(shape: Shape, strides: Shape) -> Make:

@@ -59,7 +59,7 @@ class Placed(NamedTuple):
 
 
 class Rooms:
-    """Where calls that leave the same have it, on one GPU."""
+    """Rooms on one GPU for all calls that leave as many bytes."""
 
     def __init__(self, left: Left, ordinal: int) -> None:
         self._driver, self._ordinal = load_driver(), ordinal
