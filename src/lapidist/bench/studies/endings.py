@@ -204,4 +204,3 @@ ENDINGS = (
     Ending("amax", amax, largest_of, ("d", "largest")),
     Ending(GROUPS, groups, groups_of, ("small", "factors")),
 )
-OF_8_BITS = (PLAIN, "bias", "bias_gelu", SWIGLU, GROUPS)
