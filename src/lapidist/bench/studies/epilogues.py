@@ -44,6 +44,7 @@ class Operands:
 
     def __init__(self, torch: Any, case: Case) -> None:
         self.torch, self.case, self.kind = torch, case, getattr(torch, case.out_dtype)
+        self.one = torch.ones((), device="cuda")  # torch's factor of 8-bit operands
         self.sets: list[dict[str, Any]] = []
 
     def of(self, ending: Ending, index: int, d: Any) -> Beside:
@@ -91,7 +92,11 @@ class OursFused(KernelContender):
 
 
 class TorchSeparate:
-    """The product with its bias, and a kernel for each thing that follows."""
+    """The product with its bias, and a kernel for each thing that follows.
+
+    What torch allocates on the way comes from a pool of the peer's own. A graph remembers these places, and
+    writes there when it is launched again. Another peer's operands must not have been given them.
+    """
 
     kind, columns, capturable, how = "peer", False, True, "torch"
 
@@ -104,8 +109,8 @@ class TorchSeparate:
             return torch._scaled_mm(
                 a,
                 b,
-                self.one,
-                self.one,
+                self.operands.one,
+                self.operands.one,
                 bias=bias,
                 out_dtype=self.operands.kind,
                 use_fast_accum=True,
@@ -115,10 +120,23 @@ class TorchSeparate:
 
     def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
         torch, ending = self.operands.torch, self.ending
-        self.one = torch.ones((), device="cuda")
         more = [self.operands.of(ending, i, c[i]) for i in range(len(a))]
         sums = [self.operands.sums_of(ending, i, c[i]) for i in range(len(a))]
-        return lambda i: ending.in_place(torch, self.multiply(a[i], b[i], more[i].bias, sums[i]), more[i])
+
+        def work(i: int) -> None:
+            ending.in_place(torch, self.multiply(a[i], b[i], more[i].bias, sums[i]), more[i])
+
+        return self.pooled(work)
+
+    def pooled(self, work: Call) -> Call:
+        torch = self.operands.torch
+        pool = torch.cuda.MemPool()
+
+        def call(i: int) -> None:
+            with torch.cuda.use_mem_pool(pool):
+                work(i)
+
+        return call
 
     def facts(self, device: Device) -> Facts:
         return Facts(config="its own choice")
@@ -131,7 +149,6 @@ class TorchCompiled(TorchSeparate):
 
     def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
         torch, ending = self.operands.torch, self.ending
-        self.one = torch.ones((), device="cuda")
         more = [self.operands.of(ending, i, c[i]) for i in range(len(a))]
 
         def work(a: Any, b: Any, bias: Any, residual: Any, *results: Any) -> None:
@@ -140,7 +157,7 @@ class TorchCompiled(TorchSeparate):
                 result.copy_(value)
 
         compiled = torch.compile(work, dynamic=False)
-        return lambda i: compiled(a[i], b[i], more[i].bias, more[i].residual, *more[i].results)
+        return self.pooled(lambda i: compiled(a[i], b[i], more[i].bias, more[i].residual, *more[i].results))
 
 
 class CublasLt(TorchSeparate):
@@ -243,6 +260,7 @@ def measure(ordinal: int, keep: Keep, part: Part = WHOLE) -> tuple[Conditions, l
         total = sum(steps(contenders_of(Operands(torch, case)), PROTOCOL) for case in cases)
         with progress(total, MODE) as step:
             for case in cases:
+                torch._dynamo.reset()  # it compiles a function eight times, and then runs it uncompiled
                 contenders = contenders_of(Operands(torch, case))
                 records += beside_peers(stage.measure(case, contenders, step))
                 conditions = replace(conditions, seen=seen_between(before, stage.gauge.look()))
