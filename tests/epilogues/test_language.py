@@ -3,8 +3,12 @@ words."""
 
 from __future__ import annotations
 
+import copy
 import linecache
 import math
+import pickle
+from fractions import Fraction
+from functools import reduce
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -251,6 +255,41 @@ def test_captured_numbers_are_a_part_of_it() -> None:
     assert times(0.0).function != times(-0.0).function
 
 
+def test_what_does_not_change_may_be_captured() -> None:
+    half, dtype, names = Fraction(1, 2), np.dtype("float16"), ((1, 2), frozenset((3,)), range(4))
+    captured = lapidist.epilogue(lambda acc: lapidist.cast(acc * half, dtype) + names[0][1])
+    assert str(captured) == "cast(acc * 0.5, 'float16') + 2"
+
+
+@pytest.mark.parametrize("power", [3, 3.0, np.int64(3)])
+def test_powers(power: Any) -> None:
+    assert str(lapidist.epilogue(lambda acc: acc**power)) == "(acc * acc) * acc"
+
+
+def test_a_long_function_prints() -> None:
+    """Each step in turn: to look for its brackets in all text before it would take minutes."""
+    long = lapidist.epilogue(lambda acc: reduce(lambda x, i: x * 2 + i, range(3000), acc))
+    assert "(((acc * 2 + 0) * 2) + 1) * 2" in str(long)
+    assert str(long).count("(") == 2 * 2999
+
+
+def test_an_epilogue_is_pickled_by_name_and_its_function_by_steps() -> None:
+    assert pickle.loads(pickle.dumps(scaled_gelu)) is scaled_gelu
+    assert copy.deepcopy(scaled_gelu) is scaled_gelu
+    given = scaled_gelu(bias=np.ones(2), residual=np.ones((2, 2)))
+    assert hash(given.function)
+    again = pickle.loads(pickle.dumps(given))
+    assert "_hash" not in vars(again.function)  # another process has other hashes of strings
+    assert again.function == given.function
+
+
+def test_an_operand_may_have_any_name() -> None:
+    names: dict[str, Any] = {"lapidist": lapidist}
+    exec("def f(acc, self: lapidist.Row): return acc + self", names)
+    found = lapidist.matmul(np.eye(2), np.eye(2), epilogue=lapidist.epilogue(names["f"])(self=np.ones(2)))
+    np.testing.assert_array_equal(found, np.eye(2) + 1)
+
+
 def test_one_inside_of_another() -> None:
     @lapidist.epilogue
     def plus(acc: Any, bias: lapidist.Row) -> Any:
@@ -268,14 +307,21 @@ UNTRACEABLE = {
     "acc = max(acc, 0)": "lapidist.where",
     "import math; acc = math.exp(acc)": "functions of lapidist",
     "acc = np.sin(acc)": "numpy.sin",
+    "acc = np.where(acc > 0, acc, 0)": "numpy.where",
+    "acc = np.clip(acc, 0, 1)": "numpy.clip",
+    "acc = np.array([acc])": "an array of it",
     "acc = acc[0]": "one element",
     "acc = [each for each in acc]": "one element",
     "acc = acc @ acc": "TypeError",
     "acc = acc + table[1]": "table, a list",
     "acc = acc + values": "values, a ndarray",
     "acc = acc ** 2.5": "Powers",
+    "acc = acc ** acc": "Powers",
+    "acc = 2 ** acc": "Powers",
     "acc = acc + 'x'": "got str",
     "acc = helper(acc)": "table, a list",
+    "acc = (lambda x: x * table[0])(acc)": "table, a list",
+    "acc = sum([acc * table[i] for i in range(2)])": "table, a list",
 }
 
 
@@ -322,15 +368,20 @@ def test_functions_that_are_no_epilogues() -> None:
     def defaulted(acc: Any, bias: lapidist.Row = 1) -> Any:  # type: ignore[assignment]
         return acc + bias
 
+    def sumless(bias: lapidist.Row) -> Any:
+        return lapidist.relu(bias)
+
     with pytest.raises(ArgumentError, match="bias is not"):
         lapidist.epilogue(bare)
     with pytest.raises(ArgumentError, match="Scalar alone may have a default"):
         lapidist.epilogue(defaulted)
+    with pytest.raises(ArgumentError, match="the first parameter is the sum; bias is annotated as a Row"):
+        lapidist.epilogue(sumless)
     with pytest.raises(ArgumentError, match="must take the sum"):
         lapidist.epilogue(lambda: 1)
     with pytest.raises(ArgumentError, match="must be a Python function; got int"):
         lapidist.epilogue(3)  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="belongs into a function"):
+    with pytest.raises(ArgumentError, match=r"belongs into a function.*got 1.0, at .*test_language.py:\d"):
         lapidist.exp(1.0)
     with pytest.raises(DTypeError, match="got int8"):
         lapidist.epilogue(lambda acc: lapidist.cast(acc, "int8"))
@@ -378,6 +429,8 @@ def test_what_has_no_epilogue() -> None:
     plus = lapidist.epilogue(lambda acc: acc + 1)
     with pytest.raises(DTypeError, match="must follow sums of floats; a is int8"):
         lapidist.matmul(A.astype(np.int8), B.astype(np.int8), epilogue=plus)
+    with pytest.raises(DTypeError, match="must be that of a, float32; got float64"):
+        lapidist.matmul(A, B.astype(np.float64), epilogue=plus)
     with pytest.raises(DTypeError, match="must follow sums of floats; a is complex64"):
         lapidist.matmul(A.astype(np.complex64), B.astype(np.complex64), epilogue=plus)
     with pytest.raises(ArgumentError, match="epilogue: belongs to arrays"):

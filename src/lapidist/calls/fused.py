@@ -65,7 +65,10 @@ class FusedOperands:
     def __init__(self, given: Given, arguments: Arguments, outputs: Sequence[Any]) -> None:
         self.function, self._arguments = given.function, arguments
         self.dtype = number_type(arguments.accumulator).name
-        if arguments.no_kernel is not None or self.dtype not in ("float32", "float64"):
+        floats = self.dtype in ("float32", "float64")
+        if arguments.no_kernel is not None and arguments.accumulator == self.dtype and floats:
+            raise arguments.no_kernel
+        if arguments.no_kernel is not None or not floats:
             raise DTypeError(
                 f"epilogue: must follow sums of floats; a is {arguments.a.dtype}, summed in"
                 f" {arguments.accumulator}. Convert a and b first, or reckon with the result"

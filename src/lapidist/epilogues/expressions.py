@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lapidist.epilogues.results import Output
 
 SEEDS = "0 or more and below 2^64"
+POWERS = range(1, 9)
 WHERE = "Choose with lapidist.where(condition, a, b)"
 
 
@@ -158,18 +159,22 @@ class Expression:
         return self.tape.apply("divide", other, self)
 
     def __pow__(self, exponent: Any) -> Expression:
-        if exponent == 0.5:
+        if isinstance(exponent, Real) and exponent == 0.5:
             return self.tape.apply("sqrt", self)
-        if not isinstance(exponent, int) or not 1 <= exponent <= 8:
-            raise untraceable(
-                self,
-                f"** {exponent!r}",
-                "Powers are 1 to 8 and 0.5; others are lapidist.exp(y * lapidist.log(x))",
-            )
+        if not isinstance(exponent, Real) or exponent not in POWERS:
+            raise self._no_power(exponent)
         result = self
-        for _ in range(exponent - 1):
+        for _ in range(POWERS.index(exponent)):  # type: ignore[arg-type]  # a float may be a whole number
             result = result * self
         return result
+
+    def __rpow__(self, base: Any) -> Expression:
+        raise self._no_power(self)
+
+    def _no_power(self, exponent: Any) -> ArgumentError:
+        got = "a value" if isinstance(exponent, Expression) else repr(exponent)
+        powers = f"Powers are {POWERS[0]} to {POWERS[-1]} and 0.5"
+        return untraceable(self, f"** {got}", f"{powers}; others are lapidist.exp(y * lapidist.log(x))")
 
     def __neg__(self) -> Expression:
         return self.tape.apply("negative", self)
@@ -240,6 +245,14 @@ class Expression:
         if method != "__call__" or more or row is None or row.arity != len(inputs):
             raise untraceable(self, f"numpy.{ufunc.__name__}", "Use the functions of lapidist")
         return self.tape.apply(name, *inputs)
+
+    def __array_function__(self, function: Any, *_: Any) -> Any:
+        raise untraceable(
+            self, f"numpy.{function.__name__}", "Use the functions of lapidist: where, clamp ..."
+        )
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise untraceable(self, "an array of it", "A function sees one element at a time")
 
 
 # NumPy's names for what is called otherwise here, and comparisons that are others turned round
@@ -323,10 +336,13 @@ def untraceable(value: Expression, what: str, way_out: str) -> ArgumentError:
     )
 
 
+WITHIN = ("lapidist.", "numpy.")  # what a caller's code calls
+
+
 def place_now() -> str:
     """The line of the caller's code that is being traced."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith("lapidist."):
+    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith(WITHIN):
         frame = frame.f_back
     return "in unknown code" if frame is None else place_of(frame.f_code.co_filename, frame.f_lineno)
 

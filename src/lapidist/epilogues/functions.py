@@ -7,7 +7,7 @@ from numbers import Real
 from typing import Any, Literal
 
 from lapidist.dtypes import name_of
-from lapidist.epilogues.expressions import Expression, Scalar, Tape
+from lapidist.epilogues.expressions import Expression, Scalar, Tape, place_now
 from lapidist.epilogues.operations import CASTS
 from lapidist.epilogues.steps import KEPT, KEPT_BY
 from lapidist.errors import ArgumentError, DTypeError
@@ -26,9 +26,8 @@ def tape_of(operation: str, *args: Any) -> Tape:
         if isinstance(arg, Expression):
             return arg.tape
     raise ArgumentError(
-        f"lapidist.{operation}: belongs into a function of @lapidist.epilogue; got {args[0]!r}. Use NumPy's"
-        f" or"
-        " torch's on arrays"
+        f"lapidist.{operation}: belongs into a function of @lapidist.epilogue, of values that it is given;"
+        f" got {args[0]!r}, {place_now()}. Use Python's on numbers, and NumPy's or torch's on arrays"
     )
 
 

@@ -3,11 +3,10 @@ computes the same."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lapidist.epilogues.passes import LARGEST, QUANTISED, REDUCTIONS
 from lapidist.epilogues.passes import ROW as OF_ROWS
@@ -144,17 +143,22 @@ class Function:
         stored = [number for each in self.results for number in (each.step, each.other)]
         for place in (each for each in stored if each is not None and len(stored) > 2):
             uses[place] += 1
-        lines, words = [], list[str]()
+        lines, words, parts = [], list[str](), list[str]()
         for number, step in enumerate(self.steps):
-            word = in_words(step, words)
+            word, is_whole = in_words(step, words, parts), step.operation not in INFIX
             if step.args and uses[number] > 1:
                 lines.append(f"v{number} = {word}")
-                word = f"v{number}"
+                word, is_whole = f"v{number}", True
             words.append(word)
+            parts.append(word if is_whole else f"({word})")
         return "; ".join([*lines, ", ".join(each.text(words) for each in self.results)])
 
     def __hash__(self) -> int:
         return self._hash
+
+    def __reduce__(self) -> Any:
+        """Without its hash, which another process would not have."""
+        return Function, (self.name, self.parameters, self.steps, self.results, self.paired)
 
     @cached_property
     def _hash(self) -> int:
@@ -176,11 +180,10 @@ INFIX = {
     "both": "&",
     "any_of": "|",
 }
-LOOSE = re.compile(r"\([^()]*\)")  # what is in brackets holds together
 
 
-def in_words(step: Step, words: list[str]) -> str:
-    """A step in words, its arguments as they are given."""
+def in_words(step: Step, words: Sequence[str], parts: Sequence[str]) -> str:
+    """A step in words. `words` are those of its arguments, `parts` with brackets around operators."""
     if step.operation == SUM:
         return "acc" + step.value
     if step.operation in (OPERAND, SEED):
@@ -192,15 +195,7 @@ def in_words(step: Step, words: list[str]) -> str:
     args = [words[arg] for arg in step.args]
     if step.operation in INFIX:
         sums = step.operation == "add"
-        left, right = (each if sums and " + " not in each else together(each) for each in args)
+        left, right = (words[arg] if sums and " + " not in words[arg] else parts[arg] for arg in step.args)
         return f"{left} {INFIX[step.operation]} {right}"
     more = {CAST: [repr(step.value)], KEPT: [step.value]}.get(step.operation, [])
     return f"{step.operation}({', '.join([*args, *more])})"
-
-
-def together(word: str) -> str:
-    """In brackets, if it is more than a name or a call."""
-    bare, again = LOOSE.sub("", word), word
-    while bare != again:
-        bare, again = LOOSE.sub("", bare), bare
-    return f"({word})" if " " in bare else word

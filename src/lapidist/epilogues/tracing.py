@@ -5,8 +5,10 @@ from __future__ import annotations
 import dis
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
 from functools import update_wrapper
-from types import BuiltinFunctionType, FunctionType, ModuleType
+from numbers import Number
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,13 +19,14 @@ from lapidist.epilogues.steps import SCALAR, Function, Parameter
 from lapidist.errors import ArgumentError, LapidistError
 
 FIXED = (
-    int,
-    float,
+    Number,
     str,
     bytes,
-    bool,
+    range,
+    Enum,
     type(None),
     np.generic,
+    np.dtype,
     ModuleType,
     BuiltinFunctionType,
     type,
@@ -57,7 +60,11 @@ class Epilogue:
         self.function = traced(function)
         self._names = tuple(each.name for each in self.function.parameters)
 
-    def __call__(self, *values: Any, **operands: Any) -> Any:
+    def __reduce__(self) -> str:
+        """By its name in its module, as functions are pickled."""
+        return self.__qualname__  # type: ignore[attr-defined,no-any-return]
+
+    def __call__(self, /, *values: Any, **operands: Any) -> Any:
         if tuple(operands) == self._names and not values:  # as calls mostly are
             for value in operands.values():
                 if value is None:
@@ -170,7 +177,7 @@ def parameters_of(function: FunctionType) -> tuple[Parameter, ...]:
     name, line = function.__name__, place_of(function.__code__.co_filename, function.__code__.co_firstlineno)
     plain = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     try:
-        _, *operands = inspect.signature(function, eval_str=True).parameters.values()
+        first, *operands = inspect.signature(function, eval_str=True).parameters.values()
     except ValueError:
         raise ArgumentError(
             f"{name}: must take the sum; got a function without parameters, {line}. Write def {name}(acc)"
@@ -179,6 +186,12 @@ def parameters_of(function: FunctionType) -> tuple[Parameter, ...]:
         raise ArgumentError(
             f"{name}: annotations must be known; got {error}, {line}. Import lapidist"
         ) from error
+    if first.annotation in KINDS.values():
+        raise ArgumentError(
+            f"{name}: the first parameter is the sum; {first.name} is annotated as a"
+            f" {first.annotation.__name__}, {line}. Write def {name}(acc, {first.name}:"
+            f" lapidist.{first.annotation.__name__})"
+        )
     found = []
     for each in operands:
         kind = getattr(each.annotation, "__name__", str(each.annotation))
@@ -202,34 +215,41 @@ def parameters_of(function: FunctionType) -> tuple[Parameter, ...]:
 def require_fixed_captures(name: str, function: FunctionType, seen: set[FunctionType]) -> None:
     """What may change later would not be seen to change."""
     seen.add(function)
-    for captured, value, line in captures(function):
-        if isinstance(value, FIXED) or (
-            isinstance(value, tuple) and all(isinstance(each, FIXED) for each in value)
-        ):
-            continue
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    for captured, value, line in captures(function.__code__, function.__globals__, cells):
         inner = value._python if isinstance(value, Epilogue) else value
         if isinstance(inner, FunctionType):
-            if inner not in seen and inner.__module__.partition(".")[0] not in OWN:
+            if inner not in seen and (inner.__module__ or "").partition(".")[0] not in OWN:
                 require_fixed_captures(name, inner, seen)
-            continue
-        raise ArgumentError(
-            f"{name}: must capture numbers, functions and modules alone, which are the same at each call; got"
-            f" {captured}, a"
-            f" {type(value).__name__}, {place_of(function.__code__.co_filename, line)}. Pass it as an operand"
-        )
+        elif not is_fixed(value):
+            raise ArgumentError(
+                f"{name}: must capture numbers, functions and modules alone, which are the same at each call;"
+                f" got {captured}, a {type(value).__name__},"
+                f" {place_of(function.__code__.co_filename, line)}. Pass it as an operand"
+            )
 
 
-def captures(function: FunctionType) -> Iterator[tuple[str, Any, int]]:
-    """Names from outside of the function that it uses, with their values and lines."""
-    line = function.__code__.co_firstlineno
-    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-    for each in dis.get_instructions(function):
+def is_fixed(value: Any) -> bool:
+    return all(map(is_fixed, value)) if isinstance(value, (tuple, frozenset)) else isinstance(value, FIXED)
+
+
+def captures(
+    code: CodeType, names: Mapping[str, Any], cells: Mapping[str, CellType]
+) -> Iterator[tuple[str, Any, int]]:
+    """Names from outside of the function that it uses, with their values and lines: global `names`, and
+    variables of functions around it. Functions that it defines itself have code of their own."""
+    line = code.co_firstlineno
+    for each in dis.get_instructions(code):
         start = getattr(each, "line_number", each.starts_line)
         line = start if isinstance(start, int) and not isinstance(start, bool) else line
-        if each.opname in ("LOAD_GLOBAL", "LOAD_NAME") and each.argval in function.__globals__:
-            yield each.argval, function.__globals__[each.argval], line
+        if each.opname in ("LOAD_GLOBAL", "LOAD_NAME") and each.argval in names:
+            yield each.argval, names[each.argval], line
         elif each.argval in cells and each.opname.startswith("LOAD"):
             try:
                 yield each.argval, cells[each.argval].cell_contents, line
             except ValueError:
                 continue  # not filled yet: the call will say so
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            own = {name: cells[name] for name in inner.co_freevars if name in cells}
+            yield from captures(inner, names, own)
