@@ -127,6 +127,59 @@ def test_vectors(torch: Any, lt: Any) -> None:
             close(torch, lt.matmul(first, second, epilogue=given), expected)
 
 
+def test_a_layer_of_one_row_takes_a_tile_as_its_result_lies(torch: Any, lt: Any) -> None:
+    x, weight, skip = recorded(torch, 4), torch.randn(6, 4).double(), torch.randn(6).double()
+    for tile in (skip, skip[None]):
+        found = lt.linear(x, weight, epilogue=epilogues.residual(residual=tile))
+        close(torch, found, weight @ x + skip)
+        with torch.no_grad():
+            close(torch, lt.linear(x, weight, epilogue=epilogues.residual(residual=tile)), found)
+
+
+# operands, and the error of a call whose D is 5 x 6
+UNFIT: list[tuple[Any, Any, str]] = [
+    (
+        epilogues.residual,
+        lambda torch: {"residual": torch.ones(4, 6)},
+        "residual: must have a value for each",
+    ),
+    (epilogues.bias, lambda torch: {"bias": torch.ones(1)}, "bias: must have a value for each column"),
+    (epilogues.bias, lambda torch: {"bias": torch.ones(5, 6)}, "bias: must have a value for each column"),
+    (epilogues.bias, lambda torch: {"bias": torch.ones(6) * 1j}, "bias: must be of float64"),
+    (
+        epilogues.scaled,
+        lambda torch: {"factor": torch.ones(2)},
+        "factor: must be a number or an array of one",
+    ),
+    (epilogues.scaled, lambda torch: {"factor": 1e300}, "factor: must fit float32"),
+    (epilogues.scaled, lambda torch: {"factor": "x"}, "factor: must be a real number"),
+]
+
+
+@pytest.mark.parametrize("is_recorded", [False, True])
+@pytest.mark.parametrize(("function", "values", "words"), UNFIT)
+def test_operands_that_do_not_fit(
+    torch: Any, lt: Any, function: Any, values: Any, words: str, is_recorded: bool
+) -> None:
+    """In the same words where torch has the function."""
+    a, weight = torch.randn(5, 4, requires_grad=is_recorded), torch.randn(6, 4)
+    given = function(**values(torch))
+    for call in (
+        lambda: lt.matmul(a, weight.T, epilogue=given),
+        lambda: lt.linear(a, weight, epilogue=given),
+    ):
+        with pytest.raises(lapidist.LapidistError, match=words):
+            call()
+
+
+def test_what_torch_cannot_take(torch: Any, lt: Any) -> None:
+    a, b = torch.randn(5, 4, requires_grad=True), torch.randn(4, 5)
+    with pytest.raises(lapidist.ShapeError, match="swiglu takes columns in pairs"):
+        lt.matmul(a, b, epilogue=epilogues.swiglu)
+    with pytest.raises(lapidist.DTypeError, match="bias: must be a number or a tensor"):
+        lt.matmul(a, b, epilogue=epilogues.bias(bias=np.ones(5, np.float32)))
+
+
 def test_quantised_as_the_library_does(torch: Any, lt: Any) -> None:
     a, b = torch.randn(5, 4), torch.randn(4, 300)
     b[:, 128:256] = 0
@@ -193,6 +246,23 @@ def test_compiled_by_torch(torch: Any, lt: Any) -> None:
 
     compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
     close(torch, compiled(a, b, bias, seed), call(a, b, bias, seed))
+
+
+def test_compiled_with_numbers_that_change(torch: Any, lt: Any) -> None:
+    """They and extents are symbols then."""
+    weight, skip = torch.randn(6, 4), lapidist.epilogue(skipped)
+
+    def call(x: Any, tile: Any, s: float, seed: int) -> Any:
+        return lt.linear(x, weight, epilogue=skip(tile=tile, s=s, seed=seed))
+
+    compiled = torch.compile(call, fullgraph=True, backend="aot_eager", dynamic=True)
+    for m, s, seed in ((3, 1.5, 1), (5, 2.5, 2)):
+        given = torch.randn(m, 4), torch.randn(m, 6), s, seed
+        close(torch, compiled(*given), call(*given))
+
+
+def skipped(acc: Any, tile: lapidist.Tile, s: lapidist.Scalar, seed: lapidist.Scalar) -> Any:
+    return lapidist.dropout(acc * s, 0.5, seed) + tile
 
 
 def test_under_vmap(torch: Any, lt: Any) -> None:

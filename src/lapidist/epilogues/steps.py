@@ -167,6 +167,14 @@ class Function:
     def __str__(self) -> str:
         return f"{self.name}: {self.text}"
 
+    def known(self) -> Function:
+        """With all that follows from its steps at hand. Python 3.11 computes it under a lock, which torch's
+        compiler does not trace."""
+        for name, each in vars(Function).items():
+            if isinstance(each, cached_property) and name != "text":
+                getattr(self, name)
+        return self
+
 
 INFIX = {
     "add": "+",

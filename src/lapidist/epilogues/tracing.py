@@ -153,7 +153,7 @@ def traced(function: FunctionType) -> Function:
             f" {failed_at(function, error)}."
             " Use arithmetic, comparisons and the functions of lapidist"
         ) from error
-    return tape.function(parameters, outputs_of(name, result, paired), paired)
+    return tape.function(parameters, outputs_of(name, result, paired), paired).known()
 
 
 def takes_pairs(function: FunctionType) -> bool:

@@ -4,6 +4,7 @@ its gradients, transforms and compilers."""
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from lapidist.epilogues.steps import (
     SCALAR,
     SEED,
     SUM,
+    TILE,
     Function,
     Result,
 )
@@ -46,8 +48,9 @@ def matmul(a: Any, b: Any, epilogue: Any, out_dtype: Any, precision: Any) -> Any
     a, b = in_autocast(a, b)
     if not is_seen(given, a, b):
         return api.matmul(a, b, out_dtype=out_dtype, precision=precision, epilogue=given)
-    dtype = outlines.of_matmul(a, b, out_dtype, precision).dtype
+    dtype = outlines.of_matmul(a, b, out_dtype, precision, given).dtype
     row, column = a.ndim == 1, b.ndim == 1
+    given = with_tiles(given, lambda tile: with_lines(tile, row, column))
     a, b = (a.unsqueeze(0) if row else a), (b.unsqueeze(1) if column else b)
     sums = operators.matmul(a, b, type_of_sums(a), precision)
     return finished(given, sums, dtype, row, column)
@@ -67,6 +70,8 @@ def gemm(
     given = given_epilogue(epilogue)
     assert given is not None
     a, b, c = in_autocast(a, b, c)
+    if row:
+        given = with_tiles(given, lambda tile: tile.unsqueeze(0) if tile.ndim == 1 else tile)
     how = {**how, "precision": precision}
     if not is_seen(given, a, b, c):
         made = api.gemm(a, b, c, **how, out_dtype=out_dtype, epilogue=given)
@@ -74,7 +79,8 @@ def gemm(
         return delivered(
             [without(*each, row, False) for each in zip(given.function.results, found, strict=True)]
         )
-    dtype, kind = outlines.of_gemm(a, b, c, **how, out_dtype=out_dtype).dtype, type_of_sums(a)
+    dtype = outlines.of_gemm(a, b, c, **how, out_dtype=out_dtype, epilogue=given).dtype
+    kind = type_of_sums(a)
     numbers = how["alpha"], how["beta"], how["trans_a"], how["trans_b"]
     sums = operators.gemm(a, b, None if c is None else c.to(kind), *numbers, kind, precision)
     return finished(given, sums, dtype, row)
@@ -84,6 +90,22 @@ def linear(input: Any, weight: Any, bias: Any, epilogue: Any, out_dtype: Any, pr
     """Of a bias, too, the sums have their share before the function."""
     how = {"alpha": 1.0, "beta": 0.0 if bias is None else 1.0, "trans_a": False, "trans_b": True}
     return gemm(outlines.as_rows(input), weight, bias, epilogue, how, out_dtype, precision, input.ndim == 1)
+
+
+def with_tiles(given: Given, change: Callable[[Any], Any]) -> Given:
+    """Its operands that have a value for each element of D, changed."""
+    tiles = {each.name for each in given.function.parameters if each.kind == TILE}
+    changed = {
+        name: change(value) if name in tiles and isinstance(value, torch.Tensor) else value
+        for name, value in given.values.items()
+    }
+    return given._replace(values=changed) if tiles else given
+
+
+def with_lines(tile: Any, row: bool, column: bool) -> Any:
+    """With the rows and columns that a product of vectors lacks."""
+    tile = tile.unsqueeze(-1) if column else tile
+    return tile.unsqueeze(-2) if row else tile
 
 
 def delivered(results: list[Any]) -> Any:
@@ -207,7 +229,7 @@ def finished(given: Given, sums: Any, dtype: Any, row: bool = False, column: boo
     """`row`, `column`: which of D's dimensions the caller has not."""
     function = given.function
     operands = {
-        each.name: beside(each.kind, given.values[each.name], sums, each.name in function.seeds, row, column)
+        each.name: beside(each.kind, given.values[each.name], sums, each.name in function.seeds)
         for each in function.parameters
     }
     results = zip(function.results, evaluated(function, sums, operands), strict=True)
@@ -216,7 +238,7 @@ def finished(given: Given, sums: Any, dtype: Any, row: bool = False, column: boo
     return delivered(dropped)
 
 
-def beside(kind: str, value: Any, sums: Any, is_seed: bool, row: bool, column: bool) -> Any:
+def beside(kind: str, value: Any, sums: Any, is_seed: bool) -> Any:
     """With rows and columns, as sums have them, in their type."""
     if not isinstance(value, torch.Tensor):
         return whole(value) if is_seed else torch.tensor(float(value), dtype=sums.dtype)
@@ -226,8 +248,7 @@ def beside(kind: str, value: Any, sums: Any, is_seed: bool, row: bool, column: b
     if kind in (ROW, COLUMN):
         missing = value.ndim < 2 or value.shape[-2 if kind == ROW else -1] != 1
         return value.unsqueeze(-2 if kind == ROW else -1) if missing else value
-    value = value.unsqueeze(-1) if column else value
-    return value.unsqueeze(-2) if row else value
+    return value
 
 
 def stored(result: Result, values: Any, dtype: Any) -> Any:

@@ -6,11 +6,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from lapidist.calls import checks
 from lapidist.calls.arguments import Arguments
-from lapidist.calls.operation import Factors, Operation, types_named
+from lapidist.calls.operation import Factors, Operation, is_array, types_named
 from lapidist.calls.scaled import ScaledArguments
 from lapidist.dtypes import IEEE
+from lapidist.epilogues.tracing import Given
+from lapidist.errors import DTypeError
 from lapidist.frameworks.arrays import HOST, Operand, require_dense, torch_dtype
 
 
@@ -28,6 +32,28 @@ def outlines(names: tuple[str, ...], *tensors: Any) -> list[Any]:
     return [None if each is None else outline(each, name) for each, name in zip(tensors, names, strict=True)]
 
 
+def outlined(epilogue: Given | None) -> Given | None:
+    """Its operands, too."""
+    if epilogue is None:
+        return None
+    return epilogue._replace(
+        values={name: of_operand(name, value) for name, value in epilogue.values.items()}
+    )
+
+
+def of_operand(name: str, value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return outline(value, name)
+    if torch.compiler.is_compiling():
+        return 0  # a number may be another one each time that a graph runs
+    if is_array(value):
+        raise DTypeError(
+            f"{name}: must be a number or a tensor where torch has the function; got {type(value).__name__}."
+            " Pass it through torch.as_tensor first"
+        )
+    return value
+
+
 def of_product(
     a: Any, b: Any, c: Any, operation: Operation, names: tuple[str, str, str] = ("a", "b", "c")
 ) -> Any:
@@ -36,8 +62,11 @@ def of_product(
     return a.new_empty(arguments.result_shape, dtype=torch_dtype(arguments.out_dtype))
 
 
-def of_matmul(a: Any, b: Any, out_dtype: Any = None, precision: Any = IEEE) -> Any:
-    return of_product(a, b, None, Operation(vectors=True, types=types_named(out_dtype, None, precision)))
+def of_matmul(
+    a: Any, b: Any, out_dtype: Any = None, precision: Any = IEEE, epilogue: Given | None = None
+) -> Any:
+    types = types_named(out_dtype, None, precision)
+    return of_product(a, b, None, Operation(vectors=True, types=types, epilogue=outlined(epilogue)))
 
 
 def of_gemm(
@@ -50,9 +79,11 @@ def of_gemm(
     trans_b: bool = False,
     out_dtype: Any = None,
     precision: Any = IEEE,
+    epilogue: Given | None = None,
 ) -> Any:
     types = types_named(out_dtype, None, precision)
-    return of_product(a, b, c, Operation(trans_a, trans_b, False, alpha, beta, types))
+    operation = Operation(trans_a, trans_b, False, alpha, beta, types, epilogue=outlined(epilogue))
+    return of_product(a, b, c, operation)
 
 
 def of_linear(
