@@ -124,6 +124,10 @@ struct Integer {
 };
 typedef Integer<long long> Int64;
 typedef Integer<int> Int32;
+typedef Integer<short> Int16;
+typedef Integer<unsigned long long> UInt64;
+typedef Integer<unsigned> UInt32;
+typedef Integer<unsigned short> UInt16;
 // Of 8 bits: the nearest whole number, or the nearer bound; NaN is 0.
 template <typename Whole, int Low, int High>
 struct Byte : Integer<Whole> {

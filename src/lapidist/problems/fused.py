@@ -46,7 +46,11 @@ READS = {
     "float8_e5m2": "E5M2",
     "int64": "Int64",
     "int32": "Int32",
+    "int16": "Int16",
     "int8": "Int8",
+    "uint64": "UInt64",
+    "uint32": "UInt32",
+    "uint16": "UInt16",
     "uint8": "UInt8",
     "bool": "Bool",
 }
