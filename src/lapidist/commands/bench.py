@@ -16,6 +16,8 @@ from lapidist.commands.options import (
     Json,
     Keep,
     Kernels,
+    Layout,
+    OtherLayout,
     Place,
     Plot,
     Products,
@@ -26,7 +28,14 @@ from lapidist.commands.options import (
     Type,
     examples,
 )
-from lapidist.commands.works import chosen_cases, measure_instead, perform, present, require_rounds
+from lapidist.commands.works import (
+    chosen_cases,
+    measure_instead,
+    perform,
+    present,
+    require_layout,
+    require_rounds,
+)
 
 if TYPE_CHECKING:
     from lapidist.bench.protocol.cases import Case, Part
@@ -68,12 +77,14 @@ def listing(name: str, words: str) -> Callable[..., None]:
         rounds: Rounds = None,
         count: Count = None,
         skip: Skip = 0,
+        layout: OtherLayout = None,
     ) -> None:
         from lapidist.bench.protocol.cases import Part
 
-        part = Part(count, skip)
+        part = Part(count, skip, layout=required(layout))
         cases = chosen_cases([name], None, None, dtype, part)
-        outputs = outputs_of([name, *([str(skip)] if skip else [])], cases, as_json, csv, plot, html, record)
+        words = [name, *([str(skip)] if skip else []), *([layout] if layout else [])]
+        outputs = outputs_of(words, cases, as_json, csv, plot, html, record)
         measure(cases, device, kernel, timing(sustained, short), rounds, outputs)
 
     command.__doc__ = f"Measure {words}."
@@ -115,7 +126,11 @@ def cases(
 
 
 @app.command(
-    epilog=examples("bench corpus --dtype bf16", "bench corpus --count 100 --skip 100 --record results")
+    epilog=examples(
+        "bench corpus --dtype bf16",
+        "bench corpus --count 100 --skip 100 --record results",
+        "bench corpus --dtype fp16 --multiple 16 --layout rc",
+    )
 )
 def corpus(
     dtype: Type = "fp32",
@@ -131,17 +146,20 @@ def corpus(
     count: Annotated[int, typer.Option(min=1, help="so many products")] = 300,
     skip: Skip = 0,
     seed: Seed = CORPUS_SEED,
+    multiple: Annotated[int, typer.Option(min=1, help="round m, n and k to multiples of this")] = 1,
+    layout: Layout = "rr",
 ) -> None:
     """Measure random products, m, n and k log-uniform in [128, 8192].
 
-    Some are also measured with their sides padded by hand, and rounded up.
+    Ragged ones are also measured with their sides padded by hand, some of them rounded up.
     """
     from lapidist.bench.protocol.cases import NEIGHBOUR_EVERY, Part
 
-    part = Part(count, skip, seed)
+    part = Part(count, skip, seed, multiple, required(layout))
     drawn = chosen_cases(["corpus"], None, None, dtype, part)
-    aligned = [case.neighbour for case in drawn[::NEIGHBOUR_EVERY]]
-    outputs = outputs_of(["corpus", str(skip)], drawn, as_json, csv, None, html, record)
+    aligned = [case.neighbour for case in drawn[::NEIGHBOUR_EVERY]] if multiple == 1 else []
+    words = ["corpus", str(skip), *([f"x{multiple}"] if multiple > 1 else []), layout]
+    outputs = outputs_of(words, drawn, as_json, csv, None, html, record)
     mode = "short" if short else f"corpus {timing(sustained, False)}"
     measure(drawn, device, kernel, mode, rounds, outputs, part, aligned)
 
@@ -194,6 +212,22 @@ def mma(
     instead("mma", device, as_json, csv, html, record, Part(count, skip))
 
 
+@app.command(epilog=examples("bench batches", "bench batches --count 3 --record results"))
+def batches(
+    device: Gpu = "gpu",
+    as_json: Json = False,
+    csv: Csv = None,
+    html: Html = None,
+    record: Keep = None,
+    count: Annotated[int | None, typer.Option(min=1, help="at most so many batches")] = None,
+    skip: Skip = 0,
+) -> None:
+    """Measure batches of products in bursts, beside torch.bmm."""
+    from lapidist.bench.protocol.cases import Part
+
+    instead("batches", device, as_json, csv, html, record, Part(count, skip))
+
+
 @app.command(epilog=examples("bench scaled", "bench scaled --count 4"))
 def scaled(
     device: Gpu = "gpu",
@@ -226,6 +260,12 @@ def epilogue(
     from lapidist.bench.protocol.cases import Part
 
     instead("epilogue", device, as_json, csv, html, record, Part(count, skip))
+
+
+def required(layout: str | None) -> str | None:
+    if layout is not None:
+        require_layout(layout)
+    return layout
 
 
 def timing(sustained: bool, short: bool) -> str:
@@ -261,7 +301,8 @@ def measure(
 ) -> None:
     from lapidist.bench.studies.climb import place_of
 
-    works = works_of(cases, kernel, mode, drawn is not None) + works_of(aligned or [], kernel, mode, False)
+    padded = drawn is not None and drawn.multiple == 1
+    works = works_of(cases, kernel, mode, padded) + works_of(aligned or [], kernel, mode, False)
     words = drawn.words if drawn is not None else ""
     perform(works, present(place_of(device)), mode, require_rounds(rounds), outputs, words)
 

@@ -81,6 +81,15 @@ Layout = Annotated[
         autocompletion=one_of(LAYOUTS),
     ),
 ]
+OtherLayout = Annotated[
+    str | None,
+    typer.Option(
+        "--layout",
+        help="rr, rc, cr or cc, in place of the list's own",
+        metavar="LAYOUT",
+        autocompletion=one_of(LAYOUTS),
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="JSON lines on stdout, one a row, in place of the table")]
 JsonObject = Annotated[bool, typer.Option("--json", help="one JSON object on stdout, in place of the text")]
 Csv = Annotated[Path | None, typer.Option(help="write the rows to this CSV file")]

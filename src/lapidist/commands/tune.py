@@ -25,6 +25,10 @@ def tune(
     ] = 0,
     seed: Seed = 2301,
     most: Annotated[int, typer.Option(min=2, help="candidates to measure for each product")] = 24,
+    reach: Annotated[
+        float | None,
+        typer.Option(min=1.0, help="only what the model takes for at most so many times the best"),
+    ] = None,
     as_json: Json = False,
     record: Keep = None,
 ) -> None:
@@ -35,7 +39,7 @@ def tune(
     from lapidist.bench.protocol import cases as products
     from lapidist.bench.protocol.record import write_lines
     from lapidist.bench.publish.outputs import Outputs
-    from lapidist.bench.studies.tuning import regret_words, run
+    from lapidist.bench.studies.tuning import REACH, regret_words, run
     from lapidist.dtypes import math_named
     from lapidist.planning.tuned import database_path, require_writable
 
@@ -52,7 +56,9 @@ def tune(
     outputs.require_writable()
     require_writable()
     require_gpu(0)
-    conditions, records, found = run([replace(case, layout=layout) for case in cases], 0, most)
+    conditions, records, found = run(
+        [replace(case, layout=layout) for case in cases], 0, most, reach or REACH
+    )
     if as_json:
         write_lines(sys.stdout, records)
     else:

@@ -154,11 +154,20 @@ def require_right(outputs: Outputs) -> None:
 
 
 def measure_instead(what: str, place: int | str, outputs: Outputs, part: Part) -> None:
-    """Host costs, the limits of the units, all layouts; 8-bit floats with factors, epilogues, or mma beside
-    CUTLASS's, a part of them: of a GPU only.
+    """Host costs, the limits of the units, all layouts; batches, 8-bit floats with factors, epilogues, or mma
+    beside CUTLASS's, a part of them: of a GPU only.
     """
     from lapidist.backends.gpu.driver import require_gpu
-    from lapidist.bench.studies import epilogues, launches, layouts, limits, scaled, shapes, tensor_cores
+    from lapidist.bench.studies import (
+        batches,
+        epilogues,
+        launches,
+        layouts,
+        limits,
+        scaled,
+        shapes,
+        tensor_cores,
+    )
 
     outputs.require_writable()
     if place == "machine":
@@ -175,6 +184,7 @@ def measure_instead(what: str, place: int | str, outputs: Outputs, part: Part) -
         "layouts": layouts.measure,
     }
     in_parts: dict[str, Callable[[int, Keep, Part], tuple[Conditions, list[Record]]]] = {
+        "batches": batches.measure,
         "scaled": scaled.measure,
         "scaled-burst": partial(scaled.measure, mode=scaled.BURST_MODE),
         "epilogue": epilogues.measure,

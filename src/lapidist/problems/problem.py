@@ -385,14 +385,17 @@ class Problem:
         )
 
 
-def dense_problem(m: int, n: int, k: int, math: str, layout: str = "rr", out_dtype: str = "") -> Problem:
+def dense_problem(
+    m: int, n: int, k: int, math: str, layout: str = "rr", out_dtype: str = "", batch: int = 1
+) -> Problem:
     """A product, times one, of dense, aligned arrays that need not exist; `layout`: of A and B, by r(ows) or
-    c(olumns). `out_dtype`: of D, if it is not the usual one.
+    c(olumns). `out_dtype`: of D, if it is not the usual one. `batch`: so many of them.
     """
     dtype = element_of(math).name
 
     def absent(name: str, rows: int, cols: int, by: str = "r") -> Operand:
-        shape = (rows, cols) if by == "r" else (cols, rows)
+        lines = (rows, cols) if by == "r" else (cols, rows)
+        shape: tuple[int, ...] = lines if batch == 1 else (batch, *lines)
         kind = (out_dtype or outputs_of(dtype, dtype)[0]) if name == "out" else dtype
         operand = Operand(name, 0, shape, contiguous_strides(shape), kind, HOST, "numpy", None)
         return operand if by == "r" else operand.transposed()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ladder_records import FLOAT_RUNGS
-from lapidist.bench.protocol.cases import LISTS, Case, case_of, named, parse_mnk, read_cases
-from lapidist.bench.protocol.contenders import bytes_per_flop, choose
+from lapidist.bench.protocol.cases import LISTS, MULTIPLES, Case, Part, case_of, named, parse_mnk, read_cases
+from lapidist.bench.protocol.contenders import bytes_per_flop, choose, problem_of
 from lapidist.bench.protocol.measure import BURST, SUSTAINED, turn_order
 from lapidist.bench.studies.climb import poisoned_matrix, random_matrix
 from lapidist.config import Config
@@ -53,6 +54,29 @@ def test_flops_and_bytes_of_a_case() -> None:
     case = Case(2, 3, 5, "float64")
     assert case.flops == 60
     assert case.set_bytes == (10 + 15 + 6) * 8
+
+
+def test_a_batch_is_so_many_products() -> None:
+    one, many = Case(2, 3, 5, "float64"), Case(2, 3, 5, "float64", batch=7)
+    assert many.flops == 7 * one.flops
+    assert many.set_bytes == 7 * one.set_bytes
+    assert (one.shape, many.shape) == ("2x3x5", "7 of 2x3x5")
+    assert Case(8, 8, 8, batch=7).neighbour == Case(8, 8, 8, batch=7)
+    problem = problem_of(replace(many, layout="cr"), False)
+    assert (problem.batch, problem.layouts) == ((7,), "crr")
+
+
+def test_an_aligned_corpus_has_the_ragged_ones_extents_rounded() -> None:
+    ragged, aligned = (
+        named(["corpus"], "bf16", Part(count=50, seed=5, multiple=multiple)) for multiple in (1, 16)
+    )
+    for own, other in zip(ragged, aligned, strict=True):
+        for extent, rounded in zip(own.extents, other.extents, strict=True):
+            assert rounded % 16 == 0
+            assert abs(rounded - extent) <= 9
+    assert "multiples of 16, seed 5" in Part(count=50, seed=5, multiple=16).words
+    assert MULTIPLES not in Part(count=50, seed=5).words
+    assert {case.layout for case in named(["squares"], "fp64", Part(layout="cc"))} == {"cc"}
 
 
 def test_a_tile_decides_the_bytes_for_each_flop() -> None:

@@ -7,7 +7,7 @@ import math
 import random
 import reprlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lapidist.dtypes import TF32, Precision, element_of, math_named, outputs_of, size_of
@@ -18,13 +18,14 @@ from lapidist.planning.warm import LAYERS
 @dataclass(frozen=True, slots=True)
 class Case:
     """One product: C[m, n] = A[m, k] B[k, n], alpha 1, beta 0; C by rows. `math` is a type, or tf32;
-    `layout`: whether A and B lie by r(ows) or c(olumns)."""
+    `layout`: whether A and B lie by r(ows) or c(olumns). Or a batch of them, each behind the other."""
 
     m: int
     n: int
     k: int
     math: str = "float32"
     layout: str = "rr"
+    batch: int = 1
 
     @property
     def extents(self) -> tuple[int, int, int]:
@@ -45,12 +46,13 @@ class Case:
 
     @property
     def flops(self) -> float:
-        return 2.0 * self.m * self.n * self.k
+        return 2.0 * self.batch * self.m * self.n * self.k
 
     @property
     def set_bytes(self) -> int:
         """A, B and C together."""
-        return (self.m + self.n) * self.k * size_of(self.dtype) + self.m * self.n * size_of(self.out_dtype)
+        operands = (self.m + self.n) * self.k * size_of(self.dtype)
+        return self.batch * (operands + self.m * self.n * size_of(self.out_dtype))
 
     def layouts(self, columns: bool) -> str:
         """Of A, B and C, where B may have to lie by columns."""
@@ -58,14 +60,14 @@ class Case:
 
     @property
     def shape(self) -> str:
-        return shape_words(self.m, self.n, self.k)
+        return shape_words(self.m, self.n, self.k, self.batch)
 
     @property
     def neighbour(self) -> Case:
         """The next product whose lines all start on 16 bytes, whatever the layout."""
         chunk = 16 // size_of(self.dtype)
         m, n, k = (-(-extent // chunk) * chunk for extent in self.extents)
-        return Case(m, n, k, self.math, self.layout)
+        return replace(self, m=m, n=n, k=k)
 
 
 SWEEP_K = 1024
@@ -97,12 +99,14 @@ LISTS: dict[str, tuple[tuple[int, int, int], ...]] = {
 LAYOUTS = {"layers": "rc"}  # weights lie as torch's Linear keeps them; other lists have both operands by rows
 CORPUS, CORPUS_COUNT = "corpus", 300
 NEIGHBOUR_EVERY = 3  # products of a corpus of which one is also measured with its sides rounded up
+MULTIPLES = "multiples of"  # in a protocol: of an aligned corpus
 LEAST, MOST = 128, 8192  # extents of the corpus, as in arXiv 2301.03598
 
 
-def shape_words(m: int, n: int, k: int) -> str:
-    """4096^3, or 4096x4096x1024: how tables and file names spell a shape."""
-    return f"{m}^3" if m == n == k else f"{m}x{n}x{k}"
+def shape_words(m: int, n: int, k: int, batch: int = 1) -> str:
+    """4096^3, or 4096x4096x1024: how tables and file names spell a shape. A batch: 96 of 1024x1024x64."""
+    shape = f"{m}^3" if m == n == k else f"{m}x{n}x{k}"
+    return shape if batch == 1 else f"{batch} of {shape}"
 
 
 def case_of(m: int, n: int, k: int, dtype: str, argument: str) -> Case:
@@ -129,14 +133,15 @@ def parse_mnk(text: str, dtype: str) -> Case:
     return case_of(m, n, k, dtype, "--mnk")
 
 
-def corpus(count: int, seed: int, math_name: str, skipped: int = 0) -> list[Case]:
-    """m, n and k each log-uniform, ragged as they fall; the first of those that the seed gives, after
-    `skipped`.
+def corpus(count: int, seed: int, math_name: str, skipped: int = 0, multiple: int = 1) -> list[Case]:
+    """m, n and k each log-uniform, ragged as they fall or each at the nearest multiple; the first of those
+    that the seed gives, after `skipped`.
     """
     draw = random.Random(seed)
 
     def extent() -> int:
-        return round(math.exp(draw.uniform(math.log(LEAST), math.log(MOST))))
+        drawn = math.exp(draw.uniform(math.log(LEAST), math.log(MOST)))
+        return max(1, round(drawn / multiple)) * multiple
 
     return [Case(extent(), extent(), extent(), math_name) for _ in range(skipped + count)][skipped:]
 
@@ -144,17 +149,20 @@ def corpus(count: int, seed: int, math_name: str, skipped: int = 0) -> list[Case
 @dataclass(frozen=True, slots=True)
 class Part:
     """Of long lists: so many cases, after those skipped, so that several GPUs share a list; the seed is of
-    the corpus.
+    the corpus, and so is what its extents are multiples of. `layout`: of all cases, in place of the list's.
     """
 
     count: int | None = None
     skip: int = 0
     seed: int = 2301
+    multiple: int = 1
+    layout: str | None = None
 
     @property
     def words(self) -> str:
         """Which shapes of the corpus."""
-        range_words = f"m, n and k log-uniform in [{LEAST}, {MOST}], seed {self.seed}"
+        multiples = f", {MULTIPLES} {self.multiple}" if self.multiple > 1 else ""
+        range_words = f"m, n and k log-uniform in [{LEAST}, {MOST}]{multiples}, seed {self.seed}"
         return f"shapes {self.skip + 1} to {self.skip + (self.count or CORPUS_COUNT)}, {range_words}; "
 
 
@@ -166,14 +174,16 @@ def named(names: Iterable[str], dtype: str, part: Part = WHOLE) -> list[Case]:
     cases = []
     for name in names:
         if name == CORPUS:
-            cases += corpus(part.skip + (part.count or CORPUS_COUNT), part.seed, math_named(dtype))
+            count = part.skip + (part.count or CORPUS_COUNT)
+            cases += corpus(count, part.seed, math_named(dtype), multiple=part.multiple)
         elif name in LISTS:
             cases += [Case(m, n, k, math_named(dtype), LAYOUTS.get(name, "rr")) for m, n, k in LISTS[name]]
         else:
             raise ArgumentError(
                 f"LISTS: must be among {', '.join((*LISTS, CORPUS))}; got {name!r}. Or give --mnk or --file"
             )
-    return cases[part.skip :][: part.count]
+    chosen = cases[part.skip :][: part.count]
+    return chosen if part.layout is None else [replace(case, layout=part.layout) for case in chosen]
 
 
 def read_cases(path: Path, dtype: str) -> list[Case]:

@@ -121,7 +121,7 @@ def b_by_columns(kernel: Kernel | None, math: str) -> bool:
 def problem_of(case: Case, columns: bool) -> Problem:
     """The problem of a case without its arrays: aligned, dense."""
     return dense_problem(
-        case.m, case.n, case.k, case.math, case.layout[0] + ("c" if columns else case.layout[1])
+        *case.extents, case.math, case.layout[0] + ("c" if columns else case.layout[1]), batch=case.batch
     )
 
 

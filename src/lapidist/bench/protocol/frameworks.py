@@ -39,7 +39,8 @@ class Framework(Protocol):
 
 
 class Torch:
-    """cuBLAS through torch: torch.mm; for the 8-bit types torch._int_mm and torch._scaled_mm."""
+    """cuBLAS through torch: torch.mm, of a batch torch.bmm; for the 8-bit types torch._int_mm and
+    torch._scaled_mm."""
 
     name = "torch"
     capturable = True
@@ -100,9 +101,11 @@ class Torch:
             scaled, options = self.torch._scaled_mm, {"out_dtype": c[0].dtype, "use_fast_accum": fast}
             return lambda index: scaled(a[index], b[index], one, one, **options, out=c[index])
 
+        product = self.torch.mm if a[0].ndim == 2 else self.torch.bmm
+
         def mm(index: int) -> object:
             with self.precision("tf32" if math == TF32 else "ieee"):
-                return self.torch.mm(a[index], b[index], out=c[index])
+                return product(a[index], b[index], out=c[index])
 
         return mm
 

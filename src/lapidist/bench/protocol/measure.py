@@ -172,20 +172,28 @@ class Stage:
     def inputs(self, case: Case) -> Inputs:
         wanted = math.ceil(L2_MULTIPLE * self.device.l2_bytes / case.set_bytes)
         count = max(1, min(wanted, SETS_LIMIT))
-        make, seed = self.framework.random, time.time_ns() % 2**31
+        seed = time.time_ns() % 2**31
         transposed_a, transposed_b = (by == "c" for by in case.layout)
+
+        def made(rows: int, cols: int, place: int, transposed: bool) -> list[Any]:
+            """`place`: of the operand among those of a set, for its seed."""
+            seeds = [seed + 3 * i + place for i in range(count)]
+            make = self.framework.random
+            lines, along = (cols, rows) if transposed else (rows, cols)
+            if case.batch == 1:
+                return [make(rows, cols, case.dtype, each, transposed=transposed) for each in seeds]
+            batches = [make(case.batch * lines, along, case.dtype, each) for each in seeds]
+            batches = [each.reshape(case.batch, lines, along) for each in batches]
+            return [each.swapaxes(-1, -2) for each in batches] if transposed else batches
+
+        outputs = [self.framework.poisoned(case.batch * case.m, case.n, case.out_dtype) for _ in range(count)]
         return Inputs(
-            [make(case.m, case.k, case.dtype, seed + 3 * i, transposed=transposed_a) for i in range(count)],
-            [
-                make(case.k, case.n, case.dtype, seed + 3 * i + 1, transposed=transposed_b)
-                for i in range(count)
-            ],
-            [self.framework.poisoned(case.m, case.n, case.out_dtype) for _ in range(count)],
+            made(case.m, case.k, 0, transposed_a),
+            made(case.k, case.n, 1, transposed_b),
+            outputs if case.batch == 1 else [each.reshape(case.batch, case.m, case.n) for each in outputs],
             rotated=count >= wanted,
             by_columns=transposed_b,
-            make_columns=lambda: [
-                make(case.k, case.n, case.dtype, seed + 3 * i + 2, transposed=True) for i in range(count)
-            ],
+            make_columns=lambda: made(case.k, case.n, 2, True),
         )
 
     # ---- one contender ----
@@ -368,6 +376,7 @@ def record_of(stage: Stage, case: Case, entry: Entry, inputs: Inputs, vendor_sec
         m=case.m,
         n=case.n,
         k=case.k,
+        batch=None if case.batch == 1 else case.batch,
         seconds=seconds,
         tflops=tflops,
         ratio=vendor_seconds / seconds if seconds and vendor_seconds else None,

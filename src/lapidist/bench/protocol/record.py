@@ -41,6 +41,9 @@ class Conditions:
     )
 
 
+Key = tuple[str, str, str, int, int, int, int, str]  # of a measurement
+
+
 @dataclass(frozen=True)
 class Record:
     """One measured row. A refusal or a failure has `seconds` None and its reason in `error`."""
@@ -87,6 +90,7 @@ class Record:
     power_w: float | None = None
     temperature_c: float | None = None
     over_plain: float | None = None  # with an epilogue: these seconds over those of the product alone
+    batch: int | None = None  # so many products; None is one
     peer: str | None = None  # whose seconds `ratio` has, where it is not the vendor's library
     note: str | None = None
     error: str | None = None
@@ -97,9 +101,9 @@ class Record:
         return (self.error or "").startswith("wrong result")
 
     @property
-    def key(self) -> tuple[str, str, str, int, int, int, str]:
+    def key(self) -> Key:
         """What is measured again by a later run replaces the earlier."""
-        return (self.kernel, self.dtype, self.layout, self.m, self.n, self.k, self.mode)
+        return (self.kernel, self.dtype, self.layout, self.batch or 1, self.m, self.n, self.k, self.mode)
 
 
 # rungs that Records name as they were called when these were made

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lapidist.bench.protocol.cases import shape_words
-from lapidist.bench.protocol.record import Conditions, Record
+from lapidist.bench.protocol.record import Conditions, Key, Record
 from lapidist.bench.publish import svg
 from lapidist.bench.publish.charts import WIDTH
 from lapidist.bench.publish.tables import number, percent
@@ -25,7 +25,7 @@ from lapidist.bench.publish.views import (
 )
 from lapidist.dtypes import short_name
 
-Sources = Mapping[tuple[str, str, str, int, int, int, str], str]  # of a record's key, the name of its run
+Sources = Mapping[Key, str]  # of a record's key, the name of its run
 RIGHT = 170  # room for the words beside a bar
 
 

@@ -132,7 +132,7 @@ def show(console: Console, records: Sequence[Record]) -> None:
     if limits:
         show_limits(console, limits)
     products = [record for record in records if record.kind != "limit"]
-    cases = groupby(products, key=lambda r: (r.m, r.n, r.k, r.dtype, r.device))
+    cases = groupby(products, key=lambda r: (r.batch, r.m, r.n, r.k, r.dtype, r.device))
     for rows in [list(group) for _, group in cases]:
         machine = rows[0].mode == "machine"
         show_case(console, rows, MACHINE_COLUMNS if machine else COLUMNS)
@@ -146,7 +146,8 @@ def show(console: Console, records: Sequence[Record]) -> None:
 def show_case(console: Console, rows: Sequence[Record], columns: dict[str, Column]) -> None:
     first = rows[0]
     mode = "" if first.device == first.mode else f", {first.mode}"
-    title = f"{shape_words(first.m, first.n, first.k)} {first.dtype} on {first.device}{mode}"
+    shape = shape_words(first.m, first.n, first.k, first.batch or 1)
+    title = f"{shape} {first.dtype} on {first.device}{mode}"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     shown = fitting(columns, rows, console.width)
     for place, (head, (_, width)) in enumerate(shown.items()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -25,7 +26,7 @@ from lapidist.planning.weighed import Candidate
 from lapidist.schedule import Schedule
 from lapidist.schedule.sharing import PLANNED, Reduction, Sharing
 
-REACH = 4.0  # what the model takes for so much slower than the best is not measured
+REACH = 4.0  # times the best: what the model takes for slower is not measured, unless asked for
 EACH = 2  # candidates of every kernel are, whatever the model says
 MARGIN = 0.98  # of the time of the planner's own choice: a gain within the noise is none
 
@@ -52,8 +53,9 @@ def regret_words(found: Sequence[Found]) -> str:
     lost = [regret(each.planned, each.best or each.planned) for each in found if each.planned.seconds]
     if not lost:
         return "nothing was timed"
+    mean = math.exp(math.fsum(math.log1p(each) for each in lost) / len(lost)) - 1.0
     return (
-        f"the planner's own choices took {sum(lost) / len(lost):.1%} longer than the fastest on average,"
+        f"the planner's own choices took {mean:.1%} longer than the fastest in the geometric mean,"
         f" {max(lost):.1%} at worst"
     )
 
@@ -62,7 +64,7 @@ def regret(planned: Record, best: Record) -> float:
     return (planned.seconds or 0.0) / (best.seconds or 1.0) - 1.0
 
 
-def worth_measuring(case: Case, device: Device, most: int) -> list[KernelContender]:
+def worth_measuring(case: Case, device: Device, most: int, reach: float = REACH) -> list[KernelContender]:
     """The planner's own choice first, then the best of each kernel, then others as far as the model finds
     them worth it.
     """
@@ -77,7 +79,7 @@ def worth_measuring(case: Case, device: Device, most: int) -> list[KernelContend
         taken[each.kernel.name] += 1
         if each.kernel.kind == "production" and taken[each.kernel.name] <= EACH:
             firsts.append(each)
-        elif each.kernel.kind != "detour" and each.seconds <= REACH * own.seconds:
+        elif each.kernel.kind != "detour" and each.seconds <= reach * own.seconds:
             more.append(each)
     return [way for each in (*firsts, *more) for way in ways_of(each, case)][:most]
 
@@ -127,14 +129,16 @@ def words_of(sharing: Sharing) -> str:
     )
 
 
-def run(cases: Sequence[Case], ordinal: int, most: int) -> tuple[Conditions, list[Record], list[Found]]:
+def run(
+    cases: Sequence[Case], ordinal: int, most: int, reach: float = REACH
+) -> tuple[Conditions, list[Record], list[Found]]:
     """Measure, and keep the winners. Records have a row for every candidate, cuBLAS' first. Ctrl-C ends it
     after the products that are done.
     """
     records: list[Record] = []
     found, winners = [], {}
     with Stage(ordinal, TUNE) as stage:
-        work = [(case, worth_measuring(case, stage.device, most)) for case in cases]
+        work = [(case, worth_measuring(case, stage.device, most, reach)) for case in cases]
         build_all(builds_of(way.planned(case, stage.device) for case, ways in work for way in ways))
         vendor = "; ".join(dict.fromkeys(stage.framework.vendor(case.math) for case in cases))
         conditions = gather(stage.device, stage.device.name, TUNE.mode, str(TUNE), vendor=vendor)

@@ -1,0 +1,47 @@
+"""What `lapidist bench` makes of its options: which products, beside whom, under which name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import typer
+
+from lapidist.commands import bench, cli
+from lapidist.errors import ArgumentError
+
+
+@pytest.fixture
+def performed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What would have been measured."""
+    asked: list[Any] = []
+    monkeypatch.setattr(bench, "perform", lambda *given: asked.append(given))
+    return asked
+
+
+def run(*words: str) -> None:
+    typer.main.get_command(cli.app)(["bench", *words], standalone_mode=False)
+
+
+def test_a_ragged_corpus_is_padded_too_and_an_aligned_one_is_not(performed: list[Any]) -> None:
+    run("corpus", "--dtype", "bf16", "--count", "6")
+    run("corpus", "--dtype", "bf16", "--count", "6", "--multiple", "16", "--layout", "rc")
+    (ragged, _, mode, *_), (aligned, _, _, _, outputs, words) = performed
+    assert mode == "corpus sustained"
+    assert [work.padded for work in ragged] == [True] * 6 + [False] * 2  # the last ones rounded up
+    assert [work.padded for work in aligned] == [False] * 6
+    assert {work.case.layout for work in aligned} == {"rc"}
+    assert all(extent % 16 == 0 for work in aligned for extent in work.case.extents)
+    assert "multiples of 16, seed 2301" in words
+    assert outputs.name == "bench-corpus-bf16-0-x16-rc"
+
+
+def test_squares_in_another_layout(performed: list[Any]) -> None:
+    run("squares", "--dtype", "fp64", "--layout", "cr", "--burst")
+    run("layers", "--dtype", "bf16")
+    (works, _, mode, _, outputs, _), (layers, *_) = performed
+    assert {work.case.layout for work in works} == {"cr"}
+    assert (mode, outputs.name) == ("burst", "bench-squares-fp64-cr")
+    assert {work.case.layout for work in layers} == {"rc"}
+    with pytest.raises(ArgumentError, match="--layout: must be one of"):
+        run("squares", "--layout", "xy")
