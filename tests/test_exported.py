@@ -45,6 +45,12 @@ def test_every_name_is_there_and_says_what_it_is(name: str) -> None:
         assert value.__module__ == f"lapidist.{lapidist._MODULE_OF[name]}"
 
 
+def test_ready_made_epilogues_are_there_without_an_import_of_their_own() -> None:
+    code = "import lapidist; print(lapidist.epilogues.bias_gelu, 'swiglu' in dir(lapidist.epilogues))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert found.stdout == "gelu(acc + bias) True\n", found.stderr
+
+
 def test_every_error_is_exported() -> None:
     from lapidist import errors
 

@@ -1,3 +1,4 @@
+import lapidist.epilogues as epilogues  # noqa: F401 - a name of the package, of which only some are listed
 from lapidist.api import gemm, gemm_lists, matmul, plan
 from lapidist.calls.lists import ArrayGemm
 from lapidist.calls.prepared import Gemm

@@ -13,3 +13,9 @@ def __getattr__(name: str) -> Any:
         if name in READY:
             return READY[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    from lapidist.epilogues.ready import READY
+
+    return sorted(READY)
