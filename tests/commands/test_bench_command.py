@@ -36,12 +36,14 @@ def test_a_ragged_corpus_is_padded_too_and_an_aligned_one_is_not(performed: list
     assert outputs.name == "bench-corpus-bf16-0-x16-rc"
 
 
-def test_squares_in_another_layout(performed: list[Any]) -> None:
-    run("squares", "--dtype", "fp64", "--layout", "cr", "--burst")
+def test_squares_in_other_layouts(performed: list[Any]) -> None:
+    run("squares", "--dtype", "fp64", "--layout", "rr,cr", "--burst", "--count", "2")
     run("layers", "--dtype", "bf16")
     (works, _, mode, _, outputs, _), (layers, *_) = performed
-    assert {work.case.layout for work in works} == {"cr"}
-    assert (mode, outputs.name) == ("burst", "bench-squares-fp64-cr")
+    assert [(work.case.layout, work.case.m) for work in works] == [
+        (layout, size) for layout in ("rr", "cr") for size in (512, 1024)
+    ]
+    assert (mode, outputs.name) == ("burst", "bench-squares-fp64-rr-cr")
     assert {work.case.layout for work in layers} == {"rc"}
     with pytest.raises(ArgumentError, match="--layout: must be one of"):
-        run("squares", "--layout", "xy")
+        run("squares", "--layout", "rr,xy")

@@ -17,7 +17,7 @@ from lapidist.commands.options import (
     Keep,
     Kernels,
     Layout,
-    OtherLayout,
+    OtherLayouts,
     Place,
     Plot,
     Products,
@@ -77,13 +77,14 @@ def listing(name: str, words: str) -> Callable[..., None]:
         rounds: Rounds = None,
         count: Count = None,
         skip: Skip = 0,
-        layout: OtherLayout = None,
+        layout: OtherLayouts = None,
     ) -> None:
         from lapidist.bench.protocol.cases import Part
 
-        part = Part(count, skip, layout=required(layout))
-        cases = chosen_cases([name], None, None, dtype, part)
-        words = [name, *([str(skip)] if skip else []), *([layout] if layout else [])]
+        ways = layout.split(",") if layout else []
+        parts = [Part(count, skip, layout=required(way)) for way in ways] or [Part(count, skip)]
+        cases = [case for part in parts for case in chosen_cases([name], None, None, dtype, part)]
+        words = [name, *([str(skip)] if skip else []), *ways]
         outputs = outputs_of(words, cases, as_json, csv, plot, html, record)
         measure(cases, device, kernel, timing(sustained, short), rounds, outputs)
 
@@ -262,9 +263,8 @@ def epilogue(
     instead("epilogue", device, as_json, csv, html, record, Part(count, skip))
 
 
-def required(layout: str | None) -> str | None:
-    if layout is not None:
-        require_layout(layout)
+def required(layout: str) -> str:
+    require_layout(layout)
     return layout
 
 

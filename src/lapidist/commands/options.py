@@ -81,12 +81,12 @@ Layout = Annotated[
         autocompletion=one_of(LAYOUTS),
     ),
 ]
-OtherLayout = Annotated[
+OtherLayouts = Annotated[
     str | None,
     typer.Option(
         "--layout",
-        help="rr, rc, cr or cc, in place of the list's own",
-        metavar="LAYOUT",
+        help="one or more of rr, rc, cr, cc, separated by commas, in place of the list's own",
+        metavar="LAYOUTS",
         autocompletion=one_of(LAYOUTS),
     ),
 ]
