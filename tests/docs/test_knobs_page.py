@@ -26,6 +26,9 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "sqrt": lapidist.sqrt,
     "relu": lapidist.relu,
     "absolute": lapidist.absolute,
+    "minimum": lambda acc: lapidist.minimum(acc, 1),
+    "maximum": lambda acc: lapidist.maximum(acc, 1),
+    "clamp": lambda acc: lapidist.clamp(acc, 0, 1),
 }
 
 
