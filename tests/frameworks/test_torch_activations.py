@@ -62,6 +62,80 @@ def test_gradients(torch: Any, lt: Any, activation: str) -> None:
     assert torch.autograd.gradgradcheck(lambda *all: lt.linear(*all, activation=activation), given)
 
 
+# ---- and a residual ----
+
+
+def plainly(torch: Any, activation: str | None, residual: Any, *given: Any) -> Any:
+    known = importlib.import_module("lapidist.torch.activations").ACTIVATIONS
+    return known.get(activation, lambda hidden: hidden)(torch.nn.functional.linear(*given)) + residual
+
+
+@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+@pytest.mark.parametrize("activation", [None, "relu", "gelu", "gelu_tanh", "silu"])
+def test_a_residual_is_added_in_the_launch(
+    torch: Any, lt: Any, epilogues: list[Any], activation: str | None, shapes: Any
+) -> None:
+    """With gradients, too, but for one without an activation."""
+    plain = layer(torch, shapes)
+    residual = torch.randn(*shapes[0][:-1], *shapes[1][:-1], dtype=torch.float64)
+    torch.testing.assert_close(
+        lt.linear(*plain, activation=activation, residual=residual),
+        plainly(torch, activation, residual, *plain),
+    )
+    fused = len(shapes[1]) == 2
+    assert not fused or "residual" in epilogues[0].values
+    del epilogues[:]
+    given = [each.requires_grad_() for each in (*plain, residual) if each is not None]
+    found = lt.linear(*plain, activation=activation, residual=residual)
+    assert not fused or activation is None or "residual" in epilogues[0].values
+    expected = plainly(torch, activation, residual, *plain)
+    torch.testing.assert_close(found, expected)
+    g = torch.randn_like(expected)
+    torch.testing.assert_close(torch.autograd.grad(found, given, g), torch.autograd.grad(expected, given, g))
+
+
+@pytest.mark.parametrize("activation", [None, "silu"])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_gradients_with_a_residual(torch: Any, lt: Any, activation: str | None, has_bias: bool) -> None:
+    *given, residual = layer(torch, (*SHAPES[0], (3, 5)), requires_grad=True)
+
+    def call(input: Any, weight: Any, bias: Any, residual: Any) -> Any:
+        return lt.linear(
+            input, weight, bias if has_bias else None, activation=activation, residual=residual
+        ) + (0 * bias.sum())
+
+    assert torch.autograd.gradcheck(call, (*given, residual))
+    assert torch.autograd.gradgradcheck(call, (*given, residual))
+
+
+@pytest.mark.parametrize("activation", [None, "gelu"])
+def test_a_residual_under_transforms_and_compilers(torch: Any, lt: Any, activation: str | None) -> None:
+    input, weight, bias, residual = layer(torch, ((6, 3, 4), (5, 4), (5,), (6, 3, 5)))
+
+    def call(input: Any, residual: Any) -> Any:
+        return lt.linear(input, weight, bias, activation=activation, residual=residual)
+
+    expected = plainly(torch, activation, residual, input, weight, bias)
+    torch.testing.assert_close(torch.vmap(call)(input, residual), expected)
+    compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(input, residual), expected)
+    single = [each.float() for each in (input, weight, bias)]
+    with torch.autocast("cpu", torch.bfloat16):
+        found = lt.linear(*single, activation=activation, residual=residual.float())
+        assert found.dtype is torch.bfloat16
+
+
+def test_residuals_that_do_not_fit(torch: Any, lt: Any) -> None:
+    given, residual = layer(torch, SHAPES[0]), torch.zeros(3, 5)
+    for other in (residual[0], residual.T, 1.0):
+        with pytest.raises(lapidist.LapidistError, match=r"residual: must be a tensor of the result's shape"):
+            lt.linear(*given, activation="relu", residual=other)
+    with pytest.raises(lapidist.ArgumentError, match="residual: must be None with an epilogue"):
+        lt.linear(*given, residual=residual, epilogue=lapidist.epilogues.relu)
+    with pytest.raises(lapidist.ArgumentError, match="into: must be None with an activation, a residual"):
+        lt.linear(*given, residual=residual, into=torch.zeros(5, 4))
+
+
 def test_under_vmap(torch: Any, lt: Any) -> None:
     input, weight, bias = layer(torch, ((6, 3, 4), (5, 4), (5,)))
     found = torch.vmap(lambda each: lt.linear(each, weight, bias, activation="relu"))(input)

@@ -292,7 +292,9 @@ def test_what_is_refused(torch: Any, lt: Any) -> None:
     x, weight = torch.randn(3, 4), torch.randn(6, 4)
     with pytest.raises(lapidist.ArgumentError, match="activation: must be None with an epilogue"):
         lt.linear(x, weight, activation="relu", epilogue=epilogues.relu)
-    with pytest.raises(lapidist.ArgumentError, match="into: must be None with an activation or an epilogue"):
+    with pytest.raises(
+        lapidist.ArgumentError, match="into: must be None with an activation, a residual or an epilogue"
+    ):
         lt.linear(x, weight, into=torch.zeros(6, 4), epilogue=epilogues.relu)
     with pytest.raises(lapidist.ArgumentError, match=r"epilogue: must be a function of @lapidist\.epilogue"):
         lt.matmul(x, weight.T, epilogue=torch.relu)

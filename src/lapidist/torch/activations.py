@@ -8,8 +8,9 @@ from typing import Any
 import torch
 
 from lapidist import api
+from lapidist.calls import checks
 from lapidist.epilogues.ready import READY
-from lapidist.errors import ArgumentError
+from lapidist.errors import ArgumentError, ShapeError
 from lapidist.torch import mlp, operators
 from lapidist.torch.sight import is_plain, is_recorded, is_unobserved
 
@@ -23,23 +24,63 @@ ACTIVATIONS = {
 
 
 def activated(
-    input: Any, weight: Any, bias: Any, activation: str, out_dtype: Any = None, precision: Any = "ieee"
+    input: Any,
+    weight: Any,
+    bias: Any,
+    activation: str,
+    out_dtype: Any = None,
+    precision: Any = "ieee",
+    residual: Any = None,
 ) -> Any:
-    """Transforms and graphs of torch.compile see the product and torch's activation."""
+    """Transforms and graphs of torch.compile see the product, torch's activation and the sum."""
     require_known(activation)
-    given = input, weight, bias
-    if not is_unobserved() or not all(map(is_plain, given)) or not fits(*given):
-        return ACTIVATIONS[activation](operators.linear(input, weight, bias, out_dtype, precision))
-    rows = in_rows(input)
-    if is_recorded(given):
-        if out_dtype not in (None, input.dtype):
-            return ACTIVATIONS[activation](operators.linear(input, weight, bias, out_dtype, precision))
-        hidden, _ = mlp.LAYER.apply(rows, weight, bias, activation, precision)
+    given = input, weight, bias, residual
+    seen = not is_unobserved() or not all(map(is_plain, given)) or not fits(input, weight, bias)
+    recorded = not seen and is_recorded(given)
+    if seen or (recorded and out_dtype not in (None, input.dtype)):
+        hidden = ACTIVATIONS[activation](operators.linear(input, weight, bias, out_dtype, precision))
+        return added(hidden, residual)
+    rows, added_to = in_rows(input), None if residual is None else in_rows(residual)
+    if recorded:
+        hidden, _ = mlp.LAYER.apply(rows, weight, bias, activation, precision, added_to)
     else:
-        epilogue = READY[activation] if bias is None else READY[f"bias_{activation}"](bias=bias)
-        how = {"out_dtype": out_dtype, "precision": precision}
-        hidden = api.gemm(rows, weight, trans_b=True, epilogue=epilogue, **how)
+        types = {"out_dtype": out_dtype, "precision": precision}
+        hidden = mlp.ended(rows, weight, activation, False, types, bias=bias, residual=added_to)
     return hidden.reshape(*input.shape[:-1], weight.shape[0])
+
+
+def with_residual(input: Any, weight: Any, bias: Any, residual: Any, out_dtype: Any, precision: Any) -> Any:
+    """A layer without an activation. A gradient through it is that of a product plus C, or of a sum."""
+    given = input, weight, bias, residual
+    if is_unobserved() and all(map(is_plain, given)) and fits(input, weight, bias) and not is_recorded(given):
+        names = {"bias": bias, "residual": in_rows(residual)}
+        after = READY["residual" if bias is None else "bias_residual"]
+        epilogue = after(**{name: value for name, value in names.items() if value is not None})
+        types = {"out_dtype": out_dtype, "precision": precision}
+        return api.gemm(in_rows(input), weight, trans_b=True, epilogue=epilogue, **types).reshape(
+            residual.shape
+        )
+    if bias is None and weight.ndim == 2 and residual.dtype is input.dtype and out_dtype is None:
+        rows = in_rows(input), weight, in_rows(residual)
+        return operators.gemm(*rows, 1.0, 1.0, False, True, None, precision).reshape(residual.shape)
+    return added(operators.linear(input, weight, bias, out_dtype, precision), residual)
+
+
+def added(hidden: Any, residual: Any) -> Any:
+    """In the type that it has."""
+    return hidden if residual is None else (hidden + residual).to(hidden.dtype)
+
+
+def require_residual(residual: Any, input: Any, weight: Any) -> None:
+    """It has a value for each of the result's."""
+    checks.require_features(tuple(input.shape), tuple(weight.shape))
+    shape = (*input.shape[:-1], *weight.shape[:-1])
+    if not isinstance(residual, torch.Tensor) or tuple(residual.shape) != shape:
+        got = tuple(residual.shape) if isinstance(residual, torch.Tensor) else type(residual).__name__
+        raise ShapeError(
+            f"residual: must be a tensor of the result's shape, {shape}; got {got}. Expand it, or add it to"
+            " the result"
+        )
 
 
 def two_layers(

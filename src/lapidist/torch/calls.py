@@ -8,7 +8,7 @@ from lapidist.dtypes import IEEE, Precision
 from lapidist.errors import ArgumentError, LapidistError
 from lapidist.torch import fused, operators, outlines
 from lapidist.torch.accumulation import accumulated
-from lapidist.torch.activations import activated, two_layers
+from lapidist.torch.activations import activated, require_residual, two_layers, with_residual
 from lapidist.torch.autocast import in_autocast
 from lapidist.torch.sight import is_of_numbers, is_plain, is_recorded, is_unobserved
 
@@ -52,6 +52,7 @@ def linear(
     bias: Any = None,
     *,
     activation: str | None = None,
+    residual: Any = None,
     out_dtype: Any = None,
     precision: Precision = IEEE,
     into: Any = None,
@@ -59,8 +60,10 @@ def linear(
 ) -> Any:
     """torch.nn.functional.linear(input, weight, bias): input @ weight.T + bias, in one launch.
 
-    `activation`: "relu", "gelu", "gelu_tanh" or "silu" of that, in the same launch where no gradients are
-    recorded.
+    `activation`: "relu", "gelu", "gelu_tanh" or "silu" of that, in the same launch.
+
+    `residual`: what is added to that, of the result's shape, in the same launch. With a bias and without an
+    activation torch adds it where gradients are recorded.
 
     `epilogue`: a function of `lapidist.epilogue` with its operands, likewise. Where gradients are recorded,
     torch has the function, and the product is of sums.
@@ -68,7 +71,7 @@ def linear(
     `into`: an array of weight's shape, float32 say. Going back adds the weight's gradient to it, summed in
     its type, and weight.grad gets none."""
     given = input, weight, bias
-    if out_dtype is epilogue is activation is None and precision is IEEE and is_unobserved():
+    if out_dtype is epilogue is activation is residual is None and precision is IEEE and is_unobserved():
         if not is_recorded(given):
             product = operators.linear_again(*given)
             if product is not None:
@@ -78,14 +81,21 @@ def linear(
     input, weight, bias = in_autocast(input, weight, bias)
     if epilogue is not None:
         require_none(into)
-        if activation is not None:
-            raise ArgumentError(
-                f"activation: must be None with an epilogue; got {activation!r}. Apply it in the function"
-            )
+        for name, value in (("activation", activation), ("residual", residual)):
+            if value is not None:
+                got = repr(value) if isinstance(value, str) else f"a {type(value).__name__}"
+                raise ArgumentError(
+                    f"{name}: must be None with an epilogue; got {got}. Apply it in the function"
+                )
         return fused.linear(input, weight, bias, epilogue, out_dtype, precision)
+    if residual is not None:
+        require_residual(residual, input, weight)
     if activation is not None:
         require_none(into)
-        return activated(input, weight, bias, activation, out_dtype, precision)
+        return activated(input, weight, bias, activation, out_dtype, precision, residual)
+    if residual is not None:
+        require_none(into)
+        return with_residual(input, weight, bias, residual, out_dtype, precision)
     if into is not None:
         return accumulated(input, weight, bias, into, out_dtype, precision)
     return operators.linear(input, weight, bias, out_dtype, precision)
@@ -117,8 +127,8 @@ def mlp(
 def require_none(into: Any) -> None:
     if into is not None:
         raise ArgumentError(
-            f"into: must be None with an activation or an epilogue; got {type(into).__name__}. Apply it to"
-            " the result"
+            f"into: must be None with an activation, a residual or an epilogue; got {type(into).__name__}."
+            " Apply it to the result"
         )
 
 

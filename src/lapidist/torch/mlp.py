@@ -5,7 +5,8 @@
     result = hidden down^T + bias    one launch
 
 Going back, the product by `down` has an epilogue. It makes the gradient of `before`, and sums its columns:
-that is the gradient of the first bias. One layer alone has torch's kernel there.
+that is the gradient of the first bias. One layer alone has torch's kernel there. A residual
+that is added to its hidden has hidden's gradient.
 
 hidden and before are results of the functions, though no caller sees them. So gradients can be differentiated
 again. They have gradients by hidden and before then."""
@@ -18,7 +19,7 @@ from typing import Any
 import torch
 
 from lapidist import api
-from lapidist.epilogues.expressions import Row
+from lapidist.epilogues.expressions import Row, Tile
 from lapidist.epilogues.functions import gelu, relu, silu
 from lapidist.epilogues.ready import READY
 from lapidist.epilogues.tracing import epilogue
@@ -49,28 +50,48 @@ def gelu_tanh(x: Any) -> Any:
     return gelu(x, approximate="tanh")
 
 
-def with_before(function: Any) -> tuple[Any, Any]:
-    """Epilogues that have both results, without and with a bias."""
+def endings(function: Any, keeps: bool) -> dict[tuple[str, ...], Any]:
+    """Epilogues by the names of their operands. `keeps`: what the activation is of is a result, too."""
+
+    def results(hidden: Any, before: Any) -> Any:
+        return (hidden, before) if keeps else hidden
 
     @epilogue
     def activated(acc: Any) -> Any:
-        return function(acc), acc
+        return results(function(acc), acc)
 
     @epilogue
     def of_bias(acc: Any, bias: Row) -> Any:
         before = acc + bias
-        return function(before), before
+        return results(function(before), before)
 
-    return activated, of_bias
+    @epilogue
+    def added(acc: Any, residual: Tile) -> Any:
+        return results(function(acc) + residual, acc)
+
+    @epilogue
+    def of_bias_added(acc: Any, bias: Row, residual: Tile) -> Any:
+        before = acc + bias
+        return results(function(before) + residual, before)
+
+    every = (activated, of_bias, added, of_bias_added)
+    return {tuple(each.name for each in made.function.parameters): made for made in every}
 
 
-KEPT = {function.__name__: with_before(function) for function in (relu, gelu, gelu_tanh, silu)}
+ENDINGS = {
+    (function.__name__, keeps): endings(function, keeps)
+    for function in (relu, gelu, gelu_tanh, silu)
+    for keeps in (False, True)
+}
 
 
-def hidden_and_before(input: Any, weight: Any, bias: Any, activation: str, precision: Any) -> Any:
-    alone, of_bias = KEPT[activation]
-    after = alone if bias is None else of_bias(bias=bias)
-    return api.gemm(input, weight, trans_b=True, epilogue=after, precision=precision)
+def ended(
+    input: Any, weight: Any, activation: str, keeps: bool, types: dict[str, Any], **operands: Any
+) -> Any:
+    """A layer in one launch; `operands`: of its end, those that are not None."""
+    given = {name: value for name, value in operands.items() if value is not None}
+    after = ENDINGS[activation, keeps][tuple(given)](**given)
+    return api.gemm(input, weight, trans_b=True, epilogue=after, **types)
 
 
 def keep(ctx: Any, activation: str, precision: Any, *saved: Any) -> None:
@@ -99,8 +120,11 @@ def of_layer(ctx: Any, g: Any, input: Any, weight: Any, needed: Any) -> tuple[An
 # ---- one layer ----
 
 
-def layer_forward(ctx: Any, input: Any, weight: Any, bias: Any, activation: str, precision: Any) -> Any:
-    hidden, before = hidden_and_before(input, weight, bias, activation, precision)
+def layer_forward(
+    ctx: Any, input: Any, weight: Any, bias: Any, activation: str, precision: Any, residual: Any
+) -> Any:
+    more = {"bias": bias, "residual": residual}
+    hidden, before = ended(input, weight, activation, True, {"precision": precision}, **more)
     keep(ctx, activation, precision, input, weight, before)
     return hidden, before
 
@@ -108,7 +132,8 @@ def layer_forward(ctx: Any, input: Any, weight: Any, bias: Any, activation: str,
 def layer_back(ctx: Any, of_hidden: Any, of_before: Any) -> Any:
     input, weight, before = ctx.saved_tensors
     g = slope(ctx, of_hidden, of_before, before)
-    return *of_layer(ctx, g, input, weight, ctx.needs_input_grad), None, None
+    of_residual = of_hidden if ctx.needs_input_grad[-1] else None
+    return *of_layer(ctx, g, input, weight, ctx.needs_input_grad), None, None, of_residual
 
 
 # ---- two layers ----
@@ -117,7 +142,7 @@ def layer_back(ctx: Any, of_hidden: Any, of_before: Any) -> Any:
 def layers_forward(
     ctx: Any, input: Any, up: Any, up_bias: Any, down: Any, down_bias: Any, activation: str, precision: Any
 ) -> Any:
-    hidden, before = hidden_and_before(input, up, up_bias, activation, precision)
+    hidden, before = ended(input, up, activation, True, {"precision": precision}, bias=up_bias)
     keep(ctx, activation, precision, input, up, down, hidden, before)
     return operators.run_linear(hidden, down, down_bias, None, precision), hidden, before
 
