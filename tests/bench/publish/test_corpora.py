@@ -23,7 +23,6 @@ from lapidist.bench.publish.corpora import (
     gain_cells,
     layer_sections,
     layers,
-    planner_sections,
 )
 from lapidist.bench.studies.climb import Work, ways_to_pad
 from lapidist.dtypes import FP8
@@ -244,23 +243,6 @@ def test_the_corpus_as_a_plot(run: Run) -> None:
         assert sum(each.tag.endswith("circle") for each in ElementTree.fromstring(text).iter()) == 6 + 3
     assert corpora([replace(run, records=())]) == {}
     assert gain_cells([0.95, 1.0, 2.0])[4:] == ["100.0 %", "66.7 %", "3"]
-
-
-def test_the_planners_choices_beside_the_fastest() -> None:
-    """Each product's first row is the planner's own."""
-    rows = []
-    for shape, times in (((100, 100, 100), (3e-6, 2e-6, 9e-6)), ((200, 100, 100), (4e-6, 5e-6))):
-        case = Case(*shape, "bfloat16")
-        rows += [row("cublas", case, 1e-6, mode="tune")]
-        rows += [
-            replace(row(f"way {place}", case, time, mode="tune"), kind="production")
-            for place, time in enumerate(times)
-        ]
-    (section,) = planner_sections([Run("h200-tune.jsonl", CONDITIONS, tuple(rows))])
-    assert "On 2 products the planner's own choice took 25.0 % longer" in section
-    assert "| 100^3 | way 0 | 3 us | way 1 | 2 us | 50.0 |" in section
-    assert "| 200x100x100 | way 0 | 4 us | way 0 | 4 us | 0.0 |" in section
-    assert corpus_sections([Run("h200-tune.jsonl", CONDITIONS, tuple(rows))]) == []
 
 
 def test_layers_as_a_table() -> None:

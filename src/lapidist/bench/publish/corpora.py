@@ -19,7 +19,7 @@ from lapidist.dtypes import element_of, short_name
 Found = Sequence[tuple[Record, Run]]
 # in words; the first is the main one
 MODES = {"corpus sustained": "sustained", "corpus burst": "burst", "short": "short"}
-TUNED, PADDED, COMPILED = "tune", "padded", "compiled"
+PADDED, COMPILED = "padded", "compiled"
 RIVALS = {
     (LIBRARY, "cublas"): "lapidist against cuBLAS",
     (LIBRARY, PADDED): "lapidist against padding by hand",
@@ -216,53 +216,6 @@ def sources(found: Found) -> list[str]:
     """Each run with its protocol, the seed in it."""
     runs = {run.name: run for _, run in found}
     return [f"From `results/{name}`: {run.conditions.protocol}.\n" for name, run in sorted(runs.items())]
-
-
-# ---- the planner ----
-
-
-def planner_sections(runs: Sequence[Run]) -> list[str]:
-    """The planner's own choice beside the fastest of what `lapidist tune` measured."""
-    rows = [(record, run) for record, run in latest(runs) if record.mode == TUNED and record.kind != "peer"]
-    kinds = maths_in(record for record, _ in rows)
-    return [planner_section(kind, [each for each in rows if each[0].dtype == kind]) for kind in kinds]
-
-
-def planner_section(kind: str, found: Found) -> str:
-    """The first row of each product is the planner's."""
-    shapes: dict[tuple[str, int, int, int], list[Record]] = {}
-    for record, _ in found:
-        shapes.setdefault((record.layout, *shape_of(record)), []).append(record)
-    pairs = []
-    for rows in shapes.values():
-        timed = [record for record in rows if record.ok and record.seconds]
-        if timed and timed[0] is rows[0]:
-            pairs.append((rows[0], min(timed, key=lambda record: record.seconds or 0.0)))
-    pairs.sort(key=lambda pair: -lost_by(*pair))
-    heads = ["m x n x k", "planned", "time", "fastest", "time ", "lost %"]
-    lines = [row_of(heads), rule(heads)]
-    for own, best in pairs[:WORST]:
-        cells = [
-            shape_words(*shape_of(own)),
-            own.kernel,
-            time_words(own.seconds),
-            best.kernel,
-            time_words(best.seconds),
-        ]
-        lines.append(row_of([*cells, percent(lost_by(own, best))]))
-    mean = math.fsum(lost_by(*pair) for pair in pairs) / max(1, len(pairs))
-    words = (
-        f"On {len(pairs)} products the planner's own choice took {percent(mean)} % longer than the fastest of"
-        " what `lapidist tune` measured."
-    )
-    body = "\n".join([*lines, "", *sources(found)])
-    return f"## The planner's choices, {short_name(kind)}\n\n{words}\n\n" + fold(
-        f"The {WORST} worst choices, {short_name(kind)}", body
-    )
-
-
-def lost_by(own: Record, best: Record) -> float:
-    return (own.seconds or 0.0) / (best.seconds or 1.0) - 1.0
 
 
 # ---- the layers ----

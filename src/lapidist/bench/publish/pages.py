@@ -9,6 +9,7 @@ from pathlib import Path
 from lapidist.bench.protocol.record import Record, Run
 from lapidist.bench.publish import answers, charts
 from lapidist.bench.publish.aims import aims_section
+from lapidist.bench.publish.batch_sections import batch_sections, of_batches
 from lapidist.bench.publish.charts import Chart
 from lapidist.bench.publish.corpora import (
     DECODE,
@@ -17,9 +18,9 @@ from lapidist.bench.publish.corpora import (
     corpus_sections,
     layer_sections,
     layers,
-    planner_sections,
 )
 from lapidist.bench.publish.layout_sections import layout_chart, layout_sections, of_layouts
+from lapidist.bench.publish.planner_sections import planner_sections
 from lapidist.bench.publish.prose import failures_section, host_section, runs_section, shapes_of, warm_section
 from lapidist.bench.publish.scaled_sections import scaled_chart, scaled_sections
 from lapidist.bench.publish.squares import limits_section, type_sections
@@ -33,7 +34,7 @@ from lapidist.bench.publish.stock_sections import (
     of_mma,
     of_models,
 )
-from lapidist.bench.publish.views import NO_PRODUCTS, TIMED_MODES, in_math
+from lapidist.bench.publish.views import NO_PRODUCTS, TIMED_MODES, in_another_layout, in_math
 from lapidist.bench.publish.withdrawn import Withdrawal
 from lapidist.bench.publish.withdrawn import section as withdrawn_section
 from lapidist.dtypes import FP8, short_name
@@ -92,7 +93,7 @@ def all_pages(
         yield type_page(name, kinds, records)
     yield ragged_page(runs)
     yield decode_page(records)
-    yield small_page(records)
+    yield small_page(records, runs)
     yield launch_page(records)
     yield layouts_page(records)
     yield epilogues_page(records)
@@ -109,7 +110,11 @@ def type_page(name: str, kinds: Sequence[str], records: Sequence[Record]) -> Pag
     page = Page(name, f"How fast is {'8-bit floating point' if name == 'fp8' else name}?")
     for kind in kinds:
         own = in_math(records, kind)
-        products = [each for each in own if each.mode in TIMED_MODES and each.kind not in NO_PRODUCTS]
+        products = [
+            each
+            for each in own
+            if each.mode in TIMED_MODES and each.kind not in NO_PRODUCTS and not in_another_layout(each)
+        ]
         if products:
             add_type(page, kind, products)
     scaled = scaled_sections(records) if name == "fp8" else []
@@ -170,8 +175,8 @@ def decode_page(records: Sequence[Record]) -> Page:
     return page
 
 
-def small_page(records: Sequence[Record]) -> Page:
-    page = Page("small", "How fast are small products?")
+def small_page(records: Sequence[Record], runs: Sequence[Run]) -> Page:
+    page = Page("small", "How fast are small products and batches?")
     table = answers.small_table(records)
     if table:
         page.parts.append(
@@ -181,7 +186,10 @@ def small_page(records: Sequence[Record]) -> Page:
         )
         page.show(answers.small_chart(records))
         page.parts.append(table)
-        page.parts.append("Batched products have no Records yet. One call of them is one launch.\n")
+    batches = batch_sections(runs)
+    if batches or table:
+        page.parts.append("## Batches\n\nA batch is one call and one launch.\n")
+        page.parts += batches or ["They have no Records yet.\n"]
     return page
 
 
@@ -245,7 +253,7 @@ def index_page(pages: Sequence[Page], records: Sequence[Record], runs: Sequence[
     said = {name: answers.in_short(records, kinds[0]) for name, kinds in TYPE_PAGES.items()}
     said["ragged"] = answers.of_ragged(corpora(runs))
     said["decode"] = answers.of_decode(layers(records))
-    said["small"] = answers.of_small(records)
+    said["small"] = "; ".join(filter(None, (answers.of_small(records), of_batches(runs))))
     said["launch"] = answers.of_launch([record for record in records if record.mode == "host"])
     said["layouts"] = of_layouts(records)
     said["epilogues"] = of_epilogues(records)

@@ -16,6 +16,7 @@ from lapidist.bench.publish.views import (
     RUNG_NUMBER,
     TIMED_MODES,
     Series,
+    in_another_layout,
     in_math,
     label,
     maths_in,
@@ -157,6 +158,7 @@ def at_square(records: Sequence[Record], size: int, mode: str) -> Record | None:
         if (record.kernel, record.mode, shape_of(record)) == (LIBRARY, mode, (size, size, size))
         and record.ratio
         and record.tflops
+        and not in_another_layout(record)
     )
     return next(found, None)
 

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from lapidist.bench.protocol.cases import SQUARES, SWEEP_K
-from lapidist.bench.protocol.record import Conditions, Record, Run
-from lapidist.dtypes import MATHS
+from lapidist.bench.protocol.contenders import LIBRARY
+from lapidist.bench.protocol.record import Conditions, Key, Record, Run
+from lapidist.dtypes import MATHS, element_of
 from lapidist.kernels.registry import KERNELS, RUNGS
 
 RUNG_NUMBER = {kernel.name: place for place, kernel in enumerate(RUNGS, 1)}
@@ -37,14 +38,38 @@ def in_order(records: Iterable[Record]) -> list[Record]:
     return sorted(records, key=lambda r: (KIND_ORDER.get(r.kind, 9), RUNG_NUMBER.get(r.kernel, 99), r.kernel))
 
 
-def latest(runs: Sequence[Run]) -> list[tuple[Record, Run]]:
-    """Of each measurement the newest, of a limit that of each chip; runs come oldest first."""
-    newest = {
-        (record.key, record.device if record.kind == "limit" else ""): (record, run)
-        for run in runs
-        for record in run.records
-    }
+Found = Sequence[tuple[Record, Run]]
+
+
+def on_each_chip(runs: Sequence[Run]) -> list[tuple[Record, Run]]:
+    """Of each measurement the newest on each chip; runs come oldest first."""
+    newest = {(record.key, record.device): (record, run) for run in runs for record in run.records}
     return list(newest.values())
+
+
+def chips_of(found: Found) -> list[str]:
+    """That with most rows first."""
+    counts = Counter(record.device for record, _ in found)
+    return sorted(counts, key=lambda chip: (-counts[chip], chip))
+
+
+def latest(runs: Sequence[Run]) -> list[tuple[Record, Run]]:
+    """Of each measurement the newest, of a limit that of each chip. What several chips measured is that of
+    the one on which most was, so that a table has numbers of one chip wherever it can.
+    """
+    rows = on_each_chip(runs)
+    place = {chip: number for number, chip in enumerate(chips_of(rows))}
+    kept: dict[tuple[Key, str], tuple[Record, Run]] = {}
+    for record, run in rows:
+        key = record.key, record.device if record.kind == "limit" else ""
+        if key not in kept or place[record.device] < place[kept[key][0].device]:
+            kept[key] = record, run
+    return list(kept.values())
+
+
+def short_chip(device: str) -> str:
+    """H100 for NVIDIA H100 80GB HBM3: the memory is told by the runs."""
+    return device.removeprefix("NVIDIA ").split(" ")[0] or device
 
 
 def ladder_cases(records: Iterable[Record], least: int = 5) -> list[Shape]:
@@ -76,6 +101,14 @@ def maths_in(records: Iterable[Record]) -> list[str]:
 
 def in_math(records: Iterable[Record], math: str) -> list[Record]:
     return [record for record in records if record.dtype == math]
+
+
+def in_another_layout(record: Record) -> bool:
+    """A square of the list that our choice or cuBLAS multiplied in a layout other than its type's usual
+    one."""
+    usual = "rcr" if element_of(record.dtype).nbytes == 1 else "rrr"
+    square = record.m == record.n == record.k and record.m in SQUARES
+    return square and record.kernel in (LIBRARY, "cublas") and record.layout != usual
 
 
 # ---- speed against size ----
