@@ -98,6 +98,13 @@ def test_nothing_at_all(device: str | None) -> None:
     for m, k, n in ((3, 0, 4), (0, 2, 4), (3, 2, 0)):
         d = lapidist.matmul(np.ones((m, k)), np.ones((k, n)), epilogue=plus, device=device)
         np.testing.assert_array_equal(d, np.full((m, n // 2), 1 + 2 * k))
+        d = lapidist.matmul(np.ones((2, m, k)), np.ones((k, n)), epilogue=swapped, device=device)
+        np.testing.assert_array_equal(d, np.full((2, m, n), k))
+
+
+@lapidist.epilogue
+def swapped(acc: lapidist.Pair) -> Any:
+    return lapidist.Pair(acc.second, acc.first)
 
 
 def sum_and_one(acc: lapidist.Pair) -> Any:

@@ -54,7 +54,7 @@ def joined(values: Sequence[Any], result: Result, shape: tuple[int, ...]) -> Arr
     if result.other is None:
         return first
     both = np.stack([first, np.broadcast_to(values[result.other], shape)], axis=-1)
-    return both.reshape(*shape[:-1], -1)
+    return both.reshape(*shape[:-1], 2 * shape[-1])
 
 
 def stored(values: Array, dtype: str) -> Array:
