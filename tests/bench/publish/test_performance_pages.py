@@ -40,7 +40,10 @@ def test_a_type_is_answered_in_a_sentence(records: list[Record]) -> None:
     said = answers.of_type(records)
     assert "**735.0 TFLOP/s**, 105.0 % of cuBLAS. In bursts it reaches **832.0 TFLOP/s**, 104.0 %" in said
     assert "80.0 % of the chip's limit" in said
-    assert said.endswith("at least 99.0 % of cuBLAS (at 2048^3).")
+    least = "at least 99.0 % of cuBLAS sustained (at 2048^3) and 104.0 % of cuBLAS in bursts (at 8192^3)."
+    assert said.endswith(least)
+    sustained = answers.of_type([each for each in records if each.mode == "sustained"])
+    assert sustained.endswith("In bursts none of them was measured.")
     assert answers.of_type([replace(each, ratio=None) for each in records]).startswith("cuBLAS has no such")
 
 

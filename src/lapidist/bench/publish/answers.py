@@ -9,6 +9,7 @@ from lapidist.bench.protocol.contenders import LIBRARY
 from lapidist.bench.protocol.record import Record, Run
 from lapidist.bench.publish import charts, svg
 from lapidist.bench.publish.charts import Chart
+from lapidist.bench.publish.chip_sections import MODE_WORDS
 from lapidist.bench.publish.corpora import DECODE, weights_read
 from lapidist.bench.publish.markdown import row_of, rule, speed
 from lapidist.bench.publish.sharing_report import by_shape, gains
@@ -43,12 +44,15 @@ def of_type(records: Sequence[Record]) -> str:
     share = at_square(records, SUMMARY_SIZE, "sustained")
     if share and share.limit_share is not None:
         said.append(f"That is {percent(share.limit_share)} % of the chip's limit for this type, sustained.")
-    worst = worst_square(records)
+    worst = {mode: found for mode in TIMED_MODES if (found := worst_square(records, mode))}
     if worst:
-        said.append(
-            f"On squares from {LARGE_FROM}^3 up it has at least {percent(worst.ratio)} % of cuBLAS"
-            f" (at {worst.m}^3)."
-        )
+        least = [
+            f"{percent(record.ratio)} % of cuBLAS {MODE_WORDS[mode]} (at {record.m}^3)"
+            for mode, record in worst.items()
+        ]
+        said.append(f"On squares from {LARGE_FROM}^3 up it has at least {' and '.join(least)}.")
+    if "burst" not in worst:
+        said.append("In bursts none of them was measured.")
     return " ".join(said)
 
 
@@ -60,10 +64,10 @@ def reached_words(records: Sequence[Record], mode: str) -> str:
     return f"{where} reaches **{speed(record)} TFLOP/s**, {percent(record.ratio)} % of cuBLAS."
 
 
-def worst_square(records: Sequence[Record]) -> Record | None:
-    """Of large squares, sustained."""
+def worst_square(records: Sequence[Record], mode: str) -> Record | None:
+    """Of large squares."""
     sizes = sorted({record.m for record in records if record.m >= LARGE_FROM})
-    found = [record for size in sizes if (record := at_square(records, size, "sustained"))]
+    found = [record for size in sizes if (record := at_square(records, size, mode))]
     return min(found, key=lambda record: record.ratio or 0.0, default=None)
 
 

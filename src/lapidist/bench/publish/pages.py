@@ -11,6 +11,7 @@ from lapidist.bench.publish import answers, charts
 from lapidist.bench.publish.aims import aims_section
 from lapidist.bench.publish.batch_sections import batch_sections, of_batches
 from lapidist.bench.publish.charts import Chart
+from lapidist.bench.publish.chip_sections import chip_sections
 from lapidist.bench.publish.corpora import (
     DECODE,
     corpora,
@@ -90,7 +91,7 @@ def all_pages(
     records: Sequence[Record], runs: Sequence[Run], withdrawals: Sequence[Withdrawal]
 ) -> Iterable[Page]:
     for name, kinds in TYPE_PAGES.items():
-        yield type_page(name, kinds, records)
+        yield type_page(name, kinds, records, runs)
     yield ragged_page(runs)
     yield decode_page(records)
     yield small_page(records, runs)
@@ -106,7 +107,7 @@ def all_pages(
 # ---- a type ----
 
 
-def type_page(name: str, kinds: Sequence[str], records: Sequence[Record]) -> Page:
+def type_page(name: str, kinds: Sequence[str], records: Sequence[Record], runs: Sequence[Run]) -> Page:
     page = Page(name, f"How fast is {'8-bit floating point' if name == 'fp8' else name}?")
     for kind in kinds:
         own = in_math(records, kind)
@@ -116,7 +117,7 @@ def type_page(name: str, kinds: Sequence[str], records: Sequence[Record]) -> Pag
             if each.mode in TIMED_MODES and each.kind not in NO_PRODUCTS and not in_another_layout(each)
         ]
         if products:
-            add_type(page, kind, products)
+            add_type(page, kind, products, chip_sections(runs, kind))
     scaled = scaled_sections(records) if name == "fp8" else []
     if scaled:
         page.parts.append("## With factors\n")
@@ -127,12 +128,13 @@ def type_page(name: str, kinds: Sequence[str], records: Sequence[Record]) -> Pag
     return page
 
 
-def add_type(page: Page, kind: str, records: Sequence[Record]) -> None:
-    """Of one type: the answer, speed against size, the ladder, and every table."""
+def add_type(page: Page, kind: str, records: Sequence[Record], on_chips: Sequence[str]) -> None:
+    """Of one type: the answer, each chip's, speed against size, the ladder, and every table."""
     short = short_name(kind)
     if page.name == "fp8":
         page.parts.append(f"## {short}\n")
     page.parts.append(answers.of_type(records) + "\n")
+    page.parts += on_chips
     page.show(answers.sizes_chart(short, records))
     sustained = [record for record in records if record.mode == "sustained"]
     climbed = answers.climbed(sustained)
