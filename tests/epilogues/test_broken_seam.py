@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import lapidist
-from fused_cases import judge_finished, of_all_kinds, operands
+from fused_cases import judge_finished, of_all_kinds, operands, watch
 from lapidist.build import compiler
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import LapidistError
@@ -21,10 +21,13 @@ CONFIG = tile("bfloat16", 64, 96, 3)
 WGMMA: dict[str, Any] = {"kernel": "wgmma", "config": CONFIG, "split_k": 1}
 PAIRED: dict[str, Any] = {"kernel": "simt", "paired": True}
 MOST: dict[str, Any] = {**WGMMA, "most": True}
-COLUMNS: dict[str, Any] = {**WGMMA, "columns": True}
+COLUMNS: dict[str, Any] = {**WGMMA, "over": "column"}
+ROWS: dict[str, Any] = {**WGMMA, "config": tile("bfloat16", 64, 64, 3), "over": "row"}
+LEFT: dict[str, Any] = {"kernel": "mma", "over": "row"}
 SPLIT: dict[str, Any] = {**WGMMA, "split_k": 2, "reduction": "cluster"}
 SEAM, OPERANDS, LARGEST = "epilogue.cuh", "epilogue_operands.cuh", "epilogue_largest.cuh"
 NAMES = "epilogue", "pieces", "finish", "joined"
+BY_ROW = "second/reduce_rows.cu"
 FRAGMENTS, PIECES, FINISH, JOINED = (f"gemm/wgmma/{name}.cuh" for name in NAMES)
 MUTANTS: list[tuple[str, str, str, dict[str, Any]]] = [
     (OPERANDS, "ByRow ? spot.row * o.row : 0", "0", {"kernel": "simt"}),
@@ -70,6 +73,27 @@ MUTANTS: list[tuple[str, str, str, dict[str, Any]]] = [
     (JOINED, "row / 16 * to.row", "row / 32 * to.row", COLUMNS),
     (OPERANDS, "Operation == 1 ? -infinity() : 0", "0", COLUMNS),
     (OPERANDS, "Operation == 2 ? absolute(value) : value", "value", COLUMNS),
+    (JOINED, "if (col + (begin + AT_ONCE) * 4 > columns())", "if (false)", ROWS),
+    (JOINED, "threadIdx.x % 4 * 2 + e >= columns()", "threadIdx.x % 4 * 2 >= columns()", ROWS),
+    (JOINED, "of_pair<Kind>(values[pair + 2])", "of_pair<Kind>(values[pair])", ROWS),
+    (JOINED, "return Kind::joined(values[0], values[1]);", "return values[0];", ROWS),
+    (JOINED, "lower ? mine[2 * g] : mine[2 * g + 1], 2)", "lower ? mine[2 * g + 1] : mine[2 * g], 2)", ROWS),
+    (
+        JOINED,
+        "mine[g] = Kind::joined(lower ? mine[2 * g + 1] : mine[2 * g], theirs)",
+        "mine[g] = theirs",
+        ROWS,
+    ),
+    (JOINED, "!odd ? mine[SIXTEENS - 1] : mine[0], 1)", "!odd ? mine[SIXTEENS - 1] : mine[0], 2)", ROWS),
+    (JOINED, "= Kind::joined(own, theirs)", "= own", ROWS),
+    (JOINED, "const int group = col / 16 + odd", "const int group = col / 16", ROWS),
+    (JOINED, "at = row + of.row_of(lower)", "at = row + of.row_of(0)", ROWS),
+    (JOINED, "at < of.M &&", "", ROWS),
+    (JOINED, "&& group * 16 < columns()", "", ROWS),
+    (BY_ROW, "place < count ? from[place]", "true ? from[place]", LEFT),
+    (BY_ROW, "__shfl_xor_sync(0xffffffffu, found, 1)", "0", LEFT),
+    (BY_ROW, "__shfl_xor_sync(0xffffffffu, found, far)", "found", LEFT),
+    (BY_ROW, "parts[turn * LANES + threadIdx.x]", "parts[turn * LANES]", LEFT),
     ("tensor.cuh", "IF_EPILOGUE(, m, n + e)", "IF_EPILOGUE(, m, n)", {"kernel": "mma"}),
 ]
 
@@ -136,22 +160,27 @@ def most_is_right(paired: bool, how: dict[str, Any]) -> bool:
     return (largest, size) == (-3.0 if paired else -96.0, 9.0) and bool(np.all(sums.T == [32 * 70, 64 * 70]))
 
 
-def columns_are_right(rng: np.random.Generator, how: dict[str, Any]) -> bool:
-    """Whole numbers, all of them negative: what is no row of D would be larger."""
+@lapidist.epilogue
+def of_rows(acc: Any, row: lapidist.Row) -> Any:
+    return 3 * acc, lapidist.row_sum(acc), lapidist.row_max(acc - row), lapidist.row_amax(2 * acc)
+
+
+def lines_are_right(rng: np.random.Generator, over: str, how: dict[str, Any]) -> bool:
+    """Whole numbers, all of them negative: what is no row or column of D would be larger."""
     dtype = numpy_dtype("bfloat16")
-    a, b = rng.integers(1, 4, (70, 32)).astype(dtype), -rng.integers(1, 4, (32, 106)).astype(dtype)
-    given = of_columns(row=np.full(106, 1000, np.float32))
+    a, b = rng.integers(1, 4, (70, 32)).astype(dtype), -rng.integers(1, 4, (32, 105)).astype(dtype)
+    given = (of_columns if over == "column" else of_rows)(row=np.full(105, 1000, np.float32))
     expected = lapidist.gemm(a, b, epilogue=given)
     found = lapidist.gemm(a, b, epilogue=given, device="machine", **how)
     return all(np.array_equal(one, other) for one, other in zip(found, expected, strict=True))
 
 
 def is_right(
-    rng: np.random.Generator, *, paired: bool = False, most: bool = False, columns: bool = False, **how: Any
+    rng: np.random.Generator, *, paired: bool = False, most: bool = False, over: str = "", **how: Any
 ) -> bool:
     """A batch, edges in both directions, operands of each kind, one of them by columns."""
-    if most or columns:
-        return most_is_right(paired, how) if most else columns_are_right(rng, how)
+    if most or over:
+        return most_is_right(paired, how) if most else lines_are_right(rng, over, how)
     function, d_cols = (of_pairs, 53) if paired else (and_sums, 106)
     m, n, k, batch = 70, 106, 160, (2,)
     dtype = numpy_dtype("float32" if how["kernel"] == "simt" else "bfloat16")
@@ -164,7 +193,7 @@ def is_right(
 
 
 @pytest.mark.parametrize(
-    "how", [{"kernel": "simt"}, {"kernel": "mma"}, WGMMA, SPLIT, PAIRED, MOST, COLUMNS], ids=str
+    "how", [{"kernel": "simt"}, {"kernel": "mma"}, WGMMA, SPLIT, PAIRED, MOST, COLUMNS, ROWS, LEFT], ids=str
 )
 def test_unbroken_it_is_right(rng: np.random.Generator, how: dict[str, Any]) -> None:
     assert is_right(rng, **how)
@@ -183,3 +212,15 @@ def test_a_mutant_is_found(
     except LapidistError as error:
         found = any(word in str(error) for word in ("outside", "memory", "slots"))
     assert found
+
+
+@pytest.mark.survey
+def test_a_missing_barrier_is_found(
+    rng: np.random.Generator, sources: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch(monkeypatch)
+    text = (sources / BY_ROW).read_text()
+    assert text.count("__syncthreads();") == 1
+    (sources / BY_ROW).write_text(text.replace("__syncthreads();", ""))
+    with pytest.raises(LapidistError, match="race"):
+        is_right(rng, **LEFT)

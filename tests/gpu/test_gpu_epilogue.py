@@ -191,6 +191,19 @@ def columns_of_pairs(acc: lapidist.Pair, row: lapidist.Row) -> Any:
 
 
 @lapidist.epilogue
+def of_rows(acc: Any, row: lapidist.Row) -> Any:
+    x = acc + row
+    return lapidist.relu(x), lapidist.row_sum(x), lapidist.all_sum(x), lapidist.row_amax(2 * x)
+
+
+@lapidist.epilogue
+def rows_of_pairs(acc: lapidist.Pair, row: lapidist.Row) -> Any:
+    gate, up = acc
+    both = lapidist.Pair(up, gate + 1)
+    return gate * row, lapidist.row_sum(gate * up), lapidist.row_max(both), up
+
+
+@lapidist.epilogue
 def in_groups(acc: Any, row: lapidist.Row) -> Any:
     return lapidist.Quantised(acc + row, "float8_e4m3fn"), lapidist.row_amax(acc + row)
 
@@ -220,7 +233,8 @@ def test_reductions_and_computed_factors(
 ) -> None:
     m, n, k = extents
     a, b = whole(torch, m, k, dtype=dtype), whole(torch, k, n, dtype=dtype)
-    for function in (reduced, of_columns, columns_of_pairs, in_groups, pairs_in_groups, groups_alone):
+    of_lines = of_columns, columns_of_pairs, of_rows, rows_of_pairs
+    for function in (reduced, *of_lines, in_groups, pairs_in_groups, groups_alone):
         row = whole(torch, n // 2 if function.function.paired else n)
         expected = lapidist.gemm(a.cpu(), b.cpu(), epilogue=function(row=row.cpu()), **more)
         try:
@@ -244,6 +258,44 @@ def test_tiles_that_quantise_have_the_bits_of_the_pass(torch: Any, name: str) ->
             found = lapidist.gemm(a, b, config=config, **how)
             assert torch.equal(found[0].view(torch.uint8), expected[0].view(torch.uint8))
             assert torch.equal(found[1], expected[1])
+
+
+ROW_SUMS = lapidist.epilogue(
+    lambda acc: (acc, lapidist.row_sum(acc), lapidist.row_max(2 * acc), lapidist.all_sum(acc + 1))
+)
+
+
+@pytest.mark.parametrize("m", [1, 70, 4100])
+@pytest.mark.parametrize("n", [512, 5003])
+def test_sums_of_rows_are_the_same_in_each_kernel_and_near_those_of_doubles(
+    torch: Any, m: int, n: int
+) -> None:
+    """A product of one factor has the same values everywhere."""
+    a, b = (torch.zeros(shape, device="cuda", dtype=torch.bfloat16) for shape in ((m, 64), (64, n)))
+    a[:, 0], b[0] = normal(torch, m, dtype="bfloat16"), normal(torch, n, dtype="bfloat16")
+    ways: list[dict[str, Any]] = [
+        {"config": BF16(*each), "split_k": 1} for each in ((128, 192, 4), (64, 48, 4))
+    ]
+    ways += [{"config": BF16(64, 128, 4, ping_pong=True), "split_k": 1}, {"schedule": "stream_k"}, {}]
+    found = [lapidist.gemm(a, b, epilogue=ROW_SUMS(), kernel="wgmma", **how) for how in ways]
+    found.append(lapidist.gemm(a, b, epilogue=ROW_SUMS(), kernel="mma"))
+    twice = lapidist.gemm(torch.stack([a, a]), torch.stack([b, b]), epilogue=ROW_SUMS(), kernel="wgmma")
+    found.append([each[1] for each in twice[:3]])
+    for each in found[1:]:
+        assert all(torch.equal(one, other) for one, other in zip(each[:3], found[0][:3], strict=False))
+    for place in (1, 2, 3):
+        verdict = judge_finished(found[0][place], ROW_SUMS, {}, a.cpu(), b.cpu(), result=place)
+        assert verdict.ok, verdict
+
+
+def test_sums_of_rows_beside_long_products(torch: Any) -> None:
+    a, b = normal(torch, 1000, 4096, dtype="bfloat16"), normal(torch, 4096, 2064, dtype="bfloat16")
+    for how in ({}, {"split_k": 4}, {"schedule": "stream_k"}, {"config": BF16(256, 112, 4, (2, 1))}):
+        found = lapidist.gemm(a, b, epilogue=ROW_SUMS(), kernel="wgmma", **how)
+        for place in (1, 2, 3):
+            assert judge_finished(found[place], ROW_SUMS, {}, a.cpu(), b.cpu(), result=place).ok
+        again = lapidist.gemm(a, b, epilogue=ROW_SUMS(), kernel="wgmma", **how)
+        assert all(torch.equal(one, other) for one, other in zip(found, again, strict=True))
 
 
 def test_reductions_of_large_results_and_batches(torch: Any) -> None:
@@ -285,7 +337,7 @@ def test_second_passes_again_and_again(torch: Any, dtype: str) -> None:
     graphs = []
     for turn in range(5):
         for m, n, k in ((304, 528, 72), (130, 256, 64)):
-            for function in (reduced, in_groups, groups_alone):
+            for function in (reduced, of_rows, in_groups, groups_alone):
                 row = whole(torch, n)
                 a, b = whole(torch, m, k, dtype=dtype), whole(torch, k, n, dtype=dtype)
                 expected = lapidist.gemm(a.cpu(), b.cpu(), epilogue=function(row=row.cpu()))

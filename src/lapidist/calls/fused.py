@@ -18,6 +18,7 @@ from lapidist.dtypes import number_type
 from lapidist.epilogues.expressions import SEEDS, is_seed
 from lapidist.epilogues.numeric import evaluate, stored
 from lapidist.epilogues.passes import JOINED, LARGEST, QUANTISED, REDUCTIONS
+from lapidist.epilogues.passes import ROW as OF_ROWS
 from lapidist.epilogues.steps import COLUMN, POSITIONS, ROW, SCALAR, TILE, Function, Parameter
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import Operand, evenly, fresh, on_host, operand_of
@@ -208,12 +209,16 @@ class FusedOperands:
         return [self._d or self._arguments.output(), *self.results.operands]
 
     def shapes_left(self, before: Before) -> list[tuple[int, ...]]:
-        """Of each of the sources, as kernels leave it."""
+        """Of each of the sources, as kernels leave it. Where columns of a row were joined, all rows of what
+        these became lie together."""
         found = []
         for place, (each, joined) in enumerate(zip(self.sources, self.function.joined, strict=True)):
             *batch, rows, cols = each.shape
             if before.quantised and place == self.function.grouped:
                 rows = 0
+            elif before.joined and joined and joined.over == OF_ROWS:
+                neighbours = self.function.neighbours(self.function.sources[place])
+                batch, rows, cols = [], -(-cols // neighbours), math.prod(batch) * rows
             elif before.joined and joined:
                 rows = -(-rows // JOINED)
             found.append((*batch, rows, cols))
@@ -222,7 +227,8 @@ class FusedOperands:
     def passes(self, before: Before = NOTHING) -> list[tuple[Pass, Operand, tuple[Operand, ...]]]:
         """What follows the product, once results have their arrays: each with the values that it reads, and
         the results that it stores. Factors are stored with what they belong to."""
-        left = zip(self.sources, self.shapes_left(before), strict=True)
+        joined = self.function.joined if before.joined else repeat(None)
+        left = zip(self.sources, self.shapes_left(before), joined, strict=False)
         sources = dict(zip(self.function.sources, left, strict=True))
         slots = dict(zip(self.function.kept, self.slots, strict=True))
         operands = self.written
@@ -236,11 +242,15 @@ class FusedOperands:
                 read = slots[result._replace(dtype="")]
                 found.append((Pass(result.then, self.dtype, (1, 1, 1), target_of(operand)), read, (operand,)))
                 continue
-            values, left_of_it = sources[result._replace(dtype="", then="")]
+            source = result._replace(dtype="", then="")
+            values, left_of_it, how = sources[source]
             stored = (operand, operands[place + 1]) if result.then == QUANTISED else (operand,)
             *batch, rows, cols = left_of_it
-            shape, targets = (math.prod(batch), rows, cols), [target_of(each) for each in stored]
-            found.append((Pass(result.then, self.dtype, shape, *targets), values, stored))
+            shape, factors = (math.prod(batch), rows, cols), [target_of(each) for each in stored[1:]]
+            target, neighbours = target_of(operand), self.function.neighbours(source)
+            made = Pass(result.then, self.dtype, shape, target, factors[0] if factors else None, neighbours)
+            along = how is not None and how.over == OF_ROWS
+            found.append((made.of_columns() if along else made, values, stored))
         return found
 
     def write_to(self, d: Operand) -> None:

@@ -29,7 +29,7 @@ struct Spot {
 // What is no array has no pieces of 16 bytes; else BYTES are those of two columns, in a function of pairs of what
 // both have together.
 struct NoPieces {
-  static constexpr bool IN_PIECES = false, JOINED = false;
+  static constexpr bool IN_PIECES = false, JOINED = false, ALONG_ROW = false;
   template <bool>
   static constexpr int BYTES = 0;
 };
@@ -40,7 +40,8 @@ template <typename Type, int ByRow, int ByCol>
 struct Array {
   typedef Two<typename Type::Stored> Held;
   typedef Type Of;
-  static constexpr bool IN_PIECES = ByRow && ByCol == 4 && sizeof(Held) <= 8, JOINED = false;
+  static constexpr bool IN_PIECES = ByRow && ByCol == 4 && sizeof(Held) <= 8, JOINED = false,
+                        ALONG_ROW = false;
   template <bool Both>
   static constexpr int BYTES = sizeof(typename Type::Stored) * (1 + Both);
   struct Kept {};  // from element to element: nothing
@@ -122,11 +123,12 @@ struct Most : NoPieces {
   static __device__ __forceinline__ void leave(const Kept& kept, const Operand& o) { kept.leave(o.at); }
 };
 
-// A result that a second pass reduces columns of: lanes join the values of 16 rows first, in an order of their own
-// (gemm/wgmma/joined.cuh). The array has a row for each 16. Operation: 0 sum, 1 max, 2 amax; TwoOfPair: as above.
-template <typename Value, int Operation, int TwoOfPair>
+// A result that a second pass reduces: lanes join 16 values of a column first, or of a row (gemm/wgmma/joined.cuh).
+// The array has a row for each 16. Operation: 0 sum, 1 max, 2 amax; TwoOfPair: as above. AlongRow 1: they are those
+// of 16 columns of the product, and all rows of D lie one behind another.
+template <typename Value, int Operation, int TwoOfPair, int AlongRow>
 struct Joined : NoPieces {
-  static constexpr bool JOINED = true;
+  static constexpr bool JOINED = true, ALONG_ROW = AlongRow;
   static constexpr int OF_TWO = EPILOGUE_PAIRS && !TwoOfPair ? 1 : 2;  // values of two neighbours
   typedef Value Of;
   struct Held {

@@ -18,7 +18,7 @@ QUANTISED, FACTORS = "quantised", "factors of "
 TO_8_BITS = ("float8_e4m3fn", "float8_e5m2", "int8")
 # of a reduction on a GPU: threads of a block, and values that each takes one after another
 THREADS, IN_TURN, ABREAST = 256, 32, 32  # so many columns are reduced side by side
-JOINED = 16  # rows of a column that lanes of a kernel may join first
+JOINED = 16  # rows of a column that lanes of a kernel may join first; or columns of a row
 
 
 class Reduction(NamedTuple):
@@ -96,7 +96,8 @@ def quantised(values: Array, dtype: str) -> Array:
 def roundings(count: int) -> int:
     """Of a sum of so many on a GPU, at the most: each thread adds in turn, then threads in twos; then a pass
     adds what blocks have. A kernel that joins JOINED rows first has 4 more. The passes have fewer by more
-    than that: of a column 8 threads add in twos, and of all else a 16th is left."""
+    than that: of a column 8 threads add in twos, and of all else a 16th is left. So it is with JOINED columns
+    of a row, which every kernel's are summed by."""
     passes = max(1, math.ceil(math.log(max(count, 2), THREADS // ABREAST * IN_TURN)))
     return passes * (IN_TURN + int(math.log2(THREADS)))
 

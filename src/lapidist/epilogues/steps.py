@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from lapidist.epilogues.passes import LARGEST, QUANTISED, REDUCTIONS
+from lapidist.epilogues.passes import ALL, JOINED, LARGEST, QUANTISED, REDUCTIONS, Reduction
 from lapidist.epilogues.passes import ROW as OF_ROWS
 
 SUM, OPERAND, CONSTANT = "sum", "operand", "constant"  # steps that take nothing from others
@@ -78,16 +78,23 @@ class Function:
         return tuple(dict.fromkeys(each._replace(dtype="", then="") for each in found))
 
     @cached_property
-    def joined(self) -> tuple[str, ...]:
-        """Of each source, by what kernels may join rows of it; "": by nothing. It is the one operation of all
-        passes that read it, none of them row by row."""
+    def joined(self) -> tuple[Reduction | None, ...]:
+        """Of each source, how kernels may join values of it: along rows or down columns, as all passes want
+        that read it, by their one operation; for what is of all of D along rows, which takes less. None: not
+        at all."""
         found = []
         for source in self.sources:
             readers = {each.then for each in self.results if each._replace(dtype="", then="") == source}
             known = [REDUCTIONS.get(then) for then in readers - {""}]
-            operations = {"" if each is None or each.over == OF_ROWS else each.operation for each in known}
-            found.append(operations.pop() if len(operations) == 1 else "")
+            over = {None if each is None else each.over for each in known} - {ALL} or {OF_ROWS}
+            operations = {each.operation for each in known if each}
+            alone = None not in over and len(over) == len(operations) == 1
+            found.append(Reduction(over.pop(), operations.pop()) if alone else None)  # type: ignore[arg-type]
         return tuple(found)
+
+    def neighbours(self, source: Result) -> int:
+        """Values of a row that are joined first: those of JOINED columns of the product."""
+        return JOINED // 2 if self.paired and source.other is None else JOINED
 
     @cached_property
     def kept(self) -> tuple[Result, ...]:

@@ -114,8 +114,8 @@ class Family(ABC):
         cluster share a tile."""
         return False
 
-    def joins_rows(self, problem: Problem) -> bool:
-        """Whether the kernel joins values of 16 rows of a column before a second pass reads them."""
+    def joins_values(self, problem: Problem) -> bool:
+        """Whether the kernel joins 16 values of a column, or of a row, before a second pass reads them."""
         return False
 
     def behind(self, problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
@@ -131,14 +131,14 @@ class Family(ABC):
         return PASS_STARTS + moved / (device.dram_gbps * 1e9 * PASS_SHARE)
 
     def reducing(self, problem: Problem, device: Device) -> float:
-        """Of those that read values of which lanes might join rows."""
+        """Of those that read values which lanes might join."""
         if problem.fused is None:
             return 0.0
         from lapidist.epilogues.passes import JOINED
 
         values = sum(map(bool, problem.fused.function.joined)) * problem.m * problem.n
         moved = prod(problem.batch) * values * size_of(problem.fused.dtype)
-        return moved / (JOINED if self.joins_rows(problem) else 1) / (device.dram_gbps * 1e9 * PASS_SHARE)
+        return moved / (JOINED if self.joins_values(problem) else 1) / (device.dram_gbps * 1e9 * PASS_SHARE)
 
     # ---- how blocks share tiles, and how long that takes ----
 

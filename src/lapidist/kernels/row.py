@@ -275,7 +275,7 @@ class Kernel:
         some kernels always do, and their row says so."""
         own = {"SCHEDULED": int(scheduled)} if self.family.scheduled else {}
         more = {"RESIDENT": 2} if self.family.beside_another(problem, config) else {}
-        in_order, joins = not problem.modes.scatter_cols, self.family.joins_rows(problem)
+        in_order, joins = not problem.modes.scatter_cols, self.family.joins_values(problem)
         fused = problem.fused.defines(in_order, joins) if problem.fused else {}
         of_problem = facts_of(problem, self.family).macros
         return {**config.defines(), **own, **self.defines, **of_problem, **fused, **more}

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 
 class Before(NamedTuple):
-    """`quantised`: D and its factors, so that no pass does. `joined`: values of 16 rows of a column."""
+    """`quantised`: D and its factors, so that no pass does. `joined`: values of 16 rows of a column, or of 16
+    columns of a row."""
 
     quantised: bool = False
     joined: bool = False
@@ -28,5 +29,5 @@ def made_before(plans: Iterable[Plan]) -> Before:
         return NOTHING
     return Before(
         all(family.quantises(plan.problem, plan.config, peers) for plan, family, peers in every),
-        all(family.joins_rows(plan.problem) for plan, family, _ in every),
+        all(family.joins_values(plan.problem) for plan, family, _ in every),
     )

@@ -1,6 +1,7 @@
 """Launches that follow a product whose epilogue reduces or quantises: their kernels read all values, which
-the product left in the type of its sums. The order of a sum depends on D's shape alone, not on tiles. The
-largest of all has no order: threads of the product left it in slots."""
+the product left in the type of its sums. The order of a sum depends on D's shape alone, not on tiles. That
+of a row is the same whether lanes of the product joined 16 columns or not. The largest of all has no order:
+threads of the product left it in slots."""
 
 from __future__ import annotations
 
@@ -18,10 +19,12 @@ from lapidist.epilogues.passes import (
     COLUMN,
     GROUP,
     IN_TURN,
+    JOINED,
     LARGEST,
     OPERATIONS,
     QUANTISED,
     REDUCTIONS,
+    ROW,
     THREADS,
     groups_of,
     kernel_of,
@@ -45,6 +48,9 @@ REDUCE = ParameterBlock(
         ("chunks", "i32"),
         ("tiles", "i32"),
     ]
+)
+REDUCE_ROWS = ParameterBlock(
+    [("A", "pointer"), ("D", "pointer"), ("length", "i64"), ("step", "i64"), ("chunks", "i32")]
 )
 QUANTISE = ParameterBlock(
     [
@@ -73,13 +79,24 @@ class Target(NamedTuple):
 
 class Pass(NamedTuple):
     """`then`: what is made of values, which are matrices of rows x columns; of LARGEST, of slots. Quantised
-    ones have a second target, the factors'."""
+    ones have a second target, the factors'. So many neighbours of a row are joined first."""
 
     then: str
     dtype: str
     shape: tuple[int, int, int]
     target: Target
     factors: Target | None = None
+    neighbours: int = JOINED
+
+    def of_columns(self) -> Pass:
+        """Of values that neighbours of a row became, where rows lie side by side."""
+        (over, operation), (_, length, rows) = REDUCTIONS[self.then], self.shape
+        if over == ALL:
+            return self
+        if rows == 1:
+            return self._replace(shape=(1, 1, length), neighbours=1)
+        target = self.target._replace(row=0, col=self.target.row)
+        return self._replace(then=f"{COLUMN}_{operation}", target=target)
 
 
 class Step(NamedTuple):
@@ -91,11 +108,13 @@ class Step(NamedTuple):
 
 
 class Lines(NamedTuple):
-    """Values as a reduction sees them: so many times `length` of them for each of `inner` columns."""
+    """Values as a reduction sees them: so many times `length` of them for each of `inner` columns. Of rows,
+    `neighbours` are joined first; 0: these are none."""
 
     outer: int
     length: int
     inner: int
+    neighbours: int = 0
 
     @property
     def width(self) -> int:
@@ -103,17 +122,25 @@ class Lines(NamedTuple):
 
     @property
     def chunks(self) -> int:
-        return max(1, -(-self.length // (THREADS // self.width * IN_TURN)))
+        """Rows are cut where columns are, of what their neighbours become."""
+        of_rows = THREADS // ABREAST * IN_TURN * self.neighbours
+        return max(1, -(-self.length // (of_rows or THREADS // self.width * IN_TURN)))
+
+    @property
+    def values(self) -> int:
+        return self.outer * self.length * self.inner
 
     def reduced(self) -> Lines:
-        return Lines(self.outer, self.chunks, self.inner)
+        return Lines(self.outer, self.chunks, self.inner, min(1, self.neighbours))
 
 
 def lines_of(each: Pass) -> Lines:
     over, (matrices, rows, columns) = REDUCTIONS[each.then].over, each.shape
     if over == ALL:
         return Lines(1, prod(each.shape), 1)
-    return Lines(matrices, rows, columns) if over == COLUMN else Lines(matrices * rows, columns, 1)
+    if over == COLUMN:
+        return Lines(matrices, rows, columns)
+    return Lines(matrices * rows, columns, 1, each.neighbours)
 
 
 def room_of(each: Pass) -> int:
@@ -123,7 +150,7 @@ def room_of(each: Pass) -> int:
     lines, found = lines_of(each), 0
     while lines.chunks > 1:
         lines = lines.reduced()
-        found += prod(lines) * size_of(each.dtype)
+        found += lines.values * size_of(each.dtype)
     return found
 
 
@@ -143,7 +170,7 @@ def steps_of(each: Pass, architecture: str, assembled: bool = True) -> tuple[Ste
         return ()
     between = Target(each.dtype, lines.inner, 1)
     while lines.chunks > 1:
-        writes = 0 if reads == VALUES else reads + prod(lines) * size_of(each.dtype)
+        writes = 0 if reads == VALUES else reads + lines.values * size_of(each.dtype)
         found.append(Step(reducing(each, lines, between, architecture, assembled), reads, writes))
         lines, reads = lines.reduced(), writes
     found.append(Step(reducing(each, lines, each.target, architecture, assembled), reads, RESULT))
@@ -152,6 +179,8 @@ def steps_of(each: Pass, architecture: str, assembled: bool = True) -> tuple[Ste
 
 def reducing(each: Pass, lines: Lines, to: Target, architecture: str, assembled: bool) -> Launch:
     over, operation = REDUCTIONS[each.then]
+    if over == ROW:
+        return reducing_rows(each, lines, to, architecture, assembled)
     macros = {"OPERATION": OPERATIONS.index(operation), "WIDTH": lines.width}
     tiles = -(-lines.inner // lines.width)
     column = over == COLUMN
@@ -165,6 +194,14 @@ def reducing(each: Pass, lines: Lines, to: Target, architecture: str, assembled:
     }
     binary = compiled(kernel_of(each.then), macros, each.dtype, to.dtype, architecture, assembled)
     return launched(binary, lines.outer * lines.chunks * tiles, REDUCE, numbers)
+
+
+def reducing_rows(each: Pass, lines: Lines, to: Target, architecture: str, assembled: bool) -> Launch:
+    operation = OPERATIONS.index(REDUCTIONS[each.then].operation)
+    macros = {"OPERATION": operation, "NEIGHBOURS": lines.neighbours}
+    numbers = {"length": lines.length, "step": to.row, "chunks": lines.chunks}
+    binary = compiled("reduce_rows", macros, each.dtype, to.dtype, architecture, assembled)
+    return launched(binary, lines.outer * lines.chunks, REDUCE_ROWS, numbers)
 
 
 def quantising(each: Pass, architecture: str, assembled: bool) -> tuple[Step, ...]:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lapidist.dtypes import size_of
 from lapidist.epilogues.device import WHOLE, statements
 from lapidist.epilogues.operations import OPERATIONS
-from lapidist.epilogues.passes import AMAX, JOINED
+from lapidist.epilogues.passes import AMAX, COLUMN, JOINED, Reduction
 from lapidist.epilogues.passes import OPERATIONS as REDUCED_BY
+from lapidist.epilogues.passes import ROW as OF_ROWS
 from lapidist.epilogues.steps import OPERAND, POSITIONS, ROW, SUM, Function, Result
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ class Fused:
 
     def parts_rows(self, rows: int) -> bool:
         """Whether matrices of so many rows must stay apart: lanes would join rows of two of them."""
-        return rows % JOINED > 0 and any(self.function.joined)
+        return rows % JOINED > 0 and any(each and each.over == COLUMN for each in self.function.joined)
 
     def lying(self, matrices: Sequence[Matrix]) -> Fused:
         """The same, its matrices replaced by these."""
@@ -176,7 +177,7 @@ class Fused:
 
     @property
     def joined_cost(self) -> float:
-        """Likewise, of a kernel whose lanes join rows for second passes."""
+        """Likewise, of a kernel whose lanes join values for second passes."""
         pairs = zip(self.stored, self._joined_by, strict=True)
         return self._cost(self.instructions, [fed for fed, by in pairs if not by])
 
@@ -206,11 +207,11 @@ class Fused:
 
     def defines(self, in_order: bool, joins: bool = False) -> dict[str, object]:
         """The function's body in device code, and what it is passed; `in_order`: columns of D are where they
-        are in the product; `joins`: lanes join rows for second passes, where they may."""
+        are in the product; `joins`: lanes join values for second passes, where they may."""
         value = {"float32": "float", "float64": "double"}[self.dtype]
         read = [fed.kind(in_order) for fed in self.read]
         stored = [
-            self._stored_kind(fed.kind(in_order), each, value, by if joins else "")
+            self._stored_kind(fed.kind(in_order), each, value, by if joins else None)
             for fed, each, by in zip(self.stored, self.function.stored, self._joined_by, strict=True)
         ]
         return {
@@ -227,16 +228,17 @@ class Fused:
         }
 
     @property
-    def _joined_by(self) -> tuple[str, ...]:
+    def _joined_by(self) -> tuple[Reduction | None, ...]:
         """Of each that is stored."""
         kept = len(self.function.kept)
         own = len(self.stored) - kept - len(self.function.joined)
-        return (*[""] * own, *self.function.joined, *[""] * kept)
+        return (*[None] * own, *self.function.joined, *[None] * kept)
 
-    def _stored_kind(self, kind: str, result: Result, value: str, joined: str) -> str:
+    def _stored_kind(self, kind: str, result: Result, value: str, joined: Reduction | None) -> str:
         both = self.function.paired and result.other is not None
         if joined:
-            return f"Joined<{value}, {REDUCED_BY.index(joined)}, {int(both)}>"
+            by = REDUCED_BY.index(joined.operation)
+            return f"Joined<{value}, {by}, {int(both)}, {int(joined.over == OF_ROWS)}>"
         if result.then:
             return f"Most<{value}, {int(result.then == AMAX)}, {int(both)}>"
         return f"Both{kind}" if both else kind

@@ -28,7 +28,7 @@ from lapidist.kernels.wgmma.configs import (
     rows_of_warp,
 )
 from lapidist.kernels.wgmma.maps import SKEWED_ROWS, SKEWED_STEP
-from lapidist.kernels.wgmma.operands import EITHER_WAY, start_anywhere
+from lapidist.kernels.wgmma.operands import EITHER_WAY, joins_columns, start_anywhere
 from lapidist.kernels.wgmma.tiles import PATCH_BYTES, PATCH_ROWS, ROW_BYTES, columns_of_part, warpgroups
 from lapidist.problems.scaling import K_BLOCK, SQUARES, STRIPS
 
@@ -203,6 +203,10 @@ HALF_PATCH = (
     Rule(
         lambda c, f: (c.bn != HALF_PATCHED) | ((c.ping_pong == 0) & (c.cluster > 1) & f.copies_out),
         lambda c, f: f"tiles of {c.bn} columns need a cluster, no ping-pong, and a D that TMA stores",
+    ),
+    Rule(
+        lambda c, f: (c.bn != HALF_PATCHED) | (not joins_columns(f.problem)),
+        lambda c, f: f"the epilogue joins columns in 16s before rows are reduced; this tile has {c.bn}",
     ),
 )
 WAY_OUT = (

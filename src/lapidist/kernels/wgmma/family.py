@@ -26,7 +26,7 @@ from lapidist.kernels.wgmma.operands import (
     few_rows,
     grouped_columns,
     groups,
-    joins_rows,
+    joins_values,
     lines_of,
     mn_major,
     packed,
@@ -124,8 +124,8 @@ class Wgmma(Warpgroups):
     def quantises(self, problem: Problem, config: Config, peers: int) -> bool:
         return quantises(problem) and peers == 1 and config.bn % grouped_columns(problem) == 0
 
-    def joins_rows(self, problem: Problem) -> bool:
-        return joins_rows(problem)
+    def joins_values(self, problem: Problem) -> bool:
+        return joins_values(problem)
 
     def beside_another(self, problem: Problem, config: Knobs) -> Any:
         return beside_another(problem, config)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from lapidist.dtypes import size_of
+from lapidist.epilogues.passes import COLUMN, ROW
 from lapidist.kernels.lines import (
     Lines,
     along_k,
@@ -129,13 +130,24 @@ def quantises(problem: Problem) -> bool:
 
 
 @fact
-def joins_rows(problem: Problem) -> bool:
-    """Whether lanes join the values of 16 rows of a column before a second pass reads them. Exchanged tiles
+def joins_values(problem: Problem) -> bool:
+    """Whether lanes join 16 values of a column, or of a row, before a second pass reads them. Exchanged tiles
     have columns of D for rows, and warps of shifted ones every eighth row. A batch may take several launches,
     which would all have to. These leave each value, as other families do: one bound holds for both."""
-    if problem.fused is None or problem.transposed or problem.skewed or problem.batch:
+    if problem.fused is None or problem.transposed or problem.batch or problem.modes != PLAIN:
         return False
-    return problem.modes == PLAIN and any(problem.fused.function.joined)
+    ways = ways_joined(problem)
+    return len(ways) > 0 and not (problem.skewed and COLUMN in ways)
+
+
+def joins_columns(problem: Problem) -> bool:
+    """Whether these are of a row: tiles have whole groups of 16 columns."""
+    return joins_values(problem) and ROW in ways_joined(problem)
+
+
+def ways_joined(problem: Problem) -> set[str]:
+    joined = () if problem.fused is None else problem.fused.function.joined
+    return {each.over for each in joined if each is not None}
 
 
 def grouped_columns(problem: Problem) -> int:

@@ -23,7 +23,8 @@ from lapidist.kernels.wgmma.operands import (
     c_in_patches,
     copies_out,
     grouped_columns,
-    joins_rows,
+    joins_columns,
+    joins_values,
     mn_major,
     packed,
     packed_lines,
@@ -346,7 +347,7 @@ def gated(problem: Problem) -> bool:
 def finish_cycles(problem: Problem, config: Knobs) -> Any:
     """Of a tile's epilogue, and of a C that is one line: its instructions, of four warps at once."""
     instructions: Any = problem.fused.cost if problem.fused else 0
-    if problem.fused is not None and joins_rows(problem):
+    if problem.fused is not None and joins_values(problem):
         instructions = problem.fused.joined_cost
     if problem.fused is not None and quantises(problem):
         whole = config.bn % grouped_columns(problem) == 0
@@ -378,9 +379,11 @@ def written_out(problem: Problem, config: Knobs) -> Any:
 
 
 def turns_of_loop(problem: Problem, config: Knobs) -> Any:
-    """Of 12 sums, or as many as divide those of 64 rows, where more than can be written out wait."""
+    """Of 12 sums, or as many as divide those of 64 rows, where more than can be written out wait. Where
+    columns are joined, of eight."""
     half = config.bn // 2
-    at_once = np.where(half % 12 == 0, 12, np.where(half % 8 == 0, 8, 4))
+    twelve = (half % 12 == 0) & (not joins_columns(problem))
+    at_once = np.where(twelve, 12, np.where(half % 8 == 0, 8, 4))
     waits = (sums_of_thread(config) > IN_PIECES) & ~np.asarray(written_out(problem, config))
     return np.where(waits, sums_of_thread(config) / at_once, 0.0)
 

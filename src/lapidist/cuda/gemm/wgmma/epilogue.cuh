@@ -7,6 +7,7 @@ namespace fused {
 
 #ifdef EPILOGUE
 constexpr bool JOINS = any_joined<AllResults>;
+constexpr int LEAST_SUMS = any_along_row<AllResults> ? 8 : 4;  // of a thread: 16 columns, or eight
 constexpr int PIECE_SUMS = 2 * most_of(AllFetched::PAIRS<EACH>, AllResults::PAIRS<EACH>);
 
 // Sums of a thread that are finished at once: as many as find registers beside all of them, with an operand's
@@ -17,7 +18,7 @@ __device__ constexpr int finished_at_once(int rows, int half) {
   for (int count = of_pieces; PIECE_SUMS > 2 && count >= PIECE_SUMS; count -= 4)
     if (half % count == 0 && count % PIECE_SUMS == 0) return count;
   int count = (large ? 12 : 32) / (EPILOGUE_TILES ? 2 : 1);
-  while (half % count || count % 4) --count;
+  while (half % count || count % LEAST_SUMS) --count;
   return count;
 }
 

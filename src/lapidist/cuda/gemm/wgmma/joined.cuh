@@ -1,11 +1,21 @@
-// Columns of 16 rows that a warp's lanes join before anything is stored: what a second pass reads then is a 16th of
-// the values.
+// Columns of 16 rows, or rows of 16 columns, that a warp's lanes join before anything is stored: what a second pass
+// reads then is a 16th of the values.
+//
+// Of columns:
 //
 //   a lane        joins its two rows
 //   eight lanes   have the same columns of 16 rows; they join theirs 16, 8 and 4 lanes apart. While two lanes have
 //                 several columns, each keeps half of them: so all lanes end with columns of their own
 //
 // The order is the same for each column, whatever the tile is and however many columns come at once.
+//
+// Of rows:
+//
+//   a lane        joins its neighbours, then those of both eight columns, in each of its two rows
+//   four lanes    have the same 16 columns of two rows; they join theirs two lanes apart, each keeping one row of
+//                 both, then one lane apart. Of two groups of 16 columns each keeps one there
+//
+// The order is that of second/reduce_rows.cu, which reads each value.
 #pragma once
 
 #include "gemm/wgmma/groups.cuh"
@@ -18,9 +28,77 @@ constexpr bool any_joined = false;
 template <int First, typename Kind, typename... Kinds>
 constexpr bool any_joined<Results<First, Kind, Kinds...>> =
     Kind::JOINED || any_joined<Results<First + 1, Kinds...>>;
+template <typename>
+constexpr bool any_along_row = false;
+template <int First, typename Kind, typename... Kinds>
+constexpr bool any_along_row<Results<First, Kind, Kinds...>> =
+    Kind::ALONG_ROW || any_along_row<Results<First + 1, Kinds...>>;
 
 // What two neighbours of a row, of several columns and both rows of this lane, have: results[2 j + h] is that of
 // columns 8 j behind the lane's first, in its row h.
+template <int Pairs>
+struct JoiningRows {
+  static constexpr int AT_ONCE = Pairs % 8 == 0 ? 8 : 4, SIXTEENS = AT_ONCE / 4;  // columns
+  const Pieces& of;
+  const AllResults (&results)[Pairs];
+  int row, col;
+
+  template <typename It>
+  __device__ __forceinline__ void of_all() const {
+    static_assert(Pairs % 4 == 0, "16 columns of both rows");
+    typedef typename It::Kind Kind;
+    constexpr int OF_TWO = Kind::OF_TWO;
+#pragma unroll
+    for (int begin = 0; begin < Pairs; begin += AT_ONCE) {
+      typename Kind::Of values[AT_ONCE][OF_TWO], mine[2 * SIXTEENS];  // of row h: mine[2 g + h]
+#pragma unroll
+      for (int i = 0; i < AT_ONCE; ++i)
+#pragma unroll
+        for (int e = 0; e < OF_TWO; ++e) values[i][e] = results[begin + i].template at<It::NUMBER>().at[e];
+      if (col + (begin + AT_ONCE) * 4 > columns()) leave_out<Kind>(values, col + begin * 4);
+#pragma unroll
+      for (int i = 0; i < 2 * SIXTEENS; ++i) {
+        const int pair = i / 2 * 4 + i % 2;  // and the one of the same row, eight columns further
+        mine[i] = Kind::joined(of_pair<Kind>(values[pair]), of_pair<Kind>(values[pair + 2]));
+      }
+      join<It>(mine, col + begin * 4);
+    }
+  }
+  __device__ __forceinline__ int columns() const { return EPILOGUE_PAIRS ? 2 * of.N : of.N; }
+  template <typename Kind, int OfTwo>
+  __device__ __forceinline__ static auto of_pair(const typename Kind::Of (&values)[OfTwo]) {
+    if constexpr (OfTwo == 1) return values[0];
+    else return Kind::joined(values[0], values[1]);
+  }
+  // What has no column.
+  template <typename Kind, int OfTwo>
+  __device__ __forceinline__ void leave_out(typename Kind::Of (&values)[AT_ONCE][OfTwo], int col) const {
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; ++i)
+#pragma unroll
+      for (int e = 0; e < OfTwo; ++e)
+        if (col + i / 2 * 8 + threadIdx.x % 4 * 2 + e >= columns()) values[i][e] = Kind::nothing();
+  }
+  template <typename It, typename Value>
+  __device__ __forceinline__ void join(Value (&mine)[2 * SIXTEENS], int col) const {
+    typedef typename It::Kind Kind;
+    const int lower = threadIdx.x / 2 % 2, odd = threadIdx.x % 2;  // the row, and the group, that it keeps
+#pragma unroll
+    for (int g = 0; g < SIXTEENS; ++g) {
+      const Value theirs = __shfl_xor_sync(0xffffffffu, lower ? mine[2 * g] : mine[2 * g + 1], 2);
+      mine[g] = Kind::joined(lower ? mine[2 * g + 1] : mine[2 * g], theirs);
+    }
+    const Value own = SIXTEENS == 2 && odd ? mine[SIXTEENS - 1] : mine[0];
+    const Value theirs =
+        __shfl_xor_sync(0xffffffffu, SIXTEENS == 2 && !odd ? mine[SIXTEENS - 1] : mine[0], 1);
+    const int group = col / 16 + odd, at = row + of.row_of(lower);
+    const bool exists = (SIXTEENS == 2 || !odd) && at < of.M && group * 16 < columns();
+    Value* const to = reinterpret_cast<Value*>(of.stored()[It::NUMBER].at);
+    if (exists) to[static_cast<long long>(group) * of.M + at] = Kind::joined(own, theirs);
+  }
+};
+
+// The same of columns, and of rows where that is wanted.
 template <int Pairs>
 struct Joining {
   static constexpr int AT_ONCE = Pairs % 8 == 0 ? 8 : Pairs;  // columns for each lane, once
@@ -30,6 +108,11 @@ struct Joining {
 
   template <typename It>
   __device__ __forceinline__ void operator()(It) const {
+    if constexpr (It::Kind::ALONG_ROW) JoiningRows<Pairs>{of, results, row, col}.template of_all<It>();
+    else of_columns<It>();
+  }
+  template <typename It>
+  __device__ __forceinline__ void of_columns() const {
     typedef typename It::Kind Kind;
     typedef typename Kind::Of Value;
     const bool exists[2] = {row + of.row_of(0) < of.M, row + of.row_of(1) < of.M};
