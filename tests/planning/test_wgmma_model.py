@@ -165,3 +165,10 @@ def test_an_epilogue_does_not_wait_for_itself_in_turns(name: str) -> None:
     """Where k is short, ping-pong took 1.2 to 1.5 times as long."""
     plan = make_plan(ended(name, 8192, 4096, 512), H200)
     assert (plan.kernel.name, plan.config.ping_pong) == ("wgmma", False)
+
+
+@pytest.mark.parametrize(("chip", "tile"), [("h100", (64, 128)), ("h200", (128, 128))])
+def test_a_batch_of_one_step_has_tiles_that_its_chip_stores_fast(chip: str, tile: tuple[int, int]) -> None:
+    """96 x 1024 x 1024 x 64, of cuBLAS: 1.01 and 0.94 on an H100, 0.84 and 1.01 on an H200."""
+    config = make_plan(dense_problem(1024, 1024, 64, "bfloat16", batch=96), CHIPS[chip]).config
+    assert (config.bm, config.bn) == tile

@@ -39,6 +39,7 @@ def fuzz(
     framework: Annotated[
         str | None,
         typer.Option(
+            "--framework",
             autocompletion=one_of(FRAMEWORKS),
             help="whose arrays: numpy, torch, cupy, jax; those that fit, by default",
         ),

@@ -51,10 +51,14 @@ Types = Annotated[
         autocompletion=one_of(TYPES),
     ),
 ]
-Chip = Annotated[str, typer.Option(help=", ".join(CHIPS), metavar="CHIP", autocompletion=one_of(CHIPS))]
+# An option with completion is named: one typer loses such a name that it would take from the parameter.
+Chip = Annotated[
+    str, typer.Option("--chip", help=", ".join(CHIPS), metavar="CHIP", autocompletion=one_of(CHIPS))
+]
 ThisChip = Annotated[
     str | None,
     typer.Option(
+        "--chip",
         help=f"{', '.join(CHIPS)}; by default the GPU that is here, else h200",
         metavar="CHIP",
         autocompletion=one_of(CHIPS),
@@ -76,6 +80,7 @@ Kernels = Annotated[
 Layout = Annotated[
     str,
     typer.Option(
+        "--layout",
         help="how A and B lie, by r(ows) or c(olumns): rr, rc, cr, cc",
         metavar="LAYOUT",
         autocompletion=one_of(LAYOUTS),

@@ -31,7 +31,12 @@ def plan(
     chip: ThisChip = None,
     kernel: Annotated[
         str | None,
-        typer.Option(help="this one, a name or a rung's number", metavar="NAME", autocompletion=kernels_like),
+        typer.Option(
+            "--kernel",
+            help="this one, a name or a rung's number",
+            metavar="NAME",
+            autocompletion=kernels_like,
+        ),
     ] = None,
     weighed: Annotated[bool, typer.Option("--weighed", help="and everything that was weighed")] = False,
     explained: Annotated[

@@ -82,9 +82,12 @@ CROWDED_SUMS, CROWDED_BY_HAND = (192, 1.5)
 DRAM_SHARE = 0.8  # of the bandwidth that reading alone has
 # Times as long a D larger than the L2 takes in a batch, by how what is stored at once lies in it: where
 # clusters of two steps are 2 x 2, or write rows of so many bytes, with A and B exchanged; where tiles of one
-# step are small. (Fitted on an H100, where DRAM limits most: others took up to a fifth longer than these.)
+# step are small. (Fitted on an H100: tiles of 128 rows took up to a fifth longer than these.)
 SCATTERED, OF_SQUARES, OF_LONG_ROWS, LONG_ROWS = 1.12, 1.05, 1.03, 1024
 OF_SMALL, SMALL_COLUMNS = 0.9, 128
+# A faster DRAM than this, in GB/s, does not limit such tiles. The long rows alone are faster there. (On an
+# H200 tiles of 64 x 128 took a fifth longer than those of 128 x 128, with one step.)
+FAST_DRAM, LONG_ROWS_SHARE = 4000.0, 1 / 1.06
 # The same where one tile has all rows of A (or columns of B) and the other operand is read once; seconds
 # until that flows, less those of a launch that the last one hides; and what multiprocessors that idle cost of
 # it.
@@ -427,10 +430,14 @@ def scattering(problem: Problem, config: Knobs, device: Device, ways: Ways) -> A
     """Times as long a D of a batch takes to DRAM, by how tiles that are stored at once lie in it."""
     steps, plain = ways.grid.iterations, config.exchanged == 0
     row = config.bm * config.cluster_m * size_of(problem.out_dtype)
-    square = plain & (config.cluster_m == 2) & (config.cluster_n == 2) & (steps == 2)
-    small = plain & (config.bm == 64) & (config.bn == SMALL_COLUMNS) & (steps < 2)
-    found = np.where(~plain & (row >= LONG_ROWS) & (steps <= 2), OF_LONG_ROWS, SCATTERED)
-    found = np.where(square, OF_SQUARES, np.where(small, OF_SMALL, found))
+    long_rows = ~plain & (row >= LONG_ROWS)
+    if device.dram_gbps > FAST_DRAM:
+        found = np.where(long_rows, LONG_ROWS_SHARE, 1.0)
+    else:
+        square = plain & (config.cluster_m == 2) & (config.cluster_n == 2) & (steps == 2)
+        small = plain & (config.bm == 64) & (config.bn == SMALL_COLUMNS) & (steps < 2)
+        found = np.where(long_rows & (steps <= 2), OF_LONG_ROWS, SCATTERED)
+        found = np.where(square, OF_SQUARES, np.where(small, OF_SMALL, found))
     return np.where(d_streams(problem, device), found, 1.0)
 
 
