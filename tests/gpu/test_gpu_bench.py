@@ -48,6 +48,20 @@ def test_every_type_is_measured_beside_the_vendor(math: str) -> None:
     assert ours.ratio is not None
 
 
+@pytest.mark.parametrize("layout", ["rr", "rc", "cr", "cc"])
+@pytest.mark.parametrize("math", ["float32", "float64", "bfloat16"])
+def test_a_batch_is_measured_beside_the_vendor(math: str, layout: str) -> None:
+    from lapidist.bench.protocol.measure import Stage
+    from lapidist.bench.studies.batches import pair_of
+
+    with Stage(0, replace(BURST, rounds=1)) as stage:
+        rows = stage.measure(Case(48, 40, 64, math, layout, batch=7), pair_of(math, stage))
+    for row in rows:
+        assert row.ok, row.error
+        assert row.batch == 7
+    assert rows[1].ratio is not None
+
+
 def test_torchs_switches_are_put_back() -> None:
     import torch
 

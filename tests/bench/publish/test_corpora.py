@@ -120,7 +120,7 @@ def run() -> Run:
 
 def test_the_corpus_in_numbers(run: Run) -> None:
     (section,) = corpus_sections([run])
-    assert "A corpus of 2 ragged shapes, bf16" in section
+    assert "A corpus of 2 ragged products, bf16, A and B by rows, H200, seed 7" in section
     assert (
         "| short | all | lapidist against cuBLAS | 1.90 | 0.90 | 4.00 | 4.00 | 50.0 % | 50.0 % | 2 | 1700 |"
         " 650 |" in section
@@ -219,7 +219,7 @@ def test_the_aligned_neighbour(run: Run) -> None:
         " | 1 |" in section
     )
     assert f"| all | cuBLAS | {share / 4:.2f} |" in section
-    assert "A corpus of 2 ragged shapes" in section
+    assert "A corpus of 2 ragged products" in section
     assert "neighbour" not in corpus_sections([run])[0]
 
 

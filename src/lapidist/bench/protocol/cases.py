@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 import reprlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -167,6 +168,12 @@ class Part:
 
 
 WHOLE = Part()
+
+
+def drawn_from(protocol: str) -> tuple[int, str]:
+    """What the extents of a corpus are multiples of, and its seed: as `Part.words` stand in a protocol."""
+    multiple, seed = re.search(rf"{MULTIPLES} (\d+)", protocol), re.search(r"\bseed (\d+)", protocol)
+    return int(multiple[1]) if multiple else 1, seed[1] if seed else ""
 
 
 def named(names: Iterable[str], dtype: str, part: Part = WHOLE) -> list[Case]:

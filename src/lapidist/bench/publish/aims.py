@@ -10,7 +10,7 @@ from typing import NamedTuple
 from lapidist.bench.protocol.cases import LISTS, shape_words
 from lapidist.bench.protocol.contenders import LIBRARY
 from lapidist.bench.protocol.record import Record, Run
-from lapidist.bench.publish.corpora import DECODE, LARGE, MODES, corpora, weights_read
+from lapidist.bench.publish.corpora import DECODE, LARGE, MODES, TURNS, corpora, ragged_of, weights_read
 from lapidist.bench.publish.markdown import row_of, rule
 from lapidist.bench.publish.sharing_report import Group, by_shape, gains
 from lapidist.bench.publish.tables import geomean
@@ -23,6 +23,7 @@ OF_SQUARES = {"bfloat16": 1.05, "float16": 1.05, "tf32": 1.10, FP8[0]: 1.10, "in
 NO_SQUARE_UNDER, FROM = 0.97, 2048
 OF_WEIGHTS = 4.2  # TB/s
 RAGGED = "bfloat16", "float16"
+NO_ALIGNED_UNDER = 0.97
 OF_RAGGED, NO_RAGGED_UNDER, OF_LARGE_RAGGED = 2.5, 0.95, 4.0
 
 
@@ -60,14 +61,14 @@ def aims_section(records: Sequence[Record], runs: Sequence[Run]) -> list[str]:
     """`records`: timed, of every mode; the corpus is in the runs."""
     sustained = [record for record in records if record.mode == "sustained" and record.ok]
     chosen = [record for record in sustained if record.kernel == LIBRARY]
-    found = [*of_squares(chosen, sustained), *of_decode(chosen), *of_ragged(runs)]
+    found = [*of_squares(chosen, sustained), *of_decode(chosen), *of_ragged(runs), *of_aligned(runs)]
     if not found:
         return []
     heads = ["aim", "wanted", "reached", "again", "", "worst at"]
     words = (
         "The planner's choice, sustained, beside cuBLAS in the same run. *Again* is the kernel that it chose,"
         " measured once more under its own name. [The climb](../ladder.md) says what limits where an aim is"
-        " missed."
+        " missed, and [the attempts](../attempts.md) what was tried."
     )
     lines = [row_of(heads), rule(heads), *(row_of(aim.cells) for aim in found)]
     return [f"## Aims on Hopper\n\n{words}\n\n" + "\n".join(lines) + "\n"]
@@ -127,7 +128,7 @@ def of_decode(records: Sequence[Record]) -> Iterator[Aim]:
 
 
 def of_ragged(runs: Sequence[Run]) -> Iterator[Aim]:
-    found = corpora(runs)
+    found = ragged_of(corpora(runs))
     for kind in RAGGED:
         mode = next(iter(found.get(kind, ())), None)
         if mode is not None:
@@ -135,6 +136,22 @@ def of_ragged(runs: Sequence[Run]) -> Iterator[Aim]:
             yield from of_corpus(
                 f"{short_name(kind)}{turns}", by_shape([record for record, _ in found[kind][mode]])
             )
+
+
+def of_aligned(runs: Sequence[Run]) -> Iterator[Aim]:
+    """The least of each aligned corpus in 16 bits, in every mode that it was measured in."""
+    for corpus, modes in corpora(runs).items():
+        for mode, rows in modes.items() if corpus.multiple > 1 and corpus.kind in RAGGED else ():
+            groups = by_shape([record for record, _ in rows])
+            by_shapes = {
+                shape: gain
+                for shape, here in groups.items()
+                for gain in gains({shape: here}, LIBRARY, "cublas")
+            }
+            if by_shapes:
+                worst = min(by_shapes, key=by_shapes.__getitem__)
+                title = f"no one under, of {len(by_shapes)} {corpus.words}, {TURNS[mode].lower()}"
+                yield Aim(title, NO_ALIGNED_UNDER, by_shapes[worst], "x", shape_words(*worst))
 
 
 def of_corpus(what: str, groups: Group) -> Iterator[Aim]:

@@ -6,16 +6,25 @@ from collections.abc import Mapping, Sequence
 
 from lapidist.bench.protocol.cases import LISTS
 from lapidist.bench.protocol.contenders import LIBRARY
-from lapidist.bench.protocol.record import Record, Run
+from lapidist.bench.protocol.record import Record
 from lapidist.bench.publish import charts, svg
 from lapidist.bench.publish.charts import Chart
 from lapidist.bench.publish.chip_sections import MODE_WORDS
-from lapidist.bench.publish.corpora import DECODE, weights_read
+from lapidist.bench.publish.corpora import DECODE, TURNS, Corpora, ragged_of, weights_read
 from lapidist.bench.publish.markdown import row_of, rule, speed
 from lapidist.bench.publish.sharing_report import by_shape, gains
 from lapidist.bench.publish.squares import SUMMARY_SIZE, at_square, vendor_of
 from lapidist.bench.publish.tables import geomean, percent, time_words
-from lapidist.bench.publish.views import TIMED_MODES, in_math, in_order, maths_in, on, shape_of, squares
+from lapidist.bench.publish.views import (
+    TIMED_MODES,
+    Found,
+    in_math,
+    in_order,
+    maths_in,
+    on,
+    shape_of,
+    squares,
+)
 from lapidist.dtypes import short_name
 
 CLIMBED = (4096, 4096, 4096)
@@ -111,18 +120,19 @@ def ladder_words(short: str, records: Sequence[Record]) -> str:
 # ---- ragged products ----
 
 
-def of_ragged(found: Mapping[str, Mapping[str, Sequence[tuple[Record, Run]]]]) -> str:
-    """Each type's gain over the vendor and over padding by hand."""
+def of_ragged(found: Corpora) -> str:
+    """Each type's gain over the vendor, in every mode."""
+    return " ".join(said for kind, modes in ragged_of(found).items() if (said := gain_words(kind, modes)))
+
+
+def gain_words(kind: str, modes: Mapping[str, Found]) -> str:
     said = []
-    for kind, modes in found.items():
-        groups = by_shape([record for record, _ in next(iter(modes.values()))])
-        values = gains(groups, LIBRARY, "cublas")
+    for mode, rows in modes.items():
+        values = gains(by_shape([record for record, _ in rows]), LIBRARY, "cublas")
         if values:
-            said.append(
-                f"In {short_name(kind)} {geomean(values):.2f} times cuBLAS in the geometric mean of"
-                f" {len(values)} random products, {min(values):.2f} at least."
-            )
-    return " ".join(said)
+            mean = f"{geomean(values):.2f} times cuBLAS in the geometric mean of {len(values)}"
+            said.append(f"{TURNS[mode].lower()} {mean} ragged products, {min(values):.2f} at least")
+    return f"{short_name(kind)}: {'; '.join(said)}." if said else ""
 
 
 # ---- decode ----

@@ -5,20 +5,30 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from statistics import median
+from typing import NamedTuple
 
-from lapidist.bench.protocol.cases import LISTS, Case, shape_words
+from lapidist.bench.protocol.cases import LISTS, Case, drawn_from, shape_words
 from lapidist.bench.protocol.contenders import LIBRARY
 from lapidist.bench.protocol.record import Record, Run
 from lapidist.bench.publish.charts import Chart
 from lapidist.bench.publish.markdown import fold, row_of, rule, speed
 from lapidist.bench.publish.sharing_report import Group, by_shape, gains, scatter
 from lapidist.bench.publish.tables import geomean, number, percent, time_words
-from lapidist.bench.publish.views import TIMED_MODES, latest, maths_in, shape_of
+from lapidist.bench.publish.views import (
+    TIMED_MODES,
+    Found,
+    chips_of,
+    maths_in,
+    on_each_chip,
+    shape_of,
+    short_chip,
+)
 from lapidist.dtypes import element_of, short_name
 
-Found = Sequence[tuple[Record, Run]]
 # in words; the first is the main one
 MODES = {"corpus sustained": "sustained", "corpus burst": "burst", "short": "short"}
+TURNS = {"corpus sustained": "Sustained", "corpus burst": "In bursts", "short": "In short turns"}
+LIES = {"rr": "A and B by rows", "rc": "B by columns", "cr": "A by columns", "cc": "A and B by columns"}
 PADDED, COMPILED = "padded", "compiled"
 RIVALS = {
     (LIBRARY, "cublas"): "lapidist against cuBLAS",
@@ -38,32 +48,99 @@ COLOURS = {"cublas": "#76b900", PADDED: "#3b6fb6", LIBRARY: "#d1495b"}
 # ---- the corpus ----
 
 
-def corpora(runs: Sequence[Run]) -> dict[str, dict[str, Found]]:
-    """Of each type and mode, the newest rows of every shape that the way by hand was measured on. Short
-    turns, which are neither sustained nor after a rest, only where there is nothing else."""
-    rows = [(record, run) for record, run in latest(runs) if record.mode in MODES]
-    shapes = {(record.mode, record.dtype, *shape_of(record)) for record, _ in rows if record.kernel == PADDED}
-    kept = [(record, run) for record, run in rows if (record.mode, record.dtype, *shape_of(record)) in shapes]
-    found: dict[str, dict[str, Found]] = {}
-    for kind in maths_in(record for record, _ in kept):
-        of_mode = {
-            mode: [each for each in kept if (each[0].mode, each[0].dtype) == (mode, kind)] for mode in MODES
-        }
-        measured = {mode: rows for mode, rows in of_mode.items() if rows}
-        found[kind] = {mode: rows for mode, rows in measured.items() if mode != "short" or len(measured) == 1}
-    return found
+class Corpus(NamedTuple):
+    """What stands in one section: the products that a seed gives, of one type, on one chip."""
+
+    kind: str
+    multiple: int  # of which every extent is one; ragged ones: 1
+    chip: str
+    layout: str  # of A and B
+    seed: str
+
+    @property
+    def alike(self) -> tuple[str, int, str, str]:
+        """What another seed has in common with it."""
+        return self[:4]
+
+    @property
+    def sort(self) -> str:
+        return "ragged products" if self.multiple == 1 else f"products of multiples of {self.multiple}"
+
+    @property
+    def words(self) -> str:
+        of = f"{self.sort}, {short_name(self.kind)}, {LIES[self.layout]}"
+        return f"{of}, {short_chip(self.chip)}, seed {self.seed}"
 
 
-def neighbours(mode: str, kind: str, groups: Group, runs: Sequence[Run]) -> Group:
+Corpora = Mapping[Corpus, Mapping[str, Found]]
+
+
+def corpora(runs: Sequence[Run]) -> dict[Corpus, dict[str, Found]]:
+    """Of each corpus and mode, the newest rows of every shape: of ragged ones, where the way by hand was
+    measured. Main ones first: on the chip with most rows, the newest seed. Short turns, which are neither
+    sustained nor after a rest, only where they have more shapes.
+    """
+    every = on_each_chip(runs)
+    rows = [(record, run) for record, run in every if record.mode in MODES]
+    padded = {where(record) for record, _ in rows if record.kernel == PADDED}
+    found: dict[Corpus, dict[str, list[tuple[Record, Run]]]] = {}
+    for record, run in rows:
+        multiple, seed = drawn_from(run.conditions.protocol)
+        if multiple > 1 or where(record) in padded:
+            corpus = Corpus(record.dtype, multiple, record.device, record.layout[:2], seed)
+            found.setdefault(corpus, {}).setdefault(record.mode, []).append((record, run))
+    kinds, chips = maths_in(record for record, _ in rows), chips_of(every)
+    ordered = sorted(found, key=lambda each: newest(found[each]), reverse=True)
+    ordered.sort(key=lambda each: (each.layout != "rr", each.layout))
+    ordered.sort(key=lambda each: (kinds.index(each.kind), each.multiple, chips.index(each.chip)))
+    kept = {each: modes_of(each, found) for each in ordered}
+    return {corpus: modes for corpus, modes in kept.items() if modes}
+
+
+def where(record: Record) -> tuple[object, ...]:
+    return record.device, record.mode, record.dtype, record.layout, shape_of(record)
+
+
+def newest(modes: Mapping[str, Found]) -> str:
+    return max(run.conditions.date for rows in modes.values() for _, run in rows)
+
+
+def modes_of(corpus: Corpus, found: Corpora) -> dict[str, Found]:
+    """In order, and without short turns where longer ones have as many shapes."""
+    longer = [
+        len(by_shape([record for record, _ in rows]))
+        for other, modes in found.items()
+        if other.alike == corpus.alike
+        for mode, rows in modes.items()
+        if mode != "short"
+    ]
+    own = {mode: found[corpus][mode] for mode in MODES if mode in found[corpus]}
+    if "short" in own and max(longer, default=0) >= len(by_shape([record for record, _ in own["short"]])):
+        del own["short"]
+    return own
+
+
+def ragged_of(found: Corpora) -> dict[str, Mapping[str, Found]]:
+    """The main ragged corpus of each type."""
+    mains: dict[str, Mapping[str, Found]] = {}
+    for corpus, modes in found.items():
+        if corpus.multiple == 1:
+            mains.setdefault(corpus.kind, modes)
+    return mains
+
+
+def neighbours(mode: str, corpus: Corpus, groups: Group, runs: Sequence[Run]) -> Group:
     """Of the shapes whose sides rounded up were measured too: the rows of both, those of the neighbour named
     so.
     """
-    rows = by_shape([record for record, _ in latest(runs) if (record.mode, record.dtype) == (mode, kind)])
+    kind, _, chip, layout, _ = corpus
+    own = [record for record, _ in on_each_chip(runs) if (record.mode, record.dtype) == (mode, kind)]
+    rows = by_shape([record for record in own if (record.device, record.layout[:2]) == (chip, layout)])
     found = {}
-    for shape, own in groups.items():
+    for shape, here in groups.items():
         beside = rows.get(Case(*shape, kind).neighbour.extents, {})
         if LIBRARY in beside:
-            found[shape] = own | {f"{NEIGHBOUR}{name}": record for name, record in beside.items()}
+            found[shape] = here | {f"{NEIGHBOUR}{name}": record for name, record in beside.items()}
     return found
 
 
@@ -101,11 +178,14 @@ def beside_neighbours(groups: Group) -> str:
 
 
 def corpus_sections(runs: Sequence[Run]) -> list[str]:
-    return [corpus_section(kind, found, runs) for kind, found in corpora(runs).items()]
+    found = corpora(runs)
+    charts = {id(modes): corpus_chart(kind, modes) for kind, modes in ragged_of(found).items()}
+    return [corpus_section(each, modes, runs, charts.get(id(modes))) for each, modes in found.items()]
 
 
 def corpus_charts(runs: Sequence[Run]) -> list[Chart]:
-    return [corpus_chart(kind, found) for kind, found in corpora(runs).items()]
+    """Of the main ragged corpus of each type."""
+    return [corpus_chart(kind, modes) for kind, modes in ragged_of(corpora(runs)).items()]
 
 
 def corpus_chart(kind: str, found: Mapping[str, Found]) -> Chart:
@@ -115,7 +195,9 @@ def corpus_chart(kind: str, found: Mapping[str, Found]) -> Chart:
     return Chart(f"corpus-{short}", scatter(records, COLOURS, words), words)
 
 
-def corpus_section(kind: str, found: Mapping[str, Found], runs: Sequence[Run]) -> str:
+def corpus_section(
+    corpus: Corpus, found: Mapping[str, Found], runs: Sequence[Run], chart: Chart | None
+) -> str:
     heads = [
         "turns",
         "shapes",
@@ -131,8 +213,10 @@ def corpus_section(kind: str, found: Mapping[str, Found], runs: Sequence[Run]) -
         "W",
     ]
     lines = [row_of(heads), rule(heads)]
-    for mode, rows in found.items():
-        lines += gain_lines(MODES[mode], by_shape([record for record, _ in rows]))
+    digits = 2 if corpus.multiple == 1 else 3
+    by_mode = {mode: by_shape([record for record, _ in rows]) for mode, rows in found.items()}
+    for mode, here in by_mode.items():
+        lines += gain_lines(MODES[mode], here, digits)
     everyone = [each for rows in found.values() for each in rows]
     wrong = [record for record, _ in everyone if not record.ok]
     failed = (
@@ -140,32 +224,40 @@ def corpus_section(kind: str, found: Mapping[str, Found], runs: Sequence[Run]) -
         if wrong
         else "Every result was right."
     )
-    main, short = next(iter(found)), short_name(kind)
-    groups = by_shape([record for record, _ in found[main]])
+    main = next(iter(found))
+    groups = by_mode[main]
     words = f"Times of the second over those of the first; medians of the first's clock and power. {failed}"
-    title = f"## {len(groups)} ragged products, {short}\n\n{corpus_words(groups)}\n"
-    aligned = neighbours(main, kind, groups, runs)
-    gain = fold(f"A corpus of {len(groups)} ragged shapes, {short}", f"{words}\n\n" + "\n".join(lines))
+    said = [turn_words(mode, here, digits) for mode, here in by_mode.items()]
+    title = f"## {len(groups)} {corpus.words}\n\n{' '.join(said)}\n"
+    aligned = neighbours(main, corpus, groups, runs) if corpus.multiple == 1 else {}
+    gain = fold(f"A corpus of {len(groups)} {corpus.words}", f"{words}\n\n" + "\n".join(lines))
     shares = [fold("Beside aligned neighbours", beside_neighbours(aligned))] if aligned else []
     worst = fold(f"The {WORST} shapes that compare worst", worst_shapes(groups))
     from_runs = fold("Where these numbers come from", "\n".join(sources(everyone)))
-    return "\n".join([title, corpus_chart(kind, found).shown(), gain, *shares, worst, from_runs])
+    drawn = [chart.shown()] if chart is not None else []
+    return "\n".join([title, *drawn, gain, *shares, worst, from_runs])
 
 
-def corpus_words(groups: Group) -> str:
-    """The gain in words."""
+def turn_words(mode: str, groups: Group, digits: int) -> str:
+    """The gain in words, with the clocks of both sides."""
     values = gains(groups, LIBRARY, "cublas")
     if not values:
         return "cuBLAS was not measured beside these."
     padded = gains(groups, LIBRARY, PADDED)
     by_hand = f" Against padding the operands by hand first, it is {geomean(padded):.2f}." if padded else ""
+    ours, theirs = (
+        seen_cells([rows[name] for rows in groups.values() if name in rows])[0]
+        for name in (LIBRARY, "cublas")
+    )
+    clocks = "" if "-" in (ours, theirs) else f", at {ours} MHz in the median and cuBLAS at {theirs}"
     return (
-        f"The speed over that of cuBLAS is {geomean(values):.2f} in the geometric mean, {min(values):.2f} at"
-        f" least and {max(values):.2f} at most.{by_hand}"
+        f"{TURNS[mode]}, the speed over that of cuBLAS is {geomean(values):.{digits}f} in the geometric mean"
+        f" of {len(values)}, {min(values):.{digits}f} at least and {max(values):.{digits}f} at"
+        f" most{clocks}.{by_hand}"
     )
 
 
-def gain_lines(turns: str, groups: Group) -> list[str]:
+def gain_lines(turns: str, groups: Group, digits: int) -> list[str]:
     large = {shape: rows for shape, rows in groups.items() if min(shape) > LARGE}
     lines = []
     for words, part in (("all", groups), (f"every side over {LARGE}", large)):
@@ -173,7 +265,7 @@ def gain_lines(turns: str, groups: Group) -> list[str]:
             values = gains(part, ours, rival)
             if values:
                 seen = seen_cells([rows[ours] for rows in part.values() if ours in rows])
-                lines.append(row_of([turns, words, name, *gain_cells(values), *seen]))
+                lines.append(row_of([turns, words, name, *gain_cells(values, digits), *seen]))
     return lines
 
 
@@ -184,12 +276,12 @@ def seen_cells(records: Sequence[Record]) -> list[str]:
     return [number(median(values) if values else None, ".0f") for values in (clocks, powers)]
 
 
-def gain_cells(values: Sequence[float]) -> list[str]:
+def gain_cells(values: Sequence[float], digits: int = 2) -> list[str]:
     ordered = sorted(values)
     numbers = [geomean(values), ordered[0], ordered[len(ordered) // 2], ordered[-1]]
     good, faster = (sum(value >= least for value in values) / len(values) for least in (GOOD, 1.0))
     return [
-        *(f"{value:.2f}" for value in numbers),
+        *(f"{value:.{digits}f}" for value in numbers),
         f"{percent(good)} %",
         f"{percent(faster)} %",
         str(len(values)),

@@ -20,6 +20,7 @@ from lapidist.bench.publish.corpora import (
     layer_sections,
     layers,
 )
+from lapidist.bench.publish.corpus_summary import summary_sections
 from lapidist.bench.publish.layout_sections import layout_chart, layout_sections, of_layouts
 from lapidist.bench.publish.planner_sections import planner_sections
 from lapidist.bench.publish.prose import failures_section, host_section, runs_section, shapes_of, warm_section
@@ -152,10 +153,11 @@ def add_type(page: Page, kind: str, records: Sequence[Record], on_chips: Sequenc
 
 
 def ragged_page(runs: Sequence[Run]) -> Page:
-    page = Page("ragged", "How fast are ragged products?")
+    page = Page("ragged", "How fast are random products, ragged and aligned?")
     sections = corpus_sections(runs)
     if sections:
         page.parts.append(answers.of_ragged(corpora(runs)) + "\n")
+        page.parts += summary_sections(runs)
         page.charts += corpus_charts(runs)
         page.parts += sections
     page.parts += planner_sections(runs)
