@@ -47,7 +47,7 @@ def test_every_chip_has_its_lines_in_the_order_of_the_list() -> None:
 
 
 def test_a_page_says_so_where_no_batch_was_measured() -> None:
-    assert (batch_sections([]), of_batches([])) == ([], "")
+    assert (batch_sections([]), of_batches([])) == ([], [])
     texts = {path.name: text for path, text in documents(Path(), [], RUNS, []).items()}
     assert "## Batches" in texts["small.md"]
     assert "no Records" not in texts["small.md"]

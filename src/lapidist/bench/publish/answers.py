@@ -126,13 +126,14 @@ def of_ragged(found: Corpora) -> str:
 
 
 def gain_words(kind: str, modes: Mapping[str, Found]) -> str:
-    said = []
+    said: list[str] = []
     for mode, rows in modes.items():
         values = gains(by_shape([record for record, _ in rows]), LIBRARY, "cublas")
         if values:
             mean = f"{geomean(values):.2f} times cuBLAS in the geometric mean of {len(values)}"
-            said.append(f"{TURNS[mode].lower()} {mean} ragged products, {min(values):.2f} at least")
-    return f"{short_name(kind)}: {'; '.join(said)}." if said else ""
+            head = TURNS[mode] if said else f"{short_name(kind)}, {TURNS[mode].lower()}"
+            said.append(f"{head}: {mean} ragged products, {min(values):.2f} at least.")
+    return " ".join(said)
 
 
 # ---- decode ----

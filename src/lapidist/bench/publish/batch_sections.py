@@ -30,7 +30,7 @@ def batches(runs: Sequence[Run]) -> dict[str, list[Record]]:
     return {chip: sorted(rows, key=place) for chip, rows in by_chip.items() if rows}
 
 
-def of_batches(runs: Sequence[Run]) -> str:
+def of_batches(runs: Sequence[Run]) -> list[str]:
     """In short: each chip's gain."""
     said = []
     for chip, rows in batches(runs).items():
@@ -40,7 +40,7 @@ def of_batches(runs: Sequence[Run]) -> str:
             f"{geomean(ratios):.2f} times cuBLAS on an {short_chip(chip)} in the geometric mean of"
             f" {len(rows)} batches, {min(ratios):.2f} at least ({batch_words(worst)})"
         )
-    return "; ".join(said)
+    return said
 
 
 def batch_words(record: Record) -> str:
@@ -64,5 +64,8 @@ def batch_sections(runs: Sequence[Run]) -> list[str]:
         "chosen": lambda r: r.config or "",
         "error/bound": lambda r: number(r.worst, ".3f"),
     }
-    words = f"In bursts, beside `torch.bmm` on the same data: {of_batches(runs)}.\n"
-    return [words, fold("Every batch", table(columns, rows))]
+    said = "".join(f"- {each}.\n" for each in of_batches(runs))
+    return [
+        f"In bursts, beside `torch.bmm` on the same data:\n\n{said}",
+        fold("Every batch", table(columns, rows)),
+    ]

@@ -15,6 +15,7 @@ from lapidist.bench.publish.markdown import fold, row_of, rule, speed
 from lapidist.bench.publish.squares import vendor_of
 from lapidist.bench.publish.tables import number, percent
 from lapidist.bench.publish.views import (
+    LIES,
     TIMED_MODES,
     chips_of,
     in_another_layout,
@@ -22,7 +23,6 @@ from lapidist.bench.publish.views import (
     shape_of,
     short_chip,
 )
-from lapidist.bench.studies.layouts import LAYOUTS
 from lapidist.dtypes import short_name
 
 ALIKE = 0.02  # chips whose ratios differ by no more agree: so do two runs of one chip
@@ -86,35 +86,36 @@ def chip_words(runs: Sequence[Run], kind: str) -> list[str]:
 def one_chip(chip: str, turns: Sequence[Turn]) -> str:
     usual = [turn for turn in turns if not in_another_layout(turn.ours)]
     others = [turn for turn in turns if in_another_layout(turn.ours)]
-    said = [f"On an {short_chip(chip)}, {reached(usual)}" if usual else f"On an {short_chip(chip)}:"]
-    if others:
-        said.append(f"In other layouts {reached(others)}")
-    return " ".join(said)
+    here = f"On an {short_chip(chip)}"
+    return " ".join(
+        said
+        for where, own in ((here, usual), (f"{here} in other layouts", others))
+        if own
+        for said in reached(where, own)
+    )
 
 
-def reached(turns: Sequence[Turn]) -> str:
+def reached(where: str, turns: Sequence[Turn]) -> Iterable[str]:
     """What share of cuBLAS, and at which clocks: of each mode, or that it was not measured."""
-    said = []
     for mode, words in MODE_WORDS.items():
+        head = f"{where}, {words}" if mode == TIMED_MODES[0] else words.capitalize()
         own = [turn for turn in turns if turn.ours.mode == mode]
         if not own:
-            said.append(f"{words} not measured")
+            yield f"{head}: not measured."
             continue
-        ratios = [turn.ratio for turn in own]
         sizes = sorted({turn.ours.m for turn in own})
-        where = f"{sizes[0]}^3" if len(sizes) == 1 else f"{sizes[0]}^3 to {sizes[-1]}^3"
-        clocks = clock_words(own)
-        said.append(f"{words} {span([100 * each for each in ratios], '.1f')} % of cuBLAS ({where}{clocks})")
-    return "; ".join(said) + "."
+        extents = f"{sizes[0]}^3" if len(sizes) == 1 else f"{sizes[0]}^3 to {sizes[-1]}^3"
+        yield f"{head}: {span([100 * turn.ratio for turn in own], '.1f')} % of cuBLAS on {extents}."
+        yield clock_words(own)
 
 
 def clock_words(turns: Sequence[Turn]) -> str:
     ours = [turn.ours.clock_mhz for turn in turns if turn.ours.clock_mhz is not None]
     theirs = [turn.vendor_mhz for turn in turns if turn.vendor_mhz is not None]
     if not ours:
-        return ", clocks not seen"
+        return "Clocks were not seen."
     beside = f", cuBLAS at {span(theirs, '.0f')}" if theirs else ""
-    return f", at {span(ours, '.0f')} MHz{beside}"
+    return f"Ours ran at {span(ours, '.0f')} MHz{beside}."
 
 
 def span(values: Sequence[float], spec: str) -> str:
@@ -143,7 +144,7 @@ def difference(chip: str, other: str, found: dict[str, list[Turn]]) -> Iterable[
             yield f"{pair} agree {words} within {percent(apart)} % of cuBLAS."
         else:
             yield (
-                f"{pair} differ {words}, most at {size}^3 with A and B by {LAYOUTS[layout]}:"
+                f"{pair} differ {words}, most at {size}^3 with {LIES[layout]}:"
                 f" {percent(here[worst].ratio)} and {percent(there[worst].ratio)} % of cuBLAS."
             )
 
@@ -155,16 +156,16 @@ def chip_sections(runs: Sequence[Run], kind: str) -> list[str]:
     found = turns_of(runs, kind)
     if not found:
         return []
-    heads = ["chip", "A and B by", "m = n = k"]
+    heads = ["chip", "operands", "m = n = k"]
     for mode in TIMED_MODES:
         heads += [f"{mode}: TFLOP/s", "cuBLAS", "% of cuBLAS", "MHz", "cuBLAS at", "cuBLAS in all runs"]
     lines = [row_of(heads), rule(heads)]
     for chip, turns in found.items():
         at = {turn.place: turn for turn in turns}
-        for layout in sorted({place[0] for place in at}, key=list(LAYOUTS).index):
+        for layout in sorted({place[0] for place in at}, key=list(LIES).index):
             for size in sorted({place[1] for place in at if place[0] == layout}):
                 cells = [cell for mode in TIMED_MODES for cell in turn_cells(at.get((layout, size, mode)))]
-                lines.append(row_of([short_chip(chip), LAYOUTS[layout], str(size), *cells]))
+                lines.append(row_of([short_chip(chip), LIES[layout], str(size), *cells]))
     title = f"Squares, {short_name(kind)}, sustained beside bursts, on each chip"
     words = "TFLOP/s. *cuBLAS in all runs*: the least and the most that it reached in any run on that chip."
     return ["\n".join(chip_words(runs, kind)) + "\n", fold(title, f"{words}\n\n" + "\n".join(lines))]

@@ -15,6 +15,7 @@ from lapidist.bench.publish.markdown import fold, row_of, rule, speed
 from lapidist.bench.publish.sharing_report import Group, by_shape, gains, scatter
 from lapidist.bench.publish.tables import geomean, number, percent, time_words
 from lapidist.bench.publish.views import (
+    LIES,
     TIMED_MODES,
     Found,
     chips_of,
@@ -28,7 +29,6 @@ from lapidist.dtypes import element_of, short_name
 # in words; the first is the main one
 MODES = {"corpus sustained": "sustained", "corpus burst": "burst", "short": "short"}
 TURNS = {"corpus sustained": "Sustained", "corpus burst": "In bursts", "short": "In short turns"}
-LIES = {"rr": "A and B by rows", "rc": "B by columns", "cr": "A by columns", "cc": "A and B by columns"}
 PADDED, COMPILED = "padded", "compiled"
 RIVALS = {
     (LIBRARY, "cublas"): "lapidist against cuBLAS",
@@ -249,11 +249,11 @@ def turn_words(mode: str, groups: Group, digits: int) -> str:
         seen_cells([rows[name] for rows in groups.values() if name in rows])[0]
         for name in (LIBRARY, "cublas")
     )
-    clocks = "" if "-" in (ours, theirs) else f", at {ours} MHz in the median and cuBLAS at {theirs}"
+    clocks = "" if "-" in (ours, theirs) else f" In the median ours ran at {ours} MHz, cuBLAS at {theirs}."
     return (
         f"{TURNS[mode]}, the speed over that of cuBLAS is {geomean(values):.{digits}f} in the geometric mean"
         f" of {len(values)}, {min(values):.{digits}f} at least and {max(values):.{digits}f} at"
-        f" most{clocks}.{by_hand}"
+        f" most.{clocks}{by_hand}"
     )
 
 

@@ -8,11 +8,11 @@ from itertools import combinations
 from lapidist.bench.protocol.contenders import LIBRARY
 from lapidist.bench.protocol.record import Run
 from lapidist.bench.publish.chip_sections import ALIKE
-from lapidist.bench.publish.corpora import LIES, MODES, TURNS, Corpora, corpora, seen_cells
+from lapidist.bench.publish.corpora import MODES, TURNS, Corpora, corpora, seen_cells
 from lapidist.bench.publish.markdown import row_of, rule
 from lapidist.bench.publish.sharing_report import Group, by_shape, gains
 from lapidist.bench.publish.tables import geomean
-from lapidist.bench.publish.views import Found, short_chip
+from lapidist.bench.publish.views import LIES, Found, short_chip
 from lapidist.dtypes import short_name
 
 
@@ -63,6 +63,6 @@ def chips_apart(found: Corpora) -> Iterator[str]:
                 chips = " and ".join(short_chip(each.chip) for each in (one, other))
                 yield (
                     f"{chips} {verb} on {len(both)} {one.sort}, {short_name(one.kind)}, {LIES[one.layout]},"
-                    f" {TURNS[mode].lower()}: {means[0]:.3f} and {means[1]:.3f} in the geometric mean,"
-                    f" {min(first):.3f} and {min(second):.3f} at least."
+                    f" {TURNS[mode].lower()}. The geometric means are {means[0]:.3f} and {means[1]:.3f}, the"
+                    f" least {min(first):.3f} and {min(second):.3f}."
                 )

@@ -257,7 +257,7 @@ def index_page(pages: Sequence[Page], records: Sequence[Record], runs: Sequence[
     said = {name: answers.in_short(records, kinds[0]) for name, kinds in TYPE_PAGES.items()}
     said["ragged"] = answers.of_ragged(corpora(runs))
     said["decode"] = answers.of_decode(layers(records))
-    said["small"] = "; ".join(filter(None, (answers.of_small(records), of_batches(runs))))
+    said["small"] = "; ".join(filter(None, (answers.of_small(records), *of_batches(runs))))
     said["launch"] = answers.of_launch([record for record in records if record.mode == "host"])
     said["layouts"] = of_layouts(records)
     said["epilogues"] = of_epilogues(records)

@@ -22,6 +22,8 @@ TIMED_MODES = ("sustained", "burst")
 UNIT_WORDS = {"fma": "CUDA cores", "mma": "mma.sync", "wgmma": "wgmma"}
 
 Shape = tuple[int, int, int]
+# how A and B of a product do
+LIES = {"rr": "A and B by rows", "rc": "B by columns", "cr": "A by columns", "cc": "A and B by columns"}
 
 
 def label(kernel: str) -> str:
