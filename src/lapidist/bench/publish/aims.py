@@ -150,7 +150,7 @@ def of_aligned(runs: Sequence[Run]) -> Iterator[Aim]:
             }
             if by_shapes:
                 worst = min(by_shapes, key=by_shapes.__getitem__)
-                title = f"no one under, of {len(by_shapes)} {corpus.words}, {TURNS[mode].lower()}"
+                title = f"the least of {len(by_shapes)} {corpus.words}, {TURNS[mode].lower()}"
                 yield Aim(title, NO_ALIGNED_UNDER, by_shapes[worst], "x", shape_words(*worst))
 
 

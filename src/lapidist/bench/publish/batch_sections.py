@@ -17,8 +17,9 @@ from lapidist.dtypes import short_name
 
 def batches(runs: Sequence[Run]) -> dict[str, list[Record]]:
     """Of each chip the planner's choices that cuBLAS was measured beside, in the list's order."""
-    found = [(record, run) for record, run in on_each_chip(runs) if record.mode == MODE]
-    ours = [record for record, _ in found if record.kernel == LIBRARY and record.ratio]
+    every = on_each_chip(runs)
+    batched = [record for record, _ in every if record.mode == MODE]
+    ours = [record for record in batched if record.kernel == LIBRARY and record.ratio]
     order = {(math, shape): place for math, shapes in LISTS.items() for place, shape in enumerate(shapes)}
     maths = list(LISTS)
 
@@ -26,7 +27,7 @@ def batches(runs: Sequence[Run]) -> dict[str, list[Record]]:
         shape = (record.batch or 1, record.m, record.n, record.k)
         return maths.index(record.dtype), order.get((record.dtype, shape), len(order))
 
-    by_chip = {chip: [record for record in ours if record.device == chip] for chip in chips_of(found)}
+    by_chip = {chip: [record for record in ours if record.device == chip] for chip in chips_of(every)}
     return {chip: sorted(rows, key=place) for chip, rows in by_chip.items() if rows}
 
 
