@@ -154,14 +154,20 @@ def square(aligned: bool) -> Problem:
 @pytest.mark.parametrize("aligned", [True, False], ids=["by fours", "one by one"])
 @pytest.mark.parametrize(
     "config",
-    [Config(64, 128, 16, 32, 64, 8, 8), Config(64, 64, 16, 16, 32, 4, 4), Config(32, 32, 16, 16, 32, 4, 4)],
-    ids=["8 x 8", "4 x 4", "4 x 4, 64 threads"],
+    [
+        Config(64, 128, 16, 32, 64, 8, 8),
+        Config(64, 64, 16, 16, 32, 4, 4),
+        Config(32, 32, 16, 16, 32, 4, 4),
+        Config(64, 128, 16, 32, 64, 8, 8, stages=3),
+        Config(32, 32, 32, 16, 32, 4, 4, stages=3),
+    ],
+    ids=["8 x 8", "4 x 4", "4 x 4, 64 threads", "8 x 8, copied", "4 x 4, copied"],
 )
 def test_the_source_of_simt_has_these(config: Config, aligned: bool) -> None:
     """And the host counts on as many blocks as the assembler is told of, where shared memory allows them."""
     problem = square(aligned)
     of_thread, fours = config.tm * config.tn, by_fours(SIMT, problem)
-    most = budgets.simt_registers(of_thread, fours, config.threads)
+    most = budgets.simt_registers(of_thread, fours or config.stages > 0, config.threads)
     blocks = budgets.REGISTERS_OF_SM // (config.threads * most)
     assert fours == aligned
     assert objections(SIMT, problem, config, {}, says({"MOST_REGISTERS": most, "RESIDENT": blocks})) == ""

@@ -341,6 +341,9 @@ def test_what_is_drawn_is_refused_or_right(kernel: Kernel) -> None:
         ("simt", "float32", Config(64, 64, 0, 32, 32, 8, 4), "bk is 1 or more; it is 0"),
         ("simt", "float32", Config(64, 64, 3, 32, 32, 8, 4), "every thread moves as many vectors of A"),
         ("simt", "float32", Config(9, 9, 9, 9, 9, 9, 9), "tm and tn are multiples of 4; they are 9 and 9"),
+        ("simt", "float16", Config(64, 64, 16, 32, 32, 8, 4, stages=3), "they are 3, of 2 bytes"),
+        ("simt", "float32", Config(64, 64, 16, 32, 32, 8, 4, stages=2), "they are 2, of 4 bytes"),
+        ("simt", "float32", Config(64, 64, 24, 32, 32, 8, 4, stages=8), "static shared memory"),
     ],
     ids=str,
 )

@@ -18,6 +18,7 @@ from lapidist.static.analysis import sample_problem
 
 Knobs = Mapping[str, Any]
 SUMS = "sums leave a thread's other registers to the compiler"
+MOVED = Config(64, 128, 16, 32, 64, 8, 8)  # of simt: tiles come through registers
 
 
 class Samples(NamedTuple):
@@ -178,8 +179,19 @@ LIMITS = (
     ),
     Limit("a thread tile is made of groups of four", {"tm": 2, "wm": 8}, "tm and tn are multiples of 4"),
     Limit("warp tiles fill the block tile", lambda c: {"bm": c.bm + 16}, FILL),
-    Limit("every thread moves the same number of vectors", {"bk": 4}, "every thread moves as many vectors"),
-    Limit("vectors fill a row of the tile", {"bk": 6}, "every thread moves as many vectors"),
+    Limit(
+        "every thread moves the same number of vectors", {"bk": 4}, "every thread moves as many", start=MOVED
+    ),
+    Limit("vectors fill a row of the tile", {"bk": 6}, "every thread moves as many vectors", start=MOVED),
+    Limit(
+        "every thread makes as many copies",
+        {"bk": 12},
+        "every thread makes as many copies",
+        inside={"bk": 8},
+        math="float32",
+        start=replace(MOVED, stages=3),
+        problem=lambda samples: samples.ragged,
+    ),
     # wmma
     Limit("a block is made of whole fragments", {"bm": 72}, "fragments of 16x16 fill a tile"),
     Limit("tiles are made of whole fragments", lambda c: {"bm": c.bm + 16}, "fill a tile"),

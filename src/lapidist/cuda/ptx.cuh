@@ -56,6 +56,28 @@ template <int Bytes>
 __device__ __forceinline__ void cp_async_fill(void* smem, const void* gmem, int exist) {
   cp_async_fill<Bytes>(shared_address(smem), gmem, exist);
 }
+// Both: so much of it, or nothing.
+template <int Bytes>
+__device__ __forceinline__ void cp_async_fill_if(bool wanted, unsigned place, const void* gmem, int exist) {
+  if constexpr (Bytes == 4)
+    asm volatile(
+        "{\n.reg .pred wanted;\nsetp.ne.s32 wanted, %2, 0;\n"
+        "@wanted cp.async.ca.shared.global [%0], [%1], 4;\n}" ::"r"(place),
+        "l"(gmem), "r"(static_cast<int>(wanted))
+        : "memory");
+  else if constexpr (Bytes == 16)
+    asm volatile(
+        "{\n.reg .pred wanted;\nsetp.ne.s32 wanted, %2, 0;\n"
+        "@wanted cp.async.cg.shared.global [%0], [%1], 16, %3;\n}" ::"r"(place),
+        "l"(gmem), "r"(static_cast<int>(wanted)), "r"(exist)
+        : "memory");
+  else
+    asm volatile(
+        "{\n.reg .pred wanted;\nsetp.ne.s32 wanted, %2, 0;\n"
+        "@wanted cp.async.ca.shared.global [%0], [%1], 8, %3;\n}" ::"r"(place),
+        "l"(gmem), "r"(static_cast<int>(wanted)), "r"(exist)
+        : "memory");
+}
 
 // The copies of this thread since its last commit become one group. An empty group counts too.
 __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }

@@ -65,7 +65,8 @@ MOST_REGISTERS = 255  # that an instruction can name
 
 def simt_registers(of_thread: int, by_fours: bool, threads: int) -> int:
     """Of a thread with so many sums, in single precision. Said to the assembler, it keeps loads apart from
-    their uses in place of saving registers. Loads one by one take them for addresses, loads of four do not.
+    their uses in place of saving registers. Loads one by one take them for addresses, loads of four and
+    copies to shared memory do not.
     """
     small = of_thread <= 16
     if by_fours:

@@ -17,6 +17,7 @@ from lapidist.device import STATIC_SHARED, Device
 from lapidist.kernels.budgets import MOST_REGISTERS, mma_registers, simt_registers
 from lapidist.kernels.row import Kernel
 from lapidist.kernels.rules.facts import facts_of
+from lapidist.kernels.rules.fma import MOVED
 from lapidist.kernels.vectors import least_alignment
 from lapidist.problems.problem import Problem
 from lapidist.schedule import CostModel
@@ -64,7 +65,8 @@ def resident(kernel: Kernel, config: Config, problem: Problem, device: Device) -
     if kernel.unit == "mma" and problem.accumulator == "float64":
         registers = mma_registers(config.wm * config.wn)
     if kernel.unit == "fma" and problem.accumulator != "float64":
-        registers = simt_registers(config.tm * config.tn, by_fours(kernel, problem), config.threads)
+        fours = by_fours(kernel, problem) or config.stages > MOVED
+        registers = simt_registers(config.tm * config.tn, fours, config.threads)
     return max(1, device.blocks_resident(config.threads, registers, kernel.shared_bytes(config, problem)))
 
 

@@ -36,6 +36,8 @@ BESIDE = {
 # Latency hiding: an SM whose warps hold s independent sums a lane runs at s / (s + 54) of its best. Fitted to
 # the SIMT family on an H200 with one to sixteen warps on an SM and thread tiles of 16, 32 and 64.
 HALF_RATE_SUMS = 54
+# But a warp has one of the SM's schedulers, of which it uses so much.
+SCHEDULERS, ONE_WARP = 4, 0.72
 LANES = 128  # of an SM that an instruction of an epilogue is for
 # The same of tensor cores: one warp for each scheduler reaches four fifths, two all of it, as does one with
 # 64 x 64 sums; where elements of 1 or 2 bytes pass through registers they wait longer, and s warps run in
@@ -192,8 +194,9 @@ def sm_rate(problem: Problem, rows: Weighable, device: Device, here: Standing, b
     warps = smaller(FULL_WARPS, blocks * (rows.threads - rows.producers) / 32)
     doubles = problem.math == "float64"
     hiding = latency_hidden(warps, rows, held, doubles) / latency_hidden(FULL_WARPS, rows, held, doubles)
-    limit = here.limit * 1e12 * efficiencies(problem, rows) / device.sms
-    rate = limit * where(here.persistent, 1.0, hiding)
+    reached = efficiencies(problem, rows) * where(here.persistent, 1.0, hiding)
+    few = where(rows.by_warps, 1.0, smaller(1.0, ONE_WARP / SCHEDULERS * warps))
+    rate = here.limit * 1e12 * smaller(reached, few) / device.sms
     return where(rate > 0, rate, math.inf)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from lapidist.device import STATIC_SHARED
 from lapidist.kernels.rules.facts import Facts
 from lapidist.kernels.rules.rule import Rule
+from lapidist.schedule.numbers import larger, smaller
 
 SIMT_PAD = 4  # elements behind each line of a tile, as gemm/simt.cu has it
 BOX = 256  # elements a side, at most, that TMA brings at once
@@ -264,6 +265,10 @@ SGEMM = (
 
 # ---- simt ----
 
+MOVED = 2  # tiles each of A and B in shared memory, where they pass through registers
+COPY_BYTES = 4  # the least that is copied past them
+ALONG_K = 8  # neighbours of a line that runs along k, which a warp copies at once
+
 
 def whole_vectors(letter: str, outer: str) -> Rule:
     """Of a tile of A or B: every thread moves as many, and they fill its lines."""
@@ -286,6 +291,31 @@ def whole_vectors(letter: str, outer: str) -> Rule:
     )
 
 
+def copied(letter: str, outer: str) -> Rule:
+    """Of a tile of A or B, where it passes no register: every thread makes as many copies. They are of one
+    element where lines run along k, which are parted there.
+    """
+
+    def fits(c: Any, f: Facts) -> Any:
+        rows, along_k = getattr(c, outer), f.macro(f"{letter}_CONTIGUOUS") == 1
+        wide = 1 if along_k else f.macro(f"{letter}_VECTOR")
+        across = ALONG_K if along_k else larger(1, smaller(c.consumers, rows // wide))
+        down = larger(1, c.consumers // across)
+        return (
+            (c.consumers % across == 0)
+            & (rows % (down if along_k else across * wide) == 0)
+            & (c.bk % (across if along_k else down) == 0)
+        )
+
+    return Rule(
+        lambda c, f: (c.stages <= MOVED) | fits(c, f),
+        lambda c, f: (
+            f"every thread makes as many copies of {letter}: they cover whole lines of {outer} x bk; with"
+            f" {c} they do not. Leave out its stages, or take more of bk"
+        ),
+    )
+
+
 SIMT = (
     FOURS,
     Rule(
@@ -300,7 +330,16 @@ SIMT = (
         lambda c, f: c.bk >= 1,
         lambda c, f: f"a step along k has an element at least: bk is 1 or more; it is {c.bk}",
     ),
-    declared(lambda c, f: 2 * c.bk * (c.bm + c.bn + 2 * SIMT_PAD), "two tiles each of A and B"),
+    declared(lambda c, f: larger(MOVED, c.stages) * c.bk * (c.bm + c.bn + 2 * SIMT_PAD), "tiles of A and B"),
+    Rule(
+        lambda c, f: (c.stages == 0) | (c.stages > MOVED) & (f.size == COPY_BYTES),
+        lambda c, f: (
+            f"stages are 0, or more than {MOVED} of elements of {COPY_BYTES} bytes, which are copied past the"
+            f" registers; they are {c.stages}, of {f.size} bytes"
+        ),
+    ),
     whole_vectors("A", "bm"),
     whole_vectors("B", "bn"),
+    copied("A", "bm"),
+    copied("B", "bn"),
 )

@@ -1,5 +1,5 @@
-// What gemm/simt.cu is compiled with, what follows from it, and what a block has in shared memory: two
-// buffers of a tile of A and one of B.
+// What gemm/simt.cu is compiled with, what follows from it, and what a block has in shared memory: STAGES
+// tiles of A, and as many of B.
 #pragma once
 
 #include "common.cuh"
@@ -19,6 +19,9 @@ typedef Acc Scalar;
 #define TM 8  // rows of a thread's part of that
 #define TN 8
 #endif
+#ifndef STAGES
+#define STAGES 2  // tiles each of A and B in shared memory; more than two: copied there past the registers
+#endif
 #ifndef A_CONTIGUOUS
 #define A_CONTIGUOUS 1  // as gemm/simt.cu says
 #define B_CONTIGUOUS 2
@@ -30,7 +33,8 @@ typedef Acc Scalar;
 #define THREADS (BM / WM * (BN / WN) * 32)
 // Registers that the planner counts on (kernels/budgets.py): said here, else the assembler may save more of them, for
 // more blocks on an SM, and then puts each load of shared memory right before its use.
-constexpr bool SMALL = TM * TN <= 16, VECTORS = A_VECTOR == 4 && B_VECTOR == 4;
+constexpr bool COPIED = STAGES > 2, SMALL = TM * TN <= 16,
+               VECTORS = COPIED || (A_VECTOR == 4 && B_VECTOR == 4);
 constexpr int MOST_REGISTERS = VECTORS ? SMALL ? 128 : 168 : !SMALL ? 255 : THREADS > 64 ? 168 : 208;
 constexpr int RESIDENT = sizeof(Acc) == 8 ? 1 : 65536 / (THREADS * MOST_REGISTERS);
 // k that are written out: 32 of large thread tiles took much longer to compile
@@ -41,14 +45,20 @@ static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles fill the block tile");
 
 constexpr int PAD = 4;  // keeps 16-byte alignment and spreads the transposing stores over the banks
 
-// Two buffers of a tile of A and one of B; peers of a cluster lay a tile of sums there.
-constexpr int BUFFERS = sizeof(T) * 2 * BK * (BM + BN + 2 * PAD),
+// The tiles of A and B; peers of a cluster lay a tile of sums there.
+constexpr int BUFFERS = sizeof(T) * STAGES * BK * (BM + BN + 2 * PAD),
               SUMS = PEERS_IN_CLUSTER ? sizeof(Acc) * BM * BN : 0;
 constexpr int SHARED = BUFFERS > SUMS ? BUFFERS : SUMS;
 struct Tiles {
-  T (&A)[2][BK][BM + PAD];
-  T (&B)[2][BK][BN + PAD];
+  T (&A)[STAGES][BK][BM + PAD];
+  T (&B)[STAGES][BK][BN + PAD];
   __device__ __forceinline__ explicit Tiles(char* shared)
-      : A(*reinterpret_cast<T (*)[2][BK][BM + PAD]>(shared)),
-        B(*reinterpret_cast<T (*)[2][BK][BN + PAD]>(shared + sizeof(T) * 2 * BK * (BM + PAD))) {}
+      : A(*reinterpret_cast<T (*)[STAGES][BK][BM + PAD]>(shared)),
+        B(*reinterpret_cast<T (*)[STAGES][BK][BN + PAD]>(shared + sizeof(T) * STAGES * BK * (BM + PAD))) {}
+};
+
+// Elements that one move takes.
+template <int Count, typename E = T>
+struct alignas(sizeof(E) * Count < 16 ? sizeof(E) * Count : 16) Vector {
+  E at[Count];
 };

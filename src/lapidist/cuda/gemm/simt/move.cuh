@@ -4,11 +4,6 @@
 
 #include "gemm/simt/config.cuh"
 
-template <int Count, typename E = T>
-struct alignas(sizeof(E) * Count < 16 ? sizeof(E) * Count : 16) Vector {
-  E at[Count];
-};
-
 // Moves an OUTER x BK tile (OUTER counts rows of A or columns of B) from global memory through registers to
 // shared[k][outer]. Rows beyond the matrix repeat the tile's first one (nobody stores what they feed); k
 // beyond it is zero, in the last tile only.

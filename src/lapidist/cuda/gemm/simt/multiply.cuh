@@ -1,9 +1,8 @@
-// Multiplying: a thread's part in the products of a tile of gemm/simt.cu.
-//
-//   step   | barrier | next tile -> registers | fmas on this one, k by k | registers -> the other buffer
+// Multiplying: a thread's part in the products of a tile of gemm/simt.cu. Tiles come through registers, or past
+// them: `multiply` is there once for each way.
 #pragma once
 
-#include "gemm/simt/move.cuh"
+#include "gemm/simt/config.cuh"
 
 // Where a thread is in a tile: the first of its rows and columns, which come in groups of four.
 struct Position {
@@ -11,26 +10,6 @@ struct Position {
   __device__ __forceinline__ Position(int warp, int lane) {
     const int lane_m = (lane & 1) | (lane >> 1 & 2), lane_n = (lane >> 1 & 1) | (lane >> 2 & 6);
     row = warp / (BN / WN) * WM + lane_m * 4, col = warp % (BN / WN) * WN + lane_n * 4;
-  }
-};
-
-// The tiles of A and B, one of each at a time.
-struct Movers {
-  Mover<BM, A_CONTIGUOUS, A_VECTOR> a;
-  Mover<BN, B_CONTIGUOUS, B_VECTOR> b;
-
-  __device__ __forceinline__ Movers(const Product& p, const Task& task)
-      : a(task.A + p.a.to_matrix(task.inner, task.outer) + task.k * p.a.col, task.row, p.M, p.a.row, p.a.col,
-          GATHER_A ? task.modes.a_rows : nullptr),
-        b(task.B + p.b.to_matrix(task.inner, task.outer) + task.k * p.b.row, task.col, p.N, p.b.col, p.b.row,
-          GATHER_B ? task.modes.b_cols : nullptr) {}
-  __device__ __forceinline__ void load(int k_left) {
-    a.load(BK <= k_left, k_left);
-    b.load(BK <= k_left, k_left);
-  }
-  __device__ __forceinline__ void store(const Tiles& tiles, int buffer) const {
-    a.store(tiles.A[buffer]);
-    b.store(tiles.B[buffer]);
   }
 };
 
@@ -46,32 +25,8 @@ __device__ __forceinline__ void read_fours(Acc (&fragment)[Count], const T (&row
   }
 }
 
-// One tile of k.
-__device__ __forceinline__ void multiply_tile(Acc (&acc)[TM][TN], const Tiles& tiles, int buffer,
-                                              const Position& position) {
-#pragma unroll(AT_ONCE)
-  for (int k = 0; k < BK; ++k) {
-    Acc a[TM], b[TN];
-    read_fours<16>(a, tiles.A[buffer][k], position.row);
-    read_fours<32>(b, tiles.B[buffer][k], position.col);
-    outer_product(acc, a, b);
-  }
-}
-
-// All of a task's k.
-__device__ __forceinline__ void multiply(const Product& p, const Task& task, const Tiles& tiles,
-                                         const Position& position, Acc (&acc)[TM][TN]) {
-  Movers movers(p, task);
-  if (task.count > 0) {
-    movers.load(task.count);
-    movers.store(tiles, 0);
-  }
-  int buffer = 0;
-  for (int k0 = 0; k0 < task.count; k0 += BK, buffer ^= 1) {
-    __syncthreads();  // this buffer is whole, and no one reads the other one any more
-    const bool more = k0 + BK < task.count;
-    if (more) movers.load(task.count - k0 - BK);  // arrives while this tile is computed
-    multiply_tile(acc, tiles, buffer, position);
-    if (more) movers.store(tiles, buffer ^ 1);
-  }
-}
+#if STAGES > 2
+#include "gemm/simt/multiply_copied.cuh"
+#else
+#include "gemm/simt/multiply_moved.cuh"
+#endif

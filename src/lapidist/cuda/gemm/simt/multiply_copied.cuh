@@ -1,0 +1,93 @@
+// Multiplying what is copied past the registers.
+//
+//   step   | fmas on this tile, k by k, and copies to the stage that is free | barrier before those of the last k
+#pragma once
+
+#include "gemm/simt/copy.cuh"
+
+// The copies of tiles of A and B, spread over the steps of the tile before: all at once they hold up the loads
+// of fragments. Those of a few steps follow each other, for the assembler puts three instructions before each
+// such group.
+struct Copiers {
+  static constexpr int TOGETHER = 4;  // steps of k
+  Copier<BM, A_CONTIGUOUS, A_VECTOR> a;
+  Copier<BN, B_CONTIGUOUS, B_VECTOR> b;
+
+  __device__ __forceinline__ Copiers(const Product& p, const Task& task, const Tiles& tiles)
+      : a(task.A + p.a.to_matrix(task.inner, task.outer) + task.k * p.a.col, task.row, p.M, p.a.row, p.a.col,
+          GATHER_A ? task.modes.a_rows : nullptr, tiles.A),
+        b(task.B + p.b.to_matrix(task.inner, task.outer) + task.k * p.b.row, task.col, p.N, p.b.col, p.b.row,
+          GATHER_B ? task.modes.b_cols : nullptr, tiles.B) {}
+  __device__ __forceinline__ void copy_first(int first_k) {
+    a.copy_first(first_k);
+    b.copy_first(first_k);
+    cp_async_commit();
+  }
+  // What comes with step k of a tile.
+  __device__ __forceinline__ void copy(int k, int stage, bool wanted) {
+    some_of(a, k, stage, wanted);
+    some_of(b, k, stage, wanted);
+    if (k == BK - 1) cp_async_commit();  // also where nothing was wanted: waits count groups
+  }
+  template <typename One>
+  __device__ __forceinline__ static void some_of(One& copier, int k, int stage, bool wanted) {
+#pragma unroll
+    for (int i = 0; i < One::COPIES; ++i)  // as many as the compiler knows: else pointers go to local memory
+      if (i * BK / One::COPIES / TOGETHER * TOGETHER == k) copier.copy(i, stage, wanted);
+  }
+};
+
+// The sum of column j lies at j ^ 1, in the other register bank than its element of B; and two rows meet in
+// one column, whose B stays (bank_order.cuh). That took a tenth of the loop's cycles.
+template <int Rows, int Cols>
+__device__ __forceinline__ void add_products(Acc (&sums)[Rows][Cols], const Acc (&a)[Rows],
+                                             const Acc (&b)[Cols]) {
+#pragma unroll
+  for (int m = 0; m < Rows; ++m)
+#pragma unroll
+    for (int n = 0; n < Cols; ++n) {
+      const int j = n ^ m % 2 * (Cols - 1);
+      sums[m][j ^ 1] += a[m] * b[j];
+    }
+}
+
+// All of a task's k. Copies are STAGES - 1 tiles ahead; fragments of a k come while those of the one before are multiplied.
+__device__ __forceinline__ void multiply(const Product& p, const Task& task, const Tiles& tiles,
+                                         const Position& position, Acc (&acc)[TM][TN]) {
+  if (task.count <= 0) return;
+  const int first_k = (task.count - 1) % BK + 1;
+  int more = (task.count - first_k) / BK;  // tiles behind the one that is multiplied
+  Copiers copiers(p, task, tiles);
+  copiers.copy_first(first_k);
+#pragma unroll
+  for (int stage = 1; stage < STAGES - 1; ++stage)
+#pragma unroll
+    for (int k = 0; k < BK; ++k) copiers.copy(k, stage, stage <= more);
+  Acc sums[TM][TN] = {}, a[2][TM], b[2][TN];
+  const auto read = [&](int stage, int k) {
+    read_fours<16>(a[k % 2], tiles.A[stage][k], position.row);
+    read_fours<32>(b[k % 2], tiles.B[stage][k], position.col);
+  };
+  cp_async_wait<STAGES - 2>();
+  __syncthreads();  // the tile is whole before anyone reads it
+  read(0, 0);
+  for (int stage = 0, freed = STAGES - 1; more >= 0; --more) {
+    const bool wanted = more >= STAGES - 1;
+#pragma unroll
+    for (int k = 0; k < BK; ++k) {
+      copiers.copy(k, freed, wanted);
+      if (k == BK - 1) {  // the next one is in the next tile
+        freed = stage;
+        stage = more == 0 || stage == STAGES - 1 ? 0 : stage + 1;  // after the last tile any will do
+        cp_async_wait<STAGES - 2>();
+        __syncthreads();  // the tile is whole, and everyone has read the last of the one before
+      }
+      read(stage, (k + 1) % BK);
+      add_products(sums, a[k % 2], b[k % 2]);
+    }
+  }
+#pragma unroll
+  for (int m = 0; m < TM; ++m)
+#pragma unroll
+    for (int n = 0; n < TN; ++n) acc[m][n] = sums[m][n ^ 1];
+}
