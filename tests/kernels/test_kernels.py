@@ -233,8 +233,7 @@ def test_tiles_of_simt_that_static_shared_memory_does_not_hold_are_refused() -> 
     problem, device = sample_problem(kernel, "float32"), chip("h200")
     assert kernel.refuse(problem, replace(kernel.config, bk=24), device) is None
     words = (
-        "tiles of A and B take 51200 bytes of static shared memory, of which a kernel has"
-        f" {STATIC_SHARED}"
+        f"tiles of A and B take 51200 bytes of static shared memory, of which a kernel has {STATIC_SHARED}"
     )
     with pytest.raises(RefusalError, match=words):
         make_plan(problem, device, kernel, replace(kernel.config, bk=32))

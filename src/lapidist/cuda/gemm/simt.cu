@@ -6,8 +6,8 @@
 //   B_CONTIGUOUS   1: neighbours along k touch                 2: neighbours along n touch (B row-major)   0: neither
 //   A_VECTOR, B_VECTOR, D_VECTOR   elements moved at once, as pointers and strides allow (1, 2 or 4)
 //
-// Parts: loading (gemm/simt/move.cuh, or past the registers: copy.cuh), multiplying (multiply.cuh), what becomes of the sums (finish.cuh). The
-// shape of the work, with the steps that the ladder climbs one by one:
+// Parts: loading (gemm/simt/move.cuh, or past the registers: copy.cuh), multiplying (multiply.cuh), what becomes
+// of the sums (finish.cuh). The shape of the work, with the steps that the ladder climbs one by one:
 //   block tile BM x BN, BK deep, in STAGES shared buffers; A transposed to As[k][m], so both operands are read as rows
 //   next tile travels global -> registers while this one is computed, registers -> the other buffer after it;
 //   with more than two stages, tiles are copied to shared memory while those before are computed
