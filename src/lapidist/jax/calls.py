@@ -14,13 +14,13 @@ from lapidist.calls.scaled import require_number
 from lapidist.dtypes import Precision
 from lapidist.epilogues.ready import READY
 from lapidist.errors import ArgumentError, DTypeError
+from lapidist.jax import layers
 from lapidist.jax.eight_bits import Factors, small_linear, small_of
 from lapidist.jax.epilogues import arrays_of, in_order
 from lapidist.jax.operators import bind
 from lapidist.jax.products import Product, operands_of, outline_of
 
 ORDER = ("a", "b", "c", "scale_a", "scale_b")
-ACTIVATIONS = "relu", "gelu", "gelu_tanh", "silu"  # names of ready-made epilogues
 
 
 def matmul(
@@ -93,6 +93,8 @@ def linear(
     bias: Any = None,
     *,
     activation: str | None = None,
+    residual: Any = None,
+    epilogue: Any = None,
     dtype: Any = None,
     factors: Factors = "rows",
     trans_weight: bool = True,
@@ -105,10 +107,15 @@ def linear(
     """input @ weight.T + bias, in one launch. trans_weight=False is input @ weight + bias, for weights that
     lie as (inputs, outputs).
 
-    `activation`: "relu", "gelu", "gelu_tanh" or "silu" of that, in the same launch where no gradient is asked
-    for. `dtype`: "float8_e4m3fn" or "float8_e5m2", which input and weight are rounded to, with factors for
-    "rows" or "blocks" of 128. Gradients are those of what was not rounded.
+    `activation`: "relu", "gelu", "gelu_tanh" or "silu" of that. `residual`: what is added to that, of the
+    result's shape. `epilogue`: a function of `lapidist.epilogue` with its operands, in place of both. They
+    are in the same launch where no gradient is asked for.
+
+    `dtype`: "float8_e4m3fn" or "float8_e5m2", which input and weight are rounded to, with factors for
+    "rows" or "blocks" of 128. Gradients are those of what was not rounded, and XLA adds the residual.
     """
+    layers.require_known(activation)
+    layers.require_alone(epilogue, activation=activation, residual=residual)
     wanted = wanted_types(out_dtype, preferred_element_type, acc_dtype, precision, None)
     named = {"input": input, "weight": weight} | ({} if bias is None else {"bias": bias})
     called = {name: array_of(name, value) for name, value in named.items()}
@@ -116,18 +123,27 @@ def linear(
     transposed = flag("trans_weight", trans_weight)
     checks.require_features(input.shape, weight.shape, transposed)
     row, column = input.ndim == 1, weight.ndim == 1
+    if residual is not None:
+        residual = array_of("residual", residual)
+        features = weight.shape[:-1] if transposed else weight.shape[1:]
+        layers.require_shape(residual, (*input.shape[:-1], *features))
     input = input[None] if row else input
     weight = weight[None] if column and transposed else weight[:, None] if column else weight
     arrays = dict(zip(ORDER, (input, weight, *([called["bias"]] if "bias" in called else [])), strict=False))
     beta = float("bias" in called)
     product = Product(tuple(arrays), trans_b=transposed, beta=beta, **wanted, device=place(device))
-    after = activated(activation)
+    arguments = checked(product, arrays, tuple(called), False)
     if dtype is not None:
-        small = small_of(dtype, factors)
-        checked(product, arrays, tuple(called), False)
-        made = small_linear(product, small, None if after is None else after.function, arrays)
-        return without(made, row, column)
-    product, arrays = followed(product, arrays, after, called=tuple(called))
+        layers.require_of_8_bits_alone(epilogue)
+        activate = None if activation is None else READY[activation].function
+        made = without(small_linear(product, small_of(dtype, factors), activate, arrays), row, column)
+        return made if residual is None else (made + residual).astype(made.dtype)
+    if epilogue is not None:
+        after = layers.given_with_lines(epilogue, row, column)
+    else:
+        residual = None if residual is None else layers.with_lines(residual, row, column)
+        product, arrays, after = layers.ended(product, arrays, activation, residual, arguments.out_dtype)
+    product, arrays = followed(product, arrays, after)
     return without(bind(*arrays.values(), product=product), row, column)
 
 
@@ -197,26 +213,11 @@ def wanted_types(out: Any, preferred: Any, acc: Any, precision: Any, promote: An
     }
 
 
-def activated(activation: str | None) -> Any:
-    """The epilogue of that name."""
-    if activation is not None and activation not in ACTIVATIONS:
-        raise ArgumentError(
-            f"activation: must be {', '.join(map(repr, ACTIVATIONS))} or None; got {activation!r}. Apply"
-            " others to the result"
-        )
-    return None if activation is None else READY[activation]
-
-
 def followed(
-    product: Product,
-    arrays: dict[str, Any],
-    epilogue: Any,
-    *,
-    vectors: bool = False,
-    called: tuple[str, ...] = (),
+    product: Product, arrays: dict[str, Any], epilogue: Any, *, vectors: bool = False
 ) -> tuple[Product, dict[str, Any]]:
-    """By its epilogue, every rule checked. Errors say what an array was called."""
-    arguments = checked(product, arrays, called or product.arrays, vectors)
+    """By its epilogue, every rule checked."""
+    arguments = checked(product, arrays, product.arrays, vectors)
     followed_by = given_epilogue(epilogue)
     if followed_by is None:
         return product, arrays
