@@ -69,6 +69,7 @@ OWN = {
     "rows that are gathered lie along k": "in_modes has them by elements where they lie otherwise",
     "a bit for each": "a thread of sgemm has sixteen rows",
     "a row is eight sums": "reductions have columns of eight where sgemm's rule leaves TN alone",
+    "16 columns of both rows": "hopper.py refuses the only tile of eight columns more",
     "a row is made of whole pieces": "threads have whole Fours, warps whole Eights",
     "a word is a sum": "asked where the output has the type of sums",
     "a case for each part": "the registers of a thread hold fewer sums",

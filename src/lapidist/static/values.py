@@ -34,7 +34,6 @@ VALUES = (
     Value("wgmma", "C, alpha and beta", C_AND_SCALARS),
     Value("wgmma", "batches", {"BATCHED": 1}),
     Value("wgmma", "height of a band", {"RASTER": "(e.batch)"}),
-    Value("wgmma", "direction of a band", {"ALONG_M": "(e.batch > 1)"}),
     Value("wgmma", "shared tiles", {"SCHEDULED": 1}),
     Value("wgmma", "lines of A and B that start anywhere", {"PACK_A": 1, "PACK_B": 1}),
     Value("wgmma", "rows of D that start anywhere", {"D_COPY_ENGINE": 0}),

@@ -68,26 +68,36 @@ struct Multiplier {
   __device__ __forceinline__ void multiply(const Tiles& tiles, Sum (&sums)[ROWS][BN / 2], Held& held,
                                            Finisher& finisher) {
     int last = ring.stage;
-    // products read theirs until they are waited for: after the next ones have begun
     Fragments<ROWS> fragments[TURNS];
 #pragma unroll 1
-    for (int step = tiles.begin; step < tiles.end;) {
-#pragma unroll
-      for (int t = 0; t < TURNS && (t == 0 || step < tiles.end); ++t, ++step) {
-        wait_for_stage();
-        if constexpr (A_IN_REGISTERS) offsets.read(fragments[t], pipeline.stage[ring.stage].A, K - step * BK);
-        begin_step(fragments[t], sums, step == tiles.begin);
-        // meanwhile this step's products run
-        if (step > tiles.begin) products_wait<1>(), free_stage(last);
-        if (held.due(step - tiles.begin)) held.store_one();
-        last = ring.stage;
-        ring.go_on();
-      }
+    for (int step = tiles.begin; step < tiles.end; ++step) {
+      take_step<0>(step, tiles, fragments, sums, held, last);
+      if (TURNS > 1 && ++step < tiles.end) take_step<TURNS - 1>(step, tiles, fragments, sums, held, last);
     }
     if (PING_PONG) next_may_begin();
     finisher.ask_for_operands();
     wait_for(sums);
     if (tiles.begin < tiles.end) free_stage(last);
+  }
+
+  // Products read their fragments until they are waited for, after the next ones have begun. The compiler does
+  // not know that: it takes the registers for free as soon as products are issued, and made one step of two
+  // (NVRTC 13.5). So each turn's fragments are asked for behind the wait, in words of their own.
+  template <int Turn, typename Tiles, typename Held>
+  __device__ __forceinline__ void take_step(int step, const Tiles& tiles, Fragments<ROWS> (&fragments)[TURNS],
+                                            Sum (&sums)[ROWS][BN / 2], Held& held, int& last) {
+    wait_for_stage();
+    if constexpr (A_IN_REGISTERS) offsets.read(fragments[Turn], pipeline.stage[ring.stage].A, K - step * BK);
+    begin_step(fragments[Turn], sums, step == tiles.begin);
+    // meanwhile this step's products run
+    if (step > tiles.begin) {
+      products_wait<1>();
+      if constexpr (A_IN_REGISTERS) fragments_were_read<TURNS - 1 - Turn>(fragments[TURNS - 1 - Turn]);
+      free_stage(last);
+    }
+    if (held.due(step - tiles.begin)) held.store_one();
+    last = ring.stage;
+    ring.go_on();
   }
 
   __device__ __forceinline__ void wait_for_stage() const {

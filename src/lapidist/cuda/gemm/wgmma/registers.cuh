@@ -62,6 +62,16 @@ __device__ __forceinline__ void read_fragment(Fragment& to, const char* tile, co
 template <int Rows>
 using Fragments = Fragment[STEPS][Rows];
 
+// Not before this line are the registers free.
+template <int Turn, int Rows>
+__device__ __forceinline__ void fragments_were_read(const Fragments<Rows>& those) {
+#pragma unroll
+  for (int i = 0; i < STEPS * Rows; ++i) {
+    const Fragment& one = those[i / Rows][i % Rows];
+    asm volatile("// turn %0" ::"n"(Turn), "r"(one[0]), "r"(one[1]), "r"(one[2]), "r"(one[3]) : "memory");
+  }
+}
+
 // `warp`: among those that share the tile.
 template <int Rows, bool Used = A_TRANSPOSED>
 struct FragmentOffsets {
