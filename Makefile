@@ -13,7 +13,7 @@ FULL     := .venv-full
 FULL_DEV := $(FULL)/.installed
 FULL_PIP := $(FULL)/bin/python -m pip install --quiet --disable-pip-version-check
 
-# The newest NVRTC, which a plain install brings; the test tools pin the one that the Records were made with.
+# The newest NVRTC, in place of the one that a plain install brings.
 NEWEST     := .venv-newest
 NEWEST_DEV := $(NEWEST)/.installed
 NEWEST_PIP := $(NEWEST)/bin/python -m pip install --quiet --disable-pip-version-check
@@ -50,6 +50,7 @@ surveys: $(DEV)     ## every kernel by every type, config and order of threads: 
 
 compilers: $(NEWEST_DEV)  ## every kernel by the newest NVRTC
 	$(NEWEST)/bin/python -m pytest -n auto -m survey -k compiles tests/kernels/test_kernels.py
+	$(NEWEST)/bin/python -m pytest -n auto tests/kernels/test_wgmma_registers.py
 
 frameworks: $(FULL_DEV)
 	$(FULL)/bin/python -m pytest -n auto -m "frameworks and not gpu"
@@ -110,6 +111,7 @@ $(NEWEST_DEV): pyproject.toml
 	@$(PYTHON) -m venv $(NEWEST)
 	@echo "installing lapidist with the newest NVRTC into $(NEWEST)"
 	@$(NEWEST_PIP) --editable . pytest pytest-xdist hypothesis
+	@$(NEWEST_PIP) --no-deps --upgrade "nvidia-cuda-nvrtc>=13.1,<14" "nvidia-cuda-runtime>=13.1,<14"
 	@touch $@
 
 $(DOCS_DEV): pyproject.toml

@@ -91,7 +91,7 @@ def test_no_nvrtc(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
     status, found = report(capsys)
     assert status == 1
     assert found["NVRTC"].startswith("MISSING")
-    assert 'pip install "nvidia-cuda-nvrtc>=13.0,<14"' in found["NVRTC"]
+    assert 'pip install "nvidia-cuda-nvrtc==13.0.*"' in found["NVRTC"]
 
 
 def test_no_headers(
@@ -106,7 +106,7 @@ def test_no_headers(
         assert status == 1
         assert found["CUDA headers"].startswith("MISSING")
         assert (
-            'pip install "nvidia-cuda-nvrtc>=13.0,<14" "nvidia-cuda-runtime>=13.0,<14"'
+            'pip install "nvidia-cuda-nvrtc==13.0.*" "nvidia-cuda-runtime==13.0.*"'
             in found["CUDA headers"]
         )
     compiler.include_paths.cache_clear()

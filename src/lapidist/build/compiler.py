@@ -23,7 +23,7 @@ from lapidist.launch import Binary
 
 log = logging.getLogger(__name__)
 CUDA_SOURCES = Path(__file__).parents[1] / "cuda"
-NVRTC_HINT = 'pip install "nvidia-cuda-nvrtc>=13.0,<14" "nvidia-cuda-runtime>=13.0,<14"'
+NVRTC_HINT = 'pip install "nvidia-cuda-nvrtc==13.0.*" "nvidia-cuda-runtime==13.0.*"'
 
 
 # Threads take turns: NVRTC has locks of its own, and with many threads inside its heap was found corrupted. A

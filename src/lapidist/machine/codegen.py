@@ -232,6 +232,8 @@ class Builder:
             expression = f"select({self.guard()}, {expression}, {name})"
         self.line(f"{name} = {expression}")
         self.versions[operand.name] = self.versions.get(operand.name, 0) + 1
+        if operand.name in self.program.read_late:
+            self.line(f"m.products.overwritten({self.lanes}, {operand.name!r}, {self.index})")
 
     def unpack(self, operand: Vec, expression: str, code: str) -> None:
         part = f"u{int(code[1:]) // len(operand.items)}"

@@ -12,9 +12,9 @@ import numpy as np
 from lapidist.machine.codegen import NAMESPACE, Builder, storage
 from lapidist.machine.faults import PtxError
 from lapidist.machine.lazily import lazily
-from lapidist.machine.ptx.blocks import Block, build_blocks
+from lapidist.machine.ptx.blocks import Block, build_blocks, registers
 from lapidist.machine.ptx.parse import parse_kernel
-from lapidist.machine.ptx.values import Instruction, Kernel, Sym
+from lapidist.machine.ptx.values import Instruction, Kernel, Sym, Vec
 
 
 @dataclass
@@ -39,6 +39,14 @@ class Program:
             exec(compile(self.sources[number], f"<block {number} of {self.kernel.name}>", "exec"), self.space)
             found = self.functions[number] = self.space[f"b{number}"]
         return found
+
+    @lazily
+    def read_late(self) -> frozenset[str]:
+        """Registers that wgmmas may read until they are waited for."""
+        products = (i for i in self.kernel.instructions if i.opcode == "wgmma" and "mma_async" in i.mods)
+        return frozenset(
+            name for i in products if isinstance(i.operands[1], Vec) for name in registers(i.operands[1])
+        )
 
     @lazily
     def zeros(self) -> list[np.ndarray]:

@@ -34,6 +34,7 @@ from lapidist.machine.instructions.fragments import (
 from lapidist.machine.instructions.sums import tensor_sum
 from lapidist.machine.instructions.tensorcore import REGISTER_CODES, take_formats, whole_warps
 from lapidist.machine.lanes import Lanes
+from lapidist.machine.ptx.blocks import registers
 from lapidist.machine.ptx.shapes import matrix_shape
 from lapidist.machine.ptx.values import Imm, Instruction, Operand, Reg, Vec
 
@@ -73,6 +74,7 @@ class PendingProduct:
     g: Lanes
     what: Multiplication
     a_registers: list[Array]  # none: A is in shared memory
+    a_names: tuple[str, ...]  # of these registers
     a: Array
     b: Array
     c: list[Array]
@@ -218,6 +220,9 @@ class Products:
     def wait(self, g: Lanes, pending: int) -> None:
         """At most `pending` groups are still under way."""
 
+    def overwritten(self, g: Lanes, name: str, site: int) -> None:
+        """A register of which some wgmma takes A has another value."""
+
 
 @opcode("wgmma.fence", "wgmma.commit_group", "wgmma.wait_group")
 def emit_group(b: Builder, i: Instruction, mods: Mods) -> None:
@@ -275,12 +280,13 @@ def emit_issue(b: Builder, i: Instruction, what: Multiplication, name: str, in_r
                 "[" + ", ".join(b.read(item, "u4") for item in vector.items) + "]",
                 b.program.constant(np.zeros(1, np.uint64)),
             )
+            names = tuple(registers(vector))
         else:
-            a_registers, a = "[]", b.read(i.operands[1], "u8")
+            a_registers, a, names = "[]", b.read(i.operands[1], "u8"), ()
         c = "[" + ", ".join(b.read(item, code) for item in target.items) + "]"
         scale = scale_text(b, i.operands[3])
         text = (
-            f"issue_product(m, {lanes}, {name}, {a_registers}, {a}, {b.read(i.operands[2], 'u8')}, {c},"
+            f"issue_product(m, {lanes}, {name}, {a_registers}, {names!r}, {a}, {b.read(i.operands[2], 'u8')}, {c},"
             f" {scale}, {b.index})"
         )
         b.assign_many(target.items, text, code)
@@ -300,6 +306,7 @@ def issue_product(
     g: Lanes,
     what: Multiplication,
     a_registers: list[Array],
+    a_names: tuple[str, ...],
     a: Array,
     b: Array,
     c: list[Array],
@@ -310,6 +317,6 @@ def issue_product(
     a, b = (np.broadcast_to(values, (g.n,)) for values in (a, b))
     if not scale.all():
         c = [] if not scale.any() else [np.where(scale, register, register.dtype.type(0)) for register in c]
-    product = PendingProduct(g, what, a_registers, a, b, c, site)
+    product = PendingProduct(g, what, a_registers, a_names, a, b, c, site)
     m.observer.multiplied(product)
     return m.products.issue(product)

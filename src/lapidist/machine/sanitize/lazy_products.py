@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lapidist.machine.faults import MissingProxyFence
+from lapidist.machine.faults import MissingProxyFence, Race
 from lapidist.machine.instructions.tensorcore import whole_warps
 from lapidist.machine.instructions.wgmma import (
     PIECE,
@@ -89,6 +89,15 @@ class LazyProducts(Products):
 
     def commit(self, g: Lanes) -> None:
         self.queue(g).group += 1
+
+    def overwritten(self, g: Lanes, name: str, site: int) -> None:
+        for _, p, _, _ in self.queue(g).pending:
+            if name in p.a_names:
+                rule = (
+                    f"{name} is written while the wgmma of {self.m.site(p.site)} may still read A from it,"
+                    " without wgmma.wait_group between them"
+                )
+                raise self.m.fault(Race, rule, site, g)
 
     def wait(self, g: Lanes, pending: int) -> None:
         queue = self.queue(g)
