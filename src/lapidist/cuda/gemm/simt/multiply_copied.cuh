@@ -4,6 +4,7 @@
 #pragma once
 
 #include "gemm/simt/copy.cuh"
+#include "gemm/simt/place.cuh"
 
 // The copies of tiles of A and B, spread over the steps of the tile before: all at once they hold up the loads
 // of fragments. Those of a few steps follow each other, for the assembler puts three instructions before each

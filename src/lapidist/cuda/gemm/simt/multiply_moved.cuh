@@ -4,6 +4,7 @@
 #pragma once
 
 #include "gemm/simt/move.cuh"
+#include "gemm/simt/place.cuh"
 
 // The tiles of A and B, one of each at a time.
 struct Movers {
