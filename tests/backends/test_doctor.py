@@ -106,8 +106,7 @@ def test_no_headers(
         assert status == 1
         assert found["CUDA headers"].startswith("MISSING")
         assert (
-            'pip install "nvidia-cuda-nvrtc==13.0.*" "nvidia-cuda-runtime==13.0.*"'
-            in found["CUDA headers"]
+            'pip install "nvidia-cuda-nvrtc==13.0.*" "nvidia-cuda-runtime==13.0.*"' in found["CUDA headers"]
         )
     compiler.include_paths.cache_clear()
 

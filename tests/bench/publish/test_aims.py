@@ -103,3 +103,16 @@ def test_a_square_among_the_layers_is_none_of_the_squares() -> None:
         (series,) = squares(records)
         assert [record.layout for record in series.records] == ["rrr"] * len(SQUARES)
     assert squares([layer]) == []
+
+
+def test_plain_types_and_batches_have_aims_of_their_own() -> None:
+    square = [
+        row(Case(512, 512, 512, "float64"), 1e-5, ratio, mode)
+        for mode, ratio in (("sustained", 1.1), ("burst", 0.9))
+    ]
+    text = aims_section(square, [])[0]
+    assert line(text, "no square in any layout, fp64, sustained") == ["1x", "1.100x", "", "met", "512^3, rr"]
+    assert line(text, "no square in any layout, fp64, burst") == ["1x", "0.900x", "", "missed", "512^3, rr"]
+    batch = replace(row(Case(16, 16, 16, "float32"), 1e-5, 0.8, "batches"), batch=7)
+    text = aims_section([], [Run("one.jsonl", CONDITIONS, (batch,))])[0]
+    assert line(text, "no batch, fp32, in bursts") == ["1x", "0.800x", "", "missed", "7 of 16^3"]

@@ -1,6 +1,4 @@
-"""What the kernels on wgmma were meant to reach on an H200, beside what the newest Records say: met or
-missed.
-"""
+"""What was meant to be reached on an H200, beside what the newest Records say: met or missed."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from lapidist.bench.publish.corpora import DECODE, LARGE, MODES, TURNS, corpora,
 from lapidist.bench.publish.markdown import row_of, rule
 from lapidist.bench.publish.sharing_report import Group, by_shape, gains
 from lapidist.bench.publish.tables import geomean
-from lapidist.bench.publish.views import in_math, shape_of, squares
+from lapidist.bench.publish.views import TIMED_MODES, in_math, shape_of, squares
 from lapidist.dtypes import FP8, short_name
 
 MAIN = 8192
@@ -25,6 +23,10 @@ OF_WEIGHTS = 4.2  # TB/s
 RAGGED = "bfloat16", "float16"
 NO_ALIGNED_UNDER = 0.97
 OF_RAGGED, NO_RAGGED_UNDER, OF_LARGE_RAGGED = 2.5, 0.95, 4.0
+# of random products in fp32: ragged ones, and multiples of 16
+OF_FP32, OF_ALIGNED_FP32, NO_FP32_UNDER = 1.05, 1.12, 0.95
+NO_PLAIN_SQUARE_UNDER, PLAIN = 1.0, ("float32", "float64")  # of any size
+NO_BATCH_UNDER = 1.0
 
 
 class Aim(NamedTuple):
@@ -62,13 +64,14 @@ def aims_section(records: Sequence[Record], runs: Sequence[Run]) -> list[str]:
     sustained = [record for record in records if record.mode == "sustained" and record.ok]
     chosen = [record for record in sustained if record.kernel == LIBRARY]
     found = [*of_squares(chosen, sustained), *of_decode(chosen), *of_ragged(runs), *of_aligned(runs)]
+    found += [*of_fp32(runs), *of_plain_squares(records), *of_batches(runs)]
     if not found:
         return []
     heads = ["aim", "wanted", "reached", "again", "", "worst at"]
     words = (
-        "The planner's choice, sustained, beside cuBLAS in the same run. *Again* is the kernel that it chose,"
-        " measured once more under its own name. [The climb](../ladder.md) says what limits where an aim is"
-        " missed, and [the attempts](../attempts.md) what was tried."
+        "The planner's choice beside cuBLAS in the same run, sustained where nothing else is said. *Again* is"
+        " the kernel that it chose, measured once more under its own name. [The climb](../ladder.md) says"
+        " what limits where an aim is missed, and [the attempts](../attempts.md) what was tried."
     )
     lines = [row_of(heads), rule(heads), *(row_of(aim.cells) for aim in found)]
     return [f"## Aims on Hopper\n\n{words}\n\n" + "\n".join(lines) + "\n"]
@@ -152,6 +155,50 @@ def of_aligned(runs: Sequence[Run]) -> Iterator[Aim]:
                 worst = min(by_shapes, key=by_shapes.__getitem__)
                 title = f"the least of {len(by_shapes)} {corpus.words}, {TURNS[mode].lower()}"
                 yield Aim(title, NO_ALIGNED_UNDER, by_shapes[worst], "x", shape_words(*worst))
+
+
+def of_fp32(runs: Sequence[Run]) -> Iterator[Aim]:
+    """Mean and least of each of its corpora, in every mode that it was measured in."""
+    for corpus, modes in corpora(runs).items():
+        for mode, rows in modes.items() if corpus.kind == "float32" else ():
+            groups = by_shape([record for record, _ in rows])
+            found = {shape: gains({shape: here}, LIBRARY, "cublas") for shape, here in groups.items()}
+            one_each = {shape: each[0] for shape, each in found.items() if each}
+            if one_each:
+                worst = min(one_each, key=one_each.__getitem__)
+                title = f"{len(one_each)} {corpus.words}, {TURNS[mode].lower()}, geometric mean"
+                wanted = OF_ALIGNED_FP32 if corpus.multiple > 1 else OF_FP32
+                yield Aim(title, wanted, geomean(list(one_each.values())), "x")
+                yield Aim("the least of them", NO_FP32_UNDER, one_each[worst], "x", shape_words(*worst))
+
+
+def of_plain_squares(records: Sequence[Record]) -> Iterator[Aim]:
+    chosen = [record for record in records if record.kernel == LIBRARY and record.ratio and record.ok]
+    for kind in PLAIN:
+        for mode in TIMED_MODES:
+            rows = [
+                r
+                for r in in_math(chosen, kind)
+                if r.mode == mode and shape_of(r) in LISTS["squares"] and not r.batch
+            ]
+            if rows:
+                least = min(rows, key=lambda record: record.ratio or 0.0)
+                title = f"no square in any layout, {short_name(kind)}, {mode}"
+                where = f"{least.m}^3, {least.layout[:2]}"
+                yield Aim(title, NO_PLAIN_SQUARE_UNDER, least.ratio or 0.0, "x", where)
+
+
+def of_batches(runs: Sequence[Run]) -> Iterator[Aim]:
+    """The least of each type, of the newest run that has it."""
+    for kind in dict.fromkeys(record.dtype for run in runs for record in batches_of(run)):
+        rows = next(found for run in reversed(runs) if (found := in_math(batches_of(run), kind)))
+        least = min(rows, key=lambda record: record.ratio or 0.0)
+        where = f"{least.batch} of {shape_words(least.m, least.n, least.k)}"
+        yield Aim(f"no batch, {short_name(kind)}, in bursts", NO_BATCH_UNDER, least.ratio or 0.0, "x", where)
+
+
+def batches_of(run: Run) -> list[Record]:
+    return [r for r in run.records if r.mode == "batches" and r.kernel == LIBRARY and r.ratio and r.ok]
 
 
 def of_corpus(what: str, groups: Group) -> Iterator[Aim]:

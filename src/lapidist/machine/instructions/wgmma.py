@@ -286,8 +286,8 @@ def emit_issue(b: Builder, i: Instruction, what: Multiplication, name: str, in_r
         c = "[" + ", ".join(b.read(item, code) for item in target.items) + "]"
         scale = scale_text(b, i.operands[3])
         text = (
-            f"issue_product(m, {lanes}, {name}, {a_registers}, {names!r}, {a}, {b.read(i.operands[2], 'u8')}, {c},"
-            f" {scale}, {b.index})"
+            f"issue_product(m, {lanes}, {name}, {a_registers}, {names!r}, {a},"
+            f" {b.read(i.operands[2], 'u8')}, {c}, {scale}, {b.index})"
         )
         b.assign_many(target.items, text, code)
 
