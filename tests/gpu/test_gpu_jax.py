@@ -160,3 +160,82 @@ def test_gradients(jax: Any, ours: Any, rng: np.random.Generator) -> None:
 def test_the_machine_is_for_arrays_on_the_host(jax: Any, ours: Any) -> None:
     with pytest.raises(lapidist.ArgumentError, match="device: 'machine' takes"):
         jax.jit(partial(ours.matmul, device="machine"))(np.ones((2, 2)), np.ones((2, 2)))
+
+
+@lapidist.epilogue
+def kept(acc: Any, row: lapidist.Row) -> Any:
+    before = acc + row
+    return lapidist.relu(before), before, lapidist.Output(before > 0, "bool")
+
+
+@lapidist.epilogue
+def reduced(acc: Any) -> Any:
+    return acc, lapidist.row_sum(acc), lapidist.column_amax(acc), lapidist.amax(acc), lapidist.all_sum(acc)
+
+
+@lapidist.epilogue
+def turned(acc: lapidist.Pair) -> Any:
+    return lapidist.Pair(acc.second, acc.first), acc.first - acc.second
+
+
+@lapidist.epilogue
+def small(acc: Any) -> Any:
+    return lapidist.Output(acc * 0.125, "int8")
+
+
+RESULTS = {
+    "kept": lambda n: kept(row=np.arange(n, dtype="f4") % 5 - 2),
+    "reduced": lambda n: reduced,
+    "turned": lambda n: turned,
+    "small": lambda n: small,
+    "groups": lambda n: lapidist.epilogues.quantise_e4m3_groups,
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_results_of_epilogues(
+    jax: Any, ours: Any, rng: np.random.Generator, name: str, shape: Any, batch: tuple[int, ...]
+) -> None:
+    """As the host has them, where XLA made the arrays, again and again."""
+    m, n, k = shape[0], shape[1] + shape[1] % 2, shape[2]
+    epilogue = RESULTS[name](n)
+    call = jax.jit(partial(ours.matmul, epilogue=epilogue))
+    for _ in range(3):
+        a, b = drawn(rng, *batch, m, k), drawn(rng, k, n)
+        found, expected = call(a, b), lapidist.matmul(a, b, epilogue=epilogue)
+        pairs = zip(
+            *(each if isinstance(each, tuple) else (each,) for each in (found, expected)), strict=True
+        )
+        for mine, other in pairs:
+            assert (mine.shape, mine.dtype) == (other.shape, other.dtype)
+            same(mine, other)
+
+
+def test_swiglu_has_gradients(jax: Any, ours: Any, rng: np.random.Generator) -> None:
+    x, w = (jax.numpy.asarray(rng.standard_normal((256, 256)), "float32") for _ in "xw")
+
+    def loss(layer: Any, x: Any, w: Any) -> Any:
+        return (layer(x, w) ** 2).mean()
+
+    def stock(x: Any, w: Any) -> Any:
+        rows = jax.numpy.matmul(x, w.T, precision="highest")
+        return jax.nn.silu(rows[:, ::2]) * rows[:, 1::2]
+
+    mine = partial(ours.linear, epilogue=lapidist.epilogues.swiglu)
+    np.testing.assert_allclose(jax.jit(mine)(x, w), stock(x, w), rtol=1e-4, atol=1e-4)
+    found, expected = (jax.jit(jax.grad(partial(loss, each), argnums=(0, 1)))(x, w) for each in (mine, stock))
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5)
+
+
+def test_reductions_in_graphs(jax: Any, ours: Any, rng: np.random.Generator) -> None:
+    """What second passes read has room of XLA's own, so that a replayed graph finds it."""
+    call = jax.jit(lambda x, w: [ours.matmul(x, w, epilogue=reduced) for _ in range(4)])
+    for _ in range(8):
+        x, w = drawn(rng, 64, 1024), drawn(rng, 1024, 96)
+        expected = lapidist.matmul(x, w, epilogue=reduced)
+        for found in call(x, w):
+            for mine, other in zip(found, expected, strict=True):
+                same(mine, other)

@@ -253,6 +253,15 @@ class FusedOperands:
             found.append((made.of_columns() if along else made, values, stored))
         return found
 
+    def lie_at(self, operands: Sequence[int], results: Sequence[int]) -> None:
+        """Arrays of the same shapes elsewhere: operands that are no numbers, and all results, D first."""
+        at = iter(operands)
+        self._values = [
+            replace(each, pointer=next(at)) if isinstance(each, Operand) else each for each in self._values
+        ]
+        written = zip(self.written, results, strict=True)
+        self._d, *self.results.operands = [replace(each, pointer=at) for each, at in written]
+
     def write_to(self, d: Operand) -> None:
         """D is there; the other results have their arrays from now on."""
         self._d = d

@@ -145,6 +145,12 @@ class FurtherResults:
             return self._shape_made(result)
         return output.shape[:-2] + self._arguments.kept(output.shape[-2:])
 
+    @property
+    def outlines(self) -> list[tuple[tuple[int, ...], str]]:
+        """Shape and type of each, as the caller sees them."""
+        pairs = zip(self.operands, self._results, strict=True)
+        return [(self._dropped(output, result), output.dtype) for output, result in pairs]
+
     def deliver(self) -> list[Any]:
         """As the caller gets them, once they are written."""
         found = []

@@ -8,19 +8,26 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import jax
 from jax import numpy as jnp
 
+from lapidist.epilogues.passes import COLUMN as OF_COLUMNS
+from lapidist.epilogues.passes import REDUCTIONS
 from lapidist.epilogues.steps import ROW, SCALAR, TILE
 from lapidist.errors import ShapeError
-from lapidist.jax.epilogues import beside
-from lapidist.jax.operators import bind
+from lapidist.jax.epilogues import apart, beside, mixes_matrices
+from lapidist.jax.operators import bind_all
 from lapidist.jax.products import Product
 from lapidist.problems.scaling import K_BLOCK
 
 Dim = int | None
 
 
-def mapped(operands: tuple[Any, ...], dims: tuple[Dim, ...], *, product: Product) -> tuple[Any, int]:
+def mapped(
+    operands: tuple[Any, ...], dims: tuple[Dim, ...], *, product: Product
+) -> tuple[list[Any], list[int]]:
+    if product.epilogue is not None and mixes_matrices(product.epilogue):
+        return by_xla(operands, dims, product)
     size = next(each.shape[dim] for each, dim in zip(operands, dims, strict=True) if dim is not None)
     front = [
         each if dim is None else jnp.moveaxis(each, dim, 0) for each, dim in zip(operands, dims, strict=True)
@@ -29,14 +36,26 @@ def mapped(operands: tuple[Any, ...], dims: tuple[Dim, ...], *, product: Product
     over = {name for name, dim in zip(product.arrays, dims, strict=True) if dim is not None}
     product = with_mapped_numbers(product, named, over)
     if any(name in over or named[name].size > 1 for name in ("scale_a", "scale_b") if name in named):
-        return as_one(named, over, size, product), 0
+        if mixes_rows(product):
+            return by_xla(operands, dims, product)
+        return in_front(as_one(named, over, size, product))
     if not over & {"a", "b"}:  # c alone is mapped over, or what the epilogue has
         named["a"] = jnp.broadcast_to(named["a"], (size, *named["a"].shape))
         over.add("a")
     wanted = max(named[name].ndim - (name in over) for name in ("a", "b"))
     ranks = dict.fromkeys(product.operands, wanted) | ranks_of(product, wanted)
     filled = [fill(each, ranks[name]) if name in over else each for name, each in named.items()]
-    return bind(*filled, product=product), 0
+    return in_front(bind_all(*filled, product=product))
+
+
+def in_front(results: list[Any]) -> tuple[list[Any], list[int]]:
+    return results, [0] * len(results)
+
+
+def by_xla(operands: tuple[Any, ...], dims: tuple[Dim, ...], product: Product) -> tuple[list[Any], list[int]]:
+    """Sums are one product; what the function makes of each matrix alone is XLA's."""
+    call = jax.vmap(lambda *each: apart(each, product), dims)
+    return in_front(call(*operands))
 
 
 def fill(array: Any, wanted: int) -> Any:
@@ -54,7 +73,7 @@ def with_mapped_numbers(product: Product, named: dict[str, Any], over: set[str])
     """A number for each matrix of a batch is one for each of its columns."""
     if product.epilogue is None:
         return product
-    n = named["b"].shape[-2 if product.trans_b else -1]
+    n = named["b"].shape[-2 if product.trans_b else -1] // (2 if product.epilogue.paired else 1)
     parameters = []
     for each in product.epilogue.parameters:
         name = product.name_of(each)
@@ -74,7 +93,15 @@ def ranks_of(product: Product, wanted: int) -> dict[str, int]:
 # ---- factors of lines: a batch has none, a tall matrix does ----
 
 
-def as_one(named: dict[str, Any], over: set[str], size: int, product: Product) -> Any:
+def mixes_rows(product: Product) -> bool:
+    """Whether a result is of several rows."""
+    found = (
+        [] if product.epilogue is None else [REDUCTIONS.get(each.then) for each in product.epilogue.results]
+    )
+    return any(each is not None and each.over == OF_COLUMNS for each in found)
+
+
+def as_one(named: dict[str, Any], over: set[str], size: int, product: Product) -> list[Any]:
     """Rows of all matrices in one tall product, which b and its factors are the same for."""
     tall = named["a"].ndim - ("a" in over) == named["b"].ndim == 2 and not product.trans_a
     if not tall or over & {"b", "scale_b"}:
@@ -91,7 +118,8 @@ def as_one(named: dict[str, Any], over: set[str], size: int, product: Product) -
     product = with_tiles(product, flat, over, (size, m, n))
     if "scale_a" in named:
         flat["scale_a"] = of_rows(named["scale_a"], "scale_a" in over, size, m)
-    return bind(*flat.values(), product=product).reshape(size, m, n)
+    found = bind_all(*flat.values(), product=product)
+    return [each.reshape(size, m, *each.shape[1:]) for each in found]
 
 
 def with_tiles(
@@ -100,7 +128,8 @@ def with_tiles(
     """What an epilogue reads of other rows in other matrices has a value for each element of the tall one."""
     if product.epilogue is None:
         return product
-    parameters = []
+    parameters, (size, m, n) = [], shape
+    shape = size, m, n // 2 if product.epilogue.paired else n
     for each in product.epilogue.parameters:
         name = product.name_of(each)
         if each.kind not in (ROW, SCALAR) or name in over:

@@ -12,12 +12,14 @@ from lapidist.calls.arguments import Arguments
 from lapidist.calls.operation import given_epilogue, is_array, types_named
 from lapidist.calls.scaled import require_number
 from lapidist.dtypes import Precision
+from lapidist.epilogues.passes import COLUMN, REDUCTIONS, ROW
 from lapidist.epilogues.ready import READY
+from lapidist.epilogues.steps import Result
 from lapidist.errors import ArgumentError, DTypeError
 from lapidist.jax import layers
 from lapidist.jax.eight_bits import Factors, small_linear, small_of
 from lapidist.jax.epilogues import arrays_of, in_order
-from lapidist.jax.operators import bind
+from lapidist.jax.operators import bind_all
 from lapidist.jax.products import Product, operands_of, outline_of
 
 ORDER = ("a", "b", "c", "scale_a", "scale_b")
@@ -49,7 +51,7 @@ def matmul(
     row, column = arrays["a"].ndim == 1, arrays["b"].ndim == 1
     arrays["a"] = arrays["a"][None] if row else arrays["a"]
     arrays["b"] = arrays["b"][:, None] if column else arrays["b"]
-    return without(bind(*arrays.values(), product=product), row, column)
+    return delivered(arrays, product, row, column)
 
 
 def gemm(
@@ -84,7 +86,7 @@ def gemm(
     transposed: dict[str, Any] = {"trans_a": flag("trans_a", trans_a), "trans_b": flag("trans_b", trans_b)}
     product = Product(tuple(arrays), **transposed, **scalars, **wanted, **numbers, device=place(device))
     product, arrays = followed(product, arrays, epilogue)
-    return bind(*arrays.values(), product=product)
+    return delivered(arrays, product)
 
 
 def linear(
@@ -144,7 +146,25 @@ def linear(
         residual = None if residual is None else layers.with_lines(residual, row, column)
         product, arrays, after = layers.ended(product, arrays, activation, residual, arguments.out_dtype)
     product, arrays = followed(product, arrays, after)
-    return without(bind(*arrays.values(), product=product), row, column)
+    return delivered(arrays, product, row, column)
+
+
+def delivered(arrays: dict[str, Any], product: Product, row: bool = False, column: bool = False) -> Any:
+    """Results as the caller sees them: a tuple, where an epilogue has several."""
+    d, *further = bind_all(*arrays.values(), product=product)
+    kinds = () if product.epilogue is None else product.epilogue.results[1:]
+    d = without(d, row, column)
+    others = [without_lines(each, kind, row, column) for each, kind in zip(further, kinds, strict=True)]
+    return (d, *others) if others else d
+
+
+def without_lines(made: Any, kind: Result, row: bool, column: bool) -> Any:
+    """As `without`, of a result that may have no rows or no columns itself."""
+    if kind.then not in REDUCTIONS:
+        return without(made, row, column)
+    over = REDUCTIONS[kind.then].over
+    drops = (over == ROW and row) or (over == COLUMN and column)
+    return made[..., 0] if drops else made
 
 
 def without(product: Any, row: bool, column: bool) -> Any:
@@ -222,27 +242,14 @@ def followed(
     if followed_by is None:
         return product, arrays
     function = followed_by.function
-    if function.stores_d:
-        kind = "takes pairs" if function.paired else "names the type of D"
-        raise ArgumentError(
-            f"epilogue: must take one sum in lapidist.jax and leave D its type; {function.name} {kind}. Call"
-            " lapidist.matmul outside of jax.jit"
-        )
     if function.is_positioned:
         raise ArgumentError(
             f"epilogue: must not drop elements in lapidist.jax; {function.name} has dropout. Apply jax.random"
             " to the result, or call lapidist.matmul outside of jax.jit"
         )
-    count = len(function.results)
-    if count > 1:
-        raise ArgumentError(
-            "epilogue: must return D alone, as an operation of JAX has one result;"
-            f" {function.name} returns {count}. Return one of them, or call"
-            " lapidist.matmul outside of jax.jit"
-        )
     operands = arrays_of(followed_by, arguments.accumulator)
-    own = {Product.name_of(each): operands[each.name] for each in followed_by.function.parameters}
-    product = product._replace(arrays=(*product.arrays, *own), epilogue=followed_by.function)
+    own = {Product.name_of(each): operands[each.name] for each in function.parameters}
+    product = product._replace(arrays=(*product.arrays, *own), epilogue=function)
     arrays = {**arrays, **own}
     return product, in_order(arrays, product, checked(product, arrays, product.arrays, vectors))
 

@@ -104,7 +104,7 @@ def straight(
         return sums, tangent
 
     def finish(sums: Any) -> Any:
-        return evaluated(activation, sums.astype(jnp.float32), {}).astype(sums.dtype)
+        return evaluated(activation, sums.astype(jnp.float32), {})[0].astype(sums.dtype)
 
     return jax.jvp(finish, (sums,), (tangent,))
 

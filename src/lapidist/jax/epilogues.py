@@ -17,11 +17,12 @@ from lapidist.calls import checks
 from lapidist.calls.arguments import Arguments
 from lapidist.calls.operation import is_array
 from lapidist.dtypes import TYPES, number_type, numpy_dtype
-from lapidist.epilogues.steps import CAST, COLUMN, CONSTANT, OPERAND, ROW, SCALAR, SUM, TILE, Function
+from lapidist.epilogues import passes
+from lapidist.epilogues.steps import CAST, COLUMN, CONSTANT, OPERAND, ROW, SCALAR, SUM, TILE, Function, Result
 from lapidist.epilogues.tracing import Given
-from lapidist.errors import DTypeError
-from lapidist.jax.operators import bind
-from lapidist.jax.products import Product, operands_of, outline_of
+from lapidist.errors import ArgumentError, DTypeError
+from lapidist.jax.operators import bind, bind_all
+from lapidist.jax.products import Product, operands_of, outline_of, results_of
 
 EXTENTS = {SCALAR: (), ROW: (-1,), COLUMN: (-2,), TILE: (-2, -1)}  # of D, which an operand has
 
@@ -52,7 +53,7 @@ def in_order(arrays: dict[str, Any], product: Product, arguments: Arguments) -> 
     if product.epilogue is None or arguments.fused is None:
         return arrays
     seen = dict(arrays)
-    for parameter, operand in zip(product.epilogue.parameters, arguments.fused.arrays, strict=True):
+    for parameter, operand in zip(product.epilogue.parameters, arguments.fused.arrays, strict=False):
         name, shape = Product.name_of(parameter), operand.shape
         own = tuple(shape[place] for place in EXTENTS[parameter.kind])
         batch = () if parameter.kind == SCALAR else shape[:-2]
@@ -107,12 +108,13 @@ def operation(name: str) -> Any:
     return BY_JAX[name] if name in BY_JAX else getattr(jnp, name)
 
 
-def evaluated(function: Function, sums: Any, operands: dict[str, Any]) -> Any:
-    """In the type of the sums."""
+def evaluated(function: Function, sums: Any, operands: dict[str, Any]) -> list[Any]:
+    """Each result's values, in the type of the sums: of a function of pairs neighbours are side by side."""
     values: list[Any] = []
+    shape = sums[..., ::2].shape if function.paired else sums.shape
     for step in function.steps:
         if step.operation == SUM:
-            values.append(sums)
+            values.append(sums if not step.value else sums[..., int(step.value == "[1]") :: 2])
         elif step.operation == OPERAND:
             values.append(operands[step.value].astype(sums.dtype))
         elif step.operation == CONSTANT:
@@ -120,13 +122,75 @@ def evaluated(function: Function, sums: Any, operands: dict[str, Any]) -> Any:
         else:
             more = (step.value,) if step.operation == CAST else ()
             values.append(operation(step.operation)(*(values[arg] for arg in step.args), *more))
-    return jnp.broadcast_to(values[function.results[0].step], sums.shape)
+    return [joined(values, each, shape) for each in function.results]
+
+
+def joined(values: list[Any], result: Result, shape: tuple[int, ...]) -> Any:
+    first = jnp.broadcast_to(values[result.step], shape)
+    if result.other is None:
+        return first
+    both = jnp.stack([first, jnp.broadcast_to(values[result.other], shape)], -1)
+    return both.reshape(*shape[:-1], 2 * shape[-1])
+
+
+# ---- results as they are stored ----
+
+
+def stored(values: Any, dtype: str) -> Any:
+    """As an array of that type has them: whole numbers are the nearest ones, and those of 8 bits stop at the
+    largest."""
+    if dtype == "bool":
+        return values != 0
+    if "int" in dtype and jnp.issubdtype(values.dtype, jnp.floating):
+        values = jnp.nan_to_num(jnp.rint(values), posinf=jnp.inf, neginf=-jnp.inf)
+    bounds = TYPES[dtype].bounds
+    return (values if bounds is None else jnp.clip(values, *bounds)).astype(numpy_dtype(dtype))
+
+
+def made_of(values: Any, result: Result) -> Any:
+    """passes.py by JAX."""
+    then = result.then
+    if not then:
+        return values
+    if then not in passes.REDUCTIONS:
+        return in_groups(values, then, result.dtype)
+    over, kind = passes.REDUCTIONS[then]
+    axis = None if over == passes.ALL else -2 if over == passes.COLUMN else -1
+    if kind == passes.SUM:
+        return values.sum(axis)
+    if kind == passes.AMAX:
+        return abs(values).max(axis, initial=0)
+    return values.max(axis, initial=-jnp.inf)
+
+
+def in_groups(values: Any, then: str, dtype: str) -> Any:
+    most = passes.largest_of(dtype if then == passes.QUANTISED else then.removeprefix(passes.FACTORS))
+    cols, groups = values.shape[-1], passes.groups_of(values.shape[-1])
+    padding = [(0, 0)] * (values.ndim - 1) + [(0, groups * passes.GROUP - cols)]
+    parts = jnp.pad(abs(values), padding).reshape(*values.shape[:-1], groups, passes.GROUP)
+    factors = (parts.max(-1) / most).astype(jnp.float32)
+    factors = jnp.where(factors == 0, 1, factors)
+    if then != passes.QUANTISED:
+        return factors
+    return values / factors.repeat(passes.GROUP, -1)[..., :cols].astype(values.dtype)
+
+
+def has_gradient(result: Result, dtype: Any) -> bool:
+    """8 bits have none, which their own type would be too coarse for; nor have their factors."""
+    grouped = result.then and result.then not in passes.REDUCTIONS
+    return bool(jnp.issubdtype(dtype, jnp.floating)) and dtype.itemsize > 1 and not grouped
+
+
+def mixes_matrices(function: Function) -> bool:
+    """Whether what is stored for one matrix of a batch depends on the others."""
+    over = {passes.REDUCTIONS[each.then].over for each in function.results if each.then in passes.REDUCTIONS}
+    return passes.ALL in over
 
 
 # ---- the product without it, and what follows ----
 
 
-def apart(operands: Sequence[Any], product: Product) -> Any:
+def apart(operands: Sequence[Any], product: Product) -> list[Any]:
     """What the operation gives: by a product of sums, then by XLA."""
     outlines = [outline_of(operand) for operand in operands]
     arguments = product.arguments(operands_of(outlines, product.arrays))
@@ -136,13 +200,13 @@ def apart(operands: Sequence[Any], product: Product) -> Any:
     if dtype.itemsize != 2 or any(named[x].dtype != dtype for x in product.operands):
         dtype = wide
     sums = bind(*sums_of(named, product, dtype), product=product.of_sums(dtype.name))
-    return finished(sums.astype(wide), named, product, arguments.out_dtype)
+    return finished(sums.astype(wide), named, product, arguments)
 
 
-def met(product: Product, axes: tuple[str, ...], *operands: Any) -> Any:
+def met(product: Product, axes: tuple[str, ...], *operands: Any) -> tuple[Any, ...]:
     """What the operation gives on devices of which each has a part of k, along these axes of a mesh."""
     if not axes:
-        return bind(*operands, product=product)
+        return tuple(bind_all(*operands, product=product))
     outlines = [outline_of(operand) for operand in operands]
     arguments = product.arguments(operands_of(outlines, product.arrays))
     dtype, named = number_type(arguments.accumulator), dict(zip(product.arrays, operands, strict=True))
@@ -150,7 +214,7 @@ def met(product: Product, axes: tuple[str, ...], *operands: Any) -> Any:
     sums = jax.lax.psum(bind(*(named[name] for name in part.arrays), product=part), axes)
     if product.beta:
         sums = sums + jnp.asarray(product.beta, dtype) * named["c"].astype(dtype)
-    return finished(sums, named, product, arguments.out_dtype)
+    return tuple(finished(sums, named, product, arguments))
 
 
 def sums_of(named: dict[str, Any], product: Product, dtype: Any) -> list[Any]:
@@ -158,17 +222,18 @@ def sums_of(named: dict[str, Any], product: Product, dtype: Any) -> list[Any]:
     return [named[name].astype(dtype) if name == "c" else named[name] for name in product.operands]
 
 
-def finished(sums: Any, named: dict[str, Any], product: Product, dtype: str) -> Any:
-    """By the epilogue, if there is one, then rounded to the type of the result."""
-    result = sums
-    if product.epilogue is not None:
-        operands = {
-            each.name: beside(each.kind, named[Product.name_of(each)]) for each in product.epilogue.parameters
-        }
-        result = evaluated(product.epilogue, sums, operands)
-    bounds = TYPES[dtype].bounds
-    result = result if bounds is None else jnp.clip(result, *bounds)
-    return result.astype(numpy_dtype(dtype))
+def finished(sums: Any, named: dict[str, Any], product: Product, arguments: Arguments) -> list[Any]:
+    """By the epilogue, if there is one, then rounded to the types of results."""
+    function = product.epilogue
+    if function is None:
+        return [stored(sums, arguments.out_dtype)]
+    operands = {each.name: beside(each.kind, named[Product.name_of(each)]) for each in function.parameters}
+    values = evaluated(function, sums, operands)
+    types = [dtype for _, dtype in results_of(arguments)]
+    return [
+        stored(made_of(each, result), dtype)
+        for result, each, dtype in zip(function.results, values, types, strict=True)
+    ]
 
 
 def beside(kind: str, operand: Any) -> Any:
@@ -176,15 +241,35 @@ def beside(kind: str, operand: Any) -> Any:
     return operand[..., None, :] if kind == ROW else operand[..., None] if kind == COLUMN else operand
 
 
-def differentiated(primals: tuple[Any, ...], tangents: tuple[Any, ...], product: Product) -> tuple[Any, Any]:
-    """The result and its tangent, in the operands that have one."""
+def differentiated(
+    primals: tuple[Any, ...], tangents: tuple[Any, ...], product: Product
+) -> tuple[list[Any], list[Any]]:
+    """Results and their tangents, in the operands that have one."""
     moved = [place for place, tangent in enumerate(tangents) if type(tangent) is not ad.Zero]
     if not moved:
-        result = bind(*primals, product=product)
-        return result, ad.Zero(jax.typeof(result).to_tangent_aval())
+        results = bind_all(*primals, product=product)
+        return results, [no_tangent(each) for each in results]
 
-    def call(*values: Any) -> Any:
+    def call(*values: Any) -> list[Any]:
         given = dict(enumerate(primals)) | dict(zip(moved, values, strict=True))
         return apart(list(given.values()), product)
 
-    return jax.jvp(call, [primals[place] for place in moved], [tangents[place] for place in moved])
+    results, found = jax.jvp(call, [primals[place] for place in moved], [tangents[place] for place in moved])
+    function = product.epilogue
+    assert function is not None
+    pairs = zip(function.results, results, strict=True)
+    kept = [has_gradient(result, each.dtype) for result, each in pairs]
+    if not any(kept):
+        raise ArgumentError(
+            f"epilogue: {function.name} stores nothing that has a gradient, as 8 bits and whole numbers have"
+            " none; got operands that are differentiated. Pass them through jax.lax.stop_gradient"
+        )
+    moves = [
+        tangent if keeps else no_tangent(each)
+        for keeps, each, tangent in zip(kept, results, found, strict=True)
+    ]
+    return results, moves
+
+
+def no_tangent(result: Any) -> Any:
+    return ad.Zero(jax.typeof(result).to_tangent_aval())

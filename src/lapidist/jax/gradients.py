@@ -22,7 +22,9 @@ from lapidist.jax.products import Product
 Shape = tuple[int, ...]
 
 
-def forth(primals: tuple[Any, ...], tangents: tuple[Any, ...], *, product: Product) -> tuple[Any, Any]:
+def forth(
+    primals: tuple[Any, ...], tangents: tuple[Any, ...], *, product: Product
+) -> tuple[list[Any], list[Any]]:
     """The product, and its tangent: the sum of what each operand's gives."""
     if product.epilogue is not None:
         return differentiated(primals, tangents, product)
@@ -40,8 +42,8 @@ def forth(primals: tuple[Any, ...], tangents: tuple[Any, ...], *, product: Produ
         )
     parts = [part_of(name, tangent, primals, product, result) for name, tangent in moved.items()]
     if not parts:
-        return result, ad.Zero(jax.typeof(result).to_tangent_aval())
-    return result, sum(parts[1:], parts[0])
+        return [result], [ad.Zero(jax.typeof(result).to_tangent_aval())]
+    return [result], [sum(parts[1:], parts[0])]
 
 
 def part_of(name: str, tangent: Any, primals: tuple[Any, ...], product: Product, result: Any) -> Any:
@@ -52,8 +54,9 @@ def part_of(name: str, tangent: Any, primals: tuple[Any, ...], product: Product,
     return bind(*(taken[each] for each in how.arrays), product=how)
 
 
-def back(g: Any, *operands: Any, product: Product) -> list[Any]:
-    """The gradients of those operands that the product is linear in."""
+def back(gradients: list[Any], *operands: Any, product: Product) -> list[Any]:
+    """Those of operands that the product is linear in; it has no epilogue, so one result."""
+    (g,) = gradients
     asked = [ad.is_undefined_primal(operand) for operand in operands]
     if type(g) is ad.Zero:
         return [None] * len(operands)

@@ -4,39 +4,48 @@ from __future__ import annotations
 
 import ctypes
 import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lapidist import api
 from lapidist.backends.gpu.driver import check, load_driver
+from lapidist.backends.gpu.passes import Left, Placed, follow, room_for
 from lapidist.calls.checks import WORKSPACE_ALIGNMENT
 from lapidist.calls.choices import Choices
 from lapidist.calls.prepared import Prepared
 from lapidist.dtypes import numpy_dtype, size_of
 from lapidist.frameworks.arrays import Operand
 from lapidist.jax.frames import GRAPHS, Frame, register
-from lapidist.jax.products import NAME, REMEMBERED, Outline, Product, operands_of, read
+from lapidist.jax.products import NAME, REMEMBERED, Outline, Product, operands_of, read, results_of
+from lapidist.planning.before_passes import EVERY, made_before
 from lapidist.planning.plans import room_of
 from lapidist.problems.modes import ExtraPointers
 from lapidist.problems.problem import VECTOR_BYTES
+
+if TYPE_CHECKING:
+    from lapidist.calls.fused import FusedOperands
 
 # ---- the CPU ----
 
 
 def on_host(frame: Frame) -> None:
     product, asked, outlines = call_on_host(frame.text())
-    *given, out = (view(*each) for each in zip(frame.pointers(), outlines, strict=True))
-    api.gemm(**product.named(given), out=out, **asked)
+    arrays = [view(*each) for each in zip(frame.pointers(), outlines, strict=True)]
+    given, results = arrays[: len(product.arrays)], arrays[len(product.arrays) :]
+    api.gemm(**product.named(given), out=tuple(results) if len(results) > 1 else results[0], **asked)
 
 
 @lru_cache(REMEMBERED)
 def call_on_host(text: bytes) -> tuple[Product, dict[str, Any], list[Outline]]:
-    """The product, what gemm is given beside arrays, outlines of them and of the result."""
+    """The product, what gemm is given beside arrays, outlines of them and of the results."""
     product, outlines = read(text)
     arguments = product.arguments(operands_of(outlines, product.arrays))
-    return product, product.asked, [*outlines, (arguments.result_shape, arguments.out_dtype)]
+    return product, product.asked, [*outlines, *results_of(arguments)]
 
 
 def view(pointer: int, outline: Outline) -> np.ndarray[Any, Any]:
@@ -59,31 +68,89 @@ class Ready:
         self._ordinal = ordinal
         self._arguments = product.arguments(operands_of(outlines, product.arrays, ordinal, ends))
         self.prepared = Prepared(self._arguments, ordinal)
-        self.flags, room = room_of(part.plan.scratch_bytes for part in self.prepared.parts)
-        self.room = self.flags + room  # bytes
+        self._flags, room = room_of(part.plan.scratch_bytes for part in self.prepared.parts)
+        self._workspace_bytes = self._flags + room
+        self._bytes_left = bytes_left(self._arguments.fused)
         self._c = product.place("c")
         self._scales = product.place("scale_a"), product.place("scale_b")
         self._fused = [product.arrays.index(name) for name in product.of_epilogue]
+        self._count = len(product.arrays)
+        self._lock = threading.Lock()  # the arguments are told at each call where arrays lie
+
+    @property
+    def room(self) -> int:
+        """Bytes of a graph's own workspace, and of what second passes read behind it."""
+        return aligned(self._workspace_bytes) + self._bytes_left
 
     def start(self, pointers: tuple[int, ...], stream: int) -> None:
-        """`pointers`: of the operands, of the result, of room for a graph's own workspace."""
-        *operands, out, room = pointers
-        prepared = self.prepared
-        if room and self.room and is_captured(stream):
+        """`pointers`: of the operands, of the results, of the room."""
+        operands, results, room = pointers[: self._count], pointers[self._count : -1], pointers[-1]
+        prepared, room = self.prepared, aligned(room)
+        if room and self._workspace_bytes and is_captured(stream):
             # XLA captures again and again: a workspace of ours for each capture would never be freed.
-            room += -room % WORKSPACE_ALIGNMENT
-            check(load_driver().cuMemsetD8Async(room, 0, self.flags, stream), "cuMemsetD8Async")
+            check(load_driver().cuMemsetD8Async(room, 0, self._flags, stream), "cuMemsetD8Async")
             prepared = self._in(room)
+        fused = self._arguments.fused
+        if fused is None:
+            self._launch(prepared, operands, results, stream)
+            return
+        with self._lock:
+            fused.lie_at([operands[place] for place in self._fused], results)
+            if not self._bytes_left:
+                self._launch(prepared, operands, results, stream)
+            else:
+                behind = room and room + aligned(self._workspace_bytes)
+                self._launch_with_passes(prepared, operands, results, stream, behind)
+
+    def _launch(
+        self, prepared: Prepared, operands: tuple[int, ...], results: tuple[int, ...], stream: int
+    ) -> None:
+        out, fused = results[0], self._arguments.fused
         c = out if self._c is None else operands[self._c]
         of_a, of_b = (0 if place is None else operands[place] for place in self._scales)
-        fused = tuple(operands[place] for place in self._fused)
-        extra_pointers = ExtraPointers(scale_a=of_a, scale_b=of_b, fused=fused)
-        prepared.start(operands[0], operands[1], c, out, self._arguments.alpha_beta, stream, extra_pointers)
+        beside = ExtraPointers(scale_a=of_a, scale_b=of_b, fused=() if fused is None else fused.pointers)
+        prepared.start(operands[0], operands[1], c, out, self._arguments.alpha_beta, stream, beside)
+
+    def _launch_with_passes(
+        self, prepared: Prepared, operands: tuple[int, ...], results: tuple[int, ...], stream: int, room: int
+    ) -> None:
+        fused, before = self._arguments.fused, made_before(part.plan for part in prepared.parts)
+        assert fused is not None
+        with self._left(Left.of(fused, before), room, stream) as left:
+            fused.place(left.values, left.slots)
+            self._launch(prepared, operands, results, stream)
+            follow(fused, before, left, self._ordinal, stream)
+
+    @contextmanager
+    def _left(self, left: Left, room: int, stream: int) -> Iterator[Placed]:
+        """In XLA's room. Programs that were exported where there is no GPU have none."""
+        if not room:
+            with room_for(left, self._ordinal, stream) as placed:
+                yield placed
+            return
+        slots, _ = left.nbytes
+        if slots:
+            check(load_driver().cuMemsetD8Async(room, 0, slots, stream), "cuMemsetD8Async")
+        yield left.placed((room, room + aligned(slots)))
 
     def _in(self, room: int) -> Prepared:
         """With the workspace at this address."""
-        space = Operand("workspace", room, (self.room,), (1,), "uint8", self._ordinal, "xla", None)
+        space = Operand(
+            "workspace", room, (self._workspace_bytes,), (1,), "uint8", self._ordinal, "xla", None
+        )
         return Prepared(self._arguments, self._ordinal, Choices(workspace=space))
+
+
+def bytes_left(fused: FusedOperands | None) -> int:
+    """What second passes read, whatever kernels make before them."""
+    if fused is None or not (fused.sources or fused.slots):
+        return 0
+    each = (Left.of(fused, before).nbytes for before in EVERY)
+    return max(aligned(slots) + values for slots, values in each)
+
+
+def aligned(nbytes: int) -> int:
+    return nbytes + -nbytes % WORKSPACE_ALIGNMENT
 
 
 ready = lru_cache(REMEMBERED)(Ready)
@@ -91,7 +158,7 @@ ready = lru_cache(REMEMBERED)(Ready)
 
 def on_gpu(frame: Frame) -> None:
     pointers = frame.pointers()
-    ends = tuple(pointer % VECTOR_BYTES for pointer in pointers[:-2])
+    ends = tuple(pointer % VECTOR_BYTES for pointer in pointers[: frame.operands.size])
     ready(frame.text(), current_ordinal(), ends).start(pointers, frame.stream())
 
 

@@ -10,27 +10,32 @@ from jax.interpreters import mlir
 
 from lapidist.backends.selection import choose_place
 from lapidist.calls.checks import WORKSPACE_ALIGNMENT
+from lapidist.dtypes import numpy_dtype
 from lapidist.jax import handlers
 from lapidist.jax.epilogues import met
 from lapidist.jax.operators import product_p
 from lapidist.jax.partitioning import is_spread, spread
-from lapidist.jax.products import NAME, Product, outline_of, read, written
+from lapidist.jax.products import NAME, Product, operands_of, outline_of, read, results_of, written
 
 
-def call(*operands: Any, product: Product, result: Any, rooms: Any) -> Any:
+def call(*operands: Any, product: Product, rooms: Any) -> tuple[Any, ...]:
     """By XLA's foreign functions; `rooms`: results beside ours."""
-    text = written(product, [outline_of(operand) for operand in operands])
-    ours = jax.ShapeDtypeStruct(result.shape, result.dtype)
-    return jax.ffi.ffi_call(NAME, (ours, *rooms(text.encode())))(*operands, product=text)[0]
+    outlines = [outline_of(operand) for operand in operands]
+    text, found = (
+        written(product, outlines),
+        results_of(product.arguments(operands_of(outlines, product.arrays))),
+    )
+    ours = [jax.ShapeDtypeStruct(shape, numpy_dtype(dtype)) for shape, dtype in found]
+    made = jax.ffi.ffi_call(NAME, (*ours, *rooms(text.encode())))(*operands, product=text)
+    return tuple(made[: len(ours)])
 
 
 def lower(context: Any, *operands: Any, product: Product, rooms: Any) -> Any:
-    (result,) = context.avals_out
-    lowered: Any = partial(call, product=product, result=result, rooms=rooms)
+    lowered: Any = partial(call, product=product, rooms=rooms)
     if is_spread(context.module_context.axis_context):
         outlines = [outline_of(operand) for operand in context.avals_in]
         lowered = spread(lowered, partial(met, product), product, outlines)
-    return mlir.lower_fun(lowered, multiple_results=False)(context, *operands)
+    return mlir.lower_fun(lowered, multiple_results=True)(context, *operands)
 
 
 def no_room(text: bytes) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""The one operation that JAX knows, lapidist_product, and its result's type."""
+"""The one operation that JAX knows, lapidist_product, and its results' types."""
 
 from __future__ import annotations
 
@@ -9,13 +9,21 @@ from jax.extend.core import Primitive
 from jax.sharding import NamedSharding, PartitionSpec
 
 from lapidist.dtypes import numpy_dtype
-from lapidist.jax.products import NAME, Product, operands_of, outline_of
+from lapidist.jax.products import NAME, Product, operands_of, outline_of, results_of
 
 product_p = Primitive(NAME)
+product_p.multiple_results = True
 
 
 def bind(*operands: Any, product: Product) -> Any:
-    return product_p.bind(*in_the_same_axes(operands), product=product)
+    """D."""
+    return bind_all(*operands, product=product)[0]
+
+
+def bind_all(*operands: Any, product: Product) -> list[Any]:
+    """D, and what an epilogue stores beside it."""
+    found: list[Any] = product_p.bind(*in_the_same_axes(operands), product=product)
+    return found
 
 
 def in_the_same_axes(operands: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -28,15 +36,17 @@ def in_the_same_axes(operands: tuple[Any, ...]) -> tuple[Any, ...]:
     )
 
 
-def result_of(*operands: Any, product: Product) -> Any:
-    """Shape, type, and the rest as a has it; no mesh axis of explicit sharding is kept."""
+def outlined(*operands: Any, product: Product) -> list[Any]:
+    """Shapes, types, and the rest as a has it; no mesh axis of explicit sharding is kept."""
     outlines = [outline_of(operand) for operand in operands]
-    arguments = product.arguments(operands_of(outlines, product.arrays))
-    first, shape = operands[0], arguments.result_shape
+    found = results_of(product.arguments(operands_of(outlines, product.arrays)))
+    return [like(operands[0], shape, dtype) for shape, dtype in found]
+
+
+def like(first: Any, shape: tuple[int, ...], dtype: str) -> Any:
     everywhere = NamedSharding(first.sharding.mesh, PartitionSpec(*(None,) * len(shape)))
-    dtype = numpy_dtype(arguments.out_dtype)
-    return first.update(shape=shape, dtype=dtype, weak_type=False, sharding=everywhere)
+    return first.update(shape=shape, dtype=numpy_dtype(dtype), weak_type=False, sharding=everywhere)
 
 
-product_p.def_abstract_eval(result_of)
+product_p.def_abstract_eval(outlined)
 product_p.def_impl(jax.jit(product_p.bind, static_argnames=("product",)))

@@ -1,5 +1,5 @@
-"""How XLA splits a product over devices, under jit alone: which dimensions of operands and result are the
-same, and what each device multiplies.
+"""How XLA splits a product over devices, under jit alone: which dimensions of operands and results are
+the same, and what each device multiplies.
 
 A label is a dimension of the product: i rows, j columns, k what is summed, b0 ... the batch. A dimension
 without one is not split."""
@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import NamedSharding, PartitionSpec
 
-from lapidist.epilogues.steps import COLUMN, ROW, SCALAR
-from lapidist.jax.products import Outline, Product, operands_of
+from lapidist.epilogues.passes import ALL, REDUCTIONS
+from lapidist.epilogues.passes import ROW as OF_ROWS
+from lapidist.epilogues.steps import COLUMN, ROW, SCALAR, Result
+from lapidist.jax.products import Outline, Product, operands_of, results_of
 
 Labels = tuple[str | None, ...]
 Axes = tuple[str, ...]  # of a mesh
@@ -26,7 +28,7 @@ class Split(NamedTuple):
     """Labels of all dimensions, those that must stay whole, and their extents."""
 
     operands: tuple[Labels, ...]
-    result: Labels
+    results: tuple[Labels, ...]
     whole: frozenset[str]
 
     def rule(self) -> tuple[str, dict[str, Any]]:
@@ -34,22 +36,23 @@ class Split(NamedTuple):
         in the order in which they come."""
         words: list[list[str]] = []
         kept: list[str] = []
-        for labels in (*self.operands, self.result):
+        for labels in (*self.operands, *self.results):
             words.append([])
             for label in labels:
                 word = label or f"u{len(kept)}"
                 words[-1].append(word)
                 if (label is None or label in self.whole) and word not in kept:
                     kept.append(word)
-        *left, right = (" ".join(each) for each in words)
+        every, count = [" ".join(each) for each in words], len(self.operands)
         summed = () if SUMMED in self.whole else (SUMMED,)
-        rule = f"{', '.join(left)} -> {right}"
+        rule = f"{', '.join(every[:count])} -> {', '.join(every[count:])}"
         return rule, {"reduction_factors": summed, "need_replication_factors": tuple(kept)}
 
 
 def split_of(product: Product, outlines: Sequence[Outline]) -> Split:
     shapes = {name: shape for name, (shape, _) in zip(product.arrays, outlines, strict=True)}
-    shape = product.arguments(operands_of(outlines, product.arrays)).result_shape
+    arguments = product.arguments(operands_of(outlines, product.arrays))
+    shape = arguments.shape
     batch = tuple(f"b{number}" for number in range(len(shape) - 2))
     result = *batch, ROWS, COLUMNS
     k = shapes["a"][-2 if product.trans_a else -1]
@@ -62,10 +65,35 @@ def split_of(product: Product, outlines: Sequence[Outline]) -> Split:
     }
     found = {name: ending(lie[name], shapes[name], extents) for name in product.arrays if name in lie}
     whole: set[str] = set()
+    made = [
+        ending(of_result(each, result, whole), own, extents)
+        for each, (own, _) in zip(kinds_of(product), results_of(arguments), strict=True)
+    ]
+    if product.epilogue is not None and product.epilogue.paired:
+        whole.add(COLUMNS)
     for name, label in (("scale_a", ROWS), ("scale_b", COLUMNS)):
         if name in shapes:
             found[name] = of_factors(shapes[name], label, extents, whole)
-    return Split(tuple(found[name] for name in product.arrays), result, frozenset(whole))
+    return Split(tuple(found[name] for name in product.arrays), tuple(made), frozenset(whole))
+
+
+def kinds_of(product: Product) -> tuple[Result, ...]:
+    return (Result(0),) if product.epilogue is None else product.epilogue.results
+
+
+def of_result(kind: Result, d: tuple[str, ...], whole: set[str]) -> tuple[str, ...]:
+    """What is reduced stays together, and neighbours that share a factor."""
+    if not kind.then:
+        return d
+    if kind.then not in REDUCTIONS:
+        whole.add(COLUMNS)
+        return d
+    over = REDUCTIONS[kind.then].over
+    if over == ALL:
+        whole.update(d)
+        return ()
+    whole.add(COLUMNS if over == OF_ROWS else ROWS)
+    return d[:-1] if over == OF_ROWS else (*d[:-2], COLUMNS)
 
 
 def in_memory(labels: tuple[str, str], transposed: bool) -> tuple[str, str]:
@@ -102,12 +130,13 @@ def of_factors(shape: tuple[int, ...], label: str, extents: dict[str, int], whol
 # ---- what JAX asks ----
 
 
-def axes_of(split: Split, mesh: Any, arguments: Sequence[Any], result: Any) -> dict[str, Axes]:
-    """Which axes of a mesh split what: as the result is wanted, then as operands lie. An axis splits one
+def axes_of(split: Split, mesh: Any, arguments: Sequence[Any], results: Sequence[Any]) -> dict[str, Axes]:
+    """Which axes of a mesh split what: as results are wanted, then as operands lie. An axis splits one
     label, evenly."""
     taken: dict[str, Axes] = {}
     free = set(mesh.axis_names)
-    for labels, array in ((split.result, result), *zip(split.operands, arguments, strict=True)):
+    wanted = zip((*split.results, *split.operands), (*results, *arguments), strict=True)
+    for labels, array in wanted:
         spec = (*array.sharding.spec, *(None,) * len(labels))
         for label, extent, axes in zip(labels, array.shape, spec, strict=False):
             names = () if axes is None else axes if isinstance(axes, tuple) else (axes,)
@@ -127,13 +156,13 @@ def spec_of(labels: Labels, axes: dict[str, Axes]) -> PartitionSpec:
     return PartitionSpec(*(axes.get(label) if label is not None else None for label in labels))
 
 
-def partition(part: Any, split: Split, mesh: Any, arguments: Sequence[Any], result: Any) -> Any:
-    axes = axes_of(split, mesh, arguments, result)
+def partition(part: Any, split: Split, mesh: Any, arguments: Sequence[Any], results: Sequence[Any]) -> Any:
+    axes = axes_of(split, mesh, arguments, results)
     of_operands = tuple(NamedSharding(mesh, spec_of(labels, axes)) for labels in split.operands)
     return (
         mesh,
         partial(part, axes.get(SUMMED, ())),
-        NamedSharding(mesh, spec_of(split.result, axes)),
+        tuple(NamedSharding(mesh, spec_of(labels, axes)) for labels in split.results),
         of_operands,
     )
 

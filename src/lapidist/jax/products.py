@@ -147,6 +147,12 @@ def operands_of(
     ]
 
 
+def results_of(arguments: Arguments) -> list[Outline]:
+    """D, and what an epilogue stores beside it."""
+    further = [] if arguments.fused is None else arguments.fused.results.outlines
+    return [(arguments.result_shape, arguments.d_dtype), *further]
+
+
 def written(product: Product, outlines: Sequence[Outline]) -> str:
     return json.dumps([product, outlines], default=astuple)
 

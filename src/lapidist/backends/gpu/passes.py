@@ -9,7 +9,7 @@ from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from lapidist.backends.gpu.driver import current_device, gpu_count, load_driver, query_device
-from lapidist.backends.gpu.launcher import GpuKernel, Operands, Start
+from lapidist.backends.gpu.launcher import AS_IT_IS, GpuKernel, Operands, Start
 from lapidist.backends.gpu.workspaces import Room, allocate, rooms_between, rounded, stream_key
 from lapidist.dtypes import size_of
 from lapidist.epilogues.passes import SLOTS
@@ -42,6 +42,11 @@ class Left(NamedTuple):
     def is_none(self) -> bool:
         return not (self.slots or self.room or any(self.sizes))
 
+    @property
+    def nbytes(self) -> Room:
+        """Of slots, and of what lies behind them."""
+        return 8 * SLOTS * self.slots, sum(self.sizes) + self.room
+
     def placed(self, at: Room) -> Placed:
         """In a workspace whose flags are the slots."""
         (zeros, first), of_slots = at, 8 * SLOTS
@@ -63,7 +68,8 @@ class Rooms:
 
     def __init__(self, left: Left, ordinal: int) -> None:
         self._driver, self._ordinal = load_driver(), ordinal
-        self._sizes = rounded(8 * SLOTS * left.slots), rounded(sum(left.sizes) + left.room)
+        of_slots, of_values = left.nbytes
+        self._sizes = rounded(of_slots), rounded(of_values)
         self._stream_of = lru_cache(maxsize=64)(self._driver.CUstream)
         self.free: Callable[[int], list[Room]] = self._free if gpu_count() == 1 else self._anywhere
 
@@ -95,6 +101,14 @@ def room_for(left: Left, ordinal: int, stream: int) -> Iterator[Placed]:
 
 
 PassLaunch = tuple[Start, Operands]
+
+
+def follow(fused: FusedOperands, before: Before, left: Placed, ordinal: int, stream: int) -> None:
+    """Launch all passes, behind a product that left its values there."""
+    for each, values, results in fused.passes(before):
+        ends = results[0].pointer, results[-1].pointer
+        for launch, operands in launches_of(each, values.pointer, ends, left.room, ordinal):
+            launch(operands, AS_IT_IS, stream)
 
 
 def launches_of(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lapidist.backends.backend import Backend
 from lapidist.backends.gpu.driver import load_driver, query_device, synchronize, upload
-from lapidist.backends.gpu.launcher import AS_IT_IS, Addresses, GpuKernel
+from lapidist.backends.gpu.launcher import Addresses, GpuKernel
 from lapidist.backends.gpu.list_kernels import Wish, kernel_for
 from lapidist.backends.gpu.planned import kernel_of
 from lapidist.backends.gpu.workspaces import is_capturing
@@ -77,17 +77,14 @@ class GpuBackend(Backend):
         at: tuple[int, int, int, int],
     ) -> None:
         """Their modules are loaded with the first epilogue that needs them."""
-        from lapidist.backends.gpu.passes import Left, launches_of, room_for
+        from lapidist.backends.gpu.passes import Left, follow, room_for
 
         parts = ready.parts  # at once: others may come to take their place
         before = made_before(part.plan for part in parts)
         with room_for(Left.of(fused, before), self.ordinal, handle) as left:
             fused.place(left.values, left.slots)
             ready.start(*at, arguments.alpha_beta, handle, arguments.extra_pointers, parts)
-            for each, values, results in fused.passes(before):
-                ends = results[0].pointer, results[-1].pointer
-                for launch, operands in launches_of(each, values.pointer, ends, left.room, self.ordinal):
-                    launch(operands, AS_IT_IS, handle)
+            follow(fused, before, left, self.ordinal, handle)
 
     def _through(self, ready: Prepared, arguments: Arguments, out: Operand, stream: Any) -> None:
         """Host arrays on a GPU: copy in, run, copy out. Whole buffers travel, so every stride stays as it
