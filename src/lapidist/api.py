@@ -4,6 +4,7 @@ way before that.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -30,6 +31,7 @@ from lapidist.calls.remembered import AGAIN, BESIDE, ROWS, beside, multiplied, m
 from lapidist.calls.repeated import NUMBERS, asked_of, sketch
 from lapidist.config import Config
 from lapidist.dtypes import IEEE, Precision
+from lapidist.errors import ShapeError
 from lapidist.kernels.row import Kernel
 from lapidist.problems.pointers import Pointers
 from lapidist.schedule import Schedule
@@ -213,7 +215,8 @@ def gemm(
     check_indices : bool
         Whether all indices are looked at before the launch.
     epilogue : epilogue with its operands, optional
-        As in `matmul`, after alpha, factors and beta c. Its operands lie as c does.
+        As in `matmul`, after alpha, factors and beta c. Its operands lie as c does. Of lists, an operand is
+        one for all products, or a list with one for each.
     mode : {"gemm", "batched", "array"}, optional
         What is passed, to be checked: one pair of matrices, stacks of them, or lists of arrays or Pointers,
         of which c, out and the result are too.
@@ -283,8 +286,16 @@ def gemm(
     operation = Operation(trans_a, trans_b, False, *numbers, types, routing, factors, given)
     call = Call(a, b, c, out, operation, choices, stream, mode)
     if call.is_of_lists:
-        return multiplied_lists(call)
+        return multiplied_lists(call) if given is None else followed_lists().multiplied(call)
     return multiplied(call.numbered() if call.is_remembered else call)
+
+
+@cache
+def followed_lists() -> Any:
+    """Loaded with the first call that needs it."""
+    from lapidist.calls import followed_lists
+
+    return followed_lists
 
 
 # As they are where a caller gives none: the very objects, so that no more need be looked at.
@@ -424,5 +435,11 @@ def plan(
         from lapidist.calls.lists import ArrayGemm
 
         call = call.of_lists()
+        if call.of_none:
+            raise ShapeError(
+                "a, b: must hold an array each to plan for; got empty lists. Pass those of a call"
+            )
+        if given is not None:
+            return followed_lists().FollowedGemm(call)  # type: ignore[no-any-return]
         return ArrayGemm(call.batch(), call.operation, choices)
     return Gemm(call.arguments(), choices)

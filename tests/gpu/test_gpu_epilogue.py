@@ -357,6 +357,53 @@ def test_second_passes_again_and_again(torch: Any, dtype: str) -> None:
         same_as_on_the_host(torch, outputs, expected)
 
 
+def lists_of(torch: Any, count: int = 5, dtype: str = "float32") -> Any:
+    shapes = ((130, 64), (64, 256), (256,))
+    a, b = ([whole(torch, *shape, dtype=dtype) for _ in range(count)] for shape in shapes[:2])
+    return a, b, [whole(torch, *shapes[2]) for _ in range(count)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_lists_again_and_again(torch: Any, dtype: str) -> None:
+    """The long way and the short one: new arrays, given ones, and a plan."""
+    for _ in range(4):
+        a, b, rows = lists_of(torch, dtype=dtype)
+        for function in (and_mask, reduced, in_groups):
+            expected = [
+                lapidist.gemm(x.cpu(), y.cpu(), epilogue=function(row=row.cpu()))
+                for x, y, row in zip(a, b, rows, strict=True)
+            ]
+            found = lapidist.gemm(a, b, epilogue=function(row=rows))
+            out = tuple([torch.empty_like(each) for each in of_place] for of_place in found)
+            lapidist.gemm(a, b, out=out, epilogue=function(row=rows))
+            plan = lapidist.plan(a, b, epilogue=function(row=rows))
+            for lists in (found, out, plan.execute(a, b), plan.execute(a, b)):
+                for each, wanted in zip(zip(*lists, strict=True), expected, strict=True):
+                    same_as_on_the_host(torch, each, wanted)
+
+
+def test_lists_in_a_graph(torch: Any) -> None:
+    a, b, rows = lists_of(torch)
+    out = lapidist.gemm(a, b, epilogue=reduced(row=rows))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        lapidist.gemm(a, b, out=out, epilogue=reduced(row=rows))
+    for each in (*a, *rows):
+        each.copy_(whole(torch, *each.shape))
+    graph.replay()
+    for each, x, y, row in zip(zip(*out, strict=True), a, b, rows, strict=True):
+        expected = lapidist.gemm(x.cpu(), y.cpu(), epilogue=reduced(row=row.cpu()))
+        same_as_on_the_host(torch, each, expected)
+
+
+def test_lists_of_which_one_is_elsewhere_are_refused(torch: Any) -> None:
+    a, b, rows = lists_of(torch)
+    for _ in range(4):  # once the short way is known, too
+        lapidist.gemm(a, b, epilogue=and_mask(row=rows))
+        with pytest.raises(lapidist.DeviceError, match="a: must be where a is"):
+            lapidist.gemm([*a[:-1], a[-1].cpu()], [*b[:-1], b[-1].cpu()], epilogue=and_mask(row=rows[0]))
+
+
 def test_threads_that_share_a_stream(torch: Any) -> None:
     """Nobody's product comes between another's and what reads its values."""
     inputs = [(whole(torch, 300, 64), whole(torch, 64, 520), whole(torch, 520)) for _ in range(8)]

@@ -14,17 +14,17 @@ from lapidist.frameworks.arrays import Operand
 
 # (first byte, one past the last, number of the product) of each line of memory, sorted
 Lines = np.ndarray[Any, Any]
+Numbered = tuple[int, Operand]  # with the number of its product
 
 
 def require_calls_apart(calls: Sequence[Arguments]) -> None:
     """Each call was checked by itself. Inputs may be shared, and C may be the output of its own product."""
     require_copies_apart([call.given for call in calls])
-    written = lines_of([call.out for call in calls])
-    shared = np.flatnonzero(written[1:, 0] < written[:-1, 1])
-    if shared.size:
-        refuse("out", *written[shared[0] : shared[0] + 2, 2])
-    for name in ("a", "b", "c"):
-        read = lines_of([getattr(call, name) for call in calls])
+    written = lines_of([(number, each) for number, call in enumerate(calls) for each in results_given(call)])
+    if (written[1:, 0] < written[:-1, 1]).any():
+        written = joined(written)
+    for name, operands in read_by(calls).items():
+        read = lines_of(operands)
         # the lines of outputs that a line that is read meets
         first = np.searchsorted(written[:, 1], read[:, 0], side="right")
         after = np.searchsorted(written[:, 0], read[:, 1])
@@ -32,6 +32,36 @@ def require_calls_apart(calls: Sequence[Arguments]) -> None:
             number, met = read[line, 2], written[first[line] : after[line], 2]
             if (met != number).any():
                 refuse(name, number, met[met != number][0])
+
+
+def results_given(call: Arguments) -> list[Operand]:
+    """The arrays of its results, further ones of an epilogue among them, but for those yet to be made."""
+    further = call.fused.results.operands if call.fused else []
+    return [each for each in (call.out, *further) if each is not None and each.owner is not None]
+
+
+def read_by(calls: Sequence[Arguments]) -> dict[str, list[Numbered]]:
+    """By the argument's name."""
+    found: dict[str, list[Numbered]] = {}
+    for number, call in enumerate(calls):
+        for operand in (call.a, call.b, call.c, *(call.fused.read if call.fused else ())):
+            if operand is not None:
+                found.setdefault(operand.name, []).append((number, operand))
+    return found
+
+
+def joined(written: Lines) -> Lines:
+    """Without overlaps. Those of one product's results were looked at before: of matrices with gaps, these
+    overlap alone."""
+    found: list[list[int]] = []
+    for low, high, number in written.tolist():
+        if not found or low >= found[-1][1]:
+            found.append([low, high, number])
+            continue
+        if number != found[-1][2]:
+            refuse("out", number, found[-1][2])
+        found[-1][1] = max(found[-1][1], high)
+    return np.array(found, np.int64)
 
 
 def require_copies_apart(arrays: Sequence[Any]) -> None:
@@ -50,13 +80,13 @@ def refuse(name: str, number: int, other: int) -> None:
     )
 
 
-def lines_of(operands: Sequence[Operand | None]) -> Lines:
+def lines_of(operands: Sequence[Numbered]) -> Lines:
     """The stretches of memory of all matrices; of a matrix without contiguous lines, with what lies in their
     gaps.
     """
     alike: dict[Any, list[tuple[int, int]]] = {}
-    for number, operand in enumerate(operands):
-        if operand is not None and 0 not in operand.shape:
+    for number, operand in operands:
+        if 0 not in operand.shape:
             layout = operand.shape, operand.strides, size_of(operand.dtype)
             alike.setdefault(layout, []).append((operand.pointer, number))
     found = [np.empty((0, 3), np.int64)]

@@ -101,7 +101,7 @@ class Call:
         return all(isinstance(each, (list, tuple)) and not each for each in (self.a, self.b))
 
     def of_lists(self) -> Call:
-        return replace(self, operation=self.operation.of_lists())
+        return replace(self, operation=self.operation.of_lists(isinstance(self.a, Pointers)))
 
     def batch(self) -> Listed | Pointed:
         """The lists, every rule checked."""

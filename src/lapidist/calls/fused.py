@@ -92,7 +92,7 @@ class FusedOperands:
         ]
         if self.d_follows and arguments.out is not None:
             require_even_steps(arguments.out)
-        self.results.require_apart_from([value for value in self._values if isinstance(value, Operand)])
+        self.results.require_apart_from(self.read)
 
     def _value(self, parameter: Parameter, value: Any) -> float | Operand:
         name, kind = parameter
@@ -170,6 +170,11 @@ class FusedOperands:
     def arrays(self) -> tuple[Operand, ...]:
         values = (*self._values, *self.results.operands)
         return tuple(value for value in values if isinstance(value, Operand))
+
+    @property
+    def read(self) -> list[Operand]:
+        """The operands that are arrays."""
+        return [value for value in self._values if isinstance(value, Operand)]
 
     @property
     def pointers(self) -> tuple[Any, ...]:

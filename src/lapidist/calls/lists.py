@@ -121,15 +121,21 @@ class ArrayGemm:
 
 def batch_of(a: Any, b: Any, c: Any, out: Any, operation: Operation) -> Listed | Pointed:
     """All of one kind, and as many of each."""
-    for name, values in (("a", a), ("b", b), ("c", c), ("out", out)):
+    require_lists(a, b, c, {"out": out})
+    return Pointed(a, b, c, out, operation) if isinstance(a, Pointers) else Listed(a, b, c, out, operation)
+
+
+def require_lists(a: Any, b: Any, c: Any, outputs: dict[str, Any]) -> None:
+    """All of one kind."""
+    given = {"a": a, "b": b, "c": c, **outputs}
+    for name, values in given.items():
         require_list_of_arrays(name, values)
     kind, words = (Pointers, "Pointers") if isinstance(a, Pointers) else ((list, tuple), "a list of arrays")
-    for name, values in (("a", a), ("b", b), ("c", c), ("out", out)):
+    for name, values in given.items():
         if (values is not None or name == "b") and not isinstance(values, kind):
             raise ArgumentError(
                 f"{name}: must be {words}, as a is; got {type(values).__name__}. Call gemm for one product"
             )
-    return Pointed(a, b, c, out, operation) if isinstance(a, Pointers) else Listed(a, b, c, out, operation)
 
 
 def require_list_of_arrays(name: str, values: Any) -> None:
@@ -281,9 +287,8 @@ def in_a_batch(problem: Problem, count: int) -> Problem:
     return problem.with_batch((count,), [(0,)] * len(problem.matrices()))
 
 
-def common_problem(calls: Sequence[Arguments]) -> Problem:
-    """What one product is, with the alignment that all of them have."""
-    problems = [call.problem() for call in calls]
+def require_alike(problems: Sequence[Problem]) -> None:
+    """But for their alignment."""
     for number, problem in enumerate(problems):
         if problem.unaligned() != problems[0].unaligned():
             raise ShapeError(
@@ -294,6 +299,12 @@ def common_problem(calls: Sequence[Arguments]) -> Problem:
         raise ShapeError(
             f"a, b: lists are of matrices; got batches of {problems[0].batch}. Call gemm for each of them"
         )
+
+
+def common_problem(calls: Sequence[Arguments]) -> Problem:
+    """What one product is, with the alignment that all of them have."""
+    problems = [call.problem() for call in calls]
+    require_alike(problems)
     bits = min(matrix.alignment for problem in problems for matrix in problem.matrices())
     first = problems[0]
     a, b, d = (replace(matrix, alignment=bits) for matrix in (first.a, first.b, first.d))

@@ -100,12 +100,15 @@ class Operation(NamedTuple):
         alpha, beta = checks.require_scalar("alpha", self.alpha), checks.require_scalar("beta", self.beta)
         return self._replace(alpha=alpha, beta=beta)
 
-    def of_lists(self) -> Operation:
-        """For lists of matrices, which have neither routes nor factors nor epilogues."""
+    def of_lists(self, pointers: bool) -> Operation:
+        """For lists of matrices, which have neither routes nor factors; Pointers have no epilogue."""
         checks.require_flag("check_indices", self.routing.check_indices)
         checks.require_flag("permuted", self.routing.permuted)
         given = {**self.routing._asdict(), "scale_a": self.factors.a, "scale_b": self.factors.b}
-        given["epilogue"] = self.epilogue
+        if pointers and self.epilogue is not None:
+            raise ArgumentError(
+                "epilogue: follows products of arrays, or lists of them; got Pointers. Pass lists of arrays"
+            )
         for name, value in given.items():
             if value is not None and value is not False and name != "check_indices":
                 raise ArgumentError(

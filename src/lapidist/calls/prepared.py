@@ -324,13 +324,17 @@ class Gemm(Prepared):
         again = self._again
         if again is not None:
             result = again(a, b, c, out, self.scalars, stream)
-        elif self._again_beside is not None:
-            result = self._again_beside(a, b, c, out, stream)
         else:
-            result = None
-        return self._execute_checked(a, b, c, out, stream) if result is None else result
+            result = self.execute_again(a, b, c, out, stream)
+        if result is not None:
+            return result
+        return self.run_checked(self.checked(a, b, c, out), a, b, c, out, stream)
 
-    def _execute_checked(self, a: Any, b: Any, c: Any, out: Any, stream: Any) -> Any:
+    def execute_again(self, a: Any, b: Any, c: Any, out: Any, stream: Any) -> Any:
+        """With arrays beside the matrices, as the call before. None: the long way must look."""
+        return None if self._again_beside is None else self._again_beside(a, b, c, out, stream)
+
+    def checked(self, a: Any, b: Any, c: Any, out: Any) -> Arguments:
         """Every rule is checked, and the plan must be the one for it."""
         arguments = self._kind(a, b, c, out, self._operation)
         if arguments.result_shape != self.shape or not self._fits(arguments.problem()):
@@ -338,6 +342,10 @@ class Gemm(Prepared):
                 f"a, b, c, out: must have the geometry that was planned, {self.problem}; got"
                 f" {arguments.problem()} (shape, strides or alignment differ). Make a new plan"
             )
+        return arguments
+
+    def run_checked(self, arguments: Arguments, a: Any, b: Any, c: Any, out: Any, stream: Any) -> Any:
+        """And find the short way for the next one."""
         result = self.run(arguments, stream)
         if self.is_routed:
             from lapidist.calls.repeated_beside import Executed, fast_path_of_plan

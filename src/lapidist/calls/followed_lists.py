@@ -1,0 +1,209 @@
+"""Lists of products with an epilogue: each is launched as a product of its own, with its own operands and
+results. All are checked before the first one is launched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from lapidist.backends.selection import backend_at
+from lapidist.calls import checks
+from lapidist.calls.apart import require_calls_apart, results_given
+from lapidist.calls.arguments import Arguments
+from lapidist.calls.call import Call
+from lapidist.calls.lists import ArrayGemm, require_alike, require_as_many, require_lists
+from lapidist.calls.operation import Operation
+from lapidist.calls.prepared import Gemm, multiply_on_host, place_for, require_no_choice
+from lapidist.calls.remembered import BESIDE, beside, prepared, remember
+from lapidist.errors import ArgumentError, ShapeError
+from lapidist.frameworks.streams import require_stream
+
+if TYPE_CHECKING:
+    from lapidist.epilogues.steps import Function
+
+Matrices = tuple[Any, Any, Any, Any]  # a, b, c and out of one product
+
+
+class FollowedGemm(ArrayGemm):
+    """A planned list of products with an epilogue, whose operands belong to the plan."""
+
+    def __init__(self, call: Call) -> None:
+        calls, self._operation = calls_of(call), call.operation
+        self._room_given = call.choices.workspace
+        together = checked_together(calls)
+        self._each = [Gemm(arguments, call.choices) for arguments in together]
+        first = self._each[0]
+        self.problem, self.place, self.backend = first.problem, first.place, first.backend
+        self.plans = [each.plan for each in self._each if each.plan is not None]
+
+    @property
+    def workspace_bytes(self) -> int:
+        return max(each.workspace_bytes for each in self._each)
+
+    def __str__(self) -> str:
+        return f"{len(self._each)} products of lists, one after another; the first one is\n{self._each[0]}"
+
+    def execute(self, a: Any, b: Any, c: Any = None, out: Any = None, *, stream: Any = None) -> Any:
+        function = function_of(self._operation)
+        given = matrices_of(a, b, c, out, function)
+        if len(given) != len(self._each):
+            raise ShapeError(
+                f"a: must have as many arrays as were planned, {len(self._each)}; got {len(given)}. Make a"
+                " new plan"
+            )
+        if out is None:  # what was launched before another one is refused wrote new arrays alone
+            found = []
+            for each, matrices in zip(self._each, given, strict=True):
+                result = each.execute_again(*matrices, stream)
+                if result is None:
+                    break
+                found.append(result)
+            else:
+                return side_by_side(found, function)
+        every = [each.checked(*matrices) for each, matrices in zip(self._each, given, strict=True)]
+        require_results_apart(every, self._room_given)
+        require_stream(stream)
+        launches = zip(self._each, every, given, strict=True)
+        return side_by_side([each.run_checked(x, *own, stream) for each, x, own in launches], function)
+
+
+def multiplied(call: Call) -> Any:
+    """`call` is of lists."""
+    call = call.of_lists()
+    function = function_of(call.operation)
+    if call.of_none:
+        return side_by_side([], function)
+    calls = calls_of(call)
+    found = again_without_checks(calls) if call.out is None else None
+    if found is None:
+        found = checked_and_run(calls, checked_together(calls))
+    return side_by_side(found, function)
+
+
+# ---- what each product is given ----
+
+
+def function_of(operation: Operation) -> Function:
+    assert operation.epilogue is not None
+    return operation.epilogue.function
+
+
+def calls_of(call: Call) -> list[Call]:
+    """One for each product."""
+    given = call.operation.epilogue
+    assert given is not None
+    each = matrices_of(call.a, call.b, call.c, call.out, given.function)
+    lists = {name: value for name, value in given.values.items() if isinstance(value, (list, tuple))}
+    for name, values in lists.items():
+        if len(values) != len(each):
+            raise ShapeError(
+                f"{name}: must be one operand for all products, or a list with one for each, {len(each)}; got"
+                f" a list of {len(values)}. Pass as many as a has arrays"
+            )
+    calls = []
+    for number, (a, b, c, out) in enumerate(each):
+        own = {name: values[number] for name, values in lists.items()}
+        followed_by = given._replace(values={**given.values, **own})
+        operation = call.operation._replace(epilogue=followed_by)
+        calls.append(replace(call, a=a, b=b, c=c, out=out, operation=operation, mode=None))
+    return calls
+
+
+def matrices_of(a: Any, b: Any, c: Any, out: Any, function: Function) -> list[Matrices]:
+    outputs = outputs_of(out, function)
+    require_lists(a, b, c, outputs)
+    given = {"a": a, "b": b, "c": c, **outputs}
+    count = require_as_many({name: len(values) for name, values in given.items() if values is not None})
+    none = [None] * count
+    every = [none if each is None else each for each in outputs.values()]
+    of_several = none if out is None else list(zip(*every, strict=True))
+    outs = every[0] if len(every) == 1 else of_several
+    return list(zip(a, b, none if c is None else c, outs, strict=True))
+
+
+def outputs_of(out: Any, function: Function) -> dict[str, Any]:
+    """The lists of outputs, by name."""
+    count = len(function.results)
+    if count == 1 or out is None:
+        return {"out": out}
+    if not isinstance(out, tuple) or len(out) != count:
+        got = f"{len(out)} of them" if isinstance(out, tuple) else type(out).__name__
+        raise ArgumentError(
+            f"out: must be a tuple of {count} lists of arrays, one for each value that {function.name}"
+            f" returns; got {got}. Leave it out for new ones"
+        )
+    return {f"out[{place}]": each for place, each in enumerate(out)}
+
+
+def side_by_side(results: Sequence[Any], function: Function) -> Any:
+    """A list of them; a tuple of lists, where a product has several results."""
+    count = len(function.results)
+    if count == 1:
+        return list(results)
+    return tuple([each[place] for each in results] for place in range(count))
+
+
+# ---- checked, and launched ----
+
+
+def checked_together(calls: Sequence[Call]) -> list[Arguments]:
+    """Every rule of each, and what they must have in common."""
+    every = [call.arguments() for call in calls]
+    for arguments in every[1:]:
+        checks.require_same_device(arguments.a, every[0].a)
+    problems = [arguments.problem() for arguments in every]
+    require_alike([replace(problem, fused=None) for problem in problems])
+    require_results_apart(every, calls[0].choices.workspace)
+    # flags of one plan would lie where another leaves sums
+    if calls[0].choices.workspace is not None and any(problem != problems[0] for problem in problems):
+        raise ArgumentError(
+            "workspace: serves lists with an epilogue whose arrays all have the same strides and alignment;"
+            " these differ. Leave it out"
+        )
+    return every
+
+
+def require_results_apart(every: Sequence[Arguments], workspace: Any) -> None:
+    """New arrays are."""
+    given = [operand for arguments in every for operand in results_given(arguments)]
+    if given:
+        require_calls_apart(every)
+    if workspace is not None:
+        room = checks.workspace_of(workspace)
+        for out in given:
+            checks.require_no_overlap(out, room)
+
+
+def again_without_checks(calls: Sequence[Call]) -> list[Any] | None:
+    """All as one product like them was launched before. What was launched before another one is refused wrote
+    new arrays alone. None: the long way must look."""
+    key = beside().key_beside(calls[0])
+    again = None if key is None else BESIDE.get(key)
+    if again is None:
+        return None
+    found: list[Any] = []
+    for call in calls:
+        result = again(call.a, call.b, call.c, None, beside().beside(call.operation), call.stream)
+        if result is None:
+            return None
+        found.append(result)
+    return found
+
+
+def checked_and_run(calls: Sequence[Call], every: Sequence[Arguments]) -> list[Any]:
+    """All are planned before the first one is launched, which shows the short way of the next call."""
+    first, stream = calls[0], calls[0].stream
+    require_stream(stream)
+    place = place_for(every[0], first.choices)
+    if backend_at(place).chip is None:
+        require_no_choice(first.choices)
+        return [multiply_on_host(arguments) for arguments in every]
+    ready = [prepared(arguments, place, first.choices, stream) for arguments in every]
+    met, ready[0].met = ready[0].met, True
+    found = [each.run(arguments, stream) for each, arguments in zip(ready, every, strict=True)]
+    key = beside().key_beside(first) if met and first.out is None else None
+    again = None if key is None else beside().fast_path_beside(ready[0], every[0], first, found[0])
+    if again is not None:
+        remember(BESIDE, key, beside().counted(ready[0], again))
+    return found
