@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import prod
 
 from lapidist.dtypes import size_of
-from lapidist.epilogues.passes import COLUMN, ROW
 from lapidist.kernels.lines import (
     Lines,
     along_k,
@@ -136,13 +135,19 @@ def joins_values(problem: Problem) -> bool:
     which would all have to. These leave each value, as other families do: one bound holds for both."""
     if problem.fused is None or problem.transposed or problem.batch or problem.modes != PLAIN:
         return False
+    from lapidist.epilogues.passes import COLUMN
+
     ways = ways_joined(problem)
     return len(ways) > 0 and not (problem.skewed and COLUMN in ways)
 
 
 def joins_columns(problem: Problem) -> bool:
     """Whether these are of a row: tiles have whole groups of 16 columns."""
-    return joins_values(problem) and ROW in ways_joined(problem)
+    if not joins_values(problem):
+        return False
+    from lapidist.epilogues.passes import ROW
+
+    return ROW in ways_joined(problem)
 
 
 def ways_joined(problem: Problem) -> set[str]:
