@@ -65,7 +65,9 @@ def judge_finished(
     output = TYPES[str(d.dtype).rpartition(".")[2]]
     bound = off + output.roundoff * (abs(value) + off) + output.spacing
     bounded = ~np.isinf(bound)  # a function may blow up what a sum is off: then any value is right
-    return worst_of(np.divide(abs(doubles(d) - value), bound, out=np.zeros_like(bound), where=bounded))
+    with np.errstate(invalid="ignore"):  # where both blew up
+        far = abs(doubles(d) - value)
+    return worst_of(np.divide(far, bound, out=np.zeros_like(bound), where=bounded))
 
 
 def watch(monkeypatch: pytest.MonkeyPatch) -> None:
