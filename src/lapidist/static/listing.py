@@ -146,10 +146,17 @@ def disassembler() -> str | None:
 
 @lru_cache(maxsize=64)
 def sass_lines(binary: Binary) -> tuple[Line, ...]:
-    """The cubin's instructions, as nvdisasm prints them; empty where it is not found or cannot read them."""
+    """The cubin's instructions; empty where nvdisasm is not found or cannot read them."""
+    rows = sass_rows(binary)
+    rests = rests_of(binary) if rows else ()
+    return tuple(sass_line(row, rest) for row, rest in zip(rows, rests or (1,) * len(rows), strict=False))
+
+
+def sass_rows(binary: Binary) -> list[dict[str, Any]]:
+    """As nvdisasm writes them: opcode and operands of each, and its predicate if it has one."""
     tool = disassembler()
     if tool is None:
-        return ()
+        return []
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "kernel.cubin")
         with open(path, "wb") as file:
@@ -158,12 +165,11 @@ def sass_lines(binary: Binary) -> tuple[Line, ...]:
             [tool, "--emit-json", path], capture_output=True, text=True, timeout=DISASSEMBLER_SECONDS
         )
     if done.returncode != 0:
-        return ()
+        return []
     _, functions = json.loads(done.stdout)
     found = next(function for function in functions if function["function-name"] == binary.entry)
-    rows = found["sass-instructions"]
-    rests = rests_of(binary)
-    return tuple(sass_line(row, rest) for row, rest in zip(rows, rests or (1,) * len(rows), strict=False))
+    rows: list[dict[str, Any]] = found["sass-instructions"]
+    return rows
 
 
 def sass_line(row: dict[str, Any], rest: int = 1) -> Line:

@@ -72,7 +72,10 @@ struct Multiplier {
 #pragma unroll 1
     for (int step = tiles.begin; step < tiles.end; ++step) {
       take_step<0>(step, tiles, fragments, sums, held, last);
-      if (TURNS > 1 && ++step < tiles.end) take_step<TURNS - 1>(step, tiles, fragments, sums, held, last);
+      if constexpr (TURNS > 1) {
+        if (++step == tiles.end) break;
+        take_step<TURNS - 1>(step, tiles, fragments, sums, held, last);
+      }
     }
     if (PING_PONG) next_may_begin();
     finisher.ask_for_operands();
