@@ -13,10 +13,16 @@ FULL     := .venv-full
 FULL_DEV := $(FULL)/.installed
 FULL_PIP := $(FULL)/bin/python -m pip install --quiet --disable-pip-version-check
 
-# The newest NVRTC, in place of the one that a plain install brings.
+# Other NVRTCs than $(VENV) has: the first that pyproject.toml allows, and the newest, which another package may bring.
+OLDEST     := .venv-oldest
 NEWEST     := .venv-newest
+OLDEST_DEV := $(OLDEST)/.installed
 NEWEST_DEV := $(NEWEST)/.installed
-NEWEST_PIP := $(NEWEST)/bin/python -m pip install --quiet --disable-pip-version-check
+$(OLDEST_DEV): NVRTC := nvidia-cuda-nvrtc==13.0.48 nvidia-cuda-runtime==13.0.48
+$(NEWEST_DEV): NVRTC := "nvidia-cuda-nvrtc>=13.1,<14" "nvidia-cuda-runtime>=13.1,<14"
+COMPILED   := tests/kernels/test_kernels.py tests/kernels/test_chips.py tests/kernels/test_fragments_in_flight.py \
+              tests/commands/test_machine_commands.py tests/kernels/test_wgmma_registers.py \
+              -k "compiles or registers or bounds_its_choice"
 
 # The site and the package, each with tools of its own.
 DOCS     := .venv-docs
@@ -48,9 +54,9 @@ full: test surveys compilers frameworks browser  ## all that needs no GPU: surve
 surveys: $(DEV)     ## every kernel by every type, config and order of threads: what takes longer than `make test`
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "$(ANYWHERE) and survey"
 
-compilers: $(NEWEST_DEV)  ## every kernel by the newest NVRTC
-	$(NEWEST)/bin/python -m pytest -n auto -m survey -k compiles tests/kernels/test_kernels.py
-	$(NEWEST)/bin/python -m pytest -n auto tests/kernels/test_wgmma_registers.py
+compilers: $(OLDEST_DEV) $(NEWEST_DEV)  ## every kernel by the first NVRTC that is allowed, and by the newest
+	$(OLDEST)/bin/python -m pytest -n auto --dist worksteal $(COMPILED)
+	$(NEWEST)/bin/python -m pytest -n auto --dist worksteal $(COMPILED)
 
 frameworks: $(FULL_DEV)
 	$(FULL)/bin/python -m pytest -n auto -m "frameworks and not gpu"
@@ -82,7 +88,7 @@ package: $(DOCS_DEV)  ## wheel and source archive, in dist
 	$(DOCS)/bin/twine check --strict dist/*
 
 clean:
-	rm -rf $(VENV) $(FULL) $(NEWEST) $(DOCS) build dist
+	rm -rf $(VENV) $(FULL) $(OLDEST) $(NEWEST) $(DOCS) build dist
 
 # ---- set-up: once, and again when pyproject.toml changes ----
 
@@ -107,11 +113,11 @@ $(FULL_DEV): pyproject.toml
 	@$(FULL_PIP) --editable ".[dev]"
 	@touch $@
 
-$(NEWEST_DEV): pyproject.toml
-	@$(PYTHON) -m venv $(NEWEST)
-	@echo "installing lapidist with the newest NVRTC into $(NEWEST)"
-	@$(NEWEST_PIP) --editable . pytest pytest-xdist hypothesis
-	@$(NEWEST_PIP) --no-deps --upgrade "nvidia-cuda-nvrtc>=13.1,<14" "nvidia-cuda-runtime>=13.1,<14"
+$(OLDEST_DEV) $(NEWEST_DEV): pyproject.toml
+	@$(PYTHON) -m venv $(@D)
+	@echo "installing lapidist with another NVRTC into $(@D)"
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --editable . pytest pytest-xdist hypothesis
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade $(NVRTC)
 	@touch $@
 
 $(DOCS_DEV): pyproject.toml

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -92,6 +93,24 @@ def test_no_nvrtc(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
     assert status == 1
     assert found["NVRTC"].startswith("MISSING")
     assert 'pip install "nvidia-cuda-nvrtc==13.0.*"' in found["NVRTC"]
+
+
+def test_another_nvrtc_works_and_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "nvrtc_version", lambda: (13, 5))
+    status, found = report(capsys)
+    assert status == 0
+    assert found["NVRTC"].startswith("ok ")
+    assert "speeds were measured with 13.0" in found["NVRTC"]
+    monkeypatch.setattr(doctor, "nvrtc_version", lambda: compiler.MEASURED_NVRTC)
+    assert "measured" not in report(capsys)[1]["NVRTC"]
+
+
+def test_the_package_asks_for_what_the_doctor_names() -> None:
+    project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    asked = re.findall(r'^    ("nvidia-cuda-(?:nvrtc|runtime)[^"]*"),', project, re.M)
+    assert f"pip install {' '.join(asked)}" == compiler.NVRTC_HINT
 
 
 def test_no_headers(

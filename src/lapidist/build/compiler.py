@@ -23,7 +23,10 @@ from lapidist.launch import Binary
 
 log = logging.getLogger(__name__)
 CUDA_SOURCES = Path(__file__).parents[1] / "cuda"
-NVRTC_HINT = 'pip install "nvidia-cuda-nvrtc==13.0.*" "nvidia-cuda-runtime==13.0.*"'
+MEASURED_NVRTC = 13, 0  # with which the Records were made; pyproject.toml asks for it
+NVRTC_HINT = 'pip install "nvidia-cuda-nvrtc=={0}.{1}.*" "nvidia-cuda-runtime=={0}.{1}.*"'.format(
+    *MEASURED_NVRTC
+)
 
 
 # Threads take turns: NVRTC has locks of its own, and with many threads inside its heap was found corrupted. A

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from lapidist.build.cache import entries
-from lapidist.build.compiler import NVRTC_HINT, include_paths, load_nvrtc, nvrtc_version
+from lapidist.build.compiler import MEASURED_NVRTC, NVRTC_HINT, include_paths, load_nvrtc, nvrtc_version
 from lapidist.build.folder import chosen_directory, make_directory, objection
 from lapidist.errors import DeviceError
 
@@ -120,7 +120,11 @@ def find_nvrtc() -> str:
     from cuda import pathfinder
 
     load_nvrtc()
-    return "{}.{}  {}".format(*nvrtc_version(), pathfinder.load_nvidia_dynamic_lib("nvrtc").abs_path)
+    version, place = nvrtc_version(), pathfinder.load_nvidia_dynamic_lib("nvrtc").abs_path
+    found = "{}.{}  {}".format(*version, place)
+    if version == MEASURED_NVRTC:
+        return found
+    return "{}; speeds were measured with {}.{}: {}".format(found, *MEASURED_NVRTC, NVRTC_HINT)
 
 
 def find_headers() -> str:
