@@ -19,6 +19,9 @@ typedef Acc Scalar;
 #define TM 8  // rows of a thread's part of that
 #define TN 8
 #endif
+#if STAGES > 2 && __CUDA_ARCH__ < 800
+#undef STAGES  // chips before Ampere have no cp.async: two tiles, through registers
+#endif
 #ifndef STAGES
 #define STAGES 2  // tiles each of A and B in shared memory; more than two: copied there past the registers
 #endif
