@@ -215,29 +215,23 @@ def test_a_plan_says_in_which_order_it_sums(
 
 
 @pytest.mark.parametrize("chip", ["a100", "rtx4090", "rtx5090"])
+@pytest.mark.parametrize(("dtype", "kernel"), [("fp16", "mma"), ("fp32", "simt")])
 def test_plan_says_what_bounds_its_choice_on_a_chip(
-    chip: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    chip: str, dtype: str, kernel: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In whole tiles, and in that layout."""
-    product = [
-        "plan",
-        "--mnk",
-        "2048,2048,2048",
-        "--dtype",
-        "fp16",
-        "--layout",
-        "rc",
-        "--chip",
-        chip,
-        "--json",
-    ]
-    assert run([*product, "--explain"], monkeypatch) == 0
+    product = ["plan", "--mnk", "2048,2048,2048", "--dtype", dtype, "--layout", "rc", "--chip", chip]
+    assert run([*product, "--explain", "--json"], monkeypatch) == 0
     found = json.loads(capsys.readouterr().out)
     limits, bound = found["limits"], found["bound"][0]
-    assert found["kernel"] == "mma"
+    assert found["kernel"] == kernel
     assert found["explained_seconds"] >= limits[bound] == max(limits.values()) > 0
-    assert run(product, monkeypatch) == 0
+    assert run([*product, "--json"], monkeypatch) == 0
     assert "bound" not in json.loads(capsys.readouterr().out)
+    assert run([*product, "--explain"], monkeypatch) == 0
+    printed = capsys.readouterr().out
+    assert f"bound by {bound}" in printed
+    assert f"{found['explained_seconds'] * 1e3:.3f} ms predicted" in printed
 
 
 def test_what_bounds_a_plan_is_asked_of_its_config(
