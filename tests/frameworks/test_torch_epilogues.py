@@ -127,6 +127,30 @@ def test_vectors(torch: Any, lt: Any) -> None:
             close(torch, lt.matmul(first, second, epilogue=given), expected)
 
 
+@pytest.mark.parametrize("shape", [(3, 1, 6), (1, 3, 1, 6), (3, 1, 1, 6), (3, 6), (1, 6)])
+def test_batches_of_operands_lie_as_they_do_without_gradients(
+    torch: Any, lt: Any, shape: tuple[int, ...]
+) -> None:
+    """A single dimension may be one of the batch, or stand for all rows: the first comes first."""
+    a, b = recorded(torch, 3, 3, 6, 4), recorded(torch, 3, 3, 4, 6)
+    given = epilogues.bias(bias=torch.randn(shape).double())
+    with torch.no_grad():
+        expected = lt.matmul(a, b, epilogue=given)
+    close(torch, lt.matmul(a, b, epilogue=given), expected)
+
+
+def test_a_batch_of_one_row_is_no_row(torch: Any, lt: Any) -> None:
+    a, b, bias = recorded(torch, 3, 1, 1, 2), recorded(torch, 2, 5), torch.randn(3, 1, 5).double()
+    close(torch, lt.matmul(a, b, epilogue=epilogues.bias(bias=bias)), a @ b + bias[:, :, None])
+    bias = torch.randn(3, 1, 1).double()
+    close(torch, lt.matmul(a, b, epilogue=columns_added(bias=bias)), a @ b + bias[..., None])
+
+
+@lapidist.epilogue
+def columns_added(acc: Any, bias: lapidist.Column) -> Any:
+    return acc + bias
+
+
 def test_a_layer_of_one_row_takes_a_tile_as_its_result_lies(torch: Any, lt: Any) -> None:
     x, weight, skip = recorded(torch, 4), torch.randn(6, 4).double(), torch.randn(6).double()
     for tile in (skip, skip[None]):

@@ -131,9 +131,8 @@ class FusedOperands:
         they are."""
         rows, cols = self._shape[-2:]
         for shape, strides in self._readings(operand, kind):
-            if shape[-2:] == (rows if kind != ROW else 1, cols if kind != COLUMN else 1) and self._fits_batch(
-                shape
-            ):
+            lines = rows if kind != ROW else 1, cols if kind != COLUMN else 1
+            if shape[-2:] == lines and fits_batch(shape[:-2], self._shape[:-2]):
                 step = (0 if kind == ROW else strides[-2], 0 if kind == COLUMN else strides[-1])
                 return operand.viewed((*shape[:-2], rows, cols), (*strides[:-2], *step))
         own = {ROW: (cols,), COLUMN: (rows,), TILE: (rows, cols)}[kind]
@@ -158,11 +157,6 @@ class FusedOperands:
         place = len(shape) - 1 if kind == ROW else len(shape)
         added = (*shape[:place], 1, *shape[place:]), (*strides[:place], 0, *strides[place:])
         return [added, (shape, strides)] if len(shape) > 1 else [added] if shape else []
-
-    def _fits_batch(self, shape: tuple[int, ...]) -> bool:
-        own, batch = shape[:-2], self._shape[:-2]
-        pairs = zip(own[::-1], batch[::-1], strict=False)
-        return len(own) <= len(batch) and all(extent in (1, wanted) for extent, wanted in pairs)
 
     # ---- what others are given ----
 
@@ -316,6 +310,12 @@ class FusedOperands:
         batch = np.broadcast_shapes(values.shape[:-2], rows.shape[:-1])
         each = np.broadcast_to(rows, (*batch, rows.shape[-1]))[..., None]
         return np.take_along_axis(np.broadcast_to(values, (*batch, *values.shape[-2:])), each, -2)
+
+
+def fits_batch(own: Sequence[int], batch: Sequence[int]) -> bool:
+    """Whether the dimensions before an operand's rows and columns broadcast to those of the batch."""
+    pairs = zip(own[::-1], batch[::-1], strict=False)
+    return len(own) <= len(batch) and all(extent in (1, wanted) for extent, wanted in pairs)
 
 
 def target_of(operand: Operand) -> Target:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from lapidist import api
+from lapidist.calls.fused import fits_batch
 from lapidist.calls.operation import given_epilogue
 from lapidist.dtypes import TYPES, accumulators_of, number_type
 from lapidist.epilogues import passes
@@ -239,15 +240,18 @@ def finished(given: Given, sums: Any, dtype: Any, row: bool = False, column: boo
 
 
 def beside(kind: str, value: Any, sums: Any, is_seed: bool) -> Any:
-    """With rows and columns, as sums have them, in their type."""
+    """With rows and columns, as sums have them, in their type; read as FusedOperands reads it."""
     if not isinstance(value, torch.Tensor):
         return whole(value) if is_seed else torch.tensor(float(value), dtype=sums.dtype)
     if kind == SCALAR:
         return value.reshape(()).to(torch.int64 if is_seed else sums.dtype)
     value = value.to(sums.dtype)
-    if kind in (ROW, COLUMN):
-        missing = value.ndim < 2 or value.shape[-2 if kind == ROW else -1] != 1
-        return value.unsqueeze(-2 if kind == ROW else -1) if missing else value
+    if kind == ROW:
+        lacks = fits_batch(value.shape[:-1], sums.shape[:-2])
+        return value.unsqueeze(-2) if lacks else value
+    if kind == COLUMN:
+        lacks = value.shape[-1] == sums.shape[-2] and fits_batch(value.shape[:-1], sums.shape[:-2])
+        return value.unsqueeze(-1) if lacks else value
     return value
 
 
