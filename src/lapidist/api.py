@@ -1,5 +1,5 @@
-"""The public calls: matmul, gemm and plan. Each makes a Call of its arguments; what repeats goes the short
-way before that.
+"""The public calls: matmul, gemm and plan. Each first tries the fast path of a repeated call, then makes a
+Call of its arguments and checks it.
 """
 
 from __future__ import annotations
@@ -292,16 +292,17 @@ def gemm(
 
 @cache
 def followed_lists() -> Any:
-    """Loaded with the first call that needs it."""
+    """Imported by the first call that needs it, so that other processes start sooner."""
     from lapidist.calls import followed_lists
 
     return followed_lists
 
 
-# As they are where a caller gives none: the very objects, so that no more need be looked at.
+# The default objects themselves: a comparison by identity then tells that a caller gave no alpha or beta.
 ALPHA, BETA = ((gemm.__kwdefaults__ or {})[name] for name in ("alpha", "beta"))
 UNSCALED, ASKED = (ALPHA, BETA), asked_of(ALPHA, BETA)
-_said = ALPHA, BETA, UNSCALED, ASKED  # those of the last call that gave some
+# the last alpha and beta that were given, the pair of them, and its part of the key
+_last_numbers = ALPHA, BETA, UNSCALED, ASKED
 
 
 def gemm_again(
@@ -316,18 +317,20 @@ def gemm_again(
     types: Types,
     stream: Any,
 ) -> Any:
-    """Of numbers alone, and trans_a and trans_b that are bools. None: the long way must look."""
-    global _said
+    """The fast path of gemm, for alpha and beta that are numbers and transpositions that are bools. None: the
+    full path must check the call.
+    """
+    global _last_numbers
     if type(a) is type(b) is np.ndarray:
         usual = types is USUAL_TYPES and stream is None
         return gemm_at_once(a, b, c, out, (alpha, beta, trans_a, trans_b)) if usual else None
     if alpha is ALPHA and beta is BETA:
         scalars, asked = UNSCALED, ASKED
     else:
-        last_alpha, last_beta, scalars, asked = _said
+        last_alpha, last_beta, scalars, asked = _last_numbers
         if alpha is not last_alpha or beta is not last_beta:
             scalars, asked = (alpha, beta), asked_of(alpha, beta)
-            _said = alpha, beta, scalars, asked
+            _last_numbers = alpha, beta, scalars, asked
     key: Any = sketch(a, b, out), c is out, trans_a, trans_b, asked
     key = key if types is USUAL_TYPES else (key, types)
     again = AGAIN.get(key)

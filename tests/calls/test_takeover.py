@@ -201,7 +201,8 @@ def test_all_are_weighed_only_after_many_calls(card: Card, at_once: list[Any]) -
     binaries.remember(Binary("", "", "", b"", ""), *first.build)
     lapidist.matmul(a, b, device=0, compile="background")
     (ready,) = remembered.PREPARED.values()
-    assert ready.countdown == min(prepared.MOST_CALLS, int(prepared.PAYS / first.predicted_seconds)) > 100
+    calls = int(prepared.SECONDS_BEFORE_WEIGHING / first.predicted_seconds)
+    assert ready.countdown == min(prepared.MOST_CALLS, calls) > 100
     ready.countdown = 3
     for _ in range(2):
         lapidist.matmul(a, b, device=0, compile="background")

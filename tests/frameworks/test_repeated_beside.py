@@ -50,7 +50,7 @@ def test_a_plan_is_executed_again_without_the_rules(
     c, out = given.get("c"), given["out"]
     gemm.execute(given["a"], given["b"], c, out)
     a, b = given["a"].clone(), given["b"].clone(memory_format=torch.preserve_format)
-    monkeypatch.setattr(gemm, "_execute_checked", None)
+    monkeypatch.setattr(gemm, "run_checked", None)
     assert gemm.execute(a, b, c, out) is not None
     d = out[0] if isinstance(out, tuple) else out
     launched = ready.launched.pop()

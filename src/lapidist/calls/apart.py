@@ -1,4 +1,4 @@
-"""Whether the products of a list keep out of each other's way: none writes where another reads or writes."""
+"""Whether products of a list overlap: none may write what another one reads or writes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def require_calls_apart(calls: Sequence[Arguments]) -> None:
         written = joined(written)
     for name, operands in read_by(calls).items():
         read = lines_of(operands)
-        # the lines of outputs that a line that is read meets
+        # for each line that is read, the range of written lines that overlap it
         first = np.searchsorted(written[:, 1], read[:, 0], side="right")
         after = np.searchsorted(written[:, 0], read[:, 1])
         for line in np.flatnonzero(first < after):
@@ -35,13 +35,13 @@ def require_calls_apart(calls: Sequence[Arguments]) -> None:
 
 
 def results_given(call: Arguments) -> list[Operand]:
-    """The arrays of its results, further ones of an epilogue among them, but for those yet to be made."""
+    """The caller's arrays for its results, including further results of an epilogue."""
     further = call.fused.results.operands if call.fused else []
     return [each for each in (call.out, *further) if each is not None and each.owner is not None]
 
 
 def read_by(calls: Sequence[Arguments]) -> dict[str, list[Numbered]]:
-    """By the argument's name."""
+    """The operands that are read, by the argument's name."""
     found: dict[str, list[Numbered]] = {}
     for number, call in enumerate(calls):
         for operand in (call.a, call.b, call.c, *(call.fused.read if call.fused else ())):
@@ -51,8 +51,9 @@ def read_by(calls: Sequence[Arguments]) -> dict[str, list[Numbered]]:
 
 
 def joined(written: Lines) -> Lines:
-    """Without overlaps. Those of one product's results were looked at before: of matrices with gaps, these
-    overlap alone."""
+    """The same lines with overlaps of one product merged. Its results were checked before; only the gaps
+    between their lines overlap.
+    """
     found: list[list[int]] = []
     for low, high, number in written.tolist():
         if not found or low >= found[-1][1]:
@@ -65,7 +66,7 @@ def joined(written: Lines) -> Lines:
 
 
 def require_copies_apart(arrays: Sequence[Any]) -> None:
-    """Outputs on the host that results are copied to in the end, when all has been read."""
+    """Host outputs that results are copied to at the end must not overlap each other."""
     for number, array in enumerate(arrays):
         for other in range(number if array is not None else 0):
             if arrays[other] is not None and np.shares_memory(array, arrays[other]):
@@ -73,7 +74,7 @@ def require_copies_apart(arrays: Sequence[Any]) -> None:
 
 
 def refuse(name: str, number: int, other: int) -> None:
-    """`other` is the product whose output it is."""
+    """`other` is the number of the product whose output it is."""
     raise StrideError(
         f"out: must not share memory with another product of the lists; out[{other}] overlaps"
         f" {name}[{number}]. Pass separate arrays, or one list after the other"
@@ -81,9 +82,7 @@ def refuse(name: str, number: int, other: int) -> None:
 
 
 def lines_of(operands: Sequence[Numbered]) -> Lines:
-    """The stretches of memory of all matrices; of a matrix without contiguous lines, with what lies in their
-    gaps.
-    """
+    """The byte ranges of all matrices. A matrix without contiguous lines counts with its gaps."""
     alike: dict[Any, list[tuple[int, int]]] = {}
     for number, operand in operands:
         if 0 not in operand.shape:
@@ -100,7 +99,7 @@ def lines_of(operands: Sequence[Numbered]) -> Lines:
 
 
 def lines_within(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> Lines:
-    """First and last byte of each line of a matrix, from its pointer on. Adjacent lines are one."""
+    """First and last byte of each line of a matrix, relative to its pointer. Adjacent lines are merged."""
     (rows, cols), (row_step, col_step) = shape[-2:], (stride * size for stride in strides[-2:])
     if abs(row_step) < abs(col_step):
         rows, cols, row_step, col_step = cols, rows, col_step, row_step

@@ -1,4 +1,4 @@
-"""The operands of one call, every rule checked: nothing has been launched or written when one fails."""
+"""The operands of one call. Every rule is checked before anything is launched or written."""
 
 from __future__ import annotations
 
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 
 
 class Arguments:
-    """What a call multiplies: operands as the product takes them, and the types of result, sums and
-    factors.
-    """
+    """What a call multiplies: checked operands, and the types of result, sums and factors."""
 
     def __init__(self, a: Any, b: Any, c: Any, out: Any, operation: Operation) -> None:
         self.operation, types = operation, operation.types
@@ -65,19 +63,21 @@ class Arguments:
         self.out_dtype = checks.require_output_type(wanted, given_out, self.a, self.b)  # of C, too
         self.d_dtype = named or self.out_dtype
         self.c = self._check_c(c) if self.beta != 0 else None
-        self.given: Any = None  # an output that results are copied to, once they are complete
+        self.given: Any = None  # the caller's output, where results reach it by a copy at the end
         self.out = None if out is None else self._check_out(out)
         followed_by = operation.epilogue
         self.fused = None if followed_by is None else self._fused_operands(followed_by, further)
 
     def _fused_operands(self, given: Given, outputs: tuple[Any, ...]) -> FusedOperands:
-        """Their modules are many; a process that has no epilogue does not load them."""
+        """Imported here, so that processes without an epilogue do not load its many modules."""
         from lapidist.calls.fused import FusedOperands
 
         return FusedOperands(given, self, outputs)
 
     def _require_extras_apart(self) -> None:
-        """Factors, indices, alpha and beta are still read while results are written."""
+        """Outputs must not overlap factors, indices, alpha or beta: kernels read these while results are
+        written.
+        """
         further = self.fused.results.operands if self.fused else []
         written = [operand for operand in (self.out, *further) if operand is not None]
         for operand in self.extras:
@@ -88,7 +88,7 @@ class Arguments:
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """A, B, and C and the output where they are given."""
+        """A, B, and C and the output if they are given."""
         return tuple(operand for operand in (self.a, self.b, self.c, self.out) if operand is not None)
 
     def _numbers(self) -> tuple[float, float]:
@@ -107,12 +107,12 @@ class Arguments:
         return self.a.shape[-2], self.b.shape[-1]
 
     def fresh(self) -> Operand:
-        """The output that will be made where none is given."""
+        """A description of the output that is to be allocated if the caller gives none."""
         return fresh("out", self.result_shape, self.like, self.d_dtype)
 
     def _promote_vectors(self, vectors: bool) -> tuple[bool, bool]:
-        """matmul takes vectors as NumPy does: a row on the left, a column on the right, dropped from the
-        result.
+        """A vector on the left becomes a row, one on the right a column. Returns which dimensions the result
+        must drop.
         """
         row, col = len(self.a.shape) == 1, len(self.b.shape) == 1
         if vectors and row:
@@ -133,37 +133,37 @@ class Arguments:
     def _check_out(self, out: Any) -> Operand:
         if is_odd(out):
             checks.require_writable_array("out", out)
-            return self.full(self._beside(out))
+            return self.full(self._copied_later(out))
         operand = operand_of(out, "out")
         checks.require_output(operand, self.a, self.result_shape, free_strides=operand.device == HOST)
         full = self.full(operand)
-        aside = (
-            operand.device == HOST
-            and self.operation.vectors
-            and (full.overlaps(self.a) or full.overlaps(self.b))
-        )
-        if not aside:
+        # numpy.matmul allows an output that overlaps an operand
+        numpys = operand.device == HOST and self.operation.vectors
+        by_copy = numpys and (full.overlaps(self.a) or full.overlaps(self.b))
+        if not by_copy:
             checks.require_no_overlap(full, self.a)
             checks.require_no_overlap(full, self.b)
         if self.c is not None and self.d_shape == self.shape:
             checks.require_no_partial_overlap(full, self.c)
         elif self.c is not None:
             checks.require_no_overlap(full, self.c)
-        return self.full(self._beside(out)) if aside or not self._is_written_directly(operand) else full
+        return (
+            self.full(self._copied_later(out)) if by_copy or not self._is_written_directly(operand) else full
+        )
 
     def _is_written_directly(self, out: Operand) -> bool:
         return out.dtype == self.d_dtype and (checks.lines_touch(out) or self.stores_d)
 
-    def _beside(self, out: Any) -> Operand:
-        """A new array in place of a host array that kernels cannot write, or that would be written while it
-        is read.
+    def _copied_later(self, out: Any) -> Operand:
+        """A new array for the results; `deliver` copies them to `out`. For host arrays that kernels cannot
+        write, or that overlap operands.
         """
         checks.require_shape_of_output(out.shape, self.result_shape)
         self.given = out
         return operand_of(np.empty(tuple(out.shape), numpy_dtype(self.d_dtype)), "out")
 
     def deliver(self, result: Any) -> Any:
-        """What the caller gets for outputs that have been written; a tuple, where an epilogue has several."""
+        """What the caller gets after the outputs were written; a tuple if an epilogue has several results."""
         d, further = self._delivered(result), self.fused.results.deliver() if self.fused else []
         return (d, *further) if further else d
 
@@ -178,7 +178,7 @@ class Arguments:
         return result
 
     def multiply_on_host(self, out: Operand) -> None:
-        """By NumPy, with the semantics of kernels."""
+        """The product by NumPy, with the kernels' semantics."""
         a, b, d = on_host(self.a), on_host(self.b), on_host(out)
         c = None if self.c is None else on_host(self.c)
         types, factors = (self.accumulator, self.precision), self.factors_on_host()
@@ -189,20 +189,22 @@ class Arguments:
 
     @property
     def finish(self) -> Callable[[Any], Any] | None:
-        """What becomes of sums before NumPy stores them."""
+        """The epilogue as a function of NumPy arrays, which maps sums to what is stored. None: there is no
+        epilogue.
+        """
         return None if self.fused is None else self.fused.on_host
 
     @property
     def result_shape(self) -> tuple[int, ...]:
-        """The shape that the caller sees: without the dimensions that vectors brought."""
+        """The shape that the caller sees, without the dimensions that were added to vectors."""
         return (*self.d_shape[:-2], *self.kept(self.d_shape[-2:]))
 
     def kept(self, matrix: tuple[int, ...]) -> tuple[int, ...]:
-        """The extents of a matrix that the caller sees."""
+        """The extents of a matrix without the dimensions that were added to vectors."""
         return (() if self.drop_row else matrix[:1]) + (() if self.drop_col else matrix[1:])
 
     def full(self, out: Operand) -> Operand:
-        """An output of `result_shape`, seen with the dropped dimensions back in place."""
+        """An output of `result_shape`, viewed with the dropped dimensions back in place."""
         if not (self.drop_row or self.drop_col):
             return out
         shape, strides = list(out.shape), list(out.strides)
@@ -215,7 +217,9 @@ class Arguments:
         return out.viewed(tuple(shape), tuple(strides))
 
     def problem(self) -> Problem:
-        """k = 0 stands for alpha = 0 too: A and B, NaN and all, are not read."""
+        """The problem of these operands. alpha = 0 is asked as k = 0, because then A and B must not be read,
+        whatever NaNs they hold.
+        """
         a, b, out = self.a, self.b, self.planned_output()
         if self.alpha == 0:
             a = a.viewed((*a.shape[:-1], 0), a.strides)
@@ -226,11 +230,13 @@ class Arguments:
 
     @property
     def stores_d(self) -> bool:
-        """Whether an epilogue has D among the arrays of its own."""
+        """Whether the epilogue stores D itself, from an operand of its own."""
         return self.operation.epilogue is not None and self.operation.epilogue.function.stores_d
 
     def planned_output(self) -> Operand:
-        """D as a Problem has it: where the function stores it, an array for the sums that is never there."""
+        """D as a Problem describes it. Where the epilogue stores D, it is the shape of the sums, for which
+        nothing is allocated.
+        """
         return fresh("out", self.shape, self.like, self.out_dtype) if self.stores_d else self.output()
 
     def output(self) -> Operand:
@@ -241,7 +247,7 @@ class Arguments:
 
     @property
     def extras(self) -> tuple[Operand, ...]:
-        """Arrays beside a, b, c and out that take part; `places` says where."""
+        """Further arrays that a kernel reads or writes, in the order of `extra_pointers`."""
         return self.fused.arrays if self.fused else ()
 
     @property

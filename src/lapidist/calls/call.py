@@ -1,4 +1,4 @@
-"""All that a caller said of a product, in one value. `gemm`, `matmul` and `plan` make one each."""
+"""Everything that a caller said of a product, in one value. `gemm`, `matmul` and `plan` make one each."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LISTED = (list, tuple, Pointers)  # what stands for many matrices
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """Types and choices are checked by those who make it, arrays when `arguments` looks at them."""
+    """Whoever makes a Call has checked types and choices. `arguments` checks the arrays."""
 
     a: Any
     b: Any
@@ -38,7 +38,7 @@ class Call:
     mode: Mode | None = None
 
     def arguments(self) -> Arguments:
-        """a, b, c and out, every rule checked."""
+        """The operands a, b, c and out, after every rule was checked."""
         operation = self.operation
         checks.require_flag("check_indices", operation.routing.check_indices)
         if operation.factors.any and operation.routed:
@@ -53,14 +53,14 @@ class Call:
         kind = scaled_arguments() if operation.factors.any else Arguments
         return kind(self.a, self.b, self.c, self.out, operation.with_numbers())
 
-    # ---- what a call like it is known by ----
+    # ---- the key of a repeated call ----
 
     @property
     def is_remembered(self) -> bool:
         return self.choices.workspace is None and self.operation.is_plain
 
     def numbered(self) -> Call:
-        """With numbers and flags that may be a part of the key."""
+        """The same call with alpha and beta as Python numbers and checked flags, fit for a key."""
         operation = self.operation.with_numbers()
         checks.require_flag("check_indices", operation.routing.check_indices)
         checks.require_flag("trans_a", operation.trans_a, checks.BLAS_FLAGS)
@@ -69,8 +69,9 @@ class Call:
 
     @property
     def key(self) -> Sketch:
-        """What the next call like it is found by. None: its arrays tell too little at once, or it takes more
-        than a, b, c and out."""
+        """The key under which the fast path of such calls is remembered. None: the call has no fast path, or
+        more operands than a, b, c and out.
+        """
         operation, choices = self.operation, self.choices
         if not self.is_remembered:
             return None
@@ -88,8 +89,7 @@ class Call:
 
     @property
     def is_of_lists(self) -> bool:
-        """Whether a and b stand for many matrices each. A mode that is named must be the one that they are
-        in."""
+        """Whether a and b stand for many matrices each. Where the caller names a mode, it must agree."""
         listed = isinstance(self.a, LISTED)
         if self.mode is not None:
             checks.require_mode(self.mode, self.a, self.b, listed)
@@ -109,21 +109,23 @@ class Call:
 
         return batch_of(self.a, self.b, self.c, self.out, self.operation)
 
-    # ---- what NumPy takes where host arrays are multiplied ----
+    # ---- host arguments that only NumPy understands ----
 
     @property
     def is_numpys(self) -> bool:
-        """Whether matmul is given lists, subclasses, or what else NumPy makes arrays of or asks."""
+        """Whether a host matmul was given lists, subclasses or other objects that NumPy converts or defers
+        to.
+        """
         matmul = self.operation.vectors and is_on_host(self.choices.device) and self.operation.is_plain
         return matmul and not (is_plain(self.a) and is_plain(self.b))
 
     def as_arrays(self) -> Call:
-        """With arrays in place of what has no more to say than its numbers."""
+        """The same call, with arrays in place of lists and other objects that only hold numbers."""
         return replace(self, a=as_array(self.a, "a"), b=as_array(self.b, "b"))
 
     @property
     def asks_operands(self) -> bool:
-        """Whether a or b says what becomes of the result, as NumPy lets them."""
+        """Whether NumPy would let a or b decide about the result, as with `__array_ufunc__`."""
         return self.operation.types is USUAL_TYPES and (is_asked(self.a) or is_asked(self.b))
 
 
@@ -134,9 +136,7 @@ def scaled_arguments() -> type[Arguments]:
 
 
 def numbers_in(alpha: Any, beta: Any, device: object) -> tuple[Any, Any]:
-    """Where host arrays are multiplied, arrays of NumPy's or JAX' without dimensions are numbers; anything
-    else as it is.
-    """
+    """alpha and beta for a product on the host: NumPy's or JAX' arrays without dimensions become numbers."""
     return (number_in("alpha", alpha), number_in("beta", beta)) if is_on_host(device) else (alpha, beta)
 
 

@@ -1,5 +1,5 @@
-"""The rules that arguments of gemm must keep. Each stands here once; each message names argument, rule,
-value, way out.
+"""The rules for arguments of gemm, each written once. A message names the argument, the rule, the value and
+the way out.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BY_NUMPY = "; NumPy multiplies host arrays of it, without device="
 
 
 def why_no_kernel(a: Operand, b: Operand) -> DTypeError | None:
-    """The rule of types that a kernel would break, if any; NumPy has fewer."""
+    """The error if no kernel multiplies these types; NumPy takes more of them."""
     return unsupported(a) or unsupported(b) or types_apart(a, b)
 
 
@@ -60,7 +60,7 @@ MODES = {
 
 
 def require_mode(mode: object, a: object, b: object, listed: bool) -> None:
-    """What a caller says of a and b must be what they are."""
+    """The mode that a caller names must agree with a and b."""
     if not isinstance(mode, str) or mode not in MODES:
         raise ArgumentError(
             f"mode: must be one of {', '.join(MODES)}, or None; got {mode!r}. Leave it out: the arrays say it"
@@ -74,7 +74,7 @@ def require_mode(mode: object, a: object, b: object, listed: bool) -> None:
 
 
 def types_apart(a: Operand, b: Operand) -> DTypeError | None:
-    """Two types only where a tensor core multiplies them with each other."""
+    """The error if the two types differ and no tensor core multiplies them with each other."""
     if a.dtype == b.dtype or frozenset((a.dtype, b.dtype)) in MIXED:
         return None
     return DTypeError(
@@ -84,7 +84,7 @@ def types_apart(a: Operand, b: Operand) -> DTypeError | None:
 
 
 def common_type(a: Operand, b: Operand) -> str:
-    """What to convert so that both have one type that holds all numbers of either."""
+    """What to convert to a type that holds all numbers of both."""
     if size_of(a.dtype) == size_of(b.dtype):
         return "both to float32"
     narrow, wide = sorted((a, b), key=lambda operand: size_of(operand.dtype))
@@ -108,7 +108,7 @@ def require_precision_for(precision: str, a: Operand) -> None:
 
 
 def require_accumulator(wanted: str | None, a: Operand) -> str:
-    """The type that sums are kept in."""
+    """The type in which sums are kept."""
     known = accumulators_of(a.dtype)
     if wanted is not None and wanted not in known:
         raise DTypeError(
@@ -188,7 +188,7 @@ def require_matrix(operand: Operand, vectors: bool) -> None:
 
 
 def require_inner_match(a: Operand, b: Operand, given: tuple[tuple[int, ...], ...], vectors: bool) -> None:
-    """`given` are the caller's shapes; a and b may have been transposed, or made of vectors."""
+    """`given` are the caller's shapes; a and b may have been transposed, or made from vectors."""
     if a.shape[-1] != b.shape[-2]:
         turn = ".T or swapaxes" if vectors else "trans_a or trans_b"
         raise ShapeError(
@@ -198,7 +198,7 @@ def require_inner_match(a: Operand, b: Operand, given: tuple[tuple[int, ...], ..
 
 
 def require_features(input: tuple[int, ...], weight: tuple[int, ...], trans_weight: bool = True) -> None:
-    """Shapes of a linear layer: rows of input times one matrix of weights."""
+    """Check the shapes of a linear layer: rows of input times one matrix of weights."""
     if not input:
         raise ShapeError(
             "input: must have at least 1 dimension; got an array without any. Multiply by a scalar with *"
@@ -217,7 +217,7 @@ def require_features(input: tuple[int, ...], weight: tuple[int, ...], trans_weig
 
 
 def broadcast_batch(a: Operand, b: Operand) -> tuple[int, ...]:
-    """NumPy's own broadcast_shapes stops at 32 dimensions."""
+    """The batch dimensions of the result. numpy.broadcast_shapes stops at 32 dimensions."""
     first, second = a.shape[:-2], b.shape[:-2]
     if not (first or second):
         return ()
@@ -231,7 +231,7 @@ def broadcast_batch(a: Operand, b: Operand) -> tuple[int, ...]:
 
 
 def broadcast_c(c: Operand, shape: tuple[int, ...]) -> Operand:
-    """C as if it had the output's shape: missing and single dimensions are stepped through with stride 0."""
+    """C viewed with the output's shape: missing and single dimensions have stride 0."""
     missing = len(shape) - len(c.shape)
     own = (1,) * missing + c.shape
     if missing < 0 or any(extent not in (1, wanted) for extent, wanted in zip(own, shape, strict=True)):
@@ -272,8 +272,8 @@ def lines_touch(out: Operand) -> bool:
 
 
 def elements_apart(out: Operand) -> bool:
-    """Whether no two elements share memory: each dimension steps over all that the dimensions with smaller
-    steps cover.
+    """Whether no two elements share memory: each stride exceeds the reach of all dimensions with smaller
+    strides.
     """
     covered = 0
     if 0 in out.shape:
@@ -311,16 +311,16 @@ def require_no_overlap(out: Operand, operand: Operand) -> None:
 
 
 def require_no_partial_overlap(out: Operand, c: Operand) -> None:
-    """C may be the output itself, element for element; anything in between is refused."""
+    """C may be the output itself, element for element, but must not overlap it in any other way."""
     if (c.pointer, c.strides) != (out.pointer, out.strides):
         require_no_overlap(out, c)
 
 
-WORKSPACE_ALIGNMENT = 256  # of the pointer: frameworks' allocations have it, NumPy's have not
+WORKSPACE_ALIGNMENT = 256  # bytes; GPU frameworks align allocations to it, NumPy does not
 
 
 def workspace_of(given: object) -> Operand:
-    """The caller's scratch, of any type that has no references to other objects."""
+    """The caller's workspace: an array of any type but references to objects."""
     try:
         operand = operand_of(given, "workspace")
         plain = bool(size_of(operand.dtype)) and operand.dtype != "object"
@@ -335,7 +335,7 @@ def workspace_of(given: object) -> Operand:
 
 
 def require_workspace(workspace: Operand, a: Operand, needed: int) -> Operand:
-    """The caller's scratch: any element type, in one piece."""
+    """The workspace must be on a's device, contiguous, aligned, writable and large enough."""
     start, end = workspace.span
     require_same_device(workspace, a)
     if end - start < needed:
@@ -396,7 +396,7 @@ def require_compile(value: object, ways: Collection[str] = WAYS) -> None:
 
 
 def require_whole_elements(operand: Operand) -> None:
-    """Kernels load elements; one that straddles its own size would fault on the chip."""
+    """Kernels load whole elements: one that starts between multiples of its size would fault on the chip."""
     size = size_of(operand.dtype)
     if operand.pointer % size:
         raise StrideError(
@@ -406,8 +406,8 @@ def require_whole_elements(operand: Operand) -> None:
 
 
 def require_in_range(name: str, value: float, accumulator: str) -> float:
-    """alpha or beta as it travels, in the accumulator's type; with sums in half, in float. What rounds to
-    zero is zero.
+    """alpha or beta rounded to the type that kernels take: the accumulator's, or float for half sums. What
+    rounds to zero is zero.
     """
     if value in (0.0, 1.0):
         return value
@@ -443,7 +443,7 @@ def require_whole(name: str, value: float, dtype: np.dtype[Any]) -> None:
 
 
 def require_no_gradient(operand: Operand) -> None:
-    """Of torch, back or forth: none would be recorded."""
+    """Neither a gradient nor a forward tangent of torch may be asked for: none would be recorded."""
     if operand.framework != "torch" or operand.owner is None:
         return
     import torch

@@ -1,4 +1,4 @@
-"""Where a call runs, and by what: what a caller chose, checked before it becomes a part of any key."""
+"""What a caller chose of device, kernel, config and schedule, checked before it becomes part of a key."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lapidist.schedule.sharing import PLANNED, Sharing
 
 
 class Choices(NamedTuple):
-    """Where a call runs, and by what; None and PLANNED leave it open."""
+    """The caller's choices; None and PLANNED leave one open."""
 
     device: int | str | None = None
     kernel: str | int | Kernel | None = None  # its name, a rung's number, or itself
@@ -24,7 +24,7 @@ class Choices(NamedTuple):
 
     @property
     def of_kernel(self) -> tuple[Kernel | None, Config | None, Sharing]:
-        """What the planner is asked for."""
+        """The choices that the planner is given."""
         if self.kernel is None:
             return None, self.config, self.sharing
         from lapidist.kernels.registry import kernel_named
@@ -36,7 +36,7 @@ OPEN = Choices()
 
 
 def checked(choices: Choices) -> Choices:
-    """What goes into the key of prepared plans must be what it should be before it is looked up."""
+    """The same choices, after their types were checked: a key must not hold anything else."""
     kernel, config = choices.kernel, choices.config
     require_place(choices.device)
     checks.require_compile(choices.compile)

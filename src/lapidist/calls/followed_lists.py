@@ -1,5 +1,6 @@
-"""Lists of products with an epilogue: each is launched as a product of its own, with its own operands and
-results. All are checked before the first one is launched."""
+"""Lists of products with an epilogue. Each product is a launch of its own, with its own operands and results.
+All are checked before the first launch.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ class FollowedGemm(ArrayGemm):
                 f"a: must have as many arrays as were planned, {len(self._each)}; got {len(given)}. Make a"
                 " new plan"
             )
-        if out is None:  # what was launched before another one is refused wrote new arrays alone
+        if out is None:  # if a later product fails, earlier ones have only written new arrays
             found = []
             for each, matrices in zip(self._each, given, strict=True):
                 result = each.execute_again(*matrices, stream)
@@ -69,7 +70,7 @@ class FollowedGemm(ArrayGemm):
 
 
 def multiplied(call: Call) -> Any:
-    """`call` is of lists."""
+    """The products of a call whose operands are lists."""
     call = call.of_lists()
     function = function_of(call.operation)
     if call.of_none:
@@ -90,7 +91,7 @@ def function_of(operation: Operation) -> Function:
 
 
 def calls_of(call: Call) -> list[Call]:
-    """One for each product."""
+    """A Call for each product."""
     given = call.operation.epilogue
     assert given is not None
     each = matrices_of(call.a, call.b, call.c, call.out, given.function)
@@ -123,7 +124,7 @@ def matrices_of(a: Any, b: Any, c: Any, out: Any, function: Function) -> list[Ma
 
 
 def outputs_of(out: Any, function: Function) -> dict[str, Any]:
-    """The lists of outputs, by name."""
+    """The lists of outputs, by their names in errors."""
     count = len(function.results)
     if count == 1 or out is None:
         return {"out": out}
@@ -137,25 +138,25 @@ def outputs_of(out: Any, function: Function) -> dict[str, Any]:
 
 
 def side_by_side(results: Sequence[Any], function: Function) -> Any:
-    """A list of them; a tuple of lists, where a product has several results."""
+    """The list of results; a tuple of lists if a product has several results."""
     count = len(function.results)
     if count == 1:
         return list(results)
     return tuple([each[place] for each in results] for place in range(count))
 
 
-# ---- checked, and launched ----
+# ---- checks and launches ----
 
 
 def checked_together(calls: Sequence[Call]) -> list[Arguments]:
-    """Every rule of each, and what they must have in common."""
+    """The checked arguments of all products, which must have one device, geometry and type."""
     every = [call.arguments() for call in calls]
     for arguments in every[1:]:
         checks.require_same_device(arguments.a, every[0].a)
     problems = [arguments.problem() for arguments in every]
     require_alike([replace(problem, fused=None) for problem in problems])
     require_results_apart(every, calls[0].choices.workspace)
-    # flags of one plan would lie where another leaves sums
+    # Two plans divide a workspace differently: one would leave sums where the other has its flags.
     if calls[0].choices.workspace is not None and any(problem != problems[0] for problem in problems):
         raise ArgumentError(
             "workspace: serves lists with an epilogue whose arrays all have the same strides and alignment;"
@@ -165,7 +166,7 @@ def checked_together(calls: Sequence[Call]) -> list[Arguments]:
 
 
 def require_results_apart(every: Sequence[Arguments], workspace: Any) -> None:
-    """New arrays are."""
+    """Outputs that the caller passed must not overlap what other products read or write."""
     given = [operand for arguments in every for operand in results_given(arguments)]
     if given:
         require_calls_apart(every)
@@ -176,8 +177,9 @@ def require_results_apart(every: Sequence[Arguments], workspace: Any) -> None:
 
 
 def again_without_checks(calls: Sequence[Call]) -> list[Any] | None:
-    """All as one product like them was launched before. What was launched before another one is refused wrote
-    new arrays alone. None: the long way must look."""
+    """All products by the fast path of the first. If a later one is refused, earlier ones have only written
+    new arrays. None: the full path must check them.
+    """
     key = beside().key_beside(calls[0])
     again = None if key is None else BESIDE.get(key)
     if again is None:
@@ -192,7 +194,7 @@ def again_without_checks(calls: Sequence[Call]) -> list[Any] | None:
 
 
 def checked_and_run(calls: Sequence[Call], every: Sequence[Arguments]) -> list[Any]:
-    """All are planned before the first one is launched, which shows the short way of the next call."""
+    """Plan all products, launch them, and make the fast path of the next call."""
     first, stream = calls[0], calls[0].stream
     require_stream(stream)
     place = place_for(every[0], first.choices)

@@ -1,5 +1,4 @@
-"""The operands of an epilogue in a call: every rule checked, brought to the rows and columns of the
-product."""
+"""The operands of an epilogue: checked, and viewed with the rows and columns of the product."""
 
 from __future__ import annotations
 
@@ -35,8 +34,9 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 FOR_EACH = {ROW: "column of D", COLUMN: "row of D", TILE: "element of D"}
 FOR_EACH_PAIR = {**FOR_EACH, ROW: "pair of columns", TILE: "row and pair of columns"}
-WORDS = {"float32": "int32", "float64": "int64"}  # that a value's order is in
+WORDS = {"float32": "int32", "float64": "int64"}  # integers that order like floats, for atomic maxima
 SEED_TYPES = ("int64", "int32")
+# whether an operand changes along rows of D, and along columns
 REACH = {SCALAR: (False, False), ROW: (False, True), COLUMN: (True, False), TILE: (True, True)}
 
 
@@ -49,7 +49,7 @@ def require_seed(name: str, value: object) -> int:
 
 
 def number_given(function: Function, name: str, value: Any, dtype: str) -> float:
-    """What a kernel is passed for an operand that is no array."""
+    """What a kernel is passed for an operand that is a number."""
     if name in function.seeds:
         return require_seed(name, value)
     number = checks.require_scalar(name, value)
@@ -61,7 +61,7 @@ def number_given(function: Function, name: str, value: Any, dtype: str) -> float
 
 
 class FusedOperands:
-    """An operand is a number, or an array seen as one of the product's rows and columns."""
+    """The operands of one call's epilogue. Each is a number, or an array viewed as a matrix of D's shape."""
 
     def __init__(self, given: Given, arguments: Arguments, outputs: Sequence[Any]) -> None:
         self.function, self._arguments = given.function, arguments
@@ -120,15 +120,16 @@ class FusedOperands:
 
     @property
     def _shape(self) -> tuple[int, ...]:
-        """Of D, as the caller has its rows: where they are scattered, all that it has."""
+        """D's shape. If rows are scattered, it is that of the caller's out."""
         arguments = self._arguments
         scattered = getattr(arguments, "index", {}).get("scatter_d") is not None and arguments.out is not None
         rows = arguments.out.shape[-2] if scattered and arguments.out else arguments.shape[-2]
         return (*arguments.shape[:-2], rows, arguments.shape[-1] // (2 if self.function.paired else 1))
 
     def _broadcast(self, operand: Operand, kind: str) -> Operand:
-        """As large as a matrix of D, with steps of zero where it does not change; the batch's dimensions as
-        they are."""
+        """An operand viewed with D's rows and columns, and strides of zero along which it does not change.
+        The batch's dimensions stay.
+        """
         rows, cols = self._shape[-2:]
         for shape, strides in self._readings(operand, kind):
             lines = rows if kind != ROW else 1, cols if kind != COLUMN else 1
@@ -145,8 +146,9 @@ class FusedOperands:
         )
 
     def _readings(self, operand: Operand, kind: str) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-        """Shapes and strides with rows and columns: the dimension that a vector lacks is added, and those
-        that a product of vectors lacks."""
+        """The ways to read an operand's shape and strides as those of a matrix. Dimensions that it lacks, or
+        that a product of vectors lacks, are added.
+        """
         shape, strides, arguments = operand.shape, operand.strides, self._arguments
         if kind == TILE:
             if arguments.drop_col:
@@ -158,7 +160,7 @@ class FusedOperands:
         added = (*shape[:place], 1, *shape[place:]), (*strides[:place], 0, *strides[place:])
         return [added, (shape, strides)] if len(shape) > 1 else [added] if shape else []
 
-    # ---- what others are given ----
+    # ---- what kernels are given ----
 
     @property
     def arrays(self) -> tuple[Operand, ...]:
@@ -177,7 +179,7 @@ class FusedOperands:
 
     @property
     def _all(self) -> list[float | Operand]:
-        """What is read, then what is written: D too, where the function stores it."""
+        """Everything that a kernel reads, then what it writes; D too if the epilogue stores it."""
         own, groups = self.function.stores_d and not self.d_follows, self.function.grouped is not None
         d = [self._d or self._arguments.output()] if own or groups else []
         factors = self.results.operands[:1] if groups else []
@@ -186,11 +188,13 @@ class FusedOperands:
 
     @property
     def _positions(self) -> list[Operand]:
-        """Nothing lies there: an element's address, from 0 on, is its number in D."""
+        """An operand without memory: seen from address 0, an element's address is its number in D, which
+        random masks depend on.
+        """
         asked = self.function.is_positioned
         return [fresh(POSITIONS, self._shape, self._arguments.like, "uint8")] if asked else []
 
-    # ---- what second passes make ----
+    # ---- second passes ----
 
     @property
     def d_follows(self) -> bool:
@@ -198,7 +202,7 @@ class FusedOperands:
         return self.function.results[0].then != ""
 
     def place(self, values: Sequence[int], slots: Sequence[int]) -> None:
-        """Where kernels leave what second passes read."""
+        """Set the addresses where kernels leave what second passes read."""
         self.sources = [replace(each, pointer=at) for each, at in zip(self.sources, values, strict=True)]
         self.slots = [replace(each, pointer=at) for each, at in zip(self.slots, slots, strict=True)]
 
@@ -208,8 +212,9 @@ class FusedOperands:
         return [self._d or self._arguments.output(), *self.results.operands]
 
     def shapes_left(self, before: Before) -> list[tuple[int, ...]]:
-        """Of each of the sources, as kernels leave it. Where columns of a row were joined, all rows of what
-        these became lie together."""
+        """The shapes of what kernels leave for second passes. Where columns of a row were reduced in the
+        kernel, the partial results of all rows form one matrix.
+        """
         found = []
         for place, (each, joined) in enumerate(zip(self.sources, self.function.joined, strict=True)):
             *batch, rows, cols = each.shape
@@ -224,8 +229,9 @@ class FusedOperands:
         return found
 
     def passes(self, before: Before = NOTHING) -> list[tuple[Pass, Operand, tuple[Operand, ...]]]:
-        """What follows the product, once results have their arrays: each with the values that it reads, and
-        the results that it stores. Factors are stored with what they belong to."""
+        """The second passes, each with the values that it reads and the results that it stores. Factors are
+        stored by the pass of the result that they scale.
+        """
         joined = self.function.joined if before.joined else repeat(None)
         left = zip(self.sources, self.shapes_left(before), joined, strict=False)
         sources = dict(zip(self.function.sources, left, strict=True))
@@ -253,7 +259,9 @@ class FusedOperands:
         return found
 
     def lie_at(self, operands: Sequence[int], results: Sequence[int]) -> None:
-        """Arrays of the same shapes elsewhere: operands that are no numbers, and all results, D first."""
+        """Use arrays of the same shapes at other addresses: for operands that are arrays, and for all
+        results, D first.
+        """
         at = iter(operands)
         self._values = [
             replace(each, pointer=next(at)) if isinstance(each, Operand) else each for each in self._values
@@ -262,12 +270,12 @@ class FusedOperands:
         self._d, *self.results.operands = [replace(each, pointer=at) for each, at in written]
 
     def write_to(self, d: Operand) -> None:
-        """D is there; the other results have their arrays from now on."""
+        """D has its array; allocate those of the other results."""
         self._d = d
         self.results.make()
 
     def as_planned(self) -> Fused:
-        """For a Problem, which has the product's rows."""
+        """The epilogue as a Problem describes it, with the product's rows."""
         own, whole = (each.kind for each in self.function.parameters), len(self._all) - len(self.slots)
         kinds = [*own, *repeat(TILE, whole - len(self.function.parameters)), *repeat(SCALAR, len(self.slots))]
         fed = tuple(self._fed(kind, value) for kind, value in zip(kinds, self._all, strict=False))
@@ -281,10 +289,10 @@ class FusedOperands:
         whole = value.viewed((*value.shape[:-2], shape[-2], cols), value.strides)
         return Fed(value.dtype, Matrix.of(whole, shape[:-2]), *REACH[kind], value.name == POSITIONS)
 
-    # ---- the same on the host ----
+    # ---- on the host ----
 
     def on_host(self, sums: Array) -> Array:
-        """What is stored in place of these sums, by NumPy."""
+        """What NumPy stores in place of these sums."""
         values = {
             each.name: self._on_host(value) if isinstance(value, Operand) else value
             for each, value in zip(self.function.parameters, self._values, strict=True)
@@ -302,7 +310,7 @@ class FusedOperands:
         return values if operand.shape == (1, 1) else self._at_rows(values)
 
     def _at_rows(self, values: Array) -> Array:
-        """Where rows are scattered, those that the product writes."""
+        """The rows of an operand that belong to the product's rows, which `scatter_d` may select."""
         scattered = getattr(self._arguments, "index", {}).get("scatter_d")
         if scattered is None:
             return values
@@ -320,5 +328,5 @@ def fits_batch(own: Sequence[int], batch: Sequence[int]) -> bool:
 
 def target_of(operand: Operand) -> Target:
     step = evenly(operand.shape[:-1], operand.strides[:-1])
-    assert step is not None  # it was looked at
+    assert step is not None  # require_even_steps checked it
     return Target(operand.dtype, step, operand.strides[-1], operand.pointer % TOGETHER == 0)

@@ -1,8 +1,9 @@
-"""Products of arrays that lie anywhere, but all in the same way: BLAS' "array" batches, of lists of arrays or
-of Pointers.
+"""Batches of matrices that lie anywhere in memory, all of one layout: lists of arrays, or Pointers. BLAS
+calls these "array" batches.
 
-The addresses of a list travel as kernel parameters, 64 products a launch: nothing is allocated or copied, and
-a graph may capture it. Pointers are read by the kernel."""
+The addresses of a list are kernel parameters, 64 products a launch. So nothing is allocated or copied, and a
+graph can capture the launch. Pointers are read by the kernel.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +56,9 @@ class ArrayGemm:
         choices: Choices = OPEN,
         way: Compiling | None = None,
     ) -> None:
-        """`way`: what it does where a kernel is not compiled. None: it keeps what it has."""
+        """`way`: what a call does while a kernel is not compiled; None: the plan keeps the kernel that it
+        starts with.
+        """
         self._operation, self.problem = operation, batch.problem
         self.place = choose_place(batch.like.device, choices.device)
         self.backend = backend_at(self.place)
@@ -63,9 +66,9 @@ class ArrayGemm:
             raise batch.no_kernel
         self.choice, self.way = choices.of_kernel, way or kept_way(choices.compile)
         self._workspace: Operand | None = None  # the caller's, kept alive
-        self.own: Addresses | None = None  # where flags and room are in it
+        self.own: Addresses | None = None  # where flags and sums start in it
         self.room = 0, 0
-        self.plans: list[Plan] = []  # of as many products as a launch takes, and of the rest
+        self.plans: list[Plan] = []  # for a full launch, and for a last one with fewer products
         self.launched: list[PartKernel] = []  # by the last run on a GPU, one for each part
         chip = self.backend.chip
         if chip is None:
@@ -75,7 +78,7 @@ class ArrayGemm:
             raise ArgumentError("device: lists of host arrays are not copied to a GPU. Copy them there first")
         problems = dict.fromkeys(batch.part(start)[0] for start in range(0, batch.count, batch.at_once))
         plans = [plan_once(problem, chip, *self.choice) for problem in problems]
-        keeps = self.way != BACKGROUND  # else what runs now is not what will run
+        keeps = self.way != BACKGROUND  # else a better kernel may take over later
         self.plans = [self.backend.available(plan, self.way) for plan in plans] if keeps else plans
         self.room = room_of(plan.scratch_bytes for plan in self.plans)
         if choices.workspace is not None:
@@ -85,12 +88,12 @@ class ArrayGemm:
 
     @property
     def plan(self) -> Plan | None:
-        """What is launched first; None on the host."""
+        """The plan of the first launch; None on the host."""
         return self.plans[0] if self.plans else None
 
     @property
     def sum_order(self) -> SumOrder | tuple[SumOrder, ...] | None:
-        """As a Gemm has it."""
+        """The order in which k is summed, as Gemm.sum_order."""
         return of_all(self.plans)
 
     @property
@@ -113,20 +116,20 @@ class ArrayGemm:
         return self.run(batch, stream)
 
     def run(self, batch: Listed | Pointed, stream: Any = None) -> Any:
-        """On matrices of the geometry that was planned."""
+        """Run it on matrices of the planned geometry."""
         require_stream(stream)
         self.backend.multiply_lists(self, batch, stream)
         return batch.result
 
 
 def batch_of(a: Any, b: Any, c: Any, out: Any, operation: Operation) -> Listed | Pointed:
-    """All of one kind, and as many of each."""
+    """The checked batch: all lists of arrays or all Pointers, of one length."""
     require_lists(a, b, c, {"out": out})
     return Pointed(a, b, c, out, operation) if isinstance(a, Pointers) else Listed(a, b, c, out, operation)
 
 
 def require_lists(a: Any, b: Any, c: Any, outputs: dict[str, Any]) -> None:
-    """All of one kind."""
+    """Either all are lists or all are Pointers."""
     given = {"a": a, "b": b, "c": c, **outputs}
     for name, values in given.items():
         require_list_of_arrays(name, values)
@@ -139,7 +142,7 @@ def require_lists(a: Any, b: Any, c: Any, outputs: dict[str, Any]) -> None:
 
 
 def require_list_of_arrays(name: str, values: Any) -> None:
-    """A list of numbers, or of lists of them, is one array in NumPy's eyes."""
+    """A nested list of numbers is one array to NumPy, so it is not taken for a list of matrices."""
     first = values[0] if isinstance(values, (list, tuple)) and values else None
     if isinstance(first, (int, float, complex, list, tuple)):
         raise ArgumentError(
@@ -159,7 +162,7 @@ def require_as_many(counts: dict[str, int]) -> int:
 
 
 class Listed:
-    """Lists of arrays. Without `out` there are new ones."""
+    """Lists of arrays. Without `out`, new arrays are allocated."""
 
     at_once = ARRAYS_AT_ONCE
     extras: tuple[Operand, ...] = ()
@@ -200,7 +203,7 @@ class Listed:
         return self.calls[start : start + self.at_once]
 
     def part(self, start: int) -> tuple[Problem, tuple[int, ...]]:
-        """What one launch computes, and the addresses of all its A, B, C and D, each list filled up to its
+        """The problem of one launch, and its addresses of A, B, C and D, each list padded to its
         full length.
         """
         rows, calls = [], self.listed(start)
@@ -221,7 +224,7 @@ class Listed:
 
 
 class Pointed:
-    """Pointers; `call` is of matrices that stand for them."""
+    """Pointers. Their checks and problem come from an Arguments of matrices that stand for one product."""
 
     at_once = GRID_BATCH_LIMIT
 
@@ -254,11 +257,11 @@ class Pointed:
 
     @property
     def extras(self) -> tuple[Operand, ...]:
-        """What a kernel reads beside the matrices."""
+        """The arrays of addresses, which the kernel reads."""
         return tuple(self._lists.values())
 
     def listed(self, start: int) -> Sequence[Arguments]:
-        """In host memory: what lies at the addresses."""
+        """The matrices at the addresses, where these lie in host memory."""
         names, part = ("a", "b", "c", "out"), slice(start, start + self.at_once)
         a, b, c, out = (
             None if x is None else x.on_host(name)[part] for name, x in zip(names, self._given, strict=True)
@@ -268,7 +271,7 @@ class Pointed:
         return Listed(a, b, c, out, self._operation).calls
 
     def part(self, start: int) -> tuple[Problem, tuple[int, ...]]:
-        """What one launch computes, and where the lists of addresses of A, B, C and D start."""
+        """The problem of one launch, and where its addresses of A, B, C and D start."""
         a, b, out = (self._lists[name] for name in ("a", "b", "out"))
         first, second = (b, a) if self.problem.transposed else (a, b)
         lists = first, second, self._lists.get("c", out), out
@@ -288,7 +291,7 @@ def in_a_batch(problem: Problem, count: int) -> Problem:
 
 
 def require_alike(problems: Sequence[Problem]) -> None:
-    """But for their alignment."""
+    """All problems are equal, apart from their alignment."""
     for number, problem in enumerate(problems):
         if problem.unaligned() != problems[0].unaligned():
             raise ShapeError(
@@ -302,7 +305,7 @@ def require_alike(problems: Sequence[Problem]) -> None:
 
 
 def common_problem(calls: Sequence[Arguments]) -> Problem:
-    """What one product is, with the alignment that all of them have."""
+    """The problem of each product, with the alignment that all of them have."""
     problems = [call.problem() for call in calls]
     require_alike(problems)
     bits = min(matrix.alignment for problem in problems for matrix in problem.matrices())

@@ -1,5 +1,5 @@
-"""What a call asks for beside its arrays: the same for each product of a batch, and for each run of a
-plan.
+"""What a call asks for apart from its arrays. It is the same for each product of a batch and for each run of
+a plan.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def is_array(value: object) -> bool:
-    """An array, where a number could be: alpha, beta and factors."""
+    """Whether alpha, beta or a factor is an array; NumPy's scalars count as numbers."""
     return hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, np.generic)
 
 
@@ -32,7 +32,9 @@ class Types(NamedTuple):
 
 
 class Routing(NamedTuple):
-    """Where rows and columns come from and go to; `check_indices` is for addresses too."""
+    """Index arrays of rows and columns, and whether the output is permuted. `check_indices` also covers the
+    addresses of Pointers.
+    """
 
     gather_a: Any = None
     gather_b: Any = None
@@ -57,13 +59,13 @@ class Factors(NamedTuple):
 
 
 USUAL_TYPES = Types()
-Flags = tuple[Any, Any, Any, Any]  # trans_a, trans_b, whether vectors count, permuted
+Flags = tuple[Any, Any, Any, Any]  # trans_a, trans_b, whether vectors are allowed, permuted
 OF_MATMUL: Flags = (False, False, True, False)
 
 
 class Operation(NamedTuple):
-    """`vectors`: one dimension stands for a row or a column, as matmul has it. `alpha` and `beta` as the
-    caller gave them.
+    """`vectors`: an operand of one dimension is a row or a column, as in numpy.matmul. `alpha` and `beta` are
+    as the caller gave them.
     """
 
     trans_a: bool = False
@@ -78,12 +80,12 @@ class Operation(NamedTuple):
 
     @property
     def routed(self) -> bool:
-        """Whether strides and two numbers do not say it all."""
+        """Whether the call has indices, a permuted output, or alpha or beta in an array."""
         return self.routing.any or is_array(self.alpha) or is_array(self.beta)
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing but a, b, c and out lies in memory. Every call asks."""
+        """Whether a, b, c and out are the only arrays. It runs in every call."""
         routing, factors = self.routing, self.factors
         return (
             self.epilogue is factors.a is factors.b is routing.gather_a is routing.gather_b is None
@@ -94,14 +96,16 @@ class Operation(NamedTuple):
         )
 
     def with_numbers(self) -> Operation:
-        """With alpha and beta as Python has them."""
+        """The same operation, with alpha and beta as Python's floats."""
         if type(self.alpha) is type(self.beta) is float:
             return self
         alpha, beta = checks.require_scalar("alpha", self.alpha), checks.require_scalar("beta", self.beta)
         return self._replace(alpha=alpha, beta=beta)
 
     def of_lists(self, pointers: bool) -> Operation:
-        """For lists of matrices, which have neither routes nor factors; Pointers have no epilogue."""
+        """The same operation for lists of matrices, which take no routing and no factors. Pointers take no
+        epilogue.
+        """
         checks.require_flag("check_indices", self.routing.check_indices)
         checks.require_flag("permuted", self.routing.permuted)
         given = {**self.routing._asdict(), "scale_a": self.factors.a, "scale_b": self.factors.b}
@@ -119,12 +123,12 @@ class Operation(NamedTuple):
 
 
 def types_named(out_dtype: Any, acc_dtype: Any, precision: str, promote: bool | None = None) -> Types:
-    """The types by name, as a key."""
+    """The types by name, usable as a key."""
     if precision is IEEE and out_dtype is None and acc_dtype is None and promote is None:
-        return USUAL_TYPES  # by identity: an array compared with a string is no bool
+        return USUAL_TYPES  # compared by identity: an array compared with a string gives an array
     try:
         return known_types(out_dtype, acc_dtype, precision, promote)
-    except TypeError:  # no key: what it is is said there
+    except TypeError:  # not hashable: the checks name the argument
         return types_checked(out_dtype, acc_dtype, precision, promote)
 
 

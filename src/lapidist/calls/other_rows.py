@@ -1,8 +1,9 @@
-"""A product like an earlier one but for its rows: as a served model multiplies, whose requests have new
-lengths, while its weights stay.
+"""The fast path of a product that differs from an earlier one in its number of rows: a served model's
+requests vary in length, its weights stay.
 
-The earlier one passed every check. Where A and D are contiguous, another number of rows changes none of
-them. So the new rows need a plan, and nothing else."""
+The earlier product passed every check. If A and D are contiguous, all of them hold for any number of rows. So
+only a plan is needed.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lapidist.backends.gpu.launcher import AS_IT_IS
 from lapidist.calls.choices import OPEN
-from lapidist.calls.repeated import Again, Geometry, ShortWay, calls_left, plain_tensors, short_ways
+from lapidist.calls.repeated import Again, Geometry, PathMaker, calls_left, path_maker, plain_tensors
 from lapidist.frameworks.arrays import contiguous_strides, torch_dtype
 from lapidist.frameworks.new_tensors import tensors_made
 from lapidist.frameworks.streams import choose_stream
@@ -24,23 +25,25 @@ if TYPE_CHECKING:
     from lapidist.calls.prepared import Prepared
     from lapidist.problems.problem import Problem
 
-LEAST = 2  # rows, and other extents: a single row has no step from row to row
-APART = ((0, 0),) * 3  # a new D is apart from A and B
-Prepare = Callable[["Problem", "Prepared", Any], "Prepared"]  # for a problem, as another one was, on a stream
+LEAST = 2  # rows, columns and k: along an extent of 1 a stride may be anything
+APART = ((0, 0),) * 3  # no distance is forbidden: a new D overlaps neither A nor B
+Prepare = Callable[["Problem", "Prepared", Any], "Prepared"]  # (problem, an earlier one like it, stream)
 
 
 def rows_key(a: Any, b: Any, trans_b: bool, types: Types) -> Any:
-    """Equal for plain products by one matrix B that differ in nothing but their rows; None of others."""
+    """A key that plain products share if they differ in their rows alone. None: this fast path cannot serve
+    them.
+    """
     try:
         if b.dim() != 2 or a.dim() < 2 or not a.is_contiguous():
             return None
         return a.dim(), b.shape, a.dtype, b.is_contiguous(), trans_b, types
-    except (AttributeError, RuntimeError):  # no tensors, or what torch calls sparse, nested, ...
+    except (AttributeError, RuntimeError):  # no tensors, or sparse, nested and such tensors
         return None
 
 
 def rows_key_of(call: Call) -> Any:
-    """The same of a call; None, too, where more than A, B and a new D take part."""
+    """The same for a Call. None also if more than A, B and a new D take part."""
     operation = call.operation
     alpha, beta, trans_b = operation.alpha, operation.beta, operation.trans_b
     numbers = type(alpha) is type(beta) is float and alpha == 1 and beta == 0
@@ -51,17 +54,17 @@ def rows_key_of(call: Call) -> Any:
 
 
 class OtherRows:
-    """Multiplies as an earlier product was, with other rows. It keeps nothing of a caller's."""
+    """Multiplies like an earlier product, with other rows. It keeps none of the caller's arrays."""
 
-    __slots__ = ("cols", "first", "geometry", "made", "short_way")
+    __slots__ = ("cols", "first", "geometry", "made", "make_path")
 
     def __init__(self, first: Prepared, geometry: Geometry) -> None:
         self.first, self.geometry, self.cols = first, geometry, first.problem.n
         self.made = tensors_made(torch_dtype(first.out_dtype), geometry.device)
-        self.short_way: ShortWay | None = None  # from the first one on that comes twice
+        self.make_path: PathMaker | None = None  # made when a number of rows first comes twice
 
     def __call__(self, a: Any, b: Any, stream: Any, prepare: Prepare) -> tuple[Any, Prepared] | None:
-        """The product, and what was prepared for it; None: the long way must look."""
+        """The product, and what was prepared for it. None: the full path must check the call."""
         import torch
 
         first, geometry = self.first, self.geometry
@@ -83,16 +86,18 @@ class OtherRows:
         return out, ready
 
     def again(self, ready: Prepared, shape: tuple[int, ...]) -> Again:
-        """The short way of products with its rows, and results of this shape."""
-        if self.short_way is None:
+        """The fast path of products with its number of rows, and results of this shape."""
+        if self.make_path is None:
             first = self.first
             known = self.geometry, first.like.device, first.out_dtype, first.problem.accumulator
-            self.short_way = short_ways(*known)
-        return self.short_way(ready, AS_IT_IS, shape, calls_left(ready))
+            self.make_path = path_maker(*known)
+        return self.make_path(ready, AS_IT_IS, shape, calls_left(ready))
 
 
 def other_rows(ready: Prepared, arguments: Arguments) -> OtherRows | None:
-    """The way of products like these `arguments`, for which `ready` was prepared."""
+    """The fast path of products like these `arguments`, for which `ready` was prepared. None: there is
+    none.
+    """
     problem = ready.problem
     m, n, k = problem.m, problem.n, problem.k
     shape = arguments.result_shape
@@ -115,8 +120,9 @@ def other_rows(ready: Prepared, arguments: Arguments) -> OtherRows | None:
 
 
 def compared_but_rows(a: Any, b: Any, d: Any) -> Callable[..., bool] | None:
-    """torch's own guard, as in `compared_at_once`, with any number of rows of A and D. It does not tell
-    whether A is contiguous. None where this torch has no such guard."""
+    """A guard like that of `compared_at_once`, for any number of rows of A and D. It does not check that A is
+    contiguous. None: this torch has no such guard.
+    """
     try:
         from torch._C._dynamo.guards import TensorGuards
 

@@ -1,4 +1,4 @@
-"""What an epilogue means for the outputs of a call: how many there are, of which type and width."""
+"""How many outputs a call has, of which type and width: its epilogue may change all three."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def outputs_given(out: Any, given: Given | None) -> tuple[Any, tuple[Any, ...]]:
-    """D's array, and those of further results; None: a new one."""
+    """The caller's array for D, and those for further results. None stands for an array to be allocated."""
     count = 1 if given is None else len(given.function.results)
     if given is None or count == 1 or out is None:
         return out, (None,) * (count - 1)
@@ -27,7 +27,7 @@ def outputs_given(out: Any, given: Given | None) -> tuple[Any, tuple[Any, ...]]:
 
 
 def type_of_d(operation: Operation, out: Any) -> str:
-    """What the function of an epilogue names; "": the call does."""
+    """The type of D that the epilogue's function names. "": the call decides it."""
     wanted = "" if operation.epilogue is None else operation.epilogue.function.results[0].dtype
     given = None if out is None else operand_of(out, "out").dtype if wanted else wanted
     for name, dtype in (("out_dtype", operation.types.out_dtype), ("out", given)):
@@ -37,7 +37,7 @@ def type_of_d(operation: Operation, out: Any) -> str:
 
 
 def shape_of_d(product: tuple[int, ...], operation: Operation) -> tuple[int, ...]:
-    """Half as wide as the product, where an epilogue makes one column of two."""
+    """D's shape. It is half as wide as the product if the epilogue makes one column of two."""
     function = None if operation.epilogue is None else operation.epilogue.function
     if (
         function is not None

@@ -1,5 +1,5 @@
-"""One multiplication made ready: arguments checked, place chosen, kernel planned and loaded; run again with
-new pointers.
+"""A multiplication ready to run again with new pointers: arguments checked, device chosen, kernel planned and
+loaded.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ from lapidist.problems.modes import NO_POINTERS, PLAIN, ExtraPointers
 from lapidist.problems.problem import Offsets, Problem
 from lapidist.schedule.sharing import AUTO
 
-# Seconds that a product must have run before all configs are weighed for it, which takes some milliseconds.
-PAYS = 0.02
-MOST_CALLS = 10_000
+# Weighing all configs takes some milliseconds, so a product must first have run for this many seconds.
+SECONDS_BEFORE_WEIGHING = 0.02
+MOST_CALLS = 10_000  # between two looks for a better plan
 
 
 class Part(NamedTuple):
-    """One launch of a multiplication: its plan, the kernel where it runs on a GPU, the elements to skip in A,
-    B, C and D as the plan has them."""
+    """One launch of a multiplication: its plan, its kernel if it runs on a GPU, and the elements to skip in
+    A, B, C and D in the plan's order.
+    """
 
     plan: Plan
     kernel: GpuKernel | None
@@ -44,8 +45,8 @@ class Part(NamedTuple):
 
 
 class Prepared:
-    """A multiplication planned for one geometry, ready to run on any arrays that have it, by any alpha and
-    beta that ask for the same problem. It holds none of a caller's.
+    """A multiplication planned for one geometry. It runs on any arrays of that geometry, with any alpha and
+    beta of the same problem. It keeps none of the caller's arrays.
     """
 
     def __init__(
@@ -56,8 +57,9 @@ class Prepared:
         way: Compiling | None = None,
         problem: Problem | None = None,
     ) -> None:
-        """`way`: what it does where a plan's kernel is not compiled. None: it keeps what it has. `problem`:
-        of the arguments, where it is known."""
+        """`way`: what a call does while a plan's kernel is not compiled; None: the plan keeps the kernel that
+        it starts with. `problem`: that of the arguments, if it is already known.
+        """
         self._begin(
             place,
             arguments.problem() if problem is None else problem,
@@ -65,7 +67,7 @@ class Prepared:
             arguments.out_dtype,
             arguments.like.alone(),
         )
-        # whether the extra pointers of a call are looked at
+        # whether kernels take further pointers beside those of A, B, C and D
         self.is_routed = (
             self.problem.modes != PLAIN or self.problem.scaling.scaled or arguments.extra_pointers.fused != ()
         )
@@ -86,16 +88,17 @@ class Prepared:
         self.shape, self.out_dtype, self.like = shape, out_dtype, like
         self.is_routed = False
         self.parts: list[Part] = []
-        self._workspace: Operand | None = None  # the caller's, which belongs to what is prepared with it
-        self._room = 0, 0  # bytes of flags, and of what lies behind them
-        self._wanted: Awaited | None = None  # in place of what stands in for it
-        self._open = self._asked = False  # whether all configs have yet to be weighed; whether they will be
-        self.countdown = 0  # of calls, until it is looked at whether something better has come
-        self.met = False  # by a call: the second one has a short way made for the next
+        self._workspace: Operand | None = None  # the caller's
+        self._room = 0, 0  # workspace bytes: flags first, then sums and packed operands
+        self._wanted: Awaited | None = None  # better plans, whose kernels are being compiled
+        self._open = False  # not all configs have been weighed yet
+        self._asked = False  # they will be, in the background
+        self.countdown = 0  # calls until the next look for a better plan
+        self.met = False  # a call used it: the second one makes a fast path
 
     @classmethod
     def with_rows(cls, other: Prepared, problem: Problem, way: Compiling | None) -> Prepared:
-        """For a problem that differs from another's in its rows alone: what was checked holds for it, too."""
+        """The same product with another number of rows. What was checked for `other` holds for it too."""
         ready = cls.__new__(cls)
         ready._begin(other.place, problem, (problem.m, problem.n), other.out_dtype, other.like)
         chip = ready.backend.chip
@@ -104,7 +107,7 @@ class Prepared:
         return ready
 
     def _load(self, chip: Device, choices: Choices, way: Compiling) -> None:
-        """Plans for all parts, loaded where they will run on a GPU."""
+        """Plan every part, and load the kernels where they run on a GPU."""
         parts = self.problem.parts()
         if len(parts) > 1 and self.problem.modes.of_each:
             raise ArgumentError(
@@ -126,7 +129,7 @@ class Prepared:
         self._take(plans, choices.workspace)
 
     def _take(self, plans: dict[Problem, Plan], workspace: Any = None) -> None:
-        """These for all parts."""
+        """Use these plans for all parts from now on."""
         flags, room = self._room = room_of(plan.scratch_bytes for plan in plans.values())
         own = None
         if workspace is not None:
@@ -139,27 +142,28 @@ class Prepared:
             plan = plans[problem]
             in_its_order = (skip_b, skip_a) if plan.config.exchanged else (skip_a, skip_b)
             taken.append(Part(plan, kernels[problem], (*in_its_order, *skip_c_d)))  # type: ignore[arg-type]
-        self.parts = taken  # at once: other threads may be running it
-
+        self.parts = taken  # one assignment: other threads may be running these parts
         self.countdown = self._calls_until_looked_at()
 
-    # ---- something better ----
+    # ---- better plans, while calls go on ----
 
     @property
     def settled(self) -> bool:
-        """Whether its plans are the ones to stay: none stands in for one that is on its way, or that was not
-        looked for."""
+        """Whether its plans are final: no better kernel is being compiled, and all configs have been
+        weighed.
+        """
         return self._wanted is None and not self._open
 
     def _calls_until_looked_at(self) -> int:
         if self._wanted is not None:
             return CALLS_BETWEEN
         seconds = sum(part.plan.predicted_seconds for part in self.parts)
-        return max(1, int(PAYS / max(seconds, PAYS / MOST_CALLS)))
+        return max(1, int(SECONDS_BEFORE_WEIGHING / max(seconds, SECONDS_BEFORE_WEIGHING / MOST_CALLS)))
 
     def look_again(self, kernel: GpuKernel | None, stream: Any) -> int:
-        """After so many calls the short way, by this kernel: how many more there may be until the next look.
-        0: something else runs now, or nothing better is to come."""
+        """Called by a fast path after so many launches of `kernel`. Returns how many may follow until the
+        next look; 0: the kernel has changed, or the plans are final.
+        """
         if self.backend.is_captured(stream, self.like.framework):
             return CALLS_BETWEEN
         self.countdown = 0
@@ -167,8 +171,9 @@ class Prepared:
         return 0 if self.settled or self.kernel is not kernel else max(1, self.countdown)
 
     def improve(self) -> None:
-        """Another call. After so many: take the plans that were wanted, where their kernels have come, or
-        look for better ones. What failed is not waited for."""
+        """Count a call. After enough of them, take the wanted plans if their kernels are compiled, or look
+        for better plans. Kernels that failed to compile are given up.
+        """
         self.countdown -= 1
         if self.countdown > 0:
             return
@@ -183,13 +188,13 @@ class Prepared:
             self._wanted = None
 
     def _look_for_better(self) -> None:
-        """Once; behind the calls."""
+        """Weigh all configs once, in the background."""
         if self._open and not self._asked:
             self._asked = True
             later.ask(self._weigh_all)
 
     def _weigh_all(self) -> None:
-        """And have the kernels of the best compiled, where they are better than what runs."""
+        """Find the best plans. If they beat those in use, have their kernels compiled."""
         try:
             own = {part.plan.asked: part.plan for part in self.parts}
             found = {problem: better_than(plan) or plan for problem, plan in own.items()}
@@ -203,12 +208,12 @@ class Prepared:
 
     @property
     def plan(self) -> Plan | None:
-        """What is launched; the first of them where the batch takes several launches. None on the host."""
+        """The plan that is launched, or the first one if a batch takes several launches. None on the host."""
         return self.parts[0].plan if self.parts else None
 
     @property
     def kernel(self) -> GpuKernel | None:
-        """The kernel on the GPU, where one launch does it all."""
+        """The kernel on the GPU, if a single launch does everything."""
         return self.parts[0].kernel if len(self.parts) == 1 else None
 
     @property
@@ -218,8 +223,9 @@ class Prepared:
 
     @property
     def sum_order(self) -> SumOrder | tuple[SumOrder, ...] | None:
-        """In which order k is summed: plans of one order give equal bits. Of several launches that differ in
-        it, each one's. None on the host, where NumPy decides."""
+        """The order in which k is summed: plans of one order give equal bits. A tuple if the launches differ
+        in it; None on the host, where NumPy decides.
+        """
         return of_all(part.plan for part in self.parts)
 
     @property
@@ -228,7 +234,9 @@ class Prepared:
 
     @property
     def direct(self) -> bool:
-        """Whether pointers may go straight to the kernel: arrays on the GPU, of a framework with streams."""
+        """Whether a fast path may hand pointers straight to the kernel: GPU arrays of a framework with
+        streams.
+        """
         of_streams = self.like.device != HOST and self.like.framework in ("torch", "cupy")
         return of_streams and self.kernel is not None and not self.is_routed
 
@@ -254,8 +262,9 @@ class Prepared:
         extra_pointers: ExtraPointers = NO_POINTERS,
         parts: list[Part] | None = None,
     ) -> None:
-        """Pointers in, launch out. They must keep the geometry and alignment that were planned. `parts`: as
-        they were before."""
+        """Launch on these pointers, which must keep the planned geometry and alignment. `parts`: launches to
+        use in place of the current ones.
+        """
         a_size, b_size, c_size, d_size = self.problem.element_bytes
         for plan, kernel, skipped in self.parts if parts is None else parts:
             if kernel is not None:
@@ -269,7 +278,7 @@ class Prepared:
                     kernel.start(operands, scalars, stream)
 
     def run(self, arguments: Arguments, stream: Any = None) -> Any:
-        """The general path: any place, checked operands."""
+        """The full path: any device, checked operands."""
         require_stream(stream)
         result, target = output_of(arguments)
         if self._workspace is not None:
@@ -300,7 +309,7 @@ class Gemm(Prepared):
         self._again_beside: Callable[[Any, Any, Any, Any, Any], Any] | None = None
 
     def __repr__(self) -> str:
-        """In a line what str() gives reasons for."""
+        """One line; str() adds the reasons."""
         name = self.plan.kernel.name if self.plan else "NumPy"
         return (
             f"<lapidist.Gemm {self.problem}, by {name}{f' {self.config}' if self.config else ''} on"
@@ -331,11 +340,13 @@ class Gemm(Prepared):
         return self.run_checked(self.checked(a, b, c, out), a, b, c, out, stream)
 
     def execute_again(self, a: Any, b: Any, c: Any, out: Any, stream: Any) -> Any:
-        """With arrays beside the matrices, as the call before. None: the long way must look."""
+        """The fast path of calls with arrays apart from the matrices. None: the full path must check the
+        call.
+        """
         return None if self._again_beside is None else self._again_beside(a, b, c, out, stream)
 
     def checked(self, a: Any, b: Any, c: Any, out: Any) -> Arguments:
-        """Every rule is checked, and the plan must be the one for it."""
+        """The arguments, after every rule was checked. Their problem must be the planned one."""
         arguments = self._kind(a, b, c, out, self._operation)
         if arguments.result_shape != self.shape or not self._fits(arguments.problem()):
             raise ArgumentError(
@@ -345,7 +356,7 @@ class Gemm(Prepared):
         return arguments
 
     def run_checked(self, arguments: Arguments, a: Any, b: Any, c: Any, out: Any, stream: Any) -> Any:
-        """And find the short way for the next one."""
+        """Run it, and make the fast path of the next call."""
         result = self.run(arguments, stream)
         if self.is_routed:
             from lapidist.calls.repeated_beside import Executed, fast_path_of_plan
@@ -357,14 +368,14 @@ class Gemm(Prepared):
         return result
 
     def _fits(self, problem: Problem) -> bool:
-        """Whether it is the planned problem. The host does not care about alignment."""
+        """Whether it is the planned problem. On the host alignment does not matter."""
         return problem == self.problem or (
             self.plan is None and problem.unaligned() == self.problem.unaligned()
         )
 
 
 def passes_named(then: list[str]) -> str:
-    """What follows a product, in words."""
+    """One line about the kernels that follow a product for its epilogue."""
     if not then:
         return ""
     from lapidist.epilogues.passes import kernel_of
@@ -373,14 +384,15 @@ def passes_named(then: list[str]) -> str:
 
 
 def of_all(plans: Iterable[Plan]) -> SumOrder | tuple[SumOrder, ...] | None:
-    """Their one order, or each one's; None where nothing is launched."""
+    """The sum order that all plans share, or a tuple of those that occur. None without plans."""
     orders = tuple(dict.fromkeys(plan.sum_order for plan in plans))
     return orders if len(orders) > 1 else next(iter(orders), None)
 
 
 def output_of(arguments: Arguments) -> tuple[Any, Operand]:
-    """The array that results go to, the caller's or a new one, and the same as the product's matrices; what
-    an epilogue stores beside it has its arrays then, too."""
+    """The array that results go to, the caller's or a new one, and the same as an Operand with rows and
+    columns. Further results of an epilogue get their arrays too.
+    """
     if arguments.out is not None:
         result, target = arguments.out.owner, arguments.out
     else:
@@ -392,16 +404,14 @@ def output_of(arguments: Arguments) -> tuple[Any, Operand]:
 
 
 def multiply_on_host(arguments: Arguments) -> Any:
-    """By NumPy, with the semantics of kernels."""
+    """The product by NumPy, with the kernels' semantics."""
     result, out = output_of(arguments)
     arguments.multiply_on_host(out)
     return arguments.deliver(result)
 
 
 def require_no_choice(choices: Choices) -> None:
-    """On the host there is nothing to choose: a name that is right is answered so, one that is wrong is
-    named.
-    """
+    """Kernel, config and schedule mean nothing on the host, so a caller who names one gets an error."""
     kernel, config, sharing = choices.of_kernel
     if choices.workspace is not None:
         checks.workspace_of(choices.workspace)
@@ -425,7 +435,7 @@ def require_no_choice(choices: Choices) -> None:
 
 
 def place_for(arguments: Arguments, choices: Choices) -> int | str:
-    """Where the call runs; types that only NumPy multiplies run on the host."""
+    """Where the call runs. Types that no kernel multiplies can only run on the host."""
     place = choose_place(arguments.a.device, choices.device)
     if arguments.no_kernel is not None and place != HOST:
         raise arguments.no_kernel

@@ -1,4 +1,4 @@
-"""What calls remember: what was prepared for a problem, and how the next call like it goes the short way."""
+"""Fast paths and prepared multiplications of earlier calls, remembered for later ones."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from lapidist.calls.repeated_lists import AgainLists
     from lapidist.problems.problem import Problem
 
-PREPARED_LIMIT = 4096  # problems remembered; a program that meets more starts over
-PREPARED: dict[Any, Prepared] = {}  # by the problem, where it runs, and by what
-AGAIN: dict[Sketch, Again] = {}  # by what is known at once of a call: what served the last one like it
+PREPARED_LIMIT = 4096  # entries of each dictionary; a program that exceeds it starts over
+PREPARED: dict[Any, Prepared] = {}  # by problem, device, choices and framework
+AGAIN: dict[Sketch, Again] = {}  # fast paths by `sketch`
 ROWS: dict[Any, OtherRows] = {}  # by rows_key, for products with new rows
-BESIDE: dict[Sketch, AgainBeside] = {}  # of calls with arrays beside a, b, c and out
-LISTS: dict[Sketch, AgainLists] = {}  # of lists of matrices
+BESIDE: dict[Sketch, AgainBeside] = {}  # fast paths of calls with arrays apart from a, b, c and out
+LISTS: dict[Sketch, AgainLists] = {}  # fast paths of lists of matrices
 
 
-# ---- loaded with the first call that needs it: a process without one starts sooner ----
+# ---- modules imported by the first call that needs them, so that other processes start sooner ----
 
 
 @cache
@@ -58,7 +58,7 @@ def on_host() -> Any:
 
 
 def multiplied(call: Call) -> Any:
-    """Something was chosen, or nothing like this call was multiplied before."""
+    """The full path, after matmul or gemm found no fast path by the arrays alone."""
     if not call.operation.is_plain:
         return multiplied_beside(call)
     key = call.key
@@ -79,8 +79,9 @@ def multiplied(call: Call) -> Any:
 
 
 def of_other_rows(a: Any, b: Any, rows: Any, key: Any, stream: Any) -> Any:
-    """A product like one that had other rows. From the second time on it is found by its own `key`. None: the
-    long way must look."""
+    """Like an earlier product, but with other rows. From the second call on it has a fast path under its own
+    `key`. None: the full path must check the call.
+    """
     of_rows = ROWS.get(rows)
     found = None if of_rows is None else of_rows(a, b, stream, prepared_with_rows)
     if of_rows is None or found is None:
@@ -93,7 +94,7 @@ def of_other_rows(a: Any, b: Any, rows: Any, key: Any, stream: Any) -> Any:
 
 
 def multiplied_beside(call: Call) -> Any:
-    """With factors, indices, numbers in memory or an epilogue."""
+    """A product with factors, indices, an epilogue, or alpha and beta in arrays."""
     key = beside().key_beside(call)
     again = None if key is None else BESIDE.get(key)
     if again is not None:
@@ -139,8 +140,9 @@ def multiplied_lists(call: Call) -> Any:
 
 
 def run(key: Any, arguments: Arguments, choices: Choices, stream: Any, rows: Any = None) -> Any:
-    """The long way, which finds out how the next call with this key may go the short way. `rows`: the key of
-    calls that differ in nothing but their rows."""
+    """Check nothing more, but plan and launch; then make the fast path that calls with this key take next.
+    `rows`: the key of calls that differ in their rows alone.
+    """
     require_stream(stream)
     place = place_for(arguments, choices)
     if backend_at(place).chip is None:
@@ -166,13 +168,15 @@ def run(key: Any, arguments: Arguments, choices: Choices, stream: Any, rows: Any
 
 
 def is_repeatable(key: Any, arguments: Arguments) -> bool:
-    """What rounds to zero or one asks for another problem than it seems to, and the next number may not."""
+    """Whether the key tells the problem. An alpha that rounds to 0 or 1 in the sums' type asks for another
+    problem than the next alpha with the same key.
+    """
     operation = arguments.operation
     return key is not None and asked_of(operation.alpha, operation.beta) == asked_of(*arguments.alpha_beta)
 
 
 def prepared(arguments: Arguments, place: int | str, choices: Choices, stream: Any = None) -> Prepared:
-    """The multiplication prepared for this problem. What holds addresses of a workspace serves one call."""
+    """The multiplication prepared for this problem. One that holds a caller's workspace is not remembered."""
     problem, framework = arguments.problem(), arguments.a.framework
     if choices.workspace is not None:
         return Prepared(arguments, place, choices, None, problem)
@@ -184,7 +188,7 @@ def prepared(arguments: Arguments, place: int | str, choices: Choices, stream: A
 
 
 def prepared_with_rows(problem: Problem, other: Prepared, stream: Any) -> Prepared:
-    """The same for a problem that differs from another's in its rows alone."""
+    """The same for a problem that differs from that of `other` in its rows alone."""
 
     def made(way: Compiling | None) -> Prepared:
         return Prepared.with_rows(other, problem, way)
@@ -193,7 +197,7 @@ def prepared_with_rows(problem: Problem, other: Prepared, stream: Any) -> Prepar
 
 
 def known_or_made(key: Any, made: Callable[[Compiling | None], Prepared], stream: Any) -> Prepared:
-    """While a graph is captured nothing changes."""
+    """The remembered multiplication, or a new one. While a graph is captured its plans stay as they are."""
     _, place, choices, framework = key
     ready = PREPARED.get(key)
     if ready is None:

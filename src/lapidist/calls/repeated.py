@@ -1,7 +1,11 @@
-"""The repeated call: one look shows that nothing changed but the pointers, then the launch.
+"""The fast path of a repeated call: check that nothing changed but the pointers, then launch.
 
-This path is what a planned launch costs on the host, so it is written out flat. Each attribute of a tensor
-costs 50 to 100 nanoseconds, each Python call as much again."""
+The full path checks every rule, plans, and makes the fast path of the next call. A fast path that cannot be
+sure returns None, and the full path takes over.
+
+It is most of what a planned launch costs on the host, so it is written out flat. Reading an attribute of a
+tensor takes 50 to 100 ns, a Python call about as much.
+"""
 
 from __future__ import annotations
 
@@ -23,20 +27,22 @@ if TYPE_CHECKING:
     from lapidist.calls.prepared import Prepared
     from lapidist.frameworks.arrays import Operand
 
-# (a, b, c, out, (alpha, beta), stream) -> out, or None: the long way must look
+# (a, b, c, out, (alpha, beta), stream) -> out, or None: the full path must check the call
 Again = Callable[[Any, Any, Any, Any, Scalars, Any], Any]
 Sketch = Any  # hashable
 
 
-# ---- which of the prepared calls it may be ----
+# ---- the key under which a call's fast path is found ----
 
 
 def sketch(a: Any, b: Any, out: Any) -> Sketch:
-    """What is known at once of the arrays of a call that a fast path can serve; None of others."""
+    """The parts of a call's geometry that are cheap to read: a key of fast paths. None: none can serve these
+    arrays.
+    """
     try:
         flat = None if out is None else out.is_contiguous()
         return a.shape, b.shape, a.dtype, a.is_contiguous(), b.is_contiguous(), flat
-    except (AttributeError, RuntimeError):  # no tensors, or what torch calls sparse, nested, ...
+    except (AttributeError, RuntimeError):  # no tensors, or sparse, nested and such tensors
         return sketch_of_cupy(a, b, out)
 
 
@@ -49,7 +55,7 @@ def sketch_of_cupy(a: Any, b: Any, out: Any) -> Sketch:
 
 
 def plain_tensors() -> tuple[type, type]:
-    """Those whose attributes mean what they say: subclasses may mean anything by them."""
+    """Types of tensors that fast paths take: a subclass may change what an attribute means."""
     import torch
 
     return torch.Tensor, torch.nn.Parameter
@@ -57,14 +63,14 @@ def plain_tensors() -> tuple[type, type]:
 
 # ---- alpha and beta ----
 
-# whose values say all: subclasses may mean anything by them
+# exact types: a subclass may change what comparison means
 NUMBERS: frozenset[Any] = frozenset((int, float, np.float16, np.float32, np.float64, np.int32, np.int64))
 MOST_WHOLE = 2**31 - 1
 
 
 def asked_of(alpha: Any, beta: Any) -> Sketch:
-    """What a problem knows of them: alpha = 0 reads no A and B, beta = 0 no C, and by one nothing is
-    multiplied.
+    """What a problem depends on: alpha = 0 reads no A and B, alpha = 1 multiplies nothing, beta = 0 reads no
+    C.
     """
     return alpha == 0, alpha == 1, beta == 0
 
@@ -73,8 +79,8 @@ Fit = Callable[[Scalars], bool]
 
 
 def fit_for(accumulator: str) -> Fit:
-    """What decides whether alpha and beta surely neither overflow nor become zero in the type that they
-    travel in.
+    """A test whether alpha and beta surely neither overflow nor round to zero in the type that kernels
+    take.
     """
     whole = number_type(accumulator).kind in "iu"
     return whole_fit if whole else floats_fit
@@ -93,10 +99,10 @@ def floats_fit(scalars: Scalars) -> bool:
 
 
 def fast_path(ready: Prepared, arguments: Arguments, keeps: bool = False) -> Again | None:
-    """The call again, for arrays of the geometry of `arguments`, which passed every check; None: each must be
-    checked. `keeps`: its kernel, whatever may come.
+    """The fast path for arrays of the geometry of `arguments`, which passed every check. None: there is none.
+    `keeps`: it stays with its kernel, even if a better one comes.
 
-    Nothing of `arguments` is kept but numbers.
+    It keeps only numbers of `arguments`, none of its arrays.
     """
     if not ready.direct:
         return None
@@ -105,20 +111,20 @@ def fast_path(ready: Prepared, arguments: Arguments, keeps: bool = False) -> Aga
 
 
 def calls_left(ready: Prepared) -> int:
-    """Until it is looked at whether something better has come; 0: nothing is to come."""
+    """Calls until the next look for a better plan; 0: its plans are final."""
     return 0 if ready.settled else max(1, ready.countdown)
 
 
 class Geometry(NamedTuple):
-    """What a short way of torch knows of its tensors. Nothing of a caller's is in it but numbers."""
+    """What a fast path of torch compares tensors with. It holds numbers, none of the caller's tensors."""
 
-    alike: Alike  # at once, and by parts
-    alike_by_parts: Alike
-    bits: tuple[int, int, int, int]  # the last four of the addresses of A, B, C and D
-    distances: tuple[tuple[int, int], ...]  # that D may not have from A, B and C
+    alike: Alike  # torch's own guard, the fast one
+    alike_by_parts: Alike  # attribute by attribute
+    bits: tuple[int, int, int, int]  # the last four bits of the addresses of A, B, C and D
+    distances: tuple[tuple[int, int], ...]  # forbidden, from A, B and C to D: they would overlap
     device: Any
     watched: bool  # some of them require gradients
-    c_apart: bool = False
+    c_apart: bool = False  # C is read, and is not D
     in_place: bool = False  # C is D
 
 
@@ -140,16 +146,18 @@ def fast_path_of_torch(ready: Prepared, arguments: Arguments, left: int) -> Agai
         len(tensors) == 4,
         arguments.c is not None and len(tensors) == 3,
     )
-    short_way = short_ways(geometry, ready.like.device, ready.out_dtype, ready.problem.accumulator)
-    return short_way(ready, arguments.alpha_beta, arguments.result_shape, left)
+    make_path = path_maker(geometry, ready.like.device, ready.out_dtype, ready.problem.accumulator)
+    return make_path(ready, arguments.alpha_beta, arguments.result_shape, left)
 
 
-ShortWay = Callable[["Prepared", Scalars, tuple[int, ...], int], Again]
+# (what is prepared, the last alpha and beta, the result's shape, calls left) -> a fast path
+PathMaker = Callable[["Prepared", Scalars, tuple[int, ...], int], Again]
 
 
-def short_ways(geometry: Geometry, ordinal: int | str, out_dtype: str, accumulator: str) -> ShortWay:
-    """What makes the short way of a product. What tensors of one geometry have in common is bound once for
-    products of many rows."""
+def path_maker(geometry: Geometry, ordinal: int | str, out_dtype: str, accumulator: str) -> PathMaker:
+    """A maker of fast paths. What tensors of one geometry have in common is bound once, for products of many
+    numbers of rows.
+    """
     import torch
 
     alike, alike_by_parts, (a_bits, b_bits, c_bits, d_bits), apart, device, *flags = geometry
@@ -159,12 +167,12 @@ def short_ways(geometry: Geometry, ordinal: int | str, out_dtype: str, accumulat
     tracing, gradients, forward = torch._C._is_tracing, torch.is_grad_enabled, torch.autograd.forward_ad
     current_stream, count_write = torch._C._cuda_getCurrentRawStream, torch._C._increment_version
 
-    def short_way(ready: Prepared, fitting: Scalars, shape: tuple[int, ...], left: int) -> Again:
-        """`fitting`: the last alpha and beta that fitted."""
+    def make_path(ready: Prepared, fitting: Scalars, shape: tuple[int, ...], left: int) -> Again:
+        """`fitting`: the last alpha and beta that passed `fit`."""
         kernel, swap = ready.kernel, ready.parts[0].plan.problem.transposed
         assert kernel is not None
         new, start, counts = made_of(shape, contiguous_strides(shape)), kernel.kept_start(), left > 0
-        # the last addresses that were found aligned as planned, and the output apart from what is read
+        # the last addresses that passed: aligned as planned, the output overlapping nothing that is read
         sound = (0, 0, 0, 0)
 
         def again(a: Any, b: Any, c: Any, out: Any, scalars: Scalars, stream: Any) -> Any:
@@ -173,7 +181,7 @@ def short_ways(geometry: Geometry, ordinal: int | str, out_dtype: str, accumulat
                 if left > 0:
                     left = left - 1 or ready.look_again(kernel, stream)
                 if left <= 0:
-                    return None  # from now on: the long way finds another short way
+                    return None  # from now on: the full path makes another fast path
             if scalars is not fitting:
                 if scalars != fitting and not fit(scalars):
                     return None
@@ -192,10 +200,10 @@ def short_ways(geometry: Geometry, ordinal: int | str, out_dtype: str, accumulat
                     return None
                 pa, pb = a.data_ptr(), b.data_ptr()
             except (AttributeError, TypeError, RuntimeError):
-                return None  # no tensors, or none with memory: the long way says what they are
+                return None  # no tensors, or tensors without memory: the full path raises the error
             addresses, last = ((pb, pa, pc, pd) if swap else (pa, pb, pc, pd)), sound
             if addresses == last:
-                addresses = last  # the same object: the launch need not compare what is in it
+                addresses = last  # the same object, which the launcher recognises by identity
             elif (
                 (pa ^ a_bits | pb ^ b_bits | pc ^ c_bits | pd ^ d_bits) & 15
                 or not (pa and pb and pc and pd)
@@ -210,23 +218,25 @@ def short_ways(geometry: Geometry, ordinal: int | str, out_dtype: str, accumulat
                 return None
             start(addresses, scalars, current_stream(ordinal) if stream is None else stream_handle(stream))
             if not made:
-                count_write((out,))  # autograd must not go back through what was there before
+                count_write((out,))  # else autograd would not notice that `out` was overwritten
             return out
 
         return again
 
-    return short_way
+    return make_path
 
 
 def tensors_of(arguments: Arguments) -> list[Any]:
-    """A, B and the output, one that is like it where none was given, and C where it lies elsewhere."""
+    """A, B, the output, and C if it is not the output. Without an output, a new tensor stands for it."""
     a, b, c, out = arguments.a, arguments.b, arguments.c, arguments.out
     made = empty(arguments.result_shape, a, arguments.out_dtype) if out is None else out.owner
     return [a.owner, b.owner, made, *([] if c is None or c.owner is made else [c.owner])]
 
 
 def distances(arguments: Arguments) -> tuple[tuple[int, int], ...]:
-    """The forbidden ones of the output from A, B and C; C may be the output itself, which has none."""
+    """The forbidden distances of the output from A, B and C. C may be the output itself: then there is
+    none.
+    """
     out, c = arguments.out or arguments.full(arguments.fresh()), arguments.c
     apart = c is not None and (arguments.out is None or c.owner is not arguments.out.owner)
     return (
@@ -237,7 +247,7 @@ def distances(arguments: Arguments) -> tuple[tuple[int, int], ...]:
 
 
 def fast_path_of_cupy(ready: Prepared, arguments: Arguments, left: int) -> Again | None:
-    """CuPy's attributes are dear: they are compared as one tuple an array."""
+    """CuPy's attributes are slow, so those of an array are compared as one tuple."""
     if ready.kernel is None or (
         arguments.c is not None and (arguments.out is None or arguments.c.owner is not arguments.out.owner)
     ):
@@ -284,15 +294,15 @@ def geometry_of_cupy(array: Any) -> tuple[Any, ...]:
     return array.shape, array.strides, array.dtype, array.device.id, array.data.ptr & 15
 
 
-Alike = Callable[..., bool]  # whether tensors have the geometry, type and device of as many others
+Alike = Callable[..., bool]  # whether tensors have the geometry, type and device of those remembered
 
 
 def compared_at_once(*tensors: Any) -> Alike:
-    """The check that torch.compile guards its graphs with: 0.3 us for three tensors, where their attributes
-    take 1.3 us.
+    """The guard of torch.compile's graphs: 0.3 us for three tensors, whose attributes would take 1.3 us.
 
-    It says no to much that is alike: a subclass, the same tensor twice, one made in inference mode. It is no
-    public part of torch. Where it is missing or other than expected, it says no to everything."""
+    It refuses much that is alike: subclasses, one tensor given twice, tensors made in inference mode. It is
+    no public part of torch: if it is missing or fails, this refuses everything.
+    """
     try:
         from torch._C._dynamo.guards import TensorGuards
 
@@ -304,14 +314,17 @@ def compared_at_once(*tensors: Any) -> Alike:
     return alike
 
 
-KINDS = 3  # of tensors that `compared_at_once` tells apart: a model's layers see those of two modes
+# How many guards are kept. Guards tell tensors of inference mode from others; a model's layers see both.
+MOST_GUARDS = 3
 
 
 def compared_by_parts(*tensors: Any) -> Alike:
-    """By their attributes. What was found alike so is compared at once from then on."""
+    """Compare attribute by attribute. For tensors that pass, a guard is made, so that the next ones like them
+    are compared at once.
+    """
     parts = [compared(tensor) for tensor in tensors]
     at_once: list[Alike] = []
-    tries = KINDS
+    tries = MOST_GUARDS
 
     def alike(*others: Any) -> bool:
         nonlocal tries
@@ -351,8 +364,8 @@ def compared(tensor: Any) -> Alike:
 
 
 def same_strides(tensor: Any) -> Callable[[Any], bool]:
-    """Whether another tensor of the same shape steps as this one does. For contiguous ones torch keeps the
-    answer ready.
+    """A test whether another tensor of the same shape has the same strides. For contiguous tensors torch has
+    the answer at hand.
     """
     if tensor.is_contiguous():
         return type(tensor).is_contiguous
@@ -361,7 +374,7 @@ def same_strides(tensor: Any) -> Callable[[Any], bool]:
 
 
 def forbidden_distances(out: Operand, operand: Operand) -> tuple[int, int]:
-    """The open interval of (out pointer - operand pointer), in bytes, in which the two would share memory."""
+    """The open interval of (out pointer - operand pointer), in bytes, in which the two would overlap."""
     (first, last), (other_first, other_last) = out.span, operand.span
     return (other_first - operand.pointer) - (last - out.pointer), (other_last - operand.pointer) - (
         first - out.pointer

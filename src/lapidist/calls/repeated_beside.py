@@ -1,10 +1,12 @@
-"""AgainBeside calls with arrays beside a, b, c and out, such as factors, indices and an epilogue's operands.
+"""Fast paths of torch calls with further arrays, such as factors, indices and an epilogue's operands. The
+code calls what a call has apart from a, b, c and out *beside*.
 
-As in repeated.py, one look shows that only pointers changed, and the way is written out flat. What lies
-beside comes as one tuple, in which each form of call has its arrays at other places.
+As in repeated.py, the fast path checks that only pointers changed, and is written out flat. All that is
+beside comes as one tuple, with a fixed order.
 
-To find a call takes a third of its time. So the one that followed the last one before is tried first: torch's
-guard tells whether it is the same again."""
+Finding a call by its key takes a third of its time. So the call that followed the last one before is tried
+first; torch's guard tells whether it is the same again.
+"""
 
 from __future__ import annotations
 
@@ -47,15 +49,17 @@ if TYPE_CHECKING:
     from lapidist.calls.call import Call
     from lapidist.calls.prepared import Prepared
 
-Beside = tuple[Any, ...]  # arrays and numbers beside the matrices, always in this order; None: there is none
-# (a, b, c, out, what is beside, stream) -> results, or None: the long way must look
-Way = Callable[[Any, Any, Any, Any, Beside, Any], Any]
-C = 3  # after A, B and D among the tensors of a call, where it is read and not D
-ALPHA, BETA, FACTORS, OPERANDS = 3, 4, (5, 6), 7  # in Beside; indices come first, operands from there on
+Beside = tuple[Any, ...]  # indices, alpha, beta, factors, an epilogue's operands; None where one is missing
+# (a, b, c, out, what is beside, stream) -> results, or None: the full path must check the call
+FastPath = Callable[[Any, Any, Any, Any, Beside, Any], Any]
+C = 3  # C's index among the tensors of a call, if it is read and is not D
+ALPHA, BETA, FACTORS, OPERANDS = 3, 4, (5, 6), 7  # indices in Beside; operands start at the last
 
 
 class Executed(NamedTuple):
-    """What is looked at of a call, of a plan's: what is beside its matrices belongs to the plan."""
+    """The parts of a Call that matter, for the execution of a plan, which owns what is beside the
+    matrices.
+    """
 
     a: Any
     b: Any
@@ -64,7 +68,7 @@ class Executed(NamedTuple):
     operation: Operation
 
 
-# ---- what a call is known by ----
+# ---- the key under which a call's fast path is found ----
 
 
 def beside(operation: Operation) -> Beside:
@@ -77,7 +81,7 @@ def beside(operation: Operation) -> Beside:
 def key_of(
     a: Any, b: Any, c: Any, out: Any, values: Beside, flags: Flags, types: Types, function: Function | None
 ) -> Sketch:
-    """None: its arrays tell too little at once."""
+    """The key of such a call. None: no fast path can serve its arrays."""
     outputs = None
     if out.__class__ is tuple and out:
         outputs = tuple(map(type, out))
@@ -85,7 +89,7 @@ def key_of(
     seen = sketch(a, b, out)
     if seen is None:
         return None
-    # two factors that are one array: guards see each tensor but once
+    # One array may be both factors; torch's guards take each tensor only once.
     twice = values[5] is values[6]
     alpha, beta = values[ALPHA], values[BETA]
     numbers = asked_of(alpha, beta) if alpha.__class__ in NUMBERS and beta.__class__ in NUMBERS else None
@@ -94,7 +98,7 @@ def key_of(
 
 
 def key_beside(call: Call) -> Sketch:
-    """What the next call like it is found by."""
+    """The key under which the fast path of such calls is remembered."""
     operation, choices = call.operation, call.choices
     if operation.routing.check_indices is not False or choices.workspace is not None:
         return None
@@ -108,19 +112,19 @@ def asked_beside(operation: Operation) -> tuple[Flags, Types, Function | None]:
 
 
 class AgainBeside:
-    """A call that may be repeated, and what its arrays do not tell of it."""
+    """A fast path, and the parts of its key that do not come from arrays."""
 
     __slots__ = ("again", "flags", "following", "function", "types")
 
-    def __init__(self, again: Way, flags: Flags, types: Types, function: Function | None) -> None:
+    def __init__(self, again: FastPath, flags: Flags, types: Types, function: Function | None) -> None:
         self.again, self.flags, self.types, self.function = again, flags, types, function
-        self.following: AgainBeside | None = None  # what was called after it; None: itself
+        self.following: AgainBeside | None = None  # the call that came after it; None: itself again
 
     def __call__(self, a: Any, b: Any, c: Any, out: Any, values: Beside, stream: Any) -> Any:
         return self.again(a, b, c, out, values, stream)
 
 
-LAST = "last"  # the key of the call that was found last
+LAST = "last"  # the key under which the last call is found
 
 
 def again_beside(
@@ -135,8 +139,9 @@ def again_beside(
     types: Types,
     stream: Any,
 ) -> Any:
-    """Of a call for which nothing was chosen, before anything is made of its arguments. None: the long way
-    must look."""
+    """The fast path of a call that chose no kernel, device or schedule. None: the full path must check the
+    call.
+    """
     function = None
     if epilogue is not None:
         if epilogue.__class__ is not Given:
@@ -165,11 +170,11 @@ def again_beside(
 
 
 class Launched:
-    """What the long way launched, as far as it does not change from call to call."""
+    """The constant parts of what the full path launched."""
 
     def __init__(self, arguments: Arguments, call: Call | Executed, found: Beside) -> None:
         fused, given = arguments.fused, call.operation.epilogue
-        # kept, so that its number in the key stays its own
+        # The key holds its id(), so it must not be freed.
         self.function: Function | None = None if given is None else given.function
         self.dtype = "" if fused is None else fused.dtype
         self.arrays = [place for place, x in enumerate(found) if is_array(x)]
@@ -179,15 +184,15 @@ class Launched:
         self.asked, self.fit = asked_of(*arguments.alpha_beta), fit_for(arguments.accumulator)
         own_c = arguments.c is not None and call.c is not output_of(call)
         self.reads_own_c, self.in_place = own_c, arguments.c is not None and not own_c
-        self.first = D + 1 + own_c  # of the arrays beside, among all tensors
+        self.first = D + 1 + own_c  # index of the first array beside, among all tensors
 
     def tensors(self, call: Call | Executed, results: Sequence[Any], found: Beside) -> list[Any]:
-        """A, B, D, C where it is read and not D, the arrays beside, further results."""
+        """A, B, D, C if it is read and is not D, the arrays beside, further results."""
         own_c = (call.c,) if self.reads_own_c else ()
         return [call.a, call.b, results[0], *own_c, *[found[place] for place in self.arrays], *results[1:]]
 
     def scalars(self, found: Beside) -> tuple[float, float] | None:
-        """With the factors that are numbers in alpha; None where another problem is asked for."""
+        """alpha, times the factors that are numbers, and beta. None: they ask for another problem."""
         if any(found[place] != x for place, x in self.factors):
             return None
         of_alpha, of_beta = (found[place] if place in self.numbers else 1.0 for place in (ALPHA, BETA))
@@ -209,7 +214,7 @@ class Launched:
         return Sources(ExtraPointers._make((a_rows, b_cols, d_rows, 0, *others, ())), tuple(fused), further)
 
     def fused_numbers(self, found: Beside) -> list[float]:
-        """Operands of an epilogue that are no arrays."""
+        """Operands of an epilogue that are numbers."""
         function = self.function
         if function is None:
             return []
@@ -233,7 +238,7 @@ def is_number(value: Any) -> bool:
 def fast_path_beside(
     ready: Prepared, arguments: Arguments, call: Call | Executed, result: Any
 ) -> AgainBeside | None:
-    """The call again, after the long way gave this result. None: each must go the long way."""
+    """The fast path of calls like this one, for which the full path gave `result`. None: there is none."""
     if ready.like.device == HOST or ready.like.framework != "torch" or arguments.given is not None:
         return None
     import torch
@@ -244,14 +249,14 @@ def fast_path_beside(
     everything, further = launched.tensors(call, results, found), len(results) - 1
     if any(type(x) not in plain_tensors() or x.is_neg() for x in everything):
         return None
-    look = looked_at(ready, arguments, launched, everything, further, found)
-    if look is None:
+    moves = moved_from(ready, arguments, launched, everything, further, found)
+    if moves is None:
         return None
-    known, moved, start = look
+    known, moved, start = moves
     watched = any(x.requires_grad for x in everything)
-    lying = tuple(launched.arrays), tuple(launched.numbers)
+    of_beside = tuple(launched.arrays), tuple(launched.numbers)
     of_c = call.c is not None, launched.reads_own_c, launched.in_place
-    again = written_out(Layout(len(found), *lying, *of_c, further, watched))(
+    again = written_out(Layout(len(found), *of_beside, *of_c, further, watched))(
         compared_as_they_repeat(everything),
         compared_by_parts(*everything),
         output_made(results[0]),
@@ -263,20 +268,21 @@ def fast_path_beside(
         torch.autograd.forward_ad,
         partial(torch._C._cuda_getCurrentRawStream, ready.like.device),
         stream_handle,
-        torch._C._increment_version,  # autograd must not go back through what was there before
+        torch._C._increment_version,  # else autograd would not notice that `out` was overwritten
         REFUSED,
         known,
     )
     return AgainBeside(again, *asked_beside(call.operation))
 
 
-# no tensors, or numbers that the long way refuses in words
+# Raised by what is no tensor, or by a number out of range: the full path then names the argument.
 REFUSED = AttributeError, TypeError, ValueError, RuntimeError, LapidistError
-# addresses of all tensors, the numbers beside, addresses of A, B, C and D, alpha and beta, what is brought
+# addresses of all tensors, numbers beside, addresses of A, B, C and D, alpha and beta, what `bring` made,
+# numbers of the epilogue
 Known = tuple[tuple[int, ...], Beside, tuple[int, int, int, int], tuple[float, float], Any, list[float]]
 
 
-def looked_at(
+def moved_from(
     ready: Prepared,
     arguments: Arguments,
     launched: Launched,
@@ -284,8 +290,9 @@ def looked_at(
     further: int,
     found: Beside,
 ) -> tuple[Known, Callable[..., Known | None], Callable[..., None]] | None:
-    """What was launched; what looks at other addresses and numbers, given what was there before; and what
-    launches. None: the long way made something else of what it was given."""
+    """What was launched, a function that checks other addresses and numbers against it, and one that
+    launches. None: the full path converted what it was given.
+    """
     sources, at = launched.sources(), tuple(x.data_ptr() for x in everything)
     starting = started_through(ready, arguments.fused, sources, arguments.extra_pointers, len(at))
     fused, bring, start = launched.fused_numbers(found), starting.bring, starting.start
@@ -301,7 +308,7 @@ def looked_at(
     kinds = tuple(map(type, numbers))
 
     def moved(at: tuple[int, ...], numbers: Beside, values: Beside, last: Known, made: bool) -> Known | None:
-        """`made`: the results lie apart from all else."""
+        """`made`: the results are new arrays, which overlap nothing."""
         before, known_numbers, operands, scalars, brought, fused = last
         if at != before:
             if 0 in at or any(map(and_, map(xor, at, bits), alignment)):
@@ -323,14 +330,15 @@ def looked_at(
         return at, numbers, operands, scalars, brought if same else bring(at, fused), fused
 
     operands = at[0], at[1], at[c_at], at[D]
-    # no addresses: those of the next call are looked at, as these may have been checked in another way
+    # Without addresses: those of the next call are then checked here, by the rules of the fast path.
     none = ((), numbers, operands, arguments.alpha_beta, None, fused)
     return none, moved, start
 
 
 def counted(ready: Prepared, found: AgainBeside) -> AgainBeside:
-    """Until something better has come, or nothing is to come. From then on the long way must look, which
-    finds another short way."""
+    """The same fast path, until a look for a better plan finds one. Then it returns None for good, and the
+    full path makes another one.
+    """
     kernel, left, again = ready.kernel, calls_left(ready), found.again
     if not left:
         return found
@@ -347,7 +355,9 @@ def counted(ready: Prepared, found: AgainBeside) -> AgainBeside:
 def fast_path_of_plan(
     ready: Prepared, arguments: Arguments, call: Call | Executed, result: Any
 ) -> Callable[[Any, Any, Any, Any, Any], Any] | None:
-    """The same of a plan, for (a, b, c, out, stream): what is beside its matrices belongs to it."""
+    """The fast path of a plan, for (a, b, c, out, stream); what is beside the matrices belongs to
+    the plan.
+    """
     found, values = fast_path_beside(ready, arguments, call, result), beside(call.operation)
     if found is None:
         return None
@@ -356,7 +366,7 @@ def fast_path_of_plan(
 
 
 def picker(wanted: Sequence[int]) -> Callable[[Beside], Beside]:
-    """These of a tuple, as a tuple."""
+    """A function that takes these items of a tuple, as a tuple."""
     if len(wanted) > 1:
         return itemgetter(*wanted)
     first = wanted[0] if wanted else 0
@@ -364,7 +374,9 @@ def picker(wanted: Sequence[int]) -> Callable[[Beside], Beside]:
 
 
 def compared_as_they_repeat(tensors: list[Any]) -> Alike:
-    """At once, each once: a factor of A may be that of B, and torch's guards refuse to see a tensor twice."""
+    """A comparison of tensors among which one may occur twice, as a factor of A and of B. torch's guards take
+    a tensor only once.
+    """
     numbers = list(map(id, tensors))
     firsts = [numbers.index(each) for each in numbers]
     wanted = sorted(set(firsts))
@@ -380,12 +392,12 @@ def compared_as_they_repeat(tensors: list[Any]) -> Alike:
 
 
 def output_made(result: Any) -> Callable[[], Any]:
-    """A new one of the same shape, strides and type."""
+    """A maker of new tensors of the same shape, strides and type."""
     return tensors_made(result.dtype, result.device)(tuple(result.shape), result.stride())
 
 
 def outputs_made(results: Sequence[Any]) -> Callable[[Any], tuple[Any, ...]]:
-    """The arrays that several results go to: the caller's, or new ones."""
+    """A maker of the tuple of results: the caller's arrays, or new ones."""
     makes = list(map(output_made, results))
 
     def made(out: Any) -> tuple[Any, ...]:
@@ -399,7 +411,9 @@ def outputs_made(results: Sequence[Any]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def forbidden(everything: list[Any], further: int) -> list[tuple[int, int, int, int]]:
-    """What is written, what must lie elsewhere, and the forbidden distances from that."""
+    """For each tensor that is written and each other one: their indices, and the interval of distances at
+    which they overlap.
+    """
     operands = [operand_of(each, "out") for each in everything]
     written = [D, *range(len(everything) - further, len(everything))]
     return [

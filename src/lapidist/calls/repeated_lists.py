@@ -1,4 +1,4 @@
-"""Repeated calls of lists of torch tensors: one look shows that no matrix changed but its place in memory."""
+"""Fast paths of lists of torch tensors: check that no matrix changed but its address, then launch."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from lapidist.calls.call import Call
     from lapidist.calls.lists import Listed
 
-AgainLists = Callable[["Call"], Any]  # None: the long way must look
+AgainLists = Callable[["Call"], Any]  # returns None if the full path must check the call
 
 
 def key_of_lists(call: Call) -> Sketch:
-    """What the next call like it is found by. None: its first matrices tell too little at once."""
+    """The key under which the fast path of such calls is remembered. None: no fast path can serve its
+    matrices.
+    """
     a, b, c, out, operation = call.a, call.b, call.c, call.out, call.operation
     lists = [x for x in (a, b, c, out) if x is not None]
     if operation.routing.check_indices is not False or call.choices.workspace is not None:
@@ -46,8 +48,9 @@ def key_of_lists(call: Call) -> Sketch:
 
 
 def fast_path_of_lists(call: Call, batch: Listed, launched: Sequence[PartKernel]) -> AgainLists | None:
-    """The call again, after the long way launched these, one for as many matrices as a launch takes. Only
-    where all matrices start on 16 bytes."""
+    """The fast path of calls like this one, which took these launches. Only if all matrices start on
+    multiples of 16 bytes.
+    """
     kernels = [each.kernel for each in launched if each.kernel is not None]
     first, operation, at_once = batch.calls[0], batch.calls[0].operation, batch.at_once
     parts = [slice(start, start + at_once) for start in range(0, batch.count, at_once)]
@@ -67,7 +70,7 @@ def fast_path_of_lists(call: Call, batch: Listed, launched: Sequence[PartKernel]
     tracing, gradients, forward = torch._C._is_tracing, torch.is_grad_enabled, torch.autograd.forward_ad
     current_stream, ordinal = torch._C._cuda_getCurrentRawStream, batch.like.device
     shape, dtype, swaps = first.result_shape, torch_dtype(first.out_dtype), batch.problem.transposed
-    sound = [x.data_ptr() for x in everything]  # apart from each other, as the long way saw
+    sound = [x.data_ptr() for x in everything]  # outputs overlap nothing: the full path checked
 
     def again(call: Call) -> Any:
         scalars = call.operation.alpha, call.operation.beta
@@ -99,7 +102,7 @@ def fast_path_of_lists(call: Call, batch: Listed, launched: Sequence[PartKernel]
 
 
 def counted(launched: Sequence[PartKernel], again: AgainLists) -> AgainLists:
-    """Until it is looked at whether something better has come: the long way looks."""
+    """The same fast path until the next look for better kernels, which the full path takes."""
     waiting = [each for each in launched if not each.settled]
     if not waiting:
         return again

@@ -1,4 +1,6 @@
-"""The repeated call of torch's tensors on the CPU: one look, then NumPy on their memory."""
+"""The fast path of torch tensors on the CPU: compare them with the last call's, then let NumPy work on their
+memory.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Layout(NamedTuple):
-    """How a matrix lies from its address on. Strides of tensors are never negative."""
+    """The layout of a matrix, without its address. Strides of tensors are never negative."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -41,7 +43,7 @@ class Layout(NamedTuple):
 
 
 class OnHost:
-    """Calls of one geometry, which passed every check. Nothing of theirs is kept but numbers."""
+    """The fast path for one geometry that passed every check. It keeps none of the caller's tensors."""
 
     def __init__(self, arguments: Arguments) -> None:
         import torch
@@ -60,7 +62,7 @@ class OnHost:
         self._tracing, self._forward = torch._C._is_tracing, torch.autograd.forward_ad
 
     def __call__(self, a: Any, b: Any, c: Any, out: Any, scalars: Scalars, stream: Any) -> Any:
-        """None: the long way must look."""
+        """The result. None: the full path must check the call."""
         if (
             stream is not None
             or not self._fit(scalars)
@@ -80,7 +82,7 @@ class OnHost:
             pa, pb, pd = a.data_ptr(), b.data_ptr(), out.data_ptr()
             pc = pd if c is None else c.data_ptr()
         except (AttributeError, TypeError, RuntimeError):
-            return None  # no tensors, or none with memory: the long way says what they are
+            return None  # no tensors, or tensors without memory: the full path raises the error
         for (low, high), distance in zip(self._apart, (pd - pa, pd - pb, pd - pc), strict=True):
             if low < distance < high:
                 return None
@@ -99,7 +101,7 @@ def seen(layout: Layout, pointer: int) -> np.ndarray[Any, Any]:
 
 
 def fast_path_on_host(arguments: Arguments) -> OnHost | None:
-    """None: each call must be checked."""
+    """None: there is no fast path for these arguments."""
     if arguments.a.framework != "torch" or arguments.no_kernel is not None or arguments.given is not None:
         return None
     plain = plain_tensors()

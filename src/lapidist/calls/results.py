@@ -1,4 +1,4 @@
-"""What an epilogue stores beside D: arrays that the caller passed, checked, or new ones."""
+"""The further results of an epilogue, beside D: arrays of the caller's, checked, or new ones."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ if TYPE_CHECKING:
     from lapidist.calls.arguments import Arguments
 
 Array = np.ndarray[Any, Any]
-# whose arrays may lie by columns; as factors of 1 x 128 they are read fastest so
+# Frameworks whose arrays may be column-major. Kernels read factors of 1 x 128 fastest in that layout.
 LAID_BY_COLUMNS = ("numpy", "torch", "cupy")
 
 
 class FurtherResults:
-    """Each has D's rows, and its columns or those of the product; where rows of D are scattered, so are
-    theirs. Reductions have a value for each row, each column or all of D."""
+    """Each result has D's rows, scattered as D's are, and D's columns or the product's. Reductions have one
+    value for each row, each column or all of D.
+    """
 
     def __init__(self, function: Function, given: Sequence[Any], arguments: Arguments) -> None:
         self._arguments, self._paired = arguments, function.paired
@@ -48,12 +49,12 @@ class FurtherResults:
 
     @property
     def stored(self) -> list[Operand]:
-        """Those that kernels store; second passes make the others."""
+        """The results that the kernel itself stores. Second passes make the others."""
         pairs = zip(self._results, self.operands, strict=True)
         return [operand for each, operand in pairs if not each.then]
 
     def _operand(self, name: str, result: Result, array: Any) -> Operand:
-        """Its array as the caller gave it, or one that is yet to be made."""
+        """The caller's array, or a description of the one that `make` will allocate."""
         arguments, dtype, shape = self._arguments, result.dtype, self._shape_of(result)
         usual = dtype or (number_type(arguments.accumulator).name if result.then else arguments.out_dtype)
         if array is None:
@@ -75,7 +76,7 @@ class FurtherResults:
         return full
 
     def require_apart_from(self, others: Sequence[Operand]) -> None:
-        """None is written where another one is, or where anything is read."""
+        """No result overlaps another one, or anything that is read."""
         given = [output for output in self.operands if output.owner is not None]
         for place, output in enumerate(given):
             for other in (*self._arguments.operands, *others, *given[:place]):
@@ -87,7 +88,7 @@ class FurtherResults:
         return found
 
     def _shape_of(self, result: Result) -> tuple[int, ...]:
-        """As the caller sees it."""
+        """The shape that the caller sees."""
         arguments = self._arguments
         if result.then:
             return self._shape_made(result)
@@ -99,7 +100,7 @@ class FurtherResults:
         return (*arguments.shape[:-2], arguments.out.shape[-2], arguments.shape[-1])
 
     def shape_of_values(self, result: Result) -> tuple[int, ...]:
-        """What a second pass reads: all rows and columns, whatever of them the caller sees."""
+        """The shape of what a second pass reads: all rows and columns, including those added to vectors."""
         *rows, cols = self._arguments.shape
         return (*rows, cols // 2 if self._paired and result.other is None else cols)
 
@@ -117,7 +118,7 @@ class FurtherResults:
         return () if over == ALL else (*batch, *(() if self._arguments.drop_col else kept_col))
 
     def _full(self, operand: Operand, result: Result) -> Operand:
-        """With rows and columns, where it lacks them."""
+        """The operand viewed with rows and columns."""
         arguments, (shape, strides) = self._arguments, (operand.shape, operand.strides)
         if result.then in REDUCTIONS:
             over = REDUCTIONS[result.then].over
@@ -130,7 +131,7 @@ class FurtherResults:
         return operand if self._scattered is not None else arguments.full(operand)
 
     def make(self) -> None:
-        """New arrays, where the caller passed none."""
+        """Allocate the arrays that the caller did not pass."""
         for place, (output, result) in enumerate(zip(self.operands, self._results, strict=True)):
             if output.owner is None:
                 shape = self._dropped(output, result)
@@ -140,19 +141,19 @@ class FurtherResults:
                 self.operands[place] = self._full(operand_of(array, output.name), result)
 
     def _dropped(self, output: Operand, result: Result) -> tuple[int, ...]:
-        """Its shape as the caller sees it."""
+        """The shape of an output as the caller sees it."""
         if result.then:
             return self._shape_made(result)
         return output.shape[:-2] + self._arguments.kept(output.shape[-2:])
 
     @property
     def outlines(self) -> list[tuple[tuple[int, ...], str]]:
-        """Shape and type of each, as the caller sees them."""
+        """Shape and type of each result, as the caller sees them."""
         pairs = zip(self.operands, self._results, strict=True)
         return [(self._dropped(output, result), output.dtype) for output, result in pairs]
 
     def deliver(self) -> list[Any]:
-        """As the caller gets them, once they are written."""
+        """The results as the caller gets them, after they were written."""
         found = []
         for output, is_new in zip(self.operands, self._are_new, strict=True):
             found.append(handed_over(output.owner, self._arguments.like) if is_new else output.owner)
@@ -173,12 +174,12 @@ class FurtherResults:
 
 
 def by_columns(result: Result, shape: tuple[int, ...], framework: str) -> bool:
-    """Whether a new array of it lies so."""
+    """Whether a new array for this result is column-major."""
     return result.then.startswith(FACTORS) and len(shape) == 2 and framework in LAID_BY_COLUMNS
 
 
 def require_even_steps(output: Operand) -> None:
-    """Of what a second pass stores."""
+    """Second passes step through all rows with a single stride."""
     if evenly(output.shape[:-1], output.strides[:-1]) is None:
         raise StrideError(
             f"{output.name}: rows of a reduction or of quantised values must lie evenly, through all matrices"

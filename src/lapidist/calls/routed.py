@@ -1,7 +1,5 @@
-"""Gathered rows and columns, scattered rows, permuted outputs, alpha and beta in device memory: a call that
-asks for these.
+"""Calls with gathered rows and columns, scattered rows, permuted outputs, or alpha and beta in device memory.
 
-`RoutedArguments` are Arguments with the same rules; they know in addition where rows come from and go to.
 Index arrays and scalars are read when the kernel runs, so their contents may change between runs of a plan.
 """
 
@@ -27,7 +25,7 @@ from lapidist.problems.problem import MATRIX, Problem, alignment_of
 
 
 class RoutedArguments(Arguments):
-    """With routing and, in place of numbers, arrays of one element for alpha and beta."""
+    """Arguments with routing, and with alpha and beta that may be arrays of one element."""
 
     def __init__(self, a: Any, b: Any, c: Any, out: Any, operation: Operation) -> None:
         self.routing = routing = operation.routing
@@ -60,7 +58,7 @@ class RoutedArguments(Arguments):
         self._check_indices()
 
     def _numbers(self) -> tuple[float, float]:
-        """1 stands for a number that kernels read from memory."""
+        """alpha and beta, with 1 in place of those that kernels read from memory."""
         given = ((name, getattr(self.operation, name)) for name in NAMES)
         alpha, beta = (
             1.0 if is_array(value) else checks.require_scalar(name, value) for name, value in given
@@ -112,7 +110,7 @@ class RoutedArguments(Arguments):
         operand = operand_of(native(c), "c")
         checks.require_type_of_output(operand, self.out_dtype)
         checks.require_same_device(operand, self.a)
-        return operand  # of out's shape: _check_out looks
+        return operand  # _check_out compares its shape with out's
 
     def _check_out(self, out: Any) -> Operand:
         if not self.routing.permuted and "scatter_d" not in self.index:
@@ -142,10 +140,12 @@ class RoutedArguments(Arguments):
         if self.routing.permuted or checks.lines_touch(operand):
             return operand
         self.given = out
-        return operand_of(on_host(operand).copy(), "out")  # with the rows that are not scattered to
+        return operand_of(on_host(operand).copy(), "out")  # a copy: rows that are not scattered to must stay
 
     def _check_indices(self) -> None:
-        """Every index: on request where it costs a wait for the GPU, always in host memory."""
+        """Every index must be in range. On a GPU this is checked only on request, because it waits for the
+        GPU.
+        """
         limits = {
             "gather_a": self.a.shape[-2],
             "gather_b": self.b.shape[-1],
@@ -187,7 +187,7 @@ class RoutedArguments(Arguments):
             fused=None if self.fused is None else self.fused.as_planned(),
             one_alpha=self.alpha == 1 and "alpha" not in self.scalars,
         )
-        # Which operand is which no longer matters.
+        # One alignment for all: gathered rows and groups make the alignments of single operands useless.
         bits = min(
             alignment_of(operand, within)
             for operand, within in self._neighbours(plain)
@@ -199,8 +199,9 @@ class RoutedArguments(Arguments):
         return replace(problem, a=first, b=second, d=last, c=problem.c and replace(problem.c, alignment=bits))
 
     def _neighbours(self, plain: Operand) -> list[tuple[Operand | None, tuple[int, ...]]]:
-        """Each operand with the dimensions along which neighbours stay neighbours: not those of which any row
-        may be taken, nor those from group to group."""
+        """Each operand with the dimensions along which alignment counts. Gathered or scattered rows may start
+        anywhere a row does, and so may groups.
+        """
         rows = (-1,) if "scatter_d" in self.index else MATRIX
         a = (self.a, (-1,) if "gather_a" in self.index else MATRIX)
         b = (self.b, (-2,) if "gather_b" in self.index else MATRIX)
@@ -212,7 +213,7 @@ class RoutedArguments(Arguments):
         return [a, b, (self.c, rows), d]
 
     def plain_output(self) -> Operand:
-        """The output as m x n elements: what steps between rows and columns of one group."""
+        """The output as a matrix of m x n elements, with the strides within one group."""
         if self.out is None or self.stores_d:
             return self.planned_output()
         if not self.routing.permuted:
@@ -246,7 +247,7 @@ class RoutedArguments(Arguments):
             a_rows=rows, b_cols=cols, d_rows=to, alpha=at.get("alpha", 0), beta=at.get("beta", 0)
         )
 
-    # ---- the same on the host ----
+    # ---- on the host ----
 
     def multiply_on_host(self, out: Operand) -> None:
         a, b, rows, alpha, beta = self.as_gathered()
@@ -256,7 +257,7 @@ class RoutedArguments(Arguments):
         self.to_host(product, out)
 
     def as_gathered(self) -> tuple[Any, Any, Any, float, float]:
-        """A and B with their rows gathered, C of the product's rows, and the numbers."""
+        """A and B with rows and columns gathered, the rows of C that are read, alpha and beta."""
         index = {name: on_host(operand) for name, operand in self.index.items()}
         a, b = on_host(self.a), on_host(self.b)
         a = taken(a, index["gather_a"], -2) if "gather_a" in index else a
@@ -270,7 +271,7 @@ class RoutedArguments(Arguments):
         return a, b, c, alpha, beta
 
     def to_host(self, product: Any, out: Operand) -> None:
-        """The product's rows to where they belong."""
+        """Write the product's rows where they belong."""
         target = on_host(out)
         if self.routing.permuted:
             target[...] = product.reshape(target.shape)
@@ -308,8 +309,8 @@ def index_of(array: Any, name: str) -> Operand:
 
 
 def taken(matrix: Any, index: Any, axis: int) -> Any:
-    """Rows (axis -2) or columns of one matrix, or of each of a batch, by the same indices or by each one's
-    own.
+    """Gathered rows (axis -2) or columns (axis -1). Matrices of a batch share the indices or have
+    their own.
     """
     if index.ndim == 1:
         return np.take(matrix, index, axis)
@@ -327,7 +328,7 @@ def require_one_index_type(operands: list[Operand]) -> None:
 
 
 def permuted_shape(out: Operand, product: tuple[int, ...]) -> tuple[int, ...]:
-    """The batch's dimensions, then four: rows in groups, columns in groups."""
+    """The batch's dimensions, then m1, m0, n1 and n0: rows in groups, columns in groups."""
     batch, (m1, m0, n1, n0) = out.shape[:-4], out.shape[-4:] if len(out.shape) >= 4 else (0,) * 4
     if (*batch, m1 * m0, n1 * n0) != product or len(out.shape) < 4:
         raise ShapeError(

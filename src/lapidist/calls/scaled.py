@@ -1,8 +1,7 @@
-"""A call with factors of A and B: numbers, or arrays that are read when the kernel runs, so their contents
-may change.
+"""Products with factors: scale_a and scale_b, which multiply 8-bit floats.
 
-`ScaledArguments` are Arguments with the same rules. A number is a part of alpha; an array is one of four, by
-its shape:
+A factor that is a number becomes part of alpha. One that is an array is read when the kernel runs, so its
+contents may change. Its shape tells which of four kinds it is:
 
     one element              for the whole matrix
     (m,) or (m, 1)           one for each row of a; of b: (n,) or (1, n), one for each column
@@ -29,7 +28,7 @@ Array = np.ndarray[Any, Any]
 
 
 class ScaledArguments(Arguments):
-    """With factors that multiply a and b."""
+    """Arguments with factors of a and b."""
 
     def __init__(self, a: Any, b: Any, c: Any, out: Any, operation: Operation) -> None:
         super().__init__(a, b, c, out, operation)
@@ -50,7 +49,7 @@ class ScaledArguments(Arguments):
             )
 
     def _numbers(self) -> tuple[float, float]:
-        """Factors that are numbers are a part of alpha."""
+        """alpha times the factors that are numbers, and beta."""
         given = zip(NAMES, self.operation.factors, strict=True)
         numbers = (
             require_number(name, value) for name, value in given if value is not None and not is_array(value)
@@ -72,11 +71,11 @@ class ScaledArguments(Arguments):
         return operand
 
     def _lines(self, name: str) -> tuple[int, int]:
-        """The lines that have factors, and k."""
+        """How many lines have factors, and k."""
         return (self.shape[-2] if name == "scale_a" else self.shape[-1]), self.a.shape[-1]
 
     def scaling(self) -> Scaling:
-        """None where A and B are not read."""
+        """The kinds of both factors; unscaled if A and B are not read."""
         if self.alpha == 0 or self.a.shape[-1] == 0:
             return Scaling()
         a, b = (
@@ -95,7 +94,7 @@ class ScaledArguments(Arguments):
         return super().extra_pointers._replace(scale_a=of_a, scale_b=of_b)
 
     def factors_on_host(self) -> tuple[Array | None, Array | None]:
-        """(rows of A or 1, blocks of k or 1) and (blocks of k or 1, columns of B or 1)."""
+        """Factors of A, (rows or 1, blocks of k or 1), and of B, (blocks of k or 1, columns or 1)."""
         found = [self._spread(name) if name in self.arrays else None for name in NAMES]
         return found[0], None if found[1] is None else found[1].T
 
@@ -124,7 +123,7 @@ def require_number(name: str, value: object) -> float:
 
 
 def scale_of(operand: Operand, lines: int, k: int) -> Scale:
-    """Which of the four it is. Of B, all is as if transposed."""
+    """Which of the four kinds the array is. Shapes of scale_b are transposed."""
     of_a = operand.name == "scale_a"
     shape, strides = operand.shape, operand.strides
     blocks, squares = -(-k // K_BLOCK), -(-lines // K_BLOCK)

@@ -1,6 +1,6 @@
-"""How repeated calls with arrays beside their matrices are launched, once nothing but addresses and numbers
-is new. They go straight into kernels' parameters, or through what was prepared where a product takes several
-launches."""
+"""Launches for repeated calls with arrays apart from their matrices, once only addresses and numbers are new.
+A single launch writes them straight into kernel parameters; several go through Prepared.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ if TYPE_CHECKING:
     from lapidist.calls.prepared import Part, Prepared
 
 UNSIGNED = (1 << 64) - 1
-D = 2  # place among the tensors of a call, which begin with A and B
-MEMBERS = 5  # words of an epilogue's operand, the first of which is its address or number
+D = 2  # D's index among the tensors of a call, which begin with A and B
+MEMBERS = 5  # words of an epilogue's operand; the first is its address or number
 
 
 class Starting(NamedTuple):
-    """`bring` is given addresses of all tensors and the numbers of an epilogue. It makes the last that
-    `start` takes, after addresses of A, B, C and D, alpha and beta, and a stream. `of_d`: whether D's
-    address is a part of that."""
+    """`bring` takes the addresses of all tensors and the epilogue's numbers, and makes the last argument of
+    `start`. `start` takes addresses of A, B, C and D, alpha and beta, a stream, and that. `of_d`: whether
+    that depends on D's address.
+    """
 
     bring: Callable[[Sequence[int], Sequence[float]], Any]
     start: Callable[[Operands, Scalars, int, Any], None]
@@ -35,8 +36,9 @@ class Starting(NamedTuple):
 
 
 class Sources(NamedTuple):
-    """Which tensor each address is of, by its place in a call; 0: of none. `fused`: of an epilogue's
-    operands; None where it is a number. `further`: results beside D, which are the last tensors."""
+    """For each address that a kernel takes, the index of its tensor in the call; 0: none. `fused`: for the
+    epilogue's operands; None marks a number. `further`: how many results follow D; they are the last tensors.
+    """
 
     pointers: ExtraPointers
     fused: tuple[int | None, ...]
@@ -46,7 +48,7 @@ class Sources(NamedTuple):
 def started_through(
     ready: Prepared, fused: FusedOperands | None, sources: Sources, actual: ExtraPointers, tensors: int
 ) -> Starting:
-    """`actual`: the addresses of the call that was checked; `tensors`: of how many."""
+    """`actual`: the addresses of the checked call; `tensors`: how many it has."""
     if fused is not None and fused.passes():
         return followed(ready, fused, sources, actual, tensors)
     return launched(ready, ready.parts, sources, actual)
@@ -55,7 +57,7 @@ def started_through(
 def launched(
     ready: Prepared, parts: list[Part], sources: Sources, actual: ExtraPointers, *own: list[Part]
 ) -> Starting:
-    """`own`: those to launch, where they must stay."""
+    """`own`: the parts to launch, if those must not change with `ready`."""
     if len(parts) == 1 and parts[0].kernel is not None and not any(parts[0].skipped[:4]):
         return straight(parts[0], sources, actual)
 
@@ -69,7 +71,7 @@ def launched(
 
 
 def filled(sources: Sources, at: Sequence[int], numbers: Sequence[float], left: Any = ()) -> ExtraPointers:
-    """With addresses and numbers; `left`: where second passes find what they read."""
+    """The addresses and numbers that kernels take. `left`: addresses of what second passes read."""
     others, more = iter(numbers), (0, *at[1:])
     own = [next(others) if place is None else more[place] for place in sources.fused]
     return ExtraPointers._make((*[more[place] for place in sources.pointers[:-1]], (*own, *left)))
@@ -79,18 +81,19 @@ def filled(sources: Sources, at: Sequence[int], numbers: Sequence[float], left: 
 
 
 def straight(part: Part, sources: Sources, actual: ExtraPointers) -> Starting:
-    """Of a call of one launch. Where each address goes is found once; what else is there, such as strides,
-    is written when a thread first launches it."""
+    """A call of one launch. The parameter word of each address is found once. Constant words, such as
+    strides, are written when a thread first launches it.
+    """
     plan, kernel, skipped = part
     assert kernel is not None
     patches, fused = kernel.launch.patches, plan.problem.fused
     constant = plan.brought(actual, skipped[4:])
-    addressed: list[tuple[int, int, int]] = []  # of a word, of a tensor, bytes from its address
+    addressed: list[tuple[int, int, int]] = []  # parameter word, index of the tensor, byte offset
     for name, of_tensors in sources.pointers.values(plan.problem.transposed).items():
         if name in patches:
             first = patches[name].offset // 8
             addressed += [(first + member, place, 0) for member, place in enumerate(of_tensors) if place]
-    of_numbers: list[tuple[int, Any]] = []  # of a word, what makes one of a number
+    of_numbers: list[tuple[int, Any]] = []  # parameter word, function from a number to its bits
     if fused is not None and "epilogue" in constant and "epilogue" in patches:
         first, words = patches["epilogue"].offset // 8, constant["epilogue"]
         for number, (fed, place) in enumerate(zip(fused.operands, sources.fused, strict=True)):
@@ -119,8 +122,9 @@ def straight(part: Part, sources: Sources, actual: ExtraPointers) -> Starting:
 
 
 class Brought:
-    """What is launched at some addresses. `placed`: the same with the room of the last call. Another thread
-    may replace it: each goes on with the one that it made itself."""
+    """The arguments of one launch. `placed`: the same with the workspace of the last call. Another thread may
+    replace it, so each call goes on with the value that it made itself.
+    """
 
     __slots__ = ("at", "numbers", "placed")
 
@@ -130,8 +134,9 @@ class Brought:
 
 
 class PassStep(NamedTuple):
-    """One launch of a second pass: places of what it reads, of its last result, of what it writes. They count
-    what a product leaves, the room between steps, and results, in that order."""
+    """One launch of a second pass, with the indices of what it reads, of its last result, and of what it
+    writes. They count what the product leaves, then workspace between steps, then results.
+    """
 
     start: Start
     reads: int
@@ -142,19 +147,20 @@ class PassStep(NamedTuple):
 def followed(
     ready: Prepared, fused: FusedOperands, sources: Sources, actual: ExtraPointers, tensors: int
 ) -> Starting:
-    """The product as other calls have it, then all passes. What it leaves them stands behind all tensors."""
-    parts, ordinal = ready.parts, ready.like.device  # at once: others may come to take their place
+    """The product, then all second passes. The addresses of what they read follow those of all tensors."""
+    parts, ordinal = ready.parts, ready.like.device  # read once: another thread may replace `ready.parts`
     before = made_before(part.plan for part in parts)
     left, read = Left.of(fused, before), len(fused.sources + fused.slots)
     steps, between = steps_after(fused, before, ordinal)
     among_all = sources._replace(fused=(*sources.fused, *range(tensors, tensors + read)))
     product = launched(ready, parts, among_all, actual, parts)
-    if left.is_none and not steps:  # the product makes it all, and writes nothing there
+    if left.is_none and not steps:  # the product does everything itself
         nowhere = (0,) * read
         return Starting(lambda at, numbers: product.bring((*at, *nowhere), numbers), product.start, True)
     rooms, further = Rooms(left, ordinal), tensors - sources.further
     free, another, start_product, bring_product = rooms.free, rooms.another, product.start, product.bring
-    last: tuple[Any, tuple[int, ...], tuple[int, ...]] = None, (), ()  # a room, and what is where in it
+    # a workspace, addresses in it that the product writes, and all addresses in it
+    last: tuple[Any, tuple[int, ...], tuple[int, ...]] = None, (), ()
 
     def placed_in(room: Room, brought: Brought) -> tuple[Room, Any, list[PassLaunch]]:
         nonlocal last
@@ -190,7 +196,9 @@ def followed(
 
 
 def steps_after(fused: FusedOperands, before: Before, ordinal: int) -> tuple[list[PassStep], list[int]]:
-    """And what lies in the room between steps: so many bytes into it."""
+    """The launches of second passes, and the byte offsets of what they leave for each other in the
+    workspace.
+    """
     read, written = [*fused.sources, *fused.slots], fused.written
     every = [(values, stored, kernels_of(each, ordinal)) for each, values, stored in fused.passes(before)]
     between = sorted({place for *_, steps in every for step in steps for place in step[1:] if place >= 0})

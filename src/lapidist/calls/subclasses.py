@@ -1,4 +1,4 @@
-"""matmul of what NumPy makes arrays of, and of arrays that it asks what becomes of the result: lists,
+"""matmul of objects that NumPy converts to arrays, or that decide about the result themselves: lists,
 subclasses, wrappers.
 """
 
@@ -17,7 +17,7 @@ from lapidist.frameworks.arrays import framework_of
 
 
 def is_plain(array: Any) -> bool:
-    """What our own path takes: plain arrays of NumPy, and those of frameworks, wherever they are."""
+    """Whether the library takes it as it is: plain arrays of NumPy, and arrays of frameworks."""
     return (
         type(array) is np.ndarray
         or framework_of(array) in ("torch", "cupy", "jax")
@@ -26,7 +26,7 @@ def is_plain(array: Any) -> bool:
 
 
 def as_array(array: Any, name: str) -> Any:
-    """Lists, and what has no more to say than its numbers, as an array; anything else as it is."""
+    """An array of lists and other objects that only hold numbers; anything else as it is."""
     if is_plain(array) or is_asked(array) or not becomes_array(array):
         return array
     try:
@@ -46,20 +46,22 @@ def becomes_array(array: Any) -> bool:
 
 
 def is_asked(array: Any) -> bool:
-    """Whether NumPy would ask it: a subclass, or another class with __array_ufunc__ or __array_wrap__."""
+    """Whether NumPy would let it decide: an object with __array_ufunc__ or __array_wrap__ that is no plain
+    array.
+    """
     if is_plain(array) or isinstance(array, np.generic) or hasattr(array, "__cuda_array_interface__"):
         return False
     return hasattr(array, "__array_ufunc__") or hasattr(array, "__array_wrap__")
 
 
 def takes_over(array: Any) -> bool:
-    """Whether it has its own way with NumPy's functions."""
+    """Whether its class replaces NumPy's functions by its own."""
     kind = type(array)
     return hasattr(kind, "__array_ufunc__") and kind.__array_ufunc__ is not np.ndarray.__array_ufunc__
 
 
 def product(a: Any, b: Any, out: Any) -> Any:
-    """By numpy.matmul itself, in our types; arguments are checked as always."""
+    """The product by numpy.matmul, in our types. Arguments are checked as always."""
     if takes_over(a) or takes_over(b):
         return np.matmul(a, b) if out is None else np.matmul(a, b, out=out)
     first, second = np.asarray(a), np.asarray(b)

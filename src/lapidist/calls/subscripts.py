@@ -1,5 +1,5 @@
-"""Which dimensions of two operands are one: einsum's letters and tensordot's axes, checked, and the groups
-that a GEMM has.
+"""Which dimensions of two operands are one: einsum's letters and tensordot's axes, checked, and sorted into a
+GEMM's batch, rows, columns and k.
 """
 
 from __future__ import annotations
@@ -13,14 +13,12 @@ import numpy as np
 
 from lapidist.errors import ArgumentError, ShapeError
 
-Label = int | str  # a letter, or a number: below zero for dimensions that "..." stands for, -1 the last
+Label = int | str  # a letter, or a number; those of "..." are negative, -1 is its last dimension
 EXAMPLE = "for example 'ij,jk->ik'"
 
 
 class Subscripts(NamedTuple):
-    """The labels of each dimension. None: a dimension of one element that the other operand's is broadcast
-    over.
-    """
+    """The labels of each dimension. None: a dimension of one element, which is broadcast."""
 
     a: tuple[Label | None, ...]
     b: tuple[Label | None, ...]
@@ -48,7 +46,7 @@ class Subscripts(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def parsed(spec: str, a_dimensions: int, b_dimensions: int) -> Subscripts:
-    """numpy.einsum's notation, with an output or without."""
+    """The labels of numpy.einsum's notation, with or without an output."""
     require_notation(spec)
     inputs, arrow, output = "".join(spec.split()).partition("->")
     terms = inputs.split(",")
@@ -88,7 +86,7 @@ def require_two(spec: str, operands: int) -> None:
 
 
 def labels_of(spec: str, term: str, name: str, dimensions: int) -> tuple[Label, ...]:
-    """One for each dimension of an operand."""
+    """One label for each dimension of an operand."""
     before, dots, after = split_at_dots(spec, term)
     letters = before + after
     missing = dimensions - len(letters)
@@ -137,7 +135,7 @@ def output_labels(spec: str, output: str, terms: list[str], spread: tuple[Label,
 
 
 def require_no_lone_sum(subscripts: Subscripts) -> None:
-    """A sum over one operand alone is no matrix multiply."""
+    """A label of one operand alone must be in the output: summing a single operand is no matrix multiply."""
     for name, own, other in (("a", subscripts.a, subscripts.b), ("b", subscripts.b, subscripts.a)):
         for axis, label in enumerate(own):
             if label not in other and label not in subscripts.out:
@@ -152,7 +150,7 @@ def require_no_lone_sum(subscripts: Subscripts) -> None:
 
 
 def paired(axes: Any, a_shape: tuple[int, ...], b_shape: tuple[int, ...]) -> Subscripts:
-    """numpy.tensordot's axes: how many of a's last and b's first, or which of a's and which of b's."""
+    """The labels of numpy.tensordot's axes: how many of a's last and b's first dimensions, or two lists."""
     of_a, of_b = axes_of(axes, len(a_shape), len(b_shape))
     first = normal(of_a, "a", len(a_shape))
     second = normal(of_b, "b", len(b_shape))
@@ -197,7 +195,7 @@ def listed(axes: Any) -> list[Any]:
 
 
 def normal(axes: list[Any], name: str, dimensions: int) -> list[int]:
-    """Counted from the front."""
+    """Axes counted from the front."""
     for axis in axes:
         if not isinstance(axis, (int, np.integer)) or not -dimensions <= axis < dimensions:
             raise ArgumentError(
@@ -219,9 +217,7 @@ def normal(axes: list[Any], name: str, dimensions: int) -> list[int]:
 def fitted(
     given: Subscripts, a_shape: tuple[int, ...], b_shape: tuple[int, ...]
 ) -> tuple[Subscripts, dict[Label, int]]:
-    """The size of each label. What "..." stands for is broadcast: a dimension of one element then has no
-    label.
-    """
+    """The size of each label. Dimensions of "..." broadcast: one of a single element then loses its label."""
     in_a: dict[Any, int] = dict(zip(given.a, a_shape, strict=True))
     in_b: dict[Any, int] = dict(zip(given.b, b_shape, strict=True))
     sizes = {**in_b, **in_a}

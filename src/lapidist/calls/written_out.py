@@ -1,6 +1,8 @@
-"""The text of a repeated call with arrays beside its matrices, for the arrays and numbers that it has.
+"""The source text of a fast path with further arrays, generated for the arrays and numbers of one form of
+call.
 
-To pick them out in loops would take a fifth of the call's time."""
+Picking them out in loops took a fifth of the call's time.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,14 @@ NAMES = (
 
 
 class Layout(NamedTuple):
-    """Which arrays and numbers a call has, by their places among all that may lie beside its matrices."""
+    """Which arrays and numbers a call has, by their indices in Beside."""
 
-    beside: int  # so many places
+    beside: int  # length of the tuple
     arrays: tuple[int, ...]
     numbers: tuple[int, ...]
     has_c: bool
-    own_c: bool  # it is read, and not D
-    in_place: bool  # it is D
+    own_c: bool  # C is read, and is not D
+    in_place: bool  # C is D
     further: int  # results beside D
     watched: bool  # gradients may be asked for
 
@@ -84,7 +86,7 @@ def chain(names: Sequence[str]) -> str:
 
 @lru_cache(maxsize=256)
 def written_out(layout: Layout) -> Callable[..., Any]:
-    """What makes `again` of all that its text names, in the order of NAMES."""
+    """A function that takes the values of NAMES, in their order, and returns the fast path."""
     space: dict[str, Any] = {}
     exec(compile(text_of(layout), f"<{layout}>", "exec"), space)
     return space["written"]  # type: ignore[no-any-return]
