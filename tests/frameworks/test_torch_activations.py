@@ -94,6 +94,25 @@ def test_a_residual_is_added_in_the_launch(
     torch.testing.assert_close(torch.autograd.grad(found, given, g), torch.autograd.grad(expected, given, g))
 
 
+@pytest.mark.parametrize("shape", [(4,), (2, 3), ()], ids=str)
+@pytest.mark.parametrize("extents", [(0, 5), (4, 0)], ids=["no inputs", "no outputs"])
+@pytest.mark.parametrize("activation", [None, "silu"])
+def test_layers_without_inputs_or_outputs(
+    torch: Any, lt: Any, activation: str | None, extents: tuple[int, int], shape: tuple[int, ...]
+) -> None:
+    inputs, outputs = extents
+    given = layer(torch, ((*shape, inputs), (outputs, inputs), (outputs,), (*shape, outputs)))
+    for bias in (given[2], None):
+        own = {"activation": activation, "residual": given[3]}
+        expected = plainly(torch, activation, given[3], *given[:2], bias)
+        torch.testing.assert_close(lt.linear(*given[:2], bias, **own), expected)
+        recorded = [each.clone().requires_grad_() for each in given[:2]]
+        found = lt.linear(*recorded, bias, **own)
+        torch.testing.assert_close(found, expected)
+        found.sum().backward()
+        assert [each.grad.shape for each in recorded] == [each.shape for each in recorded]
+
+
 @pytest.mark.parametrize("activation", [None, "silu"])
 @pytest.mark.parametrize("has_bias", [False, True])
 def test_gradients_with_a_residual(torch: Any, lt: Any, activation: str | None, has_bias: bool) -> None:

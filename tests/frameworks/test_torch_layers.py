@@ -119,6 +119,38 @@ def test_gradients_are_kept_elsewhere_by_compiled_graphs(torch: Any, lt: Any, ba
     assert layer.weight.grad is None
 
 
+# ---- inputs of any shape ----
+
+
+@pytest.mark.parametrize("shape", [(32,), (2, 32), (0, 32), (2, 3, 32)], ids=str)
+@pytest.mark.parametrize("kept", ["kept elsewhere", "rows", "blocks"])
+def test_inputs_have_gradients_of_their_shape(torch: Any, lt: Any, kept: str, shape: Any) -> None:
+    layer, x = torch.nn.Linear(32, 16), torch.randn(shape, requires_grad=True)
+    (expected,) = torch.autograd.grad(layer(x).square().sum(), x)
+    lt.swap(layer, **{} if kept == "kept elsewhere" else {"dtype": torch.float8_e4m3fn, "factors": kept})
+    if kept == "kept elsewhere":
+        layer.weight.main_grad = torch.zeros(16, 32)
+    layer(x).square().sum().backward()
+    assert x.grad.shape == expected.shape
+    if expected.numel():
+        near(torch, x.grad, expected)
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element")
+@pytest.mark.parametrize("extents", [(0, 16), (32, 0)], ids=["no inputs", "no outputs"])
+@pytest.mark.parametrize("kept", ["kept elsewhere", "rows", "blocks"])
+def test_layers_without_inputs_or_outputs(torch: Any, lt: Any, kept: str, extents: Any) -> None:
+    layer, x = torch.nn.Linear(*extents), torch.randn(2, 3, extents[0], requires_grad=True)
+    expected = layer(x)
+    lt.swap(layer, **{} if kept == "kept elsewhere" else {"dtype": torch.float8_e4m3fn, "factors": kept})
+    if kept == "kept elsewhere":
+        layer.weight.main_grad = torch.zeros(extents[::-1])
+    found = layer(x)
+    torch.testing.assert_close(found, expected)
+    found.sum().backward()
+    assert x.grad.shape == x.shape
+
+
 # ---- weights that are made of others ----
 
 

@@ -8,7 +8,8 @@ import torch
 
 from lapidist.errors import ShapeError
 from lapidist.torch import operators
-from lapidist.torch.gradients import gradient_of_a
+from lapidist.torch.gradients import gradient_of_input
+from lapidist.torch.outlines import in_rows
 
 
 class Accumulated(torch.autograd.Function):  # type: ignore[misc]
@@ -28,10 +29,9 @@ class Accumulated(torch.autograd.Function):  # type: ignore[misc]
         (input, weight), needed = ctx.saved_tensors, ctx.needs_input_grad
         of_bias = g.sum_to_size(ctx.bias_shape) if needed[2] else None
         how = 1.0, False, True, ctx.precision
-        of_input = gradient_of_a(g, weight, input.shape, how) if needed[0] else None
+        of_input = gradient_of_input(g, weight, input.shape, how) if needed[0] else None
         if needed[1]:
-            features = input.shape[-1]
-            lines, rows = g.to(weight.dtype).reshape(-1, g.shape[-1]), input.reshape(-1, features)
+            lines, rows = in_rows(g.to(weight.dtype)), in_rows(input)
             with torch.no_grad():  # a gradient that is differentiated again has numbers here, and no history
                 operators.update(ctx.into, lines, rows, 1.0, 1.0, True, False, ctx.precision)
         return of_input, None, of_bias, None, None, None

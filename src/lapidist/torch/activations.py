@@ -12,6 +12,7 @@ from lapidist.calls import checks
 from lapidist.epilogues.ready import READY
 from lapidist.errors import ArgumentError, ShapeError
 from lapidist.torch import mlp, operators
+from lapidist.torch.outlines import in_rows
 from lapidist.torch.sight import is_plain, is_recorded, is_unobserved
 
 # torch's own, by the names of ready-made epilogues
@@ -102,10 +103,6 @@ def require_known(activation: Any) -> None:
             f"activation: must be {', '.join(map(repr, ACTIVATIONS))} or None; got {activation!r}. Apply"
             " others to the result"
         )
-
-
-def in_rows(input: Any) -> Any:
-    return input if input.ndim == 2 else input.reshape(-1, input.shape[-1])
 
 
 def fits(input: Any, weight: Any, bias: Any) -> bool:

@@ -12,7 +12,8 @@ import torch
 from lapidist.errors import ArgumentError, DTypeError
 from lapidist.problems.scaling import K_BLOCK
 from lapidist.torch import operators
-from lapidist.torch.gradients import gradient_of_a, gradient_of_b
+from lapidist.torch.gradients import gradient_of_b, gradient_of_input
+from lapidist.torch.outlines import in_rows
 
 Factors = Literal["rows", "blocks"]
 KINDS = ("rows", "blocks")
@@ -63,7 +64,7 @@ def of_weight(weight: Any, dtype: Any, kind: Factors) -> Quantised:
 
 def product(input: Any, weight: Quantised, bias: Any, kind: Factors) -> Any:
     """linear, in input's type."""
-    rows = of_activation(input.reshape(-1, input.shape[-1]), weight.values.dtype, kind)
+    rows = of_activation(in_rows(input), weight.values.dtype, kind)
     dtype = None if input.dtype is torch.float32 else input.dtype
     result = operators.scaled(rows.values, weight.values.t(), rows.factors, weight.factors.t(), bias, dtype)
     return result.view(*input.shape[:-1], len(weight.values))
@@ -82,8 +83,8 @@ class Straight(torch.autograd.Function):  # type: ignore[misc]
     def backward(ctx: Any, g: Any) -> tuple[Any, ...]:
         input, weight = ctx.saved_tensors
         how = 1.0, False, True, "ieee"
-        of_input = gradient_of_a(g, weight, input.shape, how) if ctx.needs_input_grad[0] else None
-        rows, lines = input.reshape(-1, input.shape[-1]), g.reshape(-1, g.shape[-1])
+        of_input = gradient_of_input(g, weight, input.shape, how) if ctx.needs_input_grad[0] else None
+        rows, lines = in_rows(input), in_rows(g)
         of_weight = gradient_of_b(lines, rows, weight.shape, how) if ctx.needs_input_grad[1] else None
         of_bias = lines.sum(0) if ctx.has_bias else None
         return of_input, of_weight, of_bias, None, None, None

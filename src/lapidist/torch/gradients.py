@@ -58,6 +58,13 @@ def gradient_of_a(g: Any, b: Any, shape: Any, how: How) -> Any:
     return in_shape(product, shape)
 
 
+def gradient_of_input(g: Any, weight: Any, shape: Any, how: How) -> Any:
+    """A layer's input may be a vector."""
+    if len(shape) > 1:
+        return gradient_of_a(g, weight, shape, how)
+    return gradient_of_a(as_rows(g), weight, (1, *shape), how).reshape(shape)
+
+
 def rows_are_split(tensor: Any) -> bool:
     """Whether each process has a part of the rows of every batch, which older torch does not flatten."""
     inner = range(1, tensor.ndim - 1)
@@ -172,8 +179,7 @@ def linear_back(ctx: Any, g: Any) -> tuple[Any, ...]:
     g = as_rows(g) if row else g
     of_input = of_weight = None
     if ctx.needs_input_grad[0]:
-        of_input = gradient_of_a(g, as_rows(weight), (1, *input_shape) if row else input_shape, how)
-        of_input = of_input.reshape(input_shape) if row else of_input
+        of_input = gradient_of_input(g, as_rows(weight), input_shape, how)
     if ctx.needs_input_grad[1]:
         of_weight = gradient_of_b(g, as_rows(input), (1, *weight_shape) if column else weight_shape, how)
         of_weight = of_weight.reshape(weight_shape) if column else of_weight

@@ -144,6 +144,11 @@ def as_rows(tensor: Any) -> Any:
     return tensor.unsqueeze(-2) if tensor.ndim == 1 else tensor
 
 
+def in_rows(tensor: Any) -> Any:
+    """All rows of a batch as those of one matrix; reshape(-1, 0) would not know how many there are."""
+    return as_rows(tensor).flatten(0, -2)
+
+
 def without(product: Any, *, row: bool, column: bool) -> Any:
     """The product without the dimensions that vectors brought."""
     product = product.squeeze(-1) if column else product
