@@ -29,7 +29,7 @@ from lapidist.frameworks.arrays import Operand
 from lapidist.launch import Binary
 from lapidist.planning import binaries, later
 from lapidist.planning.plans import Plan
-from lapidist.planning.standing import planned, planned_at_once, same_sums
+from lapidist.planning.standing import planned_at_once, plans_ranked, same_sums
 from lapidist.problems.problem import dense_problem
 
 A, B = np.zeros((512, 256), np.float16), np.zeros((256, 1024), np.float16)
@@ -74,7 +74,7 @@ def at_hand_and_another() -> tuple[Plan, Plan]:
     """The plan of the first call, and one of its order."""
     first = planned_at_once(dense_problem(512, 1024, 256, "float16"), chip("h200"))
     assert first is not None
-    return first, list(planned(first, same_sums(first)))[-1]
+    return first, list(plans_ranked(first, same_sums(first)))[-1]
 
 
 def binary_of(plan: Plan) -> Binary:

@@ -100,7 +100,7 @@ def wanted_and_another(a: Array, b: Array) -> tuple[Plan, Plan]:
         Call(a, b, None, None, Operation()).arguments(), 0, Choices(compile="wait")
     ).plan
     assert wanted is not None
-    *_, other = standing.planned(wanted, standing.same_sums(wanted))
+    *_, other = standing.plans_ranked(wanted, standing.same_sums(wanted))
     binaries.remember(Binary("", "", "", b"", ""), *other.build)
     return wanted, other
 
@@ -240,7 +240,7 @@ def test_what_is_the_best_already_stays(card: Card, at_once: list[Any], monkeypa
 def test_where_it_is_not_compiled_another_of_its_order_runs(card: Card, at_once: list[Any]) -> None:
     a, b = operands()
     first, _ = chosen_plans(a, b)
-    *_, other = standing.planned(first, standing.same_sums(first))
+    *_, other = standing.plans_ranked(first, standing.same_sums(first))
     binaries.remember(Binary("", "", "", b"", ""), *other.build)
     lapidist.matmul(a, b, device=0, compile="background")
     assert [plan.config for plan in card.ran] == [other.config]
@@ -354,7 +354,7 @@ def lists_of(count: int = 3) -> tuple[list[Array], list[Array]]:
 def wanted_for_lists_and_another(count: int) -> tuple[Plan, Plan]:
     wanted = lapidist.plan(*lists_of(count), device=0, compile="wait").plan
     assert wanted is not None
-    *_, other = standing.planned(wanted, standing.same_sums(wanted))
+    *_, other = standing.plans_ranked(wanted, standing.same_sums(wanted))
     assert other.build != wanted.build
     binaries.remember(Binary("", "", "", b"", ""), *other.build)
     return wanted, other

@@ -15,7 +15,7 @@ from lapidist.device import chip
 from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.rows import config_alone
 from lapidist.planning import covering
-from lapidist.planning.alike import order_of
+from lapidist.planning.alike import sum_order_of
 from lapidist.planning.cover import MOST, find, loss_of, problem_of, served, shapes_of, table_of
 from lapidist.planning.covering import (
     CLASSES,
@@ -30,7 +30,7 @@ from lapidist.planning.covering import (
 from lapidist.planning.members import SEPARATE, by_member, variants
 from lapidist.planning.planner import choose
 from lapidist.planning.plans import make_plan, plan_of
-from lapidist.planning.prices import Lot, cheapest_first, fitted, terms
+from lapidist.planning.prices import Pricing, cheapest_first, fitted, terms
 from lapidist.planning.standing import better_than, planned_at_once
 from lapidist.planning.warm import builds_of, covering_plans
 from lapidist.planning.weighed import Weighed
@@ -127,7 +127,7 @@ def test_columns_tell_what_is_alike_as_sum_orders_do(math: str) -> None:
         like = best_at_hand(problem, H200)
         assert like is not None
         best = choose(problem, H200, like=like)
-        assert order_of(best, problem, H200) == order_of(like, problem, H200)
+        assert sum_order_of(best, problem, H200) == sum_order_of(like, problem, H200)
 
 
 @pytest.mark.parametrize("own", [LAYER, ProductClass("float32", "rr", False, False), SIXTEEN], ids=str)
@@ -231,11 +231,11 @@ def test_a_set_is_found_that_serves_shapes_it_was_not_chosen_for() -> None:
 
 
 def test_prices_are_found_again() -> None:
-    lot = Lot(False, 128, 256, 64, 132, 1, False)
+    pricing = Pricing(False, 128, 256, 64, 132, 1, False)
     draw = np.random.default_rng(0)
     m, n, k = draw.integers(128, 8192, (3, 200)).astype(float)
     prices = np.array([3e-6, 1e-6, 2e-7, 0.0, 1e-13, 0.0, 0.0, 0.0])
-    paid = terms(lot, m, n, k).T
+    paid = terms(pricing, m, n, k).T
     found = fitted(paid, paid @ prices)
     assert np.allclose(paid @ found, paid @ prices, rtol=1e-6)
     assert found.min() >= 0
@@ -292,6 +292,6 @@ def test_prices_of_many_binaries_are_what_columns_say() -> None:
     for own, members in list(kept().items())[::5]:
         offers = Priced.of(members, H200).offers
         m, n, k = (int(2 ** draw.uniform(6, 14)) for _ in "mnk")
-        columns = [(np.array(prices) * terms(lot, m, n, k)).tolist() for lot, prices in offers]
+        columns = [(np.array(prices) * terms(pricing, m, n, k)).tolist() for pricing, prices in offers]
         told = cheapest_first(offers, m, n, k)
         assert told == sorted((sum(each), at) for at, each in enumerate(columns)), own

@@ -21,7 +21,7 @@ from lapidist.kernels.registry import kernel_named
 from lapidist.launch import Binary
 from lapidist.planning import binaries, standing
 from lapidist.planning.plans import Plan, make_plan
-from lapidist.planning.standing import is_under_way, planned, running, same_sums
+from lapidist.planning.standing import is_under_way, plans_ranked, running, same_sums
 from lapidist.problems.problem import dense_problem
 from lapidist.schedule.sharing import Sharing
 from planned import with_bias
@@ -52,7 +52,7 @@ def binary_of(plan: Plan) -> Binary:
 
 
 def others_of(plan: Plan) -> list[Plan]:
-    return list(planned(plan, same_sums(plan)))
+    return list(plans_ranked(plan, same_sums(plan)))
 
 
 def compile_it(plan: Plan) -> None:

@@ -23,7 +23,7 @@ from lapidist import Config
 from lapidist.dtypes import TF32, accumulators_of, element_of, numpy_dtype
 from lapidist.kernels.production import every_kernel
 from lapidist.planning.plans import Plan
-from lapidist.planning.standing import planned, same_sums
+from lapidist.planning.standing import plans_ranked, same_sums
 from lapidist.planning.weighed import Weighed
 from lapidist.schedule import Raster, Schedule, TileGrid
 from typed import Array, aligned, plain, precision_of
@@ -130,7 +130,7 @@ def of_one_order(case: Case) -> Iterator[Plan]:
         others.setdefault(group.named(place)[0].name, []).append((place, group))
     for ranked in others.values():
         some = dict.fromkeys((0, len(ranked) // 2, len(ranked) - 1))
-        found = planned(chosen, [ranked[at] for at in some])
+        found = plans_ranked(chosen, [ranked[at] for at in some])
         yield from (other for other in found if other.build != chosen.build)
     if case.shape == SQUARE and case.layouts == "rr":
         yield from (rung for rung in rungs(case) if rung.sum_order == chosen.sum_order)

@@ -1,1 +1,1 @@
-"""Which kernel and config a problem is given, and why."""
+"""The choice of kernel, config and schedule for a problem, and its reasons."""

@@ -1,8 +1,8 @@
-"""Which of all that is weighed sums k in the order of one candidate: decided by columns, of a hundred
-configs at once.
+"""Which configs sum k in the same order as a given candidate, found for a hundred configs at once.
 
-What is alike here is alike by sum_orders.py. Not all of that is found: of tiles that are cut at different
-places only the candidate's own config is taken."""
+It agrees with sum_orders.py, but misses some: of tiles that are cut at different places, only the candidate's
+own config is found.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from lapidist.config import Knobs
 from lapidist.device import Device
 from lapidist.kernels.row import Kernel
 from lapidist.kernels.rows import Rows
-from lapidist.planning.sum_orders import Cuts, SumOrder, ends_in_zeros, has_own_way_out, sum_order, unit_of
+from lapidist.planning.sum_orders import Cuts, SumOrder, ends_in_zeros, has_own_epilogue, sum_order, unit_of
 from lapidist.planning.weighed import Candidate, Weighed, as_computed
 from lapidist.problems.problem import Problem
 from lapidist.schedule.ways import CODES, Way
 
 
-def order_of(candidate: Candidate, problem: Problem, device: Device) -> SumOrder:
-    """`problem` as it was asked."""
+def sum_order_of(candidate: Candidate, problem: Problem, device: Device) -> SumOrder:
+    """`problem`: as it was asked, before a config exchanges A and B."""
     computed = as_computed(problem, candidate.config)
     return sum_order(computed, device, candidate.kernel, candidate.config, candidate.schedule)
 
 
 def may_be_alike(rows: Rows, order: SumOrder) -> bool:
-    """Told before anything is weighed."""
+    """Whether any of these configs may have this order: a cheap test before they are weighed."""
     return order.unit == "exact" or order.unit in units_of(rows)
 
 
@@ -39,20 +39,20 @@ def units_of(rows: Rows) -> frozenset[str]:
 
 
 def alike(group: Weighed, like: Candidate, order: SumOrder) -> Any:
-    """For each way of each config whether it sums as `like` does, whose order that is."""
+    """For each schedule of each config, whether it sums in `order`, which is that of `like`."""
     if order.unit == "exact":
         return np.ones_like(group.ways.taken)
     same = np.zeros(len(group.rows.configs), bool)
     for kernel, span, configs in group.rows.spans:
-        same[span] = sums_so(kernel, configs, group.problem, order)
-    return same & cut_so(group, like, order)
+        same[span] = sums_within_tile(kernel, configs, group.problem, order)
+    return same & cuts_alike(group, like, order)
 
 
-def sums_so(kernel: Kernel, configs: Knobs, problem: Problem, order: SumOrder) -> Any:
-    """Within a tile, by these configs."""
-    if unit_of(kernel) != order.unit:  # which says how many steps of k it adds at once
+def sums_within_tile(kernel: Kernel, configs: Knobs, problem: Problem, order: SumOrder) -> Any:
+    """Whether these configs sum in this order within a tile."""
+    if unit_of(kernel) != order.unit:  # the unit decides how many elements of k are added at once
         return False
-    if has_own_way_out(problem, kernel) or order.way_out:
+    if has_own_epilogue(problem, kernel) or order.way_out:
         return False
     slices, step = order.slices
     sliced = (configs.slices == slices) & ((slices == 1) | (configs.bk == step))
@@ -60,7 +60,8 @@ def sums_so(kernel: Kernel, configs: Knobs, problem: Problem, order: SumOrder) -
     return sliced & promoted & (ends_in_zeros(problem, kernel, configs) == order.zeros)
 
 
-def cut_so(group: Weighed, like: Candidate, order: SumOrder) -> Any:
+def cuts_alike(group: Weighed, like: Candidate, order: SumOrder) -> Any:
+    """Whether k is cut at the same places, and parts are added in the same way."""
     ways, rows = group.ways, group.rows
     if order.cuts is None:
         return ~ways.shares_tiles

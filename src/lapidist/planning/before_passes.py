@@ -1,4 +1,4 @@
-"""What kernels make by themselves of what an epilogue leaves to second passes."""
+"""The work of an epilogue's second passes that kernels do themselves."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ if TYPE_CHECKING:
 
 
 class Before(NamedTuple):
-    """`quantised`: D and its factors, so that no pass does. `joined`: values of 16 rows of a column, or of 16
-    columns of a row."""
+    """`quantised`: the kernel makes D and its factors, so no pass does. `joined`: it reduces 16 rows of a
+    column, or 16 columns of a row.
+    """
 
     quantised: bool = False
     joined: bool = False
@@ -23,7 +24,7 @@ EVERY = [Before(*flags) for flags in product((False, True), repeat=2)]
 
 
 def made_before(plans: Iterable[Plan]) -> Before:
-    """By the kernels of all these."""
+    """What the kernels of all these plans do."""
     every = [(plan, plan.kernel.family, plan.schedule.cluster if plan.schedule else 1) for plan in plans]
     if not every:
         return NOTHING

@@ -1,4 +1,6 @@
-"""Compiled kernels in memory, by what they are compiled with; the cache on disk lies behind."""
+"""Compiled kernels in memory, by what they are compiled from. Those not in memory come from the cache on
+disk.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,13 @@ from lapidist.launch import Binary
 
 Macros = tuple[tuple[str, object], ...]
 Build = tuple[Kernel, Macros, str]  # what a kernel is compiled from
-Tile = tuple[str, object, object, object]  # a kernel's name, and the extents of a tile
+Tile = tuple[str, object, object, object]  # a kernel's name, bm, bn and bk
 _known: dict[tuple[Kernel, Macros, str, bool], Binary] = {}
 _tiles: set[Tile] = set()
 
 
 def compiled(kernel: Kernel, macros: Macros, architecture: str, assembled: bool = True) -> Binary:
-    """From memory, or from disk; compiled where neither has it."""
+    """The binary from memory or disk, compiled if neither has it."""
     key = kernel, macros, architecture, assembled
     if key not in _known:
         order = order_of(kernel, macros, architecture)
@@ -26,7 +28,7 @@ def compiled(kernel: Kernel, macros: Macros, architecture: str, assembled: bool 
 
 
 def compiled_anew(kernel: Kernel, macros: Macros, architecture: str) -> Binary:
-    """Whatever the cache had: the driver refused that."""
+    """Compile even if the cache has it: the driver refused the cached one."""
     binary = compile_kernel(*order_of(kernel, macros, architecture), anew=True)
     remember(binary, kernel, macros, architecture)
     return binary
@@ -37,7 +39,7 @@ def in_memory(kernel: Kernel, macros: Macros, architecture: str) -> bool:
 
 
 def at_hand(kernel: Kernel, macros: Macros, architecture: str) -> bool:
-    """In memory or, whole, on disk: then in memory from now on. Nothing is compiled."""
+    """Whether it is in memory or complete on disk, from where it is then loaded. Nothing is compiled."""
     if in_memory(kernel, macros, architecture):
         return True
     order = order_of(kernel, macros, architecture)
@@ -48,7 +50,7 @@ def at_hand(kernel: Kernel, macros: Macros, architecture: str) -> bool:
 
 
 def nothing_is_there() -> bool:
-    """Neither in memory nor on disk: a first call need not look through all that sums alike."""
+    """Whether there is no binary at all, so that a first call need not search for one."""
     return not _known and not has_any()
 
 
@@ -68,7 +70,7 @@ def tile_of(kernel: Kernel, macros: Macros) -> Tile:
 
 
 def may_be_in_memory(kernel: Kernel, config: Config) -> bool:
-    """No where no binary of this kernel has such tiles: known before a plan says what it would be."""
+    """A cheap test before a plan is made: false if no binary of this kernel has such tiles."""
     return (kernel.name, config.bm, config.bn, config.bk) in _tiles
 
 

@@ -1,4 +1,4 @@
-"""Which few binaries come closest to all of them, by the planner's model: what covering.json is made of."""
+"""Choose the few binaries of covering.json, by the planner's model."""
 
 from __future__ import annotations
 
@@ -11,39 +11,40 @@ import numpy as np
 
 from lapidist.device import Device
 from lapidist.kernels.registry import KERNELS
-from lapidist.planning.covering import FEW, Kept, Priced, ProductClass, lot_of, nearly_as_cheap
+from lapidist.planning.covering import FEW, Kept, Priced, ProductClass, nearly_as_cheap, pricing_of
 from lapidist.planning.members import Member, variants
 from lapidist.planning.planner import grouped, weigh
-from lapidist.planning.prices import bargained, fitted, terms
+from lapidist.planning.prices import fitted, refined, terms
 from lapidist.planning.weighed import Weighed
 from lapidist.problems.problem import Problem
 
 MOST = 16  # binaries of a class
 SEED, OTHER_SEED = 29, 7
-LOW, HIGH = FEW, 8192  # extents, log-uniform; with few rows the others up to twice that, as weights are
-# Of times over the best, the mean of this power is made small: a set that is good on average may leave a
-# shape at half its speed. By lower powers the worst shapes are slower, by higher ones the mean.
+LOW, HIGH = FEW, 8192  # extents, log-uniform; with few rows n and k up to twice that, like weights
+# The set minimises the mean of (time over best time) ** POWER. With a lower power the worst shapes get
+# slower, with a higher one the mean does.
 POWER = 6
-UNSERVED = 10.0  # times the best: no binary of the set takes the shape
-EXCHANGES = 3  # rounds
+UNSERVED = 10.0  # time over best time of a shape that no binary of the set takes
+EXCHANGES = 3  # rounds in which each binary may be replaced
 PRODUCTION = tuple(kernel for kernel in KERNELS if kernel.kind == "production")
 
 
 class Time(NamedTuple):
-    """What the model gives the best schedule of a binary, and what it is chosen by: shared tiles must promise
-    more."""
+    """The model's time for the best schedule of a binary. `counted` is what it is chosen by: shared tiles
+    count as slower, since they must promise more.
+    """
 
     counted: float
     seconds: float
 
 
-Table = Mapping[Member, Time]  # of a problem
+Table = Mapping[Member, Time]  # the time of each binary for one problem
 NEVER = Time(math.inf, math.inf)
 Shape = tuple[int, int, int]
 
 
 def shapes_of(own: ProductClass, count: int, seed: int = SEED) -> list[Shape]:
-    """Log-uniform in each extent: multiples of 16, or odd; of a few rows, all numbers."""
+    """Shapes log-uniform in each extent: multiples of 16, or odd numbers; a few rows may be any number."""
     draw = random.Random(seed)
 
     def extent(low: int, high: int) -> int:
@@ -65,7 +66,7 @@ def problem_of(own: ProductClass, *shape: int) -> Problem:
 
 
 def table_of(problem: Problem, device: Device) -> dict[Member, Time]:
-    """Each binary that takes the problem."""
+    """The time of each binary that takes the problem."""
     found: dict[Member, Time] = {}
     for group in weigh(problem, device, grouped(PRODUCTION, problem.math)):
         for member, time in times_of(group) if group.any else ():
@@ -91,7 +92,7 @@ def times_of(group: Weighed) -> list[tuple[Member, Time]]:
 
 
 def times_over_best(tables: Sequence[Table]) -> tuple[list[Member], Any]:
-    """Each binary's time over the best one's: a row a shape, a column a binary."""
+    """Each binary's time over the best one's: a row for each shape, a column for each binary."""
     members = list(dict.fromkeys(member for table in tables for member in table))
     times = np.full((len(tables), len(members)), UNSERVED)
     column = {member: number for number, member in enumerate(members)}
@@ -103,7 +104,9 @@ def times_over_best(tables: Sequence[Table]) -> tuple[list[Member], Any]:
 
 
 def chosen_columns(times: Any, most: int) -> list[int]:
-    """The one that helps most joins, until there are enough; then each in turn is exchanged for a better."""
+    """Add the binary that helps most until there are enough; then replace each in turn by a better one, if
+    there is.
+    """
     logs, chosen = np.log(times), list[int]()
     while len(chosen) < min(most, times.shape[1]):
         chosen.append(best_addition(logs, chosen))
@@ -117,13 +120,13 @@ def chosen_columns(times: Any, most: int) -> list[int]:
 
 
 def best_addition(logs: Any, chosen: Sequence[int]) -> int:
-    """With it, what is lost is least."""
+    """The binary with which the remaining loss is smallest."""
     reached = logs[:, list(chosen)].min(axis=1, initial=math.log(UNSERVED))
     return int(np.exp(POWER * np.minimum(reached[:, None], logs)).mean(axis=0).argmin())
 
 
 def find(tables: Sequence[Table], most: int = MOST) -> list[Member]:
-    """The binaries that together come closest to the best of all on these shapes."""
+    """The binaries that together come closest to the best one of each shape."""
     members, times = times_over_best(tables)
     return [members[column] for column in chosen_columns(times, most)]
 
@@ -131,8 +134,9 @@ def find(tables: Sequence[Table], most: int = MOST) -> list[Member]:
 def served(
     members: Sequence[Member], shapes: Sequence[Shape], tables: Sequence[Table], device: Device
 ) -> list[Kept]:
-    """Each member with the largest shape of which it is the best of the set, and its prices. Who serves none
-    is left out."""
+    """Each member with its prices, and the largest shape for which it is the best of the set. Members that
+    are best for none are left out.
+    """
     found: dict[Member, Shape] = {}
     for shape, table in sorted(zip(shapes, tables, strict=True), key=lambda pair: math.prod(pair[0])):
         own = [member for member in members if member in table]
@@ -145,25 +149,24 @@ def served(
 def prices_of(
     members: Sequence[Member], shapes: Sequence[Shape], tables: Sequence[Table], device: Device
 ) -> list[list[float]]:
-    """Fitted to each binary's times; then changed until the choice by them is hardly worse than the
-    model's."""
+    """Prices fitted to each binary's times, then refined until choosing by them is hardly worse than choosing
+    by the model.
+    """
     extents = np.array(shapes, float).T
-    paid = np.array([terms(lot_of(member, device), *extents).T for member in members])
+    paid = np.array([terms(pricing_of(member, device), *extents).T for member in members])
     times = np.array([[table.get(member, NEVER) for member in members] for table in tables])[..., 0]
     taken = np.isfinite(times)
     prices = [fitted(paid[at, taken[:, at]], times[taken[:, at], at]) for at in range(len(members))]
     best = np.array([min(table.values()).seconds for table in tables])
     losses = (times / best[:, None]) ** POWER
-    return [
-        [float(f"{price:.4g}") for price in each] for each in bargained(np.array(prices).T, paid, losses).T
-    ]
+    return [[float(f"{price:.4g}") for price in each] for each in refined(np.array(prices).T, paid, losses).T]
 
 
 # ---- judging ----
 
 
 class Loss(NamedTuple):
-    """Times over the free choice."""
+    """Times over those of the free choice."""
 
     geomean: float
     p99: float
@@ -180,8 +183,9 @@ def loss_of(
     tables: Sequence[Table],
     device: Device,
 ) -> Loss:
-    """What the set of a class loses on shapes, which may be others than it was chosen for: each by its
-    cheapest binary, or the best of the cheapest."""
+    """What a class' set loses on these shapes, which may be others than it was chosen for. Each runs by the
+    cheapest binary, or the best of the cheapest.
+    """
     times, known = [], Priced.of(members, device)
     for shape, table in zip(shapes, tables, strict=True):
         takes = [each for each in known.cheapest_first(*shape) if each[0] in table]

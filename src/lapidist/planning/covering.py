@@ -1,9 +1,9 @@
-"""A few binaries that serve every shape of a class nearly as well as all of them would.
+"""A few binaries for each class of products, which serve all its shapes nearly as well as all binaries would.
 
 A class is what binaries are compiled for: types, layouts, whether all lines start on 16 bytes, few rows or
-many. Of a class most binaries are the best of some shapes, and few are much better than another one.
-`lapidist cover` chooses by the planner's model (cover.py) and writes covering.json; `lapidist warm` compiles
-that. With C, or a bias, the same knobs make other binaries, which serve as well."""
+many. `lapidist cover` chooses them by the planner's model (cover.py) and writes covering.json; `lapidist
+warm` compiles them. With C, or a bias, the same knobs make other binaries, which serve as well.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lapidist.dtypes import FP8
 from lapidist.kernels.production import kernel_named
 from lapidist.kernels.row import Kernel
 from lapidist.planning.members import MOST_PEERS, PEERS, SEPARATE, Member, best_of, by_member
-from lapidist.planning.prices import Lot, Offer, cheapest_first
+from lapidist.planning.prices import Offer, Pricing, cheapest_first
 from lapidist.planning.sum_orders import adds_bias_alone
 from lapidist.planning.weighed import Candidate
 from lapidist.problems.kinds import of_kind
@@ -31,16 +31,16 @@ from lapidist.problems.scaling import AS_THEY_ARE
 
 FILE = Path(__file__).with_name("covering.json")
 CAPABILITY = (9, 0)  # of the chips that the sets were chosen for
-# types whose binaries have the same knobs, by the one that the sets are kept for
+# types that share the set of another one: the same knobs serve them
 ALIKE = {"float16": "bfloat16", "float8_e5m2": "float8_e4m3fn", "uint8": "int8"}
 MATHS = ("bfloat16", "float32", "tf32", "float64", "float8_e4m3fn", "int8")
-LAYOUTS = ("rr", "rc", "cr")  # of A and B: as they come, a layer times its weights, a gradient of weights
+LAYOUTS = ("rr", "rc", "cr")  # of A and B: plain, a layer times its weights, a gradient of weights
 ALIGNED = (VECTOR_BYTES,) * 4  # A, B, C and D
 FEW = 128  # rows: with fewer, other binaries are the best
-LEAST = 64  # of the other extents
-# Prices err by a tenth. Binaries that take up to so many times as long by them as the cheapest are weighed by
-# the model: of its kernel, all at once, and of others, for which all is found once more. Where tensor cores
-# multiply there are too many ways for that.
+LEAST = 64  # smallest n and k of a class
+# Prices err by a tenth, so the model weighs binaries that are up to so many times as dear as the cheapest.
+# The first number is for binaries of its kernel, the second for others, which take longer to weigh.
+# Tensor-core kernels have too many schedules for that.
 NEAR = {"float32": (1.15, 1.03), "float64": (1.15, 1.03)}
 
 
@@ -58,13 +58,13 @@ class ProductClass(NamedTuple):
         return f"{self.math} {self.layout} {lines}{', few rows' * self.few}{self.out and f', to {self.out}'}"
 
     def problem(self, m: int, n: int, k: int, math: str = "") -> Problem:
-        """One of them; `math`: a type that it stands for, too."""
+        """A product of this class; `math`: another type that the class also stands for."""
         return dense_problem(m, n, k, math or self.math, self.layout, self.out)
 
 
-# Of ragged products with few rows, each 16 rows compile a kernel of their own.
+# (aligned, few rows). Ragged products with few rows are no class: each 16 rows compile a kernel of their own.
 KINDS = ((True, False), (False, False), (True, True))
-# Models store products of 8-bit floats as 16 bits: tiles pay less for D, so others are the best.
+# Models store products of 8-bit floats in 16 bits. D then takes less time, so other tiles are the best.
 OUTS = *((math, "") for math in MATHS), ("float8_e4m3fn", "bfloat16")
 CLASSES = tuple(
     ProductClass(math, layout, *kind, out) for (math, out), layout, kind in product(OUTS, LAYOUTS, KINDS)
@@ -72,27 +72,27 @@ CLASSES = tuple(
 
 
 class Kept(NamedTuple):
-    """A member, the largest of the shapes of which it is the best of its set, and its prices."""
+    """A member, the largest shape for which it is the best of its set, and its prices."""
 
     member: Member
     shape: tuple[int, int, int]
     prices: tuple[float, ...]
 
 
-# ---- what is kept ----
+# ---- the file ----
 
 
 @cache
 def read() -> tuple[list[Any], dict[ProductClass, tuple[Any, ...]]]:
     """covering.json: its configs, and its sets by their class."""
     content = json.loads(FILE.read_text())
-    sets = {ProductClass(*each["class"]): fixed(each["members"]) for each in content["sets"]}
+    sets = {ProductClass(*each["class"]): as_tuples(each["members"]) for each in content["sets"]}
     return content["configs"], sets
 
 
-def fixed(value: Any) -> Any:
-    """Tuples in place of lists: Python's garbage collector stops walking tuples that hold only numbers."""
-    return tuple(map(fixed, value)) if isinstance(value, list) else value
+def as_tuples(value: Any) -> Any:
+    """Nested lists as tuples: Python's garbage collector does not walk tuples that hold only numbers."""
+    return tuple(map(as_tuples, value)) if isinstance(value, list) else value
 
 
 @cache
@@ -103,7 +103,7 @@ def config_kept(number: int) -> tuple[str, Config]:
 
 @cache
 def members_of(own: ProductClass) -> tuple[Kept, ...]:
-    """The set of one class: most processes need few."""
+    """The set of one class. Most processes need few classes."""
     return tuple(
         Kept(Member(*config_kept(number), variant), tuple(shape), tuple(prices))
         for number, variant, shape, prices in read()[1].get(own, ())
@@ -116,7 +116,7 @@ def kept() -> dict[ProductClass, tuple[Kept, ...]]:
 
 
 def write(sets: Mapping[ProductClass, Sequence[Kept]], path: Path = FILE) -> None:
-    """A line a config, which many sets have, and a line a binary."""
+    """One line for each config, which sets share, and one for each binary."""
     used = [each.member[:2] for members in sets.values() for each in members]
     numbers = {each: number for number, each in enumerate(dict.fromkeys(used))}
     configs = [json.dumps([kernel, own_knobs(config)]) for kernel, config in numbers]
@@ -138,11 +138,11 @@ def own_knobs(config: Config) -> dict[str, Any]:
     return {each.name: knobs[each.name] for each in fields(Config) if knobs[each.name] != each.default}
 
 
-# ---- whose a problem is ----
+# ---- the class of a problem ----
 
 
 def class_of(problem: Problem, device: Device) -> ProductClass | None:
-    """None where no set was chosen for what is asked."""
+    """The class of a problem; None if no set was chosen for such problems."""
     layout = problem.a.layout[0] + problem.b.layout[0]
     math, (asked, out) = problem.math, as_usual(problem)
     if (
@@ -152,7 +152,7 @@ def class_of(problem: Problem, device: Device) -> ProductClass | None:
         or not problem.d.lies("row")
         or problem.n < LEAST
         or problem.k < LEAST
-        or said(without_bias(asked)) != usual(math)
+        or properties(without_bias(asked)) != usual(math)
     ):
         return None
     c = problem.c or problem.d
@@ -161,8 +161,9 @@ def class_of(problem: Problem, device: Device) -> ProductClass | None:
 
 
 def as_usual(problem: Problem) -> tuple[Problem, str]:
-    """Of 8-bit floats without what hardly changes which binary is the best: one factor an operand or a line.
-    And the class' word for 16 bits that they are stored as."""
+    """For 8-bit floats, the problem without what hardly changes the best binary: factors by matrix or line,
+    and a D of 16 bits. The second value is the class' name of that type.
+    """
     if problem.dtype not in FP8:
         return problem, ""
     scaling, out = problem.scaling, ALIKE.get(problem.out_dtype, problem.out_dtype)
@@ -177,40 +178,40 @@ def without_bias(problem: Problem) -> Problem:
     return replace(problem, fused=None) if adds_bias_alone(problem) else problem
 
 
-said = attrgetter("dtype", "b_dtype", "out_dtype", "accumulator", "modes", "scaling", "fused")
-OUT = 2  # the place of out_dtype there
+properties = attrgetter("dtype", "b_dtype", "out_dtype", "accumulator", "modes", "scaling", "fused")
+OUT = 2  # index of out_dtype in them
 
 
 @cache
 def usual(math: str) -> tuple[Any, ...]:
-    """What dense products of a type have in common."""
-    found: tuple[Any, ...] = said(dense_problem(16, 16, 16, math))
+    """The properties that all dense products of a type share."""
+    found: tuple[Any, ...] = properties(dense_problem(16, 16, 16, math))
     return found
 
 
-# ---- which binary serves it ----
+# ---- the binary for a problem ----
 
 
 class Priced(NamedTuple):
-    """The binaries of a class on a chip, with their prices."""
+    """The binaries of a class on one chip, with their prices."""
 
     members: tuple[Member, ...]
     offers: tuple[Offer, ...]
 
     @staticmethod
     def of(members: Sequence[Kept], device: Device) -> Priced:
-        offers = tuple((lot_of(each.member, device), each.prices) for each in members)
+        offers = tuple((pricing_of(each.member, device), each.prices) for each in members)
         return Priced(tuple(each.member for each in members), offers)
 
     def cheapest_first(self, m: int, n: int, k: int) -> list[tuple[Member, float]]:
-        """With the seconds that their prices tell."""
+        """The binaries with the seconds that their prices give, the fastest first."""
         return [(self.members[at], seconds) for seconds, at in cheapest_first(self.offers, m, n, k)]
 
 
-def lot_of(member: Member, device: Device) -> Lot:
+def pricing_of(member: Member, device: Device) -> Pricing:
     kernel, config, variant = kernel_named(member.kernel), member.config, member.variant
     shares, peers = variant % SEPARATE == 1, variant // PEERS % MOST_PEERS + 1
-    return Lot.of(kernel, config, shares, peers, device)
+    return Pricing.of(kernel, config, shares, peers, device)
 
 
 @of_kind
@@ -226,16 +227,18 @@ def priced(own: ProductClass, device: Device) -> Priced | None:
 
 
 def best_at_hand(problem: Problem, device: Device) -> Candidate | None:
-    """By the binary that serves its class best, of what `lapidist warm` compiles: the cheapest that takes it.
+    """The candidate by the binary that serves the problem's class best, one of those that `lapidist warm`
+    compiles.
 
-    Of those that prices cannot tell apart, it is the one that the model takes for the fastest. It says in
-    which order k is summed, so it follows from the problem and the chip alone."""
+    It fixes the order in which k is summed, so it must follow from the problem and the chip alone. Where
+    prices are too close, the model decides.
+    """
     near = problem.math in NEAR
     return next((among_near if near else cheapest_at_hand)(problem, device), None)
 
 
 def among_near(problem: Problem, device: Device) -> Iterator[Candidate]:
-    """For each binary that takes the problem, the cheapest first, the best of those nearly as cheap."""
+    """Candidates, the cheapest binary first; each is the best, by the model, of those nearly as cheap."""
     ordered = offered(problem, device)
     for first, (member, seconds) in enumerate(ordered):
         near = nearly_as_cheap(ordered[first:], problem.math)
@@ -246,7 +249,7 @@ def among_near(problem: Problem, device: Device) -> Iterator[Candidate]:
 
 
 def nearly_as_cheap(ordered: Sequence[tuple[Member, float]], math: str) -> list[Member]:
-    """As the first of them."""
+    """The members whose prices the first one's cannot be told from."""
     (cheapest, least), (own, others) = ordered[0], NEAR.get(math, (1.0, 1.0))
     return [
         member
@@ -256,7 +259,7 @@ def nearly_as_cheap(ordered: Sequence[tuple[Member, float]], math: str) -> list[
 
 
 def offered(problem: Problem, device: Device) -> list[tuple[Member, float]]:
-    """The binaries of its class, the cheapest first."""
+    """The binaries of the problem's class, the cheapest first."""
     known = serving(problem, device) if problem.n >= LEAST and problem.k >= LEAST else None
     return known.cheapest_first(problem.m, problem.n, problem.k) if known else []
 
@@ -264,7 +267,9 @@ def offered(problem: Problem, device: Device) -> list[tuple[Member, float]]:
 def cheapest_at_hand(
     problem: Problem, device: Device, among: Callable[[Kernel, Config], bool] | None = None
 ) -> Iterator[Candidate]:
-    """By each binary of its class, the cheapest first; `among`: by these kernels and configs alone."""
+    """A candidate by each binary of its class, the cheapest first. `among`: which kernels and configs may be
+    used.
+    """
     for member, seconds in offered(problem, device):
         if among is None or among(kernel_named(member.kernel), member.config):
             found = by_member(member, problem, device, seconds)

@@ -1,5 +1,5 @@
-"""What is decided behind the calls: by one thread, in turn. Whatever goes wrong there is reported once, and
-calls go on with what they have.
+"""Decisions that are made in the background, by one thread, one after another. An error there is reported
+once, and calls go on with what they have.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Work = Callable[[], None]
 
 
 class Later:
-    """A thread that is started when it is first asked for something, and ends with the interpreter."""
+    """A thread that starts with the first piece of work and ends with the interpreter."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -34,7 +34,7 @@ class Later:
             work = self._asked.get()
             try:
                 work()
-            except Exception as error:  # nothing of this may reach a caller
+            except Exception as error:  # no error of the background may reach a caller
                 warn_once(f"plan: a better kernel was not looked for ({type(error).__name__}: {error})")
 
 
@@ -42,7 +42,7 @@ _later = Later()
 
 
 def renew() -> None:
-    """In a forked child, which has none of its parent's threads."""
+    """A forked child has none of its parent's threads, so it needs a new one."""
     global _later
     _later = Later()
 

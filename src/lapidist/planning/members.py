@@ -1,4 +1,4 @@
-"""A product by one binary of those that serve its class, or by the best of a few: nothing else is weighed."""
+"""Candidates by one binary of a class' set, or by the best of a few. Nothing else is weighed."""
 
 from __future__ import annotations
 
@@ -25,11 +25,15 @@ from lapidist.schedule.sharing import PLANNED
 from lapidist.schedule.ways import CLUSTER, NONE, TURNSTILE, OneWay, Way
 from lapidist.schedule.ways import SEPARATE as SEPARATELY
 
-SEPARATE, BESIDE, PEERS, MOST_PEERS, ROWS = 2, 4, 8, 16, 128  # of a variant's number
+# A variant's number. Bit 0: blocks read a schedule. Bit 1: separate blocks reduce. Bit 2: two blocks fit on
+# an SM. From bit 3 on: peers in a cluster minus one. From bit 7 on: rows of A in 16s.
+SEPARATE, BESIDE, PEERS, MOST_PEERS, ROWS = 2, 4, 8, 16, 128
 
 
 class Member(NamedTuple):
-    """A binary of a class: its kernel, its knobs, and the number of its variant."""
+    """A binary of a class: its kernel, its knobs, and its variant, which says what else it is
+    compiled with.
+    """
 
     kernel: str
     config: Config
@@ -37,21 +41,22 @@ class Member(NamedTuple):
 
 
 class Found(NamedTuple):
-    """How long a config takes in its best way, and the candidate for that."""
+    """The time of a config with its best schedule, and a function that makes the candidate."""
 
     seconds: float
     candidate: Callable[[], Candidate]
 
 
-Own = list[tuple[OneWay, Way]]  # ways that a binary knows
+Own = list[tuple[OneWay, Way]]  # the schedules that a binary can run
 
 
 # ---- the best of a few ----
 
 
 def best_of(members: Sequence[Member], problem: Problem, device: Device) -> Candidate | None:
-    """The fastest by the model, of equal ones the first in the kernel's list; None where the first of them
-    does not take the problem. All are of families that are weighed in numbers."""
+    """The fastest by the model; of equal ones the first in the kernel's list. None if the first member does
+    not take the problem. All members' families must have models in plain numbers.
+    """
     of_configs: dict[tuple[str, Config], list[int]] = {}
     for name, config, variant in members:
         of_configs.setdefault((name, config), []).append(variant)
@@ -71,15 +76,16 @@ def best_of(members: Sequence[Member], problem: Problem, device: Device) -> Cand
 
 @lru_cache(maxsize=64)
 def listed_at(kernel: Kernel, math: str) -> dict[Config, int]:
-    """Of its configs, in the kernel's list."""
+    """The index of each config in the kernel's list."""
     return {config: place for place, (config, _) in enumerate(kernel.configs_for(math))}
 
 
 def ways_of(
     kernel: Kernel, config: Config, variants: Collection[int], problem: Problem, device: Device
 ) -> Own:
-    """Those that binaries of these variants know; none where they do not take the problem. `problem`: as the
-    kernel has it."""
+    """The schedules that binaries of these variants can run; none if they do not take the problem. `problem`:
+    as the kernel computes it.
+    """
     grid, family = grids_of(problem, config), kernel.family
     if family.ways_in_numbers is None or grid.tiles > MOST or not takes_it(problem, kernel, config, device):
         return []
@@ -119,8 +125,9 @@ def candidate_of(
 def by_member(
     member: Member, problem: Problem, device: Device, seconds: float | None = None
 ) -> Candidate | None:
-    """With this binary, in the best of the ways that it knows; None where it does not take the problem.
-    `seconds`: what is said of it where it knows one way alone, which then need not be weighed."""
+    """The candidate by this binary with its best schedule; None if it does not take the problem. `seconds`:
+    its time, if known: a binary with a single schedule then need not be weighed.
+    """
     if seconds is not None and member.variant % SEPARATE == 0:
         return of_whole_tiles(member, problem, device, seconds)
     kernel, config = kernel_named(member.kernel), member.config
@@ -139,7 +146,9 @@ def by_member(
 
 
 def of_whole_tiles(member: Member, problem: Problem, device: Device, seconds: float) -> Candidate | None:
-    """The same by a binary whose blocks ask no schedule: the one way that it knows, without columns."""
+    """The same for a binary whose blocks read no schedule, and which therefore can only compute
+    whole tiles.
+    """
     kernel, config = kernel_named(member.kernel), member.config
     computed, way = as_computed(problem, config), kernel.family.whole(kernel, config, device)
     if (way.scheduled and way.launched) or not takes_it(computed, kernel, config, device):
@@ -155,13 +164,13 @@ def of_whole_tiles(member: Member, problem: Problem, device: Device, seconds: fl
 
 
 def variant_of_config(problem: Problem, family: Family, config: Config) -> int:
-    """The part of a variant's number that all ways of a config share."""
+    """The part of a variant's number that depends on the config alone."""
     beside = bool(family.beside_another(problem, config))
     return BESIDE * beside + ROWS * (a_rows(problem, family) // 16)
 
 
 def variant_of(way: OneWay) -> int:
-    """The part that a way adds."""
+    """The part of a variant's number that depends on the schedule."""
     scheduled = way.sk_blocks > 0 or bool(way.scheduled and way.launched > 0)
     separate = way.reduction == SEPARATELY and way.reduction_blocks > 0
     return scheduled + SEPARATE * separate + PEERS * (way.cluster - 1)
@@ -169,7 +178,7 @@ def variant_of(way: OneWay) -> int:
 
 @cache
 def reductions_of(variant: int) -> frozenset[int]:
-    """Of such a binary, those that its ways may have."""
+    """The reductions that a binary of this variant can run."""
     if variant // PEERS % MOST_PEERS:
         return frozenset((CLUSTER,))
     if variant & SEPARATE:
@@ -178,9 +187,7 @@ def reductions_of(variant: int) -> frozenset[int]:
 
 
 def variants(weighed: Weighed) -> Any:
-    """For each way of each config the number of what its binary is compiled with beside the config: that
-    blocks ask a schedule, that others add the parts, that two fit on a multiprocessor; how many peers are a
-    cluster; and how many rows all of A has."""
+    """The variant of each schedule of each config."""
     ways, rows = weighed.ways, weighed.rows
     scheduled = (ways.sk_blocks > 0) | ((ways.scheduled != 0) & (ways.launched > 0))
     beside, few_rows = np.zeros((2, len(rows.configs)), int)
@@ -200,5 +207,5 @@ def takes_it(problem: Problem, kernel: Kernel, config: Config, device: Device) -
 
 @of_kind
 def a_rows(problem: Problem, family: Family) -> int:
-    """That all of A has, where a kernel of its own is compiled for so few; else 0."""
+    """The rows of A that a kernel is compiled for; 0: for any number."""
     return facts_of(problem, family).macro("A_ROWS")

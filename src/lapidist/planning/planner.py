@@ -1,7 +1,8 @@
-"""Problem and Device to Plan: candidates, refusals, cost, best.
+"""From Problem and Device to the best candidate: refusals, predicted times, choice.
 
-All configs of a family are weighed at once, as columns (weighed.py). Candidates, with their schedules and the
-words of refusals, are made only of those that are asked for."""
+All configs of a family are weighed at once, as columns (weighed.py). Candidates, with schedules and words of
+refusals, are made only on demand.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +18,14 @@ from lapidist.errors import ArgumentError, RefusalError
 from lapidist.kernels.production import every_kernel
 from lapidist.kernels.row import Kernel
 from lapidist.kernels.rows import Rows, config_alone
-from lapidist.planning.alike import alike, may_be_alike, order_of
+from lapidist.planning.alike import alike, may_be_alike, sum_order_of
 from lapidist.planning.sum_orders import SharedTiles, SumOrder
 from lapidist.planning.weighed import Candidate, Weighed
 from lapidist.problems.problem import Problem
 from lapidist.schedule.sharing import PLANNED, Sharing
 
-TIE = 1.0025  # between configs of a kernel the model knows no smaller differences
-Listed = tuple[int, Kernel, Config, float]  # a place among all, and an efficiency
+TIE = 1.0025  # times of one kernel's configs that differ by less count as equal: the model is no better
+Listed = tuple[int, Kernel, Config, float]  # position in the list of all, kernel, config, efficiency
 
 
 def choose(
@@ -34,14 +35,15 @@ def choose(
     sharing: Sharing = PLANNED,
     like: Candidate | None = None,
 ) -> Candidate:
-    """The best candidate. `kernel` narrows the choice to one registry row, `like` to what gives the same
-    bits."""
+    """The best candidate. `kernel` narrows the choice to one row of the registry, `like` to plans of the same
+    bits.
+    """
     kernels = (kernel,) if kernel else every_kernel()
     every = grouped(kernels, problem.math)
     if like is None:
         found = best_of(weigh(problem, device, every, sharing))
     else:
-        order = order_of(like, problem, device)
+        order = sum_order_of(like, problem, device)
         if isinstance(order.cuts, SharedTiles):
             every = (config_alone(like.kernel, like.config, problem.math),)
         groups = weigh(problem, device, [rows for rows in every if may_be_alike(rows, order)], sharing)
@@ -56,7 +58,7 @@ def choose(
 
 
 def narrow(groups: Sequence[Weighed], like: Candidate, order: SumOrder) -> None:
-    """To what gives the bits of a candidate, which sums in this order."""
+    """Keep only schedules that sum in `order`, which is that of `like`."""
     for group in groups:
         if group.any:
             group.narrow(alike(group, like, order))
@@ -70,8 +72,9 @@ def weigh(
 
 
 def best_of(groups: Sequence[Weighed]) -> Candidate | None:
-    """The quickest; or the first of the same kernel, with tiles scheduled or not, that is as good as far as
-    the model can tell. Large tiles come first in a kernel's list."""
+    """The quickest; or the first of the same kernel whose predicted time the model cannot tell from it. A
+    kernel's list has large tiles first.
+    """
     least = [(*found, group) for group in groups if (found := group.quickest()) is not None]
     if not least:
         return None
@@ -82,7 +85,7 @@ def best_of(groups: Sequence[Weighed]) -> Candidate | None:
 
 
 def fastest_first(groups: Sequence[Weighed]) -> list[tuple[int, Weighed]]:
-    """The positions of all that are taken, and whose they are."""
+    """The position of each config that is taken, and the group that it is in."""
     found = [
         (float(group.seconds[at]), group.rows.positions[at], group)
         for group in groups
@@ -94,8 +97,9 @@ def fastest_first(groups: Sequence[Weighed]) -> list[tuple[int, Weighed]]:
 
 @lru_cache(maxsize=512)
 def grouped(kernels: tuple[Kernel, ...], math_name: str) -> tuple[Rows, ...]:
-    """All configs of these kernels that multiply so; those whose time is told by one formula, and that
-    compute the problem alike, are together."""
+    """The configs of these kernels for a type, in groups that share one formula for time and one form of the
+    problem.
+    """
     found: dict[object, list[Listed]] = {}
     for each in listed(kernels, math_name):
         _, kernel, config, _ = each
@@ -110,7 +114,7 @@ def listed(kernels: Sequence[Kernel], math_name: str) -> list[Listed]:
 
 
 def reasons_of(refused: Sequence[Candidate]) -> str:
-    """Each reason once, with the kernels that gave it; those first that would be chosen."""
+    """Each reason once, with the kernels that gave it; production kernels first."""
     by_reason: dict[str, dict[str, None]] = {}
     for candidate in sorted(refused, key=lambda each: each.kernel.kind != "production"):
         by_reason.setdefault(candidate.refusal or "", {})[candidate.kernel.name] = None
@@ -120,7 +124,7 @@ def reasons_of(refused: Sequence[Candidate]) -> str:
 def candidates(
     problem: Problem, device: Device, kernels: tuple[Kernel, ...] | None = None, sharing: Sharing = PLANNED
 ) -> list[Candidate]:
-    """All that the planner weighs."""
+    """All candidates that the planner weighs, refused ones too."""
     kernels = every_kernel() if kernels is None else kernels
     groups = weigh(problem, device, grouped(kernels, problem.math), sharing)
     where = {place: group for group in groups for place in group.rows.positions}

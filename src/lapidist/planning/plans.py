@@ -1,5 +1,5 @@
-"""A Plan: kernel, config and everything derived from them for one Problem on one Device. Printing it gives
-the reasons.
+"""A Plan: kernel, config and everything derived from them for one Problem on one Device. print() gives the
+reasons.
 """
 
 from __future__ import annotations
@@ -34,36 +34,35 @@ from lapidist.schedule import Schedule
 from lapidist.schedule.divisors import device_words
 from lapidist.schedule.sharing import PLANNED, Sharing
 
-# What takes longer gains nothing by starting early, and may lose: its blocks take the places that others
-# leave, in any order, and neighbours in D no longer ask for the same lines of A and B from neighbouring
-# multiprocessors at the same time. With few rows nobody asks for what another one does, and the next launch's
-# loads fill the memory's time while the last blocks end. Blocks that pack ask for tiles only when all of them
-# have met: there long products gain as much as short ones.
+# Longer launches do not start before the last one ends. Their blocks would fill free SMs in any order, and
+# neighbouring tiles would no longer load the same lines of A and B at the same time. Two cases are exempt. If
+# all of the chip reads an operand once, there is nothing to share, and the next launch's loads keep the
+# memory busy. Blocks that pack operands start on tiles only after a meeting of all blocks.
 OVERLAPPED_SECONDS = 25e-6
-OVERLAPPED_SHARE = 0.75  # of the multiprocessors
-KEPT = 256  # plans and kernels of parts of lists
+OVERLAPPED_SHARE = 0.75  # of the SMs: fewer blocks, beside those of the next launch, crowd part of the chip
+KEPT = 256  # plans of parts of lists
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Which kernel runs, how it was compiled and started, and what else was weighed."""
+    """Which kernel runs, how it is compiled and launched, and what else was weighed."""
 
     problem: Problem
     device: Device
     kernel: Kernel
     config: Config
-    schedule: Schedule | None  # None: the kernel has its own, one block a tile or one a multiprocessor
+    schedule: Schedule | None  # None: the kernel's grid says which block computes what
     predicted_seconds: float
-    tuned: str = ""  # what the database of measurements had to say
-    unshared: str = ""  # why tiles are whole, where Stream-K was asked for
-    named: Kernel | None = None  # by the caller: no other one was weighed
+    tuned: str = ""  # the measurement that decided, or why one was ignored
+    unshared: str = ""  # why tiles are whole although the caller asked for Stream-K
+    named: Kernel | None = None  # the kernel that the caller named: no other one was weighed
     own: bool = False  # the config is the caller's
-    sharing: Sharing = PLANNED  # what the caller says of it
+    sharing: Sharing = PLANNED  # the caller's choice of schedule
 
     @property
     def considered(self) -> list[Candidate]:
-        """What else was weighed; nothing of it is kept."""
+        """All candidates, weighed again: a plan does not keep them."""
         if self.own:
             return [weigh_one(self.asked, self.device, self.kernel, self.config, self.sharing)]
         kernels = (self.named,) if self.named else every_kernel()
@@ -71,14 +70,12 @@ class Plan:
 
     @property
     def asked(self) -> Problem:
-        """What the caller asked for: of a config that exchanges A and B, the product before that."""
+        """The caller's problem, before the config exchanged A and B."""
         return as_computed(replace(self.problem, skewed=False), replace(self.config, skewed=False))
 
     @property
     def scheduled(self) -> bool:
-        """Whether blocks ask the schedule what to do. A block a tile needs no asking: then the grid says
-        it.
-        """
+        """Whether blocks read a schedule. With one block for each tile the grid says it all."""
         return self.schedule is not None and (
             self.schedule.kind != "data-parallel" or self.schedule.launched > 0
         )
@@ -91,7 +88,9 @@ class Plan:
 
     @property
     def _packers(self) -> int:
-        """Blocks that are worth it where operands are packed first: those without a tile help with that."""
+        """Blocks that are worth launching where operands are packed first: those without a tile
+        help to pack.
+        """
         if not self.kernel.packs(self.problem):
             return 0
         blocks, peers = (
@@ -102,12 +101,12 @@ class Plan:
 
     @property
     def sum_order(self) -> SumOrder:
-        """In which order k is summed. Plans of one order give equal bits."""
+        """The order in which k is summed. Plans of one order give equal bits."""
         return sum_order(self.problem, self.device, self.kernel, self.config, self.schedule)
 
     @property
     def cluster(self) -> int:
-        """Blocks that run together because they share a tile, or operands."""
+        """Blocks of a cluster, which share operands or the k of a tile."""
         return self.config.cluster * self._peers
 
     @property
@@ -116,7 +115,7 @@ class Plan:
 
     @property
     def _peers(self) -> int:
-        """Blocks of a cluster that have a part of a tile's k each."""
+        """Blocks of a cluster that share the k of a tile."""
         return 1 if self.schedule is None else self.schedule.cluster
 
     @property
@@ -129,16 +128,15 @@ class Plan:
 
     @property
     def overlaps(self) -> bool:
-        """Whether its blocks may start while those of the launch before end. Those that meet may, too, for a
-        launch may be cooperative as well: all of them have their places before another launch has one."""
+        """Whether its blocks may start before those of the last launch end. Blocks that meet may too: their
+        launch is cooperative, so all of them get SMs before another launch does.
+        """
         short = self.predicted_seconds < OVERLAPPED_SECONDS
         return self.kernel.overlaps and (short or self.kernel.packs(self.problem) or self._streams)
 
     @property
     def _streams(self) -> bool:
-        """Whether all of the chip reads an operand once. Fewer blocks, beside those of the next launch, crowd
-        a part of it.
-        """
+        """Whether all of the chip reads an operand once."""
         return (
             any(read_once(self.problem, self.config)) and self.grid[0] >= OVERLAPPED_SHARE * self.device.sms
         )
@@ -149,18 +147,18 @@ class Plan:
 
     @property
     def workspace_bytes(self) -> int:
-        """Device scratch that the plan needs: flags, packed operands, partial sums."""
+        """Device memory that the plan needs: flags, packed operands, partial sums."""
         return sum(self.kernel.family.scratch(self.problem)) + self._sharing_bytes
 
     @property
     def partials_offset(self) -> int:
-        """Where the flags end: those of packing, then the schedule's."""
+        """Bytes of all flags: those of packing, then the schedule's. What follows them need not be zero."""
         flags = 0 if self.schedule is None else self.schedule.partials_offset * self.config.cluster
         return self.kernel.family.scratch(self.problem)[0] + flags
 
     @property
     def _sharing_bytes(self) -> int:
-        """Flags and partial sums of the blocks that share tiles; to a schedule a cluster is one block."""
+        """Flags and partial sums of blocks that share tiles. A schedule counts a cluster as one block."""
         if self.schedule is None:
             return 0
         return self.config.cluster * self.schedule.workspace_bytes(
@@ -174,16 +172,16 @@ class Plan:
 
     @property
     def binary(self) -> Binary:
-        """The compiled kernel; compiled at the first look, then from memory or the disk cache."""
+        """The kernel from memory or the disk cache, compiled if neither has it."""
         return compiled(*self.build)
 
     def recompiled(self) -> Binary:
-        """Whatever the cache had: the driver refused that."""
+        """The kernel compiled again, because the driver refused the cached one."""
         return compiled_anew(*self.build)
 
     @property
     def unassembled(self) -> Binary:
-        """The same for the machine, which reads PTX: without machine code, unless it is there."""
+        """The kernel's PTX, which the machine reads. Machine code is only there if it is already cached."""
         return compiled(*self.build, assembled=False)
 
     @property
@@ -197,15 +195,13 @@ class Plan:
         return macros_of(self.problem, self.kernel, self.config, self.scheduled, self._peers, how, beside)
 
     def _constants(self) -> dict[str, Any]:
-        """Every parameter that stays the same from run to run, by name."""
+        """The parameters that are the same in each run, by name."""
         words = {} if self.schedule is None else {"schedule": device_words(self.schedule)}
         routed = {"modes": members(self.problem.modes), "scales": self.problem.scaling.members}
         return {**constants(self.problem), **words, **routed, **self.kernel.family.constants(self.problem)}
 
     def _patches(self, block: ParameterBlock) -> Mapping[str, Patch]:
-        """With k = 0 nothing is multiplied: infinity or NaN in alpha must not meet the empty sum, so it stays
-        zero.
-        """
+        """With k = 0 the kernel is passed alpha = 0: infinity or NaN times the empty sum would be NaN."""
         patches = block.patches()
         if not self.problem.k:
             return {name: patch for name, patch in patches.items() if name != "alpha"}
@@ -214,8 +210,9 @@ class Plan:
         return patches
 
     def brought(self, extra_pointers: ExtraPointers, skipped: Sequence[int]) -> dict[str, tuple[int, ...]]:
-        """What a call brings beside matrices and numbers, for the patch table; so many elements into each
-        matrix of an epilogue."""
+        """Further parameters of one call, for the patch table. `skipped`: elements to skip in each matrix of
+        an epilogue.
+        """
         fused = self.problem.fused
         words = (
             {"epilogue": fused.words(extra_pointers.fused, skipped)} if fused and extra_pointers.fused else {}
@@ -224,13 +221,14 @@ class Plan:
 
     @cached_property
     def scratch_bytes(self) -> tuple[int, int]:
-        """Of flags, and of the room behind them."""
+        """Workspace bytes of flags, and of what follows them."""
         flags = self.partials_offset
         return flags, self.workspace_bytes - flags
 
     def common_launch(self, binary: Binary, more: Mapping[str, Any] = NOTHING) -> Launch:
-        """All that the runs of this plan have in common; its patch table has the rest. `more`: further
-        parameters. Those that the kernel does not have are left out."""
+        """What all runs of this plan have in common; its patch table has the rest. `more`: further
+        parameters, of which the kernel takes those that it has.
+        """
         block = self.kernel.family.block(self.problem)
         return Launch(
             binary,
@@ -248,19 +246,19 @@ class Plan:
         )
 
     def placed_maps(self, at: Mapping[str, int]) -> tuple[tuple[int, TensorMap], ...]:
-        """Each with its offset in the parameters."""
+        """The tensor maps, each with its offset in the parameters."""
         offsets = self.kernel.family.block(self.problem).offsets
         return tuple((offsets[name], each) for name, each in self.tensor_maps(at).items())
 
     def tensor_maps(self, at: Mapping[str, int]) -> dict[str, TensorMap]:
-        """Those that the kernel is passed, of operands and a workspace at these addresses."""
+        """The tensor maps that the kernel takes, for operands and a workspace at these addresses."""
         family = self.kernel.family
         maps = family.maps(self.problem, self.config, at, self._peers)
         return {name: maps[name] for name, kind in family.parameters if kind == "tensormap"}
 
     @property
     def is_empty(self) -> bool:
-        """No output elements: nothing is launched."""
+        """Whether D has no elements: then nothing is launched."""
         return 0 in (self.problem.m, self.problem.n, *self.problem.batch)
 
     def launch(
@@ -276,10 +274,12 @@ class Plan:
         extra_pointers: ExtraPointers = NO_POINTERS,
         extras: tuple[Operand, ...] = (),
     ) -> Launch:
-        """Everything a machine needs to run this once on these arrays, so many elements into each.
+        """Everything that the machine needs to run this once on these arrays. `skipped`: elements to skip in
+        each.
 
-        A plan that needs a workspace makes one unless it is given; `Launch.memory` owns it. `places` says
-        where the index arrays and scalars are that `extras` own."""
+        A workspace is allocated if the plan needs one and none is given; `Launch.memory` owns it.
+        `extra_pointers` are the addresses of the arrays in `extras`.
+        """
         starts = (*self.caller_order(a.pointer, b.pointer), d.pointer if c is None else c.pointer, d.pointer)
         parts = zip(OPERANDS, starts, self.problem.element_bytes, skipped[:4], strict=True)
         at = {name: start + size * skip for name, start, size, skip in parts}
@@ -294,8 +294,8 @@ class Plan:
         return common.placed(at, scratch.addresses if scratch else (0, 0), memory)
 
     def caller_order(self, a: Any, b: Any) -> tuple[Any, Any]:
-        """The caller's A and B in the order that the problem has them: exchanged when it computes the
-        transposed product.
+        """The caller's A and B in the problem's order, which is exchanged if it computes the transposed
+        product.
         """
         return (b, a) if self.problem.transposed else (a, b)
 
@@ -352,14 +352,14 @@ def macros_of(
 
 
 def memory_of(operand: Operand, rounded: bool) -> Memory:
-    """What the launch may touch; `rounded`: from the 16 bytes on in which it begins."""
+    """Memory that the launch may touch; `rounded`: it starts at the multiple of 16 bytes below."""
     first, end = operand.span
     start = first // VECTOR_BYTES * VECTOR_BYTES if rounded else first
     return Memory(operand.name, start, end - start, operand.owner)
 
 
 class Scratch:
-    """A workspace in host memory for the machine: zero flags, and partial sums that are poison until they are
+    """A workspace in host memory for the machine: flags are zero, partial sums are NaN until they are
     written.
     """
 
@@ -380,7 +380,7 @@ class Scratch:
         )
 
     def require_zero_flags(self) -> None:
-        """What the next launch relies on."""
+        """The next launch relies on flags of zero."""
         raised = np.flatnonzero(self.flags)
         if len(raised):
             raise LaunchError(
@@ -389,8 +389,9 @@ class Scratch:
 
 
 def room_of(sizes: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    """Bytes of flags, and of what lies behind them, in a workspace that serves plans of these sizes in turn.
-    What is a flag to one plan may not hold sums of another, which would not leave it zero."""
+    """Workspace bytes, of flags and of what follows them, that serve all these plans in turn. No plan may
+    leave sums where another one has flags.
+    """
     each = list(sizes)
     if len(each) == 1:
         return each[0]
@@ -404,7 +405,9 @@ def make_plan(
     config: Config | None = None,
     sharing: Sharing = PLANNED,
 ) -> Plan:
-    """Choose a kernel, config and schedule. With `kernel`, only that one; with `config` too, exactly that."""
+    """Choose kernel, config and schedule. `kernel` narrows the choice to one kernel; with `config` nothing is
+    left to choose.
+    """
     tuned = ""
     if config is not None:
         best = exactly(problem, device, kernel, config, sharing)
@@ -419,32 +422,32 @@ def make_plan(
 def plan_once(
     problem: Problem, device: Device, kernel: Kernel | None, config: Config | None, sharing: Sharing
 ) -> Plan:
-    """The same for a part of a list, which comes again and again."""
+    """The same, remembered for parts of lists, which repeat."""
     return make_plan(problem, device, kernel, config, sharing)
 
 
 def plan_of(best: Candidate, problem: Problem, device: Device, **more: Any) -> Plan:
-    """`problem` as it was asked; `more`: what was said of it."""
+    """`problem`: as it was asked; `more`: further fields of the Plan."""
     computed = as_computed(problem, best.config)
     chosen = best.kernel, best.config, best.schedule, best.seconds
     return Plan(computed, device, *chosen, unshared=best.unshared, **more)
 
 
 def modelled_choice(problem: Problem, device: Device) -> Candidate:
-    """The best that sums k in the order of the choice at hand."""
+    """The best candidate that sums k in the order of the choice at hand."""
     return choose(problem, device, like=best_at_hand(problem, device))
 
 
 def measured_choice(problem: Problem, device: Device, modelled: Candidate) -> tuple[Candidate, str]:
-    """What measured fastest on this chip, where that is known, in place of what the model thinks; and the
-    reason.
+    """What measured fastest on this chip, if a record has it, else the model's choice; and what the plan says
+    about it.
     """
     winner, warning = look_up(problem, device)
     if winner is None:
         return modelled, warning
     try:
         best = exactly(problem, device, kernel_named(winner.kernel), winner.config, winner.sharing)
-    except LapidistError as error:  # kept by another version, or by hand
+    except LapidistError as error:  # the record is of another version, or edited by hand
         why = str(error).splitlines()[-1].strip()
         return modelled, ignored_record(problem, device, f"what measured fastest is refused now: {why}")
     return best, str(winner)

@@ -1,7 +1,9 @@
-"""Launches that follow a product whose epilogue reduces or quantises: their kernels read all values, which
-the product left in the type of its sums. The order of a sum depends on D's shape alone, not on tiles. That
-of a row is the same whether lanes of the product joined 16 columns or not. The largest of all has no order:
-threads of the product left it in slots."""
+"""Launches after a product whose epilogue reduces or quantises. They read the values that the product left in
+the type of its sums.
+
+The order of a sum depends on D's shape alone, not on tiles, nor on whether lanes of the product reduced 16
+columns first. The maximum over D has no order: threads of the product keep it in slots.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +35,9 @@ from lapidist.epilogues.passes import (
 from lapidist.launch import Binary, Launch, ParameterBlock
 from lapidist.problems.fused import READS
 
-VALUES, RESULT = -1, -2  # what a step reads and writes, where it is no place in the room between steps
+VALUES, RESULT = -1, -2  # operands of a step that are not an offset in the workspace
 WARPS = THREADS // 32
-TOGETHER = GROUP // 32  # elements that a thread moves together: of results, as many bytes
+TOGETHER = GROUP // 32  # elements that a thread moves at once; results have one byte each
 LOOK = ParameterBlock([("A", "pointer"), ("D", "pointer")])
 REDUCE = ParameterBlock(
     [
@@ -69,7 +71,9 @@ QUANTISE = ParameterBlock(
 
 
 class Target(NamedTuple):
-    """Where results go: elements from row to row, through all matrices, and from column to column."""
+    """Where results go. `row`: elements from row to row, through all matrices; `col`: from column
+    to column.
+    """
 
     dtype: str
     row: int
@@ -78,8 +82,9 @@ class Target(NamedTuple):
 
 
 class Pass(NamedTuple):
-    """`then`: what is made of values, which are matrices of rows x columns; of LARGEST, of slots. Quantised
-    ones have a second target, the factors'. So many neighbours of a row are joined first."""
+    """`then`: what becomes of the values, matrices of rows x columns, or of slots for LARGEST. Quantised
+    values have a second target, their factors. `neighbours`: how many columns of a row are reduced first.
+    """
 
     then: str
     dtype: str
@@ -89,7 +94,7 @@ class Pass(NamedTuple):
     neighbours: int = JOINED
 
     def of_columns(self) -> Pass:
-        """Of values that neighbours of a row became, where rows lie side by side."""
+        """The same for values that lanes of the product reduced along rows, and that lie transposed."""
         (over, operation), (_, length, rows) = REDUCTIONS[self.then], self.shape
         if over == ALL:
             return self
@@ -100,7 +105,7 @@ class Pass(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One launch: it reads VALUES, or what lies so many bytes into the room; likewise it writes."""
+    """One launch. `reads` and `writes` are VALUES, RESULT, or byte offsets in the workspace."""
 
     launch: Launch
     reads: int
@@ -108,8 +113,9 @@ class Step(NamedTuple):
 
 
 class Lines(NamedTuple):
-    """Values as a reduction sees them: so many times `length` of them for each of `inner` columns. Of rows,
-    `neighbours` are joined first; 0: these are none."""
+    """Values as a reduction sees them: `outer` x `length` x `inner`, reduced along `length`. `neighbours`:
+    how many columns of a row are reduced first; 0: these are no rows.
+    """
 
     outer: int
     length: int
@@ -122,7 +128,9 @@ class Lines(NamedTuple):
 
     @property
     def chunks(self) -> int:
-        """Rows are cut where columns are, of what their neighbours become."""
+        """Parts of `length` that blocks reduce. Rows are cut at the same columns whether lanes reduced
+        neighbours or not.
+        """
         of_rows = THREADS // ABREAST * IN_TURN * self.neighbours
         return max(1, -(-self.length // (of_rows or THREADS // self.width * IN_TURN)))
 
@@ -144,7 +152,7 @@ def lines_of(each: Pass) -> Lines:
 
 
 def room_of(each: Pass) -> int:
-    """Bytes between the steps."""
+    """Workspace bytes between the steps."""
     if each.then == QUANTISED or each.then in LARGEST:
         return 0
     lines, found = lines_of(each), 0
@@ -156,7 +164,7 @@ def room_of(each: Pass) -> int:
 
 @lru_cache(maxsize=256)
 def steps_of(each: Pass, architecture: str, assembled: bool = True) -> tuple[Step, ...]:
-    """Compiled; of no results none."""
+    """The compiled launches; none if there are no results."""
     if each.then == QUANTISED:
         return quantising(each, architecture, assembled)
     if each.then in LARGEST:

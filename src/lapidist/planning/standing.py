@@ -1,5 +1,5 @@
-"""What runs while a plan's own kernel is not compiled: another plan of the same SumOrder, and so of the same
-bits, whose kernel is there.
+"""Stand-ins: while a plan's kernel is not compiled, another plan of the same SumOrder runs, and so gives the
+same bits.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from lapidist.planning.weighed import Candidate, Weighed
 from lapidist.problems.problem import Problem
 from lapidist.schedule.sharing import PLANNED
 
-LOOKS = 16  # on disk, for a stand-in
-CALLS_BETWEEN = 64  # until it is looked at again whether a kernel has come
+LOOKS = 16  # candidates that are looked for on disk
+CALLS_BETWEEN = 64  # calls between two looks whether a kernel is compiled
 
 
 class Awaited(NamedTuple):
-    """Plans, of which these were not compiled."""
+    """Better plans, and those of their kernels that were not compiled."""
 
     plans: dict[Problem, Plan]
     missing: list[Build]
@@ -47,12 +47,14 @@ class Awaited(NamedTuple):
 
     @property
     def will_not_come(self) -> bool:
-        """Nothing of it is under way, and something is missing: first, for it may come in between."""
+        """Whether some kernel is missing and none is being compiled. In this order: one may be finished in
+        between.
+        """
         return not any(is_under_way(build) for build in self.missing) and not self.have_come
 
 
 def running(plan: Plan, way: Compiling) -> Plan:
-    """The plan itself, compiled at the first look at its binary, or one that stands in for it."""
+    """The plan itself, if its kernel is there or the call shall wait for it; else a stand-in."""
     if plan.is_empty or way == WAIT or at_hand(*plan.build):
         return plan
     other = None if nothing_is_there() else stand_in(plan, way)
@@ -72,20 +74,21 @@ def running(plan: Plan, way: Compiling) -> Plan:
 
 
 def stand_in(plan: Plan, way: Compiling) -> Plan | None:
-    """Of what this process has, whatever the model says of it. Else the best of what lies on disk: each look
-    there takes a tenth of a millisecond."""
+    """A plan whose kernel this process has, whatever its time. Else the best of those on disk, where each
+    look takes a tenth of a millisecond.
+    """
     found = next((each for each in of_its_class(plan) if in_memory(*each.build)), None)
     if found is not None:
         return found
     ranked = same_sums(plan)
     here = (each for each in ranked if may_be_in_memory(*each[1].named(each[0])))
-    found = next((each for each in planned(plan, here) if in_memory(*each.build)), None)
+    found = next((each for each in plans_ranked(plan, here) if in_memory(*each.build)), None)
     looked_at = ranked if way == NEVER else ranked[:LOOKS]
-    return found or next((each for each in planned(plan, looked_at) if at_hand(*each.build)), None)
+    return found or next((each for each in plans_ranked(plan, looked_at) if at_hand(*each.build)), None)
 
 
 def of_its_class(plan: Plan) -> Iterator[Plan]:
-    """Of the same order, by binaries that this process found compiled: few need to be weighed."""
+    """Plans of the same order by binaries of its class that are in memory: few need to be weighed."""
     if plan.own or plan.named or plan.sharing != PLANNED:
         return
     for best in cheapest_at_hand(plan.asked, plan.device, may_be_in_memory):
@@ -101,7 +104,7 @@ def compile_behind(plan: Plan) -> None:
 
 
 def better_than(plan: Plan) -> Plan | None:
-    """The best of all, where the model distinguishes it from this one, which was planned at once."""
+    """The best plan, if the model can tell it from this one, which was planned without weighing all."""
     free = make_plan(plan.asked, plan.device)
     own = weigh_one(plan.asked, plan.device, plan.kernel, plan.config).seconds
     return free if free.build != plan.build and free.predicted_seconds * TIE < own else None
@@ -118,7 +121,7 @@ def is_under_way(build: Build) -> bool:
 
 
 def same_sums(plan: Plan) -> list[tuple[int, Weighed]]:
-    """Places of what sums in the same order, of production kernels, those predicted to be fastest first."""
+    """Production candidates that sum in the same order, the fastest first."""
     if plan.own:
         return []
     kernels = (plan.named,) if plan.named else every_kernel()
@@ -129,16 +132,17 @@ def same_sums(plan: Plan) -> list[tuple[int, Weighed]]:
     return fastest_first(groups)
 
 
-def planned(plan: Plan, ranked: Iterable[tuple[int, Weighed]]) -> Iterator[Plan]:
-    """For the problem of this plan, in order."""
+def plans_ranked(plan: Plan, ranked: Iterable[tuple[int, Weighed]]) -> Iterator[Plan]:
+    """Their plans, in order."""
     for place, group in ranked:
         best = replace(group.candidate(place), unshared="")
         yield plan_of(best, plan.asked, plan.device, named=plan.named, sharing=plan.sharing)
 
 
 def planned_at_once(problem: Problem, device: Device) -> Plan | None:
-    """By one of the binaries that serve its class: the rest need not be weighed to know in which order k is
-    summed. None where no set serves it, or where measurements say what is fastest."""
+    """A plan by one of the binaries that serve its class: the order in which k is summed follows without
+    weighing the rest. None: no set serves it, or a measurement says what is fastest.
+    """
     best = best_at_hand(problem, device)
     if best is None or look_up(problem, device)[0] is not None:
         return None

@@ -1,17 +1,18 @@
-"""In which order a plan sums k: a value that prints and compares. Plans of one SumOrder give equal bits.
+"""SumOrder: the order in which a plan sums k, as a value that prints and compares. Plans of one SumOrder give
+equal bits.
 
 It follows from the problem, the chip and the config, never from what the cache holds. Read from the kernels:
 
-  k ascends       in all of them, exchanged or not, in clusters or not, whatever the tile is. Products do not
-                  depend on which operand is A, and a batch, gathered rows or packed operands change nothing
-  steps           what one instruction adds at once: it is one sum of its products and the old accumulator
-  zeros           tiles of k are filled up. Instructions of zeros alone make +0 of a sum that underflowed
-                  to -0
+  k ascends       in all kernels, exchanged or not, in clusters or not, for every tile. Products do not depend
+                  on which operand is A. Batches, gathered rows and packed operands change nothing
+  steps           what one instruction adds: its products and the old accumulator, in one sum
+  zeros           the last tile of k is padded. An instruction of zeros alone makes +0 of a sum that
+                  underflowed to -0
   promotion       sums of 8-bit floats leave the tensor core at the end of each tile of k
-  slices          each step of k of gemm/sgemm.cu's small tiles is cut into slices, which have sums of their
-                  own; they are added in the slices' order
-  cuts            blocks that share a tile cut its k. Their sums are added along k: by turnstile and in
-                  wgmma's clusters from the first one on, else from zero on
+  slices          gemm/sgemm.cu's small tiles cut each iteration of k into slices with sums of their own,
+                  which are added in the slices' order
+  cuts            blocks that share a tile cut its k. Their sums are added along k: by turnstile, and in
+                  wgmma's clusters, to the first one, else to zero
   alpha, beta     gemm/simt.cu and gemm/sgemm.cu round alpha sum and fuse beta C, gemm/mma.cu and
                   gemm/wgmma.cu round beta C and fuse alpha sum. In the ladder, and of an epilogue, the
                   compiler chooses
@@ -32,7 +33,7 @@ from lapidist.problems.problem import Problem
 from lapidist.schedule import Raster, Schedule, TileGrid
 from lapidist.schedule.grid import ceil_div
 
-INSTRUCTION_BYTES = 32  # of k that mma.sync and wgmma add at once; of double it is 8 elements
+INSTRUCTION_BYTES = 32  # of k that one mma.sync or wgmma adds; for double it is 8 elements
 ADDED = {
     "turnstile": "added in turn",
     "separate": "added by blocks of their own",
@@ -43,7 +44,7 @@ ADDED = {
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """Places where k is cut, the same in all tiles, and how the parts come together."""
+    """The elements at which k is cut, in all tiles alike, and how the parts are added."""
 
     reduction: str
     cuts: tuple[int, ...]
@@ -54,8 +55,9 @@ class Cuts:
 
 @dataclass(frozen=True, slots=True)
 class SharedTiles:
-    """Tiles that are cut at different places, or not at all: these numbers say which element is in which
-    tile, and where that is cut. D is as the caller has it."""
+    """Tiles that are cut at different places, or not at all. These numbers tell the tile of each element, and
+    where that is cut. D is as the caller has it.
+    """
 
     reduction: str
     rows: int
@@ -81,8 +83,8 @@ class SharedTiles:
 class SumOrder:
     """The order in which a plan sums k.
 
-    `unit` is the instruction. `way_out` names the kernel whose alpha, beta C and epilogue come as in no other
-    one.
+    `unit` is the instruction. `way_out` names a kernel and config whose epilogue may round differently from
+    all others.
 
     Examples
     --------
@@ -96,12 +98,12 @@ class SumOrder:
 
     unit: str
     types: str
-    chip: str = ""  # of whose tensor cores: generations of them cut sums off at different bits
-    accumulator: str = ""  # where it is not the usual one
-    step: int = 1
-    zeros: bool = False  # more steps of them than k has
-    slices: tuple[int, int] = (1, 0)  # so many, with sums of their own, of each so many elements of k
-    promoted: int = 0  # steps of k after which sums leave the tensor core; 0: in the end
+    chip: str = ""  # architecture of tensor cores: generations truncate sums at different bits
+    accumulator: str = ""  # if it is not the usual one
+    step: int = 1  # elements of k that one instruction adds
+    zeros: bool = False  # whole instructions of zeros follow the last element of k
+    slices: tuple[int, int] = (1, 0)  # slices with sums of their own, and elements of k that they divide
+    promoted: int = 0  # elements of k after which sums leave the tensor core; 0: only at the end
     cuts: Cuts | SharedTiles | None = None  # None: whole tiles
     way_out: str = ""
 
@@ -111,7 +113,7 @@ class SumOrder:
         return self.cuts is None or self.cuts.reduction != "atomic"
 
     def __eq__(self, other: object) -> bool:
-        """An order that is not fixed is like no other, and not like itself."""
+        """An order that is not fixed equals no other one, not even itself."""
         return isinstance(other, SumOrder) and self.fixed and vars(self) == vars(other)
 
     def __hash__(self) -> int:
@@ -136,7 +138,7 @@ class SumOrder:
 def sum_order(
     problem: Problem, device: Device, kernel: Kernel, config: Config, schedule: Schedule | None
 ) -> SumOrder:
-    """`problem` as the kernel has it: exchanged where the config says so."""
+    """`problem`: as the kernel computes it, with A and B exchanged if the config says so."""
     types = types_in_callers_order(problem)
     if problem.accumulator == "int32":
         return SumOrder("exact", types)
@@ -151,7 +153,7 @@ def sum_order(
         (config.slices, config.bk) if config.slices > 1 else (1, 0),
         config.bk if problem.scaling.promoted else 0,
         None if schedule is None else cuts_of(problem, config, schedule),
-        f"{kernel.name} {config}" if has_own_way_out(problem, kernel) else "",
+        f"{kernel.name} {config}" if has_own_epilogue(problem, kernel) else "",
     )
 
 
@@ -160,7 +162,9 @@ def unit_of(kernel: Kernel) -> str:
 
 
 def ends_in_zeros(problem: Problem, kernel: Kernel, config: Knobs) -> Any:
-    """Whether the last tile of k is filled up by more steps of zeros than k has; of many configs, too."""
+    """Whether the last tile of k is padded with whole instructions of zeros. `config` may be
+    columns of many.
+    """
     if kernel.remainder_first:
         return False
     step = step_of(problem, kernel)
@@ -168,9 +172,10 @@ def ends_in_zeros(problem: Problem, kernel: Kernel, config: Knobs) -> Any:
     return ceil_div(problem.k, tile) * tile > ceil_div(problem.k, step) * step
 
 
-def has_own_way_out(problem: Problem, kernel: Kernel) -> bool:
-    """Of an epilogue, and in the ladder of C, the compiler chooses what is rounded and what is fused. A bias
-    is added to a sum as it is."""
+def has_own_epilogue(problem: Problem, kernel: Kernel) -> bool:
+    """Whether the compiler chose what is rounded and what is fused: in epilogues, and in the ladder with C. A
+    function that only adds a bias leaves no choice.
+    """
     chosen = problem.fused is not None and not adds_bias_alone(problem)
     return chosen or (problem.c is not None and kernel.kind != "production")
 

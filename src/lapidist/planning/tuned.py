@@ -1,11 +1,12 @@
-"""What `lapidist tune` found fastest, by chip and problem: a JSON file beside the compiled kernels, which
-plans read.
+"""What `lapidist tune` measured to be fastest, by chip and problem: a JSON file beside the compiled kernels,
+which plans read.
 
-A chip is known by the driver's name for it ("NVIDIA H200"). So plans for a chip that is only named, and those
-for the machine, are the same on every computer. LAPIDIST_TUNED=0 leaves the file unread.
+A chip is known by the driver's name ("NVIDIA H200"). Plans for a chip that is only named, and plans for the
+machine, are therefore the same on every computer. LAPIDIST_TUNED=0 leaves the file unread.
 
-Nothing in the file is an error to a call. A record that cannot be used is ignored, with one warning. A file
-that is none of ours is set aside under another name, never overwritten."""
+Nothing in the file makes a call fail. A record that cannot be used is ignored, with one warning. A broken
+file is renamed, never overwritten.
+"""
 
 from __future__ import annotations
 
@@ -35,15 +36,17 @@ from lapidist.schedule.sharing import Sharing
 FILE_FORMAT, FILE_NAME = 1, "tuned.json"
 SWITCH = "LAPIDIST_TUNED"
 MATRICES = ("a", "b", "c", "d")
-# what a record of nonsense may raise
+# errors that a malformed record may raise
 NONSENSE = (ValueError, KeyError, TypeError, AttributeError, LapidistError)
 MOST_BYTES, MOST_DIGITS = 32 << 20, 400  # more takes seconds to read
-Chips = dict[str, dict[str, Any]]  # by the chip's name, by the problem's key: a Winner as JSON has it
+Chips = dict[str, dict[str, Any]]  # a Winner as JSON, by the chip's name and the problem's key
 
 
 @dataclass(frozen=True, slots=True)
 class Winner:
-    """The fastest of what was measured; `planned_seconds` is what the planner's own choice took beside it."""
+    """The fastest measured choice. `planned_seconds`: the time of the planner's own choice in the
+    same run.
+    """
 
     kernel: str
     config: Config
@@ -60,8 +63,8 @@ class Winner:
 
 
 def problem_key(problem: Problem) -> str:
-    """Everything that decides between kernels. Steps between lines count by their alignment, not their
-    length; alpha does not.
+    """Everything that decides between kernels. Strides count by alignment, not by value; alpha does not
+    count.
     """
     left_out = (*MATRICES, "modes", "one_alpha", "known")
     words = [
@@ -85,19 +88,19 @@ def matrix_key(matrix: Matrix) -> str:
 
 class Unusable(NamedTuple):
     why: str
-    broken: bool  # else it is another version's
+    broken: bool  # else it belongs to another version
 
 
 def look_up(problem: Problem, device: Device) -> tuple[Winner | None, str]:
-    """The winner for this problem, if one was kept; and what was warned of, where the file or the record
-    cannot be used.
+    """The winner for this problem, if there is a record; and the warning, if the file or the record cannot be
+    used.
     """
     if holds_no(FILE_NAME) or os.environ.get(SWITCH) == "0" or problem.modes != PLAIN:
         return None, ""
     path = database_path()
     try:
         status = path.stat()
-    except OSError:  # nothing was kept, or it is not for us
+    except OSError:  # there is no file, or we may not see it
         return None, ""
     try:
         chips = read(path, status.st_ino, status.st_mtime_ns, status.st_size)
@@ -118,7 +121,7 @@ def database_path() -> Path:
 
 @lru_cache(maxsize=4)
 def read(path: Path, inode: int, modified: int, size: int) -> Chips | Unusable:
-    """The file as it was when it had that time and size."""
+    """The parsed file; its inode, time and size make sure that it is read again after a change."""
     return parse(path)
 
 
@@ -138,7 +141,7 @@ def parse(path: Path) -> Chips | Unusable:
 
 
 def text_of(path: Path) -> str:
-    """A pipe is not waited for."""
+    """Opened without blocking: a pipe would never answer."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -187,7 +190,7 @@ _reported: dict[str, object] = {}
 
 
 def warn(words: str) -> str:
-    """Once in a process."""
+    """Each warning once in a process."""
     own = object()
     if _reported.setdefault(words, own) is own:
         warnings.warn(words, RuntimeWarning, stacklevel=2)
@@ -200,7 +203,7 @@ def ignored_record(problem: Problem, device: Device, why: str) -> str:
 
 
 def ignored_file(path: Path, unusable: Unusable) -> str:
-    """A broken one is out of the way from now on."""
+    """The warning for a file that cannot be used. A broken one is renamed."""
     words = f"{path} is ignored: {unusable.why}"
     if not unusable.broken:
         return warn(f"{words}. Run lapidist tune again with this version")
@@ -219,7 +222,7 @@ def ignored_file(path: Path, unusable: Unusable) -> str:
 
 
 def set_aside(path: Path) -> Path:
-    """Under the first name that is free; whoever calls it holds the lock."""
+    """Rename the file to the first free name. The caller holds the lock."""
     names = (path.with_name(f"{path.name}.broken-{number}") for number in count(1))
     free = next(name for name in names if not os.path.lexists(name))
     os.rename(path, free)
@@ -231,8 +234,8 @@ def set_aside(path: Path) -> Path:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Writers wait for each other: threads too, for each opens the lock itself. No link to a lock is
-    followed.
+    """Writers wait for each other, also as threads of one process, since each opens the lock itself. A lock
+    that is a link is refused.
     """
     lock = path.with_suffix(".lock")
     try:
@@ -251,7 +254,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def require_writable() -> None:
-    """Before minutes are spent on what cannot be kept."""
+    """Fail early, before minutes of measuring."""
     path = database_path()
     make_directory(path.parent)
     with locked(path):
@@ -276,7 +279,7 @@ def keep(device: Device, winners: Mapping[str, Winner]) -> Path:
 
 
 def kept_before(path: Path) -> Chips:
-    """Records of other runs; what is not ours is set aside."""
+    """Records of other runs; a broken file is renamed."""
     try:
         found = parse(path)
         if not isinstance(found, Unusable):

@@ -1,5 +1,5 @@
-"""Compile ahead of need, many configurations at once, into the cache on disk: the few that serve every
-product, what plans of ordinary products use, or of those given.
+"""Compile kernels ahead of need, many at once, into the cache on disk: those that serve every product, or
+those of given problems.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RAGGED = 60  # products of odd extents, log-uniform in the range of the squares
 
 
 class Build(NamedTuple):
-    """One thing to compile: a registry row by name, its macros, an architecture."""
+    """One thing to compile: a kernel's name, its macros, an architecture."""
 
     kernel: str
     macros: Macros
@@ -42,26 +42,26 @@ class Build(NamedTuple):
 
 class Built(NamedTuple):
     build: Build
-    seconds: float  # 0: the cache had it
+    seconds: float  # 0 if the cache had it
     error: str | None
 
 
 def ordinary(math_name: str) -> list[Problem]:
-    """Products of every size that people multiply: squares, a transformer's layers, ragged ones."""
+    """Products of ordinary shapes: squares, a transformer's layers, ragged ones."""
     shapes = [(m, n, k) for n, k in LAYERS for m in ROWS] + [(size, size, size) for size in SQUARES]
     aligned = [dense_problem(*shape, math_name, layout) for shape in shapes for layout in LAYOUTS]
     return aligned + [dense_problem(m, n, k, math_name) for m, n, k in random_extents(RAGGED, True)]
 
 
 def anything(math_name: str, count: int) -> list[Problem]:
-    """What nobody foresaw: half of them odd, half with rows that start on 16 bytes, in each layout."""
+    """Random shapes: half of them odd, half with lines that start on 16 bytes, in each layout."""
     odd = [dense_problem(*shape, math_name) for shape in random_extents(count // 2, True, seed=1)]
     even = random_extents(count - count // 2, False, seed=2)
     return odd + [dense_problem(*shape, math_name, LAYOUTS[i % len(LAYOUTS)]) for i, shape in enumerate(even)]
 
 
 def random_extents(count: int, odd: bool, seed: int = RAGGED) -> list[tuple[int, int, int]]:
-    """Log-uniform in the range of the squares: odd ones, or multiples of 16."""
+    """Shapes log-uniform in the range of the squares: odd numbers, or multiples of 16."""
     draw, low, high = random.Random(seed), math.log(SQUARES[0]), math.log(SQUARES[-1])
 
     def extent() -> int:
@@ -72,8 +72,9 @@ def random_extents(count: int, odd: bool, seed: int = RAGGED) -> list[tuple[int,
 
 
 def covering_plans(math_name: str, device: Device, with_c: bool) -> list[Plan]:
-    """One for each binary that serves products of a type: of those that take a C, with it, or with a bias.
-    Where no sets were chosen, for a chip or a type, of ordinary products."""
+    """A plan for each binary that serves products of a type. `with_c`: with C, or a bias. For a chip or type
+    without sets, plans of ordinary products.
+    """
     sets = [(own, each) for own, each in kept().items() if own.math == ALIKE.get(math_name, math_name)]
     if device.capability != CAPABILITY or not sets:
         problems = ordinary(math_name)
@@ -90,8 +91,9 @@ def covering_plans(math_name: str, device: Device, with_c: bool) -> list[Plan]:
 
 
 def with_lines_along_k(shape: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Where lines along k start on 16 bytes, as those of a model's weights do, and others do not. Such
-    operands are not packed, by other binaries."""
+    """The shape with k rounded up so that lines along k start on 16 bytes, as those of weights do. Other
+    binaries serve it, which do not pack these operands.
+    """
     m, n, k = shape
     return m, n, -(-k // VECTOR_BYTES) * VECTOR_BYTES
 
@@ -101,7 +103,7 @@ def with_own_c(problem: Problem) -> Problem:
 
 
 def those_with_c(problem: Problem) -> list[Problem]:
-    """A whole C, and a bias, which is one row."""
+    """The problem with a whole C, and with a C of one row, a bias."""
     return [with_own_c(problem), replace(problem, c=replace(problem.d, row_stride=0))]
 
 
@@ -117,7 +119,7 @@ def plans_of(problems: Iterable[Problem], device: Device) -> list[Plan]:
 
 
 def builds_of(plans: Iterable[Plan]) -> list[Build]:
-    """What these plans need, each once."""
+    """What these plans need, without repetitions."""
     return list(
         dict.fromkeys(
             Build(plan.kernel.name, plan.problem_macros, plan.device.architecture) for plan in plans
@@ -134,14 +136,14 @@ def build_all(builds: Sequence[Build], processes: int | None = None, on_done: On
 
 
 def build_again(build: Build) -> Built:
-    """Here, though the cache may have it: for those who ask how long that takes."""
+    """Compile it even if the cache has it, to measure how long that takes."""
     with suppress(OSError):
         path_of(build).unlink()
     return Built(build, *compile_one(order_of(build)))
 
 
 def compilers() -> int:
-    """At once: one for each core that this process may use."""
+    """Compiler processes to run at once: one for each core that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -154,6 +156,6 @@ def path_of(build: Build) -> Path:
 
 
 def is_kept(build: Build) -> bool:
-    """Whole, and not only by name."""
+    """Whether the cache has it complete, not only a file of its name."""
     order = order_of(build)
     return read(key_of(*order), order.entry, order.architecture) is not None

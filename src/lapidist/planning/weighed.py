@@ -1,4 +1,6 @@
-"""The configs of one family in all their ways, weighed at once: which are taken, and the best way of each."""
+"""All configs of one family with all their schedules, weighed at once: which are taken, and the best schedule
+of each.
+"""
 
 from __future__ import annotations
 
@@ -23,23 +25,22 @@ from lapidist.schedule.grid import MOST
 from lapidist.schedule.sharing import Sharing
 from lapidist.schedule.ways import Ways
 
-# rungs and detours were not measured on every shape: they are taken where they promise more than the model
-# may err
+# Rungs and detours were not measured on every shape, so their predicted times count this much longer.
 LESSON = 1.2
-LAUNCH_SECONDS = 2.2e-6  # that a launch takes in a graph of many, with nothing to do, on an H200
+LAUNCH_SECONDS = 2.2e-6  # of an empty kernel in a graph of many, on an H200
 UNASKED = "each of its blocks computes whole tiles: it takes neither split_k nor a schedule"
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A kernel with a config and a schedule: the time the model gives it, or the reason it was refused."""
+    """A kernel with a config and a schedule, and its predicted time or the reason of its refusal."""
 
     kernel: Kernel
     config: Config
     schedule: Schedule | None
     seconds: float
     refusal: str | None
-    unshared: str = ""  # why its tiles are whole, where Stream-K was asked for
+    unshared: str = ""  # why tiles are whole although the caller asked for Stream-K
 
     @property
     def shares_tiles(self) -> bool:
@@ -52,16 +53,18 @@ class Candidate:
 
 
 class Weighed:
-    """Where the caller leaves it open, as columns; else config by config, as each may be wrong otherwise."""
+    """Schedules are columns if the caller leaves them open. A caller's schedule is built config by config,
+    since it may be wrong for some.
+    """
 
     def __init__(
         self, problem: Problem, rows: Rows, device: Device, sharing: Sharing, taken: Any = None
     ) -> None:
-        """`taken`: which of them are, where that is known."""
+        """`taken`: which configs take the problem, if that is known."""
         self.rows, self.device, self.sharing = rows, device, sharing
         self.problem, self.family = as_computed(problem, rows.configs[0]), rows.kernels[0].family
-        self.schedules: dict[int, Sequence[Schedule | None]] = {}  # that the caller's choices leave
-        self.wrong: dict[int, str] = {}  # what is wrong with these, by config
+        self.schedules: dict[int, Sequence[Schedule | None]] = {}  # of each config, by the caller's choices
+        self.wrong: dict[int, str] = {}  # by config, why the caller's schedule does not fit it
         self.taken = rows.taken(self.problem, device) if taken is None else taken
         self.any = bool(np.count_nonzero(self.taken))
         if self.any:
@@ -78,15 +81,15 @@ class Weighed:
 
     @cached_property
     def every(self) -> Any:
-        """Seconds of each way of each config."""
-        with np.errstate(all="ignore"):  # what is not taken may divide by nothing
+        """Seconds of each schedule of each config."""
+        with np.errstate(all="ignore"):  # configs that are not taken may divide by zero
             asked = self.problem, self.rows, self.device, self.ways
             found = self.family.seconds(*asked) + self.family.behind(*asked)
             return np.where(self.allowed, LAUNCH_SECONDS + self.rows.longer * found, np.inf)
 
     @cached_property
     def best(self) -> Any:
-        """The way that is the best of each config."""
+        """The index of each config's best schedule."""
         return self.counted().argmin(axis=0)
 
     @cached_property
@@ -94,7 +97,7 @@ class Weighed:
         return self.every[self.best, np.arange(len(self.best))]
 
     def narrow(self, allowed: Any) -> None:
-        """To some of all ways."""
+        """Allow only some schedules from now on."""
         self.allowed = self.allowed & allowed
         self.taken = self.taken & self.allowed.any(axis=0)
         self.any = bool(np.count_nonzero(self.taken))
@@ -102,11 +105,11 @@ class Weighed:
             self.__dict__.pop(name, None)
 
     def counted(self) -> Any:
-        """What ways are chosen by."""
+        """The times that schedules are chosen by: those of shared tiles count longer."""
         return self.every / self.family.worth(self.problem, self.rows, self.ways)
 
     def _asked(self) -> list[Sequence[Schedule | None]]:
-        """What the caller asks for, of each config."""
+        """The schedules that the caller's choices leave for each config."""
         for at in np.flatnonzero(self.taken).tolist():
             kernel, config = self.rows.kernels[at], self.rows.configs[at]
             try:
@@ -115,15 +118,15 @@ class Weighed:
                 self.schedules[at] = kernel.family.schedules(
                     self.problem, kernel, config, self.device, self.sharing
                 )
-            except ArgumentError as error:  # right for other tiles, perhaps
+            except ArgumentError as error:  # it may fit other tiles
                 self.taken[at], self.wrong[at] = False, str(error)
         self.any = bool(self.schedules)
         return [self.schedules.get(at, ()) for at in range(len(self.rows.configs))]
 
-    # ---- the best of them ----
+    # ---- the best config ----
 
     def quickest(self) -> tuple[float, int] | None:
-        """The least time, those of lessons taken for longer; and the first place that has it."""
+        """The least time, with rungs counted longer, and the first position that has it."""
         if not self.any:
             return None
         times = np.where(self.taken, self.seconds * np.where(self.rows.lesson, LESSON, 1.0), np.inf)
@@ -131,7 +134,9 @@ class Weighed:
         return float(times[at]), self.rows.positions[at]
 
     def as_good_as(self, place: int, other: Weighed, tie: float) -> int | None:
-        """The first place of the same kernel, in this one or another, that is."""
+        """The first position in `other` with the same kernel, scheduled or not alike, and hardly a longer
+        time.
+        """
         at = self.rows.positions.index(place)
         kernel, scheduled = self.rows.kernels[at], self._scheduled()[at]
         if not other.any or kernel not in other.rows.kernels:
@@ -145,7 +150,7 @@ class Weighed:
     def _scheduled(self) -> Any:
         return self.ways.scheduled[self.best, np.arange(len(self.best))]
 
-    # ---- one of them ----
+    # ---- one config ----
 
     def named(self, place: int) -> tuple[Kernel, Config]:
         at = self.rows.positions.index(place)
@@ -189,7 +194,7 @@ def why_whole(best: Candidate, shared: Sequence[float]) -> str:
 
 
 def as_computed(problem: Problem, config: Config) -> Problem:
-    """As the kernel has it."""
+    """The problem as a kernel with this config computes it."""
     if config.exchanged:
         problem = exchanged(problem)
     return shifted(problem) if config.skewed else problem

@@ -1,1 +1,1 @@
-"""What is asked of a multiplication, without a pointer."""
+"""What a multiplication asks for, without pointers."""

@@ -1,7 +1,7 @@
-"""What follows from a Problem alone is found once for it, not once for each of a hundred configs that are
-weighed.
+"""Facts: what follows from a Problem alone. Each is found once for a problem, not once for each of its
+hundred configs.
 
-Facts are kept with the problem itself: a look-up by its hash takes longer than most facts do.
+They are kept in the problem itself: a look-up by its hash takes longer than most facts do.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Value = TypeVar("Value")
 
 
 def fact(function: Callable[[Problem], Value]) -> Callable[[Problem], Value]:
-    """The same function, asked once for each problem."""
+    """A decorator: the function is called once for each problem."""
 
     @wraps(function)
     def remembered(problem: Problem) -> Value:

@@ -1,7 +1,8 @@
-"""An epilogue as a part of the Problem: its function, and how its operands lie. epilogue.cuh is the other
+"""An epilogue as part of a Problem: its function, and the layouts of its operands. epilogue.cuh is the device
 side.
 
-Rows and columns are those of D as the problem has it, so an operand lies exchanged where A and B are."""
+Rows and columns are those of D in the problem, so operands are transposed where D is.
+"""
 
 from __future__ import annotations
 
@@ -23,21 +24,21 @@ if TYPE_CHECKING:
 
 MOST_OPERANDS = 16
 VECTOR = 16  # bytes of the widest load
-PIECED = 2  # of an element that lies beside another one in a thread
-WORDS = 5  # of an operand, of 8 bytes each: its address or its value, then its steps
-SHORT = 20  # instructions: such code is written out for all sums of a thread
-# instructions for an element to and from where it is finished, to read one, and to store one beside D
+PIECED = 2  # bytes of the widest element that wgmma's threads move 16 bytes at a time
+WORDS = 5  # of 8 bytes each, of an operand: its address or its value, then its strides
+SHORT = 20  # instructions: shorter functions are unrolled for all sums of a thread
+# Instructions for each element: to move it to and from where it is finished, to read one, to store one more.
 MOVED, PER_READ, PER_STORE = 4, 2, 4
-# and as long as so many more a value of each element takes that is read, or stored, and keeping the largest
-# of all; of what moves in pieces of 16 bytes, too: measured on an H200, where the product's D is bfloat16
+# Further time, in instructions, for a value of each element that is read or stored, and for a maximum over D.
+# PIECE_: where values move in pieces of 16 bytes. Measured on an H200, where D was bfloat16.
 TILE_READ, TILE_STORED, LARGEST_KEPT = 33, 23, 17
 PIECE_READ, PIECE_STORED = 18, 8
-# What a power of two or a reciprocal takes beside an instruction, as a warp's leave the unit in eight cycles,
-# and how many of them a function has. Measured on an H200.
+# A power of two or a reciprocal takes as long as 5 more instructions: the unit needs 8 cycles for a warp.
+# BY_SPECIAL says how many of them a function has. Measured on an H200.
 SPECIAL, BY_SPECIAL = 5, {"gelu": 1, "gelu_slope": 1, "sigmoid": 2}
-GROUPED = 5  # instructions for an element that is quantised where it is
-BIAS = [(SUM, ()), (OPERAND, ()), ("add", (0, 1))]  # its steps
-# the types of operands, as epilogue.cuh calls them
+GROUPED = 5  # instructions for an element that the kernel itself quantises
+BIAS = [(SUM, ()), (OPERAND, ()), ("add", (0, 1))]  # the steps of a function that only adds a bias
+# epilogue.cuh's names of the operands' types
 READS = {
     "float64": "Float64",
     "float32": "Float32",
@@ -58,9 +59,10 @@ READS = {
 
 
 class Fed(NamedTuple):
-    """An operand, or a result beside D. Without a matrix it is a number, passed with the launch; else it is
-    as large as D, with steps of zero where it is the same in all rows or columns. `is_position`: nothing is
-    there; the addresses themselves are the numbers of D's elements."""
+    """An operand of an epilogue, or a result beside D. Without a matrix it is a number; else it has D's
+    extents, with strides of zero along which it does not change. `is_position`: it has no memory, and an
+    element's address is its number in D.
+    """
 
     dtype: str
     matrix: Matrix | None
@@ -69,7 +71,7 @@ class Fed(NamedTuple):
     is_position: bool = False
 
     def kind(self, in_order: bool) -> str:
-        """What epilogue.cuh calls it."""
+        """Its type in epilogue.cuh."""
         if self.matrix is None:
             return "Whole" if self.dtype == "int64" else "Number"
         if self.is_position:
@@ -82,27 +84,27 @@ class Fed(NamedTuple):
 
     @property
     def in_pieces(self) -> bool:
-        """Whether wgmma's threads move 16 bytes of it at once."""
+        """Whether wgmma's threads move 16 bytes of it at a time."""
         in_fours = self.kind(True).endswith(", 1, 4>") and size_of(self.dtype) <= PIECED
         return self.matrix is not None and in_fours
 
     def in_parts(self, size: int) -> bool:
-        """Whether rows that lie together are parts of so many bytes."""
+        """Whether contiguous rows consist of aligned parts of so many bytes."""
         assert self.matrix is not None
         bits = self.matrix.cols * size_of(self.dtype)
         return size <= VECTOR and self.matrix.alignment % size == 0 and bits % size == 0
 
     def bits(self, number: float) -> int:
-        """Of a number in its type, as a word."""
+        """The bits of a number in its type, as a signed word of 8 bytes."""
         kind = {"float32": "f", "float64": "d", "int64": "Q"}[self.dtype]
         return int.from_bytes(struct.pack(f"<{kind}", number).ljust(8, b"\0"), "little", signed=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Fused:
-    """`operands` are those of the parameters, in their order, then elements' positions, if the function
-    asks for them. D and factors that kernels may make themselves follow, then what it stores. It reckons
-    in `dtype`."""
+    """`operands`: those of the function's parameters, then positions if it asks for them. Then D and its
+    factors, if the kernel may quantise them itself, then what it stores. It computes in `dtype`.
+    """
 
     function: Function
     operands: tuple[Fed, ...]
@@ -122,7 +124,7 @@ class Fused:
 
     @property
     def grouped(self) -> tuple[Fed, ...]:
-        """D and its factors, where a kernel may quantise by itself."""
+        """D and its factors, if a kernel may quantise them itself."""
         at = self._count_of_read
         return () if self.function.grouped is None else self.operands[at : at + 2]
 
@@ -130,32 +132,35 @@ class Fused:
         return tuple(fed.matrix for fed in self.operands if fed.matrix is not None)
 
     def parts_rows(self, rows: int) -> bool:
-        """Whether matrices of so many rows must stay apart: lanes would join rows of two of them."""
+        """Whether matrices of so many rows must not be stacked: lanes would reduce rows of two of them
+        together.
+        """
         return rows % JOINED > 0 and any(each and each.over == COLUMN for each in self.function.joined)
 
-    def lying(self, matrices: Sequence[Matrix]) -> Fused:
-        """The same, its matrices replaced by these."""
+    def with_matrices(self, matrices: Sequence[Matrix]) -> Fused:
+        """The same with its matrices replaced by these."""
         left = iter(matrices)
         fed = (each if each.matrix is None else each._replace(matrix=next(left)) for each in self.operands)
         return replace(self, operands=tuple(fed))
 
     def transposed(self) -> Fused:
-        """That of D' = B' A'."""
-        transposed = self.lying([matrix.transposed() for matrix in self.matrices()])
+        """The epilogue of D' = B' A'."""
+        transposed = self.with_matrices([matrix.transposed() for matrix in self.matrices()])
         fed = (each._replace(by_row=each.by_col, by_col=each.by_row) for each in transposed.operands)
         return replace(transposed, operands=tuple(fed))
 
     @property
     def instructions(self) -> int:
-        """Of a GPU, about, for each element of D."""
+        """About how many instructions of a GPU it takes for each element of D."""
         steps = (OPERATIONS.get(step.operation) for step in self.function.steps)
         moved = MOVED + PER_READ * sum(fed.matrix is not None for fed in self.read)
         return moved + PER_STORE * len(self.stored) + sum(row.instructions for row in steps if row)
 
     @property
     def is_short(self) -> bool:
-        """Whether kernels write it out for all sums of a thread; beside what comes for each element there are
-        no registers for that."""
+        """Whether kernels unroll it for all sums of a thread. Operands with a value for each element take the
+        registers for that.
+        """
         return self.instructions <= SHORT and not self._tiles_read
 
     @property
@@ -164,7 +169,7 @@ class Fused:
 
     @property
     def is_bias(self) -> bool:
-        """Whether it is one sum, of a value for each column: a compiler has nothing to choose there."""
+        """Whether it only adds a value for each column. The compiler then has no roundings to choose."""
         operations = [(step.operation, step.args) for step in self.function.steps]
         kinds = [each.kind for each in self.function.parameters]
         alone = len(self.function.results) == 1 and not self.stored
@@ -172,18 +177,18 @@ class Fused:
 
     @property
     def cost(self) -> float:
-        """Of an element, in instructions of four warps at once, with what these wait for."""
+        """Time for an element, in instructions of four warps at once, with what these wait for."""
         return self._cost(self.instructions, self.stored)
 
     @property
     def joined_cost(self) -> float:
-        """Likewise, of a kernel whose lanes join values for second passes."""
+        """The same for a kernel whose lanes reduce 16 values for second passes."""
         pairs = zip(self.stored, self._joined_by, strict=True)
         return self._cost(self.instructions, [fed for fed, by in pairs if not by])
 
     @property
     def grouped_cost(self) -> float:
-        """Likewise, of a kernel that makes D and its factors."""
+        """The same for a kernel that quantises D and computes its factors."""
         number = self.function.grouped
         assert number is not None
         first = len(self.stored) - len(self.function.sources) - len(self.function.kept) + number
@@ -192,7 +197,9 @@ class Fused:
 
     @property
     def special_cost(self) -> float:
-        """What powers of two and reciprocals add to that, where no other warpgroup's products run beside."""
+        """Further time for powers of two and reciprocals, in kernels where no other warpgroup multiplies
+        meanwhile.
+        """
         found = SPECIAL * sum(BY_SPECIAL.get(step.operation, 0) for step in self.function.steps)
         return found / 2 if self.function.paired else found
 
@@ -206,8 +213,9 @@ class Fused:
         return (own / 2 if self.function.paired else own) + waits
 
     def defines(self, in_order: bool, joins: bool = False) -> dict[str, object]:
-        """The function's body in device code, and what it is passed; `in_order`: columns of D are where they
-        are in the product; `joins`: lanes join values for second passes, where they may."""
+        """The function's body and its operands as macros. `in_order`: D's columns are those of the product;
+        `joins`: lanes reduce values for second passes where they may.
+        """
         value = {"float32": "float", "float64": "double"}[self.dtype]
         read = [fed.kind(in_order) for fed in self.read]
         stored = [
@@ -229,7 +237,7 @@ class Fused:
 
     @property
     def _joined_by(self) -> tuple[Reduction | None, ...]:
-        """Of each that is stored."""
+        """For each operand that is stored, how lanes reduce it. None: they do not."""
         kept = len(self.function.kept)
         own = len(self.stored) - kept - len(self.function.joined)
         return (*[None] * own, *self.function.joined, *[None] * kept)
@@ -253,8 +261,9 @@ class Fused:
         return statements(self.function, value, loads)
 
     def words(self, values: Sequence[Any], skipped: Sequence[int] = ()) -> tuple[int, ...]:
-        """epilogue.cuh's struct Operands, in its order. `values` are addresses, or numbers where there is
-        no matrix; `skipped`: elements from there to the first of each matrix."""
+        """epilogue.cuh's struct Operands. `values`: addresses, or numbers; `skipped`: elements before the
+        first of each matrix.
+        """
         found: list[int] = []
         skips = iter(skipped)
         for fed, value in zip(self.operands, values, strict=True):

@@ -1,5 +1,6 @@
-"""Problems of one kind differ in their numbers alone: what a kernel is compiled with, whether it takes them
-and what it needs of shared memory is found once for all of them."""
+"""Kinds of problems. Problems of one kind differ only in numbers that kernels are not compiled with. Macros,
+refusals and shared bytes are found once for all of them.
+"""
 
 from __future__ import annotations
 
@@ -13,24 +14,24 @@ from lapidist.problems.modes import PLAIN
 from lapidist.problems.problem import VECTOR_BYTES, Matrix, Problem
 from lapidist.problems.scaling import AS_THEY_ARE
 
-# Larger matrices may break rules of their size: these are asked of each of them.
+# Larger matrices may break rules about sizes, so each of them is a kind of its own.
 MOST_ELEMENTS = 1 << 28
-# Rows up to which kernels are compiled for so many, in 16s; up to which they are few.
+# Up to 112 rows, kernels are compiled for each 16 rows. Fewer than 128 rows are "few" to covering.py.
 COMPILED_ROWS, FEW_ROWS = 112, 128
-KEPT, ANSWERS = 1024, 512  # kinds, and what is known of one
+KEPT, ANSWERS = 1024, 512  # most kinds that are kept, and most answers for one
 
 Answer = TypeVar("Answer")
 
 
 class Nothing:
-    """Not even None."""
+    """The type of a marker for no answer, as None may be one."""
 
 
 NOTHING = Nothing()
 
 
 class Kind:
-    """Equal ones are the same object, so that it is found at once; with what was found of it."""
+    """The answers known for one kind of problem. Equal kinds are the same object."""
 
     __slots__ = ("known",)
 
@@ -43,27 +44,27 @@ _kinds: dict[tuple[Hashable, ...], Kind] = {}
 
 @fact
 def kind_of(problem: Problem) -> Kind | None:
-    """None: it is one of its own, as lists, batches and epilogues are, and what lies oddly."""
-    said = said_of(problem)
-    if said is None:
+    """None: no other problem shares its answers, as with lists, batches, epilogues and unusual layouts."""
+    key = key_of(problem)
+    if key is None:
         return None
-    found = _kinds.get(said)
+    found = _kinds.get(key)
     if found is None:
         if len(_kinds) >= KEPT:
             _kinds.clear()
-        found = _kinds.setdefault(said, Kind())
+        found = _kinds.setdefault(key, Kind())
     return found
 
 
-def said_of(problem: Problem) -> tuple[Hashable, ...] | None:
+def key_of(problem: Problem) -> tuple[Hashable, ...] | None:
     m, n, k = problem.m, problem.n, problem.k
     one_product = not problem.batch and problem.fused is None
     if not one_product or problem.modes != PLAIN:
         return None
     if min(m, n, k) < 2 or max(m * n, m * k, n * k) > MOST_ELEMENTS:
         return None
-    a, b, d = lies(problem.a), lies(problem.b), lies(problem.d)
-    c = "" if problem.c is None else lies(problem.c)
+    a, b, d = layout_of(problem.a), layout_of(problem.b), layout_of(problem.d)
+    c = "" if problem.c is None else layout_of(problem.c)
     if a is None or b is None or c is None or d is None:
         return None
     rows = -(-m // 16) if m <= COMPILED_ROWS else COMPILED_ROWS + (m >= FEW_ROWS)
@@ -71,14 +72,15 @@ def said_of(problem: Problem) -> tuple[Hashable, ...] | None:
     whole = line % VECTOR_BYTES == 0, n % 4 == 0, k % 4 == 0
     types = problem.dtype, problem.b_dtype, problem.out_dtype, problem.accumulator, problem.precision
     flags = problem.in_place, problem.one_alpha, problem.transposed, problem.skewed
-    scaling = problem.scaling  # kernels are passed the steps of factors
+    scaling = problem.scaling  # without strides of factors, which are parameters of the kernel
     factors = () if scaling is AS_THEY_ARE else (scaling.a.kind, scaling.b.kind, scaling.promoted)
     return (*types, *flags, a, b, c, d, rows, *whole, factors)
 
 
-def lies(matrix: Matrix) -> tuple[str, int] | None:
-    """Its layout and alignment; None where lines overlap, or elements are apart. Of two rows and columns at
-    least."""
+def layout_of(matrix: Matrix) -> tuple[str, int] | None:
+    """Layout and alignment of a matrix of at least two rows and columns. None: lines overlap, or elements are
+    not adjacent.
+    """
     rows, cols = matrix.row_stride, matrix.col_stride
     if max(rows, cols) > MOST_ELEMENTS // 4:
         return None
@@ -90,7 +92,7 @@ def lies(matrix: Matrix) -> tuple[str, int] | None:
 
 
 def of_kind(function: Callable[..., Answer]) -> Callable[..., Answer]:
-    """The same function of a problem and more, asked once for each kind."""
+    """A decorator: the function of a problem, and more, is called once for each kind."""
 
     @wraps(function)
     def remembered(problem: Problem, *more: Hashable) -> Answer:
@@ -98,7 +100,7 @@ def of_kind(function: Callable[..., Answer]) -> Callable[..., Answer]:
         if kind is None:
             return function(problem, *more)
         known, key = kind.known, (function, more)
-        found: Answer | Nothing = known.get(key, NOTHING)  # another thread may clear it
+        found: Answer | Nothing = known.get(key, NOTHING)  # one look-up: another thread may clear it
         if isinstance(found, Nothing):
             if len(known) >= ANSWERS:
                 known.clear()

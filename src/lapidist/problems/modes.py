@@ -1,8 +1,8 @@
-"""Where rows and columns come from and go to, and where alpha and beta are, when strides and two numbers do
-not say it.
+"""Routing of rows and columns, and alpha and beta in memory: what strides and two numbers cannot say.
 
-`Modes` is a part of the Problem, and what its kernel is compiled for; `Places` are the addresses of one call,
-those of factors (scaling.py) too. modes.cuh is the other side."""
+`Modes` is part of the Problem, and what its kernel is compiled for. `ExtraPointers` are the addresses of one
+call, including those of factors (scaling.py). modes.cuh is the device side.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-# where the addresses of an array batch are: among the kernel's parameters, or in lists on the GPU
+# addresses of an array batch: among the kernel's parameters, or in arrays on the GPU
 IN_LAUNCH, IN_MEMORY = (1, 2)
 OF_ALL, OF_EACH = 1, 2  # index arrays: one for all matrices of a batch, or a row for each of them
 INDEX_TYPES = {"int32": "int", "int64": "long long"}  # in device code
 
 
 class Group(NamedTuple):
-    """Rows (or columns) of D that come in groups of `extent`, `step` elements apart, `stride` within a
-    group.
+    """Rows (or columns) of D in groups of `extent`: groups are `step` elements apart, rows of a group
+    `stride`.
     """
 
     extent: int
@@ -28,9 +28,9 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Modes:
-    """Picked rows and columns: 0, OF_ALL or OF_EACH. `index`: the type of all index arrays. `groups`: of D's
-    rows and columns, where D is a permuted array. `arrays`: 0, or where the addresses of an array batch
-    are."""
+    """gather_ and scatter_ are 0, OF_ALL or OF_EACH. `index`: the type of all index arrays. `groups`: D's
+    rows and columns, if D is permuted. `arrays`: 0, IN_LAUNCH or IN_MEMORY.
+    """
 
     gather_a: int = 0
     gather_b: int = 0
@@ -47,11 +47,11 @@ class Modes:
 
     @property
     def of_each(self) -> bool:
-        """Whether matrices of a batch are treated differently."""
+        """Whether each matrix of a batch has its own indices."""
         return OF_EACH in self.picked
 
     def transposed(self) -> Modes:
-        """Those of D' = B' A'."""
+        """The modes of D' = B' A'."""
         return replace(
             self,
             gather_a=self.gather_b,
@@ -62,9 +62,7 @@ class Modes:
         )
 
     def defines(self) -> dict[str, object]:
-        """What modes.cuh is given; nothing of what a problem does not use, so that plain ones are compiled
-        once.
-        """
+        """The macros of modes.cuh. Plain problems get none, so that their binaries are shared."""
         used = {
             "GATHER_A": self.gather_a,
             "GATHER_B": self.gather_b,
@@ -107,17 +105,17 @@ class ExtraPointers(NamedTuple):
     beta: int = 0
     scale_a: int = 0
     scale_b: int = 0
-    fused: tuple[Any, ...] = ()  # of an epilogue's operands; numbers where they are no arrays
+    fused: tuple[Any, ...] = ()  # an epilogue's operands: addresses of arrays, or numbers
 
     def in_order_of(self, transposed: bool) -> ExtraPointers:
-        """As the problem has A and B: exchanged when it computes the transposed product."""
+        """In the problem's order of A and B, which is exchanged if it computes the transposed product."""
         if not transposed:
             return self
         exchanged = (self.b_cols, self.a_rows, self.d_cols, self.d_rows)
         return ExtraPointers(*exchanged, self.alpha, self.beta, self.scale_b, self.scale_a, self.fused)
 
     def values(self, transposed: bool) -> dict[str, tuple[int, ...]]:
-        """By the names of the parameters that they are a part of."""
+        """The words of each kernel parameter that has such addresses."""
         here = self.in_order_of(transposed)
         return {"modes": here[:6], "scales": here[6:8]}
 
@@ -127,6 +125,6 @@ NO_POINTERS = ExtraPointers()
 
 @lru_cache(maxsize=256)
 def members(modes: Modes) -> tuple[int, ...]:
-    """modes.cuh's struct Modes, in its order, with all addresses yet to come."""
+    """modes.cuh's struct Modes, with zeros in place of addresses."""
     rows, cols = modes.groups or (Group(1, 0, 0), Group(1, 0, 1))
     return (*NO_POINTERS[:6], rows.extent, rows.step, cols.extent, cols.step, cols.stride)

@@ -1,5 +1,5 @@
-"""Matrices of one geometry whose addresses lie in an array, on a GPU too: nothing but that array is passed to
-a kernel.
+"""Matrices of one geometry whose addresses lie in an array, which may be on a GPU: kernels are passed that
+array alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides, on_host, operand_of
 from lapidist.problems.problem import VECTOR_BYTES
 
-APART = 1 << 56  # between stand-ins: no two operands overlap as far as anyone knows
+APART = 1 << 56  # bytes between stand-in addresses: so no check finds that operands overlap
 
 
 def is_whole(value: object) -> bool:
@@ -89,8 +89,8 @@ class Pointers:
         return operand
 
     def matrix(self, name: str, number: int) -> Operand:
-        """A stand-in for each of the matrices, in place of its unknown address one that is as much
-        aligned.
+        """A stand-in for the matrices: an operand of their geometry at an invented address of their
+        alignment.
         """
         dtype, addresses = name_of(self.dtype, name), self.list_of(name)
         size = size_of(dtype)
@@ -101,7 +101,7 @@ class Pointers:
         )
 
     def check(self, name: str) -> None:
-        """Every address; on a GPU it waits for them."""
+        """Check every address. On a GPU this waits for the array."""
         addresses, needed = self.list_of(name).owner, max(size_of(name_of(self.dtype, name)), self.alignment)
         for wrong in (address for address in addresses.tolist() if address <= 0 or address % needed):
             raise ArgumentError(
@@ -110,7 +110,7 @@ class Pointers:
             )
 
     def on_host(self, name: str) -> list[np.ndarray[Any, Any]]:
-        """The matrices, where they lie in host memory."""
+        """The matrices, if they lie in host memory."""
         listed, layout = self.list_of(name), self.matrix(name, 1)
         assert listed.device == HOST
         first, end = layout.span

@@ -1,9 +1,10 @@
-"""What is asked, without pointers: extents, types, strides, alignment. Hashable, so it is the key of plans
-and tuning.
+"""A Problem: extents, types, strides and alignment of what is asked, without pointers. It is hashable, the
+key of plans and of tuning.
 
-`Problem.of` takes the operands of D = alpha A B + beta C and brings them to the one form that kernels know: D
-row-major. A column-major D is the row-major D' = B' A'. A batch that one B shares, with A and D stacked
-without gaps, is one tall product."""
+`Problem.of` takes the operands of D = alpha A B + beta C and brings them to the form that kernels know, with
+D row-major. A column-major D becomes the row-major D' = B' A'. A batch with one B, and with A and D stacked
+without gaps, becomes one tall product.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from lapidist.problems.scaling import AS_THEY_ARE, Scaling
 if TYPE_CHECKING:
     from lapidist.problems.fused import Fused
 
-VECTOR_BYTES = 16  # the widest load: alignment beyond it buys nothing
+VECTOR_BYTES = 16  # the widest load: alignment beyond it makes no difference
 GRID_BATCH_LIMIT = 65535  # blocks along y and along z of a grid
 Offsets = tuple[int, ...]  # elements to skip in A, B, C and D, then in the operands of an epilogue
 
@@ -38,15 +39,15 @@ class Matrix:
 
     @property
     def layout(self) -> str:
-        """row: contiguous along rows. col: along columns. strided: neither. Strides of one
-        step mean nothing.
+        """Rows are contiguous ("row"), columns are ("col"), or neither ("strided"). The stride of an extent
+        of 1 does not count.
         """
         if self.lies("row"):
             return "row"
         return "col" if self.lies("col") else "strided"
 
     def lies(self, layout: str) -> bool:
-        """Whether it may be taken for row-major ("row") or column-major ("col"): a single row or column is
+        """Whether the matrix is row-major ("row") or column-major ("col"). A single row or column may be
         both.
         """
         stride, neighbours, others = (self.col_stride, self.cols, self.rows)
@@ -63,8 +64,8 @@ class Matrix:
 
     @staticmethod
     def of(operand: Operand, batch: tuple[int, ...]) -> Matrix:
-        """`batch` is the broadcast batch shape: dimensions that the operand lacks, or has once, get stride
-        0.
+        """`batch`: the broadcast batch shape. Dimensions that the operand lacks, or that have one element,
+        get stride 0.
         """
         rows, cols = operand.shape[-2:]
         row_stride, col_stride = operand.strides[-2:]
@@ -76,16 +77,17 @@ class Matrix:
         return Matrix(rows, cols, row_stride, col_stride, batch_strides, alignment_of(operand))
 
 
-# the dimensions whose neighbours may be loaded together: a matrix' own, never those of a batch
+# dimensions along which one load may take several elements: rows and columns, never those of a batch
 MATRIX = (-1, -2)
 
 
 def alignment_of(operand: Operand, within: tuple[int, ...] = MATRIX) -> int:
-    """The largest power of two up to 16 bytes that divides the pointer and every step between lines of
-    neighbours.
+    """The largest power of two, up to 16 bytes, that divides the pointer and the distances between contiguous
+    lines.
 
-    Neighbours lie one element apart along one dimension of `within`, the first of them with that stride.
-    Windows that overlap have it twice: then the second one steps between lines."""
+    Lines run along the first dimension of `within` that has stride 1. Overlapping windows have a second such
+    dimension: it counts as a distance between lines.
+    """
     shape, strides = operand.shape, operand.strides
     if len(shape) == 2 and within is MATRIX:
         return alignment_of_matrix(operand)
@@ -102,7 +104,7 @@ def alignment_of(operand: Operand, within: tuple[int, ...] = MATRIX) -> int:
 
 
 def alignment_of_matrix(operand: Operand) -> int:
-    """The same of two dimensions, which most operands have."""
+    """The same for two dimensions, which most operands have."""
     (rows, cols), (row_stride, col_stride) = operand.shape, operand.strides
     size, bits = size_of(operand.dtype), operand.pointer | VECTOR_BYTES
     by_rows = cols > 1 and col_stride == 1
@@ -131,17 +133,18 @@ class Problem:
     d: Matrix
     in_place: bool  # C and D are the same memory
     precision: str = "ieee"  # or "tf32", for float32
-    transposed: bool = False  # A and B of the caller were exchanged
+    transposed: bool = False  # it computes D' = B' A': A is the caller's B
     modes: Modes = PLAIN  # gathered, scattered, permuted, listed
     scaling: Scaling = AS_THEY_ARE  # factors of A and B, promoted sums
     fused: Fused | None = None  # what becomes of a sum before it is stored
-    one_alpha: bool = False  # alpha is one, and from no memory; asked only where there is no C
-    skewed: bool = False  # to a config that shifts rows of A which start anywhere, in place of packing them
+    one_alpha: bool = False  # alpha is the number one; false if there is a C
+    skewed: bool = False  # for configs that shift unaligned rows of A, in place of packing them
     known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # facts.py
 
     def __hash__(self) -> int:
-        """Of the numbers, by which most differ: all fields take ten times as long, and a new problem is
-        looked up ten times."""
+        """A hash of the numbers in which most problems differ. All fields would take ten times as long, and a
+        new problem is looked up ten times.
+        """
         a, b, d = self.a, self.b, self.d
         steps = a.row_stride, a.col_stride, b.row_stride, b.col_stride, d.row_stride, d.col_stride
         return hash((self.m, self.n, self.k, self.batch, steps, a.alignment, b.alignment, self.one_alpha))
@@ -158,7 +161,7 @@ class Problem:
 
     @property
     def stores_d(self) -> bool:
-        """Whether an epilogue has D among its own arrays: d is then where sums would go, row by row."""
+        """Whether an epilogue stores D itself. `d` then has the layout of the sums, row-major."""
         return self.fused is not None and self.fused.function.stores_d
 
     @property
@@ -169,7 +172,7 @@ class Problem:
 
     @property
     def types(self) -> str:
-        """In words; what is as usual is left out."""
+        """The types in words, without those that are usual."""
         words = self.dtype if self.b_dtype == self.dtype else f"{self.dtype} x {self.b_dtype}"
         words += " as tf32" if self.math == "tf32" else ""
         words += f" -> {self.out_dtype}" if self.out_dtype != self.dtype else ""
@@ -186,7 +189,7 @@ class Problem:
 
     @property
     def layouts(self) -> str:
-        """Of A, B and D, one letter each: r(ow), c(ol), s(trided)."""
+        """The layouts of A, B and D, one letter each: r(ow), c(ol), s(trided)."""
         return self.a.layout[0] + self.b.layout[0] + self.d.layout[0]
 
     @staticmethod
@@ -203,9 +206,7 @@ class Problem:
         fused: Fused | None = None,
         one_alpha: bool = False,
     ) -> Problem:
-        """Operands must fit together already (arguments.py checks them and names the argument that does
-        not).
-        """
+        """The operands must fit together; arguments.py checks that and names those that do not."""
         batch = d.shape[:-2]
         in_place = c is not None and (c.pointer, c.strides) == (d.pointer, d.strides)
         problem = Problem(
@@ -231,16 +232,18 @@ class Problem:
         return problem.collapsed().row_major().stacked()
 
     def unaligned(self) -> Problem:
-        """The same without a word about alignment."""
+        """The same with all alignments set to 1."""
         a, b, d = (replace(matrix, alignment=1) for matrix in (self.a, self.b, self.d))
-        fused = self.fused and self.fused.lying([replace(x, alignment=1) for x in self.fused.matrices()])
+        fused = self.fused and self.fused.with_matrices(
+            [replace(x, alignment=1) for x in self.fused.matrices()]
+        )
         return replace(self, a=a, b=b, c=self.c and replace(self.c, alignment=1), d=d, fused=fused)
 
     def matrices(self) -> tuple[Matrix, ...]:
         return (self.a, self.b, self.d) if self.c is None else (self.a, self.b, self.d, self.c)
 
     def all_matrices(self) -> tuple[Matrix, ...]:
-        """Those of an epilogue too."""
+        """A, B, C and D, and the operands of an epilogue."""
         return (*self.matrices(), *(self.fused.matrices() if self.fused else ()))
 
     def row_major(self) -> Problem:
@@ -273,14 +276,14 @@ class Problem:
         )
 
     def with_rows(self, rows: int) -> Problem:
-        """The same with so many rows of A and D: of a plain product of one matrix, without C."""
+        """The same with so many rows of A and D. Only for a plain product of one matrix, without C."""
         a, d = self.a.with_rows(rows), self.d.with_rows(rows)
         types = self.dtype, self.b_dtype, self.out_dtype, self.accumulator
         same = {"precision": self.precision, "scaling": self.scaling, "one_alpha": self.one_alpha}
         return Problem(rows, self.n, self.k, (), *types, a, self.b, None, d, False, **same)  # type: ignore[arg-type]
 
     def collapsed(self) -> Problem:
-        """Neighbouring batch dimensions become one wherever every operand steps through both evenly."""
+        """Merge neighbouring batch dimensions where every operand steps through both with one stride."""
         if not self.batch:
             return self
         extents: list[int] = []
@@ -300,10 +303,10 @@ class Problem:
         return self.with_batch(tuple(extents), [tuple(kept) for kept in strides])
 
     def stacked(self) -> Problem:
-        """A batch that shares B, over A, C and D stacked row by row, is one product of batch * m rows.
+        """A batch that shares B, with A, C and D stacked row by row, as one product of batch * m rows.
 
-        Not where rows are picked or lie in groups: indices and groups are those of one matrix. Nor where
-        lanes that join rows of a column would join those of two matrices.
+        Indices and groups belong to one matrix, so problems with them stay batches. So do epilogues whose
+        lanes would reduce rows of two matrices together.
         """
         if len(self.batch) != 1 or self.b.batch_strides != (0,):
             return self
@@ -312,21 +315,21 @@ class Problem:
         modes = self.modes
         alone = modes.gather_a or modes.scatter_rows or modes.of_each or modes.groups
         own = [self.a, self.d] if self.c is None else [self.a, self.d, self.c]
-        if self.m == 1:  # the stride of a single row means nothing: torch's compiler writes any number
+        if self.m == 1:  # the stride of a single row is arbitrary: torch's compiler writes any number
             own = [replace(x, row_stride=x.batch_strides[0]) for x in own]
         operands = self.fused.matrices() if self.fused else ()
         if alone or any(x.batch_strides[0] != self.m * x.row_stride for x in (*own, *operands)):
             return self
         rows = self.m * self.batch[0]
         a, d, *c = (replace(x, rows=rows) for x in own)
-        fused = self.fused and self.fused.lying([replace(x, rows=rows) for x in operands])
+        fused = self.fused and self.fused.with_matrices([replace(x, rows=rows) for x in operands])
         tall = replace(self, m=rows, a=a, d=d, c=c[0] if c else None, fused=fused)
         return tall.with_batch((), [()] * len(self.all_matrices()))
 
     def parts(self) -> list[tuple[Problem, Offsets]]:
-        """The problem in pieces that one grid can take, each with the elements to skip in A, B, C and D.
+        """The problem in parts that one grid can take, each with the elements to skip in A, B, C and D.
 
-        A grid has two dimensions for a batch, of 65535 each. What lies further out is walked on the host.
+        A grid has two dimensions for a batch, of 65535 each. The host loops over the rest.
         """
         if len(self.batch) > 2:
             inner = self.with_batch(
@@ -356,7 +359,7 @@ class Problem:
         return found
 
     def _skipped(self, dim: int, steps: int, more: Offsets) -> Offsets:
-        """`more`, and so many steps along a batch dimension."""
+        """`more`, plus so many steps along a batch dimension."""
         each = (self.a, self.b, self.c or self.d, self.d, *(self.fused.matrices() if self.fused else ()))
         return tuple(
             offset + steps * matrix.batch_strides[dim] for offset, matrix in zip(more, each, strict=True)
@@ -370,7 +373,7 @@ class Problem:
         fused, further = self.fused, strides[len(self.matrices()) :]
         if fused:
             own = zip(fused.matrices(), further, strict=True)
-            fused = fused.lying([replace(matrix, batch_strides=steps) for matrix, steps in own])
+            fused = fused.with_matrices([replace(matrix, batch_strides=steps) for matrix, steps in own])
         return replace(self, batch=batch, a=a, b=b, c=c, d=d, fused=fused)
 
     def __str__(self) -> str:
@@ -388,8 +391,8 @@ class Problem:
 def dense_problem(
     m: int, n: int, k: int, math: str, layout: str = "rr", out_dtype: str = "", batch: int = 1
 ) -> Problem:
-    """A product, times one, of dense, aligned arrays that need not exist; `layout`: of A and B, by r(ows) or
-    c(olumns). `out_dtype`: of D, if it is not the usual one. `batch`: so many of them.
+    """A product with alpha = 1 of dense, aligned arrays that need not exist. `layout`: of A and B,
+    r(ow-major) or c(olumn-major). `out_dtype`: of D, if it is not the usual one.
     """
     dtype = element_of(math).name
 

@@ -1,22 +1,23 @@
-"""Factors that multiply A and B, and whether sums leave the tensor core every 128 of k: what models ask of
-8-bit floats.
+"""Factors of A and B, and whether sums leave the tensor core every 128 of k: what models use with 8-bit
+floats.
 
-`Scaling` is a part of the Problem, and what its kernel is compiled for; `Places` (modes.py) say where the
-factors are. gemm/wgmma/scales.cuh is the other side."""
+`Scaling` is part of the Problem, and what its kernel is compiled for. `ExtraPointers` (modes.py) hold the
+addresses of factors. gemm/wgmma/scales.cuh is the device side.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-K_BLOCK = 128  # of k: what has its own factors, and is promoted at once
-NO, ONE, LINES, STRIPS, SQUARES = range(5)  # as gemm/wgmma/scales.cuh counts them
+K_BLOCK = 128  # elements of k that share a factor, and after which sums are promoted
+NO, ONE, LINES, STRIPS, SQUARES = range(5)  # the same numbers as in gemm/wgmma/scales.cuh
 WORDS = ("", "one factor", "a factor a line", "factors by 1 x 128", "factors by 128 x 128")
 
 
 class Scale(NamedTuple):
-    """The factors of one operand. Steps are elements: to the next row of A or column of B (or 128), to the
-    next 128 of k.
+    """The factors of one operand. Strides in elements: to the next row of A or column of B (or 128 of them),
+    and to the next 128 of k.
     """
 
     kind: int = NO
@@ -42,19 +43,17 @@ class Scaling:
         return bool(self.a.kind or self.b.kind)
 
     def transposed(self) -> Scaling:
-        """That of D' = B' A'."""
+        """The scaling of D' = B' A'."""
         return replace(self, a=self.b, b=self.a)
 
     def defines(self) -> dict[str, object]:
-        """The macros of gemm/wgmma/scales.cuh. What a problem does not use is left out, so that plain ones
-        are compiled once.
-        """
+        """The macros of gemm/wgmma/scales.cuh. Plain problems get none, so that their binaries are shared."""
         factors = {"A_FACTORS": self.a.kind, "B_FACTORS": self.b.kind} if self.scaled else {}
         return {**factors, **({"PROMOTED": 1} if self.promoted else {})}
 
     @property
     def members(self) -> tuple[int, ...]:
-        """gemm/wgmma/scales.cuh's struct Scales, in its order, with both addresses yet to come."""
+        """gemm/wgmma/scales.cuh's struct Scales, with zeros in place of addresses."""
         return (0, 0, self.a.line_step, self.a.block_step, self.b.line_step, self.b.block_step)
 
     def __str__(self) -> str:
