@@ -1,5 +1,5 @@
-// Lesson:   who waits for memory should not multiply: a warp of its own orders the tiles, and the others never
-//           meet.
+// Lesson:   a warp that waits for memory does not multiply: another one orders the tiles, and those that
+//           multiply never meet.
 // From:     18_bank_order
 // Change:   a producer thread waits until a stage is empty and orders the next tile into it. Each consumer
 //           warp says by an mbarrier when it has read a stage. The producer's warpgroup gives its registers

@@ -1,4 +1,4 @@
-// Lesson:   who waits should not multiply: a producer and two consumers, tied together by mbarriers only.
+// Lesson:   a warp that waits does not multiply: a producer loads for two consumers, tied by mbarriers only.
 // From:     26_wgmma_tma
 // Change:   a third warpgroup orders the tiles and gives its registers away. A consumer commits the products
 //           of a step before it waits for those of the step before. Only then it gives that stage back, so
