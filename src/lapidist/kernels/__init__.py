@@ -1,1 +1,1 @@
-"""The kernels: what each takes, its configs, its cost; a package a family."""
+"""The kernels: what each takes, its configs, its predicted time. Each family has a package."""

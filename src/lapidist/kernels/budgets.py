@@ -1,8 +1,8 @@
-"""What a thread has of registers, by family, and a block of Hopper of shared memory: each number once, with
-its reason.
+"""Registers of a thread by family, and shared memory of a block on Hopper: each number once, with its reason.
 
-The sources have copies of their own, so that they compile by themselves. tests/kernels/test_budgets.py holds
-these against the numbers here."""
+The sources have copies of these numbers, so that they compile by themselves. tests/kernels/test_budgets.py
+compares both.
+"""
 
 from __future__ import annotations
 
@@ -14,59 +14,62 @@ from lapidist.device import H100
 
 REGISTERS_OF_SM = H100.registers_per_sm
 SHARED_OF_BLOCK = H100.shared_per_block  # bytes, with opt-in
-SHARED_OF_TWO = H100.shared_per_sm // 2 - 1024  # that share an SM, each of which takes 1 KB besides
-SWIZZLE_PERIOD = 1024  # bytes: TMA's swizzle counts its rows from a multiple of it, so stages begin there
-STAGE_BARRIERS = 16  # bytes: a stage's full and empty
+# bytes, if two blocks share an SM; the chip takes 1 KB of each
+SHARED_OF_TWO = H100.shared_per_sm // 2 - 1024
+SWIZZLE_PERIOD = 1024  # bytes: TMA's swizzle repeats after them, so stages begin on multiples
+STAGE_BARRIERS = 16  # bytes: a stage's barriers "full" and "empty"
 
-# ---- kernels with a producer: registers move between whole warpgroups (setmaxnreg), in eights ----
+# ---- kernels with a producer: setmaxnreg moves registers between whole warpgroups, in eights ----
 
 
 class Shares(NamedTuple):
-    """Of a thread that multiplies, and of one of the warpgroup that loads. Together no more than an SM has,
-    or half of it where two blocks share one."""
+    """Registers of a thread that multiplies, and of one in the warpgroup that loads. Together at most those
+    of an SM, or half of them if two blocks share it.
+    """
 
     multiplies: int
     loads: int
 
 
 SGEMM = Shares(240, 24)
-# Of wgmma, by the warpgroups that multiply. One alone could have more than an instruction can name.
+# By the number of warpgroups that multiply. One alone could have more than the 255 that an instruction can
+# name.
 WGMMA = {1: Shares(224, 56), 2: Shares(240, 24), 3: Shares(160, 32)}
-BRINGING_FACTORS = Shares(224, 56)  # two warpgroups, where those that load bring factors along k, too
-# Two warpgroups, and warps that pack beside them: in tiles of 128 rows none moves. Beside tiles of 256 rows a
+BRINGING_FACTORS = Shares(224, 56)  # two warpgroups, and the producer also loads factors along k
+# Two warpgroups, while the producer's warps pack. For tiles of 128 rows no registers move. For 256 rows a
 # warp packs half as many pieces at a time.
 PACKING_BESIDE = {128: Shares(168, 168), 256: Shares(208, 88)}
-TWO_BLOCKS = Shares(200, 56)  # one warpgroup, where the next launch's block finds room beside it
+TWO_BLOCKS = Shares(200, 56)  # one warpgroup, in kernels that leave room for a block of the next launch
 
-# ---- sums of a thread on wgmma; the compiler wants the others, or it spills ----
+# ---- sums of a thread on wgmma; the compiler needs the other registers, or it spills ----
 
-# Two warpgroups side by side, where TMA stores D and nothing else passes through registers.
+# Two warpgroups that share a tile, if TMA stores D and no operand passes through registers.
 PLAIN_SUMS = 208
-# Else. In ping-pong, too: with 208, kernels that add C spill 52 to 64 bytes in tf32 and 8-bit types, those
-# whose threads store D 76 to 112 in all. With three warpgroups a thread has 160 registers.
+# In all other cases, ping-pong among them. With 208 sums, kernels that add C spill 52 to 64 bytes in tf32 and
+# 8-bit types. Those whose threads store D spill 76 to 112. With three warpgroups a thread has 160 registers.
 SUMS, SUMS_OF_THREE = 192, 96
-# Promoted sums, a part's products beside them, and a factor of each of its columns: of 224 registers or 160.
+# Promoted sums, a part's products, and a factor of each of its columns: of 224 registers, or of 160.
 PROMOTED_SUMS, PROMOTED_SUMS_OF_THREE = 200, 136
-# For 64 rows of A that pass through them: elements of a step and of the one before, and on their way.
+# For each 64 rows of A that pass through registers: elements of two steps, and of the loads under way.
 PASSING = 48
-# For 64 rows of A: all that are neither sums nor elements of D that wait.
+# For each 64 rows of A: registers that are neither sums nor held elements of D.
 BESIDE_SUMS = 32
 
 
 def wgmma_registers(rows: Any) -> Any:
-    """Of a thread that multiplies tiles of so many rows: of 64, one warpgroup does."""
+    """Registers of a thread that multiplies tiles of so many rows. Tiles of 64 rows have one warpgroup."""
     return np.where(rows > 64, WGMMA[2].multiplies, WGMMA[1].multiplies)
 
 
-# ---- simt: the most that the assembler may take ----
+# ---- simt: the most registers that the assembler may use ----
 
-MOST_REGISTERS = 255  # that an instruction can name
+MOST_REGISTERS = 255  # an instruction cannot name more
 
 
 def simt_registers(of_thread: int, by_fours: bool, threads: int) -> int:
-    """Of a thread with so many sums, in single precision. Said to the assembler, it keeps loads apart from
-    their uses in place of saving registers. Loads one by one take them for addresses, loads of four and
-    copies to shared memory do not.
+    """For a thread with so many sums in single precision. With this limit, the assembler keeps loads apart
+    from their uses in place of saving registers. Single loads need more, for addresses, than loads of four or
+    copies to shared memory.
     """
     small = of_thread <= 16
     if by_fours:
@@ -78,10 +81,11 @@ def simt_registers(of_thread: int, by_fours: bool, threads: int) -> int:
 
 # ---- mma.sync, in double ----
 
-FEW_DOUBLES = 32 * 16  # sums of a warp: one of a row of tiles of 64 x 32 has so many
+FEW_DOUBLES = 32 * 16  # sums of a warp in the family's small tiles
 
 
 def mma_registers(of_warp: int) -> int:
-    """Of a thread whose warp has so many sums of double. With half of what there is they do not spill, and
-    twice as many warps find room."""
+    """For a thread whose warp has so many sums of double. Half of the registers do not spill, and twice as
+    many warps fit.
+    """
     return 128 if 0 < of_warp <= FEW_DOUBLES else MOST_REGISTERS

@@ -1,4 +1,4 @@
-"""Configs as columns: an array for each knob, so that a formula weighs all configs of a family at once."""
+"""Configs as columns: an array for each knob, so that one formula weighs all configs of a family."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KNOBS = {each.name: each.default for each in fields(Config)}
 
 
 class Columns(Knobs):
-    """Many configs at once: an array for each knob, or one value for all of them."""
+    """Many configs: an array for each knob, or one value for all of them."""
 
     def __init__(self, **knobs: Any) -> None:
         self.__dict__.update({name: np.asarray(knobs.get(name, value)) for name, value in KNOBS.items()})
@@ -38,6 +38,6 @@ class Columns(Knobs):
 
 
 def grids_of(problem: Problem, config: Knobs) -> Grids:
-    """A cluster's tiles count as one."""
+    """The grid of tiles of each config; the tiles of a cluster count as one."""
     bm, bn = config.bm * config.cluster_m, config.bn * config.cluster_n
     return Grids.of(problem.m, problem.n, problem.k, bm, bn, config.bk, prod(problem.batch))

@@ -1,8 +1,10 @@
-"""What the host asks of a kernel, beside its row: one interface, of which each family of kernels is a class.
+"""The interface between the host and a kernel's source, beside its registry row. Each family of kernels is a
+class of it.
 
-A row of the registry says which source, types and configs a kernel has. Its family says what the source is
-passed and compiled with, what it refuses, and how its blocks share tiles. Where a method takes Knobs, these
-are one config or columns of many."""
+The row says which source, types and configs a kernel has. The family says what the source is passed and
+compiled with, what it refuses, and how its blocks share tiles. Where a method takes Knobs, these are one
+config or columns of many.
+"""
 
 from __future__ import annotations
 
@@ -29,101 +31,109 @@ if TYPE_CHECKING:
     from lapidist.kernels.rows import Rows
 
 
-# a second pass: seconds that its launch takes, and its share of the bandwidth
+# of a second pass: seconds of its launch, and the share of the DRAM's bandwidth that it reaches
 PASS_STARTS, PASS_SHARE = 2.2e-6, 0.8
 
 
 class WaysInNumbers(ABC):
-    """The ways of one config in plain numbers: a fifth of the time of columns."""
+    """The schedules of one config in plain numbers, in a fifth of the time of columns."""
 
     @abstractmethod
     def ways_of_one(
         self, problem: Problem, kernel: Kernel, config: Config, device: Device, asked: Collection[int]
     ) -> list[Way]:
-        """Those that are taken, in the order of Family.ways, of these reductions; NONE: of whole tiles."""
+        """The schedules that are possible with one of these reductions, in the order of Family.ways. NONE:
+        whole tiles.
+        """
 
 
 class InNumbers(WaysInNumbers):
-    """A family's model of one config, too."""
+    """The same with the family's predicted time of one config."""
 
     @abstractmethod
     def seconds_of_one(
         self, problem: Problem, kernel: Kernel, config: Config, device: Device, ways: Sequence[OneWay]
     ) -> list[float]:
-        """As Family.seconds has it."""
+        """The same times as Family.seconds."""
 
     @abstractmethod
     def worth_of_one(self, problem: Problem, kernel: Kernel, way: OneWay) -> float:
-        """As Family.worth has it."""
+        """The same as Family.worth."""
 
 
 class Family(ABC):
-    """`parameters` pairs the name of each with its kind; nothing else spells the order of arguments."""
+    """`parameters`: each parameter's name and kind, in the order of the kernel's arguments. The order stands
+    nowhere else on the host.
+    """
 
     parameters: Parameters
     ways_in_numbers: WaysInNumbers | None = None
     in_numbers: InNumbers | None = None
 
-    # ---- of a problem ----
+    # ---- what follows from a problem ----
 
     @abstractmethod
     def refuse(self, problem: Problem) -> str | None:
-        """Why the parameters do not fit it, whatever the config is; or None."""
+        """Why no config of the family takes the problem, or None."""
 
     @abstractmethod
     def macros(self, problem: Problem) -> Mapping[str, object]:
-        """What the source is given of it, as macros."""
+        """The macros that the source gets for this problem."""
 
     def constants(self, problem: Problem) -> Mapping[str, int]:
-        """Parameters that follow from it, beyond those that every list may name."""
+        """Parameters that follow from the problem, beyond those of parameters.constants."""
         return {}
 
     def scratch(self, problem: Problem) -> tuple[int, int]:
-        """Bytes of flags, and of room for operands that are packed first."""
+        """Workspace bytes of flags, and of operands that are packed first."""
         return 0, 0
 
-    # ---- of a config ----
+    # ---- what follows from a config ----
 
     def maps(
         self, problem: Problem, config: Config, at: Mapping[str, int], peers: int
     ) -> Mapping[str, TensorMap]:
-        """Those of the kind "tensormap", and perhaps others. `at`: where the operands ("A" .. "D") and the
-        workspace are. So many blocks of a cluster share a tile."""
+        """Tensor maps by the names of parameters; there may be more than the kernel takes. `at`: addresses of
+        the operands ("A" to "D") and of the workspace. `peers`: blocks of a cluster that share a tile.
+        """
         return {}
 
     def shared_bytes(self, problem: Problem, config: Knobs) -> Any:
-        """Of dynamic shared memory."""
+        """Bytes of dynamic shared memory."""
         return 0
 
     def beside_another(self, problem: Problem, config: Knobs) -> Any:
-        """Whether a block of the next launch fits on its SM, too; of packed operands."""
+        """Whether a block leaves room on its SM for one of the next launch, where operands are packed."""
         return False
 
     def shares_of_speed(self, math: str, config: Config) -> tuple[float, float]:
-        """What is left of it where lines do not start on 16 bytes; where they do, and neither A's nor B's run
+        """Factors of the speed: if lines do not start on 16 bytes; if they do, and neither A's nor B's run
         along k.
         """
         return 1.0, 1.0
 
     def longer_by_lines(self, math: str, config: Config) -> tuple[float, float, float, float]:
-        """How much longer a step takes for lines of A that start on 16 bytes, and on less; the same of B."""
+        """How much longer a step takes for lines of A that start on multiples of 16 bytes, and of less; then
+        the same for B.
+        """
         return 0.0, 0.0, 0.0, 0.0
 
     def quantises(self, problem: Problem, config: Config, peers: int) -> bool:
-        """Whether the kernel makes D and its factors from whole groups of columns. So many blocks of a
-        cluster share a tile."""
+        """Whether the kernel makes D and its factors itself, from whole groups of columns. `peers`: blocks of
+        a cluster that share a tile.
+        """
         return False
 
     def joins_values(self, problem: Problem) -> bool:
-        """Whether the kernel joins 16 values of a column, or of a row, before a second pass reads them."""
+        """Whether lanes reduce 16 values of a column, or of a row, before a second pass reads them."""
         return False
 
     def behind(self, problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
-        """Seconds of second passes, as far as they are the kernel's choice."""
+        """Seconds of second passes, as far as they depend on the kernel."""
         return self.quantising(problem, rows, device, ways) + self.reducing(problem, device)
 
     def quantising(self, problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
-        """Of the pass that makes D and factors of what a kernel left."""
+        """Seconds of the pass that makes D and its factors, if the kernel leaves that to it."""
         if problem.fused is None or not problem.fused.grouped:
             return 0.0
         columns = problem.n // 2 if problem.paired else problem.n
@@ -131,7 +141,7 @@ class Family(ABC):
         return PASS_STARTS + moved / (device.dram_gbps * 1e9 * PASS_SHARE)
 
     def reducing(self, problem: Problem, device: Device) -> float:
-        """Of those that read values which lanes might join."""
+        """Seconds of the passes whose values lanes might reduce first."""
         if problem.fused is None:
             return 0.0
         from lapidist.epilogues.passes import JOINED
@@ -144,41 +154,41 @@ class Family(ABC):
 
     @abstractmethod
     def whole(self, kernel: Kernel, config: Config, device: Device) -> Way:
-        """The first of the ways: each block takes whole tiles."""
+        """The first way, in which each block computes whole tiles."""
 
     @abstractmethod
     def ways(self, problem: Problem, rows: Rows, device: Device, taken: Any) -> Ways:
-        """What the planner may choose from, of those that are taken, where the caller leaves it open."""
+        """The ways to share tiles that the planner may choose among, for the configs that are taken."""
 
     @abstractmethod
     def seconds(self, problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
-        """Of each way of each config, from the launch on."""
+        """The time of each way of each config, without that of the launch."""
 
     def worth(self, problem: Problem, rows: Rows, ways: Ways) -> Any:
-        """A way is taken where it promises less than this part of what whole tiles take: models err."""
+        """A way is chosen only if it takes less than this part of whole tiles' time, as models err."""
         return np.where(ways.shares_tiles, rows.worth, 1.0)
 
     @abstractmethod
     def schedule_of(
         self, problem: Problem, kernel: Kernel, config: Config, device: Device, way: Way
     ) -> Schedule | None:
-        """The Schedule of a way that was weighed. None: the kernel walks its tiles itself."""
+        """The Schedule of a way. None: the kernel's blocks find their tiles themselves."""
 
     @abstractmethod
     def schedules(
         self, problem: Problem, kernel: Kernel, config: Config, device: Device, sharing: Sharing
     ) -> Sequence[Schedule | None]:
-        """What the caller asks for, as far as he leaves it open; an ArgumentError, where it cannot be."""
+        """The schedules that the caller's choices allow. ArgumentError: there is none."""
 
     @abstractmethod
     def costs(
         self, problem: Problem, kernel: Kernel, config: Config, device: Device
     ) -> tuple[int, CostModel]:
-        """Blocks that an SM holds, and what sharing tiles costs them."""
+        """Blocks that an SM holds, and the cost of sharing tiles."""
 
     @cached_property
     def weighed_by(self) -> tuple[object, ...]:
-        """Rows whose families have these from one class are weighed at once."""
+        """Families with equal values share these methods, so their rows are weighed together."""
         own = type(self)
         return own.ways, own.seconds, own.worth
 
@@ -186,7 +196,7 @@ class Family(ABC):
 
     @cached_property
     def scheduled(self) -> bool:
-        """Whether its kernels take a Schedule, and with it split-K and Stream-K."""
+        """Whether its kernels take a Schedule, and so split-K and Stream-K."""
         return SCHEDULE[0] in self.parameters
 
     @cached_property
@@ -195,5 +205,5 @@ class Family(ABC):
         return ("modes", "modes") in self.parameters
 
     def block(self, problem: Problem) -> ParameterBlock:
-        """The byte layout for this problem's types."""
+        """The layout of the parameters in bytes, for this problem's types."""
         return block_of(self.parameters, problem)

@@ -1,5 +1,5 @@
-"""The ladder's kernels on CUDA cores, and its detours: BLAS style, row-major, C in place. First by loads of
-their own, then fed by TMA.
+"""Families of the ladder and its detours on CUDA cores: BLAS style, row-major, C in place. The first kernels
+load by threads, later ones by TMA.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TMA_PARAMETERS: Parameters = (
 
 
 class RowMajor(Family):
-    """They load by themselves."""
+    """Threads load A and B."""
 
     parameters = LADDER_PARAMETERS
 
@@ -54,7 +54,7 @@ class RowMajor(Family):
 
 
 class BByColumns(RowMajor):
-    """B as N x K."""
+    """B is N x K."""
 
     parameters = tuple(("b_col" if name == "ldb" else name, kind) for name, kind in LADDER_PARAMETERS)
 
@@ -63,7 +63,7 @@ class BByColumns(RowMajor):
 
 
 class CopiedRows(RowMajor):
-    """Tensor maps in place of the pointers of A and B."""
+    """TMA loads A and B: tensor maps take the place of their pointers."""
 
     parameters = TMA_PARAMETERS
 
@@ -71,14 +71,14 @@ class CopiedRows(RowMajor):
         return refuse_layouts(problem) or refuse_rows(problem)
 
     def macros(self, problem: Problem) -> Mapping[str, object]:
-        """Only C moves by plain stores, so only C decides how many elements at once."""
+        """Threads load and store only C and D, so A and B do not matter for ALIGNED."""
         aligned = problem.n % 4 == 0 and problem.d.alignment >= four_bytes(problem)
         return {"ELEMENT": TYPES[problem.dtype].c_type, "ALIGNED": int(aligned)}
 
     def maps(
         self, problem: Problem, config: Config, at: Mapping[str, int], peers: int
     ) -> Mapping[str, TensorMap]:
-        """Row-major A in the swizzle, row-major B as it is."""
+        """Row-major A is swizzled, row-major B is not."""
         a_box, b_box = (config.bk, config.bm), (config.bn, config.bk)
         return {
             "A": tensor_map(at["A"], problem.dtype, problem.a, a_box, swizzle=128),
@@ -90,30 +90,32 @@ class CopiedRows(RowMajor):
 
 
 class Ladder(Blocks, RowMajor):
-    """A block for each tile."""
+    """One block for each tile."""
 
 
 class LadderBByColumns(Blocks, BByColumns):
-    """The same."""
+    """One block for each tile."""
 
 
 class Tma(Blocks, CopiedRows):
-    """The same."""
+    """One block for each tile."""
 
 
 class TmaScheduled(Fed, CopiedRows):
-    """Blocks ask a schedule for their tiles, and share them."""
+    """Blocks take their tiles from a schedule, and share some."""
 
     parameters = (*TMA_PARAMETERS, *SCHEDULE)
 
 
 def four_bytes(problem: Problem) -> int:
-    """Of four elements, or of one move."""
+    """Bytes of four elements, but not more than one load takes."""
     return min(16, 4 * size_of(problem.dtype))
 
 
 def vectors_of_four(problem: Problem) -> bool:
-    """The ALIGNED promise of common.cuh: every row starts on four elements, N and K are whole fours."""
+    """The promise of ALIGNED in common.cuh: every row starts on a multiple of four elements, and N and K are
+    multiples of 4.
+    """
     whole = problem.n % 4 == 0 and problem.k % 4 == 0
     return whole and all(matrix.alignment >= four_bytes(problem) for matrix in problem.matrices())
 
@@ -128,7 +130,7 @@ def tensor_map(pointer: int, dtype: str, matrix: Matrix, box: tuple[int, int], s
 
 
 def fed_bytes(problem: Problem, config: Knobs) -> Any:
-    """Stages of A and B tiles, each with its barriers, and room to start on the swizzle's period."""
+    """Stages of A and B tiles with their barriers, and space to align them to the swizzle's period."""
     stage = (config.bm + config.bn) * config.bk * size_of(problem.dtype)
     return config.stages * (stage + STAGE_BARRIERS) + SWIZZLE_PERIOD
 

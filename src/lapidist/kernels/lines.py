@@ -1,23 +1,23 @@
-"""Lines of touching elements, as operands have them: what TMA takes, what is packed."""
+"""Lines of an operand, its contiguous rows or columns: what TMA can load, and what must be packed first."""
 
 from __future__ import annotations
 
 from lapidist.problems.problem import Matrix, Problem
 
-TMA_ALIGNMENT = 16  # bytes, of what TMA moves: of addresses, and of steps between lines
-L2_LINE, SECTOR = 128, 32
+TMA_ALIGNMENT = 16  # bytes: TMA needs addresses, and strides between lines, in multiples
+L2_LINE, SECTOR = 128, 32  # bytes
 FLAG_BYTES = 256
-ALONE = [(1, 0), (1, 0)]  # extents and strides of no batch
-Lines = tuple[int, int, int]  # how many lines of touching elements, their length, the step between them
+ALONE = [(1, 0), (1, 0)]  # extents and strides without a batch
+Lines = tuple[int, int, int]  # how many lines, elements of one, elements from one to the next
 
 
 def along_k(matrix: Matrix, is_a: bool) -> bool:
-    """Contiguous along k: rows of A, columns of B."""
+    """Whether it is contiguous along k: rows of A, columns of B."""
     return matrix.lies("row" if is_a else "col")
 
 
 def line(matrix: Matrix, by_rows: bool) -> Lines:
-    """(how many lines of touching elements, their length, the step between them)"""
+    """The rows or the columns of a matrix, as Lines."""
     if by_rows:
         return matrix.rows, matrix.cols, matrix.row_stride
     return matrix.cols, matrix.rows, matrix.col_stride
@@ -36,27 +36,28 @@ def starts_on_16(matrix: Matrix, lines: Lines, size: int) -> bool:
 
 
 def made_of_16(matrix: Matrix, lines: Lines, size: int) -> bool:
-    """Where a line ends inside of 16 bytes, an H200 writes all sixteen: what lies behind the line would
-    become zeros.
+    """Whether lines also end on a multiple of 16 bytes. Where one ends within 16 bytes, TMA on an H200 writes
+    all of them: it would put zeros behind the line.
     """
     return starts_on_16(matrix, lines, size) and lines[1] * size % TMA_ALIGNMENT == 0
 
 
 def packed_step(length: int, size: int) -> int:
-    """Elements from line to line of a packed operand. They start on lines of the L2, short ones on its
-    sectors: what straddles them comes at half the speed and less."""
+    """Elements from line to line of a packed operand. Lines start on lines of the L2, short ones on sectors:
+    loads that straddle two are at most half as fast.
+    """
     chunk = (L2_LINE if length * size >= L2_LINE else SECTOR) // size
     return -(-length // chunk) * chunk
 
 
 def scratch_of(packed_bytes: tuple[int, int]) -> tuple[int, int]:
-    """Bytes of flags and of packed operands in the workspace."""
+    """Workspace bytes of flags and of packed operands."""
     total = sum(packed_bytes)
     return (FLAG_BYTES, -(-total // FLAG_BYTES) * FLAG_BYTES) if total else (0, 0)
 
 
 def batch_steps(problem: Problem, matrix: Matrix) -> list[tuple[int, int]]:
-    """(extent, stride) of the inner and the outer batch dimension."""
+    """Extent and stride of the inner and the outer batch dimension."""
     if not problem.batch:
         return ALONE
     found = list(zip(problem.batch[::-1], matrix.batch_strides[::-1], strict=True))

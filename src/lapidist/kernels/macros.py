@@ -1,4 +1,4 @@
-"""Macros that sources of several families are compiled with: types, the epilogue, modes and batches."""
+"""Macros that several families share: types, the epilogue, modes and batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ALONG_N = {"row": 2, "col": 1, "strided": 0}  # B_CONTIGUOUS
 
 
 def tensor_types(problem: Problem) -> dict[str, object]:
-    """What tensor.cuh is given of the types; the usual is left to its defaults."""
+    """Macros of tensor.cuh for the types, without those that are its defaults."""
     macros: dict[str, object] = {
         "ELEMENT": TYPES[problem.dtype].c_type,
         "OUTPUT": TYPES[problem.out_dtype].c_type,
@@ -27,7 +27,7 @@ def tensor_types(problem: Problem) -> dict[str, object]:
 
 
 def tensor_macros(problem: Problem) -> Mapping[str, object]:
-    """The ALIGNED promise of tensor.cuh: every row starts on 16 bytes; the extents are free."""
+    """The promise of ALIGNED in tensor.cuh: every row starts on a multiple of 16 bytes. Extents are free."""
     outputs = all(
         line_alignment(matrix, problem.out_dtype) >= VECTOR_BYTES for matrix in problem.matrices()[2:]
     )
@@ -35,22 +35,25 @@ def tensor_macros(problem: Problem) -> Mapping[str, object]:
 
 
 def epilogue(problem: Problem) -> dict[str, object]:
-    """Without C a kernel is compiled without the code for it: up to a third of all, and of the time that
-    takes. Where alpha is one besides, nor with a product for each of a thread's sums: a twelfth."""
+    """Leave out the code for C if there is none: it is up to a third of the machine code and of the time to
+    compile. Where alpha is one too, its product with each sum is left out: a twelfth.
+    """
     if problem.c is not None:
         return {}
     return {"ADDEND": 0, "ALPHA": 0} if problem.one_alpha else {"ADDEND": 0}
 
 
 def batched(problem: Problem) -> dict[str, object]:
-    """Likewise, what steps from matrix to matrix of a batch: a sixth of the machine code of kernels that pack
+    """Leave out what steps through a batch if there is none: a sixth of the machine code of kernels that pack
     both operands.
     """
     return {"BATCHED": 1} if problem.batch else {}
 
 
 def in_modes(modes: Modes, macros: dict[str, object]) -> dict[str, object]:
-    """Gathered rows are not adjacent, and vectors stay within a group of columns."""
+    """The macros changed for gathered rows, which are not adjacent, and for groups of columns, which vectors
+    must not cross.
+    """
     if modes == PLAIN:
         return macros
     for letter, gathered in (("A", modes.gather_a), ("B", modes.gather_b)):

@@ -1,4 +1,4 @@
-"""What kernels are passed: parameters of several families, their kinds, and values that problems give."""
+"""Kernel parameters that several families share: their kinds, and the values that follow from a problem."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from lapidist.launch import ParameterBlock
 from lapidist.problems.modes import IN_LAUNCH, IN_MEMORY, PLAIN
 from lapidist.problems.problem import Problem
 
-Parameters = tuple[tuple[str, str], ...]  # names, each with its kind; "scalar": float for sums in half
-# alpha and beta, by the accumulator
+Parameters = tuple[tuple[str, str], ...]  # names, each with its kind
+# the type of kind "scalar", for alpha and beta, by the accumulator
 SCALARS = {"float16": "f32", "float32": "f32", "float64": "f64", "int32": "i32"}
 OPERANDS = "ABCD"  # a parameter of kind "pointer" or "tensormap" carries the operand's letter as its name
-# where factors are; kernels that others call too are passed it with factors alone
+# addresses and strides of factors; a family that does not list it gets it if a problem has factors
 SCALES = ("scales", "scales")
 ARRAYS = {IN_LAUNCH: "lists", IN_MEMORY: "addresses"}  # the kind of the parameter "lists"
-# the names of each operand's steps
+# the parameters for the strides of each operand
 STEPS = tuple((f"ld{x}", f"{x}_row", f"{x}_col", f"{x}_inner", f"{x}_outer") for x in "abcd")
 SIZES = (("M", "i32"), ("N", "i32"), ("K", "i32"))
-SCHEDULE = (("schedule", "schedule"), ("workspace", "workspace"))  # of those that include share/sharing.cuh
+SCHEDULE = (("schedule", "schedule"), ("workspace", "workspace"))  # for sources with share/sharing.cuh
 
 
 def block_of(parameters: Parameters, problem: Problem) -> ParameterBlock:
-    """The byte layout for this problem's types."""
+    """The layout of the parameters in bytes, for this problem's types."""
     lists = (("lists", ARRAYS[problem.modes.arrays]),) if problem.modes.arrays else ()
     scales = (SCALES,) if problem.scaling.scaled and SCALES not in parameters else ()
     operands = len(problem.fused.operands) if problem.fused else 0
@@ -39,8 +39,9 @@ def laid_out(parameters: Parameters, scalar: str) -> ParameterBlock:
 def constants(problem: Problem) -> dict[str, Any]:
     """Every parameter that follows from the problem, by name.
 
-    The stride of a single row or column means nothing and may break the alignment, so it is passed as zero;
-    not where that row may be any of many."""
+    The stride of a single row or column is arbitrary and may break the alignment, so it is passed as zero.
+    Not with routing: then that row may be any of many.
+    """
     routed = problem.modes != PLAIN
     values: dict[str, Any] = {"M": problem.m, "N": problem.n, "K": problem.k}
     values["batch"] = problem.batch[-1] if problem.batch else 1

@@ -1,4 +1,6 @@
-"""Kernels as most calls need them: a production kernel is loaded alone, all others with the registry."""
+"""Look-up of kernels. The production kernels of most calls are imported alone, all others with the whole
+registry.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from lapidist.kernels.row import Kernel
 
 @cache
 def kernel_named(name: str) -> Kernel:
-    """By its name in the registry; of four families the first call of a process needs one."""
+    """The kernel of that name. The two cases spare a process the import of all other families."""
     if name == "wgmma":
         from lapidist.kernels.wgmma.family import WGMMA_FAMILY
 

@@ -1,5 +1,5 @@
-"""The registry: one row a kernel. A rung or a detour is an ordinary kernel: the planner may choose it, the
-bench measures it.
+"""The registry: one row for each kernel. Rungs and detours are ordinary kernels, which the planner may choose
+and the bench measures.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ COLUMN = Config(32, 32, 32, tm=4)
 LARGE = Config(128, 128, 8, tm=8, tn=8)
 WARPED = Config(128, 128, 8, wm=32, wn=64, tm=8, tn=8)
 
-# fed by TMA, a step of 128 bytes along k: tiles by type
+# tiles by type, for rungs fed by TMA: an iteration is 128 bytes of k
 Tiles = dict[str, Config]
 EIGHT: Tiles = {
     "float32": Config(128, 128, 32, 32, 64, 8, 8, stages=3),

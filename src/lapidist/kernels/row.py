@@ -1,4 +1,6 @@
-"""What a kernel is to the host: its source, its knobs, the types it takes and the rules it refuses by."""
+"""A kernel's row in the registry: its source, its knobs, the types it takes and the rules by which it
+refuses.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,13 @@ from lapidist.problems.problem import Problem
 from lapidist.schedule import Raster, TileGrid
 from lapidist.schedule.grid import ROW_MAJOR
 
-EVEN_ROUNDS = 4  # from so many on, few multiprocessors idle where blocks have the same number of tiles each
-PACKED_BYTES = 16384  # that are worth a block to pack them
+EVEN_ROUNDS = 4  # with fewer rounds of tiles, an even number for each block would leave many SMs idle
+PACKED_BYTES = 16384  # a further block pays for each so many bytes of operands that are packed
 Tuned = tuple[tuple[Config, float], ...]  # configs with their efficiency; the first is the default
 
 
 class Listed(Mapping[str, Tuned]):
-    """Configs by what is multiplied, each list made when it is first asked for: most processes need one."""
+    """Configs by type. A list is made when it is first asked for, as most processes need one."""
 
     def __init__(self, maths: tuple[str, ...], made: Callable[[str], Tuned]) -> None:
         self._maths, self._made = maths, cache(made)
@@ -49,16 +51,16 @@ class Listed(Mapping[str, Tuned]):
 
 @dataclass(frozen=True)
 class Types:
-    """What a kernel multiplies, and what else it takes: two types at once, results in another type, sums in
-    half.
+    """The types that a kernel multiplies. `mixed`: A and B may differ; `outputs`: D may have another type;
+    `half_sums`: sums may be float16.
     """
 
     maths: tuple[str, ...]
     mixed: bool = False
     outputs: bool = False
     half_sums: bool = False
-    promoted: bool = False  # sums of 8-bit floats leave the tensor core at least every 128 of k
-    factors: bool = False  # of A and B
+    promoted: bool = False  # sums of 8-bit floats can leave the tensor core every 128 of k
+    factors: bool = False  # A and B may have factors
 
     def refuse(self, problem: Problem) -> str | None:
         if problem.math not in self.maths:
@@ -80,14 +82,14 @@ class Types:
 
 
 FMA_TYPES = Types(("float16", "float32", "float64"))
-# the capability from which tensor cores multiply a type, where it is not the kernel's
+# the least compute capability whose tensor cores multiply a type, if it is not the kernel's
 SINCE = dict.fromkeys(FP8, (8, 9))
 
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """`efficiency` is the share of its unit's limit that a full SM reaches, as measured; the planner's model
-    uses it.
+    """`efficiency`: the measured share of its unit's limit that a full SM reaches; the planner's model uses
+    it.
     """
 
     name: str
@@ -102,23 +104,20 @@ class Kernel:
     others: Tuned = ()  # more configs that the planner weighs
     tuned: Mapping[str, Tuned] = field(default_factory=dict)  # all configs of a math, in place of the above
     defines: Mapping[str, object] = field(default_factory=dict)
-    overlaps: bool = (
-        False  # it waits for the launch before by itself, so that its blocks may start before that has ended
-    )
-    persistent: int = 0  # blocks on each SM, which walk the tiles; 0: a block for each tile
-    raster: Raster = ROW_MAJOR  # the order in which a block a tile takes them, and so blocks that share tiles
-    options: tuple[str, ...] = ()  # more for the compiler
+    overlaps: bool = False  # its blocks may start before the last launch ends, for which they wait themselves
+    persistent: int = 0  # blocks on each SM, which loop over tiles; 0: a block for each tile
+    raster: Raster = ROW_MAJOR  # the order of tiles
+    options: tuple[str, ...] = ()  # further options of the compiler
     types: Types = FMA_TYPES
     unit: str = "fma"  # what multiplies: fma (CUDA cores), mma (tensor cores) or wgmma (Hopper's)
-    longer: float = 1.0  # times what its family needs
-    ways: tuple[str, ...] = ()  # in which its persistent blocks bring sums together
-    # shared tiles are taken where they promise less than this part of what whole ones take: models err
+    longer: float = 1.0  # factor on the time that its family predicts
+    ways: tuple[str, ...] = ()  # reductions that its persistent blocks know
+    # Shared tiles are chosen only if they take less than this part of whole tiles' time, as models err.
     worth: float = 1.0
-    rules: tuple[Rule, ...] = ()  # what its configs must obey beside what those of every kernel must
-    remainder_first: bool = False  # of k: tiles of it are whole; else the last one is filled up with zeros
-    wmma: bool = False  # of mma.sync the older form, with steps of its own
-    free_order: bool = False  # configs may exchange A and B, order tiles, and give two warpgroups a tile each
-
+    rules: tuple[Rule, ...] = ()  # for its configs, beside those of every kernel
+    remainder_first: bool = False  # the first tile of k is the short one; else the last is padded with zeros
+    wmma: bool = False  # it uses wmma, which adds other steps of k than mma.sync
+    free_order: bool = False  # configs may exchange A and B, order tiles, and choose ping-pong
     slices_stages: bool = False  # configs may have slices of k
 
     @property
@@ -130,8 +129,8 @@ class Kernel:
         return self.configs_for(math)[0][0]
 
     def configs_for(self, math: str) -> Tuned:
-        """Every (config, efficiency) that the planner may weigh. Static shared memory (48 KB) holds them for
-        4-byte elements.
+        """Every (config, efficiency) that the planner may weigh. `others` are for elements up to 4 bytes:
+        larger ones would not fit in 48 KB of static shared memory.
         """
         if math in self.tuned:
             return self.tuned[math]
@@ -139,20 +138,21 @@ class Kernel:
         return ((self.by_dtype.get(math, self.config), self.efficiency), *others)
 
     def efficiency_of(self, config: Config, math: str) -> float:
-        """As registered; a config of the caller's own is taken for as good as the default one."""
+        """The registered efficiency; a caller's own config gets that of the default one."""
         known = self.configs_for(math)
         return dict(known).get(config, known[0][1])
 
     def shared_bytes(self, config: Config, problem: Problem) -> int:
-        """Dynamic shared memory."""
+        """Bytes of dynamic shared memory."""
         return shared_bytes_of(problem, self.family, config)
 
     def tiles(self, problem: Problem, config: Config) -> int:
         return -(-problem.m // config.bm) * -(-problem.n // config.bn)
 
     def grid(self, problem: Problem, config: Config, device: Device) -> tuple[int, int, int]:
-        """Tiles along x, batch along y and z. A persistent kernel takes a few blocks for each SM, and those
-        walk the tiles. Where operands are packed first, blocks without a tile help with that."""
+        """Tiles along x, the batch along y and z. A persistent kernel has a few blocks for each SM, which
+        loop over tiles. Where operands are packed first, blocks without a tile help to pack.
+        """
         tiles = self.tiles(problem, config)
         inner, outer = (*problem.batch[::-1], 1, 1)[:2]
         if not self.persistent:
@@ -163,11 +163,11 @@ class Kernel:
         )
         rounds = -(-clusters // most)
         if self.unit == "wgmma" and rounds >= EVEN_ROUNDS:
-            # The same rounds by fewer: at 8192^3 64 pairs of 128 x 256 make a square, and an eighth less
-            # comes from DRAM.
+            # Fewer blocks with the same number of rounds. At 8192^3, 64 pairs of 128 x 256 form a square of
+            # tiles, and an eighth less comes from DRAM.
             most = -(-clusters // rounds)
         if self.packs(problem) and self.family.beside_another(problem, config):
-            return most * config.cluster, 1, 1  # else the next launch's blocks come in twos where none is
+            return most * config.cluster, 1, 1  # else two blocks of the next launch would meet on a free SM
         return (
             min(max(clusters, self.family.scratch(problem)[1] // PACKED_BYTES), most) * config.cluster,
             1,
@@ -175,7 +175,7 @@ class Kernel:
         )
 
     def clusters(self, problem: Problem, config: Config) -> int:
-        """The clusters' tiles: a cluster of blocks computes neighbouring tiles, of which some may lie
+        """Clusters that cover the tiles. A cluster computes neighbouring tiles, some of which may lie
         outside.
         """
         return -(-problem.m // (config.bm * config.cluster_m)) * -(
@@ -183,7 +183,7 @@ class Kernel:
         )
 
     def packs(self, problem: Problem) -> bool:
-        """Whether its blocks fill a workspace and wait for each other before they multiply: all must be on
+        """Whether its blocks pack operands and wait for each other before they multiply. Then all must be on
         the chip at once.
         """
         return sum(self.family.scratch(problem)) > 0
@@ -194,14 +194,14 @@ class Kernel:
         return TileGrid.of(problem.m, problem.n, problem.k, bm, bn, max(config.bk, 1), prod(problem.batch))
 
     def sum_rows(self, config: Config) -> int:
-        """Rows of a thread's sums: what a reduction in fragments shares out. On tensor cores, the patches of
-        a warp.
+        """Rows of a thread's sums, which a separate reduction divides among blocks. On tensor cores, the
+        patches of a warp.
         """
         return config.tm // config.slices if self.unit == "fma" else config.wm // 16
 
     @cached_property
     def all_rules(self) -> tuple[Rule, ...]:
-        """In the order in which they are asked."""
+        """All rules, in the order in which they are asked."""
         common = EVERY if self.unit == "wgmma" else (*EVERY[:1], *ALONE, *EVERY[1:])
         ordered = () if self.free_order else ORDERED
         whole = () if self.slices_stages else WHOLE_STAGES
@@ -216,11 +216,11 @@ class Kernel:
         return tuple(rule for rule in self.all_rules if not rule.of_knobs)
 
     def tile_bytes(self, problem: Problem, config: Config) -> int:
-        """One tile of accumulators, as they leave the tensor core: sums in half as float."""
+        """Bytes of a tile of sums, as they leave the tensor core: sums in half are float there."""
         return config.bm * config.bn * max(4, size_of(problem.accumulator))
 
     def refuse(self, problem: Problem, config: Config, device: Device) -> str | None:
-        """Why this kernel cannot do it, or None."""
+        """Why this kernel with this config does not take the problem, or None."""
         facts = facts_of(problem, self.family)
         return (
             self.refuse_problem(problem, device)
@@ -230,7 +230,7 @@ class Kernel:
         )
 
     def takes(self, problem: Problem, configs: Knobs, device: Device) -> Any:
-        """Which of these configs, whose knobs are in order, are not refused; of one, whether it is not."""
+        """Which of these configs take the problem, if their knobs break no rule."""
         facts = facts_of(problem, self.family)
         if self.refuse_problem(problem, device) or facts.refusal:
             return False
@@ -240,7 +240,7 @@ class Kernel:
         )
 
     def refuse_problem(self, problem: Problem, device: Device) -> str | None:
-        """Whatever the config."""
+        """Why no config takes the problem, or None."""
         wrong_types = self.types.refuse(problem)
         if wrong_types:
             return wrong_types
@@ -271,8 +271,9 @@ class Kernel:
         )
 
     def macros(self, problem: Problem, config: Config, scheduled: bool = False) -> dict[str, object]:
-        """Everything the source is compiled with; `scheduled`: blocks ask the schedule what to do. Those of
-        some kernels always do, and their row says so."""
+        """All macros of the source. `scheduled`: blocks read a schedule; some kernels always do, and their
+        rows define it.
+        """
         own = {"SCHEDULED": int(scheduled)} if self.family.scheduled else {}
         more = {"RESIDENT": 2} if self.family.beside_another(problem, config) else {}
         in_order, joins = not problem.modes.scatter_cols, self.family.joins_values(problem)

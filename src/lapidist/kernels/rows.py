@@ -1,4 +1,6 @@
-"""Configs of many kernels as columns, each with what its kernel's row says: what is weighed at once."""
+"""Configs of many kernels as columns, together with what the kernels' rows say: what the planner weighs at
+once.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,10 @@ from lapidist.problems.problem import Problem
 
 
 class Rows(Columns):
-    """Configs of kernels of one family, each with what its kernel's row says: what is weighed at once."""
+    """Configs of kernels of one family as columns, together with what the kernels' rows say."""
 
     def __init__(self, math: str, listed: Sequence[tuple[int, Kernel, Config, float]]) -> None:
-        """`listed`: the place among all that are weighed, which decides between equals, and an
-        efficiency."""
+        """`listed`: position, kernel, config, efficiency. Among equal times the first position is chosen."""
         self.positions, self.kernels, self.configs, _ = zip(*listed, strict=True)
         self.__dict__.update(Columns.of(self.configs).__dict__)
         self.efficiency = np.array([each for *_, each in listed])
@@ -33,19 +34,18 @@ class Rows(Columns):
         self.unaligned, self.across_k = np.array(shares).T
         by_lines = [kernel.family.longer_by_lines(math, config) for _, kernel, config, _ in listed]
         self.longer_by_lines = np.array(by_lines).T
-        self.kept: dict[Any, Any] = {}  # what a family finds of them once for each chip
+        self.kept: dict[Any, Any] = {}  # a family's intermediate results, for each chip
         self.spans: list[tuple[Kernel, slice, Knobs]] = []
         for kernel, span in spans_of(self.kernels):
             configs = self.configs[span]
             self.spans.append((kernel, span, Columns.of(configs) if len(configs) > 1 else configs[0]))
-        self.in_order = np.zeros(
-            len(self.configs), bool
-        )  # whose knobs break no rule, whatever the problem is
+        # which configs break no rule about knobs alone
+        self.in_order = np.zeros(len(self.configs), bool)
         for kernel, span, columns in self.spans:
             self.in_order[span] = obey(kernel.rules_of_knobs, columns, None)
 
     def taken(self, problem: Problem, device: Device) -> Any:
-        """Which of them are not refused."""
+        """Which configs take the problem."""
         found = np.zeros(len(self.configs), bool)
         for kernel, span, configs in self.spans:
             found[span] = kernel.takes(problem, configs, device)
@@ -53,7 +53,7 @@ class Rows(Columns):
 
     @cached_property
     def in_numbers(self) -> OneRow:
-        """Of the first of them."""
+        """The first config in plain numbers."""
         return OneRow(self)
 
     @staticmethod
@@ -61,12 +61,12 @@ class Rows(Columns):
         return np.array(values)
 
     def known(self, *ways: str) -> Any:
-        """For each way to bring sums together a column: which kernels do that."""
+        """For each reduction a row: which kernels know it."""
         return np.array([[way in kernel.ways for kernel in self.kernels] for way in ways])
 
 
 class OneRow(Knobs):
-    """Of one config the same in plain numbers; what its knobs tell is found once."""
+    """One config in plain numbers, with what follows from its knobs."""
 
     by_warps: Any = None
     threads: Any = None
@@ -85,7 +85,7 @@ class OneRow(Knobs):
         for name in ("efficiency", "worth", "longer", "scheduled", "unaligned", "across_k"):
             setattr(self, name, getattr(rows, name)[0].item())
         self.longer_by_lines = rows.longer_by_lines[:, 0].tolist()
-        self.kept: dict[Any, Any] = {}  # as those of Rows
+        self.kept: dict[Any, Any] = {}  # as in Rows
 
     @staticmethod
     def column(values: Sequence[Any]) -> Any:
@@ -94,7 +94,7 @@ class OneRow(Knobs):
 
 
 def spans_of(kernels: Sequence[Kernel]) -> list[tuple[Kernel, slice]]:
-    """Neighbours of one kernel."""
+    """Runs of equal kernels in the list."""
     starts = [at for at, kernel in enumerate(kernels) if at == 0 or kernels[at - 1] is not kernel]
     ends = [*starts[1:], len(kernels)]
     return [(kernels[start], slice(start, end)) for start, end in zip(starts, ends, strict=True)]
@@ -102,5 +102,5 @@ def spans_of(kernels: Sequence[Kernel]) -> list[tuple[Kernel, slice]]:
 
 @lru_cache(maxsize=2048)
 def config_alone(kernel: Kernel, config: Config, math_name: str) -> Rows:
-    """This config, and no other. One of the caller's own is taken for as good as the default one."""
+    """One config as Rows. A caller's own config gets the efficiency of the default one."""
     return Rows(math_name, [(0, kernel, config, kernel.efficiency_of(config, math_name))])

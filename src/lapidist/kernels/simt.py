@@ -1,4 +1,6 @@
-"""Any layout on CUDA cores (gemm/simt.cu): every stride of every operand, batches, modes."""
+"""The family simt (gemm/simt.cu): any layout on CUDA cores, with every stride of every operand, batches and
+modes.
+"""
 
 from __future__ import annotations
 
@@ -50,11 +52,11 @@ class Simt(Blocks):
         return in_modes(problem.modes, macros)
 
     def shares_of_speed(self, math: str, config: Config) -> tuple[float, float]:
-        """Small tiles have more of the loads that are of single elements; copies along k always are."""
+        """Small tiles have more single-element loads. Copies along k always are of single elements."""
         return (0.87 if config.bm == config.bn == 32 else 0.95), 1.04 if config.stages else 1.0
 
 
-# In single precision tiles pass no registers. Efficiencies were fitted to 84 products on an H200.
+# Single precision: tiles are copied to shared memory without passing registers. Fitted to 84 products, H200.
 COPIED = (
     (Config(64, 128, 16, 32, 64, 8, 8, stages=3), 0.79),
     (Config(64, 64, 16, 32, 32, 8, 4, stages=4), 0.72),
@@ -62,7 +64,7 @@ COPIED = (
     (Config(128, 32, 16, 32, 32, 8, 4, stages=3), 0.68),
     (Config(32, 64, 16, 16, 32, 4, 4, stages=4), 0.60),
     (Config(32, 32, 32, 16, 32, 4, 4, stages=3), 0.56),
-    (Config(16, 32, 16, 16, 32, 4, 4), 0.33),  # of batches of small matrices
+    (Config(16, 32, 16, 16, 32, 4, 4), 0.33),  # for batches of small matrices
 )
 SIMT = Kernel(
     "simt",
@@ -76,7 +78,7 @@ SIMT = Kernel(
         (Config(64, 64, 32, 32, 32, 8, 4), 0.62),
         (Config(32, 64, 32, 16, 32, 4, 4), 0.54),
         (Config(32, 32, 32, 16, 32, 4, 4), 0.51),
-        (Config(16, 32, 16, 16, 32, 4, 4), 0.33),  # of batches of small matrices
+        (Config(16, 32, 16, 16, 32, 4, 4), 0.33),  # for batches of small matrices
     ),
     by_dtype={"float64": Config(64, 64, 8, 32, 64, 8, 8)},
     tuned={"float32": COPIED},

@@ -1,4 +1,4 @@
-"""How many elements move at once: what lines start on, and what is contiguous."""
+"""How many elements one load takes: from alignment and contiguity."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lapidist.problems.problem import VECTOR_BYTES, Matrix, Problem
 
 
 def vector_width(matrix: Matrix, dtype: str, most: int = 4) -> int:
-    """Elements that one load may take: as many as the alignment allows, `most` at the most."""
+    """Elements that one load may take: as many as the alignment allows, at most `most`."""
     return (
         max(1, min(most, line_alignment(matrix, dtype) // size_of(dtype)))
         if matrix.layout != "strided"
@@ -18,8 +18,8 @@ def vector_width(matrix: Matrix, dtype: str, most: int = 4) -> int:
 
 
 def line_alignment(matrix: Matrix, dtype: str) -> int:
-    """What every row (of a row-major matrix; else column) starts on. A single column steps as its elements
-    do: no wide steps.
+    """The alignment in bytes of every row (of a row-major matrix; else column). With a single line its stride
+    does not matter.
     """
     lines, step = (
         (matrix.rows, matrix.row_stride) if matrix.layout == "row" else (matrix.cols, matrix.col_stride)
@@ -30,7 +30,7 @@ def line_alignment(matrix: Matrix, dtype: str) -> int:
 
 @fact
 def least_alignment(problem: Problem) -> int:
-    """What every line of A and B starts on, in bytes."""
+    """The alignment in bytes of every line of A and B."""
     return min(line_alignment(problem.a, problem.dtype), line_alignment(problem.b, problem.b_dtype))
 
 

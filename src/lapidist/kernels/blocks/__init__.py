@@ -1,1 +1,1 @@
-"""A tile for each block."""
+"""Families with one block for each tile."""

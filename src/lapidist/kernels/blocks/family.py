@@ -1,4 +1,6 @@
-"""Kernels whose blocks have a tile each: how some of them share tiles, in every way that schedules know."""
+"""Families with one block for each tile. Some of their kernels share tiles, in every way that
+schedules know.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ SHARED = frozenset((TURNSTILE, SEPARATE, CLUSTER))
 
 
 class Blocks(Family, InNumbers):
-    """The planner weighs splits of few tiles, and Stream-K."""
+    """The planner weighs split-K for few tiles, and Stream-K."""
 
     @property
     def in_numbers(self) -> InNumbers:  # type: ignore[override]

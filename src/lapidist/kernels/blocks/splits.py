@@ -1,8 +1,9 @@
-"""Ways to share a product's tiles that the planner weighs, and what sharing costs: for few tiles, and for
-ragged last waves.
+"""Ways to share tiles that the planner weighs, and the costs of sharing: for few tiles, and for ragged last
+waves.
 
-Costs were measured on an H100 and an H200 with the SIMT family and mma, tiles of 4 to 32 KB (`lapidist
-streamk costs` measures them again)."""
+Costs were measured on an H100 and an H200 with the SIMT family and mma, tiles of 4 to 32 KB. `lapidist
+streamk costs` measures them again.
+"""
 
 from __future__ import annotations
 
@@ -26,32 +27,32 @@ from lapidist.schedule.numbers import larger, where
 from lapidist.schedule.units import CLUSTER_MOST
 from lapidist.schedule.ways import CLUSTER, CODES, SEPARATE, TURNSTILE, Grids, OneWay, Way, Ways
 
-# Tiles are shared where that is predicted to take less than this part of the time of a block a tile: the
-# model errs, and kernels whose elements pass through registers run up to 20 % slower if they ask a schedule.
+# Tiles are shared only if that is predicted to take less than this part of the time without, as the model
+# errs. The second number is for elements that pass through registers: such kernels run up to 20 % slower when
+# they read a schedule.
 WORTH, WORTH_HELD = 0.97, 0.8
-FULL = 0.9  # a launch whose waves are so full is not shared
-# Clusters lie within a GPC of 16 or 18 SMs. Of 132 SMs, those of so many blocks leave some idle where an SM
-# has one: with more clusters, another SM has two. Measured on an H200.
+FULL = 0.9  # tiles are not shared if the waves are fuller than this
+# Clusters lie within a GPC of 16 or 18 SMs, so some of 132 SMs cannot be reached with one block on each. By
+# the blocks of a cluster, how many SMs stay idle; measured on an H200.
 GPC_SMS, IDLE = 16, (0, 0, 0, 15, 12, 22, 30, 27, 12)
-# Of all clusters that the chip holds: with more, some SMs have more blocks than others, or clusters wait for
-# room, and take 10 to 100 % longer than the same blocks by turnstile.
+# Use at most this part of the clusters that the chip holds. With more, SMs have unequal numbers of blocks, or
+# clusters wait for room: 10 to 100 % slower than the same blocks by turnstile.
 ROOM = 0.75
 TURNSTILE_SPLITS = 4  # more were not measured
-SEPARATE_BLOCKS = 2  # for an SM: more of them write more partial sums than they save iterations
+SEPARATE_BLOCKS = 2  # on an SM: more write more partial sums than they save iterations
 L2_BYTES_PER_SECOND = 2e12
 SPLITS = (2, 3, 4, 5, 6, 7, 8, 12, 16)
-WALK_SECONDS = 0.5e-6  # a block asks the schedule what to do
-# Bringing a tile's sums together: seconds, seconds for each byte of the tile, and seconds for each peer after
-# the second; by turnstile, separately, in a cluster. Fitted to 2,500 times of mma in double and of simt, on
-# an H100 and an H200.
+WALK_SECONDS = 0.5e-6  # for a block to read the schedule
+# Time of a reduction: seconds, seconds for each byte of the tile, and seconds for each peer after the second.
+# By reduction; fitted to 2,500 times of mma in double and of simt, on an H100 and an H200.
 HANDED = np.zeros((3, len(CODES)))
 HANDED[:] = np.array([[1.8e-6, 0.05e-9, 1.3e-6]]).T
 HANDED[:, SEPARATE] = 4.0e-6, 0.0, 0.0
 HANDED[:, CLUSTER] = 1.9e-6, 0.03e-9, 0.25e-6
 HANDED_BY = HANDED.T.tolist()
 IDLE_OF = np.array(IDLE)
-# By turnstile each further peer of a larger tile waits for all of its bytes: four peers of 64 KB took 7 us
-# longer than two or three (mma on an H100).
+# In a turnstile each further peer waits for all bytes of a large tile: four peers of 64 KB took 7 us longer
+# than two or three (mma on an H100).
 LARGE_TILE, FURTHER_OF_LARGE = 32 * 1024, 0.05e-9
 
 
@@ -60,7 +61,7 @@ def worth(problem: Problem) -> float:
 
 
 def resident(kernel: Kernel, config: Config, problem: Problem, device: Device) -> int:
-    """Blocks that an SM holds, at least."""
+    """Blocks that an SM holds at least."""
     registers = MOST_REGISTERS
     if kernel.unit == "mma" and problem.accumulator == "float64":
         registers = mma_registers(config.wm * config.wn)
@@ -77,17 +78,18 @@ def by_fours(kernel: Kernel, problem: Problem) -> bool:
 
 
 class Peers(NamedTuple):
-    """What decides how the peers of a tile bring their sums together, for each config or of one."""
+    """What the choice of a reduction depends on, for one config or for columns of many."""
 
     sms: int
     per_sm: Any  # blocks that an SM holds
     tile_bytes: Any
-    fits: Any  # a tile's sums, where its operands were
+    fits: Any  # whether a tile's sums fit in the shared memory of its operands
 
 
 def splits_of(grid: Grids, free: Any, peers: Peers, fragments: Any) -> tuple[Way, Any]:
-    """All tiles by so many blocks for each, where these are the `free` ones. And where there are more splits
-    than iterations, which ends it."""
+    """The ways to cut k of all tiles, for `free` configs. The second value: which configs have fewer
+    iterations than some split needs, so that more splits are pointless.
+    """
     splits = np.array(SPLITS)[:, None]
     reduction = reduction_of(splits, grid.tiles, peers)
     ended = np.logical_or.accumulate((reduction > 0) & (splits > grid.iterations))
@@ -97,7 +99,7 @@ def splits_of(grid: Grids, free: Any, peers: Peers, fragments: Any) -> tuple[Way
 def splits_of_one(
     grid: Grids, peers: Peers, fragments: int, asked: Collection[int]
 ) -> tuple[list[Way], bool]:
-    """The same of one config: those that bring sums together as asked."""
+    """The same for one config, with these reductions."""
     found: list[Way] = []
     for splits in SPLITS:
         reduction = reduction_of(splits, grid.tiles, peers)
@@ -109,8 +111,9 @@ def splits_of_one(
 
 
 def reduction_of(splits: Any, tiles: Any, peers: Peers) -> Any:
-    """The cheapest of those that are possible: in a cluster where all find room at once and their sums fit
-    where the operands were. 0: too many blocks for any."""
+    """The cheapest reduction that is possible; 0: too many blocks for any. A cluster must fit on the chip,
+    and its sums in the shared memory of the operands.
+    """
     blocks, tile_bytes = tiles * splits, peers.tile_bytes
     room = (splits <= CLUSTER_MOST) & (tiles <= ROOM * clusters_at_once(splits, peers.per_sm, peers.sms))
     seconds = where(splits <= TURNSTILE_SPLITS, gathering(TURNSTILE, splits, blocks, tile_bytes), math.inf)
@@ -126,12 +129,12 @@ def reduction_of(splits: Any, tiles: Any, peers: Peers) -> Any:
 
 
 def clusters_at_once(blocks: Any, per_sm: Any, sms: int) -> Any:
-    """Clusters of so many blocks that the chip holds, where an SM holds so many blocks."""
+    """Clusters of so many blocks that the chip holds at once."""
     return larger(1, sms // GPC_SMS * (GPC_SMS * per_sm // blocks))
 
 
 def refuse_cluster(kernel: Kernel, config: Config, problem: Problem, device: Device) -> str | None:
-    """Why the peers of a tile cannot be a cluster, or None."""
+    """Why the peers of a tile cannot form a cluster, or None."""
     if device.capability < (9, 0):
         return (
             f"reduction: 'cluster' needs compute capability 9.0; {device.name} has an older one. Take"
@@ -155,28 +158,28 @@ def cost_of(reduction: Any, tile_bytes: Any) -> tuple[Any, Any]:
 
 
 def gathering(reduction: Any, peers: Any, blocks: Any, tile_bytes: Any) -> Any:
-    """Seconds until so many peers have brought the sums of a tile together, of so many blocks in all."""
+    """Seconds of the reduction of a tile with so many peers, of so many blocks in all."""
     first, further = cost_of(reduction, tile_bytes)
     moved = where(reduction == SEPARATE, 2.0 * blocks * tile_bytes / L2_BYTES_PER_SECOND, 0.0)
     return first + further * larger(0, peers - 2) + moved
 
 
 def costs_of(tile_bytes: int, iteration: float, alongside: float) -> CostModel:
-    """Of Stream-K blocks, in seconds."""
+    """Costs of Stream-K blocks, in seconds."""
     two, further = cost_of(TURNSTILE, tile_bytes)
     handed = two - further, iteration, further
     return CostModel(WALK_SECONDS, *handed, "seconds", "measured on an H200", alongside)
 
 
 def busiest(ways: Ways | OneWay, sms: int, per_sm: Any) -> Load:
-    """What the busiest SM computes."""
+    """The work of the busiest SM."""
     idle = IDLE_OF[ways.cluster] if isinstance(ways.cluster, np.ndarray) else IDLE[ways.cluster]
     reached = larger(1, sms - idle)
     return load_of(reached, per_sm, (ways.sk_blocks, ways.longest), (ways.dp_tiles, ways.grid.iterations))
 
 
 def handing_on(ways: Ways | OneWay, tile_bytes: Any) -> Any:
-    """Seconds until the peers of a tile have brought their sums together."""
+    """Seconds that the reduction of shared tiles adds."""
     tiles = larger(1, ways.sk_tiles)
     peers = -(-ways.sk_blocks // tiles) + (ways.regions != ways.sk_tiles)
     handed = WALK_SECONDS + gathering(ways.reduction, peers, ways.sk_blocks, tile_bytes)

@@ -1,6 +1,7 @@
-"""How long kernels take whose blocks have a tile each, on CUDA cores and on mma.sync.
+"""Predicted time of kernels with one block for each tile, on CUDA cores and with mma.sync.
 
-A block computes whole tiles, or as much of them as a schedule says; the busiest multiprocessor decides."""
+A block computes whole tiles, or what its schedule says; the busiest SM decides.
+"""
 
 from __future__ import annotations
 
@@ -25,53 +26,55 @@ from lapidist.schedule.build import MIN_ITERATIONS, Search, Split
 from lapidist.schedule.numbers import larger, smaller, where
 from lapidist.schedule.ways import TURNSTILE, Grids, OneWay, Way, Ways
 
-DRAM_SHARE = 0.65  # of the bandwidth that reading alone has
-# What a block does beside its products: seconds until its first ones, and for each element of D that it
-# stores; and where D does not start on the width of a vector.
+DRAM_SHARE = 0.65  # of the bandwidth of reading alone
+# Seconds of a block before its first products, and for each element of D; the third: if D is not aligned to
+# vectors.
 BESIDE = {
     "fma": (0.3e-6, 1.6e-10, 3.0e-10),
     "mma": (0.8e-6, 0.7e-10, 2.1e-10),
-    "doubles": (0.3e-6, 1.5e-10, 2.1e-10),  # of mma
+    "doubles": (0.3e-6, 1.5e-10, 2.1e-10),  # mma in double
 }
 # Latency hiding: an SM whose warps hold s independent sums a lane runs at s / (s + 54) of its best. Fitted to
 # the SIMT family on an H200 with one to sixteen warps on an SM and thread tiles of 16, 32 and 64.
 HALF_RATE_SUMS = 54
-# But a warp has one of the SM's schedulers, of which it uses so much.
+# A warp uses one of an SM's four schedulers, and this much of that.
 SCHEDULERS, ONE_WARP = 4, 0.72
-LANES = 128  # of an SM that an instruction of an epilogue is for
-# The same of tensor cores: one warp for each scheduler reaches four fifths, two all of it, as does one with
-# 64 x 64 sums; where elements of 1 or 2 bytes pass through registers they wait longer, and s warps run in
-# proportion to s / (s + 12).
+LANES = 128  # an SM executes an epilogue's instruction for so many elements in a cycle
+# Latency hiding on tensor cores: one warp for each scheduler reaches four fifths of the best rate, two reach
+# all of it. So does one warp with 64 x 64 sums.
 TENSOR_ALONE, TENSOR_BY_WARP = 0.6, 0.05
-# In double a warp or two keep the unit busy. But a block that is alone on its SM waits for its operands: a
-# stage comes no sooner than so many seconds after it is asked for. Fitted to operands in DRAM and in the L2.
-STAGE_SECONDS = 0.52e-6
 SUMS_FOR_TWO = 64 * 64
+# Where elements of 1 or 2 bytes pass through registers warps wait longer: s warps reach s / (s + 12).
 TENSOR_HELD, HALF_RATE_WARPS = 2.5, 12
-# of the speed of unaligned lines, where they start on 4 or 8 bytes: then nothing passes through registers
+# In double one or two warps keep the unit busy. But a block that is alone on its SM waits for its operands: a
+# stage arrives so many seconds after it is asked for. Fitted to operands in DRAM and in the L2.
+STAGE_SECONDS = 0.52e-6
+# Unaligned lines that start on multiples of 4 or 8 bytes pass no registers: so much faster than others.
 BY_WORDS = 1.35
-FULL_WARPS = 16  # more add nothing, or are not resident together; the measured efficiencies stand for so many
+FULL_WARPS = 16  # the measured efficiencies are for so many; more add nothing, or do not fit
 
 
 Weighable = Rows | OneRow
 
 
 class Standing(NamedTuple):
-    """What stands for all problems of the same types on a chip, a column a config."""
+    """Intermediate results that are the same for all problems of one type on a chip: a column with a value
+    for each config.
+    """
 
     per_sm: Any  # blocks that an SM holds
-    limit: Any  # TFLOP/s of the unit; 0 where it does not multiply in that math
+    limit: Any  # TFLOP/s of the unit; 0: it does not multiply this type
     tile_bytes: Any
     sum_rows: Any
     persistent: Any
-    fits: Any  # a tile's sums, where its operands were, for peers in a cluster
-    starts: Any  # and both for each element: BESIDE's
+    fits: Any  # whether peers can form a cluster: a tile's sums fit in the shared memory of its operands
+    starts: Any  # these three: the values of BESIDE
     stored: Any
     stored_unaligned: Any
 
 
 def seconds(problem: Problem, rows: Weighable, device: Device, ways: Ways | OneWay) -> Any:
-    """The larger of arithmetic (whole tiles on the busiest SM) and memory traffic."""
+    """The larger of arithmetic (whole tiles on the busiest SM) and memory traffic, and what neither hides."""
     here = standing(problem, rows, device)
     computed = computing(problem, rows, device, ways, here) if problem.k else 0.0
     computed = computed + beside(problem, rows, device, ways.grid, here)
@@ -82,8 +85,9 @@ def seconds(problem: Problem, rows: Weighable, device: Device, ways: Ways | OneW
 def uncovered(
     problem: Problem, rows: Weighable, computed: Any, memory: float, grid: Grids, here: Standing
 ) -> Any:
-    """Of doubles: while a block's first stages come in it multiplies nothing, and only other blocks on its SM
-    do. (256 products of 100^3 on an H100: 36 us with a block an SM, 34 with two, 32 with four.)"""
+    """In double: while a block's first stages arrive, it multiplies nothing; only other blocks on its SM do.
+    (256 products of 100^3 on an H100: 36 us with one block on an SM, 34 with two, 32 with four.)
+    """
     if problem.accumulator != "float64":
         return 0.0
     filling = smaller(1.0, larger(0, rows.stages - 1) / larger(1, grid.iterations))
@@ -91,7 +95,7 @@ def uncovered(
 
 
 def standing(problem: Problem, rows: Weighable, device: Device) -> Standing:
-    """Found once for each chip and types."""
+    """The values for this chip and these types, found once."""
     key = device, problem.accumulator, fours_of(problem, rows)
     found = rows.kept.get(key)
     if found is None:
@@ -118,7 +122,7 @@ def stand(problem: Problem, rows: Weighable, device: Device) -> Iterator[tuple[A
 
 
 def efficiencies(problem: Problem, rows: Weighable) -> Any:
-    """What these lines leave of them."""
+    """The efficiency of each config for these lines."""
     if problem.math == "float64":
         longer = 1 + sum(rows.longer_by_lines[each] for each in lines_of_doubles(problem))
         return rows.efficiency * (1.0 if inputs_on_16_bytes(problem) else rows.unaligned) / longer
@@ -132,7 +136,7 @@ def efficiencies(problem: Problem, rows: Weighable) -> Any:
 
 @fact
 def lines_of_doubles(problem: Problem) -> list[int]:
-    """Places in longer_by_lines of what its lines cost."""
+    """Indices in longer_by_lines for the alignment of A's and B's lines."""
     found = []
     for matrix, first in ((problem.a, 0), (problem.b, 2)):
         by_rows = matrix.layout == "row"
@@ -145,7 +149,7 @@ def lines_of_doubles(problem: Problem) -> list[int]:
 
 
 def computing(problem: Problem, rows: Weighable, device: Device, ways: Ways | OneWay, here: Standing) -> Any:
-    """Seconds on the busiest SM; infinite where this chip's unit does not multiply in that math."""
+    """Seconds of products on the busiest SM; infinite if the unit does not multiply this type."""
     alone, alongside = paces(problem, rows, device, here)
     load = busiest(ways, device.sms, here.per_sm)
     scheduled = (alone - alongside) * load.longest + alongside * load.iterations
@@ -157,9 +161,10 @@ def computing(problem: Problem, rows: Weighable, device: Device, ways: Ways | On
 
 
 def paces(problem: Problem, rows: Weighable, device: Device, here: Standing) -> tuple[Any, Any]:
-    """Seconds of an iteration of a block that is alone on an SM, and how much longer each other one makes
-    it. Of problems whose lines lie alike it is the same."""
-    key = "paces", device, *said_of_lines(problem), fours_of(problem, rows)
+    """Seconds of an iteration of a block that is alone on an SM, and how many more each other block adds.
+    Both are the same for all problems with equally aligned lines.
+    """
+    key = "paces", device, *alignment_key(problem), fours_of(problem, rows)
     found: tuple[Any, Any] | None = rows.kept.get(key)
     if found is None:
         step, most = 2.0 * rows.bm * rows.bn * rows.bk, here.per_sm
@@ -175,21 +180,21 @@ def paces(problem: Problem, rows: Weighable, device: Device, here: Standing) -> 
 
 
 def waiting(rows: Weighable, seconds: Any) -> Any:
-    """Of an iteration of a block that is alone on its SM, and asks for stages ahead."""
+    """Seconds of an iteration of a block that is alone on its SM, with the wait for its stages."""
     ahead = STAGE_SECONDS / larger(1, rows.stages - 1)
     return where(rows.stages > 1, (seconds**2 + ahead**2) ** 0.5, seconds)
 
 
 @fact
-def said_of_lines(problem: Problem) -> tuple[Any, ...]:
-    """What decides how fast an SM computes."""
+def alignment_key(problem: Problem) -> tuple[Any, ...]:
+    """The properties of a problem that decide how fast an SM computes."""
     doubles = tuple(lines_of_doubles(problem)) if problem.math == "float64" else ()
     lies = least_alignment(problem), problem.layouts.startswith("cr")
     return problem.math, problem.dtype, problem.accumulator, *lies, doubles
 
 
 def sm_rate(problem: Problem, rows: Weighable, device: Device, here: Standing, blocks: Any) -> Any:
-    """Flops a second of an SM that computes so many blocks at once."""
+    """Flops per second of an SM with so many blocks."""
     held = least_alignment(problem) < 4
     warps = smaller(FULL_WARPS, blocks * (rows.threads - rows.producers) / 32)
     doubles = problem.math == "float64"
@@ -201,7 +206,7 @@ def sm_rate(problem: Problem, rows: Weighable, device: Device, here: Standing, b
 
 
 def latency_hidden(warps: Any, config: Knobs, held: bool, doubles: bool) -> Any:
-    """The share of an SM's best rate that its warps keep up, waiting for their own results in turn."""
+    """The share of an SM's best rate that its warps reach, as each waits for its own results."""
     counted = warps * where(config.wm * config.wn >= SUMS_FOR_TWO, 2, 1)
     alone, by_warp = (1.0, 0.0) if doubles else (TENSOR_ALONE, TENSOR_BY_WARP)
     tensor = TENSOR_HELD * warps / (warps + HALF_RATE_WARPS) if held else alone + by_warp * counted
@@ -210,16 +215,16 @@ def latency_hidden(warps: Any, config: Knobs, held: bool, doubles: bool) -> Any:
 
 
 def beside(problem: Problem, rows: Weighable, device: Device, grid: Grids, here: Standing) -> Any:
-    """Seconds that the busiest SM spends on the ways in and out of its tiles."""
+    """Seconds that the busiest SM spends before the products and in the epilogues of its tiles."""
     tiles = -(-grid.tiles // device.sms)
     stored = here.stored_unaligned if vector_width(problem.d, problem.out_dtype) == 1 else here.stored
-    if problem.fused is not None:  # as kernels on wgmma count it, which are the other choice of these
+    if problem.fused is not None:  # the same count as for wgmma, with which these kernels compete
         stored = stored + rows.by_warps * problem.fused.cost / (LANES * device.clock_mhz * 1e6)
     return -(-tiles // here.per_sm) * here.starts + tiles * rows.bm * rows.bn * stored
 
 
 def stream_of(problem: Problem, rows: Rows, device: Device, grid: Grids, free: Any) -> Way:
-    """Stream-K, where it is better than a block a tile; it has 0 fragments."""
+    """Stream-K, for configs where it is better than whole tiles. It has 0 fragments."""
     tiles, blocks = np.zeros_like(grid.tiles), np.zeros_like(grid.tiles)
     for at in np.flatnonzero(free).tolist():
         found = streamed(problem, rows.kernels[at], rows.configs[at], device)
@@ -235,7 +240,7 @@ def streamed(problem: Problem, kernel: Kernel, config: Config, device: Device) -
 
 
 def sharing_costs(problem: Problem, device: Device, kernel: Kernel, config: Config) -> tuple[int, CostModel]:
-    """Blocks that an SM holds, and what sharing tiles costs them."""
+    """Blocks that an SM holds, and the costs of sharing tiles."""
     row = config_alone(kernel, config, problem.math).in_numbers
     here = standing(problem, row, device)
     pace = paces(problem, row, device, here)
@@ -243,7 +248,7 @@ def sharing_costs(problem: Problem, device: Device, kernel: Kernel, config: Conf
 
 
 def traffic_bytes(problem: Problem) -> float:
-    """Each operand moved once: what no kernel can undercut."""
+    """Bytes of each operand moved once: no kernel can move fewer."""
     a, b, c, d = problem.element_bytes
     bytes_of_c = c if problem.c else 0
     moved = problem.m * problem.k * a + problem.k * problem.n * b + problem.m * problem.n * (bytes_of_c + d)

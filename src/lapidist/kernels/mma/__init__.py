@@ -1,1 +1,1 @@
-"""Tensor cores by wmma and mma.sync."""
+"""Families on tensor cores with wmma and mma.sync."""

@@ -1,4 +1,4 @@
-"""Configs of the kernels on wmma and mma.sync by type, and what share of their unit's limit these reach."""
+"""Configs of the kernels with wmma and mma.sync by type, and the measured shares of their unit's limit."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from lapidist.kernels.row import Tuned
 
 
 def staged(math: str, bm: int, bn: int, k_bytes: int, warp: tuple[int, int], stages: int = 0) -> Config:
-    """A tensor-core config: k in bytes, so that every type fills the same shared memory."""
+    """A tensor-core config with bk given in bytes, so that all types fill the same shared memory."""
     return Config(bm, bn, k_bytes // element_of(math).nbytes, *warp, tm=0, tn=0, stages=stages)
 
 
-# What each reaches of mma.sync's limit at 4096^3 on an H200, by column: half and bfloat16, tf32, double,
-# 8-bit integers, 8-bit floats.
+# Shares of mma.sync's limit at 4096^3 on an H200. Columns: half and bfloat16, tf32, double, 8-bit integers,
+# 8-bit floats.
 COLUMN_OF = {
     "float16": 0,
     "bfloat16": 0,
@@ -41,9 +41,9 @@ SHARES = {
 }
 
 
-# What is left of that where lines do not start on 16 bytes: elements of 1 and 2 bytes pass through registers.
-# At 4095^3; mma's are fitted to products of many sizes. Of the wmma kernels one was measured, in half. What
-# mma's lose in double is in DOUBLES_LONGER.
+# Factors on these shares where lines do not start on 16 bytes: elements of 1 and 2 bytes pass through
+# registers. Measured at 4095^3; mma's are fitted to products of many sizes. Of the wmma kernels one was
+# measured, in half. For mma in double, DOUBLES_LONGER has the loss.
 UNALIGNED = {
     "wmma": (0.20, 0.20, 0.20, 0.20),
     "mma_swizzled": (0.3, 0.4, 0.8, 0.15, 0.3),
@@ -56,8 +56,8 @@ UNALIGNED = {
     "mma, least": (0.0, 0.0, 1.0),
     "mma, promoted": (0.0, 0.0, 0.0, 0.0, 0.24),
 }
-# How much longer a step of doubles takes for lines of A that start on 16 bytes, and on 8; the same of B.
-# Those that start on 32 touch no more sectors of the L2 than they must. Fitted to 60 products on an H200.
+# How much longer an iteration of doubles takes for lines of A that start on multiples of 16 bytes, and of 8;
+# then the same for B. Lines on multiples of 32 touch no more L2 sectors than they must. 60 products, H200.
 DOUBLES_LONGER = {
     "mma": (0.02, 0.06, 0.04, 0.03),
     "mma, middle": (0.02, 0.07, 0.06, 0.05),
@@ -76,13 +76,13 @@ def share_unaligned(name: str, math: str) -> float:
 
 
 def wmma_simple_configs(math: str) -> Tuned:
-    """Sixteen warps, a fragment each."""
+    """Sixteen warps with a fragment each."""
     config = staged(math, 32, 32, 0, (8, 8)) if math == "float64" else staged(math, 64, 64, 0, (16, 16))
     return ((config, share("wmma_simple", math)),)
 
 
 def wmma_shared_configs(math: str) -> Tuned:
-    """Within 64 KB of shared memory; and, where a block may have more, with chunks of twice the depth."""
+    """A config within 64 KB of shared memory, and one with chunks twice as deep for chips that allow more."""
     depth = 64 if element_of(math).nbytes == 1 else 128
     tile, warp = ((64, 64), (16, 32)) if math == "float64" else ((128, 128), (32, 64))
     shallow, deep = (staged(math, *tile, k_bytes, warp) for k_bytes in (depth, 2 * depth))
@@ -112,7 +112,7 @@ def mma_multistage_configs(math: str) -> Tuned:
 
 
 def mma_tiles(math: str) -> dict[str, Config]:
-    """The default fits every chip. Where lines start between two words (HELD in mma.cu), less of k at once is
+    """The first config fits every chip. Where lines start between two words (HELD in mma.cu), a smaller bk is
     better.
     """
     if math == "float64":
@@ -121,7 +121,7 @@ def mma_tiles(math: str) -> dict[str, Config]:
             ("mma, middle", (64, 128), 128, (32, 32)),
             ("mma, small", (64, 64), 128, (32, 32)),
             ("mma, flat", (64, 32), 128, (32, 16)),
-            # half as many barriers: 512^3 takes a sixth less than with 128
+            # 256 bytes of k halve the number of barriers: 512^3 takes a sixth less than with 128
             ("mma, least", (32, 32), 256, (16, 16)),
         )
         return {name: staged(math, *tile, k_bytes, warp, 4) for name, tile, k_bytes, warp in tiles}

@@ -1,5 +1,5 @@
-"""Kernels on tensor cores that every chip since Ampere runs: what they take, are compiled with, and need of
-shared memory.
+"""The family mma, for tensor cores of every chip since Ampere, and the ladder's families with wmma and
+mma.sync.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from lapidist.kernels.vectors import line_alignment, vector_width
 from lapidist.problems.problem import VECTOR_BYTES, Problem
 from lapidist.schedule import Raster
 
-PATCH_ROWS = 16  # of D, that a warp of mma.sync stores at once
+PATCH_ROWS = 16  # rows of D that a warp stores at once
 
 
 class Wmma(Ladder):
-    """The ladder's on tensor cores: 16 bytes at once, and more types."""
+    """The ladder's kernels on tensor cores: 16 bytes at once, and more types."""
 
-    measured = "wmma"  # whose share of speed is known where lines start anywhere
+    measured = "wmma"  # row of configs.UNALIGNED
 
     def macros(self, problem: Problem) -> Mapping[str, object]:
         return tensor_macros(problem)
@@ -40,13 +40,13 @@ class Wmma(Ladder):
 
 
 class WmmaShared(Wmma):
-    """Chunks of A and B in shared memory, rows so many bytes longer."""
+    """Chunks of A and B in shared memory, whose rows are padded by `skew` bytes."""
 
     def __init__(self, skew: int = 16) -> None:
         self.skew = skew
 
     def shared_bytes(self, problem: Problem, config: Knobs) -> Any:
-        """A chunk of each; in the end a patch of each warp's sums, a row of fragments."""
+        """A chunk of A and one of B; in the end, in the same place, a patch of sums for each warp."""
         size, total = size_of(problem.dtype), size_of(problem.accumulator)
         height, width, _ = fragment(problem.math)
         tiles = config.bm * (config.bk * size + self.skew) + config.bk * (config.bn * size + self.skew)
@@ -55,7 +55,7 @@ class WmmaShared(Wmma):
 
 
 class Swizzled(Wmma):
-    """mma.sync: a tile of A and one of B in shared memory."""
+    """mma.sync with one tile of A and one of B in shared memory."""
 
     measured = "mma_swizzled"
 
@@ -64,7 +64,7 @@ class Swizzled(Wmma):
 
 
 class Multistage(Wmma):
-    """The same in stages."""
+    """mma.sync with tiles in stages."""
 
     measured = "mma_multistage"
 
@@ -73,10 +73,12 @@ class Multistage(Wmma):
 
 
 class Mma(Simt):
-    """Every layout, stride, batch and size (gemm/mma.cu)."""
+    """gemm/mma.cu: every layout, stride, batch and size."""
 
     def macros(self, problem: Problem) -> Mapping[str, object]:
-        """C is read as D is written where it lies so, else one by one. A function of pairs takes two."""
+        """C is read in D's vectors if its layout allows that, else element by element. A function of pairs
+        stores two columns at once.
+        """
         inputs, outputs = VECTOR_BYTES // size_of(problem.dtype), VECTOR_BYTES // size_of(problem.out_dtype)
         d_vector, c = vector_width(problem.d, problem.out_dtype, outputs), problem.c or problem.d
         d_bytes = d_vector * size_of(problem.out_dtype)
@@ -97,8 +99,9 @@ class Mma(Simt):
         return staged_bytes(problem, config)
 
     def shares_of_speed(self, math: str, config: Config) -> tuple[float, float]:
-        """By tile; one of the caller's own is taken for the default one. Single elements of 32 steps of k at
-        once spill: other tiles take up to a quarter less, but a twentieth more at 4096^3."""
+        """By tile; a caller's own config counts as the default one. Loads of single elements for 32 steps of
+        k spill in tf32: other tiles are up to a quarter faster, but a twentieth slower at 4096^3.
+        """
         tiles = mma_tiles(math)
         names = {tile: name for name, tile in tiles.items()}
         across_k = 0.9 if math == TF32 and config == tiles["mma"] else 1.0
@@ -112,8 +115,8 @@ class Mma(Simt):
 
 
 def staged_bytes(problem: Problem, config: Knobs) -> Any:
-    """Stages of A and B tiles; in the end the warps' patches of D, their rows 32 bytes longer: as many as
-    fit, at least one.
+    """Stages of A and B tiles; in the end, in the same place, the warps' patches of D, with rows padded by 32
+    bytes.
     """
     return np.maximum(config.stages * tiles_bytes(problem, config), patches_bytes(problem, config))
 
@@ -141,7 +144,7 @@ MMA_FAMILY = Kernel(
     tuned=Listed(MMA_TYPES.maths, mma_configs),
     types=replace(MMA_TYPES, promoted=True, factors=True),
     unit="mma",
-    defines={"THREAD_ANEW": 1},  # registers are scarce
+    defines={"THREAD_ANEW": 1},  # the thread's indices are computed again: registers are scarce
     raster=Raster("n", 8),
     rules=rules.MMA,
 )

@@ -1,4 +1,4 @@
-"""The ladder's rungs and detours on wmma and mma.sync: the registry's rows."""
+"""Registry rows of the ladder's rungs and detours with wmma and mma.sync."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def row(
     name: str = "",
     **more: object,
 ) -> Kernel:
-    """`name` is needed where a file holds more kernels than the one it is named after."""
+    """`name` is needed where a file holds more kernels than the one that it is named after."""
     tuned = {math: configs(math) for math in types.maths}
     config, efficiency = tuned["float16"][0]
     return Kernel(

@@ -1,4 +1,4 @@
-"""Rules that all kernels have: of the block's threads, of the grid, and of the knobs that are not theirs."""
+"""Rules of all kernels: for a block's threads, for the grid, and for knobs that a kernel does not have."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ WHOLE_STAGES = (
 
 
 def loaders(own: int) -> Rule:
-    """Threads that only load, of which a kernel has so many."""
+    """A kernel has a fixed number of threads that only load."""
     return Rule(
         lambda c, f: c.producers == own,
         lambda c, f: (

@@ -1,6 +1,4 @@
-"""What rules know of a problem: the few facts that decide whether a config suits it. Each is found when it is
-first asked for.
-"""
+"""The facts of a problem that rules depend on. Each is found when it is first asked for."""
 
 from __future__ import annotations
 
@@ -34,17 +32,17 @@ class Facts:
 
     @cached_property
     def chunk(self) -> int:
-        """Elements of 16 bytes."""
+        """Elements in 16 bytes."""
         return VECTOR_BYTES // self.size
 
     @cached_property
     def macros(self) -> Mapping[str, object]:
-        """What the source is given of the problem, as macros."""
+        """The macros that the source gets for the problem."""
         return self.family.macros(self.problem)
 
     @cached_property
     def refusal(self) -> str | None:
-        """Why the kernels' parameters do not fit the problem, or None."""
+        """Why the family does not take the problem, or None."""
         return self.family.refuse(self.problem)
 
     def macro(self, name: str, otherwise: int = 0) -> int:
@@ -52,10 +50,12 @@ class Facts:
 
     @cached_property
     def stored_at_once(self) -> int:
-        """Elements of D. tensor.cuh knows the same rule where nothing is said."""
+        """Elements of D that a thread stores at once. tensor.cuh has the same default if D_VECTOR is not
+        defined.
+        """
         return self.macro("D_VECTOR", VECTOR_BYTES // self.out_size if self.macro("ALIGNED") else 1)
 
-    # ---- of wmma and mma.sync ----
+    # ---- for wmma and mma.sync ----
 
     @cached_property
     def fragment(self) -> tuple[int, int, int]:
@@ -63,17 +63,17 @@ class Facts:
 
     @cached_property
     def depth(self) -> int:
-        """Steps of k that one mma.sync multiplies, as mma.cuh counts them."""
+        """Elements of k that one mma.sync multiplies, as mma.cuh counts them."""
         return 8 if self.size == 8 else 32 // self.size
 
     @cached_property
     def tiles_along_k(self) -> tuple[bool, bool]:
-        """Whether tiles of A, and of B, lie in shared memory with neighbours along k. Rungs are told
-        nothing: they take rows.
+        """Whether tiles of A, and of B, are contiguous along k in shared memory. Rungs have no such macros:
+        their operands are row-major.
         """
         return self.macro("A_CONTIGUOUS", 1) != 2, self.macro("B_CONTIGUOUS", 2) != 2
 
-    # ---- of wgmma ----
+    # ---- for wgmma ----
 
     @cached_property
     def by_registers(self) -> bool:
@@ -93,7 +93,7 @@ class Facts:
 
 
 def facts_of(problem: Problem, family: Family) -> Facts:
-    """The same for all configs that are weighed."""
+    """The facts of a problem, found once for all configs."""
     known = problem.known
     if family not in known:
         known[family] = Facts(problem, family)

@@ -10,9 +10,9 @@ from lapidist.kernels.rules.facts import Facts
 from lapidist.kernels.rules.rule import Rule
 from lapidist.schedule.numbers import larger, smaller
 
-SIMT_PAD = 4  # elements behind each line of a tile, as gemm/simt.cu has it
-BOX = 256  # elements a side, at most, that TMA brings at once
-CONSUMERS = 256  # of a block that TMA feeds
+SIMT_PAD = 4  # unused elements behind each line of a tile in gemm/simt.cu
+BOX = 256  # most elements along a side of TMA's box
+CONSUMERS = 256  # threads that multiply, in blocks fed by TMA
 SWIZZLE_ROW = 128  # bytes
 Buffers = Callable[[Any, Facts], Any]  # elements
 
@@ -265,13 +265,15 @@ SGEMM = (
 
 # ---- simt ----
 
-MOVED = 2  # tiles each of A and B in shared memory, where they pass through registers
-COPY_BYTES = 4  # the least that is copied past them
-ALONG_K = 8  # neighbours of a line that runs along k, which a warp copies at once
+MOVED = 2  # tiles of A, and of B, in shared memory if they pass through registers
+COPY_BYTES = 4  # cp.async copies no less
+ALONG_K = 8  # elements that a warp copies of each line that runs along k
 
 
 def whole_vectors(letter: str, outer: str) -> Rule:
-    """Of a tile of A or B: every thread moves as many, and they fill its lines."""
+    """For tiles of A or B that pass through registers: threads move equally many vectors, and vectors fill
+    lines.
+    """
 
     def width(f: Facts) -> int:
         return f.macro(f"{letter}_VECTOR")
@@ -292,8 +294,8 @@ def whole_vectors(letter: str, outer: str) -> Rule:
 
 
 def copied(letter: str, outer: str) -> Rule:
-    """Of a tile of A or B, where it passes no register: every thread makes as many copies. They are of one
-    element where lines run along k, which are parted there.
+    """For tiles of A or B that are copied without registers: threads make equally many copies. Copies are of
+    one element where lines run along k, because the copy also transposes.
     """
 
     def fits(c: Any, f: Facts) -> Any:

@@ -1,4 +1,4 @@
-"""Rules of the kernels on wgmma: what the instruction, the registers and TMA leave free."""
+"""Rules of the kernels with wgmma: what the instruction, the registers and TMA allow."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from lapidist.kernels.wgmma.tiles import PATCH_BYTES, PATCH_ROWS, ROW_BYTES, col
 from lapidist.problems.scaling import K_BLOCK, SQUARES, STRIPS
 
 INTEGERS = "int8", "uint8"
-RUNG_COLUMNS = 64  # of a slab of B, which a block loads as a whole
+RUNG_COLUMNS = 64  # columns of a slab of B, which a block of a rung loads whole
 
-# ---- of the knobs, whatever the problem ----
+# ---- knobs alone ----
 
 
 def rows_of_sums(c: Any) -> Any:
-    """64 rows of a warpgroup, so many times side by side."""
+    """How many times 64 rows a warpgroup multiplies."""
     return c.wm // PATCH_ROWS
 
 
@@ -94,7 +94,7 @@ KNOBS = (
 
 
 def tiles_across(c: Any, f: Facts) -> Any:
-    """Of a band: clusters' tiles, counted along it."""
+    """Tiles of clusters along a band."""
     down, along = parts(f.problem.m, c.bm * c.cluster_m), parts(f.problem.n, c.bn * c.cluster_n)
     return either(c.along_m, down, along)
 
@@ -107,11 +107,11 @@ BANDS = Rule(
     ),
 )
 
-# ---- of registers, and of the epilogue ----
+# ---- registers and the epilogue ----
 
 
 def through(c: Any, f: Facts) -> Any:
-    """Registers that A takes on its way through them."""
+    """Registers for elements of A that pass through them."""
     return PASSING * rows_of_sums(c) * (1 if f.by_registers else c.skewed)
 
 
@@ -130,8 +130,9 @@ def words_of_room(c: Config, f: Facts) -> str:
 
 
 def held(c: Any, f: Facts) -> Any:
-    """Registers of promoted sums, and of a part's products before they are promoted, beside a factor a
-    column."""
+    """Registers of promoted sums, of a part's products before they are promoted, and of a factor for each
+    column.
+    """
     strips = f.problem.scaling.b.kind == STRIPS
     part = columns_of_part(c, f.problem)
     return rows_of_sums(c) * c.bn // 2 + part // 2 + (part // 4 if strips else 0) + through(c, f)
@@ -182,7 +183,7 @@ REGISTERS = (
     ),
     Rule(lambda c, f: rows_of_sums(c) * c.bn // 2 + through(c, f) <= room(c, f), words_of_room),
 )
-# Of tiles of 200 columns the last patch begins inside of the one before it.
+# In tiles of 200 columns the last patch overlaps the one before it.
 HALF_PATCH = (
     Rule(
         lambda c, f: (c.bn != HALF_PATCHED) | (f.problem.math not in INTEGERS),
@@ -257,7 +258,7 @@ FAMILY = (*KNOBS, BANDS, *REGISTERS, *HALF_PATCH, *WAY_OUT)
 
 
 def rung(own: Mapping[str, Config]) -> tuple[Rule, ...]:
-    """A rung is its own config in each math: the columns of its tiles and the stages are free."""
+    """A rung has one config for each type, of which the columns and the stages are free."""
     names = [each.name for each in fields(Config) if each.name not in ("bn", "wn", "stages")]
     fixed = {math: [(name, getattr(config, name)) for name in names] for math, config in own.items()}
 

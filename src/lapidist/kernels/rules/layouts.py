@@ -1,4 +1,4 @@
-"""What must hold of a problem's matrices, whatever the config is: each rule once, with its words."""
+"""Rules about a problem's matrices that hold for all configs: each once, with its words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from lapidist.dtypes import size_of
 from lapidist.kernels.lines import TMA_ALIGNMENT
 from lapidist.problems.problem import GRID_BATCH_LIMIT, Matrix, Problem
 
-BATCH_DIMENSIONS = 2  # that kernels step through
+BATCH_DIMENSIONS = 2  # that a kernel can step through
 LAYOUT_WORDS = {
     "row": "row-major",
     "col": "column-major",
@@ -15,7 +15,7 @@ LAYOUT_WORDS = {
 
 
 def refuse_strided(name: str, matrix: Matrix, *layouts: str) -> str | None:
-    """Unless it lies in one of these layouts."""
+    """The refusal if it has none of these layouts; by default, neither of the two contiguous ones."""
     if any(map(matrix.lies, layouts or ("row", "col"))):
         return None
     return f"{name} must be contiguous along rows or along columns; it is strided"
@@ -28,14 +28,14 @@ def refuse_batch(problem: Problem) -> str | None:
 
 
 def refuse_grid(problem: Problem) -> str | None:
-    """Of a block for each tile of each matrix."""
+    """For kernels with a block for each tile of each matrix."""
     if all(extent <= GRID_BATCH_LIMIT for extent in problem.batch):
         return None
     return f"a grid has at most {GRID_BATCH_LIMIT} blocks along y and z; the batch is {problem.batch}"
 
 
 def refuse_layouts(problem: Problem, b_layout: str = "row") -> str | None:
-    """The ladder's form: row-major A, C and D, C in place, no batch."""
+    """The ladder takes row-major A, C and D, C in place, and no batch."""
     for name, matrix, wanted in (
         ("A", problem.a, "row"),
         ("B", problem.b, b_layout),
@@ -51,7 +51,7 @@ def refuse_layouts(problem: Problem, b_layout: str = "row") -> str | None:
 
 
 def refuse_rows(problem: Problem) -> str | None:
-    """Rows that TMA brings start on 16 bytes, one behind the other."""
+    """TMA needs rows that start on multiples of 16 bytes, with a positive stride."""
     for name, matrix in (("A", problem.a), ("B", problem.b)):
         step = matrix.row_stride * size_of(problem.dtype) if matrix.rows > 1 else TMA_ALIGNMENT
         if matrix.alignment < TMA_ALIGNMENT or step % TMA_ALIGNMENT:

@@ -1,9 +1,8 @@
-"""A rule: what must hold of a config's knobs, and the words of a refusal. It holds of one config, or of
+"""A rule: what must hold of a config's knobs, and the words of a refusal. It applies to one config, or to
 columns of many at once.
 
-So that a predicate takes both, it is made of arithmetic and comparisons joined by & and |. Both sides of
-these are always
-computed: what divides by a knob stands behind the rule that the knob is not zero.
+To take both, a predicate consists of arithmetic and comparisons joined by & and |. Both sides of these are
+always computed. So what divides by a knob must come after the rule that the knob is not zero.
 """
 
 from __future__ import annotations
@@ -17,18 +16,18 @@ from lapidist.config import Config, Knobs
 from lapidist.kernels.columns import Columns
 from lapidist.kernels.rules.facts import Facts
 
-Predicate = Callable[[Any, Facts], Any]  # of a Config or of Columns: a truth value, or an array of them
+Predicate = Callable[[Any, Facts], Any]  # of a Config: a truth value; of Columns: an array of them
 Words = Callable[[Config, Facts], str]
 
 
 class Rule(NamedTuple):
     holds: Predicate
-    words: Words  # of a config that breaks it
-    of_knobs: bool = False  # whatever the problem is
+    words: Words  # for a config that breaks it
+    of_knobs: bool = False  # it does not depend on the problem
 
 
 def refusal(rules: Iterable[Rule], config: Config, facts: Facts) -> str | None:
-    """What the first rule that the config breaks says of it."""
+    """The words of the first rule that the config breaks, or None."""
     for rule in rules:
         if not rule.holds(config, facts):
             return rule.words(config, facts)
@@ -36,14 +35,15 @@ def refusal(rules: Iterable[Rule], config: Config, facts: Facts) -> str | None:
 
 
 def allowed(rules: Iterable[Rule], columns: Columns, facts: Facts) -> Any:
-    """Which of the configs break no rule. One that divides by zero has broken a rule before that."""
+    """Which configs break no rule. A config that divides by zero has broken an earlier rule."""
     with np.errstate(divide="ignore", over="ignore"):
         return obey(rules, columns, facts)
 
 
 def obey(rules: Iterable[Rule], configs: Knobs, facts: Any) -> Any:
-    """The same where NumPy does not warn; of one config, too: then no rule is asked behind a broken one.
-    Rules of knobs ask no facts."""
+    """The same without switching off NumPy's warnings. For one config, rules after a broken one are not
+    asked. Rules of knobs need no facts.
+    """
     found: Any = True
     for rule in rules:
         found = found & rule.holds(configs, facts)
@@ -52,7 +52,7 @@ def obey(rules: Iterable[Rule], configs: Knobs, facts: Any) -> Any:
     return found
 
 
-# ---- what predicates are made of ----
+# ---- parts of predicates ----
 
 
 def one_of(knob: Any, values: Iterable[int]) -> Any:
@@ -67,10 +67,10 @@ def power_of_two(number: Any) -> Any:
 
 
 def either(condition: Any, then: Any, otherwise: Any) -> Any:
-    """The conditional expression, of numbers."""
+    """A conditional expression of numbers or arrays."""
     return then * (condition != 0) + otherwise * (condition == 0)
 
 
 def parts(extent: Any, size: Any) -> Any:
-    """Of that size, the last one perhaps smaller."""
+    """Parts of that size, the last of which may be smaller."""
     return -(-extent // size)

@@ -1,4 +1,4 @@
-"""Rules of the kernels on wmma and mma.sync."""
+"""Rules of the kernels with wmma and mma.sync."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from lapidist.kernels.rules.fma import WARPS, WARPS_FILL
 from lapidist.kernels.rules.rule import Rule, power_of_two
 from lapidist.problems.scaling import K_BLOCK
 
-PROMOTED_SUMS = 64 * 32  # of a warp: they are held twice
-FRAGMENTS_M, FRAGMENTS_N = 2, 4  # of a warp of rung 22
+PROMOTED_SUMS = 64 * 32  # most sums of a warp if they are promoted: registers hold them twice
+FRAGMENTS_M, FRAGMENTS_N = 2, 4  # fragments of a warp of rung 22
 
 # ---- wmma ----
 
 
 def fragments_fill(by_m: int, by_n: int) -> Rule:
-    """So many of a warp."""
+    """A warp has by_m x by_n fragments, which fill the tile."""
     return Rule(
         lambda c, f: (c.bm % (by_m * f.fragment[0]) == 0) & (c.bn % (by_n * f.fragment[1]) == 0),
         lambda c, f: (
@@ -61,12 +61,12 @@ WMMA_SIMPLE = (
 
 
 def whole_rows(letter: str) -> Rule:
-    """Of a tile in shared memory, that threads move by chunks of 16 bytes: each of them one of every so
-    many-th row.
+    """Threads move a tile in chunks of 16 bytes: the threads cover whole rows, and all rows in
+    whole turns.
     """
 
     def shape(c: Any, f: Facts) -> tuple[Any, Any]:
-        """Rows, and the chunks of one."""
+        """Rows, and chunks in a row."""
         outer, along_k = (c.bm, f.tiles_along_k[0]) if letter == "A" else (c.bn, f.tiles_along_k[1])
         return (outer, c.bk * f.size // 16) if along_k else (c.bk, outer * f.size // 16)
 
@@ -100,12 +100,12 @@ WMMA_SHARED = (
 
 
 def least_columns(f: Facts) -> int:
-    """Of a warp: Eights of B come in pairs, but for those that are loaded one element at a time."""
+    """Least columns of a warp's tile. Eights of B are loaded in pairs, unless one element at a time."""
     return 8 if f.size == 8 or (f.size == 4 and not f.tiles_along_k[1]) else 16
 
 
 def chunks_in_a_row(letter: str) -> Rule:
-    """The swizzle of a tile is an XOR."""
+    """The swizzle of a tile is an XOR, so rows have a power of two of bytes."""
 
     def nbytes(c: Any, f: Facts) -> Any:
         outer, along_k = (c.bm, f.tiles_along_k[0]) if letter == "A" else (c.bn, f.tiles_along_k[1])
@@ -176,10 +176,12 @@ STAGED = (
 
 
 def alike_in_words(letter: str) -> Rule:
-    """Elements of 1 and 2 bytes whose lines start anywhere pass through registers, shifted within words."""
+    """Elements of 1 and 2 bytes whose lines start anywhere pass through registers, shifted within words.
+    Chunks of a thread must start at one offset in a word.
+    """
 
     def step(c: Any, f: Facts) -> Any:
-        """Rows of the tile between two chunks of a thread, in bytes of an element each."""
+        """Rows of the tile between two chunks of a thread, for elements of one byte."""
         outer, along_k = (c.bm, f.tiles_along_k[0]) if letter == "A" else (c.bn, f.tiles_along_k[1])
         return c.consumers * 16 // (c.bk if along_k else outer)
 

@@ -1,1 +1,1 @@
-"""fp32 on CUDA cores fed by TMA."""
+"""The family sgemm: fp32 on CUDA cores, fed by TMA."""

@@ -1,5 +1,5 @@
-"""fp32 on Hopper's CUDA cores (gemm/sgemm.cu): what it takes, what its source is given, the registry's
-row.
+"""The family sgemm (gemm/sgemm.cu), fp32 on Hopper's CUDA cores: what it takes, its macros, its
+registry row.
 """
 
 from __future__ import annotations
@@ -23,18 +23,17 @@ from lapidist.kernels.vectors import columns_together, vector_width
 from lapidist.launch import TensorMap
 from lapidist.problems.problem import Problem
 
-# The assembler keeps the fmas as the source orders them. Left free it mixes those of several k, and how many
-# then find two operands in one register bank, 30 to 100 of 512, depends on code far from the loop: 5 % of the
-# speed.
+# -O1 keeps the fmas in the source's order. At higher levels the assembler mixes those of several k. Then 30
+# to 100 of 512 have two operands in one register bank, depending on code far from the loop: 5 % of the speed.
 SOURCE_ORDER = ("--ptxas-options=-O1",)
-MOST_PACKED = 1 << 31  # the driver keeps workspaces: more would be missed elsewhere
-PATCH_BYTES = 4 * 72 * 4  # of a consumer warp: four rows of 64 columns and a gap
+MOST_PACKED = 1 << 31  # bytes: workspaces are kept, so larger ones would be missing elsewhere
+PATCH_BYTES = 4 * 72 * 4  # of a consumer warp: four rows of 64 columns and 8 unused ones
 WARP_TILE = 64  # rows and columns: 16 x 8 sums for each of 4 x 8 lanes
 
 
 def whole_quads(problem: Problem) -> bool:
-    """Whether four neighbours of a row leave for D in one move, all of them: to ask for each was a third of
-    the code.
+    """Whether all of D is stored in fours of a row. Code that asks for each four whether it is whole was a
+    third of the machine code.
     """
     return (
         columns_together(problem.modes, 4)
@@ -96,8 +95,8 @@ class Sgemm(Fed):
         return maps(problem, config, at)
 
     def shared_bytes(self, problem: Problem, config: Knobs) -> Any:
-        """Beside the stages, a patch of D a warp where its rows start anywhere, and room where slices meet:
-        each leaves there what is the others'.
+        """Beside the stages: a patch of D for each warp if its rows start anywhere, and space in which slices
+        exchange sums.
         """
         patches = 0 if whole_quads(problem) else config.consumers // 32 * PATCH_BYTES
         meeting = (config.slices - 1) * config.bm * config.bn * 4
@@ -105,7 +104,7 @@ class Sgemm(Fed):
 
 
 def refuse_copies(problem: Problem) -> str | None:
-    """Of operands that are packed first."""
+    """Why operands cannot be packed first, or None."""
     if problem.modes.of_each:
         return "it picks the same rows and columns in each matrix of a batch; these have indices of their own"
     if problem.modes.arrays and not problem.k:
@@ -117,12 +116,12 @@ def refuse_copies(problem: Problem) -> str | None:
 
 
 def tile(bm: int, bn: int, stages: int) -> Config:
-    """Warps that the tile leaves over have slices of k."""
+    """A tile with fewer warp tiles than the block has warps has slices of k."""
     slices = CONSUMERS // (bm // WARP_TILE * (bn // WARP_TILE) * 32)
     return Config(bm, bn, 32, WARP_TILE, WARP_TILE, 16, 8, stages=stages, producers=128, slices=slices)
 
 
-# Stages are as many as fit beside the room where slices meet.
+# As many stages as fit beside the space in which slices exchange sums.
 TILES = ((256, 128, 4), (128, 256, 4), (128, 128, 4), (128, 64, 5), (64, 128, 5), (64, 64, 6))
 CONFIGS = tuple(tile(*each) for each in TILES)
 
@@ -141,7 +140,7 @@ SGEMM = Kernel(
     options=SOURCE_ORDER,
     types=Types(("float32",)),
     ways=("turnstile", "separate"),
-    defines={"SCHEDULED": 1},  # blocks ask for whole tiles too
+    defines={"SCHEDULED": 1},  # blocks read a schedule for whole tiles too
     rules=rules.SGEMM,
     slices_stages=True,
 )

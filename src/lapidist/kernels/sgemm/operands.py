@@ -1,6 +1,4 @@
-"""Operands as gemm/sgemm.cu wants them: which lines touch, what is packed first, TMA's maps of A
-and B.
-"""
+"""The operands of gemm/sgemm.cu: which lines are contiguous, what is packed first, TMA's maps of A and B."""
 
 from __future__ import annotations
 
@@ -23,11 +21,11 @@ from lapidist.launch import TensorMap
 from lapidist.problems.facts import fact
 from lapidist.problems.problem import Matrix, Problem
 
-SWIZZLE = 128  # of tiles whose rows lie along k
+SWIZZLE = 128  # bytes, for tiles whose rows run along k
 
 
 def transposed_b(problem: Problem) -> bool:
-    """Whether B touches along k only: it is transposed while it is packed."""
+    """Whether B is contiguous only along k: packing then transposes it."""
     return problem.k > 0 and not problem.b.lies("row")
 
 
@@ -38,7 +36,7 @@ def lines_as_they_lie(problem: Problem) -> tuple[Lines, Lines]:
 
 @fact
 def packed(problem: Problem) -> tuple[bool, bool]:
-    """Whether A, and B, are copied first: what TMA cannot bring as it lies."""
+    """Whether A, and B, are packed first, because TMA cannot load them as they are."""
     lines, modes = lines_as_they_lie(problem), problem.modes
     anew = modes.gather_a or modes.arrays > 0, modes.gather_b or modes.arrays > 0 or transposed_b(problem)
     found = []
@@ -49,8 +47,8 @@ def packed(problem: Problem) -> tuple[bool, bool]:
     return found[0], found[1]
 
 
-def engine_lines(problem: Problem) -> tuple[Lines, Lines]:
-    """The lines of A and of B as TMA finds them."""
+def lines_for_tma(problem: Problem) -> tuple[Lines, Lines]:
+    """The lines of A and of B that TMA loads."""
     found = []
     transposes = False, transposed_b(problem)
     for (count, length, step), packs, transpose in zip(
@@ -62,11 +60,11 @@ def engine_lines(problem: Problem) -> tuple[Lines, Lines]:
 
 
 def batches(problem: Problem, matrix: Matrix) -> list[tuple[int, int]]:
-    """(extent, stride) of the inner and the outer batch dimension, as TMA sees them: one matrix
-    for all is one.
+    """Extent and stride of the inner and the outer batch dimension, as TMA sees them. A matrix that a batch
+    shares counts once.
     """
     if problem.modes.arrays:
-        return [(problem.batch[0], 0), (1, 0)]  # each is copied
+        return [(problem.batch[0], 0), (1, 0)]  # each matrix of a list is packed
     return [(extent if stride else 1, stride) for extent, stride in batch_steps(problem, matrix)]
 
 
@@ -74,7 +72,7 @@ def batches(problem: Problem, matrix: Matrix) -> list[tuple[int, int]]:
 def packed_bytes(problem: Problem) -> tuple[int, int]:
     found = []
     for matrix, (count, _, step), packs in zip(
-        (problem.a, problem.b), engine_lines(problem), packed(problem), strict=True
+        (problem.a, problem.b), lines_for_tma(problem), packed(problem), strict=True
     ):
         matrices = prod(extent for extent, _ in batches(problem, matrix))
         found.append(count * step * size_of(problem.dtype) * matrices if packs else 0)
@@ -88,7 +86,7 @@ def scratch(problem: Problem) -> tuple[int, int]:
 def maps(problem: Problem, config: Config, at: Mapping[str, int]) -> dict[str, TensorMap]:
     """Packed operands lie in the workspace, A before B."""
     (pack_a, pack_b), (a_bytes, _) = packed(problem), packed_bytes(problem)
-    a_lines, b_lines = engine_lines(problem)
+    a_lines, b_lines = lines_for_tma(problem)
     rows = along_k(problem.a, True)
     a_box = (config.bk, config.bm) if rows else (config.bm, config.bk)
     a, b = at["workspace"] if pack_a else at["A"], at["workspace"] + a_bytes if pack_b else at["B"]
@@ -107,8 +105,9 @@ def operand_map(
     swizzle: int,
     packs: bool,
 ) -> TensorMap:
-    """Matrices of a batch step through two more dimensions; their copies follow each other. Empty extents and
-    strides are not legal, so they are rounded up."""
+    """A batch has two more dimensions; packed matrices follow each other. Empty extents and strides are not
+    legal, so they are rounded up.
+    """
     (count, length, step), size = lines, size_of(problem.dtype)
     extents, strides = (
         [max(1, length), max(1, count)],

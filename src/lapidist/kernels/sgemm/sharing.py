@@ -1,9 +1,9 @@
-"""How the blocks of gemm/sgemm.cu share tiles: the schedules that are worth weighing, and the time that each
-takes.
+"""How blocks of gemm/sgemm.cu share tiles: the ways that are worth weighing, and their predicted times.
 
-Blocks are persistent, one an SM, and tiles are large: most products leave SMs without one. What is left over
-full waves is shared evenly (Stream-K), by turnstile where a tile has few peers. Of many, all leave their sums
-in the workspace at once, and then bring them together, a row of each thread's sums at a time."""
+Blocks are persistent, one on an SM, and tiles are large, so most products leave SMs without a tile. What is
+left over full waves is shared evenly (Stream-K). Where a tile has few peers, they add by turnstile. Where it
+has many, all leave their sums in the workspace, and then reduce a row of each thread's sums at a time.
+"""
 
 from __future__ import annotations
 
@@ -32,16 +32,17 @@ from lapidist.schedule.units import REDUCTIONS
 from lapidist.schedule.ways import CODES, NONE, SEPARATE, TURNSTILE, Grids, OneWay, Way, Ways
 
 MOST_TURNS = 4
-# Of a tile, that are weighed; 0: all blocks share the last wave, and then that with the full one before it.
+# Numbers of peers that are weighed. 0: all blocks share the last wave; in the second case also the full wave
+# before it.
 EACH = 2, 3, 4, 6, 8, 11, 16, 22, 32, 44
 PEERS = np.array([[*EACH, 0, 0]]).T
-FULL_WAVES = np.array([[0] * 11 + [1]]).T  # of these, how many are shared
-LEAST_STEPS = 2  # of a block
-WAVES = 32  # of whole tiles: after so many the last one does not matter
+FULL_WAVES = np.array([[0] * 11 + [1]]).T  # for each of PEERS, full waves that are shared too
+LEAST_STEPS = 2  # iterations of a block
+WAVES = 32  # after so many full waves the last one hardly matters
 
 
 class Fed(Family, InNumbers):
-    """Persistent blocks that share tiles by turnstile, or with sums that are brought together separately."""
+    """Persistent blocks that share tiles by turnstile or by a separate reduction."""
 
     @property
     def in_numbers(self) -> InNumbers:  # type: ignore[override]
@@ -108,7 +109,7 @@ class Fed(Family, InNumbers):
 
 
 def schedule_of(way: Way, grid: TileGrid, blocks: int) -> Schedule:
-    """The Schedule of a way that was weighed, of so many blocks."""
+    """The Schedule of a way, with so many blocks."""
     if not way.sk_blocks:
         return data_parallel(grid, persistent_blocks=way.launched)
     reduction, fragments = REDUCTIONS[way.reduction], way.fragments
@@ -118,7 +119,7 @@ def schedule_of(way: Way, grid: TileGrid, blocks: int) -> Schedule:
 def schedules(
     grid: TileGrid, config: Config, device: Device, sharing: Sharing, packs: bool, known: tuple[str, ...]
 ) -> Iterator[Schedule]:
-    """Of a kernel that brings partial sums together in these ways: what the caller asks for."""
+    """The schedules that the caller's choices allow. `known`: the reductions that the kernel knows."""
     reduction = sharing.schedule.reduction if isinstance(sharing.schedule, Schedule) else sharing.reduction
     if reduction not in (None, "none", *known):
         ways = " or ".join(repr(way) for way in known)
@@ -131,8 +132,8 @@ def schedules(
     blocks = min(sharing.avail_sms or device.sms, device.sms)
     reductions = (reduction,) if reduction in known else known
     for schedule in wanted(grid, config.tm // config.slices, blocks, sharing, reductions):
-        # Blocks that pack operands wait for each other, and so do those that take part in a separate
-        # reduction when they are done with their own tiles: all must be on the chip at once.
+        # Blocks that pack operands wait for each other. So do those of a separate reduction, after their own
+        # tiles. All of them must be on the chip at once.
         together = packs or schedule.reduction_blocks > 0
         yield (
             replace(schedule, launched=device.sms)
@@ -163,8 +164,9 @@ def wanted(
 
 
 def streams(grid: Grids, rows: Any, blocks: int, reduction: int, free: Any) -> list[Way]:
-    """The last wave shared by all blocks, alone or with the full one before it: then blocks have more than a
-    tile, and two peers at most. Few tiles: by as many blocks for each."""
+    """The last wave shared by all blocks, alone or with the full wave before it, in which case tiles have at
+    most two peers. Few tiles may also have equally many blocks each.
+    """
     full, partial = grid.tiles // blocks, grid.tiles % blocks
     free = free & (partial > 0) & (full <= WAVES)
     if not some(free):
@@ -174,11 +176,11 @@ def streams(grid: Grids, rows: Any, blocks: int, reduction: int, free: Any) -> l
 
 
 def streams_of_one(grid: Grids, rows: int, blocks: int, reduction: int) -> list[Way]:
-    """The same of one config: those that are taken, in order."""
+    """The same for one config: the ways that are possible, in order."""
     full, partial = grid.tiles // blocks, grid.tiles % blocks
     if not partial or full > WAVES:
         return []
-    # what each of few tiles could have
+    # equally many peers for each of few tiles
     few = [(peers, 0) for peers in EACH if peers * partial < blocks] if full == 0 else []
     every = [
         shared_by(grid, rows, blocks, reduction, True, full, partial, peers, waves)
@@ -198,7 +200,7 @@ def shared_by(
     peers: Any,
     waves: Any,
 ) -> Way:
-    """So many full waves of tiles with the partial one; `peers`: as in PEERS."""
+    """The partial wave shared, with `waves` full ones; `peers`: as in PEERS."""
     tiles, shared = partial + waves * blocks, where(peers > 0, partial * peers, blocks)
     taken = where(peers > 0, (full == 0) & (shared < blocks), full >= waves)
     taken = taken & free & (shared * LEAST_STEPS <= tiles * grid.iterations) & ((full > 0) | (shared > tiles))
@@ -210,37 +212,38 @@ def shared_by(
 
 
 def turns(tiles: Any, blocks: Any) -> Any:
-    """How often sums are handed on while others wait. A block whose stretch ends inside a tile leaves its
-    part of that first, so only blocks that lie within the tile hold up the one that finishes it."""
+    """How often sums are handed on while others wait. A block whose share ends inside a tile hands its sums
+    on first. So only blocks that lie wholly within the tile delay the one that finishes it.
+    """
     return blocks // tiles - (blocks % tiles == 0)
 
 
 def fragments(rows: Any, tiles: Any, blocks: Any) -> Any:
-    """Of each tile in a separate reduction: one for each block, since beginning another takes longer than a
-    row more.
+    """Fragments of a tile in a separate reduction: one for each block, since starting a second one takes
+    longer than one more row.
     """
     return larger(1, smaller(rows, blocks // larger(1, tiles)))
 
 
-# ---- what it costs, in seconds: fitted on an H100 to the schedules of 468 products; it errs by 3 % ----
+# ---- predicted time, in seconds: fitted on an H100 to the schedules of 468 products, with 3 % of error ----
 
 
-# of an SM's limit, in the main loop; where warps have slices of k
+# by slices of k, the share of an SM's limit in the main loop
 EFFICIENCY = {1: 0.82, 2: 0.817, 4: 0.778, 8: 0.725}
-FIRST = 1.0e-6  # until the first products: barriers, maps, the way of the first stage
-# Until all blocks have met; what they copy comes from memory and goes to the L2. Fitted to 51 ragged products
-# on an H200, whose launches overlapped; of the H100's 1.55 TB/s it tells 1.54.
+FIRST = 1.0e-6  # before the first products: barriers, maps, latency of the first stage
+# Packing: the meeting of all blocks, and bytes per second into the L2. Fitted to 51 ragged products on an
+# H200, whose launches overlapped. For the H100, where 1.55 TB/s were measured, it predicts 1.54.
 PACKING, PACKED_BYTES_PER_SECOND = 1.1e-6, 5.7e12
 DRAM_SHARE = 0.63
-STEP, CHUNK = 32, 4  # k of a stage, and of what a warp multiplies at once
-MEETING = 1.2e-6  # of slices that leave all of their sums to others
-# Of a tile, and how much more of one that has LARGEST elements:
+STEP, CHUNK = 32, 4  # elements of k in a stage, and in what a warp multiplies at once
+MEETING = 1.2e-6  # slices exchange sums
+# Pairs: seconds for any tile, and how many more for a tile of LARGEST elements.
 LARGEST = 256 * 128
 STORED = 0.6e-6, 3.2e-6  # the epilogue of a tile
-HANDED, IN_TURN = (1.2e-6, 4.3e-6), (1.0e-6, 2.2e-6)  # sums from one peer to the next; for each further turn
-LEFT = 2.9e-6, 1.9e-6  # sums left for all
-BROUGHT = 2.3e-6  # a fragment of them brought together
-BY_ROW, BY_PEER = 0.7e-6, 0.2e-6  # the same for each row of a thread's sums, and for each peer of that
+HANDED, IN_TURN = (1.2e-6, 4.3e-6), (1.0e-6, 2.2e-6)  # turnstile: the first turn, and each further one
+LEFT = 2.9e-6, 1.9e-6  # separate reduction: sums are left in the workspace
+BROUGHT = 2.3e-6  # separate reduction of a fragment
+BY_ROW, BY_PEER = 0.7e-6, 0.2e-6  # the same for each row of a thread's sums, and for each peer of a row
 
 
 def of_tile(cost: tuple[float, float], config: Knobs) -> Any:
@@ -248,8 +251,9 @@ def of_tile(cost: tuple[float, float], config: Knobs) -> Any:
 
 
 def seconds(problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
-    """The larger of arithmetic, on the busiest SM, and memory traffic; after the packing. Of each way of each
-    config."""
+    """Packing, then the larger of arithmetic on the busiest SM and memory traffic; for each way of each
+    config.
+    """
     rate, (before, memory) = rate_of(problem, rows.efficiency, device), apart_from_arithmetic(problem, device)
     if not np.all(rate):
         return np.full(ways.taken.shape, np.inf)
@@ -258,12 +262,12 @@ def seconds(problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
 
 
 def rate_of(problem: Problem, efficiency: Any, device: Device) -> Any:
-    """Flops a second of an SM; 0 where this chip does not multiply so."""
+    """Flops per second of an SM; 0 if the chip does not multiply this type."""
     return device.unit_limit("fma", problem.math) * 1e12 * efficiency / device.sms
 
 
 def apart_from_arithmetic(problem: Problem, device: Device) -> tuple[float, float]:
-    """Seconds of packing, and of memory; found once for each problem."""
+    """Seconds of packing, and of memory traffic; found once for each problem."""
     found: tuple[float, float] | None = problem.known.get((apart_from_arithmetic, device))
     if found is None:
         found = problem.known[apart_from_arithmetic, device] = packed_and_moved(problem, device)
@@ -288,7 +292,7 @@ def packing(problem: Problem, bandwidth: float) -> float:
 
 
 def left_out(rows: Rows, k: int) -> Any:
-    """The share of a step that the last one of a tile is shorter by: warps leave out chunks of zeros."""
+    """The share of an iteration that is left out at the end of each tile: warps skip chunks of zeros."""
     chunks = chunks_of(k)
     found = rows.kept.get(("left out", chunks))
     if found is None:
@@ -297,13 +301,14 @@ def left_out(rows: Rows, k: int) -> Any:
 
 
 def chunks_of(k: int) -> int:
-    """Of the last step."""
+    """Chunks in the last iteration."""
     return (k - 1) % STEP // CHUNK + 1
 
 
 def last_step(config: Knobs, chunks: int) -> Any:
-    """Of a whole one. A scheduler has two warps, whose slices are half of all slices apart, or of one slice;
-    the first scheduler has the most to do."""
+    """The time of the last iteration over that of a whole one. A scheduler has two warps, whose slices are
+    half of all slices apart; without slices both have all of k. The first scheduler has the most work.
+    """
     own = STEP // CHUNK // config.slices
     first = smaller(own, chunks)
     second = smaller(larger(0, chunks - config.slices // 2 * own), own)
@@ -311,7 +316,7 @@ def last_step(config: Knobs, chunks: int) -> Any:
 
 
 def computing(config: Knobs, device: Device, ways: Any, rate: Any, shorter: Any) -> Any:
-    """Of the busiest SM, which multiplies so fast."""
+    """Seconds of the busiest SM at this rate."""
     grid, blocks = ways.grid, where(ways.launched > 0, ways.launched, device.sms)
     step = 2.0 * config.bm * config.bn * config.bk / rate
     stored = of_tile(STORED, config) + MEETING * (1 - 1 / config.slices)
@@ -319,7 +324,7 @@ def computing(config: Knobs, device: Device, ways: Any, rate: Any, shorter: Any)
     if not some(ways.sk_blocks):
         return whole
     longest = ways.longest
-    tiles = larger(1, ceil_div(longest, larger(1, grid.iterations)))  # of a block
+    tiles = larger(1, ceil_div(longest, larger(1, grid.iterations)))  # that a block meets
     rounds = ceil_div(ways.sk_blocks, blocks)
     steps = longest - longest // larger(1, grid.iterations) * shorter
     shared = rounds * steps * step + tiles * stored + handing_on(config, ways, blocks, rounds, stored)
@@ -327,7 +332,7 @@ def computing(config: Knobs, device: Device, ways: Any, rate: Any, shorter: Any)
 
 
 def handing_on(config: Knobs, ways: Any, blocks: Any, rounds: Any, stored: Any) -> Any:
-    """Seconds that bringing sums together adds; reduction blocks store in place of those that multiply."""
+    """Seconds that reductions add. Blocks of a separate reduction store D in place of those that multiply."""
     sk_tiles = larger(1, ways.sk_tiles // ways.regions)
     peers = most_peers(sk_tiles, larger(1, ways.blocks_per_region), ways.grid.iterations)
     sum_rows = ceil_div(config.tm // config.slices, ways.fragments)

@@ -1,1 +1,1 @@
-"""Hopper's warpgroup matrix multiply."""
+"""The family wgmma: Hopper's warpgroup matrix multiply."""

@@ -1,8 +1,9 @@
-"""The knobs of the kernels on wgmma: how a config is made of those that are free (rules/hopper.py says what
-it must be).
+"""The knobs of the kernels with wgmma: how a config follows from the free ones. rules/hopper.py has their
+rules.
 
-Free are the tile, the stages, clusters, ping-pong, A and B exchanged, rows of A shifted, the height of the
-bands and their direction. All else follows."""
+Free are the tile, the stages, clusters, ping-pong, A and B exchanged, rows of A shifted, and the height and
+direction of bands.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ from lapidist.kernels.wgmma.tiles import ROW_BYTES
 
 TILE_ROWS = 64, 128, 192, 256
 COLUMNS, MOST_COLUMNS = 16, 256
-HALF_PATCHED = 200  # columns, the last eight of which leave with eight others once more
-PRODUCERS = 128  # a warpgroup: registers move between whole ones
+HALF_PATCHED = 200  # columns: the last patch stores eight columns of the one before it again
+PRODUCERS = 128  # threads: registers move between whole warpgroups
 CLUSTERS = (1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (2, 4), (4, 2), (8, 1)
 
 
@@ -35,7 +36,7 @@ def tile(
     along_m: bool = False,
     skewed: bool = False,
 ) -> Config:
-    """A config for products in `math` ("bfloat16", "tf32", …): tiles of bm x bn, clusters of so many blocks
+    """A config for products of type `math` ("bfloat16", "tf32", …): tiles of bm x bn, and blocks of a cluster
     along m and n.
     """
     if not (isinstance(cluster, (tuple, list)) and len(cluster) == 2):
@@ -63,11 +64,12 @@ def tile(
 
 
 def step_of(math: str) -> int:
-    """Elements of k in a step: one row of TMA's swizzle. Short names ("bf16") do as well."""
+    """Elements of k in an iteration: one row of TMA's swizzle. Short names ("bf16") are allowed."""
     return ROW_BYTES // element_of(math if math in MATHS else math_named(math, "math")).nbytes
 
 
 def rows_of_warp(bm: Any, ping_pong: Any) -> Any:
-    """A warp owns 16 rows of each 64 that its warpgroup has: of all in ping-pong, of 128 in tiles of 256,
-    else of 64. Of arrays, too."""
+    """Rows of a warp's sums: 16 of each 64 that its warpgroup has. A warpgroup has all rows in ping-pong, 128
+    in tiles of 256, else 64. Of arrays, too.
+    """
     return -(-bm // 4) * (ping_pong != 0) + (16 + 16 * (bm == 256)) * (ping_pong == 0)

@@ -1,5 +1,5 @@
-"""The kernels on Hopper's own tensor-core instruction, wgmma (sm_90a): what they take, are compiled with,
-and how their blocks share tiles.
+"""The family wgmma (gemm/wgmma.cu), for Hopper's own tensor-core instruction (sm_90a): what it takes, its
+macros, its registry row.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Wgmma(Warpgroups):
         ("order", "order"),
     )
 
-    # ---- of a problem ----
+    # ---- what follows from a problem ----
 
     def refuse(self, problem: Problem) -> str | None:
         return (
@@ -98,7 +98,7 @@ class Wgmma(Warpgroups):
         }
 
     def constants(self, problem: Problem) -> Mapping[str, int]:
-        """The steps between lines of A, B and D, and the outer extent of a batch."""
+        """The strides between lines of A, B and D, and the outer extent of a batch."""
         (_, _, a_line), (_, _, b_line) = lines_of(problem)
         d_line = line(problem.d, not transposed_d(problem))[2]
         return {
@@ -111,7 +111,7 @@ class Wgmma(Warpgroups):
     def scratch(self, problem: Problem) -> tuple[int, int]:
         return scratch(problem)
 
-    # ---- of a config ----
+    # ---- what follows from a config ----
 
     def maps(
         self, problem: Problem, config: Config, at: Mapping[str, int], peers: int
@@ -140,7 +140,7 @@ def refuse_backwards(problem: Problem) -> str | None:
 
 
 def rung_macros(problem: Problem) -> Mapping[str, object]:
-    """Of the types, of a B that has neighbours along n, and of how D leaves."""
+    """Macros for the types, for a B that is contiguous along n, and for how D is stored."""
     return {
         **tensor_types(problem),
         "B_N_MAJOR": int(mn_major(problem)[1]),

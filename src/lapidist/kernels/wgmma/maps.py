@@ -21,10 +21,10 @@ from lapidist.kernels.wgmma.tiles import ROW_BYTES, boxes, patch_of, read_once
 from lapidist.launch import TensorMap
 from lapidist.problems.problem import Matrix, Problem
 
-ROUNDED = {TF32: "tfloat32"}  # TMA rounds float on the way
-SKEWED_ROWS = 128  # of A at least, where they are skewed: as many as the largest tile has
-SKEWED_STEP = 1 << 27  # elements from row to row at most: those of eight rows are counted in 32 bits
-SKEWED_BYTES = ROW_BYTES + 16  # of such a row, from the 16 bytes on in which it begins
+ROUNDED = {TF32: "tfloat32"}  # TMA rounds float32 to tf32
+SKEWED_ROWS = 128  # shifted rows need an A with so many: as many as the largest tile has
+SKEWED_STEP = 1 << 27  # most elements from row to row: eight rows are counted in 32 bits
+SKEWED_BYTES = ROW_BYTES + 16  # bytes of a shifted row, with those before its start
 
 
 def operand_map(
@@ -37,7 +37,7 @@ def operand_map(
     packs: bool = False,
     once: bool = False,
 ) -> TensorMap:
-    """Of an operand as it lies, or of its copy: there matrices follow each other."""
+    """The map of an operand or of its packed copy, in which matrices follow each other."""
     count, length, step = lines
     size, dtype = size_of(problem.dtype), ROUNDED.get(problem.math, problem.dtype)
     steps = [step * size if count > 1 and length > 0 else TMA_ALIGNMENT]
@@ -47,12 +47,12 @@ def operand_map(
         extents.append(extent if stride else 1)
         steps.append((behind if packs and stride else stride) * size or TMA_ALIGNMENT)
         behind *= extents[-1]
-    together = L2_LINE if once else 2 * L2_LINE  # a stream whose lines come in pairs is a twentieth slower
+    together = L2_LINE if once else 2 * L2_LINE  # L2 promotion by pairs of lines makes a stream 5 % slower
     return TensorMap(address, dtype, tuple(extents), tuple(steps), (*box, *(1,) * (ranks - 2)), 128, together)
 
 
 def family_maps(problem: Problem, config: Config, at: Mapping[str, int], peers: int) -> dict[str, TensorMap]:
-    """For gemm/wgmma.cu: batches of matrices; packed operands lie in the workspace."""
+    """Maps for gemm/wgmma.cu: batches of matrices; packed operands lie in the workspace."""
     lines, packs, starts = packed_lines(problem), packed(problem), [at["A"], at["B"]]
     free = at["workspace"]
     for index, nbytes in enumerate(packed_bytes(problem)):
@@ -68,14 +68,15 @@ def family_maps(problem: Problem, config: Config, at: Mapping[str, int], peers: 
     a_map = operand_map(problem, problem.a, starts[0], lines[0], a_box, 4, packs[0], a_once)
     if problem.k == 0:
         a_map, b_map = (nothing_at(at["D"], a_or_b) for a_or_b in (a_map, b_map))
-    d_map = output_map(problem, config, at["D"], 4, peers) if copies_out(problem) else a_map  # not looked at
+    d_map = output_map(problem, config, at["D"], 4, peers) if copies_out(problem) else a_map  # not used then
     return {"a_map": a_map, "b_map": b_map, "d_map": d_map}
 
 
 def skewed_maps(problem: Problem, config: Config, address: int) -> tuple[TensorMap, TensorMap]:
-    """A's rows in groups of eight, from the 16 bytes on in which A begins. A line of a map reaches from the
-    first of eight rows to the end of the last, and where a box begins selects the row. The first map is for
-    rows that the last, incomplete group has, the second for the others.
+    """Maps of A's rows in groups of eight, from the multiple of 16 bytes before A. A line of the map is a
+    group, from its first row to the end of its last one; the start of a box selects the row.
+
+    The first map is for rows that exist in the last, incomplete group, the second for the others.
     """
     (count, length, step), size = lines_of(problem)[0], size_of(problem.dtype)
     eights, rest = divmod(count, 8)
@@ -94,23 +95,23 @@ def skewed_maps(problem: Problem, config: Config, address: int) -> tuple[TensorM
 
 
 def nothing_at(address: int, operand: TensorMap) -> TensorMap:
-    """An operand without elements, of which boxes outside are loaded, for their zeros. The engine looks at
-    its memory for them all the same, and frameworks give it no address: so it lies where something is that
-    may be looked at."""
+    """The map of an operand without elements, whose boxes only bring zeros. TMA touches its memory all the
+    same, and frameworks give it no address. So the map points to memory that may be touched.
+    """
     ranks = len(operand.shape)
     place = address // TMA_ALIGNMENT * TMA_ALIGNMENT
     return replace(operand, address=place, shape=(1,) * ranks, strides=(TMA_ALIGNMENT,) * (ranks - 1))
 
 
 def rung_maps(problem: Problem, config: Config, at: Mapping[str, int]) -> dict[str, TensorMap]:
-    """For the rungs: single matrices. Blocks of a cluster load whole slabs of an N-major B."""
+    """Maps for the rungs: single matrices. Blocks of a cluster load whole slabs of an N-major B."""
     a_lines, b_lines = lines_of(problem)
     b_box = (config.bk, config.bn // config.cluster_m) if along_k(problem.b, False) else (64, config.bk)
     a_map = operand_map(problem, problem.a, at["A"], a_lines, (config.bk, config.bm), 2)
     return {
         "a_map": a_map,
         "b_map": operand_map(problem, problem.b, at["B"], b_lines, b_box, 2),
-        # Rungs read C from registers. Where threads store D nobody looks at its map.
+        # Rungs read C into registers, so patches are as without C. Where threads store D its map is not used.
         "d_map": output_map(replace(problem, c=None), config, at["D"], 2)
         if rows_copied_out(problem)
         else a_map,

@@ -1,4 +1,4 @@
-"""Operands as the wgmma kernels want them: what is contiguous, what is packed first, and how D is stored."""
+"""The operands of the wgmma kernels: what is contiguous, what is packed first, and how D is stored."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from lapidist.problems.kinds import of_kind
 from lapidist.problems.modes import PLAIN
 from lapidist.problems.problem import Problem
 
-EITHER_WAY = ("float16", "bfloat16")  # wgmma also reads these with neighbours along m or n
-GROUPED = 128  # neighbours of a row of D that share a factor
-MOST_FEW_ROWS = 112  # each 16 of them compile a kernel of their own
+EITHER_WAY = ("float16", "bfloat16")  # wgmma also reads these M-major or N-major
+GROUPED = 128  # columns of D that share a factor
+MOST_FEW_ROWS = 112  # up to so many rows, each 16 have a kernel of their own
 
 
 # ---- A and B ----
@@ -30,36 +30,35 @@ MOST_FEW_ROWS = 112  # each 16 of them compile a kernel of their own
 
 @fact
 def lines_of(problem: Problem) -> tuple[Lines, Lines]:
-    """The lines of A and of B, as they lie."""
+    """The lines of A and of B in the caller's memory."""
     return line(problem.a, along_k(problem.a, True)), line(problem.b, not along_k(problem.b, False))
 
 
 @fact
 @of_kind
 def mn_major(problem: Problem) -> tuple[bool, bool]:
-    """Whether tiles of A, and of B, have neighbours along m or n in shared memory: where wgmma reads them
-    so.
-    """
+    """Whether tiles of A are M-major, and tiles of B N-major, in shared memory."""
     a, b = transposed(problem)
     return not along_k(problem.a, True) and not a, not along_k(problem.b, False) and not b
 
 
 @fact
 def transposed(problem: Problem) -> tuple[bool, bool]:
-    """Whether A, and B, are packed with k touching because wgmma reads this type no other way. A never is: it
-    takes its way through registers."""
+    """Whether A, and B, are packed K-major because wgmma reads this type no other way. A never is: registers
+    transpose it.
+    """
     return False, problem.math not in EITHER_WAY and not along_k(problem.b, False)
 
 
 @fact
 def by_registers(problem: Problem) -> bool:
-    """Whether A is transposed while it is loaded into registers: then wgmma takes it from there."""
+    """Whether A is transposed in registers, from which wgmma then reads it."""
     return problem.math not in EITHER_WAY and mn_major(problem)[0]
 
 
 @fact
 def packed_lines(problem: Problem) -> tuple[Lines, Lines]:
-    """The lines of A and of B as TMA finds them: packed ones start on 16 bytes."""
+    """The lines of A and of B that TMA loads. Packed ones start on multiples of 16 bytes."""
     found = []
     for lines, packs, transposes in zip(lines_of(problem), packed(problem), transposed(problem), strict=True):
         count, length, step = lines
@@ -72,7 +71,7 @@ def packed_lines(problem: Problem) -> tuple[Lines, Lines]:
 @fact
 @of_kind
 def start_anywhere(problem: Problem) -> tuple[bool, bool]:
-    """Whether TMA refuses A, and B, as they lie."""
+    """Whether TMA cannot load A, and B, as they are."""
     (a, b), (turn_a, turn_b) = lines_of(problem), transposed(problem)
     size = size_of(problem.dtype)
     return turn_a or not starts_on_16(problem.a, a, size), turn_b or not starts_on_16(problem.b, b, size)
@@ -81,14 +80,14 @@ def start_anywhere(problem: Problem) -> tuple[bool, bool]:
 @fact
 @of_kind
 def packed(problem: Problem) -> tuple[bool, bool]:
-    """Whether A, and B, are copied to lines that start on 16 bytes first."""
+    """Whether A, and B, are first copied to lines that start on multiples of 16 bytes."""
     a, b = start_anywhere(problem)
     return a and not problem.skewed, b
 
 
 @fact
 def packed_bytes(problem: Problem) -> tuple[int, int]:
-    """Of all matrices of a batch, where it does not share one."""
+    """Bytes of all packed matrices. A matrix that a batch shares counts once."""
     if not any(packed(problem)):
         return 0, 0
     found = []
@@ -102,25 +101,26 @@ def packed_bytes(problem: Problem) -> tuple[int, int]:
 
 @fact
 def scratch(problem: Problem) -> tuple[int, int]:
-    """Bytes of flags and of packed operands in the workspace."""
+    """Workspace bytes of flags and of packed operands."""
     return scratch_of(packed_bytes(problem))
 
 
 @fact
 def few_rows(problem: Problem) -> int | None:
-    """So many rows, in 16s, hold all of A that there is: less than a tile may have."""
+    """The rows of A, rounded up to 16, if they are few and kernels are compiled for them; else None."""
     rows = -(-problem.m // 16) * 16
     return rows if rows != 64 and 0 < rows <= MOST_FEW_ROWS and not mn_major(problem)[0] else None
 
 
-# ---- what an epilogue makes of whole groups of columns ----
+# ---- epilogues that quantise or reduce in the kernel ----
 
 
 @fact
 def quantises(problem: Problem) -> bool:
-    """Whether kernels make an 8-bit D and its factors, with tiles whose rows have whole groups. D moves in
-    pieces of 16 bytes, and no C comes patch by patch. A batch may take several launches, which would all
-    have to."""
+    """Whether kernels make an 8-bit D and its factors, if tiles have whole groups of columns. D must move in
+    pieces of 16 bytes, and C must not come patch by patch. Not in a batch: it may take several launches, of
+    which all would have to.
+    """
     if problem.fused is None or problem.transposed or problem.batch or c_in_patches(problem):
         return False
     if not problem.fused.grouped or problem.modes != PLAIN:
@@ -130,9 +130,10 @@ def quantises(problem: Problem) -> bool:
 
 @fact
 def joins_values(problem: Problem) -> bool:
-    """Whether lanes join 16 values of a column, or of a row, before a second pass reads them. Exchanged tiles
-    have columns of D for rows, and warps of shifted ones every eighth row. A batch may take several launches,
-    which would all have to. These leave each value, as other families do: one bound holds for both."""
+    """Whether lanes reduce 16 values of a column, or of a row, before a second pass. Not with A and B
+    exchanged, whose tiles have columns of D for rows; nor along columns of shifted tiles, whose warps have
+    every eighth row. Not in a batch: it may take several launches, of which all would have to.
+    """
     if problem.fused is None or problem.transposed or problem.batch or problem.modes != PLAIN:
         return False
     from lapidist.epilogues.passes import COLUMN
@@ -142,7 +143,7 @@ def joins_values(problem: Problem) -> bool:
 
 
 def joins_columns(problem: Problem) -> bool:
-    """Whether these are of a row: tiles have whole groups of 16 columns."""
+    """Whether lanes reduce columns of a row. Tiles must then have whole groups of 16 columns."""
     if not joins_values(problem):
         return False
     from lapidist.epilogues.passes import ROW
@@ -156,12 +157,14 @@ def ways_joined(problem: Problem) -> set[str]:
 
 
 def grouped_columns(problem: Problem) -> int:
-    """Of the product, that share a factor."""
+    """Columns of the product that share a factor."""
     return 2 * GROUPED if problem.paired else GROUPED
 
 
 def groups(problem: Problem) -> dict[str, object]:
-    """How: which source is quantised, by what the largest of a group becomes, into which kind of array."""
+    """Macros for quantising in the kernel: which source, the kind of its array, the largest value of its
+    type.
+    """
     if not quantises(problem):
         return {}
     fused = problem.fused
@@ -183,7 +186,7 @@ def groups(problem: Problem) -> dict[str, object]:
 @fact
 @of_kind
 def transposed_d(problem: Problem) -> bool:
-    """Whether columns of D are contiguous: where A and B are exchanged, or D has no more than one."""
+    """Whether D is stored by columns: they are contiguous, or D has no more than one column."""
     if not problem.d.lies("row"):
         return True
     wide = size_of(problem.out_dtype) > 1 and problem.d.lies("col") and problem.d.cols < problem.d.rows
@@ -193,7 +196,7 @@ def transposed_d(problem: Problem) -> bool:
 @fact
 @of_kind
 def copies_out(problem: Problem) -> bool:
-    """Whether TMA may write D. Some functions store it themselves, from the registers."""
+    """Whether TMA may store D. Some functions store it themselves, from registers."""
     if problem.stores_d:
         return False
     return made_of_16(problem.d, line(problem.d, not transposed_d(problem)), size_of(problem.out_dtype))
@@ -201,13 +204,13 @@ def copies_out(problem: Problem) -> bool:
 
 @fact
 def rows_copied_out(problem: Problem) -> bool:
-    """Likewise, to a kernel that knows rows of D alone."""
+    """The same for kernels that store rows of D only."""
     return copies_out(problem) and not transposed_d(problem)
 
 
 @fact
 def same_c(problem: Problem) -> int:
-    """1: C has one row for all rows of D, as a bias is; 2: one column. 0: neither, or there is none."""
+    """1: C has one row for all rows of D, as a bias has; 2: one column. 0: neither, or no C."""
     if problem.c is None:
         return 0
     return 1 if problem.c.row_stride == 0 else 2 if problem.c.col_stride == 0 else 0
@@ -215,14 +218,15 @@ def same_c(problem: Problem) -> int:
 
 @fact
 def c_in_patches(problem: Problem) -> bool:
-    """Whether C comes to where patches of D leave."""
+    """Whether C is loaded to the shared memory of D's patches."""
     return problem.c is not None and not same_c(problem)
 
 
 @fact
 def c_lies(problem: Problem) -> dict[str, object]:
-    """Where C is one line; and where it cannot come as D leaves, in pieces of 16 bytes, or neighbours of a
-    row not in one load."""
+    """Macros for C: if it is one line; and if it cannot be loaded as D is stored, in pieces of 16 bytes, or
+    two neighbours not at once.
+    """
     if problem.c is None:
         return {}
     if same_c(problem):
@@ -235,7 +239,9 @@ def c_lies(problem: Problem) -> dict[str, object]:
 
 
 def pairs_of_c(problem: Problem) -> bool:
-    """Whether two neighbours of C's one row come at once. Of one column each is alone."""
+    """Whether one load takes two neighbours of a C of one row. For a C of one column the question does not
+    arise.
+    """
     c, size = problem.c, size_of(problem.out_dtype)
     assert c is not None
     if same_c(problem) == 2:

@@ -1,5 +1,6 @@
-"""How long packing holds up the kernels on wgmma, and which of them pack a part of it beside their products
-(gemm/wgmma/operands.cuh)."""
+"""How long packing delays the kernels with wgmma, and which of them pack a part while they multiply
+(gemm/wgmma/operands.cuh).
+"""
 
 from __future__ import annotations
 
@@ -16,16 +17,17 @@ from lapidist.problems.problem import Problem
 from lapidist.schedule.grid import ceil_div
 from lapidist.schedule.ways import Grids, Ways
 
-# Seconds until all blocks have met, and the share of the bandwidth at which operands are read and written;
-# the same where they are transposed.
+# Seconds of the meeting of all blocks, and the share of the bandwidth that packing reaches; then the same if
+# it transposes.
 PACKING = 1.05e-6, 0.85
 TURNING = 4.2e-6, 0.67
-# The same where a part is packed beside products: seconds more, and how much of that part's time shows, since
-# it has its share of the L2; with so many columns, of which tiles with more leave the L2 more.
+# If a part is packed during products: further seconds, and how much of that part's time is not hidden, in
+# tiles of 224 columns. Wider tiles ask less of the L2 and hide more.
 BESIDE_PRODUCTS, OF_COLUMNS = (1.5e-6, 0.45), 224
-# Tiles beside whose products it is: so many rows, and columns at least, or at most
+# Tiles whose kernels pack during products: rows, and least columns; rows, and most columns.
 EVEN_TILE, FEWER_TILE = (128, 192), (256, 160)
-PANELS_FROM, FIRST_STEPS = 52 << 10, 3 / 8  # elements for each block; of k, before panels follow
+# From so many packed elements for each block on, only this share of k is packed before the products.
+PANELS_FROM, FIRST_STEPS = 52 << 10, 3 / 8
 
 
 def pack_seconds(problem: Problem, config: Knobs, device: Device, ways: Ways) -> Any:
@@ -43,8 +45,9 @@ def pack_seconds(problem: Problem, config: Knobs, device: Device, ways: Ways) ->
 
 
 def packs_beside(problem: Problem, config: Knobs) -> Any:
-    """Whether the producer's idle warps pack what first tiles do not read at once (parts.cuh), where tiles
-    are not shared."""
+    """Whether the producer's idle warps pack what first tiles do not read at once (parts.cuh). Only if tiles
+    are not shared.
+    """
     if problem.math not in EITHER_WAY or size_of(problem.out_dtype) != 2 or problem.fused is not None:
         return False
     if not any(packed(problem)) or problem.batch or problem.skewed or problem.c is not None:
@@ -57,7 +60,9 @@ def packs_beside(problem: Problem, config: Knobs) -> Any:
 
 
 def first_share(problem: Problem, config: Knobs, device: Device, grid: Grids) -> Any:
-    """Of packed bytes, what the first tile of every block reads, of the first steps along k."""
+    """The share of packed bytes that must be there before the products: what each block's first
+    tile reads.
+    """
     blocks = np.maximum(1, clusters_at_once(device)[config.cluster])
     lines = np.where(config.along_m, grid.tiles_n, grid.tiles_m)
     steps = np.where(config.along_m, grid.tiles_m, grid.tiles_n)

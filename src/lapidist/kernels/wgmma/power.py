@@ -1,9 +1,10 @@
-"""What power allows on Hopper. Products, bytes that move on the chip and bytes of DRAM each cost energy, and
-the clock falls until the power is what the chip may draw.
+"""What power allows on Hopper. Products, bytes that move on the chip and bytes of DRAM cost energy. The clock
+falls until the power is what the chip may draw.
 
-With a little less energy the clock rises a little, and so does the voltage. Less than half of the time
-follows the energy, the rest the cycles. The constants are fitted to 8192^3 in bfloat16 as it is, with loads
-that the L2 answers, and without any."""
+Less energy lets the clock rise, and with it the voltage. So less than half of the time follows the energy,
+and the rest follows the cycles. The constants are fitted to 8192^3 in bfloat16: as it is, with loads that the
+L2 answers, and without loads.
+"""
 
 from __future__ import annotations
 
@@ -19,24 +20,22 @@ from lapidist.kernels.wgmma.sharing import BAND, clusters_at_once
 from lapidist.problems.problem import Problem
 from lapidist.schedule.ways import Grids
 
-# seconds at the limit of the unit; of shorter products 2000 were measured one by one, and fitted by a sum
+# Seconds at the unit's limit. Shorter products were fitted as a sum, to 2000 of them measured one by one.
 LONG = 0.3e-3
-POWER_SHARE = 0.95  # of the limit that was measured with tiles that stay where they are
-SHORT_MOVED_BYTES = (
-    170e12  # a second, out of the L2 and into shared memory: what they cost in power, and so in clock
-)
+POWER_SHARE = 0.95  # of the limit, which was measured with operands that stay in shared memory
+# Bytes per second from the L2 to shared memory that would cost as much time, by power and so by clock.
+SHORT_MOVED_BYTES = 170e12
 BY_ENERGY = 0.4  # the exponent of energy in the time; cycles have the rest
-# Were the clock the highest, at the power that the chip may draw: products, as a share of the limit that
-# tiles have which stay where they are; bytes a second out of the L2 and into shared memory; bytes a second
-# out of DRAM.
+# What the power would allow at the highest clock, of each alone: products, as a share of the unit's limit;
+# bytes per second from the L2 to shared memory; bytes per second from DRAM.
 PRODUCTS, MOVED_BYTES, DRAM_BYTES = 0.9, 28e12, 2.5e12
-KEPT_BYTES = 40e6  # of operands, which the L2 has still when the next tiles ask for them
+KEPT_BYTES = 40e6  # operands up to this size stay in the L2 until the next tiles read them
 
 
 def powered_seconds(
     problem: Problem, config: Knobs, device: Device, grid: Grids, running: Any, moved: Any
 ) -> tuple[Any, ...]:
-    """What bounds together, of `running` seconds at the highest clock; `moved`: bytes out of the L2 and into
+    """The bounds of `running`, seconds at the highest clock, and of power. `moved`: bytes from the L2 to
     shared memory.
     """
     limit = problem.flops / (device.unit_limit("wgmma", problem.math) * 1e12)
@@ -47,8 +46,9 @@ def powered_seconds(
 
 
 def read_bytes(problem: Problem, config: Knobs, device: Device, grid: Grids) -> Any:
-    """Of A and B out of DRAM. Tiles that are multiplied at once read each of their rows and columns once; the
-    next ones read them again, unless the L2 has all."""
+    """Bytes of A and B from DRAM. Tiles of one wave read each of their rows and columns once. The next wave
+    reads them again, unless the L2 still has them.
+    """
     size, matrices = size_of(problem.dtype), prod(problem.batch)
     once = float(matrices * (problem.m + problem.n) * problem.k * size)
     if once <= KEPT_BYTES:

@@ -1,5 +1,5 @@
-"""The ladder's rungs on what TMA brings to the tensor cores: first by mma.sync, then by wgmma
-(sm_90a). Each is one config in each type.
+"""Registry rows of the rungs that TMA feeds to tensor cores: first by mma.sync, then by wgmma (sm_90a). Each
+has one config for each type.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lapidist.problems.problem import Problem
 
 
 class CopiedLines(Family):
-    """What TMA brings as it lies, one pair of matrices. TMA stores D, too, where it is passed a
+    """One pair of matrices, which TMA loads as they are. TMA also stores D, if the kernel takes a
     map of D.
     """
 
@@ -58,19 +58,19 @@ class CopiedLines(Family):
 
 
 class Rung(Warpgroups, CopiedLines):
-    """On wgmma."""
+    """Rungs with wgmma."""
 
 
 class MmaTma(Blocks, CopiedLines):
-    """mma.sync on such tiles, a block for each."""
+    """mma.sync on such tiles, one block for each."""
 
     def macros(self, problem: Problem) -> Mapping[str, object]:
-        """ALIGNED is the promise of tensor.cuh: whole vectors of D leave at once."""
+        """ALIGNED is the promise of tensor.cuh: D is stored in whole vectors."""
         return {**rung_macros(problem), "ALIGNED": tensor_macros(problem)["ALIGNED"]}
 
 
 def refuse_lines(problem: Problem) -> str | None:
-    """What TMA brings starts on 16 bytes, line by line."""
+    """TMA needs lines that start on multiples of 16 bytes."""
     for name, wrong in zip("AB", start_anywhere(problem), strict=True):
         if wrong:
             return (
@@ -93,7 +93,7 @@ def by_math(*arguments: object, **more: object) -> dict[str, Tuned]:
 
 
 TYPES = Types(MATHS, outputs=True)
-MMA_TMA_SHARES = {"float16": 0.72, "bfloat16": 0.72, "tf32": 0.64}  # of mma.sync's limit; of 8-bit types 0.68
+MMA_TMA_SHARES = {"float16": 0.72, "bfloat16": 0.72, "tf32": 0.64}  # of mma.sync's limit; 8-bit types: 0.68
 MMA_TMA = {
     math: ((staged(math, 128, 256, 128, (64, 64), 4), MMA_TMA_SHARES.get(math, 0.68)),) for math in MATHS
 }
@@ -125,10 +125,10 @@ WGMMA_RUNGS = tuple(
         persistent=persistent,
         types=TYPES,
         unit="wgmma",
-        longer=1.1,  # than gemm/wgmma.cu, at least
+        longer=1.1,  # they take at least so much longer than gemm/wgmma.cu
         rules=rules.rung({math: config for math, ((config, _),) in tuned.items()}),
         ways=("turnstile",) if family.scheduled else (),
-        defines={"SCHEDULED": 1} if family.scheduled else {},  # blocks ask for whole tiles too
+        defines={"SCHEDULED": 1} if family.scheduled else {},  # blocks read a schedule for whole tiles too
     )
     for source, idea, family, tuned, efficiency, persistent in (
         (

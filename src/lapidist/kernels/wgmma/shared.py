@@ -1,4 +1,4 @@
-"""What the wgmma kernels take of shared memory: stages, patches of D, barriers."""
+"""Shared memory of the wgmma kernels: stages, patches of D, barriers."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from lapidist.problems.problem import Problem
 from lapidist.problems.scaling import SQUARES, STRIPS, Scaling
 from lapidist.schedule.grid import ceil_div
 
-BESIDE_ROW = (
-    48  # bytes of a patch's row, where threads store them: the end of the patch before, and for the banks
-)
+# Further bytes of a patch's row where threads store D: the end of the patch before, and padding for the
+# banks.
+BESIDE_ROW = 48
 TURN_BYTES = 16  # barriers of ping-pong
-# Room for the queue of units, where tiles of 256 columns with factors have no more to spare; others have the
-# swizzle's period.
+# Bytes of the unit queue with promoted sums: tiles of 256 columns with factors have no more to spare. Other
+# kernels give it what aligning to the swizzle's period leaves.
 QUEUE_BYTES = 512
-# Columns of a block's tile at most, where two are to fit on a multiprocessor; tiles up to which launches find
-# room beside each other anyway.
+# Blocks leave room for one of the next launch if tiles have at most 128 columns. With up to 16 tiles the next
+# launch finds free SMs anyway.
 MOST_BESIDE, LEAST_BESIDE = 128, 16
-LONGEST_BESIDE = 160 * 1024  # k times columns of a tile
+LONGEST_BESIDE = 160 * 1024  # k times columns of a tile: a longer k needs the stages
 
 
 def stages_bytes(config: Knobs, transposed_b: bool, a_rows: Any, a_bytes: int = ROW_BYTES) -> Any:
@@ -45,13 +45,14 @@ def stages_bytes(config: Knobs, transposed_b: bool, a_rows: Any, a_bytes: int = 
 
 
 def plain_shared(problem: Problem, config: Knobs) -> Any:
-    """Stages and their barriers, and room to start on the swizzle's period."""
+    """Stages and their barriers, and space to align them to the swizzle's period."""
     return stages_bytes(config, False, config.bm) + SWIZZLE_PERIOD
 
 
 def wgmma_shared(problem: Problem, config: Knobs) -> Any:
-    """Stages, and 4 KB of patches of D a warp, which take turns, or 2 KB of twelve warps; C has half of
-    them. By hand one patch, in longer rows, and those of C."""
+    """Stages, and patches of D: for each warp 4 KB in two buffers, or 2 KB if there are twelve warps. C takes
+    half of them. If threads store D: one patch with longer rows, and those of C.
+    """
     warps = config.consumers // 32
     patched = warps * np.where(warpgroups(config) == 3, 1, 2) * (PATCH_ROWS * ROW_BYTES)
     if not copies_out(problem):
@@ -59,14 +60,14 @@ def wgmma_shared(problem: Problem, config: Knobs) -> Any:
         patched = of_c + warps * PATCH_ROWS * (width * size_of(problem.out_dtype) + BESIDE_ROW)
     a_bytes = SKEWED_BYTES if problem.skewed else ROW_BYTES
     stages = stages_bytes(config, mn_major(problem)[1], rows_of_stage(problem, config), a_bytes)
-    # A block's memory begins on the swizzle's period anyway: what is left of that is the queue's.
+    # A block's memory is already aligned to the swizzle's period, so the unit queue gets that space.
     more = QUEUE_BYTES if problem.scaling.promoted else SWIZZLE_PERIOD
     return stages + more + patched + factor_bytes(config, problem.scaling) + TURN_BYTES
 
 
 def patched_shared(problem: Problem, config: Knobs) -> Any:
-    """For the rungs, which have room for all rows of a tile and read C into registers: stages, and two
-    patches of D a warp; by hand one, in longer rows.
+    """For the rungs, which have all rows of a tile in each stage and read C into registers. Two patches of D
+    for each warp, or one with longer rows if threads store D.
     """
     patch_bytes = (
         2 * PATCH_ROWS * ROW_BYTES if rows_copied_out(problem) else PATCH_ROWS * (ROW_BYTES + BESIDE_ROW)
@@ -75,8 +76,8 @@ def patched_shared(problem: Problem, config: Knobs) -> Any:
 
 
 def factor_bytes(config: Knobs, scaling: Scaling) -> Any:
-    """Factors that change along k are brought with each stage: one a row of A; one a column of B, or two for
-    all of them.
+    """Factors along k are loaded with each stage: one for each row of A; for B one for each column, or two in
+    all.
     """
     of_a = config.bm if scaling.a.along_k else 0
     of_b = {STRIPS: config.bn, SQUARES: 2}.get(scaling.b.kind, 0)
@@ -85,14 +86,15 @@ def factor_bytes(config: Knobs, scaling: Scaling) -> Any:
 
 
 def beside_another(problem: Problem, config: Knobs) -> Any:
-    """Whether a block leaves room for one of the next launch, where operands are packed. Blocks that meet
-    need their places all at once. Else these are free only when the last block of the launch ahead has ended.
-    A long k wants more stages."""
+    """Whether a block leaves room on its SM for one of the next launch, where operands are packed. Such a
+    launch is cooperative, so all its blocks need places at once. Without the room they must wait for the last
+    block of the launch before. A long k needs more stages.
+    """
     if not any(packed(problem)) or any(transposed(problem)) or problem.skewed:
         return False
     tiles = -(-problem.m // config.bm) * -(-problem.n // config.bn) * prod(problem.batch)
     short = (problem.k * config.bn <= LONGEST_BESIDE) & (tiles > LEAST_BESIDE) & (config.bn <= MOST_BESIDE)
-    if short is False:  # of one config
+    if short is False:  # one config, whose numbers are Python's
         return False
     alone = (warpgroups(config) == 1) & (config.cluster == 1)
     if short is True:

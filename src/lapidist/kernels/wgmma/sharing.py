@@ -1,8 +1,9 @@
-"""How the blocks of gemm/wgmma.cu share tiles: the schedules that are worth weighing, and what sharing costs.
+"""How blocks of gemm/wgmma.cu share tiles: the ways that are worth weighing, and the costs of sharing.
 
-Blocks are persistent, one an SM. What is left over full waves of tiles is shared evenly (Stream-K, sums meet
-in the workspace). Where there are few tiles and k is long, the peers of a tile are a cluster and their sums
-meet in its shared memory. To a schedule the blocks of a config with clusters are one block."""
+Blocks are persistent, one on an SM. What is left over full waves of tiles is shared evenly (Stream-K, with
+sums in the workspace). With few tiles and a long k, the peers of a tile form a cluster, and their sums meet
+in shared memory. A schedule counts the blocks of a config's cluster as one.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +25,12 @@ from lapidist.schedule.grid import ceil_div, most_peers
 from lapidist.schedule.sharing import Sharing, fitting
 from lapidist.schedule.ways import CLUSTER, TURNSTILE, Grids, Way, Ways
 
-BAND = 8  # rows of clusters that the kernel itself visits together
-WEIGHED = 2, 3, 4, 8  # each is a build; 5 and 6 peers were within a few percent of these
-LEAST_STEPS = 2  # of a block that hands its sums on through memory: fewer do not pay
-WAVES = 6  # of whole tiles: after so many the last one does not matter
-# Bringing a tile's sums together: seconds for two peers, for each byte of the tile, and both for each further
-# peer. Few: clusters share fewer tiles than there are of them.
+BAND = 8  # the height of bands, in clusters, if a config does not set it
+WEIGHED = 2, 3, 4, 8  # peers in a cluster: each number is a build, and 5 and 6 were within a few percent
+LEAST_STEPS = 2  # iterations of a block that hands on sums through memory: fewer do not pay
+WAVES = 6  # after so many full waves the last one does not matter
+# Time of a reduction: seconds for two peers, and for each byte of the tile; then both for each further peer.
+# "few": there are fewer shared tiles than clusters.
 HANDED = np.array(
     [
         (3.3e-6, 23e-12, 0.7e-6, 28e-12),  # turnstile
@@ -37,32 +38,33 @@ HANDED = np.array(
         (0.42e-6, 31e-12, 0.24e-6, 3.3e-12),  # cluster
     ]
 ).T
-# Blocks that walk k at different places do not find each other's lines on their way from the L2: what a
-# shared step costs more, with the largest tile and with a small one; and of such few tiles, whose lines come
-# for whole clusters.
+# Blocks at different places of k do not load the same lines at the same time, so the L2 answers each of them.
+# How much longer their iterations are, with the largest tile and with a small one; then for few tiles, whose
+# lines are loaded for whole clusters.
 OUT_OF_STEP, FEW_OUT_OF_STEP = (1.14, 1.59), (1.14, 1.28)
-CROWDED = 0.5
+CROWDED = 0.5  # the same for small tiles of clusters that fill the chip
 LARGEST = 128 * 256
 
 
 def ways(grid: Grids, config: Knobs, device: Device, taken: Any, known: Any, room: Any) -> Ways:
-    """What the planner may choose from; `known`: which kernels share by turnstile, and which in clusters,
-    too; `room`: takes_clusters. The first way: each block takes whole tiles, every so many-th; some ask a
-    schedule for these, too."""
+    """The ways that the planner may choose among. `known`: which kernels share by turnstile, and which in
+    clusters; `room`: the value of takes_clusters. In the first way each block computes whole tiles; some
+    kernels read a schedule for that too.
+    """
     turnstile, cluster = known
     always = turnstile & ~cluster
     blocks = np.maximum(1, clusters_at_once(device)[config.cluster])
     whole = Way(taken, launched=np.where(always, blocks, 0), scheduled=always)
     free = taken & (config.ping_pong == 0) & (grid.tiles > 0) & (grid.iterations > 0)
-    # Of all kernels, those that shift rows and share tiles by turnstile take longest to compile, and hardly
-    # one is the fastest.
+    # Kernels that shift rows and share tiles by turnstile take longest of all to compile, and are hardly ever
+    # the fastest.
     streamed = streams(grid, blocks, free & turnstile & (config.skewed == 0))
     return Ways(grid, [whole, *streamed, *clustered(grid, blocks, device, free & cluster & room)])
 
 
 def streams(grid: Grids, blocks: Any, free: Any) -> list[Way]:
-    """The last wave shared, alone or with the full one before it: then blocks have more than a tile, and two
-    peers at most.
+    """The last wave shared, alone or with the full wave before it, in which case tiles have at most two
+    peers.
     """
     full, partial = grid.tiles // blocks, grid.tiles % blocks
     free = free & (partial > 0) & (full <= WAVES)
@@ -83,7 +85,7 @@ def clustered(grid: Grids, blocks: Any, device: Device, free: Any) -> list[Way]:
 
 
 def streams_of_one(grid: Grids, blocks: int) -> list[Way]:
-    """The same of one config: those that are taken, in order."""
+    """The same for one config: the ways that are possible, in order."""
     full, partial = divmod(grid.tiles, blocks)
     if not partial or full > WAVES:
         return []
@@ -105,7 +107,7 @@ def clustered_of_one(grid: Grids, blocks: int, device: Device) -> list[Way]:
 
 @lru_cache(maxsize=1024)
 def schedule_of(way: Way, grid: TileGrid, config: Config) -> Schedule:
-    """The Schedule of a way that was weighed, and that asks for one. Products of many rows have the same."""
+    """The Schedule of a way whose blocks read one. Products of many numbers of rows share it."""
     if not way.sk_blocks:
         return data_parallel(grid, raster=raster(config), persistent_blocks=way.launched)
     if way.reduction == CLUSTER:
@@ -114,14 +116,14 @@ def schedule_of(way: Way, grid: TileGrid, config: Config) -> Schedule:
     return shared_waves(grid, way.launched, way.sk_tiles, way.sk_blocks, raster=raster(config))
 
 
-# ---- what a caller asks for ----
+# ---- the caller's choices ----
 
 
 def schedules(
     grid: TileGrid, config: Config, device: Device, sharing: Sharing, packs: bool, room: bool
 ) -> Iterator[Schedule | None]:
-    """What the caller asks for, as far as he leaves it open. None: each block takes whole tiles, every so
-    many-th. `room`: takes_clusters.
+    """The schedules that the caller's choices allow. None: blocks compute whole tiles and read no schedule.
+    `room`: the value of takes_clusters.
     """
     reduction = sharing.schedule.reduction if isinstance(sharing.schedule, Schedule) else sharing.reduction
     if reduction not in (None, "none", "turnstile", "cluster"):
@@ -154,7 +156,7 @@ def wanted(
     if isinstance(sharing.split_k, int) and sharing.split_k > 1:
         yield from splits_asked(grid, sharing.split_k, reduction, config, device, room)
         return
-    # Stream-K over one SM is the data-parallel kernel
+    # Stream-K on one SM is the data-parallel schedule.
     one = sharing.schedule == "stream_k" and sharing.avail_sms == 1
     yield (
         data_parallel(grid, raster=raster(config), persistent_blocks=blocks)
@@ -175,14 +177,14 @@ def wanted(
     ways = Ways(tiles, found)
     for row in np.flatnonzero(ways.taken).tolist():
         schedule = schedule_of(ways.at(row, 0), grid, config)
-        # whose blocks are a multiple of the tiles
+        # named Stream-K even if each tile has equally many blocks
         yield replace(schedule, kind="Stream-K") if sharing.schedule == "stream_k" else schedule
 
 
 def streamed_schedules(
     grid: TileGrid, config: Config, device: Device, sharing: Sharing, packs: bool, room: bool
 ) -> Iterator[Schedule | None]:
-    """For a kernel that takes its tiles from schedules only, and shares them by turnstile."""
+    """For a kernel whose blocks always read a schedule, and share tiles by turnstile."""
     blocks = max(1, device.clusters_resident(config.cluster))
     turnstile = replace(sharing, reduction="turnstile") if sharing.reduction is None else sharing
     for schedule in schedules(grid, config, device, turnstile, packs, room):
@@ -194,10 +196,10 @@ def streamed_schedules(
 
 
 def all_at_once(schedule: Schedule, config: Config, device: Device) -> Schedule:
-    """Blocks that pack operands wait for each other: those of a split into more than the chip holds take
-    turns.
+    """Blocks that pack operands wait for each other. If a split has more blocks than the chip holds, each
+    takes several of its parts.
     """
-    at_once = schedule.cluster * config.cluster  # of one of them, blocks have no cluster
+    at_once = schedule.cluster * config.cluster  # one of the two is 1
     most = device.clusters_resident(at_once) * schedule.cluster
     if schedule.launch_blocks <= most:
         return schedule
@@ -222,8 +224,8 @@ def splits_asked(
 
 
 def takes_clusters(problem: Problem, config: Knobs) -> Any:
-    """Whether the peers of a tile may be a cluster: the blocks are not in one already, and a tile of sums
-    fits in the stages, which may have room for few rows of A.
+    """Whether the peers of a tile may form a cluster: the config has none, and a tile of sums fits in the
+    stages.
     """
     lines = rows_of_stage(problem, config) + config.bn
     fits = config.bm * config.bn * 4 <= config.stages * lines * ROW_BYTES
@@ -232,7 +234,7 @@ def takes_clusters(problem: Problem, config: Knobs) -> Any:
 
 @of_kind
 def has_room(problem: Problem, config: Config) -> bool:
-    """The same of one config."""
+    """The same for one config."""
     return bool(takes_clusters(problem, config))
 
 
@@ -246,15 +248,15 @@ def require_cluster(schedule: Schedule, config: Config, room: bool) -> None:
 
 
 def raster(config: Config) -> Raster:
-    """The order in which the kernel visits tiles."""
+    """The order in which the kernel computes tiles."""
     return Raster("m" if config.along_m else "n", config.raster or BAND)
 
 
-# ---- what it costs ----
+# ---- predicted time ----
 
 
 def rounds(ways: Ways, config: Knobs, device: Device) -> Any:
-    """Tiles' worth of steps of the busiest block."""
+    """Tiles that the busiest block computes, parts of tiles included."""
     blocks, grid = clusters_at_once(device)[config.cluster], ways.grid
     whole = ceil_div(grid.tiles, np.where(ways.launched > 0, ways.launched, blocks))
     if not np.count_nonzero(ways.sk_blocks):
@@ -265,7 +267,9 @@ def rounds(ways: Ways, config: Knobs, device: Device) -> Any:
 
 
 def out_of_step(config: Knobs, ways: Ways, blocks: Any, few: Any) -> Any:
-    """Peers in clusters are in step with those of other tiles; that matters when they fill the chip."""
+    """How much longer the iterations of shared tiles are. Peers in clusters are in step with those of other
+    tiles; that only matters if they fill the chip.
+    """
     small = np.maximum(0.0, 1 - config.bm * config.bn * config.cluster / LARGEST)
     least, most = (
         np.where(few, FEW_OUT_OF_STEP[0], OUT_OF_STEP[0]),
@@ -276,12 +280,12 @@ def out_of_step(config: Knobs, ways: Ways, blocks: Any, few: Any) -> Any:
 
 
 def few_of_clusters(grid: Grids, config: Knobs, device: Device) -> Any:
-    """Whether blocks are clusters, and more of them than tiles."""
+    """Whether the config has clusters, and there are more of them than tiles."""
     return (config.cluster > 1) & (grid.tiles < clusters_at_once(device)[config.cluster])
 
 
 def handing_on(ways: Ways, config: Knobs, device: Device) -> Any:
-    """Seconds that sharing adds to the busiest block's work."""
+    """Seconds that the reduction adds to the busiest block's work."""
     shares = ways.shares_tiles
     if not np.count_nonzero(shares):
         return 0.0
@@ -302,5 +306,5 @@ def cost_of(reduction: Any, config: Knobs, few: Any) -> tuple[Any, Any]:
 
 @cache
 def clusters_at_once(device: Device) -> np.ndarray:
-    """By the blocks of one."""
+    """Clusters that the chip holds, by their number of blocks."""
     return np.array([0, *(device.clusters_resident(blocks) for blocks in range(1, 17))])

@@ -1,4 +1,4 @@
-"""What a block of the wgmma kernels loads of A and B for a tile, and lays down of D."""
+"""The parts of a wgmma kernel's tile: boxes of A and B that a block loads, patches of D that it stores."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from lapidist.problems.kinds import of_kind
 from lapidist.problems.problem import Problem
 from lapidist.problems.scaling import STRIPS
 
-ROW_BYTES = 128  # of a slab: of a tile's row, or of an MN-major one's k
-SLAB_BYTES = 64 * ROW_BYTES  # of 64 rows of a tile, or of 64 columns of an MN-major one in 16-bit types
-PATCH_BYTES = 32  # at least, in each row of a patch
-# Columns up to which promoted sums are multiplied at once; those of tiles by parts where each has a factor.
+ROW_BYTES = 128  # a row of a slab: along k, or along m or n in M-major and N-major tiles
+SLAB_BYTES = 64 * ROW_BYTES
+PATCH_BYTES = 32  # least bytes in each row of a patch
+# Promoted sums of wider tiles are multiplied in two parts. With a factor for each column, tiles of 160 are.
 UNPARTED, PARTED_STRIPS = 192, 160
-PATCH_ROWS = 16  # of D that a warp lays down at once
+PATCH_ROWS = 16  # rows of D in a warp's patch
 
 
 def warpgroups(config: Knobs) -> Any:
-    """That multiply. Three share a tile of 192 rows, with fewer registers and half the patches. In ping-pong
-    there are two.
+    """Warpgroups that multiply. Three share a tile of 192 rows, with fewer registers and half the patches.
+    Ping-pong has two.
     """
     return config.consumers // 128
 
 
 def columns_of_part(config: Knobs, problem: Problem) -> Any:
-    """Of a tile of promoted sums: those that are multiplied, and then promoted, at once."""
+    """Columns of a tile of promoted sums that are multiplied, and then promoted, at once."""
     large = (config.bn % 32 == 0) & (config.bn > UNPARTED)
     parted = config.bn == PARTED_STRIPS if problem.scaling.b.kind == STRIPS else large
     return np.where(parted, config.bn // 2, config.bn)
 
 
 def rows_of_stage(problem: Problem, config: Knobs) -> Any:
-    """Rows of a tile of A that have room in a stage. What wgmma reads behind them must lie in the same stage,
-    in B.
+    """Rows of a tile of A for which a stage has space. wgmma reads further rows behind them, which must lie
+    in the same stage, in B.
     """
     rows = few_rows(problem)
     if not rows:
@@ -48,11 +48,11 @@ def rows_of_stage(problem: Problem, config: Knobs) -> Any:
 
 
 def loaded_lines(problem: Problem, config: Knobs) -> tuple[Any, Any]:
-    """Rows of A and columns of B in a tile that are loaded: where one tile has all of them, just those
+    """Rows of A and columns of B of a tile that are loaded: if one tile has all of them, no more than exist
     (gemm/wgmma/few_lines.cuh).
     """
     a, b, alone = rows_of_stage(problem, config), config.bn, config.cluster == 1
-    if alone is False:  # of one config
+    if alone is False:  # one config, whose numbers are Python's
         return a, b
     if alone is True:
         return min(a, max(1, problem.m)), min(b, max(1, problem.n))
@@ -61,13 +61,15 @@ def loaded_lines(problem: Problem, config: Knobs) -> tuple[Any, Any]:
 
 
 def read_once(problem: Problem, config: Config) -> tuple[bool, bool]:
-    """Whether no two tiles read the same part of A, or of B: all lines of the other one are in one tile."""
+    """Whether each part of A, and of B, is read by a single tile: one tile has all columns of B, or all rows
+    of A.
+    """
     alone = config.cluster == 1 and prod(problem.batch) == 1
     return alone and problem.n <= config.bn, alone and problem.m <= config.bm
 
 
 def boxes(problem: Problem, config: Config) -> tuple[tuple[int, int], tuple[int, int]]:
-    """The boxes of A and B. What two blocks of a cluster share, each of them loads half of."""
+    """The boxes of A and B. Each block of a cluster loads its share of what they have in common."""
     step, a_parts, b_parts = config.bk, config.cluster_n, config.cluster_m
     (transposed_a, transposed_b), (a_lines, b_lines) = (
         mn_major(problem),
@@ -80,33 +82,36 @@ def boxes(problem: Problem, config: Config) -> tuple[tuple[int, int], tuple[int,
 
 
 def patch(problem: Problem, config: Knobs, peers: int = 1) -> tuple[Any, Any]:
-    """What a warp lays down of D at once, touching elements first: 16 rows of up to 128 bytes; or, where
-    columns touch, 16 of as many columns, or 64 that are four warps'. They divide the tile. Half of that where
-    C comes in as many bytes."""
+    """Width and height of a patch of D, contiguous elements first. By rows: 16 rows of up to 128 bytes. By
+    columns: 16 rows of as many columns, or 64 rows of four warps. Patches divide the tile. If C is loaded to
+    them they are half as wide.
+    """
     size, most = size_of(problem.out_dtype), ROW_BYTES // (2 if c_in_patches(problem) else 1)
     if transposed_d(problem):
         lines = widest((64, 32), most // size, config.bn, 16)
         return np.where(by_group(problem, config, peers), 4 * PATCH_ROWS, PATCH_ROWS), lines
-    least = np.where(config.bn % 16 == 0, PATCH_BYTES // size, 16)  # one that overlaps brings eight columns
+    least = np.where(config.bn % 16 == 0, PATCH_BYTES // size, 16)  # an overlapping patch has 8 new columns
     return widest((128 // size, 64 // size), most // size, config.bn, least), PATCH_ROWS
 
 
 @of_kind
 def patch_of(problem: Problem, config: Config, peers: int) -> tuple[int, int]:
-    """Of one config."""
+    """The same for one config."""
     width, height = patch(problem, config, peers)
     return int(width), int(height)
 
 
 def widest(widths: tuple[int, int], most: int, columns: Any, otherwise: Any) -> Any:
-    """The first of these numbers that is not too large and divides the columns."""
+    """The first of these widths that is not too large and divides the columns."""
     first, second = ((width <= most) & (columns % width == 0) for width in widths)
     return np.where(first, widths[0], np.where(second, widths[1], otherwise))
 
 
 def by_group(problem: Problem, config: Knobs, peers: int = 1) -> Any:
-    """Whether the four warps of a warpgroup lay columns of D together, in lines of 128 bytes
-    (cuda/wgmma_pipeline.cuh). Peers in a cluster have some warps' patches each, and C comes warp by warp."""
+    """Whether the four warps of a warpgroup store columns of D together, in lines of 128 bytes
+    (gemm/wgmma/store.cuh). Not if peers of a cluster divide the patches among them, nor if C is loaded warp
+    by warp.
+    """
     alone = peers == 1 and not by_registers(problem) and not c_in_patches(problem)
     whole = transposed_d(problem) and size_of(problem.out_dtype) == 2 and alone
     return (config.ping_pong == 0) & whole

@@ -1,8 +1,9 @@
-"""How long the kernels on wgmma need: the cycles of a step along k, rounds of tiles, what memory and power
-allow.
+"""Predicted time of the kernels with wgmma: cycles of an iteration, rounds of tiles, bounds of memory and
+power.
 
 The constants are fitted to some 2000 measurements on one H200 in bfloat16, tf32 and 8-bit floats. m, n and k
-are log-uniform from 16 to 8192, as `lapidist tune --record` measures them."""
+are log-uniform from 16 to 8192. `lapidist tune --record` measures them.
+"""
 
 from __future__ import annotations
 
@@ -42,111 +43,112 @@ from lapidist.problems.scaling import STRIPS
 from lapidist.schedule import CostModel
 from lapidist.schedule.ways import TURNSTILE, Ways
 
-CLOCK_SHARE = 0.88  # of the highest clock, which wgmma does not let the chip keep
-OUTSIDE_ROWS = (
-    7.0  # a cycle, on the whole chip: rows of boxes that lie outside the matrix all come from one place
-)
-LEAST_STEP = 200.0  # cycles, however small the tile: barriers there and back
-# Times as long a step takes where one warpgroup multiplies alone, when no multiprocessor idles: nobody's
-# products run beside its barriers. And where eight blocks wait for each other.
+CLOCK_SHARE = 0.88  # of the highest clock, which the chip cannot hold with wgmma
+# Rows of boxes that lie outside the matrix: so many in a cycle, on the whole chip.
+OUTSIDE_ROWS = 7.0
+LEAST_STEP = 200.0  # cycles of the barriers, however small the tile
+# Factors on an iteration, when no SM idles. One warpgroup that multiplies alone: no other products run during
+# its barriers. Clusters of eight: blocks wait for each other.
 ONE_GROUP, OF_EIGHT = 1.06, 1.08
-# The same where operands were packed in 16-bit types, and the chip is full: of clusters of two, or of more;
-# or of warpgroups that take turns.
+# Factors on an iteration with packed operands of 16-bit types, on a full chip: in clusters of two, in larger
+# ones, in ping-pong.
 PACKED_PAIR, PACKED_MORE, PACKED_TURNS = 1.03, 1.04, 1.04
-# A cycle, from the L2: to an SM, and to each of all when none idles, as it answers so many requests for the
-# whole chip; to each no more as long as this part of them works.
+# Bytes in a cycle from the L2 to an SM: what the SM can take, and its share when all SMs work, as the L2
+# answers so many requests in all. With fewer than 1 / 1.6 of the SMs at work, each has more.
 L2_BYTES, L2_SHARED_BYTES, CROWDED_FROM = 97.0, 103.0, 1 / 1.6
-# What a row of 128 bytes in a box costs, in lines of the L2, by where it starts: on a line; on a sector of 32
-# bytes; elsewhere. Such rows are two or three requests, and those of neighbouring SMs for the same line are
-# hardly merged on their way any more.
+# Cost of a box's row of 128 bytes, in lines of the L2, by where it starts: on a line, on a sector of 32
+# bytes, or elsewhere. The latter are two or three requests, and those of neighbouring SMs for one line are
+# hardly merged.
 LINES, SECTORS, HALVES = 1.0, 1.95, 3.45
-# Times as many, of such rows that go to all blocks of a cluster at once, by their number; and of those of
-# blocks by themselves, whose neighbours ask for the same rows a little later. Without that the
-# planner took pairs where blocks by themselves were up to a fifth faster.
+# Factors on such rows: multicast to a cluster, by its blocks; and without clusters, whose neighbours ask for
+# the same rows a little later. Without these the planner took pairs where single blocks were up to a fifth
+# faster.
 SENT, LONE = {2: 1.4, 4: 1.2, 8: 1.28}, 0.95
-# The same of the 144 bytes that such rows take where they are shifted on their way through registers; and the
-# seconds, and the share, by which these products must be better than packed ones before they are.
+# Cost of a shifted row of 144 bytes, in lines of the L2. Shifting is chosen only if it is faster than packing
+# by these seconds and this share.
 SKEWED, SHIFTING = 5.1, (1.0e-6, 0.03)
-STORED_BYTES = 20.0  # of D a cycle; TMA moves them while the next tile is multiplied
-NARROW, NARROW_BYTES = 1.8, 64  # times as long where the rows of a patch have fewer bytes than that
-# Cycles for 16 rows of a tile that each warp stores by itself, where TMA does not take D: for
-# each warp, as the ends of their rows wait for each other, and for each column.
+STORED_BYTES = 20.0  # bytes of D in a cycle, stored by TMA during the next tile's products
+NARROW, NARROW_BYTES = 1.8, 64  # factor if rows of a patch have fewer bytes
+# Cycles to store 16 rows of a tile by threads: for each warp, since the ends of rows wait for each other, and
+# for each column.
 STRIP_BY_HAND, COLUMN_BY_HAND = 225.0, 12.0
-# Of that, what D of gated pairs takes, half as wide and in pieces of 16 bytes. (8192 x 4096 x 1024 on an
-# H100: SwiGLU takes 5 us more than the product alone in tiles of 128 x 256.)
+# Factor on that for a gated D, half as wide and stored in pieces of 16 bytes. (8192 x 4096 x 1024 on an H100:
+# SwiGLU takes 5 us more than the product alone in tiles of 128 x 256.)
 GATED_BY_PIECES = 0.15
-# tiles with rows so short are stored so much later by TMA: seen, not explained
+# TMA takes longer to store tiles with such short rows: measured, not explained.
 FEW_BYTES, FEW_LONGER = (64, 2.5)
-# a thread that holds so many has no registers for the way out: so much longer
+# With so many sums a thread has few registers for the epilogue: factor on stores by threads.
 CROWDED_SUMS, CROWDED_BY_HAND = (192, 1.5)
-DRAM_SHARE = 0.8  # of the bandwidth that reading alone has
-# Times as long a D larger than the L2 takes in a batch, by how what is stored at once lies in it: where
-# clusters of two steps are 2 x 2, or write rows of so many bytes, with A and B exchanged; where tiles of one
-# step are small. (Fitted on an H100: tiles of 128 rows took up to a fifth longer than these.)
+DRAM_SHARE = 0.8  # of the bandwidth of reading alone
+# Factors on the time to store a batch's D that is larger than the L2, by the addresses that are written at
+# once. SCATTERED is the usual one. OF_SQUARES: clusters of 2 x 2 with two iterations. OF_LONG_ROWS: long
+# rows, with A and B exchanged. OF_SMALL: small tiles with one iteration. (Fitted on an H100.)
 SCATTERED, OF_SQUARES, OF_LONG_ROWS, LONG_ROWS = 1.12, 1.05, 1.03, 1024
 OF_SMALL, SMALL_COLUMNS = 0.9, 128
-# A faster DRAM than this, in GB/s, does not limit such tiles. The long rows alone are faster there. (On an
-# H200 tiles of 64 x 128 took a fifth longer than those of 128 x 128, with one step.)
+# From this DRAM bandwidth on, in GB/s, only long rows are faster. (On an H200 tiles of 64 x 128 took a fifth
+# longer than those of 128 x 128, with one iteration.)
 FAST_DRAM, LONG_ROWS_SHARE = 4000.0, 1 / 1.06
-# The same where one tile has all rows of A (or columns of B) and the other operand is read once; seconds
-# until that flows, less those of a launch that the last one hides; and what multiprocessors that idle cost of
-# it.
+# A stream: one tile has all rows of A (or columns of B), and the other operand is read once. Its share of the
+# bandwidth; seconds at the start, less those of the launch that the last one hides; the cost of idle SMs.
 STREAMED_SHARE, STREAM_STARTS, STREAM_IDLES = 0.94, -0.5e-6, 0.4
-# seconds until the blocks of a cluster have met; where all blocks must first
+# seconds until the blocks of a cluster have met: without packing, and with it
 PAIRING, PAIRED_PACKING = (0.2e-6, 0.4e-6)
-# Of what the L2's lines cost in power, where pairs that share B ask for the A of the other pairs of their GPC
-# (placement.py); the counters see nothing of it where pairs share A.
+# Factor on the power of L2 lines if pairs share B and lie near those with the same A (placement.py). Where
+# pairs share A, counters show no effect.
 IN_ORDER = 0.65
 WARP_BYTES = 128  # of a warp in one register
-# times the store of a tile must be the products beside it, and what they hide: elements of 4 bytes
+# Held patches of 4-byte elements: the products must take so many times as long as the store, of which they
+# then hide this share.
 HIDES, HIDDEN = (4.0, 0.7)
-TAKEN = 500.0  # cycles until sums are held, and the next tile's products begin
-# Cycles, in ping-pong, from the products of one warpgroup's tile to those of the other's; where threads store
-# D in 16-bit types.
+TAKEN = 500.0  # cycles until patches are held and the next tile's products begin
+# Ping-pong: cycles from the products of one warpgroup to those of the other; the second is for 16-bit types
+# whose D is stored by threads.
 TURN, TURN_BY_HAND = 1000.0, 500.0
-# The same where a tile is one step, and D larger than the L2. Nothing is hidden then: neither one's store
-# beside the other's products, nor that of held patches.
-# (Where rows of D are no multiple of 256 bytes, ping-pong stayed faster.)
+# The same for tiles of one iteration and a D larger than the L2. Nothing is hidden then: neither a store
+# behind the other's products, nor held patches. (With rows of D that are no multiple of 256 bytes ping-pong
+# was faster.)
 TURN_OF_ONE_STEP, EVEN_ROW = 3000.0, 128
-# times as long a store takes there whose four warps wait for each other, as A and B are exchanged
+# Factor on such a store with A and B exchanged, whose four warps wait for each other.
 EXCHANGED_STEP = 1.25
-# Times as long an epilogue takes there: a warp is alone on its scheduler, and waits for its own instructions;
-# and as much of it the other warpgroup's products are held up. (8192 x 4096 x 512 on an H200: the product
-# alone 55 us, with bias + GELU in turns 96, where 78 are told without. 4096^3 with SwiGLU: 192, 236, 214.)
+# Epilogues in ping-pong: factor on their time, as a warp is alone on its scheduler and waits for its own
+# instructions; and the share by which they delay the other warpgroup's products. (8192 x 4096 x 512 on an
+# H200: the product alone 55 us, with bias and GELU 96, predicted without these 78. 4096^3, SwiGLU: 192, 236,
+# 214.)
 ALONE, HELD_UP = 3.5, 2.2
-# The same of a function that is written out for all sums of a thread, and the cycles of a turn. Products of
-# tiles of 128 rows, too, take less than is told. (On an H100, 8192 x 4096 x 512: alone 50 us, with bias
-# and GELU by tanh 64 in turns of 128 x 128, 74 in tiles of 128 x 256. 4096^3 alone: 177 and 171.)
+# The same for functions that are unrolled over all sums of a thread, and the cycles of a turn; and a factor
+# on products of tiles of 128 rows. (On an H100, 8192 x 4096 x 512: alone 50 us; with bias and GELU by tanh 64
+# in ping-pong of 128 x 128, 74 in tiles of 128 x 256. 4096^3 alone: 177 and 171.)
 ALONE_AT_ONCE, HELD_UP_AT_ONCE, TURN_AT_ONCE, CLOSER = 0.9, 0.95, 400.0, 0.94
-# Sums that a short function is written out for: where D's elements are moved in pieces, or else; and cycles
-# of a turn of the loop over more. (8192 x 28672 x 4096 by such a loop over 200 sums: the product alone
-# 2.49 ms, with a bias 3.12.)
+# Short functions are unrolled over so many sums: IN_PIECES if they store more than D, else AT_ONCE. LOOPED:
+# cycles of each pass of the loop over more. (8192 x 28672 x 4096 with 200 sums: the product alone 2.49 ms,
+# with a bias in the loop 3.12.)
 IN_PIECES, AT_ONCE, LOOPED = 128, 208, 550.0
-# Of a function that is written out for more sums than the former, what shows. (8192 x 4096 x 1024 on an H100:
-# bias and GELU take 6 us more than a bias in tiles of 256 x 200, 12 in 128 x 256 and in turns of 128 x 128.)
+# The share of an epilogue's time that is not hidden if it is unrolled over more sums than IN_PIECES. (8192 x
+# 4096 x 1024 on an H100: bias and GELU take 6 us more than a bias in tiles of 256 x 200. In 128 x 256, and in
+# ping-pong of 128 x 128, they take 12.)
 LARGE_SHOWN = 0.4
-FINISHED_AT_ONCE = 128  # elements: an instruction of four warps
-LINE_OF_C = 2.5  # instructions for an element, as two rows have each of C's
-# pairs in ping-pong, and tiles of 64 rows, whose epilogues alone were measured: so much longer without one
+FINISHED_AT_ONCE = 128  # elements of an instruction of four warps
+LINE_OF_C = 2.5  # instructions for an element, if C is one line: two rows share each value
+# Ping-pong in pairs, or with tiles of 64 rows, was measured with epilogues only: factor without one.
 PAIRED_BY_TURNS = 1.1
-STEP_BYTES = 128  # along k, of a row of A or a column of B
-# The same where the next launch's blocks wait beside these: seconds less, and the share that fewer stages
-# take.
+STEP_BYTES = 128  # of k in an iteration, for a row of A or a column of B
+# If the next launch's blocks find room beside these: seconds less, and the cost of fewer stages.
 BESIDE, SHALLOW = 0.65e-6, 0.027
-# cycles of a step: there and back, for each sum, for factors; for each sum of two warpgroups, where each
-# column has a factor
+# Promoted sums, cycles of an iteration: fixed, for each sum, for loading factors along k; for each sum with a
+# factor for its column, of two warpgroups.
 PROMOTING, PROMOTED_SUM, BROUGHT_FACTORS, FACTORED_SUM = (150.0, 1.2, 80.0, 7.0)
 
 
 def seconds(problem: Problem, config: Knobs, device: Device, ways: Ways) -> Any:
-    """Rounds of tiles, each its steps; or what power allows; or the bytes of memory. Of each way of each
-    config."""
+    """The time of each way of each config: rounds of tiles with their iterations, bounded by power and by
+    memory.
+    """
     if not device.peak_tflops(problem.math, "wgmma"):
         return np.full(ways.taken.shape, np.inf)
     grid, peers, iterations = ways.grid, ways.cluster, ways.grid.iterations
     step = step_cycles(problem, config, device, np.maximum(grid.tiles, ways.sk_blocks) * config.cluster)
     turns = rounds(ways, config, device)
-    stored = store_cycles(problem, config) / peers  # peers store a part each
+    stored = store_cycles(problem, config) / peers  # each peer stores a part
     even = (problem.m if transposed_d(problem) else problem.n) % EVEN_ROW == 0
     streams = (d_streams(problem, device) and even) & (iterations < 2)
     stored = stored * np.where(streams & (config.exchanged != 0), EXCHANGED_STEP, 1.0)
@@ -154,7 +156,7 @@ def seconds(problem: Problem, config: Knobs, device: Device, ways: Ways) -> Any:
     finished = finish_cycles(problem, config) / peers
     turn: Any = TURN if copies_out(problem) or problem.math not in EITHER_WAY else TURN_BY_HAND
     turn = np.where(streams, TURN_OF_ONE_STEP, turn)
-    quick = written_out(problem, config) & (sums_of_thread(config) <= IN_PIECES)
+    quick = unrolled(problem, config) & (sums_of_thread(config) <= IN_PIECES)
     cycles = busy_cycles(turns, iterations * step, stored, config, held, finished, turn, quick)
     if problem.fused is None:
         paired = (config.bm == 64) | ((config.cluster_m == 2) & (config.cluster_n == 1))
@@ -170,7 +172,9 @@ def seconds(problem: Problem, config: Knobs, device: Device, ways: Ways) -> Any:
 
 
 def beside_work(problem: Problem, config: Knobs, worked: Any) -> Any:
-    """Seconds until clusters have met; for shifting rows; and less, where the next launch finds room."""
+    """Further seconds: the meeting of clusters, the handicap of shifted rows, less what overlapping launches
+    gain.
+    """
     pairing = PAIRED_PACKING if any(packed(problem)) else PAIRING
     found = np.where(config.cluster > 1, pairing, 0.0)
     if problem.skewed:
@@ -188,9 +192,10 @@ def busy_cycles(
     turn: Any = TURN,
     quick: Any = False,
 ) -> Any:
-    """Of a block: the store of a tile comes behind its products, and behind its epilogue. In ping-pong the
-    other warpgroup's run beside both, so that only the last one shows, unless they take longer. Where a part
-    of the sums is held, the next tile's run beside its store."""
+    """Cycles of the busiest block. A tile's epilogue and store follow its products. In ping-pong they run
+    behind the other warpgroup's products, so only the last ones count, unless they take longer. If patches
+    are held, the next tile's products run during the store.
+    """
     behind = np.ceil(turns) * store
     if np.count_nonzero(held):
         beside = (np.ceil(turns) - 1) * (TAKEN + (1.0 - held) * store) + store
@@ -206,7 +211,7 @@ def busy_cycles(
 
 
 def d_streams(problem: Problem, device: Device) -> bool:
-    """To DRAM: it is larger than the L2. Measured in 16-bit types."""
+    """Whether D is larger than the L2, and so goes to DRAM. Measured in 16-bit types."""
     return (
         size_of(problem.dtype) == size_of(problem.out_dtype) == 2
         and least_bytes(problem)[1] > device.l2_bytes
@@ -214,9 +219,10 @@ def d_streams(problem: Problem, device: Device) -> bool:
 
 
 def held_share(problem: Problem, config: Knobs, ways: Ways, step: Any, store: Any) -> Any:
-    """Of a tile, what waits in registers, as it is stored, while the next one begins
-    (cuda/wgmma_pipeline.cuh). Elements of 4 bytes take their time of the L2 all the same, unless there is
-    plenty. Columns of D that leave by whole warpgroups do not wait, and are as quick as if they did."""
+    """The share of a tile that is held in registers and stored during the next tile's products
+    (gemm/wgmma/held.cuh). Stores of 4-byte elements still take time of the L2, unless products take long.
+    Columns of D that whole warpgroups store are not held, but are as quick as if they were.
+    """
     size, steps = size_of(problem.out_dtype), ways.grid.iterations
     other_way = problem.scaling.promoted or c_in_patches(problem) or not copies_out(problem)
     if size == 1 or by_registers(problem) or other_way:
@@ -226,7 +232,7 @@ def held_share(problem: Problem, config: Knobs, ways: Ways, step: Any, store: An
     of_warp = width * height // np.where(by_group(problem, config), 4, 1)
     patches = slabs * config.bn * PATCH_ROWS // of_warp
     held = np.maximum(0, np.minimum(patches, room * WARP_BYTES // (of_warp * size)))
-    # they leave one in a step: with fewer steps none waits
+    # One patch is stored in each iteration. With fewer iterations than patches, none is held.
     waits = (config.ping_pong == 0) & (warpgroups(config) != 3) & (steps >= held) & (ways.scheduled == 0)
     if size == 2:
         return np.where(waits, held / patches, 0.0)
@@ -234,10 +240,10 @@ def held_share(problem: Problem, config: Knobs, ways: Ways, step: Any, store: An
 
 
 def step_cycles(problem: Problem, config: Knobs, device: Device, blocks: Any = inf) -> Any:
-    """The slowest of products, shared memory, lines from the L2, and barriers; of a launch of so many
-    blocks.
+    """Cycles of an iteration, in a launch of so many blocks: the slowest of products, shared memory, lines
+    from the L2, and barriers.
     """
-    # flops of an SM and cycle
+    # flops of an SM in a cycle
     peak = device.peak_tflops(problem.math, "wgmma") * 1e6 / (device.sms * device.clock_mhz)
     flops = 2.0 * config.bm * config.bn * config.bk
     lines = lines_of_step(problem, config) * L2_LINE
@@ -254,13 +260,15 @@ def step_cycles(problem: Problem, config: Knobs, device: Device, blocks: Any = i
 
 
 def waiting(config: Knobs, busy: Any) -> Any:
-    """Times as long a step takes; `busy`: the share of all multiprocessors that has a block."""
+    """A factor on the iteration; `busy`: the share of all SMs that have a block."""
     alone = np.where((warpgroups(config) == 1) & (config.ping_pong == 0), 1.0 + (ONE_GROUP - 1.0) * busy, 1.0)
     return alone * np.where(config.cluster == 8, OF_EIGHT, 1.0)
 
 
 def rows_outside(problem: Problem, config: Knobs, device: Device) -> Any:
-    """Of all boxes of A and B in a step, over all tiles alike. Boxes of MN-major operands have k for rows."""
+    """Rows of all boxes of an iteration that lie outside the matrices, on average. In boxes of M-major and
+    N-major operands rows run along k, and none lies outside.
+    """
     tiles_m = np.maximum(1, -(-problem.m // config.bm))
     tiles_n = np.maximum(1, -(-problem.n // config.bn))
     transposed_a, transposed_b = mn_major(problem)
@@ -271,22 +279,22 @@ def rows_outside(problem: Problem, config: Knobs, device: Device) -> Any:
 
 
 def promoted_cycles(problem: Problem, config: Knobs, products: Any) -> Any:
-    """Of one warpgroup, whose next products wait until it has added up those of this step; the others' run
-    meanwhile.
+    """Cycles of one warpgroup, whose next products wait until it has added up those of this iteration. The
+    other warpgroups' products run meanwhile.
     """
     if not problem.scaling.promoted:
         return 0.0
     groups = warpgroups(config)
     sums, along_k = config.bm * config.bn / (128 * groups), problem.scaling.a.along_k
-    # instructions bound where columns have factors, and warpgroups issue theirs by turns
+    # With a factor for each column, instructions are the bound, and warpgroups share their issue.
     of_sum = FACTORED_SUM * groups / 2 if problem.scaling.b.kind == STRIPS else PROMOTED_SUM
     brought = BROUGHT_FACTORS if along_k or problem.scaling.b.along_k else 0.0
     return products / groups + PROMOTING + of_sum * sums + brought
 
 
 def bytes_of_step(problem: Problem, config: Knobs) -> Any:
-    """What a block asks of the L2, and what comes to its shared memory: more, where others of its cluster ask
-    for it too.
+    """Bytes that a block asks of the L2, and that arrive in its shared memory. The latter are more, since
+    others of its cluster load parts for it.
     """
     b_width = -(-config.bn // 64) * 64 if mn_major(problem)[1] else config.bn
     a_rows, b_rows = rows_of_step(problem, config)
@@ -296,7 +304,7 @@ def bytes_of_step(problem: Problem, config: Knobs) -> Any:
 
 
 def lines_of_step(problem: Problem, config: Knobs) -> Any:
-    """Of the L2, for a step of one block."""
+    """Lines of the L2 for an iteration of one block."""
     size = size_of(problem.dtype)
     a, b = (lines_of_row(step * size) for _, _, step in packed_lines(problem))
     a = SKEWED if problem.skewed else a
@@ -305,7 +313,7 @@ def lines_of_step(problem: Problem, config: Knobs) -> Any:
     sent = np.select([config.cluster == blocks for blocks in SENT], list(SENT.values()), lone)
     a_rows = np.where(a > LINES, np.where(config.cluster_n > 1, sent, lone), 1.0) * a_rows
     b_rows = np.where(b > LINES, np.where(config.cluster_m > 1, sent, lone), 1.0) * b_rows
-    if a == b == LINES:  # eight blocks were not seen to gain
+    if a == b == LINES:  # aligned rows: no gain was measured with clusters of eight
         a_rows, b_rows = (np.where(config.cluster == 8, 8.0, 1.0) * rows for rows in (a_rows, b_rows))
     if mn_major(problem)[1]:
         return a_rows * a + b_rows * np.where(config.bn % 64 == 0, b, max(b, SECTORS))
@@ -313,13 +321,13 @@ def lines_of_step(problem: Problem, config: Knobs) -> Any:
 
 
 def lines_of_row(pitch: int) -> float:
-    """Of a box whose rows are so many bytes apart."""
+    """Cost of a row of a box, in lines of the L2, whose rows are so many bytes apart."""
     return LINES if pitch % L2_LINE == 0 else SECTORS if pitch % SECTOR == 0 else HALVES
 
 
 def rows_of_step(problem: Problem, config: Knobs) -> tuple[Any, Any]:
-    """Of 128 bytes, of A and of B, that a block orders: others of its cluster order the rest of what they
-    share.
+    """Rows of 128 bytes, of A and of B, that a block itself loads. Others of its cluster load the rest of
+    what they share.
     """
     a_rows, b_rows = loaded_lines(problem, config)
     b_rows = -(-config.bn // 64) * 64 if mn_major(problem)[1] else b_rows
@@ -327,7 +335,7 @@ def rows_of_step(problem: Problem, config: Knobs) -> tuple[Any, Any]:
 
 
 def store_cycles(problem: Problem, config: Knobs) -> Any:
-    """What the way out of a tile adds."""
+    """Cycles to store a tile."""
     size, (width, _) = size_of(problem.out_dtype), patch(problem, config)
     narrow = np.where(width * size < NARROW_BYTES, NARROW, 1.0)
     if copies_out(problem):
@@ -340,7 +348,7 @@ def store_cycles(problem: Problem, config: Knobs) -> Any:
 
 
 def gated(problem: Problem) -> bool:
-    """Whether D has a column for two of the product, and threads store pieces of 16 bytes of it."""
+    """Whether D has a column for two of the product, stored by threads in pieces of 16 bytes."""
     fused = problem.fused
     if fused is None or not fused.function.paired or fused.grouped:
         return False
@@ -348,7 +356,7 @@ def gated(problem: Problem) -> bool:
 
 
 def finish_cycles(problem: Problem, config: Knobs) -> Any:
-    """Of a tile's epilogue, and of a C that is one line: its instructions, of four warps at once."""
+    """Cycles of a tile's epilogue, and of a C that is one line: its instructions, for four warps at once."""
     instructions: Any = problem.fused.cost if problem.fused else 0
     if problem.fused is not None and joins_values(problem):
         instructions = problem.fused.joined_cost
@@ -362,7 +370,7 @@ def finish_cycles(problem: Problem, config: Knobs) -> Any:
         return found
     special = problem.fused.special_cost * config.bm * config.bn / FINISHED_AT_ONCE
     exposed = special + LOOPED * turns_of_loop(problem, config)
-    large = written_out(problem, config) & (sums_of_thread(config) > IN_PIECES)
+    large = unrolled(problem, config) & (sums_of_thread(config) > IN_PIECES)
     return np.where(config.ping_pong == 0, np.where(large, LARGE_SHOWN, 1.0) * (found + exposed), found)
 
 
@@ -370,37 +378,40 @@ def sums_of_thread(config: Knobs) -> Any:
     return config.wm // 16 * config.bn // 2
 
 
-def written_out(problem: Problem, config: Knobs) -> Any:
-    """Whether a short function is, for all sums of a thread (cuda/gemm/wgmma/epilogue.cuh)."""
+def unrolled(problem: Problem, config: Knobs) -> Any:
+    """Whether a short function is unrolled over all sums of a thread (gemm/wgmma/epilogue.cuh)."""
     fused = problem.fused
     if fused is None or not fused.is_short:
         return False
-    if not copies_out(problem) and not fused.function.stores_d:  # was not measured
+    if not copies_out(problem) and not fused.function.stores_d:  # not measured
         return False
     whole = not fused.stored and not fused.grouped
     return sums_of_thread(config) <= (AT_ONCE if whole else IN_PIECES)
 
 
 def turns_of_loop(problem: Problem, config: Knobs) -> Any:
-    """Of 12 sums, or as many as divide those of 64 rows, where more than can be written out wait. Where
-    columns are joined, of eight."""
+    """Passes of the loop over sums, if a function is not unrolled over all. A pass has 12 sums, or as many as
+    divide those of 64 rows; 8 where lanes reduce columns.
+    """
     half = config.bn // 2
     twelve = (half % 12 == 0) & (not joins_columns(problem))
     at_once = np.where(twelve, 12, np.where(half % 8 == 0, 8, 4))
-    waits = (sums_of_thread(config) > IN_PIECES) & ~np.asarray(written_out(problem, config))
+    waits = (sums_of_thread(config) > IN_PIECES) & ~np.asarray(unrolled(problem, config))
     return np.where(waits, sums_of_thread(config) / at_once, 0.0)
 
 
 def feed_limit(config: Knobs, problem: Problem) -> Any:
-    """Flops a cycle that shared memory can feed: an instruction reads 64 rows of A and all columns of B, 128
-    bytes a cycle.
+    """Flops in a cycle that shared memory can feed, at 128 bytes a cycle: an instruction reads 64 rows of A
+    and all columns of B.
     """
     depth, rows = 32 // size_of(problem.dtype), 128 if problem.skewed else 64  # two words for each, to shift
     return 2.0 * 64 * config.bn * depth / ((rows + config.bn) * 32 / 128)
 
 
 def together(*bounds: Any) -> Any:
-    """The largest, and a little of what comes near it: the fourth root of the sum of fourth powers."""
+    """The largest bound, and a little of those that come near it: the fourth root of the sum of fourth
+    powers.
+    """
     total: Any = 0.0
     for bound in bounds:
         square = bound * bound
@@ -409,7 +420,7 @@ def together(*bounds: Any) -> Any:
 
 
 def memory_seconds(problem: Problem, config: Knobs, device: Device, ways: Ways) -> Any:
-    """Decode is a stream of weights, the thinner the more multiprocessors have no tile, or none in the last
+    """Seconds of memory traffic. Decode streams weights, more slowly if SMs have no tile, or none in the last
     round.
     """
     reading, written = (nbytes / (device.dram_gbps * 1e9) for nbytes in least_bytes(problem))
@@ -427,7 +438,7 @@ def memory_seconds(problem: Problem, config: Knobs, device: Device, ways: Ways) 
 
 
 def scattering(problem: Problem, config: Knobs, device: Device, ways: Ways) -> Any:
-    """Times as long a D of a batch takes to DRAM, by how tiles that are stored at once lie in it."""
+    """A factor on the time to store a batch's D to DRAM, by the addresses that tiles write at once."""
     steps, plain = ways.grid.iterations, config.exchanged == 0
     row = config.bm * config.cluster_m * size_of(problem.out_dtype)
     long_rows = ~plain & (row >= LONG_ROWS)
@@ -442,7 +453,7 @@ def scattering(problem: Problem, config: Knobs, device: Device, ways: Ways) -> A
 
 
 def least_bytes(problem: Problem) -> tuple[float, float]:
-    """Of all matrices, and of D alone."""
+    """Bytes of all matrices, and of D alone."""
     a, b, _, d = problem.element_bytes
     count, of_d = prod(problem.batch), problem.m * problem.n * d
     of_all = problem.m * problem.k * a + problem.n * problem.k * b + of_d * (1 + c_in_patches(problem))
@@ -450,7 +461,7 @@ def least_bytes(problem: Problem) -> tuple[float, float]:
 
 
 def block_costs(problem: Problem, config: Config, device: Device) -> CostModel:
-    """Of a block that shares tiles by turnstile, in seconds, for drawings of schedules."""
+    """Costs of a block that shares tiles by turnstile, in seconds; for pictures of schedules."""
     step, stored = (
         float(cycles) / (device.clock_mhz * 1e6 * CLOCK_SHARE)
         for cycles in (step_cycles(problem, config, device), store_cycles(problem, config))

@@ -1,4 +1,4 @@
-"""Persistent clusters of blocks on wgmma: how they share tiles, by turnstile or as peers in a cluster."""
+"""Families of persistent clusters with wgmma: how they share tiles, by turnstile or as peers in a cluster."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from lapidist.schedule.ways import CLUSTER, NONE, TURNSTILE, Way, Ways
 
 
 class Warpgroups(Family, WaysInNumbers):
-    """Which ways they have is told in plain numbers; how long one of several takes, in columns alone."""
+    """Its ways are also found in plain numbers; their times in columns alone."""
 
     @property
     def ways_in_numbers(self) -> WaysInNumbers:  # type: ignore[override]
         return self
 
     def whole(self, kernel: Kernel, config: Config, device: Device) -> Way:
-        """Kernels that share by turnstile alone take these from a schedule, too."""
+        """Kernels that share by turnstile alone read a schedule for whole tiles too."""
         if "turnstile" not in kernel.ways or "cluster" in kernel.ways:
             return Way(True, scheduled=False)
         return Way(True, launched=max(1, device.clusters_resident(config.cluster)))
