@@ -113,6 +113,27 @@ def elements_apart() -> None:
         lapidist.matmul(ONES, ONES, out)
 
 
+# operands, and an output that NumPy takes
+REPEATED = [
+    ((2, 3), (3, 4), (5, 2, 4)),
+    ((1, 2, 3), (3, 4), (5, 2, 4)),
+    ((1, 2, 3), (1, 3, 4), (2, 4)),
+    ((3,), (3, 4), (5, 4)),
+    ((2, 3), (3,), (5, 2)),
+    ((3,), (3,), (1,)),
+]
+
+
+def the_results_shape() -> None:
+    for of_a, of_b, of_out in REPEATED:
+        for dtype in ("float32", "float16"):
+            a, b, out = np.ones(of_a, dtype), np.ones(of_b, dtype), np.zeros(of_out, dtype)
+            with pytest.raises(ShapeError, match="out: must have shape"):
+                lapidist.matmul(a, b, out)
+            assert not out.any()
+            assert (np.matmul(a, b, out=out) == 3).all()
+
+
 def tuples() -> None:
     out = np.zeros((2, 2))
     assert np.matmul(ONES, ONES, out=(out,)) is out
@@ -152,6 +173,7 @@ ROWS: dict[str, Callable[[], None]] = {
     "the operands' own `__matmul__` is not called": operators,
     "masked arrays are refused": masks,
     "elements of `out` lie apart": elements_apart,
+    "`out` has the result's shape": the_results_shape,
     "`out` is an array": tuples,
     "its own keywords": keywords,
     "types asked for give plain arrays": asked_types,

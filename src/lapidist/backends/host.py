@@ -92,9 +92,21 @@ def product_at_once(a: Array, b: Array, out: Any) -> Any:
     if out is not None and not (type(out) is np.ndarray and out.dtype is dtype and out.flags.carray):
         return None
     try:
+        if out is not None and out.shape != shape_of(a, b):
+            return None  # NumPy would take one of more dimensions
         return np.matmul(a, b, out=out)
     except ValueError:
         return None
+
+
+def shape_of(a: Array, b: Array) -> tuple[int, ...]:
+    """Of the product, if there is one."""
+    if a.ndim == b.ndim == 2:
+        return len(a), b.shape[1]
+    if b.ndim < 2:
+        return a.shape[:-1]
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    return (*batch, *a.shape[-2:-1], b.shape[-1])
 
 
 def half_at_once(a: Array, b: Array, dtype: np.dtype[Any]) -> Any:
@@ -120,8 +132,8 @@ def gemm_at_once(a: Array, b: Array, c: Any, out: Any, numbers: tuple[Any, ...])
     ):
         return None
     left, right = a.T if trans_a else a, b.T if trans_b else b
-    if out is not None and out.shape != (len(left), right.shape[1]):
-        return None  # NumPy would take one of more dimensions
+    if out is not None and out.shape != shape_of(left, right):
+        return None
     if scale == 1 and share == 0:
         return product_at_once(left, right, out)
     if not (dtype is FLOAT or dtype is DOUBLE):
