@@ -47,14 +47,14 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> Launched:
     return log
 
 
-def ready(epilogue: Any) -> Any:
+def ready(epilogue: Any, *operands: Any) -> Any:
     handlers, products = (
         importlib.import_module(f"lapidist.jax.{name}") for name in ("handlers", "products")
     )
     names = [products.Product.name_of(each) for each in epilogue.function.parameters]
     product, outlines = (
         products.Product(("a", "b", *names), epilogue=epilogue.function),
-        SHAPES[: 2 + len(names)],
+        (*SHAPES[:2], *(operands or SHAPES[2 : 2 + len(names)])),
     )
     return handlers.Ready(products.written(product, outlines).encode(), 0, (0,) * len(outlines))
 
@@ -96,3 +96,19 @@ def test_what_needs_no_pass_needs_no_room(launched: Launched) -> None:
     product.start((*OPERANDS[:2], RESULTS[0], 0), STREAM)
     ((_, (_, followed)),) = launched
     assert followed[0] == RESULTS[0]
+
+
+@lapidist.epilogue
+def dropped(acc: Any, p: lapidist.Scalar, seed: lapidist.Scalar) -> Any:
+    return lapidist.dropout(acc, p, seed), acc
+
+
+def test_seeds_are_read_where_they_lie(launched: Launched) -> None:
+    """As one word of 64 bits; elements are numbered from 0."""
+    product = ready(dropped, ((), "float32"), ((2,), "uint32"))
+    assert [each.dtype for each in product._arguments.fused.read] == ["float32", "int64"]
+    for seed in (0x4000, 0x4008):
+        launched.clear()
+        product.start((*OPERANDS, seed, *RESULTS[:2], 0), STREAM)
+        ((_, (_, followed)),) = launched
+        assert list(followed[::5]) == [OPERANDS[2], seed, 0, RESULTS[1]]

@@ -97,6 +97,36 @@ def test_epilogues_read_their_operands_when_the_program_runs(
         same(call(a, b, dict(zip(more, given, strict=True))), expected)
 
 
+@lapidist.epilogue
+def dropped(acc: Any, p: lapidist.Scalar, seed: lapidist.Scalar) -> Any:
+    return lapidist.dropout(acc * 0 + 1, p, seed)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_dropout_keeps_what_the_host_keeps(
+    jax: Any, ours: Any, rng: np.random.Generator, shape: Any, batch: tuple[int, ...]
+) -> None:
+    """In the launch, with gradients, and mapped, where each example counts by itself."""
+    m, n, k = shape
+    a, b = drawn(rng, *batch, m, k), drawn(rng, k, n)
+
+    def call(a: Any, b: Any, p: Any, seed: Any) -> Any:
+        return ours.matmul(a, b, out_dtype="float32", epilogue=dropped(p=p, seed=seed))
+
+    launched, recorded = jax.jit(call), jax.jit(lambda *given: jax.vjp(call, *given)[0])
+    each = jax.jit(jax.vmap(call, (None, None, None, 0)))
+    for p, seeds in ((0.3, (5, -7)), (0.6, (2**31 - 1, 0))):
+        expected = []
+        for seed in seeds:
+            given = dropped(p=p, seed=np.array(seed))
+            kept = lapidist.matmul(a, b, out_dtype="float32", epilogue=given) != 0
+            same(launched(a, b, p, seed) != 0, kept)
+            same(recorded(a, b, p, seed) != 0, kept)
+            expected.append(kept)
+        same(each(a, b, p, np.array(seeds, "i4")) != 0, np.stack(expected))
+
+
 def test_nothing_to_multiply(jax: Any, ours: Any) -> None:
     ones = partial(np.ones, dtype="f4")
     same(jax.jit(ours.matmul)(ones((5, 0)), ones((0, 3))), np.zeros((5, 3)))

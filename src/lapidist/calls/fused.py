@@ -48,6 +48,16 @@ def require_seed(name: str, value: object) -> int:
     )
 
 
+def require_type_read(name: str, dtype: str, types: tuple[str, ...]) -> None:
+    if dtype not in types:
+        raise DTypeError(f"{name}: must be of {', '.join(types)}; got {dtype}. Convert it first")
+
+
+def require_one_element(name: str, shape: tuple[int, ...]) -> None:
+    if math.prod(shape) != 1:
+        raise ShapeError(f"{name}: must be a number or an array of one element; got {shape}. Take one")
+
+
 def number_given(function: Function, name: str, value: Any, dtype: str) -> float:
     """What a kernel is passed for an operand that is a number."""
     if name in function.seeds:
@@ -100,9 +110,7 @@ class FusedOperands:
         if (seeds or kind == SCALAR) and not is_array(value):
             return number_given(self.function, name, value, self.dtype)
         arguments, operand = self._arguments, operand_of(native(value), name)
-        types = SEED_TYPES if seeds else tuple(READS)
-        if operand.dtype not in types:
-            raise DTypeError(f"{name}: must be of {', '.join(types)}; got {operand.dtype}. Convert it first")
+        require_type_read(name, operand.dtype, SEED_TYPES if seeds else tuple(READS))
         checks.require_same_device(operand, arguments.a)
         checks.require_whole_elements(operand)
         checks.require_no_gradient(operand)
@@ -110,10 +118,7 @@ class FusedOperands:
             checks.require_no_overlap(arguments.out, operand)
         if kind != SCALAR:
             return self._broadcast(operand, kind)
-        if math.prod(operand.shape) != 1:
-            raise ShapeError(
-                f"{name}: must be a number or an array of one element; got {operand.shape}. Take one"
-            )
+        require_one_element(name, operand.shape)
         return operand.viewed((1, 1), (0, 0))
 
     # ---- shapes ----

@@ -15,7 +15,7 @@ from lapidist.epilogues.passes import COLUMN as OF_COLUMNS
 from lapidist.epilogues.passes import REDUCTIONS
 from lapidist.epilogues.steps import ROW, SCALAR, TILE
 from lapidist.errors import ShapeError
-from lapidist.jax.epilogues import apart, beside, mixes_matrices
+from lapidist.jax.epilogues import apart, beside, counts_on_a_batch
 from lapidist.jax.operators import bind_all
 from lapidist.jax.products import Product
 from lapidist.problems.scaling import K_BLOCK
@@ -26,7 +26,7 @@ Dim = int | None
 def mapped(
     operands: tuple[Any, ...], dims: tuple[Dim, ...], *, product: Product
 ) -> tuple[list[Any], list[int]]:
-    if product.epilogue is not None and mixes_matrices(product.epilogue):
+    if product.epilogue is not None and counts_on_a_batch(product.epilogue):
         return by_xla(operands, dims, product)
     size = next(each.shape[dim] for each, dim in zip(operands, dims, strict=True) if dim is not None)
     front = [

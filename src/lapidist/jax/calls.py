@@ -242,11 +242,6 @@ def followed(
     if followed_by is None:
         return product, arrays
     function = followed_by.function
-    if function.is_positioned:
-        raise ArgumentError(
-            f"epilogue: must not drop elements in lapidist.jax; {function.name} has dropout. Apply jax.random"
-            " to the result, or call lapidist.matmul outside of jax.jit"
-        )
     operands = arrays_of(followed_by, arguments.accumulator)
     own = {Product.name_of(each): operands[each.name] for each in function.parameters}
     product = product._replace(arrays=(*product.arrays, *own), epilogue=function)

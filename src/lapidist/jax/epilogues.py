@@ -5,7 +5,7 @@ XLA has the function."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -13,15 +13,32 @@ import numpy as np
 from jax import numpy as jnp
 from jax.interpreters import ad
 
-from lapidist.calls import checks
 from lapidist.calls.arguments import Arguments
+from lapidist.calls.fused import number_given
 from lapidist.calls.operation import is_array
 from lapidist.dtypes import TYPES, number_type, numpy_dtype
 from lapidist.epilogues import passes
-from lapidist.epilogues.steps import CAST, COLUMN, CONSTANT, OPERAND, ROW, SCALAR, SUM, TILE, Function, Result
+from lapidist.epilogues.steps import (
+    CAST,
+    COLUMN,
+    CONSTANT,
+    KEPT,
+    KEPT_BY,
+    OPERAND,
+    POSITION,
+    ROW,
+    SCALAR,
+    SEED,
+    SUM,
+    TILE,
+    Function,
+    Result,
+)
 from lapidist.epilogues.tracing import Given
 from lapidist.errors import ArgumentError, DTypeError
+from lapidist.jax.dropout import Piece, kept, kept_by, numbered, seed_given, seed_read
 from lapidist.jax.operators import bind, bind_all
+from lapidist.jax.partitioning import SUMMED, Axes, labels_of_d
 from lapidist.jax.products import Product, operands_of, outline_of, results_of
 
 EXTENTS = {SCALAR: (), ROW: (-1,), COLUMN: (-2,), TILE: (-2, -1)}  # of D, which an operand has
@@ -33,19 +50,23 @@ EXTENTS = {SCALAR: (), ROW: (-1,), COLUMN: (-2,), TILE: (-2, -1)}  # of D, which
 def arrays_of(epilogue: Given, accumulator: str) -> dict[str, Any]:
     """Operands by name; numbers become arrays of the type that a function reckons in."""
     numbers = np.dtype("float64" if accumulator == "float64" else "float32")
-    return {name: array_of(name, value, numbers) for name, value in epilogue.values.items()}
+    return {
+        name: array_of(epilogue.function, name, value, numbers) for name, value in epilogue.values.items()
+    }
 
 
-def array_of(name: str, value: Any, numbers: np.dtype[Any]) -> Any:
-    if isinstance(value, (jax.Array, np.ndarray)):
-        return jnp.asarray(value)
-    if is_array(value) or not np.isscalar(value):
+def array_of(function: Function, name: str, value: Any, numbers: np.dtype[Any]) -> Any:
+    ours = isinstance(value, (jax.Array, np.ndarray))
+    if not ours and (is_array(value) or not np.isscalar(value)):
         raise DTypeError(
             f"{name}: must be a number or an array of JAX or NumPy; got {type(value).__name__}. Pass it"
             " through jax.numpy.asarray first"
         )
-    number = checks.require_scalar(name, value)
-    return jnp.asarray(checks.require_in_range(name, number, numbers.name), numbers)
+    if name in function.seeds:
+        return seed_given(name, value)
+    if ours:
+        return jnp.asarray(value)
+    return jnp.asarray(number_given(function, name, value, numbers.name), numbers)
 
 
 def in_order(arrays: dict[str, Any], product: Product, arguments: Arguments) -> dict[str, Any]:
@@ -55,6 +76,8 @@ def in_order(arrays: dict[str, Any], product: Product, arguments: Arguments) -> 
     seen = dict(arrays)
     for parameter, operand in zip(product.epilogue.parameters, arguments.fused.arrays, strict=False):
         name, shape = Product.name_of(parameter), operand.shape
+        if name in product.seeds:
+            continue
         own = tuple(shape[place] for place in EXTENTS[parameter.kind])
         batch = () if parameter.kind == SCALAR else shape[:-2]
         seen[name] = arrays[name].reshape(*batch, *own)
@@ -101,6 +124,8 @@ BY_JAX = {
     "gelu": gelu,
     "gelu_slope": gelu_slope,
     CAST: cast,
+    KEPT: kept,
+    KEPT_BY: kept_by,
 }
 
 
@@ -108,8 +133,11 @@ def operation(name: str) -> Any:
     return BY_JAX[name] if name in BY_JAX else getattr(jnp, name)
 
 
-def evaluated(function: Function, sums: Any, operands: dict[str, Any]) -> list[Any]:
-    """Each result's values, in the type of the sums: of a function of pairs neighbours are side by side."""
+def evaluated(
+    function: Function, sums: Any, operands: dict[str, Any], pieces: Sequence[Piece] = ()
+) -> list[Any]:
+    """Each result's values, in the type of the sums: of a function of pairs neighbours are side by side.
+    `pieces`: which part of D the sums are of, by dimension."""
     values: list[Any] = []
     shape = sums[..., ::2].shape if function.paired else sums.shape
     for step in function.steps:
@@ -119,8 +147,12 @@ def evaluated(function: Function, sums: Any, operands: dict[str, Any]) -> list[A
             values.append(operands[step.value].astype(sums.dtype))
         elif step.operation == CONSTANT:
             values.append(jnp.asarray(float.fromhex(step.value), sums.dtype))
+        elif step.operation == SEED:
+            values.append(seed_read(step.value, operands))
+        elif step.operation == POSITION:
+            values.append(numbered(shape, pieces))
         else:
-            more = (step.value,) if step.operation == CAST else ()
+            more = (step.value,) if step.value else ()
             values.append(operation(step.operation)(*(values[arg] for arg in step.args), *more))
     return [joined(values, each, shape) for each in function.results]
 
@@ -181,8 +213,10 @@ def has_gradient(result: Result, dtype: Any) -> bool:
     return bool(jnp.issubdtype(dtype, jnp.floating)) and dtype.itemsize > 1 and not grouped
 
 
-def mixes_matrices(function: Function) -> bool:
-    """Whether what is stored for one matrix of a batch depends on the others."""
+def counts_on_a_batch(function: Function) -> bool:
+    """Whether what is stored for one matrix of a batch depends on the others, or on its place among them."""
+    if function.is_positioned:
+        return True
     over = {passes.REDUCTIONS[each.then].over for each in function.results if each.then in passes.REDUCTIONS}
     return passes.ALL in over
 
@@ -203,18 +237,28 @@ def apart(operands: Sequence[Any], product: Product) -> list[Any]:
     return finished(sums.astype(wide), named, product, arguments)
 
 
-def met(product: Product, axes: tuple[str, ...], *operands: Any) -> tuple[Any, ...]:
-    """What the operation gives on devices of which each has a part of k, along these axes of a mesh."""
-    if not axes:
+def met(product: Product, axes: Mapping[str, Axes], *operands: Any) -> tuple[Any, ...]:
+    """What the operation gives on one of several devices. `axes`: of a mesh, by what they split: where that
+    is k, sums meet."""
+    function, summed = product.epilogue, axes.get(SUMMED, ())
+    counts = function is not None and function.is_positioned and axes  # a kernel would begin at 0
+    if not summed and not counts:
         return tuple(bind_all(*operands, product=product))
     outlines = [outline_of(operand) for operand in operands]
     arguments = product.arguments(operands_of(outlines, product.arrays))
     dtype, named = number_type(arguments.accumulator), dict(zip(product.arrays, operands, strict=True))
     part = product.of_sums(dtype.name).without_c()
-    sums = jax.lax.psum(bind(*(named[name] for name in part.arrays), product=part), axes)
+    sums = bind(*(named[name] for name in part.arrays), product=part)
+    sums = jax.lax.psum(sums, summed) if summed else sums
     if product.beta:
         sums = sums + jnp.asarray(product.beta, dtype) * named["c"].astype(dtype)
-    return tuple(finished(sums, named, product, arguments))
+    pieces = [piece_of(axes.get(label, ())) for label in labels_of_d(sums.ndim)]
+    return tuple(finished(sums, named, product, arguments, pieces))
+
+
+def piece_of(axes: Axes) -> Piece:
+    """Of a dimension that these split."""
+    return (jax.lax.axis_index(axes), jax.lax.axis_size(axes)) if axes else (0, 1)
 
 
 def sums_of(named: dict[str, Any], product: Product, dtype: Any) -> list[Any]:
@@ -222,13 +266,15 @@ def sums_of(named: dict[str, Any], product: Product, dtype: Any) -> list[Any]:
     return [named[name].astype(dtype) if name == "c" else named[name] for name in product.operands]
 
 
-def finished(sums: Any, named: dict[str, Any], product: Product, arguments: Arguments) -> list[Any]:
+def finished(
+    sums: Any, named: dict[str, Any], product: Product, arguments: Arguments, pieces: Sequence[Piece] = ()
+) -> list[Any]:
     """By the epilogue, if there is one, then rounded to the types of results."""
     function = product.epilogue
     if function is None:
         return [stored(sums, arguments.out_dtype)]
     operands = {each.name: beside(each.kind, named[Product.name_of(each)]) for each in function.parameters}
-    values = evaluated(function, sums, operands)
+    values = evaluated(function, sums, operands, pieces)
     types = [dtype for _, dtype in results_of(arguments)]
     return [
         stored(made_of(each, result), dtype)

@@ -53,8 +53,8 @@ def split_of(product: Product, outlines: Sequence[Outline]) -> Split:
     shapes = {name: shape for name, (shape, _) in zip(product.arrays, outlines, strict=True)}
     arguments = product.arguments(operands_of(outlines, product.arrays))
     shape = arguments.shape
-    batch = tuple(f"b{number}" for number in range(len(shape) - 2))
-    result = *batch, ROWS, COLUMNS
+    result = labels_of_d(len(shape))
+    batch = result[:-2]
     k = shapes["a"][-2 if product.trans_a else -1]
     extents = dict(zip(result, shape, strict=True)) | {SUMMED: k}
     lie = {
@@ -63,7 +63,12 @@ def split_of(product: Product, outlines: Sequence[Outline]) -> Split:
         "c": result,
         **{name: labels_of(kind, batch) for name, kind in product.kinds.items()},
     }
-    found = {name: ending(lie[name], shapes[name], extents) for name in product.arrays if name in lie}
+    seeds: dict[str, Labels] = dict.fromkeys(product.seeds, (None,))
+    found = seeds | {
+        name: ending(lie[name], shapes[name], extents)
+        for name in product.arrays
+        if name in lie.keys() - seeds
+    }
     whole: set[str] = set()
     made = [
         ending(of_result(each, result, whole), own, extents)
@@ -75,6 +80,10 @@ def split_of(product: Product, outlines: Sequence[Outline]) -> Split:
         if name in shapes:
             found[name] = of_factors(shapes[name], label, extents, whole)
     return Split(tuple(found[name] for name in product.arrays), tuple(made), frozenset(whole))
+
+
+def labels_of_d(rank: int) -> tuple[str, ...]:
+    return (*(f"b{number}" for number in range(rank - 2)), ROWS, COLUMNS)
 
 
 def kinds_of(product: Product) -> tuple[Result, ...]:
@@ -161,14 +170,15 @@ def partition(part: Any, split: Split, mesh: Any, arguments: Sequence[Any], resu
     of_operands = tuple(NamedSharding(mesh, spec_of(labels, axes)) for labels in split.operands)
     return (
         mesh,
-        partial(part, axes.get(SUMMED, ())),
+        partial(part, axes),
         tuple(NamedSharding(mesh, spec_of(labels, axes)) for labels in split.results),
         of_operands,
     )
 
 
 def spread(call: Any, part: Any, product: Product, outlines: Sequence[Outline]) -> Any:
-    """`call`, which XLA may split. `part(axes, *operands)` is what a device does; sums meet over axes."""
+    """`call`, which XLA may split. `part(axes, *operands)` is what a device does; `axes`: of the mesh, by the
+    labels that they split."""
     split = split_of(product, outlines)
     whole = custom_partitioning(lambda *operands: call(*operands))  # JAX looks at its parameters
     whole.def_partition(partial(partition, part, split), sharding_rule=lambda *_: split.rule())

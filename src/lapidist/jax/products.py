@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from lapidist.calls.arguments import Arguments
 from lapidist.calls.operation import Factors, Operation, Types
@@ -59,6 +61,14 @@ class Product(NamedTuple):
         return self.arrays[len(self.operands) :]
 
     @property
+    def seeds(self) -> frozenset[str]:
+        """Operands of dropout: arrays of two words."""
+        if self.epilogue is None:
+            return frozenset()
+        taken = (each for each in self.epilogue.parameters if each.name in self.epilogue.seeds)
+        return frozenset(map(self.name_of, taken))
+
+    @property
     def kinds(self) -> dict[str, str]:
         """Which of Scalar, Row, Column and Tile the epilogue's operands are."""
         parameters = () if self.epilogue is None else self.epilogue.parameters
@@ -92,6 +102,7 @@ class Product(NamedTuple):
         named = dict(zip(self.arrays, given, strict=True))
         if self.epilogue is None:
             return named
+        named |= {name: named[name].view(np.int64) for name in self.seeds}
         return {**{name: named[name] for name in self.operands}, "epilogue": self.with_operands(named)}
 
     def with_operands(self, named: Mapping[str, Any]) -> Given | None:
@@ -108,6 +119,7 @@ class Product(NamedTuple):
     def arguments(self, operands: Sequence[Operand], vectors: bool = False) -> Arguments:
         """Every rule checked."""
         given = dict(zip(self.arrays, operands, strict=True))
+        given |= {name: replace(given[name], shape=(1,), strides=(1,), dtype="int64") for name in self.seeds}
         factors = Factors(given.get("scale_a", self.scale_a), given.get("scale_b", self.scale_b))
         operation = Operation(
             self.trans_a,

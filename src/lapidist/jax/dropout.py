@@ -1,0 +1,113 @@
+"""Dropout in JAX: seeds and numbers of elements, of 64 bits each, as words of 32, which JAX always has; and
+Philox4x32-10 of them, word for word philox.py's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax import numpy as jnp
+
+from lapidist.calls.fused import SEED_TYPES, require_one_element, require_seed, require_type_read
+from lapidist.epilogues import philox
+
+LOW = (1 << philox.WORD) - 1
+FACTORS, STEPS = (tuple(map(np.uint32, each)) for each in (philox.FACTORS, philox.STEPS))
+HALF, LOW_HALF = np.uint32(philox.WORD // 2), np.uint32(0xFFFF)
+Piece = tuple[Any, int]  # which part of a dimension a device has, and of how many
+
+
+class Words(NamedTuple):
+    """A number of 64 bits."""
+
+    low: Any
+    high: Any
+
+
+def words_of(number: int) -> Words:
+    return Words(np.uint32(number & LOW), np.uint32(number >> philox.WORD))
+
+
+# ---- seeds ----
+
+
+def seed_given(name: str, value: Any) -> Any:
+    """What the operation has for a seed: an array of its two words, the low one first. A kernel reads it as
+    one int64."""
+    if not isinstance(value, (jax.Array, np.ndarray)):
+        return jnp.asarray(np.stack(words_of(require_seed(name, value))))
+    require_type_read(name, value.dtype.name, SEED_TYPES)
+    require_one_element(name, value.shape)
+    value = value.reshape(())
+    if isinstance(value, np.ndarray):  # JAX without 64 bits would cut it
+        return jnp.asarray(np.stack(words_of(int(value) & ((1 << 2 * philox.WORD) - 1))))
+    beyond = min(philox.WORD, 8 * value.dtype.itemsize - 1)  # of 32 bits only the sign is left
+    return jnp.stack([value.astype(np.uint32), (value >> beyond).astype(np.uint32)])
+
+
+def seed_read(step: str, operands: dict[str, Any]) -> Words:
+    """`step`: digits, or the name of an operand."""
+    return words_of(int(step)) if step.isdigit() else Words(*operands[step])
+
+
+# ---- numbers of elements ----
+
+
+def numbered(shape: Sequence[int], pieces: Sequence[Piece] = ()) -> Words:
+    """Elements of D, row by row. `pieces`: for each dimension, where only a part of D is here."""
+    found, step = words_of(0), 1
+    for axis, (index, count) in reversed([*enumerate(pieces or [(0, 1)] * len(shape))]):
+        extent = shape[axis]
+        along = [extent if each == axis else 1 for each in range(len(shape))]
+        at = jax.lax.broadcasted_iota(np.uint32, along, axis) + jnp.uint32(index) * np.uint32(extent)
+        found, step = added(found, multiplied(at, step)), step * extent * count
+    return found
+
+
+def multiplied(word: Any, factor: int) -> Words:
+    low, high = words_of(factor)
+    return Words(word * low, upper(word, low) + word * high)
+
+
+def added(x: Words, y: Words) -> Words:
+    low = x.low + y.low
+    return Words(low, x.high + y.high + (low < y.low).astype(np.uint32))
+
+
+# ---- which are kept ----
+
+
+def upper(x: Any, y: Any) -> Any:
+    """The upper word of a product, by products of half words, none of which overflows. XLA cannot compile
+    jax.lax.mulhi for several devices: JAX 0.10.2 loses it where a product beside it is split."""
+    first, second, third, fourth = x & LOW_HALF, x >> HALF, y & LOW_HALF, y >> HALF
+    middle = second * third + (first * third >> HALF)
+    return second * fourth + (middle >> HALF) + (first * fourth + (middle & LOW_HALF) >> HALF)
+
+
+def first_word_of(seed: Words, number: Words) -> Any:
+    a, b = number
+    c = d = jnp.zeros_like(a)
+    k, l = seed
+    for _ in range(philox.ROUNDS):
+        first, second = upper(a, FACTORS[0]), upper(c, FACTORS[1])
+        a, b, c, d = second ^ b ^ k, c * FACTORS[1], first ^ d ^ l, a * FACTORS[0]
+        k, l = k + STEPS[0], l + STEPS[1]
+    return a
+
+
+first_word = jax.jit(first_word_of)  # one call, where JAX does not trace
+
+
+def kept(seed: Words, number: Words, p: str) -> Any:
+    return first_word(seed, number) >= np.uint32(float(p) * 2**philox.WORD)
+
+
+def kept_by(seed: Words, number: Words, p: Any) -> Any:
+    """By kernels' rule: p below 0 and NaN drop nothing, and p of 1 or more all but the last word."""
+    words = np.float32(2**philox.WORD)
+    share = jnp.nan_to_num(p.astype(np.float32)) * words
+    within = jnp.where((share > 0) & (share < words), share, 0).astype(np.uint32)
+    return first_word(seed, number) >= jnp.where(share < words, within, np.uint32(LOW))
