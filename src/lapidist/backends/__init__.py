@@ -1,1 +1,1 @@
-"""What runs a plan: a GPU, or NumPy on the host."""
+"""Backends, which run a plan: a GPU, the machine, or NumPy on the host."""

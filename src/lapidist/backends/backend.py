@@ -1,4 +1,4 @@
-"""What NumPy on the host, the machine and a GPU have in common: where products run."""
+"""The interface of the three places where products run: NumPy on the host, the machine, a GPU."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ if TYPE_CHECKING:
 
 
 class Backend(ABC):
-    """`chip`: what plans are made for. None: there is nothing to plan."""
+    """`chip`: the device that plans are made for. None: nothing is planned."""
 
     words: str
     chip: Device | None
     takes_host_lists = True  # lists of arrays in host memory
-    compiles = False  # behind calls, too: what is there may run first
+    compiles = False  # kernels may be compiled in the background, while others run
 
     @abstractmethod
     def multiply(self, ready: Prepared, arguments: Arguments, out: Operand, stream: Any) -> None:
-        """What was prepared, on these arguments, into `out`."""
+        """Run what was prepared on these arguments, into `out`."""
 
     @abstractmethod
     def multiply_lists(self, ready: ArrayGemm, batch: Listed | Pointed, stream: Any) -> None:
         """The same for all matrices of lists."""
 
     def available(self, plan: Plan, way: Compiling) -> Plan:
-        """What runs now: this plan, or one of the same sums whose kernel is there."""
+        """The plan to run now: this one, or one of the same SumOrder whose kernel is compiled."""
         return plan
 
     def loaded(self, plan: Plan, own: Addresses | None) -> GpuKernel | None:
-        """The plan's kernel where it is kept between runs; `own`: the caller's workspace."""
+        """The plan's kernel, on backends that keep kernels between runs; `own`: the caller's workspace."""
         return None
 
     def load_passes(self, fused: FusedOperands) -> None:
-        """What follows a product of that epilogue is compiled, where kernels are kept between runs."""
+        """Compile the second passes of this epilogue, on backends that keep kernels between runs."""
         return
 
     def is_captured(self, stream: Any, framework: str) -> bool:
-        """Whether what is launched now becomes a part of a graph."""
+        """Whether launches now become part of a graph."""
         return False

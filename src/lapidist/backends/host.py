@@ -1,4 +1,4 @@
-"""The same product on the host: NumPy's BLAS, with the semantics that the kernels have."""
+"""Products on the host: NumPy's BLAS, with the kernels' semantics."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Array = np.ndarray[Any, Any]
 
 
 FLOAT, DOUBLE = np.dtype("float32"), np.dtype("float64")
-HALF, BFLOAT = np.dtype("float16"), "bfloat16"  # by name: to load ml_dtypes takes milliseconds
-# (rows of A or 1, blocks of k or 1) and (blocks of k or 1, columns of B or 1)
+HALF, BFLOAT = np.dtype("float16"), "bfloat16"  # a name, since importing ml_dtypes takes milliseconds
+# shapes: (rows of A or 1, blocks of k or 1) and (blocks of k or 1, columns of B or 1)
 Factors = tuple[Array | None, Array | None]
 
 
@@ -38,7 +38,7 @@ def multiply(
     factors: Factors | None = None,
     finish: Callable[[Array], Array] | None = None,
 ) -> None:
-    """out = finish(alpha a b + beta c). Small floats are summed in float; beta = 0 never reads c; alpha = 0
+    """out = finish(alpha a b + beta c). Small floats are summed in float. beta = 0 never reads c; alpha = 0
     never reads a and b.
     """
     if accumulator == "int32" and a.dtype.itemsize == 1:
@@ -76,12 +76,12 @@ def multiply(
         out[...] = within_bounds(result, out.dtype.name)
 
 
-LEAST, MOST = 1e-30, 1e30  # of alpha and beta that surely are what they are in float32
+LEAST, MOST = 1e-30, 1e30  # sizes of alpha and beta that surely are normal numbers in float32
 
 
 def product_at_once(a: Array, b: Array, out: Any) -> Any:
-    """numpy.matmul, where there is nothing to add to it. None: the long way, which has words for what is
-    wrong, must look.
+    """The fast path of plain host products: numpy.matmul alone. None: the full path must check the
+    arguments.
     """
     dtype = a.dtype
     if dtype is not b.dtype:
@@ -100,7 +100,7 @@ def product_at_once(a: Array, b: Array, out: Any) -> Any:
 
 
 def shape_of(a: Array, b: Array) -> tuple[int, ...]:
-    """Of the product, if there is one."""
+    """The shape of a @ b; a ValueError if their batches do not broadcast."""
     if a.ndim == b.ndim == 2:
         return len(a), b.shape[1]
     if b.ndim < 2:
@@ -110,7 +110,7 @@ def shape_of(a: Array, b: Array) -> tuple[int, ...]:
 
 
 def half_at_once(a: Array, b: Array, dtype: np.dtype[Any]) -> Any:
-    """In float32, then rounded once."""
+    """The product in float32, rounded once."""
     try:
         product = np.matmul(a.astype(FLOAT), b.astype(FLOAT))
     except ValueError:
@@ -120,12 +120,12 @@ def half_at_once(a: Array, b: Array, dtype: np.dtype[Any]) -> Any:
 
 
 def gemm_at_once(a: Array, b: Array, c: Any, out: Any, numbers: tuple[Any, ...]) -> Any:
-    """The same for plain matrices of gemm; `numbers`: alpha and beta, and whether A and B are transposed."""
+    """The same for plain matrices of gemm; `numbers`: alpha, beta, trans_a, trans_b."""
     alpha, beta, trans_a, trans_b = numbers
     if not (a.ndim == b.ndim == 2 and type(alpha) in (int, float) and type(beta) in (int, float)):
         return None
     if not (a.size and LEAST < abs(alpha) < MOST and (beta == 0 or LEAST < abs(beta) < MOST)):
-        return None  # what is zero, or rounds to it, does not read its operands; what is too large is refused
+        return None  # zero reads no operands, and what is too large is an error: for the full path
     dtype, scale, share = a.dtype, float(alpha), float(beta)
     if out is not None and (
         type(out) is not np.ndarray or any(np.may_share_memory(out, each) for each in (a, b))
@@ -137,7 +137,7 @@ def gemm_at_once(a: Array, b: Array, c: Any, out: Any, numbers: tuple[Any, ...])
     if scale == 1 and share == 0:
         return product_at_once(left, right, out)
     if not (dtype is FLOAT or dtype is DOUBLE):
-        return None  # sums are multiplied and added to before they are rounded
+        return None  # alpha and beta must be applied before sums are rounded to half
     if share and not (type(c) is np.ndarray and c.dtype is dtype and c.shape == (len(left), right.shape[1])):
         return None
     if out is not None and not (out.flags.carray and out.dtype is dtype):
@@ -158,12 +158,12 @@ def gemm_at_once(a: Array, b: Array, c: Any, out: Any, numbers: tuple[Any, ...])
 
 
 def number(value: float, working: np.dtype[Any]) -> Any:
-    """alpha or beta in the type of sums; whole numbers stay whole where Python's objects are multiplied."""
+    """alpha or beta in the type of sums; whole numbers stay whole where NumPy multiplies Python's objects."""
     return working.type(int(value) if working.kind in "biuO" and float(value).is_integer() else value)
 
 
 def scaled_product(a: Array, b: Array, of_a: Array | None, of_b: Array | None) -> Array:
-    """Factors that change along k multiply the products of 128 of k, the others all of them."""
+    """Factors that change along k multiply the sums of each 128 of k, other factors the whole sum."""
     of_a, of_b = (np.ones((1, 1), np.float32) if factors is None else factors for factors in (of_a, of_b))
     if of_a.shape[1] == of_b.shape[0] == 1:
         return np.matmul(a, b) * (of_a * of_b)
@@ -177,8 +177,8 @@ def scaled_product(a: Array, b: Array, of_a: Array | None, of_b: Array | None) -
 
 
 def multiply_integers(a: Array, b: Array, c: Array | None, out: Array, alpha: int, beta: int) -> None:
-    """Every step modulo 2^32, as the kernels do it. BLAS has no integers: float64 holds sums of up to 2^37
-    products exactly.
+    """Every step modulo 2^32, as in kernels. BLAS has no integers: float64 holds sums of up to 2^37 products
+    exactly.
     """
     if alpha == 0 or a.shape[-1] == 0:
         result = np.zeros(out.shape, np.int64)
@@ -192,20 +192,20 @@ def multiply_integers(a: Array, b: Array, c: Array | None, out: Array, alpha: in
 
 
 def within_bounds(result: Array, dtype: str) -> Array:
-    """Results of 8 bits stop at the largest number of their type; NaN stays."""
+    """Results of 8 bits are clipped to their type's range; NaN stays."""
     bounds = TYPES[dtype].bounds if dtype in TYPES else None
     return result if bounds is None else np.clip(result, *bounds)
 
 
 def rounded_to_tf32(values: Array) -> Array:
-    """float32 rounded to 10 bits behind the leading one, ties to even, as Hopper's cvt.rn.tf32 does it."""
+    """float32 rounded to 10 bits of mantissa, ties to even, like Hopper's cvt.rn.tf32."""
     bits = np.ascontiguousarray(values).view(np.uint32)
     bits = (bits + np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1))) & np.uint32(0xFFFFE000)
     return np.where(np.isfinite(values), bits.view(np.float32), values)
 
 
 class HostBackend(Backend):
-    """NumPy chooses how; arguments know how their operands reach it."""
+    """NumPy decides how to multiply; the arguments convert their operands for it."""
 
     words = "the host"
     chip = None

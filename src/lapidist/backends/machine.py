@@ -1,4 +1,4 @@
-"""Products in the PTX machine, which plays an H200."""
+"""Products in the PTX machine, which simulates an H200."""
 
 from __future__ import annotations
 
@@ -58,8 +58,9 @@ class MachineBackend(Backend):
 
 
 class Left:
-    """What kernels leave for second passes: values are poison until they are written, slots are zero before
-    and behind."""
+    """Arrays that kernels leave for second passes. Values are NaN until they are written; slots must be zero
+    before and after.
+    """
 
     def __init__(self, fused: FusedOperands, before: Before) -> None:
         self.values = [np.full(shape, np.nan, fused.dtype) for shape in fused.shapes_left(before)]

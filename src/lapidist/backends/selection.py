@@ -1,4 +1,4 @@
-"""Where a call runs: what `device=` names, or where its arrays are."""
+"""Where a call runs: where `device=` says, or where its arrays are."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MACHINE, ON_HOST = "machine", ("host", "cpu")
 
 @lru_cache
 def backend_at(place: int | str) -> Backend:
-    """`place`: as `choose_place` says it."""
+    """`place`: the value of `choose_place`."""
     if place == HOST:
         from lapidist.backends.host import HostBackend
 
@@ -29,13 +29,13 @@ def backend_at(place: int | str) -> Backend:
 
 
 def is_on_host(device: object) -> bool:
-    """Whether host arrays are multiplied there."""
+    """Whether host arrays are multiplied on the host."""
     return device is None or device in ON_HOST
 
 
 def choose_place(where: int, device: int | str | None) -> int | str:
-    """Where to run: on the arrays' own device, or as `device` says ("gpu", a GPU's number, "machine", "host"
-    or "cpu").
+    """The place to run at: the arrays' own device, or what `device` says ("gpu", a GPU's number, "machine",
+    "host" or "cpu").
     """
     if device is None:
         return where

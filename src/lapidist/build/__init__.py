@@ -1,1 +1,1 @@
-"""CUDA C++ to binaries, and the cache of those."""
+"""CUDA C++ compiled to binaries, and their cache."""

@@ -1,8 +1,9 @@
-"""Kernels compiled behind the calls that wish for them: by a few processes of low priority, one at a time
-each, into the cache on disk.
+"""Kernels compiled in the background, while calls go on: by a few processes of low priority, into the cache
+on disk.
 
-Whatever goes wrong there is reported once, and calls go on with what they have. What failed once is not tried
-again in this process."""
+An error there is reported once, and calls go on with the kernels that they have. What failed once is not
+tried again in this process.
+"""
 
 from __future__ import annotations
 
@@ -23,34 +24,32 @@ from lapidist.launch import Binary
 
 Done = Callable[[Binary], None]
 Name = tuple[object, ...]
-CORES_EACH = 4  # of the computer, for one compiler: what it does is not urgent
+CORES_EACH = 4  # one compiler for so many cores: its work is not urgent
 MOST_COMPILERS = 4
-LEAST_BYTES = 1 << 30  # of memory that must be free: NVRTC was seen to take 0.4 GB
-MOST_DEATHS = 3  # of compilers, one after another: then no more are started
+LEAST_BYTES = 1 << 30  # memory that must be free: NVRTC was seen to take 0.4 GB
+MOST_DEATHS = 3  # after so many dead compilers in a row no more are started
 GO_ON = "Calls go on with the kernels that are there"
 
 
 def name_of(order: Order) -> Name:
-    """What distinguishes orders of one process. The cache's key reads the source, and calls ask again and
-    again.
-    """
+    """A hashable name of an order. The cache's key would read the source each time, and calls ask often."""
     return order._replace(defines=tuple(sorted(order.defines.items())))  # type: ignore[arg-type]
 
 
 class Behind:
-    """The compilers of this process, and what they are asked for."""
+    """The compilers of this process, and the orders that they were given."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._orders: SimpleQueue[tuple[Order, Done] | None] = SimpleQueue()
-        self._known: dict[Name, bool] = {}  # what was asked for: whether it may still come
+        self._known: dict[Name, bool] = {}  # each order so far: whether it is still under way
         self._threads: list[threading.Thread] = []
         self._workers: set[subprocess.Popen[str]] = set()
         self._deaths = 0
         self._stopped = False
 
     def ask(self, order: Order, done: Done) -> bool:
-        """Whether it is under way: once for each key, however often it is asked for."""
+        """Whether the order is under way. Each is compiled once, however often it is asked for."""
         name = name_of(order)
         with self._lock:
             if name in self._known:
@@ -68,7 +67,7 @@ class Behind:
         return self._known.get(name_of(order), False)
 
     def _serve(self) -> None:
-        """One thread and its compiler: they wait for orders until the interpreter ends."""
+        """One thread and its compiler, which wait for orders until the interpreter ends."""
         worker: subprocess.Popen[str] | None = None
         while (wanted := self._orders.get()) is not None:
             order, done = wanted
@@ -76,7 +75,7 @@ class Behind:
                 worker = self._alive(worker) or self._started()
                 self._deliver(order, done, asked(worker, order))
                 self._deaths = self._deaths + 1 if worker.poll() is not None else 0
-            except Exception as error:  # nothing of this may reach a caller
+            except Exception as error:  # no error of the background may reach a caller
                 self._report(f"{type(error).__name__}: {error}")
             worker = self._alive(worker)
             self._known[name_of(order)] = False
@@ -104,7 +103,7 @@ class Behind:
             self._workers.discard(worker)
         for pipe in (worker.stdin, worker.stdout):
             if pipe is not None:
-                with suppress(OSError):  # what was not read any more
+                with suppress(OSError):  # unread output
                     pipe.close()
 
     def _deliver(self, order: Order, done: Done, answer: Answer) -> None:
@@ -122,7 +121,9 @@ class Behind:
             warn_once(f"compile: a kernel was not compiled behind the calls ({why}). {GO_ON}")
 
     def stop(self) -> None:
-        """With the interpreter: entries are written whole or not at all, so a compiler may be killed."""
+        """At the end of the interpreter. Entries of the cache are written whole or not at all, so compilers
+        may be killed.
+        """
         with self._lock:
             self._stopped = True
             for worker in self._workers:
@@ -133,7 +134,9 @@ class Behind:
             thread.join()
 
     def leave(self) -> None:
-        """In a forked child: the compilers are the parent's, and end when its end of their pipes does."""
+        """In a forked child: the compilers are the parent's. The child's ends of their pipes must not keep
+        them alive.
+        """
         if not self._workers:
             return
         nothing = os.open(os.devnull, os.O_RDWR)
@@ -165,7 +168,7 @@ def is_under_way(order: Order) -> bool:
     return _behind.is_under_way(order)
 
 
-# ---- whether there is room ----
+# ---- limits ----
 
 
 def compilers() -> int:
@@ -173,7 +176,7 @@ def compilers() -> int:
 
 
 def may_compile() -> bool:
-    """What is compiled comes by way of the disk, by a process that needs memory."""
+    """Whether there is memory for a compiler process, and a cache through which its result comes."""
     free = free_bytes()
     if free is not None and free < LEAST_BYTES:
         warn_once(f"compile: {free >> 20} MiB of memory are free, too few for a compiler behind. {GO_ON}")
@@ -182,7 +185,7 @@ def may_compile() -> bool:
 
 
 def free_bytes() -> int | None:
-    """Of the computer, and of what this process' container may take; None where nobody says."""
+    """Free memory of the computer, and of this process' container; None if it is unknown."""
     found = []
     with suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/meminfo").read_text().splitlines()

@@ -1,8 +1,9 @@
-"""Compiled binaries on disk: one file each, named by its key and bound to it by a digest, the least recently
-used go first.
+"""Compiled binaries on disk: one file each, named by its key and bound to it by a digest. The least recently
+used are removed first.
 
-Whatever lies in an entry's place (a part of one, another's, a link, a device, nonsense) is as good as
-nothing: the kernel is compiled anew. Whatever the disk refuses is reported once, and the call goes on."""
+Anything unusable in an entry's place (part of a file, another user's, a link, a device) counts as missing,
+and the kernel is compiled again. Errors of the disk are reported once, and the call goes on.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +28,11 @@ from lapidist.launch import Binary
 MAGIC = b"lapidist-binary-"
 FORMAT = MAGIC + b"3\n"
 DIGEST_BYTES = 32
-MOST_BYTES = 64 << 20  # of an entry, packed or not: the largest kernel has a hundredth of it
+MOST_BYTES = 64 << 20  # of an entry, compressed or not: the largest kernel has a hundredth of it
 ENTRY_NAME = re.compile(r"[0-9a-f]{64}\.bin")
 LEFTOVER_NAME = re.compile(r"[0-9a-f]{64}\.[a-z0-9_]{8}\.part")
-LEFTOVER_SECONDS = 3600.0  # writing takes milliseconds: the process behind an older one is dead
-# an entry's time says on which day it was used; a write for each load would cost more than it is worth
+LEFTOVER_SECONDS = 3600.0  # writing takes milliseconds: the writer of an older file is dead
+# An entry's time of use is kept to a day: a write for each load would cost more than it is worth.
 TOUCH_SECONDS = 86400.0
 LIMIT = "LAPIDIST_CACHE_BYTES"
 DEFAULT_LIMIT = 1 << 30
@@ -42,7 +43,7 @@ CUBIN_MACHINE = 190  # EM_CUDA
 class Entry(NamedTuple):
     path: Path
     nbytes: int
-    used: float  # seconds since 1970, to a day
+    used: float  # seconds since 1970, exact to a day
 
 
 # ---- one entry ----
@@ -53,16 +54,14 @@ def entry_path(key: str) -> Path:
 
 
 def has_any() -> bool:
-    """Whether anything lies there, whole or not."""
+    """Whether the cache holds anything, usable or not."""
     with suppress(OSError), os.scandir(cache_directory()) as found:
         return any(ENTRY_NAME.fullmatch(each.name) for each in found)
     return False
 
 
 def read(key: str, entry: str, architecture: str) -> Binary | None:
-    """The binary kept under a key, or None where there is none that is whole, ours and a binary of this
-    kernel.
-    """
+    """The binary under a key; None if there is none that is complete, ours, and of this kernel."""
     try:
         return decode(content_of(entry_path(key)), key, entry, architecture)
     except (OSError, ValueError, TypeError, KeyError, zlib.error, struct.error, RecursionError, MemoryError):
@@ -70,7 +69,7 @@ def read(key: str, entry: str, architecture: str) -> Binary | None:
 
 
 def content_of(path: Path) -> bytes:
-    """Of a file that is ours. That it was used is written down, at most once a day."""
+    """The content of a file that is ours. Its time of use is updated at most once a day."""
     with opened(path) as handle:
         found = os.fstat(handle)
         if (
@@ -82,14 +81,14 @@ def content_of(path: Path) -> bytes:
         with open(handle, "rb", closefd=False) as file:
             content = file.read(MOST_BYTES)
         if time.time() - found.st_mtime > TOUCH_SECONDS:
-            with suppress(OSError):  # root's, or on a disk that is read-only
+            with suppress(OSError):  # root's file, or a read-only disk
                 os.utime(handle)
         return content
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[int]:
-    """A plain file, to read. A link is not followed, a FIFO not waited for, a device not read."""
+    """A plain file opened for reading: no link is followed, no FIFO waited for, no device read."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -110,7 +109,7 @@ def encode(key: str, binary: Binary) -> bytes:
 
 
 def decode(content: bytes, key: str, entry: str, architecture: str) -> Binary:
-    """Raises one of many errors where `content` is not what `encode` made for this key."""
+    """Raises one of many errors if `content` is not what `encode` made for this key."""
     start = len(FORMAT) + DIGEST_BYTES
     body = content[start:]
     if content[:start] != FORMAT + digest_of(key, body):
@@ -131,8 +130,8 @@ def unpacked(body: bytes) -> bytes:
 
 
 def require_kernel(binary: Binary) -> None:
-    """What can be checked without a driver: PTX for the architecture with the entry in it, and an ELF of CUDA
-    that is whole.
+    """What can be checked without a driver: PTX for the architecture with the entry in it, and a complete
+    CUDA ELF.
     """
     if not isinstance(binary.log, str) or f".target {binary.architecture}" not in binary.ptx:
         raise ValueError("no PTX of this architecture")
@@ -143,7 +142,9 @@ def require_kernel(binary: Binary) -> None:
 
 
 def is_cubin(cubin: bytes, entry: str) -> bool:
-    """The header of a 64-bit ELF, its table of sections inside of it, and a section of the kernel's code."""
+    """Whether it has the header of a 64-bit CUDA ELF, a table of sections inside it, and a section of the
+    kernel's code.
+    """
     (machine,) = struct.unpack_from("<H", cubin, 18)
     (table,) = struct.unpack_from("<Q", cubin, 40)
     size, count = struct.unpack_from("<2H", cubin, 58)
@@ -156,7 +157,7 @@ def is_cubin(cubin: bytes, entry: str) -> bool:
 
 
 def write(key: str, binary: Binary) -> None:
-    """Keep it, and stay below the limit."""
+    """Keep the binary, and stay below the limit."""
     path, content, limit = entry_path(key), encode(key, binary), limit_or_default()
     if len(content) > min(limit, MOST_BYTES):
         return
@@ -173,7 +174,7 @@ def write(key: str, binary: Binary) -> None:
 
 
 def replace_whole(path: Path, content: bytes) -> None:
-    """Write beside the target, then rename: another process sees the whole entry or none."""
+    """Write to a temporary file, then rename: other processes see the whole entry or none."""
     handle, temporary = tempfile.mkstemp(prefix=f"{path.stem}.", suffix=".part", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -185,11 +186,11 @@ def replace_whole(path: Path, content: bytes) -> None:
         raise
 
 
-# ---- all of them ----
+# ---- all entries ----
 
 
 def plain_files(folder: Path, name: re.Pattern[str]) -> list[Entry]:
-    """Files of a kind, by their names; links and folders are none."""
+    """Plain files with such names, without links and folders."""
     found = []
     with suppress(OSError), os.scandir(folder) as listed:
         for each in listed:
@@ -201,12 +202,12 @@ def plain_files(folder: Path, name: re.Pattern[str]) -> list[Entry]:
 
 
 def entries(folder: Path) -> list[Entry]:
-    """The least recently used first."""
+    """All entries, the least recently used first."""
     return sorted(plain_files(folder, ENTRY_NAME), key=lambda entry: entry.used)
 
 
 def remove_leftovers(folder: Path, older: float = LEFTOVER_SECONDS) -> None:
-    """What writers left that were killed."""
+    """Remove temporary files of writers that were killed."""
     for each in plain_files(folder, LEFTOVER_NAME):
         if time.time() - each.used > older:
             with suppress(OSError):
@@ -224,13 +225,13 @@ def evict(folder: Path, limit: int) -> None:
 
 
 def clear(folder: Path) -> list[Entry]:
-    """Remove every entry; what was removed. Nothing else in the folder is touched."""
+    """Remove every entry, and nothing else in the folder. Returns what was removed."""
     remove_leftovers(folder, 0.0)
     return [entry for entry in entries(folder) if remove(entry)]
 
 
 def remove(entry: Entry) -> bool:
-    """If it begins as an entry of any format does, or has nothing in it."""
+    """Remove the file if it begins like an entry of any format, or is empty."""
     try:
         with opened(entry.path) as handle:
             if os.read(handle, len(MAGIC)) not in (MAGIC, b""):
@@ -245,7 +246,7 @@ def remove(entry: Entry) -> bool:
 
 
 def limit_or_default() -> int:
-    """Where the limit is misspelt, a line says so, and the call goes on with the default."""
+    """The limit; if the variable is misspelt, a log line says so, and the default counts."""
     try:
         return limit_bytes()
     except ArgumentError as error:
@@ -254,7 +255,7 @@ def limit_or_default() -> int:
 
 
 def limit_bytes() -> int:
-    """LAPIDIST_CACHE_BYTES: 0 keeps nothing."""
+    """LAPIDIST_CACHE_BYTES in bytes; 0 keeps nothing."""
     text = os.environ.get(LIMIT, "").strip()
     if not text:
         return DEFAULT_LIMIT

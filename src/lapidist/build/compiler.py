@@ -1,8 +1,7 @@
-"""CUDA C++ to Binary: NVRTC compiles at run time, cache.py keeps what it made.
+"""CUDA C++ to Binary: NVRTC compiles at run time, cache.py keeps the result.
 
-No nvcc, host compiler, driver or GPU is needed. One pass gives the PTX (for the machine and the static
-counts) and the cubin (for the GPU). Without the assembler it gives the PTX alone, in three fifths of the
-time.
+No nvcc, host compiler, driver or GPU is needed. One run gives the PTX (for the machine and static counts) and
+the cubin (for the GPU). Without the assembler it gives the PTX alone, in three fifths of the time.
 """
 
 from __future__ import annotations
@@ -23,15 +22,14 @@ from lapidist.launch import Binary
 
 log = logging.getLogger(__name__)
 CUDA_SOURCES = Path(__file__).parents[1] / "cuda"
-MEASURED_NVRTC = 13, 0  # with which the Records were made; pyproject.toml asks for it
+MEASURED_NVRTC = 13, 0  # the version of the Records; pyproject.toml requires it
 NVRTC_HINT = 'pip install "nvidia-cuda-nvrtc=={0}.{1}.*" "nvidia-cuda-runtime=={0}.{1}.*"'.format(
     *MEASURED_NVRTC
 )
 
 
-# Threads take turns: NVRTC has locks of its own, and with many threads inside its heap was found corrupted. A
-# fork waits for the turn under way, since a child would find these locks taken by threads that it does not
-# have.
+# Threads compile one at a time: with many threads inside NVRTC its heap was found corrupted. A fork waits for
+# the running compilation: in the child, NVRTC's locks would be held by threads that do not exist there.
 _one_at_a_time = threading.RLock()
 os.register_at_fork(
     before=_one_at_a_time.acquire,
@@ -41,7 +39,7 @@ os.register_at_fork(
 
 
 class Order(NamedTuple):
-    """What `compile_kernel` is called with."""
+    """The arguments of `compile_kernel`."""
 
     source: str
     entry: str
@@ -59,10 +57,10 @@ def compile_kernel(
     assembled: bool = True,
     anew: bool = False,
 ) -> Binary:
-    """Compile the file `source` (a path below lapidist/cuda) with `-D` defines and more options for
-    `architecture` ("sm_90a").
+    """Compile the file `source` (a path below lapidist/cuda) for `architecture` ("sm_90a"), with `-D` defines
+    and further options.
 
-    `anew`: whatever the cache has, which the driver refused.
+    `anew`: ignore the cache, whose binary the driver refused.
     """
     text = (CUDA_SOURCES / source).read_text()
     options = (*compile_options(defines, architecture), *more)
@@ -74,18 +72,17 @@ def compile_kernel(
 def key_of(
     source: str, entry: str, defines: Mapping[str, object], architecture: str, more: tuple[str, ...] = ()
 ) -> str:
-    """The name under which the cache has that binary, or would have it."""
+    """The name of that binary in the cache."""
     return cache_key(
         (CUDA_SOURCES / source).read_text(), entry, (*compile_options(defines, architecture), *more)
     )
 
 
 def compile_options(defines: Mapping[str, object], architecture: str) -> tuple[str, ...]:
-    """The options that NVRTC is given, without the include paths: they are machine-dependent and no part of
-    the cache key.
+    """NVRTC's options, without include paths, which depend on the computer and are no part of the cache key.
 
-    NVRTC's own cache is off: this one is ours, and an answer from there comes without ptxas' report in the
-    log."""
+    NVRTC's own cache is off: its answers lack ptxas' report in the log.
+    """
     macros = tuple(f"-D{name}={value}" for name, value in sorted(defines.items()))
     return (
         f"--gpu-architecture={architecture}",
@@ -107,7 +104,7 @@ def compile_source(
         log.debug("%s of %s for %s was in the cache", entry, name, architecture)
         return found
     with _one_at_a_time:
-        found = None if anew else kept.read(key, entry, architecture)  # by whom this thread waited for, maybe
+        found = None if anew else kept.read(key, entry, architecture)  # another thread may have compiled it
         if found is None:
             start = time.perf_counter()
             found = run_nvrtc(text, entry, options, architecture, name)
@@ -119,13 +116,13 @@ def compile_source(
 
 
 def compile_to_ptx(text: str, entry: str, options: tuple[str, ...], architecture: str, name: str) -> Binary:
-    """The same PTX, and neither cubin nor the assembler's report, unless the cache has them."""
+    """The same PTX, without cubin and the assembler's report, unless the cache has them."""
     whole = kept.read(cache_key(text, entry, options), entry, architecture)
     return whole or compile_source(text, entry, unassembled(options), architecture, name)
 
 
 def unassembled(options: tuple[str, ...]) -> tuple[str, ...]:
-    """For an architecture that no chip has, NVRTC leaves the assembler out."""
+    """For a virtual architecture, NVRTC does not run the assembler."""
     return tuple(
         option.replace("=sm_", "=compute_", 1)
         for option in options
@@ -142,8 +139,8 @@ def cache_key(text: str, entry: str, options: tuple[str, ...]) -> str:
 
 @cache
 def header_fingerprint() -> str:
-    """All project headers together: a change in one of them outdates every entry, which costs seconds and is
-    never wrong.
+    """A digest of all project headers. A change in one outdates every entry: that costs seconds and is never
+    wrong.
     """
     digest = hashlib.sha256()
     for header in sorted(CUDA_SOURCES.rglob("*.cuh")):
@@ -164,7 +161,7 @@ def nvrtc_version() -> tuple[int, int]:
 
 @lru_cache(maxsize=1)
 def load_nvrtc():  # type: ignore[no-untyped-def]
-    """cuda.bindings.nvrtc, with a missing library's error turned into the command that installs it."""
+    """cuda.bindings.nvrtc. If the library is missing, the error has the command that installs it."""
     try:
         from cuda.bindings import nvrtc
 
@@ -188,7 +185,7 @@ def include_paths() -> tuple[Path, ...]:
 
 
 def run_nvrtc(text: str, entry: str, options: tuple[str, ...], architecture: str, name: str) -> Binary:
-    """One compilation: PTX, cubin and the log (ptxas reports registers and spills there)."""
+    """One compilation: PTX, cubin and the log, in which ptxas reports registers and spills."""
     nvrtc = load_nvrtc()
     status, program = nvrtc.nvrtcCreateProgram(text.encode(), name.encode(), 0, [], [])
     check(nvrtc, status, "nvrtcCreateProgram")
@@ -208,7 +205,7 @@ def run_nvrtc(text: str, entry: str, options: tuple[str, ...], architecture: str
 
 
 def fetch(nvrtc, program, what: str) -> bytes:  # type: ignore[no-untyped-def]
-    """One of NVRTC's outputs: each has a size call and a copy call."""
+    """One of NVRTC's outputs: each has a call for its size and one that copies it."""
     status, size = getattr(nvrtc, f"nvrtcGet{what}Size")(program)
     check(nvrtc, status, f"nvrtcGet{what}Size")
     content = bytes(size)

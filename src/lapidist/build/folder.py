@@ -1,8 +1,9 @@
-"""Which folder keeps files between processes: the user's own, or a temporary one where others could write
-into that.
+"""The folder for files that outlive the process: the user's own, or a temporary one if others could write
+there.
 
-What lies there is run, so it must be of this user alone. Root is trusted: it may change everything anyway,
-and images of containers are filled by it."""
+Its files are executed, so no other user may write them. Root is trusted: it may change everything anyway, and
+it fills the images of containers.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +19,14 @@ from pathlib import Path
 log = logging.getLogger("lapidist")
 
 VARIABLE = "LAPIDIST_CACHE_DIR"
-ALL_VARIABLES = VARIABLE, "XDG_CACHE_HOME", "HOME"  # that say where it is
-NOWHERE = Path(os.devnull) / "lapidist"  # nothing can be read or made there
+ALL_VARIABLES = VARIABLE, "XDG_CACHE_HOME", "HOME"  # which name the folder
+NOWHERE = Path(os.devnull) / "lapidist"  # a path that can neither be read nor created
 ROOT = 0
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def cache_directory() -> Path:
-    """LAPIDIST_CACHE_DIR, else the user's cache folder; a temporary one where nobody has a home, or others
+    """LAPIDIST_CACHE_DIR, else the user's cache folder. A temporary one if the user has no home, or others
     may write there.
     """
     folder = chosen_directory()
@@ -48,12 +49,14 @@ def chosen_directory() -> Path | None:
     above = os.environ.get("XDG_CACHE_HOME")
     try:
         return Path(above or Path.home() / ".cache") / "lapidist"
-    except RuntimeError:  # neither HOME nor an entry of this user: a container under any number
+    except RuntimeError:  # neither HOME nor an entry of this user, as in a container with any user id
         return None
 
 
 def holds_no(name: str) -> bool:
-    """Whether the folder surely has no file of this name: known before it is asked who may write there."""
+    """Whether the folder surely has no file of this name: a quick test, before it is checked who may write
+    there.
+    """
     folder = folder_by(*map(os.environ.get, ALL_VARIABLES))
     unused = not temporary_directory.cache_info().currsize
     return folder is not None and unused and not os.path.lexists(os.path.join(folder, name))
@@ -61,13 +64,13 @@ def holds_no(name: str) -> bool:
 
 @lru_cache(maxsize=8)
 def folder_by(*variables: str | None) -> Path | None:
-    """That these variables lead to."""
+    """The folder that these values of ALL_VARIABLES lead to."""
     return chosen_directory()
 
 
 def objection(folder: Path) -> str | None:
-    """Why what lies in a folder may be another's, and what mends that. None for one that is ours, or is not
-    there yet.
+    """Why the files of a folder may be another user's, and what to do. None: the folder is ours, or does not
+    exist yet.
     """
     above = status(folder.parent)
     if above is not None and above.st_mode & stat.S_IWOTH and not above.st_mode & stat.S_ISVTX:
@@ -98,7 +101,7 @@ def status(path: Path) -> os.stat_result | None:
 
 
 def make_directory(folder: Path) -> None:
-    """For us alone. What is missing above it is for others to look at, whatever the umask."""
+    """Create it for this user alone. Missing folders above it are readable for others, whatever the umask."""
     for above in reversed(folder.parents):
         if not above.exists():
             above.mkdir(mode=0o755, exist_ok=True)
@@ -107,7 +110,7 @@ def make_directory(folder: Path) -> None:
 
 @lru_cache(maxsize=1)
 def temporary_directory() -> Path:
-    """Of this process alone, and gone when it ends; NOWHERE on a computer without room for one."""
+    """A folder of this process alone, removed when it ends. NOWHERE if none can be created."""
     try:
         folder = Path(tempfile.mkdtemp(prefix="lapidist-"))
     except OSError as error:
@@ -120,7 +123,7 @@ def temporary_directory() -> Path:
 
 
 def remove_own(folder: Path, process: int) -> None:
-    """Not by a child that was forked and inherited the wish."""
+    """Not in a forked child, which inherits the call."""
     if os.getpid() == process:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -130,5 +133,5 @@ os.register_at_fork(after_in_child=temporary_directory.cache_clear)
 
 @cache
 def warn_once(message: str) -> None:
-    """A log line, which no filter of warnings turns into an error: the call goes on."""
+    """A log line, which no filter of warnings turns into an error."""
     log.warning("%s", message)

@@ -1,4 +1,4 @@
-"""What a call does whose best kernel is not compiled yet: LAPIDIST_COMPILE, or `compile=`."""
+"""What a call does while its best kernel is not compiled: LAPIDIST_COMPILE, or `compile=`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ Compiling = Literal["background", "wait", "never"]
 VARIABLE = "LAPIDIST_COMPILE"
 BACKGROUND: Final = "background"  # another kernel of the same SumOrder runs until then
 WAIT: Final = "wait"  # the call waits for it
-NEVER: Final = "never"  # what is there must do
+NEVER: Final = "never"  # only compiled kernels may run
 WAYS: dict[str, Compiling] = {BACKGROUND: BACKGROUND, WAIT: WAIT, NEVER: NEVER}
 
 
 def way_of_environment() -> Compiling:
-    """Where the variable is misspelt, a line says so, and calls go on with the default."""
+    """The variable's value; if it is misspelt, a log line says so, and the default counts."""
     text = os.environ.get(VARIABLE, "").strip().lower()
     if text and text not in WAYS:
         warn_once(f"{VARIABLE}: must be one of {', '.join(WAYS)}; got {text!r}. {BACKGROUND} serves")
@@ -28,6 +28,8 @@ def way_of(asked: Compiling | None) -> Compiling:
 
 
 def kept_way(asked: Compiling | None) -> Compiling:
-    """Of what keeps its kernel: plans, and calls while a graph is captured."""
+    """For plans, and for calls while a graph is captured: they keep the kernel that they start with, so they
+    wait for it.
+    """
     way = way_of(asked)
     return WAIT if way == BACKGROUND else way

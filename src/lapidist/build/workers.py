@@ -1,7 +1,8 @@
-"""Compilers in processes of their own: one build a line in, one answer a line out.
+"""Compilers in processes of their own: each line of input is a build, each line of output its answer.
 
-In threads of one process phases of NVRTC wait for each other, so many gained little; and with sixteen of them
-its heap was found corrupted twice."""
+In threads of one process, phases of NVRTC wait for each other, so many threads gained little. With sixteen
+its heap was found corrupted twice.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +21,9 @@ from lapidist.build.compiler import Order, compile_kernel, include_paths, load_n
 from lapidist.build.folder import VARIABLE, cache_directory
 from lapidist.errors import LapidistError
 
-MODULE = "lapidist.build.workers"  # this one, whatever it is called when it runs
+MODULE = "lapidist.build.workers"  # this module, whose __name__ may be "__main__"
 
-LOW, LOWEST = "--low", 19  # of priorities
+LOW, LOWEST = "--low", 19  # the option for low priority, and its nice value
 OnDone = Callable[[str], None]
 
 
@@ -32,8 +33,8 @@ class Answer(NamedTuple):
 
 
 def compile_one(order: Order) -> Answer:
-    """Into the cache, here. What a process looks for once, the library and its headers, is no part of the
-    seconds.
+    """Compile into the cache, in this process. Finding the library and its headers, which happens once, does
+    not count.
     """
     start, error = time.perf_counter(), None
     try:
@@ -46,11 +47,13 @@ def compile_one(order: Order) -> Answer:
 
 
 def nobody(_entry: str) -> None:
-    """For those who only wait for the end."""
+    """An `on_done` that does nothing."""
 
 
 def compile_all(orders: Sequence[Order], processes: int, on_done: OnDone = nobody) -> list[Answer]:
-    """Into the cache, by as many processes. One alone needs none. `on_done` is given each entry point."""
+    """Compile into the cache, in so many processes; a single order needs none. `on_done` gets each entry
+    point.
+    """
     count = min(processes, len(orders))
     idle: SimpleQueue[subprocess.Popen[str]] = SimpleQueue()
 
@@ -73,7 +76,7 @@ def compile_all(orders: Sequence[Order], processes: int, on_done: OnDone = nobod
 
 
 def asked(worker: subprocess.Popen[str], order: Order) -> Answer:
-    """A worker that died says so for each build that it was to make."""
+    """The worker's answer. A worker that died gives an error for each of its builds."""
     assert worker.stdin is not None
     assert worker.stdout is not None
     try:
@@ -98,8 +101,9 @@ def workers(count: int) -> Iterator[list[subprocess.Popen[str]]]:
 
 
 def start_worker(low: bool = False) -> subprocess.Popen[str]:
-    """It finds this package and the cache where this process does, and ends with its input. `low`: its work
-    is not urgent, and whoever asks reports what goes wrong."""
+    """A worker, which finds this package and the cache where this process does, and ends with its input.
+    `low`: at low priority and without its stderr, since the caller reports errors.
+    """
     found = {
         "PYTHONPATH": os.pathsep.join(path or os.curdir for path in sys.path),
         VARIABLE: str(cache_directory()),

@@ -6,7 +6,7 @@
     schedule.units(block)                # what a block does, in order
     simulate(schedule, sms=132).end      # of schedule/simulate.py: when it would be done, by the cost model
 
-`cuda/schedule.cuh` holds the same functions for kernels; they take `device_words(schedule)` as one struct.
+`cuda/share/schedule.cuh` has the same functions for kernels. These take `device_words(schedule)` as a struct.
 """
 
 from lapidist.schedule.build import data_parallel, shared_waves, split_k, stream_k

@@ -1,6 +1,4 @@
-"""The three ways to a Schedule: data-parallel, split-K, and Stream-K with a cost model that picks its
-blocks.
-"""
+"""Makers of Schedules: data-parallel, split-K, and Stream-K with a cost model that chooses its blocks."""
 
 from __future__ import annotations
 
@@ -14,13 +12,15 @@ from lapidist.schedule.costs import CostModel, load_of
 from lapidist.schedule.grid import ROW_MAJOR, Raster, TileGrid, at_least, ceil_div, most_peers
 from lapidist.schedule.units import REDUCTIONS, Schedule
 
-MIN_ITERATIONS = 2  # a block shorter than that spends its time on filling its pipeline
+MIN_ITERATIONS = 2  # a block with fewer spends its time on filling its pipeline
 
 
 def data_parallel(
     grid: TileGrid, *, raster: Raster | None = None, persistent_blocks: int = 0, reason: str = ""
 ) -> Schedule:
-    """A block a tile; `persistent_blocks` of them run all tiles, each every so many-th."""
+    """One block for each tile. `persistent_blocks`: so many blocks compute all tiles, each of them every so
+    many-th tile.
+    """
     at_least("persistent_blocks", persistent_blocks, 0)
     return Schedule("data-parallel", grid, raster or ROW_MAJOR, launched=persistent_blocks, reason=reason)
 
@@ -33,8 +33,8 @@ def split_k(
     fragments: int = 1,
     raster: Raster | None = None,
 ) -> Schedule:
-    """`splits` blocks a tile. Serial with `turnstile` (or `atomic`), parallel with `separate` blocks or in a
-    `cluster`.
+    """`splits` blocks for each tile. They add their sums one after another (`turnstile` or `atomic`), or at
+    once in `separate` blocks or in a `cluster`.
     """
     at_least("split_k", splits, 1)
     if splits == 1:
@@ -81,14 +81,15 @@ def stream_k(
 ) -> Schedule:
     """Full waves data-parallel, the remainder shared evenly by Stream-K blocks.
 
-    `avail_sms` is how many SMs the load is balanced over (1: the data-parallel kernel); `occupancy` how many
-    blocks one holds. `sk_tiles` and `sk_blocks` overrule the choice of the cost model; with one of them
-    given, the other is still chosen. Without them, tiles are shared where that is predicted to take less than
-    `worth` of data-parallel's time.
+    `avail_sms`: SMs over which the load is balanced (1: the data-parallel kernel). `occupancy`: blocks that
+    an SM holds. `sk_tiles` and `sk_blocks` replace the cost model's choice; with one of them given, the other
+    is still chosen. Otherwise tiles are shared if that is predicted to take less than `worth` of
+    data-parallel's time.
 
     `remap` pairs Stream-K blocks with data-parallel ones. It needs an occupancy above one and the whole chip:
-    two launches of it at once could each hold the SMs that the other waits for. `persistent` launches as many
-    blocks as are resident, with the same hazard."""
+    two such launches at once could each hold the SMs that the other waits for. `persistent` launches as many
+    blocks as are resident, with the same hazard.
+    """
     for name, value in (("sms", sms), ("occupancy", occupancy), ("min_iterations", min_iterations)):
         at_least(name, value, 1)
     wave = sms if avail_sms is None else min(avail_sms, sms)
@@ -133,8 +134,7 @@ def shared_waves(
     fragments: int = 1,
     raster: Raster | None = None,
 ) -> Schedule:
-    """So many tiles shared by so many of the persistent blocks that are launched: a choice that was weighed
-    elsewhere."""
+    """`sk_tiles` shared by `sk_blocks` of the persistent blocks: a choice that was weighed elsewhere."""
     return Schedule(
         "Stream-K",
         grid,
@@ -159,20 +159,20 @@ def require_reduction(reduction: str) -> None:
 
 
 def natural_regions(tiles: int, blocks: int) -> int:
-    """Blocks that divide evenly over fewer tiles are a split-K: no block straddles two tiles."""
+    """If blocks divide evenly over fewer tiles, it is a split-K: no block straddles two tiles."""
     return tiles if blocks > tiles and blocks % tiles == 0 else 1
 
 
 def first_wave_depth(dp_tiles: int, sk_waves: int, wave: int, occupancy: int) -> int:
-    """Tiles for each block of the first data-parallel wave, so that all waves together are a multiple of the
-    occupancy.
+    """Tiles for each block of the first data-parallel wave, such that all waves together are a multiple of
+    the occupancy.
     """
     excess = (sk_waves + ceil_div(dp_tiles, wave)) % occupancy
     return 1 + excess if 1 + excess <= dp_tiles // wave else 1
 
 
 def remapped(schedule: Schedule, sms: int, occupancy: int) -> Schedule:
-    """On where it means anything: several blocks an SM, the whole chip, and work for more than two waves."""
+    """Remap only if it helps: several blocks on an SM, the whole chip, and work for more than two waves."""
     useful = occupancy > 1 and schedule.wave == sms and schedule.blocks > 2 * schedule.wave
     return replace(schedule, remap=True) if useful and not schedule.launched else schedule
 
@@ -182,7 +182,7 @@ def remapped(schedule: Schedule, sms: int, occupancy: int) -> Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Tiles given to Stream-K and the blocks that share them; `cost` is the model's for the whole product."""
+    """Tiles given to Stream-K and the blocks that share them. `cost`: the model's, for the whole product."""
 
     tiles: int
     blocks: int
@@ -192,7 +192,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """All splits worth weighing, by what they give the busiest SM to do."""
+    """All splits worth weighing, by the work of the busiest SM."""
 
     grid: TileGrid
     wave: int
@@ -213,7 +213,9 @@ class Search:
         return float(self.costs.launch(load, 1))
 
     def best(self) -> Split | None:
-        """None where data-parallel is as good. Equal costs: the fewest blocks, so the least to hand on."""
+        """The cheapest split; of equal ones that with the fewest blocks, which hand on least. None:
+        data-parallel is as good.
+        """
         if self.wave == 1 or not self.grid.tiles or not self.grid.iterations:
             return None
         counted = [(tiles, self.block_counts(tiles)) for tiles in self.tile_counts()]
@@ -227,10 +229,10 @@ class Search:
         return found if self.forced or found.cost < self.worth * self.data_parallel_cost else None
 
     def tile_counts(self) -> list[int]:
-        """The partial wave, alone or with the last full one: then each block has more than a tile, and peers
-        are few.
+        """The partial wave, alone or with the last full one. In the second case each block has more than a
+        tile, and tiles have few peers.
 
-        A wave is a block an SM, or as many as it holds.
+        A wave has one block on each SM, or as many as an SM holds.
         """
         if self.sk_tiles is not None:
             if not 1 <= self.sk_tiles <= self.grid.tiles:
@@ -246,8 +248,8 @@ class Search:
         return sorted(found) or ([self.grid.tiles] if self.forced else [])
 
     def block_counts(self, tiles: int) -> np.ndarray:
-        """As many on each SM, or as many for each tile; at most what the data-parallel waves leave room for
-        beside them.
+        """Equally many blocks on each SM, or for each tile; at most as many as the data-parallel waves leave
+        room for.
 
         Not so few that each computes whole tiles.
         """
@@ -265,7 +267,9 @@ class Search:
         return counts[(counts >= min(self.wave, tiles + 1)) & (tiles % np.maximum(1, counts) != 0)]
 
     def weighed(self, tiles: Any, blocks: Any) -> tuple[Any, Any]:
-        """Of so many tiles that so many blocks share: the most peers of one, and the cost of it all."""
+        """For so many tiles shared by so many blocks: the most peers of a tile, and the cost of the
+        launch.
+        """
         iterations = self.grid.iterations
         peers = most_peers(tiles, blocks, iterations)
         shared, whole = (blocks, ceil_div(tiles * iterations, blocks)), (self.grid.tiles - tiles, iterations)

@@ -1,5 +1,5 @@
-"""The cost model fitted on a chip: schedules that vary one cost at a time, timed with the kernel that will
-use the model.
+"""Fit the cost model on a chip: time schedules that vary one cost at a time, with the kernel that will use
+the model.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ PEERS = (1, 2, 3, 4, 6, 8)
 
 
 def probes(sms: int, per_sm: int = 1) -> list[tuple[Schedule, Measurement]]:
-    """All blocks are alike and run at once, one on each SM; and unshared tiles again with as many as an SM
-    holds.
+    """Schedules whose blocks are alike and run at once, one on each SM. Unshared tiles also with as many
+    blocks as an SM holds.
 
     The Measurements lack their seconds.
     """
@@ -35,9 +35,7 @@ def probes(sms: int, per_sm: int = 1) -> list[tuple[Schedule, Measurement]]:
 
 
 def calibrate(sms: int, per_sm: int, seconds_of: Callable[[Schedule], float], source: str = "") -> CostModel:
-    """`seconds_of` runs a schedule with the kernel in question, operands of random numbers, and gives its
-    time.
-    """
+    """`seconds_of` runs a schedule with the kernel in question, on random numbers, and returns its time."""
     return fit(
         [replace(probe, seconds=seconds_of(schedule)) for schedule, probe in probes(sms, per_sm)], source
     )

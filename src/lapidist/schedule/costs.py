@@ -1,4 +1,4 @@
-"""What a block costs: the model that picks the number of Stream-K blocks, and its fit to measurements."""
+"""The cost of a block: the model that chooses the number of Stream-K blocks, and its fit to measurements."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ class CostModel:
     """Time of a block that has an SM for itself = start + fixup [peers > 1] + iteration * iterations + peer *
     (peers - 1).
 
-    The paper (arXiv 2301.03598) calls them a, b, c and d. Peers are the blocks that share a tile: `fixup` is
-    what handing the first partial sum on costs, `peer` what each further peer adds. `alongside` is what an
-    iteration takes longer for each other block on the SM: as much again where they share its rate (None),
-    less where they fill each other's waits. The defaults are not measured."""
+    The paper (arXiv 2301.03598) calls them a, b, c and d. `fixup`: the cost of handing on the first partial
+    sum; `peer`: of each further peer of a tile. `alongside`: how much longer an iteration takes for each
+    other block on the SM. None: as much again, since they share its rate; it is less if they fill each
+    other's waits. The defaults are not measured.
+    """
 
     start: float = 2.0
     fixup: float = 8.0
@@ -46,7 +47,7 @@ class CostModel:
         return self.iteration if self.alongside is None else self.alongside
 
     def pace(self, blocks: int) -> float:
-        """How fast each of so many blocks on an SM works, against one that is alone."""
+        """The speed of each of so many blocks on an SM, relative to a block that is alone."""
         return (
             self.iteration / (self.iteration + self.crowding * (blocks - 1))
             if self.iteration
@@ -54,8 +55,8 @@ class CostModel:
         )
 
     def computing(self, load: Load) -> float:
-        """Time of the busiest SM's iterations: each place waits for its own results, and all share the SM's
-        rate.
+        """Time of the busiest SM's iterations. Iterations of one place follow each other, and all places
+        share the SM's rate.
         """
         return (self.iteration - self.crowding) * load.longest + self.crowding * load.iterations
 
@@ -73,8 +74,8 @@ class CostModel:
 
 
 class Load(NamedTuple):
-    """What the busiest SM computes: all its iterations, those that follow each other, and the blocks that
-    do. Numbers, or arrays of them.
+    """The work of the busiest SM: all its iterations, the longest chain of those that follow each other, and
+    the blocks in that chain. Numbers or arrays.
     """
 
     iterations: Any
@@ -83,11 +84,12 @@ class Load(NamedTuple):
 
 
 def load_of(sms: Any, per_sm: Any, shared: tuple[Any, Any], whole: tuple[Any, Any] = (0, 1)) -> Load:
-    """Of blocks (so many, of so many iterations each) dispatched in this order, each to the place that is
-    free first; of arrays, too.
+    """The load of `shared` blocks, (number, iterations of each), then of `whole` ones. The chip dispatches
+    them in this order, each to the place that is free first. Numbers or arrays.
 
-    Those of the first kind are spread evenly: some places have one more than the others. Of the second kind
-    the places that are behind take `ahead` rounds before those take any; then all take one in turn."""
+    Shared blocks are spread evenly: some places get one more than others. The places that are behind take
+    `ahead` rounds of whole blocks before the others take any; then all take one in turn.
+    """
     length, step = shared[1], whole[1]
     first, second = ceil_div(shared[0], sms), ceil_div(whole[0], sms)
     early, late = first // per_sm, first % per_sm  # rounds that all have; places that have one more
@@ -105,8 +107,8 @@ def load_of(sms: Any, per_sm: Any, shared: tuple[Any, Any], whole: tuple[Any, An
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Time of a launch in which every SM held `resident` blocks of `iterations`, `peers` of which shared each
-    tile.
+    """Time of a launch in which every SM held `resident` blocks of `iterations`, and `peers` blocks shared
+    each tile.
     """
 
     iterations: int
@@ -116,10 +118,10 @@ class Measurement:
 
 
 def fit(measurements: Sequence[Measurement], source: str = "") -> CostModel:
-    """Least squares on relative errors (a launch of milliseconds must not drown one of microseconds), no cost
-    below zero.
+    """Least squares of relative errors, without negative costs. Relative, so that a launch of milliseconds
+    does not outweigh one of microseconds.
 
-    `alongside` is known only where more than one block was on an SM.
+    `alongside` is only known if several blocks were on an SM.
     """
     rows = np.array(
         [[1.0, m.peers > 1, m.iterations, m.peers - 1, m.iterations * (m.resident - 1)] for m in measurements]
@@ -142,9 +144,7 @@ def fit(measurements: Sequence[Measurement], source: str = "") -> CostModel:
 
 
 def non_negative(rows: np.ndarray, goal: np.ndarray) -> np.ndarray:
-    """Least squares; what comes out negative is held at zero, the most negative first, and the rest is solved
-    again.
-    """
+    """Least squares: the most negative value is set to zero, and the rest is solved again."""
     free = list(range(rows.shape[1]))
     while True:
         found = np.linalg.lstsq(rows[:, free], goal, rcond=None)[0]

@@ -1,14 +1,13 @@
-"""What share/schedule.cuh divides by, as factors to multiply with: the host knows every divisor of a walk
-before the launch.
+"""The divisors of share/schedule.cuh as factors to multiply with. The host knows all of them before the
+launch.
 
-A division is eighteen instructions and a tenth of a microsecond, and a block's first load waits for half a
+A division takes eighteen instructions and a tenth of a microsecond, and a block's first load waits for half a
 dozen of them. A product and a shift do the same for any whole number below 2^31:
 
     whole // number == whole * factor >> shift        factor = 2^shift / number, rounded up
 
-The rounding makes the factor larger by less than 1. So it makes the quotient larger by less than whole /
-2^shift, which is less than 1 / number: too little to reach the next whole one. The factor has 32 bits and the
-product 63.
+Rounding makes the factor larger by less than 1, and so the quotient by less than whole / 2^shift, which is
+less than 1 / number: too little to reach the next whole number. The factor has 32 bits and the product 63.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ from typing import NamedTuple
 
 from lapidist.schedule.units import Schedule
 
-WHOLE_BITS = 31  # of what is divided
+WHOLE_BITS = 31  # bits of the dividend
 
 
 class Divisor(NamedTuple):
-    """share/schedule.cuh's, two words of 32 bits."""
+    """The struct Divisor of share/schedule.cuh, two words of 32 bits."""
 
     factor: int
     shift: int
 
     @classmethod
     def of(cls, number: int) -> Divisor:
-        """By nothing nothing is ever divided: 0 is taken for 1."""
+        """0 is taken for 1, as nothing is ever divided by it."""
         if number <= 1:
             return NOTHING
         shift = WHOLE_BITS + (number - 1).bit_length()
@@ -49,7 +48,7 @@ def device_words(schedule: Schedule) -> tuple[int, ...]:
 
 
 def divided_by(schedule: Schedule) -> dict[str, int]:
-    """What the struct's divisors are of, in its order."""
+    """The values of the struct's divisors, in its order."""
     grid = schedule.grid
     panel, chunk, last_chunk, width, last_width = schedule.raster.areas(grid.tiles_m, grid.tiles_n)
     return {

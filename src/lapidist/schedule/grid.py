@@ -1,4 +1,4 @@
-"""The tiles of a product, and the order in which they are visited."""
+"""The tiles of a product, and the order in which they are computed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def ceil_div(a: Any, b: Any) -> Any:
 
 
 def most_peers(tiles: Any, blocks: Any, iterations: Any) -> Any:
-    """The most blocks that one of these tiles can have; of arrays, too."""
+    """The most blocks that one of these tiles can have. Numbers or arrays."""
     shortest = larger(1, tiles * iterations // blocks)
     anywhere = smaller(blocks, ceil_div(iterations - 1, shortest) + 1)
     return where(blocks % tiles == 0, blocks // tiles, where(tiles % blocks == 0, 1, anywhere))
@@ -31,7 +31,7 @@ def most_peers(tiles: Any, blocks: Any, iterations: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class TileGrid:
-    """Tiles of D along m and n, for each of `batches`; a tile is the sum of `iterations` steps along k."""
+    """Tiles of D along m and n, for each of `batches`. A tile takes `iterations` along k."""
 
     tiles_m: int
     tiles_n: int
@@ -63,17 +63,18 @@ class TileGrid:
 
 @dataclass(frozen=True, slots=True)
 class Raster:
-    """Order of the tiles: panels of `panel` lines are walked along one direction, `chunk` steps at a time.
+    """The order of tiles: panels of `panel` lines are walked along one direction, `chunk` steps at a time.
 
-    Along n a panel is `panel` rows high, and a chunk of it `chunk` columns wide is visited row by row:
+    Along n a panel is `panel` rows high, and its chunks of `chunk` columns are walked row by row:
 
         panel 1, chunk 1     panel 2, chunk 1     panel 2, chunk 2       (3 x 4 tiles; along m: the transpose)
          0  1  2  3           0  2  4  6           0  1  4  5
          4  5  6  7           1  3  5  7           2  3  6  7
          8  9 10 11           8  9 10 11           8  9 10 11
 
-    The last panel and the last chunk of each panel may be smaller, so every index is a tile: no block is
-    launched in vain."""
+    The last panel, and the last chunk of each panel, may be smaller. So every index is a tile, and no block
+    is launched without one.
+    """
 
     along: str = "n"
     panel: int = 1
@@ -86,7 +87,7 @@ class Raster:
         at_least("chunk", self.chunk, 1)
 
     def place(self, index: int, tiles_m: int, tiles_n: int) -> tuple[int, int]:
-        """(row, column) of the tile that is visited as number `index`."""
+        """Row and column of the tile with number `index`."""
         lines, steps = (tiles_m, tiles_n) if self.along == "n" else (tiles_n, tiles_m)
         panel, rest = divmod(index, self.panel * steps)
         height = min(self.panel, lines - panel * self.panel)
@@ -96,8 +97,8 @@ class Raster:
         return (line, step) if self.along == "n" else (step, line)
 
     def areas(self, tiles_m: int, tiles_n: int) -> tuple[int, int, int, int, int]:
-        """Tiles of a panel, of its chunks and of those of the last panel; steps of a chunk and of the last
-        one.
+        """Tiles of a panel, of its chunks, and of the chunks of the last panel; then the width of a chunk and
+        of the last one.
         """
         lines, steps = (tiles_m, tiles_n) if self.along == "n" else (tiles_n, tiles_m)
         deep, wide = min(self.panel, lines), min(self.chunk, steps)

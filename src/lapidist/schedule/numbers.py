@@ -1,5 +1,6 @@
-"""What formulas are made of that take plain numbers as well as columns: of one product NumPy costs more than
-the sums do."""
+"""Parts of formulas that take plain numbers as well as columns. For a single product NumPy's calls would take
+longer than the sums do.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ def smaller(a: Any, b: Any) -> Any:
 
 
 def where(condition: Any, then: Any, otherwise: Any) -> Any:
-    """Both are computed, always."""
+    """Both values are always computed."""
     if condition.__class__ is Array:
         return np.where(condition, then, otherwise)
     return then if condition else otherwise

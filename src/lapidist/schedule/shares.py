@@ -1,4 +1,4 @@
-"""What follows from how many blocks share how many tiles: of one schedule, or of columns of many."""
+"""What follows from the numbers of blocks and shared tiles: for one schedule, or for columns of many."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Shared(ABC):
-    """Numbers may be arrays of those of many ways to share; so these are made of arithmetic alone."""
+    """Values may be arrays, so the properties use arithmetic alone."""
 
     __slots__ = ()
     grid: Any
@@ -18,7 +18,7 @@ class Shared(ABC):
 
     @abstractmethod
     def reduces_by(self, way: str) -> Any:
-        """Whether blocks bring their sums together in this way."""
+        """Whether blocks add their sums by this reduction."""
 
     @property
     def dp_tiles(self) -> Any:
@@ -38,25 +38,23 @@ class Shared(ABC):
 
     @property
     def big_blocks(self) -> Any:
-        """So many blocks, the first of each region, have one iteration more than the normal ones."""
+        """So many blocks, the first of each region, have one iteration more than the others."""
         return self.region_iterations % not_zero(self.blocks_per_region)
 
     @property
     def longest(self) -> Any:
-        """Iterations of a block that shares tiles, at most."""
+        """The most iterations of a block that shares tiles."""
         return self.normal_iterations + (self.big_blocks > 0)
 
     @property
     def shares_tiles(self) -> Any:
-        """False where every Stream-K block owns whole tiles, the same number each: then nothing is handed
-        on.
-        """
+        """False if every Stream-K block has whole tiles, equally many: then nothing is handed on."""
         uneven = (self.big_blocks > 0) | (self.normal_iterations % not_zero(self.grid.iterations) != 0)
         return (self.sk_blocks > 0) & uneven
 
     @property
     def cluster(self) -> Any:
-        """Blocks of a cluster; 1 where none is needed."""
+        """Blocks of a cluster of peers; 1: there is none."""
         return 1 + (self.blocks_per_region - 1) * (self.reduces_by("cluster") & (self.sk_blocks > 0))
 
     @property
@@ -65,5 +63,5 @@ class Shared(ABC):
 
 
 def not_zero(number: Any) -> Any:
-    """One in place of it: what is divided by it then is nothing."""
+    """A divisor with 1 in place of 0, where the dividend is 0 too."""
     return number + (number == 0)

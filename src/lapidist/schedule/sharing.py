@@ -1,6 +1,4 @@
-"""How the blocks of a launch share the work: what the caller fixes of it and what he leaves to the
-planner.
-"""
+"""How blocks of a launch share the work: what the caller fixes and what is left to the planner."""
 
 from __future__ import annotations
 
@@ -18,14 +16,16 @@ REDUCTIONS = ("turnstile", "separate", "cluster", "atomic")
 
 
 def is_word(value: object, words: tuple[str, ...]) -> bool:
-    """One of these strings; an array is compared with none of them."""
+    """Whether it is one of these strings. An array must not be compared with a string, which would give an
+    array.
+    """
     return isinstance(value, str) and value in words
 
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """None and "auto" leave it to the planner. Hashable: a part of the key under which plans are
-    remembered.
+    """The caller's choices; None and "auto" leave one to the planner. Hashable, as a part of the key of
+    remembered plans.
     """
 
     schedule: ScheduleName | Schedule = AUTO
@@ -74,18 +74,18 @@ class Sharing:
             )
 
     def __str__(self) -> str:
-        """What the caller fixed, as he wrote it."""
+        """What the caller fixed, in the caller's notation."""
         asked = [each.name for each in fields(self) if getattr(self, each.name) != each.default]
         return ", ".join(f"{name}={getattr(self, name)}" for name in asked) or "nothing"
 
     @property
     def asked_for(self) -> bool:
-        """The caller wants something that only kernels with schedules do."""
+        """Whether the caller wants something that only kernels with schedules can do."""
         return self.schedule not in (AUTO, "data_parallel") or self.split_k not in (AUTO, 1)
 
     @property
     def open(self) -> bool:
-        """The planner decides."""
+        """Whether everything is left to the planner."""
         return (
             self.schedule == AUTO
             and self.split_k == AUTO
@@ -103,10 +103,11 @@ class Sharing:
         worth: float = 1.0,
         raster: Raster | None = None,
     ) -> Schedule:
-        """The caller's schedule for these tiles; data-parallel where he leaves it open.
+        """The caller's schedule for these tiles; data-parallel if it is left open.
 
-        `per_sm`: blocks that an SM holds; the load is balanced over all of them. `fragments`: into how many
-        parts a separate reduction may cut a tile. `worth`: stream_k's."""
+        `per_sm`: blocks that an SM holds; the load is balanced over all of them. `fragments`: parts into
+        which a separate reduction may cut a tile. `worth`: as in stream_k.
+        """
         if isinstance(self.schedule, Schedule):
             return fitting(self.schedule, grid)
         how = {"reduction": self.reduction or REDUCTIONS[0], "fragments": fragments, "raster": raster}

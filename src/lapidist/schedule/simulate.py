@@ -1,8 +1,9 @@
-"""When everything would be done: blocks dispatched in order to SMs, which share their rate among the blocks
-that compute.
+"""A simulation of a schedule by its cost model. Blocks are dispatched in order to SMs, which share their rate
+among the blocks that compute.
 
-Waiting blocks take no time from others. This is the cost model played out, so that who waits for whom counts
-too; a schedule that cannot finish is found out here."""
+Waiting blocks take no time from others. The simulation counts who waits for whom, and finds schedules that
+cannot finish.
+"""
 
 from __future__ import annotations
 
@@ -47,22 +48,22 @@ class Timeline:
 
     @property
     def efficiency(self) -> float:
-        """The time of the iterations alone, spread evenly over full SMs, by the time that the launch
-        takes.
-        """
+        """The time of the iterations alone, spread evenly over full SMs, over the time of the launch."""
         grid = self.schedule.grid
         full = self.costs.iteration / (self.costs.pace(self.occupancy) * self.occupancy)
         return grid.tiles * grid.iterations * full / self.sms / self.end if self.end else 1.0
 
     def busy(self, kind: str) -> float:
-        """SM time spent on one kind of span (a wait counts whole, though another block may use it)."""
+        """SM time of one kind of span. A wait counts as a whole, though another block may use the SM
+        meanwhile.
+        """
         return sum(span.end - span.begin for span in self.spans if span.kind == kind)
 
 
 @dataclass(slots=True)
 class Step:
-    """One thing that a block does: `work` of SM time once its flag has been raised `needed` times; then it
-    may raise it.
+    """One thing that a block does: `work` of SM time, after its flag was raised `needed` times. Then it may
+    raise the flag.
     """
 
     kind: str
@@ -75,7 +76,7 @@ class Step:
 
 @dataclass(slots=True)
 class Running:
-    """A block on an SM. It computes while `left` is positive and its wait is over."""
+    """A block on an SM. It computes while `left` is positive and it is not waiting."""
 
     block: int
     sm: int
@@ -95,9 +96,7 @@ def simulate(schedule: Schedule, sms: int, *, occupancy: int = 1, costs: CostMod
 
 
 def steps_of(schedule: Schedule, index: int, costs: CostModel) -> Iterator[tuple[int, Step]]:
-    """The steps of a launched block, each with the block (as the schedule numbers them) that it belongs
-    to.
-    """
+    """The steps of a launched block, each with the number of the schedule's block that it belongs to."""
     started = False
     for block, unit in schedule.units_of_launch(index):
         if not started:
@@ -108,8 +107,8 @@ def steps_of(schedule: Schedule, index: int, costs: CostModel) -> Iterator[tuple
 
 
 def unit_steps(schedule: Schedule, unit: WorkUnit, costs: CostModel) -> Iterator[Step]:
-    """The first sum handed on costs `fixup`, adding to what others handed on `peer`: one after another, that
-    is the model.
+    """Handing on the first sum costs `fixup`, adding to what others handed on costs `peer`. One follows the
+    other.
     """
     needed = schedule.arrivals_needed(unit)
     if unit.fragment >= 0:
@@ -131,7 +130,7 @@ def unit_steps(schedule: Schedule, unit: WorkUnit, costs: CostModel) -> Iterator
 
 @dataclass(slots=True)
 class Chip:
-    """The event loop: at most one pending event for each SM, the next block that is done with its step."""
+    """The event loop. Each SM has at most one pending event: the next block that finishes its step."""
 
     schedule: Schedule
     costs: CostModel
@@ -168,14 +167,14 @@ class Chip:
         return Timeline(self.schedule, self.costs, self.sms, self.occupancy, tuple(self.spans), self.now)
 
     def first_slots(self) -> list[int]:
-        """One block an SM, then the second; a grid of four waves and more puts neighbours on one SM."""
+        """One block on each SM, then the second. In a grid of four waves and more, neighbours share an SM."""
         slots = range(self.sms * self.occupancy)
         if self.schedule.remap and self.occupancy > 1:
             return [place // 2 if place < 2 * self.sms else place % self.sms for place in slots]
         return [place % self.sms for place in slots]
 
     def place_next(self, sm: int) -> None:
-        """Dispatch in launch order; blocks without work are over at once."""
+        """Dispatch in launch order; blocks without work are skipped."""
         while self.next_index < self.schedule.launch_blocks:
             steps = steps_of(self.schedule, self.next_index, self.costs)
             self.next_index += 1
@@ -191,7 +190,7 @@ class Chip:
                 return
 
     def settle(self, sm: int) -> None:
-        """Charge the time since the last look to the blocks that computed."""
+        """Charge the time since the last event to the blocks that computed."""
         active = [running for running in self.resident[sm] if not running.waiting]
         done = (self.now - self.settled[sm]) * self.costs.pace(max(len(active), 1))
         for running in active:
@@ -229,7 +228,7 @@ class Chip:
             self.waiters[step.flag].append(running)
 
     def raise_flag(self, unit: WorkUnit) -> None:
-        """A separate reduction has a flag for each fragment, raised together."""
+        """A separate reduction has a flag for each fragment; they are raised together."""
         count = self.schedule.fragments if self.schedule.reduction == "separate" else 1
         for flag in range(unit.flag, unit.flag + count):
             self.flags[flag] += 1

@@ -1,20 +1,20 @@
 """Schedule and WorkUnit: the work of every block, and what it waits for.
 
 Blocks come in segments by launch index: Stream-K blocks, data-parallel blocks, reduction blocks (the first
-two in either order). A Stream-K block owns a stretch of iterations that may begin and end inside tiles. It
-walks its tiles backwards. The tile that others will finish comes first. The tile that it finishes itself
-comes last, when those before it have long handed their sums on.
+two in either order). A Stream-K block has a stretch of iterations that may begin and end inside tiles. It
+computes its tiles backwards. The tile that others will finish comes first. The tile that it finishes itself
+comes last, when its other peers have long handed on their sums.
 
     block 0         block 1         block 2          peers 0, 1 of tile 0 are blocks 0, 1; block 1 finishes it
     [ tile 0   ......... ][ tile 1 .........  ]      of tile 1 they are blocks 1, 2; block 2 finishes it
 
-Every wait is on a block of lower index in the segment, so of lower launch index. The oldest one never waits.
-So with blocks dispatched in order of their index nothing can lock up, however few are resident. Two options
-give that up and need `2 * wave` or `launched` blocks resident at once: `remap` and `launched`.
+A block only waits for blocks of lower index in its segment, so of lower launch index; the lowest never waits.
+Blocks are dispatched in order of their index, so no deadlock is possible, however few are resident. Two
+options give that up: `remap` needs `2 * wave` blocks resident at once, `launched` as many as it says.
 
 In a split-K with reduction `cluster` the peers of a tile are a cluster: neighbours in launch order, resident
-together. Each adds up its share of the tile out of all peers' shared memory, so there is no workspace and
-every peer finishes."""
+together. Each sums its share of the tile from all peers' shared memory, so there is no workspace, and every
+peer runs the epilogue of its share."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from lapidist.schedule.grid import MOST, ROW_MAJOR, Raster, TileGrid, ceil_div
 from lapidist.schedule.shares import Shared
 
 REDUCTIONS = ("none", "atomic", "turnstile", "separate", "cluster")
-CLUSTER_MOST = 8  # blocks of a cluster on any chip that has clusters
+CLUSTER_MOST = 8  # blocks that a cluster may have on every chip with clusters
 FLAG_BYTES = 4
 PARTIALS_ALIGNMENT = 256
 
@@ -36,8 +36,9 @@ class WorkUnit:
     """Iterations k_begin .. k_end of one tile. Peers are the blocks that share the tile, counted along k.
 
     A reduction block has a unit without iterations: it sums fragment `fragment` of the partial sums of all
-    `peers`. `slot` is the place of the partial sum in the workspace and `flag` the counter of peers done; -1
-    where none is needed."""
+    `peers`. `slot`: the index of the partial sum in the workspace. `flag`: the index of the counter of peers
+    that are done. -1: none is needed.
+    """
 
     tile: int
     row: int
@@ -53,12 +54,14 @@ class WorkUnit:
 
     @property
     def first(self) -> bool:
-        """This unit starts the tile: nothing is taken in."""
+        """Whether this unit starts the tile, so that it adds no other peer's sum."""
         return self.peer == 0
 
     @property
     def last(self) -> bool:
-        """This unit ends the tile: unless the reduction is a separate one, its block runs the epilogue."""
+        """Whether this unit ends the tile. Its block then runs the epilogue, unless the reduction is a
+        separate one.
+        """
         return self.peer == self.peers - 1 and self.fragment < 0
 
     @property
@@ -68,10 +71,10 @@ class WorkUnit:
 
 @dataclass(frozen=True, slots=True)
 class Schedule(Shared):
-    """Who computes what. Made by `data_parallel`, `split_k` and `stream_k`; everything else is a function of
-    it.
+    """Which block computes what. Made by `data_parallel`, `split_k` and `stream_k`; everything else is a
+    function of it.
 
-    To a kernel whose block is a cluster, tiles and blocks here mean those of the whole cluster.
+    In a kernel with clusters, tiles and blocks here mean those of a whole cluster.
     """
 
     kind: str
@@ -79,14 +82,14 @@ class Schedule(Shared):
     raster: Raster = ROW_MAJOR
     sk_tiles: int = 0  # tiles that Stream-K or split-K blocks share
     sk_blocks: int = 0
-    regions: int = 1  # stretches of tiles with blocks of their own; as many as tiles: split-K
-    wave: int = 1  # avail_sms
+    regions: int = 1  # groups of shared tiles with blocks of their own; as many as shared tiles: split-K
+    wave: int = 1  # SMs that the load is balanced over
     dp_first: bool = False  # data-parallel tiles before the shared ones
     first_wave_tiles: int = 1  # tiles of each block in the first data-parallel wave
     reduction: str = "none"
-    fragments: int = 1  # reduction blocks a tile
+    fragments: int = 1  # reduction blocks of each tile
     remap: bool = False  # neighbours in launch order, which share an SM, become blocks of different waves
-    launched: int = 0  # persistent: so many blocks run all others, each every `launched`-th of them
+    launched: int = 0  # persistent blocks; each does the work of every `launched`-th block
     reason: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
@@ -99,36 +102,36 @@ class Schedule(Shared):
 
     @property
     def dp_blocks(self) -> int:
-        """The first wave's blocks take several tiles each, the others one."""
+        """The first wave's blocks compute several tiles each, the others one."""
         saved = (self.first_wave_tiles - 1) * self.wave
         return max(self.dp_tiles - saved, min(self.wave, self.dp_tiles))
 
     @property
     def blocks(self) -> int:
-        """Blocks with work, and those that fill a remapped grid up: the hardware pairs neighbours only in
-        grids of four waves.
+        """Blocks with work, and those that fill up a remapped grid: the chip pairs neighbours only in grids
+        of four waves.
         """
         active = self.sk_blocks + self.dp_blocks + self.reduction_blocks
         return max(active, 4 * self.wave) if self.remap else active
 
     @property
     def launch_blocks(self) -> int:
-        """The grid to launch. Zero: launch nothing."""
+        """Blocks of the grid. Zero: launch nothing."""
         return min(self.launched, self.blocks) if self.launched else self.blocks
 
     # ---- workspace ----
 
     @property
     def slot_per_block(self) -> bool:
-        """A tile's sum is kept under its first block, which starts one unfinished tile at most, or under the
-        tile's number.
+        """Whether a tile's slot is that of its first block, which starts at most one unfinished tile; else it
+        is the tile's number.
         """
         return self.sk_blocks < self.sk_tiles
 
     @property
     def slots(self) -> int:
-        """Partial sums, each one tile of accumulators. Bounded by the blocks (and so by the chip), whatever
-        the problem is.
+        """Partial sums in the workspace, a tile of accumulators each. The chip bounds them, through the
+        blocks, whatever the problem.
         """
         if self.reduction in ("none", "cluster") or not self.shares_tiles:
             return 0
@@ -140,8 +143,8 @@ class Schedule(Shared):
 
     @property
     def slots_per_block(self) -> int:
-        """A separate reduction keeps all peers' sums: of the tile that a block ends and of the one that it
-        starts.
+        """A separate reduction keeps the sums of all peers: a block has one for the tile that it ends and one
+        for the tile that it starts.
         """
         return 1 if self.regions == self.sk_tiles else 2
 
@@ -151,8 +154,8 @@ class Schedule(Shared):
 
     @property
     def partials_offset(self) -> int:
-        """Byte of the workspace where the partial sums start; the flags, zero between launches, lie before
-        them.
+        """Byte of the workspace where partial sums start, behind the flags, which are zero between
+        launches.
         """
         return ceil_div(self.flags * FLAG_BYTES, PARTIALS_ALIGNMENT) * PARTIALS_ALIGNMENT
 
@@ -167,10 +170,10 @@ class Schedule(Shared):
                 f"workspace: this schedule needs {need} bytes; got {nbytes}. Pass a larger one, or None"
             )
 
-    # ---- who does what (each of these has a twin in cuda/schedule.cuh) ----
+    # ---- who does what (cuda/share/schedule.cuh has the same functions) ----
 
     def block_of_launch(self, index: int) -> int:
-        """Undo the pairing of neighbours in the first two waves, and the gathering of peers in clusters."""
+        """Undo the pairing of neighbours in the first two waves, and the grouping of peers in clusters."""
         if self.cluster > 1:
             return index % self.cluster * self.regions + index // self.cluster
         if self.remap and index < 2 * self.wave:
@@ -186,7 +189,9 @@ class Schedule(Shared):
                 yield block, unit
 
     def units(self, block: int) -> Iterator[WorkUnit]:
-        """The units of a block (numbered as if there were no remap), in the order in which it works."""
+        """The units of a block, in the order in which it works. Blocks are numbered as if there were no
+        remap.
+        """
         dp_start = 0 if self.dp_first else self.sk_blocks
         sk_start = self.dp_blocks if self.dp_first else 0
         reduce_start = self.sk_blocks + self.dp_blocks
@@ -208,8 +213,8 @@ class Schedule(Shared):
                 yield self.unit(first + tile, 0, self.grid.iterations)
 
     def shared_units(self, block: int) -> Iterator[WorkUnit]:
-        """Neighbours in launch order belong to different regions: those that wait for each other start
-        furthest apart.
+        """Neighbours in launch order belong to different regions, so that blocks that wait for each other
+        start far apart.
         """
         region, number = block % self.regions, block // self.regions
         begin, end = self.stretch(number)
@@ -221,7 +226,7 @@ class Schedule(Shared):
             end = start
 
     def reduction_units(self, block: int) -> Iterator[WorkUnit]:
-        """One fragment of one tile; a tile that no one shared needs no reduction."""
+        """One fragment of one tile; a tile that is not shared needs no reduction."""
         tile, fragment = divmod(block, self.fragments)
         region, within = divmod(tile, self.sk_tiles // self.regions)
         first, last = self.peers_of(within)
@@ -235,25 +240,25 @@ class Schedule(Shared):
         return begin, begin + self.normal_iterations + (number < self.big_blocks)
 
     def owner(self, iteration: int) -> int:
-        """The block of a region that computes its iteration."""
+        """The block of a region that computes this iteration."""
         in_big = self.big_blocks * (self.normal_iterations + 1)
         if iteration < in_big:
             return iteration // (self.normal_iterations + 1)
         return self.big_blocks + (iteration - in_big) // self.normal_iterations
 
     def peers_of(self, tile: int) -> tuple[int, int]:
-        """First and last block of a region that compute its tile."""
+        """First and last block of a region that compute this tile."""
         begin = tile * self.grid.iterations
         return self.owner(begin), self.owner(begin + self.grid.iterations - 1)
 
     def slot_of(self, shared_block: int, peer: int) -> int:
-        """Where a separate reduction finds the partial sum of a peer: the tile that its block starts lies
-        behind the other.
+        """The slot of a peer's partial sum in a separate reduction. Of a block's two slots the second is for
+        the tile that it starts.
         """
         return shared_block * self.slots_per_block + (peer == 0 and self.slots_per_block == 2)
 
     def peer_slot(self, unit: WorkUnit, peer: int) -> int:
-        """For a reduction block: the slot of one of its peers."""
+        """The slot of one of a reduction block's peers."""
         return unit.slot if peer == 0 else (unit.slot // self.slots_per_block + peer) * self.slots_per_block
 
     @property
@@ -276,22 +281,22 @@ class Schedule(Shared):
         return self.unit(tile, k_begin, k_end, number - first, last - first + 1, slot, flag)
 
     def unit(self, tile: int, k_begin: int, k_end: int, *sharing: int) -> WorkUnit:
-        """`sharing`: peer, peers, slot, flag and fragment, as far as they matter."""
+        """`sharing`: peer, peers, slot, flag and fragment, as far as they are needed."""
         batch, index = divmod(tile, self.grid.tiles_m * self.grid.tiles_n)
         row, column = self.raster.place(index, self.grid.tiles_m, self.grid.tiles_n)
         return WorkUnit(tile, row, column, batch, k_begin, k_end, *sharing)
 
     def finishes(self, unit: WorkUnit) -> bool:
-        """This unit's block runs the epilogue (a reduction block: for its fragment) and sets the flag back to
-        zero.
+        """Whether this unit's block runs the epilogue (a reduction block: of its fragment) and resets the
+        flag to zero.
         """
         if unit.fragment >= 0 or unit.peers == 1 or self.reduction == "cluster":
             return True
         return unit.last and self.reduction != "separate"
 
     def arrivals_needed(self, unit: WorkUnit) -> int:
-        """A unit's sum may be handed on, or finished, when so many peers have raised its flag. Zero: it waits
-        for no one.
+        """How many peers must have raised the flag before a unit's sum may be handed on or finished. Zero: it
+        does not wait.
         """
         if unit.fragment >= 0:
             return unit.peers
@@ -354,7 +359,7 @@ class Schedule(Shared):
 
 
 def check(schedule: Schedule) -> None:
-    """What no schedule may break, whoever made it."""
+    """The rules that every schedule obeys."""
     grid = schedule.grid
     rules = [
         (

@@ -1,7 +1,8 @@
-"""Ways to share the tiles of many configs at once: a row a way, a column a config.
+"""Ways to share tiles, for many configs at once: a row for each way, a column for each config.
 
-What `Schedule` is to one product, `Ways` are to a hundred that are weighed; both take their counts from
-shares.py. A Schedule is made of the chosen way alone."""
+A `Schedule` describes one product, `Ways` a hundred candidates for it; both take their counts from shares.py.
+Only the chosen way becomes a Schedule.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ NONE, TURNSTILE, SEPARATE, CLUSTER = (CODES[each] for each in ("none", "turnstil
 
 
 class Grids(NamedTuple):
-    """The tiles of each config, as a TileGrid has them."""
+    """The tiles of each config, with the same numbers as a TileGrid."""
 
     tiles_m: Any
     tiles_n: Any
@@ -42,8 +43,9 @@ class Grids(NamedTuple):
 
 
 class Way(NamedTuple):
-    """One way, for each config: where it may be weighed, and what a Schedule says of it. Or several ways, as
-    many as `taken` has rows."""
+    """One way for each config: whether it is possible, and the numbers of its Schedule. Or several ways, as
+    many as `taken` has rows.
+    """
 
     taken: Any
     sk_tiles: Any = 0
@@ -52,16 +54,16 @@ class Way(NamedTuple):
     reduction: Any = NONE
     fragments: Any = 1
     launched: Any = 0
-    scheduled: Any = True  # False: the kernel walks its tiles itself
+    scheduled: Any = True  # False: blocks find their tiles without a Schedule
 
     @staticmethod
     def split(taken: Any, tiles: Any, peers: Any, reduction: Any, fragments: Any = 1) -> Way:
-        """Of all tiles, by as many blocks for each."""
+        """All tiles, with equally many blocks for each."""
         return Way(taken, tiles, tiles * peers, tiles, reduction, fragments)
 
     @staticmethod
     def stream(taken: Any, tiles: Any, blocks: Any, *more: Any) -> Way:
-        """Of so many tiles by so many blocks; `more`: the reduction, fragments, blocks that are launched."""
+        """So many tiles shared by so many blocks; `more`: the reduction, fragments, launched blocks."""
         even = (blocks > tiles) & (blocks % larger(1, tiles) == 0)
         return Way(taken, tiles, blocks, where(even, tiles, 1), *more)
 
@@ -89,7 +91,7 @@ COUNTS = (
 
 
 class OneWay(Shared):
-    """Of one product, in plain numbers, each found at once: the same as the properties of Shared."""
+    """One way of one config in plain numbers, with the properties of Shared computed at once."""
 
     __slots__ = (*Way._fields, *COUNTS, "grid")
     dp_tiles: Any
@@ -128,14 +130,14 @@ class OneWay(Shared):
 
 
 def kept(name: str) -> Any:
-    """A property of Shared, found once."""
+    """A property of Shared, computed once."""
     found = cached_property(getattr(Shared, name).fget)
     found.__set_name__(Shared, name)
     return found
 
 
 class Ways(Shared):
-    """Where a way is not taken, its numbers are those of whole tiles."""
+    """The ways of all configs. Where one is not possible, its numbers are those of whole tiles."""
 
     taken: Any
     reduction: Any
@@ -155,7 +157,7 @@ class Ways(Shared):
 
     @classmethod
     def given(cls, grid: Grids, listed: Sequence[Sequence[Schedule | None]]) -> Ways:
-        """Of each config those that are listed."""
+        """The schedules that are listed for each config."""
         most = max(map(len, listed), default=0)
         nothing = Way(False)
         table = [[Way.of(each) for each in ways] + [nothing] * (most - len(ways)) for ways in listed]
@@ -165,10 +167,10 @@ class Ways(Shared):
         return self.reduction == CODES[way]
 
     def at(self, row: int, column: int) -> Way:
-        """Of one config."""
+        """The way of one config."""
         return Way(*[self.__dict__[name][row, column].item() for name in Way._fields])
 
-    # each is asked for several times, and is an array
+    # arrays, which are needed several times
     dp_tiles = kept("dp_tiles")
     blocks_per_region = kept("blocks_per_region")
     region_iterations = kept("region_iterations")
@@ -181,5 +183,5 @@ class Ways(Shared):
 
     @property
     def countable(self) -> Any:
-        """What blocks can count: where a way is not taken, or more than that, nothing can be said of it."""
+        """The possible ways whose tiles and iterations blocks can count with 32 bits."""
         return self.taken & (self.grid.tiles <= MOST) & (self.region_iterations <= MOST)

@@ -1,1 +1,1 @@
-"""A plan on an NVIDIA GPU, through its driver."""
+"""The backend for NVIDIA GPUs, on top of the driver."""

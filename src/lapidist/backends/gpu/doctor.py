@@ -1,4 +1,4 @@
-"""What lapidist finds on this computer, and for each thing that is missing the command that gets it."""
+"""What lapidist finds on this computer, and for each missing thing the command that installs it."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ CUPY_HINT = 'pip install "cupy-cuda13x>=13.6"'
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Something to look for. `probe` returns version and place, or raises; `base` parts are needed to work at
-    all.
+    """Something to look for. `probe` returns version and place, or raises. Without `base` parts lapidist does
+    not work at all.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Finding:
 
 
 def run(as_json: bool = False) -> int:
-    """Print every finding. 0 when compiling and host products work, 1 when a part of that is missing."""
+    """Print every finding. Returns 0 if compiling and host products work, else 1."""
     findings = [look_for(part) for part in PARTS]
     if as_json:
         for finding in findings:
@@ -79,8 +79,8 @@ def run(as_json: bool = False) -> int:
 
 
 def look_for(part: Part) -> Finding:
-    """A probe may meet anything that a half-installed computer does: whatever it raises means that the part
-    is not usable.
+    """A probe may raise anything on a half-installed computer: any error means that the part is not
+    usable.
     """
     try:
         return Finding(part, True, part.probe())
@@ -148,7 +148,7 @@ def find_driver() -> str:
 
     try:
         version = load_driver().cuDriverGetVersion()[1]
-    except DeviceError as error:  # its words are for a failed call; here the bare reason is enough
+    except DeviceError as error:  # its message advises a failed call; the doctor only needs the reason
         raise DeviceError(str(error.__cause__ or error)) from error
     return f"CUDA {version // 1000}.{version % 1000 // 10}"
 

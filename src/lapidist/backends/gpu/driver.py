@@ -1,5 +1,5 @@
-"""The driver: its calls with their status in words, contexts, loaded kernels, tensor maps, what it says of a
-chip, copies.
+"""The CUDA driver: calls with readable errors, contexts, loaded kernels, tensor maps, facts of a chip,
+copies.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def check(result: tuple[Any, ...], call: str) -> Any:
 
 @lru_cache(maxsize=1)
 def load_driver() -> Any:
-    """cuda.bindings.driver, initialised; a missing or old driver is a DeviceError that says what to
+    """cuda.bindings.driver, initialised. If the driver is missing or too old, a DeviceError says what to
     install.
     """
     try:
@@ -82,7 +82,7 @@ def primary_context(ordinal: int) -> Any:
 
 
 class current_device:
-    """Makes a GPU's primary context current, and puts back what was there."""
+    """Makes a GPU's primary context current, and restores the one before."""
 
     __slots__ = ("_context", "_driver", "_previous")
 
@@ -117,7 +117,7 @@ def encode_tensor_map(tensor_map: TensorMap) -> bytes:
         len(tensor_map.shape),
         tensor_map.address,
         [word(extent) for extent in tensor_map.shape],
-        [word(stride) for stride in tensor_map.strides or (16,)],  # a row has none, and no list is refused
+        [word(stride) for stride in tensor_map.strides or (16,)],  # the driver refuses an empty list
         box,
         ones,
         *how,
@@ -129,7 +129,7 @@ def encode_tensor_map(tensor_map: TensorMap) -> bytes:
 
 @lru_cache(maxsize=1024)
 def tensor_map_words(dtype: str, box: tuple[int, ...], swizzle: int, fetched: int) -> tuple[Any, ...]:
-    """What maps of many shapes have in common, in the driver's words."""
+    """The driver's values for type, box and swizzle, which maps of many shapes share."""
     driver = load_driver()
     name = TYPES[dtype].tensor_map if dtype in TYPES else dtype.upper()
     swizzled = f"CU_TENSOR_MAP_SWIZZLE_{f'{swizzle}B' if swizzle else 'NONE'}"
@@ -149,8 +149,8 @@ def tensor_map_words(dtype: str, box: tuple[int, ...], swizzle: int, fetched: in
 
 @cache
 def load_binary(binary: Binary, ordinal: int, shared_bytes: int) -> Any:
-    """The kernel handle on one GPU, allowed `shared_bytes` of dynamic shared memory. The library lives as
-    long as the process.
+    """The kernel handle on one GPU, with `shared_bytes` of dynamic shared memory allowed. The library stays
+    loaded for the life of the process.
     """
     driver = load_driver()
     with current_device(ordinal):
@@ -161,14 +161,14 @@ def load_binary(binary: Binary, ordinal: int, shared_bytes: int) -> Any:
         kernel = check(
             driver.cuLibraryGetKernel(library, binary.entry.encode()), f"cuLibraryGetKernel of {binary.entry}"
         )
-        # 48 KB are a kernel's unasked, static ones among them, of which this does not know
+        # A kernel gets 48 KB without asking, but static shared memory, unknown here, counts towards them.
         if shared_bytes:
             attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             device = check(driver.cuDeviceGet(ordinal), "cuDeviceGet")
             check(
                 driver.cuKernelSetAttribute(attribute, shared_bytes, kernel, device), "cuKernelSetAttribute"
             )
-        # A CUkernel is good in any context; the launch call takes it under the CUfunction type.
+        # A CUkernel works in any context; the launch call takes it as a CUfunction.
         return driver.CUfunction(int(kernel))
 
 
@@ -177,7 +177,7 @@ def load_binary(binary: Binary, ordinal: int, shared_bytes: int) -> Any:
 
 @cache
 def query_device(ordinal: int) -> Device:
-    """The facts of an installed GPU: what the driver says, completed from the table of known chips."""
+    """The facts of an installed GPU: from the driver, completed from the table of known chips."""
     require_gpu(ordinal)
     driver = load_driver()
     handle = check(driver.cuDeviceGet(ordinal), "cuDeviceGet")
@@ -206,9 +206,7 @@ def query_device(ordinal: int) -> Device:
 
 @contextmanager
 def upload(ordinal: int, operands: Sequence[Operand]) -> Iterator[list[int]]:
-    """Copies of host operands on a GPU, as pointers; the last one is the output and is copied back at the
-    end.
-    """
+    """Copies of host operands on a GPU, as pointers. The last one is the output, copied back at the end."""
     driver = load_driver()
     with current_device(ordinal):
         buffers: list[tuple[int, Operand, int, int]] = []

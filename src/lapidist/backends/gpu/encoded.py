@@ -1,7 +1,9 @@
-"""Tensor maps as the driver encodes them, which takes microseconds each: kept by what they are maps of.
+"""Encoded tensor maps, kept by the addresses that they depend on: the driver takes microseconds to encode
+one.
 
-Frameworks hand out the same addresses again and again, but seldom all of a product's at once: a layer's
-weights stay, and its activations come and go. So each map is kept by the one address that it follows from."""
+Frameworks use the same addresses again and again, but seldom the same ones together: weights stay,
+activations change. So each map is kept by the one address that it depends on.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +12,22 @@ from dataclasses import replace
 
 from lapidist.launch import Maps, TensorMap
 
-KEPT = 256  # encoded ones of each map, 128 bytes each
+KEPT = 256  # encodings of each map, 128 bytes each
 SOURCES = "A", "B", "D", "workspace"
-APART = 1 << 46  # addresses of a GPU are less; those that are made up here lie so far from each other
-ALIGNMENT = 16  # what a map's extents may depend on is where in so many bytes its source begins
+APART = 1 << 46  # distance of invented addresses, larger than any address of a GPU
+ALIGNMENT = 16  # a map's extents may depend on its address modulo so many bytes
 Encode = Callable[[TensorMap], bytes]
 Addresses = tuple[int, int, int, int]  # of SOURCES
 Encoded = list[tuple[int, bytes]]  # each with its offset in the arguments
 
 
 class EncodedMaps:
-    """Those of one kernel."""
+    """The encoded maps of one kernel."""
 
     def __init__(self, maps: Maps, encode: Encode) -> None:
         self._maps, self._encode = maps, encode
         self._whole: dict[Addresses, Encoded] = {}
-        self._each: list[OneMap] = []  # from the second set of addresses on
+        self._each: list[OneMap] = []  # filled at the second set of addresses
 
     def at(self, addresses: Addresses) -> Encoded:
         each = self._each
@@ -43,16 +45,16 @@ class EncodedMaps:
         return found
 
     def _part(self, addresses: Addresses) -> None:
-        """By what each map follows from; those of the first addresses are known."""
+        """Keep each map by its own address from now on, beginning with those of the first addresses."""
         ((first, encoded),) = self._whole.items()
-        each, known = followed(self._maps, addresses), dict(encoded)
+        each, known = dependencies_of(self._maps, addresses), dict(encoded)
         for one in each:
             one.known[first[one.source]] = known[one.offset]
         self._each = each
         self._whole.clear()
 
     def _encoded(self, maps: tuple[tuple[int, TensorMap], ...]) -> Encoded:
-        """A map that nobody looks at is another one of them, twice."""
+        """A map that the kernel does not use may be the same object as another one: it is encoded once."""
         known: dict[int, bytes] = {}
         for _, each in maps:
             if id(each) not in known:
@@ -72,7 +74,7 @@ class EncodedMaps:
 
 
 class OneMap:
-    """Which address a map follows from, and what it was for one of them."""
+    """Which address a map depends on, and its value for one address."""
 
     __slots__ = ("ahead", "known", "low", "of_first", "offset", "source")
 
@@ -82,8 +84,8 @@ class OneMap:
         self.known: dict[int, bytes] = {}
 
 
-def followed(maps: Maps, addresses: Addresses) -> list[OneMap]:
-    """Found out by maps of addresses that are far apart."""
+def dependencies_of(maps: Maps, addresses: Addresses) -> list[OneMap]:
+    """Find the address that each map depends on, by maps of addresses that are far apart."""
     far = tuple((1 + place) * APART + address % ALIGNMENT for place, address in enumerate(addresses))
     return [
         OneMap(offset, place := each.address // APART - 1, far[place], each)

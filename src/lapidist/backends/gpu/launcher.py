@@ -1,7 +1,8 @@
 """A Launch made ready for many runs on a GPU.
 
-`GpuKernel.start` is the hot path (no allocation, no synchronisation): write what changed since the last run
-into this thread's parameter bytes, call the driver."""
+`GpuKernel.start` is the hot path, without allocation or synchronisation. It writes what changed since the
+last run into this thread's parameter bytes, and calls the driver.
+"""
 
 from __future__ import annotations
 
@@ -28,22 +29,23 @@ Addresses = tuple[int, int]
 Scalars = tuple[float, float]  # alpha and beta
 AS_IT_IS: Scalars = 1.0, 0.0
 Operands = tuple[int, int, int, int]  # addresses of A, B, C and D
-NO_STREAM = -1  # of a block that nothing was launched from
-# given Operands, alpha and beta, the raw stream, and what else is written where calls repeat; returns at once
+NO_STREAM = -1  # nothing was launched from this block yet
+# (Operands, alpha and beta, the raw stream, Written or None) -> None; does not wait for the GPU
 Start = Callable[..., None]
 
 
 class Written(NamedTuple):
-    """What a call has in a kernel's parameters beside matrices and two numbers. `constant`: by name, what
-    stays from call to call; `words`: numbers of 64-bit words of the parameters, and what is in them."""
+    """Further parameters of a call, beside matrices and alpha and beta. `constant`: by name, those that stay
+    from call to call. `words`: index and content of 64-bit words of the parameters.
+    """
 
     constant: Mapping[str, Any]
     words: list[tuple[int, int]]
 
 
 class _Block:
-    """One thread's parameter bytes and launch configuration: the driver call drops the GIL while it reads
-    them.
+    """Parameter bytes and launch configuration of one thread. The driver call releases the GIL while it reads
+    them, so threads must not share them.
     """
 
     __slots__ = (
@@ -69,12 +71,12 @@ class _Block:
     def __init__(self, launch: Launch, config: Any) -> None:
         size, offsets, patches = len(launch.arguments), launch.parameters.offsets, launch.patches
         raw = ctypes.create_string_buffer(size + 64 + 16)
-        start = -ctypes.addressof(raw) % 64  # tensor maps must lie on 64 bytes
+        start = -ctypes.addressof(raw) % 64  # tensor maps must be aligned to 64 bytes
         base = ctypes.addressof(raw) + start
         whole = memoryview(raw).cast("B")
         self.view = whole[start : start + size]
-        # The pointers as 64-bit words of the whole buffer; an operand that the kernel is not passed gets the
-        # last word.
+        # Indices of the pointers among the buffer's 64-bit words. An operand that the kernel does not take is
+        # written to the last word, behind the parameters.
         self.words, self.first = whole[: len(raw) // 8 * 8].cast("Q"), start // 8
         self.a, self.b, self.c, self.d = (
             (start + patches[x].offset) // 8 if x in patches else len(raw) // 8 - 1 for x in "ABCD"
@@ -86,13 +88,13 @@ class _Block:
         self.begin(launch)
 
     def begin(self, launch: Launch) -> None:
-        """As nothing was launched from here yet; for a launch with the same parameters."""
+        """Reset the block for a launch with the same parameters."""
         self.view[:] = launch.arguments
         config = self.config
         config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid
         self.workspace_key: object = None
-        self.slots = 0  # where the workspace's room begins
-        # what the last launch left in here
+        self.slots = 0  # address behind the workspace's flags
+        # the values of the last launch
         self.scalars: Scalars | None = None
         self.operands: Operands | None = None
         self.stream = NO_STREAM
@@ -100,12 +102,12 @@ class _Block:
         self.written: Written | None = None
 
 
-SPARE = 64  # blocks of a thread that are kept for launches that come once
+SPARE = 64  # blocks that a thread keeps for kernels that start for the first time
 _spare = threading.local()
 
 
 def spare_blocks() -> dict[Any, _Block]:
-    """This thread's, by what their launches have in common."""
+    """This thread's spare blocks, by the properties that launches must share."""
     try:
         found: dict[Any, _Block] = _spare.blocks
     except AttributeError:
@@ -113,8 +115,8 @@ def spare_blocks() -> dict[Any, _Block]:
     return found
 
 
-def lend(key: Any, block: _Block) -> None:
-    """To the next launch like it: the driver has copied what it was given."""
+def put_back(key: Any, block: _Block) -> None:
+    """Keep the block for the next launch like it. The driver has copied its content."""
     blocks = spare_blocks()
     if len(blocks) >= SPARE:
         blocks.clear()
@@ -122,15 +124,15 @@ def lend(key: Any, block: _Block) -> None:
 
 
 class Once:
-    """In place of the blocks of all threads: one for a single launch."""
+    """Stands for the blocks of all threads in a kernel's first launch."""
 
     __slots__ = ("block",)
     block: _Block
 
 
 def launch_attributes(driver: Any, launch: Launch) -> list[Any]:
-    """What the launch demands: all blocks on the chip at once, a start beside the launch before, blocks in
-    clusters that the binary does not know of.
+    """Attributes of the launch: all blocks on the chip at once, a start before the last launch ends, clusters
+    that are not fixed in the binary.
     """
     clustered = launch.cluster != (1, 1, 1) and not launch.binary.has_cluster
     return attributes_of(driver, launch.cooperative, launch.overlaps, launch.cluster if clustered else None)
@@ -138,7 +140,7 @@ def launch_attributes(driver: Any, launch: Launch) -> list[Any]:
 
 @lru_cache(maxsize=128)
 def attributes_of(driver: Any, cooperative: bool, overlaps: bool, cluster: Dim3 | None) -> list[Any]:
-    """The driver copies them with each configuration, so launches share them."""
+    """The driver copies them with each configuration, so launches can share them."""
     beside = "PROGRAMMATIC_STREAM_SERIALIZATION"
     attributes = []
     for name, wanted in (
@@ -163,23 +165,24 @@ def attributes_of(driver: Any, cooperative: bool, overlaps: bool, cluster: Dim3 
 
 
 class GpuKernel:
-    """A kernel with everything fixed but what the launch's patch table names, ready to `start` again and
-    again.
+    """A kernel with everything fixed but the entries of the launch's patch table, ready to `start` many
+    times.
     """
 
     def __init__(self, launch: Launch, ordinal: int, own: Addresses | None = None) -> None:
-        """`own` is where flags and room are in the caller's workspace, of zeros."""
+        """`own`: addresses in the caller's workspace, of flags and of what follows them."""
         self.launch, self._ordinal = launch, ordinal
         self._workspace = own
         self._context = primary_context(ordinal)
         self._function = load_binary(launch.binary, ordinal, launch.shared_bytes)
         self._maps = None if launch.maps is None else EncodedMaps(launch.maps, encode_tensor_map)
-        self._blocks: Any = None  # one of each thread, from the second start on
+        self._blocks: Any = None  # one for each thread, from the second start on
         self._started = False
 
     def start(self, operands: Operands, scalars: Scalars, stream: int) -> None:
-        """The first start keeps nothing. A served model meets most of its products once, and Python's garbage
-        collector takes time for whatever is kept of each."""
+        """The first start keeps no objects. A served model meets most of its products once, and Python's
+        garbage collector takes time for every object that is kept.
+        """
         once = self._blocks is None and not self._started
         self._started = True
         if not once:
@@ -193,10 +196,10 @@ class GpuKernel:
             blocks.block = spare
             spare.begin(self.launch)
         self._made_start(blocks)(operands, scalars, stream)
-        lend(key, blocks.block)
+        put_back(key, blocks.block)
 
     def _configured(self) -> tuple[Any, ...]:
-        """Launches with equal ones differ in nothing but their grids and parameters."""
+        """Launches with equal values differ only in grid and parameters."""
         here = self.launch
         return (
             id(self._function),
@@ -208,7 +211,7 @@ class GpuKernel:
         )
 
     def kept_start(self) -> Start:
-        """What starts it again and again, with a block of each thread."""
+        """The function that starts it repeatedly, with a block for each thread."""
         found: Start | None = self.__dict__.get("start")
         if found is None:
             found = self.__dict__["start"] = self._made_start(self._kept_blocks())
@@ -220,14 +223,15 @@ class GpuKernel:
         return self._blocks
 
     def _made_start(self, blocks: Any) -> Start:
-        """With one GPU its context is current wherever a framework works; with several, each launch must
-        look."""
+        """With one GPU its context is always current where a framework works. With several, each launch must
+        check.
+        """
         driver = load_driver()
         here = self._starter(driver, blocks)
         return here if gpu_count() == 1 else self._anywhere(driver, here)
 
     def _starter(self, driver: Any, blocks: Any) -> Start:
-        """The launch itself, its names bound once: attribute look-ups would cost a tenth of it."""
+        """The launch itself. Names are bound once: attribute look-ups would take a tenth of its time."""
         function, has_maps = self._function, self.launch.maps is not None
         has_workspace, own = any(self.launch.scratch), self._workspace is not None
         launch, stream_type = driver.cuLaunchKernelEx, driver.CUstream
@@ -240,10 +244,10 @@ class GpuKernel:
             if written is not None and block.written is not written:
                 self._write(block, written)
             moved = False
-            # mostly the same objects as before: to compare what is in them would take longer
+            # Mostly these are the same objects as before, and comparing identities is faster.
             if block.operands is not operands or block.scalars is not scalars or block.stream != stream:
                 moved = block.operands != operands or block.scalars != scalars or block.stream != stream
-                # until all of it is in place: what fails half way must not look ready to the next call
+                # None until all is written: after an error half-way the next call must write it again.
                 block.operands = None if moved else operands
                 if moved:
                     words = block.words
@@ -254,7 +258,7 @@ class GpuKernel:
                         self._place_scalars(block, scalars)
                 block.scalars = scalars
             if has_workspace:
-                # asking the driver takes half a microsecond
+                # The driver is asked whether the stream is captured, which takes half a microsecond.
                 key = own or stream_key(driver, block.config.hStream, stream)
                 if block.workspace_key != key:
                     block.operands, moved = None, True
@@ -276,14 +280,14 @@ class GpuKernel:
     def start_with(
         self, values: Mapping[str, Any], stream: int, scalars: Scalars, operands: Operands = (0, 0, 0, 0)
     ) -> None:
-        """With more that changes from run to run: addresses of lists, indices, factors."""
+        """Start with further values that change from run to run: addresses of lists, indices, factors."""
         block = self._own_block()
         block.constant = block.written = None
         self.launch.write(block.view, values)
         self.start(operands, scalars, stream)
 
     def _write(self, block: _Block, written: Written) -> None:
-        """Only what is new."""
+        """Write the further parameters that changed."""
         constant, words = written
         block.written = None
         if block.constant is not constant:
@@ -296,7 +300,7 @@ class GpuKernel:
         block.written = written
 
     def _anywhere(self, driver: Any, here: Start) -> Start:
-        """The launch with this GPU's context made current around it, where it is not already."""
+        """The launch with this GPU's context made current, if it is not already."""
         wanted = int(self._context)
 
         def start(operands: Operands, scalars: Scalars, stream: int, written: Written | None = None) -> None:
@@ -312,7 +316,7 @@ class GpuKernel:
         return start
 
     def _own_block(self) -> _Block:
-        """This thread's."""
+        """This thread's block."""
         blocks = self._blocks
         try:
             block: _Block = blocks.block
@@ -322,7 +326,7 @@ class GpuKernel:
         return block
 
     def _make_block(self) -> _Block:
-        """A thread that has no context yet gets the GPU's."""
+        """A new block. A thread without a context gets the GPU's."""
         driver, launch = load_driver(), self.launch
         if not int(check(driver.cuCtxGetCurrent(), "cuCtxGetCurrent")):
             check(driver.cuCtxSetCurrent(self._context), "cuCtxSetCurrent")
@@ -343,14 +347,14 @@ class GpuKernel:
         block.scalars = scalars
 
     def _place_workspace(self, block: _Block, key: object) -> None:
-        """Where this stream's flags and partial sums are: the caller's workspace, or the driver's own."""
+        """Write the address of this stream's workspace: the caller's, or one that the library keeps."""
         place = self._workspace or owned(load_driver(), self._ordinal, key, *self.launch.scratch)
         self.launch.write(block.view, {"workspace": place})
         block.slots = place[1]
         block.workspace_key = key
 
     def _place_maps(self, block: _Block, operands: Operands) -> None:
-        """Tensor maps hold addresses."""
+        """Tensor maps contain addresses, so they are written when these change."""
         assert self._maps is not None
         a, b, _, d = operands
         for offset, content in self._maps.at((a, b, d, block.slots)):

@@ -1,4 +1,6 @@
-"""Kernels of parts of lists, planned and loaded once; a better one takes over from one that was there."""
+"""Kernels for parts of lists, planned and loaded once. A better kernel may replace one that was compiled
+first.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ if TYPE_CHECKING:
     from lapidist.backends.gpu.products import GpuBackend
 
 
-class Wish(NamedTuple):
-    """What lists ask of each part's kernel."""
+class PartChoice(NamedTuple):
+    """What lists ask of the kernel of each part."""
 
     kernel: Kernel | None
     config: Config | None
@@ -28,7 +30,7 @@ class Wish(NamedTuple):
 
 
 class PartKernel:
-    """The kernel of as many products as a launch takes; None where there is nothing to compute."""
+    """The kernel for as many products as one launch takes; None if there is nothing to compute."""
 
     def __init__(self, plan: Plan, backend: GpuBackend, own: Addresses | None, way: Compiling) -> None:
         self._backend, self._own = backend, own
@@ -36,16 +38,17 @@ class PartKernel:
         self.kernel: GpuKernel | None = backend.loaded(first, own)
         stands_in = first is not plan and way == BACKGROUND
         self._wanted = Awaited({plan.asked: plan}, [plan.build]) if stands_in else None
-        self.countdown = CALLS_BETWEEN  # of calls, until it is looked at whether something better has come
+        self.countdown = CALLS_BETWEEN  # calls until the next look for a better kernel
 
     @property
     def settled(self) -> bool:
-        """Whether nothing better is to come."""
+        """Whether its kernel is final."""
         return self._wanted is None
 
     def improve(self) -> None:
-        """Another call. After so many: take the plan that was wanted, where its kernel has come. What failed
-        is not waited for."""
+        """Count a call. After enough of them, take the wanted plan if its kernel is compiled, or give it up
+        if that failed.
+        """
         self.countdown -= 1
         wanted = self._wanted
         if self.countdown > 0 or wanted is None:
@@ -58,17 +61,19 @@ class PartKernel:
             self._wanted = None
 
 
-KERNELS: dict[tuple[Problem, int, Wish], PartKernel] = {}
+KERNELS: dict[tuple[Problem, int, PartChoice], PartKernel] = {}
 
 
-def kernel_for(problem: Problem, backend: GpuBackend, wish: Wish, captured: bool) -> PartKernel:
-    """While a graph is captured nothing changes, and a first call waits for its kernel."""
-    key = problem, backend.ordinal, wish
+def kernel_for(problem: Problem, backend: GpuBackend, choice: PartChoice, captured: bool) -> PartKernel:
+    """The kernel of a part. While a graph is captured it does not change, and a first call waits for the
+    wanted one.
+    """
+    key = problem, backend.ordinal, choice
     found = KERNELS.get(key)
     if found is None:
-        way = WAIT if captured and wish.way == BACKGROUND else wish.way
-        plan = plan_once(problem, backend.chip, wish.kernel, wish.config, wish.sharing)
-        found = PartKernel(plan, backend, wish.own, way)
+        way = WAIT if captured and choice.way == BACKGROUND else choice.way
+        plan = plan_once(problem, backend.chip, choice.kernel, choice.config, choice.sharing)
+        found = PartKernel(plan, backend, choice.own, way)
         if len(KERNELS) >= KEPT:
             KERNELS.clear()
         KERNELS[key] = found

@@ -1,4 +1,4 @@
-"""Second passes on a GPU: the room that a product leaves its values in, and the kernels behind it."""
+"""Second passes on a GPU: the workspace in which a product leaves values, and the kernels that follow it."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from lapidist.planning.second_passes import RESULT, VALUES, Pass, room_of, steps
 if TYPE_CHECKING:
     from lapidist.calls.fused import FusedOperands
 
-ROUND = 256  # bytes on which values begin
+ROUND = 256  # bytes; values begin on multiples
 
 
 class Left(NamedTuple):
-    """What a product leaves to second passes: bytes of each of its values, slots, and of the room that the
-    passes need between their steps."""
+    """The workspace for second passes: bytes of each of the product's values, number of slots, bytes between
+    the passes' steps.
+    """
 
     sizes: tuple[int, ...]
     slots: int
@@ -44,11 +45,11 @@ class Left(NamedTuple):
 
     @property
     def nbytes(self) -> Room:
-        """Of slots, and of what lies behind them."""
+        """Bytes of slots, and of what follows them."""
         return 8 * SLOTS * self.slots, sum(self.sizes) + self.room
 
     def placed(self, at: Room) -> Placed:
-        """In a workspace whose flags are the slots."""
+        """The addresses in a workspace whose flags are the slots."""
         (zeros, first), of_slots = at, 8 * SLOTS
         slots = [zeros + of_slots * place for place in range(self.slots)]
         values = [first + sum(self.sizes[:place]) for place in range(len(self.sizes))]
@@ -56,7 +57,7 @@ class Left(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """Where that is."""
+    """The addresses of what a product leaves."""
 
     values: list[int]
     slots: list[int]
@@ -64,7 +65,7 @@ class Placed(NamedTuple):
 
 
 class Rooms:
-    """Rooms on one GPU for all calls that leave as many bytes."""
+    """Workspaces on one GPU for all calls that need as many bytes."""
 
     def __init__(self, left: Left, ordinal: int) -> None:
         self._driver, self._ordinal = load_driver(), ordinal
@@ -74,7 +75,7 @@ class Rooms:
         self.free: Callable[[int], list[Room]] = self._free if gpu_count() == 1 else self._anywhere
 
     def _free(self, stream: int) -> list[Room]:
-        """Those of a stream that no call is using."""
+        """The workspaces of a stream that no call is using."""
         key = stream_key(self._driver, self._stream_of(stream), stream)
         return rooms_between(self._ordinal, key, self._sizes)
 
@@ -89,7 +90,7 @@ class Rooms:
 
 @contextmanager
 def room_for(left: Left, ordinal: int, stream: int) -> Iterator[Placed]:
-    """While a call launches what needs it."""
+    """A workspace for the launches of one call."""
     rooms = Rooms(left, ordinal)
     free = rooms.free(stream)
     try:
@@ -104,7 +105,7 @@ PassLaunch = tuple[Start, Operands]
 
 
 def follow(fused: FusedOperands, before: Before, left: Placed, ordinal: int, stream: int) -> None:
-    """Launch all passes, behind a product that left its values there."""
+    """Launch all passes, after a product that left its values there."""
     for each, values, results in fused.passes(before):
         ends = results[0].pointer, results[-1].pointer
         for launch, operands in launches_of(each, values.pointer, ends, left.room, ordinal):
@@ -114,7 +115,7 @@ def follow(fused: FusedOperands, before: Before, left: Placed, ordinal: int, str
 def launches_of(
     each: Pass, values: int, results: tuple[int, int], room: int, ordinal: int
 ) -> list[PassLaunch]:
-    """`results`: the first one, and the last one, which is the factors' where there are two."""
+    """`results`: addresses of the first and the last result; the last one may be the factors."""
     known = {VALUES: values, RESULT: results[0]}
     return [
         (kernel.start, (known.get(reads, room + reads), results[1], 0, known.get(writes, room + writes)))

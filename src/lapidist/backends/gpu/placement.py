@@ -1,13 +1,14 @@
-"""Which tile each pair of blocks begins with: pairs that lie in one GPC (a group of up to 18 SMs) take one
-row of tiles.
+"""The tile with which each pair of blocks begins: pairs in one GPC (a group of up to 18 SMs) take one row of
+tiles.
 
-They ask for the same A at about the same time, and what leads from a GPC to the L2 makes one request of
-several. On an H200 a tenth fewer reads reach the L2, and a fifth less passes between its halves: 2.6 % of the
-time at 8192^3, where power is the limit.
+They ask for the same A at about the same time, and on the way from a GPC to the L2 several requests become
+one. On an H200 a tenth fewer reads reach the L2, and a fifth less passes between its halves. This saves 2.6 %
+of the time at 8192^3, where power is the limit.
 
 The driver places the pairs of a launch round robin over the GPCs, in an order that only depends on which SMs
-the chip has lost. So one launch finds it out, for as long as the process lives. It is a guess about speed:
-any order of tiles is right."""
+the chip lacks. One launch finds it out for the life of the process. It is a guess about speed: any order of
+tiles is right.
+"""
 
 from __future__ import annotations
 
@@ -23,18 +24,19 @@ from lapidist.kernels.wgmma.sharing import BAND
 from lapidist.launch import MOST_PAIRS, Binary, Launch, ParameterBlock
 from lapidist.planning.plans import Plan
 
-WORTH_SECONDS = 20e-6  # of a launch: then the chip is asked, once
-# blocks of a cluster, which all lie in one GPC; those of one size overlap with those of the other
+WORTH_SECONDS = 20e-6  # launches must take so long before the chip is probed
+# Cluster sizes of the probes. A cluster lies in one GPC, and clusters of the two sizes overlap, so SMs of a
+# GPC are found to belong together.
 GPC_CLUSTERS = (8, 6)
 SHARED_BYTES = 200 * 1024  # of a block, so that an SM holds one
-PARAMETERS = ParameterBlock([("D", "pointer")])  # where each block says which SM it lies on
+PARAMETERS = ParameterBlock([("D", "pointer")])  # each block writes the number of its SM there
 
 
 @lru_cache(maxsize=256)
 def further(groups: tuple[int, ...], clusters: int, band: int) -> tuple[int, ...]:
-    """For each pair of a launch of so many, how many tiles behind its own number its first one is. `groups`
-    has the GPC of every pair that the chip holds; tiles go down bands of so many rows, then to the next
-    column."""
+    """For each pair of a launch, how far its first tile is behind the pair's own number. `groups`: the GPC of
+    every pair that the chip holds. Tiles go down bands of `band` rows, then to the next column.
+    """
     if not band < clusters <= min(len(groups), MOST_PAIRS):
         return ()
     here = groups[:clusters]
@@ -44,9 +46,9 @@ def further(groups: tuple[int, ...], clusters: int, band: int) -> tuple[int, ...
 
 
 def groups_of(clusters: Sequence[Sequence[int]], pairs: Sequence[int]) -> tuple[int, ...]:
-    """The GPC of each pair, by its SMs: those that some cluster lay on belong together. SMs that large
-    clusters find no room on come last, as a GPC of their own. Nothing, where the chip was busy and blocks
-    took turns."""
+    """The GPC of each pair, by its SMs: SMs of one cluster belong together. SMs on which no large cluster
+    fits come last, as a GPC of their own. Empty if the chip was busy and several blocks ran on one SM.
+    """
     if len(set(pairs)) < len(pairs):
         return ()
     least = {sm: sm for together in clusters for sm in together}
@@ -62,9 +64,7 @@ def groups_of(clusters: Sequence[Sequence[int]], pairs: Sequence[int]) -> tuple[
 
 
 def order_of(plan: Plan, ordinal: int) -> tuple[int, ...]:
-    """The kernel's parameter: nothing but zeros where the blocks are no pairs, take what a schedule says, or
-    are soon done.
-    """
+    """The kernel's parameter "order". All zeros if blocks are no pairs, read a schedule, or are soon done."""
     found: tuple[int, ...] = ()
     if plan.config.cluster == 2 and not plan.scheduled and plan.predicted_seconds >= WORTH_SECONDS:
         groups = probed(ordinal, plan.device.sms, plan.device.architecture)
@@ -76,8 +76,8 @@ def order_of(plan: Plan, ordinal: int) -> tuple[int, ...]:
 
 @cache
 def probed(ordinal: int, sms: int, architecture: str) -> tuple[int, ...]:
-    """The GPC of each pair of a launch that fills the chip; nothing, where the driver refuses clusters of
-    these sizes.
+    """The GPC of each pair of a launch that fills the chip. Empty if the driver refuses clusters of these
+    sizes.
     """
     try:
         binary = compile_kernel("placement.cu", "placement", {}, architecture)
@@ -99,7 +99,7 @@ def launch_of(binary: Binary, cluster: int, blocks: int) -> Launch:
 
 
 def launched(ordinal: int, launch: Launch) -> list[int]:
-    """The SM of each block. On a stream of its own, also while this thread captures a graph."""
+    """The SM of each block. It runs on a stream of its own, also while this thread captures a graph."""
     driver, blocks = load_driver(), launch.grid[0]
     relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
     found = (ctypes.c_uint * blocks)()

@@ -1,4 +1,4 @@
-"""A plan made ready for a GPU: its launch, with what the chip itself says of it."""
+"""A plan made ready for a GPU: its launch, with the order of tiles for this chip."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lapidist.planning.plans import Plan
 
 
 def kernel_of(plan: Plan, ordinal: int, own: Addresses | None = None) -> GpuKernel:
-    """What the cache had may look like a kernel and be none: then it is compiled anew, once."""
+    """The loaded kernel. If the driver refuses what the cache had, it is compiled again, once."""
     launch = plan.common_launch(plan.binary, {"order": order_of(plan, ordinal)})
     try:
         return GpuKernel(launch, ordinal, own)

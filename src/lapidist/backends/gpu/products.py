@@ -1,4 +1,4 @@
-"""Products on a GPU: kernels that are there or are compiled, host arrays that travel there and back."""
+"""Products on a GPU: kernels loaded or compiled, host arrays copied there and back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from lapidist.backends.backend import Backend
 from lapidist.backends.gpu.driver import load_driver, query_device, synchronize, upload
 from lapidist.backends.gpu.launcher import Addresses, GpuKernel
-from lapidist.backends.gpu.list_kernels import Wish, kernel_for
+from lapidist.backends.gpu.list_kernels import PartChoice, kernel_for
 from lapidist.backends.gpu.planned import kernel_of
 from lapidist.backends.gpu.workspaces import is_capturing
 from lapidist.build.waiting import BACKGROUND, Compiling
@@ -76,10 +76,10 @@ class GpuBackend(Backend):
         handle: int,
         at: tuple[int, int, int, int],
     ) -> None:
-        """Their modules are loaded with the first epilogue that needs them."""
+        """Imported here, so that processes without such epilogues do not load the modules."""
         from lapidist.backends.gpu.passes import Left, follow, room_for
 
-        parts = ready.parts  # at once: others may come to take their place
+        parts = ready.parts  # read once: another thread may replace them
         before = made_before(part.plan for part in parts)
         with room_for(Left.of(fused, before), self.ordinal, handle) as left:
             fused.place(left.values, left.slots)
@@ -87,8 +87,8 @@ class GpuBackend(Backend):
             follow(fused, before, left, self.ordinal, handle)
 
     def _through(self, ready: Prepared, arguments: Arguments, out: Operand, stream: Any) -> None:
-        """Host arrays on a GPU: copy in, run, copy out. Whole buffers travel, so every stride stays as it
-        is.
+        """Host arrays on a GPU: copy in, run, copy out. Whole buffers are copied, so strides stay
+        the same.
         """
         if ready.is_routed:
             raise ArgumentError(
@@ -102,13 +102,13 @@ class GpuBackend(Backend):
             ready.start(*at, arguments.alpha_beta, handle)
 
     def multiply_lists(self, ready: ArrayGemm, batch: Listed | Pointed, stream: Any) -> None:
-        """More products than were planned may be more launches, and need more of a workspace."""
+        """More products than were planned may take more launches, and need more workspace."""
         handle = choose_stream(stream, batch.like.framework, self.ordinal)
-        wish, captured = Wish(*ready.choice, ready.own, ready.way), False
+        choice, captured = PartChoice(*ready.choice, ready.own, ready.way), False
         if ready.way == BACKGROUND:
             captured = self.is_captured(stream, batch.like.framework)
         parts = [batch.part(start) for start in range(0, batch.count, batch.at_once)]
-        ready.launched = [kernel_for(problem, self, wish, captured) for problem, _ in parts]
+        ready.launched = [kernel_for(problem, self, choice, captured) for problem, _ in parts]
         launches = [
             (part.kernel, addresses)
             for part, (_, addresses) in zip(ready.launched, parts, strict=True)
@@ -127,8 +127,8 @@ class GpuBackend(Backend):
 
 
 def finish_for(framework: str, stream: int) -> None:
-    """JAX has no stream to order with: its arrays are used as soon as they exist, so the work must be done by
-    then.
+    """JAX' arrays may be used as soon as they exist, and it has no stream to order with. So the work must be
+    done by then.
     """
     if framework == "jax":
         synchronize(stream)

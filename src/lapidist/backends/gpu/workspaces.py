@@ -1,11 +1,12 @@
-"""Device scratch that the driver owns: flags, which are zero between launches, and partial sums.
+"""Workspaces that the library keeps: flags, which are zero between launches, and memory for partial sums.
 
-Launches on one stream follow each other, so they share one workspace; launches on two streams never do. A
+Launches on one stream follow each other, so they share a workspace; launches on two streams never do. A
 workspace is never freed or moved: threads and captured graphs hold its address. Sizes are powers of two, so
-all plans of a stream together take at most four times what the largest of them needs.
+all plans of a stream together take at most four times what the largest needs.
 
-A graph may be replayed on any stream, beside anything: each stream of a capture gets a workspace of its own.
-Who captures again and again passes `workspace=` and owns the memory."""
+A graph may be replayed on any stream, beside anything else, so each stream of a capture gets a workspace of
+its own. Programs that capture again and again should pass `workspace=` and own the memory.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +17,16 @@ from typing import Any
 from lapidist.backends.gpu.driver import check
 
 SMALLEST_BYTES = 1 << 16
-PER_THREAD_STREAM = 2  # one handle, and a stream of its own for each thread
+PER_THREAD_STREAM = 2  # CUDA's handle that means another stream in each thread
 
 _lock = threading.Lock()
-Room = tuple[int, int]  # addresses of flags, and of what lies behind them
+Room = tuple[int, int]  # addresses of flags, and of what follows them
 _owned: dict[tuple[object, ...], Room] = {}
 _free: dict[tuple[object, ...], list[Room]] = {}
 
 
 def renew_lock() -> None:
-    """In a forked child: the thread that held it is not there to give it back."""
+    """In a forked child: the thread that may hold the lock does not exist there."""
     global _lock
     _lock = threading.Lock()
 
@@ -43,16 +44,14 @@ def is_capturing(driver: Any, handle: Any) -> bool:
 
 
 def stream_key(driver: Any, handle: Any, stream: int) -> object:
-    """What launches that may share a workspace have in common: the stream, and the capture that is under way
-    on it.
-    """
+    """A key of launches that may share a workspace: the stream, and the capture under way on it."""
     if is_capturing(driver, handle):
         return "capture", int(driver.cuStreamGetCaptureInfo(handle)[2]), stream
     return (stream, threading.get_ident()) if stream == PER_THREAD_STREAM else stream
 
 
 def owned(driver: Any, ordinal: int, key: object, flag_bytes: int, slot_bytes: int) -> Room:
-    """Addresses of zero flags and of room for partial sums. The GPU's context must be current."""
+    """The workspace for this key, with zero flags. The GPU's context must be current."""
     sizes = rounded(flag_bytes), rounded(slot_bytes)
     with _lock:
         found = _owned.get((ordinal, key, sizes))
@@ -62,18 +61,21 @@ def owned(driver: Any, ordinal: int, key: object, flag_bytes: int, slot_bytes: i
 
 
 def rooms_between(ordinal: int, key: object, sizes: tuple[int, int]) -> list[Room]:
-    """Workspaces for launches of which one reads what another left. A call takes one off the list, or has
-    one more allocated. It puts it back behind its last launch, as what comes later on the stream finds it
-    done with. Only threads that launch at one moment have two. No lock is needed, as a list gives and takes
-    in one step. Where a launch failed the room is not put back, as its flags may not be zero."""
+    """Free workspaces for calls of several launches, which pass values on in them. A call takes one off the
+    list or allocates one. It puts it back after its last launch, since later launches on the stream come
+    after that.
+
+    Only threads that launch at the same moment need two. No lock is needed, as a list's pop and append are
+    atomic. If a launch fails, the workspace is not put back, as its flags may not be zero.
+    """
     asked = ordinal, key, sizes
     found = _free.get(asked)
     return _free.setdefault(asked, []) if found is None else found
 
 
 def allocate(driver: Any, flag_bytes: int, slot_bytes: int) -> Room:
-    """Also while a graph is captured: this thread's capture mode is relaxed, and the zeros are written on a
-    stream beside it.
+    """A new workspace, also while a graph is captured: this thread's capture mode is relaxed, and zeros are
+    written on another stream.
     """
     relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
     previous = check(driver.cuThreadExchangeStreamCaptureMode(relaxed), "cuThreadExchangeStreamCaptureMode")
