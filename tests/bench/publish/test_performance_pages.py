@@ -87,6 +87,15 @@ def test_names_and_words_stay_inside_of_a_chart() -> None:
     assert float(words.attrib["x"]) + 7.5 * len(bars[0].words) <= charts.WIDTH
 
 
+def test_no_line_of_a_mark_runs_through_words() -> None:
+    rows = [svg.Bar(str(value), value, f"{value} %", "rung") for value in (40.0, 95.0, 120.0)]
+    drawing = ElementTree.fromstring(charts.bars("name", rows, [("cuBLAS", 100.0)], "words").drawn)
+    (mark,) = drawing.iter("line")
+    words = [each for each in drawing.iter("text") if (each.text or "").endswith("%")]
+    assert len(words) == len(rows)
+    assert all(float(each.attrib["x"]) > float(mark.attrib["x1"]) for each in words)
+
+
 def test_pages_of_what_was_not_measured_are_not_written(records: list[Record]) -> None:
     written = {path.name for path in pages.documents(Path(), records, [], [])}
     assert {"index.md", "bf16.md", "sizes-bf16-light.svg"} <= written

@@ -12,6 +12,7 @@ WIDTH = 900
 COLOURS = 12  # --series-0 … in the page's style
 LABEL_GAP = 15
 LETTER = 7.5  # wide, in the words at a mark
+NAME_LETTER, WIDE, WIDER = 8.5, "mwMW", 6.0  # in the names of bars
 
 NAME_WIDTH = 150
 MOST_TICKS = 16
@@ -80,8 +81,10 @@ def bars(
     width: float = WIDTH,
     right: float = 120,
 ) -> str:
-    """One bar a row, with room for its words at the right; marks are vertical lines with a name."""
-    left, top, step = 8.5 * max([len(row.name) for row in rows] + [8]) + 16, 57 if marks else 6, 26
+    """One bar a row, with room for its words at the right; marks are vertical lines with a name. Where there
+    are marks, words stand in a column behind the longest bar, so that no line runs through them.
+    """
+    left, top, step = max([name_width(row.name) for row in rows] + [68.0]) + 16, 57 if marks else 6, 26
     most = max([row.value for row in rows] + [value for _, value in marks] + [1e-9])
     span = width - left - right
 
@@ -98,13 +101,18 @@ def bars(
             f'<rect x="{left:.1f}" y="{y + 3}" width="{length:.1f}" height="{step - 7}" rx="2" class="bar'
             f' {row.css}"{hover(", ".join(part for part in (row.name, row.words, row.more) if part))}</rect>'
         )
-        values.append(text(x(row.value) + 6, y + 16, row.words, css="halo small"))
+        values.append(text(x(most if marks else row.value) + 6, y + 16, row.words, css="halo small"))
     for place, (name, value) in enumerate(marks):
         parts.append(line(x(value), top - 6, x(value), bottom, f"mark mark-{place}"))
         half = LETTER * len(name) / 2
         middle = min(max(x(value), half), width - half)
         parts.append(text(middle, top - 12 - 13 * (place % 3), name, "middle", "small muted"))
     return drawing(bottom + 10, parts + values, title, width)
+
+
+def name_width(name: str) -> float:
+    """As wide as viewers' letters are at most."""
+    return NAME_LETTER * len(name) + WIDER * sum(letter in WIDE for letter in name)
 
 
 # ---- axes ----
