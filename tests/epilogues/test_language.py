@@ -256,6 +256,13 @@ def test_captured_numbers_are_a_part_of_it() -> None:
     assert times(0.0).function != times(-0.0).function
 
 
+def test_numbers_of_any_real_type_are_numbers() -> None:
+    for dtype in READS:
+        expected = "acc * 1" if dtype == "bool" else "acc * 2"
+        assert str(times(numpy_dtype(dtype).type(2))) == expected
+    assert str(lapidist.epilogue(lambda acc: acc * np.array(2.0))) == "acc * 2"
+
+
 def test_what_does_not_change_may_be_captured() -> None:
     half, dtype, names = Fraction(1, 2), np.dtype("float16"), ((1, 2), frozenset((3,)), range(4))
     captured = lapidist.epilogue(lambda acc: lapidist.cast(acc * half, dtype) + names[0][1])
@@ -320,6 +327,9 @@ UNTRACEABLE = {
     "acc = acc ** acc": "Powers",
     "acc = 2 ** acc": "Powers",
     "acc = acc + 'x'": "got str",
+    "acc = acc * np.complex64(1j)": "got complex64",
+    "acc = acc * np.array(1j)": "got ndarray",
+    "acc = acc + np.str_('1')": "got str_",
     "acc = helper(acc)": "table, a list",
     "acc = (lambda x: x * table[0])(acc)": "table, a list",
     "acc = sum([acc * table[i] for i in range(2)])": "table, a list",
@@ -372,8 +382,17 @@ def test_functions_that_are_no_epilogues() -> None:
     def sumless(bias: lapidist.Row) -> Any:
         return lapidist.relu(bias)
 
+    def by_place(acc: Any, bias: lapidist.Row, /) -> Any:
+        return acc + bias
+
+    def any_number(acc: Any, *biases: lapidist.Row) -> Any:
+        return acc
+
     with pytest.raises(ArgumentError, match="bias is not"):
         lapidist.epilogue(bare)
+    for function in (by_place, any_number):
+        with pytest.raises(ArgumentError, match=r"operands are passed by name; .*bias.* cannot be"):
+            lapidist.epilogue(function)
     with pytest.raises(ArgumentError, match="Scalar alone may have a default"):
         lapidist.epilogue(defaulted)
     with pytest.raises(ArgumentError, match="the first parameter is the sum; bias is annotated as a Row"):

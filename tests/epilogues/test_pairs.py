@@ -279,3 +279,14 @@ def test_operands_are_of_pairs() -> None:
 def test_pairs_are_of_functions_that_take_them() -> None:
     with pytest.raises(ArgumentError, match="must take pairs to return them"):
         lapidist.epilogue(lambda acc: lapidist.Pair(acc, acc))
+    for both in (
+        lambda acc: acc + acc,
+        lambda acc: acc * 2,
+        lambda acc: 2 * acc,
+        lambda acc: 1 + acc,
+        lambda acc: lapidist.relu(acc),
+        lambda acc: lapidist.maximum(acc, 0),
+    ):
+        both.__annotations__["acc"] = lapidist.Pair
+        with pytest.raises(ArgumentError, match=r"one column at a time; .*test_pairs.py:\d"):
+            lapidist.epilogue(both)

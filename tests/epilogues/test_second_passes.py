@@ -443,6 +443,8 @@ def test_what_else_is_refused() -> None:
         lapidist.epilogue(lambda acc: lapidist.row_sum(acc))
     with pytest.raises(ArgumentError, match=r"must call what can be traced; got TypeError: .*'Reduced'"):
         lapidist.epilogue(lambda acc: (acc, lapidist.row_sum(acc) + 1))
+    with pytest.raises(ArgumentError, match=r"Quantised: must have a value for each element of D"):
+        lapidist.epilogue(lambda acc: (acc, lapidist.Quantised(lapidist.row_sum(acc), "int8")))
     with pytest.raises(ArgumentError, match=r"lapidist\.amax: belongs into a function of"):
         lapidist.amax(np.ones(3))
     with pytest.raises(DTypeError, match="dtype: must be float8_e4m3fn, float8_e5m2 or int8; got float16"):

@@ -65,7 +65,7 @@ class Tape:
         return operation in OPERATIONS and OPERATIONS[operation].condition
 
     def _constant(self, value: Any) -> int:
-        if isinstance(value, Real) or (hasattr(value, "dtype") and getattr(value, "shape", None) == ()):
+        if isinstance(value, Real) or is_real_array(value):
             return self.add(Step(CONSTANT, (), float(value).hex()))
         raise ArgumentError(
             f"{self.name}: must reckon with operands and numbers; got {type(value).__name__}, {place_now()}."
@@ -318,6 +318,14 @@ class Tile(Expression):
 
 
 KINDS: dict[str, type[Expression]] = {kind.__name__: kind for kind in (Scalar, Row, Column, Tile)}
+
+
+def is_real_array(value: Any) -> bool:
+    """Of no dimensions, of any framework."""
+    if not hasattr(value, "dtype") or getattr(value, "shape", None) != ():
+        return False
+    kind = getattr(value.dtype, "kind", None)  # of NumPy's types; "V" are those of ml_dtypes
+    return kind in tuple("biufV") if kind else not getattr(value.dtype, "is_complex", False)
 
 
 def is_seed(value: object) -> bool:

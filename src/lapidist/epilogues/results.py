@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from lapidist.dtypes import name_of
+from lapidist.epilogues.expressions import place_now
 from lapidist.epilogues.passes import FACTORS, QUANTISED, REDUCTIONS, TO_8_BITS
 from lapidist.errors import ArgumentError, DTypeError
 
@@ -53,6 +54,11 @@ class Quantised:
 
     def __init__(self, value: Any, dtype: Any) -> None:
         self.value, self.dtype = value, name_of(dtype, "dtype")
+        if isinstance(value, Reduced):
+            raise ArgumentError(
+                "lapidist.Quantised: must have a value for each element of D; got a reduction,"
+                f" {place_now()}. Return it beside D, with lapidist.Output for a type of its own"
+            )
         if self.dtype not in TO_8_BITS:
             raise DTypeError(
                 f"dtype: must be {', '.join(TO_8_BITS[:-1])} or {TO_8_BITS[-1]}; got {self.dtype}. Name one"
@@ -80,6 +86,22 @@ class Pair(NamedTuple):
 
     first: Any
     second: Any
+
+    def __add__(self, _: Any) -> Any:
+        """A tuple's + and * would give more results."""
+        raise ArgumentError(
+            "lapidist.Pair: must be reckoned with one column at a time; got arithmetic on both,"
+            f" {place_now()}. Write first, second = acc"
+        )
+
+    def __mul__(self, other: Any) -> Any:
+        return self + other
+
+    def __radd__(self, other: Any) -> Any:
+        return self + other
+
+    def __rmul__(self, other: Any) -> Any:
+        return self + other
 
 
 class Output:

@@ -195,7 +195,12 @@ def parameters_of(function: FunctionType) -> tuple[Parameter, ...]:
     found = []
     for each in operands:
         kind = getattr(each.annotation, "__name__", str(each.annotation))
-        if each.kind not in plain or each.annotation is not KINDS.get(kind):
+        if each.kind not in plain:
+            raise ArgumentError(
+                f"{name}: operands are passed by name; {each} cannot be, {line}. Write {name}(acc,"
+                f" {each.name}: lapidist.Row), say"
+            )
+        if each.annotation is not KINDS.get(kind):
             raise ArgumentError(
                 f"{name}: operands must be annotated lapidist.Scalar, Row, Column or Tile; {each.name} is"
                 f" not,"
