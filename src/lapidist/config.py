@@ -51,7 +51,7 @@ class Knobs:
 
     @property
     def threads(self) -> Any:
-        """One for every thread tile, or 32 for every warp tile; and the producers."""
+        """Threads of a block: one for each thread tile, or 32 for each warp tile, and the producers."""
         return self.consumers + self.producers
 
     @property
@@ -63,7 +63,7 @@ class Knobs:
 
     @property
     def cluster(self) -> Any:
-        """Blocks that run together and reach each other's shared memory."""
+        """Blocks of a cluster: they run together and reach each other's shared memory."""
         return self.cluster_m * self.cluster_n
 
 
@@ -91,8 +91,8 @@ class Config(Knobs):
     tn: int = 1
     stages: int = 0
     producers: int = 0  # threads that only load
-    cluster_m: int = 1  # blocks that lie below each other and share B
-    cluster_n: int = 1  # blocks that lie side by side and share A
+    cluster_m: int = 1  # blocks whose tiles lie below each other; they share B
+    cluster_n: int = 1  # blocks whose tiles lie side by side; they share A
     exchanged: bool = False  # D' = B' A' is computed: A's rows become columns of the tile
     ping_pong: bool = False  # two warpgroups have a tile each, by turns
     # rows of tiles, or of clusters, in a band that is walked column by column; 0: the kernel's own choice
@@ -101,10 +101,10 @@ class Config(Knobs):
     skewed: bool = (
         False  # rows of A that start anywhere are not packed, but shifted on their way through registers
     )
-    slices: int = 1  # of k in each stage, with threads of their own: they share a tile
+    slices: int = 1  # parts of each stage's k, each with its own threads; they add to the same tile
 
     def __hash__(self) -> int:
-        """Of those that mostly differ."""
+        """Hash only the knobs in which most configs differ: this is called often."""
         return hash((self.bm, self.bn, self.bk, self.stages, self.cluster_m, self.exchanged, self.raster))
 
     def __post_init__(self) -> None:

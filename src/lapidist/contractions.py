@@ -143,7 +143,9 @@ def tensordot(
 
 
 def array_of(array: Any, name: str, device: object) -> Any:
-    """What views are made of. NumPy's subclasses are seen as the arrays they are, as by its einsum."""
+    """The array that views are made of. Subclasses of NumPy's array are taken as plain arrays, as
+    numpy.einsum does.
+    """
     if type(array) is np.ndarray:
         # matmul checks the rest: to look at an array of NumPy's takes longer than to multiply a small one
         return native(array)
@@ -203,7 +205,7 @@ def arrangement(given: Subscripts, a: Layout, b: Layout, out_strides: Sizes | No
     in_out = steps(subscripts.out, out_strides) if out_strides is not None else {}
 
     def copies(groups: Groups) -> tuple[int, int, int]:
-        """Elements of a, b and a given output."""
+        """How many elements of a, b and a given output are copied."""
         of_out = 0 if out_strides is None else copied(sizes, in_out, groups.rows, groups.columns)
         of_b = copied(sizes, in_b, groups.summed, groups.columns)
         return copied(sizes, in_a, groups.rows, groups.summed), of_b, of_out
@@ -231,7 +233,9 @@ def arrangement(given: Subscripts, a: Layout, b: Layout, out_strides: Sizes | No
 
 
 def require_few_dimensions(*numbers: int) -> None:
-    """What NumPy's arrays have at most: those of a batch and a matrix, and those of the result."""
+    """Refuse more dimensions than a NumPy array can have: those of the stacked matrices, and those of the
+    result.
+    """
     if max(numbers) > checks.MOST_DIMENSIONS:
         raise ShapeError(
             f"a, b: must have at most {checks.MOST_DIMENSIONS} dimensions in the output, and 2 fewer in a"
@@ -252,12 +256,16 @@ def orders(
 
 
 def in_memory(group: tuple[Label, ...], strides: dict[Label, int]) -> tuple[Label, ...]:
-    """Longest steps first; as they are named, in an array that is not there yet."""
+    """The dimensions with the longest strides first. An array that does not exist yet has them in the order
+    of its labels.
+    """
     return tuple(sorted(group, key=lambda label: -abs(strides.get(label, 0))))
 
 
 def copied(sizes: dict[Label, int], strides: dict[Label, int], *groups: tuple[Label, ...]) -> int:
-    """The elements of an array, if one of the groups is not one dimension there."""
+    """How many elements of an array must be copied, because one of the groups is not a single dimension
+    there.
+    """
     elements = prod(sizes[label] for label in strides)
     whole = not elements or all(
         is_one(extents(sizes, group), tuple(strides[label] for label in group)) for group in groups
@@ -343,7 +351,7 @@ def output_of(out: Any) -> Any:
 
 
 def require_output(out: Any, a: Any, shape: Sizes) -> None:
-    """Before anything is copied or launched."""
+    """Check a given output before anything is copied or launched."""
     if is_odd(out):
         checks.require_writable_array("out", out)
         checks.require_shape_of_output(tuple(out.shape), shape)

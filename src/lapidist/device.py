@@ -20,9 +20,9 @@ TENSOR_RATES = {
     **dict.fromkeys(FP8, 2.0),
 }
 SAME_RATE = {"float16": "float32", "bfloat16": "float16", "uint8": "int8", "float8_e5m2": "float8_e4m3fn"}
-# bytes of shared memory without opt-in, on every chip: what a kernel itself may declare
+# bytes of shared memory that a kernel may declare without opt-in, on every chip
 STATIC_SHARED = 48 * 1024
-# of so many blocks, that an H200 holds: its GPCs have 16 or 18 SMs
+# clusters that an H200 holds at once, by blocks in a cluster: its GPCs have 16 or 18 SMs
 CLUSTERS = {3: 39, 4: 30, 5: 22, 6: 17, 8: 15}
 HOPPER_MMA_SHARE = 0.6  # what mma.sync reaches of wgmma's rate, as measured on an H200
 
@@ -68,8 +68,8 @@ class Device:
 
     @property
     def units(self) -> tuple[str, ...]:
-        """What can multiply: CUDA cores; tensor cores as every chip since Ampere drives them; as Hopper alone
-        does.
+        """The units that can multiply: CUDA cores (fma), tensor cores through mma.sync, tensor cores through
+        wgmma.
         """
         return (
             "fma",
@@ -113,8 +113,8 @@ class Device:
         return max(self.unit_limit(unit, math) for unit in self.units)
 
     def clusters_resident(self, blocks: int) -> int:
-        """Clusters of so many blocks, one block an SM, that the chip holds at once: each lies within one of
-        its parts.
+        """Clusters of so many blocks, one block on each SM, that the chip holds at once. A cluster lies
+        within one GPC.
         """
         return min(self.sms // blocks, CLUSTERS.get(blocks, 0)) if blocks > 2 else self.sms // blocks
 
@@ -266,6 +266,6 @@ def chip(name: str) -> Device:
 
 
 def known_as(product: str) -> Device | None:
-    """The table's entry for a product name as the driver spells it ("NVIDIA H200"), if there is one."""
+    """The table's entry for a product name as the driver spells it ("NVIDIA H200"); None if there is none."""
     words = product.lower().replace("geforce", "").replace("nvidia", "").replace(" ", "").replace("-", "")
     return next((device for key, device in CHIPS.items() if words.startswith(key)), None)

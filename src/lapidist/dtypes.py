@@ -163,13 +163,13 @@ def outputs_of(dtype: str, b_dtype: str) -> tuple[str, ...]:
 
 
 def accumulators_of(dtype: str) -> tuple[str, ...]:
-    """What its products may be summed in, the default first. Types that only NumPy multiplies are summed in
-    themselves.
+    """The types that products of two types may be summed in, the default first. Types that only NumPy
+    multiplies are summed in themselves.
     """
     return TYPES[dtype].accumulators if dtype in OPERANDS else (dtype,)
 
 
 def number_type(accumulator: str) -> np.dtype[Any]:
-    """What alpha and beta travel in, to where sums are of this type."""
+    """The type of alpha and beta as kernel parameters, for sums of this type."""
     dtype = np.dtype("float32" if accumulator == "float16" else accumulator)
     return np.finfo(dtype).dtype if dtype.kind == "c" else dtype

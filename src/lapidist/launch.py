@@ -145,7 +145,9 @@ class ParameterBlock:
         self.has_maps = any(kind == "tensormap" for _, kind in parameters)
 
     def _packed_together(self) -> tuple[list[str], struct.Struct, list[tuple[str, int, str]]]:
-        """The names of all numbers, what packs them at once, and where each struct goes."""
+        """The names of all numbers, the struct that packs them at once, and the offset of each struct
+        parameter.
+        """
         names: list[str] = []
         structs: list[tuple[str, int, str]] = []
         code, end = "<", 0
@@ -180,7 +182,7 @@ class ParameterBlock:
 
     @cached_property
     def patches_of_one(self) -> Mapping[str, Patch]:
-        """The same of a binary that knows no other alpha than one."""
+        """The patch table of a binary that is compiled for alpha = 1."""
         return MappingProxyType({**self._patches, "alpha": replace(self._patches["alpha"], only=1.0)})
 
 
@@ -202,8 +204,8 @@ class Launch:
     cluster: Dim3 = (1, 1, 1)
     tensor_maps: tuple[tuple[int, TensorMap], ...] = ()
     memory: tuple[Memory, ...] = ()
-    cooperative: bool = False  # all blocks are on the chip at once, and may wait for each other
-    # blocks may start while the launch before still runs; they wait before they touch global memory
+    cooperative: bool = False  # all blocks are on the chip at once, so they may wait for each other
+    # blocks may start before the last launch has ended; they wait for its end before they touch global memory
     overlaps: bool = False
     parameters: ParameterBlock = NO_PARAMETERS
     patches: Mapping[str, Patch] = field(default_factory=dict)
@@ -211,8 +213,9 @@ class Launch:
     scratch: tuple[int, int] = (0, 0)  # bytes of flags, and of the room behind them, that a run needs
 
     def write(self, content: bytearray | memoryview, values: Mapping[str, Any]) -> None:
-        """Values into parameter bytes that began as `arguments`. What the kernel is not passed goes
-        nowhere."""
+        """Write values into parameter bytes that began as `arguments`. Values that the kernel does not take
+        are left out.
+        """
         for name, value in values.items():
             patch = self.patches.get(name)
             if patch is not None:
@@ -226,7 +229,7 @@ class Launch:
     def placed(
         self, at: Mapping[str, int], workspace: tuple[int, int] = (0, 0), memory: tuple[Memory, ...] = ()
     ) -> Launch:
-        """With the operands at these addresses, and flags and room at those."""
+        """The launch with operands at these addresses, and with the workspace's flags and room at those."""
         maps = () if self.maps is None else self.maps({**at, "workspace": workspace[1]})
         filled = self.patched({**at, "workspace": workspace})
         return replace(filled, tensor_maps=maps, memory=memory)

@@ -77,7 +77,7 @@ class Sums:
     promoted: bool = False
 
     def roundings(self, k: int) -> int:
-        """Of one sum."""
+        """Roundings of one sum."""
         return -(-k // DEPTH) if self.accumulator == "float16" else k
 
     def error(self, k: int, product: Any, p: Any, r: Any, reached: Any) -> Any:
@@ -99,7 +99,9 @@ class Sums:
 
 
 def most_reached(a: Any, b: Any, promoted: bool) -> Any:
-    """What sums of products in random order stay below; of promoted ones, that of each 128 of k, added up."""
+    """What |sum| stays below at every step, if the order of products is random. For promoted sums: in each
+    128 of k, added up.
+    """
     k = a.shape[-1]
     block = K_BLOCK if promoted else max(k, 1)
     total: Any = 0.0
@@ -111,7 +113,7 @@ def most_reached(a: Any, b: Any, promoted: bool) -> Any:
 
 
 def tensor_core_bound(k: int, depth: int) -> float:
-    """Relative to P."""
+    """The error of a tensor core's sum, relative to P."""
     steps = -(-k // depth)
     return steps * (SUM_CUT + CUT) + min(k, LAMBDA * math.sqrt(k)) * CUT
 
@@ -188,7 +190,7 @@ def expect(
 
 
 def underflow(sums: Sums, a: Any, b: Any) -> Any:
-    """What is lost of one sum below the smallest normal number, in the type of sums and in tf32's factors."""
+    """The error of one sum by underflow: of its roundings, and of tf32's factors."""
     lost = TYPES[sums.accumulator].spacing * sums.roundings(a.shape[-1]) / 2
     return (
         lost + TF32_SPACING * (abs(a).sum(-1)[..., None] + abs(b).sum(-2)[..., None, :])
@@ -213,7 +215,7 @@ def with_factors(matrix: Any, factors: Any, by_columns: bool) -> Any:
 
 
 def of_lines(factors: int, lines: int) -> slice | list[int]:
-    """Which factor is whose: one for all, one for each line, or one for each 128."""
+    """Factors as they are numbered along the lines: one for all, one for each line, or one for each 128."""
     return slice(None) if factors in (1, lines) else [line // K_BLOCK for line in range(lines)]
 
 

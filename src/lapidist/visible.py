@@ -1,4 +1,4 @@
-"""Text of other origin for a terminal: what it would obey is shown instead."""
+"""Text from elsewhere, for a terminal: control characters are shown, so the terminal does not obey them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ KEPT = "\n\t"
 
 
 def visible(text: str, kept: str = KEPT) -> str:
-    """Control characters, and all others that cannot be printed, one for one as signs; `kept` ones stay."""
+    """Replace control characters, and all others that cannot be printed, by one sign each. Those in `kept`
+    stay.
+    """
     if text.translate(dict.fromkeys(map(ord, kept))).isprintable():
         return text
     return "".join(each if each.isprintable() or each in kept else sign(each) for each in text)
@@ -23,5 +25,5 @@ def sign(character: str) -> str:
 
 
 def brief(text: str, most: int = 400) -> str:
-    """Enough of a text to know it by."""
+    """The beginning of a text, enough to recognise it."""
     return text if len(text) <= most else text[:most] + "…"

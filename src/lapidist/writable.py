@@ -37,8 +37,8 @@ def require_folder(option: str, folder: Path) -> None:
 
 
 def try_to_write(path: Path) -> str:
-    """What the system says against it. Only opening shows it: permissions do not stop root, a file system
-    does.
+    """The system's message if the file cannot be written. Only opening it shows that: root has all
+    permissions, but a file system may be read-only.
     """
     try:
         there = path.exists()
@@ -54,7 +54,7 @@ def try_to_write(path: Path) -> str:
 
 
 def is_folder(path: Path) -> bool:
-    """No where the system does not take such a path."""
+    """Whether the path is a folder; False where the system refuses such a path."""
     try:
         return path.is_dir()
     except OSError:

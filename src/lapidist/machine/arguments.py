@@ -93,7 +93,7 @@ def new_array(match: re.Match[str], option: str, random: np.random.Generator, ro
 
 
 def require_savable(pairs: Sequence[str], arguments: dict[str | int, Value]) -> None:
-    """Before the run, not after it."""
+    """Check --save before the run: a mistake must not cost its result."""
     for pair in pairs:
         name, _, path = pair.partition("=")
         if not isinstance(arguments.get(key_of(name)), np.ndarray) or not path:

@@ -184,7 +184,7 @@ class Counter(Observer):
         self.lines = np.zeros(sites, np.int64)
         self.copied_bytes = self.landed_bytes = 0
         self.merged = merged or {}
-        self.joined = 0  # loads that another one brings along
+        self.joined = 0  # loads that were counted as part of a wider one
 
     def accessed(self, address: Address, offset: int, size: int, site: int, what: str) -> None:
         if site in self.merged:

@@ -176,7 +176,7 @@ def reached_lines(program: Program, scheduler: Scheduler) -> frozenset[int]:
 
 
 def all_resident(launch: Launch, geometry: Geometry, residency: int | None) -> int | None:
-    """What a cooperative launch promises."""
+    """The residency. All blocks of a cooperative launch must run at once."""
     if not launch.cooperative:
         return residency
     if residency is not None and residency < geometry.blocks:
@@ -189,8 +189,8 @@ def all_resident(launch: Launch, geometry: Geometry, residency: int | None) -> i
 
 
 def fuzzed_residency(seed: int) -> int:
-    """Between one and four clusters at a time: waits between blocks that need an order are found at some
-    seeds.
+    """Between one and four clusters at a time: some seeds then find blocks that wait for blocks yet
+    to start.
     """
     return 1 + seed % 4
 

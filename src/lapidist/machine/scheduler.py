@@ -62,7 +62,7 @@ class Scheduler:
         return True
 
     def begin(self, slots: Array, blocks: Array) -> None:
-        """Blocks take these slots: arrivals that others left at their barriers are gone."""
+        """New blocks start in these slots. Arrivals at barriers of the blocks before are dropped."""
         self.barriers.forget(slots)
         self.m.start_block(slots, blocks)
 
@@ -93,8 +93,8 @@ class Scheduler:
                     return
 
     def choose(self) -> tuple[Cohort, int] | None:
-        """The lowest block index of those that wait for no other lanes, or the group that was passed over
-        longest.
+        """The group with the lowest block of code, of those that need not wait for others; or one that was
+        passed over for long.
         """
         ready = [(cohort, number) for cohort in self.cohorts for number in cohort.groups]
         limit = self.m.steps - AGE_LIMIT * len(self.cohorts)
@@ -105,15 +105,15 @@ class Scheduler:
         return longest or min(ready, key=lambda choice: self.turn(*choice), default=None)
 
     def turn(self, cohort: Cohort, number: int) -> tuple[bool, bool, int]:
-        """Part of a warp that comes to an instruction of whole warps lets the others catch up; who polls lets
-        all others go.
+        """The order in which groups run. Last are those that miss lanes of a warp at a collective
+        instruction; before them, those that poll.
         """
         block = self.m.program.blocks[number]
         return block.collective and not cohort.groups[number][0].whole, block.polls, number
 
     def may_go(self, cohort: Cohort, number: int) -> bool:
-        """However long part of a warp has waited where the whole is wanted, it waits on while another lane
-        can still come.
+        """Whether the group may run for its age alone. At a collective instruction without all lanes it may
+        not, while another lane can still come.
         """
         turns = [self.turn(cohort, other)[:2] for other in cohort.groups if other != number]
         return not self.turn(cohort, number)[0] or all(partial or polls for partial, polls in turns)
@@ -193,17 +193,15 @@ class Scheduler:
             raise self.m.fault(Deadlock, rule, self.m.polled_at)
 
     def refused(self, block: Block, error: Exception) -> LapidistError:
-        """Operands whose number, type or form an opcode does not take, where that showed only as NumPy met
-        them.
-        """
+        """The error for operands that do not fit their opcode, when only NumPy noticed it."""
         if isinstance(error, LapidistError):
             return error
         first, last = self.m.site(block.start), self.m.site(block.stop - 1)
         return PtxError(f"{first}: from here to line {last.line}, operands do not fit their opcode ({error})")
 
     def fork(self, cohort: Cohort, lanes: Lanes, number: int) -> tuple[Cohort, Lanes]:
-        """Warps that stay away from the others (a producer, the consumers) get registers of their own: no
-        more gathering.
+        """Give lanes that stay apart (those of producers, of consumers) a cohort with registers of its own:
+        they no longer gather.
         """
         block, slots = self.m.program.blocks[number], self.m.program.slots
         live = {slots[name] for name in block.live_in}

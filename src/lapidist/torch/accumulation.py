@@ -13,7 +13,7 @@ from lapidist.torch.outlines import in_rows
 
 
 class Accumulated(torch.autograd.Function):  # type: ignore[misc]
-    """linear, of which the weight's gradient goes to another tensor."""
+    """linear, whose weight gradient is added to another tensor."""
 
     @staticmethod
     def forward(

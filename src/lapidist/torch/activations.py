@@ -68,12 +68,12 @@ def with_residual(input: Any, weight: Any, bias: Any, residual: Any, out_dtype: 
 
 
 def added(hidden: Any, residual: Any) -> Any:
-    """In the type that it has."""
+    """hidden + residual, in hidden's type."""
     return hidden if residual is None else (hidden + residual).to(hidden.dtype)
 
 
 def require_residual(residual: Any, input: Any, weight: Any) -> None:
-    """It has a value for each of the result's."""
+    """Refuse a residual that is not of the result's shape."""
     checks.require_features(tuple(input.shape), tuple(weight.shape))
     shape = (*input.shape[:-1], *weight.shape[:-1])
     if not isinstance(residual, torch.Tensor) or tuple(residual.shape) != shape:
@@ -106,6 +106,6 @@ def require_known(activation: Any) -> None:
 
 
 def fits(input: Any, weight: Any, bias: Any) -> bool:
-    """Whether it is a layer's: of floats, a bias for each of its features."""
+    """Whether a bias is one that layers have: floats, one for each feature."""
     plain = input.dtype.is_floating_point and input.ndim and weight.ndim == 2
     return bool(plain and (bias is None or bias.shape == weight.shape[:1]))

@@ -24,14 +24,14 @@ def rank(tensor: Any, dim: int | None) -> int:
 
 
 def filled(tensor: Any, dim: int | None, wanted: int) -> Any:
-    """The mapped dimension stays in front, and single ones follow it, until what is mapped has `wanted`
-    dimensions.
+    """Keep the mapped dimension in front, and put dimensions of one element behind it until there are
+    `wanted` ones beside it.
     """
     return tensor if dim is None else tensor[(slice(None),) + (None,) * (wanted - rank(tensor, dim))]
 
 
 def gemm_in_front(ops: Any, size: int, dims: Dims, a: Any, b: Any, c: Any, *how: Any) -> Any:
-    """Of arrays that have their mapped dimensions in front."""
+    """gemm of arrays that have their mapped dimension in front."""
     wanted = max(rank(a, dims[0]), rank(b, dims[1]))
     if dims[0] is dims[1] is None:  # c alone is mapped over
         a, dims = a.expand(size, *a.shape), (0, *dims[1:])

@@ -28,7 +28,7 @@ class Quantised(NamedTuple):
     factors: Any
 
     def renewed(self, other: Quantised) -> Quantised:
-        """The same tensors, with the numbers of others."""
+        """Copy another one's numbers into these tensors."""
         with torch.inference_mode(self.values.is_inference()):
             for mine, its in zip(self, other, strict=True):
                 mine.copy_(its)
@@ -41,7 +41,7 @@ def fits(one: Quantised, other: Quantised) -> bool:
 
 
 def quantised(rows: Any, dtype: Any, down: int, along: int | None) -> Quantised:
-    """With a factor for each part of `down` rows and `along` columns, or all."""
+    """A matrix in 8 bits, with a factor for each part of `down` rows and `along` columns (0: all)."""
     m, k = rows.shape
     along = along or max(k, 1)
     padded = torch.nn.functional.pad(rows.float(), (0, -k % along, 0, -m % down))
@@ -57,7 +57,7 @@ def of_activation(rows: Any, dtype: Any, kind: Factors) -> Quantised:
 
 
 def of_weight(weight: Any, dtype: Any, kind: Factors) -> Quantised:
-    """Of columns of the transposed weight."""
+    """Quantise a weight. In a product it is transposed, so factors of its rows become factors of columns."""
     whole = quantised(weight.detach(), dtype, *((K_BLOCK, K_BLOCK) if kind == "blocks" else (1, None)))
     return Quantised(whole.values.contiguous(), whole.factors.contiguous())
 
@@ -71,7 +71,7 @@ def product(input: Any, weight: Quantised, bias: Any, kind: Factors) -> Any:
 
 
 class Straight(torch.autograd.Function):  # type: ignore[misc]
-    """Gradients as if nothing had been rounded."""
+    """A product in 8 bits, with the gradients of a product that rounds nothing."""
 
     @staticmethod
     def forward(ctx: Any, input: Any, weight: Any, bias: Any, values: Any, factors: Any, kind: Any) -> Any:

@@ -38,7 +38,9 @@ from lapidist.torch.sight import is_plain, is_recorded, is_unobserved
 
 
 def is_seen(given: Given, *tensors: Any) -> bool:
-    """Whether torch must see more than the result, of the product or of an operand of the function."""
+    """Whether torch needs more than the result: the product before the function, or a gradient of one of its
+    operands.
+    """
     every = (*tensors, *given.values.values())
     return not is_unobserved() or not all(map(is_plain, every)) or is_recorded(every)
 
@@ -125,18 +127,20 @@ def smaller(x: Any, y: Any) -> Any:
 
 
 def larger(x: Any, y: Any) -> Any:
-    """NaN where either is. Where they are equal, the second has the gradient: relu's is 0 at 0."""
+    """The larger value; NaN where either is. Where they are equal, the second gets the gradient: relu's is 0
+    at 0.
+    """
     return torch.where((x > y) | torch.isnan(x), x, y)
 
 
 def gelu(x: Any) -> Any:
-    """0 at minus infinity, its limit."""
+    """gelu, with its limit 0 at minus infinity."""
     bounded = torch.isneginf(x)
     return torch.where(bounded, 0, torch.nn.functional.gelu(torch.where(bounded, 0, x)))
 
 
 def gelu_slope(x: Any) -> Any:
-    """The normal numbers' share below x, and x times their density."""
+    """gelu's derivative: the normal distribution function at x, and x times the density."""
     bounded = x.clamp(-40, 40)
     share = 0.5 * (1 + torch.erf(bounded * 0.5**0.5))
     return share + bounded * torch.exp(-0.5 * bounded * bounded) * (0.5 / math.pi) ** 0.5
@@ -160,7 +164,7 @@ def kept_by(seed: Any, position: Any, p: Any) -> Any:
 
 
 def first_word(seed: Any, position: Any) -> Any:
-    """philox.py in int64: products wrap around and have the same bits."""
+    """The first word of philox.py, computed in int64: products wrap around, and have the same bits."""
     a, b, c, d = position & LOW, position >> 32 & LOW, torch.zeros_like(position), torch.zeros_like(position)
     key = seed & LOW, seed >> 32 & LOW
     for turn in range(10):
@@ -212,7 +216,7 @@ def evaluated(function: Function, sums: Any, operands: dict[str, Any]) -> list[A
 
 
 def whole(seed: int) -> Any:
-    """64 bits."""
+    """A seed of 64 bits as a tensor."""
     return torch.tensor(seed - 2**64 if seed >= 2**63 else seed)
 
 
@@ -227,7 +231,9 @@ def joined(values: list[Any], result: Result, shape: Any) -> Any:
 
 
 def finished(given: Given, sums: Any, dtype: Any, row: bool = False, column: bool = False) -> Any:
-    """`row`, `column`: which of D's dimensions the caller has not."""
+    """Apply the function to the sums. `row`, `column`: dimensions of D that were added for vectors, and are
+    dropped.
+    """
     function = given.function
     operands = {
         each.name: beside(each.kind, given.values[each.name], sums, each.name in function.seeds)
@@ -240,7 +246,7 @@ def finished(given: Given, sums: Any, dtype: Any, row: bool = False, column: boo
 
 
 def beside(kind: str, value: Any, sums: Any, is_seed: bool) -> Any:
-    """With rows and columns, as sums have them, in their type; read as FusedOperands reads it."""
+    """An operand of the function in the sums' type, with the dimensions to be broadcast to them."""
     if not isinstance(value, torch.Tensor):
         return whole(value) if is_seed else torch.tensor(float(value), dtype=sums.dtype)
     if kind == SCALAR:
@@ -256,7 +262,7 @@ def beside(kind: str, value: Any, sums: Any, is_seed: bool) -> Any:
 
 
 def stored(result: Result, values: Any, dtype: Any) -> Any:
-    """In the type that it is stored in. What is no float with a gradient in torch has none."""
+    """A value in the type that it is stored in. Integers and 8-bit floats have no gradient."""
     dtype = torch_dtype(result.dtype) if result.dtype else dtype
     made = made_of(values, result)
     if dtype is torch.bool:
@@ -270,7 +276,7 @@ def stored(result: Result, values: Any, dtype: Any) -> Any:
 
 
 def made_of(values: Any, result: Result) -> Any:
-    """passes.py by torch."""
+    """What a result's pass (passes.py) makes of the values, computed by torch."""
     then = result.then
     if not then:
         return values
@@ -301,7 +307,7 @@ def in_groups(values: Any, then: str, dtype: str) -> Any:
 
 
 def without(result: Result, made: Any, row: bool, column: bool) -> Any:
-    """The dimensions that vectors brought are gone."""
+    """The result without the dimensions that vectors were given."""
     over = passes.REDUCTIONS[result.then].over if result.then in passes.REDUCTIONS else ""
     if over == passes.ALL:
         return made

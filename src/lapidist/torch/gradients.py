@@ -59,14 +59,16 @@ def gradient_of_a(g: Any, b: Any, shape: Any, how: How) -> Any:
 
 
 def gradient_of_input(g: Any, weight: Any, shape: Any, how: How) -> Any:
-    """A layer's input may be a vector."""
+    """The gradient of a layer's input, which may be a vector."""
     if len(shape) > 1:
         return gradient_of_a(g, weight, shape, how)
     return gradient_of_a(as_rows(g), weight, (1, *shape), how).reshape(shape)
 
 
 def rows_are_split(tensor: Any) -> bool:
-    """Whether each process has a part of the rows of every batch, which older torch does not flatten."""
+    """Whether the rows within each batch are split over processes; older torch cannot flatten such
+    tensors.
+    """
     inner = range(1, tensor.ndim - 1)
     return any(place.is_shard() and place.dim in inner for place in getattr(tensor, "placements", ()))
 
@@ -84,7 +86,7 @@ def gradient_of_b(g: Any, a: Any, shape: Any, how: How) -> Any:
 
 
 def keep(ctx: Any, a: Any, b: Any, output: Any, types: Any) -> None:
-    """Each is what the other's gradient needs."""
+    """Save operands for the backward pass: each operand is needed for the other one's gradient."""
     ctx.save_for_backward(a if ctx.needs_input_grad[1] else None, b if ctx.needs_input_grad[0] else None)
     ctx.save_for_forward(a, b)
     ctx.shapes, ctx.shape, ctx.types = (a.shape, b.shape), output.shape, types
@@ -92,13 +94,13 @@ def keep(ctx: Any, a: Any, b: Any, output: Any, types: Any) -> None:
 
 
 def summed(*terms: Any) -> Any:
-    """The sum of those that there are; None where there is none."""
+    """The sum of those terms that are not None; None if all are."""
     there = [each for each in terms if each is not None]
     return sum(there[1:], there[0]) if there else None
 
 
 def total(first: Any, second: Any, third: Any, shape: Any) -> Any:
-    """Their sum in the result's shape."""
+    """The sum of the terms that are not None, expanded to the result's shape."""
     found = summed(first, second, third)
     return None if found is None else found.expand(shape)
 

@@ -60,13 +60,13 @@ def keep(ctx: Any, activation: str, precision: Any, *saved: Any) -> None:
 
 
 def slope(ctx: Any, of_hidden: Any, of_before: Any, before: Any) -> Any:
-    """The whole gradient of `before`."""
+    """The gradient of `before` from all that depends on it."""
     through = None if of_hidden is None else SLOPES[ctx.activation](of_hidden, before)
     return gradients.summed(through, of_before)
 
 
 def of_layer(ctx: Any, g: Any, input: Any, weight: Any, needed: Any) -> tuple[Any, Any, Any]:
-    """Gradients of a layer's input, weight and bias, of those that are needed."""
+    """The gradients of a layer's input, weight and bias that are needed; None for others."""
     if g is None:
         return None, None, None
     return (
@@ -107,7 +107,7 @@ def layers_forward(
 
 
 def is_last(g: Any) -> bool:
-    """Whether nothing of torch must see what becomes of a gradient."""
+    """Whether a gradient is not differentiated again, so torch need not see it."""
     return not (g is None or torch.is_grad_enabled() or gradients.stands_for_many(g))
 
 

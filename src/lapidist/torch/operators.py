@@ -36,7 +36,7 @@ TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
 
 
 class Operator:
-    """One of torch.ops.lapidist, called the cheapest way that shows the call to all who must see it."""
+    """One of torch.ops.lapidist. A call takes the cheapest path on which everything that must see it does."""
 
     def __init__(self, schema: str, run: Rule, fake: Rule) -> None:
         self.name, self.run = schema.partition("(")[0], run
@@ -96,7 +96,7 @@ class Operator:
         self.recorded = recorded
 
     def transform(self, keep: Rule, back: Rule, forth: Rule, mapped: Rule) -> None:
-        """`forth` has tangents; `mapped` is vmap's, given which operators to call."""
+        """Give the operator tangents (`forth`) and vmap (`mapped`, which is told which operators to call)."""
         self.record(keep, back, forth)
         self.cast()
         torch.library.register_vmap(
@@ -129,7 +129,7 @@ def run_gemm(
 
 
 def matmul_again(a: Any, b: Any) -> Any:
-    """As a call like it went before; None: the long way must look."""
+    """matmul on the fast path of a repeated call; None if the call must be checked in full."""
     again = AGAIN.get(sketch(a, b, None))
     return None if again is None else again(a, b, None, None, AS_IT_IS, None)
 

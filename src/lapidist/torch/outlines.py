@@ -19,7 +19,7 @@ from lapidist.frameworks.arrays import HOST, Operand, require_dense, torch_dtype
 
 
 def outline(tensor: Any, name: str) -> Operand:
-    """What rules look at; tensors of torch.compile have no more."""
+    """What the rules need of a tensor; torch.compile's tensors have no more."""
     require_dense(tensor, name)
     dtype, device = (
         str(tensor.dtype)[6:],
@@ -33,7 +33,7 @@ def outlines(names: tuple[str, ...], *tensors: Any) -> list[Any]:
 
 
 def outlined(epilogue: Given | None) -> Given | None:
-    """Its operands, too."""
+    """The outline of an epilogue's operands, too."""
     if epilogue is None:
         return None
     return epilogue._replace(

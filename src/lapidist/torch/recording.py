@@ -32,7 +32,9 @@ def is_differentiated(given: tuple[Any, ...]) -> bool:
 
 
 def recording_further_out() -> Any:
-    """torch switches both kinds of gradients off in a function's forward. Levels further out want them."""
+    """Record for the outer levels of torch.func: in a function's forward, torch switches both kinds of
+    gradients off.
+    """
     stack = ExitStack()
     if torch._C._are_functorch_transforms_active():
         stack.enter_context(torch.enable_grad())

@@ -38,7 +38,7 @@ def everywhere() -> Iterator[None]:
 
 
 class Blocks:
-    """How many are open. The first puts the kernels in place, the last takes them away."""
+    """How many `everywhere` blocks are open. The first registers the kernels, the last removes them."""
 
     def __init__(self) -> None:
         self._lock, self._open = Lock(), 0
@@ -77,7 +77,7 @@ def kernels_in_place() -> list[Any]:
 
 
 def route(op: Any, product: Callable[..., Any], keys: Any, *given: Any, **more: Any) -> Any:
-    """By lapidist, or as if this were not here."""
+    """Multiply by lapidist; call torch's own kernel if lapidist refuses."""
     recording = torch.is_grad_enabled()
     torch._C._set_grad_enabled(False)  # autograd, further up, has recorded the product by now
     try:
@@ -144,12 +144,12 @@ def scaled(
 
 
 def is_dense(tensor: Any) -> bool:
-    """A plain matrix of numbers on a device that lapidist knows."""
+    """Whether it is a plain dense matrix on a device that lapidist knows."""
     return tensor.layout is torch.strided and (tensor.is_cuda or tensor.is_cpu)
 
 
 def is_output(out: Any, shape: tuple[int, ...], dtype: Any) -> bool:
-    """One that is written as it lies; aten resizes others, or refuses them."""
+    """Whether it can be written in place. aten resizes or refuses others."""
     return is_dense(out) and tuple(out.shape) == shape and out.dtype is dtype
 
 

@@ -19,7 +19,7 @@ MATRIX, NUMBERS = 2, 4  # dimensions of one; alpha, beta, trans_a, trans_b
 
 
 class Split(NamedTuple):
-    """Where each is."""
+    """How the result and the operands are split over devices."""
 
     result: Any
     a: Any
@@ -38,7 +38,7 @@ def named(shape: Any, last: Names, rows: int = MATRIX) -> Names:
 
 
 def broadcast(shape: Any, result: Names) -> Names:
-    """What is added to a result."""
+    """The names of what is added to a result."""
     there = result[len(result) - len(shape) :]
     return tuple(name if size != 1 else None for name, size in zip(there, shape, strict=True))
 
@@ -59,7 +59,7 @@ def splits(
     others: tuple[Names, ...] = (),
     whole: tuple[Any, ...] = (),
 ) -> Iterator[Split]:
-    """All that is right. What is called like one of `whole` is not split."""
+    """All correct ways to split. Operands and dimensions named in `whole` are not split."""
     from torch.distributed.tensor import Partial
 
     def split(name: Any, of_result: Any, of_added: Any) -> Split:
@@ -98,7 +98,9 @@ def of_gemm(
 
 
 def of_update(out: Any, a: Any, b: Any, *numbers: Any) -> list[Rule]:
-    """In place: a sum over k would need one of `out`, too."""
+    """Rules of gemm_. A result that is a sum over devices is impossible in place: `out` would have to be one,
+    too.
+    """
     kept = [rule for rule in of_gemm(a, b, out, *numbers) if not rule[0][0].is_partial()]
     return [([], [where[2], *where[:2], *where[3:]]) for _, where in kept]
 
@@ -138,7 +140,9 @@ def of_scaled(a: Any, b: Any, scale_a: Any, scale_b: Any, c: Any = None, *types:
 
 
 def factors(scale: Any, shape: Any, names: Names) -> Names:
-    """Of a part of its operand's dimension, each has the name in brackets."""
+    """The names of factors' dimensions. A factor that belongs to several rows, columns or k has the name in a
+    tuple.
+    """
     sizes = (
         (name, size, of)
         for name, size, of in zip(names[-len(scale.shape) :], scale.shape, shape, strict=False)
@@ -157,7 +161,7 @@ _registered: list[bool] = []
 
 
 def register() -> None:
-    """As soon as there may be DTensors: importing them takes half a second."""
+    """Register the rules once DTensors may exist: importing them takes half a second."""
     if _registered or "torch.distributed.tensor" not in sys.modules:
         return
     from torch.distributed.tensor import DTensor

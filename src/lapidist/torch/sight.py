@@ -27,8 +27,8 @@ def is_unobserved() -> bool:
 
 
 def is_of_numbers(*tensors: Any) -> bool:
-    """Whether a call on these is of numbers alone: nothing of torch must see it. Asked before the way of a
-    repeated call, which finds out what else they are.
+    """Whether torch need not see a call on these tensors. Asked before the fast path of a repeated call,
+    which checks everything else.
     """
     return is_unobserved() and not (
         torch.is_grad_enabled() and any(getattr(each, "requires_grad", False) for each in tensors)
@@ -36,7 +36,7 @@ def is_of_numbers(*tensors: Any) -> bool:
 
 
 def is_plain(given: Any) -> bool:
-    """A tensor with memory of its own, or none, which is said in words further on."""
+    """Whether it is a tensor with data, or no tensor at all: checks further on refuse that."""
     return not given.is_meta if type(given) in PLAIN else not isinstance(given, torch.Tensor)
 
 

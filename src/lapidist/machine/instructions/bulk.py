@@ -109,7 +109,7 @@ def emit_wait_bulk(b: Builder, i: Instruction, mods: Mods) -> None:
 
 @opcode("cp.async.bulk.prefetch")
 def emit_prefetch(b: Builder, i: Instruction, mods: Mods) -> None:
-    boxes = "tensor" in mods.rest  # of which TMA asks what lies inside alone
+    boxes = "tensor" in mods.rest  # may reach outside the matrix, so there is no address to check
     mods.rest.clear()
     if boxes:
         return

@@ -102,7 +102,7 @@ class Copies:
                 address = self.m.global_at(
                     lanes, base if len(base) == 1 or lanes is g else base[taken == count], site
                 )
-                # of all that is copied, however little is read
+                # the address must be aligned for the whole size, however little is read
                 address.check_aligned(source_offset, size, site)
                 data[taken == count, :count] = self.read_bytes(address, source_offset, count, site)
         target.store(target_offset, site, data.view(WORDS[size]).reshape(-1))

@@ -88,12 +88,12 @@ def build_blocks(kernel: Kernel) -> list[Block]:
 
 
 def is_ordered_load(i: Instruction) -> bool:
-    """How a kernel waits on memory."""
+    """Whether it is a load that may wait for another thread's store."""
     return i.opcode == "ld" and any(mod in ("acquire", "relaxed", "volatile") for mod in i.mods)
 
 
 def mark_loop(block: Block, blocks: list[Block]) -> None:
-    """The shortest way from a block back to itself."""
+    """Mark the blocks of the shortest loop through `block`."""
     came_from, ahead = {block.index: -1}, [block.index]
     for index in ahead:
         for after in successors(blocks[index], len(blocks)):
@@ -124,8 +124,8 @@ def leaders(kernel: Kernel) -> list[int]:
         wait = wait_kind(i)
         if wait or i.opcode in ("bra", "brx", "ret", "exit", "trap"):
             found.add(index + 1)
-        # Lanes that parted may come apart to a warp barrier: what stands before it is theirs to do in any
-        # order.
+        # Lanes that diverged may reach a warp barrier at different times. They do what stands before it
+        # independently, so a block must begin here.
         if wait == "retry" or (wait and i.predicate is not None) or (i.opcode == "bar" and "warp" in i.mods):
             found.add(index)
     return sorted(index for index in found if index < len(code))

@@ -94,7 +94,7 @@ class FuzzedScheduler(Scheduler):
 
     @property
     def together(self) -> bool:
-        """Even a single warp comes to a barrier one by one: the clocks want to know."""
+        """Never: the clocks must see each warp of a block arrive at a barrier."""
         return False
 
     # -- choice --

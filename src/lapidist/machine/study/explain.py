@@ -65,7 +65,9 @@ class Explanation:
 
     @property
     def binding(self) -> tuple[Limit, ...]:
-        """The bound, and what takes the same path if that is no trifle."""
+        """The bound, and another resource on the same path if it takes more than a tenth of the
+        bound's time.
+        """
         shared = (each for each in self.limits[1:] if self.bound.name in PATH and each.name in PATH)
         return self.bound, *(each for each in shared if each.seconds > 0.1 * self.bound.seconds)
 
@@ -206,7 +208,7 @@ def cause(bound: str, counts: Counts, pace: Pace | None) -> str:
 
 
 def ordered(limits: list[Limit]) -> list[Limit]:
-    """Largest first; but where two share a path and it takes longest, the larger of these is the bound."""
+    """Largest first. If the resources of one path together take longest, the larger of these comes first."""
     limits = sorted(limits, key=lambda limit: -limit.seconds)
     path = [limit for limit in limits if limit.name in PATH]
     if sum(limit.seconds for limit in path) > limits[0].seconds:
@@ -216,8 +218,9 @@ def ordered(limits: list[Limit]) -> list[Limit]:
 
 
 def parts(limits: list[Limit]) -> list[float]:
-    """What overlaps: multiplications are issued like all else, so of the two the smaller one costs nothing of
-    its own. At barriers nothing is issued. One path leads from L1 and shared memory to the registers."""
+    """The times that overlap. Multiplications are issued like all other instructions, so only the larger of
+    the two counts. Nothing is issued at barriers. L1 and shared memory share a path to the registers.
+    """
     seconds = {limit.name: limit.seconds for limit in limits}
     issue = max(seconds.pop("issue slots"), seconds.pop("multiplications")) + seconds.pop("barriers")
     path = sum(seconds.pop(name) for name in PATH)

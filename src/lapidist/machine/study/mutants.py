@@ -206,7 +206,7 @@ def dropper(i: Instruction) -> Change:
 
 
 def relaxed(line: str) -> str:
-    """The access stays, what it orders does not."""
+    """The line with a relaxed access in place of an acquire or release."""
     return re.sub(r"\.(acquire|release|acq_rel)\b", ".relaxed", line, count=1)
 
 
@@ -218,7 +218,9 @@ def always_ready(line: str) -> str:
 
 
 def guards_memory(i: Instruction, code: list[Instruction], index: int, labels: dict[str, int]) -> bool:
-    """A forward branch around stores to global memory: what keeps a border tile inside its matrix."""
+    """Whether it is a forward branch around stores to global memory: such branches keep border tiles inside
+    the matrix.
+    """
     target = i.operands[0]
     stop = labels.get(target.name, -1) if isinstance(target, Sym) else -1
     skipped = code[index + 1 : stop] if stop > index else []

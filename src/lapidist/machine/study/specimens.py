@@ -28,20 +28,20 @@ from lapidist.problems.problem import dense_problem
 from lapidist.schedule.sharing import PLANNED
 
 ROWS, COLUMNS, TAIL = 72, 136, 8
-# Elements that the last vector of a row has no column for, by launch: where it has one, each check holds
-# something back.
+# By launch: elements of a row's last vector that lie beyond the matrix, so that bounds checks have an effect.
 SPARE = 0, 0, 7, 7, 3, 0, 0
-# the launch in which kernels on tensor cores have a tile that is whole: some load it by a loop of its own
+# the launch in which kernels on tensor cores have a whole tile, for which some have a loop of their own
 WHOLE = 3
 UNROLLED = 4
-# of four tiles: two tiles each; three in one; the first block has one for itself and begins the next
+# blocks that share four tiles: two tiles for each block; up to three blocks on a tile; one tile and a part of
+# the next for each block
 SHARERS = (2, 11, 3)
-# that are resident, and work on four tiles: one comes to all of them; each reads what the other packed
+# resident clusters for four tiles: one works on all of them; of two, each reads what the other packed
 CLUSTERS = (1, 2)
-# the launch with few rows: of others' tiles all rows are there, and a lane has always something to pack
+# the launch with few rows: in other launches tiles have all rows, and each lane has something to pack
 FEW = 4
-# the launches in which two warpgroups of one cluster fill each stage and each patch of D again, a step for
-# each tile
+# the launches with tiles of one step, so many that two warpgroups of a cluster fill all stages and patches of
+# D twice
 MANY = (5, 6)
 PATCHES = 4  # of a warp, at most
 LAYOUTS = ("rr", "rc", "cr")
@@ -137,7 +137,9 @@ def mutants_for(specimen: Specimen) -> list[Mutant]:
 
 
 def extent_of(specimen: Specimen) -> tuple[int, int]:
-    """How many launches and mutants there are; these three are what one of several processes does."""
+    """How many launches and mutants there are. Several processes share a specimen by this and the next two
+    functions.
+    """
     return len(case_of(specimen).variants), len(mutants_for(specimen))
 
 
@@ -151,9 +153,10 @@ def broken_part(specimen: Specimen, share: slice, whole: Whole, seeds: range) ->
 
 @cache
 def case_of(specimen: Specimen) -> Case:
-    """C = A B and C = A B + C, with up to three steps of k less, for every remainder of a loop unrolled by
-    four, and with less than a step, of few rows and of many tiles; on two clusters or one, and shared by few
-    blocks or many."""
+    """C = A B and C = A B + C in many launches. k is shortened by up to three steps, to try every remainder
+    of a loop unrolled by four. There are launches with less than a step, with few rows and with many tiles.
+    They run on one cluster or two, shared by few blocks or many.
+    """
     kernel = kernel_named(specimen.kernel)
     config = config_of(specimen)
     several = bool(kernel.persistent or specimen.shared)
@@ -168,7 +171,7 @@ def case_of(specimen: Specimen) -> Case:
     first = variant_of(specimen, kernel, config, *ways[0])
     variants = [first]
     for way in ways[1:]:
-        # Where few rows or a short vector take other code, there are none.
+        # Few rows and short vectors are tried only where the compiled code stays the same.
         small = way[0] == FEW and not (specimen.shared or specimen.skewed)
         forms = ((few, spare) for few in (small, False) for spare in (SPARE[way[0]], 0))
         made = (variant_of(specimen, kernel, config, *way, *each) for each in forms)
@@ -192,7 +195,7 @@ def variant_of(
         rows = ROWS if kernel.unit == "fma" else rows  # two tiles: 256 x 128 sums take long
         if number in MANY:
             more = max(config.stages, PATCHES)
-            if config.exchanged:  # few lines of what the tensor cores take as A are code of their own
+            if config.exchanged:  # with few columns, which then are lines of A, other code would run
                 rows += more * config.bm * config.cluster_m
             else:
                 columns += more * config.bn * config.cluster_n
