@@ -51,12 +51,12 @@ class Case:
 
     @property
     def set_bytes(self) -> int:
-        """A, B and C together."""
+        """Bytes of A, B and C together."""
         operands = (self.m + self.n) * self.k * size_of(self.dtype)
         return self.batch * (operands + self.m * self.n * size_of(self.out_dtype))
 
     def layouts(self, columns: bool) -> str:
-        """Of A, B and C, where B may have to lie by columns."""
+        """Letters for the layouts of A, B and C; with `columns` B lies by columns."""
         return f"{self.layout[0]}{'c' if columns else self.layout[1]}r"
 
     @property
@@ -74,8 +74,8 @@ class Case:
 SWEEP_K = 1024
 SWEEP_SIZES = (128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384)
 SQUARES = (512, 1024, 2048, 4096, 8192, 16384)
-TYPES_SIZES = (1024, 2048, 4096, 8192)  # on which the types are compared
-LAYER_ROWS = (1, 16, 64, 256, 1024, 8192)  # of activations: decode to prefill
+TYPES_SIZES = (1024, 2048, 4096, 8192)  # squares on which types are compared
+LAYER_ROWS = (1, 16, 64, 256, 1024, 8192)  # rows of activations: decode to prefill
 RAGGED = (
     (5125, 5109, 3451),
     (4080, 3344, 6977),
@@ -99,8 +99,8 @@ LISTS: dict[str, tuple[tuple[int, int, int], ...]] = {
 }
 LAYOUTS = {"layers": "rc"}  # weights lie as torch's Linear keeps them; other lists have both operands by rows
 CORPUS, CORPUS_COUNT = "corpus", 300
-NEIGHBOUR_EVERY = 3  # products of a corpus of which one is also measured with its sides rounded up
-MULTIPLES = "multiples of"  # in a protocol: of an aligned corpus
+NEIGHBOUR_EVERY = 3  # each third product of a corpus is also measured with its sides rounded up
+MULTIPLES = "multiples of"  # how a Record's protocol names an aligned corpus
 LEAST, MOST = 128, 8192  # extents of the corpus, as in arXiv 2301.03598
 
 
@@ -149,8 +149,8 @@ def corpus(count: int, seed: int, math_name: str, skipped: int = 0, multiple: in
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Of long lists: so many cases, after those skipped, so that several GPUs share a list; the seed is of
-    the corpus, and so is what its extents are multiples of. `layout`: of all cases, in place of the list's.
+    """A part of a list: `count` cases after those skipped, so that several GPUs can share it. `seed` and
+    `multiple` are of the corpus; `layout` replaces the list's.
     """
 
     count: int | None = None
@@ -171,7 +171,9 @@ WHOLE = Part()
 
 
 def drawn_from(protocol: str) -> tuple[int, str]:
-    """What the extents of a corpus are multiples of, and its seed: as `Part.words` stand in a protocol."""
+    """The words in a protocol (Part.words) as data: what the corpus' extents are multiples of, and
+    its seed.
+    """
     multiple, seed = re.search(rf"{MULTIPLES} (\d+)", protocol), re.search(r"\bseed (\d+)", protocol)
     return int(multiple[1]) if multiple else 1, seed[1] if seed else ""
 

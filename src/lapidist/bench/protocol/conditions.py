@@ -26,7 +26,7 @@ SMI_FIELDS = ("clocks.sm", "power.draw", "temperature.gpu")
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One look at the chip. None where nothing could tell."""
+    """What the sensors said at one moment; None for what could not be read."""
 
     clock_mhz: float | None = None
     power_w: float | None = None

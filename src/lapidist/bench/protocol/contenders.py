@@ -126,7 +126,9 @@ def problem_of(case: Case, columns: bool) -> Problem:
 
 
 def facts_of(plan: Plan, device: Device, chosen: bool = False, disassembled: bool = True) -> Facts:
-    """ptxas says registers and static shared memory in the log that every Binary keeps."""
+    """Static facts of a plan's kernel. Registers and static shared memory are in ptxas' log, which every
+    Binary keeps.
+    """
     log = plan.binary.log
     registers = _number_before(log, " registers")
     shared = (_number_before(log, " bytes smem") or 0) + plan.shared_bytes
@@ -152,9 +154,7 @@ def _number_before(log: str, words: str) -> int | None:
 
 
 def multiply_share(kernel: Kernel, config: Config, math: str, device: Device) -> float | None:
-    """Of the main loop's instructions, the share that multiplies and adds; None where nothing can count
-    them.
-    """
+    """The share of the main loop's instructions that multiply and add; None if nothing can count them."""
     from lapidist.static import analyse
 
     try:
@@ -164,11 +164,13 @@ def multiply_share(kernel: Kernel, config: Config, math: str, device: Device) ->
 
 
 def bytes_per_flop(config: Config, dtype: str) -> float:
-    """What a block asks of global memory: tiles of A and B for each step, or both factors of each product."""
+    """Bytes of A and B that a block loads for each flop: tiles in each step, or without tiles two elements
+    for each product.
+    """
     size = size_of(dtype)
     if not config.bk and not config.by_warps:
         return float(size)
-    # without shared memory a warp asks for itself
+    # without shared memory each warp loads for itself
     rows, cols = (config.bm, config.bn) if config.bk else (config.wm, config.wn)
     return (rows + cols) * size / (2.0 * rows * cols)
 

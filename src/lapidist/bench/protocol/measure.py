@@ -65,11 +65,10 @@ class Protocol:
 
 SUSTAINED = Protocol("sustained", rounds=2, turn_seconds=0.55, pause_seconds=0.0)
 BURST = Protocol("burst", rounds=7, turn_seconds=0.0, pause_seconds=0.05)
-# for hundreds
+# for hundreds of kernels or cases, as in tuning
 SHORT = Protocol("short", 3, turn_seconds=0.0, pause_seconds=0.0, looks=1, checks=1, replay_seconds=0.002)
 TUNE = replace(SHORT, mode="tune")
-# For hundreds of products, one after the other: the chip is as busy, or as rested, with turns that are
-# shorter.
+# For hundreds of products: the chip is as busy, or as rested, as in the longer turns above.
 MANY_SUSTAINED = Protocol(
     "corpus sustained", 2, turn_seconds=0.08, pause_seconds=0.0, looks=1, checks=1, replay_seconds=0.004
 )
@@ -86,9 +85,9 @@ class Inputs:
     c: list[Any]
     rotated: bool
     make_columns: Callable[[], list[Any]]
-    by_columns: bool = False  # b lies so anyway
+    by_columns: bool = False  # whether `b` lies column by column already
     columns: list[Any] = field(default_factory=list)
-    # the last one: neighbours often ask for the same
+    # only the last one is kept: contenders in a row often need the same
     _expected: dict[object, Expected] = field(default_factory=dict)
 
     def b_for(self, contender: Contender) -> list[Any]:
@@ -99,7 +98,7 @@ class Inputs:
         return self.columns
 
     def expected(self, contender: Contender, index: int, case: Case, unit: str | None) -> Expected:
-        """What that unit's product of one set must be."""
+        """The right result of one set, and its bound for that unit."""
         key = contender.columns, index, unit
         if key not in self._expected:
             self._expected.clear()
@@ -110,8 +109,8 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class PlainCalls:
-    """In place of a graph, for a library that refuses to be captured: small products then show its host
-    cost.
+    """Plain calls in place of a graph, for a library that cannot be captured. Times of small products then
+    include its host cost.
     """
 
     call: Call

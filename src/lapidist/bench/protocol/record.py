@@ -20,7 +20,7 @@ class Conditions:
     date: str  # UTC, ISO 8601
     command: str
     device: str
-    # facts of the Device, with the limits its rows are held against
+    # facts of the Device, with the limits to which its rows are compared
     chip: dict[str, Any] = field(default_factory=dict)
     driver: str | None = None
     cuda: str | None = None
@@ -41,7 +41,7 @@ class Conditions:
     )
 
 
-Key = tuple[str, str, str, int, int, int, int, str]  # of a measurement
+Key = tuple[str, str, str, int, int, int, int, str]  # what identifies a measurement
 
 
 @dataclass(frozen=True)
@@ -51,62 +51,62 @@ class Record:
     kernel: str
     kind: str  # rung, detour, production, peer, host or limit
     device: str
-    dtype: str  # of A and B, or tf32: float32 multiplied as such
-    layout: str  # of A, B and C: r(ow), c(olumn), s(trided)
+    dtype: str  # type of A and B, or tf32: float32 multiplied as such
+    layout: str  # letters for A, B and C: r(ow), c(olumn), s(trided)
     m: int
     n: int
     k: int
     seconds: float | None
     tflops: float | None
-    ratio: float | None  # the vendor's seconds in the same run over these, or those of `peer`
-    limit_share: float | None  # of what the chip's best unit for this type reaches
+    ratio: float | None  # seconds of the vendor's library, or of `peer`, in the same run over `seconds`
+    limit_share: float | None  # speed over what the chip's best unit for this type reaches
     worst: float | None  # largest error over its bound
     ok: bool
     mode: str = ""  # sustained, burst, machine, static
     seconds_min: float | None = None
     seconds_max: float | None = None
-    p90: float | None = None  # seconds: so many hundredths of the calls of a row took no longer
+    p90: float | None = None  # percentiles of the calls' seconds
     p99: float | None = None
     replays: int | None = None
-    calls: int | None = None  # in one graph
-    sets: int | None = None  # of inputs, rotated
+    calls: int | None = None  # calls in one graph
+    sets: int | None = None  # sets of inputs that calls rotate over
     l2: str | None = None  # rotated (sets exceed it together), or warm
-    out_dtype: str | None = None  # of C; None is that of A
-    unit: str | None = None  # that multiplies: fma, mma or wgmma
-    unit_share: float | None = None  # of what that unit reaches
+    out_dtype: str | None = None  # type of C; None: the same as A's
+    unit: str | None = None  # what multiplies: fma, mma or wgmma
+    unit_share: float | None = None  # speed over what that unit reaches
     config: str | None = None
     registers: int | None = None
     shared_bytes: int | None = None
     blocks_per_sm: int | None = None
     warps_per_sm: int | None = None
-    ffma_share: float | None = None  # of the main loop's instructions, those that multiply, whatever the unit
-    bytes_per_flop: float | None = None  # between the cores and L2, by the tile
+    ffma_share: float | None = None  # share of the main loop's instructions that multiply, on any unit
+    bytes_per_flop: float | None = None  # traffic between the cores and L2, calculated from the tile
     warp_instructions: int | None = None  # this and the next two are counted by the machine
-    sectors: float | None = None  # of 32 bytes, for each global load of a warp
-    wavefronts: float | None = None  # turns of shared memory, for each load of a warp
-    global_sectors: float | None = None  # of all loads
-    shared_turns: float | None = None  # of all loads and stores
+    sectors: float | None = None  # 32-byte sectors for each global load of a warp
+    wavefronts: float | None = None  # turns of shared memory for each load of a warp
+    global_sectors: float | None = None  # sectors of all loads together
+    shared_turns: float | None = None  # turns of all loads and stores together
     clock_mhz: float | None = None
     power_w: float | None = None
     temperature_c: float | None = None
-    over_plain: float | None = None  # with an epilogue: these seconds over those of the product alone
-    batch: int | None = None  # so many products; None is one
-    peer: str | None = None  # whose seconds `ratio` has, where it is not the vendor's library
+    over_plain: float | None = None  # with an epilogue: `seconds` over those of the product alone
+    batch: int | None = None  # how many products; None: one
+    peer: str | None = None  # who `ratio` compares with, if not the vendor's library
     note: str | None = None
     error: str | None = None
 
     @property
     def wrong(self) -> bool:
-        """It ran, and its result was not right."""
+        """Whether it ran, but its result was wrong."""
         return (self.error or "").startswith("wrong result")
 
     @property
     def key(self) -> Key:
-        """What is measured again by a later run replaces the earlier."""
+        """What identifies the measurement: of records with the same key the newest counts."""
         return (self.kernel, self.dtype, self.layout, self.batch or 1, self.m, self.n, self.k, self.mode)
 
 
-# rungs that Records name as they were called when these were made
+# rungs that were renamed: older Records have the earlier name
 EARLIER_NAMES = {"tma_producer": "tma_streamk", "wgmma_persistent": "wgmma_clusters"}
 EARLIER = re.compile(rf"\b({'|'.join(EARLIER_NAMES)})\b")
 

@@ -124,7 +124,7 @@ def span(values: Sequence[float], spec: str) -> str:
 
 
 def differences(found: dict[str, list[Turn]]) -> list[str]:
-    """Between the first chip and each other, on what both measured."""
+    """Where the chips' ratios differ, on what both measured."""
     chips = list(found)
     return [line for other in chips[1:] for line in difference(chips[0], other, found)]
 

@@ -59,7 +59,7 @@ class Corpus(NamedTuple):
 
     @property
     def alike(self) -> tuple[str, int, str, str]:
-        """What another seed has in common with it."""
+        """What corpora with different seeds have in common."""
         return self[:4]
 
     @property
@@ -351,7 +351,7 @@ def layer_section(kind: str, records: Sequence[Record]) -> str:
 
 
 def weights_read(record: Record) -> float:
-    """TB/s, where each is read once."""
+    """TB/s at which weights are read, each once."""
     return record.n * record.k * element_of(record.dtype).nbytes / (record.seconds or math.inf) / 1e12
 
 

@@ -219,7 +219,7 @@ def failures_section(records: Sequence[Record]) -> list[str]:
 
 
 def lacking(record: Record) -> bool:
-    """Of some layouts torch has no product, as their table says."""
+    """Whether it is cuBLAS in a layout that torch cannot multiply; the layouts' table says so."""
     return record.mode == LAYOUTS_MODE and record.kernel == VENDOR
 
 

@@ -164,5 +164,5 @@ def at_square(records: Sequence[Record], size: int, mode: str) -> Record | None:
 
 
 def vendor_of(record: Record) -> Record:
-    """cuBLAS as it was in the run of that record."""
+    """cuBLAS' record of the same run."""
     return replace(record, tflops=(record.tflops or 0.0) / (record.ratio or 1.0))

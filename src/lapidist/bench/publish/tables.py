@@ -97,7 +97,7 @@ MARGIN = 2  # columns of a terminal beside each cell, and beside the table
 
 
 def whole(head: str) -> str:
-    """A head without the places where it may be parted."""
+    """A column's head without the places where it may be broken into lines."""
     return head.replace("- ", "").replace("/ ", "/")
 
 

@@ -70,7 +70,7 @@ def latest(runs: Sequence[Run]) -> list[tuple[Record, Run]]:
 
 
 def short_chip(device: str) -> str:
-    """H100 for NVIDIA H100 80GB HBM3: the memory is told by the runs."""
+    """H100 for NVIDIA H100 80GB HBM3: conditions of runs name the memory."""
     return device.removeprefix("NVIDIA ").split(" ")[0] or device
 
 
@@ -170,7 +170,7 @@ def roofs(conditions: Conditions, math: str) -> dict[str, float]:
 
 
 def limit_of(conditions: Conditions, math: str) -> float:
-    """Of the best unit; 0 where it is not known."""
+    """The limit of the best unit; 0 if it is not known."""
     return float(conditions.chip.get("limit_tflops", {}).get(math, 0.0))
 
 

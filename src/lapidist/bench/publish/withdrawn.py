@@ -37,7 +37,7 @@ def read_withdrawals(directory: Path) -> list[Withdrawal]:
 
 
 def without(runs: Sequence[Run], withdrawals: Sequence[Withdrawal]) -> list[Run]:
-    """The runs with what was withdrawn left out."""
+    """The runs without withdrawn records."""
 
     def stands(record: Record, run: Run) -> bool:
         return not any(each.covers(record, run) for each in withdrawals)

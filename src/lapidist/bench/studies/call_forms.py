@@ -22,7 +22,7 @@ class Contestant(NamedTuple):
 
 
 def judged(call: Callable[[], Any], peer: str | None, a: Any, b: Any, **more: Any) -> Contestant:
-    """Once. Of lists the first product, and of stacks."""
+    """Run a form once: its error over the bound. Of lists and stacks the first product is judged."""
     found = call()
     first = found if not isinstance(found, list) and found.ndim <= 2 else found[0]
     return Contestant(call, peer, judge(first, a, b, **more).worst)
@@ -84,7 +84,7 @@ def of_layers(a: Any, b: Any) -> dict[str, Contestant]:
     x, weight = a.clone().requires_grad_(), b.T.contiguous().requires_grad_()
 
     def there_and_back(layer: Any) -> Any:
-        """The input's gradient."""
+        """A layer's result and its input's gradient."""
         return torch.autograd.grad(layer(x, weight), (x, weight), a)[0]
 
     peer, peer_back = "F.linear", "F.linear, with gradients"

@@ -115,8 +115,9 @@ def groups_of(torch: Torch, sums: Any, beside: Beside) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """`after` and `in_place` are torch's: of the product, with its bias where there is one. `stored`: what is
-    kept of it; `sums_in`: where torch's product goes.
+    """A function after the product, and what torch would be called with. `after` and `in_place` are torch's:
+    of the product, with its bias where there is one. `stored`: what is kept of it; `sums_in`: the type of
+    torch's product.
     """
 
     name: str
@@ -168,7 +169,7 @@ class Ending:
         return Expected(side_by_side(torch, values), side_by_side(torch, bounds))
 
     def off(self, torch: Torch, sums: Expected) -> Any:
-        """How far off a result is by what its sums are off."""
+        """The bound of a result's error, from the bound of its sums' error."""
         if self.name != SWIGLU:
             return STEEPEST * sums.bound
         (gate, value), (of_gate, of_value) = sums.reference.chunk(2, dim=1), sums.bound.chunk(2, dim=1)

@@ -28,7 +28,7 @@ from lapidist.verify import Verdict, judge
 
 THREADS = 256
 CHECKED_ITERATIONS = 3
-# 32 bytes of k; wgmma takes 128
+# 32 bytes of k in one mma.sync (8 elements in tf32)
 MMA_DEPTHS = {"float16": 16, "bfloat16": 16, "tf32": 8, "int8": 32, **dict.fromkeys(FP8, 32)}
 GROUP_THREADS = {"fma": 1, "mma": 32, "wgmma": 128}
 PARAMETERS = ParameterBlock([("iterations", "i32"), *((name, "pointer") for name in "ABD")])

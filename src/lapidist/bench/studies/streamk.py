@@ -41,8 +41,8 @@ PROTOCOL = (
     " least of the medians"
 )
 MODE_TABLE, MODE_CORPUS, MODE_COSTS = "schedules", "corpus", "costs"
-WITHIN = 1.25  # of the least time predicted of any tile: slower ones are not timed
-FAMILIES = {"float32": "simt"}  # where tensor cores multiply the type: wgmma on Hopper, else mma
+WITHIN = 1.25  # tiles are not timed if their predicted time is more than this many times the least
+FAMILIES = {"float32": "simt"}  # other types are for tensor cores: wgmma on Hopper, else mma
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +328,9 @@ def run_corpus(
 
 
 def likely(ways: Sequence[Way], case: Case, device: Device) -> list[Way]:
-    """Without the data-parallel tiles that cannot be the best, but for the first one, which is Stream-K's."""
+    """Leave out data-parallel tiles that the model finds too slow. The first tile stays: Stream-K has the
+    same.
+    """
     tiles = [way for way in ways if way.name.startswith("tile ")]
     times: dict[Way, float] = {}
     for way in tiles:
@@ -385,7 +387,7 @@ def costs_of_config(timer: Timer, kernel: Kernel, config: Config, math_name: str
 
 
 def slots_of(device: Device, kernel: Kernel, config: Config, math_name: str) -> tuple[int, int]:
-    """Blocks that run beside each other, as schedules count them, and how many an SM holds."""
+    """How many blocks (or clusters) run at once with one on each SM, and how many an SM holds."""
     per_sm = resident(
         kernel, config, problem_of(Case(config.bm, config.bn, config.bk, math_name), False), device
     )
@@ -393,7 +395,7 @@ def slots_of(device: Device, kernel: Kernel, config: Config, math_name: str) -> 
 
 
 def probe_of(schedule: Schedule, kernel: Kernel, config: Config, math_name: str) -> tuple[Way, Case]:
-    """A product that has just these tiles."""
+    """A product that has exactly this schedule's tiles."""
     grid, splits = schedule.grid, schedule.sk_blocks // max(schedule.sk_tiles, 1)
     m, n = grid.tiles_m * config.bm * config.cluster_m, grid.tiles_n * config.bn * config.cluster_n
     if config.exchanged:
@@ -403,8 +405,8 @@ def probe_of(schedule: Schedule, kernel: Kernel, config: Config, math_name: str)
 
 
 def warm_up(todo: Sequence[tuple[Way, Case]], device: Device) -> None:
-    """Compile all kernels first, many at once: what is measured is not the compiler. What is refused is
-    reported where it is.
+    """Compile all kernels in parallel, before anything is timed. Refusals are reported when their
+    turn comes.
     """
     plans = []
     for way, case in todo:

@@ -96,7 +96,7 @@ class Trained:
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=text.is_cuda)
 
     def steps(self, count: int) -> float:
-        """Seconds a step."""
+        """Train so many steps; seconds of a step."""
         from torch.nn.functional import cross_entropy
 
         start = time.perf_counter()

@@ -26,14 +26,14 @@ from lapidist.planning.weighed import Candidate
 from lapidist.schedule import Schedule
 from lapidist.schedule.sharing import PLANNED, Reduction, Sharing
 
-REACH = 4.0  # times the best: what the model takes for slower is not measured, unless asked for
-EACH = 2  # candidates of every kernel are, whatever the model says
-MARGIN = 0.98  # of the time of the planner's own choice: a gain within the noise is none
+REACH = 4.0  # not measured: what takes more than this many times the planner's choice, by the model
+EACH = 2  # so many candidates of each production kernel are measured whatever the model says
+MARGIN = 0.98  # a winner must take less than this share of the planner's choice: smaller gains may be noise
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the measurement of one product said."""
+    """The result of tuning one product."""
 
     case: Case
     planned: Record
@@ -65,8 +65,8 @@ def regret(planned: Record, best: Record) -> float:
 
 
 def worth_measuring(case: Case, device: Device, most: int, reach: float = REACH) -> list[KernelContender]:
-    """The planner's own choice first, then the best of each kernel, then others as far as the model finds
-    them worth it.
+    """What to measure: first the planner's choice, then the best of each production kernel, then others
+    within `reach`.
     """
     problem = problem_of(case, KernelContender(None, case.math).columns)
     own, weighed = modelled_choice(problem, device), candidates(problem, device)
@@ -85,9 +85,7 @@ def worth_measuring(case: Case, device: Device, most: int, reach: float = REACH)
 
 
 def ways_of(candidate: Candidate, case: Case) -> list[KernelContender]:
-    """With the schedule that the model takes for the best and, where that shares tiles, a block a tile
-    too.
-    """
+    """The candidate with the schedule that the model prefers and, if that shares tiles, without sharing."""
     sharings = [sharing_of(candidate.schedule)]
     if sharings[0] not in (PLANNED, UNSHARED):
         sharings.append(UNSHARED)
@@ -109,7 +107,7 @@ UNSHARED = Sharing("data_parallel")
 
 
 def sharing_of(schedule: Schedule | None) -> Sharing:
-    """What to ask for so that it is this schedule, whatever the model says later."""
+    """The request that gives this schedule, even if the model changes."""
     if schedule is None:
         return PLANNED
     if schedule.kind == "split-K":

@@ -11,11 +11,11 @@ from lapidist.bench.protocol.record import Record
 
 ROUNDS, TURN_SECONDS = 9, 0.1
 Call = Callable[[], Any]
-Wait = Callable[[Any], object]  # until a result is there
+Wait = Callable[[Any], object]  # waits for a result
 
 
 def turn(call: Call, calls: int, wait: Wait) -> float:
-    """Seconds a call."""
+    """Seconds of each call of a turn."""
     start = time.perf_counter()
     for _ in range(calls):
         result = call()
@@ -24,7 +24,9 @@ def turn(call: Call, calls: int, wait: Wait) -> float:
 
 
 def compare(contestants: Sequence[Call], wait: Wait, rounds: int = ROUNDS) -> list[list[float]]:
-    """Of each, after as many calls as frameworks need to capture their graphs."""
+    """Seconds of each contestant's turns. First each is called as often as frameworks need to capture their
+    graphs.
+    """
     for call in contestants:
         turn(call, 5, wait)
     calls = max(1, int(TURN_SECONDS / turn(contestants[0], 3, wait)))

@@ -21,7 +21,7 @@ from lapidist.planning.plans import Plan
 from lapidist.planning.warm import Build, Built, build_again, build_all, builds_of, compilers, is_kept
 
 MODE, ALONE = "warm", "warm, alone"
-# so many are compiled again when no other compiler runs, so often: compilers at once slow each other
+# how many of the longest are compiled again alone, and how often: parallel compilers slow each other
 LONGEST, TURNS = (4, 3)
 
 
@@ -32,7 +32,7 @@ class Warmed:
     dtype: str  # as the user calls it
     device: Device
     plans: int
-    with_c: bool  # in every product
+    with_c: bool  # whether every product adds a C
     built: Sequence[Built]
     compilers: int  # at once
     seconds: float
@@ -110,7 +110,9 @@ def row_of(warmed: Warmed) -> Record:
 
 
 def alone_rows(warmed: Warmed) -> list[Record]:
-    """Of those that took longest the one that takes longest alone: a row, where any was compiled."""
+    """A row for the configuration that takes longest when it is compiled alone; no row if nothing was
+    compiled.
+    """
     turns = [[build_again(each.build).seconds for each in warmed.longest] for _ in range(TURNS)]
     times = zip(warmed.longest, zip(*turns, strict=True), strict=True)
     found = max(times, key=lambda one: statistics.median(one[1]), default=None)
