@@ -1,22 +1,22 @@
 // The tensor-core family for sm_80 and newer: every type of mma.sync, layout, stride, alignment, batch and
 // size.
 //
-// D = alpha A B + beta C. D is row-major; A, B and C have any strides. The host says by macro what it knows:
-//   A_CONTIGUOUS   1: neighbours along k touch (A row-major)   2: neighbours along m touch   0: neither
-//   B_CONTIGUOUS   1: neighbours along k touch                 2: neighbours along n touch (B row-major)   0: neither
+// D = alpha A B + beta C. D is row-major; A, B and C have any strides. Macros say what the host knows:
+//   A_CONTIGUOUS   1: contiguous along k (A row-major)   2: along m                   0: neither
+//   B_CONTIGUOUS   1: contiguous along k                 2: along n (B row-major)     0: neither
 //   A_VECTOR, B_VECTOR   elements loaded at once, as pointers and strides allow: 1, 2, ... up to 16 bytes
 //   D_VECTOR             elements stored at once; C_VECTOR is the same if C's rows allow it, else 1; factors: factors.cuh
 //
-// Rung 24 with a mover in front that knows all layouts (gemm/mma/move.cuh); what becomes of the sums is in
-// finish.cuh. The loop stands here, in the kernel itself: as a function of its own it took up to 17
-// instructions more of 278. A tile lies in shared memory as it lies in global memory:
+// Rung 24 with loads for all layouts (gemm/mma/move.cuh); the epilogue is in finish.cuh. The main loop stands
+// in the kernel itself: as a function it took up to 17 instructions more, of 278. A tile has the same layout
+// in shared memory as in global memory:
 //
-//      k touches               rows touch                moved by
+//      contiguous along k      along m or n              moved by
 //   m  | chunk chunk |      k  | chunk chunk chunk |     16, 8, 4 bytes: cp.async, STAGES - 1 tiles ahead
 //   |  | chunk chunk |      |  | chunk chunk chunk |      2, 1 bytes:    registers, the five words that a chunk lies in,
 //   v  | chunk chunk |      v                                            loaded in a tile's first step, stored in its last
-// What does not exist is zero in shared memory. Readers (mma.cuh) turn either form into the fragments of
-// mma.sync.
+// Elements outside the matrix are zero in shared memory. Readers (mma.cuh) make mma.sync's fragments of
+// either layout.
 #include "gemm/mma/finish.cuh"
 #include "gemm/mma/move.cuh"
 
@@ -61,7 +61,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
       if (M - task.row < BM || N - task.col < BN) clear_last_stage(move_a, move_b, shared);
     if (count > 0) {
       cp_async_wait<STAGES - 2>();
-      __syncthreads();  // the tile is whole before anyone reads it
+      __syncthreads();  // the tile is complete before any thread reads it
       read_a.read(a[0], shared, 0);
       read_b.read(b[0], shared + A_BYTES, 0);
     }
@@ -71,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     unsigned k0 = 0;  // may end at 2^31
     int stage = 0, freed = STAGES - 1;
 #pragma unroll
-    // the loop is made twice: one moves whole tiles, the other the rest
+    // compiled twice: one loop for whole tiles, one for the rest
     for (int border = 0; border < 2; ++border) {
       for (; border ? k0 < count : whole && move_a.k_left >= WHOLE; k0 += BK) {
         const bool more = !border || move_a.k_left > 0;
@@ -83,10 +83,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
               move_b.store(shared + freed * STAGE + A_BYTES, !border);
             }
             freed = stage;
-            // after the last tile any will do
+            // after the last tile any stage will do
             stage = stage == STAGES - 1 || k0 + BK >= count ? 0 : stage + 1;
             cp_async_wait<STAGES - 2>();
-            __syncthreads();  // the tile is whole, and everyone has read the last of the one before
+            __syncthreads();  // the tile is complete, and all threads have read the last one
           }
           if (PROMOTED && step == 0)
             factors.load(SCALES, task.row + position.row, task.col + position.col, task.k + k0, M, N);
@@ -94,7 +94,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
           const auto b_now = operands_of<B_ELEMENT>(b[step % 2]);
 #pragma unroll
           for (int m = 0; m < ROWS; ++m) {
-            // Load: the next step's Eights, and of the tile STAGES - 1 ahead a part for each row of products.
+            // Read the next step's Eights, and load a part of the tile STAGES - 1 ahead, for each row of
+            // products.
             const int part = step * ROWS + m - COPY_FROM;
             read_a.read(a[(step + 1) % 2], shared + stage * STAGE, (step + 1) % STEPS, m, READ_ROWS);
             read_b.read(b[(step + 1) % 2], shared + stage * STAGE + A_BYTES, (step + 1) % STEPS, m,

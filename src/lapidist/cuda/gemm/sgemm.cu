@@ -1,37 +1,37 @@
 // The fp32 family for Hopper: CUDA cores fed by TMA, persistent, Stream-K. Every layout,
 // alignment, batch and size.
 //
-// D = alpha A B + beta C. D is row-major; A and B touch along rows or columns; C has any strides. The shape
-// of the work is that of rung 20, and so is the loop (bank_order.cuh): 256 consumers with 16 x 8 results
-// each, operands in chunks of four k.
+// D = alpha A B + beta C. D is row-major; A and B are contiguous along rows or columns; C has any strides.
+// Tiles and main loop are those of rung 20 (bank_order.cuh): 256 consumers with 16 x 8 results each, operands
+// in chunks of four k.
 //
-//   producer   | wait empty | order A, B -> stage s | ...      one thread                        produce.cuh
+//   producer   | wait empty | load A, B -> stage s | ...       one thread                        produce.cuh
 //   consumers  | wait full  | chunks of stage s | free it      256 threads, each a part of it    multiply.cuh
 //   in the end | sums of all slices and peers -> D             while the next stages fill        finish.cuh
 //
-// How tiles lie in shared memory:
+// The layout of tiles in shared memory:
 //
 //   A_ALONG_K 1   rows of A, 128 bytes of k each, swizzled (piece ^ row % 8): a thread reads four k of one
 //                 row
 //   A_ALONG_K 0   rows of one k: a thread reads four rows of A at that k
-//   B             rows of one k, always: with four k of one column in a quad of registers, as A has them,
-//                 every second product would find its operands in one register bank
+//   B             always rows of one k: with four k of one column in four adjacent registers, like A, every second
+//                 product would have both operands in one register bank
 //
-// What TMA cannot bring so is copied first (gemm/sgemm/operands.cuh). Batches are dimensions of
-// its maps (BATCHED).
+// Operands that TMA cannot load in these layouts are packed first (gemm/sgemm/operands.cuh). Batches are
+// dimensions of its maps (BATCHED).
 //
-// An SM holds one block, so a product seldom has a whole number of tiles for each SM. What is left over the
-// full waves is split along k (share/schedule.cuh), and its sums meet in the workspace (share/sharing.cuh).
-// Tiles of less than 256 x 128 leave warps over, which have slices of k (gemm/sgemm/slices.cuh).
+// An SM holds one block, so tiles seldom fill whole waves. The tiles left over are split along k
+// (share/schedule.cuh), and their sums are added in the workspace (share/sharing.cuh). Tiles below 256 x 128
+// need fewer warps than a block has, so groups of warps have slices of k (gemm/sgemm/slices.cuh).
 #include "gemm/sgemm/finish.cuh"
 #include "gemm/sgemm/produce.cuh"
 
-// Multiplying and storing: tile after tile.
+// The consumers: multiply and store tile after tile.
 __device__ __forceinline__ void consume(const Product& p, Pipeline& pipeline, const Workspace& workspace) {
   take_registers<REGISTERS>();
   const Position position(threadIdx.x / 32, threadIdx.x % 32);
   Fragments fragments(position);
-  // acc[i][j ^ 1] is column j: quads of b and of acc then lie in opposite banks
+  // acc[i][j ^ 1] is column j, so that quads of b and of acc lie in opposite banks
   Acc acc[TM][TN];
   Ring ring = {0, 0};
   for (Work work(p.schedule); work.next();) {
@@ -51,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   extern __shared__ __align__(1024) char shared[];
   Pipeline& pipeline = *reinterpret_cast<Pipeline*>(shared);
   let_next_launch_start();
-  if (SCALARS || !(PACKS && AS_THEY_LIE)) wait_for_last_launch();  // else those who pack wait
+  if (SCALARS || !(PACKS && AS_THEY_LIE)) wait_for_last_launch();  // else packing waits
   modes.read_scalars(alpha, beta);
   const Lists* const lists_of = LISTS_PASSED;
   const Source a{
@@ -60,7 +60,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       B, b_col, b_row, N, {batch, batches, b_inner, b_outer}, modes.b_cols, ARRAYS ? &lists_of->b : nullptr};
   workspace = pack_operands(a, b, K, workspace);
   if (threadIdx.x == 0) init_barriers(pipeline);
-  __syncthreads();  // nobody uses a barrier before it is initialised
+  __syncthreads();  // no thread uses a barrier before it is initialised
 
   const Product product = {M,     N,       K,       batch, alpha,    beta,     a_map,          b_map,
                            a,     b,       C,       D,     c_row,    c_col,    c_inner,        c_outer,

@@ -1,13 +1,13 @@
 // The CUDA-core family: every layout, stride, alignment, batch and size, in float, double and half (summed in
 // float). OUTPUT is the type of C and D: the element's own, or another of float, half and __nv_bfloat16.
 //
-// D = alpha A B + beta C. D is row-major; A, B and C have any strides. The host says by macro what it knows:
-//   A_CONTIGUOUS   1: neighbours along k touch (A row-major)   2: neighbours along m touch   0: neither
-//   B_CONTIGUOUS   1: neighbours along k touch                 2: neighbours along n touch (B row-major)   0: neither
+// D = alpha A B + beta C. D is row-major; A, B and C have any strides. Macros say what the host knows:
+//   A_CONTIGUOUS   1: contiguous along k (A row-major)   2: along m                   0: neither
+//   B_CONTIGUOUS   1: contiguous along k                 2: along n (B row-major)     0: neither
 //   A_VECTOR, B_VECTOR, D_VECTOR   elements moved at once, as pointers and strides allow (1, 2 or 4)
 //
-// Parts: loading (gemm/simt/move.cuh, or past the registers: copy.cuh), multiplying (multiply.cuh), what becomes
-// of the sums (finish.cuh). The shape of the work, with the steps that the ladder climbs one by one:
+// Parts: loads (gemm/simt/move.cuh, or without registers: copy.cuh), main loop (multiply.cuh), epilogue
+// (finish.cuh). The design joins the ideas of the ladder's rungs:
 //   block tile BM x BN, BK deep, in STAGES shared buffers; A transposed to As[k][m], so both operands are read as rows
 //   next tile travels global -> registers while this one is computed, registers -> the other buffer after it;
 //   with more than two stages, tiles are copied to shared memory while those before are computed

@@ -1,5 +1,5 @@
-// What the roles of gemm/simt.cu share with those of gemm/mma.cu: the parameters of the launch by name, and
-// the part of the product that a unit of work is. Who includes this has named T, Out and Scalar, and a tile.
+// What gemm/simt.cu and gemm/mma.cu share: the launch's parameters by name, and the part of the product that
+// a unit of work computes. The including file defines T, Out, Scalar and the tile's macros.
 #pragma once
 
 #include "epilogue.cuh"
@@ -14,7 +14,7 @@ struct Strides {
   }
 };
 
-// The launch: what is multiplied, where it lies and where D goes.
+// The launch's parameters.
 struct Product {
   int M, N, K;
   Scalar alpha, beta;
@@ -30,8 +30,8 @@ struct Product {
 
 // Which tile of which matrix, and how much of k.
 struct Task {
-  int row, col;      // the tile's first
-  int k, count;      // the first, and how many there are
+  int row, col;      // the tile's first row and column
+  int k, count;      // the first k, and how many
   i64 inner, outer;  // the matrix in its batch
   const T *A, *B;
   const Out* C;

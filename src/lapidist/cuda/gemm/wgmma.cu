@@ -1,18 +1,18 @@
 // Warp-specialised products for Hopper (sm_90a): D = alpha A B + beta C in every type that wgmma multiplies.
 //
-//   producer   | wait empty | order A, B -> stage s | ...          one thread                     produce.cuh
+//   producer   | wait empty | load A, B -> stage s | ...           one thread                     produce.cuh
 //   consumers  | wait full  | wgmma on stage s | free stage s - 1  GROUPS warpgroups, BM / GROUPS rows of the tile each
 //                                                                                                 multiply.cuh
 //   in the end | sums -> swizzled shared memory -> TMA -> D, while the next tile is multiplied
 //                                                                                                 finish.cuh
 //
-// Blocks are persistent. CLUSTER_M blocks lie below each other and share B, CLUSTER_N lie side by side and
-// share A: each loads its part of what they share and sends it to all. A stage is free when all of them have
-// read it.
+// Blocks are persistent. CLUSTER_M blocks of a cluster have tiles below each other and share B, CLUSTER_N
+// have tiles side by side and share A. Each block loads a part of what they share, by multicast to all of
+// them. A stage is free when all of them have read it.
 #include "gemm/wgmma/consume.cuh"
 #include "gemm/wgmma/produce.cuh"
 
-// By one thread. Nobody uses a barrier before.
+// One thread calls this before any barrier is used.
 __device__ __forceinline__ void init_barriers(Pipeline& pipeline) {
   for (int i = 0; i < STAGES; ++i) {
     barrier_init(&pipeline.barriers.full[i], FACTORS_ALONG_K ? 1 + BRINGERS : 1);
@@ -23,8 +23,8 @@ __device__ __forceinline__ void init_barriers(Pipeline& pipeline) {
   barrier_init_fence();
 }
 
-// The beginning of the first tile to the L2, before the launch ahead has ended. Tiles that a schedule gives
-// out one after another are left to themselves: its walk would be compiled twice.
+// Prefetch the beginning of the first tile to the L2, before the last launch has ended. Not for scheduled
+// tiles: the code that walks the schedule would be compiled twice.
 template <typename Product>
 __device__ __forceinline__ void prefetch_first_tile(const Product& p, const Order& order, int rank) {
   Tiles first(p.extents, p.schedule, order);
@@ -33,8 +33,7 @@ __device__ __forceinline__ void prefetch_first_tile(const Product& p, const Orde
   if (p.b_once) prefetch_tiles<B_N_MAJOR, BN>(&p.b_map, first.col, first.begin, first.end);
 }
 
-// Operands that TMA refuses are copied first, by all threads; then the workspace begins behind the
-// copies.
+// All threads first pack the operands that TMA cannot load. Returns the workspace behind the packed copies.
 template <typename Product>
 __device__ __forceinline__ Workspace pack_operands(const Product& p, const PackedParts& parts,
                                                    const Workspace& workspace) {
@@ -61,7 +60,7 @@ extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, RESIDENT)
   Pipeline& pipeline = *reinterpret_cast<Pipeline*>(shared);
   const int rank = CLUSTER > 1 ? cluster_rank() : 0;
   if (threadIdx.x == (PACKS ? THREADS - 32 : 0)) init_barriers(pipeline);  // the first warps pack more
-  // Where blocks pack, all threads come to a barrier when they have.
+  // Blocks that pack have a barrier of all threads after packing.
   if (CLUSTER > 1) cluster_start();
   else if (!PACKS) __syncthreads();
   let_next_launch_start();

@@ -1,26 +1,26 @@
 // Partial sums in the workspace, and how reduction blocks add those of all peers. A slot is one tile of sums
-// as threads hold them: piece i of thread t lies at [i * THREADS + t]. A fragment is those rows of a thread's
-// sums whose number leaves it when divided by the fragments.
+// in the threads' order: piece i of thread t lies at [i * THREADS + t]. Fragment f has the rows r of a
+// thread's sums with r % fragments == f.
 #pragma once
 #include "common.cuh"
 #include "share/schedule.cuh"
 
-// 16 bytes of sums: one move.
+// 16 bytes of sums, which one instruction moves.
 template <typename Sum>
 struct alignas(16) Piece {
   Sum at[16 / sizeof(Sum)];
 };
 
-// In one move, which the compiler makes four of where it sees the elements used one by one.
+// One load: the compiler would make four of it where it sees that elements are used one by one.
 template <typename Sum>
 __device__ __forceinline__ Piece<Sum> load(const Piece<Sum>& from) {
   const uint4 bits = reinterpret_cast<const uint4&>(from);
   return reinterpret_cast<const Piece<Sum>&>(bits);
 }
 
-// Eight of a thread's sums take in what lies in a slot, in two pieces, or are left there. In statements of
-// their own, about which the compiler has nothing to find out: it took a fifth of the time of kernels whose
-// threads have hundreds.
+// add_eight adds two pieces of a slot to eight of a thread's sums; leave_eight stores eight sums there. They
+// are asm statements to save compile time: in C++ they took a fifth of it in kernels with hundreds of sums a
+// thread.
 #define EIGHT_SUMS(mode, kind)                                                                        \
   mode kind(sums[0]), mode kind(sums[1]), mode kind(sums[2]), mode kind(sums[3]), mode kind(sums[4]), \
       mode kind(sums[5]), mode kind(sums[6]), mode kind(sums[7])
@@ -48,7 +48,7 @@ __device__ __forceinline__ Piece<Sum> load(const Piece<Sum>& from) {
 OF_EIGHT_SUMS(float, "add.f32", "f")
 OF_EIGHT_SUMS(int, "add.s32", "r")
 
-// If it is so, they become what was found.
+// Replace eight sums by `found` if `so`.
 __device__ __forceinline__ void take_eight(float* sums, const float* found, bool so) {
   asm volatile(
       "{\n.reg .pred so;\nsetp.ne.b32 so, %16, 0;\n@so mov.b32 %0, %8;\n@so mov.b32 %1, %9;\n@so mov.b32 %2, "
@@ -60,8 +60,8 @@ __device__ __forceinline__ void take_eight(float* sums, const float* found, bool
         "f"(found[6]), "f"(found[7]), "r"(static_cast<int>(so)));
 }
 
-// The sum of all peers' slots, in their order. Several loads are under way at once: alone, each would take a
-// microsecond.
+// Add all peers' slots, in the order of the peers. Several loads are in flight at once: one by one, each
+// would take a microsecond.
 template <int THREADS, typename Sum, int ROWS, int COLS>
 __device__ __forceinline__ void reduce(const Schedule& schedule, const WorkUnit& unit,
                                        const Piece<Sum>* slots, Sum (&sums)[ROWS][COLS]) {
@@ -93,7 +93,7 @@ __device__ __forceinline__ void reduce(const Schedule& schedule, const WorkUnit&
   }
 }
 
-// The same one row after another, in code and registers for one: where a thread's sums leave few registers.
+// The same, row by row, with code and registers for one row: for kernels whose sums leave few registers.
 template <int THREADS, typename Sum, int ROWS, int COLS>
 __device__ __forceinline__ void reduce_by_rows(const Schedule& schedule, const WorkUnit& unit,
                                                const Piece<Sum>* slots, Sum (&sums)[ROWS][COLS]) {
@@ -120,6 +120,6 @@ __device__ __forceinline__ void reduce_by_rows(const Schedule& schedule, const W
           for (int e = 0; e < COLS; ++e) found[e] += held[i][e / EACH].at[e % EACH];
     }
 #pragma unroll
-    for (int i = 0; i < ROWS; ++i) take_eight(sums[i], found, i == row);  // registers have no index
+    for (int i = 0; i < ROWS; ++i) take_eight(sums[i], found, i == row);  // registers cannot be indexed
   }
 }

@@ -1,20 +1,20 @@
-// Schedules: which part of which tile a block computes, in which order, and whom it waits for.
+// Schedules: which part of which tile a block computes, in which order, and which blocks it waits for.
 //
-// The twin of lapidist/schedule/units.py, function for function; that file explains. The host passes Schedule
-// as a kernel parameter (device_words(schedule), in the order of the members here). A kernel's outer loop:
+// The functions are those of lapidist/schedule/units.py, which explains them. The host passes Schedule as a
+// kernel parameter (device_words(schedule), in the order of the members here). A kernel's outer loop:
 //
 //   Walk walk = schedule.walk(blockIdx.x);
 //   WorkUnit unit;
 //   while (schedule.next(walk, unit)) {
 //     compute iterations unit.k_begin .. unit.k_end of tile (unit.row, unit.column) of unit.batch;    no fragment: k is [0, 0)
-//     if (unit.peers > 1) hand the sum on or take one in, see "partial sums" below;
+//     if (unit.peers > 1) hand on the sum or add another one, see "partial sums" below;
 //     if (schedule.finishes(unit)) epilogue;
 //     __syncthreads();                                    shared memory is free for the next unit
 //   }
 //
-// Partial sums. Workspace: one int flag a tile in flight, zero between launches, then slots of one tile of
-// accumulators. wait = wait_for_flag(flags + unit.flag, schedule.arrivals_needed(unit)); sums pass through
-// slot unit.slot.
+// Partial sums. The workspace has an int flag for each shared tile, zero between launches, then slots of one
+// tile of accumulators each. wait = wait_for_flag(flags + unit.flag, schedule.arrivals_needed(unit)); sums
+// pass through slot unit.slot.
 //   turnstile   wait; first peer: slot = sum; middle: slot += sum; both raise the flag. Last: reset the flag,
 //               sum += slot, epilogue
 //   atomic      the same, but the middle peers wait for the first one only and add with atomicAdd, in any
@@ -40,26 +40,26 @@ enum Reduction {
 // along k.
 struct WorkUnit {
   int tile, row, column, batch, k_begin, k_end, peer, peers;
-  int slot, flag;  // -1 where none is needed
-  int fragment;    // of a reduction block; else -1
+  int slot, flag;  // -1: none is needed
+  int fragment;    // of a reduction block, else -1
   __device__ __forceinline__ bool first() const { return peer == 0; }
   __device__ __forceinline__ bool last() const { return peer == peers - 1 && fragment < 0; }
 };
 
-// What is left of a block's work: whole tiles `at`, at + wave, ... below `end`, `count` of them; or the
-// iterations at .. end of block `number` of a region; or one fragment of a reduction.
+// The rest of a block's work: `count` whole tiles at, at + wave, ... below `end`; or iterations at .. end of
+// block `number` of a region; or one fragment of a reduction.
 struct Walk {
   enum Kind { NOTHING, WHOLE, SHARED, REDUCE } kind;
   int at, end, count, region, number;
   __device__ __forceinline__ static Walk none() { return Walk{NOTHING, 0, 0, 0, 0, 0}; }
 };
 
-// Of numbers that are not negative: with signs a division is a third longer.
+// For non-negative numbers: a signed division takes a third longer.
 __device__ __forceinline__ int floor_div(int whole, int part) {
   return static_cast<unsigned>(whole) / static_cast<unsigned>(part);
 }
 
-// By a number that the host knows: divisors.py says why this is exact.
+// Division by a number that the host knows; divisors.py says why it is exact.
 struct Divisor {
   unsigned factor, shift;
   __device__ __forceinline__ int of(int whole) const {
@@ -73,7 +73,7 @@ struct Schedule {
   int sk_tiles, sk_blocks, regions, big_blocks, normal_iterations;
   int dp_tiles, dp_blocks, dp_first, first_wave_tiles, wave;
   int reduction, fragments, remap;
-  int blocks;  // a persistent kernel walks block blockIdx.x, then every gridDim.x-th below `blocks`
+  int blocks;  // a persistent block does the work of block blockIdx.x, then of every gridDim.x-th below `blocks`
   Divisor by_regions, by_region_tiles, by_region_blocks, by_iterations, by_big, by_normal, by_fragments;
   Divisor by_matrix, by_panel, by_chunk, by_last_chunk, by_width, by_last_width;
 
@@ -100,11 +100,11 @@ struct Schedule {
                        : walk.kind == Walk::SHARED
                            ? next_shared(walk, unit)
                            : WALK_OF_REDUCTION && walk.kind == Walk::REDUCE && next_reduction(walk, unit);
-    if (found) locate(unit);  // once for all
+    if (found) locate(unit);  // here, so that its code stands once
     return found;
   }
 
-  // The flag must have been raised so many times before the unit's sum is handed on or finished.
+  // How often the flag must have been raised before the unit's sum may be handed on or finished.
   __device__ __forceinline__ int arrivals_needed(const WorkUnit& unit) const {
     if (unit.fragment >= 0) return unit.peers;
     if (reduction == REDUCTION_SEPARATE || reduction == REDUCTION_CLUSTER || unit.peers == 1) return 0;
@@ -142,7 +142,7 @@ struct Schedule {
         number};
   }
 
-  // Backwards: the tile that another block finishes first, the own one last.
+  // Backwards: first the tile that another block finishes, last the one that this block finishes.
   __device__ __forceinline__ bool next_shared(Walk& walk, WorkUnit& unit) const {
     if (walk.end <= walk.at) return false;
     const int within = by_iterations.of(walk.end - 1), tile_begin = within * iterations;
@@ -185,7 +185,7 @@ struct Schedule {
     return reduction == REDUCTION_SEPARATE && shares ? sk_tiles * fragments : 0;
   }
 
-  // The block of a region that computes its iteration: the first `big_blocks` have one more than the others.
+  // The block of a region that computes this iteration; the first `big_blocks` have one more than the others.
   __device__ __forceinline__ int owner(int iteration) const {
     const int in_big = big_blocks * (normal_iterations + 1);
     return iteration < in_big ? by_big.of(iteration) : big_blocks + by_normal.of(iteration - in_big);
@@ -213,7 +213,7 @@ struct Schedule {
   // Panels of `panel` lines, walked `chunk` steps at a time; the last ones may be smaller.
   __device__ __forceinline__ void place(int index, int& row, int& column) const {
     const int lines = along_m ? tiles_n : tiles_m, steps = along_m ? tiles_m : tiles_n;
-    // A panel of more lines than there are is the same order, and panel * steps cannot overflow.
+    // A panel is cut to the lines that exist: the order is the same, and panel * steps cannot overflow.
     const int deep = panel < lines ? panel : lines, wide = chunk < steps ? chunk : steps;
     const int panel_index = by_panel.of(index), in_panel = index - panel_index * deep * steps;
     const int below = lines - panel_index * deep, height = deep < below ? deep : below;
@@ -229,8 +229,8 @@ struct Schedule {
 
 // ---- flags ----
 //
-// All threads that hold sums call these together: the whole block or, where warps have roles, its first
-// SHARERS threads. A spinning block waits for one that is resident or done (see units.py).
+// All threads that hold sums call these together: the whole block, or its first SHARERS threads if it has a
+// producer. A spinning block waits for one that is resident or done (units.py).
 
 __device__ __forceinline__ void sharers_barrier() {
 #ifdef SHARERS
@@ -240,8 +240,8 @@ __device__ __forceinline__ void sharers_barrier() {
 #endif
 }
 
-// Until the flag has been raised `needed` times; then all that the raising blocks wrote before is visible to
-// this block.
+// Wait until the flag has been raised `needed` times. Then everything that the raising blocks wrote before is
+// visible to this block.
 __device__ __forceinline__ void wait_for_flag(const int* flag, int needed) {
   if (threadIdx.x == 0 && needed > 0) {
     int raised;
@@ -251,7 +251,7 @@ __device__ __forceinline__ void wait_for_flag(const int* flag, int needed) {
   sharers_barrier();
 }
 
-// After the block's writes to its slot. A separate reduction has `count` flags in a row.
+// Raise the flag after the block's writes to its slot. A separate reduction has `count` flags in a row.
 __device__ __forceinline__ void raise_flag(int* flag, int count = 1) {
   sharers_barrier();
   if (threadIdx.x < 32)
@@ -260,8 +260,8 @@ __device__ __forceinline__ void raise_flag(int* flag, int count = 1) {
       asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(flag + i) : "memory");
 }
 
-// For the block that finishes: no one looks at the flag again in this launch, and the next one must find
-// zero.
+// The block that finishes a tile resets its flag. No block reads it again in this launch, and the next launch
+// needs zero.
 __device__ __forceinline__ void reset_flag(int* flag) {
   if (threadIdx.x == 0) asm volatile("st.relaxed.gpu.global.s32 [%0], 0;" ::"l"(flag) : "memory");
 }

@@ -1,38 +1,36 @@
-// Partial sums: what blocks that share a tile do with theirs. share/schedule.cuh says who shares with whom and who
-// waits.
+// Reductions of the partial sums of blocks that share a tile. share/schedule.cuh says which blocks share and
+// wait.
 //
-// A slot of the workspace is one tile of accumulators as the threads hold it: piece i of thread t lies at [i
-// * THREADS + t], so a warp moves whole lines and no index depends on the layout of the tile.
+// A slot of the workspace is one tile of accumulators in the threads' order: piece i of thread t lies at
+// [i * THREADS + t]. So a warp moves whole lines, and no index depends on the layout of the tile.
 //
 //        rows of a thread's sums                 slot
 //      0 [ piece 0 | piece 1 ]                   [ piece 0 of threads 0 .. THREADS - 1 | piece 1 of ... | ... ]
 //      1 [ piece 2 | piece 3 ]
 //
-// A reduction block takes in fragment f of the tile: those rows whose number leaves f when divided by the
-// fragments.
+// A reduction block adds fragment f of the tile: rows r with r % fragments == f.
 #pragma once
-// A kernel is compiled for the way in which its blocks share, by turnstile unless the host says otherwise:
-// code for other ways, never run, would take registers and a third of the time to compile.
-#ifndef SEPARATE  // reduction blocks
+// A kernel is compiled for one reduction, by default the turnstile: code for others would take registers and
+// a third of the compile time.
+#ifndef SEPARATE  // 1: separate reduction blocks
 #define SEPARATE 0
 #endif
 #ifndef WALK_OF_REDUCTION
 #define WALK_OF_REDUCTION SEPARATE
 #endif
-#ifndef ATOMIC  // those between the first and the last add in any order
+#ifndef ATOMIC  // 1: peers between the first and the last add in any order
 #define ATOMIC 0
 #endif
-// fetched and left in statements of eight: less to compile, but the assembler puts the sums elsewhere
+// 1: asm statements of eight sums each, which compile faster but change the assembler's choice of registers
 #ifndef SUMS_BY_EIGHTS
 #define SUMS_BY_EIGHTS 0
 #endif
 #include "common.cuh"
 #include "share/partial_sums.cuh"
-#ifndef CLUSTER  // blocks that take neighbouring tiles together: to a schedule they are one
+#ifndef CLUSTER  // blocks with neighbouring tiles, which a schedule counts as one
 #define CLUSTER 1
 #endif
-// Not 0: the peers of a tile are a cluster, as many blocks as the launch says. (gemm/wgmma.cu is told how
-// many.)
+// Not 0: the peers of a tile form a cluster. In gemm/wgmma.cu it is their number.
 #ifndef PEERS_IN_CLUSTER
 #define PEERS_IN_CLUSTER 0
 #endif
@@ -45,8 +43,7 @@ struct Workspace {
   void* slots;  // of one tile of accumulators each
 };
 
-// Where a block stands in its work. In shared memory: a dozen registers held through the main loop would be
-// the sums'.
+// A block's position in its work. It lies in shared memory, as its dozen registers are needed for sums.
 struct Cursor {
   Walk walk;
   WorkUnit unit;
@@ -54,15 +51,16 @@ struct Cursor {
   bool more;
 };
 
-// The units of this block, one after another, and what becomes of their sums.
+// The units of this block, one after another, and the reduction of their sums.
 struct Work {
   const Schedule& schedule;
-// warps with roles meet at barriers of their own: each role walks for itself, or is told (share/unit_queue.cuh)
+// Producer and consumers have barriers of their own. Each walks the schedule itself, or receives units
+// (share/unit_queue.cuh).
 #ifdef SHARERS
   Walk walk = Walk::none();
   WorkUnit unit;
-  // A step before the own, with nothing left there: so code for a walk's begin, a twentieth of a kernel, is
-  // there once.
+  // One step before the block's own work, with an empty walk. So the code that begins a walk, a twentieth of
+  // a kernel, stands once, in the loop.
   int block = static_cast<int>(blockIdx.x / CLUSTER) - static_cast<int>(gridDim.x / CLUSTER);
   __device__ __forceinline__ explicit Work(const Schedule& schedule) : schedule(schedule) {}
   __device__ __forceinline__ bool next() {
@@ -84,7 +82,8 @@ struct Work {
       cursor.block = blockIdx.x;
       cursor.walk = schedule.walk(blockIdx.x);
     }
-    // the assembler has been seen not to bring the first thread back before a barrier that begins a loop
+    // Without this the assembler was seen not to reconverge the first thread before the barrier that starts a
+    // loop.
     __syncwarp();
   }
   __device__ __forceinline__ static Cursor& shared_cursor() {
@@ -98,8 +97,8 @@ struct Work {
 #endif
 
 #ifndef SHARERS
-  // The next unit, when all threads are done with the one before. Unscheduled: the tile of blockIdx.x, in
-  // bands of BAND rows.
+  // The next unit, after all threads are done with the one before. Without a schedule: the tile of
+  // blockIdx.x, in bands of BAND rows.
   template <int BAND = 1>
   __device__ __forceinline__ bool next(int tiles_m, int tiles_n, int iterations) {
 #if SCHEDULED
@@ -128,12 +127,12 @@ struct Work {
   }
 #endif
 
-  // The unit's iterations are the tile's last ones, of which the very last may be a short one.
+  // Whether the unit has the tile's last iteration, which may be a short one.
   __device__ __forceinline__ bool ends_tile() const {
     return !SCHEDULED || (unit.last() && unit.k_end == schedule.iterations);
   }
 
-  // Whether row `row` of a thread's sums is the unit's to store: every row, unless it is one fragment of a
+  // Whether the unit stores row `row` of a thread's sums: every row, unless it is one fragment of a
   // reduction.
   __device__ __forceinline__ bool owns_row(int row) const {
 #if PEERS_IN_CLUSTER
@@ -143,7 +142,8 @@ struct Work {
 #endif
   }
 
-  // Bit r: whether row r is. A division for each row would be as long as the rest of its way out.
+  // The same for all rows, bit r for row r. A division for each row would take as long as the rest of its
+  // epilogue.
   template <int ROWS>
   __device__ __forceinline__ unsigned owned_rows() const {
     static_assert(ROWS < 32, "a bit for each");
@@ -154,8 +154,8 @@ struct Work {
     return owned;
   }
 
-  // The sums go on to the next peer, or come together here: then the answer is true, and the epilogue
-  // follows. All threads of the block call it together; `shared` holds a tile of sums and is free.
+  // Hand the sums on to the next peer, or complete them here. Returns whether they are complete and the
+  // epilogue follows. All threads of the block call it together. `shared`: unused memory for a tile of sums.
   template <int THREADS, typename Sum, int ROWS, int COLS>
   __device__ __forceinline__ bool combine(const Workspace& workspace, void* shared,
                                           Sum (&sums)[ROWS][COLS]) const {
@@ -192,7 +192,7 @@ struct Work {
       if (!finishes)
 #pragma unroll
         for (int i = 0; i < EIGHTS; ++i) leave_eight<THREADS>(&sums[0][0] + i * 8, slot + i * 2 * THREADS);
-// one loop to fetch and one to leave: each is unrolled over all sums, and a third would cost compile time
+// One loop loads and one stores: each is unrolled over all sums, so a third one would cost compile time.
 #else
       if (adds && !SEPARATE)
         each_piece<THREADS>(workspace, unit.slot, sums, [](Sums& own, Sums& slot) {
@@ -209,13 +209,12 @@ struct Work {
   }
 
 #if PEERS_IN_CLUSTER
-  // All peers lay their sums open in shared memory; each takes in the rows that it owns, in the order of the
-  // peers.
+  // All peers write their sums to shared memory. Each adds the rows that it owns, in the order of the peers.
   template <int THREADS, typename Sum, int ROWS, int COLS>
   __device__ __forceinline__ void exchange(Piece<Sum>* shared, Sum (&sums)[ROWS][COLS]) const {
     constexpr int EACH = 16 / sizeof(Sum), PIECES = COLS / EACH;
     const int thread = thread_now();
-    __syncthreads();  // everyone has read the last tile
+    __syncthreads();  // all threads have read the last tile
 #pragma unroll
     for (int row = 0; row < ROWS; ++row)
 #pragma unroll
@@ -236,11 +235,11 @@ struct Work {
           for (int i = 0; i < EACH; ++i) sums[row][piece * EACH + i] += held.at[i];
         }
     }
-    cluster_barrier();  // nobody leaves, or writes again, while a peer still reads
+    cluster_barrier();  // no block exits, or writes again, while a peer still reads
   }
 #endif
 
-  // step(16 bytes of the thread's own sums, their place in the slot), for all that the unit owns.
+  // Call step(16 bytes of the thread's sums, their place in the slot) for all rows that the unit owns.
   template <int THREADS, typename Sum, int ROWS, int COLS, typename Step>
   __device__ __forceinline__ void each_piece(const Workspace& workspace, int slot, Sum (&sums)[ROWS][COLS],
                                              Step step) const {

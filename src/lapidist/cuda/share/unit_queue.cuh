@@ -1,16 +1,16 @@
-// How warps with roles learn of a block's units: the thread that orders copies walks through the schedule,
-// and publishes each unit in shared memory, a few ahead of the others.
+// A queue of a block's units: the producer's thread walks the schedule and publishes units in shared memory,
+// a few ahead of the consumers.
 //
-//   producer    | walk | wait read, write unit, arrive filled | order its stages | ...
-//   consumers          | wait filled, read unit, arrive read  | multiply         | ...
+//   producer    | walk | wait read, write unit, arrive filled | load its stages | ...
+//   consumers          | wait filled, read unit, arrive read  | multiply        | ...
 //
-// So the walk is compiled once, and who has the sums holds no registers for it.
+// So the walk is compiled once, and consumers need no registers for it.
 #pragma once
 #include "hopper.cuh"
 #include "share/sharing.cuh"
 
 struct UnitQueue {
-  static constexpr unsigned SLOTS = 4;  // units of a step or two each leave no stage empty
+  static constexpr unsigned SLOTS = 4;  // enough to fill all stages with units of one or two steps
   struct alignas(16) Entry {
     WorkUnit unit;
     int more;
@@ -23,14 +23,14 @@ struct UnitQueue {
   }
 };
 
-// Counted on: a register for the place and its parity.
+// A counter: one register for the slot and its parity.
 struct Turn {
   unsigned count = 0;
   __device__ __forceinline__ int place() const { return count % UnitQueue::SLOTS; }
   __device__ __forceinline__ int parity() const { return count / UnitQueue::SLOTS % 2; }
 };
 
-// By who walks: each unit is published, and behind the last one that there is none.
+// The producer's side: publishes each unit, and after the last one that there are no more.
 struct PublishedWork : Work {
   UnitQueue& queue;
   Turn turn;
@@ -39,7 +39,7 @@ struct PublishedWork : Work {
   __device__ __forceinline__ bool next() {
     const bool more = Work::next();
     const int place = turn.place();
-    barrier_wait(&queue.read[place], turn.parity() ^ 1);  // a fresh place counts as read
+    barrier_wait(&queue.read[place], turn.parity() ^ 1);  // an unused slot counts as read
     queue.at[place] = {unit, more};
     barrier_arrive(&queue.filled[place]);
     ++turn.count;
@@ -47,7 +47,7 @@ struct PublishedWork : Work {
   }
 };
 
-// By those who multiply.
+// The consumers' side.
 struct ReceivedWork : Work {
   UnitQueue& queue;
   Turn turn;

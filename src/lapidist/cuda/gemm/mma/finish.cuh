@@ -1,4 +1,4 @@
-// Finishing: what becomes of a warp's sums in gemm/mma.cu, when those of all peers are one.
+// The epilogue of gemm/mma.cu, for complete sums of a warp.
 //
 //   factors -> shared memory, patch by patch -> alpha, beta C -> the caller's function -> D's type -> D
 #pragma once
@@ -6,7 +6,7 @@
 #include "gemm/mma/scales.cuh"
 #include "gemm/mma/store.cuh"
 
-// Where a thread's warp is in a tile.
+// The position of a thread's warp in a tile.
 struct Position {
   int warp, row, col;
   __device__ __forceinline__ explicit Position(int warp)
@@ -20,7 +20,7 @@ __device__ __forceinline__ void finish(const Product& p, const Task& task, const
                                        Totals<ROWS, WN / 8>& totals, char* shared) {
   const int row = task.row + position.row, col = task.col + position.col;
   totals.scale(scales, row, col, p.M, p.N);
-  __syncthreads();  // everyone has read the last tile
+  __syncthreads();  // all threads have read the last tile
   Patches(shared, position.warp).each(totals.at, [&](int number, const Scalar* patch) {
     if (work.owns_row(number))
       store_patch<Patches::LINES, WN, Patches::PITCH>(

@@ -1,12 +1,13 @@
-// Loading: how the threads of gemm/mma.cu bring tiles of A and B to shared memory, as they lie in global
-// memory. What does not exist is zero.
+// Loads of A and B to shared memory in gemm/mma.cu, in the same layout as in global memory. Elements outside
+// the matrix are zero.
 #pragma once
 
 #include "gemm/mma/config.cuh"
 
-// Moves tile after tile of BK steps of k to shared memory, each thread a piece of every STRIDE-th row: a chunk,
-// or one element of double where lines start on 8 bytes. Then a warp's lanes ask for neighbours; chunk by chunk
-// each request had half of the lines of twice as many rows. Warps with more sums have no registers left for that.
+// Moves tiles of BK steps of k to shared memory, each thread a piece of every STRIDE-th row. A piece is a
+// chunk, or one element of double if lines start on multiples of 8 bytes: then a warp's lanes load adjacent
+// elements, where chunks would touch half lines of twice as many rows. Warps with more sums lack the
+// registers for that.
 #define MANY_DOUBLES 1024  // sums of a warp
 template <typename Shape, int CONTIGUOUS, int VECTOR, bool GATHER>
 struct Mover {
@@ -22,16 +23,16 @@ struct Mover {
   static_assert(CHUNK % VECTOR == 0, "vectors fill a chunk");
   static_assert(!SHIFTED || STRIDE * SIZE % 4 == 0, "all chunks of a thread lie alike in their words");
   static_assert(!GATHER || ALONG_K, "rows that are gathered lie along k");
-  const T* gmem[GATHER ? MOVES : 1];  // where my first piece (gathered: each) of the next tile starts
+  const T* gmem[GATHER ? MOVES : 1];  // the thread's first piece (gathered: each piece) of the next tile
   // between rows of the tile in shared memory; between the elements of a piece
   i64 row_stride, inner_stride;
-  // my first row, and element of a row; of the next tile, k that exist; of the matrix from my first place on,
-  // rows or columns
+  // the thread's first row, and its element in a row; elements of k that are left; rows or columns of the
+  // matrix from there on
   int row, element, k_left, exist;
-  // skew: bytes from a word's start to a chunk's, the same for all chunks of mine
+  // skew: bytes from a word's start to a chunk's, the same for all chunks of the thread
   unsigned held[HELD ? MOVES : 1][5], skew;
 
-  // `index`: row i is that of number index[i].
+  // `index`: row i of the operand is the matrix's row index[i].
   __device__ Mover(const T* matrix, int first, int extent, int K, i64 outer_stride, i64 k_stride,
                    const Index* index)
       : row_stride(ALONG_K ? outer_stride : k_stride),
@@ -54,11 +55,12 @@ struct Mover {
     return tile + Shape::offset(row + i * STRIDE, element / CHUNK) + element % CHUNK * SIZE;
   }
 
-  // Whether a chunk's elements exist all or not at all, of those that lie side by side out of k.
+  // Whether each vector lies either wholly inside the matrix or wholly outside. Along k this is checked
+  // elsewhere.
   static __device__ __forceinline__ bool by_vectors(int extent) {
     return ALONG_K || VECTOR == 1 || extent % VECTOR == 0;
   }
-  // Zeros, where copies that are left out would have stood.
+  // Write zeros in the place of copies that are skipped.
   __device__ __forceinline__ void clear(char* tile) const {
 #pragma unroll
     for (int i = 0; i < MOVES; ++i)
@@ -66,8 +68,8 @@ struct Mover {
       for (int e = 0; e < PIECE; ++e) reinterpret_cast<T*>(place(tile, i))[e] = T(0);
   }
 
-  // Part `part` of `parts` of the next tile. `whole`, a constant: all of its k exists and, but for tiles that
-  // leave out what does not, all of its rows and columns.
+  // Load part `part` of `parts` of the next tile. `whole` (a constant): all of its k exists, and all of its
+  // rows and columns, unless copies outside are skipped (LEAVES_OUT).
   __device__ void load(char* tile, int part, int parts, bool whole) {
 #pragma unroll
     for (int i = 0; i < MOVES; ++i) {
@@ -138,14 +140,14 @@ struct MoverOfB : Mover<BReader::Shape, B_CONTIGUOUS, B_VECTOR, (GATHER_B > 0)> 
               p.b.col, p.b.row, task.modes.b_cols) {}
 };
 
-// k that make the next tile whole. Words hang over the ends of a line: of the first tiles and of the last
-// one, which are therefore moved by elements.
+// Elements of k that must be left for the next tile to be loaded whole. Words overhang the ends of a line, so
+// the first tiles and the last one are loaded element by element.
 constexpr int WHOLE = BK + (MoverOfA::SHIFTED || MoverOfB::SHIFTED);
 
-// All stages but one are on their way.
+// Start the loads of all stages but one.
 __device__ __forceinline__ void fill_stages(MoverOfA& move_a, MoverOfB& move_b, char* shared) {
-// Bytes in a loop: their moves were half of the code. Halves that pass through registers then spilled in the
-// main loop.
+// A loop for elements of one byte, whose moves were half of the code. Half through registers would then spill
+// in the main loop, so it is unrolled.
 #pragma unroll(SIZE > 1 || (A_VECTOR == 16 && B_VECTOR == 16) ? STAGES - 1 : 1)
   for (int stage = 0; stage < STAGES - 1; ++stage) {
     if (move_a.k_left > 0) {
@@ -154,11 +156,12 @@ __device__ __forceinline__ void fill_stages(MoverOfA& move_a, MoverOfB& move_b, 
       move_a.store(shared + stage * STAGE, false);
       move_b.store(shared + stage * STAGE + A_BYTES, false);
     }
-    cp_async_commit();  // also when there is no tile left: who waits counts groups
+    cp_async_commit();  // also if no tile is left: waits count groups
   }
 }
 
-// The one that is left. Where later copies leave out what does not exist, zeros stay, as those of the others do.
+// Clear the stage that fill_stages did not fill. Copies outside the matrix are skipped later, so its zeros
+// remain.
 __device__ __forceinline__ void clear_last_stage(const MoverOfA& move_a, const MoverOfB& move_b,
                                                  char* shared) {
   move_a.clear(shared + (STAGES - 1) * STAGE);

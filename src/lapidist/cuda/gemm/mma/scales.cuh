@@ -1,8 +1,7 @@
-// The sums of a thread of mma.sync once they have left the tensor core; promoted, and times the factors of A
-// and B (factors.cuh).
+// A thread's sums outside the tensor core: promoted, and multiplied by the factors of A and B (factors.cuh).
 //
-// Promoted sums leave at the end of each tile of BK of k, which 128 of k are made of. Factors of that tile
-// are loaded at its start: its products take longer than that.
+// Sums are promoted after each tile of BK elements of k, which divides 128. The tile's factors are loaded at
+// its start; its products take longer than that.
 #pragma once
 
 #include "factors.cuh"
@@ -17,13 +16,13 @@ static_assert(!PROMOTED || 128 % BK == 0, "a tile of k has one factor");
 #define SCALES Scales()
 #endif
 
-// The factor of a line, of which there are so many: those that do not exist repeat the last.
+// The factor of a line; for lines outside the matrix, that of the last one.
 template <int KIND>
 __device__ __forceinline__ float factor_of(const float* factors, int line, int lines, i64 step) {
   return KIND == 1 ? *factors : factors[min_of(line, lines - 1) / (KIND == 4 ? 128 : 1) * step];
 }
 
-// The factors of a thread's Rows x 4 Cols sums, which start at (row, col): those that change along k, or the
+// The factors of a thread's Rows x 4 Cols sums from (row, col) on: either those that change along k, or the
 // others.
 template <int Rows, int Cols, bool AlongK>
 struct Factors {
@@ -66,18 +65,18 @@ struct Totals {
 #pragma unroll
         for (int i = 0; i < 4; ++i) act(m, n, i);
   }
-  // All that there are.
+  // Take the sums, if they were not promoted.
   __device__ __forceinline__ void take(const Sums (&sums)[Rows][Cols]) {
     if constexpr (!PROMOTED) each([&](int m, int n, int i) { at[m][n * 4 + i] = sums[m][n].sum(i); });
   }
-  // Those of a tile of k; the tensor core starts anew.
+  // Add the sums of a tile of k, and reset them to zero.
   __device__ __forceinline__ void promote(Sums (&sums)[Rows][Cols],
                                           const Factors<Rows, Cols, true>& factors) {
     each([&](int m, int n, int i) { at[m][n * 4 + i] += factors.of(m, n, i) * sums[m][n].sum(i); });
 #pragma unroll
     for (int i = 0; i < Rows * Cols; ++i) sums[i / Cols][i % Cols] = Sums();
   }
-  // By the factors that all of k has in common.
+  // Multiply by the factors that are the same for all of k.
   __device__ __forceinline__ void scale(const Scales& scales, int row, int col, int M, int N) {
     Factors<Rows, Cols, false> factors;
     if constexpr (factors.OF_A || factors.OF_B) {

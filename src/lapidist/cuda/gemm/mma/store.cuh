@@ -1,14 +1,14 @@
-// A warp's sums on their way from the registers of mma.sync to D: through its room in shared memory.
+// A warp's sums from mma.sync's registers to D, through the warp's part of shared memory.
 #pragma once
 
 #include "mma.cuh"
 
-// Rows patches of 16 lines of D, Cols columns, of each warp, and a warp's share of shared memory, Bytes.
+// Each warp has Rows patches of 16 lines and Cols columns, and Bytes of shared memory.
 //
-// Without C, patch by patch, all written out: one is laid down while stores of the one before are on their
-// way. The code that reads C is half of a kernel's instructions if it stands there for each patch, so with C
-// it stands there once, in a loop. To it registers have no index: as many patches as fit are laid down first.
-// Doubles, which hardly fit, go one by one in a loop always.
+// Without C, the code is unrolled over patches: one is written while the last one's stores are in flight.
+// Code that reads C, unrolled for each patch, would be half of a kernel's instructions, so with C it is a
+// loop. Registers cannot be indexed in a loop, so as many patches as fit are written to shared memory first.
+// Doubles hardly fit, so they always go one by one in a loop.
 template <typename AReader, typename BReader, int Rows, int Cols, int Bytes>
 struct LaidDown {
   static constexpr int LINES = 16, PITCH = Cols + 32 / sizeof(Scalar), PATCH = LINES * PITCH;
@@ -18,14 +18,14 @@ struct LaidDown {
   Scalar* room;
   __device__ LaidDown(char* smem, int warp) : room(reinterpret_cast<Scalar*>(smem) + warp * LAID * PATCH) {}
 
-  // store(row, where its patch lies)
+  // Call store(row, its patch) for each row of patches.
   template <typename Store>
   __device__ __forceinline__ void each(const Scalar (&sums)[Rows][Cols / 2], Store store) const {
     const int lane = thread_now() % 32;
     Scalar* const mine = room + AReader::outer_of(0, lane / 4) * PITCH + BReader::outer_of(0, lane % 4 * 2);
 #pragma unroll(LOOP ? 1 : Rows)
     for (int first = 0; first < Rows; first += LAID) {
-      if (LAID < Rows) __syncwarp();  // the patches before have been read
+      if (LAID < Rows) __syncwarp();  // all lanes have read the patches before
 #pragma unroll
       for (int row = 0; row < Rows; ++row)
         if (row / LAID * LAID == first)

@@ -1,16 +1,16 @@
-// Finishing: what becomes of the sums of a tile in gemm/sgemm.cu, when those of all slices and peers are one.
+// The epilogue of gemm/sgemm.cu, for complete sums of a tile.
 //
 //   alpha -> beta C -> the caller's function -> D
 #pragma once
 
 #include "gemm/sgemm/multiply.cuh"
 
-// One tile's way out.
+// The epilogue of one tile.
 struct Finisher {
   const Product& p;
   const WorkUnit& unit;
   const Position& position;
-  unsigned owned;  // bit i: row i of the thread's sums is its to store
+  unsigned owned;  // bit i: the thread stores row i of its sums
 
   __device__ __forceinline__ int own_line(int i) const {
     return SLICES > 1 ? position.slice * OWN_ROWS + i : i;
@@ -36,13 +36,13 @@ struct Finisher {
     add_addend(sums, p.beta, C + inner * p.c_inner + outer * p.c_outer, p.c_row, p.c_col, p.M, p.N, p.modes,
                row, col);
     IF_EPILOGUE(fused::finish(sums, fused::Epilogue(p.operands, inner, outer, p.M, p.N, p.modes), row, col);)
-    if constexpr (EPILOGUE_STORES) return;  // the function has stored all
+    if constexpr (EPILOGUE_STORES) return;  // the function has stored everything
     const Output output{p.modes, D + inner * p.d_inner + outer * p.d_outer, p.d_row, p.M, p.N};
     if constexpr (D_VECTOR == 4) store_quads(output, sums);
     else store_by_patches(output, pipeline.patch, sums);
   }
 
-  // Each quad leaves in one move.
+  // One store for each quad.
   __device__ __forceinline__ void store_quads(const Output& output, const Acc (&sums)[OWN_ROWS][TN]) const {
     const Lane out(output, unit.row * BM + position.line(own_line(0), position.row),
                    unit.column * BN + position.thread_col);
@@ -52,7 +52,7 @@ struct Finisher {
         out.store(position.line(i, 0) - position.line(0, 0), {quad(sums[i], 0), quad(sums[i], 4)});
   }
 
-  // Rows of D start anywhere: four of the warp's at a time, lanes along the row.
+  // For rows of D that start anywhere: four of the warp's rows at a time, with lanes along the row.
   __device__ __forceinline__ void store_by_patches(const Output& output, Patch* patches,
                                                    const Acc (&sums)[OWN_ROWS][TN]) const {
     const Lane out(output, unit.row * BM + position.line(own_line(0), 0),
@@ -63,9 +63,9 @@ struct Finisher {
 #pragma unroll
       for (int e = 0; e < WRITTEN; ++e) {
         if (!(owned >> (i0 + e) & 1)) continue;
-        __syncwarp();  // all lanes have taken up the rows before
+        __syncwarp();  // all lanes have read the rows before
         patch.lay(position.row, position.col, sums, e, i0 + e);
-        __syncwarp();  // the patch is whole
+        __syncwarp();  // the patch is complete
 #pragma unroll
         for (int r = 0; r < PATCH_ROWS; ++r)
           out.store(position.line(i0 + e, r) - position.line(0, 0),
@@ -74,7 +74,7 @@ struct Finisher {
   }
 };
 
-// A thread's sums of a unit: peers bring theirs together, and one of them stores the tile.
+// Add the peers' sums of a unit; one of the peers stores the tile.
 template <typename Pipeline>
 __device__ __forceinline__ void finish_unit(const Product& p, Pipeline& pipeline, const Work& work,
                                             const Workspace& workspace, const Position& position,
@@ -83,7 +83,7 @@ __device__ __forceinline__ void finish_unit(const Product& p, Pipeline& pipeline
   Finisher{p, work.unit, position, work.owned_rows<OWN_ROWS>()}.finish(pipeline, sums);
 }
 
-// The same behind slices, which bring theirs together first.
+// The same, after the slices' sums were added.
 template <typename Pipeline>
 __device__ __forceinline__ void finish(const Product& p, Pipeline& pipeline, const Work& work,
                                        const Workspace& workspace, const Position& position,

@@ -1,4 +1,4 @@
-// Multiplying: a thread's part in the products of a tile of gemm/sgemm.cu, chunk by chunk along k.
+// The main loop of gemm/sgemm.cu: a thread's part of a tile, chunk by chunk along k.
 //
 //   step   | wait full s + 1 | chunks of stage s, the last one reads the first of s + 1 ahead | free s | ...
 #pragma once
@@ -10,10 +10,10 @@ __device__ __forceinline__ Four<T> read_four(unsigned address) {
   return *static_cast<const Four<T>*>(__cvta_shared_to_generic(address));
 }
 
-// Where a thread is in a tile: line(i, row) of A in groups of four, four columns of B and four further ones.
+// A thread's position in a tile: its rows of A are line(i, row), its columns of B two groups of four.
 struct Position {
   int warp, lane, row, col;  // the lane's row and column in a warp of 4 by 8
-  int slice, of_tile;        // of k; the warp among those that share it
+  int slice, of_tile;        // the warp's slice of k, and its number among the warps of that slice
   int warp_row, thread_col;
 
   __device__ __forceinline__ Position(int warp, int lane)
@@ -30,14 +30,14 @@ struct Position {
   }
 };
 
-// What a thread has of a chunk of A and B in registers, and where the next one is.
+// A thread's registers for a chunk of A and B, and the addresses of the next one.
 struct Fragments {
   Four<T> a[ROWS], b[VEC][TN / 4];
-  unsigned a_lane, b_lane;             // of the thread's first chunk, in a stage
+  unsigned a_lane, b_lane;             // offsets of the thread's first chunk in a stage
   unsigned base, a_even, a_odd, b_at;  // the stage, and the chunk: even and odd rows with their swizzle
 
   __device__ __forceinline__ explicit Fragments(const Position& position) {
-    // a slice's first chunk is a multiple of its chunks, a power of two: its number and theirs share no bits
+    // CHUNKS is a power of two, so a slice's first chunk and a chunk's number share no bits: XOR adds them.
     const unsigned skipped = position.slice * CHUNKS;
     a_lane = A_ALONG_K ? (position.line(0, position.row) * 128 + position.row * 16) ^ skipped * 16
                        : sizeof(T) * (position.line(0, position.row) + VEC * skipped * BM);
@@ -49,8 +49,8 @@ struct Fragments {
     a_odd = a_even ^ 64;
     b_at = base + b_lane + VEC * chunk * BN * sizeof(T);
   }
-  // Of row i, k has been read for the last time: a row is loaded behind its last k; where rows touch, four of
-  // them behind the last one's.
+  // Called after the last use of row i at k. Along k, a row is loaded after its last k. If rows are
+  // contiguous, four rows are loaded after the last of them.
   __device__ __forceinline__ void load_a(int i, int k) {
     if (A_ALONG_K && k == VEC - 1) a[i % ROWS] = read_four((i % 2 ? a_odd : a_even) + i * 4 * 128);
     if (!A_ALONG_K && i % 4 == 3) {
@@ -63,7 +63,7 @@ struct Fragments {
 #pragma unroll
     for (int j = 0; j < TN; j += 4) b[k][j / 4] = read_four(b_at + (k * BN + j * 8) * sizeof(T));
   }
-  // The first chunk of a unit.
+  // Load the first chunk of a unit.
   __device__ __forceinline__ void load_all(const Stage& stage) {
     base = shared_address(&stage);
     go_to(0);
@@ -75,7 +75,8 @@ struct Fragments {
     for (int k = 0; k < VEC; ++k) load_b(k);
   }
 
-  // A chunk, while the fragments of the next one replace those of this one; `then`: the stage behind this.
+  // Multiply a chunk, while the next chunk's fragments replace its own; `then`: the address of the next
+  // stage.
   __device__ __forceinline__ void multiply(Acc (&acc)[TM][TN], int chunk, unsigned then) {
     multiply_chunk<A_ALONG_K>(
         acc, a, b,
@@ -88,15 +89,15 @@ struct Fragments {
   }
 };
 
-// Of a slice, in step `step`: where zeros fill up the last stage there is nothing to do, and no sum is another.
-// The same for all lanes, as the compiler is told by a shuffle: else the loop counts in registers, and in one
-// build others then met in one bank 31 times a chunk.
+// Chunks of a slice in step `step`. Chunks of zeros in the last stage are skipped, which changes no sum. The
+// number is the same for all lanes, which the shuffle tells the compiler. Else the loop counter takes a
+// vector register, and in one build operands then met in one bank 31 times a chunk.
 __device__ __forceinline__ int chunks_of(int K, int slice, int step) {
   const int skipped = SLICES > 1 ? __shfl_sync(~0u, slice, 0) * CHUNKS : 0;
   return min_of(CHUNKS, ceil_div(K, VEC) - skipped - step * (BK / VEC));
 }
 
-// A unit's steps along k.
+// All steps of a unit.
 __device__ __forceinline__ void multiply(int K, Pipeline& pipeline, const WorkUnit& unit,
                                          const Position& position, Fragments& fragments, Acc (&acc)[TM][TN],
                                          Ring& ring) {
@@ -110,14 +111,14 @@ __device__ __forceinline__ void multiply(int K, Pipeline& pipeline, const WorkUn
   }
   const int last = chunks_of(K, position.slice, unit.k_end - 1);
   const auto release = [&](int stage) {
-    __syncwarp();  // all lanes have read it
+    __syncwarp();  // all lanes have read the stage
     if (position.lane == 0) barrier_arrive(&pipeline.empty[stage]);
   };
 #pragma unroll 1
   for (int step = unit.k_begin; step < unit.k_end; ++step) {
     const int freed = ring.stage;
     ring.go_on();
-    unsigned then = fragments.base;  // after the unit's last step: what is read ahead is not used
+    unsigned then = fragments.base;  // after the unit's last step: read, but not used
     int chunk = 0, chunks = CHUNKS;
     if (step + 1 < unit.k_end) {
       barrier_wait(&pipeline.full[ring.stage], ring.parity);
@@ -131,7 +132,7 @@ __device__ __forceinline__ void multiply(int K, Pipeline& pipeline, const WorkUn
     if (CHUNKS == 1) chunks = unknown(chunks);
 #pragma unroll 1
     do fragments.multiply(acc, chunk, then);
-    while (++chunk < chunks);  // one at least: to ask before the first took a hundredth of all
+    while (++chunk < chunks);  // at least one: a test before the first took 1 % of the time
     release(freed);
   }
 }

@@ -1,21 +1,19 @@
-// The operands of gemm/sgemm.cu on their way to TMA: one matrix, a batch, a list of matrices,
-// picked rows.
+// The operands of gemm/sgemm.cu for TMA: one matrix, a batch, a list of matrices, gathered rows.
 //
-// What TMA cannot bring as it lies is copied into the workspace first, by all blocks together
-// (packing/packing.cuh):
-//   PACK_A, PACK_B       lines do not start on 16 bytes, matrices lie anywhere (ARRAYS), or rows or columns are picked (GATHER)
-//   PACK_B, B_ALONG_K    B touches along k, and is transposed on the way
-// Copies of a batch or a list follow each other, those of A before those of B; one matrix for all is copied
-// once.
+// All blocks together first pack what TMA cannot load into the workspace (packing/packing.cuh):
+//   PACK_A, PACK_B       lines do not start on multiples of 16 bytes, matrices are in a list (ARRAYS), or rows or columns
+//                        are gathered (GATHER)
+//   PACK_B, B_ALONG_K    B is contiguous along k, and is transposed too
+// Packed matrices of a batch or a list follow each other, those of A before those of B. A matrix that a batch
+// shares is packed once.
 #pragma once
 
 #include "gemm/sgemm/config.cuh"
 #include "modes.cuh"
 #include "packing/shares.cuh"
 
-// Rows of A, or columns of B, that an index array names, `step` apart; to lines of a packed operand. Element
-// by element: lanes walk the direction in which the copy touches, and what they pick along it may lie
-// anywhere.
+// Pack gathered rows of A, or columns of B, `step` apart. It copies element by element: lanes follow the
+// contiguous direction of the packed lines, in which the sources may lie anywhere.
 template <bool MnMajor>
 __device__ __forceinline__ i64 pick(T* to, const T* from, i64 step, i64 k_step, const Index* index,
                                     int extent, int k, int& item) {
@@ -41,7 +39,8 @@ __device__ __forceinline__ i64 pick(T* to, const T* from, i64 step, i64 k_step, 
   return lines * to_pitch;
 }
 
-// An operand of `extent` rows (A) or columns (B), `step` apart. Its copy has lines of k (MnMajor) or along k.
+// An operand of `extent` rows (A) or columns (B), `step` apart. Its packed lines run along m or n (MnMajor),
+// or along k.
 struct Source {
   const T* from;
   i64 step, k_step;
@@ -58,7 +57,7 @@ struct Source {
                                       Batch{1, 1, 0, 0}, item);
   }
 
-  // Returns where the next operand goes.
+  // Returns the address for the next operand.
   template <bool MnMajor, bool Transpose, bool Gathered>
   __device__ __forceinline__ T* copy_all(T* to, int k, int& item) const {
     if constexpr (ARRAYS) {
@@ -79,7 +78,7 @@ struct Source {
 
 constexpr bool PACKS = PACK_A || PACK_B;
 
-// Operands whose lines are copied as they lie, matrix after matrix of a batch: all at once, in code for one.
+// Whether lines are copied without gathering or transposing: then one piece of code packs a whole batch.
 constexpr bool AS_THEY_LIE = !ARRAYS && !GATHER_A && !GATHER_B && !(PACK_B && B_ALONG_K);
 
 template <bool MnMajor>
@@ -88,7 +87,7 @@ __device__ __forceinline__ Lines<T> lines_of(T* to, const Source& source, int k)
                            source.batch);
 }
 
-// Returns the workspace behind the copies.
+// Returns the workspace behind the packed copies.
 __device__ __forceinline__ Workspace pack_operands(const Source& a, const Source& b, int k,
                                                    Workspace workspace) {
   if (!PACKS) return workspace;
@@ -108,8 +107,7 @@ __device__ __forceinline__ Workspace pack_operands(const Source& a, const Source
   return Workspace{workspace.flags + PACKING_FLAGS, room};
 }
 
-// Where a matrix of a batch is among those that TMA knows: an operand that is one for all has
-// nothing to step.
+// The coordinates of a matrix in TMA's map of a batch: zero for an operand that the batch shares.
 struct Place {
   int inner, outer;
 };

@@ -1,5 +1,5 @@
-// What follows from what gemm/sgemm.cu is compiled with, and what a block has in shared memory: stages of A and
-// B, and room for sums on their way out.
+// Constants that follow from gemm/sgemm.cu's macros, and a block's shared memory: stages of A and B, and
+// space for sums in the epilogue.
 #pragma once
 
 #include "gemm/sgemm/operands.cuh"
@@ -7,9 +7,9 @@
 #include "gemm/sgemm/store.cuh"
 
 #define VEC 4   // elements of a load, and k of a chunk
-#define ROWS 8  // of a thread's TM that are in registers at once
+#define ROWS 8  // of a thread's TM rows of A, those in registers at once
 #define CHUNKS (BK / VEC / SLICES)
-// registers move between whole warpgroups: three of the producer's warps only give
+// registers move between whole warpgroups: three of the producer's warps only give theirs away
 #define THREADS (CONSUMERS + 128)
 constexpr int REGISTERS = 240, REGISTERS_LEFT = 24;  // of a consumer, of a producer
 static_assert(sizeof(T) * BK == 128, "TMA's swizzle works on rows of 128 bytes");
@@ -21,7 +21,7 @@ static_assert(BM <= 256 && BN <= 256, "a box has 256 elements a side at most");
 static_assert(STAGES >= 2, "one tile is read while the next one is waited for");
 static_assert(CHUNKS >= 1 && CHUNKS * SLICES * VEC == BK, "slices have whole chunks of a stage");
 
-// the swizzle counts rows of 128 bytes from a multiple of 1024
+// TMA's swizzle repeats every 1024 bytes
 struct alignas(1024) Stage {
   T A[BM * BK], B[BK * BN];
 };
@@ -36,7 +36,7 @@ struct Pipeline {
 #endif
 };
 
-// By one thread. Nobody uses a barrier before.
+// One thread calls this before any barrier is used.
 __device__ __forceinline__ void init_barriers(Pipeline& pipeline) {
   for (int i = 0; i < STAGES; ++i)
     barrier_init(&pipeline.full[i], 1), barrier_init(&pipeline.empty[i], CONSUMERS / 32);

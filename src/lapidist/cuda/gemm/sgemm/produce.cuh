@@ -1,10 +1,10 @@
-// Loading: one thread of gemm/sgemm.cu orders tile after tile from TMA, as far ahead as stages
-// are empty. It walks through the same units as those who multiply.
+// The producer of gemm/sgemm.cu: one thread starts TMA's loads of tile after tile, as far ahead as stages are
+// empty. It walks through the same units as the consumers.
 #pragma once
 
 #include "gemm/sgemm/product.cuh"
 
-// The steps of one unit, a stage each.
+// Load the steps of one unit, a stage each.
 __device__ __forceinline__ void load_unit(const Product& p, Pipeline& pipeline, const WorkUnit& unit,
                                           Ring& ring) {
   const int row = unit.row * BM, col = unit.column * BN;
@@ -19,7 +19,7 @@ __device__ __forceinline__ void load_unit(const Product& p, Pipeline& pipeline, 
   }
 }
 
-// By the warps that multiply nothing: they give their registers to those who do.
+// The producer's warps give their registers to the consumers.
 __device__ __forceinline__ void produce(const Product& p, Pipeline& pipeline, const Workspace& workspace) {
   give_registers_back<REGISTERS_LEFT>();
   if (threadIdx.x != CONSUMERS) return;

@@ -1,10 +1,10 @@
-// What the roles of gemm/sgemm.cu share: the parameters of the launch by name, and a place in the ring of
+// What producer and consumers of gemm/sgemm.cu share: the launch's parameters by name, and the ring of
 // stages.
 #pragma once
 
 #include "gemm/sgemm/pipeline.cuh"
 
-// The launch: what is multiplied, where it lies and where D goes. Maps stay where the launch put them.
+// The launch's parameters. Tensor maps stay in parameter memory, where TMA needs them.
 struct Product {
   int M, N, K;
   int batch;  // the inner extent
@@ -20,8 +20,8 @@ struct Product {
   const fused::Operands* operands;  // of the caller's function
 };
 
-// A barrier is in one of two phases, and its parity says which to wait for. Stages are empty from the start:
-// who fills them begins with 1, who reads them with 0.
+// A position in the ring of stages, with the parity of the barrier phase to wait for. Stages are empty at
+// first, so the producer starts with parity 1, and consumers with 0.
 struct Ring {
   int stage, parity;
   __device__ __forceinline__ void go_on() {

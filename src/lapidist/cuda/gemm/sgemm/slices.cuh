@@ -1,10 +1,11 @@
-// Slices of k in gemm/sgemm.cu: small tiles leave warps over, so each slice of a stage has warps of its own.
+// Slices of k in gemm/sgemm.cu: small tiles need fewer warps than a block has, so each slice of a stage has
+// its own.
 //
 //   stage of 32 k    | chunk 0 | chunk 1 | ... | chunk 7 |
 //   two slices       |   warps 0 .. 3   |   warps 4 .. 7   |     all with the same 128 x 128 tile
 //
-// All threads hold sums of the whole tile. Behind its last stage they meet in shared memory, and each takes in
-// its own rows of them: in the order of the slices, so that a sum depends on k alone.
+// Each slice's threads hold sums of the whole tile. After its last stage these are added in shared memory,
+// and each thread adds its own rows. The order is that of the slices, so a sum depends on k alone.
 #pragma once
 
 #include "gemm/sgemm/config.cuh"
@@ -12,15 +13,15 @@
 
 #define OWN_ROWS (TM / SLICES)  // of a thread's sums
 
-// A number that the compiler does not see. Of a loop that goes round once it makes none; then registers of the
-// main loop met in one bank 47 times in 590 cycles.
+// Hides a number from the compiler. It would remove a loop with a single pass, and then operands of the main
+// loop met in one register bank 47 times in 590 cycles.
 __device__ __forceinline__ int unknown(int number) {
   asm("" : "+r"(number));
   return number;
 }
 
 struct Meeting {
-  // whose they are; from which of the others
+  // [the slice that adds them][the slice that they come from]
   Four<Acc> at[SLICES][SLICES > 1 ? SLICES - 1 : 1][OWN_ROWS][TN / 4][CONSUMERS / SLICES];
 };
 
@@ -32,7 +33,7 @@ __device__ __forceinline__ void bring_together(Meeting& meeting, int slice, cons
                                                Acc (&whole)[OWN_ROWS][TN]) {
   const int thread = threadIdx.x % (CONSUMERS / SLICES);
   Acc own[OWN_ROWS][TN];
-  sharers_barrier();  // everyone has taken in the last tile
+  sharers_barrier();  // all threads have read the last tile's sums
 #pragma unroll
   for (int whose = 0; whose < SLICES; ++whose)
     if (whose == slice) {

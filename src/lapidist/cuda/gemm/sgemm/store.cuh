@@ -1,10 +1,10 @@
-// The way out of a tile of gemm/sgemm.cu: D = alpha * sums + beta * C, to wherever D's rows and columns are.
+// Stores of a tile of gemm/sgemm.cu to D, whose rows and columns may be scattered.
 //
-// A thread holds quads of neighbours in a row, and eight lanes hold 32 of them. Where a quad leaves in one
-// move, a warp writes whole lines of the caches. Where rows of D start anywhere it would write every fourth
-// element, so a warp lays four of its rows down in shared memory first and takes them up along the row:
+// A thread holds quads of neighbours in a row, and eight lanes hold 32 neighbours. If a quad is stored at
+// once, a warp writes whole cache lines. If rows of D start anywhere, it would write every fourth element. So
+// a warp first writes four of its rows to shared memory, and reads them along the row:
 //
-//   lay    lane 0: [0 .. 3]  lane 2: [4 .. 7]  lane 8: [8 .. 11] ...        take    lane 0: [0]  lane 1: [1]  lane 2: [2] ...
+//   write  lane 0: [0 .. 3]  lane 2: [4 .. 7]  lane 8: [8 .. 11] ...        read    lane 0: [0]  lane 1: [1]  lane 2: [2] ...
 #pragma once
 
 #include "addend.cuh"
@@ -12,18 +12,19 @@
 #include "gemm/sgemm/slices.cuh"
 
 constexpr int PATCH_ROWS = 4, PATCH_COLS = 64;
-// of a thread's rows that are written out: all of them were a fifth of the time to compile
+// rows of a thread whose stores are unrolled: for all rows they took a fifth of the compile time
 #define WRITTEN (OWN_ROWS < 4 ? OWN_ROWS : 4)
 
-// Four columns of a row of sums, in which neighbours have changed places.
+// Four columns of a row of sums, where neighbouring columns are swapped.
 __device__ __forceinline__ Four<T> quad(const Acc (&row)[TN], int first) {
   return {row[first + 1], row[first], row[first + 3], row[first + 2]};
 }
 
 struct Patch {
-  T at[PATCH_ROWS][PATCH_COLS + 8];  // rows start 8 banks apart: 8 lanes lay down two quads of each
+  T at[PATCH_ROWS][PATCH_COLS + 8];  // 8 banks from row to row: 8 lanes write two quads each, no conflicts
 
-  // Row `number` of a lane's sums, one of `first`, first + 4, ...: registers have no index, so each is asked.
+  // Write row `number` of a lane's sums, one of `first`, first + 4, ... Registers cannot be indexed, so
+  // `number` is compared with each.
   template <int Rows>
   __device__ __forceinline__ void lay(int lane_row, int lane_col, const Acc (&sums)[Rows][TN], int first,
                                       int number) {
@@ -36,7 +37,7 @@ struct Patch {
   }
 };
 
-// rows and columns of D lie as they are counted
+// D is neither scattered nor permuted
 constexpr bool IN_ORDER = !SCATTER_ROWS && !SCATTER_COLS && !PERMUTED;
 
 // One matrix of D.
@@ -49,8 +50,9 @@ struct Output {
   __device__ __forceinline__ T* line(int row) const { return D + modes.to_row(row, d_row); }
 };
 
-// Two pieces of row `number`, 32 columns apart, where columns have more `rows` than that. No branch: with one
-// for each row, behind which its place was made anew, the way out was longer than the main loop.
+// Store two pieces of row `number`, 32 columns apart, if the row is below their `rows`. Predicated, without a
+// branch: with a branch for each row the address was computed again, and the epilogue's code was longer than
+// the main loop.
 __device__ __forceinline__ void store_two(T* place, const T (&value)[2], int number, const int (&rows)[2]) {
   asm volatile(
       "{\n.reg .pred one, two;\nsetp.lt.s32 one, %3, %4;\nsetp.lt.s32 two, %3, %5;\n"
@@ -70,20 +72,20 @@ __device__ __forceinline__ void store_two(T* place, const Four<T> (&value)[2], i
       : "memory");
 }
 
-// The columns of D that are a lane's, in rows from `row` on: two pieces, of one element or of four. Fours lie
-// in memory as they do in the row, D's rows start on 16 bytes, and N is a whole number of fours.
+// A lane's columns of D, in rows from `row` on: two pieces of one element or of four. Pieces of four need
+// contiguous columns, rows of D that start on multiples of 16 bytes, and an N that is a multiple of 4.
 struct Lane {
   const Output& output;
-  int row, col, rows[2];  // how many rows there are: of a column that does not exist none
+  int row, col, rows[2];  // rows that exist for each piece; none if its columns do not exist
   T* first;
 
   __device__ __forceinline__ Lane(const Output& output, int row, int col)
       : output(output), row(row), col(col) {
     for (int i = 0; i < 2; ++i) rows[i] = col + i * 32 < output.N ? output.M - row : 0;
     first = output.D + row * output.d_row + col;
-    asm("" : "+l"(first));  // from here on by steps: else each row's place is a product
+    asm("" : "+l"(first));  // opaque, so that each row's address is an addition, not a new product
   }
-  // In the row `down` below the first.
+  // Store to the row `down` below the first.
   template <typename Piece>
   __device__ __forceinline__ void store(int down, const Piece (&pieces)[2]) const {
     if constexpr (IN_ORDER) return store_two(first + down * output.d_row, pieces, down, rows);

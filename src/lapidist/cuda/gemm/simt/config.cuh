@@ -1,5 +1,5 @@
-// What gemm/simt.cu is compiled with, what follows from it, and what a block has in shared memory: STAGES
-// tiles of A, and as many of B.
+// gemm/simt.cu's macros, constants that follow from them, and a block's shared memory: STAGES tiles of A, and
+// as many of B.
 #pragma once
 
 #include "common.cuh"
@@ -23,7 +23,7 @@ typedef Acc Scalar;
 #undef STAGES  // chips before Ampere have no cp.async: two tiles, through registers
 #endif
 #ifndef STAGES
-#define STAGES 2  // tiles each of A and B in shared memory; more than two: copied there past the registers
+#define STAGES 2  // tiles of A, and of B, in shared memory; more than two: copied there without registers
 #endif
 #ifndef A_CONTIGUOUS
 #define A_CONTIGUOUS 1  // as gemm/simt.cu says
@@ -34,13 +34,13 @@ typedef Acc Scalar;
 #endif
 #include "gemm/strided.cuh"
 #define THREADS (BM / WM * (BN / WN) * 32)
-// Registers that the planner counts on (kernels/budgets.py): said here, else the assembler may save more of them, for
-// more blocks on an SM, and then puts each load of shared memory right before its use.
+// Registers that the planner counts on (kernels/budgets.py). Without this limit the assembler may use fewer,
+// to fit more blocks on an SM, and then puts each load from shared memory right before its use.
 constexpr bool COPIED = STAGES > 2, SMALL = TM * TN <= 16,
                VECTORS = COPIED || (A_VECTOR == 4 && B_VECTOR == 4);
 constexpr int MOST_REGISTERS = VECTORS ? SMALL ? 128 : 168 : !SMALL ? 255 : THREADS > 64 ? 168 : 208;
 constexpr int RESIDENT = sizeof(Acc) == 8 ? 1 : 65536 / (THREADS * MOST_REGISTERS);
-// k that are written out: 32 of large thread tiles took much longer to compile
+// steps of k that are unrolled: with large thread tiles, 32 took much longer to compile
 constexpr int AT_ONCE = SMALL ? BK : 16;
 static_assert(WM == 4 * TM && WN == 8 * TN, "a warp is 4 x 8 lanes, each with TM x TN results");
 static_assert(TM % 4 == 0 && TN % 4 == 0, "a thread tile is made of groups of four");
@@ -48,7 +48,7 @@ static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles fill the block tile");
 
 constexpr int PAD = 4;  // keeps 16-byte alignment and spreads the transposing stores over the banks
 
-// The tiles of A and B; peers of a cluster lay a tile of sums there.
+// The tiles of A and B. Peers in a cluster write a tile of sums there.
 constexpr int BUFFERS = sizeof(T) * STAGES * BK * (BM + BN + 2 * PAD),
               SUMS = PEERS_IN_CLUSTER ? sizeof(Acc) * BM * BN : 0;
 constexpr int SHARED = BUFFERS > SUMS ? BUFFERS : SUMS;

@@ -1,36 +1,37 @@
-// Copying: how the threads of gemm/simt.cu bring a tile of A, or of B, from global to shared memory without
-// registers, several tiles ahead. Lines may start anywhere: then each copy is of one element.
+// Copies of A and B to shared memory by cp.async in gemm/simt.cu, several tiles ahead. Lines may start
+// anywhere: then each copy is of one element.
 #pragma once
 
 #include "gemm/simt/config.cuh"
 #include "ptx.cuh"
 
-// Copies OUTER x BK tiles (OUTER counts rows of A or columns of B) to shared[k][outer]. Rows beyond the matrix repeat
-// others (nobody stores what they feed), each another one: copies of a warp from one place wait for each other. The first tile has `first_k` steps of k, and zeros behind them;
-// all others are whole, and so the loop over them compares nothing.
+// Copies OUTER x BK tiles (OUTER counts rows of A or columns of B) to shared[k][outer]. Rows outside the
+// matrix repeat others, whose results are not stored. Each repeats a different one: copies of a warp from one
+// address wait for each other. The first tile has `first_k` steps of k, then zeros. All other tiles are
+// whole, so the loop needs no comparisons.
 //
-//   along k       8 k of 4 rows by a warp: 32 bytes of each, and 32 banks, as STEP is 4 mod 32
-//   else          neighbours of one k, as many at once as lie on their own width
+//   along k       a warp copies 8 k of 4 rows: 32 bytes of each, to 32 banks, as STEP is 4 mod 32
+//   else          neighbours of one k, as many in one copy as alignment allows
 template <int OUTER, int CONTIGUOUS, int VECTOR>
 struct Copier {
   static constexpr bool ALONG_K = CONTIGUOUS == 1;
   static constexpr int WIDE = ALONG_K ? 1 : VECTOR;  // elements of a copy
-  // threads in the direction that neighbours walk, and in the other one
+  // threads along contiguous elements, and across them
   static constexpr int ACROSS = ALONG_K                  ? 8
                                 : THREADS < OUTER / WIDE ? THREADS
                                                          : OUTER / WIDE,
                        DOWN = THREADS / ACROSS;
-  static constexpr int APART = ALONG_K ? DOWN : ACROSS * WIDE;  // of the rows that a thread copies
-  static constexpr int POINTERS = OUTER / APART;                // each walks along k
-  static constexpr int K_STEP = ALONG_K ? ACROSS : DOWN, EACH = BK / K_STEP;  // copies of a tile by each
+  static constexpr int APART = ALONG_K ? DOWN : ACROSS * WIDE;                // distance of a thread's rows
+  static constexpr int POINTERS = OUTER / APART;                              // each advances along k
+  static constexpr int K_STEP = ALONG_K ? ACROSS : DOWN, EACH = BK / K_STEP;  // copies per pointer
   static constexpr int COPIES = POINTERS * EACH;
   static constexpr int STEP = OUTER + PAD;  // from one k to the next in shared memory
   static_assert(THREADS % ACROSS == 0 && OUTER % APART == 0 && BK % K_STEP == 0,
                 "every thread makes as many copies");
   const i64 k_stride;
   const T* gmem[POINTERS];
-  unsigned place;       // of the first copy in the first stage
-  int exist[POINTERS];  // bytes of each copy that do
+  unsigned place;       // address of the first copy in the first stage
+  int exist[POINTERS];  // bytes of each copy that exist
 
   __device__ static int k_of(int i) {
     return (ALONG_K ? threadIdx.x % ACROSS : threadIdx.x / ACROSS) + i % EACH * K_STEP;
@@ -68,7 +69,8 @@ struct Copier {
     for (int i = 0; i < POINTERS; ++i) gmem[i] += first_k * k_stride;
   }
 
-  // The i-th copy of a whole tile, if it is wanted; the last one of each pointer takes it to the next tile.
+  // Start the i-th copy of a whole tile, if it is wanted. The last copy of each pointer advances it to the
+  // next tile.
   __device__ __forceinline__ void copy(int i, int stage, bool wanted) {
     const unsigned to = place + stage * (sizeof(T) * BK * STEP) + place_of(i);
     const T*& from = gmem[i / EACH];

@@ -1,4 +1,4 @@
-// Finishing: what becomes of a thread's sums in gemm/simt.cu, when those of all peers are one.
+// The epilogue of gemm/simt.cu, for complete sums of a thread.
 //
 //   alpha -> beta C -> the caller's function -> D's type -> D
 #pragma once
@@ -6,7 +6,7 @@
 #include "addend.cuh"
 #include "gemm/simt/multiply.cuh"
 
-// One row of a thread's sums, D_VECTOR elements at a time; `line` is D's.
+// Store one row of a thread's sums to D's `line`, D_VECTOR elements at a time.
 __device__ __forceinline__ void store_row(Out* line, const Modes& modes, int first_col, int cols,
                                           const Acc (&sums)[TN]) {
 #pragma unroll
@@ -38,7 +38,7 @@ __device__ __forceinline__ void finish(const Product& p, const Task& task, const
              task.modes, own_row, col_of);
   IF_EPILOGUE(fused::finish(sums, fused::Epilogue(p.operands, task.inner, task.outer, p.M, p.N, task.modes),
                             own_row, col_of);)
-  if constexpr (EPILOGUE_STORES) return;  // the function has stored all
+  if constexpr (EPILOGUE_STORES) return;  // the function has stored everything
   Out* const D = task.D + p.d.to_matrix(task.inner, task.outer);
 #pragma unroll
   for (int i = 0; i < TM; ++i)

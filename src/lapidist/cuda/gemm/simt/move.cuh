@@ -1,31 +1,30 @@
-// Loading: how the threads of gemm/simt.cu bring a tile of A, or of B, from global memory through registers
-// to shared memory, as rows of one k.
+// Loads of A and B in gemm/simt.cu, through registers to shared memory, where rows have one k.
 #pragma once
 
 #include "gemm/simt/config.cuh"
 
 // Moves an OUTER x BK tile (OUTER counts rows of A or columns of B) from global memory through registers to
-// shared[k][outer]. Rows beyond the matrix repeat the tile's first one (nobody stores what they feed); k
-// beyond it is zero, in the last tile only.
+// shared[k][outer]. Rows outside the matrix repeat the tile's first one; their results are not stored. k
+// beyond the matrix is zero, in the last tile only.
 template <int OUTER, int CONTIGUOUS, int VECTOR>
 struct Mover {
   static constexpr bool ALONG_K = CONTIGUOUS == 1;
-  static constexpr int WIDE = ALONG_K ? BK : OUTER;  // the direction that neighbouring threads walk
+  static constexpr int WIDE = ALONG_K ? BK : OUTER;  // extent in the direction of neighbouring threads
   static constexpr int MOVES = OUTER * BK / VECTOR / THREADS;
   static_assert(OUTER * BK % (VECTOR * THREADS) == 0, "every thread moves the same number of vectors");
   static_assert(WIDE % VECTOR == 0, "vectors fill a row of the tile");
   static constexpr bool ALONG_OUTER = CONTIGUOUS == 2;
   const i64 outer_stride, k_stride;
   const int last;  // the last row that exists, counted from this tile's first
-  const bool fit;  // no vector ends beyond it that begins before
-  // Where moves are steps along k, one pointer walks from each to the next, and so into the next tile:
-  // pointers take registers.
+  const bool fit;  // no vector begins before it and ends beyond it
+  // If a thread's moves are steps along k, one pointer advances from each to the next, and into the next
+  // tile. This saves registers.
   static constexpr bool WALKS = !ALONG_K && THREADS * VECTOR % OUTER == 0;
   static constexpr int POINTERS = WALKS ? 1 : MOVES, STEP = WALKS ? THREADS * VECTOR / OUTER : BK;
-  const T* gmem[POINTERS];  // where each move's first element comes from; walks along k
+  const T* gmem[POINTERS];  // the source of each move's first element; advances along k
   Vector<VECTOR> reg[MOVES];
 
-  // `index`: row i is that of number index[i]; null: of number i.
+  // `index`: row i of the operand is the matrix's row index[i]; null: its row i.
   __device__ Mover(const T* matrix, int first, int extent, i64 outer_stride, i64 k_stride, const Index* index)
       : outer_stride(ALONG_OUTER ? 1 : outer_stride),
         k_stride(ALONG_K ? 1 : k_stride),
@@ -48,9 +47,9 @@ struct Mover {
     return gmem[WALKS ? 0 : move][ALONG_K ? i * k_stride : min_of(i, most) * outer_stride];
   }
 
-  // The next tile. `whole`: all BK steps exist, so nothing is compared; else `k_left` of them do.
+  // Load the next tile. `whole`: all BK steps exist, so nothing is compared; else `k_left` of them do.
   __device__ void load(bool whole, int k_left) {
-    if (whole && fit) {  // in a branch of its own: behind one for each, loads wait for each other
+    if (whole && fit) {  // one branch for all: with a branch for each load, they would wait for each other
 #pragma unroll
       for (int move = 0; move < MOVES; ++move) {
         reg[move] = *reinterpret_cast<const Vector<VECTOR>*>(gmem[WALKS ? 0 : move]);

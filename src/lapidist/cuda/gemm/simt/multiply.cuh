@@ -1,5 +1,5 @@
-// Multiplying: a thread's part in the products of a tile of gemm/simt.cu. Tiles come through registers, or past
-// them: `multiply` is there once for each way.
+// The main loop of gemm/simt.cu: a thread's part of a tile. Tiles pass through registers, or are copied by
+// cp.async: each way has its own `multiply`.
 #pragma once
 
 #include "gemm/simt/config.cuh"

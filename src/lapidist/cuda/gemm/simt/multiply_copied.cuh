@@ -1,4 +1,4 @@
-// Multiplying what is copied past the registers.
+// The main loop for tiles that cp.async copies to shared memory.
 //
 //   step   | fmas on this tile, k by k, and copies to the stage that is free | barrier before those of the last k
 #pragma once
@@ -6,9 +6,9 @@
 #include "gemm/simt/copy.cuh"
 #include "gemm/simt/place.cuh"
 
-// The copies of tiles of A and B, spread over the steps of the tile before: all at once they hold up the loads
-// of fragments. Those of a few steps follow each other, for the assembler puts three instructions before each
-// such group.
+// Copies of tiles of A and B, spread over the steps of the tile before: all at once they would delay the
+// loads of fragments. Those of four steps are grouped, as the assembler puts three instructions before each
+// group.
 struct Copiers {
   static constexpr int TOGETHER = 4;  // steps of k
   Copier<BM, A_CONTIGUOUS, A_VECTOR> a;
@@ -24,22 +24,23 @@ struct Copiers {
     b.copy_first(first_k);
     cp_async_commit();
   }
-  // What comes with step k of a tile.
+  // Start the copies that belong to step k of a tile.
   __device__ __forceinline__ void copy(int k, int stage, bool wanted) {
     some_of(a, k, stage, wanted);
     some_of(b, k, stage, wanted);
-    if (k == BK - 1) cp_async_commit();  // also where nothing was wanted: waits count groups
+    if (k == BK - 1) cp_async_commit();  // also if nothing was wanted: waits count groups
   }
   template <typename One>
   __device__ __forceinline__ static void some_of(One& copier, int k, int stage, bool wanted) {
 #pragma unroll
-    for (int i = 0; i < One::COPIES; ++i)  // as many as the compiler knows: else pointers go to local memory
+    for (int i = 0; i < One::COPIES; ++i)  // constant bounds: else the pointers would be in local memory
       if (i * BK / One::COPIES / TOGETHER * TOGETHER == k) copier.copy(i, stage, wanted);
   }
 };
 
-// The sum of column j lies at j ^ 1, in the other register bank than its element of B; and two rows meet in
-// one column, whose B stays (bank_order.cuh). That took a tenth of the loop's cycles.
+// The sum of column j lies at j ^ 1, in another register bank than its element of B. Every other row goes
+// backwards, so that two rows share an element of B at the turn (bank_order.cuh). This saved a tenth of the
+// loop's cycles.
 template <int Rows, int Cols>
 __device__ __forceinline__ void add_products(Acc (&sums)[Rows][Cols], const Acc (&a)[Rows],
                                              const Acc (&b)[Cols]) {
@@ -52,12 +53,13 @@ __device__ __forceinline__ void add_products(Acc (&sums)[Rows][Cols], const Acc 
     }
 }
 
-// All of a task's k. Copies are STAGES - 1 tiles ahead; fragments of a k come while those of the one before are multiplied.
+// All of a task's k. Copies are STAGES - 1 tiles ahead; fragments of a k are loaded during the products of
+// the last k.
 __device__ __forceinline__ void multiply(const Product& p, const Task& task, const Tiles& tiles,
                                          const Position& position, Acc (&acc)[TM][TN]) {
   if (task.count <= 0) return;
   const int first_k = (task.count - 1) % BK + 1;
-  int more = (task.count - first_k) / BK;  // tiles behind the one that is multiplied
+  int more = (task.count - first_k) / BK;  // tiles that follow the current one
   Copiers copiers(p, task, tiles);
   copiers.copy_first(first_k);
 #pragma unroll
@@ -70,18 +72,18 @@ __device__ __forceinline__ void multiply(const Product& p, const Task& task, con
     read_fours<32>(b[k % 2], tiles.B[stage][k], position.col);
   };
   cp_async_wait<STAGES - 2>();
-  __syncthreads();  // the tile is whole before anyone reads it
+  __syncthreads();  // the tile is complete before any thread reads it
   read(0, 0);
   for (int stage = 0, freed = STAGES - 1; more >= 0; --more) {
     const bool wanted = more >= STAGES - 1;
 #pragma unroll
     for (int k = 0; k < BK; ++k) {
       copiers.copy(k, freed, wanted);
-      if (k == BK - 1) {  // the next one is in the next tile
+      if (k == BK - 1) {  // the next k is in the next tile
         freed = stage;
-        stage = more == 0 || stage == STAGES - 1 ? 0 : stage + 1;  // after the last tile any will do
+        stage = more == 0 || stage == STAGES - 1 ? 0 : stage + 1;  // after the last tile any stage will do
         cp_async_wait<STAGES - 2>();
-        __syncthreads();  // the tile is whole, and everyone has read the last of the one before
+        __syncthreads();  // the tile is complete, and all threads have read the last one
       }
       read(stage, (k + 1) % BK);
       add_products(sums, a[k % 2], b[k % 2]);

@@ -1,4 +1,4 @@
-// Multiplying what comes through registers.
+// The main loop for tiles that pass through registers.
 //
 //   step   | barrier | next tile -> registers | fmas on this one, k by k | registers -> the other buffer
 #pragma once
@@ -6,7 +6,7 @@
 #include "gemm/simt/move.cuh"
 #include "gemm/simt/place.cuh"
 
-// The tiles of A and B, one of each at a time.
+// Loads of A and B, one tile of each at a time.
 struct Movers {
   Mover<BM, A_CONTIGUOUS, A_VECTOR> a;
   Mover<BN, B_CONTIGUOUS, B_VECTOR> b;
@@ -48,7 +48,7 @@ __device__ __forceinline__ void multiply(const Product& p, const Task& task, con
   }
   int buffer = 0;
   for (int k0 = 0; k0 < task.count; k0 += BK, buffer ^= 1) {
-    __syncthreads();  // this buffer is whole, and no one reads the other one any more
+    __syncthreads();  // this buffer is complete, and no thread reads the other one any more
     const bool more = k0 + BK < task.count;
     if (more) movers.load(task.count - k0 - BK);  // arrives while this tile is computed
     multiply_tile(acc, tiles, buffer, position);

@@ -1,9 +1,9 @@
-// Where a thread of gemm/simt.cu is in a tile, and its elements of one k.
+// A thread's position in a tile of gemm/simt.cu, and its elements of one k.
 #pragma once
 
 #include "gemm/simt/config.cuh"
 
-// Where a thread is in a tile: the first of its rows and columns, which come in groups of four.
+// A thread's first row and column in a tile; both come in groups of four.
 struct Position {
   int row, col;
   __device__ __forceinline__ Position(int warp, int lane) {
@@ -12,8 +12,9 @@ struct Position {
   }
 };
 
-// A thread's elements of one k, fours that lie Step apart. By index: where a pointer walked (read_fragment of
-// common.cuh), sums came to lie in the banks of their operands, for 80 cycles of a round of 1270.
+// A thread's elements of one k, in fours that are Step apart. Indexed: with an advancing pointer
+// (read_fragment of common.cuh) sums were put in the banks of their operands, which took 80 of the 1270
+// cycles of a tile.
 template <int Step, int Count, int Width>
 __device__ __forceinline__ void read_fours(Acc (&fragment)[Count], const T (&row)[Width], int first) {
 #pragma unroll

@@ -1,20 +1,20 @@
-// alpha and beta C for the sums of wgmma, patch by patch, as they leave: one is read while the next ones are
-// on their way.
+// alpha and beta C for the sums of wgmma, patch by patch before they are stored. One patch of C is read from
+// shared memory while the next ones are loaded.
 //
-// A thread's own elements of C, each behind a bounds check, loaded into registers without an index: they were
-// half of the kernel's code and half of the time to compile it. So a loop brings a patch, line by line, and
-// what is outside arrives as zero. And sums that a loop changes are as many values at each of its branches:
-// it changes a patch's copy of them.
+// Unrolled loads of a thread's own elements of C, each with a bounds check, were half of the kernel's code
+// and of its compile time. So a loop loads a patch line by line, with zeros for what is outside. The loop
+// changes a copy of a patch's sums: if it changed all sums, each would be a value at every branch for the
+// compiler.
 #pragma once
 
 #include "gemm/wgmma/store.cuh"
 
-// 1: lines of C do not start on 16 bytes; 2: its neighbours touch across the lines of D
+// 1: lines of C do not start on multiples of 16 bytes. 2: C is contiguous across the lines of D.
 #ifndef C_BY_ELEMENTS
 #define C_BY_ELEMENTS 0
 #endif
 
-// Where there is C, alpha comes with it: one instruction for both.
+// With C, alpha is applied in the same instruction as beta C.
 template <int Count>
 __device__ __forceinline__ void scale_sums(Sum* sums, Scalar alpha) {
   if (ADDEND || !ALPHA || alpha == Scalar(1)) return;
@@ -22,18 +22,16 @@ __device__ __forceinline__ void scale_sums(Sum* sums, Scalar alpha) {
   for (int i = 0; i < Count; ++i) sums[i] *= alpha;
 }
 
-// C of one matrix: where it starts, the steps between its elements, how many there are. beta = 0 never reads
-// it: NaN there must not leak.
+// C of one matrix: its address, strides and extents. beta = 0 never reads it: a NaN must not leak into D.
 struct Addend {
   const Out* C;
   i64 row_step, col_step;
   int rows, cols;
   Scalar alpha, beta;
 
-  // The elements at (row, col) and behind, by all lanes of the warp: on their way, behind whatever was asked
-  // for before. Neighbouring lanes take neighbours in memory, then what lies as many lines further, a pointer
-  // and a comparison each: there are none to waste behind which a load waits. Elements of one or two bytes
-  // come through registers.
+  // All lanes of the warp start copies of the patch at (row, col) to shared memory. Neighbouring lanes copy
+  // neighbouring elements. Each copy takes a pointer and a comparison, no more, as later loads wait for these
+  // instructions. cp.async copies at least 4 bytes, so smaller elements pass through registers.
   template <typename Patch>
   __device__ __forceinline__ void bring(const Patch& patch, int row, int col) const {
     constexpr int SIZE = sizeof(Out), PIECE = C_BY_ELEMENTS ? SIZE : 16, LINES = Patch::LINES,
@@ -69,7 +67,7 @@ struct Addend {
     }
   }
 
-  // A lane's elements, in the order of its sums: words of one, two or four. Then all lanes have read theirs.
+  // A lane's elements in the order of its sums, packed in words. When it returns, all lanes have read theirs.
   template <int Cols>
   __device__ __forceinline__ void read(const Patch<Cols>& patch,
                                        unsigned (&words)[Cols / 2 * sizeof(Out) / 4]) const {
@@ -93,7 +91,7 @@ struct Addend {
     __syncwarp();
   }
 
-  // Of a patch, whose C came before all but the last Pending that were asked for.
+  // Add C of a patch. All copies but the last Pending groups must be complete.
   template <int Pending, int Cols>
   __device__ __forceinline__ void add(const Patch<Cols>& patch, Sum* sums) const {
     unsigned words[Cols / 2 * sizeof(Out) / 4];
@@ -112,8 +110,8 @@ struct Addend {
     add<0>(patch, sums);
   }
 
-  // Patch `number` of a warp's All, the first of which is at (row, col), Across in a row: to its place. Those
-  // behind the last one count.
+  // Start the copy of patch `number` of All. The first patch is at (row, col), and Across patches lie in a
+  // row. Past the last patch an empty group is committed, so that waits can count groups.
   template <int Across, int All, int Cols, int Buffers>
   __device__ __forceinline__ void bring_one(const Patch<Cols> (&buffers)[Buffers], int row, int col,
                                             int number) const {
@@ -121,13 +119,13 @@ struct Addend {
       bring(buffers[number % Buffers], row + number / Across * NEXT_SLAB, col + number % Across * Cols);
     cp_async_commit();
   }
-  // As many as there are buffers: before the tile's products, where its sums are this block's alone.
+  // Start as many copies as there are buffers; before the products, if the tile is this block's alone.
   template <int Across, int All, int Cols, int Buffers>
   __device__ __forceinline__ void begin(const Patch<Cols> (&buffers)[Buffers], int row, int col) const {
 #pragma unroll 1
     for (int number = 0; number < Buffers; ++number) bring_one<Across, All>(buffers, row, col, number);
   }
-  // After that: take(number, sums) for all patches.
+  // Then call take(number, sums) for each patch.
   template <int Across, int All, int Cols, int Buffers, typename Take>
   __device__ __forceinline__ void each(const Patch<Cols> (&buffers)[Buffers], int row, int col,
                                        const Sum* sums, Take take) const {

@@ -16,7 +16,7 @@ __device__ __forceinline__ void consume(const Product& p, Pipeline& pipeline, Ti
   Held<D_COLS, HELD> held;
   const bool few = p.extents.K <= (HELD - 1) * BK;
   for (; tiles.next(p.extents, rank); ++multiplier.turn) {
-    if (!multiplier.is_mine()) {  // the other one's: its stages pass by
+    if (!multiplier.is_mine()) {  // the other warpgroup's tile: skip its stages
       multiplier.ring.skip(tiles.end - tiles.begin);
       continue;
     }

@@ -7,11 +7,11 @@ namespace fused {
 
 #ifdef EPILOGUE
 constexpr bool JOINS = any_joined<AllResults>;
-constexpr int LEAST_SUMS = any_along_row<AllResults> ? 8 : 4;  // of a thread: 16 columns, or eight
+constexpr int LEAST_SUMS = any_along_row<AllResults> ? 8 : 4;  // a thread's sums of 16 columns, or of eight
 constexpr int PIECE_SUMS = 2 * most_of(AllFetched::PAIRS<EACH>, AllResults::PAIRS<EACH>);
 
-// Sums of a thread that are finished at once: as many as find registers beside all of them, with an operand's
-// elements for each; of what moves in pieces, whole ones.
+// How many sums of a thread are finished at once: there must be registers for them and for operands beside
+// all sums. Operands that move in pieces of 16 bytes need whole pieces.
 __device__ constexpr int finished_at_once(int rows, int half) {
   const bool large = rows * half > 128;
   const int of_pieces = (large ? 16 : 32) / (EPILOGUE_TILES > 1 || (large && EPILOGUE_TILES) ? 2 : 1);
@@ -60,9 +60,10 @@ struct Fragments : Groups {
     apply_to<Count>(sums, fetched, row, col);
   }
 
-  // All sums of a thread. Short functions are written out, some 60 KB for 200 sums. Others are in a loop:
-  // written out they take 350 KB, more than a cache of instructions holds, and up to 20 s to compile. What a
-  // turn reads is on its way a turn before, so `begin` comes before the last products have ended.
+  // All sums of a thread. Short functions are unrolled, some 60 KB for 200 sums. Others are in a loop:
+  // unrolled they would take 350 KB, more than the instruction cache holds, and up to 20 s to compile.
+  // Operands of a pass of the loop are loaded one pass earlier; `begin` loads the first ones before the last
+  // products end.
   template <int Rows, int Half>
   struct Turns {
     static constexpr int MOST = D_COPY_ENGINE && !EPILOGUE_STORED && !QUANTISES ? 208 : 128;
@@ -105,7 +106,8 @@ struct Fragments : Groups {
     if constexpr (QUANTISES) quantise(sums, row, col);
   }
 
-  // use(i, sum) for each sum of a part. Registers have no index, so a jump goes to where they are.
+  // Call use(i, sum) for each sum of a part. Registers cannot be indexed, so a switch jumps to code for each
+  // part.
   template <int COUNT, int Rows, int Half, typename Use>
   __device__ __forceinline__ static void of_part(Sum (&sums)[Rows][Half], int part, Use use) {
     static_assert(Rows * Half / COUNT <= 56, "a case for each part");
@@ -130,7 +132,7 @@ struct Fragments : Groups {
 };
 #else
 struct Operands;
-struct Fragments {  // sums leave as they are
+struct Fragments {  // without a function
   template <int Rows, int Half>
   struct Turns {};
   __device__ __forceinline__ Fragments(const Operands*, long long, long long, int, int) {}

@@ -1,10 +1,10 @@
-// Finishing: what becomes of a tile's sums in gemm/wgmma.cu.
+// The epilogue of gemm/wgmma.cu.
 //
-//   shared tiles       sums of all peers come together: in the workspace (share/), or in a cluster (Exchange)
+//   shared tiles       sums of all peers are added: in the workspace (share/), or in a cluster (Exchange)
 //   each patch         factors -> alpha, beta C -> the caller's function -> D's type -> D
 //
-// A patch is 16 rows of one warp. It leaves by TMA, from swizzled shared memory; by hand where rows
-// of D do not start on 16 bytes.
+// A patch is 16 rows of one warp. TMA stores it from swizzled shared memory. If rows of D do not start on
+// multiples of 16 bytes, threads store it.
 #pragma once
 
 #include "gemm/wgmma/epilogue.cuh"
@@ -18,12 +18,12 @@ struct Finisher {
   Pipeline& pipeline;
   const Tiles& tiles;
   int warp, lane, warp_row;  // the first row of the warp's sums
-  int first_warp;            // of those that send patches together
-  int first_buffer;          // of those that patches take by turns, tile after tile
+  int first_warp;            // of the warps that store patches together
+  int first_buffer;          // patches use the buffers in turn, tile after tile
   Addend addend;
-  LinesOfC lines;                               // of C, where it is one
-  fused::Fragments::Turns<ROWS, BN / 2> turns;  // of the caller's function
-  Words begins;                                 // where rows leave by hand: the end of the patch before
+  LinesOfC lines;                               // C, if it is a single row or column
+  fused::Fragments::Turns<ROWS, BN / 2> turns;  // the caller's function
+  Words begins;                                 // if threads store rows: the end of the patch before
 
   __device__ __forceinline__ Finisher(const Product& p, Pipeline& pipeline, const Tiles& tiles, int warp_row,
                                       int first_warp, int first_buffer)
@@ -38,13 +38,13 @@ struct Finisher {
         addend{
             p.c_of(tiles.inner, tiles.outer), p.c_row, p.c_col, p.extents.M, p.extents.N, p.alpha, p.beta} {}
 
-  // The first patches of C, on their way while the products run.
+  // Load the first patches of C while the products run.
   __device__ __forceinline__ void ask_for_c() const {
     if constexpr (C_IN_PATCHES)
       addend.template begin<D_PATCHES, ALL_PATCHES>(pipeline.patch.C[warp], warp_row, tiles.col);
   }
 
-  // What the caller's function reads first, on its way while the last products run.
+  // Load the first operands of the caller's function while the last products run.
   __device__ __forceinline__ void ask_for_operands() {
     if constexpr (C_SAME && !PEERS_IN_CLUSTER) lines.begin(addend, warp_row, tiles.col);
     if constexpr (!C_IN_PATCHES && !PEERS_IN_CLUSTER) of_caller().begin(turns, warp_row, tiles.col);
@@ -61,13 +61,14 @@ struct Finisher {
     return fused::Fragments(p.operands, tiles.inner, tiles.outer, p.extents.M, p.extents.N);
   }
 
-  // One patch to D; `number`: how many of the tile's came before. Sums are AMONG those of others.
+  // Store one patch of D; `number`: patches of the tile that came before. `sums` holds those of AMONG
+  // patches.
   __device__ __forceinline__ void store(int row, int patch, int number, Sum* sums) {
-    if constexpr (EPILOGUE_STORES) return;  // the function has stored all
+    if constexpr (EPILOGUE_STORES) return;  // the function has stored everything
     const int col = col_of(patch);
     auto& buffer = pipeline.patch.D[warp][(first_buffer + number) % D_BUFFERS];
     if (!D_COPY_ENGINE) {
-      // of a cluster each patch is alone: its neighbours are others'
+      // in a cluster a warp has no neighbouring patches: they belong to other warps
       const int before = PEERS_IN_CLUSTER ? 0 : patch * D_COLS;
       const int cols = min_of(p.extents.N - col, PEERS_IN_CLUSTER ? D_COLS : BN - before);
       Out* const d = p.d_of(tiles.inner, tiles.outer);
@@ -85,7 +86,7 @@ struct Finisher {
     if (lane == 0) tma_store_commit();
   }
 
-  // The peers of a tile are a cluster: each patch has one owner, who has the sums of all peers.
+  // The peers of a tile form a cluster: each patch has one owner, which receives the sums of all peers.
   __device__ __forceinline__ void finish_in_cluster(Sum (&sums)[ROWS][BN / 2]) {
     typedef Exchange<PEERS_IN_CLUSTER, GROUPS * 4, ALL_PATCHES, D_COLS> Peers;
     const Peers exchange = {reinterpret_cast<Piece<Sum>*>(&pipeline), tiles.unit.peer, warp, lane};
@@ -103,7 +104,7 @@ struct Finisher {
     });
   }
 
-  // All of a tile's sums are here.
+  // This block has all of the tile's sums.
   template <typename Held>
   __device__ __forceinline__ void finish(Sum (&sums)[ROWS][BN / 2], Held& held, bool few) {
     const fused::Fragments function = of_caller();
@@ -126,15 +127,16 @@ struct Finisher {
       if constexpr (D_COPY_ENGINE) {
         copy_out(sums, held, few);
       } else {
-        // By hand, a patch is some hundred instructions: all of them, written out, took most of a second to
-        // compile.
+        // Stores by threads are some hundred instructions for a patch. Unrolled over all patches, they took
+        // most of a second to compile.
 #pragma unroll 1
         for (int i = 0; i < ALL_PATCHES; ++i) store(warp_row + row_of(i), i % D_PATCHES, i, sums[0]);
       }
     }
   }
 
-  // The first patches now; the last ones wait in registers, and leave beside the next tile's products.
+  // Store the first patches now. The last ones are held in registers, and stored during the next tile's
+  // products.
   template <typename Held>
   __device__ __forceinline__ void copy_out(Sum (&sums)[ROWS][BN / 2], Held& held, bool few) {
     auto* const buffers = reinterpret_cast<typename WayOut<D_COLS>::Buffer*>(pipeline.patch.D[first_warp]);

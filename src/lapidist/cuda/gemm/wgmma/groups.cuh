@@ -1,10 +1,11 @@
-// Quantising by wgmma's own threads: where rows of a tile have whole groups of columns that share a factor, four
-// lanes hold a group of two rows. Values stay where the sums were until a group's largest is known; then they
-// leave as 8 bits. Other kernels leave values to a second pass (second/quantise.cu).
+// Quantisation in the consumers of gemm/wgmma.cu. If a tile has whole groups of columns that share a factor,
+// four lanes hold the groups of two rows. Values stay in the sums' registers until a group's largest is
+// known; then they are stored in 8 bits. Other kernels leave the values to a second pass
+// (second/quantise.cu).
 //
 //   EPILOGUE_GROUPED   which of the results beside D has the values, from 1 on; 0: this kernel quantises nothing
-//   EPILOGUE_GROUPS    what kind of array D is; before all results the launch passes it, and the factors
-//   EPILOGUE_LARGEST   the largest number of D's type, which a group's largest becomes
+//   EPILOGUE_GROUPS    the kind of D's array; the launch passes D and the factors before all results
+//   EPILOGUE_LARGEST   the largest number of D's type, to which a group's largest value is scaled
 #pragma once
 
 #include "gemm/wgmma/pieces.cuh"
@@ -15,14 +16,14 @@ namespace fused {
 #if EPILOGUE_UNSTORED >= 0
 constexpr bool QUANTISES = true;
 
-// The larger of two, the second one without its sign; NaN stays.
+// The larger of `largest` and |value|; NaN propagates.
 __device__ __forceinline__ float larger_size(float largest, float value) {
   float found;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(found) : "f"(largest), "f"(fabsf(value)));
   return found;
 }
 
-// Whether two are converted at once.
+// Whether one instruction converts two values.
 template <typename Type>
 constexpr bool IN_TWOS = false;
 template <>
@@ -34,7 +35,7 @@ struct Groups : Pieces {
   using Pieces::Pieces;
 
   typedef Numbered<EPILOGUE_GROUPS, 0> D;
-  // Pairs of columns of the product, in a group, of a lane; how many values it has of each.
+  // Pairs of the product's columns that a lane has in a group, and its values for each pair.
   static constexpr int PAIRS = GROUPED_COLUMNS / 4, EACH_HAS = EACH ? 2 : 1;
 
   __device__ __forceinline__ void keep(Sum* two, const AllResults& results) const {
@@ -51,7 +52,7 @@ struct Groups : Pieces {
         quantise_group(values[m] + begin, row + m * NEXT_SLAB, col + begin * 2);
   }
 
-  // Of columns that do not exist, no value counts.
+  // Values of columns outside D do not count.
   __device__ __forceinline__ void quantise_group(Sum* values, int row, int col) const {
     const int first = EACH ? col + threadIdx.x % 4 * 2 : col / 2 + threadIdx.x % 4;
     if (col / (2 / EACH_HAS) >= N) return;
@@ -96,16 +97,16 @@ struct Groups : Pieces {
     }
   }
 
-  // Values of a row over their factor, rounded as a division rounds: by the factor's inverse, and what is left
-  // of a value then. Infinity has the inverse 0, and of a number nothing is left.
+  // Values of a row divided by their factor, with the rounding of a division: multiply by the inverse, then
+  // correct by the remainder. An infinite factor has the inverse 0, and the remainder must not count.
   struct Quotient {
     float factor, inverse;
     __device__ __forceinline__ float of(float value) const {
       const float found = value * inverse;
-      return fmaf(__fmaf_rd(-found, factor, value), inverse, found);  // nothing left is -0, so -0 stays -0
+      return fmaf(__fmaf_rd(-found, factor, value), inverse, found);  // rd: a zero remainder is -0; -0 stays
     }
   };
-  // Where a factor's inverse is no normal number, both it and its values come nearer to one.
+  // If the factor is so large or small that its inverse is not normal, scale it and its values towards one.
   __device__ __forceinline__ Quotient quotient(float factor, Sum* values) const {
     float nearer = 1;
     if (!(factor > 0x1p-100f && factor < 0x1p100f)) {

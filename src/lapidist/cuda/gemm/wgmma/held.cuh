@@ -1,11 +1,11 @@
-// The way out of a tile by TMA, patch by patch. A tile's last patches may wait, as the elements
-// of D that they become and as many as registers have room for, and leave while the next one's products run.
-// Tensor cores idle between two tiles only until these are taken, and the others on their way.
+// Stores of a tile by TMA, patch by patch. The last patches, as many as registers have room for, may be held
+// as elements of D and stored during the next tile's products. Tensor cores then idle between two tiles only
+// until these are converted and the other patches are being stored.
 #pragma once
 
 #include "gemm/wgmma/pipeline.cuh"
 
-// 4 bytes: a word is a sum
+// Registers of held elements. 4 bytes: a word is a sum.
 template <typename Element, int Size = sizeof(Element)>
 struct Kept {
   typedef Sum Word;
@@ -13,17 +13,17 @@ struct Kept {
 template <typename Element>
 struct Kept<Element, 2> {
   typedef unsigned Word;
-};  // 2 bytes: of two
+};  // 2 bytes: a word holds two elements
 
-// Where a tile's patches take turns, and which of the matrices they are for. They leave warp by warp; columns
-// of D, whose lines would have 32 bytes, by whole warpgroups.
+// The buffers through which a tile's patches are stored in turn, and their place in D. Warps store patches by
+// themselves. Columns of D, whose lines would have 32 bytes, are stored by whole warpgroups.
 template <int Cols>
 struct WayOut {
   typedef typename Choose<BY_GROUP, GroupPatch<Cols>, Patch<Cols>>::Type Buffer;
   static constexpr int AT_ONCE = D_BUFFERS > 1 ? D_BUFFERS / 2 : 1;
   const TensorMap* map;
   Buffer* buffers;
-  int row, col, inner, outer, turn;  // of the first patch: `turn` counts those that came before
+  int row, col, inner, outer, turn;  // of the first patch; `turn`: patches of earlier tiles
 
   __device__ __forceinline__ static bool leads() { return threadIdx.x % (BY_GROUP ? 128 : 32) == 0; }
   __device__ __forceinline__ static void meet() {
@@ -32,8 +32,7 @@ struct WayOut {
   }
   __device__ __forceinline__ Buffer& buffer(int patch) const { return buffers[(turn + patch) % D_BUFFERS]; }
 
-  // Until what lay where the next `Patches` will lie has left. Those of a warpgroup are counted together, as
-  // none leaves alone.
+  // Wait until TMA has read the buffers of the next `Patches`. A warpgroup commits its patches in groups.
   template <int Patches>
   __device__ __forceinline__ static void wait() {
     if (leads()) tma_store_wait_read<BY_GROUP ? D_BUFFERS / AT_ONCE - 1 : D_BUFFERS - Patches>();
@@ -45,8 +44,7 @@ struct WayOut {
     tma_store(map, D_M_MAJOR ? down : along, D_M_MAJOR ? along : down, inner, outer, buffer(patch).bytes);
     if (!BY_GROUP) tma_store_commit();
   }
-  // Patches First to Last: behind one fence as many as leave half of the buffers to those that are on their
-  // way.
+  // Store patches First to Last. One fence serves half of the buffers; TMA still reads from the other half.
   template <int First, int Last, typename Lay>
   __device__ __forceinline__ void store(Lay lay) const {
 #pragma unroll
@@ -63,9 +61,9 @@ struct WayOut {
   }
 };
 
-// The last Count of a tile's patches. They leave one by one over half of the next tile's steps: stores take
-// their time of TMA and of the L2, and the loads that products wait for come in between. Where
-// there are fewer steps than patches, or no next tile, they leave together.
+// The last Count patches of a tile. They are stored one by one over half of the next tile's iterations, so
+// that loads, for which products wait, get through between the stores. If there are fewer iterations than
+// patches, or no next tile, they are stored at once.
 template <int Cols, int Count>
 struct Held {
   static constexpr int WORDS = Cols * sizeof(Out) / 8, FIRST = ALL_PATCHES - Count;
@@ -75,7 +73,7 @@ struct Held {
 
   __device__ __forceinline__ bool due(int step) const { return sent < Count && step >= next; }
 
-  // The last of a tile's sums; how many steps the next one has.
+  // Convert and hold the last of a tile's sums. `steps`: iterations of the next tile.
   __device__ __forceinline__ void take(const WayOut<Cols>& way, const Sum* sums, int steps) {
     out = way, sent = 0, next = 0, every = steps / (2 * Count);
     sums += FIRST * (Cols / 2);
@@ -89,7 +87,7 @@ struct Held {
   __device__ __forceinline__ void store_one() {
     out.template wait<1>();
 #pragma unroll
-    for (int i = 0; i < Count; ++i) {  // registers have no index
+    for (int i = 0; i < Count; ++i) {  // registers cannot be indexed
       if (i != sent) continue;
       lay(FIRST + i);
       proxy_fence();

@@ -1,21 +1,21 @@
-// Columns of 16 rows, or rows of 16 columns, that a warp's lanes join before anything is stored: what a second pass
-// reads then is a 16th of the values.
+// Reductions of 16 rows of a column, or of 16 columns of a row, by a warp's lanes before values are stored.
+// The second pass then reads a 16th of the values.
 //
-// Of columns:
+// Columns:
 //
-//   a lane        joins its two rows
-//   eight lanes   have the same columns of 16 rows; they join theirs 16, 8 and 4 lanes apart. While two lanes have
-//                 several columns, each keeps half of them: so all lanes end with columns of their own
+//   a lane        reduces its two rows
+//   eight lanes   have the same columns of 16 rows; they reduce by shuffles over 16, 8 and 4 lanes. While two
+//                 lanes have several columns, each keeps half of them, so all lanes end with different columns
 //
 // The order is the same for each column, whatever the tile is and however many columns come at once.
 //
-// Of rows:
+// Rows:
 //
-//   a lane        joins its neighbours, then those of both eight columns, in each of its two rows
-//   four lanes    have the same 16 columns of two rows; they join theirs two lanes apart, each keeping one row of
-//                 both, then one lane apart. Of two groups of 16 columns each keeps one there
+//   a lane        reduces neighbouring columns, then those eight columns apart, in each of its two rows
+//   four lanes    have the same 16 columns of two rows; they reduce by shuffles over two lanes, in which each
+//                 keeps one row, then over one lane. With two groups of 16 columns each lane keeps one of them
 //
-// The order is that of second/reduce_rows.cu, which reads each value.
+// The order is that of second/reduce_rows.cu for values that were not reduced here.
 #pragma once
 
 #include "gemm/wgmma/groups.cuh"
@@ -34,8 +34,8 @@ template <int First, typename Kind, typename... Kinds>
 constexpr bool any_along_row<Results<First, Kind, Kinds...>> =
     Kind::ALONG_ROW || any_along_row<Results<First + 1, Kinds...>>;
 
-// What two neighbours of a row, of several columns and both rows of this lane, have: results[2 j + h] is that of
-// columns 8 j behind the lane's first, in its row h.
+// Reduces rows. results[2 j + h] has the values of two neighbouring columns, 8 j columns behind the lane's
+// first, in the lane's row h of two.
 template <int Pairs>
 struct JoiningRows {
   static constexpr int AT_ONCE = Pairs % 8 == 0 ? 8 : 4, SIXTEENS = AT_ONCE / 4;  // columns
@@ -50,7 +50,7 @@ struct JoiningRows {
     constexpr int OF_TWO = Kind::OF_TWO;
 #pragma unroll
     for (int begin = 0; begin < Pairs; begin += AT_ONCE) {
-      typename Kind::Of values[AT_ONCE][OF_TWO], mine[2 * SIXTEENS];  // of row h: mine[2 g + h]
+      typename Kind::Of values[AT_ONCE][OF_TWO], mine[2 * SIXTEENS];  // mine[2 g + h]: row h, 16 columns g
 #pragma unroll
       for (int i = 0; i < AT_ONCE; ++i)
 #pragma unroll
@@ -58,7 +58,7 @@ struct JoiningRows {
       if (col + (begin + AT_ONCE) * 4 > columns()) leave_out<Kind>(values, col + begin * 4);
 #pragma unroll
       for (int i = 0; i < 2 * SIXTEENS; ++i) {
-        const int pair = i / 2 * 4 + i % 2;  // and the one of the same row, eight columns further
+        const int pair = i / 2 * 4 + i % 2;  // pair + 2: the same row, eight columns further
         mine[i] = Kind::joined(of_pair<Kind>(values[pair]), of_pair<Kind>(values[pair + 2]));
       }
       join<It>(mine, col + begin * 4);
@@ -70,7 +70,7 @@ struct JoiningRows {
     if constexpr (OfTwo == 1) return values[0];
     else return Kind::joined(values[0], values[1]);
   }
-  // What has no column.
+  // Values of columns outside the matrix do not count.
   template <typename Kind, int OfTwo>
   __device__ __forceinline__ void leave_out(typename Kind::Of (&values)[AT_ONCE][OfTwo], int col) const {
 #pragma unroll
@@ -82,7 +82,7 @@ struct JoiningRows {
   template <typename It, typename Value>
   __device__ __forceinline__ void join(Value (&mine)[2 * SIXTEENS], int col) const {
     typedef typename It::Kind Kind;
-    const int lower = threadIdx.x / 2 % 2, odd = threadIdx.x % 2;  // the row, and the group, that it keeps
+    const int lower = threadIdx.x / 2 % 2, odd = threadIdx.x % 2;  // the lane's row and group
 #pragma unroll
     for (int g = 0; g < SIXTEENS; ++g) {
       const Value theirs = __shfl_xor_sync(0xffffffffu, lower ? mine[2 * g] : mine[2 * g + 1], 2);
@@ -98,10 +98,10 @@ struct JoiningRows {
   }
 };
 
-// The same of columns, and of rows where that is wanted.
+// Reduces columns, or rows if the kind of result asks for them.
 template <int Pairs>
 struct Joining {
-  static constexpr int AT_ONCE = Pairs % 8 == 0 ? 8 : Pairs;  // columns for each lane, once
+  static constexpr int AT_ONCE = Pairs % 8 == 0 ? 8 : Pairs;  // pairs that are reduced together
   const Pieces& of;
   const AllResults (&results)[Pairs];
   int row, col;
@@ -133,7 +133,8 @@ struct Joining {
     }
   }
 
-  // Lanes so far apart; this one has the columns from number `first` on, of those from `col` on.
+  // Reduce over lanes that are Far apart. This lane has Count columns from number `first` on, counted from
+  // `col`.
   template <typename It, int Count, int Far, typename Value>
   __device__ __forceinline__ void join(Value* mine, int first, bool stores, int col) const {
     typedef typename It::Kind Kind;

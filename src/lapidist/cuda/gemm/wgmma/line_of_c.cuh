@@ -1,21 +1,21 @@
-// C that is the same in all rows of D, as a bias is, or in all columns: each thread reads its own elements of
-// it, a few columns ahead of the sums that they meet, the first ones while the last products run.
+// A C of one row, like a bias, or of one column. Each thread reads its own elements a few columns ahead of
+// the sums that they are added to, the first ones while the last products run.
 //
-// As patches of a whole C they took 10 to 60 % of the product's time, where k is 1024: a row of C is as long on
-// its way for each row of D, and nothing of a tile waits in registers until the next one's products run.
+// Loaded in patches like a whole C, it took 10 to 60 % of the product's time at k = 1024: the same row was
+// loaded for each row of D, and patches of D could not be held during the next tile's products.
 #pragma once
 
 #include "gemm/wgmma/addend.cuh"
 #include "gemm/wgmma/pipeline.cuh"
 
-// As gemm/wgmma/addend.cuh has it: beta C is rounded, then alpha comes with it.
+// As in gemm/wgmma/addend.cuh: beta C is rounded, then one instruction multiplies by alpha and adds it.
 __device__ __forceinline__ float scaled_and(float alpha, float sum, float added) {
   return __fmaf_rn(alpha, sum, added);
 }
 __device__ __forceinline__ int scaled_and(int alpha, int sum, int added) { return alpha * sum + added; }
 
-// Of the 16 rows from `row` on and Cols columns from `col` on: 2 j + i is that of column 8 j + i behind the
-// lane's first, where C is a row; else h is that of the lane's row h of two.
+// C for 16 rows from `row` on and Cols columns from `col` on. If C is a row, elements[2 j + i] belongs to
+// column 8 j + i behind the lane's first. Else elements[h] belongs to the lane's row h of two.
 template <int Cols>
 struct LineOfC {
   static constexpr int COUNT = C_SAME == 1 ? Cols / 4 : 2;
@@ -45,7 +45,7 @@ struct LineOfC {
       }
     }
   }
-  // As wgmma leaves sums: that of 4 j + 2 h + i.
+  // wgmma leaves the sum of row h and column 8 j + i in sums[4 j + 2 h + i].
   __device__ __forceinline__ void add(const Addend& c, Sum* sums) const {
     Scalar added[COUNT];
 #pragma unroll
@@ -61,7 +61,7 @@ struct LineOfC {
   }
 };
 
-// Of a tile: what is read first, and then all.
+// C for a whole tile. `begin` loads its first elements, `add` the rest.
 struct LinesOfC {
   LineOfC<LINE_COLS> ahead;
 

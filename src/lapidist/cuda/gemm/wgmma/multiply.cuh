@@ -1,10 +1,11 @@
-// Multiplying: a warpgroup's part in the products of a tile of gemm/wgmma.cu, step by step along k.
+// The main loop of gemm/wgmma.cu's consumers: a warpgroup's part of a tile, step by step along k.
 //
 //   step   | wait full s | wgmma on s | commit | wait for the step before | free its stage | ...
 //
-// Tensor cores have the next step's products before those of the last are waited for. Promoted sums are the
-// exception: the cores add up those of each part of a step, while the other warpgroup's products run. All
-// else is done beside the products, so that between two of them there is little but adding.
+// The next step's products are issued before those of the last step are waited for, so tensor cores do not
+// idle. Promoted sums are the exception: CUDA cores add the products of each part of a step, while tensor
+// cores run the other warpgroup's products. Everything else is done during products, so little more than
+// additions lies between two of them.
 //
 //   promoted   | wgmma on a part | commit | read its factors | wait full s + 1 | wait | add | ...
 #pragma once
@@ -16,11 +17,11 @@ template <typename Pipeline>
 struct Multiplier {
   Pipeline& pipeline;
   Ring ring = {0, 0};
-  int K, tile_warp;  // the warp among those that share a tile
-  // A lane for each block that loads for this one frees its stage there. Who and where is known before the
-  // loop, whose instructions are a part of the power.
+  int K, tile_warp;  // the warp's number among those that share a tile
+  // For each block that loads for this one, a lane arrives at the block's "empty" barrier. Lane and address
+  // are computed before the loop: instructions in the loop cost power.
   unsigned frees, empty;
-  unsigned first_a, first_b;  // low words of descriptors, in the first stage
+  unsigned first_a, first_b;  // low words of the first stage's descriptors
   const OffsetsOfA<ROWS> offsets;
 
   __device__ __forceinline__ Multiplier(const Product& p, Pipeline& pipeline, int rank)
@@ -40,11 +41,11 @@ struct Multiplier {
   }
 
   __device__ __forceinline__ void free_stage(int stage) const {
-    if (FACTORS_ALONG_K || A_IN_REGISTERS) __syncwarp();  // all lanes have read theirs
+    if (FACTORS_ALONG_K || A_IN_REGISTERS) __syncwarp();  // all lanes have read the stage
     if (frees) barrier_arrive_there<(CLUSTER > 1)>(empty + stage * sizeof(Barrier));
   }
 
-  // The products of one step are under way, on top of what `sums` hold, or anew.
+  // Issue the products of one step. They are added to `sums`, or replace them in a tile's first step.
   __device__ __forceinline__ void begin_step(const Fragments<ROWS>& fragments, Sum (&sums)[ROWS][BN / 2],
                                              bool first) const {
     const unsigned on = ring.stage * further(sizeof(Stage));
@@ -62,8 +63,8 @@ struct Multiplier {
     products_commit();
   }
 
-  // All steps of a tile. `held`: patches of the last tile, which are stored meanwhile. `finisher` asks for what
-  // it reads before the last products have ended.
+  // All steps of a tile. `held`: patches of the last tile, which are stored meanwhile. `finisher` starts its
+  // loads before the last products have ended.
   template <typename Tiles, typename Held, typename Finisher>
   __device__ __forceinline__ void multiply(const Tiles& tiles, Sum (&sums)[ROWS][BN / 2], Held& held,
                                            Finisher& finisher) {
@@ -83,16 +84,17 @@ struct Multiplier {
     if (tiles.begin < tiles.end) free_stage(last);
   }
 
-  // Products read their fragments until they are waited for, after the next ones have begun. The compiler does
-  // not know that: it takes the registers for free as soon as products are issued, and made one step of two
-  // (NVRTC 13.5). So each turn's fragments are asked for behind the wait, in words of their own.
+  // Products read fragments until they are waited for, which is after the next ones were issued. The compiler
+  // does not know this: it treats the registers as free once products are issued, and merged the two copies
+  // of the step into one (NVRTC 13.5). So an empty asm statement uses each turn's fragments after the wait,
+  // with a different text for each turn.
   template <int Turn, typename Tiles, typename Held>
   __device__ __forceinline__ void take_step(int step, const Tiles& tiles, Fragments<ROWS> (&fragments)[TURNS],
                                             Sum (&sums)[ROWS][BN / 2], Held& held, int& last) {
     wait_for_stage();
     if constexpr (A_IN_REGISTERS) offsets.read(fragments[Turn], pipeline.stage[ring.stage].A, K - step * BK);
     begin_step(fragments[Turn], sums, step == tiles.begin);
-    // meanwhile this step's products run
+    // This step's products run during what follows.
     if (step > tiles.begin) {
       products_wait<1>();
       if constexpr (A_IN_REGISTERS) fragments_were_read<TURNS - 1 - Turn>(fragments[TURNS - 1 - Turn]);
@@ -127,7 +129,7 @@ struct Multiplier {
     products_commit();
   }
 
-  // `row`, `col`: of the thread's first sum, in the tile.
+  // `row`, `col`: the place of the thread's first sum in the tile.
   template <typename Tiles, typename Finisher>
   __device__ __forceinline__ void multiply_and_promote(const Tiles& tiles, int row, int col,
                                                        Sum (&sums)[ROWS][BN / 2], Finisher& finisher) {
@@ -165,12 +167,12 @@ struct Multiplier {
     for (int m = 0; m < ROWS; ++m) sums_arrive(sums[m]);
   }
 
-  // ---- two warpgroups by turns, a tile each: one stores while the other multiplies ----
+  // ---- ping-pong: two warpgroups with a tile each; one stores while the other multiplies ----
 
   int turn = 0;
   __device__ __forceinline__ bool is_mine() const { return !PING_PONG || turn % 2 == threadIdx.x / 128; }
-  // Not before the other one has seen all of its stages: a barrier that is further behind than a phase looks
-  // complete.
+  // Wait until the other warpgroup has used all of its stages. A waiter that is more than a phase ahead of a
+  // barrier would find it complete.
   __device__ __forceinline__ void wait_for_turn() const {
     if (PING_PONG) barrier_wait(&pipeline.barriers.turn_of[turn % 2], turn / 2 % 2 ^ (turn % 2 == 0));
   }

@@ -1,4 +1,4 @@
-// How tiles of A and B come to shared memory for gemm/wgmma.cu, and what is packed before the first one.
+// Loads of A and B to shared memory for gemm/wgmma.cu, and packing of operands before them.
 #pragma once
 
 #include "gemm/wgmma/parts.cuh"
@@ -10,17 +10,17 @@ __device__ constexpr int tile_bytes(bool mn_major, int extent) {
   return mn_major ? (extent + MN_MAJOR_COLS - 1) / MN_MAJOR_COLS * MN_MAJOR_SLAB : extent * 128;
 }
 
-// Where a box of `lines` lines begins. One that would lie outside altogether brings the last lines instead,
-// for sums that are not stored: what is outside all comes from one place, a few lines a cycle for the whole
-// chip. MnMajor boxes start on 16 bytes.
+// Where a box of `lines` lines begins. A box wholly outside the matrix is moved to the last lines; its sums
+// are not stored. Lines outside would all be loaded from one address, a few in a cycle for the whole chip.
+// MnMajor boxes start on multiples of 16 bytes.
 __device__ __forceinline__ int begin_inside(int begin, int lines, int extent) {
   constexpr int PER_PIECE = 16 / sizeof(T);
   return begin < extent ? begin : extent > lines ? (extent - lines) / PER_PIECE * PER_PIECE : 0;
 }
 
-// One tile of an operand, of which there are `extent` rows or columns, to shared memory, in as many boxes as
-// TMA needs; none where others bring it (Extent 0). Parts blocks load a part each for all of
-// them, those of the bits of `blocks`. `once`: no other tile reads it.
+// Load a tile of an operand with `extent` rows or columns to shared memory, in as many boxes as TMA needs.
+// Extent 0: other threads load it. Parts blocks of a cluster load a part each, for all blocks whose bits are
+// set in `blocks`. `once`: no other tile reads it.
 template <bool MnMajor, int Extent, int Parts>
 __device__ __forceinline__ void load_tile(char* tile, const TensorMap* map, int along, int extent, int k,
                                           int inner, int outer, int part, int blocks, Barrier* full,
@@ -38,9 +38,9 @@ __device__ __forceinline__ void load_tile(char* tile, const TensorMap* map, int 
   }
 }
 
-// Whether the producer's idle warps pack, beside products, what these need later (parts.cuh). Warps that pack take
-// registers: in tiles of 128 rows, which have few sums, as many as those that multiply, and none move; in tiles of
-// 256 rows they pack fewer pieces at a time (kernels/wgmma/packing.py has the same rule).
+// Whether the producer's idle warps pack, during products, what later tiles need (parts.cuh). Warps that pack
+// need registers. Tiles of 128 rows have few sums, so all threads have equally many registers and none move.
+// In tiles of 256 rows packers handle fewer pieces at a time. kernels/wgmma/packing.py has the same rule.
 #ifdef EPILOGUE
 constexpr bool ENDS_PLAINLY = false;
 #else
@@ -54,11 +54,11 @@ constexpr bool PACKS_EVENLY = MAY_PACK_BESIDE && BM == 128 && BN >= 192,
                PACKS_BESIDE = PACKS_EVENLY || PACKS_FEWER;
 constexpr int FIRST_PACKER = GROUPS * 4 + 1, PACKERS = 3;
 
-// Small operands to the L2 before the launch ahead has ended, by a thread whose warp packs little.
+// Prefetch small operands to the L2 before the last launch has ended. The thread's warp has little to pack.
 __device__ __forceinline__ void fetch_small(const Extents& e, const T* A, i64 a_line, const Batch& a_batch,
                                             const T* B, i64 b_line, const Batch& b_batch) {
   if (threadIdx.x != blockDim.x - 64) return;
-  // bytes of either for each block: of larger ones latency is a small part
+  // bytes of the operand for each block: for larger ones latency matters little
   constexpr i64 MOST = (PACKS ? 48 : 24) * 1024;
   const int extent = A_SKEWED || e.N > e.M ? e.N : e.M;
   if (static_cast<i64>(sizeof(T)) * extent * e.K > MOST * gridDim.x) return;
@@ -66,13 +66,13 @@ __device__ __forceinline__ void fetch_small(const Extents& e, const T* A, i64 a_
   lines_of<B_N_MAJOR>(static_cast<T*>(nullptr), B, b_line, e.N, e.K, b_batch).fetch_ahead();
 }
 
-// Operands on their way to where the maps of packed ones point: A first, then B. PACK_B 2 transposes, and has
-// no share.
+// Packs operands to the addresses of their tensor maps: A first, then B. PACK_B 2 transposes, in code of its
+// own.
 struct Packing {
   static constexpr int SHARED = (PACK_A == 1) + (PACK_B == 1);
   const Lines<T> of_a, of_b;
 
-  // Before anything is read.
+  // Constructed before the last launch has ended: nothing is read.
   __device__ __forceinline__ Packing(const Extents& e, const T* A, i64 a_line, const Batch& a_batch,
                                      const T* B, i64 b_line, const Batch& b_batch, const Workspace& workspace)
       : of_a(lines_of<A_M_MAJOR>(static_cast<T*>(workspace.slots), A, a_line, e.M, e.K, a_batch)),
@@ -86,7 +86,8 @@ struct Packing {
         b = of_b.part(B_N_MAJOR, part.cols.begin, part.cols.end).part(!B_N_MAJOR, part.k.begin, part.k.end);
     Shares<T, SHARED == 2, Most>(PACK_A ? a : b, b, Packers(first_warp)).pack();
   }
-  // The first part by all warps, and the others by those that would be idle: in the same code, or in their own.
+  // All warps pack the first part, the producer's idle warps the others: in one instance of this code, or in
+  // two.
   template <int Most, int First, int Last>
   __device__ __forceinline__ void pack_in_parts(const PackedParts& parts, const Workspace& workspace) const {
 #pragma unroll 1
@@ -100,7 +101,7 @@ struct Packing {
     }
   }
 
-  // Waits for the launch ahead; returns the workspace behind the copies.
+  // Waits for the last launch; returns the workspace behind the packed copies.
   __device__ __forceinline__ Workspace pack(const Extents& e, const PackedParts& parts,
                                             const Workspace& workspace) const {
     if constexpr (PACKS_BESIDE) {

@@ -1,13 +1,13 @@
-// The parts in which A and B are packed beside the products that read them, in the order in which tiles need
-// them. All warps pack part 0, and the producer's idle warps the others. Each has a flag (packing/packing.cuh).
+// Parts in which A and B are packed during products, in the order in which tiles need them. All warps pack
+// part 0, the producer's idle warps the others. Each part has a flag (packing/packing.cuh).
 //
 //   0         what the first tile of every block reads
-//   1 ..      the same further along k, in panels: where nothing else follows, these tiles begin with part 0 alone
-//   then      what the first band of tiles reads besides, slice by slice
+//   1 ..      panels: the same further along k. Only if no other parts follow; first tiles then start with part 0
+//   then      what else the first band of tiles reads, slice by slice
 //   last      the other bands
 //
-// (Panels where something follows made products up to 3 % slower: idle warps pack half as fast as all do, and
-// tiles then wait for panels, and for slices behind them.)
+// (With other parts behind them, panels made products up to 3 % slower. Idle warps pack half as fast as all
+// warps do, so tiles wait for panels and for the slices behind them.)
 #pragma once
 
 #include "gemm/wgmma/tiles.cuh"
@@ -22,7 +22,7 @@ struct Range {
   __device__ __forceinline__ bool empty() const { return begin >= end; }
 };
 
-// Rows of A, columns of B, and their elements along k. Where it is left out, nobody packs it, nor waits for it.
+// Rows of A, columns of B, and elements along k. A part that is left out is neither packed nor waited for.
 struct PackedPart {
   Range rows, cols, k;
   bool left_out;
@@ -31,11 +31,11 @@ struct PackedPart {
 struct PackedParts {
   static constexpr int PANELS = 3, SLICES = 4, MOST = PANELS + 2 * SLICES;
   static constexpr bool LINES_PACKED = ALONG_M ? PACK_B : PACK_A, STEPS_PACKED = ALONG_M ? PACK_A : PACK_B;
-  // Eighths of k in part 0, where panels follow; and elements for each block: of all operands before there are
-  // panels, since each costs a fence, and of a slice, so that all warps that pack it have some.
+  // Eighths of k in part 0 if panels follow. Least elements for each block: of all operands, before panels
+  // are used, since each panel costs a fence; and of a slice, so that all packing warps have work.
   static constexpr int EIGHTHS = 3, LEAST_IN_PANELS = 52 << 10, LEAST_OF_SLICE = 18 << 10;
-  // Tiles lie in lines, of which a band has several, and in steps of a band: along n, with ALONG_M along m.
-  // first: rows and columns of part 0; all, of an operand that is not packed.
+  // A band has several lines of tiles, and steps along n (with ALONG_M: along m). first_: rows and columns of
+  // part 0, or all of an operand that is not packed. each_: of a slice.
   int m, n, k, first_lines, first_steps, each_lines, each_steps, first_k;
 
   __device__ __forceinline__ explicit PackedParts(const Extents& e) : m(e.M), n(e.N), k(e.K) {
@@ -56,11 +56,11 @@ struct PackedParts {
     first_k = panels ? ceil_div(k, BK) * EIGHTHS / 8 * BK : k;
   }
 
-  // Where what is packed with a panel ends along k; panel 0 is part 0.
+  // Where a panel ends along k; panel 0 is part 0.
   __device__ __forceinline__ int end_of(int panel) const {
     return min_of(k, first_k + ceil_div(ceil_div(k - first_k, BK) * panel, PANELS) * BK);
   }
-  // Of panels there are all or none.
+  // There are either all panels or none.
   __device__ __forceinline__ PackedPart operator[](int part) const {
     const bool panel = part <= PANELS, of_steps = part <= PANELS + SLICES;
     const int slice = part - 1 - (of_steps ? PANELS : PANELS + SLICES);
@@ -76,9 +76,9 @@ struct PackedParts {
     return {ALONG_M ? steps : lines, ALONG_M ? lines : steps, panel ? of_k : all_k,
             panel ? first_k >= k : next.empty()};
   }
-  // The last part that a tile reads. 0: it reads what first tiles do, panel after panel.
+  // The last part that a tile reads. 0: it reads what first tiles read, panel by panel.
   __device__ __forceinline__ int last_of(int row, int col) const {
-    // slabs of an MN-major tile may end behind it
+    // slabs of an M-major or N-major tile may end behind the tile
     constexpr int HIGH = A_M_MAJOR ? (BM + MN_MAJOR_COLS - 1) / MN_MAJOR_COLS * MN_MAJOR_COLS : BM,
                   WIDE = B_N_MAJOR ? (BN + MN_MAJOR_COLS - 1) / MN_MAJOR_COLS * MN_MAJOR_COLS : BN;
     const int end_row = min_of(row + HIGH, m), end_col = min_of(col + WIDE, n),
@@ -87,7 +87,7 @@ struct PackedParts {
     const int rest = later ? end_line - first_lines : end_step - first_steps;
     return rest > 0 ? PANELS + (later ? SLICES : 0) + ceil_div(rest, later ? each_lines : each_steps) : 0;
   }
-  // Of all: who has packed it has packed those before.
+  // The last of all parts. A warp that has packed it has packed those before it.
   __device__ __forceinline__ int last() const {
     const int of_tiles = last_of(m, n);
     return of_tiles > 0 ? of_tiles : first_k < k ? PANELS : 0;

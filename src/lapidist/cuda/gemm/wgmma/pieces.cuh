@@ -1,20 +1,20 @@
-// What a caller's function reads and stores for each element, 16 bytes a lane: element by element, sectors of 32
-// bytes are touched in two to eight parts.
+// Loads and stores of a caller's function in pieces of 16 bytes for each lane. Element by element, a sector
+// of 32 bytes would be touched two to eight times.
 //
-//   a lane computes   two neighbours, or what a pair becomes, in each of two rows and of some columns
-//   it moves          16 neighbouring bytes of one row; the four lanes of a row move two sectors, one of each row
+//   a lane computes   two neighbours, or the value of a pair, in each of two rows and of some columns
+//   it moves          16 adjacent bytes of one row; four lanes together move a sector of each of the two rows
 //
-// In between four lanes trade words: the four of each are those of (row, first or second half of the columns).
+// In between, four lanes exchange words. Each lane gets the words of one row and one half of the columns.
 #pragma once
 
-#include "gemm/wgmma/skewed.cuh"  // first: it brings the element types
+#include "gemm/wgmma/skewed.cuh"  // first: it defines the element types
 
 #include "epilogue.cuh"
 
 #ifdef EPILOGUE
 namespace fused {
 
-// Lane q gets the words number q of all four, in the order of lanes. Twice, it changes nothing.
+// A transpose: lane q of four gets word q of each lane, in the order of lanes.
 __device__ __forceinline__ void trade(unsigned (&words)[4]) {
 #pragma unroll
   for (int far = 2; far > 0; far /= 2) {
@@ -28,7 +28,7 @@ __device__ __forceinline__ void trade(unsigned (&words)[4]) {
   }
 }
 
-// Of four lanes, in their order: Bytes of each come together.
+// Interleave elements of `Bytes` bytes of the four words, which came from four lanes.
 template <int Bytes>
 __device__ __forceinline__ void interleave(unsigned (&words)[4]) {
   if constexpr (Bytes == 4) return;
@@ -43,7 +43,7 @@ __device__ __forceinline__ void interleave(unsigned (&words)[4]) {
   }
 }
 
-// The bits of what a lane has for two columns of a row.
+// The bits of a lane's values for two columns of a row.
 template <int Bytes, typename Held>
 __device__ __forceinline__ unsigned bits_of(const Held& held) {
   if constexpr (Bytes == 1) return reinterpret_cast<const unsigned char&>(held);
@@ -56,8 +56,8 @@ __device__ __forceinline__ unsigned& word_of(Held& held) {
   return reinterpret_cast<unsigned&>(held);
 }
 
-// What a lane has for as many pairs of columns as a piece takes, of its two rows by turns. `at` is where its piece
-// goes, if there is one.
+// Store a lane's values for as many pairs of columns as a piece takes, with its two rows alternating. `at`:
+// the address of its piece, if that exists.
 template <int Bytes, typename HeldOf>
 __device__ __forceinline__ void store_piece(HeldOf held_of, void* at, bool exists) {
   constexpr int IN_WORD = 4 / Bytes;
@@ -74,7 +74,7 @@ __device__ __forceinline__ void store_piece(HeldOf held_of, void* at, bool exist
   if (exists) *static_cast<uint4*>(at) = make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-// A piece, on its way to where four pairs of columns have theirs; then to those lanes that want them.
+// Load a piece into the registers of four pairs of columns; share_piece then exchanges it among the lanes.
 template <typename HeldOf>
 __device__ __forceinline__ void read_piece(const char* at, HeldOf held_of) {
   const uint4 piece = *reinterpret_cast<const uint4*>(at);
@@ -91,15 +91,15 @@ __device__ __forceinline__ void share_piece(HeldOf held_of) {
   for (int i = 0; i < 4; ++i) word_of(held_of(2 * (i % 2) + i / 2)) = words[i];
 }
 
-constexpr bool EACH = !EPILOGUE_PAIRS;  // of two neighbours has values of its own
+constexpr bool EACH = !EPILOGUE_PAIRS;  // each of two neighbouring columns has values of its own
 
-// What one matrix of the batch reads and stores so; else as any kernel does.
+// The epilogue of one matrix of the batch, with what moves in pieces; the rest as in any kernel.
 struct Pieces : Epilogue<InOrder> {
   __device__ __forceinline__ Pieces(const Operands* operands, long long inner, long long outer, int M, int N)
       : Epilogue(operands, inner, outer, M, N, InOrder()) {}
 
-  // Of Count sums of this thread, of the 16 rows from `row` on and the columns from `col` on: sums[4 j + 2 h +
-  // i] is that of column 8 j + i behind the lane's first, in its row h of two.
+  // Load operands for Count sums of this thread, in the 16 rows from `row` on and the columns from `col` on.
+  // sums[4 j + 2 h + i] is that of column 8 j + i behind the lane's first, in the lane's row h of two.
   template <int Count>
   __device__ __forceinline__ void fetch_for(AllFetched (&fetched)[Count / 2], int row, int col) const {
     constexpr int PAIRS = Count / 2;
@@ -113,7 +113,7 @@ struct Pieces : Epilogue<InOrder> {
     const int group = threadIdx.x % 32 / 4;
     return A_SKEWED ? PatchRows::of(group + h * 8) : group * NEXT_GROUP + h * NEXT_ROW;
   }
-  // Where this lane's piece of an array begins, of those in these rows, from that column of the product on.
+  // The address of this lane's piece of an array, for these rows and from this column of the product on.
   template <typename Numbered>
   struct At {
     typedef typename Numbered::Kind Kind;
@@ -132,14 +132,14 @@ struct Pieces : Epilogue<InOrder> {
       return reinterpret_cast<char*>(Kind::start(array, {row, {}}, of.inner, of.outer)) + i64(pair) * BYTES;
     }
     __device__ __forceinline__ char* here() const { return at(row, pair); }
-    // There is always one: the last, for those outside.
+    // An address that is always valid: for pieces outside, that of the last one.
     __device__ __forceinline__ const char* inside() const {
       return at(row < of.M ? row : of.M - 1, pair < pairs ? pair : pairs - PAIRS);
     }
   };
 
-  // What several pairs of columns have of an operand, asked for by pieces; then, once these must have come,
-  // where it belongs. (Lambdas of any type are no device code to this compiler.)
+  // Reading loads an operand for several pairs of columns in pieces; Sharing waits for them and exchanges
+  // them. (The compiler does not accept generic lambdas as device code, so these are structs.)
   template <int Pairs>
   struct Reading {
     const Pieces& of;

@@ -1,5 +1,5 @@
-// What follows from what gemm/wgmma.cu is compiled with, and what a block has in shared memory: stages of A and
-// B, patches of D, and the barriers that tie their users together.
+// Constants that follow from gemm/wgmma.cu's macros, and a block's shared memory: stages of A and B, patches
+// of D, and the barriers that synchronise producer and consumers.
 #pragma once
 
 #include "gemm/wgmma/config.cuh"
@@ -13,9 +13,9 @@ static_assert(CLUSTER <= 8, "larger clusters find no place on the chip");
 static_assert(!A_SKEWED || CLUSTER_N <= 2, "two blocks share rows that are shifted");
 
 constexpr int TILE_GROUPS = PING_PONG ? 1 : GROUPS;  // warpgroups that share a tile
-constexpr int ROWS = BM / 64 / TILE_GROUPS;          // products of 64 rows that each of them has side by side
-// Registers of a thread that multiplies, and of one that only orders: 64 K together. Threads that bring
-// factors take more.
+constexpr int ROWS = BM / 64 / TILE_GROUPS;          // products of 64 rows that each of them computes
+// Registers of a thread that multiplies, and of one in the producer: 64 K together. Threads that load factors
+// need more.
 constexpr bool WIDE = GROUPS == 2 && !FACTORS_ALONG_K;
 constexpr int ALONE = RESIDENT > 1 ? 200 : 224;
 constexpr int REGISTERS = PACKS_EVENLY  ? 168
@@ -29,35 +29,34 @@ constexpr int REGISTERS = PACKS_EVENLY  ? 168
                                : GROUPS == 3 ? 32
                                              : 56;
 static_assert(RESIDENT == 1 || (GROUPS == 1 && BN <= 128), "of 128 registers a thread, so many must do");
-// Those that its sums may take, and A on its way through them; the compiler wants the others, or it spills
+// Registers for sums and for elements of A that pass through; the compiler needs the others, or it spills
 // (kernels/budgets.py).
 constexpr int PASSING = A_IN_REGISTERS || A_SKEWED ? 48 : 0;
 constexpr bool PLAIN = D_COPY_ENGINE && !PING_PONG && !PROMOTED && PASSING == 0;
 constexpr int MOST_SUMS = GROUPS == 3 ? 96 : PLAIN ? 208 : 192, BESIDE_SUMS = 32;
 static_assert(ROWS * (BN / 2 + PASSING) <= MOST_SUMS,
               "sums leave a thread's other registers to the compiler");
-// Promoted sums have the products of a part beside them, and may have a factor of each of its columns.
+// Promoted sums need registers for the products of a part, and perhaps for a factor of each of its columns.
 constexpr int OF_PART = PART_COLS / 2 + (B_FACTORS == 3 ? PART_COLS / 4 : 0),
               MOST_PROMOTED = GROUPS == 3 ? 136 : 200;
 static_assert(!PROMOTED || ROWS * (BN / 2 + PASSING) + OF_PART <= MOST_PROMOTED,
               "promoted sums find room beside a part's products");
 static_assert(D_COPY_ENGINE || !D_M_MAJOR, "columns of D leave by TMA alone");
 static_assert(!PING_PONG || !SCHEDULED, "who shares a tile meets at barriers of all consumers");
-// Where one row of tiles holds all of A, a stage has room for its rows alone, in 16s.
-// wgmma reads a whole tile all the same, of B then; what comes of it is not stored.
+// If one row of tiles holds all of A, a stage has space for A's rows only, rounded up to 16. wgmma reads a
+// whole tile all the same, and so some of B; those sums are not stored.
 constexpr int A_LEAST = A_ROWS > BM - BN ? A_ROWS : (BM - BN + 15) / 16 * 16;
-// by the thread that orders B
+// rows of A that the thread that loads B loads too
 constexpr int A_LOADED = A_SKEWED ? 0 : CLUSTER == 1 && A_LEAST < BM ? A_LEAST : BM;
 constexpr int A_BYTES = A_SKEWED ? 8 * SKEWED_BOX : tile_bytes(A_M_MAJOR, A_LOADED),
               B_BYTES = tile_bytes(B_N_MAJOR, BN);
 static_assert(!A_SKEWED || (BM <= 128 && !PING_PONG), "a warp has all of its rows from two boxes at most");
 static_assert(!A_SKEWED || (!D_COPY_ENGINE && !ADDEND),
               "rows of D that are not neighbours leave by hand, and nothing is added");
-// that fragments take: those of a step are loaded beside the products of the last
+// sets of fragments: those of a step are loaded during the products of the step before
 constexpr int TURNS = A_IN_REGISTERS ? 2 : 1;
 constexpr int D_COLS = patch_columns(BN, C_IN_PATCHES ? 64 : 128), D_PATCHES = (BN + D_COLS - 1) / D_COLS;
-// Where they do not divide the tile, the last patch begins inside of the one before it and brings some
-// columns again.
+// If patches do not divide the tile, the last one overlaps the one before it and stores some columns again.
 constexpr bool OVERLAPS = BN % D_COLS > 0;
 static_assert(!OVERLAPS || (D_COPY_ENGINE && !ADDEND && !PEERS_IN_CLUSTER),
               "what leaves twice meets no C, and has one owner");
@@ -65,28 +64,28 @@ __device__ constexpr int patch_begin(int patch) {
   return (patch + 1) * D_COLS > BN ? BN - D_COLS : patch * D_COLS;
 }
 constexpr int ALL_PATCHES = ROWS * D_PATCHES;  // of a warp
-// 4 KB a warp that take turns, tile after tile; three warpgroups have a stage more in place of half of them.
-// C has half of that.
+// Each warp has 4 KB of buffers, used in turn, tile after tile. With three warpgroups it is 2 KB, and one
+// stage more. C takes half of them.
 constexpr int PATCH_ROOM = (GROUPS == 3 ? 2048 : 4096) / (C_IN_PATCHES ? 2 : 1),
               C_BUFFERS = PATCH_ROOM / (16 * D_COLS * sizeof(Out));
 constexpr int D_BUFFERS = D_COPY_ENGINE ? C_BUFFERS : 1;
-// Patches whose sums come together, where one leaves: by hand it is picked from all. And how many sums a
-// thread holds meanwhile.
+// Number of patches among which a store selects its sums: stores by threads are a loop over all patches.
+// LIVE: sums that a thread holds meanwhile.
 constexpr int AMONG = PEERS_IN_CLUSTER || D_COPY_ENGINE || C_IN_PATCHES ? 1 : ALL_PATCHES;
 constexpr int LIVE = PEERS_IN_CLUSTER ? D_COLS / 2 : ROWS * BN / 2;
-// Columns of D in lines of 128 bytes, by the four warps of a warpgroup: in lines of 32, a byte takes TMA
-// twice as long.
+// The four warps of a warpgroup store columns of D together, in lines of 128 bytes: TMA takes twice as long
+// for lines of 32.
 constexpr bool BY_GROUP = D_M_MAJOR && D_COPY_ENGINE && sizeof(Out) == 2 && !PING_PONG && !A_IN_REGISTERS &&
                           !PEERS_IN_CLUSTER && !C_IN_PATCHES;
-// A tile's first products start its sums, where nobody may come to one without products.
+// A tile's first products replace its sums, if every unit has products.
 constexpr bool ANEW = !PROMOTED && !(SCHEDULED && (SEPARATE || PEERS_IN_CLUSTER));
-// Columns whose C is on its way at once, where it is one row, and registers for it. Beside 192 sums more spill.
+// Columns for which a C of one row is loaded ahead, and registers for it. With 192 sums more would spill.
 constexpr int LINE_COLS = BN % 64 == 0 && ROWS * BN <= 256   ? 64
                           : BN % 32 == 0 && ROWS * BN <= 256 ? 32
                           : BN % 16 == 0                     ? 16
                                                              : 8,
               LINE_REGISTERS = C_SAME == 1 ? LINE_COLS * sizeof(Out) / 16 : 2 * ROWS;
-// Patches of a tile that registers have room for, as elements of D, beside the sums of the next one.
+// Patches of a tile that registers can hold, as elements of D, beside the sums of the next tile.
 constexpr int PATCH_REGISTERS = D_COLS * sizeof(Out) / 8,
               ROOM = REGISTERS - (BESIDE_SUMS + BN / 2) * ROWS - (C_SAME ? 2 * LINE_REGISTERS : 0);
 constexpr bool MAY_HOLD = !PROMOTED && !SCHEDULED && !PING_PONG && !BY_GROUP && D_COPY_ENGINE &&

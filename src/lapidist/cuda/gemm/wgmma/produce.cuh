@@ -1,17 +1,15 @@
-// Loading: the warps that fill the stages of gemm/wgmma.cu. They multiply nothing, so they give their registers
-// to those who do.
+// The producer of gemm/wgmma.cu: warps that fill stages. They give most of their registers to the consumers.
 //
-//   first warp    one thread orders A and B of tile after tile from TMA, as far ahead as stages
-//                 are empty
-//   others        where rows of A start anywhere, one thread of each of three brings those (skewed.cuh);
-//                 where factors change along k, the second warp brings them (scales.cuh)
+//   first warp    one thread starts TMA's loads of A and B for tile after tile, as far ahead as stages are empty
+//   others        if rows of A are shifted, one thread of each of three warps loads them (skewed.cuh);
+//                 if factors change along k, the second warp loads them (scales.cuh)
 #pragma once
 
 #include "gemm/wgmma/few_lines.cuh"
 #include "gemm/wgmma/product.cuh"
 
-// The part of a tile of A that is this block's to load, and the blocks that receive it; likewise of B. Blocks
-// of a cluster that lie beside each other share A, those below each other share B.
+// The part of a tile of A that this block loads, and the blocks that receive it; the same for B. Blocks of a
+// cluster whose tiles lie side by side share A, those with tiles below each other share B.
 struct Shared {
   int below, beside;
   __device__ __forceinline__ explicit Shared(int rank) : below(rank % CLUSTER_M), beside(rank / CLUSTER_M) {}
@@ -26,7 +24,7 @@ struct Shared {
   }
 };
 
-// By one thread: a stage for each step of each tile.
+// One thread loads a stage for each step of each tile.
 template <typename Tiles>
 __device__ __forceinline__ void load_operands(const Product& p, Pipeline& pipeline, Tiles& tiles, int rank,
                                               const PackedParts& parts, const Workspace& workspace) {
@@ -37,7 +35,7 @@ __device__ __forceinline__ void load_operands(const Product& p, Pipeline& pipeli
   const int bytes =
       (A_SKEWED ? A_BYTES : loaded_bytes<A_M_MAJOR, A_LOADED>(M)) + loaded_bytes<B_N_MAJOR, BN>(N);
   if (PACKS) tma_prefetch_map(&p.a_map), tma_prefetch_map(&p.b_map);
-  int known = 0;  // the last part that is there
+  int known = 0;  // the last part that is known to be packed
   for (bool waits = PACKS; tiles.next(p.extents, rank);) {
     const int a_in = p.a.inner ? tiles.inner : 0, a_out = p.a.outer ? tiles.outer : 0;
     const int b_in = p.b.inner ? tiles.inner : 0, b_out = p.b.outer ? tiles.outer : 0;
@@ -49,9 +47,9 @@ __device__ __forceinline__ void load_operands(const Product& p, Pipeline& pipeli
       barrier_wait(&pipeline.barriers.empty[ring.stage], ring.parity);
       barrier_arrive_expect(full, bytes);
       const int k = (step + (p.extents.K == 0)) * BK;
-      // here, where all else is done that comes before a load
+      // as late as possible: everything else before the first load is done
       if (waits) wait_packed(workspace), waits = false;
-      // who has packed a part has packed those before it
+      // parts are packed in order
       if (PACKS_BESIDE && known < PackedParts::PANELS && k >= parts.end_of(known))
         needed = max_of(needed, known + 1);
       if (PACKS_BESIDE && needed > known) wait_packed_beside(workspace, known = needed, PACKERS);
@@ -61,10 +59,10 @@ __device__ __forceinline__ void load_operands(const Product& p, Pipeline& pipeli
                                           full, p.b_once);
     }
   }
-  // Nobody leaves while another one may still write to its memory: its stages are full, and all have given
-  // them back.
+  // A block must not exit while others of its cluster may write to its memory. So wait until all its stages
+  // were filled and freed.
   for (int i = 0; CLUSTER > 1 && i < STAGES; ++i) {
-    // stages come back in order: the last wait is for all of them
+    // stages are freed in order
     barrier_wait(&pipeline.barriers.empty[ring.stage], ring.parity);
     ring.go_on();
   }
@@ -73,12 +71,12 @@ __device__ __forceinline__ void load_operands(const Product& p, Pipeline& pipeli
   if (PACKS) leave_packed(workspace, PACKS_BESIDE ? PackedParts::MOST : 0);
 }
 
-// Before anything is read.
+// Nothing is read here, as the last launch may not have ended.
 __device__ __forceinline__ Packing packing_of(const Product& p, const Workspace& workspace) {
   return {p.extents, p.A, p.a.line, p.batch_of(p.a), p.B, p.b.line, p.batch_of(p.b), workspace};
 }
 
-// By one warp: the factors of each step, to the same stages.
+// One warp loads the factors of each step, with the same stages.
 template <typename Tiles>
 __device__ __forceinline__ void load_factors(const Product& p, Pipeline& pipeline, Tiles& tiles, int rank) {
   for (Ring ring = {0, 1}; tiles.next(p.extents, rank);) {
@@ -86,7 +84,7 @@ __device__ __forceinline__ void load_factors(const Product& p, Pipeline& pipelin
     for (int step = tiles.begin; step < tiles.end; ++step, ring.go_on()) {
       barrier_wait(&pipeline.barriers.empty[ring.stage], ring.parity);
       sources.bring(pipeline.factors[ring.stage]);
-      __syncwarp();  // lanes that have more to bring arrive with the others
+      __syncwarp();  // lanes with more copies arrive together with the others
       barrier_arrive_after_copies(&pipeline.barriers.full[ring.stage]);
     }
   }

@@ -1,4 +1,5 @@
-// What all roles of gemm/wgmma.cu share: the parameters of the launch by name, and the ring of stages.
+// What producer and consumers of gemm/wgmma.cu share: the launch's parameters by name, and the ring of
+// stages.
 #pragma once
 
 #include "gemm/wgmma/pipeline.cuh"
@@ -10,7 +11,7 @@ struct Steps {
   i64 line, inner, outer;
 };
 
-// The launch: what is multiplied, where it lies and where D goes. Maps stay where the launch put them.
+// The launch's parameters. Tensor maps stay in parameter memory, where TMA needs them.
 struct Product {
   Extents extents;
   Scalar alpha, beta;
@@ -37,20 +38,20 @@ struct Product {
   }
 };
 
-// A role's place in the ring of stages. A barrier is in one of two phases, and its parity says which to wait
-// for: stages are empty from the start, so who fills them begins with 1, and who reads them with 0.
+// A position in the ring of stages, with the parity of the barrier phase to wait for. Stages are empty at
+// first, so the producer starts with parity 1, and consumers with 0.
 struct Ring {
   int stage, parity;
   __device__ __forceinline__ void go_on() {
     if (++stage == STAGES) stage = 0, parity ^= 1;
   }
-  // Past the stages of a tile that another one multiplies.
+  // Skip the stages of a tile that the other warpgroup multiplies.
   __device__ __forceinline__ void skip(int steps) {
     stage += steps, parity ^= stage / STAGES & 1, stage %= STAGES;
   }
 };
 
-// ---- who walks from tile to tile: where a schedule gives them out, the loading thread, for those who multiply ----
+// ---- tiles: with a schedule, the producer finds them and hands them to the consumers in a queue ----
 
 template <typename Pipeline>
 __device__ __forceinline__ decltype(auto) walk_of_producer(const Schedule& schedule, Pipeline& pipeline,

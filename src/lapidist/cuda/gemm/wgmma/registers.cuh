@@ -1,33 +1,32 @@
-// A with neighbours along m, in types of which wgmma reads k touching only: tf32 and those of 8 bits. It
-// takes A from registers as well, where each thread puts its own elements: so they are transposed while
-// they are loaded.
+// An M-major A in types that wgmma reads K-major only: tf32 and those of 8 bits. wgmma also takes A from
+// registers, where each thread loads its own elements, so the load transposes them.
 //
 //   a tile   slabs of 128 bytes of m, a row for each k, in TMA's swizzle
-//   rows     in place of rows g and g + 8 of 16 a thread (g = lane / 4) has 2 g and 2 g + 1, which touch in a
-//            tile. What follows says so to whoever stores the sums
+//   rows     of 16 rows a thread (g = lane / 4) has rows 2 g and 2 g + 1, which are adjacent in a tile, in place
+//            of g and g + 8. The constants below tell this to the code that stores sums
 #pragma once
 
 #include "wgmma.cuh"
 
-// Rows from lane group to lane group, from a thread's first row of 16 to its second, from a product of a
-// warpgroup to its next; and from warp to warp, where a warpgroup has Rows products.
+// Distances in rows: between groups of four lanes; between a thread's two rows of 16; between a warpgroup's
+// products; and between warps, if a warpgroup has Rows products.
 constexpr int NEXT_GROUP = A_TRANSPOSED ? 2 : 1, NEXT_ROW = A_TRANSPOSED ? 1 : 8,
               NEXT_SLAB = A_TRANSPOSED ? 16 : 64;
 template <int Rows>
 constexpr int NEXT_WARP = A_TRANSPOSED ? 16 * Rows : 16;
 
-// A Fragment has the thread's two rows at the k of its lane, and at those half an instruction further. Where
-// they lie in a tile, of the first instruction of a step, is found before the loop: the compiler else puts
-// most of that arithmetic back into it, in front of every second step's loads. The swizzle is the same for
-// all instructions.
+// A Fragment has the thread's two rows at its lane's k, and at the k half an instruction further. Their
+// places in a tile, for a step's first instruction, are computed before the loop and hidden from the
+// compiler. It would move most of that arithmetic back into the loop, before every second step's loads. The
+// swizzle is the same for all instructions.
 constexpr int LOADS = sizeof(T) == 4 ? 2 : 1, NEXT_K = BK / STEPS * 128;
-// The place of byte `byte` of the row of one k, in its slab.
+// The offset in a slab of byte `byte` in the row of one k.
 __device__ __forceinline__ unsigned place(int k, int byte) { return k * 128 + (byte ^ k % 8 << 4); }
 __device__ __forceinline__ bool late() { return threadIdx.x % 32 / 8 % 2; }
 
-// tf32: one load brings both rows. Of 16 lanes that load at once, 8 elements of m for each of four k lie in
-// half of the banks. So half of the lanes load the k four further first, which lies in the other half; then
-// they exchange the two. `row`: of 16.
+// tf32: one load takes both rows. The 8 elements of m for each of four k, which 16 lanes load at once, lie in
+// half of the banks. So half of the lanes first load the k four further, which lies in the other half; then
+// they swap the two. `row`: the first of 16.
 __device__ __forceinline__ void find_fragment(unsigned (&at)[2], int row, float) {
   const int lane = threadIdx.x % 32, mine = (row + lane / 4 * NEXT_GROUP) * 4;
   at[0] = place(lane % 4 + late() * 4, mine), at[1] = place(lane % 4 + !late() * 4, mine);
@@ -39,9 +38,9 @@ __device__ __forceinline__ void read_fragment(Fragment& to, const char* tile, co
   to[0] = near.x, to[1] = near.y, to[2] = far.x, to[3] = far.y;
 }
 
-// 8 bits: ldmatrix turns pairs of rows, of two k that follow each other; two such words make the rows' four k
-// each. Which k are lines 2t and 2t + 1 of its tiles is free: those of lane t, where lanes 2 and 3 take
-// theirs the other way round, so that a tile's eight k lie in different banks.
+// 8 bits: ldmatrix transposes pairs of rows for two neighbouring k; two such words give the rows' four k
+// each. Lines 2t and 2t + 1 of its tiles may be any two k of lane t. Lanes 2 and 3 take theirs in the other
+// order, so that a tile's eight k lie in different banks.
 template <typename Byte>
 __device__ __forceinline__ void find_fragment(unsigned (&at)[1], int row, Byte) {
   const int lane = threadIdx.x % 32, line = lane % 8, swapped = line / 4 ^ lane / 8 % 2;
@@ -62,7 +61,7 @@ __device__ __forceinline__ void read_fragment(Fragment& to, const char* tile, co
 template <int Rows>
 using Fragments = Fragment[STEPS][Rows];
 
-// Not before this line are the registers free.
+// An empty use of the fragments: their registers are not free before this line.
 template <int Turn, int Rows>
 __device__ __forceinline__ void fragments_were_read(const Fragments<Rows>& those) {
 #pragma unroll
@@ -72,7 +71,7 @@ __device__ __forceinline__ void fragments_were_read(const Fragments<Rows>& those
   }
 }
 
-// `warp`: among those that share the tile.
+// `warp`: its number among those that share the tile.
 template <int Rows, bool Used = A_TRANSPOSED>
 struct FragmentOffsets {
   unsigned at[Rows][LOADS];

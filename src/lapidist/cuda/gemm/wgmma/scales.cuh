@@ -1,23 +1,24 @@
-// What models ask of 8-bit floats: sums that leave the tensor core every 128 of k, and factors of A and B.
+// Promoted sums and factors of A and B, for 8-bit floats.
 //
-// wgmma keeps 14 bits of a sum of 8-bit floats. The products of each step (BK is 128 of k) start at zero, and
-// the cores add them up in float. Their registers are a second set of sums, so large tiles are multiplied part
-// by part. factors.cuh has the forms of factors.
+// wgmma keeps 14 bits of a sum of 8-bit floats. So the products of each step (128 of k) start at zero, and
+// CUDA cores add them up in float. The products need registers of their own, so large tiles are multiplied in
+// parts. factors.cuh has the forms of factors.
 #pragma once
 
-#include "gemm/wgmma/registers.cuh"  // first: it brings the element types, its own alone
+#include "gemm/wgmma/registers.cuh"  // first: it defines the element types
 
 #include "factors.cuh"
 #include "gemm/wgmma/config.cuh"
 
 static_assert(!PROMOTED || BK == 128, "a step is what the cores add up");
-// Of a tile, what is multiplied and then promoted at once: 64 rows, and so many columns. A factor of each
-// column takes registers besides; with those, parts of 96 columns take a quarter longer than their share.
+// The part of a tile that is multiplied, and then promoted, at once: 64 rows and PART_COLS columns. A factor
+// for each column takes further registers. With those, parts of 96 columns take a quarter longer than their
+// share.
 constexpr bool PARTED = PROMOTED && (B_FACTORS == 3 ? BN == 160 : BN > 192 && BN % 32 == 0);
 constexpr int PART_COLS = PARTED ? BN / 2 : BN;
 
-// The factors of one step of a tile, in shared memory, brought as far ahead as its tiles are: loaded by those
-// who multiply, each step would wait for them 500 cycles, as long as its products take.
+// The factors of one step of a tile, in shared memory, loaded as far ahead as A and B. If consumers loaded
+// them, each step would wait 500 cycles, as long as its products take.
 template <int Rows, int Cols>
 struct TileFactors {
   static constexpr int OF_A = A_ALONG_K ? Rows : 0, OF_B = !B_ALONG_K ? 0 : B_FACTORS == 3 ? Cols : 2;
@@ -26,8 +27,8 @@ struct TileFactors {
   float of_a[OF_A + 1];
 };
 
-// Those who bring them, a warp (three would arrive at the barriers three times as often): where each thread's
-// factors of a tile are. Lines that do not exist repeat the last.
+// The addresses of the factors that each thread of the loading warp copies. (Three warps would arrive at
+// barriers three times as often.) For lines outside the matrix the last one is repeated.
 constexpr int BRINGERS = 32;
 template <int Rows, int Cols>
 struct FactorSources {
@@ -59,15 +60,15 @@ struct FactorSources {
   }
 };
 
-// Those of a thread for a part: of its two rows, and of columns j * 8 + i behind its first. Blocks of 128
-// columns begin only where a multiple of ALIKE columns of a tile does.
+// A thread's factors for a part: of its two rows, and of columns 8 j + i behind its first. Blocks of 128
+// columns begin only at multiples of ALIKE columns of a tile.
 template <int Cols>
 struct PartFactors {
   static constexpr int ALIKE = (Cols & -Cols) < 128 ? Cols & -Cols : 128;
   static constexpr int COLUMNS = B_FACTORS == 3 ? Cols / 4 : Cols / ALIKE;
   float a[2], b[COLUMNS];
 
-  // `row`, `col`: of the thread's first sum. `first`: the part's first column, in the tile.
+  // `row`, `col`: the place of the thread's first sum. `first`: the part's first column in the tile.
   template <typename Tile>
   __device__ __forceinline__ void read(const Tile& tile, int row, int col, int first, int tile_col) {
     if constexpr (A_ALONG_K)
@@ -95,8 +96,8 @@ struct PartFactors {
   }
 };
 
-// What the whole of k has in common: factors of rows and columns, for Count sums of a thread that start at
-// (row, col).
+// Apply factors that are the same for all of k: of rows and columns, to Count sums of a thread from (row,
+// col) on.
 template <int Count>
 __device__ __forceinline__ void scale_in_the_end(Sum* sums, const Scales& scales, int row, int col, int M,
                                                  int N) {

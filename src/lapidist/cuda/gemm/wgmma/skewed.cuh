@@ -1,11 +1,11 @@
-// A of 16-bit elements whose rows (k touches) start anywhere inside of 16 bytes, as it lies: nobody packs it.
-// wgmma takes A from registers as well, to which a thread's elements are shifted. Every eighth row begins at
-// the same place inside of 16 bytes, and such rows are a multiple of 16 bytes apart: those TMA
-// takes.
+// A K-major A of 16-bit elements whose rows do not start on multiples of 16 bytes, without packing. wgmma
+// also takes A from registers, and loads to registers can shift elements. Every eighth row has the same
+// offset from a multiple of 16 bytes, and such rows are a multiple of 16 bytes apart, so TMA can load them in
+// one box.
 //
-//   a box    every eighth row of a tile: of each 144 bytes, from the 16 on in which it begins   [..e0 e1 e2 | .. | .. e63 ..]
+//   a box    every eighth row of a tile: 144 bytes of each, from the multiple of 16 before it   [..e0 e1 e2 | .. | .. e63 ..]
 //   a warp   has the rows of a box (BM 128), or half of those of two (BM 64); all of its lanes shift alike
-//   banks    rows are 36 words apart: 8 rows of 4 words lie in 32 of them
+//   banks    rows are 36 words apart, so 8 rows of 4 words lie in 32 different banks
 #pragma once
 
 #include "gemm/wgmma/config.cuh"
@@ -13,12 +13,12 @@
 #include "unaligned/pieces.cuh"
 
 constexpr int SKEWED_ROW = 144, SKEWED_BOX = BM / 8 * SKEWED_ROW;
-constexpr int HALVES = BM > 64 ? BM / 64 : 1;  // of warps, 8 rows each, that have the rows of a box
+constexpr int HALVES = BM > 64 ? BM / 64 : 1;  // half warps (8 rows each) that share the rows of a box
 
-// A's part of all steps, by a thread of each of three warps, every third box: to order all of them takes one
-// longer than a small tile's products. Nobody packs A, so nobody waits for that. `more`, `fewer`: maps of the
-// boxes' rows, of which a matrix that ends inside of eight rows has one more for some boxes. Blocks that
-// share A have every other box each, for both: those of `blocks`.
+// Load A for all steps. A thread of each of three warps loads every third box: one thread alone would take
+// longer than a small tile's products. `more`, `fewer`: maps for boxes that have a row in A's last,
+// incomplete group of eight, and for others. Two blocks that share A load every other box each, for both
+// (`blocks`).
 template <typename Pipeline, typename Tiles, typename Extents>
 __device__ __forceinline__ void bring_skewed(Pipeline& pipeline, Tiles& tiles, const Extents& e, int rank,
                                              const TensorMap* more, const TensorMap* fewer, const T* A,
@@ -41,8 +41,8 @@ __device__ __forceinline__ void bring_skewed(Pipeline& pipeline, Tiles& tiles, c
     }
 }
 
-// A thread's elements of a step along k: where its two rows have their first words in a tile, and by how many
-// bits to shift them.
+// For a thread's elements of a step: the offsets of its two rows' first words in a tile, and the bits to
+// shift by.
 template <int Rows>
 struct SkewedOffsets {
   int place[2], shift[2];
@@ -54,7 +54,7 @@ struct SkewedOffsets {
       place[h] = (half * 8 + lane / 4) * SKEWED_ROW + (begin / 2 + lane % 4) * 4, shift[h] = begin % 2 * 16;
     }
   }
-  // `left`: of k. What stands behind a row are others' elements, and no zeros: they may be no numbers.
+  // `left`: elements of k that are left. Behind a row lie other elements, not zeros, which may be NaN.
   __device__ __forceinline__ void read(Fragments<Rows>& to, const char* tile, int left) const {
     each([&](int i, int e) {
       const unsigned* const words =
@@ -63,7 +63,7 @@ struct SkewedOffsets {
     });
     if (left >= BK) return;
     each([&](int i, int e) {
-      const int beyond = i * 16 + e / 2 * 8 + threadIdx.x % 4 * 2 + 2 - left;  // of the two
+      const int beyond = i * 16 + e / 2 * 8 + threadIdx.x % 4 * 2 + 2 - left;  // of the word's two elements
       to[i][0][e] = beyond <= 0 ? to[i][0][e] : beyond == 1 ? to[i][0][e] & 0xFFFF : 0;
     });
   }
@@ -76,7 +76,7 @@ struct SkewedOffsets {
   }
 };
 
-// Rows of D: from a tile's first to a warp's first, and from that one on by the lines of a patch.
+// Rows of D: row_of_warp gives a warp's first row in the tile, PatchRows those of a patch's lines behind it.
 template <int Rows>
 __device__ __forceinline__ int row_of_warp(int group, int warp) {
   return A_SKEWED ? 2 * warp / HALVES : group * Rows * 64 + warp % 4 * NEXT_WARP<Rows>;

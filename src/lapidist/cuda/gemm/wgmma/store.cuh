@@ -1,21 +1,19 @@
-// Ways out for the sums of wgmma: C = alpha sums + beta C from a thread's registers, or through patches of
-// shared memory whole rows at a time.
+// Stores of wgmma's sums: C = alpha sums + beta C from a thread's registers, or through patches in shared
+// memory, whole rows at a time.
 #pragma once
 
-#include "gemm/wgmma/registers.cuh"  // first: it brings the element types
+#include "gemm/wgmma/registers.cuh"  // first: it defines the element types
 
 #include "unaligned/rows_out.cuh"
 
-// 1: neighbours of D touch along the rows of its tiles, as the kernel computes the product with A and B
-// exchanged
+// 1: D is stored by columns, as A and B are exchanged
 #ifndef D_M_MAJOR
 #define D_M_MAJOR 0
 #endif
 
-// ---- from the registers: C points to the thread's first element, which is followed by rows x cols of the
-// matrix ----
+// ---- from registers: C points to the thread's first element; rows x cols of the matrix follow it ----
 
-// sums = alpha sums + beta C. beta = 0 never reads C: NaN there must not leak.
+// sums = alpha sums + beta C. beta = 0 never reads C: a NaN must not leak into D.
 template <int Count>
 __device__ __forceinline__ void scale_sums(const Out* C, i64 c_row, i64 c_col, int rows, int cols,
                                            Scalar alpha, Sum* sums, Scalar beta) {
@@ -45,8 +43,8 @@ __device__ __forceinline__ void store_sums(Out* C, i64 ldc, int rows, int cols, 
 //
 // Its lines are rows; where D is M-major, columns of 16 elements.
 
-// Registers have no index: who goes through patches in a loop looks for the sums of each. They may be those
-// of one alone.
+// Registers cannot be indexed, so in a loop over patches the sums of each are selected by comparisons. With
+// one patch, `sums` are its own.
 template <int Cols, int Patches, typename Use>
 __device__ __forceinline__ void at_patch(const Sum* sums, int number, Use use) {
 #pragma unroll
@@ -54,9 +52,9 @@ __device__ __forceinline__ void at_patch(const Sum* sums, int number, Use use) {
     if (Patches == 1 || p == number) use(sums + p * (Cols / 2));
 }
 
-// As wide as the swizzle can be and the tile's columns allow; of an M-major D, as many lines as make 2 KB.
-// Eight columns more than 16s are brought by a patch of 16 that overlaps. `most`: bytes of a line, where C
-// has as much room as D.
+// Columns of a patch: as wide as the swizzle and the tile's columns allow. For an M-major D, as many lines as
+// fill 2 KB. If the tile has eight columns more than a multiple of 16, a last patch of 16 overlaps. `most`:
+// bytes of a line, fewer if C takes half of the buffers.
 __device__ constexpr int patch_columns(int columns, int most = 128) {
   const int least = D_M_MAJOR || columns % 16 > 0 ? 16 : 32 / sizeof(Out);
   for (int width = most / sizeof(Out); width > least; width /= 2)
@@ -64,8 +62,8 @@ __device__ constexpr int patch_columns(int columns, int most = 128) {
   return least;
 }
 
-// By hand: its lines have the end of the patch before in front, and are as long as lets eight of them lie in
-// different banks.
+// ByHand (stores by threads): each line is preceded by the end of the patch before, and its length puts eight
+// lines in different banks.
 template <int Cols, bool ByHand = false>
 struct Patch {
   static constexpr int LINES = D_M_MAJOR ? Cols : 16, PITCH = (D_M_MAJOR ? 16 : Cols) * sizeof(Out);
@@ -73,28 +71,29 @@ struct Patch {
   static_assert(PITCH == 128 || PITCH == 64 || PITCH == 32, "TMA swizzles lines of 32, 64 and 128 bytes");
   char bytes[LINES * STEP];
 
-  // 16-byte pieces trade places by line, so that eight lines of a column lie in different banks.
+  // TMA's swizzle permutes 16-byte pieces by line, so that eight lines of a column lie in different banks.
   __device__ __forceinline__ unsigned place(int line, int byte) const {
     if (ByHand) return shared_address(bytes) + line * STEP + SECTOR + byte;
     const int offset = line * PITCH + byte;
     return shared_address(bytes) + (offset ^ (offset >> 7 & (PITCH / 16 - 1)) << 4);
   }
 
-  // Of 16 columns, 2-byte elements: the line of a matrix of 8 x 8 that this lane gives the address of.
+  // For 16 columns of 2-byte elements: the line of an 8 x 8 matrix whose address this lane gives to stmatrix.
   __device__ __forceinline__ unsigned matrix_row(int j) const {
     const int lane = threadIdx.x % 32;
     return D_M_MAJOR ? place(j * 16 + lane / 16 * 8 + lane % 8, lane / 8 % 2 * 16)
                      : place(lane % 16, j * 32 + lane / 16 * 16);
   }
 
-  // Sums as 2-byte elements, two in each: pairs[2 j + h] as wgmma leaves them.
+  // Write sums converted to 2-byte elements, two in a word: pairs[2 j + h], in wgmma's order.
   __device__ __forceinline__ void lay_pairs(const unsigned* pairs) {
 #pragma unroll
     for (int j = 0; j < Cols / 16; ++j, pairs += 4)
       store_matrices<D_M_MAJOR>(matrix_row(j), pairs[0], pairs[1], pairs[2], pairs[3]);
   }
 
-  // The warp's sums of Cols columns; sums[4 j + 2 h + i] as wgmma leaves them. To trade takes registers.
+  // Write the warp's sums of Cols columns: sums[4 j + 2 h + i], in wgmma's order. `trades`: avoid bank
+  // conflicts, which takes registers.
   __device__ __forceinline__ void lay(const Sum* sums, bool trades = true) {
     const int lane = threadIdx.x % 32;
     if constexpr (sizeof(Out) == 2 && !A_TRANSPOSED) {
@@ -106,8 +105,8 @@ struct Patch {
       lay_words(place(lane / 4 * NEXT_GROUP, lane % 4 * 8), NEXT_ROW * STEP, sums);
     } else {
       const int row = lane / 4 * NEXT_GROUP;
-      // Half a warp stores to four lines at a time, 32 bytes each. The swizzle of 128 leaves those of
-      // neighbours in the same banks, so odd lines take first what lies 64 bytes further.
+      // Half a warp stores 32 bytes to each of four lines at a time. In the swizzle of 128 bytes, those of
+      // neighbouring lines lie in the same banks, so odd lines store the columns 64 bytes further first.
       constexpr bool TRADES = !D_M_MAJOR && !ByHand && PITCH == 128 && sizeof(Out) == 4 && NEXT_GROUP == 1;
       const int aside = TRADES && trades && row % 2 > 0 ? 16 : 0;
 #pragma unroll
@@ -127,7 +126,7 @@ struct Patch {
       }
     }
   }
-  // Sums of 4 bytes as they are, eight columns at a time: a lane has two neighbours in each of its two rows.
+  // Write sums of 4 bytes, eight columns at a time: a lane has two neighbours in each of its two rows.
   //
   //   row          [ s0 s1 ]  8 columns on [ s4 s5 ] ...
   //   row + next   [ s2 s3 ]               [ s6 s7 ] ...
@@ -137,7 +136,7 @@ struct Patch {
     for (int i = 0; i < Cols / 2; i += 4)
       lay_four(place + i / 4 * 32, place + i / 4 * 32 + next, sums[i], sums[i + 1], sums[i + 2], sums[i + 3]);
   }
-  // One statement: there are dozens of them, of which the compiler need not know more.
+  // One asm statement in place of two stores: there are dozens, and this saves compile time.
   __device__ __forceinline__ static void lay_four(unsigned upper, unsigned lower, Sum a, Sum b, Sum c,
                                                   Sum d) {
     asm volatile("st.shared.v2.b32 [%0], {%2, %3};\nst.shared.v2.b32 [%1], {%4, %5};" ::"r"(upper),
@@ -148,8 +147,8 @@ struct Patch {
   __device__ __forceinline__ void lay(const Sum* sums, int number) {
     at_patch<Cols, Patches>(sums, number, [&](const Sum* mine) { lay(mine); });
   }
-  // The lines' last sectors, half a sector a lane, come to where those of the next patch are in front of
-  // them; nothing before the first one. All lanes have read the patch before then.
+  // The last sector of each line is kept (`end`, half a sector for each lane) and written in front of the
+  // next patch's lines (`begin_with`). All lanes have read the patch before that.
   __device__ __forceinline__ unsigned end_place(int byte) const {
     return place(threadIdx.x % 16, byte + threadIdx.x % 32 / 16 * 16 - SECTOR);
   }
@@ -171,10 +170,9 @@ struct Patch {
   }
 };
 
-// A patch of these sums to global memory by plain stores, where rows of D do not start on 16 bytes. D points
-// to the patch's first element; `before` columns of the tile lie ahead of it, `cols` exist from there on, and
-// `rows` of the matrix. `begins` lives from a tile's first patch to its last. Live: a thread's sums
-// meanwhile.
+// Store a patch by threads, if rows of D do not start on multiples of 16 bytes. D points to the patch's first
+// element. `before` columns of the tile lie before it; `cols` columns and `rows` rows exist from there on.
+// `begins` is kept from a tile's first patch to its last. Live: sums that a thread holds meanwhile.
 template <int Patches, int Live, typename Rows = Neighbours, int Cols, bool ByHand>
 __device__ __forceinline__ void store_by_hand(Patch<Cols, ByHand>& patch, Words& begins, const Sum* sums,
                                               int number, Out* D, i64 pitch, int before, int rows, int cols) {
@@ -183,7 +181,7 @@ __device__ __forceinline__ void store_by_hand(Patch<Cols, ByHand>& patch, Words&
   if (before > 0) end = patch.end();
   __syncwarp();
   patch.template lay<Patches>(sums, number);
-  patch.begin_with(end);  // now: nobody waits for its load
+  patch.begin_with(end);  // only now, so that nothing waits for its load
   __syncwarp();
   char* const to = reinterpret_cast<char*>(D);
   using Way = RowsOut<Patch<Cols, ByHand>, SIZE_OUT, Live, Rows>;
@@ -197,7 +195,7 @@ template <int Cols>
 struct GroupPatch {
   char bytes[Cols * 128];
 
-  // Those of one of the warps, 2-byte elements: two in each, as Patch has them.
+  // Write one warp's 2-byte elements, two in a word, in Patch's order.
   __device__ __forceinline__ void lay_pairs(const unsigned* pairs) {
     const int lane = threadIdx.x % 32, byte = threadIdx.x / 32 % 4 * 32 + lane / 8 % 2 * 16;
 #pragma unroll
@@ -215,7 +213,7 @@ struct GroupPatch {
   }
 };
 
-// Where the warps of a warpgroup wait for each other. Barrier 1 is that of all who hold sums.
+// A barrier of the warps of a warpgroup. Barrier 1 is sharers_barrier.
 __device__ __forceinline__ void group_barrier(int group) {
   asm volatile("bar.sync %0, 128;" ::"r"(2 + group) : "memory");
 }

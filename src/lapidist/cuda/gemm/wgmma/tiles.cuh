@@ -1,34 +1,33 @@
-// The tiles of D that a block of gemm/wgmma.cu multiplies, one after another, and what becomes of the sums of
-// those that it shares.
+// The tiles of D that a block of gemm/wgmma.cu computes one after another, and the reduction of tiles that it
+// shares.
 //
-//   SCHEDULED 0   whole tiles: the block's own, then every so many-th. The blocks of a cluster take
-//                 neighbouring ones
-//   SCHEDULED 1   what the schedule says: whole tiles, or stretches of k whose sums meet in the workspace
-//                 (share/sharing.cuh)
-//   PEERS_IN_CLUSTER 1   the peers of a tile are a cluster: each has one stretch, and the sums meet in their shared memory
+//   SCHEDULED 0          whole tiles, every gridDim.x-th; blocks of a cluster take neighbouring tiles
+//   SCHEDULED 1          the units of a schedule: whole tiles, or stretches of k whose sums are added in the workspace
+//                        (share/sharing.cuh)
+//   PEERS_IN_CLUSTER     the peers of a tile form a cluster: each has one stretch, and sums are added in shared memory
 #pragma once
 
 #include "gemm/wgmma/config.cuh"
 
-#include "gemm/wgmma/addend.cuh"  // it brings the element types
+#include "gemm/wgmma/addend.cuh"  // it defines the element types
 
 #include "share/unit_queue.cuh"
 #include "packing/packing.cuh"
 
-// of m or n in a slab of an MN-major tile, which has a row of 128 bytes for each k
+// elements of m or n in a slab of an M-major or N-major tile, which has a row of 128 bytes for each k
 constexpr int MN_MAJOR_COLS = 128 / sizeof(T);
 
 struct Extents {
   int M, N, K, batch, batches;
 };
 
-// For each pair of blocks of the launch, how many tiles further than its own number it begins: pairs that lie
-// in one GPC take tiles that ask for the same rows of A (placement.py). All zero is right too.
+// For each pair of blocks, the distance of its first tile from its own number: pairs in one GPC start with
+// tiles that read the same rows of A (placement.py). All zeros are right too.
 struct Order {
   signed char further[72];
 };
 
-// One stretch of one tile, found without a walk, which would come before the first load.
+// One stretch of one tile, found without walking the schedule, which would delay the first load.
 template <int Peers>
 struct ClusterTiles {
   const Schedule& schedule;
@@ -54,7 +53,7 @@ struct ClusterTiles {
   __device__ __forceinline__ bool last() const { return true; }
 };
 
-// Units: who walks through the schedule itself, publishes what it finds, or receives it (unit_queue.cuh).
+// Tiles from a schedule. Units walks the schedule itself, publishes units, or receives them (unit_queue.cuh).
 template <typename Units>
 struct TilesOf : Units {
   using Units::unit;
@@ -69,21 +68,21 @@ struct TilesOf : Units {
     row = (unit.row * CLUSTER_M + rank % CLUSTER_M) * BM;
     col = (unit.column * CLUSTER_N + rank / CLUSTER_M) * BN;
     outer = BATCHED ? floor_div(unit.batch, e.batch) : 0, inner = BATCHED ? unit.batch - outer * e.batch : 0;
-    begin = unit.k_begin, end = unit.k_end + (e.K == 0);  // of zeros, which lie outside
+    begin = unit.k_begin, end = unit.k_end + (e.K == 0);  // K = 0: one step of zeros from outside the matrix
     return true;
   }
-  __device__ __forceinline__ bool last() const { return true; }  // for all that is known here
+  __device__ __forceinline__ bool last() const { return true; }  // it may be: the next unit is not known yet
 };
 
-// A division is some hundred cycles, which a block's first load waits for: most tiles are of the first matrix
-// and band.
+// A division takes some hundred cycles, which delay a block's first load. Most first tiles are in the first
+// matrix and band, and need none.
 __device__ __forceinline__ int quotient(int whole, int part) {
   if (whole < part) return 0;
   return floor_div(whole, part);
 }
 
-// Clusters go down a band of RASTER rows, then to the next column: for the L2. With ALONG_M rows and columns
-// change roles in that.
+// Tiles in bands for the L2: clusters go down RASTER rows, then to the next column. With ALONG_M rows and
+// columns change roles.
 struct WholeTiles {
   int tiles_m, tiles_n, per_matrix, count, at;
   int row, col, inner, outer, end;
@@ -96,7 +95,7 @@ struct WholeTiles {
     count = per_matrix * e.batch * e.batches;
     at = blockIdx.x / CLUSTER - gridDim.x / CLUSTER;
     if (CLUSTER == 2) at += order.further[blockIdx.x / CLUSTER];
-    end = e.K > 0 ? ceil_div(e.K, BK) : 1;  // of zeros, which lie outside
+    end = e.K > 0 ? ceil_div(e.K, BK) : 1;  // K = 0: one step of zeros from outside the matrix
   }
   __device__ __forceinline__ bool next(const Extents& e, int rank) {
     at += gridDim.x / CLUSTER;
@@ -120,12 +119,13 @@ struct WholeTiles {
 
 using Tiles = typename Choose<(PEERS_IN_CLUSTER > 0), ClusterTiles<PEERS_IN_CLUSTER>,
                               typename Choose<SCHEDULED, TilesOf<Work>, WholeTiles>::Type>::Type;
-// Consumers receive their tiles from the thread that orders copies.
+// Consumers receive their tiles from the producer.
 constexpr bool QUEUED = SCHEDULED && !PEERS_IN_CLUSTER;
 
-// A tile's sums are patches of 16 rows x Cols, PerWarp a warp, each of them Pieces of four sums a lane. Patch
-// p of warp w is number p * Warps + w; every Peers-th one is mine: the others send me theirs,
-// since a peer's memory is written faster than read, and my warps add them in the order of the peers.
+// The reduction among peers in a cluster. A tile's sums are patches of 16 rows x Cols, PerWarp for each warp,
+// each of them Pieces of four sums for each lane. Patch p of warp w has number p * Warps + w, and belongs to
+// peer number % Peers. The other peers send it theirs, since a peer's memory is written faster than read. Its
+// warps add them in the order of the peers.
 template <int Peers, int Warps, int PerWarp, int Cols>
 struct Exchange {
   static constexpr int SUMS = Cols / 2, PIECES = SUMS / 4, ALL = Warps * PerWarp;
@@ -133,7 +133,7 @@ struct Exchange {
   Piece<Sum>* shared;
   int peer, warp, lane;
 
-  // Where the owner of a patch finds what a peer sent.
+  // The place in the owner's memory of a patch that peer `of` sends.
   __device__ __forceinline__ Piece<Sum>* slot(int patch, int of) const {
     return shared + (patch / Peers * Peers + of) * PIECES * 32 + lane;
   }
@@ -156,7 +156,7 @@ struct Exchange {
     cluster_barrier();
   }
 
-  // take(patch, the warp whose it was, how many I took before, sums)
+  // take(patch, the warp that computed it, patches taken before, sums)
   template <typename Take>
   __device__ __forceinline__ void each(Take take) const {
     for (int turn = 0, patch = warp * Peers + peer; patch < ALL; ++turn, patch += Warps * Peers) {
