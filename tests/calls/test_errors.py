@@ -314,7 +314,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
     "device without a meaning": (
         lambda: lapidist.matmul(ones(4, 6), ones(6, 5), device="tpu"),
         ArgumentError,
-        r'device: must be "gpu", a GPU\'s number, "machine" or "host"; got \'tpu\'',
+        r'device: must be "gpu", a GPU\'s number, "machine" or "host"; got \'tpu\'. Leave it out',
     ),
     "negative device": (
         lambda: lapidist.matmul(ones(4, 6), ones(6, 5), device=-2),

@@ -289,9 +289,10 @@ def test_vmap(jax: Any, ours: Any, mapped: list[str], batch: tuple[int, ...]) ->
         close(found[at], call(**one))
 
 
-def test_vmap_over_rows_with_factors(jax: Any, ours: Any) -> None:
-    a, b = (jax.numpy.asarray(drawn(*shape), "float8_e4m3fn") for shape in ((2, 5, 7), (7, 3)))
-    scale, more = drawn(2, 5, dtype="f4"), operands(5, 3, "f4")
+@pytest.mark.parametrize(("m", "n"), [(5, 3), (5, 0), (0, 3)])
+def test_vmap_over_rows_with_factors(jax: Any, ours: Any, m: int, n: int) -> None:
+    a, b = (jax.numpy.asarray(drawn(*shape), "float8_e4m3fn") for shape in ((2, m, 7), (7, n)))
+    scale, more = drawn(2, m, dtype="f4"), operands(m, n, "f4")
     columns = jax.numpy.stack([more["column"], -more["column"]])
 
     def call(a: Any, scale: Any, column: Any) -> Any:

@@ -48,7 +48,10 @@ def choose_place(where: int, device: int | str | None) -> int | str:
         return MACHINE if device == MACHINE else HOST
     ordinal = 0 if device in ("gpu", "cuda") else device
     if not isinstance(ordinal, int) or ordinal < 0:
-        raise ArgumentError(f'device: must be "gpu", a GPU\'s number, "machine" or "host"; got {device!r}')
+        raise ArgumentError(
+            f'device: must be "gpu", a GPU\'s number, "machine" or "host"; got {device!r}. Leave it out for'
+            " where the arrays are"
+        )
     if where not in (HOST, ordinal):
         raise ArgumentError(
             f"device: the arrays are on GPU {where}, not {ordinal}. Leave device out or move them"

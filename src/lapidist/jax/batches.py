@@ -134,7 +134,7 @@ def with_tiles(
         name = product.name_of(each)
         if each.kind not in (ROW, SCALAR) or name in over:
             spread = jnp.broadcast_to(beside(each.kind, flat[name]), shape)
-            each, flat[name] = each._replace(kind=TILE), spread.reshape(-1, shape[2])
+            each, flat[name] = each._replace(kind=TILE), spread.reshape(size * m, shape[2])
         parameters.append(each)
     return product._replace(epilogue=replace(product.epilogue, parameters=tuple(parameters)))
 
