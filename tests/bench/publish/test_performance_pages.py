@@ -13,6 +13,7 @@ from lapidist.bench.protocol.contenders import LIBRARY
 from lapidist.bench.protocol.record import Record
 from lapidist.bench.publish import answers, charts, pages, svg
 from lapidist.bench.publish.prose import ladder_section
+from lapidist.bench.publish.squares import summary
 
 
 def row(kernel: str, size: int, tflops: float, ratio: float | None, mode: str = "sustained") -> Record:
@@ -45,6 +46,15 @@ def test_a_type_is_answered_in_a_sentence(records: list[Record]) -> None:
     sustained = answers.of_type([each for each in records if each.mode == "sustained"])
     assert sustained.endswith("In bursts none of them was measured.")
     assert answers.of_type([replace(each, ratio=None) for each in records]).startswith("cuBLAS has no such")
+
+
+def test_what_is_said_in_short_does_not_hide_the_worst(records: list[Record]) -> None:
+    """Of any size of the list, smaller ones too."""
+    lost = [*records, row(LIBRARY, 1024, 300.0, 0.9), row(LIBRARY, 1023, 100.0, 0.5)]
+    least = "at least 90.0 % of cuBLAS sustained (at 1024^3)"
+    assert least in answers.of_type(lost)
+    assert least in answers.in_short(lost, "bfloat16")
+    assert "worst has 90.0 % of cuBLAS (bf16, 1024^3, sustained)" in summary(lost)
 
 
 def test_shares_are_of_cublas_in_the_same_run(records: list[Record]) -> None:

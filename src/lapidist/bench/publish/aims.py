@@ -11,8 +11,9 @@ from lapidist.bench.protocol.record import Record, Run
 from lapidist.bench.publish.corpora import DECODE, LARGE, MODES, TURNS, corpora, ragged_of, weights_read
 from lapidist.bench.publish.markdown import row_of, rule
 from lapidist.bench.publish.sharing_report import Group, by_shape, gains
+from lapidist.bench.publish.squares import MODE_WORDS
 from lapidist.bench.publish.tables import geomean
-from lapidist.bench.publish.views import TIMED_MODES, in_math, shape_of, squares
+from lapidist.bench.publish.views import LIES, TIMED_MODES, in_math, shape_of, short_chip, squares
 from lapidist.dtypes import FP8, short_name
 
 MAIN = 8192
@@ -67,11 +68,12 @@ def aims_section(records: Sequence[Record], runs: Sequence[Run]) -> list[str]:
     found += [*of_fp32(runs), *of_plain_squares(records), *of_batches(runs)]
     if not found:
         return []
-    heads = ["aim", "wanted", "reached", "again", "", "worst at"]
+    heads = ["of the planner's choices", "wanted", "reached", "again", "aim", "slowest at"]
     words = (
-        "The planner's choice beside cuBLAS in the same run, sustained where nothing else is said. *Again* is"
-        " the kernel that it chose, measured once more under its own name. [The climb](../ladder.md) says"
-        " what limits where an aim is missed, and [the attempts](../attempts.md) what was tried."
+        "x: times the speed of cuBLAS in the same run, sustained where nothing else is said. *Wanted* is the"
+        " least that was aimed at. *Again* is the kernel that the planner chose, measured once more under its"
+        " own name. Where an aim is missed, [the climb](../ladder.md) says what limits, and"
+        " [the attempts](../attempts.md) what was tried."
     )
     lines = [row_of(heads), rule(heads), *(row_of(aim.cells) for aim in found)]
     return [f"## Aims on Hopper\n\n{words}\n\n" + "\n".join(lines) + "\n"]
@@ -88,7 +90,7 @@ def of_squares(records: Sequence[Record], others: Sequence[Record]) -> Iterator[
             large = [record for record in timed if record.m >= FROM]
             if large:
                 least = min(large, key=lambda record: record.ratio or 0.0)
-                title = f"no square from {FROM} up, {short_name(kind)}"
+                title = f"the slowest square from {FROM}^3 up, {short_name(kind)}"
                 yield Aim(
                     title,
                     NO_SQUARE_UNDER,
@@ -122,7 +124,7 @@ def of_decode(records: Sequence[Record]) -> Iterator[Aim]:
         least = min(in_math(rows, kind), key=weights_read)
         where = f"{least.m} rows, {least.n} x {least.k}"
         yield Aim(
-            f"weights, up to {DECODE} rows, {short_name(kind)}",
+            f"weights read, 1 to {DECODE} rows, the slowest layer, {short_name(kind)}",
             OF_WEIGHTS,
             weights_read(least),
             " TB/s",
@@ -153,7 +155,7 @@ def of_aligned(runs: Sequence[Run]) -> Iterator[Aim]:
             }
             if by_shapes:
                 worst = min(by_shapes, key=by_shapes.__getitem__)
-                title = f"the least of {len(by_shapes)} {corpus.words}, {TURNS[mode].lower()}"
+                title = f"the slowest of {len(by_shapes)} {corpus.words}, {TURNS[mode].lower()}"
                 yield Aim(title, NO_ALIGNED_UNDER, by_shapes[worst], "x", shape_words(*worst))
 
 
@@ -169,7 +171,7 @@ def of_fp32(runs: Sequence[Run]) -> Iterator[Aim]:
                 title = f"{len(one_each)} {corpus.words}, {TURNS[mode].lower()}, geometric mean"
                 wanted = OF_ALIGNED_FP32 if corpus.multiple > 1 else OF_FP32
                 yield Aim(title, wanted, geomean(list(one_each.values())), "x")
-                yield Aim("the least of them", NO_FP32_UNDER, one_each[worst], "x", shape_words(*worst))
+                yield Aim("the slowest of these", NO_FP32_UNDER, one_each[worst], "x", shape_words(*worst))
 
 
 def of_plain_squares(records: Sequence[Record]) -> Iterator[Aim]:
@@ -183,8 +185,8 @@ def of_plain_squares(records: Sequence[Record]) -> Iterator[Aim]:
             ]
             if rows:
                 least = min(rows, key=lambda record: record.ratio or 0.0)
-                title = f"no square in any layout, {short_name(kind)}, {mode}"
-                where = f"{least.m}^3, {least.layout[:2]}"
+                title = f"the slowest square in any layout, {short_name(kind)}, {MODE_WORDS[mode]}"
+                where = f"{least.m}^3, {LIES[least.layout[:2]]}"
                 yield Aim(title, NO_PLAIN_SQUARE_UNDER, least.ratio or 0.0, "x", where)
 
 
@@ -194,7 +196,8 @@ def of_batches(runs: Sequence[Run]) -> Iterator[Aim]:
         rows = next(found for run in reversed(runs) if (found := in_math(batches_of(run), kind)))
         least = min(rows, key=lambda record: record.ratio or 0.0)
         where = f"{least.batch} of {shape_words(least.m, least.n, least.k)}"
-        yield Aim(f"no batch, {short_name(kind)}, in bursts", NO_BATCH_UNDER, least.ratio or 0.0, "x", where)
+        title = f"the slowest batch, {short_name(kind)}, {short_chip(least.device)}, in bursts"
+        yield Aim(title, NO_BATCH_UNDER, least.ratio or 0.0, "x", where)
 
 
 def batches_of(run: Run) -> list[Record]:
@@ -211,8 +214,11 @@ def of_corpus(what: str, groups: Group) -> Iterator[Aim]:
         title = f"{len(by_shapes)} ragged products, {what}, geometric mean"
         worst = min(by_shapes, key=by_shapes.__getitem__)
         yield Aim(title, OF_RAGGED, geomean(list(by_shapes.values())), "x")
-        yield Aim("the least of them", NO_RAGGED_UNDER, by_shapes[worst], "x", shape_words(*worst))
+        yield Aim("the slowest of these", NO_RAGGED_UNDER, by_shapes[worst], "x", shape_words(*worst))
     if of_large:
         yield Aim(
-            f"those with every side over {LARGE}, geometric mean", OF_LARGE_RAGGED, geomean(of_large), "x"
+            f"those of these with every side over {LARGE}, geometric mean",
+            OF_LARGE_RAGGED,
+            geomean(of_large),
+            "x",
         )

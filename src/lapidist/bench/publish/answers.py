@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lapidist.bench.protocol.cases import LISTS
+from lapidist.bench.protocol.cases import LISTS, shape_words
 from lapidist.bench.protocol.contenders import LIBRARY
 from lapidist.bench.protocol.record import Record
 from lapidist.bench.publish import charts, svg
 from lapidist.bench.publish.charts import Chart
-from lapidist.bench.publish.chip_sections import MODE_WORDS
-from lapidist.bench.publish.corpora import DECODE, TURNS, Corpora, ragged_of, weights_read
+from lapidist.bench.publish.corpora import DECODE, PADDED, TURNS, Corpora, Corpus, ragged_of, weights_read
 from lapidist.bench.publish.markdown import row_of, rule, speed
 from lapidist.bench.publish.sharing_report import by_shape, gains
-from lapidist.bench.publish.squares import SUMMARY_SIZE, at_square, vendor_of
+from lapidist.bench.publish.squares import (
+    MODE_WORDS,
+    SUMMARY_SIZE,
+    at_square,
+    extents_of,
+    vendor_of,
+    worst_square,
+)
 from lapidist.bench.publish.tables import geomean, percent, time_words
 from lapidist.bench.publish.views import (
+    LIES,
     TIMED_MODES,
     Found,
     in_math,
@@ -23,12 +30,12 @@ from lapidist.bench.publish.views import (
     maths_in,
     on,
     shape_of,
+    short_chip,
     squares,
 )
 from lapidist.dtypes import short_name
 
 CLIMBED = (4096, 4096, 4096)
-LARGE_FROM = 2048
 SMALL = (512, 1024)
 SHOWN_CALLS = (
     "plan.execute",
@@ -53,14 +60,9 @@ def of_type(records: Sequence[Record]) -> str:
     share = at_square(records, SUMMARY_SIZE, "sustained")
     if share and share.limit_share is not None:
         said.append(f"That is {percent(share.limit_share)} % of the chip's limit for this type, sustained.")
-    worst = {mode: found for mode in TIMED_MODES if (found := worst_square(records, mode))}
-    if worst:
-        least = [
-            f"{percent(record.ratio)} % of cuBLAS {MODE_WORDS[mode]} (at {record.m}^3)"
-            for mode, record in worst.items()
-        ]
-        said.append(f"On squares from {LARGE_FROM}^3 up it has at least {' and '.join(least)}.")
-    if "burst" not in worst:
+    if least := least_words(records):
+        said.append(least)
+    if worst_square(records, "burst") is None:
         said.append("In bursts none of them was measured.")
     return " ".join(said)
 
@@ -73,11 +75,14 @@ def reached_words(records: Sequence[Record], mode: str) -> str:
     return f"{where} reaches **{speed(record)} TFLOP/s**, {percent(record.ratio)} % of cuBLAS."
 
 
-def worst_square(records: Sequence[Record], mode: str) -> Record | None:
-    """Of large squares."""
-    sizes = sorted({record.m for record in records if record.m >= LARGE_FROM})
-    found = [record for size in sizes if (record := at_square(records, size, mode))]
-    return min(found, key=lambda record: record.ratio or 0.0, default=None)
+def least_words(records: Sequence[Record]) -> str:
+    """Of squares of any size, in each mode."""
+    worst = {mode: found for mode in TIMED_MODES if (found := worst_square(records, mode))}
+    least = [
+        f"{percent(record.ratio)} % of cuBLAS {MODE_WORDS[mode]} (at {record.m}^3)"
+        for mode, record in worst.items()
+    ]
+    return f"Squares of {extents_of(records)} have at least {' and '.join(least)}." if least else ""
 
 
 def in_short(records: Sequence[Record], kind: str) -> str:
@@ -85,8 +90,8 @@ def in_short(records: Sequence[Record], kind: str) -> str:
     for mode in TIMED_MODES:
         record = at_square(in_math(records, kind), SUMMARY_SIZE, mode)
         if record:
-            said.append(f"{speed(record)} TFLOP/s {mode} ({percent(record.ratio)} % of cuBLAS)")
-    return f"{', '.join(said)} at {SUMMARY_SIZE}^3" if said else ""
+            said.append(f"{speed(record)} TFLOP/s {MODE_WORDS[mode]} ({percent(record.ratio)} % of cuBLAS)")
+    return f"{', '.join(said)} at {SUMMARY_SIZE}^3. {least_words(in_math(records, kind))}" if said else ""
 
 
 def sizes_chart(short: str, records: Sequence[Record]) -> Chart | None:
@@ -121,34 +126,56 @@ def ladder_words(short: str, records: Sequence[Record]) -> str:
 
 
 def of_ragged(found: Corpora) -> str:
-    """Each type's gain over the vendor, in every mode."""
-    return " ".join(said for kind, modes in ragged_of(found).items() if (said := gain_words(kind, modes)))
+    """Each type's gain over the vendor, in every mode: of ragged products, then of aligned ones."""
+    said = [gain_words(kind, modes) for kind, modes in ragged_of(found).items()]
+    said += [aligned_words(corpus, modes) for corpus, modes in found.items() if corpus.multiple > 1]
+    return " ".join(filter(None, said))
 
 
 def gain_words(kind: str, modes: Mapping[str, Found]) -> str:
     said: list[str] = []
     for mode, rows in modes.items():
-        values = gains(by_shape([record for record, _ in rows]), LIBRARY, "cublas")
+        groups = by_shape([record for record, _ in rows])
+        values, padded = (gains(groups, LIBRARY, rival) for rival in ("cublas", PADDED))
         if values:
             mean = f"{geomean(values):.2f} times cuBLAS in the geometric mean of {len(values)}"
-            head = TURNS[mode] if said else f"{short_name(kind)}, {TURNS[mode].lower()}"
+            chip = short_chip(rows[0][0].device)
+            head = TURNS[mode] if said else f"{short_name(kind)} on an {chip}, {TURNS[mode].lower()}"
             said.append(f"{head}: {mean} ragged products, {min(values):.2f} at least.")
+        if padded:
+            beside = f"{geomean(padded):.2f} and {min(padded):.2f}"
+            said.append(f"Beside cuBLAS with operands padded by hand first, that is {beside}.")
+    return " ".join(said)
+
+
+def aligned_words(corpus: Corpus, modes: Mapping[str, Found]) -> str:
+    said = []
+    for mode, rows in modes.items():
+        values = gains(by_shape([record for record, _ in rows]), LIBRARY, "cublas")
+        if values:
+            whose = f"{short_name(corpus.kind)} on an {short_chip(corpus.chip)}, {TURNS[mode].lower()}"
+            head = f"{whose}, multiples of {corpus.multiple}, {LIES[corpus.layout]}"
+            mean = f"{geomean(values):.3f} times cuBLAS in the geometric mean of {len(values)}"
+            said.append(f"{head}: {mean}, {min(values):.3f} at least.")
     return " ".join(said)
 
 
 # ---- decode ----
 
 
-def decoded(records: Sequence[Record]) -> list[Record]:
+def sustained_layers(records: Sequence[Record]) -> list[Record]:
     return [
         record
         for record in records
         if record.kernel == LIBRARY
         and record.mode == "sustained"
         and shape_of(record) in LISTS["layers"]
-        and record.m <= DECODE
         and record.seconds
     ]
+
+
+def decoded(records: Sequence[Record]) -> list[Record]:
+    return [record for record in sustained_layers(records) if record.m <= DECODE]
 
 
 def of_decode(records: Sequence[Record]) -> str:
@@ -156,12 +183,22 @@ def of_decode(records: Sequence[Record]) -> str:
     if not rows:
         return ""
     read = [weights_read(record) for record in rows]
-    ratios = [record.ratio for record in rows if record.ratio]
-    return (
-        f"Weights are read at {min(read):.2f} to {max(read):.2f} TB/s, sustained, for 1 to {DECODE} rows in"
-        f" {len(maths_in(rows))} types. That is {geomean(ratios):.2f} times cuBLAS in the geometric mean,"
-        f" {min(ratios):.2f} at least."
+    others = [record for record in sustained_layers(records) if record.m > DECODE]
+    said = (
+        f"Weights are read at {min(read):.2f} to {max(read):.2f} TB/s on an {short_chip(rows[0].device)},"
+        f" sustained, for 1 to {DECODE} rows in {len(maths_in(rows))} types. That is {mean_words(rows)}."
     )
+    more = f" With {min(r.m for r in others)} rows and more it is {mean_words(others)}." if others else ""
+    return said + more
+
+
+def mean_words(records: Sequence[Record]) -> str:
+    """Of those that cuBLAS was measured beside, with the worst."""
+    timed = [record for record in records if record.ratio]
+    worst = min(timed, key=lambda record: record.ratio or 0.0)
+    mean = f"{geomean([record.ratio or 0.0 for record in timed]):.2f} times cuBLAS in the geometric mean"
+    place = f"{short_name(worst.dtype)}, {shape_words(*shape_of(worst))}"
+    return f"{mean} of {len(timed)}, {worst.ratio:.2f} at least ({place})"
 
 
 def decode_chart(records: Sequence[Record]) -> Chart | None:
@@ -209,9 +246,9 @@ def small_table(records: Sequence[Record]) -> str:
 
 
 def of_small(records: Sequence[Record]) -> str:
-    ratios = [record.ratio for record in small(records) if record.ratio]
+    rows = small(records)
     sizes = " and ".join(f"{size}^3" for size in SMALL)
-    return f"{geomean(ratios):.2f} times cuBLAS at {sizes}, {min(ratios):.2f} at least" if ratios else ""
+    return f"{sizes}, sustained: {mean_words(rows)}" if rows else ""
 
 
 def small_chart(records: Sequence[Record]) -> Chart | None:
@@ -238,11 +275,13 @@ def of_launch(records: Sequence[Record]) -> str:
         return ""
     said = (
         f"The host takes {time_words(plan.seconds)} for a call of a plan,"
-        f" {time_words(call.seconds)} for matmul"
+        f" {time_words(call.seconds)} for matmul with `out`"
     )
     beside = f", {call.ratio:.2f} times as fast as torch.mm" if call.ratio else ""
-    cold = f". A first call that compiles takes {time_words(first.seconds)}" if first else ""
-    return f"{said}{beside}{cold}."
+    cold = f" A first call that compiles takes {time_words(first.seconds)}." if first else ""
+    lost = [f"{each.kernel} ({each.ratio:.2f})" for each in records if (each.ratio or 1.0) < 1.0]
+    slower = f" Slower than what they stand beside: {', '.join(lost)}." if lost else ""
+    return f"{said}{beside}.{slower}{cold}"
 
 
 def launch_chart(records: Sequence[Record]) -> Chart | None:

@@ -12,7 +12,7 @@ from lapidist.bench.protocol.cases import SQUARES
 from lapidist.bench.protocol.contenders import LIBRARY
 from lapidist.bench.protocol.record import Record, Run
 from lapidist.bench.publish.markdown import fold, row_of, rule, speed
-from lapidist.bench.publish.squares import vendor_of
+from lapidist.bench.publish.squares import MODE_WORDS, vendor_of
 from lapidist.bench.publish.tables import number, percent
 from lapidist.bench.publish.views import (
     LIES,
@@ -26,7 +26,6 @@ from lapidist.bench.publish.views import (
 from lapidist.dtypes import short_name
 
 ALIKE = 0.02  # chips whose ratios differ by no more agree: so do two runs of one chip
-MODE_WORDS = {"sustained": "sustained", "burst": "in bursts"}
 
 
 class Turn(NamedTuple):
@@ -36,6 +35,7 @@ class Turn(NamedTuple):
     ours: Record
     vendor_mhz: float | None
     vendor_tflops: Sequence[float]
+    run: Run
 
     @property
     def ratio(self) -> float:
@@ -61,7 +61,8 @@ def turns_of(runs: Sequence[Run], kind: str) -> dict[str, list[Turn]]:
     for record, run in every:
         if record.kernel == LIBRARY and record.dtype == kind and is_square(record) and record.ratio:
             place = place_of(record)
-            found[record.device].append(Turn(record, clocks.get((run.name, *place)), speeds.get(place, [])))
+            clock = clocks.get((run.name, *place))
+            found[record.device].append(Turn(record, clock, speeds.get(place, []), run))
     return {chip: turns for chip, turns in found.items() if turns}
 
 
@@ -79,8 +80,18 @@ def is_square(record: Record) -> bool:
 def chip_words(runs: Sequence[Run], kind: str) -> list[str]:
     """A line for each chip, and where they differ."""
     found = turns_of(runs, kind)
-    lines = [f"- {one_chip(chip, turns)}" for chip, turns in found.items()]
+    lines = [f"- {one_chip(chip, turns)} {taken(turns)}" for chip, turns in found.items()]
     return [*lines, *(f"- {each}" for each in differences(found))]
+
+
+def taken(turns: Sequence[Turn]) -> str:
+    """When, and by which call of cuBLAS."""
+    days = sorted({turn.run.conditions.date[:10] for turn in turns})
+    calls = dict.fromkeys(
+        vendor.partition(" (")[0] for turn in turns if (vendor := turn.run.conditions.vendor)
+    )
+    when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    return f"Measured {when}{', ' if calls else ''}{' and '.join(calls)}."
 
 
 def one_chip(chip: str, turns: Sequence[Turn]) -> str:

@@ -146,16 +146,7 @@ def neighbours(mode: str, corpus: Corpus, groups: Group, runs: Sequence[Run]) ->
 
 def beside_neighbours(groups: Group) -> str:
     """What lines that do not start on 16 bytes cost: the neighbour's speed is 1."""
-    heads = [
-        "shapes",
-        "of the neighbour's speed",
-        "geomean",
-        "least",
-        "median",
-        "most",
-        f"{SHARE_AIM} or more",
-        "count",
-    ]
+    heads = ["shapes", "who", "geomean", "least", "median", "most", f"{SHARE_AIM} or more", "count"]
     lines = [row_of(heads), rule(heads)]
     large = {shape: rows for shape, rows in groups.items() if min(shape) > LARGE}
     for words, part in (("all", groups), (f"every side over {LARGE}", large)):
@@ -171,9 +162,8 @@ def beside_neighbours(groups: Group) -> str:
                 good = sum(value >= SHARE_AIM for value in values) / len(values)
                 lines.append(row_of([words, title, *cells[:4], f"{percent(good)} %", cells[-1]]))
     return (
-        "The same products with every side rounded up to whole pieces of 16 bytes, flops a second:\n\n"
-        + "\n".join(lines)
-        + "\n"
+        "The speed (flops a second) over that on the same product with every side rounded up to whole pieces"
+        " of 16 bytes:\n\n" + "\n".join(lines) + "\n"
     )
 
 
@@ -201,7 +191,7 @@ def corpus_section(
     heads = [
         "turns",
         "shapes",
-        "ours",
+        "A against B",
         "geomean",
         "least",
         "median",
@@ -226,7 +216,10 @@ def corpus_section(
     )
     main = next(iter(found))
     groups = by_mode[main]
-    words = f"Times of the second over those of the first; medians of the first's clock and power. {failed}"
+    words = (
+        f"Each number is B's time over A's: over 1, A is faster. *{GOOD} or more* and *faster* are shares of"
+        f" the products. MHz and W are A's medians. {failed}"
+    )
     said = [turn_words(mode, here, digits) for mode, here in by_mode.items()]
     title = f"## {len(groups)} {corpus.words}\n\n{' '.join(said)}\n"
     aligned = neighbours(main, corpus, groups, runs) if corpus.multiple == 1 else {}

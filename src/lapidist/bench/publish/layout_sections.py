@@ -10,6 +10,7 @@ from lapidist.bench.publish import charts, svg
 from lapidist.bench.publish.charts import Chart
 from lapidist.bench.publish.markdown import fold, row_of, rule, speed
 from lapidist.bench.publish.tables import percent
+from lapidist.bench.publish.views import short_chip
 from lapidist.bench.studies.layouts import LAYOUTS, MATHS, MODE, SIZES, VENDOR
 from lapidist.dtypes import short_name
 
@@ -40,7 +41,7 @@ def layout_sections(records: Sequence[Record]) -> list[str]:
         " mma.sync, which reads both. cuBLAS by torch has not all of these layouts."
     )
     table = "TFLOP/s, and in brackets % of what the same library does K-major.\n\n" + "\n".join(lines)
-    return [f"{words}\n", fold("Every layout, sustained, at two sizes", table)]
+    return [f"{words} {of_layouts(records)}.\n", fold("Every layout, sustained, at two sizes", table)]
 
 
 def layout_cells(here: Mapping[str, Record | None]) -> list[str]:
@@ -60,14 +61,12 @@ def layout_cells(here: Mapping[str, Record | None]) -> list[str]:
     return cells
 
 
-def shares_left(records: Sequence[Record]) -> list[tuple[str, Record, float]]:
-    """Of each type in each other layout: the row, and what it keeps of the K-major speed, on the larger
-    square.
-    """
+def shares_left(records: Sequence[Record], size: int = max(SIZES)) -> list[tuple[str, Record, float]]:
+    """Of each type in each other layout: the row, and what it keeps of the K-major speed, on that square."""
     rows = {
         (record.dtype, record.layout[:2]): record
         for record in records
-        if record.mode == MODE and record.kernel == LIBRARY and record.m == max(SIZES)
+        if record.mode == MODE and record.kernel == LIBRARY and record.m == size
     }
     first, *others = LAYOUTS
     pairs = [(way, rows.get((kind, first)), rows.get((kind, way))) for kind in MATHS for way in others]
@@ -79,13 +78,15 @@ def shares_left(records: Sequence[Record]) -> list[tuple[str, Record, float]]:
 
 
 def of_layouts(records: Sequence[Record]) -> str:
-    shares = [share for _, _, share in shares_left(records)]
-    if not shares:
+    said = [
+        f"{percent(min(shares))} to {percent(max(shares))} % at {size}^3"
+        for size in sorted(SIZES, reverse=True)
+        if (shares := [share for _, _, share in shares_left(records, size)])
+    ]
+    if not said:
         return ""
-    return (
-        f"N-major and M-major operands keep {percent(min(shares))} to {percent(max(shares))} % of the K-major"
-        f" speed at {max(SIZES)}^3"
-    )
+    chip = short_chip(next(record.device for record in records if record.mode == MODE))
+    return f"Of our K-major speed, N-major and M-major operands keep {', '.join(said)}, on an {chip}"
 
 
 def layout_chart(records: Sequence[Record]) -> Chart | None:

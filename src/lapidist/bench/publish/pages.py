@@ -23,9 +23,16 @@ from lapidist.bench.publish.corpora import (
 from lapidist.bench.publish.corpus_summary import summary_sections
 from lapidist.bench.publish.layout_sections import layout_chart, layout_sections, of_layouts
 from lapidist.bench.publish.planner_sections import planner_sections
-from lapidist.bench.publish.prose import failures_section, host_section, runs_section, shapes_of, warm_section
-from lapidist.bench.publish.scaled_sections import scaled_chart, scaled_sections
-from lapidist.bench.publish.squares import limits_section, type_sections
+from lapidist.bench.publish.prose import (
+    failures_section,
+    host_section,
+    of_runs,
+    runs_section,
+    shapes_of,
+    warm_section,
+)
+from lapidist.bench.publish.scaled_sections import of_scaled, scaled_chart, scaled_sections
+from lapidist.bench.publish.squares import limits_section, of_limits, type_sections
 from lapidist.bench.publish.stock_sections import (
     epilogue_sections,
     mma_sections,
@@ -35,6 +42,7 @@ from lapidist.bench.publish.stock_sections import (
     of_epilogues,
     of_mma,
     of_models,
+    of_new_shapes,
 )
 from lapidist.bench.publish.views import NO_PRODUCTS, TIMED_MODES, in_another_layout, in_math
 from lapidist.bench.publish.withdrawn import Withdrawal
@@ -47,6 +55,10 @@ NOTES = (
     "[Sustained](../glossary.md#sustained) means long turns without rest, at the clock that the chip can"
     " hold. Burst means short turns, each after a rest. Every share of cuBLAS is of cuBLAS in the same run."
     " [How it is measured](index.md#how-it-is-measured) says more."
+)
+SHORT_TURNS = (
+    "[Sustained](../glossary.md#sustained) turns and bursts are as on [the other pages](index.md#how-it-is-"
+    "measured). Short turns follow each other without rest, for less than the chip takes to get warm."
 )
 TYPES = {kind: (kind,) for kind in ("float32", "bfloat16", "float16", "tf32", "float64", "int8")}
 TYPE_PAGES = {**{short_name(kind): kinds for kind, kinds in TYPES.items()}, "fp8": FP8}
@@ -156,7 +168,7 @@ def ragged_page(runs: Sequence[Run]) -> Page:
     page = Page("ragged", "How fast are random products, ragged and aligned?")
     sections = corpus_sections(runs)
     if sections:
-        page.parts.append(answers.of_ragged(corpora(runs)) + "\n")
+        page.parts.append(f"{answers.of_ragged(corpora(runs))} {SHORT_TURNS}\n")
         page.parts += summary_sections(runs)
         page.charts += corpus_charts(runs)
         page.parts += sections
@@ -186,7 +198,8 @@ def small_page(records: Sequence[Record], runs: Sequence[Run]) -> Page:
         page.parts.append(
             "A product of 512^3 takes some microseconds. What counts is the launch, the first load and the"
             " last store. Such products share their tiles ([Stream-K](../stream-k.md)) and begin beside the"
-            " launch ahead of them. The planner's choice, sustained:\n"
+            " launch ahead of them. The planner's choice:\n\n"
+            f"{answers.of_small(records)}.\n"
         )
         page.show(answers.small_chart(records))
         page.parts.append(table)
@@ -258,10 +271,13 @@ def index_page(pages: Sequence[Page], records: Sequence[Record], runs: Sequence[
     said["ragged"] = answers.of_ragged(corpora(runs))
     said["decode"] = answers.of_decode(layers(records))
     said["small"] = "; ".join(filter(None, (answers.of_small(records), *of_batches(runs))))
-    said["launch"] = answers.of_launch([record for record in records if record.mode == "host"])
+    said["fp8"] = " ".join(filter(None, (said["fp8"], of_scaled(records))))
+    host = [record for record in records if record.mode == "host"]
+    said["launch"] = " ".join(filter(None, (answers.of_launch(host), of_new_shapes(records))))
     said["layouts"] = of_layouts(records)
     said["epilogues"] = of_epilogues(records)
     said["models"], said["mma"] = of_models(records), of_mma(records)
+    said["limits"], said["runs"] = of_limits(records), of_runs(runs)
     lines = ["| question | in short |", "|---|---|"]
     lines += [f"| [{page.title}]({page.name}.md) | {said.get(page.name, '')} |" for page in pages]
     return Page("index", "Performance", ["\n".join(lines) + "\n", *aims_section(records, runs), MEASURED])

@@ -64,6 +64,12 @@ def climbed_shapes(records: Sequence[Record]) -> list[Shape]:
 
 # ---- the ladder ----
 
+LADDER_COLUMNS = (
+    "*step*: how many times as fast as the rung in the row above. *cuBLAS then*: TFLOP/s of cuBLAS in that"
+    " run. *blocks x warps*: the blocks that an SM holds at once, and the warps of each."
+    " [The index](index.md#how-it-is-measured) has the other columns."
+)
+
 
 def ladder_section(title: str, records: Sequence[Record]) -> str:
     rows = in_order(record for record in records if record.kind != "detour")
@@ -89,7 +95,7 @@ def ladder_section(title: str, records: Sequence[Record]) -> str:
     lost = [f"{label(name)} ({gain})" for name, gain in before.items() if float(gain.rstrip("x")) < 1.0]
     words = f"Slower than the rung before: {', '.join(lost)}.\n" if lost else ""
     detours = f"\nDetours:\n\n{table(columns, aside)}" if aside else ""
-    return fold(title, f"{table(columns, rows)}\n{words}{detours}")
+    return fold(title, f"{LADDER_COLUMNS}\n\n{table(columns, rows)}\n{words}{detours}")
 
 
 def steps_between(rows: Sequence[Record]) -> dict[str, str]:
@@ -145,8 +151,8 @@ def geomeans(records: Sequence[Record]) -> list[str]:
     for name in sorted({record.kernel for record in records if record.kind != "peer" and record.ratio}):
         ratios = [record.ratio for record in records if record.kernel == name and record.ratio]
         lost = sum(ratio < 1.0 for ratio in ratios)
-        mean = f"geometric mean {geomean(ratios):.3f} of cuBLAS"
-        lines.append(f"- {name}: {mean} over {len(ratios)} shapes; slower on {lost} of them\n")
+        mean = f"geometric mean {geomean(ratios):.3f} of cuBLAS over {len(ratios)} shapes"
+        lines.append(f"- {label(name)}: {mean}, {min(ratios):.3f} at least; slower on {lost} of them\n")
     return lines
 
 
@@ -196,7 +202,7 @@ def warm_section(records: Sequence[Record]) -> list[str]:
 
 ALONE_COLUMNS: Columns = {
     "type": lambda r: short_name(r.dtype),
-    "of": lambda r: r.kernel,
+    "which": lambda r: r.kernel,
     "kernel": lambda r: r.note or "-",
     "alone": lambda r: time_words(r.seconds),
     "least": lambda r: time_words(r.seconds_min),
@@ -221,6 +227,13 @@ def failures_section(records: Sequence[Record]) -> list[str]:
 def lacking(record: Record) -> bool:
     """Whether it is cuBLAS in a layout that torch cannot multiply; the layouts' table says so."""
     return record.mode == LAYOUTS_MODE and record.kernel == VENDOR
+
+
+def of_runs(runs: Sequence[Run]) -> str:
+    if not runs:
+        return ""
+    days = sorted(run.conditions.date[:10] for run in runs)
+    return f"{len(runs)} runs, {days[0]} to {days[-1]}: chips, versions, commits and protocols"
 
 
 def runs_section(runs: Sequence[Run]) -> str:

@@ -6,11 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lapidist.bench.protocol.cases import shape_words
+from lapidist.bench.protocol.contenders import LIBRARY
 from lapidist.bench.protocol.record import Record
 from lapidist.bench.publish import charts, svg
 from lapidist.bench.publish.charts import Chart
 from lapidist.bench.publish.markdown import fold, row_of, rule, speed
-from lapidist.bench.publish.tables import percent, time_words
+from lapidist.bench.publish.tables import geomean, percent, time_words
 from lapidist.bench.publish.views import shape_of
 from lapidist.bench.studies.scaled import BURST_MODE, MODE, MODEL_SHAPES, SCHEMES, SHAPES, Scheme
 
@@ -27,7 +29,22 @@ def scaled_sections(records: Sequence[Record]) -> list[str]:
         " `torch._scaled_mm` with the same factors. [Promoted](../glossary.md#promoted) sums leave the tensor"
         " core every 128 of k; factors along k imply it."
     )
-    return [f"{words}\n", *folds] if folds else []
+    return [f"{words} {of_scaled(records)}\n", *folds] if folds else []
+
+
+def of_scaled(records: Sequence[Record]) -> str:
+    """Beside cuBLAS with the same factors, in each mode, with the worst."""
+    said = []
+    for mode, turns in ((MODE, "sustained"), (BURST_MODE, "in bursts")):
+        rows = [r for r in records if r.mode == mode and r.kernel.startswith(f"{LIBRARY}, ") and r.ratio]
+        if rows:
+            worst = min(rows, key=lambda record: record.ratio or 0.0)
+            place = f"{worst.kernel.partition(', ')[2]}, {shape_words(*shape_of(worst))}"
+            mean = f"{geomean([r.ratio or 0.0 for r in rows]):.2f} times cuBLAS in the geometric mean"
+            said.append(
+                f"With factors, {turns}: {mean} of {len(rows)}, {worst.ratio:.2f} at least ({place})."
+            )
+    return " ".join(said)
 
 
 def scaled_table(records: Sequence[Record], mode: str) -> str:

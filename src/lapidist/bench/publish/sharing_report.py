@@ -185,6 +185,9 @@ def intensity(record: Record) -> float:
     )
 
 
+DRAWN_AS = {"family": "planner's schedule", "cublas": "cuBLAS", "padded": "padding by hand"}
+
+
 def scatter(records: Sequence[Record], colours: Mapping[str, str], title: str) -> str:
     """TFLOP/s of each shape over its arithmetic intensity, for the kernels that have a colour."""
     shown = [record for record in records if record.kernel in colours and record.tflops]
@@ -206,7 +209,7 @@ def scatter(records: Sequence[Record], colours: Mapping[str, str], title: str) -
             x, y = frame.x(intensity(record)), frame.y(record.tflops or 0.0)
             parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2" fill="{colour}" fill-opacity=".6"/>')
         parts.append(f'<circle cx="{edge}" cy="{30 + 20 * place}" r="4" fill="{colour}"/>')
-        parts.append(text(edge + 10, 35 + 20 * place, {"family": "planner's schedule"}.get(name, name)))
+        parts.append(text(edge + 10, 35 + 20 * place, DRAWN_AS.get(name, name)))
     return drawing(frame.bottom + 56, parts, title, WIDTH)
 
 

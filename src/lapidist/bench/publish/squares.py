@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from lapidist.bench.protocol.cases import SQUARES
 from lapidist.bench.protocol.contenders import LIBRARY
 from lapidist.bench.protocol.frameworks import E5M2
 from lapidist.bench.protocol.record import Record
@@ -21,13 +22,16 @@ from lapidist.bench.publish.views import (
     label,
     maths_in,
     shape_of,
+    short_chip,
     squares,
 )
 from lapidist.dtypes import short_name
 
+EXACT = "cublas_exact"
 KIND_ORDER = {"rung": 0, "production": 1, "detour": 2, "peer": 3}
 SUMMARY_SIZE = 8192
 SUMMARY_CELLS = ("{mode}", "cuBLAS", "%")
+MODE_WORDS = {"sustained": "sustained", "burst": "in bursts"}
 
 
 def type_sections(records: Sequence[Record], mode: str) -> list[str]:
@@ -57,7 +61,13 @@ def type_section(title: str, series: Sequence[Series]) -> str:
         lines.append(
             row_of([label(each.kernel), *cells, percent(best.limit_share), percent(best.unit_share), *seen])
         )
-    words = "TFLOP/s, and in brackets % of cuBLAS in the same run."
+    words = (
+        "TFLOP/s, and in brackets % of cuBLAS in the same run. Rows are of several runs: that of cuBLAS is of"
+        " its newest, so two rows need not give the share in brackets. The last four columns are of each"
+        " kernel's fastest size."
+    )
+    if EXACT in {each.kernel for each in series}:
+        words += " `cublas_exact` is cuBLAS with sums that leave the tensor core for floats."
     if any(record.dtype == E5M2 and record.ratio is not None for each in series for record in each.records):
         words += " cuBLAS has no product of two e5m2: its B is e4m3."
     return fold(title, f"{words}\n\n" + "\n".join(lines) + "\n\n" + verdicts(ordered))
@@ -104,7 +114,7 @@ def limits_section(records: Sequence[Record]) -> list[str]:
     words = (
         "Micro-kernels add the same products again and again, for over a second. Operands are random normal"
         " numbers in registers (for wgmma: in shared memory). A limit is what a unit does under these"
-        " conditions, power included. A kernel's share of it is what the kernel loses by itself."
+        " conditions, power included. What a kernel lacks of it, it loses by itself."
         " `lapidist bench limits` measures them."
     )
     tables = [
@@ -112,6 +122,17 @@ def limits_section(records: Sequence[Record]) -> list[str]:
         for chip in chips
     ]
     return [f"{words}\n\n" + "\n".join(tables)]
+
+
+def of_limits(records: Sequence[Record]) -> str:
+    """The most of each type, on the chip that was measured first."""
+    rows = [record for record in records if record.kind == "limit" and record.tflops]
+    here = [row for row in rows if row.device == rows[0].device]
+    best: dict[str, float] = {}
+    for row in here:
+        best[row.dtype] = max(best.get(row.dtype, 0.0), row.tflops or 0.0)
+    said = ", ".join(f"{short_name(kind)} {value:.1f}" for kind, value in best.items())
+    return f"TFLOP/s on an {short_chip(here[0].device)}, without touching memory: {said}" if here else ""
 
 
 def limits_table(records: Sequence[Record]) -> str:
@@ -136,7 +157,21 @@ def summary(records: Sequence[Record]) -> str:
     if not rows:
         return "Not measured yet.\n"
     heads = ["type", *(what.format(mode=mode) for mode in TIMED_MODES for what in SUMMARY_CELLS)]
-    return "\n".join([row_of(heads), rule(heads), *rows]) + "\n"
+    least = worst_words([record for math in kinds for record in in_math(records, math)])
+    return "\n".join([row_of(heads), rule(heads), *rows, "", least]) + "\n"
+
+
+def worst_words(records: Sequence[Record]) -> str:
+    """Of all types, sizes and modes."""
+    found = [
+        (record, mode)
+        for math in maths_in(records)
+        for mode in TIMED_MODES
+        if (record := worst_square(in_math(records, math), mode))
+    ]
+    record, mode = min(found, key=lambda each: each[0].ratio or 0.0)
+    place = f"{short_name(record.dtype)}, {record.m}^3, {MODE_WORDS[mode]}"
+    return f"Of squares of {extents_of(records)} the worst has {percent(record.ratio)} % of cuBLAS ({place})."
 
 
 def summary_row(records: Sequence[Record], math: str) -> str:
@@ -161,6 +196,18 @@ def at_square(records: Sequence[Record], size: int, mode: str) -> Record | None:
         and not in_another_layout(record)
     )
     return next(found, None)
+
+
+def extents_of(records: Sequence[Record]) -> str:
+    """Of the squares that the planner's choice was timed on beside cuBLAS."""
+    sizes = [size for size in SQUARES if any(at_square(records, size, mode) for mode in TIMED_MODES)]
+    return f"{sizes[0]}^3 to {sizes[-1]}^3" if len(sizes) > 1 else f"{sizes[0]}^3"
+
+
+def worst_square(records: Sequence[Record], mode: str) -> Record | None:
+    """The planner's choice on the square where it compares worst, of one type."""
+    found = [record for size in SQUARES if (record := at_square(records, size, mode))]
+    return min(found, key=lambda record: record.ratio or 0.0, default=None)
 
 
 def vendor_of(record: Record) -> Record:

@@ -11,18 +11,17 @@ from lapidist.bench.publish import charts, svg
 from lapidist.bench.publish.charts import Chart
 from lapidist.bench.publish.markdown import Columns, fold, row_of, rule, table
 from lapidist.bench.publish.tables import geomean, number, time_words
+from lapidist.bench.publish.views import LIES, short_chip
 from lapidist.bench.studies.endings import PLAIN
 from lapidist.bench.studies.epilogues import MODE as EPILOGUE
 from lapidist.dtypes import short_name
 
 MODEL = "model"
-NEW_SHAPES = {
-    "shapes cold": "nothing compiled",
-    "shapes disk": "binaries on disk",
-    "shapes loaded": "binaries loaded",
-}
+LOADED = "shapes loaded"
+NEW_SHAPES = {"shapes cold": "nothing compiled", "shapes disk": "binaries on disk", LOADED: "binaries loaded"}
 SERVED = "served"
 MMA = ("mma sustained", "mma burst")
+MMA_WORDS = {"mma sustained": "sustained", "mma burst": "in bursts"}
 MODES = (MODEL, EPILOGUE, *NEW_SHAPES, SERVED, *MMA)
 
 
@@ -43,7 +42,7 @@ def of_models(records: Sequence[Record]) -> str:
     if not ratios:
         return ""
     return (
-        f"{geomean(ratios):.2f}x stock in the geometric mean of {len(ratios)} cases,"
+        f"{geomean(ratios):.2f}x the speed of stock in the geometric mean of {len(ratios)} cases,"
         f" {min(ratios):.2f}x to {max(ratios):.2f}x"
     )
 
@@ -56,12 +55,15 @@ def model_sections(records: Sequence[Record]) -> list[str]:
         "case": lambda r: r.kernel,
         "rows": lambda r: str(r.m),
         "time": lambda r: time_words(r.seconds),
-        "beside stock": times_faster,
+        "stock's time over ours": times_faster,
         "error/bound": lambda r: number(r.worst, ".3f"),
         "chip": lambda r: r.device,
     }
     said = of_models(records)
-    words = "Over 1x is faster than stock, in turns in the same process."
+    words = (
+        "Stock is the same model with torch's or XLA's own products, in turns in the same process. Over 1x is"
+        " faster than that."
+    )
     over = [record for record in rows if not record.ok]
     left_out = (
         f" Not counted: {len(over)} of {len(rows)} cases, where the results differ by more than the bound."
@@ -69,7 +71,7 @@ def model_sections(records: Sequence[Record]) -> list[str]:
         else ""
     )
     return [
-        f"{f'A model runs {said}. ' if said else ''}{words}{left_out}\n",
+        f"{f'Models have {said}. ' if said else ''}{words}{left_out}\n",
         fold("Every case", table(columns, rows)),
     ]
 
@@ -100,11 +102,13 @@ def ending_of(record: Record) -> str:
 def of_epilogues(records: Sequence[Record]) -> str:
     fused = [record for record in ours_in(records, EPILOGUE) if ending_of(record) != PLAIN]
     over = [record.over_plain for record in fused if record.over_plain]
+    ratios = [record.ratio for record in fused if record.ratio]
     if not over:
         return ""
     return (
         f"an epilogue takes {geomean(over):.2f}x the time of the product alone in the geometric mean,"
-        f" {min(over):.2f}x to {max(over):.2f}x"
+        f" {min(over):.2f}x to {max(over):.2f}x. The fastest of torch's ways takes {geomean(ratios):.2f}x the"
+        f" time of ours in the mean, {min(ratios):.2f}x at least"
     )
 
 
@@ -113,8 +117,8 @@ def by_ending(rows: Sequence[Record]) -> str:
     groups: dict[tuple[str, str], list[Record]] = {}
     for row in rows:
         groups.setdefault((ending_of(row), row.dtype), []).append(row)
-    peers = ["peer's time over ours", "at least", "there"]
-    heads = ["epilogue", "type", "over plain", "at most", *peers, "chip"]
+    peers = ["fastest peer's time over ours", "at least", "least at"]
+    heads = ["epilogue", "type", "time over the product alone", "at most", *peers, "chip"]
     lines = [row_of(heads), rule(heads)]
     for (ending, dtype), found in sorted(groups.items()):
         over, ratios = [r.over_plain or 1.0 for r in found], [r.ratio or 0.0 for r in found]
@@ -153,9 +157,10 @@ def epilogue_sections(records: Sequence[Record]) -> list[str]:
     words = "An [epilogue](../tutorials/epilogue.md) runs in registers, before sums are stored."
     said = of_epilogues(records)
     return [
-        f"{words}{' ' + said[0].upper() + said[1:] + '.' if said else ''} Peers are torch's kernels one after"
-        " the other, the same by torch.compile, and for GELU by tanh cuBLASLt's own epilogue. Each line has"
-        " the geometric means of all shapes, and the worst of them.\n",
+        f"{words}{' ' + said[0].upper() + said[1:] + '.' if said else ''} These peers are torch's kernels one"
+        " after the other, the same by torch.compile, and for GELU by tanh cuBLASLt's own epilogue. Each line"
+        " has the geometric means of all shapes, and the worst of them. `plain` is the product alone."
+        " Turns are without rest.\n",
         by_ending(rows),
         fold("Every shape", table(columns, rows)),
     ]
@@ -180,9 +185,22 @@ def new_shape_sections(records: Sequence[Record]) -> list[str]:
     }
     words = (
         "A new shape is planned before it runs. [The planner](../planner.md) says which binary serves it."
-        " Times are of the caller, until the result is there.\n"
+        " Times are of the caller, until the result is there. Under 1x torch is faster."
     )
-    return [words, fold("New shapes, beside torch", table(columns, [*rows, *loops]))]
+    said = [words, *filter(None, [of_new_shapes(records)])]
+    return [" ".join(said) + "\n", fold("New shapes, beside torch", table(columns, [*rows, *loops]))]
+
+
+def of_new_shapes(records: Sequence[Record]) -> str:
+    """Where nothing waits for a compiler."""
+    rows = [r for r in records if r.mode == LOADED and r.ratio and r.seconds]
+    if not rows:
+        return ""
+    ratios, times = [r.ratio or 0.0 for r in rows], [r.seconds or 0.0 for r in rows]
+    return (
+        f"With binaries loaded a new shape takes {time_words(min(times))} to {time_words(max(times))} in the"
+        f" median, and torch {min(ratios):.2f}x to {max(ratios):.2f}x of that."
+    )
 
 
 # ---- mma.sync beside CUTLASS ----
@@ -193,8 +211,16 @@ def beside_cutlass(records: Sequence[Record]) -> list[Record]:
 
 
 def of_mma(records: Sequence[Record]) -> str:
-    ratios = [record.ratio for record in beside_cutlass(records) if record.ratio]
-    return f"{min(ratios):.2f}x to {max(ratios):.2f}x CUTLASS's kernel for mma.sync" if ratios else ""
+    rows = beside_cutlass(records)
+    ratios = [record.ratio for record in rows if record.ratio]
+    if not ratios:
+        return ""
+    turns = " and ".join(sorted({MMA_WORDS[record.mode] for record in rows}))
+    chips = " and ".join(sorted({short_chip(record.device) for record in rows}))
+    return (
+        f"{min(ratios):.2f}x to {max(ratios):.2f}x the speed of CUTLASS's kernel for mma.sync, {turns}, on an"
+        f" {chips}"
+    )
 
 
 def mma_sections(records: Sequence[Record]) -> list[str]:
@@ -204,7 +230,7 @@ def mma_sections(records: Sequence[Record]) -> list[str]:
     columns: Columns = {
         "m x n x k": lambda r: shape_words(r.m, r.n, r.k),
         "type": lambda r: short_name(r.dtype),
-        "layouts": lambda r: r.layout,
+        "operands": lambda r: LIES[r.layout[:2]],
         "time": lambda r: time_words(r.seconds),
         "TFLOP/s": lambda r: number(r.tflops, ".1f"),
         "CUTLASS's time over ours": times_faster,
@@ -213,8 +239,7 @@ def mma_sections(records: Sequence[Record]) -> list[str]:
     }
     words = (
         "Cards before Hopper, and consumer Blackwell, multiply by mma.sync."
-        f" There `mma` runs at {of_mma(records)}, timed on the chip that the table names."
-        " That kernel is the one of CUTLASS's example 47, with sums in float as ours:"
-        " the faster of a block a tile and Stream-K.\n"
+        f" `mma` has {of_mma(records)}. That is the kernel of CUTLASS's example 47, with sums in float as"
+        " ours. Of its two schedules, a block for each tile and Stream-K, the faster counts.\n"
     )
     return [words, fold("Every product", table(columns, rows))]
