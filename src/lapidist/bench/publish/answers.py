@@ -125,11 +125,11 @@ def ladder_words(short: str, records: Sequence[Record]) -> str:
 # ---- ragged products ----
 
 
-def of_ragged(found: Corpora) -> str:
+def of_ragged(found: Corpora) -> list[str]:
     """Each type's gain over the vendor, in every mode: of ragged products, then of aligned ones."""
     said = [gain_words(kind, modes) for kind, modes in ragged_of(found).items()]
     said += [aligned_words(corpus, modes) for corpus, modes in found.items() if corpus.multiple > 1]
-    return " ".join(filter(None, said))
+    return [each for each in said if each]
 
 
 def gain_words(kind: str, modes: Mapping[str, Found]) -> str:
@@ -156,7 +156,7 @@ def aligned_words(corpus: Corpus, modes: Mapping[str, Found]) -> str:
             whose = f"{short_name(corpus.kind)} on an {short_chip(corpus.chip)}, {TURNS[mode].lower()}"
             head = f"{whose}, multiples of {corpus.multiple}, {LIES[corpus.layout]}"
             mean = f"{geomean(values):.3f} times cuBLAS in the geometric mean of {len(values)}"
-            said.append(f"{head}: {mean}, {min(values):.3f} at least.")
+            said.append(f"{head}: {mean}. The least is {min(values):.3f}.")
     return " ".join(said)
 
 

@@ -22,7 +22,7 @@ def summary_sections(runs: Sequence[Run]) -> list[str]:
     if not found:
         return []
     heads = ["type", "products", "operands", "chip", "seed", "turns", "count"]
-    heads += ["over cuBLAS, geomean", "least", "MHz", "cuBLAS at"]
+    heads += ["over cuBLAS, geomean", "least", "MHz", "cuBLAS at", "measured"]
     lines = [row_of(heads), rule(heads)]
     for corpus, modes in found.items():
         sort = "ragged" if corpus.multiple == 1 else f"multiples of {corpus.multiple}"
@@ -33,7 +33,8 @@ def summary_sections(runs: Sequence[Run]) -> list[str]:
             if values:
                 gain = [str(len(values)), f"{geomean(values):.3f}", f"{min(values):.3f}"]
                 clocks = [clock_of(groups, name) for name in (LIBRARY, "cublas")]
-                lines.append(row_of([*whose, MODES[mode], *gain, *clocks]))
+                measured = max(run.conditions.date[:10] for _, run in rows)
+                lines.append(row_of([*whose, MODES[mode], *gain, *clocks, measured]))
     said = [f"- {each}" for each in chips_apart(found)]
     return ["\n".join([*lines, "", *said]).rstrip() + "\n"]
 

@@ -58,7 +58,7 @@ NOTES = (
 )
 SHORT_TURNS = (
     "[Sustained](../glossary.md#sustained) turns and bursts are as on [the other pages](index.md#how-it-is-"
-    "measured). Short turns follow each other without rest, for less than the chip takes to get warm."
+    "measured). Short turns follow each other without rest: one replay to warm up, one that is timed."
 )
 TYPES = {kind: (kind,) for kind in ("float32", "bfloat16", "float16", "tf32", "float64", "int8")}
 TYPE_PAGES = {**{short_name(kind): kinds for kind, kinds in TYPES.items()}, "fp8": FP8}
@@ -168,7 +168,8 @@ def ragged_page(runs: Sequence[Run]) -> Page:
     page = Page("ragged", "How fast are random products, ragged and aligned?")
     sections = corpus_sections(runs)
     if sections:
-        page.parts.append(f"{answers.of_ragged(corpora(runs))} {SHORT_TURNS}\n")
+        page.parts.append("\n".join(f"- {each}" for each in answers.of_ragged(corpora(runs))) + "\n")
+        page.parts.append(f"{SHORT_TURNS}\n")
         page.parts += summary_sections(runs)
         page.charts += corpus_charts(runs)
         page.parts += sections
@@ -268,7 +269,7 @@ def runs_page(records: Sequence[Record], runs: Sequence[Run], withdrawals: Seque
 
 def index_page(pages: Sequence[Page], records: Sequence[Record], runs: Sequence[Run]) -> Page:
     said = {name: answers.in_short(records, kinds[0]) for name, kinds in TYPE_PAGES.items()}
-    said["ragged"] = answers.of_ragged(corpora(runs))
+    said["ragged"] = " ".join(answers.of_ragged(corpora(runs)))
     said["decode"] = answers.of_decode(layers(records))
     said["small"] = "; ".join(filter(None, (answers.of_small(records), *of_batches(runs))))
     said["fp8"] = " ".join(filter(None, (said["fp8"], of_scaled(records))))

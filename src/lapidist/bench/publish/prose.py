@@ -125,6 +125,12 @@ def sweep_section(title: str, series: Sequence[Series]) -> str:
     return fold(title, "TFLOP/s.\n\n" + "\n".join(lines))
 
 
+OTHER_SHAPES = (
+    "On other shapes, each from the newest run that has it, which may be"
+    " [of older code](index.md#how-it-is-measured):"
+)
+
+
 def shapes_section(title: str, records: Sequence[Record]) -> str:
     ordered = sorted(records, key=lambda r: (r.m * r.n * r.k, shape_of(r), r.kind != "peer", r.kernel))
     columns: Columns = {
@@ -141,7 +147,7 @@ def shapes_section(title: str, records: Sequence[Record]) -> str:
         "error/bound": lambda r: number(r.worst, ".3f"),
     }
     means = geomeans(ordered)
-    head = ["On other shapes:\n", *means] if means else []
+    head = [f"{OTHER_SHAPES}\n", *means] if means else []
     return "\n".join([*head, fold(title, table(columns, ordered))])
 
 
