@@ -35,6 +35,7 @@ def test_squares_count_from_2048_up() -> None:
     rows = [row(Case(size, size, size, "bfloat16"), 1e-3, ratio) for size, ratio in ratios.items()]
     rows.append(row(Case(8192, 8192, 8192, "bfloat16"), 1e-3, 9.0, "burst"))
     text = aims_section(rows, [])[0]
+    assert "On an H200, where no chip is named." in text
     assert line(text, "8192^3, bf16") == ["1.05x", "1.070x", "", "met", ""]
     assert line(text, "the slowest square from 2048^3 up, bf16") == [
         "0.97x",
@@ -93,7 +94,7 @@ def test_ragged_products_in_the_geometric_mean_and_at_worst() -> None:
         records += [row(case, 1e-5, factor, "short"), row(case, 1e-5 * factor, 1.0, "short", "cublas")]
         records.append(row(case, 2e-5, None, "short", "padded"))
     text = aims_section([], [Run("one.jsonl", CONDITIONS, tuple(records))])[0]
-    assert line(text, "2 ragged products, bf16, short turns, geometric mean")[:4] == [
+    assert line(text, "2 ragged products, bf16, H200, short turns, geometric mean")[:4] == [
         "2.5x",
         "2.000x",
         "",

@@ -69,11 +69,12 @@ def aims_section(records: Sequence[Record], runs: Sequence[Run]) -> list[str]:
     if not found:
         return []
     heads = ["of the planner's choices", "wanted", "reached", "again", "aim", "slowest at"]
+    chip = f"On an {short_chip(chosen[0].device)}, where no chip is named. " if chosen else ""
     words = (
-        "x: times the speed of cuBLAS in the same run, sustained where nothing else is said. *Wanted* is the"
-        " least that was aimed at. *Again* is the kernel that the planner chose, measured once more under its"
-        " own name. Where an aim is missed, [the climb](../ladder.md) says what limits, and"
-        " [the attempts](../attempts.md) what was tried."
+        f"{chip}x: times the speed of cuBLAS in the same run, sustained where nothing else is said."
+        " *Wanted* is the least that was aimed at. *Again* is the kernel that the planner chose,"
+        " measured once more under its own name. Where an aim is missed, [the climb](../ladder.md)"
+        " says what limits, and [the attempts](../attempts.md) what was tried."
     )
     lines = [row_of(heads), rule(heads), *(row_of(aim.cells) for aim in found)]
     return [f"## Aims on Hopper\n\n{words}\n\n" + "\n".join(lines) + "\n"]
@@ -138,9 +139,8 @@ def of_ragged(runs: Sequence[Run]) -> Iterator[Aim]:
         mode = next(iter(found.get(kind, ())), None)
         if mode is not None:
             turns = "" if MODES[mode] == "sustained" else f", {MODES[mode]} turns"
-            yield from of_corpus(
-                f"{short_name(kind)}{turns}", by_shape([record for record, _ in found[kind][mode]])
-            )
+            rows = [record for record, _ in found[kind][mode]]
+            yield from of_corpus(f"{short_name(kind)}, {short_chip(rows[0].device)}{turns}", by_shape(rows))
 
 
 def of_aligned(runs: Sequence[Run]) -> Iterator[Aim]:

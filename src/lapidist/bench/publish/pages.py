@@ -288,6 +288,8 @@ MEASURED = """## How it is measured
 
 - **Same run.** Every number of cuBLAS was taken in the same run, on the same card, with the same inputs, in
   turns with ours. Runs differ by a few percent, so a share never mixes two runs.
+- **Chips.** What several chips measured is shown of the one with most Records, unless a table has a column
+  for the chip. The others are in [the runs](runs.md).
 - **Sustained.** Turns of over half a second without rest, at the clock that the chip can hold under its power
   limit. *Burst* turns are short, each after a rest: the clock stays high.
 - **Code.** A run names the commit whose code it timed ([the runs](runs.md)). Kernels that changed since keep

@@ -173,7 +173,7 @@ def host_section(records: Sequence[Record]) -> list[str]:
         "median": lambda r: time_words(r.seconds),
         "least": lambda r: time_words(r.seconds_min),
         "most": lambda r: time_words(r.seconds_max),
-        "torch's time over it": lambda r: number(r.ratio, ".2f"),
+        "torch's or NumPy's time over it": lambda r: number(r.ratio, ".2f"),
     }
     summary = (
         "`matmul(out)` and `gemm(out)` stand beside `torch.mm` with its `out`. `matmul` stands beside one"

@@ -38,12 +38,16 @@ def ours_in(records: Sequence[Record], mode: str) -> list[Record]:
 
 
 def of_models(records: Sequence[Record]) -> str:
-    ratios = [record.ratio for record in ours_in(records, MODEL) if record.ratio and record.ok]
-    if not ratios:
+    rows = [record for record in ours_in(records, MODEL) if record.ratio and record.ok]
+    if not rows:
         return ""
+    ratios = [record.ratio or 0.0 for record in rows]
+    worst = min(rows, key=lambda record: record.ratio or 0.0)
+    chips = " and ".join(dict.fromkeys(short_chip(record.device) for record in rows))
     return (
         f"{geomean(ratios):.2f}x the speed of stock in the geometric mean of {len(ratios)} cases,"
-        f" {min(ratios):.2f}x to {max(ratios):.2f}x"
+        f" {min(ratios):.2f}x to {max(ratios):.2f}x, on an {chips}."
+        f" The worst is {worst.kernel}, {worst.m} rows"
     )
 
 
