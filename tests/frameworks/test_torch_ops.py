@@ -396,6 +396,26 @@ MISTAKES: dict[str, tuple[type[Exception], str, Callable[[Any, Any], Any]]] = {
         "bias: element type",
         lambda x, lt: lt.linear(x(3, 4), x(5, 4), x(5).double()),
     ),
+    "a layer's types": (
+        lapidist.DTypeError,
+        "weight: element type must be that of input",
+        lambda x, lt: lt.linear(x(3, 4), x(5, 4).double()),
+    ),
+    "with an activation": (
+        lapidist.DTypeError,
+        "weight: element type must be that of input",
+        lambda x, lt: lt.linear(x(3, 4), x(5, 4).double(), activation="gelu"),
+    ),
+    "with a residual": (
+        lapidist.DTypeError,
+        "weight: element type must be that of input",
+        lambda x, lt: lt.linear(x(3, 4), x(5, 4).double(), residual=x(3, 5)),
+    ),
+    "a complex residual": (
+        lapidist.DTypeError,
+        "residual: must be of real numbers",
+        lambda x, lt: lt.linear(x(3, 4), x(5, 4), residual=x(3, 5) * 1j),
+    ),
 }
 
 
@@ -423,6 +443,27 @@ def test_devices_apart_are_told_before_there_are_numbers(torch: Any, lt: Any) ->
 
     with FakeTensorMode(), pytest.raises(lapidist.DeviceError, match="b: must be where a is, host memory"):
         lt.matmul(torch.ones(3, 3), torch.ones(3, 3, device="cuda"))
+
+
+# of tensors that have numbers, and some that have none
+WITHOUT_NUMBERS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "b: must be where a is, host memory; it is in torch's meta": lambda x, meta, lt: lt.matmul(x, meta),
+    "b: must be where a is, torch's meta device; it is in host": lambda x, meta, lt: lt.matmul(meta, x),
+    "c: must be where a is": lambda x, meta, lt: lt.gemm(x, x, meta, beta=1.0),
+    "weight: must be where input is": lambda x, meta, lt: lt.linear(x, meta),
+    "bias: must be where input is": lambda x, meta, lt: lt.linear(x, x, meta[0], activation="relu"),
+    "mask: must be where a is": lambda x, meta, lt: lt.matmul(
+        x, x, epilogue=lapidist.epilogues.relu_backward(mask=meta)
+    ),
+}
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize("words", WITHOUT_NUMBERS)
+def test_there_are_numbers_in_all_tensors_or_none(torch: Any, lt: Any, words: str, recorded: bool) -> None:
+    x, meta = torch.ones(3, 3, requires_grad=recorded), torch.ones(3, 3, device="meta")
+    with pytest.raises(lapidist.DeviceError, match=words):
+        WITHOUT_NUMBERS[words](x, meta, lt)
 
 
 def test_what_is_no_tensor_is_told_in_words(lt: Any) -> None:

@@ -78,8 +78,8 @@ def types_apart(a: Operand, b: Operand) -> DTypeError | None:
     if a.dtype == b.dtype or frozenset((a.dtype, b.dtype)) in MIXED:
         return None
     return DTypeError(
-        f"b: element type must be that of a, {a.dtype}; got {b.dtype}. No chip multiplies the two with each"
-        f" other. Convert {common_type(a, b)}, which keeps every number (.astype or .to)"
+        f"{b.name}: element type must be that of {a.name}, {a.dtype}; got {b.dtype}. No chip multiplies"
+        f" the two with each other. Convert {common_type(a, b)}, which keeps every number (.astype or .to)"
     )
 
 
@@ -161,8 +161,8 @@ def require_type_of_output(c: Operand, dtype: str) -> None:
 def require_same_device(operand: Operand, a: Operand) -> None:
     if operand.device != a.device:
         raise DeviceError(
-            f"{operand.name}: must be where a is, {a.place}; it is in {operand.place}. Move one of them to"
-            " the other's place"
+            f"{operand.name}: must be where {a.name} is, {a.place}; it is in {operand.place}. Move one of"
+            " them to the other's place"
         )
 
 

@@ -20,11 +20,12 @@ from lapidist.errors import ArgumentError, DeviceError, DTypeError
 
 REASONABLE_WORK = 10_000  # of NumPy's, to tell whether two arrays share an element: milliseconds
 HOST = -1  # device number of arrays in host memory
+META = -2  # of torch's tensors without numbers
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One array of the caller. Strides count elements; `device` is the GPU's number or HOST."""
+    """One array of the caller. Strides count elements; `device` is the GPU's number, HOST or META."""
 
     name: str  # the argument it came as: errors quote it
     pointer: int
@@ -38,7 +39,7 @@ class Operand:
 
     @property
     def place(self) -> str:
-        return "host memory" if self.device == HOST else f"GPU {self.device}"
+        return {HOST: "host memory", META: "torch's meta device"}.get(self.device, f"GPU {self.device}")
 
     @property
     def span(self) -> tuple[int, int]:

@@ -10,8 +10,8 @@ import torch
 from lapidist import api
 from lapidist.calls import checks
 from lapidist.epilogues.ready import READY
-from lapidist.errors import ArgumentError, ShapeError
-from lapidist.torch import mlp, operators
+from lapidist.errors import ArgumentError, DTypeError, LapidistError, ShapeError
+from lapidist.torch import mlp, operators, outlines
 from lapidist.torch.outlines import in_rows
 from lapidist.torch.sight import is_plain, is_recorded, is_unobserved
 
@@ -22,6 +22,21 @@ ACTIVATIONS = {
     "gelu_tanh": partial(torch.nn.functional.gelu, approximate="tanh"),
     "silu": torch.nn.functional.silu,
 }
+
+
+def ended(
+    input: Any, weight: Any, bias: Any, activation: Any, residual: Any, out_dtype: Any, precision: Any
+) -> Any:
+    """A layer with an activation, a residual or both. Errors use these names."""
+    if residual is not None:
+        require_residual(residual, input, weight)
+    try:
+        if activation is None:
+            return with_residual(input, weight, bias, residual, out_dtype, precision)
+        return activated(input, weight, bias, activation, out_dtype, precision, residual)
+    except LapidistError:
+        outlines.of_linear(input, weight, bias, out_dtype, precision)
+        raise
 
 
 def activated(
@@ -81,6 +96,10 @@ def require_residual(residual: Any, input: Any, weight: Any) -> None:
         raise ShapeError(
             f"residual: must be a tensor of the result's shape, {shape}; got {got}. Expand it, or add it to"
             " the result"
+        )
+    if residual.is_complex():
+        raise DTypeError(
+            f"residual: must be of real numbers, as the result is; got {residual.dtype}. Add it to the result"
         )
 
 

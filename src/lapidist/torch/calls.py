@@ -8,7 +8,7 @@ from lapidist.dtypes import IEEE, Precision
 from lapidist.errors import ArgumentError, LapidistError
 from lapidist.torch import fused, operators, outlines
 from lapidist.torch.accumulation import accumulated
-from lapidist.torch.activations import activated, require_residual, two_layers, with_residual
+from lapidist.torch.activations import ended, two_layers
 from lapidist.torch.autocast import in_autocast
 from lapidist.torch.sight import is_of_numbers, is_plain, is_recorded, is_unobserved
 
@@ -88,14 +88,9 @@ def linear(
                     f"{name}: must be None with an epilogue; got {got}. Apply it in the function"
                 )
         return fused.linear(input, weight, bias, epilogue, out_dtype, precision)
-    if residual is not None:
-        require_residual(residual, input, weight)
-    if activation is not None:
+    if activation is not None or residual is not None:
         require_none(into)
-        return activated(input, weight, bias, activation, out_dtype, precision, residual)
-    if residual is not None:
-        require_none(into)
-        return with_residual(input, weight, bias, residual, out_dtype, precision)
+        return ended(input, weight, bias, activation, residual, out_dtype, precision)
     if into is not None:
         return accumulated(input, weight, bias, into, out_dtype, precision)
     return operators.linear(input, weight, bias, out_dtype, precision)

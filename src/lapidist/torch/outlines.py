@@ -15,16 +15,14 @@ from lapidist.calls.scaled import ScaledArguments
 from lapidist.dtypes import IEEE
 from lapidist.epilogues.tracing import Given
 from lapidist.errors import DTypeError
-from lapidist.frameworks.arrays import HOST, Operand, require_dense, torch_dtype
+from lapidist.frameworks.arrays import HOST, META, Operand, require_dense, torch_dtype
 
 
 def outline(tensor: Any, name: str) -> Operand:
     """What the rules need of a tensor; torch.compile's tensors have no more."""
     require_dense(tensor, name)
-    dtype, device = (
-        str(tensor.dtype)[6:],
-        (tensor.device.index or 0) if tensor.device.type == "cuda" else HOST,
-    )
+    kind, dtype = tensor.device.type, str(tensor.dtype)[6:]
+    device = (tensor.device.index or 0) if kind == "cuda" else META if kind == "meta" else HOST
     return Operand(name, 0, tuple(tensor.shape), tuple(tensor.stride()), dtype, device, "torch", None)
 
 
