@@ -184,7 +184,8 @@ def decode_page(records: Sequence[Record]) -> Page:
         page.parts.append(
             "A few rows of activations times weights that are read once: the time is that of reading the"
             f" weights. This is so up to {DECODE} rows. The weights are those of a transformer of 70 billion"
-            " parameters, as torch's Linear keeps them.\n"
+            " parameters, as torch's Linear keeps them. A dash stands for what was not timed. In int8 torch"
+            " has no product of 16 rows or fewer.\n"
         )
         page.parts.append(answers.of_decode(rows) + "\n")
         page.show(answers.decode_chart(rows))
@@ -198,8 +199,8 @@ def small_page(records: Sequence[Record], runs: Sequence[Run]) -> Page:
     if table:
         page.parts.append(
             "A product of 512^3 takes some microseconds. What counts is the launch, the first load and the"
-            " last store. Such products share their tiles ([Stream-K](../stream-k.md)) and begin beside the"
-            " launch ahead of them. The planner's choice:\n\n"
+            " last store. Such products may share their tiles ([Stream-K](../stream-k.md)), and may start"
+            " before the launch ahead of them has ended. The planner's choice:\n\n"
             f"{answers.of_small(records)}.\n"
         )
         page.show(answers.small_chart(records))

@@ -91,8 +91,8 @@ def summary(found: Sequence[Tuned]) -> str:
         cells = [short_name(each.kind), short_chip(each.chip), str(len(each.pairs)), str(each.ways)]
         lines.append(row_of([*cells, percent(each.mean), percent(max(each.lost)), worst]))
     words = (
-        "The time of the planner's own choice over that of the fastest of what `lapidist tune` measured, less"
-        " one. Turns are short: what they scatter by counts as lost too."
+        "How much longer the planner's own choice takes than the fastest that `lapidist tune` measured. Turns"
+        " are short, so their noise counts as lost, too."
     )
     return f"## What the planner loses\n\n{words}\n\n" + "\n".join(lines) + "\n"
 

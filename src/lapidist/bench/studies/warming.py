@@ -149,11 +149,12 @@ def list_words(records: Sequence[Record]) -> str:
         if plans == shortest:
             most[at_once] = max(most.get(at_once, 0.0), seconds)
     times = ", ".join(
-        f"{seconds:.0f} s by {at_once} at once" for at_once, seconds in sorted(most.items(), reverse=True)
+        f"{seconds:.0f} s with {at_once} compilers at once"
+        for at_once, seconds in sorted(most.items(), reverse=True)
     )
     return (
-        f"A list is one type's, of {shortest} products, and takes {times} at most. What is not in it may use"
-        " other configurations, as the random products show: those are compiled where they are first met."
+        f"The list of one type has {shortest} products and takes at most {times}. Products that are not in it"
+        " may use other configurations, as random ones do. Those are compiled when they are first used."
     )
 
 
@@ -161,8 +162,8 @@ def alone_words(records: Sequence[Record]) -> str:
     """What one configuration takes at most, when no other is compiled."""
     worst = max(record.seconds or 0.0 for record in records)
     return (
-        "Compilers at once slow each other. One configuration alone, the longest of each list: the median of "
-        f"{records[0].calls} turns, {worst:.2f} s at most."
+        "Several compilers at once slow each other down. The longest configuration of each list, compiled"
+        f" alone, takes {worst:.2f} s at most, in the median of {records[0].calls} turns."
     )
 
 
