@@ -70,7 +70,7 @@ RULES = (
     ),
     Rule(
         "gemm/mma/finish.cuh",
-        "everyone has read the last tile",
+        "all threads have read the last tile",
         "f64.f64.f64.f64",
         "the loop's last barrier stands behind the last read whose value is used; what is read after it is"
         " dropped",
@@ -114,7 +114,7 @@ RULES = (
     ),
     Rule(
         "gemm/wgmma/multiply.cuh",
-        "all lanes have read theirs",
+        "all lanes have read the stage",
         "",
         "of the two steps in a turn of the loop, the warp meets in the other one too, behind the same reads",
         "bar",
@@ -122,7 +122,7 @@ RULES = (
     ),
     Rule(
         "gemm/wgmma/produce.cuh",
-        "the last wait is for all of them",
+        "stages are freed in order",
         "",
         "stages come back in order: the last wait is for all of them",
     ),
