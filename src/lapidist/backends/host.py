@@ -92,8 +92,9 @@ def product_at_once(a: Array, b: Array, out: Any) -> Any:
     if out is not None and not (type(out) is np.ndarray and out.dtype is dtype and out.flags.carray):
         return None
     try:
-        if out is not None and out.shape != shape_of(a, b):
-            return None  # NumPy would take one of more dimensions
+        # NumPy would broadcast to an `out` with more matrices; of plain matrices it checks the shape itself.
+        if out is not None and not (a.ndim == b.ndim == out.ndim == 2) and out.shape != shape_of(a, b):
+            return None
         return np.matmul(a, b, out=out)
     except ValueError:
         return None
@@ -132,13 +133,14 @@ def gemm_at_once(a: Array, b: Array, c: Any, out: Any, numbers: tuple[Any, ...])
     ):
         return None
     left, right = a.T if trans_a else a, b.T if trans_b else b
-    if out is not None and out.shape != shape_of(left, right):
+    shape = len(left), right.shape[1]
+    if out is not None and out.shape != shape:
         return None
     if scale == 1 and share == 0:
         return product_at_once(left, right, out)
     if not (dtype is FLOAT or dtype is DOUBLE):
         return None  # alpha and beta must be applied before sums are rounded to half
-    if share and not (type(c) is np.ndarray and c.dtype is dtype and c.shape == (len(left), right.shape[1])):
+    if share and not (type(c) is np.ndarray and c.dtype is dtype and c.shape == shape):
         return None
     if out is not None and not (out.flags.carray and out.dtype is dtype):
         return None
