@@ -353,7 +353,7 @@ def output_of(out: Any) -> Any:
 def require_output(out: Any, a: Any, shape: Sizes) -> None:
     """Check a given output before anything is copied or launched."""
     if is_odd(out):
-        checks.require_writable_array("out", out)
+        checks.require_writable_array(out)
         checks.require_shape_of_output(tuple(out.shape), shape)
     else:
         checks.require_output(operand_of(out, "out"), operand_of(a, "a"), shape, free_strides=True)

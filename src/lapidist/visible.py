@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 KEPT = "\n\t"
+BRIEF = 400  # characters
 
 
-def visible(text: str, kept: str = KEPT) -> str:
-    """Replace control characters, and all others that cannot be printed, by one sign each. Those in `kept`
-    stay.
+def visible(text: str) -> str:
+    """Replace control characters, and all others that cannot be printed, by one sign each. Line ends
+    and tabs stay.
     """
-    if text.translate(dict.fromkeys(map(ord, kept))).isprintable():
+    if text.translate(dict.fromkeys(map(ord, KEPT))).isprintable():
         return text
-    return "".join(each if each.isprintable() or each in kept else sign(each) for each in text)
+    return "".join(each if each.isprintable() or each in KEPT else sign(each) for each in text)
 
 
 def sign(character: str) -> str:
@@ -24,6 +25,6 @@ def sign(character: str) -> str:
     )
 
 
-def brief(text: str, most: int = 400) -> str:
+def brief(text: str) -> str:
     """The beginning of a text, enough to recognise it."""
-    return text if len(text) <= most else text[:most] + "…"
+    return text if len(text) <= BRIEF else text[:BRIEF] + "…"

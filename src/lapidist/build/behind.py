@@ -58,7 +58,7 @@ class Behind:
             if not self._known[name]:
                 return False
             self._orders.put((order, done))
-            if len(self._threads) < compilers():
+            if len(self._threads) < most_compilers():
                 self._threads.append(threading.Thread(target=self._serve, daemon=True))
                 self._threads[-1].start()
             return True
@@ -171,7 +171,8 @@ def is_under_way(order: Order) -> bool:
 # ---- limits ----
 
 
-def compilers() -> int:
+def most_compilers() -> int:
+    """Compiler processes to run at once, while the program itself goes on."""
     return max(1, min(MOST_COMPILERS, (os.cpu_count() or 1) // CORES_EACH))
 
 

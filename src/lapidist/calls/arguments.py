@@ -132,7 +132,7 @@ class Arguments:
 
     def _check_out(self, out: Any) -> Operand:
         if is_odd(out):
-            checks.require_writable_array("out", out)
+            checks.require_writable_array(out)
             return self.full(self._copied_later(out))
         operand = operand_of(out, "out")
         checks.require_output(operand, self.a, self.result_shape, free_strides=operand.device == HOST)

@@ -297,9 +297,9 @@ def require_writable(out: Operand) -> None:
         raise ArgumentError(f"{out.name}: must be writable; this array is read-only. Pass a copy")
 
 
-def require_writable_array(name: str, array: object) -> None:
-    if isinstance(array, np.ndarray) and not array.flags.writeable:
-        raise ArgumentError(f"{name}: must be writable; this array is read-only. Pass a copy")
+def require_writable_array(out: object) -> None:
+    if isinstance(out, np.ndarray) and not out.flags.writeable:
+        raise ArgumentError("out: must be writable; this array is read-only. Pass a copy")
 
 
 def require_no_overlap(out: Operand, operand: Operand) -> None:

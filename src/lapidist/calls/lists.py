@@ -31,8 +31,6 @@ from lapidist.problems.modes import IN_LAUNCH, IN_MEMORY, Modes
 from lapidist.problems.pointers import Pointers
 from lapidist.problems.problem import GRID_BATCH_LIMIT, Problem
 
-KERNELS_KEPT = 256
-
 
 class ArrayGemm:
     """A planned batch of matrices in lists, as `plan` returns it for lists or Pointers.

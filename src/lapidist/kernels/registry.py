@@ -49,10 +49,7 @@ SIXTEEN: Tiles = {
     "float64": EIGHT["float64"],
     "float16": Config(256, 128, 64, 64, 64, 16, 8, stages=4),
 }
-
-
-def with_producer(tiles: Tiles) -> Tiles:
-    return {math: replace(config, producers=128) for math, config in tiles.items()}
+WITH_PRODUCER: Tiles = {math: replace(config, producers=128) for math, config in SIXTEEN.items()}
 
 
 def fed_rung(number: int, name: str, idea: str, tiles: Tiles, efficiency: float, **more: object) -> Kernel:
@@ -184,7 +181,7 @@ RUNGS = (
         19,
         "producer_warp",
         "a producer warp loads, the others never meet",
-        with_producer(SIXTEEN),
+        WITH_PRODUCER,
         0.82,
         options=SOURCE_ORDER,
     ),
@@ -192,7 +189,7 @@ RUNGS = (
         20,
         "tma_streamk",
         "persistent blocks share out all steps along k (Stream-K)",
-        with_producer(SIXTEEN),
+        WITH_PRODUCER,
         0.845,
         family=TMA_SCHEDULED,
         persistent=1,

@@ -21,20 +21,18 @@ FORMS = "a number, a .npy file, or a new array such as float32[64,64], float32[1
 Value = np.ndarray | int | float
 
 
-def parse_arguments(
-    pairs: Sequence[str], option: str = "--arg", room: int | None = None
-) -> dict[str | int, Value]:
+def parse_arguments(pairs: Sequence[str], room: int | None = None) -> dict[str | int, Value]:
     """Each NAME=VALUE; a NAME that is a number is a position. New arrays take at most `room` bytes, each."""
     found: dict[str | int, Value] = {}
     random = np.random.default_rng(0)
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals:
-            raise ArgumentError(f"{option}: must be NAME=VALUE; got {pair!r}. VALUE is {FORMS}")
+            raise ArgumentError(f"--arg: must be NAME=VALUE; got {pair!r}. VALUE is {FORMS}")
         key = key_of(name)
         if key in found:
-            raise ArgumentError(f"{option}: {name} must be given once; got {pair!r} as well. Leave one out")
-        found[key] = parse_value(text, option, random, room or DEFAULT_MEMORY)
+            raise ArgumentError(f"--arg: {name} must be given once; got {pair!r} as well. Leave one out")
+        found[key] = parse_value(text, random, room or DEFAULT_MEMORY)
     return found
 
 
@@ -43,47 +41,45 @@ def key_of(name: str) -> str | int:
     return int(name) if re.fullmatch(r"[0-9]{1,9}", name) else name
 
 
-def parse_value(text: str, option: str, random: np.random.Generator, room: int) -> Value:
+def parse_value(text: str, random: np.random.Generator, room: int) -> Value:
     if text.endswith(".npy"):
-        return load(text, option)
+        return load(text)
     match = NEW_ARRAY.fullmatch(text)
     if match is not None:
-        return new_array(match, option, random, room)
+        return new_array(match, random, room)
     for kind in (lambda one: int(one, 0), float):
         try:
             return kind(text)
         except ValueError:
             continue
-    raise ArgumentError(f"{option}: a value is {FORMS}; got {text!r}")
+    raise ArgumentError(f"--arg: a value is {FORMS}; got {text!r}")
 
 
-def load(text: str, option: str) -> np.ndarray:
+def load(text: str) -> np.ndarray:
     """An array alone: no archive, and no pickled objects, which may do anything."""
     try:
         with open(text, "rb") as file:
             found = np.lib.format.read_array(file, allow_pickle=False)
     except (OSError, ValueError, EOFError, MemoryError, RecursionError, OverflowError, TypeError) as error:
         raise ArgumentError(
-            f"{option}: must be a file of one array of numbers; {text!r} is not ({error}). Save one by"
+            f"--arg: must be a file of one array of numbers; {text!r} is not ({error}). Save one by"
             " numpy.save"
         ) from error
-    require_plain(f"{option} {text!r}", found)
+    require_plain(f"--arg {text!r}", found)
     return found
 
 
-def new_array(match: re.Match[str], option: str, random: np.random.Generator, room: int) -> np.ndarray:
+def new_array(match: re.Match[str], random: np.random.Generator, room: int) -> np.ndarray:
     """Zeros unless asked otherwise; random numbers are normal, or 0 to 9 for integers."""
     try:
         dtype = np.dtype(match["dtype"])
     except TypeError as error:
-        raise ArgumentError(
-            f"{option}: an element type of NumPy's is needed; got {match['dtype']!r}"
-        ) from error
-    require_plain(f"{option} {match[0]}", np.empty(0, dtype))
+        raise ArgumentError(f"--arg: an element type of NumPy's is needed; got {match['dtype']!r}") from error
+    require_plain(f"--arg {match[0]}", np.empty(0, dtype))
     extents = match["shape"].split(",")
     if max(map(len, extents)) > 18 or math.prod(shape := tuple(map(int, extents))) * dtype.itemsize > room:
         raise ArgumentError(
-            f"{option}: a new array must have at most {room:,} bytes; got {match[0]}. Ask for fewer elements"
+            f"--arg: a new array must have at most {room:,} bytes; got {match[0]}. Ask for fewer elements"
         )
     if match["fill"] != "random":
         return np.ones(shape, dtype) if match["fill"] == "ones" else np.zeros(shape, dtype)

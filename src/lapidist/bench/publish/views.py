@@ -12,10 +12,9 @@ from lapidist.bench.protocol.cases import SQUARES, SWEEP_K
 from lapidist.bench.protocol.contenders import LIBRARY
 from lapidist.bench.protocol.record import Conditions, Key, Record, Run
 from lapidist.dtypes import MATHS, element_of
-from lapidist.kernels.registry import KERNELS, RUNGS
+from lapidist.kernels.registry import RUNGS
 
 RUNG_NUMBER = {kernel.name: place for place, kernel in enumerate(RUNGS, 1)}
-IDEAS = {kernel.name: kernel.idea for kernel in KERNELS}
 KIND_ORDER = {"rung": 0, "production": 1, "peer": 2, "detour": 3, "host": 4, "limit": 5}
 NO_PRODUCTS = ("host", "limit")  # kinds of rows that are not a kernel's on a case
 TIMED_MODES = ("sustained", "burst")

@@ -221,6 +221,13 @@ def destinations(m: Machine, g: Lanes, lane: int, position: int, mask: int | Non
     )
 
 
+def barriers_at(
+    m: Machine, g: Lanes, lane: int, address: int, mask: int | None, site: int
+) -> tuple[int, ...]:
+    """The mbarriers to which the destinations of a copy report."""
+    return destinations(m, g, lane, shared_position(m, g, lane, address, 8, site, 8), mask)
+
+
 @runtime
 def issue_tensor(  # type: ignore[no-untyped-def]
     m: Machine,
@@ -253,15 +260,20 @@ def issue_tensor(  # type: ignore[no-untyped-def]
         span = int(box_positions(tensor, size, 0)[-1]) + 16
         position = shared_position(m, g, lane, shared, span, site, 128)
         only = None if mask is None else ranks
-        barriers = (
-            ()
-            if barrier is None
-            else destinations(m, g, lane, shared_position(m, g, lane, bar, 8, site, 8), only)
-        )
         targets = destinations(m, g, lane, position, only)
+        barriers = () if barrier is None else barriers_at(m, g, lane, bar, only, site)
         m.copies.issue(
             Transfer(
-                g, lane, site, targets, nbytes, loads, 0, False, tensor, corners[lane], barriers, operation
+                g,
+                lane,
+                site,
+                targets,
+                nbytes,
+                to_shared=loads,
+                map=tensor,
+                corner=corners[lane],
+                barriers=barriers,
+                operation=operation,
             )
         )
 
@@ -269,7 +281,7 @@ def issue_tensor(  # type: ignore[no-untyped-def]
 def check_corner(
     m: Machine, g: Lanes, lane: int, corner: tuple[int, ...], size: int, loads: bool, site: int
 ) -> None:
-    """What an H200 answers with an illegal instruction."""
+    """Refuse corners that make an H200 report an illegal instruction."""
     if corner[0] * size % 16:
         rule = (
             f"a tensor copy starts its rows at a multiple of 16 bytes; coordinate {corner[0]} is byte"
@@ -324,12 +336,8 @@ def issue_bulk(  # type: ignore[no-untyped-def]
                 other,
             )
         only = None if mask is None else ranks
-        barriers = (
-            ()
-            if barrier is None
-            else destinations(m, g, lane, shared_position(m, g, lane, bar, 8, site, 8), only)
-        )
         targets = destinations(m, g, lane, position, only)
+        barriers = () if barrier is None else barriers_at(m, g, lane, bar, only, site)
         m.copies.issue(
             Transfer(
                 g,
@@ -337,21 +345,19 @@ def issue_bulk(  # type: ignore[no-untyped-def]
                 site,
                 targets,
                 nbytes,
-                target == "shared",
-                other,
-                both,
-                None,
-                (),
-                barriers,
-                operation,
-                element,
+                to_shared=target == "shared",
+                address=other,
+                from_shared=both,
+                barriers=barriers,
+                operation=operation,
+                element=element,
             )
         )
 
 
 @runtime
 def fetch_bulk(m: Machine, g: Lanes, come: Array, size: Array, site: int) -> None:
-    """To the L2, which nobody sees; but it must be there."""
+    """A prefetch to the L2 changes nothing here, but its addresses must be valid."""
     for lane, (address, nbytes) in enumerate(zip(each(come, g.n), each(size, g.n), strict=True)):
         if address % 16 or nbytes % 16:
             raise m.fault(
