@@ -294,7 +294,13 @@ def test_what_was_planned_for_an_output_is_not_used_beside_it() -> None:
 def test_batches_may_have_more_dimensions_than_numpy_broadcasts() -> None:
     """numpy.broadcast_shapes stops at 32."""
     a, b = numbers((2, *(1,) * 60, 2, 3), "f4"), numbers((*(1,) * 40, 3, 2), "f4")
-    same(lapidist.matmul(a, b), np.matmul(a, b))
+    expected = np.matmul(a, b)
+    same(lapidist.matmul(a, b), expected)
+    same(lapidist.matmul(a, b, np.zeros_like(expected)), expected)
+    same(lapidist.gemm(a, b, alpha=0), np.zeros_like(expected))
+    to, out, skip = np.array([2, 0]), np.zeros((*expected.shape[:-2], 3, 2), "f4"), np.ones((3, 2), "f4")
+    given = lapidist.epilogues.residual(residual=skip)
+    same(lapidist.gemm(a, b, out=out, scatter_d=to, epilogue=given)[..., to, :], expected + 1)
 
 
 def test_what_numpy_does_at_once_is_checked_all_the_same() -> None:

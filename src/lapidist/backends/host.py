@@ -9,7 +9,7 @@ import numpy as np
 
 from lapidist.backends.backend import Backend
 from lapidist.dtypes import TF32, TYPES
-from lapidist.frameworks.arrays import Operand
+from lapidist.frameworks.arrays import Operand, broadcast
 from lapidist.problems.scaling import K_BLOCK
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def multiply(
         return
     working = np.dtype("float32" if accumulator == "float16" else accumulator)
     if alpha == 0 or a.shape[-1] == 0:
-        batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        batch = broadcast(a.shape[:-2], b.shape[:-2])
         result = np.zeros((*batch, a.shape[-2], b.shape[-1]), working)
     elif (
         alpha == 1
@@ -106,7 +106,7 @@ def shape_of(a: Array, b: Array) -> tuple[int, ...]:
         return len(a), b.shape[1]
     if b.ndim < 2:
         return a.shape[:-1]
-    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    batch = broadcast(a.shape[:-2], b.shape[:-2])
     return (*batch, *a.shape[-2:-1], b.shape[-1])
 
 

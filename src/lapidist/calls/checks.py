@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from itertools import zip_longest
 from numbers import Real
 from typing import Any
 
@@ -25,7 +24,7 @@ from lapidist.dtypes import (
     size_of,
 )
 from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError, StrideError
-from lapidist.frameworks.arrays import HOST, Operand, operand_of
+from lapidist.frameworks.arrays import HOST, Operand, broadcast, operand_of
 from lapidist.frameworks.host_arrays import casts, is_odd, multiplied_by_numpy
 
 BY_NUMPY = "; NumPy multiplies host arrays of it, without device="
@@ -217,17 +216,17 @@ def require_features(input: tuple[int, ...], weight: tuple[int, ...], trans_weig
 
 
 def broadcast_batch(a: Operand, b: Operand) -> tuple[int, ...]:
-    """The batch dimensions of the result. numpy.broadcast_shapes stops at 32 dimensions."""
+    """The batch dimensions of the result."""
     first, second = a.shape[:-2], b.shape[:-2]
     if not (first or second):
         return ()
-    pairs = list(zip_longest(reversed(first), reversed(second), fillvalue=1))
+    pairs = zip(reversed(first), reversed(second), strict=False)
     if any(x != y and 1 not in (x, y) for x, y in pairs):
         raise ShapeError(
             f"b: batch dimensions must broadcast with those of a; a has {first}, b has {second}. "
             "Make each pair equal or one of the two 1"
         )
-    return tuple(y if x == 1 else x for x, y in reversed(pairs))
+    return broadcast(first, second)
 
 
 def broadcast_c(c: Operand, shape: tuple[int, ...]) -> Operand:

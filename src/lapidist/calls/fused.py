@@ -20,7 +20,7 @@ from lapidist.epilogues.passes import JOINED, LARGEST, QUANTISED, REDUCTIONS
 from lapidist.epilogues.passes import ROW as OF_ROWS
 from lapidist.epilogues.steps import COLUMN, POSITIONS, ROW, SCALAR, TILE, Function, Parameter
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
-from lapidist.frameworks.arrays import Operand, evenly, fresh, on_host, operand_of
+from lapidist.frameworks.arrays import Operand, broadcast, evenly, fresh, on_host, operand_of
 from lapidist.frameworks.host_arrays import native
 from lapidist.planning.before_passes import NOTHING, Before
 from lapidist.planning.second_passes import TOGETHER, Pass, Target
@@ -320,7 +320,7 @@ class FusedOperands:
         if scattered is None:
             return values
         rows = on_host(scattered)
-        batch = np.broadcast_shapes(values.shape[:-2], rows.shape[:-1])
+        batch = broadcast(values.shape[:-2], rows.shape[:-1])
         each = np.broadcast_to(rows, (*batch, rows.shape[-1]))[..., None]
         return np.take_along_axis(np.broadcast_to(values, (*batch, *values.shape[-2:])), each, -2)
 

@@ -11,6 +11,7 @@ import math
 import sys
 from ctypes import c_char
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -320,6 +321,12 @@ def third_version(array: Any) -> Any:
     if description is None or description["version"] >= 3 or hasattr(array, "__dlpack__"):
         return array
     return Described({**description, "version": 3, "stream": None})
+
+
+def broadcast(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
+    """Two shapes that fit, as one. numpy.broadcast_shapes stops at 32 dimensions."""
+    pairs = list(zip_longest(reversed(first), reversed(second), fillvalue=1))
+    return tuple(y if x == 1 else x for x, y in reversed(pairs))
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
