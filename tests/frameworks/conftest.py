@@ -1,8 +1,9 @@
-"""JAX with four devices on the CPU, for what is spread over several. It reads this when it is first used.
-And what stands for a GPU's preparations where calls are repeated."""
+"""lapidist.torch, where torch is installed. JAX with four devices on the CPU, which it reads when it is first
+used. And what stands for a GPU's preparations where calls are repeated."""
 
 from __future__ import annotations
 
+import importlib
 import os
 from typing import Any
 
@@ -13,6 +14,11 @@ from lapidist.calls import repeated_beside
 
 FOUR = "--xla_force_host_platform_device_count=4"
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FOUR}".strip()
+
+
+@pytest.fixture
+def lt(torch: Any) -> Any:
+    return importlib.import_module("lapidist.torch")
 
 
 @pytest.fixture

@@ -15,11 +15,6 @@ SHAPES = [((3, 4), (5, 4), (5,)), ((4,), (5, 4), (5,)), ((2, 3, 4), (5, 4), None
 
 
 @pytest.fixture
-def lt(torch: Any) -> Any:
-    return importlib.import_module("lapidist.torch")
-
-
-@pytest.fixture
 def epilogues(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Those that reach the library."""
     seen, gemm = [], api.gemm

@@ -3,7 +3,6 @@ Both give the same."""
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,6 @@ import lapidist
 from lapidist import api, epilogues
 
 pytestmark = pytest.mark.frameworks
-
-
-@pytest.fixture
-def lt(torch: Any) -> Any:
-    return importlib.import_module("lapidist.torch")
 
 
 @lapidist.epilogue

@@ -20,11 +20,6 @@ DTYPES = ["bfloat16", "float16", "float32", "float64", "complex64"]
 
 
 @pytest.fixture
-def lt(torch: Any) -> Any:
-    return importlib.import_module("lapidist.torch")
-
-
-@pytest.fixture
 def served(monkeypatch: Any) -> list[Any]:
     """The operands of each product that lapidist multiplied."""
     seen: list[Any] = []

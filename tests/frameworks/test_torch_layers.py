@@ -15,11 +15,6 @@ pytestmark = [pytest.mark.frameworks, pytest.mark.filterwarnings("ignore::Deprec
 
 
 @pytest.fixture
-def lt(torch: Any) -> Any:
-    return importlib.import_module("lapidist.torch")
-
-
-@pytest.fixture
 def small(torch: Any, lt: Any) -> Any:
     """A layer of 8-bit floats that is not trained."""
     layer = torch.nn.Linear(32, 16).requires_grad_(False)

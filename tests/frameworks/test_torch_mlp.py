@@ -15,11 +15,6 @@ ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
 FEATURES, HIDDEN, OUTPUTS = 4, 6, 5
 
 
-@pytest.fixture
-def lt(torch: Any) -> Any:
-    return importlib.import_module("lapidist.torch")
-
-
 def layers(torch: Any, shape: tuple[int, ...] = (3, FEATURES), biased: bool = True, **more: Any) -> list[Any]:
     shapes: list[Any] = [shape, (HIDDEN, FEATURES), (HIDDEN,), (OUTPUTS, HIDDEN), (OUTPUTS,)]
     how = {"dtype": torch.float64, "requires_grad": True} | more

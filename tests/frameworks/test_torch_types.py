@@ -5,7 +5,6 @@ added up in float32.
 from __future__ import annotations
 
 import copy
-import importlib
 from typing import Any
 
 import pytest
@@ -15,11 +14,6 @@ import lapidist
 pytestmark = [pytest.mark.frameworks, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 # torch's own check of schemas multiplies, which it has no means to do in 8 bits
 OF_EIGHT_BITS = ("test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
-
-
-@pytest.fixture
-def lt(torch: Any) -> Any:
-    return importlib.import_module("lapidist.torch")
 
 
 def compiled(torch: Any, call: Any) -> Any:

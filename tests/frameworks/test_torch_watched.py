@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import pytest
@@ -11,11 +10,6 @@ import lapidist
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 ROWS, FEATURES, OUTPUTS = 6, 4, 5
-
-
-@pytest.fixture
-def lt(torch: Any) -> Any:
-    return importlib.import_module("lapidist.torch")
 
 
 def test_the_flop_counter_counts_as_it_does_torchs_own(torch: Any, lt: Any) -> None:

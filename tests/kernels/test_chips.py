@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
+from lapidist import machine
 from lapidist.config import Config
 from lapidist.device import Device, chip
-from lapidist.kernels.registry import KERNELS
+from lapidist.kernels.registry import KERNELS, kernel_named
 from lapidist.kernels.row import Kernel
+from lapidist.machine.study.registered import product_of
 from lapidist.planning.plans import make_plan
 from lapidist.problems.problem import dense_problem
 from lapidist.static.analysis import analyse, sample_problem
@@ -56,3 +61,20 @@ def test_every_chip_is_given_a_plan(math: str, device: Device) -> None:
         plan = make_plan(dense_problem(*shape, math), device)
         assert plan.kernel.unit in device.units
         assert 0 < plan.predicted_seconds < 1
+
+
+@pytest.mark.parametrize("layouts", ["rr", "rc", "cr", "cc"])
+@pytest.mark.parametrize(
+    "config", [config for config, _ in kernel_named("simt").configs_for("float32")], ids=str
+)
+def test_tiles_pass_through_registers_before_ampere(config: Config, layouts: str) -> None:
+    """Turing has no cp.async. The same configs are right there, sanitized."""
+    turing = replace(chip("rtx3090"), name="Turing", capability=(7, 5))
+    shape = config.bm + 3, config.bn - 3, 3 * config.bk + 5
+    product = product_of(kernel_named("simt"), "float32", shape, layouts, turing, config)
+    launch = product.launch()
+    assert ".target sm_75" in launch.binary.ptx
+    assert "cp.async" not in launch.binary.ptx
+    product.reset(launch, 0.0)
+    machine.run(launch, sanitize=True, seed=config.bk, counting=False)
+    assert np.array_equal(product.d, product.wanted(0.0))

@@ -27,7 +27,9 @@ ACTIVATIONS = {
 def ended(
     input: Any, weight: Any, bias: Any, activation: Any, residual: Any, out_dtype: Any, precision: Any
 ) -> Any:
-    """A layer with an activation, a residual or both. Errors use these names."""
+    """A layer with an activation, a residual or both. What it calls names a and b in errors; `of_linear` says
+    the same of input and weight.
+    """
     if residual is not None:
         require_residual(residual, input, weight)
     try:

@@ -97,6 +97,18 @@ def test_names_and_words_stay_inside_of_a_chart() -> None:
     assert float(words.attrib["x"]) + 7.5 * len(bars[0].words) <= charts.WIDTH
 
 
+def test_layers_are_told_with_a_peer_and_without() -> None:
+    few, many = (replace(row(LIBRARY, 8192, 600.0, ratio), m=rows) for rows, ratio in ((16, 1.2), (256, 0.9)))
+    read = "Weights are read at "
+    assert answers.of_decode([few, many]).startswith(read)
+    assert "1.20 times cuBLAS in the geometric mean of 1, 1.20 at least" in answers.of_decode([few])
+    assert "With 256 rows and more it is 0.90 times cuBLAS" in answers.of_decode([few, many])
+    assert "With" not in answers.of_decode([few, replace(many, ratio=None)])
+    alone = answers.of_decode([replace(each, ratio=None) for each in (few, many)])
+    assert alone.startswith(read)
+    assert "cuBLAS" not in alone
+
+
 def test_no_line_of_a_mark_runs_through_words() -> None:
     rows = [svg.Bar(str(value), value, f"{value} %", "rung") for value in (40.0, 95.0, 120.0)]
     drawing = ElementTree.fromstring(charts.bars("name", rows, [("cuBLAS", 100.0)], "words").drawn)

@@ -186,15 +186,18 @@ def of_decode(records: Sequence[Record]) -> str:
     others = [record for record in sustained_layers(records) if record.m > DECODE]
     said = (
         f"Weights are read at {min(read):.2f} to {max(read):.2f} TB/s on an {short_chip(rows[0].device)},"
-        f" sustained, for 1 to {DECODE} rows in {len(maths_in(rows))} types. That is {mean_words(rows)}."
+        f" sustained, for 1 to {DECODE} rows in {len(maths_in(rows))} types."
     )
-    more = f" With {min(r.m for r in others)} rows and more it is {mean_words(others)}." if others else ""
-    return said + more
+    mean, of_more = mean_words(rows), mean_words(others)
+    more = f" With {min(r.m for r in others)} rows and more it is {of_more}." if of_more else ""
+    return said + (f" That is {mean}.{more}" if mean else "")
 
 
 def mean_words(records: Sequence[Record]) -> str:
-    """Of those that cuBLAS was measured beside, with the worst."""
+    """Of those that cuBLAS was measured beside, with the worst. Empty without any."""
     timed = [record for record in records if record.ratio]
+    if not timed:
+        return ""
     worst = min(timed, key=lambda record: record.ratio or 0.0)
     mean = f"{geomean([record.ratio or 0.0 for record in timed]):.2f} times cuBLAS in the geometric mean"
     place = f"{short_name(worst.dtype)}, {shape_words(*shape_of(worst))}"

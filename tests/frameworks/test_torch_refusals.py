@@ -1,0 +1,119 @@
+"""What lapidist.torch refuses, in words, of tensors with and without numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+
+import lapidist
+
+pytestmark = [pytest.mark.frameworks, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+
+
+MISTAKES: dict[str, tuple[type[Exception], str, Callable[[Any, Any], Any]]] = {
+    "inner": (lapidist.ShapeError, "b: must have as many rows", lambda x, lt: lt.matmul(x(3, 4), x(3, 4))),
+    "batch": (
+        lapidist.ShapeError,
+        "b: batch dimensions must",
+        lambda x, lt: lt.matmul(x(2, 3, 4), x(3, 4, 3)),
+    ),
+    "scalar": (lapidist.ShapeError, "a: must have at least 1", lambda x, lt: lt.matmul(x(), x(3, 4))),
+    "vector": (lapidist.ShapeError, "a: must have at least 2", lambda x, lt: lt.gemm(x(3), x(3, 4))),
+    "types": (
+        lapidist.DTypeError,
+        "b: element type must be that of a",
+        lambda x, lt: lt.matmul(x(3, 3), x(3, 3).double()),
+    ),
+    "complex": (
+        lapidist.DTypeError,
+        "a: element type must be real",
+        lambda x, lt: lt.matmul(x(3, 3) * 1j, x(3, 3) * 1j),
+    ),
+    "no c": (lapidist.ArgumentError, "beta: must be 0", lambda x, lt: lt.gemm(x(3, 3), x(3, 3), beta=1.0)),
+    "c": (lapidist.ShapeError, "c: must broadcast", lambda x, lt: lt.gemm(x(3, 3), x(3, 3), x(4), beta=1.0)),
+    "features": (
+        lapidist.ShapeError,
+        "weight: must have as many columns",
+        lambda x, lt: lt.linear(x(3, 4), x(4, 5)),
+    ),
+    "weight": (lapidist.ShapeError, "weight: must have 1 or 2", lambda x, lt: lt.linear(x(3, 4), x(2, 5, 4))),
+    "bias": (lapidist.ShapeError, "bias: must broadcast", lambda x, lt: lt.linear(x(3, 4), x(5, 4), x(4))),
+    "bias' type": (
+        lapidist.DTypeError,
+        "bias: element type",
+        lambda x, lt: lt.linear(x(3, 4), x(5, 4), x(5).double()),
+    ),
+    "a layer's types": (
+        lapidist.DTypeError,
+        "weight: element type must be that of input",
+        lambda x, lt: lt.linear(x(3, 4), x(5, 4).double()),
+    ),
+    "with an activation": (
+        lapidist.DTypeError,
+        "weight: element type must be that of input",
+        lambda x, lt: lt.linear(x(3, 4), x(5, 4).double(), activation="gelu"),
+    ),
+    "with a residual": (
+        lapidist.DTypeError,
+        "weight: element type must be that of input",
+        lambda x, lt: lt.linear(x(3, 4), x(5, 4).double(), residual=x(3, 5)),
+    ),
+    "a complex residual": (
+        lapidist.DTypeError,
+        "residual: must be of real numbers",
+        lambda x, lt: lt.linear(x(3, 4), x(5, 4), residual=x(3, 5) * 1j),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ["plain", "with gradients", "meta", "fake"])
+@pytest.mark.parametrize("case", MISTAKES)
+def test_mistakes_are_told_in_words_before_there_are_numbers(
+    torch: Any, lt: Any, case: str, kind: str
+) -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    def make(*shape: int) -> Any:
+        return torch.ones(
+            shape, requires_grad=kind == "with gradients", device="meta" if kind == "meta" else "cpu"
+        )
+
+    error, words, call = MISTAKES[case]
+    with FakeTensorMode() if kind == "fake" else nullcontext(), pytest.raises(error, match=words):
+        call(make, lt)
+
+
+def test_devices_apart_are_told_before_there_are_numbers(torch: Any, lt: Any) -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode(), pytest.raises(lapidist.DeviceError, match="b: must be where a is, host memory"):
+        lt.matmul(torch.ones(3, 3), torch.ones(3, 3, device="cuda"))
+
+
+# of tensors that have numbers, and some that have none
+WITHOUT_NUMBERS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "b: must be where a is, host memory; it is in torch's meta": lambda x, meta, lt: lt.matmul(x, meta),
+    "b: must be where a is, torch's meta device; it is in host": lambda x, meta, lt: lt.matmul(meta, x),
+    "c: must be where a is": lambda x, meta, lt: lt.gemm(x, x, meta, beta=1.0),
+    "weight: must be where input is": lambda x, meta, lt: lt.linear(x, meta),
+    "bias: must be where input is": lambda x, meta, lt: lt.linear(x, x, meta[0], activation="relu"),
+    "mask: must be where a is": lambda x, meta, lt: lt.matmul(
+        x, x, epilogue=lapidist.epilogues.relu_backward(mask=meta)
+    ),
+}
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize("words", WITHOUT_NUMBERS)
+def test_there_are_numbers_in_all_tensors_or_none(torch: Any, lt: Any, words: str, recorded: bool) -> None:
+    x, meta = torch.ones(3, 3, requires_grad=recorded), torch.ones(3, 3, device="meta")
+    with pytest.raises(lapidist.DeviceError, match=words):
+        WITHOUT_NUMBERS[words](x, meta, lt)
+
+
+def test_what_is_no_tensor_is_told_in_words(lt: Any) -> None:
+    with pytest.raises(lapidist.DTypeError, match="a: must be an array"):
+        lt.matmul(3.0, 4.0)
