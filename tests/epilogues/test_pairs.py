@@ -284,6 +284,12 @@ def test_pairs_are_of_functions_that_take_them() -> None:
         lambda acc: acc * 2,
         lambda acc: 2 * acc,
         lambda acc: 1 + acc,
+        lambda acc: acc - acc,
+        lambda acc: 1 / acc,
+        lambda acc: -acc,
+        lambda acc: acc == 0,
+        lambda acc: acc == acc,
+        lambda acc: lapidist.where(acc < 1, 1, 0),
         lambda acc: lapidist.relu(acc),
         lambda acc: lapidist.maximum(acc, 0),
     ):

@@ -87,21 +87,20 @@ class Pair(NamedTuple):
     first: Any
     second: Any
 
-    def __add__(self, _: Any) -> Any:
-        """A tuple's + and * would give more results."""
-        raise ArgumentError(
-            "lapidist.Pair: must be reckoned with one column at a time; got arithmetic on both,"
-            f" {place_now()}. Write first, second = acc"
-        )
 
-    def __mul__(self, other: Any) -> Any:
-        return self + other
+def refuse_both(*_: Any) -> Any:
+    """A tuple's + and * would give more results, and its == a number."""
+    raise ArgumentError(
+        f"lapidist.Pair: must be reckoned with one column at a time; got both, {place_now()}. Write first,"
+        " second = acc"
+    )
 
-    def __radd__(self, other: Any) -> Any:
-        return self + other
 
-    def __rmul__(self, other: Any) -> Any:
-        return self + other
+for _operator in ("add", "sub", "mul", "truediv", "pow"):
+    setattr(Pair, f"__{_operator}__", refuse_both)
+    setattr(Pair, f"__r{_operator}__", refuse_both)
+for _operator in ("neg", "pos", "abs", "invert", "and", "or", "lt", "le", "gt", "ge", "eq", "ne"):
+    setattr(Pair, f"__{_operator}__", refuse_both)
 
 
 class Output:
