@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,6 +13,7 @@ import lapidist
 from lapidist.backends import selection
 from lapidist.backends.gpu import driver
 from lapidist.calls import checks
+from lapidist.calls.lists import require_one_place
 from lapidist.errors import ArgumentError, DeviceError
 from lapidist.frameworks import streams
 from lapidist.frameworks.arrays import HOST, Operand
@@ -25,6 +30,15 @@ def test_arrays_in_two_places() -> None:
         checks.require_same_device(operand_on_gpu("b", 1), here)
     with pytest.raises(DeviceError, match=r"c: must be where a is, GPU 0; it is in GPU 1"):
         checks.require_same_device(operand_on_gpu("c", 1), operand_on_gpu("a"))
+
+
+def test_lists_in_two_places() -> None:
+    """Each product lies in one place, so only their first operands are compared."""
+    places = [0, 0, HOST, 0]
+    calls: Any = [SimpleNamespace(a=replace(operand_on_gpu("a"), device=place)) for place in places]
+    require_one_place(calls[:2])
+    with pytest.raises(DeviceError, match=r"a\[2\]: must be where a\[0\] is, GPU 0; it is in host memory"):
+        require_one_place(calls)
 
 
 @pytest.mark.parametrize("device", ["machine", "host"])

@@ -136,6 +136,16 @@ def test_arrays_die_with_their_calls(torch: Any) -> None:
     assert torch.cuda.memory_allocated() == before
 
 
+def test_lists_in_two_places_are_refused(torch: Any) -> None:
+    a, b, out = ([normal(torch, 64, 64) for _ in range(3)] for _ in range(3))
+    for given in (None, out):
+        elsewhere = None if given is None else [*given[:-1], given[-1].cpu()]
+        for _ in range(4):  # once the fast path is known, too
+            lapidist.gemm(a, b, out=given)
+            with pytest.raises(lapidist.DeviceError, match=r"a\[2\]: must be where a\[0\] is, GPU 0"):
+                lapidist.gemm([*a[:-1], a[-1].cpu()], [*b[:-1], b[-1].cpu()], out=elsewhere)
+
+
 def test_negative_bits(torch: Any) -> None:
     z = torch.randn(40, 40, dtype=torch.complex64, device="cuda")
     a, b = z.conj().imag, normal(torch, 40, 40)

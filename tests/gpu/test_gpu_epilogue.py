@@ -396,12 +396,22 @@ def test_lists_in_a_graph(torch: Any) -> None:
         same_as_on_the_host(torch, each, expected)
 
 
+def partly_elsewhere(*lists: Any) -> list[Any]:
+    return [[*each[:-1], each[-1].cpu()] for each in lists]
+
+
 def test_lists_of_which_one_is_elsewhere_are_refused(torch: Any) -> None:
     a, b, rows = lists_of(torch)
     for _ in range(4):  # once the short way is known, too
         lapidist.gemm(a, b, epilogue=and_mask(row=rows))
-        with pytest.raises(lapidist.DeviceError, match="a: must be where a is"):
-            lapidist.gemm([*a[:-1], a[-1].cpu()], [*b[:-1], b[-1].cpu()], epilogue=and_mask(row=rows[0]))
+        with pytest.raises(
+            lapidist.DeviceError, match=r"a\[4\]: must be where a\[0\] is, GPU 0; it is in host"
+        ):
+            lapidist.gemm(*partly_elsewhere(a, b), epilogue=and_mask(row=[*rows[:-1], rows[-1].cpu()]))
+        with pytest.raises(
+            lapidist.DeviceError, match="row: must be where a is, host memory; it is in GPU 0"
+        ):
+            lapidist.gemm(*partly_elsewhere(a, b), epilogue=and_mask(row=rows[0]))
 
 
 def test_threads_that_share_a_stream(torch: Any) -> None:

@@ -13,7 +13,7 @@ from lapidist.calls import checks
 from lapidist.calls.apart import require_calls_apart, results_given
 from lapidist.calls.arguments import Arguments
 from lapidist.calls.call import Call
-from lapidist.calls.lists import ArrayGemm, require_alike, require_as_many, require_lists
+from lapidist.calls.lists import ArrayGemm, require_alike, require_as_many, require_lists, require_one_place
 from lapidist.calls.operation import Operation
 from lapidist.calls.prepared import Gemm, multiply_on_host, place_for, require_no_choice
 from lapidist.calls.remembered import BESIDE, beside, prepared, remember
@@ -151,8 +151,7 @@ def side_by_side(results: Sequence[Any], function: Function) -> Any:
 def checked_together(calls: Sequence[Call]) -> list[Arguments]:
     """The checked arguments of all products, which must have one device, geometry and type."""
     every = [call.arguments() for call in calls]
-    for arguments in every[1:]:
-        checks.require_same_device(arguments.a, every[0].a)
+    require_one_place(every)
     problems = [arguments.problem() for arguments in every]
     require_alike([replace(problem, fused=None) for problem in problems])
     require_results_apart(every, calls[0].choices.workspace)

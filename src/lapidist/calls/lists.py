@@ -288,6 +288,13 @@ def in_a_batch(problem: Problem, count: int) -> Problem:
     return problem.with_batch((count,), [(0,)] * len(problem.matrices()))
 
 
+def require_one_place(calls: Sequence[Arguments]) -> None:
+    """All products lie where the first one does. Each call was checked by itself."""
+    first = replace(calls[0].a, name="a[0]")
+    for number, call in enumerate(calls):
+        checks.require_same_device(replace(call.a, name=f"a[{number}]"), first)
+
+
 def require_alike(problems: Sequence[Problem]) -> None:
     """All problems are equal, apart from their alignment."""
     for number, problem in enumerate(problems):
@@ -304,6 +311,7 @@ def require_alike(problems: Sequence[Problem]) -> None:
 
 def common_problem(calls: Sequence[Arguments]) -> Problem:
     """The problem of each product, with the alignment that all of them have."""
+    require_one_place(calls)
     problems = [call.problem() for call in calls]
     require_alike(problems)
     bits = min(matrix.alignment for problem in problems for matrix in problem.matrices())
