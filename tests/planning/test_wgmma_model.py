@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 import lapidist
+from lapidist.config import Config
 from lapidist.device import CHIPS
 from lapidist.dtypes import numpy_dtype
 from lapidist.epilogues.ready import READY
 from lapidist.kernels.registry import kernel_named
+from lapidist.kernels.wgmma.time import store_cycles
 from lapidist.planning.planner import choose, exactly
 from lapidist.planning.plans import make_plan
 from lapidist.planning.weighed import LAUNCH_SECONDS
@@ -67,6 +69,17 @@ def test_what_is_stored_by_hand_takes_longer() -> None:
     assert hopper_seconds(6144, 5120, 64, tile=(128, 192)) < 0.7 * hopper_seconds(
         6144, 5121, 64, tile=(128, 192)
     )
+
+
+def test_rows_of_16_columns_that_threads_store_take_longer() -> None:
+    """Tiles of 112 columns are stored in patches of 16, those of 128 in patches of 32."""
+
+    def of_a_column(n: int, bn: int) -> float:
+        config = Config(128, bn, 128, 16, bn, 0, 0, stages=6, producers=128)
+        return float(store_cycles(dense_problem(6144, n, 128, "float8_e4m3fn", "rc"), config)) / bn
+
+    assert of_a_column(3585, 112) > 1.3 * of_a_column(3585, 128)
+    assert of_a_column(3584, 112) == pytest.approx(of_a_column(3584, 128))  # by TMA
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(8192, 8192, 8192), (4096, 4096, 4096), (16, 8192, 8192)])

@@ -56,7 +56,7 @@ class Simt(Blocks):
         return (0.87 if config.bm == config.bn == 32 else 0.95), 1.04 if config.stages else 1.0
 
 
-SMALL = (Config(16, 32, 16, 16, 32, 4, 4), 0.33)  # for batches of small matrices
+SMALL = Config(16, 32, 16, 16, 32, 4, 4)  # for batches of small matrices
 # Single precision: tiles are copied to shared memory without passing registers. Fitted to 84 products, H200.
 COPIED = (
     (Config(64, 128, 16, 32, 64, 8, 8, stages=3), 0.79),
@@ -65,10 +65,10 @@ COPIED = (
     (Config(128, 32, 16, 32, 32, 8, 4, stages=3), 0.68),
     (Config(32, 64, 16, 16, 32, 4, 4, stages=4), 0.60),
     (Config(32, 32, 32, 16, 32, 4, 4, stages=3), 0.56),
-    SMALL,
+    (SMALL, 0.33),
 )
 # In double larger tiles do not fit in 48 KB.
-DOUBLES = ((Config(64, 64, 8, 32, 64, 8, 8), 0.675), SMALL)
+DOUBLES = ((Config(64, 64, 8, 32, 64, 8, 8), 0.675), (SMALL, 0.45))
 SIMT = Kernel(
     "simt",
     "production",
@@ -81,7 +81,7 @@ SIMT = Kernel(
         (Config(64, 64, 32, 32, 32, 8, 4), 0.62),
         (Config(32, 64, 32, 16, 32, 4, 4), 0.54),
         (Config(32, 32, 32, 16, 32, 4, 4), 0.51),
-        SMALL,
+        (SMALL, 0.33),
     ),
     tuned={"float32": COPIED, "float64": DOUBLES},
     rules=rules.SIMT,

@@ -27,6 +27,8 @@ from lapidist.schedule.numbers import larger, smaller, where
 from lapidist.schedule.ways import TURNSTILE, Grids, OneWay, Way, Ways
 
 DRAM_SHARE = 0.65  # of the bandwidth of reading alone
+# The same in double, by mma and on CUDA cores: fitted to 28 batches of small matrices on both chips.
+DOUBLES_SHARES = 0.85, 0.75
 # Seconds of a block before its first products, and for each element of D; the third: if D is not aligned to
 # vectors.
 BESIDE = {
@@ -78,12 +80,13 @@ def seconds(problem: Problem, rows: Weighable, device: Device, ways: Ways | OneW
     here = standing(problem, rows, device)
     computed = computing(problem, rows, device, ways, here) if problem.k else 0.0
     computed = computed + beside(problem, rows, device, ways.grid, here)
-    memory = traffic_bytes(problem) / (device.dram_gbps * 1e9 * DRAM_SHARE)
+    share = where(rows.by_warps, *DOUBLES_SHARES) if problem.math == "float64" else DRAM_SHARE
+    memory = traffic_bytes(problem) / (device.dram_gbps * 1e9 * share)
     return larger(computed, memory) + uncovered(problem, rows, computed, memory, ways.grid, here)
 
 
 def uncovered(
-    problem: Problem, rows: Weighable, computed: Any, memory: float, grid: Grids, here: Standing
+    problem: Problem, rows: Weighable, computed: Any, memory: Any, grid: Grids, here: Standing
 ) -> Any:
     """In double: while a block's first stages arrive, it multiplies nothing; only other blocks on its SM do.
     (256 products of 100^3 on an H100: 36 us with one block on an SM, 34 with two, 32 with four.)
