@@ -27,8 +27,9 @@ from lapidist.schedule.numbers import larger, smaller, where
 from lapidist.schedule.ways import TURNSTILE, Grids, OneWay, Way, Ways
 
 DRAM_SHARE = 0.65  # of the bandwidth of reading alone
-# The same in double, by mma and on CUDA cores: fitted to 28 batches of small matrices on both chips.
-DOUBLES_SHARES = 0.85, 0.75
+# In double, fitted to 47 batches of small matrices on both chips: the same by mma and on CUDA cores, and a
+# factor on what the first stages cost.
+DOUBLES_SHARES, FIRST_STAGES = (0.9, 0.75), 1.3
 # Seconds of a block before its first products, and for each element of D; the third: if D is not aligned to
 # vectors.
 BESIDE = {
@@ -94,7 +95,7 @@ def uncovered(
     if problem.accumulator != "float64":
         return 0.0
     filling = smaller(1.0, larger(0, rows.stages - 1) / larger(1, grid.iterations))
-    return smaller(computed, memory) * filling / here.per_sm
+    return FIRST_STAGES * smaller(computed, memory) * filling / here.per_sm
 
 
 def standing(problem: Problem, rows: Weighable, device: Device) -> Standing:
