@@ -10,7 +10,7 @@ import pytest
 
 import lapidist
 from lapidist.verify import judge
-from on_gpu import normal
+from on_gpu import normal, whole
 
 pytestmark = pytest.mark.gpu
 
@@ -46,6 +46,36 @@ def test_each_matrix_has_its_own_indices(torch: Any, kernel: str, dtype: str, sp
         graph.replay()
     torch.cuda.synchronize()
     assert judge(torch.stack([matrix[own] for matrix, own in zip(out, to, strict=True)]), a[rows], b).ok
+
+
+@pytest.mark.parametrize("layouts", ["rr", "rc", "cr", "cc"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_batches_of_small_matrices(torch: Any, dtype: str, layouts: str) -> None:
+    """Every config, on and off 16 bytes, in new arrays and given ones, with C."""
+    for batch, m, n, k in (
+        (140001, 3, 2, 5),
+        (70000, 4, 4, 4),
+        (900, 16, 16, 16),
+        (300, 33, 7, 60),
+        (7, 60, 64, 3),
+    ):
+        made = []
+        for rows, cols, by in ((m, k, layouts[0]), (k, n, layouts[1])):
+            flat = whole(torch, dtype, 1 + batch * rows * cols)[1:]  # starts after 16 bytes
+            matrices = flat.view(batch, rows, cols) if by == "r" else flat.view(batch, cols, rows).mT
+            made.append((matrices, matrices.clone(memory_format=torch.preserve_format)))
+        for a, b in zip(*made, strict=True):
+            wanted = (a.double() @ b.double()).to(a.dtype)
+            assert torch.equal(lapidist.matmul(a, b), wanted)
+            c = whole(torch, dtype, batch, m, n)
+            for config, _ in lapidist.kernel_named("small").configs_for(dtype):
+                if m <= config.bm and n <= config.bn:
+                    out = torch.full((batch, m + 1, n + 1), float("nan"), device="cuda", dtype=a.dtype)
+                    inner = out[:, 1:, 1:]
+                    given: dict[str, Any] = {"out": inner, "beta": 2.0, "kernel": "small", "config": config}
+                    lapidist.gemm(a, b, c, **given)
+                    assert torch.equal(inner, (a.double() @ b.double() + 2 * c.double()).to(a.dtype))
+                    assert torch.isnan(out).sum() == batch * (m + n + 1)
 
 
 def test_permuted_outputs_in_batches(torch: Any) -> None:

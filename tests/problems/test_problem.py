@@ -369,15 +369,27 @@ def test_batches_beyond_two_dimensions_and_beyond_a_grid_come_in_parts() -> None
     assert [skipped for _, skipped in parts] == [(0, 0, 0, 0), (60, 0, 288, 288)]
 
 
-def test_a_long_batch_is_cut() -> None:
-    a, b = np.empty((140000, 1, 2), np.float32), np.empty((140000, 2, 1), np.float32)
-    out = np.empty((140000, 1, 1), np.float32)
+@pytest.mark.parametrize(
+    ("extent", "wanted"),
+    [
+        (140000, [((4, 35000), 0)]),  # 3 rows leave a rest
+        (65537, [((2, 32768), 0), ((1,), 131072)]),  # a prime number
+    ],
+)
+def test_a_long_batch_is_laid_in_rows(extent: int, wanted: list[tuple[tuple[int, ...], int]]) -> None:
+    a, b = np.empty((extent, 1, 2), np.float32), np.empty((extent, 2, 1), np.float32)
+    out = np.empty((extent, 1, 1), np.float32)
     parts = Problem.of(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(out, "out")).parts()
-    assert [(part.batch, skipped[0]) for part, skipped in parts] == [
-        ((65535,), 0),
-        ((65535,), 131070),
-        ((8930,), 262140),
-    ]
+    assert [(part.batch, skipped[0]) for part, skipped in parts] == wanted
+    in_row = wanted[0][0][1]
+    assert parts[0][0].a.batch_strides == (2 * in_row, 2)
+
+
+def test_one_of_two_long_dimensions_is_cut() -> None:
+    a, b = np.empty((2, 70000, 1, 2), np.float32), np.empty((70000, 2, 1), np.float32)
+    out = np.empty((2, 70000, 1, 1), np.float32)
+    parts = Problem.of(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(out, "out")).parts()
+    assert [(part.batch, skipped[0]) for part, skipped in parts] == [((2, 65535), 0), ((2, 4465), 131070)]
 
 
 def test_a_single_row_or_column_lies_either_way() -> None:

@@ -34,7 +34,7 @@
 #if CONCATENATE(ELEMENT_IS_, ELEMENT) == 1 || CONCATENATE(ELEMENT_IS_, OUTPUT) == 1
 #include <cuda_fp16.h>
 #endif
-#if CONCATENATE(ELEMENT_IS_, OUTPUT) == 2
+#if CONCATENATE(ELEMENT_IS_, ELEMENT) == 2 || CONCATENATE(ELEMENT_IS_, OUTPUT) == 2
 #include <cuda_bf16.h>
 #endif
 

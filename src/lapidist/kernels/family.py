@@ -88,6 +88,10 @@ class Family(ABC):
         """Workspace bytes of flags, and of operands that are packed first."""
         return 0, 0
 
+    def grid(self, problem: Problem) -> tuple[int, int, int] | None:
+        """The grid, if blocks have no tiles of one matrix each."""
+        return None
+
     # ---- what follows from a config ----
 
     def maps(

@@ -15,6 +15,7 @@ from lapidist.kernels.row import Kernel
 from lapidist.kernels.rules import fma as rules
 from lapidist.kernels.sgemm.family import SGEMM, SOURCE_ORDER
 from lapidist.kernels.simt import SIMT
+from lapidist.kernels.small import SMALL
 from lapidist.kernels.wgmma.family import WGMMA_FAMILY
 from lapidist.kernels.wgmma.rungs import MMA_TMA_RUNG, WGMMA_RUNGS
 
@@ -261,7 +262,7 @@ DETOURS = (
     *TENSOR_DETOURS,
 )
 
-PRODUCTION = (SIMT, SGEMM, MMA_FAMILY, WGMMA_FAMILY)
+PRODUCTION = (SIMT, SGEMM, MMA_FAMILY, WGMMA_FAMILY, SMALL)
 
 KERNELS = (*RUNGS, *DETOURS, *PRODUCTION)
 BY_NAME = {kernel.name: kernel for kernel in KERNELS}

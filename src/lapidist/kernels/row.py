@@ -153,6 +153,9 @@ class Kernel:
         """Tiles along x, the batch along y and z. A persistent kernel has a few blocks for each SM, which
         loop over tiles. Where operands are packed first, blocks without a tile help to pack.
         """
+        own = self.family.grid(problem)
+        if own is not None:
+            return own
         tiles = self.tiles(problem, config)
         inner, outer = (*problem.batch[::-1], 1, 1)[:2]
         if not self.persistent:

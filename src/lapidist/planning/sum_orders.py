@@ -13,8 +13,8 @@ It follows from the problem, the chip and the config, never from what the cache 
                   which are added in the slices' order
   cuts            blocks that share a tile cut its k. Their sums are added along k: by turnstile, and in
                   wgmma's clusters, to the first one, else to zero
-  alpha, beta     gemm/simt.cu and gemm/sgemm.cu round alpha sum and fuse beta C, gemm/mma.cu and
-                  gemm/wgmma.cu round beta C and fuse alpha sum. In the ladder, and of an epilogue, the
+  alpha, beta     gemm/simt.cu, gemm/small.cu and gemm/sgemm.cu round alpha sum and fuse beta C, gemm/mma.cu
+                  and gemm/wgmma.cu round beta C and fuse alpha sum. In the ladder, and of an epilogue, the
                   compiler chooses
   integers        are exact modulo 2^32, in any order
 """

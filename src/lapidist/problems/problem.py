@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 VECTOR_BYTES = 16  # the widest load: alignment beyond it makes no difference
 GRID_BATCH_LIMIT = 65535  # blocks along y and along z of a grid
+DIVISORS = 256  # so many numbers of rows are tried, to divide a long batch without a rest
 Offsets = tuple[int, ...]  # elements to skip in A, B, C and D, then in the operands of an epilogue
 
 
@@ -340,6 +341,8 @@ class Problem:
                 for i in range(self.batch[0])
                 for part, more in inner.parts()
             ]
+        if len(self.batch) == 1 and self.batch[0] > GRID_BATCH_LIMIT and self.fused is None:
+            return self._in_rows(self.batch[0])
         for dim, extent in enumerate(self.batch):
             if extent > GRID_BATCH_LIMIT:
                 return self._in_chunks(dim, extent)
@@ -348,6 +351,23 @@ class Problem:
     @property
     def _nothing_skipped(self) -> Offsets:
         return (0,) * (4 + (len(self.fused.matrices()) if self.fused else 0))
+
+    def _in_rows(self, extent: int) -> list[tuple[Problem, Offsets]]:
+        """A long batch as one of two dimensions, and what that leaves."""
+        least = -(-extent // GRID_BATCH_LIMIT)
+        if least > GRID_BATCH_LIMIT:
+            return self._in_chunks(0, extent)
+        rows = next((each for each in range(least, least + DIVISORS) if extent % each == 0), least)
+        in_row = extent // rows
+        rest = extent - rows * in_row
+        matrices = self.all_matrices()
+        steps = [matrix.batch_strides[0] for matrix in matrices]
+        strides: list[tuple[int, ...]] = [(in_row * step, step) for step in steps]
+        found = [(self.with_batch((rows, in_row), strides), self._nothing_skipped)]
+        if rest:
+            last = self.with_batch((rest,), [matrix.batch_strides for matrix in matrices])
+            found.append((last, self._skipped(0, extent - rest, self._nothing_skipped)))
+        return found
 
     def _in_chunks(self, dim: int, extent: int) -> list[tuple[Problem, Offsets]]:
         found = []

@@ -16,7 +16,7 @@ from lapidist.frameworks.arrays import HOST, Operand
 from lapidist.kernels.row import Kernel
 from lapidist.launch import Binary
 from lapidist.planning.binaries import compiled
-from lapidist.problems.problem import Problem
+from lapidist.problems.problem import Problem, dense_problem
 from lapidist.static.listing import KINDS, Line, ptx_lines, sass_lines
 from lapidist.static.loops import main_loop
 from lapidist.static.rounds import loads_ahead, operand_waits, pauses
@@ -317,8 +317,8 @@ def binary_of(kernel: Kernel, config: Config, dtype: str, architecture: str, ali
 
 @cache
 def sample_problem(kernel: Kernel, math: str, aligned: bool = True) -> Problem:
-    """A large square problem that the kernel takes: with every row on 16 bytes, or with as little alignment
-    as it accepts.
+    """A large square problem that the kernel takes, or a batch of small ones: with every row on 16 bytes, or
+    with as little alignment as it accepts.
     """
     if math not in MATHS:
         raise ArgumentError(f"dtype: must be one of {', '.join(MATHS)}; got {math!r}. Choose one of them")
@@ -336,6 +336,10 @@ def sample_problem(kernel: Kernel, math: str, aligned: bool = True) -> Problem:
             refusal = kernel.types.refuse(problem) or kernel.family.refuse(problem)
             if refusal is None:
                 return problem
+    extent = 16 if aligned else 15
+    batch = dense_problem(extent, extent, extent, math, batch=4096)
+    if kernel.types.refuse(batch) is None and kernel.family.refuse(batch) is None:
+        return batch
     rows = "with" if aligned else "without"
     raise RefusalError(
         f"dtype: {kernel.name} takes no {math} problem {rows} aligned rows: {refusal}. Name another type"
