@@ -78,15 +78,15 @@ class Device:
         )
 
     def peak_tflops(self, math: str, unit: str = "fma") -> float:
-        """Lanes times clock; 0 where the unit does not multiply in that math. CUDA cores sum half in float,
-        on those lanes.
+        """Lanes times clock; 0 where the unit does not multiply in that math. CUDA cores multiply 16 bits
+        in float.
         """
         if unit == "fma":
             lanes = (
                 self.fp64_lanes
                 if math == "float64"
                 else float(self.fp32_lanes)
-                if math in ("float16", "float32")
+                if math in ("float16", "bfloat16", "float32")
                 else 0.0
             )
         elif math == "float64":
