@@ -128,8 +128,7 @@ def test_a_block_has_as_many_products_as_fit() -> None:
 
 def test_what_it_refuses() -> None:
     for problem, why in (
-        (dense_problem(16, 16, 16, "float32"), "it multiplies batches"),
-        (dense_problem(65, 8, 8, "float32", batch=9), "at most bm x bn"),
+        (dense_problem(65, 8, 8, "float32", batch=9), "at most bm x bn = 64 x 64; it is 65 x 8"),
         (dense_problem(60, 60, 600, "float32", batch=9), "shared memory"),
         (dense_problem(4, 4, 4, "int8", batch=9), "it multiplies float16"),
     ):
@@ -143,4 +142,5 @@ def test_small_matrices_are_its_own(name: str) -> None:
     for math, size in product(("float32", "float64", "bfloat16", "float16"), (3, 4, 8, 12)):
         assert choose(dense_problem(size, size, size, math, batch=50000), chip(name)).kernel is SMALL
     for math in ("float32", "bfloat16"):
+        assert choose(dense_problem(4, 4, 4, math), chip(name)).kernel is not SMALL
         assert choose(dense_problem(128, 128, 128, math, batch=500), chip(name)).kernel is not SMALL

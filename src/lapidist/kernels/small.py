@@ -44,8 +44,6 @@ class Small(Blocks):
     def refuse(self, problem: Problem) -> str | None:
         if problem.fused is not None:
             return f"it stores sums as they are; here they are {problem.fused.function.name}(sum) first"
-        if not problem.batch:
-            return "it multiplies batches; this is one pair of matrices"
         return refuse_strided("D", problem.d, "row") or refuse_batch(problem)
 
     def macros(self, problem: Problem) -> Mapping[str, object]:
@@ -63,7 +61,9 @@ class Small(Blocks):
         return {"all": prod(problem.batch), "products": products_of(problem)}
 
     def shared_bytes(self, problem: Problem, config: Knobs) -> Any:
-        return products_of(problem) * rules.product_bytes(problem) if problem.batch else 0
+        if not problem.batch:  # the same for all of its kind (problems/kinds.py)
+            return rules.MOST_BYTES
+        return products_of(problem) * rules.product_bytes(problem)
 
     def grid(self, problem: Problem) -> tuple[int, int, int] | None:
         return -(-prod(problem.batch) // products_of(problem)), 1, 1
@@ -93,7 +93,9 @@ def products_of(problem: Problem) -> int:
 # part of a product; for each result of that; for each value of A and B that it multiplies by others; for each
 # fma; for an element that is copied, and for one that is stored.
 FOR_THREAD, FOR_PART, FOR_RESULT, FOR_VALUE, FOR_FMA, COPIED, STORED = 97, 31, 28, 1.7, 0.13, 21, 27
-LANES, DRAM_SHARE, STARTS = 128, 0.85, 0.3e-6  # of an SM; of the bandwidth of reading alone; seconds
+LANES, DRAM_SHARE = 128, 0.85  # of an SM; of the bandwidth of reading alone
+# Seconds until blocks multiply. One product is left to kernels that have more threads for it.
+STARTS, ALONE = 0.7e-6, 3.0e-6
 
 
 def seconds(problem: Problem, config: Knobs, device: Device) -> Any:
@@ -106,7 +108,7 @@ def seconds(problem: Problem, config: Knobs, device: Device) -> Any:
     work = threads * (FOR_THREAD + turns * of_part) + count * (COPIED * k * (m + n) + STORED * m * n)
     done = work / (device.sms * LANES * device.clock_mhz * 1e6)
     moved = traffic_bytes(problem) / (device.dram_gbps * 1e9 * DRAM_SHARE)
-    return STARTS + (done**3 + moved**3) ** (1 / 3)
+    return (STARTS if problem.batch else ALONE) + (done**3 + moved**3) ** (1 / 3)
 
 
 TYPES_TAKEN = Types(("float16", "bfloat16", "float32", "float64"), outputs=True)

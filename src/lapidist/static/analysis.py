@@ -335,15 +335,16 @@ def sample_problem(kernel: Kernel, math: str, aligned: bool = True) -> Problem:
             problem = Problem.of(a, b, None, out, precision=precision, one_alpha=True)
             refusal = kernel.types.refuse(problem) or kernel.family.refuse(problem)
             if refusal is None:
-                return problem
-    extent = 16 if aligned else 15
-    batch = dense_problem(extent, extent, extent, math, batch=4096)
-    if kernel.types.refuse(batch) is None and kernel.family.refuse(batch) is None:
-        return batch
+                return problem if kernel.name != "small" else batch_of_small(math, aligned)
     rows = "with" if aligned else "without"
     raise RefusalError(
         f"dtype: {kernel.name} takes no {math} problem {rows} aligned rows: {refusal}. Name another type"
     )
+
+
+def batch_of_small(math: str, aligned: bool) -> Problem:
+    extent = 16 if aligned else 15
+    return dense_problem(extent, extent, extent, math, batch=4096)
 
 
 def operand(name: str, extent: int, dtype: str, strides: tuple[int, int]) -> Operand:

@@ -155,26 +155,26 @@ __device__ __forceinline__ double rounded(double one, double other) { return __d
 extern "C" __global__ void __launch_bounds__(THREADS, TM* TN > 4 ? 1 : 5)
     small(int M, int N, int K, Acc alpha, Acc beta, const T* A, const T* B, const Out* C, Out* D, i64 a_row,
           i64 a_col, i64 a_inner, i64 a_outer, i64 b_row, i64 b_col, i64 b_inner, i64 b_outer, i64 c_row,
-          i64 c_col, i64 c_inner, i64 c_outer, i64 d_row, i64 d_inner, i64 d_outer, int inner, int all,
+          i64 c_col, i64 c_inner, i64 c_outer, i64 d_row, i64 d_inner, i64 d_outer, int batch, int all,
           int products) {
   extern __shared__ __align__(16) char shared[];
   const Operand a = A_CONTIGUOUS == 2 ? Operand{A, K, M, a_col, a_row, a_inner, a_outer}
                                       : Operand{A, M, K, a_row, a_col, a_inner, a_outer};
   const Operand b = B_CONTIGUOUS == 1 ? Operand{B, N, K, b_col, b_row, b_inner, b_outer}
                                       : Operand{B, K, N, b_row, b_col, b_inner, b_outer};
-  const Batch batch = {static_cast<unsigned>(inner), all > inner};
+  const Batch products_at = {static_cast<unsigned>(batch), all > batch};
   const unsigned first = blockIdx.x * products;
   const int count = min_of(products, all - first);
   Acc* const As = reinterpret_cast<Acc*>(shared);
   Acc* const Bs = As + products * a.size();
-  load(As, Bs, a, b, first, count, batch);
+  load(As, Bs, a, b, first, count, products_at);
   __syncthreads();
 
   const int rows = ceil_div(M, TM), cols = ceil_div(N, TN);  // threads of a product
   const int a_step = A_CONTIGUOUS == 2 ? 1 : a.pitch(), a_k = A_CONTIGUOUS == 2 ? a.pitch() : 1;
   const int b_step = B_CONTIGUOUS == 1 ? b.pitch() : 1, b_k = B_CONTIGUOUS == 1 ? 1 : b.pitch();
   const Divisor parts(rows * cols), across(cols);
-  const bool d_packed = batch.packed(M * N, d_inner, d_outer);
+  const bool d_packed = products_at.packed(M * N, d_inner, d_outer);
   for (unsigned part = threadIdx.x; part < count * rows * cols; part += THREADS) {
     const unsigned own = parts.into(part), place = part - own * parts.by, row = across.into(place),
                    col = place - row * across.by;
@@ -195,7 +195,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, TM* TN > 4 ? 1 : 5)
       outer_product(sums, a_now, b_now);
     }
     const unsigned product = first + own;
-    const i64 to_matrix = d_packed ? product * d_inner : batch.to_matrix(product, d_inner, d_outer);
+    const i64 to_matrix = d_packed ? product * d_inner : products_at.to_matrix(product, d_inner, d_outer);
     Out* const d = D + to_matrix + row * d_row + col;
 #pragma unroll
     for (int i = 0; i < TM; ++i)
@@ -204,7 +204,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, TM* TN > 4 ? 1 : 5)
         if (row + i * rows >= M || col + j * cols >= N) continue;
         Acc sum = ALPHA ? rounded(alpha, sums[i][j]) : sums[i][j];
         if (ADDEND && beta != Acc(0))
-          sum += beta * Acc(C[batch.to_matrix(product, c_inner, c_outer) + (row + i * rows) * c_row +
+          sum += beta * Acc(C[products_at.to_matrix(product, c_inner, c_outer) + (row + i * rows) * c_row +
                               (col + j * cols) * c_col]);
         d[i * rows * d_row + j * cols] = Out(sum);
       }

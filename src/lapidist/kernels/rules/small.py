@@ -6,7 +6,8 @@ from lapidist.dtypes import size_of
 from lapidist.kernels.rules.rule import Rule
 from lapidist.problems.problem import Matrix, Problem
 
-ROOM = 27648  # bytes of shared memory of a block: eight blocks fit on an SM
+ROOM = 27648  # bytes of shared memory that a block's products fill
+MOST_BYTES = 45056  # of one product: five such blocks fit on an SM
 
 
 def in_shared(matrix: Matrix) -> int:
@@ -33,9 +34,9 @@ SMALL = (
         ),
     ),
     Rule(
-        lambda c, f: (c.bm > 0) & (product_bytes(f.problem) <= ROOM),
+        lambda c, f: (c.bm > 0) & (product_bytes(f.problem) <= MOST_BYTES),
         lambda c, f: (
-            f"A and B of a product take at most {ROOM} bytes of shared memory; they take"
+            f"A and B of a product take at most {MOST_BYTES} bytes of shared memory; they take"
             f" {product_bytes(f.problem)}"
         ),
     ),
