@@ -33,6 +33,9 @@
 typedef OUTPUT Out;
 constexpr int THREADS = BM / TM * (BN / TN), VECTOR = 16 / sizeof(T), AT_ONCE = 4;
 
+// Blocks on an SM: their registers are no fewer than the sums and the loads under way need.
+constexpr int RESIDENT = TM * TN <= 4 ? 5 : sizeof(Acc) == 8 ? 2 : 4;
+
 // As words: elements of two bytes would take a register each.
 struct alignas(16) Vector {
   unsigned words[4];
