@@ -14,14 +14,15 @@ from lapidist.dtypes import FP8, MATHS, TF32, element_of, outputs_of
 from lapidist.kernels.row import Kernel
 from lapidist.verify import judge
 from on_gpu import fresh, laid_out, poisoned, rows_on_16_bytes, whole
-from typed import TYPED, output_of, precision_of
+from typed import TYPED, output_of, precision_of, takes
 
 pytestmark = pytest.mark.gpu
 
 SIZES = [(33, 35, 37), (257, 511, 129), (16, 16, 0), (384, 640, 1024)]
 # test_gpu.py has the others
 ON_TENSOR_CORES = [(kernel, math) for kernel, math in TYPED if kernel.unit != "fma"]
-WRITING = [(kernel, math) for kernel, math in TYPED if kernel.kind == "production" and kernel.types.outputs]
+PRODUCTION = [pair for pair in TYPED if pair[0].kind == "production" and takes(pair[0], 384, 640, 1024)]
+WRITING = [(kernel, math) for kernel, math in PRODUCTION if kernel.types.outputs]
 IDS = [f"{kernel.name}-{math}" for kernel, math in ON_TENSOR_CORES]
 
 

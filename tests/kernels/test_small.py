@@ -13,6 +13,7 @@ import lapidist
 from lapidist import machine
 from lapidist.config import Config
 from lapidist.device import chip
+from lapidist.dtypes import outputs_of
 from lapidist.errors import RefusalError
 from lapidist.frameworks.arrays import operand_of
 from lapidist.kernels.registry import kernel_named
@@ -109,6 +110,15 @@ def test_sanitized(rng: np.random.Generator, config: Config) -> None:
         operands = [operand_of(each, name) for each, name in ((a, "a"), (b, "b"), (c, "c"), (out, "out"))]
         machine.run(gemm.plan.launch(*operands, 1.0, 2.0), sanitize=True, seed=m + shift, counting=False)
         assert np.array_equal(out, a @ b + 2 * c)
+
+
+@pytest.mark.parametrize("dtype", EXACT)
+def test_it_writes_every_type(rng: np.random.Generator, dtype: str) -> None:
+    a, b = (drawn(rng, 12, *each, EXACT[dtype]) for each in ((5, 6, "r"), (6, 7, "r")))
+    for out_dtype in outputs_of(dtype, dtype):
+        found = lapidist.plan(a, b, out_dtype=out_dtype, device="machine", kernel="small").execute(a, b)
+        assert found.dtype == EXACT[out_dtype]
+        assert np.array_equal(found.astype("f8"), a.astype("f8") @ b.astype("f8"))
 
 
 def test_nothing_along_k() -> None:
