@@ -105,8 +105,10 @@ class Device:
 
     def unit_limit(self, unit: str, math: str) -> float:
         """TFLOP/s that were measured of one unit, else its peak."""
-        measured = self.limits.get((unit, math)) or self.limits.get((unit, SAME_RATE.get(math, math)))
-        return measured or self.peak_tflops(math, unit)
+        alike = math
+        while (unit, alike) not in self.limits and alike in SAME_RATE:
+            alike = SAME_RATE[alike]
+        return self.limits.get((unit, alike)) or self.peak_tflops(math, unit)
 
     def limit_tflops(self, math: str) -> float:
         """The best that any unit of the chip does in this math."""

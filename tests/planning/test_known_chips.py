@@ -48,6 +48,7 @@ def test_limits_are_those_of_the_best_unit() -> None:
         H200.limit_tflops("float64") == H200.unit_limit("mma", "float64") > H200.unit_limit("fma", "float64")
     )
     assert H200.unit_limit("mma", "uint8") == H200.unit_limit("mma", "int8")  # one rate for both
+    assert H200.unit_limit("fma", "bfloat16") == H200.unit_limit("fma", "float32")
     assert (H200.unit_limit("fma", "int8"), H200.unit_limit("wgmma", "float64")) == (0.0, 0.0)
     assert A100.limit_tflops("float16") == pytest.approx(312, abs=1)
     assert A100.limit_tflops("float8_e4m3fn") == 0.0
