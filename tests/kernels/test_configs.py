@@ -31,7 +31,7 @@ from lapidist.kernels.rules.rule import allowed, refusal
 from lapidist.kernels.wgmma.configs import tile
 from lapidist.problems.problem import Problem
 from lapidist.verify import judge
-from typed import aligned, fresh, laid_for, output_of, poisoned, precision_of, whole
+from typed import aligned, fresh, laid_for, output_of, poisoned, precision_of, takes, whole
 
 EXAMPLES = os.environ.get("LAPIDIST_CONFIG_EXAMPLES")
 WEIGHED = 20_000  # configs that are asked at once, of which those allowed are drawn from
@@ -112,11 +112,9 @@ def fitting(kernel: Kernel, math: str) -> tuple[Config, ...]:
 
 def square(kernel: Kernel, math: str) -> Problem:
     """Whose B lies as the kernel wants it."""
-    a, b = laid_for(
-        kernel,
-        fresh(np.random.default_rng(0), (64, 64), math),
-        fresh(np.random.default_rng(1), (64, 64), math),
-    )
+    extent = 64 if takes(kernel, 640, 640, 64) else 32
+    a, b = (fresh(np.random.default_rng(seed), (extent, extent), math) for seed in (0, 1))
+    a, b = laid_for(kernel, a, b)
     how: dict[str, Any] = {
         "precision": precision_of(math),
         "out_dtype": output_named(kernel, math),
