@@ -16,6 +16,7 @@ NAME_LETTER, WIDE, WIDER = 8.5, "mwMW", 6.0  # in the names of bars
 
 NAME_WIDTH = 150
 MOST_TICKS = 16
+STEPS = 24  # points that are tried along the slope of DRAM
 
 Named = tuple[str, Sequence[tuple[float, float]]]  # a series and its (x, y)
 Point = tuple[str, float, float]  # a kernel, its flops a byte, its TFLOP/s
@@ -252,22 +253,30 @@ def roofline(
     for (name, top), height in zip(roofs.items(), heights, strict=True):
         words = f"limit of {name}, {top:.4g} TFLOP/s"
         parts.append(text(frame.x(high) - 4, height, words, "end", "small muted halo"))
-    parts.append(
-        text(
-            frame.x(start) + 10,
-            frame.y(start * terabytes) + 22,
-            f"DRAM, {terabytes:g} TB/s",
-            css="small muted",
-        )
-    )
     columns = sorted({x for _, x, _ in points})
     near = [[point for point in points if point[1] == x] for x in columns if x < ridge]
     close = min([ridge, *(left[0][1] for left, right in pairwise(near) if names_meet(frame, left, right))])
     close = min([close, *(group[0][1] for group in near if names_reach(frame, group, heights))])
-    for group in (group for group in near if group[0][1] < close):
+    beside = [group for group in near if group[0][1] < close]
+    x, y = place_at_slope(frame, start, ridge, terabytes, beside)
+    parts.append(text(x, y, f"DRAM, {terabytes:g} TB/s", css="small muted"))
+    for group in beside:
         parts += points_of(frame, group, columns, margin=False)
     parts += points_of(frame, [point for point in points if point[1] >= close], columns, margin=True)
     return drawing(frame.bottom + 50, parts, title, width)
+
+
+def place_at_slope(
+    frame: Frame, start: float, ridge: float, terabytes: float, groups: Sequence[Sequence[Point]]
+) -> tuple[float, float]:
+    """Where the words at the slope of DRAM meet no name beside a point: as far left as they can be."""
+    named = [(frame.x(group[0][1]), height) for group in groups for height in name_heights(frame, group)]
+    slope = [start * (ridge / start) ** (step / STEPS) for step in range(STEPS)]
+    at = [(frame.x(each) + 10, frame.y(each * terabytes) + 22) for each in slope]
+    for x, y in at:
+        if not any(abs(y - height) < LABEL_GAP and abs(x - left) < NAME_WIDTH for left, height in named):
+            return x, y
+    return at[0]
 
 
 def thinned(ticks: Sequence[float]) -> Sequence[float]:
