@@ -35,9 +35,9 @@ constexpr int THREADS = BM / TM * (BN / TN), VECTOR = 16 / sizeof(T), AT_ONCE = 
 
 // Five blocks on an SM. With large thread tiles any number, one too, was slower than what the assembler chooses.
 #if TM * TN > 4
-#define BOUNDS __launch_bounds__(THREADS)
+#define BOUNDS THREADS
 #else
-#define BOUNDS __launch_bounds__(THREADS, 5)
+#define BOUNDS THREADS, 5
 #endif
 
 // As words: elements of two bytes would take a register each.
@@ -159,11 +159,11 @@ __device__ __forceinline__ void load(Acc* As, Acc* Bs, const Operand& a, const O
 __device__ __forceinline__ float rounded(float one, float other) { return __fmul_rn(one, other); }
 __device__ __forceinline__ double rounded(double one, double other) { return __dmul_rn(one, other); }
 
-extern "C" __global__ void BOUNDS small(int M, int N, int K, Acc alpha, Acc beta, const T* A, const T* B,
-                                        const Out* C, Out* D, i64 a_row, i64 a_col, i64 a_inner, i64 a_outer,
-                                        i64 b_row, i64 b_col, i64 b_inner, i64 b_outer, i64 c_row, i64 c_col,
-                                        i64 c_inner, i64 c_outer, i64 d_row, i64 d_inner, i64 d_outer,
-                                        int batch, int all, int products) {
+extern "C" __global__ void __launch_bounds__(BOUNDS)
+    small(int M, int N, int K, Acc alpha, Acc beta, const T* A, const T* B, const Out* C, Out* D, i64 a_row,
+          i64 a_col, i64 a_inner, i64 a_outer, i64 b_row, i64 b_col, i64 b_inner, i64 b_outer, i64 c_row,
+          i64 c_col, i64 c_inner, i64 c_outer, i64 d_row, i64 d_inner, i64 d_outer, int batch, int all,
+          int products) {
   extern __shared__ __align__(16) char shared[];
   const Operand a = A_CONTIGUOUS == 2 ? Operand{A, K, M, a_col, a_row, a_inner, a_outer}
                                       : Operand{A, M, K, a_row, a_col, a_inner, a_outer};
