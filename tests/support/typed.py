@@ -52,7 +52,7 @@ def takes(kernel: Kernel, m: int, n: int, k: int) -> bool:
     """Whether a kernel can be given the product: B by columns cannot be told from B by rows where it has one
     of either. Small matrices are small.
     """
-    if kernel.name == "small":
+    if kernel.only_small:
         return max(m, n) <= kernel.configs_for("float32")[-1][0].bm
     return not isinstance(kernel.family, BByColumns) or min(k, n) > 1
 

@@ -119,6 +119,7 @@ class Kernel:
     wmma: bool = False  # it uses wmma, which adds other steps of k than mma.sync
     free_order: bool = False  # configs may exchange A and B, order tiles, and choose ping-pong
     slices_stages: bool = False  # configs may have slices of k
+    only_small: bool = False  # a matrix of D is no larger than a tile
 
     @property
     def entry(self) -> str:

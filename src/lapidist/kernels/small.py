@@ -123,4 +123,5 @@ SMALL = Kernel(
     tuned=dict.fromkeys(TYPES_TAKEN.maths, TILES),
     rules=rules.SMALL,
     types=TYPES_TAKEN,
+    only_small=True,
 )

@@ -335,7 +335,7 @@ def sample_problem(kernel: Kernel, math: str, aligned: bool = True) -> Problem:
             problem = Problem.of(a, b, None, out, precision=precision, one_alpha=True)
             refusal = kernel.types.refuse(problem) or kernel.family.refuse(problem)
             if refusal is None:
-                return problem if kernel.name != "small" else batch_of_small(math, aligned)
+                return batch_of_small(math, aligned) if kernel.only_small else problem
     rows = "with" if aligned else "without"
     raise RefusalError(
         f"dtype: {kernel.name} takes no {math} problem {rows} aligned rows: {refusal}. Name another type"

@@ -191,7 +191,7 @@ def choose(
             )
         return chosen
     kinds = ("rung", *(("detour",) if detours else ()), *(("production",) if production else ()))
-    takers = [kernel for kernel in KERNELS if math in kernel.types.maths]
+    takers = [kernel for kernel in KERNELS if math in kernel.types.maths and not kernel.only_small]
     return [
         KernelContender(kernel, math, disassembled=disassembled)
         for kind in kinds
