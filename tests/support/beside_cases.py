@@ -82,7 +82,7 @@ def asks(torch: Any, form: str, number: float) -> dict[str, Any]:
     elif form == "numbers in memory":
         given.update(alpha=torch.tensor(number), beta=torch.tensor(2.0), c=torch.randn(M, N))
     elif form == "c is out":
-        given.update(gather_a=rows, alpha=number, beta=0.5, c=out)
+        given.update(gather_a=rows, alpha=number, beta=0.5, c=out.normal_())
     elif form == "epilogue":
         given.update(epilogue=scaled(bias=torch.randn(N), s=number), c=torch.randn(M, N), beta=number)
     elif form == "further results":
