@@ -19,6 +19,7 @@ from lapidist.errors import LaunchError
 
 Dim3 = tuple[int, int, int]
 ARRAYS_AT_ONCE = 64  # in a launch: lists of pointers travel as kernel parameters
+INT_LIMIT = 2**31 - 1  # kernels count extents, tiles, products and iterations with 32 bits
 MOST_PAIRS = 72  # of blocks of a launch, each with an entry in their order
 
 # kind of a parameter: (struct code, bytes, alignment). A tensor map is 128 opaque bytes, passed by value; a

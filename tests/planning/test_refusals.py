@@ -10,6 +10,7 @@ import pytest
 from lapidist.config import Config
 from lapidist.device import CHIPS
 from lapidist.dtypes import MATHS, element_of
+from lapidist.errors import RefusalError
 from lapidist.frameworks.arrays import HOST, Operand
 from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.row import Kernel
@@ -214,6 +215,12 @@ def test_extents_beyond_32_bits_are_refused() -> None:
     long = 2**31
     problem = Problem.of(fake((long, 8)), fake((8, 8)), None, fake((long, 8)))
     assert refusal("simt", problem) == f"an extent is counted in 32 bits; the largest is {long}"
+
+
+def test_more_tiles_than_32_bits_count_are_refused() -> None:
+    problem = dense_problem(2**31 - 1, 1, 1, "float32", batch=60000)
+    with pytest.raises(RefusalError, match=r"(?s)no kernel takes 2147483647 x .*tiles with 32 bits"):
+        choose(problem, H200)
 
 
 def test_grids_beyond_the_limit_are_refused() -> None:

@@ -14,8 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lapidist.calls import checks
-from lapidist.frameworks.arrays import HOST, Operand, operand_of
-from lapidist.problems.problem import Matrix, Problem
+from lapidist.device import chip
+from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides, operand_of
+from lapidist.planning.planner import choose
+from lapidist.problems.problem import Matrix, Problem, dense_problem
 
 # ---- arrays with any strides, inside a buffer of their own ----
 
@@ -383,6 +385,23 @@ def test_a_long_batch_is_laid_in_rows(extent: int, wanted: list[tuple[tuple[int,
     assert [(part.batch, skipped[0]) for part, skipped in parts] == wanted
     in_row = wanted[0][0][1]
     assert parts[0][0].a.batch_strides == (2 * in_row, 2)
+
+
+@pytest.mark.parametrize(
+    ("batch", "wanted"),
+    [
+        ((2**31 + 5,), [((32769, 65534), 0), ((1,), 2**31 - 2), ((6,), 2**31 - 1)]),
+        ((50000, 60000), [((35791, 60000), 0), ((14209, 60000), 35791 * 60000)]),
+    ],
+)
+def test_a_launch_counts_products_with_32_bits(
+    batch: tuple[int, ...], wanted: list[tuple[tuple[int, ...], int]]
+) -> None:
+    """None of its parts is too large for the planner."""
+    inner = contiguous_strides(batch)
+    parts = dense_problem(1, 1, 1, "float32").with_batch(batch, [inner] * 3).parts()
+    assert [(part.batch, skipped[3]) for part, skipped in parts] == wanted
+    assert choose(parts[0][0], chip("h200")).kernel.name == "small"
 
 
 def test_one_of_two_long_dimensions_is_cut() -> None:

@@ -14,11 +14,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lapidist.build.compiler import compile_options, compile_to_ptx
-from lapidist.launch import PARAMETER_KINDS
+from lapidist.launch import INT_LIMIT, PARAMETER_KINDS
 from lapidist.machine import run_ptx
 from lapidist.schedule import Schedule, TileGrid, WorkUnit, split_k, stream_k
 from lapidist.schedule.divisors import Divisor, device_words, divided_by
-from lapidist.schedule.grid import MOST
 from schedule_cases import REDUCTIONS, draw_schedule
 
 HERE = Path(__file__).parent
@@ -65,12 +64,12 @@ def test_members_are_the_words() -> None:
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.integers(0, MOST), st.integers(1, MOST + 1))
-@example(MOST, 1)
-@example(MOST, MOST + 1)
-@example(MOST, MOST)
-@example(MOST - 1, MOST)
-@example(MOST, 2**30 + 1)
+@given(st.integers(0, INT_LIMIT), st.integers(1, INT_LIMIT + 1))
+@example(INT_LIMIT, 1)
+@example(INT_LIMIT, INT_LIMIT + 1)
+@example(INT_LIMIT, INT_LIMIT)
+@example(INT_LIMIT - 1, INT_LIMIT)
+@example(INT_LIMIT, 2**30 + 1)
 def test_a_product_and_a_shift_divide(whole: int, number: int) -> None:
     divisor = Divisor.of(number)
     assert divisor.factor < 2**32

@@ -14,9 +14,10 @@ from lapidist.config import Config, Knobs
 from lapidist.device import Device
 from lapidist.dtypes import FP8, TYPES, element_of, size_of
 from lapidist.kernels.family import Family
-from lapidist.kernels.rules.every import ALONE, EVERY, INT_LIMIT, ORDERED, WHOLE_STAGES, loaders
+from lapidist.kernels.rules.every import ALONE, EVERY, ORDERED, WHOLE_STAGES, loaders
 from lapidist.kernels.rules.facts import facts_of
 from lapidist.kernels.rules.rule import Rule, obey, refusal
+from lapidist.launch import INT_LIMIT
 from lapidist.problems.kinds import of_kind
 from lapidist.problems.modes import PLAIN
 from lapidist.problems.problem import Problem

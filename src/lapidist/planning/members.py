@@ -17,10 +17,10 @@ from lapidist.kernels.production import kernel_named
 from lapidist.kernels.row import Kernel
 from lapidist.kernels.rows import config_alone
 from lapidist.kernels.rules.facts import facts_of
+from lapidist.launch import INT_LIMIT
 from lapidist.planning.weighed import LAUNCH_SECONDS, Candidate, Weighed, as_computed
 from lapidist.problems.kinds import of_kind
 from lapidist.problems.problem import Problem
-from lapidist.schedule.grid import MOST
 from lapidist.schedule.sharing import PLANNED
 from lapidist.schedule.ways import CLUSTER, NONE, TURNSTILE, OneWay, Way
 from lapidist.schedule.ways import SEPARATE as SEPARATELY
@@ -87,7 +87,11 @@ def ways_of(
     as the kernel computes it.
     """
     grid, family = grids_of(problem, config), kernel.family
-    if family.ways_in_numbers is None or grid.tiles > MOST or not takes_it(problem, kernel, config, device):
+    if (
+        family.ways_in_numbers is None
+        or grid.tiles > INT_LIMIT
+        or not takes_it(problem, kernel, config, device)
+    ):
         return []
     asked = {reduction for variant in variants for reduction in reductions_of(variant)}
     listed = family.ways_in_numbers.ways_of_one(problem, kernel, config, device, asked)
@@ -96,7 +100,7 @@ def ways_of(
     return [
         each
         for each in every
-        if of_all + variant_of(each[0]) in variants and each[0].region_iterations <= MOST
+        if of_all + variant_of(each[0]) in variants and each[0].region_iterations <= INT_LIMIT
     ]
 
 
@@ -155,7 +159,7 @@ def of_whole_tiles(member: Member, problem: Problem, device: Device, seconds: fl
         return None
     if variant_of_config(computed, kernel.family, config) != member.variant:
         return None
-    if kernel.clusters(computed, config) > MOST:
+    if kernel.clusters(computed, config) > INT_LIMIT:
         return None
     return candidate_of(kernel, config, way, computed, device, seconds)
 

@@ -18,10 +18,10 @@ from lapidist.errors import ArgumentError
 from lapidist.kernels.columns import grids_of
 from lapidist.kernels.row import Kernel
 from lapidist.kernels.rows import Rows
+from lapidist.launch import INT_LIMIT
 from lapidist.problems.facts import fact
 from lapidist.problems.problem import Problem
 from lapidist.schedule import Schedule
-from lapidist.schedule.grid import MOST
 from lapidist.schedule.sharing import Sharing
 from lapidist.schedule.ways import Ways
 
@@ -72,7 +72,10 @@ class Weighed:
 
     def _weigh(self) -> None:
         rows, grid = self.rows, grids_of(self.problem, self.rows)
-        self.taken &= grid.tiles <= MOST
+        self.taken &= grid.tiles <= INT_LIMIT
+        self.any = bool(np.count_nonzero(self.taken))
+        if not self.any:
+            return
         if self.sharing.open:
             self.ways = self.family.ways(self.problem, rows, self.device, self.taken)
         else:

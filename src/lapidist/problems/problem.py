@@ -9,10 +9,12 @@ without gaps, becomes one tall product.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from lapidist.dtypes import TF32, accumulators_of, element_of, math_of, outputs_of, size_of
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides
+from lapidist.launch import INT_LIMIT
 from lapidist.problems.modes import PLAIN, Modes
 from lapidist.problems.scaling import AS_THEY_ARE, Scaling
 
@@ -328,9 +330,10 @@ class Problem:
         return tall.with_batch((), [()] * len(self.all_matrices()))
 
     def parts(self) -> list[tuple[Problem, Offsets]]:
-        """The problem in parts that one grid can take, each with the elements to skip in A, B, C and D.
+        """The problem in parts that one launch can take, each with the elements to skip in A, B, C and D.
 
-        A grid has two dimensions for a batch, of 65535 each. The host loops over the rest.
+        A grid has two dimensions for a batch, of 65535 each, and products are counted with 32 bits. The host
+        loops over the rest.
         """
         if len(self.batch) > 2:
             inner = self.with_batch(
@@ -341,11 +344,14 @@ class Problem:
                 for i in range(self.batch[0])
                 for part, more in inner.parts()
             ]
-        if len(self.batch) == 1 and self.batch[0] > GRID_BATCH_LIMIT and self.fused is None:
+        in_rows = len(self.batch) == 1 and self.fused is None
+        if in_rows and GRID_BATCH_LIMIT < self.batch[0] <= INT_LIMIT:
             return self._in_rows(self.batch[0])
         for dim, extent in enumerate(self.batch):
-            if extent > GRID_BATCH_LIMIT:
-                return self._in_chunks(dim, extent)
+            each = max(1, prod(self.batch[dim + 1 :]))
+            most = INT_LIMIT if in_rows else min(GRID_BATCH_LIMIT, INT_LIMIT // each)
+            if extent > most:
+                return self._in_chunks(dim, max(1, most))
         return [(self, self._nothing_skipped)]
 
     @property
@@ -355,8 +361,6 @@ class Problem:
     def _in_rows(self, extent: int) -> list[tuple[Problem, Offsets]]:
         """A long batch as one of two dimensions, and what that leaves."""
         least = -(-extent // GRID_BATCH_LIMIT)
-        if least > GRID_BATCH_LIMIT:
-            return self._in_chunks(0, extent)
         rows = next((each for each in range(least, least + DIVISORS) if extent % each == 0), least)
         in_row = extent // rows
         rest = extent - rows * in_row
@@ -369,11 +373,12 @@ class Problem:
             found.append((last, self._skipped(0, extent - rest, self._nothing_skipped)))
         return found
 
-    def _in_chunks(self, dim: int, extent: int) -> list[tuple[Problem, Offsets]]:
+    def _in_chunks(self, dim: int, most: int) -> list[tuple[Problem, Offsets]]:
+        """Cut along a batch dimension, into chunks of `most`."""
         found = []
-        for start in range(0, extent, GRID_BATCH_LIMIT):
+        for start in range(0, self.batch[dim], most):
             batch = list(self.batch)
-            batch[dim] = min(GRID_BATCH_LIMIT, extent - start)
+            batch[dim] = min(most, self.batch[dim] - start)
             chunk = self.with_batch(tuple(batch), [matrix.batch_strides for matrix in self.all_matrices()])
             found += [(part, self._skipped(dim, start, more)) for part, more in chunk.parts()]
         return found

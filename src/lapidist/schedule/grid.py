@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lapidist.errors import ArgumentError
+from lapidist.launch import INT_LIMIT
 from lapidist.schedule.numbers import larger, smaller, where
-
-MOST = 2**31 - 1  # a block counts tiles and iterations with 32 bits
 
 
 def at_least(name: str, value: int, least: int, way_out: str = "") -> None:
@@ -41,9 +40,10 @@ class TileGrid:
     def __post_init__(self) -> None:
         for name in ("tiles_m", "tiles_n", "iterations", "batches"):
             at_least(name, getattr(self, name), 0)
-        if self.tiles > MOST:
+        if self.tiles > INT_LIMIT:
             raise ArgumentError(
-                f"tiles: at most {MOST} in one launch; got {self.tiles}. Take a larger tile or fewer batches"
+                f"tiles: at most {INT_LIMIT} in one launch; got {self.tiles}. Take a larger tile or fewer"
+                " batches"
             )
 
     @staticmethod

@@ -22,7 +22,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from lapidist.errors import ArgumentError
-from lapidist.schedule.grid import MOST, ROW_MAJOR, Raster, TileGrid, ceil_div
+from lapidist.launch import INT_LIMIT
+from lapidist.schedule.grid import ROW_MAJOR, Raster, TileGrid, ceil_div
 from lapidist.schedule.shares import Shared
 
 REDUCTIONS = ("none", "atomic", "turnstile", "separate", "cluster")
@@ -400,9 +401,10 @@ def check(schedule: Schedule) -> None:
     for name, value, kept, rule in rules:
         if not kept:
             raise ArgumentError(f"{name}: {rule}; got {value}")
-    if schedule.blocks > MOST:
+    if schedule.blocks > INT_LIMIT:
         raise ArgumentError(
-            f"blocks: at most {MOST} in one launch; got {schedule.blocks}. Take a larger tile, or split less"
+            f"blocks: at most {INT_LIMIT} in one launch; got {schedule.blocks}. Take a larger tile, or split"
+            " less"
         )
     if schedule.sk_blocks:
         check_shared(schedule)
@@ -414,9 +416,10 @@ def check_shared(schedule: Schedule) -> None:
             raise ArgumentError(
                 f"regions: must divide {name}, {count}; got {schedule.regions}. Take a divisor, or 1"
             )
-    if schedule.region_iterations > MOST:
+    if schedule.region_iterations > INT_LIMIT:
         raise ArgumentError(
-            f"iterations: at most {MOST} in one region; got {schedule.region_iterations}. Take more regions"
+            f"iterations: at most {INT_LIMIT} in one region; got {schedule.region_iterations}. Take more"
+            " regions"
         )
     if schedule.normal_iterations < 1:
         limit = schedule.region_iterations * schedule.regions

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lapidist.schedule.grid import MOST, TileGrid, ceil_div
+from lapidist.launch import INT_LIMIT
+from lapidist.schedule.grid import TileGrid, ceil_div
 from lapidist.schedule.numbers import larger, where
 from lapidist.schedule.shares import Shared
 from lapidist.schedule.units import REDUCTIONS, Schedule
@@ -184,4 +185,4 @@ class Ways(Shared):
     @property
     def countable(self) -> Any:
         """The possible ways whose tiles and iterations blocks can count with 32 bits."""
-        return self.taken & (self.grid.tiles <= MOST) & (self.region_iterations <= MOST)
+        return self.taken & (self.grid.tiles <= INT_LIMIT) & (self.region_iterations <= INT_LIMIT)

@@ -6,9 +6,9 @@ from typing import Any
 
 from lapidist.kernels.rules.facts import Facts
 from lapidist.kernels.rules.rule import Rule, parts
+from lapidist.launch import INT_LIMIT
 
 BLOCK_LIMIT = 1024
-GRID_LIMIT = INT_LIMIT = 2**31 - 1
 
 
 def tiles(c: Any, f: Facts) -> Any:
@@ -27,8 +27,8 @@ EVERY = (
         of_knobs=True,
     ),
     Rule(
-        lambda c, f: tiles(c, f) <= GRID_LIMIT,
-        lambda c, f: f"a grid has at most {GRID_LIMIT} blocks; {c} would need {tiles(c, f)}",
+        lambda c, f: tiles(c, f) <= INT_LIMIT,
+        lambda c, f: f"a grid has at most {INT_LIMIT} blocks; {c} would need {tiles(c, f)}",
     ),
 )
 ALONE = (

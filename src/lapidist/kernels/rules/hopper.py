@@ -16,7 +16,6 @@ from lapidist.kernels.budgets import (
     SUMS_OF_THREE,
 )
 from lapidist.kernels.lines import TMA_ALIGNMENT
-from lapidist.kernels.rules.every import INT_LIMIT
 from lapidist.kernels.rules.facts import Facts
 from lapidist.kernels.rules.rule import Rule, either, one_of, parts
 from lapidist.kernels.wgmma.configs import (
@@ -30,6 +29,7 @@ from lapidist.kernels.wgmma.configs import (
 from lapidist.kernels.wgmma.maps import SKEWED_ROWS, SKEWED_STEP
 from lapidist.kernels.wgmma.operands import EITHER_WAY, joins_columns, start_anywhere
 from lapidist.kernels.wgmma.tiles import PATCH_BYTES, PATCH_ROWS, ROW_BYTES, columns_of_part, warpgroups
+from lapidist.launch import INT_LIMIT
 from lapidist.problems.scaling import K_BLOCK, SQUARES, STRIPS
 
 INTEGERS = "int8", "uint8"
