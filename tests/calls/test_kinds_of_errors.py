@@ -84,7 +84,7 @@ A, B = np.ones((6, 4), np.float32), np.ones((4, 5), np.float32)
             lambda: lapidist.plan(A, B, kernel="padded_tile"),
             r"kernel: host arrays are multiplied by NumPy; got padded_tile",
         ),
-        (lambda: lapidist.plan(A, B, kernel="nothing"), r"kernel: must be one of"),
+        (lambda: lapidist.plan(A, B, kernel="nothing"), r"kernel: must be a kernel's name"),
         (lambda: lapidist.matmul(np.float32(1), B), r"a: must be an array; got float32"),
         (lambda: lapidist.matmul(np.array(1, np.float32), B), r"a: must have at least 1 dimension"),
         (lambda: lapidist.matmul(A[0], B[:, 0][:3]), r"a is \(4,\) \(k = 4\), b is \(3,\)"),

@@ -29,7 +29,7 @@ from lapidist.errors import DeviceError
         (["climb", "--record", "/nowhere"], ["--record", "folder that exists", "/nowhere"]),
         (["bench", "limits", "--device", "machine"], ["--device", "bench limits", "machine"]),
         (["bench", "scaled", "--device", "machine"], ["--device", "bench scaled", "machine"]),
-        (["climb", "--kernel", "best"], ["--kernel", "coalesced", "'best'"]),
+        (["climb", "--kernel", "best"], ["--kernel", "lapidist kernels", "'best'"]),
         (["climb", "--device", "tpu"], ["--device", "machine", "'tpu'"]),
         (["climb", "--rounds", "0"], ["--rounds", "at least 1", "got 0"]),
         (["climb", "--csv", "/nowhere/rows.csv"], ["--csv", "folder that exists", "/nowhere"]),
@@ -45,7 +45,7 @@ from lapidist.errors import DeviceError
         (["plan", "--mnk", "1,2"], ["--mnk", "three", "'1,2'"]),
         (["plan", "--mnk", "1,2,3", "--layout", "nt"], ["--layout", "rr, rc, cr, cc", "'nt'"]),
         (["report", "--root", "/nowhere"], ["--root", "results", "/nowhere"]),
-        (["static", "nothing"], ["kernel", "coalesced", "'nothing'"]),
+        (["static", "nothing"], ["kernel", "lapidist kernels", "'nothing'"]),
     ],
 )
 def test_a_wrong_argument_is_one_line_and_exit_code_2(

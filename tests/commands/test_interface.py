@@ -76,6 +76,13 @@ def test_the_version_and_the_short_help() -> None:
     assert in_a_process("climb", "-h").stdout == in_a_process("climb", "--help").stdout
 
 
+@pytest.mark.parametrize("group", ["--help", "bench --help"])
+def test_lists_of_commands_cut_no_sentence_short(group: str) -> None:
+    text = in_a_process(*group.split()).stdout
+    assert "..." not in text.partition("Commands:")[2]
+    assert "\b" not in text
+
+
 def test_wrong_usage_is_exit_code_2() -> None:
     for arguments in (["climb", "--nonsense"], ["nonsense"], ["bench", "squars"]):
         assert in_a_process(*arguments).returncode == 2
@@ -91,6 +98,7 @@ def test_a_plan_prints_its_reasons(
     assert text.startswith(("300 x 520 x 200 bfloat16", "520 x 300 x 200 bfloat16"))  # A and B exchanged
     assert "because" in text
     assert "simt is refused: it multiplies float16" in text
+    assert "small is refused: a matrix of D is at most bm x bn = 64 x 64" in text
     app([*asked, "--json"], standalone_mode=False)
     found = json.loads(capsys.readouterr().out)
     assert found["kernel"] in text.splitlines()[1]

@@ -51,7 +51,7 @@ def test_a_rung_answers_to_its_number() -> None:
 @pytest.mark.parametrize("name", ["0", "99", "-1", "", "naive", "LARGE_TILE"])
 def test_other_names_are_refused(name: str) -> None:
     with pytest.raises(
-        ArgumentError, match=r"kernel: must be one of uncoalesced, .* or a rung's number; got "
+        ArgumentError, match=r"kernel: must be a kernel's name, or a rung's number from 1 to 31; got "
     ):
         kernel_named(name)
 

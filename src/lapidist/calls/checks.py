@@ -191,9 +191,15 @@ def require_inner_match(a: Operand, b: Operand, given: tuple[tuple[int, ...], ..
     if a.shape[-1] != b.shape[-2]:
         turn = ".T or swapaxes" if vectors else "trans_a or trans_b"
         raise ShapeError(
-            f"b: must have as many rows as a has columns; a is {given[0]} (k = {a.shape[-1]}), b is"
-            f" {given[1]} (k = {b.shape[-2]}). Transpose one of them with {turn} if it lies the other way"
+            f"b: must have as many rows as a has columns; a is {as_taken(given[0], a)} (k = {a.shape[-1]}), b"
+            f" is {as_taken(given[1], b)} (k = {b.shape[-2]}). Transpose one of them with {turn} if it lies"
+            " the other way"
         )
+
+
+def as_taken(given: tuple[int, ...], operand: Operand) -> str:
+    transposed = len(given) > 1 and given[-2:] != tuple(operand.shape[-2:])
+    return f"{given}{', transposed' if transposed else ''}"
 
 
 def require_features(input: tuple[int, ...], weight: tuple[int, ...], trans_weight: bool = True) -> None:

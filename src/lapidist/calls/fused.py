@@ -82,7 +82,7 @@ class FusedOperands:
         if arguments.no_kernel is not None or not floats:
             raise DTypeError(
                 f"epilogue: must follow sums of floats; a is {arguments.a.dtype}, summed in"
-                f" {arguments.accumulator}. Convert a and b first, or reckon with the result"
+                f" {arguments.accumulator}. Convert a and b first, or compute with the result"
             )
         more = self.function.is_positioned + 2 * (self.function.grouped is not None)
         count = len(self.function.parameters) + more + len(self.function.stored)

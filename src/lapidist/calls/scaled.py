@@ -140,7 +140,7 @@ def scale_of(operand: Operand, lines: int, k: int) -> Scale:
     turn = slice(None) if of_a else slice(None, None, -1)
     wanted = [str((lines,)), *(str(each[turn]) for each in ((lines, 1), (lines, blocks), (squares, blocks)))]
     raise ShapeError(
-        f"{operand.name}: must be one factor, or of shape {', '.join(wanted[:-1])} or {wanted[-1]} (a line, 1"
-        f" x {K_BLOCK}, {K_BLOCK} x {K_BLOCK}) for {lines} {'rows of a' if of_a else 'columns of b'} and k ="
-        f" {k}; got {shape}. Reshape it"
+        f"{operand.name}: must be one factor, or of shape {', '.join(wanted[:-1])} or {wanted[-1]} (two by"
+        f" {'rows' if of_a else 'columns'}, then by 1 x {K_BLOCK} and by {K_BLOCK} x {K_BLOCK}) for {lines}"
+        f" {'rows of a' if of_a else 'columns of b'} and k = {k}; got {shape}. Reshape it"
     )

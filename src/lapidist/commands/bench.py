@@ -51,9 +51,9 @@ LISTS = {
     "ladder": "the products of the ladder's pages",
     "sweep": "m = n = 128 to 16384, k = 1024",
     "squares": "m = n = k = 512 to 16384",
-    "types": "m = n = k = 1024 to 8192, on which the types are compared",
+    "types": "m = n = k = 1024 to 8192, to compare types",
     "ragged": "ten products with odd sides",
-    "layers": "the linear layers of a language model, from decode to prefill",
+    "layers": "a language model's linear layers, decode to prefill",
 }
 CORPUS_SEED = 2301
 Count = Annotated[int | None, typer.Option(min=1, help="at most so many products")]
@@ -177,7 +177,7 @@ def launch(
 def shapes(
     device: Gpu = "gpu", as_json: Json = False, csv: Csv = None, html: Html = None, record: Keep = None
 ) -> None:
-    """Measure calls of shapes that are new, and the request loop of a served model."""
+    """Measure calls of new shapes, and a served model's requests."""
     instead("shapes", device, as_json, csv, html, record)
 
 

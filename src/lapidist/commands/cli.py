@@ -28,7 +28,8 @@ from lapidist.visible import visible
 
 FAILED, USAGE, ABSENT = 1, 2, 3
 EPILOG = """\b
-Exit codes: 0 all right, 1 a check failed, 2 wrong usage, 3 what it needs is absent (a GPU, NVRTC).
+Exit codes: 0 all right, 1 a check failed, 2 wrong usage, 3 what it needs is absent.
+
 """ + examples("doctor", "climb --device machine", "plan --mnk 300,520,200 --dtype bf16", "COMMAND -h")
 
 log = logging.getLogger("lapidist")

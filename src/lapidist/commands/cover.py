@@ -27,9 +27,10 @@ def cover(
     chip: Annotated[str, typer.Option(help="h100 or h200")] = "h200",
     as_json: Json = False,
 ) -> None:
-    """Find the binaries that serve every shape of a class nearly as well as all of them would.
+    """Find the few binaries that serve every shape well.
 
-    Of each set a line says what it loses, over the planner's free choice, on shapes it was not chosen for.
+    Of each class of products: the set that loses least beside the planner's free choice among all binaries.
+    A line for each set says what it loses, on shapes that it was not chosen for.
     """
     from lapidist.device import chip as chip_named
     from lapidist.dtypes import math_named

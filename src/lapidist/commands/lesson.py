@@ -29,9 +29,9 @@ def lesson(
     root: Annotated[Path, typer.Option(help="the checkout whose Records give the measured bars")] = Path(),
     as_json: JsonObject = False,
 ) -> None:
-    """A rung as a page that moves: its source, its lanes, sectors, banks, copies and barriers.
+    """A rung as a page that moves: lanes, banks, copies, barriers.
 
-    The kernel runs in the machine, so no GPU is needed.
+    It has the rung's source beside them. The kernel runs in the machine, so no GPU is needed.
     """
     from lapidist.kernels.registry import RUNGS, kernel_named
 

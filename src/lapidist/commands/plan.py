@@ -45,9 +45,9 @@ def plan(
     ] = False,
     as_json: JsonObject = False,
 ) -> None:
-    """Which kernel a product is given, in which order it sums, and why.
+    """Which kernel a product is given, and why.
 
-    Nothing is compiled and nothing runs, but for --explain.
+    The plan also says in which order k is summed. Nothing is compiled and nothing runs, but for --explain.
     """
     from lapidist.bench.protocol.cases import parse_mnk
     from lapidist.kernels.registry import kernel_named
@@ -59,13 +59,18 @@ def plan(
     chosen = None if kernel is None else kernel_named(kernel)
     made = make_plan(dense_problem(*case.extents, case.math, layout), device_named(chip), chosen)
     lines = str(made).splitlines()
-    head, rest = lines[: lines.index("  weighed")], lines[lines.index("  weighed") :]
+    weighing = next(place for place, line in enumerate(lines) if line.startswith("  weighed"))
+    head, rest = lines[:weighing], lines[weighing:]
     text = "\n".join([*head, *reasons(made), *(rest if weighed else [])])
     bound = bound_of(made, case.extents, layout) if explained else None
     if as_json:
         print(json.dumps(as_data(made) | ({} if bound is None else bound_as_data(bound))))
     else:
-        print(text if bound is None else f"{text}\n{bound}")
+        print(
+            text
+            if bound is None
+            else f"{text}\nfrom the machine's counts, a model apart from the planner's:\n{bound}"
+        )
 
 
 def bound_of(plan: Plan, shape: tuple[int, int, int], layout: str) -> Explanation:
@@ -96,7 +101,9 @@ def reasons(plan: Plan) -> list[str]:
         if best is not None:
             words.append(f"{kernel.name} with {best.config}: {best.seconds * 1e6:.1f} us")
         elif kernel is not plan.kernel:
-            refusal = next(each.refusal for each in plan.considered if each.kernel is kernel)
+            # What the largest tile is refused for holds for the kernel: small's tiles end at a size.
+            refused = [each for each in plan.considered if each.kernel is kernel]
+            refusal = max(refused, key=lambda each: each.config.bm * each.config.bn).refusal
             words.append(f"{kernel.name} is refused: {refusal}")
     return [f"  {'because' if place == 0 else '':10s}{each}" for place, each in enumerate(words)]
 
@@ -137,7 +144,7 @@ def kernels(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List the kernels: rungs of the ladder, detours, production kernels."""
+    """List the kernels: the ladder's rungs, detours, production."""
     from lapidist.dtypes import math_named
     from lapidist.kernels.registry import KERNELS
 

@@ -50,7 +50,7 @@ class Tape:
             return self._constant(value)
         if value.tape is not self:
             raise ArgumentError(
-                f"{self.name}: must reckon with its own operands; got a value of {value.tape.name},"
+                f"{self.name}: must compute with its own operands; got a value of {value.tape.name},"
                 f" {place_now()}. Pass it as an operand"
             )
         return value.step if not self._is_condition(value.step) else self.apply("where", value, 1.0, 0.0).step
@@ -68,7 +68,7 @@ class Tape:
         if isinstance(value, Real) or is_real_array(value):
             return self.add(Step(CONSTANT, (), float(value).hex()))
         raise ArgumentError(
-            f"{self.name}: must reckon with operands and numbers; got {type(value).__name__}, {place_now()}."
+            f"{self.name}: must compute with operands and numbers; got {type(value).__name__}, {place_now()}."
             " Pass arrays as operands: name: lapidist.Row, Column or Tile"
         )
 

@@ -33,8 +33,13 @@ def tape_of(operation: str, *args: Any) -> Tape:
         )
     raise ArgumentError(
         f"lapidist.{operation}: belongs into a function of @lapidist.epilogue, of values that it is given;"
-        f" got {args[0]!r}, {place_now()}. Use Python's on numbers, and NumPy's or torch's on arrays"
+        f" got {outside(args[0])}, {place_now()}. Use Python's on numbers, and NumPy's or torch's on arrays"
     )
+
+
+def outside(value: Any) -> str:
+    """A value that is not traced, in a line: arrays would take many."""
+    return f"an array of shape {tuple(value.shape)}" if hasattr(value, "shape") else repr(value)
 
 
 def where(condition: Any, x: Any, y: Any) -> Expression:

@@ -91,7 +91,7 @@ class Pair(NamedTuple):
 def refuse_both(*_: Any) -> Any:
     """A tuple's + and * would give more results, and its == a number."""
     raise ArgumentError(
-        f"lapidist.Pair: must be reckoned with one column at a time; got both, {place_now()}. Write first,"
+        f"lapidist.Pair: must be computed with one column at a time; got both, {place_now()}. Write first,"
         " second = acc"
     )
 

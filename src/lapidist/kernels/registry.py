@@ -279,10 +279,14 @@ def kernel_named(name: str | int | Kernel) -> Kernel:
     """
     if isinstance(name, Kernel):
         return name
-    name = str(name)
-    if name.isdecimal() and 1 <= int(name) <= len(RUNGS):
-        return RUNGS[int(name) - 1]
-    found = BY_NAME.get(name)
+    named = str(name)
+    if named.isdecimal() and 1 <= int(named) <= len(RUNGS):
+        return RUNGS[int(named) - 1]
+    found = BY_NAME.get(named)
     if found is None:
-        raise ArgumentError(f"kernel: must be one of {', '.join(BY_NAME)} or a rung's number; got {name!r}")
+        production = ", ".join(each.name for each in KERNELS if each.kind == "production")
+        raise ArgumentError(
+            f"kernel: must be a kernel's name, or a rung's number from 1 to {len(RUNGS)}; got {name!r}. Name"
+            f" one of {production}, or another that `lapidist kernels` lists"
+        )
     return found

@@ -26,7 +26,7 @@ from lapidist.planning.covering import best_at_hand
 from lapidist.planning.planner import candidates, choose, exactly, weigh_one
 from lapidist.planning.sum_orders import SumOrder, sum_order
 from lapidist.planning.tuned import ignored_record, look_up
-from lapidist.planning.weighed import Candidate, as_computed
+from lapidist.planning.weighed import LESSON, Candidate, as_computed
 from lapidist.problems.kinds import of_kind
 from lapidist.problems.modes import NO_POINTERS, ExtraPointers, members
 from lapidist.problems.problem import VECTOR_BYTES, Offsets, Problem
@@ -325,7 +325,7 @@ class Plan:
                 f"  predicted {seconds * 1e6:.1f} us, {share:.0%} of the limit; workspace"
                 f" {self.workspace_bytes} bytes"
             ),
-            "  weighed",
+            f"  weighed   times of rungs and detours count {LESSON} times",
             *(
                 f"    {candidate}"
                 for candidate in sorted(self.considered, key=lambda c: (c.refusal is not None, c.seconds))

@@ -109,7 +109,7 @@ class Raster:
         return deep * steps, deep * wide, height * wide, wide, width
 
     def __str__(self) -> str:
-        return f"along {self.along} in panels of {self.panel}" + (
+        return f"along {self.along} in bands of {self.panel}" + (
             f", chunks of {self.chunk}" if self.chunk > 1 else ""
         )
 

@@ -72,14 +72,14 @@ BY_FOURS = (
     Rule(
         lambda c, f: (c.bm * c.bk == 4 * c.consumers) & (c.bk * c.bn == 4 * c.consumers),
         lambda c, f: (
-            f"a thread loads one Four of each tile: bm x bk and bk x bn are four times the threads; with {c}"
-            f" they are {c.bm * c.bk}, {c.bk * c.bn} and {c.consumers}"
+            f"a thread loads four neighbours of each tile: bm x bk and bk x bn are four times the threads;"
+            f" with {c} they are {c.bm * c.bk}, {c.bk * c.bn} and {c.consumers}"
         ),
     ),
     Rule(
         lambda c, f: (c.bk % 4 == 0) & (c.bn % 4 == 0),
         lambda c, f: (
-            f"lines of tiles are whole Fours: bk and bn are multiples of 4; they are {c.bk} and {c.bn}"
+            f"lines of tiles are loaded by fours: bk and bn are multiples of 4; they are {c.bk} and {c.bn}"
         ),
     ),
 )
@@ -87,7 +87,9 @@ AS_IT_LIES = declared(lambda c, f: c.bm * (c.bk + 4) + c.bk * c.bn, "tiles of A 
 VECTOR_LOADS = (
     Rule(
         lambda c, f: (c.tm == 1) & (c.tn == 4),
-        lambda c, f: f"a thread's results are one Four of a row: tm, tn are 1, 4; they are {c.tm}, {c.tn}",
+        lambda c, f: (
+            f"a thread's results are four neighbours of a row: tm, tn are 1, 4; they are {c.tm}, {c.tn}"
+        ),
     ),
     *BY_FOURS,
     AS_IT_LIES,
@@ -98,7 +100,7 @@ VECTOR_LOADS = (
 FOURS = Rule(
     lambda c, f: (c.tm > 0) & (c.tm % 4 == 0) & (c.tn > 0) & (c.tn % 4 == 0),
     lambda c, f: (
-        f"a thread's tile is made of Fours: tm and tn are multiples of 4; they are {c.tm} and {c.tn}"
+        f"a thread's tile is loaded by fours: tm and tn are multiples of 4; they are {c.tm} and {c.tn}"
     ),
 )
 THREADS_FILL = Rule(
