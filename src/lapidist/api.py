@@ -101,13 +101,18 @@ def matmul(
     device : {"gpu", "machine", "host"} or int, optional
         Where host arrays are multiplied: a GPU, the PTX machine, NumPy.
     compile : {"background", "wait", "never"}, optional
-        What a call does whose best kernel is not compiled: run another one that gives the same bits, wait,
-        or never compile. Without it, LAPIDIST_COMPILE says so.
+        What a call on a GPU does whose best kernel is not compiled: run another one that gives the same
+        bits, wait, or never compile. Without it, LAPIDIST_COMPILE says so.
 
     Returns
     -------
     array
-        `out`, or a new array of a's framework.
+        `out`, or a new array of a's framework. A tuple of them, where an epilogue has several results.
+
+    Raises
+    ------
+    LapidistError
+        Of arguments that do not fit, before anything runs; no array was changed.
 
     Examples
     --------
@@ -211,29 +216,30 @@ def gemm(
     scatter_d : array of int32 or int64, optional
         Indices of the rows of out (and c) that take the result.
     permuted : bool
-        Whether out has four dimensions (m1, m0, n1, n0) after those of a batch, of any strides.
+        Whether out has two dimensions for its rows and two for its columns: (m1, m0, n1, n0), of any
+        strides, with m = m1 m0 and n = n1 n0. Those of a batch come before.
     check_indices : bool
         Whether all indices are looked at before the launch.
     epilogue : epilogue with its operands, optional
         As in `matmul`, after alpha, factors and beta c. Its operands lie as c does. Of lists, an operand is
         one for all products, or a list with one for each.
     mode : {"gemm", "batched", "array"}, optional
-        What is passed, to be checked: one pair of matrices, stacks of them, or lists of arrays or Pointers,
-        of which c, out and the result are too.
+        What a, b, c, out and the result are: matrices, stacks of matrices, or lists (of arrays, or Pointers).
+        Without it the arguments say so; with it they are held to it.
     kernel : str, int or Kernel, optional
-        A registry row, in place of the planner's choice.
+        A kernel's name or a rung's number, in place of the planner's choice. `lapidist kernels` lists them.
     config : Config, optional
-        Its knobs.
+        The knobs of that kernel.
     schedule : {"auto", "data_parallel", "stream_k"} or Schedule
         How blocks share the work.
     split_k : int or "auto"
         Into how many parts k is cut.
-    reduction : str, optional
-        How parts of a sum meet.
+    reduction : {"turnstile", "cluster", "separate", "atomic"}, optional
+        How the partial sums of a shared tile are brought together.
     deterministic : bool
-        Whether only orders are allowed that give the same bits each time.
+        Whether equal calls must give equal bits.
     avail_sms : int, optional
-        How many multiprocessors to plan for.
+        How many of the chip's SMs to plan for; without it, all.
     workspace : array, optional
         At least `plan(...).workspace_bytes` of zeros, fit for the next call with the same plan.
     stream, device, compile
@@ -243,6 +249,11 @@ def gemm(
     -------
     array, or list of arrays
         `out`, or a new one.
+
+    Raises
+    ------
+    LapidistError
+        Of arguments that do not fit, before anything runs; no array was changed.
 
     Examples
     --------

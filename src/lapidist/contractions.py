@@ -53,6 +53,7 @@ def einsum(
         "ij,jk", "bij,bjk->bik", "bhqd,bhkd->bhqk", "...ij,...jk->...ik". Only what "..." stands for is
         broadcast.
     a, b : arrays of one framework
+        Of one type, with a dimension for each letter.
     out : array, optional
         Written where it lies if its strides allow, else by a copy.
     out_dtype, acc_dtype, precision, stream, device
@@ -113,6 +114,7 @@ def tensordot(
     Parameters
     ----------
     a, b : arrays of one framework
+        Of one type, with any number of dimensions.
     axes : int or pair of lists of int
         How many of a's last and b's first dimensions are summed, or which ones of each.
     out, out_dtype, acc_dtype, precision, stream, device

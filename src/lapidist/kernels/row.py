@@ -87,7 +87,7 @@ FMA_TYPES = Types(("float16", "float32", "float64"))
 SINCE = dict.fromkeys(FP8, (8, 9))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Kernel:
     """`efficiency`: the measured share of its unit's limit that a full SM reaches; the planner's model uses
     it.
@@ -121,6 +121,9 @@ class Kernel:
     free_order: bool = False  # configs may exchange A and B, order tiles, and choose ping-pong
     slices_stages: bool = False  # configs may have slices of k
     only_small: bool = False  # a matrix of D is no larger than a tile
+
+    def __repr__(self) -> str:
+        return f"<lapidist.Kernel {self.name}: {self.idea}>"
 
     @property
     def entry(self) -> str:

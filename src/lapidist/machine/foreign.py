@@ -36,7 +36,7 @@ def run_ptx(
     memory: Sequence[np.ndarray] = (),
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Report:
-    """Execute the kernel `entry` of a PTX module.
+    """Execute the kernel `entry` of a PTX module, and return a `Report` of what it did.
 
     `args` gives every parameter, by its PTX name or its position. A NumPy array stands for a pointer: the
     kernel works on the array itself. A number stands for a scalar, a TensorMap or bytes for a parameter

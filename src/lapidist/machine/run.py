@@ -103,8 +103,8 @@ def run(
     watch: Observer | None = None,
     on_progress: Progress | None = None,
 ) -> Report:
-    """Execute a launch; results appear in the arrays that own `launch.memory`. A faulty kernel raises a
-    MachineFault.
+    """Execute a launch, and return a `Report` of what it did. Results appear in the arrays that own
+    `launch.memory`. A faulty kernel raises a MachineFault.
 
     `exact_counts` looks at every memory access instead of a sample, and without `counting` nobody looks.
     `merge_loads` counts neighbouring shared loads as the one wide load that the assembler makes of them.

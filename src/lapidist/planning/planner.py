@@ -25,6 +25,7 @@ from lapidist.problems.problem import Problem
 from lapidist.schedule.sharing import PLANNED, Sharing
 
 TIE = 1.0025  # times of one kernel's configs that differ by less count as equal: the model is no better
+OTHER_WAYS = "Ask for what one of them takes: convert a and b (.astype or .to), or leave choices out"
 Listed = tuple[int, Kernel, Config, float]  # position in the list of all, kernel, config, efficiency
 
 
@@ -53,8 +54,8 @@ def choose(
         return found
     weighed = candidates(problem, device, kernels, sharing)
     who = f"kernel: {kernel.name} does not take" if kernel else "no kernel takes"
-    way_out = "\n  Name another kernel, or leave it to the planner" if kernel else ""
-    raise RefusalError(f"{who} {problem} on {device.name}:\n{reasons_of(weighed)}{way_out}")
+    way_out = "Name another kernel, or leave it to the planner" if kernel else OTHER_WAYS
+    raise RefusalError(f"{who} {problem} on {device.name}:\n{reasons_of(weighed)}\n  {way_out}")
 
 
 def narrow(groups: Sequence[Weighed], like: Candidate, order: SumOrder) -> None:

@@ -124,7 +124,7 @@ def swap(
     model: Any, where: Callable[[str, Any], bool] | None = None, dtype: Any = None, factors: Factors = "rows"
 ) -> Swapped:
     """Let lapidist multiply in the torch.nn.Linear layers of a model: all, or those of which `where(name,
-    layer)` is true.
+    layer)` is true. Returns a `Swapped`: its `undo()`, or the end of its `with` block, puts torch's back.
 
     A layer stays the object that it is, with its weights and hooks; classes derived from torch.nn.Linear are
     left alone. `dtype`: torch.float8_e4m3fn, say. Weights are rounded to it once, activations on their way

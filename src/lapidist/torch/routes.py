@@ -25,8 +25,9 @@ EIGHT_BITS = (torch.float8_e4m3fn, torch.float8_e5m2)
 
 @contextmanager
 def everywhere() -> Iterator[None]:
-    """In the whole process, products of torch are lapidist's until the block ends. These are mm, addmm, bmm,
-    baddbmm, _scaled_mm, and what torch makes of them: matmul, linear, their gradients, compiled graphs.
+    """A `with` block: in the whole process, products of torch are lapidist's until it ends. These are mm,
+    addmm, bmm, baddbmm, _scaled_mm, and what torch makes of them: matmul, linear, their gradients, compiled
+    graphs.
 
     Blocks may lie in each other and in several threads: the last to end restores torch's. What lapidist does
     not multiply (complex numbers, integers, two types) stays torch's."""
