@@ -129,12 +129,22 @@ def test_an_output_over_what_is_read_beside_a_and_b_is_refused(device: str, name
 # ---- nothing is kept ----
 
 
+def residual_and_sums(acc: Any, scale: lapidist.Scalar, c: lapidist.Tile) -> Any:
+    found = acc * scale + c
+    return found, lapidist.row_sum(found)
+
+
+WAYS = ("matmul", "matmul(out)", "gemm", "gemm(c, out)", "factors", "lists", "plan", "plan of lists")
+WITH_EPILOGUE = ("epilogue", "epilogue of lists", "plan with an epilogue")
+
+
 @PLACES
-@pytest.mark.parametrize(
-    "way", ["matmul", "matmul(out)", "gemm", "gemm(c, out)", "factors", "lists", "plan", "plan of lists"]
-)
+@pytest.mark.parametrize("way", [*WAYS, *WITH_EPILOGUE])
 def test_arrays_die_with_their_call(device: str, way: str) -> None:
+    """At once: no cycle of Python's keeps them."""
     import ml_dtypes
+
+    gate = lapidist.epilogue(residual_and_sums)
 
     def called() -> tuple[list[weakref.ref[Any]], Any]:
         kind: Any = ml_dtypes.float8_e4m3fn if way == "factors" else np.float32
@@ -161,11 +171,20 @@ def test_arrays_die_with_their_call(device: str, way: str) -> None:
         elif way == "plan":
             kept = lapidist.plan(a, b, c, beta=1.0, out=out, device=device)
             kept.execute(a, b, c, out)
+        elif way == "epilogue":
+            lapidist.gemm(a, b, out=(out, None), epilogue=gate(scale=scale, c=c), device=device)
+        elif way == "epilogue of lists":
+            lapidist.gemm([a], [b], out=([out], None), epilogue=gate(scale=scale, c=c), device=device)
+        elif way == "plan with an epilogue":
+            lapidist.plan(a, b, epilogue=gate(scale=scale, c=c), device=device).execute(a, b, None)
         else:
             kept = lapidist.plan([a], [b], [c], beta=1.0, out=[out], device=device)
             kept.execute([a], [b], [c], [out])
         return [weakref.ref(array) for array in (a, b, c, out, scale)], kept
 
-    references, _plan = called()
-    gc.collect()
-    assert [reference() for reference in references] == [None] * 5
+    gc.disable()
+    try:
+        references, _plan = called()
+        assert [reference() is None for reference in references] == [True] * 5
+    finally:
+        gc.enable()

@@ -12,7 +12,7 @@ import numpy as np
 
 from lapidist.calls import checks
 from lapidist.calls.operation import is_array
-from lapidist.calls.results import FurtherResults, require_even_steps
+from lapidist.calls.results import FurtherResults, OfArguments, require_even_steps
 from lapidist.dtypes import number_type
 from lapidist.epilogues.expressions import SEEDS, is_seed
 from lapidist.epilogues.numeric import evaluate, stored
@@ -70,11 +70,12 @@ def number_given(function: Function, name: str, value: Any, dtype: str) -> float
     return checks.require_in_range(name, number, dtype)
 
 
-class FusedOperands:
+class FusedOperands(OfArguments):
     """The operands of one call's epilogue. Each is a number, or an array viewed as a matrix of D's shape."""
 
     def __init__(self, given: Given, arguments: Arguments, outputs: Sequence[Any]) -> None:
-        self.function, self._arguments = given.function, arguments
+        super().__init__(arguments)
+        self.function = given.function
         self.dtype = number_type(arguments.accumulator).name
         floats = self.dtype in ("float32", "float64")
         if arguments.no_kernel is not None and arguments.accumulator == self.dtype and floats:

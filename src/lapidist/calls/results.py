@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import numpy as np
 
@@ -33,13 +34,29 @@ Array = np.ndarray[Any, Any]
 LAID_BY_COLUMNS = ("numpy", "torch", "cupy")
 
 
-class FurtherResults:
+class OfArguments:
+    """A part of Arguments, to which it refers weakly: a cycle would keep a caller's arrays until Python's
+    collector runs.
+    """
+
+    def __init__(self, arguments: Arguments) -> None:
+        self._whole = ref(arguments)
+
+    @property
+    def _arguments(self) -> Arguments:
+        whole = self._whole()
+        assert whole is not None  # who uses a part holds the whole
+        return whole
+
+
+class FurtherResults(OfArguments):
     """Each result has D's rows, scattered as D's are, and D's columns or the product's. Reductions have one
     value for each row, each column or all of D.
     """
 
     def __init__(self, function: Function, given: Sequence[Any], arguments: Arguments) -> None:
-        self._arguments, self._paired = arguments, function.paired
+        super().__init__(arguments)
+        self._paired = function.paired
         self._results = function.results[1:]
         pairs = zip(self._results, given, strict=True)
         self.operands = [

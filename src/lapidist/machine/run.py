@@ -133,13 +133,8 @@ def run(
     grain = smallest_access(
         program, min([4, *(element_size(tensor.dtype) for _, tensor in launch.tensor_maps)])
     )
-    require_room(
-        program,
-        geometry,
-        slots,
-        memory_budget,
-        remembered(program, launch, geometry, slots, grain) if sanitize else {},
-    )
+    of_sanitizer = remembered(program, launch, geometry, slots, grain) if sanitize else {}
+    require_room(program, geometry, slots, memory_budget, of_sanitizer)
     memory, variables = build_memory(launch, program)
     machine = Machine(
         program,
@@ -164,7 +159,10 @@ def run(
         scheduler = Scheduler(machine, range(geometry.blocks), budget, on_progress)
     if watch is not None:
         machine.observer = Several(machine.observer, watch)
-    scheduler.run()
+    try:
+        scheduler.run()
+    finally:
+        memory.regions.clear()  # the machine is part of cycles, which would keep a caller's arrays
     counts, seconds = collect(scheduler, counter) if counting else None, time.perf_counter() - start
     return Report(counts, seed, seconds, machine.steps, reached_lines(program, scheduler))
 
