@@ -101,7 +101,7 @@ def test_ragged_products_in_the_geometric_mean_and_at_worst() -> None:
         "missed",
     ]
     assert line(text, "the slowest of these") == ["0.95x", "0.500x", "", "missed", "129x131x133"]
-    assert line(text, "those of these with every side over 2048, geometric mean")[:4] == [
+    assert line(text, "of these, those with every side over 2048, geometric mean")[:4] == [
         "4x",
         "8.000x",
         "",

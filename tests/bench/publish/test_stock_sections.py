@@ -90,8 +90,6 @@ def test_mma_stands_beside_cutlass_with_losses() -> None:
         "0.90x to 1.10x the speed of CUTLASS's kernel for mma.sync, in bursts and sustained, on an H200"
         in page.text
     )
-    assert (
-        "| 1024x4096x4096 | bf16 | B by columns | 1 ms | - | 0.90x | sustained | NVIDIA H200 |" in page.text
-    )
+    assert "| 1024x4096x4096 | bf16 | B by columns | 1 ms | - | 0.90x | sustained | H200 |" in page.text
     assert "0.60x" not in page.text
     assert not mma_page([]).parts

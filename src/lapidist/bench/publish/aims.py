@@ -217,7 +217,7 @@ def of_corpus(what: str, groups: Group) -> Iterator[Aim]:
         yield Aim("the slowest of these", NO_RAGGED_UNDER, by_shapes[worst], "x", shape_words(*worst))
     if of_large:
         yield Aim(
-            f"those of these with every side over {LARGE}, geometric mean",
+            f"of these, those with every side over {LARGE}, geometric mean",
             OF_LARGE_RAGGED,
             geomean(of_large),
             "x",

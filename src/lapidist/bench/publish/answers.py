@@ -143,8 +143,10 @@ def gain_words(kind: str, modes: Mapping[str, Found]) -> str:
             head = TURNS[mode] if said else f"{short_name(kind)} on an {chip}, {TURNS[mode].lower()}"
             said.append(f"{head}: {mean} ragged products, {min(values):.2f} at least.")
         if padded:
-            beside = f"{geomean(padded):.2f} and {min(padded):.2f}"
-            said.append(f"Beside cuBLAS with operands padded by hand first, that is {beside}.")
+            said.append(
+                f"Beside cuBLAS with operands padded by hand first: {geomean(padded):.2f} times,"
+                f" {min(padded):.2f} at least."
+            )
     return " ".join(said)
 
 

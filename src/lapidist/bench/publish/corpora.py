@@ -202,7 +202,7 @@ def corpus_section(
         "MHz",
         "W",
     ]
-    lines = [row_of(heads), rule(heads)]
+    lines = [row_of(heads), rule(heads, ("shapes",))]
     digits = 2 if corpus.multiple == 1 else 3
     by_mode = {mode: by_shape([record for record, _ in rows]) for mode, rows in found.items()}
     for mode, here in by_mode.items():

@@ -23,7 +23,7 @@ def summary_sections(runs: Sequence[Run]) -> list[str]:
         return []
     heads = ["type", "products", "operands", "chip", "seed", "turns", "count"]
     heads += ["over cuBLAS, geomean", "least", "MHz", "cuBLAS at", "measured"]
-    lines = [row_of(heads), rule(heads)]
+    lines = [row_of(heads), rule(heads, ("products", "turns"))]
     for corpus, modes in found.items():
         sort = "ragged" if corpus.multiple == 1 else f"multiples of {corpus.multiple}"
         whose = [short_name(corpus.kind), sort, LIES[corpus.layout], short_chip(corpus.chip), corpus.seed]

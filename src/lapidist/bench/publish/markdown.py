@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from html import escape
 
 from lapidist.bench.protocol.record import Record
@@ -10,7 +10,9 @@ from lapidist.bench.publish.tables import number
 
 Columns = Mapping[str, Callable[[Record], str]]
 # columns of words; the others are numbers
-WORDS = ("kernel", "idea", "chosen", "L2", "type", "best kernel", "planned", "fastest")
+WORDS = {"kernel", "idea", "chosen", "L2", "type", "dtype", "best kernel", "planned", "fastest", "operands"}
+WORDS |= {"chip", "factors", "aim", "slowest at", "which", "before the call", "", "ours", "against", "who"}
+WORDS |= {"A against B", "passed", "what ran", "costs of a block"}
 
 
 def speed(record: Record) -> str:
@@ -21,13 +23,10 @@ def row_of(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def rule(heads: Sequence[str]) -> str:
-    """Words to the left, numbers to the right."""
-    return (
-        "|"
-        + "|".join("---" if place == 0 or head in WORDS else "---:" for place, head in enumerate(heads))
-        + "|"
-    )
+def rule(heads: Sequence[str], words: Collection[str] = ()) -> str:
+    """Words to the left, numbers to the right. `words`: columns that have words in this table alone."""
+    left = {heads[0], *WORDS, *words}
+    return "|" + "|".join("---" if head in left else "---:" for head in heads) + "|"
 
 
 def table(columns: Columns, records: Sequence[Record]) -> str:

@@ -185,7 +185,8 @@ def decode_page(records: Sequence[Record]) -> Page:
             "A few rows of activations times weights that are read once: the time is that of reading the"
             f" weights. This is so up to {DECODE} rows. The weights are those of a transformer of 70 billion"
             " parameters, as torch's Linear keeps them. A dash stands for what was not timed. In int8 torch"
-            " has no product of 16 rows or fewer.\n"
+            " has no product of 16 rows or fewer. The chart has the largest weights: TB/s of them that are"
+            " read, and % of cuBLAS.\n"
         )
         page.parts.append(answers.of_decode(rows) + "\n")
         page.show(answers.decode_chart(rows))
@@ -270,7 +271,7 @@ def runs_page(records: Sequence[Record], runs: Sequence[Run], withdrawals: Seque
 
 def index_page(pages: Sequence[Page], records: Sequence[Record], runs: Sequence[Run]) -> Page:
     said = {name: answers.in_short(records, kinds[0]) for name, kinds in TYPE_PAGES.items()}
-    said["ragged"] = " ".join(answers.of_ragged(corpora(runs)))
+    said["ragged"] = "<br>".join(answers.of_ragged(corpora(runs)))
     said["decode"] = answers.of_decode(layers(records))
     said["small"] = "; ".join(filter(None, (answers.of_small(records), *of_batches(runs))))
     said["fp8"] = " ".join(filter(None, (said["fp8"], of_scaled(records))))

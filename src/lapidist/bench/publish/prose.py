@@ -177,7 +177,9 @@ def host_section(records: Sequence[Record]) -> list[str]:
     }
     summary = (
         "`matmul(out)` and `gemm(out)` stand beside `torch.mm` with its `out`. `matmul` stands beside one"
-        " that makes its output, and `gemm(c, out)` beside `torch.addmm`."
+        " that makes its output, and `gemm(c, out)` beside `torch.addmm`. A *first call* is that of a new"
+        " process: *cold* compiles its kernel, *disk cache* finds it on disk. What follows a colon is a part"
+        " of the latter. A dash stands where there is no peer."
     )
     return [f"{summary}\n\n{table(columns, records)}"]
 

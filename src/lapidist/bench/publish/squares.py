@@ -30,7 +30,7 @@ from lapidist.dtypes import short_name
 EXACT = "cublas_exact"
 KIND_ORDER = {"rung": 0, "production": 1, "detour": 2, "peer": 3}
 SUMMARY_SIZE = 8192
-SUMMARY_CELLS = ("{mode}", "cuBLAS", "%")
+SUMMARY_CELLS = ("{mode}", "cuBLAS", "% of cuBLAS")
 MODE_WORDS = {"sustained": "sustained", "burst": "in bursts"}
 
 

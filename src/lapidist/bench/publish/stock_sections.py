@@ -61,12 +61,14 @@ def model_sections(records: Sequence[Record]) -> list[str]:
         "time": lambda r: time_words(r.seconds),
         "stock's time over ours": times_faster,
         "error/bound": lambda r: number(r.worst, ".3f"),
-        "chip": lambda r: r.device,
+        "chip": lambda r: short_chip(r.device),
     }
     said = of_models(records)
     words = (
         "Stock is the same model with torch's or XLA's own products, in turns in the same process. Over 1x is"
-        " faster than that."
+        " faster than that. [In torch](../torch.md#whole-models-on-your-gpu) and"
+        " [in JAX](../jax.md#what-runs-where) say which models these are. *Fused*: the activation is in a"
+        " product's launch. In the chart, the last number is the rows of the products: all tokens."
     )
     over = [record for record in rows if not record.ok]
     left_out = (
@@ -110,7 +112,7 @@ def of_epilogues(records: Sequence[Record]) -> str:
     if not over:
         return ""
     return (
-        f"an epilogue takes {geomean(over):.2f}x the time of the product alone in the geometric mean,"
+        f"An epilogue takes {geomean(over):.2f}x the time of the product alone in the geometric mean,"
         f" {min(over):.2f}x to {max(over):.2f}x. The fastest of torch's ways takes {geomean(ratios):.2f}x the"
         f" time of ours in the mean, {min(ratios):.2f}x at least"
     )
@@ -137,7 +139,7 @@ def by_ending(rows: Sequence[Record]) -> str:
                     f"{geomean(ratios):.2f}x",
                     f"{min(ratios):.2f}x",
                     shape_words(worst.m, worst.n, worst.k),
-                    ", ".join(sorted({r.device for r in found})),
+                    ", ".join(sorted({short_chip(r.device) for r in found})),
                 ]
             )
         )
@@ -156,7 +158,7 @@ def epilogue_sections(records: Sequence[Record]) -> list[str]:
         "over the product alone": lambda r: number(r.over_plain, ".3f"),
         "fastest peer's time over ours": times_faster,
         "error/bound": lambda r: number(r.worst, ".3f"),
-        "chip": lambda r: r.device,
+        "chip": lambda r: short_chip(r.device),
     }
     words = "An [epilogue](../tutorials/epilogue.md) runs in registers, before sums are stored."
     said = of_epilogues(records)
@@ -239,7 +241,7 @@ def mma_sections(records: Sequence[Record]) -> list[str]:
         "TFLOP/s": lambda r: number(r.tflops, ".1f"),
         "CUTLASS's time over ours": times_faster,
         "turns": lambda r: r.mode.partition(" ")[2],
-        "chip": lambda r: r.device,
+        "chip": lambda r: short_chip(r.device),
     }
     words = (
         "Cards before Hopper, and consumer Blackwell, multiply by mma.sync."

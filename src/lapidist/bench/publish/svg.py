@@ -12,7 +12,7 @@ WIDTH = 900
 COLOURS = 12  # --series-0 … in the page's style
 LABEL_GAP = 15
 LETTER = 7.5  # wide, in the words at a mark
-NAME_LETTER, WIDE, WIDER = 8.5, "mwMW", 6.0  # in the names of bars
+NAME_LETTER, WIDE, WIDER = 8.5, "mwMW^", 6.0  # in the names of bars
 
 NAME_WIDTH = 150
 MOST_TICKS = 16
