@@ -58,12 +58,47 @@ INTEGERS = [
     ("cvt.u32.u8 d, a0;", (0x1FF, 0), 0xFF),
     ("cvt.s32.s8 d, a0;", (0x1FF, 0), 0xFFFFFFFF),
     ("selp.b32 d, a0, a1, p; ", (1, 2), 1),
+    ("bmsk.clamp.b32 d, a0, a1;", (4, 3), 0x70),
+    ("bmsk.clamp.b32 d, a0, a1;", (4, 0), 0),
+    ("bmsk.clamp.b32 d, a0, a1;", (4, 40), 0xFFFFFFF0),
+    ("bmsk.clamp.b32 d, a0, a1;", (36, 3), 0),
+    ("bmsk.wrap.b32 d, a0, a1;", (36, 35), 0x70),
+    ("bmsk.wrap.b32 d, a0, a1;", (30, 9), 0xC0000000),
+    ("szext.clamp.s32 d, a0, a1;", (0x1C, 4), 0xFFFFFFFC),
+    ("szext.clamp.u32 d, a0, a1;", (0x1C, 4), 0xC),
+    ("szext.clamp.s32 d, a0, a1;", (-7, 32), 0xFFFFFFF9),
+    ("szext.wrap.s32 d, a0, a1;", (-7, 32), 0),
+    ("szext.wrap.s32 d, a0, a1;", (1, 33), 0xFFFFFFFF),
+    ("fns.b32 d, a0, a1, 0;", (0b1001000, 3), 3),
+    ("fns.b32 d, a0, a1, 0;", (0b1001000, 4), 0xFFFFFFFF),
+    ("fns.b32 d, a0, a1, 1;", (0b1001000, 4), 6),
+    ("fns.b32 d, a0, a1, 2;", (0b1001000, 3), 6),
+    ("fns.b32 d, a0, a1, -2;", (0b1001010, 6), 3),
+    ("fns.b32 d, a0, a1, -4;", (0b1001010, 6), 0xFFFFFFFF),
+    ("mad.hi.sat.s32 d, a0, 0x7fffffff, a1;", (0x7FFFFFFF, 0x60000000), 0x7FFFFFFF),
+    ("mad.hi.sat.s32 d, a0, a0, a1;", (0x10000, -9), 0xFFFFFFF8),
+    ("mad24.hi.sat.s32 d, a0, a0, a1;", (0x7FFFFF, 0x7FFFFFFF), 0x7FFFFFFF),
+    ("max.relu.s32 d, a0, a1;", (-5, -2), 0),
+    ("min.relu.s32 d, a0, a1;", (5, 7), 5),
+    ("add.s16x2 d, a0, a1;", (0x7FFFFFFF, 0x00010002), 0x80000001),
+    ("max.s16x2 d, a0, a1;", (0x80000001, 0x00010002), 0x00010002),
+    ("max.u16x2 d, a0, a1;", (0x80000001, 0x00010002), 0x80000002),
+    ("min.relu.s16x2 d, a0, a1;", (0x80000003, 0x00010002), 0x00000002),
+    ("lop3.and.b32 d|q, a0, a1, 0, 0xC0, p; @!q mov.u32 d, 99;", (6, 3), 2),
+    ("lop3.and.b32 d|q, a0, a1, 0, 0xC0, p; @!q mov.u32 d, 99;", (4, 3), 99),
+    ("lop3.or.b32 d|q, a0, a1, 0, 0xC0, p; @!q mov.u32 d, 99;", (4, 3), 0),
+    ("prmt.b32.f4e d, a0, a1, 9;", (0x33221100, 0x77665544), 0x44332211),
+    ("prmt.b32.b4e d, a0, a1, 2;", (0x33221100, 0x77665544), 0x77001122),
+    ("prmt.b32.rc8 d, a0, a1, 3;", (0x33221100, 0x77665544), 0x33333333),
+    ("prmt.b32.ecl d, a0, a1, 1;", (0x33221100, 0x77665544), 0x33221111),
+    ("prmt.b32.ecr d, a0, a1, 1;", (0x33221100, 0x77665544), 0x11111100),
+    ("prmt.b32.rc16 d, a0, a1, 1;", (0x33221100, 0x77665544), 0x33223322),
 ]
 
 
 @pytest.mark.parametrize(("text", "values", "expected"), INTEGERS, ids=str)
 def test_integer_instructions(text: str, values: tuple[int, int], expected: int) -> None:
-    body = ".reg .pred p; setp.lt.u32 p, %t, 99;" + text
+    body = ".reg .pred p, q; setp.lt.u32 p, %t, 99;" + text
     assert hex(lanes(body, [u4(values[0]), u4(values[1])], "u4")[5]) == hex(expected)
 
 
@@ -118,6 +153,15 @@ def test_half_arithmetic_rounds_once() -> None:
 CONVERSIONS = [
     ("cvt.rn.f16.f32 d, a0;", f4(65520.0), "u2", 0x7C00),
     ("cvt.rz.f16.f32 d, a0;", f4(65519.9), "u2", 0x7BFF),
+    ("cvt.rm.f16.f32 d, a0;", f4(70000.0), "u2", 0x7BFF),
+    ("cvt.rp.f16.f32 d, a0;", f4(1e-9), "u2", 0x0001),
+    ("cvt.rm.f16.f32 d, a0;", f4(-1e-9), "u2", 0x8001),
+    ("cvt.rp.f16.f64 d, a0;", np.full(32, -1.0004), "u2", 0xBC00),
+    ("cvt.rm.bf16.f32 d, a0;", f4(-1.001), "u2", 0xBF81),
+    ("cvt.rn.satfinite.f16.f32 d, a0;", f4(-1e9), "u2", 0xFBFF),
+    ("cvt.rn.satfinite.f16x2.f32 d, a0, 0f7f800000;", f4(1.0), "u4", 0x3C007BFF),
+    ("cvt.rn.relu.satfinite.bf16x2.f32 d, a0, 0fbf800000;", f4(float("inf")), "u4", 0x7F7F0000),
+    ("cvt.rna.satfinite.tf32.f32 d, a0;", f4(float("inf")), "u4", 0x7F7FE000),
     ("cvt.rn.bf16.f32 d, a0;", f4(1.00390625), "u2", 0x3F80),  # a tie, to even
     ("cvt.rn.bf16.f32 d, a0;", f4(1.01171875), "u2", 0x3F82),
     ("cvt.rn.bf16x2.f32 d, a0, 0f40000000;", f4(1.0), "u4", 0x3F804000),

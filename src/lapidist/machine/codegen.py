@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from lapidist.machine.program import Program
     from lapidist.machine.state import Machine
 
+# Registers that hold the upper and lower half of the address of the grid's barrier, and the shift of each.
+ENVIRONMENT = {"envreg1": 32, "envreg2": 0}
 # NumPy code of what a register of each type is kept in.
 STORAGE = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}
 KINDS = {"b": "u", "u": "u", "s": "i", "f": "f"}
@@ -192,8 +194,10 @@ class Builder:
         return self.once(("own", operand, code), f"m.own_address({self.lanes}, {place})")
 
     def special(self, operand: Special) -> str:
-        if operand.name.split(".")[0] in ("clock", "clock64", "clock_hi", "globaltimer", "globaltimer_lo"):
+        if operand.name.startswith(("clock", "globaltimer")):
             return f"m.clock({self.lanes}, {operand.name!r})"
+        if operand.name in ENVIRONMENT:
+            return f"m.grid_barrier({ENVIRONMENT[operand.name]})"
         return self.once(("special", operand.name), f"special({self.lanes}, {operand.name!r})", "s")
 
     def read_register(self, operand: Reg, code: str) -> str:

@@ -15,6 +15,9 @@ from lapidist.machine.lazily import lazily
 Array = np.ndarray
 TRUE = np.array([True])
 Dim3 = tuple[int, int, int]
+# The chip keeps the first KiB of shared memory for itself; it also makes a null pointer an error.
+SHARED_START = 1024
+GROUPS_START = 512  # where groups of several warps meet, in that KiB: zeros when a block starts
 
 
 class Cohort:
@@ -74,6 +77,7 @@ class Lanes:
         self.n = cohort.n if index is None else len(index)
         self.apart = 0  # blocks of code executed away from the rest of the cohort
         self.specials: dict[str, Array] = {}
+        self.readiness: tuple[tuple[int, int], Array] | None = None  # at a collective instruction, and when
 
     # -- registers of the group --
 
@@ -222,9 +226,14 @@ def special_value(g: Lanes, name: str) -> Array:
         "gridid": 1,
         "dynamic_smem_size": geometry.dynamic_bytes,
         "total_smem_size": geometry.shared_bytes,
+        "reserved_smem_offset_1": GROUPS_START,
+        "reserved_smem_offset_end": SHARED_START,
+        "reserved_smem_offset_cap": SHARED_START,
     }
     if base in one:
         return np.array([one[base]])
+    if base.startswith(("envreg", "reserved_smem_offset")):
+        return np.array([0])
     lane = g.lane.astype(np.uint64)
     bit = np.uint64(1) << lane
     many: dict[str, Callable[[], Array]] = {

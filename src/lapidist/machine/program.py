@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from lapidist.machine.codegen import NAMESPACE, Builder, storage
+from lapidist.machine.codegen import ENVIRONMENT, NAMESPACE, Builder, storage
 from lapidist.machine.faults import PtxError
+from lapidist.machine.lanes import SHARED_START
 from lapidist.machine.lazily import lazily
 from lapidist.machine.ptx.blocks import Block, build_blocks, registers
 from lapidist.machine.ptx.parse import parse_kernel
-from lapidist.machine.ptx.values import Instruction, Kernel, Sym, Vec
+from lapidist.machine.ptx.values import Instruction, Kernel, Special, Sym, Vec, flatten
 
 
 @dataclass
@@ -47,6 +48,17 @@ class Program:
         return frozenset(
             name for i in products if isinstance(i.operands[1], Vec) for name in registers(i.operands[1])
         )
+
+    @lazily
+    def specials(self) -> frozenset[str]:
+        """The special registers that the kernel reads."""
+        items = (item for i in self.kernel.instructions for op in i.operands for item in flatten(op))
+        return frozenset(item.name for item in items if isinstance(item, Special))
+
+    @property
+    def syncs_grid(self) -> bool:
+        """Whether it knows a barrier of all blocks: it takes the address from these registers."""
+        return not self.specials.isdisjoint(ENVIRONMENT)
 
     @lazily
     def zeros(self) -> list[np.ndarray]:
@@ -97,8 +109,6 @@ def frozen(value: np.ndarray) -> np.ndarray:
     return value
 
 
-# The chip keeps the first KiB of shared memory for itself; it also makes a null pointer an error.
-SHARED_START = 1024
 PARAM_BASE = 3 << 60
 
 

@@ -42,7 +42,7 @@ from lapidist.machine.ptx.merging import merged_loads
 from lapidist.machine.sanitize.fuzz import FuzzedScheduler
 from lapidist.machine.sanitize.sanitizer import Sanitizer, smallest_access
 from lapidist.machine.scheduler import Progress, Scheduler
-from lapidist.machine.state import Machine
+from lapidist.machine.state import GRID_BARRIER, Machine
 
 # The emitters register themselves; naming the modules keeps the imports.
 INSTRUCTION_SETS = (
@@ -127,9 +127,10 @@ def run(
         check_tensor_map(offset, tensor)
     if sanitize and seed is None:
         seed = random.randrange(1 << 32)
-    if sanitize and seed is not None and residency is None and not launch.cooperative:
+    residency = all_resident(launch, geometry, residency, program)
+    if sanitize and seed is not None and residency is None:
         residency = fuzzed_residency(seed) * geometry.cluster_size
-    slots = resident_blocks(geometry, all_resident(launch, geometry, residency), program)
+    slots = resident_blocks(geometry, residency, program)
     grain = smallest_access(
         program, min([4, *(element_size(tensor.dtype) for _, tensor in launch.tensor_maps)])
     )
@@ -173,10 +174,12 @@ def reached_lines(program: Program, scheduler: Scheduler) -> frozenset[int]:
     return frozenset(i.site.line for block in blocks for i in code[block.start : block.stop])
 
 
-def all_resident(launch: Launch, geometry: Geometry, residency: int | None) -> int | None:
-    """The residency. All blocks of a cooperative launch must run at once."""
+def all_resident(launch: Launch, geometry: Geometry, residency: int | None, program: Program) -> int | None:
+    """The residency. All blocks of a cooperative launch must run at once, and of a kernel with a barrier of
+    the whole grid.
+    """
     if not launch.cooperative:
-        return residency
+        return geometry.blocks if program.syncs_grid and residency is None else residency
     if residency is not None and residency < geometry.blocks:
         rule = (
             f"residency: all {geometry.blocks} blocks of a cooperative launch are resident together; got"
@@ -336,6 +339,11 @@ def build_memory(launch: Launch, program: Program) -> tuple[GlobalMemory, dict[s
             regions.append(
                 Region(name, variables[name], variable.size, storage[name], variable.space == "global")
             )
+    if program.syncs_grid:
+        words = block_of_bytes(8)
+        words.view(np.uint32)[0] = len(words)  # its size; the second word counts
+        variables[GRID_BARRIER] = words.ctypes.data
+        regions.append(Region(GRID_BARRIER, words.ctypes.data, len(words), words))
     for name, data in storage.items():
         for offset, target in program.kernel.variables[name].pointers:
             data[offset : offset + 8] = np.frombuffer(struct.pack("<Q", variables[target]), np.uint8)

@@ -13,14 +13,16 @@ import numpy as np
 from lapidist.errors import LapidistError
 from lapidist.machine.barrier import Barriers, Waiting
 from lapidist.machine.faults import BudgetExceeded, Deadlock, PtxError, Trap
-from lapidist.machine.instructions.warp import BarrierRequest
+from lapidist.machine.instructions.warp import BarrierRequest, mask_bits
 from lapidist.machine.lanes import Cohort, Lanes, indices, part_of
 from lapidist.machine.ptx.blocks import Block
+from lapidist.machine.ptx.values import Imm, Reg
 from lapidist.machine.state import Machine
 
 Array = np.ndarray
 AGE_LIMIT = 64
 POLL_LIMIT = 20_000
+FRUITLESS = 1_000  # polls since the last store: who polls will not come
 Progress = Callable[[int, int], None]
 # A group becomes a cohort of its own after so many blocks of code apart, if it is large enough to be worth
 # it.
@@ -108,15 +110,43 @@ class Scheduler:
         """The order in which groups run. Last are those that miss lanes of a warp at a collective
         instruction; before them, those that poll.
         """
-        block = self.m.program.blocks[number]
-        return block.collective and not cohort.groups[number][0].whole, block.polls, number
+        block, lanes = self.m.program.blocks[number], cohort.groups[number][0]
+        partial = block.collective and not lanes.whole and not self.ready(cohort, lanes, block).any()
+        return partial, block.polls, number
+
+    def ready(self, cohort: Cohort, lanes: Lanes, block: Block) -> Array:
+        """For each lane, whether all that its collective instruction names are here or have exited."""
+        key = self.m.events, block.index
+        if lanes.readiness is None or lanes.readiness[0] != key:
+            here = mask_bits(lanes.present | self.m.exited_rows(lanes))[lanes.row]
+            mask = block.mask
+            if isinstance(mask, Reg):
+                named = lanes.pick_all(cohort.registers[self.m.program.slots[mask.name]])
+            else:
+                named = np.array([(mask.value if isinstance(mask, Imm) else -1) & 0xFFFFFFFF], np.uint32)
+            lanes.readiness = key, (named & ~here) == 0
+        return lanes.readiness[1]
+
+    def those_ready(self, cohort: Cohort, number: int, lanes: Lanes, since: int) -> Lanes:
+        """At a collective instruction, lanes whose partners have come go on. The others stay."""
+        ready = self.ready(cohort, lanes, self.m.program.blocks[number])
+        if ready.all() or not ready.any():
+            return lanes
+        go, stay = lanes.where(ready), lanes.where(~ready)
+        assert go is not None
+        assert stay is not None
+        cohort.groups[number] = part_of(cohort, stay.index, lanes), since
+        return part_of(cohort, go.index, lanes)
 
     def may_go(self, cohort: Cohort, number: int) -> bool:
         """Whether the group may run for its age alone. At a collective instruction without all lanes it may
         not, while another lane can still come.
         """
+        hopeless = self.m.polls > FRUITLESS
         turns = [self.turn(cohort, other)[:2] for other in cohort.groups if other != number]
-        return not self.turn(cohort, number)[0] or all(partial or polls for partial, polls in turns)
+        return not self.turn(cohort, number)[0] or all(
+            partial or (polls and hopeless) for partial, polls in turns
+        )
 
     def progress(self) -> bool:
         """When no lane can run: waits give up once, as try_wait may; the second time it is a deadlock."""
@@ -142,13 +172,14 @@ class Scheduler:
         self.seen_events = self.m.events
 
     def step(self, cohort: Cohort, number: int) -> None:
-        lanes, _ = cohort.groups.pop(number)
+        lanes, since = cohort.groups.pop(number)
+        block = self.m.program.blocks[number]
+        if block.collective and not lanes.whole:
+            lanes = self.those_ready(cohort, number, lanes, since)
         if lanes.index is not None:
             lanes.apart += 1
             if lanes.apart > FORK_AFTER and lanes.n >= FORK_LANES and lanes.whole:
                 cohort, lanes = self.fork(cohort, lanes, number)
-        program = self.m.program
-        block = program.blocks[number]
         self.m.steps += 1
         if self.m.steps > self.budget:
             rule = (
@@ -156,7 +187,7 @@ class Scheduler:
             )
             raise self.m.fault(BudgetExceeded, rule, block.start, lanes)
         try:
-            result = program.function(number)(self.m, lanes, cohort.registers)
+            result = self.m.program.function(number)(self.m, lanes, cohort.registers)
         except (LookupError, ArithmeticError, AttributeError, TypeError, ValueError) as error:
             raise self.refused(block, error) from error
         if self.m.polls > POLL_LIMIT:

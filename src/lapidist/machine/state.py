@@ -13,7 +13,7 @@ from lapidist.machine.faults import MachineFault, OutOfBounds, Site, Thread
 from lapidist.machine.instructions.copies import Copies
 from lapidist.machine.instructions.mbarrier import MBarriers
 from lapidist.machine.instructions.wgmma import Products
-from lapidist.machine.lanes import Geometry, Lanes
+from lapidist.machine.lanes import GROUPS_START, SHARED_START, Geometry, Lanes
 from lapidist.machine.memory import (
     PARAM_WINDOW,
     Address,
@@ -34,6 +34,7 @@ from lapidist.machine.program import Program
 
 Array = np.ndarray
 ALWAYS = np.array([True])
+GRID_BARRIER = "the grid's barrier"  # no variable of a module has such a name
 F = TypeVar("F", bound=MachineFault)
 
 
@@ -77,7 +78,8 @@ class Machine:
             )
         )
         self.limits = {"shared": geometry.shared_bytes, "local": program.local_bytes, "param": len(arguments)}
-        self.floors = {"shared": min(1024, geometry.shared_bytes), "local": 0, "param": 0}
+        meets = "reserved_smem_offset_1" in program.specials
+        self.floors = {"shared": GROUPS_START if meets else SHARED_START, "local": 0, "param": 0}
         self.slot_block = np.full(slots, -1)
         self.exited = np.zeros((slots, geometry.warps), np.uint32)
         self.chip_sums, self.overlaps, self.seed = chip_sums, overlaps, seed
@@ -95,6 +97,7 @@ class Machine:
         """Give slots to new blocks; shared memory is full of NaN until written."""
         self.slot_block[slots] = blocks
         self.shared_bytes.reshape(self.slots, -1)[slots] = 0xFF
+        self.shared_bytes.reshape(self.slots, -1)[slots, self.floors["shared"] : SHARED_START] = 0
         self.mbarriers.clear(slots)
         self.observer.block_started(slots)
         exited = np.zeros(self.geometry.warps * 32, bool)
@@ -105,6 +108,10 @@ class Machine:
 
     def variable(self, name: str, offset: int) -> Array:
         return np.array([(self.variables[name] + offset) % (1 << 64)], np.uint64)
+
+    def grid_barrier(self, shift: int) -> Array:
+        """Half of the address where blocks count who came to the grid's barrier."""
+        return np.array([self.variables[GRID_BARRIER] >> shift & 0xFFFFFFFF], np.uint32)
 
     def tensor_map(self, address: int, g: Lanes, lane: int, site: int) -> TensorMap:
         """The map that lies at an address of parameter space."""

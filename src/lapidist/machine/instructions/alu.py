@@ -7,7 +7,8 @@ import numpy as np
 from lapidist.machine.codegen import Builder, Mods, code_of, opcode, runtime
 from lapidist.machine.faults import PtxError
 from lapidist.machine.instructions.floats import FLOATS, float_operation
-from lapidist.machine.ptx.values import TYPE_BYTES, Imm, Instruction, Operand
+from lapidist.machine.instructions.packed import PAIRS, emit_pairs
+from lapidist.machine.ptx.values import TYPE_BYTES, Imm, Instruction, Operand, Pair
 
 Array = np.ndarray
 
@@ -48,7 +49,7 @@ def remainder(a: Array, b: Array) -> Array:
 
 def integer_type(i: Instruction, mods: Mods) -> str:
     kind = mods.type()
-    if kind[0] not in "bsu" or kind in FLOATS:
+    if kind[0] not in "bsu" or kind in FLOATS or kind in PAIRS:
         raise PtxError(f"{i.site}: needs a type of integers or bits, not .{kind}")
     return kind
 
@@ -58,6 +59,8 @@ def emit_arithmetic(b: Builder, i: Instruction, mods: Mods) -> None:
     kind = next((name for name in mods.rest if name in TYPE_BYTES), "")
     if kind in FLOATS:
         float_operation(b, i, mods, mods.type())
+    elif kind in PAIRS or "relu" in mods.rest:
+        emit_pairs(b, i, mods, PAIRS.get(kind, "i4"))
     elif i.opcode == "mul":
         emit_multiply(b, i, mods)
     else:
@@ -130,9 +133,21 @@ def emit_multiply(b: Builder, i: Instruction, mods: Mods) -> None:
 
 @opcode("mad")
 def emit_mad(b: Builder, i: Instruction, mods: Mods) -> None:
-    part = mods.choose("lo", "hi", "wide")
+    part, clamped = mods.choose("lo", "hi", "wide"), mods.flag("sat")
     text, code = product(b, part, integer_type(i, mods), i.operands[1], i.operands[2])
-    b.assign(i.operands[0], f"{text} + {b.read(i.operands[3], code)}", code)
+    b.assign(i.operands[0], total(i, text, b.read(i.operands[3], code), code, clamped), code)
+
+
+def total(i: Instruction, first: str, second: str, code: str, clamped: bool) -> str:
+    """A sum; with .sat the nearest value that the type has."""
+    if clamped and code != "i4":
+        raise PtxError(f"{i.site}: .sat is known for s32 alone")
+    return f"clipped_sum({first}, {second})" if clamped else f"{first} + {second}"
+
+
+@runtime
+def clipped_sum(a: Array, b: Array) -> Array:
+    return np.clip(a.astype("i8") + b, -0x80000000, 0x7FFFFFFF).astype("i4")
 
 
 @runtime
@@ -147,10 +162,11 @@ def product24(a: Array, b: Array, kind: str, high: bool) -> Array:
 
 @opcode("mul24", "mad24")
 def emit_24(b: Builder, i: Instruction, mods: Mods) -> None:
-    part, code = mods.choose("lo", "hi"), code_of(integer_type(i, mods))
+    part, clamped = mods.choose("lo", "hi"), mods.flag("sat")
+    code = code_of(integer_type(i, mods))
     x, y, *added = (b.read(operand, code) for operand in i.operands[1:])
     text = f"product24({x}, {y}, {code!r}, {part == 'hi'})"
-    b.assign(i.operands[0], " + ".join([text, *added]), code)
+    b.assign(i.operands[0], total(i, text, added[0], code, clamped) if added else text, code)
 
 
 @opcode("sad")
@@ -269,6 +285,38 @@ def emit_bit_count(b: Builder, i: Instruction, mods: Mods) -> None:
     )
 
 
+@runtime
+def bit_mask(start: Array, length: Array, clamped: bool) -> Array:
+    """Ones from a position on; none, or none behind it, where one of the two has more than five bits."""
+    first, last = start & np.uint32(31), (start & np.uint32(31)) + (length & np.uint32(31))
+    over = (clamped & (length > 31)) | (last > 31)
+    ones = np.uint64(0xFFFFFFFF)
+    below = np.where(over, np.uint64(0), ones << np.minimum(last, 63).astype("u8"))
+    above = np.where(clamped & (start > 31), np.uint64(0), ones << first.astype("u8"))
+    return (above & ~below & ones).astype("u4")
+
+
+@runtime
+def extended(value: Array, length: Array, clamped: bool) -> Array:
+    """The lower bits, with their sign where the value has one; of 32 bits all, or none."""
+    kept = (length & np.uint32(31)).astype("u8")
+    kept = np.where(clamped & (length > 31), np.uint64(32), kept)
+    away = np.uint64(64) - np.maximum(kept, 1)
+    wide = (value.view("u4").astype("u8") << away).view(f"{value.dtype.kind}8") >> away.view(
+        f"{value.dtype.kind}8"
+    )
+    return np.where(kept == 0, 0, wide).astype(value.dtype)
+
+
+@opcode("bmsk", "szext")
+def emit_bits_kept(b: Builder, i: Instruction, mods: Mods) -> None:
+    clamped = mods.choose("clamp", "wrap") == "clamp"
+    code = code_of(integer_type(i, mods))
+    first, second = b.read(i.operands[1], code), b.read(i.operands[2], "u4")
+    function = "bit_mask" if i.opcode == "bmsk" else "extended"
+    b.assign(i.operands[0], f"{function}({first}, {second}, {clamped})", code)
+
+
 @opcode("bfind")
 def emit_bfind(b: Builder, i: Instruction, mods: Mods) -> None:
     amount = mods.flag("shiftamt")
@@ -285,16 +333,25 @@ def emit_bfind(b: Builder, i: Instruction, mods: Mods) -> None:
 @opcode("lop3")
 def emit_lop3(b: Builder, i: Instruction, mods: Mods) -> None:
     mods.type()
-    table = i.operands[4]
-    if not isinstance(table, Imm) or mods.rest:
-        raise PtxError(f"{i.site}: lop3 needs an immediate table and no boolean operation")
+    joined = mods.choose("and", "or", default="")
+    table, target = i.operands[4], i.operands[0]
+    if not isinstance(table, Imm) or isinstance(target, Pair) != bool(joined):
+        raise PtxError(f"{i.site}: lop3 needs an immediate table; d|p and .and or .or belong together")
     a, c, d = (b.read(operand, "u4") for operand in i.operands[1:4])
     terms = []
     for row in range(8):
         if table.value >> row & 1:
             factors = [value if row >> bit & 1 else f"~{value}" for value, bit in ((a, 2), (c, 1), (d, 0))]
             terms.append("(" + " & ".join(factors) + ")")
-    b.assign(i.operands[0], " | ".join(terms) or "np.zeros(1, u4)", "u4")
+    text = " | ".join(terms) or "np.zeros(1, u4)"
+    if not isinstance(target, Pair):
+        b.assign(target, text, "u4")
+        return
+    found, sign = b.new(), {"and": "&", "or": "|"}[joined]
+    b.line(f"{found} = {text}")
+    other = b.once(("joined", b.index), b.read(i.operands[5], "b1"), "c")
+    b.assign(target.first, found, "u4")
+    b.assign(target.second, f"({found} != 0) {sign} {other}", "b1")
 
 
 @runtime
@@ -314,11 +371,46 @@ def permute(a: Array, b: Array, selector: Array) -> Array:
     return result.astype("u4")
 
 
+# Which bytes each mode takes for a selector of 0, 1, 2 and 3: a digit for each, the highest first.
+PERMUTED = {
+    "f4e": (0x3210, 0x4321, 0x5432, 0x6543),
+    "b4e": (0x5670, 0x6701, 0x7012, 0x0123),
+    "rc8": (0x0000, 0x1111, 0x2222, 0x3333),
+    "ecl": (0x3210, 0x3211, 0x3222, 0x3333),
+    "ecr": (0x0000, 0x1110, 0x2210, 0x3210),
+    "rc16": (0x1010, 0x3232, 0x1010, 0x3232),
+}
+
+
 @opcode("prmt")
 def emit_prmt(b: Builder, i: Instruction, mods: Mods) -> None:
     mods.type()
+    mode = mods.choose(*PERMUTED, default="")
     a, c, selector = (b.read(operand, "u4") for operand in i.operands[1:])
+    if mode:
+        selector = f"{b.program.constant(np.array(PERMUTED[mode], 'u4'))}[{selector} & 3]"
     b.assign(i.operands[0], f"permute({a}, {c}, {selector})", "u4")
+
+
+@runtime
+def nth_set(mask: Array, base: Array, offset: Array) -> Array:
+    """fns: the place of the set bit that is so many set bits away from a place, all ones without one."""
+    bits = (mask[:, None] >> np.arange(32, dtype="u4") & 1).astype(bool)
+    place, count = np.arange(32), offset.astype("i8")[:, None]
+    ahead = np.where(count >= 0, place >= base[:, None], place <= base[:, None])
+    here = bits & np.where(count == 0, place == base[:, None], ahead)
+    rank = np.where(count < 0, np.cumsum(here[:, ::-1], 1)[:, ::-1], np.cumsum(here, 1))
+    found = here & (rank == np.maximum(np.abs(count), 1))
+    return np.where(found.any(1), found.argmax(1), 0xFFFFFFFF).astype("u4")
+
+
+@opcode("fns")
+def emit_nth_set(b: Builder, i: Instruction, mods: Mods) -> None:
+    mods.type()
+    mask, base, offset = (
+        b.read(operand, code) for operand, code in zip(i.operands[1:], ("u4", "u4", "i4"), strict=True)
+    )
+    b.assign(i.operands[0], f"nth_set({mask}, {base}, {offset})", "u4")
 
 
 @runtime

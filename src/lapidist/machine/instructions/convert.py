@@ -41,11 +41,24 @@ def to_tf32(value: Array, rounding: str) -> Array:
 
 
 @runtime
-def toward_zero(value: Array, kind: str) -> Array:
-    """float32 or float64 to half bits, truncated."""
+def half_towards(mode: str, value: Array, kind: str) -> Array:
+    """float32 or float64 to half bits, rounded down (rm), up (rp) or towards zero (rz)."""
     near = to_f16(value) if kind == "f16" else to_bf16(value)
     back = (from_f16(near) if kind == "f16" else from_bf16(near)).astype("f8")
-    return np.where((np.abs(back) > np.abs(value)) & ~np.isnan(value), near - np.uint16(1), near)
+    larger = {"rm": value < 0, "rp": value > 0, "rz": np.zeros(1, bool)}[mode]  # away from zero
+    size, wanted = np.abs(back), np.abs(value)
+    one = np.uint16(1)
+    near = np.where(larger & (size < wanted), near + one, near)
+    return np.where(~larger & (size > wanted), near - one, near)
+
+
+LARGEST = {"f16": 65504.0, "bf16": float.fromhex("0x1.fep127"), "tf32": float.fromhex("0x1.ffcp127")}
+
+
+@runtime
+def finite(value: Array, kind: str) -> Array:
+    """The largest number of a type where a value is beyond it; NaN stays."""
+    return np.clip(value, -LARGEST[kind], LARGEST[kind])
 
 
 @opcode("cvt")
@@ -86,17 +99,16 @@ def emit_cvt_fp8(b: Builder, i: Instruction, mods: Mods, to: str, source: str) -
 def emit_cvt_packed(b: Builder, i: Instruction, mods: Mods, to: str) -> None:
     """Two floats into one register; the first source goes to the upper half."""
     rounding = mods.choose("rn", "rz")
-    relu = mods.flag("relu")
-    if mods.flag("satfinite"):
-        raise PtxError(f"{i.site}: satfinite is not known for packed halves")
+    relu, limited = mods.flag("relu"), mods.flag("satfinite")
     values = [b.read(operand, "f4") for operand in i.operands[1:3]]
     values = [f"np.maximum({value}, 0)" for value in values] if relu else values
-    high, low = (half_text(value, to.removesuffix("x2"), rounding) for value in values)
+    high, low = (half_text(value, to.removesuffix("x2"), rounding, limited) for value in values)
     b.assign(i.operands[0], f"({low}.astype(u4) | ({high}.astype(u4) << 16))", "u4")
 
 
-def half_text(value: str, kind: str, rounding: str) -> str:
-    return f"to_{kind}({value})" if rounding == "rn" else f"toward_zero({value}, {kind!r})"
+def half_text(value: str, kind: str, rounding: str, limited: bool = False) -> str:
+    value = f"finite({value}, {kind!r})" if limited else value
+    return f"to_{kind}({value})" if rounding == "rn" else f"half_towards({rounding!r}, {value}, {kind!r})"
 
 
 def emit_cvt_float(b: Builder, i: Instruction, mods: Mods, to: str, source: str) -> None:
@@ -104,14 +116,15 @@ def emit_cvt_float(b: Builder, i: Instruction, mods: Mods, to: str, source: str)
     whole = mods.choose("rni", "rzi", "rmi", "rpi", default="")
     rounding = mods.choose(*ROUNDINGS, default="rn")
     flushed, clamped, relu = mods.flag("ftz"), mods.flag("sat"), mods.flag("relu")
+    limited = to in ("f16", "bf16", "tf32") and mods.flag("satfinite")
     value = (
         lanes_of(b, source, i.operands[1], False)[0]
         if source in FLOATS
         else b.read(i.operands[1], code_of(source))
     )
     directed = rounding in ("rz", "rm", "rp") and (source == "f64" or source not in FLOATS)
-    if to not in ("f32", "f64") and rounding in ("rm", "rp"):
-        raise PtxError(f"{i.site}: to {to}, only rounding to nearest and towards zero are known")
+    if to == "tf32" and rounding in ("rm", "rp"):
+        raise PtxError(f"{i.site}: to tf32, only rounding to nearest and towards zero are known")
     if whole:
         function = {"rni": "np.rint", "rzi": "np.trunc", "rmi": "np.floor", "rpi": "np.ceil"}[whole]
         value = f"{function}({value})"
@@ -127,10 +140,12 @@ def emit_cvt_float(b: Builder, i: Instruction, mods: Mods, to: str, source: str)
             value = f"{value}.astype({code})"
         b.assign(i.operands[0], f"saturate({value})" if clamped else value, code)
     elif to == "tf32":
+        value = f"finite({value}, {to!r})" if limited else value
         b.assign(i.operands[0], f"to_tf32({value}, {rounding!r})", "u4")
     else:
         value = value if source in FLOATS else f"{value}.astype(f8)"
-        b.assign(i.operands[0], half_text(f"saturate({value})" if clamped else value, to, rounding), "u2")
+        value = f"saturate({value})" if clamped else value
+        b.assign(i.operands[0], half_text(value, to, rounding, limited), "u2")
 
 
 def emit_cvt_integer(b: Builder, i: Instruction, mods: Mods, to: str, source: str) -> None:

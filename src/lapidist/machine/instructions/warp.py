@@ -88,8 +88,9 @@ def shuffle(
     return g.flat(rows), g.flat(inside)
 
 
-@opcode("shfl.sync")
+@opcode("shfl")
 def emit_shuffle(b: Builder, i: Instruction, mods: Mods) -> None:
+    mods.choose("sync")
     mode = mods.choose("up", "down", "bfly", "idx")
     mods.type()
     with b.guarded() as lanes:
@@ -123,8 +124,9 @@ def vote(m: Machine, g: Lanes, mode: str, flags: Array, mask: Array, site: int) 
     return g.flat(np.repeat(answer[:, None], 32, axis=1))
 
 
-@opcode("vote.sync")
+@opcode("vote")
 def emit_vote(b: Builder, i: Instruction, mods: Mods) -> None:
+    mods.choose("sync")
     mode = mods.choose("ballot", "any", "all", "uni")
     code = code_of(mods.type())
     with b.guarded() as lanes:
@@ -160,8 +162,8 @@ def match(m: Machine, g: Lanes, mode: str, value: Array, mask: Array, site: int)
 
 @opcode("match")
 def emit_match(b: Builder, i: Instruction, mods: Mods) -> None:
+    mods.choose("sync")
     mode = mods.choose("any", "all")
-    mods.flag("sync")
     code = code_of(mods.type())
     with b.guarded() as lanes:
         value, mask = b.read(i.operands[1], code), b.read(i.operands[2], "u4")
@@ -176,8 +178,9 @@ def elect(m: Machine, g: Lanes, mask: Array, site: int) -> tuple[Array, Array]:
     return g.flat(np.repeat(leader[:, None].astype("u4"), 32, axis=1)), g.flat(leader[:, None] == LANE)
 
 
-@opcode("elect.sync")
+@opcode("elect")
 def emit_elect(b: Builder, i: Instruction, mods: Mods) -> None:
+    mods.choose("sync")
     if not isinstance(i.operands[0], Pair):
         raise PtxError(f"{i.site}: elect needs two destinations, d|p")
     with b.guarded() as lanes:
@@ -202,8 +205,9 @@ def reduce_warp(m: Machine, g: Lanes, operation: str, value: Array, mask: Array,
     return g.flat(np.repeat(total[:, None], 32, axis=1))
 
 
-@opcode("redux.sync")
+@opcode("redux")
 def emit_redux(b: Builder, i: Instruction, mods: Mods) -> None:
+    mods.choose("sync")
     operation = mods.choose("add", "min", "max", "and", "or", "xor")
     kind = mods.type()
     code = code_of(kind)

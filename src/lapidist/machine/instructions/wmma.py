@@ -222,6 +222,7 @@ def emit_multiply(b: Builder, i: Instruction, mods: Mods, shape: Shape) -> None:
     mods.choose("row", "col")
     mods.choose("row", "col")
     clamped = mods.flag("satfinite")
+    mods.flag("rn")  # of fp64, where it is the default
     kinds = take_formats(mods)
     # With half inputs only D and C are named.
     d, first, second, c = kinds if len(kinds) == 4 else (kinds[0], "f16", "f16", kinds[1])

@@ -13,11 +13,12 @@ COUNTS = {
     ),
     (2, 3): "ld ldu st cvt vote ldmatrix stmatrix elect",
     (2, 4): "red",
-    (3, 3): "mapa add sub mul div rem and or xor min max copysign shl shr match redux set mul24",
+    (3, 3): "bmsk szext mapa add sub mul div rem and or xor min max copysign shl shr match redux set mul24",
     (3, 4): "setp",
     (3, 5): "atom",
-    (4, 4): "mad fma sad shf bfe selp slct prmt dp2a dp4a mad24 addc subc",
+    (5, 6): "lop3",
+    (4, 4): "fns mad fma sad shf bfe selp slct prmt dp2a dp4a mad24 addc subc",
     (4, 5): "shfl",
-    (5, 5): "bfi lop3 madc",
+    (5, 5): "bfi madc",
 }
 ARITY = {name: count for count, names in COUNTS.items() for name in names.split()}

@@ -5,10 +5,11 @@ of its own: it is executed again until it succeeds. A guarded wait becomes a bra
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from lapidist.machine.faults import PtxError
-from lapidist.machine.ptx.values import Instruction, Kernel, Operand, Pair, Reg, Sym, Tuple, Vec, flatten
+from lapidist.machine.ptx.values import Imm, Instruction, Kernel, Operand, Pair, Reg, Sym, Tuple, Vec, flatten
 
 # Opcodes whose first operand is read, never written.
 NO_DESTINATION = frozenset(
@@ -63,6 +64,7 @@ class Block:
     target: int = -1
     table: tuple[int, ...] = ()
     collective: bool = False
+    mask: Operand | None = None  # of a collective that it begins with: which lanes; none where it is for all
     reads: set[str] = field(default_factory=set)
     writes: set[str] = field(default_factory=set)
     live_in: set[str] = field(default_factory=set)
@@ -71,7 +73,8 @@ class Block:
 
 
 def build_blocks(kernel: Kernel) -> list[Block]:
-    starts = leaders(kernel)
+    masks = Masks(kernel)
+    starts = leaders(kernel, masks)
     block_at = {start: index for index, start in enumerate(starts)}
     blocks = []
     for index, start in enumerate(starts):
@@ -79,6 +82,7 @@ def build_blocks(kernel: Kernel) -> list[Block]:
         block = Block(index, start, stop)
         finish(block, kernel, block_at)
         find_registers(block, kernel)
+        block.mask = masks.of(kernel.instructions[start])
         blocks.append(block)
     find_live_out(blocks)
     for block in blocks:
@@ -116,11 +120,46 @@ def wait_kind(i: Instruction) -> str:
     return ""
 
 
-def leaders(kernel: Kernel) -> list[int]:
+MASKS = {"shfl": 4, "vote": 2, "match": 2, "redux": 2, "elect": 1, "bar": 0}
+EVERYBODY = (Imm(-1), Imm(0xFFFFFFFF))
+
+
+def is_collective(i: Instruction) -> bool:
+    return i.opcode in COLLECTIVE or (i.opcode == "bar" and "warp" in i.mods)
+
+
+class Masks:
+    """Which lanes collective instructions name, where these need not be all of the warp."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        written = [(name, i) for i in kernel.instructions for name in effects(i)[1]]
+        counts = Counter(name for name, _ in written)
+        self.whole = {name for name, i in written if counts[name] == 1 and moves_all(i)}
+
+    def of(self, i: Instruction) -> Operand | None:
+        place = MASKS.get(i.opcode, len(i.operands))
+        mask = i.operands[place] if is_collective(i) and place < len(i.operands) else None
+        if mask in EVERYBODY or (isinstance(mask, Reg) and mask.name in self.whole):
+            return None
+        return mask if isinstance(mask, Imm | Reg) else None
+
+
+def moves_all(i: Instruction) -> bool:
+    source = i.operands[1] if len(i.operands) == 2 else None
+    return i.opcode == "mov" and i.predicate is None and source in EVERYBODY
+
+
+def leaders(kernel: Kernel, masks: Masks) -> list[int]:
     """Sorted indices where blocks begin."""
     code = kernel.instructions
     found = {0, *kernel.labels.values()}
+    some = False  # the block has begun with a collective instruction of some lanes
     for index, i in enumerate(code):
+        some = some and index not in found
+        # Only where a block begins can lanes wait for those that such an instruction names.
+        if masks.of(i) is not None or (some and is_collective(i)):
+            found.add(index)
+            some = masks.of(i) is not None
         wait = wait_kind(i)
         if wait or i.opcode in ("bra", "brx", "ret", "exit", "trap"):
             found.add(index + 1)
@@ -204,7 +243,7 @@ def find_registers(block: Block, kernel: Kernel) -> None:
         reads, writes = effects(i)
         block.reads.update(name for name in reads if name not in block.writes)
         block.writes.update(writes)
-        block.collective |= i.opcode in COLLECTIVE or (i.opcode == "bar" and "warp" in i.mods)
+        block.collective |= is_collective(i)
     if block.kind == "skip":
         guard = kernel.instructions[block.stop].predicate
         if guard is not None and guard.name not in block.writes:

@@ -8,7 +8,7 @@ from lapidist.machine.faults import Site
 
 TYPE_BYTES = {"pred": 1, "b128": 16}
 TYPE_BYTES |= {f"{kind}{bits}": bits // 8 for kind in "bsuf" for bits in (8, 16, 32, 64)}
-TYPE_BYTES |= {"bf16": 2, "f16x2": 4, "bf16x2": 4, "tf32": 4}
+TYPE_BYTES |= {"bf16": 2, "f16x2": 4, "bf16x2": 4, "tf32": 4, "s16x2": 4, "u16x2": 4}
 
 SPECIALS = frozenset(
     [
@@ -46,6 +46,8 @@ SPECIALS = frozenset(
         "total_smem_size",
     ]
     + ["clock", "clock64", "clock_hi", "globaltimer", "globaltimer_lo", "globaltimer_hi"]
+    + [f"envreg{number}" for number in range(32)]
+    + [f"reserved_smem_offset_{name}" for name in ("begin", "end", "cap", "0", "1")]
 )
 
 # ---- what an operand can be ----

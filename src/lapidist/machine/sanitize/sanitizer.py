@@ -12,7 +12,7 @@ from lapidist.machine.codegen import code_of
 from lapidist.machine.faults import MachineFault, MissingProxyFence, Race, Uninitialised, Unreset
 from lapidist.machine.instructions.copies import Transfer
 from lapidist.machine.instructions.mbarrier import MBarrier
-from lapidist.machine.lanes import Lanes
+from lapidist.machine.lanes import SHARED_START, Lanes
 from lapidist.machine.memory import Address, MixedAddress, Region
 from lapidist.machine.observer import Observer
 from lapidist.machine.program import Program
@@ -82,6 +82,8 @@ class Sanitizer(Observer):
         for slot in slots.tolist():
             start, stop = slot * self.m.shared_stride, (slot + 1) * self.m.shared_stride
             self.shared.reset(start, stop)
+            zeros = np.arange(start + self.m.floors["shared"], start + SHARED_START)
+            self.shared.state[self.shared.grains(zeros, 1)] = WRITTEN
             bases = slice(
                 slot * self.geometry.threads * self.m.local_stride,
                 (slot + 1) * self.geometry.threads * self.m.local_stride,
