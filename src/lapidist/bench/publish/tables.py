@@ -117,12 +117,13 @@ def fitting(
 
 LEGEND = (
     "limit: what the chip's best unit for this type reaches; unit: the same of the unit that the kernel uses;"
-    " multiply: of the main loop's instructions, those that multiply and add"
+    " multiply: of the main loop's instructions, those that multiply and add; error/bound: up to 1 is right"
 )
 MACHINE_LEGEND = (
-    "sectors: 32 bytes each, touched by one load of a warp; turns: cycles that shared memory serves one load"
-    " of a warp (1 is free of bank conflicts for 4 bytes a lane, 4 for 16); multiply: of all instructions,"
-    " those that multiply and add"
+    "wall time: the machine's, on this computer; sectors: 32 bytes each, touched by one load of a warp;"
+    " turns: cycles that shared memory serves one load of a warp (1 is free of bank conflicts for 4 bytes a"
+    " lane, 4 for 16); bytes/flop: between the L2 and the SMs; multiply: of all instructions, those that"
+    " multiply and add; error/bound: up to 1 is right"
 )
 
 
