@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import lapidist
-from lapidist.errors import StrideError
+from lapidist.errors import DTypeError, StrideError
 from lapidist.verify import judge
 
 PLACES = pytest.mark.parametrize("device", ["host", "machine"])
@@ -136,10 +136,11 @@ def residual_and_sums(acc: Any, scale: lapidist.Scalar, c: lapidist.Tile) -> Any
 
 WAYS = ("matmul", "matmul(out)", "gemm", "gemm(c, out)", "factors", "lists", "plan", "plan of lists")
 WITH_EPILOGUE = ("epilogue", "epilogue of lists", "plan with an epilogue")
+REFUSED = ("refused types", "refused types of lists", "refused types with an epilogue")
 
 
 @PLACES
-@pytest.mark.parametrize("way", [*WAYS, *WITH_EPILOGUE])
+@pytest.mark.parametrize("way", [*WAYS, *WITH_EPILOGUE, *REFUSED])
 def test_arrays_die_with_their_call(device: str, way: str) -> None:
     """At once: no cycle of Python's keeps them."""
     import ml_dtypes
@@ -177,6 +178,13 @@ def test_arrays_die_with_their_call(device: str, way: str) -> None:
             lapidist.gemm([a], [b], out=([out], None), epilogue=gate(scale=scale, c=c), device=device)
         elif way == "plan with an epilogue":
             lapidist.plan(a, b, epilogue=gate(scale=scale, c=c), device=device).execute(a, b, None)
+        elif way in REFUSED:
+            texts, more = np.array([["text"] * 6] * 4), {}
+            if "epilogue" in way:
+                more["epilogue"] = gate(scale=scale, c=c)
+            given = ([a], [texts]) if "lists" in way else (a, texts)
+            with pytest.raises(DTypeError, match="b: element type must be one of"):
+                lapidist.gemm(*given, device=device, **more)
         else:
             kept = lapidist.plan([a], [b], [c], beta=1.0, out=[out], device=device)
             kept.execute([a], [b], [c], [out])

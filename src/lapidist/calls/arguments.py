@@ -12,6 +12,7 @@ from lapidist.calls import checks
 from lapidist.calls.operation import Operation
 from lapidist.calls.outputs import outputs_given, shape_of_d, type_of_d
 from lapidist.dtypes import numpy_dtype
+from lapidist.errors import DTypeError
 from lapidist.frameworks.arrays import HOST, Operand, fresh, handed_over, on_host, operand_of, tell_written
 from lapidist.frameworks.host_arrays import is_odd, native, promoted, write
 from lapidist.problems.modes import NO_POINTERS, ExtraPointers
@@ -37,9 +38,9 @@ class Arguments:
             checks.require_no_gradient(operand)
         self.no_kernel = checks.why_no_kernel(self.a, self.b)
         checks.require_same_device(self.b, self.a)
-        if self.no_kernel is not None and (isinstance(a, Operand) or isinstance(b, Operand)):
-            raise self.no_kernel
-        if self.no_kernel is not None:
+        if self.no_kernel and (isinstance(a, Operand) or isinstance(b, Operand)):
+            raise DTypeError(self.no_kernel)
+        if self.no_kernel:
             self.a, self.b = promoted(self.a, self.b, self.no_kernel)
         checks.require_precision_for(types.precision, self.a)
         self.accumulator = checks.require_accumulator(types.accumulator, self.a)

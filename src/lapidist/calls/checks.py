@@ -30,22 +30,22 @@ from lapidist.frameworks.host_arrays import casts, is_odd, multiplied_by_numpy
 BY_NUMPY = "; NumPy multiplies host arrays of it, without device="
 
 
-def why_no_kernel(a: Operand, b: Operand) -> DTypeError | None:
-    """The error if no kernel multiplies these types; NumPy takes more of them."""
+def why_no_kernel(a: Operand, b: Operand) -> str:
+    """Why no kernel multiplies these types; "": one does. NumPy takes more of them."""
     return unsupported(a) or unsupported(b) or types_apart(a, b)
 
 
-def unsupported(operand: Operand) -> DTypeError | None:
+def unsupported(operand: Operand) -> str:
     if operand.dtype in OPERANDS:
-        return None
+        return ""
     instead = BY_NUMPY if multiplied_by_numpy(operand) else ""
     if operand.dtype.startswith("complex"):
-        return DTypeError(
+        return (
             f"{operand.name}: element type must be real: no kernel multiplies complex numbers, conjugated or"
             f" not; got {operand.dtype}. Multiply real and imaginary parts: (ar br - ai bi) + i (ar bi + ai"
             f" br); to conjugate, negate ai or bi{instead}"
         )
-    return DTypeError(
+    return (
         f"{operand.name}: element type must be one of {', '.join(OPERANDS)}; got {operand.dtype}. Convert"
         f" it first{instead}"
     )
@@ -72,11 +72,11 @@ def require_mode(mode: object, a: object, b: object, listed: bool) -> None:
         )
 
 
-def types_apart(a: Operand, b: Operand) -> DTypeError | None:
-    """The error if the two types differ and no tensor core multiplies them with each other."""
+def types_apart(a: Operand, b: Operand) -> str:
+    """Why the two types are not multiplied with each other; "": some tensor core does it."""
     if a.dtype == b.dtype or frozenset((a.dtype, b.dtype)) in MIXED:
-        return None
-    return DTypeError(
+        return ""
+    return (
         f"{b.name}: element type must be that of {a.name}, {a.dtype}; got {b.dtype}. No chip multiplies"
         f" the two with each other. Convert {common_type(a, b)}, which keeps every number (.astype or .to)"
     )

@@ -78,9 +78,9 @@ class FusedOperands(OfArguments):
         self.function = given.function
         self.dtype = number_type(arguments.accumulator).name
         floats = self.dtype in ("float32", "float64")
-        if arguments.no_kernel is not None and arguments.accumulator == self.dtype and floats:
-            raise arguments.no_kernel
-        if arguments.no_kernel is not None or not floats:
+        if arguments.no_kernel and arguments.accumulator == self.dtype and floats:
+            raise DTypeError(arguments.no_kernel)
+        if arguments.no_kernel or not floats:
             raise DTypeError(
                 f"epilogue: must follow sums of floats; a is {arguments.a.dtype}, summed in"
                 f" {arguments.accumulator}. Convert a and b first, or compute with the result"

@@ -21,7 +21,7 @@ from lapidist.calls.arguments import Arguments
 from lapidist.calls.choices import OPEN, Choices
 from lapidist.calls.operation import Operation
 from lapidist.calls.prepared import of_all, output_of, require_no_choice
-from lapidist.errors import ArgumentError, ShapeError
+from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import HOST, Operand, handed_over
 from lapidist.frameworks.streams import require_stream
 from lapidist.launch import ARRAYS_AT_ONCE
@@ -60,8 +60,8 @@ class ArrayGemm:
         self._operation, self.problem = operation, batch.problem
         self.place = choose_place(batch.like.device, choices.device)
         self.backend = backend_at(self.place)
-        if batch.no_kernel is not None and self.place != HOST:
-            raise batch.no_kernel
+        if batch.no_kernel and self.place != HOST:
+            raise DTypeError(batch.no_kernel)
         self.choice, self.way = choices.of_kernel, way or kept_way(choices.compile)
         self._workspace: Operand | None = None  # the caller's, kept alive
         self.own: Addresses | None = None  # where flags and sums start in it

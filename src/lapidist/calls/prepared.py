@@ -16,7 +16,7 @@ from lapidist.calls.choices import OPEN, Choices
 from lapidist.calls.repeated import Again, fast_path
 from lapidist.config import Config
 from lapidist.device import Device
-from lapidist.errors import ArgumentError
+from lapidist.errors import ArgumentError, DTypeError
 from lapidist.frameworks.arrays import HOST, Operand, as_planned, empty
 from lapidist.frameworks.streams import require_stream
 from lapidist.planning import later
@@ -437,6 +437,6 @@ def require_no_choice(choices: Choices) -> None:
 def place_for(arguments: Arguments, choices: Choices) -> int | str:
     """Where the call runs. Types that no kernel multiplies can only run on the host."""
     place = choose_place(arguments.a.device, choices.device)
-    if arguments.no_kernel is not None and place != HOST:
-        raise arguments.no_kernel
+    if arguments.no_kernel and place != HOST:
+        raise DTypeError(arguments.no_kernel)
     return place

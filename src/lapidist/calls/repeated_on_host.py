@@ -102,7 +102,7 @@ def seen(layout: Layout, pointer: int) -> np.ndarray[Any, Any]:
 
 def fast_path_on_host(arguments: Arguments) -> OnHost | None:
     """None: there is no fast path for these arguments."""
-    if arguments.a.framework != "torch" or arguments.no_kernel is not None or arguments.given is not None:
+    if arguments.a.framework != "torch" or arguments.no_kernel or arguments.given is not None:
         return None
     plain = plain_tensors()
     if any(type(each) not in plain or each.is_neg() for each in tensors_of(arguments)):

@@ -45,19 +45,19 @@ def multiplied_by_numpy(operand: Operand) -> bool:
     return operand.dtype in OPERANDS or dtype.kind in KINDS
 
 
-def promoted(a: Operand, b: Operand, refusal: DTypeError) -> tuple[Operand, Operand]:
+def promoted(a: Operand, b: Operand, refusal: str) -> tuple[Operand, Operand]:
     """Both in the type that NumPy, or JAX, has for the two; `refusal` says why no kernel takes them as they
     are.
     """
     if not (multiplied_by_numpy(a) and multiplied_by_numpy(b)):
-        raise refusal
+        raise DTypeError(refusal)
     if a.dtype == b.dtype:
         return a, b
     common = common_type(a, b, refusal)
     return in_type(a, common), in_type(b, common)
 
 
-def common_type(a: Operand, b: Operand, refusal: DTypeError) -> np.dtype[Any]:
+def common_type(a: Operand, b: Operand, refusal: str) -> np.dtype[Any]:
     first, second = numpy_dtype(a.dtype), numpy_dtype(b.dtype)
     if "jax" in (a.framework, b.framework):
         import jax
@@ -66,7 +66,7 @@ def common_type(a: Operand, b: Operand, refusal: DTypeError) -> np.dtype[Any]:
     try:
         return np.result_type(first, second)
     except TypeError:
-        raise refusal from None
+        raise DTypeError(refusal) from None
 
 
 def in_type(operand: Operand, dtype: np.dtype[Any]) -> Operand:
