@@ -209,6 +209,19 @@ def test_quantised_as_the_library_does(torch: Any, lt: Any) -> None:
         torch.testing.assert_close(one.float(), other.float(), rtol=1e-6, atol=1e-6)
 
 
+def test_a_type_of_torch_may_be_captured(torch: Any) -> None:
+    dtype = torch.bfloat16
+    assert str(lapidist.epilogue(lambda acc: lapidist.cast(acc, dtype))) == "cast(acc, 'bfloat16')"
+
+
+def test_gelu_at_the_infinities(torch: Any, lt: Any) -> None:
+    """torch's own on a CPU is NaN at infinity, in vectors of 8 numbers."""
+    ends = torch.tensor([[float("inf"), -float("inf")] * 16])
+    kept = lapidist.epilogue(lambda acc: lapidist.gelu(acc))
+    found = lt.matmul(torch.ones(1, 1, requires_grad=True), ends, epilogue=kept)
+    assert found.tolist() == [[float("inf"), 0.0] * 16]
+
+
 def test_linear_and_gemm(torch: Any, lt: Any) -> None:
     x, weight, bias = recorded(torch, 3, 5, 4), recorded(torch, 6, 4), recorded(torch, 6)
     half = lapidist.epilogue(lambda acc: (0.5 * lapidist.silu(acc), lapidist.row_sum(acc)))

@@ -67,6 +67,8 @@ class Tape:
     def _constant(self, value: Any) -> int:
         if isinstance(value, Real) or is_real_array(value):
             return self.add(Step(CONSTANT, (), float(value).hex()))
+        if hasattr(value, "refusal"):  # a Pair, or what can only be returned
+            raise value.refusal()
         raise ArgumentError(
             f"{self.name}: must compute with operands and numbers; got {type(value).__name__}, {place_now()}."
             " Pass arrays as operands: name: lapidist.Row, Column or Tile"

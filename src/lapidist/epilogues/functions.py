@@ -9,7 +9,7 @@ from typing import Any, Literal
 from lapidist.dtypes import name_of
 from lapidist.epilogues.expressions import Expression, Scalar, Tape, place_now
 from lapidist.epilogues.operations import CASTS
-from lapidist.epilogues.results import Pair
+from lapidist.epilogues.results import Pair, Returned
 from lapidist.epilogues.steps import KEPT, KEPT_BY
 from lapidist.errors import ArgumentError, DTypeError
 
@@ -26,11 +26,9 @@ def tape_of(operation: str, *args: Any) -> Tape:
     for arg in args:
         if isinstance(arg, Expression):
             return arg.tape
-    if any(isinstance(arg, Pair) for arg in args):
-        raise ArgumentError(
-            f"lapidist.{operation}: must be given one column at a time; got a Pair, {place_now()}. Write"
-            " first, second = acc"
-        )
+    for arg in args:
+        if isinstance(arg, (Pair, Returned)):
+            raise arg.refusal()
     raise ArgumentError(
         f"lapidist.{operation}: belongs into a function of @lapidist.epilogue, of values that it is given;"
         f" got {outside(args[0])}, {place_now()}. Use Python's on numbers, and NumPy's or torch's on arrays"

@@ -25,7 +25,23 @@ FACTOR = "float32"  # what factors are
 RETURN = "Return D, or a tuple of D and further results"
 
 
-class Reduced:
+class Returned:
+    """What a function can only return. All else is refused in words."""
+
+    __slots__ = ()
+
+    @property
+    def made_by(self) -> str:
+        return type(self).__name__
+
+    def refusal(self) -> ArgumentError:
+        return ArgumentError(
+            f"lapidist.{self.made_by}: must be returned as it is; got an operation on it, {place_now()}."
+            " Compute with the array that the call gives"
+        )
+
+
+class Reduced(Returned):
     """A reduction of a value over rows, columns or all of D, as `row_sum` and the others make it. Nothing
     follows it in the same function."""
 
@@ -34,8 +50,12 @@ class Reduced:
     def __init__(self, value: Any, then: str) -> None:
         self.value, self.then = value, then
 
+    @property
+    def made_by(self) -> str:
+        return self.then
 
-class Quantised:
+
+class Quantised(Returned):
     """Two results: a value in 8 bits, and its factors, one for 128 neighbours of a row. They are those that
     make the largest of each 128 the type's largest number, found by a second pass. The value is what is
     stored times its factor, so the factors are `scale_a` of the next product.
@@ -87,23 +107,15 @@ class Pair(NamedTuple):
     first: Any
     second: Any
 
-
-def refuse_both(*_: Any) -> Any:
-    """A tuple's + and * would give more results, and its == a number."""
-    raise ArgumentError(
-        f"lapidist.Pair: must be computed with one column at a time; got both, {place_now()}. Write first,"
-        " second = acc"
-    )
-
-
-for _operator in ("add", "sub", "mul", "truediv", "pow"):
-    setattr(Pair, f"__{_operator}__", refuse_both)
-    setattr(Pair, f"__r{_operator}__", refuse_both)
-for _operator in ("neg", "pos", "abs", "invert", "and", "or", "lt", "le", "gt", "ge", "eq", "ne"):
-    setattr(Pair, f"__{_operator}__", refuse_both)
+    def refusal(self) -> ArgumentError:
+        """A tuple's + and * would give more results, its == and `if` one answer for all elements."""
+        return ArgumentError(
+            f"lapidist.Pair: must be computed with one column at a time; got both, {place_now()}. Write"
+            " first, second = acc"
+        )
 
 
-class Output:
+class Output(Returned):
     """A result with a type of its own. Without one it has the type of its array, or else D's. D itself may
     have a type here that the call could not name, one of 8 bits say.
 
@@ -129,6 +141,18 @@ class Output:
                 f"dtype: a result must be of {', '.join(STORED[:-1])} or {STORED[-1]}; got"
                 f" {self.dtype}. Name one of them"
             )
+
+
+def refuse(value: Any, *_: Any) -> Any:
+    raise value.refusal()
+
+
+for _class in (Pair, Returned):
+    for _operator in ("add", "sub", "mul", "truediv", "pow"):
+        setattr(_class, f"__{_operator}__", refuse)
+        setattr(_class, f"__r{_operator}__", refuse)
+    for _operator in ("neg", "pos", "abs", "invert", "and", "or", "lt", "le", "gt", "ge", "eq", "ne", "bool"):
+        setattr(_class, f"__{_operator}__", refuse)
 
 
 def outputs_of(name: str, returned: Any, paired: bool) -> list[Output]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dis
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import update_wrapper
 from numbers import Number
@@ -32,6 +32,7 @@ FIXED = (
     type,
     np.ufunc,
 )
+FIXED_ELSEWHERE = ("torch.dtype",)  # of what may not be imported
 OWN = ("lapidist", "numpy", "math")  # functions of these are what they are
 
 
@@ -52,11 +53,7 @@ class Epilogue:
     def __init__(self, function: FunctionType) -> None:
         update_wrapper(self, function)
         self._python = function
-        self._defaults = {
-            name: each.default
-            for name, each in inspect.signature(function).parameters.items()
-            if each.default is not inspect.Parameter.empty
-        }
+        self._defaults = dict(defaults_of(function))
         self.function = traced(function)
         self._names = tuple(each.name for each in self.function.parameters)
 
@@ -138,13 +135,14 @@ def epilogue(function: Callable[..., Any]) -> Epilogue:
 
 def traced(function: FunctionType) -> Function:
     name = function.__name__
-    parameters = parameters_of(function)
+    first, *operands = signature_of(function)
+    parameters, paired = parameters_of(function, operands), first.annotation is Pair
     require_fixed_captures(name, function, set())
-    tape, paired = Tape(name), takes_pairs(function)
+    tape = Tape(name)
     sums = Pair(the_sum(tape, "[0]"), the_sum(tape, "[1]")) if paired else the_sum(tape)
-    operands = {each.name: tape.operand(each, KINDS[each.kind]) for each in parameters}
+    values = {each.name: tape.operand(each, KINDS[each.kind]) for each in parameters}
     try:
-        result = function(sums, **operands)
+        result = function(sums, **values)
     except LapidistError:
         raise
     except Exception as error:
@@ -154,12 +152,6 @@ def traced(function: FunctionType) -> Function:
             " Use arithmetic, comparisons and the functions of lapidist"
         ) from error
     return tape.function(parameters, outputs_of(name, result, paired), paired).known()
-
-
-def takes_pairs(function: FunctionType) -> bool:
-    """Whether its first parameter stands for two neighbouring sums."""
-    first = next(iter(inspect.signature(function, eval_str=True).parameters.values()))
-    return first.annotation is Pair
 
 
 def failed_at(function: FunctionType, error: BaseException) -> str:
@@ -172,26 +164,40 @@ def failed_at(function: FunctionType, error: BaseException) -> str:
     return place_of(function.__code__.co_filename, line)
 
 
-def parameters_of(function: FunctionType) -> tuple[Parameter, ...]:
-    """The operands: all parameters but the first."""
-    name, line = function.__name__, place_of(function.__code__.co_filename, function.__code__.co_firstlineno)
-    plain = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+def signature_of(function: FunctionType) -> list[inspect.Parameter]:
+    """The sum, then the operands."""
+    name, line = function.__name__, first_line_of(function)
     try:
-        first, *operands = inspect.signature(function, eval_str=True).parameters.values()
-    except ValueError:
+        found = list(inspect.signature(function, eval_str=True).parameters.values())
+    except Exception as error:  # annotations are any expressions
+        raise ArgumentError(
+            f"{name}: annotations must be known; got {type(error).__name__}: {error}, {line}. Import"
+            f" lapidist, and write lapidist.{', '.join(KINDS)} or Pair"
+        ) from error
+    if not found:
         raise ArgumentError(
             f"{name}: must take the sum; got a function without parameters, {line}. Write def {name}(acc)"
-        ) from None
-    except NameError as error:
-        raise ArgumentError(
-            f"{name}: annotations must be known; got {error}, {line}. Import lapidist"
-        ) from error
-    if first.annotation in KINDS.values():
-        raise ArgumentError(
-            f"{name}: the first parameter is the sum; {first.name} is annotated as a"
-            f" {first.annotation.__name__}, {line}. Write def {name}(acc, {first.name}:"
-            f" lapidist.{first.annotation.__name__})"
         )
+    if found[0].annotation in KINDS.values():
+        first, kind = found[0].name, found[0].annotation.__name__
+        way_out = (
+            f"Write def {name}(acc, {first}: lapidist.{kind})"
+            if first != "acc"
+            else "Leave the annotation out"
+        )
+        raise ArgumentError(
+            f"{name}: the first parameter is the sum; {first} is annotated as a {kind}, {line}. {way_out}"
+        )
+    return found
+
+
+def first_line_of(function: FunctionType) -> str:
+    return place_of(function.__code__.co_filename, function.__code__.co_firstlineno)
+
+
+def parameters_of(function: FunctionType, operands: Sequence[inspect.Parameter]) -> tuple[Parameter, ...]:
+    name, line = function.__name__, first_line_of(function)
+    plain = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     found = []
     for each in operands:
         kind = getattr(each.annotation, "__name__", str(each.annotation))
@@ -223,19 +229,34 @@ def require_fixed_captures(name: str, function: FunctionType, seen: set[Function
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     for captured, value, line in captures(function.__code__, function.__globals__, cells):
         inner = value._python if isinstance(value, Epilogue) else value
-        if isinstance(inner, FunctionType):
-            if inner not in seen and (inner.__module__ or "").partition(".")[0] not in OWN:
-                require_fixed_captures(name, inner, seen)
-        elif not is_fixed(value):
-            raise ArgumentError(
-                f"{name}: must capture numbers, functions and modules alone, which are the same at each call;"
-                f" got {captured}, a {type(value).__name__},"
-                f" {place_of(function.__code__.co_filename, line)}. Pass it as an operand"
-            )
+        if not isinstance(inner, FunctionType):
+            require_fixed(name, captured, value, function, line)
+        elif inner not in seen and (inner.__module__ or "").partition(".")[0] not in OWN:
+            for each, default in defaults_of(inner):
+                require_fixed(name, f"{captured}'s default of {each}", default, function, line)
+            require_fixed_captures(name, inner, seen)
+
+
+def require_fixed(name: str, captured: str, value: Any, function: FunctionType, line: int) -> None:
+    if not is_fixed(value):
+        raise ArgumentError(
+            f"{name}: must capture numbers, functions and modules alone, which are the same at each call; got"
+            f" {captured}, a {type(value).__name__}, {place_of(function.__code__.co_filename, line)}."
+            f" {'Write a function with def' if callable(value) else 'Pass it as an operand'}"
+        )
+
+
+def defaults_of(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    for each in inspect.signature(function).parameters.values():
+        if each.default is not inspect.Parameter.empty:
+            yield each.name, each.default
 
 
 def is_fixed(value: Any) -> bool:
-    return all(map(is_fixed, value)) if isinstance(value, (tuple, frozenset)) else isinstance(value, FIXED)
+    if isinstance(value, (tuple, frozenset)):
+        return all(map(is_fixed, value))
+    kind = type(value)
+    return isinstance(value, FIXED) or f"{kind.__module__}.{kind.__qualname__}" in FIXED_ELSEWHERE
 
 
 def captures(

@@ -134,9 +134,9 @@ def larger(x: Any, y: Any) -> Any:
 
 
 def gelu(x: Any) -> Any:
-    """gelu, with its limit 0 at minus infinity."""
-    bounded = torch.isneginf(x)
-    return torch.where(bounded, 0, torch.nn.functional.gelu(torch.where(bounded, 0, x)))
+    """gelu, with its limits 0 and x at the infinities, where torch's is NaN."""
+    bounded = torch.isinf(x)
+    return torch.where(bounded, larger(x, 0), torch.nn.functional.gelu(torch.where(bounded, 0, x)))
 
 
 def gelu_slope(x: Any) -> Any:

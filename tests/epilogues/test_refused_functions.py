@@ -1,0 +1,85 @@
+"""Functions that cannot be an epilogue, refused in words that name the line and the way out."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+import lapidist
+from lapidist.errors import ArgumentError
+
+ANNOTATED = {
+    "lapidist.Rows": "AttributeError: module 'lapidist' has no attribute 'Rows'",
+    "Row": "NameError: name 'Row' is not defined",
+    "lapidist.Row[1]": "TypeError: type 'Row' is not subscriptable",
+    "a b": "SyntaxError: invalid syntax",
+}
+
+
+@pytest.mark.parametrize("annotation", ANNOTATED)
+def test_annotations_that_mean_nothing(annotation: str) -> None:
+    def f(acc: Any, bias: Any) -> Any:
+        return acc + bias
+
+    f.__annotations__["bias"] = annotation
+    with pytest.raises(
+        ArgumentError, match=r"f: annotations must be known; .*test_refused_functions.py:\d"
+    ) as caught:
+        lapidist.epilogue(f)
+    assert ANNOTATED[annotation] in str(caught.value)
+    assert str(caught.value).endswith("write lapidist.Scalar, Row, Column, Tile or Pair")
+
+
+def test_a_sum_that_is_annotated_as_an_operand() -> None:
+    def f(acc: lapidist.Tile) -> Any:
+        return acc
+
+    with pytest.raises(ArgumentError, match=r"acc is annotated as a Tile, .* Leave the annotation out"):
+        lapidist.epilogue(f)
+
+
+def by_table(x: Any, table: Any = [0.5]) -> Any:  # noqa: B006
+    return x * table[0]
+
+
+by_half = partial(lapidist.maximum, 0.5)
+CAPTURING = {
+    "by_table's default of table, a list": lambda acc: by_table(acc),
+    "by_half, a partial": lambda acc: by_half(acc),
+}
+
+
+@pytest.mark.parametrize("captured", CAPTURING)
+def test_captures_that_may_change(captured: str) -> None:
+    with pytest.raises(ArgumentError, match=rf"got {captured}, at .*test_refused_functions.py:\d") as caught:
+        lapidist.epilogue(CAPTURING[captured])
+    assert str(caught.value).endswith("with def" if "partial" in captured else "Pass it as an operand")
+
+
+RETURNED = {
+    "row_max": lambda acc: acc - lapidist.row_max(acc),
+    "row_sum": lambda acc: (acc, lapidist.row_sum(acc) / 2),
+    "amax": lambda acc: (acc, lapidist.exp(lapidist.amax(acc))),
+    "all_sum": lambda acc: (acc, lapidist.all_sum(acc) > 0),
+    "column_sum": lambda acc: (acc, lapidist.row_sum(lapidist.column_sum(acc))),
+    "column_max": lambda acc: acc if lapidist.column_max(acc) else -acc,
+    "Output": lambda acc: 2 * lapidist.Output(acc, "int8"),
+    "Quantised": lambda acc: lapidist.relu(lapidist.Quantised(acc, "int8")),
+}
+
+
+@pytest.mark.parametrize("made_by", RETURNED)
+def test_nothing_follows_what_is_returned(made_by: str) -> None:
+    words = rf"lapidist\.{made_by}: must be returned as it is; .*test_refused_functions.py:\d"
+    with pytest.raises(ArgumentError, match=words):
+        lapidist.epilogue(RETURNED[made_by])
+
+
+def test_a_pair_is_neither_true_nor_false() -> None:
+    def f(acc: lapidist.Pair) -> Any:
+        return acc.first if acc else acc.second
+
+    with pytest.raises(ArgumentError, match=r"one column at a time; .*test_refused_functions.py:\d"):
+        lapidist.epilogue(f)
