@@ -263,7 +263,7 @@ def chip(name: str) -> Device:
     """A Device by its short name."""
     found = CHIPS.get(name.lower())
     if found is None:
-        raise ArgumentError(f"chip: must be one of {', '.join(CHIPS)}; got {name!r}")
+        raise ArgumentError(f"chip: must be one of {', '.join(CHIPS)}; got {name!r}. Name one of them")
     return found
 
 

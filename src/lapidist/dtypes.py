@@ -111,7 +111,9 @@ def math_named(text: str, argument: str = "--dtype") -> str:
     found = names.get(text) if isinstance(text, str) else None  # a JSON file may have anything here
     if found not in MATHS:
         shorts = ", ".join(element_of(math).short if math != TF32 else TF32 for math in MATHS)
-        raise ArgumentError(f"{argument}: must be one of {shorts}, or a type's full name; got {text!r}")
+        raise ArgumentError(
+            f"{argument}: must be one of {shorts}, or a type's full name; got {text!r}. Name one of them"
+        )
     return found
 
 

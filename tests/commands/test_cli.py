@@ -46,6 +46,7 @@ from lapidist.errors import DeviceError
         (["plan", "--mnk", "1,2,3", "--layout", "nt"], ["--layout", "rr, rc, cr, cc", "'nt'"]),
         (["report", "--root", "/nowhere"], ["--root", "results", "/nowhere"]),
         (["static", "nothing"], ["kernel", "lapidist kernels", "'nothing'"]),
+        (["cover", "--chip", "a100"], ["--chip", "h100, h200", "'a100'"]),
     ],
 )
 def test_a_wrong_argument_is_one_line_and_exit_code_2(

@@ -11,6 +11,9 @@ from typing import Annotated
 import typer
 
 from lapidist.commands.options import Json
+from lapidist.commands.works import require_one_of
+
+FITTED = "h100", "h200"  # chips that the model's constants were fitted on
 
 
 def cover(
@@ -24,7 +27,7 @@ def cover(
     judged: Annotated[int, typer.Option(min=1, help="other shapes, to judge by")] = 300,
     most: Annotated[int, typer.Option(min=1, help="binaries a class")] = 16,
     jobs: Annotated[int, typer.Option(min=1, help="processes at once")] = 1,
-    chip: Annotated[str, typer.Option(help="h100 or h200")] = "h200",
+    chip: Annotated[str, typer.Option(help=" or ".join(FITTED))] = "h200",
     as_json: Json = False,
 ) -> None:
     """Find the few binaries that serve every shape well.
@@ -38,6 +41,7 @@ def cover(
     from lapidist.planning.covering import CLASSES, FILE, kept, write
     from lapidist.writable import require_writable
 
+    require_one_of("--chip", chip.lower(), FITTED)
     require_writable("--out", out or FILE)
     device = chip_named(chip)
     maths = [math_named(part) for part in filter(None, dtype.split(","))]

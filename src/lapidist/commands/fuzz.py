@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lapidist.commands.options import Json, one_of
-from lapidist.errors import ArgumentError
+from lapidist.commands.works import require_one_of
 
 if TYPE_CHECKING:
     from lapidist.fuzz.cases import Outcome, Run
@@ -120,11 +120,6 @@ def summary(run: Run, found: Counter[str], seconds: float) -> str:
 
     counts = f"{found[RIGHT]} right, {found[REFUSED]} refused, {found[WRONG]} wrong"
     return f"{found.total()} cases on {run.place}, seed {run.seed}: {counts}, {seconds:.1f} s"
-
-
-def require_one_of(option: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise ArgumentError(f"{option}: must be one of {', '.join(known)}; got {value!r}")
 
 
 def installed(framework: str, device: str) -> bool:

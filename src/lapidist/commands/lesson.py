@@ -81,15 +81,18 @@ def write_page(path: Path, found: dict[str, Any], rungs: tuple[Kernel, ...]) -> 
 
 def write_all(folder: Path | None, rungs: tuple[Kernel, ...], runs: list[Run], as_json: bool) -> None:
     """Page after page, so that what is finished stays."""
+    from lapidist.bench.studies.climb import progress
     from lapidist.lessons.page import file_name, index_of
 
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
     lessons = []
-    for number, rung in enumerate(rungs, 1):
-        lessons.append(complete(rung, runs))
-        if folder is not None:
-            write_page(folder / file_name(number, rung), lessons[-1], rungs)
+    with progress(len(rungs), "lessons") as step:
+        for number, rung in enumerate(rungs, 1):
+            lessons.append(complete(rung, runs))
+            if folder is not None:
+                write_page(folder / file_name(number, rung), lessons[-1], rungs)
+            step(rung.name)
     if folder is not None:
         (folder / "index.html").write_text(index_of(lessons, rungs))
     if as_json:

@@ -93,6 +93,11 @@ def device_named(name: str | None) -> Device:
     return query_device(0) if gpu_count() else chip("h200")
 
 
+def require_one_of(option: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ArgumentError(f"{option}: must be one of {', '.join(known)}; got {value!r}. Name one of them")
+
+
 def require_layout(layout: str) -> None:
     if layout not in LAYOUTS:
         raise ArgumentError(

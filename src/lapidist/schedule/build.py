@@ -154,7 +154,8 @@ def require_reduction(reduction: str) -> None:
     shared = [name for name in REDUCTIONS if name != "none"]
     if reduction not in shared:
         raise ArgumentError(
-            f"reduction: must be one of {', '.join(shared)} where blocks share tiles; got {reduction!r}"
+            f"reduction: must be one of {', '.join(shared)} where blocks share tiles; got {reduction!r}. Name"
+            " one of them"
         )
 
 

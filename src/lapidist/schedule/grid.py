@@ -13,7 +13,7 @@ from lapidist.schedule.numbers import larger, smaller, where
 def at_least(name: str, value: int, least: int, way_out: str = "") -> None:
     if value < least:
         raise ArgumentError(
-            f"{name}: must be at least {least}; got {value}{'. ' + way_out if way_out else ''}"
+            f"{name}: must be at least {least}; got {value}. {way_out or f'Pass {least} or more'}"
         )
 
 

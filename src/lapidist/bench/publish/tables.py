@@ -183,6 +183,8 @@ def show_limits(console: Console, limits: Sequence[Record]) -> None:
 
 def show_bounds(console: Console, rows: Sequence[Record]) -> None:
     """What the counts say of each kernel on the chip that the machine plays."""
+    if not any(record.note for record in rows):
+        return
     console.print(
         "\nWhat would bound each on an H200, by these counts (lapidist explain NAME has the arithmetic):"
     )
