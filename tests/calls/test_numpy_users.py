@@ -219,6 +219,17 @@ def test_a_class_of_its_own_takes_over() -> None:
     assert lapidist.matmul(np.ones((2, 2)), Taker()) == "matmul of 2"
 
 
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_a_class_that_forbids_numpys_functions_is_named(name: str) -> None:
+    class Apart(np.ndarray):
+        __array_ufunc__ = None
+
+    given = {"a": np.ones((2, 2)), "b": np.ones((2, 2))}
+    given[name] = given[name].view(Apart)
+    with pytest.raises(lapidist.DTypeError, match=f"{name}: .* Apart forbids them .* numpy.asarray"):
+        lapidist.matmul(given["a"], given["b"])
+
+
 def test_what_wraps_results_wraps_them() -> None:
     class Wrapper:
         def __array__(self, dtype: Any = None, copy: Any = None) -> Array:

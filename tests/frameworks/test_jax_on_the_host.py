@@ -77,6 +77,15 @@ def test_arrays_of_jax_are_no_outputs(a: Any, b: Any, jax: Any) -> None:
         lapidist.matmul(a, b, jax.numpy.ones((2, 2)))
 
 
+def test_an_array_that_was_deleted_is_named(a: Any, b: Any) -> None:
+    gone = b + 0
+    gone.delete()
+    with pytest.raises(
+        lapidist.ArgumentError, match="b: must hold its numbers; this array of JAX was deleted"
+    ):
+        lapidist.matmul(a, gone)
+
+
 TRACED: dict[str, Callable[[Any, Any, Any], Any]] = {  # by the argument that is named
     "a": lambda jax, a, b: jax.jit(lambda x: lapidist.matmul(x, b))(a),
     "b": lambda jax, a, b: jax.jit(lambda x: lapidist.matmul(LEFT, x))(b),

@@ -136,6 +136,18 @@ def test_hessians_and_checkpoints(jax: Any, ours: Any) -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
+def test_debugging_without_jit(jax: Any, ours: Any) -> None:
+    a = jax.numpy.ones((3, 4))
+
+    def total(a: Any) -> Any:
+        return jax.jit(ours.matmul)(a, a.T).sum()
+
+    with jax.disable_jit():
+        assert total(a) == 36
+        assert (jax.grad(total)(a) == 6).all()
+        assert jax.vmap(ours.linear)(a[None], a[None]).shape == (1, 3, 3)
+
+
 def test_loops(jax: Any, ours: Any) -> None:
     ws, x = drawn(4, 3, 3, dtype="f4"), drawn(2, 3, dtype="f4")
 

@@ -12,7 +12,7 @@ from lapidist.calls.arguments import Arguments
 from lapidist.calls.operation import Operation
 from lapidist.calls.prepared import multiply_on_host
 from lapidist.dtypes import numpy_dtype
-from lapidist.errors import ArgumentError
+from lapidist.errors import ArgumentError, DTypeError
 from lapidist.frameworks.arrays import framework_of
 
 
@@ -60,8 +60,18 @@ def takes_over(array: Any) -> bool:
     return hasattr(kind, "__array_ufunc__") and kind.__array_ufunc__ is not np.ndarray.__array_ufunc__
 
 
+def require_functions(array: Any, name: str) -> None:
+    if getattr(type(array), "__array_ufunc__", is_asked) is None:
+        raise DTypeError(
+            f"{name}: must be of a class that NumPy's functions take; {type(array).__name__} forbids them by"
+            " __array_ufunc__ = None. Call its own method, or pass its numbers through numpy.asarray"
+        )
+
+
 def product(a: Any, b: Any, out: Any) -> Any:
     """The product by numpy.matmul, in our types. Arguments are checked as always."""
+    for name, array in (("a", a), ("b", b), ("out", out)):
+        require_functions(array, name)
     if takes_over(a) or takes_over(b):
         return np.matmul(a, b) if out is None else np.matmul(a, b, out=out)
     first, second = np.asarray(a), np.asarray(b)

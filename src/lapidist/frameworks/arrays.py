@@ -243,6 +243,11 @@ def of_jax(array: Any, name: str) -> Operand:
             f"{name}: must hold numbers when lapidist is called; got a {type(array).__name__} of jax.jit,"
             " grad or vmap. Call lapidist outside of what JAX traces, or with jax.pure_callback inside of it"
         )
+    if array.is_deleted():
+        raise ArgumentError(
+            f"{name}: must hold its numbers; this array of JAX was deleted, by .delete() or donate_argnums of"
+            " jax.jit. Copy it before, or do not donate it"
+        )
     devices = array.devices()
     if len(devices) != 1:
         raise DeviceError(
