@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+import lapidist
+
 pytestmark = [pytest.mark.frameworks, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 
@@ -202,3 +204,12 @@ def test_tied_and_checkpointed_layers_train_as_torchs(torch: Any, lt: Any) -> No
     expected = gradient().clone()
     with lt.swap(head):
         torch.testing.assert_close(gradient(), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_what_is_no_model_or_no_choice_of_layers_is_refused(torch: Any) -> None:
+    lt = importlib.import_module("lapidist.torch")
+    with pytest.raises(lapidist.ArgumentError, match=r"model: must be a torch.nn.Module; got int"):
+        lt.swap(3)
+    with pytest.raises(lapidist.ArgumentError, match=r"where: must be a function .*; got str"):
+        lt.swap(torch.nn.Linear(3, 4), where="head")
+    assert repr(lt.swap(torch.nn.Linear(3, 4))) == "<lapidist.torch.Swapped: 1 layers>"

@@ -123,6 +123,7 @@ def test_what_does_not_fit_is_refused_by_its_name(torch: Any, lt: Any) -> None:
         ((input, up, up_bias[1:], down, down_bias), "up_bias"),
         ((input, up, up_bias, down.float(), down_bias), "down"),
         ((input, up, up_bias, down, down_bias[1:]), "down_bias"),
+        ((input, up, up_bias, down[:, 1:], down_bias), "down: must have as many columns"),
     ):
         with pytest.raises(lapidist.LapidistError, match=rf"\b{name}\b"):
             lt.mlp(*given)

@@ -202,25 +202,6 @@ def as_taken(given: tuple[int, ...], operand: Operand) -> str:
     return f"{given}{', transposed' if transposed else ''}"
 
 
-def require_features(input: tuple[int, ...], weight: tuple[int, ...], trans_weight: bool = True) -> None:
-    """Check the shapes of a linear layer: rows of input times one matrix of weights."""
-    if not input:
-        raise ShapeError(
-            "input: must have at least 1 dimension; got an array without any. Multiply by a scalar with *"
-        )
-    if len(weight) not in (1, 2):
-        raise ShapeError(
-            f"weight: must have 1 or 2 dimensions; got shape {weight}. Call matmul, which takes a batch of"
-            " them"
-        )
-    if input[-1] != weight[-1 if trans_weight else 0]:
-        lines = "columns" if trans_weight else "rows"
-        raise ShapeError(
-            f"weight: must have as many {lines} as input has columns; input is {input}, weight is {weight}."
-            " Transpose it if it lies the other way"
-        )
-
-
 def broadcast_batch(a: Operand, b: Operand) -> tuple[int, ...]:
     """The batch dimensions of the result."""
     first, second = a.shape[:-2], b.shape[:-2]
@@ -456,7 +437,8 @@ def require_no_gradient(operand: Operand) -> None:
     if torch.is_grad_enabled() and operand.owner.requires_grad:
         raise ArgumentError(
             f"{operand.name}: requires a gradient, and none would be recorded. "
-            f"Call under torch.no_grad() or pass {operand.name}.detach()"
+            "lapidist.torch has products that record it. Or call under torch.no_grad(), or pass"
+            f" {operand.name}.detach()"
         )
     forward = torch.autograd.forward_ad
     if forward._current_level >= 0 and forward.unpack_dual(operand.owner).tangent is not None:

@@ -241,7 +241,8 @@ def of_jax(array: Any, name: str) -> Operand:
     if isinstance(array, jax.core.Tracer):
         raise DTypeError(
             f"{name}: must hold numbers when lapidist is called; got a {type(array).__name__} of jax.jit,"
-            " grad or vmap. Call lapidist outside of what JAX traces, or with jax.pure_callback inside of it"
+            " grad or vmap. lapidist.jax has products for what JAX traces; or call this one outside of it, or"
+            " by jax.pure_callback"
         )
     if array.is_deleted():
         raise ArgumentError(

@@ -9,6 +9,7 @@ import numpy as np
 
 from lapidist.calls import checks
 from lapidist.calls.arguments import Arguments
+from lapidist.calls.linear_shapes import require_features
 from lapidist.calls.operation import given_epilogue, is_array, types_named
 from lapidist.calls.scaled import require_number
 from lapidist.dtypes import Precision
@@ -123,7 +124,7 @@ def linear(
     called = {name: array_of(name, value) for name, value in named.items()}
     input, weight = called["input"], called["weight"]
     transposed = flag("trans_weight", trans_weight)
-    checks.require_features(input.shape, weight.shape, transposed)
+    require_features(input.shape, weight.shape, transposed)
     row, column = input.ndim == 1, weight.ndim == 1
     if residual is not None:
         residual = array_of("residual", residual)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from lapidist import api
-from lapidist.calls import checks
+from lapidist.calls.linear_shapes import require_features
 from lapidist.epilogues.ready import READY
 from lapidist.errors import ArgumentError, DTypeError, LapidistError, ShapeError
 from lapidist.torch import mlp, operators, outlines
@@ -91,7 +91,7 @@ def added(hidden: Any, residual: Any) -> Any:
 
 def require_residual(residual: Any, input: Any, weight: Any) -> None:
     """Refuse a residual that is not of the result's shape."""
-    checks.require_features(tuple(input.shape), tuple(weight.shape))
+    require_features(tuple(input.shape), tuple(weight.shape))
     shape = (*input.shape[:-1], *weight.shape[:-1])
     if not isinstance(residual, torch.Tensor) or tuple(residual.shape) != shape:
         got = tuple(residual.shape) if isinstance(residual, torch.Tensor) else type(residual).__name__

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from lapidist.errors import ArgumentError
 from lapidist.torch.autocast import in_autocast
 from lapidist.torch.calls import linear
 from lapidist.torch.eight_bits import Factors, Straight, fits, of_weight, product, require_kind
@@ -101,6 +102,9 @@ class Swapped:
     def __len__(self) -> int:
         return len(self._layers)
 
+    def __repr__(self) -> str:
+        return f"<lapidist.torch.Swapped: {len(self)} layers>"
+
     def undo(self) -> None:
         for layer in (reference() for reference in self._layers):
             if type(layer) in (Linear, EightBitLinear):
@@ -129,6 +133,15 @@ def swap(
     A layer stays the object that it is, with its weights and hooks; classes derived from torch.nn.Linear are
     left alone. `dtype`: torch.float8_e4m3fn, say. Weights are rounded to it once, activations on their way
     in, with factors for "rows" or "blocks" of 128. Gradients are those of what was not rounded."""
+    if not isinstance(model, torch.nn.Module):
+        raise ArgumentError(
+            f"model: must be a torch.nn.Module; got {type(model).__name__}. Pass the model itself"
+        )
+    if where is not None and not callable(where):
+        raise ArgumentError(
+            f"where: must be a function of a layer's name and the layer; got {type(where).__name__}. Write"
+            ' where=lambda name, layer: name != "head", say'
+        )
     if dtype is not None:
         require_kind(dtype, factors)
     found = [(name, layer) for name, layer in model.named_modules() if type(layer) is STOCK]

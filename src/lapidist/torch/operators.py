@@ -15,7 +15,7 @@ import torch
 
 from lapidist import api
 from lapidist.backends.gpu.launcher import AS_IT_IS
-from lapidist.calls import checks
+from lapidist.calls.linear_shapes import require_features
 from lapidist.calls.operation import USUAL_TYPES
 from lapidist.calls.remembered import AGAIN
 from lapidist.calls.repeated import sketch
@@ -161,7 +161,7 @@ def run_linear(
         if product is not None:
             return product
     if weight.ndim > 2:  # gemm would take a batch
-        checks.require_features(tuple(input.shape), tuple(weight.shape))
+        require_features(tuple(input.shape), tuple(weight.shape))
     try:
         product = api.gemm(
             outlines.as_rows(input),

@@ -10,6 +10,7 @@ import torch
 
 from lapidist.calls import checks
 from lapidist.calls.arguments import Arguments
+from lapidist.calls.linear_shapes import require_features
 from lapidist.calls.operation import Factors, Operation, is_array, types_named
 from lapidist.calls.scaled import ScaledArguments
 from lapidist.dtypes import IEEE
@@ -92,7 +93,7 @@ def of_linear(
     precision: Any = IEEE,
     names: tuple[str, str, str] = ("input", "weight", "bias"),
 ) -> Any:
-    checks.require_features(tuple(input.shape), tuple(weight.shape))
+    require_features(tuple(input.shape), tuple(weight.shape), names=names)
     types = types_named(out_dtype, None, precision)
     operation = Operation(trans_b=True, beta=0.0 if bias is None else 1.0, types=types)
     product = of_product(as_rows(input), as_rows(weight), bias, operation, names)
