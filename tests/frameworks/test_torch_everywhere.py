@@ -157,6 +157,17 @@ def test_eight_bit_floats_with_factors(torch: Any, lt: Any, served: list[Any]) -
     assert len(served) == 3
 
 
+NOT_OF_ITS_RANK = [  # gemm would take a batch, and broadcast it
+    ("mm", [(2, 3, 4), (2, 4, 5)]),
+    ("mm", [(2, 3, 4), (4, 5)]),
+    ("bmm", [(3, 4), (4, 5)]),
+    ("bmm", [(1, 3, 4), (2, 4, 5)]),
+    ("bmm", [(1, 2, 3, 4), (1, 2, 4, 5)]),
+    ("addmm", [(5,), (2, 3, 4), (2, 4, 5)]),
+    ("baddbmm", [(2, 3, 5), (2, 3, 4), (1, 4, 5)]),
+]
+
+
 def test_what_lapidist_refuses_stays_torchs(torch: Any, lt: Any, served: list[Any]) -> None:
     x = torch.randn(3, 3)
     with lt.everywhere():
@@ -166,6 +177,11 @@ def test_what_lapidist_refuses_stays_torchs(torch: Any, lt: Any, served: list[An
             torch.mm(x, x.double())
         with pytest.raises(RuntimeError, match="cannot be multiplied"):
             torch.mm(x, x[:2])
+        for name, shapes in NOT_OF_ITS_RANK:
+            with pytest.raises((RuntimeError, IndexError)):
+                getattr(torch, name)(*map(torch.ones, shapes))
+        with pytest.raises(RuntimeError, match="without overflow"):
+            torch.addmm(x, x, x, alpha=1j)
         with pytest.warns(UserWarning, match="resized"):
             torch.mm(x, x, out=torch.empty(7))
         sparse = torch.mm(x.to_sparse(), x)

@@ -114,6 +114,23 @@ def test_there_are_numbers_in_all_tensors_or_none(torch: Any, lt: Any, words: st
         WITHOUT_NUMBERS[words](x, meta, lt)
 
 
-def test_what_is_no_tensor_is_told_in_words(lt: Any) -> None:
-    with pytest.raises(lapidist.DTypeError, match="a: must be an array"):
-        lt.matmul(3.0, 4.0)
+NO_TENSOR: dict[str, Callable[[Any, Any, Any], object]] = {
+    "a: must be a tensor; got float": lambda x, value, lt: lt.matmul(3.0, 4.0),
+    "b: must be a tensor": lambda x, value, lt: lt.matmul(x, value),
+    "c: must be a tensor": lambda x, value, lt: lt.gemm(x, x, value or [1.0], beta=1.0),
+    "input: must be a tensor": lambda x, value, lt: lt.linear(value, x),
+    "weight: must be a tensor": lambda x, value, lt: lt.linear(x, value),
+    "bias: must be a tensor": lambda x, value, lt: lt.linear(x, x, value or [1.0]),
+    "down: must be a tensor": lambda x, value, lt: lt.mlp(x, x, None, value, None),
+    "scale_a: must be a tensor": lambda x, value, lt: lt.scaled(x, x, value or [1.0], x),
+}
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize("value", [None, 1.0, [[1.0] * 3] * 3], ids=["None", "number", "list"])
+@pytest.mark.parametrize("words", NO_TENSOR)
+def test_what_is_no_tensor_is_told_in_words(
+    torch: Any, lt: Any, words: str, value: Any, recorded: bool
+) -> None:
+    with pytest.raises(lapidist.DTypeError, match=f"{words}.* torch.as_tensor"):
+        NO_TENSOR[words](torch.ones(3, 3, requires_grad=recorded), value, lt)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from lapidist.dtypes import IEEE, Precision
-from lapidist.errors import ArgumentError, LapidistError
+from lapidist.errors import ArgumentError, DTypeError, LapidistError
 from lapidist.torch import fused, operators, outlines
 from lapidist.torch.accumulation import accumulated
 from lapidist.torch.activations import ended, two_layers
 from lapidist.torch.autocast import in_autocast
 from lapidist.torch.sight import is_of_numbers, is_plain, is_recorded, is_unobserved
+
+TENSOR = torch.Tensor
 
 
 def matmul(
@@ -21,6 +25,7 @@ def matmul(
         product = operators.matmul_again(a, b)
         if product is not None:
             return product
+    require_tensors(a=a, b=b)
     if epilogue is not None:
         return fused.matmul(a, b, epilogue, out_dtype, precision)
     return operators.matmul(*in_autocast(a, b), out_dtype, precision)
@@ -40,6 +45,8 @@ def gemm(
     epilogue: Any = None,
 ) -> Any:
     """alpha op(a) op(b) + beta c, where c broadcasts to the product. beta = 0 never reads c."""
+    if not (isinstance(a, TENSOR) and isinstance(b, TENSOR) and (c is None or isinstance(c, TENSOR))):
+        require_tensors(("c",), a=a, b=b, c=c)
     if epilogue is not None:
         how = {"alpha": alpha, "beta": beta, "trans_a": trans_a, "trans_b": trans_b}
         return fused.gemm(a, b, c, epilogue, how, out_dtype, precision)
@@ -77,7 +84,9 @@ def linear(
             if product is not None:
                 return product
         elif into is None and all(map(is_plain, given)):
+            require_tensors(("bias",), input=input, weight=weight, bias=bias)
             return operators.linear.recorded(*given, None, IEEE)
+    require_tensors(("bias",), input=input, weight=weight, bias=bias)
     input, weight, bias = in_autocast(input, weight, bias)
     if epilogue is not None:
         require_none(into)
@@ -111,12 +120,23 @@ def mlp(
     `activation`: "relu", "gelu", "gelu_tanh" or "silu".
 
     Going back, the activation's derivative and the first bias's gradient are in the launch of a product."""
+    biases = {"up_bias": up_bias, "down_bias": down_bias}
+    require_tensors(tuple(biases), input=input, up=up, down=down, **biases)
     input, up, up_bias, down, down_bias = in_autocast(input, up, up_bias, down, down_bias)
     try:
         return two_layers(input, up, up_bias, down, down_bias, activation, precision)
     except LapidistError:
         outlines.of_mlp(input, up, up_bias, down, down_bias, precision)
         raise
+
+
+def require_tensors(optional: tuple[str, ...] = (), **given: Any) -> None:
+    """Those named in `optional` may be None."""
+    for name, value in given.items():
+        if not isinstance(value, TENSOR) and not (value is None and name in optional):
+            raise DTypeError(
+                f"{name}: must be a tensor; got {type(value).__name__}. Pass it through torch.as_tensor first"
+            )
 
 
 def require_none(into: Any) -> None:
@@ -140,4 +160,5 @@ def scaled(
     """(scale_a a) (scale_b b) + c of 8-bit floats, with factors of the shapes that lapidist.gemm takes. Only
     c has a gradient.
     """
+    require_tensors(("scale_a", "scale_b", "c"), a=a, b=b, scale_a=scale_a, scale_b=scale_b, c=c)
     return operators.scaled(a, b, scale_a, scale_b, c, out_dtype, promote)

@@ -95,17 +95,29 @@ def route(op: Any, product: Callable[..., Any], keys: Any, *given: Any, **more: 
 # ---- what aten has, as gemm has it; None: aten keeps it ----
 
 
-def product(a: Any, b: Any, out_dtype: Any = None, *, out: Any = None) -> Any:
-    return combined(None, a, b, out_dtype, beta=0.0, out=out)
+def product(rank: int, a: Any, b: Any, out_dtype: Any = None, *, out: Any = None) -> Any:
+    return combined(rank, None, a, b, out_dtype, beta=0.0, out=out)
 
 
 def combined(
-    c: Any, a: Any, b: Any, out_dtype: Any = None, *, beta: Any = 1, alpha: Any = 1, out: Any = None
+    rank: int,
+    c: Any,
+    a: Any,
+    b: Any,
+    out_dtype: Any = None,
+    *,
+    beta: Any = 1,
+    alpha: Any = 1,
+    out: Any = None,
 ) -> Any:
+    """`rank`: 2 of matrices, 3 of batches. gemm would take either, and broadcast batches; aten does not."""
     dtype = a.dtype
     if (
         dtype not in FLOATS
-        or not (is_dense(a) and is_dense(b))
+        or not (is_dense(a, rank) and is_dense(b, rank))
+        or a.shape[:-2] != b.shape[:-2]
+        or isinstance(alpha, complex)
+        or isinstance(beta, complex)
         or torch.autograd.forward_ad._current_level >= 0
     ):
         return None  # tangents are seen, but can no longer be looked at down here
@@ -119,8 +131,8 @@ def combined(
     return api.gemm(a, b, c, **how, out=out, out_dtype=kind)
 
 
-def in_place(c: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    return combined(c, a, b, beta=beta, alpha=alpha, out=c)
+def in_place(rank: int, c: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    return combined(rank, c, a, b, beta=beta, alpha=alpha, out=c)
 
 
 def scaled(
@@ -136,7 +148,7 @@ def scaled(
     out: Any = None,
 ) -> Any:
     dtype = out_dtype or a.dtype
-    if a.dtype not in EIGHT_BITS or scale_result is not None or not (is_dense(a) and is_dense(b)):
+    if a.dtype not in EIGHT_BITS or scale_result is not None or not (is_dense(a, 2) and is_dense(b, 2)):
         return None
     if out is not None and not is_output(out, (a.shape[0], b.shape[1]), dtype):
         return None
@@ -144,25 +156,22 @@ def scaled(
     return api.gemm(a, b, bias, beta=0.0 if bias is None else 1.0, out=out, out_dtype=dtype, **factors)
 
 
-def is_dense(tensor: Any) -> bool:
-    """Whether it is a plain dense matrix on a device that lapidist knows."""
-    return tensor.layout is torch.strided and (tensor.is_cuda or tensor.is_cpu)
+def is_dense(tensor: Any, rank: int) -> bool:
+    """Whether it is plain and dense, of so many dimensions, on a device that lapidist knows."""
+    return tensor.layout is torch.strided and (tensor.is_cuda or tensor.is_cpu) and tensor.ndim == rank
 
 
 def is_output(out: Any, shape: tuple[int, ...], dtype: Any) -> bool:
     """Whether it can be written in place. aten resizes or refuses others."""
-    return is_dense(out) and tuple(out.shape) == shape and out.dtype is dtype
+    return is_dense(out, len(shape)) and tuple(out.shape) == shape and out.dtype is dtype
 
 
+RANKS = {"mm": 2, "bmm": 3, "addmm": 2, "baddbmm": 3}
+KINDS = ("", ".out", ".dtype", ".dtype_out")
 PRODUCTS: dict[str, Callable[..., Any]] = {
-    **{f"{name}{kind}": product for name in ("mm", "bmm") for kind in ("", ".out", ".dtype", ".dtype_out")},
-    **{
-        f"{name}{kind}": combined
-        for name in ("addmm", "baddbmm")
-        for kind in ("", ".out", ".dtype", ".dtype_out")
-    },
-    "addmm_": in_place,
-    "baddbmm_": in_place,
+    **{f"{name}{kind}": partial(product, RANKS[name]) for name in ("mm", "bmm") for kind in KINDS},
+    **{f"{name}{kind}": partial(combined, RANKS[name]) for name in ("addmm", "baddbmm") for kind in KINDS},
+    **{f"{name}_": partial(in_place, RANKS[name]) for name in ("addmm", "baddbmm")},
     "_scaled_mm": scaled,
     "_scaled_mm.out": scaled,
 }
