@@ -205,6 +205,7 @@ class Launch:
     cluster: Dim3 = (1, 1, 1)
     tensor_maps: tuple[tuple[int, TensorMap], ...] = ()
     memory: tuple[Memory, ...] = ()
+    variables: tuple[Memory, ...] = ()  # of the module, by name, that are arrays of the caller's
     cooperative: bool = False  # all blocks are on the chip at once, so they may wait for each other
     # blocks may start before the last launch has ended; they wait for its end before they touch global memory
     overlaps: bool = False

@@ -185,7 +185,7 @@ def test_arguments_say_what_they_need() -> None:
         with pytest.raises(ArgumentError, match=words):
             run_ptx(NUMBA, name, (1, 1, 1), (4, 1, 1), {**good, **change})  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="a tensor map takes 128 bytes"):
-        run_ptx(NUMBA, name, (1, 1, 1), (4, 1, 1), {**good, 1: TensorMap(0, "float32", (4,), (), (4,))})  # type: ignore[arg-type]
+        run_ptx(NUMBA, name, (1, 1, 1), (4, 1, 1), {**good, 0: TensorMap(0, "float32", (4,), (), (4,))})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,14 @@ import numpy as np
 from lapidist.errors import ArgumentError
 from lapidist.launch import Binary, Dim3, Launch, Memory, TensorMap
 from lapidist.machine.footprint import DEFAULT_MEMORY
+from lapidist.machine.memory import block_of_bytes
 from lapidist.machine.ptx.parse import parse_kernel
-from lapidist.machine.ptx.values import Kernel, Parameter
+from lapidist.machine.ptx.values import Kernel, Parameter, Variable
 from lapidist.machine.run import DEFAULT_BUDGET, Report, require_plain, require_whole, run
 
-Argument = np.ndarray | int | float | bytes | TensorMap | np.generic
+Value = np.ndarray | int | float | bytes | TensorMap | np.generic
+Argument = Value | Sequence[Value]
+MAP_BYTES, MAP_ALIGNMENT = 128, 64
 
 
 def run_ptx(
@@ -40,8 +43,10 @@ def run_ptx(
 
     `args` gives every parameter, by its PTX name or its position. A NumPy array stands for a pointer: the
     kernel works on the array itself. A number stands for a scalar, a TensorMap or bytes for a parameter
-    passed by value. `memory` lists further arrays that the kernel may touch: those behind tensor maps or
-    behind pointers stored in other arrays."""
+    passed by value. A TensorMap for a pointer lies in global memory. A list of arrays, maps, bytes and NumPy
+    numbers stands for a struct. A name that is a variable of the module gives that one: the array must have
+    its size, and the kernel reads and writes it. `memory` lists further arrays that the kernel may touch:
+    those behind tensor maps or behind pointers stored in other arrays."""
     launch = make_launch(ptx_text, entry, grid, block, args, shared_bytes, cluster, memory)
     return run(
         launch,
@@ -75,24 +80,98 @@ def make_launch(
             raise ArgumentError(f"{name}: must be {words}; got {type(given).__name__}. Pass one")
     require_whole("shared_bytes", shared_bytes, least=0)
     kernel = parse_kernel(ptx_text, entry)
-    chosen = match_arguments(kernel, args)
-    data = bytearray(kernel.parameter_bytes)
-    maps: list[tuple[int, TensorMap]] = []
-    ranges = [range_of(f"memory[{n}]", array) for n, array in enumerate(memory)]
+    variables = [variable_of(kernel.variables[str(key)], args[key]) for key in args if names(kernel, key)]
+    chosen = match_arguments(kernel, {key: args[key] for key in args if not names(kernel, key)})
+    space = ParameterSpace(kernel.parameter_bytes)
+    space.ranges += [range_of(f"memory[{n}]", array) for n, array in enumerate(memory)]
     for parameter, value in chosen:
-        if isinstance(value, TensorMap):
-            if parameter.size != 128:
-                raise ArgumentError(
-                    f"args: a tensor map takes 128 bytes, {parameter.name} has {parameter.size}; pass an"
-                    " array"
-                )
-            maps.append((parameter.offset, value))
-            continue
-        if isinstance(value, np.ndarray):
-            ranges.append(range_of(parameter.name, value))
-        data[parameter.offset : parameter.offset + parameter.size] = encode(parameter, value)
+        for part, each in members(parameter, value):
+            space.put(part, each)
     binary = Binary(entry, kernel.target, ptx_text, b"", "")
-    return Launch(binary, grid, block, bytes(data), shared_bytes, cluster, tuple(maps), tuple(ranges))
+    return Launch(
+        binary,
+        grid,
+        block,
+        bytes(space.data),
+        shared_bytes,
+        cluster,
+        tuple(space.maps),
+        tuple(space.ranges),
+        tuple(variables),
+    )
+
+
+class ParameterSpace:
+    """The bytes of all parameters, the tensor maps among them, and the memory that they point to."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.data = bytearray(nbytes)
+        self.maps: list[tuple[int, TensorMap]] = []
+        self.ranges: list[Memory] = []
+
+    def put(self, parameter: Parameter, value: Value) -> None:
+        if isinstance(value, TensorMap):
+            if parameter.size == MAP_BYTES:
+                self.maps.append((parameter.offset, value))
+                return
+            if parameter.size != 8:
+                raise ArgumentError(
+                    f"args: a tensor map takes {MAP_BYTES} bytes, {parameter.name} has {parameter.size}; pass"
+                    " an array"
+                )
+            place = block_of_bytes(MAP_BYTES)
+            self.maps.append((place.ctypes.data, value))
+            value = place
+        if isinstance(value, np.ndarray):
+            self.ranges.append(range_of(parameter.name, value))
+        self.data[parameter.offset : parameter.offset + parameter.size] = encode(parameter, value)
+
+
+def members(parameter: Parameter, value: Argument) -> list[tuple[Parameter, Value]]:
+    """A value, or the members of a struct as C lays them out."""
+    if not isinstance(value, list | tuple):
+        return [(parameter, value)]  # type: ignore[list-item]
+    found: list[tuple[Parameter, Value]] = []
+    end = 0
+    for number, each in enumerate(value):
+        size, alignment = extent_of(f"{parameter.name}[{number}]", each)
+        start = -(-end // alignment) * alignment
+        end = start + size
+        kind = "u64" if isinstance(each, np.ndarray) else f"b{8 * size}"
+        found.append((Parameter(f"{parameter.name}[{number}]", parameter.offset + start, size, kind), each))
+    if end > parameter.size:
+        raise ArgumentError(
+            f"args: {parameter.name} takes {parameter.size} bytes, its members {end}; leave some out"
+        )
+    return found
+
+
+def extent_of(name: str, value: Any) -> tuple[int, int]:
+    """Size and alignment of a member."""
+    if isinstance(value, TensorMap):
+        return MAP_BYTES, MAP_ALIGNMENT
+    if isinstance(value, np.ndarray):
+        return 8, 8
+    if isinstance(value, bytes):
+        return len(value), 1
+    if isinstance(value, np.generic):
+        return value.dtype.itemsize, value.dtype.alignment
+    rule = "a member of a struct must be an array, a TensorMap, bytes or a NumPy number"
+    raise ArgumentError(f"args: {name}: {rule}; got {type(value).__name__}. Say np.int32(n) for an int")
+
+
+def names(kernel: Kernel, key: str | int) -> bool:
+    """Whether it is the name of a variable of the module."""
+    variable = None if key in kernel.parameters else kernel.variables.get(str(key))
+    return variable is not None and variable.space in ("global", "const")
+
+
+def variable_of(variable: Variable, value: Any) -> Memory:
+    memory = range_of(variable.name, value)
+    if memory.nbytes != variable.size or memory.address % variable.align:
+        rule = f"must have {variable.size} bytes, at a multiple of {variable.align}, as the variable has"
+        raise ArgumentError(f"args: {variable.name}: {rule}; got {memory.nbytes}. Pass such an array")
+    return memory
 
 
 def range_of(name: str, array: np.ndarray) -> Memory:
@@ -121,6 +200,8 @@ def match_arguments(kernel: Kernel, args: Mapping[str | int, Argument]) -> list[
         ", ".join(f"{number}: {p.name} (.{p.type}, {p.size} bytes)" for number, p in enumerate(parameters))
         or "nothing"
     )
+    variables = [name for name in kernel.variables if names(kernel, name)]
+    wanted += f"; and the variables {', '.join(variables)}" if variables else ""
     unknown = [key for key in args if key not in kernel.parameters and key not in range(len(parameters))]
     if unknown:
         raise ArgumentError(f"args: {unknown[0]!r} is no parameter of {kernel.name}, which takes {wanted}")

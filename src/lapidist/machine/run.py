@@ -39,6 +39,7 @@ from lapidist.machine.observer import Observer, Several
 from lapidist.machine.program import Program, compile_program
 from lapidist.machine.ptx.blocks import is_ordered_load
 from lapidist.machine.ptx.merging import merged_loads
+from lapidist.machine.ptx.values import Kernel, Variable
 from lapidist.machine.sanitize.fuzz import FuzzedScheduler
 from lapidist.machine.sanitize.sanitizer import Sanitizer, smallest_access
 from lapidist.machine.scheduler import Progress, Scheduler
@@ -240,8 +241,9 @@ def check_geometry(launch: Launch, program: Program) -> Geometry:
         raise ArgumentError(
             f"block: {kernel.name} was compiled for blocks of {kernel.required_block}, got {launch.block}"
         )
-    if any(g % c for g, c in zip(launch.grid, launch.cluster, strict=True)):
-        raise ArgumentError(f"grid: must be a multiple of the cluster {launch.cluster}, got {launch.grid}")
+    cluster = cluster_of(launch.cluster, kernel)
+    if any(g % c for g, c in zip(launch.grid, cluster, strict=True)):
+        raise ArgumentError(f"grid: must be a multiple of the cluster {cluster}, got {launch.grid}")
     shared = shared_extent(program, launch.shared_bytes)
     if shared - 1024 > MAX_SHARED:
         raise ArgumentError(
@@ -253,7 +255,18 @@ def check_geometry(launch: Launch, program: Program) -> Geometry:
         raise ArgumentError(
             f"arguments: {program.kernel.name} takes {need} bytes of parameters, got {len(launch.arguments)}"
         )
-    return Geometry(launch.grid, launch.block, launch.cluster, shared, launch.shared_bytes)
+    return Geometry(launch.grid, launch.block, cluster, shared, launch.shared_bytes)
+
+
+def cluster_of(asked: Dim3, kernel: Kernel) -> Dim3:
+    """The launch's, or the one that the kernel was compiled for."""
+    if not kernel.required_cluster or asked == kernel.required_cluster:
+        return asked
+    x, y, z = kernel.required_cluster
+    if asked != (1, 1, 1):
+        rule = f"{kernel.name} was compiled for clusters of {(x, y, z)}, got {asked}"
+        raise ArgumentError(f"cluster: {rule}. Leave it out")
+    return x, y, z
 
 
 def check_tensor_map(offset: int, tensor: TensorMap) -> None:
@@ -313,6 +326,12 @@ def require_plain(name: str, array: np.ndarray) -> None:
         )
 
 
+def initial(variable: Variable) -> np.ndarray:
+    data = block_of_bytes(max(variable.size, 1))
+    data[: len(variable.data)] = np.frombuffer(variable.data, np.uint8)
+    return data
+
+
 def build_memory(launch: Launch, program: Program) -> tuple[GlobalMemory, dict[str, int]]:
     """The launch's ranges, and the module's own global variables."""
     regions = []
@@ -331,10 +350,10 @@ def build_memory(launch: Launch, program: Program) -> tuple[GlobalMemory, dict[s
         )
     variables: dict[str, int] = {}
     storage: dict[str, np.ndarray] = {}
+    given = {memory.name: memory.owner.reshape(-1).view(np.uint8) for memory in launch.variables}
     for name, variable in program.kernel.variables.items():
         if variable.space in ("global", "const"):
-            storage[name] = block_of_bytes(max(variable.size, 1))
-            storage[name][: len(variable.data)] = np.frombuffer(variable.data, np.uint8)
+            storage[name] = given[name] if name in given else initial(variable)
             variables[name] = storage[name].ctypes.data
             regions.append(
                 Region(name, variables[name], variable.size, storage[name], variable.space == "global")
@@ -344,7 +363,8 @@ def build_memory(launch: Launch, program: Program) -> tuple[GlobalMemory, dict[s
         words.view(np.uint32)[0] = len(words)  # its size; the second word counts
         variables[GRID_BARRIER] = words.ctypes.data
         regions.append(Region(GRID_BARRIER, words.ctypes.data, len(words), words))
-    for name, data in storage.items():
+    for name in storage.keys() - given.keys():
+        data = storage[name]
         for offset, target in program.kernel.variables[name].pointers:
             data[offset : offset + 8] = np.frombuffer(struct.pack("<Q", variables[target]), np.uint8)
     return GlobalMemory(regions), variables

@@ -114,13 +114,12 @@ class Machine:
         return np.array([self.variables[GRID_BARRIER] >> shift & 0xFFFFFFFF], np.uint32)
 
     def tensor_map(self, address: int, g: Lanes, lane: int, site: int) -> TensorMap:
-        """The map that lies at an address of parameter space."""
-        found = self.tensor_maps.get(address - PARAM_WINDOW)
+        """The map that lies at an address: maps are known by their places in parameter space, or by their
+        addresses in global memory.
+        """
+        found = self.tensor_maps.get(address - PARAM_WINDOW, self.tensor_maps.get(address))
         if found is None:
-            rule = (
-                "no tensor map of the launch lies at this address (maps are parameters here, at the offsets"
-                " in tensor_maps)"
-            )
+            rule = "no tensor map of the launch lies at this address; pass one for the parameter"
             raise self.fault(OutOfBounds, rule, site, g, lane, address)
         return found
 

@@ -141,6 +141,7 @@ class ModuleParser:
             raise self.error(brace - len(header), rule)
         kernel.most_threads = math.prod(block_rule(header, "maxntid") or (0,))
         kernel.required_block = block_rule(header, "reqntid")
+        kernel.required_cluster = block_rule(header, "reqnctapercluster")
         BodyParser(self, kernel).parse(brace + 1, end)
         used = {
             item.name

@@ -162,6 +162,7 @@ class Kernel:
     branch_tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
     most_threads: int = 0  # of a block, as it was compiled (.maxntid); 0: as many as the chip allows
     required_block: tuple[int, ...] = ()  # .reqntid
+    required_cluster: tuple[int, ...] = ()  # .reqnctapercluster, which a launch need not repeat
 
     @property
     def parameter_bytes(self) -> int:
