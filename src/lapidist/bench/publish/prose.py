@@ -260,11 +260,11 @@ def runs_section(runs: Sequence[Run]) -> str:
             f"- `results/{run.name}`: {c.date}, {c.device}, {known}. {c.vendor or 'No vendor library'}."
             f" `{c.command}`"
         )
-        lines.append(f"  - {c.mode}: {c.protocol}. Inputs: {c.inputs}. {seen_words(run)}")
+        lines.append(f"    - {c.mode}: {c.protocol}. Inputs: {c.inputs}. {seen_words(run)}")
         if c.cutlass:
-            lines.append(f"  - CUTLASS: {c.cutlass}.")
+            lines.append(f"    - CUTLASS: {c.cutlass}.")
         if c.remark:
-            lines.append(f"  - {c.remark}.")
+            lines.append(f"    - {c.remark}.")
     return "\n".join(lines) + "\n"
 
 
