@@ -175,6 +175,59 @@ def test_an_array_that_speaks_dlpack_on_the_host() -> None:
     assert (seen.dtype, seen.device, seen.framework) == ("float32", HOST, "other")
 
 
+class OldSpeaker(Speaker):
+    """Of a DLPack without versions, through which NumPy only reads."""
+
+    def __dlpack__(self, *, stream: Any = None) -> Any:  # type: ignore[override]
+        return self.array.__dlpack__()
+
+
+class Described:
+    def __init__(self, **changed: Any) -> None:
+        described = {"shape": (2, 2), "typestr": "<f4", "data": (4096, False), "version": 3, **changed}
+        self.__cuda_array_interface__ = {key: value for key, value in described.items() if value is not ...}
+
+
+class Breaking(Speaker):
+    def __dlpack__(self, **options: Any) -> Any:
+        raise KeyError("broken")
+
+
+WRONG = {
+    "no version": Described(version=...),
+    "no shape": Described(shape=...),
+    "a negative size": Described(shape=(-2, 2)),
+    "a type of nothing": Described(typestr="x"),
+    "steps between elements": Described(strides=(1, 2)),
+    "a method that raises": Breaking(np.ones((2, 2), np.float32)),
+    "a size alone": Speaker(np.ones((2, 2), np.dtype("S3"))),
+}
+
+
+@pytest.mark.parametrize("name", ["a", "b", "out"])
+@pytest.mark.parametrize("what", WRONG)
+def test_what_describes_itself_wrongly_is_named(what: str, name: str) -> None:
+    given: dict[str, Any] = dict.fromkeys(("a", "b"), np.ones((2, 2), np.float32))
+    with pytest.raises(DTypeError, match=f"^{name}: must be .* got .* Make it an array of one of them"):
+        lapidist.gemm(**{**given, name: WRONG[what]})
+
+
+@pytest.mark.parametrize("device", [None, "machine"])
+def test_an_output_over_an_operand_may_speak_dlpack(device: str | None) -> None:
+    a = np.arange(4, dtype=np.float32).reshape(2, 2)
+    expected, out = a @ a, Speaker(a)
+    assert lapidist.matmul(a, a, out, device=device) is out
+    np.testing.assert_array_equal(a, expected)
+
+
+@pytest.mark.parametrize("device", [None, "machine"])
+def test_an_output_that_numpy_only_reads_is_refused(device: str | None) -> None:
+    a, out = np.ones((2, 2), np.float32), np.zeros((2, 2), np.float32)
+    with pytest.raises(lapidist.ArgumentError, match="out: must be writable"):
+        lapidist.gemm(a, a, out=OldSpeaker(out), device=device)
+    assert not out.any()
+
+
 def test_looking_at_an_array_imports_no_framework() -> None:
     of(np.zeros((2, 2), np.float32))
     assert not {"torch", "cupy", "jax"} & set(sys.modules)

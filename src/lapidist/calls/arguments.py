@@ -134,7 +134,7 @@ class Arguments:
     def _check_out(self, out: Any) -> Operand:
         if is_odd(out):
             checks.require_writable_array(out)
-            return self.full(self._copied_later(out))
+            return self.full(self._copied_later(out, out.shape))
         operand = operand_of(out, "out")
         checks.require_output(operand, self.a, self.result_shape, free_strides=operand.device == HOST)
         full = self.full(operand)
@@ -149,19 +149,21 @@ class Arguments:
         elif self.c is not None:
             checks.require_no_overlap(full, self.c)
         return (
-            self.full(self._copied_later(out)) if by_copy or not self._is_written_directly(operand) else full
+            self.full(self._copied_later(out, operand.shape))
+            if by_copy or not self._is_written_directly(operand)
+            else full
         )
 
     def _is_written_directly(self, out: Operand) -> bool:
         return out.dtype == self.d_dtype and (checks.lines_touch(out) or self.stores_d)
 
-    def _copied_later(self, out: Any) -> Operand:
+    def _copied_later(self, out: Any, shape: tuple[int, ...]) -> Operand:
         """A new array for the results; `deliver` copies them to `out`. For host arrays that kernels cannot
         write, or that overlap operands.
         """
-        checks.require_shape_of_output(out.shape, self.result_shape)
+        checks.require_shape_of_output(shape, self.result_shape)
         self.given = out
-        return operand_of(np.empty(tuple(out.shape), numpy_dtype(self.d_dtype)), "out")
+        return operand_of(np.empty(shape, numpy_dtype(self.d_dtype)), "out")
 
     def deliver(self, result: Any) -> Any:
         """What the caller gets after the outputs were written; a tuple if an epilogue has several results."""

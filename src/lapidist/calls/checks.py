@@ -24,7 +24,7 @@ from lapidist.dtypes import (
     size_of,
 )
 from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError, StrideError
-from lapidist.frameworks.arrays import HOST, Operand, broadcast, operand_of
+from lapidist.frameworks.arrays import HOST, Operand, broadcast, on_host, operand_of
 from lapidist.frameworks.host_arrays import casts, is_odd, multiplied_by_numpy
 
 BY_NUMPY = "; NumPy multiplies host arrays of it, without device="
@@ -279,7 +279,9 @@ def require_writable(out: Operand) -> None:
             f"{out.name}: must hold its numbers as they are; this tensor has torch's negative bit. Pass a"
             " fresh one"
         )
-    if not out.writable:
+    # NumPy only reads what speaks DLPack without a version
+    numpys = out.framework == "other" and out.device == HOST
+    if not out.writable or (numpys and not on_host(out).flags.writeable):
         raise ArgumentError(f"{out.name}: must be writable; this array is read-only. Pass a copy")
 
 

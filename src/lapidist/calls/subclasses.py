@@ -31,7 +31,7 @@ def as_array(array: Any, name: str) -> Any:
         return array
     try:
         return np.asarray(array)
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise ArgumentError(
             f"{name}: must be one array; NumPy makes none of this {type(array).__name__} ({error})"
         ) from error

@@ -292,24 +292,17 @@ def of_interface(array: Any, name: str, framework: str) -> Operand:
 
     try:
         view = StridedMemoryView.from_any_interface(third_version(array), stream_ptr=-1)
-    except (TypeError, RuntimeError, AttributeError, BufferError) as error:
+        at, shape, dtype = view.ptr, tuple(view.shape), view.dtype.name
+        strides = tuple(view.strides or contiguous_strides(shape))
+        device, writable = view.device_id if view.is_device_accessible else HOST, not view.readonly
+    except MemoryError:
+        raise
+    except Exception as error:  # whatever its methods raise, or cuda.core of what they return
         raise DTypeError(
-            f"{name}: must be a NumPy, torch, CuPy or JAX array or speak DLPack or __cuda_array_interface__; "
-            f"got {type(array).__name__} ({error})"
+            f"{name}: must be a NumPy, torch, CuPy or JAX array or speak DLPack or __cuda_array_interface__;"
+            f" got {type(array).__name__} ({error}). Make it an array of one of them"
         ) from error
-    device = view.device_id if view.is_device_accessible else HOST
-    strides = view.strides or contiguous_strides(view.shape)
-    return Operand(
-        name,
-        view.ptr,
-        tuple(view.shape),
-        tuple(strides),
-        view.dtype.name,
-        device,
-        framework,
-        array,
-        not view.readonly,
-    )
+    return Operand(name, at, shape, strides, dtype, device, framework, array, writable)
 
 
 class Described:
@@ -439,7 +432,7 @@ def on_host(operand: Operand) -> np.ndarray[Any, Any]:
     """A NumPy view of an operand in host memory: the caller's own memory, in the operand's shape."""
     if operand.framework == "torch":
         return torch_on_host(operand)
-    base = asarray(operand.owner)
+    base = asarray(operand.owner, operand.name)
     byte_strides = tuple(stride * base.itemsize for stride in operand.strides)
     if base.dtype.isbuiltin != 2:  # one of NumPy itself, in any byte order
         return np.lib.stride_tricks.as_strided(base, operand.shape, byte_strides)
@@ -447,10 +440,17 @@ def on_host(operand: Operand) -> np.ndarray[Any, Any]:
     return np.lib.stride_tricks.as_strided(whole, operand.shape, byte_strides).view(base.dtype)
 
 
-def asarray(owner: Any) -> np.ndarray[Any, Any]:
-    """NumPy itself sees no array in what only speaks DLPack."""
-    by_dlpack = not hasattr(owner, "__array__") and hasattr(owner, "__dlpack__")
-    return np.from_dlpack(owner) if by_dlpack else np.asarray(owner)
+def asarray(owner: Any, name: str) -> np.ndarray[Any, Any]:
+    """NumPy itself sees no array in what only speaks DLPack, through which it has no bfloat16."""
+    if hasattr(owner, "__array__") or not hasattr(owner, "__dlpack__"):
+        return np.asarray(owner)
+    try:
+        return np.from_dlpack(owner)
+    except (RuntimeError, BufferError) as error:
+        raise DTypeError(
+            f"{name}: must be an array that NumPy reads through DLPack; got {type(owner).__name__} ({error})."
+            " Make it an array of torch or JAX by their from_dlpack"
+        ) from error
 
 
 def torch_on_host(operand: Operand) -> np.ndarray[Any, Any]:
