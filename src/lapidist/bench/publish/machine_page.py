@@ -88,7 +88,9 @@ def survey_text(found: Survey, specimens: set[tuple[str, str]]) -> str:
     reasons = Counter(each.equivalent for each in found.verdicts if each.found_by is None and each.equivalent)
     if reasons:
         words += ["", "What changes nothing when it is removed, and why:", ""]
-        words += [f"- {count} times: {why}." for why, count in reasons.most_common()]
+        words += [
+            f"- {'once' if count == 1 else f'{count} times'}: {why}." for why, count in reasons.most_common()
+        ]
     missed = missed_lines(found)
     if missed:
         words += ["", "Not found:", "", *missed]
