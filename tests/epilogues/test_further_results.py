@@ -279,6 +279,20 @@ def test_outputs_of_8_bits(
         same((found,), (expected,))
 
 
+@pytest.mark.parametrize("batch", [(), (2,)])
+@pytest.mark.parametrize("function", [epilogues.quantise_int8, epilogues.quantise_int8_groups], ids=str)
+def test_one_column_lies_by_rows(rng: np.random.Generator, function: Any, batch: tuple[int, ...]) -> None:
+    """It lies by columns as well, which only TMA stores."""
+    a, b = whole(rng, (*batch, 64, 33), "bfloat16"), whole(rng, (33, 1), "bfloat16")
+    given = function(factors=np.full(64, 2.0)) if function is epilogues.quantise_int8 else function
+    found, expected = (lapidist.matmul(a, b, epilogue=given, device=place) for place in ("machine", "host"))
+    same(*(each if isinstance(each, tuple) else (each,) for each in (found, expected)))
+    found, expected = (
+        lapidist.matmul(a, b[:, 0], epilogue=given, device=place) for place in ("machine", "host")
+    )
+    same(*(each if isinstance(each, tuple) else (each,) for each in (found, expected)))
+
+
 def test_quantised_by_hand(rng: np.random.Generator) -> None:
     a, b, factors = whole(rng, (4, 3)), whole(rng, (3, 5)), np.array([0.5, 1, 100, 1000], np.float32)
     scaled = (a @ b) * factors[:, None]

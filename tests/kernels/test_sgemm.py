@@ -273,3 +273,12 @@ def test_refusals() -> None:
     plain = Problem.of(*(fake((64, 64), (64, 1)) for _ in range(2)), None, fake((64, 64), (64, 1)))
     sliced = replace(kernel_named("simt").config, slices=2)
     assert "its threads have all of k" in str(kernel_named("simt").refuse(plain, sliced, H200))
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_what_is_not_read_starts_anywhere(rng: np.random.Generator, batch: tuple[int, ...]) -> None:
+    """TMA takes addresses and strides of 16 bytes alone, also of operands that alpha = 0 leaves out."""
+    a = np.full((*batch, 71 * 33 + 1), np.nan, np.float32)[..., 1:].reshape(*batch, 71, 33)
+    b, c = np.full((*batch, 33, 30), np.nan, np.float32), rng.standard_normal((*batch, 71, 30), np.float32)
+    found = lapidist.gemm(a, b, c, alpha=0.0, beta=2.0, kernel="sgemm", device="machine")
+    np.testing.assert_array_equal(found, 2 * c)

@@ -76,7 +76,7 @@ class FurtherResults(OfArguments):
         usual = dtype or (number_type(arguments.accumulator).name if result.then else arguments.out_dtype)
         if array is None:
             new = fresh(name, shape, arguments.like, usual)
-            if by_columns(result, shape, new.framework):
+            if self._lies_by_columns(result, shape, new.framework):
                 new = new.viewed(shape, (1, shape[0]))
             return self._full(new, result)
         operand = operand_of(array, name)
@@ -147,12 +147,17 @@ class FurtherResults(OfArguments):
             return operand.viewed((*shape, *more), (*strides, *(0 for _ in more)))
         return operand if self._scattered is not None else arguments.full(operand)
 
+    def _lies_by_columns(self, result: Result, shape: tuple[int, ...], framework: str) -> bool:
+        """Whether a new array for this result is column-major. Of two dimensions one may be the batch's."""
+        matrix = len(self._arguments.shape) == len(shape) == 2
+        return matrix and result.then.startswith(FACTORS) and framework in LAID_BY_COLUMNS
+
     def make(self) -> None:
         """Allocate the arrays that the caller did not pass."""
         for place, (output, result) in enumerate(zip(self.operands, self._results, strict=True)):
             if output.owner is None:
                 shape = self._dropped(output, result)
-                by_column = by_columns(result, shape, output.framework)
+                by_column = self._lies_by_columns(result, shape, output.framework)
                 array = empty(shape[::-1] if by_column else shape, self._arguments.like, output.dtype)
                 array = array.T if by_column else array
                 self.operands[place] = self._full(operand_of(array, output.name), result)
@@ -188,11 +193,6 @@ class FurtherResults(OfArguments):
             else:
                 rows = np.broadcast_to(on_host(self._scattered), elements.shape[:-1])
                 np.put_along_axis(target, rows[..., None], elements, axis=-2)
-
-
-def by_columns(result: Result, shape: tuple[int, ...], framework: str) -> bool:
-    """Whether a new array for this result is column-major."""
-    return result.then.startswith(FACTORS) and len(shape) == 2 and framework in LAID_BY_COLUMNS
 
 
 def require_even_steps(output: Operand) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from lapidist.launch import TensorMap
 from lapidist.problems.problem import Matrix, Problem
 
 TMA_ALIGNMENT = 16  # bytes: TMA needs addresses, and strides between lines, in multiples
@@ -62,3 +65,12 @@ def batch_steps(problem: Problem, matrix: Matrix) -> list[tuple[int, int]]:
         return ALONE
     found = list(zip(problem.batch[::-1], matrix.batch_strides[::-1], strict=True))
     return [*found, (1, 0), (1, 0)][:2]
+
+
+def nothing_at(address: int, operand: TensorMap) -> TensorMap:
+    """The map of an operand without elements, whose boxes only bring zeros. TMA touches its memory all the
+    same, and frameworks give it no address. So the map points to memory that may be touched.
+    """
+    ranks = len(operand.shape)
+    place = address // TMA_ALIGNMENT * TMA_ALIGNMENT
+    return replace(operand, address=place, shape=(1,) * ranks, strides=(TMA_ALIGNMENT,) * (ranks - 1))

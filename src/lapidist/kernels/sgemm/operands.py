@@ -13,6 +13,7 @@ from lapidist.kernels.lines import (
     along_k,
     batch_steps,
     line,
+    nothing_at,
     packed_step,
     scratch_of,
     starts_on_16,
@@ -90,10 +91,11 @@ def maps(problem: Problem, config: Config, at: Mapping[str, int]) -> dict[str, T
     rows = along_k(problem.a, True)
     a_box = (config.bk, config.bm) if rows else (config.bm, config.bk)
     a, b = at["workspace"] if pack_a else at["A"], at["workspace"] + a_bytes if pack_b else at["B"]
-    return {
-        "a_map": operand_map(problem, problem.a, a, a_lines, a_box, SWIZZLE if rows else 0, pack_a),
-        "b_map": operand_map(problem, problem.b, b, b_lines, (config.bn, config.bk), 0, pack_b),
-    }
+    a_map = operand_map(problem, problem.a, a, a_lines, a_box, SWIZZLE if rows else 0, pack_a)
+    b_map = operand_map(problem, problem.b, b, b_lines, (config.bn, config.bk), 0, pack_b)
+    if problem.k == 0:
+        a_map, b_map = (nothing_at(at["D"], a_or_b) for a_or_b in (a_map, b_map))
+    return {"a_map": a_map, "b_map": b_map}
 
 
 def operand_map(

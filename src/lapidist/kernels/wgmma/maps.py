@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from lapidist.config import Config
 from lapidist.dtypes import TF32, size_of
-from lapidist.kernels.lines import L2_LINE, TMA_ALIGNMENT, Lines, along_k, batch_steps, line
+from lapidist.kernels.lines import L2_LINE, TMA_ALIGNMENT, Lines, along_k, batch_steps, line, nothing_at
 from lapidist.kernels.wgmma.operands import (
     copies_out,
     lines_of,
@@ -92,15 +92,6 @@ def skewed_maps(problem: Problem, config: Config, address: int) -> tuple[TensorM
 
     fewer = of_rows(7, eights)
     return (of_rows(rest - 1, eights + 1) if rest else fewer), fewer
-
-
-def nothing_at(address: int, operand: TensorMap) -> TensorMap:
-    """The map of an operand without elements, whose boxes only bring zeros. TMA touches its memory all the
-    same, and frameworks give it no address. So the map points to memory that may be touched.
-    """
-    ranks = len(operand.shape)
-    place = address // TMA_ALIGNMENT * TMA_ALIGNMENT
-    return replace(operand, address=place, shape=(1,) * ranks, strides=(TMA_ALIGNMENT,) * (ranks - 1))
 
 
 def rung_maps(problem: Problem, config: Config, at: Mapping[str, int]) -> dict[str, TensorMap]:

@@ -186,9 +186,13 @@ def groups(problem: Problem) -> dict[str, object]:
 @fact
 @of_kind
 def transposed_d(problem: Problem) -> bool:
-    """Whether D is stored by columns: they are contiguous, or D has no more than one column."""
+    """Whether D is stored by columns: they are contiguous, or D has no more than one column. A function that
+    stores D itself does so by rows.
+    """
     if not problem.d.lies("row"):
         return True
+    if problem.stores_d:
+        return False
     wide = size_of(problem.out_dtype) > 1 and problem.d.lies("col") and problem.d.cols < problem.d.rows
     return wide and made_of_16(problem.d, line(problem.d, False), size_of(problem.out_dtype))
 
