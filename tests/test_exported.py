@@ -6,7 +6,9 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cached_property
 from pathlib import Path
+from types import FunctionType
 
 import numpy as np
 import pytest
@@ -43,6 +45,19 @@ def test_every_name_is_there_and_says_what_it_is(name: str) -> None:
     else:
         assert value.__doc__
         assert value.__module__ == f"lapidist.{lapidist._MODULE_OF[name]}"
+
+
+def test_public_methods_of_public_classes_say_what_they_are() -> None:
+    classes = [value for name in lapidist.__all__ if isinstance(value := getattr(lapidist, name), type)]
+    methods = {
+        f"{each.__name__}.{name}": value
+        for each in classes
+        for name, value in vars(each).items()
+        if not name.startswith("_")
+        and isinstance(value, (property, cached_property, FunctionType, classmethod))
+    }
+    assert "Gemm.execute" in methods
+    assert [name for name, value in methods.items() if not value.__doc__] == []
 
 
 def test_ready_made_epilogues_are_there_without_an_import_of_their_own() -> None:

@@ -125,6 +125,7 @@ class Config(Knobs):
                 )
 
     def defines(self) -> dict[str, object]:
+        """The macros of the device code by which a kernel is compiled for this config."""
         knobs = {
             "BM": self.bm,
             "BN": self.bn,

@@ -96,6 +96,7 @@ class ArrayGemm:
 
     @property
     def workspace_bytes(self) -> int:
+        """How large a `workspace` must be that a caller brings."""
         return sum(self.room)
 
     def __repr__(self) -> str:
@@ -106,6 +107,13 @@ class ArrayGemm:
         return str(self.plan) if self.plan else f"{self.problem} on the host, by NumPy"
 
     def execute(self, a: Any, b: Any, c: Any = None, out: Any = None, *, stream: Any = None) -> Any:
+        """Run it on other lists, or Pointers, of the geometry that was planned.
+
+        Returns
+        -------
+        list of arrays, or Pointers
+            `out`, or a new list.
+        """
         batch = batch_of(a, b, c, out, self._operation)
         found = batch.problem
         if found.unaligned() != self.problem.unaligned():

@@ -230,6 +230,7 @@ class Prepared:
 
     @property
     def workspace_bytes(self) -> int:
+        """How large a `workspace` must be that a caller brings."""
         return sum(self._room)
 
     @property
@@ -351,7 +352,7 @@ class Gemm(Prepared):
         if arguments.result_shape != self.shape or not self._fits(arguments.problem()):
             raise ArgumentError(
                 f"a, b, c, out: must have the geometry that was planned, {self.problem}; got"
-                f" {arguments.problem()} (shape, strides or alignment differ). Make a new plan"
+                f" {arguments.problem()} (type, shape, strides or alignment differ). Make a new plan"
             )
         return arguments
 

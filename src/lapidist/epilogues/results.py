@@ -86,6 +86,7 @@ class Quantised(Returned):
             )
 
     def results(self) -> tuple[Output, Output]:
+        """The value in 8 bits, and its factors."""
         return Output(self.value, self.dtype, QUANTISED), Output(self.value, FACTOR, FACTORS + self.dtype)
 
 

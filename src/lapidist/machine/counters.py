@@ -132,6 +132,7 @@ class Counts:
 
     @property
     def warp_instructions(self) -> int:
+        """Of all classes together."""
         return sum(self.instructions.values())
 
     @property
@@ -141,6 +142,7 @@ class Counts:
 
     @property
     def bytes_per_flop(self) -> float:
+        """Bytes between the cores and L2 for each floating-point operation."""
         return self.global_bytes / max(self.flops + self.tensor_flops, 1)
 
     def __str__(self) -> str:
