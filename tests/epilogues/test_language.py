@@ -308,6 +308,7 @@ def test_one_inside_of_another() -> None:
         return lapidist.relu(plus(acc, bias=bias))
 
     assert str(both.function) == "both: maximum(acc + bias, 0)"
+    assert str(lapidist.epilogue(lambda acc: plus(acc=acc, bias=2.0))) == "acc + 2"
 
 
 UNTRACEABLE = {

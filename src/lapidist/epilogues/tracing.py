@@ -68,9 +68,8 @@ class Epilogue:
                     break
             else:
                 return Given(self.function, operands)
-        if values and isinstance(
-            values[0], (Expression, Pair)
-        ):  # inside of another one, which is being traced
+        if any(isinstance(each, (Expression, Pair)) for each in (*values, *operands.values())):
+            # inside of another one, which is being traced
             return self._python(*values, **operands)
         name, known = self.function.name, [each.name for each in self.function.parameters]
         if values:
