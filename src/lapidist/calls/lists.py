@@ -20,7 +20,13 @@ from lapidist.calls.apart import require_calls_apart
 from lapidist.calls.arguments import Arguments
 from lapidist.calls.choices import OPEN, Choices
 from lapidist.calls.operation import Operation
-from lapidist.calls.prepared import of_all, output_of, require_no_choice
+from lapidist.calls.prepared import (
+    of_all,
+    output_of,
+    require_chip_of,
+    require_no_choice,
+    require_no_workspace,
+)
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import HOST, Operand, handed_over
 from lapidist.frameworks.streams import require_stream
@@ -83,6 +89,15 @@ class ArrayGemm:
             given = checks.workspace_of(choices.workspace)
             self._workspace = checks.require_workspace(given, batch.like, self.workspace_bytes)
             self.own = given.pointer, given.pointer + self.room[0]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickled and copied without what ran, which belongs to this process."""
+        require_no_workspace(self.__dict__.get("_workspace"))
+        return {**self.__dict__, "launched": [], "backend": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= {**state, "backend": backend_at(state["place"])}
+        require_chip_of(self.plans, self.backend.chip)
 
     @property
     def plan(self) -> Plan | None:

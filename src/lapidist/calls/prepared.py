@@ -16,7 +16,7 @@ from lapidist.calls.choices import OPEN, Choices
 from lapidist.calls.repeated import Again, fast_path
 from lapidist.config import Config
 from lapidist.device import Device
-from lapidist.errors import ArgumentError, DTypeError
+from lapidist.errors import ArgumentError, DeviceError, DTypeError
 from lapidist.frameworks.arrays import HOST, Operand, as_planned, empty
 from lapidist.frameworks.streams import require_stream
 from lapidist.planning import later
@@ -288,6 +288,28 @@ class Prepared:
         return arguments.deliver(result)
 
 
+# what a plan has beside its plans and kernels
+DECIDED = ("place", "problem", "shape", "out_dtype", "is_routed", "scalars", "_kind", "_operation")
+
+
+def require_no_workspace(workspace: Operand | None) -> None:
+    """Of a plan that is pickled or copied: two of them would use the same flags."""
+    if workspace is not None:
+        raise ArgumentError(
+            "workspace: a plan that was given one is neither copied nor pickled, as it belongs to one plan;"
+            f" got {workspace.shape}. Plan again with another, or without"
+        )
+
+
+def require_chip_of(plans: Iterable[Plan], chip: Device | None) -> None:
+    for plan in plans:
+        if chip != plan.device:
+            raise DeviceError(
+                f"plan: runs where it was planned for, on {plan.device.name}; got one here on"
+                f" {chip.name if chip else 'the host'}. Plan again here"
+            )
+
+
 class Gemm(Prepared):
     """A planned multiplication, as `plan` returns it.
 
@@ -308,6 +330,23 @@ class Gemm(Prepared):
         self._kind, self._operation, self.scalars = type(arguments), arguments.operation, arguments.alpha_beta
         self._again: Again | None = None
         self._again_beside: Callable[[Any, Any, Any, Any, Any], Any] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickled and copied as what was decided. Kernels are loaded again, and fast paths made again."""
+        require_no_workspace(self._workspace)
+        problems = [problem for problem, _ in self.problem.parts()] if self.parts else []
+        plans = {problem: part.plan for problem, part in zip(problems, self.parts, strict=True)}
+        state = {name: self.__dict__[name] for name in DECIDED}
+        return {**state, "like": self.like.alone(), "plans": plans}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        begun = (state[name] for name in ("place", "problem", "shape", "out_dtype", "like"))
+        self._begin(*begun)  # type: ignore[arg-type]
+        self.__dict__ |= {name: state[name] for name in DECIDED}
+        self._again = self._again_beside = None
+        require_chip_of(state["plans"].values(), self.backend.chip)
+        if state["plans"]:
+            self._take(state["plans"])
 
     def __repr__(self) -> str:
         """One line; str() adds the reasons."""

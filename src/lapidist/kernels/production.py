@@ -4,7 +4,10 @@ registry.
 
 from __future__ import annotations
 
+import copyreg
+from dataclasses import fields
 from functools import cache
+from typing import Any
 
 from lapidist.kernels.row import Kernel
 
@@ -29,3 +32,13 @@ def every_kernel() -> tuple[Kernel, ...]:
     from lapidist.kernels.registry import KERNELS
 
     return KERNELS
+
+
+def reduced(kernel: Kernel) -> tuple[Any, ...]:
+    """How a row is pickled and copied: by its name, since rows of the registry are compared by identity."""
+    if any(each is kernel for each in every_kernel()):
+        return kernel_named, (kernel.name,)
+    return Kernel, tuple(getattr(kernel, each.name) for each in fields(kernel))
+
+
+copyreg.pickle(Kernel, reduced)

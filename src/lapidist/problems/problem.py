@@ -8,7 +8,7 @@ without gaps, becomes one tall product.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -151,6 +151,10 @@ class Problem:
         a, b, d = self.a, self.b, self.d
         steps = a.row_stride, a.col_stride, b.row_stride, b.col_stride, d.row_stride, d.col_stride
         return hash((self.m, self.n, self.k, self.batch, steps, a.alignment, b.alignment, self.one_alpha))
+
+    def __reduce__(self) -> Any:
+        """Pickled and copied without the facts, which are found again."""
+        return Problem, tuple(getattr(self, each.name) for each in fields(self) if each.init)
 
     @property
     def math(self) -> str:
