@@ -77,12 +77,23 @@ IN_STRUCT = f"{HEADER}.visible .entry k(.param .align 64 .b8 all[192])" + COPY.f
 )
 
 
+def cubic(text: str) -> str:
+    return text.replace("tensor.2d", "tensor.3d").replace("{0, 8}", "{0, 8, 0}")
+
+
+def cube_of(tensor: TensorMap) -> TensorMap:
+    """With a third extent of one, whose stride is nothing."""
+    return TensorMap(tensor.address, "float32", (8, 16, 1), (32, 0), (8, 8, 1))
+
+
 @pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("flat", [True, False])
 @pytest.mark.parametrize("text", [IN_MEMORY, IN_STRUCT], ids=["memory", "struct"])
-def test_tensor_maps_lie_in_memory_and_in_structs(text: str, schedule: dict[str, object]) -> None:
+def test_tensor_maps_lie_in_memory_and_in_structs(text: str, flat: bool, schedule: dict[str, object]) -> None:
     source, out = np.arange(128, dtype="f4"), np.zeros(64, "f4")
     tensor = TensorMap(source.ctypes.data, "float32", (8, 16), (32,), (8, 8))
-    args = {"map": tensor, "out": out} if text is IN_MEMORY else {"all": [tensor, np.int32(3), out]}
+    text, tensor = (text, tensor) if flat else (cubic(text), cube_of(tensor))
+    args = {"map": tensor, "out": out} if "u64 map" in text else {"all": [tensor, np.int32(3), out]}
     run_ptx(text, "k", ONE, (64, 1, 1), args, memory=[source], **schedule)  # type: ignore[arg-type]
     assert (out == source[64:]).all()
 

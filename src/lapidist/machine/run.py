@@ -280,7 +280,7 @@ def check_tensor_map(offset: int, tensor: TensorMap) -> None:
         ),
         (tensor.address % 16 == 0, "an address that is a multiple of 16"),
         (
-            all(stride % 16 == 0 and 0 < stride < 1 << 40 for stride in tensor.strides),
+            all(stride % 16 == 0 and 0 <= stride < 1 << 40 for stride in tensor.strides),
             "strides that are multiples of 16 bytes",
         ),
         (all(extent >= 1 for extent in tensor.shape), "extents of at least 1"),
