@@ -146,7 +146,7 @@ FAULTS = [
     (Misaligned, "ld.global.u32 %r1, [%in+2];", "multiple"),
     (Trap, "trap;", "trap"),
     (BudgetExceeded, "L: bra L;", "budget"),
-    (Deadlock, "setp.lt.u32 %p1, %t, 32; @%p1 bar.sync 0;", "32 of 64 threads at bar 0"),
+    (Deadlock, "setp.lt.u32 %p1, %t, 32; @%p1 bar.sync 0; @!%p1 bar.sync 1;", "32 of 64 threads at bar 0"),
     (BarrierMisuse, "bar.sync 1, 40;", "multiple of 32"),
     (
         BarrierMisuse,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lapidist.machine import PtxError
-from lapidist.machine.faults import OutOfBounds, Race
+from lapidist.machine.faults import Deadlock, OutOfBounds, Race
 from snippets import run_body
 
 SCHEDULES = [{}, *({"sanitize": True, "seed": seed} for seed in range(4))]
@@ -108,3 +108,29 @@ def test_sync_stands_anywhere_but_is_needed(text: str) -> None:
     run_body(text, np.zeros(1, "u4"), out)
     with pytest.raises(PtxError, match="sync"):
         run_body(text.replace(".sync", ""), np.zeros(1, "u4"), out)
+
+
+# Forty threads of a block of 96 turn a row round; the others leave before, or while these wait.
+SOME_LEAVE = """
+    .shared .align 4 .b8 s[160]; mov.u32 %r1, s; setp.lt.u32 %p1, %t, 40; @%p1 bra stay;
+    mov.u32 %r9, 0; slow: add.u32 %r9, %r9, 1; setp.lt.u32 %p2, %r9, {turns}; @%p2 bra slow; exit;
+    stay: mad.lo.u32 %r2, %t, 4, %r1; st.shared.u32 [%r2], %t; {barrier}
+    sub.u32 %r3, 39, %t; mad.lo.u32 %r4, %r3, 4, %r1; ld.shared.u32 %r5, [%r4];
+    mad.wide.u32 %rd1, %t, 4, %out; st.global.u32 [%rd1], %r5;
+"""
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("turns", [1, 50])
+@pytest.mark.parametrize("barrier", ["bar.sync 0{};", "bar.red.popc.u32 %r7, 0{}, %p1;"])
+def test_a_barrier_of_a_block_does_not_wait_for_threads_that_have_left(
+    barrier: str, turns: int, schedule: dict[str, object]
+) -> None:
+    """As since Volta. One that says how many threads it is for waits for that many."""
+    out = np.zeros(96, "u4")
+    body = SOME_LEAVE.format(barrier=barrier.format(""), turns=turns)
+    run_body(body, np.zeros(1, "u4"), out, 1, 96, **schedule)
+    assert out[:40].tolist() == [*range(40)][::-1]
+    body = SOME_LEAVE.format(barrier=barrier.format(", 96"), turns=turns)
+    with pytest.raises(Deadlock, match="have exited"):
+        run_body(body, np.zeros(1, "u4"), out, 1, 96, **schedule)

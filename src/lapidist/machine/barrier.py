@@ -24,6 +24,7 @@ class Barrier:
     expected: int
     arrived: int = 0
     site: int = 0
+    all_threads: bool = False  # that have not exited; no number was given
     waiting: list[Waiting] = field(default_factory=list)
     brought: list[tuple[Cohort, Lanes, BarrierRequest, Array]] = field(default_factory=list)
 
@@ -85,7 +86,7 @@ class Barriers:
         return released
 
     def expected(self, request: BarrierRequest) -> int:
-        """Threads that the barrier waits for; the last warp counts as a whole one."""
+        """Threads that the barrier waits for. Those that the last warp lacks count as exited."""
         return self.m.geometry.warps * 32 if request.count is None else int(request.count[-1])
 
     def arrive_one(
@@ -100,27 +101,33 @@ class Barriers:
                 "both must be the same multiple of 32"
             )
             raise self.m.fault(BarrierMisuse, rule, request.site, lanes)
-        arrived = lanes.n
-        if request.count is None and self.m.geometry.threads % 32:
-            # The last warp counts as a whole one.
-            arrived += int((lanes.thread == self.m.geometry.threads - 1).any()) * (
-                -self.m.geometry.threads % 32
-            )
-        barrier.arrived += arrived
+        barrier.arrived += lanes.n
         barrier.site = request.site
+        barrier.all_threads = request.count is None
         if request.action == "sync":
             barrier.waiting.append((cohort, lanes, after))
         self.m.observer.barrier_arrived(barrier, lanes)
-        if barrier.arrived < expected:
-            return []
         if barrier.arrived > expected:
             rule = f"barrier {key[2]} waits for {expected} threads and {barrier.arrived} came"
             raise self.m.fault(BarrierMisuse, rule, request.site, lanes)
+        return self.opened(key)
+
+    def opened(self, key: tuple[int, str, int]) -> list[Waiting]:
+        """Whom a barrier of a block lets go. One of all threads does not wait for those that have exited."""
+        barrier = self.open[key]
+        gone = int(np.bitwise_count(self.m.exited[key[0]]).sum()) if barrier.all_threads else 0
+        if barrier.arrived + gone < barrier.expected:
+            return []
         del self.open[key]
         self.releases += 1
         self.m.observer.barrier_completed(barrier)
         barrier.deliver()
         return barrier.waiting
+
+    def left(self, slots: Array) -> list[Waiting]:
+        """Threads of these blocks have exited: whom that lets go."""
+        keys = [key for key in self.open if key[1] == "bar" and key[0] in slots]
+        return [waiting for key in keys for waiting in self.opened(key)]
 
     def arrive_cluster(
         self, cohort: Cohort, lanes: Lanes, request: BarrierRequest, after: int

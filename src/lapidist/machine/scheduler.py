@@ -289,6 +289,8 @@ class Scheduler:
         bits = np.uint32(1) << gone.lane.astype(np.uint32)
         np.bitwise_or.at(self.m.exited, (gone.slot, gone.thread // 32), bits)
         self.m.events += 1
+        if self.barriers.open:
+            self.release(self.barriers.left(gone.slot))
         self.retire(cohort)
 
     def retire(self, cohort: Cohort) -> None:
