@@ -12,8 +12,11 @@ from typer.testing import CliRunner
 import lapidist.backends.host
 from lapidist.commands.cli import app
 from lapidist.errors import ArgumentError
+from lapidist.fuzz import mistakes
+from lapidist.fuzz.calls import Call
 from lapidist.fuzz.cases import Outcome, Run, outcomes
 from lapidist.fuzz.doses import GROUP
+from lapidist.fuzz.kinds import Kind
 from lapidist.fuzz.processes import Extent, in_processes
 
 HOST, MACHINE = Run("host", 2301, ("numpy",)), Run("machine", 2301, ("numpy",))
@@ -162,3 +165,11 @@ def test_a_process_that_dies_is_told_and_replaced(capfd: pytest.CaptureFixture[s
         (at, "the process has died") for at in (0, 4, 8, 12)
     ]
     capfd.readouterr()
+
+
+def test_the_type_that_a_result_has_is_no_mistake() -> None:
+    """An int64, as NumPy makes it of uint32 and int32."""
+    call = Call(Kind("numpy", "matmul", "uint32", "int32", "int64"), (2, 2, 2), (), {}, {})
+    drawn = [mistakes.odd_value(np.random.default_rng(seed), call, "host").options for seed in range(200)]
+    types = {options["out_dtype"] for options in drawn if "out_dtype" in options}
+    assert types == {"nonsense", 7, "complex64", ""}
