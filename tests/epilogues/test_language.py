@@ -425,6 +425,23 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
 ]
 
 
+OUTSIDE = {
+    "relu": lapidist.relu,
+    "clamp": lambda x: lapidist.clamp(x, 0.0, 1.0),
+    "silu": lapidist.silu,
+    "gelu": lambda x: lapidist.gelu(x, "tanh"),
+    "gelu_slope": lambda x: lapidist.gelu_slope(x, "tanh"),
+}
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_compound_functions_are_refused_outside_by_their_own_names(name: str) -> None:
+    with pytest.raises(
+        ArgumentError, match=rf"^lapidist\.{name}: belongs into a function .* shape \(3,\), at"
+    ):
+        OUTSIDE[name](np.ones(3))
+
+
 @pytest.mark.parametrize(("change", "error", "words"), WRONG)
 def test_operands_that_do_not_fit(change: dict[str, Any], error: type[Exception], words: str) -> None:
     out = np.full((M, N), 7.0, np.float32)

@@ -77,6 +77,7 @@ def clamp(x: Any, low: Any, high: Any) -> Expression:
     >>> print(lapidist.epilogue(lambda acc: lapidist.clamp(acc, -1, 1)))
     minimum(maximum(acc, -1), 1)
     """
+    tape_of("clamp", x, low, high)
     return minimum(maximum(x, low), high)
 
 
@@ -212,6 +213,7 @@ def relu(x: Any) -> Expression:
     >>> print(lapidist.epilogue(lambda acc: lapidist.relu(acc)))
     maximum(acc, 0)
     """
+    tape_of("relu", x)
     return maximum(x, 0.0)
 
 
@@ -232,6 +234,7 @@ def silu(x: Any) -> Expression:
     >>> print(lapidist.epilogue(lambda acc: lapidist.silu(acc)))
     acc * sigmoid(acc)
     """
+    tape_of("silu", x)
     return x * sigmoid(x)
 
 
@@ -244,6 +247,7 @@ def gelu(x: Any, approximate: Literal["none", "tanh"] = "none") -> Expression:
     """
     if is_exact(approximate):
         return traced("gelu", x)
+    tape_of("gelu", x)
     return x * sigmoid(x * (BY_TANH + 0.044715 * BY_TANH * (x * x)))
 
 
@@ -256,6 +260,7 @@ def gelu_slope(x: Any, approximate: Literal["none", "tanh"] = "none") -> Express
     """
     if is_exact(approximate):
         return traced("gelu_slope", x)
+    tape_of("gelu_slope", x)
     square = x * x
     share = sigmoid(x * (square * (0.044715 * BY_TANH) + BY_TANH))
     return share * (1 + x * (1 - share) * (square * (3 * 0.044715 * BY_TANH) + BY_TANH))
