@@ -134,3 +134,23 @@ def test_a_barrier_of_a_block_does_not_wait_for_threads_that_have_left(
     body = SOME_LEAVE.format(barrier=barrier.format(", 96"), turns=turns)
     with pytest.raises(Deadlock, match="have exited"):
         run_body(body, np.zeros(1, "u4"), out, 1, 96, **schedule)
+
+
+# Of two blocks one leaves, or arrives first and does not wait. The other one waits twice, and then counts.
+A_BLOCK_LEAVES = """
+    mov.u32 %r9, %cluster_ctarank; setp.eq.u32 %p1, %r9, 0; @%p1 bra stay; {last} exit;
+    stay: barrier.cluster.arrive; barrier.cluster.wait; barrier.cluster.arrive; barrier.cluster.wait;
+    mad.wide.u32 %rd1, %t, 4, %out; red.global.add.u32 [%rd1], 1;
+"""
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("last", ["", "barrier.cluster.arrive;"])
+def test_a_barrier_of_a_cluster_does_not_wait_for_threads_that_have_left(
+    last: str, schedule: dict[str, object]
+) -> None:
+    """Nor does the next cluster find what they left: two of the three are not resident at first."""
+    out = np.zeros(40, "u4")
+    options = {"cluster": (2, 1, 1), "residency": 2, **schedule}
+    run_body(A_BLOCK_LEAVES.format(last=last), np.zeros(1, "u4"), out, 6, 40, **options)
+    assert out.tolist() == [3] * 40

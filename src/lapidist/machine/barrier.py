@@ -48,8 +48,13 @@ class Barriers:
 
     def forget(self, slots: Array) -> None:
         """New blocks take these slots: arrivals that others left there are gone."""
-        for key in [key for key in self.open if key[1] == "bar" and key[0] in slots]:
+        for key in self._of(slots):
             del self.open[key]
+
+    def _of(self, slots: Array) -> list[tuple[int, str, int]]:
+        """The open barriers of these blocks and of their clusters."""
+        at = {"bar": slots, "cluster": slots // self.m.geometry.cluster_size}
+        return [key for key in self.open if key[0] in at[key[1]]]
 
     def holds(self, cohort: Cohort) -> bool:
         return any(cohort is waiting for barrier in self.open.values() for waiting, _, _ in barrier.waiting)
@@ -113,10 +118,12 @@ class Barriers:
         return self.opened(key)
 
     def opened(self, key: tuple[int, str, int]) -> list[Waiting]:
-        """Whom a barrier of a block lets go. One of all threads does not wait for those that have exited."""
+        """Whom a barrier lets go. One of all threads does not wait for those that have exited."""
         barrier = self.open[key]
-        gone = int(np.bitwise_count(self.m.exited[key[0]]).sum()) if barrier.all_threads else 0
-        if barrier.arrived + gone < barrier.expected:
+        gone = int(np.bitwise_count(self.m.exited[self.slots(key)]).sum()) if barrier.all_threads else 0
+        waiting = sum(lanes.n for _, lanes, _ in barrier.waiting)
+        come = waiting if key[1] == "cluster" else barrier.arrived
+        if come + gone < barrier.expected or come > barrier.arrived:
             return []
         del self.open[key]
         self.releases += 1
@@ -124,34 +131,33 @@ class Barriers:
         barrier.deliver()
         return barrier.waiting
 
+    def slots(self, key: tuple[int, str, int]) -> slice:
+        """The blocks whose barrier it is."""
+        size = self.m.geometry.cluster_size if key[1] == "cluster" else 1
+        return slice(key[0] * size, (key[0] + 1) * size)
+
     def left(self, slots: Array) -> list[Waiting]:
         """Threads of these blocks have exited: whom that lets go."""
-        keys = [key for key in self.open if key[1] == "bar" and key[0] in slots]
-        return [waiting for key in keys for waiting in self.opened(key)]
+        return [waiting for key in self._of(slots) for waiting in self.opened(key)]
 
     def arrive_cluster(
         self, cohort: Cohort, lanes: Lanes, request: BarrierRequest, after: int
     ) -> list[Waiting]:
-        """Arrive counts a thread, wait holds it until the phase that it arrived in is complete."""
-        geometry = self.m.geometry
+        """Arrive counts a thread, wait holds it until all that have not exited wait too."""
+        size, warps = self.m.geometry.cluster_size, self.m.geometry.warps
         released: list[Waiting] = []
-        clusters = lanes.slot // geometry.cluster_size
+        clusters = lanes.slot // size
         for cluster in np.unique(clusters).tolist():
             part = lanes.where(clusters == cluster)
             assert part is not None
             part = part if part is lanes else part_of(cohort, part.index, lanes)
             key = (cluster, "cluster", 0)
-            barrier = self.open.setdefault(key, Barrier(geometry.threads * geometry.cluster_size))
+            barrier = self.open.setdefault(key, Barrier(warps * 32 * size, all_threads=True))
             barrier.site = request.site
             if "wait" in request.action:
                 barrier.waiting.append((cohort, part, after))
             else:
                 barrier.arrived += part.n
                 self.m.observer.barrier_arrived(barrier, part, "relaxed" in request.action)
-            waiting = sum(entry[1].n for entry in barrier.waiting)
-            if barrier.arrived == barrier.expected == waiting:
-                del self.open[key]
-                self.releases += 1
-                self.m.observer.barrier_completed(barrier)
-                released += barrier.waiting
+            released += self.opened(key)
         return released

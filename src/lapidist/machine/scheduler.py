@@ -340,11 +340,11 @@ class Scheduler:
         """Who waits for what."""
         lines = []
         site, lanes = 0, None
-        for (slot, kind, number), barrier in list(self.barriers.open.items())[:4]:
-            where = self.place(slot if kind == "bar" else slot * self.m.geometry.cluster_size)
+        for key, barrier in list(self.barriers.open.items())[:4]:
+            slots = self.barriers.slots(key)
             lines.append(
-                f"{where}: {barrier.arrived} of {barrier.expected} threads at {kind} {number},"
-                f" {self.gone(slot)} have exited"
+                f"{self.place(slots.start)}: {barrier.arrived} of {barrier.expected} threads at"
+                f" {key[1]} {key[2]}, {self.gone(slots)} have exited"
             )
             site, lanes = barrier.site, barrier.waiting[0][1] if barrier.waiting else lanes
         for _, group, number in self.parked[:4]:
@@ -363,8 +363,9 @@ class Scheduler:
     def place(self, slot: int) -> str:
         return f"block {self.m.geometry.block_index(int(self.m.slot_block[slot]))}"
 
-    def gone(self, slot: int) -> int:
-        return int(np.bitwise_count(self.m.exited[slot]).sum()) - (-self.m.geometry.threads % 32)
+    def gone(self, slots: slice) -> int:
+        exited = self.m.exited[slots]
+        return int(np.bitwise_count(exited).sum()) - len(exited) * (-self.m.geometry.threads % 32)
 
     def waited_for(self, site: int) -> str:
         barrier = self.m.mbarriers.table.get(self.m.mbarriers.last_wait.get(site, -1))
