@@ -176,7 +176,7 @@ def test_chips_without_8_bit_floats_say_so(rng: np.random.Generator) -> None:
     assert "A with factors by 1 x 128, sums promoted on" in lines[0]
     assert any("wgmma" in line and "of compute capability 9.0 alone" in line for line in lines)
     assert any("mma:" in line and "it needs compute capability 8.9" in line for line in lines)
-    assert len(lines) < 10  # a reason a line, whatever the number of configs
+    assert len(lines) <= 10  # a reason a line, whatever the number of configs
 
 
 @pytest.mark.parametrize(
