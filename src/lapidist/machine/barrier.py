@@ -121,8 +121,8 @@ class Barriers:
         """Whom a barrier lets go. One of all threads does not wait for those that have exited."""
         barrier = self.open[key]
         gone = int(np.bitwise_count(self.m.exited[self.slots(key)]).sum()) if barrier.all_threads else 0
-        waiting = sum(lanes.n for _, lanes, _ in barrier.waiting)
-        come = waiting if key[1] == "cluster" else barrier.arrived
+        of_block = key[1] == "bar"
+        come = barrier.arrived if of_block else sum(lanes.n for _, lanes, _ in barrier.waiting)
         if come + gone < barrier.expected or come > barrier.arrived:
             return []
         del self.open[key]
