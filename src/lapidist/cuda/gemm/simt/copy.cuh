@@ -44,7 +44,7 @@ struct Copier {
 #pragma unroll
     for (int i = 0; i < POINTERS; ++i) {
       const int own = first + outer + i * APART;
-      const int there = own < extent ? own : own >= OUTER ? own - OUTER : own % extent;
+      const int there = own < extent ? own : own >= OUTER ? own - OUTER : own % extent / WIDE * WIDE;
       gmem[i] = matrix +
                 (index ? static_cast<i64>(index[there]) : there) * (CONTIGUOUS == 2 ? 1 : outer_stride) +
                 k_of(0) * this->k_stride;
