@@ -13,6 +13,7 @@ import pytest
 import lapidist
 from in_turns import in_turns
 from lapidist.config import Config
+from lapidist.dtypes import numpy_dtype
 from lapidist.kernels.mma.family import Mma
 from lapidist.kernels.registry import KERNELS, kernel_named
 from lapidist.kernels.row import Kernel
@@ -123,6 +124,8 @@ def test_nothing_outside_the_output_is_written(rng: np.random.Generator, kernel:
 
 
 # ---- what only the production family takes ----
+
+RUNGS_WITH_MAPS = ("mma_tma", "wgmma_tma", "wgmma_clusters")
 
 LAYOUTS = ["row", "col", "strided"]
 
@@ -239,6 +242,15 @@ def test_alpha_zero_never_reads_a_and_b() -> None:
     nan, c = np.full((8, 8), np.nan, np.float32), np.ones((8, 8), np.float32)
     assert (lapidist.gemm(nan, nan, c, alpha=0, beta=3, device="machine") == 3).all()
     assert (lapidist.gemm(nan, nan, alpha=0, device="machine") == 0).all()
+
+
+@pytest.mark.parametrize("kernel", [*RUNGS_WITH_MAPS, "wgmma", "sgemm"])
+def test_alpha_zero_takes_operands_anywhere(kernel: str) -> None:
+    """Where TMA could not read them: no map of theirs reaches the driver, which would refuse it."""
+    math = kernel_named(kernel).types.maths[0]
+    a, b = (np.ones((9, 10), numpy_dtype(math))[:8, 1:9] for _ in range(2))
+    for left, right in ((a, b), (a, b.T)):
+        assert (lapidist.gemm(left, right, alpha=0, kernel=kernel, device="machine") == 0).all()
 
 
 def test_the_machine_and_the_host_agree_on_semantics(rng: np.random.Generator) -> None:

@@ -16,6 +16,7 @@ from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.errors import LapidistError, LaunchError
 from lapidist.frameworks.arrays import Operand
+from lapidist.kernels.lines import nothing_at
 from lapidist.kernels.parameters import OPERANDS, constants
 from lapidist.kernels.production import every_kernel, kernel_named
 from lapidist.kernels.row import Kernel
@@ -251,10 +252,15 @@ class Plan:
         return tuple((offsets[name], each) for name, each in self.tensor_maps(at).items())
 
     def tensor_maps(self, at: Mapping[str, int]) -> dict[str, TensorMap]:
-        """The tensor maps that the kernel takes, for operands and a workspace at these addresses."""
-        family = self.kernel.family
-        maps = family.maps(self.problem, self.config, at, self._peers)
-        return {name: maps[name] for name, kind in family.parameters if kind == "tensormap"}
+        """The tensor maps that the kernel takes, for operands and a workspace at these addresses. With k = 0
+        (or alpha = 0) A and B are not read. They may lie anywhere, so their maps are of other memory.
+        """
+        family, problem = self.kernel.family, self.problem
+        maps = family.maps(problem, self.config, at, self._peers)
+        names = [name for name, kind in family.parameters if kind == "tensormap"]
+        if problem.k > 0:
+            return {name: maps[name] for name in names}
+        return {name: maps[name] if name == "d_map" else nothing_at(at["D"], maps[name]) for name in names}
 
     @property
     def is_empty(self) -> bool:

@@ -13,7 +13,6 @@ from lapidist.kernels.lines import (
     along_k,
     batch_steps,
     line,
-    nothing_at,
     packed_step,
     scratch_of,
     starts_on_16,
@@ -93,8 +92,6 @@ def maps(problem: Problem, config: Config, at: Mapping[str, int]) -> dict[str, T
     a, b = at["workspace"] if pack_a else at["A"], at["workspace"] + a_bytes if pack_b else at["B"]
     a_map = operand_map(problem, problem.a, a, a_lines, a_box, SWIZZLE if rows else 0, pack_a)
     b_map = operand_map(problem, problem.b, b, b_lines, (config.bn, config.bk), 0, pack_b)
-    if problem.k == 0:
-        a_map, b_map = (nothing_at(at["D"], a_or_b) for a_or_b in (a_map, b_map))
     return {"a_map": a_map, "b_map": b_map}
 
 

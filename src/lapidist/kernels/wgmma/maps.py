@@ -66,9 +66,11 @@ def family_maps(problem: Problem, config: Config, at: Mapping[str, int], peers: 
         a_map, d_map = skewed_maps(problem, config, at["A"])
         return {"a_map": a_map, "b_map": b_map, "d_map": d_map}
     a_map = operand_map(problem, problem.a, starts[0], lines[0], a_box, 4, packs[0], a_once)
-    if problem.k == 0:
-        a_map, b_map = (nothing_at(at["D"], a_or_b) for a_or_b in (a_map, b_map))
-    d_map = output_map(problem, config, at["D"], 4, peers) if copies_out(problem) else a_map  # not used then
+    d_map = (
+        output_map(problem, config, at["D"], 4, peers)
+        if copies_out(problem)
+        else nothing_at(at["D"], a_map)  # the kernel does not use it
+    )
     return {"a_map": a_map, "b_map": b_map, "d_map": d_map}
 
 
@@ -105,7 +107,7 @@ def rung_maps(problem: Problem, config: Config, at: Mapping[str, int]) -> dict[s
         # Rungs read C into registers, so patches are as without C. Where threads store D its map is not used.
         "d_map": output_map(replace(problem, c=None), config, at["D"], 2)
         if rows_copied_out(problem)
-        else a_map,
+        else nothing_at(at["D"], a_map),
     }
 
 
