@@ -398,6 +398,13 @@ def test_a_plan_refuses_another_geometry_of_the_machine() -> None:
             plan.execute(a, b)
 
 
+def test_a_plan_of_a_kernel_refuses_types_that_only_numpy_multiplies() -> None:
+    """It converted them in silence."""
+    plan = lapidist.plan(ones(4, 6, dtype="float64"), ones(6, 5, dtype="float64"), device="machine")
+    with pytest.raises(DTypeError, match="b: element type must be that of a, float64; got float32"):
+        plan.execute(ones(4, 6, dtype="float64"), ones(6, 5))
+
+
 def test_lists_and_outputs_that_numpy_would_take_are_refused_in_words() -> None:
     a, b = np.ones((3, 4), "float32"), np.ones((4, 5), "float32")
     with pytest.raises(ArgumentError, match="b: must be a list of arrays"):

@@ -388,6 +388,7 @@ class Gemm(Prepared):
     def checked(self, a: Any, b: Any, c: Any, out: Any) -> Arguments:
         """The arguments, after every rule was checked. Their problem must be the planned one."""
         arguments = self._kind(a, b, c, out, self._operation)
+        require_kernel(arguments, self.place)
         if arguments.result_shape != self.shape or not self._fits(arguments.problem()):
             raise ArgumentError(
                 f"a, b, c, out: must have the geometry that was planned, {self.problem}; got"
@@ -475,8 +476,13 @@ def require_no_choice(choices: Choices) -> None:
 
 
 def place_for(arguments: Arguments, choices: Choices) -> int | str:
-    """Where the call runs. Types that no kernel multiplies can only run on the host."""
+    """Where the call runs."""
     place = choose_place(arguments.a.device, choices.device)
+    require_kernel(arguments, place)
+    return place
+
+
+def require_kernel(arguments: Arguments, place: int | str) -> None:
+    """Types that only NumPy multiplies run nowhere but on the host."""
     if arguments.no_kernel and place != HOST:
         raise DTypeError(arguments.no_kernel)
-    return place
