@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lapidist.backends.gpu.launcher import AS_IT_IS
 from lapidist.calls.choices import OPEN
+from lapidist.calls.recording import recording_of
 from lapidist.calls.repeated import Again, Geometry, PathMaker, calls_left, path_maker, plain_tensors
 from lapidist.frameworks.arrays import contiguous_strides, torch_dtype
 from lapidist.frameworks.new_tensors import tensors_made
@@ -65,8 +66,6 @@ class OtherRows:
 
     def __call__(self, a: Any, b: Any, stream: Any, prepare: Prepare) -> tuple[Any, Prepared] | None:
         """The product, and what was prepared for it. None: the full path must check the call."""
-        import torch
-
         first, geometry = self.first, self.geometry
         shape = (*a.shape[:-1], self.cols)
         rows, out = prod(shape[:-1]), self.made(shape, contiguous_strides(shape))()
@@ -75,8 +74,7 @@ class OtherRows:
         pa, pb, pd, (a_bits, b_bits, _, d_bits) = a.data_ptr(), b.data_ptr(), out.data_ptr(), geometry.bits
         if (pa ^ a_bits | pb ^ b_bits | pd ^ d_bits) & 15 or not (pa and pb and pd):
             return None
-        gradients = geometry.watched and torch.is_grad_enabled()
-        if gradients or torch._C._is_tracing() or torch.autograd.forward_ad._current_level >= 0:
+        if geometry.recorded():
             return None
         ready = prepare(first.problem.with_rows(rows), first, stream)
         if not ready.direct:
@@ -115,8 +113,8 @@ def other_rows(ready: Prepared, arguments: Arguments) -> OtherRows | None:
     if alike is None:
         return None
     a_bits, b_bits, d_bits = (each.data_ptr() & 15 for each in (a, b, d))
-    bits, watched = (a_bits, b_bits, d_bits, d_bits), a.requires_grad or b.requires_grad
-    return OtherRows(ready, Geometry(alike, lambda *_: False, bits, APART, a.device, watched))
+    bits = a_bits, b_bits, d_bits, d_bits
+    return OtherRows(ready, Geometry(alike, lambda *_: False, bits, APART, a.device, recording_of((a, b))))
 
 
 def compared_but_rows(a: Any, b: Any, d: Any) -> Callable[..., bool] | None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from lapidist.backends.gpu.launcher import Scalars
 from lapidist.backends.host import LEAST, MOST
+from lapidist.calls.recording import Recorded, recording_of
 from lapidist.dtypes import number_type
 from lapidist.frameworks.arrays import contiguous_strides, empty, stream_of, torch_dtype
 from lapidist.frameworks.new_tensors import tensors_made
@@ -123,7 +124,7 @@ class Geometry(NamedTuple):
     bits: tuple[int, int, int, int]  # the last four bits of the addresses of A, B, C and D
     distances: tuple[tuple[int, int], ...]  # forbidden, from A, B and C to D: they would overlap
     device: Any
-    watched: bool  # some of them require gradients
+    recorded: Recorded
     c_apart: bool = False  # C is read, and is not D
     in_place: bool = False  # C is D
 
@@ -142,7 +143,7 @@ def fast_path_of_torch(ready: Prepared, arguments: Arguments, left: int) -> Agai
         (a_bits, b_bits, c_bits, d_bits),
         distances(arguments),
         tensors[0].device,
-        any(tensor.requires_grad for tensor in tensors),
+        recording_of(tensors),
         len(tensors) == 4,
         arguments.c is not None and len(tensors) == 3,
     )
@@ -160,11 +161,10 @@ def path_maker(geometry: Geometry, ordinal: int | str, out_dtype: str, accumulat
     """
     import torch
 
-    alike, alike_by_parts, (a_bits, b_bits, c_bits, d_bits), apart, device, *flags = geometry
+    alike, alike_by_parts, (a_bits, b_bits, c_bits, d_bits), apart, device, *_ = geometry
     (a_low, a_high), (b_low, b_high), (c_low, c_high) = apart
-    watched, c_apart, in_place = flags
+    recorded, c_apart, in_place = geometry.recorded, geometry.c_apart, geometry.in_place
     made_of, fit = tensors_made(torch_dtype(out_dtype), device), fit_for(accumulator)
-    tracing, gradients, forward = torch._C._is_tracing, torch.is_grad_enabled, torch.autograd.forward_ad
     current_stream, count_write = torch._C._cuda_getCurrentRawStream, torch._C._increment_version
 
     def make_path(ready: Prepared, fitting: Scalars, shape: tuple[int, ...], left: int) -> Again:
@@ -214,7 +214,7 @@ def path_maker(geometry: Geometry, ordinal: int | str, out_dtype: str, accumulat
                 return None
             else:
                 sound = addresses
-            if tracing() or forward._current_level >= 0 or (watched and gradients()):
+            if recorded():
                 return None
             start(addresses, scalars, current_stream(ordinal) if stream is None else stream_handle(stream))
             if not made:

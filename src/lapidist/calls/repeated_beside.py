@@ -21,6 +21,7 @@ from lapidist.calls.checks import require_in_range
 from lapidist.calls.choices import OPEN
 from lapidist.calls.fused import number_given
 from lapidist.calls.operation import Flags, Operation, Types, is_array
+from lapidist.calls.recording import recording_of
 from lapidist.calls.repeated import (
     NUMBERS,
     Alike,
@@ -253,19 +254,16 @@ def fast_path_beside(
     if moves is None:
         return None
     known, moved, start = moves
-    watched = any(x.requires_grad for x in everything)
     of_beside = tuple(launched.arrays), tuple(launched.numbers)
     of_c = call.c is not None, launched.reads_own_c, launched.in_place
-    again = written_out(Layout(len(found), *of_beside, *of_c, further, watched))(
+    again = written_out(Layout(len(found), *of_beside, *of_c, further))(
         compared_as_they_repeat(everything),
         compared_by_parts(*everything),
         output_made(results[0]),
         outputs_made(results) if further else None,
         moved,
         start,
-        torch._C._is_tracing,
-        torch.is_grad_enabled,
-        torch.autograd.forward_ad,
+        recording_of(everything),
         partial(torch._C._cuda_getCurrentRawStream, ready.like.device),
         stream_handle,
         torch._C._increment_version,  # else autograd would not notice that `out` was overwritten

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from lapidist.calls.recording import recording_of
 from lapidist.calls.repeated import (
     Sketch,
     asked_of,
@@ -66,8 +67,7 @@ def fast_path_of_lists(call: Call, batch: Listed, launched: Sequence[PartKernel]
     if any(type(x) not in plain_tensors() or x.is_neg() or not on_16_bytes(x.data_ptr()) for x in everything):
         return None
     alike, by_parts = compared_at_once(*everything), compared_by_parts(*everything)
-    watched, fit, count = any(x.requires_grad for x in everything), fit_for(first.accumulator), batch.count
-    tracing, gradients, forward = torch._C._is_tracing, torch.is_grad_enabled, torch.autograd.forward_ad
+    recorded, fit, count = recording_of(everything), fit_for(first.accumulator), batch.count
     current_stream, ordinal = torch._C._cuda_getCurrentRawStream, batch.like.device
     shape, dtype, swaps = first.result_shape, torch_dtype(first.out_dtype), batch.problem.transposed
     sound = [x.data_ptr() for x in everything]  # outputs overlap nothing: the full path checked
@@ -84,7 +84,7 @@ def fast_path_of_lists(call: Call, batch: Listed, launched: Sequence[PartKernel]
             return None
         if at != sound and (call.out is not None or not all(map(on_16_bytes, at))):
             return None
-        if tracing() or forward._current_level >= 0 or (watched and gradients()):
+        if recorded():
             return None
         stream = current_stream(ordinal) if call.stream is None else stream_handle(call.stream)
         a, b, d, *own_c = (at[start : start + count] for start in range(0, len(at), count))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from lapidist.backends.host import multiply
+from lapidist.calls.recording import recording_of
 from lapidist.calls.repeated import (
     compared_at_once,
     compared_by_parts,
@@ -57,18 +58,12 @@ class OnHost:
         self._a, self._b, self._out = Layout.of(arguments.a), Layout.of(arguments.b), Layout.of(out)
         self._c = None if c is None else Layout.of(c)
         self._how = arguments.accumulator, arguments.precision
-        self._fit, self._watched = fit_for(arguments.accumulator), any(each.requires_grad for each in tensors)
-        self._gradients, self._count_write = torch.is_grad_enabled, torch._C._increment_version
-        self._tracing, self._forward = torch._C._is_tracing, torch.autograd.forward_ad
+        self._fit, self._recorded = fit_for(arguments.accumulator), recording_of(tensors)
+        self._count_write = torch._C._increment_version
 
     def __call__(self, a: Any, b: Any, c: Any, out: Any, scalars: Scalars, stream: Any) -> Any:
         """The result. None: the full path must check the call."""
-        if (
-            stream is not None
-            or not self._fit(scalars)
-            or self._tracing()
-            or self._forward._current_level >= 0
-        ):
+        if stream is not None or not self._fit(scalars) or self._recorded():
             return None
         try:
             made = out is None

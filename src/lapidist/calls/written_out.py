@@ -11,8 +11,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 NAMES = (
-    "alike, alike_by_parts, new, made_of, moved, start, tracing, gradients, forward, stream_of, handle_of,"
-    " count_write, refused, known"
+    "alike, alike_by_parts, new, made_of, moved, start, recorded, stream_of, handle_of, count_write, refused,"
+    " known"
 )
 
 
@@ -26,7 +26,6 @@ class Layout(NamedTuple):
     own_c: bool  # C is read, and is not D
     in_place: bool  # C is D
     further: int  # results beside D
-    watched: bool  # gradients may be asked for
 
 
 def text_of(layout: Layout) -> str:
@@ -65,7 +64,7 @@ def written({NAMES}):
                 known = last
         except refused:
             return None
-        if tracing() or forward._current_level >= 0{" or gradients()" if layout.watched else ""}:
+        if recorded():
             return None
         start(last[2], last[3], stream_of() if stream is None else handle_of(stream), last[4])
         if not made:

@@ -191,6 +191,11 @@ def require_own_memory(tensor: Any, name: str) -> None:
             f"{name}: torch.jit.trace would record the result as a constant; got a tensor that is traced. "
             "Multiply outside of what is traced"
         )
+    if torch._C._len_torch_dispatch_stack() and torch._guards.active_fake_mode() is not None:
+        raise ArgumentError(
+            f"{name}: torch makes fake tensors now, under FakeTensorMode, and a product needs memory. Call"
+            " outside of the mode, or call lapidist.torch, whose operators have fake results"
+        )
     wrapped = type(tensor).__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl
     if (
         wrapped

@@ -1,0 +1,43 @@
+"""A repeated call on the CPU whose tensors have changed, or what torch does with them: its outcome is that of
+the full path.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from guard_cases import FORMS, both_ways, cases
+
+pytestmark = [
+    pytest.mark.frameworks,
+    pytest.mark.filterwarnings(
+        "ignore:.torch.jit.script. is deprecated:DeprecationWarning"
+    ),  # make_dual's own
+]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_changes_is_seen(torch: Any, form: str) -> None:
+    for case in cases(form):
+        again, first = both_ways(torch, "cpu", *case)
+        assert again == first, case
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_no_gradient_is_lost(torch: Any, form: str) -> None:
+    """After calls under no_grad, by whatever path: refused, naming the tensor, or recorded."""
+    for _, change, name, context in cases(form):
+        if change in ("gradient", "parameter", "tangent") and context != "no grad":
+            again, _ = both_ways(torch, "cpu", form, change, name, context)
+            if FORMS[form].records:
+                assert "gradient True" in again.words or change == "tangent"
+            else:
+                assert again.words.startswith(f"ArgumentError: {argument(name)}: "), again
+                assert "requires a gradient" in again.words or "has a tangent" in again.words
+
+
+def argument(name: str) -> str:
+    """Its name in errors; all arrays of a list have that of the list."""
+    return name.removesuffix("2")
