@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,32 @@ def test_calls_on_the_host() -> None:
 
 def test_calls_in_the_machine() -> None:
     assert wrong(cases(MACHINE, 60)) == []
+
+
+TILES = Run("machine", 2301, ("numpy",), tiles=True)
+
+
+def test_configs_in_the_machine() -> None:
+    found = cases(TILES, 100)
+    assert wrong(found) == []
+    assert sum(outcome.verdict == "right" for outcome in found) >= 60
+
+
+def test_configs_in_the_machine_sanitized() -> None:
+    assert wrong(cases(replace(TILES, seed=2302, sanitized=True), 32)) == []
+
+
+@pytest.mark.survey
+@pytest.mark.parametrize("seed", range(6))
+def test_more_configs_in_the_machine(seed: int) -> None:
+    assert wrong(cases(replace(TILES, seed=seed), 600)) == []
+    assert wrong(cases(replace(TILES, seed=seed + 100, sanitized=True), 80)) == []
+
+
+def test_a_case_of_a_config_is_the_same_again_alone() -> None:
+    found = cases(TILES, 12)
+    *_, again = outcomes(TILES, 9 // GROUP, 9)
+    assert again == found[9]
 
 
 def test_a_case_is_the_same_again_alone() -> None:

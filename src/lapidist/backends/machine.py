@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +15,7 @@ from lapidist.device import chip as chip_named
 from lapidist.epilogues.passes import SLOTS
 from lapidist.errors import LaunchError
 from lapidist.frameworks.arrays import Operand
-from lapidist.launch import Memory
+from lapidist.launch import Launch, Memory
 from lapidist.planning.before_passes import Before, made_before
 from lapidist.planning.plans import Plan, Scratch, memory_of, plan_once
 from lapidist.planning.second_passes import RESULT, VALUES, Pass, steps_of
@@ -26,13 +28,33 @@ if TYPE_CHECKING:
     from lapidist.calls.prepared import Prepared
 
 
+_SEED: ContextVar[int | None] = ContextVar("seed", default=None)
+
+
+@contextmanager
+def sanitized(seed: int) -> Iterator[None]:
+    """A context whose products in the machine are sanitized, on schedules drawn by `seed`: races and missing
+    waits are faults.
+    """
+    before = _SEED.set(seed)
+    try:
+        yield
+    finally:
+        _SEED.reset(before)
+
+
+def run(launch: Launch) -> None:
+    from lapidist import machine
+
+    seed = _SEED.get()
+    machine.run(launch, counting=False, sanitize=seed is not None, seed=seed)
+
+
 class MachineBackend(Backend):
     words = "the machine"
     chip = chip_named("h200")
 
     def multiply(self, ready: Prepared, arguments: Arguments, out: Operand, stream: Any) -> None:
-        from lapidist import machine
-
         before = made_before(part.plan for part in ready.parts)
         left = Left(arguments.fused, before) if arguments.fused else None
         aside = left.memory if left else ()
@@ -43,7 +65,7 @@ class MachineBackend(Backend):
                 launch = plan.launch(
                     *operands, *numbers, skipped, scratch, arguments.extra_pointers, arguments.extras
                 )
-                machine.run(replace(launch, memory=(*launch.memory, *aside)), counting=False)
+                run(replace(launch, memory=(*launch.memory, *aside)))
                 scratch.require_zero_flags()
         if arguments.fused and left:
             for each in arguments.fused.passes(before):
@@ -82,8 +104,6 @@ class Left:
 
 
 def run_pass(each: Pass, read: Operand, results: Sequence[Operand], left: Left, architecture: str) -> None:
-    from lapidist import machine
-
     room = np.full(room_between(each) // 8 + 1, np.nan)
     known = {VALUES: read.pointer, RESULT: results[0].pointer}
     memory = [*(memory_of(operand, False) for operand in results), *left.memory]
@@ -91,14 +111,12 @@ def run_pass(each: Pass, read: Operand, results: Sequence[Operand], left: Left, 
     for launch, reads, writes in steps_of(each, architecture, assembled=False):
         first, last = (known.get(place, room.ctypes.data + place) for place in (reads, writes))
         at = {"A": first, "B": results[-1].pointer, "D": last}
-        machine.run(launch.placed(at, memory=(*memory, between)), counting=False)
+        run(launch.placed(at, memory=(*memory, between)))
 
 
 def run_lists(
     plan: Plan, calls: Sequence[Arguments], extras: tuple[Operand, ...], addresses: tuple[int, ...]
 ) -> None:
-    from lapidist import machine
-
     if plan.is_empty:
         return
     first, scratch = calls[0], Scratch(plan)
@@ -114,5 +132,5 @@ def run_lists(
     ]
     operands = first.a, first.b, first.c, first.out
     launch = plan.launch(*operands, *first.alpha_beta, workspace=scratch, extras=tuple(others))
-    machine.run(launch.patched({"lists": addresses}), counting=False)
+    run(launch.patched({"lists": addresses}))
     scratch.require_zero_flags()

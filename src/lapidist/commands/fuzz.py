@@ -15,6 +15,7 @@ import typer
 
 from lapidist.commands.options import Json, one_of
 from lapidist.commands.works import require_one_of
+from lapidist.errors import ArgumentError
 
 if TYPE_CHECKING:
     from lapidist.fuzz.cases import Outcome, Run
@@ -48,6 +49,12 @@ def fuzz(
     case: Annotated[
         int | None, typer.Option(min=0, help="this one only, and what it shares arrays and plan with")
     ] = None,
+    tiles: Annotated[
+        bool, typer.Option("--tiles", help="every config of every kernel, at the edges of its tile")
+    ] = False,
+    sanitize: Annotated[
+        bool, typer.Option("--sanitize", help="look for races and missing waits in the machine; slower")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Draw random calls and judge every one.
@@ -59,16 +66,29 @@ def fuzz(
     require_one_of("--device", device, DEVICES)
     if framework is not None:
         require_one_of("--framework", framework, FRAMEWORKS)
+    require_place(device, tiles, sanitize)
     missing = absent(device, framework)
     if missing:
         typer.echo(f"lapidist: {missing}", err=True)
         raise typer.Exit(ABSENT)
     seed = time.time_ns() % 2**32 if seed is None else seed
-    run = Run(device, seed, (framework,) if framework else drawn_from(device))
+    frameworks = (framework,) if framework else drawn_from(device, tiles)
+    run = Run(device, seed, frameworks, tiles, sanitize)
     if case is not None:
         raise typer.Exit(repeat(run, framework, case, as_json))
     seconds = SECONDS if seconds is None and count is None else seconds
     raise typer.Exit(survey(run, framework, count, seconds, processes, as_json))
+
+
+def require_place(device: str, tiles: bool, sanitize: bool) -> None:
+    if tiles and device == "host":
+        raise ArgumentError(
+            "--tiles: needs --device machine or gpu; the host has no kernels. Add one of them"
+        )
+    if sanitize and device != "machine":
+        raise ArgumentError(
+            f"--sanitize: needs --device machine; got {device}. Add it, or leave --sanitize out"
+        )
 
 
 def survey(
@@ -112,6 +132,7 @@ def repeat(run: Run, framework: str | None, number: int, as_json: bool) -> int:
 
 def command_of(run: Run, framework: str | None, number: int) -> str:
     which = f" --framework {framework}" if framework else ""
+    which += " --tiles" * run.tiles + " --sanitize" * run.sanitized
     return f"lapidist fuzz --device {run.place}{which} --seed {run.seed} --case {number}"
 
 
@@ -144,9 +165,11 @@ def absent(device: str, framework: str | None) -> str:
     return ""
 
 
-def drawn_from(device: str) -> tuple[str, ...]:
-    """NumPy's arrays on the host; on a GPU mostly torch's, and some that NumPy has and are copied."""
+def drawn_from(device: str, tiles: bool) -> tuple[str, ...]:
+    """NumPy's arrays on the host. On a GPU mostly torch's, and some of NumPy's and JAX's. These are copied,
+    so they are no use where layouts are tried.
+    """
     if device != "gpu":
         return ("numpy",)
-    shares = {"torch": 12, "cupy": 2, "jax": 1, "numpy": 1}
+    shares = {"torch": 12, "cupy": 2} if tiles else {"torch": 12, "cupy": 2, "jax": 1, "numpy": 1}
     return tuple(name for name, times in shares.items() if installed(name, device) for _ in range(times))

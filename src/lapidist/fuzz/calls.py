@@ -77,6 +77,12 @@ def draw_call(rng: Generator, kind: Kind, dose: Dose, place: str) -> Call:
     m, n, k = extents(rng, dose, kind.tidy)
     if kind.vectors:
         m, n = 1 if "a" in kind.vectors else m, 1 if "b" in kind.vectors else n
+    return draw_call_of(rng, kind, (m, n, k), dose, place)
+
+
+def draw_call_of(rng: Generator, kind: Kind, size: tuple[int, int, int], dose: Dose, place: str) -> Call:
+    """A call of these extents: m, n and k."""
+    m, n, k = size
     batch = batch_extents(rng, dose, kind.dimensions, m * n * k)
     call = Call(kind, (m, n, k), batch, {}, options_of(rng, kind, place))
     call = with_operands(rng, call)

@@ -30,6 +30,8 @@ DOSES = {
     "machine": Dose(120, 24_000, 4, 200, 6),
     "gpu": Dose(600, 50_000_000, 40, 200, 200),
 }
+# of every kernel and config: extents follow from the tile, and each config is compiled
+TILE_DOSES = {"machine": Dose(0, 300_000, 3, 0, 0), "gpu": Dose(0, 50_000_000, 4, 3000, 3000)}
 
 
 def extent(rng: np.random.Generator, most: int, tidy: bool) -> int:

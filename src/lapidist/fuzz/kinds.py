@@ -234,17 +234,20 @@ def draw_choices(rng: Generator, kind: Kind) -> dict[str, Any]:
             rng,
             {row.name: 6 if row.kind == "production" else 1 for row in KERNELS if math in row.types.maths},
         )
-    if rng.random() < 0.15:
-        splits = int(rng.integers(1, 6))
-        found |= one_of(
-            rng,
-            (
-                {"split_k": splits},
-                {"split_k": splits, "reduction": one_of(rng, ("turnstile", "separate", "cluster"))},
-                {"split_k": splits, "reduction": "atomic", "deterministic": False},
-                {"schedule": "stream_k"},
-                {"schedule": "stream_k", "avail_sms": splits},
-                {"schedule": "data_parallel"},
-            ),
-        )
-    return found
+    return found | draw_sharing(rng) if rng.random() < 0.15 else found
+
+
+def draw_sharing(rng: Generator) -> dict[str, Any]:
+    """How blocks share tiles."""
+    splits = int(rng.integers(1, 6))
+    return one_of(
+        rng,
+        (
+            {"split_k": splits},
+            {"split_k": splits, "reduction": one_of(rng, ("turnstile", "separate", "cluster"))},
+            {"split_k": splits, "reduction": "atomic", "deterministic": False},
+            {"schedule": "stream_k"},
+            {"schedule": "stream_k", "avail_sms": splits},
+            {"schedule": "data_parallel"},
+        ),
+    )

@@ -18,8 +18,9 @@ ALIGNED = 16  # bytes
 class Layout(NamedTuple):
     """`inner`: what touches: "cols" (row-major), "rows", "batch" (matrices innermost) or "between" (batch
     between columns and rows). `steps` between neighbours of the two inner dimensions. `pitch`: lines follow
-    each other "tight", start on 16 bytes ("aligned"), or lie an odd number of elements apart. `repeated`: one
-    matrix is a whole batch, by steps of zero."""
+    each other "tight", start on 16 bytes ("aligned"), or lie an odd number of elements apart. `padding`
+    elements behind each are skipped besides. `repeated`: one matrix is a whole batch, by steps of zero.
+    `broadcast`: steps of zero between rows, columns ("rows", "cols") or "both"."""
 
     inner: str = "cols"
     steps: tuple[int, int] = (1, 1)
@@ -27,6 +28,8 @@ class Layout(NamedTuple):
     pitch: str = "tight"
     shift: int = 0
     repeated: bool = False
+    padding: int = 0
+    broadcast: str = ""
 
 
 PLAIN = Layout()
@@ -79,11 +82,18 @@ def lay(region: str, dtype: str, shape: tuple[int, ...], layout: Layout = PLAIN)
         covered *= layout.steps[depth] if depth < 2 else 1
         strides[axis] = covered
         covered *= max(1, shape[axis])
-        covered = pitched(covered, layout.pitch, dtype) if depth == 0 else covered
+        covered = pitched(covered + layout.padding, layout.pitch, dtype) if depth == 0 else covered
+    strides = broadcast(strides, layout.broadcast)
     return flipped(
         View(region, dtype, shape, tuple(strides), layout.shift, covered + layout.shift + ALIGNED),
         layout.flipped,
     )
+
+
+def broadcast(strides: list[int], which: str) -> list[int]:
+    still = {"": (), "rows": (-2,), "cols": (-1,), "both": (-2, -1)}[which]
+    kept = len(strides) >= 2
+    return [0 if kept and axis - len(strides) in still else stride for axis, stride in enumerate(strides)]
 
 
 def pitched(covered: int, pitch: str, dtype: str) -> int:
