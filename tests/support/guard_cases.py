@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import lapidist
@@ -171,6 +172,18 @@ def mapping(torch: Any) -> Iterator[None]:
         torch._C._functorch._vmap_decrement_nesting()
 
 
+def inside_a_trace(torch: Any, call: Callable[[], Any]) -> Any:
+    """What the call returns while torch.jit.trace runs it."""
+    found = []
+
+    def traced(x: Any) -> Any:
+        found.append(call())
+        return x + 1
+
+    torch.jit.trace(traced, torch.ones(1), check_trace=False)
+    return found[0]
+
+
 def dispatch_mode(torch: Any) -> Any:
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -187,6 +200,7 @@ def fake_mode(torch: Any) -> Any:
     return FakeTensorMode()
 
 
+TRACE = "a trace"
 CONTEXTS: dict[str, Callable[[Any], Any]] = {
     "grad": lambda torch: torch.enable_grad(),
     "no grad": lambda torch: torch.no_grad(),
@@ -195,6 +209,7 @@ CONTEXTS: dict[str, Callable[[Any], Any]] = {
     "a dispatch mode": dispatch_mode,
     "fake tensors": fake_mode,
     "vmap": mapping,
+    TRACE: lambda torch: nullcontext(),
 }
 NEEDS = {"tangent": "tangents", "mapped": "vmap"}  # changes that exist only in a context
 
@@ -239,7 +254,8 @@ def outcome(torch: Any, form: Form, device: str, change: str, name: str, context
         try:
             if change:
                 tensors[name] = CHANGES[change](torch, tensors[name])
-            result = form.run(**tensors)
+            run = partial(form.run, **tensors)
+            result = inside_a_trace(torch, run) if context == TRACE else run()
         except Exception as error:
             return Outcome(f"{type(error).__name__}: {str(error).splitlines()[0]}")
     results = result if isinstance(result, list) else [result]

@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Any
 from lapidist.backends.gpu.launcher import AS_IT_IS
 from lapidist.calls.choices import OPEN
 from lapidist.calls.recording import recording_of
-from lapidist.calls.repeated import Again, Geometry, PathMaker, calls_left, path_maker, plain_tensors
+from lapidist.calls.repeated import (
+    Again,
+    Alike,
+    Extents,
+    Geometry,
+    PathMaker,
+    calls_left,
+    path_maker,
+    plain_tensors,
+    torch_guard,
+)
 from lapidist.frameworks.arrays import contiguous_strides, torch_dtype
 from lapidist.frameworks.new_tensors import tensors_made
 from lapidist.frameworks.streams import choose_stream
@@ -117,19 +127,11 @@ def other_rows(ready: Prepared, arguments: Arguments) -> OtherRows | None:
     return OtherRows(ready, Geometry(alike, lambda *_: False, bits, APART, a.device, recording_of((a, b))))
 
 
-def compared_but_rows(a: Any, b: Any, d: Any) -> Callable[..., bool] | None:
+def compared_but_rows(a: Any, b: Any, d: Any) -> Alike | None:
     """A guard like that of `compared_at_once`, for any number of rows of A and D. It does not check that A is
     contiguous. None: this torch has no such guard.
     """
-    try:
-        from torch._C._dynamo.guards import TensorGuards
-
-        rows: list[int | None] = [None] * (a.dim() - 1)
-        sizes = [[*rows, a.shape[-1]], list(b.shape), [*rows, d.shape[-1]]]
-        strides = [[*rows, None], list(b.stride()), [*rows, None]]
-        alike: Callable[..., bool] = TensorGuards(
-            a, b, d, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides
-        ).check
-        return alike if alike(a, b, d) else None
-    except Exception:
-        return None
+    rows: Extents = [None] * (a.dim() - 1)
+    sizes: list[Extents] = [[*rows, a.shape[-1]], list(b.shape), [*rows, d.shape[-1]]]
+    alike = torch_guard((a, b, d), sizes, [[*rows, None], list(b.stride()), [*rows, None]])
+    return alike if alike is not None and alike(a, b, d) else None

@@ -10,14 +10,14 @@ tensor takes 50 to 100 ns, a Python call about as much.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from lapidist.backends.gpu.launcher import Scalars
 from lapidist.backends.host import LEAST, MOST
-from lapidist.calls.recording import Recorded, recording_of
+from lapidist.calls.recording import Recorded, is_traced, recording_of
 from lapidist.dtypes import number_type
 from lapidist.frameworks.arrays import contiguous_strides, empty, stream_of, torch_dtype
 from lapidist.frameworks.new_tensors import tensors_made
@@ -297,20 +297,31 @@ def geometry_of_cupy(array: Any) -> tuple[Any, ...]:
 Alike = Callable[..., bool]  # whether tensors have the geometry, type and device of those remembered
 
 
+Extents = list[int | None]  # of a tensor's dimensions; None: any
+
+
 def compared_at_once(*tensors: Any) -> Alike:
+    """torch's guard for tensors of these shapes and strides; one that refuses everything if there is none."""
+    sizes: list[Extents] = [list(x.shape) for x in tensors]
+    strides: list[Extents] = [list(x.stride()) for x in tensors]
+    return torch_guard(tensors, sizes, strides) or (lambda *_: False)
+
+
+def torch_guard(tensors: Sequence[Any], sizes: list[Extents], strides: list[Extents]) -> Alike | None:
     """The guard of torch.compile's graphs: 0.3 us for three tensors, whose attributes would take 1.3 us.
 
     It refuses much that is alike: subclasses, one tensor given twice, tensors made in inference mode. It is
-    no public part of torch: if it is missing or fails, this refuses everything.
+    no public part of torch. None: it is missing or fails, or would be made inside of a trace.
     """
+    if is_traced():
+        return None
     try:
         from torch._C._dynamo.guards import TensorGuards
 
-        sizes, strides = [list(x.shape) for x in tensors], [list(x.stride()) for x in tensors]
         alike: Alike = TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
         alike(*tensors)
     except Exception:
-        return lambda *_: False
+        return None
     return alike
 
 
@@ -331,7 +342,7 @@ def compared_by_parts(*tensors: Any) -> Alike:
         for each in at_once:
             if each(*others):
                 return True
-        if not all(part(other) for part, other in zip(parts, others, strict=True)):
+        if is_traced() or not all(part(other) for part, other in zip(parts, others, strict=True)):
             return False
         if tries:
             found = compared_at_once(*others)

@@ -74,6 +74,8 @@ def fast_path_of_lists(call: Call, batch: Listed, launched: Sequence[PartKernel]
 
     def again(call: Call) -> Any:
         scalars = call.operation.alpha, call.operation.beta
+        if recorded():
+            return None
         try:
             results = [x.new_empty(shape, dtype=dtype) for x in call.a] if call.out is None else call.out
             everything = tensors(call, results, reads_c)
@@ -83,8 +85,6 @@ def fast_path_of_lists(call: Call, batch: Listed, launched: Sequence[PartKernel]
         except (AttributeError, TypeError, RuntimeError):
             return None
         if at != sound and (call.out is not None or not all(map(on_16_bytes, at))):
-            return None
-        if recorded():
             return None
         stream = current_stream(ordinal) if call.stream is None else stream_handle(call.stream)
         a, b, d, *own_c = (at[start : start + count] for start in range(0, len(at), count))
