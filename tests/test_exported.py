@@ -119,12 +119,14 @@ def test_a_plain_product_loads_what_it_needs() -> None:
     its."""
     program = f"import sys\n{PLANNED}\nprint(*sys.modules)"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    loaded, calls = found.stdout.split(), "fused lists routed scaled repeated_beside repeated_lists"
+    loaded, calls = found.stdout.split(), "fused lists routed scaled"
+    repeats = "with_arrays start_with_arrays list_repeat"
     others = (
         *("lapidist.epilogues", "lapidist.problems.fused", "lapidist.planning.second_passes"),
         *("lapidist.kernels.registry", "lapidist.kernels.sgemm", "lapidist.kernels.mma", "ml_dtypes"),
         *("lapidist.schedule.simulate", "lapidist.build.behind"),
         *(f"lapidist.calls.{name}" for name in calls.split()),
+        *(f"lapidist.calls.repeat.{name}" for name in repeats.split()),
     )
     assert "lapidist.kernels.wgmma.family" in loaded
     assert [name for name in loaded if name in others] == []

@@ -25,10 +25,18 @@ from lapidist.calls.operation import (
     given_epilogue,
     types_named,
 )
-from lapidist.calls.other_rows import rows_key
 from lapidist.calls.prepared import Gemm
-from lapidist.calls.remembered import AGAIN, BESIDE, ROWS, beside, multiplied, multiplied_lists, of_other_rows
-from lapidist.calls.repeated import NUMBERS, asked_of, sketch
+from lapidist.calls.remembered import (
+    AGAIN,
+    BESIDE,
+    ROWS,
+    multiplied,
+    multiplied_lists,
+    of_new_rows,
+    with_arrays,
+)
+from lapidist.calls.repeat.scalars import NUMBERS, asked_of
+from lapidist.calls.repeat.shape import key_of_gemm, key_of_product, key_of_rows
 from lapidist.config import Config
 from lapidist.dtypes import IEEE, Precision
 from lapidist.errors import ShapeError
@@ -136,19 +144,18 @@ def matmul(
             result = None
             if BESIDE:
                 values = None, None, None, ALPHA, BETA, scale_a, scale_b
-                again = beside().again_beside
+                again = with_arrays().again_beside
                 result = again(BESIDE, a, b, None, out, values, epilogue, OF_MATMUL, types, stream)
         elif type(a) is type(b) is np.ndarray:
             result = product_at_once(a, b, out) if types is USUAL_TYPES and stream is None else None
         else:
-            key = sketch(a, b, out)
-            key = key if types is USUAL_TYPES else (key, types)
+            key = key_of_product(a, b, out, types)
             again = AGAIN.get(key)
             if again is not None:
                 result = again(a, b, None, out, AS_IT_IS, stream)
             else:
-                rows = rows_key(a, b, False, types) if ROWS and out is None else None
-                result = None if rows is None else of_other_rows(a, b, rows, key, stream)
+                rows = key_of_rows(a, b, False, types) if ROWS and out is None else None
+                result = None if rows is None else of_new_rows(a, b, rows, key, stream)
         if result is not None:
             return result
     choices = OPEN if device is compile is None else checked(Choices(device, compile=compile))
@@ -281,7 +288,7 @@ def gemm(
             result = gemm_again(a, b, c, out, alpha, beta, trans_a, trans_b, types, stream)
         elif BESIDE:
             values = gather_a, gather_b, scatter_d, alpha, beta, scale_a, scale_b
-            again, flags = beside().again_beside, (trans_a, trans_b, False, False)
+            again, flags = with_arrays().again_beside, (trans_a, trans_b, False, False)
             result = again(BESIDE, a, b, c, out, values, epilogue, flags, types, stream)
         else:
             result = None
@@ -342,15 +349,14 @@ def gemm_again(
         if alpha is not last_alpha or beta is not last_beta:
             scalars, asked = (alpha, beta), asked_of(alpha, beta)
             _last_numbers = alpha, beta, scalars, asked
-    key: Any = sketch(a, b, out), c is out, trans_a, trans_b, asked
-    key = key if types is USUAL_TYPES else (key, types)
+    key = key_of_gemm(a, b, c, out, trans_a, trans_b, asked, types)
     again = AGAIN.get(key)
     if again is not None:
         return again(a, b, c, out, scalars, stream)
     if c is not None or out is not None or trans_a or scalars is not UNSCALED or not ROWS:
         return None
-    rows = rows_key(a, b, trans_b, types)
-    return None if rows is None else of_other_rows(a, b, rows, key, stream)
+    rows = key_of_rows(a, b, trans_b, types)
+    return None if rows is None else of_new_rows(a, b, rows, key, stream)
 
 
 def gemm_lists(a: Any, b: Any, c: Any = None, *, out: Any = None, **more: Any) -> Any:

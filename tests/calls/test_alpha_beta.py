@@ -10,7 +10,7 @@ import pytest
 
 import lapidist
 from lapidist.calls import prepared, remembered
-from lapidist.calls.repeated import asked_of, fit_for
+from lapidist.calls.repeat.scalars import asked_of, fit_for
 from lapidist.planning import binaries, plans
 from lapidist.problems.pointers import Pointers
 from lapidist.verify import judge

@@ -12,8 +12,9 @@ import pytest
 import lapidist
 from lapidist import epilogues
 from lapidist.backends.machine import MachineBackend
-from lapidist.calls import followed_lists, repeated_beside
+from lapidist.calls import followed_lists
 from lapidist.calls.remembered import BESIDE
+from lapidist.calls.repeat.shape import OPERANDS
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import ArgumentError, LapidistError, ShapeError, StrideError
 
@@ -282,10 +283,10 @@ def test_the_short_way_serves_all_or_none(
     rows, seen = [normal(rng, 10) for _ in range(COUNT)], []
 
     def again(*given: Any) -> Any:
-        seen.append(given[4][repeated_beside.OPERANDS])
+        seen.append(given[4][OPERANDS])
         return len(seen) if len(seen) <= taken else None
 
-    monkeypatch.setattr(repeated_beside, "key_beside", lambda call: "known")
+    monkeypatch.setattr(followed_lists, "key_beside", lambda call: "known")
     monkeypatch.setitem(BESIDE, "known", again)  # type: ignore[arg-type]
     found = lapidist.gemm(a, b, epilogue=one_result(row=rows, scale=1.0))
     assert all(one is other for one, other in zip(seen, rows, strict=False))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from beside_cases import Ready
-from lapidist.calls import repeated_beside
+from lapidist.calls.repeat import with_arrays
 
 FOUR = "--xla_force_host_platform_device_count=4"
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FOUR}".strip()
@@ -23,6 +23,6 @@ def lt(torch: Any) -> Any:
 
 @pytest.fixture
 def ready(torch: Any, monkeypatch: pytest.MonkeyPatch) -> Ready:
-    monkeypatch.setattr(repeated_beside, "HOST", -1)
+    monkeypatch.setattr(with_arrays, "HOST", -1)
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda ordinal: 7, raising=False)
     return Ready()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lapidist.calls import repeated
+from lapidist.calls.repeat import guard
 
 pytestmark = pytest.mark.frameworks
 
@@ -22,10 +22,10 @@ def test_tensors_of_the_other_mode_are_known_after_one_look(
         part = original(tensor)
         return lambda other: (looks.append(other), part(other))[1]
 
-    original = repeated.compared
-    monkeypatch.setattr(repeated, "compared", watched)
+    original = guard.compared
+    monkeypatch.setattr(guard, "compared", watched)
     with getattr(torch, planned_in)():
-        alike = repeated.compared_by_parts(torch.ones(3, 4), torch.ones(4, 5))
+        alike = guard.compared_by_parts(torch.ones(3, 4), torch.ones(4, 5))
     for mode in (torch.inference_mode, contextlib.nullcontext):
         with mode():
             a, b = torch.ones(3, 4), torch.ones(4, 5)
@@ -48,10 +48,8 @@ def test_tensors_that_are_not_alike_at_once_are_tried_once(
     torch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried: list[Any] = []
-    monkeypatch.setattr(
-        repeated, "compared_at_once", lambda *given: (tried.append(given), lambda *_: False)[1]
-    )
+    monkeypatch.setattr(guard, "compared_at_once", lambda *given: (tried.append(given), lambda *_: False)[1])
     same = torch.ones(3, 3)
-    alike = repeated.compared_by_parts(same, same)
+    alike = guard.compared_by_parts(same, same)
     assert all(alike(same, same) for _ in range(10))
     assert len(tried) == 1

@@ -10,7 +10,8 @@ import pytest
 import lapidist
 from beside_cases import FORMS, K, Like, M, N, Ready, asked_again, asks, call_of, path_of, scaled
 from lapidist.calls.operation import OF_MATMUL, types_named
-from lapidist.calls.repeated_beside import AgainBeside, again_beside, key_beside
+from lapidist.calls.repeat.shape import key_beside
+from lapidist.calls.repeat.with_arrays import AgainBeside, again_beside
 
 pytestmark = pytest.mark.frameworks
 

@@ -161,3 +161,10 @@ def test_halves_overflow_as_the_long_way_has_it() -> None:
 def test_halves_are_scaled_before_they_are_rounded() -> None:
     a = np.full((1, 1), 300, np.float16)
     assert lapidist.gemm(a, a, alpha=0.5) == 45000
+
+
+def test_an_output_that_is_given_as_c_too_is_no_reason_to_check_again(torch: Any) -> None:
+    """As BLAS is called, with beta = 0."""
+    a, out = drawn(torch, 64, 64), torch.empty(64, 64)
+    assert python_calls(lambda: lapidist.gemm(a, a, out, alpha=2, out=out)) <= 32
+    torch.testing.assert_close(out, 2 * a @ a)

@@ -14,7 +14,7 @@ import lapidist
 from beside_cases import FOLLOWED, Ready, asked_again, asks_followed, call_of
 from lapidist.calls import remembered
 from lapidist.calls.call import Call
-from lapidist.calls.repeated_beside import fast_path_beside
+from lapidist.calls.repeat.with_arrays import fast_path_beside
 from stand_in_card import Given, Rooms, Straight, launched_the_long_way, rooms_in
 
 pytestmark = pytest.mark.frameworks

@@ -17,8 +17,9 @@ from lapidist import api
 from lapidist.calls import remembered
 from lapidist.calls.call import Call
 from lapidist.calls.operation import Operation
-from lapidist.calls.repeated import fast_path
-from lapidist.calls.repeated_beside import fast_path_beside, key_beside
+from lapidist.calls.repeat.fast_path import fast_path
+from lapidist.calls.repeat.shape import key_beside
+from lapidist.calls.repeat.with_arrays import fast_path_beside
 from stand_in_card import Straight
 
 pytestmark = pytest.mark.frameworks

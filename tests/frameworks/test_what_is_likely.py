@@ -11,8 +11,10 @@ import pytest
 import lapidist
 from beside_cases import Ready, call_of
 from lapidist import api
-from lapidist.calls import remembered, repeated_beside
-from lapidist.calls.repeated_beside import fast_path_beside, key_beside
+from lapidist.calls import remembered
+from lapidist.calls.repeat import with_arrays
+from lapidist.calls.repeat.shape import key_beside
+from lapidist.calls.repeat.with_arrays import fast_path_beside
 from stand_in_card import Straight
 
 pytestmark = pytest.mark.frameworks
@@ -123,8 +125,8 @@ def test_what_comes_in_the_same_order_is_found_at_once(
 ) -> None:
     """As the layers of a model are: no key is made."""
     looked_up = []
-    key_of = repeated_beside.key_of
-    monkeypatch.setattr(repeated_beside, "key_of", lambda *given: looked_up.append(1) or key_of(*given))
+    key_of = with_arrays.key_of
+    monkeypatch.setattr(with_arrays, "key_of", lambda *given: looked_up.append(1) or key_of(*given))
     for turn in range(4):
         for form in FORMS:
             by_turns.call(form)

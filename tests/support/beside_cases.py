@@ -13,7 +13,8 @@ import lapidist
 from lapidist import api
 from lapidist.calls import remembered
 from lapidist.calls.call import Call
-from lapidist.calls.repeated_beside import beside, fast_path_beside
+from lapidist.calls.repeat.shape import beside
+from lapidist.calls.repeat.with_arrays import fast_path_beside
 
 M, N, K = 32, 16, 48
 Launched = list[tuple[Any, ...]]
@@ -26,7 +27,7 @@ class Like:
 class Ready:
     """In place of what was prepared for a GPU."""
 
-    like = Like()
+    like, settled = Like(), True
 
     def __init__(self) -> None:
         self.launched: Launched = []

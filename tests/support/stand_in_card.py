@@ -13,10 +13,10 @@ import pytest
 from beside_cases import Ready
 from lapidist.backends.gpu import launcher, passes, workspaces
 from lapidist.backends.gpu.products import GpuBackend
-from lapidist.calls import starting
 from lapidist.calls.arguments import Arguments
 from lapidist.calls.call import Call
 from lapidist.calls.prepared import Part, Prepared
+from lapidist.calls.repeat import start_with_arrays
 from lapidist.device import chip
 from lapidist.frameworks.arrays import Operand
 from lapidist.planning.plans import make_plan
@@ -91,7 +91,7 @@ class Rooms:
             return [(Card(launch, tell), reads, writes) for launch, reads, writes in steps]
 
         monkeypatch.setattr(workspaces, "_free", {})
-        monkeypatch.setattr(starting, "kernels_of", kernels_of)
+        monkeypatch.setattr(start_with_arrays, "kernels_of", kernels_of)
         for name, value in {
             "kernels_of": kernels_of,
             "load_driver": lambda: SimpleNamespace(CUstream=int),

@@ -10,7 +10,6 @@ from lapidist.calls import checks
 from lapidist.calls.arguments import Arguments
 from lapidist.calls.choices import OPEN, Choices
 from lapidist.calls.operation import USUAL_TYPES, Operation, is_array
-from lapidist.calls.repeated import Sketch, asked_of, sketch
 from lapidist.calls.subclasses import as_array, is_asked, is_plain
 from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import HOST, framework_of, on_host, operand_of
@@ -66,24 +65,6 @@ class Call:
         checks.require_flag("trans_a", operation.trans_a, checks.BLAS_FLAGS)
         checks.require_flag("trans_b", operation.trans_b, checks.BLAS_FLAGS)
         return replace(self, operation=operation)
-
-    @property
-    def key(self) -> Sketch:
-        """The key under which the fast path of such calls is remembered. None: the call has no fast path, or
-        more operands than a, b, c and out.
-        """
-        operation, choices = self.operation, self.choices
-        if not self.is_remembered:
-            return None
-        key: Any = sketch(self.a, self.b, self.out)
-        if key is None:
-            return None
-        if not operation.vectors:
-            asked = asked_of(operation.alpha, operation.beta)
-            key = key, self.c is self.out, operation.trans_a, operation.trans_b, asked
-        if choices == OPEN:
-            return key if operation.types is USUAL_TYPES else (key, operation.types)
-        return key, operation.types, choices
 
     # ---- lists of matrices ----
 

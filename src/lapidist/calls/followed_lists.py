@@ -16,7 +16,8 @@ from lapidist.calls.call import Call
 from lapidist.calls.lists import ArrayGemm, require_alike, require_as_many, require_lists, require_one_place
 from lapidist.calls.operation import Operation
 from lapidist.calls.prepared import Gemm, multiply_on_host, place_for, require_no_choice
-from lapidist.calls.remembered import BESIDE, beside, prepared, remember
+from lapidist.calls.remembered import BESIDE, prepared, remember, with_arrays
+from lapidist.calls.repeat.shape import beside, key_beside
 from lapidist.errors import ArgumentError, ShapeError
 from lapidist.frameworks.streams import require_stream
 
@@ -179,13 +180,13 @@ def again_without_checks(calls: Sequence[Call]) -> list[Any] | None:
     """All products by the fast path of the first. If a later one is refused, earlier ones have only written
     new arrays. None: the full path must check them.
     """
-    key = beside().key_beside(calls[0])
+    key = key_beside(calls[0])
     again = None if key is None else BESIDE.get(key)
     if again is None:
         return None
     found: list[Any] = []
     for call in calls:
-        result = again(call.a, call.b, call.c, None, beside().beside(call.operation), call.stream)
+        result = again(call.a, call.b, call.c, None, beside(call.operation), call.stream)
         if result is None:
             return None
         found.append(result)
@@ -203,8 +204,8 @@ def checked_and_run(calls: Sequence[Call], every: Sequence[Arguments]) -> list[A
     ready = [prepared(arguments, place, first.choices, stream) for arguments in every]
     met, ready[0].met = ready[0].met, True
     found = [each.run(arguments, stream) for each, arguments in zip(ready, every, strict=True)]
-    key = beside().key_beside(first) if met and first.out is None else None
-    again = None if key is None else beside().fast_path_beside(ready[0], every[0], first, found[0])
+    key = key_beside(first) if met and first.out is None else None
+    again = None if key is None else with_arrays().fast_path_beside(ready[0], every[0], first, found[0])
     if again is not None:
-        remember(BESIDE, key, beside().counted(ready[0], again))
+        remember(BESIDE, key, again)
     return found

@@ -13,7 +13,7 @@ from lapidist.build.waiting import BACKGROUND, WAIT, Compiling, kept_way
 from lapidist.calls import checks
 from lapidist.calls.arguments import Arguments
 from lapidist.calls.choices import OPEN, Choices
-from lapidist.calls.repeated import Again, fast_path
+from lapidist.calls.repeat.fast_path import Again, fast_path
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.errors import ArgumentError, DeviceError, DTypeError
@@ -400,7 +400,7 @@ class Gemm(Prepared):
         """Run it, and make the fast path of the next call."""
         result = self.run(arguments, stream)
         if self.is_routed:
-            from lapidist.calls.repeated_beside import Executed, fast_path_of_plan
+            from lapidist.calls.repeat.with_arrays import Executed, fast_path_of_plan
 
             call = Executed(a, b, c, out, self._operation)
             self._again_beside = fast_path_of_plan(self, arguments, call, result)

@@ -11,47 +11,49 @@ from lapidist.build.waiting import BACKGROUND, Compiling, way_of
 from lapidist.calls.arguments import Arguments
 from lapidist.calls.call import Call
 from lapidist.calls.choices import OPEN, Choices
-from lapidist.calls.other_rows import OtherRows, other_rows, rows_key_of
 from lapidist.calls.prepared import Prepared, multiply_on_host, place_for, require_no_choice
-from lapidist.calls.repeated import Again, Sketch, asked_of, fast_path
+from lapidist.calls.repeat.fast_path import Again, fast_path, fast_path_on_host
+from lapidist.calls.repeat.new_rows import NewRows, new_rows
+from lapidist.calls.repeat.scalars import asked_of
+from lapidist.calls.repeat.shape import (
+    Shape,
+    beside,
+    key_beside,
+    key_of_lists,
+    key_of_matrices,
+    key_of_rows_of,
+)
 from lapidist.calls.subclasses import product
 from lapidist.frameworks.streams import require_stream
 
 if TYPE_CHECKING:
-    from lapidist.calls.repeated_beside import AgainBeside
-    from lapidist.calls.repeated_lists import AgainLists
+    from lapidist.calls.repeat.list_repeat import AgainLists
+    from lapidist.calls.repeat.with_arrays import AgainBeside
     from lapidist.problems.problem import Problem
 
 PREPARED_LIMIT = 4096  # entries of each dictionary; a program that exceeds it starts over
 PREPARED: dict[Any, Prepared] = {}  # by problem, device, choices and framework
-AGAIN: dict[Sketch, Again] = {}  # fast paths by `sketch`
-ROWS: dict[Any, OtherRows] = {}  # by rows_key, for products with new rows
-BESIDE: dict[Sketch, AgainBeside] = {}  # fast paths of calls with arrays apart from a, b, c and out
-LISTS: dict[Sketch, AgainLists] = {}  # fast paths of lists of matrices
+AGAIN: dict[Shape, Again] = {}  # fast paths of matrices alone
+ROWS: dict[Shape, NewRows] = {}  # for products with new rows
+BESIDE: dict[Shape, AgainBeside] = {}  # fast paths of calls with arrays apart from a, b, c and out
+LISTS: dict[Shape, AgainLists] = {}  # fast paths of lists of matrices
 
 
 # ---- modules imported by the first call that needs them, so that other processes start sooner ----
 
 
 @cache
-def beside() -> Any:
-    from lapidist.calls import repeated_beside
+def with_arrays() -> Any:
+    from lapidist.calls.repeat import with_arrays
 
-    return repeated_beside
+    return with_arrays
 
 
 @cache
 def of_lists() -> Any:
-    from lapidist.calls import repeated_lists
+    from lapidist.calls.repeat import list_repeat
 
-    return repeated_lists
-
-
-@cache
-def on_host() -> Any:
-    from lapidist.calls import repeated_on_host
-
-    return repeated_on_host
+    return list_repeat
 
 
 # ---- a call ----
@@ -61,7 +63,7 @@ def multiplied(call: Call) -> Any:
     """The full path, after matmul or gemm found no fast path by the arrays alone."""
     if not call.operation.is_plain:
         return multiplied_beside(call)
-    key = call.key
+    key = key_of_matrices(call)
     again = None if key is None else AGAIN.get(key)
     if again is not None:
         operation = call.operation
@@ -73,12 +75,12 @@ def multiplied(call: Call) -> Any:
         call = call.as_arrays()
         if call.asks_operands:
             return product(call.a, call.b, call.out)
-    rows = rows_key_of(call)
-    result = None if rows is None else of_other_rows(call.a, call.b, rows, key, call.stream)
+    rows = key_of_rows_of(call)
+    result = None if rows is None else of_new_rows(call.a, call.b, rows, key, call.stream)
     return run(key, call.arguments(), call.choices, call.stream, rows) if result is None else result
 
 
-def of_other_rows(a: Any, b: Any, rows: Any, key: Any, stream: Any) -> Any:
+def of_new_rows(a: Any, b: Any, rows: Any, key: Any, stream: Any) -> Any:
     """Like an earlier product, but with other rows. From the second call on it has a fast path under its own
     `key`. None: the full path must check the call.
     """
@@ -95,11 +97,10 @@ def of_other_rows(a: Any, b: Any, rows: Any, key: Any, stream: Any) -> Any:
 
 def multiplied_beside(call: Call) -> Any:
     """A product with factors, indices, an epilogue, or alpha and beta in arrays."""
-    key = beside().key_beside(call)
+    key = key_beside(call)
     again = None if key is None else BESIDE.get(key)
     if again is not None:
-        values = beside().beside(call.operation)
-        result = again(call.a, call.b, call.c, call.out, values, call.stream)
+        result = again(call.a, call.b, call.c, call.out, beside(call.operation), call.stream)
         if result is not None:
             return result
     arguments, choices = call.arguments(), call.choices
@@ -110,9 +111,9 @@ def multiplied_beside(call: Call) -> Any:
     ready = prepared(arguments, place, choices, call.stream)
     again_met, ready.met = ready.met, True
     result = ready.run(arguments, call.stream)
-    again = beside().fast_path_beside(ready, arguments, call, result) if again_met else None
+    again = with_arrays().fast_path_beside(ready, arguments, call, result) if again_met else None
     if again is not None:
-        remember(BESIDE, key, beside().counted(ready, again))
+        remember(BESIDE, key, again)
     return result
 
 
@@ -120,7 +121,7 @@ def multiplied_lists(call: Call) -> Any:
     call = call.of_lists()
     if call.of_none:
         return []
-    key = of_lists().key_of_lists(call)
+    key = key_of_lists(call)
     again = None if key is None else LISTS.get(key)
     result = None if again is None else again(call)
     if result is not None:
@@ -148,8 +149,8 @@ def run(key: Any, arguments: Arguments, choices: Choices, stream: Any, rows: Any
     if backend_at(place).chip is None:
         require_no_choice(choices)
         result = multiply_on_host(arguments)
-        if is_repeatable(key, arguments) and isinstance(AGAIN.get(key), on_host().OnHost | None):
-            again = on_host().fast_path_on_host(arguments)
+        if is_repeatable(key, arguments):
+            again = fast_path_on_host(arguments)
             if again is not None:
                 remember(AGAIN, key, again)
         return result
@@ -161,7 +162,7 @@ def run(key: Any, arguments: Arguments, choices: Choices, stream: Any, rows: Any
         if again is not None:
             remember(AGAIN, key, again)
     if rows is not None and not again_met and ready.direct and ready.like.framework == "torch":
-        of_rows = other_rows(ready, arguments)
+        of_rows = new_rows(ready, arguments)
         if of_rows is not None:
             remember(ROWS, rows, of_rows)
     return result

@@ -31,7 +31,7 @@ DOSES = {
     "gpu": Dose(600, 50_000_000, 40, 200, 200),
 }
 # of every kernel and config: extents follow from the tile, and each config is compiled
-TILE_DOSES = {"machine": Dose(0, 300_000, 3, 0, 0), "gpu": Dose(0, 50_000_000, 4, 3000, 3000)}
+TILE_DOSES = {"machine": Dose(0, 300_000, 3, 0, 0), "gpu": Dose(0, 50_000_000, 4, 1500, 1500)}
 
 
 def extent(rng: np.random.Generator, most: int, tidy: bool) -> int:

@@ -18,7 +18,7 @@ from lapidist.backends.gpu.launcher import AS_IT_IS
 from lapidist.calls.linear_shapes import require_features
 from lapidist.calls.operation import USUAL_TYPES
 from lapidist.calls.remembered import AGAIN
-from lapidist.calls.repeated import sketch
+from lapidist.calls.repeat.shape import key_of_product
 from lapidist.dtypes import IEEE
 from lapidist.errors import LapidistError
 from lapidist.torch import outlines, sharding
@@ -130,7 +130,7 @@ def run_gemm(
 
 def matmul_again(a: Any, b: Any) -> Any:
     """matmul on the fast path of a repeated call; None if the call must be checked in full."""
-    again = AGAIN.get(sketch(a, b, None))
+    again = AGAIN.get(key_of_product(a, b, None, USUAL_TYPES))
     return None if again is None else again(a, b, None, None, AS_IT_IS, None)
 
 

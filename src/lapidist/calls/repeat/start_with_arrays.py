@@ -4,12 +4,14 @@ A single launch writes them straight into kernel parameters; several go through 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lapidist.backends.gpu.launcher import AS_IT_IS, Operands, Scalars, Start, Written
 from lapidist.backends.gpu.passes import Left, PassLaunch, Rooms, kernels_of
 from lapidist.backends.gpu.workspaces import Room
+from lapidist.calls.repeat.addresses import D
+from lapidist.calls.repeat.start import Starting
 from lapidist.frameworks.arrays import Operand
 from lapidist.planning.before_passes import Before, made_before
 from lapidist.planning.second_passes import RESULT, VALUES
@@ -20,19 +22,7 @@ if TYPE_CHECKING:
     from lapidist.calls.prepared import Part, Prepared
 
 UNSIGNED = (1 << 64) - 1
-D = 2  # D's index among the tensors of a call, which begin with A and B
 MEMBERS = 5  # words of an epilogue's operand; the first is its address or number
-
-
-class Starting(NamedTuple):
-    """`bring` takes the addresses of all tensors and the epilogue's numbers, and makes the last argument of
-    `start`. `start` takes addresses of A, B, C and D, alpha and beta, a stream, and that. `of_d`: whether
-    that depends on D's address.
-    """
-
-    bring: Callable[[Sequence[int], Sequence[float]], Any]
-    start: Callable[[Operands, Scalars, int, Any], None]
-    of_d: bool
 
 
 class Sources(NamedTuple):
@@ -102,7 +92,6 @@ def straight(part: Part, sources: Sources, actual: ExtraPointers) -> Starting:
                 of_numbers.append((first + word, fed.bits))
             elif place:
                 addressed.append((first + word, place, words[word] - actual.fused[number]))
-    swap, start = plan.problem.transposed, kernel.kept_start()
 
     def bring(at: Sequence[int], numbers: Sequence[float]) -> Written:
         words = [(word, at[place] + ahead) for word, place, ahead in addressed]
@@ -111,11 +100,7 @@ def straight(part: Part, sources: Sources, actual: ExtraPointers) -> Starting:
             words += [(word, bits(number) & UNSIGNED) for (word, bits), number in pairs]
         return Written(constant, words)
 
-    def start_exchanged(operands: Operands, scalars: Scalars, stream: int, written: Written) -> None:
-        a, b, c, d = operands
-        start((b, a, c, d), scalars, stream, written)
-
-    return Starting(bring, start_exchanged if swap else start, D in sources.fused)
+    return Starting(bring, kernel.kept_start(), D in sources.fused, plan.problem.transposed)
 
 
 # ---- with second passes ----
@@ -154,11 +139,13 @@ def followed(
     steps, between = steps_after(fused, before, ordinal)
     among_all = sources._replace(fused=(*sources.fused, *range(tensors, tensors + read)))
     product = launched(ready, parts, among_all, actual, parts)
+    start_product, bring_product = product.start, product.bring
+    assert bring_product is not None
     if left.is_none and not steps:  # the product does everything itself
         nowhere = (0,) * read
-        return Starting(lambda at, numbers: product.bring((*at, *nowhere), numbers), product.start, True)
+        return product._replace(bring=lambda at, numbers: bring_product((*at, *nowhere), numbers), of_d=True)
     rooms, further = Rooms(left, ordinal), tensors - sources.further
-    free, another, start_product, bring_product = rooms.free, rooms.another, product.start, product.bring
+    free, another = rooms.free, rooms.another
     # a workspace, addresses in it that the product writes, and all addresses in it
     last: tuple[Any, tuple[int, ...], tuple[int, ...]] = None, (), ()
 
@@ -192,7 +179,7 @@ def followed(
             launch(of_pass, AS_IT_IS, stream)
         of_stream.append(room)
 
-    return Starting(Brought, start, True)
+    return Starting(Brought, start, True, product.exchanged)
 
 
 def steps_after(fused: FusedOperands, before: Before, ordinal: int) -> tuple[list[PassStep], list[int]]:

@@ -5,19 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lapidist.calls.recording import recording_of
-from lapidist.calls.repeated import (
-    Sketch,
-    asked_of,
-    compared_at_once,
-    compared_by_parts,
-    fit_for,
-    plain_tensors,
-    sketch,
-)
+from lapidist.calls.repeat.guard import are_plain, compared_at_once, compared_by_parts, recording_of
+from lapidist.calls.repeat.scalars import asked_of, fit_for
+from lapidist.calls.repeat.upgrade import upgrade_of_lists
 from lapidist.frameworks.arrays import HOST, torch_dtype
 from lapidist.frameworks.streams import stream_handle
-from lapidist.planning.standing import CALLS_BETWEEN
 from lapidist.problems.problem import VECTOR_BYTES
 
 if TYPE_CHECKING:
@@ -26,26 +18,6 @@ if TYPE_CHECKING:
     from lapidist.calls.lists import Listed
 
 AgainLists = Callable[["Call"], Any]  # returns None if the full path must check the call
-
-
-def key_of_lists(call: Call) -> Sketch:
-    """The key under which the fast path of such calls is remembered. None: no fast path can serve its
-    matrices.
-    """
-    a, b, c, out, operation = call.a, call.b, call.c, call.out, call.operation
-    lists = [x for x in (a, b, c, out) if x is not None]
-    if operation.routing.check_indices is not False or call.choices.workspace is not None:
-        return None
-    if b is None or not all(type(x) in (list, tuple) and len(x) == len(a) for x in lists) or not a:
-        return None
-    seen = sketch(a[0], b[0], None if out is None else out[0])
-    if seen is None:
-        return None
-    asked = asked_of(operation.alpha, operation.beta)
-    return (
-        *(len(a), seen, c is None, out is None, asked, operation.trans_a, operation.trans_b),
-        *(operation.types, call.choices),
-    )
 
 
 def fast_path_of_lists(call: Call, batch: Listed, launched: Sequence[PartKernel]) -> AgainLists | None:
@@ -64,15 +36,23 @@ def fast_path_of_lists(call: Call, batch: Listed, launched: Sequence[PartKernel]
         return None
     results = [x.out.owner for x in batch.calls if x.out is not None]
     everything = tensors(call, results, reads_c)
-    if any(type(x) not in plain_tensors() or x.is_neg() or not on_16_bytes(x.data_ptr()) for x in everything):
+    if not are_plain(everything) or not all(on_16_bytes(x.data_ptr()) for x in everything):
         return None
     alike, by_parts = compared_at_once(*everything), compared_by_parts(*everything)
     recorded, fit, count = recording_of(everything), fit_for(first.accumulator), batch.count
     current_stream, ordinal = torch._C._cuda_getCurrentRawStream, batch.like.device
     shape, dtype, swaps = first.result_shape, torch_dtype(first.out_dtype), batch.problem.transposed
     sound = [x.data_ptr() for x in everything]  # outputs overlap nothing: the full path checked
+    left, look = upgrade_of_lists(launched)
+    counts = left > 0
 
     def again(call: Call) -> Any:
+        nonlocal left
+        if counts:
+            if left > 0:
+                left = left - 1 or look(call.stream)
+            if left <= 0:
+                return None
         scalars = call.operation.alpha, call.operation.beta
         if recorded():
             return None
@@ -98,26 +78,7 @@ def fast_path_of_lists(call: Call, batch: Listed, launched: Sequence[PartKernel]
             torch._C._increment_version(tuple(results))
         return results
 
-    return counted(launched, again)
-
-
-def counted(launched: Sequence[PartKernel], again: AgainLists) -> AgainLists:
-    """The same fast path until the next look for better kernels, which the full path takes."""
-    waiting = [each for each in launched if not each.settled]
-    if not waiting:
-        return again
-    left = CALLS_BETWEEN
-
-    def last(call: Call) -> Any:
-        nonlocal left
-        left -= 1
-        if left > 0:
-            return again(call)
-        for each in waiting:
-            each.countdown = 0
-        return None
-
-    return last
+    return again
 
 
 def tensors(call: Call, results: Sequence[Any], reads_c: bool) -> list[Any]:

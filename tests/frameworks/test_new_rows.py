@@ -15,7 +15,8 @@ from lapidist.calls.arguments import Arguments
 from lapidist.calls.call import Call
 from lapidist.calls.choices import OPEN, Choices
 from lapidist.calls.operation import Operation, Routing
-from lapidist.calls.other_rows import OtherRows, other_rows, rows_key_of
+from lapidist.calls.repeat.new_rows import NewRows, new_rows
+from lapidist.calls.repeat.shape import key_of_rows_of
 
 pytestmark = pytest.mark.frameworks
 
@@ -29,7 +30,12 @@ class Ready(SimpleNamespace):
     def __init__(self, problem: Any, arguments: Arguments | None = None, **more: Any) -> None:
         like = arguments.like.alone() if arguments else None
         super().__init__(
-            problem=problem, shape=(problem.m, problem.n), direct=True, out_dtype=problem.out_dtype, **more
+            problem=problem,
+            shape=(problem.m, problem.n),
+            direct=True,
+            settled=True,
+            out_dtype=problem.out_dtype,
+            **more,
         )
         self.like, self.started = like, []
 
@@ -37,12 +43,12 @@ class Ready(SimpleNamespace):
         self.started.append(given)
 
 
-def of(a: Any, b: Any, operation: Operation) -> tuple[Arguments, OtherRows | None]:
+def of(a: Any, b: Any, operation: Operation) -> tuple[Arguments, NewRows | None]:
     arguments = Arguments(a, b, None, None, operation)
-    return arguments, other_rows(Ready(arguments.problem(), arguments), arguments)  # type: ignore[arg-type]
+    return arguments, new_rows(Ready(arguments.problem(), arguments), arguments)  # type: ignore[arg-type]
 
 
-def called(way: OtherRows, a: Any, b: Any) -> tuple[Any, Any] | None:
+def called(way: NewRows, a: Any, b: Any) -> tuple[Any, Any] | None:
     return way(a, b, 0, lambda problem, _first, _stream: Ready(problem))  # type: ignore[arg-type, return-value]
 
 
@@ -157,14 +163,14 @@ def test_parameters_without_gradients_are_served(torch: Any) -> None:
 )
 def test_what_is_not_usual_has_no_key(torch: Any, operation: Operation) -> None:
     a, b = operands(torch, 8, operation)
-    assert rows_key_of(Call(a, b, None, None, operation)) is None
+    assert key_of_rows_of(Call(a, b, None, None, operation)) is None
 
 
 def test_keys_say_all_but_the_rows(torch: Any) -> None:
     a, b = operands(torch, 8, MATMUL)
 
     def key(a: Any, b: Any, c: Any = None, out: Any = None, choices: Choices = OPEN) -> Any:
-        return rows_key_of(Call(a, b, c, out, MATMUL, choices))
+        return key_of_rows_of(Call(a, b, c, out, MATMUL, choices))
 
     assert key(a, b) == key(a[:3], b) is not None
     assert key(a.float(), b) != key(a, b) != key(a, b[:, :8])

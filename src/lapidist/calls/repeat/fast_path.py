@@ -1,0 +1,191 @@
+"""Fast paths: what the full path checked and launched, put together for the next call like it.
+
+A fast path keeps only numbers, none of the caller's arrays. Where it cannot be sure it returns None, and the
+full path takes over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lapidist.calls.repeat.addresses import Interval, forbidden
+from lapidist.calls.repeat.guard import (
+    Alike,
+    Recorded,
+    are_plain,
+    compared_as_they_repeat,
+    compared_by_parts,
+    compared_cupy,
+    recording_of,
+)
+from lapidist.calls.repeat.numbers_of import NumbersOf
+from lapidist.calls.repeat.start import Starting, plainly_started
+from lapidist.calls.repeat.upgrade import FINAL, Upgrade, upgrade_of
+from lapidist.calls.repeat.write import CallLayout, written_out
+from lapidist.errors import LapidistError
+from lapidist.frameworks.arrays import contiguous_strides, empty, operand_of, stream_of, torch_dtype
+from lapidist.frameworks.new_tensors import tensors_made
+from lapidist.frameworks.streams import stream_handle
+
+if TYPE_CHECKING:
+    from lapidist.calls.arguments import Arguments
+    from lapidist.calls.prepared import Prepared
+
+# (a, b, c, out, values, stream) -> results, or None: the full path must check the call. `values`: alpha and
+# beta, or all that comes beside the matrices.
+Again = Callable[[Any, Any, Any, Any, Any, Any], Any]
+
+# Raised by what is no tensor, or by a number out of range: the full path then names the argument.
+REFUSED = AttributeError, TypeError, ValueError, RuntimeError, LapidistError
+
+
+class Geometry(NamedTuple):
+    """What arrays are compared with: A, B, D, C if it is read and is not D, arrays beside, further
+    results.
+    """
+
+    alike: Alike  # at once
+    alike_by_parts: Alike
+    bits: tuple[int, ...]  # the last four bits of their addresses
+    distances: Sequence[Interval]  # forbidden: there they would overlap
+    recorded: Recorded
+    device: Any
+
+
+def geometry_of(tensors: list[Any], further: int = 0) -> Geometry:
+    return Geometry(
+        compared_as_they_repeat(tensors),
+        compared_by_parts(*tensors),
+        tuple(each.data_ptr() & 15 for each in tensors),
+        forbidden([operand_of(each, "out") for each in tensors], further),
+        recording_of(tensors),
+        tensors[0].device,
+    )
+
+
+def repeat_of(
+    layout: CallLayout,
+    geometry: Geometry,
+    makes: tuple[Any, Any],
+    numbers: NumbersOf,
+    starting: Starting,
+    upgrade: Upgrade,
+    stream_now: Any,
+) -> Again:
+    """`makes`: makers of a new D, and of all results."""
+    import torch
+
+    alike, alike_by_parts, bits, distances, recorded, _ = geometry
+    layout = layout._replace(
+        exchanged=starting.exchanged,
+        brings=starting.bring is not None,
+        brings_d=starting.of_d,
+        counts=upgrade.left > 0,
+    )
+    again: Again = written_out(layout)(
+        alike,
+        alike_by_parts,
+        *makes,
+        bits,
+        distances,
+        numbers,
+        starting.bring,
+        starting.start,
+        recorded,
+        stream_now,
+        stream_handle,
+        torch._C._increment_version,  # else autograd would not notice that `out` was overwritten
+        REFUSED,
+        upgrade.look,
+        upgrade.left,
+        # Without addresses: those of the next call are then checked, by the rules of the fast path.
+        ((), numbers.first, (), numbers.first_scalars, None, numbers.first_fused),
+    )
+    return again
+
+
+def stream_of_torch(ordinal: int | str) -> Callable[[], int]:
+    import torch
+
+    return partial(torch._C._cuda_getCurrentRawStream, ordinal)
+
+
+def result_made(shape: Sequence[int], dtype: Any, device: Any) -> Callable[[], Any]:
+    return tensors_made(dtype, device)(tuple(shape), contiguous_strides(tuple(shape)))
+
+
+# ---- the matrices alone ----
+
+
+def fast_path(ready: Prepared, arguments: Arguments, keeps: bool = False) -> Again | None:
+    """The fast path for arrays of the geometry of `arguments`. None: there is none. `keeps`: it stays with
+    its kernel, even if a better one comes.
+    """
+    if not ready.direct:
+        return None
+    upgrade = FINAL if keeps else upgrade_of(ready)
+    if ready.like.framework == "cupy":
+        return fast_path_of_cupy(ready, arguments, upgrade)
+    tensors = tensors_of(arguments)
+    if not are_plain(tensors):
+        return None
+    geometry = geometry_of(tensors)
+    new = result_made(arguments.result_shape, torch_dtype(ready.out_dtype), geometry.device)
+    numbers = NumbersOf(arguments, arguments.alpha_beta)
+    started = plainly_started(ready), upgrade, stream_of_torch(ready.like.device)
+    return repeat_of(layout_of(arguments, tensors), geometry, (new, None), numbers, *started)
+
+
+def layout_of(arguments: Arguments, tensors: Sequence[Any]) -> CallLayout:
+    reads_c = arguments.c is not None
+    own_c = len(tensors) > 3
+    return CallLayout(2, (), (0, 1), reads_c, own_c, reads_c and not own_c)
+
+
+def tensors_of(arguments: Arguments) -> list[Any]:
+    """A, B, the output, and C if it is not the output. Without an output, a new tensor stands for it."""
+    a, b, c, out = arguments.a, arguments.b, arguments.c, arguments.out
+    made = empty(arguments.result_shape, a, arguments.out_dtype) if out is None else out.owner
+    return [a.owner, b.owner, made, *([] if c is None or c.owner is made else [c.owner])]
+
+
+def fast_path_of_cupy(ready: Prepared, arguments: Arguments, upgrade: Upgrade) -> Again | None:
+    """CuPy's arrays have no versions and no gradients. C is read only where it is the output."""
+    arrays = tensors_of(arguments)
+    if len(arrays) > 3:
+        return None
+    like, shape, dtype = arguments.a.alone(), arguments.result_shape, arguments.out_dtype
+    geometry = Geometry(
+        compared_cupy(*arrays[:2]),
+        compared_cupy(arrays[2]),
+        tuple(each.data.ptr & 15 for each in arrays),
+        forbidden([operand_of(each, "out") for each in arrays], 0),
+        bool,
+        None,
+    )
+    now = partial(stream_of, "cupy", like.device)
+    layout = layout_of(arguments, arrays)._replace(cupy=True)
+    makes = partial(empty, shape, like, dtype), None
+    numbers = NumbersOf(arguments, arguments.alpha_beta)
+    return repeat_of(layout, geometry, makes, numbers, plainly_started(ready), upgrade, now)
+
+
+# ---- on the host ----
+
+
+def fast_path_on_host(arguments: Arguments) -> Again | None:
+    """For torch tensors: NumPy works on their memory."""
+    from lapidist.calls.repeat.on_host import started_on_host
+
+    if arguments.a.framework != "torch" or arguments.no_kernel or arguments.given is not None:
+        return None
+    tensors = tensors_of(arguments)
+    if not are_plain(tensors):
+        return None
+    geometry = geometry_of(tensors)
+    new = result_made(arguments.result_shape, torch_dtype(arguments.out_dtype), geometry.device)
+    layout = layout_of(arguments, tensors)._replace(on_host=True)
+    numbers = NumbersOf(arguments, arguments.alpha_beta)
+    return repeat_of(layout, geometry, (new, None), numbers, started_on_host(arguments), FINAL, None)

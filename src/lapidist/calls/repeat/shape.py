@@ -1,0 +1,155 @@
+"""The key under which the fast path of a call is found: what is cheap to read of its arrays, and what the
+caller asks for.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from lapidist.calls.choices import OPEN
+from lapidist.calls.operation import USUAL_TYPES, Flags, Operation, Types
+from lapidist.calls.repeat.scalars import NUMBERS, asked_of
+
+if TYPE_CHECKING:
+    from lapidist.calls.call import Call
+    from lapidist.epilogues.steps import Function
+
+Shape = Any  # hashable; None: no fast path can serve the arrays
+# indices, alpha, beta, factors, an epilogue's operands; None where one is missing
+Beside = tuple[Any, ...]
+
+
+def shape_of(a: Any, b: Any, out: Any) -> Shape:
+    """The parts of a call's geometry that are cheap to read."""
+    try:
+        flat = None if out is None else out.is_contiguous()
+        return a.shape, b.shape, a.dtype, a.is_cuda, a.is_contiguous(), b.is_contiguous(), flat
+    except (AttributeError, RuntimeError):  # no tensors, or sparse, nested and such tensors
+        return shape_of_cupy(a, b, out)
+
+
+def shape_of_cupy(a: Any, b: Any, out: Any) -> Shape:
+    cupy = sys.modules.get("cupy")
+    if cupy is None or not type(a) is type(b) is cupy.ndarray:
+        return None
+    flat = out.flags.c_contiguous if type(out) is cupy.ndarray else None
+    return a.shape, b.shape, a.dtype, a.flags.c_contiguous, b.flags.c_contiguous, flat
+
+
+# ---- a, b, c and out alone ----
+
+
+def key_of_product(a: Any, b: Any, out: Any, types: Types) -> Shape:
+    """Of matmul."""
+    seen = shape_of(a, b, out)
+    return seen if types is USUAL_TYPES else (seen, types)
+
+
+def key_of_gemm(
+    a: Any, b: Any, c: Any, out: Any, trans_a: bool, trans_b: bool, asked: Any, types: Types
+) -> Shape:
+    """`asked`: what `asked_of` says of alpha and beta."""
+    seen = shape_of(a, b, out), c is out, trans_a, trans_b, asked
+    return seen if types is USUAL_TYPES else (seen, types)
+
+
+def key_of_matrices(call: Call) -> Shape:
+    """The same for a Call. None: it has no fast path, or more operands than a, b, c and out."""
+    operation, choices = call.operation, call.choices
+    if not call.is_remembered or shape_of(call.a, call.b, call.out) is None:
+        return None
+    if operation.vectors:
+        key = key_of_product(call.a, call.b, call.out, operation.types)
+    else:
+        flags, asked = (operation.trans_a, operation.trans_b), asked_of(operation.alpha, operation.beta)
+        key = key_of_gemm(call.a, call.b, call.c, call.out, *flags, asked, operation.types)
+    return key if choices == OPEN else (key, choices)
+
+
+# ---- products that differ in their rows alone ----
+
+
+def key_of_rows(a: Any, b: Any, trans_b: bool, types: Types) -> Shape:
+    """A key that plain products share if they differ in their rows alone."""
+    try:
+        if b.dim() != 2 or a.dim() < 2 or not a.is_contiguous():
+            return None
+        return a.dim(), b.shape, a.dtype, b.is_contiguous(), trans_b, types
+    except (AttributeError, RuntimeError):  # no tensors, or sparse, nested and such tensors
+        return None
+
+
+def key_of_rows_of(call: Call) -> Shape:
+    """The same for a Call. None also if more than A, B and a new D take part."""
+    operation = call.operation
+    alpha, beta, trans_b = operation.alpha, operation.beta, operation.trans_b
+    numbers = type(alpha) is type(beta) is float and alpha == 1 and beta == 0
+    flags = operation.trans_a is operation.routing.check_indices is False and type(trans_b) is bool
+    if call.out is not None or call.c is not None or call.choices is not OPEN or not (numbers and flags):
+        return None
+    return key_of_rows(call.a, call.b, trans_b, operation.types)
+
+
+# ---- with arrays beside the matrices ----
+
+ALPHA, BETA, FACTORS, OPERANDS = 3, 4, (5, 6), 7  # indices in Beside; operands start at the last
+
+
+def beside(operation: Operation) -> Beside:
+    routing, given = operation.routing, operation.epilogue
+    values = () if given is None else (given.values[each.name] for each in given.function.parameters)
+    numbers = operation.alpha, operation.beta, *operation.factors
+    return (routing.gather_a, routing.gather_b, routing.scatter_d, *numbers, *values)
+
+
+def key_of(
+    a: Any, b: Any, c: Any, out: Any, values: Beside, flags: Flags, types: Types, function: Function | None
+) -> Shape:
+    outputs = None
+    if out.__class__ is tuple and out:
+        outputs = tuple(map(type, out))
+        out = out[0]
+    seen = shape_of(a, b, out)
+    if seen is None:
+        return None
+    # One array may be both factors; torch's guards take each tensor only once.
+    twice = values[5] is values[6]
+    alpha, beta = values[ALPHA], values[BETA]
+    numbers = asked_of(alpha, beta) if alpha.__class__ in NUMBERS and beta.__class__ in NUMBERS else None
+    asked = flags, types, numbers, None if function is None else id(function)
+    return seen, tuple(map(type, values)), twice, c is None, c is out, outputs, asked
+
+
+def key_beside(call: Call) -> Shape:
+    """The same for a Call."""
+    operation, choices = call.operation, call.choices
+    if operation.routing.check_indices is not False or choices.workspace is not None:
+        return None
+    key = key_of(call.a, call.b, call.c, call.out, beside(operation), *asked_beside(operation))
+    return key if key is None or choices == OPEN else (key, choices)
+
+
+def asked_beside(operation: Operation) -> tuple[Flags, Types, Function | None]:
+    flags = operation.trans_a, operation.trans_b, operation.vectors, operation.routing.permuted
+    return flags, operation.types, None if operation.epilogue is None else operation.epilogue.function
+
+
+# ---- lists of matrices ----
+
+
+def key_of_lists(call: Call) -> Shape:
+    a, b, c, out, operation = call.a, call.b, call.c, call.out, call.operation
+    lists = [x for x in (a, b, c, out) if x is not None]
+    if operation.routing.check_indices is not False or call.choices.workspace is not None:
+        return None
+    if b is None or not all(type(x) in (list, tuple) and len(x) == len(a) for x in lists) or not a:
+        return None
+    seen = shape_of(a[0], b[0], None if out is None else out[0])
+    if seen is None:
+        return None
+    asked = asked_of(operation.alpha, operation.beta)
+    return (
+        *(len(a), seen, c is None, out is None, asked, operation.trans_a, operation.trans_b),
+        *(operation.types, call.choices),
+    )

@@ -1,0 +1,47 @@
+"""Whether a better kernel has come: a fast path counts its calls, and looks when they are used up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lapidist.planning.standing import CALLS_BETWEEN
+
+if TYPE_CHECKING:
+    from lapidist.backends.gpu.list_kernels import PartKernel
+    from lapidist.calls.prepared import Prepared
+
+
+class Upgrade(NamedTuple):
+    """`left`: calls until the next look; 0: the kernel is final. `look` takes the stream, and returns how
+    many calls may follow; 0: the fast path ends for good, and the full path makes another.
+    """
+
+    left: int
+    look: Callable[[Any], int]
+
+
+def never(_stream: Any) -> int:
+    return 0
+
+
+FINAL = Upgrade(0, never)
+
+
+def upgrade_of(ready: Prepared) -> Upgrade:
+    if ready.settled:
+        return FINAL
+    return Upgrade(max(1, ready.countdown), partial(ready.look_again, ready.kernel))
+
+
+def upgrade_of_lists(launched: Sequence[PartKernel]) -> Upgrade:
+    """The full path looks, at once."""
+    waiting = [each for each in launched if not each.settled]
+
+    def look(_stream: Any) -> int:
+        for each in waiting:
+            each.countdown = 0
+        return 0
+
+    return Upgrade(CALLS_BETWEEN, look) if waiting else FINAL

@@ -1,0 +1,200 @@
+"""Fast paths of torch calls with arrays beside their matrices: indices, factors, an epilogue's operands.
+
+Finding a call by its key takes a third of its time. So the call that followed the last one before is tried
+first; torch's guard tells whether it is the same again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lapidist.calls.checks import require_in_range
+from lapidist.calls.operation import Flags, Operation, Types, is_array
+from lapidist.calls.repeat.addresses import D
+from lapidist.calls.repeat.fast_path import Again, geometry_of, repeat_of, stream_of_torch
+from lapidist.calls.repeat.guard import are_plain
+from lapidist.calls.repeat.numbers_of import NumbersOf
+from lapidist.calls.repeat.shape import OPERANDS, Beside, Shape, asked_beside, beside, key_of
+from lapidist.calls.repeat.start_with_arrays import Sources, filled, started_through
+from lapidist.calls.repeat.upgrade import FINAL, upgrade_of
+from lapidist.calls.repeat.write import CallLayout
+from lapidist.epilogues.steps import Function
+from lapidist.epilogues.tracing import Given
+from lapidist.frameworks.arrays import HOST
+from lapidist.frameworks.new_tensors import tensors_made
+from lapidist.problems.modes import ExtraPointers
+
+if TYPE_CHECKING:
+    from lapidist.calls.arguments import Arguments
+    from lapidist.calls.call import Call
+    from lapidist.calls.prepared import Prepared
+
+
+class Executed(NamedTuple):
+    """The parts of a Call that matter, for the execution of a plan, which owns what is beside the
+    matrices.
+    """
+
+    a: Any
+    b: Any
+    c: Any
+    out: Any
+    operation: Operation
+
+
+class AgainBeside:
+    """A fast path, and the parts of its key that do not come from arrays."""
+
+    __slots__ = ("again", "flags", "following", "function", "types")
+
+    def __init__(self, again: Again, flags: Flags, types: Types, function: Function | None) -> None:
+        # The key holds the function's id(), so it must not be freed.
+        self.again, self.flags, self.types, self.function = again, flags, types, function
+        self.following: AgainBeside | None = None  # the call that came after it; None: itself again
+
+    def __call__(self, a: Any, b: Any, c: Any, out: Any, values: Beside, stream: Any) -> Any:
+        return self.again(a, b, c, out, values, stream)
+
+
+LAST = "last"  # the key under which the last call is found
+
+
+def again_beside(
+    known: dict[Shape, AgainBeside],
+    a: Any,
+    b: Any,
+    c: Any,
+    out: Any,
+    values: Beside,
+    epilogue: Any,
+    flags: Flags,
+    types: Types,
+    stream: Any,
+) -> Any:
+    """The fast path of a call that chose no kernel, device or schedule. None: the full path must check the
+    call.
+    """
+    function = None
+    if epilogue is not None:
+        if epilogue.__class__ is not Given:
+            return None
+        function = epilogue.function
+        values = *values, *epilogue.values.values()
+    last, likely = known.get(LAST), None
+    if last is not None:
+        likely = last.following or last
+        if likely.function is function and likely.types is types and likely.flags == flags:
+            result = likely.again(a, b, c, out, values, stream)
+            if result is not None:
+                if likely is not last:
+                    known[LAST] = likely
+                return result
+    found = known.get(key_of(a, b, c, out, values, flags, types, function))
+    if found is None or found is likely:
+        return None
+    if last is not None:
+        last.following = found
+    known[LAST] = found
+    return found.again(a, b, c, out, values, stream)
+
+
+def fast_path_beside(
+    ready: Prepared, arguments: Arguments, call: Call | Executed, result: Any, keeps: bool = False
+) -> AgainBeside | None:
+    """The fast path of calls like this one, for which the full path gave `result`. None: there is none."""
+    if ready.like.device == HOST or ready.like.framework != "torch" or arguments.given is not None:
+        return None
+    flags, types, function = asked_beside(call.operation)
+    values = beside(call.operation)
+    results = result if isinstance(result, tuple) else (result,)
+    arrays = tuple(place for place, x in enumerate(values) if is_array(x))
+    own_c = arguments.c is not None and call.c is not first_output(call)
+    of_c = [call.c] if own_c else []
+    tensors = [call.a, call.b, results[0], *of_c, *[values[place] for place in arrays], *results[1:]]
+    if not are_plain(tensors):
+        return None
+    numbers = NumbersOf(arguments, values, function)
+    at = {place: D + 1 + own_c + number for number, place in enumerate(arrays)}
+    sources = sources_of(function, at, len(tensors))
+    if not is_as_launched(arguments, numbers, values, sources, tensors):
+        return None
+    starting = started_through(ready, arguments.fused, sources, arguments.extra_pointers, len(tensors))
+    layout = CallLayout(
+        len(values),
+        arrays,
+        tuple(numbers.indices),
+        call.c is not None,
+        own_c,
+        arguments.c is not None and not own_c,
+        len(results) - 1,
+    )
+    geometry = geometry_of(tensors, layout.further)
+    makes = new_like(results[0]), outputs_made(results) if layout.further else None
+    upgrade = FINAL if keeps else upgrade_of(ready)
+    stream_now = stream_of_torch(ready.like.device)
+    again = repeat_of(layout, geometry, makes, numbers, starting, upgrade, stream_now)
+    return AgainBeside(again, flags, types, function)
+
+
+def is_as_launched(
+    arguments: Arguments, numbers: NumbersOf, values: Beside, sources: Sources, tensors: Sequence[Any]
+) -> bool:
+    """Whether the full path launched these arrays and numbers, and converted none of them."""
+    scalars, at = numbers.scalars(values), [each.data_ptr() for each in tensors]
+    left = () if arguments.fused is None else arguments.extra_pointers.fused[len(sources.fused) :]
+    if scalars is None or filled(sources, at, numbers.first_fused, left) != arguments.extra_pointers:
+        return False
+    return tuple(require_in_range("", x, arguments.accumulator) for x in scalars) == arguments.alpha_beta
+
+
+def sources_of(function: Function | None, at: dict[int, int], count: int) -> Sources:
+    """`at`: the index among all tensors, of which there are `count`, by the place in the values."""
+    a_rows, b_cols, d_rows, *others = [at.get(place, 0) for place in range(OPERANDS)]
+    fused, further = [], 0
+    if function is not None:  # in the order of FusedOperands.pointers
+        further = len(function.results) - 1
+        first = count - further
+        fused = [at.get(place) for place, _ in enumerate(function.parameters, OPERANDS)]
+        fused += [0] * function.is_positioned + [D] * (function.stores_d and not function.results[0].then)
+        if function.grouped is not None:
+            fused += [D, first]
+        fused += [place for place, each in enumerate(function.results[1:], first) if not each.then]
+    return Sources(ExtraPointers._make((a_rows, b_cols, d_rows, 0, *others, ())), tuple(fused), further)
+
+
+def fast_path_of_plan(
+    ready: Prepared, arguments: Arguments, call: Executed, result: Any
+) -> Callable[[Any, Any, Any, Any, Any], Any] | None:
+    """The fast path of a plan, for (a, b, c, out, stream). What is beside the matrices belongs to the
+    plan.
+    """
+    found, values = fast_path_beside(ready, arguments, call, result, keeps=True), beside(call.operation)
+    if found is None:
+        return None
+    again = found.again
+    return lambda a, b, c, out, stream: again(a, b, c, out, values, stream)
+
+
+def first_output(call: Call | Executed) -> Any:
+    """D's array."""
+    return call.out[0] if isinstance(call.out, tuple) and call.out else call.out
+
+
+def new_like(result: Any) -> Callable[[], Any]:
+    """A maker of new tensors of the same geometry; scales of groups are no rows one after another."""
+    return tensors_made(result.dtype, result.device)(tuple(result.shape), result.stride())
+
+
+def outputs_made(results: Sequence[Any]) -> Callable[[Any], tuple[Any, ...]]:
+    """A maker of the tuple of results: the caller's arrays, or new ones."""
+    makes = list(map(new_like, results))
+
+    def made(out: Any) -> tuple[Any, ...]:
+        if out is None:
+            return tuple(make() for make in makes)
+        if out.__class__ is not tuple:
+            raise TypeError
+        return tuple(make() if x is None else x for x, make in zip(out, makes, strict=True))
+
+    return made
