@@ -64,6 +64,16 @@ def test_a_wrong_argument_is_one_line_and_exit_code_2(
         assert word in answer.err
 
 
+@pytest.mark.parametrize("more", [["--json"], []])
+def test_commands_run_where_there_are_no_streams(more: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under pythonw and in daemons."""
+    for stream in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, stream, None)
+    assert run(["climb", "--device", "machine", "--size", "16", "--kernel", "2", *more], monkeypatch) == 0
+    assert run(["climb", "--size", "0"], monkeypatch) == 2
+    assert (sys.stdout, sys.stderr) == (None, None)
+
+
 def test_a_plot_is_an_svg_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

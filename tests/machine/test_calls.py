@@ -5,6 +5,7 @@ that.
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,12 @@ def test_printf_writes_to_stdout(schedule: dict[str, object], capsys: pytest.Cap
         "lane 2:   0.50, 0x20, c, 4398046511104|2   |0x2",
     ]
     assert capsys.readouterr().out.splitlines() == expected
+
+
+def test_a_kernel_runs_where_there_is_no_stdout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under pythonw: its words are lost, its numbers are not."""
+    monkeypatch.setattr(sys, "stdout", None)
+    tell("tell", [np.arange(32, dtype="f4"), 3])
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Annotated
 
@@ -134,12 +137,24 @@ def main() -> None:
     """Entry point: errors that lapidist raises on purpose become one line, and so does what the system
     refuses.
     """
-    log.handlers[:] = [logging.StreamHandler(sys.stderr)]
-    try:
-        app()
-    except (LapidistError, OSError) as error:
-        log.error("lapidist: %s", visible(str(error)))
-        sys.exit(exit_code(error))
+    with streams():
+        log.handlers[:] = [logging.StreamHandler(sys.stderr)]
+        try:
+            app()
+        except (LapidistError, OSError) as error:
+            log.error("lapidist: %s", visible(str(error)))
+            sys.exit(exit_code(error))
+
+
+@contextmanager
+def streams() -> Iterator[None]:
+    """Under pythonw and in daemons sys.stdout and sys.stderr are None."""
+    with (
+        open(os.devnull, "w") as nowhere,
+        redirect_stdout(sys.stdout or nowhere),
+        redirect_stderr(sys.stderr or nowhere),
+    ):
+        yield
 
 
 if __name__ == "__main__":

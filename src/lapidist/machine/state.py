@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from typing import TypeVar
 
 import numpy as np
@@ -86,7 +84,6 @@ class Machine:
         self.tensor_maps = tensor_maps
         self.mbarriers, self.copies, self.products = MBarriers(self), Copies(self), Products(self)
         self.observer = Observer()
-        self.write: Callable[[str], object] = sys.stdout.write  # what the kernel prints
         self.impatient = False  # nobody can run: waits let go once, as try_wait may
         self.polls, self.polled_at = 0, 0  # ordered loads since the last store, and where
         self.steps = 0

@@ -88,7 +88,7 @@ def vprintf(m: Machine, g: Lanes, site: int, formats: Array, arguments: Array) -
         pieces = known[address] = known.get(address) or pieces_of(text_at(m, g, position, address, site))
         text, counts[position] = filled(m, g, position, buffer, pieces, site)
         written.append(text)
-    m.write(visible("".join(written)))
+    print(visible("".join(written)), end="")
     return counts
 
 
