@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from lapidist.errors import explained as _explained
+
 __version__ = "0.1.0"
 
 _HOME = {
@@ -42,13 +44,18 @@ __all__ = sorted(_MODULE_OF, key=lambda name: (not name.isupper(), not name[0].i
 
 def __getattr__(name: str) -> Any:
     if name == "epilogues":  # the ready-made ones are names of this package
-        return import_module("lapidist.epilogues")
+        return _loaded("epilogues")
     module = _MODULE_OF.get(name)
     if module is None:
         raise AttributeError(f"module 'lapidist' has no attribute {name!r}")
-    value = getattr(import_module(f"lapidist.{module}"), name)
+    value = getattr(_loaded(module), name)
     globals()[name] = value
     return value
+
+
+@_explained
+def _loaded(module: str) -> Any:
+    return import_module(f"lapidist.{module}")
 
 
 def __dir__() -> list[str]:

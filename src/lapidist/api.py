@@ -39,7 +39,7 @@ from lapidist.calls.repeat.scalars import NUMBERS, asked_of
 from lapidist.calls.repeat.shape import key_of_gemm, key_of_product, key_of_rows
 from lapidist.config import Config
 from lapidist.dtypes import IEEE, Precision
-from lapidist.errors import ShapeError
+from lapidist.errors import ShapeError, explained
 from lapidist.kernels.row import Kernel
 from lapidist.problems.pointers import Pointers
 from lapidist.schedule import Schedule
@@ -384,6 +384,7 @@ def gemm_lists(a: Any, b: Any, c: Any = None, *, out: Any = None, **more: Any) -
     return gemm(a, b, c, out=out, mode="array", **more)
 
 
+@explained
 def plan(
     a: HasShape | list[Any] | tuple[Any, ...] | Pointers,
     b: Any,

@@ -15,6 +15,16 @@ A message names the argument, the rule, the value it got and the way out, in tha
 
 from __future__ import annotations
 
+import errno
+import os
+from collections.abc import Callable
+from functools import wraps
+from sys import is_finalizing
+from typing import Any, TypeVar, cast
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+NO_DESCRIPTOR = os.strerror(errno.EMFILE)
+
 
 class LapidistError(Exception):
     """Base of all errors raised by lapidist."""
@@ -37,7 +47,9 @@ class ArgumentError(LapidistError, ValueError):
 
 
 class DeviceError(LapidistError, RuntimeError):
-    """A GPU, driver, library or framework is missing, too old, or not the same for all arguments."""
+    """A GPU, driver, library or framework is missing, too old, not the same for all arguments, or cannot be
+    loaded by a process that ends or has no file descriptor left.
+    """
 
 
 class CompileError(LapidistError, RuntimeError):
@@ -59,3 +71,37 @@ class LaunchError(LapidistError, RuntimeError):
 
 class RefusalError(LapidistError, ValueError):
     """No kernel takes the problem; the message lists each kernel with its reason."""
+
+
+# ---- what may befall any call, wherever it is ----
+
+
+def explained(function: Function) -> Function:
+    """Errors in words where the process itself is at its end, or at its limit of open files."""
+
+    @wraps(function)
+    def call(*args: Any, **more: Any) -> Any:
+        try:
+            return function(*args, **more)
+        except Exception as error:
+            words = words_of_process(error)
+            if words is None:
+                raise
+            raise DeviceError(words) from error
+
+    return cast(Function, call)
+
+
+def words_of_process(error: Exception) -> str | None:
+    """None: the error is about something else. NVRTC and loaders of libraries quote the system's words."""
+    if is_finalizing() and not isinstance(error, LapidistError):
+        return (
+            "interpreter: must be running, as modules may have to be loaded; got a call while it shuts down."
+            " Multiply earlier, in a close() say, or by atexit"
+        )
+    if NO_DESCRIPTOR in str(error):
+        return (
+            "file descriptors: some must be free, as code and kernels are read from files; got too few, as"
+            f" `ulimit -n` allows {os.sysconf('SC_OPEN_MAX')}. Close files, or raise that limit"
+        )
+    return None

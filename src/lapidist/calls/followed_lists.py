@@ -18,7 +18,7 @@ from lapidist.calls.operation import Operation
 from lapidist.calls.prepared import Gemm, multiply_on_host, place_for, require_no_choice
 from lapidist.calls.remembered import BESIDE, prepared, remember, with_arrays
 from lapidist.calls.repeat.shape import beside, key_beside
-from lapidist.errors import ArgumentError, ShapeError
+from lapidist.errors import ArgumentError, ShapeError, explained
 from lapidist.frameworks.streams import require_stream
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ class FollowedGemm(ArrayGemm):
         return side_by_side([each.run_checked(x, *own, stream) for each, x, own in launches], function)
 
 
+@explained
 def multiplied(call: Call) -> Any:
     """The products of a call whose operands are lists."""
     call = call.of_lists()

@@ -27,7 +27,7 @@ from lapidist.calls.prepared import (
     require_no_choice,
     require_no_workspace,
 )
-from lapidist.errors import ArgumentError, DTypeError, ShapeError
+from lapidist.errors import ArgumentError, DTypeError, ShapeError, explained
 from lapidist.frameworks.arrays import HOST, Operand, handed_over
 from lapidist.frameworks.streams import require_stream
 from lapidist.launch import ARRAYS_AT_ONCE
@@ -121,6 +121,7 @@ class ArrayGemm:
     def __str__(self) -> str:
         return str(self.plan) if self.plan else f"{self.problem} on the host, by NumPy"
 
+    @explained
     def execute(self, a: Any, b: Any, c: Any = None, out: Any = None, *, stream: Any = None) -> Any:
         """Run it on other lists, or Pointers, of the geometry that was planned.
 

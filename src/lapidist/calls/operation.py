@@ -11,7 +11,7 @@ import numpy as np
 
 from lapidist.calls import checks
 from lapidist.dtypes import IEEE, name_of
-from lapidist.errors import ArgumentError
+from lapidist.errors import ArgumentError, explained
 
 if TYPE_CHECKING:
     from lapidist.epilogues.tracing import Given
@@ -143,6 +143,7 @@ def types_checked(out_dtype: Any, acc_dtype: Any, precision: str, promote: bool 
 known_types = lru_cache(maxsize=256, typed=True)(types_checked)
 
 
+@explained
 def given_epilogue(epilogue: object) -> Given | None:
     """What a caller passes as epilogue=: a function called with its operands, or one that has none."""
     if epilogue is None:

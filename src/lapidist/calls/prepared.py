@@ -16,7 +16,7 @@ from lapidist.calls.choices import OPEN, Choices
 from lapidist.calls.repeat.fast_path import Again, fast_path
 from lapidist.config import Config
 from lapidist.device import Device
-from lapidist.errors import ArgumentError, DeviceError, DTypeError
+from lapidist.errors import ArgumentError, DeviceError, DTypeError, explained
 from lapidist.frameworks.arrays import HOST, Operand, as_planned, empty
 from lapidist.frameworks.streams import require_stream
 from lapidist.planning import later
@@ -385,6 +385,7 @@ class Gemm(Prepared):
         """
         return None if self._again_beside is None else self._again_beside(a, b, c, out, stream)
 
+    @explained
     def checked(self, a: Any, b: Any, c: Any, out: Any) -> Arguments:
         """The arguments, after every rule was checked. Their problem must be the planned one."""
         arguments = self._kind(a, b, c, out, self._operation)
@@ -396,6 +397,7 @@ class Gemm(Prepared):
             )
         return arguments
 
+    @explained
     def run_checked(self, arguments: Arguments, a: Any, b: Any, c: Any, out: Any, stream: Any) -> Any:
         """Run it, and make the fast path of the next call."""
         result = self.run(arguments, stream)

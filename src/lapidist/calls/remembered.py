@@ -24,6 +24,7 @@ from lapidist.calls.repeat.shape import (
     key_of_rows_of,
 )
 from lapidist.calls.subclasses import product
+from lapidist.errors import explained
 from lapidist.frameworks.streams import require_stream
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def of_lists() -> Any:
 # ---- a call ----
 
 
+@explained
 def multiplied(call: Call) -> Any:
     """The full path, after matmul or gemm found no fast path by the arrays alone."""
     if not call.operation.is_plain:
@@ -117,6 +119,7 @@ def multiplied_beside(call: Call) -> Any:
     return result
 
 
+@explained
 def multiplied_lists(call: Call) -> Any:
     call = call.of_lists()
     if call.of_none:

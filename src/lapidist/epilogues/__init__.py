@@ -5,17 +5,21 @@ from __future__ import annotations
 
 from typing import Any
 
+from lapidist.errors import explained
+
 
 def __getattr__(name: str) -> Any:
-    if not name.startswith("_"):
-        from lapidist.epilogues.ready import READY
-
-        if name in READY:
-            return READY[name]
+    if not name.startswith("_") and name in _ready():
+        return _ready()[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
+    return sorted(_ready())
+
+
+@explained
+def _ready() -> dict[str, Any]:
     from lapidist.epilogues.ready import READY
 
-    return sorted(READY)
+    return READY
