@@ -86,6 +86,26 @@ def test_an_array_that_was_deleted_is_named(a: Any, b: Any) -> None:
         lapidist.matmul(a, gone)
 
 
+def test_descriptions_and_random_keys_are_named(a: Any, b: Any, jax: Any) -> None:
+    described = jax.ShapeDtypeStruct((3, 2), "float32")
+    keys = jax.random.split(jax.random.key(0), 6).reshape(3, 2)
+    for wrong, words in (
+        (described, r"must be an array of JAX, .*; got ShapeDtypeStruct\. Make one with jax.numpy"),
+        (keys, r"must hold numbers; got random keys, key<fry>\. Pass jax.random.key_data"),
+    ):
+        calls: dict[str, Callable[[Any], Any]] = {
+            "a": lambda x: lapidist.matmul(x, a),
+            "b": lambda x: lapidist.matmul(a, x),
+            "c": lambda x: lapidist.gemm(b, a, x, beta=1),
+            "out": lambda x: lapidist.gemm(b, a, out=x),
+            "alpha": lambda x: lapidist.gemm(a, b, alpha=x),
+            "gather_a": lambda x: lapidist.gemm(a, b, gather_a=x),
+        }
+        for name, call in calls.items():
+            with pytest.raises(lapidist.DTypeError, match=f"{name}: {words}"):
+                call(wrong)
+
+
 TRACED: dict[str, Callable[[Any, Any, Any], Any]] = {  # by the argument that is named
     "a": lambda jax, a, b: jax.jit(lambda x: lapidist.matmul(x, b))(a),
     "b": lambda jax, a, b: jax.jit(lambda x: lapidist.matmul(LEFT, x))(b),

@@ -249,6 +249,15 @@ def of_jax(array: Any, name: str) -> Operand:
             " grad or vmap. lapidist.jax has products for what JAX traces; or call this one outside of it, or"
             " by jax.pure_callback"
         )
+    if not isinstance(array, jax.Array):  # ShapeDtypeStruct, say
+        raise DTypeError(
+            f"{name}: must be an array of JAX, which holds numbers; got {type(array).__name__}. Make one with"
+            " jax.numpy.zeros(shape, dtype)"
+        )
+    if not isinstance(array.dtype, np.dtype):
+        raise DTypeError(
+            f"{name}: must hold numbers; got random keys, {array.dtype}. Pass jax.random.key_data(array)"
+        )
     if array.is_deleted():
         raise ArgumentError(
             f"{name}: must hold its numbers; this array of JAX was deleted, by .delete() or donate_argnums of"
