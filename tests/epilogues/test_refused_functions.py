@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -82,4 +83,60 @@ def test_a_pair_is_neither_true_nor_false() -> None:
         return acc.first if acc else acc.second
 
     with pytest.raises(ArgumentError, match=r"one column at a time; .*test_refused_functions.py:\d"):
+        lapidist.epilogue(f)
+
+
+class Exits:
+    def __index__(self) -> int:
+        raise SystemExit(4)
+
+
+TOUCHED: dict[str, Callable[[Any], Any]] = {  # by the attribute that is named
+    "step": lambda acc: setattr(acc, "step", 99),
+    "step ": lambda acc: setattr(acc, "step", -1),
+    "step  ": lambda acc: setattr(acc, "step", Exits()),
+    "step   ": lambda acc: delattr(acc, "step"),
+    "tape": lambda acc: setattr(acc, "tape", None),
+    "name": lambda acc: setattr(acc.tape, "name", "other"),
+    "__class__": lambda acc: setattr(acc, "__class__", lapidist.Row),
+    "dtype": lambda acc: setattr(lapidist.Output(acc), "dtype", "junk"),
+    "value": lambda acc: delattr(lapidist.Output(acc), "value"),
+    "then": lambda acc: setattr(lapidist.row_sum(acc), "then", "junk"),
+}
+
+
+@pytest.mark.parametrize("case", TOUCHED)
+def test_traced_values_stay_as_they_are(case: str) -> None:
+    touch = TOUCHED[case]
+
+    def f(acc: Any) -> Any:
+        touch(acc)
+        return acc
+
+    words = rf"^{case.strip()}: is an attribute of a traced value, .*test_refused_functions.py:\d"
+    with pytest.raises(ArgumentError, match=words):
+        lapidist.epilogue(f)
+
+
+class WithoutLength(list[Any]):
+    def __len__(self) -> int:
+        raise IndexError("no length")
+
+
+def test_errors_of_what_is_returned_are_in_words() -> None:
+    def broken(acc: Any) -> Any:
+        object.__setattr__(acc, "step", 99)
+        return acc
+
+    for function, words in ((broken, "IndexError: list index"), (lambda acc: WithoutLength(), "no length")):
+        with pytest.raises(ArgumentError, match=rf"{words}.*test_refused_functions.py:\d"):
+            lapidist.epilogue(function)
+
+
+@pytest.mark.parametrize("raised", [SystemExit, KeyboardInterrupt])
+def test_what_ends_a_program_passes(raised: type[BaseException]) -> None:
+    def f(acc: Any) -> Any:
+        raise raised
+
+    with pytest.raises(raised):
         lapidist.epilogue(f)

@@ -22,13 +22,33 @@ POWERS = range(1, 9)
 WHERE = "Choose with lapidist.where(condition, a, b)"
 
 
-class Tape:
+class Fixed:
+    """What a function is given, and makes of it, stays as it is: its steps are known by their numbers."""
+
+    __slots__ = ()
+
+    def __init__(self, **parts: Any) -> None:
+        for name, value in parts.items():
+            object.__setattr__(self, name, value)
+
+    def __setattr__(self, name: str, *_: Any) -> None:
+        raise ArgumentError(
+            f"{name}: is an attribute of a traced value, which stays as it is; got an assignment or del,"
+            f" {place_now()}. Give what you compute a name of its own: y = acc + 1, say"
+        )
+
+    __delattr__ = __setattr__
+
+
+class Tape(Fixed):
     """The steps of the function that is being traced. What was computed once is not computed again."""
 
+    name: str
+    _steps: list[Step]
+    _known: dict[Step, int]
+
     def __init__(self, name: str) -> None:
-        self.name = name
-        self._steps: list[Step] = []
-        self._known: dict[Step, int] = {}
+        super().__init__(name=name, _steps=[], _known={})
 
     def add(self, step: Step) -> int:
         number = self._known.setdefault(step, len(self._steps))
@@ -127,14 +147,17 @@ class Tape:
         return found
 
 
-class Expression:
+class Expression(Fixed):
     """A value that is known when a kernel runs. It takes part in arithmetic and comparisons, and in
     lapidist's functions."""
 
     __slots__ = ("step", "tape")
 
+    tape: Tape
+    step: int
+
     def __init__(self, tape: Tape, step: int) -> None:
-        self.tape, self.step = tape, step
+        super().__init__(tape=tape, step=step)
 
     def __add__(self, other: Any) -> Expression:
         return self.tape.apply("add", self, other)

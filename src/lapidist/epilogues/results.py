@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from lapidist.dtypes import name_of
-from lapidist.epilogues.expressions import place_now
+from lapidist.epilogues.expressions import Fixed, place_now
 from lapidist.epilogues.passes import FACTORS, QUANTISED, REDUCTIONS, TO_8_BITS
 from lapidist.errors import ArgumentError, DTypeError
 
@@ -25,7 +25,7 @@ FACTOR = "float32"  # what factors are
 RETURN = "Return D, or a tuple of D and further results"
 
 
-class Returned:
+class Returned(Fixed):
     """What a function can only return. All else is refused in words."""
 
     __slots__ = ()
@@ -46,9 +46,11 @@ class Reduced(Returned):
     follows it in the same function."""
 
     __slots__ = ("then", "value")
+    value: Any
+    then: str
 
     def __init__(self, value: Any, then: str) -> None:
-        self.value, self.then = value, then
+        super().__init__(value=value, then=then)
 
     @property
     def made_by(self) -> str:
@@ -71,9 +73,11 @@ class Quantised(Returned):
     """
 
     __slots__ = ("dtype", "value")
+    value: Any
+    dtype: str
 
     def __init__(self, value: Any, dtype: Any) -> None:
-        self.value, self.dtype = value, name_of(dtype, "dtype")
+        super().__init__(value=value, dtype=name_of(dtype, "dtype"))
         if isinstance(value, Reduced):
             raise ArgumentError(
                 "lapidist.Quantised: must have a value for each element of D; got a reduction,"
@@ -87,7 +91,8 @@ class Quantised(Returned):
 
     def results(self) -> tuple[Output, Output]:
         """The value in 8 bits, and its factors."""
-        return Output(self.value, self.dtype, QUANTISED), Output(self.value, FACTOR, FACTORS + self.dtype)
+        reduced = Reduced(self.value, QUANTISED), Reduced(self.value, FACTORS + self.dtype)
+        return Output(reduced[0], self.dtype), Output(reduced[1], FACTOR)
 
 
 class Pair(NamedTuple):
@@ -131,12 +136,13 @@ class Output(Returned):
     """
 
     __slots__ = ("dtype", "then", "value")
+    value: Any
+    dtype: str
+    then: str
 
-    def __init__(self, value: Any, dtype: Any = None, then: str = "") -> None:
-        if isinstance(value, Reduced):
-            value, then = value.value, value.then
-        self.value, self.then = value, then
-        self.dtype = "" if dtype is None else name_of(dtype, "dtype")
+    def __init__(self, value: Any, dtype: Any = None) -> None:
+        value, then = (value.value, value.then) if isinstance(value, Reduced) else (value, "")
+        super().__init__(value=value, then=then, dtype="" if dtype is None else name_of(dtype, "dtype"))
         if self.dtype and self.dtype not in STORED:
             raise DTypeError(
                 f"dtype: a result must be of {', '.join(STORED[:-1])} or {STORED[-1]}; got"

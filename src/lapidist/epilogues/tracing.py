@@ -142,15 +142,15 @@ def traced(function: FunctionType) -> Function:
     values = {each.name: tape.operand(each, KINDS[each.kind]) for each in parameters}
     try:
         result = function(sums, **values)
+        return tape.function(parameters, outputs_of(name, result, paired), paired).known()
     except LapidistError:
         raise
-    except Exception as error:
+    except Exception as error:  # of the function, or of what it returned
         raise ArgumentError(
             f"{name}: must call what can be traced; got {type(error).__name__}: {error},"
             f" {failed_at(function, error)}."
             " Use arithmetic, comparisons and the functions of lapidist"
         ) from error
-    return tape.function(parameters, outputs_of(name, result, paired), paired).known()
 
 
 def failed_at(function: FunctionType, error: BaseException) -> str:
