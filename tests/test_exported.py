@@ -82,6 +82,15 @@ def test_other_names_are_attribute_errors() -> None:
         _ = lapidist.gem
 
 
+def test_gelu_by_tanh_says_how_it_is_written() -> None:
+    hint = (
+        r"no attribute 'gelu_tanh'. Write lapidist.gelu\(x, \"tanh\"\), or pass lapidist.epilogues.gelu_tanh"
+    )
+    with pytest.raises(AttributeError, match=hint):
+        _ = lapidist.gelu_tanh
+    assert str(lapidist.epilogue(lambda acc: lapidist.gelu(acc, "tanh"))) == str(lapidist.epilogues.gelu_tanh)
+
+
 def loaded_by(statement: str) -> set[str]:
     """The top-level modules that a fresh interpreter has loaded after a statement."""
     program = f"import sys\n{statement}\nprint(*{{name.partition('.')[0] for name in sys.modules}})"

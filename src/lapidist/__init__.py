@@ -39,6 +39,9 @@ _HOME = {
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
 
+# what is written otherwise here: in a function, and ready-made
+_HINTS = {"gelu_tanh": '. Write lapidist.gelu(x, "tanh"), or pass lapidist.epilogues.gelu_tanh'}
+
 __all__ = sorted(_MODULE_OF, key=lambda name: (not name.isupper(), not name[0].isupper(), name))
 
 
@@ -47,7 +50,7 @@ def __getattr__(name: str) -> Any:
         return _loaded("epilogues")
     module = _MODULE_OF.get(name)
     if module is None:
-        raise AttributeError(f"module 'lapidist' has no attribute {name!r}")
+        raise AttributeError(f"module 'lapidist' has no attribute {name!r}{_HINTS.get(name, '')}")
     value = getattr(_loaded(module), name)
     globals()[name] = value
     return value
