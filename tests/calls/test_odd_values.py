@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import lapidist
-from lapidist.errors import ArgumentError, LapidistError, ShapeError
+from lapidist.errors import ArgumentError, DTypeError, LapidistError, ShapeError
 from offenders import each_holds
 
 ODD: dict[str, Any] = {
@@ -135,3 +135,22 @@ def test_pointers_of_no_matrix(more: dict[str, Any]) -> None:
 def test_pointers_of_no_alignment(alignment: object) -> None:
     with pytest.raises(ArgumentError, match=r"^alignment: must be a power of two"):
         lapidist.Pointers(np.zeros(1, np.int64), (4, 4), "float32", alignment=alignment)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("device", [None, "host"])
+@pytest.mark.parametrize("wrong", ["word", None, {}], ids=["str", "NoneType", "dict"])
+def test_objects_that_do_not_multiply(wrong: object, device: str | None) -> None:
+    objects, numbers = np.full((SIZE, SIZE), 2, object), np.full((SIZE, SIZE), 3, object)
+    objects[1, 2] = wrong
+    calls: dict[str, Any] = {
+        "a": lambda out: lapidist.matmul(objects, numbers, out, device=device),
+        "b": lambda out: lapidist.gemm(numbers, objects, out=out, device=device),
+        "c": lambda out: lapidist.gemm(numbers, numbers, objects, beta=1.5, out=out, device=device),
+    }
+    for name, call in calls.items():
+        out = np.full((SIZE, SIZE), 7, object)
+        words = f"^{name}: objects must multiply and add up .*; got {type(wrong).__name__} \\("
+        with pytest.raises(DTypeError, match=words):
+            call(out)
+        assert (out == 7).all()
+    assert (lapidist.matmul(numbers, numbers, device=device) == 36).all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lapidist
-from lapidist.errors import DTypeError
+from lapidist.errors import DTypeError, LapidistError
 from lapidist.frameworks.arrays import (
     HOST,
     Operand,
@@ -202,6 +203,71 @@ WRONG = {
     "a method that raises": Breaking(np.ones((2, 2), np.float32)),
     "a size alone": Speaker(np.ones((2, 2), np.dtype("S3"))),
 }
+
+
+class GivingOne(Speaker):
+    """The same capsule again and again, which the first reader empties."""
+
+    capsule: Any = None
+
+    def __dlpack__(self, **options: Any) -> Any:
+        self.capsule = self.capsule or super().__dlpack__(**options)
+        return self.capsule
+
+
+def test_a_capsule_that_was_read_before_is_named() -> None:
+    one, other = GivingOne(np.ones((2, 2), np.float32)), np.ones((2, 2), np.float32)
+    with pytest.raises(DTypeError, match=r"^a: must .*, with a new capsule each time; got GivingOne \("):
+        lapidist.matmul(one, other)
+    with pytest.raises(DTypeError, match=r"^b: must .* speak DLPack .*; got GivingOne \(\w+"):
+        lapidist.gemm(other, one)
+
+
+def raising(attribute: str) -> Any:
+    """An object with an attribute that cannot be read."""
+
+    def broken(_: Any) -> Any:
+        raise RuntimeError("out of order")
+
+    return type("Broken", (), {"__dlpack__": None, attribute: property(broken)})()
+
+
+class Rows(np.ndarray):
+    @property  # type: ignore[override]
+    def shape(self) -> Any:
+        raise RuntimeError("out of order")
+
+
+ATTRIBUTES = ("shape", "dtype", "__array_interface__", "__cuda_array_interface__", "__array_ufunc__")
+
+
+def test_attributes_that_raise_are_in_words_that_name_the_argument() -> None:
+    plain, of_8_bits = np.ones((2, 2), np.float32), np.ones((2, 2), "float8_e4m3fn")
+    calls: dict[str, Callable[[Any], Any]] = {
+        "a": lambda x: lapidist.matmul(x, plain),
+        "b": lambda x: lapidist.matmul(plain, x, device="machine"),
+        "c": lambda x: lapidist.gemm(plain, plain, x, beta=1),
+        "out": lambda x: lapidist.gemm(plain, plain, out=x),
+        "alpha": lambda x: lapidist.gemm(plain, plain, alpha=x),
+        "gather_a": lambda x: lapidist.gemm(plain, plain, gather_a=x),
+        "scale_a": lambda x: lapidist.matmul(of_8_bits, of_8_bits, scale_a=x),
+        "bias": lambda x: lapidist.matmul(plain, plain, epilogue=lapidist.epilogues.bias(bias=x)),
+    }
+    for name, call in calls.items():
+        for wrong in (*map(raising, ATTRIBUTES), plain.view(Rows)):
+            if name in "ab" and isinstance(wrong, Rows):
+                continue  # NumPy multiplies a subclass of its own, and asks no attribute
+            with pytest.raises(LapidistError, match=f"^{name}: must be a"):
+                call(wrong)
+
+
+def test_an_array_that_cannot_be_made_is_named() -> None:
+    class Broken:
+        def __array__(self, *_: Any, **__: Any) -> Any:
+            raise KeyError("out of order")
+
+    with pytest.raises(DTypeError, match=r"^b: must be .* read; got Broken, which raised KeyError \('out of"):
+        lapidist.matmul(np.ones((2, 2)), Broken())
 
 
 @pytest.mark.parametrize("name", ["a", "b", "out"])

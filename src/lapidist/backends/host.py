@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Number
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lapidist.backends.backend import Backend
 from lapidist.dtypes import TF32, TYPES
+from lapidist.errors import DTypeError
 from lapidist.frameworks.arrays import Operand, broadcast
 from lapidist.problems.scaling import K_BLOCK
 
@@ -45,19 +47,52 @@ def multiply(
         multiply_integers(a, b, c, out, int(alpha), int(beta))
         return
     working = np.dtype("float32" if accumulator == "float16" else accumulator)
-    if alpha == 0 or a.shape[-1] == 0:
-        batch = broadcast(a.shape[:-2], b.shape[:-2])
-        result = np.zeros((*batch, a.shape[-2], b.shape[-1]), working)
-    elif (
-        alpha == 1
-        and beta == 0
-        and finish is None
+    if (
+        (alpha == 1 and beta == 0 and finish is None and a.shape[-1])
         and a.dtype == out.dtype == working
         and precision != TF32
         and out.flags.c_contiguous
+        and not working.hasobject
     ):
         np.matmul(a, b, out=out)
         return
+    sums = sums_of_objects if working.hasobject else sums_of
+    result = sums(a, b, c, alpha, beta, accumulator, precision, factors)
+    if finish is not None:
+        result = finish(result)
+    with np.errstate(over="ignore"):
+        out[...] = within_bounds(result, out.dtype.name)
+
+
+def sums_of_objects(a: Array, b: Array, c: Array | None, *how: Any) -> Array:
+    """Objects say only by multiplying whether they do. What fails has written nothing."""
+    try:
+        return sums_of(a, b, c, *how)
+    except TypeError as error:
+        arrays = (("a", a), ("b", b), ("c", c))
+        others = ((name, each) for name, array in arrays if array is not None for each in array.flat)
+        wrong = (f"{name} {type(each).__name__}" for name, each in others if not isinstance(each, Number))
+        name, _, kind = next(wrong, "a, b others").rpartition(" ")
+        raise DTypeError(
+            f"{name}: objects must multiply and add up as numbers do; got {kind} ({error}). Convert them"
+        ) from error
+
+
+def sums_of(
+    a: Array,
+    b: Array,
+    c: Array | None,
+    alpha: float,
+    beta: float,
+    accumulator: str,
+    precision: str,
+    factors: Factors | None,
+) -> Array:
+    """alpha a b + beta c, in the type that sums are kept in."""
+    working = np.dtype("float32" if accumulator == "float16" else accumulator)
+    if alpha == 0 or a.shape[-1] == 0:
+        batch = broadcast(a.shape[:-2], b.shape[:-2])
+        result = np.zeros((*batch, a.shape[-2], b.shape[-1]), working)
     else:
         first, second = (x.astype(working, copy=False) for x in (a, b))
         if precision == TF32:
@@ -70,10 +105,7 @@ def multiply(
             result = result * number(alpha, working)
     if beta != 0 and c is not None:
         result = result + number(beta, working) * c.astype(working, copy=False)
-    if finish is not None:
-        result = finish(result)
-    with np.errstate(over="ignore"):
-        out[...] = within_bounds(result, out.dtype.name)
+    return result
 
 
 LEAST, MOST = 1e-30, 1e30  # sizes of alpha and beta that surely are normal numbers in float32

@@ -98,7 +98,7 @@ class Call:
         to.
         """
         matmul = self.operation.vectors and is_on_host(self.choices.device) and self.operation.is_plain
-        return matmul and not (is_plain(self.a) and is_plain(self.b))
+        return matmul and not (is_plain(self.a, "a") and is_plain(self.b, "b"))
 
     def as_arrays(self) -> Call:
         """The same call, with arrays in place of lists and other objects that only hold numbers."""
@@ -107,7 +107,7 @@ class Call:
     @property
     def asks_operands(self) -> bool:
         """Whether NumPy would let a or b decide about the result, as with `__array_ufunc__`."""
-        return self.operation.types is USUAL_TYPES and (is_asked(self.a) or is_asked(self.b))
+        return self.operation.types is USUAL_TYPES and (is_asked(self.a, "a") or is_asked(self.b, "b"))
 
 
 def scaled_arguments() -> type[Arguments]:

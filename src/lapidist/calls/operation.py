@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 def is_array(value: object) -> bool:
     """Whether alpha, beta or a factor is an array; NumPy's scalars count as numbers."""
-    return hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, np.generic)
+    try:
+        return hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, np.generic)
+    except Exception:  # of its attributes: whoever wants a number of it names the argument
+        return False
 
 
 class Types(NamedTuple):

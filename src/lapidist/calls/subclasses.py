@@ -13,10 +13,11 @@ from lapidist.calls.operation import Operation
 from lapidist.calls.prepared import multiply_on_host
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import ArgumentError, DTypeError
-from lapidist.frameworks.arrays import framework_of
+from lapidist.frameworks.arrays import framework_of, readable
 
 
-def is_plain(array: Any) -> bool:
+@readable
+def is_plain(array: Any, name: str) -> bool:
     """Whether the library takes it as it is: plain arrays of NumPy, and arrays of frameworks."""
     return (
         type(array) is np.ndarray
@@ -25,9 +26,10 @@ def is_plain(array: Any) -> bool:
     )
 
 
+@readable
 def as_array(array: Any, name: str) -> Any:
     """An array of lists and other objects that only hold numbers; anything else as it is."""
-    if is_plain(array) or is_asked(array) or not becomes_array(array):
+    if is_plain(array, name) or is_asked(array, name) or not becomes_array(array):
         return array
     try:
         return np.asarray(array)
@@ -45,11 +47,12 @@ def becomes_array(array: Any) -> bool:
     return hasattr(array, "__array__") or hasattr(array, "__array_interface__")
 
 
-def is_asked(array: Any) -> bool:
+@readable
+def is_asked(array: Any, name: str) -> bool:
     """Whether NumPy would let it decide: an object with __array_ufunc__ or __array_wrap__ that is no plain
     array.
     """
-    if is_plain(array) or isinstance(array, np.generic) or hasattr(array, "__cuda_array_interface__"):
+    if is_plain(array, name) or isinstance(array, np.generic) or hasattr(array, "__cuda_array_interface__"):
         return False
     return hasattr(array, "__array_ufunc__") or hasattr(array, "__array_wrap__")
 

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from ctypes import c_char
 from dataclasses import dataclass
+from functools import wraps
 from itertools import zip_longest
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from lapidist.dtypes import numpy_dtype, size_of
-from lapidist.errors import ArgumentError, DeviceError, DTypeError
+from lapidist.errors import ArgumentError, DeviceError, DTypeError, LapidistError
 
 REASONABLE_WORK = 10_000  # of NumPy's, to tell whether two arrays share an element: milliseconds
 HOST = -1  # device number of arrays in host memory
@@ -119,6 +121,28 @@ def framework_of(array: Any) -> str:
     return "jax" if root in ("jaxlib", "jax") else "other"
 
 
+Look = TypeVar("Look", bound=Callable[[Any, str], Any])
+
+
+def readable(look: Look) -> Look:
+    """What an object raises that is looked at, by its attributes say, in words that name the argument."""
+
+    @wraps(look)
+    def named(array: Any, name: str) -> Any:
+        try:
+            return look(array, name)
+        except (LapidistError, MemoryError, ImportError):
+            raise
+        except Exception as error:
+            raise DTypeError(
+                f"{name}: must be an array that can be read; got {type(array).__name__}, which raised"
+                f" {type(error).__name__} ({error}). Pass its numbers in an array of NumPy or torch"
+            ) from error
+
+    return cast(Look, named)
+
+
+@readable
 def operand_of(array: Any, name: str) -> Operand:
     """Look at `array`; nothing is copied. An Operand is one already."""
     if isinstance(array, Operand):
@@ -312,9 +336,10 @@ def of_interface(array: Any, name: str, framework: str) -> Operand:
     except MemoryError:
         raise
     except Exception as error:  # whatever its methods raise, or cuda.core of what they return
+        why = str(error) or type(error).__name__
         raise DTypeError(
             f"{name}: must be a NumPy, torch, CuPy or JAX array or speak DLPack or __cuda_array_interface__;"
-            f" got {type(array).__name__} ({error}). Make it an array of one of them"
+            f" got {type(array).__name__} ({why}). Make it an array of one of them"
         ) from error
     return Operand(name, at, shape, strides, dtype, device, framework, array, writable)
 
@@ -460,10 +485,12 @@ def asarray(owner: Any, name: str) -> np.ndarray[Any, Any]:
         return np.asarray(owner)
     try:
         return np.from_dlpack(owner)
-    except (RuntimeError, BufferError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # whatever __dlpack__ raises, or NumPy of a capsule that was used before
         raise DTypeError(
-            f"{name}: must be an array that NumPy reads through DLPack; got {type(owner).__name__} ({error})."
-            " Make it an array of torch or JAX by their from_dlpack"
+            f"{name}: must be an array that NumPy reads through DLPack, with a new capsule each time; got"
+            f" {type(owner).__name__} ({error}). Make it an array of torch or JAX by their from_dlpack"
         ) from error
 
 
