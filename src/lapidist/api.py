@@ -221,12 +221,15 @@ def gemm(
         Indices of the rows of a, of the columns of b, in every matrix of a batch or, with the batch's
         dimensions before them, each for one.
     scatter_d : array of int32 or int64, optional
-        Indices of the rows of out (and c) that take the result.
+        Indices of the rows of out (and c) that take the result. A row that is named twice gets elements of
+        either result.
     permuted : bool
         Whether out has two dimensions for its rows and two for its columns: (m1, m0, n1, n0), of any
         strides, with m = m1 m0 and n = n1 n0. Those of a batch come before.
     check_indices : bool
-        Whether all indices are looked at before the launch.
+        Whether every call looks at all indices before the launch, and refuses those that are out of range and
+        rows that scatter_d names twice. Without it, indices on a GPU are not looked at; those on the host
+        must be in range.
     epilogue : epilogue with its operands, optional
         As in `matmul`, after alpha, factors and beta c. Its operands lie as c does. Of lists, an operand is
         one for all products, or a list with one for each.

@@ -69,6 +69,32 @@ def test_the_same_rows_of_every_matrix_of_a_batch(
     assert judge(gemm(a, b, gather_a=rows), a[:, rows], b).ok
 
 
+def test_a_row_that_is_named_twice(rng: np.random.Generator, gemm: Any) -> None:
+    """On request it is refused, on every call; else it gets elements of either result."""
+    a, b, out = half(rng, 3, 24), half(rng, 24, 8), np.full((5, 8), 7, np.float16)
+    to = np.array([4, 0, 2])
+    gemm(a, b, out=out, scatter_d=to, check_indices=True)
+    to[2] = 4
+    before = out.copy()
+    with pytest.raises(lapidist.ArgumentError, match=r"scatter_d: .* got row 4 twice"):
+        gemm(a, b, out=out, scatter_d=to, check_indices=True)
+    assert np.array_equal(out, before)
+    gemm(a, b, out=out, scatter_d=to)
+    first, second = (before.copy() for _ in "12")
+    gemm(a[:1], b, out=first, scatter_d=to[:1])
+    gemm(a[2:], b, out=second, scatter_d=to[2:])
+    assert ((out[4] == first[4]) | (out[4] == second[4])).all()
+
+
+def test_a_row_may_be_named_once_in_each_matrix(rng: np.random.Generator, gemm: Any) -> None:
+    a, b, out = half(rng, 2, 2, 24), half(rng, 24, 8), np.zeros((2, 5, 8), np.float16)
+    to = np.array([[4, 0], [4, 3]])
+    gemm(a, b, out=out, scatter_d=to, check_indices=True)
+    to[1, 1] = 4
+    with pytest.raises(lapidist.ArgumentError, match="got row 4 twice"):
+        gemm(a, b, out=out, scatter_d=to, check_indices=True)
+
+
 def test_one_row_of_many(rng: np.random.Generator, gemm: Any) -> None:
     """The stride of a single row matters when it may be any."""
     a, b = half(rng, 9, 24), half(rng, 24, 8)

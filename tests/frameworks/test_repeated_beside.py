@@ -60,6 +60,23 @@ def test_a_plan_is_executed_again_without_the_rules(
     assert launched[4:] == (expected.alpha_beta, 7, expected.extra_pointers)
 
 
+def test_a_plan_that_checks_indices_checks_them_each_time(
+    torch: Any, monkeypatch: pytest.MonkeyPatch, ready: Ready
+) -> None:
+    given = asks(torch, "scatter", 1.0)
+    gemm = lapidist.plan(**given, check_indices=True)
+    monkeypatch.setattr(gemm, "like", Like())
+    monkeypatch.setattr(gemm, "start", ready.start)
+    monkeypatch.setattr(gemm, "is_routed", True)
+    matrices, to = (given["a"], given["b"], given.get("c"), given["out"]), given["scatter_d"]
+    gemm.execute(*matrices)
+    gemm.execute(*matrices)
+    for wrong, words in ((int(to[1]), "a row of out once"), (-1, "indices must lie between 0")):
+        to[0] = wrong
+        with pytest.raises(lapidist.ArgumentError, match=f"scatter_d: .*{words}"):
+            gemm.execute(*matrices)
+
+
 @pytest.mark.parametrize("form", sorted({*FORMS, "factors"} - {"scatter", "c is out"}))
 def test_results_may_be_new(torch: Any, monkeypatch: pytest.MonkeyPatch, ready: Ready, form: str) -> None:
     given = {**asks(torch, form, 0.75), "out": None}

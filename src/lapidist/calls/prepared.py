@@ -401,13 +401,13 @@ class Gemm(Prepared):
     def run_checked(self, arguments: Arguments, a: Any, b: Any, c: Any, out: Any, stream: Any) -> Any:
         """Run it, and make the fast path of the next call."""
         result = self.run(arguments, stream)
-        if self.is_routed:
+        if not self.is_routed:
+            self._again = fast_path(self, arguments, keeps=True)
+        elif not self._operation.routing.check_indices:  # else each execution looks at the indices
             from lapidist.calls.repeat.with_arrays import Executed, fast_path_of_plan
 
             call = Executed(a, b, c, out, self._operation)
             self._again_beside = fast_path_of_plan(self, arguments, call, result)
-        else:
-            self._again = fast_path(self, arguments, keeps=True)
         return result
 
     def _fits(self, problem: Problem) -> bool:

@@ -144,7 +144,7 @@ class RoutedArguments(Arguments):
 
     def _check_indices(self) -> None:
         """Every index must be in range. On a GPU this is checked only on request, because it waits for the
-        GPU.
+        GPU. A row that scatter_d names twice gets the elements of either result, so it is refused on request.
         """
         limits = {
             "gather_a": self.a.shape[-2],
@@ -154,13 +154,15 @@ class RoutedArguments(Arguments):
         for name, operand in self.index.items():
             if not math.prod(operand.shape) or not (self.routing.check_indices or operand.device == HOST):
                 continue
-            values = on_host(operand) if operand.device == HOST else operand.owner
+            values = indices_of(operand)
             low, high = int(values.min()), int(values.max())
             if not (low >= 0 and high < limits[name]):
                 wrong = low if low < 0 else high
                 raise ArgumentError(
                     f"{name}: indices must lie between 0 and {limits[name] - 1}; got {wrong}. Correct them"
                 )
+            if name == "scatter_d" and self.routing.check_indices:
+                require_once(values)
 
     # ---- what kernels are given ----
 
@@ -306,6 +308,26 @@ def index_of(array: Any, name: str) -> Operand:
             f" after another; got shape {operand.shape}, strides {operand.strides}. Copy it"
         )
     return operand
+
+
+def indices_of(operand: Operand) -> np.ndarray[Any, Any]:
+    """Their values, which waits for a GPU that they are on."""
+    if operand.device == HOST:
+        return on_host(operand)
+    if operand.framework == "cupy":
+        return operand.owner.get()
+    return np.asarray(operand.owner.cpu() if operand.framework == "torch" else operand.owner)
+
+
+def require_once(rows: np.ndarray[Any, Any]) -> None:
+    """No row of out twice, in any matrix of a batch."""
+    ordered = np.sort(rows, -1)
+    twice = ordered[..., 1:][ordered[..., 1:] == ordered[..., :-1]]
+    if twice.size:
+        raise ArgumentError(
+            f"scatter_d: must name a row of out once where check_indices is True; got row {twice[0]} twice."
+            " Correct it, or leave check_indices out where either result will do"
+        )
 
 
 def taken(matrix: Any, index: Any, axis: int) -> Any:
