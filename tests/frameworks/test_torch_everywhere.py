@@ -189,6 +189,30 @@ def test_what_lapidist_refuses_stays_torchs(torch: Any, lt: Any, served: list[An
     assert len(served) == 1  # the last, of two dense ones
 
 
+@pytest.mark.parametrize("form", ["new", "out", "in place"])
+def test_addends_that_are_not_read_are_still_torchs_to_refuse(
+    torch: Any, lt: Any, served: list[Any], form: str
+) -> None:
+    """gemm does not look at C where beta = 0."""
+    a, b, right = torch.ones(2, 3, 4), torch.ones(2, 4, 5), torch.full((2, 3, 5), float("nan"))
+    wrong = [right.bfloat16(), right.int(), right[..., :4], right[None], right.to_sparse()]
+    for name, pick in (("baddbmm", slice(None)), ("addmm", 0)):
+
+        def call(c: Any, name: str = name, pick: Any = pick) -> Any:
+            if form == "in place":
+                return getattr(c.clone(), f"{name}_")(a[pick], b[pick], beta=0)
+            more = {"out": torch.empty(2, 3, 5)[pick]} if form == "out" else {}
+            return getattr(torch, name)(c, a[pick], b[pick], beta=0, **more)
+
+        with lt.everywhere():
+            for c in wrong:
+                with pytest.raises((RuntimeError, NotImplementedError)):
+                    call(c if name == "baddbmm" or c.ndim < 3 else c[0])
+            assert not served
+            assert (call(right[pick]) == 4).all()
+        assert served.pop()
+
+
 def test_blocks_lie_in_each_other_and_end_after_exceptions(torch: Any, lt: Any, served: list[Any]) -> None:
     x = torch.ones(2, 2)
     with pytest.raises(KeyError), lt.everywhere(), lt.everywhere():

@@ -121,7 +121,10 @@ def combined(
         or torch.autograd.forward_ad._current_level >= 0
     ):
         return None  # tangents are seen, but can no longer be looked at down here
-    if out is not None and not is_output(out, (*a.shape[:-1], b.shape[-1]), out_dtype or dtype):
+    shape = *a.shape[:-1], b.shape[-1]
+    if out is not None and not is_output(out, shape, out_dtype or dtype):
+        return None
+    if beta == 0 and c is not None and not is_addend(c, a.device, shape, out_dtype or dtype):
         return None
     precision = "ieee"
     if dtype is torch.float32 and a.is_cuda and torch.backends.cuda.matmul.fp32_precision == "tf32":
@@ -164,6 +167,14 @@ def is_dense(tensor: Any, rank: int) -> bool:
 def is_output(out: Any, shape: tuple[int, ...], dtype: Any) -> bool:
     """Whether it can be written in place. aten resizes or refuses others."""
     return is_dense(out, len(shape)) and tuple(out.shape) == shape and out.dtype is dtype
+
+
+def is_addend(c: Any, device: Any, shape: tuple[int, ...], dtype: Any) -> bool:
+    """Whether gemm would add it. With beta = 0 gemm does not look at it, but aten refuses others."""
+    broadcasts = c.ndim <= len(shape) and all(
+        given in (1, wanted) for given, wanted in zip(reversed(c.shape), reversed(shape), strict=False)
+    )
+    return broadcasts and c.layout is torch.strided and c.device == device and c.dtype is dtype
 
 
 RANKS = {"mm": 2, "bmm": 3, "addmm": 2, "baddbmm": 3}
