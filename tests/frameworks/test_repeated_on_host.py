@@ -168,3 +168,19 @@ def test_an_output_that_is_given_as_c_too_is_no_reason_to_check_again(torch: Any
     a, out = drawn(torch, 64, 64), torch.empty(64, 64)
     assert python_calls(lambda: lapidist.gemm(a, a, out, alpha=2, out=out)) <= 32
     torch.testing.assert_close(out, 2 * a @ a)
+
+
+@pytest.mark.parametrize("other", ["bfloat16", "float64"])
+def test_memory_of_another_type_between_calls(torch: Any, other: str) -> None:
+    """What is wrong then, and what to do, is a matter of types alone."""
+    a, b, dtype = torch.randn(4, 6), torch.randn(6, 5), getattr(torch, other)
+    for _ in range(3):
+        lapidist.matmul(a, b)
+    b.data = b.data.to(dtype)
+    converted = "a to float64" if other == "float64" else "b to float32"
+    words = f"^b: element type must be that of a, float32; got {other}\\. Convert {converted}, which keeps"
+    with pytest.raises(lapidist.DTypeError, match=words):
+        lapidist.matmul(a, b)
+    a.data = a.data.to(dtype)
+    assert torch.equal(lapidist.matmul(a, b), lapidist.matmul(a.clone(), b.clone()))
+    assert lapidist.matmul(a, b).dtype is dtype

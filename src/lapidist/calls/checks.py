@@ -77,8 +77,8 @@ def types_apart(a: Operand, b: Operand) -> str:
     if a.dtype == b.dtype or frozenset((a.dtype, b.dtype)) in MIXED:
         return ""
     return (
-        f"{b.name}: element type must be that of {a.name}, {a.dtype}; got {b.dtype}. No chip multiplies"
-        f" the two with each other. Convert {common_type(a, b)}, which keeps every number (.astype or .to)"
+        f"{b.name}: element type must be that of {a.name}, {a.dtype}; got {b.dtype}."
+        f" Convert {common_type(a, b)}, which keeps every number (.astype or .to)"
     )
 
 
