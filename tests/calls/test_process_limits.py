@@ -106,3 +106,16 @@ def test_a_package_that_is_loaded_again_goes_on() -> None:
         assert lapidist.matmul(a, a, device=device, epilogue=lapidist.epilogues.relu)[0, 0] == 4
     with pytest.raises(lapidist.ShapeError):
         lapidist.matmul(a, a[:3])
+
+
+@pytest.mark.frameworks
+def test_a_package_that_is_loaded_again_multiplies_for_every_framework() -> None:
+    torch, jax = map(importlib.import_module, ("torch", "jax"))
+    ours = [importlib.import_module(f"lapidist.{name}").matmul for name in ("torch", "jax")]
+    importlib.reload(lapidist)
+    for ones, own in zip((torch.ones, jax.numpy.ones), ours, strict=True):
+        for matmul in (lapidist.matmul, own, jax.jit(own) if own is ours[1] else own):
+            assert matmul(ones((4, 4)), ones((4, 4)))[0, 0] == 4
+    leaf = torch.ones(4, 4, requires_grad=True)
+    lapidist.torch.matmul(leaf, torch.ones(4, 4)).sum().backward()
+    assert leaf.grad[0, 0] == 4
