@@ -13,7 +13,8 @@ from lapidist.calls.operation import Operation
 from lapidist.calls.prepared import multiply_on_host
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import ArgumentError, DTypeError
-from lapidist.frameworks.arrays import framework_of, readable
+from lapidist.frameworks.arrays import framework_of
+from lapidist.frameworks.readable import readable
 
 
 @readable

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
 from ctypes import c_char
 from dataclasses import dataclass
-from functools import wraps
 from itertools import zip_longest
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
 
 from lapidist.dtypes import numpy_dtype, size_of
-from lapidist.errors import ArgumentError, DeviceError, DTypeError, LapidistError
+from lapidist.errors import ArgumentError, DeviceError, DTypeError
+from lapidist.frameworks.readable import readable
 
 REASONABLE_WORK = 10_000  # of NumPy's, to tell whether two arrays share an element: milliseconds
 HOST = -1  # device number of arrays in host memory
@@ -119,27 +118,6 @@ def framework_of(array: Any) -> str:
     if torch is not None and isinstance(array, torch.Tensor):
         return "torch"
     return "jax" if root in ("jaxlib", "jax") else "other"
-
-
-Look = TypeVar("Look", bound=Callable[[Any, str], Any])
-
-
-def readable(look: Look) -> Look:
-    """What an object raises that is looked at, by its attributes say, in words that name the argument."""
-
-    @wraps(look)
-    def named(array: Any, name: str) -> Any:
-        try:
-            return look(array, name)
-        except (LapidistError, MemoryError, ImportError):
-            raise
-        except Exception as error:
-            raise DTypeError(
-                f"{name}: must be an array that can be read; got {type(array).__name__}, which raised"
-                f" {type(error).__name__} ({error}). Pass its numbers in an array of NumPy or torch"
-            ) from error
-
-    return cast(Look, named)
 
 
 @readable
