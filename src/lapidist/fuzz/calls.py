@@ -10,16 +10,35 @@ from typing import Any
 import numpy as np
 
 import lapidist
+from lapidist import Column, Row, Tile, epilogue
 from lapidist.fuzz.arenas import Arena
 from lapidist.fuzz.doses import Dose, batch_extents, extents
 from lapidist.fuzz.kinds import Generator, Kind, one_of
 from lapidist.fuzz.layouts import PLAIN, Layout, View, lay, transposed
+from lapidist.problems.fused import READS
 from lapidist.problems.scaling import K_BLOCK
 
 Shape = tuple[int, ...]
 MATRICES = ("a", "b", "c", "out")
 SCALAR_TYPES = {"float16": "float32"}  # alpha and beta in arrays, where sums have another type
 
+
+@epilogue
+def with_row(acc: Any, addend: Row) -> Any:
+    return acc + addend
+
+
+@epilogue
+def with_column(acc: Any, addend: Column) -> Any:
+    return acc + addend
+
+
+@epilogue
+def with_tile(acc: Any, addend: Tile) -> Any:
+    return acc + addend
+
+
+ADDED = {"row": with_row, "column": with_column, "tile": with_tile}
 
 OF_TORCH: dict[str, Callable[[Any], Any]] = {
     "gradient": lambda tensor: tensor.detach().requires_grad_(),
@@ -223,6 +242,9 @@ def with_extras(rng: Generator, call: Call) -> Call:
     for name, kept, lines in (("scale_a", kind.scale_a, m), ("scale_b", kind.scale_b, n)):
         if kept not in ("none", "number"):
             views[name] = [factors(rng, name, kept, lines, k)]
+    if kind.addend:
+        shape = {"row": (n,), "column": (m,), "tile": (m, n)}[kind.addend]
+        views["addend"] = [laid(call, "addend", kind.out if kind.out in READS else "float32", shape)]
     if kind.function == "pointers":
         views |= {
             f"addresses of {name}": [lay(f"addresses of {name}", "int64", (len(call.views["a"]),))]
@@ -266,6 +288,8 @@ def arguments(call: Call, arena: Arena) -> dict[str, Any]:
             found[name] = arena.array(views[0])
     if call.kind.c == "out" and "c" in found:
         found["c"] = found.get("out", found["c"])
+    if call.kind.addend:
+        found["epilogue"] = ADDED[call.kind.addend](addend=found.pop("addend"))
     return changed(call, {**found, **call.options}) if call.changed else {**found, **call.options}
 
 

@@ -27,7 +27,7 @@ from lapidist.fuzz.references import as_product, compared, expected_of
 
 RIGHT, REFUSED, EITHER, WRONG = "right", "refused", "either", "WRONG"
 REFUSALS = (ShapeError, StrideError, DTypeError, ArgumentError, DeviceError, RefusalError)
-NAMES = {*signature(api.gemm).parameters, "alignment", "shape", "strides"}
+NAMES = {*signature(api.gemm).parameters, "addend", "alignment", "shape", "strides"}
 
 
 def judge_error(call: Call, error: BaseException, untouched: bool) -> tuple[str, str]:

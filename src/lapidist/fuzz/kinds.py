@@ -48,6 +48,7 @@ class Kind:
     scatter_d: int = 0
     permuted: bool = False
     index: str = "int32"
+    addend: str = ""  # what an epilogue adds: row, column, tile
     choices: Mapping[str, Any] = field(default_factory=dict)  # kernel and schedule
     tidy: bool = False  # extents are multiples of 16
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from lapidist.dtypes import numpy_dtype
+from lapidist.dtypes import TYPES, numpy_dtype
 from lapidist.fuzz.arenas import Arena
 from lapidist.fuzz.calls import Call
+from lapidist.fuzz.kinds import Kind
 from lapidist.fuzz.layouts import Array
 from lapidist.verify import Expected, Verdict, expect
 
@@ -66,8 +67,24 @@ def expected_of(call: Call, arena: Arena, number: int, whole: bool) -> Expected:
         "promoted": promoted(call),
         **scales,
     }
+    rounded: Any = 0.0
+    if (
+        kind.addend
+    ):  # counts as part of C; where the two cancel, the sum of one of them was rounded all the same
+        own, addend = 0.0 if c is None else beta * c.astype(np.float64), addend_of(kind, before["addend"])
+        c, beta, rounded = own + addend, 1.0, abs(own) + abs(addend)
     with np.errstate(all="ignore"):
-        return expect(a, b, c, alpha, beta, out_dtype=numpy_dtype(call.kind.out), exact=whole, **more)
+        found = expect(a, b, c, alpha, beta, out_dtype=numpy_dtype(kind.out), exact=whole, **more)
+    if found.bound is None:
+        return found
+    roundoff = TYPES["float64" if kind.sums == "float64" else "float32"].roundoff
+    return replace(found, bound=found.bound + 4 * roundoff * rounded)
+
+
+def addend_of(kind: Kind, array: Array) -> Array:
+    """As a matrix that broadcasts to the product."""
+    found: Array = array.astype(np.float64)
+    return found[:, None] if kind.addend == "column" else found
 
 
 def promoted(call: Call) -> bool:

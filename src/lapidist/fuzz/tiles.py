@@ -71,7 +71,9 @@ def draw_tiled_kind(rng: Generator, tile: Tile, framework: str) -> Kind:
     if tile.kernel.kind == "production" and not kind.scaled and rng.random() < 0.15:
         kind = draw_routes(rng, kind)
     kind = draw_output(rng, kind)
-    layouts = {name: draw_view(rng, kind, name) for name in ("a", "b", "c", "out")}
+    if kind.sums != "int32" and rng.random() < 0.3:
+        kind = replace(kind, addend=one_of(rng, ("row", "column", "tile")))
+    layouts = {name: draw_view(rng, kind, name) for name in ("a", "b", "c", "out", "addend")}
     choices = {"kernel": tile.kernel.name, "config": tile.config}
     if tile.kernel.family.scheduled and rng.random() < 0.3:
         choices |= draw_sharing(rng)
@@ -96,7 +98,7 @@ def draw_view(rng: Generator, kind: Kind, name: str) -> Layout:
     if rng.random() < 0.5:
         return PLAIN._replace(pitch=one_of(rng, ("tight", "aligned")))
     layout = draw_layout(rng, kind, name)._replace(padding=int(rng.integers(0, 4)))
-    repeats = name != "out" and kind.function != "pointers" and rng.random() < 0.1
+    repeats = name in ("a", "b", "c") and kind.function != "pointers" and rng.random() < 0.1
     return layout._replace(broadcast=one_of(rng, ("rows", "cols", "both")) if repeats else "")
 
 

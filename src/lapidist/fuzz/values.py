@@ -27,11 +27,11 @@ def fill(rng: Generator, call: Call, arena: Arena) -> bool:
     whole = bool(rng.random() < 0.3 and sums_are_exact(call))
     skipped = {"c"} if call.kind.beta == "zero" else set()
     skipped |= {"a", "b"} if call.kind.alpha == "zero" and rng.random() < 0.7 else set()
-    for name in ("a", "b", "c"):
+    for name in ("a", "b", "c", "addend"):
         for view in () if name in skipped else call.views.get(name, ()):
             place = arena.seen(arena.image, view)
             place[...] = numbers(rng, view, whole)
-            if name != "c" and not whole and place.dtype.kind not in "biu" and rng.random() < 0.04:
+            if name in ("a", "b") and not whole and place.dtype.kind not in "biu" and rng.random() < 0.04:
                 put_odd(rng, place)
     for name in (*INDICES, "alpha", "beta", "scale_a", "scale_b"):
         for view in call.views.get(name, ()):
