@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from guard_cases import FORMS, both_ways, cases
+from lapidist.calls.repeat import guard
 
 pytestmark = [
     pytest.mark.frameworks,
@@ -20,6 +21,17 @@ pytestmark = [
 
 @pytest.mark.parametrize("form", FORMS)
 def test_what_changes_is_seen(torch: Any, form: str) -> None:
+    for case in cases(form):
+        again, first = both_ways(torch, "cpu", *case)
+        assert again == first, case
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_changes_is_seen_without_torchs_own_guard(
+    torch: Any, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """It is no public part of torch, and may go away."""
+    monkeypatch.setattr(guard, "torch_guard", lambda *_: None)
     for case in cases(form):
         again, first = both_ways(torch, "cpu", *case)
         assert again == first, case

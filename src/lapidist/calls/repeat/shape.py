@@ -25,7 +25,7 @@ def shape_of(a: Any, b: Any, out: Any) -> Shape:
     try:
         flat = None if out is None else out.is_contiguous()
         return a.shape, b.shape, a.dtype, a.is_cuda, a.is_contiguous(), b.is_contiguous(), flat
-    except (AttributeError, RuntimeError):  # no tensors, or sparse, nested and such tensors
+    except Exception:  # no tensors; sparse, nested and such ones; attributes that raise
         return shape_of_cupy(a, b, out)
 
 
@@ -76,7 +76,7 @@ def key_of_rows(a: Any, b: Any, trans_b: bool, types: Types) -> Shape:
         if b.dim() != 2 or a.dim() < 2 or not a.is_contiguous():
             return None
         return a.dim(), b.shape, a.dtype, b.is_contiguous(), trans_b, types
-    except (AttributeError, RuntimeError):  # no tensors, or sparse, nested and such tensors
+    except Exception:  # no tensors; sparse, nested and such ones; attributes that raise
         return None
 
 
