@@ -101,7 +101,7 @@ def test_a_compiler_is_of_low_priority(own: behind.Behind) -> None:
     with Waited() as waited:
         behind.ask(order(), waited)
     (worker,) = own._workers
-    assert os.getpriority(os.PRIO_PROCESS, worker.pid) == 19
+    assert os.getpriority(os.PRIO_PROCESS, worker.popen.pid) == 19
 
 
 # ---- what may go wrong: one line says why, and nothing is raised ----
@@ -116,14 +116,14 @@ def test_a_kernel_that_is_refused(own: behind.Behind, caplog: pytest.LogCaptureF
     assert behind.GO_ON in line
 
 
+def leave(connection: object) -> None:
+    raise SystemExit(7)
+
+
 def test_compilers_that_die(
     own: behind.Behind, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def dying(low: bool) -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", "raise SystemExit(7)"]
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    monkeypatch.setattr(behind, "start_worker", dying)
+    monkeypatch.setattr(behind, "make_calls", leave)
     for bm in (8, 16, 24, 32, 40):
         behind.ask(order(bm), Waited())
         ended(own, order(bm))
@@ -137,8 +137,8 @@ def test_a_compiler_that_was_killed_has_a_successor(own: behind.Behind) -> None:
     with Waited() as first:
         behind.ask(order(), first)
     (worker,) = own._workers
-    worker.kill()
-    worker.wait()
+    worker.popen.kill()
+    worker.popen.wait()
     with Waited() as second:
         assert behind.ask(order(16), second)
     assert second.binary is not None
@@ -199,7 +199,7 @@ if child == 0:
     raise SystemExit
 assert os.waitpid(child, 0)[1] == 0
 made(8)
-assert behind._behind._workers == {worker} and worker.poll() is None
+assert behind._behind._workers == {worker} and worker.popen.poll() is None
 """
 
 
@@ -213,7 +213,7 @@ from lapidist.build.compiler import Order
 behind.ask(Order("gemm/mma.cu", "mma", {"ELEMENT": "half", "OUTPUT": "half"}, "sm_90a", ()), print)
 while not behind._behind._workers:
     pass
-print(next(iter(behind._behind._workers)).pid)
+print(next(iter(behind._behind._workers)).popen.pid)
 """
 
 

@@ -108,6 +108,21 @@ def test_a_file_below_cuda_is_compiled_by_its_path() -> None:
 # ---- the cache ----
 
 
+def test_headers_of_the_working_directory_are_not_read(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NVRTC looks beside the source's name first, and the key would not tell the binaries apart."""
+    names = [header.relative_to(compiler.CUDA_SOURCES) for header in compiler.CUDA_SOURCES.rglob("*.cuh")]
+    for name in (*names, Path("cuda_fp16.h"), Path("twice.cu")):
+        for path in (tmp_path / name, tmp_path / "gemm" / name):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("#error of the working directory")
+    monkeypatch.chdir(tmp_path)
+    options = compile_options({"ELEMENT": "half"}, "sm_90a")
+    text = f'#include "mma.cuh"\n#include "packing/shares.cuh"\n{SOURCE}'
+    assert compile_source(text, "twice", options, "sm_90a", "gemm/twice.cu").cubin
+
+
 def test_the_second_call_reads_what_the_first_wrote(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = build()
     assert len(entries(cache)) == 1

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import logging
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -97,9 +95,8 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
 
 
-def dying(low: bool) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", "raise SystemExit(7)"]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def dying(connection: object) -> None:
+    raise SystemExit(7)
 
 
 def kept(worker: object, order: Order) -> Answer:
@@ -109,7 +106,7 @@ def kept(worker: object, order: Order) -> Answer:
 
 @pytest.mark.parametrize(
     ("name", "fault", "words"),
-    [("start_worker", dying, "process ended (7)"), ("asked", kept, "could not be kept in")],
+    [("make_calls", dying, "process ended (7)"), ("asked", kept, "could not be kept in")],
     ids=["compilers that die", "a full disk"],
 )
 def test_calls_go_on_with_what_stands_in(

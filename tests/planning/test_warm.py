@@ -22,7 +22,7 @@ from lapidist.bench.protocol.record import read_runs
 from lapidist.bench.publish.prose import warm_section
 from lapidist.bench.studies import climb
 from lapidist.bench.studies.climb import Work, compile_first, compile_only
-from lapidist.build import workers as compile_worker
+from lapidist.build import processes
 from lapidist.build.folder import cache_directory
 from lapidist.calls.arguments import Arguments
 from lapidist.calls.operation import Factors, Operation
@@ -208,7 +208,7 @@ def test_what_does_not_compile_is_told(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_compiler_that_dies_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     builds = small_builds(tmp_path, monkeypatch)
-    monkeypatch.setattr(compile_worker, "MODULE", "no_such_module")
+    monkeypatch.setattr(processes, "SERVE", "import no_such_module")
     for built in build_all(builds, 2):
         assert built.error == "the compiler's process ended (1)"
         assert not path_of(built.build).exists()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import subprocess
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,7 +18,8 @@ from queue import SimpleQueue
 from lapidist.build.cache import limit_or_default, read
 from lapidist.build.compiler import Order, key_of
 from lapidist.build.folder import cache_directory, log, warn_once
-from lapidist.build.workers import Answer, asked, start_worker
+from lapidist.build.processes import Process, make_calls
+from lapidist.build.workers import Answer, asked
 from lapidist.launch import Binary
 
 Done = Callable[[Binary], None]
@@ -44,7 +44,7 @@ class Behind:
         self._orders: SimpleQueue[tuple[Order, Done] | None] = SimpleQueue()
         self._known: dict[Name, bool] = {}  # each order so far: whether it is still under way
         self._threads: list[threading.Thread] = []
-        self._workers: set[subprocess.Popen[str]] = set()
+        self._workers: set[Process] = set()
         self._deaths = 0
         self._stopped = False
 
@@ -68,13 +68,13 @@ class Behind:
 
     def _serve(self) -> None:
         """One thread and its compiler, which wait for orders until the interpreter ends."""
-        worker: subprocess.Popen[str] | None = None
+        worker: Process | None = None
         while (wanted := self._orders.get()) is not None:
             order, done = wanted
             try:
                 worker = self._alive(worker) or self._started()
                 self._deliver(order, done, asked(worker, order))
-                self._deaths = self._deaths + 1 if worker.poll() is not None else 0
+                self._deaths = self._deaths + 1 if worker.popen.poll() is not None else 0
             except Exception as error:  # no error of the background may reach a caller
                 self._report(f"{type(error).__name__}: {error}")
             worker = self._alive(worker)
@@ -82,29 +82,24 @@ class Behind:
         if worker is not None:
             self._dismiss(worker)
 
-    def _alive(self, worker: subprocess.Popen[str] | None) -> subprocess.Popen[str] | None:
-        if worker is None or worker.poll() is None:
+    def _alive(self, worker: Process | None) -> Process | None:
+        if worker is None or worker.popen.poll() is None:
             return worker
         self._dismiss(worker)
         return None
 
-    def _started(self) -> subprocess.Popen[str]:
+    def _started(self) -> Process:
         with self._lock:
             if self._stopped or self._deaths >= MOST_DEATHS:
                 raise OSError("no more compilers are started")
-            worker = start_worker(low=True)
+            worker = Process(make_calls, low=True)
             self._workers.add(worker)
             return worker
 
-    def _dismiss(self, worker: subprocess.Popen[str]) -> None:
-        worker.kill()
-        worker.wait()
+    def _dismiss(self, worker: Process) -> None:
+        worker.end()
         with self._lock:
             self._workers.discard(worker)
-        for pipe in (worker.stdin, worker.stdout):
-            if pipe is not None:
-                with suppress(OSError):  # unread output
-                    pipe.close()
 
     def _deliver(self, order: Order, done: Done, answer: Answer) -> None:
         if answer.error is not None:
@@ -127,23 +122,22 @@ class Behind:
         with self._lock:
             self._stopped = True
             for worker in self._workers:
-                worker.kill()
+                worker.popen.kill()
         for _ in self._threads:
             self._orders.put(None)
         for thread in self._threads:
             thread.join()
 
     def leave(self) -> None:
-        """In a forked child: the compilers are the parent's. The child's ends of their pipes must not keep
-        them alive.
+        """In a forked child: the compilers are the parent's. The child's ends of their connections must not
+        keep them alive.
         """
         if not self._workers:
             return
         nothing = os.open(os.devnull, os.O_RDWR)
         for worker in self._workers:
-            for pipe in (worker.stdin, worker.stdout):
-                if pipe is not None and not pipe.closed:
-                    os.dup2(nothing, pipe.fileno())
+            if not worker.connection.closed:
+                os.dup2(nothing, worker.connection.fileno())
         os.close(nothing)
 
 

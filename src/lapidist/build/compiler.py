@@ -190,7 +190,9 @@ def run_nvrtc(text: str, entry: str, options: tuple[str, ...], architecture: str
     status, program = nvrtc.nvrtcCreateProgram(text.encode(), name.encode(), 0, [], [])
     check(nvrtc, status, "nvrtcCreateProgram")
     try:
-        flags = [option.encode() for option in (*options, *(f"-I{path}" for path in include_paths()))]
+        # Else headers would come first from a folder of the source's name in the working directory.
+        paths = "--no-source-include", *(f"-I{path}" for path in include_paths())
+        flags = [option.encode() for option in (*options, *paths)]
         (status,) = nvrtc.nvrtcCompileProgram(program, len(flags), flags)
         log = fetch(nvrtc, program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated
 
@@ -35,6 +34,7 @@ def cover(
     Of each class of products: the set that loses least beside the planner's free choice among all binaries.
     A line for each set says what it loses, on shapes that it was not chosen for.
     """
+    from lapidist.build.processes import Pool
     from lapidist.device import chip as chip_named
     from lapidist.dtypes import math_named
     from lapidist.planning import cover as search
@@ -46,11 +46,11 @@ def cover(
     device = chip_named(chip)
     maths = [math_named(part) for part in filter(None, dtype.split(","))]
     sets, weigh = dict(kept()) if maths else {}, partial(search.table_of, device=device)
-    with get_context("spawn").Pool(jobs) as pool:
+    with Pool(jobs) as pool:
         for own in [each for each in CLASSES if not maths or each.math in maths]:
             drawn, others = search.shapes_of(own, shapes), search.shapes_of(own, judged, search.OTHER_SEED)
             tables, unseen = (
-                pool.map(weigh, [search.problem_of(own, *shape) for shape in each], chunksize=8)
+                list(pool.map(weigh, [search.problem_of(own, *shape) for shape in each]))
                 for each in (drawn, others)
             )
             sets[own] = tuple(search.served(search.find(tables, most), drawn, tables, device))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Iterator
-from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from typing import NamedTuple
 
+from lapidist.build.processes import Process
 from lapidist.fuzz.cases import Outcome, Run, outcomes
 from lapidist.fuzz.doses import GROUP
 from lapidist.fuzz.judging import WRONG
@@ -78,18 +77,12 @@ class Worker:
 
     def start(self, group: int) -> None:
         self.open, self.next, self.heard = True, group * GROUP, time.monotonic()
-        context = get_context("spawn")
-        self.outcomes, theirs = context.Pipe(duplex=False)
-        arguments = theirs, self.run, self.extent, self.end, group, self.step
-        self.process = context.Process(target=work, args=arguments, daemon=True)
-        self.process.start()
-        theirs.close()
+        self.process = Process(work, self.run, self.extent, self.end, group, self.step)
+        self.outcomes = self.process.connection
 
     def stop(self) -> None:
         self.open = False
-        self.process.terminate()
-        self.process.join(5.0)
-        self.process.kill()
+        self.process.end()
 
     def received(self) -> Iterator[Outcome]:
         """What has come. A process that died, or says nothing for long, failed in its next case."""
@@ -103,7 +96,7 @@ class Worker:
                 yield outcome
                 if outcome.lost:
                     self.again(outcome.number)
-        except EOFError:
+        except (OSError, EOFError):
             yield self.failed("the process has died")
         if self.open and time.monotonic() > self.heard + LONGEST:
             yield self.failed(f"it has not ended in {LONGEST:.0f} s")
@@ -123,8 +116,7 @@ class Worker:
 
 
 def work(to: Connection, run: Run, extent: Extent, end: float, first: int, step: int) -> None:
-    """Ctrl-C reaches all processes of a terminal; the first one ends the others. None: that was all."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """None: that was all."""
     for outcome in share(run, extent, end, first, step):
         to.send(outcome)
         if outcome.lost:

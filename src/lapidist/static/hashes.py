@@ -9,12 +9,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from multiprocessing import get_context
 from typing import NamedTuple
 
 from lapidist.build.compiler import compile_kernel
+from lapidist.build.processes import Pool
 from lapidist.device import Device
 from lapidist.errors import LapidistError
 from lapidist.kernels.registry import KERNELS, kernel_named
@@ -97,6 +96,6 @@ def lines(device: Device, processes: int, kernels: Sequence[str] = ()) -> Iterat
     if processes < 2:
         yield from (f"{case} {hashed(case, device)}" for case in listed)
         return
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        answers = pool.map(hashed, listed, [device] * len(listed), chunksize=4)
+    with Pool(processes) as pool:
+        answers = pool.map(hashed, listed, [device] * len(listed))
         yield from (f"{case} {answer}" for case, answer in zip(listed, answers, strict=True))

@@ -5,14 +5,11 @@ import.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from statistics import median
 
 from lapidist.backends.gpu.doctor import TORCH_HINT
@@ -29,6 +26,7 @@ from lapidist.bench.studies.call_forms import (
     of_numpy,
 )
 from lapidist.bench.studies.climb import Keep
+from lapidist.build.processes import command, environment
 from lapidist.errors import DeviceError
 
 CASE = Case(128, 128, 128)  # the kernel is done before the next call: the queue never fills
@@ -175,19 +173,12 @@ def in_process(code: str, cache: str | None, bytecode: str) -> list[float]:
     """What a new process answers. `bytecode` keeps what Python compiles, as an installation does, so only one
     start pays it.
     """
-    source = str(Path(__file__).resolve().parents[3])
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH")))),
-        "PYTHONPYCACHEPREFIX": bytecode,
-    }
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    settings = environment(PYTHONPYCACHEPREFIX=bytecode)
+    settings.pop("PYTHONDONTWRITEBYTECODE", None)
     if cache is not None:
         # NVRTC keeps a cache of its own in CUDA's: cold must mean both.
-        environment |= {"LAPIDIST_CACHE_DIR": cache, "CUDA_CACHE_PATH": cache}
-    answer = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
-    )
+        settings |= {"LAPIDIST_CACHE_DIR": cache, "CUDA_CACHE_PATH": cache}
+    answer = subprocess.run(command(code), capture_output=True, text=True, env=settings, check=False)
     if answer.returncode:
         raise DeviceError(
             f"bench launch: a new process failed; {answer.stderr.strip()[-200:]}. Run it by itself: {code}"

@@ -6,17 +6,15 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 import sys
 import textwrap
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
-from multiprocessing import get_context
-from multiprocessing.pool import Pool
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -26,6 +24,7 @@ from lapidist.bench.protocol.conditions import gather, nvrtc
 from lapidist.bench.protocol.record import Conditions, Record, row_of, run_name, write_run
 from lapidist.bench.studies.climb import Step, progress
 from lapidist.bench.studies.predicted import climbable, conditions_of, has_instructions, predict
+from lapidist.build.processes import Pool
 from lapidist.device import Device, chip
 from lapidist.errors import ArgumentError
 from lapidist.kernels.registry import RUNGS, kernel_named
@@ -226,42 +225,31 @@ class Work:
 def in_processes(chosen: list[Specimen], seeds: int, jobs: int, limit: float | None) -> Survey:
     """When the time is over, or at Ctrl-C, what is under way is dropped."""
     work, end = Work(chosen, seeds), time.monotonic() + (limit or threading.TIMEOUT_MAX / 2)
-    with (
-        get_context("spawn").Pool(jobs, initializer=ignore_interrupts) as pool,
-        progress(len(chosen), "kernels") as step,
-    ):
+    with Pool(jobs) as pool, progress(len(chosen), "kernels") as step:
         with suppress(Empty, KeyboardInterrupt):
             work_off(work, pool, jobs, end, step)
         return work.survey()
 
 
-def ignore_interrupts() -> None:
-    """Ctrl-C reaches all processes of a terminal; the first one ends the others."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
 def work_off(work: Work, pool: Pool, jobs: int, end: float, step: Step) -> None:
     """Raises Empty when the time is over."""
-    results, running = SimpleQueue[tuple[Specimen, Any]](), 0
+    results, running = SimpleQueue[tuple[Specimen, Future[Any]]](), 0
     while True:
         while running < jobs and (piece := work.take()):
             each, function, arguments = piece
-            answered = partial(tell_of, results, each)
-            pool.apply_async(function, arguments, callback=answered, error_callback=answered)
+            pool.submit(function, *arguments).add_done_callback(partial(tell_of, results, each))
             running += 1
         if not running:
             return
-        each, result = results.get(timeout=max(end - time.monotonic(), 0.0))
-        if isinstance(result, BaseException):
-            raise result
+        each, answer = results.get(timeout=max(end - time.monotonic(), 0.0))
         running -= 1
-        work.done(each, result)
+        work.done(each, answer.result())
         if work.finished[-1:] == [each]:
             step(str(each))
 
 
-def tell_of(results: SimpleQueue[tuple[Specimen, Any]], each: Specimen, result: Any) -> None:
-    results.put((each, result))
+def tell_of(results: SimpleQueue[tuple[Specimen, Future[Any]]], each: Specimen, answer: Future[Any]) -> None:
+    results.put((each, answer))
 
 
 def mutants_file(conditions: Conditions) -> str:

@@ -6,12 +6,8 @@ loop ("served") multiplies the lengths of a trace by one layer's weights, as a p
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import random
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -26,6 +22,7 @@ from lapidist.bench.protocol.conditions import gather
 from lapidist.bench.protocol.measure import BURST, Stage
 from lapidist.bench.protocol.record import Conditions, Record
 from lapidist.bench.studies.climb import Keep
+from lapidist.build.processes import Process, make_calls
 from lapidist.dtypes import math_named
 from lapidist.errors import DeviceError
 from lapidist.planning.warm import build_all, builds_of, covering_plans
@@ -42,22 +39,6 @@ PROTOCOL = (
     " with the 90th and 99th hundredth; torch's product of each shape right after; cold: nothing is compiled;"
     " disk: after `lapidist warm`, in a new process; loaded: as many more shapes in that process"
 )
-# what `lapidist warm --dtype` compiles: then all that shapes of its classes need is on disk
-WARM_CODE = """
-import json, sys
-from lapidist.bench.studies.shapes import warmed
-json.dump(warmed(*json.loads(sys.argv[1])), sys.stdout)
-"""
-SHAPES_CODE = """
-import json, sys
-from lapidist.bench.studies.shapes import times_of
-json.dump(times_of(*json.loads(sys.argv[1])), sys.stdout)
-"""
-SERVED_CODE = """
-import json, sys
-from lapidist.bench.studies.shapes import served
-json.dump(served(*json.loads(sys.argv[1])), sys.stdout)
-"""
 Times = list[list[float]]  # ours, and torch's
 Shape = tuple[int, int, int]
 
@@ -170,8 +151,8 @@ def measure(ordinal: int, keep: Keep) -> tuple[Conditions, list[Record]]:
             records += [row(stage.device.name, name, *part) for part in parts_of(name)]
             keep(conditions, records)
         with tempfile.TemporaryDirectory() as folder:
-            answer(WARM_CODE, folder, "bf16")
-            records.append(served_row(stage.device.name, answer(SERVED_CODE, folder, STEPS)))
+            answer(warmed, folder, "bf16")
+            records.append(served_row(stage.device.name, answer(served, folder, STEPS)))
         keep(conditions, records)
         return conditions, records
 
@@ -179,9 +160,9 @@ def measure(ordinal: int, keep: Keep) -> tuple[Conditions, list[Record]]:
 def parts_of(name: str) -> list[tuple[str, Times]]:
     first, second = (new_shapes(SHAPES, seed) for seed in SEEDS)
     with tempfile.TemporaryDirectory() as folder:
-        cold = answer(SHAPES_CODE, folder, name, first)
-        answer(WARM_CODE, folder, name)
-        both = answer(SHAPES_CODE, folder, name, [*first, *second])
+        cold = answer(times_of, folder, name, first)
+        answer(warmed, folder, name)
+        both = answer(times_of, folder, name, [*first, *second])
     return [
         ("shapes cold", cold),
         ("shapes disk", [times[:SHAPES] for times in both]),
@@ -189,25 +170,18 @@ def parts_of(name: str) -> list[tuple[str, Times]]:
     ]
 
 
-def answer(code: str, folder: str, *arguments: Any) -> Times:
-    """What a new process answers that keeps its kernels in this folder."""
-    process = subprocess.run(
-        [sys.executable, "-c", code, json.dumps(arguments)],
-        env={
-            **os.environ,
-            "LAPIDIST_CACHE_DIR": folder,
-            "PYTHONPATH": os.pathsep.join(path or os.curdir for path in sys.path),
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if process.returncode:
+def answer(function: Callable[..., Any], folder: str, *arguments: Any) -> Any:
+    """What the function returns in a new process that keeps its kernels in this folder."""
+    process = Process(make_calls, LAPIDIST_CACHE_DIR=folder)
+    try:
+        return process.call(function, *arguments)
+    except ChildProcessError as error:
         raise DeviceError(
-            f"bench shapes: a new process failed; {process.stderr.strip()[-200:]}. Run it by itself: {code}"
-        )
-    found: Times = json.loads(process.stdout)
-    return found
+            f"bench shapes: a new {error}; its traceback stands above. Run {function.__name__} of"
+            f" {__name__} by itself"
+        ) from error
+    finally:
+        process.end()
 
 
 def row(chip: str, name: str, mode: str, times: Times) -> Record:
