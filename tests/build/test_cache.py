@@ -8,8 +8,6 @@ import json
 import os
 import shutil
 import stat
-import subprocess
-import sys
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +17,7 @@ import pytest
 
 from cached_kernel import OTHER, SOURCE, build, code, key, names
 from lapidist.backends.gpu import planned
-from lapidist.build import cache, compiler
+from lapidist.build import cache, compiler, temporary
 from lapidist.build import folder as cache_folder
 from lapidist.build.compiler import Order
 from lapidist.build.folder import cache_directory
@@ -273,39 +271,13 @@ def test_who_has_no_home_gets_a_temporary_folder(folder: Path, monkeypatch: pyte
 def test_no_room_even_for_a_temporary_folder(
     folder: Path, monkeypatch: pytest.MonkeyPatch, told: Callable[[], list[str]]
 ) -> None:
-    def full(**_: object) -> str:
+    def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
     homeless(monkeypatch)
-    monkeypatch.setattr(cache_folder.tempfile, "mkdtemp", full)
+    monkeypatch.setattr(temporary, "made_and_locked", full)
     assert code(build()) == code(build())
     assert len([line for line in told() if "in memory only" in line]) == 1
-
-
-TEMPORARY = """
-import os, sys
-from pathlib import Path
-from lapidist.build.folder import cache_directory
-if child := os.fork():
-    folder = cache_directory()
-    os.waitpid(child, 0)
-    assert folder.is_dir()
-    print(folder)
-else:
-    print(cache_directory(), flush=True)  # forked: one of its own
-"""
-
-
-def test_a_temporary_folder_goes_with_its_process(folder: Path) -> None:
-    folder.mkdir(mode=0o700)
-    folder.chmod(0o777)
-    answer = subprocess.run(
-        [sys.executable, "-c", TEMPORARY], capture_output=True, text=True, check=True, timeout=60
-    )
-    first, second = answer.stdout.split()
-    assert first != second
-    assert not Path(first).exists()
-    assert not Path(second).exists()
 
 
 def test_compilers_in_other_processes_use_the_same_temporary_folder(folder: Path) -> None:

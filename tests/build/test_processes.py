@@ -182,7 +182,7 @@ def test_the_processes_of_developers_commands(tmp_path: Path) -> None:
     assert sprung(tmp_path) == []
 
 
-STARTS = re.compile(r"sys\.executable|get_context|ProcessPoolExecutor|multiprocessing\.(?!connection)")
+STARTS = re.compile(r"sys\.executable|get_context|ProcessPoolExecutor|multiprocessing\.(?!connection|util)")
 
 
 def test_every_process_is_started_here() -> None:

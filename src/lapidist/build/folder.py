@@ -7,14 +7,13 @@ it fills the images of containers.
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
-import shutil
 import stat
-import tempfile
 from functools import cache, lru_cache
 from pathlib import Path
+
+from lapidist.build.temporary import joined
 
 log = logging.getLogger("lapidist")
 
@@ -110,25 +109,14 @@ def make_directory(folder: Path) -> None:
 
 @lru_cache(maxsize=1)
 def temporary_directory() -> Path:
-    """A folder of this process alone, removed when it ends. NOWHERE if none can be created."""
+    """NOWHERE if none can be made."""
     try:
-        folder = Path(tempfile.mkdtemp(prefix="lapidist-"))
+        return joined()
     except OSError as error:
         warn_once(
             f"cache: no temporary folder can be made ({error}); what is compiled is kept in memory only"
         )
         return NOWHERE
-    atexit.register(remove_own, folder, os.getpid())
-    return folder
-
-
-def remove_own(folder: Path, process: int) -> None:
-    """Not in a forked child, which inherits the call."""
-    if os.getpid() == process:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-os.register_at_fork(after_in_child=temporary_directory.cache_clear)
 
 
 @cache

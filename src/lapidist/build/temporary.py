@@ -1,0 +1,103 @@
+"""A folder of this process and of those forked from it, while the user's own cannot serve.
+
+Each of them has the folder locked, which ends with the process in whatever way that ends: so the last one
+knows that it may remove the folder. What killed processes left is removed by the next one that needs such a
+folder. systemd-tmpfiles leaves locked folders alone, too.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import os
+import re
+import shutil
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+NAME = f"lapidist-{os.urandom(8).hex()}"  # forked children inherit it
+SUCH_NAMES = re.compile(r"lapidist-[0-9a-f]{16}")
+_locked: list[int] = []  # handles of the folder
+_may_exist = False  # for this process may have made it, or a child
+
+
+def joined() -> Path:
+    """The folder, made if none of these processes has made it. Raises OSError where it cannot be made."""
+    global _may_exist
+    folder = Path(tempfile.gettempdir()) / NAME
+    remove_left(folder.parent)
+    _locked.append(made_and_locked(folder))
+    _may_exist = True
+    # multiprocessing ends its children past atexit, and joins them at its own exit
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None:
+        util.Finalize(None, leave, exitpriority=-100)
+    return folder
+
+
+def made_and_locked(folder: Path) -> int:
+    while True:
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        try:
+            handle = opened(folder)
+        except FileNotFoundError:  # one that ended has just removed it
+            continue
+        with suppress(OSError):  # a file system without locks, where nobody removes what another may use
+            fcntl.flock(handle, fcntl.LOCK_SH)
+        if is_still_there(folder, handle):
+            return handle
+        os.close(handle)
+
+
+def opened(folder: Path) -> int:
+    """A folder of this user's."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    if os.fstat(handle).st_uid == os.geteuid():
+        return handle
+    os.close(handle)
+    raise PermissionError(f"{folder} belongs to another user")
+
+
+def is_still_there(folder: Path, handle: int) -> bool:
+    try:
+        return os.path.samestat(os.lstat(folder), os.fstat(handle))
+    except FileNotFoundError:
+        return False
+
+
+def leave() -> None:
+    """At the end of a process: the folder goes, unless another one has it locked."""
+    while _locked:
+        os.close(_locked.pop())
+    if _may_exist:
+        with suppress(OSError):  # no place for such folders, so there is none
+            remove_unless_locked(Path(tempfile.gettempdir()) / NAME)
+
+
+def remove_left(above: Path) -> None:
+    with os.scandir(above) as listed:
+        for each in listed:
+            if SUCH_NAMES.fullmatch(each.name) and each.name != NAME:
+                remove_unless_locked(Path(each.path))
+
+
+def remove_unless_locked(folder: Path) -> None:
+    with suppress(OSError):  # none, another user's, or locked
+        handle = opened(folder)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(handle)
+
+
+def forked() -> None:
+    global _may_exist
+    _may_exist = True
+
+
+atexit.register(leave)
+os.register_at_fork(after_in_parent=forked)
