@@ -250,6 +250,14 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cache_folder.chosen_directory() == Path.home() / ".cache" / "lapidist"
 
 
+def test_the_working_directory_brings_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LAPIDIST_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "cache")
+    assert cache_folder.chosen_directory() == Path.home() / ".cache" / "lapidist"
+    monkeypatch.setenv("HOME", ".")
+    assert cache_folder.chosen_directory() is None
+
+
 def homeless(monkeypatch: pytest.MonkeyPatch) -> None:
     def nobody() -> Path:
         raise RuntimeError("Could not determine home directory.")

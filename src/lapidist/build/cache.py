@@ -21,7 +21,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from lapidist.build.folder import OTHERS_WRITE, ROOT, VARIABLE, cache_directory, make_directory, warn_once
+from lapidist.build.folder import VARIABLE, cache_directory, make_directory, warn_once
+from lapidist.build.ownership import OTHERS_WRITE, ROOT
 from lapidist.errors import ArgumentError
 from lapidist.launch import Binary
 

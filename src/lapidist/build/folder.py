@@ -1,18 +1,15 @@
 """The folder for files that outlive the process: the user's own, or a temporary one if others could write
 there.
-
-Its files are executed, so no other user may write them. Root is trusted: it may change everything anyway, and
-it fills the images of containers.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import stat
 from functools import cache, lru_cache
 from pathlib import Path
 
+from lapidist.build.ownership import objection
 from lapidist.build.temporary import joined
 
 log = logging.getLogger("lapidist")
@@ -20,8 +17,6 @@ log = logging.getLogger("lapidist")
 VARIABLE = "LAPIDIST_CACHE_DIR"
 ALL_VARIABLES = VARIABLE, "XDG_CACHE_HOME", "HOME"  # which name the folder
 NOWHERE = Path(os.devnull) / "lapidist"  # a path that can neither be read nor created
-ROOT = 0
-OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def cache_directory() -> Path:
@@ -45,11 +40,13 @@ def chosen_directory() -> Path | None:
     chosen = os.environ.get(VARIABLE)
     if chosen:
         return Path(chosen)
-    above = os.environ.get("XDG_CACHE_HOME")
+    # From relative ones each working directory would bring a cache of its own; XDG has them ignored.
+    above = os.environ.get("XDG_CACHE_HOME", "")
     try:
-        return Path(above or Path.home() / ".cache") / "lapidist"
+        caches = Path(above) if os.path.isabs(above) else Path.home() / ".cache"
     except RuntimeError:  # neither HOME nor an entry of this user, as in a container with any user id
         return None
+    return caches / "lapidist" if caches.is_absolute() else None
 
 
 def holds_no(name: str) -> bool:
@@ -65,38 +62,6 @@ def holds_no(name: str) -> bool:
 def folder_by(*variables: str | None) -> Path | None:
     """The folder that these values of ALL_VARIABLES lead to."""
     return chosen_directory()
-
-
-def objection(folder: Path) -> str | None:
-    """Why the files of a folder may be another user's, and what to do. None: the folder is ours, or does not
-    exist yet.
-    """
-    above = status(folder.parent)
-    if above is not None and above.st_mode & stat.S_IWOTH and not above.st_mode & stat.S_ISVTX:
-        return f"{folder} is not used: everyone may put another in its place. Run chmod o-w {folder.parent}"
-    found = status(folder)
-    if found is None:
-        return None
-    if not stat.S_ISDIR(found.st_mode):
-        return f"{folder} is not used: it is not a folder. Move it elsewhere"
-    if found.st_uid not in (os.geteuid(), ROOT):
-        return (
-            f"{folder} is not used: it belongs to user {found.st_uid}. Run chown -R {os.geteuid()} {folder}"
-        )
-    if found.st_mode & OTHERS_WRITE:
-        mode = stat.S_IMODE(found.st_mode)
-        # /tmp, say, which must stay as it is
-        shared = found.st_mode & stat.S_ISVTX or found.st_uid != os.geteuid()
-        remedy = f"Make {folder / 'lapidist'} and name that" if shared else f"Run chmod go-w {folder}"
-        return f"{folder} is not used: others may write there (mode {mode:o}). {remedy}"
-    return None
-
-
-def status(path: Path) -> os.stat_result | None:
-    try:
-        return path.stat()
-    except OSError:
-        return None
 
 
 def make_directory(folder: Path) -> None:

@@ -28,7 +28,8 @@ def cache(
     LAPIDIST_CACHE_DIR says where, LAPIDIST_CACHE_BYTES (512M, 2G, ...) how much.
     """
     from lapidist.build.cache import limit_bytes
-    from lapidist.build.folder import chosen_directory, objection
+    from lapidist.build.folder import chosen_directory
+    from lapidist.build.ownership import objection
 
     if tuned and not clear:
         raise ArgumentError("--tuned: is about what --clear removes; got it alone. Add --clear")

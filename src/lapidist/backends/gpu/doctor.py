@@ -14,7 +14,8 @@ from pathlib import Path
 
 from lapidist.build.cache import entries
 from lapidist.build.compiler import MEASURED_NVRTC, NVRTC_HINT, include_paths, load_nvrtc, nvrtc_version
-from lapidist.build.folder import chosen_directory, make_directory, objection
+from lapidist.build.folder import chosen_directory, make_directory
+from lapidist.build.ownership import objection
 from lapidist.errors import DeviceError
 
 DRIVER_HINT = (
