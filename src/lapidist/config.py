@@ -7,6 +7,7 @@ from typing import Any
 
 from lapidist.errors import ArgumentError
 
+MOST = 2**31 - 1  # the device code's numbers are of 32 bits
 LEAST = {
     "bk": 0,
     "wm": 0,
@@ -117,6 +118,10 @@ class Config(Knobs):
                     else ("True or False", "Leave it out for False")
                 )
                 raise ArgumentError(f"config: {name} must be {rule}; got {value!r}. {way_out}")
+            if value > MOST:
+                raise ArgumentError(
+                    f"config: {name} must be at most {MOST}; got {value}. See lapidist.KERNELS for examples"
+                )
         for name, least in LEAST_BY_WARPS if self.by_warps else LEAST_BY_THREADS:
             if getattr(self, name) < least:
                 raise ArgumentError(

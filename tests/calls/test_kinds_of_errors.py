@@ -76,6 +76,7 @@ A, B = np.ones((6, 4), np.float32), np.ones((4, 5), np.float32)
         (lambda: lapidist.matmul(A, B, device=[1]), r"device: must be .*; got \[1\]"),  # type: ignore[arg-type]
         (lambda: lapidist.plan(A, B, config="128"), r"config: must be a lapidist.Config; got '128'"),  # type: ignore[arg-type]
         (lambda: lapidist.Config(0, 64), r"config: bm must be at least 1; got 0"),
+        (lambda: lapidist.Config(64, 2**63), r"config: bn must be at most 2147483647; got 92233"),
         (lambda: lapidist.Config(64.0, 64), r"config: bm must be a whole number; got 64.0"),  # type: ignore[arg-type]
         (lambda: lapidist.Config(64, 64, ping_pong=1), r"config: ping_pong must be True or False; got 1"),  # type: ignore[arg-type]
         (lambda: tile("bf16", 128, 80, 4, (2,)), r"cluster: must be a pair, .*; got \(2,\)"),  # type: ignore[arg-type]

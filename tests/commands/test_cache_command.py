@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from lapidist.backends.gpu.doctor import Part, find_cache, look_for
 from lapidist.build import cache
 from lapidist.commands.cli import app
 from lapidist.errors import ArgumentError
@@ -71,6 +72,20 @@ def test_a_folder_that_is_not_used_says_why(folder: Path, capsys: pytest.Capture
 def test_a_broken_database_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "tuned.json").write_text("{")
     assert "tuned.json  it cannot be read (JSONDecodeError" in answer(capsys)
+
+
+def test_what_it_shows_does_not_steer_the_terminal(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    escape = "\x1b]0;owned\x07"
+    renamed = folder.rename(folder.with_name(escape))
+    monkeypatch.setenv("LAPIDIST_CACHE_DIR", str(renamed))
+    (renamed / "tuned.json").write_text(json.dumps({"format": 1, "chips": {f"{escape}\nkernels": {}}}))
+    text = answer(capsys)
+    assert text.replace("\n", "").isprintable()
+    assert f"tuned.json  0 products on {f'{escape}{chr(10)}kernels'!r}\n" in text
+    assert look_for(Part("cache", find_cache, "none")).found
+    assert str(look_for(Part("cache", find_cache, "none"))).isprintable()
 
 
 def test_clearing_touches_nothing_else(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from lapidist.build.ownership import objection
 from lapidist.build.temporary import joined
+from lapidist.visible import visible
 
 log = logging.getLogger("lapidist")
 
@@ -87,4 +88,4 @@ def temporary_directory() -> Path:
 @cache
 def warn_once(message: str) -> None:
     """A log line, which no filter of warnings turns into an error."""
-    log.warning("%s", message)
+    log.warning("%s", visible(message))

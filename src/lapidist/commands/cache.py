@@ -12,6 +12,7 @@ import typer
 
 from lapidist.commands.options import JsonObject
 from lapidist.errors import ArgumentError
+from lapidist.visible import visible
 
 MB = 1e6
 
@@ -94,7 +95,9 @@ def tuned_in(folder: Path) -> dict[str, int] | str:
 def in_words(found: dict[str, Any]) -> str:
     tuned = found["tuned"]
     if not isinstance(tuned, str):
-        tuned = ", ".join(f"{count} products on {chip}" for chip, count in tuned.items()) or "nothing"
+        # names as the file has them
+        chips = {chip if chip.isprintable() else repr(chip): count for chip, count in tuned.items()}
+        tuned = ", ".join(f"{count} products on {chip}" for chip, count in chips.items()) or "nothing"
     used = f", used since {found['oldest']}" if found["oldest"] else ""
     lines = {
         "folder": found["folder"],
@@ -107,4 +110,4 @@ def in_words(found: dict[str, Any]) -> str:
         lines["removed"] = f"{found['removed']} kernels, {found['removed_bytes'] / MB:.1f} MB"
     if found["objection"]:
         lines["warning"] = found["objection"]
-    return "\n".join(f"{name:<11} {words}" for name, words in lines.items())
+    return visible("\n".join(f"{name:<11} {words}" for name, words in lines.items()))

@@ -13,6 +13,7 @@ import typer
 from lapidist.commands.options import File, Json, Keep, Layout, Products, Seed, ThisChip, Type, Types
 from lapidist.commands.works import STOPPED, device_named, require_layout
 from lapidist.errors import ArgumentError
+from lapidist.visible import visible
 
 
 def tune(
@@ -64,7 +65,7 @@ def tune(
     else:
         for line in found:
             print(line)
-        print(f"{regret_words(found)}; kept in {database_path()}")
+        print(visible(f"{regret_words(found)}; kept in {database_path()}"))
     outputs.save(conditions, records)
     raise typer.Exit(0 if len(found) == len(cases) else STOPPED)
 

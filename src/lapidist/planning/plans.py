@@ -34,6 +34,7 @@ from lapidist.problems.problem import VECTOR_BYTES, Offsets, Problem
 from lapidist.schedule import Schedule
 from lapidist.schedule.divisors import device_words
 from lapidist.schedule.sharing import PLANNED, Sharing
+from lapidist.visible import visible
 
 # Longer launches do not start before the last one ends. Their blocks would fill free SMs in any order, and
 # neighbouring tiles would no longer load the same lines of A and B at the same time. Two cases are exempt. If
@@ -337,7 +338,7 @@ class Plan:
                 for candidate in sorted(self.considered, key=lambda c: (c.refusal is not None, c.seconds))
             ),
         ]
-        return "\n".join(lines)
+        return visible("\n".join(lines))
 
 
 @of_kind

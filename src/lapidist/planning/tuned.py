@@ -4,8 +4,8 @@ which plans read.
 A chip is known by the driver's name ("NVIDIA H200"). Plans for a chip that is only named, and plans for the
 machine, are therefore the same on every computer. LAPIDIST_TUNED=0 leaves the file unread.
 
-Nothing in the file makes a call fail. A record that cannot be used is ignored, with one warning. A broken
-file is renamed, never overwritten.
+Nothing in the file makes a call fail, or steers a terminal. A record that cannot be used is ignored, with one
+line in the log. A broken file is renamed, never overwritten.
 """
 
 from __future__ import annotations
@@ -16,28 +16,29 @@ import math
 import os
 import stat
 import tempfile
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
+from datetime import date
 from functools import lru_cache
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lapidist.build.folder import cache_directory, holds_no, make_directory
+from lapidist.build.folder import cache_directory, holds_no, make_directory, warn_once
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.errors import ArgumentError, LapidistError
 from lapidist.problems.modes import PLAIN
 from lapidist.problems.problem import Matrix, Problem
 from lapidist.schedule.sharing import Sharing
+from lapidist.visible import brief, visible
 
 FILE_FORMAT, FILE_NAME = 1, "tuned.json"
 SWITCH = "LAPIDIST_TUNED"
 MATRICES = ("a", "b", "c", "d")
 # errors that a malformed record may raise
-NONSENSE = (ValueError, KeyError, TypeError, AttributeError, LapidistError)
+NONSENSE = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, LapidistError)
 MOST_BYTES, MOST_DIGITS = 32 << 20, 400  # more takes seconds to read
 Chips = dict[str, dict[str, Any]]  # a Winner as JSON, by the chip's name and the problem's key
 
@@ -112,7 +113,7 @@ def look_up(problem: Problem, device: Device) -> tuple[Winner | None, str]:
     try:
         return (None if entry is None else winner_of(entry)), ""
     except NONSENSE as error:
-        return None, ignored_record(problem, device, f"{type(error).__name__}: {error}")
+        return None, ignored_record(problem, device, words_of(error))
 
 
 def database_path() -> Path:
@@ -134,7 +135,7 @@ def parse(path: Path) -> Chips | Unusable:
     except RecursionError:
         return Unusable("it is nested too deep", broken=True)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        return Unusable(f"{type(error).__name__}: {error}", broken=True)
+        return Unusable(words_of(error), broken=True)
     if isinstance(version, int) and version != FILE_FORMAT:
         return Unusable(f"its format is {version}, not {FILE_FORMAT}", broken=False)
     return Unusable("it does not hold records by chip and problem", broken=True)
@@ -181,20 +182,23 @@ def winner_of(entry: Mapping[str, Any]) -> Winner:
             raise ValueError(f"{name} is {values[name]!r}")
     if not (math.isfinite(values["seconds"]) and math.isfinite(values["planned_seconds"])):
         raise ValueError(f"seconds are {values['seconds']} and {values['planned_seconds']}")
+    if date.fromisoformat(values["date"]).isoformat() != values["date"]:
+        raise ValueError(f"date is {values['date']!r}, not written as 2026-11-21")
     return Winner(**values)
 
 
 # ---- what cannot be used ----
 
-_reported: dict[str, object] = {}
+
+def words_of(error: Exception) -> str:
+    """In one line: Python's own errors quote what the file holds."""
+    return brief(" ".join(f"{type(error).__name__}: {error}".split()))
 
 
 def warn(words: str) -> str:
-    """Each warning once in a process."""
-    own = object()
-    if _reported.setdefault(words, own) is own:
-        warnings.warn(words, RuntimeWarning, stacklevel=2)
-    return words
+    """In the log, once in a process. A warning would raise where the caller makes errors of warnings."""
+    warn_once(words)
+    return visible(words)
 
 
 def ignored_record(problem: Problem, device: Device, why: str) -> str:

@@ -17,6 +17,7 @@ from lapidist.build.compiler import MEASURED_NVRTC, NVRTC_HINT, include_paths, l
 from lapidist.build.folder import chosen_directory, make_directory
 from lapidist.build.ownership import objection
 from lapidist.errors import DeviceError
+from lapidist.visible import visible
 
 DRIVER_HINT = (
     "sudo apt install nvidia-driver-580   (release 580 or newer; elsewhere: https://www.nvidia.com/drivers)"
@@ -54,7 +55,7 @@ class Finding:
 
     def __str__(self) -> str:
         mark = "ok     " if self.found else "MISSING" if self.part.base else "absent "
-        line = f"{mark} {self.part.name:<14} {self.detail}"
+        line = visible(f"{mark} {self.part.name:<14} {self.detail}")
         return line if self.found else f"{line}\n{'':23}get it: {self.part.remedy}"
 
 
