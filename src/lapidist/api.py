@@ -4,6 +4,7 @@ Call of its arguments and checks it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
@@ -297,18 +298,31 @@ def gemm(
             result = None
         if result is not None:
             return result
-    sharing = Sharing(schedule, split_k, reduction, avail_sms, deterministic)
-    choices = checked(Choices(device, kernel, config, sharing, workspace, compile))
-    factors, routing = (
-        Factors(scale_a, scale_b),
-        Routing(gather_a, gather_b, scatter_d, permuted, check_indices),
-    )
-    numbers, given = numbers_in(alpha, beta, device), given_epilogue(epilogue)
-    operation = Operation(trans_a, trans_b, False, *numbers, types, routing, factors, given)
-    call = Call(a, b, c, out, operation, choices, stream, mode)
+    alpha, beta = numbers_in(alpha, beta, device)
+    call = call_of(locals())
     if call.is_of_lists:
-        return multiplied_lists(call) if given is None else followed_lists().multiplied(call)
+        plain = call.operation.epilogue is None
+        return multiplied_lists(call) if plain else followed_lists().multiplied(call)
     return multiplied(call.numbered() if call.is_remembered else call)
+
+
+def call_of(said: Mapping[str, Any]) -> Call:
+    """A Call of the arguments of `gemm` or `plan`, by their names."""
+
+    def some(*names: str) -> dict[str, Any]:
+        return {name: said[name] for name in names}
+
+    sharing = Sharing(**some("schedule", "split_k", "reduction", "avail_sms", "deterministic"))
+    choices = checked(Choices(sharing=sharing, **some("device", "kernel", "config", "workspace", "compile")))
+    operation = Operation(
+        **some("trans_a", "trans_b", "alpha", "beta"),
+        types=types_named(**some("out_dtype", "acc_dtype", "precision", "promote")),
+        routing=Routing(**some(*Routing._fields)),
+        factors=Factors(said["scale_a"], said["scale_b"]),
+        epilogue=given_epilogue(said["epilogue"]),
+    )
+    matrices = some("a", "b", "c", "out", "mode")
+    return Call(**matrices, operation=operation, choices=choices, stream=said.get("stream"))
 
 
 @cache
@@ -447,14 +461,8 @@ def plan(
     >>> float(product.execute(a, b)[0, 0])
     64.0
     """
-    sharing = Sharing(schedule, split_k, reduction, avail_sms, deterministic)
     checks.require_compile(compile, (WAIT, NEVER))
-    choices = checked(Choices(device, kernel, config, sharing, workspace, compile))
-    types, factors = types_named(out_dtype, acc_dtype, precision, promote), Factors(scale_a, scale_b)
-    routing = Routing(gather_a, gather_b, scatter_d, permuted, check_indices)
-    given = given_epilogue(epilogue)
-    operation = Operation(trans_a, trans_b, False, alpha, beta, types, routing, factors, given)
-    call = Call(a, b, c, out, operation, choices, None, mode)
+    call = call_of(locals())
     if call.is_of_lists:
         from lapidist.calls.lists import ArrayGemm
 
@@ -463,7 +471,7 @@ def plan(
             raise ShapeError(
                 "a, b: must hold an array each to plan for; got empty lists. Pass those of a call"
             )
-        if given is not None:
+        if call.operation.epilogue is not None:
             return followed_lists().FollowedGemm(call)  # type: ignore[no-any-return]
-        return ArrayGemm(call.batch(), call.operation, choices)
-    return Gemm(call.arguments(), choices)
+        return ArrayGemm(call.batch(), call.operation, call.choices)
+    return Gemm(call.arguments(), call.choices)
