@@ -63,6 +63,23 @@ def test_outputs_that_share_one_element_are_refused() -> None:
 
 
 @PLACES
+@pytest.mark.parametrize("name", ["a", "b", "c"])
+@pytest.mark.parametrize("behind", [False, True], ids=["before an output", "behind it"])
+def test_an_operand_next_to_the_output_of_another_product_is_taken(
+    rng: np.random.Generator, device: str, name: str, behind: bool
+) -> None:
+    """Not a byte lies between them."""
+    given = {name: [normal(rng, 6, 6) for _ in range(2)] for name in ("a", "b", "c", "out")}
+    board = normal(rng, 12, 6)
+    given["out"][0], given[name][1] = (board[:6], board[6:]) if behind else (board[6:], board[:6])
+    before = given[name][1].copy()
+    lapidist.gemm(given["a"], given["b"], given["c"], beta=1.0, out=given["out"], device=device)
+    assert np.array_equal(given[name][1], before)
+    for a, b, c, out in zip(*given.values(), strict=True):
+        assert judge(out, a, b, c, beta=1.0).ok
+
+
+@PLACES
 def test_c_may_be_its_own_output(rng: np.random.Generator, device: str) -> None:
     a, b, out = ([normal(rng, 6, 6) for _ in range(3)] for _ in range(3))
     before = [each.copy() for each in out]
@@ -124,6 +141,21 @@ def test_an_output_over_what_is_read_beside_a_and_b_is_refused(device: str, name
     with pytest.raises(StrideError, match=f"out: must not overlap {name}"):
         lapidist.gemm(a, a.T, out=out, device=device, **given)
     assert not out.any()
+
+
+@PLACES
+def test_results_of_an_epilogue_lie_apart(device: str) -> None:
+    """From D, and from each other."""
+    twice = lapidist.epilogue(lambda acc: (acc, acc + 1, lapidist.row_sum(acc)))
+    a, d, e = (np.full((4, 4), value, np.float32) for value in (1, 7, 7))
+    for out, words in (
+        ((d, e, e[0]), r"out\[2\]: must not overlap out\[1\]"),
+        ((d, d, e[0]), r"out\[1\]: must not overlap out:"),
+    ):
+        with pytest.raises(StrideError, match=words):
+            lapidist.matmul(a, a, out, epilogue=twice, device=device)
+    assert (d == 7).all()
+    assert (e == 7).all()
 
 
 # ---- nothing is kept ----

@@ -204,6 +204,16 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
         ArgumentError,
         r"alpha: must be a whole number of 32 bits for integers.*got nan",
     ),
+    "alpha beyond the floats of sums": (
+        lambda: lapidist.gemm(ones(4, 6), ones(6, 5), alpha=-1e40),
+        ArgumentError,
+        r"alpha: must fit float32, at most 3\.403e\+38 in size; got -1e\+40\. Scale the inputs instead",
+    ),
+    "a workspace that runs backwards": (
+        lambda: lapidist.gemm(ones(4, 6), ones(6, 5), device="machine", workspace=np.zeros(512, "i4")[::-1]),
+        StrideError,
+        r"workspace: must be contiguous; got strides \(-1,\)\. Pass a fresh array of zeros",
+    ),
     "no array": (
         lambda: lapidist.matmul([[1.0]], ones(1, 1), device="machine"),
         DTypeError,

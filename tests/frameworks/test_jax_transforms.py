@@ -226,6 +226,16 @@ def test_vmap_over_rows_with_factors(jax: Any, ours: Any, of_a: Any, dim: int | 
         np.testing.assert_array_equal(found[i], one)
 
 
+def test_vmap_with_a_factor_for_each_tall_matrix(jax: Any, ours: Any) -> None:
+    """Of more rows than a block of factors has."""
+    rng = np.random.default_rng(0)
+    a, b = (jax.numpy.asarray(rng.integers(-4, 5, shape), "float8_e4m3fn") for shape in ((3, 130, 8), (8, 5)))
+    scale = jax.numpy.asarray([0.5, 2.0, 3.0], "float32")
+    found = jax.vmap(lambda a, scale: ours.matmul(a, b, scale_a=scale))(a, scale)
+    for i in range(3):
+        np.testing.assert_array_equal(found[i], ours.matmul(a[i], b, scale_a=scale[i]))
+
+
 # ---- several devices ----
 
 

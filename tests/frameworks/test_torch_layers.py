@@ -92,6 +92,21 @@ def test_autocast_reaches_eight_bits(torch: Any, small: Any, trained: bool) -> N
         near(torch, one, other)
 
 
+@pytest.mark.parametrize("factors", ["rows", "blocks"])
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+def test_rows_of_zeros_stay_zero(torch: Any, lt: Any, factors: str, dtype: str) -> None:
+    layer, x = torch.nn.Linear(32, 16, bias=False), torch.randn(3, 32)
+    with torch.no_grad():
+        layer.weight[2], x[1] = 0, 0
+        lt.swap(layer, dtype=getattr(torch, dtype), factors=factors)
+        found = layer(x)
+        near(torch, found, meant(torch, layer, x))
+        layer.weight.zero_()
+        assert not torch.count_nonzero(layer(x))
+    assert not torch.count_nonzero(found[1])
+    assert not torch.count_nonzero(found[:, 2])
+
+
 # ---- gradients kept elsewhere ----
 
 

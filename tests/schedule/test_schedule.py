@@ -269,9 +269,16 @@ def test_first_wave_takes_what_is_left_of_the_waves() -> None:
     ]
 
 
-def test_first_wave_takes_no_more_tiles_than_there_are_waves() -> None:
-    schedule = stream_k(TileGrid(1, 6, 20), sms=4, occupancy=3, costs=FREE, sk_tiles=2, sk_blocks=4)
-    assert (schedule.first_wave_tiles, schedule.dp_blocks) == (1, 4)
+@pytest.mark.parametrize(
+    ("whole", "occupancy", "expected"), [(4, 3, (1, 4)), (5, 2, (1, 5)), (8, 2, (2, 4)), (9, 4, (1, 9))]
+)
+def test_first_wave_takes_no_more_tiles_than_there_are_waves(
+    whole: int, occupancy: int, expected: tuple[int, int]
+) -> None:
+    """Of tiles that no one shares, on 4 SMs behind one wave of shared ones."""
+    grid = TileGrid(1, whole + 2, 20)
+    schedule = stream_k(grid, sms=4, occupancy=occupancy, costs=FREE, sk_tiles=2, sk_blocks=4)
+    assert (schedule.first_wave_tiles, schedule.dp_blocks) == expected
 
 
 def test_remap_pairs_shared_blocks_with_whole_tiles() -> None:
