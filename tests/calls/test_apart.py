@@ -80,6 +80,35 @@ def test_an_operand_next_to_the_output_of_another_product_is_taken(
 
 
 @PLACES
+def test_results_between_the_columns_of_each_other_and_next_to_another_product_are_taken(
+    rng: np.random.Generator, device: str
+) -> None:
+    """Each product fills a board of its own: one result the even columns, another one the odd ones."""
+    boards = np.zeros((2, 6, 12), np.float32)
+    out = None, [board[:, ::2] for board in boards], [board[:, 1::2] for board in boards]
+    a, b = ([normal(rng, 6, 6) for _ in boards] for _ in range(2))
+    thrice = lapidist.epilogue(lambda acc: (acc, 2 * acc, 3 * acc))
+    found = lapidist.gemm(a, b, out=out, epilogue=thrice, device=device)
+    for first, second, d, even, odd in zip(a, b, *found, strict=True):
+        assert judge(d, first, second).ok
+        assert np.array_equal(even, 2 * d)
+        assert np.array_equal(odd, 3 * d)
+
+
+@PLACES
+@pytest.mark.parametrize("rows", [slice(0, 2), slice(10, 12)], ids=["first rows", "last rows"])
+@pytest.mark.parametrize("turned", [np.flipud, lambda board: np.fliplr(board.T)], ids=["rows", "columns"])
+def test_outputs_that_run_backwards_are_not_read_either(device: str, rows: slice, turned: Any) -> None:
+    board = np.zeros((12, 12), np.float32)
+    over = board[rows].reshape(12, 2)
+    a, b = [np.ones((12, 2), np.float32), over], [np.ones((2, 12), np.float32)] * 2
+    out = [turned(board), turned(np.zeros((12, 12), np.float32))]
+    with pytest.raises(StrideError, match=r"out\[0\] overlaps a\[1\]"):
+        lapidist.gemm(a, b, out=out, device=device)
+    assert not board.any()
+
+
+@PLACES
 def test_c_may_be_its_own_output(rng: np.random.Generator, device: str) -> None:
     a, b, out = ([normal(rng, 6, 6) for _ in range(3)] for _ in range(3))
     before = [each.copy() for each in out]
@@ -141,6 +170,15 @@ def test_an_output_over_what_is_read_beside_a_and_b_is_refused(device: str, name
     with pytest.raises(StrideError, match=f"out: must not overlap {name}"):
         lapidist.gemm(a, a.T, out=out, device=device, **given)
     assert not out.any()
+
+
+@PLACES
+def test_a_d_of_half_the_columns_does_not_begin_where_c_does(device: str) -> None:
+    """A row of D would be written before all of that row of C is read."""
+    a, c = np.ones((4, 4), np.float32), np.full((4, 4), 7, np.float32)
+    with pytest.raises(StrideError, match="out: must not overlap c"):
+        lapidist.gemm(a, a, c, beta=1.0, out=c[:, :2], epilogue=lapidist.epilogues.swiglu, device=device)
+    assert (c == 7).all()
 
 
 @PLACES

@@ -381,6 +381,18 @@ def test_nothing_is_written_when_refused(wrong: dict[str, Any]) -> None:
     assert np.isnan(out).all()
 
 
+@pytest.mark.parametrize("strides", [(0, 1), (3, 1), (80, 2), (80, 1), (2, 80)])
+def test_strides_that_are_never_stepped_by_are_any(strides: tuple[int, int]) -> None:
+    """Of one row, or one column."""
+    for shape in ((1, 5), (5, 1)):
+        if strides[0] or shape[0] == 1:
+            given = Operand("out", 0, shape, strides, "float32", 0, "torch", None)
+            checks.require_output(given, operand_on_gpu("a"), shape)
+    out = np.zeros(5, F32)
+    assert lapidist.gemm(ones(1, 6), ones(6, 5), out=out[None]).base is out
+    assert (out == 6).all()
+
+
 def test_what_was_prepared_for_some_choices_does_not_serve_others() -> None:
     """The same arrays, and another place, kernel or way to share."""
     a = ones(8, 8)

@@ -358,6 +358,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
         ArgumentError,
         r"promote: factors that change along k multiply promoted sums; got False\. Leave it out",
     ),
+    "blocks of b alone without promotion": (
+        lambda: lapidist.matmul(A, B, scale_a=ones(200), scale_b=ones(3, 500), promote=False),
+        ArgumentError,
+        r"promote: factors that change along k multiply promoted sums; got False\. Leave it out",
+    ),
     "rows of a batch": (
         lambda: lapidist.matmul(eights(2, 4, 8), eights(2, 8, 4), scale_a=ones(4)),
         ShapeError,
