@@ -11,6 +11,7 @@ import pytest
 
 import lapidist
 from in_turns import in_turns, surveyed
+from lapidist.calls import lists
 from lapidist.problems.modes import ExtraPointers, Group, Modes, members
 from lapidist.verify import judge
 
@@ -93,6 +94,20 @@ def test_a_row_may_be_named_once_in_each_matrix(rng: np.random.Generator, gemm: 
     to[1, 1] = 4
     with pytest.raises(lapidist.ArgumentError, match="got row 4 twice"):
         gemm(a, b, out=out, scatter_d=to, check_indices=True)
+
+
+@pytest.mark.parametrize("orders", ["CC", "FF"])
+def test_what_is_gathered_from_lines_of_16_bytes_starts_anywhere(
+    rng: np.random.Generator, gemm: Any, orders: str
+) -> None:
+    a, b = ordered(half(rng, 32, 64), orders[0]), ordered(half(rng, 64, 48), orders[1])
+    rows, cols = rng.integers(0, 32, 24), rng.integers(0, 48, 40)
+    out = np.zeros((64, 40), np.float16)
+    to = rng.permutation(64)[:24]
+    gemm(a, b, out=out, gather_a=rows, gather_b=cols, scatter_d=to)
+    assert judge(out[to], a[rows], b[:, cols]).ok
+    assert judge(gemm(a, b, gather_b=cols), a, b[:, cols]).ok
+    assert judge(gemm(a, b, gather_a=rows), a[rows], b).ok
 
 
 def test_one_row_of_many(rng: np.random.Generator, gemm: Any) -> None:
@@ -197,6 +212,17 @@ def pointers(arrays: list[Array], **more: Any) -> lapidist.Pointers:
     steps = tuple(stride // arrays[0].itemsize for stride in arrays[0].strides)
     addresses = np.array([array.ctypes.data for array in arrays], np.int64)
     return lapidist.Pointers(addresses, arrays[0].shape, arrays[0].dtype.name, steps, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("count", [3, 4, 9])
+def test_more_addresses_than_a_launch_takes(
+    rng: np.random.Generator, place: dict[str, Any], monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    monkeypatch.setattr(lists.Pointed, "at_once", 4)
+    a, b = ([half(rng, *shape) for _ in range(count)] for shape in ((6, 8), (8, 5)))
+    out = [np.full((6, 5), np.nan, np.float16) for _ in a]
+    lapidist.gemm(pointers(a), pointers(b), out=pointers(out), **place)
+    assert all(judge(d, x, y).ok for d, x, y in zip(out, a, b, strict=True))
 
 
 @pytest.mark.parametrize("order", ["F", *surveyed(["C"])])

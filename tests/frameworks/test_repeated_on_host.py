@@ -108,6 +108,29 @@ def test_other_strides_under_the_same_shapes(torch: Any) -> None:
         torch.testing.assert_close(lapidist.matmul(left, b), left @ b)
 
 
+def test_calls_that_differ_in_what_they_ask_alone(torch: Any) -> None:
+    """Of the same tensors, in turns: what one call is answered by does not answer another."""
+    a, b, c = (drawn(torch, 6, 6, dtype="float16") for _ in range(3))
+    exact = a.double() @ b.double()
+    asked: dict[str, tuple[dict[str, Any], Any]] = {
+        "halves": ({}, exact.half()),
+        "floats": ({"out_dtype": torch.float32}, exact.float()),
+        "sums of halves": ({"acc_dtype": torch.float16}, exact.half()),
+        "a transposed": ({"trans_a": True}, (a.double().T @ b.double()).half()),
+        "b transposed": ({"trans_b": True}, (a.double() @ b.double().T).half()),
+        "half of it": ({"alpha": 0.5}, (exact / 2).half()),
+        "nothing of it": ({"alpha": 0.0}, torch.zeros(6, 6).half()),
+        "with C": ({"c": c, "beta": 2.0}, (exact + 2 * c.double()).half()),
+    }
+    for _ in range(3):
+        for words, (more, expected) in asked.items():
+            found = lapidist.gemm(a, b, **more)
+            assert found.dtype is expected.dtype, words
+            torch.testing.assert_close(found, expected, rtol=0, atol=0, msg=words)
+        lapidist.matmul(a, b)
+        assert lapidist.matmul(a, b, out_dtype=torch.float32).dtype is torch.float32
+
+
 def test_an_output_that_is_read_too(torch: Any) -> None:
     a, b = drawn(torch, 6, 6), drawn(torch, 6, 6)
     for out in (torch.empty(6, 6), torch.empty(6, 6), a):

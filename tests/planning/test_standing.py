@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,7 @@ from lapidist.planning import binaries, standing
 from lapidist.planning.plans import Plan, make_plan
 from lapidist.planning.standing import is_under_way, plans_ranked, running, same_sums
 from lapidist.problems.problem import dense_problem
+from lapidist.problems.scaling import PROMOTED
 from lapidist.schedule.sharing import Sharing
 from planned import with_bias
 
@@ -66,6 +68,22 @@ def test_others_of_the_same_order_are_many() -> None:
     assert {other.sum_order for other in others} == {plan.sum_order}
     assert {other.kernel.kind for other in others} == {"production"}
     assert all(other.asked == plan.asked for other in others)
+
+
+SHARED: list[dict[str, Any]] = [{}, {"schedule": "stream_k"}, {"split_k": 2, "reduction": "turnstile"}]
+SHARED += [{"split_k": 3, "reduction": "separate"}, {"split_k": 2, "reduction": "cluster"}]
+
+
+@pytest.mark.parametrize("math", ["bfloat16", "float32", "tf32", "float64", "float8_e4m3fn"])
+@pytest.mark.parametrize("choices", SHARED, ids=str)
+def test_all_of_them_are_of_the_same_order(math: str, choices: dict[str, Any]) -> None:
+    """Wherever k is cut and whatever its last tile is padded with; of whole k's tiles and of parts of them."""
+    for extents in ((200, 1000, 1100), (48, 272, 4096), (65, 72, 272), (300, 300, 1160), (4096, 4096, 4100)):
+        for promote in (False, True)[: 1 + math.startswith("float8")]:
+            problem = dense_problem(*extents, math, "rc")
+            problem = replace(problem, scaling=PROMOTED) if promote else problem
+            plan = make_plan(problem, H200, sharing=Sharing(**choices))
+            assert {other.sum_order for other in others_of(plan)} == {plan.sum_order}, str(plan)
 
 
 def test_those_of_a_bias_are_as_many() -> None:
