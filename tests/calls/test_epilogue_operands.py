@@ -1,4 +1,4 @@
-"""Operands and results of epilogues as arguments of a call: how their shapes are read, and what is refused."""
+"""Operands of epilogues as arguments of a call: how their shapes are read, and what is refused."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ PLACES = pytest.mark.parametrize("device", ["host", "machine"])
 A, B = np.ones((2, 4, 3), np.float32), np.ones((3, 6), np.float32)
 FLAT = np.full(200, 7, np.float32)
 D, OTHER = FLAT[:48].reshape(2, 4, 6), np.full(200, 7, np.float32)
+TILE = OTHER[:24].reshape(4, 6)
 
 
 def whole(rng: np.random.Generator, *shape: int) -> Array:
@@ -37,7 +38,7 @@ def one(acc: Any, scale: lapidist.Scalar) -> Any:
     return acc * scale
 
 
-def given(row: Any = OTHER[:6], column: Any = OTHER[:4], tile: Any = OTHER[:24].reshape(4, 6)) -> Any:
+def given(row: Any = OTHER[:6], column: Any = OTHER[:4], tile: Any = TILE) -> Any:
     return by_each(row=row, column=column, tile=tile)
 
 

@@ -77,7 +77,7 @@ SHARED += [{"split_k": 3, "reduction": "separate"}, {"split_k": 2, "reduction": 
 @pytest.mark.parametrize("math", ["bfloat16", "float32", "tf32", "float64", "float8_e4m3fn"])
 @pytest.mark.parametrize("choices", SHARED, ids=str)
 def test_all_of_them_are_of_the_same_order(math: str, choices: dict[str, Any]) -> None:
-    """Wherever k is cut and whatever its last tile is padded with; of whole k's tiles and of parts of them."""
+    """Wherever k is cut, and whatever its last tile is padded with."""
     for extents in ((200, 1000, 1100), (48, 272, 4096), (65, 72, 272), (300, 300, 1160), (4096, 4096, 4100)):
         for promote in (False, True)[: 1 + math.startswith("float8")]:
             problem = dense_problem(*extents, math, "rc")
