@@ -304,6 +304,22 @@ def test_remap_stays_off_where_it_could_lock_up(where: dict[str, int]) -> None:
     assert not stream_k(TileGrid(1, 10, 20), sms=4, sk_tiles=2, sk_blocks=4, remap=True, **where).remap  # type: ignore[arg-type]
 
 
+def test_remap_is_for_more_than_two_waves() -> None:
+    for whole, remap in ((4, False), (5, True)):
+        grid, shared = TileGrid(1, whole + 2, 20), {"sk_tiles": 2, "sk_blocks": 4}
+        schedule = stream_k(grid, sms=4, occupancy=2, remap=True, semi_persistent=False, **shared)
+        assert (schedule.sk_blocks + schedule.dp_blocks, schedule.remap) == (4 + whole, remap)
+
+
+def test_no_more_blocks_are_balanced_or_launched_than_there_are_places() -> None:
+    """More than are resident would wait for each other."""
+    for more in ({}, {"persistent": True, "occupancy": 2}):
+        grid = TileGrid(3, 7, 40)
+        found, expected = (stream_k(grid, sms=8, avail_sms=sms, **more) for sms in (20, None))
+        assert found == expected
+        assert found.launched == (16 if more else 0)
+
+
 # ---- workspace ----
 
 

@@ -26,9 +26,19 @@ from lapidist.schedule.build import Search
 from lapidist.schedule.calibrate import calibrate, probes
 from lapidist.schedule.grid import most_peers
 from lapidist.schedule.simulate import simulate
+from lapidist.schedule.ways import TURNSTILE, Grids, Way, Ways
 from schedule_cases import FREE, many, schedules, work
 
 # ---- the cost model ----
+
+
+def test_only_what_32_bits_count_is_weighed() -> None:
+    """All tiles in one region have more iterations than that; those of a tile alone have not."""
+    grid = Grids.one(TileGrid(2, 2, 2**30))
+    ways = Ways(
+        grid, [Way.stream(True, 4, 3), Way.split(True, 4, 2, TURNSTILE), Way.split(False, 4, 2, TURNSTILE)]
+    )
+    assert ways.countable.tolist() == [[False], [True], [False]]
 
 
 @many
@@ -38,6 +48,7 @@ def test_peers_are_not_underestimated(tiles: int, iterations: int, blocks: int) 
     found = most_peers(tiles, blocks, iterations)
     schedule = stream_k(TileGrid(1, tiles, iterations), sms=99, sk_tiles=tiles, sk_blocks=blocks)
     assert max(unit.peers for units in work(schedule) for unit in units) <= found
+    assert found <= min(blocks, iterations)  # each has an iteration of the tile, or none of it
 
 
 @many
@@ -184,3 +195,7 @@ def test_simulation_by_hand() -> None:
     assert line.end == 2 + 5 + 8 + 3
     assert line.busy("wait") == 8
     assert line.efficiency == 10 / 2 / line.end
+    # Both hand on at 15; then a third block, which waits from 2 on, takes in both.
+    line = simulate(split_k(TileGrid(1, 1, 10), 2, reduction="separate"), 3, costs=costs)
+    assert line.end == 2 + 5 + 8 + 2 * 3
+    assert (line.busy("fixup"), line.busy("wait"), line.busy("reduce")) == (16, 13, 6)

@@ -17,6 +17,7 @@ from lapidist import machine
 from lapidist.calls.operation import Operation, Routing
 from lapidist.calls.routed import RoutedArguments
 from lapidist.device import chip
+from lapidist.errors import LapidistError
 from lapidist.frameworks.arrays import operand_of
 from lapidist.kernels.registry import kernel_named
 from lapidist.planning.plans import Plan, Scratch, make_plan
@@ -70,6 +71,19 @@ def planned(a: Array, b: Array, c: Array | None, d: Array, way: str | Callable[[
     config = SMALL if a.itemsize <= 4 else SIMT.config_for(problem.dtype)
     of = WAYS[way] if isinstance(way, str) else way
     return make_plan(problem, chip("h200"), SIMT, config, of(SIMT.tile_grid(problem, config)))
+
+
+@pytest.mark.parametrize("device", ["host", "machine"])
+def test_what_shares_nothing_asks_for_nothing(device: str) -> None:
+    """NumPy takes it, and so does a kernel without a schedule."""
+    a, kernel = np.ones((40, 40), np.float32), "coalesced" if device == "machine" else None
+    for asked in ({"split_k": 1}, {"schedule": "data_parallel"}):
+        assert not Sharing(**asked).asked_for
+        assert (lapidist.gemm(a, a, kernel=kernel, device=device, **asked) == 40).all()
+    for wanted in ({"split_k": 2}, {"schedule": "stream_k"}):
+        assert Sharing(**wanted).asked_for
+        with pytest.raises(LapidistError, match="split_k"):
+            lapidist.gemm(a, a, kernel=kernel, device=device, **wanted)
 
 
 @pytest.mark.parametrize(("way", "dtype"), in_turns(WAYS, ["float16", "float32", "float64"]))
