@@ -42,6 +42,13 @@ def test_more_than_the_chip_holds_or_one_column_stay_as_they_are(clusters: int, 
     assert further(round_robin(GPCS), clusters, band) == ()
 
 
+def test_a_larger_chip_has_no_more_pairs_in_order_than_the_kernel_has_room_for() -> None:
+    groups = round_robin((40,) * 9)
+    assert len(groups) > MOST_PAIRS
+    assert len(further(groups, MOST_PAIRS, 8)) == MOST_PAIRS
+    assert further(groups, MOST_PAIRS + 1, 8) == ()
+
+
 def test_groups_are_what_clusters_have_in_common() -> None:
     clusters = [[0, 1, 4, 5], [2, 3, 6, 7], [4, 5, 8, 9]]
     assert groups_of(clusters, [2, 3, 0, 1, 8, 9, 4, 5, 6, 7, 10, 11]) == (2, 0, 0, 0, 2, 12)

@@ -1,4 +1,5 @@
-"""Where second passes store quantised values: anywhere, and four bytes at once where these lie together."""
+"""Where second passes store: quantised values anywhere, four bytes at once where these lie together; and what
+they leave for each other where none of it is still read."""
 
 from __future__ import annotations
 
@@ -9,6 +10,8 @@ import pytest
 
 import lapidist
 from lapidist import epilogues
+from lapidist.dtypes import size_of
+from lapidist.planning.second_passes import RESULT, VALUES, Pass, Target, lines_of, room_of, steps_of
 
 ROWS, COLUMNS = 6, 256
 
@@ -35,3 +38,31 @@ def test_quantised_values_may_start_and_lie_anywhere(
     found = lapidist.matmul(a, b, (d, None), epilogue=made, device="machine")
     np.testing.assert_array_equal(found[0], expected)
     np.testing.assert_array_equal(found[1], factors)
+
+
+LONG = [
+    ("row_sum", (1, 3, 100)),
+    ("row_max", (2, 3, 4097)),
+    ("row_amax", (1, 2, 1 << 25)),
+    ("column_sum", (3, 257, 40)),
+    ("column_max", (1, 1 << 17, 5)),
+    ("all_sum", (1, 8193, 8192)),
+    ("all_sum", (7, 1 << 20, 1 << 20)),
+]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("then", "shape"), LONG, ids=str)
+def test_steps_write_where_nothing_is_still_read(then: str, shape: tuple[int, int, int], dtype: str) -> None:
+    """Each reads what the one before wrote, and all fit into the room between them."""
+    each = Pass(then, dtype, shape, Target(dtype, 1, 1))
+    steps, lines, read = steps_of(each, "sm_90a", assembled=False), lines_of(each), range(0)
+    assert (steps[0].reads, steps[-1].writes) == (VALUES, RESULT)
+    for step, following in zip(steps[:-1], steps[1:], strict=True):
+        assert step.writes == following.reads
+        lines = lines.reduced()
+        written = range(step.writes, step.writes + lines.values * size_of(dtype))
+        assert read.stop <= written.start or written.stop <= read.start
+        assert written.stop <= room_of(each)
+        read = written
+    assert lines.chunks == 1

@@ -47,6 +47,19 @@ def test_any_shape_and_layout_has_a_kernel_on_any_chip(dtype: str) -> None:
     each_holds(has_a_kernel_on, product(devices, sizes, (dtype,), (0, 1), (0, 1)))
 
 
+def test_blocks_that_meet_are_all_on_the_chip_at_once() -> None:
+    """Those that pack operands for each other, and those that wait for the sums of persistent ones."""
+    for extent, packs in ((1023, True), (1024, False)):
+        plan = make_plan(dense_problem(extent, extent, extent, "bfloat16"), H200)
+        assert plan.kernel.packs(plan.problem) == plan.cooperative == packs
+    split, sgemm = Sharing(split_k=2, reduction="separate"), kernel_named("sgemm")
+    for sharing, waits in ((split, True), (replace(split, reduction="turnstile"), False)):
+        plan = make_plan(square(1000), H200, sgemm, sgemm.config, sharing)
+        assert plan.schedule is not None
+        assert plan.schedule.shares_tiles
+        assert plan.cooperative == waits
+
+
 def test_naming_a_kernel_leaves_only_that_one() -> None:
     plan = make_plan(square(512), H200, kernel_named("shared_tile"))
     assert plan.kernel.name == "shared_tile"
