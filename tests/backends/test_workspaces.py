@@ -1,4 +1,4 @@
-"""Which launches may share a workspace, and how large it is, with a driver that writes down what it is asked."""
+"""Which launches may share a workspace, and how large it is, with a driver that writes down its calls."""
 
 from __future__ import annotations
 

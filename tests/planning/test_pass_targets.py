@@ -3,6 +3,7 @@ they leave for each other where none of it is still read."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,7 @@ def test_steps_write_where_nothing_is_still_read(then: str, shape: tuple[int, in
     each = Pass(then, dtype, shape, Target(dtype, 1, 1))
     steps, lines, read = steps_of(each, "sm_90a", assembled=False), lines_of(each), range(0)
     assert (steps[0].reads, steps[-1].writes) == (VALUES, RESULT)
-    for step, following in zip(steps[:-1], steps[1:], strict=True):
+    for step, following in pairwise(steps):
         assert step.writes == following.reads
         lines = lines.reduced()
         written = range(step.writes, step.writes + lines.values * size_of(dtype))
