@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
+from drawn import points_in
 from lapidist.bench.protocol.cases import CORPUS_COUNT, LISTS, Case, Part, corpus, named
 from lapidist.bench.protocol.contenders import LIBRARY, problem_of
 from lapidist.bench.protocol.measure import MANY_BURST, MANY_SUSTAINED, PROTOCOLS, SHORT, SUSTAINED, Inputs
@@ -240,7 +240,7 @@ def test_the_corpus_as_a_plot(run: Run) -> None:
     files = chart.files(Path("docs"))
     assert list(files) == [Path(f"docs/corpus-bf16-{theme}.svg") for theme in ("light", "dark")]
     for text in files.values():
-        assert sum(each.tag.endswith("circle") for each in ElementTree.fromstring(text).iter()) == 6 + 3
+        assert points_in(text) == 6 + 3
     assert corpora([replace(run, records=())]) == {}
     assert gain_cells([0.95, 1.0, 2.0])[4:] == ["100.0 %", "66.7 %", "3"]
 

@@ -57,7 +57,7 @@ def test_a_table_is_sorted_by_its_numbers(browser: Browser, page: Path) -> None:
 def test_a_bar_tells_its_value(browser: Browser, page: Path) -> None:
     browser.open(page)
     browser.ask(
-        "document.querySelector('rect.bar').dispatchEvent(new MouseEvent('click', { bubbles: true }))"
+        "document.querySelector('svg [data-words]').dispatchEvent(new MouseEvent('click', { bubbles: true }))"
     )
     assert browser.ask("told.textContent").startswith("01 uncoalesced, 0.50, 1.0 %")
 
@@ -83,3 +83,8 @@ def test_words_of_a_chart_do_not_lie_on_each_other(browser: Browser, page: Path)
       }).map(([b]) => `${a} / ${b}`));
     })""")
     assert met == []
+    cut = browser.ask("""[...document.querySelectorAll('svg text')].filter((each) => {
+      const [word, chart] = [each, each.ownerSVGElement].map((one) => one.getBoundingClientRect());
+      return word.left < chart.left || word.right > chart.right || word.top < chart.top - 1;
+    }).map((each) => each.textContent)""")
+    assert cut == []

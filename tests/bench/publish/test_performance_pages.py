@@ -8,10 +8,11 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from matplotlib.textpath import TextPath
 
 from lapidist.bench.protocol.contenders import LIBRARY
 from lapidist.bench.protocol.record import Record
-from lapidist.bench.publish import answers, charts, pages, svg
+from lapidist.bench.publish import answers, charts, pages
 from lapidist.bench.publish.prose import ladder_section
 from lapidist.bench.publish.squares import summary
 
@@ -65,20 +66,20 @@ def test_shares_are_of_cublas_in_the_same_run(records: list[Record]) -> None:
     ]
     ours = next(dict(zip(heads, cells, strict=True)) for cells in lines if cells[1] == LIBRARY)
     assert (ours["TFLOP/s"], ours["cuBLAS then"], ours["% of cuBLAS"]) == ("660.0", "600.0", "110.0")
-    chart = charts.beside_cublas("ladder", answers.climbed(records), "words")
+    chart = answers.beside_cublas("ladder", answers.climbed(records), "words")
     assert "660.0 TFLOP/s, 110.0 %" in chart.drawn
     assert "580.0" not in chart.drawn
 
 
 def test_a_chart_is_two_files_that_a_page_shows(tmp_path: Path) -> None:
-    chart = charts.bars("name", [svg.Bar("a < b", 2.0, "two", "rung")], [("cuBLAS", 1.0)], "what & why")
+    chart = charts.bars("name", [charts.Bar("a < b", 2.0, "two", "rung")], [("cuBLAS", 1.0)], "what & why")
     files = chart.files(tmp_path)
     assert [path.name for path in files] == ["name-light.svg", "name-dark.svg"]
     papers = set()
     for text in files.values():
         drawing = ElementTree.fromstring(text)
         assert drawing.attrib["width"] == str(charts.WIDTH)
-        papers.add(re.search(r"--paper: (#\w+)", text)[1])  # type: ignore[index]
+        papers.add(re.search(r"fill: (#\w+)", text)[1])  # type: ignore[index]
     assert len(papers) == 2
     shown = chart.shown("folder/")
     assert shown.count("folder/name-") == 2
@@ -86,15 +87,19 @@ def test_a_chart_is_two_files_that_a_page_shows(tmp_path: Path) -> None:
 
 
 def test_names_and_words_stay_inside_of_a_chart() -> None:
-    """By the widths of letters that viewers have at most."""
-    bars = [svg.Bar("a very long name of a kernel, " * 1, 5.0, "1234.5 TFLOP/s, 123.4 %", "rung")]
+    """By DejaVu's letters, which are as wide as viewers' are at most, and something to spare."""
+
+    def width(words: str, size: int) -> float:
+        return 1.04 * float(TextPath((0, 0), words, size=size).get_extents().width)
+
+    bars = [charts.Bar("a very long name of a kernel, " * 1, 5.0, "1234.5 TFLOP/s, 123.4 %", "rung")]
     drawing = ElementTree.fromstring(charts.bars("name", bars, [], "words").drawn)
     texts = [each for each in drawing.iter("text") if each.text]
     name, words = (
         next(each for each in texts if each.text == text) for text in (bars[0].name, bars[0].words)
     )
-    assert float(name.attrib["x"]) >= 8.5 * len(bars[0].name)
-    assert float(words.attrib["x"]) + 7.5 * len(bars[0].words) <= charts.WIDTH
+    assert float(name.attrib["x"]) >= width(bars[0].name, charts.NAMES)
+    assert float(words.attrib["x"]) + width(bars[0].words, charts.SMALL) <= charts.WIDTH
 
 
 def test_layers_are_told_with_a_peer_and_without() -> None:
@@ -110,12 +115,12 @@ def test_layers_are_told_with_a_peer_and_without() -> None:
 
 
 def test_no_line_of_a_mark_runs_through_words() -> None:
-    rows = [svg.Bar(str(value), value, f"{value} %", "rung") for value in (40.0, 95.0, 120.0)]
+    rows = [charts.Bar(str(value), value, f"{value} %", "rung") for value in (40.0, 95.0, 120.0)]
     drawing = ElementTree.fromstring(charts.bars("name", rows, [("cuBLAS", 100.0)], "words").drawn)
-    (mark,) = drawing.iter("line")
+    (mark,) = (each for each in drawing.iter("path") if "dasharray" in each.get("style", ""))
     words = [each for each in drawing.iter("text") if (each.text or "").endswith("%")]
     assert len(words) == len(rows)
-    assert all(float(each.attrib["x"]) > float(mark.attrib["x1"]) for each in words)
+    assert all(float(each.attrib["x"]) > float(mark.attrib["d"].split()[1]) for each in words)
 
 
 def test_pages_of_what_was_not_measured_are_not_written(records: list[Record]) -> None:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
 
 from ladder_records import CONDITIONS, ladder, row, types_rows
-from lapidist.bench.publish import svg
+from lapidist.bench.publish import charts
 from lapidist.bench.publish.html import page
+from lapidist.bench.publish.outputs import Outputs
+from lapidist.bench.publish.panels import file_of
+from lapidist.errors import DeviceError
 
 
 def test_a_page_of_several_types_has_plots_for_each() -> None:
@@ -21,22 +29,21 @@ def test_a_page_of_several_types_has_plots_for_each() -> None:
         assert f"<h4>{title}</h4>" in text
 
 
-def test_names_beside_points_move_to_the_margin_where_they_would_meet() -> None:
-    """Two columns of points before the ridge (16 flops a byte), the names of one beside those of the
-    other.
-    """
+def texts_of(chart: charts.Chart, words: str) -> list[tuple[float, float]]:
+    """Where the texts that begin so stand, highest first."""
+    found = [each for each in ElementTree.fromstring(chart.drawn).iter("text") if each.text]
+    shown = [each.attrib for each in found if (each.text or "").startswith(words)]
+    return sorted(((float(each["x"]), float(each["y"])) for each in shown), key=lambda place: place[1])
 
-    def places(*points: tuple[str, float, float]) -> dict[str, float]:
-        drawn = svg.roofline(points, {"unit": 64.0}, 4.0, "Roofline")
-        return {
-            name: float(re.search(rf'<text x="([\d.]+)"[^>]*>{name}<', drawn)[1]) for name, _, _ in points
-        }  # type: ignore[index]
 
-    margin = svg.WIDTH - 170
-    met = places(("first", 8.0, 20.0), ("second", 10.0, 21.0))
-    assert min(met.values()) > margin
-    apart = places(("first", 8.0, 2.0), ("second", 10.0, 21.0))
-    assert max(apart.values()) < margin
+def test_names_of_points_stand_in_the_margin_below_each_other() -> None:
+    """Thirty points, many of them on one spot."""
+    points = [(f"name {place}", 8.0 + place % 3, 20.0 + place % 2) for place in range(30)]
+    places = texts_of(charts.roofline("", points, {"unit": 64.0}, 4.0, "Roofline"), "name")
+    assert len(places) == len(points)
+    assert min(x for x, _ in places) > charts.WIDTH - charts.RIGHT
+    assert min(low - high for (_, high), (_, low) in pairwise(places)) > charts.LABEL_GAP - 0.1
+    assert min(y for _, y in places) > charts.SMALL
 
 
 def test_a_roofline_has_a_roof_for_each_unit() -> None:
@@ -96,7 +103,7 @@ def test_columns_without_anything_are_left_out() -> None:
 
 def test_the_contents_lead_to_sections_that_are_there() -> None:
     text = page(CONDITIONS, ladder())
-    anchors = re.findall(r'href="#([\w-]+)"', text)
+    anchors = re.findall(r'<a href="#([\w-]+)"', text)
     assert len(anchors) >= 3
     assert all(f'<details id="{anchor}"' in text for anchor in anchors)
 
@@ -108,12 +115,14 @@ def test_times_are_sorted_by_seconds() -> None:
 
 def test_labels_of_limits_stay_apart_and_inside() -> None:
     points = [("a", [(128.0, 1.0), (256.0, 2.0)])]
-    drawn = svg.lines(points, {"one": 100.0, "other": 101.0}, "n", "y", "t", 640)
-    heights = sorted(float(y) for y in re.findall(r'y="([\d.]+)"[^>]*>limit of', drawn))
-    assert heights[1] - heights[0] >= svg.LABEL_GAP
-    bars = svg.bars([svg.Bar("k", 1.0, "1", "rung")], [("a mark with a long name", 1.0)], "t", 300, 10)
-    middle = float(re.search(r'<text x="([\d.]+)"[^>]*>a mark', bars)[1])  # type: ignore[index]
-    assert middle + svg.LETTER * 11.5 <= 300.1
+    (_, high), (_, low) = texts_of(
+        charts.lines("", points, "words", {"one": 100.0, "other": 101.0}), "limit of"
+    )
+    assert low - high > charts.LABEL_GAP - 0.1
+    assert high > charts.SMALL
+    mark = "a mark with a long name"
+    ((middle, _),) = texts_of(charts.bars("", [charts.Bar("k", 1.0, "1")], [(mark, 1.0)], "words"), mark)
+    assert middle + 7.5 * len(mark) / 2 <= charts.WIDTH
 
 
 def test_a_page_of_nothing_timed_shows_counts() -> None:
@@ -126,12 +135,36 @@ def test_a_page_of_nothing_timed_shows_counts() -> None:
 
 
 def test_labels_keep_their_distance_and_their_order() -> None:
-    placed = svg.spread([10.0, 11.0, 12.0, 100.0], 5.0, 0.0, 100.0)
+    placed = charts.spread([10.0, 11.0, 12.0, 100.0], 5.0, 0.0, 100.0)
     assert placed == sorted(placed)
     assert min(b - a for a, b in pairwise(placed)) >= 5.0
-    assert max(svg.spread([98.0, 99.0, 100.0], 5.0, 0.0, 100.0)) <= 100.0
+    assert max(charts.spread([98.0, 99.0, 100.0], 5.0, 0.0, 100.0)) <= 100.0
 
 
-def test_ticks_are_round_and_cover_the_values() -> None:
-    assert svg.ticks_to(66.0) == [0, 10, 20, 30, 40, 50, 60, 70]
-    assert svg.round_numbers(0.33, 69.0) == [0.2, 0.5, 1, 2, 5, 10, 20, 50, 100]
+def test_every_colour_has_a_dark_one_of_its_own() -> None:
+    """Colours are replaced one by one in what was drawn."""
+    light, dark = zip(*charts.COLOURS.values(), strict=True)
+    assert len(set(light)) == len(light)
+    assert not set(light) & set(dark)
+
+
+def test_a_file_of_all_charts_follows_its_reader() -> None:
+    text = file_of(CONDITIONS, ladder())
+    drawing = ElementTree.fromstring(text)
+    assert "prefers-color-scheme: dark" in text
+    inner = [each for each in drawing if each.tag.endswith("svg")]
+    assert len(inner) == 2
+    heights = [float(each.attrib["height"]) for each in inner]
+    assert float(drawing.attrib["viewBox"].split()[3]) == sum(heights) + 2 * charts.HEAD
+    used = {name for name, light in charts.LIGHT.items() if light in text.partition("</style>")[2]}
+    assert used == set()
+
+
+def test_without_matplotlib_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Before anything is measured."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for plot, html in ((tmp_path / "a.svg", None), (None, tmp_path / "a.html")):
+        outputs = Outputs(False, None, plot, html, None, "climb")
+        with pytest.raises(DeviceError, match=r'matplotlib.*pip install "lapidist\[bench\]"'):
+            outputs.require_writable()
+    Outputs(False, tmp_path / "a.csv", None, None, None, "climb").require_writable()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from pathlib import Path
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
+from drawn import points_in
 from lapidist.bench.protocol.cases import Case
 from lapidist.bench.protocol.record import Conditions, Record, Run, read_run, write_run
 from lapidist.bench.publish.sharing_report import sharing_blocks, sharing_charts, statistics_of
@@ -130,9 +130,7 @@ def test_the_page_says_what_the_records_say(tmp_path: Path) -> None:
     ]
     assert f"| {' | '.join(statistics_of(gains))} |" in block
     (chart,) = sharing_charts(runs)
-    drawing = ElementTree.fromstring(chart.drawn)
-    circles = [each for each in drawing.iter() if each.tag.endswith("circle")]
-    assert len(circles) == 8 * 3 + 3
+    assert points_in(chart.drawn) == 8 * 3 + 3
     assert sharing_blocks([Run("other.jsonl", replace(run.conditions, mode="sustained"), ())]) == {}
 
 

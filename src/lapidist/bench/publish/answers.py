@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from lapidist.bench.protocol.cases import LISTS, shape_words
 from lapidist.bench.protocol.contenders import LIBRARY
 from lapidist.bench.protocol.record import Record
-from lapidist.bench.publish import charts, svg
-from lapidist.bench.publish.charts import Chart
+from lapidist.bench.publish import charts
+from lapidist.bench.publish.charts import Bar, Chart
 from lapidist.bench.publish.corpora import DECODE, PADDED, TURNS, Corpora, Corpus, ragged_of, weights_read
 from lapidist.bench.publish.markdown import row_of, rule, speed
 from lapidist.bench.publish.sharing_report import by_shape, gains
@@ -27,6 +27,7 @@ from lapidist.bench.publish.views import (
     Found,
     in_math,
     in_order,
+    label,
     maths_in,
     on,
     shape_of,
@@ -96,7 +97,7 @@ def in_short(records: Sequence[Record], kind: str) -> str:
 
 def sizes_chart(short: str, records: Sequence[Record]) -> Chart | None:
     """Speed against size: ours and cuBLAS in the same run, in both modes."""
-    series: list[svg.Named] = []
+    series: list[charts.Series] = []
     for mode in TIMED_MODES:
         timed = [record for record in records if record.mode == mode]
         ours = next((each for each in squares(timed) if each.kernel == LIBRARY), None)
@@ -107,7 +108,7 @@ def sizes_chart(short: str, records: Sequence[Record]) -> Chart | None:
             series.append((name, [(float(record.m), record.tflops or 0.0) for record in rows]))
     shown = [each for each in series if len(each[1]) > 1]
     words = f"TFLOP/s of the planner's choice and of cuBLAS against m = n = k, {short}"
-    return charts.against_size(f"sizes-{short}", shown, words) if shown else None
+    return charts.lines(f"sizes-{short}", shown, words) if shown else None
 
 
 def climbed(records: Sequence[Record]) -> list[Record]:
@@ -115,6 +116,16 @@ def climbed(records: Sequence[Record]) -> list[Record]:
     rows = [record for record in on(records, CLIMBED) if record.kind in ("rung", "production", "peer")]
     timed = [record for record in in_order(rows) if record.ratio is not None]
     return timed if sum(record.kind == "rung" for record in timed) > 1 else []
+
+
+def beside_cublas(name: str, records: Sequence[Record], words: str) -> Chart:
+    """Bars of each kernel's share of cuBLAS in its own run; the line is cuBLAS."""
+    rows = [
+        Bar(label(r.kernel), 100 * (r.ratio or 0.0), f"{speed(r)} TFLOP/s, {percent(r.ratio)} %", r.kind)
+        for r in records
+        if r.ratio is not None and r.kernel != "cublas"
+    ]
+    return charts.bars(name, rows, [("cuBLAS", 100.0)], words)
 
 
 def ladder_words(short: str, records: Sequence[Record]) -> str:
@@ -216,7 +227,7 @@ def decode_chart(records: Sequence[Record]) -> Chart | None:
         (r for r in rows if (r.n, r.k) == (n, k)), key=lambda r: (maths_in(rows).index(r.dtype), r.m)
     )
     drawn = [
-        svg.Bar(
+        Bar(
             f"{short_name(r.dtype)}, {r.m} row{'s' if r.m > 1 else ''}",
             weights_read(r),
             f"{weights_read(r):.2f} TB/s" + (f", {percent(r.ratio)} %" if r.ratio else ""),
@@ -258,7 +269,7 @@ def of_small(records: Sequence[Record]) -> str:
 
 def small_chart(records: Sequence[Record]) -> Chart | None:
     drawn = [
-        svg.Bar(
+        Bar(
             f"{short_name(r.dtype)}, {r.m}^3",
             100 * (r.ratio or 0.0),
             f"{time_words(r.seconds)}, {percent(r.ratio)} %",
@@ -292,7 +303,7 @@ def of_launch(records: Sequence[Record]) -> str:
 def launch_chart(records: Sequence[Record]) -> Chart | None:
     times = {record.kernel: record for record in records}
     drawn = [
-        svg.Bar(
+        Bar(
             name, 1e6 * (r.seconds or 0.0), time_words(r.seconds), "peer" if "torch" in name else "production"
         )
         for name in SHOWN_CALLS

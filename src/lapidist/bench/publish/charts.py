@@ -1,23 +1,96 @@
-"""Charts of the pages: SVG files in two versions, light and dark, which a page shows by <picture>."""
+"""Charts by matplotlib, as SVG text. Each is drawn once, in the colours of a light page. The file for a dark
+page, and a page that follows its reader, have others in their place."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import io
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
 
-from lapidist.bench.protocol.record import Record
-from lapidist.bench.publish import svg
-from lapidist.bench.publish.markdown import speed
-from lapidist.bench.publish.palette import DARK, DRAWN, LIGHT
-from lapidist.bench.publish.tables import percent
-from lapidist.bench.publish.views import label
+from lapidist.errors import DeviceError
 
-THEMES = {"light": LIGHT, "dark": DARK}
-HEAD = 34  # of a chart among others, for its title
-WIDTH = 640  # a phone shows it at six tenths: letters of 15 stay readable
-LETTERS = 'text { font: 15px system-ui, "DejaVu Sans", sans-serif; } .small { font-size: 13.5px; }'
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+WIDTH = 640  # a phone shows it at six tenths: letters of 14 stay readable
+FONTS = 'system-ui, "DejaVu Sans", sans-serif'  # laid out by DejaVu's letters, the widest of these
+COLOURS = {  # light, dark
+    "paper": ("#fdfdfc", "#14171d"),
+    "ink": ("#1d2330", "#e6e9ef"),
+    "muted": ("#667085", "#98a2b3"),
+    "grid": ("#e4e7ec", "#2b303b"),
+    "rung": ("#3b6fb6", "#6fa3ea"),
+    "production": ("#2a9d8f", "#4fd1c5"),
+    "detour": ("#b08968", "#d4a373"),
+    "peer": ("#76b900", "#9be015"),
+    "chosen": ("#d1495b", "#ff7b8b"),
+    "warn": ("#b42318", "#f97066"),
+    "series-0": ("#5a8f00", "#9be015"),
+    "series-1": ("#2f5fa8", "#7fb0f5"),
+    "series-2": ("#c2410c", "#fb923c"),
+    "series-3": ("#7c3aed", "#b794f6"),
+    "series-4": ("#0e7490", "#4fc3dc"),
+    "series-5": ("#be185d", "#f472b6"),
+    "series-6": ("#92600a", "#e3b341"),
+    "series-7": ("#4b5563", "#b6bfcc"),
+    "series-8": ("#d11a2a", "#ff6b6b"),
+    "series-9": ("#00806a", "#2dd4a7"),
+    "series-10": ("#8a2be2", "#d0a2ff"),
+    "series-11": ("#5d6b00", "#c5d86d"),
+}
+THEMES = {"light": 0, "dark": 1}
+LIGHT = {name: light for name, (light, _) in COLOURS.items()}
+SERIES = [light for name, light in LIGHT.items() if name.startswith("series")]
+NAMES, SMALL = 14, 13  # sizes of letters
+STYLE = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "lapidist",
+    "font.size": SMALL,
+    "figure.facecolor": LIGHT["paper"],
+    "axes.facecolor": "none",
+    "axes.edgecolor": LIGHT["muted"],
+    "axes.labelcolor": LIGHT["ink"],
+    "axes.spines.left": False,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.axisbelow": True,
+    "grid.color": LIGHT["grid"],
+    "text.color": LIGHT["ink"],
+    "xtick.labelcolor": LIGHT["muted"],
+    "ytick.labelcolor": LIGHT["muted"],
+    "xtick.color": LIGHT["muted"],
+    "ytick.major.size": 0,
+    "ytick.major.pad": 8,
+    "xtick.minor.size": 0,
+    "legend.frameon": False,
+    "figure.constrained_layout.w_pad": 10 / 72,
+    "figure.constrained_layout.h_pad": 8 / 72,
+}
+ROW, HEAD = 26, 34  # pixels: a bar, the title of a chart among others
+LEFT, RIGHT, TOP, FOOT = 64, 170, 16, 52  # around points
+LABEL_GAP = 16
+HINT = "hints-"  # begins the name of what has words under the pointer
+FRACTION = re.compile(r"-?\d+\.\d{2,}")
+
+Series = tuple[str, Sequence[tuple[float, float]]]  # its name, its (x, y)
+Drawing = Callable[["Axes"], Sequence[Sequence[str]]]  # what it draws has words under the pointer
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A horizontal bar; `kind` is that of a kernel: rung, peer, production or detour."""
+
+    name: str
+    value: float
+    words: str
+    kind: str = "production"
+    more: str = ""  # under the pointer, after the name and the words
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,50 +111,286 @@ class Chart:
         return {folder / f"{self.name}-{theme}.svg": themed(self.drawn, theme) for theme in THEMES}
 
 
+# ---- colours ----
+
+
 def themed(drawn: str, theme: str) -> str:
-    """As a file of its own: with colours, a paper, and a size."""
-    head, _, rest = drawn.partition("\n")
-    _, _, width, height = head.partition('viewBox="')[2].partition('"')[0].split()
-    opening = head.replace(
-        "<svg ", f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" ', 1
+    """As a file of its own."""
+    for colours in COLOURS.values():
+        drawn = drawn.replace(colours[0], colours[THEMES[theme]])
+    return drawn.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1) + "\n"
+
+
+def following(drawn: str) -> str:
+    """For a page that has `variables`."""
+    for name, light in LIGHT.items():
+        drawn = drawn.replace(light, f"var(--{name})")
+    return drawn
+
+
+def variables(selector: str) -> str:
+    light, dark = (
+        " ".join(f"--{name}: {colours[place]};" for name, colours in COLOURS.items())
+        for place in THEMES.values()
     )
-    style = f"<style>svg {{ {THEMES[theme]} }}\n{DRAWN}{LETTERS}</style>"
-    paper = f'<rect width="{width}" height="{height}" fill="var(--paper)"/>'
-    return f"{opening}\n{style}\n{paper}\n{rest}\n"
+    return f"{selector} {{ {light} }}\n@media (prefers-color-scheme: dark) {{ {selector} {{ {dark} }} }}\n"
 
 
 def stacked(charts: Sequence[tuple[str, str]]) -> str:
     """Titled drawings below each other as one file, which follows the reader's light or dark."""
     parts, top = [], 0.0
     for title, drawn in charts:
-        _, _, width, height = drawn.partition('viewBox="')[2].partition('"')[0].split()
-        parts.append(svg.text(10, top + 22, title))
-        placed = f'<svg y="{top + HEAD:.0f}" width="{width}" height="{height}" '
-        parts.append(drawn.replace("<svg ", placed, 1))
-        top += HEAD + float(height)
-    opening = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {top:.0f}" width="{WIDTH}">'
-    dark = f"@media (prefers-color-scheme: dark) {{ svg {{ {DARK} }} }}"
-    style = f"<style>svg {{ {LIGHT} }}\n{dark}\n{DRAWN}{LETTERS}</style>"
-    paper = f'<rect width="{WIDTH}" height="{top:.0f}" fill="var(--paper)"/>'
-    return "\n".join([opening, style, paper, *parts, "</svg>\n"])
+        words = f'<text x="10" y="{top + 22:g}" style="font: 15px {escape(FONTS)}; fill: var(--ink)">'
+        parts += [f"{words}{escape(title)}</text>", drawn.replace("<svg ", f'<svg y="{top + HEAD:g}" ', 1)]
+        top += HEAD + float(drawn.partition(' height="')[2].partition('"')[0])
+    opening = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {top:g}" width="{WIDTH}">'
+    paper = f'<style>{variables("svg")}</style><rect width="{WIDTH}" height="{top:g}" fill="var(--paper)"/>'
+    return "\n".join([opening, paper, *map(following, parts), "</svg>\n"])
 
 
-# ---- what is drawn ----
+# ---- a drawing ----
 
 
-def beside_cublas(name: str, records: Sequence[Record], words: str) -> Chart:
-    """Bars of each kernel's share of cuBLAS in its own run; the line is cuBLAS."""
-    shown = [record for record in records if record.ratio is not None and record.kernel != "cublas"]
-    rows = [
-        svg.Bar(label(r.kernel), 100 * (r.ratio or 0.0), f"{speed(r)} TFLOP/s, {percent(r.ratio)} %", r.kind)
-        for r in shown
-    ]
-    return Chart(name, svg.bars(rows, [("cuBLAS", 100.0)], words, WIDTH, right=190), words)
+def drawing(height: float, words: str, draw: Drawing, framed: bool = False) -> str:
+    """`framed`: points between margins of fixed widths; else names and words get the room that they need."""
+    require_matplotlib()
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()  # a reader's own matplotlibrc would change the files
+        matplotlib.rcParams.update(STYLE)
+        figure = Figure((WIDTH / 72, height / 72), 72, layout=None if framed else "constrained")
+        axes = figure.add_subplot()
+        if framed:
+            right, top = 1 - RIGHT / WIDTH, 1 - TOP / height
+            figure.subplots_adjust(LEFT / WIDTH, FOOT / height, right, top)
+        hints, file = draw(axes), io.StringIO()
+        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(file, format="svg", metadata=nothing)
+    return tidied(file.getvalue(), words, hints)
 
 
-def bars(name: str, rows: Sequence[svg.Bar], marks: Sequence[tuple[str, float]], words: str) -> Chart:
-    return Chart(name, svg.bars(rows, marks, words, WIDTH, right=190), words)
+def require_matplotlib() -> None:
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise DeviceError(
+            'charts need matplotlib, which is not installed. Get it: pip install "lapidist[bench]"'
+        ) from error
 
 
-def against_size(name: str, series: Sequence[svg.Named], words: str) -> Chart:
-    return Chart(name, svg.lines(series, {}, "m = n = k", "TFLOP/s", words, WIDTH), words)
+def tidied(svg: str, words: str, hints: Sequence[Sequence[str]]) -> str:
+    """Shorter, without what no viewer needs; with words for who cannot see it, and under the pointer."""
+    root = ElementTree.fromstring(svg)
+    for each in list(root.iter()):
+        each.tag = each.tag.rpartition("}")[2]
+        each.attrib = {key.rpartition("}")[2]: plain(value) for key, value in each.attrib.items()}
+        each.attrib.pop("clip-path", None)  # nothing is drawn beyond the axes
+        if each.get("transform", "").startswith("rotate(-0 "):
+            del each.attrib["transform"]
+    for defs in root.findall("defs"):
+        root.remove(defs)
+    for group in list(root.iter("g")):
+        name = group.attrib.pop("id", "")
+        if name.startswith(HINT):
+            tell(group, hints[int(name.removeprefix(HINT))])
+        share_style(group)
+    width, height = (root.attrib[side].removesuffix("pt") for side in ("width", "height"))
+    root.attrib = {"width": width, "height": height, "viewBox": root.attrib["viewBox"]}
+    root.attrib |= {"role": "img", "aria-label": words, "style": f"font-family: {FONTS}"}
+    title = ElementTree.Element("title")
+    title.text = words
+    root.insert(0, title)
+    return re.sub(r"\n\s*", "\n", ElementTree.tostring(root, encoding="unicode").strip())
+
+
+def plain(value: str) -> str:
+    """Hundredths of a pixel do, and viewers have letters of their own."""
+    value = FRACTION.sub(lambda match: f"{float(match[0]):.2f}".rstrip("0").rstrip("."), value)
+    return re.sub(r"font-family: [^;]*(; )?", "", value)
+
+
+def tell(group: ElementTree.Element, hints: Sequence[str]) -> None:
+    """Each mark its words under the pointer, and for who has none, at a touch."""
+    marks = list(group.iter("use")) or list(group.iter("path"))
+    for mark, words in zip(marks, hints, strict=True):
+        mark.set("data-words", words)
+        ElementTree.SubElement(mark, "title").text = words
+
+
+def share_style(group: ElementTree.Element) -> None:
+    """What all marks of a series have in common is said once."""
+    marks = [each for each in group if each.tag == "use"]
+    if marks and len({each.get("style") for each in marks}) == 1:
+        group.set("style", marks[0].get("style", ""))
+        for each in marks:
+            each.attrib.pop("style", None)
+
+
+# ---- bars ----
+
+
+def bars(name: str, rows: Sequence[Bar], marks: Sequence[tuple[str, float]], words: str) -> Chart:
+    """One bar a row, its words in a column at the right; marks are vertical lines with a name above."""
+
+    def draw(axes: Axes) -> Sequence[Sequence[str]]:
+        spots = range(len(rows))
+        most = max([row.value for row in rows] + [value for _, value in marks] + [1e-9])
+        colours = [LIGHT[row.kind] for row in rows]
+        for place, bar in enumerate(axes.barh(spots, [row.value for row in rows], 0.72, color=colours)):
+            bar.set_gid(f"{HINT}{place}")
+        axes.set(xlim=(0, most), ylim=(len(rows) - 0.5, -0.5), xticks=[])
+        axes.spines["bottom"].set_visible(False)
+        beside = axes.secondary_yaxis("right")
+        beside.spines["right"].set_visible(False)
+        for axis, texts, size in ((axes, "name", NAMES), (beside, "words", SMALL)):
+            axis.set_yticks(spots, [getattr(row, texts) for row in rows])
+            axis.tick_params(length=0, pad=6, labelsize=size, labelcolor=LIGHT["ink"])
+        for place, (named, value) in enumerate(marks):
+            colour = LIGHT["muted" if place else "peer"]
+            axes.axvline(value, color=colour, lw=1, ls=(0, (4, 4)), clip_on=False)
+            above: Any = axes.get_xaxis_transform()
+            axes.annotate(named, (value, 1), (0, 3 + 15 * (place % 3)), above, "offset points", ha="center",
+                          color=LIGHT["muted"])  # fmt: skip
+        return [[", ".join(filter(None, (row.name, row.words, row.more)))] for row in rows]
+
+    height = ROW * len(rows) + 16 + 15 * min(len(marks), 3)
+    return Chart(name, drawing(height, words, draw), words)
+
+
+# ---- lines and points ----
+
+
+def lines(
+    name: str,
+    series: Sequence[Series],
+    words: str,
+    roofs: Mapping[str, float] | None = None,
+    x_name: str = "m = n = k",
+) -> Chart:
+    """TFLOP/s against size, each series named at its right end; roofs are the limits of units."""
+    limits = roofs or {}
+    xs = sorted({x for _, points in series for x, _ in points})
+    most = max([y for _, points in series for _, y in points] + list(limits.values()))
+
+    def draw(axes: Axes) -> Sequence[Sequence[str]]:
+        frame(axes, x_name, [x for x in xs if math.log2(x).is_integer()] or xs)
+        axes.set(xlim=(xs[0], max(xs[-1], xs[0] * 2)), ylim=(0, most * 1.05))
+        draw_roofs(axes, {each: [(xs[0], top), (xs[-1], top)] for each, top in limits.items()})
+        for place, (_, points) in enumerate(series):
+            look: Any = {"color": SERIES[place % len(SERIES)], "gid": f"{HINT}{place}", "clip_on": False}
+            axes.plot(*zip(*points, strict=True), "o-", ms=5, mew=0, lw=2, **look)
+        name_at_margin(axes, [(each, *points[-1]) for each, points in series])
+        return [[f"{each}: {x:g}, {y:.4g}" for x, y in points] for each, points in series]
+
+    return Chart(name, drawing(448, words, draw, framed=True), words)
+
+
+def scatter(name: str, groups: Mapping[str, Sequence[tuple[float, float]]], words: str) -> Chart:
+    """Speed over arithmetic intensity; `groups` are of cuBLAS, a way beside it, and our choice."""
+    xs, ys = zip(*(point for points in groups.values() for point in points), strict=True)
+
+    def draw(axes: Axes) -> Sequence[Sequence[str]]:
+        frame(axes, "flops a byte", powers_of_two(min(xs), max(xs)), (min(ys) / 1.2, max(ys) * 1.2))
+        axes.set_xlim(min(xs) / 1.1, max(xs) * 1.1)
+        for (each, points), kind in zip(groups.items(), ("peer", "rung", "chosen"), strict=True):
+            look: Any = {"color": LIGHT[kind], "alpha": 0.6, "clip_on": False}
+            axes.plot(*zip(*points, strict=True), "o", ms=4, mew=0, label=each, **look)
+        axes.legend(loc="upper left", bbox_to_anchor=(1, 1), handletextpad=0, borderpad=0, markerscale=2)
+        return []
+
+    return Chart(name, drawing(448, words, draw, framed=True), words)
+
+
+def roofline(
+    name: str,
+    points: Sequence[tuple[str, float, float]],
+    roofs: Mapping[str, float],
+    terabytes: float,
+    words: str,
+) -> Chart:
+    """(name, flops a byte, TFLOP/s) under the roofs, their names in the margin."""
+    limit = max(roofs.values())
+    low = min([x for _, x, _ in points] + [0.25]) / 1.3
+    high = max([x for _, x, _ in points] + [64.0, limit / terabytes]) * 1.6
+    floor = min([y for _, _, y in points] + [1.0]) / 1.5
+    start = max(low, floor / terabytes)
+
+    def draw(axes: Axes) -> Sequence[Sequence[str]]:
+        frame(
+            axes,
+            f"flop per byte of global memory; on the slope the DRAM reads {terabytes:g} TB/s",
+            powers_of_two(low, high),
+            (floor, limit * 1.6),
+        )
+        axes.set_xlim(low, high)
+        slopes = {
+            each: [(start, start * terabytes), (top / terabytes, top), (high, top)]
+            for each, top in roofs.items()
+        }
+        draw_roofs(axes, slopes)
+        for place, (_, x, y) in enumerate(points):
+            axes.plot(x, y, "o", ms=8, mew=0, color=SERIES[place % len(SERIES)], gid=f"{HINT}{place}")
+        name_at_margin(axes, points)
+        return [[f"{each}: {x:.3g} flop/byte, {y:.4g} TFLOP/s"] for each, x, y in points]
+
+    return Chart(name, drawing(max(512, LABEL_GAP * len(points) + 100), words, draw, framed=True), words)
+
+
+def frame(
+    axes: Axes, x_name: str, x_ticks: Sequence[float], y_range: tuple[float, float] | None = None
+) -> None:
+    """Logarithmic x; where `y_range` is said, logarithmic y as well."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(x_ticks, [f"{tick:g}" for tick in x_ticks])
+    axes.set(xlabel=x_name, ylabel="TFLOP/s")
+    axes.xaxis.set_minor_locator(NullLocator())
+    if y_range is not None:
+        steps = (1.0, 2.0, 5.0) if y_range[1] / y_range[0] < 1e5 else (1.0,)
+        axes.set(yscale="log", ylim=y_range)
+        axes.yaxis.set_major_locator(LogLocator(10.0, steps, numticks=100))
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda tick, _: f"{tick:g}"))
+    axes.grid(axis="y")
+
+
+def powers_of_two(low: float, high: float) -> list[float]:
+    return [2.0**power for power in range(math.ceil(math.log2(low)), math.floor(math.log2(high)) + 1)]
+
+
+def draw_roofs(axes: Axes, roofs: Mapping[str, Sequence[tuple[float, float]]]) -> None:
+    """Lines up to the limit of each unit, and its name at the left, where no kernel comes near it."""
+    tops = [axes.transData.transform(corners[-1]) for corners in roofs.values()]
+    heights = spread([float(y) + 6 for _, y in tops], LABEL_GAP, 0, math.inf)
+    look: Any = {"color": LIGHT["muted"], "bbox": {"color": LIGHT["paper"], "pad": 0}}
+    for (name, corners), height in zip(roofs.items(), heights, strict=True):
+        axes.plot(*zip(*corners, strict=True), color=LIGHT["muted"], lw=1.5)
+        words = f"limit of {name}, {corners[-1][1]:.4g} TFLOP/s"
+        axes.annotate(words, corners[-1], (axes.bbox.x0 + 6, height), "data", "figure pixels", **look)
+
+
+def name_at_margin(axes: Axes, points: Sequence[tuple[str, float, float]]) -> None:
+    """Beside the axes, in the order of their heights, each with a thin line to its point."""
+    spots = [axes.transData.transform((x, y)) for _, x, y in points]
+    heights = spread([float(y) for _, y in spots], LABEL_GAP, axes.bbox.y0 + 6, axes.bbox.y1)
+    line: Any = {"arrowstyle": "-", "color": LIGHT["muted"], "lw": 0.7, "relpos": (0, 0.5), "shrinkB": 4}
+    for place, ((name, *at), height) in enumerate(zip(points, heights, strict=True)):
+        beside = axes.bbox.x1 + 16, height
+        axes.annotate(name, (at[0], at[1]), beside, "data", "figure pixels", line, False, va="center",
+                      color=SERIES[place % len(SERIES)])  # fmt: skip
+
+
+def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Positions as near as may be to those wanted, in the same order, `gap` apart, between low and high."""
+    order = sorted(range(len(wanted)), key=lambda index: wanted[index])
+    placed, floor, ceiling = dict[int, float](), low, high
+    for index in order:
+        placed[index] = max(wanted[index], floor)
+        floor = placed[index] + gap
+    for index in reversed(order):
+        placed[index] = min(placed[index], ceiling)
+        ceiling = placed[index] - gap
+    return [placed[index] for index in range(len(wanted))]

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from lapidist.bench.protocol.cases import LISTS, Case, drawn_from, shape_words
 from lapidist.bench.protocol.contenders import LIBRARY
 from lapidist.bench.protocol.record import Record, Run
-from lapidist.bench.publish.charts import Chart
+from lapidist.bench.publish.charts import Chart, scatter
 from lapidist.bench.publish.markdown import fold, row_of, rule, speed
-from lapidist.bench.publish.sharing_report import Group, by_shape, gains, scatter
+from lapidist.bench.publish.sharing_report import Group, by_shape, gains, over_intensity
 from lapidist.bench.publish.tables import geomean, number, percent, time_words
 from lapidist.bench.publish.views import (
     LIES,
@@ -42,7 +42,7 @@ SHARE_AIM = 0.8
 GOOD = 0.95
 WORST = 10
 DECODE = 64  # rows up to which a layer is bound by reading its weights
-COLOURS = {"cublas": "#76b900", PADDED: "#3b6fb6", LIBRARY: "#d1495b"}
+DRAWN = {"cublas": "cuBLAS", PADDED: "padding by hand", LIBRARY: LIBRARY}
 
 
 # ---- the corpus ----
@@ -182,7 +182,7 @@ def corpus_chart(kind: str, found: Mapping[str, Found]) -> Chart:
     records = [record for record, _ in next(iter(found.values()))]
     short = short_name(kind)
     words = f"TFLOP/s of each ragged product over its arithmetic intensity, {short}"
-    return Chart(f"corpus-{short}", scatter(records, COLOURS, words), words)
+    return scatter(f"corpus-{short}", over_intensity(records, DRAWN), words)
 
 
 def corpus_section(

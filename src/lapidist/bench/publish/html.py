@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lapidist.bench.protocol.cases import shape_words
 from lapidist.bench.protocol.record import Conditions, Record, row_of
-from lapidist.bench.publish.palette import DARK, DRAWN, LIGHT
+from lapidist.bench.publish.charts import following, variables
 from lapidist.bench.publish.panels import Panel, Sources, panels
 from lapidist.bench.publish.tables import COLUMNS, LIMIT_HEADS, MACHINE_COLUMNS, Column, limit_cells, whole
 from lapidist.bench.publish.views import NO_PRODUCTS, Shape, in_order, label, main_case, shape_of
@@ -28,11 +28,7 @@ Section = tuple[str, str, str]  # its anchor, its title and what is in it
 
 
 def style() -> str:
-    schemes = (
-        f":root {{ color-scheme: light dark; {LIGHT} }}\n"
-        f"@media (prefers-color-scheme: dark) {{ :root {{ {DARK} }} }}\n"
-    )
-    return f"{schemes}{DRAWN}{(PARTS / 'report.css').read_text()}"
+    return f":root {{ color-scheme: light dark; }}\n{variables(':root')}{(PARTS / 'report.css').read_text()}"
 
 
 def page(conditions: Conditions, records: Sequence[Record], sources: Sources | None = None) -> str:
@@ -88,7 +84,7 @@ def folded(section: Section, opened: bool) -> str:
 
 def charts_section(math: str, shown: Sequence[Panel]) -> Section:
     parts = "".join(
-        f"<h4>{escape(panel.title)}</h4><p>{escape(panel.words)}</p>{legend(panel)}\n{panel.drawn}\n"
+        f"<h4>{escape(panel.title)}</h4><p>{escape(panel.words)}</p>{legend(panel)}\n{following(panel.drawn)}\n"
         for panel in shown
     )
     return f"{CHARTS}{short_name(math)}", f"Charts, {short_name(math)}", parts

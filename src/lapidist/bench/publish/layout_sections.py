@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from lapidist.bench.protocol.contenders import LIBRARY
 from lapidist.bench.protocol.record import Record
-from lapidist.bench.publish import charts, svg
-from lapidist.bench.publish.charts import Chart
+from lapidist.bench.publish import charts
+from lapidist.bench.publish.charts import Bar, Chart
 from lapidist.bench.publish.markdown import fold, row_of, rule, speed
 from lapidist.bench.publish.tables import percent
 from lapidist.bench.publish.views import short_chip
@@ -91,7 +91,7 @@ def of_layouts(records: Sequence[Record]) -> str:
 
 def layout_chart(records: Sequence[Record]) -> Chart | None:
     drawn = [
-        svg.Bar(
+        Bar(
             f"{short_name(record.dtype)}, {OTHER_WAYS[way]}",
             100 * share,
             f"{speed(record)} TFLOP/s, {percent(share)} %",

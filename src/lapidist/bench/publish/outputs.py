@@ -40,6 +40,10 @@ class Outputs:
             require_folder("--record", self.record)
         if self.plot is not None:
             require_svg(self.plot)
+        if self.plot is not None or self.html is not None:
+            from lapidist.bench.publish.charts import require_matplotlib
+
+            require_matplotlib()
 
     def write(self, conditions: Conditions, records: Sequence[Record]) -> None:
         self.conditions, self.finished = conditions, records

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lapidist.bench.protocol.record import Record, Run
-from lapidist.bench.publish import answers, charts
+from lapidist.bench.publish import answers
 from lapidist.bench.publish.aims import aims_section
 from lapidist.bench.publish.batch_sections import batch_sections, of_batches
 from lapidist.bench.publish.charts import Chart
@@ -155,7 +155,7 @@ def add_type(page: Page, kind: str, records: Sequence[Record], on_chips: Sequenc
         page.parts.append(
             "The ladder at 4096^3, each kernel beside cuBLAS in its own run (detours are in the table):\n"
         )
-        page.show(charts.beside_cublas(f"ladder-{short}", climbed, answers.ladder_words(short, climbed)))
+        page.show(answers.beside_cublas(f"ladder-{short}", climbed, answers.ladder_words(short, climbed)))
     for mode in TIMED_MODES:
         timed = [record for record in records if record.mode == mode]
         page.parts += [*type_sections(timed, mode), *shapes_of(mode, kind, timed)]

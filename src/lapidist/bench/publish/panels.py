@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from lapidist.bench.protocol.cases import shape_words
 from lapidist.bench.protocol.record import Conditions, Key, Record
-from lapidist.bench.publish import svg
-from lapidist.bench.publish.charts import WIDTH
+from lapidist.bench.publish import charts
+from lapidist.bench.publish.charts import Bar
 from lapidist.bench.publish.tables import number, percent
 from lapidist.bench.publish.views import (
     Series,
@@ -26,7 +26,6 @@ from lapidist.bench.publish.views import (
 from lapidist.dtypes import short_name
 
 Sources = Mapping[Key, str]  # of a record's key, the name of its run
-RIGHT = 170  # room for the words beside a bar
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +83,18 @@ def kinds_of(records: Sequence[Record]) -> frozenset[str]:
 
 
 def speeds(conditions: Conditions, timed: Sequence[Record]) -> str:
-    rows = [svg.Bar(label(r.kernel), r.tflops or 0.0, bar_words(r), r.kind) for r in timed]
+    rows = [Bar(label(r.kernel), r.tflops or 0.0, bar_words(r), r.kind) for r in timed]
     marks = [("cuBLAS", r.tflops or 0.0) for r in timed if r.kernel == "cublas"]
     marks += [
         (f"limit of {name}, {limit:.4g}", limit) for name, limit in roofs(conditions, timed[0].dtype).items()
     ]
-    return svg.bars(rows, marks, "TFLOP/s of each kernel", WIDTH, RIGHT)
+    return charts.bars("", rows, marks, "TFLOP/s of each kernel").drawn
 
 
 def shares(timed: Sequence[Record], sources: Sources) -> str:
     """The hover names the run, and what cuBLAS reached in it."""
     rows = [
-        svg.Bar(
+        Bar(
             label(r.kernel),
             100 * (r.ratio or 0.0),
             bar_words(r),
@@ -104,7 +103,7 @@ def shares(timed: Sequence[Record], sources: Sources) -> str:
         )
         for r in timed
     ]
-    return svg.bars(rows, [("cuBLAS in the same run", 100.0)], "% of cuBLAS of each kernel", WIDTH, RIGHT)
+    return charts.bars("", rows, [("cuBLAS in the same run", 100.0)], "% of cuBLAS of each kernel").drawn
 
 
 def bar_words(record: Record) -> str:
@@ -119,14 +118,14 @@ def counted_shares(title: str, records: Sequence[Record]) -> Panel | None:
     if not counted:
         return None
     rows = [
-        svg.Bar(label(r.kernel), 100 * (r.ffma_share or 0.0), f"{percent(r.ffma_share)} %", r.kind)
+        Bar(label(r.kernel), 100 * (r.ffma_share or 0.0), f"{percent(r.ffma_share)} %", r.kind)
         for r in counted
     ]
     words = (
         "Nothing was timed. Share of the instructions that multiply and add, in percent: what is left over is"
         " overhead."
     )
-    return Panel(title, svg.bars(rows, [("100 %", 100.0)], title, WIDTH), words, kinds_of(counted))
+    return Panel(title, charts.bars("", rows, [("100 %", 100.0)], title).drawn, words, kinds_of(counted))
 
 
 # ---- size and roofline ----
@@ -136,7 +135,7 @@ def against_size(conditions: Conditions, series: Sequence[Series], math: str, ax
     if not series:
         return None
     drawn = [(label(each.kernel), [(float(x), y) for x, y in each.points]) for each in series]
-    plot = svg.lines(drawn, roofs(conditions, math), axis, "TFLOP/s", "TFLOP/s against size", WIDTH)
+    plot = charts.lines("", drawn, "TFLOP/s against size", roofs(conditions, math), axis).drawn
     title = f"Speed against size, {axis}, {short_name(math)}"
     return Panel(title, plot, "Small products do not fill the chip.")
 
@@ -153,7 +152,7 @@ def under_roofs(conditions: Conditions, records: Sequence[Record]) -> Panel | No
         " them, so the first rungs can stand above the line of the DRAM. What lies below both lines is lost"
         " to instructions and waiting."
     )
-    plot = svg.roofline(named, known, bandwidth, "Roofline", WIDTH)
+    plot = charts.roofline("", named, known, bandwidth, "Roofline").drawn
     return Panel(f"Roofline, {short_name(records[0].dtype)}", plot, words)
 
 

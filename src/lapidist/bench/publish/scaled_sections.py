@@ -9,8 +9,8 @@ from typing import Any
 from lapidist.bench.protocol.cases import shape_words
 from lapidist.bench.protocol.contenders import LIBRARY
 from lapidist.bench.protocol.record import Record
-from lapidist.bench.publish import charts, svg
-from lapidist.bench.publish.charts import Chart
+from lapidist.bench.publish import charts
+from lapidist.bench.publish.charts import Bar, Chart
 from lapidist.bench.publish.markdown import fold, row_of, rule, speed
 from lapidist.bench.publish.tables import geomean, percent, time_words
 from lapidist.bench.publish.views import shape_of
@@ -84,7 +84,7 @@ def scaled_chart(records: Sequence[Record]) -> Chart | None:
     shape = max(SHAPES, key=math.prod)
     found = [(scheme.name, rows.get((f"lapidist, {scheme.name}", shape))) for scheme in SCHEMES]
     drawn = [
-        svg.Bar(name, 100 * (r.ratio or 0.0), f"{speed(r)} TFLOP/s, {percent(r.ratio)} %", "production")
+        Bar(name, 100 * (r.ratio or 0.0), f"{speed(r)} TFLOP/s, {percent(r.ratio)} %", "production")
         for name, r in found
         if r and r.ratio
     ]

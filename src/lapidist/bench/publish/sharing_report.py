@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from lapidist.bench.protocol.cases import shape_words
 from lapidist.bench.protocol.record import Record, Run
-from lapidist.bench.publish.charts import WIDTH, Chart
+from lapidist.bench.publish.charts import Chart, scatter
 from lapidist.bench.publish.markdown import fold, row_of, rule
-from lapidist.bench.publish.svg import Frame, drawing, text
 from lapidist.bench.publish.tables import geomean, time_words
 from lapidist.bench.publish.views import latest, shape_of
 from lapidist.bench.studies.streamk import MODE_CORPUS, MODE_COSTS, MODE_TABLE
@@ -21,7 +20,7 @@ RIVALS = {
     "cublas": "cuBLAS",
 }
 WAYS = {"stream_k": "Stream-K", "data_parallel": "One block a tile"}
-COLOURS = {"cublas": "#76b900", "stream_k": "#3b6fb6", "family": "#d1495b"}
+DRAWN = {"cublas": "cuBLAS", "stream_k": "stream_k", "family": "planner's schedule"}
 Group = dict[tuple[int, int, int], dict[str, Record]]
 Found = Sequence[tuple[Record, Run]]
 
@@ -160,7 +159,17 @@ def corpus_part(records: Sequence[Record]) -> str:
 def corpus_chart(records: Sequence[Record]) -> Chart:
     short = short_name(records[0].dtype)
     words = f"TFLOP/s of each product over its arithmetic intensity, {short}"
-    return Chart(f"stream-k-{short}", scatter(records, COLOURS, words), words)
+    return scatter(f"stream-k-{short}", over_intensity(records, DRAWN), words)
+
+
+def over_intensity(
+    records: Sequence[Record], names: Mapping[str, str]
+) -> dict[str, list[tuple[float, float]]]:
+    """Intensity and TFLOP/s of each shape, for the kernels that have a name in the chart."""
+    return {
+        drawn: [(intensity(r), r.tflops) for r in records if r.kernel == kernel and r.tflops]
+        for kernel, drawn in names.items()
+    }
 
 
 def statistics_of(values: Sequence[float]) -> list[str]:
@@ -183,34 +192,6 @@ def intensity(record: Record) -> float:
         * record.k
         / (size * (record.m * record.k + record.k * record.n + record.m * record.n))
     )
-
-
-DRAWN_AS = {"family": "planner's schedule", "cublas": "cuBLAS", "padded": "padding by hand"}
-
-
-def scatter(records: Sequence[Record], colours: Mapping[str, str], title: str) -> str:
-    """TFLOP/s of each shape over its arithmetic intensity, for the kernels that have a colour."""
-    shown = [record for record in records if record.kernel in colours and record.tflops]
-    x_of: Callable[[Record], float] = intensity
-    low, high = min(map(x_of, shown)), max(map(x_of, shown))
-    speeds = [record.tflops or 0.0 for record in shown]
-    frame = Frame((low / 1.1, high * 1.1), (min(speeds) / 1.2, max(speeds) * 1.2), log_y=True, width=WIDTH)
-    x_ticks = [2.0**power for power in range(2, 12) if low <= 2.0**power <= high]
-    y_ticks = [
-        base * 10.0**power
-        for power in range(-2, 4)
-        for base in (1, 2, 5)
-        if min(speeds) <= base * 10.0**power <= max(speeds)
-    ]
-    parts = frame.axes(x_ticks, y_ticks, "flops a byte", "TFLOP/s")
-    edge = WIDTH - frame.right + 18
-    for place, (name, colour) in enumerate(colours.items()):
-        for record in [record for record in shown if record.kernel == name]:
-            x, y = frame.x(intensity(record)), frame.y(record.tflops or 0.0)
-            parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2" fill="{colour}" fill-opacity=".6"/>')
-        parts.append(f'<circle cx="{edge}" cy="{30 + 20 * place}" r="4" fill="{colour}"/>')
-        parts.append(text(edge + 10, 35 + 20 * place, DRAWN_AS.get(name, name)))
-    return drawing(frame.bottom + 56, parts, title, WIDTH)
 
 
 # ---- costs ----

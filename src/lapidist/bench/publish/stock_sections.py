@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from lapidist.bench.protocol.cases import shape_words
 from lapidist.bench.protocol.record import Record
-from lapidist.bench.publish import charts, svg
-from lapidist.bench.publish.charts import Chart
+from lapidist.bench.publish import charts
+from lapidist.bench.publish.charts import Bar, Chart
 from lapidist.bench.publish.markdown import Columns, fold, row_of, rule, table
 from lapidist.bench.publish.tables import geomean, number, time_words
 from lapidist.bench.publish.views import LIES, short_chip
@@ -90,7 +90,7 @@ def short_case(kernel: str) -> str:
 def model_chart(records: Sequence[Record]) -> Chart | None:
     rows = ours_in(records, MODEL)
     drawn = [
-        svg.Bar(f"{short_case(r.kernel)}, {r.m}", 100 * (r.ratio or 0.0), times_faster(r), "production")
+        Bar(f"{short_case(r.kernel)}, {r.m}", 100 * (r.ratio or 0.0), times_faster(r), "production")
         for r in rows
         if r.ok
     ]

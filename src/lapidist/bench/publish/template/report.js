@@ -51,7 +51,7 @@ function sort(head) {
 // ---- values of charts ----
 
 function tell(event) {
-  const words = event.target.dataset?.words;
+  const words = event.target.closest?.("[data-words]")?.dataset.words;
   if (words) told.textContent = words;
 }
 
