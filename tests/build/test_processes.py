@@ -139,26 +139,32 @@ def test_packages_in_the_working_directory(stage: Stage) -> None:
     stage.run("-c", "{}", PYTHONPATH=joined(*stage.others))
 
 
-def test_the_command(tmp_path: Path) -> None:
-    lay_traps(tmp_path)
-    start = f"import sys; sys.path[:0] = {[str(SOURCES)]}; from lapidist.commands.cli import main; main()"
-    warm = "warm", "--dtype", "fp64", "--jobs", "2", "--chip", "h200"
+def run_among_traps(folder: Path, program: str, *arguments: str) -> None:
+    """As a console script does that lies elsewhere."""
+    here, script = folder / "here", folder / "script"
+    here.mkdir()
+    lay_traps(here)
+    script.write_text(f"import sys\nsys.path[:0] = {[str(SOURCES)]}\n{program}")
     ran = subprocess.run(
-        [sys.executable, "-I", "-c", start, *warm, "--mnk", "64,64,64", "--mnk", "513,77,1025"],
-        env={**os.environ, VARIABLE: str(tmp_path / "cache")},
-        cwd=tmp_path,
+        [sys.executable, script, *arguments],
+        env={**os.environ, VARIABLE: str(folder / "cache")},
+        cwd=here,
         capture_output=True,
         text=True,
     )
     assert (ran.returncode, ran.stderr) == (0, "")
+    assert sprung(here) == []
+
+
+def test_the_command(tmp_path: Path) -> None:
+    warm = "warm", "--dtype", "fp64", "--jobs", "2", "--chip", "h200"
+    main = "from lapidist.commands.cli import main; main()"
+    run_among_traps(tmp_path, main, *warm, "--mnk", "64,64,64", "--mnk", "513,77,1025")
     assert len(list((tmp_path / "cache").glob("*.bin"))) == 2
-    assert sprung(tmp_path) == []
 
 
 # Commands for developers start their processes in the same way.
 OTHERS = """
-import sys
-sys.path[:0] = {paths}
 from lapidist.bench.studies.launches import BARE_IMPORT, in_process
 from lapidist.bench.studies.shapes import answer, new_shapes
 from lapidist.device import chip
@@ -175,11 +181,7 @@ assert len(list(lines(chip("h200"), 2, ["uncoalesced"]))) > 8
 
 
 def test_the_processes_of_developers_commands(tmp_path: Path) -> None:
-    lay_traps(tmp_path)
-    program = OTHERS.format(paths=[str(SOURCES)], folder=str(tmp_path / "more"))
-    ran = subprocess.run([sys.executable, "-I", "-c", program], cwd=tmp_path, capture_output=True, text=True)
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
-    assert sprung(tmp_path) == []
+    run_among_traps(tmp_path, OTHERS.format(folder=str(tmp_path / "more")))
 
 
 STARTS = re.compile(r"sys\.executable|get_context|ProcessPoolExecutor|multiprocessing\.(?!connection|util)")

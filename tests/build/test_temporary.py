@@ -6,6 +6,8 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -68,12 +70,15 @@ PROGRAMS = {f"of {whose}": START + program for whose, program in ENDS.items()} |
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
-    """For temporary folders, beside a cache in which everyone may write."""
-    for name, mode in {"cache": 0o777, "place": 0o700}.items():
-        (tmp_path / name).mkdir()
-        (tmp_path / name).chmod(mode)
-    return tmp_path / "place"
+def place() -> Iterator[Path]:
+    """For temporary folders, beside a cache in which everyone may write. multiprocessing has sockets there,
+    whose paths must be short.
+    """
+    with tempfile.TemporaryDirectory() as above:
+        for name, mode in {"cache": 0o777, "place": 0o700}.items():
+            Path(above, name).mkdir()
+            Path(above, name).chmod(mode)
+        yield Path(above, "place")
 
 
 def run(place: Path, program: str) -> str:
