@@ -80,22 +80,6 @@ def test_an_operand_next_to_the_output_of_another_product_is_taken(
 
 
 @PLACES
-def test_results_between_the_columns_of_each_other_and_next_to_another_product_are_taken(
-    rng: np.random.Generator, device: str
-) -> None:
-    """Each product fills a board of its own: one result the even columns, another one the odd ones."""
-    boards = np.zeros((2, 6, 12), np.float32)
-    out = None, [board[:, ::2] for board in boards], [board[:, 1::2] for board in boards]
-    a, b = ([normal(rng, 6, 6) for _ in boards] for _ in range(2))
-    thrice = lapidist.epilogue(lambda acc: (acc, 2 * acc, 3 * acc))
-    found = lapidist.gemm(a, b, out=out, epilogue=thrice, device=device)
-    for first, second, d, even, odd in zip(a, b, *found, strict=True):
-        assert judge(d, first, second).ok
-        assert np.array_equal(even, 2 * d)
-        assert np.array_equal(odd, 3 * d)
-
-
-@PLACES
 @pytest.mark.parametrize("rows", [slice(0, 2), slice(10, 12)], ids=["first rows", "last rows"])
 @pytest.mark.parametrize("turned", [np.flipud, lambda board: np.fliplr(board.T)], ids=["rows", "columns"])
 def test_outputs_that_run_backwards_are_not_read_either(device: str, rows: slice, turned: Any) -> None:
@@ -194,6 +178,21 @@ def test_results_of_an_epilogue_lie_apart(device: str) -> None:
             lapidist.matmul(a, a, out, epilogue=twice, device=device)
     assert (d == 7).all()
     assert (e == 7).all()
+
+
+@PLACES
+@pytest.mark.parametrize("name", ["a", "b", "c"])
+@pytest.mark.parametrize("way", ["scattered", "permuted"])
+def test_a_scattered_or_permuted_output_over_an_operand_is_refused(device: str, way: str, name: str) -> None:
+    given = {each: np.ones((8, 8), np.float32) for each in "abc"}
+    board = np.zeros((9, 8), np.float32)
+    given[name] = board[1:]
+    out, more = board[:8], {"scatter_d": np.arange(8)}
+    if way == "permuted":
+        out, more = out.reshape(2, 4, 2, 4), {"permuted": True}
+    with pytest.raises(StrideError, match=f"out: must not overlap {name}"):
+        lapidist.gemm(*given.values(), beta=1.0, out=out, device=device, **more)
+    assert not board.any()
 
 
 # ---- nothing is kept ----

@@ -155,6 +155,13 @@ def test_plans(rng: np.random.Generator, device: str | None) -> None:
         plan.execute([*a[:2], a[2][:, :8]], [*b[:2], b[2][:8]])
 
 
+def test_a_plan_of_one_product(rng: np.random.Generator) -> None:
+    a, b = (each[:1] for each in lists(rng))
+    plan = lapidist.plan(a, b, epilogue=one_result(row=normal(rng, 10), scale=2.0))
+    assert "1 products of lists" in str(plan)
+    same(plan.execute(a, b), lapidist.gemm(a, b, epilogue=plan._operation.epilogue))
+
+
 def test_a_plan_of_no_products_is_refused() -> None:
     for more in ({}, {"epilogue": epilogues.swiglu}):
         with pytest.raises(ShapeError, match="a, b: must hold an array each to plan for; got empty lists"):
@@ -239,16 +246,16 @@ def test_results_that_another_product_uses_are_refused(
 
 
 def test_results_side_by_side_in_one_buffer_are_taken(rng: np.random.Generator) -> None:
-    """Matrices with gaps, in which another result of the same product lies."""
+    """Matrices with gaps, in which another result of the same product lies; the next product's lie behind."""
     a, b = lists(rng)
     board = np.zeros((COUNT, 12, 20), np.float32)
-    pair = lapidist.epilogue(lambda acc: (acc, -acc))
-    out = ([each[:, ::2] for each in board], [each[:, 1::2] for each in board])
-    lapidist.gemm(a, b, out=out, epilogue=pair)
-    same(out[1], [-each for each in out[0]])
-    assert board.any()
+    three = lapidist.epilogue(lambda acc: (acc, acc + 1, -acc))
+    out = (None, [each[:, ::2] for each in board], [each[:, 1::2] for each in board])
+    d, *_ = lapidist.gemm(a, b, out=out, epilogue=three)
+    same(out[1], [each + 1 for each in d])
+    same(out[2], [-each for each in d])
     with pytest.raises(StrideError, match="out: must not share memory with another product"):
-        lapidist.gemm(a, b, out=(out[0], [*out[1][:2], board[0, :, 1::2]]), epilogue=pair)
+        lapidist.gemm(a, b, out=(None, out[1], [*out[2][:2], board[0, :, 1::2]]), epilogue=three)
 
 
 def test_several_results_ask_for_a_tuple_of_lists(rng: np.random.Generator) -> None:

@@ -342,6 +342,11 @@ NINE = np.arange(9, dtype=np.int32)
         ({"gather_a": [1, 2]}, "gather_a: must be an array of int32 or int64; got list"),
         ({"gather_a": NINE[::2]}, "gather_a: must be one contiguous dimension, or .*; got shape .* strides"),
         (
+            {"gather_b": NINE[:4:2]},
+            "gather_b: must be one contiguous dimension, .* got shape .2,., strides .2,.",
+        ),
+        ({"gather_b": NINE[0:1][0]}, "gather_b: must be .*; got"),
+        (
             {"gather_a": NINE, "gather_b": NINE.astype(np.int64)},
             "gather_b: must have the type of gather_a, int32; got int64",
         ),
