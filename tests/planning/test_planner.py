@@ -60,6 +60,26 @@ def test_blocks_that_meet_are_all_on_the_chip_at_once() -> None:
         assert plan.cooperative == waits
 
 
+def test_persistent_blocks_read_a_schedule_of_whole_tiles_too() -> None:
+    sgemm = kernel_named("sgemm")
+    plan = make_plan(dense_problem(12 * 256, 11 * 128, 4096, "float32"), H200, sgemm, sgemm.config, Sharing())
+    assert plan.schedule is not None
+    assert (plan.schedule.kind, plan.schedule.launched) == ("data-parallel", 132)
+    assert plan.scheduled
+    assert plan.grid == (132, 1, 1)
+
+
+@pytest.mark.parametrize("peers", [2, 3])
+def test_blocks_that_help_to_pack_come_in_whole_clusters(peers: int) -> None:
+    """As many as the chip holds at once, and more than have a tile."""
+    shared = Sharing(split_k=peers, reduction="cluster")
+    plan = make_plan(dense_problem(301, 301, 1001, "bfloat16"), H200, kernel_named("wgmma"), None, shared)
+    assert plan.schedule is not None
+    assert plan.kernel.packs(plan.problem)
+    resident = H200.clusters_resident(peers)
+    assert plan.schedule.launch_blocks < plan.grid[0] == peers * resident <= H200.sms
+
+
 def test_naming_a_kernel_leaves_only_that_one() -> None:
     plan = make_plan(square(512), H200, kernel_named("shared_tile"))
     assert plan.kernel.name == "shared_tile"
