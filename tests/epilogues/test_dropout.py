@@ -13,7 +13,7 @@ import lapidist
 from fused_cases import watch
 from in_turns import in_turns, surveyed
 from lapidist.dtypes import numpy_dtype
-from lapidist.epilogues.philox import philox
+from lapidist.epilogues.philox import kept, kept_by, philox
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.kernels.wgmma.configs import HALF_PATCHED, tile
 from lapidist.machine import run_ptx
@@ -57,6 +57,24 @@ def test_known_answers_of_the_device_code() -> None:
     memory = dict(enumerate(each.reshape(-1).view("u1") for each in (counters, keys, found)))
     run_ptx(raw.ptx, "words", (1, 1, 1), (len(KNOWN), 1, 1), memory)  # type: ignore[arg-type]
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    "function", [lambda *at: kept(*at, "0.5"), lambda *at: kept_by(*at, np.float32(0.5))]
+)
+def test_seeds_and_numbers_of_elements_have_64_bits(function: Any) -> None:
+    """Elements 2^32 apart have words of their own, and seeds that differ in their upper half."""
+    at, high = np.arange(200, dtype=np.uint64), np.uint64(1 << 32)
+    counters = [(at, high * 0), (at + high, high * 0), (at, high), (at + high, high)]
+    masks = [function(seed, place) for place, seed in counters]
+    for (place, seed), mask in zip(counters, masks, strict=True):
+        low = np.uint64(0xFFFFFFFF)
+        zero = np.uint64(0)
+        word, *_ = philox(
+            (place & low, place >> np.uint64(32), zero, zero), (seed & low, seed >> np.uint64(32))
+        )
+        np.testing.assert_array_equal(mask, word >= 1 << 31)
+    assert len({mask.tobytes() for mask in masks}) == 4
 
 
 # ---- one mask everywhere ----
