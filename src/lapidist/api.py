@@ -5,6 +5,7 @@ Call of its arguments and checks it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
@@ -298,8 +299,9 @@ def gemm(
             result = None
         if result is not None:
             return result
-    alpha, beta = numbers_in(alpha, beta, device)
     call = call_of(locals())
+    of_alpha, of_beta = numbers_in(alpha, beta, device)
+    call = replace(call, operation=call.operation._replace(alpha=of_alpha, beta=of_beta))
     if call.is_of_lists:
         plain = call.operation.epilogue is None
         return multiplied_lists(call) if plain else followed_lists().multiplied(call)
