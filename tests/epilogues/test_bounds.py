@@ -9,7 +9,8 @@ from hypothesis import example, given, settings
 
 import lapidist
 from drawn_epilogues import FUNCTIONS, TEXTS, Drawn
-from lapidist.epilogues.numeric import Near, evaluate, near
+from lapidist.epilogues.error_bound import Near, near
+from lapidist.epilogues.numeric import evaluate
 
 
 @given(TEXTS)

@@ -16,7 +16,7 @@ from fused_cases import judge_finished, of_all_kinds, operands, watch
 from in_turns import surveyed
 from lapidist.config import Config
 from lapidist.dtypes import numpy_dtype
-from lapidist.epilogues.numeric import Near, near
+from lapidist.epilogues.error_bound import Near, near
 from lapidist.epilogues.tracing import Epilogue
 from lapidist.kernels.wgmma.configs import HALF_PATCHED, tile
 from lapidist.problems.fused import READS

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import lapidist
-from lapidist.epilogues.philox import kept_by, philox
+from lapidist.epilogues.numeric import NUMPY
+from lapidist.epilogues.philox import philox
 
 pytestmark = pytest.mark.frameworks
 Array = np.ndarray[Any, Any]
@@ -101,7 +102,7 @@ def test_shares(jax: Any, ours_of_dropout: Any, p: float) -> None:
     numbers = np.arange(10000, dtype=np.uint64)
     found = words.kept_by(words.words_of(3), words.numbered((10000,)), jax.numpy.float32(p))
     with np.errstate(over="ignore"):
-        np.testing.assert_array_equal(found, kept_by(3, numbers, np.float32(p)))
+        np.testing.assert_array_equal(found, NUMPY.kept_by(np.uint64(3), numbers, np.float32(p)))
 
 
 # ---- the library's elements ----

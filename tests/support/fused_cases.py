@@ -12,7 +12,7 @@ import pytest
 import lapidist
 from lapidist import machine
 from lapidist.dtypes import TYPES, accumulators_of, number_type, numpy_dtype
-from lapidist.epilogues.numeric import Near, near
+from lapidist.epilogues.error_bound import Near, near
 from lapidist.epilogues.tracing import Epilogue
 from lapidist.launch import Launch
 from lapidist.verify import Verdict, expect, to_float64, worst_of

@@ -47,7 +47,8 @@ def run(launch: Launch) -> None:
     from lapidist import machine
 
     seed = _SEED.get()
-    machine.run(launch, counting=False, sanitize=seed is not None, seed=seed)
+    watched: dict[str, Any] = {} if seed is None else {"sanitize": True, "seed": seed}
+    machine.run(launch, counting=False, **watched)
 
 
 class MachineBackend(Backend):

@@ -36,7 +36,8 @@ def erf(values: Any) -> Any:
     nearest = np.rint(np.nan_to_num(size) * STEPS_OF_ONE).astype(np.int64)
     off = size - nearest / STEPS_OF_ONE
     series = coefficients()
-    total = series[-1][nearest]
+    total = series[-1].take(nearest)
     for row in series[-2::-1]:
-        total = total * off + row[nearest]
+        total *= off
+        total += row.take(nearest)
     return np.copysign(total, x).astype(x.dtype)

@@ -281,7 +281,7 @@ class Expression(Fixed):
 
 
 # NumPy's names for what is called otherwise here, and comparisons that are others turned round
-BY_NUMPY = {"logical_and": "both", "logical_or": "any_of", "logical_not": "no", "fabs": "absolute"}
+BY_NUMPY = {row.called: name for name, row in OPERATIONS.items() if row.called} | {"fabs": "absolute"}
 SWAPPED = {"greater": "less", "greater_equal": "less_equal"}
 
 

@@ -1,4 +1,5 @@
-"""The operations of the language, a row each: by NumPy, in device code, and how far off a result may be.
+"""The operations of the language, a row each: what libraries of arrays have for it, what device code has, and
+how far off a result may be.
 
 A bound is first what the errors of the arguments make of it, then the operation's own roundings: so many
 times half a unit in the last place. Device code and NumPy have the same bound; the two of them differ by
@@ -13,12 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from lapidist.dtypes import numpy_dtype
-from lapidist.epilogues.erf import erf
-from lapidist.epilogues.philox import kept as kept_by_philox
-from lapidist.epilogues.philox import kept_by
+from lapidist.epilogues.philox import WORD
 
-Array = np.ndarray[Any, Any]
 Off = tuple[Any, Any]  # a value, and how far from the exact one it may be
 # CUDA's functions are right to 2 units in the last place or better, NumPy's to 4
 LIBRARY = 8
@@ -50,45 +47,60 @@ def size_of_sigmoid(result: Any, x: Off) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """`device`: with places for the arguments. `spread`: of a result and the arguments, each with its
-    error."""
+    """`device`: with places for the arguments. `spread`: of a result and the arguments, each with its error.
+    `called`: by libraries of arrays, where they have another name for it; `meaning`: of a namespace
+    (interpreter.py) and the arguments, where no function of theirs is it."""
 
     arity: int
-    numpy: Callable[..., Any]
     device: str
-    spread: Callable[..., Any]
+    # None of functions that never fall: between the ends of where the argument may be
+    spread: Callable[..., Any] | None
     roundings: int = 0
     condition: bool = False  # the result is true or false; its error is 1 where it may be the other one
     takes_conditions: tuple[int, ...] = ()  # which arguments are
     instructions: int = 1  # of a GPU, about, in float32
+    special: int = 0  # of these, powers of two and reciprocals that multiplications wait for
     # what roundings are a part of: the result's size, unless it says otherwise
     size: Callable[..., Any] = result_size
+    called: str = ""
+    meaning: Callable[..., Any] | None = None
 
 
-def reciprocal_root(x: Any) -> Any:
-    return 1 / np.sqrt(x)
+# ---- what libraries of arrays have no function for ----
 
 
-def sigmoid(x: Any) -> Any:
-    return 1 / (1 + np.exp(-x))
+def minimum(xp: Any, x: Any, y: Any) -> Any:
+    return xp.where((x < y) | xp.isnan(x), x, y)
 
 
-def gelu(x: Any) -> Any:
-    """x times the probability that a normal number is below it; 0 at minus infinity, its limit."""
-    half, root = x.dtype.type(0.5), x.dtype.type(math.sqrt(0.5))
-    return np.where(np.isneginf(x), x.dtype.type(0), half * x * (1 + erf(x * root)))
+def maximum(xp: Any, x: Any, y: Any) -> Any:
+    """NaN where either is. Where they are equal, the second has the gradient: relu's is 0 at 0."""
+    return xp.where((x > y) | xp.isnan(x), x, y)
 
 
-def gelu_slope(x: Any) -> Any:
-    """gelu's derivative: 0 and 1 at the infinities, its limits."""
-    half, root, density = (x.dtype.type(each) for each in (0.5, math.sqrt(0.5), math.sqrt(0.5 / math.pi)))
-    bounded = np.clip(x, -40, 40)
-    return half * (1 + erf(bounded * root)) + bounded * np.exp(-half * bounded * bounded) * density
+def gelu_slope(xp: Any, x: Any) -> Any:
+    """gelu's derivative: the share of normal numbers below x, and x times their density. 0 and 1 at the
+    infinities, its limits."""
+    bounded = xp.clip(x, -40, 40)
+    share = 0.5 * (1 + xp.erf(bounded * math.sqrt(0.5)))
+    return share + bounded * xp.exp(-0.5 * bounded * bounded) * math.sqrt(0.5 / math.pi)
 
 
-def cast(x: Any, dtype: str) -> Any:
+def cast(xp: Any, x: Any, dtype: str) -> Any:
     """Rounded to a type, in the type that it had."""
-    return x.astype(numpy_dtype(dtype)).astype(x.dtype)
+    return xp.astype(xp.astype(x, dtype), x.dtype)
+
+
+def kept(xp: Any, seed: Any, position: Any, p: str) -> Any:
+    """Whether dropout keeps an element: it does where its first word is p x 2^32 or more."""
+    word = xp.first_word(seed, position)
+    return word >= xp.constant(int(float(p) * 2**WORD), word)
+
+
+def kept_by(xp: Any, seed: Any, position: Any, p: Any) -> Any:
+    """The same, where p is known at run time: in float32, whatever else is reckoned in."""
+    word, share = xp.first_word(seed, position), xp.nan_to_num(xp.astype(p, "float32"))
+    return word >= xp.astype(xp.clip(xp.astype(share, "float64") * 2**WORD, 0, 2**WORD - 1), word.dtype)
 
 
 # ---- what the errors of arguments make of a result ----
@@ -111,7 +123,7 @@ def divided(result: Any, x: Off, y: Off) -> Any:
     return np.where(least > 0, (x[1] + abs(result) * y[1]) / least, np.where(x[1] + y[1] > 0, np.inf, 0))
 
 
-def kept(_: Any, x: Off) -> Any:
+def unchanged(_: Any, x: Off) -> Any:
     return x[1]
 
 
@@ -154,59 +166,63 @@ def times(slope: float) -> Callable[..., Any]:
     return lambda _, x: slope * x[1]
 
 
-def by_steps(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Of functions that never fall: between the ends of where the argument may be."""
-
-    def spread(result: Any, x: Off, *more: Any) -> Any:
-        low, high = function(x[0] - x[1], *more), function(x[0] + x[1], *more)
-        return np.where(x[1] > 0, np.maximum(high - result, result - low), 0)
-
-    return spread
-
-
 OPERATIONS = {
-    "add": Operation(2, np.add, "{0} + {1}", added, 1),
-    "subtract": Operation(2, np.subtract, "{0} - {1}", added, 1),
-    "multiply": Operation(2, np.multiply, "{0} * {1}", multiplied, 1),
-    "divide": Operation(2, np.true_divide, "{0} / {1}", divided, 1, instructions=8),
-    "negative": Operation(1, np.negative, "-{0}", kept),
-    "absolute": Operation(1, np.abs, "fused::absolute({0})", kept),
-    "minimum": Operation(2, np.minimum, "fused::minimum({0}, {1})", larger),
-    "maximum": Operation(2, np.maximum, "fused::maximum({0}, {1})", larger),
-    "less": Operation(2, np.less, "{0} < {1}", compared, condition=True),
-    "less_equal": Operation(2, np.less_equal, "{0} <= {1}", compared, condition=True),
-    "equal": Operation(2, np.equal, "{0} == {1}", compared, condition=True),
-    "not_equal": Operation(2, np.not_equal, "{0} != {1}", compared, condition=True),
-    "both": Operation(2, np.logical_and, "{0} && {1}", either, condition=True, takes_conditions=(0, 1)),
-    "any_of": Operation(2, np.logical_or, "{0} || {1}", either, condition=True, takes_conditions=(0, 1)),
-    "no": Operation(1, np.logical_not, "!{0}", either, condition=True, takes_conditions=(0,)),
-    "where": Operation(3, np.where, "{0} ? {1} : {2}", chosen, takes_conditions=(0,)),
-    "exp": Operation(1, np.exp, "fused::exponential({0})", of_exp, LIBRARY, instructions=8),
-    "log": Operation(1, np.log, "fused::logarithm({0})", of_log, LIBRARY, instructions=12),
-    "tanh": Operation(1, np.tanh, "fused::hyperbolic({0})", times(1.0), LIBRARY, instructions=18),
-    "erf": Operation(1, erf, "fused::error_function({0})", times(1.129), LIBRARY, instructions=20),
+    "add": Operation(2, "{0} + {1}", added, 1),
+    "subtract": Operation(2, "{0} - {1}", added, 1),
+    "multiply": Operation(2, "{0} * {1}", multiplied, 1),
+    "divide": Operation(2, "{0} / {1}", divided, 1, instructions=8),
+    "negative": Operation(1, "-{0}", unchanged),
+    "absolute": Operation(1, "fused::absolute({0})", unchanged),
+    "minimum": Operation(2, "fused::minimum({0}, {1})", larger, meaning=minimum),
+    "maximum": Operation(2, "fused::maximum({0}, {1})", larger, meaning=maximum),
+    "less": Operation(2, "{0} < {1}", compared, condition=True),
+    "less_equal": Operation(2, "{0} <= {1}", compared, condition=True),
+    "equal": Operation(2, "{0} == {1}", compared, condition=True),
+    "not_equal": Operation(2, "{0} != {1}", compared, condition=True),
+    "both": Operation(2, "{0} && {1}", either, condition=True, takes_conditions=(0, 1), called="logical_and"),
+    "any_of": Operation(
+        2, "{0} || {1}", either, condition=True, takes_conditions=(0, 1), called="logical_or"
+    ),
+    "no": Operation(1, "!{0}", either, condition=True, takes_conditions=(0,), called="logical_not"),
+    "where": Operation(3, "{0} ? {1} : {2}", chosen, takes_conditions=(0,)),
+    "exp": Operation(1, "fused::exponential({0})", of_exp, LIBRARY, instructions=8),
+    "log": Operation(1, "fused::logarithm({0})", of_log, LIBRARY, instructions=12),
+    "tanh": Operation(1, "fused::hyperbolic({0})", times(1.0), LIBRARY, instructions=18),
+    "erf": Operation(1, "fused::error_function({0})", times(1.129), LIBRARY, instructions=20),
     "sigmoid": Operation(
-        1, sigmoid, "fused::sigmoid({0})", times(0.25), LIBRARY, instructions=5, size=size_of_sigmoid
+        1, "fused::sigmoid({0})", times(0.25), LIBRARY, instructions=5, special=2, size=size_of_sigmoid
     ),
-    "gelu": Operation(1, gelu, "fused::gelu({0})", times(1.13), OF_GELU, instructions=10, size=argument_size),
+    "gelu": Operation(
+        1, "fused::gelu({0})", times(1.13), OF_GELU, instructions=10, special=1, size=argument_size
+    ),
     "gelu_slope": Operation(
-        1, gelu_slope, "fused::gelu_slope({0})", times(0.8), OF_GELU, instructions=14, size=size_of_one
+        1,
+        "fused::gelu_slope({0})",
+        times(0.8),
+        OF_GELU,
+        instructions=14,
+        special=1,
+        size=size_of_one,
+        meaning=gelu_slope,
     ),
-    "sqrt": Operation(1, np.sqrt, "fused::root({0})", of_root, 1),
-    "rsqrt": Operation(
-        1, reciprocal_root, "fused::reciprocal_root({0})", of_reciprocal_root, LIBRARY, instructions=6
-    ),
-    "floor": Operation(1, np.floor, "fused::down({0})", by_steps(np.floor)),
-    "ceil": Operation(1, np.ceil, "fused::up({0})", by_steps(np.ceil)),
-    "trunc": Operation(1, np.trunc, "fused::cut({0})", by_steps(np.trunc)),
-    "rint": Operation(1, np.rint, "fused::nearest({0})", by_steps(np.rint)),
+    "sqrt": Operation(1, "fused::root({0})", of_root, 1),
+    "rsqrt": Operation(1, "fused::reciprocal_root({0})", of_reciprocal_root, LIBRARY, instructions=6),
+    "floor": Operation(1, "fused::down({0})", None),
+    "ceil": Operation(1, "fused::up({0})", None),
+    "trunc": Operation(1, "fused::cut({0})", None),
+    "rint": Operation(1, "fused::nearest({0})", None),
     # 47 instructions in Hopper's machine code; 22 of them multiply integers, at half the rate
     "kept": Operation(
-        2, kept_by_philox, "fused::kept({0}, {1}, {value})", exact, condition=True, instructions=70
+        2, "fused::kept({0}, {1}, {value})", exact, condition=True, instructions=70, meaning=kept
     ),
     # the share in float32, in which 2^32 times it is exact
     "kept_by": Operation(
-        3, kept_by, "fused::kept({0}, {1}, double(float({2})))", exact, condition=True, instructions=70
+        3,
+        "fused::kept({0}, {1}, double(float({2})))",
+        exact,
+        condition=True,
+        instructions=70,
+        meaning=kept_by,
     ),
-    "cast": Operation(1, cast, "fused::rounded_to_{value}({0})", by_steps(cast)),
+    "cast": Operation(1, "fused::rounded_to_{value}({0})", None, meaning=cast),
 }

@@ -1,16 +1,13 @@
 """What a second pass makes of values that a kernel left: reductions, and 8 bits with a factor for 128
-neighbours of a row. By NumPy here; reduce.cu and quantise.cu do the same."""
+neighbours of a row. By any namespace of interpreter.py here; reduce.cu and quantise.cu do the same."""
 
 from __future__ import annotations
 
 import math
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from lapidist.dtypes import TYPES
 
-Array = np.ndarray[Any, Any]
 ROW, COLUMN, ALL = "row", "column", "all"  # what has one value: each row, each column, D
 OPERATIONS = SUM, MAX, AMAX = "sum", "max", "amax"
 GROUP = 128  # neighbours of a row that share a factor
@@ -52,42 +49,48 @@ def groups_of(columns: int) -> int:
     return -(-columns // GROUP)
 
 
-def finished(values: Array, then: str, dtype: str) -> Array:
+def finished(values: Any, then: str, dtype: str, xp: Any) -> Any:
     """What a result of that type is, once its values are there. Without a name: the values."""
     if not then:
         return values
     if then in REDUCTIONS:
-        return reduced(values, *REDUCTIONS[then])
-    return quantised(values, dtype) if then == QUANTISED else factors(values, then.removeprefix(FACTORS))
+        return reduced(values, *REDUCTIONS[then], xp)
+    return (
+        quantised(values, dtype, xp) if then == QUANTISED else factors(values, then.removeprefix(FACTORS), xp)
+    )
 
 
-def reduced(values: Array, over: str, operation: str) -> Array:
+def reduced(values: Any, over: str, operation: str, xp: Any) -> Any:
     """Of a matrix, or of each of a batch; over ALL of all of them. Nothing has the sum 0, the largest
-    absolute value 0 and the maximum minus infinity; NaN stays. Sums are those of doubles."""
-    last = values.reshape(-1) if over == ALL else values.swapaxes(-1, -2) if over == COLUMN else values
-    with np.errstate(all="ignore"):
-        if operation == SUM:
-            return np.asarray(np.ascontiguousarray(last).sum(-1, np.float64)).astype(values.dtype)
-        sizes = np.abs(last) if operation == AMAX else last
-        return np.asarray(np.max(sizes, -1, initial=0 if operation == AMAX else -np.inf))
+    absolute value 0 and the maximum minus infinity; NaN stays."""
+    axis = None if over == ALL else -2 if over == COLUMN else -1
+    if operation == SUM:
+        return xp.sum(values, axis)
+    return xp.max(abs(values), axis, 0) if operation == AMAX else xp.max(values, axis, -math.inf)
 
 
-def factors(values: Array, dtype: str) -> Array:
+def factors(values: Any, dtype: str, xp: Any) -> Any:
     """One for each row and group of columns, in float32: a group's largest, times it, is the type's largest
-    number. 1 where all are 0."""
-    groups = groups_of(values.shape[-1])
-    padding = [(0, 0)] * (values.ndim - 1) + [(0, groups * GROUP - values.shape[-1])]
-    sizes = np.abs(np.pad(values, padding)).reshape(*values.shape[:-1], groups, GROUP)
-    with np.errstate(all="ignore"):
-        found = (sizes.max(-1) / values.dtype.type(largest_of(dtype))).astype(np.float32)
-    return np.where(found == 0, np.float32(1), found)
+    number. 1 where all are 0. They have no gradient."""
+    *rows, columns = values.shape
+    groups = groups_of(columns)
+    padded = xp.pad(abs(xp.without_gradient(values)), groups * GROUP - columns)
+    largest = xp.max(padded.reshape(*rows, groups, GROUP), -1, 0)
+    found = xp.astype(largest / largest_of(dtype), "float32")
+    return xp.where(found == 0, 1, found)
 
 
-def quantised(values: Array, dtype: str) -> Array:
+def quantised(values: Any, dtype: str, xp: Any) -> Any:
     """Over their factors, not yet rounded to 8 bits."""
-    spread = factors(values, dtype).repeat(GROUP, -1)[..., : values.shape[-1]]
-    with np.errstate(all="ignore"):
-        return values / spread.astype(values.dtype)
+    spread = spread_out(factors(values, dtype, xp), values.shape[-1], xp)
+    return values / xp.astype(spread, values.dtype)
+
+
+def spread_out(factors: Any, columns: int, xp: Any) -> Any:
+    """One for each value."""
+    *rows, groups = factors.shape
+    spread = xp.broadcast_to(factors[..., None], (*rows, groups, GROUP))
+    return spread.reshape(*rows, groups * GROUP)[..., :columns]
 
 
 # ---- how far off ----
@@ -100,28 +103,3 @@ def roundings(count: int) -> int:
     of a row, which every kernel's are summed by."""
     passes = max(1, math.ceil(math.log(max(count, 2), THREADS // ABREAST * IN_TURN)))
     return passes * (IN_TURN + int(math.log2(THREADS)))
-
-
-def off_by(value: Array, off: Array, then: str, dtype: str, reckoned: str) -> tuple[Array, Array]:
-    """What is made of values that are off by so much, and how far off it may be; `dtype`: of the result,
-    `reckoned`: in which values are."""
-    if not then:
-        return value, off
-    u = TYPES[reckoned].roundoff
-    off = np.broadcast_to(off, value.shape)
-    if then in REDUCTIONS:
-        over, operation = REDUCTIONS[then]
-        made = reduced(value, over, operation)
-        if operation != SUM:
-            return made, reduced(off, over, AMAX)
-        spread, count = reduced(off, over, SUM), value.size // max(made.size, 1)
-        size = reduced(abs(value), over, SUM) + spread
-        return made, np.where(size < np.finfo(reckoned).max, spread + roundings(count) * u * size, np.inf)
-    kind = dtype if then == QUANTISED else then.removeprefix(FACTORS)
-    own = factors(value, kind)
-    of_own = factors(off, kind) * (off.max(initial=0) > 0) + 2 * TYPES["float32"].roundoff * own
-    if then != QUANTISED:
-        return own, of_own
-    wide, more = (each.repeat(GROUP, -1)[..., : value.shape[-1]] for each in (own, of_own))
-    made = value / wide
-    return made, (off + abs(made) * more) / np.maximum(wide - more, 0) + u * abs(made)

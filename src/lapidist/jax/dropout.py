@@ -11,11 +11,9 @@ import numpy as np
 from jax import numpy as jnp
 
 from lapidist.calls.fused import SEED_TYPES, require_one_element, require_seed, require_type_read
-from lapidist.epilogues import philox
+from lapidist.epilogues.philox import LOW, WORD, philox
 
-LOW = (1 << philox.WORD) - 1
-FACTORS, STEPS = (tuple(map(np.uint32, each)) for each in (philox.FACTORS, philox.STEPS))
-HALF, LOW_HALF = np.uint32(philox.WORD // 2), np.uint32(0xFFFF)
+HALF, LOW_HALF = np.uint32(WORD // 2), np.uint32(0xFFFF)
 Piece = tuple[Any, int]  # which part of a dimension a device has, and of how many
 
 
@@ -27,7 +25,7 @@ class Words(NamedTuple):
 
 
 def words_of(number: int) -> Words:
-    return Words(np.uint32(number & LOW), np.uint32(number >> philox.WORD))
+    return Words(np.uint32(number & LOW), np.uint32(number >> WORD))
 
 
 # ---- seeds ----
@@ -42,14 +40,9 @@ def seed_given(name: str, value: Any) -> Any:
     require_one_element(name, value.shape)
     value = value.reshape(())
     if isinstance(value, np.ndarray):  # JAX without 64 bits would cut it
-        return jnp.asarray(np.stack(words_of(int(value) & ((1 << 2 * philox.WORD) - 1))))
-    beyond = min(philox.WORD, 8 * value.dtype.itemsize - 1)  # of 32 bits only the sign is left
+        return jnp.asarray(np.stack(words_of(int(value) & ((1 << 2 * WORD) - 1))))
+    beyond = min(WORD, 8 * value.dtype.itemsize - 1)  # of 32 bits only the sign is left
     return jnp.stack([value.astype(np.uint32), (value >> beyond).astype(np.uint32)])
-
-
-def seed_read(step: str, operands: dict[str, Any]) -> Words:
-    """`step`: digits, or the name of an operand."""
-    return words_of(int(step)) if step.isdigit() else Words(*operands[step])
 
 
 # ---- numbers of elements ----
@@ -87,27 +80,22 @@ def upper(x: Any, y: Any) -> Any:
     return second * fourth + (middle >> HALF) + (first * fourth + (middle & LOW_HALF) >> HALF)
 
 
+def multiplied_words(word: Any, factor: int) -> tuple[Any, Any]:
+    return upper(word, np.uint32(factor)), word * np.uint32(factor)
+
+
 def first_word_of(seed: Words, number: Words) -> Any:
-    a, b = number
-    c = d = jnp.zeros_like(a)
-    k, l = seed
-    for _ in range(philox.ROUNDS):
-        first, second = upper(a, FACTORS[0]), upper(c, FACTORS[1])
-        a, b, c, d = second ^ b ^ k, c * FACTORS[1], first ^ d ^ l, a * FACTORS[0]
-        k, l = k + STEPS[0], l + STEPS[1]
-    return a
+    zero = jnp.zeros_like(number.low)
+    counter, step = (*number, zero, zero), lambda word, step: word + np.uint32(step)
+    return philox(counter, seed, multiplied_words, step)[0]
 
 
 first_word = jax.jit(first_word_of)  # one call, where JAX does not trace
 
 
-def kept(seed: Words, number: Words, p: str) -> Any:
-    return first_word(seed, number) >= np.uint32(float(p) * 2**philox.WORD)
-
-
 def kept_by(seed: Words, number: Words, p: Any) -> Any:
     """By kernels' rule: p below 0 and NaN drop nothing, and p of 1 or more all but the last word."""
-    words = np.float32(2**philox.WORD)
+    words = np.float32(2**WORD)
     share = jnp.nan_to_num(p.astype(np.float32)) * words
     within = jnp.where((share > 0) & (share < words), share, 0).astype(np.uint32)
     return first_word(seed, number) >= jnp.where(share < words, within, np.uint32(LOW))

@@ -12,9 +12,10 @@ import jax
 from jax import numpy as jnp
 
 from lapidist.dtypes import FP8, IEEE, TYPES, name_of, numpy_dtype
+from lapidist.epilogues.interpreter import evaluate
 from lapidist.epilogues.steps import Function
 from lapidist.errors import ArgumentError, DTypeError
-from lapidist.jax.epilogues import evaluated
+from lapidist.jax.epilogues import Jax
 from lapidist.jax.gradients import in_one
 from lapidist.jax.operators import bind
 from lapidist.jax.products import Product
@@ -104,7 +105,7 @@ def straight(
         return sums, tangent
 
     def finish(sums: Any) -> Any:
-        return evaluated(activation, sums.astype(jnp.float32), {})[0].astype(sums.dtype)
+        return evaluate(activation, sums.astype(jnp.float32), {}, Jax())[0].astype(sums.dtype)
 
     return jax.jvp(finish, (sums,), (tangent,))
 

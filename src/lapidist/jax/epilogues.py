@@ -16,27 +16,13 @@ from jax.interpreters import ad
 from lapidist.calls.arguments import Arguments
 from lapidist.calls.fused import number_given
 from lapidist.calls.operation import is_array
-from lapidist.dtypes import TYPES, number_type, numpy_dtype
+from lapidist.dtypes import number_type, numpy_dtype
 from lapidist.epilogues import passes
-from lapidist.epilogues.steps import (
-    CAST,
-    COLUMN,
-    CONSTANT,
-    KEPT,
-    KEPT_BY,
-    OPERAND,
-    POSITION,
-    ROW,
-    SCALAR,
-    SEED,
-    SUM,
-    TILE,
-    Function,
-    Result,
-)
+from lapidist.epilogues.interpreter import Namespace, evaluate, stored
+from lapidist.epilogues.steps import COLUMN, ROW, SCALAR, TILE, Function, Result
 from lapidist.epilogues.tracing import Given
 from lapidist.errors import ArgumentError, DTypeError
-from lapidist.jax.dropout import Piece, kept, kept_by, numbered, seed_given, seed_read
+from lapidist.jax.dropout import Piece, Words, first_word, kept_by, numbered, seed_given, words_of
 from lapidist.jax.operators import bind, bind_all
 from lapidist.jax.partitioning import SUMMED, Axes, labels_of_d
 from lapidist.jax.products import Product, operands_of, outline_of, results_of
@@ -87,15 +73,6 @@ def in_order(arrays: dict[str, Any], product: Product, arguments: Arguments) -> 
 # ---- the function by jax.numpy ----
 
 
-def larger(x: Any, y: Any) -> Any:
-    """NaN where either is. Where they are equal, the second has the gradient: relu's is 0 at 0."""
-    return jnp.where((x > y) | jnp.isnan(x), x, y)
-
-
-def smaller(x: Any, y: Any) -> Any:
-    return jnp.where((x < y) | jnp.isnan(x), x, y)
-
-
 def gelu(x: Any) -> Any:
     """0 at minus infinity, its limit."""
     bounded = jnp.isneginf(x)
@@ -107,104 +84,29 @@ def gelu_slope(x: Any) -> Any:
     return jax.scipy.stats.norm.cdf(bounded) + bounded * jax.scipy.stats.norm.pdf(bounded)
 
 
-def cast(x: Any, dtype: str) -> Any:
-    return x.astype(numpy_dtype(dtype)).astype(x.dtype)
+class Jax(Namespace):
+    """`pieces`: which part of D the sums are of, by dimension."""
 
+    def __init__(self, pieces: Sequence[Piece] = ()) -> None:
+        super().__init__(
+            jnp,
+            erf=jax.scipy.special.erf,
+            sigmoid=jax.nn.sigmoid,
+            rsqrt=jax.lax.rsqrt,
+            gelu=gelu,
+            gelu_slope=gelu_slope,
+            kept_by=kept_by,
+        )
+        self.pieces = pieces
 
-# what jax.numpy has under another name, or with another gradient
-BY_JAX = {
-    "maximum": larger,
-    "minimum": smaller,
-    "both": jnp.logical_and,
-    "any_of": jnp.logical_or,
-    "no": jnp.logical_not,
-    "erf": jax.scipy.special.erf,
-    "sigmoid": jax.nn.sigmoid,
-    "rsqrt": jax.lax.rsqrt,
-    "gelu": gelu,
-    "gelu_slope": gelu_slope,
-    CAST: cast,
-    KEPT: kept,
-    KEPT_BY: kept_by,
-}
+    def seed(self, value: Any) -> Any:
+        return words_of(value) if isinstance(value, int) else Words(*value)
 
+    def positions(self, shape: tuple[int, ...], like: Any) -> Any:
+        return numbered(shape, self.pieces)
 
-def operation(name: str) -> Any:
-    return BY_JAX[name] if name in BY_JAX else getattr(jnp, name)
-
-
-def evaluated(
-    function: Function, sums: Any, operands: dict[str, Any], pieces: Sequence[Piece] = ()
-) -> list[Any]:
-    """Each result's values, in the type of the sums: of a function of pairs neighbours are side by side.
-    `pieces`: which part of D the sums are of, by dimension."""
-    values: list[Any] = []
-    shape = sums[..., ::2].shape if function.paired else sums.shape
-    for step in function.steps:
-        if step.operation == SUM:
-            values.append(sums if not step.value else sums[..., int(step.value == "[1]") :: 2])
-        elif step.operation == OPERAND:
-            values.append(operands[step.value].astype(sums.dtype))
-        elif step.operation == CONSTANT:
-            values.append(jnp.asarray(float.fromhex(step.value), sums.dtype))
-        elif step.operation == SEED:
-            values.append(seed_read(step.value, operands))
-        elif step.operation == POSITION:
-            values.append(numbered(shape, pieces))
-        else:
-            more = (step.value,) if step.value else ()
-            values.append(operation(step.operation)(*(values[arg] for arg in step.args), *more))
-    return [joined(values, each, shape) for each in function.results]
-
-
-def joined(values: list[Any], result: Result, shape: tuple[int, ...]) -> Any:
-    first = jnp.broadcast_to(values[result.step], shape)
-    if result.other is None:
-        return first
-    both = jnp.stack([first, jnp.broadcast_to(values[result.other], shape)], -1)
-    return both.reshape(*shape[:-1], 2 * shape[-1])
-
-
-# ---- results as they are stored ----
-
-
-def stored(values: Any, dtype: str) -> Any:
-    """As an array of that type has them: whole numbers are the nearest ones, and those of 8 bits stop at the
-    largest."""
-    if dtype == "bool":
-        return values != 0
-    if "int" in dtype and jnp.issubdtype(values.dtype, jnp.floating):
-        values = jnp.nan_to_num(jnp.rint(values), posinf=jnp.inf, neginf=-jnp.inf)
-    bounds = TYPES[dtype].bounds
-    return (values if bounds is None else jnp.clip(values, *bounds)).astype(numpy_dtype(dtype))
-
-
-def made_of(values: Any, result: Result) -> Any:
-    """passes.py by JAX."""
-    then = result.then
-    if not then:
-        return values
-    if then not in passes.REDUCTIONS:
-        return in_groups(values, then, result.dtype)
-    over, kind = passes.REDUCTIONS[then]
-    axis = None if over == passes.ALL else -2 if over == passes.COLUMN else -1
-    if kind == passes.SUM:
-        return values.sum(axis)
-    if kind == passes.AMAX:
-        return abs(values).max(axis, initial=0)
-    return values.max(axis, initial=-jnp.inf)
-
-
-def in_groups(values: Any, then: str, dtype: str) -> Any:
-    most = passes.largest_of(dtype if then == passes.QUANTISED else then.removeprefix(passes.FACTORS))
-    cols, groups = values.shape[-1], passes.groups_of(values.shape[-1])
-    padding = [(0, 0)] * (values.ndim - 1) + [(0, groups * passes.GROUP - cols)]
-    parts = jnp.pad(abs(values), padding).reshape(*values.shape[:-1], groups, passes.GROUP)
-    factors = (parts.max(-1) / most).astype(jnp.float32)
-    factors = jnp.where(factors == 0, 1, factors)
-    if then != passes.QUANTISED:
-        return factors
-    return values / factors.repeat(passes.GROUP, -1)[..., :cols].astype(values.dtype)
+    def first_word(self, seed: Any, position: Any) -> Any:
+        return first_word(seed, position)
 
 
 def has_gradient(result: Result, dtype: Any) -> bool:
@@ -270,16 +172,12 @@ def finished(
     sums: Any, named: dict[str, Any], product: Product, arguments: Arguments, pieces: Sequence[Piece] = ()
 ) -> list[Any]:
     """By the epilogue, if there is one, then rounded to the types of results."""
-    function = product.epilogue
+    function, xp = product.epilogue, Jax(pieces)
     if function is None:
-        return [stored(sums, arguments.out_dtype)]
+        return [stored(sums, arguments.out_dtype, xp)]
     operands = {each.name: beside(each.kind, named[Product.name_of(each)]) for each in function.parameters}
-    values = evaluated(function, sums, operands, pieces)
-    types = [dtype for _, dtype in results_of(arguments)]
-    return [
-        stored(made_of(each, result), dtype)
-        for result, each, dtype in zip(function.results, values, types, strict=True)
-    ]
+    pairs = zip(evaluate(function, sums, operands, xp), results_of(arguments), strict=True)
+    return [stored(values, dtype, xp) for values, (_, dtype) in pairs]
 
 
 def beside(kind: str, operand: Any) -> Any:

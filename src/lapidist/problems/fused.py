@@ -7,13 +7,13 @@ Rows and columns are those of D in the problem, so operands are transposed where
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lapidist.dtypes import size_of
 from lapidist.epilogues.device import WHOLE, statements
-from lapidist.epilogues.operations import OPERATIONS
+from lapidist.epilogues.operations import OPERATIONS, Operation
 from lapidist.epilogues.passes import AMAX, COLUMN, JOINED, Reduction
 from lapidist.epilogues.passes import OPERATIONS as REDUCED_BY
 from lapidist.epilogues.passes import ROW as OF_ROWS
@@ -34,8 +34,8 @@ MOVED, PER_READ, PER_STORE = 4, 2, 4
 TILE_READ, TILE_STORED, LARGEST_KEPT = 33, 23, 17
 PIECE_READ, PIECE_STORED = 18, 8
 # A power of two or a reciprocal takes as long as 5 more instructions: the unit needs 8 cycles for a warp.
-# BY_SPECIAL says how many of them a function has. Measured on an H200.
-SPECIAL, BY_SPECIAL = 5, {"gelu": 1, "gelu_slope": 1, "sigmoid": 2}
+# Rows of OPERATIONS say how many of them a function has. Measured on an H200.
+SPECIAL = 5
 GROUPED = 5  # instructions for an element that the kernel itself quantises
 BIAS = [(SUM, ()), (OPERAND, ()), ("add", (0, 1))]  # the steps of a function that only adds a bias
 # epilogue.cuh's names of the operands' types
@@ -152,9 +152,13 @@ class Fused:
     @property
     def instructions(self) -> int:
         """About how many instructions of a GPU it takes for each element of D."""
-        steps = (OPERATIONS.get(step.operation) for step in self.function.steps)
         moved = MOVED + PER_READ * sum(fed.matrix is not None for fed in self.read)
-        return moved + PER_STORE * len(self.stored) + sum(row.instructions for row in steps if row)
+        return moved + PER_STORE * len(self.stored) + sum(row.instructions for row in self._operations)
+
+    @property
+    def _operations(self) -> Iterator[Operation]:
+        steps = (step.operation for step in self.function.steps)
+        return (OPERATIONS[operation] for operation in steps if operation in OPERATIONS)
 
     @property
     def is_short(self) -> bool:
@@ -200,7 +204,7 @@ class Fused:
         """Further time for powers of two and reciprocals, in kernels where no other warpgroup multiplies
         meanwhile.
         """
-        found = SPECIAL * sum(BY_SPECIAL.get(step.operation, 0) for step in self.function.steps)
+        found = SPECIAL * sum(row.special for row in self._operations)
         return found / 2 if self.function.paired else found
 
     def _cost(self, instructions: int, stored: Sequence[Fed]) -> float:

@@ -12,24 +12,11 @@ import torch
 from lapidist import api
 from lapidist.calls.fused import fits_batch
 from lapidist.calls.operation import given_epilogue
-from lapidist.dtypes import TYPES, accumulators_of, number_type
+from lapidist.dtypes import accumulators_of, number_type
 from lapidist.epilogues import passes
-from lapidist.epilogues.steps import (
-    CAST,
-    COLUMN,
-    CONSTANT,
-    KEPT,
-    KEPT_BY,
-    OPERAND,
-    POSITION,
-    ROW,
-    SCALAR,
-    SEED,
-    SUM,
-    TILE,
-    Function,
-    Result,
-)
+from lapidist.epilogues.interpreter import Namespace, evaluate, stored
+from lapidist.epilogues.philox import LOW, WORD, philox
+from lapidist.epilogues.steps import ROW, SCALAR, TILE, Result
 from lapidist.epilogues.tracing import Given
 from lapidist.frameworks.arrays import torch_dtype
 from lapidist.torch import operators, outlines
@@ -122,112 +109,66 @@ def type_of_sums(a: Any) -> Any:
 # ---- the function by torch ----
 
 
-def smaller(x: Any, y: Any) -> Any:
-    return torch.where((x < y) | torch.isnan(x), x, y)
-
-
-def larger(x: Any, y: Any) -> Any:
-    """The larger value; NaN where either is. Where they are equal, the second gets the gradient: relu's is 0
-    at 0.
-    """
-    return torch.where((x > y) | torch.isnan(x), x, y)
-
-
 def gelu(x: Any) -> Any:
     """gelu, with its limits 0 and x at the infinities, where torch's is NaN."""
     bounded = torch.isinf(x)
-    return torch.where(bounded, larger(x, 0), torch.nn.functional.gelu(torch.where(bounded, 0, x)))
+    return torch.where(bounded, TORCH.maximum(x, 0), torch.nn.functional.gelu(torch.where(bounded, 0, x)))
 
 
-def gelu_slope(x: Any) -> Any:
-    """gelu's derivative: the normal distribution function at x, and x times the density."""
-    bounded = x.clamp(-40, 40)
-    share = 0.5 * (1 + torch.erf(bounded * 0.5**0.5))
-    return share + bounded * torch.exp(-0.5 * bounded * bounded) * (0.5 / math.pi) ** 0.5
+class Torch(Namespace):
+    """Whole numbers are of int64: their products wrap around, and have the bits of uint64."""
+
+    def __init__(self) -> None:
+        super().__init__(torch, equal=torch.eq, rint=torch.round, gelu=gelu)
+
+    def constant(self, number: float, like: Any) -> Any:
+        return torch.tensor(number, dtype=like.dtype)
+
+    def operand(self, value: Any, like: Any) -> Any:
+        is_tensor = isinstance(value, torch.Tensor)
+        return value.to(like.dtype) if is_tensor else self.constant(float(value), like)
+
+    def seed(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return value.to(torch.int64)
+        return torch.tensor(value - 2**64 if value >= 2**63 else value)
+
+    def positions(self, shape: tuple[int, ...], like: Any) -> Any:
+        return torch.arange(math.prod(shape), device=like.device).reshape(shape)
+
+    def first_word(self, seed: Any, position: Any) -> Any:
+        (low, high), key = words_of(position), words_of(seed)
+        zero = torch.zeros_like(position)
+        return philox((low, high, zero, zero), key, lambda word, factor: words_of(word * factor)[::-1])[0]
+
+    def astype(self, values: Any, dtype: Any) -> Any:
+        return values.to(torch_dtype(dtype) if isinstance(dtype, str) else dtype)
+
+    def without_gradient(self, values: Any) -> Any:
+        return values.detach()
+
+    def sum(self, values: Any, axis: int | None) -> Any:
+        return values.flatten().sum(-1) if axis is None else values.sum(axis)
+
+    def max(self, values: Any, axis: int | None, nothing: float) -> Any:
+        values, axis = (values.flatten(), -1) if axis is None else (values, axis)
+        if not values.shape[axis]:
+            return values.new_full(values.sum(axis).shape, nothing)
+        return values.amax(axis)
+
+    def pad(self, values: Any, columns: int) -> Any:
+        return torch.nn.functional.pad(values, (0, columns))
 
 
-def cast(x: Any, dtype: str) -> Any:
-    return x.to(torch_dtype(dtype)).to(x.dtype)
+def words_of(number: Any) -> tuple[Any, Any]:
+    """The lower and the upper one."""
+    return number & LOW, number >> WORD & LOW
 
 
-LOW = 0xFFFFFFFF
-FACTORS, STEPS = (0xD2511F53, 0xCD9E8D57), (0x9E3779B9, 0xBB67AE85)  # philox.py's
+TORCH = Torch()
 
 
-def kept(seed: Any, position: Any, p: str) -> Any:
-    return first_word(seed, position) >= int(float(p) * 2**32)
-
-
-def kept_by(seed: Any, position: Any, p: Any) -> Any:
-    share = torch.nan_to_num(p.float()).double() * 2**32
-    return first_word(seed, position) >= share.clamp(0, LOW).long()
-
-
-def first_word(seed: Any, position: Any) -> Any:
-    """The first word of philox.py, computed in int64: products wrap around, and have the same bits."""
-    a, b, c, d = position & LOW, position >> 32 & LOW, torch.zeros_like(position), torch.zeros_like(position)
-    key = seed & LOW, seed >> 32 & LOW
-    for turn in range(10):
-        first, second = a * FACTORS[0], c * FACTORS[1]
-        k, l = ((each + turn * step) & LOW for each, step in zip(key, STEPS, strict=True))
-        a, b, c, d = second >> 32 & LOW ^ b ^ k, second & LOW, first >> 32 & LOW ^ d ^ l, first & LOW
-    return a
-
-
-BY_TORCH = {
-    "maximum": larger,
-    "minimum": smaller,
-    "both": torch.logical_and,
-    "any_of": torch.logical_or,
-    "no": torch.logical_not,
-    "equal": torch.eq,
-    "rint": torch.round,
-    "gelu": gelu,
-    "gelu_slope": gelu_slope,
-    CAST: cast,
-    KEPT: kept,
-    KEPT_BY: kept_by,
-}
-
-
-def operation(name: str) -> Any:
-    return BY_TORCH[name] if name in BY_TORCH else getattr(torch, name)
-
-
-def evaluated(function: Function, sums: Any, operands: dict[str, Any]) -> list[Any]:
-    """Each result's values, in the type of the sums: of a function of pairs neighbours are side by side."""
-    values: list[Any] = []
-    shape = sums[..., ::2].shape if function.paired else sums.shape
-    for step in function.steps:
-        if step.operation == SUM:
-            values.append(sums if not step.value else sums[..., int(step.value == "[1]") :: 2])
-        elif step.operation == OPERAND:
-            values.append(operands[step.value])
-        elif step.operation == CONSTANT:
-            values.append(torch.tensor(float.fromhex(step.value), dtype=sums.dtype))
-        elif step.operation == SEED:
-            values.append(whole(int(step.value)) if step.value.isdigit() else operands[step.value])
-        elif step.operation == POSITION:
-            values.append(torch.arange(shape.numel(), device=sums.device).reshape(shape))
-        else:
-            more = (step.value,) if step.value else ()
-            values.append(operation(step.operation)(*(values[arg] for arg in step.args), *more))
-    return [joined(values, each, shape) for each in function.results]
-
-
-def whole(seed: int) -> Any:
-    """A seed of 64 bits as a tensor."""
-    return torch.tensor(seed - 2**64 if seed >= 2**63 else seed)
-
-
-def joined(values: list[Any], result: Result, shape: Any) -> Any:
-    first = values[result.step].expand(shape)
-    if result.other is None:
-        return first
-    return torch.stack([first, values[result.other].expand(shape)], -1).flatten(-2)
-
-
-# ---- operands, and results as they are stored ----
+# ---- operands, and results as the caller has them ----
 
 
 def finished(given: Given, sums: Any, dtype: Any, row: bool = False, column: bool = False) -> Any:
@@ -235,75 +176,24 @@ def finished(given: Given, sums: Any, dtype: Any, row: bool = False, column: boo
     dropped.
     """
     function = given.function
-    operands = {
-        each.name: beside(each.kind, given.values[each.name], sums, each.name in function.seeds)
-        for each in function.parameters
-    }
-    results = zip(function.results, evaluated(function, sums, operands), strict=True)
-    found = [stored(each, values, sums.dtype if each.then else dtype) for each, values in results]
-    dropped = [without(each, made, row, column) for each, made in zip(function.results, found, strict=True)]
-    return delivered(dropped)
+    operands = {each.name: beside(each.kind, given.values[each.name], sums) for each in function.parameters}
+    found = []
+    for result, values in zip(function.results, evaluate(function, sums, operands, TORCH), strict=True):
+        kind = result.dtype or str(sums.dtype if result.then else dtype)[6:]
+        found.append(without(result, stored(values, kind, TORCH), row, column))
+    return delivered(found)
 
 
-def beside(kind: str, value: Any, sums: Any, is_seed: bool) -> Any:
-    """An operand of the function in the sums' type, with the dimensions to be broadcast to them."""
-    if not isinstance(value, torch.Tensor):
-        return whole(value) if is_seed else torch.tensor(float(value), dtype=sums.dtype)
+def beside(kind: str, value: Any, sums: Any) -> Any:
+    """An operand of the function, with the dimensions to be broadcast to the sums."""
+    if not isinstance(value, torch.Tensor) or kind == TILE:
+        return value
     if kind == SCALAR:
-        return value.reshape(()).to(torch.int64 if is_seed else sums.dtype)
-    value = value.to(sums.dtype)
+        return value.reshape(())
+    fits = fits_batch(value.shape[:-1], sums.shape[:-2])
     if kind == ROW:
-        lacks = fits_batch(value.shape[:-1], sums.shape[:-2])
-        return value.unsqueeze(-2) if lacks else value
-    if kind == COLUMN:
-        lacks = value.shape[-1] == sums.shape[-2] and fits_batch(value.shape[:-1], sums.shape[:-2])
-        return value.unsqueeze(-1) if lacks else value
-    return value
-
-
-def stored(result: Result, values: Any, dtype: Any) -> Any:
-    """A value in the type that it is stored in. Integers and 8-bit floats have no gradient."""
-    dtype = torch_dtype(result.dtype) if result.dtype else dtype
-    made = made_of(values, result)
-    if dtype is torch.bool:
-        return made != 0
-    bounds = TYPES[str(dtype)[6:]].bounds
-    if bounds is None:
-        return made.to(dtype)
-    with torch.no_grad():
-        kept = made if dtype.is_floating_point else torch.nan_to_num(torch.round(made))
-        return kept.clamp(*bounds).to(dtype)
-
-
-def made_of(values: Any, result: Result) -> Any:
-    """What a result's pass (passes.py) makes of the values, computed by torch."""
-    then = result.then
-    if not then:
-        return values
-    if then not in passes.REDUCTIONS:
-        return in_groups(values.detach(), then, result.dtype)
-    over, operation = passes.REDUCTIONS[then]
-    values = abs(values) if operation == passes.AMAX else values
-    values = values.flatten() if over == passes.ALL else values
-    axis = -2 if over == passes.COLUMN else -1
-    if operation == passes.SUM:
-        return values.sum(axis)
-    if not values.shape[axis]:
-        nothing = 0.0 if operation == passes.AMAX else -float("inf")
-        return values.new_full(values.sum(axis).shape, nothing)
-    return values.amax(axis)
-
-
-def in_groups(values: Any, then: str, dtype: str) -> Any:
-    most = passes.largest_of(dtype if then == passes.QUANTISED else then.removeprefix(passes.FACTORS))
-    cols, groups = values.shape[-1], passes.groups_of(values.shape[-1])
-    padded = torch.nn.functional.pad(values, (0, groups * passes.GROUP - cols))
-    largest = padded.unflatten(-1, (groups, passes.GROUP)).abs().amax(-1)
-    factors = (largest / most).float()
-    factors = torch.where(factors == 0, 1, factors)
-    if then != passes.QUANTISED:
-        return factors
-    return values / factors.repeat_interleave(passes.GROUP, -1)[..., :cols].to(values.dtype)
+        return value.unsqueeze(-2) if fits else value
+    return value.unsqueeze(-1) if fits and value.shape[-1] == sums.shape[-2] else value
 
 
 def without(result: Result, made: Any, row: bool, column: bool) -> Any:
