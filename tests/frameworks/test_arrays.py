@@ -18,6 +18,7 @@ from lapidist.frameworks.arrays import (
     Operand,
     contiguous_strides,
     empty,
+    evenly,
     framework_of,
     on_host,
     operand_of,
@@ -99,6 +100,30 @@ def test_contiguous_strides(shape: tuple[int, ...]) -> None:
     assert (
         contiguous_strides(shape) == tuple(s // 4 for s in np.empty(shape, np.float32).strides) or 0 in shape
     )
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "step"),
+    [
+        ((4,), (3,), 3),
+        ((3, 4), (4, 1), 1),
+        ((3, 4), (8, 2), 2),
+        ((3, 4), (-4, -1), -1),
+        ((3, 4), (8, 1), None),
+        ((3, 4), (1, 3), None),
+        ((2, 3, 4), (12, 4, 1), 1),
+        ((2, 3, 4), (24, 4, 1), None),
+        ((3, 1, 4), (4, 77, 1), 1),
+        ((1, 4, 1), (99, 5, 77), 5),
+        ((1, 1), (99, 77), 0),
+        ((), (), 0),
+    ],
+)
+def test_elements_that_are_equally_far_apart(
+    shape: tuple[int, ...], strides: tuple[int, ...], step: int | None
+) -> None:
+    """Strides of single dimensions are never stepped by."""
+    assert evenly(shape, strides) == step
 
 
 def test_a_new_array_is_like_the_old_one() -> None:

@@ -49,6 +49,14 @@ def test_results_are_arrays_of_jax(a: Any, b: Any, jax: Any, device: str | None)
     same(lapidist.matmul(a, RIGHT, device=device), PRODUCT)
 
 
+@pytest.mark.parametrize("device", [None, "machine"])
+def test_results_lie_where_a_does(a: Any, b: Any, jax: Any, device: str | None) -> None:
+    for place in jax.devices("cpu")[::2]:
+        found = lapidist.matmul(jax.device_put(a, place), jax.device_put(b, place), device=device)
+        same(found, PRODUCT)
+        assert found.devices() == {place}
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int32", "int16", "complex64", "float8_e4m3fn"])
 def test_types_of_jax(a: Any, b: Any, dtype: str) -> None:
     result = lapidist.matmul(a.astype(dtype), b.astype(dtype))
@@ -62,9 +70,14 @@ def test_types_of_jax(a: Any, b: Any, dtype: str) -> None:
 def test_two_types_are_multiplied_in_the_one_that_jax_finds(
     a: Any, b: Any, jax: Any, left: str, right: str
 ) -> None:
-    result = lapidist.matmul(a.astype(left), b.astype(right))
-    same(result.astype("float32"), PRODUCT)
-    assert result.dtype == jax.numpy.promote_types(left, right)
+    first, second = a.astype(left), b.astype(right)
+    for result in (
+        lapidist.matmul(first, second),
+        lapidist.matmul(first, np.asarray(second)),
+        lapidist.matmul(np.asarray(first), second),
+    ):
+        np.testing.assert_array_equal(result.astype("float32"), PRODUCT)
+        assert result.dtype == jax.numpy.promote_types(left, right)
 
 
 def test_a_results_type_and_numbers_may_be_those_of_jax(a: Any, b: Any, jax: Any) -> None:

@@ -79,6 +79,9 @@ CALLS: dict[str, Call] = {  # by the words of the error
     "scale_a, scale_b: jax.vmap maps over rows of a": lambda jax, ours: jax.vmap(
         lambda b: ours.matmul(small(A), b, scale_a=SCALE)
     )(small(jax.numpy.asarray(B))[None]),
+    "scale_a, scale_b: jax.vmap maps over rows of a ": lambda jax, ours: jax.vmap(
+        lambda a, scale: ours.matmul(a, small(B), scale_b=scale)
+    )(small(jax.numpy.ones((2, 2, 3))), np.ones((2, 4), "f4")),
 }
 
 
