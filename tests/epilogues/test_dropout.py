@@ -13,7 +13,9 @@ import lapidist
 from fused_cases import watch
 from in_turns import in_turns, surveyed
 from lapidist.dtypes import numpy_dtype
-from lapidist.epilogues.philox import kept, kept_by, philox
+from lapidist.epilogues.numeric import NUMPY
+from lapidist.epilogues.operations import kept, kept_by
+from lapidist.epilogues.philox import philox
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.kernels.wgmma.configs import HALF_PATCHED, tile
 from lapidist.machine import run_ptx
@@ -60,7 +62,7 @@ def test_known_answers_of_the_device_code() -> None:
 
 
 @pytest.mark.parametrize(
-    "function", [lambda *at: kept(*at, "0.5"), lambda *at: kept_by(*at, np.float32(0.5))]
+    "function", [lambda *at: kept(NUMPY, *at, "0.5"), lambda *at: kept_by(NUMPY, *at, np.float32(0.5))]
 )
 def test_seeds_and_numbers_of_elements_have_64_bits(function: Any) -> None:
     """Elements 2^32 apart have words of their own, and seeds that differ in their upper half."""
