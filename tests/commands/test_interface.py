@@ -21,7 +21,7 @@ import lapidist
 from command_line import in_a_process, run
 from lapidist.bench.protocol.cases import CORPUS, LISTS
 from lapidist.bench.protocol.record import Record
-from lapidist.bench.publish.tables import show_errors
+from lapidist.bench.publish.terminal import show_errors
 from lapidist.bench.studies import climb
 from lapidist.commands import bench, cli, options, works
 from lapidist.device import CHIPS

@@ -10,7 +10,7 @@ from queue import Empty, SimpleQueue
 
 import pytest
 
-from lapidist.bench.publish.machine_page import mutants_block
+from lapidist.bench.publish.machine import mutants_block
 from lapidist.bench.studies import machine_runs
 from lapidist.build.compiler import CUDA_SOURCES
 from lapidist.kernels.registry import KERNELS, kernel_named

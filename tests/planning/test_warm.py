@@ -19,7 +19,6 @@ from in_turns import surveyed
 from lapidist.bench.protocol.cases import Case
 from lapidist.bench.protocol.contenders import KernelContender
 from lapidist.bench.protocol.record import read_runs
-from lapidist.bench.publish.prose import warm_section
 from lapidist.bench.studies import climb
 from lapidist.bench.studies.climb import Work, compile_first, compile_only
 from lapidist.build import processes
@@ -48,6 +47,7 @@ from lapidist.planning.warm import (
 )
 from lapidist.problems.problem import Problem, dense_problem
 from lapidist.static.listing import ptx_lines
+from published import page_of
 
 H200 = chip("h200")
 MOST_BUILDS = 84  # of a type: at 0.4 seconds each, one core has them in little more than half a minute
@@ -286,10 +286,10 @@ def test_the_command_counts(
             assert 0 < each.seconds_min <= each.seconds <= each.seconds_max
             assert re.fullmatch(r"simt, \d+ x \d+ x \d+", each.note)
             assert f"alone the longest takes {each.seconds:.2f} s: {each.note}" in answer
-            assert f"| fp32 | {each.kernel} | {each.note} |" in "".join(warm_section(run.records))
+            assert f"| fp32 | {each.kernel} | {each.note} |" in page_of("launch", run.records)
         assert row.calls == (int(count) if folder == "first" else 0)
         assert (row.seconds_max is not None and 0 < row.seconds_max <= row.seconds) == (folder == "first")
-        assert f"| fp32 | 1 at once, for 2 plans | {row.calls} |" in "".join(warm_section(run.records))
+        assert f"| fp32 | 1 at once, for 2 plans | {row.calls} |" in page_of("launch", run.records)
 
 
 def test_products_with_c_have_kernels_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,7 +318,7 @@ def test_products_with_c_have_kernels_of_their_own(tmp_path: Path, monkeypatch: 
         assert alone.kernel == "the longest of 1 plans" + (" with C" if more else "")
     assert found[1].kernel == found[0].kernel + " with C"
     assert found[0].calls == found[1].calls == 1
-    assert "has 1 products and takes" in warm_section([found[1]])[0]
+    assert "has 1 products and takes" in page_of("launch", [found[1]])
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,9 @@ from lapidist.bench.protocol.record import (
     write_csv,
     write_run,
 )
+from lapidist.bench.publish.cells import time_words
 from lapidist.bench.publish.outputs import Outputs
-from lapidist.bench.publish.tables import show, time_words
+from lapidist.bench.publish.terminal import show
 from lapidist.bench.publish.views import latest
 from lapidist.errors import ArgumentError
 from lapidist.kernels.registry import BY_NAME

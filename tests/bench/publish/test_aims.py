@@ -10,6 +10,7 @@ from lapidist.bench.protocol.cases import SQUARES, Case
 from lapidist.bench.protocol.contenders import LIBRARY
 from lapidist.bench.protocol.record import Conditions, Record, Run
 from lapidist.bench.publish.aims import aims_section
+from lapidist.bench.publish.section import Data
 from lapidist.bench.publish.views import squares
 
 CONDITIONS = Conditions(
@@ -34,7 +35,7 @@ def test_squares_count_from_2048_up() -> None:
     ratios = {1024: 0.5, 2048: 0.99, 4096: 0.96, 8192: 1.07}
     rows = [row(Case(size, size, size, "bfloat16"), 1e-3, ratio) for size, ratio in ratios.items()]
     rows.append(row(Case(8192, 8192, 8192, "bfloat16"), 1e-3, 9.0, "burst"))
-    text = aims_section(rows, [])[0]
+    text = aims_section(Data(rows, []))[0]
     assert "On an H200, where no chip is named." in text
     assert line(text, "8192^3, bf16") == ["1.05x", "1.070x", "", "met", ""]
     assert line(text, "the slowest square from 2048^3 up, bf16") == [
@@ -45,7 +46,7 @@ def test_squares_count_from_2048_up() -> None:
         "4096^3",
     ]
     assert "fp16" not in text
-    assert aims_section([], []) == []
+    assert aims_section(Data([], [])) == []
 
 
 def test_the_same_launch_under_its_own_name_counts_as_another_turn() -> None:
@@ -62,7 +63,7 @@ def test_the_same_launch_under_its_own_name_counts_as_another_turn() -> None:
     others += [row(Case(size, size, size, "bfloat16"), 1e-3, 1.0) for size in SQUARES if size != 8192]
 
     def cells(*rows: Record) -> list[str]:
-        return line(aims_section([chosen, *others, *rows], [])[0], "8192^3, bf16")[1:4]
+        return line(aims_section(Data([chosen, *others, *rows], []))[0], "8192^3, bf16")[1:4]
 
     assert cells() == ["1.060x", "", "met"]
     assert cells(twin) == ["1.060x", "1.020x", "met once"]
@@ -73,7 +74,7 @@ def test_decode_is_the_slowest_stream_of_weights() -> None:
     """8192 x 8192 in 16 bits are 0.134 GB: 4.3 TB/s in 31.2 us."""
     shapes = [(1, 8192, 8192, 31.2e-6), (64, 8192, 8192, 40e-6), (256, 8192, 8192, 90e-6)]
     rows = [row(Case(m, n, k, "bfloat16", "rc"), seconds, 1.0) for m, n, k, seconds in shapes]
-    text = aims_section(rows, [])[0]
+    text = aims_section(Data(rows, []))[0]
     assert line(text, "weights read, 1 to 64 rows, the slowest layer, bf16") == [
         "4.2 TB/s",
         "3.355 TB/s",
@@ -82,7 +83,8 @@ def test_decode_is_the_slowest_stream_of_weights() -> None:
         "64 rows, 8192 x 8192",
     ]
     assert (
-        line(aims_section(rows[:1], [])[0], "weights read, 1 to 64 rows, the slowest layer, bf16")[3] == "met"
+        line(aims_section(Data(rows[:1], []))[0], "weights read, 1 to 64 rows, the slowest layer, bf16")[3]
+        == "met"
     )
 
 
@@ -93,7 +95,7 @@ def test_ragged_products_in_the_geometric_mean_and_at_worst() -> None:
         case = Case(*shape, "bfloat16")
         records += [row(case, 1e-5, factor, "short"), row(case, 1e-5 * factor, 1.0, "short", "cublas")]
         records.append(row(case, 2e-5, None, "short", "padded"))
-    text = aims_section([], [Run("one.jsonl", CONDITIONS, tuple(records))])[0]
+    text = aims_section(Data([], [Run("one.jsonl", CONDITIONS, tuple(records))]))[0]
     assert line(text, "2 ragged products, bf16, H200, short turns, geometric mean")[:4] == [
         "2.5x",
         "2.000x",
@@ -124,7 +126,7 @@ def test_plain_types_and_batches_have_aims_of_their_own() -> None:
         row(Case(512, 512, 512, "float64"), 1e-5, ratio, mode)
         for mode, ratio in (("sustained", 1.1), ("burst", 0.9))
     ]
-    text, rows = aims_section(square, [])[0], "512^3, A and B by rows"
+    text, rows = aims_section(Data(square, []))[0], "512^3, A and B by rows"
     assert line(text, "the slowest square in any layout, fp64, sustained")[1:] == ["1.100x", "", "met", rows]
     assert line(text, "the slowest square in any layout, fp64, in bursts")[1:] == [
         "0.900x",
@@ -133,7 +135,7 @@ def test_plain_types_and_batches_have_aims_of_their_own() -> None:
         rows,
     ]
     batch = replace(row(Case(16, 16, 16, "float32"), 1e-5, 0.8, "batches"), batch=7)
-    text = aims_section([], [Run("one.jsonl", CONDITIONS, (batch,))])[0]
+    text = aims_section(Data([], [Run("one.jsonl", CONDITIONS, (batch,))]))[0]
     assert line(text, "the slowest batch, fp32, H200, in bursts") == [
         "1x",
         "0.800x",

@@ -10,22 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from drawn import points_in
 from lapidist.bench.protocol.cases import CORPUS_COUNT, LISTS, Case, Part, corpus, named
 from lapidist.bench.protocol.contenders import LIBRARY, problem_of
 from lapidist.bench.protocol.measure import MANY_BURST, MANY_SUSTAINED, PROTOCOLS, SHORT, SUSTAINED, Inputs
 from lapidist.bench.protocol.peers import Compiled
 from lapidist.bench.protocol.record import Conditions, Record, Run
-from lapidist.bench.publish.corpora import (
-    corpora,
-    corpus_charts,
-    corpus_sections,
-    gain_cells,
-    layer_sections,
-    layers,
-)
+from lapidist.bench.publish.calls import layer_tables, layers
+from lapidist.bench.publish.charts import Chart
+from lapidist.bench.publish.corpora import corpora, corpus_sections, gain_cells
 from lapidist.bench.studies.climb import Work, ways_to_pad
 from lapidist.dtypes import FP8
+from published import corpora_of, points_in
 
 CONDITIONS = Conditions(
     "2026-11-21T12:00:00+00:00",
@@ -119,7 +114,7 @@ def run() -> Run:
 
 
 def test_the_corpus_in_numbers(run: Run) -> None:
-    (section,) = corpus_sections([run])
+    (section,) = corpora_of([run])
     assert "A corpus of 2 ragged products, bf16, A and B by rows, H200, seed 7" in section
     assert (
         "| short | all | lapidist against cuBLAS | 1.90 | 0.90 | 4.00 | 4.00 | 50.0 % | 50.0 % | 2 | 1700 |"
@@ -144,10 +139,10 @@ def test_what_torch_compiles_is_beside_large_products(run: Run) -> None:
     assert not Compiled.takes(replace(large, m=1024))
     assert not any(Compiled.takes(replace(large, math=math)) for math in (*FP8, "int8", "tf32"))
     compiled = row("compiled", large, 1.25, 3.2)
-    (section,) = corpus_sections([replace(run, records=(*run.records, compiled))])
+    (section,) = corpora_of([replace(run, records=(*run.records, compiled))])
     words = "| lapidist against torch.compile, where every side is over 1024 | 1.25 | 1.25 |"
     assert f"| all {words}" in section
-    assert "torch.compile" not in corpus_sections([run])[0]
+    assert "torch.compile" not in corpora_of([run])[0]
 
 
 class Named:
@@ -184,7 +179,7 @@ def test_a_corpus_sustained_and_in_bursts(run: Run) -> None:
         return replace(run, name=f"{mode}.jsonl", records=tuple(rows))
 
     runs = [run, another(MANY_BURST.mode, 2.0), another(MANY_SUSTAINED.mode, 3.0)]
-    (section,) = corpus_sections(runs)
+    (section,) = corpora_of(runs)
     assert "| sustained | all | lapidist against cuBLAS | 1.90 | 0.90 |" in section
     assert (
         "| burst | all | lapidist against cuBLAS | 1.90 | 0.90 | 4.00 | 4.00 | 50.0 % | 50.0 % | 2 | 1700 |"
@@ -212,7 +207,7 @@ def test_the_aligned_neighbour(run: Run) -> None:
     assert Case(5, 8, 9, "float32").neighbour.extents == (8, 8, 12)
     assert case.neighbour.neighbour == case.neighbour
     rows = [row("cublas", case.neighbour, 0.5), row(LIBRARY, case.neighbour, 0.5, 1.0)]
-    (section,) = corpus_sections([replace(run, records=(*run.records, *rows))])
+    (section,) = corpora_of([replace(run, records=(*run.records, *rows))])
     share = 0.5 * case.flops / case.neighbour.flops
     assert (
         f"| every side over 2048 | lapidist | {share:.2f} | {share:.2f} | {share:.2f} | {share:.2f} | 0.0 %"
@@ -220,7 +215,7 @@ def test_the_aligned_neighbour(run: Run) -> None:
     )
     assert f"| all | cuBLAS | {share / 4:.2f} |" in section
     assert "A corpus of 2 ragged products" in section
-    assert "neighbour" not in corpus_sections([run])[0]
+    assert "neighbour" not in corpora_of([run])[0]
 
 
 def test_wrong_results_are_counted(run: Run) -> None:
@@ -232,11 +227,11 @@ def test_wrong_results_are_counted(run: Run) -> None:
             *run.records[3:],
         ),
     )
-    assert "1 of 6 results were wrong or refused" in corpus_sections([wrong])[0]
+    assert "1 of 6 results were wrong or refused" in corpora_of([wrong])[0]
 
 
 def test_the_corpus_as_a_plot(run: Run) -> None:
-    (chart,) = corpus_charts([run])
+    (chart,) = (each for each in corpus_sections([run]) if isinstance(each, Chart))
     files = chart.files(Path("docs"))
     assert list(files) == [Path(f"docs/corpus-bf16-{theme}.svg") for theme in ("light", "dark")]
     for text in files.values():
@@ -252,7 +247,7 @@ def test_layers_as_a_table() -> None:
         row(LIBRARY, case, 30e-6, 1.2, "burst"),
         row("cublas", case, 35e-6),
     ]
-    (section,) = layer_sections(rows)
+    (section,) = layer_tables(layers(rows))
     wanted = (
         "| 8192 x 8192 | 16 | 32 us | 67.1 | 4.19 | 110.0 | 1700 | 650 | 30 us | 71.6 | 4.47 | 120.0 | 1700 |"
         " 650 |"

@@ -10,9 +10,9 @@ from lapidist.bench.protocol.cases import Case, Part, drawn_from, named
 from lapidist.bench.protocol.contenders import LIBRARY
 from lapidist.bench.protocol.record import Conditions, Record, Run
 from lapidist.bench.publish.aims import aims_section
-from lapidist.bench.publish.answers import of_ragged
-from lapidist.bench.publish.corpora import Corpus, corpora, corpus_charts, corpus_sections
-from lapidist.bench.publish.corpus_summary import summary_sections
+from lapidist.bench.publish.corpora import Corpus, corpora, of_ragged, summary_section
+from lapidist.bench.publish.section import Data
+from published import corpora_of, parts_of
 from words import long_ones, split
 
 H200, H100 = "NVIDIA H200", "NVIDIA H100 80GB HBM3"
@@ -57,13 +57,12 @@ def test_a_protocol_tells_what_was_drawn() -> None:
 
 def test_an_aligned_corpus_needs_nothing_padded_and_has_a_section() -> None:
     runs = [a_run(1.0), a_run(0.99, BURST)]
-    (section,) = corpus_sections(runs)
+    (section,) = corpora_of(runs)
     assert section.startswith("## 3 products of multiples of 16, bf16, B by columns, H200, seed 7\n")
     sustained = "Sustained, the speed over that of cuBLAS is 0.965 in the geometric mean of 3, 0.900 at least"
     assert f"{sustained} and 1.000 at most. In the median ours ran at 1700 MHz, cuBLAS at 1600." in section
     assert "In bursts, the speed over that of cuBLAS is 0.956 in the geometric mean of 3" in section
     assert "picture" not in section
-    assert corpus_charts(runs) == []
     (said,) = of_ragged(corpora(runs))
     assert said.startswith(
         "bf16 on an H200, sustained, multiples of 16, B by columns: 0.965 times cuBLAS in the"
@@ -87,20 +86,20 @@ def test_chips_layouts_and_seeds_stand_apart() -> None:
         Corpus("bfloat16", 16, H200, "rc", "7"),
         Corpus("bfloat16", 16, H100, "rc", "7"),
     ]
-    assert [section.count("<picture>") for section in corpus_sections(runs)] == [1, 0, 0, 0, 0]
+    assert [section.count("<picture>") for section in corpora_of(runs)] == [1, 0, 0, 0, 0]
     assert (
         "bf16 on an H200, sustained: 2.90 times cuBLAS in the geometric mean of 3 ragged"
         in of_ragged(corpora(runs))[0]
     )
-    (summary,) = summary_sections(runs)
+    summary = summary_section(runs)
     assert "| bf16 | multiples of 16 | B by columns | H100 | 7 | sustained | 2 | 1.138 | 1.080 |" in summary
     assert (
         "- H200 and H100 differ on 2 products of multiples of 16, bf16, B by columns, sustained. The"
         " geometric means are 0.949 and 1.138, the least 0.900 and 1.080." in summary
     )
     assert summary.count("\n- ") == 1
-    assert summary_sections([]) == []
-    assert [long_ones(split(section.partition("|")[0])) for section in corpus_sections(runs)] == [[]] * 5
+    assert parts_of("ragged", []) == []
+    assert [long_ones(split(section.partition("|")[0])) for section in corpora_of(runs)] == [[]] * 5
 
 
 @pytest.mark.parametrize(("longer", "kept"), [(3, [SUSTAINED]), (2, [SUSTAINED, SHORT])])
@@ -120,7 +119,7 @@ def test_an_aligned_neighbour_of_a_ragged_product_is_in_no_corpus() -> None:
 
 
 def test_no_aligned_product_may_be_slower() -> None:
-    text = aims_section([], [a_run(1.1), a_run(1.0, SHORT, count=5)])[0]
+    text = aims_section(Data([], [a_run(1.1), a_run(1.0, SHORT, count=5)]))[0]
     of = "products of multiples of 16, bf16, B by columns, H200, seed 7"
     sustained, short = (line for line in text.splitlines() if of in line)
     assert f"the slowest of 3 {of}, sustained | 0.97x | 0.990x |  | met |" in sustained

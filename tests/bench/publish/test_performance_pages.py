@@ -12,8 +12,10 @@ from matplotlib.textpath import TextPath
 
 from lapidist.bench.protocol.contenders import LIBRARY
 from lapidist.bench.protocol.record import Record
-from lapidist.bench.publish import answers, charts, pages
-from lapidist.bench.publish.prose import ladder_section
+from lapidist.bench.publish import charts, pages, squares
+from lapidist.bench.publish.calls import of_decode
+from lapidist.bench.publish.ladder import ladder_section
+from lapidist.bench.publish.section import Data
 from lapidist.bench.publish.squares import summary
 
 
@@ -39,22 +41,22 @@ def records() -> list[Record]:
 
 
 def test_a_type_is_answered_in_a_sentence(records: list[Record]) -> None:
-    said = answers.of_type(records)
+    said = squares.of_type(records)
     assert "**735.0 TFLOP/s**, 105.0 % of cuBLAS. In bursts it reaches **832.0 TFLOP/s**, 104.0 %" in said
     assert "80.0 % of the chip's limit" in said
     least = "at least 99.0 % of cuBLAS sustained (at 2048^3) and 104.0 % of cuBLAS in bursts (at 8192^3)."
     assert said.endswith(least)
-    sustained = answers.of_type([each for each in records if each.mode == "sustained"])
+    sustained = squares.of_type([each for each in records if each.mode == "sustained"])
     assert sustained.endswith("In bursts none of them was measured.")
-    assert answers.of_type([replace(each, ratio=None) for each in records]).startswith("cuBLAS has no such")
+    assert squares.of_type([replace(each, ratio=None) for each in records]).startswith("cuBLAS has no such")
 
 
 def test_what_is_said_in_short_does_not_hide_the_worst(records: list[Record]) -> None:
     """Of any size of the list, smaller ones too."""
     lost = [*records, row(LIBRARY, 1024, 300.0, 0.9), row(LIBRARY, 1023, 100.0, 0.5)]
     least = "at least 90.0 % of cuBLAS sustained (at 1024^3)"
-    assert least in answers.of_type(lost)
-    assert least in answers.in_short(lost, "bfloat16")
+    assert least in squares.of_type(lost)
+    assert least in squares.in_short(lost, "bfloat16")
     assert "worst has 90.0 % of cuBLAS (bf16, 1024^3, sustained)" in summary(lost)
 
 
@@ -66,7 +68,7 @@ def test_shares_are_of_cublas_in_the_same_run(records: list[Record]) -> None:
     ]
     ours = next(dict(zip(heads, cells, strict=True)) for cells in lines if cells[1] == LIBRARY)
     assert (ours["TFLOP/s"], ours["cuBLAS then"], ours["% of cuBLAS"]) == ("660.0", "600.0", "110.0")
-    chart = answers.beside_cublas("ladder", answers.climbed(records), "words")
+    chart = squares.beside_cublas(squares.climbed(records))
     assert "660.0 TFLOP/s, 110.0 %" in chart.drawn
     assert "580.0" not in chart.drawn
 
@@ -105,11 +107,11 @@ def test_names_and_words_stay_inside_of_a_chart() -> None:
 def test_layers_are_told_with_a_peer_and_without() -> None:
     few, many = (replace(row(LIBRARY, 8192, 600.0, ratio), m=rows) for rows, ratio in ((16, 1.2), (256, 0.9)))
     read = "Weights are read at "
-    assert answers.of_decode([few, many]).startswith(read)
-    assert "1.20 times cuBLAS in the geometric mean of 1, 1.20 at least" in answers.of_decode([few])
-    assert "With 256 rows and more it is 0.90 times cuBLAS" in answers.of_decode([few, many])
-    assert "With" not in answers.of_decode([few, replace(many, ratio=None)])
-    alone = answers.of_decode([replace(each, ratio=None) for each in (few, many)])
+    assert of_decode([few, many]).startswith(read)
+    assert "1.20 times cuBLAS in the geometric mean of 1, 1.20 at least" in of_decode([few])
+    assert "With 256 rows and more it is 0.90 times cuBLAS" in of_decode([few, many])
+    assert "With" not in of_decode([few, replace(many, ratio=None)])
+    alone = of_decode([replace(each, ratio=None) for each in (few, many)])
     assert alone.startswith(read)
     assert "cuBLAS" not in alone
 
@@ -124,6 +126,6 @@ def test_no_line_of_a_mark_runs_through_words() -> None:
 
 
 def test_pages_of_what_was_not_measured_are_not_written(records: list[Record]) -> None:
-    written = {path.name for path in pages.documents(Path(), records, [], [])}
+    written = {path.name for path in pages.documents(Path(), Data(records))}
     assert {"index.md", "bf16.md", "sizes-bf16-light.svg"} <= written
     assert not {"fp32.md", "ragged.md", "decode.md", "layouts.md"} & written

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from lapidist.bench.protocol.record import Conditions, Record, Run
-from lapidist.bench.publish.withdrawn import Withdrawal, read_withdrawals, section, without
+from lapidist.bench.publish.runs import withdrawn_section
+from lapidist.bench.publish.withdrawn import Withdrawal, read_withdrawals, without
 from lapidist.errors import ArgumentError
 
 
@@ -34,7 +35,7 @@ def test_other_runs_stand() -> None:
 
 
 def test_the_reason_is_published() -> None:
-    assert "- wrong: why (`results/a.jsonl`, `results/b.jsonl`)" in section(
+    assert "- wrong: why (`results/a.jsonl`, `results/b.jsonl`)" in withdrawn_section(
         [Withdrawal("a.jsonl", "wrong", "why"), Withdrawal("b.jsonl", "wrong", "why")]
     )
 

@@ -11,9 +11,9 @@ import pytest
 
 from lapidist.bench.protocol.contenders import problem_of
 from lapidist.bench.protocol.record import Record
-from lapidist.bench.publish.layout_sections import layout_sections
-from lapidist.bench.publish.prose import failures_section
+from lapidist.bench.publish.runs import failures_section
 from lapidist.bench.studies.layouts import LAYOUTS, MATHS, MODE, SIZES, cases, pair_of
+from published import page_of, parts_of
 
 
 def row(kernel: str, layout: str, tflops: float | None, math: str = "int8", **more: Any) -> Record:
@@ -38,12 +38,12 @@ def test_both_take_every_layout_as_it_is(math: str) -> None:
 def test_the_table_compares_with_the_layout_whose_k_touches() -> None:
     refused = row("cublas", "cr", None, error="RuntimeError: row-major expected")
     rows = [row("lapidist", "rc", 1200.0), row("lapidist", "cr", 900.0), row("cublas", "rc", 800.0), refused]
-    text = "\n".join(layout_sections(rows))
+    text = page_of("layouts", rows)
     assert "| type | m = n = k |  | rows, columns | rows, rows | columns, columns | columns, rows |" in text
     assert "| int8 | 4096 | lapidist | 1200.0 | - | - | 900.0 (75.0) |" in text
     assert "| int8 | 4096 | cublas | 800.0 | - | - | - |" in text
     assert "| tf32 |" not in text
-    assert layout_sections([]) == []
+    assert parts_of("layouts", []) == []
     ours = row("lapidist", "cr", None, error="MismatchError: element (0, 0)")
-    assert failures_section([refused]) == []
-    assert "MismatchError" in failures_section([refused, ours])[0]
+    assert failures_section([refused]) == ""
+    assert "MismatchError" in failures_section([refused, ours])

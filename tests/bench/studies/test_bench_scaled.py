@@ -14,7 +14,8 @@ import pytest
 from lapidist import api
 from lapidist.bench.protocol.cases import WHOLE, Part
 from lapidist.bench.protocol.record import Record
-from lapidist.bench.publish.scaled_sections import scaled_sections
+from lapidist.bench.publish.section import Data
+from lapidist.bench.publish.studies import SCALED
 from lapidist.bench.studies.scaled import (
     BURST_MODE,
     KINDS,
@@ -35,6 +36,7 @@ from lapidist.dtypes import numpy_dtype
 from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import operand_of
 from lapidist.planning.plans import make_plan
+from published import page_of
 
 
 def rand(*shape: int, device: str) -> Any:
@@ -89,10 +91,10 @@ def test_the_table_has_each_form_beside_its_own_rival() -> None:
         row(f"cublas, {scheme}", "peer", 130e-6, 1.0),
         row(f"lapidist, {scheme}", "production", 100e-6, 1.3),
     ]
-    text = "\n".join(scaled_sections(rows))
+    text = page_of("fp8", rows)
     assert f"| 4096x4096x4096 | {scheme} | 100 us | 1374.4 | 1057.2 | 130.0 | wgmma: 128x128x128 |" in text
     assert SCHEMES[0].name not in text
-    assert scaled_sections([]) == []
+    assert SCALED.written(Data([])) == []
 
 
 def test_bursts_have_a_table_of_their_own() -> None:
@@ -100,11 +102,11 @@ def test_bursts_have_a_table_of_their_own() -> None:
     sustained = row(f"lapidist, {scheme}", "production", 100e-6, 1.3)
     m, n, k = MODEL_SHAPES[0]
     burst = replace(sustained, m=m, n=n, k=k, seconds=800e-6, mode=BURST_MODE)
-    words, *tables = scaled_sections([sustained, burst])
+    _, words, *tables = SCALED.written(Data([sustained, burst]))
     assert "sustained" in words
     assert len(tables) == 2
     assert "every form and shape" in tables[0]
     assert "4096x7168x16384" not in tables[0]
     assert "in bursts" in tables[1]
     assert f"| 4096x7168x16384 | {scheme} | 800 us |" in tables[1]
-    assert len(scaled_sections([burst])) == 2
+    assert len(SCALED.written(Data([burst]))) == 3

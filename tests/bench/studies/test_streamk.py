@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from drawn import points_in
 from lapidist.bench.protocol.cases import Case
 from lapidist.bench.protocol.record import Conditions, Record, Run, read_run, write_run
-from lapidist.bench.publish.sharing_report import sharing_blocks, sharing_charts, statistics_of
+from lapidist.bench.publish.sharing import sharing_blocks, sharing_charts, statistics_of
 from lapidist.bench.studies.streamk import (
     MODE_CORPUS,
     Way,
@@ -37,6 +36,7 @@ from lapidist.schedule.costs import Load, load_of
 from lapidist.schedule.sharing import Sharing
 from lapidist.schedule.ways import Grids, Ways
 from lapidist.static.analysis import resources
+from published import points_in
 
 H200 = chip("h200")
 

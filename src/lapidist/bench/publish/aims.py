@@ -8,12 +8,14 @@ from typing import NamedTuple
 from lapidist.bench.protocol.cases import LISTS, shape_words
 from lapidist.bench.protocol.contenders import LIBRARY
 from lapidist.bench.protocol.record import Record, Run
-from lapidist.bench.publish.corpora import DECODE, LARGE, MODES, TURNS, corpora, ragged_of, weights_read
-from lapidist.bench.publish.markdown import row_of, rule
-from lapidist.bench.publish.sharing_report import Group, by_shape, gains
+from lapidist.bench.publish.calls import DECODE, weights_read
+from lapidist.bench.publish.cells import chip, geomean, kind, shape, worst
+from lapidist.bench.publish.corpora import LARGE, MODES, TURNS, corpora, grouped, large_of, ragged_of
+from lapidist.bench.publish.section import Data
+from lapidist.bench.publish.sharing import Group, gains_by_shape
 from lapidist.bench.publish.squares import MODE_WORDS
-from lapidist.bench.publish.tables import geomean
-from lapidist.bench.publish.views import LIES, TIMED_MODES, in_math, shape_of, short_chip, squares
+from lapidist.bench.publish.tables import Column, table
+from lapidist.bench.publish.views import LIES, TIMED_MODES, in_math, shape_of, squares
 from lapidist.dtypes import FP8, short_name
 
 MAIN = 8192
@@ -38,21 +40,9 @@ class Aim(NamedTuple):
     words: str
     wanted: float
     reached: float
-    unit: str
     worst: str = ""
     again: float | None = None
-
-    @property
-    def cells(self) -> list[str]:
-        again = "" if self.again is None else f"{self.again:.3f}{self.unit}"
-        return [
-            self.words,
-            f"{self.wanted:g}{self.unit}",
-            f"{self.reached:.3f}{self.unit}",
-            again,
-            self.verdict,
-            self.worst,
-        ]
+    unit: str = "x"
 
     @property
     def verdict(self) -> str:
@@ -60,62 +50,65 @@ class Aim(NamedTuple):
         return "met" if all(turns) else "met once" if any(turns) else "missed"
 
 
+AIMS: Sequence[Column] = (
+    ("of the planner's choices", lambda aim: aim.words),
+    ("wanted", lambda aim: f"{aim.wanted:g}{aim.unit}"),
+    ("reached", lambda aim: f"{aim.reached:.3f}{aim.unit}"),
+    ("again", lambda aim: "" if aim.again is None else f"{aim.again:.3f}{aim.unit}"),
+    ("aim", lambda aim: aim.verdict),
+    ("slowest at", lambda aim: aim.worst),
+)
 # The site keeps a first column on one line if numbers follow it. This one's are sentences.
 WRAPPED = ("wanted",)
+WORDS = (
+    "x: times the speed of cuBLAS in the same run, sustained where nothing else is said. *Wanted* is the"
+    " least that was aimed at. *Again* is the kernel that the planner chose, measured once more under its"
+    " own name. Where an aim is missed, [the climb](../ladder.md) says what limits, and [the"
+    " attempts](../attempts.md) what was tried."
+)
 
 
-def aims_section(records: Sequence[Record], runs: Sequence[Run]) -> list[str]:
-    """`records`: timed, of every mode; the corpus is in the runs."""
-    sustained = [record for record in records if record.mode == "sustained" and record.ok]
+def aims_section(data: Data) -> list[str]:
+    """Records are timed, of every mode; the corpus is in the runs."""
+    sustained = [record for record in data.records if record.mode == "sustained" and record.ok]
     chosen = [record for record in sustained if record.kernel == LIBRARY]
-    found = [*of_squares(chosen, sustained), *of_decode(chosen), *of_ragged(runs), *of_aligned(runs)]
-    found += [*of_fp32(runs), *of_plain_squares(records), *of_batches(runs)]
+    found = [
+        *of_squares(chosen, sustained),
+        *of_decode(chosen),
+        *of_ragged(data.runs),
+        *of_aligned(data.runs),
+    ]
+    found += [*of_fp32(data.runs), *of_plain_squares(data.records), *of_batches(data.runs)]
     if not found:
         return []
-    heads = ["of the planner's choices", "wanted", "reached", "again", "aim", "slowest at"]
-    chip = f"On an {short_chip(chosen[0].device)}, where no chip is named. " if chosen else ""
-    words = (
-        f"{chip}x: times the speed of cuBLAS in the same run, sustained where nothing else is said."
-        " *Wanted* is the least that was aimed at. *Again* is the kernel that the planner chose,"
-        " measured once more under its own name. Where an aim is missed, [the climb](../ladder.md)"
-        " says what limits, and [the attempts](../attempts.md) what was tried."
-    )
-    lines = [row_of(heads), rule(heads, WRAPPED), *(row_of(aim.cells) for aim in found)]
-    return [f"## Aims on Hopper\n\n{words}\n\n" + "\n".join(lines) + "\n"]
+    where = f"On an {chip(chosen[0])}, where no chip is named. " if chosen else ""
+    return [f"## Aims on Hopper\n\n{where}{WORDS}\n\n{table(AIMS, found, WRAPPED).markdown()}"]
 
 
 def of_squares(records: Sequence[Record], others: Sequence[Record]) -> Iterator[Aim]:
-    for kind, wanted in OF_SQUARES.items():
-        for series in squares(in_math(records, kind)):
+    for math, wanted in OF_SQUARES.items():
+        for series in squares(in_math(records, math)):
             timed = [record for record in series.records if record.ratio]
             for record in timed:
                 if record.m == MAIN:
-                    title = f"{MAIN}^3, {short_name(kind)}"
-                    yield Aim(title, wanted, record.ratio or 0.0, "x", again=same_launch(record, others))
+                    again = same_launch(record, others)
+                    yield Aim(f"{MAIN}^3, {short_name(math)}", wanted, record.ratio or 0.0, again=again)
             large = [record for record in timed if record.m >= FROM]
             if large:
-                least = min(large, key=lambda record: record.ratio or 0.0)
-                title = f"the slowest square from {FROM}^3 up, {short_name(kind)}"
-                yield Aim(
-                    title,
-                    NO_SQUARE_UNDER,
-                    least.ratio or 0.0,
-                    "x",
-                    f"{least.m}^3",
-                    same_launch(least, others),
-                )
+                least = worst(large)
+                title = f"the slowest square from {FROM}^3 up, {short_name(math)}"
+                again = same_launch(least, others)
+                yield Aim(title, NO_SQUARE_UNDER, least.ratio or 0.0, f"{least.m}^3", again)
 
 
 def same_launch(chosen: Record, others: Sequence[Record]) -> float | None:
-    def problem(record: Record) -> tuple[object, ...]:
-        return shape_of(record), record.dtype, record.layout
+    def launch(record: Record, config: str | None) -> tuple[object, ...]:
+        return shape_of(record), record.dtype, record.layout, config
 
-    same = (
-        each
-        for each in others
-        if problem(each) == problem(chosen) and f"{each.kernel}: {each.config}" == chosen.config
+    wanted = launch(chosen, chosen.config)
+    return next(
+        (each.ratio for each in others if launch(each, f"{each.kernel}: {each.config}") == wanted), None
     )
-    return next((each.ratio for each in same), None)
 
 
 def of_decode(records: Sequence[Record]) -> Iterator[Aim]:
@@ -125,104 +118,78 @@ def of_decode(records: Sequence[Record]) -> Iterator[Aim]:
         for r in records
         if shape_of(r) in LISTS["layers"] and r.m <= DECODE and r.layout == "rcr" and r.seconds
     ]
-    for kind in dict.fromkeys(record.dtype for record in rows):
-        least = min(in_math(rows, kind), key=weights_read)
+    for math in dict.fromkeys(record.dtype for record in rows):
+        least = min(in_math(rows, math), key=weights_read)
+        title = f"weights read, 1 to {DECODE} rows, the slowest layer, {short_name(math)}"
         where = f"{least.m} rows, {least.n} x {least.k}"
-        yield Aim(
-            f"weights read, 1 to {DECODE} rows, the slowest layer, {short_name(kind)}",
-            OF_WEIGHTS,
-            weights_read(least),
-            " TB/s",
-            where,
-        )
+        yield Aim(title, OF_WEIGHTS, weights_read(least), where, unit=" TB/s")
+
+
+def least_of(title: str, wanted: float, by_shape: dict[tuple[int, int, int], float]) -> Aim:
+    slowest = min(by_shape, key=by_shape.__getitem__)
+    return Aim(title, wanted, by_shape[slowest], shape_words(*slowest))
+
+
+def beside_cublas(groups: Group) -> dict[tuple[int, int, int], float]:
+    return gains_by_shape(groups, LIBRARY, "cublas")
 
 
 def of_ragged(runs: Sequence[Run]) -> Iterator[Aim]:
     found = ragged_of(corpora(runs))
-    for kind in RAGGED:
-        mode = next(iter(found.get(kind, ())), None)
-        if mode is not None:
+    for math in RAGGED:
+        for mode, rows in list(found.get(math, {}).items())[:1]:
             turns = "" if MODES[mode] == "sustained" else f", {MODES[mode]} turns"
-            rows = [record for record, _ in found[kind][mode]]
-            yield from of_corpus(f"{short_name(kind)}, {short_chip(rows[0].device)}{turns}", by_shape(rows))
+            by_shape, large = beside_cublas(grouped(rows)), beside_cublas(large_of(grouped(rows)))
+            where = f"{kind(rows[0][0])}, {chip(rows[0][0])}{turns}"
+            if by_shape:
+                title = f"{len(by_shape)} ragged products, {where}, geometric mean"
+                yield Aim(title, OF_RAGGED, geomean([*by_shape.values()]))
+                yield least_of("the slowest of these", NO_RAGGED_UNDER, by_shape)
+            if large:
+                title = f"of these, those with every side over {LARGE}, geometric mean"
+                yield Aim(title, OF_LARGE_RAGGED, geomean([*large.values()]))
 
 
 def of_aligned(runs: Sequence[Run]) -> Iterator[Aim]:
     """The least of each aligned corpus in 16 bits, in every mode that it was measured in."""
     for corpus, modes in corpora(runs).items():
         for mode, rows in modes.items() if corpus.multiple > 1 and corpus.kind in RAGGED else ():
-            groups = by_shape([record for record, _ in rows])
-            by_shapes = {
-                shape: gain
-                for shape, here in groups.items()
-                for gain in gains({shape: here}, LIBRARY, "cublas")
-            }
-            if by_shapes:
-                worst = min(by_shapes, key=by_shapes.__getitem__)
-                title = f"the slowest of {len(by_shapes)} {corpus.words}, {TURNS[mode].lower()}"
-                yield Aim(title, NO_ALIGNED_UNDER, by_shapes[worst], "x", shape_words(*worst))
+            if by_shape := beside_cublas(grouped(rows)):
+                title = f"the slowest of {len(by_shape)} {corpus.words}, {TURNS[mode].lower()}"
+                yield least_of(title, NO_ALIGNED_UNDER, by_shape)
 
 
 def of_fp32(runs: Sequence[Run]) -> Iterator[Aim]:
     """Mean and least of each of its corpora, in every mode that it was measured in."""
     for corpus, modes in corpora(runs).items():
         for mode, rows in modes.items() if corpus.kind == "float32" else ():
-            groups = by_shape([record for record, _ in rows])
-            found = {shape: gains({shape: here}, LIBRARY, "cublas") for shape, here in groups.items()}
-            one_each = {shape: each[0] for shape, each in found.items() if each}
-            if one_each:
-                worst = min(one_each, key=one_each.__getitem__)
-                title = f"{len(one_each)} {corpus.words}, {TURNS[mode].lower()}, geometric mean"
+            if by_shape := beside_cublas(grouped(rows)):
+                title = f"{len(by_shape)} {corpus.words}, {TURNS[mode].lower()}, geometric mean"
                 wanted = OF_ALIGNED_FP32 if corpus.multiple > 1 else OF_FP32
-                yield Aim(title, wanted, geomean(list(one_each.values())), "x")
-                yield Aim("the slowest of these", NO_FP32_UNDER, one_each[worst], "x", shape_words(*worst))
+                yield Aim(title, wanted, geomean([*by_shape.values()]))
+                yield least_of("the slowest of these", NO_FP32_UNDER, by_shape)
 
 
 def of_plain_squares(records: Sequence[Record]) -> Iterator[Aim]:
     chosen = [record for record in records if record.kernel == LIBRARY and record.ratio and record.ok]
-    for kind in PLAIN:
+    plain = [record for record in chosen if shape_of(record) in LISTS["squares"] and not record.batch]
+    for math in PLAIN:
         for mode in TIMED_MODES:
-            rows = [
-                r
-                for r in in_math(chosen, kind)
-                if r.mode == mode and shape_of(r) in LISTS["squares"] and not r.batch
-            ]
+            rows = [record for record in in_math(plain, math) if record.mode == mode]
             if rows:
-                least = min(rows, key=lambda record: record.ratio or 0.0)
-                title = f"the slowest square in any layout, {short_name(kind)}, {MODE_WORDS[mode]}"
+                least = worst(rows)
+                title = f"the slowest square in any layout, {short_name(math)}, {MODE_WORDS[mode]}"
                 where = f"{least.m}^3, {LIES[least.layout[:2]]}"
-                yield Aim(title, NO_PLAIN_SQUARE_UNDER, least.ratio or 0.0, "x", where)
+                yield Aim(title, NO_PLAIN_SQUARE_UNDER, least.ratio or 0.0, where)
 
 
 def of_batches(runs: Sequence[Run]) -> Iterator[Aim]:
     """The least of each type, of the newest run that has it."""
-    for kind in dict.fromkeys(record.dtype for run in runs for record in batches_of(run)):
-        rows = next(found for run in reversed(runs) if (found := in_math(batches_of(run), kind)))
-        least = min(rows, key=lambda record: record.ratio or 0.0)
-        where = f"{least.batch} of {shape_words(least.m, least.n, least.k)}"
-        title = f"the slowest batch, {short_name(kind)}, {short_chip(least.device)}, in bursts"
-        yield Aim(title, NO_BATCH_UNDER, least.ratio or 0.0, "x", where)
+    for math in dict.fromkeys(record.dtype for run in runs for record in batches_of(run)):
+        least = worst(next(found for run in reversed(runs) if (found := in_math(batches_of(run), math))))
+        title = f"the slowest batch, {short_name(math)}, {chip(least)}, in bursts"
+        yield Aim(title, NO_BATCH_UNDER, least.ratio or 0.0, f"{least.batch} of {shape(least)}")
 
 
 def batches_of(run: Run) -> list[Record]:
     return [r for r in run.records if r.mode == "batches" and r.kernel == LIBRARY and r.ratio and r.ok]
-
-
-def of_corpus(what: str, groups: Group) -> Iterator[Aim]:
-    large = {shape: rows for shape, rows in groups.items() if min(shape) > LARGE}
-    by_shapes = {
-        shape: gain for shape, rows in groups.items() for gain in gains({shape: rows}, LIBRARY, "cublas")
-    }
-    of_large = gains(large, LIBRARY, "cublas")
-    if by_shapes:
-        title = f"{len(by_shapes)} ragged products, {what}, geometric mean"
-        worst = min(by_shapes, key=by_shapes.__getitem__)
-        yield Aim(title, OF_RAGGED, geomean(list(by_shapes.values())), "x")
-        yield Aim("the slowest of these", NO_RAGGED_UNDER, by_shapes[worst], "x", shape_words(*worst))
-    if of_large:
-        yield Aim(
-            f"of these, those with every side over {LARGE}, geometric mean",
-            OF_LARGE_RAGGED,
-            geomean(of_large),
-            "x",
-        )

@@ -1,30 +1,23 @@
-"""Sections on many products at once: the ragged corpus, and the layers of a transformer."""
+"""Many random products at once, ragged and aligned: each corpus, all of them in a line, and chips apart."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
 from statistics import median
 from typing import NamedTuple
 
-from lapidist.bench.protocol.cases import LISTS, Case, drawn_from, shape_words
+from lapidist.bench.protocol.cases import Case, drawn_from
 from lapidist.bench.protocol.contenders import LIBRARY
 from lapidist.bench.protocol.record import Record, Run
+from lapidist.bench.publish.cells import geomean, mean_words, number, percent
 from lapidist.bench.publish.charts import Chart, scatter
-from lapidist.bench.publish.markdown import fold, row_of, rule, speed
-from lapidist.bench.publish.sharing_report import Group, by_shape, gains, over_intensity
-from lapidist.bench.publish.tables import geomean, number, percent, time_words
-from lapidist.bench.publish.views import (
-    LIES,
-    TIMED_MODES,
-    Found,
-    chips_of,
-    maths_in,
-    on_each_chip,
-    shape_of,
-    short_chip,
-)
-from lapidist.dtypes import element_of, short_name
+from lapidist.bench.publish.chips import ALIKE
+from lapidist.bench.publish.section import Section, joined
+from lapidist.bench.publish.sharing import Group, by_shape, gains, over_intensity, records_of, verdict_words
+from lapidist.bench.publish.tables import Table, fold, table
+from lapidist.bench.publish.views import LIES, Found, chips_of, maths_in, on_each_chip, shape_of, short_chip
+from lapidist.dtypes import short_name
 
 # in words; the first is the main one
 MODES = {"corpus sustained": "sustained", "corpus burst": "burst", "short": "short"}
@@ -38,14 +31,8 @@ RIVALS = {
 }
 NEIGHBOUR = "aligned "  # before the names of those that multiplied it
 LARGE = 2048
-SHARE_AIM = 0.8
-GOOD = 0.95
-WORST = 10
-DECODE = 64  # rows up to which a layer is bound by reading its weights
+SHARE_AIM, GOOD, WORST = 0.8, 0.95, 10
 DRAWN = {"cublas": "cuBLAS", PADDED: "padding by hand", LIBRARY: LIBRARY}
-
-
-# ---- the corpus ----
 
 
 class Corpus(NamedTuple):
@@ -90,7 +77,7 @@ def corpora(runs: Sequence[Run]) -> dict[Corpus, dict[str, Found]]:
             corpus = Corpus(record.dtype, multiple, record.device, record.layout[:2], seed)
             found.setdefault(corpus, {}).setdefault(record.mode, []).append((record, run))
     kinds, chips = maths_in(record for record, _ in rows), chips_of(every)
-    ordered = sorted(found, key=lambda each: newest(found[each]), reverse=True)
+    ordered = sorted(found, key=lambda each: newest(found[each].values()), reverse=True)
     ordered.sort(key=lambda each: (each.layout != "rr", each.layout))
     ordered.sort(key=lambda each: (kinds.index(each.kind), each.multiple, chips.index(each.chip)))
     kept = {each: modes_of(each, found) for each in ordered}
@@ -101,23 +88,31 @@ def where(record: Record) -> tuple[object, ...]:
     return record.device, record.mode, record.dtype, record.layout, shape_of(record)
 
 
-def newest(modes: Mapping[str, Found]) -> str:
-    return max(run.conditions.date for rows in modes.values() for _, run in rows)
+def newest(found: Iterable[Found]) -> str:
+    return max(run.conditions.date for rows in found for _, run in rows)
 
 
 def modes_of(corpus: Corpus, found: Corpora) -> dict[str, Found]:
     """In order, and without short turns where longer ones have as many shapes."""
     longer = [
-        len(by_shape([record for record, _ in rows]))
+        len(grouped(rows))
         for other, modes in found.items()
         if other.alike == corpus.alike
         for mode, rows in modes.items()
         if mode != "short"
     ]
     own = {mode: found[corpus][mode] for mode in MODES if mode in found[corpus]}
-    if "short" in own and max(longer, default=0) >= len(by_shape([record for record, _ in own["short"]])):
+    if "short" in own and max(longer, default=0) >= len(grouped(own["short"])):
         del own["short"]
     return own
+
+
+def grouped(rows: Found) -> Group:
+    return by_shape(records_of(rows))
+
+
+def large_of(groups: Group) -> Group:
+    return {shape: rows for shape, rows in groups.items() if min(shape) > LARGE}
 
 
 def ragged_of(found: Corpora) -> dict[str, Mapping[str, Found]]:
@@ -129,141 +124,87 @@ def ragged_of(found: Corpora) -> dict[str, Mapping[str, Found]]:
     return mains
 
 
-def neighbours(mode: str, corpus: Corpus, groups: Group, runs: Sequence[Run]) -> Group:
-    """Of the shapes whose sides rounded up were measured too: the rows of both, those of the neighbour named
-    so.
-    """
-    kind, _, chip, layout, _ = corpus
-    own = [record for record, _ in on_each_chip(runs) if (record.mode, record.dtype) == (mode, kind)]
-    rows = by_shape([record for record in own if (record.device, record.layout[:2]) == (chip, layout)])
-    found = {}
-    for shape, here in groups.items():
-        beside = rows.get(Case(*shape, kind).neighbour.extents, {})
-        if LIBRARY in beside:
-            found[shape] = here | {f"{NEIGHBOUR}{name}": record for name, record in beside.items()}
-    return found
+# ---- a corpus ----
 
 
-def beside_neighbours(groups: Group) -> str:
-    """What lines that do not start on 16 bytes cost: the neighbour's speed is 1."""
-    heads = ["shapes", "who", "geomean", "least", "median", "most", f"{SHARE_AIM} or more", "count"]
-    lines = [row_of(heads), rule(heads)]
-    large = {shape: rows for shape, rows in groups.items() if min(shape) > LARGE}
-    for words, part in (("all", groups), (f"every side over {LARGE}", large)):
-        for name, title in ((LIBRARY, LIBRARY), ("cublas", "cuBLAS")):
-            pairs = [(rows.get(name), rows.get(f"{NEIGHBOUR}{name}")) for rows in part.values()]
-            values = [
-                own.tflops / other.tflops
-                for own, other in pairs
-                if own and other and own.tflops and other.tflops
-            ]
-            if values:
-                cells = gain_cells(values)
-                good = sum(value >= SHARE_AIM for value in values) / len(values)
-                lines.append(row_of([words, title, *cells[:4], f"{percent(good)} %", cells[-1]]))
-    return (
-        "The speed (flops a second) over that on the same product with every side rounded up to whole pieces"
-        " of 16 bytes:\n\n" + "\n".join(lines) + "\n"
-    )
-
-
-def corpus_sections(runs: Sequence[Run]) -> list[str]:
+def corpus_sections(runs: Sequence[Run]) -> list[str | Chart]:
     found = corpora(runs)
-    charts = {id(modes): corpus_chart(kind, modes) for kind, modes in ragged_of(found).items()}
-    return [corpus_section(each, modes, runs, charts.get(id(modes))) for each, modes in found.items()]
+    mains = {id(modes): kind for kind, modes in ragged_of(found).items()}
+    parts: list[str | Chart] = []
+    for corpus, modes in found.items():
+        by_mode = {mode: grouped(rows) for mode, rows in modes.items()}
+        digits = 2 if corpus.multiple == 1 else 3
+        said = [turn_words(mode, here, digits) for mode, here in by_mode.items()]
+        parts.append(f"## {len(next(iter(by_mode.values())))} {corpus.words}\n\n{' '.join(said)}")
+        if id(modes) in mains:
+            parts.append(corpus_chart(modes))
+        parts += corpus_tables(corpus, modes, by_mode, runs)
+    return parts
 
 
-def corpus_charts(runs: Sequence[Run]) -> list[Chart]:
-    """Of the main ragged corpus of each type."""
-    return [corpus_chart(kind, modes) for kind, modes in ragged_of(corpora(runs)).items()]
-
-
-def corpus_chart(kind: str, found: Mapping[str, Found]) -> Chart:
-    records = [record for record, _ in next(iter(found.values()))]
-    short = short_name(kind)
+def corpus_chart(found: Mapping[str, Found]) -> Chart:
+    records = records_of(next(iter(found.values())))
+    short = short_name(records[0].dtype)
     words = f"TFLOP/s of each ragged product over its arithmetic intensity, {short}"
     return scatter(f"corpus-{short}", over_intensity(records, DRAWN), words)
 
 
-def corpus_section(
-    corpus: Corpus, found: Mapping[str, Found], runs: Sequence[Run], chart: Chart | None
-) -> str:
-    heads = [
-        "turns",
-        "shapes",
-        "A against B",
-        "geomean",
-        "least",
-        "median",
-        "most",
-        f"{GOOD} or more",
-        "faster",
-        "count",
-        "MHz",
-        "W",
-    ]
-    lines = [row_of(heads), rule(heads, ("shapes",))]
-    digits = 2 if corpus.multiple == 1 else 3
-    by_mode = {mode: by_shape([record for record, _ in rows]) for mode, rows in found.items()}
-    for mode, here in by_mode.items():
-        lines += gain_lines(MODES[mode], here, digits)
+def corpus_tables(
+    corpus: Corpus, found: Mapping[str, Found], by_mode: Mapping[str, Group], runs: Sequence[Run]
+) -> list[str]:
+    main, groups = next(iter(by_mode.items()))
     everyone = [each for rows in found.values() for each in rows]
-    wrong = [record for record, _ in everyone if not record.ok]
-    failed = (
-        f"{len(wrong)} of {len(everyone)} results were wrong or refused."
-        if wrong
-        else "Every result was right."
-    )
-    main = next(iter(found))
-    groups = by_mode[main]
     words = (
         f"Each number is B's time over A's: over 1, A is faster. *{GOOD} or more* and *faster* are shares of"
-        f" the products. MHz and W are A's medians. {failed}"
+        f" the products. MHz and W are A's medians. {verdict_words(records_of(everyone))}"
     )
-    said = [turn_words(mode, here, digits) for mode, here in by_mode.items()]
-    title = f"## {len(groups)} {corpus.words}\n\n{' '.join(said)}\n"
     aligned = neighbours(main, corpus, groups, runs) if corpus.multiple == 1 else {}
-    gain = fold(f"A corpus of {len(groups)} {corpus.words}", f"{words}\n\n" + "\n".join(lines))
-    shares = [fold("Beside aligned neighbours", beside_neighbours(aligned))] if aligned else []
-    worst = fold(f"The {WORST} shapes that compare worst", worst_shapes(groups))
-    from_runs = fold("Where these numbers come from", "\n".join(sources(everyone)))
-    drawn = [chart.shown()] if chart is not None else []
-    return "\n".join([title, *drawn, gain, *shares, worst, from_runs])
+    ours = [rows[LIBRARY] for rows in groups.values() if LIBRARY in rows and rows[LIBRARY].ratio]
+    slowest = table(SLOWEST, sorted(ours, key=lambda each: each.ratio or 0.0)[:WORST])
+    return [
+        fold(
+            f"A corpus of {len(groups)} {corpus.words}",
+            f"{words}\n\n{gain_table(corpus, by_mode).markdown()}",
+        ),
+        *([fold("Beside aligned neighbours", beside_neighbours(aligned))] if aligned else []),
+        fold(f"The {WORST} shapes that compare worst", slowest.markdown()),
+        fold("Where these numbers come from", "\n".join(sources(everyone))),
+    ]
+
+
+SLOWEST = ("m x n x k", "time", "TFLOP/s", "% of cuBLAS", "MHz", "W", "chosen")
 
 
 def turn_words(mode: str, groups: Group, digits: int) -> str:
     """The gain in words, with the clocks of both sides."""
-    values = gains(groups, LIBRARY, "cublas")
+    values, padded = (gains(groups, LIBRARY, rival) for rival in ("cublas", PADDED))
     if not values:
         return "cuBLAS was not measured beside these."
-    padded = gains(groups, LIBRARY, PADDED)
-    by_hand = f" Against padding the operands by hand first, it is {geomean(padded):.2f}." if padded else ""
-    ours, theirs = (
-        seen_cells([rows[name] for rows in groups.values() if name in rows])[0]
-        for name in (LIBRARY, "cublas")
-    )
-    clocks = "" if "-" in (ours, theirs) else f" In the median ours ran at {ours} MHz, cuBLAS at {theirs}."
-    return (
+    ours, theirs = (seen_cells(groups, name)[0] for name in (LIBRARY, "cublas"))
+    return joined(
         f"{TURNS[mode]}, the speed over that of cuBLAS is {geomean(values):.{digits}f} in the geometric mean"
-        f" of {len(values)}, {min(values):.{digits}f} at least and {max(values):.{digits}f} at"
-        f" most.{clocks}{by_hand}"
+        f" of {len(values)}, {min(values):.{digits}f} at least and {max(values):.{digits}f} at most.",
+        "" if "-" in (ours, theirs) else f"In the median ours ran at {ours} MHz, cuBLAS at {theirs}.",
+        f"Against padding the operands by hand first, it is {geomean(padded):.2f}." if padded else "",
     )
 
 
-def gain_lines(turns: str, groups: Group, digits: int) -> list[str]:
-    large = {shape: rows for shape, rows in groups.items() if min(shape) > LARGE}
-    lines = []
-    for words, part in (("all", groups), (f"every side over {LARGE}", large)):
-        for (ours, rival), name in RIVALS.items():
-            values = gains(part, ours, rival)
-            if values:
-                seen = seen_cells([rows[ours] for rows in part.values() if ours in rows])
-                lines.append(row_of([turns, words, name, *gain_cells(values, digits), *seen]))
-    return lines
+def gain_table(corpus: Corpus, by_mode: Mapping[str, Group]) -> Table:
+    gain = ["geomean", "least", "median", "most", f"{GOOD} or more", "faster", "count"]
+    digits = 2 if corpus.multiple == 1 else 3
+    rows = [
+        [MODES[mode], words, name, *gain_cells(values, digits), *seen_cells(part, ours)]
+        for mode, groups in by_mode.items()
+        for words, part in (("all", groups), (f"every side over {LARGE}", large_of(groups)))
+        for (ours, rival), name in RIVALS.items()
+        if (values := gains(part, ours, rival))
+    ]
+    return Table(["turns", "shapes", "A against B", *gain, "MHz", "W"], rows, ("shapes",))
 
 
-def seen_cells(records: Sequence[Record]) -> list[str]:
+def seen_cells(groups: Group, name: str) -> list[str]:
     """Clock and power: the medians."""
+    records = [rows[name] for rows in groups.values() if name in rows]
     clocks = [record.clock_mhz for record in records if record.clock_mhz is not None]
     powers = [record.power_w for record in records if record.power_w is not None]
     return [number(median(values) if values else None, ".0f") for values in (clocks, powers)]
@@ -272,29 +213,46 @@ def seen_cells(records: Sequence[Record]) -> list[str]:
 def gain_cells(values: Sequence[float], digits: int = 2) -> list[str]:
     ordered = sorted(values)
     numbers = [geomean(values), ordered[0], ordered[len(ordered) // 2], ordered[-1]]
-    good, faster = (sum(value >= least for value in values) / len(values) for least in (GOOD, 1.0))
     return [
         *(f"{value:.{digits}f}" for value in numbers),
-        f"{percent(good)} %",
-        f"{percent(faster)} %",
+        *(reaching(values, least) for least in (GOOD, 1.0)),
         str(len(values)),
     ]
 
 
-def worst_shapes(groups: Mapping[tuple[int, int, int], Mapping[str, Record]]) -> str:
-    """Where it loses most, and by what."""
-    ours = [rows[LIBRARY] for rows in groups.values() if LIBRARY in rows and rows[LIBRARY].ratio]
-    heads = ["m x n x k", "time", "TFLOP/s", "% of cuBLAS", "MHz", "W", "chosen"]
-    lines = [row_of(heads), rule(heads)]
-    for record in sorted(ours, key=lambda each: each.ratio or 0.0)[:WORST]:
-        cells = [
-            shape_words(*shape_of(record)),
-            time_words(record.seconds),
-            speed(record),
-            percent(record.ratio),
-        ]
-        lines.append(row_of([*cells, *seen_cells([record]), record.config or ""]))
-    return "\n".join(lines) + "\n"
+def reaching(values: Sequence[float], least: float) -> str:
+    return f"{percent(sum(value >= least for value in values) / len(values))} %"
+
+
+def neighbours(mode: str, corpus: Corpus, groups: Group, runs: Sequence[Run]) -> Group:
+    """Of the shapes whose sides rounded up were measured too: the rows of both, those of the neighbour named
+    so.
+    """
+    wanted = mode, corpus.kind, corpus.chip, corpus.layout
+    rows = by_shape([r for r, _ in on_each_chip(runs) if (r.mode, r.dtype, r.device, r.layout[:2]) == wanted])
+    found = {}
+    for shape, here in groups.items():
+        beside = rows.get(Case(*shape, corpus.kind).neighbour.extents, {})
+        if LIBRARY in beside:
+            found[shape] = here | {f"{NEIGHBOUR}{name}": record for name, record in beside.items()}
+    return found
+
+
+def beside_neighbours(groups: Group) -> str:
+    """What lines that do not start on 16 bytes cost: the neighbour's speed is 1."""
+    rows = []
+    for words, part in (("all", groups), (f"every side over {LARGE}", large_of(groups))):
+        for name, title in ((LIBRARY, LIBRARY), ("cublas", "cuBLAS")):
+            pairs = [(here.get(name), here.get(f"{NEIGHBOUR}{name}")) for here in part.values()]
+            values = [a.tflops / b.tflops for a, b in pairs if a and b and a.tflops and b.tflops]
+            if values:
+                cells = gain_cells(values)
+                rows.append([words, title, *cells[:4], reaching(values, SHARE_AIM), cells[-1]])
+    heads = ["shapes", "who", "geomean", "least", "median", "most", f"{SHARE_AIM} or more", "count"]
+    return (
+        "The speed (flops a second) over that on the same product with every side rounded up to whole"
+        f" pieces of 16 bytes:\n\n{Table(heads, rows).markdown()}"
+    )
 
 
 def sources(found: Found) -> list[str]:
@@ -303,53 +261,92 @@ def sources(found: Found) -> list[str]:
     return [f"From `results/{name}`: {run.conditions.protocol}.\n" for name, run in sorted(runs.items())]
 
 
-# ---- the layers ----
+# ---- all of them in short ----
 
 
-def layers(records: Sequence[Record]) -> list[Record]:
-    """Rows of the library and cuBLAS on layers, of the types in which more than the one square among them was
-    measured.
-    """
-    rows = [
-        record
-        for record in records
-        if record.kernel in (LIBRARY, "cublas") and record.layout == "rcr" and record.mode in TIMED_MODES
-    ]
-    rows = [record for record in rows if shape_of(record) in LISTS["layers"]]
-    kinds = {record.dtype for record in rows if record.m != record.n}
-    return [record for record in rows if record.dtype in kinds]
+def of_ragged(found: Corpora) -> list[str]:
+    """Each type's gain over the vendor, in every mode: of ragged products, then of aligned ones."""
+    said = [gain_words(kind, modes) for kind, modes in ragged_of(found).items()]
+    said += [aligned_words(corpus, modes) for corpus, modes in found.items() if corpus.multiple > 1]
+    return [each for each in said if each]
 
 
-def layer_sections(records: Sequence[Record]) -> list[str]:
-    rows = layers(records)
-    return [
-        layer_section(kind, [record for record in rows if record.dtype == kind]) for kind in maths_in(rows)
-    ]
+def gain_words(kind: str, modes: Mapping[str, Found]) -> str:
+    said: list[str] = []
+    for mode, rows in modes.items():
+        values, padded = (gains(grouped(rows), LIBRARY, rival) for rival in ("cublas", PADDED))
+        if values:
+            whose = f"{short_name(kind)} on an {short_chip(rows[0][0].device)}, {TURNS[mode].lower()}"
+            said.append(f"{TURNS[mode] if said else whose}: {mean_words(values, what=' ragged products')}.")
+        if padded:
+            by_hand = "Beside cuBLAS with operands padded by hand first"
+            said.append(f"{by_hand}: {geomean(padded):.2f} times, {min(padded):.2f} at least.")
+    return " ".join(said)
 
 
-def layer_section(kind: str, records: Sequence[Record]) -> str:
-    """A row for each product: sustained beside burst."""
-    heads = ["n x k", "m"]
-    for mode in TIMED_MODES:
-        heads += [f"{mode}: time", "TFLOP/s", "TB/s of weights", "% of cuBLAS", "MHz", "W"]
-    lines = [row_of([*heads, "chosen"]), rule([*heads, "chosen"])]
-    at = {(shape_of(record), record.mode): record for record in records if record.kernel == LIBRARY}
-    for shape in LISTS["layers"]:
-        rows = [at.get((shape, mode)) for mode in TIMED_MODES]
-        if any(rows):
-            chosen = next(row.config or "" for row in rows if row)
-            cells = [cell for row in rows for cell in layer_cells(row)]
-            lines.append(row_of([f"{shape[1]} x {shape[2]}", str(shape[0]), *cells, chosen]))
-    return fold(f"Layers, {short_name(kind)}", "\n".join(lines))
+def aligned_words(corpus: Corpus, modes: Mapping[str, Found]) -> str:
+    said = []
+    for mode, rows in modes.items():
+        values = gains(grouped(rows), LIBRARY, "cublas")
+        if values:
+            whose = f"{short_name(corpus.kind)} on an {short_chip(corpus.chip)}, {TURNS[mode].lower()}"
+            head = f"{whose}, multiples of {corpus.multiple}, {LIES[corpus.layout]}"
+            mean = f"{geomean(values):.3f} times cuBLAS in the geometric mean of {len(values)}"
+            said.append(f"{head}: {mean}. The least is {min(values):.3f}.")
+    return " ".join(said)
 
 
-def weights_read(record: Record) -> float:
-    """TB/s at which weights are read, each once."""
-    return record.n * record.k * element_of(record.dtype).nbytes / (record.seconds or math.inf) / 1e12
+def summary_section(runs: Sequence[Run]) -> str:
+    """Every corpus in a line, bursts below sustained turns; and what two chips have on the same products."""
+    found = corpora(runs)
+    heads = ["type", "products", "operands", "chip", "seed", "turns", "count"]
+    heads += ["over cuBLAS, geomean", "least", "MHz", "cuBLAS at", "measured"]
+    rows = []
+    for corpus, modes in found.items():
+        sort = "ragged" if corpus.multiple == 1 else f"multiples of {corpus.multiple}"
+        whose = [short_name(corpus.kind), sort, LIES[corpus.layout], short_chip(corpus.chip), corpus.seed]
+        for mode, own in modes.items():
+            groups = grouped(own)
+            values = gains(groups, LIBRARY, "cublas")
+            if values:
+                gain = [str(len(values)), f"{geomean(values):.3f}", f"{min(values):.3f}"]
+                clocks = [seen_cells(groups, name)[0] for name in (LIBRARY, "cublas")]
+                rows.append([*whose, MODES[mode], *gain, *clocks, newest([own])[:10]])
+    said = [f"- {each}" for each in chips_apart(found)]
+    return "\n".join([Table(heads, rows, ("products", "turns")).markdown(), *said])
 
 
-def layer_cells(record: Record | None) -> list[str]:
-    if record is None or record.seconds is None:
-        return ["-"] * 6
-    read = f"{weights_read(record):.2f}" if record.m <= DECODE else ""
-    return [time_words(record.seconds), speed(record), read, percent(record.ratio), *seen_cells([record])]
+def chips_apart(found: Corpora) -> Iterator[str]:
+    """Of the same seed on two chips: the gain of each on the products that both multiplied."""
+    pairs = [pair for pair in combinations(found, 2) if len({each._replace(chip="") for each in pair}) == 1]
+    for pair, mode in [(both, mode) for both in pairs for mode in found[both[0]]]:
+        here, there = (grouped(found[each].get(mode, ())) for each in pair)
+        both = [shape for shape in here if shape in there]
+        first, second = (
+            gains({shape: groups[shape] for shape in both}, LIBRARY, "cublas") for groups in (here, there)
+        )
+        if first and second:
+            means, corpus = (geomean(first), geomean(second)), pair[0]
+            verb = "agree" if abs(means[0] / means[1] - 1.0) <= ALIKE else "differ"
+            chips = " and ".join(short_chip(each.chip) for each in pair)
+            yield (
+                f"{chips} {verb} on {len(both)} {corpus.sort}, {short_name(corpus.kind)},"
+                f" {LIES[corpus.layout]}, {TURNS[mode].lower()}. The geometric means are {means[0]:.3f} and"
+                f" {means[1]:.3f}, the least {min(first):.3f} and {min(second):.3f}."
+            )
+
+
+SHORT_TURNS = (
+    "[Sustained](../glossary.md#sustained) turns and bursts are as on [the other"
+    " pages](index.md#how-it-is-measured). Short turns follow each other without rest: one replay to warm"
+    " up, one that is timed."
+)
+CORPORA = Section(
+    lambda data: corpora(data.runs) and data.runs,
+    [
+        lambda runs: "\n".join(f"- {each}" for each in of_ragged(corpora(runs))),
+        SHORT_TURNS,
+        summary_section,
+        corpus_sections,
+    ],
+)

@@ -81,7 +81,7 @@ class Outputs:
     def print_tables(self, records: Sequence[Record]) -> None:
         from rich.console import Console
 
-        from lapidist.bench.publish.tables import show
+        from lapidist.bench.publish.terminal import show
 
         piped = int(os.environ.get("COLUMNS") or PIPE_COLUMNS)
         show(Console(width=None if sys.stdout.isatty() else piped), records)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from lapidist.bench.protocol.cases import shape_words
 from lapidist.bench.protocol.record import Conditions, Key, Record
 from lapidist.bench.publish import charts
+from lapidist.bench.publish.cells import kind, number, percent
 from lapidist.bench.publish.charts import Bar
-from lapidist.bench.publish.tables import number, percent
 from lapidist.bench.publish.views import (
     Series,
     in_math,
@@ -51,9 +51,8 @@ def of_type(conditions: Conditions, records: Sequence[Record], math: str, source
     climbed = in_order(on(records, shape))
     names = {record.kernel for record in climbed}
     squared = [each for each in squares(records, least=3) if each.kernel in names]
-    title = f"The ladder at {shape_words(*shape)}, {short_name(math)}"
     drawn = [
-        ladder(conditions, title, climbed, sources),
+        ladder(conditions, f"The ladder at {shape_words(*shape)}, {short_name(math)}", climbed, sources),
         against_size(conditions, squared, math, "m = n = k"),
         against_size(conditions, sweep(records), math, "m = n, at k = 1024"),
         under_roofs(conditions, climbed),
@@ -65,67 +64,51 @@ def of_type(conditions: Conditions, records: Sequence[Record], math: str, source
 
 
 def ladder(conditions: Conditions, title: str, records: Sequence[Record], sources: Sources) -> Panel | None:
-    """Speed of every rung; of several runs, shares of what cuBLAS reached in the same one."""
+    """Speed of every rung; of several runs, shares of what cuBLAS reached in the same one. Where nothing was
+    timed, the share of the main loop that multiplies.
+    """
     timed = [record for record in records if record.tflops is not None and record.limit_share is not None]
-    if not timed:
-        return counted_shares(title, records)
-    runs = {sources.get(record.key, "") for record in timed}
     shared = [record for record in timed if record.ratio is not None and record.kernel != "cublas"]
-    if len(runs) > 1 and shared:
-        words = "Bars are % of cuBLAS in the same run; the numbers are TFLOP/s, and that share."
-        return Panel(title, shares(shared, sources), words, kinds_of(shared))
-    words = "TFLOP/s, and % of cuBLAS in the same run."
-    return Panel(title, speeds(conditions, timed), words, kinds_of(timed))
-
-
-def kinds_of(records: Sequence[Record]) -> frozenset[str]:
-    return frozenset(record.kind for record in records)
-
-
-def speeds(conditions: Conditions, timed: Sequence[Record]) -> str:
-    rows = [Bar(label(r.kernel), r.tflops or 0.0, bar_words(r), r.kind) for r in timed]
-    marks = [("cuBLAS", r.tflops or 0.0) for r in timed if r.kernel == "cublas"]
-    marks += [
-        (f"limit of {name}, {limit:.4g}", limit) for name, limit in roofs(conditions, timed[0].dtype).items()
-    ]
-    return charts.bars("", rows, marks, "TFLOP/s of each kernel").drawn
-
-
-def shares(timed: Sequence[Record], sources: Sources) -> str:
-    """The hover names the run, and what cuBLAS reached in it."""
-    rows = [
-        Bar(
-            label(r.kernel),
-            100 * (r.ratio or 0.0),
-            bar_words(r),
-            r.kind,
-            f"cuBLAS in that run {(r.tflops or 0.0) / (r.ratio or 1.0):.4g}, {sources.get(r.key, '')}",
+    counted = [record for record in records if record.ffma_share is not None]
+    if shared and len({sources.get(record.key, "") for record in timed}) > 1:
+        rows, marks = [share_bar(r, sources) for r in shared], [("cuBLAS in the same run", 100.0)]
+        alt, words = (
+            "% of cuBLAS of each kernel",
+            "Bars are % of cuBLAS in the same run; the numbers are TFLOP/s, and that share.",
         )
-        for r in timed
-    ]
-    return charts.bars("", rows, [("cuBLAS in the same run", 100.0)], "% of cuBLAS of each kernel").drawn
+    elif timed:
+        rows = [Bar(label(r.kernel), r.tflops or 0.0, bar_words(r), r.kind) for r in timed]
+        marks = [("cuBLAS", r.tflops or 0.0) for r in timed if r.kernel == "cublas"]
+        limits = roofs(conditions, timed[0].dtype)
+        marks += [(f"limit of {name}, {limit:.4g}", limit) for name, limit in limits.items()]
+        alt, words = "TFLOP/s of each kernel", "TFLOP/s, and % of cuBLAS in the same run."
+    elif counted:
+        shares = [(record, record.ffma_share or 0.0) for record in counted]
+        rows = [Bar(label(r.kernel), 100 * share, f"{percent(share)} %", r.kind) for r, share in shares]
+        alt, marks, words = title, [("100 %", 100.0)], COUNTED
+    else:
+        return None
+    kinds = frozenset(row.kind for row in rows)
+    return Panel(title, charts.bars("", rows, marks, alt).drawn, words, kinds)
+
+
+COUNTED = (
+    "Nothing was timed. Share of the instructions that multiply and add, in percent: what is left over is"
+    " overhead."
+)
+
+
+def share_bar(record: Record, sources: Sources) -> Bar:
+    """The hover names the run, and what cuBLAS reached in it."""
+    vendor = (record.tflops or 0.0) / (record.ratio or 1.0)
+    more = f"cuBLAS in that run {vendor:.4g}, {sources.get(record.key, '')}"
+    return Bar(label(record.kernel), 100 * (record.ratio or 0.0), bar_words(record), record.kind, more)
 
 
 def bar_words(record: Record) -> str:
     shown = record.ratio is not None and record.kernel != "cublas"
     share = f", {percent(record.ratio)} %" if shown else ""
     return f"{number(record.tflops, '.1f' if (record.tflops or 0) >= 10 else '.2f')}{share}"
-
-
-def counted_shares(title: str, records: Sequence[Record]) -> Panel | None:
-    """Where nothing was timed: the share of the main loop that multiplies."""
-    counted = [record for record in records if record.ffma_share is not None]
-    if not counted:
-        return None
-    rows = [
-        Bar(label(r.kernel), 100 * (r.ffma_share or 0.0), f"{percent(r.ffma_share)} %", r.kind)
-        for r in counted
-    ]
-    words = (
-        "Nothing was timed. Share of the instructions that multiply and add, in percent: what is left over is"
-        " overhead."
-    )
-    return Panel(title, charts.bars("", rows, [("100 %", 100.0)], title).drawn, words, kinds_of(counted))
 
 
 # ---- size and roofline ----
@@ -135,33 +118,30 @@ def against_size(conditions: Conditions, series: Sequence[Series], math: str, ax
     if not series:
         return None
     drawn = [(label(each.kernel), [(float(x), y) for x, y in each.points]) for each in series]
-    plot = charts.lines("", drawn, "TFLOP/s against size", roofs(conditions, math), axis).drawn
+    chart = charts.lines("", drawn, "TFLOP/s against size", roofs(conditions, math), axis)
     title = f"Speed against size, {axis}, {short_name(math)}"
-    return Panel(title, plot, "Small products do not fill the chip.")
+    return Panel(title, chart.drawn, "Small products do not fill the chip.")
+
+
+ROOFLINE = (
+    "A block's tile decides how many bytes it asks of global memory for each flop. Caches answer most of"
+    " them, so the first rungs can stand above the line of the DRAM. What lies below both lines is lost to"
+    " instructions and waiting."
+)
 
 
 def under_roofs(conditions: Conditions, records: Sequence[Record]) -> Panel | None:
     points = roofline(record for record in records if record.kind != "detour")
-    known = roofs(conditions, records[0].dtype) if records else {}
+    limits = roofs(conditions, records[0].dtype) if records else {}
     bandwidth = float(conditions.chip.get("dram_gbps", 0.0)) / 1000
-    if not points or not known or not bandwidth:
+    if not points or not limits or not bandwidth:
         return None
     named = [(label(p.kernel), p.intensity, p.tflops) for p in points]
-    words = (
-        "A block's tile decides how many bytes it asks of global memory for each flop. Caches answer most of"
-        " them, so the first rungs can stand above the line of the DRAM. What lies below both lines is lost"
-        " to instructions and waiting."
-    )
-    plot = charts.roofline("", named, known, bandwidth, "Roofline").drawn
-    return Panel(f"Roofline, {short_name(records[0].dtype)}", plot, words)
-
-
-# ---- a file ----
+    chart = charts.roofline("", named, limits, bandwidth, "Roofline")
+    return Panel(f"Roofline, {kind(records[0])}", chart.drawn, ROOFLINE)
 
 
 def file_of(conditions: Conditions, records: Sequence[Record]) -> str:
     """All charts below each other as one SVG."""
-    from lapidist.bench.publish.charts import stacked
-
     found = [panel for drawn in panels(conditions, records, {}).values() for panel in drawn]
-    return stacked([(panel.title, panel.drawn) for panel in found])
+    return charts.stacked([(panel.title, panel.drawn) for panel in found])

@@ -8,7 +8,7 @@ from itertools import combinations
 
 from lapidist.bench.protocol.cases import shape_words
 from lapidist.bench.protocol.record import Record, Run
-from lapidist.bench.publish.markdown import fold, row_of, rule
+from lapidist.bench.publish.tables import Table, fold
 from lapidist.bench.publish.views import RUNG_NUMBER, label, latest
 from lapidist.bench.studies.predicted import MODE
 from lapidist.device import chip
@@ -127,29 +127,17 @@ def comparison(title: str, predicted: dict[str, Record], seen: dict[str, Seen], 
     names = sorted((name for name in predicted if name in seen), key=lambda name: RUNG_NUMBER.get(name, 99))
     if not names:
         return ""
+    milliseconds = {name: ((predicted[name].seconds or 0.0) * 1e3, seen[name].milliseconds) for name in names}
+    errors = {name: mine / theirs - 1 for name, (mine, theirs) in milliseconds.items()}
+    rows = [
+        [label(name), predicted[name].note or "", f"{mine:.4g}", f"{theirs:.4g}", f"{errors[name]:+.0%}"]
+        for name, (mine, theirs) in milliseconds.items()
+    ]
     heads = ["kernel", "bound", "predicted ms", head, "error"]
-    lines = [row_of(heads), rule(heads).replace("|---|---:|", "|---|---|", 1)]
-    for name in names:
-        mine, theirs = (predicted[name].seconds or 0.0) * 1e3, seen[name].milliseconds
-        lines.append(
-            row_of(
-                [
-                    label(name),
-                    predicted[name].note or "",
-                    f"{mine:.4g}",
-                    f"{theirs:.4g}",
-                    f"{mine / theirs - 1:+.0%}",
-                ]
-            )
-        )
-    errors = sorted(
-        abs((predicted[name].seconds or 0.0) * 1e3 / seen[name].milliseconds - 1) for name in names
-    )
-    words = (
-        f"{order_of(names, predicted, seen, head.split()[0])} Median error {errors[len(errors) // 2]:.0%}."
-    )
-    table = fold(title, "\n".join(lines))
-    return f"**{title}.** {words}{slowed(names, seen, predicted[names[0]].device)}\n\n{table}"
+    median = sorted(map(abs, errors.values()))[len(errors) // 2]
+    words = f"{order_of(names, predicted, seen, head.split()[0])} Median error {median:.0%}."
+    shown = fold(title, Table(heads, rows, ("bound",)).markdown())
+    return f"**{title}.** {words}{slowed(names, seen, predicted[names[0]].device)}\n\n{shown}"
 
 
 def order_of(names: Sequence[str], predicted: dict[str, Record], seen: dict[str, Seen], kind: str) -> str:

@@ -6,29 +6,27 @@ from __future__ import annotations
 import re
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from lapidist.bench.protocol.cases import shape_words
-from lapidist.bench.protocol.record import Record, Run, read_runs
-from lapidist.bench.publish import markdown, pages, sharing_report, stock_sections
+from lapidist.bench.protocol.record import Run, read_runs
+from lapidist.bench.publish import pages, sharing, studies
+from lapidist.bench.publish.cells import chip, kind, percent, shape, speed
 from lapidist.bench.publish.charts import Chart
-from lapidist.bench.publish.machine_page import machine_blocks
+from lapidist.bench.publish.machine import machine_blocks
+from lapidist.bench.publish.section import Data
 from lapidist.bench.publish.squares import limits_table, summary
-from lapidist.bench.publish.tables import percent
-from lapidist.bench.publish.views import TIMED_MODES, latest, main_case, maths_in, on
+from lapidist.bench.publish.views import TIMED_MODES, Found, latest, main_case, maths_in, on
 from lapidist.bench.publish.withdrawn import Withdrawal, read_withdrawals, without
 from lapidist.bench.publish.worklog import worklog
-from lapidist.bench.studies import layouts, scaled, warming
-from lapidist.dtypes import short_name
+from lapidist.bench.studies import warming
 from lapidist.errors import ArgumentError
 from lapidist.kernels.registry import KERNELS
 
 LINE = 110  # columns of a source file
 MEASURED = re.compile(r"^// Measured:.*(\n//           .*)*$", re.MULTILINE)
 HEADLINE_MODE = "sustained"
-
-Found = Sequence[tuple[Record, Run]]
+PUBLISHED = (*TIMED_MODES, "host", warming.MODE, warming.ALONE, *studies.MODES)
 
 
 def publish(root: Path, check: bool, html: Path | None = None) -> list[Path]:
@@ -38,71 +36,44 @@ def publish(root: Path, check: bool, html: Path | None = None) -> list[Path]:
     if not runs:
         rule = "must hold Records in results/*.jsonl"
         raise ArgumentError(f"--root: {rule}; {str(root)!r} has none. Make them with climb --record")
-    stale = [
-        (path, text)
-        for path, text in documents(root, runs, withdrawals).items()
-        if not path.exists() or path.read_text() != text
-    ]
-    for path, text in stale:
+    texts = documents(root, runs, withdrawals)
+    stale = {path: text for path, text in texts.items() if not path.exists() or path.read_text() != text}
+    for path, text in stale.items():
         print(f"{'differs from the Records' if check else 'written'}: {path}", file=sys.stderr)
         if not check:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
     if html is not None:
         write_html(html, runs)
-    return [path for path, _ in stale]
+    return list(stale)
 
 
 def documents(root: Path, runs: Sequence[Run], withdrawals: Sequence[Withdrawal] = ()) -> dict[Path, str]:
     """Every published file as it should be."""
-    studies = (
-        layouts.MODE,
-        scaled.MODE,
-        scaled.BURST_MODE,
-        warming.MODE,
-        warming.ALONE,
-        *stock_sections.MODES,
-    )
-    published = (*TIMED_MODES, "host", *studies)
-    found = [(record, run) for record, run in latest(runs) if record.mode in published]
-    texts = pages.documents(root, [record for record, _ in found], runs, withdrawals)
-    for chart in sharing_report.sharing_charts(runs):
+    found = [(record, run) for record, run in latest(runs) if record.mode in PUBLISHED]
+    records = [record for record, _ in found]
+    texts = pages.documents(root, Data(records, runs, withdrawals))
+    for chart in sharing.sharing_charts(runs):
         texts |= chart.files(root / "docs")
-    readme = root / "README.md"
-    if readme.exists():
-        text = with_block(readme.read_text(), "ladder", ladder_picture(texts))
-        texts[readme] = with_block(text, "types", summary([record for record, _ in found]))
-    for log in (root / "docs" / name for name in ("ladder.md", "wgmma.md")):
-        if log.exists():
-            text = with_block(log.read_text(), "limits", limits_table([record for record, _ in found]))
-            texts[log] = worklog(text, latest(runs))
-    sharing = root / "docs" / "stream-k.md"
-    if sharing.exists():
-        text = sharing.read_text()
-        for name, block in sharing_report.sharing_blocks(runs).items():
-            text = with_block(text, name, block)
-        texts[sharing] = text
-    machine = root / "docs" / "machine.md"
-    if machine.exists():
-        text = machine.read_text()
-        for name, block in machine_blocks(root, runs).items():
-            text = with_block(text, name, block)
-        texts[machine] = text
+    blocks: dict[str, Callable[[], Mapping[str, str]]] = {
+        "README.md": lambda: {"ladder": ladder_picture(texts), "types": summary(records)},
+        "docs/ladder.md": lambda: {"limits": limits_table(records)},
+        "docs/wgmma.md": lambda: {"limits": limits_table(records)},
+        "docs/stream-k.md": lambda: sharing.sharing_blocks(runs),
+        "docs/machine.md": lambda: machine_blocks(root, runs),
+    }
+    for path, made in ((root / name, made) for name, made in blocks.items() if (root / name).exists()):
+        texts[path] = path.read_text()
+        for name, block in made().items():
+            texts[path] = with_block(texts[path], name, block)
+        if path.name in ("ladder.md", "wgmma.md"):
+            texts[path] = worklog(texts[path], latest(runs))
     for path in sorted((root / "src" / "lapidist" / "cuda").glob("*/*.cu")):
         source = path.read_text()
         if MEASURED.search(source):
-            texts[path] = with_measured(source, measured_line(path, found))
+            line = measured_line(path, found)
+            texts[path] = MEASURED.sub(line.replace("\\", r"\\"), source, count=1)
     return texts
-
-
-def headline(found: Found, math: str) -> list[tuple[Record, Run]]:
-    """The rows that the README and the kernels' headers quote."""
-    rows = [(record, run) for record, run in found if (record.mode, record.dtype) == (HEADLINE_MODE, math)]
-    shape = main_case([record for record, _ in rows])
-    return [(record, run) for record, run in rows if shape is not None and on([record], shape)]
-
-
-# ---- README ----
 
 
 def with_block(text: str, name: str, table: str) -> str:
@@ -112,9 +83,8 @@ def with_block(text: str, name: str, table: str) -> str:
     if start < 0:
         return text
     if end < start:
-        raise ArgumentError(
-            f"{begin}: must be followed by {stop}; the second is missing. Put it after the table"
-        )
+        rule = f"must be followed by {stop}; the second is missing"
+        raise ArgumentError(f"{begin}: {rule}. Put it after the table")
     return f"{text[:start]}{begin}\n{table}{text[end:]}"
 
 
@@ -124,9 +94,6 @@ def ladder_picture(texts: Mapping[Path, str]) -> str:
     drawn = any(path.name == f"{name}-light.svg" for path in texts)
     words = "Each kernel of the ladder beside cuBLAS, fp32, 4096^3"
     return Chart(name, "", words).shown("docs/performance/") if drawn else "Not measured yet.\n"
-
-
-# ---- kernel headers ----
 
 
 def measured_line(path: Path, found: Found) -> str:
@@ -141,21 +108,21 @@ def measured_line(path: Path, found: Found) -> str:
     if not rows:
         return "// Measured: -"
     record, run = rows[0]
-    several = len(rows) > 1
-    speeds = ", ".join(f"{each.kernel + ' ' if several else ''}{markdown.speed(each)}" for each, _ in rows)
+    speeds = ", ".join(f"{each.kernel + ' ' if len(rows) > 1 else ''}{speed(each)}" for each, _ in rows)
     shares = ", ".join(percent(each.ratio) for each, _ in rows)
-    shape, chip = shape_words(record.m, record.n, record.k), record.device.removeprefix("NVIDIA ")
-    shape += "" if record.dtype == "float32" else f" in {short_name(record.dtype)}"
-    words = f"// Measured: {shape}: {speeds} TFLOP/s, {shares} % of cuBLAS ({chip}, results/{run.name})"
+    product = shape(record) + ("" if record.dtype == "float32" else f" in {kind(record)}")
+    words = (
+        f"// Measured: {product}: {speeds} TFLOP/s, {shares} % of cuBLAS ({chip(record)}, results/{run.name})"
+    )
     lines = textwrap.wrap(words, LINE, subsequent_indent="//           ", break_on_hyphens=False)
     return "\n".join(lines)
 
 
-def with_measured(source: str, line: str) -> str:
-    return MEASURED.sub(lambda _: line, source, count=1)
-
-
-# ---- HTML ----
+def headline(found: Found, math: str) -> Found:
+    """The rows that the README and the kernels' headers quote."""
+    rows = [(record, run) for record, run in found if (record.mode, record.dtype) == (HEADLINE_MODE, math)]
+    main = main_case([record for record, _ in rows])
+    return [(record, run) for record, run in rows if main is not None and on([record], main)]
 
 
 def write_html(path: Path, runs: Sequence[Run]) -> None:

@@ -45,13 +45,3 @@ def without(runs: Sequence[Run], withdrawals: Sequence[Withdrawal]) -> list[Run]
     return [
         replace(run, records=tuple(record for record in run.records if stands(record, run))) for run in runs
     ]
-
-
-def section(withdrawals: Sequence[Withdrawal]) -> str:
-    if not withdrawals:
-        return ""
-    reasons: dict[tuple[str, str], list[str]] = {}
-    for each in withdrawals:
-        reasons.setdefault((each.kernel, each.reason), []).append(f"`results/{each.run}`")
-    lines = [f"- {kernel}: {reason} ({', '.join(names)})" for (kernel, reason), names in reasons.items()]
-    return "## Withdrawn\n\nMeasured, and not shown above.\n\n" + "\n".join(lines) + "\n"

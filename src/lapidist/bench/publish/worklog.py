@@ -6,12 +6,12 @@ They quote a rung's file, and the times and counts of its Records.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from lapidist.bench.protocol.cases import shape_words
 from lapidist.bench.protocol.record import Record, Run
-from lapidist.bench.publish.tables import number, percent
-from lapidist.bench.publish.views import UNIT_WORDS
+from lapidist.bench.publish.cells import number, percent, shape
+from lapidist.bench.publish.tables import Table
+from lapidist.bench.publish.views import UNIT_WORDS, Found
 from lapidist.build.compiler import CUDA_SOURCES
 from lapidist.dtypes import short_name
 from lapidist.kernels.registry import RUNGS, kernel_named
@@ -29,9 +29,6 @@ COUNTS = ("rung", "instructions", "turns", "sectors")
 FMA_HEADS = (*COUNTS, "slots by turns", "slots by instructions")
 PRODUCT_HEADS = (*COUNTS, "bytes from and to the L2")
 MAIN_TYPE, MAIN_SIZE = "float16", 4096  # of the rungs on tensor cores
-WORDS = ("type", "product")  # columns that are no numbers
-
-Found = Sequence[tuple[Record, Run]]
 
 
 def worklog(text: str, found: Found) -> str:
@@ -74,11 +71,18 @@ def measured(kernel: Kernel, found: Found) -> str:
     rows = speeds(kernel, found)
     if not rows:
         return "\n- Measured: not yet."
-    columns = speed_columns(rows, kernel, found)
-    kept = [column for column in columns if set(column[1:]) != {"-"}]
-    lines = ["| " + " | ".join(cells) + " |" for cells in zip(*kept, strict=True)]
-    rule = "|" + "|".join("---" if column[0] in WORDS else "---:" for column in kept) + "|"
-    return "\n- Measured:\n\n" + "\n".join([lines[0], rule, *lines[1:]]) + "\n"
+    unit, cells = UNIT_WORDS[rows[0].unit or "fma"], [speed_cells(r, kernel, found) for r in rows]
+    if {cell[0] for cell in cells} == {"fp32"}:
+        cells = [["-", *cell[1:]] for cell in cells]
+    heads = [
+        "type",
+        "product",
+        "TFLOP/s",
+        "% of cuBLAS",
+        f"% of the limit of {unit}",
+        "times the rung before",
+    ]
+    return f"\n- Measured:\n\n{Table(heads, cells, ('product',)).filled().markdown()}"
 
 
 def speeds(kernel: Kernel, found: Found) -> list[Record]:
@@ -95,28 +99,16 @@ def speeds(kernel: Kernel, found: Found) -> list[Record]:
     ]
 
 
-def speed_columns(rows: Sequence[Record], kernel: Kernel, found: Found) -> list[list[str]]:
-    """Heads and cells; a column of dashes is left out where the table is written."""
-    unit = UNIT_WORDS[rows[0].unit or "fma"]
-    types = [short_name(r.dtype) for r in rows]
-    return [
-        ["type", *(types if set(types) != {"fp32"} else ["-"] * len(rows))],
-        ["product", *(shape_words(r.m, r.n, r.k) for r in rows)],
-        ["TFLOP/s", *(three_digits(r.tflops) for r in rows)],
-        ["% of cuBLAS", *(percent(r.ratio) for r in rows)],
-        [f"% of the limit of {unit}", *(share_of_unit(r) for r in rows)],
-        ["times the rung before", *(step_to(r, kernel, found) or "-" for r in rows)],
-    ]
+def speed_cells(record: Record, kernel: Kernel, found: Found) -> list[str]:
+    of_unit = percent(record.unit_share) if record.unit_share and record.unit != "fma" else "-"
+    named = [short_name(record.dtype), shape(record), three_digits(record.tflops)]
+    # Rungs on CUDA cores are compared with cuBLAS and with each other alone.
+    return [*named, percent(record.ratio), of_unit, step_to(record, kernel, found) or "-"]
 
 
 def three_digits(value: float | None) -> str:
     """Whole numbers from a thousand on, where .3g would write powers of ten."""
     return number(value, ".0f" if value is not None and value >= 1000 else ".3g")
-
-
-def share_of_unit(record: Record) -> str:
-    """Of tensor cores alone: rungs on CUDA cores are compared with cuBLAS and with each other."""
-    return percent(record.unit_share) if record.unit_share and record.unit != "fma" else "-"
 
 
 def step_to(record: Record, kernel: Kernel, found: Found) -> str:
@@ -145,15 +137,11 @@ def rows_of(name: str, math: str, found: Found) -> list[Record]:
 def counts_block(name: str, found: Found) -> str:
     """The table of one type: `fp32` of the rungs on CUDA cores, `fp16` of those on tensor cores."""
     heads, cells = (FMA_HEADS, fma_cells) if name == "fp32" else (PRODUCT_HEADS, product_cells)
-    lines = ["| " + " | ".join(heads) + " |", "|---" + "|---:" * (len(heads) - 1) + "|"]
-    sources = set()
-    for position, record, run in counted_rows(name, found):
-        lines.append(f"| {position:02d} {record.kernel} | " + " | ".join(cells(record)) + " |")
-        sources.add(f"`results/{run.name}`, PTX of NVRTC {run.conditions.nvrtc}")
-    table = (
-        "\n".join(lines) + f"\n\nFrom {', '.join(sorted(sources))}.\n" if sources else "Not counted yet.\n"
-    )
-    return f"<!-- counts-{name}:begin -->\n{table}<!-- counts-{name}:end -->"
+    rows = list(counted_rows(name, found))
+    shown = Table(heads, [[f"{at:02d} {record.kernel}", *cells(record)] for at, record, _ in rows]).markdown()
+    sources = {f"`results/{run.name}`, PTX of NVRTC {run.conditions.nvrtc}" for *_, run in rows}
+    text = f"{shown}\nFrom {', '.join(sorted(sources))}.\n" if rows else "Not counted yet.\n"
+    return f"<!-- counts-{name}:begin -->\n{text}<!-- counts-{name}:end -->"
 
 
 def counted_rows(name: str, found: Found) -> Iterator[tuple[int, Record, Run]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from lapidist.bench.protocol.cases import Case
 from lapidist.bench.protocol.record import Conditions, Record, Run
 from lapidist.bench.publish.corpora import corpus_sections
-from lapidist.bench.publish.planner_sections import planner_sections
+from lapidist.bench.publish.planner import PLANNER
+from lapidist.bench.publish.section import Data
 
 CONDITIONS = Conditions("2026-11-21T12:00:00+00:00", "lapidist tune", "NVIDIA H200", mode="tune")
 TIMES = {(100, 100, 100): (3e-6, 2e-6, 9e-6), (200, 100, 100): (4e-6, 5e-6)}
@@ -26,7 +27,7 @@ def a_run(name: str = "h200-tune.jsonl", chip: str = "NVIDIA H200", kind: str = 
 
 
 def test_each_products_first_row_is_the_planners_own() -> None:
-    summary, section = planner_sections([a_run()])
+    summary, section = PLANNER.written(Data([], [a_run()]))
     words = "On 2 products on an H200 the planner's own choice took 22.5 % longer than the fastest"
     assert f"{words} in the geometric mean, 50.0 % at most." in section
     assert "| 100^3 | way 0 | 3 us | way 1 | 2 us | 50.0 |" in section
@@ -34,12 +35,12 @@ def test_each_products_first_row_is_the_planners_own() -> None:
     assert section.startswith("## The planner's choices, bf16\n")
     assert "| bf16 | H200 | 2 | 5 | 22.5 | 50.0 | 100^3 |" in summary
     assert corpus_sections([a_run()]) == []
-    assert planner_sections([]) == []
+    assert PLANNER.written(Data([], [])) == []
 
 
 def test_each_type_and_chip_has_a_line() -> None:
     other = a_run("h100.jsonl", "NVIDIA H100 80GB HBM3")
-    summary, *sections = planner_sections([a_run(), a_run("two.jsonl", kind="float64"), other])
+    summary, *sections = PLANNER.written(Data([], [a_run(), a_run("two.jsonl", kind="float64"), other]))
     lines = [line for line in summary.splitlines() if line.startswith("| ")][1:]
     assert [line.split(" | ")[:2] for line in lines] == [
         ["| bf16", "H200"],
@@ -53,7 +54,7 @@ def test_each_type_and_chip_has_a_line() -> None:
 def test_an_earlier_planners_choices_are_not_mixed_in() -> None:
     newer = a_run("newer.jsonl")
     newer = Run(newer.name, newer.conditions, newer.records[4:])
-    summary, section = planner_sections([a_run(), newer])
+    summary, section = PLANNER.written(Data([], [a_run(), newer]))
     assert "| bf16 | H200 | 1 | 2 | 0.0 | 0.0 | 200x100x100 |" in summary
     assert "100^3" not in section
     assert "newer.jsonl" in section

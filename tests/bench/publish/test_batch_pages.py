@@ -7,8 +7,9 @@ from pathlib import Path
 from lapidist.bench.protocol.cases import Case
 from lapidist.bench.protocol.contenders import LIBRARY
 from lapidist.bench.protocol.record import Conditions, Record, Run
-from lapidist.bench.publish.batch_sections import batch_sections, of_batches
+from lapidist.bench.publish.calls import BATCHES, of_batches
 from lapidist.bench.publish.pages import documents
+from lapidist.bench.publish.section import Data
 from lapidist.bench.studies.batches import MODE
 
 H200, H100 = "NVIDIA H200", "NVIDIA H100 80GB HBM3"
@@ -34,7 +35,7 @@ RUNS = [a_run(H200, (FLAT, 1e-4, 1.2), (TINY, 1e-5, 0.8)), a_run(H100, (TINY, 2e
 
 
 def test_every_chip_has_its_lines_in_the_order_of_the_list() -> None:
-    words, table = batch_sections(RUNS)
+    words, table = BATCHES.written(Data([], RUNS))
     lines = [line for line in table.splitlines() if line.startswith("| ") and "| chip |" not in line]
     assert [line.split(" | ")[:3] for line in lines] == [
         ["| fp32, 10000 of 16^3", "H200", "10 us"],
@@ -47,8 +48,8 @@ def test_every_chip_has_its_lines_in_the_order_of_the_list() -> None:
 
 
 def test_a_page_says_so_where_no_batch_was_measured() -> None:
-    assert (batch_sections([]), of_batches([])) == ([], [])
-    texts = {path.name: text for path, text in documents(Path(), [], RUNS, []).items()}
+    assert (BATCHES.written(Data([])), of_batches([])) == ([], [])
+    texts = {path.name: text for path, text in documents(Path(), Data([], RUNS)).items()}
     assert "## Batches" in texts["small.md"]
     assert "no Records" not in texts["small.md"]
     assert "times cuBLAS on an H100" in texts["index.md"]

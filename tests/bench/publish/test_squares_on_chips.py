@@ -6,8 +6,9 @@ from pathlib import Path
 
 from lapidist.bench.protocol.contenders import LIBRARY
 from lapidist.bench.protocol.record import Conditions, Record, Run
-from lapidist.bench.publish.chip_sections import chip_sections, chip_words
+from lapidist.bench.publish.chips import chip_sections, chip_words, turns_of
 from lapidist.bench.publish.pages import documents
+from lapidist.bench.publish.section import Data
 from words import long_ones, split
 
 H200, H100 = "NVIDIA H200", "NVIDIA H100 80GB HBM3"
@@ -45,7 +46,7 @@ def test_bursts_stand_beside_sustained_with_both_clocks() -> None:
         "- On an H200, sustained: 106.0 to 120.0 % of cuBLAS on 512^3 to 4096^3. Ours ran at 1700 MHz, cuBLAS"
         " at 1600. In bursts: 99.0 % of cuBLAS on 4096^3. Ours ran at 1700 MHz, cuBLAS at 1600. On an H200 in"
         " other layouts, sustained: not measured. In bursts: 90.0 % of cuBLAS on 512^3. Ours ran at 1700 MHz,"
-        " cuBLAS at 1600. Measured 2026-11-21.\n"
+        " cuBLAS at 1600. Measured 2026-11-21."
     )
     burst = "49.5 | 50.0 | 99.0 | 1700 | 1600 | 50.0 |"
     assert (
@@ -60,17 +61,17 @@ def test_where_chips_differ_is_said() -> None:
     here = a_run("h200", rows(1024, 1.0), rows(2048, 1.0), rows(4096, 1.06), rows(8192, 1.0, "burst"))
     there = a_run("h100", *(rows(size, 0.99, chip=H100) for size in (2048, 4096)))
     again = a_run("h100 burst", rows(8192, 1.01, "burst", chip=H100))
-    assert chip_words([here, there, again], "float64")[2:] == [
+    assert chip_words(turns_of([here, there, again], "float64"))[2:] == [
         "- H200 and H100 differ sustained, most at 4096^3 with A and B by rows: 106.0 and 99.0 % of cuBLAS.",
         "- H200 and H100 agree in bursts within 1.0 % of cuBLAS.",
     ]
-    assert len(chip_words([here], "float64")) == 1
-    assert long_ones(split("\n".join(chip_words([here, there, again], "float64")))) == []
+    assert len(chip_words(turns_of([here], "float64"))) == 1
+    assert long_ones(split("\n".join(chip_words(turns_of([here, there, again], "float64"))))) == []
 
 
 def test_the_page_of_a_type_has_both_chips() -> None:
     here, there = a_run("h200", rows(8192, 1.0), rows(4096, 1.0)), a_run("h100", rows(8192, 0.9, chip=H100))
     shown = list(here.records)
-    text = documents(Path(), shown, [here, there], [])[Path("docs/performance/fp64.md")]
+    text = documents(Path(), Data(shown, [here, there]))[Path("docs/performance/fp64.md")]
     assert "- On an H100, sustained: 90.0 % of cuBLAS on 8192^3." in text
     assert "| H100 | A and B by rows | 8192 | 45.0 | 50.0 | 90.0 |" in text

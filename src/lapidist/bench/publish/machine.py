@@ -6,13 +6,14 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from lapidist.bench.protocol.cases import shape_words
-from lapidist.bench.protocol.record import Record, Run, by_present_names
-from lapidist.bench.publish.markdown import row_of, rule
+from lapidist.bench.protocol.record import Run, by_present_names
 from lapidist.bench.publish.predictions import page
-from lapidist.bench.publish.views import RUNG_NUMBER, label, latest
+from lapidist.bench.publish.tables import Column, Table, table
+from lapidist.bench.publish.views import RUNG_NUMBER, label, latest, shape_of
 from lapidist.dtypes import MATHS, short_name
 from lapidist.kernels.registry import KERNELS
 from lapidist.machine.study.mutants import KINDS, Survey, merged
@@ -41,25 +42,20 @@ def machine_blocks(root: Path, runs: Sequence[Run]) -> dict[str, str]:
 def mutants_block(results: Path) -> str:
     """Of each kernel the newest survey; several runs may have shared the work. What is not launched like that
     any more is left out, and what a run was stopped in."""
-    files = sorted(results.glob("*-mutants.json"), reverse=True)
     ways = {(str(each), each.math) for math in MATHS for each in specimens(None, [math])}
     parts, names, seen = [], [], set[tuple[str, str]]()
-    for file in files:
+    for file in sorted(results.glob("*-mutants.json"), reverse=True):
         stored = json.loads(by_present_names(file.read_text()))
         found = Survey.of_json(stored)
-        whole = {(each.kernel, each.math) for each in found.unbroken} - {
-            (each.kernel, each.math) for each in found.cut
-        }
-        fresh = (whole & ways) - seen
+        unbroken, cut = ({(each.kernel, each.math) for each in part} for part in (found.unbroken, found.cut))
+        fresh = ((unbroken - cut) & ways) - seen
         if fresh:
             parts.append(only(found, fresh))
             names.append(f"`results/{file.name}` (PTX of NVRTC {stored['conditions']['nvrtc']})")
         seen |= fresh
-    return (
-        survey_text(merged(parts), seen) + f"\nFrom {', '.join(reversed(names))}.\n"
-        if seen
-        else "Not surveyed yet.\n"
-    )
+    if not seen:
+        return "Not surveyed yet.\n"
+    return survey_text(merged(parts), seen) + f"\nFrom {', '.join(reversed(names))}.\n"
 
 
 def only(found: Survey, wanted: set[tuple[str, str]]) -> Survey:
@@ -68,13 +64,13 @@ def only(found: Survey, wanted: set[tuple[str, str]]) -> Survey:
 
 
 def survey_text(found: Survey, specimens: set[tuple[str, str]]) -> str:
-    heads = ["removed", "found", "share", "changes nothing"]
-    lines = [row_of(heads), rule(heads)]
+    rows = []
     for kind in KINDS:
         hits, equal, total = found.share(kind)
         if total:
             share = f"{hits / (total - equal):.0%}" if total > equal else ""
-            lines.append(row_of([KIND_WORDS[kind], f"{hits} of {total - equal}", share, str(equal or "")]))
+            rows.append([KIND_WORDS[kind], f"{hits} of {total - equal}", share, str(equal or "")])
+    shown = Table(["removed", "found", "share", "changes nothing"], rows).markdown()
     kernels = {kernel.partition(",")[0] for kernel, _ in specimens}
     maths = [short_name(math) for math in MATHS if any(each == math for _, each in specimens)]
     words = [
@@ -84,17 +80,16 @@ def survey_text(found: Survey, specimens: set[tuple[str, str]]) -> str:
     ]
     absent = [kernel.name for kernel in KERNELS if kernel.name not in kernels]
     if absent:
-        words += ["", f"Not surveyed: {', '.join(absent)}."]
+        words.append(f"Not surveyed: {', '.join(absent)}.")
     reasons = Counter(each.equivalent for each in found.verdicts if each.found_by is None and each.equivalent)
     if reasons:
-        words += ["", "What changes nothing when it is removed, and why:", ""]
-        words += [
-            f"- {'once' if count == 1 else f'{count} times'}: {why}." for why, count in reasons.most_common()
-        ]
+        times = {why: "once" if count == 1 else f"{count} times" for why, count in reasons.most_common()}
+        words.append("What changes nothing when it is removed, and why:")
+        words.append("\n".join(f"- {count}: {why}." for why, count in times.items()))
     missed = missed_lines(found)
     if missed:
-        words += ["", "Not found:", "", *missed]
-    return "\n".join([*lines, "", *words]) + "\n"
+        words += ["Not found:", "\n".join(missed)]
+    return "\n\n".join([shown.rstrip(), *words]) + "\n"
 
 
 def missed_lines(found: Survey) -> list[str]:
@@ -107,12 +102,10 @@ def missed_lines(found: Survey) -> list[str]:
     lines = []
     for way, missed in hidden.items():
         kernel, math, kind = way
-        first = ", ".join(map(str, sorted(missed)[:MISSED_SHOWN])) + (
-            ", …" if len(missed) > MISSED_SHOWN else ""
-        )
-        lines.append(
-            f"- {kernel} in {short_name(math)}: {kind}, {len(missed)} of {tried[way]}, PTX lines {first}"
-        )
+        more = ", …" if len(missed) > MISSED_SHOWN else ""
+        first = ", ".join(map(str, sorted(missed)[:MISSED_SHOWN])) + more
+        count = f"{len(missed)} of {tried[way]}"
+        lines.append(f"- {kernel} in {short_name(math)}: {kind}, {count}, PTX lines {first}")
     return lines
 
 
@@ -126,27 +119,25 @@ def speed_block(runs: Sequence[Run]) -> str:
     repeated = [
         replace(run, records=tuple(each for each in run.records if (each.replays or 0) > 1)) for run in runs
     ]
-    found = [
-        record
-        for record, _ in latest(repeated)
-        if record.mode == "machine" and record.seconds and record.kernel in RUNG_NUMBER
-    ]
+    found = [r for r, _ in latest(repeated) if r.mode == "machine" and r.seconds and r.kernel in RUNG_NUMBER]
     if not found:
         return "Not timed yet.\n"
-    columns = sorted({(record.dtype, record.m, record.n, record.k) for record in found}, key=column_rank)
-    heads = ["kernel", *(f"{shape_words(m, n, k)} {short_name(math)}" for math, m, n, k in columns)]
-    at = {(record.kernel, record.dtype, record.m, record.n, record.k): record for record in found}
-    lines = [row_of(heads), rule(heads)]
-    for name in sorted({record.kernel for record in found}, key=RUNG_NUMBER.__getitem__):
-        lines.append(row_of([label(name), *(cell(at.get((name, *column))) for column in columns)]))
-    return "\n".join(lines) + "\n"
+    at = {(record.kernel, record.dtype, shape_of(record)): record for record in found}
+
+    def least(math: str, shape: tuple[int, int, int], name: str) -> str:
+        """The least of several runs: others on the same cores only add."""
+        record = at.get((name, math, shape))
+        return "" if record is None else f"{record.seconds_min or record.seconds or 0.0:.2f}"
+
+    columns: list[Column] = [("kernel", label)]
+    columns += [
+        (f"{shape_words(*shape)} {short_name(math)}", partial(least, math, shape))
+        for math, shape in sorted({key[1:] for key in at}, key=column_rank)
+    ]
+    names = sorted({record.kernel for record in found}, key=RUNG_NUMBER.__getitem__)
+    return table(columns, names).markdown()
 
 
-def column_rank(column: tuple[str, int, int, int]) -> tuple[int, bool, int]:
-    math, m, n, k = column
+def column_rank(column: tuple[str, tuple[int, int, int]]) -> tuple[int, bool, int]:
+    math, (m, n, k) = column
     return m * n * k, math != "float32", MATHS.index(math)
-
-
-def cell(record: Record | None) -> str:
-    """The least of several runs: others on the same cores only add."""
-    return "" if record is None else f"{record.seconds_min or record.seconds or 0.0:.2f}"
