@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
+import matplotlib
 import pytest
 from matplotlib.textpath import TextPath
 
@@ -86,6 +87,19 @@ def test_a_chart_is_two_files_that_a_page_shows(tmp_path: Path) -> None:
     shown = chart.shown("folder/")
     assert shown.count("folder/name-") == 2
     assert 'alt="what &amp; why"' in shown
+
+
+def test_a_readers_own_settings_change_no_chart() -> None:
+    """Files are compared to the byte."""
+
+    def drawn() -> list[str]:
+        points = [(128.0, 1.0), (256.0, 2.0)]
+        bars = charts.bars("", [charts.Bar("a", 2.0, "two")], [("cuBLAS", 1.0)], "words")
+        return [bars.drawn, charts.lines("", [("a", points)], "words").drawn]
+
+    usual = drawn()
+    with matplotlib.rc_context({"font.size": 30, "axes.edgecolor": "red", "svg.fonttype": "path"}):
+        assert drawn() == usual
 
 
 def test_names_and_words_stay_inside_of_a_chart() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 
 from lapidist.bench.protocol.cases import LISTS, shape_words
 from lapidist.bench.protocol.contenders import LIBRARY
@@ -77,7 +78,7 @@ def small_chart(rows: Sequence[Record]) -> Chart:
     )
 
 
-SMALL_COLUMNS = ("type", "m = n = k", "time", "TFLOP/s", "cuBLAS", "% of cuBLAS", "chosen")
+SMALL_COLUMNS = ("type | m = n = k | time | TFLOP/s | cuBLAS | % of cuBLAS | chosen",)
 SQUARES = Section(small, [small_words, small_chart, lambda rows: table(SMALL_COLUMNS, rows).markdown()])
 
 # ---- batches ----
@@ -99,10 +100,14 @@ def batched(runs: Sequence[Run]) -> dict[str, list[Record]]:
 
 
 def of_batches(runs: Sequence[Run]) -> list[str]:
+    return gains_of(batched(runs))
+
+
+def gains_of(found: Mapping[str, Sequence[Record]]) -> list[str]:
     """In short: each chip's gain."""
     return [
         mean_words(ratios(rows), batch_words(worst(rows)), f" on an {short_chip(chip)}", " batches")
-        for chip, rows in batched(runs).items()
+        for chip, rows in found.items()
     ]
 
 
@@ -110,36 +115,22 @@ def batch_words(record: Record) -> str:
     return f"{kind(record)}, {shape_words(*shape_of(record), record.batch or 1)}"
 
 
+BESIDE_BMM = "In bursts, beside `torch.bmm` on the same data:\n\n"
 BATCHED: Sequence[Column] = (
     ("batch", batch_words),
-    "chip",
-    "time",
-    "TFLOP/s",
-    "cuBLAS",
-    "% of cuBLAS",
-    "MHz",
-    "W",
+    "chip | time | TFLOP/s | cuBLAS | % of cuBLAS | MHz | W | chosen | error/bound",
 )
 BATCHES = Section(
-    lambda data: batched(data.runs) and data.runs,
+    lambda data: batched(data.runs),
     [
-        lambda runs: joined(
-            "In bursts, beside `torch.bmm` on the same data:\n",
-            *(f"- {each}." for each in of_batches(runs)),
-            by="\n",
-        ),
-        lambda runs: fold(
-            "Every batch",
-            table(
-                (*BATCHED, "chosen", "error/bound"), [row for rows in batched(runs).values() for row in rows]
-            ).markdown(),
-        ),
+        lambda found: BESIDE_BMM + "\n".join(f"- {each}." for each in gains_of(found)),
+        lambda found: fold("Every batch", table(BATCHED, chain(*found.values())).markdown()),
     ],
 )
-NO_BATCHES = Section(lambda data: not batched(data.runs) and small(data), ["They have no Records yet."])
 BATCHES_HEAD = Section(
     lambda data: batched(data.runs) or small(data), ["## Batches\n\nA batch is one call and one launch."]
 )
+NO_BATCHES = Section(lambda data: not batched(data.runs) and small(data), ["They have no Records yet."])
 
 # ---- layers ----
 
@@ -283,9 +274,7 @@ LAUNCH_WORDS = (
 )
 LAUNCH_COLUMNS: Sequence[Column] = (
     ("what", lambda r: r.kernel),
-    "median",
-    "least",
-    "most",
+    "median | least | most",
     ("torch's or NumPy's time over it", lambda r: number(r.ratio, ".2f")),
 )
 LAUNCH = Section(
@@ -324,8 +313,7 @@ ALONE = Section(
             ("which", lambda r: r.kernel),
             ("kernel", lambda r: r.note or "-"),
             ("alone", COLUMNS["time"]),
-            "least",
-            "most",
+            "least | most",
         ),
     ],
 )

@@ -172,7 +172,7 @@ def corpus_tables(
     ]
 
 
-SLOWEST = ("m x n x k", "time", "TFLOP/s", "% of cuBLAS", "MHz", "W", "chosen")
+SLOWEST = ("m x n x k | time | TFLOP/s | % of cuBLAS | MHz | W | chosen",)
 
 
 def turn_words(mode: str, groups: Group, digits: int) -> str:

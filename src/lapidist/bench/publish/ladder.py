@@ -90,15 +90,7 @@ LADDER_WORDS = (
     " run. *blocks x warps*: the blocks that an SM holds at once, and the warps of each. [The"
     " index](index.md#how-it-is-measured) has the other columns."
 )
-COUNTED: Sequence[Column] = (
-    "registers",
-    "shared bytes",
-    "blocks x warps",
-    "multiply %",
-    "W",
-    "MHz",
-    "error/bound",
-)
+COUNTED = "registers | shared bytes | blocks x warps | multiply % | W | MHz | error/bound"
 
 
 def ladder_section(title: str, records: Sequence[Record]) -> str:
@@ -106,14 +98,9 @@ def ladder_section(title: str, records: Sequence[Record]) -> str:
     aside = in_order(record for record in records if record.kind == "detour")
     before = steps_between(rows)
     then = ("cuBLAS then", lambda r: speed(vendor_of(r)) if r.ratio and r.kind != "peer" else "")
-    speeds: Sequence[Column] = (
-        "kernel",
-        "time",
-        "TFLOP/s",
-        ("step", lambda r: before.get(r.kernel, "")),
-        then,
-    )
-    columns = [*speeds, "% of cuBLAS", "% of limit", "% of unit", *COUNTED]
+    step = ("step", lambda r: before.get(r.kernel, ""))
+    shares = "% of cuBLAS | % of limit | % of unit"
+    columns: Sequence[Column] = ("kernel | time | TFLOP/s", step, then, shares, COUNTED)
     lost = [f"{label(name)} ({gain})" for name, gain in before.items() if float(gain.rstrip("x")) < 1.0]
     words = f"Slower than the rung before: {', '.join(lost)}.\n" if lost else ""
     detours = f"\nDetours:\n\n{table(columns, aside).markdown()}" if aside else ""
@@ -156,13 +143,15 @@ OTHER_SHAPES = (
     "On other shapes, each from the newest run that has it, which may be"
     " [of older code](index.md#how-it-is-measured):"
 )
-OTHERS: Sequence[Column] = ("m x n x k", "kernel", "time", "TFLOP/s", "% of cuBLAS", "% of limit", "MHz", "W")
+OTHERS = (
+    "m x n x k | kernel | time | TFLOP/s | % of cuBLAS | % of limit | MHz | W | chosen | L2 | error/bound",
+)
 
 
 def shapes_section(title: str, records: Sequence[Record]) -> str:
     ordered = sorted(records, key=lambda r: (r.m * r.n * r.k, shape_of(r), r.kind != "peer", r.kernel))
     means = geomeans(ordered)
-    folded = fold(title, table((*OTHERS, "chosen", "L2", "error/bound"), ordered).markdown())
+    folded = fold(title, table(OTHERS, ordered).markdown())
     return "\n\n".join([OTHER_SHAPES, *means, folded] if means else [folded])
 
 

@@ -25,7 +25,7 @@ from lapidist.bench.publish.cells import (
 )
 from lapidist.bench.publish.charts import Bar, Chart
 from lapidist.bench.publish.section import Data, Part, Section, folded, joined
-from lapidist.bench.publish.tables import Table, fold, table
+from lapidist.bench.publish.tables import Column, Table, fold, table
 from lapidist.bench.publish.views import LIES, shape_of
 from lapidist.bench.studies import layouts, scaled
 from lapidist.bench.studies.endings import PLAIN
@@ -83,13 +83,11 @@ def model_chart(rows: Sequence[Record]) -> Chart | None:
     return charts.bars("models", drawn, [("stock", 100.0)], words) if drawn else None
 
 
-CASE = (
+CASE: Sequence[Column] = (
     ("case", lambda r: r.kernel),
-    "rows",
-    "time",
+    "rows | time",
     ("stock's time over ours", times_faster),
-    "error/bound",
-    "chip",
+    "error/bound | chip",
 )
 MODELS = Section(lambda data: data.ours(MODEL), [model_words, model_chart, folded("Every case", *CASE)])
 
@@ -153,13 +151,10 @@ EPILOGUES = Section(
         folded(
             "Every shape",
             ("epilogue", ending_of),
-            "type",
-            "shape",
-            "time",
+            "type | shape | time",
             ("over the product alone", lambda r: number(r.over_plain, ".3f")),
             ("fastest peer's time over ours", times_faster),
-            "error/bound",
-            "chip",
+            "error/bound | chip",
         ),
     ],
 )
@@ -192,8 +187,7 @@ SHAPES = Section(
             "New shapes, beside torch",
             "type",
             ("before the call", lambda r: NEW_SHAPES.get(r.mode, "a request loop")),
-            "calls",
-            "median",
+            "calls | median",
             ("9 of 10 within", lambda r: time_words(r.p90)),
             ("99 of 100 within", lambda r: time_words(r.p99)),
             ("torch's time over ours", times_faster),
@@ -228,8 +222,7 @@ MMA = Section(
         ),
         folded(
             "Every product",
-            "m x n x k",
-            "type",
+            "m x n x k | type",
             ("operands", lambda r: LIES[r.layout[:2]]),
             "time",
             ("TFLOP/s", lambda r: number(r.tflops)),
@@ -369,11 +362,9 @@ def scaled_table(mode: str, title: str) -> Part:
         columns = (
             extents,
             ("factors", ending_of),
-            "time",
-            "TFLOP/s",
+            "time | TFLOP/s",
             ("cuBLAS", vendor),
-            "% of cuBLAS",
-            "chosen",
+            "% of cuBLAS | chosen",
         )
         ours = of_schemes(here, every)
         return fold(title, table(columns, ours).markdown()) if ours else ""

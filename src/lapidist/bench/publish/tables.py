@@ -11,11 +11,22 @@ from lapidist.bench.publish.cells import COLUMNS, Cell
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-Column = str | tuple[str, Cell]  # one that COLUMNS has, or a head and what writes its cells
+Column = (
+    str | tuple[str, Cell]
+)  # heads that COLUMNS has, "time | TFLOP/s", or a head and what writes its cells
 # columns of words, beside the first; the others are numbers
-WORDS = {"kernel", "idea", "chosen", "L2", "type", "dtype", "best kernel", "planned", "fastest", "operands"}
-WORDS |= {"chip", "factors", "aim", "slowest at", "which", "before the call", "", "ours", "against", "who"}
-WORDS |= {"A against B", "passed", "what ran"}
+WORDS = {"kernel", "chosen", "L2", "type", "planned", "fastest", "operands", "chip", "factors", "aim", ""}
+WORDS |= {
+    "slowest at",
+    "which",
+    "before the call",
+    "ours",
+    "against",
+    "who",
+    "A against B",
+    "passed",
+    "what ran",
+}
 MARGIN = 2  # columns of a terminal beside each cell, and beside the table
 
 
@@ -48,14 +59,12 @@ class Table(NamedTuple):
         body = f"<thead><tr>{top}</tr></thead><tbody>\n{chr(10).join(lines)}\n</tbody>"
         return f'<div class="wide"><table>{body}</table></div>\n'
 
-    def terminal(
-        self, title: str, styles: Sequence[str | None], left: int = 1, box: Any = None
-    ) -> RenderableType:
+    def terminal(self, title: str, styles: Sequence[str | None], left: int = 1) -> RenderableType:
         """With `left` columns of words."""
-        from rich import box as boxes
+        from rich import box
         from rich.table import Table as Drawn
 
-        drawn = Drawn(title=title, title_justify="left", box=box or boxes.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        drawn = Drawn(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for place, (head, width) in enumerate(zip(self.heads, self.widths, strict=True)):
             drawn.add_column(head, justify="left" if place < left else "right", width=width)
         for row, style in zip(self.rows, styles, strict=True):
@@ -94,8 +103,9 @@ class Table(NamedTuple):
 def table(
     columns: Iterable[Column] | Mapping[str, Cell], rows: Iterable[Any], words: Collection[str] = ()
 ) -> Table:
-    named = columns.items() if isinstance(columns, Mapping) else columns
-    pairs = [(each, COLUMNS[each]) if isinstance(each, str) else each for each in named]
+    pairs: list[tuple[str, Cell]] = []
+    for each in columns.items() if isinstance(columns, Mapping) else columns:
+        pairs += [(head, COLUMNS[head]) for head in each.split(" | ")] if isinstance(each, str) else [each]
     return Table([head for head, _ in pairs], [[cell(row) for _, cell in pairs] for row in rows], words)
 
 
