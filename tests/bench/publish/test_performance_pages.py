@@ -18,6 +18,7 @@ from lapidist.bench.publish.calls import of_decode
 from lapidist.bench.publish.ladder import ladder_section
 from lapidist.bench.publish.section import Data
 from lapidist.bench.publish.squares import summary
+from lapidist.bench.publish.tables import table
 
 
 def row(kernel: str, size: int, tflops: float, ratio: float | None, mode: str = "sustained") -> Record:
@@ -89,6 +90,13 @@ def test_a_chart_is_two_files_that_a_page_shows(tmp_path: Path) -> None:
     assert 'alt="what &amp; why"' in shown
 
 
+def test_a_table_has_words_to_the_left_and_numbers_to_the_right(records: list[Record]) -> None:
+    """Heads that several tables have are named in one string."""
+    columns = ("kernel | time | chosen", ("a | b", lambda record: f"{record.m} | {record.n}"))
+    text = table(columns, records[:1]).markdown()
+    assert text.splitlines()[1:] == ["|---|---:|---|---:|", "| lapidist | 27.27 us |  | 2048 \\| 2048 |"]
+
+
 def test_a_readers_own_settings_change_no_chart() -> None:
     """Files are compared to the byte."""
 
@@ -98,7 +106,9 @@ def test_a_readers_own_settings_change_no_chart() -> None:
         return [bars.drawn, charts.lines("", [("a", points)], "words").drawn]
 
     usual = drawn()
-    with matplotlib.rc_context({"font.size": 30, "axes.edgecolor": "red", "svg.fonttype": "path"}):
+    with matplotlib.rc_context(
+        {"font.size": 30, "axes.labelsize": 30, "xtick.labelsize": 30, "ytick.major.width": 9}
+    ):
         assert drawn() == usual
 
 

@@ -139,6 +139,7 @@ def test_labels_keep_their_distance_and_their_order() -> None:
     assert placed == sorted(placed)
     assert min(b - a for a, b in pairwise(placed)) >= 5.0
     assert max(charts.spread([98.0, 99.0, 100.0], 5.0, 0.0, 100.0)) <= 100.0
+    assert charts.spread([2.0, 1.0, 0.0], 5.0, 0.0, 100.0) == [10.0, 5.0, 0.0]
 
 
 def test_every_colour_has_a_dark_one_of_its_own() -> None:

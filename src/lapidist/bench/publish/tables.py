@@ -16,17 +16,8 @@ Column = (
 )  # heads that COLUMNS has, "time | TFLOP/s", or a head and what writes its cells
 # columns of words, beside the first; the others are numbers
 WORDS = {"kernel", "chosen", "L2", "type", "planned", "fastest", "operands", "chip", "factors", "aim", ""}
-WORDS |= {
-    "slowest at",
-    "which",
-    "before the call",
-    "ours",
-    "against",
-    "who",
-    "A against B",
-    "passed",
-    "what ran",
-}
+WORDS |= {"slowest at", "which", "before the call", "ours", "against", "who", "A against B", "passed"}
+WORDS |= {"what ran"}
 MARGIN = 2  # columns of a terminal beside each cell, and beside the table
 
 
