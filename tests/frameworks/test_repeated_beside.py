@@ -151,3 +151,15 @@ def test_an_epilogue_alone_makes_no_call(torch: Any, monkeypatch: pytest.MonkeyP
     for _ in range(2):  # found by its key, and as what is likely
         assert again_beside(*asked, usual, None) is not None
         assert again_beside(*asked, types_named("float32", None, "ieee"), None) is None
+
+
+@pytest.mark.parametrize("flag", [{"trans_b": []}, {"trans_a": 1}, {"permuted": 1}])
+def test_flags_that_are_no_bools_have_no_key(
+    torch: Any, monkeypatch: pytest.MonkeyPatch, flag: dict[str, Any]
+) -> None:
+    """A list is no part of a key, and 1 would have that of True, which was checked."""
+    given = {**asks(torch, "gather", 1.0), **flag}
+    assert key_beside(call_of(monkeypatch, lambda: lapidist.gemm(**given))) is None
+    if "trans_a" not in flag:
+        with pytest.raises(lapidist.LapidistError, match=f"{next(iter(flag))}: must be"):
+            lapidist.gemm(**given)

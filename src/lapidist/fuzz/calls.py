@@ -243,7 +243,8 @@ def with_extras(rng: Generator, call: Call) -> Call:
         if kept not in ("none", "number"):
             views[name] = [factors(rng, name, kept, lines, k)]
     if kind.addend:
-        shape = {"row": (n,), "column": (m,), "tile": (m, n)}[kind.addend]
+        rows = call.limits["scatter_d"]  # those of out
+        shape = {"row": (n,), "column": (rows,), "tile": (rows, n)}[kind.addend]
         views["addend"] = [laid(call, "addend", kind.out if kind.out in READS else "float32", shape)]
     if kind.function == "pointers":
         views |= {

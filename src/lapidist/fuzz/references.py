@@ -71,7 +71,7 @@ def expected_of(call: Call, arena: Arena, number: int, whole: bool) -> Expected:
     if (
         kind.addend
     ):  # counts as part of C; where the two cancel, the sum of one of them was rounded all the same
-        own, addend = 0.0 if c is None else beta * c.astype(np.float64), addend_of(kind, before["addend"])
+        own, addend = 0.0 if c is None else beta * c.astype(np.float64), addend_of(kind, before)
         c, beta, rounded = own + addend, 1.0, abs(own) + abs(addend)
     with np.errstate(all="ignore"):
         found = expect(a, b, c, alpha, beta, out_dtype=numpy_dtype(kind.out), exact=whole, **more)
@@ -81,10 +81,12 @@ def expected_of(call: Call, arena: Arena, number: int, whole: bool) -> Expected:
     return replace(found, bound=found.bound + 4 * roundoff * rounded)
 
 
-def addend_of(kind: Kind, array: Array) -> Array:
-    """As a matrix that broadcasts to the product."""
-    found: Array = array.astype(np.float64)
-    return found[:, None] if kind.addend == "column" else found
+def addend_of(kind: Kind, before: dict[str, Array]) -> Array:
+    """As a matrix that broadcasts to the product. Its rows are scattered as those of C are."""
+    found: Array = before["addend"].astype(np.float64)
+    if kind.addend == "row":
+        return found
+    return taken(found if kind.addend == "tile" else found[:, None], before.get("scatter_d"), -2)
 
 
 def promoted(call: Call) -> bool:

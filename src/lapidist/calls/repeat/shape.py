@@ -126,6 +126,9 @@ def key_beside(call: Call) -> Shape:
     operation, choices = call.operation, call.choices
     if operation.routing.check_indices is not False or choices.workspace is not None:
         return None
+    flags = operation.trans_a, operation.trans_b, operation.routing.permuted
+    if not all(type(flag) is bool for flag in flags):  # 1 would have the key of True, a list none
+        return None
     key = key_of(call.a, call.b, call.c, call.out, beside(operation), *asked_beside(operation))
     return key if key is None or choices == OPEN else (key, choices)
 
