@@ -290,17 +290,18 @@ def test_vmap(jax: Any, ours: Any, mapped: list[str], batch: tuple[int, ...]) ->
 
 
 @pytest.mark.parametrize(("m", "n"), [(5, 3), (5, 0), (0, 3)])
-def test_vmap_over_rows_with_factors(jax: Any, ours: Any, m: int, n: int) -> None:
+@pytest.mark.parametrize("mapped", ["row", "column", "tile", "number"])
+def test_vmap_over_rows_with_factors(jax: Any, ours: Any, m: int, n: int, mapped: str) -> None:
     a, b = (jax.numpy.asarray(drawn(*shape), "float8_e4m3fn") for shape in ((2, m, 7), (7, n)))
     scale, more = drawn(2, m, dtype="f4"), operands(m, n, "f4")
-    columns = jax.numpy.stack([more["column"], -more["column"]])
+    each = jax.numpy.stack([more[mapped], -jax.numpy.asarray(more[mapped])])
 
-    def call(a: Any, scale: Any, column: Any) -> Any:
-        return ours.matmul(a, b, scale_a=scale, epilogue=mixed(**{**more, "column": column}))
+    def call(a: Any, scale: Any, value: Any) -> Any:
+        return ours.matmul(a, b, scale_a=scale, epilogue=mixed(**{**more, mapped: value}))
 
-    found = jax.vmap(call)(a, scale, columns)
+    found = jax.vmap(call)(a, scale, each)
     for at in range(2):
-        close(found[at], call(a[at], scale[at], columns[at]))
+        close(found[at], call(a[at], scale[at], each[at]))
 
 
 def test_gradients_for_each_example(jax: Any, ours: Any) -> None:

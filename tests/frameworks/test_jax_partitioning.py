@@ -145,9 +145,16 @@ def test_factors(jax: Any, ours: Any, put: Any, of_a: Any, of_b: Any, split: Any
 
 
 def test_what_does_not_divide_evenly_stays_whole(jax: Any, ours: Any, put: Any) -> None:
-    x, w = put(whole(8, 16), "x"), whole(12, 16)
-    call = jax.jit(lambda x, w: ours.linear(x[:7], w))
-    np.testing.assert_array_equal(call(x, w), whole(8, 16)[:7] @ w.T)
+    """Else sums would have what pads k, and elements the numbers of others."""
+    dropped = lapidist.epilogue(lambda acc: lapidist.dropout(acc, 0.5, 7))
+    x, w = whole(8, 16), whole(12, 16)
+    for axes in (("x",), (None, "x")):
+        for rows, k in ((slice(7), slice(16)), (slice(8), slice(15)), (slice(7), slice(1, 16))):
+
+            def call(x: Any, w: Any, rows: Any = rows, k: Any = k) -> Any:
+                return ours.matmul(x[rows, k], w[:11, k].T, epilogue=dropped)
+
+            np.testing.assert_array_equal(jax.jit(call)(put(x, *axes), put(w, *axes)), call(x, w))
 
 
 def test_vmap(jax: Any, ours: Any, put: Any) -> None:

@@ -48,6 +48,11 @@ def test_gradients_have_gradients(torch: Any, lt: Any, activation: str) -> None:
     given = layers(torch)
     assert torch.autograd.gradcheck(lambda *all: lt.mlp(*all, activation=activation), given)
     assert torch.autograd.gradgradcheck(lambda *all: lt.mlp(*all, activation=activation), given)
+    found, expected = lt.mlp(*given, activation=activation), by_torch(torch, *given, activation)
+    seed = torch.randn_like(expected)
+    torch.testing.assert_close(  # those that have a history are made in another way
+        torch.autograd.grad(found, given, seed, create_graph=True), torch.autograd.grad(expected, given, seed)
+    )
 
 
 def test_many_gradients_at_once(torch: Any, lt: Any) -> None:

@@ -174,8 +174,9 @@ def test_gradients_of_weights_are_added_up_in_float32(torch: Any, lt: Any) -> No
                 )
             assert layer.weight.grad is None
             torch.testing.assert_close(layer.weight.main_grad.double(), expected, rtol=1e-5, atol=1e-5)
-    with pytest.raises(lapidist.ShapeError, match="into: must be"):
-        lt.linear(xs[0], layer.weight, into=torch.zeros(8, 4))
+    for into in (torch.zeros(8, 4), torch.zeros(4, 8, requires_grad=True)):
+        with pytest.raises(lapidist.ShapeError, match="into: must be"):
+            lt.linear(xs[0], layer.weight, into=into)
 
 
 def test_the_update_in_place_is_what_torch_expects(torch: Any, lt: Any) -> None:
