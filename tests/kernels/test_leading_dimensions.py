@@ -23,7 +23,7 @@ from leading_dimensions import Loop, padded, some_loops, stored
 from typed import TYPED, aligned, fresh, output_of, plain, poisoned, precision_of
 
 Array = np.ndarray[Any, Any]
-PLAIN, MORE = 10, 300
+PLAIN, MORE = 10, 100
 POISON = 77  # what lies behind each line
 
 
@@ -79,7 +79,7 @@ def test_the_loops_of_blas(kernel: Kernel, math: str) -> None:
 def test_the_loops_of_blas_by_rungs(kernel: Kernel) -> None:
     """Most need lines that touch, or that start on 16 bytes."""
     math = kernel.types.maths[0]
-    for loop in some_loops(turn_of(kernel, math), MORE // 10):
+    for loop in some_loops(turn_of(kernel, math), MORE // 4):
         refused_or_right(kernel, math, loop)
 
 
