@@ -10,8 +10,8 @@ import ml_dtypes
 import numpy as np
 
 import lapidist
-from lapidist.kernels.rules.facts import Facts
 from lapidist.kernels.rules.hopper import FAMILY as RULES
+from lapidist.kernels.rules.problem_facts import Facts
 from lapidist.kernels.rules.rule import refusal
 from lapidist.kernels.wgmma.family import WGMMA_FAMILY, tile
 from offenders import hold_none

@@ -114,9 +114,9 @@ def test_multiplying_on_the_host_loads_no_gpu_library() -> None:
 
 
 PLANNED = """
-from lapidist.backends.gpu import products
+from lapidist.backends.gpu import launched_products
 from lapidist.device import chip
-from lapidist.planning.standing import planned_at_once
+from lapidist.planning.fallback_kernels import planned_at_once
 from lapidist.problems.problem import dense_problem
 import lapidist; lapidist.matmul
 assert planned_at_once(dense_problem(300, 256, 512, "bfloat16"), chip("h200")) is not None
@@ -128,12 +128,12 @@ def test_a_plain_product_loads_what_it_needs() -> None:
     its."""
     program = f"import sys\n{PLANNED}\nprint(*sys.modules)"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    loaded, calls = found.stdout.split(), "fused lists routed scaled"
+    loaded, calls = found.stdout.split(), "epilogue_operands lists routed scaled"
     repeats = "with_arrays start_with_arrays list_repeat"
     others = (
-        *("lapidist.epilogues", "lapidist.problems.fused", "lapidist.planning.second_passes"),
+        *("lapidist.epilogues", "lapidist.problems.epilogue_layout", "lapidist.planning.second_passes"),
         *("lapidist.kernels.registry", "lapidist.kernels.sgemm", "lapidist.kernels.mma", "ml_dtypes"),
-        *("lapidist.schedule.simulate", "lapidist.build.behind"),
+        *("lapidist.schedule.simulate", "lapidist.build.background_compile"),
         *(f"lapidist.calls.{name}" for name in calls.split()),
         *(f"lapidist.calls.repeat.{name}" for name in repeats.split()),
     )

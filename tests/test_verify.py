@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import lapidist
-from lapidist.backends.host import rounded_to_tf32
+from lapidist.backends.host_backend import rounded_to_tf32
 from lapidist.dtypes import MATHS, TF32, element_of, numpy_dtype, outputs_of
 from lapidist.machine.instructions.sums import tensor_sum
-from lapidist.verify import judge
+from lapidist_lab.verify import judge
 from typed import fresh, precision_of
 
 Array = np.ndarray[Any, Any]

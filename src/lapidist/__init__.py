@@ -33,7 +33,7 @@ _HOME = {
     ),
     "calls.lists": "ArrayGemm",
     "problems.pointers": "Pointers",
-    "calls.prepared": "Gemm",
+    "calls.executable": "Gemm",
     "kernels.registry": "KERNELS kernel_named",
     "planning.sum_orders": "SumOrder",
 }

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 import numpy as np
 
 from lapidist.backends.gpu.launcher import AS_IT_IS
-from lapidist.backends.host import gemm_at_once, product_at_once
-from lapidist.build.waiting import NEVER, WAIT, Compiling
-from lapidist.calls import checks
+from lapidist.backends.host_backend import gemm_at_once, product_at_once
+from lapidist.build.compile_policy import NEVER, WAIT, Compiling
+from lapidist.calls import argument_rules
 from lapidist.calls.call import Call, Mode, numbers_in
-from lapidist.calls.choices import OPEN, Choices, checked
+from lapidist.calls.executable import Gemm
+from lapidist.calls.kernel_choice import OPEN, Choices, checked
 from lapidist.calls.operation import (
     OF_MATMUL,
     USUAL_TYPES,
@@ -27,7 +28,6 @@ from lapidist.calls.operation import (
     given_epilogue,
     types_named,
 )
-from lapidist.calls.prepared import Gemm
 from lapidist.calls.remembered import (
     AGAIN,
     BESIDE,
@@ -42,10 +42,10 @@ from lapidist.calls.repeat.shape import key_of_gemm, key_of_product, key_of_rows
 from lapidist.config import Config
 from lapidist.dtypes import IEEE, Precision
 from lapidist.errors import ShapeError, explained
-from lapidist.kernels.row import Kernel
+from lapidist.kernels.kernel import Kernel
 from lapidist.problems.pointers import Pointers
 from lapidist.schedule import Schedule
-from lapidist.schedule.sharing import AUTO, Reduction, ScheduleName, Sharing
+from lapidist.schedule.sharing_choice import AUTO, Reduction, ScheduleName, Sharing
 
 if TYPE_CHECKING:
     from lapidist.calls.lists import ArrayGemm
@@ -463,7 +463,7 @@ def plan(
     >>> float(product.execute(a, b)[0, 0])
     64.0
     """
-    checks.require_compile(compile, (WAIT, NEVER))
+    argument_rules.require_compile(compile, (WAIT, NEVER))
     call = call_of(locals())
     if call.is_of_lists:
         from lapidist.calls.lists import ArrayGemm

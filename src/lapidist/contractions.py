@@ -14,15 +14,22 @@ import numpy as np
 
 from lapidist.api import matmul
 from lapidist.backends.selection import is_on_host
-from lapidist.calls import checks
-from lapidist.calls.choices import require_place
-from lapidist.calls.subclasses import as_array
+from lapidist.calls import argument_rules
+from lapidist.calls.kernel_choice import require_place
+from lapidist.calls.numpy_protocols import as_array
 from lapidist.calls.subscripts import EXAMPLE, Label, Subscripts, fitted, paired, parsed, require_two
 from lapidist.dtypes import Precision
 from lapidist.errors import ArgumentError, ShapeError
+from lapidist.frameworks.array_views import (
+    empty_beside,
+    is_one,
+    permuted,
+    require_views,
+    reshaped,
+    strides_of,
+)
 from lapidist.frameworks.arrays import HOST, operand_of
 from lapidist.frameworks.host_arrays import is_odd, native
-from lapidist.frameworks.views import empty_beside, is_one, permuted, require_views, reshaped, strides_of
 
 Array = TypeVar("Array")
 Sizes = tuple[int, ...]
@@ -238,10 +245,10 @@ def require_few_dimensions(*numbers: int) -> None:
     """Refuse more dimensions than a NumPy array can have: those of the stacked matrices, and those of the
     result.
     """
-    if max(numbers) > checks.MOST_DIMENSIONS:
+    if max(numbers) > argument_rules.MOST_DIMENSIONS:
         raise ShapeError(
-            f"a, b: must have at most {checks.MOST_DIMENSIONS} dimensions in the output, and 2 fewer in a"
-            f" batch; got {max(numbers)}. Reshape them"
+            f"a, b: must have at most {argument_rules.MOST_DIMENSIONS} dimensions in the output, and 2 fewer"
+            f" in a batch; got {max(numbers)}. Reshape them"
         )
 
 
@@ -341,7 +348,7 @@ def is_written_directly(out: Any, plan: Arrangement) -> bool:
     if isinstance(out, np.ndarray):
         return True
     view = operand_of(seen(out, plan.out), "out")
-    return view.device == HOST or checks.lines_touch(view)
+    return view.device == HOST or argument_rules.lines_touch(view)
 
 
 def output_of(out: Any) -> Any:
@@ -355,7 +362,7 @@ def output_of(out: Any) -> Any:
 def require_output(out: Any, a: Any, shape: Sizes) -> None:
     """Check a given output before anything is copied or launched."""
     if is_odd(out):
-        checks.require_writable_array(out)
-        checks.require_shape_of_output(tuple(out.shape), shape)
+        argument_rules.require_writable_array(out)
+        argument_rules.require_shape_of_output(tuple(out.shape), shape)
     else:
-        checks.require_output(operand_of(out, "out"), operand_of(a, "a"), shape, free_strides=True)
+        argument_rules.require_output(operand_of(out, "out"), operand_of(a, "a"), shape, free_strides=True)

@@ -9,9 +9,9 @@ import pytest
 
 import lapidist
 from lapidist.backends.backend import Backend
-from lapidist.backends.gpu.products import GpuBackend
-from lapidist.backends.host import HostBackend
-from lapidist.backends.machine import MachineBackend
+from lapidist.backends.gpu.launched_products import GpuBackend
+from lapidist.backends.host_backend import HostBackend
+from lapidist.backends.machine_backend import MachineBackend
 from lapidist.backends.selection import MACHINE, backend_at
 from lapidist.frameworks.arrays import HOST
 

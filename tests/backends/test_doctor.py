@@ -131,22 +131,18 @@ def test_no_headers(
 
 
 def test_no_disassembler(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from lapidist.static import listing
-
-    monkeypatch.setattr(listing, "disassembler", lambda: None)
+    monkeypatch.setattr(doctor, "disassembler", lambda: None)
     status, found = report(capsys)
     assert status == 0
     assert 'pip install "nvidia-cuda-nvdisasm>=13.2,<14"' in found["disassembler"]
 
 
 def test_no_bindings_at_all(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from lapidist.static import listing
-
-    listing.disassembler.cache_clear()
+    doctor.disassembler.cache_clear()
     for module in ("cuda", "cuda.bindings", "cuda.core", "cuda.pathfinder"):
         monkeypatch.setitem(sys.modules, module, None)
     status, found = report(capsys)
-    listing.disassembler.cache_clear()
+    doctor.disassembler.cache_clear()
     assert status == 1
     for name in ("cuda-bindings", "cuda-core", "NVRTC", "CUDA headers"):
         assert found[name].startswith("MISSING"), found[name]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import lapidist
 from lapidist.dtypes import FP8, MATHS, element_of, numpy_dtype, outputs_of
-from lapidist.verify import judge
+from lapidist_lab.verify import judge
 from typed import fresh, precision_of, whole
 
 Array = np.ndarray[Any, Any]

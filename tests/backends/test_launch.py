@@ -16,14 +16,14 @@ import pytest
 from lapidist.backends.gpu import launcher
 from lapidist.backends.gpu.launcher import AS_IT_IS, GpuKernel
 from lapidist.calls.arguments import Arguments
-from lapidist.calls.choices import Choices
+from lapidist.calls.executable import Gemm
+from lapidist.calls.kernel_choice import Choices
 from lapidist.calls.operation import Operation
-from lapidist.calls.prepared import Gemm
 from lapidist.errors import LaunchError
+from lapidist.kernels.kernel import Kernel
 from lapidist.kernels.registry import KERNELS, kernel_named
-from lapidist.kernels.row import Kernel
 from lapidist.launch import Binary, Launch, ParameterBlock, TensorMap
-from lapidist.static import binary_of, sample_problem
+from lapidist_lab.sass import binary_of, sample_problem
 from offenders import each_holds
 from typed import TYPED, TYPED_IDS
 

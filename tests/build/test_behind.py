@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from lapidist.build import behind
+from lapidist.build import background_compile
 from lapidist.build.cache import read
+from lapidist.build.compile_policy import BACKGROUND, NEVER, VARIABLE, WAIT, kept_way, way_of
 from lapidist.build.compiler import Order, key_of
 from lapidist.build.folder import VARIABLE as FOLDER
 from lapidist.build.folder import warn_once
-from lapidist.build.waiting import BACKGROUND, NEVER, VARIABLE, WAIT, kept_way, way_of
 from lapidist.build.workers import Answer
 from lapidist.launch import Binary
 
@@ -48,17 +48,17 @@ class Waited:
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[behind.Behind]:
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[background_compile.Behind]:
     """Compilers of this test alone, an empty cache, and lines that were not told yet."""
     monkeypatch.setenv(FOLDER, str(tmp_path / "cache"))
     warn_once.cache_clear()
-    found = behind.Behind()
-    monkeypatch.setattr(behind, "_behind", found)
+    found = background_compile.Behind()
+    monkeypatch.setattr(background_compile, "_behind", found)
     yield found
     found.stop()
 
 
-def ended(own: behind.Behind, asked: Order) -> None:
+def ended(own: background_compile.Behind, asked: Order) -> None:
     """Until it has come, or failed."""
     while own.is_under_way(asked):
         os.sched_yield()
@@ -68,18 +68,18 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
 
 
-def test_what_is_asked_for_comes_and_is_kept(own: behind.Behind) -> None:
+def test_what_is_asked_for_comes_and_is_kept(own: background_compile.Behind) -> None:
     with Waited() as first:
-        assert behind.ask(order(), first)
+        assert background_compile.ask(order(), first)
     assert first.binary is not None
     assert first.binary.cubin
     assert read(key_of(*order()), "coalesced", "sm_90a") == first.binary
     with Waited() as second:
-        assert behind.ask(order(16), second)
+        assert background_compile.ask(order(16), second)
     assert second.binary != first.binary
 
 
-def test_nobody_is_asked_twice(own: behind.Behind, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_is_asked_twice(own: background_compile.Behind, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Order] = []
     gate = threading.Event()
 
@@ -88,18 +88,18 @@ def test_nobody_is_asked_twice(own: behind.Behind, monkeypatch: pytest.MonkeyPat
         gate.wait(SECONDS)
         return Answer(0.0, "not this time")
 
-    monkeypatch.setattr(behind, "asked", answer)
-    assert all(behind.ask(order(), Waited()) for _ in range(5))
-    assert behind.is_under_way(order())
+    monkeypatch.setattr(background_compile, "asked", answer)
+    assert all(background_compile.ask(order(), Waited()) for _ in range(5))
+    assert background_compile.is_under_way(order())
     gate.set()
     ended(own, order())
-    assert not behind.ask(order(), Waited())
+    assert not background_compile.ask(order(), Waited())
     assert asked == [order()]
 
 
-def test_a_compiler_is_of_low_priority(own: behind.Behind) -> None:
+def test_a_compiler_is_of_low_priority(own: background_compile.Behind) -> None:
     with Waited() as waited:
-        behind.ask(order(), waited)
+        background_compile.ask(order(), waited)
     (worker,) = own._workers
     assert os.getpriority(os.PRIO_PROCESS, worker.popen.pid) == 19
 
@@ -107,13 +107,13 @@ def test_a_compiler_is_of_low_priority(own: behind.Behind) -> None:
 # ---- what may go wrong: one line says why, and nothing is raised ----
 
 
-def test_a_kernel_that_is_refused(own: behind.Behind, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_kernel_that_is_refused(own: background_compile.Behind, caplog: pytest.LogCaptureFixture) -> None:
     wrong = order()._replace(defines={"ELEMENT": "nonsense"})
-    assert behind.ask(wrong, Waited())
+    assert background_compile.ask(wrong, Waited())
     ended(own, wrong)
     (line,) = warnings(caplog)
     assert "NVRTC" in line
-    assert behind.GO_ON in line
+    assert background_compile.GO_ON in line
 
 
 def leave(connection: object) -> None:
@@ -121,59 +121,59 @@ def leave(connection: object) -> None:
 
 
 def test_compilers_that_die(
-    own: behind.Behind, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    own: background_compile.Behind, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(behind, "make_calls", leave)
+    monkeypatch.setattr(background_compile, "make_calls", leave)
     for bm in (8, 16, 24, 32, 40):
-        behind.ask(order(bm), Waited())
+        background_compile.ask(order(bm), Waited())
         ended(own, order(bm))
     assert len(own._known) == 5
-    assert not behind.ask(order(48), Waited())
+    assert not background_compile.ask(order(48), Waited())
     (line,) = warnings(caplog)
     assert "process ended (7)" in line
 
 
-def test_a_compiler_that_was_killed_has_a_successor(own: behind.Behind) -> None:
+def test_a_compiler_that_was_killed_has_a_successor(own: background_compile.Behind) -> None:
     with Waited() as first:
-        behind.ask(order(), first)
+        background_compile.ask(order(), first)
     (worker,) = own._workers
     worker.popen.kill()
     worker.popen.wait()
     with Waited() as second:
-        assert behind.ask(order(16), second)
+        assert background_compile.ask(order(16), second)
     assert second.binary is not None
 
 
 def test_a_disk_that_is_full(
-    own: behind.Behind, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    own: background_compile.Behind, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(behind, "asked", lambda worker, wanted: Answer(0.1, None))
-    assert behind.ask(order(), Waited())
+    monkeypatch.setattr(background_compile, "asked", lambda worker, wanted: Answer(0.1, None))
+    assert background_compile.ask(order(), Waited())
     ended(own, order())
     (line,) = warnings(caplog)
     assert "could not be kept in" in line
 
 
 def test_nothing_is_started_where_memory_is_short(
-    own: behind.Behind, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    own: background_compile.Behind, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(behind, "free_bytes", lambda: 300 << 20)
-    assert not behind.ask(order(), Waited())
+    monkeypatch.setattr(background_compile, "free_bytes", lambda: 300 << 20)
+    assert not background_compile.ask(order(), Waited())
     assert not own._workers
     (line,) = warnings(caplog)
     assert "300 MiB of memory are free" in line
 
 
 def test_nothing_is_started_where_nothing_is_kept(
-    own: behind.Behind, monkeypatch: pytest.MonkeyPatch
+    own: background_compile.Behind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAPIDIST_CACHE_BYTES", "0")
-    assert not behind.ask(order(), Waited())
+    assert not background_compile.ask(order(), Waited())
     assert not own._workers
 
 
 def test_the_free_memory_is_some_of_this_computers() -> None:
-    free = behind.free_bytes()
+    free = background_compile.free_bytes()
     assert free is None or 0 < free < 1 << 50
 
 

@@ -119,7 +119,7 @@ def test_headers_of_the_working_directory_are_not_read(
             path.write_text("#error of the working directory")
     monkeypatch.chdir(tmp_path)
     options = compile_options({"ELEMENT": "half"}, "sm_90a")
-    text = f'#include "mma.cuh"\n#include "packing/shares.cuh"\n{SOURCE}'
+    text = f'#include "mma_instructions.cuh"\n#include "packing/shares.cuh"\n{SOURCE}'
     assert compile_source(text, "twice", options, "sm_90a", "gemm/twice.cu").cubin
 
 

@@ -165,12 +165,12 @@ def test_the_command(tmp_path: Path) -> None:
 
 # Commands for developers start their processes in the same way.
 OTHERS = """
-from lapidist.bench.studies.launches import BARE_IMPORT, in_process
-from lapidist.bench.studies.shapes import answer, new_shapes
+from lapidist_lab.bench.studies.launch_costs import BARE_IMPORT, in_process
+from lapidist_lab.bench.studies.new_shapes import answer, new_shapes
 from lapidist.device import chip
-from lapidist.fuzz.cases import Run
-from lapidist.fuzz.processes import Extent, in_processes
-from lapidist.static.hashes import lines
+from lapidist_lab.fuzz.seeded_cases import Run
+from lapidist_lab.fuzz.parallel_runs import Extent, in_processes
+from lapidist_lab.sass.hashes import lines
 assert in_process(BARE_IMPORT, None, {folder!r})[0] > 0
 assert answer(new_shapes, {folder!r}, 2, 7) == new_shapes(2, 7)
 found = list(in_processes(Run("host", 2301, ("numpy",)), Extent(8, None), 2))

@@ -15,19 +15,19 @@ import pytest
 
 import lapidist
 from lapidist.backends import selection
-from lapidist.backends.gpu import products
-from lapidist.build import behind
+from lapidist.backends.gpu import launched_products
+from lapidist.build import background_compile
 from lapidist.build.cache import encode, entry_path
 from lapidist.build.compiler import Order, key_of
 from lapidist.build.folder import VARIABLE, warn_once
 from lapidist.build.workers import Answer
-from lapidist.calls import prepared, remembered
+from lapidist.calls import executable, remembered
 from lapidist.device import chip
 from lapidist.frameworks.arrays import Operand
 from lapidist.launch import Binary
-from lapidist.planning import binaries, later
+from lapidist.planning import background_thread, binaries
+from lapidist.planning.fallback_kernels import planned_at_once, plans_ranked, same_sums
 from lapidist.planning.plans import Plan
-from lapidist.planning.standing import planned_at_once, plans_ranked, same_sums
 from lapidist.problems.problem import dense_problem
 
 A, B = np.zeros((512, 256), np.float16), np.zeros((256, 1024), np.float16)
@@ -49,18 +49,18 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Plan]]
     def upload(ordinal: int, operands: list[Operand]) -> Iterator[list[int]]:
         yield [operand.pointer for operand in operands]
 
-    own = behind.Behind()
+    own = background_compile.Behind()
     monkeypatch.setenv(VARIABLE, str(tmp_path))
-    monkeypatch.setattr(products.GpuBackend, "loaded", Kernel)
-    monkeypatch.setattr(products, "query_device", lambda ordinal: chip("h200"))
+    monkeypatch.setattr(launched_products.GpuBackend, "loaded", Kernel)
+    monkeypatch.setattr(launched_products, "query_device", lambda ordinal: chip("h200"))
     monkeypatch.setattr(selection, "require_gpu", lambda ordinal: None)
-    monkeypatch.setattr(products, "choose_stream", lambda *_: 0)
-    monkeypatch.setattr(products, "upload", upload)
+    monkeypatch.setattr(launched_products, "choose_stream", lambda *_: 0)
+    monkeypatch.setattr(launched_products, "upload", upload)
     monkeypatch.setattr(remembered, "PREPARED", {})
-    monkeypatch.setattr(prepared, "CALLS_BETWEEN", 1)
-    monkeypatch.setattr(behind, "_behind", own)
+    monkeypatch.setattr(executable, "CALLS_BETWEEN", 1)
+    monkeypatch.setattr(background_compile, "_behind", own)
     # a thread that weighs would ask for kernels in the next test
-    monkeypatch.setattr(prepared.later, "ask", lambda work: None)
+    monkeypatch.setattr(executable.later, "ask", lambda work: None)
     warn_once.cache_clear()
     binaries.forget()
     yield found
@@ -87,7 +87,7 @@ def call(times: int = 3) -> None:
 
 def wait_for(plan: Plan) -> None:
     order = binaries.order_of(*plan.build)
-    while behind.is_under_way(order):
+    while background_compile.is_under_way(order):
         os.sched_yield()
 
 
@@ -117,7 +117,7 @@ def test_calls_go_on_with_what_stands_in(
     fault: Any,
     words: str,
 ) -> None:
-    monkeypatch.setattr(behind, name, fault)
+    monkeypatch.setattr(background_compile, name, fault)
     first, other = at_hand_and_another()
     binaries.remember(binary_of(other), *other.build)
     call()
@@ -126,13 +126,15 @@ def test_calls_go_on_with_what_stands_in(
     assert [plan.config for plan in ran] == [other.config] * 6
     (line,) = warnings(caplog)
     assert words in line
-    assert behind.GO_ON in line
+    assert background_compile.GO_ON in line
 
 
 def test_a_corrupt_binary_is_as_good_as_none(ran: list[Plan], monkeypatch: pytest.MonkeyPatch) -> None:
     """Another one of its order runs, and it is compiled behind."""
     orders: list[Order] = []
-    monkeypatch.setattr(behind, "asked", lambda worker, order: orders.append(order) or Answer(0.0, "no"))
+    monkeypatch.setattr(
+        background_compile, "asked", lambda worker, order: orders.append(order) or Answer(0.0, "no")
+    )
     first, other = at_hand_and_another()
     order = binaries.order_of(*first.build)
     path = entry_path(key_of(*order))
@@ -165,12 +167,12 @@ def test_weighing_that_fails_is_told_once_and_calls_go_on(
 
     first, _ = at_hand_and_another()
     binaries.remember(binary_of(first), *first.build)
-    monkeypatch.setattr(prepared, "better_than", fails)
-    monkeypatch.setattr(prepared, "MOST_CALLS", 1)
+    monkeypatch.setattr(executable, "better_than", fails)
+    monkeypatch.setattr(executable, "MOST_CALLS", 1)
     work: list[Any] = []
-    monkeypatch.setattr(prepared.later, "ask", work.append)
+    monkeypatch.setattr(executable.later, "ask", work.append)
     call()
-    thread = later.Later()
+    thread = background_thread.Later()
     thread.ask(work[0])
     while not warnings(caplog):
         os.sched_yield()
@@ -184,7 +186,7 @@ def test_weighing_that_fails_is_told_once_and_calls_go_on(
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_fork_in_between_leaves_both_calling(ran: list[Plan], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(behind, "asked", lambda worker, order: Answer(0.0, "not here"))
+    monkeypatch.setattr(background_compile, "asked", lambda worker, order: Answer(0.0, "not here"))
     _, other = at_hand_and_another()
     binaries.remember(binary_of(other), *other.build)
     call()

@@ -94,7 +94,7 @@ def test_another_process_runs_it(tmp_path: Path) -> None:
 def test_another_chip_is_refused(monkeypatch: pytest.MonkeyPatch, lists: bool) -> None:
     given = ([A], [B]) if lists else (A, B)
     kept = pickle.dumps(lapidist.plan(*given, device="machine"))
-    monkeypatch.setattr("lapidist.backends.machine.MachineBackend.chip", chip("h100"))
+    monkeypatch.setattr("lapidist.backends.machine_backend.MachineBackend.chip", chip("h100"))
     with pytest.raises(lapidist.DeviceError, match=r"plan: .* on H200; got one here on H100.* Plan again"):
         pickle.loads(kept)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import lapidist
-from lapidist.calls import checks
+from lapidist.calls import argument_rules
 from lapidist.errors import ArgumentError, DTypeError, LapidistError, RefusalError, ShapeError, StrideError
 from lapidist.frameworks.arrays import HOST, Operand
 from typed import ones, operand_on_gpu
@@ -233,7 +233,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
         r"a: must be one array; NumPy makes none of this list .*inhomogeneous",
     ),
     "too many dimensions": (
-        lambda: checks.require_matrix(
+        lambda: argument_rules.require_matrix(
             Operand("b", 4096, (1,) * 65, (1,) * 65, "float32", HOST, "torch", None), True
         ),
         ShapeError,
@@ -275,7 +275,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
         r"out: must not overlap c: .*Pass a separate array",
     ),
     "strides of out": (
-        lambda: checks.require_output(
+        lambda: argument_rules.require_output(
             Operand("out", 0, (4, 5), (80, 2), "float32", 0, "torch", None), operand_on_gpu("a"), (4, 5)
         ),
         StrideError,
@@ -387,7 +387,7 @@ def test_strides_that_are_never_stepped_by_are_any(strides: tuple[int, int]) -> 
     for shape in ((1, 5), (5, 1)):
         if strides[0] or shape[0] == 1:
             given = Operand("out", 0, shape, strides, "float32", 0, "torch", None)
-            checks.require_output(given, operand_on_gpu("a"), shape)
+            argument_rules.require_output(given, operand_on_gpu("a"), shape)
     out = np.zeros(5, F32)
     assert lapidist.gemm(ones(1, 6), ones(6, 5), out=out[None]).base is out
     assert (out == 6).all()

@@ -11,7 +11,7 @@ import pytest
 
 import lapidist
 from lapidist import epilogues
-from lapidist.backends.machine import MachineBackend
+from lapidist.backends.machine_backend import MachineBackend
 from lapidist.calls import followed_lists
 from lapidist.calls.remembered import BESIDE
 from lapidist.calls.repeat.shape import OPERANDS

@@ -13,14 +13,14 @@ import pytest
 
 import lapidist
 from lapidist.backends import selection
-from lapidist.backends.gpu import list_kernels, products
-from lapidist.build import behind
+from lapidist.backends.gpu import launched_products, list_kernels
+from lapidist.build import background_compile
 from lapidist.build.folder import VARIABLE
-from lapidist.calls import prepared, remembered
+from lapidist.calls import executable, remembered
 from lapidist.calls.call import Call
-from lapidist.calls.choices import Choices
+from lapidist.calls.executable import Prepared
+from lapidist.calls.kernel_choice import Choices
 from lapidist.calls.operation import Operation
-from lapidist.calls.prepared import Prepared
 from lapidist.calls.repeat import upgrade
 from lapidist.calls.repeat.upgrade import FINAL, Upgrade, upgrade_of, upgrade_of_lists
 from lapidist.calls.repeat.write import CallLayout, written_out
@@ -28,7 +28,7 @@ from lapidist.device import chip
 from lapidist.errors import ArgumentError, CompileError
 from lapidist.frameworks.arrays import Operand
 from lapidist.launch import ARRAYS_AT_ONCE, Binary
-from lapidist.planning import binaries, standing
+from lapidist.planning import binaries, fallback_kernels
 from lapidist.planning.plans import Plan, make_plan
 
 Array = np.ndarray[Any, Any]
@@ -74,19 +74,19 @@ def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Card]:
         yield [operand.pointer for operand in operands]
 
     monkeypatch.setenv(VARIABLE, str(tmp_path))
-    monkeypatch.setattr(products.GpuBackend, "loaded", lambda *given: found.ready(*given))
-    monkeypatch.setattr(products, "query_device", lambda ordinal: chip("h200"))
+    monkeypatch.setattr(launched_products.GpuBackend, "loaded", lambda *given: found.ready(*given))
+    monkeypatch.setattr(launched_products, "query_device", lambda ordinal: chip("h200"))
     monkeypatch.setattr(selection, "require_gpu", lambda ordinal: None)
-    monkeypatch.setattr(products, "choose_stream", lambda *_: 0)
-    monkeypatch.setattr(products, "upload", upload)
-    monkeypatch.setattr(products.GpuBackend, "takes_host_lists", True)
+    monkeypatch.setattr(launched_products, "choose_stream", lambda *_: 0)
+    monkeypatch.setattr(launched_products, "upload", upload)
+    monkeypatch.setattr(launched_products.GpuBackend, "takes_host_lists", True)
     monkeypatch.setattr(list_kernels, "KERNELS", {})
     monkeypatch.setattr(list_kernels, "CALLS_BETWEEN", 1)
     monkeypatch.setattr(remembered, "PREPARED", {})
-    monkeypatch.setattr(prepared, "CALLS_BETWEEN", 1)
-    monkeypatch.setattr(prepared, "planned_at_once", lambda *_: None)
-    monkeypatch.setattr(behind, "ask", found.ask)
-    monkeypatch.setattr(behind, "is_under_way", lambda order: found.under_way)
+    monkeypatch.setattr(executable, "CALLS_BETWEEN", 1)
+    monkeypatch.setattr(executable, "planned_at_once", lambda *_: None)
+    monkeypatch.setattr(background_compile, "ask", found.ask)
+    monkeypatch.setattr(background_compile, "is_under_way", lambda order: found.under_way)
     binaries.forget()
     yield found
     binaries.forget()
@@ -102,7 +102,7 @@ def wanted_and_another(a: Array, b: Array) -> tuple[Plan, Plan]:
         Call(a, b, None, None, Operation()).arguments(), 0, Choices(compile="wait")
     ).plan
     assert wanted is not None
-    *_, other = standing.plans_ranked(wanted, standing.same_sums(wanted))
+    *_, other = fallback_kernels.plans_ranked(wanted, fallback_kernels.same_sums(wanted))
     binaries.remember(Binary("", "", "", b"", ""), *other.build)
     return wanted, other
 
@@ -151,9 +151,9 @@ def test_nothing_changes_while_a_graph_is_captured(card: Card, monkeypatch: pyte
     wanted, other = wanted_and_another(a, b)
     lapidist.matmul(a, b, device=0, compile="background")
     card.comes()
-    monkeypatch.setattr(products.GpuBackend, "is_captured", lambda *_: True)
+    monkeypatch.setattr(launched_products.GpuBackend, "is_captured", lambda *_: True)
     lapidist.matmul(a, b, device=0, compile="background")
-    monkeypatch.setattr(products.GpuBackend, "is_captured", lambda *_: False)
+    monkeypatch.setattr(launched_products.GpuBackend, "is_captured", lambda *_: False)
     lapidist.matmul(a, b, device=0, compile="background")
     assert [plan.config for plan in card.ran] == [other.config] * 2 + [wanted.config]
 
@@ -161,7 +161,7 @@ def test_nothing_changes_while_a_graph_is_captured(card: Card, monkeypatch: pyte
 def test_a_first_call_in_a_capture_waits(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = operands()
     wanted, _ = wanted_and_another(a, b)
-    monkeypatch.setattr(products.GpuBackend, "is_captured", lambda *_: True)
+    monkeypatch.setattr(launched_products.GpuBackend, "is_captured", lambda *_: True)
     lapidist.matmul(a, b, device=0, compile="background")
     assert [plan.config for plan in card.ran] == [wanted.config]
     assert card.asked == []
@@ -174,15 +174,15 @@ def test_a_first_call_in_a_capture_waits(card: Card, monkeypatch: pytest.MonkeyP
 def at_once(card: Card, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What is to be decided later."""
     later: list[Any] = []
-    monkeypatch.setattr(prepared, "planned_at_once", standing.planned_at_once)
-    monkeypatch.setattr(prepared.later, "ask", later.append)
+    monkeypatch.setattr(executable, "planned_at_once", fallback_kernels.planned_at_once)
+    monkeypatch.setattr(executable.later, "ask", later.append)
     return later
 
 
 def chosen_plans(a: Array, b: Array) -> tuple[Plan, Plan]:
     """At hand, and of all."""
     problem = Call(a, b, None, None, Operation()).arguments().problem()
-    first, free = standing.planned_at_once(problem, chip("h200")), make_plan(problem, chip("h200"))
+    first, free = fallback_kernels.planned_at_once(problem, chip("h200")), make_plan(problem, chip("h200"))
     assert first is not None
     return first, free
 
@@ -192,7 +192,7 @@ def shape_with_a_better() -> tuple[Array, Array]:
     for m in range(512, 4096, 64):
         a, b = operands(m)
         first, _ = chosen_plans(a, b)
-        if standing.better_than(first) is not None:
+        if fallback_kernels.better_than(first) is not None:
             return a, b
     raise AssertionError("the few are the best of all")
 
@@ -203,8 +203,8 @@ def test_all_are_weighed_only_after_many_calls(card: Card, at_once: list[Any]) -
     binaries.remember(Binary("", "", "", b"", ""), *first.build)
     lapidist.matmul(a, b, device=0, compile="background")
     (ready,) = remembered.PREPARED.values()
-    calls = int(prepared.SECONDS_BEFORE_WEIGHING / first.predicted_seconds)
-    assert ready.countdown == min(prepared.MOST_CALLS, calls) > 100
+    calls = int(executable.SECONDS_BEFORE_WEIGHING / first.predicted_seconds)
+    assert ready.countdown == min(executable.MOST_CALLS, calls) > 100
     ready.countdown = 3
     for _ in range(2):
         lapidist.matmul(a, b, device=0, compile="background")
@@ -228,7 +228,7 @@ def test_all_are_weighed_only_after_many_calls(card: Card, at_once: list[Any]) -
 def test_what_is_the_best_already_stays(card: Card, at_once: list[Any], monkeypatch: Any) -> None:
     a, b = operands()
     first, _ = chosen_plans(a, b)
-    monkeypatch.setattr(prepared, "better_than", lambda plan: None)
+    monkeypatch.setattr(executable, "better_than", lambda plan: None)
     binaries.remember(Binary("", "", "", b"", ""), *first.build)
     lapidist.matmul(a, b, device=0, compile="background")
     (ready,) = remembered.PREPARED.values()
@@ -242,7 +242,7 @@ def test_what_is_the_best_already_stays(card: Card, at_once: list[Any], monkeypa
 def test_where_it_is_not_compiled_another_of_its_order_runs(card: Card, at_once: list[Any]) -> None:
     a, b = operands()
     first, _ = chosen_plans(a, b)
-    *_, other = standing.plans_ranked(first, standing.same_sums(first))
+    *_, other = fallback_kernels.plans_ranked(first, fallback_kernels.same_sums(first))
     binaries.remember(Binary("", "", "", b"", ""), *other.build)
     lapidist.matmul(a, b, device=0, compile="background")
     assert [plan.config for plan in card.ran] == [other.config]
@@ -315,7 +315,7 @@ def waiting(card: Card) -> Prepared:
 def test_a_look_finds_what_has_come(card: Card) -> None:
     ready = waiting(card)
     first = ready.kernel
-    assert ready.look_again(first, None) == prepared.CALLS_BETWEEN
+    assert ready.look_again(first, None) == executable.CALLS_BETWEEN
     card.comes()
     assert ready.look_again(first, None) == 0
     assert ready.kernel is not first
@@ -334,8 +334,8 @@ def test_a_look_while_a_graph_is_captured_changes_nothing(
     ready = waiting(card)
     first = ready.kernel
     card.comes()
-    monkeypatch.setattr(products.GpuBackend, "is_captured", lambda *_: True)
-    assert ready.look_again(first, None) == prepared.CALLS_BETWEEN
+    monkeypatch.setattr(launched_products.GpuBackend, "is_captured", lambda *_: True)
+    assert ready.look_again(first, None) == executable.CALLS_BETWEEN
     assert ready.kernel is first
 
 
@@ -378,7 +378,7 @@ def lists_of(count: int = 3) -> tuple[list[Array], list[Array]]:
 def wanted_for_lists_and_another(count: int) -> tuple[Plan, Plan]:
     wanted = lapidist.plan(*lists_of(count), device=0, compile="wait").plan
     assert wanted is not None
-    *_, other = standing.plans_ranked(wanted, standing.same_sums(wanted))
+    *_, other = fallback_kernels.plans_ranked(wanted, fallback_kernels.same_sums(wanted))
     assert other.build != wanted.build
     binaries.remember(Binary("", "", "", b"", ""), *other.build)
     return wanted, other
@@ -417,7 +417,7 @@ def test_lists_keep_their_kernel_while_a_graph_is_captured(
     wanted, other = wanted_for_lists_and_another(3)
     lapidist.gemm(*lists_of(), device=0, compile="background")
     card.comes()
-    monkeypatch.setattr(products.GpuBackend, "is_captured", lambda *_: True)
+    monkeypatch.setattr(launched_products.GpuBackend, "is_captured", lambda *_: True)
     lapidist.gemm(*lists_of(), device=0, compile="background")
     binaries.forget()
     list_kernels.KERNELS.clear()

@@ -12,7 +12,7 @@ import pytest
 import lapidist
 from lapidist.backends import selection
 from lapidist.backends.gpu import driver
-from lapidist.calls import checks
+from lapidist.calls import argument_rules
 from lapidist.calls.lists import require_one_place
 from lapidist.errors import ArgumentError, DeviceError
 from lapidist.frameworks import streams
@@ -27,9 +27,9 @@ def test_arrays_in_two_places() -> None:
     with pytest.raises(
         DeviceError, match=r"b: must be where a is, host memory; it is in GPU 1\. Move one of them"
     ):
-        checks.require_same_device(operand_on_gpu("b", 1), here)
+        argument_rules.require_same_device(operand_on_gpu("b", 1), here)
     with pytest.raises(DeviceError, match=r"c: must be where a is, GPU 0; it is in GPU 1"):
-        checks.require_same_device(operand_on_gpu("c", 1), operand_on_gpu("a"))
+        argument_rules.require_same_device(operand_on_gpu("c", 1), operand_on_gpu("a"))
 
 
 def test_lists_in_two_places() -> None:

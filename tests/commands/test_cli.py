@@ -82,7 +82,7 @@ def test_a_plot_is_an_svg_file(
 
 
 def test_missing_torch_and_cupy_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    from lapidist.bench.protocol.frameworks import find_framework
+    from lapidist_lab.bench.protocol.array_library import find_framework
 
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.setitem(sys.modules, "cupy", None)

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-import lapidist.backends.host
+import lapidist.backends.host_backend
 from lapidist.commands.cli import app
 from lapidist.errors import ArgumentError
-from lapidist.fuzz import mistakes
-from lapidist.fuzz.calls import Call
-from lapidist.fuzz.cases import Outcome, Run, outcomes
-from lapidist.fuzz.doses import GROUP
-from lapidist.fuzz.kinds import Kind
-from lapidist.fuzz.processes import Extent, in_processes
+from lapidist_lab.fuzz import mistakes
+from lapidist_lab.fuzz.doses import GROUP
+from lapidist_lab.fuzz.drawn_kinds import Kind
+from lapidist_lab.fuzz.parallel_runs import Extent, in_processes
+from lapidist_lab.fuzz.random_calls import Call
+from lapidist_lab.fuzz.seeded_cases import Outcome, Run, outcomes
 
 HOST, MACHINE = Run("host", 2301, ("numpy",)), Run("machine", 2301, ("numpy",))
 Multiply = Callable[..., None]
@@ -147,7 +147,9 @@ SABOTAGES = {
 def test_a_broken_multiply_is_found(
     sabotage: Callable[[Multiply], Multiply], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lapidist.backends.host, "multiply", sabotage(lapidist.backends.host.multiply))
+    monkeypatch.setattr(
+        lapidist.backends.host_backend, "multiply", sabotage(lapidist.backends.host_backend.multiply)
+    )
     found = wrong(cases(HOST, 200))
     assert sum(SABOTAGES[sabotage] in words for words in found) >= 3
 
@@ -163,7 +165,9 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ended.exit_code == 0
     assert ended.stdout.startswith("30 cases on host, seed 7: ")
     monkeypatch.setattr(
-        lapidist.backends.host, "multiply", raise_an_index_error(lapidist.backends.host.multiply)
+        lapidist.backends.host_backend,
+        "multiply",
+        raise_an_index_error(lapidist.backends.host_backend.multiply),
     )
     ended = CliRunner().invoke(app, ["fuzz", "--count", "30", "--seed", "7"])
     assert ended.exit_code == 1

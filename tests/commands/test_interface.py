@@ -19,16 +19,16 @@ from rich.console import Console
 
 import lapidist
 from command_line import in_a_process, run
-from lapidist.bench.protocol.cases import CORPUS, LISTS
-from lapidist.bench.protocol.record import Record
-from lapidist.bench.publish.terminal import show_errors
-from lapidist.bench.studies import climb
-from lapidist.commands import bench, cli, options, works
+from lapidist.commands import bench, cli, options, run_target
 from lapidist.device import CHIPS
 from lapidist.dtypes import MATHS, math_named
 from lapidist.kernels.registry import RUNGS
-from lapidist.static import hashes
-from lapidist.verify import Verdict
+from lapidist_lab.bench.protocol.cases import CORPUS, LISTS
+from lapidist_lab.bench.protocol.record import Record
+from lapidist_lab.bench.publish.terminal import show_errors
+from lapidist_lab.bench.studies import ladder_runs
+from lapidist_lab.sass import hashes
+from lapidist_lab.verify import Verdict
 
 
 def commands() -> list[tuple[str, Any]]:
@@ -118,16 +118,16 @@ def test_kernels_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_ctrl_c_prints_the_rows_that_are_finished(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    whole = climb.run_in_machine
+    whole = ladder_runs.run_in_machine
 
     def stopped(case: Any, contender: Any, rounds: int = 1) -> Any:
         if contender.name == "thread_tile":
             raise KeyboardInterrupt
         return whole(case, contender, rounds)
 
-    monkeypatch.setattr(climb, "run_in_machine", stopped)
+    monkeypatch.setattr(ladder_runs, "run_in_machine", stopped)
     arguments = ["climb", "--size", "16", "--kernel", "2,5,8,9", "--json", "--record", str(tmp_path)]
-    assert run(arguments, monkeypatch) == works.STOPPED
+    assert run(arguments, monkeypatch) == run_target.STOPPED
     answer = capsys.readouterr()
     assert [json.loads(line)["kernel"] for line in answer.out.splitlines()] == ["coalesced", "padded_tile"]
     assert "stopped; 2 rows were finished" in answer.err
@@ -136,7 +136,7 @@ def test_ctrl_c_prints_the_rows_that_are_finished(
 
 @pytest.mark.usefixtures("no_gpu")
 def test_a_wrong_result_is_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(climb, "judge", lambda *_, **__: Verdict(7.0, (0, 0)))
+    monkeypatch.setattr(ladder_runs, "judge", lambda *_, **__: Verdict(7.0, (0, 0)))
     assert run(["climb", "--size", "16", "--kernel", "2", "--json"], monkeypatch) == 1
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from command_line import in_a_process, run
-from lapidist.bench.protocol.cases import Part
-from lapidist.commands import works
+from lapidist.commands import run_target
+from lapidist_lab.bench.protocol.cases import Part
 
 SAXPY = """.version 8.0
 .target sm_80
@@ -197,9 +197,9 @@ def test_parts_of_a_survey_are_counted_from_one() -> None:
 
 
 def test_products_may_be_named_one_after_the_other() -> None:
-    cases = works.chosen_cases(None, ["7,8,9", "1,2,3"], None, "fp16", Part())
+    cases = run_target.chosen_cases(None, ["7,8,9", "1,2,3"], None, "fp16", Part())
     assert [case.extents for case in cases] == [(7, 8, 9), (1, 2, 3)]
-    assert works.chosen_cases(["sweep"], ["7,8,9"], None, "fp32", Part())[-1].extents == (7, 8, 9)
+    assert run_target.chosen_cases(["sweep"], ["7,8,9"], None, "fp32", Part())[-1].extents == (7, 8, 9)
 
 
 def test_a_plan_says_in_which_order_it_sums(
@@ -237,7 +237,7 @@ def test_plan_says_what_bounds_its_choice_on_a_chip(
 def test_what_bounds_a_plan_is_asked_of_its_config(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from lapidist.machine.study import explain
+    from lapidist_lab.machine_studies import explain
 
     asked: list[str] = []
     real = explain.product_of

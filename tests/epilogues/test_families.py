@@ -19,7 +19,7 @@ from lapidist.dtypes import numpy_dtype
 from lapidist.epilogues.error_bound import Near, near
 from lapidist.epilogues.tracing import Epilogue
 from lapidist.kernels.wgmma.configs import HALF_PATCHED, tile
-from lapidist.problems.fused import READS
+from lapidist.problems.epilogue_layout import READS
 
 Array = np.ndarray[Any, Any]
 

@@ -16,7 +16,7 @@ from lapidist.dtypes import numpy_dtype
 from lapidist.epilogues.passes import JOINED, Reduction
 from lapidist.errors import RefusalError
 from lapidist.kernels.wgmma.configs import HALF_PATCHED, tile
-from lapidist.planning.before_passes import made_before
+from lapidist.planning.in_kernel_reductions import made_before
 
 Array = np.ndarray[Any, Any]
 BF16 = partial(tile, "bfloat16")

@@ -22,7 +22,7 @@ from lapidist.epilogues.erf import erf
 from lapidist.epilogues.numeric import evaluate
 from lapidist.epilogues.tracing import Epilogue
 from lapidist.errors import ArgumentError, DTypeError, RefusalError, ShapeError, StrideError
-from lapidist.problems.fused import READS
+from lapidist.problems.epilogue_layout import READS
 
 Array = np.ndarray[Any, Any]
 

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.frameworks, pytest.mark.filterwarnings("ignore::Deprec
 
 def test_networks_learn_alike(torch: Any) -> None:
     lt = importlib.import_module("lapidist.torch")
-    training = importlib.import_module("lapidist.bench.studies.training")
+    training = importlib.import_module("lapidist_lab.bench.studies.training")
     models = []
     for fused in (False, True, False):
         torch.manual_seed(0)
@@ -26,14 +26,14 @@ def test_networks_learn_alike(torch: Any) -> None:
 
 
 def test_cases_are_chosen_by_how_they_start() -> None:
-    llama = importlib.import_module("lapidist.bench.studies.llama")
+    llama = importlib.import_module("lapidist_lab.bench.studies.llama")
     assert len(llama.chosen(())) == len(llama.FORMS) * len(llama.CASES)
     assert [case.batch for _, case in llama.chosen(("graph/decode",))] == [1, 16, 64]
     assert len(llama.chosen(("compiled/decode/16", "eager"))) == 1 + len(llama.CASES)
 
 
 def test_ratios_are_of_the_time_before(capsys: Any) -> None:
-    turns = importlib.import_module("lapidist.bench.studies.turns")
+    turns = importlib.import_module("lapidist_lab.bench.studies.turns")
     ours, theirs = turns.pair(("ours", "theirs"), [[1.0, 2.0], [3.0, 3.0]], (1, 2, 3), 1.5e12, 0.5, "here")
     assert (ours.ratio, theirs.ratio, ours.kind, theirs.kind) == (2.0, 1.0, "production", "peer")
     assert (ours.ok, ours.tflops, ours.mode) == (True, 1.0, "model")

@@ -49,14 +49,20 @@ CASES = {
 
 
 def by_torch(function: Function, values: dict[str, Array]) -> Array:
-    torch, namespace = importlib.import_module("torch"), importlib.import_module("lapidist.torch.fused").TORCH
+    torch, namespace = (
+        importlib.import_module("torch"),
+        importlib.import_module("lapidist.torch.fused_epilogues").TORCH,
+    )
     tensors = {name: torch.tensor(value) for name, value in values.items()}
     found: Array = interpreter.evaluate(function, tensors["x"], tensors, namespace)[0].numpy()
     return found
 
 
 def by_jax(function: Function, values: dict[str, Array]) -> Array:
-    jax, namespace = importlib.import_module("jax"), importlib.import_module("lapidist.jax.epilogues").Jax()
+    jax, namespace = (
+        importlib.import_module("jax"),
+        importlib.import_module("lapidist.jax.epilogue_functions").Jax(),
+    )
     with jax.enable_x64(True):
         arrays = {name: jax.numpy.asarray(value) for name, value in values.items()}
         return np.asarray(interpreter.evaluate(function, arrays["x"], arrays, namespace)[0])

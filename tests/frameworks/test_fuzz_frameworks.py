@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from lapidist.fuzz.cases import Run
-from lapidist.fuzz.processes import Extent, in_processes
+from lapidist_lab.fuzz.parallel_runs import Extent, in_processes
+from lapidist_lab.fuzz.seeded_cases import Run
 
 pytestmark = pytest.mark.frameworks
 

@@ -6,8 +6,17 @@ import math
 
 import pytest
 
-from lapidist.bench.studies import call_forms, shapes
-from lapidist.bench.studies.shapes import SETTLED, lengths, new_shapes, row, served, served_row, times_of
+from lapidist_lab.bench.studies import call_forms
+from lapidist_lab.bench.studies import new_shapes as study
+from lapidist_lab.bench.studies.new_shapes import (
+    SETTLED,
+    lengths,
+    new_shapes,
+    row,
+    served,
+    served_row,
+    times_of,
+)
 
 pytestmark = pytest.mark.frameworks
 
@@ -24,7 +33,7 @@ def test_every_form_gives_the_product_and_has_a_peer() -> None:
 
 
 def test_shapes_are_told_with_their_percentiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shapes, "HIGH", 256)
+    monkeypatch.setattr(study, "HIGH", 256)
     drawn = new_shapes(6, 1)
     times = times_of("bf16", drawn, "cpu")
     record = row("CPU", "bf16", "shapes cold", times)
@@ -47,5 +56,5 @@ def test_a_request_loop_is_added_up() -> None:
 
 def test_lengths_are_those_of_decoding_with_prompts() -> None:
     found = lengths(2000, 3)
-    assert all(1 <= each <= shapes.LONGEST for each in found)
+    assert all(1 <= each <= study.LONGEST for each in found)
     assert 0.8 < sum(each <= 64 for each in found) / len(found) < 0.9

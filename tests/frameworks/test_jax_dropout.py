@@ -406,7 +406,7 @@ def test_an_explicit_mesh(jax: Any, ours: Any) -> None:
 
 
 def test_it_is_read_as_it_was_written() -> None:
-    products = importlib.import_module("lapidist.jax.products")
+    products = importlib.import_module("lapidist.jax.product")
     function = in_pairs.function
     names = tuple(products.Product.name_of(each) for each in function.parameters)
     product = products.Product(("a", "b", *names), epilogue=function)

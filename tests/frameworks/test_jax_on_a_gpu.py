@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import lapidist
-from lapidist.backends.gpu import passes
-from lapidist.backends.machine import MachineBackend
-from lapidist.calls import prepared
+from lapidist.backends.gpu import second_pass_launches
+from lapidist.backends.machine_backend import MachineBackend
+from lapidist.calls import executable
 
 pytestmark = pytest.mark.frameworks
 Launched = list[tuple[str, tuple[Any, ...]]]
@@ -35,12 +35,12 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> Launched:
 
     def kernels_of(each: Any, ordinal: int) -> Any:
         start = lambda operands, scalars, stream: log.append((each.then, operands))  # noqa: E731
-        return ((SimpleNamespace(start=start), passes.VALUES, passes.RESULT),)
+        return ((SimpleNamespace(start=start), second_pass_launches.VALUES, second_pass_launches.RESULT),)
 
     handlers = importlib.import_module("lapidist.jax.handlers")
     driver = SimpleNamespace(cuMemsetD8Async=lambda *asked: log.append(("set", asked)))
-    monkeypatch.setattr(prepared, "backend_at", lambda place: Backend())
-    monkeypatch.setattr(passes, "kernels_of", kernels_of)
+    monkeypatch.setattr(executable, "backend_at", lambda place: Backend())
+    monkeypatch.setattr(second_pass_launches, "kernels_of", kernels_of)
     monkeypatch.setattr(handlers, "load_driver", lambda: driver)
     monkeypatch.setattr(handlers, "check", lambda found, call: None)
     monkeypatch.setattr(handlers, "is_captured", lambda stream: False)

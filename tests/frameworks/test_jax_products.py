@@ -178,7 +178,7 @@ def test_programs_are_exported_for_gpus_where_there_is_none(jax: Any, ours: Any)
 
 
 def test_a_product_is_read_as_it_was_written() -> None:
-    products = importlib.import_module("lapidist.jax.products")
+    products = importlib.import_module("lapidist.jax.product")
     product = products.Product(("a", "b", "c"), True, alpha=0.1, out_dtype="float32", scale_b=float("inf"))
     outlines = (((2, 3), "bfloat16"), ((), "float32"))
     assert products.read(products.written(product, outlines).encode()) == (product, outlines)

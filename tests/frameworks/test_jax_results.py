@@ -162,8 +162,8 @@ def test_gradients_of_operands(precise: Any, ours: Any) -> None:
 @pytest.mark.parametrize("name", EPILOGUES)
 def test_results_are_the_same_where_gradients_are_asked_for(jax: Any, ours: Any, name: str) -> None:
     """Of 8 bits, too: by a product of sums, and XLA."""
-    epilogues = importlib.import_module("lapidist.jax.epilogues")
-    products = importlib.import_module("lapidist.jax.products")
+    epilogues = importlib.import_module("lapidist.jax.epilogue_functions")
+    products = importlib.import_module("lapidist.jax.product")
     a, b, given = drawn(M, 300), drawn(300, 2 * 130), EPILOGUES[name](M, 2 * 130)
     given = given if hasattr(given, "values") else given()
     own = {products.Product.name_of(each): given.values[each.name] for each in given.function.parameters}
@@ -263,7 +263,7 @@ def test_vmap_over_rows_with_factors(jax: Any, ours: Any, name: str) -> None:
 
 
 def test_it_is_read_as_it_was_written() -> None:
-    products = importlib.import_module("lapidist.jax.products")
+    products = importlib.import_module("lapidist.jax.product")
     for name in EPILOGUES:
         given = EPILOGUES[name](M, N)
         product = products.Product(("a", "b"), epilogue=given.function)

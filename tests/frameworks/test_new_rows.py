@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lapidist.calls.arguments import Arguments
 from lapidist.calls.call import Call
-from lapidist.calls.choices import OPEN, Choices
+from lapidist.calls.kernel_choice import OPEN, Choices
 from lapidist.calls.operation import Operation, Routing
 from lapidist.calls.repeat.new_rows import NewRows, new_rows
 from lapidist.calls.repeat.shape import key_of_rows_of

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 import lapidist
+from lapidist.kernels.kernel import Kernel
 from lapidist.kernels.ladder import BByColumns, CopiedRows
 from lapidist.kernels.registry import KERNELS, kernel_named
-from lapidist.kernels.row import Kernel
-from lapidist.verify import judge
+from lapidist_lab.verify import judge
 from on_gpu import laid_out, normal, poisoned, rows_on_16_bytes, whole
 from typed import takes
 

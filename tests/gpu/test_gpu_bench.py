@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from lapidist.bench.protocol.cases import Case
-from lapidist.bench.protocol.contenders import choose
-from lapidist.bench.protocol.measure import BURST
 from lapidist.dtypes import MATHS
+from lapidist_lab.bench.protocol.cases import Case
+from lapidist_lab.bench.protocol.contenders import choose
+from lapidist_lab.bench.protocol.measure import BURST
 
 pytestmark = pytest.mark.gpu
 
 
 def test_a_measured_row_is_right_and_timed_beside_the_vendor() -> None:
-    from lapidist.bench.studies.climb import Work, on_gpu
+    from lapidist_lab.bench.studies.ladder_runs import Work, on_gpu
 
     kept: list[int] = []
     works = [Work(Case(1000, 1004, 512), tuple(choose("coalesced,lapidist", False, "float32")))]
@@ -34,7 +34,7 @@ def test_a_measured_row_is_right_and_timed_beside_the_vendor() -> None:
 
 @pytest.mark.parametrize("math", [math for math in MATHS if math != "uint8"])
 def test_every_type_is_measured_beside_the_vendor(math: str) -> None:
-    from lapidist.bench.studies.climb import Work, on_gpu
+    from lapidist_lab.bench.studies.ladder_runs import Work, on_gpu
 
     works = [Work(Case(512, 256, 384, math), tuple(choose("lapidist", False, math)))]
     conditions, records = on_gpu(works, 0, "burst", 1, lambda *_: None)
@@ -51,8 +51,8 @@ def test_every_type_is_measured_beside_the_vendor(math: str) -> None:
 @pytest.mark.parametrize("layout", ["rr", "rc", "cr", "cc"])
 @pytest.mark.parametrize("math", ["float32", "float64", "bfloat16"])
 def test_a_batch_is_measured_beside_the_vendor(math: str, layout: str) -> None:
-    from lapidist.bench.protocol.measure import Stage
-    from lapidist.bench.studies.batches import pair_of
+    from lapidist_lab.bench.protocol.measure import Stage
+    from lapidist_lab.bench.studies.batched_products import pair_of
 
     with Stage(0, replace(BURST, rounds=1)) as stage:
         rows = stage.measure(Case(48, 40, 64, math, layout, batch=7), pair_of(math, stage))
@@ -65,7 +65,7 @@ def test_a_batch_is_measured_beside_the_vendor(math: str, layout: str) -> None:
 def test_torchs_switches_are_put_back() -> None:
     import torch
 
-    from lapidist.bench.protocol.frameworks import Torch
+    from lapidist_lab.bench.protocol.array_library import Torch
 
     before = torch.backends.cuda.matmul.fp32_precision
     a, b, c = (torch.randn(256, 256, device="cuda") for _ in "abc")
@@ -78,9 +78,9 @@ def test_torchs_switches_are_put_back() -> None:
 
 
 def test_a_wrong_result_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from lapidist.bench.protocol.contenders import KernelContender
-    from lapidist.bench.protocol.measure import Stage
-    from lapidist.bench.protocol.peers import Vendor
+    from lapidist_lab.bench.protocol.contenders import KernelContender
+    from lapidist_lab.bench.protocol.measure import Stage
+    from lapidist_lab.bench.protocol.peers import Vendor
 
     class Lazy(KernelContender):
         """Does nothing: the poison stays."""
@@ -101,7 +101,7 @@ def test_the_framework_works_on_after_the_bench() -> None:
     """It must not be left on a stream that no longer exists."""
     import torch
 
-    from lapidist.bench.protocol.measure import Stage
+    from lapidist_lab.bench.protocol.measure import Stage
 
     before = torch.cuda.current_stream()
     with Stage(0, BURST) as stage:

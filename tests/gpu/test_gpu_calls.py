@@ -10,11 +10,11 @@ import pytest
 
 import lapidist
 from lapidist.backends.gpu import list_kernels
-from lapidist.calls import lists, prepared, remembered
+from lapidist.calls import executable, lists, remembered
 from lapidist.calls.call import Call
 from lapidist.errors import ArgumentError, LapidistError, StrideError
 from lapidist.planning import plans
-from lapidist.verify import judge
+from lapidist_lab.verify import judge
 from on_gpu import fresh, normal, poisoned
 
 pytestmark = pytest.mark.gpu
@@ -312,7 +312,7 @@ def test_factors_and_lists_take_other_numbers_without_a_plan(
     torch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = []
-    for module in (prepared, plans):
+    for module in (executable, plans):
         plan = module.make_plan
         monkeypatch.setattr(module, "make_plan", lambda *given, plan=plan: made.append(1) or plan(*given))
     monkeypatch.setattr(remembered, "PREPARED", {})

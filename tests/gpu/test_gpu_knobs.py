@@ -15,11 +15,11 @@ from lapidist.config import Config
 from lapidist.dtypes import FP8
 from lapidist.kernels.wgmma.configs import CLUSTERS, HALF_PATCHED, TILE_ROWS, tile
 from lapidist.kernels.wgmma.family import MATHS, WGMMA_FAMILY
+from lapidist.planning.cost_table import as_computed
 from lapidist.planning.plans import make_plan
 from lapidist.planning.warm import build_all, builds_of
-from lapidist.planning.weighed import as_computed
 from lapidist.problems.problem import dense_problem
-from lapidist.verify import judge
+from lapidist_lab.verify import judge
 from on_gpu import laid_out, whole
 from typed import precision_of
 

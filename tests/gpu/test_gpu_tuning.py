@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from lapidist.bench.protocol.cases import Case
-from lapidist.bench.protocol.contenders import KernelContender
-from lapidist.bench.protocol.frameworks import Torch
-from lapidist.bench.protocol.measure import SHORT, TUNE, Stage
-from lapidist.bench.protocol.peers import Compiled, Padded
-from lapidist.bench.studies.tuning import run
 from lapidist.planning.tuned import SWITCH, look_up
-from lapidist.verify import judge
+from lapidist_lab.bench.protocol.array_library import Torch
+from lapidist_lab.bench.protocol.cases import Case
+from lapidist_lab.bench.protocol.contenders import KernelContender
+from lapidist_lab.bench.protocol.measure import SHORT, TUNE, Stage
+from lapidist_lab.bench.protocol.peers import Compiled, Padded
+from lapidist_lab.bench.studies.tuning import run
+from lapidist_lab.verify import judge
 
 pytestmark = pytest.mark.gpu
 
@@ -74,6 +74,6 @@ def test_what_torch_compiles_multiplies(torch: Any) -> None:
 
 
 def stage_vendor(stage: Stage) -> Any:
-    from lapidist.bench.protocol.peers import Vendor
+    from lapidist_lab.bench.protocol.peers import Vendor
 
     return Vendor(stage.framework, "bfloat16")

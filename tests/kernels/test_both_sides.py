@@ -20,14 +20,14 @@ from lapidist.build.compiler import CUDA_SOURCES
 from lapidist.config import Config
 from lapidist.device import chip
 from lapidist.errors import ArgumentError, RefusalError
+from lapidist.kernels.kernel import Kernel
 from lapidist.kernels.registry import KERNELS, kernel_named
-from lapidist.kernels.row import Kernel
-from lapidist.kernels.rules.facts import facts_of
+from lapidist.kernels.rules.problem_facts import facts_of
 from lapidist.kernels.wgmma.configs import tile
 from lapidist.planning.plans import make_plan
 from lapidist.problems.problem import Problem
-from lapidist.schedule.sharing import PLANNED, Sharing
-from lapidist.static.analysis import sample_problem
+from lapidist.schedule.sharing_choice import PLANNED, Sharing
+from lapidist_lab.sass.analysis import sample_problem
 from source_limits import LIMITS, Limit, Samples
 
 H200 = chip("h200")

@@ -15,15 +15,15 @@ from lapidist.kernels import budgets
 from lapidist.kernels.blocks.splits import by_fours, resident
 from lapidist.kernels.budgets import Shares
 from lapidist.kernels.registry import kernel_named
-from lapidist.kernels.rules.facts import Facts
 from lapidist.kernels.rules.hopper import room, room_for_promoted, through
+from lapidist.kernels.rules.problem_facts import Facts
 from lapidist.kernels.wgmma.configs import tile
 from lapidist.kernels.wgmma.packing import packs_beside
 from lapidist.kernels.wgmma.shared import QUEUE_BYTES
 from lapidist.kernels.wgmma.tiles import columns_of_part
 from lapidist.problems.problem import Problem, dense_problem
 from lapidist.problems.scaling import SQUARES, STRIPS, Scale, Scaling
-from lapidist.static.analysis import sample_problem
+from lapidist_lab.sass.analysis import sample_problem
 
 WGMMA, SGEMM, SIMT = kernel_named("wgmma"), kernel_named("sgemm"), kernel_named("simt")
 MMA = kernel_named("mma")

@@ -10,12 +10,12 @@ import pytest
 from lapidist import machine
 from lapidist.config import Config
 from lapidist.device import Device, chip
+from lapidist.kernels.kernel import Kernel
 from lapidist.kernels.registry import KERNELS, kernel_named
-from lapidist.kernels.row import Kernel
-from lapidist.machine.study.registered import product_of
 from lapidist.planning.plans import make_plan
 from lapidist.problems.problem import dense_problem
-from lapidist.static.analysis import analyse, sample_problem
+from lapidist_lab.machine_studies.registered import product_of
+from lapidist_lab.sass.analysis import analyse, sample_problem
 
 OTHERS = [chip(name) for name in ("a100", "rtx3090", "rtx4090", "rtx5090")]
 LEAST = min(device.capability for device in OTHERS)

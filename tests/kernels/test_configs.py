@@ -23,14 +23,14 @@ import lapidist
 from lapidist.config import Config
 from lapidist.dtypes import FP8, element_of
 from lapidist.errors import ArgumentError, RefusalError
-from lapidist.kernels.columns import Columns
+from lapidist.kernels.config_table import Columns
+from lapidist.kernels.kernel import Kernel
 from lapidist.kernels.registry import KERNELS, kernel_named
-from lapidist.kernels.row import Kernel
-from lapidist.kernels.rules.facts import Facts
+from lapidist.kernels.rules.problem_facts import Facts
 from lapidist.kernels.rules.rule import allowed, refusal
 from lapidist.kernels.wgmma.configs import tile
 from lapidist.problems.problem import Problem
-from lapidist.verify import judge
+from lapidist_lab.verify import judge
 from typed import aligned, fresh, laid_for, output_of, poisoned, precision_of, takes, whole
 
 EXAMPLES = os.environ.get("LAPIDIST_CONFIG_EXAMPLES")

@@ -9,10 +9,10 @@ import pytest
 
 from lapidist.device import chip
 from lapidist.kernels.family import Family
+from lapidist.kernels.kernel import Kernel
 from lapidist.kernels.registry import KERNELS, kernel_named
-from lapidist.kernels.row import Kernel
 from lapidist.planning.planner import grouped
-from lapidist.static.analysis import sample_problem
+from lapidist_lab.sass.analysis import sample_problem
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)

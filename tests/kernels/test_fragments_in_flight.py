@@ -12,7 +12,7 @@ from lapidist.config import Config
 from lapidist.device import chip
 from lapidist.kernels.registry import kernel_named
 from lapidist.launch import Binary
-from lapidist.planning.weighed import as_computed
+from lapidist.planning.cost_table import as_computed
 from lapidist.problems.problem import Problem, dense_problem
 
 WGMMA, H200 = kernel_named("wgmma"), chip("h200")

@@ -11,18 +11,18 @@ from lapidist.build.compiler import CUDA_SOURCES, compile_kernel
 from lapidist.config import Config
 from lapidist.device import STATIC_SHARED, chip
 from lapidist.errors import ArgumentError, RefusalError
+from lapidist.kernels.kernel import Kernel
 from lapidist.kernels.mma.family import MMA_FAMILY
 from lapidist.kernels.registry import BY_NAME, DETOURS, KERNELS, PRODUCTION, RUNGS, kernel_named
-from lapidist.kernels.row import Kernel
 from lapidist.kernels.sgemm.family import SGEMM
 from lapidist.kernels.wgmma.sharing import BAND
 from lapidist.kernels.wgmma.time import AT_ONCE, IN_PIECES
 from lapidist.launch import MOST_PAIRS
+from lapidist.planning.cost_table import as_computed
 from lapidist.planning.plans import make_plan
-from lapidist.planning.weighed import as_computed
 from lapidist.problems.problem import dense_problem
-from lapidist.static import Static, analyse, binary_of, sample_problem
-from lapidist.static.analysis import resources
+from lapidist_lab.sass import Static, analyse, binary_of, sample_problem
+from lapidist_lab.sass.analysis import resources
 from offenders import each_holds
 from typed import TYPED, TYPED_IDS
 
@@ -62,8 +62,8 @@ def test_other_names_are_refused(name: str) -> None:
         ("gemm/wgmma/config.cuh", r"^#define RASTER (\d+)$", BAND),
         ("gemm/mma/config.cuh", r"^#define RASTER (\d+)$", MMA_FAMILY.raster.panel),
         ("gemm/wgmma/tiles.cuh", r"struct Order \{\s+signed char further\[(\d+)\];\s+\};", MOST_PAIRS),
-        ("gemm/wgmma/epilogue.cuh", r" MOST = .* \? (\d+) : \d+;$", AT_ONCE),
-        ("gemm/wgmma/epilogue.cuh", r" MOST = .* \? \d+ : (\d+);$", IN_PIECES),
+        ("gemm/wgmma/epilogue_of_tile.cuh", r" MOST = .* \? (\d+) : \d+;$", AT_ONCE),
+        ("gemm/wgmma/epilogue_of_tile.cuh", r" MOST = .* \? \d+ : (\d+);$", IN_PIECES),
     ],
 )
 def test_host_and_device_say_the_same_number(source: str, says: str, known: int) -> None:

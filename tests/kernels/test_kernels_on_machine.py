@@ -14,11 +14,11 @@ import lapidist
 from in_turns import in_turns
 from lapidist.config import Config
 from lapidist.dtypes import numpy_dtype
+from lapidist.kernels.kernel import Kernel
 from lapidist.kernels.mma.family import Mma
 from lapidist.kernels.registry import KERNELS, kernel_named
-from lapidist.kernels.row import Kernel
 from lapidist.kernels.simt import Simt
-from lapidist.verify import judge
+from lapidist_lab.verify import judge
 from offenders import each_holds
 from typed import (
     PLAIN_SURVEYED,

@@ -16,9 +16,9 @@ from in_turns import surveyed
 from lapidist.config import Config
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import RefusalError
+from lapidist.kernels.kernel import Kernel
 from lapidist.kernels.registry import KERNELS, kernel_named
-from lapidist.kernels.row import Kernel
-from lapidist.verify import judge
+from lapidist_lab.verify import judge
 from leading_dimensions import Loop, padded, some_loops, stored
 from typed import TYPED, aligned, fresh, output_of, plain, poisoned, precision_of
 

@@ -18,7 +18,7 @@ from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.sgemm.operands import packed, packed_bytes
 from lapidist.planning.plans import make_plan
 from lapidist.problems.problem import Problem
-from lapidist.schedule.sharing import Sharing
+from lapidist.schedule.sharing_choice import Sharing
 
 H200 = CHIPS["h200"]
 CONFIGS = [config for config, _ in kernel_named("sgemm").configs_for("float32")]

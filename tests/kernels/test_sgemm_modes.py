@@ -18,8 +18,8 @@ from lapidist.frameworks.arrays import operand_of
 from lapidist.kernels.registry import kernel_named
 from lapidist.planning.plans import Scratch, make_plan
 from lapidist.problems.problem import Problem
-from lapidist.schedule.sharing import Sharing
-from lapidist.verify import judge
+from lapidist.schedule.sharing_choice import Sharing
+from lapidist_lab.verify import judge
 from on_gpu import check_on_streams_and_in_graphs
 
 Array = np.ndarray[Any, Any]

@@ -17,7 +17,7 @@ from lapidist.dtypes import outputs_of
 from lapidist.errors import RefusalError
 from lapidist.frameworks.arrays import operand_of
 from lapidist.kernels.registry import kernel_named
-from lapidist.kernels.rules.small import ROOM, product_bytes
+from lapidist.kernels.rules.small_products import ROOM, product_bytes
 from lapidist.kernels.small import BLOCKS, products_of
 from lapidist.planning.planner import choose
 from lapidist.problems.problem import dense_problem

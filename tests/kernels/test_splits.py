@@ -9,11 +9,11 @@ import pytest
 from lapidist.device import chip
 from lapidist.kernels.blocks.splits import SPLITS, Peers, busiest, clusters_at_once, gathering, reduction_of
 from lapidist.kernels.blocks.time import paces, standing
+from lapidist.kernels.kernel_table import OneRow, config_alone
 from lapidist.kernels.registry import kernel_named
-from lapidist.kernels.rows import OneRow, config_alone
 from lapidist.planning.plans import make_plan
 from lapidist.problems.problem import dense_problem
-from lapidist.schedule.ways import CLUSTER, SEPARATE, TURNSTILE, Grids, OneWay, Way
+from lapidist.schedule.schedule_options import CLUSTER, SEPARATE, TURNSTILE, Grids, OneWay, Way
 
 H100, H200, A100 = chip("h100"), chip("h200"), chip("a100")
 KIB = 1024

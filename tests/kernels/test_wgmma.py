@@ -20,13 +20,13 @@ from lapidist.dtypes import FP8, TYPES, element_of, numpy_dtype
 from lapidist.frameworks.arrays import operand_of
 from lapidist.kernels.registry import RUNGS as ALL_RUNGS
 from lapidist.kernels.registry import kernel_named
+from lapidist.kernels.wgmma.config_list import deepest
 from lapidist.kernels.wgmma.configs import tile
 from lapidist.kernels.wgmma.family import WGMMA_FAMILY
-from lapidist.kernels.wgmma.listed import deepest
 from lapidist.kernels.wgmma.operands import packed_bytes
 from lapidist.kernels.wgmma.rungs import CopiedLines
 from lapidist.kernels.wgmma.tiles import loaded_lines, rows_of_stage
-from lapidist.verify import judge
+from lapidist_lab.verify import judge
 from typed import aligned, fresh, poisoned, rows_on_16_bytes
 from wgmma_products import check, lying, multiply, operands, whole
 
@@ -335,7 +335,7 @@ def test_rungs_write_rows_of_a_single_column(name: str, math: str) -> None:
 
 
 def test_other_chips_and_too_much_shared_memory_are_refused() -> None:
-    from lapidist.static import sample_problem
+    from lapidist_lab.sass import sample_problem
 
     problem = sample_problem(WGMMA_FAMILY, "bfloat16")
     assert "compute capability 9.0 alone" in (WGMMA_FAMILY.refuse(problem, WGMMA_FAMILY.config, A100) or "")

@@ -18,7 +18,7 @@ from lapidist.frameworks.arrays import operand_of
 from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.wgmma.family import tile
 from lapidist.planning.plans import make_plan
-from lapidist.schedule.sharing import Sharing
+from lapidist.schedule.sharing_choice import Sharing
 from wgmma_products import check, lying, operands, whole
 
 SHARED_OUT = [(61, 31, 3003), (61, 32, 331), (64, 29, 35), (5, 3, 9)]

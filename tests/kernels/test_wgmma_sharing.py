@@ -25,8 +25,8 @@ from lapidist.kernels.wgmma.sharing import schedules
 from lapidist.planning.plans import Plan, Scratch, make_plan
 from lapidist.problems.problem import Problem, dense_problem
 from lapidist.schedule import TileGrid, data_parallel, stream_k
-from lapidist.schedule.sharing import PLANNED, Sharing
-from lapidist.verify import judge
+from lapidist.schedule.sharing_choice import PLANNED, Sharing
+from lapidist_lab.verify import judge
 from on_gpu import check_on_streams_and_in_graphs
 
 pytestmark = pytest.mark.survey

@@ -9,8 +9,8 @@ import pytest
 
 from browser import Browser
 from lapidist.kernels.registry import kernel_named
-from lapidist.lessons.lesson import lesson_of
-from lapidist.lessons.page import page_of
+from lapidist_lab.lessons.lesson import lesson_of
+from lapidist_lab.lessons.page import page_of
 
 pytestmark = pytest.mark.browser
 RUNGS = ("shared_tile", "async_pipeline", "wgmma_specialised")

@@ -14,13 +14,13 @@ import pytest
 from typer.testing import CliRunner
 
 from in_turns import surveyed
-from lapidist.bench.protocol.record import Conditions, Record, Run
 from lapidist.commands.cli import app
 from lapidist.kernels.registry import RUNGS, kernel_named
-from lapidist.lessons.lesson import Observed, lesson_of, math_of, shape_of
-from lapidist.lessons.measured import measured
-from lapidist.lessons.page import filled, index_of, page_of
-from lapidist.lessons.watch import Copy, Multiplication, Request
+from lapidist_lab.bench.protocol.record import Conditions, Record, Run
+from lapidist_lab.lessons.lesson import Observed, lesson_of, math_of, shape_of
+from lapidist_lab.lessons.measured import measured
+from lapidist_lab.lessons.page import filled, index_of, page_of
+from lapidist_lab.lessons.watch import Copy, Multiplication, Request
 
 NAMES = [rung.name for rung in RUNGS]
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lapidist.lessons.serving import least_turns, sectors_of, turns_of_words
 from lapidist.machine.counters import pieces, wavefronts
+from lapidist_lab.lessons.serving import least_turns, sectors_of, turns_of_words
 
 LANE = np.arange(32)
 ALL = np.ones(32, bool)

@@ -12,8 +12,8 @@ from lapidist.kernels.registry import kernel_named
 from lapidist.machine import Counts, run
 from lapidist.machine.counters import pieces, wavefronts
 from lapidist.machine.foreign import make_launch
-from lapidist.machine.study.explain import along, difference, explain, explain_kernel
-from lapidist.machine.study.resources import Limit, Residence
+from lapidist_lab.machine_studies.explain import along, difference, explain, explain_kernel
+from lapidist_lab.machine_studies.resources import Limit, Residence
 from snippets import kernel, run_body
 
 LANE = np.arange(32)

@@ -19,7 +19,7 @@ from lapidist.machine.faults import (
     Trap,
 )
 from lapidist.machine.foreign import make_launch
-from lapidist.machine.waiting import bar_of_blocks
+from lapidist.machine.progress import bar_of_blocks
 from snippets import HEADER, kernel, lanes, run_body
 
 T = np.arange(32)

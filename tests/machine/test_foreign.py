@@ -32,7 +32,7 @@ TRITON = """
 	.reg .pred 	%p<6>;
 	.reg .b32 	%r<60>;
 	.reg .b64 	%rd<9>;
-	.loc	1 8 0                           // rows.py:8:0
+	.loc	1 8 0                           // kernel_table.py:8:0
 $L__func_begin0:
 	ld.param.b64 	%rd1, [row_sums_param_0];
 	ld.param.b64 	%rd2, [row_sums_param_1];

@@ -10,13 +10,13 @@ from queue import Empty, SimpleQueue
 
 import pytest
 
-from lapidist.bench.publish.machine import mutants_block
-from lapidist.bench.studies import machine_runs
 from lapidist.build.compiler import CUDA_SOURCES
 from lapidist.kernels.registry import KERNELS, kernel_named
-from lapidist.machine.study.equivalents import RULES, Rule, read_source, statement
-from lapidist.machine.study.mutants import Cut, Survey, Unbroken, Verdict, merged, mutants, survey
-from lapidist.machine.study.specimens import (
+from lapidist_lab.bench.publish.machine_tables import mutants_block
+from lapidist_lab.bench.studies import machine_runs
+from lapidist_lab.machine_studies.equivalents import RULES, Rule, read_source, statement
+from lapidist_lab.machine_studies.mutants import Cut, Survey, Unbroken, Verdict, merged, mutants, survey
+from lapidist_lab.machine_studies.specimens import (
     CLUSTERS,
     MANY,
     Specimen,

@@ -10,7 +10,7 @@ import pytest
 from lapidist.device import chip
 from lapidist.errors import RefusalError
 from lapidist.frameworks.arrays import operand_of
-from lapidist.kernels.row import Kernel
+from lapidist.kernels.kernel import Kernel
 from lapidist.launch import Launch
 from lapidist.machine import run
 from lapidist.planning.plans import make_plan

@@ -18,13 +18,13 @@ from lapidist.device import CHIPS, Device
 from lapidist.dtypes import FP8, outputs_of, size_of
 from lapidist.errors import LapidistError
 from lapidist.frameworks.arrays import HOST, Operand
+from lapidist.kernels.kernel import Kernel
 from lapidist.kernels.registry import kernel_named
-from lapidist.kernels.row import Kernel
 from lapidist.planning.plans import Plan, make_plan
 from lapidist.problems.modes import PLAIN, Modes
 from lapidist.problems.problem import Problem
 from lapidist.problems.scaling import AS_THEY_ARE, ONE, SQUARES, STRIPS, Scale, Scaling
-from lapidist.schedule.sharing import PLANNED, Sharing
+from lapidist.schedule.sharing_choice import PLANNED, Sharing
 
 RECORD = Path(__file__).with_name("choices.txt")
 COUNT, ASKED = 1500, 200  # free choices; those in which a caller names the kernel or how blocks share tiles

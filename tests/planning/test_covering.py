@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from lapidist.device import chip
+from lapidist.kernels.kernel_table import config_alone
 from lapidist.kernels.registry import kernel_named
-from lapidist.kernels.rows import config_alone
-from lapidist.planning import covering
-from lapidist.planning.alike import sum_order_of
-from lapidist.planning.cover import MOST, find, loss_of, problem_of, served, shapes_of, table_of
-from lapidist.planning.covering import (
+from lapidist.planning import covering_sets
+from lapidist.planning.cost_regression import Pricing, cheapest_first, fitted, terms
+from lapidist.planning.cost_table import Weighed
+from lapidist.planning.covering_sets import (
     CLASSES,
     Priced,
     ProductClass,
@@ -27,16 +27,16 @@ from lapidist.planning.covering import (
     serving,
     write,
 )
-from lapidist.planning.members import SEPARATE, by_member, variants
+from lapidist.planning.fallback_kernels import better_than, planned_at_once
+from lapidist.planning.kernel_set import SEPARATE, by_member, variants
 from lapidist.planning.planner import choose
 from lapidist.planning.plans import make_plan, plan_of
-from lapidist.planning.prices import Pricing, cheapest_first, fitted, terms
-from lapidist.planning.standing import better_than, planned_at_once
+from lapidist.planning.same_sum_order import sum_order_of
 from lapidist.planning.warm import builds_of, covering_plans
-from lapidist.planning.weighed import Weighed
 from lapidist.problems.problem import Problem, dense_problem
 from lapidist.problems.scaling import LINES, ONE, PROMOTED, STRIPS, Scale, Scaling
-from lapidist.schedule.sharing import PLANNED
+from lapidist.schedule.sharing_choice import PLANNED
+from lapidist_lab.covering_search import MOST, find, loss_of, problem_of, served, shapes_of, table_of
 
 H200, H100 = chip("h200"), chip("h100")
 LAYER = ProductClass("bfloat16", "rc", True, False)
@@ -59,8 +59,8 @@ def test_every_class_has_a_few_binaries() -> None:
 def test_what_is_written_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = kept()
     write(before, tmp_path / "sets.json")
-    monkeypatch.setattr(covering, "FILE", tmp_path / "sets.json")
-    cached = covering.read, covering.config_kept, covering.members_of
+    monkeypatch.setattr(covering_sets, "FILE", tmp_path / "sets.json")
+    cached = covering_sets.read, covering_sets.config_kept, covering_sets.members_of
     for each in cached:
         each.cache_clear()
     try:
@@ -157,7 +157,7 @@ def test_what_prices_cannot_tell_apart_the_model_does(layout: str) -> None:
         assert first is not None
         best = min(time.seconds for time in table.values())
         losses.append(first.seconds / best)
-        known = covering.priced(own, H200)
+        known = covering_sets.priced(own, H200)
         assert known is not None
         ordered = known.cheapest_first(*shape)
         by_price.append(next(table[each].seconds for each, _ in ordered if each in table) / best)

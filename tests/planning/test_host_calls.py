@@ -11,8 +11,8 @@ from statistics import median
 import pytest
 
 from lapidist.device import chip
+from lapidist.planning.fallback_kernels import planned_at_once
 from lapidist.planning.plans import make_plan
-from lapidist.planning.standing import planned_at_once
 from lapidist.planning.tuned import SWITCH
 from lapidist.problems.problem import Problem, dense_problem
 

@@ -14,11 +14,11 @@ from lapidist.errors import ArgumentError, RefusalError
 from lapidist.kernels.blocks.time import traffic_bytes
 from lapidist.kernels.registry import BY_NAME, KERNELS, kernel_named
 from lapidist.kernels.wgmma.family import tile
+from lapidist.planning.cost_table import LESSON
 from lapidist.planning.planner import candidates, choose, exactly
 from lapidist.planning.plans import make_plan
-from lapidist.planning.weighed import LESSON
 from lapidist.problems.problem import Problem, dense_problem
-from lapidist.schedule.sharing import Sharing
+from lapidist.schedule.sharing_choice import Sharing
 from offenders import each_holds
 from planned import H200, V100, fake, square
 

@@ -9,7 +9,7 @@ import lapidist
 from lapidist.device import chip
 from lapidist.kernels.production import kernel_named
 from lapidist.planning.plans import make_plan
-from lapidist.schedule.sharing import Sharing
+from lapidist.schedule.sharing_choice import Sharing
 from order_cases import CASES, TINY, Case, as_asked, digest, operands, plan_of, recorded
 from same_sums import Product
 

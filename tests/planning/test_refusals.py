@@ -12,21 +12,21 @@ from lapidist.device import CHIPS
 from lapidist.dtypes import MATHS, element_of
 from lapidist.errors import RefusalError
 from lapidist.frameworks.arrays import HOST, Operand
+from lapidist.kernels.kernel import Kernel
 from lapidist.kernels.registry import kernel_named
-from lapidist.kernels.row import Kernel
 from lapidist.kernels.wgmma.family import tile
+from lapidist.planning.cost_table import as_computed
 from lapidist.planning.planner import candidates, choose
 from lapidist.planning.plans import make_plan
-from lapidist.planning.weighed import as_computed
 from lapidist.problems.problem import Problem, dense_problem
-from lapidist.schedule.sharing import Sharing
+from lapidist.schedule.sharing_choice import Sharing
 from offenders import each_holds
 from planned import A100, H200, V100, fake, refusal, square
 from typed import TYPED
 
 
 def takes_a_plain_large_product(kernel: Kernel, math: str) -> None:
-    from lapidist.static import sample_problem
+    from lapidist_lab.sass import sample_problem
 
     for config, efficiency in kernel.configs_for(math):
         assert 0 < efficiency <= 1

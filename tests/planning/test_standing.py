@@ -10,22 +10,22 @@ from typing import Any
 
 import pytest
 
-from lapidist.build import behind
+from lapidist.build import background_compile
 from lapidist.build.cache import encode, entry_path
+from lapidist.build.compile_policy import BACKGROUND, NEVER, WAIT
 from lapidist.build.compiler import Order, key_of
 from lapidist.build.folder import VARIABLE
-from lapidist.build.waiting import BACKGROUND, NEVER, WAIT
 from lapidist.device import chip
-from lapidist.epilogues.ready import READY
+from lapidist.epilogues.ready_made import READY
 from lapidist.errors import CompileError
 from lapidist.kernels.registry import kernel_named
 from lapidist.launch import Binary
-from lapidist.planning import binaries, standing
+from lapidist.planning import binaries, fallback_kernels
+from lapidist.planning.fallback_kernels import is_under_way, plans_ranked, running, same_sums
 from lapidist.planning.plans import Plan, make_plan
-from lapidist.planning.standing import is_under_way, plans_ranked, running, same_sums
 from lapidist.problems.problem import dense_problem
 from lapidist.problems.scaling import PROMOTED
-from lapidist.schedule.sharing import Sharing
+from lapidist.schedule.sharing_choice import Sharing
 from planned import with_bias
 
 H200 = chip("h200")
@@ -37,8 +37,10 @@ def orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tup
     """Nothing is there, and what is asked for is written down."""
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     asked: list[tuple[Order, Done]] = []
-    monkeypatch.setattr(behind, "ask", lambda order, done: asked.append((order, done)))
-    monkeypatch.setattr(behind, "is_under_way", lambda order: order in [each for each, _ in asked])
+    monkeypatch.setattr(background_compile, "ask", lambda order, done: asked.append((order, done)))
+    monkeypatch.setattr(
+        background_compile, "is_under_way", lambda order: order in [each for each, _ in asked]
+    )
     binaries.forget()
     yield asked
     binaries.forget()
@@ -157,7 +159,7 @@ def test_it_waits_where_nothing_sums_alike(
 def test_an_empty_cache_is_not_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
     """To weigh what might lie there takes a first call as long as a tenth of its compiling."""
     looked: list[Plan] = []
-    monkeypatch.setattr(standing, "stand_in", lambda plan, way: looked.append(plan))
+    monkeypatch.setattr(fallback_kernels, "stand_in", lambda plan, way: looked.append(plan))
     plan = plan_of(4096, 4096, 4096)
     assert running(plan, BACKGROUND) is plan
     assert looked == []

@@ -20,7 +20,7 @@ from lapidist.kernels.wgmma.configs import tile
 from lapidist.planning.plans import make_plan
 from lapidist.problems.problem import dense_problem
 from lapidist.schedule import TileGrid, stream_k
-from lapidist.schedule.sharing import Sharing
+from lapidist.schedule.sharing_choice import Sharing
 from same_sums import Choice, Product
 
 H200 = chip("h200")

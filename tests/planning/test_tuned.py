@@ -17,19 +17,6 @@ from typing import Any
 import pytest
 
 import lapidist
-from lapidist.bench.protocol.cases import Case
-from lapidist.bench.protocol.contenders import KernelContender, problem_of
-from lapidist.bench.protocol.measure import TUNE
-from lapidist.bench.protocol.record import Record
-from lapidist.bench.studies.tuning import (
-    Found,
-    fastest,
-    regret_words,
-    sharing_of,
-    ways_of,
-    winner_of,
-    worth_measuring,
-)
 from lapidist.build.folder import warn_once
 from lapidist.config import Config
 from lapidist.device import Device, chip
@@ -46,7 +33,20 @@ from lapidist.planning.tuned import (
     require_writable,
 )
 from lapidist.problems.problem import Problem, dense_problem
-from lapidist.schedule.sharing import PLANNED, Sharing
+from lapidist.schedule.sharing_choice import PLANNED, Sharing
+from lapidist_lab.bench.protocol.cases import Case
+from lapidist_lab.bench.protocol.contenders import KernelContender, problem_of
+from lapidist_lab.bench.protocol.measure import TUNE
+from lapidist_lab.bench.protocol.record import Record
+from lapidist_lab.bench.studies.tuning import (
+    Found,
+    fastest,
+    regret_words,
+    sharing_of,
+    ways_of,
+    winner_of,
+    worth_measuring,
+)
 
 CARD = replace(chip("h200"), name="NVIDIA H200")  # as the driver calls it
 SIMT = kernel_named("simt")

@@ -16,11 +16,6 @@ import numpy as np
 import pytest
 
 from in_turns import surveyed
-from lapidist.bench.protocol.cases import Case
-from lapidist.bench.protocol.contenders import KernelContender
-from lapidist.bench.protocol.record import read_runs
-from lapidist.bench.studies import climb
-from lapidist.bench.studies.climb import Work, compile_first, compile_only
 from lapidist.build import processes
 from lapidist.build.folder import cache_directory
 from lapidist.calls.arguments import Arguments
@@ -46,7 +41,12 @@ from lapidist.planning.warm import (
     plans_of,
 )
 from lapidist.problems.problem import Problem, dense_problem
-from lapidist.static.listing import ptx_lines
+from lapidist_lab.bench.protocol.cases import Case
+from lapidist_lab.bench.protocol.contenders import KernelContender
+from lapidist_lab.bench.protocol.record import read_runs
+from lapidist_lab.bench.studies import ladder_runs
+from lapidist_lab.bench.studies.ladder_runs import Work, compile_first, compile_only
+from lapidist_lab.sass.listing import ptx_lines
 from published import page_of
 
 H200 = chip("h200")
@@ -239,7 +239,7 @@ def test_a_bench_compiles_all_before_it_measures(tmp_path: Path, monkeypatch: py
 def test_without_a_gpu_a_bench_compiles_as_many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """And what is read off their machine code is asked for of few, as on a GPU."""
     asked: list[Build] = []
-    monkeypatch.setattr(climb, "build_all", asked.extend)
+    monkeypatch.setattr(ladder_runs, "build_all", asked.extend)
     contenders = [
         KernelContender(kernel_named(name), "float32", disassembled=name == "coalesced")
         for name in ("uncoalesced", "coalesced")

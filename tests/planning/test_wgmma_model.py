@@ -9,14 +9,14 @@ import lapidist
 from lapidist.config import Config
 from lapidist.device import CHIPS
 from lapidist.dtypes import numpy_dtype
-from lapidist.epilogues.ready import READY
+from lapidist.epilogues.ready_made import READY
 from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.wgmma.time import store_cycles
+from lapidist.planning.cost_table import LAUNCH_SECONDS
 from lapidist.planning.planner import choose, exactly
 from lapidist.planning.plans import make_plan
-from lapidist.planning.weighed import LAUNCH_SECONDS
 from lapidist.problems.problem import Problem, dense_problem
-from lapidist.schedule.sharing import Sharing
+from lapidist.schedule.sharing_choice import Sharing
 from planned import H200
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lapidist.problems.facts import fact
+from lapidist.problems.cached_fact import fact
 from lapidist.problems.problem import Problem, dense_problem
 
 

@@ -11,12 +11,12 @@ import pytest
 from lapidist.config import Config
 from lapidist.device import chip
 from lapidist.dtypes import size_of
+from lapidist.kernels.kernel_table import config_alone
 from lapidist.kernels.registry import KERNELS
-from lapidist.kernels.rows import config_alone
-from lapidist.planning import covering
-from lapidist.planning.weighed import as_computed
-from lapidist.problems import kinds as kinds_module
-from lapidist.problems.kinds import FEW_ROWS, MOST_ELEMENTS, kind_of, of_kind
+from lapidist.planning import covering_sets
+from lapidist.planning.cost_table import as_computed
+from lapidist.problems import compile_key as kinds_module
+from lapidist.problems.compile_key import FEW_ROWS, MOST_ELEMENTS, kind_of, of_kind
 from lapidist.problems.problem import Matrix, Problem, dense_problem
 from lapidist.problems.scaling import AS_THEY_ARE, LINES, ONE, PROMOTED, SQUARES, STRIPS, Scale, Scaling
 
@@ -75,7 +75,7 @@ def asked_of(problem: Problem, config: Config, kernel_at: int) -> object:
     return kernel.family.macros(problem), int(kernel.family.shared_bytes(problem, config)), taken
 
 
-AT_HAND = {member.kernel for members in covering.kept().values() for member, *_ in members}
+AT_HAND = {member.kernel for members in covering_sets.kept().values() for member, *_ in members}
 
 
 @pytest.mark.parametrize(("math", "count"), [("bfloat16", 3000), ("float32", 3000), ("float8_e4m3fn", 9000)])

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lapidist.calls import checks
+from lapidist.calls import argument_rules
 from lapidist.device import chip
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides, operand_of
 from lapidist.planning.planner import choose
@@ -109,7 +109,7 @@ def test_a_kernel_that_follows_the_problem_computes_the_product(arrays: Any) -> 
     view[...] = np.matmul(a, b) + (0 if c is None else 3 * c)
 
     operands = [operand_of(array, name) for array, name in ((a, "a"), (b, "b"), (out, "out"))]
-    c_operand = None if c is None else checks.broadcast_c(operand_of(c, "c"), out.shape)
+    c_operand = None if c is None else argument_rules.broadcast_c(operand_of(c, "c"), out.shape)
     problem = Problem.of(operands[0], operands[1], c_operand, operands[2])
     left, right = (b, a) if problem.transposed else (a, b)
     buffers = (b_buffer, a_buffer) if problem.transposed else (a_buffer, b_buffer)
@@ -273,7 +273,7 @@ def test_a_batch_that_shares_b_is_one_tall_product() -> None:
 def test_single_rows_are_one_tall_product_whatever_their_stride(of_one_row: int) -> None:
     """torch's compiler gives a dimension of one any stride. Decoding must not read B for each row."""
     a, b, d = (fake((6, 1, 5), (8, of_one_row, 1)), fake((5, 7), (7, 1)), fake((6, 1, 7), (7, of_one_row, 1)))
-    c = checks.broadcast_c(fake((7,), (1,)), (6, 1, 7))
+    c = argument_rules.broadcast_c(fake((7,), (1,)), (6, 1, 7))
     problem = problem_of(a, b, d, c)
     assert (problem.batch, problem.m) == ((), 6)
     assert problem.c is not None
@@ -287,7 +287,7 @@ def test_a_batch_with_gaps_is_not_stacked() -> None:
 
 
 def test_a_batch_that_repeats_c_is_not_stacked() -> None:
-    c = checks.broadcast_c(fake((4, 7), (7, 1)), (6, 4, 7))
+    c = argument_rules.broadcast_c(fake((4, 7), (7, 1)), (6, 4, 7))
     problem = problem_of(fake((6, 4, 5), (20, 5, 1)), fake((5, 7), (7, 1)), fake((6, 4, 7), (28, 7, 1)), c)
     assert problem.batch == (6,)
     assert problem.c is not None

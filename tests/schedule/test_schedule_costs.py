@@ -22,11 +22,11 @@ from lapidist.schedule import (
     split_k,
     stream_k,
 )
-from lapidist.schedule.build import Search
 from lapidist.schedule.calibrate import calibrate, probes
 from lapidist.schedule.grid import most_peers
+from lapidist.schedule.makers import Search
+from lapidist.schedule.schedule_options import TURNSTILE, Grids, Way, Ways
 from lapidist.schedule.simulate import simulate
-from lapidist.schedule.ways import TURNSTILE, Grids, Way, Ways
 from schedule_cases import FREE, many, schedules, work
 
 # ---- the cost model ----

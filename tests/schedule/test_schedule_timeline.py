@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from lapidist.bench.protocol.cases import Case
-from lapidist.bench.protocol.contenders import problem_of
 from lapidist.commands import cli
 from lapidist.commands.schedule import schedule
 from lapidist.commands.timeline import (
@@ -27,15 +25,17 @@ from lapidist.commands.timeline import (
 )
 from lapidist.device import chip
 from lapidist.errors import ArgumentError
-from lapidist.kernels.columns import Columns
+from lapidist.kernels.config_table import Columns
 from lapidist.kernels.wgmma.family import WGMMA_FAMILY
 from lapidist.kernels.wgmma.sharing import handing_on
+from lapidist.planning.cost_table import LAUNCH_SECONDS
 from lapidist.planning.planner import exactly
-from lapidist.planning.weighed import LAUNCH_SECONDS
 from lapidist.schedule import CostModel, TileGrid, data_parallel, split_k, stream_k
-from lapidist.schedule.sharing import Sharing
+from lapidist.schedule.schedule_options import Grids, Ways
+from lapidist.schedule.sharing_choice import Sharing
 from lapidist.schedule.simulate import simulate
-from lapidist.schedule.ways import Grids, Ways
+from lapidist_lab.bench.protocol.cases import Case
+from lapidist_lab.bench.protocol.contenders import problem_of
 
 SVG = "{http://www.w3.org/2000/svg}"
 SMALL = stream_k(TileGrid(3, 3, 32), sms=4)

@@ -23,8 +23,8 @@ from lapidist.kernels.registry import kernel_named
 from lapidist.planning.plans import Plan, Scratch, make_plan
 from lapidist.problems.problem import Problem
 from lapidist.schedule import Schedule, TileGrid, data_parallel, stream_k
-from lapidist.schedule.sharing import Sharing
-from lapidist.verify import judge
+from lapidist.schedule.sharing_choice import Sharing
+from lapidist_lab.verify import judge
 
 Array = np.ndarray[Any, Any]
 SIMT = kernel_named("simt")

@@ -11,13 +11,13 @@ from itertools import takewhile
 
 import pytest
 
-from lapidist.bench.protocol.cases import Case
-from lapidist.bench.protocol.contenders import problem_of
 from lapidist.device import chip
 from lapidist.kernels.registry import kernel_named
 from lapidist.planning.plans import make_plan
-from lapidist.schedule.sharing import Sharing
-from lapidist.static.listing import sass_lines
+from lapidist.schedule.sharing_choice import Sharing
+from lapidist_lab.bench.protocol.cases import Case
+from lapidist_lab.bench.protocol.contenders import problem_of
+from lapidist_lab.sass.listing import sass_lines
 
 SHAPE = (203, 331, 517)
 

@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from lapidist.commands import cli
 from lapidist.device import CHIPS
-from lapidist.static.hashes import REFUSED, cases, hash_of, hashed
+from lapidist_lab.sass.hashes import REFUSED, cases, hash_of, hashed
 
 PTX = """.version 9.0
 .visible .entry f(

@@ -13,11 +13,11 @@ from lapidist.kernels.registry import kernel_named
 from lapidist.launch import Binary
 from lapidist.planning.binaries import compiled
 from lapidist.planning.warm import builds_of, ordinary, plans_of
-from lapidist.static import analyse, binary_of
-from lapidist.static.encoding import rests_of
-from lapidist.static.listing import Line, sass_line, sass_lines
-from lapidist.static.loops import main_loop
-from lapidist.static.rounds import SHARED_LATENCY, loads_ahead, operand_waits, pauses
+from lapidist_lab.sass import analyse, binary_of
+from lapidist_lab.sass.encoding import rests_of
+from lapidist_lab.sass.listing import Line, sass_line, sass_lines
+from lapidist_lab.sass.loops import main_loop
+from lapidist_lab.sass.rounds import SHARED_LATENCY, loads_ahead, operand_waits, pauses
 
 
 def fma(a: int, b: int, c: int, kept: str = "") -> Line:

@@ -12,10 +12,10 @@ from lapidist.config import Config
 from lapidist.errors import ArgumentError, RefusalError
 from lapidist.kernels.registry import kernel_named
 from lapidist.launch import Binary
-from lapidist.static import analyse, analysis, binary_of, listing, sample_problem
-from lapidist.static.analysis import device_of, products_per_cycle
-from lapidist.static.listing import Line, ptx_lines, sass_kind, sass_line, sass_lines, sass_width
-from lapidist.static.loops import loops_of, main_loop
+from lapidist_lab.sass import analyse, analysis, binary_of, listing, sample_problem
+from lapidist_lab.sass.analysis import device_of, products_per_cycle
+from lapidist_lab.sass.listing import Line, ptx_lines, sass_kind, sass_line, sass_lines, sass_width
+from lapidist_lab.sass.loops import loops_of, main_loop
 
 # ---- loops ----
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lapidist.kernels.registry import kernel_named
-from lapidist.static import sample_problem, values
-from lapidist.static.values import MATHS, VALUES, Counts, Value, rows, table
+from lapidist_lab.sass import constant_values, sample_problem
+from lapidist_lab.sass.constant_values import MATHS, VALUES, Counts, Value, rows, table
 
 
 def test_macros_are_those_of_the_source() -> None:
@@ -20,7 +20,7 @@ def test_macros_are_those_of_the_source() -> None:
 
 
 def test_code_that_is_left_out_is_counted_where_it_is_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(values, "VALUES", (Value("simt", "shared tiles", {"SCHEDULED": 1}),))
+    monkeypatch.setattr(constant_values, "VALUES", (Value("simt", "shared tiles", {"SCHEDULED": 1}),))
     (_, first, plain), (_, words, shared) = rows("sm_90a", ("simt",))
     assert (first, words) == ("as it is", "shared tiles")
     assert 512 < plain.loop < plain.all < shared.all
@@ -28,7 +28,7 @@ def test_code_that_is_left_out_is_counted_where_it_is_in(monkeypatch: pytest.Mon
 
 
 def test_the_table_has_a_line_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(values, "counts_of", lambda *_: Counts(168, 550, 2219))
+    monkeypatch.setattr(constant_values, "counts_of", lambda *_: Counts(168, 550, 2219))
     lines = table("sm_90a").splitlines()
     assert len(lines) == 2 + len(MATHS) + len(VALUES)
     assert lines[2] == "| `wgmma` | as it is | 168 | 550 | 2219 |"

@@ -14,7 +14,7 @@ from lapidist.build.compiler import (
     unassembled,
 )
 from lapidist.config import Config
-from lapidist.kernels.row import Kernel
+from lapidist.kernels.kernel import Kernel
 from lapidist.problems.problem import Problem
 
 

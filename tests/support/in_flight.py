@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lapidist.launch import Binary
-from lapidist.static.listing import sass_line, sass_rows
+from lapidist_lab.sass.listing import sass_line, sass_rows
 
 Row = dict[str, Any]
 PRODUCTS = ("HGMMA", "IGMMA", "QGMMA")

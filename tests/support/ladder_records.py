@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lapidist.bench.protocol.cases import LISTS
-from lapidist.bench.protocol.record import Conditions, Record
 from lapidist.kernels.registry import RUNGS
+from lapidist_lab.bench.protocol.cases import LISTS
+from lapidist_lab.bench.protocol.record import Conditions, Record
 
 FLOAT_RUNGS = [kernel for kernel in RUNGS if "float32" in kernel.types.maths]
 CONDITIONS = Conditions(

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from lapidist.calls.prepared import Gemm
+from lapidist.calls.executable import Gemm
 from lapidist.dtypes import TYPES, element_of
-from lapidist.verify import judge
+from lapidist_lab.verify import judge
 
 
 def normal(torch: Any, *shape: int, dtype: str = "float32") -> Any:

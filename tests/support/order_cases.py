@@ -22,9 +22,9 @@ import lapidist
 from lapidist import Config
 from lapidist.dtypes import TF32, accumulators_of, element_of, numpy_dtype
 from lapidist.kernels.production import every_kernel
+from lapidist.planning.cost_table import Weighed
+from lapidist.planning.fallback_kernels import plans_ranked, same_sums
 from lapidist.planning.plans import Plan
-from lapidist.planning.standing import plans_ranked, same_sums
-from lapidist.planning.weighed import Weighed
 from lapidist.schedule import Raster, Schedule, TileGrid
 from typed import Array, aligned, plain, precision_of
 

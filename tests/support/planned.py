@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from lapidist.config import Config
 from lapidist.device import CHIPS, Device
-from lapidist.epilogues.ready import READY
+from lapidist.epilogues.ready_made import READY
 from lapidist.frameworks.arrays import HOST, Operand
 from lapidist.kernels.registry import kernel_named
-from lapidist.problems.fused import Fed, Fused
+from lapidist.problems.epilogue_layout import Fed, Fused
 from lapidist.problems.problem import VECTOR_BYTES, Matrix, Problem
 
 H200, A100, V100 = CHIPS["h200"], CHIPS["a100"], CHIPS["v100"]

@@ -1,15 +1,15 @@
-"""What stands on a page of `lapidist.bench.publish`, and in a chart."""
+"""What stands on a page of `lapidist_lab.bench.publish`, and in a chart."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
-from lapidist.bench.protocol.record import Record, Run
-from lapidist.bench.publish.charts import Chart
-from lapidist.bench.publish.corpora import corpus_sections
-from lapidist.bench.publish.pages import BY_NAME, text_of
-from lapidist.bench.publish.section import Data, Written
+from lapidist_lab.bench.protocol.record import Record, Run
+from lapidist_lab.bench.publish.charts import Chart
+from lapidist_lab.bench.publish.corpora import corpus_sections
+from lapidist_lab.bench.publish.pages import BY_NAME, text_of
+from lapidist_lab.bench.publish.section import Data, Written
 
 
 def parts_of(name: str, records: Sequence[Record], runs: Sequence[Run] = ()) -> Written:

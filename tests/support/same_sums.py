@@ -9,10 +9,10 @@ import numpy as np
 
 import lapidist
 from lapidist import machine
-from lapidist.calls.prepared import Gemm
+from lapidist.calls.executable import Gemm
 from lapidist.dtypes import TF32, accumulators_of, element_of, numpy_dtype, size_of
 from lapidist.frameworks.arrays import operand_of
-from lapidist.schedule.sharing import Sharing
+from lapidist.schedule.sharing_choice import Sharing
 from typed import poisoned
 
 Array = np.ndarray[Any, Any]

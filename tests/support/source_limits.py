@@ -13,8 +13,8 @@ from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.wgmma.configs import tile
 from lapidist.problems.problem import Problem
 from lapidist.problems.scaling import SQUARES, STRIPS, Scale, Scaling
-from lapidist.schedule.sharing import PLANNED, Sharing
-from lapidist.static.analysis import sample_problem
+from lapidist.schedule.sharing_choice import PLANNED, Sharing
+from lapidist_lab.sass.analysis import sample_problem
 
 Knobs = Mapping[str, Any]
 SUMS = "sums leave a thread's other registers to the compiler"

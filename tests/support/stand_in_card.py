@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from beside_cases import Ready
-from lapidist.backends.gpu import launcher, passes, workspaces
-from lapidist.backends.gpu.products import GpuBackend
+from lapidist.backends.gpu import launcher, second_pass_launches, workspaces
+from lapidist.backends.gpu.launched_products import GpuBackend
 from lapidist.calls.arguments import Arguments
 from lapidist.calls.call import Call
-from lapidist.calls.prepared import Part, Prepared
+from lapidist.calls.executable import Part, Prepared
 from lapidist.calls.repeat import start_with_arrays
 from lapidist.device import chip
 from lapidist.frameworks.arrays import Operand
@@ -100,7 +100,7 @@ class Rooms:
             "stream_key": lambda driver, handle, stream: (stream, self.capture),
             "allocate": self.allocate,
         }.items():
-            monkeypatch.setattr(passes, name, value)
+            monkeypatch.setattr(second_pass_launches, name, value)
 
     def allocate(self, driver: Any, flag_bytes: int, slot_bytes: int) -> tuple[int, int]:
         self.made += 1

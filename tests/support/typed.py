@@ -10,9 +10,9 @@ import pytest
 
 from lapidist.dtypes import TF32, TYPES, element_of, numpy_dtype
 from lapidist.frameworks.arrays import Operand
+from lapidist.kernels.kernel import Kernel
 from lapidist.kernels.ladder import BByColumns, CopiedRows
 from lapidist.kernels.registry import KERNELS
-from lapidist.kernels.row import Kernel
 from lapidist.kernels.wgmma.rungs import CopiedLines
 
 Array = np.ndarray[Any, Any]

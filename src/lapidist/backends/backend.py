@@ -5,16 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from lapidist.build.waiting import Compiling
+from lapidist.build.compile_policy import Compiling
 from lapidist.device import Device
 from lapidist.frameworks.arrays import Operand
 
 if TYPE_CHECKING:
     from lapidist.backends.gpu.launcher import Addresses, GpuKernel
     from lapidist.calls.arguments import Arguments
-    from lapidist.calls.fused import FusedOperands
+    from lapidist.calls.epilogue_operands import FusedOperands
+    from lapidist.calls.executable import Prepared
     from lapidist.calls.lists import ArrayGemm, Listed, Pointed
-    from lapidist.calls.prepared import Prepared
     from lapidist.planning.plans import Plan
 
 

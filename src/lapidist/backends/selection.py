@@ -16,14 +16,14 @@ MACHINE, ON_HOST = "machine", ("host", "cpu")
 def backend_at(place: int | str) -> Backend:
     """`place`: the value of `choose_place`."""
     if place == HOST:
-        from lapidist.backends.host import HostBackend
+        from lapidist.backends.host_backend import HostBackend
 
         return HostBackend()
     if place == MACHINE:
-        from lapidist.backends.machine import MachineBackend
+        from lapidist.backends.machine_backend import MachineBackend
 
         return MachineBackend()
-    from lapidist.backends.gpu.products import GpuBackend
+    from lapidist.backends.gpu.launched_products import GpuBackend
 
     return GpuBackend(int(place))
 

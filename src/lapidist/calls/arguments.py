@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lapidist.backends import host
-from lapidist.calls import checks
+from lapidist.backends import host_backend
+from lapidist.calls import argument_rules
 from lapidist.calls.operation import Operation
-from lapidist.calls.outputs import outputs_given, shape_of_d, type_of_d
+from lapidist.calls.output_types import outputs_given, shape_of_d, type_of_d
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import DTypeError
 from lapidist.frameworks.arrays import HOST, Operand, fresh, handed_over, on_host, operand_of, tell_written
@@ -20,7 +20,7 @@ from lapidist.problems.problem import Problem
 from lapidist.problems.scaling import AS_THEY_ARE, PROMOTED, Scaling
 
 if TYPE_CHECKING:
-    from lapidist.calls.fused import FusedOperands
+    from lapidist.calls.epilogue_operands import FusedOperands
     from lapidist.epilogues.tracing import Given
 
 
@@ -31,37 +31,37 @@ class Arguments:
         self.operation, types = operation, operation.types
         out, further = outputs_given(out, operation.epilogue)
         self.alpha, self.beta = self._numbers()
-        checks.require_c_for_beta(self.beta, c)
+        argument_rules.require_c_for_beta(self.beta, c)
         self.a, self.b = operand_of(native(a), "a"), operand_of(native(b), "b")
         self.like = self.a
         for operand in (self.a, self.b):
-            checks.require_no_gradient(operand)
-        self.no_kernel = checks.why_no_kernel(self.a, self.b)
-        checks.require_same_device(self.b, self.a)
+            argument_rules.require_no_gradient(operand)
+        self.no_kernel = argument_rules.why_no_kernel(self.a, self.b)
+        argument_rules.require_same_device(self.b, self.a)
         if self.no_kernel and (isinstance(a, Operand) or isinstance(b, Operand)):
             raise DTypeError(self.no_kernel)
         if self.no_kernel:
             self.a, self.b = promoted(self.a, self.b, self.no_kernel)
-        checks.require_precision_for(types.precision, self.a)
-        self.accumulator = checks.require_accumulator(types.accumulator, self.a)
-        self.promoted = checks.require_promotion(types.promote, self.a)
-        self.alpha = checks.require_in_range("alpha", self.alpha, self.accumulator)
-        self.beta = checks.require_in_range("beta", self.beta, self.accumulator)
+        argument_rules.require_precision_for(types.precision, self.a)
+        self.accumulator = argument_rules.require_accumulator(types.accumulator, self.a)
+        self.promoted = argument_rules.require_promotion(types.promote, self.a)
+        self.alpha = argument_rules.require_in_range("alpha", self.alpha, self.accumulator)
+        self.beta = argument_rules.require_in_range("beta", self.beta, self.accumulator)
         for name, flag in (("trans_a", operation.trans_a), ("trans_b", operation.trans_b)):
-            checks.require_flag(name, flag, checks.BLAS_FLAGS)
+            argument_rules.require_flag(name, flag, argument_rules.BLAS_FLAGS)
         given = self.a.shape, self.b.shape
         self.drop_row, self.drop_col = self._promote_vectors(operation.vectors)
         if operation.trans_a:
             self.a = self.a.transposed()
         if operation.trans_b:
             self.b = self.b.transposed()
-        checks.require_inner_match(self.a, self.b, given, operation.vectors)
-        batch = checks.broadcast_batch(self.a, self.b)
+        argument_rules.require_inner_match(self.a, self.b, given, operation.vectors)
+        batch = argument_rules.broadcast_batch(self.a, self.b)
         self.shape = (*batch, *self.product_shape())
         self.d_shape = shape_of_d(self.shape, operation)
         named = type_of_d(operation, out)
         wanted, given_out = (None, None) if named else (types.out_dtype, out)
-        self.out_dtype = checks.require_output_type(wanted, given_out, self.a, self.b)  # of C, too
+        self.out_dtype = argument_rules.require_output_type(wanted, given_out, self.a, self.b)  # of C, too
         self.d_dtype = named or self.out_dtype
         self.c = self._check_c(c) if self.beta != 0 else None
         self.given: Any = None  # the caller's output, where results reach it by a copy at the end
@@ -71,7 +71,7 @@ class Arguments:
 
     def _fused_operands(self, given: Given, outputs: tuple[Any, ...]) -> FusedOperands:
         """Imported here, so that processes without an epilogue do not load its many modules."""
-        from lapidist.calls.fused import FusedOperands
+        from lapidist.calls.epilogue_operands import FusedOperands
 
         return FusedOperands(given, self, outputs)
 
@@ -82,10 +82,10 @@ class Arguments:
         further = self.fused.results.operands if self.fused else []
         written = [operand for operand in (self.out, *further) if operand is not None]
         for operand in self.extras:
-            checks.require_no_gradient(operand)
+            argument_rules.require_no_gradient(operand)
             for out in written:
                 if out is not operand and operand.owner is not None and out.owner is not None:
-                    checks.require_no_overlap(out, operand)
+                    argument_rules.require_no_overlap(out, operand)
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -120,34 +120,34 @@ class Arguments:
             self.a = self.a.viewed((1, *self.a.shape), (self.a.shape[0], *self.a.strides))
         if vectors and col:
             self.b = self.b.viewed((*self.b.shape, 1), (*self.b.strides, 1))
-        checks.require_matrix(self.a, vectors)
-        checks.require_matrix(self.b, vectors)
+        argument_rules.require_matrix(self.a, vectors)
+        argument_rules.require_matrix(self.b, vectors)
         return vectors and row, vectors and col
 
     def _check_c(self, c: Any) -> Operand:
         operand = operand_of(native(c), "c")
-        checks.require_type_of_output(operand, self.out_dtype)
-        checks.require_same_device(operand, self.a)
-        checks.require_no_gradient(operand)
-        return checks.broadcast_c(operand, self.shape)
+        argument_rules.require_type_of_output(operand, self.out_dtype)
+        argument_rules.require_same_device(operand, self.a)
+        argument_rules.require_no_gradient(operand)
+        return argument_rules.broadcast_c(operand, self.shape)
 
     def _check_out(self, out: Any) -> Operand:
         if is_odd(out):
-            checks.require_writable_array(out)
+            argument_rules.require_writable_array(out)
             return self.full(self._copied_later(out, out.shape))
         operand = operand_of(out, "out")
-        checks.require_output(operand, self.a, self.result_shape, free_strides=operand.device == HOST)
+        argument_rules.require_output(operand, self.a, self.result_shape, free_strides=operand.device == HOST)
         full = self.full(operand)
         # numpy.matmul allows an output that overlaps an operand
         numpys = operand.device == HOST and self.operation.vectors
         by_copy = numpys and (full.overlaps(self.a) or full.overlaps(self.b))
         if not by_copy:
-            checks.require_no_overlap(full, self.a)
-            checks.require_no_overlap(full, self.b)
+            argument_rules.require_no_overlap(full, self.a)
+            argument_rules.require_no_overlap(full, self.b)
         if self.c is not None and self.d_shape == self.shape:
-            checks.require_no_partial_overlap(full, self.c)
+            argument_rules.require_no_partial_overlap(full, self.c)
         elif self.c is not None:
-            checks.require_no_overlap(full, self.c)
+            argument_rules.require_no_overlap(full, self.c)
         return (
             self.full(self._copied_later(out, operand.shape))
             if by_copy or not self._is_written_directly(operand)
@@ -155,13 +155,13 @@ class Arguments:
         )
 
     def _is_written_directly(self, out: Operand) -> bool:
-        return out.dtype == self.d_dtype and (checks.lines_touch(out) or self.stores_d)
+        return out.dtype == self.d_dtype and (argument_rules.lines_touch(out) or self.stores_d)
 
     def _copied_later(self, out: Any, shape: tuple[int, ...]) -> Operand:
         """A new array for the results; `deliver` copies them to `out`. For host arrays that kernels cannot
         write, or that overlap operands.
         """
-        checks.require_shape_of_output(shape, self.result_shape)
+        argument_rules.require_shape_of_output(shape, self.result_shape)
         self.given = out
         return operand_of(np.empty(shape, numpy_dtype(self.d_dtype)), "out")
 
@@ -185,9 +185,9 @@ class Arguments:
         a, b, d = on_host(self.a), on_host(self.b), on_host(out)
         c = None if self.c is None else on_host(self.c)
         types, factors = (self.accumulator, self.precision), self.factors_on_host()
-        host.multiply(a, b, c, d, self.alpha, self.beta, *types, factors, self.finish)
+        host_backend.multiply(a, b, c, d, self.alpha, self.beta, *types, factors, self.finish)
 
-    def factors_on_host(self) -> host.Factors | None:
+    def factors_on_host(self) -> host_backend.Factors | None:
         return None
 
     @property

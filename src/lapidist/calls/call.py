@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from lapidist.backends.selection import is_on_host
-from lapidist.calls import checks
+from lapidist.calls import argument_rules
 from lapidist.calls.arguments import Arguments
-from lapidist.calls.choices import OPEN, Choices
+from lapidist.calls.kernel_choice import OPEN, Choices
+from lapidist.calls.numpy_protocols import as_array, is_asked, is_plain
 from lapidist.calls.operation import USUAL_TYPES, Operation, is_array
-from lapidist.calls.subclasses import as_array, is_asked, is_plain
 from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import HOST, framework_of, on_host, operand_of
 from lapidist.frameworks.host_arrays import native
@@ -39,7 +39,7 @@ class Call:
     def arguments(self) -> Arguments:
         """The operands a, b, c and out, after every rule was checked."""
         operation = self.operation
-        checks.require_flag("check_indices", operation.routing.check_indices)
+        argument_rules.require_flag("check_indices", operation.routing.check_indices)
         if operation.factors.any and operation.routed:
             raise ArgumentError(
                 "scale_a, scale_b: matrices with factors are neither gathered, scattered nor permuted, their"
@@ -61,9 +61,9 @@ class Call:
     def numbered(self) -> Call:
         """The same call with alpha and beta as Python numbers and checked flags, fit for a key."""
         operation = self.operation.with_numbers()
-        checks.require_flag("check_indices", operation.routing.check_indices)
-        checks.require_flag("trans_a", operation.trans_a, checks.BLAS_FLAGS)
-        checks.require_flag("trans_b", operation.trans_b, checks.BLAS_FLAGS)
+        argument_rules.require_flag("check_indices", operation.routing.check_indices)
+        argument_rules.require_flag("trans_a", operation.trans_a, argument_rules.BLAS_FLAGS)
+        argument_rules.require_flag("trans_b", operation.trans_b, argument_rules.BLAS_FLAGS)
         return replace(self, operation=operation)
 
     # ---- lists of matrices ----
@@ -73,7 +73,7 @@ class Call:
         """Whether a and b stand for many matrices each. Where the caller names a mode, it must agree."""
         listed = isinstance(self.a, LISTED)
         if self.mode is not None:
-            checks.require_mode(self.mode, self.a, self.b, listed)
+            argument_rules.require_mode(self.mode, self.a, self.b, listed)
         return listed
 
     @property

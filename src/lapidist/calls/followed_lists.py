@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lapidist.backends.selection import backend_at
-from lapidist.calls import checks
-from lapidist.calls.apart import require_calls_apart, results_given
+from lapidist.calls import argument_rules
 from lapidist.calls.arguments import Arguments
 from lapidist.calls.call import Call
+from lapidist.calls.executable import Gemm, multiply_on_host, place_for, require_no_choice
+from lapidist.calls.list_overlap import require_calls_apart, results_given
 from lapidist.calls.lists import ArrayGemm, require_alike, require_as_many, require_lists, require_one_place
 from lapidist.calls.operation import Operation
-from lapidist.calls.prepared import Gemm, multiply_on_host, place_for, require_no_choice
 from lapidist.calls.remembered import BESIDE, prepared, remember, with_arrays
 from lapidist.calls.repeat.shape import beside, key_beside
 from lapidist.errors import ArgumentError, ShapeError, explained
@@ -172,9 +172,9 @@ def require_results_apart(every: Sequence[Arguments], workspace: Any) -> None:
     if given:
         require_calls_apart(every)
     if workspace is not None:
-        room = checks.workspace_of(workspace)
+        room = argument_rules.workspace_of(workspace)
         for out in given:
-            checks.require_no_overlap(out, room)
+            argument_rules.require_no_overlap(out, room)
 
 
 def again_without_checks(calls: Sequence[Call]) -> list[Any] | None:

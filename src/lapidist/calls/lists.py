@@ -14,19 +14,19 @@ from typing import Any
 from lapidist.backends.gpu.launcher import Addresses
 from lapidist.backends.gpu.list_kernels import PartKernel
 from lapidist.backends.selection import backend_at, choose_place
-from lapidist.build.waiting import BACKGROUND, Compiling, kept_way
-from lapidist.calls import checks
-from lapidist.calls.apart import require_calls_apart
+from lapidist.build.compile_policy import BACKGROUND, Compiling, kept_way
+from lapidist.calls import argument_rules
 from lapidist.calls.arguments import Arguments
-from lapidist.calls.choices import OPEN, Choices
-from lapidist.calls.operation import Operation
-from lapidist.calls.prepared import (
+from lapidist.calls.executable import (
     of_all,
     output_of,
     require_chip_of,
     require_no_choice,
     require_no_workspace,
 )
+from lapidist.calls.kernel_choice import OPEN, Choices
+from lapidist.calls.list_overlap import require_calls_apart
+from lapidist.calls.operation import Operation
 from lapidist.errors import ArgumentError, DTypeError, ShapeError, explained
 from lapidist.frameworks.arrays import HOST, Operand, handed_over
 from lapidist.frameworks.streams import require_stream
@@ -86,8 +86,8 @@ class ArrayGemm:
         self.plans = [self.backend.available(plan, self.way) for plan in plans] if keeps else plans
         self.room = room_of(plan.scratch_bytes for plan in self.plans)
         if choices.workspace is not None:
-            given = checks.workspace_of(choices.workspace)
-            self._workspace = checks.require_workspace(given, batch.like, self.workspace_bytes)
+            given = argument_rules.workspace_of(choices.workspace)
+            self._workspace = argument_rules.require_workspace(given, batch.like, self.workspace_bytes)
             self.own = given.pointer, given.pointer + self.room[0]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -316,7 +316,7 @@ def require_one_place(calls: Sequence[Arguments]) -> None:
     """All products lie where the first one does. Each call was checked by itself."""
     first = replace(calls[0].a, name="a[0]")
     for number, call in enumerate(calls):
-        checks.require_same_device(replace(call.a, name=f"a[{number}]"), first)
+        argument_rules.require_same_device(replace(call.a, name=f"a[{number}]"), first)
 
 
 def require_alike(problems: Sequence[Problem]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lapidist.calls import checks
+from lapidist.calls import argument_rules
 from lapidist.dtypes import IEEE, name_of
 from lapidist.errors import ArgumentError, explained
 
@@ -102,15 +102,18 @@ class Operation(NamedTuple):
         """The same operation, with alpha and beta as Python's floats."""
         if type(self.alpha) is type(self.beta) is float:
             return self
-        alpha, beta = checks.require_scalar("alpha", self.alpha), checks.require_scalar("beta", self.beta)
+        alpha, beta = (
+            argument_rules.require_scalar("alpha", self.alpha),
+            argument_rules.require_scalar("beta", self.beta),
+        )
         return self._replace(alpha=alpha, beta=beta)
 
     def of_lists(self, pointers: bool) -> Operation:
         """The same operation for lists of matrices, which take no routing and no factors. Pointers take no
         epilogue.
         """
-        checks.require_flag("check_indices", self.routing.check_indices)
-        checks.require_flag("permuted", self.routing.permuted)
+        argument_rules.require_flag("check_indices", self.routing.check_indices)
+        argument_rules.require_flag("permuted", self.routing.permuted)
         given = {**self.routing._asdict(), "scale_a": self.factors.a, "scale_b": self.factors.b}
         if pointers and self.epilogue is not None:
             raise ArgumentError(
@@ -136,9 +139,9 @@ def types_named(out_dtype: Any, acc_dtype: Any, precision: str, promote: bool | 
 
 
 def types_checked(out_dtype: Any, acc_dtype: Any, precision: str, promote: bool | None) -> Types:
-    checks.require_precision(precision)
+    argument_rules.require_precision(precision)
     if promote is not None:
-        checks.require_flag("promote", promote)
+        argument_rules.require_flag("promote", promote)
     out = None if out_dtype is None else name_of(out_dtype, "out_dtype")
     return Types(out, None if acc_dtype is None else name_of(acc_dtype, "acc_dtype"), precision, promote)
 

@@ -7,11 +7,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from lapidist.backends.selection import backend_at
-from lapidist.build.waiting import BACKGROUND, Compiling, way_of
+from lapidist.build.compile_policy import BACKGROUND, Compiling, way_of
 from lapidist.calls.arguments import Arguments
 from lapidist.calls.call import Call
-from lapidist.calls.choices import OPEN, Choices
-from lapidist.calls.prepared import Prepared, multiply_on_host, place_for, require_no_choice
+from lapidist.calls.executable import Prepared, multiply_on_host, place_for, require_no_choice
+from lapidist.calls.kernel_choice import OPEN, Choices
+from lapidist.calls.numpy_protocols import product
 from lapidist.calls.repeat.fast_path import Again, fast_path, fast_path_on_host
 from lapidist.calls.repeat.new_rows import NewRows, new_rows
 from lapidist.calls.repeat.scalars import asked_of
@@ -23,7 +24,6 @@ from lapidist.calls.repeat.shape import (
     key_of_matrices,
     key_of_rows_of,
 )
-from lapidist.calls.subclasses import product
 from lapidist.errors import explained
 from lapidist.frameworks.streams import require_stream
 

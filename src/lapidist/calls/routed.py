@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from lapidist.backends import host
-from lapidist.calls import checks
+from lapidist.backends import host_backend
+from lapidist.calls import argument_rules
 from lapidist.calls.arguments import Arguments
 from lapidist.calls.operation import Operation, is_array
 from lapidist.dtypes import number_type
@@ -29,7 +29,7 @@ class RoutedArguments(Arguments):
 
     def __init__(self, a: Any, b: Any, c: Any, out: Any, operation: Operation) -> None:
         self.routing = routing = operation.routing
-        checks.require_flag("permuted", routing.permuted)
+        argument_rules.require_flag("permuted", routing.permuted)
         if routing.permuted and routing.scatter_d is not None:
             raise ArgumentError(
                 "permuted: an output is either permuted or scattered; got both. Leave one of them out"
@@ -47,7 +47,7 @@ class RoutedArguments(Arguments):
             if is_array(getattr(operation, name))
         }
         for operand in self.extras:
-            checks.require_same_device(operand, self.a)
+            argument_rules.require_same_device(operand, self.a)
         self._require_extras_apart()
         if self.out is None and (routing.permuted or "scatter_d" in self.index):
             raise ArgumentError(
@@ -61,7 +61,7 @@ class RoutedArguments(Arguments):
         """alpha and beta, with 1 in place of those that kernels read from memory."""
         given = ((name, getattr(self.operation, name)) for name in NAMES)
         alpha, beta = (
-            1.0 if is_array(value) else checks.require_scalar(name, value) for name, value in given
+            1.0 if is_array(value) else argument_rules.require_scalar(name, value) for name, value in given
         )
         return alpha, beta
 
@@ -74,8 +74,10 @@ class RoutedArguments(Arguments):
                 " element"
             )
         if operand.dtype != dtype and operand.device == HOST:
-            number = checks.require_scalar(name, on_host(operand).item())
-            return operand_of(np.array(checks.require_in_range(name, number, self.accumulator), dtype), name)
+            number = argument_rules.require_scalar(name, on_host(operand).item())
+            return operand_of(
+                np.array(argument_rules.require_in_range(name, number, self.accumulator), dtype), name
+            )
         if operand.dtype != dtype:
             raise DTypeError(
                 f"{name}: an array must be {dtype}, as sums are scaled; got {operand.dtype}. Convert it"
@@ -108,8 +110,8 @@ class RoutedArguments(Arguments):
         if "scatter_d" not in self.index:
             return super()._check_c(c)
         operand = operand_of(native(c), "c")
-        checks.require_type_of_output(operand, self.out_dtype)
-        checks.require_same_device(operand, self.a)
+        argument_rules.require_type_of_output(operand, self.out_dtype)
+        argument_rules.require_same_device(operand, self.a)
         return operand  # _check_out compares its shape with out's
 
     def _check_out(self, out: Any) -> Operand:
@@ -126,18 +128,18 @@ class RoutedArguments(Arguments):
             if self.routing.permuted
             else scattered_shape(operand, self.shape)
         )
-        checks.require_output(
+        argument_rules.require_output(
             operand, self.a, shape, free_strides=self.routing.permuted or operand.device == HOST
         )
         for other in (self.a, self.b):
-            checks.require_no_overlap(operand, other)
+            argument_rules.require_no_overlap(operand, other)
         if self.c is not None:
             if "scatter_d" in self.index and self.c.shape != operand.shape:
                 raise ShapeError(
                     f"c: must have out's shape {operand.shape} where rows are scattered; got {self.c.shape}"
                 )
-            checks.require_no_partial_overlap(operand, self.c)
-        if self.routing.permuted or checks.lines_touch(operand):
+            argument_rules.require_no_partial_overlap(operand, self.c)
+        if self.routing.permuted or argument_rules.lines_touch(operand):
             return operand
         self.given = out
         return operand_of(on_host(operand).copy(), "out")  # a copy: rows that are not scattered to must stay
@@ -255,7 +257,7 @@ class RoutedArguments(Arguments):
         a, b, rows, alpha, beta = self.as_gathered()
         product = np.empty(self.d_shape, on_host(out).dtype)
         types = self.accumulator, self.precision
-        host.multiply(a, b, rows, product, alpha, beta, *types, finish=self.finish)
+        host_backend.multiply(a, b, rows, product, alpha, beta, *types, finish=self.finish)
         self.to_host(product, out)
 
     def as_gathered(self) -> tuple[Any, Any, Any, float, float]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from lapidist.calls import checks
+from lapidist.calls import argument_rules
 from lapidist.calls.arguments import Arguments
 from lapidist.calls.operation import Operation, is_array
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
@@ -35,7 +35,7 @@ class ScaledArguments(Arguments):
         factors, types = operation.factors, operation.types
         for name, operand in zip(NAMES, (self.a, self.b), strict=True):
             if getattr(factors, name[-1]) is not None:
-                checks.require_8_bit_floats(name, operand, "Multiply with alpha")
+                argument_rules.require_8_bit_floats(name, operand, "Multiply with alpha")
         self.arrays = {
             name: self._factors_of(name, value)
             for name, value in zip(NAMES, factors, strict=True)
@@ -60,8 +60,8 @@ class ScaledArguments(Arguments):
         operand = operand_of(value, name)
         if operand.dtype != "float32":
             raise DTypeError(f"{name}: factors must be float32; got {operand.dtype}. Convert them first")
-        checks.require_same_device(operand, self.a)
-        checks.require_whole_elements(operand)
+        argument_rules.require_same_device(operand, self.a)
+        argument_rules.require_whole_elements(operand)
         if len(self.shape) > 2 and math.prod(operand.shape) != 1:
             raise ShapeError(
                 f"{name}: of a batch, all matrices have one factor, a number or an array of one element; got"
@@ -117,8 +117,8 @@ def require_number(name: str, value: object) -> float:
             f"{name}: must be a real number or a float32 array beside the operands; got"
             f" {type(value).__name__}. Make it an array"
         )
-    number = checks.require_scalar(name, value)
-    checks.require_in_range(name, number, "float32")
+    number = argument_rules.require_scalar(name, value)
+    argument_rules.require_in_range(name, number, "float32")
     return number
 
 

@@ -28,7 +28,7 @@ from lapidist.commands.options import (
     Type,
     examples,
 )
-from lapidist.commands.works import (
+from lapidist.commands.run_target import (
     chosen_cases,
     measure_instead,
     perform,
@@ -38,9 +38,9 @@ from lapidist.commands.works import (
 )
 
 if TYPE_CHECKING:
-    from lapidist.bench.protocol.cases import Case, Part
-    from lapidist.bench.publish.outputs import Outputs
-    from lapidist.bench.studies.climb import Work
+    from lapidist_lab.bench.protocol.cases import Case, Part
+    from lapidist_lab.bench.publish.output_files import Outputs
+    from lapidist_lab.bench.studies.ladder_runs import Work
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -79,7 +79,7 @@ def listing(name: str, words: str) -> Callable[..., None]:
         skip: Skip = 0,
         layout: OtherLayouts = None,
     ) -> None:
-        from lapidist.bench.protocol.cases import Part
+        from lapidist_lab.bench.protocol.cases import Part
 
         ways = layout.split(",") if layout else []
         parts = [Part(count, skip, layout=required(way)) for way in ways] or [Part(count, skip)]
@@ -115,8 +115,8 @@ def cases(
     rounds: Rounds = None,
 ) -> None:
     """Measure products of your own."""
-    from lapidist.bench.protocol.cases import Part
     from lapidist.errors import ArgumentError
+    from lapidist_lab.bench.protocol.cases import Part
 
     if not mnk and file is None:
         rule = "must name a product, or --file a list of them; got none"
@@ -154,7 +154,7 @@ def corpus(
 
     Ragged ones are also measured with their sides padded by hand, some of them rounded up.
     """
-    from lapidist.bench.protocol.cases import NEIGHBOUR_EVERY, Part
+    from lapidist_lab.bench.protocol.cases import NEIGHBOUR_EVERY, Part
 
     part = Part(count, skip, seed, multiple, required(layout))
     drawn = chosen_cases(["corpus"], None, None, dtype, part)
@@ -208,7 +208,7 @@ def mma(
     skip: Skip = 0,
 ) -> None:
     """Measure the kernel on mma.sync beside CUTLASS's (CUTLASS_HOME)."""
-    from lapidist.bench.protocol.cases import Part
+    from lapidist_lab.bench.protocol.cases import Part
 
     instead("mma", device, as_json, csv, html, record, Part(count, skip))
 
@@ -224,7 +224,7 @@ def batches(
     skip: Skip = 0,
 ) -> None:
     """Measure batches of products in bursts, beside torch.bmm."""
-    from lapidist.bench.protocol.cases import Part
+    from lapidist_lab.bench.protocol.cases import Part
 
     instead("batches", device, as_json, csv, html, record, Part(count, skip))
 
@@ -241,7 +241,7 @@ def scaled(
     sustained: Sustained = True,
 ) -> None:
     """Measure 8-bit floats with factors, in every form."""
-    from lapidist.bench.protocol.cases import Part
+    from lapidist_lab.bench.protocol.cases import Part
 
     what = "scaled" if sustained else "scaled-burst"
     instead(what, device, as_json, csv, html, record, Part(count, skip))
@@ -258,7 +258,7 @@ def epilogue(
     skip: Skip = 0,
 ) -> None:
     """Measure epilogues beside the product alone and torch's kernels."""
-    from lapidist.bench.protocol.cases import Part
+    from lapidist_lab.bench.protocol.cases import Part
 
     instead("epilogue", device, as_json, csv, html, record, Part(count, skip))
 
@@ -282,8 +282,8 @@ def outputs_of(
     record: Path | None,
 ) -> Outputs:
     """The type stands behind the list's name in the name of the file."""
-    from lapidist.bench.publish.outputs import Outputs
     from lapidist.dtypes import short_name
+    from lapidist_lab.bench.publish.output_files import Outputs
 
     name = "-".join(["bench", words[0], short_name(cases[0].math), *words[1:]])
     return Outputs(as_json, csv, plot, html, record, name)
@@ -299,7 +299,7 @@ def measure(
     drawn: Part | None = None,
     aligned: list[Case] | None = None,
 ) -> None:
-    from lapidist.bench.studies.climb import place_of
+    from lapidist_lab.bench.studies.ladder_runs import place_of
 
     padded = drawn is not None and drawn.multiple == 1
     works = works_of(cases, kernel, mode, padded) + works_of(aligned or [], kernel, mode, False)
@@ -309,8 +309,8 @@ def measure(
 
 def works_of(cases: list[Case], kernel: str | None, mode: str, padded: bool) -> list[Work]:
     """`ladder` names all kernels of a type. Machine code is read of a few products, not of hundreds."""
-    from lapidist.bench.protocol import contenders
-    from lapidist.bench.studies.climb import Work
+    from lapidist_lab.bench.protocol import contenders
+    from lapidist_lab.bench.studies.ladder_runs import Work
 
     names, few = None if kernel == "ladder" else kernel, mode in ("sustained", "burst")
     return [Work(case, tuple(contenders.choose(names, False, case.math, few)), padded) for case in cases]
@@ -325,9 +325,9 @@ def instead(
     record: Path | None,
     part: Part | None = None,
 ) -> None:
-    from lapidist.bench.protocol.cases import Part
-    from lapidist.bench.publish.outputs import Outputs
-    from lapidist.bench.studies.climb import place_of
+    from lapidist_lab.bench.protocol.cases import Part
+    from lapidist_lab.bench.publish.output_files import Outputs
+    from lapidist_lab.bench.studies.ladder_runs import place_of
 
     outputs = Outputs(as_json, csv, None, html, record, f"bench-{what}")
     measure_instead(what, present(place_of(device)), outputs, part or Part())

@@ -86,8 +86,8 @@ def report(
     as_json: JsonObject = False,
 ) -> None:
     """Write every published number from the Records under results/."""
-    from lapidist.bench.publish import report as writer
     from lapidist.writable import require_writable
+    from lapidist_lab.bench.publish import report as writer
 
     if html is not None:
         require_writable("--html", html)

@@ -20,7 +20,7 @@ from lapidist.commands.options import (
     Sustained,
     Type,
 )
-from lapidist.commands.works import one_case, perform, present, require_rounds, sweep_works
+from lapidist.commands.run_target import one_case, perform, present, require_rounds, sweep_works
 
 EXAMPLES = (
     "climb",
@@ -50,10 +50,10 @@ def climb(
     rounds: Rounds = None,
 ) -> None:
     """Climb the ladder: every rung on one product, beside cuBLAS."""
-    from lapidist.bench.protocol import contenders
-    from lapidist.bench.publish.outputs import Outputs
-    from lapidist.bench.studies.climb import Work, place_of
     from lapidist.dtypes import short_name
+    from lapidist_lab.bench.protocol import contenders
+    from lapidist_lab.bench.publish.output_files import Outputs
+    from lapidist_lab.bench.studies.ladder_runs import Work, place_of
 
     place = present(place_of(device))
     case = one_case(size, mnk, dtype, GPU_SIZE if isinstance(place, int) else MACHINE_SIZE)

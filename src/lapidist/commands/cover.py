@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from lapidist.commands.options import Json
-from lapidist.commands.works import require_one_of
+from lapidist.commands.run_target import require_one_of
 
 FITTED = "h100", "h200"  # chips that the model's constants were fitted on
 
@@ -37,9 +37,9 @@ def cover(
     from lapidist.build.processes import Pool
     from lapidist.device import chip as chip_named
     from lapidist.dtypes import math_named
-    from lapidist.planning import cover as search
-    from lapidist.planning.covering import CLASSES, FILE, kept, write
+    from lapidist.planning.covering_sets import CLASSES, FILE, kept, write
     from lapidist.writable import require_writable
+    from lapidist_lab import covering_search as search
 
     require_one_of("--chip", chip.lower(), FITTED)
     require_writable("--out", out or FILE)

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lapidist.commands.options import Json, one_of
-from lapidist.commands.works import require_one_of
+from lapidist.commands.run_target import require_one_of
 from lapidist.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from lapidist.fuzz.cases import Outcome, Run
+    from lapidist_lab.fuzz.seeded_cases import Outcome, Run
 
 DEVICES = ("host", "machine", "gpu")
 FRAMEWORKS = ("numpy", "torch", "cupy", "jax")
@@ -61,7 +61,7 @@ def fuzz(
 
     Types, shapes, layouts, modes and mistakes are drawn; results are held against the float64 product.
     """
-    from lapidist.fuzz.cases import Run
+    from lapidist_lab.fuzz.seeded_cases import Run
 
     require_one_of("--device", device, DEVICES)
     if framework is not None:
@@ -95,8 +95,8 @@ def survey(
     run: Run, framework: str | None, count: int | None, seconds: float | None, processes: int, as_json: bool
 ) -> int:
     """Ctrl-C ends it as the time does."""
-    from lapidist.fuzz.judging import WRONG
-    from lapidist.fuzz.processes import Extent, in_processes
+    from lapidist_lab.fuzz.judging import WRONG
+    from lapidist_lab.fuzz.parallel_runs import Extent, in_processes
 
     start, found = time.monotonic(), Counter[str]()
     with suppress(KeyboardInterrupt):
@@ -119,9 +119,9 @@ def line_of(run: Run, framework: str | None, outcome: Outcome, as_json: bool) ->
 
 def repeat(run: Run, framework: str | None, number: int, as_json: bool) -> int:
     """One case, said whatever its verdict; those before it that share its call run, too."""
-    from lapidist.fuzz.cases import call_of, outcomes
-    from lapidist.fuzz.doses import GROUP
-    from lapidist.fuzz.judging import WRONG
+    from lapidist_lab.fuzz.doses import GROUP
+    from lapidist_lab.fuzz.judging import WRONG
+    from lapidist_lab.fuzz.seeded_cases import call_of, outcomes
 
     *_, outcome = outcomes(run, number // GROUP, number)
     words = outcome.words or str(call_of(run, number // GROUP))
@@ -137,7 +137,7 @@ def command_of(run: Run, framework: str | None, number: int) -> str:
 
 
 def summary(run: Run, found: Counter[str], seconds: float) -> str:
-    from lapidist.fuzz.judging import REFUSED, RIGHT, WRONG
+    from lapidist_lab.fuzz.judging import REFUSED, RIGHT, WRONG
 
     counts = f"{found[RIGHT]} right, {found[REFUSED]} refused, {found[WRONG]} wrong"
     return f"{found.total()} cases on {run.place}, seed {run.seed}: {counts}, {seconds:.1f} s"

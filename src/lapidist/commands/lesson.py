@@ -12,8 +12,8 @@ from lapidist.commands.options import JsonObject, kernels_like
 from lapidist.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from lapidist.bench.protocol.record import Run
-    from lapidist.kernels.row import Kernel
+    from lapidist.kernels.kernel import Kernel
+    from lapidist_lab.bench.protocol.record import Run
 
 EXAMPLES = ("lesson 05 --html bank-conflicts.html", "lesson --all --html lessons/", "lesson 02 --json")
 
@@ -56,24 +56,24 @@ def lesson(
 
 def committed(root: Path) -> list[Run]:
     """The Records of a checkout; none elsewhere."""
-    from lapidist.bench.protocol.record import read_runs
-    from lapidist.bench.publish.withdrawn import read_withdrawals, without
+    from lapidist_lab.bench.protocol.record import read_runs
+    from lapidist_lab.bench.publish.withdrawn import read_withdrawals, without
 
     folder = root / "results"
     return list(without(read_runs(folder), read_withdrawals(folder))) if folder.is_dir() else []
 
 
 def complete(kernel: Kernel, runs: list[Run]) -> dict[str, Any]:
-    from lapidist.lessons.lesson import lesson_of
-    from lapidist.lessons.measured import measured
+    from lapidist_lab.lessons.lesson import lesson_of
+    from lapidist_lab.lessons.measured import measured
 
     found = lesson_of(kernel)
     return found | {"measured": measured(runs, kernel.name, found["math"])}
 
 
 def write_page(path: Path, found: dict[str, Any], rungs: tuple[Kernel, ...]) -> None:
-    from lapidist.lessons.page import page_of
     from lapidist.writable import require_writable
+    from lapidist_lab.lessons.page import page_of
 
     require_writable("--html", path)
     path.write_text(page_of(found, rungs))
@@ -81,8 +81,8 @@ def write_page(path: Path, found: dict[str, Any], rungs: tuple[Kernel, ...]) -> 
 
 def write_all(folder: Path | None, rungs: tuple[Kernel, ...], runs: list[Run], as_json: bool) -> None:
     """Page after page, so that what is finished stays."""
-    from lapidist.bench.studies.climb import progress
-    from lapidist.lessons.page import file_name, index_of
+    from lapidist_lab.bench.studies.ladder_runs import progress
+    from lapidist_lab.lessons.page import file_name, index_of
 
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lapidist.commands.options import TYPES, Json, JsonObject, Layout, ThisChip, Type, kernels_like, one_of
-from lapidist.commands.works import device_named, require_layout
+from lapidist.commands.run_target import device_named, require_layout
 
 if TYPE_CHECKING:
-    from lapidist.kernels.row import Kernel
-    from lapidist.machine.study.explain import Explanation
+    from lapidist.kernels.kernel import Kernel
     from lapidist.planning.plans import Plan
+    from lapidist_lab.machine_studies.explain import Explanation
 
 PLAN_EXAMPLES = (
     "plan --mnk 300,520,200 --dtype bf16",
@@ -49,10 +49,10 @@ def plan(
 
     The plan also says in which order k is summed. Nothing is compiled and nothing runs, but for --explain.
     """
-    from lapidist.bench.protocol.cases import parse_mnk
     from lapidist.kernels.registry import kernel_named
     from lapidist.planning.plans import make_plan
     from lapidist.problems.problem import dense_problem
+    from lapidist_lab.bench.protocol.cases import parse_mnk
 
     require_layout(layout)
     case = parse_mnk(mnk, dtype)
@@ -75,7 +75,7 @@ def plan(
 
 def bound_of(plan: Plan, shape: tuple[int, int, int], layout: str) -> Explanation:
     """Of this config on this chip, whole tiles. On few sides the machine counts as it does on many."""
-    from lapidist.machine.study.explain import explain_kernel
+    from lapidist_lab.machine_studies.explain import explain_kernel
 
     math = plan.problem.math
     return explain_kernel(plan.kernel, plan.device, shape, math, config=plan.config, layouts=layout)[1]

@@ -39,13 +39,13 @@ def schedule(
 
     Also the time that is predicted for it, for data-parallel tiles and for split-K. Of a --kernel whose
     blocks are clusters each cluster is drawn as one block, on as many SMs."""
-    from lapidist.bench.protocol.cases import parse_mnk
     from lapidist.commands.timeline import as_data, as_text, compare, draw, of_kernel, parse_costs, parse_tile
     from lapidist.errors import ArgumentError
     from lapidist.schedule import TileGrid, data_parallel, split_k, stream_k
     from lapidist.schedule.grid import ceil_div
-    from lapidist.schedule.sharing import REDUCTIONS
+    from lapidist.schedule.sharing_choice import REDUCTIONS
     from lapidist.writable import require_writable
+    from lapidist_lab.bench.protocol.cases import parse_mnk
 
     if streamed and splits is not None:
         raise ArgumentError(

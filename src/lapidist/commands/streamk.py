@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from lapidist.commands.options import Json, Keep, Seed, Skip, Type
-from lapidist.commands.works import finishing, require_right
+from lapidist.commands.run_target import finishing, require_right
 
 
 def streamk(
@@ -25,9 +25,9 @@ def streamk(
 ) -> None:
     """Measure Stream-K beside data-parallel tiles, split-K and cuBLAS."""
     from lapidist.backends.gpu.driver import require_gpu
-    from lapidist.bench.protocol.cases import parse_mnk
-    from lapidist.bench.publish.outputs import Outputs
-    from lapidist.bench.studies.streamk import check_name, run
+    from lapidist_lab.bench.protocol.cases import parse_mnk
+    from lapidist_lab.bench.publish.output_files import Outputs
+    from lapidist_lab.bench.studies.streamk import check_name, run
 
     check_name(what)  # before a folder is made for it, or a GPU looked for
     outputs = Outputs(as_json, None, None, None, record, f"streamk-{what}-{dtype}-{skip}")

@@ -22,7 +22,7 @@ from lapidist.commands.options import (
     Types,
     kernels_like,
 )
-from lapidist.commands.works import one_case
+from lapidist.commands.run_target import one_case
 from lapidist.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -58,9 +58,10 @@ def static(
     as_json: Json = False,
 ) -> None:
     """What the compiler made of a kernel: its mix, registers, spills."""
-    from lapidist import device, static
+    from lapidist import device
     from lapidist.dtypes import math_named
     from lapidist.kernels.registry import kernel_named
+    from lapidist_lab import sass
 
     if hashes:
         names = [] if kernel is None else [kernel_named(kernel).name]
@@ -75,12 +76,12 @@ def static(
             "KERNEL: must be a kernel's name or a rung's number; got none. Name one, or ask for --hashes"
             " of all"
         )
-    found = static.analyse(kernel_named(kernel), None, math_named(dtype), device.chip(chip).architecture)
+    found = sass.analyse(kernel_named(kernel), None, math_named(dtype), device.chip(chip).architecture)
     print(json.dumps(asdict(found) | {"config": str(found.config)}) if as_json else found.describe())
 
 
 def hash_rows(device: Any, processes: int, names: list[str]) -> Iterator[tuple[str, str]]:
-    from lapidist.static.hashes import lines
+    from lapidist_lab.sass.hashes import lines
 
     for line in lines(device, processes, names):
         name, _, value = line.partition(" ")
@@ -88,7 +89,7 @@ def hash_rows(device: Any, processes: int, names: list[str]) -> Iterator[tuple[s
 
 
 def value_table(device: Any, as_json: bool) -> str:
-    from lapidist.static.values import rows, table
+    from lapidist_lab.sass.constant_values import rows, table
 
     if not as_json:
         return table(device.architecture)
@@ -118,8 +119,8 @@ def explain(
 
     How far it is from that, and what the next rung removes.
     """
-    from lapidist.bench.studies.machine_runs import explain_command
     from lapidist.device import chip as chip_named
+    from lapidist_lab.bench.studies.machine_runs import explain_command
 
     explain_command(kernel, chip_named(chip), one_case(size, mnk, dtype, MACHINE_SIZE), as_json, record)
 
@@ -144,8 +145,8 @@ def mutants(
 
     Or one wait, fence or bounds check at a time. A kernel is broken in the first type that it multiplies.
     """
-    from lapidist.bench.studies.machine_runs import mutants_command
     from lapidist.dtypes import math_named
+    from lapidist_lab.bench.studies.machine_runs import mutants_command
 
     maths = [math_named(part) for part in dtype.split(",")]
     found = mutants_command(kernel, maths, seeds, jobs, part, limit, as_json, record)
@@ -177,17 +178,17 @@ def run_ptx(
     as_json: JsonObject = False,
 ) -> None:
     """Run any kernel's PTX in the machine and print what it did."""
-    from lapidist.machine import arguments, foreign
-    from lapidist.machine.waiting import bar_of_blocks
+    from lapidist.machine import foreign, kernel_arguments
+    from lapidist.machine.progress import bar_of_blocks
 
     if seed is not None and not sanitize:
         raise ArgumentError(
             f"--seed: is of the fuzzed schedule; got {seed} without --sanitize. Add --sanitize"
         )
     text = text_of(file)
-    values = arguments.parse_arguments(arg or [], room=memory_budget)
-    arguments.require_savable(save or [], values)
-    extents = arguments.parse_extent(grid, "--grid"), arguments.parse_extent(block, "--block")
+    values = kernel_arguments.parse_arguments(arg or [], room=memory_budget)
+    kernel_arguments.require_savable(save or [], values)
+    extents = kernel_arguments.parse_extent(grid, "--grid"), kernel_arguments.parse_extent(block, "--block")
     options = {"shared_bytes": shared, "sanitize": sanitize, "seed": seed, "residency": residency}
     options |= {"budget": budget} if budget else {}
     options |= {"memory_budget": memory_budget} if memory_budget else {}
@@ -195,7 +196,7 @@ def run_ptx(
         with bar_of_blocks(entry) as advance:
             report = foreign.run_ptx(text, entry, *extents, values, on_progress=advance, **options)  # type: ignore[arg-type]
     finally:  # after a fault, too: what the kernel had written until then shows how far it came
-        arguments.save_arrays(save or [], values)
+        kernel_arguments.save_arrays(save or [], values)
     print(json.dumps(data_of(report)) if as_json else report)
 
 

@@ -19,7 +19,7 @@ from lapidist.schedule import CostModel, Schedule, TileGrid, data_parallel, spli
 from lapidist.schedule.simulate import Span, Timeline, simulate
 
 if TYPE_CHECKING:
-    from lapidist.bench.protocol.cases import Case
+    from lapidist_lab.bench.protocol.cases import Case
 
 SPLITS = (2, 3, 4, 6, 8, 12, 16)
 MOST_BLOCKS = 20_000  # a split of more is left out: it could only lose, and takes seconds to play out
@@ -79,8 +79,8 @@ class OfKernel(NamedTuple):
 
 
 def of_kernel(name: str, case: Case) -> OfKernel:
-    from lapidist.bench.protocol.contenders import problem_of
     from lapidist.kernels.registry import kernel_named
+    from lapidist_lab.bench.protocol.contenders import problem_of
 
     row, problem, device = kernel_named(name), problem_of(case, False), chip("h200")
     if not row.family.scheduled:

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from lapidist.commands.options import File, Json, Keep, Layout, Products, Seed, ThisChip, Type, Types
-from lapidist.commands.works import STOPPED, device_named, require_layout
+from lapidist.commands.run_target import STOPPED, device_named, require_layout
 from lapidist.errors import ArgumentError
 from lapidist.visible import visible
 
@@ -37,12 +37,12 @@ def tune(
     from dataclasses import replace
 
     from lapidist.backends.gpu.driver import require_gpu
-    from lapidist.bench.protocol import cases as products
-    from lapidist.bench.protocol.record import write_lines
-    from lapidist.bench.publish.outputs import Outputs
-    from lapidist.bench.studies.tuning import REACH, regret_words, run
     from lapidist.dtypes import math_named
     from lapidist.planning.tuned import database_path, require_writable
+    from lapidist_lab.bench.protocol import cases as products
+    from lapidist_lab.bench.protocol.record import write_lines
+    from lapidist_lab.bench.publish.output_files import Outputs
+    from lapidist_lab.bench.studies.tuning import REACH, regret_words, run
 
     require_layout(layout)
     cases = [products.parse_mnk(one, dtype) for one in mnk or ()]
@@ -96,12 +96,12 @@ def warm(
     Of each type the few binaries that serve every shape within some percent of the best one; or what is best
     for the products given.
     """
-    from lapidist.bench.protocol.cases import parse_mnk, read_cases
-    from lapidist.bench.publish.outputs import Outputs
-    from lapidist.bench.studies.warming import alone_rows, conditions_of, row_of, warm_type
     from lapidist.dtypes import math_named
     from lapidist.planning import warm as ahead
     from lapidist.problems.problem import dense_problem
+    from lapidist_lab.bench.protocol.cases import parse_mnk, read_cases
+    from lapidist_lab.bench.publish.output_files import Outputs
+    from lapidist_lab.bench.studies.warming import alone_rows, conditions_of, row_of, warm_type
 
     require_layout(layout)
     outputs = Outputs(False, None, None, None, record, "warm-" + dtype.replace(",", "-"))

@@ -123,7 +123,7 @@ struct Most : NoPieces {
   static __device__ __forceinline__ void leave(const Kept& kept, const Operand& o) { kept.leave(o.at); }
 };
 
-// A result that a second pass reduces: lanes join 16 values of a column first, or of a row (gemm/wgmma/joined.cuh).
+// A result that a second pass reduces: lanes join 16 values of a column first, or of a row (gemm/wgmma/reduce_in_epilogue.cuh).
 // The array has a row for each 16. Operation: 0 sum, 1 max, 2 amax; TwoOfPair: as above. AlongRow 1: they are those
 // of 16 columns of the product, and all rows of D lie one behind another.
 template <typename Value, int Operation, int TwoOfPair, int AlongRow>

@@ -20,6 +20,6 @@ def __dir__() -> list[str]:
 
 @explained
 def _ready() -> dict[str, Any]:
-    from lapidist.epilogues.ready import READY
+    from lapidist.epilogues.ready_made import READY
 
     return READY

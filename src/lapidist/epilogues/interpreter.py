@@ -1,7 +1,7 @@
 """What a traced function computes: the one walk of its steps, by any library of arrays.
 
 A library is a Namespace: NumPy in numeric.py, its bounds of errors in error_bound.py, torch in
-torch/fused.py, JAX in jax/epilogues.py. Each says only what differs from the array API."""
+torch/fused_epilogues.py, JAX in jax/epilogue_functions.py. Each says only what differs from the array API."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 from jax.interpreters import ad, batching
 
 from lapidist.jax import batches, gradients, lowering
-from lapidist.jax.calls import gemm, linear, matmul
 from lapidist.jax.operators import product_p
+from lapidist.jax.public_calls import gemm, linear, matmul
 
 __all__ = ["gemm", "linear", "matmul"]
 

@@ -15,9 +15,9 @@ from lapidist.epilogues.passes import COLUMN as OF_COLUMNS
 from lapidist.epilogues.passes import REDUCTIONS
 from lapidist.epilogues.steps import ROW, SCALAR, TILE
 from lapidist.errors import ShapeError
-from lapidist.jax.epilogues import apart, beside, counts_on_a_batch
+from lapidist.jax.epilogue_functions import apart, beside, counts_on_a_batch
 from lapidist.jax.operators import bind_all
-from lapidist.jax.products import Product
+from lapidist.jax.product import Product
 from lapidist.problems.scaling import K_BLOCK
 
 Dim = int | None

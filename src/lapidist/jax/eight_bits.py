@@ -15,10 +15,10 @@ from lapidist.dtypes import FP8, IEEE, TYPES, name_of, numpy_dtype
 from lapidist.epilogues.interpreter import evaluate
 from lapidist.epilogues.steps import Function
 from lapidist.errors import ArgumentError, DTypeError
-from lapidist.jax.epilogues import Jax
+from lapidist.jax.epilogue_functions import Jax
 from lapidist.jax.gradients import in_one
 from lapidist.jax.operators import bind
-from lapidist.jax.products import Product
+from lapidist.jax.product import Product
 from lapidist.problems.scaling import K_BLOCK
 
 Factors = Literal["rows", "blocks"]

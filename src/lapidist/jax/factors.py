@@ -12,7 +12,7 @@ from typing import Any
 from jax import numpy as jnp
 
 from lapidist.jax.operators import bind
-from lapidist.jax.products import Product
+from lapidist.jax.product import Product
 from lapidist.problems.scaling import K_BLOCK
 
 

@@ -14,10 +14,10 @@ from jax.interpreters import ad
 
 from lapidist.dtypes import IEEE, TF32, outputs_of, size_of
 from lapidist.errors import ArgumentError
-from lapidist.jax.epilogues import differentiated
+from lapidist.jax.epilogue_functions import differentiated
 from lapidist.jax.factors import gradient_of_factors
 from lapidist.jax.operators import bind
-from lapidist.jax.products import Product
+from lapidist.jax.product import Product
 
 Shape = tuple[int, ...]
 

@@ -14,21 +14,21 @@ import numpy as np
 
 from lapidist import api
 from lapidist.backends.gpu.driver import check, load_driver
-from lapidist.backends.gpu.passes import Left, Placed, follow, room_for
-from lapidist.calls.checks import WORKSPACE_ALIGNMENT
-from lapidist.calls.choices import Choices
-from lapidist.calls.prepared import Prepared
+from lapidist.backends.gpu.second_pass_launches import Left, Placed, follow, room_for
+from lapidist.calls.argument_rules import WORKSPACE_ALIGNMENT
+from lapidist.calls.executable import Prepared
+from lapidist.calls.kernel_choice import Choices
 from lapidist.dtypes import numpy_dtype, size_of
 from lapidist.frameworks.arrays import Operand
 from lapidist.jax.frames import GRAPHS, Frame, register
-from lapidist.jax.products import NAME, REMEMBERED, Outline, Product, operands_of, read, results_of
-from lapidist.planning.before_passes import EVERY, made_before
+from lapidist.jax.product import NAME, REMEMBERED, Outline, Product, operands_of, read, results_of
+from lapidist.planning.in_kernel_reductions import EVERY, made_before
 from lapidist.planning.plans import room_of
 from lapidist.problems.modes import ExtraPointers
 from lapidist.problems.problem import VECTOR_BYTES
 
 if TYPE_CHECKING:
-    from lapidist.calls.fused import FusedOperands
+    from lapidist.calls.epilogue_operands import FusedOperands
 
 # ---- the CPU ----
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from lapidist.calls.operation import given_epilogue
-from lapidist.epilogues.endings import ENDINGS
-from lapidist.epilogues.ready import READY
+from lapidist.epilogues.layer_activations import ENDINGS
+from lapidist.epilogues.ready_made import READY
 from lapidist.epilogues.steps import TILE
 from lapidist.epilogues.tracing import Given
 from lapidist.errors import ArgumentError, ShapeError
-from lapidist.jax.products import Product
+from lapidist.jax.product import Product
 
 ACTIVATIONS = "relu", "gelu", "gelu_tanh", "silu"  # names of ready-made epilogues
 

@@ -9,13 +9,13 @@ import jax
 from jax.interpreters import mlir
 
 from lapidist.backends.selection import choose_place
-from lapidist.calls.checks import WORKSPACE_ALIGNMENT
+from lapidist.calls.argument_rules import WORKSPACE_ALIGNMENT
 from lapidist.dtypes import numpy_dtype
 from lapidist.jax import handlers
-from lapidist.jax.epilogues import met
+from lapidist.jax.epilogue_functions import met
 from lapidist.jax.operators import product_p
 from lapidist.jax.partitioning import is_spread, spread
-from lapidist.jax.products import NAME, Product, operands_of, outline_of, read, results_of, written
+from lapidist.jax.product import NAME, Product, operands_of, outline_of, read, results_of, written
 
 
 def call(*operands: Any, product: Product, rooms: Any) -> tuple[Any, ...]:

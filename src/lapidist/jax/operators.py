@@ -9,7 +9,7 @@ from jax.extend.core import Primitive
 from jax.sharding import NamedSharding, PartitionSpec
 
 from lapidist.dtypes import numpy_dtype
-from lapidist.jax.products import NAME, Product, operands_of, outline_of, results_of
+from lapidist.jax.product import NAME, Product, operands_of, outline_of, results_of
 
 product_p = Primitive(NAME)
 product_p.multiple_results = True

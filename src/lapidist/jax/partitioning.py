@@ -17,7 +17,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from lapidist.epilogues.passes import ALL, REDUCTIONS
 from lapidist.epilogues.passes import ROW as OF_ROWS
 from lapidist.epilogues.steps import COLUMN, ROW, SCALAR, Result
-from lapidist.jax.products import Outline, Product, operands_of, results_of
+from lapidist.jax.product import Outline, Product, operands_of, results_of
 
 Labels = tuple[str | None, ...]
 Axes = tuple[str, ...]  # of a mesh

@@ -23,12 +23,12 @@ from lapidist.kernels.parameters import SCHEDULE, Parameters, block_of
 from lapidist.launch import ParameterBlock, TensorMap
 from lapidist.problems.problem import Problem
 from lapidist.schedule import CostModel, Schedule
-from lapidist.schedule.sharing import Sharing
-from lapidist.schedule.ways import OneWay, Way, Ways
+from lapidist.schedule.schedule_options import OneWay, Way, Ways
+from lapidist.schedule.sharing_choice import Sharing
 
 if TYPE_CHECKING:
-    from lapidist.kernels.row import Kernel
-    from lapidist.kernels.rows import Rows
+    from lapidist.kernels.kernel import Kernel
+    from lapidist.kernels.kernel_table import Rows
 
 
 # of a second pass: seconds of its launch, and the share of the DRAM's bandwidth that it reaches

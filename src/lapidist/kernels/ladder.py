@@ -12,10 +12,10 @@ from lapidist.dtypes import TYPES, size_of
 from lapidist.kernels.blocks.family import Blocks
 from lapidist.kernels.budgets import STAGE_BARRIERS, SWIZZLE_PERIOD
 from lapidist.kernels.family import Family
-from lapidist.kernels.lines import TMA_ALIGNMENT
 from lapidist.kernels.parameters import SCHEDULE, SIZES, Parameters
-from lapidist.kernels.rules.layouts import refuse_layouts, refuse_rows
+from lapidist.kernels.rules.layout_rules import refuse_layouts, refuse_rows
 from lapidist.kernels.sgemm.sharing import Fed
+from lapidist.kernels.tma_alignment import TMA_ALIGNMENT
 from lapidist.launch import TensorMap
 from lapidist.problems.problem import Matrix, Problem
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lapidist.dtypes import TYPES
-from lapidist.kernels.vectors import columns_together, inputs_on_16_bytes, line_alignment
+from lapidist.kernels.vector_width import columns_together, inputs_on_16_bytes, line_alignment
 from lapidist.problems.modes import PLAIN, Modes
 from lapidist.problems.problem import VECTOR_BYTES, Problem
 

@@ -9,7 +9,7 @@ from dataclasses import fields
 from functools import cache
 from typing import Any
 
-from lapidist.kernels.row import Kernel
+from lapidist.kernels.kernel import Kernel
 
 
 @cache

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from lapidist.config import Config
 from lapidist.errors import ArgumentError
+from lapidist.kernels.kernel import Kernel
 from lapidist.kernels.ladder import LADDER, LADDER_B_COLUMNS, TMA, TMA_SCHEDULED
 from lapidist.kernels.mma.family import MMA_FAMILY
 from lapidist.kernels.mma.rungs import MMA_RUNGS, TENSOR_DETOURS, WMMA_RUNGS
-from lapidist.kernels.row import Kernel
 from lapidist.kernels.rules import fma as rules
 from lapidist.kernels.sgemm.family import SGEMM, SOURCE_ORDER
 from lapidist.kernels.simt import SIMT

@@ -10,12 +10,12 @@ from dataclasses import replace
 from lapidist.config import Config
 from lapidist.dtypes import TYPES
 from lapidist.kernels.blocks.family import Blocks
+from lapidist.kernels.kernel import FMA_TYPES, Kernel
 from lapidist.kernels.macros import ALONG_K, ALONG_N, in_modes
 from lapidist.kernels.parameters import OPERANDS, SCHEDULE, SIZES, Parameters
-from lapidist.kernels.row import FMA_TYPES, Kernel
 from lapidist.kernels.rules import fma as rules
-from lapidist.kernels.rules.layouts import refuse_batch, refuse_grid, refuse_strided
-from lapidist.kernels.vectors import vector_width
+from lapidist.kernels.rules.layout_rules import refuse_batch, refuse_grid, refuse_strided
+from lapidist.kernels.vector_width import vector_width
 from lapidist.problems.problem import Problem
 
 SIMT_PARAMETERS: Parameters = (

@@ -13,14 +13,14 @@ from lapidist.device import Device
 from lapidist.dtypes import TYPES, size_of
 from lapidist.kernels.blocks.family import Blocks
 from lapidist.kernels.blocks.time import traffic_bytes
+from lapidist.kernels.kernel import Kernel, Types
+from lapidist.kernels.kernel_table import Rows
 from lapidist.kernels.macros import ALONG_K, ALONG_N, epilogue
 from lapidist.kernels.parameters import OPERANDS, SIZES, Parameters
-from lapidist.kernels.row import Kernel, Types
-from lapidist.kernels.rows import Rows
-from lapidist.kernels.rules import small as rules
-from lapidist.kernels.rules.layouts import refuse_batch, refuse_strided
+from lapidist.kernels.rules import small_products as rules
+from lapidist.kernels.rules.layout_rules import refuse_batch, refuse_strided
 from lapidist.problems.problem import Problem
-from lapidist.schedule.ways import OneWay, Ways
+from lapidist.schedule.schedule_options import OneWay, Ways
 
 SMALL_PARAMETERS: Parameters = (
     *SIZES,
@@ -61,7 +61,7 @@ class Small(Blocks):
         return {"all": prod(problem.batch), "products": products_of(problem)}
 
     def shared_bytes(self, problem: Problem, config: Knobs) -> Any:
-        if not problem.batch:  # the same for all of its kind (problems/kinds.py)
+        if not problem.batch:  # the same for all of its kind (problems/compile_key.py)
             return rules.MOST_BYTES
         return products_of(problem) * rules.product_bytes(problem)
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from lapidist.machine.faults import PtxError
 from lapidist.machine.ptx.arity import ARITY
-from lapidist.machine.ptx.blocks import Block
-from lapidist.machine.ptx.values import (
+from lapidist.machine.ptx.basic_blocks import Block
+from lapidist.machine.ptx.syntax_tree import (
     TYPE_BYTES,
     Addr,
     Imm,

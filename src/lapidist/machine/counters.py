@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lapidist.machine.observer import Observer
-from lapidist.machine.ptx.shapes import shared_operand_bytes, tensor_flops
-from lapidist.machine.ptx.values import TYPE_BYTES, Instruction, Kernel
+from lapidist.machine.ptx.matrix_shapes import shared_operand_bytes, tensor_flops
+from lapidist.machine.ptx.syntax_tree import TYPE_BYTES, Instruction, Kernel
 
 if TYPE_CHECKING:
     from lapidist.machine.instructions.copies import Transfer

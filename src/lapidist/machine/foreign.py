@@ -13,7 +13,7 @@ from lapidist.launch import Binary, Dim3, Launch, Memory, TensorMap
 from lapidist.machine.footprint import DEFAULT_MEMORY
 from lapidist.machine.memory import block_of_bytes
 from lapidist.machine.ptx.parse import parse_kernel
-from lapidist.machine.ptx.values import Kernel, Parameter, Variable
+from lapidist.machine.ptx.syntax_tree import Kernel, Parameter, Variable
 from lapidist.machine.run import DEFAULT_BUDGET, Report, require_plain, require_whole, run
 
 Value = np.ndarray | int | float | bytes | TensorMap | np.generic

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from lapidist.machine.codegen import runtime
-from lapidist.machine.lazily import lazily
+from lapidist.machine.computed_once import lazily
 
 Array = np.ndarray
 TRUE = np.array([True])

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from lapidist.machine.barrier import Barrier
     from lapidist.machine.instructions.copies import Transfer
     from lapidist.machine.instructions.mbarrier import MBarrier
-    from lapidist.machine.instructions.wgmma import PendingProduct
+    from lapidist.machine.instructions.warpgroup_mma import PendingProduct
     from lapidist.machine.lanes import Lanes
     from lapidist.machine.memory import Address, MixedAddress
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from lapidist.machine.codegen import ENVIRONMENT, NAMESPACE, Builder, storage
+from lapidist.machine.computed_once import lazily
 from lapidist.machine.faults import PtxError
 from lapidist.machine.lanes import SHARED_START
-from lapidist.machine.lazily import lazily
-from lapidist.machine.ptx.blocks import Block, build_blocks, registers
+from lapidist.machine.ptx.basic_blocks import Block, build_blocks, registers
 from lapidist.machine.ptx.parse import parse_kernel
-from lapidist.machine.ptx.values import Instruction, Kernel, Special, Sym, Vec, flatten
+from lapidist.machine.ptx.syntax_tree import Instruction, Kernel, Special, Sym, Vec, flatten
 
 
 @dataclass

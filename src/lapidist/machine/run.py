@@ -19,17 +19,17 @@ from lapidist.machine.instructions import (
     access,
     alu,
     bulk,
-    calls,
     carries,
     convert,
     floats,
     flow,
+    function_calls,
     mbarrier,
     moves,
     remote,
     tensorcore,
     warp,
-    wgmma,
+    warpgroup_mma,
     wmma,
 )
 from lapidist.machine.instructions.copies import element_size
@@ -37,10 +37,10 @@ from lapidist.machine.lanes import Geometry
 from lapidist.machine.memory import GlobalMemory, Region, block_of_bytes
 from lapidist.machine.observer import Observer, Several
 from lapidist.machine.program import Program, compile_program
-from lapidist.machine.ptx.blocks import is_ordered_load
+from lapidist.machine.ptx.basic_blocks import is_ordered_load
 from lapidist.machine.ptx.merging import merged_loads
-from lapidist.machine.ptx.values import Kernel, Variable
-from lapidist.machine.sanitize.fuzz import FuzzedScheduler
+from lapidist.machine.ptx.syntax_tree import Kernel, Variable
+from lapidist.machine.sanitize.random_orders import FuzzedScheduler
 from lapidist.machine.sanitize.sanitizer import Sanitizer, smallest_access
 from lapidist.machine.scheduler import Progress, Scheduler
 from lapidist.machine.state import GRID_BARRIER, Machine
@@ -50,7 +50,7 @@ INSTRUCTION_SETS = (
     access,
     alu,
     bulk,
-    calls,
+    function_calls,
     carries,
     convert,
     floats,
@@ -60,7 +60,7 @@ INSTRUCTION_SETS = (
     remote,
     tensorcore,
     warp,
-    wgmma,
+    warpgroup_mma,
     wmma,
 )
 

@@ -15,8 +15,8 @@ from lapidist.machine.barrier import Barriers, Waiting
 from lapidist.machine.faults import BudgetExceeded, Deadlock, PtxError, Trap
 from lapidist.machine.instructions.warp import BarrierRequest, mask_bits
 from lapidist.machine.lanes import Cohort, Lanes, indices, part_of
-from lapidist.machine.ptx.blocks import Block
-from lapidist.machine.ptx.values import Imm, Reg
+from lapidist.machine.ptx.basic_blocks import Block
+from lapidist.machine.ptx.syntax_tree import Imm, Reg
 from lapidist.machine.state import Machine
 
 Array = np.ndarray

@@ -10,7 +10,7 @@ from lapidist.launch import TensorMap
 from lapidist.machine.faults import MachineFault, OutOfBounds, Site, Thread
 from lapidist.machine.instructions.copies import Copies
 from lapidist.machine.instructions.mbarrier import MBarriers
-from lapidist.machine.instructions.wgmma import Products
+from lapidist.machine.instructions.warpgroup_mma import Products
 from lapidist.machine.lanes import GROUPS_START, SHARED_START, Geometry, Lanes
 from lapidist.machine.memory import (
     PARAM_WINDOW,

@@ -7,7 +7,7 @@ from __future__ import annotations
 from lapidist.build.cache import has_any, read
 from lapidist.build.compiler import Order, compile_kernel, key_of
 from lapidist.config import Config
-from lapidist.kernels.row import Kernel
+from lapidist.kernels.kernel import Kernel
 from lapidist.launch import Binary
 
 Macros = tuple[tuple[str, object], ...]

@@ -1,7 +1,7 @@
 """From Problem and Device to the best candidate: refusals, predicted times, choice.
 
-All configs of a family are weighed at once, as columns (weighed.py). Candidates, with schedules and words of
-refusals, are made only on demand.
+All configs of a family are weighed at once, as columns (cost_table.py). Candidates, with schedules and words
+of refusals, are made only on demand.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import numpy as np
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.errors import ArgumentError, RefusalError
+from lapidist.kernels.kernel import Kernel
+from lapidist.kernels.kernel_table import Rows, config_alone
 from lapidist.kernels.production import every_kernel
-from lapidist.kernels.row import Kernel
-from lapidist.kernels.rows import Rows, config_alone
-from lapidist.planning.alike import alike, may_be_alike, sum_order_of
+from lapidist.planning.cost_table import Candidate, Weighed
+from lapidist.planning.same_sum_order import alike, may_be_alike, sum_order_of
 from lapidist.planning.sum_orders import SharedTiles, SumOrder
-from lapidist.planning.weighed import Candidate, Weighed
 from lapidist.problems.problem import Problem
-from lapidist.schedule.sharing import PLANNED, Sharing
+from lapidist.schedule.sharing_choice import PLANNED, Sharing
 
 TIE = 1.0025  # times of one kernel's configs that differ by less count as equal: the model is no better
 OTHER_WAYS = "Ask for what one of them takes: convert a and b (.astype or .to), or leave choices out"

@@ -16,24 +16,24 @@ from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.errors import LapidistError, LaunchError
 from lapidist.frameworks.arrays import Operand
-from lapidist.kernels.lines import nothing_at
+from lapidist.kernels.kernel import Kernel
 from lapidist.kernels.parameters import OPERANDS, constants
 from lapidist.kernels.production import every_kernel, kernel_named
-from lapidist.kernels.row import Kernel
+from lapidist.kernels.tma_alignment import nothing_at
 from lapidist.kernels.wgmma.tiles import read_once
 from lapidist.launch import Binary, Dim3, Launch, Memory, ParameterBlock, Patch, TensorMap
 from lapidist.planning.binaries import Build, Macros, compiled, compiled_anew
-from lapidist.planning.covering import best_at_hand
+from lapidist.planning.cost_table import LESSON, Candidate, as_computed
+from lapidist.planning.covering_sets import best_at_hand
 from lapidist.planning.planner import candidates, choose, exactly, weigh_one
 from lapidist.planning.sum_orders import SumOrder, sum_order
 from lapidist.planning.tuned import ignored_record, look_up
-from lapidist.planning.weighed import LESSON, Candidate, as_computed
-from lapidist.problems.kinds import of_kind
+from lapidist.problems.compile_key import of_kind
 from lapidist.problems.modes import NO_POINTERS, ExtraPointers, members
 from lapidist.problems.problem import VECTOR_BYTES, Offsets, Problem
 from lapidist.schedule import Schedule
 from lapidist.schedule.divisors import device_words
-from lapidist.schedule.sharing import PLANNED, Sharing
+from lapidist.schedule.sharing_choice import PLANNED, Sharing
 from lapidist.visible import visible
 
 # Longer launches do not start before the last one ends. Their blocks would fill free SMs in any order, and

@@ -33,7 +33,7 @@ from lapidist.epilogues.passes import (
     largest_of,
 )
 from lapidist.launch import Binary, Launch, ParameterBlock
-from lapidist.problems.fused import READS
+from lapidist.problems.epilogue_layout import READS
 
 VALUES, RESULT = -1, -2  # operands of a step that are not an offset in the workspace
 WARPS = THREADS // 32

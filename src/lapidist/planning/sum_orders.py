@@ -27,8 +27,8 @@ from typing import Any
 from lapidist.config import Config, Knobs
 from lapidist.device import Device
 from lapidist.dtypes import accumulators_of, short_name, size_of
-from lapidist.kernels.row import Kernel
-from lapidist.kernels.rules.facts import fragment
+from lapidist.kernels.kernel import Kernel
+from lapidist.kernels.rules.problem_facts import fragment
 from lapidist.problems.problem import Problem
 from lapidist.schedule import Raster, Schedule, TileGrid
 from lapidist.schedule.grid import ceil_div

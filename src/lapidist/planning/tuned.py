@@ -31,7 +31,7 @@ from lapidist.device import Device
 from lapidist.errors import ArgumentError, LapidistError
 from lapidist.problems.modes import PLAIN
 from lapidist.problems.problem import Matrix, Problem
-from lapidist.schedule.sharing import Sharing
+from lapidist.schedule.sharing_choice import Sharing
 from lapidist.visible import brief, visible
 
 FILE_FORMAT, FILE_NAME = 1, "tuned.json"

@@ -21,8 +21,8 @@ from lapidist.errors import LapidistError
 from lapidist.kernels.registry import kernel_named
 from lapidist.planning.binaries import Macros
 from lapidist.planning.binaries import order_of as order_of_kernel
-from lapidist.planning.covering import ALIKE, CAPABILITY, LAYOUTS, kept
-from lapidist.planning.members import by_member
+from lapidist.planning.covering_sets import ALIKE, CAPABILITY, LAYOUTS, kept
+from lapidist.planning.kernel_set import by_member
 from lapidist.planning.plans import Plan, make_plan, plan_of
 from lapidist.problems.problem import VECTOR_BYTES, Problem, dense_problem
 

@@ -19,7 +19,7 @@ from lapidist.problems.modes import PLAIN, Modes
 from lapidist.problems.scaling import AS_THEY_ARE, Scaling
 
 if TYPE_CHECKING:
-    from lapidist.problems.fused import Fused
+    from lapidist.problems.epilogue_layout import Fused
 
 VECTOR_BYTES = 16  # the widest load: alignment beyond it makes no difference
 GRID_BATCH_LIMIT = 65535  # blocks along y and along z of a grid
@@ -142,7 +142,9 @@ class Problem:
     fused: Fused | None = None  # what becomes of a sum before it is stored
     one_alpha: bool = False  # alpha is the number one; false if there is a C
     skewed: bool = False  # for configs that shift unaligned rows of A, in place of packing them
-    known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # facts.py
+    known: dict[Any, Any] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )  # cached_fact.py
 
     def __hash__(self) -> int:
         """A hash of the numbers in which most problems differ. All fields would take ten times as long, and a
@@ -213,7 +215,7 @@ class Problem:
         fused: Fused | None = None,
         one_alpha: bool = False,
     ) -> Problem:
-        """The operands must fit together; arguments.py checks that and names those that do not."""
+        """The operands must fit together; calls checks that and names those that do not."""
         batch = d.shape[:-2]
         in_place = c is not None and (c.pointer, c.strides) == (d.pointer, d.strides)
         problem = Problem(

@@ -9,9 +9,9 @@
 `cuda/share/schedule.cuh` has the same functions for kernels. These take `device_words(schedule)` as a struct.
 """
 
-from lapidist.schedule.build import data_parallel, shared_waves, split_k, stream_k
 from lapidist.schedule.costs import CostModel, Measurement, fit
 from lapidist.schedule.grid import Raster, TileGrid
+from lapidist.schedule.makers import data_parallel, shared_waves, split_k, stream_k
 from lapidist.schedule.units import Schedule, WorkUnit
 
 __all__ = [

@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from lapidist.schedule.build import data_parallel, split_k
 from lapidist.schedule.costs import CostModel, Measurement, fit
 from lapidist.schedule.grid import TileGrid, at_least
+from lapidist.schedule.makers import data_parallel, split_k
 from lapidist.schedule.units import Schedule
 
 ITERATIONS = (4, 8, 16, 32, 64, 128)

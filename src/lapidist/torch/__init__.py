@@ -10,9 +10,9 @@ import importlib
 from typing import Any
 
 from lapidist.torch import batches, flops, gradients, operators
-from lapidist.torch.calls import gemm, linear, matmul, mlp, scaled
+from lapidist.torch.aten_override import everywhere
 from lapidist.torch.layers import Linear, Swapped, swap
-from lapidist.torch.routes import everywhere
+from lapidist.torch.public_calls import gemm, linear, matmul, mlp, scaled
 
 __all__ = ["Linear", "Swapped", "everywhere", "gemm", "linear", "matmul", "mlp", "scaled", "swap"]
 

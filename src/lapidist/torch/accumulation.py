@@ -8,8 +8,8 @@ import torch
 
 from lapidist.errors import ShapeError
 from lapidist.torch import operators
+from lapidist.torch.fake_tensors import in_rows
 from lapidist.torch.gradients import gradient_of_input
-from lapidist.torch.outlines import in_rows
 
 
 class Accumulated(torch.autograd.Function):  # type: ignore[misc]

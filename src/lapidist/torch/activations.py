@@ -9,11 +9,11 @@ import torch
 
 from lapidist import api
 from lapidist.calls.linear_shapes import require_features
-from lapidist.epilogues.ready import READY
+from lapidist.epilogues.ready_made import READY
 from lapidist.errors import ArgumentError, DTypeError, LapidistError, ShapeError
-from lapidist.torch import mlp, operators, outlines
-from lapidist.torch.outlines import in_rows
-from lapidist.torch.sight import is_plain, is_recorded, is_unobserved
+from lapidist.torch import fake_tensors, mlp, operators
+from lapidist.torch.dispatch_state import is_plain, is_recorded, is_unobserved
+from lapidist.torch.fake_tensors import in_rows
 
 # torch's own, by the names of ready-made epilogues
 ACTIVATIONS = {
@@ -37,7 +37,7 @@ def ended(
             return with_residual(input, weight, bias, residual, out_dtype, precision)
         return activated(input, weight, bias, activation, out_dtype, precision, residual)
     except LapidistError:
-        outlines.of_linear(input, weight, bias, out_dtype, precision)
+        fake_tensors.of_linear(input, weight, bias, out_dtype, precision)
         raise
 
 

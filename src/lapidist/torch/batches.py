@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lapidist.torch.outlines import without
+from lapidist.torch.fake_tensors import without
 
 Dims = tuple[int | None, ...]
 Batched = tuple[Any, int]  # a result, and where its mapped dimension is

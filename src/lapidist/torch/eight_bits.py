@@ -12,8 +12,8 @@ import torch
 from lapidist.errors import ArgumentError, DTypeError
 from lapidist.problems.scaling import K_BLOCK
 from lapidist.torch import operators
+from lapidist.torch.fake_tensors import in_rows
 from lapidist.torch.gradients import gradient_of_b, gradient_of_input
-from lapidist.torch.outlines import in_rows
 
 Factors = Literal["rows", "blocks"]
 KINDS = ("rows", "blocks")

@@ -12,8 +12,8 @@ import torch
 
 from lapidist.dtypes import IEEE
 from lapidist.torch import operators
-from lapidist.torch.outlines import as_rows
-from lapidist.torch.sight import is_of_numbers
+from lapidist.torch.dispatch_state import is_of_numbers
+from lapidist.torch.fake_tensors import as_rows
 
 How = tuple[float, bool, bool, Any]
 

@@ -10,8 +10,8 @@ import torch
 
 from lapidist.errors import ArgumentError
 from lapidist.torch.autocast import in_autocast
-from lapidist.torch.calls import linear
 from lapidist.torch.eight_bits import Factors, Straight, fits, of_weight, product, require_kind
+from lapidist.torch.public_calls import linear
 
 STOCK = torch.nn.Linear
 

@@ -19,8 +19,8 @@ from typing import Any
 import torch
 
 from lapidist import api
-from lapidist.epilogues.endings import ENDINGS
-from lapidist.epilogues.ready import READY
+from lapidist.epilogues.layer_activations import ENDINGS
+from lapidist.epilogues.ready_made import READY
 from lapidist.torch import gradients, operators
 from lapidist.torch.recording import function_of
 

@@ -21,10 +21,10 @@ from lapidist.calls.remembered import AGAIN
 from lapidist.calls.repeat.shape import key_of_product
 from lapidist.dtypes import IEEE
 from lapidist.errors import LapidistError
-from lapidist.torch import outlines, sharding
+from lapidist.torch import fake_tensors, sharding
 from lapidist.torch.autocast import WHERE, in_autocast
+from lapidist.torch.dispatch_state import is_plain, is_recorded, is_unobserved
 from lapidist.torch.recording import function_of, recorder
-from lapidist.torch.sight import is_plain, is_recorded, is_unobserved
 
 Rule = Callable[..., Any]
 alive = torch._C._functorch.unwrap_if_dead  # what a transform that has ended left of a tensor
@@ -164,19 +164,19 @@ def run_linear(
         require_features(tuple(input.shape), tuple(weight.shape))
     try:
         product = api.gemm(
-            outlines.as_rows(input),
-            outlines.as_rows(weight),
+            fake_tensors.as_rows(input),
+            fake_tensors.as_rows(weight),
             bias,
             beta=0.0 if bias is None else 1.0,
-            out=outlines.within(out, row=input.ndim == 1, column=weight.ndim == 1),
+            out=fake_tensors.within(out, row=input.ndim == 1, column=weight.ndim == 1),
             trans_b=True,
             out_dtype=out_dtype,
             precision=precision,
         )
     except LapidistError:
-        outlines.of_linear(input, weight, bias, out_dtype, precision)
+        fake_tensors.of_linear(input, weight, bias, out_dtype, precision)
         raise
-    return outlines.without(product, row=input.ndim == 1, column=weight.ndim == 1)
+    return fake_tensors.without(product, row=input.ndim == 1, column=weight.ndim == 1)
 
 
 def run_scaled(
@@ -211,25 +211,25 @@ def run_update(
 
 TYPES = 'ScalarType? out_dtype=None, str precision="ieee"'
 NUMBERS = "float alpha=1.0, float beta={}, bool trans_a=False, bool trans_b=False"
-matmul = Operator(f"matmul(Tensor a, Tensor b, {TYPES}) -> Tensor", run_matmul, outlines.of_matmul)
+matmul = Operator(f"matmul(Tensor a, Tensor b, {TYPES}) -> Tensor", run_matmul, fake_tensors.of_matmul)
 gemm = Operator(
     f"gemm(Tensor a, Tensor b, Tensor? c=None, {NUMBERS.format(0.0)}, {TYPES}) -> Tensor",
     run_gemm,
-    outlines.of_gemm,
+    fake_tensors.of_gemm,
 )
 linear = Operator(
     f"linear(Tensor input, Tensor weight, Tensor? bias=None, {TYPES}) -> Tensor",
     run_linear,
-    outlines.of_linear,
+    fake_tensors.of_linear,
 )
 scaled = Operator(
     "scaled(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? c=None, ScalarType? out_dtype=None,"
     " bool? promote=None) -> Tensor",
     run_scaled,
-    outlines.of_scaled,
+    fake_tensors.of_scaled,
 )
 update = Operator(
     f'gemm_(Tensor(a!) out, Tensor a, Tensor b, {NUMBERS.format(1.0)}, str precision="ieee") -> ()',
     run_update,
-    outlines.of_update,
+    fake_tensors.of_update,
 )

@@ -9,13 +9,22 @@ import numpy as np
 import pytest
 
 from ladder_records import FLOAT_RUNGS
-from lapidist.bench.protocol.cases import LISTS, MULTIPLES, Case, Part, case_of, named, parse_mnk, read_cases
-from lapidist.bench.protocol.contenders import bytes_per_flop, choose, problem_of
-from lapidist.bench.protocol.measure import BURST, SUSTAINED, turn_order
-from lapidist.bench.studies.climb import poisoned_matrix, random_matrix
 from lapidist.config import Config
 from lapidist.dtypes import MATHS
 from lapidist.errors import ArgumentError
+from lapidist_lab.bench.protocol.cases import (
+    LISTS,
+    MULTIPLES,
+    Case,
+    Part,
+    case_of,
+    named,
+    parse_mnk,
+    read_cases,
+)
+from lapidist_lab.bench.protocol.contenders import bytes_per_flop, choose, problem_of
+from lapidist_lab.bench.protocol.measure import BURST, SUSTAINED, turn_order
+from lapidist_lab.bench.studies.ladder_runs import poisoned_matrix, random_matrix
 
 # ---- cases ----
 

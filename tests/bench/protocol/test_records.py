@@ -11,7 +11,9 @@ import pytest
 from rich.console import Console
 
 from ladder_records import CONDITIONS, ladder, row
-from lapidist.bench.protocol.record import (
+from lapidist.errors import ArgumentError
+from lapidist.kernels.registry import BY_NAME
+from lapidist_lab.bench.protocol.record import (
     EARLIER_NAMES,
     Record,
     read_run,
@@ -20,12 +22,10 @@ from lapidist.bench.protocol.record import (
     write_csv,
     write_run,
 )
-from lapidist.bench.publish.cells import time_words
-from lapidist.bench.publish.outputs import Outputs
-from lapidist.bench.publish.terminal import show
-from lapidist.bench.publish.views import latest
-from lapidist.errors import ArgumentError
-from lapidist.kernels.registry import BY_NAME
+from lapidist_lab.bench.publish.cells import time_words
+from lapidist_lab.bench.publish.output_files import Outputs
+from lapidist_lab.bench.publish.record_views import latest
+from lapidist_lab.bench.publish.terminal import show
 
 REQUIRED = ["kernel", "kind", "device", "dtype", "layout", "m", "n", "k", "seconds", "tflops"]
 REQUIRED += ["ratio", "limit_share", "worst", "ok"]
@@ -82,7 +82,7 @@ def test_a_run_of_many_measurements_is_written_now_and_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, kept = iter((100.0, 100.0, 104.9, 105.1, 105.1)), []
-    monkeypatch.setattr("lapidist.bench.publish.outputs.time.monotonic", lambda: next(now))
+    monkeypatch.setattr("lapidist_lab.bench.publish.output_files.time.monotonic", lambda: next(now))
     outputs = Outputs(True, None, None, None, tmp_path, "many")
     for count in (1, 2, 3):
         outputs.keep(CONDITIONS, [row("simt", 40.0)] * count)
@@ -131,7 +131,7 @@ def test_times_are_written_in_the_unit_that_fits() -> None:
 
 
 def test_the_command_of_a_run_names_no_place_on_a_computer() -> None:
-    from lapidist.bench.protocol.conditions import command_line
+    from lapidist_lab.bench.protocol.conditions import command_line
 
     assert (
         command_line(["climb", "--size", "64", "--record", "/home/someone/out"])

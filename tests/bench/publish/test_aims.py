@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lapidist.bench.protocol.cases import SQUARES, Case
-from lapidist.bench.protocol.contenders import LIBRARY
-from lapidist.bench.protocol.record import Conditions, Record, Run
-from lapidist.bench.publish.aims import aims_section
-from lapidist.bench.publish.section import Data
-from lapidist.bench.publish.views import squares
+from lapidist_lab.bench.protocol.cases import SQUARES, Case
+from lapidist_lab.bench.protocol.contenders import LIBRARY
+from lapidist_lab.bench.protocol.record import Conditions, Record, Run
+from lapidist_lab.bench.publish.aims import aims_section
+from lapidist_lab.bench.publish.record_views import squares
+from lapidist_lab.bench.publish.section import Data
 
 CONDITIONS = Conditions(
     "2026-11-21T12:00:00+00:00", "lapidist bench", "NVIDIA H200", mode="short", protocol="short"

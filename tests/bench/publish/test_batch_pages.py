@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lapidist.bench.protocol.cases import Case
-from lapidist.bench.protocol.contenders import LIBRARY
-from lapidist.bench.protocol.record import Conditions, Record, Run
-from lapidist.bench.publish.calls import BATCHES, of_batches
-from lapidist.bench.publish.pages import documents
-from lapidist.bench.publish.section import Data
-from lapidist.bench.studies.batches import MODE
+from lapidist_lab.bench.protocol.cases import Case
+from lapidist_lab.bench.protocol.contenders import LIBRARY
+from lapidist_lab.bench.protocol.record import Conditions, Record, Run
+from lapidist_lab.bench.publish.call_costs import BATCHES, of_batches
+from lapidist_lab.bench.publish.pages import documents
+from lapidist_lab.bench.publish.section import Data
+from lapidist_lab.bench.studies.batched_products import MODE
 
 H200, H100 = "NVIDIA H200", "NVIDIA H100 80GB HBM3"
 TINY, FLAT = Case(16, 16, 16, batch=10000), Case(1024, 1024, 64, "bfloat16", batch=96)

@@ -10,16 +10,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lapidist.bench.protocol.cases import CORPUS_COUNT, LISTS, Case, Part, corpus, named
-from lapidist.bench.protocol.contenders import LIBRARY, problem_of
-from lapidist.bench.protocol.measure import MANY_BURST, MANY_SUSTAINED, PROTOCOLS, SHORT, SUSTAINED, Inputs
-from lapidist.bench.protocol.peers import Compiled
-from lapidist.bench.protocol.record import Conditions, Record, Run
-from lapidist.bench.publish.calls import layer_tables, layers
-from lapidist.bench.publish.charts import Chart
-from lapidist.bench.publish.corpora import corpora, corpus_sections, gain_cells
-from lapidist.bench.studies.climb import Work, ways_to_pad
 from lapidist.dtypes import FP8
+from lapidist_lab.bench.protocol.cases import CORPUS_COUNT, LISTS, Case, Part, corpus, named
+from lapidist_lab.bench.protocol.contenders import LIBRARY, problem_of
+from lapidist_lab.bench.protocol.measure import (
+    MANY_BURST,
+    MANY_SUSTAINED,
+    PROTOCOLS,
+    SHORT,
+    SUSTAINED,
+    Inputs,
+)
+from lapidist_lab.bench.protocol.peers import Compiled
+from lapidist_lab.bench.protocol.record import Conditions, Record, Run
+from lapidist_lab.bench.publish.call_costs import layer_tables, layers
+from lapidist_lab.bench.publish.charts import Chart
+from lapidist_lab.bench.publish.corpora import corpora, corpus_sections, gain_cells
+from lapidist_lab.bench.studies.ladder_runs import Work, ways_to_pad
 from published import corpora_of, points_in
 
 CONDITIONS = Conditions(

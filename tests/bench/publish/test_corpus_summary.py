@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from lapidist.bench.protocol.cases import Case, Part, drawn_from, named
-from lapidist.bench.protocol.contenders import LIBRARY
-from lapidist.bench.protocol.record import Conditions, Record, Run
-from lapidist.bench.publish.aims import aims_section
-from lapidist.bench.publish.corpora import Corpus, corpora, of_ragged, summary_section
-from lapidist.bench.publish.section import Data
+from lapidist_lab.bench.protocol.cases import Case, Part, drawn_from, named
+from lapidist_lab.bench.protocol.contenders import LIBRARY
+from lapidist_lab.bench.protocol.record import Conditions, Record, Run
+from lapidist_lab.bench.publish.aims import aims_section
+from lapidist_lab.bench.publish.corpora import Corpus, corpora, of_ragged, summary_section
+from lapidist_lab.bench.publish.section import Data
 from published import corpora_of, parts_of
 from words import long_ones, split
 

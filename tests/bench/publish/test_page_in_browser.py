@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from browser import Browser
-from lapidist.bench.protocol.record import read_runs
-from lapidist.bench.publish.report import write_html
+from lapidist_lab.bench.protocol.record import read_runs
+from lapidist_lab.bench.publish.report import write_html
 
 pytestmark = pytest.mark.browser
 ROOT = Path(__file__).parents[3]

@@ -11,14 +11,14 @@ import matplotlib
 import pytest
 from matplotlib.textpath import TextPath
 
-from lapidist.bench.protocol.contenders import LIBRARY
-from lapidist.bench.protocol.record import Record
-from lapidist.bench.publish import charts, pages, squares
-from lapidist.bench.publish.calls import of_decode
-from lapidist.bench.publish.ladder import ladder_section
-from lapidist.bench.publish.section import Data
-from lapidist.bench.publish.squares import summary
-from lapidist.bench.publish.tables import table
+from lapidist_lab.bench.protocol.contenders import LIBRARY
+from lapidist_lab.bench.protocol.record import Record
+from lapidist_lab.bench.publish import charts, pages, squares
+from lapidist_lab.bench.publish.call_costs import of_decode
+from lapidist_lab.bench.publish.ladder_tables import ladder_section
+from lapidist_lab.bench.publish.section import Data
+from lapidist_lab.bench.publish.squares import summary
+from lapidist_lab.bench.publish.tables import table
 
 
 def row(kernel: str, size: int, tflops: float, ratio: float | None, mode: str = "sustained") -> Record:

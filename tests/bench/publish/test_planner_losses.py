@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from lapidist.bench.protocol.cases import Case
-from lapidist.bench.protocol.record import Conditions, Record, Run
-from lapidist.bench.publish.corpora import corpus_sections
-from lapidist.bench.publish.planner import PLANNER
-from lapidist.bench.publish.section import Data
+from lapidist_lab.bench.protocol.cases import Case
+from lapidist_lab.bench.protocol.record import Conditions, Record, Run
+from lapidist_lab.bench.publish.corpora import corpus_sections
+from lapidist_lab.bench.publish.planner_tables import PLANNER
+from lapidist_lab.bench.publish.section import Data
 
 CONDITIONS = Conditions("2026-11-21T12:00:00+00:00", "lapidist tune", "NVIDIA H200", mode="tune")
 TIMES = {(100, 100, 100): (3e-6, 2e-6, 9e-6), (200, 100, 100): (4e-6, 5e-6)}

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from lapidist.bench.protocol.record import Record, read_runs
-from lapidist.bench.publish.predictions import H200, PUBLISHED, Seen, comparison, measured, predictions_of
 from lapidist.device import chip
 from lapidist.kernels.registry import kernel_named
-from lapidist.machine.study.explain import Explanation, cause, explain, explain_kernel, recoded
-from lapidist.machine.study.registered import product_of
-from lapidist.machine.study.resources import (
+from lapidist_lab.bench.protocol.record import Record, read_runs
+from lapidist_lab.bench.publish.predictions import H200, PUBLISHED, Seen, comparison, measured, predictions_of
+from lapidist_lab.machine_studies.explain import Explanation, cause, explain, explain_kernel, recoded
+from lapidist_lab.machine_studies.registered import product_of
+from lapidist_lab.machine_studies.resources import (
     AHEAD,
     APART,
     BY_TURNS,
@@ -24,7 +24,7 @@ from lapidist.machine.study.resources import (
     pace_of,
     residence_of,
 )
-from lapidist.static import listing
+from lapidist_lab.sass import listing
 
 ROOT = Path(__file__).parents[3]
 RUNS = read_runs(ROOT / "results")
@@ -234,7 +234,7 @@ def test_the_page_tells_right_pairs_from_ties_and_wrong_ones() -> None:
 
 def test_wgmma_is_not_told_to_stage_its_tiles() -> None:
     """They lie in shared memory already."""
-    from lapidist.machine.study.explain import ADVICE, ADVICE_FOR_WGMMA
+    from lapidist_lab.machine_studies.explain import ADVICE, ADVICE_FOR_WGMMA
 
     assert "stage tiles" in ADVICE["global requests"]
     assert "stage tiles" not in ADVICE_FOR_WGMMA["global requests"]

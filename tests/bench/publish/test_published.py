@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from lapidist.bench.protocol.record import read_runs
-from lapidist.bench.publish.report import publish
 from lapidist.device import chip
+from lapidist_lab.bench.protocol.record import read_runs
+from lapidist_lab.bench.publish.report import publish
 
 ROOT = Path(__file__).parents[3]
 

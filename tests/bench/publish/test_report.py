@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from ladder_records import CONDITIONS, ladder, row, types_rows
-from lapidist.bench.protocol.record import write_run
-from lapidist.bench.publish import report
-from lapidist.bench.publish.views import in_order, main_case, roofline, sweep
 from lapidist.errors import ArgumentError
+from lapidist_lab.bench.protocol.record import write_run
+from lapidist_lab.bench.publish import report
+from lapidist_lab.bench.publish.record_views import in_order, main_case, roofline, sweep
 
 # ---- views ----
 

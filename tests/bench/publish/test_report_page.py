@@ -12,11 +12,11 @@ from xml.etree import ElementTree
 import pytest
 
 from ladder_records import CONDITIONS, ladder, row, types_rows
-from lapidist.bench.publish import charts
-from lapidist.bench.publish.html import page
-from lapidist.bench.publish.outputs import Outputs
-from lapidist.bench.publish.panels import file_of
 from lapidist.errors import DeviceError
+from lapidist_lab.bench.publish import charts
+from lapidist_lab.bench.publish.html import page
+from lapidist_lab.bench.publish.output_files import Outputs
+from lapidist_lab.bench.publish.panels import file_of
 
 
 def test_a_page_of_several_types_has_plots_for_each() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lapidist.bench.protocol.contenders import LIBRARY
-from lapidist.bench.protocol.record import Conditions, Record, Run
-from lapidist.bench.publish.chips import chip_sections, chip_words, turns_of
-from lapidist.bench.publish.pages import documents
-from lapidist.bench.publish.section import Data
+from lapidist_lab.bench.protocol.contenders import LIBRARY
+from lapidist_lab.bench.protocol.record import Conditions, Record, Run
+from lapidist_lab.bench.publish.chips import chip_sections, chip_words, turns_of
+from lapidist_lab.bench.publish.pages import documents
+from lapidist_lab.bench.publish.section import Data
 from words import long_ones, split
 
 H200, H100 = "NVIDIA H200", "NVIDIA H100 80GB HBM3"

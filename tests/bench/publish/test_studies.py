@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lapidist.bench.protocol.record import Record
-from lapidist.bench.publish.pages import index, text_of
-from lapidist.bench.publish.section import Data
+from lapidist_lab.bench.protocol.record import Record
+from lapidist_lab.bench.publish.pages import index, text_of
+from lapidist_lab.bench.publish.section import Data
 from published import charts_of, page_of, parts_of
 
 SHAPE = (1024, 4096, 4096)

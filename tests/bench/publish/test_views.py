@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lapidist.bench.protocol.contenders import LIBRARY
-from lapidist.bench.protocol.record import Conditions, Record, Run
-from lapidist.bench.publish.squares import at_square
-from lapidist.bench.publish.views import chips_of, in_another_layout, latest, on_each_chip, short_chip
+from lapidist_lab.bench.protocol.contenders import LIBRARY
+from lapidist_lab.bench.protocol.record import Conditions, Record, Run
+from lapidist_lab.bench.publish.record_views import (
+    chips_of,
+    in_another_layout,
+    latest,
+    on_each_chip,
+    short_chip,
+)
+from lapidist_lab.bench.publish.squares import at_square
 
 H200, H100 = "NVIDIA H200", "NVIDIA H100 80GB HBM3"
 

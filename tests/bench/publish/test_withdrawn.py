@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from lapidist.bench.protocol.record import Conditions, Record, Run
-from lapidist.bench.publish.runs import withdrawn_section
-from lapidist.bench.publish.withdrawn import Withdrawal, read_withdrawals, without
 from lapidist.errors import ArgumentError
+from lapidist_lab.bench.protocol.record import Conditions, Record, Run
+from lapidist_lab.bench.publish.runs import withdrawn_section
+from lapidist_lab.bench.publish.withdrawn import Withdrawal, read_withdrawals, without
 
 
 def record(kernel: str, config: str = "") -> Record:

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from lapidist import api
-from lapidist.bench.protocol.cases import WHOLE, Case, Part
-from lapidist.bench.protocol.contenders import problem_of
-from lapidist.bench.protocol.frameworks import Torch
-from lapidist.bench.protocol.measure import BURST, Entry, Inputs, Stage, record_of
-from lapidist.bench.studies.batches import LISTS, cases_of, pair_of
 from lapidist.device import chip
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import ArgumentError
 from lapidist.planning.plans import make_plan
+from lapidist_lab.bench.protocol.array_library import Torch
+from lapidist_lab.bench.protocol.cases import WHOLE, Case, Part
+from lapidist_lab.bench.protocol.contenders import problem_of
+from lapidist_lab.bench.protocol.measure import BURST, Entry, Inputs, Stage, record_of
+from lapidist_lab.bench.studies.batched_products import LISTS, cases_of, pair_of
 
 
 class Arrays:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from lapidist.bench.protocol.contenders import problem_of
-from lapidist.bench.protocol.record import Record
-from lapidist.bench.publish.runs import failures_section
-from lapidist.bench.studies.layouts import LAYOUTS, MATHS, MODE, SIZES, cases, pair_of
+from lapidist_lab.bench.protocol.contenders import problem_of
+from lapidist_lab.bench.protocol.record import Record
+from lapidist_lab.bench.publish.runs import failures_section
+from lapidist_lab.bench.studies.operand_layouts import LAYOUTS, MATHS, MODE, SIZES, cases, pair_of
 from published import page_of, parts_of
 
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from lapidist.bench.protocol import cutlass_47, peers
-from lapidist.bench.protocol.cases import Case, Part
-from lapidist.bench.protocol.contenders import Facts
-from lapidist.bench.protocol.record import Record, read_run, write_run
-from lapidist.bench.studies import tensor_cores
 from lapidist.device import chip
 from lapidist.errors import DeviceError
+from lapidist_lab.bench.protocol import cutlass_47, peers
+from lapidist_lab.bench.protocol.cases import Case, Part
+from lapidist_lab.bench.protocol.contenders import Facts
+from lapidist_lab.bench.protocol.record import Record, read_run, write_run
+from lapidist_lab.bench.studies import tensor_cores
 
 
 def row(kernel: str, seconds: float | None, ratio: float | None = None, **more: Any) -> Record:
@@ -39,7 +39,7 @@ def test_without_cutlass_there_is_no_ratio(theirs: Record | None) -> None:
 
 
 def test_the_peer_is_kept_in_a_record(tmp_path: Path) -> None:
-    from lapidist.bench.protocol.record import Conditions
+    from lapidist_lab.bench.protocol.record import Conditions
 
     (ours,) = tensor_cores.beside([row("mma", 2.5e-4, 0.8)])
     write_run(tmp_path / "run.jsonl", Conditions("2026-01-01", "bench mma", "NVIDIA H100"), [ours])

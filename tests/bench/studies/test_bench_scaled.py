@@ -12,11 +12,17 @@ import numpy as np
 import pytest
 
 from lapidist import api
-from lapidist.bench.protocol.cases import WHOLE, Part
-from lapidist.bench.protocol.record import Record
-from lapidist.bench.publish.section import Data
-from lapidist.bench.publish.studies import SCALED
-from lapidist.bench.studies.scaled import (
+from lapidist.calls.scaled import scale_of
+from lapidist.device import chip
+from lapidist.dtypes import numpy_dtype
+from lapidist.errors import ArgumentError
+from lapidist.frameworks.arrays import operand_of
+from lapidist.planning.plans import make_plan
+from lapidist_lab.bench.protocol.cases import WHOLE, Part
+from lapidist_lab.bench.protocol.record import Record
+from lapidist_lab.bench.publish.section import Data
+from lapidist_lab.bench.publish.study_tables import SCALED
+from lapidist_lab.bench.studies.scaled_products import (
     BURST_MODE,
     KINDS,
     MATH,
@@ -30,12 +36,6 @@ from lapidist.bench.studies.scaled import (
     Scheme,
     pairs_of,
 )
-from lapidist.calls.scaled import scale_of
-from lapidist.device import chip
-from lapidist.dtypes import numpy_dtype
-from lapidist.errors import ArgumentError
-from lapidist.frameworks.arrays import operand_of
-from lapidist.planning.plans import make_plan
 from published import page_of
 
 

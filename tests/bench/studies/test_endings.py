@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import lapidist
-from lapidist.bench.protocol.cases import Case
-from lapidist.bench.studies.endings import ENDINGS, SWIGLU, Beside, Ending
 from lapidist.epilogues.passes import GROUP
-from lapidist.verify import Expected, expect, to_float64
+from lapidist_lab.bench.protocol.cases import Case
+from lapidist_lab.bench.studies.after_products import ENDINGS, SWIGLU, Beside, Ending
+from lapidist_lab.verify import Expected, expect, to_float64
 
 pytestmark = pytest.mark.frameworks
 CASE = Case(24, 2 * GROUP, 40, "bfloat16", "rc")

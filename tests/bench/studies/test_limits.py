@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from in_turns import surveyed
-from lapidist.bench.studies.climb import poisoned_matrix, random_matrix
-from lapidist.bench.studies.limits import UNITS, Unit, judge_limit, launch_of
 from lapidist.device import chip
 from lapidist.dtypes import MATHS, element_of
 from lapidist.machine.run import run
-from lapidist.static.listing import ptx_lines
-from lapidist.static.loops import main_loop
+from lapidist_lab.bench.studies.ladder_runs import poisoned_matrix, random_matrix
+from lapidist_lab.bench.studies.limits import UNITS, Unit, judge_limit, launch_of
+from lapidist_lab.sass.listing import ptx_lines
+from lapidist_lab.sass.loops import main_loop
 
 H200 = chip("h200")
 
@@ -83,7 +83,7 @@ def test_a_case_of_a_unit_counts_its_multiply_adds() -> None:
 @pytest.mark.gpu
 @pytest.mark.alone
 def test_units_reach_their_limits() -> None:
-    from lapidist.bench.studies.limits import measure
+    from lapidist_lab.bench.studies.limits import measure
 
     chosen = [unit for unit in UNITS if unit.math in ("float32", "int8")]
     for record in measure(0, lambda *_: None, chosen)[1]:

@@ -9,10 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lapidist.bench.protocol.cases import Case
-from lapidist.bench.protocol.record import Conditions, Record, Run, read_run, write_run
-from lapidist.bench.publish.sharing import sharing_blocks, sharing_charts, statistics_of
-from lapidist.bench.studies.streamk import (
+from lapidist.device import chip
+from lapidist.errors import ArgumentError
+from lapidist.kernels.blocks.splits import busiest, resident
+from lapidist.kernels.kernel_table import config_alone
+from lapidist.kernels.registry import kernel_named
+from lapidist.schedule import TileGrid, split_k, stream_k
+from lapidist.schedule.costs import Load, load_of
+from lapidist.schedule.schedule_options import Grids, Ways
+from lapidist.schedule.sharing_choice import Sharing
+from lapidist_lab.bench.protocol.cases import Case
+from lapidist_lab.bench.protocol.record import Conditions, Record, Run, read_run, write_run
+from lapidist_lab.bench.publish.sharing_tables import sharing_blocks, sharing_charts, statistics_of
+from lapidist_lab.bench.studies.streamk import (
     MODE_CORPUS,
     Way,
     blank,
@@ -26,16 +35,7 @@ from lapidist.bench.studies.streamk import (
     table_ways,
     timed,
 )
-from lapidist.device import chip
-from lapidist.errors import ArgumentError
-from lapidist.kernels.blocks.splits import busiest, resident
-from lapidist.kernels.registry import kernel_named
-from lapidist.kernels.rows import config_alone
-from lapidist.schedule import TileGrid, split_k, stream_k
-from lapidist.schedule.costs import Load, load_of
-from lapidist.schedule.sharing import Sharing
-from lapidist.schedule.ways import Grids, Ways
-from lapidist.static.analysis import resources
+from lapidist_lab.sass.analysis import resources
 from published import points_in
 
 H200 = chip("h200")
@@ -136,8 +136,8 @@ def test_the_page_says_what_the_records_say(tmp_path: Path) -> None:
 
 def test_unknown_parts_are_named(tmp_path: Path) -> None:
     """Before a GPU is looked for, or a folder made."""
-    from lapidist.bench.studies.streamk import run
     from lapidist.commands.streamk import streamk
+    from lapidist_lab.bench.studies.streamk import run
 
     with pytest.raises(ArgumentError, match="WHAT: must be table, corpus or costs; got 'all'"):
         run("all", Case(64, 64, 64), 1, 1, 0, lambda *_: None)
@@ -191,9 +191,9 @@ def test_as_many_blocks_fit_as_the_planner_counts_on(place: int, shape: tuple[in
 
 
 def test_old_chips_have_no_clusters() -> None:
-    from lapidist.bench.protocol.contenders import problem_of
     from lapidist.errors import RefusalError
     from lapidist.planning.plans import make_plan
+    from lapidist_lab.bench.protocol.contenders import problem_of
 
     problem, simt = problem_of(Case(128, 128, 1024), False), kernel_named("simt")
     with pytest.raises(RefusalError, match=r"'cluster' needs compute capability 9\.0"):

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -136,9 +137,18 @@ def find_headers() -> str:
     return str(folder)
 
 
-def find_disassembler() -> str:
-    from lapidist.static.listing import disassembler
+@cache
+def disassembler() -> str | None:
+    """Where nvdisasm is: the pip package, CUDA_HOME or PATH."""
+    try:
+        from cuda import pathfinder
 
+        return pathfinder.find_nvidia_binary_utility("nvdisasm")
+    except (ImportError, RuntimeError, OSError):
+        return None
+
+
+def find_disassembler() -> str:
     tool = disassembler()
     if tool is None:
         raise DeviceError("nvdisasm not found; `lapidist static` counts PTX instead of machine code")

@@ -6,17 +6,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from lapidist.build.waiting import BACKGROUND, WAIT, Compiling
+from lapidist.build.compile_policy import BACKGROUND, WAIT, Compiling
 from lapidist.config import Config
-from lapidist.kernels.row import Kernel
+from lapidist.kernels.kernel import Kernel
+from lapidist.planning.fallback_kernels import CALLS_BETWEEN, Awaited
 from lapidist.planning.plans import KEPT, Plan, plan_once
-from lapidist.planning.standing import CALLS_BETWEEN, Awaited
 from lapidist.problems.problem import Problem
-from lapidist.schedule.sharing import Sharing
+from lapidist.schedule.sharing_choice import Sharing
 
 if TYPE_CHECKING:
+    from lapidist.backends.gpu.launched_products import GpuBackend
     from lapidist.backends.gpu.launcher import Addresses, GpuKernel
-    from lapidist.backends.gpu.products import GpuBackend
 
 
 class PartChoice(NamedTuple):

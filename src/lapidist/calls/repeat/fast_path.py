@@ -31,7 +31,7 @@ from lapidist.frameworks.streams import stream_handle
 
 if TYPE_CHECKING:
     from lapidist.calls.arguments import Arguments
-    from lapidist.calls.prepared import Prepared
+    from lapidist.calls.executable import Prepared
 
 # (a, b, c, out, values, stream) -> results, or None: the full path must check the call. `values`: alpha and
 # beta, or all that comes beside the matrices.

@@ -25,7 +25,7 @@ from lapidist.frameworks.streams import choose_stream
 
 if TYPE_CHECKING:
     from lapidist.calls.arguments import Arguments
-    from lapidist.calls.prepared import Prepared
+    from lapidist.calls.executable import Prepared
     from lapidist.problems.problem import Problem
 
 LEAST = 2  # rows, columns and k: along an extent of 1 a stride may be anything

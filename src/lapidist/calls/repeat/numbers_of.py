@@ -74,7 +74,7 @@ class NumbersOf:
         function = self.function
         if function is None:
             return []
-        from lapidist.calls.fused import number_given
+        from lapidist.calls.epilogue_operands import number_given
 
         return [
             number_given(function, each.name, values[place], self.dtype)

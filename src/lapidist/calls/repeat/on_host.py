@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from lapidist.backends.gpu.launcher import Operands, Scalars
-from lapidist.backends.host import multiply
+from lapidist.backends.host_backend import multiply
 from lapidist.calls.repeat.start import Starting
 from lapidist.dtypes import numpy_dtype
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lapidist.backends.gpu.launcher import Scalars
-from lapidist.backends.host import LEAST, MOST
+from lapidist.backends.host_backend import LEAST, MOST
 from lapidist.dtypes import number_type
 
 # exact types: a subclass may change what comparison means

@@ -7,7 +7,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from lapidist.calls.choices import OPEN
+from lapidist.calls.kernel_choice import OPEN
 from lapidist.calls.operation import USUAL_TYPES, Flags, Operation, Types
 from lapidist.calls.repeat.scalars import NUMBERS, asked_of
 

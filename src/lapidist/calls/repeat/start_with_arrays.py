@@ -8,18 +8,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lapidist.backends.gpu.launcher import AS_IT_IS, Operands, Scalars, Start, Written
-from lapidist.backends.gpu.passes import Left, PassLaunch, Rooms, kernels_of
+from lapidist.backends.gpu.second_pass_launches import Left, PassLaunch, Rooms, kernels_of
 from lapidist.backends.gpu.workspaces import Room
 from lapidist.calls.repeat.addresses import D
 from lapidist.calls.repeat.start import Starting
 from lapidist.frameworks.arrays import Operand
-from lapidist.planning.before_passes import Before, made_before
+from lapidist.planning.in_kernel_reductions import Before, made_before
 from lapidist.planning.second_passes import RESULT, VALUES
 from lapidist.problems.modes import ExtraPointers
 
 if TYPE_CHECKING:
-    from lapidist.calls.fused import FusedOperands
-    from lapidist.calls.prepared import Part, Prepared
+    from lapidist.calls.epilogue_operands import FusedOperands
+    from lapidist.calls.executable import Part, Prepared
 
 UNSIGNED = (1 << 64) - 1
 MEMBERS = 5  # words of an epilogue's operand; the first is its address or number

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lapidist.planning.standing import CALLS_BETWEEN
+from lapidist.planning.fallback_kernels import CALLS_BETWEEN
 
 if TYPE_CHECKING:
     from lapidist.backends.gpu.list_kernels import PartKernel
-    from lapidist.calls.prepared import Prepared
+    from lapidist.calls.executable import Prepared
 
 
 class Upgrade(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lapidist.calls.checks import require_in_range
+from lapidist.calls.argument_rules import require_in_range
 from lapidist.calls.operation import Flags, Operation, Types, is_array
 from lapidist.calls.repeat.addresses import D
 from lapidist.calls.repeat.fast_path import Again, geometry_of, repeat_of, stream_of_torch
@@ -28,7 +28,7 @@ from lapidist.problems.modes import ExtraPointers
 if TYPE_CHECKING:
     from lapidist.calls.arguments import Arguments
     from lapidist.calls.call import Call
-    from lapidist.calls.prepared import Prepared
+    from lapidist.calls.executable import Prepared
 
 
 class Executed(NamedTuple):

@@ -1,6 +1,6 @@
 // The sum, the maximum or the largest absolute value of each row of what a product's epilogue left: a block reduces
 // CHUNK values that lie one behind another. Its order is that of kernels that join neighbours themselves
-// (gemm/wgmma/joined.cuh), and of reduce.cu behind them: so all kernels have the same bits.
+// (gemm/wgmma/reduce_in_epilogue.cuh), and of reduce.cu behind them: so all kernels have the same bits.
 //
 //   neighbours    NEIGHBOURS of a row, in lanes: two columns of a pair, then those 8, 4 and 2 further
 //   of a chunk    eight threads take what these became by turns, then join theirs in twos

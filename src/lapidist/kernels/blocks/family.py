@@ -14,15 +14,15 @@ from lapidist.device import Device
 from lapidist.errors import ArgumentError
 from lapidist.kernels.blocks.splits import FULL, Peers, refuse_cluster, splits_of, splits_of_one, worth
 from lapidist.kernels.blocks.time import seconds, sharing_costs, standing, stream_of, streamed
-from lapidist.kernels.columns import grids_of
+from lapidist.kernels.config_table import grids_of
 from lapidist.kernels.family import Family, InNumbers
-from lapidist.kernels.row import Kernel
-from lapidist.kernels.rows import Rows, config_alone
+from lapidist.kernels.kernel import Kernel
+from lapidist.kernels.kernel_table import Rows, config_alone
 from lapidist.problems.problem import Problem
 from lapidist.schedule import CostModel, Schedule, data_parallel, split_k, stream_k
-from lapidist.schedule.sharing import Sharing
+from lapidist.schedule.schedule_options import CLUSTER, NONE, SEPARATE, TURNSTILE, OneWay, Way, Ways
+from lapidist.schedule.sharing_choice import Sharing
 from lapidist.schedule.units import REDUCTIONS
-from lapidist.schedule.ways import CLUSTER, NONE, SEPARATE, TURNSTILE, OneWay, Way, Ways
 
 SHARED = frozenset((TURNSTILE, SEPARATE, CLUSTER))
 

@@ -16,16 +16,16 @@ import numpy as np
 from lapidist.config import Config
 from lapidist.device import STATIC_SHARED, Device
 from lapidist.kernels.budgets import MOST_REGISTERS, mma_registers, simt_registers
-from lapidist.kernels.row import Kernel
-from lapidist.kernels.rules.facts import facts_of
+from lapidist.kernels.kernel import Kernel
 from lapidist.kernels.rules.fma import MOVED
-from lapidist.kernels.vectors import least_alignment
+from lapidist.kernels.rules.problem_facts import facts_of
+from lapidist.kernels.vector_width import least_alignment
 from lapidist.problems.problem import Problem
 from lapidist.schedule import CostModel
 from lapidist.schedule.costs import Load, load_of
 from lapidist.schedule.numbers import larger, where
+from lapidist.schedule.schedule_options import CLUSTER, CODES, SEPARATE, TURNSTILE, Grids, OneWay, Way, Ways
 from lapidist.schedule.units import CLUSTER_MOST
-from lapidist.schedule.ways import CLUSTER, CODES, SEPARATE, TURNSTILE, Grids, OneWay, Way, Ways
 
 # Tiles are shared only if that is predicted to take less than this part of the time without, as the model
 # errs. The second number is for elements that pass through registers: such kernels run up to 20 % slower when

@@ -15,16 +15,16 @@ from lapidist.config import Config, Knobs
 from lapidist.device import Device
 from lapidist.dtypes import size_of
 from lapidist.kernels.blocks.splits import busiest, by_fours, costs_of, handing_on, refuse_cluster, resident
-from lapidist.kernels.lines import SECTOR, line
-from lapidist.kernels.row import Kernel
-from lapidist.kernels.rows import OneRow, Rows, config_alone
-from lapidist.kernels.vectors import inputs_on_16_bytes, least_alignment, vector_width
-from lapidist.problems.facts import fact
+from lapidist.kernels.kernel import Kernel
+from lapidist.kernels.kernel_table import OneRow, Rows, config_alone
+from lapidist.kernels.tma_alignment import SECTOR, line
+from lapidist.kernels.vector_width import inputs_on_16_bytes, least_alignment, vector_width
+from lapidist.problems.cached_fact import fact
 from lapidist.problems.problem import Problem
 from lapidist.schedule import CostModel
-from lapidist.schedule.build import MIN_ITERATIONS, Search, Split
+from lapidist.schedule.makers import MIN_ITERATIONS, Search, Split
 from lapidist.schedule.numbers import larger, smaller, where
-from lapidist.schedule.ways import TURNSTILE, Grids, OneWay, Way, Ways
+from lapidist.schedule.schedule_options import TURNSTILE, Grids, OneWay, Way, Ways
 
 DRAM_SHARE = 0.65  # of the bandwidth of reading alone
 # In double, fitted to 47 batches of small matrices on both chips: the same by mma and on CUDA cores, and a

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lapidist.config import Config
 from lapidist.dtypes import FP8, TF32, element_of
-from lapidist.kernels.row import Tuned
+from lapidist.kernels.kernel import Tuned
 
 
 def staged(math: str, bm: int, bn: int, k_bytes: int, warp: tuple[int, int], stages: int = 0) -> Config:

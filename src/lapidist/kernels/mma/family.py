@@ -12,15 +12,15 @@ import numpy as np
 
 from lapidist.config import Config, Knobs
 from lapidist.dtypes import MATHS, TF32, size_of
+from lapidist.kernels.kernel import Kernel, Listed, Types
 from lapidist.kernels.ladder import Ladder
 from lapidist.kernels.macros import ALONG_K, ALONG_N, epilogue, in_modes, tensor_macros, tensor_types
 from lapidist.kernels.mma.configs import DOUBLES_LONGER, mma_configs, mma_tiles, share_unaligned
-from lapidist.kernels.row import Kernel, Listed, Types
 from lapidist.kernels.rules import tensor as rules
-from lapidist.kernels.rules.facts import fragment
+from lapidist.kernels.rules.problem_facts import fragment
 from lapidist.kernels.rules.tensor import FRAGMENTS_N
 from lapidist.kernels.simt import Simt
-from lapidist.kernels.vectors import line_alignment, vector_width
+from lapidist.kernels.vector_width import line_alignment, vector_width
 from lapidist.problems.problem import VECTOR_BYTES, Problem
 from lapidist.schedule import Raster
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from lapidist.dtypes import TF32
 from lapidist.kernels.family import Family
+from lapidist.kernels.kernel import Kernel, Tuned, Types
 from lapidist.kernels.mma.configs import (
     beta_first_configs,
     mma_multistage_configs,
@@ -15,7 +16,6 @@ from lapidist.kernels.mma.configs import (
     wmma_simple_configs,
 )
 from lapidist.kernels.mma.family import MMA_TYPES, Multistage, Swizzled, Wmma, WmmaShared
-from lapidist.kernels.row import Kernel, Tuned, Types
 from lapidist.kernels.rules import tensor as rules
 
 WMMA_TYPES = Types(("float16", "bfloat16", TF32, "float64", "int8", "uint8"), outputs=True, half_sums=True)

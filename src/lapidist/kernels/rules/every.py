@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lapidist.kernels.rules.facts import Facts
+from lapidist.kernels.rules.problem_facts import Facts
 from lapidist.kernels.rules.rule import Rule, parts
 from lapidist.launch import INT_LIMIT
 

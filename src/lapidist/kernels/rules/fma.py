@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lapidist.device import STATIC_SHARED
-from lapidist.kernels.rules.facts import Facts
+from lapidist.kernels.rules.problem_facts import Facts
 from lapidist.kernels.rules.rule import Rule
 from lapidist.schedule.numbers import larger, smaller
 

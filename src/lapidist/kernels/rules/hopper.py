@@ -15,9 +15,9 @@ from lapidist.kernels.budgets import (
     SUMS,
     SUMS_OF_THREE,
 )
-from lapidist.kernels.lines import TMA_ALIGNMENT
-from lapidist.kernels.rules.facts import Facts
+from lapidist.kernels.rules.problem_facts import Facts
 from lapidist.kernels.rules.rule import Rule, either, one_of, parts
+from lapidist.kernels.tma_alignment import TMA_ALIGNMENT
 from lapidist.kernels.wgmma.configs import (
     CLUSTERS,
     COLUMNS,

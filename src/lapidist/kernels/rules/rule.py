@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lapidist.config import Config, Knobs
-from lapidist.kernels.columns import Columns
-from lapidist.kernels.rules.facts import Facts
+from lapidist.kernels.config_table import Columns
+from lapidist.kernels.rules.problem_facts import Facts
 
 Predicate = Callable[[Any, Facts], Any]  # of a Config: a truth value; of Columns: an array of them
 Words = Callable[[Config, Facts], str]

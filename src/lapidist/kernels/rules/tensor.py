@@ -6,8 +6,8 @@ from typing import Any
 
 from lapidist.device import STATIC_SHARED
 from lapidist.dtypes import size_of
-from lapidist.kernels.rules.facts import Facts
 from lapidist.kernels.rules.fma import WARPS, WARPS_FILL
+from lapidist.kernels.rules.problem_facts import Facts
 from lapidist.kernels.rules.rule import Rule, power_of_two
 from lapidist.problems.scaling import K_BLOCK
 

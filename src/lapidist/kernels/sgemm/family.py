@@ -9,17 +9,17 @@ from typing import Any
 
 from lapidist.config import Config, Knobs
 from lapidist.dtypes import TYPES
+from lapidist.kernels.kernel import Kernel, Types
 from lapidist.kernels.ladder import fed_bytes
-from lapidist.kernels.lines import along_k
 from lapidist.kernels.macros import batched, epilogue
 from lapidist.kernels.parameters import OPERANDS, SCHEDULE, SIZES
-from lapidist.kernels.row import Kernel, Types
 from lapidist.kernels.rules import fma as rules
 from lapidist.kernels.rules.fma import CONSUMERS
-from lapidist.kernels.rules.layouts import refuse_batch, refuse_strided
+from lapidist.kernels.rules.layout_rules import refuse_batch, refuse_strided
 from lapidist.kernels.sgemm.operands import maps, packed, packed_bytes, scratch, transposed_b
 from lapidist.kernels.sgemm.sharing import EFFICIENCY, Fed
-from lapidist.kernels.vectors import columns_together, vector_width
+from lapidist.kernels.tma_alignment import along_k
+from lapidist.kernels.vector_width import columns_together, vector_width
 from lapidist.launch import TensorMap
 from lapidist.problems.problem import Problem
 

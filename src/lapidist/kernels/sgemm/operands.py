@@ -7,7 +7,7 @@ from math import prod
 
 from lapidist.config import Config
 from lapidist.dtypes import size_of
-from lapidist.kernels.lines import (
+from lapidist.kernels.tma_alignment import (
     TMA_ALIGNMENT,
     Lines,
     along_k,
@@ -18,7 +18,7 @@ from lapidist.kernels.lines import (
     starts_on_16,
 )
 from lapidist.launch import TensorMap
-from lapidist.problems.facts import fact
+from lapidist.problems.cached_fact import fact
 from lapidist.problems.problem import Matrix, Problem
 
 SWIZZLE = 128  # bytes, for tiles whose rows run along k

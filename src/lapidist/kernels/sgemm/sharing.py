@@ -18,18 +18,18 @@ from lapidist.config import Config, Knobs
 from lapidist.device import Device
 from lapidist.errors import ArgumentError
 from lapidist.kernels.blocks.time import sharing_costs
-from lapidist.kernels.columns import grids_of
+from lapidist.kernels.config_table import grids_of
 from lapidist.kernels.family import Family, InNumbers
-from lapidist.kernels.row import Kernel
-from lapidist.kernels.rows import Rows, config_alone
+from lapidist.kernels.kernel import Kernel
+from lapidist.kernels.kernel_table import Rows, config_alone
 from lapidist.kernels.sgemm.operands import packed, packed_bytes
 from lapidist.problems.problem import Problem
 from lapidist.schedule import CostModel, Schedule, TileGrid, data_parallel, shared_waves, split_k
 from lapidist.schedule.grid import ceil_div, most_peers
 from lapidist.schedule.numbers import larger, smaller, some, where
-from lapidist.schedule.sharing import Sharing, fitting
+from lapidist.schedule.schedule_options import CODES, NONE, SEPARATE, TURNSTILE, Grids, OneWay, Way, Ways
+from lapidist.schedule.sharing_choice import Sharing, fitting
 from lapidist.schedule.units import REDUCTIONS
-from lapidist.schedule.ways import CODES, NONE, SEPARATE, TURNSTILE, Grids, OneWay, Way, Ways
 
 MOST_TURNS = 4
 # Numbers of peers that are weighed. 0: all blocks share the last wave; in the second case also the full wave

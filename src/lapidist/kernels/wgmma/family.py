@@ -9,15 +9,15 @@ from typing import Any
 
 from lapidist.config import Config, Knobs
 from lapidist.dtypes import FP8, TF32
-from lapidist.kernels.lines import line
+from lapidist.kernels.kernel import Kernel, Listed, Types
 from lapidist.kernels.macros import batched, epilogue, tensor_types
 from lapidist.kernels.parameters import OPERANDS, SCALES, SCHEDULE, SIZES, Parameters
-from lapidist.kernels.row import Kernel, Listed, Types
 from lapidist.kernels.rules import hopper as rules
 from lapidist.kernels.rules.hopper import INTEGERS
-from lapidist.kernels.rules.layouts import refuse_batch, refuse_strided
+from lapidist.kernels.rules.layout_rules import refuse_batch, refuse_strided
+from lapidist.kernels.tma_alignment import line
+from lapidist.kernels.wgmma.config_list import family_configs
 from lapidist.kernels.wgmma.configs import tile
-from lapidist.kernels.wgmma.listed import family_configs
 from lapidist.kernels.wgmma.maps import family_maps
 from lapidist.kernels.wgmma.operands import (
     EITHER_WAY,

@@ -7,7 +7,15 @@ from dataclasses import replace
 
 from lapidist.config import Config
 from lapidist.dtypes import TF32, size_of
-from lapidist.kernels.lines import L2_LINE, TMA_ALIGNMENT, Lines, along_k, batch_steps, line, nothing_at
+from lapidist.kernels.tma_alignment import (
+    L2_LINE,
+    TMA_ALIGNMENT,
+    Lines,
+    along_k,
+    batch_steps,
+    line,
+    nothing_at,
+)
 from lapidist.kernels.wgmma.operands import (
     copies_out,
     lines_of,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from lapidist.dtypes import size_of
-from lapidist.kernels.lines import (
+from lapidist.kernels.tma_alignment import (
     Lines,
     along_k,
     batch_steps,
@@ -15,8 +15,8 @@ from lapidist.kernels.lines import (
     scratch_of,
     starts_on_16,
 )
-from lapidist.problems.facts import fact
-from lapidist.problems.kinds import of_kind
+from lapidist.problems.cached_fact import fact
+from lapidist.problems.compile_key import of_kind
 from lapidist.problems.modes import PLAIN
 from lapidist.problems.problem import Problem
 

@@ -15,7 +15,7 @@ from lapidist.kernels.wgmma.operands import EITHER_WAY, copies_out, packed, pack
 from lapidist.kernels.wgmma.sharing import BAND, clusters_at_once
 from lapidist.problems.problem import Problem
 from lapidist.schedule.grid import ceil_div
-from lapidist.schedule.ways import Grids, Ways
+from lapidist.schedule.schedule_options import Grids, Ways
 
 # Seconds of the meeting of all blocks, and the share of the bandwidth that packing reaches; then the same if
 # it transposes.

@@ -18,7 +18,7 @@ from lapidist.device import Device
 from lapidist.dtypes import size_of
 from lapidist.kernels.wgmma.sharing import BAND, clusters_at_once
 from lapidist.problems.problem import Problem
-from lapidist.schedule.ways import Grids
+from lapidist.schedule.schedule_options import Grids
 
 # Seconds at the unit's limit. Shorter products were fitted as a sum, to 2000 of them measured one by one.
 LONG = 0.3e-3

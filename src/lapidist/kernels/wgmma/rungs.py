@@ -10,13 +10,13 @@ from typing import Any
 from lapidist.config import Config, Knobs
 from lapidist.kernels.blocks.family import Blocks
 from lapidist.kernels.family import Family
-from lapidist.kernels.lines import TMA_ALIGNMENT
+from lapidist.kernels.kernel import Kernel, Tuned, Types
 from lapidist.kernels.macros import tensor_macros
 from lapidist.kernels.mma.configs import staged
 from lapidist.kernels.parameters import SCHEDULE, SIZES, Parameters
-from lapidist.kernels.row import Kernel, Tuned, Types
 from lapidist.kernels.rules import hopper as rules
-from lapidist.kernels.rules.layouts import LAYOUT_WORDS, refuse_layouts
+from lapidist.kernels.rules.layout_rules import LAYOUT_WORDS, refuse_layouts
+from lapidist.kernels.tma_alignment import TMA_ALIGNMENT
 from lapidist.kernels.wgmma.configs import tile
 from lapidist.kernels.wgmma.family import MAPS, MATHS, rung_macros
 from lapidist.kernels.wgmma.maps import rung_maps

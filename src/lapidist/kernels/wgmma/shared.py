@@ -20,7 +20,7 @@ from lapidist.kernels.wgmma.operands import (
     transposed,
 )
 from lapidist.kernels.wgmma.tiles import PATCH_ROWS, ROW_BYTES, SLAB_BYTES, patch, rows_of_stage, warpgroups
-from lapidist.problems.kinds import of_kind
+from lapidist.problems.compile_key import of_kind
 from lapidist.problems.problem import Problem
 from lapidist.problems.scaling import SQUARES, STRIPS, Scaling
 from lapidist.schedule.grid import ceil_div

@@ -10,7 +10,7 @@ import numpy as np
 from lapidist.config import Config, Knobs
 from lapidist.dtypes import size_of
 from lapidist.kernels.wgmma.operands import by_registers, c_in_patches, few_rows, mn_major, transposed_d
-from lapidist.problems.kinds import of_kind
+from lapidist.problems.compile_key import of_kind
 from lapidist.problems.problem import Problem
 from lapidist.problems.scaling import STRIPS
 
@@ -49,7 +49,7 @@ def rows_of_stage(problem: Problem, config: Knobs) -> Any:
 
 def loaded_lines(problem: Problem, config: Knobs) -> tuple[Any, Any]:
     """Rows of A and columns of B of a tile that are loaded: if one tile has all of them, no more than exist
-    (gemm/wgmma/few_lines.cuh).
+    (gemm/wgmma/skinny.cuh).
     """
     a, b, alone = rows_of_stage(problem, config), config.bn, config.cluster == 1
     if alone is False:  # one config, whose numbers are Python's

@@ -16,8 +16,8 @@ from lapidist.config import Config, Knobs
 from lapidist.device import Device
 from lapidist.dtypes import size_of
 from lapidist.kernels.budgets import BESIDE_SUMS, wgmma_registers
-from lapidist.kernels.columns import grids_of
-from lapidist.kernels.lines import L2_LINE, SECTOR
+from lapidist.kernels.config_table import grids_of
+from lapidist.kernels.tma_alignment import L2_LINE, SECTOR
 from lapidist.kernels.wgmma.operands import (
     EITHER_WAY,
     by_registers,
@@ -41,7 +41,7 @@ from lapidist.kernels.wgmma.tiles import PATCH_ROWS, by_group, loaded_lines, pat
 from lapidist.problems.problem import Problem
 from lapidist.problems.scaling import STRIPS
 from lapidist.schedule import CostModel
-from lapidist.schedule.ways import TURNSTILE, Ways
+from lapidist.schedule.schedule_options import TURNSTILE, Ways
 
 CLOCK_SHARE = 0.88  # of the highest clock, which the chip cannot hold with wgmma
 # Rows of boxes that lie outside the matrix: so many in a cycle, on the whole chip.
@@ -223,8 +223,8 @@ def d_streams(problem: Problem, device: Device) -> bool:
 
 def held_share(problem: Problem, config: Knobs, ways: Ways, step: Any, store: Any) -> Any:
     """The share of a tile that is held in registers and stored during the next tile's products
-    (gemm/wgmma/held.cuh). Stores of 4-byte elements still take time of the L2, unless products take long.
-    Columns of D that whole warpgroups store are not held, but are as quick as if they were.
+    (gemm/wgmma/deferred_store.cuh). Stores of 4-byte elements still take time of the L2, unless products take
+    long. Columns of D that whole warpgroups store are not held, but are as quick as if they were.
     """
     size, steps = size_of(problem.out_dtype), ways.grid.iterations
     other_way = problem.scaling.promoted or c_in_patches(problem) or not copies_out(problem)
@@ -383,7 +383,7 @@ def sums_of_thread(config: Knobs) -> Any:
 
 
 def unrolled(problem: Problem, config: Knobs) -> Any:
-    """Whether a short function is unrolled over all sums of a thread (gemm/wgmma/epilogue.cuh)."""
+    """Whether a short function is unrolled over all sums of a thread (gemm/wgmma/epilogue_of_tile.cuh)."""
     fused = problem.fused
     if fused is None or not fused.is_short:
         return False

@@ -9,10 +9,10 @@ import numpy as np
 
 from lapidist.config import Config
 from lapidist.device import Device
-from lapidist.kernels.columns import grids_of
+from lapidist.kernels.config_table import grids_of
 from lapidist.kernels.family import Family, WaysInNumbers
-from lapidist.kernels.row import Kernel
-from lapidist.kernels.rows import Rows
+from lapidist.kernels.kernel import Kernel
+from lapidist.kernels.kernel_table import Rows
 from lapidist.kernels.wgmma.operands import grouped_columns, quantises
 from lapidist.kernels.wgmma.sharing import (
     clustered_of_one,
@@ -27,8 +27,8 @@ from lapidist.kernels.wgmma.sharing import (
 from lapidist.kernels.wgmma.time import block_costs, seconds
 from lapidist.problems.problem import Problem
 from lapidist.schedule import CostModel, Schedule
-from lapidist.schedule.sharing import Sharing
-from lapidist.schedule.ways import CLUSTER, NONE, TURNSTILE, Way, Ways
+from lapidist.schedule.schedule_options import CLUSTER, NONE, TURNSTILE, Way, Ways
+from lapidist.schedule.sharing_choice import Sharing
 
 
 class Warpgroups(Family, WaysInNumbers):

@@ -17,7 +17,7 @@ from lapidist.machine.memory import (
     Address,
     MixedAddress,
 )
-from lapidist.machine.ptx.values import Addr, Instruction, Operand, Sym, Vec
+from lapidist.machine.ptx.syntax_tree import Addr, Instruction, Operand, Sym, Vec
 
 Array = np.ndarray
 SPACES = ("global", "shared", "shared::cta", "shared::cluster", "local", "param", "param::entry", "const")

@@ -8,7 +8,7 @@ from lapidist.machine.codegen import Builder, Mods, code_of, opcode, runtime
 from lapidist.machine.faults import PtxError
 from lapidist.machine.instructions.floats import FLOATS, float_operation
 from lapidist.machine.instructions.packed import PAIRS, emit_pairs
-from lapidist.machine.ptx.values import TYPE_BYTES, Imm, Instruction, Operand, Pair
+from lapidist.machine.ptx.syntax_tree import TYPE_BYTES, Imm, Instruction, Operand, Pair
 
 Array = np.ndarray
 

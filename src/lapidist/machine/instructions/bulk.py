@@ -15,7 +15,7 @@ from lapidist.machine.instructions.access import offset_of
 from lapidist.machine.instructions.copies import WORDS, Transfer, box_positions, element_size
 from lapidist.machine.lanes import Lanes
 from lapidist.machine.memory import OFFSET, RANK_SHIFT
-from lapidist.machine.ptx.values import TYPE_BYTES, Addr, Imm, Instruction, Operand, Reg, Vec
+from lapidist.machine.ptx.syntax_tree import TYPE_BYTES, Addr, Imm, Instruction, Operand, Reg, Vec
 
 if TYPE_CHECKING:
     from lapidist.machine.state import Machine

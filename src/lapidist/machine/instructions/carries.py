@@ -7,7 +7,7 @@ import numpy as np
 
 from lapidist.machine.codegen import Builder, Mods, opcode, runtime
 from lapidist.machine.instructions.alu import integer_type, product
-from lapidist.machine.ptx.values import Instruction, Operand, Pair
+from lapidist.machine.ptx.syntax_tree import Instruction, Operand, Pair
 
 Array = np.ndarray
 

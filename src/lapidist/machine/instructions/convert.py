@@ -8,7 +8,7 @@ from lapidist.machine.codegen import Builder, Mods, code_of, opcode, runtime
 from lapidist.machine.faults import PtxError
 from lapidist.machine.instructions.floats import FLOATS, lanes_of
 from lapidist.machine.instructions.formats import from_bf16, from_f16, to_bf16, to_f16
-from lapidist.machine.ptx.values import TYPE_BYTES, Instruction
+from lapidist.machine.ptx.syntax_tree import TYPE_BYTES, Instruction
 
 Array = np.ndarray
 ROUNDINGS = ("rn", "rz", "rm", "rp", "rna")

@@ -11,7 +11,7 @@ import numpy as np
 from lapidist.machine.codegen import Builder, Mods, code_of, opcode, runtime
 from lapidist.machine.faults import PtxError
 from lapidist.machine.instructions.rounding import WIDE
-from lapidist.machine.ptx.values import TYPE_BYTES, Imm, Instruction, Operand
+from lapidist.machine.ptx.syntax_tree import TYPE_BYTES, Imm, Instruction, Operand
 
 Array = np.ndarray
 FLOATS = ("f16", "bf16", "f32", "f64", "f16x2", "bf16x2")

@@ -7,7 +7,7 @@ import numpy as np
 from lapidist.machine.codegen import Builder, Mods, opcode, runtime
 from lapidist.machine.faults import Trap
 from lapidist.machine.lanes import Lanes
-from lapidist.machine.ptx.values import Instruction
+from lapidist.machine.ptx.syntax_tree import Instruction
 
 
 @opcode("bra")

@@ -16,7 +16,7 @@ from lapidist.machine.faults import BarrierMisuse, Misaligned, PtxError
 from lapidist.machine.instructions.access import offset_of
 from lapidist.machine.lanes import Lanes
 from lapidist.machine.memory import Address
-from lapidist.machine.ptx.values import Addr, Instruction, Operand
+from lapidist.machine.ptx.syntax_tree import Addr, Instruction, Operand
 
 if TYPE_CHECKING:
     from lapidist.machine.state import Machine

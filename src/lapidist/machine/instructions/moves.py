@@ -7,7 +7,7 @@ import numpy as np
 from lapidist.machine.codegen import Builder, Mods, code_of, opcode, runtime
 from lapidist.machine.faults import PtxError
 from lapidist.machine.instructions.floats import FLOATS, assign_float, operands_as_float
-from lapidist.machine.ptx.values import TYPE_BYTES, Instruction, Operand, Pair, Vec
+from lapidist.machine.ptx.syntax_tree import TYPE_BYTES, Instruction, Operand, Pair, Vec
 
 Array = np.ndarray
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from lapidist.machine.codegen import Builder, Mods, runtime
 from lapidist.machine.faults import PtxError
-from lapidist.machine.ptx.values import Instruction
+from lapidist.machine.ptx.syntax_tree import Instruction
 
 Array = np.ndarray
 PAIRS = {"s16x2": "i2", "u16x2": "u2"}

@@ -12,7 +12,7 @@ from lapidist.machine.codegen import Builder, Mods, code_of, opcode, runtime
 from lapidist.machine.faults import BarrierMisuse, PtxError
 from lapidist.machine.instructions.access import ATOMIC, atomic_rounds, offset_of, vector_length
 from lapidist.machine.memory import Address
-from lapidist.machine.ptx.values import Instruction, Operand, Vec
+from lapidist.machine.ptx.syntax_tree import Instruction, Operand, Vec
 
 Array = np.ndarray
 COMPLETES = "mbarrier::complete_tx::bytes"

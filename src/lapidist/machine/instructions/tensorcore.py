@@ -17,8 +17,8 @@ from lapidist.machine.instructions.fragments import a_map, as_bits, b_map, c_map
 from lapidist.machine.instructions.sums import tensor_sum
 from lapidist.machine.lanes import Lanes
 from lapidist.machine.memory import Address
-from lapidist.machine.ptx.shapes import matrix_shape
-from lapidist.machine.ptx.values import Instruction, Operand, Vec
+from lapidist.machine.ptx.matrix_shapes import matrix_shape
+from lapidist.machine.ptx.syntax_tree import Instruction, Operand, Vec
 
 if TYPE_CHECKING:
     from lapidist.machine.state import Machine

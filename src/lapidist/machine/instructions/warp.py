@@ -13,7 +13,7 @@ import numpy as np
 from lapidist.machine.codegen import Builder, Mods, code_of, opcode, runtime
 from lapidist.machine.faults import Divergence, PtxError
 from lapidist.machine.lanes import Lanes
-from lapidist.machine.ptx.values import Imm, Instruction, Operand, Pair, Reg
+from lapidist.machine.ptx.syntax_tree import Imm, Instruction, Operand, Pair, Reg
 
 if TYPE_CHECKING:
     from lapidist.machine.state import Machine

@@ -38,8 +38,8 @@ from lapidist.machine.instructions.tensorcore import (
 )
 from lapidist.machine.lanes import Lanes
 from lapidist.machine.memory import Address
-from lapidist.machine.ptx.shapes import matrix_shape
-from lapidist.machine.ptx.values import Instruction
+from lapidist.machine.ptx.matrix_shapes import matrix_shape
+from lapidist.machine.ptx.syntax_tree import Instruction
 
 if TYPE_CHECKING:
     from lapidist.machine.state import Machine

@@ -6,8 +6,8 @@ does not exist."""
 
 from __future__ import annotations
 
-from lapidist.machine.ptx.blocks import Block, effects
-from lapidist.machine.ptx.values import TYPE_BYTES, Addr, Instruction, Kernel, Reg
+from lapidist.machine.ptx.basic_blocks import Block, effects
+from lapidist.machine.ptx.syntax_tree import TYPE_BYTES, Addr, Instruction, Kernel, Reg
 
 WIDEST = 16
 ENDS = ("st", "bar", "barrier", "atom", "red", "cp", "mbarrier", "fence", "membar", "stmatrix", "wmma")

@@ -15,9 +15,17 @@ from functools import lru_cache
 
 from lapidist.device import H100
 from lapidist.machine.faults import PtxError, Site
-from lapidist.machine.ptx.functions import BACK, MOST_STATEMENTS, RETURN, Call, Function, call_of, function_of
-from lapidist.machine.ptx.operands import OperandParser, Scope, parse_number
-from lapidist.machine.ptx.values import (
+from lapidist.machine.ptx.inlined_functions import (
+    BACK,
+    MOST_STATEMENTS,
+    RETURN,
+    Call,
+    Function,
+    call_of,
+    function_of,
+)
+from lapidist.machine.ptx.operand_syntax import OperandParser, Scope, parse_number
+from lapidist.machine.ptx.syntax_tree import (
     TYPE_BYTES,
     Instruction,
     Kernel,

@@ -11,7 +11,7 @@ import numpy as np
 
 from lapidist.machine.faults import MissingProxyFence, Race
 from lapidist.machine.instructions.tensorcore import whole_warps
-from lapidist.machine.instructions.wgmma import (
+from lapidist.machine.instructions.warpgroup_mma import (
     PIECE,
     PendingProduct,
     Products,

@@ -16,12 +16,12 @@ from lapidist.machine.lanes import SHARED_START, Lanes
 from lapidist.machine.memory import Address, MixedAddress, Region
 from lapidist.machine.observer import Observer
 from lapidist.machine.program import Program
-from lapidist.machine.ptx.values import TYPE_BYTES
+from lapidist.machine.ptx.syntax_tree import TYPE_BYTES
 from lapidist.machine.sanitize.clocks import CLUSTER, SHARED, Clocks, Message
-from lapidist.machine.sanitize.launches import LaunchOrder
 from lapidist.machine.sanitize.ordered import PLAIN, Ordered, warp_number
 from lapidist.machine.sanitize.proxies import Proxies
 from lapidist.machine.sanitize.races import Access, Races
+from lapidist.machine.sanitize.sanitized_launch import LaunchOrder
 from lapidist.machine.sanitize.shadow import LANDING, WRITTEN, Shadow
 from lapidist.machine.sanitize.suspects import Reading, Suspects, mask_of
 from lapidist.machine.state import Machine

@@ -14,7 +14,7 @@ import numpy as np
 from lapidist.machine.faults import MachineFault
 from lapidist.machine.lanes import Lanes
 from lapidist.machine.program import Program
-from lapidist.machine.ptx.blocks import Block, effects
+from lapidist.machine.ptx.basic_blocks import Block, effects
 from lapidist.machine.sanitize.ordered import warp_number
 from lapidist.machine.sanitize.shadow import Shadow
 

@@ -12,7 +12,7 @@
 #ifndef C_VECTOR
 #define C_VECTOR 1
 #endif
-#include "mma.cuh"
+#include "mma_instructions.cuh"
 
 #ifndef BM
 #define BM 128                               // rows of a tile of D

@@ -26,7 +26,7 @@
 #define C_SAME 0
 #endif
 #define C_IN_PATCHES (ADDEND && !C_SAME)  // C is loaded through shared memory
-// Columns of the product that share a factor if an epilogue quantises (groups.cuh).
+// Columns of the product that share a factor if an epilogue quantises (quantise_groups.cuh).
 #define GROUPED_COLUMNS (EPILOGUE_PAIRS ? 256 : 128)
 #if defined(EPILOGUE_GROUPED) && BN % GROUPED_COLUMNS == 0 && !PEERS_IN_CLUSTER
 #define EPILOGUE_UNSTORED (EPILOGUE_GROUPED - 1)

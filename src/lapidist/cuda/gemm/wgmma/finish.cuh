@@ -7,8 +7,8 @@
 // multiples of 16 bytes, threads store it.
 #pragma once
 
-#include "gemm/wgmma/epilogue.cuh"
-#include "gemm/wgmma/held.cuh"
+#include "gemm/wgmma/epilogue_of_tile.cuh"
+#include "gemm/wgmma/deferred_store.cuh"
 #include "gemm/wgmma/line_of_c.cuh"
 #include "gemm/wgmma/product.cuh"
 

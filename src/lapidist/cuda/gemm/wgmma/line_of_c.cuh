@@ -5,10 +5,10 @@
 // loaded for each row of D, and patches of D could not be held during the next tile's products.
 #pragma once
 
-#include "gemm/wgmma/addend.cuh"
+#include "gemm/wgmma/addend_of_tile.cuh"
 #include "gemm/wgmma/pipeline.cuh"
 
-// As in gemm/wgmma/addend.cuh: beta C is rounded, then one instruction multiplies by alpha and adds it.
+// As in gemm/wgmma/addend_of_tile.cuh: beta C is rounded, then one instruction multiplies by alpha and adds it.
 __device__ __forceinline__ float scaled_and(float alpha, float sum, float added) {
   return __fmaf_rn(alpha, sum, added);
 }

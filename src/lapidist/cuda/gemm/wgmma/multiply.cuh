@@ -10,7 +10,7 @@
 //   promoted   | wgmma on a part | commit | read its factors | wait full s + 1 | wait | add | ...
 #pragma once
 
-#include "gemm/wgmma/few_lines.cuh"
+#include "gemm/wgmma/skinny.cuh"
 #include "gemm/wgmma/product.cuh"
 
 template <typename Pipeline>

@@ -5,7 +5,7 @@
 #include "gemm/wgmma/config.cuh"
 #include "gemm/wgmma/scales.cuh"
 #include "gemm/wgmma/operands.cuh"
-#include "gemm/wgmma/skewed.cuh"
+#include "gemm/wgmma/misaligned_a.cuh"
 #define THREADS (SHARERS + 128)
 static_assert(BM % 64 == 0 && BM <= 256 && BN % 8 == 0 && BN <= 256,
               "tiles are counted in 64 rows, 8 columns");

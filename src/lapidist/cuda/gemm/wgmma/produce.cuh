@@ -1,11 +1,11 @@
 // The producer of gemm/wgmma.cu: warps that fill stages. They give most of their registers to the consumers.
 //
 //   first warp    one thread starts TMA's loads of A and B for tile after tile, as far ahead as stages are empty
-//   others        if rows of A are shifted, one thread of each of three warps loads them (skewed.cuh);
+//   others        if rows of A are shifted, one thread of each of three warps loads them (misaligned_a.cuh);
 //                 if factors change along k, the second warp loads them (scales.cuh)
 #pragma once
 
-#include "gemm/wgmma/few_lines.cuh"
+#include "gemm/wgmma/skinny.cuh"
 #include "gemm/wgmma/product.cuh"
 
 // The part of a tile of A that this block loads, and the blocks that receive it; the same for B. Blocks of a

@@ -4,7 +4,7 @@
 
 #include "gemm/wgmma/pipeline.cuh"
 
-#include "gemm/wgmma/epilogue.cuh"
+#include "gemm/wgmma/epilogue_of_tile.cuh"
 
 // Elements to the next line of a matrix, and along the two dimensions of a batch.
 struct Steps {

@@ -5,7 +5,7 @@
 // parts. factors.cuh has the forms of factors.
 #pragma once
 
-#include "gemm/wgmma/registers.cuh"  // first: it defines the element types
+#include "gemm/wgmma/a_from_registers.cuh"  // first: it defines the element types
 
 #include "factors.cuh"
 #include "gemm/wgmma/config.cuh"

@@ -2,7 +2,7 @@
 // memory, whole rows at a time.
 #pragma once
 
-#include "gemm/wgmma/registers.cuh"  // first: it defines the element types
+#include "gemm/wgmma/a_from_registers.cuh"  // first: it defines the element types
 
 #include "unaligned/rows_out.cuh"
 

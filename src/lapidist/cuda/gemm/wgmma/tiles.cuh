@@ -9,7 +9,7 @@
 
 #include "gemm/wgmma/config.cuh"
 
-#include "gemm/wgmma/addend.cuh"  // it defines the element types
+#include "gemm/wgmma/addend_of_tile.cuh"  // it defines the element types
 
 #include "share/unit_queue.cuh"
 #include "packing/packing.cuh"

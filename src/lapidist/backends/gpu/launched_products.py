@@ -1,0 +1,134 @@
+"""Products on a GPU: kernels loaded or compiled, host arrays copied there and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lapidist.backends.backend import Backend
+from lapidist.backends.gpu.driver import load_driver, query_device, synchronize, upload
+from lapidist.backends.gpu.launcher import Addresses, GpuKernel
+from lapidist.backends.gpu.list_kernels import PartChoice, kernel_for
+from lapidist.backends.gpu.planned import kernel_of
+from lapidist.backends.gpu.workspaces import is_capturing
+from lapidist.build.compile_policy import BACKGROUND, Compiling
+from lapidist.device import Device
+from lapidist.errors import ArgumentError
+from lapidist.frameworks.arrays import HOST, Operand
+from lapidist.frameworks.streams import choose_stream
+from lapidist.planning.fallback_kernels import running
+from lapidist.planning.in_kernel_reductions import EVERY, made_before
+from lapidist.planning.plans import Plan, room_of
+
+if TYPE_CHECKING:
+    from lapidist.calls.arguments import Arguments
+    from lapidist.calls.epilogue_operands import FusedOperands
+    from lapidist.calls.executable import Prepared
+    from lapidist.calls.lists import ArrayGemm, Listed, Pointed
+
+
+class GpuBackend(Backend):
+    takes_host_lists, compiles = False, True
+
+    def __init__(self, ordinal: int) -> None:
+        self.ordinal, self.words = ordinal, f"GPU {ordinal}"
+
+    @property
+    def chip(self) -> Device:  # type: ignore[override]
+        return query_device(self.ordinal)
+
+    def available(self, plan: Plan, way: Compiling) -> Plan:
+        return running(plan, way)
+
+    def loaded(self, plan: Plan, own: Addresses | None) -> GpuKernel | None:
+        return None if plan.is_empty else kernel_of(plan, self.ordinal, own)
+
+    def load_passes(self, fused: FusedOperands) -> None:
+        from lapidist.backends.gpu.second_pass_launches import kernels_of
+
+        for each in {each for before in EVERY for each, _, _ in fused.passes(before)}:
+            kernels_of(each, self.ordinal)
+
+    def is_captured(self, stream: Any, framework: str) -> bool:
+        if stream is None and framework not in ("torch", "cupy"):
+            return False
+        driver = load_driver()
+        return is_capturing(driver, driver.CUstream(choose_stream(stream, framework, self.ordinal)))
+
+    def multiply(self, ready: Prepared, arguments: Arguments, out: Operand, stream: Any) -> None:
+        if arguments.a.device == HOST:
+            self._through(ready, arguments, out, stream)
+            return
+        c, framework = arguments.c or out, arguments.a.framework
+        handle = choose_stream(stream, framework, self.ordinal)
+        at = arguments.a.pointer, arguments.b.pointer, c.pointer, out.pointer
+        fused = arguments.fused
+        if fused is None or not (fused.sources or fused.slots):
+            ready.start(*at, arguments.alpha_beta, handle, arguments.extra_pointers)
+        else:
+            self._with_passes(ready, arguments, fused, handle, at)
+        finish_for(framework, handle)
+
+    def _with_passes(
+        self,
+        ready: Prepared,
+        arguments: Arguments,
+        fused: FusedOperands,
+        handle: int,
+        at: tuple[int, int, int, int],
+    ) -> None:
+        """Imported here, so that processes without such epilogues do not load the modules."""
+        from lapidist.backends.gpu.second_pass_launches import Left, follow, room_for
+
+        parts = ready.parts  # read once: another thread may replace them
+        before = made_before(part.plan for part in parts)
+        with room_for(Left.of(fused, before), self.ordinal, handle) as left:
+            fused.place(left.values, left.slots)
+            ready.start(*at, arguments.alpha_beta, handle, arguments.extra_pointers, parts)
+            follow(fused, before, left, self.ordinal, handle)
+
+    def _through(self, ready: Prepared, arguments: Arguments, out: Operand, stream: Any) -> None:
+        """Host arrays on a GPU: copy in, run, copy out. Whole buffers are copied, so strides stay
+        the same.
+        """
+        if ready.is_routed:
+            raise ArgumentError(
+                "device: gathered, scattered, permuted and scaled host arrays, and those of an epilogue, are"
+                " not copied to a GPU. Copy them there first"
+            )
+        handle = choose_stream(stream, "numpy", self.ordinal)
+        c = arguments.c if arguments.c is not None and arguments.c.pointer != out.pointer else None
+        with upload(self.ordinal, [arguments.a, arguments.b, *([c] if c else []), out]) as pointers:
+            at = pointers[0], pointers[1], pointers[2 if c else -1], pointers[-1]
+            ready.start(*at, arguments.alpha_beta, handle)
+
+    def multiply_lists(self, ready: ArrayGemm, batch: Listed | Pointed, stream: Any) -> None:
+        """More products than were planned may take more launches, and need more workspace."""
+        handle = choose_stream(stream, batch.like.framework, self.ordinal)
+        choice, captured = PartChoice(*ready.choice, ready.own, ready.way), False
+        if ready.way == BACKGROUND:
+            captured = self.is_captured(stream, batch.like.framework)
+        parts = [batch.part(start) for start in range(0, batch.count, batch.at_once)]
+        ready.launched = [kernel_for(problem, self, choice, captured) for problem, _ in parts]
+        launches = [
+            (part.kernel, addresses)
+            for part, (_, addresses) in zip(ready.launched, parts, strict=True)
+            if part.kernel is not None
+        ]
+        if ready.own is not None:
+            needed = room_of(kernel.launch.scratch for kernel, _ in launches)
+            if any(more > planned for more, planned in zip(needed, ready.room, strict=True)):
+                raise ArgumentError(
+                    f"workspace: was given for launches that need {ready.room} bytes of flags and of room;"
+                    f" these need {needed}. Plan for as many products as will be passed"
+                )
+        for kernel, addresses in launches:
+            kernel.start_with({"lists": addresses}, handle, batch.scalars)
+        finish_for(batch.like.framework, handle)
+
+
+def finish_for(framework: str, stream: int) -> None:
+    """JAX' arrays may be used as soon as they exist, and it has no stream to order with. So the work must be
+    done by then.
+    """
+    if framework == "jax":
+        synchronize(stream)

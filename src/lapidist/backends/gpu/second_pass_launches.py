@@ -1,0 +1,129 @@
+"""Second passes on a GPU: the workspace in which a product leaves values, and the kernels that follow it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
+
+from lapidist.backends.gpu.driver import current_device, gpu_count, load_driver, query_device
+from lapidist.backends.gpu.launcher import AS_IT_IS, GpuKernel, Operands, Start
+from lapidist.backends.gpu.workspaces import Room, allocate, rooms_between, rounded, stream_key
+from lapidist.dtypes import size_of
+from lapidist.epilogues.passes import SLOTS
+from lapidist.planning.in_kernel_reductions import Before
+from lapidist.planning.plans import KEPT
+from lapidist.planning.second_passes import RESULT, VALUES, Pass, room_of, steps_of
+
+if TYPE_CHECKING:
+    from lapidist.calls.epilogue_operands import FusedOperands
+
+ROUND = 256  # bytes; values begin on multiples
+
+
+class Left(NamedTuple):
+    """The workspace for second passes: bytes of each of the product's values, number of slots, bytes between
+    the passes' steps.
+    """
+
+    sizes: tuple[int, ...]
+    slots: int
+    room: int
+
+    @classmethod
+    def of(cls, fused: FusedOperands, before: Before) -> Left:
+        size, shapes = size_of(fused.dtype), fused.shapes_left(before)
+        sizes = [-(-prod(shape) * size // ROUND) * ROUND for shape in shapes]
+        room = max((room_of(each) for each, _, _ in fused.passes(before)), default=0)
+        return cls(tuple(sizes), len(fused.slots), room)
+
+    @property
+    def is_none(self) -> bool:
+        return not (self.slots or self.room or any(self.sizes))
+
+    @property
+    def nbytes(self) -> Room:
+        """Bytes of slots, and of what follows them."""
+        return 8 * SLOTS * self.slots, sum(self.sizes) + self.room
+
+    def placed(self, at: Room) -> Placed:
+        """The addresses in a workspace whose flags are the slots."""
+        (zeros, first), of_slots = at, 8 * SLOTS
+        slots = [zeros + of_slots * place for place in range(self.slots)]
+        values = [first + sum(self.sizes[:place]) for place in range(len(self.sizes))]
+        return Placed(values, slots, first + sum(self.sizes))
+
+
+class Placed(NamedTuple):
+    """The addresses of what a product leaves."""
+
+    values: list[int]
+    slots: list[int]
+    room: int
+
+
+class Rooms:
+    """Workspaces on one GPU for all calls that need as many bytes."""
+
+    def __init__(self, left: Left, ordinal: int) -> None:
+        self._driver, self._ordinal = load_driver(), ordinal
+        of_slots, of_values = left.nbytes
+        self._sizes = rounded(of_slots), rounded(of_values)
+        self._stream_of = lru_cache(maxsize=64)(self._driver.CUstream)
+        self.free: Callable[[int], list[Room]] = self._free if gpu_count() == 1 else self._anywhere
+
+    def _free(self, stream: int) -> list[Room]:
+        """The workspaces of a stream that no call is using."""
+        key = stream_key(self._driver, self._stream_of(stream), stream)
+        return rooms_between(self._ordinal, key, self._sizes)
+
+    def _anywhere(self, stream: int) -> list[Room]:
+        with current_device(self._ordinal):
+            return self._free(stream)
+
+    def another(self) -> Room:
+        with current_device(self._ordinal):
+            return allocate(self._driver, *self._sizes)
+
+
+@contextmanager
+def room_for(left: Left, ordinal: int, stream: int) -> Iterator[Placed]:
+    """A workspace for the launches of one call."""
+    rooms = Rooms(left, ordinal)
+    free = rooms.free(stream)
+    try:
+        room = free.pop()
+    except IndexError:
+        room = rooms.another()
+    yield left.placed(room)
+    free.append(room)
+
+
+PassLaunch = tuple[Start, Operands]
+
+
+def follow(fused: FusedOperands, before: Before, left: Placed, ordinal: int, stream: int) -> None:
+    """Launch all passes, after a product that left its values there."""
+    for each, values, results in fused.passes(before):
+        ends = results[0].pointer, results[-1].pointer
+        for launch, operands in launches_of(each, values.pointer, ends, left.room, ordinal):
+            launch(operands, AS_IT_IS, stream)
+
+
+def launches_of(
+    each: Pass, values: int, results: tuple[int, int], room: int, ordinal: int
+) -> list[PassLaunch]:
+    """`results`: addresses of the first and the last result; the last one may be the factors."""
+    known = {VALUES: values, RESULT: results[0]}
+    return [
+        (kernel.start, (known.get(reads, room + reads), results[1], 0, known.get(writes, room + writes)))
+        for kernel, reads, writes in kernels_of(each, ordinal)
+    ]
+
+
+@lru_cache(maxsize=KEPT)
+def kernels_of(each: Pass, ordinal: int) -> tuple[tuple[GpuKernel, int, int], ...]:
+    steps = steps_of(each, query_device(ordinal).architecture)
+    return tuple((GpuKernel(launch, ordinal), reads, writes) for launch, reads, writes in steps)

@@ -1,0 +1,137 @@
+"""Products in the PTX machine, which simulates an H200."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lapidist.backends.backend import Backend
+from lapidist.device import chip as chip_named
+from lapidist.epilogues.passes import SLOTS
+from lapidist.errors import LaunchError
+from lapidist.frameworks.arrays import Operand
+from lapidist.launch import Launch, Memory
+from lapidist.planning.in_kernel_reductions import Before, made_before
+from lapidist.planning.plans import Plan, Scratch, memory_of, plan_once
+from lapidist.planning.second_passes import RESULT, VALUES, Pass, steps_of
+from lapidist.planning.second_passes import room_of as room_between
+
+if TYPE_CHECKING:
+    from lapidist.calls.arguments import Arguments
+    from lapidist.calls.epilogue_operands import FusedOperands
+    from lapidist.calls.executable import Prepared
+    from lapidist.calls.lists import ArrayGemm, Listed, Pointed
+
+
+_SEED: ContextVar[int | None] = ContextVar("seed", default=None)
+
+
+@contextmanager
+def sanitized(seed: int) -> Iterator[None]:
+    """A context whose products in the machine are sanitized, on schedules drawn by `seed`: races and missing
+    waits are faults.
+    """
+    before = _SEED.set(seed)
+    try:
+        yield
+    finally:
+        _SEED.reset(before)
+
+
+def run(launch: Launch) -> None:
+    from lapidist import machine
+
+    seed = _SEED.get()
+    watched: dict[str, Any] = {} if seed is None else {"sanitize": True, "seed": seed}
+    machine.run(launch, counting=False, **watched)
+
+
+class MachineBackend(Backend):
+    words = "the machine"
+    chip = chip_named("h200")
+
+    def multiply(self, ready: Prepared, arguments: Arguments, out: Operand, stream: Any) -> None:
+        before = made_before(part.plan for part in ready.parts)
+        left = Left(arguments.fused, before) if arguments.fused else None
+        aside = left.memory if left else ()
+        for plan, _, skipped in ready.parts:
+            if not plan.is_empty:
+                scratch, numbers = Scratch(plan), arguments.alpha_beta
+                operands = arguments.a, arguments.b, arguments.c, out
+                launch = plan.launch(
+                    *operands, *numbers, skipped, scratch, arguments.extra_pointers, arguments.extras
+                )
+                run(replace(launch, memory=(*launch.memory, *aside)))
+                scratch.require_zero_flags()
+        if arguments.fused and left:
+            for each in arguments.fused.passes(before):
+                run_pass(*each, left, self.chip.architecture)
+            left.require_zero_slots()
+
+    def multiply_lists(self, ready: ArrayGemm, batch: Listed | Pointed, stream: Any) -> None:
+        for start in range(0, batch.count, batch.at_once):
+            problem, addresses = batch.part(start)
+            plan = plan_once(problem, self.chip, *ready.choice)
+            run_lists(plan, batch.listed(start), batch.extras, addresses)
+
+
+class Left:
+    """Arrays that kernels leave for second passes. Values are NaN until they are written; slots must be zero
+    before and after.
+    """
+
+    def __init__(self, fused: FusedOperands, before: Before) -> None:
+        self.values = [np.full(shape, np.nan, fused.dtype) for shape in fused.shapes_left(before)]
+        self.slots = [np.zeros(SLOTS, each.dtype) for each in fused.slots]
+        fused.place(*([each.ctypes.data for each in arrays] for arrays in (self.values, self.slots)))
+
+    @property
+    def memory(self) -> tuple[Memory, ...]:
+        return tuple(
+            Memory(name, each.ctypes.data, each.nbytes, each)
+            for name, arrays in (("values", self.values), ("slots", self.slots))
+            for each in arrays
+        )
+
+    def require_zero_slots(self) -> None:
+        for each in self.slots:
+            if np.any(each):
+                raise LaunchError("slots: must be zero behind a second pass; some are not")
+
+
+def run_pass(each: Pass, read: Operand, results: Sequence[Operand], left: Left, architecture: str) -> None:
+    room = np.full(room_between(each) // 8 + 1, np.nan)
+    known = {VALUES: read.pointer, RESULT: results[0].pointer}
+    memory = [*(memory_of(operand, False) for operand in results), *left.memory]
+    between = Memory("sums of blocks", room.ctypes.data, room.nbytes, room)
+    for launch, reads, writes in steps_of(each, architecture, assembled=False):
+        first, last = (known.get(place, room.ctypes.data + place) for place in (reads, writes))
+        at = {"A": first, "B": results[-1].pointer, "D": last}
+        run(launch.placed(at, memory=(*memory, between)))
+
+
+def run_lists(
+    plan: Plan, calls: Sequence[Arguments], extras: tuple[Operand, ...], addresses: tuple[int, ...]
+) -> None:
+    if plan.is_empty:
+        return
+    first, scratch = calls[0], Scratch(plan)
+    assert first.out is not None
+    others = [
+        *extras,
+        *(
+            operand
+            for call in calls[1:]
+            for operand in (call.a, call.b, call.c, call.out)
+            if operand is not None
+        ),
+    ]
+    operands = first.a, first.b, first.c, first.out
+    launch = plan.launch(*operands, *first.alpha_beta, workspace=scratch, extras=tuple(others))
+    run(launch.patched({"lists": addresses}))
+    scratch.require_zero_flags()

@@ -1,0 +1,450 @@
+"""The rules for arguments of gemm, each written once. A message names the argument, the rule, the value and
+the way out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from lapidist.build.compile_policy import VARIABLE, WAYS
+from lapidist.dtypes import (
+    FP8,
+    MIXED,
+    OPERANDS,
+    PRECISIONS,
+    TF32,
+    accumulators_of,
+    number_type,
+    outputs_of,
+    size_of,
+)
+from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError, StrideError
+from lapidist.frameworks.arrays import HOST, Operand, broadcast, on_host, operand_of
+from lapidist.frameworks.host_arrays import casts, is_odd, multiplied_by_numpy
+
+BY_NUMPY = "; NumPy multiplies host arrays of it, without device="
+
+
+def why_no_kernel(a: Operand, b: Operand) -> str:
+    """Why no kernel multiplies these types; "": one does. NumPy takes more of them."""
+    return unsupported(a) or unsupported(b) or types_apart(a, b)
+
+
+def unsupported(operand: Operand) -> str:
+    if operand.dtype in OPERANDS:
+        return ""
+    instead = BY_NUMPY if multiplied_by_numpy(operand) else ""
+    if operand.dtype.startswith("complex"):
+        return (
+            f"{operand.name}: element type must be real: no kernel multiplies complex numbers, conjugated or"
+            f" not; got {operand.dtype}. Multiply real and imaginary parts: (ar br - ai bi) + i (ar bi + ai"
+            f" br); to conjugate, negate ai or bi{instead}"
+        )
+    return (
+        f"{operand.name}: element type must be one of {', '.join(OPERANDS)}; got {operand.dtype}. Convert"
+        f" it first{instead}"
+    )
+
+
+MODES = {
+    "gemm": "one pair of matrices",
+    "batched": "stacks of matrices",
+    "array": "lists of arrays, or Pointers",
+}
+
+
+def require_mode(mode: object, a: object, b: object, listed: bool) -> None:
+    """The mode that a caller names must agree with a and b."""
+    if not isinstance(mode, str) or mode not in MODES:
+        raise ArgumentError(
+            f"mode: must be one of {', '.join(MODES)}, or None; got {mode!r}. Leave it out: the arrays say it"
+        )
+    batched = any(getattr(array, "ndim", 2) > 2 for array in (a, b))
+    found = "array" if listed else "batched" if batched else "gemm"
+    if mode != found:
+        raise ArgumentError(
+            f"mode: {mode!r} is for {MODES[mode]}; got {MODES[found]}. Pass those, or mode={found!r}"
+        )
+
+
+def types_apart(a: Operand, b: Operand) -> str:
+    """Why the two types are not multiplied with each other; "": some tensor core does it."""
+    if a.dtype == b.dtype or frozenset((a.dtype, b.dtype)) in MIXED:
+        return ""
+    return (
+        f"{b.name}: element type must be that of {a.name}, {a.dtype}; got {b.dtype}."
+        f" Convert {common_type(a, b)}, which keeps every number (.astype or .to)"
+    )
+
+
+def common_type(a: Operand, b: Operand) -> str:
+    """What to convert to a type that holds all numbers of both."""
+    if size_of(a.dtype) == size_of(b.dtype):
+        return "both to float32"
+    narrow, wide = sorted((a, b), key=lambda operand: size_of(operand.dtype))
+    return f"{narrow.name} to {wide.dtype}"
+
+
+def require_precision(precision: object) -> None:
+    if not isinstance(precision, str) or precision not in PRECISIONS:
+        raise ArgumentError(
+            f'precision: must be "ieee" or "tf32"; got {precision!r}. Leave it out for all bits of the'
+            " operands"
+        )
+
+
+def require_precision_for(precision: str, a: Operand) -> None:
+    if precision == TF32 and a.dtype != "float32":
+        raise ArgumentError(
+            f'precision: "tf32" is a way to multiply float32; a is {a.dtype}. Leave it out, or convert a and'
+            " b to float32"
+        )
+
+
+def require_accumulator(wanted: str | None, a: Operand) -> str:
+    """The type in which sums are kept."""
+    known = accumulators_of(a.dtype)
+    if wanted is not None and wanted not in known:
+        raise DTypeError(
+            f"acc_dtype: must be {' or '.join(known)} for {a.dtype}; got {wanted}. Leave it out for"
+            f" {known[0]}"
+        )
+    return wanted or known[0]
+
+
+def require_8_bit_floats(name: str, operand: Operand, instead: str) -> None:
+    if operand.dtype not in FP8:
+        raise DTypeError(f"{name}: is for 8-bit floats; {operand.name} is {operand.dtype}. {instead}")
+
+
+def require_promotion(wanted: bool | None, a: Operand) -> bool:
+    if wanted:
+        require_8_bit_floats("promote", a, "Leave it out: its sums are floats all the way")
+    return bool(wanted)
+
+
+def require_output_type(wanted: str | None, out: Any, a: Operand, b: Operand) -> str:
+    """The type of C and D: the one asked for, else that of `out`, else the default of the operands' types."""
+    known = outputs_of(a.dtype, b.dtype)
+    operands = a.dtype if a.dtype == b.dtype else f"{a.dtype} and {b.dtype}"
+    given = None if out is None else out.dtype.name if is_odd(out) else operand_of(out, "out").dtype
+    if wanted is not None and wanted not in known:
+        raise DTypeError(
+            f"out_dtype: must be {' or '.join(known)} for operands of {operands}; got {wanted}. Ask for"
+            f" {known[0]} and convert it"
+        )
+    if wanted is None and given not in (None, *known) and a.device == HOST and casts(known[0], out):
+        return known[0]
+    if given is not None and (given not in known or wanted not in (None, given)):
+        rule = wanted or " or ".join(known)
+        raise DTypeError(
+            f"out: element type must be {rule} for operands of {operands}; got {given}. Pass an array of"
+            f" {wanted or known[0]}"
+        )
+    return given or wanted or known[0]
+
+
+def require_type_of_output(c: Operand, dtype: str) -> None:
+    if c.dtype != dtype:
+        raise DTypeError(
+            f"{c.name}: element type must be that of the output, {dtype}; got {c.dtype}. "
+            "Convert it (.astype or .to), or ask for its type with out_dtype"
+        )
+
+
+def require_same_device(operand: Operand, a: Operand) -> None:
+    if operand.device != a.device:
+        raise DeviceError(
+            f"{operand.name}: must be where {a.name} is, {a.place}; it is in {operand.place}. Move one of"
+            " them to the other's place"
+        )
+
+
+MOST_DIMENSIONS = 64  # of NumPy's arrays
+
+
+def require_matrix(operand: Operand, vectors: bool) -> None:
+    if vectors and not operand.shape:
+        raise ShapeError(
+            f"{operand.name}: must have at least 1 dimension; got an array without any. Multiply by a scalar"
+            " with *"
+        )
+    if len(operand.shape) > MOST_DIMENSIONS:
+        raise ShapeError(
+            f"{operand.name}: must have at most {MOST_DIMENSIONS} dimensions; got {len(operand.shape)}."
+            " Reshape its batch"
+        )
+    if len(operand.shape) < 2:
+        raise ShapeError(
+            f"{operand.name}: must have at least 2 dimensions; got shape {operand.shape}. "
+            "Reshape it to one row or one column, or call matmul, which takes vectors"
+        )
+
+
+def require_inner_match(a: Operand, b: Operand, given: tuple[tuple[int, ...], ...], vectors: bool) -> None:
+    """`given` are the caller's shapes; a and b may have been transposed, or made from vectors."""
+    if a.shape[-1] != b.shape[-2]:
+        turn = ".T or swapaxes" if vectors else "trans_a or trans_b"
+        raise ShapeError(
+            f"b: must have as many rows as a has columns; a is {as_taken(given[0], a)} (k = {a.shape[-1]}), b"
+            f" is {as_taken(given[1], b)} (k = {b.shape[-2]}). Transpose one of them with {turn} if it lies"
+            " the other way"
+        )
+
+
+def as_taken(given: tuple[int, ...], operand: Operand) -> str:
+    transposed = len(given) > 1 and given[-2:] != tuple(operand.shape[-2:])
+    return f"{given}{', transposed' if transposed else ''}"
+
+
+def broadcast_batch(a: Operand, b: Operand) -> tuple[int, ...]:
+    """The batch dimensions of the result."""
+    first, second = a.shape[:-2], b.shape[:-2]
+    if not (first or second):
+        return ()
+    pairs = zip(reversed(first), reversed(second), strict=False)
+    if any(x != y and 1 not in (x, y) for x, y in pairs):
+        raise ShapeError(
+            f"b: batch dimensions must broadcast with those of a; a has {first}, b has {second}. "
+            "Make each pair equal or one of the two 1"
+        )
+    return broadcast(first, second)
+
+
+def broadcast_c(c: Operand, shape: tuple[int, ...]) -> Operand:
+    """C viewed with the output's shape: missing and single dimensions have stride 0."""
+    missing = len(shape) - len(c.shape)
+    own = (1,) * missing + c.shape
+    if missing < 0 or any(extent not in (1, wanted) for extent, wanted in zip(own, shape, strict=True)):
+        raise ShapeError(
+            f"{c.name}: must broadcast to the output's shape {shape}; got {c.shape}. Reshape it or slice it"
+            " to fit"
+        )
+    strides = (0,) * missing + c.strides
+    return c.viewed(shape, tuple(s if e == w else 0 for e, w, s in zip(own, shape, strides, strict=True)))
+
+
+def require_shape_of_output(given: tuple[int, ...], shape: tuple[int, ...], name: str = "out") -> None:
+    if given != shape:
+        raise ShapeError(f"{name}: must have shape {shape}; got {given}. It is neither resized nor broadcast")
+
+
+def require_output(out: Operand, a: Operand, shape: tuple[int, ...], free_strides: bool = False) -> None:
+    require_shape_of_output(out.shape, shape, out.name)
+    require_same_device(out, a)
+    require_writable(out)
+    require_no_gradient(out)
+    if not elements_apart(out):
+        raise StrideError(
+            f"{out.name}: each element must have its own memory; strides {out.strides} repeat some. Pass a"
+            " fresh array"
+        )
+    if not free_strides and not lines_touch(out):
+        raise StrideError(
+            "out: rows or columns must be contiguous (a stride of 1 in one of the last two dimensions); "
+            f"got strides {out.strides}. "
+            "Write into a contiguous array and copy from it"
+        )
+
+
+def lines_touch(out: Operand) -> bool:
+    """Whether rows or columns are contiguous, as kernels write them."""
+    return len(out.shape) < 2 or 1 in out.strides[-2:] or min(out.shape[-2:]) <= 1
+
+
+def elements_apart(out: Operand) -> bool:
+    """Whether no two elements share memory: each stride exceeds the reach of all dimensions with smaller
+    strides.
+    """
+    covered = 0
+    if 0 in out.shape:
+        return True
+    for stride, extent in sorted((abs(s), e) for s, e in zip(out.strides, out.shape, strict=True) if e > 1):
+        if stride <= covered:
+            return False
+        covered += stride * (extent - 1)
+    return True
+
+
+def require_writable(out: Operand) -> None:
+    if out.framework == "jax":
+        raise ArgumentError(f"{out.name}: JAX arrays cannot be written to. Leave {out.name} out")
+    if not out.writable and out.framework == "torch":
+        raise ArgumentError(
+            f"{out.name}: must hold its numbers as they are; this tensor has torch's negative bit. Pass a"
+            " fresh one"
+        )
+    # NumPy only reads what speaks DLPack without a version
+    numpys = out.framework == "other" and out.device == HOST
+    if not out.writable or (numpys and not on_host(out).flags.writeable):
+        raise ArgumentError(f"{out.name}: must be writable; this array is read-only. Pass a copy")
+
+
+def require_writable_array(out: object) -> None:
+    if isinstance(out, np.ndarray) and not out.flags.writeable:
+        raise ArgumentError("out: must be writable; this array is read-only. Pass a copy")
+
+
+def require_no_overlap(out: Operand, operand: Operand) -> None:
+    if math.prod(out.shape) and math.prod(operand.shape) and out.overlaps(operand):
+        raise StrideError(
+            f"{out.name}: must not overlap {operand.name}: its elements are still read while results are"
+            f" written. Bytes {out.span} and {operand.span}. Pass a separate array"
+        )
+
+
+def require_no_partial_overlap(out: Operand, c: Operand) -> None:
+    """C may be the output itself, element for element, but must not overlap it in any other way."""
+    if (c.pointer, c.strides) != (out.pointer, out.strides):
+        require_no_overlap(out, c)
+
+
+WORKSPACE_ALIGNMENT = 256  # bytes; GPU frameworks align allocations to it, NumPy does not
+
+
+def workspace_of(given: object) -> Operand:
+    """The caller's workspace: an array of any type but references to objects."""
+    try:
+        operand = operand_of(given, "workspace")
+        plain = bool(size_of(operand.dtype)) and operand.dtype != "object"
+    except (DTypeError, TypeError):
+        plain = False
+    if not plain:
+        raise ArgumentError(
+            "workspace: must be an array of plan(...).workspace_bytes zeros or more; got"
+            f" {type(given).__name__}. Leave it out: the driver keeps one for each stream"
+        )
+    return operand
+
+
+def require_workspace(workspace: Operand, a: Operand, needed: int) -> Operand:
+    """The workspace must be on a's device, contiguous, aligned, writable and large enough."""
+    start, end = workspace.span
+    require_same_device(workspace, a)
+    if end - start < needed:
+        raise ArgumentError(
+            f"workspace: must hold the plan's {needed} bytes; got {end - start}. Pass a larger one, of zeros,"
+            " or None"
+        )
+    size = end - start
+    if size != math.prod(workspace.shape) * size_of(workspace.dtype) or workspace.pointer != start:
+        raise StrideError(
+            f"workspace: must be contiguous; got strides {workspace.strides}. Pass a fresh array of zeros"
+        )
+    if workspace.pointer % WORKSPACE_ALIGNMENT:
+        raise StrideError(
+            f"workspace: must start on a multiple of {WORKSPACE_ALIGNMENT} bytes; "
+            f"it starts {workspace.pointer % WORKSPACE_ALIGNMENT} beyond one. Pass a fresh array"
+        )
+    require_writable(workspace)
+    return workspace
+
+
+def require_c_for_beta(beta: float, c: object) -> None:
+    if beta != 0 and c is None:
+        raise ArgumentError(
+            f"beta: must be 0 when there is no c; got {beta}. Pass c, or c=out to update the output in place"
+        )
+
+
+def require_scalar(name: str, value: Any) -> float:
+    if isinstance(value, Real) or (
+        isinstance(value, np.generic) and (value.dtype.kind == "b" or value.dtype.name in OPERANDS)
+    ):
+        try:
+            return float(value)
+        except OverflowError:
+            raise ArgumentError(
+                f"{name}: must fit a float64; got an integer beyond it. Scale the inputs instead"
+            ) from None
+    raise ArgumentError(
+        f"{name}: must be a real number; got {type(value).__name__}. Call float() on it, or .item() on an"
+        " array"
+    )
+
+
+BLAS_FLAGS = "BLAS' 'N' is False, 'T' is True"
+
+
+def require_flag(name: str, value: object, way_out: str = "Call bool() on it, or leave it out") -> None:
+    if not isinstance(value, (bool, np.bool_)):
+        raise ArgumentError(f"{name}: must be True or False; got {value!r}. {way_out}")
+
+
+def require_compile(value: object, ways: Collection[str] = WAYS) -> None:
+    if value is not None and not (isinstance(value, str) and value in ways):
+        raise ArgumentError(
+            f"compile: must be one of {', '.join(ways)}; got {value!r}. Leave it out for what {VARIABLE} says"
+        )
+
+
+def require_whole_elements(operand: Operand) -> None:
+    """Kernels load whole elements: one that starts between multiples of its size would fault on the chip."""
+    size = size_of(operand.dtype)
+    if operand.pointer % size:
+        raise StrideError(
+            f"{operand.name}: must start on a multiple of its element's {size} bytes; "
+            f"it starts {operand.pointer % size} beyond one. Pass a copy"
+        )
+
+
+def require_in_range(name: str, value: float, accumulator: str) -> float:
+    """alpha or beta rounded to the type that kernels take: the accumulator's, or float for half sums. What
+    rounds to zero is zero.
+    """
+    if value in (0.0, 1.0):
+        return value
+    dtype = number_type(accumulator)
+    if dtype.kind in "biu":
+        require_whole(name, value, dtype)
+        return value
+    if dtype.kind != "f" or dtype.itemsize > 8 or not math.isfinite(value):
+        return value
+    largest = float(np.finfo(dtype).max)
+    if abs(value) > largest:
+        raise ArgumentError(
+            f"{name}: must fit {dtype}, at most {largest:.4g} in size; got {value:g}. Scale the inputs"
+            " instead"
+        )
+    return float(dtype.type(value))
+
+
+def require_whole(name: str, value: float, dtype: np.dtype[Any]) -> None:
+    """A float64 holds every whole number up to 2^53."""
+    info = np.iinfo(dtype) if dtype.kind in "iu" else np.iinfo("uint8")
+    low, high = (max(info.min, -(2**53)), min(info.max, 2**53)) if dtype.kind in "iu" else (0, 1)
+    if not value.is_integer() or not low <= value <= high:
+        rule = (
+            f"a whole number of {8 * dtype.itemsize} bits"
+            if dtype == np.int32
+            else f"a whole number from {low} to {high}"
+        )
+        raise ArgumentError(
+            f"{name}: must be {rule} for integers, whose sums are {dtype}; got {value:g}. "
+            "Multiply with 1 and scale the result in a floating type"
+        )
+
+
+def require_no_gradient(operand: Operand) -> None:
+    """Neither a gradient nor a forward tangent of torch may be asked for: none would be recorded."""
+    if operand.framework != "torch" or operand.owner is None:
+        return
+    import torch
+
+    if torch.is_grad_enabled() and operand.owner.requires_grad:
+        raise ArgumentError(
+            f"{operand.name}: requires a gradient, and none would be recorded. "
+            "lapidist.torch has products that record it. Or call under torch.no_grad(), or pass"
+            f" {operand.name}.detach()"
+        )
+    forward = torch.autograd.forward_ad
+    if forward._current_level >= 0 and forward.unpack_dual(operand.owner).tangent is not None:
+        raise ArgumentError(
+            f"{operand.name}: has a tangent, which would be lost. Pass"
+            f" forward_ad.unpack_dual({operand.name}).primal"
+        )

@@ -1,0 +1,59 @@
+"""What a caller chose of device, kernel, config and schedule, checked before it becomes part of a key."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from lapidist.build.compile_policy import Compiling
+from lapidist.calls import argument_rules
+from lapidist.config import Config
+from lapidist.errors import ArgumentError
+from lapidist.kernels.kernel import Kernel
+from lapidist.schedule.sharing_choice import PLANNED, Sharing
+
+
+class Choices(NamedTuple):
+    """The caller's choices; None and PLANNED leave one open."""
+
+    device: int | str | None = None
+    kernel: str | int | Kernel | None = None  # its name, a rung's number, or itself
+    config: Config | None = None
+    sharing: Sharing = PLANNED
+    workspace: Any = None
+    compile: Compiling | None = None  # None: as the environment says
+
+    @property
+    def of_kernel(self) -> tuple[Kernel | None, Config | None, Sharing]:
+        """The choices that the planner is given."""
+        if self.kernel is None:
+            return None, self.config, self.sharing
+        from lapidist.kernels.registry import kernel_named
+
+        return kernel_named(self.kernel), self.config, self.sharing
+
+
+OPEN = Choices()
+
+
+def checked(choices: Choices) -> Choices:
+    """The same choices, after their types were checked: a key must not hold anything else."""
+    kernel, config = choices.kernel, choices.config
+    require_place(choices.device)
+    argument_rules.require_compile(choices.compile)
+    if config is not None and not isinstance(config, Config):
+        raise ArgumentError(
+            f"config: must be a lapidist.Config; got {config!r}. For example Config(64, 64, 16, 32, 32, 8, 4)"
+        )
+    if kernel is not None and (isinstance(kernel, bool) or not isinstance(kernel, (str, int, Kernel))):
+        raise ArgumentError(
+            f"kernel: must be a kernel's name or a rung's number; got {kernel!r}. Leave it out to let the"
+            " planner choose"
+        )
+    return choices
+
+
+def require_place(device: object) -> None:
+    if device is not None and (isinstance(device, bool) or not isinstance(device, (int, str))):
+        raise ArgumentError(
+            f'device: must be "gpu", a GPU\'s number, "machine" or "host"; got {device!r}. Leave it out'
+        )

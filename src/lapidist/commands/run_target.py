@@ -1,0 +1,203 @@
+"""From options of the command line to work, and where it is done: on a GPU, in the machine, or by the
+compiler alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from lapidist.commands.options import LAYOUTS
+from lapidist.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from lapidist.device import Device
+    from lapidist_lab.bench.protocol.cases import Case, Part
+    from lapidist_lab.bench.protocol.record import Conditions, Record
+    from lapidist_lab.bench.publish.output_files import Outputs
+    from lapidist_lab.bench.studies.ladder_runs import Keep, Work
+
+log = logging.getLogger(__name__)
+STOPPED = 130  # what shells call a process that Ctrl-C ended
+NO_GPU = "no GPU was found, so nothing was timed:"
+IN_MACHINE = f"{NO_GPU} the kernels run in the PTX machine, which judges and counts"
+COMPILED = (
+    f"{NO_GPU} the kernels are compiled and counted (--device machine runs them, best at sizes up to 512)"
+)
+MACHINE_FLOPS = 2 * 512**3  # more takes the machine minutes for a ladder
+
+
+def one_case(size: str | None, mnk: str | None, dtype: str, default: int) -> Case:
+    from lapidist_lab.bench.protocol.cases import case_of, parse_mnk
+
+    if mnk is not None and size is not None:
+        raise ArgumentError(
+            f"--size: must be left out when --mnk is given; got {size} and {mnk}. Give one of them"
+        )
+    if mnk is not None:
+        return parse_mnk(mnk, dtype)
+    try:
+        extent = default if size is None else int(size)
+    except ValueError:
+        raise ArgumentError(f"--size: must be a whole number; got {size!r}. Write for example 4096") from None
+    return case_of(extent, extent, extent, dtype, "--size")
+
+
+def chosen_cases(
+    lists: list[str] | None, mnk: list[str] | None, file: Path | None, dtype: str, part: Part
+) -> list[Case]:
+    from lapidist_lab.bench.protocol.cases import named, parse_mnk, read_cases
+
+    cases = named(lists or (), dtype, part)
+    cases += [parse_mnk(each, dtype) for each in mnk or []]
+    cases += read_cases(file, dtype) if file is not None else []
+    if lists and not cases:
+        raise ArgumentError(f"--skip: must leave something of {', '.join(lists)}; got {part.skip}. Skip less")
+    return cases or named(("squares",), dtype, part)
+
+
+def sweep_works(climbed: Case) -> list[Work]:
+    """The sweep for some rungs, without the case that is climbed anyway."""
+    from lapidist_lab.bench.protocol.cases import named
+    from lapidist_lab.bench.protocol.contenders import KernelContender, choose
+    from lapidist_lab.bench.studies.ladder_runs import SWEEP_KERNELS, Work
+
+    few = tuple(each for each in choose(None, False, climbed.math) if each.name in SWEEP_KERNELS)
+    return [
+        Work(case, (*few, KernelContender(None, climbed.math)))
+        for case in named(("sweep",), climbed.math)
+        if case != climbed
+    ]
+
+
+def present(place: int | str) -> int | str:
+    """The first GPU for "auto", which stays a word where there is none."""
+    from lapidist.backends.gpu.driver import gpu_count
+
+    return 0 if place == "auto" and gpu_count() else place
+
+
+def device_named(name: str | None) -> Device:
+    """A chip by name; else the GPU that is here, else an H200."""
+    from lapidist.backends.gpu.driver import gpu_count, query_device
+    from lapidist.device import chip
+
+    if name is not None:
+        return chip(name)
+    return query_device(0) if gpu_count() else chip("h200")
+
+
+def require_one_of(option: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ArgumentError(f"{option}: must be one of {', '.join(known)}; got {value!r}. Name one of them")
+
+
+def require_layout(layout: str) -> None:
+    if layout not in LAYOUTS:
+        raise ArgumentError(
+            f"--layout: must be one of {', '.join(LAYOUTS)}; got {layout!r}. The first letter is A's"
+        )
+
+
+def require_rounds(rounds: int | None) -> int | None:
+    if rounds is not None and rounds < 1:
+        raise ArgumentError(
+            f"--rounds: must be at least 1; got {rounds}. Leave it out for the protocol's own"
+        )
+    return rounds
+
+
+def perform(
+    works: list[Work], place: int | str, mode: str, rounds: int | None, outputs: Outputs, drawn: str = ""
+) -> None:
+    """Measure where it can be done; without a GPU say so, and do what is left."""
+    from lapidist.backends.gpu.driver import require_gpu
+    from lapidist_lab.bench.studies import ladder_runs as runs
+
+    outputs.require_writable()
+    if isinstance(place, int):
+        require_gpu(place)
+        with finishing(outputs):
+            outputs.write(*runs.on_gpu(works, place, mode, rounds, outputs.keep, drawn))
+    elif place == "machine" or all(work.case.flops <= MACHINE_FLOPS for work in works):
+        if place != "machine":
+            log.warning(IN_MACHINE)
+        largest = max(works, key=lambda work: work.case.flops).case
+        if largest.flops > MACHINE_FLOPS:
+            times = f"{largest.shape} is {largest.flops / MACHINE_FLOPS:.0f} times that"
+            log.warning(f"the machine takes seconds for a kernel at 512^3; {times}")
+        with finishing(outputs):
+            outputs.write(*runs.in_machine(works, rounds or 1, outputs.keep))
+    else:
+        log.warning(COMPILED)
+        with finishing(outputs):
+            outputs.write(*runs.compile_only(works, outputs.keep))
+    require_right(outputs)
+
+
+@contextmanager
+def finishing(outputs: Outputs) -> Iterator[None]:
+    """Ctrl-C keeps and prints the rows that are finished."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        outputs.write_finished()
+        log.warning(f"stopped; {len(outputs.finished)} rows were finished")
+        raise typer.Exit(STOPPED) from None
+
+
+def require_right(outputs: Outputs) -> None:
+    """A wrong result is exit code 1; a kernel that does not take the product is none."""
+    if any(row.wrong for row in outputs.finished):
+        raise typer.Exit(1)
+
+
+def measure_instead(what: str, place: int | str, outputs: Outputs, part: Part) -> None:
+    """Host costs, the limits of the units, all layouts; batches, 8-bit floats with factors, epilogues, or mma
+    beside CUTLASS's, a part of them: of a GPU only.
+    """
+    from lapidist.backends.gpu.driver import require_gpu
+    from lapidist_lab.bench.studies import (
+        batched_products,
+        epilogue_costs,
+        launch_costs,
+        limits,
+        new_shapes,
+        operand_layouts,
+        scaled_products,
+        tensor_cores,
+    )
+
+    outputs.require_writable()
+    if place == "machine":
+        raise ArgumentError(
+            f"--device: must be a GPU, since bench {what} measures it and its driver; got 'machine'. Leave"
+            " --device out"
+        )
+    ordinal = place if isinstance(place, int) else 0
+    require_gpu(ordinal)
+    measure = {
+        "launch": launch_costs.measure,
+        "shapes": new_shapes.measure,
+        "limits": limits.measure,
+        "layouts": operand_layouts.measure,
+    }
+    in_parts: dict[str, Callable[[int, Keep, Part], tuple[Conditions, list[Record]]]] = {
+        "batches": batched_products.measure,
+        "scaled": scaled_products.measure,
+        "scaled-burst": partial(scaled_products.measure, mode=scaled_products.BURST_MODE),
+        "epilogue": epilogue_costs.measure,
+        "mma": tensor_cores.measure,
+    }
+    with finishing(outputs):
+        if what in in_parts:
+            outputs.write(*in_parts[what](ordinal, outputs.keep, part))
+        else:
+            outputs.write(*measure[what](ordinal, outputs.keep))
+    require_right(outputs)

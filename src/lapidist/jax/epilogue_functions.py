@@ -1,0 +1,219 @@
+"""Epilogues in JAX: their operands, and the same functions by jax.numpy, which have gradients.
+
+A program without gradients has one operation. In one with gradients the sums are a product of their own, and
+XLA has the function."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax import numpy as jnp
+from jax.interpreters import ad
+
+from lapidist.calls.arguments import Arguments
+from lapidist.calls.epilogue_operands import number_given
+from lapidist.calls.operation import is_array
+from lapidist.dtypes import number_type, numpy_dtype
+from lapidist.epilogues import passes
+from lapidist.epilogues.interpreter import Namespace, evaluate, stored
+from lapidist.epilogues.steps import COLUMN, ROW, SCALAR, TILE, Function, Result
+from lapidist.epilogues.tracing import Given
+from lapidist.errors import ArgumentError, DTypeError
+from lapidist.jax.dropout import Piece, Words, first_word, kept_by, numbered, seed_given, words_of
+from lapidist.jax.operators import bind, bind_all
+from lapidist.jax.partitioning import SUMMED, Axes, labels_of_d
+from lapidist.jax.product import Product, operands_of, outline_of, results_of
+
+EXTENTS = {SCALAR: (), ROW: (-1,), COLUMN: (-2,), TILE: (-2, -1)}  # of D, which an operand has
+
+
+# ---- what a caller gave ----
+
+
+def arrays_of(epilogue: Given, accumulator: str) -> dict[str, Any]:
+    """Operands by name; numbers become arrays of the type that a function reckons in."""
+    numbers = np.dtype("float64" if accumulator == "float64" else "float32")
+    return {
+        name: array_of(epilogue.function, name, value, numbers) for name, value in epilogue.values.items()
+    }
+
+
+def array_of(function: Function, name: str, value: Any, numbers: np.dtype[Any]) -> Any:
+    ours = isinstance(value, (jax.Array, np.ndarray))
+    if not ours and (is_array(value) or not np.isscalar(value)):
+        raise DTypeError(
+            f"{name}: must be a number or an array of JAX or NumPy; got {type(value).__name__}. Pass it"
+            " through jax.numpy.asarray first"
+        )
+    if name in function.seeds:
+        return seed_given(name, value)
+    if ours:
+        return jnp.asarray(value)
+    return jnp.asarray(number_given(function, name, value, numbers.name), numbers)
+
+
+def in_order(arrays: dict[str, Any], product: Product, arguments: Arguments) -> dict[str, Any]:
+    """Operands of an epilogue with those dimensions of D that they have, and of a batch before them."""
+    if product.epilogue is None or arguments.fused is None:
+        return arrays
+    seen = dict(arrays)
+    for parameter, operand in zip(product.epilogue.parameters, arguments.fused.arrays, strict=False):
+        name, shape = Product.name_of(parameter), operand.shape
+        if name in product.seeds:
+            continue
+        own = tuple(shape[place] for place in EXTENTS[parameter.kind])
+        batch = () if parameter.kind == SCALAR else shape[:-2]
+        seen[name] = arrays[name].reshape(*batch, *own)
+    return seen
+
+
+# ---- the function by jax.numpy ----
+
+
+def gelu(x: Any) -> Any:
+    """0 at minus infinity, its limit."""
+    bounded = jnp.isneginf(x)
+    return jnp.where(bounded, 0, jax.nn.gelu(jnp.where(bounded, 0, x), approximate=False))
+
+
+def gelu_slope(x: Any) -> Any:
+    bounded = jnp.clip(x, -40, 40)
+    return jax.scipy.stats.norm.cdf(bounded) + bounded * jax.scipy.stats.norm.pdf(bounded)
+
+
+class Jax(Namespace):
+    """`pieces`: which part of D the sums are of, by dimension."""
+
+    def __init__(self, pieces: Sequence[Piece] = ()) -> None:
+        super().__init__(
+            jnp,
+            erf=jax.scipy.special.erf,
+            sigmoid=jax.nn.sigmoid,
+            rsqrt=jax.lax.rsqrt,
+            gelu=gelu,
+            gelu_slope=gelu_slope,
+            kept_by=kept_by,
+        )
+        self.pieces = pieces
+
+    def seed(self, value: Any) -> Any:
+        return words_of(value) if isinstance(value, int) else Words(*value)
+
+    def positions(self, shape: tuple[int, ...], like: Any) -> Any:
+        return numbered(shape, self.pieces)
+
+    def first_word(self, seed: Any, position: Any) -> Any:
+        return first_word(seed, position)
+
+
+def has_gradient(result: Result, dtype: Any) -> bool:
+    """8 bits have none, which their own type would be too coarse for; nor have their factors."""
+    grouped = result.then and result.then not in passes.REDUCTIONS
+    return bool(jnp.issubdtype(dtype, jnp.floating)) and dtype.itemsize > 1 and not grouped
+
+
+def counts_on_a_batch(function: Function) -> bool:
+    """Whether what is stored for one matrix of a batch depends on the others, or on its place among them."""
+    if function.is_positioned:
+        return True
+    over = {passes.REDUCTIONS[each.then].over for each in function.results if each.then in passes.REDUCTIONS}
+    return passes.ALL in over
+
+
+# ---- the product without it, and what follows ----
+
+
+def apart(operands: Sequence[Any], product: Product) -> list[Any]:
+    """What the operation gives: by a product of sums, then by XLA."""
+    outlines = [outline_of(operand) for operand in operands]
+    arguments = product.arguments(operands_of(outlines, product.arrays))
+    named, wide = dict(zip(product.arrays, operands, strict=True)), number_type(arguments.accumulator)
+    dtype = numpy_dtype(arguments.out_dtype)
+    # Gradients have the type of what they are of: those of float32 would be multiplied at a quarter's speed.
+    if dtype.itemsize != 2 or any(named[x].dtype != dtype for x in product.operands):
+        dtype = wide
+    sums = bind(*sums_of(named, product, dtype), product=product.of_sums(dtype.name))
+    return finished(sums.astype(wide), named, product, arguments)
+
+
+def met(product: Product, axes: Mapping[str, Axes], *operands: Any) -> tuple[Any, ...]:
+    """What the operation gives on one of several devices. `axes`: of a mesh, by what they split: where that
+    is k, sums meet."""
+    function, summed = product.epilogue, axes.get(SUMMED, ())
+    counts = function is not None and function.is_positioned and axes  # a kernel would begin at 0
+    if not summed and not counts:
+        return tuple(bind_all(*operands, product=product))
+    outlines = [outline_of(operand) for operand in operands]
+    arguments = product.arguments(operands_of(outlines, product.arrays))
+    dtype, named = number_type(arguments.accumulator), dict(zip(product.arrays, operands, strict=True))
+    part = product.of_sums(dtype.name).without_c()
+    sums = bind(*(named[name] for name in part.arrays), product=part)
+    sums = jax.lax.psum(sums, summed) if summed else sums
+    if product.beta:
+        sums = sums + jnp.asarray(product.beta, dtype) * named["c"].astype(dtype)
+    pieces = [piece_of(axes.get(label, ())) for label in labels_of_d(sums.ndim)]
+    return tuple(finished(sums, named, product, arguments, pieces))
+
+
+def piece_of(axes: Axes) -> Piece:
+    """Of a dimension that these split."""
+    return (jax.lax.axis_index(axes), jax.lax.axis_size(axes)) if axes else (0, 1)
+
+
+def sums_of(named: dict[str, Any], product: Product, dtype: Any) -> list[Any]:
+    """Operands of the product alone. C is read in the type of the sums."""
+    return [named[name].astype(dtype) if name == "c" else named[name] for name in product.operands]
+
+
+def finished(
+    sums: Any, named: dict[str, Any], product: Product, arguments: Arguments, pieces: Sequence[Piece] = ()
+) -> list[Any]:
+    """By the epilogue, if there is one, then rounded to the types of results."""
+    function, xp = product.epilogue, Jax(pieces)
+    if function is None:
+        return [stored(sums, arguments.out_dtype, xp)]
+    operands = {each.name: beside(each.kind, named[Product.name_of(each)]) for each in function.parameters}
+    pairs = zip(evaluate(function, sums, operands, xp), results_of(arguments), strict=True)
+    return [stored(values, dtype, xp) for values, (_, dtype) in pairs]
+
+
+def beside(kind: str, operand: Any) -> Any:
+    """With rows and columns, as sums have them."""
+    return operand[..., None, :] if kind == ROW else operand[..., None] if kind == COLUMN else operand
+
+
+def differentiated(
+    primals: tuple[Any, ...], tangents: tuple[Any, ...], product: Product
+) -> tuple[list[Any], list[Any]]:
+    """Results and their tangents, in the operands that have one."""
+    moved = [place for place, tangent in enumerate(tangents) if type(tangent) is not ad.Zero]
+    if not moved:
+        results = bind_all(*primals, product=product)
+        return results, [no_tangent(each) for each in results]
+
+    def call(*values: Any) -> list[Any]:
+        given = dict(enumerate(primals)) | dict(zip(moved, values, strict=True))
+        return apart(list(given.values()), product)
+
+    results, found = jax.jvp(call, [primals[place] for place in moved], [tangents[place] for place in moved])
+    function = product.epilogue
+    assert function is not None
+    pairs = zip(function.results, results, strict=True)
+    kept = [has_gradient(result, each.dtype) for result, each in pairs]
+    if not any(kept):
+        raise ArgumentError(
+            f"epilogue: {function.name} stores nothing that has a gradient, as 8 bits and whole numbers have"
+            " none; got operands that are differentiated. Pass them through jax.lax.stop_gradient"
+        )
+    moves = [
+        tangent if keeps else no_tangent(each)
+        for keeps, each, tangent in zip(kept, results, found, strict=True)
+    ]
+    return results, moves
+
+
+def no_tangent(result: Any) -> Any:
+    return ad.Zero(jax.typeof(result).to_tangent_aval())

@@ -1,0 +1,115 @@
+"""Calls of what CUDA brings to a kernel: the report of a failed assert, and printf. Functions of the module
+are read in place of their calls (ptx/functions.py).
+
+Arguments lie in parameters that the body declares before a call: memory of each thread.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lapidist.machine.codegen import Builder, Mods, opcode, runtime
+from lapidist.machine.faults import AssertionFailed, PtxError
+from lapidist.machine.instructions.printf import Piece, pieces_of, show
+from lapidist.machine.lanes import Lanes
+from lapidist.machine.memory import generic_at
+from lapidist.machine.ptx.syntax_tree import Addr, Instruction, Operand, Reg, Sym, Tuple
+from lapidist.visible import visible
+
+if TYPE_CHECKING:
+    from lapidist.machine.state import Machine
+
+Array = np.ndarray
+ARGUMENTS = {"__assertfail": ("u8", "u8", "u4", "u8"), "vprintf": ("u8", "u8")}
+LONGEST_TEXT = 1 << 20  # what CUDA keeps for the output of a kernel
+
+
+@opcode("call")
+def emit_call(b: Builder, i: Instruction, mods: Mods) -> None:
+    mods.flag("uni")
+    returned, (function, passed) = i.operands[:-2], i.operands[-2:]
+    if not isinstance(function, Sym) or function.name not in ARGUMENTS or not isinstance(passed, Tuple):
+        raise PtxError(
+            f"{i.site}: only {' and '.join(ARGUMENTS)} can be called, and functions with a body in the"
+            " module. Link it first, or let the compiler inline them"
+        )
+    with b.guarded() as lanes:
+        codes = ARGUMENTS[function.name]
+        values = [
+            passed_value(b, each, code) for each, code in zip(passed.items[: len(codes)], codes, strict=True)
+        ]
+        text = f"{function.name.strip('_')}(m, {lanes}, {b.index}, {', '.join(values)})"
+        targets = returned[0].items if returned and isinstance(returned[0], Tuple) else ()
+        if targets and isinstance(targets[0], Sym):
+            text = f"{b.address(Addr(targets[0]), 'local')}.store(0, {b.index}, {text})"
+        if targets and isinstance(targets[0], Reg):
+            b.assign(targets[0], text, "u4")
+        else:
+            b.line(text)
+
+
+def passed_value(b: Builder, operand: Operand, code: str) -> str:
+    if isinstance(operand, Sym):
+        return f"{b.address(Addr(operand), 'local')}.load(0, {code}, {b.index})"
+    return b.read(operand, code)
+
+
+def text_at(m: Machine, g: Lanes, position: int, address: int, site: int) -> str:
+    """The bytes up to a zero, at a lane's generic address."""
+    found = bytearray()
+    place = generic_at(m, g.one(position), np.array([address], np.uint64), site)
+    while len(found) < LONGEST_TEXT:
+        byte = int(place.load(len(found), np.dtype("u1"), site)[0])
+        if not byte:
+            break
+        found.append(byte)
+    return found.decode(errors="replace")
+
+
+@runtime
+def assertfail(
+    m: Machine, g: Lanes, site: int, message: Array, file: Array, line: Array, function: Array
+) -> None:
+    """The first lane's, though others may have failed as well."""
+    words, file_name, whose = (text_at(m, g, 0, int(each[0]), site) for each in (message, file, function))
+    rule = visible(f"{file_name}:{int(line[0])}: {whose}: assertion `{words}` failed")
+    raise m.fault(AssertionFailed, rule, site, g)
+
+
+@runtime
+def vprintf(m: Machine, g: Lanes, site: int, formats: Array, arguments: Array) -> Array:
+    """Lane after lane; what C's function returns here is the number of arguments."""
+    known: dict[int, list[Piece]] = {}
+    written, counts = [], np.zeros(g.n, np.uint32)
+    slots = zip(np.broadcast_to(formats, g.n).tolist(), np.broadcast_to(arguments, g.n).tolist(), strict=True)
+    for position, (address, buffer) in enumerate(slots):
+        pieces = known[address] = known.get(address) or pieces_of(text_at(m, g, position, address, site))
+        text, counts[position] = filled(m, g, position, buffer, pieces, site)
+        written.append(text)
+    print(visible("".join(written)), end="")
+    return counts
+
+
+def filled(
+    m: Machine, g: Lanes, position: int, buffer: int, pieces: list[Piece], site: int
+) -> tuple[str, int]:
+    """One lane's text: its arguments lie in a buffer, each at a multiple of its size."""
+    place = (
+        generic_at(m, g.one(position), np.array([buffer], np.uint64), site)
+        if any(p.codes for p in pieces)
+        else None
+    )
+    end, count, text = 0, 0, ""
+    for piece in pieces:
+        values: list[int | float | str] = []
+        for code in piece.codes:
+            kind = np.dtype(code.replace("s", "u8"))
+            start = -(-end // kind.itemsize) * kind.itemsize
+            assert place is not None
+            value = place.load(start, kind, site)[0].item()
+            values.append(text_at(m, g, position, value, site) if code == "s" else value)
+            end, count = start + kind.itemsize, count + 1
+        text += show(piece, values)
+    return text, count

@@ -1,0 +1,213 @@
+"""All configs of one family with all their schedules, weighed at once: which are taken, and the best schedule
+of each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from lapidist.config import Config
+from lapidist.device import Device
+from lapidist.errors import ArgumentError
+from lapidist.kernels.config_table import grids_of
+from lapidist.kernels.kernel import Kernel
+from lapidist.kernels.kernel_table import Rows
+from lapidist.launch import INT_LIMIT
+from lapidist.problems.cached_fact import fact
+from lapidist.problems.problem import Problem
+from lapidist.schedule import Schedule
+from lapidist.schedule.schedule_options import Ways
+from lapidist.schedule.sharing_choice import Sharing
+
+# Rungs and detours were not measured on every shape, so their predicted times count this much longer.
+LESSON = 1.2
+LAUNCH_SECONDS = 2.2e-6  # of an empty kernel in a graph of many, on an H200
+UNASKED = "each of its blocks computes whole tiles: it takes neither split_k nor a schedule"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A kernel with a config and a schedule, and its predicted time or the reason of its refusal."""
+
+    kernel: Kernel
+    config: Config
+    schedule: Schedule | None
+    seconds: float
+    refusal: str | None
+    unshared: str = ""  # why tiles are whole although the caller asked for Stream-K
+
+    @property
+    def shares_tiles(self) -> bool:
+        return self.schedule is not None and self.schedule.shares_tiles
+
+    def __str__(self) -> str:
+        verdict = f"refused: {self.refusal}" if self.refusal else f"{self.seconds * 1e6:.1f} us predicted"
+        shared = f", {self.schedule.kind}" if self.schedule and self.schedule.kind != "data-parallel" else ""
+        return f"{self.kernel.name} ({self.config}{shared}): {verdict}"
+
+
+class Weighed:
+    """Schedules are columns if the caller leaves them open. A caller's schedule is built config by config,
+    since it may be wrong for some.
+    """
+
+    def __init__(
+        self, problem: Problem, rows: Rows, device: Device, sharing: Sharing, taken: Any = None
+    ) -> None:
+        """`taken`: which configs take the problem, if that is known."""
+        self.rows, self.device, self.sharing = rows, device, sharing
+        self.problem, self.family = as_computed(problem, rows.configs[0]), rows.kernels[0].family
+        self.schedules: dict[int, Sequence[Schedule | None]] = {}  # of each config, by the caller's choices
+        self.wrong: dict[int, str] = {}  # by config, why the caller's schedule does not fit it
+        self.taken = rows.taken(self.problem, device) if taken is None else taken
+        self.any = bool(np.count_nonzero(self.taken))
+        if self.any:
+            self._weigh()
+
+    def _weigh(self) -> None:
+        rows, grid = self.rows, grids_of(self.problem, self.rows)
+        self.taken &= grid.tiles <= INT_LIMIT
+        self.any = bool(np.count_nonzero(self.taken))
+        if not self.any:
+            return
+        if self.sharing.open:
+            self.ways = self.family.ways(self.problem, rows, self.device, self.taken)
+        else:
+            self.ways = Ways.given(grid, self._asked())
+        self.allowed = self.ways.countable
+
+    @cached_property
+    def every(self) -> Any:
+        """Seconds of each schedule of each config."""
+        with np.errstate(all="ignore"):  # configs that are not taken may divide by zero
+            asked = self.problem, self.rows, self.device, self.ways
+            found = self.family.seconds(*asked) + self.family.behind(*asked)
+            return np.where(self.allowed, LAUNCH_SECONDS + self.rows.longer * found, np.inf)
+
+    @cached_property
+    def best(self) -> Any:
+        """The index of each config's best schedule."""
+        return self.counted().argmin(axis=0)
+
+    @cached_property
+    def seconds(self) -> Any:
+        return self.every[self.best, np.arange(len(self.best))]
+
+    def narrow(self, allowed: Any) -> None:
+        """Allow only some schedules from now on."""
+        self.allowed = self.allowed & allowed
+        self.taken = self.taken & self.allowed.any(axis=0)
+        self.any = bool(np.count_nonzero(self.taken))
+        for name in ("every", "best", "seconds"):
+            self.__dict__.pop(name, None)
+
+    def counted(self) -> Any:
+        """The times that schedules are chosen by: those of shared tiles count longer."""
+        return self.every / self.family.worth(self.problem, self.rows, self.ways)
+
+    def _asked(self) -> list[Sequence[Schedule | None]]:
+        """The schedules that the caller's choices leave for each config."""
+        for at in np.flatnonzero(self.taken).tolist():
+            kernel, config = self.rows.kernels[at], self.rows.configs[at]
+            try:
+                if self.sharing.asked_for and not kernel.family.scheduled:
+                    raise ArgumentError(UNASKED)
+                self.schedules[at] = kernel.family.schedules(
+                    self.problem, kernel, config, self.device, self.sharing
+                )
+            except ArgumentError as error:  # it may fit other tiles
+                self.taken[at], self.wrong[at] = False, str(error)
+        self.any = bool(self.schedules)
+        return [self.schedules.get(at, ()) for at in range(len(self.rows.configs))]
+
+    # ---- the best config ----
+
+    def quickest(self) -> tuple[float, int] | None:
+        """The least time, with rungs counted longer, and the first position that has it."""
+        if not self.any:
+            return None
+        times = np.where(self.taken, self.seconds * np.where(self.rows.lesson, LESSON, 1.0), np.inf)
+        at = int(times.argmin()) if times.min() < np.inf else int(self.taken.argmax())
+        return float(times[at]), self.rows.positions[at]
+
+    def as_good_as(self, place: int, other: Weighed, tie: float) -> int | None:
+        """The first position in `other` with the same kernel, scheduled or not alike, and hardly a longer
+        time.
+        """
+        at = self.rows.positions.index(place)
+        kernel, scheduled = self.rows.kernels[at], self._scheduled()[at]
+        if not other.any or kernel not in other.rows.kernels:
+            return None
+        alike = other.taken & (other._scheduled() == scheduled) & (other.seconds <= tie * self.seconds[at])
+        found = np.flatnonzero(alike).tolist()
+        same = (each for each in found if other.rows.kernels[each] is kernel)
+        first = next(same, None)
+        return None if first is None else other.rows.positions[first]
+
+    def _scheduled(self) -> Any:
+        return self.ways.scheduled[self.best, np.arange(len(self.best))]
+
+    # ---- one config ----
+
+    def named(self, place: int) -> tuple[Kernel, Config]:
+        at = self.rows.positions.index(place)
+        return self.rows.kernels[at], self.rows.configs[at]
+
+    def candidate(self, place: int) -> Candidate:
+        at = self.rows.positions.index(place)
+        kernel, config = self.rows.kernels[at], self.rows.configs[at]
+        if not self.taken[at]:
+            return Candidate(kernel, config, None, math.inf, self._refusal(at))
+        found = Candidate(kernel, config, self._schedule(at), float(self.seconds[at]), None)
+        says_why = found.schedule is not None and found.schedule.reason
+        if self.sharing.schedule != "stream_k" or found.shares_tiles or says_why:
+            return found
+        shared = self.ways.shares_tiles[:, at] & self.ways.taken[:, at]
+        return replace(found, unshared=why_whole(found, self.every[shared, at].tolist()))
+
+    def _schedule(self, at: int) -> Schedule | None:
+        kernel, config, row = self.rows.kernels[at], self.rows.configs[at], int(self.best[at])
+        if at in self.schedules:
+            return self.schedules[at][row]
+        way = self.ways.at(row, at)
+        return kernel.family.schedule_of(self.problem, kernel, config, self.device, way)
+
+    def _refusal(self, at: int) -> str:
+        kernel, config = self.rows.kernels[at], self.rows.configs[at]
+        found = kernel.refuse(self.problem, config, self.device) or self.wrong.get(at)
+        return found or f"blocks count its tiles with 32 bits; {config} has more"
+
+
+def why_whole(best: Candidate, shared: Sequence[float]) -> str:
+    if not shared:
+        return "no tiles are left over full waves whose sharing would pay"
+    seconds = min(shared)
+    times = f"Stream-K is predicted to take {seconds * 1e6:.1f} us, whole tiles {best.seconds * 1e6:.1f} us"
+    return (
+        f"{times}: it must promise less than {best.kernel.worth:.0%} of that"
+        if seconds < best.seconds
+        else times
+    )
+
+
+def as_computed(problem: Problem, config: Config) -> Problem:
+    """The problem as a kernel with this config computes it."""
+    if config.exchanged:
+        problem = exchanged(problem)
+    return shifted(problem) if config.skewed else problem
+
+
+@fact
+def exchanged(problem: Problem) -> Problem:
+    return problem.exchanged()
+
+
+@fact
+def shifted(problem: Problem) -> Problem:
+    return replace(problem, skewed=True)

@@ -1,0 +1,277 @@
+"""A few binaries for each class of products, which serve all its shapes nearly as well as all binaries would.
+
+A class is what binaries are compiled for: types, layouts, whether all lines start on 16 bytes, few rows or
+many. `lapidist cover` chooses them by the planner's model and writes covering.json; `lapidist warm` compiles
+them. With C, or a bias, the same knobs make other binaries, which serve as well.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, fields, replace
+from functools import cache, lru_cache
+from itertools import product
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lapidist.config import Config
+from lapidist.device import Device
+from lapidist.dtypes import FP8
+from lapidist.kernels.kernel import Kernel
+from lapidist.kernels.production import kernel_named
+from lapidist.planning.cost_regression import Offer, Pricing, cheapest_first
+from lapidist.planning.cost_table import Candidate
+from lapidist.planning.kernel_set import MOST_PEERS, PEERS, SEPARATE, Member, best_of, by_member
+from lapidist.planning.sum_orders import adds_bias_alone
+from lapidist.problems.compile_key import of_kind
+from lapidist.problems.problem import VECTOR_BYTES, Problem, dense_problem
+from lapidist.problems.scaling import AS_THEY_ARE
+
+FILE = Path(__file__).with_name("covering.json")
+CAPABILITY = (9, 0)  # of the chips that the sets were chosen for
+# types that share the set of another one: the same knobs serve them
+ALIKE = {"float16": "bfloat16", "float8_e5m2": "float8_e4m3fn", "uint8": "int8"}
+MATHS = ("bfloat16", "float32", "tf32", "float64", "float8_e4m3fn", "int8")
+LAYOUTS = ("rr", "rc", "cr")  # of A and B: plain, a layer times its weights, a gradient of weights
+ALIGNED = (VECTOR_BYTES,) * 4  # A, B, C and D
+FEW = 128  # rows: with fewer, other binaries are the best
+LEAST = 64  # smallest n and k of a class
+# Prices err by a tenth, so the model weighs binaries that are up to so many times as dear as the cheapest.
+# The first number is for binaries of its kernel, the second for others, which take longer to weigh.
+# Tensor-core kernels have too many schedules for that.
+NEAR = {"float32": (1.15, 1.03), "float64": (1.15, 1.03)}
+
+
+class ProductClass(NamedTuple):
+    """Products that the same binaries may serve."""
+
+    math: str
+    layout: str  # of A and B
+    aligned: bool
+    few: bool  # rows
+    out: str = ""  # the type of D, where it is not the usual one
+
+    def __str__(self) -> str:
+        lines = "aligned" if self.aligned else "ragged"
+        return f"{self.math} {self.layout} {lines}{', few rows' * self.few}{self.out and f', to {self.out}'}"
+
+    def problem(self, m: int, n: int, k: int, math: str = "") -> Problem:
+        """A product of this class; `math`: another type that the class also stands for."""
+        return dense_problem(m, n, k, math or self.math, self.layout, self.out)
+
+
+# (aligned, few rows). Ragged products with few rows are no class: each 16 rows compile a kernel of their own.
+KINDS = ((True, False), (False, False), (True, True))
+# Models store products of 8-bit floats in 16 bits. D then takes less time, so other tiles are the best.
+OUTS = *((math, "") for math in MATHS), ("float8_e4m3fn", "bfloat16")
+CLASSES = tuple(
+    ProductClass(math, layout, *kind, out) for (math, out), layout, kind in product(OUTS, LAYOUTS, KINDS)
+)
+
+
+class Kept(NamedTuple):
+    """A member, the largest shape for which it is the best of its set, and its prices."""
+
+    member: Member
+    shape: tuple[int, int, int]
+    prices: tuple[float, ...]
+
+
+# ---- the file ----
+
+
+@cache
+def read() -> tuple[list[Any], dict[ProductClass, tuple[Any, ...]]]:
+    """covering.json: its configs, and its sets by their class."""
+    content = json.loads(FILE.read_text())
+    sets = {ProductClass(*each["class"]): as_tuples(each["members"]) for each in content["sets"]}
+    return content["configs"], sets
+
+
+def as_tuples(value: Any) -> Any:
+    """Nested lists as tuples: Python's garbage collector does not walk tuples that hold only numbers."""
+    return tuple(map(as_tuples, value)) if isinstance(value, list) else value
+
+
+@cache
+def config_kept(number: int) -> tuple[str, Config]:
+    kernel, knobs = read()[0][number]
+    return kernel, Config(**knobs)
+
+
+@cache
+def members_of(own: ProductClass) -> tuple[Kept, ...]:
+    """The set of one class. Most processes need few classes."""
+    return tuple(
+        Kept(Member(*config_kept(number), variant), tuple(shape), tuple(prices))
+        for number, variant, shape, prices in read()[1].get(own, ())
+    )
+
+
+def kept() -> dict[ProductClass, tuple[Kept, ...]]:
+    """The sets of all classes."""
+    return {own: members_of(own) for own in read()[1]}
+
+
+def write(sets: Mapping[ProductClass, Sequence[Kept]], path: Path = FILE) -> None:
+    """One line for each config, which sets share, and one for each binary."""
+    used = [each.member[:2] for members in sets.values() for each in members]
+    numbers = {each: number for number, each in enumerate(dict.fromkeys(used))}
+    configs = [json.dumps([kernel, own_knobs(config)]) for kernel, config in numbers]
+    entries = []
+    for own, members in sets.items():
+        rows = [[numbers[each.member[:2]], each.member.variant, each.shape, each.prices] for each in members]
+        lines = ",\n  ".join(json.dumps(row) for row in rows)
+        entries.append(f'{{"class": {json.dumps(own)}, "members": [\n  {lines}]}}')
+    parts = (lines_of(name, each) for name, each in (("configs", configs), ("sets", entries)))
+    path.write_text("{" + ",\n".join(parts) + "}\n")
+
+
+def lines_of(name: str, entries: Sequence[str]) -> str:
+    return f'"{name}": [\n' + ",\n".join(entries) + "\n]"
+
+
+def own_knobs(config: Config) -> dict[str, Any]:
+    knobs = asdict(config)
+    return {each.name: knobs[each.name] for each in fields(Config) if knobs[each.name] != each.default}
+
+
+# ---- the class of a problem ----
+
+
+def class_of(problem: Problem, device: Device) -> ProductClass | None:
+    """The class of a problem; None if no set was chosen for such problems."""
+    layout = problem.a.layout[0] + problem.b.layout[0]
+    math, (asked, out) = problem.math, as_usual(problem)
+    if (
+        device.capability != CAPABILITY
+        or problem.batch
+        or layout not in LAYOUTS
+        or not problem.d.lies("row")
+        or problem.n < LEAST
+        or problem.k < LEAST
+        or properties(without_bias(asked)) != usual(math)
+    ):
+        return None
+    c = problem.c or problem.d
+    alignments = problem.a.alignment, problem.b.alignment, problem.d.alignment, c.alignment
+    return ProductClass(ALIKE.get(math, math), layout, alignments == ALIGNED, problem.m < FEW, out)
+
+
+def as_usual(problem: Problem) -> tuple[Problem, str]:
+    """For 8-bit floats, the problem without what hardly changes the best binary: factors by matrix or line,
+    and a D of 16 bits. The second value is the class' name of that type.
+    """
+    if problem.dtype not in FP8:
+        return problem, ""
+    scaling, out = problem.scaling, ALIKE.get(problem.out_dtype, problem.out_dtype)
+    if not (scaling.promoted or scaling.a.along_k or scaling.b.along_k):
+        problem = replace(problem, scaling=AS_THEY_ARE)
+    if out != ALIKE["float16"]:
+        return problem, ""
+    return replace(problem, out_dtype=usual(problem.math)[OUT]), out
+
+
+def without_bias(problem: Problem) -> Problem:
+    return replace(problem, fused=None) if adds_bias_alone(problem) else problem
+
+
+properties = attrgetter("dtype", "b_dtype", "out_dtype", "accumulator", "modes", "scaling", "fused")
+OUT = 2  # index of out_dtype in them
+
+
+@cache
+def usual(math: str) -> tuple[Any, ...]:
+    """The properties that all dense products of a type share."""
+    found: tuple[Any, ...] = properties(dense_problem(16, 16, 16, math))
+    return found
+
+
+# ---- the binary for a problem ----
+
+
+class Priced(NamedTuple):
+    """The binaries of a class on one chip, with their prices."""
+
+    members: tuple[Member, ...]
+    offers: tuple[Offer, ...]
+
+    @staticmethod
+    def of(members: Sequence[Kept], device: Device) -> Priced:
+        offers = tuple((pricing_of(each.member, device), each.prices) for each in members)
+        return Priced(tuple(each.member for each in members), offers)
+
+    def cheapest_first(self, m: int, n: int, k: int) -> list[tuple[Member, float]]:
+        """The binaries with the seconds that their prices give, the fastest first."""
+        return [(self.members[at], seconds) for seconds, at in cheapest_first(self.offers, m, n, k)]
+
+
+def pricing_of(member: Member, device: Device) -> Pricing:
+    kernel, config, variant = kernel_named(member.kernel), member.config, member.variant
+    shares, peers = variant % SEPARATE == 1, variant // PEERS % MOST_PEERS + 1
+    return Pricing.of(kernel, config, shares, peers, device)
+
+
+@of_kind
+def serving(problem: Problem, device: Device) -> Priced | None:
+    own = class_of(problem, device)
+    return None if own is None else priced(own, device)
+
+
+@lru_cache(maxsize=256)
+def priced(own: ProductClass, device: Device) -> Priced | None:
+    members = members_of(own)
+    return Priced.of(members, device) if members else None
+
+
+def best_at_hand(problem: Problem, device: Device) -> Candidate | None:
+    """The candidate by the binary that serves the problem's class best, one of those that `lapidist warm`
+    compiles.
+
+    It fixes the order in which k is summed, so it must follow from the problem and the chip alone. Where
+    prices are too close, the model decides.
+    """
+    near = problem.math in NEAR
+    return next((among_near if near else cheapest_at_hand)(problem, device), None)
+
+
+def among_near(problem: Problem, device: Device) -> Iterator[Candidate]:
+    """Candidates, the cheapest binary first; each is the best, by the model, of those nearly as cheap."""
+    ordered = offered(problem, device)
+    for first, (member, seconds) in enumerate(ordered):
+        near = nearly_as_cheap(ordered[first:], problem.math)
+        several = len(near) > 1
+        found = best_of(near, problem, device) if several else by_member(member, problem, device, seconds)
+        if found is not None:
+            yield found
+
+
+def nearly_as_cheap(ordered: Sequence[tuple[Member, float]], math: str) -> list[Member]:
+    """The members whose prices the first one's cannot be told from."""
+    (cheapest, least), (own, others) = ordered[0], NEAR.get(math, (1.0, 1.0))
+    return [
+        member
+        for member, seconds in ordered
+        if seconds <= (own if member.kernel == cheapest.kernel else others) * least
+    ]
+
+
+def offered(problem: Problem, device: Device) -> list[tuple[Member, float]]:
+    """The binaries of the problem's class, the cheapest first."""
+    known = serving(problem, device) if problem.n >= LEAST and problem.k >= LEAST else None
+    return known.cheapest_first(problem.m, problem.n, problem.k) if known else []
+
+
+def cheapest_at_hand(
+    problem: Problem, device: Device, among: Callable[[Kernel, Config], bool] | None = None
+) -> Iterator[Candidate]:
+    """A candidate by each binary of its class, the cheapest first. `among`: which kernels and configs may be
+    used.
+    """
+    for member, seconds in offered(problem, device):
+        if among is None or among(kernel_named(member.kernel), member.config):
+            found = by_member(member, problem, device, seconds)
+            if found is not None:
+                yield found

@@ -1,0 +1,162 @@
+"""Results as torch asks for them before there are numbers: shape, type and device, by the rules that real
+calls keep.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from lapidist.calls import argument_rules
+from lapidist.calls.arguments import Arguments
+from lapidist.calls.linear_shapes import require_features
+from lapidist.calls.operation import Factors, Operation, is_array, types_named
+from lapidist.calls.scaled import ScaledArguments
+from lapidist.dtypes import IEEE
+from lapidist.epilogues.tracing import Given
+from lapidist.errors import DTypeError
+from lapidist.frameworks.arrays import HOST, META, Operand, require_dense, torch_dtype
+
+
+def outline(tensor: Any, name: str) -> Operand:
+    """What the rules need of a tensor; torch.compile's tensors have no more."""
+    require_dense(tensor, name)
+    kind, dtype = tensor.device.type, str(tensor.dtype)[6:]
+    device = (tensor.device.index or 0) if kind == "cuda" else META if kind == "meta" else HOST
+    return Operand(name, 0, tuple(tensor.shape), tuple(tensor.stride()), dtype, device, "torch", None)
+
+
+def outlines(names: tuple[str, ...], *tensors: Any) -> list[Any]:
+    return [None if each is None else outline(each, name) for each, name in zip(tensors, names, strict=True)]
+
+
+def outlined(epilogue: Given | None) -> Given | None:
+    """The outline of an epilogue's operands, too."""
+    if epilogue is None:
+        return None
+    return epilogue._replace(
+        values={name: of_operand(name, value) for name, value in epilogue.values.items()}
+    )
+
+
+def of_operand(name: str, value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return outline(value, name)
+    if torch.compiler.is_compiling():
+        return 0  # a number may be another one each time that a graph runs
+    if is_array(value):
+        raise DTypeError(
+            f"{name}: must be a number or a tensor where torch has the function; got {type(value).__name__}."
+            " Pass it through torch.as_tensor first"
+        )
+    return value
+
+
+def of_product(
+    a: Any, b: Any, c: Any, operation: Operation, names: tuple[str, str, str] = ("a", "b", "c")
+) -> Any:
+    of_a, of_b, of_c = outlines(names, a, b, c)
+    arguments = Arguments(of_a, of_b, of_c, None, operation)
+    return a.new_empty(arguments.result_shape, dtype=torch_dtype(arguments.out_dtype))
+
+
+def of_matmul(
+    a: Any, b: Any, out_dtype: Any = None, precision: Any = IEEE, epilogue: Given | None = None
+) -> Any:
+    types = types_named(out_dtype, None, precision)
+    return of_product(a, b, None, Operation(vectors=True, types=types, epilogue=outlined(epilogue)))
+
+
+def of_gemm(
+    a: Any,
+    b: Any,
+    c: Any = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    trans_a: bool = False,
+    trans_b: bool = False,
+    out_dtype: Any = None,
+    precision: Any = IEEE,
+    epilogue: Given | None = None,
+) -> Any:
+    types = types_named(out_dtype, None, precision)
+    operation = Operation(trans_a, trans_b, False, alpha, beta, types, epilogue=outlined(epilogue))
+    return of_product(a, b, c, operation)
+
+
+def of_linear(
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    out_dtype: Any = None,
+    precision: Any = IEEE,
+    names: tuple[str, str, str] = ("input", "weight", "bias"),
+) -> Any:
+    require_features(tuple(input.shape), tuple(weight.shape), names=names)
+    types = types_named(out_dtype, None, precision)
+    operation = Operation(trans_b=True, beta=0.0 if bias is None else 1.0, types=types)
+    product = of_product(as_rows(input), as_rows(weight), bias, operation, names)
+    return product.new_empty(without(product, row=input.ndim == 1, column=weight.ndim == 1).shape)
+
+
+def of_mlp(input: Any, up: Any, up_bias: Any, down: Any, down_bias: Any, precision: Any = IEEE) -> Any:
+    hidden = of_linear(input, up, up_bias, None, precision, ("input", "up", "up_bias"))
+    return of_linear(hidden, down, down_bias, None, precision, ("hidden", "down", "down_bias"))
+
+
+def of_scaled(
+    a: Any,
+    b: Any,
+    scale_a: Any,
+    scale_b: Any,
+    c: Any = None,
+    out_dtype: Any = None,
+    promote: bool | None = None,
+) -> Any:
+    names = ("a", "b", "c", "scale_a", "scale_b")
+    of_a, of_b, of_c, *factors = outlines(names, a, b, c, scale_a, scale_b)
+    types = types_named(out_dtype, None, IEEE, promote)
+    operation = Operation(beta=0.0 if c is None else 1.0, types=types, factors=Factors(*factors))
+    arguments = ScaledArguments(of_a, of_b, of_c, None, operation)
+    return a.new_empty(arguments.result_shape, dtype=torch_dtype(arguments.out_dtype))
+
+
+def of_update(
+    out: Any,
+    a: Any,
+    b: Any,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    trans_a: bool = False,
+    trans_b: bool = False,
+    precision: Any = IEEE,
+) -> None:
+    of_a, of_b, of_out = outlines(("a", "b", "out"), a, b, out)
+    operation = Operation(trans_a, trans_b, False, alpha, beta, types_named(out.dtype, None, precision))
+    arguments = Arguments(of_a, of_b, of_out if beta else None, None, operation)
+    argument_rules.require_shape_of_output(of_out.shape, arguments.result_shape)
+
+
+def as_rows(tensor: Any) -> Any:
+    """A vector is one row."""
+    return tensor.unsqueeze(-2) if tensor.ndim == 1 else tensor
+
+
+def in_rows(tensor: Any) -> Any:
+    """All rows of a batch as those of one matrix; reshape(-1, 0) would not know how many there are."""
+    return as_rows(tensor).flatten(0, -2)
+
+
+def without(product: Any, *, row: bool, column: bool) -> Any:
+    """The product without the dimensions that vectors brought."""
+    product = product.squeeze(-1) if column else product
+    return product.squeeze(-1 if column else -2) if row else product
+
+
+def within(out: Any, *, row: bool, column: bool) -> Any:
+    """`out` with the dimensions that vectors bring: `without` undone."""
+    if out is None:
+        return None
+    out = out.unsqueeze(-1 if column else -2) if row else out
+    return out.unsqueeze(-1) if column else out

@@ -1,0 +1,164 @@
+"""The public calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from lapidist.dtypes import IEEE, Precision
+from lapidist.errors import ArgumentError, DTypeError, LapidistError
+from lapidist.torch import fake_tensors, fused_epilogues, operators
+from lapidist.torch.accumulation import accumulated
+from lapidist.torch.activations import ended, two_layers
+from lapidist.torch.autocast import in_autocast
+from lapidist.torch.dispatch_state import is_of_numbers, is_plain, is_recorded, is_unobserved
+
+TENSOR = torch.Tensor
+
+
+def matmul(
+    a: Any, b: Any, *, out_dtype: Any = None, precision: Precision = IEEE, epilogue: Any = None
+) -> Any:
+    """torch.matmul(a, b). `out_dtype`, `precision` and `epilogue` are lapidist.matmul's."""
+    if out_dtype is epilogue is None and precision is IEEE and is_of_numbers(a, b):
+        product = operators.matmul_again(a, b)
+        if product is not None:
+            return product
+    require_tensors(a=a, b=b)
+    if epilogue is not None:
+        return fused_epilogues.matmul(a, b, epilogue, out_dtype, precision)
+    return operators.matmul(*in_autocast(a, b), out_dtype, precision)
+
+
+def gemm(
+    a: Any,
+    b: Any,
+    c: Any = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    trans_a: bool = False,
+    trans_b: bool = False,
+    out_dtype: Any = None,
+    precision: Precision = IEEE,
+    epilogue: Any = None,
+) -> Any:
+    """alpha op(a) op(b) + beta c, where c broadcasts to the product. beta = 0 never reads c."""
+    if not (isinstance(a, TENSOR) and isinstance(b, TENSOR) and (c is None or isinstance(c, TENSOR))):
+        require_tensors(("c",), a=a, b=b, c=c)
+    if epilogue is not None:
+        how = {"alpha": alpha, "beta": beta, "trans_a": trans_a, "trans_b": trans_b}
+        return fused_epilogues.gemm(a, b, c, epilogue, how, out_dtype, precision)
+    return operators.gemm(*in_autocast(a, b, c), alpha, beta, trans_a, trans_b, out_dtype, precision)
+
+
+def linear(
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    *,
+    activation: str | None = None,
+    residual: Any = None,
+    out_dtype: Any = None,
+    precision: Precision = IEEE,
+    into: Any = None,
+    epilogue: Any = None,
+) -> Any:
+    """torch.nn.functional.linear(input, weight, bias): input @ weight.T + bias, in one launch.
+
+    `activation`: "relu", "gelu", "gelu_tanh" or "silu" of that, in the same launch.
+
+    `residual`: what is added to that, of the result's shape, in the same launch. With a bias and without an
+    activation torch adds it where gradients are recorded.
+
+    `epilogue`: a function of `lapidist.epilogue` with its operands, likewise. Where gradients are recorded,
+    torch has the function, and the product is of sums.
+
+    `into`: an array of weight's shape, float32 say. Going back adds the weight's gradient to it, summed in
+    its type, and weight.grad gets none."""
+    given = input, weight, bias
+    if out_dtype is epilogue is activation is residual is None and precision is IEEE and is_unobserved():
+        if not is_recorded(given):
+            product = operators.linear_again(*given)
+            if product is not None:
+                return product
+        elif into is None and all(map(is_plain, given)):
+            require_tensors(("bias",), input=input, weight=weight, bias=bias)
+            return operators.linear.recorded(*given, None, IEEE)
+    require_tensors(("bias",), input=input, weight=weight, bias=bias)
+    input, weight, bias = in_autocast(input, weight, bias)
+    if epilogue is not None:
+        require_none(into)
+        for name, value in (("activation", activation), ("residual", residual)):
+            if value is not None:
+                got = repr(value) if isinstance(value, str) else f"a {type(value).__name__}"
+                raise ArgumentError(
+                    f"{name}: must be None with an epilogue; got {got}. Apply it in the function"
+                )
+        return fused_epilogues.linear(input, weight, bias, epilogue, out_dtype, precision)
+    if activation is not None or residual is not None:
+        require_none(into)
+        return ended(input, weight, bias, activation, residual, out_dtype, precision)
+    if into is not None:
+        return accumulated(input, weight, bias, into, out_dtype, precision)
+    return operators.linear(input, weight, bias, out_dtype, precision)
+
+
+def mlp(
+    input: Any,
+    up: Any,
+    up_bias: Any,
+    down: Any,
+    down_bias: Any,
+    *,
+    activation: str = "gelu",
+    precision: Precision = IEEE,
+) -> Any:
+    """linear(activation(linear(input, up, up_bias)), down, down_bias). Two launches; biases may be None.
+
+    `activation`: "relu", "gelu", "gelu_tanh" or "silu".
+
+    Going back, the activation's derivative and the first bias's gradient are in the launch of a product."""
+    biases = {"up_bias": up_bias, "down_bias": down_bias}
+    require_tensors(tuple(biases), input=input, up=up, down=down, **biases)
+    input, up, up_bias, down, down_bias = in_autocast(input, up, up_bias, down, down_bias)
+    try:
+        return two_layers(input, up, up_bias, down, down_bias, activation, precision)
+    except LapidistError:
+        fake_tensors.of_mlp(input, up, up_bias, down, down_bias, precision)
+        raise
+
+
+def require_tensors(optional: tuple[str, ...] = (), **given: Any) -> None:
+    """Those named in `optional` may be None."""
+    for name, value in given.items():
+        if not isinstance(value, TENSOR) and not (value is None and name in optional):
+            raise DTypeError(
+                f"{name}: must be a tensor; got {type(value).__name__}. Pass it through torch.as_tensor first"
+            )
+
+
+def require_none(into: Any) -> None:
+    if into is not None:
+        raise ArgumentError(
+            f"into: must be None with an activation, a residual or an epilogue; got {type(into).__name__}."
+            " Apply it to the result"
+        )
+
+
+def scaled(
+    a: Any,
+    b: Any,
+    scale_a: Any,
+    scale_b: Any,
+    c: Any = None,
+    *,
+    out_dtype: Any = None,
+    promote: bool | None = None,
+) -> Any:
+    """(scale_a a) (scale_b b) + c of 8-bit floats, with factors of the shapes that lapidist.gemm takes. Only
+    c has a gradient.
+    """
+    require_tensors(("scale_a", "scale_b", "c"), a=a, b=b, scale_a=scale_a, scale_b=scale_b, c=c)
+    return operators.scaled(a, b, scale_a, scale_b, c, out_dtype, promote)

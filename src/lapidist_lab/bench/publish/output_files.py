@@ -1,0 +1,93 @@
+"""Where the rows of a run go: a table or JSON lines on stdout, and the files that were asked for."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lapidist.errors import ArgumentError
+from lapidist.writable import require_folder, require_writable
+from lapidist_lab.bench.protocol.record import Conditions, Record, run_name, write_csv, write_lines, write_run
+
+KEEP_SECONDS = 5.0  # the file is written anew each time
+PIPE_COLUMNS = 100
+
+
+@dataclass(slots=True)
+class Outputs:
+    """The options that name outputs, checked before anything is measured; and the rows so far."""
+
+    as_json: bool
+    csv: Path | None
+    plot: Path | None
+    html: Path | None
+    record: Path | None
+    name: str
+    finished: Sequence[Record] = ()
+    conditions: Conditions | None = None
+    kept: float = field(default=-math.inf)
+
+    def require_writable(self) -> None:
+        for option, path in (("--csv", self.csv), ("--plot", self.plot), ("--html", self.html)):
+            if path is not None:
+                require_writable(option, path)
+        if self.record is not None:
+            require_folder("--record", self.record)
+        if self.plot is not None:
+            require_svg(self.plot)
+        if self.plot is not None or self.html is not None:
+            from lapidist_lab.bench.publish.charts import require_matplotlib
+
+            require_matplotlib()
+
+    def write(self, conditions: Conditions, records: Sequence[Record]) -> None:
+        self.conditions, self.finished = conditions, records
+        if self.as_json:
+            write_lines(sys.stdout, records)
+        else:
+            self.print_tables(records)
+        if self.csv is not None:
+            write_csv(self.csv, records)
+        self.save(conditions, records)
+        if self.plot is not None:
+            from lapidist_lab.bench.publish.panels import file_of
+
+            self.plot.write_text(file_of(conditions, records))
+        if self.html is not None:
+            from lapidist_lab.bench.publish.html import page
+
+            self.html.write_text(page(conditions, records))
+
+    def keep(self, conditions: Conditions, records: Sequence[Record]) -> None:
+        """The rows so far, and now and then their file: a run that is stopped leaves what it measured."""
+        self.conditions, self.finished = conditions, list(records)
+        if time.monotonic() - self.kept > KEEP_SECONDS:
+            self.save(conditions, records)
+            self.kept = time.monotonic()
+
+    def save(self, conditions: Conditions, records: Sequence[Record]) -> None:
+        if self.record is not None:
+            write_run(self.record / run_name(conditions, self.name), conditions, records)
+
+    def write_finished(self) -> None:
+        if self.conditions is not None:
+            self.write(self.conditions, self.finished)
+
+    def print_tables(self, records: Sequence[Record]) -> None:
+        from rich.console import Console
+
+        from lapidist_lab.bench.publish.terminal import show
+
+        piped = int(os.environ.get("COLUMNS") or PIPE_COLUMNS)
+        show(Console(width=None if sys.stdout.isatty() else piped), records)
+
+
+def require_svg(path: Path) -> None:
+    if path.suffix.lower() != ".svg":
+        rule = f"must end in .svg, as that is what is drawn; got {str(path)!r}"
+        raise ArgumentError(f"--plot: {rule}. Rename it, or take --html for a page with charts and tables")

@@ -1,0 +1,136 @@
+"""The program that writes every published number: docs/performance, the README's table, the `Measured:` line
+of each rung. Its only source is the Records under results/; the same Records give the same files."""
+
+from __future__ import annotations
+
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from lapidist.errors import ArgumentError
+from lapidist.kernels.registry import KERNELS
+from lapidist_lab.bench.protocol.record import Run, read_runs
+from lapidist_lab.bench.publish import pages, sharing_tables, study_tables
+from lapidist_lab.bench.publish.cells import chip, kind, percent, shape, speed
+from lapidist_lab.bench.publish.charts import Chart
+from lapidist_lab.bench.publish.machine_tables import machine_blocks
+from lapidist_lab.bench.publish.record_views import TIMED_MODES, Found, latest, main_case, maths_in, on
+from lapidist_lab.bench.publish.section import Data
+from lapidist_lab.bench.publish.squares import limits_table, summary
+from lapidist_lab.bench.publish.withdrawn import Withdrawal, read_withdrawals, without
+from lapidist_lab.bench.publish.worklog import worklog
+from lapidist_lab.bench.studies import warming
+
+LINE = 110  # columns of a source file
+MEASURED = re.compile(r"^// Measured:.*(\n//           .*)*$", re.MULTILINE)
+HEADLINE_MODE = "sustained"
+PUBLISHED = (*TIMED_MODES, "host", warming.MODE, warming.ALONE, *study_tables.MODES)
+
+
+def publish(root: Path, check: bool, html: Path | None = None) -> list[Path]:
+    """Write what differs, or with `check` only name it; what differed."""
+    withdrawals = read_withdrawals(root / "results")
+    runs = without(read_runs(root / "results"), withdrawals)
+    if not runs:
+        rule = "must hold Records in results/*.jsonl"
+        raise ArgumentError(f"--root: {rule}; {str(root)!r} has none. Make them with climb --record")
+    texts = documents(root, runs, withdrawals)
+    stale = {path: text for path, text in texts.items() if not path.exists() or path.read_text() != text}
+    for path, text in stale.items():
+        print(f"{'differs from the Records' if check else 'written'}: {path}", file=sys.stderr)
+        if not check:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+    if html is not None:
+        write_html(html, runs)
+    return list(stale)
+
+
+def documents(root: Path, runs: Sequence[Run], withdrawals: Sequence[Withdrawal] = ()) -> dict[Path, str]:
+    """Every published file as it should be."""
+    found = [(record, run) for record, run in latest(runs) if record.mode in PUBLISHED]
+    records = [record for record, _ in found]
+    texts = pages.documents(root, Data(records, runs, withdrawals))
+    for chart in sharing_tables.sharing_charts(runs):
+        texts |= chart.files(root / "docs")
+    blocks: dict[str, Callable[[], Mapping[str, str]]] = {
+        "README.md": lambda: {"ladder": ladder_picture(texts), "types": summary(records)},
+        "docs/ladder.md": lambda: {"limits": limits_table(records)},
+        "docs/wgmma.md": lambda: {"limits": limits_table(records)},
+        "docs/stream-k.md": lambda: sharing_tables.sharing_blocks(runs),
+        "docs/machine.md": lambda: machine_blocks(root, runs),
+    }
+    for path, made in ((root / name, made) for name, made in blocks.items() if (root / name).exists()):
+        texts[path] = path.read_text()
+        for name, block in made().items():
+            texts[path] = with_block(texts[path], name, block)
+        if path.name in ("ladder.md", "wgmma.md"):
+            texts[path] = worklog(texts[path], latest(runs))
+    for path in sorted((root / "src" / "lapidist" / "cuda").glob("*/*.cu")):
+        source = path.read_text()
+        if MEASURED.search(source):
+            line = measured_line(path, found)
+            texts[path] = MEASURED.sub(line.replace("\\", r"\\"), source, count=1)
+    return texts
+
+
+def with_block(text: str, name: str, table: str) -> str:
+    """What stands between the two comments of that name replaced; a text without them stays as it is."""
+    begin, stop = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    start, end = text.find(begin), text.find(stop)
+    if start < 0:
+        return text
+    if end < start:
+        rule = f"must be followed by {stop}; the second is missing"
+        raise ArgumentError(f"{begin}: {rule}. Put it after the table")
+    return f"{text[:start]}{begin}\n{table}{text[end:]}"
+
+
+def ladder_picture(texts: Mapping[Path, str]) -> str:
+    """The ladder's bars, where it was climbed."""
+    name = "ladder-fp32"
+    drawn = any(path.name == f"{name}-light.svg" for path in texts)
+    words = "Each kernel of the ladder beside cuBLAS, fp32, 4096^3"
+    return Chart(name, "", words).shown("docs/performance/") if drawn else "Not measured yet.\n"
+
+
+def measured_line(path: Path, found: Found) -> str:
+    """One line for all kernels that a source file holds, in the first of the types that they take and were
+    measured in.
+    """
+    here = f"{path.parent.name}/{path.name}"
+    names = [kernel.name for kernel in KERNELS if kernel.source == here]
+    maths = maths_in(record for record, _ in found if record.kernel in names)
+    quoted = headline(found, maths[0]) if maths else []
+    rows = [(record, run) for record, run in quoted if record.kernel in names and record.tflops is not None]
+    if not rows:
+        return "// Measured: -"
+    record, run = rows[0]
+    speeds = ", ".join(f"{each.kernel + ' ' if len(rows) > 1 else ''}{speed(each)}" for each, _ in rows)
+    shares = ", ".join(percent(each.ratio) for each, _ in rows)
+    product = shape(record) + ("" if record.dtype == "float32" else f" in {kind(record)}")
+    words = (
+        f"// Measured: {product}: {speeds} TFLOP/s, {shares} % of cuBLAS ({chip(record)}, results/{run.name})"
+    )
+    lines = textwrap.wrap(words, LINE, subsequent_indent="//           ", break_on_hyphens=False)
+    return "\n".join(lines)
+
+
+def headline(found: Found, math: str) -> Found:
+    """The rows that the README and the kernels' headers quote."""
+    rows = [(record, run) for record, run in found if (record.mode, record.dtype) == (HEADLINE_MODE, math)]
+    main = main_case([record for record, _ in rows])
+    return [(record, run) for record, run in rows if main is not None and on([record], main)]
+
+
+def write_html(path: Path, runs: Sequence[Run]) -> None:
+    """One page of everything that was timed, under the conditions of the run that the headline is from."""
+    from lapidist_lab.bench.publish.html import page
+
+    found = [(record, run) for record, run in latest(runs) if record.mode in (HEADLINE_MODE, "host")]
+    timed = [run for run in runs if run.conditions.mode == HEADLINE_MODE and run.conditions.vendor]
+    conditions = (timed or runs)[-1].conditions  # the newest know the limits of all types
+    sources = {record.key: run.name.removesuffix(".jsonl") for record, run in found}
+    path.write_text(page(conditions, [record for record, _ in found], sources))

@@ -1,0 +1,82 @@
+"""Which runs the numbers come from, what was refused or failed in them, and what is not published."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lapidist_lab.bench.protocol.record import Record, Run
+from lapidist_lab.bench.publish.cells import kind, shape
+from lapidist_lab.bench.publish.record_views import label
+from lapidist_lab.bench.publish.section import Section
+from lapidist_lab.bench.publish.tables import fold
+from lapidist_lab.bench.publish.withdrawn import Withdrawal
+from lapidist_lab.bench.studies import operand_layouts
+
+SEEN = (("clock_mhz", "MHz"), ("power_w", "W"), ("temperature_c", "degrees C"))
+VERSIONS = {"driver": "driver", "CUDA": "cuda", "NVRTC": "nvrtc", "lapidist": "lapidist", "commit": "commit"}
+
+
+def of_runs(runs: Sequence[Run]) -> str:
+    days = sorted(run.conditions.date[:10] for run in runs)
+    return (
+        f"{len(runs)} runs, {days[0]} to {days[-1]}: chips, versions, commits and protocols" if runs else ""
+    )
+
+
+def runs_section(runs: Sequence[Run]) -> str:
+    return "\n".join(["## Runs\n", *(line for run in runs for line in run_lines(run))])
+
+
+def run_lines(run: Run) -> list[str]:
+    c = run.conditions
+    versions = {name: getattr(c, field) for name, field in VERSIONS.items()}
+    by = ", ".join(f"{name} {value}" for name, value in versions.items() if value)
+    lines = [
+        f"- `results/{run.name}`: {c.date}, {c.device}, {by}. {c.vendor or 'No vendor library'}."
+        f" `{c.command}`",
+        f"    - {c.mode}: {c.protocol}. Inputs: {c.inputs}. {seen_words(run)}",
+    ]
+    more = (f"CUTLASS: {c.cutlass}" if c.cutlass else "", c.remark or "")
+    return lines + [f"    - {words}." for words in more if words]
+
+
+def seen_words(run: Run) -> str:
+    """Clocks, power and temperature over the run."""
+    words = []
+    for name, unit in SEEN:
+        values = [value for record in run.records if (value := getattr(record, name)) is not None]
+        if values:
+            words.append(f"{min(values):.0f} to {max(values):.0f} {unit}")
+    return f"Seen while timing: {', '.join(words)}." if words else "Clocks and power were not seen."
+
+
+def failures_section(records: Sequence[Record]) -> str:
+    failed = [record for record in records if record.error and not lacking(record)]
+    lines = [
+        f"- {label(record.kernel)}, {shape(record)}, {kind(record)}: {(record.error or '').splitlines()[0]}"
+        for record in failed
+    ]
+    return f"## Refused or failed\n\n{fold(f'{len(lines)} products', chr(10).join(lines))}" if lines else ""
+
+
+def lacking(record: Record) -> bool:
+    """Whether it is cuBLAS in a layout that torch cannot multiply; the layouts' table says so."""
+    return record.mode == operand_layouts.MODE and record.kernel == operand_layouts.VENDOR
+
+
+def withdrawn_section(withdrawals: Sequence[Withdrawal]) -> str:
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for each in withdrawals:
+        reasons.setdefault((each.kernel, each.reason), []).append(f"`results/{each.run}`")
+    lines = [f"- {kernel}: {reason} ({', '.join(names)})" for (kernel, reason), names in reasons.items()]
+    return "\n".join(["## Withdrawn\n\nMeasured, and not shown above.\n", *lines]) if lines else ""
+
+
+RUNS = Section(
+    lambda data: data,
+    [
+        lambda data: runs_section(data.runs),
+        lambda data: failures_section(data.records),
+        lambda data: withdrawn_section(data.withdrawals),
+    ],
+)

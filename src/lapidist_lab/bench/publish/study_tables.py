@@ -1,0 +1,406 @@
+"""What users meet, beside what they have without us: models, epilogues, new shapes, mma.sync, layouts,
+factors. `ratio` is the other way's time over ours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from lapidist.dtypes import short_name
+from lapidist_lab.bench.protocol.contenders import LIBRARY
+from lapidist_lab.bench.protocol.record import Record
+from lapidist_lab.bench.publish import charts
+from lapidist_lab.bench.publish.cells import (
+    chip,
+    geomean,
+    kind,
+    mean_words,
+    number,
+    percent,
+    ratios,
+    shape,
+    speed,
+    time_words,
+    times_faster,
+    worst,
+)
+from lapidist_lab.bench.publish.charts import Bar, Chart
+from lapidist_lab.bench.publish.record_views import LIES, shape_of
+from lapidist_lab.bench.publish.section import Data, Part, Section, folded, joined
+from lapidist_lab.bench.publish.tables import Column, Table, fold, table
+from lapidist_lab.bench.studies import operand_layouts, scaled_products
+from lapidist_lab.bench.studies.after_products import PLAIN
+from lapidist_lab.bench.studies.epilogue_costs import MODE as EPILOGUE
+
+MODEL, SERVED, LOADED = "model", "served", "shapes loaded"
+NEW_SHAPES = {"shapes cold": "nothing compiled", "shapes disk": "binaries on disk", LOADED: "binaries loaded"}
+MMA_WORDS = {"mma sustained": "sustained", "mma burst": "in bursts"}
+SCALED_WORDS = {scaled_products.MODE: "sustained", scaled_products.BURST_MODE: "in bursts"}
+MODES = (MODEL, EPILOGUE, *NEW_SHAPES, SERVED, *MMA_WORDS, operand_layouts.MODE, *SCALED_WORDS)
+
+
+# ---- whole models ----
+
+
+def of_models(data: Data) -> str:
+    rows = [record for record in data.ours(MODEL) if record.ok]
+    if not rows:
+        return ""
+    found, chips = ratios(rows), " and ".join(dict.fromkeys(map(chip, rows)))
+    return (
+        f"{geomean(found):.2f}x the speed of stock in the geometric mean of {len(found)} cases,"
+        f" {min(found):.2f}x to {max(found):.2f}x, on an {chips}."
+        f" The worst is {worst(rows).kernel}, {worst(rows).m} rows"
+    )
+
+
+def model_words(rows: Sequence[Record]) -> str:
+    said, over = of_models(Data(rows)), [record for record in rows if not record.ok]
+    words = (
+        "Stock is the same model with torch's or XLA's own products, in turns in the same process. Over 1x is"
+        " faster than that. [In torch](../torch.md#whole-models-on-your-gpu) and"
+        " [in JAX](../jax.md#what-runs-where) say which models these are. *Fused*: the activation is in a"
+        " product's launch. In the chart, the last number is the rows of the products: all tokens."
+    )
+    left_out = (
+        f"Not counted: {len(over)} of {len(rows)} cases, where the results differ by more than the bound."
+    )
+    return joined(f"Models have {said}." if said else "", words, left_out if over else "")
+
+
+def model_chart(rows: Sequence[Record]) -> Chart | None:
+    """Of torch's cases without the package's name: bars want the room."""
+    drawn = [
+        Bar(
+            f"{r.kernel.removeprefix('lapidist.').removeprefix('torch, ')}, {r.m}",
+            100 * r.ratio,
+            times_faster(r),
+        )
+        for r in rows
+        if r.ok and r.ratio
+    ]
+    words = "Stock's time over ours, in %, for whole models, by rows"
+    return charts.bars("models", drawn, [("stock", 100.0)], words) if drawn else None
+
+
+CASE: Sequence[Column] = (
+    ("case", lambda r: r.kernel),
+    "rows | time",
+    ("stock's time over ours", times_faster),
+    "error/bound | chip",
+)
+MODELS = Section(lambda data: data.ours(MODEL), [model_words, model_chart, folded("Every case", *CASE)])
+
+# ---- epilogues ----
+
+
+def ending_of(record: Record) -> str:
+    return record.kernel.partition(", ")[2] or record.kernel
+
+
+def of_epilogues(data: Data) -> str:
+    fused = [record for record in data.ours(EPILOGUE) if ending_of(record) != PLAIN]
+    over = [record.over_plain for record in fused if record.over_plain]
+    if not over:
+        return ""
+    return (
+        f"An epilogue takes {geomean(over):.2f}x the time of the product alone in the geometric mean,"
+        f" {min(over):.2f}x to {max(over):.2f}x. The fastest of torch's ways takes"
+        f" {geomean(ratios(fused)):.2f}x the time of ours in the mean, {min(ratios(fused)):.2f}x at least"
+    )
+
+
+def epilogue_words(rows: Sequence[Record]) -> str:
+    said = of_epilogues(Data(rows))
+    return joined(
+        "An [epilogue](../tutorials/epilogue.md) runs in registers, before sums are stored.",
+        f"{said[:1].upper()}{said[1:]}." if said else "",
+        "These peers are torch's kernels one after the other, the same by torch.compile, and for GELU by tanh"
+        " cuBLASLt's own epilogue. Each line has the geometric means of all shapes, and the worst of them."
+        " `plain` is the product alone. Turns are without rest.",
+    )
+
+
+def by_ending(rows: Sequence[Record]) -> str:
+    """A line for each epilogue and type, and the shape where it is slowest beside its peers."""
+    groups: dict[tuple[str, str], list[Record]] = {}
+    for row in rows:
+        groups.setdefault((ending_of(row), row.dtype), []).append(row)
+    columns = (
+        ("epilogue", lambda group: ending_of(group[0])),
+        ("type", lambda group: kind(group[0])),
+        ("time over the product alone", lambda group: f"{geomean(over_plain(group)):.2f}"),
+        ("at most", lambda group: f"{max(over_plain(group)):.2f}"),
+        ("fastest peer's time over ours", lambda group: f"{geomean(ratios(group)):.2f}x"),
+        ("at least", lambda group: f"{min(ratios(group)):.2f}x"),
+        ("least at", lambda group: shape(worst(group))),
+        ("chip", lambda group: ", ".join(sorted({*map(chip, group)}))),
+    )
+    return table(columns, [group for _, group in sorted(groups.items())]).markdown()
+
+
+def over_plain(rows: Sequence[Record]) -> list[float]:
+    return [record.over_plain or 1.0 for record in rows]
+
+
+EPILOGUES = Section(
+    lambda data: data.ours(EPILOGUE),
+    [
+        epilogue_words,
+        by_ending,
+        folded(
+            "Every shape",
+            ("epilogue", ending_of),
+            "type | shape | time",
+            ("over the product alone", lambda r: number(r.over_plain, ".3f")),
+            ("fastest peer's time over ours", times_faster),
+            "error/bound | chip",
+        ),
+    ],
+)
+
+# ---- new shapes ----
+
+
+def of_new_shapes(data: Data) -> str:
+    """Where nothing waits for a compiler."""
+    rows = [record for record in data.of(LOADED) if record.ratio and record.seconds]
+    if not rows:
+        return ""
+    times = [record.seconds or 0.0 for record in rows]
+    return (
+        f"With binaries loaded a new shape takes {time_words(min(times))} to {time_words(max(times))} in the"
+        f" median, and torch {min(ratios(rows)):.2f}x to {max(ratios(rows)):.2f}x of that."
+    )
+
+
+SHAPE_WORDS = (
+    "A new shape is planned before it runs. [The planner](../planner.md) says which binary serves it. Times"
+    " are of the caller, until the result is there. Under 1x torch is faster."
+)
+SHAPES = Section(
+    lambda data: data.of(*NEW_SHAPES, SERVED),
+    [
+        "## What does a new shape cost?",
+        lambda rows: joined(SHAPE_WORDS, of_new_shapes(Data(rows))),
+        folded(
+            "New shapes, beside torch",
+            "type",
+            ("before the call", lambda r: NEW_SHAPES.get(r.mode, "a request loop")),
+            "calls | median",
+            ("9 of 10 within", lambda r: time_words(r.p90)),
+            ("99 of 100 within", lambda r: time_words(r.p99)),
+            ("torch's time over ours", times_faster),
+        ),
+    ],
+)
+
+# ---- mma.sync beside CUTLASS ----
+
+
+def beside_cutlass(data: Data) -> list[Record]:
+    return [record for record in data.ours(*MMA_WORDS) if record.peer]
+
+
+def of_mma(data: Data) -> str:
+    rows = beside_cutlass(data)
+    if not rows:
+        return ""
+    turns = " and ".join(sorted({MMA_WORDS[record.mode] for record in rows}))
+    least, most = min(ratios(rows)), max(ratios(rows))
+    chips = " and ".join(sorted({*map(chip, rows)}))
+    return f"{least:.2f}x to {most:.2f}x the speed of CUTLASS's kernel for mma.sync, {turns}, on an {chips}"
+
+
+MMA = Section(
+    beside_cutlass,
+    [
+        lambda rows: (
+            "Cards before Hopper, and consumer Blackwell, multiply by mma.sync."
+            f" `mma` has {of_mma(Data(rows))}. That is the kernel of CUTLASS's example 47, with sums in float"
+            " as ours. Of its two schedules, a block for each tile and Stream-K, the faster counts."
+        ),
+        folded(
+            "Every product",
+            "m x n x k | type",
+            ("operands", lambda r: LIES[r.layout[:2]]),
+            "time",
+            ("TFLOP/s", lambda r: number(r.tflops)),
+            ("CUTLASS's time over ours", times_faster),
+            ("turns", lambda r: r.mode.partition(" ")[2]),
+            "chip",
+        ),
+    ],
+)
+
+# ---- layouts ----
+
+# in the field's words; the first layout is K-major in both
+OTHER_WAYS = {"rr": "B N-major", "cc": "A M-major", "cr": "both"}
+LAYOUT_WORDS = (
+    "The tensor cores of Hopper read [K-major](../glossary.md#k-major) operands: A by rows, B by columns. In"
+    " 16-bit types they also read [N-major and M-major](../glossary.md#n-major) ones. In other types such an"
+    " operand is transposed on its way through registers, or copied first. Or the planner takes mma.sync,"
+    " which reads both. cuBLAS by torch has not all of these layouts."
+)
+Ways = Mapping[str, Record | None]  # a product in each layout
+
+
+def in_layouts(rows: Sequence[Record], math: str, size: int, kernel: str) -> Ways:
+    at = {(r.kernel, r.dtype, r.m, r.layout[:2]): r for r in rows}
+    return {layout: at.get((kernel, math, size, layout)) for layout in operand_layouts.LAYOUTS}
+
+
+def share_left(ways: Ways, layout: str) -> float | None:
+    """Of the speed in the first layout."""
+    first, record = ways[next(iter(operand_layouts.LAYOUTS))], ways[layout]
+    return record.tflops / first.tflops if first and record and first.tflops and record.tflops else None
+
+
+def layout_cell(ways: Ways, layout: str) -> str:
+    record, share = ways[layout], share_left(ways, layout)
+    if record is None or not record.tflops:
+        return "-"
+    other = layout in OTHER_WAYS and share is not None
+    return f"{speed(record)} ({percent(share)})" if other else speed(record)
+
+
+def layout_table(rows: Sequence[Record]) -> str:
+    every = (
+        (math, str(size), kernel, in_layouts(rows, math, size, kernel))
+        for math in operand_layouts.MATHS
+        for size in operand_layouts.SIZES
+        for kernel in (LIBRARY, operand_layouts.VENDOR)
+    )
+    found = [
+        [short_name(math), size, kernel, *(layout_cell(ways, way) for way in operand_layouts.LAYOUTS)]
+        for math, size, kernel, ways in every
+        if any(ways.values())
+    ]
+    return Table(["type", "m = n = k", "", *operand_layouts.LAYOUTS.values()], found).markdown()
+
+
+def shares_left(rows: Sequence[Record], size: int) -> list[tuple[str, Record, float]]:
+    """Of each type in each other layout: the row, and what it keeps of the K-major speed, on that square."""
+    every = [in_layouts(rows, math, size, LIBRARY) for math in operand_layouts.MATHS]
+    return [
+        (way, record, share)
+        for ways in every
+        for way in OTHER_WAYS
+        if (record := ways[way]) and (share := share_left(ways, way)) is not None
+    ]
+
+
+def of_layouts(data: Data) -> str:
+    rows = data.of(operand_layouts.MODE)
+    shares = {
+        size: [share for *_, share in shares_left(rows, size)]
+        for size in sorted(operand_layouts.SIZES, reverse=True)
+    }
+    said = [
+        f"{percent(min(own))} to {percent(max(own))} % at {size}^3" for size, own in shares.items() if own
+    ]
+    keep = "Of our K-major speed, N-major and M-major operands keep"
+    return f"{keep} {', '.join(said)}, on an {chip(rows[0])}" if said else ""
+
+
+def layout_chart(rows: Sequence[Record]) -> Chart | None:
+    size = max(operand_layouts.SIZES)
+    drawn = [
+        Bar(f"{kind(r)}, {OTHER_WAYS[way]}", 100 * share, f"{speed(r)} TFLOP/s, {percent(share)} %")
+        for way, r, share in shares_left(rows, size)
+    ]
+    words = f"What is left of the K-major speed in other layouts, {size}^3, sustained"
+    return charts.bars("layouts", drawn, [("K-major", 100.0)], words) if drawn else None
+
+
+LAYOUTS = Section(
+    lambda data: data.of(operand_layouts.MODE),
+    [
+        lambda rows: f"{LAYOUT_WORDS} {of_layouts(Data(rows))}.",
+        layout_chart,
+        lambda rows: fold(
+            "Every layout, sustained, at two sizes",
+            f"TFLOP/s, and in brackets % of what the same library does K-major.\n\n{layout_table(rows)}",
+        ),
+    ],
+)
+
+# ---- 8-bit floats with factors ----
+
+
+def of_scaled(data: Data) -> str:
+    """Beside cuBLAS with the same factors, in each mode, with the worst."""
+    said = []
+    for mode, turns in SCALED_WORDS.items():
+        rows = [r for r in data.of(mode) if r.kernel.startswith(f"{LIBRARY}, ") and r.ratio]
+        if rows:
+            where = f"{ending_of(worst(rows))}, {shape(worst(rows))}"
+            said.append(f"With factors, {turns}: {mean_words(ratios(rows), where)}.")
+    return " ".join(said)
+
+
+def of_schemes(
+    rows: Sequence[Record], shapes: Sequence[tuple[int, int, int]], who: str = LIBRARY
+) -> list[Record]:
+    """In the order of the study's shapes and forms."""
+    at = {(record.kernel, shape_of(record)): record for record in rows}
+    every = [at.get((f"{who}, {scheme.name}", each)) for each in shapes for scheme in scaled_products.SCHEMES]
+    return [record for record in every if record]
+
+
+def scaled_table(mode: str, title: str) -> Part:
+    def made(rows: Sequence[Record]) -> str:
+        here = [record for record in rows if record.mode == mode]
+        every = (*scaled_products.SHAPES, *scaled_products.MODEL_SHAPES)
+        theirs = {(ending_of(r), shape_of(r)): r for r in of_schemes(here, every, "cublas") if r.seconds}
+
+        def vendor(record: Record) -> str:
+            beside = theirs.get((ending_of(record), shape_of(record)))
+            return speed(beside) if beside else "-"
+
+        extents = ("m x n x k", lambda r: "x".join(map(str, shape_of(r))))
+        columns = (
+            extents,
+            ("factors", ending_of),
+            "time | TFLOP/s",
+            ("cuBLAS", vendor),
+            "% of cuBLAS | chosen",
+        )
+        ours = of_schemes(here, every)
+        return fold(title, table(columns, ours).markdown()) if ours else ""
+
+    return made
+
+
+def scaled_chart(rows: Sequence[Record]) -> Chart | None:
+    """Every form on the largest square, beside cuBLAS with the same factors."""
+    square = max(scaled_products.SHAPES, key=math.prod)
+    sustained = [record for record in rows if record.mode == scaled_products.MODE]
+    drawn = [
+        Bar(ending_of(r), 100 * r.ratio, f"{speed(r)} TFLOP/s, {percent(r.ratio)} %")
+        for r in of_schemes(sustained, [square])
+        if r.ratio
+    ]
+    words = f"Each form of factors beside cuBLAS with the same, e4m3, {square[0]}^3, sustained"
+    return charts.bars("factors", drawn, [("cuBLAS", 100.0)], words) if drawn else None
+
+
+FACTORS = (
+    "e4m3 with [factors](../glossary.md#factor), results in bfloat16, sustained. Beside each, cuBLAS by"
+    " `torch._scaled_mm` with the same factors. [Promoted](../glossary.md#promoted) sums leave the tensor"
+    " core every 128 of k; factors along k imply it."
+)
+SCALED = Section(
+    lambda data: (
+        of_schemes(data.of(*SCALED_WORDS), (*scaled_products.SHAPES, *scaled_products.MODEL_SHAPES))
+        and data.of(*SCALED_WORDS)
+    ),
+    [
+        "## With factors",
+        scaled_chart,
+        lambda rows: joined(FACTORS, of_scaled(Data(rows))),
+        scaled_table(scaled_products.MODE, "8-bit floats with factors, every form and shape"),
+        scaled_table(scaled_products.BURST_MODE, "8-bit floats with factors, in bursts"),
+    ],
+)

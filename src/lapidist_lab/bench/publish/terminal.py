@@ -1,0 +1,129 @@
+"""Records as tables for a terminal."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from itertools import groupby
+
+from rich.console import Console
+from rich.markup import escape
+
+from lapidist_lab.bench.protocol.cases import shape_words
+from lapidist_lab.bench.protocol.record import Record
+from lapidist_lab.bench.publish.cells import COLUMNS, Cell, kind, number, percent, refusal_of, taken
+from lapidist_lab.bench.publish.record_views import UNIT_WORDS, label
+from lapidist_lab.bench.publish.tables import table
+
+SHOWN_LINES = 4  # of a compiler's log
+FEW = 4  # kernels that an error names, each
+# a head may be broken into lines where it has spaces
+TIMED: dict[str, Cell] = {
+    "rung": COLUMNS["kernel"],
+    "time": taken,
+    "TFLOP/s": lambda r: number(r.tflops, ".2f"),
+    "% of cuBLAS": COLUMNS["% of cuBLAS"],
+    "% of limit": COLUMNS["% of limit"],
+    "% of unit": COLUMNS["% of unit"],
+    "regis- ters": COLUMNS["registers"],
+    "shared B": COLUMNS["shared bytes"],
+    "blocks x warps": COLUMNS["blocks x warps"],
+    "multi- ply %": COLUMNS["multiply %"],
+    "error/ bound": lambda r: number(r.worst, ".2f"),
+}
+# In the machine nothing has a speed, but everything a count. Instructions are those of whole warps.
+COUNTED: dict[str, Cell] = {
+    "rung": COLUMNS["kernel"],
+    "wall time": taken,
+    "warp instr.": lambda r: number(r.warp_instructions, ",d"),
+    "multi- ply %": lambda r: percent(r.ffma_share),
+    "sectors/ load": lambda r: number(r.sectors),
+    "turns/ load": lambda r: number(r.wavefronts, ".2f"),
+    "bytes/ flop": lambda r: number(r.bytes_per_flop, ".3g"),
+    "regis- ters": COLUMNS["registers"],
+    "shared B": COLUMNS["shared bytes"],
+    "error/ bound": lambda r: number(r.worst, ".2f"),
+}
+LEAST_WANTED = ("% of unit", "multi- ply %", "shared B", "bytes/ flop", "regis- ters", "blocks x warps")
+LIMITS: dict[str, Cell] = {
+    "unit": lambda r: UNIT_WORDS.get(r.unit or "", "-"),
+    "type": kind,
+    "TFLOP/s": lambda r: number(r.tflops),
+    **{head: COLUMNS[head] for head in ("W", "MHz", "error/bound")},
+}
+LEGEND = (
+    "limit: what the chip's best unit for this type reaches; unit: the same of the unit that the kernel uses;"
+    " multiply: of the main loop's instructions, those that multiply and add; error/bound: up to 1 is right"
+)
+MACHINE_LEGEND = (
+    "wall time: the machine's, on this computer; sectors: 32 bytes each, touched by one load of a warp;"
+    " turns: cycles that shared memory serves one load of a warp (1 is free of bank conflicts for 4 bytes a"
+    " lane, 4 for 16); bytes/flop: between the L2 and the SMs; multiply: of all instructions, those that"
+    " multiply and add; error/bound: up to 1 is right"
+)
+
+
+def whole(head: str) -> str:
+    """A column's head without the places where it may be broken into lines."""
+    return head.replace("- ", "").replace("/ ", "/")
+
+
+def show(console: Console, records: Sequence[Record]) -> None:
+    """One table for each case; refusals and failures below it."""
+    limits = [record for record in records if record.kind == "limit"]
+    if limits:
+        title = f"Limits of the units on {limits[0].device}, sustained"
+        console.print(table(LIMITS, limits).terminal(title, [None] * len(limits), left=2))
+        show_errors(console, limits)
+    products = [record for record in records if record.kind != "limit"]
+    cases = groupby(products, key=lambda r: (r.batch, r.m, r.n, r.k, r.dtype, r.device))
+    for rows in [list(group) for _, group in cases]:
+        machine = rows[0].mode == "machine"
+        show_case(console, rows, COUNTED if machine else TIMED)
+        if rows[-1] is products[-1]:
+            console.print(MACHINE_LEGEND if machine else LEGEND, style="dim", highlight=False)
+        if machine:
+            show_bounds(console, rows)
+        show_errors(console, rows)
+
+
+def show_case(console: Console, rows: Sequence[Record], columns: dict[str, Cell]) -> None:
+    first = rows[0]
+    mode = "" if first.device == first.mode else f", {first.mode}"
+    shape = shape_words(first.m, first.n, first.k, first.batch or 1)
+    shown = table(columns, rows).fitting(console.width, LEAST_WANTED)
+    styles = ["bold" if record.kind == "peer" else None for record in rows]
+    console.print(shown.terminal(f"{shape} {first.dtype} on {first.device}{mode}", styles))
+    left_out = [whole(head) for head in columns if head not in shown.heads]
+    if left_out:
+        words = f"left out, as the terminal is narrow: {', '.join(left_out)}; --json and --csv have them"
+        console.print(words, style="dim", highlight=False)
+
+
+def show_bounds(console: Console, rows: Sequence[Record]) -> None:
+    """What the counts say of each kernel on the chip that the machine plays."""
+    noted = [record for record in rows if record.note]
+    if noted:
+        head = "What would bound each on an H200, by these counts (lapidist explain NAME has the arithmetic):"
+        console.print(f"\n{head}")
+    for record in noted:
+        line = f"  {label(record.kernel):22s}{record.note}"
+        words = textwrap.fill(line, console.width, subsequent_indent=" " * 24, break_on_hyphens=False)
+        console.print(escape(words), highlight=False, soft_wrap=True)
+
+
+def show_errors(console: Console, rows: Sequence[Record]) -> None:
+    refusals: dict[str, list[str]] = {}
+    reasons: dict[str, list[str]] = {}
+    for record in rows:
+        refusal = refusal_of(record)
+        if refusal is not None:
+            refusals.setdefault(refusal, []).append(label(record.kernel))
+        elif record.error:
+            reasons.setdefault(record.error, []).append(record.kernel)
+    for reason, names in refusals.items():
+        console.print(f"refused by {', '.join(dict.fromkeys(names))}: {escape(reason)}", highlight=False)
+    for reason, names in reasons.items():
+        shown = escape("\n".join(reason.splitlines()[:SHOWN_LINES]))
+        line = f"[red]{', '.join(names)}[/red]: {shown}" if len(names) < FEW else shown
+        console.print(line, highlight=False)

@@ -1,0 +1,132 @@
+"""The forms in which products are called, each beside what torch (or NumPy) would be called with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lapidist_lab.verify import judge
+
+MATRICES = 8  # of a batch, and of a list
+HOST_SIDE = 64  # of NumPy's arrays
+
+
+class Contestant(NamedTuple):
+    """A form of call, and the call of torch that does the same, by name; torch's own have None."""
+
+    call: Callable[[], Any]
+    peer: str | None
+    worst: float  # of its errors, over the bound
+
+
+def judged(call: Callable[[], Any], peer: str | None, a: Any, b: Any, **more: Any) -> Contestant:
+    """Run a form once: its error over the bound. Of lists and stacks the first product is judged."""
+    found = call()
+    first = found if not isinstance(found, list) and found.ndim <= 2 else found[0]
+    return Contestant(call, peer, judge(first, a, b, **more).worst)
+
+
+def of_matrices(a: Any, b: Any, out: Any) -> dict[str, Contestant]:
+    import torch
+
+    import lapidist
+
+    c = torch.randn_like(out)
+    plan, of_c = lapidist.plan(a, b, out=out), {"c": c, "beta": 1.0}
+    mm, new, addmm = "torch.mm", "torch.mm, new output", "torch.addmm"
+    return {
+        mm: judged(lambda: torch.mm(a, b, out=out), None, a, b),
+        new: judged(lambda: torch.mm(a, b), None, a, b),
+        addmm: judged(lambda: torch.addmm(c, a, b, out=out), None, a, b, **of_c),
+        "plan.execute": judged(lambda: plan.execute(a, b, None, out), mm, a, b),
+        "matmul(out)": judged(lambda: lapidist.matmul(a, b, out=out), mm, a, b),
+        "matmul": judged(lambda: lapidist.matmul(a, b), new, a, b),
+        "gemm(out)": judged(lambda: lapidist.gemm(a, b, out=out), mm, a, b),
+        "gemm(c, out)": judged(lambda: lapidist.gemm(a, b, c, beta=1.0, out=out), addmm, a, b, **of_c),
+    }
+
+
+def of_many(a: Any, b: Any) -> dict[str, Contestant]:
+    """Batches, lists, gathered rows, vectors."""
+    import torch
+
+    import lapidist
+
+    stack, others = torch.stack([a] * MATRICES), torch.stack([b] * MATRICES)
+    a_list, b_list = list(stack.unbind()), list(others.unbind())
+    rows = torch.arange(a.shape[0] - 1, -1, -1, device=a.device)
+    vector, of_vector = a[0].clone(), "torch.matmul of a vector"
+    return {
+        "torch.bmm": judged(lambda: torch.bmm(stack, others), None, a, b),
+        "matmul of a batch": judged(lambda: lapidist.matmul(stack, others), "torch.bmm", a, b),
+        "torch.mm in a loop": judged(lambda: list(map(torch.mm, a_list, b_list)), None, a, b),
+        "gemm of lists": judged(lambda: lapidist.gemm(a_list, b_list), "torch.mm in a loop", a, b),
+        "torch.mm of a[rows]": judged(lambda: torch.mm(a[rows], b), None, a[rows], b),
+        "gemm(gather_a)": judged(
+            lambda: lapidist.gemm(a, b, gather_a=rows), "torch.mm of a[rows]", a[rows], b
+        ),
+        of_vector: judged(lambda: torch.matmul(vector, b), None, vector, b),
+        "matmul of a vector": judged(
+            lambda: lapidist.matmul(vector, b), "torch.matmul of a vector", vector, b
+        ),
+    }
+
+
+def of_layers(a: Any, b: Any) -> dict[str, Contestant]:
+    """A linear layer, and one with its gradients."""
+    import torch
+
+    import lapidist.torch
+
+    stock, ours = torch.nn.functional.linear, lapidist.torch.linear
+    x, weight = a.clone().requires_grad_(), b.T.contiguous().requires_grad_()
+
+    def there_and_back(layer: Any) -> Any:
+        """A layer's result and its input's gradient."""
+        return torch.autograd.grad(layer(x, weight), (x, weight), a)[0]
+
+    peer, peer_back = "F.linear", "F.linear, with gradients"
+    back = a, weight.detach()
+    return {
+        peer: judged(lambda: stock(a, back[1]), None, a, b),
+        "linear": judged(lambda: ours(a, back[1]), peer, a, b),
+        peer_back: judged(lambda: there_and_back(stock), None, *back),
+        "linear, with gradients": judged(lambda: there_and_back(ours), peer_back, *back),
+    }
+
+
+def of_factors(a: Any, b: Any) -> dict[str, Contestant]:
+    """8-bit floats with a factor each."""
+    import torch
+
+    import lapidist
+
+    small, other = (each.to(torch.float8_e4m3fn) for each in (a, b.T.contiguous()))
+    scale = torch.full((), 0.5, device=a.device)
+    kind, of_scales = torch.bfloat16, {"scale_a": scale, "scale_b": scale}
+    peer = "torch._scaled_mm"
+
+    def theirs() -> Any:
+        return torch._scaled_mm(small, other.T, scale, scale, out_dtype=kind)
+
+    def ours() -> Any:
+        return lapidist.matmul(small, other.T, out_dtype=kind, **of_scales)
+
+    return {
+        peer: judged(theirs, None, small, other.T, promoted=True, **of_scales),
+        "matmul(scale_a, scale_b)": judged(ours, peer, small, other.T, **of_scales),
+    }
+
+
+def of_numpy() -> dict[str, Contestant]:
+    import lapidist
+
+    draw = np.random.default_rng(0)
+    a, b = (draw.standard_normal((HOST_SIDE, HOST_SIDE), np.float32) for _ in "ab")
+    size = f"{HOST_SIDE} x {HOST_SIDE}"
+    return {
+        f"numpy.matmul, {size}": judged(lambda: np.matmul(a, b), None, a, b),
+        f"matmul of NumPy, {size}": judged(lambda: lapidist.matmul(a, b), f"numpy.matmul, {size}", a, b),
+    }

@@ -1,0 +1,268 @@
+"""Products that end with an epilogue, as a linear layer's do: beside the product alone, torch's kernels,
+separate and by torch.compile, and cuBLASLt's own epilogue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from lapidist.backends.gpu.doctor import TORCH_HINT
+from lapidist.device import Device
+from lapidist.dtypes import FP8, size_of
+from lapidist.epilogues.passes import GROUP
+from lapidist.errors import ArgumentError, DeviceError
+from lapidist_lab.bench.protocol.cases import WHOLE, Case, Part
+from lapidist_lab.bench.protocol.conditions import gather
+from lapidist_lab.bench.protocol.contenders import Call, Contender, Facts, KernelContender
+from lapidist_lab.bench.protocol.measure import SUSTAINED, Entry, Inputs, Stage, steps
+from lapidist_lab.bench.protocol.record import Conditions, Record
+from lapidist_lab.bench.studies.after_products import ENDINGS, LT, PLAIN, SWIGLU, Beside, Ending
+from lapidist_lab.bench.studies.ladder_runs import Keep, progress, seen_between
+from lapidist_lab.verify import Expected, expect, to_float64
+
+MODE = "epilogue"
+PROTOCOL = replace(SUSTAINED, rounds=1, turn_seconds=0.25)
+ROWS = (16, 512, 8192)
+# up and down of an 8B model, down of a 70B one
+LAYERS = ((28672, 4096), (4096, 14336), (8192, 28672))
+SQUARES = ((1024, 4096, 4096), (4096, 4096, 4096), (8192, 8192, 8192), (8192, 4096, 512))
+SHAPES = (*SQUARES, *((m, n, k) for n, k in LAYERS for m in ROWS))
+
+
+class LayerCase(Case):
+    """A layer's: what comes of 8 bits leaves as bf16."""
+
+    @property
+    def out_dtype(self) -> str:
+        return "bfloat16"
+
+
+class Operands:
+    """Biases, residuals and results of a case, as many as there are sets of inputs."""
+
+    def __init__(self, torch: Any, case: Case) -> None:
+        self.torch, self.case, self.kind = torch, case, getattr(torch, case.out_dtype)
+        self.one = torch.ones((), device="cuda")  # torch's factor of 8-bit operands
+        self.sets: list[dict[str, Any]] = []
+
+    def of(self, ending: Ending, index: int, d: Any) -> Beside:
+        """`d`: the set's own array of m x n."""
+        while len(self.sets) <= index:
+            self.sets.append(self.make())
+        one = self.sets[index] | {"d": d}
+        return Beside(one["bias"], one["residual"], tuple(one[name] for name in ending.stored))
+
+    def make(self) -> dict[str, Any]:
+        torch, (m, n) = self.torch, self.case.extents[:2]
+        return {
+            "bias": torch.randn(n, device="cuda").to(self.kind),
+            "residual": torch.randn(m, n, device="cuda").to(self.kind),
+            "second": torch.empty(m, n, device="cuda", dtype=self.kind),
+            "half": torch.empty(m, n // 2, device="cuda", dtype=self.kind),
+            "largest": torch.empty((), device="cuda"),
+            "small": torch.empty(m, n, device="cuda", dtype=torch.float8_e4m3fn),
+            "factors": torch.empty(m, n // GROUP, device="cuda"),
+        }
+
+    def sums_of(self, ending: Ending, index: int, d: Any) -> Any:
+        """Where torch's product goes."""
+        self.of(ending, index, d)
+        return (self.sets[index] | {"d": d})[ending.sums_in]
+
+
+class OursFused(KernelContender):
+    """The planner's choice with this epilogue."""
+
+    def __init__(self, ending: Ending, operands: Operands, math: str) -> None:
+        super().__init__(None, math, name=f"lapidist, {ending.name}", disassembled=False)
+        self.ending, self.operands = ending, operands
+
+    def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
+        from lapidist import api
+
+        plans, outs = [], []
+        for i in range(len(a)):
+            beside = self.operands.of(self.ending, i, c[i])
+            outs.append(beside.results if len(beside.results) > 1 else beside.results[0])
+            plans.append(api.plan(a[i], b[i], out=outs[i], epilogue=self.ending.given(beside)))
+        self.plan = plans[0].plan
+        return lambda i: plans[i].execute(a[i], b[i], None, outs[i])
+
+
+class TorchSeparate:
+    """The product with its bias, and a kernel for each thing that follows.
+
+    What torch allocates on the way comes from a pool of the peer's own. A graph remembers these places, and
+    writes there when it is launched again. Another peer's operands must not have been given them.
+    """
+
+    kind, columns, capturable, how = "peer", False, True, "torch"
+
+    def __init__(self, ending: Ending, operands: Operands) -> None:
+        self.ending, self.operands, self.name = ending, operands, f"{self.how}, {ending.name}"
+
+    def multiply(self, a: Any, b: Any, bias: Any, out: Any = None) -> Any:
+        torch, bias = self.operands.torch, bias if self.ending.biased else None
+        if size_of(self.operands.case.dtype) == 1:
+            return torch._scaled_mm(
+                a,
+                b,
+                self.operands.one,
+                self.operands.one,
+                bias=bias,
+                out_dtype=self.operands.kind,
+                use_fast_accum=True,
+                out=out,
+            )
+        return torch.mm(a, b, out=out) if bias is None else torch.addmm(bias, a, b, out=out)
+
+    def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
+        torch, ending = self.operands.torch, self.ending
+        more = [self.operands.of(ending, i, c[i]) for i in range(len(a))]
+        sums = [self.operands.sums_of(ending, i, c[i]) for i in range(len(a))]
+
+        def work(i: int) -> None:
+            ending.in_place(torch, self.multiply(a[i], b[i], more[i].bias, sums[i]), more[i])
+
+        return self.pooled(work)
+
+    def pooled(self, work: Call) -> Call:
+        torch = self.operands.torch
+        pool = torch.cuda.MemPool()
+
+        def call(i: int) -> None:
+            with torch.cuda.use_mem_pool(pool):
+                work(i)
+
+        return call
+
+    def facts(self, device: Device) -> Facts:
+        return Facts(config="its own choice")
+
+
+class TorchCompiled(TorchSeparate):
+    """The same by torch.compile, which joins what follows the product."""
+
+    how = "torch.compile"
+
+    def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
+        torch, ending = self.operands.torch, self.ending
+        more = [self.operands.of(ending, i, c[i]) for i in range(len(a))]
+
+        def work(a: Any, b: Any, bias: Any, residual: Any, *results: Any) -> None:
+            values = ending.after(torch, self.multiply(a, b, bias), Beside(bias, residual, results))
+            for result, value in zip(results, values, strict=True):
+                result.copy_(value)
+
+        compiled = torch.compile(work, dynamic=False)
+        return self.pooled(lambda i: compiled(a[i], b[i], more[i].bias, more[i].residual, *more[i].results))
+
+
+class CublasLt(TorchSeparate):
+    """Bias and GELU by cuBLASLt's epilogue."""
+
+    how = "cublaslt"
+
+    def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
+        torch = self.operands.torch
+        more = [self.operands.of(self.ending, i, c[i]) for i in range(len(a))]
+        return lambda i: torch._addmm_activation(more[i].bias, a[i], b[i], use_gelu=True, out=c[i])
+
+
+class FusedStage(Stage):
+    """Judges what comes after the epilogue. torch rounds between its kernels, once for each."""
+
+    def judge(self, entry: Entry, case: Case, inputs: Inputs, index: int) -> None:
+        assert entry.call is not None
+        assert isinstance(entry.contender, (OursFused, TorchSeparate))
+        ending, operands = entry.contender.ending, entry.contender.operands
+        beside = operands.of(ending, index, inputs.c[index])
+        for each in (inputs.c[index], *beside.results):
+            each.view(operands.torch.uint8).fill_(0xFF) if each.dim() else each.fill_(float("nan"))
+        entry.call(index)
+        peer = entry.contender.kind == "peer"
+        sums = self.sums(entry, ending, inputs, index, beside, operands)
+        expected = ending.expected(operands.torch, sums, beside, case.out_dtype, 3 if peer else 0)
+        self.keep_verdict(entry, expected.judge(ending.found(operands.torch, beside.results)))
+
+    def sums(
+        self, entry: Entry, ending: Ending, inputs: Inputs, index: int, beside: Beside, operands: Operands
+    ) -> Expected:
+        """The product and its bias in float64; of pairs, the first ones before the second ones."""
+        torch = operands.torch
+        b = inputs.b_for(entry.contender)[index]
+        found = expect(inputs.a[index], b, out_dtype=torch.float32, unit=entry.facts.unit)
+        bias = to_float64(beside.bias) if ending.biased else 0
+        reference, bound = found.reference + bias, found.bound
+        if ending.name == SWIGLU and entry.contender.kind != "peer":
+            reference, bound = (torch.cat([x[:, ::2], x[:, 1::2]], dim=1) for x in (reference, bound))
+        return Expected(reference, bound)
+
+
+def cases_of(part: Part) -> list[Case]:
+    every = [LayerCase(*shape, "bfloat16", "rc") for shape in SHAPES]
+    every += [LayerCase(*shape, FP8[0], "rc") for shape in SHAPES]
+    found: list[Case] = list(every[part.skip :][: part.count])
+    if not found:
+        raise ArgumentError(f"--skip: must leave something of {len(every)}; got {part.skip}. Skip less")
+    return found
+
+
+def contenders_of(operands: Operands) -> list[Contender]:
+    """The first is the vendor's product alone."""
+    found: list[Contender] = []
+    bytewise = size_of(operands.case.dtype) == 1
+    for ending in ENDINGS:
+        found.append(TorchSeparate(ending, operands))
+        if ending.compiled:
+            found.append(TorchCompiled(ending, operands))
+        if ending.name == LT and not bytewise:  # torch has cuBLASLt's GELU for 16 bits alone
+            found.append(CublasLt(ending, operands))
+        found.append(OursFused(ending, operands, operands.case.math))
+    return found
+
+
+def beside_peers(records: Sequence[Record]) -> list[Record]:
+    """Ratios to the fastest peer with the same epilogue, and what ours takes over the product alone."""
+    ending_of = {record.kernel: record.kernel.partition(", ")[2] for record in records}
+    plain = next((r.seconds for r in records if r.kernel == f"lapidist, {PLAIN}"), None)
+    found = []
+    for record in records:
+        peers = [
+            r.seconds
+            for r in records
+            if r.kind == "peer" and r.seconds and ending_of[r.kernel] == ending_of[record.kernel]
+        ]
+        best, seconds = min(peers, default=None), record.seconds
+        ratio = best / seconds if best and seconds else None
+        over = seconds / plain if plain and seconds and record.kind != "peer" else None
+        found.append(replace(record, mode=MODE, ratio=ratio, over_plain=over))
+    return found
+
+
+def measure(ordinal: int, keep: Keep, part: Part = WHOLE) -> tuple[Conditions, list[Record]]:
+    """Every ending on one shape after another, on inputs of its own."""
+    records: list[Record] = []
+    cases = cases_of(part)
+    with FusedStage(ordinal, PROTOCOL) as stage:
+        if stage.framework.name != "torch":
+            raise DeviceError(
+                f"bench epilogue: compares with torch; it was not found. Install it with: {TORCH_HINT}"
+            )
+        before, torch = stage.gauge.look(), stage.framework.torch  # type: ignore[attr-defined]
+        vendor = (
+            "torch.addmm (of 8 bits torch._scaled_mm) and its own kernels, separate and by torch.compile,"
+            f" torch._addmm_activation for cuBLASLt's GELU (torch {torch.__version__})"
+        )
+        conditions = gather(stage.device, stage.device.name, MODE, str(PROTOCOL), vendor=vendor)
+        total = sum(steps(contenders_of(Operands(torch, case)), PROTOCOL) for case in cases)
+        with progress(total, MODE) as step:
+            for case in cases:
+                torch._dynamo.reset()  # it compiles a function eight times, and then runs it uncompiled
+                contenders = contenders_of(Operands(torch, case))
+                records += beside_peers(stage.measure(case, contenders, step))
+                conditions = replace(conditions, seen=seen_between(before, stage.gauge.look()))
+                keep(conditions, records)
+        return conditions, records

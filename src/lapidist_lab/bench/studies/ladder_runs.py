@@ -1,0 +1,340 @@
+"""A run: contenders on cases, on the GPU, in the machine, or compiled only; Records out."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from lapidist.device import Device, chip
+from lapidist.dtypes import numpy_dtype
+from lapidist.errors import LapidistError
+from lapidist.frameworks.arrays import operand_of
+from lapidist.planning.plans import Plan, make_plan
+from lapidist.planning.warm import build_all, builds_of
+from lapidist_lab.bench.protocol.array_library import Framework
+from lapidist_lab.bench.protocol.cases import Case
+from lapidist_lab.bench.protocol.contenders import Contender, Facts, KernelContender, facts_of, problem_of
+from lapidist_lab.bench.protocol.record import Conditions, Record
+from lapidist_lab.verify import judge
+
+SWEEP_KERNELS = (
+    "coalesced",
+    "shared_tile",
+    "thread_column",
+    "thread_tile",
+    "transposed_a",
+    "tma_streamk",
+    "wmma_shared",
+    "mma_multistage",
+)
+MACHINE_CHIP = "h200"
+MULTIPLIERS = ("fma", "tensor")  # as the machine's counts call them
+STATIC_ERROR = "not run: there is no GPU; compiled only"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One case and who is measured on it."""
+
+    case: Case
+    contenders: tuple[Contender, ...]
+    padded: bool = False  # beside the way by hand, which pads
+
+
+Step = Callable[[str], None]  # called with what was done
+LINE_SECONDS = 10.0  # where no bar can be drawn, at most so often a line
+# called with what there is so far: a run may be stopped half way
+Keep = Callable[[Conditions, Sequence[Record]], None]
+
+
+def not_kept(_conditions: Conditions, _records: Sequence[Record]) -> None:
+    """For those who wait for the end."""
+
+
+@contextmanager
+def progress(total: int, title: str) -> Iterator[Step]:
+    """A bar on stderr that goes away when all is done, or now and then a line: stdout is for results."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console, start = Console(stderr=True), time.monotonic()
+    if not console.is_terminal:
+        yield lines_of_progress(total, title, start)
+        return
+    words = TextColumn("{task.description:32}")
+    columns = (words, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda text: bar.update(task, advance=1, description=text[:32])
+
+
+def lines_of_progress(total: int, title: str, start: float) -> Step:
+    """A step that prints where the run is, unless it did so moments ago."""
+    done, said = 0, start
+
+    def step(text: str) -> None:
+        nonlocal done, said
+        done += 1
+        if time.monotonic() - said > LINE_SECONDS:
+            said = time.monotonic()
+            print(f"{title} {done} of {total}, {said - start:.0f} s: {text}", file=sys.stderr)
+
+    return step
+
+
+# ---- on the GPU ----
+
+
+def on_gpu(
+    works: Sequence[Work], ordinal: int, mode: str, rounds: int | None, keep: Keep, drawn: str = ""
+) -> tuple[Conditions, list[Record]]:
+    """Every case with its contenders, cuBLAS beside them in the same process. `keep` sees what there is;
+    `drawn` says where the cases are from."""
+    from lapidist_lab.bench.protocol.conditions import gather
+    from lapidist_lab.bench.protocol.measure import PROTOCOLS, Stage, steps
+    from lapidist_lab.bench.protocol.peers import find_peers
+
+    protocol = PROTOCOLS[mode]
+    protocol = replace(protocol, rounds=rounds or protocol.rounds)
+    records: list[Record] = []
+    with Stage(ordinal, protocol) as stage:
+        before = stage.gauge.look()
+        maths = list(dict.fromkeys(work.case.math for work in works))
+        peers = {math: find_peers(stage.framework, stage.device, math) for math in maths}
+        vendors = dict.fromkeys(stage.framework.vendor(math) for math in maths)
+        details = {"vendor": "; ".join(vendors), "cutlass": peers[maths[0]][1]}
+        conditions = gather(stage.device, stage.device.name, protocol.mode, f"{drawn}{protocol}", **details)
+        entered = [
+            (work.case, (*peers[work.case.math][0], *ways_to_pad(work, stage.framework), *work.contenders))
+            for work in works
+        ]
+        compile_first(works, stage.device)
+        with progress(sum(steps(contenders, protocol) for _, contenders in entered), "measuring") as step:
+            for case, contenders in entered:
+                records += stage.measure(case, contenders, step, partial=True)
+                if stage.gauge.fast:
+                    conditions = replace(conditions, seen=seen_between(before, stage.gauge.look()))
+                keep(conditions, records)
+                if stage.stopped:
+                    raise KeyboardInterrupt
+        conditions = replace(conditions, seen=seen_between(before, stage.gauge.look()))
+    return conditions, records
+
+
+def ways_to_pad(work: Work, framework: Framework) -> list[Contender]:
+    """What torch's users have where lines do not start on 16 bytes: padding by hand, and what the compiler
+    does."""
+    from lapidist_lab.bench.protocol.peers import Compiled, Padded
+
+    if not work.padded:
+        return []
+    padded: list[Contender] = [Padded(framework, work.case.math)]
+    by_compiler = framework.name == "torch" and Compiled.takes(work.case)
+    return [*padded, Compiled(framework, work.case.math)] if by_compiler else padded
+
+
+def compile_first(works: Sequence[Work], device: Device) -> None:
+    """All that will run, many at once: what is measured is not the compiler. Errors are reported where they
+    are met again.
+    """
+    plans = []
+    for work in works:
+        for contender in work.contenders:
+            with suppress(LapidistError):
+                plans += (
+                    [contender.planned(work.case, device)] if isinstance(contender, KernelContender) else []
+                )
+    build_all(builds_of(plans))
+
+
+def seen_between(before: Any, after: Any) -> dict[str, Any]:
+    """Two looks at the chip, for the conditions."""
+    return {
+        name: {each: getattr(seen, each) for each in seen.__slots__}
+        for name, seen in (("before", before), ("after", after))
+    }
+
+
+# ---- without one ----
+
+
+def in_machine(
+    works: Sequence[Work], rounds: int = 1, keep: Keep = not_kept
+) -> tuple[Conditions, list[Record]]:
+    """The same kernels in the PTX machine: are they right, and what do they do; its wall time says nothing
+    about a chip.
+
+    The first of `rounds` includes the translation to Python.
+    """
+    from lapidist_lab.bench.protocol.conditions import gather
+
+    conditions = gather(
+        chip(MACHINE_CHIP),
+        "machine",
+        "machine",
+        f"{rounds} run{'s' if rounds > 1 else ''} in the PTX machine",
+    )
+    return conditions, _without_gpu(
+        works, partial(run_in_machine, rounds=rounds), "machine", partial(keep, conditions)
+    )
+
+
+def run_in_machine(case: Case, contender: Contender, rounds: int = 1) -> Record:
+    """Fresh inputs, poisoned output, judged."""
+    from lapidist import api, machine
+
+    a = random_matrix(case.m, case.k, case.dtype)
+    b = (
+        random_matrix(case.n, case.k, case.dtype).T
+        if contender.columns
+        else random_matrix(case.k, case.n, case.dtype)
+    )
+    c = poisoned_matrix(case.m, case.n, case.out_dtype)
+    plan = api.plan(
+        a, b, out=c, kernel=_kernel_name(contender), device="machine", precision=case.precision
+    ).plan
+    assert plan is not None
+    facts = facts_of(plan, plan.device, chosen=_kernel_name(contender) is None, disassembled=False)
+    launch = plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(c, "out"), 1.0, 0.0)
+    reports = [machine.run(launch, merge_loads=True) for _ in range(rounds)]
+    report, times = reports[-1], sorted(report.seconds for report in reports)
+    seconds = times[len(times) // 2]
+    verdict = judge(c, a, b, precision=case.precision, unit=facts.unit)
+    row = replace(
+        blank(case, contender, "machine", "machine", facts),
+        **_counts_of(report),
+        note=_bound_of(report, plan, case),
+    )
+    error = (
+        None
+        if verdict.ok
+        else f"wrong result: the error at {verdict.where} is {verdict.worst:.3g} times its bound"
+    )
+    worst = verdict.worst if math.isfinite(verdict.worst) else None
+    row = replace(row, seconds=seconds, seconds_min=times[0], seconds_max=times[-1], replays=rounds)
+    return replace(row, tflops=case.flops / seconds / 1e12, worst=worst, ok=verdict.ok, error=error)
+
+
+def random_matrix(rows: int, cols: int, dtype: str) -> np.ndarray[Any, Any]:
+    """Standard normal; integers uniform over all that the type holds."""
+    rng, kind = np.random.default_rng(), numpy_dtype(dtype)
+    if kind.kind in "iu":
+        return rng.integers(np.iinfo(kind).min, np.iinfo(kind).max, (rows, cols), kind, endpoint=True)
+    return rng.standard_normal((rows, cols)).astype(kind)
+
+
+def poisoned_matrix(rows: int, cols: int, dtype: str) -> np.ndarray[Any, Any]:
+    kind = numpy_dtype(dtype)
+    return np.full((rows, cols), np.iinfo(kind).min if kind.kind in "iu" else math.nan, kind)
+
+
+def _kernel_name(contender: Contender) -> str | None:
+    kernel = getattr(contender, "kernel", None)
+    return kernel.name if kernel else None
+
+
+def _counts_of(report: Any) -> dict[str, Any]:
+    """What the machine counted, under a Record's names; it may not have counted."""
+    counts = report.counts
+    if counts is None or not counts.warp_instructions:
+        return {}
+    multiplies = sum(count for name, count in counts.instructions.items() if name.startswith(MULTIPLIERS))
+    return {
+        "warp_instructions": int(counts.warp_instructions),
+        "ffma_share": multiplies / counts.warp_instructions,
+        "bytes_per_flop": counts.bytes_per_flop,
+        "sectors": counts.global_load.per_request or None,
+        "wavefronts": counts.shared_load.per_request or None,
+        "global_sectors": counts.global_load.turns,
+        "shared_turns": counts.shared_load.turns + counts.shared_store.turns,
+    }
+
+
+def _bound_of(report: Any, plan: Plan, case: Case) -> str | None:
+    """What would bound this kernel on the chip that the machine plays, at this size, and what to do about
+    it.
+    """
+    from lapidist_lab.machine_studies.explain import explain
+    from lapidist_lab.machine_studies.resources import residence_of
+
+    if report.counts is None:
+        return None
+    device = chip(MACHINE_CHIP)
+    residence, unit = residence_of(plan, (plan.problem.m, plan.problem.n), device), plan.kernel.unit
+    answer = explain(
+        report.counts, device, residence=residence, compulsory_bytes=case.set_bytes, math=case.math, unit=unit
+    )
+    return f"{answer.bound.name}; next: {answer.advice}"
+
+
+def compile_only(works: Sequence[Work], keep: Keep = not_kept) -> tuple[Conditions, list[Record]]:
+    """What can be said of a kernel without running it."""
+    from lapidist_lab.bench.protocol.conditions import gather
+
+    device = chip(MACHINE_CHIP)
+    conditions = gather(device, "none", "static", "compiled by NVRTC, nothing was run")
+    compile_first(works, device)
+    return conditions, _without_gpu(works, compile_one, "static", partial(keep, conditions))
+
+
+def compile_one(case: Case, contender: Contender) -> Record:
+    device = chip(MACHINE_CHIP)
+    plan = make_plan(problem_of(case, contender.columns), device, getattr(contender, "kernel", None))
+    disassembled = getattr(contender, "disassembled", True)
+    facts = facts_of(plan, device, chosen=_kernel_name(contender) is None, disassembled=disassembled)
+    return replace(blank(case, contender, "none", "static", facts), error=STATIC_ERROR)
+
+
+def _without_gpu(
+    works: Sequence[Work],
+    one: Callable[[Case, Contender], Record],
+    mode: str,
+    keep: Callable[[Sequence[Record]], None],
+) -> list[Record]:
+    records: list[Record] = []
+    with progress(sum(len(work.contenders) for work in works), mode) as step:
+        for work in works:
+            for contender in work.contenders:
+                records.append(_attempt(work.case, contender, one, mode))
+                keep(records)
+                step(f"{contender.name} {work.case.shape}")
+    return records
+
+
+def _attempt(case: Case, contender: Contender, one: Callable[[Case, Contender], Record], mode: str) -> Record:
+    """A refusal is a row with its reason; other errors are the project's own and stop the run."""
+    try:
+        return one(case, contender)
+    except LapidistError as error:
+        row = blank(case, contender, "machine" if mode == "machine" else "none", mode, Facts())
+        return replace(row, error=f"{type(error).__name__}: {error}")
+
+
+def blank(case: Case, contender: Contender, device: str, mode: str, facts: Facts) -> Record:
+    """A row that holds what is known before anything ran."""
+    known = {name: getattr(facts, name) for name in Facts.__slots__}
+    head = (contender.name, contender.kind, device, case.math, case.layouts(contender.columns), *case.extents)
+    return Record(*head, None, None, None, None, None, False, mode, out_dtype=case.out_dtype, **known)
+
+
+def place_of(device: str) -> int | str:
+    """`--device` as a GPU's number, 0 for "gpu"; or "machine"; or "auto": a GPU where there is one."""
+    from lapidist.errors import ArgumentError
+
+    if device in ("auto", "machine"):
+        return device
+    if device == "gpu":
+        return 0
+    if device.isdigit():
+        return int(device)
+    raise ArgumentError(
+        f"--device: must be auto, gpu, machine or a GPU's number; got {device!r}. Use one of these"
+    )

@@ -1,0 +1,260 @@
+"""What `lapidist explain` and `lapidist mutants` do: answers from the machine, on the terminal, as JSON, or
+kept as a file.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from lapidist.build.processes import Pool
+from lapidist.device import Device, chip
+from lapidist.errors import ArgumentError
+from lapidist.kernels.kernel import Kernel
+from lapidist.kernels.registry import RUNGS, kernel_named
+from lapidist.writable import require_folder
+from lapidist_lab.bench.protocol.cases import Case
+from lapidist_lab.bench.protocol.conditions import gather, nvrtc
+from lapidist_lab.bench.protocol.record import Conditions, Record, row_of, run_name, write_run
+from lapidist_lab.bench.studies.ladder_runs import Step, progress
+from lapidist_lab.bench.studies.predicted import climbable, conditions_of, has_instructions, predict
+from lapidist_lab.machine_studies.explain import COUNTED_AT, Explanation, next_step
+from lapidist_lab.machine_studies.mutants import NOTHING_RUN, Cut, Survey, Verdict, Whole, merged, of_whole
+from lapidist_lab.machine_studies.registered import MACHINE_CHIP
+from lapidist_lab.machine_studies.specimens import Specimen, broken_part, extent_of, specimens, whole_part
+
+LADDER = "ladder"
+WHY_COLUMN = 35  # where an Explanation says why a resource takes its time
+SHARE = 1  # mutants that a process breaks at a time: one that nobody finds takes long
+
+
+def explain_command(name: str, device: Device, case: Case, as_json: bool, record: Path | None) -> None:
+    """One kernel in full, or a line for each rung that the chip and the type allow."""
+    if record is not None:
+        require_folder("--record", record)
+    kernels = climbable(device, case.math) if name == LADDER else [runnable(kernel_named(name), device)]
+    if not kernels:
+        raise ArgumentError(
+            f"--dtype: no rung multiplies {case.math} on {device.name}. Choose another type, or a newer chip"
+        )
+    answers = [predict(kernel, device, case) for kernel in kernels]
+    if as_json:
+        rows = [
+            as_row(record_, answer, kernel, case, device)
+            for kernel, (record_, answer) in zip(kernels, answers, strict=True)
+        ]
+        print(json.dumps(rows if name == LADDER else rows[0]))
+    elif name == LADDER:
+        print_ladder(device, case, answers)
+    else:
+        print_one(kernels[0], case, answers[0][1], device)
+    if record is not None:
+        conditions = conditions_of(device)
+        write_run(
+            record / run_name(conditions, f"explain-{case.shape.removesuffix('^3')}"),
+            conditions,
+            [row for row, _ in answers],
+        )
+
+
+def runnable(kernel: Kernel, device: Device) -> Kernel:
+    if not has_instructions(device, kernel):
+        needs = "{}.{}".format(*kernel.capability)
+        raise ArgumentError(
+            f"--chip: {kernel.name} needs compute capability {needs}; {device.name} is older. Choose a newer"
+            " chip"
+        )
+    return kernel
+
+
+def as_row(record: Record, answer: Explanation, kernel: Kernel, case: Case, device: Device) -> dict[str, Any]:
+    return {
+        "kernel": kernel.name,
+        "size": [record.m, record.n, record.k],
+        "nvrtc": nvrtc(),
+        **asdict(answer),
+    } | {"next": next_step(kernel, case.math, device)}
+
+
+def print_ladder(device: Device, case: Case, answers: list[tuple[Record, Explanation]]) -> None:
+    print(
+        f"{case.shape}, {case.math}, predicted for {device.name} from counts at {COUNTED_AT}^3, PTX of NVRTC"
+        f" {nvrtc()}"
+    )
+    print(f"  {'rung':22s}{'ms':>9s}{'TFLOP/s':>10s}{'% of its unit':>15s}  {'unit':7s}bound by")
+    for record, answer in answers:
+        numbers = f"{answer.seconds * 1e3:9.3f}{record.tflops:10.2f}{answer.share_of_peak * 100:15.1f}"
+        print(f"  {label(record.kernel):22s}{numbers}  {record.unit:7s}{answer.bound.name}")
+
+
+def print_one(kernel: Kernel, case: Case, answer: Explanation, device: Device) -> None:
+    print(f"{label(kernel.name)} at {case.m} x {case.n} x {case.k}, {case.math}, PTX of NVRTC {nvrtc()}")
+    for line in str(answer).splitlines():
+        indent = " " * (WHY_COLUMN if line[WHY_COLUMN - 2 : WHY_COLUMN] == "  " else 4)
+        print(textwrap.fill(line, columns(), subsequent_indent=indent, break_on_hyphens=False))
+    step = next_step(kernel, case.math, device)
+    if step is not None:
+        print("\n    ".join([f"  next rung {step[0]}:", *step[1]]))
+
+
+def columns() -> int:
+    """Of the terminal, or of a pipe as tables have them."""
+    return shutil.get_terminal_size((100, 0)).columns
+
+
+def label(name: str) -> str:
+    """A rung with its number, as `lapidist kernels` has it."""
+    kernel = kernel_named(name)
+    return f"{RUNGS.index(kernel) + 1:02d} {name}" if kernel in RUNGS else name
+
+
+# ---- mutants ----
+
+
+def mutants_command(
+    name: str | None,
+    maths: list[str],
+    seeds: int,
+    jobs: int,
+    part: str,
+    limit: float | None,
+    as_json: bool,
+    record: Path | None,
+) -> Survey:
+    """Break kernels, in several processes, and say what was found."""
+    if record is not None:
+        require_folder("--record", record)
+    names = [kernel_named(part).name for part in name.split(",")] if name else None
+    chosen = list(specimens(names, maths))[part_of(part)]
+    found = in_processes(chosen, seeds, jobs, limit)
+    for verdict in found.verdicts:
+        tell(verdict)
+    conditions = gather(chip(MACHINE_CHIP), "machine", "mutants", f"{seeds} seeds")
+    text = json.dumps({"conditions": row_of(conditions), "seeds": seeds, **found.as_json()}, indent=1)
+    if record is not None:
+        (record / mutants_file(conditions)).write_text(text + "\n")
+    print(text if as_json else found)
+    return found
+
+
+def part_of(text: str) -> slice:
+    """ "I/N": every N-th from the I-th on."""
+    number, _, count = text.partition("/")
+    if not (number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
+        raise ArgumentError(f"--part: must be I/N with I from 1 to N, as 2/4; got {text!r}")
+    return slice(int(number) - 1, None, int(count))
+
+
+Piece = tuple[Specimen, Callable[..., Any], tuple[Any, ...]]
+
+
+class Work:
+    """A survey in pieces, kernel after kernel: how much there is to do, the unbroken runs one by one, then
+    the mutants.
+    """
+
+    def __init__(self, chosen: list[Specimen], seeds: int) -> None:
+        self.seeds, self.ahead = seeds, [(each, extent_of, (each,)) for each in chosen]
+        self.place = {each: place for place, each in enumerate(chosen)}
+        self.ready: list[Piece] = []  # in the order of the kernels
+        self.extent: dict[Specimen, tuple[range, int]] = {}  # schedules and mutants
+        self.left: dict[Specimen, int] = {}  # pieces of what is under way
+        self.whole = dict.fromkeys(chosen, NOTHING_RUN)
+        self.parts: dict[Specimen, list[Survey]] = {each: [] for each in chosen}
+        self.finished: list[Specimen] = []
+
+    def take(self) -> Piece | None:
+        """The next piece, of the first kernel that has one: when there is no more time, few are cut."""
+        queue = self.ready or self.ahead
+        return queue.pop(0) if queue else None
+
+    def done(self, each: Specimen, result: Any) -> None:
+        if isinstance(result, Survey):
+            self.parts[each].append(result)
+        elif isinstance(result, Whole):
+            self.whole[each] |= result
+        else:
+            variants, mutants = result
+            schedules = range(max(self.seeds, variants))
+            self.extent[each] = schedules, mutants
+            self.begin(each, [(each, whole_part, (each, seed)) for seed in schedules])
+            return
+        self.left[each] -= 1
+        if self.left[each]:
+            return
+        schedules, mutants = self.extent[each]
+        shares = (
+            [] if self.parts[each] else [slice(start, start + SHARE) for start in range(0, mutants, SHARE)]
+        )
+        self.begin(
+            each, [(each, broken_part, (each, share, self.whole[each], schedules)) for share in shares]
+        )
+        if not shares:
+            self.finished.append(each)
+
+    def begin(self, each: Specimen, pieces: list[Piece]) -> None:
+        self.left[each] = len(pieces)
+        self.ready = sorted([*self.ready, *pieces], key=lambda piece: self.place[piece[0]])
+
+    def survey(self) -> Survey:
+        """Of all that was done, and what was not."""
+        wholes = [of_whole(str(each), each.math, self.whole[each]) for each in self.extent]
+        found = merged([*wholes, *(part for parts in self.parts.values() for part in parts)])
+        found.cut = [self.cut_of(each) for each in self.whole if each not in self.finished]
+        return found
+
+    def cut_of(self, each: Specimen) -> Cut:
+        if each not in self.extent:
+            return Cut(str(each), each.math)
+        so_far = merged(self.parts[each])
+        return Cut(str(each), each.math, len(so_far.verdicts) + so_far.unreached, self.extent[each][1])
+
+
+def in_processes(chosen: list[Specimen], seeds: int, jobs: int, limit: float | None) -> Survey:
+    """When the time is over, or at Ctrl-C, what is under way is dropped."""
+    work, end = Work(chosen, seeds), time.monotonic() + (limit or threading.TIMEOUT_MAX / 2)
+    with Pool(jobs) as pool, progress(len(chosen), "kernels") as step:
+        with suppress(Empty, KeyboardInterrupt):
+            work_off(work, pool, jobs, end, step)
+        return work.survey()
+
+
+def work_off(work: Work, pool: Pool, jobs: int, end: float, step: Step) -> None:
+    """Raises Empty when the time is over."""
+    results, running = SimpleQueue[tuple[Specimen, Future[Any]]](), 0
+    while True:
+        while running < jobs and (piece := work.take()):
+            each, function, arguments = piece
+            pool.submit(function, *arguments).add_done_callback(partial(tell_of, results, each))
+            running += 1
+        if not running:
+            return
+        each, answer = results.get(timeout=max(end - time.monotonic(), 0.0))
+        running -= 1
+        work.done(each, answer.result())
+        if work.finished[-1:] == [each]:
+            step(str(each))
+
+
+def tell_of(results: SimpleQueue[tuple[Specimen, Future[Any]]], each: Specimen, answer: Future[Any]) -> None:
+    results.put((each, answer))
+
+
+def mutants_file(conditions: Conditions) -> str:
+    return run_name(conditions, "mutants").replace(".jsonl", ".json")
+
+
+def tell(verdict: Verdict) -> None:
+    print(f"{verdict.kernel}: {verdict.text}: {verdict.found_by or 'not found'}", file=sys.stderr)

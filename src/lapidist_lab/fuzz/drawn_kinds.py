@@ -1,0 +1,254 @@
+"""The kinds of calls: all that a kernel is compiled for, drawn once, so that a run meets a bounded number of
+binaries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from lapidist.dtypes import FP8, MIXED, OPERANDS, TF32, TYPES, math_of, outputs_of
+from lapidist.kernels.registry import KERNELS
+from lapidist_lab.fuzz.memory_layouts import PLAIN, Layout
+
+T = TypeVar("T")
+Generator = np.random.Generator
+OWN_TYPES = ("float16", "float32", "float64", "int8", "uint8")  # of NumPy itself, and of CuPy
+NUMPY_TYPES = ("bool", "int16", "int32", "int64", "uint16", "uint32", "uint64", *OWN_TYPES)
+FUNCTIONS = {"matmul": 5, "gemm": 8, "plan": 5, "lists": 2, "pointers": 1}
+
+
+@dataclass(frozen=True)
+class Kind:
+    framework: str
+    function: str
+    a: str
+    b: str
+    out: str
+    accumulator: str | None = None
+    precision: str = "ieee"
+    promote: bool | None = None
+    scale_a: str = "none"  # none, number, one, lines, strips, squares
+    scale_b: str = "none"
+    layouts: Mapping[str, Layout] = field(default_factory=dict)
+    trans_a: bool = False
+    trans_b: bool = False
+    vectors: str = ""  # which of a and b are vectors
+    dimensions: int = 0  # of the batch
+    given: bool = False  # out
+    asked: bool = True  # for the output's type, by out_dtype
+    c: str = "none"  # none, unread, out, or by its shape: whole, row, column, vector, one
+    alpha: str = "one"  # one, minus, zero, any, array
+    beta: str = "zero"
+    gather_a: int = 0  # 1: indices for all matrices; 2: of each
+    gather_b: int = 0
+    scatter_d: int = 0
+    permuted: bool = False
+    index: str = "int32"
+    addend: str = ""  # what an epilogue adds: row, column, tile
+    choices: Mapping[str, Any] = field(default_factory=dict)  # kernel and schedule
+    tidy: bool = False  # extents are multiples of 16
+
+    @property
+    def scaled(self) -> bool:
+        return self.scale_a != "none" or self.scale_b != "none"
+
+    @property
+    def routed(self) -> bool:
+        return bool(self.gather_a or self.gather_b or self.scatter_d or self.permuted)
+
+    @property
+    def by_numpy(self) -> bool:
+        """Of types that NumPy multiplies and no kernel does."""
+        return self.a not in OPERANDS or (self.a != self.b and {self.a, self.b} not in MIXED)
+
+    @property
+    def many(self) -> bool:
+        return self.function in ("lists", "pointers")
+
+    @property
+    def sums(self) -> str:
+        return self.accumulator or (TYPES[self.a].accumulators[0] if self.a in OPERANDS else self.out)
+
+
+def pick(rng: Generator, weights: Mapping[T, float]) -> T:
+    names, shares = list(weights), np.cumsum(list(weights.values()))
+    return names[int(np.searchsorted(shares, rng.random() * shares[-1], side="right"))]
+
+
+def one_of(rng: Generator, values: Sequence[T]) -> T:
+    return values[int(rng.integers(len(values)))]
+
+
+def draw_kind(rng: Generator, place: str, framework: str) -> Kind:
+    if place == "host" and framework == "numpy" and rng.random() < 0.06:
+        return draw_numpy_types(rng)
+    kind = draw_types(rng, framework, pick(rng, FUNCTIONS))
+    if framework == "jax" and kind.many:
+        kind = replace(kind, function="gemm")
+    copied = place == "gpu" and framework == "numpy"
+    if copied and kind.many:
+        kind = replace(kind, function="matmul")
+    if kind.a in FP8 and not kind.many and not copied and rng.random() < 0.35:
+        kind = draw_factors(rng, kind)
+    kind = draw_batch(rng, kind)
+    if kind.function != "matmul":
+        kind = replace(
+            draw_scalars(rng, kind, copied),
+            trans_a=bool(rng.random() < 0.2),
+            trans_b=bool(rng.random() < 0.2),
+        )
+    routes = kind.function in ("gemm", "plan") and not kind.scaled and not copied
+    if routes and rng.random() < 0.3:
+        kind = draw_routes(rng, kind)
+    kind = draw_output(rng, kind)
+    kind = replace(kind, layouts=draw_layouts(rng, kind), tidy=bool(rng.random() < 0.35))
+    fixed = kind.routed or kind.scaled or "array" in (kind.alpha, kind.beta)
+    if framework == "jax" and kind.function == "plan" and fixed:
+        kind = replace(kind, function="gemm")  # a plan reads them again, and nobody writes to JAX's arrays
+    if place != "host" and kind.function != "matmul":
+        kind = replace(kind, choices=draw_choices(rng, kind))
+    return kind
+
+
+def draw_types(rng: Generator, framework: str, function: str) -> Kind:
+    known = [name for name in OPERANDS if framework != "cupy" or name in OWN_TYPES]
+    a = one_of(rng, [name for name in known if framework != "jax" or name != "float64"])
+    b = a
+    if rng.random() < 0.2:
+        b = next((one for pair in MIXED if a in pair for one in pair if one != a), a)
+    out = pick(
+        rng,
+        {
+            name: 4 if place == 0 else 1
+            for place, name in enumerate(outputs_of(a, b))
+            if fits(framework, name)
+        },
+    )
+    accumulator = one_of(rng, [None, *TYPES[a].accumulators])
+    precision = TF32 if a == "float32" and rng.random() < 0.35 else "ieee"
+    promote = True if a in FP8 and rng.random() < 0.25 else None
+    return Kind(framework, function, a, b, out, accumulator, precision, promote)
+
+
+def draw_numpy_types(rng: Generator) -> Kind:
+    a, b = one_of(rng, NUMPY_TYPES), one_of(rng, NUMPY_TYPES)
+    out = str(np.result_type(a, b))
+    kind = Kind("numpy", "matmul", a, b, out, given=bool(rng.random() < 0.5), asked=False)
+    if not kind.by_numpy or out in ("int8", "uint8"):  # results of 8 bits are the project's own
+        return draw_numpy_types(rng)
+    kind = draw_batch(rng, kind)
+    return replace(kind, layouts=draw_layouts(rng, kind))
+
+
+def fits(framework: str, name: str) -> bool:
+    return framework != "cupy" or name in (*OWN_TYPES, "int32")
+
+
+def draw_factors(rng: Generator, kind: Kind) -> Kind:
+    weights = {"none": 2.0, "number": 1, "one": 1, "lines": 2, "strips": 2, "squares": 1}
+    return replace(kind, scale_a=pick(rng, weights), scale_b=pick(rng, weights))
+
+
+def draw_batch(rng: Generator, kind: Kind) -> Kind:
+    along = {"lines", "strips", "squares"} & {kind.scale_a, kind.scale_b}
+    dimensions = 0 if kind.many or along else pick(rng, {0: 6, 1: 3, 2: 1.5, 3: 0.7, 4: 0.3})
+    vectors = (
+        pick(rng, {"": 8, "a": 1, "b": 1, "ab": 1}) if kind.function == "matmul" and not kind.scaled else ""
+    )
+    return replace(kind, dimensions=0 if vectors == "ab" else dimensions, vectors=vectors)
+
+
+def draw_scalars(rng: Generator, kind: Kind, copied: bool) -> Kind:
+    arrays = 0 if kind.many or kind.scaled or copied else 0.7
+    alpha = pick(rng, {"one": 4, "any": 3, "minus": 1, "zero": 0.5, "array": arrays})
+    beta = pick(rng, {"zero": 5, "any": 2, "one": 1, "minus": 1, "array": arrays})
+    if beta == "zero":
+        return replace(kind, alpha=alpha, c=pick(rng, {"none": 4, "unread": 1}))
+    shapes = {"whole": 4, "out": 4, **({} if kind.many else {"row": 1, "column": 1, "vector": 1, "one": 1})}
+    return replace(kind, alpha=alpha, beta=beta, c=pick(rng, shapes))
+
+
+def draw_routes(rng: Generator, kind: Kind) -> Kind:
+    each = {0: 3.0, 1: 3, 2: 2 if 1 <= kind.dimensions <= 2 else 0}
+    gather_a, gather_b, scatter_d = (pick(rng, each) for _ in range(3))
+    permuted = bool(rng.random() < 0.3)
+    scatter_d = 0 if permuted or kind.framework == "jax" else scatter_d
+    c = "whole" if scatter_d and kind.c in ("row", "column", "vector", "one") else kind.c
+    c = "whole" if permuted and c == "out" else c
+    index = one_of(rng, ("int32",) if kind.framework == "jax" else ("int32", "int64"))
+    found = replace(kind, gather_a=gather_a, gather_b=gather_b, scatter_d=scatter_d, c=c, index=index)
+    return replace(found, permuted=permuted and kind.framework != "jax")
+
+
+def draw_output(rng: Generator, kind: Kind) -> Kind:
+    needed = kind.scatter_d or kind.permuted or kind.c == "out" or kind.function == "pointers"
+    if kind.framework == "jax":  # its arrays cannot be written to
+        return replace(kind, given=False, c="whole" if kind.c == "out" else kind.c)
+    given = bool(needed or rng.random() < 0.6)
+    return replace(kind, given=given, asked=bool(not given or rng.random() < 0.3))
+
+
+def draw_layouts(rng: Generator, kind: Kind) -> dict[str, Layout]:
+    if kind.framework == "jax":
+        return {}
+    return {name: draw_layout(rng, kind, name) for name in ("a", "b", "c", "out")}
+
+
+def draw_layout(rng: Generator, kind: Kind, name: str) -> Layout:
+    """Outputs are contiguous along rows or columns; permuted ones lie anyhow."""
+    free = name != "out" or kind.permuted
+    batched = kind.dimensions > 0
+    inner = pick(
+        rng, {"cols": 5, "rows": 4, "batch": 1 if batched and free else 0, "between": 1 if batched else 0}
+    )
+    steps = (
+        1 if not free or rng.random() < 0.85 else int(rng.integers(2, 4)),
+        1 if rng.random() < 0.8 else 2,
+    )
+    backwards = kind.framework in ("numpy", "cupy") and kind.function != "pointers" and rng.random() < 0.12
+    turns = one_of(rng, ((True, False), (False, True), (True, True))) if backwards else (False, False)
+    if not free:
+        turns = (turns[0] and inner != "rows", turns[1] and inner == "rows")
+    repeated = (
+        batched and name in ("a", "b", "c") and inner not in ("batch", "between") and rng.random() < 0.1
+    )
+    return PLAIN._replace(
+        inner=inner,
+        steps=steps,
+        flipped=turns,
+        pitch=pick(rng, {"tight": 3, "aligned": 3, "odd": 1}),
+        shift=int(rng.integers(1, 8)) if rng.random() < 0.2 else 0,
+        repeated=bool(repeated),
+    )
+
+
+def draw_choices(rng: Generator, kind: Kind) -> dict[str, Any]:
+    """Kernels by name, and how blocks share tiles: some refuse, in words."""
+    math = math_of(kind.a, kind.precision)
+    found: dict[str, Any] = {}
+    if rng.random() < 0.25:
+        found["kernel"] = pick(
+            rng,
+            {row.name: 6 if row.kind == "production" else 1 for row in KERNELS if math in row.types.maths},
+        )
+    return found | draw_sharing(rng) if rng.random() < 0.15 else found
+
+
+def draw_sharing(rng: Generator) -> dict[str, Any]:
+    """How blocks share tiles."""
+    splits = int(rng.integers(1, 6))
+    return one_of(
+        rng,
+        (
+            {"split_k": splits},
+            {"split_k": splits, "reduction": one_of(rng, ("turnstile", "separate", "cluster"))},
+            {"split_k": splits, "reduction": "atomic", "deterministic": False},
+            {"schedule": "stream_k"},
+            {"schedule": "stream_k", "avail_sms": splits},
+            {"schedule": "data_parallel"},
+        ),
+    )
