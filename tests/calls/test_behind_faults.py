@@ -60,7 +60,7 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Plan]]
     monkeypatch.setattr(executable, "CALLS_BETWEEN", 1)
     monkeypatch.setattr(background_compile, "_behind", own)
     # a thread that weighs would ask for kernels in the next test
-    monkeypatch.setattr(executable.later, "ask", lambda work: None)
+    monkeypatch.setattr(executable.background_thread, "ask", lambda work: None)
     warn_once.cache_clear()
     binaries.forget()
     yield found
@@ -168,9 +168,8 @@ def test_weighing_that_fails_is_told_once_and_calls_go_on(
     first, _ = at_hand_and_another()
     binaries.remember(binary_of(first), *first.build)
     monkeypatch.setattr(executable, "better_than", fails)
-    monkeypatch.setattr(executable, "MOST_CALLS", 1)
     work: list[Any] = []
-    monkeypatch.setattr(executable.later, "ask", work.append)
+    monkeypatch.setattr(executable.background_thread, "ask", work.append)
     call()
     thread = background_thread.Later()
     thread.ask(work[0])

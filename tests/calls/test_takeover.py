@@ -146,16 +146,29 @@ def test_what_does_not_come_is_not_waited_for(card: Card) -> None:
     assert [plan.config for plan in card.ran] == [other.config] * 2
 
 
-def test_nothing_changes_while_a_graph_is_captured(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_after_warm_up_keeps_the_kernel_that_is_wanted(
+    card: Card, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though it is not compiled yet: a graph would keep the other one for good."""
     a, b = operands()
     wanted, other = wanted_and_another(a, b)
-    lapidist.matmul(a, b, device=0, compile="background")
-    card.comes()
+    for _ in range(3):
+        lapidist.matmul(a, b, device=0, compile="background")
     monkeypatch.setattr(launched_products.GpuBackend, "is_captured", lambda *_: True)
     lapidist.matmul(a, b, device=0, compile="background")
-    monkeypatch.setattr(launched_products.GpuBackend, "is_captured", lambda *_: False)
-    lapidist.matmul(a, b, device=0, compile="background")
-    assert [plan.config for plan in card.ran] == [other.config] * 2 + [wanted.config]
+    assert [plan.config for plan in card.ran] == [other.config] * 3 + [wanted.config]
+    assert {plan.sum_order for plan in card.ran} == {wanted.sum_order}
+
+
+def test_nothing_is_compiled_for_a_graph_that_shall_not_be(
+    card: Card, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = operands()
+    _, other = wanted_and_another(a, b)
+    lapidist.matmul(a, b, device=0, compile="never")
+    monkeypatch.setattr(launched_products.GpuBackend, "is_captured", lambda *_: True)
+    lapidist.matmul(a, b, device=0, compile="never")
+    assert [plan.config for plan in card.ran] == [other.config] * 2
 
 
 def test_a_first_call_in_a_capture_waits(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +188,7 @@ def at_once(card: Card, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What is to be decided later."""
     later: list[Any] = []
     monkeypatch.setattr(executable, "planned_at_once", fallback_kernels.planned_at_once)
-    monkeypatch.setattr(executable.later, "ask", later.append)
+    monkeypatch.setattr(executable.background_thread, "ask", later.append)
     return later
 
 
@@ -197,20 +210,14 @@ def shape_with_a_better() -> tuple[Array, Array]:
     raise AssertionError("the few are the best of all")
 
 
-def test_all_are_weighed_only_after_many_calls(card: Card, at_once: list[Any]) -> None:
+def test_all_are_weighed_from_the_second_call_on(card: Card, at_once: list[Any]) -> None:
     a, b = shape_with_a_better()
     first, free = chosen_plans(a, b)
     binaries.remember(Binary("", "", "", b"", ""), *first.build)
     lapidist.matmul(a, b, device=0, compile="background")
     (ready,) = remembered.PREPARED.values()
-    calls = int(executable.SECONDS_BEFORE_WEIGHING / first.predicted_seconds)
-    assert ready.countdown == min(executable.MOST_CALLS, calls) > 100
-    ready.countdown = 3
-    for _ in range(2):
-        lapidist.matmul(a, b, device=0, compile="background")
     assert at_once == []
-    for _ in range(3):
-        lapidist.matmul(a, b, device=0, compile="background")
+    lapidist.matmul(a, b, device=0, compile="background")
     (work,) = at_once
     assert not ready.settled
     assert {plan.config for plan in card.ran} == {first.config}
@@ -223,6 +230,27 @@ def test_all_are_weighed_only_after_many_calls(card: Card, at_once: list[Any]) -
     assert ready.settled
     assert [plan.build for plan in card.ran[-2:]] == [free.build, free.build]
     assert {plan.sum_order for plan in card.ran} == {free.sum_order}
+
+
+@pytest.mark.parametrize("warm_ups", [1, 2, 3])
+def test_a_graph_keeps_what_wait_would_take(
+    card: Card, at_once: list[Any], monkeypatch: pytest.MonkeyPatch, warm_ups: int
+) -> None:
+    """Even if not all configs have been weighed yet, or are being weighed."""
+    a, b = shape_with_a_better()
+    first, free = chosen_plans(a, b)
+    binaries.remember(Binary("", "", "", b"", ""), *first.build)
+    for _ in range(warm_ups):
+        lapidist.matmul(a, b, device=0, compile="background")
+    monkeypatch.setattr(launched_products.GpuBackend, "is_captured", lambda *_: True)
+    lapidist.matmul(a, b, device=0, compile="background")
+    assert [plan.build for plan in card.ran] == [first.build] * warm_ups + [free.build]
+    assert {plan.sum_order for plan in card.ran} == {free.sum_order}
+    for work in at_once:
+        work()
+    (ready,) = remembered.PREPARED.values()
+    assert ready.parts[0].plan.build == free.build
+    assert card.asked == []
 
 
 def test_what_is_the_best_already_stays(card: Card, at_once: list[Any], monkeypatch: Any) -> None:
@@ -251,18 +279,24 @@ def test_where_it_is_not_compiled_another_of_its_order_runs(card: Card, at_once:
     assert card.ran[-1].config == first.config
 
 
+STREAM = 7
+
+
 class Looking:
     """What was prepared, and what it says when it is looked at again."""
 
     kernel, settled = "kernel", False
 
     def __init__(self, countdown: int, *answers: int) -> None:
-        self.countdown, self.answers, self.streams = countdown, list(answers), []
+        self.countdown, self.answers, self.captured = countdown, list(answers), False
 
-    def look_again(self, kernel: object, stream: object) -> int:
+    def look_again(self, kernel: object) -> int:
         assert kernel == self.kernel
-        self.streams.append(stream)
         return self.answers.pop(0)
+
+    def is_captured(self, stream: object) -> bool:
+        assert stream == STREAM
+        return self.captured
 
 
 class Lying:
@@ -281,7 +315,7 @@ def path_with(upgrade: Upgrade) -> Callable[[Any], Any]:
     known = (), (1.0, 0.0), (), (1.0, 0.0), None, []
     layout = CallLayout(2, (), (0, 1), counts=upgrade.left > 0)
     again = written_out(layout)(
-        *checks, *results, numbers, *launch, (AttributeError,), upgrade.look, upgrade.left, known
+        *checks, *results, numbers, *launch, (AttributeError,), *upgrade[1:], upgrade.left, known
     )
     a, b = Lying(), Lying()
     return lambda stream: again(a, b, None, None, (1.0, 0.0), stream)
@@ -291,8 +325,18 @@ def test_calls_are_counted_until_it_is_looked_at() -> None:
     """Where nothing changed they go on the short way; else it answers None, and the long way goes on."""
     ready: Any = Looking(3, 2, 0)
     again = path_with(upgrade_of(ready))
-    assert [again(7) is not None for _ in range(6)] == [True] * 4 + [False] * 2
-    assert ready.streams == [7, 7]
+    assert [again(STREAM) is not None for _ in range(6)] == [True] * 4 + [False] * 2
+
+
+def test_a_graph_ends_the_short_way_of_what_is_not_settled() -> None:
+    """The long way takes the final kernel, and later calls must not go back to the other one."""
+    ready: Any = Looking(3)
+    again = path_with(upgrade_of(ready))
+    assert again(STREAM) is not None
+    ready.captured = True
+    assert again(STREAM) is None
+    ready.captured = False
+    assert again(STREAM) is None
 
 
 def test_what_is_settled_is_not_counted() -> None:
@@ -300,7 +344,7 @@ def test_what_is_settled_is_not_counted() -> None:
     ready.settled = True
     assert upgrade_of(ready) is FINAL
     again = path_with(FINAL)
-    assert all(again(7) is not None for _ in range(6))
+    assert all(again(STREAM) is not None for _ in range(6))
 
 
 def waiting(card: Card) -> Prepared:
@@ -315,9 +359,9 @@ def waiting(card: Card) -> Prepared:
 def test_a_look_finds_what_has_come(card: Card) -> None:
     ready = waiting(card)
     first = ready.kernel
-    assert ready.look_again(first, None) == executable.CALLS_BETWEEN
+    assert ready.look_again(first) == executable.CALLS_BETWEEN
     card.comes()
-    assert ready.look_again(first, None) == 0
+    assert ready.look_again(first) == 0
     assert ready.kernel is not first
     assert ready.settled
 
@@ -325,18 +369,7 @@ def test_a_look_finds_what_has_come(card: Card) -> None:
 def test_a_look_finds_what_another_call_has_taken(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
     ready = waiting(card)
     monkeypatch.setattr(ready, "improve", lambda: None)
-    assert ready.look_again(object(), None) == 0  # type: ignore[arg-type]
-
-
-def test_a_look_while_a_graph_is_captured_changes_nothing(
-    card: Card, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ready = waiting(card)
-    first = ready.kernel
-    card.comes()
-    monkeypatch.setattr(launched_products.GpuBackend, "is_captured", lambda *_: True)
-    assert ready.look_again(first, None) == executable.CALLS_BETWEEN
-    assert ready.kernel is first
+    assert ready.look_again(object()) == 0  # type: ignore[arg-type]
 
 
 def test_a_plan_keeps_its_kernel(card: Card) -> None:
@@ -411,18 +444,14 @@ def test_lists_do_not_wait_for_what_does_not_come(card: Card) -> None:
     assert [plan.config for plan in card.ran] == [other.config] * 2
 
 
-def test_lists_keep_their_kernel_while_a_graph_is_captured(
-    card: Card, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_graphs_of_lists_keep_the_kernel_that_is_wanted(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted, other = wanted_for_lists_and_another(3)
     lapidist.gemm(*lists_of(), device=0, compile="background")
-    card.comes()
     monkeypatch.setattr(launched_products.GpuBackend, "is_captured", lambda *_: True)
     lapidist.gemm(*lists_of(), device=0, compile="background")
-    binaries.forget()
     list_kernels.KERNELS.clear()
-    lapidist.gemm(*lists_of(), device=0, compile="background")  # the first one: it waits
-    assert [plan.config for plan in card.ran] == [other.config] * 2 + [wanted.config]
+    lapidist.gemm(*lists_of(), device=0, compile="background")  # the first one
+    assert [plan.config for plan in card.ran] == [other.config] + [wanted.config] * 2
 
 
 def test_a_plan_of_lists_keeps_its_kernel(card: Card) -> None:
@@ -439,13 +468,14 @@ def test_a_plan_of_lists_keeps_its_kernel(card: Card) -> None:
 
 class Unsettled:
     settled, countdown = False, 5
+    backend = SimpleNamespace(is_captured=lambda stream, framework: False)
 
 
 def test_the_short_way_of_lists_ends_when_it_is_looked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upgrade, "CALLS_BETWEEN", 3)
     part: Any = Unsettled()
     again = path_with(upgrade_of_lists([part]))
-    assert [again(7) is not None for _ in range(3)] == [True, True, False]
+    assert [again(STREAM) is not None for _ in range(3)] == [True, True, False]
     assert part.countdown == 0
     part.settled = True
     assert upgrade_of_lists([part]) is FINAL

@@ -35,10 +35,6 @@ from lapidist.problems.modes import NO_POINTERS, PLAIN, ExtraPointers
 from lapidist.problems.problem import Offsets, Problem
 from lapidist.schedule.sharing_choice import AUTO
 
-# Weighing all configs takes some milliseconds, so a product must first have run for this many seconds.
-SECONDS_BEFORE_WEIGHING = 0.02
-MOST_CALLS = 10_000  # between two looks for a better plan
-
 
 class Part(NamedTuple):
     """One launch of a multiplication: its plan, its kernel if it runs on a GPU, and the elements to skip in
@@ -149,7 +145,7 @@ class Prepared:
             in_its_order = (skip_b, skip_a) if plan.config.exchanged else (skip_a, skip_b)
             taken.append(Part(plan, kernels[problem], (*in_its_order, *skip_c_d)))  # type: ignore[arg-type]
         self.parts = taken  # one assignment: other threads may be running these parts
-        self.countdown = self._calls_until_looked_at()
+        self.countdown = 1 if self._wanted is None else CALLS_BETWEEN
 
     # ---- better plans, while calls go on ----
 
@@ -160,21 +156,27 @@ class Prepared:
         """
         return self._wanted is None and not self._open
 
-    def _calls_until_looked_at(self) -> int:
-        if self._wanted is not None:
-            return CALLS_BETWEEN
-        seconds = sum(part.plan.predicted_seconds for part in self.parts)
-        return max(1, int(SECONDS_BEFORE_WEIGHING / max(seconds, SECONDS_BEFORE_WEIGHING / MOST_CALLS)))
-
-    def look_again(self, kernel: GpuKernel | None, stream: Any) -> int:
+    def look_again(self, kernel: GpuKernel | None) -> int:
         """Called by a fast path after so many launches of `kernel`. Returns how many may follow until the
         next look; 0: the kernel has changed, or the plans are final.
         """
-        if self.backend.is_captured(stream, self.like.framework):
-            return CALLS_BETWEEN
         self.countdown = 0
         self.improve()
         return 0 if self.settled or self.kernel is not kernel else max(1, self.countdown)
+
+    def is_captured(self, stream: Any) -> bool:
+        """Whether a graph will keep what is launched on this stream."""
+        return self.backend.is_captured(stream, self.like.framework)
+
+    def settle(self) -> None:
+        """Take the best plans now, and compile what is missing: whoever keeps a kernel keeps the best one."""
+        plans = {part.plan.asked: part.plan for part in self.parts}
+        if self._open:
+            plans = {problem: better_than(plan) or plan for problem, plan in plans.items()}
+        elif self._wanted is not None:
+            plans = self._wanted.plans
+        self._take({problem: self.backend.available(plan, WAIT) for problem, plan in plans.items()})
+        self._wanted, self._open = None, False
 
     def improve(self) -> None:
         """Count a call. After enough of them, take the wanted plans if their kernels are compiled, or look

@@ -201,16 +201,20 @@ def prepared_with_rows(problem: Problem, other: Prepared, stream: Any) -> Prepar
 
 
 def known_or_made(key: Any, made: Callable[[Compiling | None], Prepared], stream: Any) -> Prepared:
-    """The remembered multiplication, or a new one. While a graph is captured its plans stay as they are."""
+    """The remembered multiplication, or a new one. A graph that is captured keeps the best kernels, so the
+    call waits for them.
+    """
     _, place, choices, framework = key
-    ready = PREPARED.get(key)
+    ready, way = PREPARED.get(key), way_of(choices.compile)
     if ready is None:
-        way = way_of(choices.compile)
         keeps = way == BACKGROUND and backend_at(place).is_captured(stream, framework)
         ready = made(None if keeps else way)
         remember(PREPARED, key, ready)
-    elif not ready.settled and not backend_at(place).is_captured(stream, framework):
-        ready.improve()
+    elif not ready.settled:
+        if way == BACKGROUND and ready.is_captured(stream):
+            ready.settle()
+        else:
+            ready.improve()
     return ready
 
 

@@ -25,7 +25,7 @@ from lapidist.planning.binaries import (
 )
 from lapidist.planning.cost_table import Candidate, Weighed
 from lapidist.planning.covering_sets import best_at_hand, cheapest_at_hand
-from lapidist.planning.planner import TIE, fastest_first, grouped, narrow, weigh, weigh_one
+from lapidist.planning.planner import fastest_first, grouped, narrow, weigh
 from lapidist.planning.plans import Plan, make_plan, plan_of
 from lapidist.planning.tuned import look_up
 from lapidist.problems.problem import Problem
@@ -104,10 +104,11 @@ def compile_behind(plan: Plan) -> None:
 
 
 def better_than(plan: Plan) -> Plan | None:
-    """The best plan, if the model can tell it from this one, which was planned without weighing all."""
+    """The plan that compile="wait" would take, if it is another one than this, for which not all configs were
+    weighed.
+    """
     free = make_plan(plan.asked, plan.device)
-    own = weigh_one(plan.asked, plan.device, plan.kernel, plan.config).seconds
-    return free if free.build != plan.build and free.predicted_seconds * TIE < own else None
+    return free if free.build != plan.build else None
 
 
 def kept_as(plan: Plan, binary: object) -> None:

@@ -10,7 +10,7 @@ from lapidist.backends.gpu.launcher import Addresses, GpuKernel
 from lapidist.backends.gpu.list_kernels import PartChoice, kernel_for
 from lapidist.backends.gpu.planned import kernel_of
 from lapidist.backends.gpu.workspaces import is_capturing
-from lapidist.build.compile_policy import BACKGROUND, Compiling
+from lapidist.build.compile_policy import Compiling
 from lapidist.device import Device
 from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import HOST, Operand
@@ -104,11 +104,9 @@ class GpuBackend(Backend):
     def multiply_lists(self, ready: ArrayGemm, batch: Listed | Pointed, stream: Any) -> None:
         """More products than were planned may take more launches, and need more workspace."""
         handle = choose_stream(stream, batch.like.framework, self.ordinal)
-        choice, captured = PartChoice(*ready.choice, ready.own, ready.way), False
-        if ready.way == BACKGROUND:
-            captured = self.is_captured(stream, batch.like.framework)
+        choice, of_stream = PartChoice(*ready.choice, ready.own, ready.way), (batch.like.framework, stream)
         parts = [batch.part(start) for start in range(0, batch.count, batch.at_once)]
-        ready.launched = [kernel_for(problem, self, choice, captured) for problem, _ in parts]
+        ready.launched = [kernel_for(problem, self, choice, *of_stream) for problem, _ in parts]
         launches = [
             (part.kernel, addresses)
             for part, (_, addresses) in zip(ready.launched, parts, strict=True)

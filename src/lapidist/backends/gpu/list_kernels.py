@@ -4,7 +4,7 @@ first.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lapidist.build.compile_policy import BACKGROUND, WAIT, Compiling
 from lapidist.config import Config
@@ -33,7 +33,7 @@ class PartKernel:
     """The kernel for as many products as one launch takes; None if there is nothing to compute."""
 
     def __init__(self, plan: Plan, backend: GpuBackend, own: Addresses | None, way: Compiling) -> None:
-        self._backend, self._own = backend, own
+        self.backend, self._own = backend, own
         first = backend.available(plan, way)
         self.kernel: GpuKernel | None = backend.loaded(first, own)
         stands_in = first is not plan and way == BACKGROUND
@@ -45,6 +45,12 @@ class PartKernel:
         """Whether its kernel is final."""
         return self._wanted is None
 
+    def settle(self) -> None:
+        """Take the wanted plan now; its kernel is compiled if it is missing."""
+        if self._wanted is not None:
+            (plan,) = self._wanted.plans.values()
+            self.kernel, self._wanted = self.backend.loaded(plan, self._own), None
+
     def improve(self) -> None:
         """Count a call. After enough of them, take the wanted plan if its kernel is compiled, or give it up
         if that failed.
@@ -55,8 +61,7 @@ class PartKernel:
             return
         self.countdown = CALLS_BETWEEN
         if wanted.have_come:
-            (plan,) = wanted.plans.values()
-            self.kernel, self._wanted = self._backend.loaded(plan, self._own), None
+            self.settle()
         elif wanted.will_not_come:
             self._wanted = None
 
@@ -64,19 +69,22 @@ class PartKernel:
 KERNELS: dict[tuple[Problem, int, PartChoice], PartKernel] = {}
 
 
-def kernel_for(problem: Problem, backend: GpuBackend, choice: PartChoice, captured: bool) -> PartKernel:
-    """The kernel of a part. While a graph is captured it does not change, and a first call waits for the
-    wanted one.
-    """
+def kernel_for(
+    problem: Problem, backend: GpuBackend, choice: PartChoice, framework: str, stream: Any
+) -> PartKernel:
+    """The kernel of a part. A graph that is captured keeps the wanted one, so the call waits for it."""
     key = problem, backend.ordinal, choice
     found = KERNELS.get(key)
+    keeps = choice.way == BACKGROUND and (found is None or not found.settled)
+    keeps = keeps and backend.is_captured(stream, framework)
     if found is None:
-        way = WAIT if captured and choice.way == BACKGROUND else choice.way
         plan = plan_once(problem, backend.chip, choice.kernel, choice.config, choice.sharing)
-        found = PartKernel(plan, backend, choice.own, way)
+        found = PartKernel(plan, backend, choice.own, WAIT if keeps else choice.way)
         if len(KERNELS) >= KEPT:
             KERNELS.clear()
         KERNELS[key] = found
-    elif not captured and not found.settled:
+    elif keeps:
+        found.settle()
+    elif not found.settled:
         found.improve()
     return found

@@ -99,6 +99,7 @@ def repeat_of(
         torch._C._increment_version,  # else autograd would not notice that `out` was overwritten
         REFUSED,
         upgrade.look,
+        upgrade.captured,
         upgrade.left,
         # Without addresses: those of the next call are then checked, by the rules of the fast path.
         ((), numbers.first, (), numbers.first_scalars, None, numbers.first_fused),

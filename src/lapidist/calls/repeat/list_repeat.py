@@ -43,14 +43,14 @@ def fast_path_of_lists(call: Call, batch: Listed, launched: Sequence[PartKernel]
     current_stream, ordinal = torch._C._cuda_getCurrentRawStream, batch.like.device
     shape, dtype, swaps = first.result_shape, torch_dtype(first.out_dtype), batch.problem.transposed
     sound = [x.data_ptr() for x in everything]  # outputs overlap nothing: the full path checked
-    left, look = upgrade_of_lists(launched)
+    left, look, captured = upgrade_of_lists(launched)
     counts = left > 0
 
     def again(call: Call) -> Any:
         nonlocal left
         if counts:
             if left > 0:
-                left = left - 1 or look(call.stream)
+                left = 0 if captured(call.stream) else left - 1 or look()
             if left <= 0:
                 return None
         scalars = call.operation.alpha, call.operation.beta

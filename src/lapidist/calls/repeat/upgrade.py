@@ -14,34 +14,34 @@ if TYPE_CHECKING:
 
 
 class Upgrade(NamedTuple):
-    """`left`: calls until the next look; 0: the kernel is final. `look` takes the stream, and returns how
-    many calls may follow; 0: the fast path ends for good, and the full path makes another.
+    """`left`: calls until the next look; 0: the kernel is final. `look` returns how many calls may follow; 0:
+    the fast path ends for good, and the full path makes another. `captured` takes the stream: a graph must
+    not keep a kernel that is not final.
     """
 
     left: int
-    look: Callable[[Any], int]
+    look: Callable[[], int]
+    captured: Callable[[Any], bool]
 
 
-def never(_stream: Any) -> int:
-    return 0
-
-
-FINAL = Upgrade(0, never)
+FINAL = Upgrade(0, int, bool)  # neither is called
 
 
 def upgrade_of(ready: Prepared) -> Upgrade:
     if ready.settled:
         return FINAL
-    return Upgrade(max(1, ready.countdown), partial(ready.look_again, ready.kernel))
+    return Upgrade(max(1, ready.countdown), partial(ready.look_again, ready.kernel), ready.is_captured)
 
 
 def upgrade_of_lists(launched: Sequence[PartKernel]) -> Upgrade:
     """The full path looks, at once."""
     waiting = [each for each in launched if not each.settled]
 
-    def look(_stream: Any) -> int:
+    def look() -> int:
         for each in waiting:
             each.countdown = 0
         return 0
 
-    return Upgrade(CALLS_BETWEEN, look) if waiting else FINAL
+    if not waiting:
+        return FINAL
+    return Upgrade(CALLS_BETWEEN, look, partial(waiting[0].backend.is_captured, framework="torch"))

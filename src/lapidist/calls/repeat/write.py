@@ -15,7 +15,7 @@ from lapidist.calls.repeat.addresses import C, D, pairs_written
 # What the text is given: tests, makers of results, the launch, and `known`, the last call that passed.
 NAMES = (
     "alike, alike_by_parts, new, made_of, bits, distances, numbers_of, bring, start, recorded, stream_of,"
-    " handle_of, count_write, refused, look, left, known"
+    " handle_of, count_write, refused, look, captured, left, known"
 )
 
 
@@ -104,11 +104,11 @@ def pairs_of(layout: CallLayout) -> str:
 
 
 def counting(layout: CallLayout) -> str:
-    """From the last look on, the full path makes another fast path."""
+    """From the last look on, and while a graph is captured, the full path makes another fast path."""
     text = ""
     if layout.counts:
         text = """        if left > 0:
-            left = left - 1 or look(stream)
+            left = 0 if captured(stream) else left - 1 or look()
         if left <= 0:
             return None
 """
