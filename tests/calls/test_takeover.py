@@ -268,15 +268,38 @@ def test_what_is_the_best_already_stays(card: Card, at_once: list[Any], monkeypa
 
 
 def test_where_it_is_not_compiled_another_of_its_order_runs(card: Card, at_once: list[Any]) -> None:
-    a, b = operands()
-    first, _ = chosen_plans(a, b)
+    """And what is compiled is the best of all, once: the first call does not know it yet."""
+    a, b = shape_with_a_better()
+    first, free = chosen_plans(a, b)
     *_, other = fallback_kernels.plans_ranked(first, fallback_kernels.same_sums(first))
     binaries.remember(Binary("", "", "", b"", ""), *other.build)
+    for _ in range(2):
+        lapidist.matmul(a, b, device=0, compile="background")
+    assert card.asked == []
+    at_once[0]()
+    assert len(card.asked) == 1
     lapidist.matmul(a, b, device=0, compile="background")
-    assert [plan.config for plan in card.ran] == [other.config]
+    assert {plan.build for plan in card.ran} == {other.build}
     card.comes()
     lapidist.matmul(a, b, device=0, compile="background")
-    assert card.ran[-1].config == first.config
+    assert card.ran[-1].build == free.build
+
+
+def test_a_first_call_that_must_wait_waits_for_the_best(card: Card, at_once: list[Any]) -> None:
+    a, b = shape_with_a_better()
+    _, free = chosen_plans(a, b)
+    lapidist.matmul(a, b, device=0, compile="background")
+    assert [plan.build for plan in card.ran] == [free.build]
+
+
+def test_the_log_says_once_that_calls_run_on_fallbacks(card: Card, caplog: pytest.LogCaptureFixture) -> None:
+    fallback_kernels.tell_of_fallbacks.cache_clear()
+    caplog.set_level("INFO", "lapidist")
+    for m in (512, 640):
+        wanted_and_another(*operands(m))
+        lapidist.matmul(*operands(m), device=0, compile="background")
+    told = [record.getMessage() for record in caplog.records if "Run lapidist warm" in record.getMessage()]
+    assert len(told) == 1
 
 
 STREAM = 7

@@ -34,8 +34,10 @@ class Backend(ABC):
     def multiply_lists(self, ready: ArrayGemm, batch: Listed | Pointed, stream: Any) -> None:
         """The same for all matrices of lists."""
 
-    def available(self, plan: Plan, way: Compiling) -> Plan:
-        """The plan to run now: this one, or one of the same SumOrder whose kernel is compiled."""
+    def available(self, plan: Plan, way: Compiling, final: bool = True) -> Plan:
+        """The plan to run now: this one, or one of the same SumOrder whose kernel is compiled. `final`: all
+        configs were weighed.
+        """
         return plan
 
     def loaded(self, plan: Plan, own: Addresses | None) -> GpuKernel | None:

@@ -120,13 +120,15 @@ class Prepared:
         at_once = (
             self.backend.compiles and way != WAIT and (choices is OPEN or choices.of_kernel == OPEN.of_kernel)
         )
-        plans = {}
+        wanted, plans, missing = {}, {}, []
         for problem in dict.fromkeys(part for part, _ in parts):
-            plan = planned_at_once(problem, chip) if at_once else None
-            self._open |= plan is not None and way == BACKGROUND
-            plans[problem] = plan or make_plan(problem, chip, *choices.of_kernel)
-        wanted, plans = plans, {each: self.backend.available(plan, way) for each, plan in plans.items()}
-        missing = [wanted[each].build for each in plans if plans[each] is not wanted[each]]
+            at_hand = planned_at_once(problem, chip) if at_once else None
+            final = at_hand is None or way != BACKGROUND
+            self._open |= not final
+            plan = wanted[problem] = at_hand or make_plan(problem, chip, *choices.of_kernel)
+            plans[problem] = self.backend.available(plan, way, final)
+            if final and plans[problem] is not plan:
+                missing.append(plan.build)
         self._wanted = Awaited(wanted, missing) if missing else None
         self._take(plans, choices.workspace)
 

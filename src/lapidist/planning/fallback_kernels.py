@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 from lapidist.build.compile_policy import BACKGROUND, NEVER, VARIABLE, WAIT, Compiling
@@ -53,8 +53,10 @@ class Awaited(NamedTuple):
         return not any(is_under_way(build) for build in self.missing) and not self.have_come
 
 
-def running(plan: Plan, way: Compiling) -> Plan:
-    """The plan itself, if its kernel is there or the call shall wait for it; else a stand-in."""
+def running(plan: Plan, way: Compiling, final: bool = True) -> Plan:
+    """The plan itself, if its kernel is there or the call shall wait for it; else a stand-in. A plan that is
+    not `final` was made without weighing all: no kernel is compiled for it, as the best one is soon known.
+    """
     if plan.is_empty or way == WAIT or at_hand(*plan.build):
         return plan
     other = None if nothing_is_there() else stand_in(plan, way)
@@ -64,13 +66,24 @@ def running(plan: Plan, way: Compiling) -> Plan:
             f' shall be; got {VARIABLE} or compile="never". Run lapidist warm, or pass compile="wait"'
         )
     if other is None:
+        best = plan if final else better_than(plan) or plan
         log.info(
-            "compile: waiting for %s %s: nothing that sums alike is there", plan.kernel.name, plan.config
+            "compile: waiting for %s %s: nothing that sums alike is there", best.kernel.name, best.config
         )
-        return plan
-    if way == BACKGROUND:
+        return best
+    tell_of_fallbacks()
+    if way == BACKGROUND and final:
         compile_behind(plan)
     return other
+
+
+@cache
+def tell_of_fallbacks() -> None:
+    """A log line, once in a process."""
+    log.info(
+        "compile: calls run on kernels that are at hand until their own are compiled."
+        " Run lapidist warm once, and they begin with good ones"
+    )
 
 
 def stand_in(plan: Plan, way: Compiling) -> Plan | None:

@@ -36,8 +36,8 @@ class GpuBackend(Backend):
     def chip(self) -> Device:  # type: ignore[override]
         return query_device(self.ordinal)
 
-    def available(self, plan: Plan, way: Compiling) -> Plan:
-        return running(plan, way)
+    def available(self, plan: Plan, way: Compiling, final: bool = True) -> Plan:
+        return running(plan, way, final)
 
     def loaded(self, plan: Plan, own: Addresses | None) -> GpuKernel | None:
         return None if plan.is_empty else kernel_of(plan, self.ordinal, own)
