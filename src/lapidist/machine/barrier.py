@@ -8,7 +8,7 @@ import numpy as np
 
 from lapidist.machine.faults import BarrierMisuse
 from lapidist.machine.instructions.warp import BarrierRequest, reduced
-from lapidist.machine.lanes import Cohort, Lanes, part_of
+from lapidist.machine.lanes import Cohort, Lanes, part_where
 from lapidist.machine.state import Machine
 
 Array = np.ndarray
@@ -79,13 +79,12 @@ class Barriers:
             raise self.m.fault(BarrierMisuse, rule, request.site, lanes, int(np.argmax(numbers > 15)))
         keys = lanes.slot * 16 + numbers
         for key in np.unique(keys).tolist():
-            narrowed = lanes.where(keys == key)
-            assert narrowed is not None
-            part = lanes if narrowed is lanes else part_of(cohort, narrowed.index, lanes)
+            part = part_where(lanes, keys == key)
+            assert part is not None
             place = (key // 16, "bar", key % 16)
             if request.value is not None:
                 barrier = self.open.setdefault(place, Barrier(self.expected(request)))
-                flags = np.broadcast_to(narrowed.pick(request.value), (part.n,))
+                flags = np.broadcast_to(request.value, (lanes.n,))[keys == key]
                 barrier.brought.append((cohort, part, request, flags))
             released += self.arrive_one(cohort, part, request, place, after)
         return released
@@ -136,7 +135,7 @@ class Barriers:
         size = self.m.geometry.cluster_size if key[1] == "cluster" else 1
         return slice(key[0] * size, (key[0] + 1) * size)
 
-    def left(self, slots: Array) -> list[Waiting]:
+    def after_exits(self, slots: Array) -> list[Waiting]:
         """Threads of these blocks have exited: whom that lets go."""
         return [waiting for key in self._of(slots) for waiting in self.opened(key)]
 
@@ -148,9 +147,8 @@ class Barriers:
         released: list[Waiting] = []
         clusters = lanes.slot // size
         for cluster in np.unique(clusters).tolist():
-            part = lanes.where(clusters == cluster)
+            part = part_where(lanes, clusters == cluster)
             assert part is not None
-            part = part if part is lanes else part_of(cohort, part.index, lanes)
             key = (cluster, "cluster", 0)
             barrier = self.open.setdefault(key, Barrier(warps * 32 * size, all_threads=True))
             barrier.site = request.site

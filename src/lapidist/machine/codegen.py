@@ -88,21 +88,21 @@ def runtime(function: F) -> F:
 class Mods:
     """An instruction's modifiers, taken one by one; what remains at the end is unknown."""
 
-    def __init__(self, i: Instruction, rest: tuple[str, ...]) -> None:
-        self.i, self.rest = i, list(rest)
+    def __init__(self, i: Instruction, modifiers: tuple[str, ...]) -> None:
+        self.i, self.remaining = i, list(modifiers)
 
     def flag(self, *names: str) -> bool:
         """Take any of the names if present."""
-        found = [name for name in names if name in self.rest]
-        for name in found:
-            self.rest.remove(name)
-        return bool(found)
+        present = [name for name in names if name in self.remaining]
+        for name in present:
+            self.remaining.remove(name)
+        return bool(present)
 
     def choose(self, *names: str, default: str | None = None) -> str:
         """Take the one of `names` that is present."""
-        for name in self.rest:
+        for name in self.remaining:
             if name in names:
-                self.rest.remove(name)
+                self.remaining.remove(name)
                 return name
         if default is None:
             raise PtxError(f"{self.i.site}: needs one of: {', '.join(names)}")
@@ -110,15 +110,15 @@ class Mods:
 
     def type(self) -> str:
         """Take the next type modifier."""
-        for name in self.rest:
+        for name in self.remaining:
             if name in TYPE_BYTES:
-                self.rest.remove(name)
+                self.remaining.remove(name)
                 return name
         raise PtxError(f"{self.i.site}: no type that the machine knows")
 
     def end(self) -> None:
-        if self.rest:
-            raise PtxError(f"{self.i.site}: modifier .{self.rest[0]} is not known here")
+        if self.remaining:
+            raise PtxError(f"{self.i.site}: modifier .{self.remaining[0]} is not known here")
 
 
 # ---- writing one block ----
@@ -191,7 +191,7 @@ class Builder:
         )
         if variable is None or variable.space != "shared":
             return place
-        return self.once(("own", operand, code), f"m.own_address({self.lanes}, {place})")
+        return self.once(("own", operand, code), f"m.ranked_address({self.lanes}, {place})")
 
     def special(self, operand: Special) -> str:
         if operand.name.startswith(("clock", "globaltimer")):
@@ -201,17 +201,17 @@ class Builder:
         return self.once(("special", operand.name), f"special({self.lanes}, {operand.name!r})", "s")
 
     def read_register(self, operand: Reg, code: str) -> str:
-        name, kept = self.variable(operand.name), storage(self.program.kernel.registers[operand.name])
+        name, stored = self.variable(operand.name), storage(self.program.kernel.registers[operand.name])
         if self.lanes != "g":
             name = self.once(("pick", *self.version(operand)), f"{self.lanes}.pick({name})")
-        if kept == code:
+        if stored == code:
             return name
-        if kept[1:] == code[1:]:
+        if stored[1:] == code[1:]:
             return self.once(("view", code, *self.version(operand)), f"{name}.view({code})")
-        if int(kept[1:]) > int(code[1:]) and kept[0] == "u":
+        if int(stored[1:]) > int(code[1:]) and stored[0] == "u":
             narrow = f"{name}.astype(u{code[1:]})"
             return narrow if code[0] == "u" else f"{narrow}.view({code})"
-        raise PtxError(f"{self.i.site}: {operand.name} is a {kept} register, the instruction needs {code}")
+        raise PtxError(f"{self.i.site}: {operand.name} is a {stored} register, the instruction needs {code}")
 
     def pack(self, operand: Vec, code: str) -> str:
         """{a, b}: the parts become one wider value, the first lowest."""
@@ -228,8 +228,8 @@ class Builder:
             return
         if not isinstance(operand, Reg):
             raise PtxError(f"{self.i.site}: the destination must be a register, got {operand}")
-        name, kept = self.variable(operand.name), storage(self.program.kernel.registers[operand.name])
-        expression = converted(expression, code, kept, self.i)
+        name, stored = self.variable(operand.name), storage(self.program.kernel.registers[operand.name])
+        expression = converted(expression, code, stored, self.i)
         if self.lanes != "g":
             expression = f"{self.lanes}.merge({name}, {expression})"
         elif self.i.predicate is not None:
@@ -241,17 +241,17 @@ class Builder:
 
     def unpack(self, operand: Vec, expression: str, code: str) -> None:
         part = f"u{int(code[1:]) // len(operand.items)}"
-        whole = self.new()
-        self.line(f"{whole} = unpack_parts({expression}, {part})")
+        parts = self.new()
+        self.line(f"{parts} = unpack_parts({expression}, {part})")
         for number, item in enumerate(operand.items):
-            self.assign(item, f"{whole}[{number}]", part)
+            self.assign(item, f"{parts}[{number}]", part)
 
     def assign_many(self, operands: tuple[Operand, ...], expression: str, code: str) -> None:
-        whole = self.new()
-        self.line(f"{whole} = {expression}")
-        self.line(f"if len({whole}) != {len(operands)}: refuse_count(m, {self.index}, len({whole}))")
+        values = self.new()
+        self.line(f"{values} = {expression}")
+        self.line(f"if len({values}) != {len(operands)}: refuse_count(m, {self.index}, len({values}))")
         for number, operand in enumerate(operands):
-            self.assign(operand, f"{whole}[{number}]", code)
+            self.assign(operand, f"{values}[{number}]", code)
 
     def guard(self) -> str:
         """The instruction's predicate as an expression over the block's lanes."""
@@ -271,11 +271,11 @@ class Builder:
         lanes = self.new("q")
         self.line(f"{lanes} = g.where({self.guard()})")
         self.line(f"if {lanes} is not None:")
-        outer, kept = self.lanes, dict(self.memo)
+        outer, memo = self.lanes, dict(self.memo)
         self.lanes = lanes
         yield lanes
         self.line("pass")
-        self.lanes, self.memo = outer, kept
+        self.lanes, self.memo = outer, memo
 
     def address(self, operand: Operand, space: str) -> str:
         """A local with the resolved base of an address; the constant offset is left to the access."""
@@ -355,8 +355,8 @@ class Builder:
 
 
 @runtime
-def refuse_count(m: Machine, site: int, wanted: int) -> None:
-    raise PtxError(f"{m.site(site)}: needs {wanted} registers in braces")
+def refuse_count(m: Machine, site: int, count: int) -> None:
+    raise PtxError(f"{m.site(site)}: needs {count} registers in braces")
 
 
 def immediate(operand: Imm, code: str, i: Instruction) -> np.ndarray:
@@ -376,18 +376,18 @@ def immediate(operand: Imm, code: str, i: Instruction) -> np.ndarray:
     return bits.view(code)
 
 
-def converted(expression: str, code: str, kept: str, i: Instruction) -> str:
+def converted(expression: str, code: str, stored: str, i: Instruction) -> str:
     """An expression of type `code` as a register kept as `kept`: same bits, or extended by the sign of
     `code`.
     """
-    if code == kept:
+    if code == stored:
         return expression
-    have, want = int(code[1:]), int(kept[1:])
-    if have == want and "b1" not in (code, kept):
-        return f"({expression}).view({kept})"
-    if have < want and kept[0] == "u" and code != "b1":
+    have, want = int(code[1:]), int(stored[1:])
+    if have == want and "b1" not in (code, stored):
+        return f"({expression}).view({stored})"
+    if have < want and stored[0] == "u" and code != "b1":
         if code[0] == "i":
-            return f"({expression}).astype(i{want}).view({kept})"
+            return f"({expression}).astype(i{want}).view({stored})"
         bits = f"({expression})" if code[0] == "u" else f"({expression}).view(u{have})"
-        return f"{bits}.astype({kept})"
-    raise PtxError(f"{i.site}: a result of type {code} does not fit a register kept as {kept}")
+        return f"{bits}.astype({stored})"
+    raise PtxError(f"{i.site}: a result of type {code} does not fit a register kept as {stored}")

@@ -22,5 +22,5 @@ class lazily(Generic[T]):
     def __get__(self, instance: object | None, owner: type) -> T | lazily[T]:
         if instance is None:
             return self
-        found = instance.__dict__[self.name] = self.find(instance)
-        return found
+        value = instance.__dict__[self.name] = self.find(instance)
+        return value

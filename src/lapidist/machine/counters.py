@@ -180,7 +180,7 @@ class Counter(Observer):
         self.exact = exact
         self.requests = np.zeros(sites, np.int64)
         self.nbytes = np.zeros(sites, np.int64)
-        self.left = [1 << 62 if exact else SAMPLED_CALLS] * sites
+        self.samples_due = [1 << 62 if exact else SAMPLED_CALLS] * sites
         self.sampled_requests = np.zeros(sites, np.int64)
         self.turns = np.zeros(sites, np.int64)
         self.lines = np.zeros(sites, np.int64)
@@ -188,7 +188,7 @@ class Counter(Observer):
         self.merged = merged or {}
         self.joined = 0  # loads that were counted as part of a wider one
 
-    def accessed(self, address: Address, offset: int, size: int, site: int, what: str) -> None:
+    def accessed(self, address: Address, offset: int, size: int, site: int, kind: str) -> None:
         if site in self.merged:
             start, width = self.merged[site]
             if (address.low | start) & (width - 1) == 0:
@@ -200,19 +200,19 @@ class Counter(Observer):
         g = address.g
         self.requests[place] += g.warps
         self.nbytes[place] += g.n * size
-        if self.left[place] > 0 and address.space != "param":
-            self.left[place] -= 1
-            self.sample(address, offset, size, place, what == "load")
+        if self.samples_due[place] > 0 and address.space != "param":
+            self.samples_due[place] -= 1
+            self.sample(address, offset, size, place, kind == "load")
 
     def sample(self, address: Address, offset: int, size: int, place: int, load: bool) -> None:
         """Global addresses count from the start of their range: where the host put an array says nothing
         about the chip.
         """
-        g, own = address.g, address.own
+        g, addresses = address.g, address.addresses
         if address.space == "global":
             region = address.m.globals.find(address.lo + offset)
-            own = own - np.uint64(region.start if region else 0)
-        rows, present = g.dense(own).astype(np.int64) + offset, g.present
+            addresses = addresses - np.uint64(region.start if region else 0)
+        rows, present = g.dense(addresses).astype(np.int64) + offset, g.present
         if not self.exact:
             first = g.slot == g.slot[0]
             count = len(np.unique(g.row[first]))
@@ -224,8 +224,8 @@ class Counter(Observer):
             self.lines[place] += pieces(rows, present, size, LINE)
         self.sampled_requests[place] += len(rows)
 
-    def counted(self, address: Address, offset: int, size: int, site: int, what: str) -> None:
-        self.accessed(address, offset, size, site, what)
+    def counted(self, address: Address, offset: int, size: int, site: int, kind: str) -> None:
+        self.accessed(address, offset, size, site, kind)
 
     def transferred(self, t: Transfer) -> None:
         """A multicast is read once and lands several times."""
@@ -324,22 +324,22 @@ def collect(scheduler: Scheduler, counter: Counter) -> Counts:
 
 
 def site_traffic(kernel: Kernel, counter: Counter) -> list[tuple[str, SiteTraffic]]:
-    found = []
+    rows = []
     for place in np.flatnonzero(counter.requests).tolist():
         index, space = place // len(SPACES), SPACES[place % len(SPACES)]
         if space == "param":
             continue
         i = kernel.instructions[index]
         requests = int(counter.requests[place])
-        seen = max(counter.sampled_requests[place], 1)
-        turns, lines = (float(table[place] / seen * requests) for table in (counter.turns, counter.lines))
+        sampled = max(counter.sampled_requests[place], 1)
+        turns, lines = (float(table[place] / sampled * requests) for table in (counter.turns, counter.lines))
         if i.opcode == "cp":
             turns, lines = copied(counter, index, space, turns, requests)
         traffic = Traffic(requests, int(counter.nbytes[place]), turns, lines)
-        found.append(
+        rows.append(
             (direction(i, space), SiteTraffic(i.site.line, i.site.text, i.site.source, space, traffic))
         )
-    return found
+    return rows
 
 
 def copied(counter: Counter, index: int, space: str, turns: float, requests: int) -> tuple[float, float]:

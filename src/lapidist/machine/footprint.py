@@ -21,14 +21,14 @@ def require_room(
 ) -> None:
     parts = needed(program, geometry, slots) | sanitized
     if (total := sum(parts.values())) > budget:
-        what = ", ".join(
+        largest = ", ".join(
             f"{words} {nbytes:,}"
-            for words, nbytes in sorted(parts.items(), key=lambda each: -each[1])[:3]
+            for words, nbytes in sorted(parts.items(), key=lambda part: -part[1])[:3]
             if nbytes
         )
         rule = (
             f"must hold what {slots} resident blocks of {geometry.threads} threads may take, {total:,} bytes"
-            f" ({what})"
+            f" ({largest})"
         )
         way = "Allow more, or take fewer blocks at a time by residency="
         raise ArgumentError(f"memory_budget: {rule}; got {budget:,}. {way}")

@@ -14,7 +14,7 @@ from lapidist.machine.footprint import DEFAULT_MEMORY
 from lapidist.machine.memory import block_of_bytes
 from lapidist.machine.ptx.parse import parse_kernel
 from lapidist.machine.ptx.syntax_tree import Kernel, Parameter, Variable
-from lapidist.machine.run import DEFAULT_BUDGET, Report, require_plain, require_whole, run
+from lapidist.machine.run import DEFAULT_BUDGET, Report, require_integer, require_plain, run
 
 Value = np.ndarray | int | float | bytes | TensorMap | np.generic
 Argument = Value | Sequence[Value]
@@ -70,23 +70,23 @@ def make_launch(
     cluster: Dim3 = (1, 1, 1),
     memory: Sequence[np.ndarray] = (),
 ) -> Launch:
-    for name, given, kind, words in (
+    for name, argument, kind, words in (
         ("ptx_text", ptx_text, str, "the text of a PTX module"),
         ("entry", entry, str, "the name of a kernel in it"),
         ("args", args, Mapping, "a dict of values by name or position"),
         ("memory", memory, Sequence, "a list of arrays"),
     ):
-        if not isinstance(given, kind):
-            raise ArgumentError(f"{name}: must be {words}; got {type(given).__name__}. Pass one")
-    require_whole("shared_bytes", shared_bytes, least=0)
+        if not isinstance(argument, kind):
+            raise ArgumentError(f"{name}: must be {words}; got {type(argument).__name__}. Pass one")
+    require_integer("shared_bytes", shared_bytes, least=0)
     kernel = parse_kernel(ptx_text, entry)
     variables = [variable_of(kernel.variables[str(key)], args[key]) for key in args if names(kernel, key)]
     chosen = match_arguments(kernel, {key: args[key] for key in args if not names(kernel, key)})
     space = ParameterSpace(kernel.parameter_bytes)
     space.ranges += [range_of(f"memory[{n}]", array) for n, array in enumerate(memory)]
     for parameter, value in chosen:
-        for part, each in members(parameter, value):
-            space.put(part, each)
+        for part, member in members(parameter, value):
+            space.put(part, member)
     binary = Binary(entry, kernel.target, ptx_text, b"", "")
     return Launch(
         binary,
@@ -131,19 +131,21 @@ def members(parameter: Parameter, value: Argument) -> list[tuple[Parameter, Valu
     """A value, or the members of a struct as C lays them out."""
     if not isinstance(value, list | tuple):
         return [(parameter, value)]  # type: ignore[list-item]
-    found: list[tuple[Parameter, Value]] = []
+    fields: list[tuple[Parameter, Value]] = []
     end = 0
-    for number, each in enumerate(value):
-        size, alignment = extent_of(f"{parameter.name}[{number}]", each)
+    for number, member in enumerate(value):
+        size, alignment = extent_of(f"{parameter.name}[{number}]", member)
         start = -(-end // alignment) * alignment
         end = start + size
-        kind = "u64" if isinstance(each, np.ndarray) else f"b{8 * size}"
-        found.append((Parameter(f"{parameter.name}[{number}]", parameter.offset + start, size, kind), each))
+        kind = "u64" if isinstance(member, np.ndarray) else f"b{8 * size}"
+        fields.append(
+            (Parameter(f"{parameter.name}[{number}]", parameter.offset + start, size, kind), member)
+        )
     if end > parameter.size:
         raise ArgumentError(
             f"args: {parameter.name} takes {parameter.size} bytes, its members {end}; leave some out"
         )
-    return found
+    return fields
 
 
 def extent_of(name: str, value: Any) -> tuple[int, int]:
@@ -196,20 +198,20 @@ def match_arguments(kernel: Kernel, args: Mapping[str | int, Argument]) -> list[
     takes.
     """
     parameters = list(kernel.parameters.values())
-    wanted = (
+    accepted = (
         ", ".join(f"{number}: {p.name} (.{p.type}, {p.size} bytes)" for number, p in enumerate(parameters))
         or "nothing"
     )
     variables = [name for name in kernel.variables if names(kernel, name)]
-    wanted += f"; and the variables {', '.join(variables)}" if variables else ""
+    accepted += f"; and the variables {', '.join(variables)}" if variables else ""
     unknown = [key for key in args if key not in kernel.parameters and key not in range(len(parameters))]
     if unknown:
-        raise ArgumentError(f"args: {unknown[0]!r} is no parameter of {kernel.name}, which takes {wanted}")
+        raise ArgumentError(f"args: {unknown[0]!r} is no parameter of {kernel.name}, which takes {accepted}")
     chosen = []
     for number, parameter in enumerate(parameters):
         if number not in args and parameter.name not in args:
             raise ArgumentError(
-                f"args: parameter {number} ({parameter.name}) has no value; {kernel.name} takes {wanted}"
+                f"args: parameter {number} ({parameter.name}) has no value; {kernel.name} takes {accepted}"
             )
         if number in args and parameter.name in args:
             raise ArgumentError(

@@ -23,17 +23,17 @@ Value = np.ndarray | int | float
 
 def parse_arguments(pairs: Sequence[str], room: int | None = None) -> dict[str | int, Value]:
     """Each NAME=VALUE; a NAME that is a number is a position. New arrays take at most `room` bytes, each."""
-    found: dict[str | int, Value] = {}
+    arguments: dict[str | int, Value] = {}
     random = np.random.default_rng(0)
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals:
             raise ArgumentError(f"--arg: must be NAME=VALUE; got {pair!r}. VALUE is {FORMS}")
         key = key_of(name)
-        if key in found:
+        if key in arguments:
             raise ArgumentError(f"--arg: {name} must be given once; got {pair!r} as well. Leave one out")
-        found[key] = parse_value(text, random, room or DEFAULT_MEMORY)
-    return found
+        arguments[key] = parse_value(text, random, room or DEFAULT_MEMORY)
+    return arguments
 
 
 def key_of(name: str) -> str | int:
@@ -59,14 +59,14 @@ def load(text: str) -> np.ndarray:
     """An array alone: no archive, and no pickled objects, which may do anything."""
     try:
         with open(text, "rb") as file:
-            found = np.lib.format.read_array(file, allow_pickle=False)
+            array = np.lib.format.read_array(file, allow_pickle=False)
     except (OSError, ValueError, EOFError, MemoryError, RecursionError, OverflowError, TypeError) as error:
         raise ArgumentError(
             f"--arg: must be a file of one array of numbers; {text!r} is not ({error}). Save one by"
             " numpy.save"
         ) from error
-    require_plain(f"--arg {text!r}", found)
-    return found
+    require_plain(f"--arg {text!r}", array)
+    return array
 
 
 def new_array(match: re.Match[str], random: np.random.Generator, room: int) -> np.ndarray:

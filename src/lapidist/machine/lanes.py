@@ -75,7 +75,7 @@ class Lanes:
     ) -> None:
         self.cohort, self.index, self.within, self.group_size = cohort, index, within, group_size
         self.n = cohort.n if index is None else len(index)
-        self.apart = 0  # blocks of code executed away from the rest of the cohort
+        self.steps_alone = 0  # blocks of code executed away from the rest of the cohort
         self.specials: dict[str, Array] = {}
         self.readiness: tuple[tuple[int, int], Array] | None = None  # at a collective instruction, and when
 
@@ -89,9 +89,9 @@ class Lanes:
         """A cohort register after these lanes wrote it. Always a new array: registers may share one after a
         mov.
         """
-        whole = old.copy() if old.shape[0] == self.cohort.n else np.repeat(old, self.cohort.n)
-        whole[self.index] = new
-        return whole
+        merged = old.copy() if old.shape[0] == self.cohort.n else np.repeat(old, self.cohort.n)
+        merged[self.index] = new
+        return merged
 
     # -- lanes narrowed by a guard --
 
@@ -116,9 +116,9 @@ class Lanes:
         """A group's value after the narrowed lanes wrote it."""
         if self.within is None:
             return new
-        whole = old.copy() if old.shape[0] == self.group_size else np.repeat(old, self.group_size)
-        whole[self.within] = new
-        return whole
+        merged = old.copy() if old.shape[0] == self.group_size else np.repeat(old, self.group_size)
+        merged[self.within] = new
+        return merged
 
     # -- facts about each lane --
 
@@ -162,13 +162,13 @@ class Lanes:
         return np.concatenate([[0], np.cumsum(self.warp_key[1:] != self.warp_key[:-1])])
 
     @lazily
-    def whole(self) -> bool:
+    def full_warps(self) -> bool:
         """All lanes of all warps are here, so that values can be seen as (warps, 32)."""
         return self.n % 32 == 0 and bool((self.lane.reshape(-1, 32) == np.arange(32)).all())
 
     @lazily
     def warps(self) -> int:
-        return self.n // 32 if self.whole else (int(self.row[-1]) + 1 if self.n else 0)
+        return self.n // 32 if self.full_warps else (int(self.row[-1]) + 1 if self.n else 0)
 
     @lazily
     def present(self) -> Array:
@@ -179,7 +179,7 @@ class Lanes:
         """One row a warp; zero where a lane is not here."""
         if values.shape[0] == 1 and self.n != 1:
             values = np.repeat(values, self.n)
-        if self.whole:
+        if self.full_warps:
             return values.reshape(-1, 32)
         out = np.zeros((self.warps, 32), values.dtype)
         out[self.row, self.lane] = values
@@ -187,14 +187,35 @@ class Lanes:
 
     def flat(self, rows: Array) -> Array:
         """Back from one row a warp to one value a lane."""
-        return np.ascontiguousarray(rows).reshape(-1) if self.whole else rows[self.row, self.lane]
+        return np.ascontiguousarray(rows).reshape(-1) if self.full_warps else rows[self.row, self.lane]
 
 
-def part_of(cohort: Cohort, index: Array | None, parent: Lanes) -> Lanes:
-    """Some lanes of a group; they have been apart as long as it has."""
-    part = Lanes(cohort, index)
-    part.apart = parent.apart
+def part_of(parent: Lanes, index: Array | None) -> Lanes:
+    """Some lanes of a group as a group of their own, which has run alone as long as the parent has."""
+    part = Lanes(parent.cohort, index)
+    part.steps_alone = parent.steps_alone
     return part
+
+
+def split(lanes: Lanes, mask: Array) -> tuple[Lanes | None, Lanes | None]:
+    """Two groups: the lanes for which the mask holds, and the others. None stands for an empty one."""
+    yes = part_where(lanes, mask)
+    return yes, None if yes is lanes else part_where(lanes, ~mask)
+
+
+def part_where(lanes: Lanes, mask: Array) -> Lanes | None:
+    """The lanes for which the mask holds, as a group of their own; None if it holds for nobody."""
+    part = lanes.where(mask)
+    return part if part is None or part is lanes else part_of(lanes, part.index)
+
+
+def united(parts: list[Lanes]) -> Lanes:
+    """Groups of one cohort as one group, which has run alone as long as the oldest of them."""
+    cohort = parts[0].cohort
+    index = np.sort(np.concatenate([indices(part) for part in parts]))
+    if len(index) == cohort.n:
+        return cohort.all
+    return part_of(max(parts, key=lambda part: part.steps_alone), index)
 
 
 def indices(lanes: Lanes) -> Array:

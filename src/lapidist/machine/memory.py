@@ -48,14 +48,14 @@ class Region:
 
     def view(self, code: np.dtype) -> tuple[Array, int]:
         """Elements of type `code`, and the address of the first."""
-        found = self.views.get(code)
-        if found is None:
+        view = self.views.get(code)
+        if view is None:
             size = code.itemsize
             origin = self.start & -size
             length = -(-(self.end - origin) // size) * size
-            found = np.ctypeslib.as_array((ctypes.c_uint8 * length).from_address(origin)).view(code), origin
-            self.views[code] = found
-        return found
+            view = np.ctypeslib.as_array((ctypes.c_uint8 * length).from_address(origin)).view(code), origin
+            self.views[code] = view
+        return view
 
 
 def block_of_bytes(nbytes: int, fill: int = 0) -> Array:
@@ -100,18 +100,18 @@ def joined(regions: list[Region]) -> list[Region]:
     """Ranges that overlap (C and D in place, views of one array) become one: what either may touch may be
     touched.
     """
-    found: list[Region] = []
+    merged: list[Region] = []
     for region in regions:
-        last = found[-1] if found else None
+        last = merged[-1] if merged else None
         if last is None or region.start >= last.end:
-            found.append(region)
+            merged.append(region)
             continue
         name = last.name if region.name in last.name.split("+") else f"{last.name}+{region.name}"
         size = max(last.end, region.end) - last.start
-        found[-1] = Region(
+        merged[-1] = Region(
             name, last.start, size, (last.owner, region.owner), last.writeable or region.writeable
         )
-    return found
+    return merged
 
 
 class Address:
@@ -119,14 +119,21 @@ class Address:
     checked.
     """
 
-    __slots__ = ("base", "g", "hi", "indices", "lo", "low", "m", "own", "region", "space")
+    __slots__ = ("addresses", "base", "g", "hi", "indices", "lo", "low", "m", "region", "space")
 
     def __init__(
-        self, m: Machine, g: Lanes, space: str, base: Array, own: Array, region: Region | None
+        self, m: Machine, g: Lanes, space: str, base: Array, addresses: Array, region: Region | None
     ) -> None:
-        self.m, self.g, self.space, self.base, self.own, self.region = m, g, space, base, own, region
-        self.lo, self.hi = int(own.min()), int(own.max())
-        self.low = int(np.bitwise_or.reduce(own)) & 15
+        self.m, self.g, self.space, self.base, self.addresses, self.region = (
+            m,
+            g,
+            space,
+            base,
+            addresses,
+            region,
+        )
+        self.lo, self.hi = int(addresses.min()), int(addresses.max())
+        self.low = int(np.bitwise_or.reduce(addresses)) & 15
         self.indices: dict[tuple[int, int], Array] = {}
 
     def find(self, offset: int, size: int, site: int) -> Region | None:
@@ -144,7 +151,7 @@ class Address:
 
     def check_lanes(self, offset: int, size: int, site: int) -> None:
         """Global lanes in different regions: each must be inside one."""
-        for position, address in enumerate((self.own + np.uint64(offset % (1 << 64))).tolist()):
+        for position, address in enumerate((self.addresses + np.uint64(offset % (1 << 64))).tolist()):
             region = self.m.globals.find(address)
             if region is None or address + size > region.end:
                 near = self.m.globals.describe_near(address if region is None else address + size - 1)
@@ -152,24 +159,26 @@ class Address:
                 raise self.m.fault(OutOfBounds, rule, site, self.g, position, address)
 
     def out_of_bounds(self, offset: int, size: int, site: int) -> None:
-        own = self.own.astype(np.int64) + offset
+        addresses = self.addresses.astype(np.int64) + offset
         floor, limit = self.m.floors[self.space], self.m.limits[self.space]
-        position = int(np.argmax((own < floor) | (own + size > limit)))
+        position = int(np.argmax((addresses < floor) | (addresses + size > limit)))
         held = (
             f"which holds addresses {floor} to {limit - 1}"
             if limit > floor
             else "of which the launch gives a block none"
         )
         rule = f"access of {size} bytes outside {self.space} memory, {held}"
-        raise self.m.fault(OutOfBounds, rule, site, self.g, position, int(own[position]))
+        raise self.m.fault(OutOfBounds, rule, site, self.g, position, int(addresses[position]))
 
     def check_aligned(self, offset: int, size: int, site: int) -> None:
         if (self.low | offset) & (size - 1) == 0:
             return
-        wrong = ((self.own.astype(np.uint64) + np.uint64(offset % (1 << 64))) & np.uint64(size - 1)) != 0
+        wrong = (
+            (self.addresses.astype(np.uint64) + np.uint64(offset % (1 << 64))) & np.uint64(size - 1)
+        ) != 0
         if wrong.any():
             position = int(np.argmax(wrong))
-            address = int(self.own[position]) + offset
+            address = int(self.addresses[position]) + offset
             raise self.m.fault(
                 Misaligned,
                 f"access of {size} bytes at a {self.space} address that is not a multiple of it",
@@ -248,7 +257,7 @@ class Address:
         number = (
             np.searchsorted(
                 np.array(self.m.globals.starts, np.uint64),
-                self.own + np.uint64(offset % (1 << 64)),
+                self.addresses + np.uint64(offset % (1 << 64)),
                 side="right",
             )
             - 1
@@ -256,19 +265,19 @@ class Address:
         return [(self.m.globals.regions[n], np.flatnonzero(number == n)) for n in np.unique(number)]
 
     def gather(self, offset: int, code: np.dtype) -> Array:
-        out = np.empty(len(self.own), code)
+        out = np.empty(len(self.addresses), code)
         for region, lanes in self.by_region(offset):
             view, origin = region.view(code)
-            out[lanes] = view[(self.own[lanes].astype(np.int64) + (offset - origin)) // code.itemsize]
+            out[lanes] = view[(self.addresses[lanes].astype(np.int64) + (offset - origin)) // code.itemsize]
         return out
 
     def scatter(self, offset: int, value: Array) -> None:
-        value = np.broadcast_to(value, self.own.shape)
+        value = np.broadcast_to(value, self.addresses.shape)
         for region, lanes in self.by_region(offset):
             view, origin = region.view(value.dtype)
-            view[(self.own[lanes].astype(np.int64) + (offset - origin)) // value.dtype.itemsize] = value[
-                lanes
-            ]
+            view[(self.addresses[lanes].astype(np.int64) + (offset - origin)) // value.dtype.itemsize] = (
+                value[lanes]
+            )
 
 
 def global_at(m: Machine, g: Lanes, base: Array, site: int) -> Address:
@@ -278,7 +287,7 @@ def global_at(m: Machine, g: Lanes, base: Array, site: int) -> Address:
 
 def shared_at(m: Machine, g: Lanes, base: Array, site: int) -> Address:
     """Of the own block alone: the chip takes an address with another's rank for an illegal instruction."""
-    own, away = offsets_of(g, base)
+    offsets, away = offsets_of(g, base)
     if away is not None:
         lane = int(np.argmax(away != 0))
         rule = (
@@ -286,33 +295,33 @@ def shared_at(m: Machine, g: Lanes, base: Array, site: int) -> Address:
             " may stand"
         )
         raise m.fault(OutOfBounds, rule, site, g, lane, int(base[min(lane, len(base) - 1)]))
-    return Address(m, g, "shared", own + g.slot * m.shared_stride, own, m.shared)
+    return Address(m, g, "shared", offsets + g.slot * m.shared_stride, offsets, m.shared)
 
 
 def cluster_at(m: Machine, g: Lanes, base: Array, site: int) -> Address:
     """Of any block of the cluster."""
-    own, away = offsets_of(g, base)
+    offsets, away = offsets_of(g, base)
     slot, size = g.slot, g.cohort.geometry.cluster_size
     if away is not None:
         beyond = away + g.rank >= size
         slot = slot + np.where(beyond, 0, away)
-        own = np.where(beyond, base.astype(np.int64), own)
-        m.require_alive(slot, g, 0, int(own[0]), site)
-    return Address(m, g, "shared", own + slot * m.shared_stride, own, m.shared)
+        offsets = np.where(beyond, base.astype(np.int64), offsets)
+        m.require_alive(slot, g, 0, int(offsets[0]), site)
+    return Address(m, g, "shared", offsets + slot * m.shared_stride, offsets, m.shared)
 
 
 def offsets_of(g: Lanes, base: Array) -> tuple[Array, Array | None]:
     """Shared addresses as offsets, and how much higher than the own the rank is that each names; none if all
     name the own.
     """
-    own = base.astype(np.int64)
+    offsets = base.astype(np.int64)
     if g.cohort.geometry.cluster_size == 1:
-        return own, None
-    away = (own >> RANK_SHIFT) - g.rank
-    return own & OFFSET, away if away.any() else None
+        return offsets, None
+    away = (offsets >> RANK_SHIFT) - g.rank
+    return offsets & OFFSET, away if away.any() else None
 
 
-def own_address(m: Machine, g: Lanes, offset: Array) -> Array:
+def ranked_address(m: Machine, g: Lanes, offset: Array) -> Array:
     """A variable of the own block."""
     if m.geometry.cluster_size == 1:
         return offset
@@ -320,14 +329,14 @@ def own_address(m: Machine, g: Lanes, offset: Array) -> Array:
 
 
 def local_at(m: Machine, g: Lanes, base: Array, site: int) -> Address:
-    own = base.astype(np.int64)
+    offsets = base.astype(np.int64)
     place = g.slot * g.cohort.geometry.threads + g.thread
-    return Address(m, g, "local", own + place * m.local_stride, own, m.local)
+    return Address(m, g, "local", offsets + place * m.local_stride, offsets, m.local)
 
 
 def param_at(m: Machine, g: Lanes, base: Array, site: int) -> Address:
-    own = (base.astype(np.uint64) & np.uint64(SHARED_WINDOW - 1)).astype(np.int64)
-    return Address(m, g, "param", own, own, m.param)
+    offsets = (base.astype(np.uint64) & np.uint64(SHARED_WINDOW - 1)).astype(np.int64)
+    return Address(m, g, "param", offsets, offsets, m.param)
 
 
 def generic_at(m: Machine, g: Lanes, base: Array, site: int) -> Address | MixedAddress:

@@ -26,10 +26,10 @@ class Observer:
 
     # -- memory --
 
-    def accessed(self, address: Address, offset: int, size: int, site: int, what: str) -> None:
+    def accessed(self, address: Address, offset: int, size: int, site: int, kind: str) -> None:
         """Lanes load, store or update `size` bytes each."""
 
-    def counted(self, address: Address, offset: int, size: int, site: int, what: str) -> None:
+    def counted(self, address: Address, offset: int, size: int, site: int, kind: str) -> None:
         """The same of an asynchronous access: when it happens is checked where it lands."""
 
     def stored(self, address: Address, offset: int, values: tuple[Array, ...], site: int) -> None:
@@ -70,7 +70,7 @@ class Observer:
     def barrier_passed(self, lanes: Lanes) -> None:
         """All threads of all resident blocks came to a barrier of their block at once, and went on."""
 
-    def mbarrier_made(self, lanes: Lanes, positions: Array, site: int) -> None:
+    def mbarrier_initialised(self, lanes: Lanes, positions: Array, site: int) -> None:
         """mbarrier.init at these positions."""
 
     def mbarrier_arrived(self, lanes: Lanes, mine: Array, barrier: MBarrier, site: int) -> None:
@@ -79,7 +79,7 @@ class Observer:
     def mbarrier_completed(self, barrier: MBarrier) -> None:
         """A phase is complete."""
 
-    def mbarrier_seen(self, lanes: Lanes, mine: Array, barrier: MBarrier, site: int) -> None:
+    def mbarrier_passed(self, lanes: Lanes, mine: Array, barrier: MBarrier, site: int) -> None:
         """The marked lanes learn that a phase is complete."""
 
 
@@ -89,9 +89,9 @@ class Several(Observer):
     def __init__(self, *observers: Observer) -> None:
         for event in vars(Observer):
             if not event.startswith("_"):
-                setattr(self, event, partial(tell, [getattr(each, event) for each in observers]))
+                setattr(self, event, partial(tell, [getattr(observer, event) for observer in observers]))
 
 
-def tell(listeners: list[Callable[..., None]], *what: object) -> None:
+def tell(listeners: list[Callable[..., None]], *event: object) -> None:
     for listener in listeners:
-        listener(*what)
+        listener(*event)

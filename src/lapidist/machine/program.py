@@ -35,11 +35,11 @@ class Program:
 
     def function(self, number: int) -> Callable[..., Any]:
         """What a block does to its lanes."""
-        found = self.functions.get(number)
-        if found is None:
+        function = self.functions.get(number)
+        if function is None:
             exec(compile(self.sources[number], f"<block {number} of {self.kernel.name}>", "exec"), self.space)
-            found = self.functions[number] = self.space[f"b{number}"]
-        return found
+            function = self.functions[number] = self.space[f"b{number}"]
+        return function
 
     @lazily
     def read_late(self) -> frozenset[str]:

@@ -18,6 +18,7 @@ from lapidist.machine.footprint import DEFAULT_MEMORY, remembered, require_room
 from lapidist.machine.instructions import (
     access,
     alu,
+    bits,
     bulk,
     carries,
     convert,
@@ -49,12 +50,13 @@ from lapidist.machine.state import GRID_BARRIER, Machine
 INSTRUCTION_SETS = (
     access,
     alu,
+    bits,
     bulk,
-    function_calls,
     carries,
     convert,
     floats,
     flow,
+    function_calls,
     mbarrier,
     moves,
     remote,
@@ -69,6 +71,7 @@ MAX_SHARED = H100.shared_per_block
 MAX_GRID = (2**31 - 1, 65535, 65535)
 PLAIN_LANES = 16384
 CHIP_BLOCKS = 132
+MOST_FUZZED_CLUSTERS = 4
 DEFAULT_BUDGET = 2_000_000
 
 
@@ -114,13 +117,10 @@ def run(
     many bytes the machine may take beside the launch's own memory. `watch` hears of what happens.
     `on_progress` is called with how many blocks of the grid have started, and their number, whenever some
     start."""
-    if not isinstance(launch, Launch):
-        raise ArgumentError(
-            f"launch: must be a Launch, as Plan.launch makes it; got {launch!r}. For other PTX take run_ptx"
-        )
-    whole_numbers = {"budget": budget, "memory_budget": memory_budget, "residency": residency, "seed": seed}
-    for name, number in whole_numbers.items():
-        require_whole(name, number, least=0 if name == "seed" else 1)
+    require_launch(launch)
+    integers = {"budget": budget, "memory_budget": memory_budget, "residency": residency, "seed": seed}
+    for name, number in integers.items():
+        require_integer(name, number, least=0 if name == "seed" else 1)
     start = time.perf_counter()
     program = compile_program(launch.binary.ptx, launch.binary.entry)
     geometry = check_geometry(launch, program)
@@ -128,37 +128,17 @@ def run(
         check_tensor_map(offset, tensor)
     if sanitize and seed is None:
         seed = random.randrange(1 << 32)
-    residency = all_resident(launch, geometry, residency, program)
-    if sanitize and seed is not None and residency is None:
-        residency = fuzzed_residency(seed) * geometry.cluster_size
-    slots = resident_blocks(geometry, residency, program)
-    grain = smallest_access(
-        program, min([4, *(element_size(tensor.dtype) for _, tensor in launch.tensor_maps)])
-    )
-    of_sanitizer = remembered(program, launch, geometry, slots, grain) if sanitize else {}
-    require_room(program, geometry, slots, memory_budget, of_sanitizer)
+    schedule_seed = seed if sanitize else None
+    slots = resident_blocks(launch, geometry, residency, schedule_seed, program)
+    grain = smallest_access(program, [element_size(tensor.dtype) for _, tensor in launch.tensor_maps])
+    sanitizer_bytes = remembered(program, launch, geometry, slots, grain) if sanitize else {}
+    require_room(program, geometry, slots, memory_budget, sanitizer_bytes)
     memory, variables = build_memory(launch, program)
-    machine = Machine(
-        program,
-        geometry,
-        memory,
-        launch.arguments,
-        variables,
-        dict(launch.tensor_maps),
-        slots,
-        chip_sums=chip_sums,
-        overlaps=launch.overlaps,
-        seed=seed if sanitize else None,
-    )
+    machine = Machine(launch, program, geometry, memory, variables, slots, chip_sums, schedule_seed)
     merged = merged_loads(program.kernel, program.blocks) if merge_loads else None
     counter = Counter(program.kernel, exact_counts, merged)
     machine.observer = counter if counting else Observer()
-    if sanitize:
-        assert seed is not None
-        machine.observer = sanitizer = Sanitizer(machine, grain, machine.observer)
-        scheduler: Scheduler = FuzzedScheduler(machine, sanitizer, seed, budget, on_progress)
-    else:
-        scheduler = Scheduler(machine, range(geometry.blocks), budget, on_progress)
+    scheduler = scheduler_of(machine, grain, budget, on_progress)
     if watch is not None:
         machine.observer = Several(machine.observer, watch)
     try:
@@ -169,38 +149,32 @@ def run(
     return Report(counts, seed, seconds, machine.steps, reached_lines(program, scheduler))
 
 
+def scheduler_of(machine: Machine, grain: int, budget: int, on_progress: Progress | None) -> Scheduler:
+    """The plain schedule, or the one that the machine's seed draws, which the sanitizer watches."""
+    if machine.seed is None:
+        return Scheduler(machine, range(machine.geometry.blocks), budget, on_progress)
+    sanitizer = Sanitizer(machine, grain, machine.observer)
+    machine.observer = sanitizer
+    return FuzzedScheduler(machine, sanitizer, machine.seed, budget, on_progress)
+
+
 def reached_lines(program: Program, scheduler: Scheduler) -> frozenset[int]:
     code = program.kernel.instructions
     blocks = (block for block, runs in zip(program.blocks, scheduler.warp_runs.tolist(), strict=True) if runs)
     return frozenset(i.site.line for block in blocks for i in code[block.start : block.stop])
 
 
-def all_resident(launch: Launch, geometry: Geometry, residency: int | None, program: Program) -> int | None:
-    """The residency. All blocks of a cooperative launch must run at once, and of a kernel with a barrier of
-    the whole grid.
-    """
-    if not launch.cooperative:
-        return geometry.blocks if program.syncs_grid and residency is None else residency
-    if residency is not None and residency < geometry.blocks:
-        rule = (
-            f"residency: all {geometry.blocks} blocks of a cooperative launch are resident together; got"
-            f" {residency}"
-        )
-        raise ArgumentError(f"{rule}. Leave it out")
-    return geometry.blocks
-
-
-def fuzzed_residency(seed: int) -> int:
-    """Between one and four clusters at a time: some seeds then find blocks that wait for blocks yet
-    to start.
-    """
-    return 1 + seed % 4
-
-
 # ---- checks before anything runs ----
 
 
-def require_whole(name: str, number: object, least: int) -> None:
+def require_launch(launch: object) -> None:
+    if not isinstance(launch, Launch):
+        raise ArgumentError(
+            f"launch: must be a Launch, as Plan.launch makes it; got {launch!r}. For other PTX take run_ptx"
+        )
+
+
+def require_integer(name: str, number: object, least: int) -> None:
     """None leaves the choice to the machine."""
     if number is not None and (
         not isinstance(number, int | np.integer) or isinstance(number, bool) or number < least
@@ -211,12 +185,12 @@ def require_whole(name: str, number: object, least: int) -> None:
 
 
 def require_extents(name: str, dims: object, most: Dim3) -> None:
-    whole = (
+    integers = (
         isinstance(dims, tuple)
         and len(dims) == 3
         and all(isinstance(d, int | np.integer) and not isinstance(d, bool) for d in dims)
     )
-    if not (whole and all(1 <= extent <= limit for extent, limit in zip(dims, most, strict=True))):  # type: ignore[arg-type, call-overload]
+    if not (integers and all(1 <= extent <= limit for extent, limit in zip(dims, most, strict=True))):  # type: ignore[arg-type, call-overload]
         rule = f"must be a tuple of three whole numbers, along x, y and z, from 1 to {most}"
         raise ArgumentError(f"{name}: {rule}; got {dims!r}. Give 1 where there is one only")
 
@@ -258,13 +232,13 @@ def check_geometry(launch: Launch, program: Program) -> Geometry:
     return Geometry(launch.grid, launch.block, cluster, shared, launch.shared_bytes)
 
 
-def cluster_of(asked: Dim3, kernel: Kernel) -> Dim3:
+def cluster_of(cluster: Dim3, kernel: Kernel) -> Dim3:
     """The launch's, or the one that the kernel was compiled for."""
-    if not kernel.required_cluster or asked == kernel.required_cluster:
-        return asked
+    if not kernel.required_cluster or cluster == kernel.required_cluster:
+        return cluster
     x, y, z = kernel.required_cluster
-    if asked != (1, 1, 1):
-        rule = f"{kernel.name} was compiled for clusters of {(x, y, z)}, got {asked}"
+    if cluster != (1, 1, 1):
+        rule = f"{kernel.name} was compiled for clusters of {(x, y, z)}, got {cluster}"
         raise ArgumentError(f"cluster: {rule}. Leave it out")
     return x, y, z
 
@@ -289,8 +263,8 @@ def check_tensor_map(offset: int, tensor: TensorMap) -> None:
         (tensor.swizzle in (0, 32, 64, 128), "a swizzle of 0, 32, 64 or 128 bytes"),
         (tensor.swizzle == 0 or inner <= tensor.swizzle, "box rows no longer than the swizzle"),
     ]
-    for kept, rule in rules:
-        if not kept:
+    for holds, rule in rules:
+        if not holds:
             raise ArgumentError(f"tensor_maps: the map at offset {offset} must have {rule}; got {tensor}")
 
 
@@ -304,18 +278,27 @@ def shared_extent(program: Program, dynamic: int) -> int:
     return (max(starts) if starts else program.shared_static) + dynamic
 
 
-def waits_on_memory(program: Program) -> bool:
-    """Blocks of such a kernel may wait for each other."""
-    return any(is_ordered_load(i) for i in program.kernel.instructions)
+def resident_blocks(
+    launch: Launch, geometry: Geometry, residency: int | None, seed: int | None, program: Program
+) -> int:
+    """How many blocks run at once, always whole clusters: all if they meet at a barrier of the grid, else
+    `residency`.
 
-
-def resident_blocks(geometry: Geometry, residency: int | None, program: Program) -> int:
-    """How many blocks run at once; always whole clusters. By default, enough lanes to keep NumPy busy, and
-    as many blocks as a chip has SMs if they may wait for each other."""
-    wanted = max(PLAIN_LANES // geometry.threads, CHIP_BLOCKS if waits_on_memory(program) else 1)
-    wanted = wanted if residency is None else residency
-    clusters = max(wanted // geometry.cluster_size, 1)
-    return min(clusters * geometry.cluster_size, geometry.blocks)
+    Without one, a seed draws one to four clusters: some seeds then find blocks that wait for blocks yet to
+    start. The plain schedule takes lanes enough to keep NumPy busy, and where blocks may wait for each other
+    as many blocks as a chip has SMs."""
+    size = geometry.cluster_size
+    if launch.cooperative and residency is not None and residency < geometry.blocks:
+        rule = f"all {geometry.blocks} blocks of a cooperative launch are resident together; got {residency}"
+        raise ArgumentError(f"residency: {rule}. Leave it out")
+    if launch.cooperative or (program.syncs_grid and residency is None):
+        residency = geometry.blocks
+    elif residency is None and seed is not None:
+        residency = (1 + seed % MOST_FUZZED_CLUSTERS) * size
+    elif residency is None:
+        waits = any(is_ordered_load(i) for i in program.kernel.instructions)
+        residency = max(PLAIN_LANES // geometry.threads, CHIP_BLOCKS if waits else 1)
+    return min(max(residency // size, 1) * size, geometry.blocks)
 
 
 def require_plain(name: str, array: np.ndarray) -> None:
@@ -350,10 +333,10 @@ def build_memory(launch: Launch, program: Program) -> tuple[GlobalMemory, dict[s
         )
     variables: dict[str, int] = {}
     storage: dict[str, np.ndarray] = {}
-    given = {memory.name: memory.owner.reshape(-1).view(np.uint8) for memory in launch.variables}
+    arrays = {memory.name: memory.owner.reshape(-1).view(np.uint8) for memory in launch.variables}
     for name, variable in program.kernel.variables.items():
         if variable.space in ("global", "const"):
-            storage[name] = given[name] if name in given else initial(variable)
+            storage[name] = arrays[name] if name in arrays else initial(variable)
             variables[name] = storage[name].ctypes.data
             regions.append(
                 Region(name, variables[name], variable.size, storage[name], variable.space == "global")
@@ -363,7 +346,7 @@ def build_memory(launch: Launch, program: Program) -> tuple[GlobalMemory, dict[s
         words.view(np.uint32)[0] = len(words)  # its size; the second word counts
         variables[GRID_BARRIER] = words.ctypes.data
         regions.append(Region(GRID_BARRIER, words.ctypes.data, len(words), words))
-    for name in storage.keys() - given.keys():
+    for name in storage.keys() - arrays.keys():
         data = storage[name]
         for offset, target in program.kernel.variables[name].pointers:
             data[offset : offset + 8] = np.frombuffer(struct.pack("<Q", variables[target]), np.uint8)

@@ -14,7 +14,7 @@ from lapidist.errors import LapidistError
 from lapidist.machine.barrier import Barriers, Waiting
 from lapidist.machine.faults import BudgetExceeded, Deadlock, PtxError, Trap
 from lapidist.machine.instructions.warp import BarrierRequest, mask_bits
-from lapidist.machine.lanes import Cohort, Lanes, indices, part_of
+from lapidist.machine.lanes import Cohort, Lanes, part_where, split, united
 from lapidist.machine.ptx.basic_blocks import Block
 from lapidist.machine.ptx.syntax_tree import Imm, Reg
 from lapidist.machine.state import Machine
@@ -40,7 +40,7 @@ class Scheduler:
         self.cohorts: list[Cohort] = []
         self.barriers = Barriers(machine)
         self.parked: list[tuple[Cohort, Lanes, int]] = []
-        self.seen_events = 0
+        self.woken_at = 0
         self.gave_up_at = -1
         self.warp_runs = np.zeros(len(machine.program.blocks), np.int64)
         self.lane_runs = np.zeros(len(machine.program.blocks), np.int64)
@@ -111,32 +111,32 @@ class Scheduler:
         instruction; before them, those that poll.
         """
         block, lanes = self.m.program.blocks[number], cohort.groups[number][0]
-        partial = block.collective and not lanes.whole and not self.ready(cohort, lanes, block).any()
+        partial = block.collective and not lanes.full_warps and not self.ready(cohort, lanes, block).any()
         return partial, block.polls, number
 
     def ready(self, cohort: Cohort, lanes: Lanes, block: Block) -> Array:
         """For each lane, whether all that its collective instruction names are here or have exited."""
         key = self.m.events, block.index
         if lanes.readiness is None or lanes.readiness[0] != key:
-            here = mask_bits(lanes.present | self.m.exited_rows(lanes))[lanes.row]
+            present = mask_bits(lanes.present | self.m.exited_rows(lanes))[lanes.row]
             mask = block.mask
             if isinstance(mask, Reg):
                 named = lanes.pick_all(cohort.registers[self.m.program.slots[mask.name]])
             else:
                 named = np.array([(mask.value if isinstance(mask, Imm) else -1) & 0xFFFFFFFF], np.uint32)
-            lanes.readiness = key, (named & ~here) == 0
+            lanes.readiness = key, (named & ~present) == 0
         return lanes.readiness[1]
 
-    def those_ready(self, cohort: Cohort, number: int, lanes: Lanes, since: int) -> Lanes:
+    def part_ready(self, cohort: Cohort, number: int, lanes: Lanes, since: int) -> Lanes:
         """At a collective instruction, lanes whose partners have come go on. The others stay."""
         ready = self.ready(cohort, lanes, self.m.program.blocks[number])
         if ready.all() or not ready.any():
             return lanes
-        go, stay = lanes.where(ready), lanes.where(~ready)
+        go, stay = split(lanes, ready)
         assert go is not None
         assert stay is not None
-        cohort.groups[number] = part_of(cohort, stay.index, lanes), since
-        return part_of(cohort, go.index, lanes)
+        cohort.groups[number] = stay, since
+        return go
 
     def may_go(self, cohort: Cohort, number: int) -> bool:
         """Whether the group may run for its age alone. At a collective instruction without all lanes it may
@@ -165,20 +165,20 @@ class Scheduler:
 
     def wake(self) -> None:
         """Something happened: lanes that wait look again."""
-        if self.parked and self.m.events != self.seen_events:
+        if self.parked and self.m.events != self.woken_at:
             parked, self.parked = self.parked, []
             for cohort, lanes, number in parked:
                 self.enqueue(cohort, number, lanes)
-        self.seen_events = self.m.events
+        self.woken_at = self.m.events
 
     def step(self, cohort: Cohort, number: int) -> None:
         lanes, since = cohort.groups.pop(number)
         block = self.m.program.blocks[number]
-        if block.collective and not lanes.whole:
-            lanes = self.those_ready(cohort, number, lanes, since)
+        if block.collective and not lanes.full_warps:
+            lanes = self.part_ready(cohort, number, lanes, since)
         if lanes.index is not None:
-            lanes.apart += 1
-            if lanes.apart > FORK_AFTER and lanes.n >= FORK_LANES and lanes.whole:
+            lanes.steps_alone += 1
+            if lanes.steps_alone > FORK_AFTER and lanes.n >= FORK_LANES and lanes.full_warps:
                 cohort, lanes = self.fork(cohort, lanes, number)
         self.m.steps += 1
         if self.m.steps > self.budget:
@@ -244,29 +244,18 @@ class Scheduler:
 
     def enqueue(self, cohort: Cohort, number: int, lanes: Lanes) -> None:
         """Lanes come to a block; those already waiting to run it take them in."""
-        there = cohort.groups.get(number)
-        if there is None:
+        if number not in cohort.groups:
             cohort.groups[number] = lanes, self.m.steps
             return
-        mine = there[0]
-        index = np.sort(np.concatenate([indices(mine), indices(lanes)]))
-        if len(index) == cohort.n:
-            cohort.groups[number] = cohort.all, there[1]
-            return
-        together = part_of(cohort, index, mine)
-        together.apart = max(mine.apart, lanes.apart)
-        cohort.groups[number] = together, there[1]
+        waiting, since = cohort.groups[number]
+        cohort.groups[number] = united([waiting, lanes]), since
 
-    def branch(self, cohort: Cohort, lanes: Lanes, taken: Array, target: int, after: int) -> None:
-        yes = lanes.where(taken)
-        if yes is None or yes is lanes:
-            self.enqueue(cohort, after if yes is None else target, lanes)
-            return
-        no = lanes.where(~taken)
-        assert no is not None
-        self.splits[after - 1] += 1
-        self.enqueue(cohort, target, part_of(cohort, yes.index, lanes))
-        self.enqueue(cohort, after, part_of(cohort, no.index, lanes))
+    def branch(self, cohort: Cohort, lanes: Lanes, jumps: Array, target: int, after: int) -> None:
+        yes, no = split(lanes, jumps)
+        self.splits[after - 1] += yes is not None and no is not None
+        for number, part in ((target, yes), (after, no)):
+            if part is not None:
+                self.enqueue(cohort, number, part)
 
     def jump_table(
         self, cohort: Cohort, lanes: Lanes, which: Array, table: tuple[int, ...], site: int
@@ -274,23 +263,21 @@ class Scheduler:
         for number in np.unique(which).tolist():
             if number >= len(table):
                 raise self.m.fault(Trap, f"brx.idx: index {number} of a table of {len(table)}", site, lanes)
-            group = lanes.where(which == number)
+            group = part_where(lanes, which == number)
             assert group is not None
-            self.enqueue(cohort, table[number], part_of(cohort, group.index, lanes))
+            self.enqueue(cohort, table[number], group)
 
     def leave(self, cohort: Cohort, lanes: Lanes, leaving: Array, after: int) -> None:
-        gone = lanes.where(leaving)
-        if gone is not lanes:
-            stay = lanes.where(~leaving)
-            assert stay is not None
-            self.enqueue(cohort, after, part_of(cohort, stay.index, lanes))
+        gone, stay = split(lanes, leaving)
+        if stay is not None:
+            self.enqueue(cohort, after, stay)
         if gone is None:
             return
         bits = np.uint32(1) << gone.lane.astype(np.uint32)
         np.bitwise_or.at(self.m.exited, (gone.slot, gone.thread // 32), bits)
         self.m.events += 1
         if self.barriers.open:
-            self.release(self.barriers.left(gone.slot))
+            self.release(self.barriers.after_exits(gone.slot))
         self.retire(cohort)
 
     def retire(self, cohort: Cohort) -> None:
@@ -302,13 +289,11 @@ class Scheduler:
         self.cohorts.remove(cohort)
 
     def retry(self, cohort: Cohort, lanes: Lanes, ready: Array, number: int) -> None:
-        go = lanes.where(ready)
+        go, stay = split(lanes, ready)
         if go is not None:
-            self.enqueue(cohort, number + 1, lanes if go is lanes else part_of(cohort, go.index, lanes))
-        if go is not lanes:
-            stay = lanes.where(~ready)
-            assert stay is not None
-            self.parked.append((cohort, part_of(cohort, stay.index, lanes), number))
+            self.enqueue(cohort, number + 1, go)
+        if stay is not None:
+            self.parked.append((cohort, stay, number))
 
     # -- barriers --
 
@@ -328,11 +313,7 @@ class Scheduler:
         for cohort, lanes, after in released:
             together.setdefault((id(cohort), after), []).append(lanes)
         for (_, after), parts in together.items():
-            cohort = parts[0].cohort
-            index = np.sort(np.concatenate([indices(part) for part in parts]))
-            whole = len(index) == cohort.n
-            furthest = max(parts, key=lambda part: part.apart)
-            self.enqueue(cohort, after, cohort.all if whole else part_of(cohort, index, furthest))
+            self.enqueue(parts[0].cohort, after, united(parts))
 
     # -- the end of hope --
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from lapidist.launch import TensorMap
+from lapidist.launch import Launch, TensorMap
 from lapidist.machine.faults import MachineFault, OutOfBounds, Site, Thread
 from lapidist.machine.instructions.copies import Copies
 from lapidist.machine.instructions.mbarrier import MBarriers
@@ -23,8 +23,8 @@ from lapidist.machine.memory import (
     generic_at,
     global_at,
     local_at,
-    own_address,
     param_at,
+    ranked_address,
     shared_at,
 )
 from lapidist.machine.observer import Observer
@@ -40,25 +40,23 @@ class Machine:
     """What generated code calls as `m`. What happens is passed to `observer`."""
 
     global_at, local_at, param_at, generic_at = global_at, local_at, param_at, generic_at
-    shared_at, cluster_at, own_address = shared_at, cluster_at, own_address
+    shared_at, cluster_at, ranked_address = shared_at, cluster_at, ranked_address
 
     def __init__(
         self,
+        launch: Launch,
         program: Program,
         geometry: Geometry,
         memory: GlobalMemory,
-        arguments: bytes,
         variables: dict[str, int],
-        tensor_maps: dict[int, TensorMap],
         slots: int,
-        *,
-        chip_sums: bool = False,
-        overlaps: bool = False,
-        seed: int | None = None,
+        chip_sums: bool,
+        seed: int | None,
     ) -> None:
-        """`chip_sums` sums on tensor cores bit for bit as an H200 does. With `overlaps` blocks may have
-        started before the launch before has ended. `seed` names the schedule in faults.
+        """`chip_sums` sums on tensor cores bit for bit as an H200 does. `seed` is that of a fuzzed schedule,
+        which faults name; None for the plain one.
         """
+        arguments = launch.arguments
         self.program, self.geometry, self.globals, self.variables = program, geometry, memory, variables
         self.slots = slots
         self.shared_stride = -(-max(geometry.shared_bytes, 1) // 1024) * 1024
@@ -80,8 +78,8 @@ class Machine:
         self.floors = {"shared": GROUPS_START if meets else SHARED_START, "local": 0, "param": 0}
         self.slot_block = np.full(slots, -1)
         self.exited = np.zeros((slots, geometry.warps), np.uint32)
-        self.chip_sums, self.overlaps, self.seed = chip_sums, overlaps, seed
-        self.tensor_maps = tensor_maps
+        self.chip_sums, self.overlaps, self.seed = chip_sums, launch.overlaps, seed
+        self.tensor_maps = dict(launch.tensor_maps)
         self.mbarriers, self.copies, self.products = MBarriers(self), Copies(self), Products(self)
         self.observer = Observer()
         self.impatient = False  # nobody can run: waits let go once, as try_wait may
@@ -114,11 +112,11 @@ class Machine:
         """The map that lies at an address: maps are known by their places in parameter space, or by their
         addresses in global memory.
         """
-        found = self.tensor_maps.get(address - PARAM_WINDOW, self.tensor_maps.get(address))
-        if found is None:
+        tensor = self.tensor_maps.get(address - PARAM_WINDOW, self.tensor_maps.get(address))
+        if tensor is None:
             rule = "no tensor map of the launch lies at this address; pass one for the parameter"
             raise self.fault(OutOfBounds, rule, site, g, lane, address)
-        return found
+        return tensor
 
     def patience(self, ready: Array) -> Array:
         """A wait lets lanes go when their phase is complete, or when waiting longer is pointless."""

@@ -119,7 +119,7 @@ class Watcher(Observer):
                 return
             size = width
         mine = address.g.block == WATCHED
-        own = np.broadcast_to(address.own, (address.g.n,))[mine].astype(np.int64) + offset
+        own = np.broadcast_to(address.addresses, (address.g.n,))[mine].astype(np.int64) + offset
         threads = address.g.thread[mine]
         self.storing = []
         for warp in np.unique(threads // LANES).tolist():
@@ -154,7 +154,7 @@ class Watcher(Observer):
         mine = address.g.block == WATCHED
         if address.space != "shared" or not mine.any():
             return
-        own = np.broadcast_to(address.own, (address.g.n,))[mine].astype(np.int64) + offset
+        own = np.broadcast_to(address.addresses, (address.g.n,))[mine].astype(np.int64) + offset
         found = self.origin(address.g, mine, values, site)
         steps = np.arange(found.shape[1])
         self.shadow[own[:, None] // self.elements.itemsize + steps] = found
@@ -221,12 +221,12 @@ class Watcher(Observer):
 
     def multiplied(self, product: PendingProduct) -> None:
         """A warp of four multiplies its 16 rows of A by all of B."""
-        g, what = product.g, product.what
+        g, mma = product.g, product.mma
         for lane in range(0, g.n, LANES):
             if g.block[lane] == WATCHED:
                 warp = int(g.thread[lane]) // LANES
-                first = int(product.a[lane]), 16 * (warp % 4), 16, what, what.transposed_a, what.kinds[1]
-                second = int(product.b[lane]), 0, what.n, what, what.transposed_b, what.kinds[2]
+                first = int(product.a[lane]), 16 * (warp % 4), 16, mma, mma.transposed_a, mma.kinds[1]
+                second = int(product.b[lane]), 0, mma.n, mma, mma.transposed_b, mma.kinds[2]
                 a = NO_ELEMENTS if product.a_registers else self.pieces_of(first)
                 self.inside[warp].append(Multiplication(product.site, a, self.pieces_of(second)))
 
@@ -253,7 +253,7 @@ class Watcher(Observer):
     def mbarrier_arrived(self, lanes: Lanes, mine: Array, barrier: MBarrier, site: int) -> None:
         self.signal(lanes, mine, "arrive", barrier, site)
 
-    def mbarrier_seen(self, lanes: Lanes, mine: Array, barrier: MBarrier, site: int) -> None:
+    def mbarrier_passed(self, lanes: Lanes, mine: Array, barrier: MBarrier, site: int) -> None:
         self.signal(lanes, mine, "seen", barrier, site)
 
     def signal(self, lanes: Lanes, mine: Array, kind: str, barrier: MBarrier, site: int) -> None:

@@ -221,11 +221,11 @@ def emit_atomic(b: Builder, i: Instruction, mods: Mods) -> None:
         if operation != "add":
             raise PtxError(f"{i.site}: only add is known for half precision atomics")
         operation = "brain" if kind.startswith("b") else "half"
-    wanted = 2 if operation == "cas" else 1
-    sources = i.operands[2 if i.opcode == "atom" else 1 :][:wanted]
-    if len(sources) != wanted:
+    arguments = 2 if operation == "cas" else 1
+    sources = i.operands[2 if i.opcode == "atom" else 1 :][:arguments]
+    if len(sources) != arguments:
         raise PtxError(
-            f"{i.site}: {operation} needs {wanted} value{'s' if wanted > 1 else ''} behind the address"
+            f"{i.site}: {operation} needs {arguments} value{'s' if arguments > 1 else ''} behind the address"
         )
     with b.guarded():
         address, offset = b.address(target, space), offset_of(target)
@@ -305,7 +305,7 @@ def emit_prefetch(b: Builder, i: Instruction, mods: Mods) -> None:
 
 @opcode("fence", "membar")
 def emit_fence(b: Builder, i: Instruction, mods: Mods) -> None:
-    kind = ".".join(mods.rest)
-    mods.rest.clear()
+    kind = ".".join(mods.remaining)
+    mods.remaining.clear()
     with b.guarded() as lanes:
         b.line(f"m.observer.fenced({lanes}, {kind!r}, {b.index})")

@@ -25,17 +25,17 @@ Array = np.ndarray
 
 @opcode("cp.async")
 def emit_copy(b: Builder, i: Instruction, mods: Mods) -> None:
-    if mods.rest[:1] == ["commit_group"]:
+    if mods.remaining[:1] == ["commit_group"]:
         mods.flag("commit_group")
         with b.guarded() as lanes:
             b.line(f"m.copies.commit({lanes})")
-    elif mods.rest[:1] in (["wait_group"], ["wait_all"]):
+    elif mods.remaining[:1] in (["wait_group"], ["wait_all"]):
         everything = mods.flag("wait_all")
         mods.flag("wait_group")
         pending = 0 if everything else immediate_of(i, i.operands[0])
         with b.guarded() as lanes:
             b.line(f"m.copies.wait({lanes}, {pending}, {b.index})")
-    elif mods.rest[:1] == ["mbarrier"]:
+    elif mods.remaining[:1] == ["mbarrier"]:
         mods.flag("mbarrier", "arrive", "shared", "shared::cta", "b64")
         extra = not mods.flag("noinc")
         with b.guarded() as lanes:
@@ -61,8 +61,8 @@ def emit_copy_bytes(b: Builder, i: Instruction, mods: Mods) -> None:
         raise PtxError(
             f"{i.site}: cp.async.{kind} copies {'16' if kind == 'cg' else '4, 8 or 16'} bytes, got {size}"
         )
-    where, come, whole, *more = i.operands
-    part = more[0] if more and more[0] != whole else None
+    where, come, copy_size, *more = i.operands
+    part = more[0] if more and more[0] != copy_size else None
     with b.guarded():
         target, target_offset = b.address(where, "shared"), offset_of(where)
         source, source_offset = come, offset_of(come)
@@ -76,12 +76,12 @@ def emit_copy_bytes(b: Builder, i: Instruction, mods: Mods) -> None:
             raise PtxError(f"{i.site}: the source must be an address")
         pair = f"({b.read(source.base, 'u8')}, {source_offset})"
         b.line(
-            f"m.copies.copy_part({target}, {target_offset}, {pair}, {size}, {taken_bytes(b, part, size)},"
+            f"m.copies.copy_part({target}, {target_offset}, {pair}, {size}, {source_size(b, part, size)},"
             f" {b.index})"
         )
 
 
-def taken_bytes(b: Builder, part: Operand, size: int) -> str:
+def source_size(b: Builder, part: Operand, size: int) -> str:
     """How many bytes to read: given as a number, or nothing where an ignore predicate holds."""
     if isinstance(part, Reg) and b.program.kernel.registers[part.name] == "pred":
         return f"np.where({b.read(part, 'b1')}, 0, {size})"
@@ -109,8 +109,8 @@ def emit_wait_bulk(b: Builder, i: Instruction, mods: Mods) -> None:
 
 @opcode("cp.async.bulk.prefetch")
 def emit_prefetch(b: Builder, i: Instruction, mods: Mods) -> None:
-    boxes = "tensor" in mods.rest  # may reach outside the matrix, so there is no address to check
-    mods.rest.clear()
+    boxes = "tensor" in mods.remaining  # may reach outside the matrix, so there is no address to check
+    mods.remaining.clear()
     if boxes:
         return
     with b.guarded() as lanes:
@@ -136,8 +136,8 @@ def emit_bulk(b: Builder, i: Instruction, mods: Mods) -> None:
         barrier = "None" if grouped else address_value(b, operands[3])
         mask = b.read(operands[4], "u2") if multicast else "None"
         spaces = f"{target.split('::')[0]!r}, {source.split('::')[0]!r}"
-        rest = f"{operation!r}, {element!r}, {b.index}"
-        b.line(f"issue_bulk(m, {lanes}, {spaces}, {first}, {second}, {size}, {barrier}, {mask}, {rest})")
+        tail = f"{operation!r}, {element!r}, {b.index}"
+        b.line(f"issue_bulk(m, {lanes}, {spaces}, {first}, {second}, {size}, {barrier}, {mask}, {tail})")
 
 
 @opcode("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor")
@@ -181,7 +181,7 @@ def address_value(b: Builder, operand: Operand) -> str:
     return base
 
 
-def each(values: Array | None, count: int) -> list[int]:
+def per_lane(values: Array | None, count: int) -> list[int]:
     return [0] * count if values is None else np.broadcast_to(values, (count,)).tolist()
 
 
@@ -242,8 +242,10 @@ def issue_tensor(  # type: ignore[no-untyped-def]
     operation: str,
     site: int,
 ) -> None:
-    corners = list(zip(*(each(axis, g.n) for axis in corner), strict=True))
-    columns = zip(each(maps, g.n), each(place, g.n), each(barrier, g.n), each(mask, g.n), strict=True)
+    corners = list(zip(*(per_lane(axis, g.n) for axis in corner), strict=True))
+    columns = zip(
+        per_lane(maps, g.n), per_lane(place, g.n), per_lane(barrier, g.n), per_lane(mask, g.n), strict=True
+    )
     for lane, (address, shared, bar, ranks) in enumerate(columns):
         tensor = m.tensor_map(address + map_offset, g, lane, site)
         if len(corners[lane]) != len(tensor.shape):
@@ -314,7 +316,12 @@ def issue_bulk(  # type: ignore[no-untyped-def]
     site: int,
 ) -> None:
     columns = zip(
-        each(first, g.n), each(second, g.n), each(size, g.n), each(barrier, g.n), each(mask, g.n), strict=True
+        per_lane(first, g.n),
+        per_lane(second, g.n),
+        per_lane(size, g.n),
+        per_lane(barrier, g.n),
+        per_lane(mask, g.n),
+        strict=True,
     )
     for lane, (to, come, nbytes, bar, ranks) in enumerate(columns):
         if nbytes % 16:
@@ -358,7 +365,7 @@ def issue_bulk(  # type: ignore[no-untyped-def]
 @runtime
 def fetch_bulk(m: Machine, g: Lanes, come: Array, size: Array, site: int) -> None:
     """A prefetch to the L2 changes nothing here, but its addresses must be valid."""
-    for lane, (address, nbytes) in enumerate(zip(each(come, g.n), each(size, g.n), strict=True)):
+    for lane, (address, nbytes) in enumerate(zip(per_lane(come, g.n), per_lane(size, g.n), strict=True)):
         if address % 16 or nbytes % 16:
             raise m.fault(
                 Misaligned,

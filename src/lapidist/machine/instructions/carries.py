@@ -16,15 +16,15 @@ Array = np.ndarray
 def carried_sum(a: Array, b: Array, carry: Array) -> tuple[Array, Array]:
     """Of unsigned numbers, and whether it is too large for them."""
     total = a + b
-    whole = total + carry
-    return whole, (total < a) | (whole < total)
+    with_carry = total + carry
+    return with_carry, (total < a) | (with_carry < total)
 
 
 @runtime
 def borrowed_difference(a: Array, b: Array, borrow: Array) -> tuple[Array, Array]:
     """Of unsigned numbers, and whether it is below zero."""
-    left = a - b
-    return left - borrow, (a < b) | (left < borrow)
+    difference = a - b
+    return difference - borrow, (a < b) | (difference < borrow)
 
 
 def unsigned(b: Builder, operand: Operand, kind: str) -> tuple[str, str]:
@@ -32,7 +32,7 @@ def unsigned(b: Builder, operand: Operand, kind: str) -> tuple[str, str]:
     return b.read(operand, code), code
 
 
-def taken(b: Builder, carry: tuple[Operand, ...], code: str) -> str:
+def carry_in(b: Builder, carry: tuple[Operand, ...], code: str) -> str:
     return f"{b.read(carry[0], 'b1')}.astype({code})" if carry else f"np.zeros(1, {code})"
 
 
@@ -53,7 +53,7 @@ def emit_carry(b: Builder, i: Instruction, mods: Mods) -> None:
     kind = integer_type(i, mods)
     (x, code), (y, _) = (unsigned(b, operand, kind) for operand in i.operands[1:3])
     function = "carried_sum" if i.opcode.startswith("add") else "borrowed_difference"
-    leave(b, i, mods, f"{function}({x}, {y}, {taken(b, i.operands[3:], code)})", code)
+    leave(b, i, mods, f"{function}({x}, {y}, {carry_in(b, i.operands[3:], code)})", code)
 
 
 @opcode("mad.lo.cc", "mad.hi.cc", "madc.lo", "madc.hi")
@@ -63,4 +63,4 @@ def emit_mad_carry(b: Builder, i: Instruction, mods: Mods) -> None:
     text, signed = product(b, part, kind, i.operands[1], i.operands[2])
     added, code = unsigned(b, i.operands[3], kind)
     factor = text if signed == code else f"({text}).view({code})"
-    leave(b, i, mods, f"carried_sum({factor}, {added}, {taken(b, i.operands[4:], code)})", code)
+    leave(b, i, mods, f"carried_sum({factor}, {added}, {carry_in(b, i.operands[4:], code)})", code)

@@ -36,8 +36,8 @@ def to_tf32(value: Array, rounding: str) -> Array:
     half = {"rna": np.uint32(0x1000), "rz": np.uint32(0)}.get(rounding)
     if half is None:
         half = np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1))
-    kept = (bits + half) & np.uint32(0xFFFFE000)
-    return np.where(np.isfinite(value), kept, bits)
+    rounded = (bits + half) & np.uint32(0xFFFFE000)
+    return np.where(np.isfinite(value), rounded, bits)
 
 
 @runtime
@@ -46,10 +46,10 @@ def half_towards(mode: str, value: Array, kind: str) -> Array:
     near = to_f16(value) if kind == "f16" else to_bf16(value)
     back = (from_f16(near) if kind == "f16" else from_bf16(near)).astype("f8")
     larger = {"rm": value < 0, "rp": value > 0, "rz": np.zeros(1, bool)}[mode]  # away from zero
-    size, wanted = np.abs(back), np.abs(value)
+    size, exact = np.abs(back), np.abs(value)
     one = np.uint16(1)
-    near = np.where(larger & (size < wanted), near + one, near)
-    return np.where(~larger & (size > wanted), near - one, near)
+    near = np.where(larger & (size < exact), near + one, near)
+    return np.where(~larger & (size > exact), near - one, near)
 
 
 LARGEST = {"f16": 65504.0, "bf16": float.fromhex("0x1.fep127"), "tf32": float.fromhex("0x1.ffcp127")}
@@ -63,11 +63,11 @@ def finite(value: Array, kind: str) -> Array:
 
 @opcode("cvt")
 def emit_cvt(b: Builder, i: Instruction, mods: Mods) -> None:
-    kinds = [name for name in mods.rest if name in TYPE_BYTES or name in EIGHT_BITS]
+    kinds = [name for name in mods.remaining if name in TYPE_BYTES or name in EIGHT_BITS]
     if len(kinds) != 2:
         raise PtxError(f"{i.site}: cvt needs two types that the machine knows")
     for kind in kinds:
-        mods.rest.remove(kind)
+        mods.remaining.remove(kind)
     to, source = kinds
     if to in EIGHT_BITS or source in EIGHT_BITS:
         emit_cvt_fp8(b, i, mods, to, source)
@@ -113,7 +113,7 @@ def half_text(value: str, kind: str, rounding: str, limited: bool = False) -> st
 
 def emit_cvt_float(b: Builder, i: Instruction, mods: Mods, to: str, source: str) -> None:
     """To a float type, from anything."""
-    whole = mods.choose("rni", "rzi", "rmi", "rpi", default="")
+    integral = mods.choose("rni", "rzi", "rmi", "rpi", default="")
     rounding = mods.choose(*ROUNDINGS, default="rn")
     flushed, clamped, relu = mods.flag("ftz"), mods.flag("sat"), mods.flag("relu")
     limited = to in ("f16", "bf16", "tf32") and mods.flag("satfinite")
@@ -125,8 +125,8 @@ def emit_cvt_float(b: Builder, i: Instruction, mods: Mods, to: str, source: str)
     directed = rounding in ("rz", "rm", "rp") and (source == "f64" or source not in FLOATS)
     if to == "tf32" and rounding in ("rm", "rp"):
         raise PtxError(f"{i.site}: to tf32, only rounding to nearest and towards zero are known")
-    if whole:
-        function = {"rni": "np.rint", "rzi": "np.trunc", "rmi": "np.floor", "rpi": "np.ceil"}[whole]
+    if integral:
+        function = {"rni": "np.rint", "rzi": "np.trunc", "rmi": "np.floor", "rpi": "np.ceil"}[integral]
         value = f"{function}({value})"
     if relu:
         value = f"np.maximum({value}, 0)"

@@ -79,7 +79,7 @@ class Copies:
         target_offset: int,
         source: tuple[Array, int],
         size: int,
-        taken: Array,
+        source_sizes: Array,
         site: int,
     ) -> None:
         """cp.async that reads only `taken` bytes and fills up with zeros; with 0 the source is not
@@ -88,8 +88,8 @@ class Copies:
         g = target.g
         base, source_offset = source
         data = np.zeros((g.n, size), np.uint8)
-        taken = np.broadcast_to(taken, (g.n,))
-        for count in np.unique(taken).tolist():
+        source_sizes = np.broadcast_to(source_sizes, (g.n,))
+        for count in np.unique(source_sizes).tolist():
             if count > size:
                 raise self.m.fault(
                     OutOfBounds,
@@ -97,14 +97,14 @@ class Copies:
                     site,
                     g,
                 )
-            lanes = g.where(taken == count)
+            lanes = g.where(source_sizes == count)
             if count and lanes is not None:
                 address = self.m.global_at(
-                    lanes, base if len(base) == 1 or lanes is g else base[taken == count], site
+                    lanes, base if len(base) == 1 or lanes is g else base[source_sizes == count], site
                 )
                 # the address must be aligned for the whole size, however little is read
                 address.check_aligned(source_offset, size, site)
-                data[taken == count, :count] = self.read_bytes(address, source_offset, count, site)
+                data[source_sizes == count, :count] = self.read_bytes(address, source_offset, count, site)
         target.store(target_offset, site, data.view(WORDS[size]).reshape(-1))
 
     def read_bytes(self, address: Address, offset: int, count: int, site: int) -> Array:

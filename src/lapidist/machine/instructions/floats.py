@@ -67,10 +67,10 @@ def lanes_of(b: Builder, kind: str, operand: Operand, wide: bool) -> list[str]:
         return [b.read(operand, code)]
     convert = "from_bf16" if kind.startswith("bf16") else "from_f16"
     if kind.endswith("x2"):
-        whole = b.read(operand, "u4")
+        word = b.read(operand, "u4")
         key = ("halves", convert, *b.version(operand))
-        low = b.once((*key, 0), f"{convert}({whole}.astype(u2))", "h")
-        high = b.once((*key, 1), f"{convert}(({whole} >> 16).astype(u2))", "h")
+        low = b.once((*key, 0), f"{convert}({word}.astype(u2))", "h")
+        high = b.once((*key, 1), f"{convert}(({word} >> 16).astype(u2))", "h")
         return [low, high]
     return [
         b.once(("halves", convert, *b.version(operand)), f"{convert}({half_bits(b, operand, kind)})", "h")
@@ -166,7 +166,7 @@ def finish_float(results: list[str], flushed: bool, clamped: bool) -> list[str]:
 def emit_fma(b: Builder, i: Instruction, mods: Mods) -> None:
     if i.opcode == "mad":
         mods = Mods(i, tuple(m for m in i.mods))
-    kind = next((name for name in mods.rest if name in TYPE_BYTES), "")
+    kind = next((name for name in mods.remaining if name in TYPE_BYTES), "")
     rounding = rounding_of(i, mods, kind)
     flushed, clamped, relu = mods.flag("ftz"), mods.flag("sat"), mods.flag("relu")
     mods.type()

@@ -59,5 +59,5 @@ def emit_nothing(b: Builder, i: Instruction, mods: Mods) -> None:
 @opcode("createpolicy")
 def emit_policy(b: Builder, i: Instruction, mods: Mods) -> None:
     """A cache policy is a number that only hints read."""
-    mods.rest.clear()
+    mods.remaining.clear()
     b.assign(i.operands[0], b.program.constant(np.zeros(1, np.uint64)), "u8")

@@ -91,9 +91,9 @@ def a_map(m: int, k: int, kind: str) -> Array:
     halves = min(m // 8, 2)
     table = np.zeros((m, k), np.int64)
     for r in range(registers):
-        piece, own = divmod(r, 8 * halves * k // 32 // p)
+        piece, register = divmod(r, 8 * halves * k // 32 // p)
         for i in range(p):
-            row, column = 16 * piece + 8 * (own % halves), 4 * p * (own // halves)
+            row, column = 16 * piece + 8 * (register % halves), 4 * p * (register // halves)
             table[GROUP + row, column + p * PLACE + i] = (np.arange(32) * registers + r) * p + i
     return table
 
@@ -104,9 +104,11 @@ def b_map(k: int, n: int, kind: str) -> Array:
     p, registers = per_register(kind), n * k // 32 // per_register(kind)
     table = np.zeros((k, n), np.int64)
     for r in range(registers):
-        piece, own = divmod(r, 8 * k // 32 // p)
+        piece, register = divmod(r, 8 * k // 32 // p)
         for i in range(p):
-            table[4 * p * own + p * PLACE + i, 8 * piece + GROUP] = (np.arange(32) * registers + r) * p + i
+            table[4 * p * register + p * PLACE + i, 8 * piece + GROUP] = (
+                np.arange(32) * registers + r
+            ) * p + i
     return table
 
 

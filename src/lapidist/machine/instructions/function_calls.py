@@ -38,7 +38,8 @@ def emit_call(b: Builder, i: Instruction, mods: Mods) -> None:
     with b.guarded() as lanes:
         codes = ARGUMENTS[function.name]
         values = [
-            passed_value(b, each, code) for each, code in zip(passed.items[: len(codes)], codes, strict=True)
+            passed_value(b, operand, code)
+            for operand, code in zip(passed.items[: len(codes)], codes, strict=True)
         ]
         text = f"{function.name.strip('_')}(m, {lanes}, {b.index}, {', '.join(values)})"
         targets = returned[0].items if returned and isinstance(returned[0], Tuple) else ()
@@ -58,14 +59,14 @@ def passed_value(b: Builder, operand: Operand, code: str) -> str:
 
 def text_at(m: Machine, g: Lanes, position: int, address: int, site: int) -> str:
     """The bytes up to a zero, at a lane's generic address."""
-    found = bytearray()
+    octets = bytearray()
     place = generic_at(m, g.one(position), np.array([address], np.uint64), site)
-    while len(found) < LONGEST_TEXT:
-        byte = int(place.load(len(found), np.dtype("u1"), site)[0])
+    while len(octets) < LONGEST_TEXT:
+        byte = int(place.load(len(octets), np.dtype("u1"), site)[0])
         if not byte:
             break
-        found.append(byte)
-    return found.decode(errors="replace")
+        octets.append(byte)
+    return octets.decode(errors="replace")
 
 
 @runtime
@@ -73,7 +74,9 @@ def assertfail(
     m: Machine, g: Lanes, site: int, message: Array, file: Array, line: Array, function: Array
 ) -> None:
     """The first lane's, though others may have failed as well."""
-    words, file_name, whose = (text_at(m, g, 0, int(each[0]), site) for each in (message, file, function))
+    words, file_name, whose = (
+        text_at(m, g, 0, int(address[0]), site) for address in (message, file, function)
+    )
     rule = visible(f"{file_name}:{int(line[0])}: {whose}: assertion `{words}` failed")
     raise m.fault(AssertionFailed, rule, site, g)
 
@@ -81,11 +84,11 @@ def assertfail(
 @runtime
 def vprintf(m: Machine, g: Lanes, site: int, formats: Array, arguments: Array) -> Array:
     """Lane after lane; what C's function returns here is the number of arguments."""
-    known: dict[int, list[Piece]] = {}
+    parsed: dict[int, list[Piece]] = {}
     written, counts = [], np.zeros(g.n, np.uint32)
     slots = zip(np.broadcast_to(formats, g.n).tolist(), np.broadcast_to(arguments, g.n).tolist(), strict=True)
     for position, (address, buffer) in enumerate(slots):
-        pieces = known[address] = known.get(address) or pieces_of(text_at(m, g, position, address, site))
+        pieces = parsed[address] = parsed.get(address) or pieces_of(text_at(m, g, position, address, site))
         text, counts[position] = filled(m, g, position, buffer, pieces, site)
         written.append(text)
     print(visible("".join(written)), end="")

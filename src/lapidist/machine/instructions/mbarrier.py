@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lapidist.machine.codegen import Builder, Mods, opcode, runtime
+from lapidist.machine.codegen import Builder, Mods, opcode
 from lapidist.machine.faults import BarrierMisuse, Misaligned, PtxError
 from lapidist.machine.instructions.access import offset_of
 from lapidist.machine.lanes import Lanes
@@ -90,7 +90,7 @@ class MBarriers:
                     address.g,
                 )
             self.table[position] = MBarrier(position, number, number)
-        self.m.observer.mbarrier_made(address.g, positions, site)
+        self.m.observer.mbarrier_initialised(address.g, positions, site)
 
     def invalidate(self, address: Address, offset: int, site: int) -> None:
         for position in np.unique(self.positions(address, offset, site)).tolist():
@@ -112,13 +112,13 @@ class MBarriers:
         """
         positions = self.positions(address, offset, site)
         counts = np.broadcast_to(count, positions.shape).astype(np.int64)
-        wanted = np.broadcast_to(np.zeros(1) if expect is None else expect, positions.shape).astype(np.int64)
+        nbytes = np.broadcast_to(np.zeros(1) if expect is None else expect, positions.shape).astype(np.int64)
         states = np.empty(len(positions), np.uint64)
         for position in np.unique(positions).tolist():
             mine = positions == position
             barrier = self.find(position, address.g, site)
             states[mine] = barrier.phase
-            barrier.bytes += int(wanted[mine].sum())
+            barrier.bytes += int(nbytes[mine].sum())
             if released:
                 self.m.observer.mbarrier_arrived(address.g, mine, barrier, site)
             arrivals = int(counts[mine].sum())
@@ -153,28 +153,23 @@ class MBarriers:
         """TMA reports bytes of what a lane ordered."""
         self.take(self.find(position, g, site, lane), 0, nbytes, g, site)
 
-    def ready(self, address: Address, offset: int, wanted: Array, parity: bool, site: int) -> Array:
+    def ready(self, address: Address, offset: int, phases: Array, parity: bool, site: int) -> Array:
         """Per lane: is the phase complete that `wanted` names, by parity or by the state that arrive
         returned?
         """
         positions = self.positions(address, offset, site)
-        wanted = np.broadcast_to(wanted, positions.shape)
+        phases = np.broadcast_to(phases, positions.shape)
         done = np.empty(len(positions), bool)
         for position in np.unique(positions).tolist():
             mine = positions == position
             barrier = self.find(position, address.g, site)
             phase = barrier.phase & 1 if parity else barrier.phase
-            done[mine] = wanted[mine] != phase
+            done[mine] = phases[mine] != phase
             if not done[mine].all():
                 self.last_wait[site] = position
             if done[mine].any():
-                self.m.observer.mbarrier_seen(address.g, mine & done, barrier, site)
+                self.m.observer.mbarrier_passed(address.g, mine & done, barrier, site)
         return done[:1] if done.all() else done
-
-
-@runtime
-def mbarrier_wait(m: Machine, address: Address, offset: int, wanted: Array, parity: bool, site: int) -> Array:
-    return m.mbarriers.ready(address, offset, wanted, parity, site)
 
 
 @opcode("mbarrier")
@@ -255,10 +250,10 @@ def emit_wait(b: Builder, i: Instruction, mods: Mods, action: str) -> None:
     parity = mods.flag("parity")
     common_mods(mods)
     address, offset = barrier_address(b, i.operands[1])
-    wanted = b.read(i.operands[2], "u4" if parity else "u8")
+    phase = b.read(i.operands[2], "u4" if parity else "u8")
     ready = b.new()
     with b.guarded():
-        b.line(f"{ready} = mbarrier_wait(m, {address}, {offset}, {wanted}, {parity}, {b.index})")
+        b.line(f"{ready} = m.mbarriers.ready({address}, {offset}, {phase}, {parity}, {b.index})")
         b.assign(i.operands[0], ready, "b1")
     if action == "try_wait":
         b.result = f"m.patience({ready})"

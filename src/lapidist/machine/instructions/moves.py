@@ -23,8 +23,8 @@ def pack_parts(code: np.dtype, *parts: Array) -> Array:
 
 
 @runtime
-def unpack_parts(whole: Array, code: np.dtype) -> Array:
-    return np.ascontiguousarray(whole.view(code).reshape(whole.shape[0], -1).T)
+def unpack_parts(value: Array, code: np.dtype) -> Array:
+    return np.ascontiguousarray(value.view(code).reshape(value.shape[0], -1).T)
 
 
 @opcode("mov")
@@ -97,11 +97,11 @@ def float_comparison(name: str, x: str, y: str) -> str:
 @opcode("setp")
 def emit_setp(b: Builder, i: Instruction, mods: Mods) -> None:
     combine = mods.choose("and", "or", "xor", default="")
-    found = [
+    results = [
         b.once(("compare", b.index, n), text, "c")
         for n, text in enumerate(comparison(b, mods, i.operands[1:]))
     ]
-    outcomes = [found[0], found[1] if len(found) > 1 else f"~{found[0]}"]
+    outcomes = [results[0], results[1] if len(results) > 1 else f"~{results[0]}"]
     if combine:
         other = b.once(("combine", b.index), b.read(i.operands[3], "b1"), "c")
         sign = {"and": "&", "or": "|", "xor": "^"}[combine]
@@ -115,12 +115,12 @@ def emit_setp(b: Builder, i: Instruction, mods: Mods) -> None:
 
 @opcode("set")
 def emit_set(b: Builder, i: Instruction, mods: Mods) -> None:
-    kinds = [name for name in mods.rest if name in TYPE_BYTES]
-    mods.rest.remove(kinds[0])
-    found = comparison(b, mods, i.operands[1:])
+    kinds = [name for name in mods.remaining if name in TYPE_BYTES]
+    mods.remaining.remove(kinds[0])
+    results = comparison(b, mods, i.operands[1:])
     if kinds[0] in FLOATS:
-        assign_float(b, i.operands[0], kinds[0], [f"{text}.astype(f4)" for text in found])
-    elif len(found) == 1:
-        b.assign(i.operands[0], f"np.where({found[0]}, 0xFFFFFFFF, 0).astype(u4)", "u4")
+        assign_float(b, i.operands[0], kinds[0], [f"{text}.astype(f4)" for text in results])
+    elif len(results) == 1:
+        b.assign(i.operands[0], f"np.where({results[0]}, 0xFFFFFFFF, 0).astype(u4)", "u4")
     else:
         raise PtxError(f"{i.site}: a packed set into an integer is not known")

@@ -34,11 +34,11 @@ class Piece:
 
 def pieces_of(text: str) -> list[Piece]:
     """What is no directive of C that takes a value stays as it is, which is what C's libraries do."""
-    found, end = [], 0
+    pieces, end = [], 0
     for match in DIRECTIVE.finditer(text):
-        found += [Piece(text[end : match.start()]), directive(match)]
+        pieces += [Piece(text[end : match.start()]), directive(match)]
         end = match.end()
-    return [*found, Piece(text[end:])]
+    return [*pieces, Piece(text[end:])]
 
 
 def directive(match: re.Match[str]) -> Piece:
@@ -46,7 +46,8 @@ def directive(match: re.Match[str]) -> Piece:
     if kind not in KINDS:
         return Piece("%" if kind == "%" else match.group())
     width, precision = (
-        each if each in (None, "", "*") else str(min(int(each[:5]), WIDEST)) for each in (width, precision)
+        extent if extent in (None, "", "*") else str(min(int(extent[:5]), WIDEST))
+        for extent in (width, precision)
     )
     bits = 8 * int(BYTES.get(size or "", "8"))
     if kind in "cdi":
@@ -55,7 +56,7 @@ def directive(match: re.Match[str]) -> Piece:
         code = "u4" if bits < 64 else "u8"
     else:
         code = "s" if kind == "s" else "u8" if kind == "p" else "f8"
-    stars = tuple("i4" for each in (width, precision) if each == "*")
+    stars = tuple("i4" for extent in (width, precision) if extent == "*")
     return Piece(match.group(), (*stars, code), flags, width, precision, bits, kind)
 
 
@@ -65,9 +66,9 @@ def show(piece: Piece, values: Sequence[int | float | str]) -> str:
         return piece.text
     *stars, value = values
     flags, width = piece.flags, piece.width
-    given = iter(min(max(int(star), -WIDEST), WIDEST) for star in stars)
+    extents = iter(min(max(int(star), -WIDEST), WIDEST) for star in stars)
     if width == "*":
-        extent = next(given)
+        extent = next(extents)
         flags, width = flags + ("-" if extent < 0 else ""), str(abs(extent))
     precision = (
         piece.precision
@@ -75,19 +76,19 @@ def show(piece: Piece, values: Sequence[int | float | str]) -> str:
         else str(int(piece.precision or 0))
     )
     if precision == "*":
-        least = next(given)
+        least = next(extents)
         precision = None if least < 0 else str(least)
     body = body_of(piece, value, precision, flags)
     if "-" in flags:
         return body.ljust(int(width or 0))
     return (
         with_zeros(body, int(width or 0))
-        if zeros_wanted(piece, value, precision, flags)
+        if zero_padded(piece, value, precision, flags)
         else body.rjust(int(width or 0))
     )
 
 
-def zeros_wanted(piece: Piece, value: int | float | str, precision: str | None, flags: str) -> bool:
+def zero_padded(piece: Piece, value: int | float | str, precision: str | None, flags: str) -> bool:
     """C leaves 0 unheard before integers with a precision, and what is no number."""
     if "0" not in flags or piece.kind in "csp":
         return False

@@ -95,10 +95,10 @@ def send(  # type: ignore[no-untyped-def]
     address.check_aligned(offset, nbytes, site)
     positions = np.broadcast_to(address.base + offset, (g.n,))
     barriers = m.mbarriers.positions(barrier, barrier_offset, site)
-    there = positions // m.shared_stride
+    slots = positions // m.shared_stride
     for wrong, rule in (
-        (there != barriers // m.shared_stride, "the mbarrier must lie in the block that the bytes go to"),
-        (there == g.slot, "the bytes must go to another block of the cluster than the sender's"),
+        (slots != barriers // m.shared_stride, "the mbarrier must lie in the block that the bytes go to"),
+        (slots == g.slot, "the bytes must go to another block of the cluster than the sender's"),
     ):
         if wrong.any():
             lane = int(np.argmax(wrong))

@@ -26,7 +26,7 @@ def sum_of(a: Array, b: Array) -> tuple[Array, Array]:
     return total, (a - (total - back)) + (b - back)
 
 
-def whole(value: Array) -> tuple[Array, Array]:
+def without_error(value: Array) -> tuple[Array, Array]:
     return value, np.zeros(1)
 
 
@@ -35,10 +35,10 @@ WIDE: dict[str, Callable[..., tuple[Array, Array]]] = {
     "add": sum_of,
     "sub": lambda a, b: sum_of(a, -b),
     "fma": lambda a, b, c: sum_of(a * b, c),
-    "mul": lambda a, b: whole(a * b),
-    "div": lambda a, b: whole(a / b),
-    "rcp": lambda a: whole(1 / a),
-    "sqrt": lambda a: whole(np.sqrt(a)),
+    "mul": lambda a, b: without_error(a * b),
+    "div": lambda a, b: without_error(a / b),
+    "rcp": lambda a: without_error(1 / a),
+    "sqrt": lambda a: without_error(np.sqrt(a)),
 }
 EXACT: dict[str, Callable[..., Fraction]] = {
     "add": lambda a, b: a + b,
@@ -54,13 +54,13 @@ EXACT: dict[str, Callable[..., Fraction]] = {
 def directed(operation: str, mode: str, *values: Array) -> Array:
     """Floats of one type to a float of that type."""
     wide = [value.astype(np.float64) for value in values]
-    total, rest = WIDE[operation](*wide)
+    total, error = WIDE[operation](*wide)
     if operation in ("add", "sub", "fma") and mode == "rm":
-        total = np.where((total == 0) & (rest == 0) & cancels(operation, wide), -0.0, total)
+        total = np.where((total == 0) & (error == 0) & cancels(operation, wide), -0.0, total)
     if values[0].dtype == SINGLE:
-        return towards(mode, total, rest)
+        return towards(mode, total, error)
     columns = [column.tolist() for column in np.broadcast_arrays(total, *wide)]
-    return np.array([lane(operation, mode, *each) for each in zip(*columns, strict=True)])
+    return np.array([lane(operation, mode, *lane_values) for lane_values in zip(*columns, strict=True)])
 
 
 def cancels(operation: str, values: list[Array]) -> Array:
@@ -70,15 +70,15 @@ def cancels(operation: str, values: list[Array]) -> Array:
     return np.signbit(first) | np.signbit(last)
 
 
-def towards(mode: str, total: Array, rest: Array) -> Array:
+def towards(mode: str, total: Array, error: Array) -> Array:
     """total + rest as float32, where total is that sum rounded to float64."""
     near = total.astype(SINGLE)
-    above = (near > total) | ((near == total) & (rest < 0))
-    below = (near < total) | ((near == total) & (rest > 0))
+    above = (near > total) | ((near == total) & (error < 0))
+    below = (near < total) | ((near == total) & (error > 0))
     infinity = SINGLE.type(np.inf)
     down, up = (
-        np.where(beside, np.nextafter(near, end), near)
-        for beside, end in ((above, -infinity), (below, infinity))
+        np.where(beyond, np.nextafter(near, end), near)
+        for beyond, end in ((above, -infinity), (below, infinity))
     )
     if mode == "rz":
         return np.where(total < 0, up, down)
@@ -92,11 +92,11 @@ def converted_towards(mode: str, value: Array, code: np.dtype) -> Array:
     if value.dtype.kind == "f":
         return towards(mode, total, np.zeros(1))
     gaps = [
-        Fraction(whole) - Fraction(near) for whole, near in zip(value.tolist(), total.tolist(), strict=True)
+        Fraction(exact) - Fraction(near) for exact, near in zip(value.tolist(), total.tolist(), strict=True)
     ]
     if code == SINGLE:
         return towards(mode, total, np.sign(np.array(gaps, np.float64)))
-    return np.array([beside(mode, near, gap) for near, gap in zip(total.tolist(), gaps, strict=True)])
+    return np.array([neighbour(mode, near, gap) for near, gap in zip(total.tolist(), gaps, strict=True)])
 
 
 def lane(operation: str, mode: str, near: float, *values: float) -> float:
@@ -107,7 +107,7 @@ def lane(operation: str, mode: str, near: float, *values: float) -> float:
         return (
             near
             if near == 0 or math.isnan(near)
-            else beside(mode, near, Fraction(values[0]) - Fraction(near) ** 2)
+            else neighbour(mode, near, Fraction(values[0]) - Fraction(near) ** 2)
         )
     exact = EXACT[operation](*map(Fraction, values))
     if exact == 0:
@@ -116,11 +116,11 @@ def lane(operation: str, mode: str, near: float, *values: float) -> float:
         near = exact.numerator / exact.denominator  # Python divides integers with one rounding
     except OverflowError:
         near = math.inf if exact > 0 else -math.inf
-        return beside(mode, near, -exact)
-    return beside(mode, near, exact - Fraction(near))
+        return neighbour(mode, near, -exact)
+    return neighbour(mode, near, exact - Fraction(near))
 
 
-def beside(mode: str, near: float, gap: Fraction) -> float:
+def neighbour(mode: str, near: float, gap: Fraction) -> float:
     """The nearest float or its neighbour; `gap` is how far the exact value lies above it."""
     towards_zero = -math.inf if near > 0 or (near == 0 and gap > 0) else math.inf
     end = {"rm": -math.inf, "rp": math.inf, "rz": towards_zero}[mode]

@@ -72,8 +72,8 @@ def sum_of_halves(a: Array, b: Array, c: Array | None, result: str) -> Array:
 
 def exponent(value: Array) -> Array:
     """e for |value| in [2^(e-1), 2^e)."""
-    _, found = np.frexp(value)
-    return np.where(value == 0, NOTHING, found)
+    _, powers = np.frexp(value)
+    return np.where(value == 0, NOTHING, powers)
 
 
 def chip_sum(a: Array, b: Array, c: Array | None, fraction: int) -> Array:
@@ -94,9 +94,9 @@ def chip_sum(a: Array, b: Array, c: Array | None, fraction: int) -> Array:
 
 def aligned_sum(terms: Array, unit: Array) -> Array:
     """The sum of terms cut to whole multiples of 2^unit; infinities and NaN go their own way."""
-    whole = np.ldexp(np.trunc(np.ldexp(terms, -unit)).sum(axis=-1), unit[..., 0])
+    total = np.ldexp(np.trunc(np.ldexp(terms, -unit)).sum(axis=-1), unit[..., 0])
     plain = terms.sum(axis=-1)
-    return np.where(np.isfinite(plain), np.where(unit[..., 0] < NOTHING // 2, 0.0, whole), plain)
+    return np.where(np.isfinite(plain), np.where(unit[..., 0] < NOTHING // 2, 0.0, total), plain)
 
 
 def cut(value: Array, fraction: int) -> Array:

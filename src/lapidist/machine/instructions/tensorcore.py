@@ -40,9 +40,9 @@ MMA_SHAPES = {
 
 def take_formats(mods: Mods) -> list[str]:
     """The element types among the modifiers, in order."""
-    found = [name for name in mods.rest if name in FORMATS]
-    mods.rest = [name for name in mods.rest if name not in FORMATS]
-    return found
+    formats = [name for name in mods.remaining if name in FORMATS]
+    mods.remaining = [name for name in mods.remaining if name not in FORMATS]
+    return formats
 
 
 def items(operand: Operand) -> tuple[Operand, ...]:
@@ -59,8 +59,8 @@ def operand_lists(b: Builder, i: Instruction, codes: list[str]) -> str:
     )
 
 
-def whole_warps(m: Machine, g: Lanes, site: int) -> None:
-    if not g.whole:
+def require_full_warps(m: Machine, g: Lanes, site: int) -> None:
+    if not g.full_warps:
         raise m.fault(Divergence, "a matrix instruction needs all 32 lanes of its warp", site, g)
 
 
@@ -95,7 +95,7 @@ def multiply(
     clamped: bool,
     site: int,
 ) -> list[Array]:
-    whole_warps(m, g, site)
+    require_full_warps(m, g, site)
     rows, columns, depth = shape
     first = read_matrix(g, as_bits(a), kinds[1], a_map(rows, depth, kinds[1]))
     second = read_matrix(g, as_bits(b), kinds[2], b_map(depth, columns, kinds[2]))
@@ -167,7 +167,7 @@ def rows_at(m: Machine, g: Lanes, base: Array, count: int, site: int) -> Address
 def load_tiles(
     m: Machine, g: Lanes, address: Address, offset: int, count: int, transposed: bool, site: int
 ) -> list[Array]:
-    whole_warps(m, g, site)
+    require_full_warps(m, g, site)
     rows = np.broadcast_to(address.load(offset, np.dtype("c16"), site), (g.warps * 8 * count,))
     tiles = np.ascontiguousarray(rows).view("u2").reshape(g.warps, count, 8, 8)
     if transposed:
@@ -187,7 +187,7 @@ def store_tiles(
     site: int,
     values: list[Array],
 ) -> None:
-    whole_warps(m, g, site)
+    require_full_warps(m, g, site)
     words = np.stack([g.dense(value) for value in values], axis=1)
     tiles = np.ascontiguousarray(words).view("u2").reshape(g.warps, count, 8, 8)
     if transposed:
@@ -204,6 +204,6 @@ def emit_movmatrix(b: Builder, i: Instruction, mods: Mods) -> None:
 
 @runtime
 def turn_tile(m: Machine, g: Lanes, value: Array, site: int) -> Array:
-    whole_warps(m, g, site)
+    require_full_warps(m, g, site)
     tile = np.ascontiguousarray(g.dense(value)).view("u2").reshape(g.warps, 8, 8)
     return g.flat(np.ascontiguousarray(tile.swapaxes(1, 2)).view("u4").reshape(g.warps, 32))

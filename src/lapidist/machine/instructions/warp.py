@@ -37,20 +37,20 @@ def members(m: Machine, g: Lanes, mask: Array, site: int) -> Array:
     masks = g.dense(mask)
     named = (masks[:, :, None] >> LANE.astype(np.uint32)) & np.uint32(1) if mask.shape[0] > 1 else None
     if named is None:
-        wanted = np.broadcast_to((mask[0] & BIT) != 0, present.shape)
+        required = np.broadcast_to((mask[0] & BIT) != 0, present.shape)
     else:
         # Rows of a warp may hold several disjoint masks; each lane must be in its own.
-        own = mask_bits(present)[:, None]
-        wanted = (np.bitwise_or.reduce(np.where(present, masks, 0), axis=1)[:, None] & BIT) != 0
+        present_bits = mask_bits(present)[:, None]
+        required = (np.bitwise_or.reduce(np.where(present, masks, 0), axis=1)[:, None] & BIT) != 0
         if (
-            (masks & ~own)[present]
-            & ~m.exited_mask(g)[g.row if not g.whole else np.repeat(np.arange(g.warps), 32)]
+            (masks & ~present_bits)[present]
+            & ~m.exited_mask(g)[g.row if not g.full_warps else np.repeat(np.arange(g.warps), 32)]
         ).any():
-            missing_member(m, g, wanted & ~present, site)
-    absent = wanted & ~present
+            missing_member(m, g, required & ~present, site)
+    absent = required & ~present
     if absent.any() and (absent & ~m.exited_rows(g)).any():
         missing_member(m, g, absent & ~m.exited_rows(g), site)
-    return wanted & present
+    return required & present
 
 
 @runtime
@@ -102,11 +102,11 @@ def emit_shuffle(b: Builder, i: Instruction, mods: Mods) -> None:
 
 def assign_pair(b: Builder, target: Operand, text: str) -> None:
     """A word and a predicate to d|p, or only the word to d."""
-    found = b.new()
-    b.line(f"{found} = {text}")
-    b.assign(target.first if isinstance(target, Pair) else target, f"{found}[0]", "u4")
+    pair = b.new()
+    b.line(f"{pair} = {text}")
+    b.assign(target.first if isinstance(target, Pair) else target, f"{pair}[0]", "u4")
     if isinstance(target, Pair):
-        b.assign(target.second, f"{found}[1]", "b1")
+        b.assign(target.second, f"{pair}[1]", "b1")
 
 
 # ---- votes and matches ----
@@ -117,8 +117,8 @@ def vote(m: Machine, g: Lanes, mode: str, flags: Array, mask: Array, site: int) 
     taking_part = members(m, g, mask, site)
     rows = g.dense(flags)
     true = mask_bits(rows & taking_part)
-    whole = mask_bits(taking_part)
-    answer = {"ballot": true, "any": true != 0, "all": true == whole, "uni": (true == 0) | (true == whole)}[
+    voters = mask_bits(taking_part)
+    answer = {"ballot": true, "any": true != 0, "all": true == voters, "uni": (true == 0) | (true == voters)}[
         mode
     ]
     return g.flat(np.repeat(answer[:, None], 32, axis=1))
@@ -156,8 +156,8 @@ def match(m: Machine, g: Lanes, mode: str, value: Array, mask: Array, site: int)
     same = (rows[:, :, None] == rows[:, None, :]) & taking_part[:, None, :]
     if mode == "any":
         return g.flat((same * BIT).sum(axis=2, dtype=np.uint32)), np.array([True])
-    whole = (same | ~taking_part[:, None, :]).all(axis=2) & taking_part
-    return g.flat(np.where(whole, mask_bits(taking_part)[:, None], np.uint32(0))), g.flat(whole)
+    agreed = (same | ~taking_part[:, None, :]).all(axis=2) & taking_part
+    return g.flat(np.where(agreed, mask_bits(taking_part)[:, None], np.uint32(0))), g.flat(agreed)
 
 
 @opcode("match")
@@ -246,7 +246,7 @@ runtime(BarrierRequest)
 
 @opcode("bar", "barrier")
 def emit_barrier(b: Builder, i: Instruction, mods: Mods) -> None:
-    aligned = i.opcode == "bar" or "aligned" in mods.rest
+    aligned = i.opcode == "bar" or "aligned" in mods.remaining
     if mods.flag("cluster"):
         action = "cluster " + mods.choose("arrive", "wait")
         order = mods.choose("release", "acquire", "relaxed", default="")
@@ -293,5 +293,5 @@ def reduced(operation: str, parts: list[Array]) -> Array:
     """One value for all who wait at a bar.red."""
     if operation == "popc":
         return np.array([sum(int(part.sum()) for part in parts)], np.uint32)
-    whole = [bool(part.all() if operation == "and" else part.any()) for part in parts]
-    return np.array([all(whole) if operation == "and" else any(whole)])
+    answers = [bool(part.all() if operation == "and" else part.any()) for part in parts]
+    return np.array([all(answers) if operation == "and" else any(answers)])

@@ -32,7 +32,7 @@ from lapidist.machine.instructions.fragments import (
     write_matrix,
 )
 from lapidist.machine.instructions.sums import tensor_sum
-from lapidist.machine.instructions.tensorcore import REGISTER_CODES, take_formats, whole_warps
+from lapidist.machine.instructions.tensorcore import REGISTER_CODES, require_full_warps, take_formats
 from lapidist.machine.lanes import Lanes
 from lapidist.machine.ptx.basic_blocks import registers
 from lapidist.machine.ptx.matrix_shapes import matrix_shape
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 Array = np.ndarray
 SWIZZLES = {0: 0, 1: 128, 2: 64, 3: 32}
 DEPTHS = {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32, "u8": 32, "b1": 256}
-WHOLE = ("s8", "u8", "b1")
+INTEGERS = ("s8", "u8", "b1")
 PIECE = 16
 
 
@@ -72,7 +72,7 @@ class PendingProduct:
     """
 
     g: Lanes
-    what: Multiplication
+    mma: Multiplication
     a_registers: list[Array]  # none: A is in shared memory
     a_names: tuple[str, ...]  # of these registers
     a: Array
@@ -82,7 +82,7 @@ class PendingProduct:
 
 
 def piece_offsets(
-    extent: int, what: Multiplication, transposed: bool, swizzle: int, leading: int, stride: int, kind: str
+    extent: int, mma: Multiplication, transposed: bool, swizzle: int, leading: int, stride: int, kind: str
 ) -> Array:
     """Byte offsets from the start address of a tile's 16-byte pieces: (extent, k pieces), or (k, extent
     pieces) if transposed."""
@@ -90,10 +90,10 @@ def piece_offsets(
     width = swizzle or PIECE
     if not transposed:
         row = np.arange(extent)[:, None]
-        piece = np.arange(what.depth * size // PIECE)[None, :]
+        piece = np.arange(mma.depth * size // PIECE)[None, :]
         along = piece * (PIECE if swizzle else leading)
         return row // 8 * stride + row % 8 * width + along
-    depth = np.arange(what.depth)[:, None]
+    depth = np.arange(mma.depth)[:, None]
     piece = np.arange(extent * size // PIECE)[None, :]
     pieces = width // PIECE
     far, near = (leading, stride) if swizzle else (stride, leading)
@@ -107,7 +107,7 @@ def tile_positions(
     descriptor: int,
     first: int,
     extent: int,
-    what: Multiplication,
+    mma: Multiplication,
     transposed: bool,
     kind: str,
     site: int,
@@ -121,7 +121,7 @@ def tile_positions(
             g,
             lane,
         )
-    addresses, low, high = tile_addresses(descriptor, first, extent, what, transposed, kind)
+    addresses, low, high = tile_addresses(descriptor, first, extent, mma, transposed, kind)
     if low < m.floors["shared"] or high + PIECE > m.limits["shared"]:
         rule = (
             f"a wgmma descriptor reaches outside shared memory ({m.floors['shared']} to"
@@ -133,14 +133,14 @@ def tile_positions(
 
 @lru_cache(maxsize=1024)
 def tile_addresses(
-    descriptor: int, first: int, extent: int, what: Multiplication, transposed: bool, kind: str
+    descriptor: int, first: int, extent: int, mma: Multiplication, transposed: bool, kind: str
 ) -> tuple[Array, int, int]:
     """Addresses in a block's shared memory, the least and the largest; a kernel comes to the same few tiles
     again and again.
     """
     start, leading, stride = ((descriptor >> shift & 0x3FFF) << 4 for shift in (0, 16, 32))
     swizzle = SWIZZLES[descriptor >> 62 & 3]
-    offsets = piece_offsets(first + extent, what, transposed, swizzle, leading, stride, kind)
+    offsets = piece_offsets(first + extent, mma, transposed, swizzle, leading, stride, kind)
     offsets = offsets[:, first * ELEMENT_BYTES[kind] // PIECE :] if transposed else offsets[first:]
     addresses = swizzled(start + offsets, swizzle)
     return addresses, int(addresses.min()), int(addresses.max())
@@ -156,48 +156,48 @@ def read_tile(m: Machine, positions: Array, transposed: bool, kind: str) -> Arra
 
 def compute(m: Machine, p: PendingProduct) -> list[Array]:
     """The D registers."""
-    g, what = p.g, p.what
+    g, mma = p.g, p.mma
     leaders = np.arange(0, g.n, 32)
     quarter = g.thread[leaders] // 32 % 4
     second = read_b(m, p, leaders)
     if p.a_registers:
-        first = read_matrix(g, as_bits(p.a_registers), what.kinds[1], a_map(16, what.depth, what.kinds[1]))
+        first = read_matrix(g, as_bits(p.a_registers), mma.kinds[1], a_map(16, mma.depth, mma.kinds[1]))
     else:
         first = np.stack(
             [
-                read_tile(m, a_positions(m, p, lane, q), what.transposed_a, what.kinds[1])
+                read_tile(m, a_positions(m, p, lane, q), mma.transposed_a, mma.kinds[1])
                 for lane, q in zip(leaders.tolist(), quarter.tolist(), strict=True)
             ]
         )
-    third = read_matrix(g, as_bits(p.c), what.kinds[0], c_map(16, what.n)) if p.c else None
-    signed = what.scale_a * what.scale_b * first
+    third = read_matrix(g, as_bits(p.c), mma.kinds[0], c_map(16, mma.n)) if p.c else None
+    signed = mma.scale_a * mma.scale_b * first
     total = tensor_sum(
-        signed, second.swapaxes(1, 2), third, (what.kinds[0], what.kinds[1]), m.chip_sums, "wgmma"
+        signed, second.swapaxes(1, 2), third, (mma.kinds[0], mma.kinds[1]), m.chip_sums, "wgmma"
     )
-    return write_matrix(g, total, what.kinds[0], c_map(16, what.n))
+    return write_matrix(g, total, mma.kinds[0], c_map(16, mma.n))
 
 
 def a_positions(m: Machine, p: PendingProduct, lane: int, quarter: int) -> Array:
     return tile_positions(
-        m, p.g, lane, int(p.a[lane]), 16 * quarter, 16, p.what, p.what.transposed_a, p.what.kinds[1], p.site
+        m, p.g, lane, int(p.a[lane]), 16 * quarter, 16, p.mma, p.mma.transposed_a, p.mma.kinds[1], p.site
     )
 
 
 def b_positions(m: Machine, p: PendingProduct, lane: int) -> Array:
     return tile_positions(
-        m, p.g, lane, int(p.b[lane]), 0, p.what.n, p.what, p.what.transposed_b, p.what.kinds[2], p.site
+        m, p.g, lane, int(p.b[lane]), 0, p.mma.n, p.mma, p.mma.transposed_b, p.mma.kinds[2], p.site
     )
 
 
 def read_b(m: Machine, p: PendingProduct, leaders: Array) -> Array:
     """(warps, n, k); warps of one block with the same descriptor share the work."""
-    seen: dict[tuple[int, int], Array] = {}
+    read: dict[tuple[int, int], Array] = {}
     tiles = []
     for lane in leaders.tolist():
         key = int(p.g.slot[lane]), int(p.b[lane])
-        if key not in seen:
-            seen[key] = read_tile(m, b_positions(m, p, lane), p.what.transposed_b, p.what.kinds[2])
-        tiles.append(seen[key])
+        if key not in read:
+            read[key] = read_tile(m, b_positions(m, p, lane), p.mma.transposed_b, p.mma.kinds[2])
+        tiles.append(read[key])
     return np.stack(tiles)
 
 
@@ -208,7 +208,7 @@ class Products:
         self.m = m
 
     def issue(self, p: PendingProduct) -> list[Array]:
-        whole_warps(self.m, p.g, p.site)
+        require_full_warps(self.m, p.g, p.site)
         return compute(self.m, p)
 
     def fence(self, g: Lanes) -> None:
@@ -243,7 +243,7 @@ def emit_wgmma(b: Builder, i: Instruction, mods: Mods) -> None:
         or shape[0] != 64
         or len(kinds) != 3
         or DEPTHS.get(kinds[1]) != shape[2]
-        or shape[1] % (16 if kinds[1] in WHOLE and shape[1] > 32 else 8)
+        or shape[1] % (16 if kinds[1] in INTEGERS and shape[1] > 32 else 8)
         or not 8 <= shape[1] <= 256
     ):
         raise PtxError(f"{i.site}: this shape and these types of wgmma are not known")
@@ -254,23 +254,23 @@ def emit_wgmma(b: Builder, i: Instruction, mods: Mods) -> None:
     numbers = [operand.value for operand in i.operands[4:] if isinstance(operand, Imm)]
     scale_a, scale_b = [*numbers, 1, 1][:2] if numbers else (1, 1)
     turns = [*([False] if in_registers else []), *(bool(number) for number in numbers[2:]), False, False][:2]
-    what = Multiplication(shape[1], (kinds[0], kinds[1], kinds[2]), scale_a, scale_b, turns[0], turns[1])
+    mma = Multiplication(shape[1], (kinds[0], kinds[1], kinds[2]), scale_a, scale_b, turns[0], turns[1])
     name = b.new("w")
-    b.program.objects[name_of(b, name)] = what
-    emit_issue(b, i, what, name_of(b, name), in_registers)
+    b.program.objects[name_of(b, name)] = mma
+    emit_issue(b, i, mma, name_of(b, name), in_registers)
 
 
 def name_of(b: Builder, name: str) -> str:
     return f"{name}_{b.block.index}"
 
 
-def emit_issue(b: Builder, i: Instruction, what: Multiplication, name: str, in_registers: bool) -> None:
+def emit_issue(b: Builder, i: Instruction, mma: Multiplication, name: str, in_registers: bool) -> None:
     """D is read only where scale-d is true; the others get a product alone."""
-    code = REGISTER_CODES.get(what.kinds[0], "u4")
+    code = REGISTER_CODES.get(mma.kinds[0], "u4")
     target = i.operands[0]
-    if not isinstance(target, Vec) or len(target.items) != what.n // (4 if what.kinds[0] == "f16" else 2):
+    if not isinstance(target, Vec) or len(target.items) != mma.n // (4 if mma.kinds[0] == "f16" else 2):
         raise PtxError(
-            f"{i.site}: D needs {what.n // (4 if what.kinds[0] == 'f16' else 2)} registers in braces"
+            f"{i.site}: D needs {mma.n // (4 if mma.kinds[0] == 'f16' else 2)} registers in braces"
         )
     with b.guarded() as lanes:
         if in_registers:
@@ -304,7 +304,7 @@ def scale_text(b: Builder, operand: Operand) -> str:
 def issue_product(
     m: Machine,
     g: Lanes,
-    what: Multiplication,
+    mma: Multiplication,
     a_registers: list[Array],
     a_names: tuple[str, ...],
     a: Array,
@@ -317,6 +317,6 @@ def issue_product(
     a, b = (np.broadcast_to(values, (g.n,)) for values in (a, b))
     if not scale.all():
         c = [] if not scale.any() else [np.where(scale, register, register.dtype.type(0)) for register in c]
-    product = PendingProduct(g, what, a_registers, a_names, a, b, c, site)
+    product = PendingProduct(g, mma, a_registers, a_names, a, b, c, site)
     m.observer.multiplied(product)
     return m.products.issue(product)

@@ -33,8 +33,8 @@ from lapidist.machine.instructions.tensorcore import (
     REGISTER_CODES,
     items,
     operand_lists,
+    require_full_warps,
     take_formats,
-    whole_warps,
 )
 from lapidist.machine.lanes import Lanes
 from lapidist.machine.memory import Address
@@ -163,8 +163,8 @@ def unit_addresses(
 
 
 def shifted(g: Lanes, address: Address, step: Array) -> Address:
-    base, own = (values + step.astype(values.dtype) for values in (address.base, address.own))
-    return Address(address.m, g, address.space, base, own, address.region)
+    base, addresses = (values + step.astype(values.dtype) for values in (address.base, address.addresses))
+    return Address(address.m, g, address.space, base, addresses, address.region)
 
 
 @runtime
@@ -178,7 +178,7 @@ def wmma_load(
     count: int,
     site: int,
 ) -> list[Array]:
-    whole_warps(m, g, site)
+    require_full_warps(m, g, site)
     moves, kind = moves_of(*descriptor), descriptor[2]
     size = ELEMENT_BYTES[kind]
     code, wide = f"u{size}", np.dtype(WIDE_CODES[size * moves.run])
@@ -203,7 +203,7 @@ def wmma_store(
     values: list[Array],
     site: int,
 ) -> None:
-    whole_warps(m, g, site)
+    require_full_warps(m, g, site)
     moves, kind = moves_of(*descriptor), descriptor[2]
     size = ELEMENT_BYTES[kind]
     elements = gather_elements(g, as_bits(values), kind)
@@ -247,7 +247,7 @@ def wmma_multiply(
     clamped: bool,
     site: int,
 ) -> list[Array]:
-    whole_warps(m, g, site)
+    require_full_warps(m, g, site)
     operands = zip("abc", (a, b, c), kinds[1:], strict=True)
     first, second, third = (
         read(g, registers, fragment_map(role, shape, kind), kind) for role, registers, kind in operands
@@ -261,5 +261,5 @@ def wmma_multiply(
 def read(g: Lanes, registers: list[Array], table: Array, kind: str) -> Array:
     """(warps, rows, columns) in float64, from the first copy."""
     elements = gather_elements(g, as_bits(registers), kind).reshape(g.warps, 32, -1)
-    own = np.ascontiguousarray(elements[:, :, : table.size // 32]).reshape(g.warps, -1)
-    return to_float64(own[:, table], kind)
+    first_copy = np.ascontiguousarray(elements[:, :, : table.size // 32]).reshape(g.warps, -1)
+    return to_float64(first_copy[:, table], kind)

@@ -145,12 +145,12 @@ class Masks:
     def __init__(self, kernel: Kernel) -> None:
         written = [(name, i) for i in kernel.instructions for name in effects(i)[1]]
         counts = Counter(name for name, _ in written)
-        self.whole = {name for name, i in written if counts[name] == 1 and moves_all(i)}
+        self.all_lanes = {name for name, i in written if counts[name] == 1 and moves_all(i)}
 
     def of(self, i: Instruction) -> Operand | None:
         place = MASKS.get(i.opcode, len(i.operands))
         mask = i.operands[place] if is_collective(i) and place < len(i.operands) else None
-        if mask in EVERYBODY or (isinstance(mask, Reg) and mask.name in self.whole):
+        if mask in EVERYBODY or (isinstance(mask, Reg) and mask.name in self.all_lanes):
             return None
         return mask if isinstance(mask, Imm | Reg) else None
 
@@ -163,22 +163,22 @@ def moves_all(i: Instruction) -> bool:
 def leaders(kernel: Kernel, masks: Masks) -> list[int]:
     """Sorted indices where blocks begin."""
     code = kernel.instructions
-    found = {0, *kernel.labels.values()}
+    starts = {0, *kernel.labels.values()}
     some = False  # the block has begun with a collective instruction of some lanes
     for index, i in enumerate(code):
-        some = some and index not in found
+        some = some and index not in starts
         # Only where a block begins can lanes wait for those that such an instruction names.
         if masks.of(i) is not None or (some and is_collective(i)):
-            found.add(index)
+            starts.add(index)
             some = masks.of(i) is not None
         wait = wait_kind(i)
         if wait or i.opcode in ("bra", "brx", "ret", "exit", "trap"):
-            found.add(index + 1)
+            starts.add(index + 1)
         # Lanes that diverged may reach a warp barrier at different times. They do what stands before it
         # independently, so a block must begin here.
         if wait == "retry" or (wait and i.predicate is not None) or (i.opcode == "bar" and "warp" in i.mods):
-            found.add(index)
-    return sorted(index for index in found if index < len(code))
+            starts.add(index)
+    return sorted(index for index in starts if index < len(code))
 
 
 BRANCH_OPERANDS = {"bra": 1, "brx": 2}
@@ -239,14 +239,14 @@ def effects(i: Instruction) -> tuple[list[str], list[str]]:
     """Registers that the instruction reads, and those that it writes."""
     reads = [i.predicate.name] if i.predicate is not None else []
     writes: list[str] = []
-    rest = i.operands
-    if rest and isinstance(rest[0], Reg | Vec | Pair | Tuple) and i.opcode not in NO_DESTINATION:
-        writes = registers(rest[0])
-        rest = rest[1:]
+    sources = i.operands
+    if sources and isinstance(sources[0], Reg | Vec | Pair | Tuple) and i.opcode not in NO_DESTINATION:
+        writes = registers(sources[0])
+        sources = sources[1:]
     # A guarded write keeps the old value in some lanes.
     if i.predicate is not None or i.opcode in READS_DESTINATION:
         reads += writes
-    return reads + [name for operand in rest for name in registers(operand)], writes
+    return reads + [name for operand in sources for name in registers(operand)], writes
 
 
 def find_registers(block: Block, kernel: Kernel) -> None:
@@ -262,12 +262,12 @@ def find_registers(block: Block, kernel: Kernel) -> None:
 
 
 def successors(block: Block, count: int) -> list[int]:
-    found = list(block.table)
+    numbers = list(block.table)
     if block.target >= 0:
-        found.append(block.target)
+        numbers.append(block.target)
     if block.kind in ("next", "branch", "skip", "barrier", "retry", "exit") and block.index + 1 < count:
-        found.append(block.index + 1)
-    return found
+        numbers.append(block.index + 1)
+    return numbers
 
 
 def find_live_out(blocks: list[Block]) -> None:

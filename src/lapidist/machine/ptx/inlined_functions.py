@@ -38,8 +38,8 @@ def function_of(header: str, brace: int, end: int) -> tuple[str, Function] | Non
         return None
     results, name, parameters = match.groups()
     declared = [*items(results), *items(parameters)]
-    names = tuple(re.sub(r"\[[^]]*\]", "", each).split()[-1] for each in declared)
-    return name, Function(brace, end, names, any(".reg" in each.split() for each in declared))
+    names = tuple(re.sub(r"\[[^]]*\]", "", declaration).split()[-1] for declaration in declared)
+    return name, Function(brace, end, names, any(".reg" in declaration.split() for declaration in declared))
 
 
 def call_of(statement: str) -> Call | None:
@@ -52,4 +52,4 @@ def call_of(statement: str) -> Call | None:
 
 
 def items(listed: str | None) -> list[str]:
-    return [each.strip() for each in (listed or "").split(",") if each.strip()]
+    return [item.strip() for item in (listed or "").split(",") if item.strip()]

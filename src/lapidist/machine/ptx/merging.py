@@ -15,7 +15,7 @@ ENDS = ("st", "bar", "barrier", "atom", "red", "cp", "mbarrier", "fence", "memba
 
 def merged_loads(kernel: Kernel, blocks: list[Block]) -> dict[int, tuple[int, int]]:
     """Site of a load that may be joined -> (offset of the first of its group, bytes of the whole)."""
-    found: dict[int, tuple[int, int]] = {}
+    groups: dict[int, tuple[int, int]] = {}
     for block in blocks:
         open_runs: dict[str, dict[int, int]] = {}  # base register and type: offset -> site
         for site in range(block.start, block.stop):
@@ -27,10 +27,10 @@ def merged_loads(kernel: Kernel, blocks: list[Block]) -> dict[int, tuple[int, in
                 open_runs.setdefault(key, {}).setdefault(address.offset, site)
             written = set(effects(i)[1])
             for run in [run for run in open_runs if i.opcode in ENDS or run.split()[0] in written]:
-                join(open_runs.pop(run), element_bytes(run), found)
+                join(open_runs.pop(run), element_bytes(run), groups)
         for run, sites in open_runs.items():
-            join(sites, element_bytes(run), found)
-    return found
+            join(sites, element_bytes(run), groups)
+    return groups
 
 
 def mergeable(i: Instruction) -> str | None:
@@ -47,14 +47,14 @@ def element_bytes(run: str) -> int:
     return TYPE_BYTES[run.split()[1]]
 
 
-def join(sites: dict[int, int], size: int, found: dict[int, tuple[int, int]]) -> None:
+def join(sites: dict[int, int], size: int, groups: dict[int, tuple[int, int]]) -> None:
     """Greedy: the widest group that starts at an aligned offset and has no gap."""
     width = WIDEST
-    left = dict(sites)
+    loads = dict(sites)
     while width > size:
-        for start in sorted(left):
+        for start in sorted(loads):
             group = range(start, start + width, size)
-            if start % width == 0 and all(offset in left for offset in group):
+            if start % width == 0 and all(offset in loads for offset in group):
                 for offset in group:
-                    found[left.pop(offset)] = start, width
+                    groups[loads.pop(offset)] = start, width
         width //= 2

@@ -81,14 +81,14 @@ class OperandParser:
 
     def items(self, close: str) -> tuple[Operand, ...]:
         """Comma-separated operands up to the closing token."""
-        found: list[Operand] = []
+        operands: list[Operand] = []
         while self.peek() != close:
-            if found:
+            if operands:
                 self.take(",")
-            found.append(self.operand())
+            operands.append(self.operand())
         if close:
             self.take(close)
-        return tuple(found)
+        return tuple(operands)
 
     def operand(self) -> Operand:
         first = self.single()
@@ -126,9 +126,9 @@ class OperandParser:
         self.depth += 1
         if self.depth > DEEPEST:
             raise PtxError(f"{self.site}: brackets more than {DEEPEST} deep")
-        found = read()
+        value = read()
         self.depth -= 1
-        return found
+        return value
 
     def number(self, token: str) -> Imm:
         try:
@@ -166,13 +166,13 @@ class OperandParser:
         return (total + SIGNED) % (2 * SIGNED) - SIGNED  # addresses wrap around
 
     def name(self, token: str) -> Reg | Special | Sym | Imm:
-        found = self.scope.find(token)
-        flat = found or token
+        declared = self.scope.find(token)
+        flat = declared or token
         if flat in self.kernel.registers:
             return Reg(flat)
         if token == "WARP_SZ":
             return Imm(32)
-        if token.startswith("%") and found is None:
+        if token.startswith("%") and declared is None:
             if token[1:] not in SPECIALS:
                 raise PtxError(
                     f"{self.site}: {token} is neither a declared register nor a special one that the"

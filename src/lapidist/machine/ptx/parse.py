@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import math
 import re
-import struct
-from bisect import bisect_right
 from dataclasses import replace
 from functools import lru_cache
 
-from lapidist.device import H100
 from lapidist.machine.faults import PtxError, Site
+from lapidist.machine.ptx.declarations import (
+    MOST_BYTES,
+    VARIABLE,
+    block_rule,
+    parse_parameters,
+    parse_variables,
+)
 from lapidist.machine.ptx.inlined_functions import (
     BACK,
     MOST_STATEMENTS,
@@ -24,20 +28,19 @@ from lapidist.machine.ptx.inlined_functions import (
     call_of,
     function_of,
 )
-from lapidist.machine.ptx.operand_syntax import OperandParser, Scope, parse_number
+from lapidist.machine.ptx.operand_syntax import OperandParser, Scope
+from lapidist.machine.ptx.source_text import SourceText
 from lapidist.machine.ptx.syntax_tree import (
     TYPE_BYTES,
     Instruction,
     Kernel,
     Operand,
     Pair,
-    Parameter,
     Reg,
     Sym,
     Variable,
     flatten,
 )
-from lapidist.visible import brief, visible
 
 
 @lru_cache(maxsize=64)
@@ -48,59 +51,26 @@ def parse_kernel(text: str, entry: str) -> Kernel:
 
 # ---- reading the module ----
 
-BLANKS = {ord(blank): " " for blank in "\r\v\f"}
-COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.S)
 LINE_DIRECTIVE = re.compile(r"\.(version|target|address_size|file|loc)\b[^\n]*")
 LINKAGE = re.compile(r"\.(visible|extern|weak|common)\b")
 FUNCTION = re.compile(r"\.(entry|func)\b")
 REGISTER = re.compile(r"\.reg\b\s*((?:\.\w+\s*)+)(.*)", re.S)
-VARIABLE = re.compile(r"\.(global|const|shared|local|param)\b(.*)", re.S)
 LABEL = re.compile(r"([\w$%]+)\s*:(?!:)")
-OWN_SOURCES = "/lapidist/cuda/"
-FILE = re.compile(r'\.file\s+(\d+)\s+"([^"]*)"')
 LOC = re.compile(r"\.loc\s+(\d+\s+\d+\s+\d+)(?:.*inlined_at\s+(\d+\s+\d+\s+\d+))?")
 MOST_REGISTERS = 1 << 20
-MOST_ALIGNMENT = 1 << 16
-# Of a variable; of a parameter, or all of a kernel's together.
-MOST_BYTES = {
-    "shared": H100.shared_per_block,
-    "local": 512 << 10,
-    "const": 64 << 10,
-    "global": 1 << 32,
-    "param": 32764,
-}
-MOST_DIGITS = 18  # of an extent or alignment: more are no number that fits anywhere
 
 
-def shown(path: str) -> str:
-    """A source by its place among the project's own, whose folders have files of one name; others by name."""
-    return path.rpartition(OWN_SOURCES if OWN_SOURCES in path else "/")[2]
-
-
-class ModuleParser:
+class ModuleParser(SourceText):
     """Splits the text into module variables and kernel bodies, keeping line numbers."""
 
     def __init__(self, text: str) -> None:
-        text = visible(text.translate(BLANKS))  # names of files reach terminals
-        self.lines = text.splitlines()
-        self.files = {int(number): shown(name) for number, name in FILE.findall(text)}
-        # Comments become blanks of the same length: offsets and lines stay right.
-        self.text = COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
-        self.starts = [0, *(match.end() for match in re.finditer("\n", self.text))]
+        super().__init__(text)
         self.variables: dict[str, Variable] = {}
         self.entries: dict[str, tuple[str, int, int]] = {}
         self.functions: dict[str, Function] = {}
         target = re.search(r"\.target\s+(\w+)", self.text)
         self.target = target.group(1) if target else "sm_80"
         self.scan()
-
-    def line_of(self, position: int) -> int:
-        return bisect_right(self.starts, position)
-
-    def error(self, position: int, problem: str) -> PtxError:
-        line = self.line_of(position)
-        shown = self.lines[line - 1].strip() if line <= len(self.lines) else ""
-        return PtxError(f"PTX line {line}: {problem}: {brief(shown)!r}")
 
     def scan(self) -> None:
         """Walk the module's top level."""
@@ -131,14 +101,14 @@ class ModuleParser:
         header = self.text[position:brace]
         if match := re.match(r"\.entry\s+([\w$]+)", header):
             self.entries[match.group(1)] = (header, brace, end)
-        elif found := function_of(header, brace, end):
-            self.functions[found[0]] = found[1]
+        elif function := function_of(header, brace, end):
+            self.functions[function[0]] = function[1]
         return end + 1
 
     def kernel(self, entry: str) -> Kernel:
         if entry not in self.entries:
-            known = ", ".join(self.entries) or "none"
-            raise PtxError(f"entry: the module has no kernel {entry!r}; it has: {known}")
+            names = ", ".join(self.entries) or "none"
+            raise PtxError(f"entry: the module has no kernel {entry!r}; it has: {names}")
         header, brace, end = self.entries[entry]
         kernel = Kernel(entry, self.target, parameters=parse_parameters(header, self, brace - len(header)))
         if kernel.parameter_bytes > MOST_BYTES["param"]:
@@ -166,129 +136,13 @@ class ModuleParser:
         """Module variables among `names`, in order of declaration, with those that their initial values point
         to.
         """
-        wanted, queue = set(), [name for name in names if name in self.variables]
+        reached, queue = set(), [name for name in names if name in self.variables]
         while queue:
             name = queue.pop()
-            if name not in wanted:
-                wanted.add(name)
+            if name not in reached:
+                reached.add(name)
                 queue += [target for _, target in self.variables[name].pointers if target in self.variables]
-        return [name for name in self.variables if name in wanted]
-
-    def skip_blank(self, position: int) -> int:
-        while position < len(self.text) and self.text[position].isspace():
-            position += 1
-        return position
-
-    def find(self, what: str, position: int) -> int:
-        found = self.text.find(what, position)
-        if found < 0:
-            raise self.error(position, f"no {what!r} closes this")
-        return found
-
-    def matching(self, brace: int) -> int:
-        depth = 0
-        for match in re.compile(r"[{}]").finditer(self.text, brace):
-            depth += 1 if match.group() == "{" else -1
-            if depth == 0:
-                return match.start()
-        raise self.error(brace, "no '}' closes this")
-
-
-def block_rule(header: str, directive: str) -> tuple[int, ...]:
-    """The extents of a block that a directive behind the parameters names, x, y and z; () without it."""
-    match = re.search(rf"\.{directive}\s+(\d+(?:\s*,\s*\d+)*)", header)
-    extents = [int(number) for number in match.group(1).split(",")] if match else []
-    return tuple([*extents, 1, 1][:3]) if extents else ()
-
-
-def whole(digits: str, what: str, module: ModuleParser, position: int) -> int:
-    if len(digits) > MOST_DIGITS:
-        raise module.error(position, f"{what} has at most {MOST_DIGITS} digits")
-    return int(digits)
-
-
-def alignment(attributes: str, default: int, module: ModuleParser, position: int) -> int:
-    match = re.search(r"\.align\s+([0-9]+)", attributes)
-    found = whole(match.group(1), "an alignment", module, position) if match else default
-    if not 1 <= found <= MOST_ALIGNMENT or found & (found - 1):
-        raise module.error(position, f"an alignment is a power of two up to {MOST_ALIGNMENT}, got {found}")
-    return found
-
-
-def parse_parameters(header: str, module: ModuleParser, position: int) -> dict[str, Parameter]:
-    """Offsets follow the ABI: each parameter at its own alignment."""
-    parameters: dict[str, Parameter] = {}
-    end = 0
-    for declared in header.partition("(")[2].partition(")")[0].split(","):
-        words = re.findall(r"\.\w+|[\w$]+|\S", declared)  # .param .align 64 .b8 name [128]
-        if not words and not parameters:
-            continue
-        if words[-1:] == ["]"] and words[-3:-2] == ["["] and words[-2].isdecimal():
-            count, words = words[-2], words[:-3]
-        else:
-            count = "1"
-        kinds = [word[1:] for word in words if word[1:] in TYPE_BYTES and word[0] == "."]
-        if words[:1] != [".param"] or not kinds or not re.fullmatch(r"[\w$]+", words[-1]):
-            raise module.error(
-                position,
-                "a parameter needs .param, a type that the machine knows and a name, got"
-                f" {brief(' '.join(words))!r}",
-            )
-        attributes = "" if ".ptr" in words else " ".join(words)  # .ptr: what is pointed to is aligned so
-        size = TYPE_BYTES[kinds[0]]
-        align = alignment(attributes, size, module, position)
-        start = -(-end // align) * align
-        end = start + size * whole(count, "an extent", module, position)
-        parameters[words[-1]] = Parameter(words[-1], start, end - start, kinds[0])
-    return parameters
-
-
-def parse_variables(text: str, module: ModuleParser, position: int) -> list[Variable]:
-    """`.shared .align 4 .b8 name[64], other;` and its like in every space."""
-    match = VARIABLE.match(text)
-    if match is None:
-        raise module.error(position, "not a variable declaration")
-    space, rest = match.groups()
-    vector = re.search(r"\.v([24])\b", rest)
-    kinds = [word for word in re.findall(r"\.(\w+)", rest.split("=")[0]) if word in TYPE_BYTES]
-    if not kinds:
-        raise module.error(position, "a variable without a known type")
-    size = TYPE_BYTES[kinds[0]] * (int(vector.group(1)) if vector else 1)
-    align = alignment(rest, size, module, position)
-    names = re.sub(r"\.align\s+\d+|\.attribute\([^)]*\)|\.\w+", " ", rest.split("=")[0], flags=0)
-    try:
-        data, pointers = parse_initialiser(rest.partition("=")[2], kinds[0])
-    except ValueError as error:
-        raise module.error(position, f"the initial value is not a number ({error})") from error
-    variables = []
-    for name, dims in re.findall(r"([\w$%]+)\s*((?:\[\s*\d*\s*\])*)", names):
-        count = 1
-        for dim in re.findall(r"\[\s*(\d*)\s*\]", dims):
-            count *= whole(dim or "0", "an extent", module, position)
-        if len(data) > size * count and dims.replace(" ", "") != "[]":
-            raise module.error(position, f"{name} has {size * count} bytes, its initial value {len(data)}")
-        if size * count > MOST_BYTES.get(space, size * count):
-            most = f"a .{space} variable has at most {MOST_BYTES[space]} bytes"
-            raise module.error(position, f"{most}, {name} {size * count}")
-        variables.append(Variable(name, space, align, max(size * count, len(data)), data, pointers))
-    return variables
-
-
-def parse_initialiser(text: str, kind: str) -> tuple[bytes, tuple[tuple[int, str], ...]]:
-    """The bytes of `= {1, 2}` or `= 5`, and (offset, name) of the addresses among them."""
-    data, pointers = b"", []
-    size = TYPE_BYTES[kind]
-    for token in re.findall(r"generic\(\s*[\w$]+\s*\)|-?[\w$.]+", text.replace("{", " ").replace("}", " ")):
-        if name := re.fullmatch(r"generic\(\s*([\w$]+)\s*\)|([A-Za-z_$][\w$]*)", token):
-            pointers.append((len(data), name.group(1) or name.group(2)))
-            data += bytes(size)
-            continue
-        value = parse_number(token.lstrip("-"))
-        bits = value.value if not token.startswith("-") else -value.value
-        if value.kind == "f64" and kind == "f32":
-            bits = struct.unpack("<I", struct.pack("<f", struct.unpack("<d", struct.pack("<Q", bits))[0]))[0]
-        data += (bits % (1 << 8 * size)).to_bytes(size, "little")
-    return data, tuple(pointers)
+        return [name for name in self.variables if name in reached]
 
 
 # ---- reading a body ----
@@ -340,14 +194,14 @@ class BodyParser:
         before.
         """
         if match := LOC.match(text):
-            here, outer = match.groups()
-            self.inlined_at[here] = outer
-            chain = [here]
+            inner, outer = match.groups()
+            self.inlined_at[inner] = outer
+            chain = [inner]
             while (outer := self.inlined_at.get(chain[-1])) and outer not in chain:
                 chain.append(outer)
-            self.source = ", inlined at ".join(self.line_of(place) for place in chain)
+            self.source = ", inlined at ".join(self.source_line(place) for place in chain)
 
-    def line_of(self, place: str) -> str:
+    def source_line(self, place: str) -> str:
         number, line, _ = place.split()
         return f"{self.module.files.get(int(number), '?')}:{line}"
 
@@ -385,7 +239,8 @@ class BodyParser:
         inner = Scope(Scope(None, 0), self.scopes)
         after = inner.declare(BACK)
         inner.names |= {
-            own: scope.find(given) or given for own, given in zip(function.names, call.passed, strict=True)
+            parameter: scope.find(argument) or argument
+            for parameter, argument in zip(function.names, call.passed, strict=True)
         }
         if call.around:
             beyond = f"{BACK}{self.scopes}"
@@ -433,8 +288,8 @@ class BodyParser:
         match = re.match(r"(?:@(!?)\s*([\w$%]+)\s+)?([a-z]\w*)((?:(?:\.|::)\w+)*)\s*(.*)", shown, re.S)
         if match is None:
             raise PtxError(f"{site}: not an instruction")
-        negated, guard, opcode, mods, rest = match.groups()
-        parser = OperandParser(rest, scope, self.kernel, site)
+        negated, guard, opcode, mods, operands_text = match.groups()
+        parser = OperandParser(operands_text, scope, self.kernel, site)
         predicate = parser.name(guard) if guard else None
         if predicate is not None and not isinstance(predicate, Reg):
             raise PtxError(f"{site}: the guard {guard} is not a declared predicate")

@@ -1,12 +1,12 @@
 """Vector clocks: what each warp knows about the others, joined wherever the kernel synchronises.
 
 Entry [w][v] is the last moment of v that warp w is ordered after. v is a warp. Behind all warps come their
-tensor cores, whose reads are no lane's. Each warp has three: `known` is what it knows. `fenced` is what it
+tensor cores, whose reads are no lane's. Each warp has three: `clock` is what it knows. `fenced` is what it
 knew at its last memory fence of each scope, which relaxed stores publish. `proxied` is what it knew at a
 proxy fence of each kind of memory: generic writes there that TMA and tensor cores may read.
 
-Lanes of a warp share an entry, until some speak for themselves alone. Then `lanes` has what is known of each,
-and `known` the least of it."""
+Lanes of a warp share an entry, until some speak for themselves alone. Then `lanes` has what is clock of each,
+and `clock` the least of it."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ SHARED, GLOBAL = 0, 1  # kinds of memory: a proxy fence that names one orders no
 class Message:
     """What a warp leaves at a barrier or in memory for those who come after it."""
 
-    known: Array
+    vector: Array
     fenced: Array
     proxied: Array
     lanes: dict[int, Array] = field(default_factory=dict)
 
     def join(self, other: Message) -> None:
-        join_known(self.known, self.lanes, other)
+        join_vector(self.vector, self.lanes, other)
         np.maximum(self.fenced, other.fenced, out=self.fenced)
         np.maximum(self.proxied, other.proxied, out=self.proxied)
 
 
-def join_known(known: Array, lanes: dict[int, Array], message: Message) -> None:
+def join_vector(vector: Array, lanes: dict[int, Array], message: Message) -> None:
     """Into a row of clocks, and what it has of single lanes."""
     single = {
-        warp: np.maximum(lanes.get(warp, known[warp]), message.lanes.get(warp, message.known[warp]))
+        warp: np.maximum(lanes.get(warp, vector[warp]), message.lanes.get(warp, message.vector[warp]))
         for warp in lanes.keys() | message.lanes.keys()
     }
-    np.maximum(known, message.known, out=known)
+    np.maximum(vector, message.vector, out=vector)
     lanes.clear()
-    for warp, each in single.items():
-        known[warp] = each.min()
-        if known[warp] < each.max():
-            lanes[warp] = each
+    for warp, moments in single.items():
+        vector[warp] = moments.min()
+        if vector[warp] < moments.max():
+            lanes[warp] = moments
 
 
 class Clocks:
@@ -55,22 +55,22 @@ class Clocks:
         """`products`: warps have tensor cores that read for themselves."""
         agents = 2 * warps if products else warps
         self.warps, self.agents = warps, agents
-        self.known = np.zeros((warps, agents), np.int32)
-        self.known[np.arange(warps), np.arange(warps)] = 1
+        self.vectors = np.zeros((warps, agents), np.int32)
+        self.vectors[np.arange(warps), np.arange(warps)] = 1
         self.fenced = np.zeros((warps, LEVELS, agents), np.int32)
         self.proxied = np.zeros((warps, 2, agents), np.int32)
         self.lanes: list[dict[int, Array]] = [{} for _ in range(warps)]
         # What relaxed loads saw at each scope; a fence of that scope turns it into knowledge.
-        self.seen = np.zeros((warps, LEVELS, agents), np.int32)
+        self.observed = np.zeros((warps, LEVELS, agents), np.int32)
         # When each lane last touched memory, and when its warp last met.
         self.touched = np.zeros((warps, 32), np.int32)
         self.met = np.zeros(warps, np.int32)
 
     def now(self, warp: int) -> int:
-        return int(self.known[warp, warp])
+        return int(self.vectors[warp, warp])
 
     def tick(self, warp: int) -> None:
-        self.known[warp, warp] += 1
+        self.vectors[warp, warp] += 1
 
     def empty(self) -> Message:
         count = self.agents
@@ -80,18 +80,18 @@ class Clocks:
 
     def message(self, warp: int) -> Message:
         return Message(
-            self.known[warp].copy(),
+            self.vectors[warp].copy(),
             self.fenced[warp].copy(),
             self.proxied[warp].copy(),
             dict(self.lanes[warp]),
         )
 
     def touch(self, warp: int, lanes: Array) -> None:
-        self.touched[warp, lanes] = self.known[warp, warp]
+        self.touched[warp, lanes] = self.vectors[warp, warp]
 
     def meet(self, warp: int) -> None:
         """The lanes of a warp meet: what any of them did is ordered before what all do next."""
-        self.met[warp] = self.known[warp, warp]
+        self.met[warp] = self.vectors[warp, warp]
         self.tick(warp)
 
     def message_of(self, warp: int, lanes: Array) -> Message:
@@ -100,48 +100,48 @@ class Clocks:
         late = self.touched[warp] > self.met[warp]
         late[lanes] = False
         if late.any():
-            message.lanes[warp] = np.where(late, self.met[warp], self.known[warp, warp])
-            message.known[warp] = self.met[warp]
+            message.lanes[warp] = np.where(late, self.met[warp], self.vectors[warp, warp])
+            message.vector[warp] = self.met[warp]
         return message
 
     def receive(self, warp: int, message: Message) -> None:
-        own = int(self.known[warp, warp])
-        join_known(self.known[warp], self.lanes[warp], message)
+        now = int(self.vectors[warp, warp])
+        join_vector(self.vectors[warp], self.lanes[warp], message)
         self.lanes[warp].pop(warp, None)
-        self.known[warp, warp] = own
+        self.vectors[warp, warp] = now
         np.maximum(self.fenced[warp], message.fenced, out=self.fenced[warp])
         np.maximum(self.proxied[warp], message.proxied, out=self.proxied[warp])
-        self.met[warp] = max(self.met[warp], message.known[warp])
+        self.met[warp] = max(self.met[warp], message.vector[warp])
 
     def knows(self, warp: int, other: int, lane: int, moment: int) -> bool:
         """Whether a warp is ordered after what a lane of another did, where the two entries as such do not
         say so.
         """
-        each = self.lanes[warp].get(other)
-        return each is not None and lane >= 0 and bool(each[lane] >= moment)
+        moments = self.lanes[warp].get(other)
+        return moments is not None and lane >= 0 and bool(moments[lane] >= moment)
 
     def see(self, warp: int, message: Message, level: int) -> None:
         """A relaxed load found a message of a scope."""
-        np.maximum(self.seen[warp, level - 1], message.known, out=self.seen[warp, level - 1])
+        np.maximum(self.observed[warp, level - 1], message.vector, out=self.observed[warp, level - 1])
 
     def fence(self, warp: int, level: int) -> None:
-        """A memory fence: what was seen becomes known, what is known may be published by relaxed stores, at
+        """A memory fence: what was seen becomes clock, what is clock may be published by relaxed stores, at
         its scope.
         """
-        np.maximum(self.known[warp], self.seen[warp, :level].max(axis=0), out=self.known[warp])
-        np.maximum(self.fenced[warp, :level], self.known[warp], out=self.fenced[warp, :level])
+        np.maximum(self.vectors[warp], self.observed[warp, :level].max(axis=0), out=self.vectors[warp])
+        np.maximum(self.fenced[warp, :level], self.vectors[warp], out=self.fenced[warp, :level])
         self.tick(warp)
 
     def proxy_fence(self, warp: int, *memories: int) -> None:
         for memory in memories:
-            np.maximum(self.proxied[warp, memory], self.known[warp], out=self.proxied[warp, memory])
+            np.maximum(self.proxied[warp, memory], self.vectors[warp], out=self.proxied[warp, memory])
         self.tick(warp)
 
     # -- tensor cores --
 
     def product_moment(self, warp: int) -> int:
         """Of a read that no message covers yet."""
-        return int(self.known[warp, self.warps + warp]) + 1
+        return int(self.vectors[warp, self.warps + warp]) + 1
 
     def products_done(self, warp: int) -> None:
-        self.known[warp, self.warps + warp] += 1
+        self.vectors[warp, self.warps + warp] += 1

@@ -41,7 +41,7 @@ class PendingCopy:
     target: Array
     source: Array
     size: int
-    taken: Array
+    source_sizes: Array
     site: int
 
 
@@ -76,7 +76,12 @@ class LazyCopies(Copies):
         source.find(source_offset, size, site)
         source.check_aligned(source_offset, size, site)
         self.pend(
-            target, target_offset, source.own.astype(np.int64) + source_offset, size, np.array([size]), site
+            target,
+            target_offset,
+            source.addresses.astype(np.int64) + source_offset,
+            size,
+            np.array([size]),
+            site,
         )
         counted(self, source, source_offset, size, site, "load")
 
@@ -86,23 +91,25 @@ class LazyCopies(Copies):
         target_offset: int,
         source: tuple[Array, int],
         size: int,
-        taken: Array,
+        source_sizes: Array,
         site: int,
     ) -> None:
         base, source_offset = source
-        lanes = target.g.where(np.broadcast_to(taken, (target.g.n,)) > 0)
+        lanes = target.g.where(np.broadcast_to(source_sizes, (target.g.n,)) > 0)
         if lanes is not None:
             some = (
                 base
                 if len(base) == 1 or lanes is target.g
-                else base[np.broadcast_to(taken, (target.g.n,)) > 0]
+                else base[np.broadcast_to(source_sizes, (target.g.n,)) > 0]
             )
             address = self.m.global_at(lanes, some, site)
             address.find(source_offset, 1, site)
             address.check_aligned(source_offset, size, site)
-        self.pend(target, target_offset, base.astype(np.int64) + source_offset, size, taken, site)
+        self.pend(target, target_offset, base.astype(np.int64) + source_offset, size, source_sizes, site)
 
-    def pend(self, target: Address, offset: int, source: Array, size: int, taken: Array, site: int) -> None:
+    def pend(
+        self, target: Address, offset: int, source: Array, size: int, source_sizes: Array, site: int
+    ) -> None:
         target.find(offset, size, site)
         target.check_aligned(offset, size, site)
         counted(self, target, offset, size, site, "store")
@@ -122,7 +129,7 @@ class LazyCopies(Copies):
                 positions,
                 np.broadcast_to(source, everyone),
                 size,
-                np.broadcast_to(taken, everyone),
+                np.broadcast_to(source_sizes, everyone),
                 site,
             )
         )
@@ -135,36 +142,36 @@ class LazyCopies(Copies):
         last = np.full(g.cohort.n, -1)
         chosen = slice(None) if g.index is None else g.index
         # wait_all also covers copies that were never committed.
-        all_of_them = "wait_all" in self.m.program.kernel.instructions[site].mods
-        last[chosen] = queue.group[chosen] - (0 if all_of_them else pending + 1)
+        uncommitted = "wait_all" in self.m.program.kernel.instructions[site].mods
+        last[chosen] = queue.group[chosen] - (0 if uncommitted else pending + 1)
         self.finish(queue, last)
 
     def finish(self, queue: Queue, last: Array) -> None:
         """Land every copy whose group is at most its lane's `last`."""
-        left = []
+        unfinished = []
         for copy in queue.copies:
             ready = copy.group <= last[copy.index]
             if ready.any():
                 self.land_copy(copy, ready)
             if not ready.all():
-                left.append(keep(copy, ~ready))
-        queue.copies = left
+                unfinished.append(keep(copy, ~ready))
+        queue.copies = unfinished
 
     def land_copy(self, copy: PendingCopy, ready: Array) -> None:
-        for target, source, taken, lane in zip(
+        for target, source, nbytes, lane in zip(
             copy.target[ready].tolist(),
             copy.source[ready].tolist(),
-            copy.taken[ready].tolist(),
+            copy.source_sizes[ready].tolist(),
             np.flatnonzero(ready).tolist(),
             strict=True,
         ):
             part = slice(target, target + copy.size)
             self.m.shared_bytes[part] = 0
-            if taken:
-                transfer = Transfer(copy.g, lane, copy.site, (target,), taken, True, source)
-                region, data = self.global_bytes(transfer, source, taken)
-                self.s.touch_global(copy.g, np.array([source]), taken, copy.site, "load", PLAIN, region)
-                self.m.shared_bytes[target : target + taken] = data
+            if nbytes:
+                transfer = Transfer(copy.g, lane, copy.site, (target,), nbytes, True, source)
+                region, data = self.global_bytes(transfer, source, nbytes)
+                self.s.touch_global(copy.g, np.array([source]), nbytes, copy.site, "load", PLAIN, region)
+                self.m.shared_bytes[target : target + nbytes] = data
         positions = copy.target[ready]
         self.s.end_landing(positions, copy.size)
         self.s.touch_shared(Lanes(copy.g.cohort, copy.index[ready]), positions, copy.size, copy.site, "store")
@@ -194,7 +201,7 @@ class LazyCopies(Copies):
         """
         g, warp = store.address.g, warp_number(store.address.g)
         for barrier in store.barriers.tolist():
-            self.s.check_made(g, 0, barrier, store.site)
+            self.s.check_initialised(g, 0, barrier, store.site)
         if store.operation:
             level = Scopes.level("cluster")
             self.s.touch_shared(g, store.positions, store.nbytes, store.site, "atomic", level)
@@ -218,7 +225,7 @@ class LazyCopies(Copies):
     def issue(self, t: Transfer) -> None:
         s, warp = self.s, warp_number(t.g)
         for barrier in t.barriers:
-            s.check_made(t.g, t.lane, barrier, t.site, proxy=True)
+            s.check_initialised(t.g, t.lane, barrier, t.site, proxy=True)
         if not t.from_shared:
             s.launches.check(t.g, t.site)
         pieces = self.pieces(t)
@@ -277,7 +284,7 @@ class LazyCopies(Copies):
         """What the phase under way has brought; of a barrier that its block may not have initialised yet."""
         return self.s.arrivals[self.m.mbarriers.find(barrier, g, site, lane).address]
 
-    def touch_matrix(self, t: Transfer, what: str) -> None:
+    def touch_matrix(self, t: Transfer, kind: str) -> None:
         """Tell the race detector about the global side."""
         level = Scopes.level("gpu") if t.operation else PLAIN
         if t.from_shared:
@@ -286,9 +293,9 @@ class LazyCopies(Copies):
         for region, rows in self.by_region(starts):
             positions = (rows[:, None] + np.arange(0, nbytes, self.s.grain)).reshape(-1)
             self.s.touch_global(
-                t.g.one(t.lane), positions, self.s.grain, t.site, what, level, region, generic=False
+                t.g.one(t.lane), positions, self.s.grain, t.site, kind, level, region, generic=False
             )
-            if what == "load":
+            if kind == "load":
                 self.s.proxies.check_global(t.g, t.lane, positions, t.site, region)
 
     def by_region(self, starts: Array) -> list[tuple[Region | None, Array]]:
@@ -306,14 +313,14 @@ class LazyCopies(Copies):
     def wait_bulk(self, g: Lanes, pending: int, reading: bool, site: int) -> None:
         queue = self.queue(g.cohort)
         lanes = set(range(g.cohort.n) if g.index is None else g.index.tolist())
-        left = []
+        unfinished = []
         for entry in queue.bulk:
             lane, group, t, _ = entry
             if lane in lanes and group <= queue.bulk_group[lane] - 1 - pending:
                 self.land_store(t, site)
             else:
-                left.append(entry)
-        queue.bulk = left
+                unfinished.append(entry)
+        queue.bulk = unfinished
 
     def land_store(self, t: Transfer, site: int) -> None:
         """Its source was read until now, by the lane that waited: others must meet that lane before they
@@ -340,20 +347,20 @@ class LazyCopies(Copies):
                 raise self.m.fault(Race, rule, t.site, t.g, t.lane, t.shared[0] % self.m.shared_stride)
 
 
-def counted(copies: LazyCopies, address: Address, offset: int, size: int, site: int, what: str) -> None:
+def counted(copies: LazyCopies, address: Address, offset: int, size: int, site: int, kind: str) -> None:
     """Count an access without the race check, which happens elsewhere."""
-    copies.m.observer.counted(address, offset, size, site, what)
+    copies.m.observer.counted(address, offset, size, site, kind)
 
 
-def keep(copy: PendingCopy, left: Array) -> PendingCopy:
+def keep(copy: PendingCopy, lanes: Array) -> PendingCopy:
     return PendingCopy(
         copy.g,
-        copy.index[left],
-        copy.group[left],
-        copy.target[left],
-        copy.source[left],
+        copy.index[lanes],
+        copy.group[lanes],
+        copy.target[lanes],
+        copy.source[lanes],
         copy.size,
-        copy.taken[left],
+        copy.source_sizes[lanes],
         copy.site,
     )
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from lapidist.machine.faults import MissingProxyFence, Race
-from lapidist.machine.instructions.tensorcore import whole_warps
+from lapidist.machine.instructions.tensorcore import require_full_warps
 from lapidist.machine.instructions.warpgroup_mma import (
     PIECE,
     PendingProduct,
@@ -28,12 +28,12 @@ Array = np.ndarray
 
 @dataclass
 class ProductQueue:
-    """The wgmmas of one warp. `made` are result arrays, whose reuse as D needs no fence."""
+    """The wgmmas of one warp. `results` are result arrays, whose reuse as D needs no fence."""
 
     fenced: bool = False
     group: int = 0
     pending: list[tuple[int, PendingProduct, list[Array], Array]] = field(default_factory=list)
-    made: dict[int, Array] = field(default_factory=dict)
+    results: dict[int, Array] = field(default_factory=dict)
 
 
 class LazyProducts(Products):
@@ -46,7 +46,7 @@ class LazyProducts(Products):
         return self.queues.setdefault(warp_number(g), ProductQueue())
 
     def issue(self, p: PendingProduct) -> list[Array]:
-        whole_warps(self.m, p.g, p.site)
+        require_full_warps(self.m, p.g, p.site)
         queue = self.queue(p.g)
         self.check_fence(p, queue)
         positions = self.tiles(p)
@@ -55,20 +55,20 @@ class LazyProducts(Products):
         self.s.begin_reading(positions, PIECE)
         extents = (self.count(p), p.g.n)
         results = list(
-            np.full(extents, np.nan, "f4") if p.what.kinds[0] == "f32" else np.full(extents, 0x7FFF7FFF, "u4")
+            np.full(extents, np.nan, "f4") if p.mma.kinds[0] == "f32" else np.full(extents, 0x7FFF7FFF, "u4")
         )
-        queue.made.update((id(array), array) for array in results)
+        queue.results.update((id(array), array) for array in results)
         queue.pending.append((queue.group, p, results, positions))
         return results
 
     @staticmethod
     def count(p: PendingProduct) -> int:
-        return p.what.n // (4 if p.what.kinds[0] == "f16" else 2)
+        return p.mma.n // (4 if p.mma.kinds[0] == "f16" else 2)
 
     def check_fence(self, p: PendingProduct, queue: ProductQueue) -> None:
         """Registers that other instructions wrote need a wgmma.fence before a wgmma touches them; those of
         sums that start anew too, for something was in them before."""
-        fresh = [array for array in (*p.c, *p.a_registers) if id(array) not in queue.made]
+        fresh = [array for array in (*p.c, *p.a_registers) if id(array) not in queue.results]
         if (fresh or not p.c) and not queue.fenced:
             uses = "reads" if fresh else "writes"
             rule = (
@@ -101,16 +101,16 @@ class LazyProducts(Products):
 
     def wait(self, g: Lanes, pending: int) -> None:
         queue = self.queue(g)
-        left = []
+        unfinished = []
         for entry in queue.pending:
             group, p, results, positions = entry
             if group >= queue.group - pending:
-                left.append(entry)
+                unfinished.append(entry)
                 continue
             self.s.end_reading(positions, PIECE)
             self.s.products_read(p.g, positions, PIECE, p.site)
             for target, value in zip(results, compute(self.m, p), strict=True):
                 target[:] = value
-        queue.pending = left
+        queue.pending = unfinished
         queue.fenced = False
         self.s.clocks.products_done(warp_number(g))

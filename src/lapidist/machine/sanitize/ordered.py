@@ -34,12 +34,12 @@ class Scopes:
     def level(name: str) -> int:
         return SCOPES.index(OTHER_NAMES.get(name, name)) + 1
 
-    def share(self, levels: Array, warp: int, others: Array) -> Array:
+    def share(self, levels: Array, warp: int, warps: Array) -> Array:
         """Whether a warp lies with each of the others in one scope of the level given for it; none does at
         level 0.
         """
         spans = self.spans[levels]
-        return (levels > PLAIN) & (others // spans == warp // spans)
+        return (levels > PLAIN) & (warps // spans == warp // spans)
 
 
 class Ordered:
@@ -89,7 +89,7 @@ class Ordered:
         for level in range(1, self.level + 1):
             message = self.clocks.message(warp)
             if not releases:
-                message.known = message.fenced[level - 1].copy()
+                message.vector = message.fenced[level - 1].copy()
             messages.setdefault((level, warp // int(self.scopes.spans[level])), self.clocks.empty()).join(
                 message
             )

@@ -30,14 +30,14 @@ class Proxies:
         behind them.
         """
         at = self.shared.grains(positions, size)
-        found = self.unfenced(self.shared, g, at, SHARED)
-        if found >= 0:
+        index = self.unfenced(self.shared, g, at, SHARED)
+        if index >= 0:
             raise self.proxy_fault(
                 self.shared,
                 g,
                 lane,
-                int(at[found]),
-                int(at[found]) * self.shared.grain % self.m.shared_stride,
+                int(at[index]),
+                int(at[index]) * self.shared.grain % self.m.shared_stride,
                 site,
             )
 
@@ -48,9 +48,9 @@ class Proxies:
             return
         assert region is not None
         at = (positions - (region.start & -16)) // shadow.grain
-        found = self.unfenced(shadow, g, at, GLOBAL)
-        if found >= 0:
-            raise self.proxy_fault(shadow, g, lane, int(at[found]), int(positions[found]), site)
+        index = self.unfenced(shadow, g, at, GLOBAL)
+        if index >= 0:
+            raise self.proxy_fault(shadow, g, lane, int(at[index]), int(positions[index]), site)
 
     def unfenced(self, shadow: Shadow, g: Lanes, at: Array, memory: int) -> int:
         """Index into `at` of a generic write with no proxy fence between it and this warp, or -1."""

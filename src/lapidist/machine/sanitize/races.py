@@ -30,13 +30,13 @@ class Access:
     positions: Array
     size: int
     site: int
-    what: str
+    kind: str
     level: int = PLAIN
     generic: bool = True
 
     @property
     def done(self) -> str:
-        return "read" if self.what == "load" else "written"
+        return "read" if self.kind == "load" else "written"
 
 
 class Races:
@@ -54,7 +54,7 @@ class Races:
     def column(self, warp: int) -> int:
         return warp % self.columns
 
-    def own_columns(self, warp: int) -> list[int]:
+    def columns_of(self, warp: int) -> list[int]:
         """Its own, and its tensor core's."""
         return list(range(self.column(warp), self.shared.readers, self.columns))
 
@@ -79,11 +79,11 @@ class Races:
         lanes = shadow.lanes_of(g, access.positions, access.size) if access.generic else None
         if lanes is not None and not level:
             self.check_lanes(access, at, lanes)
-        if access.what != "load" and not (level and access.what == "atomic"):
+        if access.kind != "load" and not (level and access.kind == "atomic"):
             self.check_reads(access, at, warp)
-        if level and access.what != "store":
-            shadow.note_seen(at, warp, now, level, self.scopes)
-        if access.what != "load":
+        if level and access.kind != "store":
+            shadow.note_ordered_read(at, warp, now, level, self.scopes)
+        if access.kind != "load":
             shadow.note_write(at, warp, now, access.site, level, access.generic, lanes)
         elif not level:
             shadow.note_read(at, self.column(warp), warp, now, access.site, lanes)
@@ -92,56 +92,56 @@ class Races:
         """Tensor cores read for themselves: lanes that wait for them may say that it is done."""
         warp = warp_number(access.g)
         self.check_writes(access, at, warp)
-        column, moment = self.own_columns(warp)[1], self.clocks.product_moment(warp)
+        column, moment = self.columns_of(warp)[1], self.clocks.product_moment(warp)
         access.shadow.note_read(at, column, self.clocks.warps + warp, moment, access.site, None)
 
     def check_writes(self, access: Access, at: Array, warp: int) -> None:
         shadow, first = access.shadow, warp // self.columns * self.columns
         near = slice(first, first + self.columns) if shadow.readers else slice(None)
-        found = shadow.racing_write(at, warp, near, self.clocks, access.level, self.scopes)
-        if found >= 0:
-            who, where = self.name(int(shadow.writer[at[found]])), self.line(shadow.write_site[at[found]])
-            self.report(access, found, f"{access.done} here, and written by {who} at PTX line {where}")
+        index = shadow.racing_write(at, warp, near, self.clocks, access.level, self.scopes)
+        if index >= 0:
+            who, where = self.name(int(shadow.writer[at[index]])), self.line(shadow.write_site[at[index]])
+            self.report(access, index, f"{access.done} here, and written by {who} at PTX line {where}")
 
     def check_reads(self, access: Access, at: Array, warp: int) -> None:
         shadow = access.shadow
         agents = self.agents(warp) if shadow.readers else None
-        found, reader = shadow.racing_read(at, self.own_columns(warp), warp, self.clocks, agents)
-        if found >= 0:
+        index, reader = shadow.racing_read(at, self.columns_of(warp), warp, self.clocks, agents)
+        if index >= 0:
             story = (
                 f"written here, and read by {self.name(reader)} at PTX line"
-                f" {self.line(shadow.read_site[at[found]])}"
+                f" {self.line(shadow.read_site[at[index]])}"
             )
-            self.report(access, found, story, reader, int(at[found]))
+            self.report(access, index, story, reader, int(at[index]))
 
     def check_lanes(self, access: Access, at: Array, lanes: Array) -> None:
         """Lanes of one warp are ordered where it meets: at bar.warp.sync and at barriers of the block."""
         shadow, warp = access.shadow, warp_number(access.g)
         met = int(self.clocks.met[warp])
-        found = shadow.racing_lane(at, warp, lanes, met)
-        if found >= 0:
-            lane, where = shadow.lane[at[found]], self.line(shadow.write_site[at[found]])
+        index = shadow.racing_lane(at, warp, lanes, met)
+        if index >= 0:
+            lane, where = shadow.lane[at[index]], self.line(shadow.write_site[at[index]])
             self.report(
                 access,
-                found,
+                index,
                 f"{access.done} here, and written by lane {lane} of this warp at PTX line {where}",
             )
-        if access.what == "load":
+        if access.kind == "load":
             return
-        found = shadow.racing_read_lane(at, self.column(warp) if shadow.readers else 0, warp, lanes, met)
-        if found >= 0:
-            lane, where = shadow.read_lane[at[found]], self.line(shadow.read_site[at[found]])
+        index = shadow.racing_read_lane(at, self.column(warp) if shadow.readers else 0, warp, lanes, met)
+        if index >= 0:
+            lane, where = shadow.read_lane[at[index]], self.line(shadow.read_site[at[index]])
             story = f"written here, and read by lane {lane} of this warp at PTX line {where}"
-            self.report(access, found, story, warp, int(at[found]))
+            self.report(access, index, story, warp, int(at[index]))
 
     # -- reports --
 
     def line(self, site: int) -> int:
         return self.m.site(int(site)).line
 
-    def report(self, access: Access, found: int, story: str, reader: int = -1, grain: int = 0) -> None:
+    def report(self, access: Access, index: int, story: str, reader: int = -1, grain: int = 0) -> None:
         """Raise the race; one with a read whose value is still unused waits for that use."""
-        lane = found // max(access.size // access.shadow.grain, 1)
+        lane = index // max(access.size // access.shadow.grain, 1)
         address, space = int(access.positions[lane]), "global"
         if access.shadow is self.shared:
             address, space = address % self.m.shared_stride, "shared"

@@ -31,7 +31,7 @@ class LaunchOrder:
         """This warp is about to touch global memory."""
         if (
             self.m.overlaps
-            and not (self.clocks.known[warp_number(g), : self.clocks.warps] >= self.waited).any()
+            and not (self.clocks.vectors[warp_number(g), : self.clocks.warps] >= self.waited).any()
         ):
             rule = "global memory is touched before griddepcontrol.wait: the launch before may still be at it"
             raise self.m.fault(Race, rule, site, g)

@@ -31,10 +31,11 @@ Array = np.ndarray
 SELF_RESETTING = ("workspace", "semaphore", "flag")
 
 
-def smallest_access(program: Program, smallest: int) -> int:
-    """Bytes of the narrowest access in the kernel to memory that is shared: races are looked for at that
-    grain.
+def smallest_access(program: Program, element_sizes: list[int]) -> int:
+    """Bytes of the kernel's narrowest access to memory that threads share, four at most: the grain at which
+    races are looked for. `element_sizes` are those of the tensor maps.
     """
+    smallest = min([4, *element_sizes])
     for i in program.kernel.instructions:
         if i.opcode in ("ld", "st", "atom", "red") and not {"param", "local"} & set(i.mods):
             kinds = [mod for mod in i.mods if mod in TYPE_BYTES]
@@ -63,7 +64,7 @@ class Sanitizer(Observer):
         self.speakers: dict[
             tuple[int, int], Array
         ] = {}  # lanes that arrived in that phase, by mbarrier and warp
-        self.made: dict[int, tuple[int, int]] = {}  # mbarrier: (warp, moment) of its init
+        self.inits: dict[int, tuple[int, int]] = {}  # mbarrier: (warp, moment) of its init
         self.block_messages: dict[int, Message] = {}  # per barrier object
         self.orders = Ordered(m, self.clocks)
         self.suspects = Suspects(m.program, self.shared)
@@ -89,29 +90,31 @@ class Sanitizer(Observer):
                 (slot + 1) * self.geometry.threads * self.m.local_stride,
             )
             self.local_valid[bases] = False
-            for table in (self.arrivals, self.completed, self.made):
+            for table in (self.arrivals, self.completed, self.inits):
                 for position in [p for p in table if start <= p < stop]:
                     del table[position]  # type: ignore[attr-defined]
 
-    def counted(self, address: Address, offset: int, size: int, site: int, what: str) -> None:
-        self.counter.counted(address, offset, size, site, what)
+    def counted(self, address: Address, offset: int, size: int, site: int, kind: str) -> None:
+        self.counter.counted(address, offset, size, site, kind)
 
     def transferred(self, t: Transfer) -> None:
         self.counter.transferred(t)
 
-    def accessed(self, address: Address, offset: int, size: int, site: int, what: str) -> None:
-        self.counter.accessed(address, offset, size, site, what)
+    def accessed(self, address: Address, offset: int, size: int, site: int, kind: str) -> None:
+        self.counter.accessed(address, offset, size, site, kind)
         level = self.orders.level_of(site)
-        if address.space == "shared" and what == "load" and self.suspects.ahead_of_use(site):
+        if address.space == "shared" and kind == "load" and self.suspects.ahead_of_use(site):
             self.load_ahead(address.g, address.base + offset, size, site, level)
         elif address.space == "shared":
-            self.touch_shared(address.g, address.base + offset, size, site, what, level)
+            self.touch_shared(address.g, address.base + offset, size, site, kind, level)
         elif address.space == "local":
-            self.touch_local(address, offset, size, site, what)
+            self.touch_local(address, offset, size, site, kind)
         elif address.space == "global":
-            own = address.own.astype(np.int64) + offset
+            addresses = address.addresses.astype(np.int64) + offset
             self.launches.check(address.g, site)
-            self.touch_global(address.g, own, size, site, what, level, self.m.globals.find(int(own[0])))
+            self.touch_global(
+                address.g, addresses, size, site, kind, level, self.m.globals.find(int(addresses[0]))
+            )
 
     def touch_shared(
         self,
@@ -119,18 +122,18 @@ class Sanitizer(Observer):
         positions: Array,
         size: int,
         site: int,
-        what: str,
+        kind: str,
         level: int = PLAIN,
         generic: bool = True,
     ) -> None:
         at = self.shared.grains(positions, size)
         state = self.shared.state[at]
-        if what != "store" and not (state == WRITTEN).all():
+        if kind != "store" and not (state == WRITTEN).all():
             self.report_unwritten(g, positions, state, size, site)
-        if what != "load":
+        if kind != "load":
             self.check_busy(g, positions, at, state, size, site)
             self.shared.state[at] = WRITTEN
-        self.races.look(Access(self.shared, g, positions, size, site, what, level, generic), at)
+        self.races.look(Access(self.shared, g, positions, size, site, kind, level, generic), at)
 
     def load_ahead(self, g: Lanes, positions: Array, size: int, site: int, level: int) -> None:
         """A load whose value is used later, or never: what is wrong with it is held back until then."""
@@ -154,9 +157,9 @@ class Sanitizer(Observer):
             return {int(g.lane[0]): fault}
         return {}
 
-    def lane_of(self, found: Array, size: int) -> int:
+    def lane_of(self, marked: Array, size: int) -> int:
         """Which lane the first marked grain belongs to."""
-        return int(np.argmax(found)) // max(size // self.grain, 1)
+        return int(np.argmax(marked)) // max(size // self.grain, 1)
 
     def report_unwritten(self, g: Lanes, positions: Array, state: Array, size: int, site: int) -> None:
         lane = self.lane_of(state != WRITTEN, size)
@@ -223,12 +226,12 @@ class Sanitizer(Observer):
                     site,
                     address.g,
                     lane,
-                    int(address.own[min(lane, len(address.own) - 1)]) + offset,
+                    int(address.addresses[min(lane, len(address.addresses) - 1)]) + offset,
                 )
 
-    def touch_local(self, address: Address, offset: int, size: int, site: int, what: str) -> None:
+    def touch_local(self, address: Address, offset: int, size: int, site: int, kind: str) -> None:
         octets = ((address.base + offset)[:, None] + np.arange(size)).reshape(-1)
-        if what == "store":
+        if kind == "store":
             self.local_valid[octets] = True
         elif not self.local_valid[octets].all():
             lane = int(np.argmin(self.local_valid[octets])) // size
@@ -244,26 +247,26 @@ class Sanitizer(Observer):
     def touch_global(
         self,
         g: Lanes,
-        own: Array,
+        addresses: Array,
         size: int,
         site: int,
-        what: str,
+        kind: str,
         level: int,
         region: Region | None,
         generic: bool = True,
     ) -> None:
         if region is None:
             return
-        inside = (own >= region.start) & (own + size <= region.end)
+        inside = (addresses >= region.start) & (addresses + size <= region.end)
         shadow = self.globals.get(region.start)
         if shadow is None:
             nbytes = region.end - (region.start & -16)
             shadow = self.globals[region.start] = Shadow(nbytes, self.grain, self.clocks.agents)
-        positions = own[inside] - (region.start & -16)
-        if not inside.all() and len(own) == g.n:
+        positions = addresses[inside] - (region.start & -16)
+        if not inside.all() and len(addresses) == g.n:
             g = Lanes(g.cohort, np.flatnonzero(inside) if g.index is None else g.index[inside])
         self.races.look(
-            Access(shadow, g, positions, size, site, what, level, generic), shadow.grains(positions, size)
+            Access(shadow, g, positions, size, site, kind, level, generic), shadow.grains(positions, size)
         )
 
     def products_read(self, g: Lanes, positions: Array, size: int, site: int) -> None:
@@ -301,7 +304,7 @@ class Sanitizer(Observer):
         warp = warp_number(lanes)
         message = self.clocks.message(warp)
         if relaxed:  # at a barrier of the cluster: it publishes what a fence of that scope did
-            message.known, message.lanes = message.fenced[CLUSTER].copy(), {}
+            message.vector, message.lanes = message.fenced[CLUSTER].copy(), {}
         self.block_messages.setdefault(id(barrier), self.clocks.empty()).join(message)
         self.clocks.tick(warp)
 
@@ -313,22 +316,22 @@ class Sanitizer(Observer):
 
     # -- mbarriers --
 
-    def mbarrier_made(self, g: Lanes, positions: Array, site: int) -> None:
+    def mbarrier_initialised(self, g: Lanes, positions: Array, site: int) -> None:
         warp = warp_number(g)
         for position in positions.tolist():
-            self.made[position] = warp, self.clocks.now(warp)
+            self.inits[position] = warp, self.clocks.now(warp)
             for table in (self.arrivals, self.completed):
                 table[position] = self.clocks.empty()
 
-    def check_made(self, g: Lanes, lane: int, position: int, site: int, proxy: bool = False) -> None:
+    def check_initialised(self, g: Lanes, lane: int, position: int, site: int, proxy: bool = False) -> None:
         """An mbarrier is used only after its init is ordered before; by TMA only behind a
         fence.
         """
-        if position not in self.made:
+        if position not in self.inits:
             return
-        warp, moment = self.made[position]
+        warp, moment = self.inits[position]
         mine = warp_number(g)
-        if warp != mine and self.clocks.known[mine, warp] < moment:
+        if warp != mine and self.clocks.vectors[mine, warp] < moment:
             rule = f"an mbarrier is used, and initialised by {self.races.name(warp)}; nothing orders the two"
             raise self.m.fault(Race, rule, site, g, lane, position % self.m.shared_stride)
         if proxy and self.clocks.proxied[mine, SHARED, warp] < moment:
@@ -337,7 +340,7 @@ class Sanitizer(Observer):
 
     def mbarrier_arrived(self, g: Lanes, mine: Array, barrier: MBarrier, site: int) -> None:
         warp = warp_number(g)
-        self.check_made(g, int(np.argmax(mine)), barrier.address, site)
+        self.check_initialised(g, int(np.argmax(mine)), barrier.address, site)
         # Lanes that parted arrive one after another: the last ones speak for all that have.
         spoke = self.speakers.setdefault((barrier.address, warp), np.zeros(32, bool))
         spoke[g.lane[mine]] = True
@@ -350,26 +353,25 @@ class Sanitizer(Observer):
         self.arrivals[barrier.address] = self.clocks.empty()
         self.speakers = {key: spoke for key, spoke in self.speakers.items() if key[0] != barrier.address}
 
-    def mbarrier_seen(self, g: Lanes, mine: Array, barrier: MBarrier, site: int) -> None:
-        self.check_made(g, int(np.argmax(mine)), barrier.address, site)
+    def mbarrier_passed(self, g: Lanes, mine: Array, barrier: MBarrier, site: int) -> None:
+        self.check_initialised(g, int(np.argmax(mine)), barrier.address, site)
         self.clocks.receive(warp_number(g), self.completed[barrier.address])
 
     # -- the end --
 
     def finish(self) -> None:
         for region in self.zero_before:
-            left = np.flatnonzero(region_bytes(region))
-            if len(left):
-                rule = (
-                    f"{region.name} was zero when the kernel began and is not when it ends (byte {left[0]})"
-                )
+            nonzero = np.flatnonzero(region_bytes(region))
+            if len(nonzero):
+                first = int(nonzero[0])
+                rule = f"{region.name} was zero when the kernel began and is not when it ends (byte {first})"
                 raise self.m.fault(
                     Unreset,
                     rule,
                     len(self.m.program.kernel.instructions) - 1,
                     None,
                     0,
-                    region.start + int(left[0]),
+                    region.start + int(nonzero[0]),
                 )
 
 

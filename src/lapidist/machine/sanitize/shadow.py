@@ -40,7 +40,7 @@ class Shadow:
         self.reader = np.full((count, 2), -1, np.int32) if not readers else None
         self.read_site = np.zeros(count, np.int32)
         # Per grain, who saw its last write with an ordered access, and when; and which write that was.
-        self.seen: dict[int, tuple[int, int, dict[int, int]]] = {}
+        self.ordered_reads: dict[int, tuple[int, int, dict[int, int]]] = {}
         # What the bytes hold (UNWRITTEN, WRITTEN, LANDING), and how many asynchronous operations still read
         # them.
         self.state = np.zeros(count if readers else 0, np.uint8)
@@ -69,20 +69,20 @@ class Shadow:
 
         Ordered accesses whose scopes hold both do not race each other. Nor is a write in a race with what
         comes after someone's ordered read of it."""
-        known = clocks.known[warp]
-        if not (self.last_write[near] > known[near]).any():
+        vector = clocks.vectors[warp]
+        if not (self.last_write[near] > vector[near]).any():
             return -1
         writer = self.writer[at]
-        racing = (writer >= 0) & (writer != warp) & (self.written[at] > known[writer])
+        racing = (writer >= 0) & (writer != warp) & (self.written[at] > vector[writer])
         if level and racing.any():
             racing &= ~scopes.share(np.minimum(self.level[at], level), warp, writer)
-        for found in np.flatnonzero(racing).tolist():
-            grain = int(at[found])
+        for index in np.flatnonzero(racing).tolist():
+            grain = int(at[index])
             if not (
-                self.was_seen(grain, warp, known)
-                or clocks.knows(warp, int(writer[found]), int(self.lane[grain]), int(self.written[grain]))
+                self.after_ordered_read(grain, warp, vector)
+                or clocks.knows(warp, int(writer[index]), int(self.lane[grain]), int(self.written[grain]))
             ):
-                return found
+                return index
         return -1
 
     def racing_lane(self, at: Array, warp: int, lanes: Array, met: int) -> int:
@@ -107,50 +107,50 @@ class Shadow:
 
     def lanes_of(self, g: Lanes, positions: Array, size: int) -> Array | None:
         """The lane of each grain, where every lane has a position of its own."""
-        each = max(size // self.grain, 1) * len(positions)
-        return np.repeat(g.lane, each // g.n) if g.n in (1, len(positions)) else None
+        grains = max(size // self.grain, 1) * len(positions)
+        return np.repeat(g.lane, grains // g.n) if g.n in (1, len(positions)) else None
 
-    def was_seen(self, grain: int, warp: int, known: Array) -> bool:
+    def after_ordered_read(self, grain: int, warp: int, vector: Array) -> bool:
         """Whether the warp is ordered after some ordered read of the last write."""
-        writer, written, readers = self.seen.get(grain, (-1, -1, {}))
+        writer, written, readers = self.ordered_reads.get(grain, (-1, -1, {}))
         same = writer == self.writer[grain] and written == self.written[grain]
-        return same and any(warp == reader or known[reader] >= moment for reader, moment in readers.items())
+        return same and any(warp == reader or vector[reader] >= moment for reader, moment in readers.items())
 
-    def note_seen(self, at: Array, warp: int, now: int, level: int, scopes: Scopes) -> None:
+    def note_ordered_read(self, at: Array, warp: int, now: int, level: int, scopes: Scopes) -> None:
         """An ordered read: the ordered writes that it finds come before all that comes after it."""
         writer = self.writer[at]
         mutual = scopes.share(np.minimum(self.level[at], level), warp, np.maximum(writer, 0))
         for grain in np.unique(at[mutual & (writer >= 0) & (writer != warp)]).tolist():
             write = int(self.writer[grain]), int(self.written[grain])
-            found = self.seen.get(grain)
-            readers = found[2] if found and found[:2] == write else {}
-            self.seen[grain] = *write, {**readers, warp: readers.get(warp, now)}
+            entry = self.ordered_reads.get(grain)
+            readers = entry[2] if entry and entry[:2] == write else {}
+            self.ordered_reads[grain] = *write, {**readers, warp: readers.get(warp, now)}
 
     def racing_read(
-        self, at: Array, own: list[int], warp: int, clocks: Clocks, agents: Array | None
+        self, at: Array, warp_columns: list[int], warp: int, clocks: Clocks, agents: Array | None
     ) -> tuple[int, int]:
         """(index into `at`, reader) of a read that the warp is not ordered after, or (-1, -1). With a column
         for each reader, `own` are the warp's and `agents` whose they all are."""
-        known = clocks.known[warp]
+        vector = clocks.vectors[warp]
         near = slice(None) if agents is None else agents
-        if not (self.last_read[near] > known[near]).any():
+        if not (self.last_read[near] > vector[near]).any():
             return -1, -1
         read = self.read[at]
         if agents is not None:
             reader = np.broadcast_to(agents, read.shape)
-            racing = read > known[agents]
-            racing[:, own] = False
+            racing = read > vector[agents]
+            racing[:, warp_columns] = False
         else:
             assert self.reader is not None
             reader = self.reader[at]
-            racing = (reader >= 0) & (reader != warp) & (read > known[reader])
+            racing = (reader >= 0) & (reader != warp) & (read > vector[reader])
         if not racing.any():
             return -1, -1
-        for found, place in np.argwhere(racing).tolist():
-            who, grain = int(reader[found, place]), int(at[found])
+        for index, place in np.argwhere(racing).tolist():
+            who, grain = int(reader[index, place]), int(at[index])
             lane = int(self.read_lane[grain]) if self.read_warp[grain] == who else -1
-            if not clocks.knows(warp, who, lane, int(read[found, place])):
-                return found, who
+            if not clocks.knows(warp, who, lane, int(read[index, place])):
+                return index, who
         return -1, -1
 
     def note_write(

@@ -59,7 +59,7 @@ class Suspects:
         self.block_of = {
             site: block.index for block in program.blocks for site in range(block.start, block.stop)
         }
-        self.known: dict[int, frozenset[str]] = {}
+        self.unused_loads: dict[int, frozenset[str]] = {}
         self.loads: dict[int, list[Ahead]] = {}
         self.effects = cache(lambda site: effects(program.kernel.instructions[site]))
         self.spread = cache(self.spread_once)
@@ -68,15 +68,15 @@ class Suspects:
         """The destinations of a load if all the block does afterwards leaves them alone; empty if it uses
         one.
         """
-        if site not in self.known:
+        if site not in self.unused_loads:
             is_load = self.program.kernel.instructions[site].opcode == "ld"
             held = (
                 self.spread(frozenset(self.effects(site)[1]), site + 1, self.block_of[site])
                 if is_load
                 else None
             )
-            self.known[site] = held or frozenset()
-        return self.known[site]
+            self.unused_loads[site] = held or frozenset()
+        return self.unused_loads[site]
 
     def spread_once(self, registers: frozenset[str], start: int, number: int) -> frozenset[str] | None:
         """Which registers hold the value at the block's end, if these do at `start`; None if an instruction
@@ -101,14 +101,14 @@ class Suspects:
         """A write races with a read of this warp: if the value is still unused, the fault waits for its
         use.
         """
-        found = False
+        unused = False
         for load in self.loads.get(warp, ()):
             rows = (load.reading.grains == grain).any(axis=1)
             for lane in load.reading.readers[rows if len(rows) > 1 else slice(int(rows[0]) * 32)].tolist():
                 if load.lanes >> lane & 1:
                     load.reading.faults.setdefault(lane, fault)
-                    found = True
-        return found
+                    unused = True
+        return unused
 
     def enter(self, g: Lanes, block: Block) -> None:
         """Lanes of a warp execute a block: values that it reads are used, values that it overwrites are
@@ -118,20 +118,20 @@ class Suspects:
         loads = self.loads.get(warp)
         if not loads:
             return
-        here, left = mask_of(g), []
+        entering, unsettled = mask_of(g), []
         for load in loads:
-            mine, others = load.lanes & here, load.lanes & ~here
+            mine, elsewhere = load.lanes & entering, load.lanes & ~entering
             held = self.after(load, block, mine) if mine else load.registers
             if held is load.registers:
-                left.append(load)
+                unsettled.append(load)
                 continue
-            if others:  # for lanes elsewhere nothing happens
-                left.append(replace(load, lanes=others))
+            if elsewhere:  # for lanes elsewhere nothing happens
+                unsettled.append(replace(load, lanes=elsewhere))
             if held:
-                left.append(replace(load, registers=held, lanes=mine))
+                unsettled.append(replace(load, registers=held, lanes=mine))
             elif held is not None:
                 self.forget(load.reading, mine)
-        self.loads[warp] = left
+        self.loads[warp] = unsettled
 
     def after(self, load: Ahead, block: Block, lanes: int) -> frozenset[str] | None:
         """Which registers hold the value behind a block that these lanes execute; a use (None) brings out
