@@ -77,4 +77,4 @@ def test_tiles_pass_through_registers_before_ampere(config: Config, layouts: str
     assert "cp.async" not in launch.binary.ptx
     product.reset(launch, 0.0)
     machine.run(launch, sanitize=True, seed=config.bk, counting=False)
-    assert np.array_equal(product.d, product.wanted(0.0))
+    assert np.array_equal(product.d, product.expected(0.0))

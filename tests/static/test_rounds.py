@@ -14,16 +14,16 @@ from lapidist.launch import Binary
 from lapidist.planning.binaries import compiled
 from lapidist.planning.warm import builds_of, ordinary, plans_of
 from lapidist_lab.sass import analyse, binary_of
-from lapidist_lab.sass.encoding import rests_of
+from lapidist_lab.sass.encoding import stalls_of
 from lapidist_lab.sass.listing import Line, sass_line, sass_lines
 from lapidist_lab.sass.loops import main_loop
 from lapidist_lab.sass.rounds import SHARED_LATENCY, loads_ahead, operand_waits, pauses
 
 
-def fma(a: int, b: int, c: int, kept: str = "") -> Line:
-    """FFMA of registers; `kept` names those with .reuse, as "a"."""
+def fma(a: int, b: int, c: int, reused: str = "") -> Line:
+    """FFMA of registers; `reused` names those with .reuse, as "a"."""
     sources = ",".join(
-        f"R{register}{'.reuse' * (name in kept)}" for name, register in zip("abc", (a, b, c), strict=True)
+        f"R{register}{'.reuse' * (name in reused)}" for name, register in zip("abc", (a, b, c), strict=True)
     )
     return sass_line({"opcode": "FFMA", "operands": f"R{c},{sources}"})
 
@@ -40,17 +40,17 @@ LOAD = sass_line({"opcode": "LDS.128", "operands": "R40,[R60]"})
         ),  # three reads, two of the even bank: each starts a cycle after the one before was served
         ([fma(0, 2, 4)], 2),  # all three of one bank
         ([fma(0, 2, 0)], 1),  # a register read twice is fetched once
-        ([fma(0, 2, 4, kept="a")] * 2, 2),  # R0 stays in the cache: two reads of the bank
+        ([fma(0, 2, 4, reused="a")] * 2, 2),  # R0 stays in the cache: two reads of the bank
         (
-            [fma(0, 1, 2, kept="a"), fma(0, 3, 4, kept="a")],
+            [fma(0, 1, 2, reused="a"), fma(0, 3, 4, reused="a")],
             0,
         ),  # R0 is cached: each fetches one of either bank
-        ([fma(0, 1, 2, kept="a"), fma(0, 3, 5, kept="a")], 1),  # one even and three odd ones in two cycles
+        ([fma(0, 1, 2, reused="a"), fma(0, 3, 5, reused="a")], 1),  # one even, three odd ones in two cycles
         (
-            [fma(0, 2, 4, kept="ab"), fma(0, 2, 6, kept="ab"), fma(0, 2, 8, kept="ab")],
+            [fma(0, 2, 4, reused="ab"), fma(0, 2, 6, reused="ab"), fma(0, 2, 8, reused="ab")],
             0,
         ),  # only the sums are fetched
-        ([fma(0, 2, 4, kept="ab"), LOAD], 1),  # a load empties the cache, but has a cycle of its own
+        ([fma(0, 2, 4, reused="ab"), LOAD], 1),  # a load empties the cache, but has a cycle of its own
         ([LOAD, LOAD], 0),
     ],
 )
@@ -60,7 +60,7 @@ def test_waits_for_registers(loop: list[Line], waits: int) -> None:
 
 def test_a_short_excess_is_worked_off_later() -> None:
     """Two reads of one bank are a cycle behind, which the next instruction makes up for."""
-    assert operand_waits([fma(0, 2, 1, kept="c"), fma(3, 5, 1, kept="c")]) == 0
+    assert operand_waits([fma(0, 2, 1, reused="c"), fma(3, 5, 1, reused="c")]) == 0
 
 
 def test_a_warp_waits_for_what_it_loads_and_rests_where_it_is_told() -> None:
@@ -70,8 +70,8 @@ def test_a_warp_waits_for_what_it_loads_and_rests_where_it_is_told() -> None:
     assert pauses([LOAD, use]) == SHARED_LATENCY - 1
     assert pauses([LOAD, *others, use]) == SHARED_LATENCY - 11
     assert pauses([LOAD, *others * 4, use]) == 0
-    resting = sass_line({"opcode": "FFMA", "operands": "R0,R1,R2,R0"}, rest=5)
-    assert pauses([resting] * 3) == 12
+    stalled = sass_line({"opcode": "FFMA", "operands": "R0,R1,R2,R0"}, stall=5)
+    assert pauses([stalled] * 3) == 12
 
 
 def kinds(text: str) -> list[Line]:
@@ -97,20 +97,20 @@ def test_who_loads_ahead(loop: str, ahead: bool) -> None:
 # ---- the assembler's numbers ----
 
 
-def test_rests_are_read_from_the_cubin() -> None:
-    """One for each instruction; an fma rests a cycle or two, nobody longer than four bits say."""
+def test_stalls_are_read_from_the_cubin() -> None:
+    """One for each instruction; an fma stalls a cycle or two, nobody longer than four bits say."""
     row = kernel_named("transposed_a")
     binary = binary_of(row, row.config, "float32", "sm_90a")
-    rests, lines = rests_of(binary), sass_lines(binary)
-    assert len(rests) == len(lines)
-    assert all(1 <= rest <= 15 for rest in rests)
-    fmas = [line.rest for line in lines if line.opcode == "FFMA"]
+    stalls, lines = stalls_of(binary), sass_lines(binary)
+    assert len(stalls) == len(lines)
+    assert all(1 <= stall <= 15 for stall in stalls)
+    fmas = [line.stall for line in lines if line.opcode == "FFMA"]
     assert sum(fmas) < 1.2 * len(fmas)
-    assert len(set(rests)) > 3
+    assert len(set(stalls)) > 3
 
 
 def test_a_file_that_is_no_cubin_says_nothing() -> None:
-    assert rests_of(Binary("k", "sm_90a", "", b"no cubin", "")) == ()
+    assert stalls_of(Binary("k", "sm_90a", "", b"no cubin", "")) == ()
 
 
 def test_what_makes_rung_12_slow_is_in_its_registers() -> None:

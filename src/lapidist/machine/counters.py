@@ -238,10 +238,12 @@ def pieces(rows: Array, present: Array, size: int, width: int) -> int:
     first = np.where(present, rows // width, -1)
     last = np.where(present, (rows + size - 1) // width, -1)
     touched = np.sort(np.concatenate([first, last], axis=1), axis=1)
-    fresh = np.concatenate(
-        [touched[:, :1] >= 0, (touched[:, 1:] != touched[:, :-1]) & (touched[:, 1:] >= 0)], axis=1
-    )
-    return int(fresh.sum())
+    return int(first_of_equals(touched).sum())
+
+
+def first_of_equals(rows: Array) -> Array:
+    """Which entries of sorted rows are the first of their value; those below zero count as absent."""
+    return np.concatenate([rows[:, :1] >= 0, (rows[:, 1:] != rows[:, :-1]) & (rows[:, 1:] >= 0)], axis=1)
 
 
 def wavefronts(rows: Array, present: Array, size: int, load: bool = True) -> int:
@@ -266,7 +268,7 @@ def turns_of(rows: Array, present: Array, parts: int, lanes: int) -> int:
     words = (rows[:, :, None] + 4 * np.arange(parts)) // 4
     words = np.where(present[:, :, None], words, -1).reshape(-1, lanes * parts)
     words = np.sort(words, axis=1)
-    fresh = np.concatenate([words[:, :1] >= 0, (words[:, 1:] != words[:, :-1]) & (words[:, 1:] >= 0)], axis=1)
+    fresh = first_of_equals(words)
     row = np.repeat(np.arange(len(words)), words.shape[1]).reshape(words.shape)
     conflicts = np.bincount((row * BANKS + words % BANKS)[fresh], minlength=len(words) * BANKS).reshape(
         -1, BANKS

@@ -179,14 +179,8 @@ class Address:
         if wrong.any():
             position = int(np.argmax(wrong))
             address = int(self.addresses[position]) + offset
-            raise self.m.fault(
-                Misaligned,
-                f"access of {size} bytes at a {self.space} address that is not a multiple of it",
-                site,
-                self.g,
-                position,
-                address,
-            )
+            rule = f"access of {size} bytes at a {self.space} address that is not a multiple of it"
+            raise self.m.fault(Misaligned, rule, site, self.g, position, address)
 
     def index(self, region: Region, code: np.dtype, offset: int) -> tuple[Array, Array]:
         """A view and the positions in it: view[positions] are the elements at base + offset."""
@@ -237,14 +231,8 @@ class Address:
                 self.scatter(offset + size * n, value)
             return
         if not region.writeable:
-            raise self.m.fault(
-                OutOfBounds,
-                f"a store into {region.name}, which is read-only",
-                site,
-                self.g,
-                0,
-                self.lo + offset,
-            )
+            rule = f"a store into {region.name}, which is read-only"
+            raise self.m.fault(OutOfBounds, rule, site, self.g, 0, self.lo + offset)
         view, positions = self.index(region, values[0].dtype, offset)
         if len(positions) != self.g.n and len(values[0]) > 1:
             values = tuple(value[-1:] for value in values)

@@ -20,7 +20,7 @@ from lapidist_lab.lessons.clock import LATENCY, Clock, Flight, Moment, Warp
 from lapidist_lab.lessons.elements import NAMES, NOWHERE, Elements
 from lapidist_lab.lessons.serving import least_turns, sectors_of, turns_of_words
 from lapidist_lab.lessons.watch import Copy, Multiplication, Request, Watcher
-from lapidist_lab.machine_studies.explain import WHOLE_TILES
+from lapidist_lab.machine_studies.explain import DATA_PARALLEL
 from lapidist_lab.machine_studies.registered import MACHINE_CHIP, Product, Shape, product_of
 
 Array = np.ndarray
@@ -48,7 +48,7 @@ class Observed:
 
     def __init__(self, kernel: Kernel, math: str, shape: Shape) -> None:
         self.kernel, self.math, self.shape = kernel, math, shape
-        self.product: Product = product_of(kernel, math, shape, schedule=WHOLE_TILES)
+        self.product: Product = product_of(kernel, math, shape, schedule=DATA_PARALLEL)
         self.elements = Elements(self.product)
         launch = self.product.launch()
         self.program: Program = compile_program(launch.binary.ptx, launch.binary.entry)
@@ -298,7 +298,7 @@ def rung_before(kernel: Kernel, math: str) -> Kernel | None:
 
 
 def counted(kernel: Kernel, math: str, shape: Shape) -> Counts:
-    launch = product_of(kernel, math, shape, schedule=WHOLE_TILES).launch()
+    launch = product_of(kernel, math, shape, schedule=DATA_PARALLEL).launch()
     counts = run(launch, exact_counts=True, merge_loads=True).counts
     assert counts is not None
     return counts

@@ -157,13 +157,13 @@ def equivalent(i: Instruction, ptx: str) -> str:
 
 def source_lines(i: Instruction) -> list[tuple[str, str]]:
     """(file, text) of the instruction's statement, and of those that it was inlined at."""
-    found = []
+    statements = []
     for place in i.site.source.replace("inlined at ", "").split(", "):
         file, _, number = place.rpartition(":")
         text = read_source(file)
         if text and number.isdigit() and int(number) <= len(text):
-            found.append((file, statement(text, int(number) - 1)))
-    return found
+            statements.append((file, statement(text, int(number) - 1)))
+    return statements
 
 
 def statement(lines: list[str], index: int) -> str:

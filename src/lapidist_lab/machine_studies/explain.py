@@ -35,7 +35,7 @@ from lapidist_lab.sass import Static
 
 Progress = Callable[[int, int], None]
 COUNTED_AT = 256  # more takes longer and counts the same
-WHOLE_TILES = Sharing("data_parallel")  # a small product would be cut up along k, a large one hardly
+DATA_PARALLEL = Sharing("data_parallel")  # a small product would be cut up along k, a large one hardly
 LAUNCH_SECONDS = 2e-6
 PATH = ("global requests", "shared memory")  # both come to the registers on it
 WORK = ("multiplications", "tensor cores")
@@ -68,8 +68,8 @@ class Explanation:
         """The bound, and another resource on the same path if it takes more than a tenth of the
         bound's time.
         """
-        shared = (each for each in self.limits[1:] if self.bound.name in PATH and each.name in PATH)
-        return self.bound, *(each for each in shared if each.seconds > 0.1 * self.bound.seconds)
+        shared = (limit for limit in self.limits[1:] if self.bound.name in PATH and limit.name in PATH)
+        return self.bound, *(limit for limit in shared if limit.seconds > 0.1 * self.bound.seconds)
 
     @property
     def share_of_peak(self) -> float:
@@ -84,8 +84,8 @@ class Explanation:
                 " does"
             ),
             (
-                f"  bound by {' and '.join(each.name for each in self.binding)},"
-                f" {sum(each.seconds for each in self.binding) / self.seconds:.0%} of that time; each alone"
+                f"  bound by {' and '.join(limit.name for limit in self.binding)},"
+                f" {sum(limit.seconds for limit in self.binding) / self.seconds:.0%} of that time; each alone"
                 " would take:"
             ),
         ]
@@ -154,13 +154,13 @@ def explain(
     around = (
         {}
         if outside is None
-        else {each.name: each.seconds for each in resources(outside, device, engine, scale)}
+        else {limit.name: limit.seconds for limit in resources(outside, device, engine, scale)}
     )
-    limits = ordered([replace(each, seconds=each.seconds + around.get(each.name, 0.0)) for each in loop])
+    limits = ordered([replace(limit, seconds=limit.seconds + around.get(limit.name, 0.0)) for limit in loop])
     busy = residence.overlapped(parts(loop)) + sum(around.values()) / residence.blocks
     starting = residence.start_and_end(device) + LAUNCH_SECONDS
     # Power that idle SMs leave to the others is clock: as far as it held these back, nothing is lost.
-    tensor = sum(each.seconds for each in limits if each.name == "tensor cores")
+    tensor = sum(limit.seconds for limit in limits if limit.name == "tensor cores")
     held = clock_held(device, engine, min(tensor / busy, 1.0)) if busy else 1.0
     total = busy * max(residence.idle(device) * held, 1.0) + starting
     few = (
@@ -271,19 +271,19 @@ def explain_kernel(
     m, n, k = shape
     rows, columns, depth = (min(extent, COUNTED_AT) for extent in shape)
     product, deeper = (
-        product_of(kernel, math, (rows, columns, steps), layouts, config=config, schedule=WHOLE_TILES)
+        product_of(kernel, math, (rows, columns, steps), layouts, config=config, schedule=DATA_PARALLEL)
         for steps in (depth, 2 * depth)
     )
     code = code_of(product.plan)
     counts, twice = count(product.launch(), on_progress), count(deeper.launch(), on_progress)
     element, output = element_of(math), outputs_of(element_of(math).name, element_of(math).name)[0]
-    own = (m + n) * k * element.nbytes + m * n * size_of(output)
+    array_bytes = (m + n) * k * element.nbytes + m * n * size_of(output)
     residence = residence_of(product.plan, (m, n), device, code)
     answer = explain(
         along(counts, twice, k / depth - 1),
         device,
         residence=residence,
-        compulsory_bytes=own,
+        compulsory_bytes=array_bytes,
         math=math,
         unit=kernel.unit,
         scale=m * n / (rows * columns),
@@ -298,28 +298,28 @@ def along(short: Counts, long: Counts, steps: float) -> Counts:
     return combined(short, long, 1 - steps, steps)
 
 
-def combined(one: Counts, other: Counts, ones: float, others: float) -> Counts:
+def combined(one: Counts, other: Counts, first_weight: float, second_weight: float) -> Counts:
     """So many of the one and of the other; nothing is less than none."""
 
     def at(first: float, second: float) -> int:
-        return max(round(ones * first + others * second), 0)
+        return max(round(first_weight * first + second_weight * second), 0)
 
     def traffic(first: Traffic, second: Traffic) -> Traffic:
         return Traffic(
-            *(at(getattr(first, each.name), getattr(second, each.name)) for each in fields(Traffic))
+            *(at(getattr(first, field.name), getattr(second, field.name)) for field in fields(Traffic))
         )
 
     values: dict[str, object] = {}
-    for each in fields(Counts):
-        first, second = getattr(one, each.name), getattr(other, each.name)
+    for field in fields(Counts):
+        first, second = getattr(one, field.name), getattr(other, field.name)
         if isinstance(first, Traffic):
-            values[each.name] = traffic(first, second)
+            values[field.name] = traffic(first, second)
         elif isinstance(first, dict):
-            values[each.name] = {
+            values[field.name] = {
                 name: at(first.get(name, 0), second.get(name, 0)) for name in {**first, **second}
             }
         elif isinstance(first, int) and not isinstance(first, bool):
-            values[each.name] = at(first, second)
+            values[field.name] = at(first, second)
     return replace(one, **values, sites=())  # type: ignore[arg-type]
 
 
@@ -339,15 +339,15 @@ def next_step(kernel: Kernel, math: str, device: Device) -> tuple[str, list[str]
         return None
     after = rungs[rungs.index(kernel) + 1]
     shape = (COUNTED_AT, COUNTED_AT, COUNTED_AT)
-    before, then = (product_of(one, math, shape, schedule=WHOLE_TILES) for one in (kernel, after))
+    before, then = (product_of(one, math, shape, schedule=DATA_PARALLEL) for one in (kernel, after))
     changes = difference(count(before.launch()), count(then.launch()))
     return after.name, changes + recoded(code_of(before.plan), code_of(then.plan), device)
 
 
 def recoded(before: Static, after: Static, device: Device) -> list[str]:
     """What the chip's assembler made of the step, for loops of multiply-adds on CUDA cores."""
-    known = before.source == after.source == "sass" and before.architecture == device.architecture
-    if not (known and before.ffma and after.ffma):
+    measured = before.source == after.source == "sass" and before.architecture == device.architecture
+    if not (measured and before.ffma and after.ffma):
         return []
     rows = [
         ("instructions", "instructions"),

@@ -30,13 +30,13 @@ class Mutant:
     kind: str
     line: int
     text: str
-    whole: str = field(repr=False)
+    original: str = field(repr=False)
     changed: str = field(repr=False)
     equivalent: str = ""  # why it behaves as the kernel does, if a rule says so
 
     @property
     def ptx(self) -> str:
-        lines = self.whole.splitlines()
+        lines = self.original.splitlines()
         lines[self.line - 1] = self.changed
         return "\n".join(lines)
 
@@ -100,45 +100,45 @@ class Survey:
     def share(self, kind: str) -> tuple[int, int, int]:
         """Of a kind: how many were found, could not be, and all."""
         mine = [verdict for verdict in self.verdicts if verdict.kind == kind]
-        found = sum(verdict.found_by is not None for verdict in mine)
-        return found, len(mine) - found - sum(verdict.missed for verdict in mine), len(mine)
+        caught = sum(verdict.found_by is not None for verdict in mine)
+        return caught, len(mine) - caught - sum(verdict.missed for verdict in mine), len(mine)
 
     @property
     def clean_runs(self) -> int:
-        return sum(each.runs for each in self.unbroken)
+        return sum(kernel.runs for kernel in self.unbroken)
 
     @property
     def unreached(self) -> int:
-        return sum(each.unreached for each in self.unbroken)
+        return sum(kernel.unreached for kernel in self.unbroken)
 
     @property
     def false_alarms(self) -> list[str]:
-        return [alarm for each in self.unbroken for alarm in each.false_alarms]
+        return [alarm for kernel in self.unbroken for alarm in kernel.false_alarms]
 
     def as_json(self) -> dict[str, object]:
         shares = {
             kind: dict(zip(("found", "equivalent", "of"), self.share(kind), strict=True)) for kind in KINDS
         }
         unbroken, verdicts, cut = (
-            [asdict(each) for each in rows] for rows in (self.unbroken, self.verdicts, self.cut)
+            [asdict(row) for row in rows] for rows in (self.unbroken, self.verdicts, self.cut)
         )
         return {"found": shares, "unbroken": unbroken, "mutants": verdicts, "cut": cut}
 
     @classmethod
     def of_json(cls, stored: Mapping[str, Any]) -> Survey:
         unbroken = [
-            Unbroken(**{**each, "false_alarms": tuple(each["false_alarms"])}) for each in stored["unbroken"]
+            Unbroken(**{**row, "false_alarms": tuple(row["false_alarms"])}) for row in stored["unbroken"]
         ]
-        cut = [Cut(**each) for each in stored.get("cut", ())]
-        return cls([Verdict(**each) for each in stored["mutants"]], unbroken, cut)
+        cut = [Cut(**row) for row in stored.get("cut", ())]
+        return cls([Verdict(**row) for row in stored["mutants"]], unbroken, cut)
 
     def __str__(self) -> str:
         lines = ["| removed | found | changes nothing | share |", "|---|---|---|---|"]
         for kind in KINDS:
-            found, equal, total = self.share(kind)
+            caught, equal, total = self.share(kind)
             if total > equal:
                 lines.append(
-                    f"| {kind} | {found} of {total - equal} | {equal} | {found / (total - equal):.0%} |"
+                    f"| {kind} | {caught} of {total - equal} | {equal} | {caught / (total - equal):.0%} |"
                 )
         lines.append("")
         lines.append(f"{self.unreached} places that no run comes to")
@@ -148,7 +148,7 @@ class Survey:
             f"not found: {verdict.kernel} in {verdict.math}, line {verdict.line}: {verdict.text}"
             for verdict in missed
         ]
-        lines += [f"stopped before the end: {each}" for each in self.cut]
+        lines += [f"stopped before the end: {cut}" for cut in self.cut]
         return "\n".join(lines)
 
 
@@ -270,9 +270,9 @@ def judge(case: Case, mutant: Mutant, seeds: range, budget: int, reaching: Seque
             for seed in sorted(tried, key=lambda seed: reaching.index(seed % variants))
         ]
     for number, seed in tries:
-        found = fault_of(case.variants[number], ptx, seed, budget)
-        if found:
-            return Verdict(case.kernel, case.math, mutant.kind, mutant.line, mutant.text, found, seed)
+        fault = fault_of(case.variants[number], ptx, seed, budget)
+        if fault:
+            return Verdict(case.kernel, case.math, mutant.kind, mutant.line, mutant.text, fault, seed)
     return Verdict(
         case.kernel, case.math, mutant.kind, mutant.line, mutant.text, None, None, mutant.equivalent
     )
@@ -297,7 +297,7 @@ def fault_of(variant: Variant, ptx: str, seed: int | None, budget: int) -> str:
 
 
 @dataclass(frozen=True)
-class Whole:
+class Baseline:
     """What runs of the unbroken kernel tell: by variant its steps and the lines that it comes to, and false
     alarms.
     """
@@ -307,7 +307,7 @@ class Whole:
     reached: Mapping[int, frozenset[int]]
     false_alarms: tuple[str, ...]
 
-    def __or__(self, other: Whole) -> Whole:
+    def __or__(self, other: Baseline) -> Baseline:
         numbers = {**self.steps, **other.steps}
         steps = {number: max(self.steps.get(number, 0), other.steps.get(number, 0)) for number in numbers}
         nowhere = frozenset[int]()
@@ -315,7 +315,7 @@ class Whole:
             number: self.reached.get(number, nowhere) | other.reached.get(number, nowhere)
             for number in numbers
         }
-        return Whole(self.runs + other.runs, steps, reached, self.false_alarms + other.false_alarms)
+        return Baseline(self.runs + other.runs, steps, reached, self.false_alarms + other.false_alarms)
 
     def reaching(self, line: int) -> list[int]:
         """The variants that come to a line, the cheapest first."""
@@ -325,11 +325,11 @@ class Whole:
         )
 
 
-NOTHING_RUN = Whole(0, {}, {}, ())
+NOTHING_RUN = Baseline(0, {}, {}, ())
 
 
-def run_whole(case: Case, seeds: Iterable[int]) -> Whole:
-    found = NOTHING_RUN
+def run_baseline(case: Case, seeds: Iterable[int]) -> Baseline:
+    baseline = NOTHING_RUN
     for seed in seeds:
         number = seed % len(case.variants)
         variant = case.variants[number]
@@ -344,18 +344,18 @@ def run_whole(case: Case, seeds: Iterable[int]) -> Whole:
         except MachineFault as raised:
             fault = str(raised)
         alarms = [f"{case.kernel} in {case.math}, seed {seed}: {fault}"] if fault else []
-        found |= Whole(1, {number: steps}, {number: reached}, tuple(alarms))
-    return found
+        baseline |= Baseline(1, {number: steps}, {number: reached}, tuple(alarms))
+    return baseline
 
 
 def mutants_of(case: Case) -> list[Mutant]:
     return list(mutants(case.launch.binary.ptx, case.launch.binary.entry))
 
 
-def break_each(case: Case, chosen: Iterable[Mutant], whole: Whole, seeds: range) -> Survey:
-    result, unreached, budget = Survey(), 0, BUDGET_FACTOR * max(whole.steps.values(), default=0) + 10_000
+def break_mutants(case: Case, chosen: Iterable[Mutant], baseline: Baseline, seeds: range) -> Survey:
+    result, unreached, budget = Survey(), 0, BUDGET_FACTOR * max(baseline.steps.values(), default=0) + 10_000
     for mutant in chosen:
-        if reaching := whole.reaching(mutant.line):
+        if reaching := baseline.reaching(mutant.line):
             result.verdicts.append(judge(case, mutant, seeds, budget, reaching))
         else:
             unreached += 1
@@ -368,14 +368,17 @@ def survey(cases: Iterable[Case], seeds: int = 10, kinds: tuple[str, ...] = KIND
     parts = []
     for case in cases:
         every = range(max(seeds, len(case.variants)))
-        whole = run_whole(case, every)
+        baseline = run_baseline(case, every)
         chosen = [mutant for mutant in mutants_of(case) if mutant.kind in kinds]
-        parts += [of_whole(case.kernel, case.math, whole), break_each(case, chosen, whole, every)]
+        parts += [
+            baseline_survey(case.kernel, case.math, baseline),
+            break_mutants(case, chosen, baseline, every),
+        ]
     return merged(parts)
 
 
-def of_whole(kernel: str, math: str, whole: Whole) -> Survey:
-    return Survey([], [Unbroken(kernel, math, whole.runs, whole.false_alarms)])
+def baseline_survey(kernel: str, math: str, baseline: Baseline) -> Survey:
+    return Survey([], [Unbroken(kernel, math, baseline.runs, baseline.false_alarms)])
 
 
 def merged(parts: Iterable[Survey]) -> Survey:
@@ -384,12 +387,13 @@ def merged(parts: Iterable[Survey]) -> Survey:
     for part in parts:
         result.verdicts += part.verdicts
         result.cut += part.cut
-        for each in part.unbroken:
-            old = unbroken.get((each.kernel, each.math), Unbroken(each.kernel, each.math, 0))
-            alarms = old.false_alarms + each.false_alarms
-            more = replace(
-                old, runs=old.runs + each.runs, false_alarms=alarms, unreached=old.unreached + each.unreached
+        for kernel in part.unbroken:
+            old = unbroken.get((kernel.kernel, kernel.math), Unbroken(kernel.kernel, kernel.math, 0))
+            unbroken[kernel.kernel, kernel.math] = replace(
+                old,
+                runs=old.runs + kernel.runs,
+                false_alarms=old.false_alarms + kernel.false_alarms,
+                unreached=old.unreached + kernel.unreached,
             )
-            unbroken[each.kernel, each.math] = more
     result.unbroken = list(unbroken.values())
     return result

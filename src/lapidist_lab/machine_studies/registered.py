@@ -60,14 +60,16 @@ class Product:
             if "flags" in memory.name:
                 memory.owner[...] = 0
 
-    def wanted(self, beta: float) -> Array:
+    def expected(self, beta: float) -> Array:
+        """A B + beta C, exactly."""
         exact = self.a.astype("f8") @ self.b.astype("f8") + (self.c.astype("f8") if beta else 0)
         return exact.astype(self.d.dtype)
 
-    def right(self, wanted: Array) -> bool:
-        """D is as wanted, and what lies between its rows as it was."""
-        rest = self.room[:, self.d.shape[1] :]
-        return np.array_equal(self.d, wanted) and rest.tobytes() == np.full(rest.shape, self.poison).tobytes()
+    def right(self, expected: Array) -> bool:
+        """Whether D is as expected, and nothing was written between its rows."""
+        between = self.room[:, self.d.shape[1] :]
+        untouched = np.full(between.shape, self.poison)
+        return np.array_equal(self.d, expected) and between.tobytes() == untouched.tobytes()
 
 
 def product_of(

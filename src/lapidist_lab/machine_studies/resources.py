@@ -21,7 +21,7 @@ from lapidist_lab.sass.listing import ptx_lines, sass_lines
 # part the two; the same warps, ahead of time; warps of their own. Exponents of the norm that adds the cycles
 # of resources: 1 is one after the other, a large one all at once. They grow with the blocks on an SM. Fitted
 # to all ladders at once, in every type.
-BY_TURNS, AHEAD, APART = 0.7, 3.0, 3.4
+BY_TURNS, AHEAD, SPECIALISED = 0.7, 3.0, 3.4
 MORE_BLOCKS = 1.5  # the power of their number with which they grow
 BARRIER_CYCLES = 40  # of an SM that its other blocks have to fill when one meets at a barrier
 FIRST_BYTES_CYCLES = 1500  # from a block's start until it has something to multiply
@@ -82,7 +82,9 @@ class Residence:
         """The time of a loop whose resources take these."""
         most = max(seconds)
         exponent = max(self.ahead * self.blocks**MORE_BLOCKS, 1.0)
-        return most * sum((each / most) ** exponent for each in seconds) ** (1 / exponent) if most else 0.0
+        if not most:
+            return 0.0
+        return most * sum((resource / most) ** exponent for resource in seconds) ** (1 / exponent)
 
 
 ALONE = Residence()
@@ -99,6 +101,7 @@ def residence_of(
     shared = plan.shared_bytes + compile_program(plan.binary.ptx, plan.binary.entry).shared_static
     resident = device.blocks_resident(config.threads, loop.registers if loop else 0, shared)
     blocks = max(min(resident, kernel.persistent or resident), 1)
+    prefetches = config.stages or (loop and loop.ahead)
     return Residence(
         tiles=prod(plan.problem.batch) * -(-extents[0] // rows) * -(-extents[1] // columns),
         cluster=config.cluster,
@@ -107,7 +110,7 @@ def residence_of(
         persistent=bool(kernel.persistent),
         balanced=bool(kernel.persistent) and kernel.family.scheduled,
         partial_bytes=config.bm * config.bn * size_of(plan.problem.accumulator),
-        ahead=APART if config.producers else AHEAD if config.stages or (loop and loop.ahead) else BY_TURNS,
+        ahead=SPECIALISED if config.producers else AHEAD if prefetches else BY_TURNS,
     )
 
 
@@ -150,13 +153,13 @@ class Pace:
 
 def pace_of(device: Device, residence: Residence, loop: Static) -> Pace | None:
     """None where the machine code is not the chip's, or nothing could read it."""
-    known = (
+    measured = (
         loop.source == "sass"
         and loop.looped
         and loop.products > 0
         and loop.architecture == device.architecture
     )
-    return Pace(loop, max(residence.warps, 1.0)) if known else None
+    return Pace(loop, max(residence.warps, 1.0)) if measured else None
 
 
 def resources(
@@ -194,7 +197,7 @@ def resources(
         f"{counts.shared_load.per_request:.1f} turns a load" if counts.shared_load.requests else streamed
     )
     per_request = f"{loads.per_request:.1f} sectors a load" if loads.requests else "no loads"
-    found = [
+    limits = [
         Limit("issue slots", slots / SCHEDULERS * cycle * scale, issued),
         Limit("multiplications", multiplied * WARP / lanes * cycle * scale, f"{lanes} lanes an SM"),
         Limit("global requests", requests * cycle * scale, per_request),
@@ -208,17 +211,17 @@ def resources(
             if pace
             else counts.tensor_flops / (rate * 1e12)
         )
-        found.append(Limit("tensor cores", busy * scale, f"{rate:,.0f} TFLOP/s by {engine[0]}"))
+        limits.append(Limit("tensor cores", busy * scale, f"{rate:,.0f} TFLOP/s by {engine[0]}"))
     if counts.copied_bytes or compulsory_bytes:
         copied = counts.copied_bytes * scale
-        found.append(Limit("L2", copied / l2_rate(device), f"{copied:,.0f} bytes moved by TMA"))
+        limits.append(Limit("L2", copied / l2_rate(device), f"{copied:,.0f} bytes moved by TMA"))
     if compulsory_bytes:
-        found.append(
+        limits.append(
             Limit(
                 "DRAM", compulsory_bytes / (device.dram_gbps * 1e9), f"{compulsory_bytes:,} bytes, each once"
             )
         )
-    return found
+    return limits
 
 
 def products_of(counts: Counts) -> float:

@@ -16,14 +16,14 @@ from lapidist.kernels.wgmma.maps import SKEWED_ROWS
 from lapidist.problems.problem import dense_problem
 from lapidist.schedule.sharing_choice import PLANNED
 from lapidist_lab.machine_studies.mutants import (
+    Baseline,
     Case,
     Mutant,
     Survey,
     Variant,
-    Whole,
-    break_each,
+    break_mutants,
     mutants_of,
-    run_whole,
+    run_baseline,
 )
 from lapidist_lab.machine_studies.registered import MACHINE_CHIP, product_of
 
@@ -31,7 +31,7 @@ ROWS, COLUMNS, TAIL = 72, 136, 8
 # By launch: elements of a row's last vector that lie beyond the matrix, so that bounds checks have an effect.
 SPARE = 0, 0, 7, 7, 3, 0, 0
 # the launch in which kernels on tensor cores have a whole tile, for which some have a loop of their own
-WHOLE = 3
+FULL_TILE = 3
 UNROLLED = 4
 # blocks that share four tiles: two tiles for each block; up to three blocks on a tile; one tile and a part of
 # the next for each block
@@ -74,7 +74,7 @@ class Specimen:
             "ping-pong": self.ping_pong,
             "rows of A shifted": self.skewed,
         }
-        how += [word for word, given in ways.items() if given]
+        how += [word for word, holds in ways.items() if holds]
         return ", ".join([self.kernel, *how])
 
 
@@ -82,17 +82,16 @@ def specimens(names: Iterable[str] | None, maths: Iterable[str]) -> Iterator[Spe
     """Each registered kernel in the first of these maths that it multiplies in, and every way to run it;
     production kernels on tensor cores also in every other math. What differs in more than its tile is tried
     with the smallest."""
-    chosen, wanted = None if names is None else set(names), tuple(maths)
+    chosen, maths_in_order = None if names is None else set(names), tuple(maths)
     for kernel in KERNELS:
-        taken = [math for math in wanted if math in kernel.types.maths]
-        if taken and (chosen is None or kernel.name in chosen):
-            yield from ways_of(kernel, taken[0])
+        multiplied = [math for math in maths_in_order if math in kernel.types.maths]
+        if multiplied and (chosen is None or kernel.name in chosen):
+            yield from ways_of(kernel, multiplied[0])
             if on_tensor_cores(kernel):
-                yield from (Specimen(kernel.name, math, smallest=True) for math in taken[1:])
-                exchanging = (
-                    math for math in taken if any(each.exchanged for each, _ in kernel.configs_for(math))
-                )
-                yield from (Specimen(kernel.name, math, exchanged=True) for math in exchanging)
+                yield from (Specimen(kernel.name, math, smallest=True) for math in multiplied[1:])
+                for math in multiplied:
+                    if any(config.exchanged for config, _ in kernel.configs_for(math)):
+                        yield Specimen(kernel.name, math, exchanged=True)
 
 
 def on_tensor_cores(kernel: Kernel) -> bool:
@@ -106,8 +105,8 @@ def ways_of(kernel: Kernel, math: str) -> Iterator[Specimen]:
         yield Specimen(kernel.name, math)
     if small and not always_shared:
         yield from (
-            Specimen(kernel.name, math, each, smallest=True)
-            for each in (LAYOUTS if on_tensor_cores(kernel) else LAYOUTS[:1])
+            Specimen(kernel.name, math, layouts, smallest=True)
+            for layouts in (LAYOUTS if on_tensor_cores(kernel) else LAYOUTS[:1])
         )
     if kernel.packs(dense_problem(65, 65, 65, math, "rc")):
         yield Specimen(kernel.name, math, "rc", ragged=True, smallest=small)
@@ -123,7 +122,7 @@ def config_of(specimen: Specimen) -> Config:
     configs = [config for config, _ in kernel_named(specimen.kernel).configs_for(specimen.math)]
     if specimen.smallest or specimen.exchanged:  # the last of them
         kind = specimen.exchanged, specimen.skewed
-        alike = [each for each in reversed(configs) if (each.exchanged, each.skewed) == kind]
+        alike = [config for config in reversed(configs) if (config.exchanged, config.skewed) == kind]
         return replace(min(alike, key=lambda config: config.bm * config.bn), ping_pong=specimen.ping_pong)
     return replace(configs[0], ping_pong=specimen.ping_pong)
 
@@ -143,12 +142,12 @@ def extent_of(specimen: Specimen) -> tuple[int, int]:
     return len(case_of(specimen).variants), len(mutants_for(specimen))
 
 
-def whole_part(specimen: Specimen, seed: int) -> Whole:
-    return run_whole(case_of(specimen), (seed,))
+def baseline_part(specimen: Specimen, seed: int) -> Baseline:
+    return run_baseline(case_of(specimen), (seed,))
 
 
-def broken_part(specimen: Specimen, share: slice, whole: Whole, seeds: range) -> Survey:
-    return break_each(case_of(specimen), mutants_for(specimen)[share], whole, seeds)
+def mutants_part(specimen: Specimen, share: slice, baseline: Baseline, seeds: range) -> Survey:
+    return break_mutants(case_of(specimen), mutants_for(specimen)[share], baseline, seeds)
 
 
 @cache
@@ -162,20 +161,23 @@ def case_of(specimen: Specimen) -> Case:
     several = bool(kernel.persistent or specimen.shared)
     longest = depth_for(config, several)
     less = [number * config.bk for number in range(UNROLLED)]
-    depths = [*(longest - each if longest > each else longest for each in less), TAIL]
+    depths = [*(longest - choice if longest > choice else longest for choice in less), TAIL]
     ways = [(number, depth, 0) for number, depth in enumerate(depths)]
     if several and kernel.unit != "fma":
         ways += [(number, TAIL, 0) for number in MANY]
     if specimen.shared:  # the same code may take whole tiles as well
-        ways = [each for way in ways for each in ((*way[:2], SHARERS[way[0] % 3]), way)]
+        ways = [choice for way in ways for choice in ((*way[:2], SHARERS[way[0] % 3]), way)]
     first = variant_of(specimen, kernel, config, *ways[0])
     variants = [first]
     for way in ways[1:]:
         # Few rows and short vectors are tried only where the compiled code stays the same.
         small = way[0] == FEW and not (specimen.shared or specimen.skewed)
         forms = ((few, spare) for few in (small, False) for spare in (SPARE[way[0]], 0))
-        made = (variant_of(specimen, kernel, config, *way, *each) for each in forms)
-        variants += islice((each for each in made if each.launch.binary.ptx == first.launch.binary.ptx), 1)
+        candidates = (variant_of(specimen, kernel, config, *way, *sizes) for sizes in forms)
+        same_code = (
+            variant for variant in candidates if variant.launch.binary.ptx == first.launch.binary.ptx
+        )
+        variants += islice(same_code, 1)
     return Case(str(specimen), specimen.math, tuple(variants))
 
 
@@ -199,7 +201,7 @@ def variant_of(
                 rows += more * config.bm * config.cluster_m
             else:
                 columns += more * config.bn * config.cluster_n
-    elif number == WHOLE and kernel.unit != "fma":
+    elif number == FULL_TILE and kernel.unit != "fma":
         rows, columns = max(rows, config.bm + TAIL), max(columns, config.bn + TAIL)
     if specimen.skewed:  # with every remainder of eight rows
         rows = max(rows, SKEWED_ROWS) + number
@@ -213,7 +215,7 @@ def variant_of(
     product = product_of(kernel, specimen.math, shape, specimen.layouts, device, config, deal, spare, addend)
     launch = product.launch(beta)
     waits = bool(product.plan.workspace_bytes)
-    right = partial(product.right, product.wanted(beta))
+    right = partial(product.right, product.expected(beta))
     return Variant(launch, partial(product.reset, launch, beta), right, launch.grid[0] if waits else None)
 
 

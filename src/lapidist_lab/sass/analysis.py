@@ -303,9 +303,9 @@ SPILLED = re.compile(r"(\d+) bytes spill (?:stores|loads)")
 
 def resources(binary: Binary) -> tuple[int, int, int]:
     """(registers, static shared bytes, bytes spilled), as ptxas reports them in the log."""
-    _, _, own = binary.log.partition(f"Compiling entry function '{binary.entry}'")
-    used, shared = USED.search(own), SHARED.search(own)
-    spilled = sum(int(amount) for amount in SPILLED.findall(own))
+    _, _, report = binary.log.partition(f"Compiling entry function '{binary.entry}'")
+    used, shared = USED.search(report), SHARED.search(report)
+    spilled = sum(int(amount) for amount in SPILLED.findall(report))
     return int(used[1]) if used else 0, int(shared[1]) if shared else 0, spilled
 
 

@@ -80,6 +80,6 @@ def rows(architecture: str, names: tuple[str, ...] = tuple(MATHS)) -> Iterator[t
 def table(architecture: str) -> str:
     """As docs/knobs.md has it."""
     lines = ["| kernel | value | registers | main loop | all instructions |", "|---|---|---:|---:|---:|"]
-    for name, words, (registers, loop, whole) in rows(architecture):
-        lines.append(f"| `{name}` | {words} | {registers} | {loop} | {whole} |")
+    for name, words, (registers, loop, instructions) in rows(architecture):
+        lines.append(f"| `{name}` | {words} | {registers} | {loop} | {instructions} |")
     return "\n".join(lines) + "\n"

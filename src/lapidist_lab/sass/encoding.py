@@ -1,4 +1,4 @@
-"""What nvdisasm does not tell of an instruction: for how many cycles its warp rests behind it, as the
+"""What nvdisasm does not tell of an instruction: for how many cycles its warp stalls behind it, as the
 assembler decided.
 
 An instruction has 16 bytes since compute capability 7.0; four bits of the upper eight hold that number (Jia
@@ -12,19 +12,19 @@ from functools import lru_cache
 from lapidist.launch import Binary
 
 INSTRUCTION_BYTES = 16
-REST_BIT, REST_MASK = 41, 15  # of the upper eight bytes
+STALL_BIT, STALL_MASK = 41, 15  # of the upper eight bytes
 SECTION = struct.Struct("<IIQQQQIIQQ")  # of a 64-bit ELF file: name, type, flags, address, offset, size, ...
 
 
 @lru_cache(maxsize=64)
-def rests_of(binary: Binary) -> tuple[int, ...]:
+def stalls_of(binary: Binary) -> tuple[int, ...]:
     """Instruction by instruction; one cycle is the least."""
     code = section(binary.cubin, f".text.{binary.entry}")
     uppers = (
         upper
         for _, upper in struct.iter_unpack("<QQ", code[: len(code) // INSTRUCTION_BYTES * INSTRUCTION_BYTES])
     )
-    return tuple(max(upper >> REST_BIT & REST_MASK, 1) for upper in uppers)
+    return tuple(max(upper >> STALL_BIT & STALL_MASK, 1) for upper in uppers)
 
 
 def section(elf: bytes, name: str) -> bytes:

@@ -63,8 +63,8 @@ def cases(kernels: Sequence[str] = ()) -> Iterator[Case]:
         for math in kernel.types.maths:
             for layout in LAYOUTS:
                 for shape in SHAPES:
-                    for each in forms:
-                        yield Case(kernel.name, math, layout, shape, *each)
+                    for with_c, batched in forms:
+                        yield Case(kernel.name, math, layout, shape, with_c, batched)
 
 
 def hash_of(ptx: str) -> str:

@@ -19,7 +19,7 @@ from lapidist.backends.gpu.doctor import disassembler
 from lapidist.launch import Binary
 from lapidist.machine.ptx.parse import parse_kernel
 from lapidist.machine.ptx.syntax_tree import TYPE_BYTES, Instruction, Sym
-from lapidist_lab.sass.encoding import INSTRUCTION_BYTES, rests_of
+from lapidist_lab.sass.encoding import INSTRUCTION_BYTES, stalls_of
 
 DISASSEMBLER_SECONDS = 60
 
@@ -46,13 +46,12 @@ KINDS = {
 
 
 class Read(NamedTuple):
-    """A register that an instruction reads as its `operand`, from 0; `kept` in the cache of operands for the
-    next one.
-    """
+    """A register that an instruction reads as its `operand`, from 0. One that is `reused` stays in the cache
+    of operands for the next instruction."""
 
     operand: int
     register: int
-    kept: bool
+    reused: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ class Line:
 
     `products` are the multiply-adds of one warp in a tensor-core instruction; a warpgroup's is a quarter each
     of its warps. Of SASS only: what arithmetic `reads`, the registers that are `loaded` from shared memory,
-    and for how many cycles the assembler makes the warp `rest`."""
+    and for how many cycles the assembler makes the warp `stall`."""
 
     opcode: str
     kind: str
@@ -71,7 +70,7 @@ class Line:
     falls: bool = True
     reads: tuple[Read, ...] = ()
     loaded: tuple[int, ...] = ()
-    rest: int = 1
+    stall: int = 1
 
     @property
     def products(self) -> int:
@@ -138,8 +137,8 @@ LEAVES = ("EXIT", "RET", "KILL", "BPT", "BRX", "JMX")
 def sass_lines(binary: Binary) -> tuple[Line, ...]:
     """The cubin's instructions; empty where nvdisasm is not found or cannot read them."""
     rows = sass_rows(binary)
-    rests = rests_of(binary) if rows else ()
-    return tuple(sass_line(row, rest) for row, rest in zip(rows, rests or (1,) * len(rows), strict=False))
+    stalls = stalls_of(binary) if rows else ()
+    return tuple(sass_line(row, stall) for row, stall in zip(rows, stalls or (1,) * len(rows), strict=False))
 
 
 def sass_rows(binary: Binary) -> list[dict[str, Any]]:
@@ -157,12 +156,12 @@ def sass_rows(binary: Binary) -> list[dict[str, Any]]:
     if done.returncode != 0:
         return []
     _, functions = json.loads(done.stdout)
-    found = next(function for function in functions if function["function-name"] == binary.entry)
-    rows: list[dict[str, Any]] = found["sass-instructions"]
+    kernel = next(function for function in functions if function["function-name"] == binary.entry)
+    rows: list[dict[str, Any]] = kernel["sass-instructions"]
     return rows
 
 
-def sass_line(row: dict[str, Any], rest: int = 1) -> Line:
+def sass_line(row: dict[str, Any], stall: int = 1) -> Line:
     opcode, operands = row["opcode"], row.get("operands", "").split(",")
     name = opcode.partition(".")[0]
     target = (
@@ -178,15 +177,15 @@ def sass_line(row: dict[str, Any], rest: int = 1) -> Line:
     reads = tuple(sass_reads(operands)) if kind in ARITHMETIC else ()
     first = REGISTER.fullmatch(operands[0]) if kind == "lds" else None
     loaded = tuple(range(int(first[1]), int(first[1]) + -(-width // 4))) if first else ()
-    return Line(opcode, kind, width, target, falls, reads, loaded, rest)
+    return Line(opcode, kind, width, target, falls, reads, loaded, stall)
 
 
 def sass_reads(operands: Sequence[str]) -> Iterator[Read]:
     """The registers among the three operands behind the result."""
     for place, operand in enumerate(operands[1:4]):
-        found = REGISTER.fullmatch(operand.strip())
-        if found:
-            yield Read(place, int(found[1]), found[2] is not None)
+        match = REGISTER.fullmatch(operand.strip())
+        if match:
+            yield Read(place, int(match[1]), match[2] is not None)
 
 
 def sass_kind(opcode: str, operands: Sequence[str]) -> str:

@@ -100,9 +100,9 @@ def dominators_of(blocks: Sequence[Block], before: Sequence[Sequence[int]]) -> l
         for index in range(1, len(blocks)):
             if not before[index]:
                 continue
-            found = set.intersection(*(dominators[earlier] for earlier in before[index])) | {index}
-            if found != dominators[index]:
-                dominators[index], changed = found, True
+            common = set.intersection(*(dominators[earlier] for earlier in before[index])) | {index}
+            if common != dominators[index]:
+                dominators[index], changed = common, True
     for index in range(1, len(blocks)):
         if not before[index]:
             dominators[index] = {index}

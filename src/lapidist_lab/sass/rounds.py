@@ -56,7 +56,7 @@ class RegisterFile:
             place = bank, read.operand
             if self.cached.get(place) != read.register:
                 missing[bank].add(read.register)
-            if read.kept:
+            if read.reused:
                 self.cached[place] = read.register
             else:
                 self.cached.pop(place, None)
@@ -78,7 +78,7 @@ def pauses(loop: Sequence[Line]) -> int:
         for line in loop:
             cycle = max(cycle, *(ready.get(read.register, 0) for read in line.reads), 0)
             ready.update(dict.fromkeys(line.loaded, cycle + SHARED_LATENCY))
-            cycle += line.rest
+            cycle += line.stall
     return cycle - start - len(loop)
 
 

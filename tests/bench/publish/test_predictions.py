@@ -15,8 +15,8 @@ from lapidist_lab.machine_studies.explain import Explanation, cause, explain, ex
 from lapidist_lab.machine_studies.registered import product_of
 from lapidist_lab.machine_studies.resources import (
     AHEAD,
-    APART,
     BY_TURNS,
+    SPECIALISED,
     Limit,
     Residence,
     clock_held,
@@ -124,7 +124,7 @@ def test_without_a_disassembler_ptx_has_to_do(monkeypatch: pytest.MonkeyPatch) -
         ("wmma_shared", "float16", BY_TURNS),
         ("large_tile", "float32", AHEAD),  # by way of registers
         ("mma_multistage", "float16", AHEAD),
-        ("tma_streamk", "float32", APART),
+        ("tma_streamk", "float32", SPECIALISED),
     ],
 )
 def test_who_loads_while_others_multiply(name: str, math: str, ahead: float) -> None:

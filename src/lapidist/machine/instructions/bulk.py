@@ -5,7 +5,7 @@ cluster.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -181,8 +181,9 @@ def address_value(b: Builder, operand: Operand) -> str:
     return base
 
 
-def per_lane(values: Array | None, count: int) -> list[int]:
-    return [0] * count if values is None else np.broadcast_to(values, (count,)).tolist()
+def per_lane(values: Array | None, count: int) -> list[Any]:
+    """One value a lane; None for all where the instruction has no such operand."""
+    return [None] * count if values is None else np.broadcast_to(values, (count,)).tolist()
 
 
 def shared_position(m: Machine, g: Lanes, lane: int, address: int, nbytes: int, site: int, align: int) -> int:
@@ -197,14 +198,8 @@ def shared_position(m: Machine, g: Lanes, lane: int, address: int, nbytes: int, 
         )
         raise m.fault(OutOfBounds, rule, site, g, lane, address)
     if offset % align:
-        raise m.fault(
-            Misaligned,
-            f"a bulk copy needs a shared address that is a multiple of {align}",
-            site,
-            g,
-            lane,
-            address,
-        )
+        rule = f"a bulk copy needs a shared address that is a multiple of {align}"
+        raise m.fault(Misaligned, rule, site, g, lane, address)
     return slot * m.shared_stride + offset
 
 
@@ -222,9 +217,11 @@ def destinations(m: Machine, g: Lanes, lane: int, position: int, mask: int | Non
 
 
 def barriers_at(
-    m: Machine, g: Lanes, lane: int, address: int, mask: int | None, site: int
+    m: Machine, g: Lanes, lane: int, address: int | None, mask: int | None, site: int
 ) -> tuple[int, ...]:
-    """The mbarriers to which the destinations of a copy report."""
+    """The mbarriers to which the destinations of a copy report; none without an address."""
+    if address is None:
+        return ()
     return destinations(m, g, lane, shared_position(m, g, lane, address, 8, site, 8), mask)
 
 
@@ -249,21 +246,15 @@ def issue_tensor(  # type: ignore[no-untyped-def]
     for lane, (address, shared, bar, ranks) in enumerate(columns):
         tensor = m.tensor_map(address + map_offset, g, lane, site)
         if len(corners[lane]) != len(tensor.shape):
-            raise m.fault(
-                OutOfBounds,
-                f"a {len(corners[lane])}d copy through a map of {len(tensor.shape)} dimensions",
-                site,
-                g,
-                lane,
-            )
+            rule = f"a {len(corners[lane])}d copy through a map of {len(tensor.shape)} dimensions"
+            raise m.fault(OutOfBounds, rule, site, g, lane)
         size = element_size(tensor.dtype)
         check_corner(m, g, lane, corners[lane], size, loads, site)
         nbytes = size * math.prod(tensor.box)
         span = int(box_positions(tensor, size, 0)[-1]) + 16
         position = shared_position(m, g, lane, shared, span, site, 128)
-        only = None if mask is None else ranks
-        targets = destinations(m, g, lane, position, only)
-        barriers = () if barrier is None else barriers_at(m, g, lane, bar, only, site)
+        targets = destinations(m, g, lane, position, ranks)
+        barriers = barriers_at(m, g, lane, bar, ranks, site)
         m.copies.issue(
             Transfer(
                 g,
@@ -291,13 +282,8 @@ def check_corner(
         )
         raise m.fault(Misaligned, rule, site, g, lane)
     if not loads and min(corner) < 0:
-        raise m.fault(
-            OutOfBounds,
-            f"a tensor store may hang over the far borders only; it starts at {corner}",
-            site,
-            g,
-            lane,
-        )
+        rule = f"a tensor store may hang over the far borders only; it starts at {corner}"
+        raise m.fault(OutOfBounds, rule, site, g, lane)
 
 
 @runtime
@@ -334,17 +320,10 @@ def issue_bulk(  # type: ignore[no-untyped-def]
         if both:
             other = shared_position(m, g, lane, come, nbytes, site, 16)
         elif other % 16:
-            raise m.fault(
-                Misaligned,
-                "a bulk copy needs a global address that is a multiple of 16",
-                site,
-                g,
-                lane,
-                other,
-            )
-        only = None if mask is None else ranks
-        targets = destinations(m, g, lane, position, only)
-        barriers = () if barrier is None else barriers_at(m, g, lane, bar, only, site)
+            rule = "a bulk copy needs a global address that is a multiple of 16"
+            raise m.fault(Misaligned, rule, site, g, lane, other)
+        targets = destinations(m, g, lane, position, ranks)
+        barriers = barriers_at(m, g, lane, bar, ranks, site)
         m.copies.issue(
             Transfer(
                 g,
@@ -367,24 +346,13 @@ def fetch_bulk(m: Machine, g: Lanes, come: Array, size: Array, site: int) -> Non
     """A prefetch to the L2 changes nothing here, but its addresses must be valid."""
     for lane, (address, nbytes) in enumerate(zip(per_lane(come, g.n), per_lane(size, g.n), strict=True)):
         if address % 16 or nbytes % 16:
-            raise m.fault(
-                Misaligned,
-                f"a bulk prefetch takes 16s from a multiple of 16 on, got {nbytes}",
-                site,
-                g,
-                lane,
-                address,
-            )
+            rule = f"a bulk prefetch takes 16s from a multiple of 16 on, got {nbytes}"
+            raise m.fault(Misaligned, rule, site, g, lane, address)
         region = m.globals.find(address)
         if nbytes and (region is None or address + nbytes > region.end):
             near = m.globals.describe_near(address if region is None else address + nbytes - 1)
-            raise m.fault(
-                OutOfBounds,
-                f"a prefetch of {nbytes} bytes outside all memory of the launch: {near}",
-                site,
-                g,
-                lane,
-            )
+            rule = f"a prefetch of {nbytes} bytes outside all memory of the launch: {near}"
+            raise m.fault(OutOfBounds, rule, site, g, lane)
 
 
 @opcode("mapa")

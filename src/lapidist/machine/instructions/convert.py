@@ -12,6 +12,7 @@ from lapidist.machine.ptx.syntax_tree import TYPE_BYTES, Instruction
 
 Array = np.ndarray
 ROUNDINGS = ("rn", "rz", "rm", "rp", "rna")
+TO_WHOLE = {"rni": "rint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}  # NumPy's function of each mode
 
 
 @runtime
@@ -19,7 +20,7 @@ def to_integer(value: Array, rounding: str, code: str) -> Array:
     """Float to integer, clamped to the range; NaN is 0, or the smallest integer where 64 bits are
     involved.
     """
-    rounded = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}[rounding](value).astype("f8")
+    rounded = getattr(np, TO_WHOLE[rounding])(value).astype("f8")
     limits = np.iinfo(code)
     small, large = rounded < float(limits.min), rounded >= float(limits.max) + (limits.bits < 64)
     inside = np.where(small | large | np.isnan(rounded), 0.0, rounded).astype(code)
@@ -113,7 +114,7 @@ def half_text(value: str, kind: str, rounding: str, limited: bool = False) -> st
 
 def emit_cvt_float(b: Builder, i: Instruction, mods: Mods, to: str, source: str) -> None:
     """To a float type, from anything."""
-    integral = mods.choose("rni", "rzi", "rmi", "rpi", default="")
+    integral = mods.choose(*TO_WHOLE, default="")
     rounding = mods.choose(*ROUNDINGS, default="rn")
     flushed, clamped, relu = mods.flag("ftz"), mods.flag("sat"), mods.flag("relu")
     limited = to in ("f16", "bf16", "tf32") and mods.flag("satfinite")
@@ -126,14 +127,13 @@ def emit_cvt_float(b: Builder, i: Instruction, mods: Mods, to: str, source: str)
     if to == "tf32" and rounding in ("rm", "rp"):
         raise PtxError(f"{i.site}: to tf32, only rounding to nearest and towards zero are known")
     if integral:
-        function = {"rni": "np.rint", "rzi": "np.trunc", "rmi": "np.floor", "rpi": "np.ceil"}[integral]
-        value = f"{function}({value})"
+        value = f"np.{TO_WHOLE[integral]}({value})"
     if relu:
         value = f"np.maximum({value}, 0)"
     if flushed and "f32" in (source, to):
         value = f"flush({value})"
     if to in ("f32", "f64"):
-        code = "f4" if to == "f32" else "f8"
+        code = code_of(to)
         if directed and source != to:
             value = f"converted_towards({rounding!r}, {value}, {code})"
         elif source != to:
@@ -152,7 +152,7 @@ def emit_cvt_integer(b: Builder, i: Instruction, mods: Mods, to: str, source: st
     clamped, code = mods.flag("sat"), code_of(to)
     if source in FLOATS:
         mods.flag("ftz")
-        rounding = mods.choose("rni", "rzi", "rmi", "rpi")
+        rounding = mods.choose(*TO_WHOLE)
         value = lanes_of(b, source, i.operands[1], False)[0]
         b.assign(i.operands[0], f"to_integer({value}, {rounding!r}, {code!r})", code)
         return

@@ -91,12 +91,8 @@ class Copies:
         source_sizes = np.broadcast_to(source_sizes, (g.n,))
         for count in np.unique(source_sizes).tolist():
             if count > size:
-                raise self.m.fault(
-                    OutOfBounds,
-                    f"cp.async: source size {count} is larger than the copy of {size} bytes",
-                    site,
-                    g,
-                )
+                rule = f"cp.async: source size {count} is larger than the copy of {size} bytes"
+                raise self.m.fault(OutOfBounds, rule, site, g)
             lanes = g.where(source_sizes == count)
             if count and lanes is not None:
                 address = self.m.global_at(

@@ -61,10 +61,10 @@ def operands_as_float(
 
 def lanes_of(b: Builder, kind: str, operand: Operand, wide: bool) -> list[str]:
     if kind in ("f32", "f64"):
-        code = "f4" if kind == "f32" else "f8"
+        value = b.read(operand, code_of(kind))
         if wide and kind == "f32":
-            return [b.once(("double", *b.version(operand)), f"{b.read(operand, code)}.astype(f8)", "d")]
-        return [b.read(operand, code)]
+            return [b.once(("double", *b.version(operand)), f"{value}.astype(f8)", "d")]
+        return [value]
     convert = "from_bf16" if kind.startswith("bf16") else "from_f16"
     if kind.endswith("x2"):
         word = b.read(operand, "u4")
@@ -87,7 +87,7 @@ def half_bits(b: Builder, operand: Operand, kind: str) -> str:
 
 def assign_float(b: Builder, operand: Operand, kind: str, parts: list[str]) -> None:
     if kind in ("f32", "f64"):
-        b.assign(operand, parts[0], "f4" if kind == "f32" else "f8")
+        b.assign(operand, parts[0], code_of(kind))
         return
     convert = "to_bf16" if kind.startswith("bf16") else "to_f16"
     if kind.endswith("x2"):

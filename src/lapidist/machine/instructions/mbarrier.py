@@ -60,14 +60,8 @@ class MBarriers:
             raise self.m.fault(BarrierMisuse, "an mbarrier must lie in shared memory", site)
         address.find(offset, 8, site)
         if (address.low | offset) & 7:
-            raise self.m.fault(
-                Misaligned,
-                "an mbarrier needs an address that is a multiple of 8",
-                site,
-                address.g,
-                0,
-                address.lo + offset,
-            )
+            rule = "an mbarrier needs an address that is a multiple of 8"
+            raise self.m.fault(Misaligned, rule, site, address.g, 0, address.lo + offset)
         return np.broadcast_to(address.base, (address.g.n,)) + offset
 
     def find(self, position: int, g: Lanes, site: int, lane: int = 0) -> MBarrier:
@@ -83,12 +77,8 @@ class MBarriers:
             positions.tolist(), np.broadcast_to(count, positions.shape).tolist(), strict=True
         ):
             if not 1 <= number <= MOST_ARRIVALS:
-                raise self.m.fault(
-                    BarrierMisuse,
-                    f"an mbarrier counts 1 to {MOST_ARRIVALS} arrivals, got {number}",
-                    site,
-                    address.g,
-                )
+                rule = f"an mbarrier counts 1 to {MOST_ARRIVALS} arrivals, got {number}"
+                raise self.m.fault(BarrierMisuse, rule, site, address.g)
             self.table[position] = MBarrier(position, number, number)
         self.m.observer.mbarrier_initialised(address.g, positions, site)
 

@@ -54,9 +54,12 @@ def items(operand: Operand) -> tuple[Operand, ...]:
 def operand_lists(b: Builder, i: Instruction, codes: list[str]) -> str:
     """A, B and C of a product, each as a list of registers; `codes` are those of D, A, B and C."""
     lists = zip(i.operands[1:4], codes[1:], strict=True)
-    return ", ".join(
-        "[" + ", ".join(b.read(item, code) for item in items(operand)) + "]" for operand, code in lists
-    )
+    return ", ".join(register_list(b, operand, code) for operand, code in lists)
+
+
+def register_list(b: Builder, operand: Operand, code: str) -> str:
+    """The operand's registers as a list of expressions."""
+    return "[" + ", ".join(b.read(item, code) for item in items(operand)) + "]"
 
 
 def require_full_warps(m: Machine, g: Lanes, site: int) -> None:
@@ -137,10 +140,10 @@ def emit_stmatrix(b: Builder, i: Instruction, mods: Mods) -> None:
     count, across = tiles_of(i, mods)
     with b.guarded() as lanes:
         address = row_addresses(b, i.operands[0], count)
-        values = ", ".join(b.read(item, "u4") for item in items(i.operands[1]))
+        values = register_list(b, i.operands[1], "u4")
         b.line(
             f"store_tiles(m, {lanes}, {address}, {offset_of(i.operands[0])}, {count}, {across}, {b.index},"
-            f" [{values}])"
+            f" {values})"
         )
 
 

@@ -32,7 +32,12 @@ from lapidist.machine.instructions.fragments import (
     write_matrix,
 )
 from lapidist.machine.instructions.sums import tensor_sum
-from lapidist.machine.instructions.tensorcore import REGISTER_CODES, require_full_warps, take_formats
+from lapidist.machine.instructions.tensorcore import (
+    REGISTER_CODES,
+    register_list,
+    require_full_warps,
+    take_formats,
+)
 from lapidist.machine.lanes import Lanes
 from lapidist.machine.ptx.basic_blocks import registers
 from lapidist.machine.ptx.matrix_shapes import matrix_shape
@@ -63,6 +68,11 @@ class Multiplication:
     def depth(self) -> int:
         """Elements along k as they are moved: whole bytes of b1."""
         return DEPTHS[self.kinds[1]] // (8 if self.kinds[1] == "b1" else 1)
+
+    @property
+    def registers(self) -> int:
+        """Of D, in a lane."""
+        return self.n // (4 if self.kinds[0] == "f16" else 2)
 
 
 @dataclass(slots=True)
@@ -114,13 +124,8 @@ def tile_positions(
 ) -> Array:
     """Positions in the machine's shared memory of the pieces of rows [first, first + extent) of a tile."""
     if descriptor >> 49 & 7:
-        raise m.fault(
-            OutOfBounds,
-            "a wgmma descriptor with a base offset: tiles must start on the swizzle's period",
-            site,
-            g,
-            lane,
-        )
+        rule = "a wgmma descriptor with a base offset: tiles must start on the swizzle's period"
+        raise m.fault(OutOfBounds, rule, site, g, lane)
     addresses, low, high = tile_addresses(descriptor, first, extent, mma, transposed, kind)
     if low < m.floors["shared"] or high + PIECE > m.limits["shared"]:
         rule = (
@@ -268,22 +273,17 @@ def emit_issue(b: Builder, i: Instruction, mma: Multiplication, name: str, in_re
     """D is read only where scale-d is true; the others get a product alone."""
     code = REGISTER_CODES.get(mma.kinds[0], "u4")
     target = i.operands[0]
-    if not isinstance(target, Vec) or len(target.items) != mma.n // (4 if mma.kinds[0] == "f16" else 2):
-        raise PtxError(
-            f"{i.site}: D needs {mma.n // (4 if mma.kinds[0] == 'f16' else 2)} registers in braces"
-        )
+    if not isinstance(target, Vec) or len(target.items) != mma.registers:
+        raise PtxError(f"{i.site}: D needs {mma.registers} registers in braces")
     with b.guarded() as lanes:
         if in_registers:
             vector = i.operands[1]
             assert isinstance(vector, Vec)
-            a_registers, a = (
-                "[" + ", ".join(b.read(item, "u4") for item in vector.items) + "]",
-                b.program.constant(np.zeros(1, np.uint64)),
-            )
+            a_registers, a = register_list(b, vector, "u4"), b.program.constant(np.zeros(1, np.uint64))
             names = tuple(registers(vector))
         else:
             a_registers, a, names = "[]", b.read(i.operands[1], "u8"), ()
-        c = "[" + ", ".join(b.read(item, code) for item in target.items) + "]"
+        c = register_list(b, target, code)
         scale = scale_text(b, i.operands[3])
         text = (
             f"issue_product(m, {lanes}, {name}, {a_registers}, {names!r}, {a},"

@@ -33,6 +33,7 @@ from lapidist.machine.instructions.tensorcore import (
     REGISTER_CODES,
     items,
     operand_lists,
+    register_list,
     require_full_warps,
     take_formats,
 )
@@ -144,8 +145,7 @@ def emit_move(b: Builder, i: Instruction, mods: Mods, shape: Shape, action: str)
             count = len(items(registers))
             b.assign_many(items(registers), f"wmma_load({descriptor}, {count}, {b.index})", code)
         else:
-            values = ", ".join(b.read(item, code) for item in items(registers))
-            b.line(f"wmma_store({descriptor}, [{values}], {b.index})")
+            b.line(f"wmma_store({descriptor}, {register_list(b, registers, code)}, {b.index})")
 
 
 def unit_addresses(

@@ -20,7 +20,7 @@ from lapidist.machine.instructions.copies import (
     swizzled,
 )
 from lapidist.machine.instructions.remote import RemoteStore
-from lapidist.machine.lanes import Cohort, Lanes
+from lapidist.machine.lanes import Cohort, Lanes, indices
 from lapidist.machine.memory import Address, Region
 from lapidist.machine.sanitize.clocks import Message
 from lapidist.machine.sanitize.ordered import PLAIN, Scopes, warp_number
@@ -83,7 +83,7 @@ class LazyCopies(Copies):
             np.array([size]),
             site,
         )
-        counted(self, source, source_offset, size, site, "load")
+        self.m.observer.counted(source, source_offset, size, site, "load")
 
     def copy_part(
         self,
@@ -112,13 +112,13 @@ class LazyCopies(Copies):
     ) -> None:
         target.find(offset, size, site)
         target.check_aligned(offset, size, site)
-        counted(self, target, offset, size, site, "store")
+        self.m.observer.counted(target, offset, size, site, "store")
         g = target.g
         self.s.launches.check(g, site)
         positions = np.broadcast_to(target.base + offset, (g.n,))
         self.s.touch_shared(g, positions, size, site, "store")
         self.s.begin_landing(positions, size)
-        index = np.arange(g.cohort.n) if g.index is None else g.index
+        index = indices(g)
         queue = self.queue(g.cohort)
         everyone = (g.n,)
         queue.copies.append(
@@ -135,12 +135,12 @@ class LazyCopies(Copies):
         )
 
     def commit(self, g: Lanes) -> None:
-        self.queue(g.cohort).group[slice(None) if g.index is None else g.index] += 1
+        self.queue(g.cohort).group[indices(g)] += 1
 
     def wait(self, g: Lanes, pending: int, site: int) -> None:
         queue = self.queue(g.cohort)
         last = np.full(g.cohort.n, -1)
-        chosen = slice(None) if g.index is None else g.index
+        chosen = indices(g)
         # wait_all also covers copies that were never committed.
         uncommitted = "wait_all" in self.m.program.kernel.instructions[site].mods
         last[chosen] = queue.group[chosen] - (0 if uncommitted else pending + 1)
@@ -180,7 +180,7 @@ class LazyCopies(Copies):
         """The barrier hears of these lanes when their copies have landed."""
         queue = self.queue(g.cohort)
         last = np.full(g.cohort.n, -1)
-        chosen = slice(None) if g.index is None else g.index
+        chosen = indices(g)
         last[chosen] = queue.group[chosen]
         positions = self.m.mbarriers.positions(address, offset, site)
         if extra:
@@ -242,7 +242,7 @@ class LazyCopies(Copies):
         if t.to_shared:
             self.engine.append(lambda: self.arrive_bytes(t, pieces, message))
         else:
-            queue, lane = self.queue(t.g.cohort), int(t.lane if t.g.index is None else t.g.index[t.lane])
+            queue, lane = self.queue(t.g.cohort), int(indices(t.g)[t.lane])
             queue.bulk.append((lane, int(queue.bulk_group[lane]), t, message))
 
     def pieces(self, t: Transfer) -> Array:
@@ -308,11 +308,11 @@ class LazyCopies(Copies):
         ]
 
     def commit_bulk(self, g: Lanes) -> None:
-        self.queue(g.cohort).bulk_group[slice(None) if g.index is None else g.index] += 1
+        self.queue(g.cohort).bulk_group[indices(g)] += 1
 
     def wait_bulk(self, g: Lanes, pending: int, reading: bool, site: int) -> None:
         queue = self.queue(g.cohort)
-        lanes = set(range(g.cohort.n) if g.index is None else g.index.tolist())
+        lanes = set(indices(g).tolist())
         unfinished = []
         for entry in queue.bulk:
             lane, group, t, _ = entry
@@ -337,7 +337,7 @@ class LazyCopies(Copies):
         queue = self.queues.get(id(g.cohort))
         if queue is None or not queue.bulk:
             return
-        lanes = set(range(g.cohort.n) if g.index is None else g.index.tolist())
+        lanes = set(indices(g).tolist())
         for lane, _, t, _ in queue.bulk:
             if lane in lanes:
                 rule = (
@@ -345,11 +345,6 @@ class LazyCopies(Copies):
                     " is missing"
                 )
                 raise self.m.fault(Race, rule, t.site, t.g, t.lane, t.shared[0] % self.m.shared_stride)
-
-
-def counted(copies: LazyCopies, address: Address, offset: int, size: int, site: int, kind: str) -> None:
-    """Count an access without the race check, which happens elsewhere."""
-    copies.m.observer.counted(address, offset, size, site, kind)
 
 
 def keep(copy: PendingCopy, lanes: Array) -> PendingCopy:

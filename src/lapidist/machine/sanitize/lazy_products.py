@@ -53,17 +53,13 @@ class LazyProducts(Products):
         self.s.products_read(p.g, positions, PIECE, p.site)
         self.s.proxies.check_shared(p.g, 0, positions, PIECE, p.site)
         self.s.begin_reading(positions, PIECE)
-        extents = (self.count(p), p.g.n)
+        extents = (p.mma.registers, p.g.n)
         results = list(
             np.full(extents, np.nan, "f4") if p.mma.kinds[0] == "f32" else np.full(extents, 0x7FFF7FFF, "u4")
         )
         queue.results.update((id(array), array) for array in results)
         queue.pending.append((queue.group, p, results, positions))
         return results
-
-    @staticmethod
-    def count(p: PendingProduct) -> int:
-        return p.mma.n // (4 if p.mma.kinds[0] == "f16" else 2)
 
     def check_fence(self, p: PendingProduct, queue: ProductQueue) -> None:
         """Registers that other instructions wrote need a wgmma.fence before a wgmma touches them; those of

@@ -12,7 +12,7 @@ from lapidist.machine.codegen import code_of
 from lapidist.machine.faults import MachineFault, MissingProxyFence, Race, Uninitialised, Unreset
 from lapidist.machine.instructions.copies import Transfer
 from lapidist.machine.instructions.mbarrier import MBarrier
-from lapidist.machine.lanes import SHARED_START, Lanes
+from lapidist.machine.lanes import SHARED_START, Lanes, indices
 from lapidist.machine.memory import Address, MixedAddress, Region
 from lapidist.machine.observer import Observer
 from lapidist.machine.program import Program
@@ -235,14 +235,8 @@ class Sanitizer(Observer):
             self.local_valid[octets] = True
         elif not self.local_valid[octets].all():
             lane = int(np.argmin(self.local_valid[octets])) // size
-            raise self.m.fault(
-                Uninitialised,
-                "a read of local memory that this thread never wrote",
-                site,
-                address.g,
-                lane,
-                offset,
-            )
+            rule = "a read of local memory that this thread never wrote"
+            raise self.m.fault(Uninitialised, rule, site, address.g, lane, offset)
 
     def touch_global(
         self,
@@ -264,7 +258,7 @@ class Sanitizer(Observer):
             shadow = self.globals[region.start] = Shadow(nbytes, self.grain, self.clocks.agents)
         positions = addresses[inside] - (region.start & -16)
         if not inside.all() and len(addresses) == g.n:
-            g = Lanes(g.cohort, np.flatnonzero(inside) if g.index is None else g.index[inside])
+            g = Lanes(g.cohort, indices(g)[inside])
         self.races.look(
             Access(shadow, g, positions, size, site, kind, level, generic), shadow.grains(positions, size)
         )

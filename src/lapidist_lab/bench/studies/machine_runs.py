@@ -31,9 +31,17 @@ from lapidist_lab.bench.protocol.record import Conditions, Record, row_of, run_n
 from lapidist_lab.bench.studies.ladder_runs import Step, progress
 from lapidist_lab.bench.studies.predicted import climbable, conditions_of, has_instructions, predict
 from lapidist_lab.machine_studies.explain import COUNTED_AT, Explanation, next_step
-from lapidist_lab.machine_studies.mutants import NOTHING_RUN, Cut, Survey, Verdict, Whole, merged, of_whole
+from lapidist_lab.machine_studies.mutants import (
+    NOTHING_RUN,
+    Baseline,
+    Cut,
+    Survey,
+    Verdict,
+    baseline_survey,
+    merged,
+)
 from lapidist_lab.machine_studies.registered import MACHINE_CHIP
-from lapidist_lab.machine_studies.specimens import Specimen, broken_part, extent_of, specimens, whole_part
+from lapidist_lab.machine_studies.specimens import Specimen, baseline_part, extent_of, mutants_part, specimens
 
 LADDER = "ladder"
 WHY_COLUMN = 35  # where an Explanation says why a resource takes its time
@@ -183,13 +191,13 @@ class Work:
     def done(self, each: Specimen, result: Any) -> None:
         if isinstance(result, Survey):
             self.parts[each].append(result)
-        elif isinstance(result, Whole):
+        elif isinstance(result, Baseline):
             self.whole[each] |= result
         else:
             variants, mutants = result
             schedules = range(max(self.seeds, variants))
             self.extent[each] = schedules, mutants
-            self.begin(each, [(each, whole_part, (each, seed)) for seed in schedules])
+            self.begin(each, [(each, baseline_part, (each, seed)) for seed in schedules])
             return
         self.left[each] -= 1
         if self.left[each]:
@@ -199,7 +207,7 @@ class Work:
             [] if self.parts[each] else [slice(start, start + SHARE) for start in range(0, mutants, SHARE)]
         )
         self.begin(
-            each, [(each, broken_part, (each, share, self.whole[each], schedules)) for share in shares]
+            each, [(each, mutants_part, (each, share, self.whole[each], schedules)) for share in shares]
         )
         if not shares:
             self.finished.append(each)
@@ -210,7 +218,7 @@ class Work:
 
     def survey(self) -> Survey:
         """Of all that was done, and what was not."""
-        wholes = [of_whole(str(each), each.math, self.whole[each]) for each in self.extent]
+        wholes = [baseline_survey(str(each), each.math, self.whole[each]) for each in self.extent]
         found = merged([*wholes, *(part for parts in self.parts.values() for part in parts)])
         found.cut = [self.cut_of(each) for each in self.whole if each not in self.finished]
         return found
