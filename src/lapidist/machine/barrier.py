@@ -39,7 +39,7 @@ class Barrier:
 
 
 class Barriers:
-    """The barriers of all resident blocks and clusters that some have come to."""
+    """The barriers of all resident blocks and clusters at which threads have arrived."""
 
     def __init__(self, machine: Machine) -> None:
         self.m = machine
@@ -47,7 +47,7 @@ class Barriers:
         self.releases = 0
 
     def forget(self, slots: Array) -> None:
-        """New blocks take these slots: arrivals that others left there are gone."""
+        """Drop the arrivals of earlier blocks in these slots, which new blocks take."""
         for key in self._of(slots):
             del self.open[key]
 
@@ -60,7 +60,7 @@ class Barriers:
         return any(cohort is waiting for barrier in self.open.values() for waiting, _, _ in barrier.waiting)
 
     def everybody(self, lanes: Lanes, request: BarrierRequest) -> bool:
-        """All threads of all blocks come to one barrier at once, so they go on at once."""
+        """Whether all threads of all blocks come to one plain barrier at once. Then they pass it at once."""
         simple = request.action == "sync" and request.count is None and request.value is None
         if self.open or not (simple and lanes.index is None and request.number.shape[0] == 1):
             return False
@@ -69,7 +69,7 @@ class Barriers:
         return True
 
     def arrive(self, cohort: Cohort, lanes: Lanes, request: BarrierRequest, after: int) -> list[Waiting]:
-        """Lanes of any blocks come; returns whom this lets go."""
+        """Count the arrival of lanes of any blocks, and return whom it lets go."""
         if request.action.startswith("cluster"):
             return self.arrive_cluster(cohort, lanes, request, after)
         released: list[Waiting] = []
@@ -96,7 +96,7 @@ class Barriers:
     def arrive_one(
         self, cohort: Cohort, lanes: Lanes, request: BarrierRequest, key: tuple[int, str, int], after: int
     ) -> list[Waiting]:
-        """Lanes of one block at one barrier; returns whom this lets go."""
+        """Count the arrival of lanes of one block at one barrier, and return whom it lets go."""
         expected = self.expected(request)
         barrier = self.open.setdefault(key, Barrier(expected))
         if expected % 32 or expected != barrier.expected:
@@ -136,13 +136,14 @@ class Barriers:
         return slice(key[0] * size, (key[0] + 1) * size)
 
     def after_exits(self, slots: Array) -> list[Waiting]:
-        """Threads of these blocks have exited: whom that lets go."""
+        """Whom the barriers of these blocks let go now that threads have exited."""
         return [waiting for key in self._of(slots) for waiting in self.opened(key)]
 
     def arrive_cluster(
         self, cohort: Cohort, lanes: Lanes, request: BarrierRequest, after: int
     ) -> list[Waiting]:
-        """Arrive counts a thread, wait holds it until all that have not exited wait too."""
+        """Count arrivals at a cluster's barrier, and hold threads that wait until all that have not exited
+        wait too. Returns whom this lets go."""
         size, warps = self.m.geometry.cluster_size, self.m.geometry.warps
         released: list[Waiting] = []
         clusters = lanes.slot // size

@@ -92,7 +92,7 @@ class Mods:
         self.i, self.remaining = i, list(modifiers)
 
     def flag(self, *names: str) -> bool:
-        """Take any of the names if present."""
+        """Take those of the names that are present; whether there were any."""
         present = [name for name in names if name in self.remaining]
         for name in present:
             self.remaining.remove(name)
@@ -147,7 +147,7 @@ class Builder:
         return f"{prefix}{self.fresh}"
 
     def once(self, key: tuple[Any, ...], expression: str, prefix: str = "t") -> str:
-        """A local that holds the expression; asked again with the same key, the same local."""
+        """A local that holds the expression: one for each key, written at its first use."""
         key = (self.lanes, *key)
         if key not in self.memo:
             name = self.new(prefix)
@@ -184,7 +184,7 @@ class Builder:
         raise PtxError(f"{self.i.site}: an operand form that the machine does not know here: {operand}")
 
     def symbol(self, operand: Sym, code: str) -> str:
-        """An address; in a cluster that of a shared variable says in whose block it lies."""
+        """The address of a variable; that of a shared one in a cluster has the rank of the lanes' block."""
         place, variable = (
             self.program.symbol(operand, code, self.i),
             self.program.kernel.variables.get(operand.name),

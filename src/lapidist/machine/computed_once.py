@@ -1,7 +1,8 @@
-"""An attribute that is found once, when it is first asked for.
+"""An attribute that is computed at its first use.
 
-functools.cached_property holds a lock meanwhile before Python 3.12: of a process that is forked while another
-thread looks, the child waits for that thread for ever. Here two threads may find the same value twice."""
+Before Python 3.12 functools.cached_property holds a lock meanwhile: in a process that is forked while
+another thread computes, the child waits for that thread for ever. Here two threads may compute the same
+value twice."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ class Counts:
 
     @property
     def warp_instructions(self) -> int:
-        """Of all classes together."""
+        """Warp instructions of all classes together."""
         return sum(self.instructions.values())
 
     @property
@@ -205,9 +205,8 @@ class Counter(Observer):
             self.sample(address, offset, size, place, kind == "load")
 
     def sample(self, address: Address, offset: int, size: int, place: int, load: bool) -> None:
-        """Global addresses count from the start of their range: where the host put an array says nothing
-        about the chip.
-        """
+        """Count the sectors or wavefronts of one access. Global addresses count from the start of their
+        range: where the host put an array says nothing about the chip."""
         g, addresses = address.g, address.addresses
         if address.space == "global":
             region = address.m.globals.find(address.lo + offset)
@@ -228,7 +227,7 @@ class Counter(Observer):
         self.accessed(address, offset, size, site, kind)
 
     def transferred(self, t: Transfer) -> None:
-        """A multicast is read once and lands several times."""
+        """Count the bytes of a bulk copy. A multicast is read once and lands several times."""
         self.copied_bytes += t.nbytes
         self.landed_bytes += t.nbytes * len(t.shared)
 
@@ -356,7 +355,8 @@ def copied(counter: Counter, index: int, space: str, turns: float, requests: int
 
 
 def direction(i: Instruction, space: str) -> str:
-    """A copy loads on its global side and stores on its shared side."""
+    """Whether an instruction loads or stores in a space. A copy loads on its global side and stores on its
+    shared side."""
     if i.opcode == "cp":
         return "store" if space == "shared" else "load"
     if i.opcode == "wmma":

@@ -19,7 +19,7 @@ GRAIN_BYTES = 48  # what the sanitizer knows of a grain; of shared memory a mome
 def require_room(
     program: Program, geometry: Geometry, slots: int, budget: int, sanitized: dict[str, int]
 ) -> None:
-    parts = needed(program, geometry, slots) | sanitized
+    parts = machine_memory(program, geometry, slots) | sanitized
     if (total := sum(parts.values())) > budget:
         largest = ", ".join(
             f"{words} {nbytes:,}"
@@ -34,7 +34,7 @@ def require_room(
         raise ArgumentError(f"memory_budget: {rule}; got {budget:,}. {way}")
 
 
-def needed(program: Program, geometry: Geometry, slots: int) -> dict[str, int]:
+def machine_memory(program: Program, geometry: Geometry, slots: int) -> dict[str, int]:
     lanes = slots * geometry.threads
     outside = sum(v.size for v in program.kernel.variables.values() if v.space in ("global", "const"))
     return {
@@ -53,10 +53,11 @@ def register_bytes(program: Program) -> int:
     return sum(size[name] for name in across) + within
 
 
-def remembered(
+def sanitizer_memory(
     program: Program, launch: Launch, geometry: Geometry, slots: int, grain: int
 ) -> dict[str, int]:
-    """What a sanitizer that looks at pieces of `grain` bytes takes; it distinguishes only so many warps."""
+    """Bytes of a sanitizer that looks at pieces of `grain` bytes. It distinguishes at most MOST_WARPS
+    warps."""
     warps = geometry.blocks * geometry.warps
     if warps > MOST_WARPS:
         raise ArgumentError(

@@ -163,7 +163,7 @@ def extent_of(name: str, value: Any) -> tuple[int, int]:
 
 
 def names(kernel: Kernel, key: str | int) -> bool:
-    """Whether it is the name of a variable of the module."""
+    """Whether the key names a variable of the module."""
     variable = None if key in kernel.parameters else kernel.variables.get(str(key))
     return variable is not None and variable.space in ("global", "const")
 
@@ -177,9 +177,8 @@ def variable_of(variable: Variable, value: Any) -> Memory:
 
 
 def range_of(name: str, array: np.ndarray) -> Memory:
-    """An array's own bytes, which are a range of addresses only where it has no gaps and starts at its first
-    element.
-    """
+    """The memory of an array. It is a range of addresses only where it has no gaps and starts at its first
+    element."""
     if not isinstance(array, np.ndarray):
         raise ArgumentError(
             f"{name}: must be a NumPy array; got {type(array).__name__}. Pass the array itself"

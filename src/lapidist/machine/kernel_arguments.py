@@ -37,7 +37,7 @@ def parse_arguments(pairs: Sequence[str], room: int | None = None) -> dict[str |
 
 
 def key_of(name: str) -> str | int:
-    """The name of a parameter, or its place."""
+    """The name of a parameter, or its position."""
     return int(name) if re.fullmatch(r"[0-9]{1,9}", name) else name
 
 
@@ -56,7 +56,7 @@ def parse_value(text: str, random: np.random.Generator, room: int) -> Value:
 
 
 def load(text: str) -> np.ndarray:
-    """An array alone: no archive, and no pickled objects, which may do anything."""
+    """The array in a .npy file: no archive, and no pickled objects, which may do anything."""
     try:
         with open(text, "rb") as file:
             array = np.lib.format.read_array(file, allow_pickle=False)
@@ -98,9 +98,8 @@ def require_savable(pairs: Sequence[str], arguments: dict[str | int, Value]) -> 
 
 
 def save_arrays(pairs: Sequence[str], arguments: dict[str | int, Value]) -> None:
-    """NAME=FILE for arrays of the run. The file is the one that was asked for: NumPy would add an ending to
-    its name.
-    """
+    """Save arrays of the run as NAME=FILE says. The file is opened here, as NumPy would add an ending to
+    its name."""
     for pair in pairs:
         name, _, path = pair.partition("=")
         with open(path, "wb") as file:
@@ -108,7 +107,7 @@ def save_arrays(pairs: Sequence[str], arguments: dict[str | int, Value]) -> None
 
 
 def parse_extent(text: str, option: str) -> tuple[int, int, int]:
-    """X, X,Y or X,Y,Z."""
+    """The three extents of X, X,Y or X,Y,Z; those left out are 1."""
     parts = [part.strip() for part in text.split(",")]
     if len(parts) > 3 or not all(re.fullmatch(r"[0-9]{1,10}", part) and int(part) for part in parts):
         raise ArgumentError(

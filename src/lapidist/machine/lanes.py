@@ -1,7 +1,8 @@
-"""Who executes: a cohort of warps that share register arrays, and the lanes of it that are at one place.
+"""Who executes: cohorts of warps that share register arrays, and groups of their lanes at one place in the
+code.
 
-Lanes keep the order block, warp, lane. `index` is None when all lanes of the cohort take part, which is the
-fast case: registers are then used as they are, without gathering and scattering."""
+Lanes keep the order block, warp, lane. `index` is None when all lanes of the cohort take part, which is
+the fast case: registers are then used as they are, without gathering and scattering."""
 
 from __future__ import annotations
 
@@ -135,7 +136,7 @@ class Lanes:
 
     @lazily
     def rank(self) -> Array:
-        """Of the lanes' blocks in their clusters; one for all where it is the same."""
+        """The ranks of the lanes' blocks in their clusters; one value if all are the same."""
         ranks = self.block % self.cohort.geometry.cluster_size
         return ranks[:1] if (ranks == ranks[:1]).all() else ranks
 
@@ -163,7 +164,7 @@ class Lanes:
 
     @lazily
     def full_warps(self) -> bool:
-        """All lanes of all warps are here, so that values can be seen as (warps, 32)."""
+        """Whether all lanes of all its warps are in the group, so that values can be seen as (warps, 32)."""
         return self.n % 32 == 0 and bool((self.lane.reshape(-1, 32) == np.arange(32)).all())
 
     @lazily
@@ -172,11 +173,11 @@ class Lanes:
 
     @lazily
     def present(self) -> Array:
-        """(warps, 32) mask of the lanes that are here."""
+        """(warps, 32) mask of the lanes that are in the group."""
         return self.dense(np.ones(self.n, bool))
 
     def dense(self, values: Array) -> Array:
-        """One row a warp; zero where a lane is not here."""
+        """The values with one row a warp; zero where a lane is not in the group."""
         if values.shape[0] == 1 and self.n != 1:
             values = np.repeat(values, self.n)
         if self.full_warps:
@@ -186,7 +187,7 @@ class Lanes:
         return out
 
     def flat(self, rows: Array) -> Array:
-        """Back from one row a warp to one value a lane."""
+        """One value a lane, from one row a warp."""
         return np.ascontiguousarray(rows).reshape(-1) if self.full_warps else rows[self.row, self.lane]
 
 
@@ -293,7 +294,7 @@ def axis_value(g: Lanes, base: str, axis: int) -> Array:
 
 @runtime
 def select(mask: Array, new: Array, old: Array) -> Array:
-    """A guarded result."""
+    """`new` where the guard holds, else `old`."""
     if mask.shape[0] == 1:
         return new if mask[0] else old
     return np.where(mask, new, old)

@@ -97,9 +97,8 @@ class GlobalMemory:
 
 
 def joined(regions: list[Region]) -> list[Region]:
-    """Ranges that overlap (C and D in place, views of one array) become one: what either may touch may be
-    touched.
-    """
+    """The ranges, with overlapping ones joined (C and D in place, views of one array): what either may
+    touch may be touched."""
     merged: list[Region] = []
     for region in regions:
         last = merged[-1] if merged else None
@@ -115,9 +114,8 @@ def joined(regions: list[Region]) -> list[Region]:
 
 
 class Address:
-    """Base addresses of some lanes in one space. `base` are byte positions in the region, `lo`/`hi` what is
-    checked.
-    """
+    """Base addresses of some lanes in one space. `base` are byte positions in the region, `addresses`
+    those in the space, between `lo` and `hi`."""
 
     __slots__ = ("addresses", "base", "g", "hi", "indices", "lo", "low", "m", "region", "space")
 
@@ -137,7 +135,7 @@ class Address:
         self.indices: dict[tuple[int, int], Array] = {}
 
     def find(self, offset: int, size: int, site: int) -> Region | None:
-        """The one region that all lanes touch, None if they touch several; a fault if one touches none."""
+        """The one region that all lanes touch, None if they touch several; a fault if a lane touches none."""
         if self.space == "global":
             region = self.m.globals.find(self.lo + offset)
             if region is not None and self.hi + offset + size <= region.end:
@@ -274,7 +272,8 @@ def global_at(m: Machine, g: Lanes, base: Array, site: int) -> Address:
 
 
 def shared_at(m: Machine, g: Lanes, base: Array, site: int) -> Address:
-    """Of the own block alone: the chip takes an address with another's rank for an illegal instruction."""
+    """Addresses in the lanes' own block. The chip takes one with another block's rank for an illegal
+    instruction."""
     offsets, away = offsets_of(g, base)
     if away is not None:
         lane = int(np.argmax(away != 0))
@@ -287,7 +286,7 @@ def shared_at(m: Machine, g: Lanes, base: Array, site: int) -> Address:
 
 
 def cluster_at(m: Machine, g: Lanes, base: Array, site: int) -> Address:
-    """Of any block of the cluster."""
+    """Addresses in any block of the cluster."""
     offsets, away = offsets_of(g, base)
     slot, size = g.slot, g.cohort.geometry.cluster_size
     if away is not None:
@@ -299,9 +298,8 @@ def cluster_at(m: Machine, g: Lanes, base: Array, site: int) -> Address:
 
 
 def offsets_of(g: Lanes, base: Array) -> tuple[Array, Array | None]:
-    """Shared addresses as offsets, and how much higher than the own the rank is that each names; none if all
-    name the own.
-    """
+    """Offsets of shared addresses, and how much higher than the own block's the rank is that each names;
+    None if all name the own block."""
     offsets = base.astype(np.int64)
     if g.cohort.geometry.cluster_size == 1:
         return offsets, None
@@ -310,7 +308,7 @@ def offsets_of(g: Lanes, base: Array) -> tuple[Array, Array | None]:
 
 
 def ranked_address(m: Machine, g: Lanes, offset: Array) -> Array:
-    """A variable of the own block."""
+    """The address of a shared variable of the lanes' block, with the block's rank in a cluster."""
     if m.geometry.cluster_size == 1:
         return offset
     return offset | g.rank.astype(offset.dtype) << offset.dtype.type(RANK_SHIFT)

@@ -22,7 +22,7 @@ Array = np.ndarray
 class Observer:
     """The machine calls each method where the event happens. This one watches nothing.
 
-    `site` is the number of the instruction, `what` is "load", "store" or "atomic"."""
+    `site` is the number of the instruction, `kind` of an access is "load", "store" or "atomic"."""
 
     # -- memory --
 
@@ -30,19 +30,19 @@ class Observer:
         """Lanes load, store or update `size` bytes each."""
 
     def counted(self, address: Address, offset: int, size: int, site: int, kind: str) -> None:
-        """The same of an asynchronous access: when it happens is checked where it lands."""
+        """Lanes issue an asynchronous access; when it happens is checked where it lands."""
 
     def stored(self, address: Address, offset: int, values: tuple[Array, ...], site: int) -> None:
-        """What a store has written."""
+        """A store has written these values."""
 
     def transferred(self, transfer: Transfer) -> None:
-        """TMA was given an order."""
+        """A lane gave TMA a copy to do."""
 
     def ordered(self, address: Address | MixedAddress, offset: int, kind: str, scope: str, site: int) -> None:
         """An access with an order: acquire, release, relaxed, volatile."""
 
     def fenced(self, lanes: Lanes, kind: str, site: int) -> None:
-        """A fence of this kind."""
+        """Lanes executed a fence of this kind."""
 
     def executed(self, number: int, lanes: Lanes) -> None:
         """Lanes executed the block of code of this number; what it waits for at its end is still to come."""

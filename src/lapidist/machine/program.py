@@ -13,6 +13,7 @@ from lapidist.machine.codegen import ENVIRONMENT, NAMESPACE, Builder, storage
 from lapidist.machine.computed_once import lazily
 from lapidist.machine.faults import PtxError
 from lapidist.machine.lanes import SHARED_START
+from lapidist.machine.memory import PARAM_WINDOW
 from lapidist.machine.ptx.basic_blocks import Block, build_blocks, registers
 from lapidist.machine.ptx.parse import parse_kernel
 from lapidist.machine.ptx.syntax_tree import Instruction, Kernel, Special, Sym, Vec, flatten
@@ -34,7 +35,7 @@ class Program:
     functions: dict[int, Callable[..., Any]] = field(default_factory=dict)
 
     def function(self, number: int) -> Callable[..., Any]:
-        """What a block does to its lanes."""
+        """The compiled function of a block of code."""
         function = self.functions.get(number)
         if function is None:
             exec(compile(self.sources[number], f"<block {number} of {self.kernel.name}>", "exec"), self.space)
@@ -57,14 +58,13 @@ class Program:
 
     @property
     def syncs_grid(self) -> bool:
-        """Whether it knows a barrier of all blocks: it takes the address from these registers."""
+        """Whether the kernel meets at a barrier of all blocks, whose address it takes from these
+        registers."""
         return not self.specials.isdisjoint(ENVIRONMENT)
 
     @lazily
     def zeros(self) -> list[np.ndarray]:
-        """What registers hold in the beginning. Who writes a register gives it another array: all warps share
-        these.
-        """
+        """The first values of registers. All warps share them, as a write gives a register another array."""
         return [frozen(np.zeros(1, storage(kind))) for kind in self.kernel.registers.values()]
 
     def constant(self, value: np.ndarray) -> str:
@@ -78,7 +78,7 @@ class Program:
             return self.constant(number((self.layout[name] + operand.offset) % (1 << bits), code))
         # 32 bits hold the place in parameter space, which a load from there takes too
         if name in self.kernel.parameters:
-            address = PARAM_BASE + self.kernel.parameters[name].offset + operand.offset
+            address = PARAM_WINDOW + self.kernel.parameters[name].offset + operand.offset
             return self.constant(number(address % (1 << bits), code))
         if name in self.kernel.variables:
             if bits != 64:
@@ -107,9 +107,6 @@ def number(bits: int, code: str) -> np.ndarray:
 def frozen(value: np.ndarray) -> np.ndarray:
     value.flags.writeable = False
     return value
-
-
-PARAM_BASE = 3 << 60
 
 
 def lay_out(kernel: Kernel) -> dict[str, int]:

@@ -14,7 +14,7 @@ from lapidist.device import H100
 from lapidist.errors import ArgumentError
 from lapidist.launch import Dim3, Launch, TensorMap
 from lapidist.machine.counters import Counter, Counts, collect
-from lapidist.machine.footprint import DEFAULT_MEMORY, remembered, require_room
+from lapidist.machine.footprint import DEFAULT_MEMORY, require_room, sanitizer_memory
 from lapidist.machine.instructions import (
     access,
     alu,
@@ -77,7 +77,7 @@ DEFAULT_BUDGET = 2_000_000
 
 @dataclass(frozen=True)
 class Report:
-    """What a run left behind, beside the kernel's own results. A faulty run raises and leaves none."""
+    """What a run did, without the kernel's own results. A faulty run raises instead."""
 
     counts: Counts | None = None
     seed: int | None = None
@@ -131,8 +131,8 @@ def run(
     schedule_seed = seed if sanitize else None
     slots = resident_blocks(launch, geometry, residency, schedule_seed, program)
     grain = smallest_access(program, [element_size(tensor.dtype) for _, tensor in launch.tensor_maps])
-    sanitizer_bytes = remembered(program, launch, geometry, slots, grain) if sanitize else {}
-    require_room(program, geometry, slots, memory_budget, sanitizer_bytes)
+    sanitized = sanitizer_memory(program, launch, geometry, slots, grain) if sanitize else {}
+    require_room(program, geometry, slots, memory_budget, sanitized)
     memory, variables = build_memory(launch, program)
     machine = Machine(launch, program, geometry, memory, variables, slots, chip_sums, schedule_seed)
     merged = merged_loads(program.kernel, program.blocks) if merge_loads else None
@@ -175,7 +175,7 @@ def require_launch(launch: object) -> None:
 
 
 def require_integer(name: str, number: object, least: int) -> None:
-    """None leaves the choice to the machine."""
+    """Refuse what is no integer from `least` on. None leaves the choice to the machine."""
     if number is not None and (
         not isinstance(number, int | np.integer) or isinstance(number, bool) or number < least
     ):
@@ -233,7 +233,7 @@ def check_geometry(launch: Launch, program: Program) -> Geometry:
 
 
 def cluster_of(cluster: Dim3, kernel: Kernel) -> Dim3:
-    """The launch's, or the one that the kernel was compiled for."""
+    """The cluster of the launch, or the one that the kernel was compiled for."""
     if not kernel.required_cluster or cluster == kernel.required_cluster:
         return cluster
     x, y, z = kernel.required_cluster
@@ -244,7 +244,7 @@ def cluster_of(cluster: Dim3, kernel: Kernel) -> Dim3:
 
 
 def check_tensor_map(offset: int, tensor: TensorMap) -> None:
-    """The rules of cuTensorMapEncodeTiled, so that a map that the driver refuses does not run here."""
+    """Hold a map to the rules of cuTensorMapEncodeTiled: what the driver refuses does not run here."""
     size, rank = element_size(tensor.dtype), len(tensor.shape)
     inner = size * tensor.box[0] if tensor.box else 0
     rules = [
@@ -302,7 +302,7 @@ def resident_blocks(
 
 
 def require_plain(name: str, array: np.ndarray) -> None:
-    """A kernel writes bytes: pointers of Python's must not be among them."""
+    """Refuse arrays that hold pointers of Python's, which a kernel could overwrite."""
     if array.dtype.kind not in "biufcV" or array.dtype.hasobject:
         raise ArgumentError(
             f"{name}: must be an array of plain numbers; got dtype {array.dtype}. Convert it by astype"

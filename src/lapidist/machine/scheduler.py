@@ -1,8 +1,8 @@
 """Who runs next: residency of blocks, groups of lanes at one place, barriers, waits, deadlock.
 
-Plain schedule: all resident blocks share one cohort; the group with the lowest block index runs, so that
-lanes that parted meet again. A group passed over for long runs next, so spinning lanes cannot starve the ones
-they wait for."""
+In the plain schedule all resident blocks share one cohort. The group with the lowest block index runs, so
+that lanes that parted meet again. A group passed over for long runs next, so spinning lanes cannot starve
+those that they wait for."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Scheduler:
 
     @property
     def together(self) -> bool:
-        """All lanes run as one: they come to a barrier at once."""
+        """Whether all lanes run as one: they come to a barrier at once."""
         return len(self.cohorts) == 1
 
     # -- the loop --
@@ -128,7 +128,7 @@ class Scheduler:
         return lanes.readiness[1]
 
     def part_ready(self, cohort: Cohort, number: int, lanes: Lanes, since: int) -> Lanes:
-        """At a collective instruction, lanes whose partners have come go on. The others stay."""
+        """The lanes whose partners at a collective instruction have come; the others stay."""
         ready = self.ready(cohort, lanes, self.m.program.blocks[number])
         if ready.all() or not ready.any():
             return lanes
@@ -149,7 +149,8 @@ class Scheduler:
         )
 
     def progress(self) -> bool:
-        """When no lane can run: waits give up once, as try_wait may; the second time it is a deadlock."""
+        """Let waits give up once, as try_wait may, when no lane can run. False the second time: a
+        deadlock."""
         if not self.parked or self.gave_up_at == self.m.events:
             return False
         self.gave_up_at = self.m.events
@@ -164,7 +165,7 @@ class Scheduler:
         return True
 
     def wake(self) -> None:
-        """Something happened: lanes that wait look again."""
+        """Let waiting lanes look again if anything happened since they last did."""
         if self.parked and self.m.events != self.woken_at:
             parked, self.parked = self.parked, []
             for cohort, lanes, number in parked:
@@ -212,7 +213,7 @@ class Scheduler:
             self.jump_table(cohort, lanes, result, block.table, block.stop - 1)
 
     def look_at_polls(self) -> None:
-        """Many ordered loads, no store, and nobody who does something else: a deadlock."""
+        """Raise a deadlock after many ordered loads without a store, when no group does anything else."""
         self.m.polls = 0
         blocks = self.m.program.blocks
         if all(blocks[number].polls for cohort in self.cohorts for number in cohort.groups):
@@ -243,7 +244,7 @@ class Scheduler:
         return new, new.all
 
     def enqueue(self, cohort: Cohort, number: int, lanes: Lanes) -> None:
-        """Lanes come to a block; those already waiting to run it take them in."""
+        """Add lanes to those that wait to run a block."""
         if number not in cohort.groups:
             cohort.groups[number] = lanes, self.m.steps
             return
@@ -298,7 +299,7 @@ class Scheduler:
     # -- barriers --
 
     def arrive(self, cohort: Cohort, lanes: Lanes, request: BarrierRequest, after: int) -> None:
-        """Lanes come to a barrier of their block or cluster; some go on, and may let others go."""
+        """Bring lanes to a barrier of their block or cluster; some go on, and may let others go."""
         if self.together and self.barriers.everybody(lanes, request):
             self.enqueue(cohort, after, lanes)
             return
@@ -315,10 +316,10 @@ class Scheduler:
         for (_, after), parts in together.items():
             self.enqueue(parts[0].cohort, after, united(parts))
 
-    # -- the end of hope --
+    # -- deadlocks --
 
     def deadlock(self) -> Deadlock:
-        """Who waits for what."""
+        """The fault, which says who waits for what."""
         lines = []
         site, lanes = 0, None
         for key, barrier in list(self.barriers.open.items())[:4]:

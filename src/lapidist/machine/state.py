@@ -109,9 +109,7 @@ class Machine:
         return np.array([self.variables[GRID_BARRIER] >> shift & 0xFFFFFFFF], np.uint32)
 
     def tensor_map(self, address: int, g: Lanes, lane: int, site: int) -> TensorMap:
-        """The map that lies at an address: maps are known by their places in parameter space, or by their
-        addresses in global memory.
-        """
+        """The tensor map at an address, by its place in parameter space or its address in global memory."""
         tensor = self.tensor_maps.get(address - PARAM_WINDOW, self.tensor_maps.get(address))
         if tensor is None:
             rule = "no tensor map of the launch lies at this address; pass one for the parameter"
@@ -119,13 +117,13 @@ class Machine:
         return tensor
 
     def patience(self, ready: Array) -> Array:
-        """A wait lets lanes go when their phase is complete, or when waiting longer is pointless."""
+        """Which lanes a wait lets go: those whose phase is complete, or all when waiting longer is
+        pointless."""
         return ALWAYS if self.impatient else ready
 
     def order(self, address: Address | MixedAddress, offset: int, order: str, scope: str, site: int) -> None:
-        """An ordered access. Such loads are how a kernel waits on memory: the scheduler looks whether they
-        go on for ever.
-        """
+        """Note an ordered access. By such loads a kernel waits on memory: the scheduler looks whether they
+        go on for ever."""
         if self.program.kernel.instructions[site].opcode == "ld":
             self.polls += 1
             self.polled_at = site
@@ -134,7 +132,7 @@ class Machine:
     # -- facts --
 
     def clock(self, g: Lanes, name: str) -> Array:
-        """Time is the number of blocks executed; only differences and order mean anything."""
+        """The time as the number of blocks executed; only differences and order mean anything."""
         ticks = self.steps * 32
         if name in ("clock64", "globaltimer"):
             return np.array([ticks], np.uint64)
@@ -149,7 +147,7 @@ class Machine:
         return (self.exited_mask(g)[:, None] >> np.arange(32, dtype=np.uint32)) & np.uint32(1) == 1
 
     def require_alive(self, slots: Array, g: Lanes, position: int, address: int, site: int) -> None:
-        """Shared memory of another block is there until that block's last thread exits."""
+        """Refuse shared memory of another block whose last thread has exited."""
         gone = (self.exited[slots] == 0xFFFFFFFF).all(axis=1)
         if gone.any():
             block = self.geometry.block_index(int(self.slot_block[slots[int(np.argmax(gone))]]))

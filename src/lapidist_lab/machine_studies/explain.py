@@ -228,7 +228,7 @@ def parts(limits: list[Limit]) -> list[float]:
 
 
 def conflict_free(counts: Counts) -> bool:
-    """Loads take no more turns than their width asks for."""
+    """Whether loads take no more turns than their width needs."""
     load = counts.shared_load
     ideal = max(load.nbytes / 128, load.requests)
     return load.turns <= 1.1 * ideal
@@ -299,7 +299,7 @@ def along(short: Counts, long: Counts, steps: float) -> Counts:
 
 
 def combined(one: Counts, other: Counts, first_weight: float, second_weight: float) -> Counts:
-    """So many of the one and of the other; nothing is less than none."""
+    """The weighted sum of two counts, nothing below zero."""
 
     def at(first: float, second: float) -> int:
         return max(round(first_weight * first + second_weight * second), 0)
@@ -324,7 +324,8 @@ def combined(one: Counts, other: Counts, first_weight: float, second_weight: flo
 
 
 def count(launch: Launch, on_progress: Progress | None = None) -> Counts:
-    """Every access is looked at; shared loads that the assembler joins count as one."""
+    """The counts of a launch, with every access looked at. Shared loads that the assembler joins count as
+    one."""
     counts = run(launch, exact_counts=True, merge_loads=True, on_progress=on_progress).counts
     assert counts is not None
     return counts

@@ -143,10 +143,10 @@ class Survey:
         lines.append("")
         lines.append(f"{self.unreached} places that no run comes to")
         lines.append(f"{len(self.false_alarms)} false alarms in {self.clean_runs} runs of unbroken kernels")
-        missed = [verdict for verdict in self.verdicts if verdict.missed]
         lines += [
             f"not found: {verdict.kernel} in {verdict.math}, line {verdict.line}: {verdict.text}"
-            for verdict in missed
+            for verdict in self.verdicts
+            if verdict.missed
         ]
         lines += [f"stopped before the end: {cut}" for cut in self.cut]
         return "\n".join(lines)
@@ -196,7 +196,7 @@ def breaking(
 
 
 def dropper(i: Instruction) -> Change:
-    """Delete the statement from its line; other statements there stay."""
+    """The change that deletes the statement from its line; other statements there stay."""
     mnemonic = re.escape(".".join((i.opcode, *i.mods)))
 
     def drop(line: str) -> str:
@@ -259,6 +259,7 @@ def judge(case: Case, mutant: Mutant, seeds: range, budget: int, reaching: Seque
     """Run a mutant until some schedule finds it, in the variants that come to its line, the cheapest first.
     What a bounds check holds back the plain schedule sees as well, and it is fast. A mutant without a reason
     to be missed meets more schedules."""
+    place = case.kernel, case.math, mutant.kind, mutant.line, mutant.text
     variants, ptx = len(case.variants), mutant.ptx
     tries: list[tuple[int, int | None]] = (
         [(number, None) for number in reaching] if mutant.kind == "bounds" else []
@@ -272,10 +273,8 @@ def judge(case: Case, mutant: Mutant, seeds: range, budget: int, reaching: Seque
     for number, seed in tries:
         fault = fault_of(case.variants[number], ptx, seed, budget)
         if fault:
-            return Verdict(case.kernel, case.math, mutant.kind, mutant.line, mutant.text, fault, seed)
-    return Verdict(
-        case.kernel, case.math, mutant.kind, mutant.line, mutant.text, None, None, mutant.equivalent
-    )
+            return Verdict(*place, fault, seed)
+    return Verdict(*place, None, None, mutant.equivalent)
 
 
 def fault_of(variant: Variant, ptx: str, seed: int | None, budget: int) -> str:
@@ -298,9 +297,8 @@ def fault_of(variant: Variant, ptx: str, seed: int | None, budget: int) -> str:
 
 @dataclass(frozen=True)
 class Baseline:
-    """What runs of the unbroken kernel tell: by variant its steps and the lines that it comes to, and false
-    alarms.
-    """
+    """What runs of the unbroken kernel show: by variant its steps and the lines that it comes to, and
+    false alarms."""
 
     runs: int
     steps: Mapping[int, int]
@@ -329,6 +327,7 @@ NOTHING_RUN = Baseline(0, {}, {}, ())
 
 
 def run_baseline(case: Case, seeds: Iterable[int]) -> Baseline:
+    """What the unbroken kernel does in these schedules."""
     baseline = NOTHING_RUN
     for seed in seeds:
         number = seed % len(case.variants)
@@ -353,6 +352,7 @@ def mutants_of(case: Case) -> list[Mutant]:
 
 
 def break_mutants(case: Case, chosen: Iterable[Mutant], baseline: Baseline, seeds: range) -> Survey:
+    """The verdicts of mutants that a run of the unbroken kernel comes to."""
     result, unreached, budget = Survey(), 0, BUDGET_FACTOR * max(baseline.steps.values(), default=0) + 10_000
     for mutant in chosen:
         if reaching := baseline.reaching(mutant.line):
@@ -378,11 +378,12 @@ def survey(cases: Iterable[Case], seeds: int = 10, kinds: tuple[str, ...] = KIND
 
 
 def baseline_survey(kernel: str, math: str, baseline: Baseline) -> Survey:
+    """A survey of the unbroken kernel alone."""
     return Survey([], [Unbroken(kernel, math, baseline.runs, baseline.false_alarms)])
 
 
 def merged(parts: Iterable[Survey]) -> Survey:
-    """One entry for each kernel and math."""
+    """The surveys as one, with one entry for each kernel and math."""
     result, unbroken = Survey(), dict[tuple[str, str], Unbroken]()
     for part in parts:
         result.verdicts += part.verdicts

@@ -38,21 +38,20 @@ class Product:
     room: Array
 
     def launch(self, beta: float = 0.0) -> Launch:
-        """C is what D holds when the kernel starts. A workspace comes with the launch."""
+        """The launch of the product. D holds C when the kernel starts; a workspace comes with the launch."""
         a, b, d = operand_of(self.a, "a"), operand_of(self.b, "b"), operand_of(self.d, "out")
         c = None if self.plan.problem.c is None else operand_of(self.d, "c")
         return self.plan.launch(a, b, c, d, 1.0, beta)
 
     @property
     def poison(self) -> Array:
-        """What no kernel writes."""
+        """A value that no kernel writes."""
         number = np.nan if TYPES[self.plan.problem.out_dtype].roundoff else 99
         return np.full(1, number).astype(self.d.dtype)
 
     def reset(self, launch: Launch, beta: float) -> None:
-        """D as before the run: C, or poison where it is not read. Flags that a broken kernel left are
-        lowered.
-        """
+        """Make D what it is before a run: C, or poison where C is not read. Lower flags that a broken
+        kernel left."""
         self.room[...] = self.poison
         if beta:
             self.d[...] = self.c

@@ -79,7 +79,7 @@ class Residence:
         return starts * FIRST_BYTES_CYCLES / (device.clock_mhz * 1e6) + handed
 
     def overlapped(self, seconds: list[float]) -> float:
-        """The time of a loop whose resources take these."""
+        """The time of a loop whose resources take these seconds."""
         most = max(seconds)
         exponent = max(self.ahead * self.blocks**MORE_BLOCKS, 1.0)
         if not most:
@@ -152,7 +152,7 @@ class Pace:
 
 
 def pace_of(device: Device, residence: Residence, loop: Static) -> Pace | None:
-    """None where the machine code is not the chip's, or nothing could read it."""
+    """The pace of a loop; None where the machine code is not the chip's, or nothing could read it."""
     measured = (
         loop.source == "sass"
         and loop.looped

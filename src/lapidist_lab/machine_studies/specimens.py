@@ -99,6 +99,7 @@ def on_tensor_cores(kernel: Kernel) -> bool:
 
 
 def ways_of(kernel: Kernel, math: str) -> Iterator[Specimen]:
+    """The specimens of a kernel in one math."""
     small = len(kernel.configs_for(math)) > 1
     always_shared = kernel.family.scheduled and kernel.persistent and not on_tensor_cores(kernel)
     if small or not always_shared:
@@ -119,6 +120,7 @@ def ways_of(kernel: Kernel, math: str) -> Iterator[Specimen]:
 
 
 def config_of(specimen: Specimen) -> Config:
+    """The config that a specimen is compiled with."""
     configs = [config for config, _ in kernel_named(specimen.kernel).configs_for(specimen.math)]
     if specimen.smallest or specimen.exchanged:  # the last of them
         kind = specimen.exchanged, specimen.skewed
@@ -136,9 +138,8 @@ def mutants_for(specimen: Specimen) -> list[Mutant]:
 
 
 def extent_of(specimen: Specimen) -> tuple[int, int]:
-    """How many launches and mutants there are. Several processes share a specimen by this and the next two
-    functions.
-    """
+    """How many launches and mutants a specimen has. By this, baseline_part and mutants_part, several
+    processes share it."""
     return len(case_of(specimen).variants), len(mutants_for(specimen))
 
 

@@ -78,14 +78,13 @@ class Static:
 
     @property
     def multiply_share(self) -> float:
-        """Of the instructions, those that multiply and add, whatever the unit."""
+        """The share of instructions that multiply and add, whatever the unit."""
         return (self.ffma + self.mix.get("mma", 0)) / self.instructions if self.instructions else 0.0
 
     @property
     def shared_cycles(self) -> float:
-        """That shared memory needs for one warp on each scheduler; conflicts and lanes that share a word not
-        counted.
-        """
+        """Cycles of shared memory for one warp on each scheduler; conflicts and lanes that share a word
+        not counted."""
         moved = sum(
             width * n for kind in ("lds", "ldsm", "sts") for width, n in self.widths.get(kind, {}).items()
         )
@@ -229,7 +228,7 @@ def count(
     binary: Binary,
     lines: tuple[Line, ...],
 ) -> Static:
-    """The main loop of a listing, counted."""
+    """The counts of a listing's main loop."""
     loop = main_loop(lines)
     counted = [
         lines[index]
@@ -267,7 +266,7 @@ def count(
 
 
 def tensor_cycles(products: int, device: Device, unit: str, math: str) -> float:
-    """Of one instruction, on the tensor core of a quarter of an SM."""
+    """Cycles of one instruction, on the tensor core of a quarter of an SM."""
     return (
         max(products * SCHEDULERS / products_per_cycle(device, unit, math), LEAST_TENSOR_CYCLES)
         if products
@@ -276,7 +275,7 @@ def tensor_cycles(products: int, device: Device, unit: str, math: str) -> float:
 
 
 def products_per_cycle(device: Device, unit: str, math: str) -> float:
-    """Multiply-adds of an SM at a unit's limit."""
+    """Multiply-adds of an SM in a cycle, at a unit's limit."""
     return device.unit_limit(unit, math) * 1e12 / 2 / (device.sms * device.clock_mhz * 1e6)
 
 

@@ -1,8 +1,7 @@
-"""What it would cost to pass a kernel as a value what it is compiled for: registers and instructions, from
-its machine code.
+"""The cost of values in place of macros, in registers and instructions of a kernel's machine code.
 
-A macro that leaves code out is a value in a build that has that code, whatever a problem uses. One that is a
-number is compiled as a number of the launch that the compiler does not know."""
+A macro that leaves code out is a value in a build that has that code, whatever a problem uses. One that is
+a number is compiled as a number of the launch that the compiler does not know."""
 
 from __future__ import annotations
 
@@ -78,7 +77,7 @@ def rows(architecture: str, names: tuple[str, ...] = tuple(MATHS)) -> Iterator[t
 
 
 def table(architecture: str) -> str:
-    """As docs/knobs.md has it."""
+    """The table of docs/knobs.md."""
     lines = ["| kernel | value | registers | main loop | all instructions |", "|---|---|---:|---:|---:|"]
     for name, words, (registers, loop, instructions) in rows(architecture):
         lines.append(f"| `{name}` | {words} | {registers} | {loop} | {instructions} |")

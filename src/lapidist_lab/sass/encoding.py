@@ -1,7 +1,7 @@
-"""What nvdisasm does not tell of an instruction: for how many cycles its warp stalls behind it, as the
-assembler decided.
+"""Stall counts: for how many cycles the assembler makes a warp wait behind an instruction. nvdisasm does not
+print them.
 
-An instruction has 16 bytes since compute capability 7.0; four bits of the upper eight hold that number (Jia
+An instruction has 16 bytes since compute capability 7.0; four bits of the upper eight hold the count (Jia
 et al., "Dissecting the NVIDIA Volta GPU architecture via microbenchmarking", 2018)."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SECTION = struct.Struct("<IIQQQQIIQQ")  # of a 64-bit ELF file: name, type, flag
 
 @lru_cache(maxsize=64)
 def stalls_of(binary: Binary) -> tuple[int, ...]:
-    """Instruction by instruction; one cycle is the least."""
+    """The stall count of each instruction, at least one cycle."""
     code = section(binary.cubin, f".text.{binary.entry}")
     uppers = (
         upper

@@ -1,8 +1,8 @@
-"""A hash of the PTX of every registered kernel over a named list of problems: what moves code and nothing
-else leaves them.
+"""A hash of the PTX of every registered kernel over a named list of problems: a change that only moves code
+leaves them.
 
-Lines that say where code came from (.loc, .file, debug sections) do not count, so comments and names of files
-may change."""
+Lines that say where code came from (.loc, .file, debug sections) do not count, so comments and names of
+files may change."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def hash_of(ptx: str) -> str:
 
 
 def hashed(case: Case, device: Device) -> str:
-    """Where the kernel takes the problem; what it would be given else is no part of the list."""
+    """The hash of a case; REFUSED where the kernel does not take the problem."""
     try:
         plan: Plan = make_plan(case.problem(), device, kernel_named(case.kernel))
     except LapidistError:

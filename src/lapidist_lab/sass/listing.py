@@ -142,7 +142,7 @@ def sass_lines(binary: Binary) -> tuple[Line, ...]:
 
 
 def sass_rows(binary: Binary) -> list[dict[str, Any]]:
-    """As nvdisasm writes them: opcode and operands of each, and its predicate if it has one."""
+    """The instructions as nvdisasm writes them: opcode, operands, and a predicate where there is one."""
     tool = disassembler()
     if tool is None:
         return []

@@ -27,13 +27,14 @@ ACCESSES = ("lds", "ldsm", "sts", "ldg", "stg", "ldgsts", "local", "barrier")
 
 @dataclass(slots=True)
 class RegisterFile:
-    """One warp at a time: a scheduler stays with a warp as long as that can go on."""
+    """The banks and the operand cache of one warp: a scheduler stays with a warp as long as that can go
+    on."""
 
     behind: list[int] = field(default_factory=lambda: [0] * BANKS)  # reads that each bank still has to do
     cached: dict[tuple[int, int], int] = field(default_factory=dict)  # bank and operand: register
 
     def issue(self, line: Line) -> int:
-        """Cycles that the instruction comes late."""
+        """Issue an instruction; returns the cycles that it comes late."""
         self.pass_cycle()
         late = 0
         while max(self.behind) > BEHIND:
@@ -49,7 +50,8 @@ class RegisterFile:
         self.behind = [max(reads - 1, 0) for reads in self.behind]
 
     def fetched(self, line: Line) -> list[set[int]]:
-        """By bank, the registers that the cache does not have; it is left as the instruction leaves it."""
+        """By bank, the registers that the instruction reads and the cache does not have. Updates the
+        cache."""
         missing: list[set[int]] = [set() for _ in range(BANKS)]
         for read in line.reads:
             bank = read.register % BANKS

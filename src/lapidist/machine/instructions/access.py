@@ -48,13 +48,15 @@ HINTS = [
 
 
 def space_of(mods: Mods) -> str:
-    """The space of an access; shared memory of any block of the cluster is another than that of the own."""
+    """The space of an access. `cluster` is shared memory of any block of the cluster, `shared` that of the
+    own."""
     space = mods.choose(*SPACES, default="generic")
     return {"const": "global", "shared::cluster": "cluster"}.get(space, space.split("::")[0])
 
 
 def address_space(b: Builder, operand: Operand, space: str) -> str:
-    """A variable named directly, in an instruction without a space, lies in the variable's own space."""
+    """The space of an operand. A variable named directly, in an instruction without a space, lies in its
+    own."""
     variable = (
         b.program.kernel.variables.get(operand.base.name)
         if isinstance(operand, Addr) and isinstance(operand.base, Sym)
@@ -80,7 +82,7 @@ def offset_of(operand: Operand) -> int:
 
 
 def unbraced(operand: Operand) -> Operand:
-    """Braces around one register mean nothing."""
+    """The operand without braces around one register, which mean nothing."""
     return operand.items[0] if isinstance(operand, Vec) and len(operand.items) == 1 else operand
 
 
@@ -137,7 +139,7 @@ def half_sum(old: Array, value: Array) -> Array:
 
 
 def flushed_sum(old: Array, value: Array) -> Array:
-    """float32 atomics on global memory know no subnormals; those on shared memory do."""
+    """The sum of float32 atomics on global memory, which know no subnormals; those on shared memory do."""
     return flush(flush(old) + flush(value))
 
 
@@ -165,7 +167,8 @@ ATOMIC: dict[str, Callable[..., Array]] = {
 
 @runtime
 def atomic(address: Address | MixedAddress, offset: int, operation: str, site: int, *values: Array) -> Array:
-    """Lanes one after another where they meet at an address; returns what each found there."""
+    """Apply an atomic, lane after lane where several meet at an address. Returns the values that each lane
+    replaced."""
     if isinstance(address, MixedAddress):
         out = np.empty(address.count, values[0].dtype)
         for within, part in address.parts:
@@ -192,7 +195,8 @@ def atomic(address: Address | MixedAddress, offset: int, operation: str, site: i
 
 
 def atomic_rounds(view: Array, positions: Array, operation, values: list[Array]) -> Array:  # type: ignore[no-untyped-def]
-    """Round k serves the k-th lane of every address."""
+    """Apply an operation in rounds, of which the k-th serves the k-th lane of every address. Returns the
+    old values."""
     order = np.argsort(positions, kind="stable")
     ordered = positions[order]
     first = np.concatenate([[True], ordered[1:] != ordered[:-1]])

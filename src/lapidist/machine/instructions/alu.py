@@ -31,7 +31,7 @@ INTEGER_TEXT = {
 
 @runtime
 def quotient(a: Array, b: Array) -> Array:
-    """Integer division towards zero; by zero gives all ones, as the chip does."""
+    """Integer division towards zero; all ones where b is zero, as on the chip."""
     safe = np.where(b == 0, b.dtype.type(1), b)
     signs = np.sign(a) * np.sign(safe)
     ratio = a // safe if a.dtype.kind == "u" else signs * (np.abs(a) // np.abs(safe))
@@ -42,7 +42,7 @@ def quotient(a: Array, b: Array) -> Array:
 
 @runtime
 def remainder(a: Array, b: Array) -> Array:
-    """The sign of a; by zero gives all ones, as the chip does."""
+    """What integer division leaves, with the sign of a; all ones where b is zero, as on the chip."""
     difference = a - quotient(a, b) * b
     return difference if b.all() else np.where(b == 0, ~np.zeros(1, b.dtype), difference)
 
@@ -92,7 +92,7 @@ def widened(code: str) -> str:
 
 @runtime
 def high_product(a: Array, b: Array) -> Array:
-    """Upper half of the product."""
+    """The upper half of the product."""
     size = a.dtype.itemsize
     if size < 8:
         wide = np.dtype(f"{a.dtype.kind}{2 * size}")
@@ -178,6 +178,7 @@ def emit_sad(b: Builder, i: Instruction, mods: Mods) -> None:
 
 @runtime
 def dot4(a: Array, b: Array, c: Array, a_code: str, b_code: str) -> Array:
+    """c plus the four bytes of a times those of b."""
     total = c.astype("i8")
     for place in range(4):
         shift = np.uint32(8 * place)
@@ -189,7 +190,7 @@ def dot4(a: Array, b: Array, c: Array, a_code: str, b_code: str) -> Array:
 
 @runtime
 def dot2(a: Array, b: Array, c: Array, a_code: str, b_code: str, high: bool) -> Array:
-    """Halves of a by the lower or the upper two bytes of b."""
+    """c plus halves of a times the lower or the upper two bytes of b."""
     total = c.astype("i8")
     for place in range(2):
         half = (a >> np.uint32(16 * place)).astype("u2").view(a_code).astype("i8")

@@ -61,7 +61,7 @@ def bit_field(value: Array, start: Array, length: Array) -> Array:
 
 
 def keep_below(mask: Array, start: Array, bits: int) -> Array:
-    """The bits of the field that really come from the value."""
+    """The bits of the field that come from the value itself."""
     full = np.array([~mask.dtype.type(0)])
     return mask & shifted(full, start, bits, right=True)
 
@@ -73,6 +73,7 @@ def shifted(value: Array, by: Array, bits: int, right: bool) -> Array:
 
 @runtime
 def bit_insert(field: Array, into: Array, start: Array, length: Array) -> Array:
+    """bfi: `into` with the field put at `start`."""
     bits, unsigned = 8 * field.dtype.itemsize, field.dtype
     start, length = (start & np.uint32(255)).astype("i8"), (length & np.uint32(255)).astype("i8")
     low_bits = shifted(np.array([~unsigned.type(0)]), bits - np.minimum(length, bits), bits, right=True)
@@ -123,7 +124,8 @@ def emit_bit_count(b: Builder, i: Instruction, mods: Mods) -> None:
 
 @runtime
 def bit_mask(start: Array, length: Array, clamped: bool) -> Array:
-    """Ones from a position on; none, or none behind it, where one of the two has more than five bits."""
+    """bmsk: `length` ones from bit `start` on. Clamped, numbers above 31 reach to the top or leave no
+    ones; else only their lower five bits count."""
     first, last = start & np.uint32(31), (start & np.uint32(31)) + (length & np.uint32(31))
     over = (clamped & (length > 31)) | (last > 31)
     full = np.uint64(0xFFFFFFFF)
@@ -134,7 +136,8 @@ def bit_mask(start: Array, length: Array, clamped: bool) -> Array:
 
 @runtime
 def extended(value: Array, length: Array, clamped: bool) -> Array:
-    """The lower bits, with their sign where the value has one; of 32 bits all, or none."""
+    """szext: the lower `length` bits, with their sign where the type has one. Clamped, lengths above 31
+    keep all bits; else only their lower five bits count."""
     bits = (length & np.uint32(31)).astype("u8")
     bits = np.where(clamped & (length > 31), np.uint64(32), bits)
     away = np.uint64(64) - np.maximum(bits, 1)
@@ -230,7 +233,7 @@ def emit_prmt(b: Builder, i: Instruction, mods: Mods) -> None:
 
 @runtime
 def nth_set(mask: Array, base: Array, offset: Array) -> Array:
-    """fns: the place of the set bit that is so many set bits away from a place, all ones without one."""
+    """fns: the position of the set bit that is `offset` set bits away from `base`; all ones without one."""
     bits = (mask[:, None] >> np.arange(32, dtype="u4") & 1).astype(bool)
     place, count = np.arange(32), offset.astype("i8")[:, None]
     ahead = np.where(count >= 0, place >= base[:, None], place <= base[:, None])

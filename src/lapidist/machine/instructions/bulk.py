@@ -82,7 +82,7 @@ def emit_copy_bytes(b: Builder, i: Instruction, mods: Mods) -> None:
 
 
 def source_size(b: Builder, part: Operand, size: int) -> str:
-    """How many bytes to read: given as a number, or nothing where an ignore predicate holds."""
+    """How many bytes to read: a number, or none where an ignore predicate holds."""
     if isinstance(part, Reg) and b.program.kernel.registers[part.name] == "pred":
         return f"np.where({b.read(part, 'b1')}, 0, {size})"
     return b.read(part, "u4")
@@ -169,7 +169,7 @@ def emit_tensor(b: Builder, i: Instruction, mods: Mods) -> None:
 
 
 def address_value(b: Builder, operand: Operand) -> str:
-    """The address itself, offset added."""
+    """The address itself, with its offset added."""
     if not isinstance(operand, Addr):
         raise PtxError(f"{b.i.site}: needs an address in brackets, got {operand}")
     code = "u8"
@@ -204,7 +204,7 @@ def shared_position(m: Machine, g: Lanes, lane: int, address: int, nbytes: int, 
 
 
 def destinations(m: Machine, g: Lanes, lane: int, position: int, mask: int | None) -> tuple[int, ...]:
-    """A multicast lands at the same offset in each block of the mask."""
+    """Where a copy lands: a multicast at the same offset in each block of the mask."""
     if mask is None:
         return (position,)
     first = int(g.slot[lane]) - int(g.block[lane]) % m.geometry.cluster_size
@@ -343,7 +343,7 @@ def issue_bulk(  # type: ignore[no-untyped-def]
 
 @runtime
 def fetch_bulk(m: Machine, g: Lanes, come: Array, size: Array, site: int) -> None:
-    """A prefetch to the L2 changes nothing here, but its addresses must be valid."""
+    """Check the addresses of a prefetch to L2, which changes nothing else here."""
     for lane, (address, nbytes) in enumerate(zip(per_lane(come, g.n), per_lane(size, g.n), strict=True)):
         if address % 16 or nbytes % 16:
             rule = f"a bulk prefetch takes 16s from a multiple of 16 on, got {nbytes}"

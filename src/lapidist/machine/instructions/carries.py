@@ -14,7 +14,7 @@ Array = np.ndarray
 
 @runtime
 def carried_sum(a: Array, b: Array, carry: Array) -> tuple[Array, Array]:
-    """Of unsigned numbers, and whether it is too large for them."""
+    """The sum of unsigned numbers and a carry, and whether it overflows."""
     total = a + b
     with_carry = total + carry
     return with_carry, (total < a) | (with_carry < total)
@@ -22,7 +22,7 @@ def carried_sum(a: Array, b: Array, carry: Array) -> tuple[Array, Array]:
 
 @runtime
 def borrowed_difference(a: Array, b: Array, borrow: Array) -> tuple[Array, Array]:
-    """Of unsigned numbers, and whether it is below zero."""
+    """The difference of unsigned numbers less a borrow, and whether it is below zero."""
     difference = a - b
     return difference - borrow, (a < b) | (difference < borrow)
 
@@ -33,11 +33,12 @@ def unsigned(b: Builder, operand: Operand, kind: str) -> tuple[str, str]:
 
 
 def carry_in(b: Builder, carry: tuple[Operand, ...], code: str) -> str:
+    """The carry flag as a number; zero where the instruction takes none."""
     return f"{b.read(carry[0], 'b1')}.astype({code})" if carry else f"np.zeros(1, {code})"
 
 
 def leave(b: Builder, i: Instruction, mods: Mods, text: str, code: str) -> None:
-    """To the destination, and to the flag where the instruction asks for that."""
+    """Write a result to the destination, and its carry to the flag where the instruction has one."""
     mods.flag("cc")
     both, target = b.new(), i.operands[0]
     b.line(f"{both} = {text}")

@@ -34,9 +34,8 @@ def element_size(dtype: str) -> int:
 
 
 def swizzled(positions: Array, pattern: int) -> Array:
-    """Where the chip puts a byte: 16-byte pieces are exchanged by XOR with the number of their 128-byte
-    line.
-    """
+    """Where the chip puts bytes: 16-byte pieces are exchanged by XOR with the number of their 128-byte
+    line."""
     mask = pattern // 16 - 1 if pattern else 0
     return positions ^ (((positions >> 7) & mask) << 4)
 
@@ -82,9 +81,8 @@ class Copies:
         source_sizes: Array,
         site: int,
     ) -> None:
-        """cp.async that reads only `taken` bytes and fills up with zeros; with 0 the source is not
-        touched.
-        """
+        """cp.async that reads only `source_sizes` bytes and fills up with zeros; with 0 the source is not
+        touched."""
         g = target.g
         base, source_offset = source
         data = np.zeros((g.n, size), np.uint8)
@@ -107,13 +105,13 @@ class Copies:
         return np.stack(address.load_many(offset, U1, count, site), axis=1)
 
     def commit(self, g: Lanes) -> None:
-        """A group ends."""
+        """End a group."""
 
     def wait(self, g: Lanes, pending: int, site: int) -> None:
-        """At most `pending` groups are still under way."""
+        """Wait until at most `pending` groups are under way."""
 
     def arrive(self, g: Lanes, address: Address, offset: int, extra: bool, site: int) -> None:
-        """An arrival when this lane's copies are done; `extra` adds one expected arrival first."""
+        """Arrive when this lane's copies are done; `extra` adds one expected arrival first."""
         if not extra:
             self.m.mbarriers.arrive(address, offset, np.array([1]), None, False, site)
 
@@ -128,10 +126,10 @@ class Copies:
         self.land(t)
 
     def commit_bulk(self, g: Lanes) -> None:
-        """A bulk group ends."""
+        """End a bulk group."""
 
     def wait_bulk(self, g: Lanes, pending: int, reading: bool, site: int) -> None:
-        """At most `pending` bulk groups are still under way (or still read)."""
+        """Wait until at most `pending` bulk groups are under way, or still read."""
 
     def land(self, t: Transfer) -> None:
         """Do the copy and report its bytes."""
@@ -191,8 +189,9 @@ class Copies:
     # -- tensor copies --
 
     def land_tensor(self, t: Transfer, tensor: TensorMap) -> None:
-        """Box and matrix meet where the box lies inside. Outside a load brings zeros and a store does
-        nothing, but for the 16 bytes in which a row ends: an H200 writes the whole of them."""
+        """Copy between a box and the part of the matrix that it covers. Outside the matrix a load brings
+        zeros. A store does nothing there, but for the 16 bytes in which a row ends: an H200 writes all of
+        them."""
         size = element_size(tensor.dtype)
         inside, box_part = clip_box(tensor, t)
         where = self.tensor_view(t, tensor, inside, size)

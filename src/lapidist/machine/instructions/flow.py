@@ -1,4 +1,4 @@
-"""Control flow and the instructions that only hint: they leave their answer to the scheduler, or nothing."""
+"""Control flow, whose outcome goes to the scheduler, and instructions that are only hints."""
 
 from __future__ import annotations
 
@@ -41,9 +41,7 @@ def spring_trap(m, g: Lanes, site: int) -> None:  # type: ignore[no-untyped-def]
 
 @opcode("griddepcontrol")
 def emit_launch_order(b: Builder, i: Instruction, mods: Mods) -> None:
-    """The launch before has ended when a run begins; only the sanitizer asks whether a kernel counts on
-    that.
-    """
+    """The launch before has ended when a run begins. Only the sanitizer checks that a kernel waits for it."""
     mods.flag("launch_dependents")
     if mods.flag("wait"):
         with b.guarded() as lanes:

@@ -1,8 +1,7 @@
 """Calls of what CUDA brings to a kernel: the report of a failed assert, and printf. Functions of the module
-are read in place of their calls (ptx/functions.py).
+are read in place of their calls (ptx/inlined_functions.py).
 
-Arguments lie in parameters that the body declares before a call: memory of each thread.
-"""
+Arguments lie in parameters that the body declares before a call: memory of each thread."""
 
 from __future__ import annotations
 
@@ -73,7 +72,7 @@ def text_at(m: Machine, g: Lanes, position: int, address: int, site: int) -> str
 def assertfail(
     m: Machine, g: Lanes, site: int, message: Array, file: Array, line: Array, function: Array
 ) -> None:
-    """The first lane's, though others may have failed as well."""
+    """Raise the failed assert of the first lane, though others may have failed as well."""
     words, file_name, whose = (
         text_at(m, g, 0, int(address[0]), site) for address in (message, file, function)
     )
@@ -83,7 +82,8 @@ def assertfail(
 
 @runtime
 def vprintf(m: Machine, g: Lanes, site: int, formats: Array, arguments: Array) -> Array:
-    """Lane after lane; what C's function returns here is the number of arguments."""
+    """Print the lanes' texts one after another. Returns the number of arguments, as this function does on
+    the chip."""
     parsed: dict[int, list[Piece]] = {}
     written, counts = [], np.zeros(g.n, np.uint32)
     slots = zip(np.broadcast_to(formats, g.n).tolist(), np.broadcast_to(arguments, g.n).tolist(), strict=True)

@@ -16,7 +16,7 @@ FUNCTIONS = {"add": np.add, "min": np.minimum, "max": np.maximum}
 
 @runtime
 def pairwise(operation: str, a: Array, b: Array, code: str, relu: bool) -> Array:
-    """Of integers of type `code`, one or two in an element."""
+    """An operation on integers of type `code`, one or two in an element."""
     a, b = (np.ascontiguousarray(operand) for operand in np.broadcast_arrays(a, b))
     result = FUNCTIONS[operation](a.view(code), b.view(code))
     return (np.maximum(result, result.dtype.type(0)) if relu else result).view(a.dtype)

@@ -33,7 +33,8 @@ class Piece:
 
 
 def pieces_of(text: str) -> list[Piece]:
-    """What is no directive of C that takes a value stays as it is, which is what C's libraries do."""
+    """The pieces of a format. What is no directive of C that takes a value stays as it is, as in C's
+    libraries."""
     pieces, end = [], 0
     for match in DIRECTIVE.finditer(text):
         pieces += [Piece(text[end : match.start()]), directive(match)]
@@ -89,7 +90,8 @@ def show(piece: Piece, values: Sequence[int | float | str]) -> str:
 
 
 def zero_padded(piece: Piece, value: int | float | str, precision: str | None, flags: str) -> bool:
-    """C leaves 0 unheard before integers with a precision, and what is no number."""
+    """Whether zeros fill the field. C ignores the flag 0 before integers with a precision, and before
+    infinities and NaN."""
     if "0" not in flags or piece.kind in "csp":
         return False
     return math.isfinite(value) if isinstance(value, float) else precision is None
@@ -101,7 +103,7 @@ def with_zeros(body: str, width: int) -> str:
 
 
 def body_of(piece: Piece, value: int | float | str, precision: str | None, flags: str) -> str:
-    """Without its padding."""
+    """The text of a value without its padding."""
     kind = piece.kind
     if isinstance(value, str):
         return value if precision is None else value[: int(precision)]
@@ -137,7 +139,7 @@ def integer(piece: Piece, value: int, precision: str | None, flags: str) -> str:
 
 
 def hexadecimal(value: float, kind: str, flags: str) -> str:
-    """Of %a, with all the digits that there are."""
+    """The text of %a, with all its digits."""
     text = re.sub(r"\.?0*p", "p", abs(value).hex()) if math.isfinite(value) else str(abs(value))
     sign = "-" if math.copysign(1, value) < 0 else "+" if "+" in flags else " " if " " in flags else ""
     return sign + (text.upper() if kind == "A" else text)

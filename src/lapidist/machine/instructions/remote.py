@@ -34,7 +34,7 @@ class RemoteStore:
 
     @property
     def nbytes(self) -> int:
-        """Of each lane."""
+        """Bytes that one lane sends."""
         return self.values[0].dtype.itemsize * len(self.values)
 
     def land(self) -> None:

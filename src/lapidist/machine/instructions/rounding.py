@@ -1,9 +1,8 @@
 """Arithmetic rounded down (.rm), up (.rp) or towards zero (.rz), exactly.
 
-In float64 a float32 result is known as a rounded value and the sign of what that leaves out. Of a sum the
-rest is computed without error. A quotient or root beside a float32 is too far from it for float64 to round
-onto it. Float64 itself is rare here: its results are compared as fractions, lane by lane.
-"""
+A float32 result is computed in float64, as a rounded value and its error. The error of a sum is exact.
+That of a product is zero. A quotient or root that is no float32 is too far from the nearest one for
+float64 to round onto it. Results in float64 are rare: they are compared as fractions, lane by lane."""
 
 from __future__ import annotations
 
@@ -20,13 +19,14 @@ SINGLE = np.dtype("f4")
 
 
 def sum_of(a: Array, b: Array) -> tuple[Array, Array]:
-    """The rounded sum and what it leaves out; no float32 is so large that this overflows."""
+    """The rounded sum and its error; no float32 is so large that this overflows."""
     total = a + b
     back = total - a
     return total, (a - (total - back)) + (b - back)
 
 
 def without_error(value: Array) -> tuple[Array, Array]:
+    """A value whose error does not change how it is rounded to float32."""
     return value, np.zeros(1)
 
 
@@ -52,7 +52,7 @@ EXACT: dict[str, Callable[..., Fraction]] = {
 
 @runtime
 def directed(operation: str, mode: str, *values: Array) -> Array:
-    """Floats of one type to a float of that type."""
+    """The result of floats of one type, rounded to that type."""
     wide = [value.astype(np.float64) for value in values]
     total, error = WIDE[operation](*wide)
     if operation in ("add", "sub", "fma") and mode == "rm":
@@ -121,7 +121,7 @@ def lane(operation: str, mode: str, near: float, *values: float) -> float:
 
 
 def neighbour(mode: str, near: float, gap: Fraction) -> float:
-    """The nearest float or its neighbour; `gap` is how far the exact value lies above it."""
+    """The nearest float or the one beside it; `gap` is how far the exact value lies above it."""
     towards_zero = -math.inf if near > 0 or (near == 0 and gap > 0) else math.inf
     end = {"rm": -math.inf, "rp": math.inf, "rz": towards_zero}[mode]
     return math.nextafter(near, end) if gap * (1 if end > 0 else -1) > 0 else near

@@ -57,8 +57,8 @@ def fused_chain(a: Array, b: Array, c: Array | None) -> Array:
 
 
 def sum_of_halves(a: Array, b: Array, c: Array | None, result: str) -> Array:
-    """mma.sync of fp8 is done in half precision, first the lower pair of each register's four, then the
-    upper. The cores add the old accumulator."""
+    """The sum of an fp8 mma.sync, which is done in half precision: first the lower pair of each register's
+    four, then the upper. The cores add the old accumulator."""
     total = None
     for upper in (False, True):
         part = (np.arange(a.shape[-1]) % 4 >= 2) == upper
@@ -77,7 +77,7 @@ def exponent(value: Array) -> Array:
 
 
 def chip_sum(a: Array, b: Array, c: Array | None, fraction: int) -> Array:
-    """One row of a at a time: the products of a whole instruction are many."""
+    """The chip's sum, one row of a at a time: the products of a whole instruction are many."""
     columns = np.ascontiguousarray(b.swapaxes(-1, -2))
     column_exponents = exponent(columns)
     rows = []
@@ -93,14 +93,14 @@ def chip_sum(a: Array, b: Array, c: Array | None, fraction: int) -> Array:
 
 
 def aligned_sum(terms: Array, unit: Array) -> Array:
-    """The sum of terms cut to whole multiples of 2^unit; infinities and NaN go their own way."""
+    """The sum of terms cut to whole multiples of 2^unit; infinities and NaN stay what they are."""
     total = np.ldexp(np.trunc(np.ldexp(terms, -unit)).sum(axis=-1), unit[..., 0])
     plain = terms.sum(axis=-1)
     return np.where(np.isfinite(plain), np.where(unit[..., 0] < NOTHING // 2, 0.0, total), plain)
 
 
 def cut(value: Array, fraction: int) -> Array:
-    """Truncated to `fraction` bits behind the leading one."""
+    """The value truncated to `fraction` bits behind the leading one."""
     unit = exponent(value) - 1 - fraction
     cut_off = np.ldexp(np.trunc(np.ldexp(value, -unit)), unit)
     return np.where((value == 0) | ~np.isfinite(value), value, cut_off)

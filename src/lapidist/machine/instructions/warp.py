@@ -226,9 +226,8 @@ def emit_redux(b: Builder, i: Instruction, mods: Mods) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BarrierRequest:
-    """What the scheduler is asked at the end of a block: per lane a barrier id; `count` None means all
-    threads.
-    """
+    """What lanes ask of the scheduler at a barrier: a number for each lane, and `count` threads, or all
+    for None."""
 
     action: str  # "sync", "arrive", "cluster arrive", "cluster wait"
     number: Array
@@ -290,7 +289,7 @@ def emit_reducing_barrier(b: Builder, i: Instruction, mods: Mods, aligned: bool)
 
 
 def reduced(operation: str, parts: list[Array]) -> Array:
-    """One value for all who wait at a bar.red."""
+    """The value of a bar.red, one for all who wait."""
     if operation == "popc":
         return np.array([sum(int(part.sum()) for part in parts)], np.uint32)
     answers = [bool(part.all() if operation == "and" else part.any()) for part in parts]

@@ -140,9 +140,8 @@ def tile_positions(
 def tile_addresses(
     descriptor: int, first: int, extent: int, mma: Multiplication, transposed: bool, kind: str
 ) -> tuple[Array, int, int]:
-    """Addresses in a block's shared memory, the least and the largest; a kernel comes to the same few tiles
-    again and again.
-    """
+    """Addresses in a block's shared memory, the least and the largest. They are cached, as a kernel comes
+    to the same few tiles again."""
     start, leading, stride = ((descriptor >> shift & 0x3FFF) << 4 for shift in (0, 16, 32))
     swizzle = SWIZZLES[descriptor >> 62 & 3]
     offsets = piece_offsets(first + extent, mma, transposed, swizzle, leading, stride, kind)
@@ -160,7 +159,7 @@ def read_tile(m: Machine, positions: Array, transposed: bool, kind: str) -> Arra
 
 
 def compute(m: Machine, p: PendingProduct) -> list[Array]:
-    """The D registers."""
+    """The D registers of a product."""
     g, mma = p.g, p.mma
     leaders = np.arange(0, g.n, 32)
     quarter = g.thread[leaders] // 32 % 4
@@ -220,13 +219,13 @@ class Products:
         """Orders register accesses; nothing to do when products are immediate."""
 
     def commit(self, g: Lanes) -> None:
-        """A group ends."""
+        """End a group."""
 
     def wait(self, g: Lanes, pending: int) -> None:
-        """At most `pending` groups are still under way."""
+        """Wait until at most `pending` groups are under way."""
 
     def overwritten(self, g: Lanes, name: str, site: int) -> None:
-        """A register of which some wgmma takes A has another value."""
+        """A register from which some wgmma reads A was overwritten."""
 
 
 @opcode("wgmma.fence", "wgmma.commit_group", "wgmma.wait_group")

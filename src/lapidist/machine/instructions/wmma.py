@@ -98,8 +98,8 @@ class Moves:
 
 @lru_cache(maxsize=64)
 def moves_of(role: str, shape: Shape, kind: str, order: str) -> Moves:
-    """As the compiler does it: 16-bit elements go in pairs, and through movmatrix where memory and fragment
-    disagree; others go as wide as both allow."""
+    """The moves of a compiler: 16-bit elements go in pairs, and through movmatrix where memory and
+    fragment disagree; others go as wide as both allow."""
     table = fragment_map(role, shape, kind)
     columns = table.shape[1]
     registers = np.argsort(table, axis=None).reshape(32, -1)

@@ -148,9 +148,8 @@ class ModuleParser(SourceText):
 # ---- reading a body ----
 
 Statement = tuple[Scope, str, int, str]  # its text, where that stands, and the line of the source
-CARRY = Reg(
-    "%carry@"
-)  # that add.cc and its like leave and addc and its like take; no register has such a name
+# What add.cc and its like leave, and addc and its like take. No register has such a name.
+CARRY = Reg("%carry@")
 
 
 class BodyParser:

@@ -1,12 +1,12 @@
 """Vector clocks: what each warp knows about the others, joined wherever the kernel synchronises.
 
 Entry [w][v] is the last moment of v that warp w is ordered after. v is a warp. Behind all warps come their
-tensor cores, whose reads are no lane's. Each warp has three: `clock` is what it knows. `fenced` is what it
-knew at its last memory fence of each scope, which relaxed stores publish. `proxied` is what it knew at a
-proxy fence of each kind of memory: generic writes there that TMA and tensor cores may read.
+tensor cores, whose reads are no lane's. Each warp has three clocks. `vectors` holds what it knows. `fenced`
+is what it knew at its last memory fence of each scope, which relaxed stores publish. `proxied` is what it
+knew at a proxy fence of each kind of memory: generic writes there that TMA and tensor cores may read.
 
-Lanes of a warp share an entry, until some speak for themselves alone. Then `lanes` has what is clock of each,
-and `clock` the least of it."""
+Lanes of a warp share an entry, until some speak for themselves alone. Then `lanes` has what is known of
+each, and the entry the least of that."""
 
 from __future__ import annotations
 
@@ -31,23 +31,20 @@ class Message:
     lanes: dict[int, Array] = field(default_factory=dict)
 
     def join(self, other: Message) -> None:
-        join_vector(self.vector, self.lanes, other)
+        """Take in what another message knows, in place."""
+        vector, lanes = self.vector, self.lanes
+        single = {
+            warp: np.maximum(lanes.get(warp, vector[warp]), other.lanes.get(warp, other.vector[warp]))
+            for warp in lanes.keys() | other.lanes.keys()
+        }
+        np.maximum(vector, other.vector, out=vector)
+        lanes.clear()
+        for warp, moments in single.items():
+            vector[warp] = moments.min()
+            if vector[warp] < moments.max():
+                lanes[warp] = moments
         np.maximum(self.fenced, other.fenced, out=self.fenced)
         np.maximum(self.proxied, other.proxied, out=self.proxied)
-
-
-def join_vector(vector: Array, lanes: dict[int, Array], message: Message) -> None:
-    """Into a row of clocks, and what it has of single lanes."""
-    single = {
-        warp: np.maximum(lanes.get(warp, vector[warp]), message.lanes.get(warp, message.vector[warp]))
-        for warp in lanes.keys() | message.lanes.keys()
-    }
-    np.maximum(vector, message.vector, out=vector)
-    lanes.clear()
-    for warp, moments in single.items():
-        vector[warp] = moments.min()
-        if vector[warp] < moments.max():
-            lanes[warp] = moments
 
 
 class Clocks:
@@ -78,24 +75,24 @@ class Clocks:
             np.zeros(count, np.int32), np.zeros((LEVELS, count), np.int32), np.zeros((2, count), np.int32)
         )
 
+    def row(self, warp: int) -> Message:
+        """What a warp knows, as a message that shares its memory."""
+        return Message(self.vectors[warp], self.fenced[warp], self.proxied[warp], self.lanes[warp])
+
     def message(self, warp: int) -> Message:
-        return Message(
-            self.vectors[warp].copy(),
-            self.fenced[warp].copy(),
-            self.proxied[warp].copy(),
-            dict(self.lanes[warp]),
-        )
+        row = self.row(warp)
+        return Message(row.vector.copy(), row.fenced.copy(), row.proxied.copy(), dict(row.lanes))
 
     def touch(self, warp: int, lanes: Array) -> None:
         self.touched[warp, lanes] = self.vectors[warp, warp]
 
     def meet(self, warp: int) -> None:
-        """The lanes of a warp meet: what any of them did is ordered before what all do next."""
+        """Let the lanes of a warp meet: what any of them did is ordered before what all do next."""
         self.met[warp] = self.vectors[warp, warp]
         self.tick(warp)
 
     def message_of(self, warp: int, lanes: Array) -> Message:
-        """What some lanes can speak for: not for accesses of others since the warp last met."""
+        """The message of some lanes, which do not speak for what others did since the warp last met."""
         message = self.message(warp)
         late = self.touched[warp] > self.met[warp]
         late[lanes] = False
@@ -105,12 +102,10 @@ class Clocks:
         return message
 
     def receive(self, warp: int, message: Message) -> None:
-        now = int(self.vectors[warp, warp])
-        join_vector(self.vectors[warp], self.lanes[warp], message)
+        now = self.now(warp)
+        self.row(warp).join(message)
         self.lanes[warp].pop(warp, None)
         self.vectors[warp, warp] = now
-        np.maximum(self.fenced[warp], message.fenced, out=self.fenced[warp])
-        np.maximum(self.proxied[warp], message.proxied, out=self.proxied[warp])
         self.met[warp] = max(self.met[warp], message.vector[warp])
 
     def knows(self, warp: int, other: int, lane: int, moment: int) -> bool:
@@ -121,13 +116,12 @@ class Clocks:
         return moments is not None and lane >= 0 and bool(moments[lane] >= moment)
 
     def see(self, warp: int, message: Message, level: int) -> None:
-        """A relaxed load found a message of a scope."""
+        """Note the message that a relaxed load of a scope has read."""
         np.maximum(self.observed[warp, level - 1], message.vector, out=self.observed[warp, level - 1])
 
     def fence(self, warp: int, level: int) -> None:
-        """A memory fence: what was seen becomes clock, what is clock may be published by relaxed stores, at
-        its scope.
-        """
+        """Apply a memory fence: what relaxed loads observed becomes known, what is known may be published
+        by relaxed stores, at its scope."""
         np.maximum(self.vectors[warp], self.observed[warp, :level].max(axis=0), out=self.vectors[warp])
         np.maximum(self.fenced[warp, :level], self.vectors[warp], out=self.fenced[warp, :level])
         self.tick(warp)
@@ -140,7 +134,7 @@ class Clocks:
     # -- tensor cores --
 
     def product_moment(self, warp: int) -> int:
-        """Of a read that no message covers yet."""
+        """The moment of a tensor core's read that no message covers yet."""
         return int(self.vectors[warp, self.warps + warp]) + 1
 
     def products_done(self, warp: int) -> None:

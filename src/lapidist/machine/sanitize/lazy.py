@@ -177,7 +177,7 @@ class LazyCopies(Copies):
         self.s.touch_shared(Lanes(copy.g.cohort, copy.index[ready]), positions, copy.size, copy.site, "store")
 
     def arrive(self, g: Lanes, address: Address, offset: int, extra: bool, site: int) -> None:
-        """The barrier hears of these lanes when their copies have landed."""
+        """Let the barrier hear of these lanes when their copies have landed."""
         queue = self.queue(g.cohort)
         last = np.full(g.cohort.n, -1)
         chosen = indices(g)
@@ -264,7 +264,7 @@ class LazyCopies(Copies):
         self.s.begin_reading(pieces, 16)
 
     def inside_pieces(self, t: Transfer, pieces: Array) -> Array:
-        """What lies outside the matrix is not read."""
+        """The pieces inside the matrix; others are not read."""
         if t.map is None:
             return pieces
         size = element_size(t.map.dtype)
@@ -281,7 +281,7 @@ class LazyCopies(Copies):
         self.land(t)
 
     def message_of(self, barrier: int, g: Lanes, site: int, lane: int = 0) -> Message:
-        """What the phase under way has brought; of a barrier that its block may not have initialised yet."""
+        """The message of the phase under way, of a barrier that its block may not have initialised yet."""
         return self.s.arrivals[self.m.mbarriers.find(barrier, g, site, lane).address]
 
     def touch_matrix(self, t: Transfer, kind: str) -> None:
@@ -299,7 +299,7 @@ class LazyCopies(Copies):
                 self.s.proxies.check_global(t.g, t.lane, positions, t.site, region)
 
     def by_region(self, starts: Array) -> list[tuple[Region | None, Array]]:
-        """The rows of a box, together where one region has them all."""
+        """The rows of a box by the region that they lie in, together where one region has them all."""
         first = self.m.globals.find(int(starts[0])) if len(starts) else None
         if first is not None and first.start <= int(starts.min()) and int(starts.max()) < first.end:
             return [(first, starts)]
@@ -323,9 +323,8 @@ class LazyCopies(Copies):
         queue.bulk = unfinished
 
     def land_store(self, t: Transfer, site: int) -> None:
-        """Its source was read until now, by the lane that waited: others must meet that lane before they
-        write there.
-        """
+        """Land a bulk store. Its source was read until now, by the lane that waited: others must meet that
+        lane before they write there."""
         pieces = self.inside_pieces(t, self.pieces(t))
         self.s.end_reading(pieces, 16)
         self.s.touch_shared(t.g.one(t.lane), pieces, 16, site, "load")
@@ -333,7 +332,8 @@ class LazyCopies(Copies):
         self.land(t)
 
     def leave(self, g: Lanes) -> None:
-        """Lanes exit: a bulk store that still reads their block's shared memory would read someone else's."""
+        """Raise a race if lanes exit whose bulk store still reads their block's shared memory: it would
+        read another block's."""
         queue = self.queues.get(id(g.cohort))
         if queue is None or not queue.bulk:
             return
@@ -361,7 +361,7 @@ def keep(copy: PendingCopy, lanes: Array) -> PendingCopy:
 
 
 def matrix_rows(t: Transfer) -> tuple[Array, int]:
-    """Where the runs of global memory start that a tensor copy touches, and their bytes."""
+    """Where the runs of global memory start that a tensor copy touches, and the bytes of a run."""
     assert t.map is not None
     size = element_size(t.map.dtype)
     inside, _ = clip_box(t.map, t)

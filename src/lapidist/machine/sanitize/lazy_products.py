@@ -62,8 +62,8 @@ class LazyProducts(Products):
         return results
 
     def check_fence(self, p: PendingProduct, queue: ProductQueue) -> None:
-        """Registers that other instructions wrote need a wgmma.fence before a wgmma touches them; those of
-        sums that start anew too, for something was in them before."""
+        """Require a wgmma.fence behind other writes to the registers of a wgmma. Sums that start anew need
+        it too, for something was in their registers before."""
         fresh = [array for array in (*p.c, *p.a_registers) if id(array) not in queue.results]
         if (fresh or not p.c) and not queue.fenced:
             uses = "reads" if fresh else "writes"
@@ -74,7 +74,7 @@ class LazyProducts(Products):
             raise self.m.fault(MissingProxyFence, rule, p.site, p.g)
 
     def tiles(self, p: PendingProduct) -> Array:
-        """Positions of all pieces that it reads, of B and of A."""
+        """Positions of all pieces of B and A that a product reads."""
         second = b_positions(self.m, p, 0).reshape(-1)
         if p.a_registers:
             return second

@@ -35,9 +35,8 @@ class Scopes:
         return SCOPES.index(OTHER_NAMES.get(name, name)) + 1
 
     def share(self, levels: Array, warp: int, warps: Array) -> Array:
-        """Whether a warp lies with each of the others in one scope of the level given for it; none does at
-        level 0.
-        """
+        """Whether a warp lies with each of the others in one scope of the level that is given for it; none
+        does at level 0."""
         spans = self.spans[levels]
         return (levels > PLAIN) & (warps // spans == warp // spans)
 
@@ -57,7 +56,7 @@ class Ordered:
         return self.level if site == self.site else PLAIN
 
     def order(self, warp: int, address: object, offset: int, kind: str, scope: str, site: int) -> None:
-        """An ordered access takes in what it acquires and publishes what it releases."""
+        """Take in what an ordered access acquires, and publish what it releases."""
         self.site, self.level = site, self.scopes.level(scope)
         if not isinstance(address, Address):
             return

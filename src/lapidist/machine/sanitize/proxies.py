@@ -1,8 +1,7 @@
-"""Two proxies see memory by ways of their own: what generic stores wrote, TMA and wgmma find only
-behind a fence.
+"""The asynchronous proxy: TMA and wgmma see what generic stores wrote only behind a proxy fence.
 
-One fence.proxy.async anywhere between the write and the read is enough: before the writer's release or after
-the reader's acquire."""
+One fence.proxy.async anywhere between the write and the read is enough: before the writer's release or
+after the reader's acquire."""
 
 from __future__ import annotations
 
@@ -26,9 +25,8 @@ class Proxies:
         self.m, self.clocks, self.shared, self.globals = m, clocks, shared, globals_
 
     def check_shared(self, g: Lanes, lane: int, positions: Array, size: int, site: int) -> None:
-        """The asynchronous proxy is about to read shared memory: generic writes there need a proxy fence
-        behind them.
-        """
+        """Check shared memory that the asynchronous proxy is about to read: generic writes there need a
+        proxy fence behind them."""
         at = self.shared.grains(positions, size)
         index = self.unfenced(self.shared, g, at, SHARED)
         if index >= 0:
@@ -42,7 +40,7 @@ class Proxies:
             )
 
     def check_global(self, g: Lanes, lane: int, positions: Array, site: int, region: Region | None) -> None:
-        """The same of global memory that the kernel itself wrote."""
+        """Check global memory in the same way, where the kernel itself wrote it."""
         shadow = None if region is None else self.globals.get(region.start)
         if shadow is None or not shadow.ever_written:
             return

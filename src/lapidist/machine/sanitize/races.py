@@ -55,11 +55,11 @@ class Races:
         return warp % self.columns
 
     def columns_of(self, warp: int) -> list[int]:
-        """Its own, and its tensor core's."""
+        """The columns of a warp and of its tensor core."""
         return list(range(self.column(warp), self.shared.readers, self.columns))
 
     def agents(self, warp: int) -> Array:
-        """Whose the columns are: the warps of this warp's cluster, then their tensor cores."""
+        """The agents of the columns: the warps of this warp's cluster, then their tensor cores."""
         first = warp // self.columns * self.columns + np.arange(self.columns)
         return np.concatenate([first, first + self.clocks.warps])[: self.shared.readers]
 
@@ -71,7 +71,8 @@ class Races:
     # -- accesses --
 
     def look(self, access: Access, at: Array) -> None:
-        """An access to these grains: does it race with an earlier one? Then it is the last one there."""
+        """Raise a race of this access with an earlier one to its grains; else note it as the last one
+        there."""
         shadow, g, level, warp = access.shadow, access.g, access.level, warp_number(access.g)
         now = self.clocks.now(warp)
         self.clocks.touch(warp, g.lane)
@@ -89,7 +90,8 @@ class Races:
             shadow.note_read(at, self.column(warp), warp, now, access.site, lanes)
 
     def look_at_products(self, access: Access, at: Array) -> None:
-        """Tensor cores read for themselves: lanes that wait for them may say that it is done."""
+        """Check reads of a tensor core, which count for itself: lanes that wait for them may say that they
+        are done."""
         warp = warp_number(access.g)
         self.check_writes(access, at, warp)
         column, moment = self.columns_of(warp)[1], self.clocks.product_moment(warp)
@@ -115,7 +117,8 @@ class Races:
             self.report(access, index, story, reader, int(at[index]))
 
     def check_lanes(self, access: Access, at: Array, lanes: Array) -> None:
-        """Lanes of one warp are ordered where it meets: at bar.warp.sync and at barriers of the block."""
+        """Check against other lanes of the warp, which are ordered where it meets: at bar.warp.sync and at
+        barriers of the block."""
         shadow, warp = access.shadow, warp_number(access.g)
         met = int(self.clocks.met[warp])
         index = shadow.racing_lane(at, warp, lanes, met)
@@ -140,7 +143,7 @@ class Races:
         return self.m.site(int(site)).line
 
     def report(self, access: Access, index: int, story: str, reader: int = -1, grain: int = 0) -> None:
-        """Raise the race; one with a read whose value is still unused waits for that use."""
+        """Raise the race; if it is with a read whose value is still unused, it waits for that use."""
         lane = index // max(access.size // access.shadow.grain, 1)
         address, space = int(access.positions[lane]), "global"
         if access.shadow is self.shared:

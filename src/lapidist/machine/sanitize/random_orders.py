@@ -48,7 +48,7 @@ class FuzzedScheduler(Scheduler):
     # -- residency --
 
     def admit(self) -> bool:
-        """A cluster starts as soon as one has ended."""
+        """Start a cluster as soon as another has ended."""
         if not self.pending or not self.free:
             return False
         size, geometry = self.m.geometry.cluster_size, self.m.geometry
@@ -110,7 +110,7 @@ class FuzzedScheduler(Scheduler):
         return None if self.winner is None else (self.winner, self.place_in(self.winner))
 
     def draw(self) -> None:
-        """The ready warp with the highest priority; first those that were passed over too often."""
+        """Choose the ready warp with the highest priority, or first one that was passed over too often."""
         ready = [cohort for cohort in self.cohorts if cohort.groups]
         since, self.drawn = self.picks - self.drawn, self.picks
         for cohort in ready:
@@ -126,8 +126,9 @@ class FuzzedScheduler(Scheduler):
             self.winner.passed = 0
 
     def place_in(self, cohort: Cohort) -> int:
-        """The lanes furthest behind, now and then others: nothing makes lanes that parted meet but what waits
-        for the whole warp. Lanes that spin let the others go on after a while."""
+        """The block of code at which a warp goes on: mostly the one furthest behind, now and then another.
+        Nothing makes lanes that parted meet but what waits for all of the warp. Lanes that spin let the
+        others go on after a while."""
         for number, (_, since) in cohort.groups.items():
             if self.m.steps - since > AGE_LIMIT * (4 + len(self.cohorts)) and self.may_go(cohort, number):
                 return number
@@ -140,7 +141,7 @@ class FuzzedScheduler(Scheduler):
     # -- asynchronous work --
 
     def run_engine(self) -> None:
-        """One piece of asynchronous work happens, any of those under way."""
+        """Let one piece of asynchronous work happen, any of those under way."""
         self.lazy.engine.pop(int(self.random.integers(len(self.lazy.engine))))()
 
     def progress(self) -> bool:
@@ -151,5 +152,5 @@ class FuzzedScheduler(Scheduler):
 
 
 def rank(cohort: Cohort) -> float:
-    """Its drawn priority; beyond all of them once it was passed over too often."""
+    """A warp's drawn priority; above all of these once it was passed over too often."""
     return cohort.passed if cohort.passed > AGE_LIMIT * 4 else cohort.priority

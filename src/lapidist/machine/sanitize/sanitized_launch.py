@@ -28,7 +28,7 @@ class LaunchOrder:
             self.clocks.tick(warp)
 
     def check(self, g: Lanes, site: int) -> None:
-        """This warp is about to touch global memory."""
+        """Raise a race if a warp touches global memory before the launch before it has ended."""
         if (
             self.m.overlaps
             and not (self.clocks.vectors[warp_number(g), : self.clocks.warps] >= self.waited).any()

@@ -61,9 +61,8 @@ class Sanitizer(Observer):
         self.globals: dict[int, Shadow] = {}
         self.arrivals: dict[int, Message] = {}  # per mbarrier, of the phase under way
         self.completed: dict[int, Message] = {}
-        self.speakers: dict[
-            tuple[int, int], Array
-        ] = {}  # lanes that arrived in that phase, by mbarrier and warp
+        # Lanes that arrived in that phase, by mbarrier and warp.
+        self.speakers: dict[tuple[int, int], Array] = {}
         self.inits: dict[int, tuple[int, int]] = {}  # mbarrier: (warp, moment) of its init
         self.block_messages: dict[int, Message] = {}  # per barrier object
         self.orders = Ordered(m, self.clocks)
@@ -136,7 +135,7 @@ class Sanitizer(Observer):
         self.races.look(Access(self.shared, g, positions, size, site, kind, level, generic), at)
 
     def load_ahead(self, g: Lanes, positions: Array, size: int, site: int, level: int) -> None:
-        """A load whose value is used later, or never: what is wrong with it is held back until then."""
+        """Note a load whose value is used later, or never. Its faults are held back until then."""
         warp, grains = warp_number(g), self.shared.grains(positions, size).reshape(len(positions), -1)
         column, moment = self.races.column(warp), self.clocks.now(warp)
         before = self.shared.read[grains, column]
@@ -172,7 +171,7 @@ class Sanitizer(Observer):
         raise self.m.fault(Uninitialised, rule, site, g, lane, int(positions[lane]) % self.m.shared_stride)
 
     def check_busy(self, g: Lanes, positions: Array, at: Array, state: Array, size: int, site: int) -> None:
-        """Nobody may write where asynchronous work still writes or reads."""
+        """Raise a race where a write meets asynchronous work that still writes or reads."""
         busy, rule = state == LANDING, "a write where an asynchronous copy is still to land"
         if not busy.any() and self.readers_under_way:
             busy, rule = (
@@ -193,18 +192,16 @@ class Sanitizer(Observer):
 
     def begin_reading(self, positions: Array, size: int) -> None:
         self.readers_under_way += 1
-        self.shared.reading[self.shared.grains(positions, size)] += (
-            1  # once, however many of its pieces lie there
-        )
+        # Once a grain, however many of its pieces lie there.
+        self.shared.reading[self.shared.grains(positions, size)] += 1
 
     def end_reading(self, positions: Array, size: int) -> None:
         self.readers_under_way -= 1
         self.shared.reading[self.shared.grains(positions, size)] -= 1
 
     def stored(self, address: Address, offset: int, values: tuple[Array, ...], site: int) -> None:
-        """Lanes of one instruction that write different values to one place: which one stays is not
-        defined.
-        """
+        """Raise a race if lanes of one instruction write different values to one place: which one stays is
+        not defined."""
         if all(len(value) == 1 for value in values):
             return
         bases, first, which = np.unique(address.base, return_index=True, return_inverse=True)
@@ -271,7 +268,8 @@ class Sanitizer(Observer):
         self.races.look_at_products(Access(self.shared, g, positions, size, site, "load"), at)
 
     def check_lanes_met(self, g: Lanes, positions: Array, size: int, site: int) -> None:
-        """One lane makes the engine read what others of its warp wrote: they must have met since."""
+        """Raise a race if one lane makes the engine read what others of its warp wrote since they last
+        met."""
         at = self.shared.grains(positions, size)
         self.races.check_lanes(
             Access(self.shared, g, positions, size, site, "load"), at, np.full(len(at), g.lane[0])
@@ -318,9 +316,7 @@ class Sanitizer(Observer):
                 table[position] = self.clocks.empty()
 
     def check_initialised(self, g: Lanes, lane: int, position: int, site: int, proxy: bool = False) -> None:
-        """An mbarrier is used only after its init is ordered before; by TMA only behind a
-        fence.
-        """
+        """Raise a fault unless an mbarrier's init is ordered before its use; TMA needs a fence as well."""
         if position not in self.inits:
             return
         warp, moment = self.inits[position]
@@ -342,7 +338,7 @@ class Sanitizer(Observer):
         self.clocks.tick(warp)
 
     def mbarrier_completed(self, barrier: MBarrier) -> None:
-        """What arrivals of the phase brought is now for those who wait."""
+        """Hand what arrivals of the phase brought to those who wait."""
         self.completed[barrier.address].join(self.arrivals[barrier.address])
         self.arrivals[barrier.address] = self.clocks.empty()
         self.speakers = {key: spoke for key, spoke in self.speakers.items() if key[0] != barrier.address}

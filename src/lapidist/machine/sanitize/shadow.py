@@ -34,9 +34,8 @@ class Shadow:
         self.lane = np.full(count, -1, np.int8)
         self.read_lane = np.full(count, -1, np.int8)
         self.read_warp = np.full(count, -1, np.int32)
-        self.read = np.zeros(
-            (readers or 2, count), np.int32
-        ).T  # column after column: mostly one reader notes many grains
+        # Column after column: mostly one reader notes many grains.
+        self.read = np.zeros((readers or 2, count), np.int32).T
         self.reader = np.full((count, 2), -1, np.int32) if not readers else None
         self.read_site = np.zeros(count, np.int32)
         # Per grain, who saw its last write with an ordered access, and when; and which write that was.
@@ -47,7 +46,7 @@ class Shadow:
         self.reading = np.zeros(count if readers else 0, np.int16)
 
     def reset(self, start: int, stop: int) -> None:
-        """Forget a byte range: a new block owns it."""
+        """Forget a byte range, which a new block owns."""
         part = slice(start // self.grain, -(-stop // self.grain))
         self.writer[part] = -1
         self.read[part] = 0
@@ -117,7 +116,7 @@ class Shadow:
         return same and any(warp == reader or vector[reader] >= moment for reader, moment in readers.items())
 
     def note_ordered_read(self, at: Array, warp: int, now: int, level: int, scopes: Scopes) -> None:
-        """An ordered read: the ordered writes that it finds come before all that comes after it."""
+        """Note an ordered read: the ordered writes that it reads come before all that comes after it."""
         writer = self.writer[at]
         mutual = scopes.share(np.minimum(self.level[at], level), warp, np.maximum(writer, 0))
         for grain in np.unique(at[mutual & (writer >= 0) & (writer != warp)]).tolist():

@@ -1,8 +1,8 @@
-"""A read counts once its value is used.
+"""Reads ahead of their use: a read counts once its value is used.
 
-Kernels fetch operands ahead of a loop's end and drop them. Such a read may find nothing written, or race with
-the next tile's copy, and does no harm. So a fault of a load whose value leaves its block unused is kept, and
-raised only when an instruction reads the register. Moves and conversions only hand the value on."""
+Kernels fetch operands ahead of a loop's end and drop them. Such a read may find nothing written, or race
+with the next tile's copy, and does no harm. So a fault of a load whose value leaves its block unused is
+kept, and raised only when an instruction reads the register. Moves and conversions only hand the value on."""
 
 from __future__ import annotations
 
@@ -98,9 +98,8 @@ class Suspects:
         self.loads.setdefault(warp_number(g), []).append(Ahead(self.ahead_of_use(site), mask_of(g), reading))
 
     def blame(self, warp: int, grain: int, fault: MachineFault) -> bool:
-        """A write races with a read of this warp: if the value is still unused, the fault waits for its
-        use.
-        """
+        """Whether a fault waits for the use of a value: it does where a write races with a read of this
+        warp whose value is still unused."""
         unused = False
         for load in self.loads.get(warp, ()):
             rows = (load.reading.grains == grain).any(axis=1)
@@ -111,9 +110,8 @@ class Suspects:
         return unused
 
     def enter(self, g: Lanes, block: Block) -> None:
-        """Lanes of a warp execute a block: values that it reads are used, values that it overwrites are
-        gone.
-        """
+        """Follow lanes of a warp into a block: values that it reads are used, values that it overwrites
+        are gone."""
         warp = warp_number(g)
         loads = self.loads.get(warp)
         if not loads:
@@ -134,9 +132,8 @@ class Suspects:
         self.loads[warp] = unsettled
 
     def after(self, load: Ahead, block: Block, lanes: int) -> frozenset[str] | None:
-        """Which registers hold the value behind a block that these lanes execute; a use (None) brings out
-        what is wrong.
-        """
+        """Which registers hold the value behind a block that these lanes execute; None if it is used. A
+        use raises what is wrong."""
         if load.registers.isdisjoint(block.reads):
             return (
                 load.registers if load.registers.isdisjoint(block.writes) else load.registers - block.writes
@@ -149,7 +146,7 @@ class Suspects:
         return held
 
     def forget(self, reading: Reading, lanes: int) -> None:
-        """These lanes dropped the value: what they alone read was never read."""
+        """Take back the reads of lanes that dropped the value, where they alone read."""
         reading.counts &= ~lanes
         gone = reading.rows_of(lanes) & ~reading.rows_of(reading.counts)
         at, before = reading.grains[gone].reshape(-1), reading.before[gone].reshape(-1)
