@@ -24,7 +24,7 @@ class Barrier:
     expected: int
     arrived: int = 0
     site: int = 0
-    all_threads: bool = False  # that have not exited; no number was given
+    all_threads: bool = False  # no count: it waits for all that have not exited
     waiting: list[Waiting] = field(default_factory=list)
     brought: list[tuple[Cohort, Lanes, BarrierRequest, Array]] = field(default_factory=list)
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 # Registers that hold the upper and lower half of the address of the grid's barrier, and the shift of each.
 ENVIRONMENT = {"envreg1": 32, "envreg2": 0}
-# NumPy code of what a register of each type is kept in.
+# NumPy code in which a register of so many bytes is stored.
 STORAGE = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}
 KINDS = {"b": "u", "u": "u", "s": "i", "f": "f"}
 
@@ -291,7 +291,7 @@ class Builder:
             wide = "u4"
         return self.version(base), self.read(base, wide)
 
-    # -- the whole --
+    # -- the function --
 
     def emit(self, index: int) -> None:
         self.index, self.i = index, self.program.kernel.instructions[index]
@@ -377,9 +377,8 @@ def immediate(operand: Imm, code: str, i: Instruction) -> np.ndarray:
 
 
 def converted(expression: str, code: str, stored: str, i: Instruction) -> str:
-    """An expression of type `code` as a register kept as `kept`: same bits, or extended by the sign of
-    `code`.
-    """
+    """An expression of type `code` as one of the type that a register is stored in: the same bits, or
+    extended by the sign of `code`."""
     if code == stored:
         return expression
     have, want = int(code[1:]), int(stored[1:])

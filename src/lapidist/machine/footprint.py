@@ -12,7 +12,7 @@ from lapidist.machine.program import Program
 from lapidist.machine.sanitize.clocks import LEVELS, MOST_WARPS
 
 DEFAULT_MEMORY = 4 << 30
-LANE_BYTES = 128  # who a lane is, and where its block, warp and thread are kept
+LANE_BYTES = 128  # the numbers of its block, warp and thread, and its place in the cohort
 GRAIN_BYTES = 48  # what the sanitizer knows of a grain; of shared memory a moment more for each reader
 
 
@@ -35,6 +35,7 @@ def require_room(
 
 
 def machine_memory(program: Program, geometry: Geometry, slots: int) -> dict[str, int]:
+    """Bytes that the machine takes, by what for."""
     lanes = slots * geometry.threads
     outside = sum(v.size for v in program.kernel.variables.values() if v.space in ("global", "const"))
     return {
@@ -46,7 +47,8 @@ def machine_memory(program: Program, geometry: Geometry, slots: int) -> dict[str
 
 
 def register_bytes(program: Program) -> int:
-    """Of a lane: registers that live across blocks of code, and those of the block that has most."""
+    """Bytes of a lane's registers: those that live across blocks of code, and those of the block that has
+    most."""
     size = {name: int(storage(kind)[1:]) for name, kind in program.kernel.registers.items()}
     across = set().union(*(block.writes & block.live_out for block in program.blocks))
     within = max(sum(size[name] for name in block.writes) for block in program.blocks)

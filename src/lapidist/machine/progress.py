@@ -11,11 +11,10 @@ GLANCE_SECONDS = 1.0
 
 @contextmanager
 def bar_of_blocks(title: str, patience: float = GLANCE_SECONDS) -> Iterator[Callable[[int, int], None]]:
-    """What `on_progress` of a run wants. The bar appears when the run has lasted `patience`, and goes away at
-    the end.
+    """Yield a function for `on_progress` of a run. The bar appears when the run has lasted `patience`, and
+    goes away at the end.
 
-    What the kernel prints meanwhile goes to stdout as ever.
-    """
+    The kernel's own output goes to stdout meanwhile."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 

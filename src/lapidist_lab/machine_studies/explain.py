@@ -183,7 +183,7 @@ def explain(
 
 
 def advised(unit: str, counts: Counts) -> dict[str, str]:
-    """What to do about each bound; no kernel is advised to take what it has already."""
+    """The advice for each bound; no kernel is advised to take what it has already."""
     advice = dict(ADVICE)
     if unit == "mma":
         advice |= ADVICE_FOR_WARPS
@@ -193,7 +193,7 @@ def advised(unit: str, counts: Counts) -> dict[str, str]:
 
 
 def cause(bound: str, counts: Counts, pace: Pace | None) -> str:
-    """What makes the bound as slow as it is, as ADVICE knows it."""
+    """The key in ADVICE of what makes the bound as slow as it is."""
     if bound == "shared memory" and conflict_free(counts):
         return "shared operands"
     if bound == "issue slots" and pace is not None:
@@ -235,7 +235,7 @@ def conflict_free(counts: Counts) -> bool:
 
 
 def difference(before: Counts, after: Counts) -> list[str]:
-    """What a step of the ladder changed, in sentences; only what changed by more than a tenth."""
+    """The counts that a step of the ladder changed by more than a tenth, in sentences."""
     rows = [
         ("warp instructions", before.warp_instructions, after.warp_instructions, "{:,.0f}"),
         ("sectors a global load", before.global_load.per_request, after.global_load.per_request, "{:.1f}"),
@@ -346,7 +346,7 @@ def next_step(kernel: Kernel, math: str, device: Device) -> tuple[str, list[str]
 
 
 def recoded(before: Static, after: Static, device: Device) -> list[str]:
-    """What the chip's assembler made of the step, for loops of multiply-adds on CUDA cores."""
+    """The same of machine code, for loops of multiply-adds on CUDA cores."""
     measured = before.source == after.source == "sass" and before.architecture == device.architecture
     if not (measured and before.ffma and after.ffma):
         return []

@@ -43,8 +43,8 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a mutant: the seed (None: the plain schedule) and the fault that found it ("result":
-    only the numbers were wrong)."""
+    """The verdict on a mutant: the fault that found it, "result" if only the numbers were wrong, and the
+    seed, None for the plain schedule."""
 
     kernel: str
     math: str
@@ -98,7 +98,7 @@ class Survey:
     cut: list[Cut] = field(default_factory=list)
 
     def share(self, kind: str) -> tuple[int, int, int]:
-        """Of a kind: how many were found, could not be, and all."""
+        """How many mutants of a kind were found, how many could not be, and their number."""
         mine = [verdict for verdict in self.verdicts if verdict.kind == kind]
         caught = sum(verdict.found_by is not None for verdict in mine)
         return caught, len(mine) - caught - sum(verdict.missed for verdict in mine), len(mine)

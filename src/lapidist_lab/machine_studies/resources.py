@@ -115,7 +115,7 @@ def residence_of(
 
 
 def code_of(plan: Plan) -> Static:
-    """What the assembler made of a plan's kernel; of PTX, where nothing reads machine code."""
+    """The counts of a plan's machine code, or of its PTX where nothing reads machine code."""
     binary = plan.binary
     lines = sass_lines(binary) or ptx_lines(binary)
     return count(plan.kernel, plan.config, plan.problem.math, binary.architecture, True, binary, lines)
@@ -241,7 +241,7 @@ def slots_of(counts: Counts, pace: Pace | None, rounds: float) -> tuple[float, s
 
 
 def round_of(pace: Pace) -> str:
-    """A round of the main loop in words: where the cycles of a scheduler go."""
+    """A round of the main loop in words, which say where the cycles of a scheduler go."""
     loop = pace.loop
     multiply = loop.ffma + loop.mix.get("mma", 0)
     words = f"{loop.instructions} instructions a round, {multiply} multiply"

@@ -51,9 +51,8 @@ class Static:
     widths: Mapping[str, Mapping[int, int]]  # kind of move to {bytes a thread: count}
     fma_cycles: float  # that one warp's multiply-add keeps its scheduler's lanes busy
     unit: str  # that multiplies: fma, mma or wgmma
-    tensor_cycles: (
-        float  # that a warp's tensor-core instructions take of its quarter of an SM, at the unit's limit
-    )
+    # That a warp's tensor-core instructions take of its quarter of an SM, at the unit's limit.
+    tensor_cycles: float
     products: int  # multiply-adds of a warp in a round of the loop
     waits: int  # cycles of a round in which registers are late, and
     pauses: int  # that a warp waits by itself (rounds.py); 0 where only PTX is known

@@ -357,7 +357,7 @@ def fetch_bulk(m: Machine, g: Lanes, come: Array, size: Array, site: int) -> Non
 
 @opcode("mapa")
 def emit_mapa(b: Builder, i: Instruction, mods: Mods) -> None:
-    """The same variable in another block of the cluster."""
+    """The address of the same variable in another block of the cluster."""
     shared = mods.flag("shared::cluster")
     code = "u4" if mods.type() == "u32" else "u8"
     if not shared and code == "u4":

@@ -58,7 +58,7 @@ LARGEST = {"f16": 65504.0, "bf16": float.fromhex("0x1.fep127"), "tf32": float.fr
 
 @runtime
 def finite(value: Array, kind: str) -> Array:
-    """The largest number of a type where a value is beyond it; NaN stays."""
+    """The value, or the largest number of a type where it is beyond that; NaN stays."""
     return np.clip(value, -LARGEST[kind], LARGEST[kind])
 
 

@@ -96,7 +96,7 @@ class Copies:
                 address = self.m.global_at(
                     lanes, base if len(base) == 1 or lanes is g else base[source_sizes == count], site
                 )
-                # the address must be aligned for the whole size, however little is read
+                # the address must be aligned for the full size, however little is read
                 address.check_aligned(source_offset, size, site)
                 data[source_sizes == count, :count] = self.read_bytes(address, source_offset, count, site)
         target.store(target_offset, site, data.view(WORDS[size]).reshape(-1))

@@ -144,9 +144,8 @@ class MBarriers:
         self.take(self.find(position, g, site, lane), 0, nbytes, g, site)
 
     def ready(self, address: Address, offset: int, phases: Array, parity: bool, site: int) -> Array:
-        """Per lane: is the phase complete that `wanted` names, by parity or by the state that arrive
-        returned?
-        """
+        """Whether the phase is complete that a lane waits for, named by parity or by the state that arrive
+        returned."""
         positions = self.positions(address, offset, site)
         phases = np.broadcast_to(phases, positions.shape)
         done = np.empty(len(positions), bool)

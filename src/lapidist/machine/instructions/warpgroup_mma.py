@@ -71,7 +71,7 @@ class Multiplication:
 
     @property
     def registers(self) -> int:
-        """Of D, in a lane."""
+        """Registers of D in a lane."""
         return self.n // (4 if self.kinds[0] == "f16" else 2)
 
 

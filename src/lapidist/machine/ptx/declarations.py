@@ -25,7 +25,7 @@ MOST_DIGITS = 18  # of an extent or alignment: more are no number that fits anyw
 
 
 def block_rule(header: str, directive: str) -> tuple[int, ...]:
-    """The extents of a block that a directive behind the parameters names, x, y and z; () without it."""
+    """The three extents that a directive behind the parameters names; () without it."""
     match = re.search(rf"\.{directive}\s+(\d+(?:\s*,\s*\d+)*)", header)
     extents = [int(number) for number in match.group(1).split(",")] if match else []
     return tuple([*extents, 1, 1][:3]) if extents else ()
@@ -46,7 +46,7 @@ def alignment(attributes: str, default: int, source: SourceText, position: int) 
 
 
 def parse_parameters(header: str, source: SourceText, position: int) -> dict[str, Parameter]:
-    """Offsets follow the ABI: each parameter at its own alignment."""
+    """The parameters of a kernel. Their offsets follow the ABI: each lies at its own alignment."""
     parameters: dict[str, Parameter] = {}
     end = 0
     for declared in header.partition("(")[2].partition(")")[0].split(","):
@@ -74,7 +74,7 @@ def parse_parameters(header: str, source: SourceText, position: int) -> dict[str
 
 
 def parse_variables(text: str, source: SourceText, position: int) -> list[Variable]:
-    """`.shared .align 4 .b8 name[64], other;` and its like in every space."""
+    """The variables of `.shared .align 4 .b8 name[64], other;` and its like in every space."""
     match = VARIABLE.match(text)
     if match is None:
         raise source.error(position, "not a variable declaration")

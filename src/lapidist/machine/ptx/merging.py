@@ -1,4 +1,4 @@
-"""What the assembler makes of neighbouring shared loads: one wide load.
+"""Neighbouring shared loads, of which the assembler makes one wide load.
 
 PTX from an unrolled loop loads element after element; ptxas joins loads of one base register and adjoining
 offsets where the alignment allows. Without this the counts of such loops would be those of a machine that
@@ -14,7 +14,8 @@ ENDS = ("st", "bar", "barrier", "atom", "red", "cp", "mbarrier", "fence", "memba
 
 
 def merged_loads(kernel: Kernel, blocks: list[Block]) -> dict[int, tuple[int, int]]:
-    """Site of a load that may be joined -> (offset of the first of its group, bytes of the whole)."""
+    """By the site of a load that is joined to others: the offset of the first of its group, and the bytes
+    of all."""
     groups: dict[int, tuple[int, int]] = {}
     for block in blocks:
         open_runs: dict[str, dict[int, int]] = {}  # base register and type: offset -> site
@@ -48,7 +49,7 @@ def element_bytes(run: str) -> int:
 
 
 def join(sites: dict[int, int], size: int, groups: dict[int, tuple[int, int]]) -> None:
-    """Greedy: the widest group that starts at an aligned offset and has no gap."""
+    """Note groups of loads, greedily: the widest that starts at an aligned offset and has no gap."""
     width = WIDEST
     loads = dict(sites)
     while width > size:

@@ -122,7 +122,7 @@ class OperandParser:
         return Sym(item.name, self.offset()) if isinstance(item, Sym) and self.peek() in ("+", "-") else item
 
     def within(self, read: Callable[[], T]) -> T:
-        """What stands in brackets."""
+        """Read what stands in brackets, at most DEEPEST of them deep."""
         self.depth += 1
         if self.depth > DEEPEST:
             raise PtxError(f"{self.site}: brackets more than {DEEPEST} deep")

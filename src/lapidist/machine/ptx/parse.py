@@ -91,7 +91,7 @@ class ModuleParser(SourceText):
                 raise self.error(position, "not a module-level directive")
 
     def scan_function(self, position: int) -> int:
-        """Remember where the header and the body are."""
+        """Note where the header and the body are; returns the position behind them."""
         brace, semicolon = self.text.find("{", position), self.text.find(";", position)
         if brace < 0 or 0 <= semicolon < brace:
             if semicolon < 0:
@@ -189,9 +189,8 @@ class BodyParser:
                 position = stop + 1
 
     def read_loc(self, text: str) -> None:
-        """The line, and those that it was inlined at: each stands in a directive of its own shortly
-        before.
-        """
+        """Note a source line and those that it was inlined at, which stand in directives of their own
+        shortly before."""
         if match := LOC.match(text):
             inner, outer = match.groups()
             self.inlined_at[inner] = outer
@@ -223,7 +222,7 @@ class BodyParser:
             statements.append((scope, text.strip(), position, self.source))
 
     def inline(self, call: Call, scope: Scope, position: int, statements: list[Statement]) -> None:
-        """The function's body in place of a call, with a label behind it."""
+        """Read the function's body in place of a call, with a label behind it."""
         function, source = self.module.functions[call.name], self.source
         if call.name in self.calling:
             raise self.module.error(position, f"{call.name} calls itself, which the machine cannot read")
@@ -299,7 +298,7 @@ class BodyParser:
     def with_carry(
         self, opcode: str, modifiers: tuple[str, ...], operands: tuple[Operand, ...]
     ) -> tuple[Operand, ...]:
-        """The carry flag as an operand: a second destination, and what is added in the end."""
+        """The operands with the carry flag among them: a second destination, and a last source."""
         leaves, takes = "cc" in modifiers and bool(operands), opcode in ("addc", "subc", "madc")
         if leaves or takes:
             self.kernel.registers[CARRY.name] = "pred"

@@ -21,9 +21,9 @@ Array = np.ndarray
 
 @dataclass(slots=True)
 class Access:
-    """What lanes of a warp do ("load", "store", "atomic") to some bytes each: positions in a shadow, one a
-    lane, one for all, or those of a whole copy. `level` is the scope of an ordered access; what
-    TMA does is not `generic`."""
+    """An access of lanes of a warp ("load", "store", "atomic") to some bytes each: positions in a shadow,
+    one a lane, one for all, or those of all of a copy. `level` is the scope of an ordered access; what TMA
+    does is not `generic`."""
 
     shadow: Shadow
     g: Lanes

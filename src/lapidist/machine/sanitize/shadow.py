@@ -128,8 +128,8 @@ class Shadow:
     def racing_read(
         self, at: Array, warp_columns: list[int], warp: int, clocks: Clocks, agents: Array | None
     ) -> tuple[int, int]:
-        """(index into `at`, reader) of a read that the warp is not ordered after, or (-1, -1). With a column
-        for each reader, `own` are the warp's and `agents` whose they all are."""
+        """(index into `at`, reader) of a read that the warp is not ordered after, or (-1, -1). With a
+        column for each reader, `warp_columns` are the warp's and `agents` the readers of all."""
         vector = clocks.vectors[warp]
         near = slice(None) if agents is None else agents
         if not (self.last_read[near] > vector[near]).any():

@@ -24,9 +24,9 @@ HANDS_ON = ("mov", "cvt")
 
 @dataclass(slots=True)
 class Reading:
-    """What the lanes of a load read (grains, a row a lane or one for all) and when. Also when those grains
-    were read before, and what is wrong, by lane: lanes that diverged are at different rounds of a loop.
-    `counts`: lanes that have not dropped their value."""
+    """What the lanes of a load read (`grains`, a row a lane or one for all) and when. `before` is when
+    those grains were read before, `faults` what is wrong, by lane: lanes that diverged are at different
+    rounds of a loop. `counts` are the lanes that have not dropped their value."""
 
     readers: Array
     grains: Array
