@@ -136,6 +136,20 @@ def test_a_barrier_of_a_block_does_not_wait_for_threads_that_have_left(
         run_body(body, np.zeros(1, "u4"), out, 1, 96, **schedule)
 
 
+# In block b the threads up to b count. A reduction brings each block its own number.
+COUNTED = """
+    mov.u32 %r1, %ctaid.x; setp.le.u32 %p1, %t, %r1; bar.red.popc.u32 %r2, 0, %p1;
+    mad.lo.u32 %r3, %r1, 64, %t; mad.wide.u32 %rd1, %r3, 4, %out; st.global.u32 [%rd1], %r2;
+"""
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_barrier_reduces_the_flags_of_its_block_alone(schedule: dict[str, object]) -> None:
+    out = np.zeros((BLOCKS, 64), "u4")
+    run_body(COUNTED, np.zeros(1, "u4"), out, BLOCKS, 64, **schedule)
+    assert (out == 1 + np.arange(BLOCKS)[:, None]).all()
+
+
 # Of two blocks one leaves, or arrives first and does not wait. The other one waits twice, and then counts.
 A_BLOCK_LEAVES = """
     mov.u32 %r9, %cluster_ctarank; setp.eq.u32 %p1, %r9, 0; @%p1 bra stay; {last} exit;
