@@ -12,8 +12,15 @@ import numpy as np
 from lapidist.device import Device
 from lapidist.kernels.registry import KERNELS
 from lapidist.planning.cost_regression import fitted, refined, terms
-from lapidist.planning.cost_table import Weighed
-from lapidist.planning.covering_sets import FEW, Kept, Priced, ProductClass, nearly_as_cheap, pricing_of
+from lapidist.planning.cost_table import CostTable
+from lapidist.planning.covering_sets import (
+    FEW,
+    PricedMember,
+    PricedSet,
+    ProductClass,
+    nearly_as_cheap,
+    pricing_of,
+)
 from lapidist.planning.kernel_set import Member, variants
 from lapidist.planning.planner import grouped, weigh
 from lapidist.problems.problem import Problem
@@ -75,14 +82,14 @@ def table_of(problem: Problem, device: Device) -> dict[Member, Time]:
     return found
 
 
-def times_of(group: Weighed) -> list[tuple[Member, Time]]:
-    numbers, counted = np.broadcast_to(variants(group), group.every.shape), group.counted()
-    at = np.argwhere(np.isfinite(group.every) & group.taken).tolist()
+def times_of(group: CostTable) -> list[tuple[Member, Time]]:
+    numbers, counted = np.broadcast_to(variants(group), group.schedule_seconds.shape), group.counted()
+    at = np.argwhere(np.isfinite(group.schedule_seconds) & group.accepted).tolist()
     rows = group.rows
     return [
         (
             Member(rows.kernels[column].name, rows.configs[column], int(numbers[way, column])),
-            Time(float(counted[way, column]), float(group.every[way, column])),
+            Time(float(counted[way, column]), float(group.schedule_seconds[way, column])),
         )
         for way, column in at
     ]
@@ -133,7 +140,7 @@ def find(tables: Sequence[Table], most: int = MOST) -> list[Member]:
 
 def served(
     members: Sequence[Member], shapes: Sequence[Shape], tables: Sequence[Table], device: Device
-) -> list[Kept]:
+) -> list[PricedMember]:
     """Each member with its prices, and the largest shape for which it is the best of the set. Members that
     are best for none are left out.
     """
@@ -143,7 +150,7 @@ def served(
         if own:
             found[min(own, key=table.__getitem__)] = shape
     prices = prices_of(list(found), shapes, tables, device)
-    return [Kept(*each, tuple(of_it)) for each, of_it in zip(found.items(), prices, strict=True)]
+    return [PricedMember(*each, tuple(of_it)) for each, of_it in zip(found.items(), prices, strict=True)]
 
 
 def prices_of(
@@ -178,7 +185,7 @@ class Loss(NamedTuple):
 
 def loss_of(
     own: ProductClass,
-    members: Sequence[Kept],
+    members: Sequence[PricedMember],
     shapes: Sequence[Shape],
     tables: Sequence[Table],
     device: Device,
@@ -186,7 +193,7 @@ def loss_of(
     """What a class' set loses on these shapes, which may be others than it was chosen for. Each runs by the
     cheapest binary, or the best of the cheapest.
     """
-    times, known = [], Priced.of(members, device)
+    times, known = [], PricedSet.of(members, device)
     for shape, table in zip(shapes, tables, strict=True):
         takes = [each for each in known.cheapest_first(*shape) if each[0] in table]
         near = (table[each] for each in (nearly_as_cheap(takes, own.math) if takes else ()))

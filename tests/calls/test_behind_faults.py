@@ -179,7 +179,7 @@ def test_weighing_that_fails_is_told_once_and_calls_go_on(
     work: list[Any] = []
     monkeypatch.setattr(executable.background_thread, "ask", work.append)
     call()
-    thread = background_thread.Later()
+    thread = background_thread.BackgroundThread()
     thread.ask(work[0])
     while not warnings(caplog):
         os.sched_yield()

@@ -16,7 +16,7 @@ from lapidist.dtypes import numpy_dtype
 from lapidist.epilogues.passes import JOINED, Reduction
 from lapidist.errors import RefusalError
 from lapidist.kernels.wgmma.configs import HALF_PATCHED, tile
-from lapidist.planning.in_kernel_reductions import made_before
+from lapidist.planning.in_kernel_reductions import in_kernel_work
 
 Array = np.ndarray[Any, Any]
 BF16 = partial(tile, "bfloat16")
@@ -113,7 +113,7 @@ def run(a: Array, b: Array, given: Any, **how: Any) -> tuple[Any, bool]:
     how = {"epilogue": given, "kernel": "wgmma", "device": "machine", **how}
     plan = lapidist.plan(a, b, **how).plan
     assert plan is not None
-    return lapidist.gemm(a, b, **how), made_before([plan]).joined
+    return lapidist.gemm(a, b, **how), in_kernel_work([plan]).joined
 
 
 def same(found: Any, expected: Any) -> None:

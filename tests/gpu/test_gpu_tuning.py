@@ -32,7 +32,7 @@ def test_tune_keeps_what_plans_then_take(torch: Any, tmp_path: Path, monkeypatch
     assert all(record.ok for record in records if record.error is None)
     assert len(found) == 1
     after = lapidist.plan(a, b)
-    winner, warning = look_up(after.plan.asked, after.plan.device)
+    winner, warning = look_up(after.plan.callers_problem, after.plan.device)
     assert warning == ""
     assert winner is not None
     assert "lapidist tune" in str(after.plan)

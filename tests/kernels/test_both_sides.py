@@ -157,6 +157,6 @@ def test_two_blocks_share_the_registers_of_a_multiprocessor(columns: int, fits: 
     """Where operands are packed, the host says that the next launch's blocks come beside these."""
     kernel, config = kernel_named("wgmma"), tile("float16", 64, columns, 3)
     problem = replace(sample_problem(kernel, "float16", aligned=False), m=1024, n=1024, k=512)
-    assert bool(kernel.family.beside_another(problem, config)) == fits
+    assert bool(kernel.family.leaves_room(problem, config)) == fits
     said = objections(kernel, problem, config, {"RESIDENT": 2})
     assert (RESIDENT in said) != fits

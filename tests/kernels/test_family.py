@@ -47,4 +47,4 @@ def test_production_kernels_and_the_ladder_are_five_families() -> None:
 def test_what_is_weighed_at_once_is_weighed_by_one_formula() -> None:
     for math in ("float32", "bfloat16"):
         for rows in grouped(KERNELS, math):
-            assert len({kernel.family.weighed_by for kernel in rows.kernels}) == 1
+            assert len({kernel.family.cost_model for kernel in rows.kernels}) == 1

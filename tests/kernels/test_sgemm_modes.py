@@ -16,7 +16,8 @@ from lapidist.config import Config
 from lapidist.device import chip
 from lapidist.frameworks.arrays import operand_of
 from lapidist.kernels.registry import kernel_named
-from lapidist.planning.plans import Scratch, make_plan
+from lapidist.planning.plans import make_plan
+from lapidist.planning.workspace import Scratch
 from lapidist.problems.problem import Problem
 from lapidist.schedule.sharing_choice import Sharing
 from lapidist_lab.verify import judge

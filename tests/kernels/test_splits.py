@@ -9,11 +9,18 @@ import pytest
 from lapidist.device import chip
 from lapidist.kernels.blocks.splits import SPLITS, Peers, busiest, clusters_at_once, gathering, reduction_of
 from lapidist.kernels.blocks.time import paces, standing
-from lapidist.kernels.kernel_table import OneRow, config_alone
+from lapidist.kernels.kernel_table import ScalarRow, config_alone
 from lapidist.kernels.registry import kernel_named
 from lapidist.planning.plans import make_plan
 from lapidist.problems.problem import dense_problem
-from lapidist.schedule.schedule_options import CLUSTER, SEPARATE, TURNSTILE, Grids, OneWay, Way
+from lapidist.schedule.schedule_options import (
+    CLUSTER,
+    SEPARATE,
+    TURNSTILE,
+    Grids,
+    ScalarOption,
+    ScheduleOption,
+)
 
 H100, H200, A100 = chip("h100"), chip("h200"), chip("a100")
 KIB = 1024
@@ -27,8 +34,8 @@ def test_the_cheapest_way_brings_sums_together() -> None:
     for splits in SPLITS:
         tiles = 10
         found = reduction_of(splits, tiles, asked())
-        ways = [SEPARATE, *[TURNSTILE] * (splits <= 4), *[CLUSTER] * (splits <= 8)]
-        assert found == min(ways, key=lambda way: gathering(way, splits, tiles * splits, 8 * KIB))
+        options = [SEPARATE, *[TURNSTILE] * (splits <= 4), *[CLUSTER] * (splits <= 8)]
+        assert found == min(options, key=lambda option: gathering(option, splits, tiles * splits, 8 * KIB))
     assert reduction_of(4, 10, asked()) == CLUSTER
     assert reduction_of(2, 10, asked(fits=False)) == TURNSTILE
     assert reduction_of(12, 10, asked()) == SEPARATE
@@ -56,17 +63,19 @@ def test_columns_and_numbers_choose_alike(per_sm: int) -> None:
 def test_clusters_leave_sms_idle_that_others_fill() -> None:
     """17 clusters of six blocks lie on SMs of their own, the next one's blocks on SMs that have one."""
     grid = Grids(1, 18, 60, 18)
-    way = OneWay(grid, Way.split(True, 18, 6, CLUSTER, 1))
-    assert busiest(way, 132, 2).iterations == 20
-    assert busiest(OneWay(grid, Way.split(True, 18, 6, TURNSTILE, 1)), 132, 2).iterations == 10
-    fewer = OneWay(Grids(1, 17, 60, 17), Way.split(True, 17, 6, CLUSTER, 1))
+    option = ScalarOption(grid, ScheduleOption.split(True, 18, 6, CLUSTER, 1))
+    assert busiest(option, 132, 2).iterations == 20
+    assert (
+        busiest(ScalarOption(grid, ScheduleOption.split(True, 18, 6, TURNSTILE, 1)), 132, 2).iterations == 10
+    )
+    fewer = ScalarOption(Grids(1, 17, 60, 17), ScheduleOption.split(True, 17, 6, CLUSTER, 1))
     assert busiest(fewer, 132, 2).iterations == 10
 
 
-def row_of(bm: int, bn: int) -> OneRow:
+def row_of(bm: int, bn: int) -> ScalarRow:
     kernel = kernel_named("mma")
     config = next(each for each, _ in kernel.configs_for("float64") if (each.bm, each.bn) == (bm, bn))
-    return config_alone(kernel, config, "float64").in_numbers
+    return config_alone(kernel, config, "float64").scalar_row
 
 
 def test_a_block_alone_on_its_sm_waits_for_its_operands_in_double() -> None:

@@ -22,7 +22,8 @@ from lapidist.frameworks.arrays import operand_of
 from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.wgmma.family import WGMMA_FAMILY, tile
 from lapidist.kernels.wgmma.sharing import schedules
-from lapidist.planning.plans import Plan, Scratch, make_plan
+from lapidist.planning.plans import Plan, make_plan
+from lapidist.planning.workspace import Scratch
 from lapidist.problems.problem import Problem, dense_problem
 from lapidist.schedule import TileGrid, data_parallel, stream_k
 from lapidist.schedule.sharing_choice import PLANNED, Sharing

@@ -16,19 +16,19 @@ from lapidist.kernels.kernel_table import config_alone
 from lapidist.kernels.registry import kernel_named
 from lapidist.planning import covering_sets
 from lapidist.planning.cost_regression import Pricing, cheapest_first, fitted, terms
-from lapidist.planning.cost_table import Weighed
+from lapidist.planning.cost_table import CostTable
 from lapidist.planning.covering_sets import (
     CLASSES,
-    Priced,
+    PricedSet,
     ProductClass,
-    best_at_hand,
+    all_sets,
+    best_of_class,
     class_of,
-    kept,
-    serving,
+    set_for,
     write,
 )
 from lapidist.planning.fallback_kernels import better_than, planned_at_once
-from lapidist.planning.kernel_set import SEPARATE, by_member, variants
+from lapidist.planning.kernel_set import SEPARATE, candidate_by, variants
 from lapidist.planning.planner import choose
 from lapidist.planning.plans import make_plan, plan_of
 from lapidist.planning.same_sum_order import sum_order_of
@@ -51,20 +51,20 @@ def drawn(own: ProductClass, count: int = 12, seed: int = 3) -> list[Problem]:
 
 
 def test_every_class_has_a_few_binaries() -> None:
-    assert set(kept()) == set(CLASSES)
-    assert all(0 < len(members) <= MOST for members in kept().values())
-    assert all(len({each.member for each in members}) == len(members) for members in kept().values())
+    assert set(all_sets()) == set(CLASSES)
+    assert all(0 < len(members) <= MOST for members in all_sets().values())
+    assert all(len({each.member for each in members}) == len(members) for members in all_sets().values())
 
 
 def test_what_is_written_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = kept()
+    before = all_sets()
     write(before, tmp_path / "sets.json")
     monkeypatch.setattr(covering_sets, "FILE", tmp_path / "sets.json")
-    cached = covering_sets.read, covering_sets.config_kept, covering_sets.members_of
+    cached = covering_sets.read, covering_sets.config_numbered, covering_sets.members_of
     for each in cached:
         each.cache_clear()
     try:
-        assert kept() == before
+        assert all_sets() == before
     finally:
         for each in cached:
             each.cache_clear()
@@ -72,8 +72,8 @@ def test_what_is_written_is_read_again(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("own", CLASSES[:9], ids=str)
 def test_members_serve_their_own_shapes(own: ProductClass) -> None:
-    for member, shape, _ in kept()[own]:
-        found = by_member(member, problem_of(own, *shape), H200)
+    for member, shape, _ in all_sets()[own]:
+        found = candidate_by(member, problem_of(own, *shape), H200)
         assert found is not None
         assert (found.kernel.name, found.config) == (member.kernel, member.config)
 
@@ -124,7 +124,7 @@ def test_columns_tell_what_is_alike_as_sum_orders_do(math: str) -> None:
     draw = random.Random(math)
     for _ in range(12):
         problem = dense_problem(*(draw.randint(128, 3000) for _ in "mnk"), math)
-        like = best_at_hand(problem, H200)
+        like = best_of_class(problem, H200)
         assert like is not None
         best = choose(problem, H200, like=like)
         assert sum_order_of(best, problem, H200) == sum_order_of(like, problem, H200)
@@ -134,10 +134,10 @@ def test_columns_tell_what_is_alike_as_sum_orders_do(math: str) -> None:
 def test_it_is_hardly_slower_than_the_free_choice(own: ProductClass) -> None:
     losses = []
     for problem in drawn(own, 60, 11):
-        first = best_at_hand(problem, H200)
+        first = best_of_class(problem, H200)
         assert first is not None
         build = plan_of(first, problem, H200).build
-        every = {each: by_member(each, problem, H200) for each, _, _ in kept()[own]}
+        every = {each: candidate_by(each, problem, H200) for each, _, _ in all_sets()[own]}
         seconds = [
             each.seconds for each in every.values() if each and plan_of(each, problem, H200).build == build
         ]
@@ -153,11 +153,11 @@ def test_what_prices_cannot_tell_apart_the_model_does(layout: str) -> None:
     losses, by_price = [], []
     for shape in shapes_of(own, 60, 999):
         problem = problem_of(own, *shape)
-        table, first = table_of(problem, H200), best_at_hand(problem, H200)
+        table, first = table_of(problem, H200), best_of_class(problem, H200)
         assert first is not None
         best = min(time.seconds for time in table.values())
         losses.append(first.seconds / best)
-        known = covering_sets.priced(own, H200)
+        known = covering_sets.set_of_class(own, H200)
         assert known is not None
         ordered = known.cheapest_first(*shape)
         by_price.append(next(table[each].seconds for each, _ in ordered if each in table) / best)
@@ -192,11 +192,11 @@ def test_eight_bits_stored_as_sixteen_are_a_class(out: str) -> None:
     problem = dense_problem(512, 512, 512, "float8_e4m3fn", "rc", out)
     assert class_of(problem, H200) == SIXTEEN
     assert class_of(dense_problem(512, 512, 512, "float8_e5m2", "rc", out), H200) == SIXTEEN
-    builds = {plan_of(best_at_hand(problem, H200), problem, H200).build}  # type: ignore[arg-type]
+    builds = {plan_of(best_of_class(problem, H200), problem, H200).build}  # type: ignore[arg-type]
     for kind in (ONE, LINES):
         scaled = replace(problem, scaling=Scaling(Scale(kind), Scale(kind)))
         assert class_of(scaled, H200) == SIXTEEN
-        best = best_at_hand(scaled, H200)
+        best = best_of_class(scaled, H200)
         assert best is not None
         builds.add(plan_of(best, scaled, H200).build)
     assert len(builds) == 3
@@ -248,12 +248,15 @@ def test_whole_tiles_are_found_without_columns(math: str) -> None:
     for _ in range(20):
         extents = [int(2 ** draw.uniform(6, 13)) // 8 * 8 + draw.choice((0, 0, 1)) for _ in "mnk"]
         problem = dense_problem(*extents, math, draw.choice(("rr", "rc", "cr")))
-        known = serving(problem, H200)
+        known = set_for(problem, H200)
         if known is None:
             continue
         for member, seconds in known.cheapest_first(problem.m, problem.n, problem.k):
             if member.variant % SEPARATE == 0:
-                own, weighed = by_member(member, problem, H200, seconds), by_member(member, problem, H200)
+                own, weighed = (
+                    candidate_by(member, problem, H200, seconds),
+                    candidate_by(member, problem, H200),
+                )
                 assert (own is None) == (weighed is None)
                 if own is not None and weighed is not None:
                     assert (own.config, own.schedule) == (weighed.config, weighed.schedule)
@@ -274,23 +277,23 @@ def test_tiles_are_weighed_in_plain_numbers_as_in_columns(math: str, least: int)
         if turn % 2:
             extents[0] = draw.randrange(1, 65)
         problem = dense_problem(*extents, math, draw.choice(("rr", "rc", "cr")))
-        known = serving(problem, H200)
+        known = set_for(problem, H200)
         for member in known.members if known else ():
             rows = config_alone(kernel_named(member.kernel), member.config, math)
             with np.errstate(all="ignore"):
-                weighed = Weighed(problem, rows, H200, PLANNED)
+                weighed = CostTable(problem, rows, H200, PLANNED)
                 if weighed.any:
                     weighed.narrow(variants(weighed) == member.variant)
                 wanted = weighed.candidate(0) if weighed.any else None
-            assert by_member(member, problem, H200) == wanted
+            assert candidate_by(member, problem, H200) == wanted
             found += wanted is not None and wanted.shares_tiles
     assert found > least
 
 
 def test_prices_of_many_binaries_are_what_columns_say() -> None:
     draw = random.Random(5)
-    for own, members in list(kept().items())[::5]:
-        offers = Priced.of(members, H200).offers
+    for own, members in list(all_sets().items())[::5]:
+        offers = PricedSet.of(members, H200).offers
         m, n, k = (int(2 ** draw.uniform(6, 14)) for _ in "mnk")
         columns = [(np.array(prices) * terms(pricing, m, n, k)).tolist() for pricing, prices in offers]
         told = cheapest_first(offers, m, n, k)

@@ -31,7 +31,7 @@ def test_what_is_recorded_sums_so_on_both_chips() -> None:
             asked = as_asked(entry)
             plan = plan_of(case, **asked)
             choices = kernel_named(asked["kernel"]), asked["config"], Sharing(asked["schedule"])
-            others = make_plan(plan.asked, chip("h100"), *choices)
+            others = make_plan(plan.callers_problem, chip("h100"), *choices)
             assert str(plan.sum_order) == str(others.sum_order) == answer["sums"], (case, entry)
 
 

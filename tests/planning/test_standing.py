@@ -69,7 +69,7 @@ def test_others_of_the_same_order_are_many() -> None:
     assert len(others) > 20
     assert {other.sum_order for other in others} == {plan.sum_order}
     assert {other.kernel.kind for other in others} == {"production"}
-    assert all(other.asked == plan.asked for other in others)
+    assert all(other.callers_problem == plan.callers_problem for other in others)
 
 
 SHARED: list[dict[str, Any]] = [{}, {"schedule": "stream_k"}, {"split_k": 2, "reduction": "turnstile"}]
@@ -159,7 +159,7 @@ def test_it_waits_where_nothing_sums_alike(
 def test_an_empty_cache_is_not_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
     """To weigh what might lie there takes a first call as long as a tenth of its compiling."""
     looked: list[Plan] = []
-    monkeypatch.setattr(fallback_kernels, "stand_in", lambda plan, way: looked.append(plan))
+    monkeypatch.setattr(fallback_kernels, "fallback_of", lambda plan, way: looked.append(plan))
     plan = plan_of(4096, 4096, 4096)
     assert running(plan, BACKGROUND) is plan
     assert looked == []

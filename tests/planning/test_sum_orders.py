@@ -128,7 +128,7 @@ APART = {
     ),
     "slices": ("float32", Choice("sgemm", SGEMM, WHOLE), Choice("sgemm", SLICED_ROWS, WHOLE)),
     "cuts, tiles": ("float32", *(Choice("simt", SIMT_SMALL, each) for each in STREAMED)),
-    "way_out": (
+    "epilogue": (
         "float32",
         *(Choice(name, kernel_named(name).config) for name in ("coalesced", "large_tile")),
     ),
@@ -148,7 +148,7 @@ def test_different_orders_are_told_apart(name: str, rng: np.random.Generator) ->
         Product.of(rng, math, (65, 72, 272), "rc" if math == E4M3 else "rr") if math else underflowing(48)
     )
     product = product._replace(promote=name == "promoted" or None)
-    if name == "way_out":
+    if name == "epilogue":
         product = Product.of(rng, math, (65, 72, 40), beta=0.75)
     first, second = (product.planned(choice) for choice in pair)
     assert (product.bits(first) != product.bits(second)).any()

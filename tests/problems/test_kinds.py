@@ -71,11 +71,11 @@ def asked_of(problem: Problem, config: Config, kernel_at: int) -> object:
     kernel = KERNELS[kernel_at]
     rows = config_alone(kernel, config, problem.math)
     with np.errstate(all="ignore"):
-        taken = bool(rows.taken(problem, H200)[0])
+        taken = bool(rows.accepted(problem, H200)[0])
     return kernel.family.macros(problem), int(kernel.family.shared_bytes(problem, config)), taken
 
 
-AT_HAND = {member.kernel for members in covering_sets.kept().values() for member, *_ in members}
+AT_HAND = {member.kernel for members in covering_sets.all_sets().values() for member, *_ in members}
 
 
 @pytest.mark.parametrize(("math", "count"), [("bfloat16", 3000), ("float32", 3000), ("float8_e4m3fn", 9000)])

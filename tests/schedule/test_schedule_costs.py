@@ -25,7 +25,7 @@ from lapidist.schedule import (
 from lapidist.schedule.calibrate import calibrate, probes
 from lapidist.schedule.grid import most_peers
 from lapidist.schedule.makers import Search
-from lapidist.schedule.schedule_options import TURNSTILE, Grids, Way, Ways
+from lapidist.schedule.schedule_options import TURNSTILE, Grids, ScheduleOption, ScheduleOptions
 from lapidist.schedule.simulate import simulate
 from schedule_cases import FREE, many, schedules, work
 
@@ -35,10 +35,15 @@ from schedule_cases import FREE, many, schedules, work
 def test_only_what_32_bits_count_is_weighed() -> None:
     """All tiles in one region have more iterations than that; those of a tile alone have not."""
     grid = Grids.one(TileGrid(2, 2, 2**30))
-    ways = Ways(
-        grid, [Way.stream(True, 4, 3), Way.split(True, 4, 2, TURNSTILE), Way.split(False, 4, 2, TURNSTILE)]
+    options = ScheduleOptions(
+        grid,
+        [
+            ScheduleOption.stream(True, 4, 3),
+            ScheduleOption.split(True, 4, 2, TURNSTILE),
+            ScheduleOption.split(False, 4, 2, TURNSTILE),
+        ],
     )
-    assert ways.countable.tolist() == [[False], [True], [False]]
+    assert options.countable.tolist() == [[False], [True], [False]]
 
 
 @many

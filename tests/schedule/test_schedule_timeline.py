@@ -31,7 +31,7 @@ from lapidist.kernels.wgmma.sharing import handing_on
 from lapidist.planning.cost_table import LAUNCH_SECONDS
 from lapidist.planning.planner import exactly
 from lapidist.schedule import CostModel, TileGrid, data_parallel, split_k, stream_k
-from lapidist.schedule.schedule_options import Grids, Ways
+from lapidist.schedule.schedule_options import Grids, ScheduleOptions
 from lapidist.schedule.sharing_choice import Sharing
 from lapidist.schedule.simulate import simulate
 from lapidist_lab.bench.protocol.cases import Case
@@ -194,7 +194,7 @@ def test_wgmma_brings_the_costs_that_its_planner_weighs() -> None:
     config = WGMMA_FAMILY.config_for("bfloat16")
     assert (words, cluster, per_sm) == (f"wgmma's {config}", 2, 1)
     for splits in (2, 5):
-        ways = Ways.given(Grids.one(grid), [[split_k(grid, splits)]])
+        ways = ScheduleOptions.of_schedules(Grids.one(grid), [[split_k(grid, splits)]])
         shared = float(handing_on(ways, Columns.of([config]), chip("h200")).item())
         assert costs.block(0, splits) - costs.block(0, 1) == pytest.approx(shared)
     whole = Sharing("data_parallel")

@@ -20,7 +20,8 @@ from lapidist.device import chip
 from lapidist.errors import LapidistError
 from lapidist.frameworks.arrays import operand_of
 from lapidist.kernels.registry import kernel_named
-from lapidist.planning.plans import Plan, Scratch, make_plan
+from lapidist.planning.plans import Plan, make_plan
+from lapidist.planning.workspace import Scratch
 from lapidist.problems.problem import Problem
 from lapidist.schedule import Schedule, TileGrid, data_parallel, stream_k
 from lapidist.schedule.sharing_choice import Sharing

@@ -22,7 +22,7 @@ import lapidist
 from lapidist import Config
 from lapidist.dtypes import TF32, accumulators_of, element_of, numpy_dtype
 from lapidist.kernels.production import every_kernel
-from lapidist.planning.cost_table import Weighed
+from lapidist.planning.cost_table import CostTable
 from lapidist.planning.fallback_kernels import plans_ranked, same_sums
 from lapidist.planning.plans import Plan
 from lapidist.schedule import Raster, Schedule, TileGrid
@@ -123,11 +123,11 @@ def operands(case: Case) -> tuple[Array, Array]:
 
 def of_one_order(case: Case) -> Iterator[Plan]:
     """What an H200 is given, and of each kernel some others that sum so; of the ladder, too."""
-    chosen = replace(plan_of(case, **dict(case.choices)), named=None)
+    chosen = replace(plan_of(case, **dict(case.choices)), kernel_named=None)
     yield chosen
-    others: dict[str, list[tuple[int, Weighed]]] = {}
+    others: dict[str, list[tuple[int, CostTable]]] = {}
     for place, group in same_sums(chosen):
-        others.setdefault(group.named(place)[0].name, []).append((place, group))
+        others.setdefault(group.binary(place)[0].name, []).append((place, group))
     for ranked in others.values():
         some = dict.fromkeys((0, len(ranked) // 2, len(ranked) - 1))
         found = plans_ranked(chosen, [ranked[at] for at in some])

@@ -74,7 +74,7 @@ class Straight(Ready):
         a, b = plan.caller_order(at.a.pointer, at.b.pointer)
         operands = {"A": a, "B": b, "C": (at.c or at.out).pointer, "D": at.out.pointer}
         numbers = dict(zip(("alpha", "beta"), at.alpha_beta, strict=True))
-        brought = plan.brought(at.extra_pointers, skipped[4:])
+        brought = plan.call_parameters(at.extra_pointers, skipped[4:])
         return kernel.launch.patched({**operands, **numbers, **brought}).arguments, 7
 
 

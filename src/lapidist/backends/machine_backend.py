@@ -16,10 +16,11 @@ from lapidist.epilogues.passes import SLOTS
 from lapidist.errors import LaunchError
 from lapidist.frameworks.arrays import Operand
 from lapidist.launch import Launch, Memory
-from lapidist.planning.in_kernel_reductions import Before, made_before
-from lapidist.planning.plans import Plan, Scratch, memory_of, plan_once
+from lapidist.planning.in_kernel_reductions import InKernelWork, in_kernel_work
+from lapidist.planning.plans import Plan, plan_once
 from lapidist.planning.second_passes import RESULT, VALUES, Pass, steps_of
 from lapidist.planning.second_passes import room_of as room_between
+from lapidist.planning.workspace import Scratch, memory_of
 
 if TYPE_CHECKING:
     from lapidist.calls.arguments import Arguments
@@ -56,7 +57,7 @@ class MachineBackend(Backend):
     chip = chip_named("h200")
 
     def multiply(self, ready: Prepared, arguments: Arguments, out: Operand, stream: Any) -> None:
-        before = made_before(part.plan for part in ready.parts)
+        before = in_kernel_work(part.plan for part in ready.parts)
         left = Left(arguments.fused, before) if arguments.fused else None
         aside = left.memory if left else ()
         for plan, _, skipped in ready.parts:
@@ -85,7 +86,7 @@ class Left:
     before and after.
     """
 
-    def __init__(self, fused: FusedOperands, before: Before) -> None:
+    def __init__(self, fused: FusedOperands, before: InKernelWork) -> None:
         self.values = [np.full(shape, np.nan, fused.dtype) for shape in fused.shapes_left(before)]
         self.slots = [np.zeros(SLOTS, each.dtype) for each in fused.slots]
         fused.place(*([each.ctypes.data for each in arrays] for arrays in (self.values, self.slots)))

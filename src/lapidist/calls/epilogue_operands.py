@@ -22,7 +22,7 @@ from lapidist.epilogues.steps import COLUMN, POSITIONS, ROW, SCALAR, TILE, Funct
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import Operand, broadcast, evenly, fresh, on_host, operand_of
 from lapidist.frameworks.host_arrays import native
-from lapidist.planning.in_kernel_reductions import NOTHING, Before
+from lapidist.planning.in_kernel_reductions import NOTHING, InKernelWork
 from lapidist.planning.second_passes import TOGETHER, Pass, Target
 from lapidist.problems.epilogue_layout import MOST_OPERANDS, READS, Fed, Fused
 from lapidist.problems.problem import Matrix
@@ -217,7 +217,7 @@ class FusedOperands(OfArguments):
         """All results, D first."""
         return [self._d or self._arguments.output(), *self.results.operands]
 
-    def shapes_left(self, before: Before) -> list[tuple[int, ...]]:
+    def shapes_left(self, before: InKernelWork) -> list[tuple[int, ...]]:
         """The shapes of what kernels leave for second passes. Where columns of a row were reduced in the
         kernel, the partial results of all rows form one matrix.
         """
@@ -234,7 +234,7 @@ class FusedOperands(OfArguments):
             found.append((*batch, rows, cols))
         return found
 
-    def passes(self, before: Before = NOTHING) -> list[tuple[Pass, Operand, tuple[Operand, ...]]]:
+    def passes(self, before: InKernelWork = NOTHING) -> list[tuple[Pass, Operand, tuple[Operand, ...]]]:
         """The second passes, each with the values that it reads and the results that it stores. Factors are
         stored by the pass of the result that they scale.
         """

@@ -28,9 +28,10 @@ from lapidist.planning.fallback_kernels import (
     compile_behind,
     planned_at_once,
 )
-from lapidist.planning.in_kernel_reductions import made_before
-from lapidist.planning.plans import Plan, make_plan, room_of
+from lapidist.planning.in_kernel_reductions import in_kernel_work
+from lapidist.planning.plans import Plan, make_plan
 from lapidist.planning.sum_orders import SumOrder
+from lapidist.planning.workspace import shared_workspace
 from lapidist.problems.modes import NO_POINTERS, PLAIN, ExtraPointers
 from lapidist.problems.problem import Offsets, Problem
 from lapidist.schedule.sharing_choice import AUTO
@@ -134,7 +135,7 @@ class Prepared:
 
     def _take(self, plans: dict[Problem, Plan], workspace: Any = None) -> None:
         """Use these plans for all parts from now on."""
-        flags, room = self._room = room_of(plan.scratch_bytes for plan in plans.values())
+        flags, room = self._room = shared_workspace(plan.scratch_bytes for plan in plans.values())
         own = None
         if workspace is not None:
             given = self._workspace = argument_rules.workspace_of(workspace)
@@ -172,7 +173,7 @@ class Prepared:
 
     def settle(self) -> None:
         """Take the best plans now, and compile what is missing: whoever keeps a kernel keeps the best one."""
-        plans = {part.plan.asked: part.plan for part in self.parts}
+        plans = {part.plan.callers_problem: part.plan for part in self.parts}
         if self._open:
             plans = {problem: better_than(plan) or plan for problem, plan in plans.items()}
         elif self._wanted is not None:
@@ -206,7 +207,7 @@ class Prepared:
     def _weigh_all(self) -> None:
         """Find the best plans. If they beat those in use, have their kernels compiled."""
         try:
-            own = {part.plan.asked: part.plan for part in self.parts}
+            own = {part.plan.callers_problem: part.plan for part in self.parts}
             found = {problem: better_than(plan) or plan for problem, plan in own.items()}
             if found != own:
                 missing = [plan for plan in found.values() if not at_hand(*plan.build)]
@@ -258,7 +259,7 @@ class Prepared:
             f"\n  in {len(self.parts)} launches, the first of which is shown" if len(self.parts) > 1 else ""
         )
         made = self.problem.fused.function.results if self.problem.fused else ()
-        left = made[2:] if made and made_before([self.plan]).quantised else made
+        left = made[2:] if made and in_kernel_work([self.plan]).quantised else made
         passes = passes_named([each.then for each in left if each.then])
         return str(self.plan) + several + passes
 
@@ -284,7 +285,8 @@ class Prepared:
                 first, second = first + a_size * skip_a, second + b_size * skip_b
                 operands = first, second, c + c_size * skip_c, d + d_size * skip_d
                 if self.is_routed:
-                    kernel.start_with(plan.brought(extra_pointers, of_epilogue), stream, scalars, operands)
+                    parameters = plan.call_parameters(extra_pointers, of_epilogue)
+                    kernel.start_with(parameters, stream, scalars, operands)
                 else:
                     kernel.start(operands, scalars, stream)
 

@@ -31,8 +31,9 @@ from lapidist.errors import ArgumentError, DTypeError, ShapeError, explained
 from lapidist.frameworks.arrays import HOST, Operand, handed_over
 from lapidist.frameworks.streams import require_stream
 from lapidist.launch import ARRAYS_AT_ONCE
-from lapidist.planning.plans import Plan, plan_once, room_of
+from lapidist.planning.plans import Plan, plan_once
 from lapidist.planning.sum_orders import SumOrder
+from lapidist.planning.workspace import shared_workspace
 from lapidist.problems.modes import IN_LAUNCH, IN_MEMORY, Modes
 from lapidist.problems.pointers import Pointers
 from lapidist.problems.problem import GRID_BATCH_LIMIT, Problem
@@ -84,7 +85,7 @@ class ArrayGemm:
         plans = [plan_once(problem, chip, *self.choice) for problem in problems]
         keeps = self.way != BACKGROUND  # else a better kernel may take over later
         self.plans = [self.backend.available(plan, self.way) for plan in plans] if keeps else plans
-        self.room = room_of(plan.scratch_bytes for plan in self.plans)
+        self.room = shared_workspace(plan.scratch_bytes for plan in self.plans)
         if choices.workspace is not None:
             given = argument_rules.workspace_of(choices.workspace)
             self._workspace = argument_rules.require_workspace(given, batch.like, self.workspace_bytes)

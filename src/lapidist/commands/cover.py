@@ -37,7 +37,7 @@ def cover(
     from lapidist.build.processes import Pool
     from lapidist.device import chip as chip_named
     from lapidist.dtypes import math_named
-    from lapidist.planning.covering_sets import CLASSES, FILE, kept, write
+    from lapidist.planning.covering_sets import CLASSES, FILE, all_sets, write
     from lapidist.writable import require_writable
     from lapidist_lab import covering_search as search
 
@@ -45,7 +45,7 @@ def cover(
     require_writable("--out", out or FILE)
     device = chip_named(chip)
     maths = [math_named(part) for part in filter(None, dtype.split(","))]
-    sets, weigh = dict(kept()) if maths else {}, partial(search.table_of, device=device)
+    sets, weigh = dict(all_sets()) if maths else {}, partial(search.table_of, device=device)
     with Pool(jobs) as pool:
         for own in [each for each in CLASSES if not maths or each.math in maths]:
             drawn, others = search.shapes_of(own, shapes), search.shapes_of(own, judged, search.OTHER_SEED)

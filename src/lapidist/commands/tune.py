@@ -114,7 +114,7 @@ def warm(
         own = math_named(part)
         problems = [dense_problem(*case.extents, case.math, layout) for case in cases]
         problems += (ahead.ordinary(own) if ordinary else []) + ahead.anything(own, products)
-        problems = [ahead.with_own_c(problem) if with_c else problem for problem in problems]
+        problems = [ahead.with_c_like_d(problem) if with_c else problem for problem in problems]
         plans = [] if cases else ahead.covering_plans(own, device, with_c)
         warmed = warm_type(part, plans + ahead.plans_of(problems, device), device, with_c, jobs)
         print(json.dumps(warmed.as_data) if as_json else warmed)

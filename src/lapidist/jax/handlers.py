@@ -22,8 +22,8 @@ from lapidist.dtypes import numpy_dtype, size_of
 from lapidist.frameworks.arrays import Operand
 from lapidist.jax.frames import GRAPHS, Frame, register
 from lapidist.jax.product import NAME, REMEMBERED, Outline, Product, operands_of, read, results_of
-from lapidist.planning.in_kernel_reductions import EVERY, made_before
-from lapidist.planning.plans import room_of
+from lapidist.planning.in_kernel_reductions import EVERY, in_kernel_work
+from lapidist.planning.workspace import shared_workspace
 from lapidist.problems.modes import ExtraPointers
 from lapidist.problems.problem import VECTOR_BYTES
 
@@ -68,7 +68,7 @@ class Ready:
         self._ordinal = ordinal
         self._arguments = product.arguments(operands_of(outlines, product.arrays, ordinal, ends))
         self.prepared = Prepared(self._arguments, ordinal)
-        self._flags, room = room_of(part.plan.scratch_bytes for part in self.prepared.parts)
+        self._flags, room = shared_workspace(part.plan.scratch_bytes for part in self.prepared.parts)
         self._workspace_bytes = self._flags + room
         self._bytes_left = bytes_left(self._arguments.fused)
         self._c = product.place("c")
@@ -114,7 +114,7 @@ class Ready:
     def _launch_with_passes(
         self, prepared: Prepared, operands: tuple[int, ...], results: tuple[int, ...], stream: int, room: int
     ) -> None:
-        fused, before = self._arguments.fused, made_before(part.plan for part in prepared.parts)
+        fused, before = self._arguments.fused, in_kernel_work(part.plan for part in prepared.parts)
         assert fused is not None
         with self._left(Left.of(fused, before), room, stream) as left:
             fused.place(left.values, left.slots)

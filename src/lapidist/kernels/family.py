@@ -23,7 +23,7 @@ from lapidist.kernels.parameters import SCHEDULE, Parameters, block_of
 from lapidist.launch import ParameterBlock, TensorMap
 from lapidist.problems.problem import Problem
 from lapidist.schedule import CostModel, Schedule
-from lapidist.schedule.schedule_options import OneWay, Way, Ways
+from lapidist.schedule.schedule_options import ScalarOption, ScheduleOption, ScheduleOptions
 from lapidist.schedule.sharing_choice import Sharing
 
 if TYPE_CHECKING:
@@ -35,29 +35,34 @@ if TYPE_CHECKING:
 PASS_STARTS, PASS_SHARE = 2.2e-6, 0.8
 
 
-class WaysInNumbers(ABC):
+class ScalarSchedules(ABC):
     """The schedules of one config in plain numbers, in a fifth of the time of columns."""
 
     @abstractmethod
-    def ways_of_one(
+    def options_of_config(
         self, problem: Problem, kernel: Kernel, config: Config, device: Device, asked: Collection[int]
-    ) -> list[Way]:
+    ) -> list[ScheduleOption]:
         """The schedules that are possible with one of these reductions, in the order of Family.ways. NONE:
         whole tiles.
         """
 
 
-class InNumbers(WaysInNumbers):
+class ScalarModel(ScalarSchedules):
     """The same with the family's predicted time of one config."""
 
     @abstractmethod
-    def seconds_of_one(
-        self, problem: Problem, kernel: Kernel, config: Config, device: Device, ways: Sequence[OneWay]
+    def seconds_of_config(
+        self,
+        problem: Problem,
+        kernel: Kernel,
+        config: Config,
+        device: Device,
+        options: Sequence[ScalarOption],
     ) -> list[float]:
         """The same times as Family.seconds."""
 
     @abstractmethod
-    def worth_of_one(self, problem: Problem, kernel: Kernel, way: OneWay) -> float:
+    def worth_of_config(self, problem: Problem, kernel: Kernel, option: ScalarOption) -> float:
         """The same as Family.worth."""
 
 
@@ -67,8 +72,8 @@ class Family(ABC):
     """
 
     parameters: Parameters
-    ways_in_numbers: WaysInNumbers | None = None
-    in_numbers: InNumbers | None = None
+    scalar_schedules: ScalarSchedules | None = None
+    scalar_model: ScalarModel | None = None
 
     # ---- what follows from a problem ----
 
@@ -106,7 +111,7 @@ class Family(ABC):
         """Bytes of dynamic shared memory."""
         return 0
 
-    def beside_another(self, problem: Problem, config: Knobs) -> Any:
+    def leaves_room(self, problem: Problem, config: Knobs) -> Any:
         """Whether a block leaves room on its SM for one of the next launch, where operands are packed."""
         return False
 
@@ -132,11 +137,17 @@ class Family(ABC):
         """Whether lanes reduce 16 values of a column, or of a row, before a second pass reads them."""
         return False
 
-    def behind(self, problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
+    def second_pass_seconds(
+        self, problem: Problem, rows: Rows, device: Device, options: ScheduleOptions
+    ) -> Any:
         """Seconds of second passes, as far as they depend on the kernel."""
-        return self.quantising(problem, rows, device, ways) + self.reducing(problem, device)
+        return self.quantising_seconds(problem, rows, device, options) + self.reducing_seconds(
+            problem, device
+        )
 
-    def quantising(self, problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
+    def quantising_seconds(
+        self, problem: Problem, rows: Rows, device: Device, options: ScheduleOptions
+    ) -> Any:
         """Seconds of the pass that makes D and its factors, if the kernel leaves that to it."""
         if problem.fused is None or not problem.fused.grouped:
             return 0.0
@@ -144,7 +155,7 @@ class Family(ABC):
         moved = prod(problem.batch) * problem.m * columns * (size_of(problem.fused.dtype) + 1)
         return PASS_STARTS + moved / (device.dram_gbps * 1e9 * PASS_SHARE)
 
-    def reducing(self, problem: Problem, device: Device) -> float:
+    def reducing_seconds(self, problem: Problem, device: Device) -> float:
         """Seconds of the passes whose values lanes might reduce first."""
         if problem.fused is None:
             return 0.0
@@ -157,26 +168,26 @@ class Family(ABC):
     # ---- how blocks share tiles, and how long that takes ----
 
     @abstractmethod
-    def whole(self, kernel: Kernel, config: Config, device: Device) -> Way:
-        """The first way, in which each block computes whole tiles."""
+    def data_parallel_option(self, kernel: Kernel, config: Config, device: Device) -> ScheduleOption:
+        """The first option, in which each block computes whole tiles."""
 
     @abstractmethod
-    def ways(self, problem: Problem, rows: Rows, device: Device, taken: Any) -> Ways:
-        """The ways to share tiles that the planner may choose among, for the configs that are taken."""
+    def options(self, problem: Problem, rows: Rows, device: Device, accepted: Any) -> ScheduleOptions:
+        """The schedules that the planner may choose among, for the configs that are accepted."""
 
     @abstractmethod
-    def seconds(self, problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
-        """The time of each way of each config, without that of the launch."""
+    def seconds(self, problem: Problem, rows: Rows, device: Device, options: ScheduleOptions) -> Any:
+        """The time of each option of each config, without that of the launch."""
 
-    def worth(self, problem: Problem, rows: Rows, ways: Ways) -> Any:
-        """A way is chosen only if it takes less than this part of whole tiles' time, as models err."""
-        return np.where(ways.shares_tiles, rows.worth, 1.0)
+    def worth(self, problem: Problem, rows: Rows, options: ScheduleOptions) -> Any:
+        """An option is chosen only if it takes less than this part of whole tiles' time, as models err."""
+        return np.where(options.shares_tiles, rows.worth, 1.0)
 
     @abstractmethod
     def schedule_of(
-        self, problem: Problem, kernel: Kernel, config: Config, device: Device, way: Way
+        self, problem: Problem, kernel: Kernel, config: Config, device: Device, option: ScheduleOption
     ) -> Schedule | None:
-        """The Schedule of a way. None: the kernel's blocks find their tiles themselves."""
+        """The Schedule of an option. None: the kernel's blocks find their tiles themselves."""
 
     @abstractmethod
     def schedules(
@@ -191,10 +202,10 @@ class Family(ABC):
         """Blocks that an SM holds, and the cost of sharing tiles."""
 
     @cached_property
-    def weighed_by(self) -> tuple[object, ...]:
+    def cost_model(self) -> tuple[object, ...]:
         """Families with equal values share these methods, so their rows are weighed together."""
         own = type(self)
-        return own.ways, own.seconds, own.worth
+        return own.options, own.seconds, own.worth
 
     # ---- what follows from the parameters ----
 

@@ -112,7 +112,7 @@ class Kernel:
     types: Types = FMA_TYPES
     unit: str = "fma"  # what multiplies: fma (CUDA cores), mma (tensor cores) or wgmma (Hopper's)
     longer: float = 1.0  # factor on the time that its family predicts
-    ways: tuple[str, ...] = ()  # reductions that its persistent blocks know
+    reductions: tuple[str, ...] = ()  # reductions that its persistent blocks know
     # Shared tiles are chosen only if they take less than this part of whole tiles' time, as models err.
     worth: float = 1.0
     rules: tuple[Rule, ...] = ()  # for its configs, beside those of every kernel
@@ -174,7 +174,7 @@ class Kernel:
             # Fewer blocks with the same number of rounds. At 8192^3, 64 pairs of 128 x 256 form a square of
             # tiles, and an eighth less comes from DRAM.
             most = -(-clusters // rounds)
-        if self.packs(problem) and self.family.beside_another(problem, config):
+        if self.packs(problem) and self.family.leaves_room(problem, config):
             return most * config.cluster, 1, 1  # else two blocks of the next launch would meet on a free SM
         return (
             min(max(clusters, self.family.scratch(problem)[1] // PACKED_BYTES), most) * config.cluster,
@@ -242,8 +242,8 @@ class Kernel:
         facts = facts_of(problem, self.family)
         if self.refuse_problem(problem, device) or facts.refusal:
             return False
-        taken = obey(self.rules_of_problem, configs, facts)
-        return taken is not False and taken & (
+        accepted = obey(self.rules_of_problem, configs, facts)
+        return accepted is not False and accepted & (
             self.family.shared_bytes(problem, configs) <= device.shared_per_block
         )
 
@@ -283,7 +283,7 @@ class Kernel:
         rows define it.
         """
         own = {"SCHEDULED": int(scheduled)} if self.family.scheduled else {}
-        more = {"RESIDENT": 2} if self.family.beside_another(problem, config) else {}
+        more = {"RESIDENT": 2} if self.family.leaves_room(problem, config) else {}
         in_order, joins = not problem.modes.scatter_cols, self.family.joins_values(problem)
         fused = problem.fused.defines(in_order, joins) if problem.fused else {}
         of_problem = facts_of(problem, self.family).macros

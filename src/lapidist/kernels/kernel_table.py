@@ -34,7 +34,7 @@ class Rows(Columns):
         self.unaligned, self.across_k = np.array(shares).T
         by_lines = [kernel.family.longer_by_lines(math, config) for _, kernel, config, _ in listed]
         self.longer_by_lines = np.array(by_lines).T
-        self.kept: dict[Any, Any] = {}  # a family's intermediate results, for each chip
+        self.cached: dict[Any, Any] = {}  # a family's intermediate results, for each chip
         self.spans: list[tuple[Kernel, slice, Knobs]] = []
         for kernel, span in spans_of(self.kernels):
             configs = self.configs[span]
@@ -44,7 +44,7 @@ class Rows(Columns):
         for kernel, span, columns in self.spans:
             self.in_order[span] = obey(kernel.rules_of_knobs, columns, None)
 
-    def taken(self, problem: Problem, device: Device) -> Any:
+    def accepted(self, problem: Problem, device: Device) -> Any:
         """Which configs take the problem."""
         found = np.zeros(len(self.configs), bool)
         for kernel, span, configs in self.spans:
@@ -52,20 +52,20 @@ class Rows(Columns):
         return found & self.in_order
 
     @cached_property
-    def in_numbers(self) -> OneRow:
+    def scalar_row(self) -> ScalarRow:
         """The first config in plain numbers."""
-        return OneRow(self)
+        return ScalarRow(self)
 
     @staticmethod
     def column(values: Sequence[Any]) -> Any:
         return np.array(values)
 
-    def known(self, *ways: str) -> Any:
-        """For each reduction a row: which kernels know it."""
-        return np.array([[way in kernel.ways for kernel in self.kernels] for way in ways])
+    def supports(self, *reductions: str) -> Any:
+        """For each reduction a row: which kernels support it."""
+        return np.array([[name in kernel.reductions for kernel in self.kernels] for name in reductions])
 
 
-class OneRow(Knobs):
+class ScalarRow(Knobs):
     """One config in plain numbers, with what follows from its knobs."""
 
     by_warps: Any = None
@@ -85,7 +85,7 @@ class OneRow(Knobs):
         for name in ("efficiency", "worth", "longer", "scheduled", "unaligned", "across_k"):
             setattr(self, name, getattr(rows, name)[0].item())
         self.longer_by_lines = rows.longer_by_lines[:, 0].tolist()
-        self.kept: dict[Any, Any] = {}  # as in Rows
+        self.cached: dict[Any, Any] = {}  # as in Rows
 
     @staticmethod
     def column(values: Sequence[Any]) -> Any:

@@ -195,7 +195,7 @@ RUNGS = (
         family=TMA_SCHEDULED,
         persistent=1,
         options=SOURCE_ORDER,
-        ways=("turnstile",),
+        reductions=("turnstile",),
         defines={"SCHEDULED": 1},  # blocks ask for whole tiles too
     ),
     *WMMA_RUNGS,

@@ -20,7 +20,7 @@ from lapidist.kernels.parameters import OPERANDS, SIZES, Parameters
 from lapidist.kernels.rules import small_products as rules
 from lapidist.kernels.rules.layout_rules import refuse_batch, refuse_strided
 from lapidist.problems.problem import Problem
-from lapidist.schedule.schedule_options import OneWay, Ways
+from lapidist.schedule.schedule_options import ScalarOption, ScheduleOptions
 
 SMALL_PARAMETERS: Parameters = (
     *SIZES,
@@ -68,13 +68,18 @@ class Small(Blocks):
     def grid(self, problem: Problem) -> tuple[int, int, int] | None:
         return -(-prod(problem.batch) // products_of(problem)), 1, 1
 
-    def seconds(self, problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
-        return np.broadcast_to(seconds(problem, rows, device), ways.taken.shape)
+    def seconds(self, problem: Problem, rows: Rows, device: Device, options: ScheduleOptions) -> Any:
+        return np.broadcast_to(seconds(problem, rows, device), options.possible.shape)
 
-    def seconds_of_one(
-        self, problem: Problem, kernel: Kernel, config: Config, device: Device, ways: Sequence[OneWay]
+    def seconds_of_config(
+        self,
+        problem: Problem,
+        kernel: Kernel,
+        config: Config,
+        device: Device,
+        options: Sequence[ScalarOption],
     ) -> list[float]:
-        return [float(seconds(problem, config, device))] * len(ways)
+        return [float(seconds(problem, config, device))] * len(options)
 
 
 def products_of(problem: Problem) -> int:

@@ -1,5 +1,5 @@
-"""Decisions that are made in the background, by one thread, one after another. An error there is reported
-once, and calls go on with what they have.
+"""One thread that makes decisions in the background, one after another. It reports an error once, and calls
+go on with the kernels that they have.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from lapidist.build.folder import warn_once
 Work = Callable[[], None]
 
 
-class Later:
+class BackgroundThread:
     """A thread that starts with the first piece of work and ends with the interpreter."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._asked: SimpleQueue[Work] = SimpleQueue()
+        self._queue: SimpleQueue[Work] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def ask(self, work: Work) -> None:
-        self._asked.put(work)
+        self._queue.put(work)
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -31,24 +31,25 @@ class Later:
 
     def _serve(self) -> None:
         while True:
-            work = self._asked.get()
+            work = self._queue.get()
             try:
                 work()
             except Exception as error:  # no error of the background may reach a caller
                 warn_once(f"plan: a better kernel was not looked for ({type(error).__name__}: {error})")
 
 
-_later = Later()
+_thread = BackgroundThread()
 
 
 def renew() -> None:
-    """A forked child has none of its parent's threads, so it needs a new one."""
-    global _later
-    _later = Later()
+    """Start anew in a forked child, which has none of its parent's threads."""
+    global _thread
+    _thread = BackgroundThread()
 
 
 os.register_at_fork(after_in_child=renew)
 
 
 def ask(work: Work) -> None:
-    _later.ask(work)
+    """Run it later, after the work that others asked for."""
+    _thread.ask(work)

@@ -45,42 +45,46 @@ def terms(pricing: Pricing, m: Any, n: Any, k: Any) -> Any:
     """What the prices multiply: a row for each term, a column for each shape."""
     down, along = m + (n - m) * pricing.exchanged, n + (m - n) * pricing.exchanged
     tiles, steps = -(-down // pricing.rows) * -(-along // pricing.cols), -(-k // pricing.step)
-    whole = -(-tiles // pricing.slots)
-    rounds = np.where(pricing.shares, np.where(pricing.peers > 1, 1.0, tiles / pricing.slots), whole)
-    own = steps / pricing.peers
-    alone = np.ones_like(rounds)
-    moved = alone * (m + n) * k
-    return np.array([alone, rounds, rounds * own, tiles * steps, alone * m * n, moved, whole, alone * steps])
+    full_rounds = -(-tiles // pricing.slots)
+    rounds = np.where(pricing.shares, np.where(pricing.peers > 1, 1.0, tiles / pricing.slots), full_rounds)
+    steps_of_peer = steps / pricing.peers
+    constant = np.ones_like(rounds)
+    moved = constant * (m + n) * k
+    computed = rounds * steps_of_peer, tiles * steps
+    return np.array([constant, rounds, *computed, constant * m * n, moved, full_rounds, constant * steps])
 
 
 def cheapest_first(offers: Sequence[Offer], m: int, n: int, k: int) -> list[tuple[float, int]]:
     """Predicted seconds and index of each binary, the fastest first: sums of prices times `terms`. For
     sixteen binaries plain numbers take a third of the time that NumPy does.
     """
-    asked = []
+    ranking = []
     out, moved = 1.0 * m * n, 1.0 * (m + n) * k
-    for place, (pricing, (alone, each, own, step, stored, read, whole, along)) in enumerate(offers):
+    for index, (pricing, prices) in enumerate(offers):
+        constant, of_round, of_step, of_all_steps, of_output, of_input, of_full_round, of_depth = prices
         down, across = (n, m) if pricing.exchanged else (m, n)
         tiles, steps = -(-down // pricing.rows) * -(-across // pricing.cols), -(-k // pricing.step)
-        full = -(-tiles // pricing.slots)
-        rounds = full if not pricing.shares else 1.0 if pricing.peers > 1 else tiles / pricing.slots
-        seconds = alone + each * rounds + own * (rounds * (steps / pricing.peers)) + step * (tiles * steps)
-        asked.append((seconds + stored * out + read * moved + whole * full + along * steps, place))
-    return sorted(asked)
+        full_rounds = -(-tiles // pricing.slots)
+        rounds = full_rounds if not pricing.shares else 1.0 if pricing.peers > 1 else tiles / pricing.slots
+        seconds = constant + of_round * rounds + of_step * (rounds * (steps / pricing.peers))
+        seconds = seconds + of_all_steps * (tiles * steps) + of_output * out + of_input * moved
+        ranking.append((seconds + of_full_round * full_rounds + of_depth * steps, index))
+    return sorted(ranking)
 
 
 def fitted(paid: Any, seconds: Any) -> Any:
     """The non-negative prices with the smallest relative errors. `paid`: terms, a row for each shape."""
     paid = paid / seconds[:, None]
     scale = paid.max(axis=0)
-    bought, found = list(range(TERMS)), np.zeros(TERMS)
-    while bought:
-        found[:] = 0.0
-        found[bought] = np.linalg.lstsq(paid[:, bought] / scale[bought], np.ones(len(paid)), rcond=None)[0]
-        if found.min() >= 0:
+    positive, prices = list(range(TERMS)), np.zeros(TERMS)
+    while positive:
+        prices[:] = 0.0
+        scaled = paid[:, positive] / scale[positive]
+        prices[positive] = np.linalg.lstsq(scaled, np.ones(len(paid)), rcond=None)[0]
+        if prices.min() >= 0:
             break
-        bought.remove(int(found.argmin()))
-    return found / scale
+        positive.remove(int(prices.argmin()))
+    return prices / scale
 
 
 def refined(prices: Any, paid: Any, losses: Any) -> Any:
@@ -88,20 +92,20 @@ def refined(prices: Any, paid: Any, losses: Any) -> Any:
     terms by binary, shape and term; `losses`: of each shape by each binary, infinite if that does not take
     it.
     """
-    prices, every = prices.copy(), np.arange(len(losses))
-    asked = np.where(np.isfinite(losses), np.einsum("jst,tj->sj", paid, prices), np.inf)
-    least = losses[every, asked.argmin(axis=1)].mean()
+    prices, shapes = prices.copy(), np.arange(len(losses))
+    predicted = np.where(np.isfinite(losses), np.einsum("jst,tj->sj", paid, prices), np.inf)
+    least_loss = losses[shapes, predicted.argmin(axis=1)].mean()
     for _ in range(ROUNDS):
-        before = least
+        loss_before = least_loss
         for term, binary in np.ndindex(*prices.shape):
             for factor in FACTORS:
                 change = (factor - 1) * prices[term, binary] * paid[binary, :, term]
-                asked[:, binary] += change
-                found = losses[every, asked.argmin(axis=1)].mean()
-                if found < least:
-                    least, prices[term, binary] = found, prices[term, binary] * factor
+                predicted[:, binary] += change
+                loss = losses[shapes, predicted.argmin(axis=1)].mean()
+                if loss < least_loss:
+                    least_loss, prices[term, binary] = loss, prices[term, binary] * factor
                 else:
-                    asked[:, binary] -= change
-        if least == before:
+                    predicted[:, binary] -= change
+        if least_loss == loss_before:
             break
     return prices

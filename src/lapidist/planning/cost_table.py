@@ -1,5 +1,5 @@
-"""All configs of one family with all their schedules, weighed at once: which are taken, and the best schedule
-of each.
+"""The predicted times of all configs of one family with all their schedules, computed at once. They say which
+configs take the problem, and which schedule is the best of each.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from lapidist.launch import INT_LIMIT
 from lapidist.problems.cached_fact import fact
 from lapidist.problems.problem import Problem
 from lapidist.schedule import Schedule
-from lapidist.schedule.schedule_options import Ways
+from lapidist.schedule.schedule_options import ScheduleOptions
 from lapidist.schedule.sharing_choice import Sharing
 
-# Rungs and detours were not measured on every shape, so their predicted times count this much longer.
+# Rungs and detours were not measured on every shape, so the planner multiplies their times by this.
 LESSON = 1.2
 LAUNCH_SECONDS = 2.2e-6  # of an empty kernel in a graph of many, on an H200
-UNASKED = "each of its blocks computes whole tiles: it takes neither split_k nor a schedule"
+NO_SCHEDULE = "each of its blocks computes whole tiles: it takes neither split_k nor a schedule"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,139 +52,138 @@ class Candidate:
         return f"{self.kernel.name} ({self.config}{shared}): {verdict}"
 
 
-class Weighed:
-    """Schedules are columns if the caller leaves them open. A caller's schedule is built config by config,
-    since it may be wrong for some.
+class CostTable:
+    """Predicted seconds: a row for each schedule, a column for each config. A caller's schedule is built
+    config by config, since it may be wrong for some.
     """
 
     def __init__(
-        self, problem: Problem, rows: Rows, device: Device, sharing: Sharing, taken: Any = None
+        self, problem: Problem, rows: Rows, device: Device, sharing: Sharing, accepted: Any = None
     ) -> None:
-        """`taken`: which configs take the problem, if that is known."""
+        """`accepted`: which configs take the problem; None: find out."""
         self.rows, self.device, self.sharing = rows, device, sharing
         self.problem, self.family = as_computed(problem, rows.configs[0]), rows.kernels[0].family
         self.schedules: dict[int, Sequence[Schedule | None]] = {}  # of each config, by the caller's choices
         self.wrong: dict[int, str] = {}  # by config, why the caller's schedule does not fit it
-        self.taken = rows.taken(self.problem, device) if taken is None else taken
-        self.any = bool(np.count_nonzero(self.taken))
+        self.accepted = rows.accepted(self.problem, device) if accepted is None else accepted
+        self.any = bool(np.count_nonzero(self.accepted))
         if self.any:
-            self._weigh()
+            self._read_options()
 
-    def _weigh(self) -> None:
+    def _read_options(self) -> None:
         rows, grid = self.rows, grids_of(self.problem, self.rows)
-        self.taken &= grid.tiles <= INT_LIMIT
-        self.any = bool(np.count_nonzero(self.taken))
+        self.accepted &= grid.tiles <= INT_LIMIT
+        self.any = bool(np.count_nonzero(self.accepted))
         if not self.any:
             return
         if self.sharing.open:
-            self.ways = self.family.ways(self.problem, rows, self.device, self.taken)
+            self.options = self.family.options(self.problem, rows, self.device, self.accepted)
         else:
-            self.ways = Ways.given(grid, self._asked())
-        self.allowed = self.ways.countable
+            self.options = ScheduleOptions.of_schedules(grid, self._callers_schedules())
+        self.allowed = self.options.countable
 
     @cached_property
-    def every(self) -> Any:
+    def schedule_seconds(self) -> Any:
         """Seconds of each schedule of each config."""
-        with np.errstate(all="ignore"):  # configs that are not taken may divide by zero
-            asked = self.problem, self.rows, self.device, self.ways
-            found = self.family.seconds(*asked) + self.family.behind(*asked)
-            return np.where(self.allowed, LAUNCH_SECONDS + self.rows.longer * found, np.inf)
+        with np.errstate(all="ignore"):  # refused configs may divide by zero
+            inputs = self.problem, self.rows, self.device, self.options
+            seconds = self.family.seconds(*inputs) + self.family.second_pass_seconds(*inputs)
+            return np.where(self.allowed, LAUNCH_SECONDS + self.rows.longer * seconds, np.inf)
 
     @cached_property
-    def best(self) -> Any:
+    def best_options(self) -> Any:
         """The index of each config's best schedule."""
         return self.counted().argmin(axis=0)
 
     @cached_property
     def seconds(self) -> Any:
-        return self.every[self.best, np.arange(len(self.best))]
+        return self.schedule_seconds[self.best_options, np.arange(len(self.best_options))]
 
     def narrow(self, allowed: Any) -> None:
         """Allow only some schedules from now on."""
         self.allowed = self.allowed & allowed
-        self.taken = self.taken & self.allowed.any(axis=0)
-        self.any = bool(np.count_nonzero(self.taken))
-        for name in ("every", "best", "seconds"):
+        self.accepted = self.accepted & self.allowed.any(axis=0)
+        self.any = bool(np.count_nonzero(self.accepted))
+        for name in ("schedule_seconds", "best_options", "seconds"):
             self.__dict__.pop(name, None)
 
     def counted(self) -> Any:
-        """The times that schedules are chosen by: those of shared tiles count longer."""
-        return self.every / self.family.worth(self.problem, self.rows, self.ways)
+        """The seconds by which schedules are chosen: those of shared tiles count longer."""
+        return self.schedule_seconds / self.family.worth(self.problem, self.rows, self.options)
 
-    def _asked(self) -> list[Sequence[Schedule | None]]:
+    def _callers_schedules(self) -> list[Sequence[Schedule | None]]:
         """The schedules that the caller's choices leave for each config."""
-        for at in np.flatnonzero(self.taken).tolist():
+        for at in np.flatnonzero(self.accepted).tolist():
             kernel, config = self.rows.kernels[at], self.rows.configs[at]
             try:
                 if self.sharing.asked_for and not kernel.family.scheduled:
-                    raise ArgumentError(UNASKED)
+                    raise ArgumentError(NO_SCHEDULE)
                 self.schedules[at] = kernel.family.schedules(
                     self.problem, kernel, config, self.device, self.sharing
                 )
             except ArgumentError as error:  # it may fit other tiles
-                self.taken[at], self.wrong[at] = False, str(error)
+                self.accepted[at], self.wrong[at] = False, str(error)
         self.any = bool(self.schedules)
         return [self.schedules.get(at, ()) for at in range(len(self.rows.configs))]
 
     # ---- the best config ----
 
     def quickest(self) -> tuple[float, int] | None:
-        """The least time, with rungs counted longer, and the first position that has it."""
+        """The least time, in which rungs count longer, and the first position that has it."""
         if not self.any:
             return None
-        times = np.where(self.taken, self.seconds * np.where(self.rows.lesson, LESSON, 1.0), np.inf)
-        at = int(times.argmin()) if times.min() < np.inf else int(self.taken.argmax())
+        times = np.where(self.accepted, self.seconds * np.where(self.rows.lesson, LESSON, 1.0), np.inf)
+        at = int(times.argmin()) if times.min() < np.inf else int(self.accepted.argmax())
         return float(times[at]), self.rows.positions[at]
 
-    def as_good_as(self, place: int, other: Weighed, tie: float) -> int | None:
-        """The first position in `other` with the same kernel, scheduled or not alike, and hardly a longer
-        time.
+    def as_good_as(self, place: int, other: CostTable, tie: float) -> int | None:
+        """The first position in `other` of the same kernel, scheduled if this one is, whose time is hardly
+        longer.
         """
         at = self.rows.positions.index(place)
         kernel, scheduled = self.rows.kernels[at], self._scheduled()[at]
         if not other.any or kernel not in other.rows.kernels:
             return None
-        alike = other.taken & (other._scheduled() == scheduled) & (other.seconds <= tie * self.seconds[at])
-        found = np.flatnonzero(alike).tolist()
-        same = (each for each in found if other.rows.kernels[each] is kernel)
-        first = next(same, None)
+        alike = other.accepted & (other._scheduled() == scheduled) & (other.seconds <= tie * self.seconds[at])
+        columns = np.flatnonzero(alike).tolist()
+        first = next((column for column in columns if other.rows.kernels[column] is kernel), None)
         return None if first is None else other.rows.positions[first]
 
     def _scheduled(self) -> Any:
-        return self.ways.scheduled[self.best, np.arange(len(self.best))]
+        return self.options.scheduled[self.best_options, np.arange(len(self.best_options))]
 
     # ---- one config ----
 
-    def named(self, place: int) -> tuple[Kernel, Config]:
+    def binary(self, place: int) -> tuple[Kernel, Config]:
         at = self.rows.positions.index(place)
         return self.rows.kernels[at], self.rows.configs[at]
 
     def candidate(self, place: int) -> Candidate:
         at = self.rows.positions.index(place)
         kernel, config = self.rows.kernels[at], self.rows.configs[at]
-        if not self.taken[at]:
+        if not self.accepted[at]:
             return Candidate(kernel, config, None, math.inf, self._refusal(at))
-        found = Candidate(kernel, config, self._schedule(at), float(self.seconds[at]), None)
-        says_why = found.schedule is not None and found.schedule.reason
-        if self.sharing.schedule != "stream_k" or found.shares_tiles or says_why:
-            return found
-        shared = self.ways.shares_tiles[:, at] & self.ways.taken[:, at]
-        return replace(found, unshared=why_whole(found, self.every[shared, at].tolist()))
+        best = Candidate(kernel, config, self._schedule(at), float(self.seconds[at]), None)
+        says_why = best.schedule is not None and best.schedule.reason
+        if self.sharing.schedule != "stream_k" or best.shares_tiles or says_why:
+            return best
+        shared = self.options.shares_tiles[:, at] & self.options.possible[:, at]
+        return replace(best, unshared=why_unshared(best, self.schedule_seconds[shared, at].tolist()))
 
     def _schedule(self, at: int) -> Schedule | None:
-        kernel, config, row = self.rows.kernels[at], self.rows.configs[at], int(self.best[at])
+        kernel, config, row = self.rows.kernels[at], self.rows.configs[at], int(self.best_options[at])
         if at in self.schedules:
             return self.schedules[at][row]
-        way = self.ways.at(row, at)
-        return kernel.family.schedule_of(self.problem, kernel, config, self.device, way)
+        option = self.options.at(row, at)
+        return kernel.family.schedule_of(self.problem, kernel, config, self.device, option)
 
     def _refusal(self, at: int) -> str:
         kernel, config = self.rows.kernels[at], self.rows.configs[at]
-        found = kernel.refuse(self.problem, config, self.device) or self.wrong.get(at)
-        return found or f"blocks count its tiles with 32 bits; {config} has more"
+        refusal = kernel.refuse(self.problem, config, self.device) or self.wrong.get(at)
+        return refusal or f"blocks count its tiles with 32 bits; {config} has more"
 
 
-def why_whole(best: Candidate, shared: Sequence[float]) -> str:
+def why_unshared(best: Candidate, shared: Sequence[float]) -> str:
     if not shared:
         return "no tiles are left over full waves whose sharing would pay"
     seconds = min(shared)

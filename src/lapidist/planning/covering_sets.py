@@ -23,7 +23,7 @@ from lapidist.kernels.kernel import Kernel
 from lapidist.kernels.production import kernel_named
 from lapidist.planning.cost_regression import Offer, Pricing, cheapest_first
 from lapidist.planning.cost_table import Candidate
-from lapidist.planning.kernel_set import MOST_PEERS, PEERS, SEPARATE, Member, best_of, by_member
+from lapidist.planning.kernel_set import MOST_PEERS, PEERS, SEPARATE, Member, best_of, candidate_by
 from lapidist.planning.sum_orders import adds_bias_alone
 from lapidist.problems.compile_key import of_kind
 from lapidist.problems.problem import VECTOR_BYTES, Problem, dense_problem
@@ -38,8 +38,8 @@ LAYOUTS = ("rr", "rc", "cr")  # of A and B: plain, a layer times its weights, a 
 ALIGNED = (VECTOR_BYTES,) * 4  # A, B, C and D
 FEW = 128  # rows: with fewer, other binaries are the best
 LEAST = 64  # smallest n and k of a class
-# Prices err by a tenth, so the model weighs binaries that are up to so many times as dear as the cheapest.
-# The first number is for binaries of its kernel, the second for others, which take longer to weigh.
+# Prices err by a tenth. So the model weighs all binaries whose price is at most the cheapest one's times this
+# factor. The first number is for binaries of its kernel, the second for others, which take longer to weigh.
 # Tensor-core kernels have too many schedules for that.
 NEAR = {"float32": (1.15, 1.03), "float64": (1.15, 1.03)}
 
@@ -71,7 +71,7 @@ CLASSES = tuple(
 )
 
 
-class Kept(NamedTuple):
+class PricedMember(NamedTuple):
     """A member, the largest shape for which it is the best of its set, and its prices."""
 
     member: Member
@@ -86,7 +86,7 @@ class Kept(NamedTuple):
 def read() -> tuple[list[Any], dict[ProductClass, tuple[Any, ...]]]:
     """covering.json: its configs, and its sets by their class."""
     content = json.loads(FILE.read_text())
-    sets = {ProductClass(*each["class"]): as_tuples(each["members"]) for each in content["sets"]}
+    sets = {ProductClass(*entry["class"]): as_tuples(entry["members"]) for entry in content["sets"]}
     return content["configs"], sets
 
 
@@ -96,36 +96,36 @@ def as_tuples(value: Any) -> Any:
 
 
 @cache
-def config_kept(number: int) -> tuple[str, Config]:
+def config_numbered(number: int) -> tuple[str, Config]:
     kernel, knobs = read()[0][number]
     return kernel, Config(**knobs)
 
 
 @cache
-def members_of(own: ProductClass) -> tuple[Kept, ...]:
+def members_of(product_class: ProductClass) -> tuple[PricedMember, ...]:
     """The set of one class. Most processes need few classes."""
     return tuple(
-        Kept(Member(*config_kept(number), variant), tuple(shape), tuple(prices))
-        for number, variant, shape, prices in read()[1].get(own, ())
+        PricedMember(Member(*config_numbered(number), variant), tuple(shape), tuple(prices))
+        for number, variant, shape, prices in read()[1].get(product_class, ())
     )
 
 
-def kept() -> dict[ProductClass, tuple[Kept, ...]]:
+def all_sets() -> dict[ProductClass, tuple[PricedMember, ...]]:
     """The sets of all classes."""
-    return {own: members_of(own) for own in read()[1]}
+    return {product_class: members_of(product_class) for product_class in read()[1]}
 
 
-def write(sets: Mapping[ProductClass, Sequence[Kept]], path: Path = FILE) -> None:
-    """One line for each config, which sets share, and one for each binary."""
-    used = [each.member[:2] for members in sets.values() for each in members]
-    numbers = {each: number for number, each in enumerate(dict.fromkeys(used))}
-    configs = [json.dumps([kernel, own_knobs(config)]) for kernel, config in numbers]
+def write(sets: Mapping[ProductClass, Sequence[PricedMember]], path: Path = FILE) -> None:
+    """Write a line for each config, which sets share, and a line for each binary."""
+    used = [priced.member[:2] for members in sets.values() for priced in members]
+    numbers = {config: number for number, config in enumerate(dict.fromkeys(used))}
+    configs = [json.dumps([kernel, changed_knobs(config)]) for kernel, config in numbers]
     entries = []
-    for own, members in sets.items():
-        rows = [[numbers[each.member[:2]], each.member.variant, each.shape, each.prices] for each in members]
+    for product_class, members in sets.items():
+        rows = [[numbers[member[:2]], member.variant, shape, prices] for member, shape, prices in members]
         lines = ",\n  ".join(json.dumps(row) for row in rows)
-        entries.append(f'{{"class": {json.dumps(own)}, "members": [\n  {lines}]}}')
-    parts = (lines_of(name, each) for name, each in (("configs", configs), ("sets", entries)))
+        entries.append(f'{{"class": {json.dumps(product_class)}, "members": [\n  {lines}]}}')
+    parts = (lines_of("configs", configs), lines_of("sets", entries))
     path.write_text("{" + ",\n".join(parts) + "}\n")
 
 
@@ -133,9 +133,9 @@ def lines_of(name: str, entries: Sequence[str]) -> str:
     return f'"{name}": [\n' + ",\n".join(entries) + "\n]"
 
 
-def own_knobs(config: Config) -> dict[str, Any]:
-    knobs = asdict(config)
-    return {each.name: knobs[each.name] for each in fields(Config) if knobs[each.name] != each.default}
+def changed_knobs(config: Config) -> dict[str, Any]:
+    values = asdict(config)
+    return {field.name: values[field.name] for field in fields(Config) if values[field.name] != field.default}
 
 
 # ---- the class of a problem ----
@@ -144,7 +144,7 @@ def own_knobs(config: Config) -> dict[str, Any]:
 def class_of(problem: Problem, device: Device) -> ProductClass | None:
     """The class of a problem; None if no set was chosen for such problems."""
     layout = problem.a.layout[0] + problem.b.layout[0]
-    math, (asked, out) = problem.math, as_usual(problem)
+    math, (computed, out) = problem.math, as_usual(problem)
     if (
         device.capability != CAPABILITY
         or problem.batch
@@ -152,7 +152,7 @@ def class_of(problem: Problem, device: Device) -> ProductClass | None:
         or not problem.d.lies("row")
         or problem.n < LEAST
         or problem.k < LEAST
-        or properties(without_bias(asked)) != usual(math)
+        or properties(without_bias(computed)) != common_properties(math)
     ):
         return None
     c = problem.c or problem.d
@@ -171,7 +171,7 @@ def as_usual(problem: Problem) -> tuple[Problem, str]:
         problem = replace(problem, scaling=AS_THEY_ARE)
     if out != ALIKE["float16"]:
         return problem, ""
-    return replace(problem, out_dtype=usual(problem.math)[OUT]), out
+    return replace(problem, out_dtype=common_properties(problem.math)[OUT]), out
 
 
 def without_bias(problem: Problem) -> Problem:
@@ -183,25 +183,25 @@ OUT = 2  # index of out_dtype in them
 
 
 @cache
-def usual(math: str) -> tuple[Any, ...]:
+def common_properties(math: str) -> tuple[Any, ...]:
     """The properties that all dense products of a type share."""
-    found: tuple[Any, ...] = properties(dense_problem(16, 16, 16, math))
-    return found
+    values: tuple[Any, ...] = properties(dense_problem(16, 16, 16, math))
+    return values
 
 
 # ---- the binary for a problem ----
 
 
-class Priced(NamedTuple):
+class PricedSet(NamedTuple):
     """The binaries of a class on one chip, with their prices."""
 
     members: tuple[Member, ...]
     offers: tuple[Offer, ...]
 
     @staticmethod
-    def of(members: Sequence[Kept], device: Device) -> Priced:
-        offers = tuple((pricing_of(each.member, device), each.prices) for each in members)
-        return Priced(tuple(each.member for each in members), offers)
+    def of(members: Sequence[PricedMember], device: Device) -> PricedSet:
+        offers = tuple((pricing_of(priced.member, device), priced.prices) for priced in members)
+        return PricedSet(tuple(priced.member for priced in members), offers)
 
     def cheapest_first(self, m: int, n: int, k: int) -> list[tuple[Member, float]]:
         """The binaries with the seconds that their prices give, the fastest first."""
@@ -215,63 +215,65 @@ def pricing_of(member: Member, device: Device) -> Pricing:
 
 
 @of_kind
-def serving(problem: Problem, device: Device) -> Priced | None:
-    own = class_of(problem, device)
-    return None if own is None else priced(own, device)
+def set_for(problem: Problem, device: Device) -> PricedSet | None:
+    """The binaries that serve the problem's class; None: no set was chosen for it."""
+    product_class = class_of(problem, device)
+    return None if product_class is None else set_of_class(product_class, device)
 
 
 @lru_cache(maxsize=256)
-def priced(own: ProductClass, device: Device) -> Priced | None:
-    members = members_of(own)
-    return Priced.of(members, device) if members else None
+def set_of_class(product_class: ProductClass, device: Device) -> PricedSet | None:
+    members = members_of(product_class)
+    return PricedSet.of(members, device) if members else None
 
 
-def best_at_hand(problem: Problem, device: Device) -> Candidate | None:
-    """The candidate by the binary that serves the problem's class best, one of those that `lapidist warm`
-    compiles.
+def best_of_class(problem: Problem, device: Device) -> Candidate | None:
+    """The candidate by the best binary of the problem's class, which `lapidist warm` compiles.
 
     It fixes the order in which k is summed, so it must follow from the problem and the chip alone. Where
     prices are too close, the model decides.
     """
-    near = problem.math in NEAR
-    return next((among_near if near else cheapest_at_hand)(problem, device), None)
+    candidates = candidates_by_model if problem.math in NEAR else candidates_by_price
+    return next(candidates(problem, device), None)
 
 
-def among_near(problem: Problem, device: Device) -> Iterator[Candidate]:
-    """Candidates, the cheapest binary first; each is the best, by the model, of those nearly as cheap."""
-    ordered = offered(problem, device)
+def candidates_by_model(problem: Problem, device: Device) -> Iterator[Candidate]:
+    """Candidates, the cheapest binary first. The model chooses each among those that are nearly as cheap."""
+    ordered = cheapest_members(problem, device)
     for first, (member, seconds) in enumerate(ordered):
         near = nearly_as_cheap(ordered[first:], problem.math)
-        several = len(near) > 1
-        found = best_of(near, problem, device) if several else by_member(member, problem, device, seconds)
-        if found is not None:
-            yield found
+        if len(near) > 1:
+            best = best_of(near, problem, device)
+        else:
+            best = candidate_by(member, problem, device, seconds)
+        if best is not None:
+            yield best
 
 
 def nearly_as_cheap(ordered: Sequence[tuple[Member, float]], math: str) -> list[Member]:
-    """The members whose prices the first one's cannot be told from."""
-    (cheapest, least), (own, others) = ordered[0], NEAR.get(math, (1.0, 1.0))
+    """The members that the prices cannot tell from the first one."""
+    (cheapest, least), (of_kernel, of_other_kernels) = ordered[0], NEAR.get(math, (1.0, 1.0))
     return [
         member
         for member, seconds in ordered
-        if seconds <= (own if member.kernel == cheapest.kernel else others) * least
+        if seconds <= (of_kernel if member.kernel == cheapest.kernel else of_other_kernels) * least
     ]
 
 
-def offered(problem: Problem, device: Device) -> list[tuple[Member, float]]:
+def cheapest_members(problem: Problem, device: Device) -> list[tuple[Member, float]]:
     """The binaries of the problem's class, the cheapest first."""
-    known = serving(problem, device) if problem.n >= LEAST and problem.k >= LEAST else None
-    return known.cheapest_first(problem.m, problem.n, problem.k) if known else []
+    members = set_for(problem, device) if problem.n >= LEAST and problem.k >= LEAST else None
+    return members.cheapest_first(problem.m, problem.n, problem.k) if members else []
 
 
-def cheapest_at_hand(
+def candidates_by_price(
     problem: Problem, device: Device, among: Callable[[Kernel, Config], bool] | None = None
 ) -> Iterator[Candidate]:
-    """A candidate by each binary of its class, the cheapest first. `among`: which kernels and configs may be
-    used.
+    """A candidate by each binary of the problem's class, the cheapest first. `among`: which kernels and
+    configs may be used.
     """
-    for member, seconds in offered(problem, device):
+    for member, seconds in cheapest_members(problem, device):
         if among is None or among(kernel_named(member.kernel), member.config):
-            found = by_member(member, problem, device, seconds)
-            if found is not None:
-                yield found
+            best = candidate_by(member, problem, device, seconds)
+            if best is not None:
+                yield best

@@ -1,4 +1,4 @@
-"""The work of an epilogue's second passes that kernels do themselves."""
+"""The part of an epilogue's reductions and quantisation that kernels do, so that second passes need not."""
 
 from __future__ import annotations
 
@@ -10,25 +10,30 @@ if TYPE_CHECKING:
     from lapidist.planning.plans import Plan
 
 
-class Before(NamedTuple):
-    """`quantised`: the kernel makes D and its factors, so no pass does. `joined`: it reduces 16 rows of a
-    column, or 16 columns of a row.
+class InKernelWork(NamedTuple):
+    """`quantised`: the kernel computes D and its factors, so no pass does. `joined`: the kernel reduces 16
+    rows of a column, or 16 columns of a row.
     """
 
     quantised: bool = False
     joined: bool = False
 
 
-NOTHING = Before()
-EVERY = [Before(*flags) for flags in product((False, True), repeat=2)]
+NOTHING = InKernelWork()
+EVERY = [InKernelWork(*flags) for flags in product((False, True), repeat=2)]
 
 
-def made_before(plans: Iterable[Plan]) -> Before:
-    """What the kernels of all these plans do."""
-    every = [(plan, plan.kernel.family, plan.schedule.cluster if plan.schedule else 1) for plan in plans]
-    if not every:
+def in_kernel_work(plans: Iterable[Plan]) -> InKernelWork:
+    """The work that the kernels of all these plans do."""
+    plans = list(plans)
+    if not plans:
         return NOTHING
-    return Before(
-        all(family.quantises(plan.problem, plan.config, peers) for plan, family, peers in every),
-        all(family.joins_values(plan.problem) for plan, family, _ in every),
+    return InKernelWork(
+        all(quantises(plan) for plan in plans),
+        all(plan.kernel.family.joins_values(plan.problem) for plan in plans),
     )
+
+
+def quantises(plan: Plan) -> bool:
+    peers = plan.schedule.cluster if plan.schedule else 1
+    return plan.kernel.family.quantises(plan.problem, plan.config, peers)

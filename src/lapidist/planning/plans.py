@@ -1,54 +1,53 @@
-"""A Plan: kernel, config and everything derived from them for one Problem on one Device. print() gives the
-reasons.
+"""A Plan: kernel, config and everything derived from them for one Problem on one Device, and how it is
+chosen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
 from lapidist.config import Config
 from lapidist.device import Device
-from lapidist.errors import LapidistError, LaunchError
+from lapidist.errors import LapidistError
 from lapidist.frameworks.arrays import Operand
 from lapidist.kernels.kernel import Kernel
 from lapidist.kernels.parameters import OPERANDS, constants
 from lapidist.kernels.production import every_kernel, kernel_named
 from lapidist.kernels.tma_alignment import nothing_at
 from lapidist.kernels.wgmma.tiles import read_once
-from lapidist.launch import Binary, Dim3, Launch, Memory, ParameterBlock, Patch, TensorMap
+from lapidist.launch import Binary, Dim3, Launch, ParameterBlock, Patch, TensorMap
 from lapidist.planning.binaries import Build, Macros, compiled, compiled_anew
-from lapidist.planning.cost_table import LESSON, Candidate, as_computed
-from lapidist.planning.covering_sets import best_at_hand
+from lapidist.planning.cost_table import Candidate, as_computed
+from lapidist.planning.covering_sets import best_of_class
+from lapidist.planning.plan_text import plan_text
 from lapidist.planning.planner import candidates, choose, exactly, weigh_one
 from lapidist.planning.sum_orders import SumOrder, sum_order
 from lapidist.planning.tuned import ignored_record, look_up
+from lapidist.planning.workspace import Scratch, memory_of
 from lapidist.problems.compile_key import of_kind
 from lapidist.problems.modes import NO_POINTERS, ExtraPointers, members
-from lapidist.problems.problem import VECTOR_BYTES, Offsets, Problem
+from lapidist.problems.problem import Offsets, Problem
 from lapidist.schedule import Schedule
 from lapidist.schedule.divisors import device_words
 from lapidist.schedule.sharing_choice import PLANNED, Sharing
-from lapidist.visible import visible
 
 # Longer launches do not start before the last one ends. Their blocks would fill free SMs in any order, and
 # neighbouring tiles would no longer load the same lines of A and B at the same time. Two cases are exempt. If
 # all of the chip reads an operand once, there is nothing to share, and the next launch's loads keep the
-# memory busy. Blocks that pack operands start on tiles only after a meeting of all blocks.
+# memory busy. Blocks that pack operands start on tiles only after all blocks have met.
 OVERLAPPED_SECONDS = 25e-6
 OVERLAPPED_SHARE = 0.75  # of the SMs: fewer blocks, beside those of the next launch, crowd part of the chip
-KEPT = 256  # plans of parts of lists
+CACHED_PLANS = 256  # of parts of lists
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Which kernel runs, how it is compiled and launched, and what else was weighed."""
+    """Which kernel runs, and how it is compiled and launched. print() gives the reasons."""
 
     problem: Problem
     device: Device
@@ -58,20 +57,21 @@ class Plan:
     predicted_seconds: float
     tuned: str = ""  # the measurement that decided, or why one was ignored
     unshared: str = ""  # why tiles are whole although the caller asked for Stream-K
-    named: Kernel | None = None  # the kernel that the caller named: no other one was weighed
-    own: bool = False  # the config is the caller's
+    kernel_named: Kernel | None = None  # by the caller: the plan may use no other one
+    config_named: bool = False  # by the caller
     sharing: Sharing = PLANNED  # the caller's choice of schedule
 
     @property
     def considered(self) -> list[Candidate]:
-        """All candidates, weighed again: a plan does not keep them."""
-        if self.own:
-            return [weigh_one(self.asked, self.device, self.kernel, self.config, self.sharing)]
-        kernels = (self.named,) if self.named else every_kernel()
-        return candidates(self.asked, self.device, kernels, self.sharing)
+        """All candidates, computed anew: a plan does not keep them."""
+        problem = self.callers_problem
+        if self.config_named:
+            return [weigh_one(problem, self.device, self.kernel, self.config, self.sharing)]
+        kernels = (self.kernel_named,) if self.kernel_named else every_kernel()
+        return candidates(problem, self.device, kernels, self.sharing)
 
     @property
-    def asked(self) -> Problem:
+    def callers_problem(self) -> Problem:
         """The caller's problem, before the config exchanged A and B."""
         return as_computed(replace(self.problem, skewed=False), replace(self.config, skewed=False))
 
@@ -90,15 +90,10 @@ class Plan:
 
     @property
     def _packers(self) -> int:
-        """Blocks that are worth launching where operands are packed first: those without a tile
-        help to pack.
-        """
+        """The number of blocks that can help to pack operands: those without a tile help, too."""
         if not self.kernel.packs(self.problem):
             return 0
-        blocks, peers = (
-            self.kernel.grid(self.problem, self.config, self.device)[0],
-            self.schedule.cluster if self.schedule else 1,
-        )
+        blocks, peers = self.kernel.grid(self.problem, self.config, self.device)[0], self._peers
         return min(-(-blocks // peers), self.device.clusters_resident(peers)) * peers if peers > 1 else blocks
 
     @property
@@ -130,8 +125,8 @@ class Plan:
 
     @property
     def overlaps(self) -> bool:
-        """Whether its blocks may start before those of the last launch end. Blocks that meet may too: their
-        launch is cooperative, so all of them get SMs before another launch does.
+        """Whether blocks may start before those of the last launch end. Blocks that wait for each other may,
+        too: their launch is cooperative, so all of them get SMs before another launch does.
         """
         short = self.predicted_seconds < OVERLAPPED_SECONDS
         return self.kernel.overlaps and (short or self.kernel.packs(self.problem) or self._streams)
@@ -154,7 +149,7 @@ class Plan:
 
     @property
     def partials_offset(self) -> int:
-        """Bytes of all flags: those of packing, then the schedule's. What follows them need not be zero."""
+        """Bytes of all flags: those of packing, then the schedule's. Bytes behind them need not be zero."""
         flags = 0 if self.schedule is None else self.schedule.partials_offset * self.config.cluster
         return self.kernel.family.scratch(self.problem)[0] + flags
 
@@ -183,18 +178,18 @@ class Plan:
 
     @property
     def unassembled(self) -> Binary:
-        """The kernel's PTX, which the machine reads. Machine code is only there if it is already cached."""
+        """The binary with PTX, which the machine reads. It has machine code only if the cache does."""
         return compiled(*self.build, assembled=False)
 
     @property
     def problem_macros(self) -> Macros:
-        schedule, how = self.schedule, ""
+        schedule, reduction = self.schedule, ""
         if schedule is not None and schedule.reduction_blocks:
-            how = "SEPARATE"
+            reduction = "SEPARATE"
         elif schedule is not None and schedule.reduction == "atomic":
-            how = "ATOMIC"
-        beside = bool(self.kernel.family.beside_another(self.problem, self.config))
-        return macros_of(self.problem, self.kernel, self.config, self.scheduled, self._peers, how, beside)
+            reduction = "ATOMIC"
+        room = bool(self.kernel.family.leaves_room(self.problem, self.config))
+        return macros_of(self.problem, self.kernel, self.config, self.scheduled, self._peers, reduction, room)
 
     def _constants(self) -> dict[str, Any]:
         """The parameters that are the same in each run, by name."""
@@ -211,9 +206,11 @@ class Plan:
             return block.patches_of_one
         return patches
 
-    def brought(self, extra_pointers: ExtraPointers, skipped: Sequence[int]) -> dict[str, tuple[int, ...]]:
-        """Further parameters of one call, for the patch table. `skipped`: elements to skip in each matrix of
-        an epilogue.
+    def call_parameters(
+        self, extra_pointers: ExtraPointers, skipped: Sequence[int]
+    ) -> dict[str, tuple[int, ...]]:
+        """The further parameters of one call, for the patch table. `skipped`: elements to skip in each matrix
+        of an epilogue.
         """
         fused = self.problem.fused
         words = (
@@ -228,8 +225,8 @@ class Plan:
         return flags, self.workspace_bytes - flags
 
     def common_launch(self, binary: Binary, more: Mapping[str, Any] = NOTHING) -> Launch:
-        """What all runs of this plan have in common; its patch table has the rest. `more`: further
-        parameters, of which the kernel takes those that it has.
+        """The launch that all runs of this plan share; its patch table says what differs. `more`: further
+        parameters, from which the kernel takes those that it has.
         """
         block = self.kernel.family.block(self.problem)
         return Launch(
@@ -250,7 +247,7 @@ class Plan:
     def placed_maps(self, at: Mapping[str, int]) -> tuple[tuple[int, TensorMap], ...]:
         """The tensor maps, each with its offset in the parameters."""
         offsets = self.kernel.family.block(self.problem).offsets
-        return tuple((offsets[name], each) for name, each in self.tensor_maps(at).items())
+        return tuple((offsets[name], tensor_map) for name, tensor_map in self.tensor_maps(at).items())
 
     def tensor_maps(self, at: Mapping[str, int]) -> dict[str, TensorMap]:
         """The tensor maps that the kernel takes, for operands and a workspace at these addresses. With k = 0
@@ -281,10 +278,9 @@ class Plan:
         extra_pointers: ExtraPointers = NO_POINTERS,
         extras: tuple[Operand, ...] = (),
     ) -> Launch:
-        """Everything that the machine needs to run this once on these arrays. `skipped`: elements to skip in
-        each.
+        """The launch in the machine of one product of these arrays. `skipped`: elements to skip in each.
 
-        A workspace is allocated if the plan needs one and none is given; `Launch.memory` owns it.
+        A workspace is allocated if the plan needs one and none is passed; `Launch.memory` owns it.
         `extra_pointers` are the addresses of the arrays in `extras`.
         """
         starts = (*self.caller_order(a.pointer, b.pointer), d.pointer if c is None else c.pointer, d.pointer)
@@ -296,7 +292,7 @@ class Plan:
             *(memory_of(x, x is self.caller_order(a, b)[0] and self.problem.skewed) for x in operands),
             *(scratch.memory if scratch else ()),
         )
-        values = {"alpha": alpha, "beta": beta, **self.brought(extra_pointers, skipped[4:])}
+        values = {"alpha": alpha, "beta": beta, **self.call_parameters(extra_pointers, skipped[4:])}
         common = self.common_launch(self.unassembled).patched(values)
         return common.placed(at, scratch.addresses if scratch else (0, 0), memory)
 
@@ -307,38 +303,7 @@ class Plan:
         return (b, a) if self.problem.transposed else (a, b)
 
     def __str__(self) -> str:
-        problem, device = self.problem, self.device
-        seconds = self.predicted_seconds
-        share = problem.flops / seconds / 1e12 / device.limit_tflops(problem.math) if seconds else 0.0
-        shape = f"{self.config.cluster_m}x{self.config.cluster_n}"
-        clusters = f"\n  to it a cluster of {shape} is one block" if self.config.cluster > 1 else ""
-        lines = [
-            f"{problem} on {device.name}",
-            f"  kernel    {self.kernel.name}: {self.kernel.idea}",
-            f"  config    {self.config}",
-            *([f"  tuned     {self.tuned}"] if self.tuned else []),
-            f"  sums      {self.sum_order}",
-            (
-                f"  launch    grid {self.grid}, {self.block[0]} threads, {self.shared_bytes} bytes of dynamic"
-                " shared memory"
-            ),
-            *(
-                []
-                if self.schedule is None
-                else [f"  schedule  {self.schedule}{clusters}".replace("\n", "\n          ")]
-            ),
-            *([f"  unshared  {self.unshared}"] if self.unshared else []),
-            (
-                f"  predicted {seconds * 1e6:.1f} us, {share:.0%} of the limit; workspace"
-                f" {self.workspace_bytes} bytes"
-            ),
-            f"  weighed   times of rungs and detours count {LESSON} times",
-            *(
-                f"    {candidate}"
-                for candidate in sorted(self.considered, key=lambda c: (c.refusal is not None, c.seconds))
-            ),
-        ]
-        return visible("\n".join(lines))
+        return plan_text(self)
 
 
 @of_kind
@@ -348,61 +313,15 @@ def macros_of(
     config: Config,
     scheduled: bool,
     peers: int,
-    how: str,
-    beside: bool,  # which the numbers of a problem decide
+    reduction: str,  # the macro that names it, if any
+    leaves_room: bool,  # decided by the problem's extents, so a part of the key of @of_kind
 ) -> Macros:
+    """The macros of the kernel, with those of the blocks that share tiles."""
     macros = kernel.macros(problem, config, scheduled)
-    shared: dict[str, object] = {how: 1} if how else {}
+    shared: dict[str, object] = {reduction: 1} if reduction else {}
     if peers > 1:
-        shared["PEERS_IN_CLUSTER"] = peers if kernel.ways else 1
+        shared["PEERS_IN_CLUSTER"] = peers if kernel.reductions else 1
     return tuple(sorted({**macros, **shared}.items()))
-
-
-def memory_of(operand: Operand, rounded: bool) -> Memory:
-    """Memory that the launch may touch; `rounded`: it starts at the multiple of 16 bytes below."""
-    first, end = operand.span
-    start = first // VECTOR_BYTES * VECTOR_BYTES if rounded else first
-    return Memory(operand.name, start, end - start, operand.owner)
-
-
-class Scratch:
-    """A workspace in host memory for the machine: flags are zero, partial sums are NaN until they are
-    written.
-    """
-
-    def __init__(self, plan: Plan) -> None:
-        flags, room = plan.scratch_bytes
-        self.flags = np.zeros(flags // 4, np.int32)
-        self.partials = np.full(room // 8, np.nan)
-
-    @property
-    def addresses(self) -> tuple[int, int]:
-        return self.flags.ctypes.data, self.partials.ctypes.data
-
-    @property
-    def memory(self) -> tuple[Memory, ...]:
-        parts = (("workspace flags", self.flags), ("workspace partial sums", self.partials))
-        return tuple(
-            Memory(name, array.ctypes.data, array.nbytes, array) for name, array in parts if array.nbytes
-        )
-
-    def require_zero_flags(self) -> None:
-        """The next launch relies on flags of zero."""
-        raised = np.flatnonzero(self.flags)
-        if len(raised):
-            raise LaunchError(
-                f"workspace: flags must be zero after a launch; flag {raised[0]} is {self.flags[raised[0]]}"
-            )
-
-
-def room_of(sizes: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    """Workspace bytes, of flags and of what follows them, that serve all these plans in turn. No plan may
-    leave sums where another one has flags.
-    """
-    each = list(sizes)
-    if len(each) == 1:
-        return each[0]
-    return max((flags for flags, _ in each), default=0), max((room for _, room in each), default=0)
 
 
 def make_plan(
@@ -412,9 +331,7 @@ def make_plan(
     config: Config | None = None,
     sharing: Sharing = PLANNED,
 ) -> Plan:
-    """Choose kernel, config and schedule. `kernel` narrows the choice to one kernel; with `config` nothing is
-    left to choose.
-    """
+    """The plan for a problem. `kernel` narrows the choice to one kernel, `config` to one config of it."""
     tuned = ""
     if config is not None:
         best = exactly(problem, device, kernel, config, sharing)
@@ -422,32 +339,40 @@ def make_plan(
         best, tuned = measured_choice(problem, device, modelled_choice(problem, device))
     else:
         best = choose(problem, device, kernel, sharing)
-    return plan_of(best, problem, device, tuned=tuned, named=kernel, own=config is not None, sharing=sharing)
+    return plan_of(
+        best,
+        problem,
+        device,
+        tuned=tuned,
+        kernel_named=kernel,
+        config_named=config is not None,
+        sharing=sharing,
+    )
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=CACHED_PLANS)
 def plan_once(
     problem: Problem, device: Device, kernel: Kernel | None, config: Config | None, sharing: Sharing
 ) -> Plan:
-    """The same, remembered for parts of lists, which repeat."""
+    """The plan of make_plan, cached: parts of lists often have the same problem."""
     return make_plan(problem, device, kernel, config, sharing)
 
 
 def plan_of(best: Candidate, problem: Problem, device: Device, **more: Any) -> Plan:
-    """`problem`: as it was asked; `more`: further fields of the Plan."""
+    """The plan of a candidate. `problem`: the caller's; `more`: further fields of the Plan."""
     computed = as_computed(problem, best.config)
     chosen = best.kernel, best.config, best.schedule, best.seconds
     return Plan(computed, device, *chosen, unshared=best.unshared, **more)
 
 
 def modelled_choice(problem: Problem, device: Device) -> Candidate:
-    """The best candidate that sums k in the order of the choice at hand."""
-    return choose(problem, device, like=best_at_hand(problem, device))
+    """The best candidate that sums k as the best binary of the problem's class does."""
+    return choose(problem, device, like=best_of_class(problem, device))
 
 
 def measured_choice(problem: Problem, device: Device, modelled: Candidate) -> tuple[Candidate, str]:
-    """What measured fastest on this chip, if a record has it, else the model's choice; and what the plan says
-    about it.
+    """The choice that was measured fastest on this chip, or the model's if there is no record; and what the
+    plan says about it.
     """
     winner, warning = look_up(problem, device)
     if winner is None:

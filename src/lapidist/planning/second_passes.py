@@ -142,53 +142,53 @@ class Lines(NamedTuple):
         return Lines(self.outer, self.chunks, self.inner, min(1, self.neighbours))
 
 
-def lines_of(each: Pass) -> Lines:
-    over, (matrices, rows, columns) = REDUCTIONS[each.then].over, each.shape
+def lines_of(second_pass: Pass) -> Lines:
+    over, (matrices, rows, columns) = REDUCTIONS[second_pass.then].over, second_pass.shape
     if over == ALL:
-        return Lines(1, prod(each.shape), 1)
+        return Lines(1, prod(second_pass.shape), 1)
     if over == COLUMN:
         return Lines(matrices, rows, columns)
-    return Lines(matrices * rows, columns, 1, each.neighbours)
+    return Lines(matrices * rows, columns, 1, second_pass.neighbours)
 
 
-def room_of(each: Pass) -> int:
+def room_of(second_pass: Pass) -> int:
     """Workspace bytes between the steps."""
-    if each.then == QUANTISED or each.then in LARGEST:
+    if second_pass.then == QUANTISED or second_pass.then in LARGEST:
         return 0
-    lines, found = lines_of(each), 0
+    lines, size = lines_of(second_pass), 0
     while lines.chunks > 1:
         lines = lines.reduced()
-        found += lines.values * size_of(each.dtype)
-    return found
+        size += lines.values * size_of(second_pass.dtype)
+    return size
 
 
 @lru_cache(maxsize=256)
-def steps_of(each: Pass, architecture: str, assembled: bool = True) -> tuple[Step, ...]:
+def steps_of(second_pass: Pass, architecture: str, assembled: bool = True) -> tuple[Step, ...]:
     """The compiled launches; none if there are no results."""
-    if each.then == QUANTISED:
-        return quantising(each, architecture, assembled)
-    if each.then in LARGEST:
-        macros = {"ABSOLUTE": int(each.then == AMAX)}
-        binary = compiled(
-            kernel_of(each.then), macros, each.dtype, each.target.dtype, architecture, assembled
-        )
+    if second_pass.then == QUANTISED:
+        return quantising(second_pass, architecture, assembled)
+    if second_pass.then in LARGEST:
+        macros = {"ABSOLUTE": int(second_pass.then == AMAX)}
+        types = second_pass.dtype, second_pass.target.dtype
+        binary = compiled(kernel_of(second_pass.then), macros, *types, architecture, assembled)
         return (Step(launched(binary, 1, LOOK, {}), VALUES, RESULT),)
-    lines, reads, found = lines_of(each), VALUES, list[Step]()
+    lines, reads, steps = lines_of(second_pass), VALUES, list[Step]()
     if not lines.outer * lines.inner:
         return ()
-    between = Target(each.dtype, lines.inner, 1)
+    between = Target(second_pass.dtype, lines.inner, 1)
     while lines.chunks > 1:
-        writes = 0 if reads == VALUES else reads + lines.values * size_of(each.dtype)
-        found.append(Step(reducing(each, lines, between, architecture, assembled), reads, writes))
+        writes = 0 if reads == VALUES else reads + lines.values * size_of(second_pass.dtype)
+        steps.append(Step(reducing(second_pass, lines, between, architecture, assembled), reads, writes))
         lines, reads = lines.reduced(), writes
-    found.append(Step(reducing(each, lines, each.target, architecture, assembled), reads, RESULT))
-    return tuple(found)
+    last = reducing(second_pass, lines, second_pass.target, architecture, assembled)
+    steps.append(Step(last, reads, RESULT))
+    return tuple(steps)
 
 
-def reducing(each: Pass, lines: Lines, to: Target, architecture: str, assembled: bool) -> Launch:
-    over, operation = REDUCTIONS[each.then]
+def reducing(second_pass: Pass, lines: Lines, to: Target, architecture: str, assembled: bool) -> Launch:
+    over, operation = REDUCTIONS[second_pass.then]
     if over == ROW:
-        return reducing_rows(each, lines, to, architecture, assembled)
+        return reducing_rows(second_pass, lines, to, architecture, assembled)
     macros = {"OPERATION": OPERATIONS.index(operation), "WIDTH": lines.width}
     tiles = -(-lines.inner // lines.width)
     column = over == COLUMN
@@ -200,26 +200,28 @@ def reducing(each: Pass, lines: Lines, to: Target, architecture: str, assembled:
         "chunks": lines.chunks,
         "tiles": tiles,
     }
-    binary = compiled(kernel_of(each.then), macros, each.dtype, to.dtype, architecture, assembled)
+    binary = compiled(
+        kernel_of(second_pass.then), macros, second_pass.dtype, to.dtype, architecture, assembled
+    )
     return launched(binary, lines.outer * lines.chunks * tiles, REDUCE, numbers)
 
 
-def reducing_rows(each: Pass, lines: Lines, to: Target, architecture: str, assembled: bool) -> Launch:
-    operation = OPERATIONS.index(REDUCTIONS[each.then].operation)
+def reducing_rows(second_pass: Pass, lines: Lines, to: Target, architecture: str, assembled: bool) -> Launch:
+    operation = OPERATIONS.index(REDUCTIONS[second_pass.then].operation)
     macros = {"OPERATION": operation, "NEIGHBOURS": lines.neighbours}
     numbers = {"length": lines.length, "step": to.row, "chunks": lines.chunks}
-    binary = compiled("reduce_rows", macros, each.dtype, to.dtype, architecture, assembled)
+    binary = compiled("reduce_rows", macros, second_pass.dtype, to.dtype, architecture, assembled)
     return launched(binary, lines.outer * lines.chunks, REDUCE_ROWS, numbers)
 
 
-def quantising(each: Pass, architecture: str, assembled: bool) -> tuple[Step, ...]:
-    (matrices, rows, columns), factors = each.shape, each.factors
+def quantising(second_pass: Pass, architecture: str, assembled: bool) -> tuple[Step, ...]:
+    (matrices, rows, columns), factors = second_pass.shape, second_pass.factors
     groups, lines = groups_of(columns), matrices * rows
     if not lines * columns or factors is None:
         return ()
-    to = each.target
-    apart = columns % TOGETHER or to.col != 1 or to.row % TOGETHER or not to.aligned
-    macros = {"LARGEST": f"{largest_of(to.dtype):g}", "TOGETHER": int(not apart)}
+    to = second_pass.target
+    one_by_one = columns % TOGETHER or to.col != 1 or to.row % TOGETHER or not to.aligned
+    macros = {"LARGEST": f"{largest_of(to.dtype):g}", "TOGETHER": int(not one_by_one)}
     numbers = {
         "rows": lines,
         "d_row": to.row,
@@ -229,7 +231,9 @@ def quantising(each: Pass, architecture: str, assembled: bool) -> tuple[Step, ..
         "columns": columns,
         "groups": groups,
     }
-    binary = compiled(kernel_of(each.then), macros, each.dtype, to.dtype, architecture, assembled)
+    binary = compiled(
+        kernel_of(second_pass.then), macros, second_pass.dtype, to.dtype, architecture, assembled
+    )
     launch = launched(binary, -(-lines * groups // WARPS), QUANTISE, numbers)
     return (Step(launch, VALUES, RESULT),)
 

@@ -83,8 +83,8 @@ class SharedTiles:
 class SumOrder:
     """The order in which a plan sums k.
 
-    `unit` is the instruction. `way_out` names a kernel and config whose epilogue may round differently from
-    all others.
+    `unit` is the instruction. `epilogue` names the kernel and config, if their epilogue may round differently
+    from all others.
 
     Examples
     --------
@@ -105,7 +105,7 @@ class SumOrder:
     slices: tuple[int, int] = (1, 0)  # slices with sums of their own, and elements of k that they divide
     promoted: int = 0  # elements of k after which sums leave the tensor core; 0: only at the end
     cuts: Cuts | SharedTiles | None = None  # None: whole tiles
-    way_out: str = ""
+    epilogue: str = ""
 
     @property
     def fixed(self) -> bool:
@@ -113,7 +113,7 @@ class SumOrder:
         return self.cuts is None or self.cuts.reduction != "atomic"
 
     def __eq__(self, other: object) -> bool:
-        """An order that is not fixed equals no other one, not even itself."""
+        """Whether both are fixed and equal: an order that is not fixed does not even equal itself."""
         return isinstance(other, SumOrder) and self.fixed and vars(self) == vars(other)
 
     def __hash__(self) -> int:
@@ -130,7 +130,7 @@ class SumOrder:
             *([f"promoted every {self.promoted}"] if self.promoted else []),
             *(["zeros in the end"] if self.zeros else []),
             str(self.cuts) if self.cuts else "whole tiles",
-            *([f"the epilogue as in {self.way_out}"] if self.way_out else []),
+            *([f"the epilogue as in {self.epilogue}"] if self.epilogue else []),
         ]
         return ", ".join(parts)
 
@@ -142,18 +142,18 @@ def sum_order(
     types = types_in_callers_order(problem)
     if problem.accumulator == "int32":
         return SumOrder("exact", types)
-    usual = accumulators_of(problem.dtype)[0]
+    common_properties = accumulators_of(problem.dtype)[0]
     return SumOrder(
         unit_of(kernel),
         types,
         device.architecture if kernel.unit == "mma" else "",
-        problem.accumulator if problem.accumulator != usual else "",
+        problem.accumulator if problem.accumulator != common_properties else "",
         step_of(problem, kernel),
         bool(ends_in_zeros(problem, kernel, config)),
         (config.slices, config.bk) if config.slices > 1 else (1, 0),
         config.bk if problem.scaling.promoted else 0,
         None if schedule is None else cuts_of(problem, config, schedule),
-        f"{kernel.name} {config}" if has_own_epilogue(problem, kernel) else "",
+        f"{kernel.name} {config}" if compiler_rounds_epilogue(problem, kernel) else "",
     )
 
 
@@ -172,7 +172,7 @@ def ends_in_zeros(problem: Problem, kernel: Kernel, config: Knobs) -> Any:
     return ceil_div(problem.k, tile) * tile > ceil_div(problem.k, step) * step
 
 
-def has_own_epilogue(problem: Problem, kernel: Kernel) -> bool:
+def compiler_rounds_epilogue(problem: Problem, kernel: Kernel) -> bool:
     """Whether the compiler chose what is rounded and what is fused: in epilogues, and in the ladder with C. A
     function that only adds a bias leaves no choice.
     """

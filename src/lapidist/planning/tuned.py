@@ -1,5 +1,5 @@
-"""What `lapidist tune` measured to be fastest, by chip and problem: a JSON file beside the compiled kernels,
-which plans read.
+"""The choices that `lapidist tune` measured to be fastest, by chip and problem: a JSON file beside the
+compiled kernels, which plans read.
 
 A chip is known by the driver's name ("NVIDIA H200"). Plans for a chip that is only named, and plans for the
 machine, are therefore the same on every computer. LAPIDIST_TUNED=0 leaves the file unread.
@@ -38,7 +38,7 @@ FILE_FORMAT, FILE_NAME = 1, "tuned.json"
 SWITCH = "LAPIDIST_TUNED"
 MATRICES = ("a", "b", "c", "d")
 # errors that a malformed record may raise
-NONSENSE = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, LapidistError)
+MALFORMED = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, LapidistError)
 MOST_BYTES, MOST_DIGITS = 32 << 20, 400  # more takes seconds to read
 Chips = dict[str, dict[str, Any]]  # a Winner as JSON, by the chip's name and the problem's key
 
@@ -64,19 +64,19 @@ class Winner:
 
 
 def problem_key(problem: Problem) -> str:
-    """Everything that decides between kernels. Strides count by alignment, not by value; alpha does not
+    """The text of all that decides between kernels. Strides count by alignment, not by value; alpha does not
     count.
     """
-    left_out = (*MATRICES, "modes", "one_alpha", "known")
+    excluded = (*MATRICES, "modes", "one_alpha", "known")
     words = [
-        f"{each.name}={getattr(problem, each.name)!r}"
-        for each in fields(problem)
-        if each.name not in left_out
+        f"{field.name}={getattr(problem, field.name)!r}"
+        for field in fields(problem)
+        if field.name not in excluded
     ]
-    lies = [
+    matrices = [
         f"{name}: {matrix_key(matrix)}" for name in MATRICES if (matrix := getattr(problem, name)) is not None
     ]
-    return ", ".join([*words, *lies])
+    return ", ".join([*words, *matrices])
 
 
 def matrix_key(matrix: Matrix) -> str:
@@ -93,8 +93,8 @@ class Unusable(NamedTuple):
 
 
 def look_up(problem: Problem, device: Device) -> tuple[Winner | None, str]:
-    """The winner for this problem, if there is a record; and the warning, if the file or the record cannot be
-    used.
+    """The winner for this problem, or None without a record; and a warning if the file or the record cannot
+    be used.
     """
     if holds_no(FILE_NAME) or os.environ.get(SWITCH) == "0" or problem.modes != PLAIN:
         return None, ""
@@ -112,7 +112,7 @@ def look_up(problem: Problem, device: Device) -> tuple[Winner | None, str]:
     entry = chips.get(device.name, {}).get(problem_key(problem))
     try:
         return (None if entry is None else winner_of(entry)), ""
-    except NONSENSE as error:
+    except MALFORMED as error:
         return None, ignored_record(problem, device, words_of(error))
 
 
@@ -130,7 +130,7 @@ def parse(path: Path) -> Chips | Unusable:
     try:
         content = json.loads(text_of(path), parse_int=short_int, parse_float=short_float)
         version, chips = content["format"], content["chips"]
-        if version == FILE_FORMAT and all(isinstance(each, dict) for each in (chips, *chips.values())):
+        if version == FILE_FORMAT and all(isinstance(part, dict) for part in (chips, *chips.values())):
             return chips
     except RecursionError:
         return Unusable("it is nested too deep", broken=True)
@@ -142,7 +142,7 @@ def parse(path: Path) -> Chips | Unusable:
 
 
 def text_of(path: Path) -> str:
-    """Opened without blocking: a pipe would never answer."""
+    """The content of the file, which is opened without blocking: a pipe would never answer."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -191,12 +191,12 @@ def winner_of(entry: Mapping[str, Any]) -> Winner:
 
 
 def words_of(error: Exception) -> str:
-    """In one line: Python's own errors quote what the file holds."""
+    """The error in one short line: Python's errors quote what the file holds."""
     return brief(" ".join(f"{type(error).__name__}: {error}".split()))
 
 
 def warn(words: str) -> str:
-    """In the log, once in a process. A warning would raise where the caller makes errors of warnings."""
+    """Log the words, once in a process. A warning would raise where the caller makes errors of warnings."""
     warn_once(words)
     return visible(words)
 
@@ -207,7 +207,7 @@ def ignored_record(problem: Problem, device: Device, why: str) -> str:
 
 
 def ignored_file(path: Path, unusable: Unusable) -> str:
-    """The warning for a file that cannot be used. A broken one is renamed."""
+    """The warning about a file that cannot be used. A broken one is renamed."""
     words = f"{path} is ignored: {unusable.why}"
     if not unusable.broken:
         return warn(f"{words}. Run lapidist tune again with this version")
@@ -238,8 +238,8 @@ def set_aside(path: Path) -> Path:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Writers wait for each other, also as threads of one process, since each opens the lock itself. A lock
-    that is a link is refused.
+    """Hold the file's lock, which writers open anew, so that threads of one process wait, too. A lock that is
+    a link is refused.
     """
     lock = path.with_suffix(".lock")
     try:
@@ -258,7 +258,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def require_writable() -> None:
-    """Fail early, before minutes of measuring."""
+    """Raise if the file cannot be written: before minutes of measuring."""
     path = database_path()
     make_directory(path.parent)
     with locked(path):
@@ -270,27 +270,27 @@ def keep(device: Device, winners: Mapping[str, Winner]) -> Path:
     path = database_path()
     make_directory(path.parent)
     with locked(path):
-        chips = kept_before(path)
+        chips = other_records(path)
         chips = {
             **chips,
             device.name: {
                 **chips.get(device.name, {}),
-                **{key: asdict(each) for key, each in winners.items()},
+                **{key: asdict(winner) for key, winner in winners.items()},
             },
         }
         write(path, json.dumps({"format": FILE_FORMAT, "chips": chips}, indent=1))
     return path
 
 
-def kept_before(path: Path) -> Chips:
+def other_records(path: Path) -> Chips:
     """Records of other runs; a broken file is renamed."""
     try:
-        found = parse(path)
-        if not isinstance(found, Unusable):
-            return found
+        content = parse(path)
+        if not isinstance(content, Unusable):
+            return content
         warn(
-            f"{path} was not added to: {found.why}. It is {set_aside(path)} now: mend it and put it back, or"
-            " leave it"
+            f"{path} was not added to: {content.why}. It is {set_aside(path)} now: mend it and put it back,"
+            " or leave it"
         )
     except FileNotFoundError:
         pass

@@ -1,5 +1,5 @@
 """Compile kernels ahead of need, many at once, into the cache on disk: those that serve every product, or
-those of given problems.
+those of some problems.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from lapidist.errors import LapidistError
 from lapidist.kernels.registry import kernel_named
 from lapidist.planning.binaries import Macros
 from lapidist.planning.binaries import order_of as order_of_kernel
-from lapidist.planning.covering_sets import ALIKE, CAPABILITY, LAYOUTS, kept
-from lapidist.planning.kernel_set import by_member
+from lapidist.planning.covering_sets import ALIKE, CAPABILITY, LAYOUTS, all_sets
+from lapidist.planning.kernel_set import candidate_by
 from lapidist.planning.plans import Plan, make_plan, plan_of
 from lapidist.problems.problem import VECTOR_BYTES, Problem, dense_problem
 
@@ -75,47 +75,52 @@ def covering_plans(math_name: str, device: Device, with_c: bool) -> list[Plan]:
     """A plan for each binary that serves products of a type. `with_c`: with C, or a bias. For a chip or type
     without sets, plans of ordinary products.
     """
-    sets = [(own, each) for own, each in kept().items() if own.math == ALIKE.get(math_name, math_name)]
+    math = ALIKE.get(math_name, math_name)
+    sets = [
+        (product_class, members)
+        for product_class, members in all_sets().items()
+        if product_class.math == math
+    ]
     if device.capability != CAPABILITY or not sets:
         problems = ordinary(math_name)
-        return plans_of([with_own_c(each) if with_c else each for each in problems], device)
-    found = []
-    for own, members in sets:
-        for member, shape, _ in members:
-            for each in (shape,) if own.aligned else (shape, with_lines_along_k(shape)):
-                problem = own.problem(*each, math_name)
-                for asked in those_with_c(problem) if with_c else (problem,):
-                    best = by_member(member, asked, device)
-                    found += [] if best is None else [plan_of(best, asked, device)]
-    return found
+        return plans_of([with_c_like_d(problem) if with_c else problem for problem in problems], device)
+    plans = []
+    for product_class, members in sets:
+        for member, largest, _ in members:
+            for shape in (largest,) if product_class.aligned else (largest, with_lines_along_k(largest)):
+                product = product_class.problem(*shape, math_name)
+                for problem in with_each_c(product) if with_c else (product,):
+                    best = candidate_by(member, problem, device)
+                    plans += [] if best is None else [plan_of(best, problem, device)]
+    return plans
 
 
 def with_lines_along_k(shape: tuple[int, int, int]) -> tuple[int, int, int]:
-    """The shape with k rounded up so that lines along k start on 16 bytes, as those of weights do. Other
-    binaries serve it, which do not pack these operands.
+    """The shape with k rounded up, so that lines along k start on 16 bytes, as those of weights do. Binaries
+    that do not pack these operands serve it.
     """
     m, n, k = shape
     return m, n, -(-k // VECTOR_BYTES) * VECTOR_BYTES
 
 
-def with_own_c(problem: Problem) -> Problem:
+def with_c_like_d(problem: Problem) -> Problem:
     return replace(problem, c=problem.d)
 
 
-def those_with_c(problem: Problem) -> list[Problem]:
-    """The problem with a whole C, and with a C of one row, a bias."""
-    return [with_own_c(problem), replace(problem, c=replace(problem.d, row_stride=0))]
+def with_each_c(problem: Problem) -> list[Problem]:
+    """The problem with a C of D's shape, and with a C of one row, a bias."""
+    return [with_c_like_d(problem), replace(problem, c=replace(problem.d, row_stride=0))]
 
 
 def plans_of(problems: Iterable[Problem], device: Device) -> list[Plan]:
     """A plan for each problem that some kernel takes on this chip."""
-    found = []
+    plans = []
     for problem in problems:
         try:
-            found.append(make_plan(problem, device))
+            plans.append(make_plan(problem, device))
         except LapidistError:
             continue  # a chip without the unit, or a type without the layout
-    return found
+    return plans
 
 
 def builds_of(plans: Iterable[Plan]) -> list[Build]:
@@ -128,15 +133,15 @@ def builds_of(plans: Iterable[Plan]) -> list[Build]:
 
 
 def build_all(builds: Sequence[Build], processes: int | None = None, on_done: OnDone = nobody) -> list[Built]:
-    """Compile what the cache lacks."""
-    missing = [build for build in builds if not is_kept(build)]
-    found = [Built(build, 0.0, None) for build in builds if build not in missing]
+    """What was compiled, as the cache lacked it, and what the cache had."""
+    missing = [build for build in builds if not is_cached(build)]
+    cached = [Built(build, 0.0, None) for build in builds if build not in missing]
     answers = compile_all([order_of(build) for build in missing], processes or compilers(), on_done)
-    return found + [Built(build, *answer) for build, answer in zip(missing, answers, strict=True)]
+    return cached + [Built(build, *answer) for build, answer in zip(missing, answers, strict=True)]
 
 
-def build_again(build: Build) -> Built:
-    """Compile it even if the cache has it, to measure how long that takes."""
+def rebuild(build: Build) -> Built:
+    """The kernel compiled although the cache may have it, to measure how long that takes."""
     with suppress(OSError):
         path_of(build).unlink()
     return Built(build, *compile_one(order_of(build)))
@@ -155,7 +160,7 @@ def path_of(build: Build) -> Path:
     return entry_path(key_of(*order_of(build)))
 
 
-def is_kept(build: Build) -> bool:
+def is_cached(build: Build) -> bool:
     """Whether the cache has it complete, not only a file of its name."""
     order = order_of(build)
     return read(key_of(*order), order.entry, order.architecture) is not None

@@ -1,7 +1,8 @@
-"""Ways to share tiles, for many configs at once: a row for each way, a column for each config.
+"""The schedules that a planner chooses among, for many configs at once: a row for each option, a column for
+each config.
 
-A `Schedule` describes one product, `Ways` a hundred candidates for it; both take their counts from shares.py.
-Only the chosen way becomes a Schedule.
+A `Schedule` describes one product, `ScheduleOptions` a hundred candidates for it; both take their counts from
+shares.py. Only the chosen option becomes a Schedule.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from lapidist.schedule.shares import Shared
 from lapidist.schedule.units import REDUCTIONS, Schedule
 
 CODES = {name: code for code, name in enumerate(REDUCTIONS)}
-NONE, TURNSTILE, SEPARATE, CLUSTER = (CODES[each] for each in ("none", "turnstile", "separate", "cluster"))
+NONE, TURNSTILE, SEPARATE, CLUSTER = (CODES[name] for name in ("none", "turnstile", "separate", "cluster"))
 
 
 class Grids(NamedTuple):
@@ -39,16 +40,16 @@ class Grids(NamedTuple):
     @staticmethod
     def one(grid: TileGrid) -> Grids:
         return Grids(
-            *(np.array([each]) for each in (grid.tiles_m, grid.tiles_n, grid.iterations, grid.tiles))
+            *(np.array([count]) for count in (grid.tiles_m, grid.tiles_n, grid.iterations, grid.tiles))
         )
 
 
-class Way(NamedTuple):
-    """One way for each config: whether it is possible, and the numbers of its Schedule. Or several ways, as
-    many as `taken` has rows.
+class ScheduleOption(NamedTuple):
+    """The numbers of a Schedule, and whether it is possible: for one config, or an array for many. `possible`
+    may have rows: then there are as many options.
     """
 
-    taken: Any
+    possible: Any
     sk_tiles: Any = 0
     sk_blocks: Any = 0
     regions: Any = 1
@@ -58,25 +59,25 @@ class Way(NamedTuple):
     scheduled: Any = True  # False: blocks find their tiles without a Schedule
 
     @staticmethod
-    def split(taken: Any, tiles: Any, peers: Any, reduction: Any, fragments: Any = 1) -> Way:
+    def split(possible: Any, tiles: Any, peers: Any, reduction: Any, fragments: Any = 1) -> ScheduleOption:
         """All tiles, with equally many blocks for each."""
-        return Way(taken, tiles, tiles * peers, tiles, reduction, fragments)
+        return ScheduleOption(possible, tiles, tiles * peers, tiles, reduction, fragments)
 
     @staticmethod
-    def stream(taken: Any, tiles: Any, blocks: Any, *more: Any) -> Way:
+    def stream(possible: Any, tiles: Any, blocks: Any, *more: Any) -> ScheduleOption:
         """So many tiles shared by so many blocks; `more`: the reduction, fragments, launched blocks."""
         even = (blocks > tiles) & (blocks % larger(1, tiles) == 0)
-        return Way(taken, tiles, blocks, where(even, tiles, 1), *more)
+        return ScheduleOption(possible, tiles, blocks, where(even, tiles, 1), *more)
 
     @staticmethod
-    def of(schedule: Schedule | None) -> Way:
+    def of(schedule: Schedule | None) -> ScheduleOption:
         if schedule is None:
-            return Way(True, scheduled=False)
+            return ScheduleOption(True, scheduled=False)
         counts = schedule.sk_tiles, schedule.sk_blocks, schedule.regions
-        return Way(True, *counts, CODES[schedule.reduction], schedule.fragments, schedule.launched)
+        return ScheduleOption(True, *counts, CODES[schedule.reduction], schedule.fragments, schedule.launched)
 
 
-DEFAULTS = [(name, Way._field_defaults.get(name, False)) for name in Way._fields]
+DEFAULTS = [(name, ScheduleOption._field_defaults.get(name, False)) for name in ScheduleOption._fields]
 
 
 COUNTS = (
@@ -91,10 +92,10 @@ COUNTS = (
 )
 
 
-class OneWay(Shared):
-    """One way of one config in plain numbers, with the properties of Shared computed at once."""
+class ScalarOption(Shared):
+    """An option of one config in plain numbers, with the properties of Shared computed at once."""
 
-    __slots__ = (*Way._fields, *COUNTS, "grid")
+    __slots__ = (*ScheduleOption._fields, *COUNTS, "grid", "option")
     dp_tiles: Any
     blocks_per_region: Any
     region_iterations: Any
@@ -104,10 +105,10 @@ class OneWay(Shared):
     shares_tiles: Any
     cluster: Any
 
-    def __init__(self, grid: Grids, way: Way) -> None:
-        self.grid = grid
+    def __init__(self, grid: Grids, option: ScheduleOption) -> None:
+        self.grid, self.option = grid, option
         (
-            self.taken,
+            self.possible,
             self.sk_tiles,
             self.sk_blocks,
             self.regions,
@@ -115,74 +116,79 @@ class OneWay(Shared):
             self.fragments,
             self.launched,
             self.scheduled,
-        ) = way
+        ) = option
         tiles, blocks, regions, steps = self.sk_tiles, self.sk_blocks, self.regions, grid.iterations
         self.dp_tiles, self.blocks_per_region = grid.tiles - tiles, blocks // regions
         self.region_iterations = tiles // regions * steps
-        each = self.blocks_per_region or 1
-        self.normal_iterations, self.big_blocks = divmod(self.region_iterations, each)
+        self.normal_iterations, self.big_blocks = divmod(self.region_iterations, self.blocks_per_region or 1)
         uneven = self.big_blocks > 0
         self.longest = self.normal_iterations + uneven
         self.shares_tiles = blocks > 0 and (uneven or self.normal_iterations % (steps or 1) != 0)
         self.cluster = self.blocks_per_region if blocks > 0 and self.reduction == CLUSTER else 1
 
-    def reduces_by(self, way: str) -> bool:
-        return bool(self.reduction == CODES[way])
+    def reduces_by(self, reduction: str) -> bool:
+        return bool(self.reduction == CODES[reduction])
 
 
-def kept(name: str) -> Any:
-    """A property of Shared, computed once."""
-    found = cached_property(getattr(Shared, name).fget)
-    found.__set_name__(Shared, name)
-    return found
+def computed_once(name: str) -> Any:
+    """A property of Shared that keeps its value."""
+    count = cached_property(getattr(Shared, name).fget)
+    count.__set_name__(Shared, name)
+    return count
 
 
-class Ways(Shared):
-    """The ways of all configs. Where one is not possible, its numbers are those of whole tiles."""
+class ScheduleOptions(Shared):
+    """The options of all configs. Where one is not possible, its numbers are those of whole tiles."""
 
-    taken: Any
+    possible: Any
     reduction: Any
     launched: Any
     scheduled: Any
 
-    def __init__(self, grid: Grids, ways: Sequence[Way]) -> None:
+    def __init__(self, grid: Grids, options: Sequence[ScheduleOption]) -> None:
         self.grid = grid
-        ways = ways or [Way(False)]
-        ends = list(accumulate([len(way.taken) if np.ndim(way.taken) == 2 else 1 for way in ways]))
+        options = options or [ScheduleOption(False)]
+        counts = [len(option.possible) if np.ndim(option.possible) == 2 else 1 for option in options]
+        ends = list(accumulate(counts))
         spans = list(map(slice, [0, *ends], ends))
-        for (name, default), values in zip(DEFAULTS, zip(*ways, strict=True), strict=True):
+        for (name, default), values in zip(DEFAULTS, zip(*options, strict=True), strict=True):
             column = np.zeros((ends[-1], grid.tiles.size), type(default))
             for span, value in zip(spans, values, strict=True):
                 column[span] = value
-            self.__dict__[name] = column if name == "taken" else np.where(self.taken, column, default)
+            self.__dict__[name] = column if name == "possible" else np.where(self.possible, column, default)
 
     @classmethod
-    def given(cls, grid: Grids, listed: Sequence[Sequence[Schedule | None]]) -> Ways:
-        """The schedules that are listed for each config."""
-        most = max(map(len, listed), default=0)
-        nothing = Way(False)
-        table = [[Way.of(each) for each in ways] + [nothing] * (most - len(ways)) for ways in listed]
-        return cls(grid, [Way(*map(np.array, zip(*row, strict=True))) for row in zip(*table, strict=True)])
+    def of_schedules(cls, grid: Grids, schedules: Sequence[Sequence[Schedule | None]]) -> ScheduleOptions:
+        """The table of schedules that are listed for each config."""
+        most = max(map(len, schedules), default=0)
+        nothing = ScheduleOption(False)
+        table = [
+            [*map(ScheduleOption.of, of_config), *[nothing] * (most - len(of_config))]
+            for of_config in schedules
+        ]
+        return cls(
+            grid, [ScheduleOption(*map(np.array, zip(*row, strict=True))) for row in zip(*table, strict=True)]
+        )
 
-    def reduces_by(self, way: str) -> Any:
-        return self.reduction == CODES[way]
+    def reduces_by(self, reduction: str) -> Any:
+        return self.reduction == CODES[reduction]
 
-    def at(self, row: int, column: int) -> Way:
-        """The way of one config."""
-        return Way(*[self.__dict__[name][row, column].item() for name in Way._fields])
+    def at(self, row: int, column: int) -> ScheduleOption:
+        """The option of one config."""
+        return ScheduleOption(*[self.__dict__[name][row, column].item() for name in ScheduleOption._fields])
 
     # arrays, which are needed several times
-    dp_tiles = kept("dp_tiles")
-    blocks_per_region = kept("blocks_per_region")
-    region_iterations = kept("region_iterations")
-    normal_iterations = kept("normal_iterations")
-    big_blocks = kept("big_blocks")
-    longest = kept("longest")
-    shares_tiles = kept("shares_tiles")
-    cluster = kept("cluster")
-    reduction_blocks = kept("reduction_blocks")
+    dp_tiles = computed_once("dp_tiles")
+    blocks_per_region = computed_once("blocks_per_region")
+    region_iterations = computed_once("region_iterations")
+    normal_iterations = computed_once("normal_iterations")
+    big_blocks = computed_once("big_blocks")
+    longest = computed_once("longest")
+    shares_tiles = computed_once("shares_tiles")
+    cluster = computed_once("cluster")
+    reduction_blocks = computed_once("reduction_blocks")
 
     @property
     def countable(self) -> Any:
-        """The possible ways whose tiles and iterations blocks can count with 32 bits."""
-        return self.taken & (self.grid.tiles <= INT_LIMIT) & (self.region_iterations <= INT_LIMIT)
+        """Which options are possible and have tiles and iterations that blocks can count with 32 bits."""
+        return self.possible & (self.grid.tiles <= INT_LIMIT) & (self.region_iterations <= INT_LIMIT)

@@ -17,7 +17,7 @@ class Shared(ABC):
     fragments: Any
 
     @abstractmethod
-    def reduces_by(self, way: str) -> Any:
+    def reduces_by(self, reduction: str) -> Any:
         """Whether blocks add their sums by this reduction."""
 
     @property

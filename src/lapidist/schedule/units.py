@@ -98,8 +98,8 @@ class Schedule(Shared):
 
     # ---- counts ----
 
-    def reduces_by(self, way: str) -> bool:
-        return self.reduction == way
+    def reduces_by(self, reduction: str) -> bool:
+        return self.reduction == reduction
 
     @property
     def dp_blocks(self) -> int:

@@ -16,7 +16,7 @@ from lapidist.kernels.kernel_table import config_alone
 from lapidist.kernels.registry import kernel_named
 from lapidist.schedule import TileGrid, split_k, stream_k
 from lapidist.schedule.costs import Load, load_of
-from lapidist.schedule.schedule_options import Grids, Ways
+from lapidist.schedule.schedule_options import Grids, ScheduleOptions
 from lapidist.schedule.sharing_choice import Sharing
 from lapidist_lab.bench.protocol.cases import Case
 from lapidist_lab.bench.protocol.record import Conditions, Record, Run, read_run, write_run
@@ -153,7 +153,7 @@ def test_the_busiest_multiprocessor() -> None:
     assert load_of(2, 3, (14, 8)) == Load(iterations=7 * 8, longest=3 * 8, rounds=3)
     assert load_of(2, 3, (7000, 8), (2, 5)) == Load(3500 * 8 + 5, 1167 * 8, 1167)
     schedule = stream_k(TileGrid(3, 3, 8), sms=4, sk_tiles=5, sk_blocks=4)
-    ways = Ways.given(Grids.one(schedule.grid), [[schedule]])
+    ways = ScheduleOptions.of_schedules(Grids.one(schedule.grid), [[schedule]])
     assert busiest(ways, 4, 1) == Load(8 + 10, 8 + 10, 2)
     assert busiest(ways, 4, 2) == Load(8 + 10, 10, 1)
 
@@ -171,7 +171,7 @@ def test_few_tiles_are_split_and_many_are_not() -> None:
     assert small.schedule.shares_tiles
     assert not large.scheduled
     alone = config_alone(large.kernel, large.config, large.problem.math)
-    assert len(large.kernel.family.ways(large.problem, alone, H200, np.array([True])).taken) == 1
+    assert len(large.kernel.family.options(large.problem, alone, H200, np.array([True])).possible) == 1
 
 
 @pytest.mark.parametrize("shape", [(512, 768, 640), (517, 771, 643)], ids=["by fours", "one by one"])

@@ -16,8 +16,9 @@ from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import HOST, Operand
 from lapidist.frameworks.streams import choose_stream
 from lapidist.planning.fallback_kernels import running
-from lapidist.planning.in_kernel_reductions import EVERY, made_before
-from lapidist.planning.plans import Plan, room_of
+from lapidist.planning.in_kernel_reductions import EVERY, in_kernel_work
+from lapidist.planning.plans import Plan
+from lapidist.planning.workspace import shared_workspace
 
 if TYPE_CHECKING:
     from lapidist.calls.arguments import Arguments
@@ -80,7 +81,7 @@ class GpuBackend(Backend):
         from lapidist.backends.gpu.second_pass_launches import Left, follow, room_for
 
         parts = ready.parts  # read once: another thread may replace them
-        before = made_before(part.plan for part in parts)
+        before = in_kernel_work(part.plan for part in parts)
         with room_for(Left.of(fused, before), self.ordinal, handle) as left:
             fused.place(left.values, left.slots)
             ready.start(*at, arguments.alpha_beta, handle, arguments.extra_pointers, parts)
@@ -113,7 +114,7 @@ class GpuBackend(Backend):
             if part.kernel is not None
         ]
         if ready.own is not None:
-            needed = room_of(kernel.launch.scratch for kernel, _ in launches)
+            needed = shared_workspace(kernel.launch.scratch for kernel, _ in launches)
             if any(more > planned for more, planned in zip(needed, ready.room, strict=True)):
                 raise ArgumentError(
                     f"workspace: was given for launches that need {ready.room} bytes of flags and of room;"

@@ -10,7 +10,7 @@ from lapidist.build.compile_policy import BACKGROUND, WAIT, Compiling
 from lapidist.config import Config
 from lapidist.kernels.kernel import Kernel
 from lapidist.planning.fallback_kernels import CALLS_BETWEEN, Awaited
-from lapidist.planning.plans import KEPT, Plan, plan_once
+from lapidist.planning.plans import CACHED_PLANS, Plan, plan_once
 from lapidist.problems.problem import Problem
 from lapidist.schedule.sharing_choice import Sharing
 
@@ -37,7 +37,7 @@ class PartKernel:
         first = backend.available(plan, way)
         self.kernel: GpuKernel | None = backend.loaded(first, own)
         stands_in = first is not plan and way == BACKGROUND
-        self._wanted = Awaited({plan.asked: plan}, [plan.build]) if stands_in else None
+        self._wanted = Awaited({plan.callers_problem: plan}, [plan.build]) if stands_in else None
         self.countdown = CALLS_BETWEEN  # calls until the next look for a better kernel
 
     @property
@@ -80,7 +80,7 @@ def kernel_for(
     if found is None:
         plan = plan_once(problem, backend.chip, choice.kernel, choice.config, choice.sharing)
         found = PartKernel(plan, backend, choice.own, WAIT if keeps else choice.way)
-        if len(KERNELS) >= KEPT:
+        if len(KERNELS) >= CACHED_PLANS:
             KERNELS.clear()
         KERNELS[key] = found
     elif keeps:

@@ -13,8 +13,8 @@ from lapidist.backends.gpu.launcher import AS_IT_IS, GpuKernel, Operands, Start
 from lapidist.backends.gpu.workspaces import Room, allocate, rooms_between, rounded, stream_key
 from lapidist.dtypes import size_of
 from lapidist.epilogues.passes import SLOTS
-from lapidist.planning.in_kernel_reductions import Before
-from lapidist.planning.plans import KEPT
+from lapidist.planning.in_kernel_reductions import InKernelWork
+from lapidist.planning.plans import CACHED_PLANS
 from lapidist.planning.second_passes import RESULT, VALUES, Pass, room_of, steps_of
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Left(NamedTuple):
     room: int
 
     @classmethod
-    def of(cls, fused: FusedOperands, before: Before) -> Left:
+    def of(cls, fused: FusedOperands, before: InKernelWork) -> Left:
         size, shapes = size_of(fused.dtype), fused.shapes_left(before)
         sizes = [-(-prod(shape) * size // ROUND) * ROUND for shape in shapes]
         room = max((room_of(each) for each, _, _ in fused.passes(before)), default=0)
@@ -104,7 +104,7 @@ def room_for(left: Left, ordinal: int, stream: int) -> Iterator[Placed]:
 PassLaunch = tuple[Start, Operands]
 
 
-def follow(fused: FusedOperands, before: Before, left: Placed, ordinal: int, stream: int) -> None:
+def follow(fused: FusedOperands, before: InKernelWork, left: Placed, ordinal: int, stream: int) -> None:
     """Launch all passes, after a product that left its values there."""
     for each, values, results in fused.passes(before):
         ends = results[0].pointer, results[-1].pointer
@@ -123,7 +123,7 @@ def launches_of(
     ]
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=CACHED_PLANS)
 def kernels_of(each: Pass, ordinal: int) -> tuple[tuple[GpuKernel, int, int], ...]:
     steps = steps_of(each, query_device(ordinal).architecture)
     return tuple((GpuKernel(launch, ordinal), reads, writes) for launch, reads, writes in steps)

@@ -13,7 +13,7 @@ from lapidist.backends.gpu.workspaces import Room
 from lapidist.calls.repeat.addresses import D
 from lapidist.calls.repeat.start import Starting
 from lapidist.frameworks.arrays import Operand
-from lapidist.planning.in_kernel_reductions import Before, made_before
+from lapidist.planning.in_kernel_reductions import InKernelWork, in_kernel_work
 from lapidist.planning.second_passes import RESULT, VALUES
 from lapidist.problems.modes import ExtraPointers
 
@@ -77,7 +77,7 @@ def straight(part: Part, sources: Sources, actual: ExtraPointers) -> Starting:
     plan, kernel, skipped = part
     assert kernel is not None
     patches, fused = kernel.launch.patches, plan.problem.fused
-    constant = plan.brought(actual, skipped[4:])
+    constant = plan.call_parameters(actual, skipped[4:])
     addressed: list[tuple[int, int, int]] = []  # parameter word, index of the tensor, byte offset
     for name, of_tensors in sources.pointers.values(plan.problem.transposed).items():
         if name in patches:
@@ -134,7 +134,7 @@ def followed(
 ) -> Starting:
     """The product, then all second passes. The addresses of what they read follow those of all tensors."""
     parts, ordinal = ready.parts, ready.like.device  # read once: another thread may replace `ready.parts`
-    before = made_before(part.plan for part in parts)
+    before = in_kernel_work(part.plan for part in parts)
     left, read = Left.of(fused, before), len(fused.sources + fused.slots)
     steps, between = steps_after(fused, before, ordinal)
     among_all = sources._replace(fused=(*sources.fused, *range(tensors, tensors + read)))
@@ -182,7 +182,7 @@ def followed(
     return Starting(Brought, start, True, product.exchanged)
 
 
-def steps_after(fused: FusedOperands, before: Before, ordinal: int) -> tuple[list[PassStep], list[int]]:
+def steps_after(fused: FusedOperands, before: InKernelWork, ordinal: int) -> tuple[list[PassStep], list[int]]:
     """The launches of second passes, and the byte offsets of what they leave for each other in the
     workspace.
     """

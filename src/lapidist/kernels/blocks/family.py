@@ -15,51 +15,62 @@ from lapidist.errors import ArgumentError
 from lapidist.kernels.blocks.splits import FULL, Peers, refuse_cluster, splits_of, splits_of_one, worth
 from lapidist.kernels.blocks.time import seconds, sharing_costs, standing, stream_of, streamed
 from lapidist.kernels.config_table import grids_of
-from lapidist.kernels.family import Family, InNumbers
+from lapidist.kernels.family import Family, ScalarModel
 from lapidist.kernels.kernel import Kernel
 from lapidist.kernels.kernel_table import Rows, config_alone
 from lapidist.problems.problem import Problem
 from lapidist.schedule import CostModel, Schedule, data_parallel, split_k, stream_k
-from lapidist.schedule.schedule_options import CLUSTER, NONE, SEPARATE, TURNSTILE, OneWay, Way, Ways
+from lapidist.schedule.schedule_options import (
+    CLUSTER,
+    NONE,
+    SEPARATE,
+    TURNSTILE,
+    ScalarOption,
+    ScheduleOption,
+    ScheduleOptions,
+)
 from lapidist.schedule.sharing_choice import Sharing
 from lapidist.schedule.units import REDUCTIONS
 
 SHARED = frozenset((TURNSTILE, SEPARATE, CLUSTER))
 
 
-class Blocks(Family, InNumbers):
+class Blocks(Family, ScalarModel):
     """The planner weighs split-K for few tiles, and Stream-K."""
 
     @property
-    def in_numbers(self) -> InNumbers:  # type: ignore[override]
+    def scalar_model(self) -> ScalarModel:  # type: ignore[override]
         return self
 
-    ways_in_numbers = in_numbers  # type: ignore[assignment]
+    scalar_schedules = scalar_model  # type: ignore[assignment]
 
-    def whole(self, kernel: Kernel, config: Config, device: Device) -> Way:
-        return Way(True, scheduled=self.scheduled)
+    def data_parallel_option(self, kernel: Kernel, config: Config, device: Device) -> ScheduleOption:
+        return ScheduleOption(True, scheduled=self.scheduled)
 
-    def ways(self, problem: Problem, rows: Rows, device: Device, taken: Any) -> Ways:
+    def options(self, problem: Problem, rows: Rows, device: Device, accepted: Any) -> ScheduleOptions:
         grid, here = grids_of(problem, rows), standing(problem, rows, device)
         slots = device.sms * here.per_sm
         waves = np.maximum(1, -(-grid.tiles // slots)) * slots
-        free = taken & rows.scheduled & (grid.tiles > 0) & (grid.iterations > 0)
+        free = accepted & rows.scheduled & (grid.tiles > 0) & (grid.iterations > 0)
         free = free & (grid.tiles / waves <= FULL)
-        found = [Way(taken, scheduled=rows.scheduled)]
+        found = [ScheduleOption(accepted, scheduled=rows.scheduled)]
         if not np.count_nonzero(free):
-            return Ways(grid, found)
+            return ScheduleOptions(grid, found)
         few = free & (grid.tiles < slots)
         peers = Peers(device.sms, here.per_sm, here.tile_bytes, here.fits)
         splits, ended = splits_of(grid, few, peers, here.sum_rows)
         streamed = stream_of(problem, rows, device, grid, free & ~(few & ended))
-        return Ways(grid, [*found, splits, streamed])
+        return ScheduleOptions(grid, [*found, splits, streamed])
 
-    def ways_of_one(
+    def options_of_config(
         self, problem: Problem, kernel: Kernel, config: Config, device: Device, asked: Collection[int]
-    ) -> list[Way]:
-        row = config_alone(kernel, config, problem.math).in_numbers
+    ) -> list[ScheduleOption]:
+        row = config_alone(kernel, config, problem.math).scalar_row
         grid, here = grids_of(problem, config), standing(problem, row, device)
-        found, slots = [Way(True, scheduled=row.scheduled)] if NONE in asked else [], device.sms * here.per_sm
+        found, slots = (
+            [ScheduleOption(True, scheduled=row.scheduled)] if NONE in asked else [],
+            device.sms * here.per_sm,
+        )
         waves = max(1, -(-grid.tiles // slots)) * slots
         free = row.scheduled and grid.tiles > 0 and grid.iterations > 0 and grid.tiles / waves <= FULL
         if not free or not (SHARED & set(asked)):
@@ -70,34 +81,43 @@ class Blocks(Family, InNumbers):
             splits, ended = splits_of_one(grid, peers, here.sum_rows, asked)
             found += splits
         split = None if ended or TURNSTILE not in asked else streamed(problem, kernel, config, device)
-        return found + ([] if split is None else [Way.stream(True, split.tiles, split.blocks, TURNSTILE, 0)])
+        return found + (
+            [] if split is None else [ScheduleOption.stream(True, split.tiles, split.blocks, TURNSTILE, 0)]
+        )
 
-    def seconds_of_one(
-        self, problem: Problem, kernel: Kernel, config: Config, device: Device, ways: Sequence[OneWay]
+    def seconds_of_config(
+        self,
+        problem: Problem,
+        kernel: Kernel,
+        config: Config,
+        device: Device,
+        options: Sequence[ScalarOption],
     ) -> list[float]:
-        row = config_alone(kernel, config, problem.math).in_numbers
-        return [seconds(problem, row, device, way) for way in ways]
+        row = config_alone(kernel, config, problem.math).scalar_row
+        return [seconds(problem, row, device, option) for option in options]
 
-    def worth_of_one(self, problem: Problem, kernel: Kernel, way: OneWay) -> float:
-        return worth(problem) if way.sk_blocks > 0 else 1.0
+    def worth_of_config(self, problem: Problem, kernel: Kernel, option: ScalarOption) -> float:
+        return worth(problem) if option.sk_blocks > 0 else 1.0
 
-    def seconds(self, problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
-        return seconds(problem, rows, device, ways)
+    def seconds(self, problem: Problem, rows: Rows, device: Device, options: ScheduleOptions) -> Any:
+        return seconds(problem, rows, device, options)
 
-    def worth(self, problem: Problem, rows: Rows, ways: Ways) -> Any:
-        return np.where(ways.sk_blocks > 0, worth(problem), 1.0)
+    def worth(self, problem: Problem, rows: Rows, options: ScheduleOptions) -> Any:
+        return np.where(options.sk_blocks > 0, worth(problem), 1.0)
 
     def schedule_of(
-        self, problem: Problem, kernel: Kernel, config: Config, device: Device, way: Way
+        self, problem: Problem, kernel: Kernel, config: Config, device: Device, option: ScheduleOption
     ) -> Schedule | None:
-        if not way.scheduled:
+        if not option.scheduled:
             return None
         grid, rows, raster = kernel.tile_grid(problem, config), kernel.sum_rows(config), kernel.raster
-        if not way.sk_blocks:
+        if not option.sk_blocks:
             return data_parallel(grid, raster=raster)
-        if way.fragments:
-            splits = way.sk_blocks // way.sk_tiles
-            return split_k(grid, splits, reduction=REDUCTIONS[way.reduction], fragments=rows, raster=raster)
+        if option.fragments:
+            splits = option.sk_blocks // option.sk_tiles
+            return split_k(
+                grid, splits, reduction=REDUCTIONS[option.reduction], fragments=rows, raster=raster
+            )
         per_sm, costs = sharing_costs(problem, device, kernel, config)
         return stream_k(grid, sms=device.sms, occupancy=per_sm, fragments=rows, raster=raster, costs=costs)
 

@@ -24,7 +24,16 @@ from lapidist.problems.problem import Problem
 from lapidist.schedule import CostModel
 from lapidist.schedule.costs import Load, load_of
 from lapidist.schedule.numbers import larger, where
-from lapidist.schedule.schedule_options import CLUSTER, CODES, SEPARATE, TURNSTILE, Grids, OneWay, Way, Ways
+from lapidist.schedule.schedule_options import (
+    CLUSTER,
+    CODES,
+    SEPARATE,
+    TURNSTILE,
+    Grids,
+    ScalarOption,
+    ScheduleOption,
+    ScheduleOptions,
+)
 from lapidist.schedule.units import CLUSTER_MOST
 
 # Tiles are shared only if that is predicted to take less than this part of the time without, as the model
@@ -86,27 +95,29 @@ class Peers(NamedTuple):
     fits: Any  # whether a tile's sums fit in the shared memory of its operands
 
 
-def splits_of(grid: Grids, free: Any, peers: Peers, fragments: Any) -> tuple[Way, Any]:
+def splits_of(grid: Grids, free: Any, peers: Peers, fragments: Any) -> tuple[ScheduleOption, Any]:
     """The ways to cut k of all tiles, for `free` configs. The second value: which configs have fewer
     iterations than some split needs, so that more splits are pointless.
     """
     splits = np.array(SPLITS)[:, None]
     reduction = reduction_of(splits, grid.tiles, peers)
     ended = np.logical_or.accumulate((reduction > 0) & (splits > grid.iterations))
-    return Way.split(free & (reduction > 0) & ~ended, grid.tiles, splits, reduction, fragments), ended[-1]
+    return ScheduleOption.split(
+        free & (reduction > 0) & ~ended, grid.tiles, splits, reduction, fragments
+    ), ended[-1]
 
 
 def splits_of_one(
     grid: Grids, peers: Peers, fragments: int, asked: Collection[int]
-) -> tuple[list[Way], bool]:
+) -> tuple[list[ScheduleOption], bool]:
     """The same for one config, with these reductions."""
-    found: list[Way] = []
+    found: list[ScheduleOption] = []
     for splits in SPLITS:
         reduction = reduction_of(splits, grid.tiles, peers)
         if reduction and splits > grid.iterations:
             return found, True
         if reduction and reduction in asked:
-            found.append(Way.split(True, grid.tiles, splits, reduction, fragments))
+            found.append(ScheduleOption.split(True, grid.tiles, splits, reduction, fragments))
     return found, False
 
 
@@ -171,16 +182,18 @@ def costs_of(tile_bytes: int, iteration: float, alongside: float) -> CostModel:
     return CostModel(WALK_SECONDS, *handed, "seconds", "measured on an H200", alongside)
 
 
-def busiest(ways: Ways | OneWay, sms: int, per_sm: Any) -> Load:
+def busiest(options: ScheduleOptions | ScalarOption, sms: int, per_sm: Any) -> Load:
     """The work of the busiest SM."""
-    idle = IDLE_OF[ways.cluster] if isinstance(ways.cluster, np.ndarray) else IDLE[ways.cluster]
+    idle = IDLE_OF[options.cluster] if isinstance(options.cluster, np.ndarray) else IDLE[options.cluster]
     reached = larger(1, sms - idle)
-    return load_of(reached, per_sm, (ways.sk_blocks, ways.longest), (ways.dp_tiles, ways.grid.iterations))
+    return load_of(
+        reached, per_sm, (options.sk_blocks, options.longest), (options.dp_tiles, options.grid.iterations)
+    )
 
 
-def handing_on(ways: Ways | OneWay, tile_bytes: Any) -> Any:
+def handing_on(options: ScheduleOptions | ScalarOption, tile_bytes: Any) -> Any:
     """Seconds that the reduction of shared tiles adds."""
-    tiles = larger(1, ways.sk_tiles)
-    peers = -(-ways.sk_blocks // tiles) + (ways.regions != ways.sk_tiles)
-    handed = WALK_SECONDS + gathering(ways.reduction, peers, ways.sk_blocks, tile_bytes)
-    return where(ways.sk_blocks > 0, handed, 0.0)
+    tiles = larger(1, options.sk_tiles)
+    peers = -(-options.sk_blocks // tiles) + (options.regions != options.sk_tiles)
+    handed = WALK_SECONDS + gathering(options.reduction, peers, options.sk_blocks, tile_bytes)
+    return where(options.sk_blocks > 0, handed, 0.0)

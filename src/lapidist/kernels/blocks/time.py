@@ -16,7 +16,7 @@ from lapidist.device import Device
 from lapidist.dtypes import size_of
 from lapidist.kernels.blocks.splits import busiest, by_fours, costs_of, handing_on, refuse_cluster, resident
 from lapidist.kernels.kernel import Kernel
-from lapidist.kernels.kernel_table import OneRow, Rows, config_alone
+from lapidist.kernels.kernel_table import Rows, ScalarRow, config_alone
 from lapidist.kernels.tma_alignment import SECTOR, line
 from lapidist.kernels.vector_width import inputs_on_16_bytes, least_alignment, vector_width
 from lapidist.problems.cached_fact import fact
@@ -24,7 +24,7 @@ from lapidist.problems.problem import Problem
 from lapidist.schedule import CostModel
 from lapidist.schedule.makers import MIN_ITERATIONS, Search, Split
 from lapidist.schedule.numbers import larger, smaller, where
-from lapidist.schedule.schedule_options import TURNSTILE, Grids, OneWay, Way, Ways
+from lapidist.schedule.schedule_options import TURNSTILE, Grids, ScalarOption, ScheduleOption, ScheduleOptions
 
 DRAM_SHARE = 0.65  # of the bandwidth of reading alone
 # In double, fitted to 47 batches of small matrices on both chips: the same by mma and on CUDA cores, and a
@@ -57,7 +57,7 @@ BY_WORDS = 1.35
 FULL_WARPS = 16  # the measured efficiencies are for so many; more add nothing, or do not fit
 
 
-Weighable = Rows | OneRow
+Weighable = Rows | ScalarRow
 
 
 class Standing(NamedTuple):
@@ -76,14 +76,16 @@ class Standing(NamedTuple):
     stored_unaligned: Any
 
 
-def seconds(problem: Problem, rows: Weighable, device: Device, ways: Ways | OneWay) -> Any:
+def seconds(
+    problem: Problem, rows: Weighable, device: Device, options: ScheduleOptions | ScalarOption
+) -> Any:
     """The larger of arithmetic (whole tiles on the busiest SM) and memory traffic, and what neither hides."""
     here = standing(problem, rows, device)
-    computed = computing(problem, rows, device, ways, here) if problem.k else 0.0
-    computed = computed + beside(problem, rows, device, ways.grid, here)
+    computed = computing(problem, rows, device, options, here) if problem.k else 0.0
+    computed = computed + beside(problem, rows, device, options.grid, here)
     share = where(rows.by_warps, *DOUBLES_SHARES) if problem.math == "float64" else DRAM_SHARE
     memory = traffic_bytes(problem) / (device.dram_gbps * 1e9 * share)
-    return larger(computed, memory) + uncovered(problem, rows, computed, memory, ways.grid, here)
+    return larger(computed, memory) + uncovered(problem, rows, computed, memory, options.grid, here)
 
 
 def uncovered(
@@ -101,9 +103,11 @@ def uncovered(
 def standing(problem: Problem, rows: Weighable, device: Device) -> Standing:
     """The values for this chip and these types, found once."""
     key = device, problem.accumulator, fours_of(problem, rows)
-    found = rows.kept.get(key)
+    found = rows.cached.get(key)
     if found is None:
-        found = rows.kept[key] = Standing(*map(rows.column, zip(*stand(problem, rows, device), strict=True)))
+        found = rows.cached[key] = Standing(
+            *map(rows.column, zip(*stand(problem, rows, device), strict=True))
+        )
     return found
 
 
@@ -152,15 +156,17 @@ def lines_of_doubles(problem: Problem) -> list[int]:
     return found
 
 
-def computing(problem: Problem, rows: Weighable, device: Device, ways: Ways | OneWay, here: Standing) -> Any:
+def computing(
+    problem: Problem, rows: Weighable, device: Device, options: ScheduleOptions | ScalarOption, here: Standing
+) -> Any:
     """Seconds of products on the busiest SM; infinite if the unit does not multiply this type."""
     alone, alongside = paces(problem, rows, device, here)
-    load = busiest(ways, device.sms, here.per_sm)
+    load = busiest(options, device.sms, here.per_sm)
     scheduled = (alone - alongside) * load.longest + alongside * load.iterations
-    tiles = larger(1, -(-ways.grid.tiles // device.sms))
+    tiles = larger(1, -(-options.grid.tiles // device.sms))
     rate = sm_rate(problem, rows, device, here, tiles)
     whole = 2.0 * rows.bm * rows.bn * problem.k * tiles / rate
-    found = where(ways.scheduled, scheduled + handing_on(ways, here.tile_bytes), whole)
+    found = where(options.scheduled, scheduled + handing_on(options, here.tile_bytes), whole)
     return where(here.limit > 0, found, math.inf)
 
 
@@ -169,7 +175,7 @@ def paces(problem: Problem, rows: Weighable, device: Device, here: Standing) -> 
     Both are the same for all problems with equally aligned lines.
     """
     key = "paces", device, *alignment_key(problem), fours_of(problem, rows)
-    found: tuple[Any, Any] | None = rows.kept.get(key)
+    found: tuple[Any, Any] | None = rows.cached.get(key)
     if found is None:
         step, most = 2.0 * rows.bm * rows.bn * rows.bk, here.per_sm
         alone, full = (
@@ -179,7 +185,7 @@ def paces(problem: Problem, rows: Weighable, device: Device, here: Standing) -> 
             alone = waiting(rows, alone)
             full = larger(full, alone)
         found = alone, where(most > 1, (full - alone) / larger(1, most - 1), alone)
-        rows.kept[key] = found
+        rows.cached[key] = found
     return found
 
 
@@ -227,14 +233,14 @@ def beside(problem: Problem, rows: Weighable, device: Device, grid: Grids, here:
     return -(-tiles // here.per_sm) * here.starts + tiles * rows.bm * rows.bn * stored
 
 
-def stream_of(problem: Problem, rows: Rows, device: Device, grid: Grids, free: Any) -> Way:
+def stream_of(problem: Problem, rows: Rows, device: Device, grid: Grids, free: Any) -> ScheduleOption:
     """Stream-K, for configs where it is better than whole tiles. It has 0 fragments."""
     tiles, blocks = np.zeros_like(grid.tiles), np.zeros_like(grid.tiles)
     for at in np.flatnonzero(free).tolist():
         found = streamed(problem, rows.kernels[at], rows.configs[at], device)
         if found is not None:
             tiles[at], blocks[at] = found.tiles, found.blocks
-    return Way.stream(tiles > 0, tiles, blocks, TURNSTILE, 0)
+    return ScheduleOption.stream(tiles > 0, tiles, blocks, TURNSTILE, 0)
 
 
 def streamed(problem: Problem, kernel: Kernel, config: Config, device: Device) -> Split | None:
@@ -245,7 +251,7 @@ def streamed(problem: Problem, kernel: Kernel, config: Config, device: Device) -
 
 def sharing_costs(problem: Problem, device: Device, kernel: Kernel, config: Config) -> tuple[int, CostModel]:
     """Blocks that an SM holds, and the costs of sharing tiles."""
-    row = config_alone(kernel, config, problem.math).in_numbers
+    row = config_alone(kernel, config, problem.math).scalar_row
     here = standing(problem, row, device)
     pace = paces(problem, row, device, here)
     return here.per_sm, costs_of(here.tile_bytes, *pace)

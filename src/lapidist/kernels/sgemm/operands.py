@@ -112,10 +112,10 @@ def operand_map(
         [max(1, length), max(1, count)],
         [step * size if count > 1 and length > 0 else TMA_ALIGNMENT],
     )
-    behind = count * step
+    second_pass_seconds = count * step
     for extent, stride in batches(problem, matrix) if problem.batch else ():
         extents.append(extent)
-        strides.append((behind if packs else stride) * size or TMA_ALIGNMENT)
-        behind *= extent
+        strides.append((second_pass_seconds if packs else stride) * size or TMA_ALIGNMENT)
+        second_pass_seconds *= extent
     box_of_one = (*box, *(1,) * (len(extents) - 2))
     return TensorMap(address, problem.dtype, tuple(extents), tuple(strides), box_of_one, swizzle)

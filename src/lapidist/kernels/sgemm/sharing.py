@@ -19,7 +19,7 @@ from lapidist.device import Device
 from lapidist.errors import ArgumentError
 from lapidist.kernels.blocks.time import sharing_costs
 from lapidist.kernels.config_table import grids_of
-from lapidist.kernels.family import Family, InNumbers
+from lapidist.kernels.family import Family, ScalarModel
 from lapidist.kernels.kernel import Kernel
 from lapidist.kernels.kernel_table import Rows, config_alone
 from lapidist.kernels.sgemm.operands import packed, packed_bytes
@@ -27,7 +27,16 @@ from lapidist.problems.problem import Problem
 from lapidist.schedule import CostModel, Schedule, TileGrid, data_parallel, shared_waves, split_k
 from lapidist.schedule.grid import ceil_div, most_peers
 from lapidist.schedule.numbers import larger, smaller, some, where
-from lapidist.schedule.schedule_options import CODES, NONE, SEPARATE, TURNSTILE, Grids, OneWay, Way, Ways
+from lapidist.schedule.schedule_options import (
+    CODES,
+    NONE,
+    SEPARATE,
+    TURNSTILE,
+    Grids,
+    ScalarOption,
+    ScheduleOption,
+    ScheduleOptions,
+)
 from lapidist.schedule.sharing_choice import Sharing, fitting
 from lapidist.schedule.units import REDUCTIONS
 
@@ -41,66 +50,75 @@ LEAST_STEPS = 2  # iterations of a block
 WAVES = 32  # after so many full waves the last one hardly matters
 
 
-class Fed(Family, InNumbers):
+class Fed(Family, ScalarModel):
     """Persistent blocks that share tiles by turnstile or by a separate reduction."""
 
     @property
-    def in_numbers(self) -> InNumbers:  # type: ignore[override]
+    def scalar_model(self) -> ScalarModel:  # type: ignore[override]
         return self
 
-    ways_in_numbers = in_numbers  # type: ignore[assignment]
+    scalar_schedules = scalar_model  # type: ignore[assignment]
 
-    def whole(self, kernel: Kernel, config: Config, device: Device) -> Way:
-        return Way(True, launched=device.sms)
+    def data_parallel_option(self, kernel: Kernel, config: Config, device: Device) -> ScheduleOption:
+        return ScheduleOption(True, launched=device.sms)
 
-    def ways(self, problem: Problem, rows: Rows, device: Device, taken: Any) -> Ways:
+    def options(self, problem: Problem, rows: Rows, device: Device, accepted: Any) -> ScheduleOptions:
         grid = grids_of(problem, rows)
-        whole, free = Way(taken, launched=device.sms), taken & (grid.tiles > 0) & (grid.iterations > 0)
-        turnstile, separate = rows.known("turnstile", "separate")
+        whole, free = (
+            ScheduleOption(accepted, launched=device.sms),
+            accepted & (grid.tiles > 0) & (grid.iterations > 0),
+        )
+        turnstile, separate = rows.supports("turnstile", "separate")
         sum_rows = rows.tm // rows.slices
         by_turnstile = streams(grid, sum_rows, device.sms, TURNSTILE, free & turnstile)
         separately = streams(grid, sum_rows, device.sms, SEPARATE, free & separate)
-        return Ways(grid, [whole, *by_turnstile, *separately])
+        return ScheduleOptions(grid, [whole, *by_turnstile, *separately])
 
-    def seconds(self, problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
-        return seconds(problem, rows, device, ways)
+    def seconds(self, problem: Problem, rows: Rows, device: Device, options: ScheduleOptions) -> Any:
+        return seconds(problem, rows, device, options)
 
-    def ways_of_one(
+    def options_of_config(
         self, problem: Problem, kernel: Kernel, config: Config, device: Device, asked: Collection[int]
-    ) -> list[Way]:
+    ) -> list[ScheduleOption]:
         grid, rows = grids_of(problem, config), config.tm // config.slices
-        found = [self.whole(kernel, config, device)] if NONE in asked else []
+        found = [self.data_parallel_option(kernel, config, device)] if NONE in asked else []
         if grid.tiles and grid.iterations:
             for reduction in (TURNSTILE, SEPARATE):
-                if reduction in asked and REDUCTIONS[reduction] in kernel.ways:
+                if reduction in asked and REDUCTIONS[reduction] in kernel.reductions:
                     found += streams_of_one(grid, rows, device.sms, reduction)
         return found
 
-    def seconds_of_one(
-        self, problem: Problem, kernel: Kernel, config: Config, device: Device, ways: Sequence[OneWay]
+    def seconds_of_config(
+        self,
+        problem: Problem,
+        kernel: Kernel,
+        config: Config,
+        device: Device,
+        options: Sequence[ScalarOption],
     ) -> list[float]:
         efficiency = float(config_alone(kernel, config, problem.math).efficiency[0])
         rate, (before, memory) = rate_of(problem, efficiency, device), apart_from_arithmetic(problem, device)
         if not rate:
-            return [inf for _ in ways]
+            return [inf for _ in options]
         shorter = 1 - last_step(config, chunks_of(problem.k))
         return [
-            before + larger(FIRST + computing(config, device, way, rate, shorter), memory) for way in ways
+            before + larger(FIRST + computing(config, device, option, rate, shorter), memory)
+            for option in options
         ]
 
-    def worth_of_one(self, problem: Problem, kernel: Kernel, way: OneWay) -> float:
-        return kernel.worth if way.shares_tiles else 1.0
+    def worth_of_config(self, problem: Problem, kernel: Kernel, option: ScalarOption) -> float:
+        return kernel.worth if option.shares_tiles else 1.0
 
     def schedule_of(
-        self, problem: Problem, kernel: Kernel, config: Config, device: Device, way: Way
+        self, problem: Problem, kernel: Kernel, config: Config, device: Device, option: ScheduleOption
     ) -> Schedule | None:
-        return schedule_of(way, kernel.tile_grid(problem, config), device.sms)
+        return schedule_of(option, kernel.tile_grid(problem, config), device.sms)
 
     def schedules(
         self, problem: Problem, kernel: Kernel, config: Config, device: Device, sharing: Sharing
     ) -> list[Schedule | None]:
         grid, packs = kernel.tile_grid(problem, config), kernel.packs(problem)
-        return list(schedules(grid, config, device, sharing, packs, kernel.ways))
+        return list(schedules(grid, config, device, sharing, packs, kernel.reductions))
 
     def costs(
         self, problem: Problem, kernel: Kernel, config: Config, device: Device
@@ -108,12 +126,14 @@ class Fed(Family, InNumbers):
         return sharing_costs(problem, device, kernel, config)
 
 
-def schedule_of(way: Way, grid: TileGrid, blocks: int) -> Schedule:
+def schedule_of(option: ScheduleOption, grid: TileGrid, blocks: int) -> Schedule:
     """The Schedule of a way, with so many blocks."""
-    if not way.sk_blocks:
-        return data_parallel(grid, persistent_blocks=way.launched)
-    reduction, fragments = REDUCTIONS[way.reduction], way.fragments
-    return shared_waves(grid, blocks, way.sk_tiles, way.sk_blocks, reduction=reduction, fragments=fragments)
+    if not option.sk_blocks:
+        return data_parallel(grid, persistent_blocks=option.launched)
+    reduction, fragments = REDUCTIONS[option.reduction], option.fragments
+    return shared_waves(
+        grid, blocks, option.sk_tiles, option.sk_blocks, reduction=reduction, fragments=fragments
+    )
 
 
 def schedules(
@@ -122,9 +142,9 @@ def schedules(
     """The schedules that the caller's choices allow. `known`: the reductions that the kernel knows."""
     reduction = sharing.schedule.reduction if isinstance(sharing.schedule, Schedule) else sharing.reduction
     if reduction not in (None, "none", *known):
-        ways = " or ".join(repr(way) for way in known)
+        names = " or ".join(map(repr, known))
         raise ArgumentError(
-            f"reduction: this kernel's blocks share tiles by {ways}; got {reduction!r}. Take that, or"
+            f"reduction: this kernel's blocks share tiles by {names}; got {reduction!r}. Take that, or"
             " another kernel"
         )
     if sharing.schedule == "stream_k" and sharing.avail_sms == 1:  # the data-parallel kernel
@@ -158,12 +178,12 @@ def wanted(
     if sharing.schedule != "data_parallel" and sharing.split_k != 1 and grid.tiles and grid.iterations:
         for reduction in reductions:
             one = Grids.one(grid)
-            shared = Ways(one, streams(one, rows, blocks, CODES[reduction], True))
-            for row in np.flatnonzero(shared.taken).tolist():
+            shared = ScheduleOptions(one, streams(one, rows, blocks, CODES[reduction], True))
+            for row in np.flatnonzero(shared.possible).tolist():
                 yield schedule_of(shared.at(row, 0), grid, blocks)
 
 
-def streams(grid: Grids, rows: Any, blocks: int, reduction: int, free: Any) -> list[Way]:
+def streams(grid: Grids, rows: Any, blocks: int, reduction: int, free: Any) -> list[ScheduleOption]:
     """The last wave shared by all blocks, alone or with the full wave before it, in which case tiles have at
     most two peers. Few tiles may also have equally many blocks each.
     """
@@ -175,7 +195,7 @@ def streams(grid: Grids, rows: Any, blocks: int, reduction: int, free: Any) -> l
     return [shared_by(grid, rows, blocks, reduction, free, *parted)]
 
 
-def streams_of_one(grid: Grids, rows: int, blocks: int, reduction: int) -> list[Way]:
+def streams_of_one(grid: Grids, rows: int, blocks: int, reduction: int) -> list[ScheduleOption]:
     """The same for one config: the ways that are possible, in order."""
     full, partial = grid.tiles // blocks, grid.tiles % blocks
     if not partial or full > WAVES:
@@ -186,7 +206,7 @@ def streams_of_one(grid: Grids, rows: int, blocks: int, reduction: int) -> list[
         shared_by(grid, rows, blocks, reduction, True, full, partial, peers, waves)
         for peers, waves in (*few, (0, 0), (0, 1))
     ]
-    return [way for way in every if way.taken]
+    return [option for option in every if option.possible]
 
 
 def shared_by(
@@ -199,16 +219,18 @@ def shared_by(
     partial: Any,
     peers: Any,
     waves: Any,
-) -> Way:
+) -> ScheduleOption:
     """The partial wave shared, with `waves` full ones; `peers`: as in PEERS."""
     tiles, shared = partial + waves * blocks, where(peers > 0, partial * peers, blocks)
-    taken = where(peers > 0, (full == 0) & (shared < blocks), full >= waves)
-    taken = taken & free & (shared * LEAST_STEPS <= tiles * grid.iterations) & ((full > 0) | (shared > tiles))
+    possible = where(peers > 0, (full == 0) & (shared < blocks), full >= waves)
+    possible = (
+        possible & free & (shared * LEAST_STEPS <= tiles * grid.iterations) & ((full > 0) | (shared > tiles))
+    )
     if reduction == TURNSTILE:
-        taken = taken & (turns(larger(1, tiles), shared) <= MOST_TURNS)
+        possible = possible & (turns(larger(1, tiles), shared) <= MOST_TURNS)
     else:
-        taken = taken & (full == 0) & (shared > 2 * tiles)
-    return Way.stream(taken, tiles, shared, reduction, fragments(rows, tiles, blocks), blocks)
+        possible = possible & (full == 0) & (shared > 2 * tiles)
+    return ScheduleOption.stream(possible, tiles, shared, reduction, fragments(rows, tiles, blocks), blocks)
 
 
 def turns(tiles: Any, blocks: Any) -> Any:
@@ -250,14 +272,14 @@ def of_tile(cost: tuple[float, float], config: Knobs) -> Any:
     return cost[0] + cost[1] * (config.bm * config.bn / LARGEST)
 
 
-def seconds(problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
+def seconds(problem: Problem, rows: Rows, device: Device, options: ScheduleOptions) -> Any:
     """Packing, then the larger of arithmetic on the busiest SM and memory traffic; for each way of each
     config.
     """
     rate, (before, memory) = rate_of(problem, rows.efficiency, device), apart_from_arithmetic(problem, device)
     if not np.all(rate):
-        return np.full(ways.taken.shape, np.inf)
-    computed = computing(rows, device, ways, rate, left_out(rows, problem.k))
+        return np.full(options.possible.shape, np.inf)
+    computed = computing(rows, device, options, rate, left_out(rows, problem.k))
     return before + larger(FIRST + computed, memory)
 
 
@@ -294,9 +316,9 @@ def packing(problem: Problem, bandwidth: float) -> float:
 def left_out(rows: Rows, k: int) -> Any:
     """The share of an iteration that is left out at the end of each tile: warps skip chunks of zeros."""
     chunks = chunks_of(k)
-    found = rows.kept.get(("left out", chunks))
+    found = rows.cached.get(("left out", chunks))
     if found is None:
-        found = rows.kept["left out", chunks] = 1 - last_step(rows, chunks)
+        found = rows.cached["left out", chunks] = 1 - last_step(rows, chunks)
     return found
 
 
@@ -315,29 +337,29 @@ def last_step(config: Knobs, chunks: int) -> Any:
     return (first + where(config.slices > 1, second, first)) / (2 * own)
 
 
-def computing(config: Knobs, device: Device, ways: Any, rate: Any, shorter: Any) -> Any:
+def computing(config: Knobs, device: Device, options: Any, rate: Any, shorter: Any) -> Any:
     """Seconds of the busiest SM at this rate."""
-    grid, blocks = ways.grid, where(ways.launched > 0, ways.launched, device.sms)
+    grid, blocks = options.grid, where(options.launched > 0, options.launched, device.sms)
     step = 2.0 * config.bm * config.bn * config.bk / rate
     stored = of_tile(STORED, config) + MEETING * (1 - 1 / config.slices)
-    whole = ceil_div(ways.dp_tiles, blocks) * ((grid.iterations - shorter) * step + stored)
-    if not some(ways.sk_blocks):
+    whole = ceil_div(options.dp_tiles, blocks) * ((grid.iterations - shorter) * step + stored)
+    if not some(options.sk_blocks):
         return whole
-    longest = ways.longest
+    longest = options.longest
     tiles = larger(1, ceil_div(longest, larger(1, grid.iterations)))  # that a block meets
-    rounds = ceil_div(ways.sk_blocks, blocks)
+    rounds = ceil_div(options.sk_blocks, blocks)
     steps = longest - longest // larger(1, grid.iterations) * shorter
-    shared = rounds * steps * step + tiles * stored + handing_on(config, ways, blocks, rounds, stored)
-    return whole + where(ways.sk_blocks > 0, shared, 0.0)
+    shared = rounds * steps * step + tiles * stored + handing_on(config, options, blocks, rounds, stored)
+    return whole + where(options.sk_blocks > 0, shared, 0.0)
 
 
-def handing_on(config: Knobs, ways: Any, blocks: Any, rounds: Any, stored: Any) -> Any:
+def handing_on(config: Knobs, options: Any, blocks: Any, rounds: Any, stored: Any) -> Any:
     """Seconds that reductions add. Blocks of a separate reduction store D in place of those that multiply."""
-    sk_tiles = larger(1, ways.sk_tiles // ways.regions)
-    peers = most_peers(sk_tiles, larger(1, ways.blocks_per_region), ways.grid.iterations)
-    sum_rows = ceil_div(config.tm // config.slices, ways.fragments)
+    sk_tiles = larger(1, options.sk_tiles // options.regions)
+    peers = most_peers(sk_tiles, larger(1, options.blocks_per_region), options.grid.iterations)
+    sum_rows = ceil_div(config.tm // config.slices, options.fragments)
     each = BROUGHT + sum_rows * (BY_ROW + BY_PEER * peers)
-    separate = rounds * of_tile(LEFT, config) + ceil_div(ways.reduction_blocks, blocks) * each - stored
-    further = larger(1, turns(larger(1, ways.sk_tiles), ways.sk_blocks)) - 1
+    separate = rounds * of_tile(LEFT, config) + ceil_div(options.reduction_blocks, blocks) * each - stored
+    further = larger(1, turns(larger(1, options.sk_tiles), options.sk_blocks)) - 1
     turnstile = of_tile(HANDED, config) + further * of_tile(IN_TURN, config)
-    return where(ways.shares_tiles, where(ways.reduction == SEPARATE, separate, turnstile), 0.0)
+    return where(options.shares_tiles, where(options.reduction == SEPARATE, separate, turnstile), 0.0)

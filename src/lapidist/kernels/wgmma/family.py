@@ -36,7 +36,7 @@ from lapidist.kernels.wgmma.operands import (
     transposed,
     transposed_d,
 )
-from lapidist.kernels.wgmma.shared import beside_another, wgmma_shared
+from lapidist.kernels.wgmma.shared import leaves_room, wgmma_shared
 from lapidist.kernels.wgmma.warpgroups import Warpgroups
 from lapidist.launch import TensorMap
 from lapidist.problems.problem import Problem
@@ -127,8 +127,8 @@ class Wgmma(Warpgroups):
     def joins_values(self, problem: Problem) -> bool:
         return joins_values(problem)
 
-    def beside_another(self, problem: Problem, config: Knobs) -> Any:
-        return beside_another(problem, config)
+    def leaves_room(self, problem: Problem, config: Knobs) -> Any:
+        return leaves_room(problem, config)
 
 
 def refuse_backwards(problem: Problem) -> str | None:
@@ -163,7 +163,7 @@ WGMMA_FAMILY = Kernel(
     persistent=1,
     types=FAMILY_TYPES,
     unit="wgmma",
-    ways=("turnstile", "cluster"),
+    reductions=("turnstile", "cluster"),
     rules=rules.FAMILY,
     free_order=True,
     worth=0.95,

@@ -138,8 +138,8 @@ def joins_values(problem: Problem) -> bool:
         return False
     from lapidist.epilogues.passes import COLUMN
 
-    ways = ways_joined(problem)
-    return len(ways) > 0 and not (problem.skewed and COLUMN in ways)
+    dimensions = reduced_dimensions(problem)
+    return len(dimensions) > 0 and not (problem.skewed and COLUMN in dimensions)
 
 
 def joins_columns(problem: Problem) -> bool:
@@ -148,10 +148,10 @@ def joins_columns(problem: Problem) -> bool:
         return False
     from lapidist.epilogues.passes import ROW
 
-    return ROW in ways_joined(problem)
+    return ROW in reduced_dimensions(problem)
 
 
-def ways_joined(problem: Problem) -> set[str]:
+def reduced_dimensions(problem: Problem) -> set[str]:
     joined = () if problem.fused is None else problem.fused.function.joined
     return {each.over for each in joined if each is not None}
 

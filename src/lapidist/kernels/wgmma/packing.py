@@ -15,7 +15,7 @@ from lapidist.kernels.wgmma.operands import EITHER_WAY, copies_out, packed, pack
 from lapidist.kernels.wgmma.sharing import BAND, clusters_at_once
 from lapidist.problems.problem import Problem
 from lapidist.schedule.grid import ceil_div
-from lapidist.schedule.schedule_options import Grids, Ways
+from lapidist.schedule.schedule_options import Grids, ScheduleOptions
 
 # Seconds of the meeting of all blocks, and the share of the bandwidth that packing reaches; then the same if
 # it transposes.
@@ -30,15 +30,15 @@ EVEN_TILE, FEWER_TILE = (128, 192), (256, 160)
 PANELS_FROM, FIRST_STEPS = 52 << 10, 3 / 8
 
 
-def pack_seconds(problem: Problem, config: Knobs, device: Device, ways: Ways) -> Any:
+def pack_seconds(problem: Problem, config: Knobs, device: Device, options: ScheduleOptions) -> Any:
     if not any(packed(problem)):
         return 0.0
     meeting, share = TURNING if any(transposed(problem)) else PACKING
     whole = 2.0 * scratch(problem)[1] / (device.dram_gbps * 1e9 * share)
     if not np.count_nonzero(packs_beside(problem, config)):
         return meeting + whole
-    first = first_share(problem, config, device, ways.grid)
-    beside = packs_beside(problem, config) & (ways.scheduled == 0) & (ways.sk_blocks == 0)
+    first = first_share(problem, config, device, options.grid)
+    beside = packs_beside(problem, config) & (options.scheduled == 0) & (options.sk_blocks == 0)
     shown = BESIDE_PRODUCTS[1] * np.where(config.bm == EVEN_TILE[0], OF_COLUMNS / config.bn, 1.0)
     late = BESIDE_PRODUCTS[0] + whole * shown * (1.0 - first)
     return meeting + np.where(beside & (first < 1.0), whole * first + late, whole)

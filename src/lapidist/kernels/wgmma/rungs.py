@@ -127,7 +127,7 @@ WGMMA_RUNGS = tuple(
         unit="wgmma",
         longer=1.1,  # they take at least so much longer than gemm/wgmma.cu
         rules=rules.rung({math: config for math, ((config, _),) in tuned.items()}),
-        ways=("turnstile",) if family.scheduled else (),
+        reductions=("turnstile",) if family.scheduled else (),
         defines={"SCHEDULED": 1} if family.scheduled else {},  # blocks read a schedule for whole tiles too
     )
     for source, idea, family, tuned, efficiency, persistent in (

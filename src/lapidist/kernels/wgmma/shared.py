@@ -85,7 +85,7 @@ def factor_bytes(config: Knobs, scaling: Scaling) -> Any:
     return config.stages * 4 * (of_a + of_b + 2) if along_k else 8
 
 
-def beside_another(problem: Problem, config: Knobs) -> Any:
+def leaves_room(problem: Problem, config: Knobs) -> Any:
     """Whether a block leaves room on its SM for one of the next launch, where operands are packed. Such a
     launch is cooperative, so all its blocks need places at once. Without the room they must wait for the last
     block of the launch before. A long k needs more stages.

@@ -22,7 +22,7 @@ from lapidist.problems.compile_key import of_kind
 from lapidist.problems.problem import Problem
 from lapidist.schedule import Raster, Schedule, TileGrid, data_parallel, shared_waves, split_k
 from lapidist.schedule.grid import ceil_div, most_peers
-from lapidist.schedule.schedule_options import CLUSTER, TURNSTILE, Grids, Way, Ways
+from lapidist.schedule.schedule_options import CLUSTER, TURNSTILE, Grids, ScheduleOption, ScheduleOptions
 from lapidist.schedule.sharing_choice import Sharing, fitting
 
 BAND = 8  # the height of bands, in clusters, if a config does not set it
@@ -46,7 +46,9 @@ CROWDED = 0.5  # the same for small tiles of clusters that fill the chip
 LARGEST = 128 * 256
 
 
-def ways(grid: Grids, config: Knobs, device: Device, taken: Any, known: Any, room: Any) -> Ways:
+def options(
+    grid: Grids, config: Knobs, device: Device, accepted: Any, known: Any, room: Any
+) -> ScheduleOptions:
     """The ways that the planner may choose among. `known`: which kernels share by turnstile, and which in
     clusters; `room`: the value of takes_clusters. In the first way each block computes whole tiles; some
     kernels read a schedule for that too.
@@ -54,15 +56,15 @@ def ways(grid: Grids, config: Knobs, device: Device, taken: Any, known: Any, roo
     turnstile, cluster = known
     always = turnstile & ~cluster
     blocks = np.maximum(1, clusters_at_once(device)[config.cluster])
-    whole = Way(taken, launched=np.where(always, blocks, 0), scheduled=always)
-    free = taken & (config.ping_pong == 0) & (grid.tiles > 0) & (grid.iterations > 0)
+    whole = ScheduleOption(accepted, launched=np.where(always, blocks, 0), scheduled=always)
+    free = accepted & (config.ping_pong == 0) & (grid.tiles > 0) & (grid.iterations > 0)
     # Kernels that shift rows and share tiles by turnstile take longest of all to compile, and are hardly ever
     # the fastest.
     streamed = streams(grid, blocks, free & turnstile & (config.skewed == 0))
-    return Ways(grid, [whole, *streamed, *clustered(grid, blocks, device, free & cluster & room)])
+    return ScheduleOptions(grid, [whole, *streamed, *clustered(grid, blocks, device, free & cluster & room)])
 
 
-def streams(grid: Grids, blocks: Any, free: Any) -> list[Way]:
+def streams(grid: Grids, blocks: Any, free: Any) -> list[ScheduleOption]:
     """The last wave shared, alone or with the full wave before it, in which case tiles have at most two
     peers.
     """
@@ -72,19 +74,19 @@ def streams(grid: Grids, blocks: Any, free: Any) -> list[Way]:
         return []
     tiles = np.array([partial, partial + blocks])
     shared = np.minimum(blocks, tiles * grid.iterations // LEAST_STEPS)
-    taken = free & ((full > 0) | ((tiles == partial) & (shared > tiles)))
-    return [Way.stream(taken, tiles, np.maximum(1, shared), TURNSTILE, 1, blocks)]
+    possible = free & ((full > 0) | ((tiles == partial) & (shared > tiles)))
+    return [ScheduleOption.stream(possible, tiles, np.maximum(1, shared), TURNSTILE, 1, blocks)]
 
 
-def clustered(grid: Grids, blocks: Any, device: Device, free: Any) -> list[Way]:
+def clustered(grid: Grids, blocks: Any, device: Device, free: Any) -> list[ScheduleOption]:
     splits = np.array(WEIGHED)[:, None]
     resident = np.array([[device.clusters_resident(each)] for each in WEIGHED])
     fits = grid.tiles <= np.minimum(blocks // splits, resident)
-    taken = free & fits & (grid.iterations >= splits)
-    return [Way.split(taken, grid.tiles, splits, CLUSTER)]
+    possible = free & fits & (grid.iterations >= splits)
+    return [ScheduleOption.split(possible, grid.tiles, splits, CLUSTER)]
 
 
-def streams_of_one(grid: Grids, blocks: int) -> list[Way]:
+def streams_of_one(grid: Grids, blocks: int) -> list[ScheduleOption]:
     """The same for one config: the ways that are possible, in order."""
     full, partial = divmod(grid.tiles, blocks)
     if not partial or full > WAVES:
@@ -93,27 +95,27 @@ def streams_of_one(grid: Grids, blocks: int) -> list[Way]:
     for tiles in (partial, partial + blocks):
         shared = min(blocks, tiles * grid.iterations // LEAST_STEPS)
         if full or (tiles == partial and shared > tiles):
-            found.append(Way.stream(True, tiles, max(1, shared), TURNSTILE, 1, blocks))
+            found.append(ScheduleOption.stream(True, tiles, max(1, shared), TURNSTILE, 1, blocks))
     return found
 
 
-def clustered_of_one(grid: Grids, blocks: int, device: Device) -> list[Way]:
+def clustered_of_one(grid: Grids, blocks: int, device: Device) -> list[ScheduleOption]:
     return [
-        Way.split(True, grid.tiles, splits, CLUSTER)
+        ScheduleOption.split(True, grid.tiles, splits, CLUSTER)
         for splits in WEIGHED
         if splits <= grid.iterations and grid.tiles <= min(blocks // splits, device.clusters_resident(splits))
     ]
 
 
 @lru_cache(maxsize=1024)
-def schedule_of(way: Way, grid: TileGrid, config: Config) -> Schedule:
+def schedule_of(option: ScheduleOption, grid: TileGrid, config: Config) -> Schedule:
     """The Schedule of a way whose blocks read one. Products of many numbers of rows share it."""
-    if not way.sk_blocks:
-        return data_parallel(grid, raster=raster(config), persistent_blocks=way.launched)
-    if way.reduction == CLUSTER:
-        schedule = split_k(grid, way.sk_blocks // way.sk_tiles, reduction="cluster")
+    if not option.sk_blocks:
+        return data_parallel(grid, raster=raster(config), persistent_blocks=option.launched)
+    if option.reduction == CLUSTER:
+        schedule = split_k(grid, option.sk_blocks // option.sk_tiles, reduction="cluster")
         return replace(schedule, reason=f"{grid.tiles} tiles are left over full waves")
-    return shared_waves(grid, way.launched, way.sk_tiles, way.sk_blocks, raster=raster(config))
+    return shared_waves(grid, option.launched, option.sk_tiles, option.sk_blocks, raster=raster(config))
 
 
 # ---- the caller's choices ----
@@ -174,9 +176,9 @@ def wanted(
     free, tiles = config.skewed == 0 or sharing.schedule == "stream_k", Grids.one(grid)
     found = [*streams(tiles, blocks, free)] if reduction in (None, "turnstile") else []
     found += [*clustered(tiles, blocks, device, room)] if reduction in (None, "cluster") else []
-    ways = Ways(tiles, found)
-    for row in np.flatnonzero(ways.taken).tolist():
-        schedule = schedule_of(ways.at(row, 0), grid, config)
+    options = ScheduleOptions(tiles, found)
+    for row in np.flatnonzero(options.possible).tolist():
+        schedule = schedule_of(options.at(row, 0), grid, config)
         # named Stream-K even if each tile has equally many blocks
         yield replace(schedule, kind="Stream-K") if sharing.schedule == "stream_k" else schedule
 
@@ -255,18 +257,18 @@ def raster(config: Config) -> Raster:
 # ---- predicted time ----
 
 
-def rounds(ways: Ways, config: Knobs, device: Device) -> Any:
+def rounds(options: ScheduleOptions, config: Knobs, device: Device) -> Any:
     """Tiles that the busiest block computes, parts of tiles included."""
-    blocks, grid = clusters_at_once(device)[config.cluster], ways.grid
-    whole = ceil_div(grid.tiles, np.where(ways.launched > 0, ways.launched, blocks))
-    if not np.count_nonzero(ways.sk_blocks):
+    blocks, grid = clusters_at_once(device)[config.cluster], options.grid
+    whole = ceil_div(grid.tiles, np.where(options.launched > 0, options.launched, blocks))
+    if not np.count_nonzero(options.sk_blocks):
         return whole
-    shared = ceil_div(ways.sk_blocks, blocks) * ways.longest / np.maximum(1, grid.iterations)
-    longer = shared * out_of_step(config, ways, blocks, few_of_clusters(grid, config, device))
-    return np.where(ways.sk_blocks > 0, ceil_div(ways.dp_tiles, blocks) + longer, whole)
+    shared = ceil_div(options.sk_blocks, blocks) * options.longest / np.maximum(1, grid.iterations)
+    longer = shared * out_of_step(config, options, blocks, few_of_clusters(grid, config, device))
+    return np.where(options.sk_blocks > 0, ceil_div(options.dp_tiles, blocks) + longer, whole)
 
 
-def out_of_step(config: Knobs, ways: Ways, blocks: Any, few: Any) -> Any:
+def out_of_step(config: Knobs, options: ScheduleOptions, blocks: Any, few: Any) -> Any:
     """How much longer the iterations of shared tiles are. Peers in clusters are in step with those of other
     tiles; that only matters if they fill the chip.
     """
@@ -275,8 +277,8 @@ def out_of_step(config: Knobs, ways: Ways, blocks: Any, few: Any) -> Any:
         np.where(few, FEW_OUT_OF_STEP[0], OUT_OF_STEP[0]),
         np.where(few, FEW_OUT_OF_STEP[1], OUT_OF_STEP[1]),
     )
-    crowded = 1 + CROWDED * small * np.minimum(1.0, ways.sk_blocks / blocks) ** 2
-    return np.where(ways.cluster > 1, crowded, least + (most - least) * small)
+    crowded = 1 + CROWDED * small * np.minimum(1.0, options.sk_blocks / blocks) ** 2
+    return np.where(options.cluster > 1, crowded, least + (most - least) * small)
 
 
 def few_of_clusters(grid: Grids, config: Knobs, device: Device) -> Any:
@@ -284,14 +286,14 @@ def few_of_clusters(grid: Grids, config: Knobs, device: Device) -> Any:
     return (config.cluster > 1) & (grid.tiles < clusters_at_once(device)[config.cluster])
 
 
-def handing_on(ways: Ways, config: Knobs, device: Device) -> Any:
+def handing_on(options: ScheduleOptions, config: Knobs, device: Device) -> Any:
     """Seconds that the reduction adds to the busiest block's work."""
-    shares = ways.shares_tiles
+    shares = options.shares_tiles
     if not np.count_nonzero(shares):
         return 0.0
-    first, further = cost_of(ways.reduction, config, few_of_clusters(ways.grid, config, device))
+    first, further = cost_of(options.reduction, config, few_of_clusters(options.grid, config, device))
     peers = most_peers(
-        np.maximum(1, ways.sk_tiles // ways.regions), ways.blocks_per_region, ways.grid.iterations
+        np.maximum(1, options.sk_tiles // options.regions), options.blocks_per_region, options.grid.iterations
     )
     return np.where(shares, first + (peers - 2) * further, 0.0)
 

@@ -35,13 +35,13 @@ from lapidist.kernels.wgmma.operands import (
 )
 from lapidist.kernels.wgmma.packing import pack_seconds
 from lapidist.kernels.wgmma.power import powered_seconds
-from lapidist.kernels.wgmma.shared import beside_another
+from lapidist.kernels.wgmma.shared import leaves_room
 from lapidist.kernels.wgmma.sharing import clusters_at_once, cost_of, few_of_clusters, handing_on, rounds
 from lapidist.kernels.wgmma.tiles import PATCH_ROWS, by_group, loaded_lines, patch, warpgroups
 from lapidist.problems.problem import Problem
 from lapidist.problems.scaling import STRIPS
 from lapidist.schedule import CostModel
-from lapidist.schedule.schedule_options import TURNSTILE, Ways
+from lapidist.schedule.schedule_options import TURNSTILE, ScheduleOptions
 
 CLOCK_SHARE = 0.88  # of the highest clock, which the chip cannot hold with wgmma
 # Rows of boxes that lie outside the matrix: so many in a cycle, on the whole chip.
@@ -142,20 +142,20 @@ BESIDE, SHALLOW = 0.65e-6, 0.027
 PROMOTING, PROMOTED_SUM, BROUGHT_FACTORS, FACTORED_SUM = (150.0, 1.2, 80.0, 7.0)
 
 
-def seconds(problem: Problem, config: Knobs, device: Device, ways: Ways) -> Any:
+def seconds(problem: Problem, config: Knobs, device: Device, options: ScheduleOptions) -> Any:
     """The time of each way of each config: rounds of tiles with their iterations, bounded by power and by
     memory.
     """
     if not device.peak_tflops(problem.math, "wgmma"):
-        return np.full(ways.taken.shape, np.inf)
-    grid, peers, iterations = ways.grid, ways.cluster, ways.grid.iterations
-    step = step_cycles(problem, config, device, np.maximum(grid.tiles, ways.sk_blocks) * config.cluster)
-    turns = rounds(ways, config, device)
+        return np.full(options.possible.shape, np.inf)
+    grid, peers, iterations = options.grid, options.cluster, options.grid.iterations
+    step = step_cycles(problem, config, device, np.maximum(grid.tiles, options.sk_blocks) * config.cluster)
+    turns = rounds(options, config, device)
     stored = store_cycles(problem, config) / peers  # each peer stores a part
     even = (problem.m if transposed_d(problem) else problem.n) % EVEN_ROW == 0
     streams = (d_streams(problem, device) and even) & (iterations < 2)
     stored = stored * np.where(streams & (config.exchanged != 0), EXCHANGED_STEP, 1.0)
-    held = np.where(streams, 0.0, held_share(problem, config, ways, step, stored))
+    held = np.where(streams, 0.0, held_share(problem, config, options, step, stored))
     finished = finish_cycles(problem, config) / peers
     turn: Any = TURN if copies_out(problem) or problem.math not in EITHER_WAY else TURN_BY_HAND
     turn = np.where(streams, TURN_OF_ONE_STEP, turn)
@@ -167,10 +167,13 @@ def seconds(problem: Problem, config: Knobs, device: Device, ways: Ways) -> Any:
     running = cycles / (device.clock_mhz * 1e6 * CLOCK_SHARE)
     moved = grid.tiles * iterations * config.cluster * bytes_of_step(problem, config)
     powered = powered_seconds(problem, config, device, grid, running, moved)
-    worked = together(*powered, memory_seconds(problem, config, device, ways))
-    handed = handing_on(ways, config, device)
+    worked = together(*powered, memory_seconds(problem, config, device, options))
+    handed = handing_on(options, config, device)
     return (
-        pack_seconds(problem, config, device, ways) + worked + handed + beside_work(problem, config, worked)
+        pack_seconds(problem, config, device, options)
+        + worked
+        + handed
+        + beside_work(problem, config, worked)
     )
 
 
@@ -182,7 +185,7 @@ def beside_work(problem: Problem, config: Knobs, worked: Any) -> Any:
     found = np.where(config.cluster > 1, pairing, 0.0)
     if problem.skewed:
         found = found + (SHIFTING[0] + SHIFTING[1] * worked)
-    return found + np.where(beside_another(problem, config), SHALLOW * worked - BESIDE, 0.0)
+    return found + np.where(leaves_room(problem, config), SHALLOW * worked - BESIDE, 0.0)
 
 
 def busy_cycles(
@@ -199,11 +202,11 @@ def busy_cycles(
     behind the other warpgroup's products, so only the last ones count, unless they take longer. If patches
     are held, the next tile's products run during the store.
     """
-    behind = np.ceil(turns) * store
+    second_pass_seconds = np.ceil(turns) * store
     if np.count_nonzero(held):
         beside = (np.ceil(turns) - 1) * (TAKEN + (1.0 - held) * store) + store
-        behind = np.where(held > 0, beside, behind)
-    alone = turns * products + behind + np.ceil(turns) * finish
+        second_pass_seconds = np.where(held > 0, beside, second_pass_seconds)
+    alone = turns * products + second_pass_seconds + np.ceil(turns) * finish
     if not np.count_nonzero(config.ping_pong):
         return alone
     products = np.where(quick & (config.bm > 64) & (turns > 1), CLOSER, 1.0) * products
@@ -221,12 +224,12 @@ def d_streams(problem: Problem, device: Device) -> bool:
     )
 
 
-def held_share(problem: Problem, config: Knobs, ways: Ways, step: Any, store: Any) -> Any:
+def held_share(problem: Problem, config: Knobs, options: ScheduleOptions, step: Any, store: Any) -> Any:
     """The share of a tile that is held in registers and stored during the next tile's products
     (gemm/wgmma/deferred_store.cuh). Stores of 4-byte elements still take time of the L2, unless products take
     long. Columns of D that whole warpgroups store are not held, but are as quick as if they were.
     """
-    size, steps = size_of(problem.out_dtype), ways.grid.iterations
+    size, steps = size_of(problem.out_dtype), options.grid.iterations
     other_way = problem.scaling.promoted or c_in_patches(problem) or not copies_out(problem)
     if size == 1 or by_registers(problem) or other_way:
         return 0.0
@@ -236,7 +239,7 @@ def held_share(problem: Problem, config: Knobs, ways: Ways, step: Any, store: An
     patches = slabs * config.bn * PATCH_ROWS // of_warp
     held = np.maximum(0, np.minimum(patches, room * WARP_BYTES // (of_warp * size)))
     # One patch is stored in each iteration. With fewer iterations than patches, none is held.
-    waits = (config.ping_pong == 0) & (warpgroups(config) != 3) & (steps >= held) & (ways.scheduled == 0)
+    waits = (config.ping_pong == 0) & (warpgroups(config) != 3) & (steps >= held) & (options.scheduled == 0)
     if size == 2:
         return np.where(waits, held / patches, 0.0)
     return np.where(waits & (steps * step >= HIDES * store), HIDDEN * held / patches, 0.0)
@@ -423,27 +426,27 @@ def together(*bounds: Any) -> Any:
     return np.sqrt(np.sqrt(total))
 
 
-def memory_seconds(problem: Problem, config: Knobs, device: Device, ways: Ways) -> Any:
+def memory_seconds(problem: Problem, config: Knobs, device: Device, options: ScheduleOptions) -> Any:
     """Seconds of memory traffic. Decode streams weights, more slowly if SMs have no tile, or none in the last
     round.
     """
     reading, written = (nbytes / (device.dram_gbps * 1e9) for nbytes in least_bytes(problem))
     few = (problem.m <= config.bm * config.cluster_m) | (problem.n <= config.bn * config.cluster_n)
     if prod(problem.batch) > 1:
-        return (reading - written + written * scattering(problem, config, device, ways)) / DRAM_SHARE
+        return (reading - written + written * scattering(problem, config, device, options)) / DRAM_SHARE
     if not np.count_nonzero(few):
         return reading / DRAM_SHARE
-    slots, peers = clusters_at_once(device)[config.cluster], ways.cluster
-    tiles = ways.grid.tiles * peers
+    slots, peers = clusters_at_once(device)[config.cluster], options.cluster
+    tiles = options.grid.tiles * peers
     idle = 1.0 - tiles / (np.maximum(1, np.ceil(tiles / slots)) * slots)
-    idle = np.where((ways.sk_blocks > 0) & (peers == 1) & (config.cluster == 1), 0.0, idle)
+    idle = np.where((options.sk_blocks > 0) & (peers == 1) & (config.cluster == 1), 0.0, idle)
     streamed = STREAM_STARTS + reading / STREAMED_SHARE * (1.0 + STREAM_IDLES * idle)
     return np.where(few, streamed, reading / DRAM_SHARE)
 
 
-def scattering(problem: Problem, config: Knobs, device: Device, ways: Ways) -> Any:
+def scattering(problem: Problem, config: Knobs, device: Device, options: ScheduleOptions) -> Any:
     """A factor on the time to store a batch's D to DRAM, by the addresses that tiles write at once."""
-    steps, plain = ways.grid.iterations, config.exchanged == 0
+    steps, plain = options.grid.iterations, config.exchanged == 0
     row = config.bm * config.cluster_m * size_of(problem.out_dtype)
     long_rows = ~plain & (row >= LONG_ROWS)
     if device.dram_gbps > FAST_DRAM:

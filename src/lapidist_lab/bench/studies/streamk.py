@@ -106,7 +106,7 @@ def table_ways(case: Case, device: Device) -> list[Way]:
     """
     kernel = family(case.math, device)
     config = one_tile(kernel, case.math)
-    parallel: Reduction = "cluster" if kernel.ways else "separate"
+    parallel: Reduction = "cluster" if kernel.reductions else "separate"
     grid = kernel.tile_grid(problem_of(case, False), config)
     ways = [
         Way("cublas"),

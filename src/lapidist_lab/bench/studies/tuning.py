@@ -151,7 +151,9 @@ def run(
                 found.append(Found(case, rows[1], None if best is rows[1] else best))
                 for way, row in zip(ways, rows[1:], strict=True):
                     if row is best and way.plan is not None:
-                        winners[problem_key(way.plan.asked)] = winner_of(way, row, rows[1], conditions.date)
+                        winners[problem_key(way.plan.callers_problem)] = winner_of(
+                            way, row, rows[1], conditions.date
+                        )
     keep(stage.device, winners)
     return conditions, records, found
 

@@ -15,7 +15,7 @@ from lapidist.device import Device
 from lapidist.dtypes import math_named
 from lapidist.errors import ArgumentError
 from lapidist.planning.plans import Plan
-from lapidist.planning.warm import Build, Built, build_again, build_all, builds_of, compilers, is_kept
+from lapidist.planning.warm import Build, Built, build_all, builds_of, compilers, is_cached, rebuild
 from lapidist_lab.bench.protocol.conditions import gather
 from lapidist_lab.bench.protocol.record import Conditions, Record
 from lapidist_lab.bench.studies.ladder_runs import progress
@@ -93,7 +93,7 @@ def warm_type(dtype: str, plans: Sequence[Plan], device: Device, with_c: bool, j
             f"--chip: must be one that some kernel runs on; got {device.name} for {dtype}. Choose another"
         )
     processes, builds = jobs or compilers(), builds_of(plans)
-    with progress(sum(not is_kept(build) for build in builds), f"compiling {dtype}") as step:
+    with progress(sum(not is_cached(build) for build in builds), f"compiling {dtype}") as step:
         built = build_all(builds, processes, step)
     return Warmed(dtype, device, len(plans), with_c, built, processes, time.perf_counter() - start)
 
@@ -113,7 +113,7 @@ def alone_rows(warmed: Warmed) -> list[Record]:
     """A row for the configuration that takes longest when it is compiled alone; no row if nothing was
     compiled.
     """
-    turns = [[build_again(each.build).seconds for each in warmed.longest] for _ in range(TURNS)]
+    turns = [[rebuild(each.build).seconds for each in warmed.longest] for _ in range(TURNS)]
     times = zip(warmed.longest, zip(*turns, strict=True), strict=True)
     found = max(times, key=lambda one: statistics.median(one[1]), default=None)
     if found is None:
