@@ -5,12 +5,23 @@ from __future__ import annotations
 import re
 
 from lapidist.epilogues.operations import OPERATIONS
-from lapidist.epilogues.steps import KEPT, KEPT_BY
+from lapidist.epilogues.steps import DROPOUT_MASK, DROPOUT_MASK_BY_OPERAND
 from pages import ROOT
 
 SIGNS = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide"}
 # changes of sign, comparisons and what joins them, and the choice of dropout: exact, as the text says
-UNNAMED = {"negative", "less", "less_equal", "equal", "not_equal", "both", "any_of", "no", KEPT, KEPT_BY}
+UNNAMED = {
+    "negative",
+    "less",
+    "less_equal",
+    "equal",
+    "not_equal",
+    "both",
+    "any_of",
+    "no",
+    DROPOUT_MASK,
+    DROPOUT_MASK_BY_OPERAND,
+}
 
 
 def test_each_step_has_the_roundings_that_the_page_says() -> None:

@@ -413,7 +413,7 @@ def test_a_plan_names_them() -> None:
 
 
 def test_values_are_left_once() -> None:
-    assert (len(all_of_them.function.sources), len(all_of_them.function.kept)) == (2, 2)
+    assert (len(all_of_them.function.sources), len(all_of_them.function.maxima)) == (2, 2)
     assert len(REDUCTIONS) == 9
     assert {each.operation for each in REDUCTIONS.values()} >= {SUM, AMAX}
 

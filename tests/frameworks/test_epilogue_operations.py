@@ -14,7 +14,7 @@ from lapidist.epilogues.error_bound import Near, near
 from lapidist.epilogues.expressions import Expression, Tape, Tile
 from lapidist.epilogues.operations import CASTS, OPERATIONS
 from lapidist.epilogues.results import Output
-from lapidist.epilogues.steps import CAST, KEPT, KEPT_BY, TILE, Function, Parameter
+from lapidist.epilogues.steps import CAST, DROPOUT_MASK, DROPOUT_MASK_BY_OPERAND, TILE, Function, Parameter
 
 pytestmark = pytest.mark.frameworks
 Array = np.ndarray[Any, Any]
@@ -35,16 +35,16 @@ def of_one_step(name: str, value: str = "") -> Function:
     tape, row = Tape(name), OPERATIONS[name]
     parameters = [Parameter(each, TILE) for each in NAMES]
     args: list[Any] = [tape.operand(each, Tile) for each in parameters[: row.arity]]
-    if name in (KEPT, KEPT_BY):
+    if name in (DROPOUT_MASK, DROPOUT_MASK_BY_OPERAND):
         args = [tape.seed(SEED), tape.position(), *args[2:]]
     applied: Expression = tape.apply(name, *args, value=value)
     return tape.function(tuple(parameters), [Output(applied)], False)
 
 
 CASES = {
-    **{name: of_one_step(name) for name in OPERATIONS if name not in (KEPT, CAST)},
+    **{name: of_one_step(name) for name in OPERATIONS if name not in (DROPOUT_MASK, CAST)},
     **{f"{CAST} {dtype}": of_one_step(CAST, dtype) for dtype in CASTS},
-    **{f"{KEPT} {p}": of_one_step(KEPT, p) for p in ("0.0", "0.3", repr(1 - 2**-40))},
+    **{f"{DROPOUT_MASK} {p}": of_one_step(DROPOUT_MASK, p) for p in ("0.0", "0.3", repr(1 - 2**-40))},
 }
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import lapidist
 from lapidist.epilogues.operations import OPERATIONS
-from lapidist.epilogues.steps import CAST, KEPT, KEPT_BY
+from lapidist.epilogues.steps import CAST, DROPOUT_MASK, DROPOUT_MASK_BY_OPERAND
 
 pytestmark = pytest.mark.frameworks
 
@@ -231,13 +231,13 @@ STEPS = {
     "trunc": lambda acc: lapidist.trunc(acc) + acc,
     "rint": lambda acc: lapidist.rint(acc) + acc,
     CAST: lambda acc: lapidist.cast(acc, "bfloat16"),
-    KEPT: lambda acc: lapidist.dropout(acc, 0.4, 2**40),
+    DROPOUT_MASK: lambda acc: lapidist.dropout(acc, 0.4, 2**40),
 }
 
 
 def test_all_operations_have_gradients() -> None:
     """test_jax_dropout.py has that of a share which is an operand."""
-    assert STEPS.keys() | {KEPT_BY} == OPERATIONS.keys()
+    assert STEPS.keys() | {DROPOUT_MASK_BY_OPERAND} == OPERATIONS.keys()
 
 
 @pytest.mark.parametrize("step", STEPS)

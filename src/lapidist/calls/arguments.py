@@ -21,7 +21,7 @@ from lapidist.problems.scaling import AS_THEY_ARE, PROMOTED, Scaling
 
 if TYPE_CHECKING:
     from lapidist.calls.epilogue_operands import FusedOperands
-    from lapidist.epilogues.tracing import Given
+    from lapidist.epilogues.tracing import BoundEpilogue
 
 
 class Arguments:
@@ -69,7 +69,7 @@ class Arguments:
         followed_by = operation.epilogue
         self.fused = None if followed_by is None else self._fused_operands(followed_by, further)
 
-    def _fused_operands(self, given: Given, outputs: tuple[Any, ...]) -> FusedOperands:
+    def _fused_operands(self, given: BoundEpilogue, outputs: tuple[Any, ...]) -> FusedOperands:
         """Imported here, so that processes without an epilogue do not load its many modules."""
         from lapidist.calls.epilogue_operands import FusedOperands
 

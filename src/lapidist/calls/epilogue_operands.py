@@ -29,7 +29,7 @@ from lapidist.problems.problem import Matrix
 
 if TYPE_CHECKING:
     from lapidist.calls.arguments import Arguments
-    from lapidist.epilogues.tracing import Given
+    from lapidist.epilogues.tracing import BoundEpilogue
 
 Array = np.ndarray[Any, Any]
 FOR_EACH = {ROW: "column of D", COLUMN: "row of D", TILE: "element of D"}
@@ -73,7 +73,7 @@ def number_given(function: Function, name: str, value: Any, dtype: str) -> float
 class FusedOperands(OfArguments):
     """The operands of one call's epilogue. Each is a number, or an array viewed as a matrix of D's shape."""
 
-    def __init__(self, given: Given, arguments: Arguments, outputs: Sequence[Any]) -> None:
+    def __init__(self, given: BoundEpilogue, arguments: Arguments, outputs: Sequence[Any]) -> None:
         super().__init__(arguments)
         self.function = given.function
         self.dtype = number_type(arguments.accumulator).name
@@ -99,7 +99,7 @@ class FusedOperands(OfArguments):
         self.sources = [fresh("values", each, arguments.like, self.dtype) for each in shapes]
         self.slots = [
             fresh("largest", (1, 1), arguments.like, WORDS[self.dtype]).viewed((1, 1), (0, 0))
-            for _ in self.function.kept
+            for _ in self.function.maxima
         ]
         if self.d_follows and arguments.out is not None:
             require_even_steps(arguments.out)
@@ -241,7 +241,7 @@ class FusedOperands(OfArguments):
         joined = self.function.joined if before.joined else repeat(None)
         left = zip(self.sources, self.shapes_left(before), joined, strict=False)
         sources = dict(zip(self.function.sources, left, strict=True))
-        slots = dict(zip(self.function.kept, self.slots, strict=True))
+        slots = dict(zip(self.function.maxima, self.slots, strict=True))
         operands = self.written
         found: list[tuple[Pass, Operand, tuple[Operand, ...]]] = []
         for place, (result, operand) in enumerate(zip(self.function.results, operands, strict=True)):

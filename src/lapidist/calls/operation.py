@@ -14,7 +14,7 @@ from lapidist.dtypes import IEEE, name_of
 from lapidist.errors import ArgumentError, explained
 
 if TYPE_CHECKING:
-    from lapidist.epilogues.tracing import Given
+    from lapidist.epilogues.tracing import BoundEpilogue
 
 
 def is_array(value: object) -> bool:
@@ -79,7 +79,7 @@ class Operation(NamedTuple):
     types: Types = USUAL_TYPES
     routing: Routing = Routing()
     factors: Factors = Factors()
-    epilogue: Given | None = None
+    epilogue: BoundEpilogue | None = None
 
     @property
     def routed(self) -> bool:
@@ -150,15 +150,15 @@ known_types = lru_cache(maxsize=256, typed=True)(types_checked)
 
 
 @explained
-def given_epilogue(epilogue: object) -> Given | None:
+def given_epilogue(epilogue: object) -> BoundEpilogue | None:
     """What a caller passes as epilogue=: a function called with its operands, or one that has none."""
     if epilogue is None:
         return None
-    from lapidist.epilogues.tracing import Epilogue, Given
+    from lapidist.epilogues.tracing import BoundEpilogue, Epilogue
 
     if isinstance(epilogue, Epilogue):
         epilogue = epilogue()
-    if not isinstance(epilogue, Given):
+    if not isinstance(epilogue, BoundEpilogue):
         raise ArgumentError(
             "epilogue: must be a function of @lapidist.epilogue, called with its operands; got"
             f" {type(epilogue).__name__}. Write epilogue=f(bias=b), say"

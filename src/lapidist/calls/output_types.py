@@ -9,10 +9,10 @@ from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import operand_of
 
 if TYPE_CHECKING:
-    from lapidist.epilogues.tracing import Given
+    from lapidist.epilogues.tracing import BoundEpilogue
 
 
-def outputs_given(out: Any, given: Given | None) -> tuple[Any, tuple[Any, ...]]:
+def outputs_given(out: Any, given: BoundEpilogue | None) -> tuple[Any, tuple[Any, ...]]:
     """The caller's array for D, and those for further results. None stands for an array to be allocated."""
     count = 1 if given is None else len(given.function.results)
     if given is None or count == 1 or out is None:
@@ -41,7 +41,7 @@ def shape_of_d(product: tuple[int, ...], operation: Operation) -> tuple[int, ...
     function = None if operation.epilogue is None else operation.epilogue.function
     if (
         function is not None
-        and (function.sources or function.kept)
+        and (function.sources or function.maxima)
         and operation.routing.scatter_d is not None
     ):
         raise ArgumentError(

@@ -10,7 +10,7 @@ from lapidist.dtypes import name_of
 from lapidist.epilogues.expressions import Expression, Scalar, Tape, place_now
 from lapidist.epilogues.operations import CASTS
 from lapidist.epilogues.results import Pair, Returned
-from lapidist.epilogues.steps import KEPT, KEPT_BY
+from lapidist.epilogues.steps import DROPOUT_MASK, DROPOUT_MASK_BY_OPERAND
 from lapidist.errors import ArgumentError, DTypeError
 
 BY_TANH = math.sqrt(8 / math.pi)  # gelu's formula: 0.5 (1 + tanh(y)) is sigmoid(2 y)
@@ -287,12 +287,12 @@ def dropout(x: Any, p: Any, seed: Any) -> Expression:
     """
     tape = tape_of("dropout", x)
     if isinstance(p, Scalar):
-        is_kept = tape.apply(KEPT_BY, tape.seed(seed), tape.position(), p)
+        is_kept = tape.apply(DROPOUT_MASK_BY_OPERAND, tape.seed(seed), tape.position(), p)
         return where(is_kept, x * (1 / (1 - p)), 0.0)
     if not isinstance(p, Real) or not 0 <= float(p) < 1:
         got = f"{type(p).__name__}, which is traced" if isinstance(p, Expression) else repr(p)
         raise ArgumentError(
             f"p: must be a Scalar or a number that is captured, 0 or more and below 1; got {got}. Try 0.1"
         )
-    is_kept = tape.apply(KEPT, tape.seed(seed), tape.position(), value=repr(float(p)))
+    is_kept = tape.apply(DROPOUT_MASK, tape.seed(seed), tape.position(), value=repr(float(p)))
     return where(is_kept, x * (1 / (1 - float(p))), 0.0)

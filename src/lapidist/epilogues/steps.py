@@ -13,8 +13,8 @@ from lapidist.epilogues.passes import ROW as OF_ROWS
 
 SUM, OPERAND, CONSTANT = "sum", "operand", "constant"  # steps that take nothing from others
 SEED, POSITION = "seed", "position"  # nor do these, which are whole numbers of 64 bits
-CAST, KEPT = "cast", "kept"
-KEPT_BY = "kept_by"  # by a share that is an operand
+CAST, DROPOUT_MASK = "cast", "kept"
+DROPOUT_MASK_BY_OPERAND = "kept_by"  # by a share that is an operand
 POSITIONS = ""  # stands for the elements' numbers among operands, which have names
 SCALAR, ROW, COLUMN, TILE = "Scalar", "Row", "Column", "Tile"
 
@@ -97,7 +97,7 @@ class Function:
         return JOINED // 2 if self.paired and source.other is None else JOINED
 
     @cached_property
-    def kept(self) -> tuple[Result, ...]:
+    def maxima(self) -> tuple[Result, ...]:
         """The largest of all values, each once, as threads of a kernel keep it."""
         found = (each for each in self.results if each.then in LARGEST)
         return tuple(dict.fromkeys(each._replace(dtype="") for each in found))
@@ -117,7 +117,7 @@ class Function:
     def stored(self) -> tuple[Result, ...]:
         """What the function stores in a kernel: results as they are, then what second passes read."""
         own = self.results if self.stores_d else self.results[1:]
-        return (*(each for each in own if not each.then), *self.sources, *self.kept)
+        return (*(each for each in own if not each.then), *self.sources, *self.maxima)
 
     @cached_property
     def seeds(self) -> frozenset[str]:
@@ -127,7 +127,7 @@ class Function:
     @cached_property
     def shares(self) -> frozenset[str]:
         """Operands that say which share is dropped."""
-        found = (self.steps[step.args[2]] for step in self.steps if step.operation == KEPT_BY)
+        found = (self.steps[step.args[2]] for step in self.steps if step.operation == DROPOUT_MASK_BY_OPERAND)
         return frozenset(step.value for step in found)
 
     @cached_property
@@ -212,5 +212,5 @@ def in_words(step: Step, words: Sequence[str], parts: Sequence[str]) -> str:
         sums = step.operation == "add"
         left, right = (words[arg] if sums and " + " not in words[arg] else parts[arg] for arg in step.args)
         return f"{left} {INFIX[step.operation]} {right}"
-    more = {CAST: [repr(step.value)], KEPT: [step.value]}.get(step.operation, [])
+    more = {CAST: [repr(step.value)], DROPOUT_MASK: [step.value]}.get(step.operation, [])
     return f"{step.operation}({', '.join([*args, *more])})"

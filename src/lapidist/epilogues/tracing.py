@@ -36,7 +36,7 @@ FIXED_ELSEWHERE = ("torch.dtype",)  # of what may not be imported
 OWN = ("lapidist", "numpy", "math")  # functions of these are what they are
 
 
-class Given(NamedTuple):
+class BoundEpilogue(NamedTuple):
     """An epilogue and the values of its operands, by name."""
 
     function: Function
@@ -67,7 +67,7 @@ class Epilogue:
                 if value is None:
                     break
             else:
-                return Given(self.function, operands)
+                return BoundEpilogue(self.function, operands)
         if any(isinstance(each, (Expression, Pair)) for each in (*values, *operands.values())):
             # inside of another one, which is being traced
             return self._python(*values, **operands)
@@ -87,7 +87,7 @@ class Epilogue:
         for each in known:
             if given.get(each) is None:
                 raise ArgumentError(f"{name}: must have a value for {each}; got None. Pass {each}=")
-        return Given(self.function, {each: given[each] for each in known})
+        return BoundEpilogue(self.function, {each: given[each] for each in known})
 
     def __repr__(self) -> str:
         return f"<lapidist.epilogue {self.function}>"

@@ -20,7 +20,7 @@ from lapidist.dtypes import number_type, numpy_dtype
 from lapidist.epilogues import passes
 from lapidist.epilogues.interpreter import Namespace, evaluate, stored
 from lapidist.epilogues.steps import COLUMN, ROW, SCALAR, TILE, Function, Result
-from lapidist.epilogues.tracing import Given
+from lapidist.epilogues.tracing import BoundEpilogue
 from lapidist.errors import ArgumentError, DTypeError
 from lapidist.jax.dropout import Piece, Words, first_word, kept_by, numbered, seed_given, words_of
 from lapidist.jax.operators import bind, bind_all
@@ -33,7 +33,7 @@ EXTENTS = {SCALAR: (), ROW: (-1,), COLUMN: (-2,), TILE: (-2, -1)}  # of D, which
 # ---- what a caller gave ----
 
 
-def arrays_of(epilogue: Given, accumulator: str) -> dict[str, Any]:
+def arrays_of(epilogue: BoundEpilogue, accumulator: str) -> dict[str, Any]:
     """Operands by name; numbers become arrays of the type that a function reckons in."""
     numbers = np.dtype("float64" if accumulator == "float64" else "float32")
     return {

@@ -8,7 +8,7 @@ from lapidist.calls.operation import given_epilogue
 from lapidist.epilogues.layer_activations import ENDINGS
 from lapidist.epilogues.ready_made import READY
 from lapidist.epilogues.steps import TILE
-from lapidist.epilogues.tracing import Given
+from lapidist.epilogues.tracing import BoundEpilogue
 from lapidist.errors import ArgumentError, ShapeError
 from lapidist.jax.product import Product
 
@@ -53,7 +53,7 @@ def with_lines(tile: Any, row: bool, column: bool) -> Any:
     return tile[..., None, :] if row else tile
 
 
-def given_with_lines(epilogue: Any, row: bool, column: bool) -> Given | None:
+def given_with_lines(epilogue: Any, row: bool, column: bool) -> BoundEpilogue | None:
     """Its operands that have a value for each element of D, too."""
     given = given_epilogue(epilogue)
     if given is None or not (row or column):
@@ -70,7 +70,7 @@ def given_with_lines(epilogue: Any, row: bool, column: bool) -> Given | None:
 
 def ended(
     product: Product, arrays: dict[str, Any], activation: str | None, residual: Any, out_dtype: str
-) -> tuple[Product, dict[str, Any], Given | None]:
+) -> tuple[Product, dict[str, Any], BoundEpilogue | None]:
     """The sums have their bias by C; a residual that is all that is added is C itself."""
     if residual is None:
         return product, arrays, None if activation is None else READY[activation]()

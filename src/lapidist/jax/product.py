@@ -17,7 +17,7 @@ from lapidist.calls.arguments import Arguments
 from lapidist.calls.operation import Factors, Operation, Types
 from lapidist.calls.scaled import ScaledArguments
 from lapidist.epilogues.steps import Function, Parameter, Result, Step
-from lapidist.epilogues.tracing import Given
+from lapidist.epilogues.tracing import BoundEpilogue
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides
 
 NAME = "lapidist_product"
@@ -105,12 +105,12 @@ class Product(NamedTuple):
         named |= {name: named[name].view(np.int64) for name in self.seeds}
         return {**{name: named[name] for name in self.operands}, "epilogue": self.with_operands(named)}
 
-    def with_operands(self, named: Mapping[str, Any]) -> Given | None:
+    def with_operands(self, named: Mapping[str, Any]) -> BoundEpilogue | None:
         """The epilogue, called."""
         if self.epilogue is None:
             return None
         values = {each.name: named[self.name_of(each)] for each in self.epilogue.parameters}
-        return Given(self.epilogue, values)
+        return BoundEpilogue(self.epilogue, values)
 
     def place(self, name: str) -> int | None:
         """Where an array is among the operands."""

@@ -195,7 +195,7 @@ class Fused:
         """The same for a kernel that quantises D and computes its factors."""
         number = self.function.grouped
         assert number is not None
-        first = len(self.stored) - len(self.function.sources) - len(self.function.kept) + number
+        first = len(self.stored) - len(self.function.sources) - len(self.function.maxima) + number
         others = (*self.stored[:first], *self.stored[first + 1 :])
         return self._cost(self.instructions - PER_STORE + GROUPED, others)
 
@@ -213,7 +213,7 @@ class Fused:
         behind = 0 if self.function.paired else PIECE_STORED
         tiles = [fed for fed in stored if fed.by_row and fed.by_col]
         own = instructions + sum(behind if fed.in_pieces else TILE_STORED for fed in tiles)
-        own += LARGEST_KEPT * bool(self.function.kept)
+        own += LARGEST_KEPT * bool(self.function.maxima)
         return (own / 2 if self.function.paired else own) + waits
 
     def defines(self, in_order: bool, joins: bool = False) -> dict[str, object]:
@@ -234,7 +234,7 @@ class Fused:
             "EPILOGUE_STORED": len(self.stored),
             "EPILOGUE_TILES": self._tiles_read,
             "EPILOGUE_SHORT": int(self.instructions <= SHORT),
-            **({"EPILOGUE_KEEPS": 1} if self.function.kept else {}),
+            **({"EPILOGUE_KEEPS": 1} if self.function.maxima else {}),
             **({"EPILOGUE_STORES": 1} if self.function.stores_d else {}),
             **({"EPILOGUE_PAIRS": 1} if self.function.paired else {}),
         }
@@ -242,7 +242,7 @@ class Fused:
     @property
     def _joined_by(self) -> tuple[Reduction | None, ...]:
         """For each operand that is stored, how lanes reduce it. None: they do not."""
-        kept = len(self.function.kept)
+        kept = len(self.function.maxima)
         own = len(self.stored) - kept - len(self.function.joined)
         return (*[None] * own, *self.function.joined, *[None] * kept)
 

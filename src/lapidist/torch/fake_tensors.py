@@ -14,7 +14,7 @@ from lapidist.calls.linear_shapes import require_features
 from lapidist.calls.operation import Factors, Operation, is_array, types_named
 from lapidist.calls.scaled import ScaledArguments
 from lapidist.dtypes import IEEE
-from lapidist.epilogues.tracing import Given
+from lapidist.epilogues.tracing import BoundEpilogue
 from lapidist.errors import DTypeError
 from lapidist.frameworks.arrays import HOST, META, Operand, require_dense, torch_dtype
 
@@ -31,7 +31,7 @@ def outlines(names: tuple[str, ...], *tensors: Any) -> list[Any]:
     return [None if each is None else outline(each, name) for each, name in zip(tensors, names, strict=True)]
 
 
-def outlined(epilogue: Given | None) -> Given | None:
+def outlined(epilogue: BoundEpilogue | None) -> BoundEpilogue | None:
     """The outline of an epilogue's operands, too."""
     if epilogue is None:
         return None
@@ -62,7 +62,7 @@ def of_product(
 
 
 def of_matmul(
-    a: Any, b: Any, out_dtype: Any = None, precision: Any = IEEE, epilogue: Given | None = None
+    a: Any, b: Any, out_dtype: Any = None, precision: Any = IEEE, epilogue: BoundEpilogue | None = None
 ) -> Any:
     types = types_named(out_dtype, None, precision)
     return of_product(a, b, None, Operation(vectors=True, types=types, epilogue=outlined(epilogue)))
@@ -78,7 +78,7 @@ def of_gemm(
     trans_b: bool = False,
     out_dtype: Any = None,
     precision: Any = IEEE,
-    epilogue: Given | None = None,
+    epilogue: BoundEpilogue | None = None,
 ) -> Any:
     types = types_named(out_dtype, None, precision)
     operation = Operation(trans_a, trans_b, False, alpha, beta, types, epilogue=outlined(epilogue))

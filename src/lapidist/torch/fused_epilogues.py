@@ -17,14 +17,14 @@ from lapidist.epilogues import passes
 from lapidist.epilogues.interpreter import Namespace, evaluate, stored
 from lapidist.epilogues.philox import LOW, WORD, philox
 from lapidist.epilogues.steps import ROW, SCALAR, TILE, Result
-from lapidist.epilogues.tracing import Given
+from lapidist.epilogues.tracing import BoundEpilogue
 from lapidist.frameworks.arrays import torch_dtype
 from lapidist.torch import fake_tensors, operators
 from lapidist.torch.autocast import in_autocast
 from lapidist.torch.dispatch_state import is_plain, is_recorded, is_unobserved
 
 
-def is_seen(given: Given, *tensors: Any) -> bool:
+def is_seen(given: BoundEpilogue, *tensors: Any) -> bool:
     """Whether torch needs more than the result: the product before the function, or a gradient of one of its
     operands.
     """
@@ -84,7 +84,7 @@ def linear(input: Any, weight: Any, bias: Any, epilogue: Any, out_dtype: Any, pr
     )
 
 
-def with_tiles(given: Given, change: Callable[[Any], Any]) -> Given:
+def with_tiles(given: BoundEpilogue, change: Callable[[Any], Any]) -> BoundEpilogue:
     """Its operands that have a value for each element of D, changed."""
     tiles = {each.name for each in given.function.parameters if each.kind == TILE}
     changed = {
@@ -173,7 +173,7 @@ TORCH = Torch()
 # ---- operands, and results as the caller has them ----
 
 
-def finished(given: Given, sums: Any, dtype: Any, row: bool = False, column: bool = False) -> Any:
+def finished(given: BoundEpilogue, sums: Any, dtype: Any, row: bool = False, column: bool = False) -> Any:
     """Apply the function to the sums. `row`, `column`: dimensions of D that were added for vectors, and are
     dropped.
     """

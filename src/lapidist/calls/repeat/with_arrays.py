@@ -20,7 +20,7 @@ from lapidist.calls.repeat.start_with_arrays import Sources, filled, started_thr
 from lapidist.calls.repeat.upgrade import FINAL, upgrade_of
 from lapidist.calls.repeat.write import CallLayout
 from lapidist.epilogues.steps import Function
-from lapidist.epilogues.tracing import Given
+from lapidist.epilogues.tracing import BoundEpilogue
 from lapidist.frameworks.arrays import HOST
 from lapidist.frameworks.new_tensors import tensors_made
 from lapidist.problems.modes import ExtraPointers
@@ -77,7 +77,7 @@ def again_beside(
     """
     function = None
     if epilogue is not None:
-        if epilogue.__class__ is not Given:
+        if epilogue.__class__ is not BoundEpilogue:
             return None
         function = epilogue.function
         values = *values, *epilogue.values.values()

@@ -172,7 +172,7 @@ def groups(problem: Problem) -> dict[str, object]:
     assert fused.function.grouped is not None
     from lapidist.epilogues.passes import largest_of
 
-    first = len(fused.stored) - len(fused.function.sources) - len(fused.function.kept)
+    first = len(fused.stored) - len(fused.function.sources) - len(fused.function.maxima)
     return {
         "EPILOGUE_GROUPED": 1 + first + fused.function.grouped,
         "EPILOGUE_GROUPS": fused.grouped[0].kind(True),
