@@ -15,7 +15,7 @@ __version__ = "0.1.0"
 _HOME = {
     "api": "gemm gemm_lists matmul plan",
     "config": "Config",
-    "contractions": "einsum tensordot",
+    "contractions.einsum": "einsum tensordot",
     "device": "CHIPS Device",
     "epilogues.expressions": "Column Row Scalar Tile",
     "epilogues.functions": (

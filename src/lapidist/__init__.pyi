@@ -3,7 +3,7 @@ from lapidist.api import gemm, gemm_lists, matmul, plan
 from lapidist.calls.executable import Gemm
 from lapidist.calls.lists import ArrayGemm
 from lapidist.config import Config
-from lapidist.contractions import einsum, tensordot
+from lapidist.contractions.einsum import einsum, tensordot
 from lapidist.device import CHIPS, Device
 from lapidist.epilogues.expressions import Column, Row, Scalar, Tile
 from lapidist.epilogues.functions import (

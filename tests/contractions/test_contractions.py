@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import lapidist
 from contraction_cases import Case, cases, lying, numbers
-from lapidist import contractions
+from lapidist.contractions import einsum
 from lapidist.errors import ArgumentError, DeviceError, DTypeError, LapidistError, ShapeError, StrideError
 
 Array = np.ndarray[Any, Any]
@@ -157,7 +157,7 @@ def multiplied(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         seen[:] = [a, b, out]
         return lapidist.matmul(a, b, out, **how)
 
-    monkeypatch.setattr(contractions, "matmul", matmul)
+    monkeypatch.setattr(einsum, "matmul", matmul)
     return seen
 
 

@@ -50,7 +50,6 @@ def parsed(spec: str, a_dimensions: int, b_dimensions: int) -> Subscripts:
     require_notation(spec)
     inputs, arrow, output = "".join(spec.split()).partition("->")
     terms = inputs.split(",")
-    require_two(spec, len(terms))
     a = labels_of(spec, terms[0], "a", a_dimensions)
     b = labels_of(spec, terms[1], "b", b_dimensions)
     spread = tuple(sorted({label for label in a + b if isinstance(label, int)}))
@@ -60,6 +59,17 @@ def parsed(spec: str, a_dimensions: int, b_dimensions: int) -> Subscripts:
     subscripts = Subscripts(a, b, output_labels(spec, output, terms, spread))
     require_no_lone_sum(subscripts)
     return subscripts
+
+
+def require_spec(spec: object, further_operands: int) -> None:
+    """Check, before there are arrays, that a spec is a string and that it names two operands."""
+    if not isinstance(spec, str):
+        raise ArgumentError(
+            f"spec: must be a string, {EXAMPLE}; got {type(spec).__name__}. Name each dimension with a letter"
+        )
+    if further_operands:
+        require_two(spec, 2 + further_operands)
+    require_two(spec, 1 + spec.partition("->")[0].count(","))
 
 
 def require_notation(spec: str) -> None:
@@ -136,8 +146,8 @@ def output_labels(spec: str, output: str, terms: list[str], spread: tuple[Label,
 
 def require_no_lone_sum(subscripts: Subscripts) -> None:
     """A label of one operand alone must be in the output: summing a single operand is no matrix multiply."""
-    for name, own, other in (("a", subscripts.a, subscripts.b), ("b", subscripts.b, subscripts.a)):
-        for axis, label in enumerate(own):
+    for name, labels, other in (("a", subscripts.a, subscripts.b), ("b", subscripts.b, subscripts.a)):
+        for axis, label in enumerate(labels):
             if label not in other and label not in subscripts.out:
                 raise ArgumentError(
                     f"spec: must name each dimension in both operands or in the output; {label!r} is in"
@@ -202,24 +212,26 @@ def normal(axes: list[Any], name: str, dimensions: int) -> list[int]:
                 f"axes: must be dimensions of {name}, which has {dimensions}; got {axis!r}. Count from 0, or"
                 " from -1 backwards"
             )
-    found = [int(axis) % dimensions for axis in axes]
-    if len(set(found)) < len(found):
+    from_front = [int(axis) % dimensions for axis in axes]
+    if len(set(from_front)) < len(from_front):
         raise ArgumentError(
             f"axes: must name each dimension of {name} once; got {axes}. Take the diagonal first if that is"
             " meant"
         )
-    return found
+    return from_front
 
 
 # ---- sizes ----
 
 
 def fitted(
-    given: Subscripts, a_shape: tuple[int, ...], b_shape: tuple[int, ...]
+    subscripts: Subscripts, a_shape: tuple[int, ...], b_shape: tuple[int, ...]
 ) -> tuple[Subscripts, dict[Label, int]]:
-    """The size of each label. Dimensions of "..." broadcast: one of a single element then loses its label."""
-    in_a: dict[Any, int] = dict(zip(given.a, a_shape, strict=True))
-    in_b: dict[Any, int] = dict(zip(given.b, b_shape, strict=True))
+    """The labels, and the size of each. Dimensions of "..." broadcast: one of a single element then loses its
+    label.
+    """
+    in_a: dict[Any, int] = dict(zip(subscripts.a, a_shape, strict=True))
+    in_b: dict[Any, int] = dict(zip(subscripts.b, b_shape, strict=True))
     sizes = {**in_b, **in_a}
     for label in (label for label in in_a if label in in_b and in_a[label] != in_b[label]):
         spread = isinstance(label, int)
@@ -236,6 +248,6 @@ def fitted(
                 f" {b_shape}, {in_b[label]} there. {way_out}"
             )
         sizes[label] = in_b[label] if in_a[label] == 1 else in_a[label]
-    a = tuple(label if in_a[label] == sizes[label] else None for label in given.a)  # type: ignore[index]
-    b = tuple(label if in_b[label] == sizes[label] else None for label in given.b)  # type: ignore[index]
-    return Subscripts(a, b, given.out), sizes
+    a = tuple(label if in_a[label] == sizes[label] else None for label in subscripts.a)  # type: ignore[index]
+    b = tuple(label if in_b[label] == sizes[label] else None for label in subscripts.b)  # type: ignore[index]
+    return Subscripts(a, b, subscripts.out), sizes

@@ -1,0 +1,1 @@
+"""Contractions of two operands as matrix products."""
