@@ -91,6 +91,12 @@ def test_rasters_by_hand() -> None:
     assert Raster("n", 8, 4).place(32, 16, 8) == (0, 4)
 
 
+def test_every_schedule_visits_its_tiles_in_the_order_of_its_raster() -> None:
+    grid, raster = TileGrid(3, 4, 6), Raster("m", 2)
+    for make, more in ((data_parallel, {}), (split_k, {"splits": 2}), (stream_k, {"sms": 5})):
+        assert make(grid, raster=raster, **more).raster == raster, make.__name__
+
+
 # ---- nobody waits in vain ----
 
 
@@ -249,6 +255,11 @@ def test_splits_that_divide_evenly_become_regions() -> None:
     emulated = stream_k(TileGrid(2, 2, 9), sms=100, sk_tiles=4, sk_blocks=8)
     assert emulated.regions == 4
     assert work(emulated) == work(split_k(TileGrid(2, 2, 9), 2))
+
+
+def test_the_longest_block_takes_what_does_not_divide() -> None:
+    assert [split_k(TileGrid(1, 1, iterations), 2).longest for iterations in (10, 11)] == [5, 6]
+    assert data_parallel(TileGrid(1, 1, 10)).longest == 0
 
 
 def test_first_wave_takes_what_is_left_of_the_waves() -> None:

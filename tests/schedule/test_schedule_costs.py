@@ -204,3 +204,9 @@ def test_simulation_by_hand() -> None:
     line = simulate(split_k(TileGrid(1, 1, 10), 2, reduction="separate"), 3, costs=costs)
     assert line.end == 2 + 5 + 8 + 2 * 3
     assert (line.busy("fixup"), line.busy("wait"), line.busy("reduce")) == (16, 13, 6)
+
+
+def test_steps_that_take_no_time_leave_no_span_but_products_do() -> None:
+    for costs, kinds in ((CostModel(0, 0, 1, 0), ["compute"]), (CostModel(2, 0, 0, 0), ["start", "compute"])):
+        line = simulate(data_parallel(TileGrid(1, 1, 8)), 1, costs=costs)
+        assert [span.kind for span in line.spans] == kinds
