@@ -69,6 +69,12 @@ def test_persistent_blocks_read_a_schedule_of_whole_tiles_too() -> None:
     assert plan.grid == (132, 1, 1)
 
 
+def test_a_plan_without_a_schedule_needs_no_workspace() -> None:
+    plan = make_plan(square(512), H200, kernel_named("coalesced"))
+    assert plan.schedule is None
+    assert plan.workspace_bytes == 0
+
+
 @pytest.mark.parametrize("peers", [2, 3])
 def test_blocks_that_help_to_pack_come_in_whole_clusters(peers: int) -> None:
     """As many as the chip holds at once, and more than have a tile."""

@@ -192,6 +192,14 @@ def test_an_order_says_what_decides(math: str, extents: tuple[int, int, int], wo
     assert words in str(plan)
 
 
+@pytest.mark.parametrize("exchanged", [False, True])
+def test_an_order_tells_types_as_the_caller_has_them(exchanged: bool) -> None:
+    problem = replace(dense_problem(130, 136, 192, E4M3, "rc"), b_dtype="float8_e5m2")
+    plan = make_plan(problem, H200, kernel_named("wgmma"), tile(E4M3, 64, 64, 4, exchanged=exchanged), WHOLE)
+    assert plan.problem.transposed == exchanged
+    assert plan.sum_order.types == "e4m3 x e5m2"
+
+
 def test_the_same_on_a_chip_with_as_many_multiprocessors() -> None:
     first, second = (make_plan(dense_problem(3000, 3000, 3000, "float32"), chip(x)) for x in ("h100", "h200"))
     assert first.sum_order == second.sum_order
