@@ -43,3 +43,22 @@ def test_all_results_of_drawn_functions_stay_within_theirs(drawn: Drawn) -> None
         sure = np.isfinite(value) & np.isfinite(off) & (np.abs(value) < 1e30)
         with np.errstate(invalid="ignore"):
             assert np.all(np.where(sure, np.abs(result - value) <= off, True)), drawn.text
+
+
+@lapidist.epilogue
+def exact(acc: Any) -> Any:
+    steps = np.floor(acc), np.ceil(acc), np.trunc(acc), np.rint(acc)
+    return (
+        -acc,
+        abs(acc),
+        np.minimum(acc, 0.5),
+        np.maximum(acc, 0.5),
+        lapidist.where(acc > 0, acc, 0.5),
+        *steps,
+    )
+
+
+def test_what_rounds_nothing_leaves_no_room_for_error() -> None:
+    sums = np.array([[-2.75, -0.25, 0.0, 1.5]])
+    for value, off in near(exact.function, Near(sums, np.zeros(sums.shape)), {}, "float32"):
+        assert not np.any(off), value
