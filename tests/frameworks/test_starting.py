@@ -173,6 +173,17 @@ def test_nothing_of_the_arrays_is_kept(torch: Any, monkeypatch: pytest.MonkeyPat
         assert [x() for x in watched] == [None] * len(watched), form
 
 
+def test_alpha_and_beta_may_be_of_any_type_the_short_way(torch: Any, ready: Ready) -> None:
+    a, b, out = matrices(torch)
+    call = Call(a, b, None, out, Operation(alpha=2.0))
+    card: Any = Straight(call)
+    card.direct, card.settled, card.out_dtype = True, True, "float32"
+    again = fast_path(card, call.arguments())
+    assert again is not None
+    for scalars in ((2.0, 0.0), (2, 0), (3, 0)):
+        assert again(a, b, None, out, scalars, None) is out
+
+
 def test_the_short_way_of_matrices_alone_ends_for_good(
     torch: Any, monkeypatch: pytest.MonkeyPatch, ready: Ready
 ) -> None:
