@@ -37,9 +37,8 @@ PRODUCTION = tuple(kernel for kernel in KERNELS if kernel.kind == "production")
 
 
 class Time(NamedTuple):
-    """The model's time for the best schedule of a binary. `counted` is what it is chosen by: shared tiles
-    count as slower, since they must promise more.
-    """
+    """The model's time of a binary's best schedule. It is chosen by `counted`, in which shared tiles count as
+    slower, since they must promise more."""
 
     counted: float
     seconds: float
@@ -50,36 +49,41 @@ NEVER = Time(math.inf, math.inf)
 Shape = tuple[int, int, int]
 
 
-def shapes_of(own: ProductClass, count: int, seed: int = SEED) -> list[Shape]:
-    """Shapes log-uniform in each extent: multiples of 16, or odd numbers; a few rows may be any number."""
+def shapes_of(product_class: ProductClass, count: int, seed: int = SEED) -> list[Shape]:
+    """Random shapes, log-uniform in each extent: multiples of 16, or odd numbers; few rows may be any
+    number."""
     draw = random.Random(seed)
 
     def extent(low: int, high: int) -> int:
         return round(math.exp(draw.uniform(math.log(low), math.log(high))))
 
     def shape() -> Shape:
-        m, high = (extent(1, FEW - 1), 2 * HIGH) if own.few else (extent(LOW, HIGH), HIGH)
+        m, high = (extent(1, FEW - 1), 2 * HIGH) if product_class.few else (extent(LOW, HIGH), HIGH)
         n, k = extent(LOW, high), extent(LOW, high)
-        if not own.aligned:
-            return m if own.few else m | 1, n | 1, k | 1
-        return m if own.few and own.layout[0] == "r" else -(-m // 16) * 16, n // 16 * 16, k // 16 * 16
+        if not product_class.aligned:
+            return m if product_class.few else m | 1, n | 1, k | 1
+        return (
+            m if product_class.few and product_class.layout[0] == "r" else -(-m // 16) * 16,
+            n // 16 * 16,
+            k // 16 * 16,
+        )
 
     return [shape() for _ in range(count)]
 
 
-def problem_of(own: ProductClass, *shape: int) -> Problem:
+def problem_of(product_class: ProductClass, *shape: int) -> Problem:
     m, n, k = shape
-    return own.problem(m, n, k)
+    return product_class.problem(m, n, k)
 
 
 def table_of(problem: Problem, device: Device) -> dict[Member, Time]:
     """The time of each binary that takes the problem."""
-    found: dict[Member, Time] = {}
+    times: dict[Member, Time] = {}
     for group in weigh(problem, device, grouped(PRODUCTION, problem.math)):
         for member, time in times_of(group) if group.any else ():
-            if member not in found or time < found[member]:
-                found[member] = time
-    return found
+            if member not in times or time < times[member]:
+                times[member] = time
+    return times
 
 
 def times_of(group: CostTable) -> list[tuple[Member, Time]]:
@@ -111,9 +115,7 @@ def times_over_best(tables: Sequence[Table]) -> tuple[list[Member], Any]:
 
 
 def chosen_columns(times: Any, most: int) -> list[int]:
-    """Add the binary that helps most until there are enough; then replace each in turn by a better one, if
-    there is.
-    """
+    """The columns of the set: the most helpful ones one by one, then each replaced while that helps."""
     logs, chosen = np.log(times), list[int]()
     while len(chosen) < min(most, times.shape[1]):
         chosen.append(best_addition(logs, chosen))
@@ -141,32 +143,32 @@ def find(tables: Sequence[Table], most: int = MOST) -> list[Member]:
 def served(
     members: Sequence[Member], shapes: Sequence[Shape], tables: Sequence[Table], device: Device
 ) -> list[PricedMember]:
-    """Each member with its prices, and the largest shape for which it is the best of the set. Members that
-    are best for none are left out.
-    """
-    found: dict[Member, Shape] = {}
+    """Each member with its prices and the largest shape that it serves best. Others are left out."""
+    shape_by_member: dict[Member, Shape] = {}
     for shape, table in sorted(zip(shapes, tables, strict=True), key=lambda pair: math.prod(pair[0])):
-        own = [member for member in members if member in table]
-        if own:
-            found[min(own, key=table.__getitem__)] = shape
-    prices = prices_of(list(found), shapes, tables, device)
-    return [PricedMember(*each, tuple(of_it)) for each, of_it in zip(found.items(), prices, strict=True)]
+        takers = [member for member in members if member in table]
+        if takers:
+            shape_by_member[min(takers, key=table.__getitem__)] = shape
+    prices = prices_of(list(shape_by_member), shapes, tables, device)
+    return [
+        PricedMember(*member_and_shape, tuple(member_prices))
+        for member_and_shape, member_prices in zip(shape_by_member.items(), prices, strict=True)
+    ]
 
 
 def prices_of(
     members: Sequence[Member], shapes: Sequence[Shape], tables: Sequence[Table], device: Device
 ) -> list[list[float]]:
-    """Prices fitted to each binary's times, then refined until choosing by them is hardly worse than choosing
-    by the model.
-    """
+    """Prices fitted to each binary's times, refined until choosing by them is hardly worse than by the
+    model."""
     extents = np.array(shapes, float).T
     paid = np.array([terms(pricing_of(member, device), *extents).T for member in members])
     times = np.array([[table.get(member, NEVER) for member in members] for table in tables])[..., 0]
-    taken = np.isfinite(times)
-    prices = [fitted(paid[at, taken[:, at]], times[taken[:, at], at]) for at in range(len(members))]
+    timed = np.isfinite(times)
+    prices = [fitted(paid[at, timed[:, at]], times[timed[:, at], at]) for at in range(len(members))]
     best = np.array([min(table.values()).seconds for table in tables])
     losses = (times / best[:, None]) ** POWER
-    return [[float(f"{price:.4g}") for price in each] for each in refined(np.array(prices).T, paid, losses).T]
+    return [[float(f"{price:.4g}") for price in row] for row in refined(np.array(prices).T, paid, losses).T]
 
 
 # ---- judging ----
@@ -184,18 +186,20 @@ class Loss(NamedTuple):
 
 
 def loss_of(
-    own: ProductClass,
+    product_class: ProductClass,
     members: Sequence[PricedMember],
     shapes: Sequence[Shape],
     tables: Sequence[Table],
     device: Device,
 ) -> Loss:
-    """What a class' set loses on these shapes, which may be others than it was chosen for. Each runs by the
-    cheapest binary, or the best of the cheapest.
-    """
-    times, known = [], PricedSet.of(members, device)
+    """What a class' set loses on shapes, when each runs by the cheapest binary, or the best of the
+    cheapest."""
+    times, priced = [], PricedSet.of(members, device)
     for shape, table in zip(shapes, tables, strict=True):
-        takes = [each for each in known.cheapest_first(*shape) if each[0] in table]
-        near = (table[each] for each in (nearly_as_cheap(takes, own.math) if takes else ()))
+        takes = [member_price for member_price in priced.cheapest_first(*shape) if member_price[0] in table]
+        near = (
+            table[member_price]
+            for member_price in (nearly_as_cheap(takes, product_class.math) if takes else ())
+        )
         times.append(min(UNSERVED, min(near, default=NEVER).seconds / min(table.values()).seconds))
     return Loss(float(np.exp(np.log(times).mean())), float(np.quantile(times, 0.99)), max(times))

@@ -77,31 +77,30 @@ class Sums:
     promoted: bool = False
 
     def roundings(self, k: int) -> int:
-        """Roundings of one sum."""
+        """How often one sum is rounded."""
         return -(-k // DEPTH) if self.accumulator == "float16" else k
 
     def error(self, k: int, product: Any, p: Any, r: Any, reached: Any) -> Any:
         """e, from |product|, P, R and what sums reach inside; each term counts where the unit may err so."""
         u = TYPES[self.accumulator].roundoff
-        found = tf32_error(product, p, r) if self.math == TF32 else 0.0
+        error = tf32_error(product, p, r) if self.math == TF32 else 0.0
         if self.accumulator == "float16":
             steps = self.roundings(k)
-            return found + u * min(steps, LAMBDA * math.sqrt(steps)) * p
+            return error + u * min(steps, LAMBDA * math.sqrt(steps)) * p
         fused = u * min(k, LAMBDA * math.sqrt(k))
         if self.math in ("float32", "float64") or self.unit == "fma":
-            return found + fused * p
-        found = found + max(fused, tensor_core_bound(k, TF32_DEPTH if self.math == TF32 else DEPTH)) * p
+            return error + fused * p
+        error = error + max(fused, tensor_core_bound(k, TF32_DEPTH if self.math == TF32 else DEPTH)) * p
         if self.math in FP8 and self.unit != "mma":
             k = min(k, K_BLOCK) if self.promoted else k
             lost = FP8_CUT * (2 * -(-k // FP8_DEPTH) + min(k, LAMBDA * math.sqrt(k)))
-            found = found + lost * reached
-        return found
+            error = error + lost * reached
+        return error
 
 
 def most_reached(a: Any, b: Any, promoted: bool) -> Any:
-    """What |sum| stays below at every step, if the order of products is random. For promoted sums: in each
-    128 of k, added up.
-    """
+    """A bound of |sum| at every step, if the order of products is random; for promoted sums of each 128 of k,
+    added up."""
     k = a.shape[-1]
     block = K_BLOCK if promoted else max(k, 1)
     total: Any = 0.0
@@ -137,7 +136,7 @@ class Expected:
 def judge(
     d: Any, a: Any, b: Any, c: Any = None, alpha: float = 1.0, beta: float = 0.0, **more: Any
 ) -> Verdict:
-    """Compare D with the float64 product, as `expect` has it."""
+    """The verdict on D, by `expect`."""
     return expect(a, b, c, alpha, beta, out_dtype=d.dtype, **more).judge(d)
 
 
@@ -157,11 +156,8 @@ def expect(
     scale_b: Any = None,
     promoted: bool = False,
 ) -> Expected:
-    """What D of a type must be. Arrays are all NumPy or all torch; `exact` asks for equality (integer
-    values).
-
-    `scale_a` and `scale_b` are the caller's factors, `promoted` what it asked for: factors that change along
-    k imply it."""
+    """What D must be. Arrays are all NumPy's or all torch's; `exact` asks for equality, for small integers.
+    `scale_a` and `scale_b` are factors as a caller has them; those along k imply `promoted`."""
     dtype, output = name_of(a.dtype), TYPES[name_of(out_dtype)]
     sums = Sums(math_of(dtype, precision), accumulator or TYPES[dtype].accumulators[0], unit, promoted)
     a64, b64 = with_factors(to_float64(a), scale_a, False), with_factors(to_float64(b), scale_b, True)
@@ -200,8 +196,8 @@ def underflow(sums: Sums, a: Any, b: Any) -> Any:
 
 
 def with_factors(matrix: Any, factors: Any, by_columns: bool) -> Any:
-    """A times its factors: a single one, one for each row, or one for each 128 of k and each row or 128 rows.
-    B's are read as those of its transpose."""
+    """The matrix times its factors: one, one for each row, or one for each 128 of k and each row or 128 rows.
+    B's are read as its transpose's."""
     if factors is None:
         return matrix
     if not hasattr(factors, "shape") or not len(factors.shape):
@@ -215,17 +211,17 @@ def with_factors(matrix: Any, factors: Any, by_columns: bool) -> Any:
 
 
 def of_lines(factors: int, lines: int) -> slice | list[int]:
-    """Factors as they are numbered along the lines: one for all, one for each line, or one for each 128."""
+    """How factors are numbered along lines: one for all, one for each line, or one for each 128."""
     return slice(None) if factors in (1, lines) else [line // K_BLOCK for line in range(lines)]
 
 
 def smaller(first: Any, second: Any) -> Any:
-    """Element by element, of NumPy's arrays and torch's."""
+    """The smaller element of each two, of NumPy's or torch's arrays."""
     return first.clip(max=second) if hasattr(first, "double") else first.clip(None, second)
 
 
 def worst_of(ratio: Any) -> Verdict:
-    """The largest ratio and where it is; NaN is worse than any number."""
+    """The largest ratio and where it is; NaN is the worst."""
     if math.prod(ratio.shape) == 0:
         return Verdict(0.0, ())
     ratio = ratio.nan_to_num(nan=math.inf) if hasattr(ratio, "nan_to_num") else _nan_to_inf(ratio)
@@ -245,7 +241,7 @@ def _nan_to_inf(ratio: Any) -> Any:
 
 
 def name_of(dtype: Any) -> str:
-    """float32 for numpy.dtype('float32') and for torch.float32."""
+    """The name of a dtype: float32 for numpy.dtype('float32') and for torch.float32."""
     return str(dtype).rpartition(".")[2]
 
 

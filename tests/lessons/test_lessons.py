@@ -38,12 +38,12 @@ def observed(name: str) -> Observed:
 
 
 def moments(name: str, warp: int = 0) -> list[Any]:
-    return [moment.what for moment in observed(name).clock.warps[warp].moments]
+    return [moment.event for moment in observed(name).clock.warps[warp].moments]
 
 
 def requests(name: str, space: str, what: str) -> list[Request]:
     found = [each for each in moments(name) if isinstance(each, Request)]
-    return [each for each in found if (each.space, each.what) == (space, what)]
+    return [each for each in found if (each.space, each.action) == (space, what)]
 
 
 def worst(name: str, kind: str, count: str) -> int:
@@ -140,8 +140,8 @@ def test_the_copy_engine_brings_boxes_and_wgmma_reads_them() -> None:
 def test_nobody_reads_a_stage_before_its_bytes_are_there() -> None:
     """A consumer's first product comes after the latency of global memory."""
     clock = observed("wgmma_specialised").clock
-    first = next(each for each in clock.warps[0].moments if isinstance(each.what, Multiplication))
-    order = next(each for each in clock.warps[8].moments if isinstance(each.what, Copy))
+    first = next(each for each in clock.warps[0].moments if isinstance(each.event, Multiplication))
+    order = next(each for each in clock.warps[8].moments if isinstance(each.event, Copy))
     assert first.time >= order.time + 500
 
 
@@ -150,7 +150,7 @@ def test_warps_leave_a_barrier_together() -> None:
     warps = observed("wgmma_tma").clock.warps
     segments = [segment for warp in warps.values() for segment in warp.segments]
     waits = {segment.end for segment in segments if "barrier" in segment.parts}
-    met = [moment for moment in warps[1].moments if moment.what == "barrier"]
+    met = [moment for moment in warps[1].moments if moment.event == "barrier"]
     assert 0 < len(waits) <= len(met)
 
 

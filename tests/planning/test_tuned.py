@@ -39,7 +39,7 @@ from lapidist_lab.bench.protocol.contenders import KernelContender, problem_of
 from lapidist_lab.bench.protocol.measure import TUNE
 from lapidist_lab.bench.protocol.record import Record
 from lapidist_lab.bench.studies.tuning import (
-    Found,
+    TuningResult,
     fastest,
     regret_words,
     sharing_of,
@@ -463,8 +463,11 @@ def test_a_winner_says_what_it_beat() -> None:
     winner = winner_of(way, row(4e-6), row(8e-6), "2026-11-21T10:00:00+00:00")
     assert winner == Winner("simt", SMALL, PLANNED, 4e-6, 8e-6, "2026-11-21")
     assert "4 us by simt; 8 us by simt, the planner's own choice" in str(
-        Found(Case(64, 64, 64), row(8e-6), row(4e-6))
+        TuningResult(Case(64, 64, 64), row(8e-6), row(4e-6))
     )
-    found = [Found(Case(64, 64, 64), row(8e-6), row(4e-6)), Found(Case(64, 64, 64), row(8e-6), None)]
+    found = [
+        TuningResult(Case(64, 64, 64), row(8e-6), row(4e-6)),
+        TuningResult(Case(64, 64, 64), row(8e-6), None),
+    ]
     assert "took 41.4% longer than the fastest in the geometric mean, 100.0% at worst" in regret_words(found)
-    assert "is the fastest" in str(Found(Case(64, 64, 64), row(8e-6), None))
+    assert "is the fastest" in str(TuningResult(Case(64, 64, 64), row(8e-6), None))

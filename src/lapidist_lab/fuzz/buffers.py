@@ -20,7 +20,7 @@ POISON = 0xFF  # NaN in every floating type
 
 
 class Arena(ABC):
-    """`image` is what `load` copies in; regions lie apart, and what lies between them is poison."""
+    """Memory for all arrays of a call. `image` is what `load` copies in; poison lies between regions."""
 
     def __init__(self, views: Iterable[View]) -> None:
         rooms: dict[str, int] = {}
@@ -34,11 +34,11 @@ class Arena(ABC):
         self.image.fill(POISON)
         self.address = 0
 
-    def seen(self, memory: Array, view: View) -> Array:
-        """An array in the image, or in bytes that `fetch` gave."""
+    def array_in(self, memory: Array, view: View) -> Array:
+        """The view's array in the image, or in bytes from `fetch`."""
         return view.of(memory, self.at[view.region])
 
-    def beside(self) -> AbstractContextManager[Any]:
+    def private_stream(self) -> AbstractContextManager[Any]:
         """In which a framework with streams works on one of its own."""
         return nullcontext()
 
@@ -65,31 +65,31 @@ class NumpyArena(Arena):
         return self.memory.copy()
 
     def array(self, view: View) -> Array:
-        return self.seen(self.memory, view)
+        return self.array_in(self.memory, view)
 
 
 class TorchArena(Arena):
     def __init__(self, views: Iterable[View], device: str) -> None:
         super().__init__(views)
         self.torch = importlib.import_module("torch")
-        self.whole = self.torch.empty(self.image.size + REGION, dtype=self.torch.uint8, device=device)
-        self.skipped = -self.whole.data_ptr() % REGION  # torch's arrays on the host start on 64 bytes
-        self.memory = self.whole[self.skipped : self.skipped + self.image.size]
+        self.padded = self.torch.empty(self.image.size + REGION, dtype=self.torch.uint8, device=device)
+        self.skipped = -self.padded.data_ptr() % REGION  # torch's arrays on the host start on 64 bytes
+        self.memory = self.padded[self.skipped : self.skipped + self.image.size]
         self.address = self.memory.data_ptr()
 
-    def beside(self) -> AbstractContextManager[Any]:
-        return self.torch.cuda.stream(self.torch.cuda.Stream()) if self.whole.is_cuda else nullcontext()
+    def private_stream(self) -> AbstractContextManager[Any]:
+        return self.torch.cuda.stream(self.torch.cuda.Stream()) if self.padded.is_cuda else nullcontext()
 
     def load(self) -> None:
         self.memory.copy_(self.torch.from_numpy(self.image))
 
     def fetch(self) -> Array:
-        found: Array = self.memory.cpu().numpy()
-        return found.copy()
+        copied: Array = self.memory.cpu().numpy()
+        return copied.copy()
 
     def array(self, view: View) -> Any:
         size = size_of(view.dtype)
-        typed = self.whole.view(getattr(self.torch, view.dtype))
+        typed = self.padded.view(getattr(self.torch, view.dtype))
         return typed.as_strided(
             view.shape, view.strides, (self.skipped + self.at[view.region]) // size + view.start
         )
@@ -106,8 +106,8 @@ class CupyArena(Arena):
         self.memory.set(self.image)
 
     def fetch(self) -> Array:
-        found: Array = self.memory.get()
-        return found
+        copied: Array = self.memory.get()
+        return copied
 
     def array(self, view: View) -> Any:
         size = size_of(view.dtype)
@@ -117,9 +117,7 @@ class CupyArena(Arena):
 
 
 class JaxArena(Arena):
-    """Arrays of JAX own their memory, and nobody writes to it. On a GPU it would take most of that for
-    itself.
-    """
+    """Arrays of JAX own their memory, and nobody writes to it. Preallocation would take most of a GPU's."""
 
     def __init__(self, views: Iterable[View], place: str) -> None:
         super().__init__(views)
@@ -134,13 +132,13 @@ class JaxArena(Arena):
         return self.loaded
 
     def array(self, view: View) -> Any:
-        return self.jax.device_put(self.seen(self.loaded, view).copy(), self.device)
+        return self.jax.device_put(self.array_in(self.loaded, view).copy(), self.device)
 
 
 def aligned_bytes(count: int) -> Array:
-    whole = np.empty(count + REGION, np.uint8)
-    skipped = -whole.ctypes.data % REGION
-    return whole[skipped : skipped + count]
+    padded = np.empty(count + REGION, np.uint8)
+    skipped = -padded.ctypes.data % REGION
+    return padded[skipped : skipped + count]
 
 
 def arena_of(framework: str, place: str, views: Iterable[View]) -> Arena:
@@ -152,7 +150,7 @@ def arena_of(framework: str, place: str, views: Iterable[View]) -> Arena:
 
 
 def fetched(array: Any, dtype: str) -> Array:
-    """Any framework's array as NumPy has it."""
+    """The array as NumPy's, whatever its framework."""
     if type(array).__module__ == "torch":
         torch = importlib.import_module("torch")
         raw = array.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()

@@ -10,10 +10,9 @@ GROUP = 4  # cases that share a call, so that most meet what was planned before
 
 
 class Dose(NamedTuple):
-    """`most`: of an extent; `products`: of all matrices together, which the machine takes a second for a
-    million of; `batch`: matrices. `kinds`: different ones that a run draws, since each is compiled; 0: as
-    many as there are calls. It begins with the `first`, and draws from one more every few calls: a short run
-    compiles little."""
+    """`most`: the largest extent; `products`: of all matrices, of which the machine does a million a second;
+    `batch`: matrices. `kinds`: how many a run draws, as each is compiled; 0: one a call. It starts with
+    `first`, and adds one every few calls, so that short runs compile little."""
 
     most: int
     products: int
@@ -35,7 +34,7 @@ TILE_DOSES = {"machine": Dose(0, 300_000, 3, 0, 0), "gpu": Dose(0, 50_000_000, 4
 
 
 def extent(rng: np.random.Generator, most: int, tidy: bool) -> int:
-    """Log-uniform, but for nothing, one, and multiples of 16."""
+    """A log-uniform extent; sometimes 0, 1 or a multiple of 16."""
     roll = rng.random()
     if roll < 0.03:
         return 0
@@ -46,7 +45,7 @@ def extent(rng: np.random.Generator, most: int, tidy: bool) -> int:
 
 
 def extents(rng: np.random.Generator, dose: Dose, tidy: bool) -> tuple[int, int, int]:
-    """m, n and k; now and then one of them is long."""
+    """m, n and k; sometimes one of them is long."""
     drawn = [extent(rng, dose.most, tidy) for _ in range(3)]
     if rng.random() < 0.03:
         drawn[rng.integers(3)] *= 8
@@ -58,8 +57,8 @@ def extents(rng: np.random.Generator, dose: Dose, tidy: bool) -> tuple[int, int,
 
 def batch_extents(rng: np.random.Generator, dose: Dose, dimensions: int, products: int) -> tuple[int, ...]:
     room = min(dose.batch, dose.products // max(1, products))
-    found = []
+    extents = []
     for _ in range(dimensions):
-        found.append(0 if rng.random() < 0.03 else int(rng.integers(1, max(2, min(room, 6) + 1))))
-        room //= max(1, found[-1])
-    return tuple(found)
+        extents.append(0 if rng.random() < 0.03 else int(rng.integers(1, max(2, min(room, 6) + 1))))
+        room //= max(1, extents[-1])
+    return tuple(extents)

@@ -16,8 +16,8 @@ from lapidist_lab.fuzz.memory_layouts import PLAIN, Layout
 
 T = TypeVar("T")
 Generator = np.random.Generator
-OWN_TYPES = ("float16", "float32", "float64", "int8", "uint8")  # of NumPy itself, and of CuPy
-NUMPY_TYPES = ("bool", "int16", "int32", "int64", "uint16", "uint32", "uint64", *OWN_TYPES)
+NUMPY_MULTIPLIED = ("float16", "float32", "float64", "int8", "uint8")  # of NumPy itself, and of CuPy
+NUMPY_TYPES = ("bool", "int16", "int32", "int64", "uint16", "uint32", "uint64", *NUMPY_MULTIPLIED)
 FUNCTIONS = {"matmul": 5, "gemm": 8, "plan": 5, "lists": 2, "pointers": 1}
 
 
@@ -38,8 +38,8 @@ class Kind:
     trans_b: bool = False
     vectors: str = ""  # which of a and b are vectors
     dimensions: int = 0  # of the batch
-    given: bool = False  # out
-    asked: bool = True  # for the output's type, by out_dtype
+    with_out: bool = False  # out
+    names_out_dtype: bool = True  # for the output's type, by out_dtype
     c: str = "none"  # none, unread, out, or by its shape: whole, row, column, vector, one
     alpha: str = "one"  # one, minus, zero, any, array
     beta: str = "zero"
@@ -62,7 +62,7 @@ class Kind:
 
     @property
     def by_numpy(self) -> bool:
-        """Of types that NumPy multiplies and no kernel does."""
+        """Whether NumPy multiplies the types and no kernel does."""
         return self.a not in OPERANDS or (self.a != self.b and {self.a, self.b} not in MIXED)
 
     @property
@@ -115,8 +115,8 @@ def draw_kind(rng: Generator, place: str, framework: str) -> Kind:
 
 
 def draw_types(rng: Generator, framework: str, function: str) -> Kind:
-    known = [name for name in OPERANDS if framework != "cupy" or name in OWN_TYPES]
-    a = one_of(rng, [name for name in known if framework != "jax" or name != "float64"])
+    names = [name for name in OPERANDS if framework != "cupy" or name in NUMPY_MULTIPLIED]
+    a = one_of(rng, [name for name in names if framework != "jax" or name != "float64"])
     b = a
     if rng.random() < 0.2:
         b = next((one for pair in MIXED if a in pair for one in pair if one != a), a)
@@ -137,7 +137,7 @@ def draw_types(rng: Generator, framework: str, function: str) -> Kind:
 def draw_numpy_types(rng: Generator) -> Kind:
     a, b = one_of(rng, NUMPY_TYPES), one_of(rng, NUMPY_TYPES)
     out = str(np.result_type(a, b))
-    kind = Kind("numpy", "matmul", a, b, out, given=bool(rng.random() < 0.5), asked=False)
+    kind = Kind("numpy", "matmul", a, b, out, with_out=bool(rng.random() < 0.5), names_out_dtype=False)
     if not kind.by_numpy or out in ("int8", "uint8"):  # results of 8 bits are the project's own
         return draw_numpy_types(rng)
     kind = draw_batch(rng, kind)
@@ -145,7 +145,7 @@ def draw_numpy_types(rng: Generator) -> Kind:
 
 
 def fits(framework: str, name: str) -> bool:
-    return framework != "cupy" or name in (*OWN_TYPES, "int32")
+    return framework != "cupy" or name in (*NUMPY_MULTIPLIED, "int32")
 
 
 def draw_factors(rng: Generator, kind: Kind) -> Kind:
@@ -173,23 +173,23 @@ def draw_scalars(rng: Generator, kind: Kind, copied: bool) -> Kind:
 
 
 def draw_routes(rng: Generator, kind: Kind) -> Kind:
-    each = {0: 3.0, 1: 3, 2: 2 if 1 <= kind.dimensions <= 2 else 0}
-    gather_a, gather_b, scatter_d = (pick(rng, each) for _ in range(3))
+    weights = {0: 3.0, 1: 3, 2: 2 if 1 <= kind.dimensions <= 2 else 0}
+    gather_a, gather_b, scatter_d = (pick(rng, weights) for _ in range(3))
     permuted = bool(rng.random() < 0.3)
     scatter_d = 0 if permuted or kind.framework == "jax" else scatter_d
     c = "whole" if scatter_d and kind.c in ("row", "column", "vector", "one") else kind.c
     c = "whole" if permuted and c == "out" else c
     index = one_of(rng, ("int32",) if kind.framework == "jax" else ("int32", "int64"))
-    found = replace(kind, gather_a=gather_a, gather_b=gather_b, scatter_d=scatter_d, c=c, index=index)
-    return replace(found, permuted=permuted and kind.framework != "jax")
+    routed = replace(kind, gather_a=gather_a, gather_b=gather_b, scatter_d=scatter_d, c=c, index=index)
+    return replace(routed, permuted=permuted and kind.framework != "jax")
 
 
 def draw_output(rng: Generator, kind: Kind) -> Kind:
     needed = kind.scatter_d or kind.permuted or kind.c == "out" or kind.function == "pointers"
     if kind.framework == "jax":  # its arrays cannot be written to
-        return replace(kind, given=False, c="whole" if kind.c == "out" else kind.c)
-    given = bool(needed or rng.random() < 0.6)
-    return replace(kind, given=given, asked=bool(not given or rng.random() < 0.3))
+        return replace(kind, with_out=False, c="whole" if kind.c == "out" else kind.c)
+    with_out = bool(needed or rng.random() < 0.6)
+    return replace(kind, with_out=with_out, names_out_dtype=bool(not with_out or rng.random() < 0.3))
 
 
 def draw_layouts(rng: Generator, kind: Kind) -> dict[str, Layout]:
@@ -199,7 +199,7 @@ def draw_layouts(rng: Generator, kind: Kind) -> dict[str, Layout]:
 
 
 def draw_layout(rng: Generator, kind: Kind, name: str) -> Layout:
-    """Outputs are contiguous along rows or columns; permuted ones lie anyhow."""
+    """A layout; outputs are contiguous along rows or columns, unless they are permuted."""
     free = name != "out" or kind.permuted
     batched = kind.dimensions > 0
     inner = pick(
@@ -227,19 +227,19 @@ def draw_layout(rng: Generator, kind: Kind, name: str) -> Layout:
 
 
 def draw_choices(rng: Generator, kind: Kind) -> dict[str, Any]:
-    """Kernels by name, and how blocks share tiles: some refuse, in words."""
+    """Kernels by name, and schedules; some refuse."""
     math = math_of(kind.a, kind.precision)
-    found: dict[str, Any] = {}
+    choices: dict[str, Any] = {}
     if rng.random() < 0.25:
-        found["kernel"] = pick(
+        choices["kernel"] = pick(
             rng,
             {row.name: 6 if row.kind == "production" else 1 for row in KERNELS if math in row.types.maths},
         )
-    return found | draw_sharing(rng) if rng.random() < 0.15 else found
+    return choices | draw_sharing(rng) if rng.random() < 0.15 else choices
 
 
 def draw_sharing(rng: Generator) -> dict[str, Any]:
-    """How blocks share tiles."""
+    """A way in which blocks share tiles."""
     splits = int(rng.integers(1, 6))
     return one_of(
         rng,

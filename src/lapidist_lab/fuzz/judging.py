@@ -44,65 +44,67 @@ def judge_error(call: Call, error: BaseException, untouched: bool) -> tuple[str,
 
 
 def may_refuse(call: Call) -> bool:
-    """A kernel or a schedule by hand; and indices of each matrix are for batches that one launch takes."""
-    each = 2 in (call.kind.gather_a, call.kind.gather_b, call.kind.scatter_d)
-    return bool(call.kind.choices) or (each and len(call.batch) > 2)
+    """Whether a refusal is right: of a kernel or schedule by name, or of indices for a batch in several
+    dimensions."""
+    by_matrix = 2 in (call.kind.gather_a, call.kind.gather_b, call.kind.scatter_d)
+    return bool(call.kind.choices) or (by_matrix and len(call.batch) > 2)
 
 
 def names_an_argument(error: LapidistError) -> bool:
-    """In front of its rule. Of a problem that no kernel takes, each kernel's reason is given instead."""
-    found = re.match(r"([\w, ]+):", str(error))
-    return isinstance(error, RefusalError) or bool(found and set(re.split(r", | and ", found[1])) & NAMES)
+    """Whether the message begins with arguments, or gives the reasons of all kernels."""
+    match = re.match(r"([\w, ]+):", str(error))
+    return isinstance(error, RefusalError) or bool(match and set(re.split(r", | and ", match[1])) & NAMES)
 
 
 def judge_result(
-    call: Call, arena: Arena, given: dict[str, Any], result: Any, after: Array, whole: bool
+    call: Call, arena: Arena, passed: dict[str, Any], result: Any, after: Array, small_integers: bool
 ) -> tuple[str, str]:
     if call.expected == REFUSED:
         return WRONG, "was not refused"
     wrong = (
-        wrong_object(call, given, result)
-        or wrong_numbers(call, arena, result, after, whole)
+        wrong_object(call, passed, result)
+        or wrong_numbers(call, arena, result, after, small_integers)
         or touched(call, arena, after)
     )
     return (WRONG, wrong) if wrong else (RIGHT, "")
 
 
-def wrong_object(call: Call, given: dict[str, Any], result: Any) -> str:
-    """`out` itself, or new arrays of a's framework, of the shape and the type that were asked for."""
-    if "out" in given:
-        same = result is given["out"] or (
-            call.kind.many and all(x is y for x, y in zip(result, given["out"], strict=True))
+def wrong_object(call: Call, passed: dict[str, Any], result: Any) -> str:
+    """What is wrong with the result as an object: it is `out`, or new, of a's framework and the product's
+    shape."""
+    if "out" in passed:
+        same = result is passed["out"] or (
+            call.kind.many and all(x is y for x, y in zip(result, passed["out"], strict=True))
         )
         return "" if same else "the result is not out"
-    of_a = given["a"]
+    of_a = passed["a"]
     if call.kind.many and (not isinstance(result, list) or len(result) != len(of_a)):
         return f"the result is no list of {len(of_a)}"
     first, like = (result[0], of_a[0]) if call.kind.many else (result, of_a)
     number = isinstance(first, np.generic) and isinstance(like, np.ndarray)  # as numpy.matmul returns one
     if not number and type(first) is not type(like):
         return f"the result is a {type(first).__name__}"
-    found, wanted = (
+    result_facts, expected_facts = (
         (tuple(first.shape), str(first.dtype).rpartition(".")[2]),
         (product_shape(call), call.kind.out),
     )
-    return "" if found == wanted else f"the result is {found}, not {wanted}"
+    return "" if result_facts == expected_facts else f"the result is {result_facts}, not {expected_facts}"
 
 
 def product_shape(call: Call) -> tuple[int, ...]:
-    """As the caller sees it."""
+    """The shape of the product for the caller."""
     m, n, _ = call.extents
     vectors = call.kind.vectors
     return (*call.batch, *(() if "a" in vectors else (m,)), *(() if "b" in vectors else (n,)))
 
 
-def wrong_numbers(call: Call, arena: Arena, result: Any, after: Array, whole: bool) -> str:
+def wrong_numbers(call: Call, arena: Arena, result: Any, after: Array, small_integers: bool) -> str:
     for i in range(len(call.views["a"])):
         if "out" in call.views:
-            found = arena.seen(after, call.views["out"][i])
+            output = arena.array_in(after, call.views["out"][i])
         else:
-            found = fetched(result[i] if call.kind.many else result, call.kind.out)
-        verdict = compared(expected_of(call, arena, i, whole), as_product(call, arena, found))
+            output = fetched(result[i] if call.kind.many else result, call.kind.out)
+        verdict = compared(expected_of(call, arena, i, small_integers), as_product(call, arena, output))
         if not verdict.ok:
             of = f" of number {i}" if call.kind.many else ""
             return f"element {list(verdict.where)}{of} is off by {verdict.worst:.3g} times its bound"
@@ -110,17 +112,17 @@ def wrong_numbers(call: Call, arena: Arena, result: Any, after: Array, whole: bo
 
 
 def touched(call: Call, arena: Arena, after: Array) -> str:
-    """Everything but the output's elements must be as it was, bit for bit."""
-    wanted = arena.image.copy()
+    """What has changed beside the output's elements; empty if nothing has."""
+    expected = arena.image.copy()
     for view in call.views.get("out", ()):
-        place, written = as_bytes(arena.seen(wanted, view)), as_bytes(arena.seen(after, view))
+        place, written = as_bytes(arena.array_in(expected, view)), as_bytes(arena.array_in(after, view))
         if call.kind.scatter_d:
-            copy_rows(place, written, arena.seen(arena.image, call.view("scatter_d")))
+            copy_rows(place, written, arena.array_in(arena.image, call.view("scatter_d")))
         else:
             place[...] = written
-    if np.array_equal(wanted, after):
+    if np.array_equal(expected, after):
         return ""
-    at = int(np.flatnonzero(wanted != after)[0])
+    at = int(np.flatnonzero(expected != after)[0])
     region = max(
         (start, name) for name, start in arena.at.items() if start <= max(at, min(arena.at.values()))
     )
@@ -128,7 +130,7 @@ def touched(call: Call, arena: Arena, after: Array) -> str:
 
 
 def as_bytes(array: Array) -> Array:
-    """Integers of the same size: a copy of a float may change the bits of a NaN."""
+    """The array as integers: a copy of floats may change the bits of a NaN."""
     return array.view(f"u{array.dtype.itemsize}")
 
 

@@ -16,11 +16,10 @@ ALIGNED = 16  # bytes
 
 
 class Layout(NamedTuple):
-    """`inner`: what touches: "cols" (row-major), "rows", "batch" (matrices innermost) or "between" (batch
-    between columns and rows). `steps` between neighbours of the two inner dimensions. `pitch`: lines follow
-    each other "tight", start on 16 bytes ("aligned"), or lie an odd number of elements apart. `padding`
-    elements behind each are skipped besides. `repeated`: one matrix is a whole batch, by steps of zero.
-    `broadcast`: steps of zero between rows, columns ("rows", "cols") or "both"."""
+    """`inner`: what is contiguous: "cols", "rows", "batch" or "between" (the batch between columns and rows).
+    `steps`: strides within the two inner dimensions. `pitch`: lines are "tight", "aligned" to 16 bytes, or an
+    "odd" number of elements long, and `padding` longer. `repeated`: one matrix is the batch, with strides of
+    zero. `broadcast`: strides of zero for "rows", "cols" or "both"."""
 
     inner: str = "cols"
     steps: tuple[int, int] = (1, 1)
@@ -36,7 +35,7 @@ PLAIN = Layout()
 
 
 class View(NamedTuple):
-    """Steps, start and room count elements; the region starts on 256 bytes."""
+    """Strides, start and room count elements; a region starts on 256 bytes."""
 
     region: str
     dtype: str
@@ -46,7 +45,7 @@ class View(NamedTuple):
     room: int
 
     def of(self, memory: Array, at: int) -> Array:
-        """In bytes of which the region starts at `at`."""
+        """The array in bytes in which the region starts at `at`."""
         size = size_of(self.dtype)
         steps = tuple(stride * size for stride in self.strides)
         return np.ndarray(self.shape, element(self.dtype), memory, at + self.start * size, steps)
@@ -57,7 +56,7 @@ class View(NamedTuple):
 
 
 def element(name: str) -> np.dtype[Any]:
-    """NumPy's dtype, of types that are multiplied and others."""
+    """NumPy's dtype of a name, whether it is multiplied or not."""
     return numpy_dtype(name) if name in TYPES else np.dtype(name)
 
 
@@ -66,7 +65,7 @@ def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def order_of(inner: str, dimensions: int) -> list[int]:
-    """Axes, the innermost first."""
+    """The axes, from the innermost."""
     if dimensions < 2:
         return list(range(dimensions))
     rows, cols, batch = dimensions - 2, dimensions - 1, list(range(dimensions - 2))[::-1]
@@ -92,8 +91,10 @@ def lay(region: str, dtype: str, shape: tuple[int, ...], layout: Layout = PLAIN)
 
 def broadcast(strides: list[int], which: str) -> list[int]:
     still = {"": (), "rows": (-2,), "cols": (-1,), "both": (-2, -1)}[which]
-    kept = len(strides) >= 2
-    return [0 if kept and axis - len(strides) in still else stride for axis, stride in enumerate(strides)]
+    is_matrix = len(strides) >= 2
+    return [
+        0 if is_matrix and axis - len(strides) in still else stride for axis, stride in enumerate(strides)
+    ]
 
 
 def pitched(covered: int, pitch: str, dtype: str) -> int:
@@ -104,7 +105,7 @@ def pitched(covered: int, pitch: str, dtype: str) -> int:
 
 
 def flipped(view: View, which: tuple[bool, bool]) -> View:
-    """Rows, columns or both from the last to the first."""
+    """The view with rows, columns or both in reverse."""
     strides, start = list(view.strides), view.start
     for axis, reverse in zip((-2, -1), which, strict=True):
         if reverse and len(strides) >= -axis:

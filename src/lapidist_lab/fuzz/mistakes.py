@@ -46,19 +46,19 @@ OF_MATMUL = ("out_dtype", "acc_dtype", "precision", "promote", "device", "scale_
 
 
 def mistaken(rng: Generator, call: Call, place: str) -> Call:
-    """With one that applies; an odd value always does."""
+    """The call with one mistake that applies."""
     return one_of(rng, MISTAKES)(rng, call, place) or mistaken(rng, call, place)
 
 
 def wrong(call: Call, words: str, changed: Mapping[str, View], expected: str = "refused") -> Call:
-    """With other views."""
+    """The call with other views."""
     views = {**call.views, **{name: [view, *call.views.get(name, ())[1:]] for name, view in changed.items()}}
     kind = replace(call.kind, c="whole") if "c" in changed else call.kind
     return replace(call, kind=kind, views=views, expected=expected, words=words)
 
 
 def with_options(call: Call, words: str, **options: Any) -> Call:
-    """With other options."""
+    """The call with other options."""
     views = {name: views for name, views in call.views.items() if name not in options}
     return replace(call, views=views, options={**call.options, **options}, expected="refused", words=words)
 
@@ -98,7 +98,7 @@ def no_array(rng: Generator, call: Call, place: str) -> Call | None:
 
 
 def foreign_type(rng: Generator, call: Call, place: str) -> Call | None:
-    """Types that no kernel multiplies; NumPy does."""
+    """The call with a type that NumPy multiplies and no kernel does."""
     name = one_of(rng, ("a", "b") if "c" not in call.views or call.kind.beta == "zero" else ("a", "b", "c"))
     if place == "host" or call.kind.function == "pointers" or call.kind.framework == "jax":
         return None
@@ -106,12 +106,12 @@ def foreign_type(rng: Generator, call: Call, place: str) -> Call | None:
     return wrong(call, f"{name} is complex", {name: reshaped(call.view(name), call.view(name).shape, dtype)})
 
 
-def types_apart(rng: Generator, call: Call, place: str) -> Call | None:
-    """Two types that nothing multiplies with each other; the host may convert them."""
-    others = [name for name in OPERANDS if not outputs_of(call.kind.a, name) or name[:3] != call.kind.a[:3]]
+def mixed_types(rng: Generator, call: Call, place: str) -> Call | None:
+    """The call with two types that nothing multiplies with each other; the host may convert them."""
+    foreign = [name for name in OPERANDS if not outputs_of(call.kind.a, name) or name[:3] != call.kind.a[:3]]
     if place == "host" or call.kind.framework in ("jax", "cupy") or call.kind.function == "pointers":
         return None
-    dtype = one_of(rng, [name for name in others if {name, call.kind.a} != {"int8", "uint8"}])
+    dtype = one_of(rng, [name for name in foreign if {name, call.kind.a} != {"int8", "uint8"}])
     return wrong(call, "two types", {"b": reshaped(call.view("b"), call.view("b").shape, dtype)})
 
 
@@ -168,10 +168,10 @@ def other_c(rng: Generator, call: Call, place: str) -> Call | None:
 
 
 def odd_value(rng: Generator, call: Call, place: str) -> Call:
-    known = OF_MATMUL if call.kind.function == "matmul" else tuple(ODD_VALUES)
+    names = OF_MATMUL if call.kind.function == "matmul" else tuple(ODD_VALUES)
     if place == "host":  # there is no use for it
-        known = tuple(name for name in known if name != "workspace")
-    name = one_of(rng, known)
+        names = tuple(name for name in names if name != "workspace")
+    name = one_of(rng, names)
     # On the host a result may be of such a type: an int64 of two other integers.
     odd = [value for value in ODD_VALUES[name] if name != "out_dtype" or value != call.kind.out]
     return with_options(call, f"odd {name}", **{name: one_of(rng, odd)})
@@ -184,21 +184,21 @@ def not_writable(rng: Generator, call: Call, place: str) -> Call | None:
 
 
 def with_gradient(rng: Generator, call: Call, place: str) -> Call | None:
-    """Which nobody would record."""
+    """The call with an a that requires a gradient, which a call cannot record."""
     if call.kind.framework != "torch" or call.kind.a in ("int8", "uint8") or call.kind.function == "pointers":
         return None
     return replace(call, changed="gradient", expected="refused", words="a requires a gradient")
 
 
 def negated(rng: Generator, call: Call, place: str) -> Call | None:
-    known = call.kind.framework == "torch" and not call.kind.many and call.kind.alpha != "zero"
-    if not known or call.kind.a not in ("float16", "bfloat16", "float32", "float64"):
+    has_negatives = call.kind.framework == "torch" and not call.kind.many and call.kind.alpha != "zero"
+    if not has_negatives or call.kind.a not in ("float16", "bfloat16", "float32", "float64"):
         return None
     return replace(call, changed="negated", words="a means its negative")
 
 
 def elsewhere(rng: Generator, call: Call, place: str) -> Call | None:
-    """b in host memory, a on a GPU."""
+    """The call with b in host memory, a on a GPU."""
     if place != "gpu" or call.kind.framework != "torch" or call.kind.function == "pointers":
         return None
     return replace(call, changed="elsewhere", expected="refused", words="b is on the host")
@@ -212,7 +212,7 @@ def for_8_bit_floats(rng: Generator, call: Call, place: str) -> Call | None:
 
 
 def indices_beyond(rng: Generator, call: Call, place: str) -> Call | None:
-    """Those on a GPU are looked at on request; else they are believed."""
+    """The call with an index outside. Those on a GPU are checked on request only."""
     names = [
         name
         for name in ("gather_a", "gather_b", "scatter_d")
@@ -221,8 +221,8 @@ def indices_beyond(rng: Generator, call: Call, place: str) -> Call | None:
     if not names:
         return None
     name = one_of(rng, names)
-    asked = {"check_indices": True} if place == "gpu" or rng.random() < 0.5 else {}
-    return replace(with_options(call, f"{name} points outside", **asked), beyond=name)
+    options = {"check_indices": True} if place == "gpu" or rng.random() < 0.5 else {}
+    return replace(with_options(call, f"{name} points outside", **options), beyond=name)
 
 
 def indices_of_floats(rng: Generator, call: Call, place: str) -> Call | None:
@@ -235,13 +235,13 @@ def indices_of_floats(rng: Generator, call: Call, place: str) -> Call | None:
 
 
 def overlapping(rng: Generator, call: Call, place: str) -> Call | None:
-    """Out lies where another array does: the result is right all the same, or it is refused."""
+    """The call with out over another array: right or refused."""
     if "out" not in call.views or call.kind.c == "out" or call.kind.function == "pointers":
         return None
-    others = [
+    targets = [
         name for name in call.views if name not in ("out", *(("c",) if call.kind.beta == "zero" else ()))
     ]
-    other = call.view(one_of(rng, others))
+    other = call.view(one_of(rng, targets))
     start = int(rng.integers(0, max(1, other.room)))
     out = call.view("out")
     shifted = out._replace(region=other.region, start=out.start + start, room=out.room + start)
@@ -273,7 +273,7 @@ MISTAKES: tuple[Mistake, ...] = (
     too_few_dimensions,
     no_array,
     foreign_type,
-    types_apart,
+    mixed_types,
     other_output,
     other_c,
     odd_value,

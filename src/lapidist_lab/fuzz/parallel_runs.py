@@ -21,7 +21,7 @@ ALONE = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 
 
 class Extent(NamedTuple):
-    """Cases from 0 on, until there are so many or the time is over."""
+    """How long a run is: a number of cases, or seconds."""
 
     cases: int | None
     seconds: float | None
@@ -40,7 +40,7 @@ class Extent(NamedTuple):
 
 
 def in_processes(run: Run, extent: Extent, count: int) -> Iterator[Outcome]:
-    """In this process where one is enough. What the others have not finished at the end is dropped."""
+    """Outcomes of `count` processes, or of this one alone. Unfinished groups are dropped at the end."""
     end = extent.end
     if count == 1:
         yield from share(run, extent, end, 0, 1)
@@ -58,7 +58,7 @@ def in_processes(run: Run, extent: Extent, count: int) -> Iterator[Outcome]:
 
 
 def share(run: Run, extent: Extent, end: float, first: int, step: int) -> Iterator[Outcome]:
-    """Of one process: every so many groups."""
+    """Outcomes of one process, which has every `step`-th group."""
     for group in range(first, extent.groups, step):
         for outcome in outcomes(run, group, extent.last):
             yield outcome
@@ -67,9 +67,7 @@ def share(run: Run, extent: Extent, end: float, first: int, step: int) -> Iterat
 
 
 class Worker:
-    """A process, and another one where it is lost. Clocks of all processes of a computer agree, so the end is
-    the same.
-    """
+    """A process, replaced when it is lost. All processes share a clock, so they end at the same time."""
 
     def __init__(self, run: Run, extent: Extent, end: float, first: int, step: int) -> None:
         self.run, self.extent, self.end, self.step = run, extent, end, step
@@ -85,7 +83,7 @@ class Worker:
         self.process.end()
 
     def received(self) -> Iterator[Outcome]:
-        """What has come. A process that died, or says nothing for long, failed in its next case."""
+        """Outcomes that have come. A process that died, or is silent for long, failed in its next case."""
         try:
             while self.open and self.outcomes.poll():
                 outcome = self.outcomes.recv()
@@ -95,7 +93,7 @@ class Worker:
                 self.heard, self.next = time.monotonic(), self.after(outcome.number)
                 yield outcome
                 if outcome.lost:
-                    self.again(outcome.number)
+                    self.restart(outcome.number)
         except (OSError, EOFError):
             yield self.failed("the process has died")
         if self.open and time.monotonic() > self.heard + LONGEST:
@@ -106,17 +104,17 @@ class Worker:
 
     def failed(self, words: str) -> Outcome:
         outcome = Outcome(self.next, WRONG, words)
-        self.again(outcome.number)
+        self.restart(outcome.number)
         return outcome
 
-    def again(self, number: int) -> None:
-        """With the group after the one of this case."""
+    def restart(self, number: int) -> None:
+        """Go on with the group after the one of this case."""
         self.stop()
         self.start(number // GROUP + self.step)
 
 
 def work(to: Connection, run: Run, extent: Extent, end: float, first: int, step: int) -> None:
-    """None: that was all."""
+    """Send all outcomes of a process, then None."""
     for outcome in share(run, extent, end, first, step):
         to.send(outcome)
         if outcome.lost:

@@ -49,9 +49,9 @@ OF_TORCH: dict[str, Callable[[Any], Any]] = {
 
 @dataclass(frozen=True)
 class Call:
-    """`views`: every array, by its argument; lists hold several. `options`: all that is no array, as it is
-    passed. `limits`: what indices lie below, but one of those named by `beyond`. `changed`: what no view
-    shows. `expected`: "right", "refused", or "either" of them; `words` say what is wrong with it."""
+    """`views`: arrays by argument, several for lists. `options`: other arguments. `limits`: bounds of
+    indices, which one of those in `beyond` exceeds. `changed`: what no view shows. `expected`: "right",
+    "refused" or "either"; `words`: what is wrong."""
 
     kind: Kind
     extents: tuple[int, int, int]
@@ -84,11 +84,11 @@ class Call:
         arrays = [
             f"{name}={views[0]}{f' x {count}' if count > 1 else ''}" for name, views in self.views.items()
         ]
-        kind, given = self.kind, [f"{name}={value!r}" for name, value in self.options.items()]
+        kind, options = self.kind, [f"{name}={value!r}" for name, value in self.options.items()]
         same = ["c is out"] if kind.c == "out" else []
         return (
             f"{self.words + ': ' if self.words else ''}{kind.framework}"
-            f" {kind.function}({', '.join([*arrays, *same, *given])})"
+            f" {kind.function}({', '.join([*arrays, *same, *options])})"
         )
 
 
@@ -100,7 +100,7 @@ def draw_call(rng: Generator, kind: Kind, dose: Dose, place: str) -> Call:
 
 
 def draw_call_of(rng: Generator, kind: Kind, size: tuple[int, int, int], dose: Dose, place: str) -> Call:
-    """A call of these extents: m, n and k."""
+    """A call of these m, n and k."""
     m, n, k = size
     batch = batch_extents(rng, dose, kind.dimensions, m * n * k)
     call = Call(kind, (m, n, k), batch, {}, options_of(rng, kind, place))
@@ -110,34 +110,34 @@ def draw_call_of(rng: Generator, kind: Kind, size: tuple[int, int, int], dose: D
 
 
 def options_of(rng: Generator, kind: Kind, place: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     if place == "machine" or (place == "gpu" and kind.framework == "numpy"):
-        found["device"] = place
-    wanted = {
+        options["device"] = place
+    types = {
         "acc_dtype": kind.accumulator,
         "promote": kind.promote,
-        "out_dtype": kind.out if kind.asked else None,
+        "out_dtype": kind.out if kind.names_out_dtype else None,
     }
-    found |= {name: value for name, value in wanted.items() if value is not None}
+    options |= {name: value for name, value in types.items() if value is not None}
     if kind.precision != "ieee":
-        found["precision"] = kind.precision
+        options["precision"] = kind.precision
     for name, how in (("scale_a", kind.scale_a), ("scale_b", kind.scale_b)):
         if how == "number":
-            found[name] = float(2.0 ** rng.integers(-2, 3))
+            options[name] = float(2.0 ** rng.integers(-2, 3))
     if kind.function == "matmul":
-        return found
+        return options
     for name, how in (("alpha", kind.alpha), ("beta", kind.beta)):
         if how != "array":
-            found[name] = number(rng, how, kind)
+            options[name] = number(rng, how, kind)
     flags = {"trans_a": kind.trans_a, "trans_b": kind.trans_b, "permuted": kind.permuted}
-    return {**found, **{name: True for name, on in flags.items() if on}, **kind.choices}
+    return {**options, **{name: True for name, on in flags.items() if on}, **kind.choices}
 
 
 def number(rng: Generator, how: str, kind: Kind) -> float | int:
-    """Whole ones for integers."""
-    known = {"one": 1.0, "minus": -1.0, "zero": 0.0}
-    if how in known:
-        return known[how]
+    """The value of alpha or beta; an integer for integers."""
+    fixed = {"one": 1.0, "minus": -1.0, "zero": 0.0}
+    if how in fixed:
+        return fixed[how]
     if kind.sums == "int32":
         return int(rng.integers(2, 5)) * one_of(rng, (1, -1))
     return float(rng.uniform(0.3, 3.0)) * one_of(rng, (1, -1))
@@ -159,15 +159,17 @@ def with_operands(rng: Generator, call: Call) -> Call:
 
 
 def operand_batches(rng: Generator, batch: Shape) -> tuple[Shape, Shape]:
-    """Which broadcast to the batch: some of one, some left out."""
+    """The batches of a and b, which broadcast to the batch."""
     lone = [one_of(rng, ("neither",) * 5 + ("a", "b")) for _ in batch]
-    found = []
+    shapes = []
     for name in "ab":
-        shape = tuple(1 if each == name else extent for each, extent in zip(lone, batch, strict=True))
+        shape = tuple(
+            1 if lone_operand == name else extent for lone_operand, extent in zip(lone, batch, strict=True)
+        )
         while shape[:1] == (1,) and rng.random() < 0.5:
             shape = shape[1:]
-        found.append(shape)
-    return found[0], found[1]
+        shapes.append(shape)
+    return shapes[0], shapes[1]
 
 
 def laid(call: Call, name: str, dtype: str, shape: Shape) -> View:
@@ -179,9 +181,9 @@ def with_output(rng: Generator, call: Call) -> Call:
     rows = m + int(rng.integers(0, 5)) if kind.scatter_d else m
     product = (*call.batch, *(() if "a" in kind.vectors else (rows,)), *(() if "b" in kind.vectors else (n,)))
     layout = kind.layouts.get("out", PLAIN)
-    if kind.given and kind.permuted:
+    if kind.with_out and kind.permuted:
         views["out"] = [permuted(rng, call, layout)]
-    elif kind.given:
+    elif kind.with_out:
         views["out"] = [lay("out", kind.out, product, layout if not kind.vectors else PLAIN)]
     if kind.c == "out":
         views["c"] = views["out"]
@@ -192,11 +194,11 @@ def with_output(rng: Generator, call: Call) -> Call:
 
 
 def permuted(rng: Generator, call: Call, layout: Layout) -> View:
-    """Four dimensions in any order, behind those of the batch."""
+    """A view of out with its dimensions in any order, behind those of the batch."""
     m, n, _ = call.extents
     m0, n0 = (
-        one_of(rng, [part for part in (1, 2, 3, 4, 8, each) if part and each % part == 0] or [1])
-        for each in (m, n)
+        one_of(rng, [part for part in (1, 2, 3, 4, 8, extent) if part and extent % part == 0] or [1])
+        for extent in (m, n)
     )
     shape = (*call.batch, m // m0, m0, n // n0, n0)
     order = [int(axis) for axis in rng.permutation(len(shape))]
@@ -208,7 +210,7 @@ def permuted(rng: Generator, call: Call, layout: Layout) -> View:
 
 
 def listed(rng: Generator, call: Call, dose: Dose) -> Call:
-    """Several matrices that lie alike; lists longer than a launch takes are rare."""
+    """The call with lists of matrices that lie alike; lists longer than a launch takes are rare."""
     m, n, k = call.extents
     most = max(1, min(dose.batch, dose.products // max(1, m * n * k)))
     count = int(rng.integers(1, min(most, 5) + 1)) if rng.random() < 0.95 or most < 40 else 70
@@ -218,7 +220,7 @@ def listed(rng: Generator, call: Call, dose: Dose) -> Call:
 
 
 def members(rng: Generator, view: View, count: int, alike: bool) -> list[View]:
-    """Where they lie apart from 16 bytes, each may do so differently."""
+    """The views of a list; where they start off 16 bytes, each may start elsewhere."""
     backwards = view.start - min(view.start, 7) if any(stride < 0 for stride in view.strides) else 0
     starts = [
         view.start if alike or backwards or not view.start else int(rng.integers(0, 8)) for _ in range(count)
@@ -227,7 +229,7 @@ def members(rng: Generator, view: View, count: int, alike: bool) -> list[View]:
 
 
 def with_extras(rng: Generator, call: Call) -> Call:
-    """Indices, factors, alpha and beta in arrays, addresses."""
+    """The call with indices, factors, alpha and beta in arrays, and addresses."""
     kind, views, (m, n, k) = call.kind, dict(call.views), call.extents
     for name, how, count in (
         ("gather_a", kind.gather_a, m),
@@ -239,9 +241,9 @@ def with_extras(rng: Generator, call: Call) -> Call:
     for name, number in (("alpha", kind.alpha), ("beta", kind.beta)):
         if number == "array":
             views[name] = [lay(name, SCALAR_TYPES.get(kind.sums, kind.sums), one_of(rng, ((), (1,), (1, 1))))]
-    for name, kept, lines in (("scale_a", kind.scale_a, m), ("scale_b", kind.scale_b, n)):
-        if kept not in ("none", "number"):
-            views[name] = [factors(rng, name, kept, lines, k)]
+    for name, form, lines in (("scale_a", kind.scale_a, m), ("scale_b", kind.scale_b, n)):
+        if form not in ("none", "number"):
+            views[name] = [factors(rng, name, form, lines, k)]
     if kind.addend:
         rows = call.limits["scatter_d"]  # those of out
         shape = {"row": (n,), "column": (rows,), "tile": (rows, n)}[kind.addend]
@@ -274,37 +276,37 @@ def factors(rng: Generator, name: str, how: str, lines: int, k: int) -> View:
 
 
 def arguments(call: Call, arena: Arena) -> dict[str, Any]:
-    """By name, as the function takes them."""
-    found: dict[str, Any] = {}
+    """The arguments by name."""
+    passed: dict[str, Any] = {}
     for name, views in call.views.items():
-        if name == "c" and call.kind.c == "out" and "out" in found:
-            found[name] = found["out"]
+        if name == "c" and call.kind.c == "out" and "out" in passed:
+            passed[name] = passed["out"]
         elif name.startswith("addresses"):
             continue
         elif call.kind.function == "pointers" and name in MATRICES:
-            found[name] = pointers(call, arena, name)
+            passed[name] = pointers(call, arena, name)
         elif call.kind.many and name in MATRICES:
-            found[name] = [arena.array(view) for view in views]
+            passed[name] = [arena.array(view) for view in views]
         else:
-            found[name] = arena.array(views[0])
-    if call.kind.c == "out" and "c" in found:
-        found["c"] = found.get("out", found["c"])
+            passed[name] = arena.array(views[0])
+    if call.kind.c == "out" and "c" in passed:
+        passed["c"] = passed.get("out", passed["c"])
     if call.kind.addend:
-        found["epilogue"] = ADDED[call.kind.addend](addend=found.pop("addend"))
-    return changed(call, {**found, **call.options}) if call.changed else {**found, **call.options}
+        passed["epilogue"] = ADDED[call.kind.addend](addend=passed.pop("addend"))
+    return changed(call, {**passed, **call.options}) if call.changed else {**passed, **call.options}
 
 
-def changed(call: Call, given: dict[str, Any]) -> dict[str, Any]:
-    """In lists, the first array."""
+def changed(call: Call, passed: dict[str, Any]) -> dict[str, Any]:
+    """The arguments with the change that no view shows; in lists of the first array."""
     name = {"read-only out": "out", "elsewhere": "b"}.get(call.changed, "a")
-    first = given[name][0] if call.kind.many else given[name]
+    first = passed[name][0] if call.kind.many else passed[name]
     if call.changed == "read-only out":
         first = first.view()
         first.flags.writeable = False
     else:
         first = OF_TORCH[call.changed](first)
-    found = {**given, name: [first, *given[name][1:]] if call.kind.many else first}
-    return {**found, "c": found["out"]} if call.kind.c == "out" else found
+    replaced = {**passed, name: [first, *passed[name][1:]] if call.kind.many else first}
+    return {**replaced, "c": replaced["out"]} if call.kind.c == "out" else replaced
 
 
 def pointers(call: Call, arena: Arena, name: str) -> lapidist.Pointers:
@@ -316,12 +318,12 @@ def pointers(call: Call, arena: Arena, name: str) -> lapidist.Pointers:
     )
 
 
-def perform(call: Call, given: dict[str, Any], plans: dict[str, Any]) -> Any:
-    """`plans` keeps the plan for the cases that share the call."""
+def perform(call: Call, passed: dict[str, Any], plans: dict[str, Any]) -> Any:
+    """The result. `plans` keeps the plan for cases that share the call."""
     a, b, more = (
-        given["a"],
-        given["b"],
-        {name: value for name, value in given.items() if name not in ("a", "b")},
+        passed["a"],
+        passed["b"],
+        {name: value for name, value in passed.items() if name not in ("a", "b")},
     )
     if call.kind.function == "matmul":
         return lapidist.matmul(a, b, **more)

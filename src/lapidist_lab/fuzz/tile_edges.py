@@ -81,7 +81,7 @@ def draw_tiled_kind(rng: Generator, tile: Tile, framework: str) -> Kind:
 
 
 def draw_types(rng: Generator, tile: Tile, framework: str) -> Kind:
-    """Types of the tile's arithmetic. Only production kernels write other types than their own."""
+    """A kind of the tile's arithmetic. Only production kernels write other types than their own."""
     a = b = element_of(tile.math).name
     if rng.random() < 0.1:
         b = next((other for pair in MIXED if a in pair for other in pair if other != a), a)
@@ -94,7 +94,7 @@ def draw_types(rng: Generator, tile: Tile, framework: str) -> Kind:
 
 
 def draw_view(rng: Generator, kind: Kind, name: str) -> Layout:
-    """Half lie plainly, so that what needs plain operands is met, too."""
+    """A layout; half are plain, for kernels that need plain operands."""
     if rng.random() < 0.5:
         return PLAIN._replace(pitch=one_of(rng, ("tight", "aligned")))
     layout = draw_layout(rng, kind, name)._replace(padding=int(rng.integers(0, 4)))
@@ -103,12 +103,12 @@ def draw_view(rng: Generator, kind: Kind, name: str) -> Layout:
 
 
 def extents_around(rng: Generator, dose: Dose, tile: Tile) -> tuple[int, int, int]:
-    """m, n and k: each mostly below a tile's side, else about one of its multiples."""
-    found = [extent_around(rng, side) for side in tile.sides]
-    while np.prod(found) > dose.products:
-        longest = int(np.argmax(found))
-        found[longest] = max(1, found[longest] // 2)
-    return found[0], found[1], found[2]
+    """m, n and k: mostly below the tile's sides, else about a multiple."""
+    extents = [extent_around(rng, side) for side in tile.sides]
+    while np.prod(extents) > dose.products:
+        longest = int(np.argmax(extents))
+        extents[longest] = max(1, extents[longest] // 2)
+    return extents[0], extents[1], extents[2]
 
 
 def extent_around(rng: Generator, side: int) -> int:

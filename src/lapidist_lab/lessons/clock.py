@@ -35,16 +35,16 @@ class Segment:
 
 @dataclass(slots=True)
 class Moment:
-    """Something to look at: what a warp did at this time."""
+    """What a warp did at this time."""
 
     time: float
-    what: Request | Copy | Multiplication | str
+    event: Request | Copy | Multiplication | str
     site: int
 
 
 @dataclass(slots=True)
 class Flight:
-    """A copy that is under way, from its order until a warp knows that it has landed."""
+    """A copy, from its order until a warp knows that it has landed."""
 
     begin: float
     end: float
@@ -53,12 +53,12 @@ class Flight:
 
 
 class Warp:
-    """A warp's own time, and what it waits for."""
+    """The time of a warp, and what it waits for."""
 
     def __init__(self) -> None:
         self.now = 0.0
         self.ready: dict[str, float] = {}  # registers that memory still owes
-        self.asked = 0.0  # when the block of code under way first loaded
+        self.first_load = 0.0  # when the block of code under way first loaded
         self.segments: list[Segment] = []
         self.moments: list[Moment] = []
         self.copies: list[float] = []  # landings of cp.async not yet in a group
@@ -68,7 +68,7 @@ class Warp:
         self.tensor, self.products, self.product_groups = 0.0, 0.0, list[float]()
 
     def spend(self, cycles: float, kind: str, line: int) -> None:
-        """Time passes; what is of no kind of its own belongs to what is going on."""
+        """Let time pass. A kind without segments of its own belongs to the current one."""
         last = self.segments[-1] if self.segments else None
         group = SEGMENT_OF.get(kind, "")
         if last is None or (group and last.kind != group and last.kind) or last.kind == "wait":
@@ -80,7 +80,7 @@ class Warp:
         last.parts[kind] = last.parts.get(kind, 0.0) + cycles
 
     def wait_until(self, time: float, why: str, line: int) -> None:
-        """Who waits for products leaves the tensor core busy meanwhile."""
+        """Let time pass in a wait; a wait for wgmma counts as multiplying."""
         if time > self.now and why == "wgmma":
             self.spend(time - self.now, "multiply", line)
         elif time > self.now:
@@ -124,7 +124,7 @@ class Clock:
 
     def run(self, warp: Warp, entry: Run) -> None:
         block = self.program.blocks[entry.number]
-        warp.asked = 0.0
+        warp.first_load = 0.0
         happened = defaultdict(list)
         for event in entry.happened:
             happened[event.site].append(event)
@@ -145,8 +145,8 @@ class Clock:
         if any(isinstance(event, Request) and event.space == "global" for event in events):
             if i.opcode == "cp":
                 self.fly(warp, number, i)
-            warp.asked = warp.asked or warp.now
-            warp.ready.update(dict.fromkeys(writes, warp.asked + LATENCY))
+            warp.first_load = warp.first_load or warp.now
+            warp.ready.update(dict.fromkeys(writes, warp.first_load + LATENCY))
 
     def registers(self, site: int) -> tuple[list[str], list[str]]:
         if site not in self.effects:
@@ -160,7 +160,9 @@ class Clock:
 
     def happen(self, warp: Warp, event: object, line: int, number: int) -> None:
         if isinstance(event, Request):
-            kind = "global" if event.space == "global" else "store" if event.what != "load" else "shared load"
+            kind = (
+                "global" if event.space == "global" else "store" if event.action != "load" else "shared load"
+            )
             if event.space == "global" and self.code[event.site].opcode == "cp":
                 kind = "copy"
             if not (event.space == "shared" and self.code[event.site].opcode == "cp"):
@@ -193,14 +195,14 @@ class Clock:
             self.complete[key] = self.arrivals[key]
             self.phase[event.barrier] = event.phase + 1
         else:
-            seen = event.barrier, event.phase - 1
-            warp.wait_until(self.complete.get(seen, 0.0), "mbarrier", line)
+            key_before = event.barrier, event.phase - 1
+            warp.wait_until(self.complete.get(key_before, 0.0), "mbarrier", line)
             warp.moments.append(Moment(warp.now, "mbarrier", event.site))
-            for flight in self.landing.pop(seen, []):
+            for flight in self.landing.pop(key_before, []):
                 flight.end = max(warp.now, flight.end)
 
     def other(self, warp: Warp, i: Instruction, line: int, site: int) -> None:
-        """Instructions that touch no memory."""
+        """An instruction that touches no memory."""
         group = class_of(i)
         if "commit_group" in i.mods or "wait_group" in i.mods or "wait_all" in i.mods:
             self.grouped(warp, i, line, site)
@@ -212,7 +214,7 @@ class Clock:
             warp.spend(1, "other", line)
 
     def grouped(self, warp: Warp, i: Instruction, line: int, site: int) -> None:
-        """Groups of cp.async, or of wgmma: the wait leaves the last ones under way."""
+        """A commit of cp.async or wgmma, or a wait for all but the last groups."""
         wgmma = i.opcode == "wgmma"
         groups = warp.product_groups if wgmma else warp.groups
         warp.spend(1, "other", line)
@@ -226,8 +228,8 @@ class Clock:
                 self.flights += warp.order
                 warp.order = []
             return
-        left = i.operands[0].value if i.operands and isinstance(i.operands[0], Imm) else 0
-        done = groups[: len(groups) - left]
+        pending = i.operands[0].value if i.operands and isinstance(i.operands[0], Imm) else 0
+        done = groups[: len(groups) - pending]
         warp.wait_until(max(done, default=0.0), "wgmma" if wgmma else "cp.async", line)
         warp.moments.append(Moment(warp.now, "wgmma" if wgmma else "cp.async", site))
         del groups[: len(done)]
@@ -252,7 +254,7 @@ class Clock:
 
 
 def cycles_of(request: Request) -> float:
-    """An SM's shared memory serves a turn a cycle, its L1 four sectors."""
+    """Cycles of a request: shared memory serves a turn a cycle, L1 four sectors."""
     if request.space == "global":
         return max(len(sectors_of(request.at, request.present, request.size)) / SECTORS_A_CYCLE, 1)
-    return int(turns_of_words(request.at, request.present, request.size, request.what == "load").max()) + 1
+    return int(turns_of_words(request.at, request.present, request.size, request.action == "load").max()) + 1

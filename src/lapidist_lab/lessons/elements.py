@@ -27,15 +27,15 @@ class Elements:
 
     def of_addresses(self, addresses: Array) -> Array:
         """The number of the element at each address."""
-        found = np.full(addresses.shape, NOWHERE, np.int64)
+        numbers = np.full(addresses.shape, NOWHERE, np.int64)
         for start, array in zip(self.starts, self.arrays, strict=True):
             offset = addresses - array.ctypes.data
             inside = (offset >= 0) & (offset < extent_of(array))
             along = 0 if array.strides[0] > array.strides[1] else 1
-            line, rest = np.divmod(offset, array.strides[along])
-            row, column = (line, rest // array.itemsize)[:: 1 if along == 0 else -1]
-            found = np.where(inside, start + row * array.shape[1] + column, found)
-        return found
+            line, within = np.divmod(offset, array.strides[along])
+            row, column = (line, within // array.itemsize)[:: 1 if along == 0 else -1]
+            numbers = np.where(inside, start + row * array.shape[1] + column, numbers)
+        return numbers
 
     def of_values(self, values: Array) -> Array:
         """The number of the element that each value names; values of other types name none."""
@@ -52,29 +52,29 @@ def extent_of(array: Array) -> int:
 
 
 def name_values(product: Product) -> tuple[Array, Array] | None:
-    """Fill A and B with values that name their elements: sorted bits, and the number that each stands for.
+    """Fill A and B with values that name their elements: sorted bits, and the element of each.
 
-    Elements nearest the first tile are named first: float16 has patterns for some 30,000 of each matrix."""
+    The nearest to the first tile come first: float16 has patterns for some 30,000 of each matrix."""
     if product.a.dtype.kind != "f" or product.a.dtype.itemsize < 2:
         return None
-    found = []
+    by_matrix = []
     start = 0
     for array, along_k, sign in ((product.a, product.a, 1), (product.b, product.b.T, -1)):
         numbers = start + np.arange(array.size).reshape(array.shape)
         order = (numbers if along_k is array else numbers.T).reshape(-1)
         values = names_of(array.size, sign, array.dtype)
         along_k[...] = values.reshape(along_k.shape)
-        known = values != 0
-        found.append((values[known], order[known]))
+        has_value = values != 0
+        by_matrix.append((values[has_value], order[has_value]))
         start += array.size
-    values, order = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    values, order = (np.concatenate(parts) for parts in zip(*by_matrix, strict=True))
     bits = values.view(f"u{values.dtype.itemsize}")
     sorting = np.argsort(bits)
     return bits[sorting], order[sorting]
 
 
 def names_of(count: int, sign: int, dtype: np.dtype) -> Array:
-    """So many different values, then zeros."""
+    """`count` different values, then zeros."""
     if dtype == np.float16:
         patterns = np.zeros(count, np.uint16)
         some = min(count, HALF_PATTERNS)

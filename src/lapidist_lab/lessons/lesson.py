@@ -32,12 +32,12 @@ TOGETHER = 50  # cycles between copies of one stage
 
 
 def math_of(kernel: Kernel) -> str:
-    """float, where the kernel multiplies that."""
+    """The math of a lesson: float, where the kernel multiplies that."""
     return next((math for math in FIRST_MATHS if math in kernel.types.maths), kernel.types.maths[0])
 
 
 def shape_of(kernel: Kernel, math: str) -> Shape:
-    """Two tiles by two, deep enough that every stage is used again."""
+    """A product of two tiles by two, deep enough that every stage is used again."""
     config = kernel.config_for(math)
     steps = config.stages + 2 if config.stages else STEPS
     return 2 * config.bm * config.cluster_m, 2 * config.bn * config.cluster_n, max(LEAST_K, steps * config.bk)
@@ -63,69 +63,69 @@ class Observed:
 
 def source_lines(program: Program, file: str) -> dict[int, int]:
     """The line in the kernel's own file of each instruction: where a header's function was inlined."""
-    found, name = {}, Path(file).name
+    line_by_site, name = {}, Path(file).name
     for site, i in enumerate(program.kernel.instructions):
         elements = (part.rpartition(":") for part in i.site.source.split(", inlined at "))
-        own = [int(line) for path, _, line in elements if path == name and int(line)]
-        if own:
-            found[site] = own[0]
-    return found
+        lines = [int(line) for path, _, line in elements if path == name and int(line)]
+        if lines:
+            line_by_site[site] = lines[0]
+    return line_by_site
 
 
 def tensor_rate(kernel: Kernel, math: str) -> float:
     """Flops a cycle of a quarter of an SM, on the chip that lessons are about."""
     device = chip(MACHINE_CHIP)
     unit = kernel.unit if kernel.unit != "fma" else "wgmma"
-    known = device.unit_limit(unit, math) or device.unit_limit("wgmma", "float16")
-    return known * 1e12 / (device.sms * device.clock_mhz * 1e6 * 4)
+    tflops = device.unit_limit(unit, math) or device.unit_limit("wgmma", "float16")
+    return tflops * 1e12 / (device.sms * device.clock_mhz * 1e6 * 4)
 
 
 class Patterns:
-    """Lists of numbers that come again and again, each kept once, from a base."""
+    """Repeated lists of numbers, each stored once, less its base."""
 
     def __init__(self) -> None:
         self.rows: list[list[int]] = []
-        self.known: dict[bytes, int] = {}
+        self.numbers: dict[bytes, int] = {}
 
     def add(self, values: Array) -> tuple[int, int]:
-        """The base, and the number of the list of what is above it; NOWHERE stays."""
+        """The base, and the number of the list of what exceeds it; NOWHERE stays."""
         flat = values.reshape(-1).astype(np.int64)
         base = int(flat[flat != NOWHERE].min()) if (flat != NOWHERE).any() else 0
-        rest = np.where(flat == NOWHERE, NOWHERE, flat - base)
-        key = rest.tobytes()
-        if key not in self.known:
-            self.known[key] = len(self.rows)
-            self.rows.append(rest.tolist())
-        return base, self.known[key]
+        offsets = np.where(flat == NOWHERE, NOWHERE, flat - base)
+        key = offsets.tobytes()
+        if key not in self.numbers:
+            self.numbers[key] = len(self.rows)
+            self.rows.append(offsets.tolist())
+        return base, self.numbers[key]
 
 
 def lesson_of(kernel: Kernel) -> dict[str, Any]:
-    """All that the page of a rung shows, but what was measured."""
+    """All that the page of a rung shows, except measured times."""
     math = math_of(kernel)
-    seen = Observed(kernel, math, shape_of(kernel, math))
+    observed = Observed(kernel, math, shape_of(kernel, math))
     patterns = Patterns()
-    followed = [follow(seen, number, role, patterns) for number, role in followed_warps(seen)]
+    followed = [follow(observed, number, role, patterns) for number, role in followed_warps(observed)]
     return {
-        **about(kernel, math, seen),
+        **about(kernel, math, observed),
         "before": before.name if (before := rung_before(kernel, math)) else "",
-        "counts": counts_rows(kernel, math, seen),
+        "counts": counts_rows(kernel, math, observed),
         "warps": followed,
-        "timeline": timeline(seen),
+        "timeline": timeline(observed),
         "patterns": patterns.rows,
-        "sites": sites(seen, followed),
+        "sites": sites(observed, followed),
     }
 
 
-def sites(seen: Observed, followed: Sequence[dict[str, Any]]) -> dict[int, list[Any]]:
+def sites(observed: Observed, followed: Sequence[dict[str, Any]]) -> dict[int, list[Any]]:
     """Source line and PTX of each instruction that a moment is about."""
-    code = seen.program.kernel.instructions
+    code = observed.program.kernel.instructions
     used = {moment["site"] for warp in followed for moment in warp["moments"]}
-    return {site: [seen.lines.get(site, 0), code[site].site.text] for site in sorted(used)}
+    return {site: [observed.lines.get(site, 0), code[site].site.text] for site in sorted(used)}
 
 
-def about(kernel: Kernel, math: str, seen: Observed) -> dict[str, Any]:
+def about(kernel: Kernel, math: str, observed: Observed) -> dict[str, Any]:
     config = kernel.config_for(math)
-    m, n, k = seen.shape
+    m, n, k = observed.shape
     return {
         "number": RUNGS.index(kernel) + 1 if kernel in RUNGS else 0,
         "name": kernel.name,
@@ -135,13 +135,15 @@ def about(kernel: Kernel, math: str, seen: Observed) -> dict[str, Any]:
         "config": str(config),
         "shape": [m, n, k],
         "tile": [config.bm, config.bn, config.bk],
-        "threads": seen.threads,
+        "threads": observed.threads,
         "latency": LATENCY,
         "source": (CUDA_SOURCES / kernel.source).read_text().splitlines(),
         "file": kernel.source,
         "matrices": [
             {"name": name, "rows": array.shape[0], "columns": array.shape[1], "start": start}
-            for name, array, start in zip(NAMES, seen.elements.arrays, seen.elements.starts, strict=True)
+            for name, array, start in zip(
+                NAMES, observed.elements.arrays, observed.elements.starts, strict=True
+            )
         ],
     }
 
@@ -150,115 +152,119 @@ def about(kernel: Kernel, math: str, seen: Observed) -> dict[str, Any]:
 
 
 def role_of(warp: Warp) -> str:
-    """What a warp is there for; empty: for nothing that is shown."""
-    loads = any(isinstance(moment.what, Copy) and moment.what.loads for moment in warp.moments)
+    """What a warp is for: it loads, multiplies, or does nothing that is shown."""
+    loads = any(isinstance(moment.event, Copy) and moment.event.loads for moment in warp.moments)
     multiplies = any("multiply" in segment.parts for segment in warp.segments)
     if loads:
         return "loads and multiplies" if multiplies else "loads"
     return "multiplies" if multiplies else ""
 
 
-def roles(seen: Observed) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for number, warp in sorted(seen.clock.warps.items()):
+def roles(observed: Observed) -> dict[str, list[int]]:
+    warps_by_role: dict[str, list[int]] = {}
+    for number, warp in sorted(observed.clock.warps.items()):
         if role := role_of(warp):
-            found.setdefault(role, []).append(number)
-    return found
+            warps_by_role.setdefault(role, []).append(number)
+    return warps_by_role
 
 
-def followed_warps(seen: Observed) -> list[tuple[int, str]]:
-    return [(number, role) for role, warps in roles(seen).items() for number in warps[:WARPS_FOLLOWED]]
+def followed_warps(observed: Observed) -> list[tuple[int, str]]:
+    return [(number, role) for role, warps in roles(observed).items() for number in warps[:WARPS_FOLLOWED]]
 
 
-def follow(seen: Observed, number: int, role: str, patterns: Patterns) -> dict[str, Any]:
-    warp = seen.clock.warps[number]
+def follow(observed: Observed, number: int, role: str, patterns: Patterns) -> dict[str, Any]:
+    warp = observed.clock.warps[number]
     return {
         "warp": number,
         "role": role,
-        "moments": [moment_data(seen, moment, patterns) for moment in warp.moments],
-        "owns": owned(seen, warp, patterns),
+        "moments": [moment_data(observed, moment, patterns) for moment in warp.moments],
+        "owns": stored_elements(observed, warp, patterns),
     }
 
 
-def owned(seen: Observed, warp: Warp, patterns: Patterns) -> list[tuple[int, int] | None]:
-    """Of each lane, the elements of C that it stores."""
-    start = seen.elements.starts[2]
+def stored_elements(observed: Observed, warp: Warp, patterns: Patterns) -> list[tuple[int, int] | None]:
+    """The elements of C that each lane stores."""
+    start = observed.elements.starts[2]
     stores = [
-        moment.what.elements
+        moment.event.elements
         for moment in warp.moments
-        if isinstance(moment.what, Request) and (moment.what.elements >= start).any()
+        if isinstance(moment.event, Request) and (moment.event.elements >= start).any()
     ]
     if not stores:
         return []
-    stored = np.concatenate([np.where(each >= start, each, NOWHERE) for each in stores], axis=1)
+    stored = np.concatenate([np.where(elements >= start, elements, NOWHERE) for elements in stores], axis=1)
     lanes = (np.unique(row[row != NOWHERE]) for row in stored)
     return [patterns.add(row) if len(row) else None for row in lanes]
 
 
-def moment_data(seen: Observed, moment: Moment, patterns: Patterns) -> dict[str, Any]:
+def moment_data(observed: Observed, moment: Moment, patterns: Patterns) -> dict[str, Any]:
     common = {"t": round(moment.time), "site": moment.site}
-    what = moment.what
-    if isinstance(what, Request):
-        return common | request_data(what, patterns)
-    if isinstance(what, Copy):
-        words = {"kind": "copy", "bytes": what.nbytes, "loads": what.loads, "shared": what.shared}
-        return common | words | {"boxes": boxes(seen.elements, [what.elements])}
-    if isinstance(what, Multiplication):
-        return common | {"kind": "product", "boxes": boxes(seen.elements, [what.a, what.b])}
-    return common | {"kind": "wait", "name": what}
+    event = moment.event
+    if isinstance(event, Request):
+        return common | request_data(event, patterns)
+    if isinstance(event, Copy):
+        words = {"kind": "copy", "bytes": event.nbytes, "loads": event.loads, "shared": event.shared}
+        return common | words | {"boxes": boxes(observed.elements, [event.elements])}
+    if isinstance(event, Multiplication):
+        return common | {"kind": "product", "boxes": boxes(observed.elements, [event.a, event.b])}
+    return common | {"kind": "wait", "name": event}
 
 
-def request_data(what: Request, patterns: Patterns) -> dict[str, Any]:
+def request_data(request: Request, patterns: Patterns) -> dict[str, Any]:
     data: dict[str, Any] = {
-        "kind": what.space,
-        "what": what.what,
-        "size": what.size,
-        "lanes": int((what.present * (1 << np.arange(LANES, dtype=np.int64))).sum()),
-        "at": patterns.add(np.where(what.present, what.at, NOWHERE)),
-        "places": patterns.add(what.elements),
+        "kind": request.space,
+        "what": request.action,
+        "size": request.size,
+        "lanes": int((request.present * (1 << np.arange(LANES, dtype=np.int64))).sum()),
+        "at": patterns.add(np.where(request.present, request.at, NOWHERE)),
+        "places": patterns.add(request.elements),
     }
-    if what.space == "global":
-        return data | {"sectors": len(sectors_of(what.at, what.present, what.size))}
-    how = what.at, what.present, what.size, what.what == "load"
+    if request.space == "global":
+        return data | {"sectors": len(sectors_of(request.at, request.present, request.size))}
+    how = request.at, request.present, request.size, request.action == "load"
     turns = turns_of_words(*how)
     return data | {"turns": int(turns.max()) + 1, "least": least_turns(*how), "turn": patterns.add(turns)}
 
 
-def boxes(elements: Elements, found: Iterable[Array]) -> list[list[int]]:
+def boxes(elements: Elements, groups: Iterable[Array]) -> list[list[int]]:
     """[matrix, row, column, rows, columns] around elements of one matrix each."""
     result = []
-    for numbers in found:
-        known = numbers[numbers != NOWHERE]
-        if len(known):
-            matrix = int(np.searchsorted(elements.starts, known.min(), side="right")) - 1
-            rows, columns = np.divmod(known - elements.starts[matrix], elements.arrays[matrix].shape[1])
-            low, left = int(rows.min()), int(columns.min())
-            result.append([matrix, low, left, int(rows.max()) - low + 1, int(columns.max()) - left + 1])
+    for numbers in groups:
+        numbers_inside = numbers[numbers != NOWHERE]
+        if len(numbers_inside):
+            matrix = int(np.searchsorted(elements.starts, numbers_inside.min(), side="right")) - 1
+            rows, columns = np.divmod(
+                numbers_inside - elements.starts[matrix], elements.arrays[matrix].shape[1]
+            )
+            low, first_column = int(rows.min()), int(columns.min())
+            result.append(
+                [matrix, low, first_column, int(rows.max()) - low + 1, int(columns.max()) - first_column + 1]
+            )
     return result
 
 
 # ---- the timeline ----
 
 
-def timeline(seen: Observed) -> dict[str, Any]:
-    """Rows of the first warps of each role; copies under way; the end."""
-    rows = [(number, role) for role, warps in roles(seen).items() for number in warps[:WARPS_SHOWN]]
+def timeline(observed: Observed) -> dict[str, Any]:
+    """Segments of the first warps of each role, flights of copies, and the end."""
+    rows = [(number, role) for role, warps in roles(observed).items() for number in warps[:WARPS_SHOWN]]
     shown = {number for number, _ in rows}
     return {
-        "end": max(warp.now for warp in seen.clock.warps.values()),
-        "warps": len(seen.clock.warps),
+        "end": max(warp.now for warp in observed.clock.warps.values()),
+        "warps": len(observed.clock.warps),
         "rows": [
-            {"warp": number, "role": role, "segments": segments(seen.clock.warps[number])}
+            {"warp": number, "role": role, "segments": segments(observed.clock.warps[number])}
             for number, role in rows
         ],
-        "flights": flights(f for f in seen.clock.flights if f.warp in shown),
+        "flights": flights(f for f in observed.clock.flights if f.warp in shown),
     }
 
 
-def flights(found: Iterable[Flight]) -> list[list[Any]]:
+def flights(flown: Iterable[Flight]) -> list[list[Any]]:
     """[begin, end, name, warp, how many]: copies that are ordered and waited for together are one."""
     rows: list[list[Any]] = []
-    for flight in found:
+    for flight in flown:
         begin, end = round(flight.begin), round(flight.end)
         last: list[Any] = rows[-1] if rows else [-TOGETHER, 0, "", -1, 0]
         if [end, flight.name, flight.warp] == last[1:4] and begin - last[0] <= TOGETHER:
@@ -279,12 +285,12 @@ def segments(warp: Warp) -> list[list[Any]]:
 # ---- counts ----
 
 
-def counts_rows(kernel: Kernel, math: str, seen: Observed) -> list[dict[str, Any]]:
-    """What the rung before and this one need for the same product."""
+def counts_rows(kernel: Kernel, math: str, observed: Observed) -> list[dict[str, Any]]:
+    """What this rung and the one before need for the same product."""
     before = rung_before(kernel, math)
-    old = None if before is None else counted(before, math, seen.shape)
-    now = measures(seen.counts, seen.shape)
-    then = [None] * len(now) if old is None else [value for _, value, _ in measures(old, seen.shape)]
+    old = None if before is None else counted(before, math, observed.shape)
+    now = measures(observed.counts, observed.shape)
+    then = [None] * len(now) if old is None else [value for _, value, _ in measures(old, observed.shape)]
     return [
         {"name": name, "before": earlier, "now": value, "means": means}
         for (name, value, means), earlier in zip(now, then, strict=True)
@@ -305,7 +311,7 @@ def counted(kernel: Kernel, math: str, shape: Shape) -> Counts:
 
 
 def measures(counts: Counts, shape: Shape) -> list[tuple[str, float, str]]:
-    """(name, value, meaning); work is held against what one fma of a warp does, 32 multiply-adds."""
+    """(name, value, meaning); work is for 32 multiply-adds, one fma of a warp."""
     products = shape[0] * shape[1] * shape[2] / LANES
     turns = counts.shared_load.turns + counts.shared_store.turns + counts.streamed_bytes / 128
     return [

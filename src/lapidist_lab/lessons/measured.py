@@ -13,7 +13,7 @@ PEER = "cublas"
 
 
 def measured(runs: Sequence[Run], name: str, math: str) -> dict[str, Any] | None:
-    """Of the runs that timed this kernel at the main case the one with most rungs, the newest of these."""
+    """The run with most rungs of those that timed this kernel at the main case; the newest of equals."""
     best: tuple[Run, list[Record]] | None = None
     for run in runs:
         rows = timed(run, math)
@@ -36,8 +36,8 @@ def measured(runs: Sequence[Run], name: str, math: str) -> dict[str, Any] | None
 def timed(run: Run, math: str) -> list[Record]:
     records = [row for row in run.records if row.dtype == math and row.tflops and row.mode == "sustained"]
     shape = main_case(records)
-    wanted = () if shape is None else on(records, shape)
-    return in_order(row for row in wanted if row.kind == "rung" or row.kernel == PEER)
+    rows = () if shape is None else on(records, shape)
+    return in_order(row for row in rows if row.kind == "rung" or row.kernel == PEER)
 
 
 def row_data(row: Record) -> dict[str, Any]:

@@ -15,7 +15,7 @@ SCRIPTS = ("drawing.js", "memory.js", "where.js", "timeline.js", "page.js")
 
 
 def page_of(lesson: dict[str, Any], rungs: Sequence[Kernel] = ()) -> str:
-    """`rungs` are those whose pages lie beside this one."""
+    """The HTML of a lesson. `rungs` have their pages in the same folder."""
     data = json.dumps(lesson, separators=(",", ":")).replace("<", "\\u003c")
     script = "\n".join((PARTS / name).read_text() for name in SCRIPTS)
     values = {
@@ -30,10 +30,10 @@ def page_of(lesson: dict[str, Any], rungs: Sequence[Kernel] = ()) -> str:
 
 
 def filled(template: str, values: dict[str, str]) -> str:
-    """Each `@name@` of the template replaced, once; what is put in is not looked at again."""
-    first, *rest = template.split("@")
+    """The template with each `@name@` replaced; replacements are not searched."""
+    first, *parts_after = template.split("@")
     parts = [first]
-    for place, part in enumerate(rest):
+    for place, part in enumerate(parts_after):
         parts.append(values[part] if place % 2 == 0 else part)
     return "".join(parts)
 
@@ -43,20 +43,20 @@ def file_name(number: int, kernel: Kernel) -> str:
 
 
 def links(name: str, rungs: Sequence[Kernel]) -> str:
-    """To the index, the rung before and the one after."""
+    """Links to the index, the rung before and the one after."""
     place = next((place for place, rung in enumerate(rungs) if rung.name == name), None)
     if place is None:
         return ""
-    found = ['<a href="index.html">all rungs</a>']
+    anchors = ['<a href="index.html">all rungs</a>']
     for other, words in ((place - 1, "before"), (place + 1, "next")):
         if 0 <= other < len(rungs):
             target = file_name(other + 1, rungs[other])
-            found.append(f'<a href="{target}">{words}: {other + 1:02d} {rungs[other].name}</a>')
-    return " ".join(found)
+            anchors.append(f'<a href="{target}">{words}: {other + 1:02d} {rungs[other].name}</a>')
+    return " ".join(anchors)
 
 
 def index_of(lessons: Sequence[dict[str, Any]], rungs: Sequence[Kernel]) -> str:
-    """All rungs with what each teaches, in the order of the climb."""
+    """The HTML of all rungs with their lessons, from the lowest."""
     rows = []
     for number, (lesson, rung) in enumerate(zip(lessons, rungs, strict=True), 1):
         speed = speed_words(lesson)
@@ -70,6 +70,6 @@ def index_of(lessons: Sequence[dict[str, Any]], rungs: Sequence[Kernel]) -> str:
 
 
 def speed_words(lesson: dict[str, Any]) -> str:
-    found = lesson.get("measured") or {"rows": []}
-    own = [row["tflops"] for row in found["rows"] if row["name"] == lesson["name"]]
-    return f"{own[0]:.3g}" if own else ""
+    measured = lesson.get("measured") or {"rows": []}
+    speeds = [row["tflops"] for row in measured["rows"] if row["name"] == lesson["name"]]
+    return f"{speeds[0]:.3g}" if speeds else ""

@@ -20,7 +20,7 @@ def sectors_of(offsets: Array, present: Array, size: int) -> list[int]:
 
 
 def turns_of_words(offsets: Array, present: Array, size: int, load: bool) -> Array:
-    """The same for the same offsets, so kept: a kernel makes the same few requests again and again."""
+    """The turns of a request, cached: a kernel makes the same few requests again and again."""
     start = int(offsets[present].min()) // LINE * LINE
     relative = np.where(present, offsets - start, 0)
     return computed_turns(relative.tobytes(), present.tobytes(), size, load)
@@ -34,8 +34,8 @@ def computed_turns(offsets: bytes, present: bytes, size: int, load: bool) -> Arr
 def serve(offsets: Array, present: Array, size: int, load: bool) -> Array:
     """(32, words of a lane): the turn in which a lane's word is served; -1 where a lane is absent.
 
-    In a turn each bank gives one word, to as many lanes as want it. Wide requests go by parts: 8 bytes by
-    half warps, 16 by quarters, or twice these where a load is packed."""
+    In a turn a bank gives one word, to any number of lanes. Wide requests go in parts: 8 bytes by half warps,
+    16 by quarters, or twice these where a load is packed."""
     count = max(size // WORD, 1)
     words = (offsets[:, None] + WORD * np.arange(count)) // WORD
     turns = np.full((LANES, count), -1)
@@ -50,7 +50,7 @@ def serve(offsets: Array, present: Array, size: int, load: bool) -> Array:
 
 
 def least_turns(offsets: Array, present: Array, size: int, load: bool) -> int:
-    """Of the same request, if no two words lay in one bank."""
+    """The turns of the request without bank conflicts."""
     count = max(size // WORD, 1)
     words = (offsets[:, None] + WORD * np.arange(count)) // WORD
     lanes = lanes_of_part(offsets, present, count, load)
@@ -59,7 +59,7 @@ def least_turns(offsets: Array, present: Array, size: int, load: bool) -> int:
 
 
 def lanes_of_part(offsets: Array, present: Array, count: int, load: bool) -> int:
-    """How many lanes are served together; twice as many where all neighbours want the same address."""
+    """How many lanes are served together; twice as many where neighbours load the same address."""
     if count == 1:
         return LANES
     pairs = (np.arange(LANES) ^ distance for distance in (1, 2))
@@ -68,7 +68,7 @@ def lanes_of_part(offsets: Array, present: Array, count: int, load: bool) -> int
 
 
 def ranks_in_bank(words: Array) -> Array:
-    """Of each word, how many other words of its bank go before it."""
+    """How many other words of its bank come before each word."""
     distinct, where = np.unique(words, return_inverse=True)
     ranks = np.zeros(len(distinct), np.int64)
     for bank in np.unique(distinct % BANKS):

@@ -27,12 +27,12 @@ NO_ELEMENTS = np.zeros(0, np.int64)
 
 @dataclass(slots=True)
 class Request:
-    """One request of a warp. `at` are bytes from the start of a matrix or of shared memory; `elements` the
-    elements that each lane moves, (32, elements)."""
+    """One request of a warp. `at`: bytes from the start of a matrix or of shared memory; `elements`: those
+    that each lane moves, (32, elements)."""
 
     site: int
     space: str
-    what: str
+    action: str
     size: int
     present: Array
     at: Array
@@ -62,7 +62,7 @@ class Multiplication:
 
 @dataclass(slots=True)
 class Signal:
-    """Something about an mbarrier: arrive, complete or seen. `phase` is the one that was under way."""
+    """An mbarrier's arrive, complete or seen. `phase` is the one that was under way."""
 
     site: int
     kind: str
@@ -81,7 +81,7 @@ class Run:
 
 @dataclass(slots=True)
 class Meeting:
-    """Warps came to a barrier of the block; `released` go on now."""
+    """Warps came to a barrier; `released` ones go on."""
 
     barrier: int
     arrived: tuple[int, ...]
@@ -89,7 +89,7 @@ class Meeting:
 
 
 class Watcher(Observer):
-    """Keeps the log of the watched block, and of each element in its shared memory where it came from."""
+    """Keeps the log of the watched block, and the origin of each element in its shared memory."""
 
     def __init__(self, program: Program, elements: Elements, shared_bytes: int) -> None:
         self.code, self.elements = program.kernel.instructions, elements
@@ -110,7 +110,7 @@ class Watcher(Observer):
 
     # -- memory --
 
-    def accessed(self, address: Address, offset: int, size: int, site: int, what: str) -> None:
+    def accessed(self, address: Address, offset: int, size: int, site: int, action: str) -> None:
         if address.space not in ("global", "shared"):
             return
         if site in self.merged and (address.low | self.merged[site][0]) & (self.merged[site][1] - 1) == 0:
@@ -119,47 +119,49 @@ class Watcher(Observer):
                 return
             size = width
         mine = address.g.block == WATCHED
-        own = np.broadcast_to(address.addresses, (address.g.n,))[mine].astype(np.int64) + offset
+        addresses = np.broadcast_to(address.addresses, (address.g.n,))[mine].astype(np.int64) + offset
         threads = address.g.thread[mine]
         self.storing = []
         for warp in np.unique(threads // LANES).tolist():
-            here = threads // LANES == warp
-            request = self.request(address, own[here], threads[here], (size, site, what))
+            in_warp = threads // LANES == warp
+            request = self.request(address, addresses[in_warp], threads[in_warp], (size, site, action))
             self.inside[warp].append(request)
-            self.storing.append((request, here))
+            self.storing.append((request, in_warp))
 
-    def request(self, address: Address, own: Array, threads: Array, how: tuple[int, int, str]) -> Request:
-        size, site, what = how
+    def request(
+        self, address: Address, addresses: Array, threads: Array, how: tuple[int, int, str]
+    ) -> Request:
+        size, site, action = how
         steps = self.elements.itemsize * np.arange(max(size // self.elements.itemsize, 1))
-        each = own[:, None] + steps
+        element_addresses = addresses[:, None] + steps
         if address.space == "global":
-            elements = self.elements.of_addresses(each)
-            region = address.m.globals.find(int(own[0]))
-            own = own - (region.start if region else 0)
+            elements = self.elements.of_addresses(element_addresses)
+            region = address.m.globals.find(int(addresses[0]))
+            addresses = addresses - (region.start if region else 0)
             if self.code[site].opcode == "cp":
                 for thread, row in zip(threads.tolist(), elements, strict=True):
                     self.under_way[site, thread] = row
         else:
-            elements = self.shadow[each // self.elements.itemsize]
+            elements = self.shadow[element_addresses // self.elements.itemsize]
         dense = Request(
-            site, address.space, what, size, np.zeros(LANES, bool), np.zeros(LANES, np.int64), elements[:0]
+            site, address.space, action, size, np.zeros(LANES, bool), np.zeros(LANES, np.int64), elements[:0]
         )
         dense.elements = np.full((LANES, elements.shape[1]), NOWHERE, np.int64)
         lane = threads % LANES
-        dense.present[lane], dense.at[lane], dense.elements[lane] = True, own, elements
+        dense.present[lane], dense.at[lane], dense.elements[lane] = True, addresses, elements
         return dense
 
     def stored(self, address: Address, offset: int, values: tuple[Array, ...], site: int) -> None:
-        """Shared memory changes: its elements come from where the stored values say."""
+        """Note a change of shared memory: stored values tell their elements."""
         mine = address.g.block == WATCHED
         if address.space != "shared" or not mine.any():
             return
-        own = np.broadcast_to(address.addresses, (address.g.n,))[mine].astype(np.int64) + offset
-        found = self.origin(address.g, mine, values, site)
-        steps = np.arange(found.shape[1])
-        self.shadow[own[:, None] // self.elements.itemsize + steps] = found
-        for request, here in self.storing:
-            request.elements[address.g.lane[mine][here], : found.shape[1]] = found[here]
+        addresses = np.broadcast_to(address.addresses, (address.g.n,))[mine].astype(np.int64) + offset
+        sources = self.origin(address.g, mine, values, site)
+        steps = np.arange(sources.shape[1])
+        self.shadow[addresses[:, None] // self.elements.itemsize + steps] = sources
+        for request, in_warp in self.storing:
+            request.elements[address.g.lane[mine][in_warp], : sources.shape[1]] = sources[in_warp]
 
     def origin(self, g: Lanes, mine: Array, values: tuple[Array, ...], site: int) -> Array:
         if self.code[site].opcode == "cp":
@@ -175,28 +177,27 @@ class Watcher(Observer):
         return self.elements.of_values(np.ascontiguousarray(stored).view(f"u{size}"))
 
     def transferred(self, t: Transfer) -> None:
-        """A copy for several blocks of a cluster lands here if this block is among them."""
-        here = [shared for shared in t.shared if self.mine(shared)]
+        """Note a copy. One for several blocks of a cluster lands here if this block is among them."""
+        places = [shared for shared in t.shared if self.mine(shared)]
         ours = int(t.g.block[t.lane]) == WATCHED
         warp = int(t.g.thread[t.lane]) // LANES
         self.last = (warp, t.site) if ours else None
-        if t.map is None or not (here or ours):
+        if t.map is None or not (places or ours):
             return
         elements = self.box(t)
-        if here and t.to_shared:
-            self.fill(here[0], t, elements)
+        if places and t.to_shared:
+            self.fill(places[0], t, elements)
         if ours:
-            barriers = tuple(each for each in t.barriers if self.mine(each))
-            start = (here or t.shared)[0]
+            barriers = tuple(barrier for barrier in t.barriers if self.mine(barrier))
+            start = (places or t.shared)[0]
             self.inside[warp].append(Copy(t.site, elements, start, t.nbytes, t.to_shared, barriers))
 
     def mine(self, position: int) -> bool:
-        """The watched block takes the first place in the machine's shared memory."""
+        """Whether it is in the watched block, which is first in the machine's shared memory."""
         return position < self.shared_bytes
 
     def box(self, t: Transfer) -> Array:
-        """Numbers of the elements of a box, outermost dimension first; what lies outside the matrix has
-        none."""
+        """The elements of a box, outermost dimension first; NOWHERE outside of the matrix."""
         tensor = t.map
         assert tensor is not None
         size = element_size(tensor.dtype)
@@ -211,7 +212,7 @@ class Watcher(Observer):
         return np.where(inside, self.elements.of_addresses(address), NOWHERE)
 
     def fill(self, shared: int, t: Transfer, elements: Array) -> None:
-        """As TMA does it, by pieces of 16 bytes that its swizzle exchanges."""
+        """Note what TMA writes, by the pieces of 16 bytes that its swizzle exchanges."""
         assert t.map is not None
         size = element_size(t.map.dtype)
         begin = shared & 1023
@@ -220,7 +221,7 @@ class Watcher(Observer):
         self.shadow[pieces[:, None] // size + np.arange(per_piece)] = elements.reshape(-1, per_piece)
 
     def multiplied(self, product: PendingProduct) -> None:
-        """A warp of four multiplies its 16 rows of A by all of B."""
+        """Note a wgmma: a warp of four multiplies its 16 rows of A by all of B."""
         g, mma = product.g, product.mma
         for lane in range(0, g.n, LANES):
             if g.block[lane] == WATCHED:
@@ -231,7 +232,7 @@ class Watcher(Observer):
                 self.inside[warp].append(Multiplication(product.site, a, self.pieces_of(second)))
 
     def pieces_of(self, tile: tuple[int, int, int, Wgmma, bool, str]) -> Array:
-        """Where the elements of a tile in shared memory come from."""
+        """The elements of a tile in shared memory."""
         addresses = tile_addresses(*tile)[0].reshape(-1, 1)
         size = self.elements.itemsize
         return np.unique(self.shadow[addresses // size + np.arange(16 // size)])
@@ -265,7 +266,7 @@ class Watcher(Observer):
             self.last = warp, site
 
     def mbarrier_completed(self, barrier: MBarrier) -> None:
-        """By whoever gave the last signal; that may be a thread of another block."""
+        """Note a completion, by the last signal, which may be of a thread of another block."""
         if not self.mine(barrier.address):
             return
         done = Signal(self.last[1] if self.last else 0, "complete", barrier.address, barrier.phase - 1)
@@ -276,6 +277,6 @@ class Watcher(Observer):
 
 
 def warps_of(lanes: Lanes) -> list[int]:
-    """Of the watched block."""
+    """The warps of the watched block."""
     threads = lanes.thread[lanes.block == WATCHED] // LANES
     return np.unique(threads).tolist()

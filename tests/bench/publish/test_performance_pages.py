@@ -70,7 +70,7 @@ def test_shares_are_of_cublas_in_the_same_run(records: list[Record]) -> None:
     ]
     ours = next(dict(zip(heads, cells, strict=True)) for cells in lines if cells[1] == LIBRARY)
     assert (ours["TFLOP/s"], ours["cuBLAS then"], ours["% of cuBLAS"]) == ("660.0", "600.0", "110.0")
-    chart = squares.beside_cublas(squares.climbed(records))
+    chart = squares.ladder_chart(squares.climbed(records))
     assert "660.0 TFLOP/s, 110.0 %" in chart.drawn
     assert "580.0" not in chart.drawn
 

@@ -10,7 +10,14 @@ import pytest
 from lapidist.device import chip
 from lapidist.kernels.registry import kernel_named
 from lapidist_lab.bench.protocol.record import Record, read_runs
-from lapidist_lab.bench.publish.predictions import H200, PUBLISHED, Seen, comparison, measured, predictions_of
+from lapidist_lab.bench.publish.predictions import (
+    H200,
+    PUBLISHED,
+    MeasuredTime,
+    comparison,
+    measured,
+    predictions_of,
+)
 from lapidist_lab.machine_studies.explain import Explanation, cause, explain, explain_kernel, recoded
 from lapidist_lab.machine_studies.registered import product_of
 from lapidist_lab.machine_studies.resources import (
@@ -36,12 +43,14 @@ UNEXPLAINED = ("H200 float16 4096", "shared_tile")
 RR = (256, 256, 256)
 
 
-def ladders() -> list[tuple[str, dict[str, float], dict[str, Seen]]]:
+def ladders() -> list[tuple[str, dict[str, float], dict[str, MeasuredTime]]]:
     """(name, predicted seconds, what was seen) of all that is published."""
     found = []
     for (name, math, shape), rows in predictions_of(RUNS).items():
         title = f"{name} {math} {shape[0]}"
-        others = [ladder.seen for ladder in PUBLISHED if (ladder.chip, ladder.shape) == (name, shape)]
+        others = [
+            ladder.measured_times for ladder in PUBLISHED if (ladder.chip, ladder.shape) == (name, shape)
+        ]
         seen = measured(RUNS, math, shape) if name == H200 else others[0]
         seconds = {kernel: row.seconds or 0.0 for kernel, row in rows.items()}
         if title == UNEXPLAINED[0]:
@@ -51,7 +60,9 @@ def ladders() -> list[tuple[str, dict[str, float], dict[str, Seen]]]:
 
 
 @pytest.mark.parametrize(("predicted", "seen"), [pytest.param(*pair, id=name) for name, *pair in ladders()])
-def test_ladders_come_out_in_the_measured_order(predicted: dict[str, float], seen: dict[str, Seen]) -> None:
+def test_ladders_come_out_in_the_measured_order(
+    predicted: dict[str, float], seen: dict[str, MeasuredTime]
+) -> None:
     names = [name for name in predicted if name in seen]
     assert len(names) >= 3
     for one, other in combinations(names, 2):
@@ -220,10 +231,10 @@ def test_the_page_tells_right_pairs_from_ties_and_wrong_ones() -> None:
         )
     }
     seen = {
-        "thread_tile": Seen(4.2, 4.1, 4.3, 1980.0),
-        "large_tile": Seen(3.9, 3.8, 4.0, 1980.0),
-        "transposed_a": Seen(1.6, 1.4, 1.7, 1980.0),
-        "warp_tile": Seen(1.5, 1.45, 1.55, 1905.0),
+        "thread_tile": MeasuredTime(4.2, 4.1, 4.3, 1980.0),
+        "large_tile": MeasuredTime(3.9, 3.8, 4.0, 1980.0),
+        "transposed_a": MeasuredTime(1.6, 1.4, 1.7, 1980.0),
+        "warp_tile": MeasuredTime(1.5, 1.45, 1.55, 1905.0),
     }
     text = comparison("ladder", predicted, seen, "measured ms")
     assert "Of 6 pairs, 4 come out in the measured order; 10 and 11 the other way round, which the" in text

@@ -10,7 +10,7 @@ from lapidist_lab.bench.publish.record_views import (
     chips_of,
     in_another_layout,
     latest,
-    on_each_chip,
+    newest_by_chip,
     short_chip,
 )
 from lapidist_lab.bench.publish.squares import at_square
@@ -31,14 +31,14 @@ def test_a_table_is_of_the_chip_that_measured_most() -> None:
     first = a_run("first", row(512, 1.0), row(1024, 2.0))
     other = a_run("other", row(512, 3.0, H100), row(2048, 4.0, H100))
     again = a_run("again", row(512, 5.0), row(4096, 6.0))
-    assert chips_of(on_each_chip([first, other, again])) == [H200, H100]
+    assert chips_of(newest_by_chip([first, other, again])) == [H200, H100]
     assert {(each.m, each.tflops) for each, _ in latest([first, again, other])} == {
         (512, 5.0),
         (1024, 2.0),
         (2048, 4.0),
         (4096, 6.0),
     }
-    assert len(on_each_chip([first, other, again])) == 5
+    assert len(newest_by_chip([first, other, again])) == 5
     limits = [replace(row(0, 60.0, chip), kind="limit") for chip in (H200, H100)]
     assert len(latest([a_run("limits", *limits)])) == 2
 

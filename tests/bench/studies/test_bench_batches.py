@@ -14,7 +14,7 @@ from lapidist.dtypes import numpy_dtype
 from lapidist.errors import ArgumentError
 from lapidist.planning.plans import make_plan
 from lapidist_lab.bench.protocol.array_library import Torch
-from lapidist_lab.bench.protocol.cases import WHOLE, Case, Part
+from lapidist_lab.bench.protocol.cases import EVERY_CASE, Case, Part
 from lapidist_lab.bench.protocol.contenders import problem_of
 from lapidist_lab.bench.protocol.measure import BURST, Entry, Inputs, Stage, record_of
 from lapidist_lab.bench.studies.batched_products import LISTS, cases_of, pair_of
@@ -41,7 +41,7 @@ def stage() -> Any:
 
 
 def test_a_part_of_the_batches() -> None:
-    everything = cases_of(WHOLE)
+    everything = cases_of(EVERY_CASE)
     assert len(everything) == sum(map(len, LISTS.values()))
     assert cases_of(Part(count=3)) + cases_of(Part(skip=3)) == everything
     assert Case(100, 100, 100, "float64", batch=256) in everything

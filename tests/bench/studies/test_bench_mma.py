@@ -27,7 +27,7 @@ def row(kernel: str, seconds: float | None, ratio: float | None = None, **more: 
 
 def test_our_rows_have_the_ratio_to_cutlass_and_others_the_vendors() -> None:
     rows = [row("cublas", 2e-4, 1.0), row("cutlass_47", 3e-4, 0.667), row("mma", 2.5e-4, 0.8)]
-    cublas, theirs, ours = tensor_cores.beside(rows)
+    cublas, theirs, ours = tensor_cores.with_cutlass_ratio(rows)
     assert (ours.peer, ours.ratio) == ("cutlass_47", pytest.approx(1.2))
     assert (cublas.peer, cublas.ratio, theirs.peer, theirs.ratio) == (None, 1.0, None, 0.667)
 
@@ -35,13 +35,13 @@ def test_our_rows_have_the_ratio_to_cutlass_and_others_the_vendors() -> None:
 @pytest.mark.parametrize("theirs", [row("cutlass_47", None, error="DeviceError: no"), None])
 def test_without_cutlass_there_is_no_ratio(theirs: Record | None) -> None:
     rows = [row("cublas", 2e-4, 1.0), *([theirs] if theirs else []), row("mma", 2.5e-4, 0.8)]
-    assert tensor_cores.beside(rows)[-1].ratio is None
+    assert tensor_cores.with_cutlass_ratio(rows)[-1].ratio is None
 
 
 def test_the_peer_is_kept_in_a_record(tmp_path: Path) -> None:
     from lapidist_lab.bench.protocol.record import Conditions
 
-    (ours,) = tensor_cores.beside([row("mma", 2.5e-4, 0.8)])
+    (ours,) = tensor_cores.with_cutlass_ratio([row("mma", 2.5e-4, 0.8)])
     write_run(tmp_path / "run.jsonl", Conditions("2026-01-01", "bench mma", "NVIDIA H100"), [ours])
     assert read_run(tmp_path / "run.jsonl").records == (ours,)
 

@@ -18,7 +18,7 @@ from lapidist.dtypes import numpy_dtype
 from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import operand_of
 from lapidist.planning.plans import make_plan
-from lapidist_lab.bench.protocol.cases import WHOLE, Part
+from lapidist_lab.bench.protocol.cases import EVERY_CASE, Part
 from lapidist_lab.bench.protocol.record import Record
 from lapidist_lab.bench.publish.section import Data
 from lapidist_lab.bench.publish.study_tables import SCALED
@@ -66,7 +66,7 @@ def test_what_is_compiled_ahead_is_what_runs(scheme: Scheme) -> None:
 
 
 def test_a_part_of_the_pairs_is_measured() -> None:
-    everything = pairs_of(WHOLE)
+    everything = pairs_of(EVERY_CASE)
     assert len(everything) == len(SHAPES) * len(SCHEMES) + len(MODEL_SHAPES) * len(OF_MODELS)
     assert pairs_of(Part(count=5)) + pairs_of(Part(skip=5)) == everything
     with pytest.raises(ArgumentError, match="--skip: must leave something of 30 pairs; got 30"):

@@ -11,14 +11,14 @@ import pytest
 import lapidist
 from lapidist.epilogues.passes import GROUP
 from lapidist_lab.bench.protocol.cases import Case
-from lapidist_lab.bench.studies.after_products import ENDINGS, SWIGLU, Beside, Ending
+from lapidist_lab.bench.studies.after_products import ENDINGS, SWIGLU, Ending, EpilogueArrays
 from lapidist_lab.verify import Expected, expect, to_float64
 
 pytestmark = pytest.mark.frameworks
 CASE = Case(24, 2 * GROUP, 40, "bfloat16", "rc")
 
 
-def beside(torch: Any, ending: Ending) -> Beside:
+def beside(torch: Any, ending: Ending) -> EpilogueArrays:
     (m, n), kind = CASE.extents[:2], torch.bfloat16
     shapes = {
         "d": ((m, n), kind),
@@ -29,7 +29,7 @@ def beside(torch: Any, ending: Ending) -> Beside:
         "factors": ((m, n // GROUP), torch.float32),
     }
     results = [torch.zeros(shape, dtype=dtype) for shape, dtype in map(shapes.__getitem__, ending.stored)]
-    return Beside(torch.randn(n).to(kind), torch.randn(m, n).to(kind), tuple(results))
+    return EpilogueArrays(torch.randn(n).to(kind), torch.randn(m, n).to(kind), tuple(results))
 
 
 def of_product(torch: Any, ending: Ending, a: Any, b: Any, bias: Any, neighbours: bool) -> Expected:
@@ -48,10 +48,10 @@ def test_ours_and_torch_are_within_the_bound(ending: Ending) -> None:
     a, b = torch.randn(CASE.m, CASE.k).bfloat16(), torch.randn(CASE.n, CASE.k).bfloat16().T
     with_ours, with_torch = beside(torch, ending), beside(torch, ending)
     outs = with_ours.results if len(with_ours.results) > 1 else with_ours.results[0]
-    lapidist.matmul(a, b, out=outs, epilogue=ending.given(with_ours))
+    lapidist.matmul(a, b, out=outs, epilogue=ending.bound_epilogue(with_ours))
     verdict = ending.expected(
         torch, of_product(torch, ending, a, b, with_ours.bias, True), with_ours, "bfloat16", 0
-    ).judge(ending.found(torch, with_ours.results))
+    ).judge(ending.combined(torch, with_ours.results))
     assert verdict.ok
 
     named = dict(zip(ending.stored, with_torch.results, strict=True))
@@ -64,6 +64,6 @@ def test_ours_and_torch_are_within_the_bound(ending: Ending) -> None:
     expected = ending.expected(
         torch, of_product(torch, ending, a, b, with_torch.bias, False), with_torch, "bfloat16", 3
     )
-    assert expected.judge(ending.found(torch, with_torch.results)).ok
+    assert expected.judge(ending.combined(torch, with_torch.results)).ok
     with_torch.results[0].view(torch.uint8)[0, :8] ^= 0x40  # an exponent's bit
-    assert not expected.judge(ending.found(torch, with_torch.results)).ok
+    assert not expected.judge(ending.combined(torch, with_torch.results)).ok

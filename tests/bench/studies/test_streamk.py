@@ -28,12 +28,12 @@ from lapidist_lab.bench.studies.streamk import (
     corpus,
     corpus_ways,
     family,
-    kept,
     likely,
     probe_of,
     sharing_configs,
     table_ways,
     timed,
+    with_best_tile,
 )
 from lapidist_lab.sass.analysis import resources
 from published import points_in
@@ -102,7 +102,7 @@ def rows_of(case: Case, seconds: dict[str, float]) -> list[Record]:
 
 def test_the_best_tile_of_each_shape_is_kept() -> None:
     rows = rows_of(Case(300, 400, 500), {"cublas": 3.0, "stream_k": 2.0, "tile 64": 5.0, "tile 32": 4.0})
-    found = {row.kernel: row.seconds for row in kept(rows)}
+    found = {row.kernel: row.seconds for row in with_best_tile(rows)}
     assert found == {"cublas": 3.0, "stream_k": 2.0, "data_parallel": 5.0, "best_tile": 4.0}
 
 

@@ -19,9 +19,8 @@ E5M2 = FP8[1]  # cuBLAS has no product of two: its B is e4m3, to which it is con
 
 
 class Framework(Protocol):
-    """The little that the bench needs of an array library on one GPU. From adopt to leave, all work goes to
-    the given stream.
-    """
+    """The part of an array library that the bench needs on one GPU. From adopt to leave, its work goes to
+    `stream`."""
 
     name: str
     capturable: bool  # its vendor call, in a CUDA graph
@@ -90,14 +89,15 @@ class Torch:
     def multiply(
         self, math: str, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any], fast: bool = True
     ) -> Call:
-        """`fast` is of fp8: sums stay in the tensor core, whose accumulator is shorter than a float."""
+        """What starts the product of a set. `fast`: sums of fp8 stay in the tensor core, in fewer bits than a
+        float."""
         if math == "uint8":
             raise DeviceError("peer cublas: torch gives no product of uint8; compare with int8")
         if math == "int8":
             return lambda index: self.torch._int_mm(a[index], b[index], out=c[index])
         if math in FP8:
             one = self.torch.ones((), device="cuda")
-            b = [each.to(self.torch.float8_e4m3fn) for each in b] if math == E5M2 else b
+            b = [matrix.to(self.torch.float8_e4m3fn) for matrix in b] if math == E5M2 else b
             scaled, options = self.torch._scaled_mm, {"out_dtype": c[0].dtype, "use_fast_accum": fast}
             return lambda index: scaled(a[index], b[index], one, one, **options, out=c[index])
 
@@ -111,17 +111,17 @@ class Torch:
 
     @contextmanager
     def precision(self, fp32: str) -> Iterator[None]:
-        """torch's switches for a moment: float32 as asked, sums of halves in float to the end."""
+        """A context in which torch multiplies float32 as `fp32` says, and sums of halves stay in float."""
         switches = self.torch.backends.cuda.matmul
-        wanted: dict[str, object] = {
+        settings: dict[str, object] = {
             f"allow_{half}_reduced_precision_reduction": False for half in ("fp16", "bf16")
         }
         if hasattr(switches, "fp32_precision"):  # torch 2.9 on; it refuses to see both switches used
-            wanted["fp32_precision"] = fp32
+            settings["fp32_precision"] = fp32
         else:
-            wanted["allow_tf32"] = fp32 == TF32
-        before = {name: getattr(switches, name) for name in wanted}
-        for name, value in wanted.items():
+            settings["allow_tf32"] = fp32 == TF32
+        before = {name: getattr(switches, name) for name in settings}
+        for name, value in settings.items():
             setattr(switches, name, value)
         try:
             yield
@@ -194,8 +194,8 @@ def find_framework() -> Framework:
     tried = []
     for make in (Torch, CuPy):
         try:
-            found: Framework = make()
-            return found
+            framework: Framework = make()
+            return framework
         except (ImportError, OSError, RuntimeError) as error:
             tried.append(f"{make.__name__}: {str(error).splitlines()[0]}")
     raise DeviceError(

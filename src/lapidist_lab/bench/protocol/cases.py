@@ -34,7 +34,7 @@ class Case:
 
     @property
     def dtype(self) -> str:
-        """Of A and B."""
+        """The element type of A and B."""
         return element_of(self.math).name
 
     @property
@@ -111,9 +111,7 @@ def shape_words(m: int, n: int, k: int, batch: int = 1) -> str:
 
 
 def case_of(m: int, n: int, k: int, dtype: str, argument: str) -> Case:
-    """A Case whose values were checked; `argument` is what the message calls them. `dtype` as the command
-    line spells it.
-    """
+    """A Case of checked extents; `argument` is their name in messages, `dtype` as on the command line."""
     math = math_named(dtype)
     for name, extent in (("m", m), ("n", n), ("k", k)):
         if not isinstance(extent, int) or isinstance(extent, bool) or not 1 <= extent < 2**31:
@@ -123,7 +121,7 @@ def case_of(m: int, n: int, k: int, dtype: str, argument: str) -> Case:
 
 
 def parse_mnk(text: str, dtype: str) -> Case:
-    """M,N,K as the command line spells it."""
+    """The case that M,N,K spell on the command line."""
     parts = text.replace("x", ",").split(",")
     try:
         m, n, k = (int(part) for part in parts)
@@ -135,9 +133,8 @@ def parse_mnk(text: str, dtype: str) -> Case:
 
 
 def corpus(count: int, seed: int, math_name: str, skipped: int = 0, multiple: int = 1) -> list[Case]:
-    """m, n and k each log-uniform, ragged as they fall or each at the nearest multiple; the first of those
-    that the seed gives, after `skipped`.
-    """
+    """Cases whose m, n and k are log-uniform multiples: `count` of those that the seed gives, after
+    `skipped`."""
     draw = random.Random(seed)
 
     def extent() -> int:
@@ -149,9 +146,8 @@ def corpus(count: int, seed: int, math_name: str, skipped: int = 0, multiple: in
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a list: `count` cases after those skipped, so that several GPUs can share it. `seed` and
-    `multiple` are of the corpus; `layout` replaces the list's.
-    """
+    """A part of a list: `count` cases after the first `skip`. `seed` and `multiple` are those of the corpus;
+    `layout` replaces that of the list."""
 
     count: int | None = None
     skip: int = 0
@@ -161,24 +157,22 @@ class Part:
 
     @property
     def words(self) -> str:
-        """Which shapes of the corpus."""
+        """The shapes of the corpus that this part has, in words."""
         multiples = f", {MULTIPLES} {self.multiple}" if self.multiple > 1 else ""
         range_words = f"m, n and k log-uniform in [{LEAST}, {MOST}]{multiples}, seed {self.seed}"
         return f"shapes {self.skip + 1} to {self.skip + (self.count or CORPUS_COUNT)}, {range_words}; "
 
 
-WHOLE = Part()
+EVERY_CASE = Part()
 
 
 def drawn_from(protocol: str) -> tuple[int, str]:
-    """The words in a protocol (Part.words) as data: what the corpus' extents are multiples of, and
-    its seed.
-    """
+    """The multiple and the seed of a corpus, read from the words of its protocol (Part.words)."""
     multiple, seed = re.search(rf"{MULTIPLES} (\d+)", protocol), re.search(r"\bseed (\d+)", protocol)
     return int(multiple[1]) if multiple else 1, seed[1] if seed else ""
 
 
-def named(names: Iterable[str], dtype: str, part: Part = WHOLE) -> list[Case]:
+def named(names: Iterable[str], dtype: str, part: Part = EVERY_CASE) -> list[Case]:
     """The cases of some lists, in order."""
     cases = []
     for name in names:
@@ -196,7 +190,7 @@ def named(names: Iterable[str], dtype: str, part: Part = WHOLE) -> list[Case]:
 
 
 def read_cases(path: Path, dtype: str) -> list[Case]:
-    """A JSON list of [m, n, k] or {"m":, "n":, "k":, "dtype":}."""
+    """The cases of a JSON list of [m, n, k] or {"m":, "n":, "k":, "dtype":}."""
     try:
         entries = json.loads(path.read_text())
     except (OSError, ValueError, RecursionError) as error:

@@ -25,8 +25,8 @@ SMI_FIELDS = ("clocks.sm", "power.draw", "temperature.gpu")
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What the sensors said at one moment; None for what could not be read."""
+class SensorReading:
+    """What the sensors read at one moment; None for what could not be read."""
 
     clock_mhz: float | None = None
     power_w: float | None = None
@@ -34,9 +34,8 @@ class Seen:
 
 
 class Gauge:
-    """Reads the sensors of one GPU: by NVML where pynvml is installed (under a millisecond), else by
-    nvidia-smi.
-    """
+    """Reads the sensors of one GPU: by pynvml where that is installed (under a millisecond), else by
+    nvidia-smi."""
 
     def __init__(self, ordinal: int) -> None:
         self.ordinal = ordinal
@@ -52,20 +51,20 @@ class Gauge:
 
     @property
     def fast(self) -> bool:
-        """Whether a look is cheap enough to take while the kernels run."""
+        """Whether a reading is cheap enough to be taken while kernels run."""
         return self._nvml is not None
 
-    def look(self) -> Seen:
+    def look(self) -> SensorReading:
         if self._nvml is None:
             return smi(self.ordinal)
         nvml, handle = self._nvml, self._handle
         with suppress(nvml.NVMLError):
-            return Seen(
+            return SensorReading(
                 float(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
                 self._power(),
                 float(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
             )
-        return Seen()
+        return SensorReading()
 
     def _power(self) -> float:
         """Watts now; the plain reading of older bindings is the mean of the last second."""
@@ -78,7 +77,7 @@ class Gauge:
 
 
 def pci_bus(ordinal: int) -> str:
-    """NVML numbers the GPUs of the host, CUDA those it may see: the bus is what both know."""
+    """The GPU's bus: NVML numbers all GPUs of the host, CUDA those that it may see, and both know the bus."""
     from lapidist.backends.gpu.driver import check, load_driver
 
     driver = load_driver()
@@ -87,7 +86,7 @@ def pci_bus(ordinal: int) -> str:
     return text.split(b"\0")[0].decode()
 
 
-def smi(ordinal: int) -> Seen:
+def smi(ordinal: int) -> SensorReading:
     try:
         query = [
             "nvidia-smi",
@@ -98,8 +97,8 @@ def smi(ordinal: int) -> Seen:
         answer = subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout
         clock, power, temperature = (float(part) for part in answer.strip().split(","))
     except (OSError, subprocess.SubprocessError, ValueError, LapidistError):
-        return Seen()
-    return Seen(clock, power, temperature)
+        return SensorReading()
+    return SensorReading(clock, power, temperature)
 
 
 # ---- versions ----
@@ -113,20 +112,18 @@ def version_of(package: str) -> str | None:
 
 
 def command_line(arguments: list[str]) -> str:
-    """What was asked for; of paths only the last part, since where a computer keeps its files says
-    nothing.
-    """
+    """The command with its arguments, of paths the last part only: folders of a computer say nothing."""
     return " ".join(["lapidist", *(Path(one).name if one.startswith("/") else one for one in arguments)])
 
 
 @lru_cache(maxsize=1)
 def commit() -> str | None:
-    """The commit of a source checkout, with + when its sources were changed since. A copy without git is told
-    by LAPIDIST_COMMIT."""
+    """The commit of a source checkout, with + where its sources have changed. LAPIDIST_COMMIT tells it of a
+    copy without git."""
     if os.environ.get("LAPIDIST_COMMIT"):
         return os.environ["LAPIDIST_COMMIT"]
-    here = Path(lapidist.__file__).resolve().parent
-    git = ["git", "-C", str(here)]
+    package = Path(lapidist.__file__).resolve().parent
+    git = ["git", "-C", str(package)]
     try:
         head = subprocess.run(
             [*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, timeout=10, check=True

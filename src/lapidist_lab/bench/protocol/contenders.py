@@ -26,9 +26,7 @@ Call = Callable[[int], object]
 
 
 class Contender(Protocol):
-    """`prepare` takes lists of arrays, one of each for an input set, and returns what starts the case on set
-    i.
-    """
+    """`prepare` takes lists of arrays, one for each input set, and returns what starts the case on set i."""
 
     @property
     def name(self) -> str: ...
@@ -57,7 +55,7 @@ class Facts:
 
 
 class KernelContender:
-    """A registry row, with a config and a schedule where they are given, or the library's own choice."""
+    """A kernel with its config and schedule, or the planner's choice."""
 
     def __init__(
         self,
@@ -94,7 +92,7 @@ class KernelContender:
         return lambda i: gemm.execute(a[i], b[i], None, c[i])
 
     def planned(self, case: Case, device: Device) -> Plan:
-        """What `prepare` will run on dense, aligned arrays."""
+        """The plan that `prepare` makes for dense, aligned arrays."""
         return make_plan(problem_of(case, self.columns), device, self.kernel, self.config, self.sharing)
 
     def facts(self, device: Device) -> Facts:
@@ -107,8 +105,8 @@ class KernelContender:
 
 
 def b_by_columns(kernel: Kernel | None, math: str) -> bool:
-    """Whether B lies column by column: where a kernel takes nothing else, and of the 8-bit types, as the
-    vendor's library has it, where it is taken."""
+    """Whether B lies by columns: where a kernel takes nothing else, and in 8-bit types where it takes that,
+    as cuBLAS does."""
     bytewise = size_of(element_of(math).name) == 1
     if kernel is None or math not in kernel.types.maths:
         return bytewise
@@ -126,9 +124,8 @@ def problem_of(case: Case, columns: bool) -> Problem:
 
 
 def facts_of(plan: Plan, device: Device, chosen: bool = False, disassembled: bool = True) -> Facts:
-    """Static facts of a plan's kernel. Registers and static shared memory are in ptxas' log, which every
-    Binary keeps.
-    """
+    """Static facts of a plan's kernel. Registers and static shared memory are in ptxas' log, which a Binary
+    keeps."""
     log = plan.binary.log
     registers = _number_before(log, " registers")
     shared = (_number_before(log, " bytes smem") or 0) + plan.shared_bytes
@@ -149,8 +146,8 @@ def facts_of(plan: Plan, device: Device, chosen: bool = False, disassembled: boo
 
 
 def _number_before(log: str, words: str) -> int | None:
-    found = re.search(rf"(\d+){words}", log)
-    return int(found.group(1)) if found else None
+    match = re.search(rf"(\d+){words}", log)
+    return int(match.group(1)) if match else None
 
 
 def multiply_share(kernel: Kernel, config: Config, math: str, device: Device) -> float | None:
@@ -164,9 +161,7 @@ def multiply_share(kernel: Kernel, config: Config, math: str, device: Device) ->
 
 
 def bytes_per_flop(config: Config, dtype: str) -> float:
-    """Bytes of A and B that a block loads for each flop: tiles in each step, or without tiles two elements
-    for each product.
-    """
+    """Bytes of A and B that a block loads for each flop: its tiles, or two elements for each product."""
     size = size_of(dtype)
     if not config.bk and not config.by_warps:
         return float(size)
@@ -178,9 +173,8 @@ def bytes_per_flop(config: Config, dtype: str) -> float:
 def choose(
     names: str | None, detours: bool, math: str, disassembled: bool = True, production: bool = True
 ) -> list[Contender]:
-    """The kernels of a climb: rungs (and detours and production kernels) that take this type, or those that
-    `names` lists.
-    """
+    """The kernels of a climb that take this type: rungs, detours and production kernels, or those in
+    `names`."""
     if names is not None:
         chosen = [
             contender_named(name.strip(), math, disassembled) for name in names.split(",") if name.strip()

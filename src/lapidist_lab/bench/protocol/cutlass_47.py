@@ -24,8 +24,8 @@ NAME = "cutlass_47"
 
 
 class Cutlass47:
-    """Its 128x128x32 with a block for each tile and by Stream-K; the faster on the case is kept. Sums are
-    float, as ours are."""
+    """Its 128x128x32 with a block for each tile or Stream-K, whichever is faster on the case. Sums are float,
+    as ours."""
 
     name = NAME
     kind = "peer"
@@ -37,7 +37,7 @@ class Cutlass47:
         self.chosen = ""
 
     def library(self, case: Case) -> ctypes.CDLL:
-        """Compiled where the cache folder has none yet."""
+        """The library of a case's types, compiled where the cache folder has none."""
         library = build_cutlass(self.include, self.device, SOURCE, macros_of(case))
         library.cutlass_config_name.restype = ctypes.c_char_p
         library.cutlass_milliseconds.restype = ctypes.c_float
@@ -52,7 +52,7 @@ class Cutlass47:
             Ready(library, config, case, [operand_of(array, "set").pointer for array in (a[0], b[0], c[0])])
             for config in range(library.cutlass_config_count())
         ]
-        times = [library.cutlass_milliseconds(each.handle, stream) for each in ready]
+        times = [library.cutlass_milliseconds(product.handle, stream) for product in ready]
         if min(times) < 0:
             raise DeviceError(f"peer {NAME}: answered status {-min(times):.0f} for {case.shape}")
         best = times.index(min(times))
@@ -75,7 +75,7 @@ def macros_of(case: Case) -> tuple[str, ...]:
 
 
 class Ready:
-    """A product made ready, with a workspace of its own; the library forgets it when this goes."""
+    """A prepared product with its workspace; the library frees it together with this object."""
 
     def __init__(self, library: ctypes.CDLL, config: int, case: Case, pointers: Sequence[int]) -> None:
         operands = (ctypes.c_void_p(pointer) for pointer in pointers)

@@ -19,7 +19,7 @@ from lapidist.backends.gpu.driver import query_device, require_gpu
 from lapidist.device import Device
 from lapidist_lab.bench.protocol.array_library import Framework, find_framework
 from lapidist_lab.bench.protocol.cases import Case
-from lapidist_lab.bench.protocol.conditions import Gauge, Seen
+from lapidist_lab.bench.protocol.conditions import Gauge, SensorReading
 from lapidist_lab.bench.protocol.contenders import Call, Contender, Facts
 from lapidist_lab.bench.protocol.record import Record
 from lapidist_lab.verify import Expected, Verdict, expect
@@ -33,7 +33,7 @@ SLOW_CALL = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """How long, how often."""
+    """How long a contender is timed, and how often."""
 
     mode: str
     rounds: int
@@ -73,12 +73,12 @@ MANY_SUSTAINED = Protocol(
     "corpus sustained", 2, turn_seconds=0.08, pause_seconds=0.0, looks=1, checks=1, replay_seconds=0.004
 )
 MANY_BURST = replace(MANY_SUSTAINED, mode="corpus burst", rounds=3, turn_seconds=0.0, pause_seconds=0.05)
-PROTOCOLS = {each.mode: each for each in (SUSTAINED, BURST, SHORT, MANY_SUSTAINED, MANY_BURST)}
+PROTOCOLS = {protocol.mode: protocol for protocol in (SUSTAINED, BURST, SHORT, MANY_SUSTAINED, MANY_BURST)}
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """The sets of one case. B is also there column by column once a contender asks for it."""
+    """The sets of one case. B is copied column by column once a contender needs it so."""
 
     a: list[Any]
     b: list[Any]
@@ -110,8 +110,7 @@ class Inputs:
 @dataclass(frozen=True, slots=True)
 class PlainCalls:
     """Plain calls in place of a graph, for a library that cannot be captured. Times of small products then
-    include its host cost.
-    """
+    include its cost on the host."""
 
     call: Call
     calls: int
@@ -124,7 +123,7 @@ class PlainCalls:
 
 @dataclass
 class Entry:
-    """One contender on one case: what was prepared, seen and timed."""
+    """One contender on one case: its prepared call, its verdict and its times."""
 
     contender: Contender
     call: Call | None = None
@@ -134,15 +133,13 @@ class Entry:
     verdict: Verdict | None = None
     facts: Facts = field(default_factory=Facts)
     seconds: list[float] = field(default_factory=list)
-    seen: list[Seen] = field(default_factory=list)
+    sensor_readings: list[SensorReading] = field(default_factory=list)
     error: str | None = None
 
 
 class Stage:
-    """One GPU with a stream of its own, arrays from torch or CuPy, and a look at its sensors.
-
-    A context: the framework works on the stage's stream inside, and must not be left on it when it is gone.
-    """
+    """One GPU with its stream, arrays from torch or CuPy, and its sensors. As a context: inside, the
+    framework works on that stream."""
 
     def __init__(self, ordinal: int, protocol: Protocol, framework: Framework | None = None) -> None:
         require_gpu(ordinal)
@@ -169,38 +166,38 @@ class Stage:
     # ---- inputs ----
 
     def inputs(self, case: Case) -> Inputs:
-        wanted = math.ceil(L2_MULTIPLE * self.device.l2_bytes / case.set_bytes)
-        count = max(1, min(wanted, SETS_LIMIT))
+        needed = math.ceil(L2_MULTIPLE * self.device.l2_bytes / case.set_bytes)
+        count = max(1, min(needed, SETS_LIMIT))
         seed = time.time_ns() % 2**31
         transposed_a, transposed_b = (by == "c" for by in case.layout)
 
-        def made(rows: int, cols: int, place: int, transposed: bool) -> list[Any]:
-            """`place`: of the operand among those of a set, for its seed."""
+        def operands(rows: int, cols: int, place: int, transposed: bool) -> list[Any]:
+            """One operand of each set; `place` is its place in a set, for the seed."""
             seeds = [seed + 3 * i + place for i in range(count)]
             make = self.framework.random
             lines, along = (cols, rows) if transposed else (rows, cols)
             if case.batch == 1:
-                return [make(rows, cols, case.dtype, each, transposed=transposed) for each in seeds]
-            batches = [make(case.batch * lines, along, case.dtype, each) for each in seeds]
-            batches = [each.reshape(case.batch, lines, along) for each in batches]
-            return [each.swapaxes(-1, -2) for each in batches] if transposed else batches
+                return [make(rows, cols, case.dtype, matrix, transposed=transposed) for matrix in seeds]
+            batches = [make(case.batch * lines, along, case.dtype, matrix) for matrix in seeds]
+            batches = [matrix.reshape(case.batch, lines, along) for matrix in batches]
+            return [matrix.swapaxes(-1, -2) for matrix in batches] if transposed else batches
 
         outputs = [self.framework.poisoned(case.batch * case.m, case.n, case.out_dtype) for _ in range(count)]
         return Inputs(
-            made(case.m, case.k, 0, transposed_a),
-            made(case.k, case.n, 1, transposed_b),
-            outputs if case.batch == 1 else [each.reshape(case.batch, case.m, case.n) for each in outputs],
-            rotated=count >= wanted,
+            operands(case.m, case.k, 0, transposed_a),
+            operands(case.k, case.n, 1, transposed_b),
+            outputs
+            if case.batch == 1
+            else [output.reshape(case.batch, case.m, case.n) for output in outputs],
+            rotated=count >= needed,
             by_columns=transposed_b,
-            make_columns=lambda: made(case.k, case.n, 2, True),
+            make_columns=lambda: operands(case.k, case.n, 2, True),
         )
 
     # ---- one contender ----
 
     def prepare(self, contender: Contender, case: Case, inputs: Inputs) -> Entry:
-        """Plan, run once on poisoned output, judge, and build the graph. Any failure becomes the row's
-        error.
-        """
+        """An Entry: planned, run on poisoned output, judged and captured. A failure becomes its error."""
         entry = Entry(contender)
         try:
             entry.call = contender.prepare(case, inputs.a, inputs.b_for(contender), inputs.c)
@@ -239,7 +236,7 @@ class Stage:
         return float(end - start) / 1e3 / times
 
     def capture(self, entry: Entry, sets: int) -> None:
-        """A graph of calls that visits every input set equally often."""
+        """Give the entry a graph of calls that visits every input set equally often."""
         call = entry.call
         assert call is not None
         entry.estimate = self.time_of(lambda: call(0))
@@ -263,7 +260,7 @@ class Stage:
         return builder.complete()
 
     def turn(self, entry: Entry) -> None:
-        """One contender's replays; each timed replay adds its seconds per call."""
+        """Run one contender's replays; each timed one adds its seconds a call."""
         lead, timed = self.protocol.replays(entry.estimate * entry.calls)
         if self.protocol.pause_seconds:
             time.sleep(self.protocol.pause_seconds)
@@ -273,10 +270,10 @@ class Stage:
         for _ in range(timed):
             entry.graph.launch(self.stream)
             marks.append(self.stream.record(options=self._timed))
-        if self.gauge.fast and len(entry.seen) < self.protocol.looks:
+        if self.gauge.fast and len(entry.sensor_readings) < self.protocol.looks:
             marks[0].sync()
             time.sleep(min(0.05, entry.estimate * entry.calls * timed / 2))
-            entry.seen.append(self.gauge.look())
+            entry.sensor_readings.append(self.gauge.look())
         self.stream.sync()
         entry.seconds += [float(end - start) / 1e3 / entry.calls for start, end in pairwise(marks)]
 
@@ -308,14 +305,14 @@ class Stage:
             entries = [entry for entry in entries if entry.seconds or entry.error is not None]
         for entry in entries:
             if entry.error is None and self.protocol.checks > 1:
-                self.attempt(entry, lambda each: self.judge(each, case, inputs, len(inputs.a) - 1))
+                self.attempt(entry, lambda checked: self.judge(checked, case, inputs, len(inputs.a) - 1))
             entry.graph = None
         records = self.records(case, entries, inputs)
         self.framework.release()
         return records
 
     def take_turns(self, entries: Sequence[Entry], case: Case, step: Callable[[str], None]) -> None:
-        for index in turn_order([each.contender.kind for each in entries], self.protocol.rounds):
+        for index in turn_order([entry.contender.kind for entry in entries], self.protocol.rounds):
             entry = entries[index]
             if entry.error is None:
                 self.attempt(entry, self.turn)
@@ -341,24 +338,23 @@ def turn_order(kinds: Sequence[str], rounds: int) -> list[int]:
     """Indices: each contender once a round, and the vendor (the first peer) before every fourth of the
     others.
 
-    From round to round another one is the first. Of two turns of the same kernel, the one behind a kernel
-    that draws other power was up to a twentieth slower. The clock takes longer than half a turn to settle.
-    """
+    Each round begins with another one. Of two turns of one kernel, that after a kernel which draws other
+    power was up to a twentieth slower: the clock takes longer than half a turn to settle."""
     vendor = kinds.index("peer") if "peer" in kinds else None
-    others = [index for index in range(len(kinds)) if index != vendor]
+    rivals = [index for index in range(len(kinds)) if index != vendor]
     order: list[int] = []
     for done in range(rounds):
-        first = done % max(1, len(others))
-        for place, index in enumerate(others[first:] + others[:first]):
+        first = done % max(1, len(rivals))
+        for place, index in enumerate(rivals[first:] + rivals[:first]):
             if vendor is not None and place % VENDOR_EVERY == 0:
                 order.append(vendor)
             order.append(index)
-    return order if others else [0] * rounds if kinds else []
+    return order if rivals else [0] * rounds if kinds else []
 
 
 def steps(contenders: Sequence[Contender], protocol: Protocol) -> int:
     """How often `measure` calls its `step` for a case."""
-    return len(contenders) + len(turn_order([each.kind for each in contenders], protocol.rounds))
+    return len(contenders) + len(turn_order([contender.kind for contender in contenders], protocol.rounds))
 
 
 def record_of(stage: Stage, case: Case, entry: Entry, inputs: Inputs, vendor_seconds: float | None) -> Record:
@@ -401,7 +397,7 @@ def record_of(stage: Stage, case: Case, entry: Entry, inputs: Inputs, vendor_sec
             if entry.contender.capturable
             else "timed as plain calls: the library refuses to be captured in a graph"
         ),
-        **_seen_of(entry.seen),
+        **_sensor_medians(entry.sensor_readings),
         error=entry.error,
     )
 
@@ -419,9 +415,9 @@ def _facts_of_record(facts: Facts) -> dict[str, Any]:
     return {name: getattr(facts, name) for name in Facts.__slots__}
 
 
-def _seen_of(seen: Sequence[Seen]) -> dict[str, Any]:
+def _sensor_medians(readings: Sequence[SensorReading]) -> dict[str, Any]:
     def middle(name: str) -> float | None:
-        values = [value for each in seen if (value := getattr(each, name)) is not None]
+        values = [value for reading in readings if (value := getattr(reading, name)) is not None]
         return float(median(values)) if values else None
 
     return {name: middle(name) for name in ("clock_mhz", "power_w", "temperature_c")}

@@ -29,9 +29,8 @@ NVCC_SECONDS = 600
 
 
 class Vendor:
-    """cuBLAS, as the array library calls it. The 8-bit types it takes with k touching in both operands, or is
-    slow.
-    """
+    """cuBLAS, as the array library calls it. 8-bit types have k contiguous in both operands: others it
+    refuses or does slowly."""
 
     kind = "peer"
 
@@ -52,9 +51,8 @@ class Vendor:
 
 
 class Padded:
-    """What people do themselves where lines do not start on 16 bytes. They copy A and B into aligned arrays
-    with zeros around them, multiply by cuBLAS, and copy the part of the product that counts. The arrays are
-    made once, outside of the time."""
+    """Padding by hand, where lines do not start on 16 bytes: A and B are copied into aligned arrays, cuBLAS
+    multiplies, the product is copied back. The arrays are made outside of the time."""
 
     name = "padded"
     kind = "peer"
@@ -93,11 +91,11 @@ class Padded:
         return call
 
     def chunk(self, array: Any) -> int:
-        """Elements in 16 bytes."""
+        """How many elements 16 bytes hold."""
         return 16 // int(array.element_size())
 
     def zeros(self, like: Any, rows: int, cols: int) -> Any:
-        """Contiguous along the same dimension as `like`."""
+        """Zeros, contiguous along the same dimension as `like`."""
         by_columns = like.stride(0) == 1 and like.shape[0] > 1
         return like.new_zeros((cols, rows)).T if by_columns else like.new_zeros((rows, cols))
 
@@ -106,12 +104,11 @@ class Padded:
 
 
 class Compiled:
-    """What torch.compile makes of a product by itself: where it finds that this pays, it pads the operands
-    before cuBLAS, inside of the time. It is asked about products whose sides all exceed `MORE_THAN`:
-    compiling takes seconds for each.
+    """torch.compile's product: it pads operands inside of the time where it finds that faster. Compiling
+    takes seconds, so it gets products whose sides exceed `MORE_THAN` only.
 
-    Its arrays come from a pool of the peer's own. A graph remembers their places, and torch would give these
-    to others when the call has ended."""
+    Its arrays come from a pool of its own: a graph remembers their places, which torch would reuse after the
+    call."""
 
     name = "compiled"
     kind = "peer"
@@ -138,9 +135,9 @@ class Compiled:
         def call(index: int) -> None:
             # As the vendor's own call: else a product split along k may round each part to 16 bits.
             with precision("ieee"), torch.cuda.use_mem_pool(pool):
-                found = multiply(a[index], b[index])
+                product = multiply(a[index], b[index])
             if not torch.cuda.is_current_stream_capturing():
-                c[index].copy_(found)  # to be judged; the product that is timed is where torch puts it
+                c[index].copy_(product)  # to be judged; the product that is timed is where torch puts it
 
         return call
 
@@ -185,7 +182,7 @@ class Cutlass:
         return lambda index: start(best, index)
 
     def _fastest(self, start: Any) -> int:
-        """By the library's own clock (events around three calls, after one to warm up)."""
+        """The fastest config by the library's own clock: events around three calls, after a warm-up."""
         times = []
         for config in range(self.library.cutlass_config_count()):
             start(config, 0)
@@ -203,7 +200,7 @@ class Cutlass:
 
 
 def find_cutlass() -> tuple[Path | None, str]:
-    """Its include folder, or None; and the version, or why it cannot be measured."""
+    """CUTLASS's include folder, or None; and its version, or why it cannot be measured."""
     home = os.environ.get("CUTLASS_HOME")
     if not home:
         return None, "not measured: CUTLASS_HOME is not set (a checkout of github.com/NVIDIA/cutlass)"
@@ -220,7 +217,7 @@ def find_cutlass() -> tuple[Path | None, str]:
 def build_cutlass(
     include: Path, device: Device, source: Path = CUTLASS_SOURCE, macros: tuple[str, ...] = ()
 ) -> ctypes.CDLL:
-    """nvcc once for a version of headers, source and macros; the library stays in the cache folder."""
+    """The library of a source, compiled by nvcc once for each version, source and macros, and cached."""
     content = (
         source.read_bytes()
         + (include / "cutlass" / "version.h").read_bytes()
@@ -247,7 +244,7 @@ def build_cutlass(
 
 
 def find_peers(framework: Framework, device: Device, math: str) -> tuple[list[Contender], str]:
-    """The vendor first, the optional ones after; and what to write about CUTLASS into the conditions."""
+    """The vendor first, then the optional peers; and what the conditions say of CUTLASS."""
     peers: list[Contender] = [
         Vendor(framework, math),
         *([Vendor(framework, math, fast=False)] if math in FP8 else []),

@@ -102,7 +102,7 @@ class Record:
 
     @property
     def key(self) -> Key:
-        """What identifies the measurement: of records with the same key the newest counts."""
+        """What identifies the measurement: of records with one key the newest counts."""
         return (self.kernel, self.dtype, self.layout, self.batch or 1, self.m, self.n, self.k, self.mode)
 
 
@@ -110,7 +110,7 @@ class Record:
 EARLIER_NAMES = {"tma_producer": "tma_streamk", "wgmma_persistent": "wgmma_clusters"}
 EARLIER = re.compile(rf"\b({'|'.join(EARLIER_NAMES)})\b")
 
-REQUIRED = {each.name for each in fields(Record) if each.default is MISSING}
+REQUIRED = {column.name for column in fields(Record) if column.default is MISSING}
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Run:
 
 
 def rounded(value: Any) -> Any:
-    """Six significant digits: beyond what a clock can tell, and files that people can read."""
+    """The value with six significant digits: a clock tells no more, and people can read them."""
     if isinstance(value, float):
         return float(f"{value:.6g}")
     if isinstance(value, dict):
@@ -139,7 +139,7 @@ def row_of(record: Record | Conditions) -> dict[str, Any]:
 
 
 def write_lines(file: TextIO, records: Iterable[Record]) -> None:
-    """What was not learnt is left out: reading fills it in."""
+    """Write a JSON line for each record, without fields that are None: reading restores them."""
     for record in records:
         row = {key: value for key, value in row_of(record).items() if value is not None or key in REQUIRED}
         file.write(json.dumps(row) + "\n")
@@ -152,7 +152,7 @@ def write_run(path: Path, conditions: Conditions, records: Iterable[Record]) -> 
 
 
 def read_run(path: Path) -> Run:
-    """A file as written by write_run; a line that is not so names itself."""
+    """The run in a file as write_run writes it. An error names the line."""
     lines = path.read_text().splitlines()
     try:
         conditions = Conditions(**json.loads(lines[0])["conditions"])
@@ -165,8 +165,8 @@ def read_run(path: Path) -> Run:
 
 
 def by_present_names(text: str) -> str:
-    """Rows as they were written, with rungs renamed since by the names that they have now."""
-    return EARLIER.sub(lambda found: EARLIER_NAMES[found[1]], text)
+    """The text with present names of rungs in place of earlier ones."""
+    return EARLIER.sub(lambda match: EARLIER_NAMES[match[1]], text)
 
 
 def _record_of(line: str, place: str) -> Record:
@@ -187,14 +187,14 @@ def read_runs(directory: Path) -> list[Run]:
 
 def write_csv(path: Path, records: Sequence[Record]) -> None:
     with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, [each.name for each in fields(Record)], lineterminator="\n")
+        writer = csv.DictWriter(file, [column.name for column in fields(Record)], lineterminator="\n")
         writer.writeheader()
         writer.writerows(row_of(record) for record in records)
 
 
-def run_name(conditions: Conditions, what: str) -> str:
-    """h200-20260101T120000-climb-4096.jsonl"""
+def run_name(conditions: Conditions, study: str) -> str:
+    """The file name of a run, like h200-20260101T120000-climb-4096.jsonl."""
     chip = conditions.device.lower().replace("nvidia ", "").replace(" ", "-")
     stamp = conditions.date.replace("-", "").replace(":", "").split("+")[0].split(".")[0]
-    safe = "".join(letter if letter.isalnum() or letter in "-x" else "" for letter in what)
+    safe = "".join(letter if letter.isalnum() or letter in "-x" else "" for letter in study)
     return f"{chip}-{stamp}-{safe}.jsonl"

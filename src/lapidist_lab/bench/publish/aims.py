@@ -33,28 +33,26 @@ NO_BATCH_UNDER = 1.0
 
 
 class Aim(NamedTuple):
-    """`worst`: where, if it is a least of several. `again`: what the kernel that was chosen reached under its
-    own name.
-    """
+    """`worst`: where a least of several is. `repeated`: what the chosen kernel reached under its own name."""
 
     words: str
-    wanted: float
+    target: float
     reached: float
     worst: str = ""
-    again: float | None = None
+    repeated: float | None = None
     unit: str = "x"
 
     @property
     def verdict(self) -> str:
-        turns = [turn >= self.wanted for turn in (self.reached, self.again) if turn is not None]
+        turns = [turn >= self.target for turn in (self.reached, self.repeated) if turn is not None]
         return "met" if all(turns) else "met once" if any(turns) else "missed"
 
 
 AIMS: Sequence[Column] = (
     ("of the planner's choices", lambda aim: aim.words),
-    ("wanted", lambda aim: f"{aim.wanted:g}{aim.unit}"),
+    ("wanted", lambda aim: f"{aim.target:g}{aim.unit}"),
     ("reached", lambda aim: f"{aim.reached:.3f}{aim.unit}"),
-    ("again", lambda aim: "" if aim.again is None else f"{aim.again:.3f}{aim.unit}"),
+    ("again", lambda aim: "" if aim.repeated is None else f"{aim.repeated:.3f}{aim.unit}"),
     ("aim", lambda aim: aim.verdict),
     ("slowest at", lambda aim: aim.worst),
 )
@@ -69,50 +67,45 @@ WORDS = (
 
 
 def aims_section(data: Data) -> list[str]:
-    """Records are timed, of every mode; the corpus is in the runs."""
+    """The table of aims. Records are timed, in every mode; corpora are in the runs."""
     sustained = [record for record in data.records if record.mode == "sustained" and record.ok]
     chosen = [record for record in sustained if record.kernel == LIBRARY]
-    found = [
-        *of_squares(chosen, sustained),
-        *of_decode(chosen),
-        *of_ragged(data.runs),
-        *of_aligned(data.runs),
-    ]
-    found += [*of_fp32(data.runs), *of_plain_squares(data.records), *of_batches(data.runs)]
-    if not found:
+    aims = [*of_squares(chosen, sustained), *of_decode(chosen), *of_ragged(data.runs), *of_aligned(data.runs)]
+    aims += [*of_fp32(data.runs), *of_plain_squares(data.records), *of_batches(data.runs)]
+    if not aims:
         return []
     where = f"On an {chip(chosen[0])}, where no chip is named. " if chosen else ""
-    return [f"## Aims on Hopper\n\n{where}{WORDS}\n\n{table(AIMS, found, WRAPPED).markdown()}"]
+    return [f"## Aims on Hopper\n\n{where}{WORDS}\n\n{table(AIMS, aims, WRAPPED).markdown()}"]
 
 
-def of_squares(records: Sequence[Record], others: Sequence[Record]) -> Iterator[Aim]:
-    for math, wanted in OF_SQUARES.items():
+def of_squares(records: Sequence[Record], sustained: Sequence[Record]) -> Iterator[Aim]:
+    for math, target in OF_SQUARES.items():
         for series in squares(in_math(records, math)):
             timed = [record for record in series.records if record.ratio]
             for record in timed:
                 if record.m == MAIN:
-                    again = same_launch(record, others)
-                    yield Aim(f"{MAIN}^3, {short_name(math)}", wanted, record.ratio or 0.0, again=again)
+                    repeated = same_launch(record, sustained)
+                    yield Aim(f"{MAIN}^3, {short_name(math)}", target, record.ratio or 0.0, repeated=repeated)
             large = [record for record in timed if record.m >= FROM]
             if large:
                 least = worst(large)
                 title = f"the slowest square from {FROM}^3 up, {short_name(math)}"
-                again = same_launch(least, others)
-                yield Aim(title, NO_SQUARE_UNDER, least.ratio or 0.0, f"{least.m}^3", again)
+                repeated = same_launch(least, sustained)
+                yield Aim(title, NO_SQUARE_UNDER, least.ratio or 0.0, f"{least.m}^3", repeated)
 
 
-def same_launch(chosen: Record, others: Sequence[Record]) -> float | None:
+def same_launch(chosen: Record, sustained: Sequence[Record]) -> float | None:
     def launch(record: Record, config: str | None) -> tuple[object, ...]:
         return shape_of(record), record.dtype, record.layout, config
 
-    wanted = launch(chosen, chosen.config)
+    chosen_launch = launch(chosen, chosen.config)
     return next(
-        (each.ratio for each in others if launch(each, f"{each.kernel}: {each.config}") == wanted), None
+        (row.ratio for row in sustained if launch(row, f"{row.kernel}: {row.config}") == chosen_launch), None
     )
 
 
 def of_decode(records: Sequence[Record]) -> Iterator[Aim]:
-    """Weights that are read, of a transformer's layers with few rows."""
+    """The least rate at which weights are read, of layers with few rows."""
     rows = [
         r
         for r in records
@@ -125,21 +118,21 @@ def of_decode(records: Sequence[Record]) -> Iterator[Aim]:
         yield Aim(title, OF_WEIGHTS, weights_read(least), where, unit=" TB/s")
 
 
-def least_of(title: str, wanted: float, by_shape: dict[tuple[int, int, int], float]) -> Aim:
+def least_of(title: str, target: float, by_shape: dict[tuple[int, int, int], float]) -> Aim:
     slowest = min(by_shape, key=by_shape.__getitem__)
-    return Aim(title, wanted, by_shape[slowest], shape_words(*slowest))
+    return Aim(title, target, by_shape[slowest], shape_words(*slowest))
 
 
-def beside_cublas(groups: Group) -> dict[tuple[int, int, int], float]:
+def cublas_gains(groups: Group) -> dict[tuple[int, int, int], float]:
     return gains_by_shape(groups, LIBRARY, "cublas")
 
 
 def of_ragged(runs: Sequence[Run]) -> Iterator[Aim]:
-    found = ragged_of(corpora(runs))
+    modes_by_type = ragged_of(corpora(runs))
     for math in RAGGED:
-        for mode, rows in list(found.get(math, {}).items())[:1]:
+        for mode, rows in list(modes_by_type.get(math, {}).items())[:1]:
             turns = "" if MODES[mode] == "sustained" else f", {MODES[mode]} turns"
-            by_shape, large = beside_cublas(grouped(rows)), beside_cublas(large_of(grouped(rows)))
+            by_shape, large = cublas_gains(grouped(rows)), cublas_gains(large_of(grouped(rows)))
             where = f"{kind(rows[0][0])}, {chip(rows[0][0])}{turns}"
             if by_shape:
                 title = f"{len(by_shape)} ragged products, {where}, geometric mean"
@@ -151,22 +144,22 @@ def of_ragged(runs: Sequence[Run]) -> Iterator[Aim]:
 
 
 def of_aligned(runs: Sequence[Run]) -> Iterator[Aim]:
-    """The least of each aligned corpus in 16 bits, in every mode that it was measured in."""
+    """The least of each aligned corpus in 16 bits, in every mode."""
     for corpus, modes in corpora(runs).items():
         for mode, rows in modes.items() if corpus.multiple > 1 and corpus.kind in RAGGED else ():
-            if by_shape := beside_cublas(grouped(rows)):
+            if by_shape := cublas_gains(grouped(rows)):
                 title = f"the slowest of {len(by_shape)} {corpus.words}, {TURNS[mode].lower()}"
                 yield least_of(title, NO_ALIGNED_UNDER, by_shape)
 
 
 def of_fp32(runs: Sequence[Run]) -> Iterator[Aim]:
-    """Mean and least of each of its corpora, in every mode that it was measured in."""
+    """Mean and least of each corpus in fp32, in every mode."""
     for corpus, modes in corpora(runs).items():
         for mode, rows in modes.items() if corpus.kind == "float32" else ():
-            if by_shape := beside_cublas(grouped(rows)):
+            if by_shape := cublas_gains(grouped(rows)):
                 title = f"{len(by_shape)} {corpus.words}, {TURNS[mode].lower()}, geometric mean"
-                wanted = OF_ALIGNED_FP32 if corpus.multiple > 1 else OF_FP32
-                yield Aim(title, wanted, geomean([*by_shape.values()]))
+                target = OF_ALIGNED_FP32 if corpus.multiple > 1 else OF_FP32
+                yield Aim(title, target, geomean([*by_shape.values()]))
                 yield least_of("the slowest of these", NO_FP32_UNDER, by_shape)
 
 
@@ -184,9 +177,9 @@ def of_plain_squares(records: Sequence[Record]) -> Iterator[Aim]:
 
 
 def of_batches(runs: Sequence[Run]) -> Iterator[Aim]:
-    """The least of each type, of the newest run that has it."""
+    """The slowest batch of each type, from the newest run that has the type."""
     for math in dict.fromkeys(record.dtype for run in runs for record in batches_of(run)):
-        least = worst(next(found for run in reversed(runs) if (found := in_math(batches_of(run), math))))
+        least = worst(next(batches for run in reversed(runs) if (batches := in_math(batches_of(run), math))))
         title = f"the slowest batch, {short_name(math)}, {chip(least)}, in bursts"
         yield Aim(title, NO_BATCH_UNDER, least.ratio or 0.0, f"{least.batch} of {shape(least)}")
 

@@ -29,7 +29,7 @@ from lapidist_lab.bench.publish.record_views import (
     chips_of,
     in_math,
     maths_in,
-    on_each_chip,
+    newest_by_chip,
     shape_of,
     short_chip,
 )
@@ -45,19 +45,19 @@ SMALL = (512, 1024)
 
 def small(data: Data) -> list[Record]:
     kinds = maths_in(data.records)
-    found = (at_square(in_math(data.records, each), size, "sustained") for each in kinds for size in SMALL)
-    return [record for record in found if record]
+    squares = (at_square(in_math(data.records, kind), size, "sustained") for kind in kinds for size in SMALL)
+    return [record for record in squares if record]
 
 
-def beside_cublas(records: Sequence[Record]) -> str:
-    """Of those that cuBLAS was measured beside, with the worst. Empty without any."""
-    found = ratios(records)
-    return mean_words(found, f"{kind(worst(records))}, {shape(worst(records))}") if found else ""
+def cublas_words(records: Sequence[Record]) -> str:
+    """The mean over cuBLAS and the worst of these records; empty where none has a ratio."""
+    values = ratios(records)
+    return mean_words(values, f"{kind(worst(records))}, {shape(worst(records))}") if values else ""
 
 
 def of_small(data: Data) -> str:
     rows = small(data)
-    return f"{' and '.join(f'{size}^3' for size in SMALL)}, sustained: {beside_cublas(rows)}" if rows else ""
+    return f"{' and '.join(f'{size}^3' for size in SMALL)}, sustained: {cublas_words(rows)}" if rows else ""
 
 
 def small_words(rows: Sequence[Record]) -> str:
@@ -85,8 +85,8 @@ SQUARES = Section(small, [small_words, small_chart, lambda rows: table(SMALL_COL
 
 
 def batched(runs: Sequence[Run]) -> dict[str, list[Record]]:
-    """Of each chip the planner's choices that cuBLAS was measured beside, in the list's order."""
-    every = on_each_chip(runs)
+    """The planner's choices on batches that have a ratio, by chip, in the order of the list."""
+    every = newest_by_chip(runs)
     ours = [r for r, _ in every if r.mode == batched_products.MODE and r.kernel == LIBRARY and r.ratio]
     order = [(math, shape) for math, shapes in batched_products.LISTS.items() for shape in shapes]
     maths = list(batched_products.LISTS)
@@ -103,11 +103,11 @@ def of_batches(runs: Sequence[Run]) -> list[str]:
     return gains_of(batched(runs))
 
 
-def gains_of(found: Mapping[str, Sequence[Record]]) -> list[str]:
-    """In short: each chip's gain."""
+def gains_of(by_chip: Mapping[str, Sequence[Record]]) -> list[str]:
+    """Each chip's gain, in words."""
     return [
         mean_words(ratios(rows), batch_words(worst(rows)), f" on an {short_chip(chip)}", " batches")
-        for chip, rows in found.items()
+        for chip, rows in by_chip.items()
     ]
 
 
@@ -115,7 +115,7 @@ def batch_words(record: Record) -> str:
     return f"{kind(record)}, {shape_words(*shape_of(record), record.batch or 1)}"
 
 
-BESIDE_BMM = "In bursts, beside `torch.bmm` on the same data:\n\n"
+BATCH_WORDS = "In bursts, beside `torch.bmm` on the same data:\n\n"
 BATCHED: Sequence[Column] = (
     ("batch", batch_words),
     "chip | time | TFLOP/s | cuBLAS | % of cuBLAS | MHz | W | chosen | error/bound",
@@ -123,8 +123,8 @@ BATCHED: Sequence[Column] = (
 BATCHES = Section(
     lambda data: batched(data.runs),
     [
-        lambda found: BESIDE_BMM + "\n".join(f"- {each}." for each in gains_of(found)),
-        lambda found: fold("Every batch", table(BATCHED, chain(*found.values())).markdown()),
+        lambda by_chip: BATCH_WORDS + "\n".join(f"- {gain}." for gain in gains_of(by_chip)),
+        lambda by_chip: fold("Every batch", table(BATCHED, chain(*by_chip.values())).markdown()),
     ],
 )
 BATCHES_HEAD = Section(
@@ -144,9 +144,7 @@ LAYER_WORDS = (
 
 
 def layers(records: Sequence[Record]) -> list[Record]:
-    """Rows of the library and cuBLAS on layers, of the types in which more than the one square among them was
-    measured.
-    """
+    """Rows of the library and cuBLAS on layers, of types that were measured on more than the square one."""
     rows = [
         r for r in records if r.kernel in (LIBRARY, "cublas") and r.layout == "rcr" and r.mode in TIMED_MODES
     ]
@@ -161,27 +159,27 @@ def weights_read(record: Record) -> float:
 
 
 def sustained_layers(records: Sequence[Record], decode: bool) -> list[Record]:
-    """With the few rows of decoding, or with more."""
+    """Sustained layers with the few rows of decoding, or those with more."""
     rows = [r for r in records if (r.kernel, r.mode) == (LIBRARY, "sustained") and (r.m <= DECODE) == decode]
     return [record for record in rows if shape_of(record) in LISTS["layers"] and record.seconds]
 
 
 def of_decode(records: Sequence[Record]) -> str:
-    rows, others = (sustained_layers(records, decode) for decode in (True, False))
+    rows, more_rows = (sustained_layers(records, decode) for decode in (True, False))
     if not rows:
         return ""
     read = [weights_read(record) for record in rows]
-    said = (
+    rate = (
         f"Weights are read at {min(read):.2f} to {max(read):.2f} TB/s on an {chip(rows[0])}, sustained, for"
         f" 1 to {DECODE} rows in {len(maths_in(rows))} types."
     )
-    mean, of_more = beside_cublas(rows), beside_cublas(others)
-    more = f"With {min(r.m for r in others)} rows and more it is {of_more}." if of_more else ""
-    return joined(said, f"That is {mean}.", more) if mean else said
+    mean, of_more = cublas_words(rows), cublas_words(more_rows)
+    more = f"With {min(r.m for r in more_rows)} rows and more it is {of_more}." if of_more else ""
+    return joined(rate, f"That is {mean}.", more) if mean else rate
 
 
 def decode_chart(records: Sequence[Record]) -> Chart | None:
-    """Each type at the largest layer."""
+    """Bars of TB/s for each type, on the largest layer."""
     rows = sustained_layers(records, decode=True)
     if not rows:
         return None
@@ -203,20 +201,20 @@ def layer_cells(record: Record | None) -> list[str]:
     if record is None or record.seconds is None:
         return ["-"] * 6
     read = f"{weights_read(record):.2f}" if record.m <= DECODE else ""
-    time, tflops, share, *seen = (COLUMNS[head](record) for head in ("time", *LAYER_HEADS))
-    return [time, tflops, read, share, *seen]
+    time, tflops, share, *sensors = (COLUMNS[head](record) for head in ("time", *LAYER_HEADS))
+    return [time, tflops, read, share, *sensors]
 
 
 LAYER_HEADS = ("TFLOP/s", "% of cuBLAS", "MHz", "W")
 
 
 def layer_tables(records: Sequence[Record]) -> list[str]:
-    """Of each type a row for each product: sustained beside burst."""
+    """A table for each type, a row for each product: sustained, then burst."""
     at = {(r.dtype, shape_of(r), r.mode): r for r in records if r.kernel == LIBRARY}
     heads = ["n x k", "m"]
     for mode in TIMED_MODES:
         heads += [f"{mode}: time", "TFLOP/s", "TB/s of weights", *LAYER_HEADS[1:]]
-    found = []
+    tables = []
     for dtype in maths_in(records):
         rows = []
         for m, n, k in LISTS["layers"]:
@@ -226,8 +224,8 @@ def layer_tables(records: Sequence[Record]) -> list[str]:
                 rows.append(
                     [f"{n} x {k}", str(m), *(cell for r in both for cell in layer_cells(r)), chosen[0]]
                 )
-        found.append(fold(f"Layers, {short_name(dtype)}", Table([*heads, "chosen"], rows).markdown()))
-    return found
+        tables.append(fold(f"Layers, {short_name(dtype)}", Table([*heads, "chosen"], rows).markdown()))
+    return tables
 
 
 LAYERS = Section(lambda data: layers(data.records), [LAYER_WORDS, of_decode, decode_chart, layer_tables])
@@ -243,15 +241,15 @@ def of_launch(records: Sequence[Record]) -> str:
     plan, call, first = (times.get(name) for name in ("plan.execute", "matmul(out)", "first call, cold"))
     if plan is None or call is None:
         return ""
-    said = (
+    cost = (
         f"The host takes {time_words(plan.seconds)} for a call of a plan, {time_words(call.seconds)} for"
         " matmul with `out`"
     )
-    beside = f", {call.ratio:.2f} times as fast as torch.mm" if call.ratio else ""
-    lost = [f"{each.kernel} ({each.ratio:.2f})" for each in records if (each.ratio or 1.0) < 1.0]
+    against_torch = f", {call.ratio:.2f} times as fast as torch.mm" if call.ratio else ""
+    lost = [f"{row.kernel} ({row.ratio:.2f})" for row in records if (row.ratio or 1.0) < 1.0]
     slower = f"Slower than what they stand beside: {', '.join(lost)}." if lost else ""
     cold = f"A first call that compiles takes {time_words(first.seconds)}." if first else ""
-    return joined(f"{said}{beside}.", slower, cold)
+    return joined(f"{cost}{against_torch}.", slower, cold)
 
 
 def launch_chart(records: Sequence[Record]) -> Chart | None:

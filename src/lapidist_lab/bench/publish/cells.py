@@ -34,7 +34,7 @@ def percent(value: float | None) -> str:
 
 
 def span(values: Sequence[float], spec: str, of: str = "") -> str:
-    """The least and the most, once where they are written alike."""
+    """The least and the most as words; one number where both are written alike."""
     least, most = (f"{value:{spec}}{of}" for value in (min(values), max(values)))
     return least if least == most else f"{least} to {most}"
 
@@ -51,9 +51,9 @@ def worst(records: Sequence[Record]) -> Record:
     return min((record for record in records if record.ratio), key=lambda record: record.ratio or 0.0)
 
 
-def mean_words(values: Sequence[float], where: str = "", on: str = "", what: str = "") -> str:
-    """Times cuBLAS: the mean, and the least with where it is."""
-    mean = f"{geomean(values):.2f} times cuBLAS{on} in the geometric mean of {len(values)}{what}"
+def mean_words(values: Sequence[float], where: str = "", on: str = "", noun: str = "") -> str:
+    """Times cuBLAS as words: the mean, and the least with its place."""
+    mean = f"{geomean(values):.2f} times cuBLAS{on} in the geometric mean of {len(values)}{noun}"
     return f"{mean}, {min(values):.2f} at least{f' ({where})' if where else ''}"
 
 
@@ -62,12 +62,12 @@ def speed(record: Record) -> str:
 
 
 def vendor_of(record: Record) -> Record:
-    """cuBLAS' record of the same run."""
+    """cuBLAS' record of the same run, made from the ratio."""
     return replace(record, tflops=(record.tflops or 0.0) / (record.ratio or 1.0))
 
 
 def occupancy(record: Record) -> str:
-    """Blocks resident on an SM, and the warps of one."""
+    """Blocks resident on an SM, and the warps of each."""
     if not record.blocks_per_sm or not record.warps_per_sm:
         return "-"
     return f"{record.blocks_per_sm} x {record.warps_per_sm // record.blocks_per_sm}"
@@ -75,15 +75,15 @@ def occupancy(record: Record) -> str:
 
 def refusal_of(record: Record) -> str | None:
     """Why the kernel does not take the product, in the words of its rule; None where it took it."""
-    said = record.error or ""
-    if not said.startswith(REFUSED):
+    reason = record.error or ""
+    if not reason.startswith(REFUSED):
         return None
     rule = f"\n  {record.kernel}: "
-    return said.partition(rule)[2].partition("\n")[0] or said.removeprefix(REFUSED)
+    return reason.partition(rule)[2].partition("\n")[0] or reason.removeprefix(REFUSED)
 
 
-def taken(record: Record) -> str:
-    """The time, or what became of the kernel."""
+def time_or_outcome(record: Record) -> str:
+    """The time, or "refused" or "failed"."""
     if record.error and record.seconds is None and record.mode != "static":
         return "failed" if refusal_of(record) is None else "refused"
     return time_words(record.seconds)

@@ -73,7 +73,7 @@ STYLE = {
     "figure.constrained_layout.h_pad": 8 / 72,
 }
 ROW, HEAD = 26, 34  # pixels: a bar, the title of a chart among others
-LEFT, RIGHT, TOP, FOOT = 64, 170, 16, 52  # around points
+START_MARGIN, END_MARGIN, TOP_MARGIN, FOOT_MARGIN = 64, 170, 16, 52  # around points
 LABEL_GAP = 16
 HINT = "hints-"  # begins the name of what has words under the pointer
 FRACTION = re.compile(r"-?\d+\.\d{2,}")
@@ -95,14 +95,14 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """`name`: of its files, without the theme; `words`: what it shows, for who cannot see it."""
+    """`name` begins the names of its files; `words` say what it shows, to who cannot see it."""
 
     name: str
     drawn: str
     words: str
 
     def shown(self, folder: str = "") -> str:
-        """On a page from where `folder` leads to the files."""
+        """The HTML of the picture; `folder` leads from the page to the files."""
         dark = f'<source media="(prefers-color-scheme: dark)" srcset="{folder}{self.name}-dark.svg">'
         plain = f'<img src="{folder}{self.name}-light.svg" alt="{escape(self.words)}">'
         return f"<picture>{dark}{plain}</picture>\n"
@@ -115,14 +115,14 @@ class Chart:
 
 
 def themed(drawn: str, theme: str) -> str:
-    """As a file of its own."""
+    """The drawing as a file of its own, in the colours of a theme."""
     for colours in COLOURS.values():
         drawn = drawn.replace(colours[0], colours[THEMES[theme]])
     return drawn.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1) + "\n"
 
 
 def following(drawn: str) -> str:
-    """For a page that has `variables`."""
+    """The drawing for a page that defines `variables`."""
     for name, light in LIGHT.items():
         drawn = drawn.replace(light, f"var(--{name})")
     return drawn
@@ -137,7 +137,7 @@ def variables(selector: str) -> str:
 
 
 def stacked(charts: Sequence[tuple[str, str]]) -> str:
-    """Titled drawings below each other as one file, which follows the reader's light or dark."""
+    """One file with titled drawings below each other, which follows the reader's light or dark."""
     parts, top = [], 0.0
     for title, drawn in charts:
         words = f'<text x="10" y="{top + 22:g}" style="font: 15px {escape(FONTS)}; fill: var(--ink)">'
@@ -152,7 +152,8 @@ def stacked(charts: Sequence[tuple[str, str]]) -> str:
 
 
 def drawing(height: float, words: str, draw: Drawing, framed: bool = False) -> str:
-    """`framed`: points between margins of fixed widths; else names and words get the room that they need."""
+    """The SVG that `draw` makes. `framed`: margins are fixed; else names and words get the room that they
+    need."""
     require_matplotlib()
     import matplotlib
     from matplotlib.figure import Figure
@@ -163,8 +164,8 @@ def drawing(height: float, words: str, draw: Drawing, framed: bool = False) -> s
         figure = Figure((WIDTH / 72, height / 72), 72, layout=None if framed else "constrained")
         axes = figure.add_subplot()
         if framed:
-            right, top = 1 - RIGHT / WIDTH, 1 - TOP / height
-            figure.subplots_adjust(LEFT / WIDTH, FOOT / height, right, top)
+            right, top = 1 - END_MARGIN / WIDTH, 1 - TOP_MARGIN / height
+            figure.subplots_adjust(START_MARGIN / WIDTH, FOOT_MARGIN / height, right, top)
         hints, file = draw(axes), io.StringIO()
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         figure.savefig(file, format="svg", metadata=nothing)
@@ -181,14 +182,14 @@ def require_matplotlib() -> None:
 
 
 def tidied(svg: str, words: str, hints: Sequence[Sequence[str]]) -> str:
-    """Shorter, without what no viewer needs; with words for who cannot see it, and under the pointer."""
+    """The SVG without what no viewer needs, with words for who cannot see it and under the pointer."""
     root = ElementTree.fromstring(svg)
-    for each in list(root.iter()):
-        each.tag = each.tag.rpartition("}")[2]
-        each.attrib = {key.rpartition("}")[2]: plain(value) for key, value in each.attrib.items()}
-        each.attrib.pop("clip-path", None)  # nothing is drawn beyond the axes
-        if each.get("transform", "").startswith("rotate(-0 "):
-            del each.attrib["transform"]
+    for element in list(root.iter()):
+        element.tag = element.tag.rpartition("}")[2]
+        element.attrib = {key.rpartition("}")[2]: plain(value) for key, value in element.attrib.items()}
+        element.attrib.pop("clip-path", None)  # nothing is drawn beyond the axes
+        if element.get("transform", "").startswith("rotate(-0 "):
+            del element.attrib["transform"]
     for defs in root.findall("defs"):
         root.remove(defs)
     for group in list(root.iter("g")):
@@ -206,13 +207,13 @@ def tidied(svg: str, words: str, hints: Sequence[Sequence[str]]) -> str:
 
 
 def plain(value: str) -> str:
-    """Hundredths of a pixel do, and viewers have letters of their own."""
+    """The attribute with hundredths of a pixel at most and without fonts: viewers have their own."""
     value = FRACTION.sub(lambda match: f"{float(match[0]):.2f}".rstrip("0").rstrip("."), value)
     return re.sub(r"font-family: [^;]*(; )?", "", value)
 
 
 def tell(group: ElementTree.Element, hints: Sequence[str]) -> None:
-    """Each mark its words under the pointer, and for who has none, at a touch."""
+    """Give each mark its words, under the pointer and at a touch."""
     marks = list(group.iter("use")) or list(group.iter("path"))
     for mark, words in zip(marks, hints, strict=True):
         mark.set("data-words", words)
@@ -220,12 +221,12 @@ def tell(group: ElementTree.Element, hints: Sequence[str]) -> None:
 
 
 def share_style(group: ElementTree.Element) -> None:
-    """What all marks of a series have in common is said once."""
-    marks = [each for each in group if each.tag == "use"]
-    if marks and len({each.get("style") for each in marks}) == 1:
+    """Move a style that all marks of a series have to the series."""
+    marks = [mark for mark in group if mark.tag == "use"]
+    if marks and len({mark.get("style") for mark in marks}) == 1:
         group.set("style", marks[0].get("style", ""))
-        for each in marks:
-            each.attrib.pop("style", None)
+        for mark in marks:
+            mark.attrib.pop("style", None)
 
 
 # ---- bars ----
@@ -242,9 +243,9 @@ def bars(name: str, rows: Sequence[Bar], marks: Sequence[tuple[str, float]], wor
             bar.set_gid(f"{HINT}{place}")
         axes.set(xlim=(0, most), ylim=(len(rows) - 0.5, -0.5), xticks=[])
         axes.spines["bottom"].set_visible(False)
-        beside = axes.secondary_yaxis("right")
-        beside.spines["right"].set_visible(False)
-        for axis, texts, size in ((axes, "name", NAMES), (beside, "words", SMALL)):
+        right_axis = axes.secondary_yaxis("right")
+        right_axis.spines["right"].set_visible(False)
+        for axis, texts, size in ((axes, "name", NAMES), (right_axis, "words", SMALL)):
             axis.set_yticks(spots, [getattr(row, texts) for row in rows])
             axis.tick_params(length=0, pad=6, labelsize=size, labelcolor=LIGHT["ink"])
         for place, (named, value) in enumerate(marks):
@@ -277,12 +278,12 @@ def lines(
     def draw(axes: Axes) -> Sequence[Sequence[str]]:
         frame(axes, x_name, [x for x in xs if math.log2(x).is_integer()] or xs)
         axes.set(xlim=(xs[0], max(xs[-1], xs[0] * 2)), ylim=(0, most * 1.05))
-        draw_roofs(axes, {each: [(xs[0], top), (xs[-1], top)] for each, top in limits.items()})
+        draw_roofs(axes, {title: [(xs[0], top), (xs[-1], top)] for title, top in limits.items()})
         for place, (_, points) in enumerate(series):
             look: Any = {"color": SERIES[place % len(SERIES)], "gid": f"{HINT}{place}", "clip_on": False}
             axes.plot(*zip(*points, strict=True), "o-", ms=5, mew=0, lw=2, **look)
-        name_at_margin(axes, [(each, *points[-1]) for each, points in series])
-        return [[f"{each}: {x:g}, {y:.4g}" for x, y in points] for each, points in series]
+        name_at_margin(axes, [(title, *points[-1]) for title, points in series])
+        return [[f"{title}: {x:g}, {y:.4g}" for x, y in points] for title, points in series]
 
     return Chart(name, drawing(448, words, draw, framed=True), words)
 
@@ -294,9 +295,9 @@ def scatter(name: str, groups: Mapping[str, Sequence[tuple[float, float]]], word
     def draw(axes: Axes) -> Sequence[Sequence[str]]:
         frame(axes, "flops a byte", powers_of_two(min(xs), max(xs)), (min(ys) / 1.2, max(ys) * 1.2))
         axes.set_xlim(min(xs) / 1.1, max(xs) * 1.1)
-        for (each, points), kind in zip(groups.items(), ("peer", "rung", "chosen"), strict=True):
+        for (title, points), kind in zip(groups.items(), ("peer", "rung", "chosen"), strict=True):
             look: Any = {"color": LIGHT[kind], "alpha": 0.6, "clip_on": False}
-            axes.plot(*zip(*points, strict=True), "o", ms=4, mew=0, label=each, **look)
+            axes.plot(*zip(*points, strict=True), "o", ms=4, mew=0, label=title, **look)
         axes.legend(loc="upper left", bbox_to_anchor=(1, 1), handletextpad=0, borderpad=0, markerscale=2)
         return []
 
@@ -326,14 +327,14 @@ def roofline(
         )
         axes.set_xlim(low, high)
         slopes = {
-            each: [(start, start * terabytes), (top / terabytes, top), (high, top)]
-            for each, top in roofs.items()
+            title: [(start, start * terabytes), (top / terabytes, top), (high, top)]
+            for title, top in roofs.items()
         }
         draw_roofs(axes, slopes)
         for place, (_, x, y) in enumerate(points):
             axes.plot(x, y, "o", ms=8, mew=0, color=SERIES[place % len(SERIES)], gid=f"{HINT}{place}")
         name_at_margin(axes, points)
-        return [[f"{each}: {x:.3g} flop/byte, {y:.4g} TFLOP/s"] for each, x, y in points]
+        return [[f"{title}: {x:.3g} flop/byte, {y:.4g} TFLOP/s"] for title, x, y in points]
 
     return Chart(name, drawing(max(512, LABEL_GAP * len(points) + 100), words, draw, framed=True), words)
 
@@ -341,7 +342,7 @@ def roofline(
 def frame(
     axes: Axes, x_name: str, x_ticks: Sequence[float], y_range: tuple[float, float] | None = None
 ) -> None:
-    """Logarithmic x; where `y_range` is said, logarithmic y as well."""
+    """Set the axes: logarithmic x, and logarithmic y where `y_range` is not None."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     axes.set_xscale("log", base=2)
@@ -362,7 +363,7 @@ def powers_of_two(low: float, high: float) -> list[float]:
 
 
 def draw_roofs(axes: Axes, roofs: Mapping[str, Sequence[tuple[float, float]]]) -> None:
-    """Lines up to the limit of each unit, and its name at the left, where no kernel comes near it."""
+    """Draw the limit of each unit, its name at the left, where no kernel comes near it."""
     tops = [axes.transData.transform(corners[-1]) for corners in roofs.values()]
     heights = spread([float(y) + 6 for _, y in tops], LABEL_GAP, 0, math.inf)
     look: Any = {"color": LIGHT["muted"], "bbox": {"color": LIGHT["paper"], "pad": 0}}
@@ -373,24 +374,24 @@ def draw_roofs(axes: Axes, roofs: Mapping[str, Sequence[tuple[float, float]]]) -
 
 
 def name_at_margin(axes: Axes, points: Sequence[tuple[str, float, float]]) -> None:
-    """Beside the axes, in the order of their heights, each with a thin line to its point."""
+    """Write names beside the axes, in the order of their heights, each with a thin line to its point."""
     spots = [axes.transData.transform((x, y)) for _, x, y in points]
     heights = spread([float(y) for _, y in spots], LABEL_GAP, axes.bbox.y0 + 6, axes.bbox.y1)
     line: Any = {"arrowstyle": "-", "color": LIGHT["muted"], "lw": 0.7, "relpos": (0, 0.5), "shrinkB": 4}
     for place, ((name, *at), height) in enumerate(zip(points, heights, strict=True)):
-        beside = axes.bbox.x1 + 16, height
-        axes.annotate(name, (at[0], at[1]), beside, "data", "figure pixels", line, False, va="center",
+        spot = axes.bbox.x1 + 16, height
+        axes.annotate(name, (at[0], at[1]), spot, "data", "figure pixels", line, False, va="center",
                       color=SERIES[place % len(SERIES)])  # fmt: skip
 
 
-def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Positions as near as may be to those wanted, in the same order, `gap` apart, between low and high."""
-    order = sorted(range(len(wanted)), key=lambda index: wanted[index])
+def spread(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Positions near these, in the same order, at least `gap` from each other, between low and high."""
+    order = sorted(range(len(positions)), key=lambda index: positions[index])
     placed, floor, ceiling = dict[int, float](), low, high
     for index in order:
-        placed[index] = max(wanted[index], floor)
+        placed[index] = max(positions[index], floor)
         floor = placed[index] + gap
     for index in reversed(order):
         placed[index] = min(placed[index], ceiling)
         ceiling = placed[index] - gap
-    return [placed[index] for index in range(len(wanted))]
+    return [placed[index] for index in range(len(positions))]

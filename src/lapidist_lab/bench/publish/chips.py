@@ -18,7 +18,7 @@ from lapidist_lab.bench.publish.record_views import (
     TIMED_MODES,
     chips_of,
     in_another_layout,
-    on_each_chip,
+    newest_by_chip,
     shape_of,
     short_chip,
 )
@@ -29,8 +29,7 @@ ALIKE = 0.02  # chips whose ratios differ by no more agree: so do two runs of on
 
 
 class Turn(NamedTuple):
-    """The planner's choice on a square; the clock at which cuBLAS ran in the same run, and its speeds in all
-    runs."""
+    """The planner's choice on a square, the clock of cuBLAS in the same run, and its speeds in all runs."""
 
     ours: Record
     vendor_mhz: float | None
@@ -50,7 +49,7 @@ Turns = Mapping[str, Sequence[Turn]]  # of each chip
 
 
 def turns_of(runs: Sequence[Run], kind: str) -> Turns:
-    """Of each chip the newest of each square, layout and mode."""
+    """The newest turn of each square, layout and mode, by chip."""
     clocks: dict[tuple[object, ...], float | None] = {}
     speeds: dict[tuple[object, ...], list[float]] = {}
     for run in runs:
@@ -59,14 +58,14 @@ def turns_of(runs: Sequence[Run], kind: str) -> Turns:
                 place = place_of(record)
                 clocks[run.name, place] = record.clock_mhz
                 speeds.setdefault(place, []).append(record.tflops or 0.0)
-    every = on_each_chip(runs)
-    found: dict[str, list[Turn]] = {chip: [] for chip in chips_of(every)}
+    every = newest_by_chip(runs)
+    by_chip: dict[str, list[Turn]] = {chip: [] for chip in chips_of(every)}
     for record, run in every:
         if record.kernel == LIBRARY and is_square(record, kind) and record.ratio:
             place = place_of(record)
             turn = Turn(record, clocks.get((run.name, place)), speeds.get(place, []), run)
-            found[record.device].append(turn)
-    return {chip: turns for chip, turns in found.items() if turns}
+            by_chip[record.device].append(turn)
+    return {chip: turns for chip, turns in by_chip.items() if turns}
 
 
 def place_of(record: Record) -> tuple[object, ...]:
@@ -81,15 +80,15 @@ def is_square(record: Record, kind: str) -> bool:
 # ---- in words ----
 
 
-def chip_words(found: Turns) -> list[str]:
-    """A line for each chip, and where they differ."""
-    chips = list(found)
-    lines = [f"- {one_chip(chip, turns)} {taken(turns)}" for chip, turns in found.items()]
-    return lines + [f"- {line}" for other in chips[1:] for line in difference(chips[0], other, found)]
+def chip_words(by_chip: Turns) -> list[str]:
+    """A line for each chip, and one for each difference."""
+    chips = list(by_chip)
+    lines = [f"- {one_chip(chip, turns)} {date_words(turns)}" for chip, turns in by_chip.items()]
+    return lines + [f"- {line}" for other in chips[1:] for line in difference(chips[0], other, by_chip)]
 
 
-def taken(turns: Sequence[Turn]) -> str:
-    """When, and by which call of cuBLAS."""
+def date_words(turns: Sequence[Turn]) -> str:
+    """When the turns were measured, and by which call of cuBLAS."""
     days = sorted({turn.run.conditions.date[:10] for turn in turns})
     vendors = [turn.run.conditions.vendor for turn in turns]
     calls = dict.fromkeys(vendor.partition(" (")[0] for vendor in vendors if vendor)
@@ -98,24 +97,24 @@ def taken(turns: Sequence[Turn]) -> str:
 
 
 def one_chip(chip: str, turns: Sequence[Turn]) -> str:
-    here = f"On an {short_chip(chip)}"
+    place = f"On an {short_chip(chip)}"
     return " ".join(
-        said
-        for where, other in ((here, False), (f"{here} in other layouts", True))
-        if (own := [turn for turn in turns if in_another_layout(turn.ours) == other])
-        for said in reached(where, own)
+        sentence
+        for where, other in ((place, False), (f"{place} in other layouts", True))
+        if (in_layouts := [turn for turn in turns if in_another_layout(turn.ours) == other])
+        for sentence in reached(where, in_layouts)
     )
 
 
 def reached(where: str, turns: Sequence[Turn]) -> Iterable[str]:
-    """What share of cuBLAS, and at which clocks: of each mode, or that it was not measured."""
+    """Of each mode the share of cuBLAS and the clocks, or that it was not measured."""
     for mode, words in MODE_WORDS.items():
         head = f"{where}, {words}" if mode == TIMED_MODES[0] else words.capitalize()
-        own = [turn for turn in turns if turn.ours.mode == mode]
-        if own:
-            extents = span([turn.ours.m for turn in own], "d", "^3")
-            yield f"{head}: {span([100 * turn.ratio for turn in own], '.1f')} % of cuBLAS on {extents}."
-            yield clock_words(own)
+        in_mode = [turn for turn in turns if turn.ours.mode == mode]
+        if in_mode:
+            extents = span([turn.ours.m for turn in in_mode], "d", "^3")
+            yield f"{head}: {span([100 * turn.ratio for turn in in_mode], '.1f')} % of cuBLAS on {extents}."
+            yield clock_words(in_mode)
         else:
             yield f"{head}: not measured."
 
@@ -123,25 +122,27 @@ def reached(where: str, turns: Sequence[Turn]) -> Iterable[str]:
 def clock_words(turns: Sequence[Turn]) -> str:
     ours = [turn.ours.clock_mhz for turn in turns if turn.ours.clock_mhz is not None]
     theirs = [turn.vendor_mhz for turn in turns if turn.vendor_mhz is not None]
-    beside = f", cuBLAS at {span(theirs, '.0f')}" if theirs else ""
-    return f"Ours ran at {span(ours, '.0f')} MHz{beside}." if ours else "Clocks were not seen."
+    vendor_clock = f", cuBLAS at {span(theirs, '.0f')}" if theirs else ""
+    return f"Ours ran at {span(ours, '.0f')} MHz{vendor_clock}." if ours else "Clocks were not seen."
 
 
-def difference(chip: str, other: str, found: Turns) -> Iterator[str]:
-    """Where the ratios differ, on what both measured."""
-    here, there = ({turn.place: turn.ratio for turn in found[each]} for each in (chip, other))
+def difference(chip: str, other: str, by_chip: Turns) -> Iterator[str]:
+    """Where the ratios of two chips differ, among products that both measured."""
+    first, second = ({turn.place: turn.ratio for turn in by_chip[name]} for name in (chip, other))
     pair = f"{short_chip(chip)} and {short_chip(other)}"
     for mode, words in MODE_WORDS.items():
-        apart = {
-            place: abs(here[place] - there[place]) for place in here if place in there and place[2] == mode
+        gaps = {
+            place: abs(first[place] - second[place])
+            for place in first
+            if place in second and place[2] == mode
         }
-        if not apart:
+        if not gaps:
             continue
-        most = max(apart, key=apart.__getitem__)
-        if apart[most] <= ALIKE:
-            yield f"{pair} agree {words} within {percent(apart[most])} % of cuBLAS."
+        most = max(gaps, key=gaps.__getitem__)
+        if gaps[most] <= ALIKE:
+            yield f"{pair} agree {words} within {percent(gaps[most])} % of cuBLAS."
         else:
-            shares = f"{percent(here[most])} and {percent(there[most])} % of cuBLAS"
+            shares = f"{percent(first[most])} and {percent(second[most])} % of cuBLAS"
             yield f"{pair} differ {words}, most at {most[1]}^3 with {LIES[most[0]]}: {shares}."
 
 
@@ -149,11 +150,11 @@ def difference(chip: str, other: str, found: Turns) -> Iterator[str]:
 
 
 def chip_sections(runs: Sequence[Run], kind: str) -> list[str]:
-    found = turns_of(runs, kind)
-    if not found:
+    by_chip = turns_of(runs, kind)
+    if not by_chip:
         return []
     rows = []
-    for chip, turns in found.items():
+    for chip, turns in by_chip.items():
         at = {turn.place: turn for turn in turns}
         squares = sorted(
             {place[:2] for place in at}, key=lambda square: (list(LIES).index(square[0]), square[1])
@@ -169,7 +170,7 @@ def chip_sections(runs: Sequence[Run], kind: str) -> list[str]:
             columns.append((head.format(mode=mode), turn_cell(mode, cell)))
     words = "TFLOP/s. *cuBLAS in all runs*: the least and the most that it reached in any run on that chip."
     title = f"Squares, {short_name(kind)}, sustained beside bursts, on each chip"
-    return ["\n".join(chip_words(found)), fold(title, f"{words}\n\n{table(columns, rows).markdown()}")]
+    return ["\n".join(chip_words(by_chip)), fold(title, f"{words}\n\n{table(columns, rows).markdown()}")]
 
 
 TURN: dict[str, Cell] = {

@@ -16,10 +16,10 @@ from lapidist_lab.bench.publish.charts import Chart, scatter
 from lapidist_lab.bench.publish.chips import ALIKE
 from lapidist_lab.bench.publish.record_views import (
     LIES,
-    Found,
+    RunRecords,
     chips_of,
     maths_in,
-    on_each_chip,
+    newest_by_chip,
     shape_of,
     short_chip,
 )
@@ -51,7 +51,7 @@ DRAWN = {"cublas": "cuBLAS", PADDED: "padding by hand", LIBRARY: LIBRARY}
 
 
 class Corpus(NamedTuple):
-    """What stands in one section: the products that a seed gives, of one type, on one chip."""
+    """The products that a seed draws, of one type, on one chip."""
 
     kind: str
     multiple: int  # of which every extent is one; ragged ones: 1
@@ -74,55 +74,53 @@ class Corpus(NamedTuple):
         return f"{of}, {short_chip(self.chip)}, seed {self.seed}"
 
 
-Corpora = Mapping[Corpus, Mapping[str, Found]]
+Corpora = Mapping[Corpus, Mapping[str, RunRecords]]
 
 
-def corpora(runs: Sequence[Run]) -> dict[Corpus, dict[str, Found]]:
-    """Of each corpus and mode, the newest rows of every shape: of ragged ones, where the way by hand was
-    measured. Main ones first: on the chip with most rows, the newest seed. Short turns, which are neither
-    sustained nor after a rest, only where they have more shapes.
-    """
-    every = on_each_chip(runs)
+def corpora(runs: Sequence[Run]) -> dict[Corpus, dict[str, RunRecords]]:
+    """The newest rows of every shape, by corpus and mode; ragged ones where the way by hand was measured,
+    too. Main ones first: the chip with most rows, then the newest seed."""
+    every = newest_by_chip(runs)
     rows = [(record, run) for record, run in every if record.mode in MODES]
     padded = {where(record) for record, _ in rows if record.kernel == PADDED}
-    found: dict[Corpus, dict[str, list[tuple[Record, Run]]]] = {}
+    by_corpus: dict[Corpus, dict[str, list[tuple[Record, Run]]]] = {}
     for record, run in rows:
         multiple, seed = drawn_from(run.conditions.protocol)
         if multiple > 1 or where(record) in padded:
             corpus = Corpus(record.dtype, multiple, record.device, record.layout[:2], seed)
-            found.setdefault(corpus, {}).setdefault(record.mode, []).append((record, run))
+            by_corpus.setdefault(corpus, {}).setdefault(record.mode, []).append((record, run))
     kinds, chips = maths_in(record for record, _ in rows), chips_of(every)
-    ordered = sorted(found, key=lambda each: newest(found[each].values()), reverse=True)
-    ordered.sort(key=lambda each: (each.layout != "rr", each.layout))
-    ordered.sort(key=lambda each: (kinds.index(each.kind), each.multiple, chips.index(each.chip)))
-    kept = {each: modes_of(each, found) for each in ordered}
-    return {corpus: modes for corpus, modes in kept.items() if modes}
+    ordered = sorted(by_corpus, key=lambda key: newest(by_corpus[key].values()), reverse=True)
+    ordered.sort(key=lambda key: (key.layout != "rr", key.layout))
+    ordered.sort(key=lambda key: (kinds.index(key.kind), key.multiple, chips.index(key.chip)))
+    chosen = {key: modes_of(key, by_corpus) for key in ordered}
+    return {corpus: modes for corpus, modes in chosen.items() if modes}
 
 
 def where(record: Record) -> tuple[object, ...]:
     return record.device, record.mode, record.dtype, record.layout, shape_of(record)
 
 
-def newest(found: Iterable[Found]) -> str:
-    return max(run.conditions.date for rows in found for _, run in rows)
+def newest(modes: Iterable[RunRecords]) -> str:
+    return max(run.conditions.date for rows in modes for _, run in rows)
 
 
-def modes_of(corpus: Corpus, found: Corpora) -> dict[str, Found]:
-    """In order, and without short turns where longer ones have as many shapes."""
+def modes_of(corpus: Corpus, by_corpus: Corpora) -> dict[str, RunRecords]:
+    """The modes of a corpus, in order; short turns only where longer ones have fewer shapes."""
     longer = [
         len(grouped(rows))
-        for other, modes in found.items()
+        for other, modes in by_corpus.items()
         if other.alike == corpus.alike
         for mode, rows in modes.items()
         if mode != "short"
     ]
-    own = {mode: found[corpus][mode] for mode in MODES if mode in found[corpus]}
-    if "short" in own and max(longer, default=0) >= len(grouped(own["short"])):
-        del own["short"]
-    return own
+    by_mode = {mode: by_corpus[corpus][mode] for mode in MODES if mode in by_corpus[corpus]}
+    if "short" in by_mode and max(longer, default=0) >= len(grouped(by_mode["short"])):
+        del by_mode["short"]
+    return by_mode
 
 
-def grouped(rows: Found) -> Group:
+def grouped(rows: RunRecords) -> Group:
     return by_shape(records_of(rows))
 
 
@@ -130,10 +128,10 @@ def large_of(groups: Group) -> Group:
     return {shape: rows for shape, rows in groups.items() if min(shape) > LARGE}
 
 
-def ragged_of(found: Corpora) -> dict[str, Mapping[str, Found]]:
+def ragged_of(by_corpus: Corpora) -> dict[str, Mapping[str, RunRecords]]:
     """The main ragged corpus of each type."""
-    mains: dict[str, Mapping[str, Found]] = {}
-    for corpus, modes in found.items():
+    mains: dict[str, Mapping[str, RunRecords]] = {}
+    for corpus, modes in by_corpus.items():
         if corpus.multiple == 1:
             mains.setdefault(corpus.kind, modes)
     return mains
@@ -143,47 +141,47 @@ def ragged_of(found: Corpora) -> dict[str, Mapping[str, Found]]:
 
 
 def corpus_sections(runs: Sequence[Run]) -> list[str | Chart]:
-    found = corpora(runs)
-    mains = {id(modes): kind for kind, modes in ragged_of(found).items()}
+    by_corpus = corpora(runs)
+    mains = {id(modes): kind for kind, modes in ragged_of(by_corpus).items()}
     parts: list[str | Chart] = []
-    for corpus, modes in found.items():
+    for corpus, modes in by_corpus.items():
         by_mode = {mode: grouped(rows) for mode, rows in modes.items()}
         digits = 2 if corpus.multiple == 1 else 3
-        said = [turn_words(mode, here, digits) for mode, here in by_mode.items()]
-        parts.append(f"## {len(next(iter(by_mode.values())))} {corpus.words}\n\n{' '.join(said)}")
+        sentences = [turn_words(mode, groups, digits) for mode, groups in by_mode.items()]
+        parts.append(f"## {len(next(iter(by_mode.values())))} {corpus.words}\n\n{' '.join(sentences)}")
         if id(modes) in mains:
             parts.append(corpus_chart(modes))
         parts += corpus_tables(corpus, modes, by_mode, runs)
     return parts
 
 
-def corpus_chart(found: Mapping[str, Found]) -> Chart:
-    records = records_of(next(iter(found.values())))
+def corpus_chart(modes: Mapping[str, RunRecords]) -> Chart:
+    records = records_of(next(iter(modes.values())))
     short = short_name(records[0].dtype)
     words = f"TFLOP/s of each ragged product over its arithmetic intensity, {short}"
     return scatter(f"corpus-{short}", over_intensity(records, DRAWN), words)
 
 
 def corpus_tables(
-    corpus: Corpus, found: Mapping[str, Found], by_mode: Mapping[str, Group], runs: Sequence[Run]
+    corpus: Corpus, modes: Mapping[str, RunRecords], by_mode: Mapping[str, Group], runs: Sequence[Run]
 ) -> list[str]:
     main, groups = next(iter(by_mode.items()))
-    everyone = [each for rows in found.values() for each in rows]
+    run_records = [pair for rows in modes.values() for pair in rows]
     words = (
         f"Each number is B's time over A's: over 1, A is faster. *{GOOD} or more* and *faster* are shares of"
-        f" the products. MHz and W are A's medians. {verdict_words(records_of(everyone))}"
+        f" the products. MHz and W are A's medians. {verdict_words(records_of(run_records))}"
     )
     aligned = neighbours(main, corpus, groups, runs) if corpus.multiple == 1 else {}
     ours = [rows[LIBRARY] for rows in groups.values() if LIBRARY in rows and rows[LIBRARY].ratio]
-    slowest = table(SLOWEST, sorted(ours, key=lambda each: each.ratio or 0.0)[:WORST])
+    slowest = table(SLOWEST, sorted(ours, key=lambda row: row.ratio or 0.0)[:WORST])
     return [
         fold(
             f"A corpus of {len(groups)} {corpus.words}",
             f"{words}\n\n{gain_table(corpus, by_mode).markdown()}",
         ),
-        *([fold("Beside aligned neighbours", beside_neighbours(aligned))] if aligned else []),
+        *([fold("Beside aligned neighbours", neighbour_table(aligned))] if aligned else []),
         fold(f"The {WORST} shapes that compare worst", slowest.markdown()),
-        fold("Where these numbers come from", "\n".join(sources(everyone))),
+        fold("Where these numbers come from", "\n".join(sources(run_records))),
     ]
 
 
@@ -191,11 +189,11 @@ SLOWEST = ("m x n x k | time | TFLOP/s | % of cuBLAS | MHz | W | chosen",)
 
 
 def turn_words(mode: str, groups: Group, digits: int) -> str:
-    """The gain in words, with the clocks of both sides."""
+    """The gain of a mode in words, with the clocks of both sides."""
     values, padded = (gains(groups, LIBRARY, rival) for rival in ("cublas", PADDED))
     if not values:
         return "cuBLAS was not measured beside these."
-    ours, theirs = (seen_cells(groups, name)[0] for name in (LIBRARY, "cublas"))
+    ours, theirs = (sensor_cells(groups, name)[0] for name in (LIBRARY, "cublas"))
     return joined(
         f"{TURNS[mode]}, the speed over that of cuBLAS is {geomean(values):.{digits}f} in the geometric mean"
         f" of {len(values)}, {min(values):.{digits}f} at least and {max(values):.{digits}f} at most.",
@@ -208,7 +206,7 @@ def gain_table(corpus: Corpus, by_mode: Mapping[str, Group]) -> Table:
     gain = ["geomean", "least", "median", "most", f"{GOOD} or more", "faster", "count"]
     digits = 2 if corpus.multiple == 1 else 3
     rows = [
-        [MODES[mode], words, name, *gain_cells(values, digits), *seen_cells(part, ours)]
+        [MODES[mode], words, name, *gain_cells(values, digits), *sensor_cells(part, ours)]
         for mode, groups in by_mode.items()
         for words, part in (("all", groups), (f"every side over {LARGE}", large_of(groups)))
         for (ours, rival), name in RIVALS.items()
@@ -217,8 +215,8 @@ def gain_table(corpus: Corpus, by_mode: Mapping[str, Group]) -> Table:
     return Table(["turns", "shapes", "A against B", *gain, "MHz", "W"], rows, ("shapes",))
 
 
-def seen_cells(groups: Group, name: str) -> list[str]:
-    """Clock and power: the medians."""
+def sensor_cells(groups: Group, name: str) -> list[str]:
+    """The medians of clock and power."""
     records = [rows[name] for rows in groups.values() if name in rows]
     clocks = [record.clock_mhz for record in records if record.clock_mhz is not None]
     powers = [record.power_w for record in records if record.power_w is not None]
@@ -240,25 +238,29 @@ def reaching(values: Sequence[float], least: float) -> str:
 
 
 def neighbours(mode: str, corpus: Corpus, groups: Group, runs: Sequence[Run]) -> Group:
-    """Of the shapes whose sides rounded up were measured too: the rows of both, those of the neighbour named
-    so.
-    """
-    wanted = mode, corpus.kind, corpus.chip, corpus.layout
-    rows = by_shape([r for r, _ in on_each_chip(runs) if (r.mode, r.dtype, r.device, r.layout[:2]) == wanted])
-    found = {}
-    for shape, here in groups.items():
-        beside = rows.get(Case(*shape, corpus.kind).neighbour.extents, {})
-        if LIBRARY in beside:
-            found[shape] = here | {f"{NEIGHBOUR}{name}": record for name, record in beside.items()}
-    return found
+    """The rows of shapes that were also measured with their sides rounded up, together with those of the
+    neighbour."""
+    place = mode, corpus.kind, corpus.chip, corpus.layout
+    rows = by_shape(
+        [r for r, _ in newest_by_chip(runs) if (r.mode, r.dtype, r.device, r.layout[:2]) == place]
+    )
+    pairs = {}
+    for shape, measured in groups.items():
+        aligned = rows.get(Case(*shape, corpus.kind).neighbour.extents, {})
+        if LIBRARY in aligned:
+            pairs[shape] = measured | {f"{NEIGHBOUR}{name}": record for name, record in aligned.items()}
+    return pairs
 
 
-def beside_neighbours(groups: Group) -> str:
-    """What lines that do not start on 16 bytes cost: the neighbour's speed is 1."""
+def neighbour_table(groups: Group) -> str:
+    """A table of the speed over that of the aligned neighbour: what unaligned lines cost."""
     rows = []
     for words, part in (("all", groups), (f"every side over {LARGE}", large_of(groups))):
         for name, title in ((LIBRARY, LIBRARY), ("cublas", "cuBLAS")):
-            pairs = [(here.get(name), here.get(f"{NEIGHBOUR}{name}")) for here in part.values()]
+            pairs = [
+                (rows_of_shape.get(name), rows_of_shape.get(f"{NEIGHBOUR}{name}"))
+                for rows_of_shape in part.values()
+            ]
             values = [a.tflops / b.tflops for a, b in pairs if a and b and a.tflops and b.tflops]
             if values:
                 cells = gain_cells(values)
@@ -270,80 +272,85 @@ def beside_neighbours(groups: Group) -> str:
     )
 
 
-def sources(found: Found) -> list[str]:
-    """Each run with its protocol, the seed in it."""
-    runs = {run.name: run for _, run in found}
+def sources(run_records: RunRecords) -> list[str]:
+    """A line for each run: its protocol, which has the seed."""
+    runs = {run.name: run for _, run in run_records}
     return [f"From `results/{name}`: {run.conditions.protocol}.\n" for name, run in sorted(runs.items())]
 
 
 # ---- all of them in short ----
 
 
-def of_ragged(found: Corpora) -> list[str]:
-    """Each type's gain over the vendor, in every mode: of ragged products, then of aligned ones."""
-    said = [gain_words(kind, modes) for kind, modes in ragged_of(found).items()]
-    said += [aligned_words(corpus, modes) for corpus, modes in found.items() if corpus.multiple > 1]
-    return [each for each in said if each]
+def of_ragged(by_corpus: Corpora) -> list[str]:
+    """Each type's gain over cuBLAS in every mode: first ragged products, then aligned ones."""
+    lines = [gain_words(kind, modes) for kind, modes in ragged_of(by_corpus).items()]
+    lines += [aligned_words(corpus, modes) for corpus, modes in by_corpus.items() if corpus.multiple > 1]
+    return [line for line in lines if line]
 
 
-def gain_words(kind: str, modes: Mapping[str, Found]) -> str:
-    said: list[str] = []
+def gain_words(kind: str, modes: Mapping[str, RunRecords]) -> str:
+    sentences: list[str] = []
     for mode, rows in modes.items():
         values, padded = (gains(grouped(rows), LIBRARY, rival) for rival in ("cublas", PADDED))
         if values:
             whose = f"{short_name(kind)} on an {short_chip(rows[0][0].device)}, {TURNS[mode].lower()}"
-            said.append(f"{TURNS[mode] if said else whose}: {mean_words(values, what=' ragged products')}.")
+            sentences.append(
+                f"{TURNS[mode] if sentences else whose}: {mean_words(values, noun=' ragged products')}."
+            )
         if padded:
             by_hand = "Beside cuBLAS with operands padded by hand first"
-            said.append(f"{by_hand}: {geomean(padded):.2f} times, {min(padded):.2f} at least.")
-    return " ".join(said)
+            sentences.append(f"{by_hand}: {geomean(padded):.2f} times, {min(padded):.2f} at least.")
+    return " ".join(sentences)
 
 
-def aligned_words(corpus: Corpus, modes: Mapping[str, Found]) -> str:
-    said = []
+def aligned_words(corpus: Corpus, modes: Mapping[str, RunRecords]) -> str:
+    sentences = []
     for mode, rows in modes.items():
         values = gains(grouped(rows), LIBRARY, "cublas")
         if values:
             whose = f"{short_name(corpus.kind)} on an {short_chip(corpus.chip)}, {TURNS[mode].lower()}"
             head = f"{whose}, multiples of {corpus.multiple}, {LIES[corpus.layout]}"
             mean = f"{geomean(values):.3f} times cuBLAS in the geometric mean of {len(values)}"
-            said.append(f"{head}: {mean}. The least is {min(values):.3f}.")
-    return " ".join(said)
+            sentences.append(f"{head}: {mean}. The least is {min(values):.3f}.")
+    return " ".join(sentences)
 
 
 def summary_section(runs: Sequence[Run]) -> str:
-    """Every corpus in a line, bursts below sustained turns; and what two chips have on the same products."""
-    found = corpora(runs)
+    """A table with a row for each corpus and mode, and what two chips reach on the same products."""
+    by_corpus = corpora(runs)
     heads = ["type", "products", "operands", "chip", "seed", "turns", "count"]
     heads += ["over cuBLAS, geomean", "least", "MHz", "cuBLAS at", "measured"]
     rows = []
-    for corpus, modes in found.items():
+    for corpus, modes in by_corpus.items():
         sort = "ragged" if corpus.multiple == 1 else f"multiples of {corpus.multiple}"
         whose = [short_name(corpus.kind), sort, LIES[corpus.layout], short_chip(corpus.chip), corpus.seed]
-        for mode, own in modes.items():
-            groups = grouped(own)
+        for mode, run_records in modes.items():
+            groups = grouped(run_records)
             values = gains(groups, LIBRARY, "cublas")
             if values:
                 gain = [str(len(values)), f"{geomean(values):.3f}", f"{min(values):.3f}"]
-                clocks = [seen_cells(groups, name)[0] for name in (LIBRARY, "cublas")]
-                rows.append([*whose, MODES[mode], *gain, *clocks, newest([own])[:10]])
-    said = [f"- {each}" for each in chips_apart(found)]
-    return "\n".join([Table(heads, rows, ("products", "turns")).markdown(), *said])
+                clocks = [sensor_cells(groups, name)[0] for name in (LIBRARY, "cublas")]
+                rows.append([*whose, MODES[mode], *gain, *clocks, newest([run_records])[:10]])
+    lines = [f"- {line}" for line in chip_comparisons(by_corpus)]
+    return "\n".join([Table(heads, rows, ("products", "turns")).markdown(), *lines])
 
 
-def chips_apart(found: Corpora) -> Iterator[str]:
-    """Of the same seed on two chips: the gain of each on the products that both multiplied."""
-    pairs = [pair for pair in combinations(found, 2) if len({each._replace(chip="") for each in pair}) == 1]
-    for pair, mode in [(both, mode) for both in pairs for mode in found[both[0]]]:
-        here, there = (grouped(found[each].get(mode, ())) for each in pair)
-        both = [shape for shape in here if shape in there]
+def chip_comparisons(by_corpus: Corpora) -> Iterator[str]:
+    """The gains of two chips on the products that both multiplied, for each seed that both have."""
+    pairs = [
+        pair for pair in combinations(by_corpus, 2) if len({corpus._replace(chip="") for corpus in pair}) == 1
+    ]
+    for pair, mode in [(both, mode) for both in pairs for mode in by_corpus[both[0]]]:
+        first_groups, second_groups = (grouped(by_corpus[corpus].get(mode, ())) for corpus in pair)
+        both = [shape for shape in first_groups if shape in second_groups]
         first, second = (
-            gains({shape: groups[shape] for shape in both}, LIBRARY, "cublas") for groups in (here, there)
+            gains({shape: groups[shape] for shape in both}, LIBRARY, "cublas")
+            for groups in (first_groups, second_groups)
         )
         if first and second:
             means, corpus = (geomean(first), geomean(second)), pair[0]
             verb = "agree" if abs(means[0] / means[1] - 1.0) <= ALIKE else "differ"
-            chips = " and ".join(short_chip(each.chip) for each in pair)
+            chips = " and ".join(short_chip(corpus.chip) for corpus in pair)
             yield (
                 f"{chips} {verb} on {len(both)} {corpus.sort}, {short_name(corpus.kind)},"
                 f" {LIES[corpus.layout]}, {TURNS[mode].lower()}. The geometric means are {means[0]:.3f} and"
@@ -359,7 +366,7 @@ SHORT_TURNS = (
 CORPORA = Section(
     lambda data: corpora(data.runs) and data.runs,
     [
-        lambda runs: "\n".join(f"- {each}" for each in of_ragged(corpora(runs))),
+        lambda runs: "\n".join(f"- {line}" for line in of_ragged(corpora(runs))),
         SHORT_TURNS,
         summary_section,
         corpus_sections,

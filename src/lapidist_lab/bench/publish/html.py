@@ -15,7 +15,7 @@ from lapidist_lab.bench.publish.charts import following, variables
 from lapidist_lab.bench.publish.panels import Panel, Sources, panels
 from lapidist_lab.bench.publish.record_views import NO_PRODUCTS, Shape, in_order, label, main_case, shape_of
 from lapidist_lab.bench.publish.tables import Table, table
-from lapidist_lab.bench.publish.terminal import COUNTED, LIMITS, TIMED, whole
+from lapidist_lab.bench.publish.terminal import COUNTED, LIMITS, TIMED, unbroken_head
 
 PARTS = Path(__file__).parent / "template"
 KIND_WORDS = {
@@ -39,12 +39,12 @@ Part = tuple[str, str, str]  # its anchor, its title and what is in it
 
 
 def page(conditions: Conditions, records: Sequence[Record], sources: Sources | None = None) -> str:
-    """The whole document. `sources` tell of records from several runs which is from which. The first type's
-    charts and the numbers are open, the rest is a touch away."""
+    """The document. `sources` names the run of each record, where there are several. The first type's charts
+    and the numbers are open."""
     runs = sources or {}
-    found = [charts_part(math, shown) for math, shown in panels(conditions, records, runs).items()]
-    found += [limits_part(records), tables_part(records, runs), failures_part(records)]
-    parts = [part for part in [*found, conditions_part(conditions)] if part[2]]
+    candidates = [charts_part(math, shown) for math, shown in panels(conditions, records, runs).items()]
+    candidates += [limits_part(records), tables_part(records, runs), failures_part(records)]
+    parts = [part for part in [*candidates, conditions_part(conditions)] if part[2]]
     opened = {next((anchor for anchor, *_ in parts if anchor.startswith(CHARTS)), ""), "numbers"}
     shown = [
         f'<details id="{anchor}"{" open" if anchor in opened else ""}>'
@@ -62,10 +62,10 @@ def page(conditions: Conditions, records: Sequence[Record], sources: Sources | N
 
 def head(conditions: Conditions, main: Shape | None) -> str:
     where = ELSEWHERE.get(conditions.device, f"on {conditions.device}")
-    what = f"{shape_words(*main)}: " if main else ""
+    product = f"{shape_words(*main)}: " if main else ""
     day = conditions.date.replace("T", " ").replace("+00:00", " UTC")
-    said = escape(f"{what}{conditions.mode}, {day}")
-    return f'<h1>The ladder {escape(where)}</h1><p class="muted">{said}</p>\n'
+    subtitle = escape(f"{product}{conditions.mode}, {day}")
+    return f'<h1>The ladder {escape(where)}</h1><p class="muted">{subtitle}</p>\n'
 
 
 def charts_part(math: str, shown: Sequence[Panel]) -> Part:
@@ -86,14 +86,14 @@ def legend(panel: Panel) -> str:
 
 
 def limits_part(records: Sequence[Record]) -> Part:
-    """What the micro-kernels reached, where they were measured."""
+    """The table of what the micro-kernels reached."""
     rows = [record for record in records if record.kind == "limit"]
     return "limits", "Limits of the units", table(LIMITS, rows).html() if rows else ""
 
 
 def tables_part(records: Sequence[Record], sources: Sources) -> Part:
-    """One table for each shape, type, mode and run, those with most rows first. So a share of cuBLAS stands
-    only beside numbers of its own run."""
+    """A table for each shape, type, mode and run, largest first: a share of cuBLAS stands beside numbers of
+    its run only."""
     groups: dict[tuple[Shape, str, str, str], list[Record]] = {}
     for record in records:
         if record.kind not in NO_PRODUCTS and record.mode != "host":
@@ -109,16 +109,16 @@ def tables_part(records: Sequence[Record], sources: Sources) -> Part:
 
 
 def case_table(rows: Sequence[Record]) -> str:
-    """Columns in which no row has anything are left out."""
+    """The table of a case, without columns that are empty."""
     columns = COUNTED if rows[0].mode == "machine" else TIMED
-    shown = table({whole(name): cell for name, cell in columns.items()}, rows).filled()
+    shown = table({unbroken_head(name): cell for name, cell in columns.items()}, rows).filled()
     css = ["failed" if row.error and row.mode != "static" else row.kind for row in rows]
     return shown.html(css, [row.seconds for row in rows])
 
 
 def failures_part(records: Sequence[Record]) -> Part:
     failed = [record for record in records if record.error and record.mode != "static"]
-    rows = [[label(each.kernel), shape(each), (each.error or "").splitlines()[0]] for each in failed]
+    rows = [[label(row.kernel), shape(row), (row.error or "").splitlines()[0]] for row in failed]
     return (
         "failures",
         "Refused or failed",

@@ -30,38 +30,40 @@ from lapidist_lab.bench.publish.record_views import (
     sweep,
 )
 from lapidist_lab.bench.publish.section import Data, Part, Section
-from lapidist_lab.bench.publish.squares import beside_cublas, climbed, of_type, sizes_chart, type_section
+from lapidist_lab.bench.publish.squares import climbed, ladder_chart, of_type, sizes_chart, type_section
 from lapidist_lab.bench.publish.tables import Column, fold, table
 
 CLIMB = "The ladder at 4096^3, each kernel beside cuBLAS in its own run (detours are in the table):"
 
 
 def type_sections(kind: str, titled: bool = False) -> list[Section]:
-    """Of one type: the answer, each chip's, speed against size, the ladder, and every table."""
+    """The sections of one type: the answer, each chip's, speed against size, the ladder, and every table."""
 
     def products(data: Data) -> list[Record]:
-        own = [r for r in in_math(data.records, kind) if r.mode in TIMED_MODES and r.kind not in NO_PRODUCTS]
-        return [record for record in own if not in_another_layout(record)]
+        timed = [
+            r for r in in_math(data.records, kind) if r.mode in TIMED_MODES and r.kind not in NO_PRODUCTS
+        ]
+        return [record for record in timed if not in_another_layout(record)]
 
     def in_mode(mode: str) -> Part:
-        def made(rows: Sequence[Record]) -> list[str]:
+        def part(rows: Sequence[Record]) -> list[str]:
             timed = [record for record in rows if record.mode == mode]
             return [type_section(timed, mode), *shapes_of(mode, kind, timed)] if timed else []
 
-        return made
+        return part
 
     head: list[Part] = [f"## {short_name(kind)}"] if titled else []
     return [
         Section(products, [*head, of_type]),
         Section(lambda data: products(data) and data, [lambda data: chip_sections(data.runs, kind)]),
         Section(products, [sizes_chart]),
-        Section(lambda data: climbed(products(data)), [CLIMB, beside_cublas]),
+        Section(lambda data: climbed(products(data)), [CLIMB, ladder_chart]),
         Section(products, [in_mode(mode) for mode in TIMED_MODES]),
     ]
 
 
 def shapes_of(mode: str, kind: str, records: Sequence[Record]) -> list[str]:
-    """The ladder on each shape it was climbed on, the sweep, and all shapes that no table above has."""
+    """Tables of the ladder by shape, of the sweep, and of all shapes that no other table has."""
     where = f"{short_name(kind)}, {mode}"
     shapes, series = climbed_shapes(records), sweep(records)
     parts = [
@@ -70,19 +72,18 @@ def shapes_of(mode: str, kind: str, records: Sequence[Record]) -> list[str]:
     ]
     if series:
         parts.append(sweep_section(f"m = n against speed at k = 1024, {where}", series))
-    shown = {id(record) for each in (*series, *squares(records)) for record in each.records}
+    shown = {id(record) for kernel_series in (*series, *squares(records)) for record in kernel_series.records}
     shown |= {id(record) for record in layers(records)}
-    others = [record for record in records if shape_of(record) not in shapes and id(record) not in shown]
-    return [*parts, *([shapes_section(f"Other shapes, {where}", others)] if others else [])]
+    remaining = [record for record in records if shape_of(record) not in shapes and id(record) not in shown]
+    return [*parts, *([shapes_section(f"Other shapes, {where}", remaining)] if remaining else [])]
 
 
 def climbed_shapes(records: Sequence[Record]) -> list[Shape]:
-    """Where a good part of the ladder was climbed, smallest first; of the few rungs on tensor cores alone,
-    the main shape.
-    """
-    whole = sorted(ladder_cases(records, least=8), key=lambda shape: (math.prod(shape), shape))
+    """Shapes on which most of the ladder was climbed, smallest first; for tensor cores' few rungs the main
+    shape."""
+    climbed = sorted(ladder_cases(records, least=8), key=lambda shape: (math.prod(shape), shape))
     main = main_case(records)
-    return whole or ([main] if main in ladder_cases(records, least=2) else [])
+    return climbed or ([main] if main in ladder_cases(records, least=2) else [])
 
 
 LADDER_WORDS = (
@@ -108,7 +109,7 @@ def ladder_section(title: str, records: Sequence[Record]) -> str:
 
 
 def steps_between(rows: Sequence[Record]) -> Mapping[str, str]:
-    """How much faster each rung is than the one below it."""
+    """How many times as fast each rung is as the one below it."""
     rungs = [record for record in rows if record.kernel in RUNG_NUMBER and record.seconds]
     return {
         record.kernel: f"{below.seconds / record.seconds:.2f}x"
@@ -118,22 +119,25 @@ def steps_between(rows: Sequence[Record]) -> Mapping[str, str]:
 
 
 def sweep_section(title: str, series: Sequence[Series]) -> str:
-    """TFLOP/s of every kernel on every size, and the best of ours against the vendor."""
+    """A table of TFLOP/s of every kernel on every size, and the best of ours against cuBLAS."""
     rows: dict[int, dict[str, Record]] = {}
-    for each in series:
-        for record in each.records:
-            rows.setdefault(record.m, {})[each.kernel] = record
+    for kernel_series in series:
+        for record in kernel_series.records:
+            rows.setdefault(record.m, {})[kernel_series.kernel] = record
 
     def best(row: Mapping[str, Record]) -> str:
-        found = ratios([record for record in row.values() if record.kind != "peer"])
-        return percent(max(found)) if found else "-"
+        shares = ratios([record for record in row.values() if record.kind != "peer"])
+        return percent(max(shares)) if shares else "-"
 
     def tflops(row: Mapping[str, Record], name: str) -> str:
         return number(row[name].tflops, ".2f") if name in row else "-"
 
     columns = [
         ("m = n", lambda row: str(next(iter(row.values())).m)),
-        *((label(each.kernel), lambda row, name=each.kernel: tflops(row, name)) for each in series),
+        *(
+            (label(kernel_series.kernel), lambda row, name=kernel_series.kernel: tflops(row, name))
+            for kernel_series in series
+        ),
         ("best, % of cuBLAS", best),
     ]
     return fold(title, "TFLOP/s.\n\n" + table(columns, [row for _, row in sorted(rows.items())]).markdown())
@@ -143,7 +147,7 @@ OTHER_SHAPES = (
     "On other shapes, each from the newest run that has it, which may be"
     " [of older code](index.md#how-it-is-measured):"
 )
-OTHERS = (
+SHAPE_COLUMNS = (
     "m x n x k | kernel | time | TFLOP/s | % of cuBLAS | % of limit | MHz | W | chosen | L2 | error/bound",
 )
 
@@ -151,16 +155,16 @@ OTHERS = (
 def shapes_section(title: str, records: Sequence[Record]) -> str:
     ordered = sorted(records, key=lambda r: (r.m * r.n * r.k, shape_of(r), r.kind != "peer", r.kernel))
     means = geomeans(ordered)
-    folded = fold(title, table(OTHERS, ordered).markdown())
+    folded = fold(title, table(SHAPE_COLUMNS, ordered).markdown())
     return "\n\n".join([OTHER_SHAPES, *means, folded] if means else [folded])
 
 
 def geomeans(records: Sequence[Record]) -> list[str]:
-    """Each kernel's ratio over its shapes, with the shapes that it loses."""
+    """A line for each kernel: its mean ratio, and how often it is slower."""
     names = sorted({record.kernel for record in records if record.kind != "peer" and record.ratio})
-    found = {name: ratios([record for record in records if record.kernel == name]) for name in names}
+    by_kernel = {name: ratios([record for record in records if record.kernel == name]) for name in names}
     return [
-        f"- {label(name)}: geometric mean {geomean(own):.3f} of cuBLAS over {len(own)} shapes,"
-        f" {min(own):.3f} at least; slower on {sum(ratio < 1.0 for ratio in own)} of them"
-        for name, own in found.items()
+        f"- {label(name)}: geometric mean {geomean(values):.3f} of cuBLAS over {len(values)} shapes,"
+        f" {min(values):.3f} at least; slower on {sum(ratio < 1.0 for ratio in values)} of them"
+        for name, values in by_kernel.items()
     ]

@@ -40,65 +40,72 @@ def machine_blocks(root: Path, runs: Sequence[Run]) -> dict[str, str]:
 
 
 def mutants_block(results: Path) -> str:
-    """Of each kernel the newest survey; several runs may have shared the work. What is not launched like that
-    any more is left out, and what a run was stopped in."""
-    ways = {(str(each), each.math) for math in MATHS for each in specimens(None, [math])}
-    parts, names, seen = [], [], set[tuple[str, str]]()
+    """The newest survey of each kernel; several runs may have shared the work. Ways to launch that are gone
+    are left out, as are those cut short."""
+    ways = {(str(specimen), specimen.math) for math in MATHS for specimen in specimens(None, [math])}
+    parts, names, surveyed = [], [], set[tuple[str, str]]()
     for file in sorted(results.glob("*-mutants.json"), reverse=True):
         stored = json.loads(by_present_names(file.read_text()))
-        found = Survey.of_json(stored)
-        unbroken, cut = ({(each.kernel, each.math) for each in part} for part in (found.unbroken, found.cut))
-        fresh = ((unbroken - cut) & ways) - seen
+        survey = Survey.of_json(stored)
+        unbroken, cut = (
+            {(specimen.kernel, specimen.math) for specimen in part} for part in (survey.unbroken, survey.cut)
+        )
+        fresh = ((unbroken - cut) & ways) - surveyed
         if fresh:
-            parts.append(only(found, fresh))
+            parts.append(only(survey, fresh))
             names.append(f"`results/{file.name}` (PTX of NVRTC {stored['conditions']['nvrtc']})")
-        seen |= fresh
-    if not seen:
+        surveyed |= fresh
+    if not surveyed:
         return "Not surveyed yet.\n"
-    return survey_text(merged(parts), seen) + f"\nFrom {', '.join(reversed(names))}.\n"
+    return survey_text(merged(parts), surveyed) + f"\nFrom {', '.join(reversed(names))}.\n"
 
 
-def only(found: Survey, wanted: set[tuple[str, str]]) -> Survey:
-    verdicts = [each for each in found.verdicts if (each.kernel, each.math) in wanted]
-    return Survey(verdicts, [each for each in found.unbroken if (each.kernel, each.math) in wanted])
+def only(survey: Survey, ways: set[tuple[str, str]]) -> Survey:
+    verdicts = [verdict for verdict in survey.verdicts if (verdict.kernel, verdict.math) in ways]
+    return Survey(
+        verdicts, [verdict for verdict in survey.unbroken if (verdict.kernel, verdict.math) in ways]
+    )
 
 
-def survey_text(found: Survey, specimens: set[tuple[str, str]]) -> str:
+def survey_text(survey: Survey, specimens: set[tuple[str, str]]) -> str:
     rows = []
     for kind in KINDS:
-        hits, equal, total = found.share(kind)
+        hits, equal, total = survey.share(kind)
         if total:
             share = f"{hits / (total - equal):.0%}" if total > equal else ""
             rows.append([KIND_WORDS[kind], f"{hits} of {total - equal}", share, str(equal or "")])
     shown = Table(["removed", "found", "share", "changes nothing"], rows).markdown()
     kernels = {kernel.partition(",")[0] for kernel, _ in specimens}
-    maths = [short_name(math) for math in MATHS if any(each == math for _, each in specimens)]
+    maths = [short_name(math) for math in MATHS if any(verdict == math for _, verdict in specimens)]
     words = [
         f"{len(kernels)} kernels, launched in {len(specimens)} ways ({', '.join(maths)}; layouts, sizes of"
-        f" tiles, lines off 16 bytes, Stream-K): {len(found.false_alarms)} false alarms in {found.clean_runs}"
-        f" runs of the unbroken ones. {found.unreached} places that no run comes to were left whole."
+        f" tiles, lines off 16 bytes, Stream-K): {len(survey.false_alarms)} false alarms in"
+        f" {survey.clean_runs} runs of the unbroken ones. {survey.unreached} places that no run comes to were"
+        " left whole."
     ]
     absent = [kernel.name for kernel in KERNELS if kernel.name not in kernels]
     if absent:
         words.append(f"Not surveyed: {', '.join(absent)}.")
-    reasons = Counter(each.equivalent for each in found.verdicts if each.found_by is None and each.equivalent)
+    reasons = Counter(
+        verdict.equivalent for verdict in survey.verdicts if verdict.found_by is None and verdict.equivalent
+    )
     if reasons:
         times = {why: "once" if count == 1 else f"{count} times" for why, count in reasons.most_common()}
         words.append("What changes nothing when it is removed, and why:")
         words.append("\n".join(f"- {count}: {why}." for why, count in times.items()))
-    missed = missed_lines(found)
+    missed = missed_lines(survey)
     if missed:
         words += ["Not found:", "\n".join(missed)]
     return "\n\n".join([shown.rstrip(), *words]) + "\n"
 
 
-def missed_lines(found: Survey) -> list[str]:
-    """How many of a kind each kernel hides, and where the first are; the Records name them all."""
-    tried = Counter((each.kernel, each.math, each.kind) for each in found.verdicts)
+def missed_lines(survey: Survey) -> list[str]:
+    """How many mutants of a kind were missed in each kernel, and the first lines of these."""
+    tried = Counter((verdict.kernel, verdict.math, verdict.kind) for verdict in survey.verdicts)
     hidden: dict[tuple[str, str, str], list[int]] = {}
-    for each in found.verdicts:
-        if each.missed:
-            hidden.setdefault((each.kernel, each.math, each.kind), []).append(each.line)
+    for verdict in survey.verdicts:
+        if verdict.missed:
+            hidden.setdefault((verdict.kernel, verdict.math, verdict.kind), []).append(verdict.line)
     lines = []
     for way, missed in hidden.items():
         kernel, math, kind = way
@@ -113,19 +120,19 @@ def missed_lines(found: Survey) -> list[str]:
 
 
 def speed_block(runs: Sequence[Run]) -> str:
-    """Seconds that the machine took for each kernel, by shape and math. A single run counts a kernel, but
-    does not time it.
-    """
+    """A table of the machine's seconds for each kernel, by shape and math, of runs that repeated it."""
     repeated = [
-        replace(run, records=tuple(each for each in run.records if (each.replays or 0) > 1)) for run in runs
+        replace(run, records=tuple(row for row in run.records if (row.replays or 0) > 1)) for run in runs
     ]
-    found = [r for r, _ in latest(repeated) if r.mode == "machine" and r.seconds and r.kernel in RUNG_NUMBER]
-    if not found:
+    records = [
+        r for r, _ in latest(repeated) if r.mode == "machine" and r.seconds and r.kernel in RUNG_NUMBER
+    ]
+    if not records:
         return "Not timed yet.\n"
-    at = {(record.kernel, record.dtype, shape_of(record)): record for record in found}
+    at = {(record.kernel, record.dtype, shape_of(record)): record for record in records}
 
     def least(math: str, shape: tuple[int, int, int], name: str) -> str:
-        """The least of several runs: others on the same cores only add."""
+        """The least of several runs: other work on the same cores only adds."""
         record = at.get((name, math, shape))
         return "" if record is None else f"{record.seconds_min or record.seconds or 0.0:.2f}"
 
@@ -134,7 +141,7 @@ def speed_block(runs: Sequence[Run]) -> str:
         (f"{shape_words(*shape)} {short_name(math)}", partial(least, math, shape))
         for math, shape in sorted({key[1:] for key in at}, key=column_rank)
     ]
-    names = sorted({record.kernel for record in found}, key=RUNG_NUMBER.__getitem__)
+    names = sorted({record.kernel for record in records}, key=RUNG_NUMBER.__getitem__)
     return table(columns, names).markdown()
 
 

@@ -20,7 +20,7 @@ PIPE_COLUMNS = 100
 
 @dataclass(slots=True)
 class Outputs:
-    """The options that name outputs, checked before anything is measured; and the rows so far."""
+    """The options that name outputs, and the rows so far."""
 
     as_json: bool
     csv: Path | None
@@ -30,7 +30,7 @@ class Outputs:
     name: str
     finished: Sequence[Record] = ()
     conditions: Conditions | None = None
-    kept: float = field(default=-math.inf)
+    saved_at: float = field(default=-math.inf)
 
     def require_writable(self) -> None:
         for option, path in (("--csv", self.csv), ("--plot", self.plot), ("--html", self.html)):
@@ -64,11 +64,12 @@ class Outputs:
             self.html.write_text(page(conditions, records))
 
     def keep(self, conditions: Conditions, records: Sequence[Record]) -> None:
-        """The rows so far, and now and then their file: a run that is stopped leaves what it measured."""
+        """Remember the rows, and now and then write their file: a run that is stopped leaves what it
+        measured."""
         self.conditions, self.finished = conditions, list(records)
-        if time.monotonic() - self.kept > KEEP_SECONDS:
+        if time.monotonic() - self.saved_at > KEEP_SECONDS:
             self.save(conditions, records)
-            self.kept = time.monotonic()
+            self.saved_at = time.monotonic()
 
     def save(self, conditions: Conditions, records: Sequence[Record]) -> None:
         if self.record is not None:

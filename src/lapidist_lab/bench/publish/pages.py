@@ -28,7 +28,7 @@ MEASURED = (Path(__file__).parent / "template" / "measured.md").read_text()
 
 
 class Page(NamedTuple):
-    """A question, what answers it, and the answer in short. `notes` stand below what was measured."""
+    """A question, the sections that answer it, and the answer in short. `notes` stand at the end."""
 
     name: str
     title: str
@@ -37,7 +37,7 @@ class Page(NamedTuple):
     notes: str = ""
 
     def written(self, data: Data) -> Written:
-        """Nothing where nothing was measured."""
+        """The parts of the page; none where nothing was measured."""
         parts = [part for section in self.sections for part in section.written(data)]
         return [*parts, self.notes] if parts and self.notes else parts
 
@@ -51,7 +51,7 @@ class Page(NamedTuple):
 
 def text_of(title: str, parts: Written) -> str:
     shown = [part.shown() if isinstance(part, Chart) else part for part in parts]
-    return "\n\n".join(each.strip("\n") for each in (f"{HEAD}\n# {title}", *shown)) + "\n"
+    return "\n\n".join(text.strip("\n") for text in (f"{HEAD}\n# {title}", *shown)) + "\n"
 
 
 def type_page(kind: str) -> Page:
@@ -109,7 +109,7 @@ BY_NAME = {page.name: page for page in PAGES}
 
 
 def documents(root: Path, data: Data) -> dict[Path, str]:
-    """Every page that something was measured for, and the index of them."""
+    """The text of every page that has numbers, and of their index."""
     written = {page.name: parts for page in PAGES if (parts := page.written(data))}
     texts = {root / FOLDER / "index.md": text_of("Performance", index(list(written), data))}
     for name, parts in written.items():

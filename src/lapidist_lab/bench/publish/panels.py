@@ -39,9 +39,9 @@ class Panel:
 
 
 def panels(conditions: Conditions, records: Sequence[Record], sources: Sources) -> dict[str, list[Panel]]:
-    """Of each type what the Records allow."""
-    found = {math: of_type(conditions, in_math(records, math), math, sources) for math in maths_in(records)}
-    return {math: drawn for math, drawn in found.items() if drawn}
+    """The charts that the Records allow, by type."""
+    by_type = {math: of_type(conditions, in_math(records, math), math, sources) for math in maths_in(records)}
+    return {math: drawn for math, drawn in by_type.items() if drawn}
 
 
 def of_type(conditions: Conditions, records: Sequence[Record], math: str, sources: Sources) -> list[Panel]:
@@ -50,7 +50,7 @@ def of_type(conditions: Conditions, records: Sequence[Record], math: str, source
         return []
     climbed = in_order(on(records, shape))
     names = {record.kernel for record in climbed}
-    squared = [each for each in squares(records, least=3) if each.kernel in names]
+    squared = [series for series in squares(records, least=3) if series.kernel in names]
     drawn = [
         ladder(conditions, f"The ladder at {shape_words(*shape)}, {short_name(math)}", climbed, sources),
         against_size(conditions, squared, math, "m = n = k"),
@@ -64,9 +64,8 @@ def of_type(conditions: Conditions, records: Sequence[Record], math: str, source
 
 
 def ladder(conditions: Conditions, title: str, records: Sequence[Record], sources: Sources) -> Panel | None:
-    """Speed of every rung; of several runs, shares of what cuBLAS reached in the same one. Where nothing was
-    timed, the share of the main loop that multiplies.
-    """
+    """Bars of every rung's speed; of several runs, of shares of cuBLAS in the same run. Where nothing was
+    timed, of the share of instructions that multiply."""
     timed = [record for record in records if record.tflops is not None and record.limit_share is not None]
     shared = [record for record in timed if record.ratio is not None and record.kernel != "cublas"]
     counted = [record for record in records if record.ffma_share is not None]
@@ -99,7 +98,7 @@ COUNTED = (
 
 
 def share_bar(record: Record, sources: Sources) -> Bar:
-    """The hover names the run, and what cuBLAS reached in it."""
+    """A bar that names its run under the pointer, and what cuBLAS reached in it."""
     vendor = (record.tflops or 0.0) / (record.ratio or 1.0)
     more = f"cuBLAS in that run {vendor:.4g}, {sources.get(record.key, '')}"
     return Bar(label(record.kernel), 100 * (record.ratio or 0.0), bar_words(record), record.kind, more)
@@ -117,7 +116,10 @@ def bar_words(record: Record) -> str:
 def against_size(conditions: Conditions, series: Sequence[Series], math: str, axis: str) -> Panel | None:
     if not series:
         return None
-    drawn = [(label(each.kernel), [(float(x), y) for x, y in each.points]) for each in series]
+    drawn = [
+        (label(kernel_series.kernel), [(float(x), y) for x, y in kernel_series.points])
+        for kernel_series in series
+    ]
     chart = charts.lines("", drawn, "TFLOP/s against size", roofs(conditions, math), axis)
     title = f"Speed against size, {axis}, {short_name(math)}"
     return Panel(title, chart.drawn, "Small products do not fill the chip.")
@@ -142,6 +144,6 @@ def under_roofs(conditions: Conditions, records: Sequence[Record]) -> Panel | No
 
 
 def file_of(conditions: Conditions, records: Sequence[Record]) -> str:
-    """All charts below each other as one SVG."""
-    found = [panel for drawn in panels(conditions, records, {}).values() for panel in drawn]
-    return charts.stacked([(panel.title, panel.drawn) for panel in found])
+    """One SVG of all charts."""
+    shown = [panel for drawn in panels(conditions, records, {}).values() for panel in drawn]
+    return charts.stacked([(panel.title, panel.drawn) for panel in shown])

@@ -11,7 +11,7 @@ from lapidist_lab.bench.protocol.measure import TUNE
 from lapidist_lab.bench.protocol.record import Record, Run
 from lapidist_lab.bench.publish.cells import percent, shape, time_words
 from lapidist_lab.bench.publish.corpora import WORST, sources
-from lapidist_lab.bench.publish.record_views import chips_of, maths_in, on_each_chip, shape_of, short_chip
+from lapidist_lab.bench.publish.record_views import chips_of, maths_in, newest_by_chip, shape_of, short_chip
 from lapidist_lab.bench.publish.section import Section
 from lapidist_lab.bench.publish.tables import Column, fold, table
 
@@ -19,7 +19,7 @@ Pair = tuple[Record, Record]  # the planner's own choice, and the fastest
 
 
 class Tuned(NamedTuple):
-    """What one run measured of one type. `main`: on the first chip that has it."""
+    """What one run measured of one type. `main`: the chip is the first that has it."""
 
     kind: str
     chip: str
@@ -30,7 +30,7 @@ class Tuned(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """Geometric, of the times."""
+        """The geometric mean of the times over the fastest, less 1."""
         return math.exp(math.fsum(math.log1p(lost_by(pair)) for pair in self.pairs) / len(self.pairs)) - 1.0
 
 
@@ -39,26 +39,26 @@ def lost_by(pair: Pair) -> float:
 
 
 def tuned(runs: Sequence[Run]) -> list[Tuned]:
-    """Of each type and chip the newest run that measured it: another one chose by another planner."""
+    """The newest run of each type and chip: in earlier ones another planner chose."""
     newest: dict[tuple[str, str], tuple[Run, list[Record]]] = {}
     for run in runs:
         rows = [record for record in run.records if record.mode == TUNE.mode and record.kind != "peer"]
         for kind in maths_in(rows):
-            own = [record for record in rows if record.dtype == kind]
-            newest[kind, own[0].device] = run, own
-    chips = chips_of(on_each_chip(runs))
+            in_type = [record for record in rows if record.dtype == kind]
+            newest[kind, in_type[0].device] = run, in_type
+    chips = chips_of(newest_by_chip(runs))
     kinds = maths_in(record for _, rows in newest.values() for record in rows)
-    found: list[Tuned] = []
+    results: list[Tuned] = []
     for key in sorted(newest, key=lambda key: (kinds.index(key[0]), chips.index(key[1]))):
         run, rows = newest[key]
         pairs, ways = paired(rows)
         if pairs:
-            found.append(Tuned(*key, run, pairs, ways, key[0] not in {each.kind for each in found}))
-    return found
+            results.append(Tuned(*key, run, pairs, ways, key[0] not in {result.kind for result in results}))
+    return results
 
 
 def paired(records: Sequence[Record]) -> tuple[list[Pair], int]:
-    """The first row of each product is the planner's; and how many were timed."""
+    """The planner's choice (the first row) and the fastest of each product, and how many ways were timed."""
     shapes: dict[tuple[str, int, int, int], list[Record]] = {}
     for record in records:
         shapes.setdefault((record.layout, *shape_of(record)), []).append(record)
@@ -76,13 +76,13 @@ LOST = (
     " short, so their noise counts as lost, too."
 )
 SUMMARY: Sequence[Column] = (
-    ("type", lambda each: short_name(each.kind)),
-    ("chip", lambda each: short_chip(each.chip)),
-    ("products", lambda each: str(len(each.pairs))),
-    ("ways timed", lambda each: str(each.ways)),
-    ("lost %, geomean", lambda each: percent(each.mean)),
-    ("most", lambda each: percent(lost_by(each.pairs[0]))),
-    ("at", lambda each: shape(each.pairs[0][0])),
+    ("type", lambda result: short_name(result.kind)),
+    ("chip", lambda result: short_chip(result.chip)),
+    ("products", lambda result: str(len(result.pairs))),
+    ("ways timed", lambda result: str(result.ways)),
+    ("lost %, geomean", lambda result: percent(result.mean)),
+    ("most", lambda result: percent(lost_by(result.pairs[0]))),
+    ("at", lambda result: shape(result.pairs[0][0])),
 )
 CHOICES: Sequence[Column] = (
     ("m x n x k", lambda pair: shape(pair[0])),
@@ -94,15 +94,15 @@ CHOICES: Sequence[Column] = (
 )
 
 
-def planner_section(found: Tuned) -> str:
+def planner_section(result: Tuned) -> str:
     words = (
-        f"On {len(found.pairs)} products on an {short_chip(found.chip)} the planner's own choice took"
-        f" {percent(found.mean)} % longer than the fastest in the geometric mean,"
-        f" {percent(lost_by(found.pairs[0]))} % at most."
+        f"On {len(result.pairs)} products on an {short_chip(result.chip)} the planner's own choice took"
+        f" {percent(result.mean)} % longer than the fastest in the geometric mean,"
+        f" {percent(lost_by(result.pairs[0]))} % at most."
     )
-    shown = table(CHOICES, found.pairs[:WORST]).markdown()
-    body = "\n".join([shown, *sources([(found.pairs[0][0], found.run)])])
-    title = short_name(found.kind) + ("" if found.main else f", {short_chip(found.chip)}")
+    shown = table(CHOICES, result.pairs[:WORST]).markdown()
+    body = "\n".join([shown, *sources([(result.pairs[0][0], result.run)])])
+    title = short_name(result.kind) + ("" if result.main else f", {short_chip(result.chip)}")
     return (
         f"## The planner's choices, {title}\n\n{words}\n\n{fold(f'The {WORST} worst choices, {title}', body)}"
     )
@@ -111,7 +111,7 @@ def planner_section(found: Tuned) -> str:
 PLANNER = Section(
     lambda data: tuned(data.runs),
     [
-        lambda found: f"## What the planner loses\n\n{LOST}\n\n{table(SUMMARY, found).markdown()}",
-        lambda found: [planner_section(each) for each in found],
+        lambda results: f"## What the planner loses\n\n{LOST}\n\n{table(SUMMARY, results).markdown()}",
+        lambda results: [planner_section(result) for result in results],
     ],
 )

@@ -18,32 +18,30 @@ H200 = "H200"
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A measured time in milliseconds, those of the fastest and of the slowest replay, and the clock if it
-    was looked at.
-    """
+class MeasuredTime:
+    """Milliseconds: the median, the fastest and the slowest replay; and the clock, where it was read."""
 
     milliseconds: float
     least: float
     most: float
     clock_mhz: float | None = None
 
-    def tied(self, other: Seen) -> bool:
+    def tied(self, other: MeasuredTime) -> bool:
         """Whether some replay of the faster one took longer than some of the slower one."""
         return self.least <= other.most and other.least <= self.most
 
 
 @dataclass(frozen=True)
 class Ladder:
-    """A ladder that others climbed and published, in milliseconds, by the rung of ours that has the idea."""
+    """A published ladder in milliseconds, by the rung of ours that has the same idea."""
 
     chip: str
     shape: tuple[int, int, int]
     milliseconds: dict[str, float]
 
     @property
-    def seen(self) -> dict[str, Seen]:
-        return {name: Seen(time, time, time) for name, time in self.milliseconds.items()}
+    def measured_times(self) -> dict[str, MeasuredTime]:
+        return {name: MeasuredTime(time, time, time) for name, time in self.milliseconds.items()}
 
 
 def of_peak(shape: tuple[int, int, int], peak: float, shares: dict[str, float]) -> dict[str, float]:
@@ -69,21 +67,19 @@ PUBLISHED = (Ladder("V100", SQUARE, FIRST), Ladder("V100", FLAT, of_peak(FLAT, V
 
 
 def predictions_of(runs: Sequence[Run]) -> dict[tuple[str, str, tuple[int, int, int]], dict[str, Record]]:
-    """The newest of each, by chip, math and shape, then by kernel."""
-    found: dict[tuple[str, str, tuple[int, int, int]], dict[str, Record]] = {}
+    """The newest predictions by chip, math and shape, then by kernel."""
+    by_ladder: dict[tuple[str, str, tuple[int, int, int]], dict[str, Record]] = {}
     for run in runs:
         for record in run.records:
             if record.mode == MODE:
-                found.setdefault((record.device, record.dtype, (record.m, record.n, record.k)), {})[
+                by_ladder.setdefault((record.device, record.dtype, (record.m, record.n, record.k)), {})[
                     record.kernel
                 ] = record
-    return found
+    return by_ladder
 
 
 def page(runs: Sequence[Run]) -> str:
-    """Every ladder that was predicted and measured: on an H200 in each math, and those that others
-    published.
-    """
+    """Tables of every ladder that was predicted and measured: on an H200 in each math, and published ones."""
     predicted = predictions_of(runs)
     parts = []
     for (device, math, shape), rows in sorted(
@@ -98,7 +94,7 @@ def page(runs: Sequence[Run]) -> str:
             f"{shape_words(*ladder.shape)}, fp32, {ladder.chip}, as published: other kernels with the same"
             " ideas"
         )
-        parts.append(comparison(title, rows, ladder.seen, "published ms"))
+        parts.append(comparison(title, rows, ladder.measured_times, "published ms"))
     return (
         "\n".join(part for part in parts if part) + source_line(runs)
         if any(parts)
@@ -106,28 +102,28 @@ def page(runs: Sequence[Run]) -> str:
     )
 
 
-def measured(runs: Sequence[Run], math: str, shape: tuple[int, int, int]) -> dict[str, Seen]:
+def measured(runs: Sequence[Run], math: str, shape: tuple[int, int, int]) -> dict[str, MeasuredTime]:
     return {
-        record.kernel: seen_of(record.seconds, record)
+        record.kernel: measured_time(record.seconds, record)
         for record, _ in latest(runs)
         if (record.mode, record.dtype, (record.m, record.n, record.k)) == ("sustained", math, shape)
         and record.seconds
     }
 
 
-def seen_of(seconds: float, record: Record) -> Seen:
+def measured_time(seconds: float, record: Record) -> MeasuredTime:
     least, most = record.seconds_min or seconds, record.seconds_max or seconds
-    return Seen(1e3 * seconds, 1e3 * least, 1e3 * most, record.clock_mhz)
+    return MeasuredTime(1e3 * seconds, 1e3 * least, 1e3 * most, record.clock_mhz)
 
 
-def comparison(title: str, predicted: dict[str, Record], seen: dict[str, Seen], head: str) -> str:
-    """One table, and how much of the order comes out right; empty if nothing was both predicted and
-    measured.
-    """
-    names = sorted((name for name in predicted if name in seen), key=lambda name: RUNG_NUMBER.get(name, 99))
+def comparison(title: str, predicted: dict[str, Record], times: dict[str, MeasuredTime], head: str) -> str:
+    """A table of one ladder, and how much of its order comes out right; empty without common kernels."""
+    names = sorted((name for name in predicted if name in times), key=lambda name: RUNG_NUMBER.get(name, 99))
     if not names:
         return ""
-    milliseconds = {name: ((predicted[name].seconds or 0.0) * 1e3, seen[name].milliseconds) for name in names}
+    milliseconds = {
+        name: ((predicted[name].seconds or 0.0) * 1e3, times[name].milliseconds) for name in names
+    }
     errors = {name: mine / theirs - 1 for name, (mine, theirs) in milliseconds.items()}
     rows = [
         [label(name), predicted[name].note or "", f"{mine:.4g}", f"{theirs:.4g}", f"{errors[name]:+.0%}"]
@@ -135,19 +131,23 @@ def comparison(title: str, predicted: dict[str, Record], seen: dict[str, Seen], 
     ]
     heads = ["kernel", "bound", "predicted ms", head, "error"]
     median = sorted(map(abs, errors.values()))[len(errors) // 2]
-    words = f"{order_of(names, predicted, seen, head.split()[0])} Median error {median:.0%}."
+    words = f"{order_of(names, predicted, times, head.split()[0])} Median error {median:.0%}."
     shown = fold(title, Table(heads, rows, ("bound",)).markdown())
-    return f"**{title}.** {words}{slowed(names, seen, predicted[names[0]].device)}\n\n{shown}"
+    return f"**{title}.** {words}{slowed(names, times, predicted[names[0]].device)}\n\n{shown}"
 
 
-def order_of(names: Sequence[str], predicted: dict[str, Record], seen: dict[str, Seen], kind: str) -> str:
-    """How many pairs come out as they were measured, which are too close to tell, and which are wrong."""
+def order_of(
+    names: Sequence[str], predicted: dict[str, Record], times: dict[str, MeasuredTime], kind: str
+) -> str:
+    """How many pairs come out in the measured order, which are too close to tell, and which are wrong."""
     seconds = {name: predicted[name].seconds or 0.0 for name in names}
     pairs = list(combinations(names, 2))
     astray = [
-        (a, b) for a, b in pairs if (seen[a].milliseconds > seen[b].milliseconds) != (seconds[a] > seconds[b])
+        (a, b)
+        for a, b in pairs
+        if (times[a].milliseconds > times[b].milliseconds) != (seconds[a] > seconds[b])
     ]
-    ties = [pair for pair in astray if seen[pair[0]].tied(seen[pair[1]])]
+    ties = [pair for pair in astray if times[pair[0]].tied(times[pair[1]])]
     wrong = [pair for pair in astray if pair not in ties]
     words = f"Of {len(pairs)} pairs, {len(pairs) - len(astray)} come out in the {kind} order"
     if ties:
@@ -163,13 +163,13 @@ def listed(pairs: Sequence[tuple[str, str]]) -> str:
     return ", ".join(f"{RUNG_NUMBER.get(a, 0):02d} and {RUNG_NUMBER.get(b, 0):02d}" for a, b in pairs)
 
 
-def slowed(names: Sequence[str], seen: dict[str, Seen], device: str) -> str:
-    """Where power held the clock down: predictions do not know of it."""
+def slowed(names: Sequence[str], times: dict[str, MeasuredTime], device: str) -> str:
+    """Kernels whose clock power held down, which predictions do not know."""
     full = chip(device).clock_mhz
     low = [
         f"{RUNG_NUMBER.get(name, 0):02d} at {clock:.0f}"
         for name in names
-        if (clock := seen[name].clock_mhz or full) < full
+        if (clock := times[name].clock_mhz or full) < full
     ]
     return f" Measured below {full} MHz, for power: {', '.join(low)}." if low else ""
 

@@ -26,7 +26,7 @@ LIES = {"rr": "A and B by rows", "rc": "B by columns", "cr": "A by columns", "cc
 
 
 def label(kernel: str) -> str:
-    """A rung with its number."""
+    """The name of a rung with its number, other names as they are."""
     return f"{RUNG_NUMBER[kernel]:02d} {kernel}" if kernel in RUNG_NUMBER else kernel
 
 
@@ -35,41 +35,40 @@ def shape_of(record: Record) -> Shape:
 
 
 def in_order(records: Iterable[Record]) -> list[Record]:
-    """Rungs as they are climbed, then the rest by kind and name."""
+    """Rungs from the lowest to the highest, then other kernels by kind and name."""
     return sorted(records, key=lambda r: (KIND_ORDER.get(r.kind, 9), RUNG_NUMBER.get(r.kernel, 99), r.kernel))
 
 
-Found = Sequence[tuple[Record, Run]]
+RunRecords = Sequence[tuple[Record, Run]]
 
 
-def on_each_chip(runs: Sequence[Run]) -> list[tuple[Record, Run]]:
-    """Of each measurement the newest on each chip; runs come oldest first."""
+def newest_by_chip(runs: Sequence[Run]) -> list[tuple[Record, Run]]:
+    """The newest record of each measurement on each chip; runs come oldest first."""
     newest = {(record.key, record.device): (record, run) for run in runs for record in run.records}
     return list(newest.values())
 
 
-def chips_of(found: Found) -> list[str]:
-    """That with most rows first."""
-    counts = Counter(record.device for record, _ in found)
+def chips_of(run_records: RunRecords) -> list[str]:
+    """The chips, that with most rows first."""
+    counts = Counter(record.device for record, _ in run_records)
     return sorted(counts, key=lambda chip: (-counts[chip], chip))
 
 
 def latest(runs: Sequence[Run]) -> list[tuple[Record, Run]]:
-    """Of each measurement the newest, of a limit that of each chip. What several chips measured is that of
-    the one on which most was, so that a table has numbers of one chip wherever it can.
-    """
-    rows = on_each_chip(runs)
+    """The newest record of each measurement, of limits for each chip. Where several chips have it, that with
+    most rows counts: a table then has numbers of one chip wherever it can."""
+    rows = newest_by_chip(runs)
     place = {chip: number for number, chip in enumerate(chips_of(rows))}
-    kept: dict[tuple[Key, str], tuple[Record, Run]] = {}
+    chosen: dict[tuple[Key, str], tuple[Record, Run]] = {}
     for record, run in rows:
         key = record.key, record.device if record.kind == "limit" else ""
-        if key not in kept or place[record.device] < place[kept[key][0].device]:
-            kept[key] = record, run
-    return list(kept.values())
+        if key not in chosen or place[record.device] < place[chosen[key][0].device]:
+            chosen[key] = record, run
+    return list(chosen.values())
 
 
 def short_chip(device: str) -> str:
-    """H100 for NVIDIA H100 80GB HBM3: conditions of runs name the memory."""
+    """H100 for NVIDIA H100 80GB HBM3; the conditions of runs name the memory."""
     return device.removeprefix("NVIDIA ").split(" ")[0] or device
 
 
@@ -96,8 +95,8 @@ def on(records: Iterable[Record], shape: Shape) -> list[Record]:
 
 def maths_in(records: Iterable[Record]) -> list[str]:
     """The types that products were measured in, in the order of the table of types; float32 first."""
-    found = {record.dtype for record in records if record.kind not in NO_PRODUCTS}
-    return sorted(found, key=lambda math: (math != "float32", MATHS.index(math)))
+    maths = {record.dtype for record in records if record.kind not in NO_PRODUCTS}
+    return sorted(maths, key=lambda math: (math != "float32", MATHS.index(math)))
 
 
 def in_math(records: Iterable[Record], math: str) -> list[Record]:
@@ -105,8 +104,7 @@ def in_math(records: Iterable[Record], math: str) -> list[Record]:
 
 
 def in_another_layout(record: Record) -> bool:
-    """A square of the list that our choice or cuBLAS multiplied in a layout other than its type's usual
-    one."""
+    """Whether it is a square by our choice or cuBLAS in another layout than its type's usual one."""
     usual = "rcr" if element_of(record.dtype).nbytes == 1 else "rrr"
     square = record.m == record.n == record.k and record.m in SQUARES
     return square and record.kernel in (LIBRARY, "cublas") and record.layout != usual
@@ -133,26 +131,25 @@ def sweep(records: Iterable[Record], least: int = 3) -> list[Series]:
 
 
 def squares(records: Iterable[Record], least: int = 2) -> list[Series]:
-    """The same for m = n = k, at the sizes of the list of squares."""
+    """Series at m = n = k, for the sizes of the list of squares."""
     return series_of(
         (record for record in records if record.m == record.n == record.k and record.m in SQUARES), least
     )
 
 
 def series_of(records: Iterable[Record], least: int) -> list[Series]:
-    """Of a kernel, in the layout that it was timed in on most sizes: a list of layers has one square in
-    another.
-    """
+    """A series of each kernel, in the layout that has most sizes: a list of layers has a square in
+    another."""
     by_layout: dict[str, dict[str, dict[int, Record]]] = {}
     for record in records:
         if record.tflops is not None and record.mode in TIMED_MODES and record.kind not in NO_PRODUCTS:
             by_layout.setdefault(record.kernel, {}).setdefault(record.layout, {})[record.m] = record
-    found = {kernel: max(layouts.values(), key=len) for kernel, layouts in by_layout.items()}
-    names = sorted(found, key=lambda name: (name != "cublas", RUNG_NUMBER.get(name, 99), name))
+    by_kernel = {kernel: max(layouts.values(), key=len) for kernel, layouts in by_layout.items()}
+    names = sorted(by_kernel, key=lambda name: (name != "cublas", RUNG_NUMBER.get(name, 99), name))
     return [
-        Series(name, tuple(found[name][size] for size in sorted(found[name])))
+        Series(name, tuple(by_kernel[name][size] for size in sorted(by_kernel[name])))
         for name in names
-        if len(found[name]) >= least
+        if len(by_kernel[name]) >= least
     ]
 
 
@@ -160,12 +157,12 @@ def series_of(records: Iterable[Record], least: int) -> list[Series]:
 
 
 def roofs(conditions: Conditions, math: str) -> dict[str, float]:
-    """TFLOP/s that each unit of the chip reaches, by what it is called."""
+    """TFLOP/s that each unit of the chip reaches, by the unit's words."""
     limits = conditions.chip.get("unit_tflops", {})
-    found = {words: float(limits.get(unit, {}).get(math, 0.0)) for unit, words in UNIT_WORDS.items()}
-    if not any(found.values()):
-        found = {UNIT_WORDS["fma"]: limit_of(conditions, math)}
-    return {words: limit for words, limit in found.items() if limit}
+    by_unit = {words: float(limits.get(unit, {}).get(math, 0.0)) for unit, words in UNIT_WORDS.items()}
+    if not any(by_unit.values()):
+        by_unit = {UNIT_WORDS["fma"]: limit_of(conditions, math)}
+    return {words: limit for words, limit in by_unit.items() if limit}
 
 
 def limit_of(conditions: Conditions, math: str) -> float:

@@ -16,7 +16,7 @@ from lapidist_lab.bench.publish import pages, sharing_tables, study_tables
 from lapidist_lab.bench.publish.cells import chip, kind, percent, shape, speed
 from lapidist_lab.bench.publish.charts import Chart
 from lapidist_lab.bench.publish.machine_tables import machine_blocks
-from lapidist_lab.bench.publish.record_views import TIMED_MODES, Found, latest, main_case, maths_in, on
+from lapidist_lab.bench.publish.record_views import TIMED_MODES, RunRecords, latest, main_case, maths_in, on
 from lapidist_lab.bench.publish.section import Data
 from lapidist_lab.bench.publish.squares import limits_table, summary
 from lapidist_lab.bench.publish.withdrawn import Withdrawal, read_withdrawals, without
@@ -30,7 +30,7 @@ PUBLISHED = (*TIMED_MODES, "host", warming.MODE, warming.ALONE, *study_tables.MO
 
 
 def publish(root: Path, check: bool, html: Path | None = None) -> list[Path]:
-    """Write what differs, or with `check` only name it; what differed."""
+    """The files that differ from the Records; they are written, or with `check` named only."""
     withdrawals = read_withdrawals(root / "results")
     runs = without(read_runs(root / "results"), withdrawals)
     if not runs:
@@ -49,9 +49,9 @@ def publish(root: Path, check: bool, html: Path | None = None) -> list[Path]:
 
 
 def documents(root: Path, runs: Sequence[Run], withdrawals: Sequence[Withdrawal] = ()) -> dict[Path, str]:
-    """Every published file as it should be."""
-    found = [(record, run) for record, run in latest(runs) if record.mode in PUBLISHED]
-    records = [record for record, _ in found]
+    """The text of every published file."""
+    run_records = [(record, run) for record, run in latest(runs) if record.mode in PUBLISHED]
+    records = [record for record, _ in run_records]
     texts = pages.documents(root, Data(records, runs, withdrawals))
     for chart in sharing_tables.sharing_charts(runs):
         texts |= chart.files(root / "docs")
@@ -62,22 +62,24 @@ def documents(root: Path, runs: Sequence[Run], withdrawals: Sequence[Withdrawal]
         "docs/stream-k.md": lambda: sharing_tables.sharing_blocks(runs),
         "docs/machine.md": lambda: machine_blocks(root, runs),
     }
-    for path, made in ((root / name, made) for name, made in blocks.items() if (root / name).exists()):
+    for path, blocks_of in (
+        (root / name, blocks_of) for name, blocks_of in blocks.items() if (root / name).exists()
+    ):
         texts[path] = path.read_text()
-        for name, block in made().items():
+        for name, block in blocks_of().items():
             texts[path] = with_block(texts[path], name, block)
         if path.name in ("ladder.md", "wgmma.md"):
             texts[path] = worklog(texts[path], latest(runs))
     for path in sorted((root / "src" / "lapidist" / "cuda").glob("*/*.cu")):
         source = path.read_text()
         if MEASURED.search(source):
-            line = measured_line(path, found)
+            line = measured_line(path, run_records)
             texts[path] = MEASURED.sub(line.replace("\\", r"\\"), source, count=1)
     return texts
 
 
 def with_block(text: str, name: str, table: str) -> str:
-    """What stands between the two comments of that name replaced; a text without them stays as it is."""
+    """The text with `table` between the two comments of that name; a text without them stays."""
     begin, stop = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
     start, end = text.find(begin), text.find(stop)
     if start < 0:
@@ -89,27 +91,25 @@ def with_block(text: str, name: str, table: str) -> str:
 
 
 def ladder_picture(texts: Mapping[Path, str]) -> str:
-    """The ladder's bars, where it was climbed."""
+    """The HTML of the ladder's bars, where it was climbed."""
     name = "ladder-fp32"
     drawn = any(path.name == f"{name}-light.svg" for path in texts)
     words = "Each kernel of the ladder beside cuBLAS, fp32, 4096^3"
     return Chart(name, "", words).shown("docs/performance/") if drawn else "Not measured yet.\n"
 
 
-def measured_line(path: Path, found: Found) -> str:
-    """One line for all kernels that a source file holds, in the first of the types that they take and were
-    measured in.
-    """
-    here = f"{path.parent.name}/{path.name}"
-    names = [kernel.name for kernel in KERNELS if kernel.source == here]
-    maths = maths_in(record for record, _ in found if record.kernel in names)
-    quoted = headline(found, maths[0]) if maths else []
+def measured_line(path: Path, run_records: RunRecords) -> str:
+    """The comment with the speeds of all kernels in a source file, in their first measured type."""
+    source = f"{path.parent.name}/{path.name}"
+    names = [kernel.name for kernel in KERNELS if kernel.source == source]
+    maths = maths_in(record for record, _ in run_records if record.kernel in names)
+    quoted = headline(run_records, maths[0]) if maths else []
     rows = [(record, run) for record, run in quoted if record.kernel in names and record.tflops is not None]
     if not rows:
         return "// Measured: -"
     record, run = rows[0]
-    speeds = ", ".join(f"{each.kernel + ' ' if len(rows) > 1 else ''}{speed(each)}" for each, _ in rows)
-    shares = ", ".join(percent(each.ratio) for each, _ in rows)
+    speeds = ", ".join(f"{other.kernel + ' ' if len(rows) > 1 else ''}{speed(other)}" for other, _ in rows)
+    shares = ", ".join(percent(other.ratio) for other, _ in rows)
     product = shape(record) + ("" if record.dtype == "float32" else f" in {kind(record)}")
     words = (
         f"// Measured: {product}: {speeds} TFLOP/s, {shares} % of cuBLAS ({chip(record)}, results/{run.name})"
@@ -118,19 +118,21 @@ def measured_line(path: Path, found: Found) -> str:
     return "\n".join(lines)
 
 
-def headline(found: Found, math: str) -> Found:
+def headline(run_records: RunRecords, math: str) -> RunRecords:
     """The rows that the README and the kernels' headers quote."""
-    rows = [(record, run) for record, run in found if (record.mode, record.dtype) == (HEADLINE_MODE, math)]
+    rows = [
+        (record, run) for record, run in run_records if (record.mode, record.dtype) == (HEADLINE_MODE, math)
+    ]
     main = main_case([record for record, _ in rows])
     return [(record, run) for record, run in rows if main is not None and on([record], main)]
 
 
 def write_html(path: Path, runs: Sequence[Run]) -> None:
-    """One page of everything that was timed, under the conditions of the run that the headline is from."""
+    """Write one page of everything that was timed, under the conditions of the run of the headline."""
     from lapidist_lab.bench.publish.html import page
 
-    found = [(record, run) for record, run in latest(runs) if record.mode in (HEADLINE_MODE, "host")]
+    run_records = [(record, run) for record, run in latest(runs) if record.mode in (HEADLINE_MODE, "host")]
     timed = [run for run in runs if run.conditions.mode == HEADLINE_MODE and run.conditions.vendor]
     conditions = (timed or runs)[-1].conditions  # the newest know the limits of all types
-    sources = {record.key: run.name.removesuffix(".jsonl") for record, run in found}
-    path.write_text(page(conditions, [record for record, _ in found], sources))
+    sources = {record.key: run.name.removesuffix(".jsonl") for record, run in run_records}
+    path.write_text(page(conditions, [record for record, _ in run_records], sources))

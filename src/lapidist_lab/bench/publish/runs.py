@@ -12,7 +12,7 @@ from lapidist_lab.bench.publish.tables import fold
 from lapidist_lab.bench.publish.withdrawn import Withdrawal
 from lapidist_lab.bench.studies import operand_layouts
 
-SEEN = (("clock_mhz", "MHz"), ("power_w", "W"), ("temperature_c", "degrees C"))
+SENSORS = (("clock_mhz", "MHz"), ("power_w", "W"), ("temperature_c", "degrees C"))
 VERSIONS = {"driver": "driver", "CUDA": "cuda", "NVRTC": "nvrtc", "lapidist": "lapidist", "commit": "commit"}
 
 
@@ -34,16 +34,16 @@ def run_lines(run: Run) -> list[str]:
     lines = [
         f"- `results/{run.name}`: {c.date}, {c.device}, {by}. {c.vendor or 'No vendor library'}."
         f" `{c.command}`",
-        f"    - {c.mode}: {c.protocol}. Inputs: {c.inputs}. {seen_words(run)}",
+        f"    - {c.mode}: {c.protocol}. Inputs: {c.inputs}. {sensor_words(run)}",
     ]
     more = (f"CUTLASS: {c.cutlass}" if c.cutlass else "", c.remark or "")
     return lines + [f"    - {words}." for words in more if words]
 
 
-def seen_words(run: Run) -> str:
-    """Clocks, power and temperature over the run."""
+def sensor_words(run: Run) -> str:
+    """The range of clocks, power and temperature over the run, in words."""
     words = []
-    for name, unit in SEEN:
+    for name, unit in SENSORS:
         values = [value for record in run.records if (value := getattr(record, name)) is not None]
         if values:
             words.append(f"{min(values):.0f} to {max(values):.0f} {unit}")
@@ -60,14 +60,14 @@ def failures_section(records: Sequence[Record]) -> str:
 
 
 def lacking(record: Record) -> bool:
-    """Whether it is cuBLAS in a layout that torch cannot multiply; the layouts' table says so."""
+    """Whether it is cuBLAS in a layout that torch cannot multiply: the table of layouts says so."""
     return record.mode == operand_layouts.MODE and record.kernel == operand_layouts.VENDOR
 
 
 def withdrawn_section(withdrawals: Sequence[Withdrawal]) -> str:
     reasons: dict[tuple[str, str], list[str]] = {}
-    for each in withdrawals:
-        reasons.setdefault((each.kernel, each.reason), []).append(f"`results/{each.run}`")
+    for withdrawal in withdrawals:
+        reasons.setdefault((withdrawal.kernel, withdrawal.reason), []).append(f"`results/{withdrawal.run}`")
     lines = [f"- {kernel}: {reason} ({', '.join(names)})" for (kernel, reason), names in reasons.items()]
     return "\n".join(["## Withdrawn\n\nMeasured, and not shown above.\n", *lines]) if lines else ""
 

@@ -12,7 +12,7 @@ from lapidist_lab.bench.publish.withdrawn import Withdrawal
 
 
 class Data(NamedTuple):
-    """The newest Records, all runs, and what is not published of them."""
+    """The newest Records, all runs, and the withdrawals."""
 
     records: Sequence[Record]
     runs: Sequence[Run] = ()
@@ -22,9 +22,9 @@ class Data(NamedTuple):
         return [record for mode in modes for record in self.records if record.mode == mode]
 
     def ours(self, *modes: str) -> list[Record]:
-        """Those of a study that have a peer."""
-        found = [record for record in self.of(*modes) if record.kind != "peer" and record.ratio]
-        return sorted(found, key=lambda r: (modes.index(r.mode), r.device, r.kernel, r.dtype, r.m))
+        """The rows of a study that have a ratio to a peer, in order."""
+        records = [record for record in self.of(*modes) if record.kind != "peer" and record.ratio]
+        return sorted(records, key=lambda r: (modes.index(r.mode), r.device, r.kernel, r.dtype, r.m))
 
 
 Written = list[str | Chart]
@@ -33,24 +33,24 @@ Part = str | Callable[[Any], str | Chart | Sequence[str | Chart] | None]
 
 
 class Section(NamedTuple):
-    """Nothing where there are no rows."""
+    """What answers a part of a question; nothing where there are no rows."""
 
     rows: Callable[[Data], Any]
     parts: Sequence[Part]
 
     def written(self, data: Data) -> Written:
         rows = self.rows(data)
-        found: Written = []
+        texts: Written = []
         for part in self.parts if rows else ():
-            made = part if isinstance(part, str) else part(rows)
-            found += [made] if isinstance(made, str | Chart) else made or []
-        return [each for each in found if each]
+            content = part if isinstance(part, str) else part(rows)
+            texts += [content] if isinstance(content, str | Chart) else content or []
+        return [text for text in texts if text]
 
 
 def folded(title: str, *columns: Column, words: str = "") -> Part:
-    """A table below its title, after its words."""
+    """A table folded below its title, with `words` above it."""
     return lambda rows: fold(title, f"{words}\n\n{table(columns, rows).markdown()}")
 
 
-def joined(*said: str, by: str = " ") -> str:
-    return by.join(filter(None, said))
+def joined(*sentences: str, by: str = " ") -> str:
+    return by.join(filter(None, sentences))

@@ -10,7 +10,7 @@ from lapidist.dtypes import element_of, short_name
 from lapidist_lab.bench.protocol.record import Record, Run
 from lapidist_lab.bench.publish.cells import COLUMNS, geomean, kind, shape
 from lapidist_lab.bench.publish.charts import Chart, scatter
-from lapidist_lab.bench.publish.record_views import Found, Shape, latest, shape_of
+from lapidist_lab.bench.publish.record_views import RunRecords, Shape, latest, shape_of
 from lapidist_lab.bench.publish.tables import Column, Table, fold, table
 from lapidist_lab.bench.studies.streamk import MODE_CORPUS, MODE_COSTS, MODE_TABLE
 
@@ -27,17 +27,17 @@ Group = dict[Shape, dict[str, Record]]
 
 
 def sharing_blocks(runs: Sequence[Run]) -> dict[str, str]:
-    """The blocks of the page by name; nothing before anything was measured."""
+    """The blocks of the page by name; none where nothing was measured."""
     parts = {MODE_TABLE: table_part, MODE_CORPUS: corpus_part, MODE_COSTS: costs_part}
     return {mode: block_of(groups, parts[mode]) for mode in parts if (groups := groups_of(runs, mode))}
 
 
 def sharing_charts(runs: Sequence[Run]) -> list[Chart]:
-    return [corpus_chart(records_of(found)) for found in groups_of(runs, MODE_CORPUS)]
+    return [corpus_chart(records_of(group)) for group in groups_of(runs, MODE_CORPUS)]
 
 
-def groups_of(runs: Sequence[Run], mode: str) -> list[Found]:
-    """The newest rows of a mode, those of one table together: a type's corpus or costs, or one product."""
+def groups_of(runs: Sequence[Run], mode: str) -> list[RunRecords]:
+    """The newest rows of a mode by table: a type's corpus or costs, or one product."""
     groups: dict[tuple[str, object], list[tuple[Record, Run]]] = {}
     for record, run in latest(runs):
         if record.mode == mode:
@@ -46,19 +46,19 @@ def groups_of(runs: Sequence[Run], mode: str) -> list[Found]:
     return list(groups.values())
 
 
-def block_of(groups: Sequence[Found], part: Callable[[Sequence[Record]], str]) -> str:
-    """Every table, and below them the runs."""
-    conditions = {run.name: run.conditions for found in groups for _, run in found}
+def block_of(groups: Sequence[RunRecords], part: Callable[[Sequence[Record]], str]) -> str:
+    """Every table, and the runs below them."""
+    conditions = {run.name: run.conditions for group in groups for _, run in group}
     sources = [
         f"From `results/{name}`: {c.date[:10]}, {c.device}, {c.vendor}; {c.protocol}.\n"
         for name, c in conditions.items()
     ]
-    shown = "\n".join(part(records_of(found)) for found in groups)
+    shown = "\n".join(part(records_of(group)) for group in groups)
     return f"{shown}\n{fold('Where these numbers come from', chr(10).join(sources))}"
 
 
-def records_of(found: Found) -> list[Record]:
-    return [record for record, _ in found]
+def records_of(run_records: RunRecords) -> list[Record]:
+    return [record for record, _ in run_records]
 
 
 # ---- single products ----
@@ -80,9 +80,9 @@ def table_part(records: Sequence[Record]) -> str:
 
 def best_way(records: Sequence[Record]) -> str:
     """The fastest of ours beside data-parallel tiles and cuBLAS, in words."""
-    timed = [each for each in records if each.ok and each.tflops and each.kernel != "cublas"]
-    best = max(timed, key=lambda each: each.tflops or 0.0)
-    plain = next((each for each in timed if each.kernel == "data_parallel"), best)
+    timed = [record for record in records if record.ok and record.tflops and record.kernel != "cublas"]
+    best = max(timed, key=lambda record: record.tflops or 0.0)
+    plain = next((record for record in timed if record.kernel == "data_parallel"), best)
     return (
         f"{way_words(best.kernel)} is the fastest way: {best.tflops or 0:.1f} TFLOP/s,"
         f" {100 * (best.ratio or 0):.1f} % of cuBLAS. Data-parallel tiles reach {plain.tflops or 0:.1f}."
@@ -90,7 +90,7 @@ def best_way(records: Sequence[Record]) -> str:
 
 
 def way_words(name: str) -> str:
-    """A way to share as its Record names it: "split_k  2 parallel"."""
+    """The words for a way to share, as "split_k  2 parallel" in a Record."""
     way, *more = name.split()
     split = f"Split-K of {more[0]} ({', '.join(more[1:])})" if more[1:] else ""
     return split if way == "split_k" and split else WAYS.get(name, name)
@@ -155,7 +155,7 @@ def statistics_of(values: Sequence[float]) -> list[str]:
 def over_intensity(
     records: Sequence[Record], names: Mapping[str, str]
 ) -> dict[str, list[tuple[float, float]]]:
-    """Intensity and TFLOP/s of each shape, for the kernels that have a name in the chart."""
+    """Intensity and TFLOP/s of each shape, for the kernels in `names`."""
     return {
         drawn: [(intensity(r), r.tflops) for r in records if r.kernel == kernel and r.tflops]
         for kernel, drawn in names.items()
@@ -172,10 +172,10 @@ def intensity(record: Record) -> float:
 
 
 def costs_part(records: Sequence[Record]) -> str:
-    """Each cost, of a note like "start 5.2e-06 s, fixup 3.1e-06 s"; a dash where it is not there."""
+    """A table of the costs in notes like "start 5.2e-06 s, fixup 3.1e-06 s"."""
 
     def microseconds(cost: str, record: Record) -> str:
-        words = dict(each.split()[:2] for each in (record.note or "").split(", ") if each)
+        words = dict(entry.split()[:2] for entry in (record.note or "").split(", ") if entry)
         return f"{1e6 * float(words[cost]):.3g}" if cost in words else "-"
 
     columns: list[Column] = [("config", COLUMNS["kernel"])]

@@ -41,49 +41,51 @@ CLIMBED = (4096, 4096, 4096)
 
 def at_square(records: Sequence[Record], size: int, mode: str) -> Record | None:
     """The planner's choice on a square, where cuBLAS was measured beside it."""
-    wanted = LIBRARY, mode, (size, size, size)
+    choice = LIBRARY, mode, (size, size, size)
     return next(
         (
             r
             for r in records
-            if (r.kernel, r.mode, shape_of(r)) == wanted and r.ratio and r.tflops and not in_another_layout(r)
+            if (r.kernel, r.mode, shape_of(r)) == choice and r.ratio and r.tflops and not in_another_layout(r)
         ),
         None,
     )
 
 
 def worst_square(records: Sequence[Record], mode: str) -> Record | None:
-    """The planner's choice on the square where it compares worst, of one type."""
-    found = [record for size in SQUARES if (record := at_square(records, size, mode))]
-    return worst(found) if found else None
+    """The planner's choice on the square where its ratio is worst, of one type."""
+    choices = [record for size in SQUARES if (record := at_square(records, size, mode))]
+    return worst(choices) if choices else None
 
 
 def extents_of(records: Sequence[Record]) -> str:
-    """Of the squares that the planner's choice was timed on beside cuBLAS."""
+    """The range of squares that the planner's choice and cuBLAS were timed on."""
     sizes = [size for size in SQUARES if any(at_square(records, size, mode) for mode in TIMED_MODES)]
     return f"{sizes[0]}^3 to {sizes[-1]}^3" if len(sizes) > 1 else f"{sizes[0]}^3"
 
 
 def of_type(records: Sequence[Record]) -> str:
-    """The planner's choice on a large square, sustained and in bursts, and where it is worst."""
+    """The planner's choice on a large square in both modes, in words, and where it is worst."""
     heads = {"sustained": f"At {SUMMARY_SIZE}^3, sustained, the planner's choice", "burst": "In bursts it"}
-    found = {mode: at_square(records, SUMMARY_SIZE, mode) for mode in TIMED_MODES}
-    said = [
+    choices = {mode: at_square(records, SUMMARY_SIZE, mode) for mode in TIMED_MODES}
+    sentences = [
         f"{heads[mode]} reaches **{speed(record)} TFLOP/s**, {percent(record.ratio)} % of cuBLAS."
-        for mode, record in found.items()
+        for mode, record in choices.items()
         if record
     ]
-    if not said:
+    if not sentences:
         return "cuBLAS has no such product, or none was measured beside it."
-    share = found["sustained"]
+    share = choices["sustained"]
     if share and share.limit_share is not None:
-        said.append(f"That is {percent(share.limit_share)} % of the chip's limit for this type, sustained.")
+        sentences.append(
+            f"That is {percent(share.limit_share)} % of the chip's limit for this type, sustained."
+        )
     unseen = "In bursts none of them was measured." if worst_square(records, "burst") is None else ""
-    return joined(*said, least_words(records), unseen)
+    return joined(*sentences, least_words(records), unseen)
 
 
 def least_words(records: Sequence[Record]) -> str:
-    """Of squares of any size, in each mode."""
+    """The least share of cuBLAS among squares of any size, in each mode."""
     least = [
         f"{percent(record.ratio)} % of cuBLAS {MODE_WORDS[mode]} (at {record.m}^3)"
         for mode in TIMED_MODES
@@ -93,25 +95,25 @@ def least_words(records: Sequence[Record]) -> str:
 
 
 def in_short(records: Sequence[Record], math: str) -> str:
-    own = in_math(records, math)
-    said = [
+    in_type = in_math(records, math)
+    speeds = [
         f"{speed(record)} TFLOP/s {MODE_WORDS[mode]} ({percent(record.ratio)} % of cuBLAS)"
         for mode in TIMED_MODES
-        if (record := at_square(own, SUMMARY_SIZE, mode))
+        if (record := at_square(in_type, SUMMARY_SIZE, mode))
     ]
-    return f"{', '.join(said)} at {SUMMARY_SIZE}^3. {least_words(own)}" if said else ""
+    return f"{', '.join(speeds)} at {SUMMARY_SIZE}^3. {least_words(in_type)}" if speeds else ""
 
 
 def sizes_chart(records: Sequence[Record]) -> Chart | None:
-    """Speed against size: ours and cuBLAS in the same run, in both modes."""
+    """Lines of speed against size, of ours and of cuBLAS in the same run, in both modes."""
     series: list[charts.Series] = []
     for mode in TIMED_MODES:
         timed = [record for record in records if record.mode == mode]
-        ours = next((each.records for each in squares(timed) if each.kernel == LIBRARY), ())
-        beside = [vendor_of(record) for record in ours if record.ratio]
-        for name, rows in ((f"cuBLAS, {mode}", beside), (f"lapidist, {mode}", ours)):
+        ours = next((line.records for line in squares(timed) if line.kernel == LIBRARY), ())
+        vendor = [vendor_of(record) for record in ours if record.ratio]
+        for name, rows in ((f"cuBLAS, {mode}", vendor), (f"lapidist, {mode}", ours)):
             series.append((name, [(float(record.m), record.tflops or 0.0) for record in rows]))
-    shown = [each for each in series if len(each[1]) > 1]
+    shown = [line for line in series if len(line[1]) > 1]
     short = kind(records[0])
     words = f"TFLOP/s of the planner's choice and of cuBLAS against m = n = k, {short}"
     return charts.lines(f"sizes-{short}", shown, words) if shown else None
@@ -121,7 +123,7 @@ def sizes_chart(records: Sequence[Record]) -> Chart | None:
 
 
 def climbed(records: Sequence[Record]) -> list[Record]:
-    """The ladder and the production kernels at its main shape, where enough of it was climbed."""
+    """The ladder and the production kernels at its main shape; none where little of it was climbed."""
     rows = [
         r for r in on(records, CLIMBED) if r.kind in ("rung", "production", "peer") and r.mode == "sustained"
     ]
@@ -129,7 +131,7 @@ def climbed(records: Sequence[Record]) -> list[Record]:
     return timed if sum(record.kind == "rung" for record in timed) > 1 else []
 
 
-def beside_cublas(records: Sequence[Record]) -> Chart:
+def ladder_chart(records: Sequence[Record]) -> Chart:
     """Bars of each kernel's share of cuBLAS in its own run; the line is cuBLAS."""
     rows = [
         Bar(label(r.kernel), 100 * r.ratio, f"{speed(r)} TFLOP/s, {percent(r.ratio)} %", r.kind)
@@ -151,20 +153,21 @@ SERIES_WORDS = (
 
 
 def type_section(records: Sequence[Record], mode: str) -> str:
-    """TFLOP/s and % of cuBLAS of every kernel on every size; shares at its best size; who won and who
-    lost.
-    """
+    """A table of every kernel on every size: TFLOP/s and % of cuBLAS, and shares at the best size; then who
+    won."""
     series = sorted(squares(records), key=place_of)
-    if not any(each.records[0].kind != "peer" for each in series):
+    if not any(row.records[0].kind != "peer" for row in series):
         return ""
 
     def at_best(head: str) -> Callable[[Series], str]:
-        return lambda each: COLUMNS[head](max(each.records, key=lambda record: record.tflops or 0.0))
+        return lambda kernel_series: COLUMNS[head](
+            max(kernel_series.records, key=lambda record: record.tflops or 0.0)
+        )
 
-    sizes = sorted({record.m for each in series for record in each.records})
+    sizes = sorted({record.m for row in series for record in row.records})
     columns = [
-        ("kernel", lambda each: label(each.kernel)),
-        *((f"{size}^3", lambda each, size=size: size_cell(each, size)) for size in sizes),
+        ("kernel", lambda row: label(row.kernel)),
+        *((f"{size}^3", lambda row, size=size: size_cell(row, size)) for size in sizes),
         ("at best, % of limit", at_best("% of limit")),
         ("% of its unit", at_best("% of unit")),
         *((head, at_best(head)) for head in ("MHz", "W")),
@@ -173,15 +176,15 @@ def type_section(records: Sequence[Record], mode: str) -> str:
     mixed = "cuBLAS has no product of two e5m2: its B is e4m3."
     words = joined(
         SERIES_WORDS,
-        exact if EXACT in {each.kernel for each in series} else "",
-        mixed if any(r.dtype == E5M2 and r.ratio for each in series for r in each.records) else "",
+        exact if EXACT in {row.kernel for row in series} else "",
+        mixed if any(r.dtype == E5M2 and r.ratio for row in series for r in row.records) else "",
     )
     body = f"{words}\n\n{table(columns, series).markdown()}\n{verdicts(series)}"
     return fold(f"Squares, {kind(records[0])}, {mode}", body)
 
 
 def place_of(series: Series) -> tuple[int, int, str]:
-    """Rungs as they are climbed, then production kernels, detours, peers."""
+    """The key to sort by: rungs from the lowest up, then production kernels, detours, peers."""
     return KIND_ORDER.get(series.records[0].kind, 9), RUNG_NUMBER.get(series.kernel, 99), series.kernel
 
 
@@ -194,15 +197,17 @@ def size_cell(series: Series, size: int) -> str:
 
 
 def verdicts(series: Sequence[Series]) -> str:
-    """Which of our kernels passed cuBLAS, and where; which never did."""
+    """Which of our kernels are faster than cuBLAS, and where; and which never are."""
     won, lost = [], []
-    for each in series:
-        compared = [r for r in each.records if r.ratio is not None and r.kind in ("rung", "production")]
+    for kernel_series in series:
+        compared = [
+            r for r in kernel_series.records if r.ratio is not None and r.kind in ("rung", "production")
+        ]
         sizes = [f"{record.m}^3" for record in compared if (record.ratio or 0.0) >= 1.0]
         if sizes:
-            won.append(f"{label(each.kernel)} at {', '.join(sizes)}")
+            won.append(f"{label(kernel_series.kernel)} at {', '.join(sizes)}")
         elif compared:
-            lost.append(label(each.kernel))
+            lost.append(label(kernel_series.kernel))
     if not won:
         return "None is faster than cuBLAS on any size." if lost else "cuBLAS has no such product."
     losers = f"Slower at every size: {', '.join(lost)}." if lost else ""
@@ -213,19 +218,19 @@ def verdicts(series: Sequence[Series]) -> str:
 
 
 def limits_of(records: Sequence[Record]) -> list[list[Record]]:
-    """Those of each chip, that which was measured first first."""
+    """The limits of each chip, that which was measured first first."""
     rows = [record for record in records if record.kind == "limit" and record.tflops]
     return [[row for row in rows if row.device == chip] for chip in dict.fromkeys(row.device for row in rows)]
 
 
 def of_limits(data: Data) -> str:
-    """The most of each type."""
+    """The best limit of each type, in words."""
     for rows in limits_of(data.records):
         best = {
             short_name(math): max(row.tflops or 0.0 for row in in_math(rows, math)) for math in maths_of(rows)
         }
-        said = ", ".join(f"{short} {value:.1f}" for short, value in best.items())
-        return f"TFLOP/s on an {chip(rows[0])}, without touching memory: {said}"
+        values = ", ".join(f"{short} {value:.1f}" for short, value in best.items())
+        return f"TFLOP/s on an {chip(rows[0])}, without touching memory: {values}"
     return ""
 
 
@@ -234,9 +239,9 @@ def maths_of(records: Sequence[Record]) -> list[str]:
 
 
 def limits_table(records: Sequence[Record]) -> str:
-    """The limits of one chip: where there are several, of the one that was measured first."""
-    found = limits_of(records)
-    return table(LIMITS, found[0]).markdown() if found else "Not measured yet.\n"
+    """The limits of the chip that was measured first."""
+    by_chip = limits_of(records)
+    return table(LIMITS, by_chip[0]).markdown() if by_chip else "Not measured yet.\n"
 
 
 LIMIT_WORDS = (
@@ -249,8 +254,8 @@ UNITS = Section(
     lambda data: limits_of(data.records),
     [
         LIMIT_WORDS,
-        lambda found: "\n".join(
-            f"Measured on an {rows[0].device}.\n\n{table(LIMITS, rows).markdown()}" for rows in found
+        lambda by_chip: "\n".join(
+            f"Measured on an {rows[0].device}.\n\n{table(LIMITS, rows).markdown()}" for rows in by_chip
         ),
     ],
 )
@@ -259,11 +264,10 @@ UNITS = Section(
 
 
 def summary(records: Sequence[Record]) -> str:
-    """The planner's choice at one size: sustained beside burst, each with cuBLAS in its own run. Types that
-    were measured in one mode alone have no row.
-    """
+    """A table of the planner's choices at one size, sustained and burst. Types measured in one mode only have
+    no row."""
     kinds = [math for math in maths_in(records) if math != E5M2]  # cuBLAS has no product of two
-    found = {
+    by_type = {
         math: [at_square(in_math(records, math), SUMMARY_SIZE, mode) for mode in TIMED_MODES]
         for math in kinds
     }
@@ -272,7 +276,7 @@ def summary(records: Sequence[Record]) -> str:
             short_name(math),
             *(cell for r in both if r for cell in (speed(r), speed(vendor_of(r)), percent(r.ratio))),
         ]
-        for math, both in found.items()
+        for math, both in by_type.items()
         if all(both)
     ]
     if not rows:

@@ -46,30 +46,30 @@ def of_models(data: Data) -> str:
     rows = [record for record in data.ours(MODEL) if record.ok]
     if not rows:
         return ""
-    found, chips = ratios(rows), " and ".join(dict.fromkeys(map(chip, rows)))
+    values, chips = ratios(rows), " and ".join(dict.fromkeys(map(chip, rows)))
     return (
-        f"{geomean(found):.2f}x the speed of stock in the geometric mean of {len(found)} cases,"
-        f" {min(found):.2f}x to {max(found):.2f}x, on an {chips}."
+        f"{geomean(values):.2f}x the speed of stock in the geometric mean of {len(values)} cases,"
+        f" {min(values):.2f}x to {max(values):.2f}x, on an {chips}."
         f" The worst is {worst(rows).kernel}, {worst(rows).m} rows"
     )
 
 
 def model_words(rows: Sequence[Record]) -> str:
-    said, over = of_models(Data(rows)), [record for record in rows if not record.ok]
+    summary, over = of_models(Data(rows)), [record for record in rows if not record.ok]
     words = (
         "Stock is the same model with torch's or XLA's own products, in turns in the same process. Over 1x is"
         " faster than that. [In torch](../torch.md#whole-models-on-your-gpu) and"
         " [in JAX](../jax.md#what-runs-where) say which models these are. *Fused*: the activation is in a"
         " product's launch. In the chart, the last number is the rows of the products: all tokens."
     )
-    left_out = (
+    exclusions = (
         f"Not counted: {len(over)} of {len(rows)} cases, where the results differ by more than the bound."
     )
-    return joined(f"Models have {said}." if said else "", words, left_out if over else "")
+    return joined(f"Models have {summary}." if summary else "", words, exclusions if over else "")
 
 
 def model_chart(rows: Sequence[Record]) -> Chart | None:
-    """Of torch's cases without the package's name: bars want the room."""
+    """Bars of stock's time over ours. torch's cases lack the package's name: bars need the room."""
     drawn = [
         Bar(
             f"{r.kernel.removeprefix('lapidist.').removeprefix('torch, ')}, {r.m}",
@@ -111,10 +111,10 @@ def of_epilogues(data: Data) -> str:
 
 
 def epilogue_words(rows: Sequence[Record]) -> str:
-    said = of_epilogues(Data(rows))
+    summary = of_epilogues(Data(rows))
     return joined(
         "An [epilogue](../tutorials/epilogue.md) runs in registers, before sums are stored.",
-        f"{said[:1].upper()}{said[1:]}." if said else "",
+        f"{summary[:1].upper()}{summary[1:]}." if summary else "",
         "These peers are torch's kernels one after the other, the same by torch.compile, and for GELU by tanh"
         " cuBLASLt's own epilogue. Each line has the geometric means of all shapes, and the worst of them."
         " `plain` is the product alone. Turns are without rest.",
@@ -122,7 +122,7 @@ def epilogue_words(rows: Sequence[Record]) -> str:
 
 
 def by_ending(rows: Sequence[Record]) -> str:
-    """A line for each epilogue and type, and the shape where it is slowest beside its peers."""
+    """A table with a line for each epilogue and type, and the shape with the least ratio."""
     groups: dict[tuple[str, str], list[Record]] = {}
     for row in rows:
         groups.setdefault((ending_of(row), row.dtype), []).append(row)
@@ -163,7 +163,7 @@ EPILOGUES = Section(
 
 
 def of_new_shapes(data: Data) -> str:
-    """Where nothing waits for a compiler."""
+    """The time of a new shape where nothing waits for a compiler, in words."""
     rows = [record for record in data.of(LOADED) if record.ratio and record.seconds]
     if not rows:
         return ""
@@ -198,12 +198,12 @@ SHAPES = Section(
 # ---- mma.sync beside CUTLASS ----
 
 
-def beside_cutlass(data: Data) -> list[Record]:
+def cutlass_rows(data: Data) -> list[Record]:
     return [record for record in data.ours(*MMA_WORDS) if record.peer]
 
 
 def of_mma(data: Data) -> str:
-    rows = beside_cutlass(data)
+    rows = cutlass_rows(data)
     if not rows:
         return ""
     turns = " and ".join(sorted({MMA_WORDS[record.mode] for record in rows}))
@@ -213,7 +213,7 @@ def of_mma(data: Data) -> str:
 
 
 MMA = Section(
-    beside_cutlass,
+    cutlass_rows,
     [
         lambda rows: (
             "Cards before Hopper, and consumer Blackwell, multiply by mma.sync."
@@ -251,14 +251,14 @@ def in_layouts(rows: Sequence[Record], math: str, size: int, kernel: str) -> Way
     return {layout: at.get((kernel, math, size, layout)) for layout in operand_layouts.LAYOUTS}
 
 
-def share_left(ways: Ways, layout: str) -> float | None:
-    """Of the speed in the first layout."""
+def k_major_share(ways: Ways, layout: str) -> float | None:
+    """The speed in a layout over that in the first one."""
     first, record = ways[next(iter(operand_layouts.LAYOUTS))], ways[layout]
     return record.tflops / first.tflops if first and record and first.tflops and record.tflops else None
 
 
 def layout_cell(ways: Ways, layout: str) -> str:
-    record, share = ways[layout], share_left(ways, layout)
+    record, share = ways[layout], k_major_share(ways, layout)
     if record is None or not record.tflops:
         return "-"
     other = layout in OTHER_WAYS and share is not None
@@ -272,43 +272,46 @@ def layout_table(rows: Sequence[Record]) -> str:
         for size in operand_layouts.SIZES
         for kernel in (LIBRARY, operand_layouts.VENDOR)
     )
-    found = [
+    cells = [
         [short_name(math), size, kernel, *(layout_cell(ways, way) for way in operand_layouts.LAYOUTS)]
         for math, size, kernel, ways in every
         if any(ways.values())
     ]
-    return Table(["type", "m = n = k", "", *operand_layouts.LAYOUTS.values()], found).markdown()
+    return Table(["type", "m = n = k", "", *operand_layouts.LAYOUTS.values()], cells).markdown()
 
 
-def shares_left(rows: Sequence[Record], size: int) -> list[tuple[str, Record, float]]:
-    """Of each type in each other layout: the row, and what it keeps of the K-major speed, on that square."""
+def k_major_shares(rows: Sequence[Record], size: int) -> list[tuple[str, Record, float]]:
+    """The layouts other than K-major, for each type: the row, and its share of the K-major speed on that
+    square."""
     every = [in_layouts(rows, math, size, LIBRARY) for math in operand_layouts.MATHS]
     return [
         (way, record, share)
         for ways in every
         for way in OTHER_WAYS
-        if (record := ways[way]) and (share := share_left(ways, way)) is not None
+        if (record := ways[way]) and (share := k_major_share(ways, way)) is not None
     ]
 
 
 def of_layouts(data: Data) -> str:
     rows = data.of(operand_layouts.MODE)
     shares = {
-        size: [share for *_, share in shares_left(rows, size)]
+        size: [share for *_, share in k_major_shares(rows, size)]
         for size in sorted(operand_layouts.SIZES, reverse=True)
     }
-    said = [
-        f"{percent(min(own))} to {percent(max(own))} % at {size}^3" for size, own in shares.items() if own
+    ranges = [
+        f"{percent(min(values))} to {percent(max(values))} % at {size}^3"
+        for size, values in shares.items()
+        if values
     ]
     keep = "Of our K-major speed, N-major and M-major operands keep"
-    return f"{keep} {', '.join(said)}, on an {chip(rows[0])}" if said else ""
+    return f"{keep} {', '.join(ranges)}, on an {chip(rows[0])}" if ranges else ""
 
 
 def layout_chart(rows: Sequence[Record]) -> Chart | None:
     size = max(operand_layouts.SIZES)
     drawn = [
         Bar(f"{kind(r)}, {OTHER_WAYS[way]}", 100 * share, f"{speed(r)} TFLOP/s, {percent(share)} %")
-        for way, r, share in shares_left(rows, size)
+        for way, r, share in k_major_shares(rows, size)
     ]
     words = f"What is left of the K-major speed in other layouts, {size}^3, sustained"
     return charts.bars("layouts", drawn, [("K-major", 100.0)], words) if drawn else None
@@ -330,34 +333,36 @@ LAYOUTS = Section(
 
 
 def of_scaled(data: Data) -> str:
-    """Beside cuBLAS with the same factors, in each mode, with the worst."""
-    said = []
+    """The ratio to cuBLAS with the same factors, in each mode, in words."""
+    sentences = []
     for mode, turns in SCALED_WORDS.items():
         rows = [r for r in data.of(mode) if r.kernel.startswith(f"{LIBRARY}, ") and r.ratio]
         if rows:
             where = f"{ending_of(worst(rows))}, {shape(worst(rows))}"
-            said.append(f"With factors, {turns}: {mean_words(ratios(rows), where)}.")
-    return " ".join(said)
+            sentences.append(f"With factors, {turns}: {mean_words(ratios(rows), where)}.")
+    return " ".join(sentences)
 
 
 def of_schemes(
     rows: Sequence[Record], shapes: Sequence[tuple[int, int, int]], who: str = LIBRARY
 ) -> list[Record]:
-    """In the order of the study's shapes and forms."""
+    """The rows in the order of the study's shapes and schemes."""
     at = {(record.kernel, shape_of(record)): record for record in rows}
-    every = [at.get((f"{who}, {scheme.name}", each)) for each in shapes for scheme in scaled_products.SCHEMES]
+    every = [
+        at.get((f"{who}, {scheme.name}", shape)) for shape in shapes for scheme in scaled_products.SCHEMES
+    ]
     return [record for record in every if record]
 
 
 def scaled_table(mode: str, title: str) -> Part:
-    def made(rows: Sequence[Record]) -> str:
-        here = [record for record in rows if record.mode == mode]
+    def part(rows: Sequence[Record]) -> str:
+        in_mode = [record for record in rows if record.mode == mode]
         every = (*scaled_products.SHAPES, *scaled_products.MODEL_SHAPES)
-        theirs = {(ending_of(r), shape_of(r)): r for r in of_schemes(here, every, "cublas") if r.seconds}
+        theirs = {(ending_of(r), shape_of(r)): r for r in of_schemes(in_mode, every, "cublas") if r.seconds}
 
         def vendor(record: Record) -> str:
-            beside = theirs.get((ending_of(record), shape_of(record)))
-            return speed(beside) if beside else "-"
+            record_of_vendor = theirs.get((ending_of(record), shape_of(record)))
+            return speed(record_of_vendor) if record_of_vendor else "-"
 
         extents = ("m x n x k", lambda r: "x".join(map(str, shape_of(r))))
         columns = (
@@ -367,14 +372,14 @@ def scaled_table(mode: str, title: str) -> Part:
             ("cuBLAS", vendor),
             "% of cuBLAS | chosen",
         )
-        ours = of_schemes(here, every)
+        ours = of_schemes(in_mode, every)
         return fold(title, table(columns, ours).markdown()) if ours else ""
 
-    return made
+    return part
 
 
 def scaled_chart(rows: Sequence[Record]) -> Chart | None:
-    """Every form on the largest square, beside cuBLAS with the same factors."""
+    """Bars of every scheme on the largest square, beside cuBLAS with the same factors."""
     square = max(scaled_products.SHAPES, key=math.prod)
     sustained = [record for record in rows if record.mode == scaled_products.MODE]
     drawn = [

@@ -22,21 +22,22 @@ MARGIN = 2  # columns of a terminal beside each cell, and beside the table
 
 
 class Table(NamedTuple):
-    """Heads and cells. `words`: columns that have words in this table alone."""
+    """Heads and cells. `words`: columns of words in this table only."""
 
     heads: Sequence[str]
     rows: Sequence[Sequence[str]]
     words: Collection[str] = ()
 
     def markdown(self) -> str:
-        """Words to the left, numbers to the right."""
-        left = {self.heads[0], *WORDS, *self.words}
-        rule = "|" + "|".join("---" if head in left else "---:" for head in self.heads) + "|"
+        """The table in Markdown: words to the left, numbers to the right."""
+        aligned_left = {self.heads[0], *WORDS, *self.words}
+        rule = "|" + "|".join("---" if head in aligned_left else "---:" for head in self.heads) + "|"
         lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in self.rows]
         return "\n".join(["| " + " | ".join(self.heads) + " |", rule, *lines]) + "\n"
 
     def html(self, css: Sequence[str] = (), seconds: Sequence[float | None] = ()) -> str:
-        """`css`: classes of the rows; `seconds`: what times are sorted by, since their units differ."""
+        """The table in HTML. `css`: classes of the rows; `seconds`: what times are sorted by, as their units
+        differ."""
         top = "".join(f"<th><button>{escape(head)}</button></th>" for head in self.heads)
         lines = []
         for place, row in enumerate(self.rows):
@@ -50,41 +51,42 @@ class Table(NamedTuple):
         body = f"<thead><tr>{top}</tr></thead><tbody>\n{chr(10).join(lines)}\n</tbody>"
         return f'<div class="wide"><table>{body}</table></div>\n'
 
-    def terminal(self, title: str, styles: Sequence[str | None], left: int = 1) -> RenderableType:
-        """With `left` columns of words."""
+    def terminal(self, title: str, styles: Sequence[str | None], word_columns: int = 1) -> RenderableType:
+        """The table for a terminal. The first `word_columns` columns are aligned to the left."""
         from rich import box
         from rich.table import Table as Drawn
 
         drawn = Drawn(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for place, (head, width) in enumerate(zip(self.heads, self.widths, strict=True)):
-            drawn.add_column(head, justify="left" if place < left else "right", width=width)
+            drawn.add_column(head, justify="left" if place < word_columns else "right", width=width)
         for row, style in zip(self.rows, styles, strict=True):
             drawn.add_row(*row, style=style)
         return drawn
 
     @property
     def widths(self) -> list[int]:
-        """Of each column; a head is broken into lines between words."""
+        """The width of each column; heads are broken into lines between words."""
         return [
             max(map(len, [*head.split(), *cells]))
             for head, *cells in zip(self.heads, *self.rows, strict=True)
         ]
 
-    def fitting(self, width: int, least_wanted: Iterable[str]) -> Table:
-        """Without columns that a terminal has no room for: a number is never parted from its unit."""
+    def fitting(self, width: int, dispensable: Iterable[str]) -> Table:
+        """The table without columns that the terminal lacks room for: a number is never parted from its
+        unit."""
         widths = dict(zip(self.heads, self.widths, strict=True))
-        for head in least_wanted:
+        for head in dispensable:
             if sum(widths.values()) + MARGIN * (len(widths) + 1) > width:
                 widths.pop(head, None)
-        return self.kept(widths.__contains__)
+        return self.with_heads(widths.__contains__)
 
     def filled(self, absent: str = "-") -> Table:
-        """Without columns in which no row has anything."""
+        """The table without columns that are empty in every row."""
         cells = dict(zip(self.heads, zip(*self.rows, strict=True), strict=True))
-        return self.kept(lambda head: any(cell != absent for cell in cells[head]))
+        return self.with_heads(lambda head: any(cell != absent for cell in cells[head]))
 
-    def kept(self, wanted: Callable[[str], bool]) -> Table:
-        stay = [wanted(head) for head in self.heads]
+    def with_heads(self, stays: Callable[[str], bool]) -> Table:
+        stay = [stays(head) for head in self.heads]
         heads, *rows = (
             [cell for cell, keep in zip(row, stay, strict=True) if keep] for row in (self.heads, *self.rows)
         )
@@ -95,11 +97,13 @@ def table(
     columns: Iterable[Column] | Mapping[str, Cell], rows: Iterable[Any], words: Collection[str] = ()
 ) -> Table:
     pairs: list[tuple[str, Cell]] = []
-    for each in columns.items() if isinstance(columns, Mapping) else columns:
-        pairs += [(head, COLUMNS[head]) for head in each.split(" | ")] if isinstance(each, str) else [each]
+    for column in columns.items() if isinstance(columns, Mapping) else columns:
+        pairs += (
+            [(head, COLUMNS[head]) for head in column.split(" | ")] if isinstance(column, str) else [column]
+        )
     return Table([head for head, _ in pairs], [[cell(row) for _, cell in pairs] for row in rows], words)
 
 
 def fold(summary: str, body: str) -> str:
-    """Folded below its summary."""
+    """The body folded below its summary."""
     return f'<details markdown="1">\n<summary>{escape(summary)}</summary>\n\n{body.strip()}\n\n</details>\n'

@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from lapidist_lab.bench.protocol.cases import shape_words
 from lapidist_lab.bench.protocol.record import Record
-from lapidist_lab.bench.publish.cells import COLUMNS, Cell, kind, number, percent, refusal_of, taken
+from lapidist_lab.bench.publish.cells import COLUMNS, Cell, kind, number, percent, refusal_of, time_or_outcome
 from lapidist_lab.bench.publish.record_views import UNIT_WORDS, label
 from lapidist_lab.bench.publish.tables import table
 
@@ -20,7 +20,7 @@ FEW = 4  # kernels that an error names, each
 # a head may be broken into lines where it has spaces
 TIMED: dict[str, Cell] = {
     "rung": COLUMNS["kernel"],
-    "time": taken,
+    "time": time_or_outcome,
     "TFLOP/s": lambda r: number(r.tflops, ".2f"),
     "% of cuBLAS": COLUMNS["% of cuBLAS"],
     "% of limit": COLUMNS["% of limit"],
@@ -34,7 +34,7 @@ TIMED: dict[str, Cell] = {
 # In the machine nothing has a speed, but everything a count. Instructions are those of whole warps.
 COUNTED: dict[str, Cell] = {
     "rung": COLUMNS["kernel"],
-    "wall time": taken,
+    "wall time": time_or_outcome,
     "warp instr.": lambda r: number(r.warp_instructions, ",d"),
     "multi- ply %": lambda r: percent(r.ffma_share),
     "sectors/ load": lambda r: number(r.sectors),
@@ -44,7 +44,7 @@ COUNTED: dict[str, Cell] = {
     "shared B": COLUMNS["shared bytes"],
     "error/ bound": lambda r: number(r.worst, ".2f"),
 }
-LEAST_WANTED = ("% of unit", "multi- ply %", "shared B", "bytes/ flop", "regis- ters", "blocks x warps")
+DISPENSABLE = ("% of unit", "multi- ply %", "shared B", "bytes/ flop", "regis- ters", "blocks x warps")
 LIMITS: dict[str, Cell] = {
     "unit": lambda r: UNIT_WORDS.get(r.unit or "", "-"),
     "type": kind,
@@ -63,17 +63,17 @@ MACHINE_LEGEND = (
 )
 
 
-def whole(head: str) -> str:
-    """A column's head without the places where it may be broken into lines."""
+def unbroken_head(head: str) -> str:
+    """The head of a column without the places where it may be broken into lines."""
     return head.replace("- ", "").replace("/ ", "/")
 
 
 def show(console: Console, records: Sequence[Record]) -> None:
-    """One table for each case; refusals and failures below it."""
+    """Print a table for each case, refusals and failures below it."""
     limits = [record for record in records if record.kind == "limit"]
     if limits:
         title = f"Limits of the units on {limits[0].device}, sustained"
-        console.print(table(LIMITS, limits).terminal(title, [None] * len(limits), left=2))
+        console.print(table(LIMITS, limits).terminal(title, [None] * len(limits), word_columns=2))
         show_errors(console, limits)
     products = [record for record in records if record.kind != "limit"]
     cases = groupby(products, key=lambda r: (r.batch, r.m, r.n, r.k, r.dtype, r.device))
@@ -91,17 +91,17 @@ def show_case(console: Console, rows: Sequence[Record], columns: dict[str, Cell]
     first = rows[0]
     mode = "" if first.device == first.mode else f", {first.mode}"
     shape = shape_words(first.m, first.n, first.k, first.batch or 1)
-    shown = table(columns, rows).fitting(console.width, LEAST_WANTED)
+    shown = table(columns, rows).fitting(console.width, DISPENSABLE)
     styles = ["bold" if record.kind == "peer" else None for record in rows]
     console.print(shown.terminal(f"{shape} {first.dtype} on {first.device}{mode}", styles))
-    left_out = [whole(head) for head in columns if head not in shown.heads]
-    if left_out:
-        words = f"left out, as the terminal is narrow: {', '.join(left_out)}; --json and --csv have them"
+    dropped = [unbroken_head(head) for head in columns if head not in shown.heads]
+    if dropped:
+        words = f"left out, as the terminal is narrow: {', '.join(dropped)}; --json and --csv have them"
         console.print(words, style="dim", highlight=False)
 
 
 def show_bounds(console: Console, rows: Sequence[Record]) -> None:
-    """What the counts say of each kernel on the chip that the machine plays."""
+    """Print what bounds each kernel on the chip that the machine plays, by its counts."""
     noted = [record for record in rows if record.note]
     if noted:
         head = "What would bound each on an H200, by these counts (lapidist explain NAME has the arithmetic):"

@@ -13,7 +13,7 @@ from lapidist_lab.bench.protocol.record import Record, Run, by_present_names
 
 @dataclass(frozen=True, slots=True)
 class Withdrawal:
-    """All rows of a run that a kernel was measured in, by name or as the planner's choice."""
+    """All rows of a run by a kernel, under its name or as the planner's choice."""
 
     run: str
     kernel: str
@@ -40,7 +40,7 @@ def without(runs: Sequence[Run], withdrawals: Sequence[Withdrawal]) -> list[Run]
     """The runs without withdrawn records."""
 
     def stands(record: Record, run: Run) -> bool:
-        return not any(each.covers(record, run) for each in withdrawals)
+        return not any(withdrawal.covers(record, run) for withdrawal in withdrawals)
 
     return [
         replace(run, records=tuple(record for record in run.records if stands(record, run))) for run in runs

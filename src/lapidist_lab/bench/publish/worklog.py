@@ -14,7 +14,7 @@ from lapidist.kernels.kernel import Kernel
 from lapidist.kernels.registry import RUNGS, kernel_named
 from lapidist_lab.bench.protocol.record import Record, Run
 from lapidist_lab.bench.publish.cells import number, percent, shape
-from lapidist_lab.bench.publish.record_views import UNIT_WORDS, Found
+from lapidist_lab.bench.publish.record_views import UNIT_WORDS, RunRecords
 from lapidist_lab.bench.publish.tables import Table
 
 KERNEL_BLOCK = re.compile(r"<!-- kernel:(\w+) -->\n.*?<!-- kernel:end -->", re.DOTALL)
@@ -31,47 +31,49 @@ PRODUCT_HEADS = (*COUNTS, "bytes from and to the L2")
 MAIN_TYPE, MAIN_SIZE = "float16", 4096  # of the rungs on tensor cores
 
 
-def worklog(text: str, found: Found) -> str:
-    """A page with its blocks as they should be."""
-    text = RUNG_BLOCK.sub(lambda match: rung_block(match[1], found), text)
-    text = KERNEL_BLOCK.sub(lambda match: kernel_block(match[1], found), text)
-    return COUNTS_BLOCK.sub(lambda match: counts_block(match[1], found), text)
+def worklog(text: str, run_records: RunRecords) -> str:
+    """The page with its blocks written anew."""
+    text = RUNG_BLOCK.sub(lambda match: rung_block(match[1], run_records), text)
+    text = KERNEL_BLOCK.sub(lambda match: kernel_block(match[1], run_records), text)
+    return COUNTS_BLOCK.sub(lambda match: counts_block(match[1], run_records), text)
 
 
-def rung_block(name: str, found: Found) -> str:
+def rung_block(name: str, run_records: RunRecords) -> str:
     number_of = {kernel.name: position for position, kernel in enumerate(RUNGS, 1)}
     kernel = next(kernel for kernel in RUNGS if kernel.name == name)
     words = header_fields(kernel)
     lines = [f"**{number_of[name]:02d} {name}.** {words['Lesson']}", ""]
     lines += [f"- Change: {words['Change']}", f"- Predicted: {words['Predicts']}"]
-    return f"<!-- rung:{name} -->\n" + "\n".join(lines) + measured(kernel, found) + "\n<!-- rung:end -->"
+    return (
+        f"<!-- rung:{name} -->\n" + "\n".join(lines) + measured(kernel, run_records) + "\n<!-- rung:end -->"
+    )
 
 
-def kernel_block(name: str, found: Found) -> str:
-    """A kernel beside the ladder, and how fast it is."""
+def kernel_block(name: str, run_records: RunRecords) -> str:
+    """The line of a kernel beside the ladder, with its speeds."""
     kernel = kernel_named(name)
     head = f"- `{name}`, {kernel.idea}"
-    return f"<!-- kernel:{name} -->\n{head}{measured(kernel, found)}\n<!-- kernel:end -->"
+    return f"<!-- kernel:{name} -->\n{head}{measured(kernel, run_records)}\n<!-- kernel:end -->"
 
 
 def header_fields(kernel: Kernel) -> dict[str, str]:
-    """Lesson, Change and Predicts as the kernel's file has them, each as one line. A lesson stands alone."""
+    """Lesson, Change and Predicts of the kernel's file, each as one line."""
     source = (CUDA_SOURCES / kernel.source).read_text()
     words = {
         match[1]: " ".join(match[2].replace("//", " ").split()) for match in HEADER_FIELD.finditer(source)
     }
-    return {name: said[0].upper() + said[1:] if name == "Lesson" else said for name, said in words.items()}
+    return {name: text[0].upper() + text[1:] if name == "Lesson" else text for name, text in words.items()}
 
 
 # ---- times ----
 
 
-def measured(kernel: Kernel, found: Found) -> str:
+def measured(kernel: Kernel, run_records: RunRecords) -> str:
     """The end of a list: a table of speeds, or that there are none yet."""
-    rows = speeds(kernel, found)
+    rows = speeds(kernel, run_records)
     if not rows:
         return "\n- Measured: not yet."
-    unit, cells = UNIT_WORDS[rows[0].unit or "fma"], [speed_cells(r, kernel, found) for r in rows]
+    unit, cells = UNIT_WORDS[rows[0].unit or "fma"], [speed_cells(r, kernel, run_records) for r in rows]
     if {cell[0] for cell in cells} == {"fp32"}:
         cells = [["-", *cell[1:]] for cell in cells]
     heads = [
@@ -85,47 +87,49 @@ def measured(kernel: Kernel, found: Found) -> str:
     return f"\n- Measured:\n\n{Table(heads, cells, ('product',)).filled().markdown()}"
 
 
-def speeds(kernel: Kernel, found: Found) -> list[Record]:
-    """Every shape that the ladder of float was climbed on. Kernels on tensor cores have every square of half,
-    and the main one in the other types.
-    """
+def speeds(kernel: Kernel, run_records: RunRecords) -> list[Record]:
+    """The rows of a kernel to show: shapes on which the ladder was climbed, or of tensor cores' rungs the
+    squares in half and the main one in other types."""
     if "float32" in kernel.types.maths:
-        rows = rows_of(kernel.name, "float32", found)
-        return [r for r in rows if RUNGS[0] is kernel or step_to(r, kernel, found)]
-    halves = [r for r in rows_of(kernel.name, MAIN_TYPE, found) if r.m == r.n == r.k]
-    others = [math for math in kernel.types.maths if math != MAIN_TYPE]
+        rows = rows_of(kernel.name, "float32", run_records)
+        return [r for r in rows if RUNGS[0] is kernel or step_to(r, kernel, run_records)]
+    halves = [r for r in rows_of(kernel.name, MAIN_TYPE, run_records) if r.m == r.n == r.k]
+    more_types = [math for math in kernel.types.maths if math != MAIN_TYPE]
     return halves + [
-        r for math in others for r in rows_of(kernel.name, math, found) if r.m == r.n == r.k == MAIN_SIZE
+        r
+        for math in more_types
+        for r in rows_of(kernel.name, math, run_records)
+        if r.m == r.n == r.k == MAIN_SIZE
     ]
 
 
-def speed_cells(record: Record, kernel: Kernel, found: Found) -> list[str]:
+def speed_cells(record: Record, kernel: Kernel, run_records: RunRecords) -> list[str]:
     of_unit = percent(record.unit_share) if record.unit_share and record.unit != "fma" else "-"
     named = [short_name(record.dtype), shape(record), three_digits(record.tflops)]
     # Rungs on CUDA cores are compared with cuBLAS and with each other alone.
-    return [*named, percent(record.ratio), of_unit, step_to(record, kernel, found) or "-"]
+    return [*named, percent(record.ratio), of_unit, step_to(record, kernel, run_records) or "-"]
 
 
 def three_digits(value: float | None) -> str:
-    """Whole numbers from a thousand on, where .3g would write powers of ten."""
+    """The number with three digits; whole from a thousand on, where .3g would write powers of ten."""
     return number(value, ".0f" if value is not None and value >= 1000 else ".3g")
 
 
-def step_to(record: Record, kernel: Kernel, found: Found) -> str:
-    """How much faster than the rung before on the same product; nothing where that was not measured."""
+def step_to(record: Record, kernel: Kernel, run_records: RunRecords) -> str:
+    """How many times as fast as the rung before on the same product; empty where that was not measured."""
     position = RUNGS.index(kernel) if kernel in RUNGS else 0
-    below = rows_of(RUNGS[position - 1].name, record.dtype, found) if position else []
+    below = rows_of(RUNGS[position - 1].name, record.dtype, run_records) if position else []
     for other in below:
         if (other.m, other.n, other.k) == (record.m, record.n, record.k) and other.seconds and record.seconds:
             return f"{other.seconds / record.seconds:.2f}"
     return ""
 
 
-def rows_of(name: str, math: str, found: Found) -> list[Record]:
+def rows_of(name: str, math: str, run_records: RunRecords) -> list[Record]:
     """Sustained records of a kernel in one type, smallest shape first."""
     rows = [
         r
-        for r, _ in found
+        for r, _ in run_records
         if (r.kernel, r.mode, r.dtype) == (name, "sustained", math) and r.tflops is not None
     ]
     return sorted(rows, key=lambda r: r.m * r.n * r.k)
@@ -134,29 +138,29 @@ def rows_of(name: str, math: str, found: Found) -> list[Record]:
 # ---- counts ----
 
 
-def counts_block(name: str, found: Found) -> str:
-    """The table of one type: `fp32` of the rungs on CUDA cores, `fp16` of those on tensor cores."""
+def counts_block(name: str, run_records: RunRecords) -> str:
+    """The table of counts: `fp32` of the rungs on CUDA cores, `fp16` of those on tensor cores."""
     heads, cells = (FMA_HEADS, fma_cells) if name == "fp32" else (PRODUCT_HEADS, product_cells)
-    rows = list(counted_rows(name, found))
+    rows = list(counted_rows(name, run_records))
     shown = Table(heads, [[f"{at:02d} {record.kernel}", *cells(record)] for at, record, _ in rows]).markdown()
     sources = {f"`results/{run.name}`, PTX of NVRTC {run.conditions.nvrtc}" for *_, run in rows}
     text = f"{shown}\nFrom {', '.join(sorted(sources))}.\n" if rows else "Not counted yet.\n"
     return f"<!-- counts-{name}:begin -->\n{text}<!-- counts-{name}:end -->"
 
 
-def counted_rows(name: str, found: Found) -> Iterator[tuple[int, Record, Run]]:
-    """What the machine counted of rungs, lowest first, each with its number."""
+def counted_rows(name: str, run_records: RunRecords) -> Iterator[tuple[int, Record, Run]]:
+    """The machine's counts of rungs with the rung's number, lowest first."""
     for position, kernel in enumerate(RUNGS, 1):
         if ("float32" in kernel.types.maths) != (name == "fp32"):
             continue
-        for record, run in found:
+        for record, run in run_records:
             key = (record.kernel, record.mode, short_name(record.dtype), record.m, record.n, record.k)
             if key == (kernel.name, "machine", name, *COUNTED_SHAPE) and record.warp_instructions:
                 yield position, record, run
 
 
 def fma_cells(record: Record) -> list[str]:
-    """For each fma of a warp."""
+    """Counts for each fma of a warp."""
     fmas = record.m * record.n * record.k / LANES
     instructions, turns = (record.warp_instructions or 0) / fmas, (record.shared_turns or 0.0) / fmas
     cells = [f"{instructions:.2f}", f"{turns:.3f}", f"{(record.global_sectors or 0.0) / fmas:.3f}"]
@@ -164,7 +168,7 @@ def fma_cells(record: Record) -> list[str]:
 
 
 def product_cells(record: Record) -> list[str]:
-    """For each m16n8k16, whichever instruction multiplies it."""
+    """Counts for each m16n8k16, whichever instruction multiplies it."""
     multiplications = record.m * record.n * record.k
     products = multiplications / PRODUCT
     instructions, turns = (record.warp_instructions or 0) / products, (record.shared_turns or 0.0) / products

@@ -23,8 +23,8 @@ Torch = Any
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
-    """Of one set of inputs: a value for each column, one for each element, and what is stored."""
+class EpilogueArrays:
+    """Arrays for one set of inputs: a bias for each column, a residual for each element, and the results."""
 
     bias: Any
     residual: Any
@@ -38,37 +38,38 @@ def bias_gelu_and_sum(acc: Any, bias: Row, residual: Tile) -> Any:
     return gelu_of(before) + residual, before
 
 
-def plain(torch: Torch, sums: Any, beside: Beside) -> tuple[Any, ...]:
+def plain(torch: Torch, sums: Any, arrays: EpilogueArrays) -> tuple[Any, ...]:
     return (sums,)
 
 
-def bias_gelu(torch: Torch, sums: Any, beside: Beside) -> tuple[Any, ...]:
+def bias_gelu(torch: Torch, sums: Any, arrays: EpilogueArrays) -> tuple[Any, ...]:
     return (torch.nn.functional.gelu(sums),)
 
 
-def bias_gelu_tanh(torch: Torch, sums: Any, beside: Beside) -> tuple[Any, ...]:
+def bias_gelu_tanh(torch: Torch, sums: Any, arrays: EpilogueArrays) -> tuple[Any, ...]:
     return (torch.nn.functional.gelu(sums, approximate="tanh"),)
 
 
-def bias_gelu_residual(torch: Torch, sums: Any, beside: Beside) -> tuple[Any, ...]:
-    return (torch.nn.functional.gelu(sums) + beside.residual,)
+def bias_gelu_residual(torch: Torch, sums: Any, arrays: EpilogueArrays) -> tuple[Any, ...]:
+    return (torch.nn.functional.gelu(sums) + arrays.residual,)
 
 
-def with_sum(torch: Torch, sums: Any, beside: Beside) -> tuple[Any, ...]:
-    return torch.nn.functional.gelu(sums) + beside.residual, sums
+def with_sum(torch: Torch, sums: Any, arrays: EpilogueArrays) -> tuple[Any, ...]:
+    return torch.nn.functional.gelu(sums) + arrays.residual, sums
 
 
-def swiglu(torch: Torch, sums: Any, beside: Beside) -> tuple[Any, ...]:
-    """Of two halves, as torch's layers have gate and value. Ours takes neighbours."""
+def swiglu(torch: Torch, sums: Any, arrays: EpilogueArrays) -> tuple[Any, ...]:
+    """SiLU of the first half times the second, as torch's layers have gate and value. Ours takes
+    neighbours."""
     gate, value = sums.chunk(2, dim=1)
     return (torch.nn.functional.silu(gate) * value,)
 
 
-def amax(torch: Torch, sums: Any, beside: Beside) -> tuple[Any, ...]:
+def amax(torch: Torch, sums: Any, arrays: EpilogueArrays) -> tuple[Any, ...]:
     return sums, torch.linalg.vector_norm(sums, float("inf"))
 
 
-def groups(torch: Torch, sums: Any, beside: Beside) -> tuple[Any, ...]:
+def groups(torch: Torch, sums: Any, arrays: EpilogueArrays) -> tuple[Any, ...]:
     parts = sums.unflatten(1, (-1, GROUP))
     factors = parts.abs().amax(-1).float() / LARGEST
     return (parts / factors.unsqueeze(-1)).flatten(1), factors
@@ -77,37 +78,37 @@ def groups(torch: Torch, sums: Any, beside: Beside) -> tuple[Any, ...]:
 # ---- the same by one kernel after the other, in place: no copy that a user would not need ----
 
 
-def nothing(torch: Torch, sums: Any, beside: Beside) -> None:
+def nothing(torch: Torch, sums: Any, arrays: EpilogueArrays) -> None:
     pass
 
 
-def gelu_in_place(torch: Torch, sums: Any, beside: Beside) -> None:
+def gelu_in_place(torch: Torch, sums: Any, arrays: EpilogueArrays) -> None:
     torch.ops.aten.gelu_(sums)
 
 
-def gelu_tanh_in_place(torch: Torch, sums: Any, beside: Beside) -> None:
+def gelu_tanh_in_place(torch: Torch, sums: Any, arrays: EpilogueArrays) -> None:
     torch.ops.aten.gelu_(sums, approximate="tanh")
 
 
-def residual_in_place(torch: Torch, sums: Any, beside: Beside) -> None:
-    torch.ops.aten.gelu_(sums).add_(beside.residual)
+def residual_in_place(torch: Torch, sums: Any, arrays: EpilogueArrays) -> None:
+    torch.ops.aten.gelu_(sums).add_(arrays.residual)
 
 
-def beside_the_sum(torch: Torch, sums: Any, beside: Beside) -> None:
-    torch.ops.aten.gelu.out(sums, out=beside.results[0]).add_(beside.residual)
+def gelu_with_sum(torch: Torch, sums: Any, arrays: EpilogueArrays) -> None:
+    torch.ops.aten.gelu.out(sums, out=arrays.results[0]).add_(arrays.residual)
 
 
-def swiglu_to_half(torch: Torch, sums: Any, beside: Beside) -> None:
+def swiglu_to_half(torch: Torch, sums: Any, arrays: EpilogueArrays) -> None:
     gate, value = sums.chunk(2, dim=1)
-    torch.ops.aten.silu.out(gate, out=beside.results[0]).mul_(value)
+    torch.ops.aten.silu.out(gate, out=arrays.results[0]).mul_(value)
 
 
-def largest_of(torch: Torch, sums: Any, beside: Beside) -> None:
-    torch.linalg.vector_norm(sums, float("inf"), dtype=torch.float32, out=beside.results[1])
+def largest_of(torch: Torch, sums: Any, arrays: EpilogueArrays) -> None:
+    torch.linalg.vector_norm(sums, float("inf"), dtype=torch.float32, out=arrays.results[1])
 
 
-def groups_of(torch: Torch, sums: Any, beside: Beside) -> None:
-    small, factors = beside.results
+def groups_of(torch: Torch, sums: Any, arrays: EpilogueArrays) -> None:
+    small, factors = arrays.results
     parts = sums.unflatten(1, (-1, GROUP))
     factors.copy_(parts.abs().amax(-1)).div_(LARGEST)
     small.unflatten(1, (-1, GROUP)).copy_(parts / factors.unsqueeze(-1))
@@ -115,42 +116,43 @@ def groups_of(torch: Torch, sums: Any, beside: Beside) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """A function after the product, and what torch would be called with. `after` and `in_place` are torch's:
-    of the product, with its bias where there is one. `stored`: what is kept of it; `sums_in`: the type of
-    torch's product.
-    """
+    """An epilogue, and torch's kernels for the same: `after` and `in_place` follow a product with its bias.
+    `stored` names the results, `sums_in` the array of torch's product."""
 
     name: str
-    after: Callable[[Torch, Any, Beside], tuple[Any, ...]] = plain
-    in_place: Callable[[Torch, Any, Beside], None] = nothing
+    after: Callable[[Torch, Any, EpilogueArrays], tuple[Any, ...]] = plain
+    in_place: Callable[[Torch, Any, EpilogueArrays], None] = nothing
     stored: tuple[str, ...] = ("d",)
     sums_in: str = "d"
     function: Any = None
 
     @property
     def compiled(self) -> bool:
-        """Whether torch.compile has something to join."""
+        """Whether torch.compile has kernels to join."""
         return self.in_place is not nothing
 
     @property
     def biased(self) -> bool:
         return self.name.startswith("bias")
 
-    def given(self, beside: Beside) -> Any:
+    def bound_epilogue(self, arrays: EpilogueArrays) -> Any:
         """Our epilogue with its operands."""
         if self.name == PLAIN:
             return None
         function = self.function or READY[self.name]
-        known = {"bias": beside.bias, "residual": beside.residual}
-        return function(**{each.name: known[each.name] for each in function.function.parameters})
+        operands = {"bias": arrays.bias, "residual": arrays.residual}
+        return function(
+            **{parameter.name: operands[parameter.name] for parameter in function.function.parameters}
+        )
 
     # ---- what it must be ----
 
-    def expected(self, torch: Torch, sums: Expected, beside: Beside, output: str, roundings: int) -> Expected:
-        """All results side by side, as `found` has them. `sums` are in float64 with their bias, `roundings`
-        to the output's type on the way.
-        """
-        exact = Beside(to_float64(beside.bias), to_float64(beside.residual), ())
+    def expected(
+        self, torch: Torch, sums: Expected, arrays: EpilogueArrays, output: str, roundings: int
+    ) -> Expected:
+        """All results in one vector, as `combined` has them. `sums` are in float64 with their bias;
+        `roundings` is how often they are rounded to the output's type."""
+        exact = EpilogueArrays(to_float64(arrays.bias), to_float64(arrays.residual), ())
         values, kind = self.after(torch, sums.reference, exact), TYPES[output]
         if self.name == GROUPS:
             factors = values[1].repeat_interleave(GROUP, 1)
@@ -175,7 +177,7 @@ class Ending:
         (gate, value), (of_gate, of_value) = sums.reference.chunk(2, dim=1), sums.bound.chunk(2, dim=1)
         return STEEPEST * of_gate * (value.abs() + of_value) + gate.abs() * of_value
 
-    def found(self, torch: Torch, results: tuple[Any, ...]) -> Any:
+    def combined(self, torch: Torch, results: tuple[Any, ...]) -> Any:
         values = tuple(map(to_float64, results))
         if self.name == GROUPS:
             return values[0] * values[1].repeat_interleave(GROUP, 1)
@@ -183,7 +185,7 @@ class Ending:
 
 
 def side_by_side(torch: Torch, values: Any) -> Any:
-    return torch.cat([each.reshape(-1) for each in values])
+    return torch.cat([value.reshape(-1) for value in values])
 
 
 PLAIN, GROUPS, SWIGLU, LT = "plain", "quantise_e4m3_groups", "swiglu", "bias_gelu_tanh"
@@ -196,7 +198,7 @@ ENDINGS = (
     Ending(
         "bias_gelu_residual, sum beside",
         with_sum,
-        beside_the_sum,
+        gelu_with_sum,
         ("d", "second"),
         "second",
         bias_gelu_and_sum,

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from lapidist.errors import ArgumentError
 from lapidist.planning.warm import build_all, builds_of, plans_of
-from lapidist_lab.bench.protocol.cases import WHOLE, Case, Part
+from lapidist_lab.bench.protocol.cases import EVERY_CASE, Case, Part
 from lapidist_lab.bench.protocol.conditions import gather
 from lapidist_lab.bench.protocol.contenders import Contender, KernelContender, problem_of
 from lapidist_lab.bench.protocol.measure import BURST, Stage, steps
 from lapidist_lab.bench.protocol.peers import Vendor
 from lapidist_lab.bench.protocol.record import Conditions, Record
-from lapidist_lab.bench.studies.ladder_runs import Keep, progress, seen_between
+from lapidist_lab.bench.studies.ladder_runs import Keep, progress, sensor_range
 
 MODE = "batches"
 SMALL = ((10000, 16, 16, 16), (4096, 32, 32, 32), (256, 100, 100, 100))
@@ -26,19 +26,19 @@ LISTS = {"float32": (TINY, *SMALL), "float64": (TINY, *SMALL), "bfloat16": (TINY
 def cases_of(part: Part) -> list[Case]:
     """Every batch of every type, or some of them."""
     every = [Case(m, n, k, math, batch=batch) for math, shapes in LISTS.items() for batch, m, n, k in shapes]
-    found = every[part.skip :][: part.count]
-    if not found:
+    cases = every[part.skip :][: part.count]
+    if not cases:
         raise ArgumentError(
             f"--skip: must leave something of {len(every)} batches; got {part.skip}. Skip less"
         )
-    return found
+    return cases
 
 
 def pair_of(math: str, stage: Stage) -> tuple[Contender, Contender]:
     return Vendor(stage.framework, math), KernelContender(None, math)
 
 
-def measure(ordinal: int, keep: Keep, part: Part = WHOLE) -> tuple[Conditions, list[Record]]:
+def measure(ordinal: int, keep: Keep, part: Part = EVERY_CASE) -> tuple[Conditions, list[Record]]:
     records: list[Record] = []
     cases = cases_of(part)
     with Stage(ordinal, BURST) as stage:
@@ -51,6 +51,6 @@ def measure(ordinal: int, keep: Keep, part: Part = WHOLE) -> tuple[Conditions, l
                 records += [
                     replace(row, mode=MODE) for row in stage.measure(case, pair_of(case.math, stage), step)
                 ]
-                conditions = replace(conditions, seen=seen_between(before, stage.gauge.look()))
+                conditions = replace(conditions, seen=sensor_range(before, stage.gauge.look()))
                 keep(conditions, records)
         return conditions, records

@@ -14,7 +14,7 @@ HOST_SIDE = 64  # of NumPy's arrays
 
 
 class Contestant(NamedTuple):
-    """A form of call, and the call of torch that does the same, by name; torch's own have None."""
+    """A form of call, and the name of the call of torch that does the same; torch's own have None."""
 
     call: Callable[[], Any]
     peer: str | None
@@ -22,9 +22,10 @@ class Contestant(NamedTuple):
 
 
 def judged(call: Callable[[], Any], peer: str | None, a: Any, b: Any, **more: Any) -> Contestant:
-    """Run a form once: its error over the bound. Of lists and stacks the first product is judged."""
-    found = call()
-    first = found if not isinstance(found, list) and found.ndim <= 2 else found[0]
+    """The form with its error over the bound, from one call. Of lists and stacks the first product is
+    judged."""
+    result = call()
+    first = result if not isinstance(result, list) and result.ndim <= 2 else result[0]
     return Contestant(call, peer, judge(first, a, b, **more).worst)
 
 
@@ -49,18 +50,18 @@ def of_matrices(a: Any, b: Any, out: Any) -> dict[str, Contestant]:
 
 
 def of_many(a: Any, b: Any) -> dict[str, Contestant]:
-    """Batches, lists, gathered rows, vectors."""
+    """Forms of batches, lists, gathered rows and vectors."""
     import torch
 
     import lapidist
 
-    stack, others = torch.stack([a] * MATRICES), torch.stack([b] * MATRICES)
-    a_list, b_list = list(stack.unbind()), list(others.unbind())
+    stack, b_stack = torch.stack([a] * MATRICES), torch.stack([b] * MATRICES)
+    a_list, b_list = list(stack.unbind()), list(b_stack.unbind())
     rows = torch.arange(a.shape[0] - 1, -1, -1, device=a.device)
     vector, of_vector = a[0].clone(), "torch.matmul of a vector"
     return {
-        "torch.bmm": judged(lambda: torch.bmm(stack, others), None, a, b),
-        "matmul of a batch": judged(lambda: lapidist.matmul(stack, others), "torch.bmm", a, b),
+        "torch.bmm": judged(lambda: torch.bmm(stack, b_stack), None, a, b),
+        "matmul of a batch": judged(lambda: lapidist.matmul(stack, b_stack), "torch.bmm", a, b),
         "torch.mm in a loop": judged(lambda: list(map(torch.mm, a_list, b_list)), None, a, b),
         "gemm of lists": judged(lambda: lapidist.gemm(a_list, b_list), "torch.mm in a loop", a, b),
         "torch.mm of a[rows]": judged(lambda: torch.mm(a[rows], b), None, a[rows], b),
@@ -75,7 +76,7 @@ def of_many(a: Any, b: Any) -> dict[str, Contestant]:
 
 
 def of_layers(a: Any, b: Any) -> dict[str, Contestant]:
-    """A linear layer, and one with its gradients."""
+    """Forms of a linear layer, alone and with its gradients."""
     import torch
 
     import lapidist.torch
@@ -83,7 +84,7 @@ def of_layers(a: Any, b: Any) -> dict[str, Contestant]:
     stock, ours = torch.nn.functional.linear, lapidist.torch.linear
     x, weight = a.clone().requires_grad_(), b.T.contiguous().requires_grad_()
 
-    def there_and_back(layer: Any) -> Any:
+    def with_gradients(layer: Any) -> Any:
         """A layer's result and its input's gradient."""
         return torch.autograd.grad(layer(x, weight), (x, weight), a)[0]
 
@@ -92,18 +93,18 @@ def of_layers(a: Any, b: Any) -> dict[str, Contestant]:
     return {
         peer: judged(lambda: stock(a, back[1]), None, a, b),
         "linear": judged(lambda: ours(a, back[1]), peer, a, b),
-        peer_back: judged(lambda: there_and_back(stock), None, *back),
-        "linear, with gradients": judged(lambda: there_and_back(ours), peer_back, *back),
+        peer_back: judged(lambda: with_gradients(stock), None, *back),
+        "linear, with gradients": judged(lambda: with_gradients(ours), peer_back, *back),
     }
 
 
 def of_factors(a: Any, b: Any) -> dict[str, Contestant]:
-    """8-bit floats with a factor each."""
+    """Forms of 8-bit floats with a factor each."""
     import torch
 
     import lapidist
 
-    small, other = (each.to(torch.float8_e4m3fn) for each in (a, b.T.contiguous()))
+    small, other = (matrix.to(torch.float8_e4m3fn) for matrix in (a, b.T.contiguous()))
     scale = torch.full((), 0.5, device=a.device)
     kind, of_scales = torch.bfloat16, {"scale_a": scale, "scale_b": scale}
     peer = "torch._scaled_mm"

@@ -13,13 +13,13 @@ from lapidist.device import Device
 from lapidist.dtypes import FP8, size_of
 from lapidist.epilogues.passes import GROUP
 from lapidist.errors import ArgumentError, DeviceError
-from lapidist_lab.bench.protocol.cases import WHOLE, Case, Part
+from lapidist_lab.bench.protocol.cases import EVERY_CASE, Case, Part
 from lapidist_lab.bench.protocol.conditions import gather
 from lapidist_lab.bench.protocol.contenders import Call, Contender, Facts, KernelContender
 from lapidist_lab.bench.protocol.measure import SUSTAINED, Entry, Inputs, Stage, steps
 from lapidist_lab.bench.protocol.record import Conditions, Record
-from lapidist_lab.bench.studies.after_products import ENDINGS, LT, PLAIN, SWIGLU, Beside, Ending
-from lapidist_lab.bench.studies.ladder_runs import Keep, progress, seen_between
+from lapidist_lab.bench.studies.after_products import ENDINGS, LT, PLAIN, SWIGLU, Ending, EpilogueArrays
+from lapidist_lab.bench.studies.ladder_runs import Keep, progress, sensor_range
 from lapidist_lab.verify import Expected, expect, to_float64
 
 MODE = "epilogue"
@@ -32,7 +32,7 @@ SHAPES = (*SQUARES, *((m, n, k) for n, k in LAYERS for m in ROWS))
 
 
 class LayerCase(Case):
-    """A layer's: what comes of 8 bits leaves as bf16."""
+    """A product of a layer: results of 8-bit operands are bf16."""
 
     @property
     def out_dtype(self) -> str:
@@ -40,19 +40,19 @@ class LayerCase(Case):
 
 
 class Operands:
-    """Biases, residuals and results of a case, as many as there are sets of inputs."""
+    """The arrays of a case's epilogues, one for each set of inputs."""
 
     def __init__(self, torch: Any, case: Case) -> None:
         self.torch, self.case, self.kind = torch, case, getattr(torch, case.out_dtype)
         self.one = torch.ones((), device="cuda")  # torch's factor of 8-bit operands
         self.sets: list[dict[str, Any]] = []
 
-    def of(self, ending: Ending, index: int, d: Any) -> Beside:
-        """`d`: the set's own array of m x n."""
+    def of(self, ending: Ending, index: int, d: Any) -> EpilogueArrays:
+        """The arrays of an ending for a set; `d` is the set's array of m x n."""
         while len(self.sets) <= index:
             self.sets.append(self.make())
         one = self.sets[index] | {"d": d}
-        return Beside(one["bias"], one["residual"], tuple(one[name] for name in ending.stored))
+        return EpilogueArrays(one["bias"], one["residual"], tuple(one[name] for name in ending.stored))
 
     def make(self) -> dict[str, Any]:
         torch, (m, n) = self.torch, self.case.extents[:2]
@@ -67,7 +67,7 @@ class Operands:
         }
 
     def sums_of(self, ending: Ending, index: int, d: Any) -> Any:
-        """Where torch's product goes."""
+        """The array that torch's product is written to."""
         self.of(ending, index, d)
         return (self.sets[index] | {"d": d})[ending.sums_in]
 
@@ -84,19 +84,18 @@ class OursFused(KernelContender):
 
         plans, outs = [], []
         for i in range(len(a)):
-            beside = self.operands.of(self.ending, i, c[i])
-            outs.append(beside.results if len(beside.results) > 1 else beside.results[0])
-            plans.append(api.plan(a[i], b[i], out=outs[i], epilogue=self.ending.given(beside)))
+            arrays = self.operands.of(self.ending, i, c[i])
+            outs.append(arrays.results if len(arrays.results) > 1 else arrays.results[0])
+            plans.append(api.plan(a[i], b[i], out=outs[i], epilogue=self.ending.bound_epilogue(arrays)))
         self.plan = plans[0].plan
         return lambda i: plans[i].execute(a[i], b[i], None, outs[i])
 
 
 class TorchSeparate:
-    """The product with its bias, and a kernel for each thing that follows.
+    """The product with its bias, and a kernel for each following step.
 
-    What torch allocates on the way comes from a pool of the peer's own. A graph remembers these places, and
-    writes there when it is launched again. Another peer's operands must not have been given them.
-    """
+    Its allocations come from a pool of its own. A graph remembers their places, and writes there when it is
+    launched again: no other peer may have its operands there."""
 
     kind, columns, capturable, how = "peer", False, True, "torch"
 
@@ -143,7 +142,7 @@ class TorchSeparate:
 
 
 class TorchCompiled(TorchSeparate):
-    """The same by torch.compile, which joins what follows the product."""
+    """The same by torch.compile, which joins the kernels after the product."""
 
     how = "torch.compile"
 
@@ -152,7 +151,7 @@ class TorchCompiled(TorchSeparate):
         more = [self.operands.of(ending, i, c[i]) for i in range(len(a))]
 
         def work(a: Any, b: Any, bias: Any, residual: Any, *results: Any) -> None:
-            values = ending.after(torch, self.multiply(a, b, bias), Beside(bias, residual, results))
+            values = ending.after(torch, self.multiply(a, b, bias), EpilogueArrays(bias, residual, results))
             for result, value in zip(results, values, strict=True):
                 result.copy_(value)
 
@@ -172,30 +171,36 @@ class CublasLt(TorchSeparate):
 
 
 class FusedStage(Stage):
-    """Judges what comes after the epilogue. torch rounds between its kernels, once for each."""
+    """Judges results after the epilogue. torch rounds once between any two of its kernels."""
 
     def judge(self, entry: Entry, case: Case, inputs: Inputs, index: int) -> None:
         assert entry.call is not None
         assert isinstance(entry.contender, (OursFused, TorchSeparate))
         ending, operands = entry.contender.ending, entry.contender.operands
-        beside = operands.of(ending, index, inputs.c[index])
-        for each in (inputs.c[index], *beside.results):
-            each.view(operands.torch.uint8).fill_(0xFF) if each.dim() else each.fill_(float("nan"))
+        arrays = operands.of(ending, index, inputs.c[index])
+        for output in (inputs.c[index], *arrays.results):
+            output.view(operands.torch.uint8).fill_(0xFF) if output.dim() else output.fill_(float("nan"))
         entry.call(index)
         peer = entry.contender.kind == "peer"
-        sums = self.sums(entry, ending, inputs, index, beside, operands)
-        expected = ending.expected(operands.torch, sums, beside, case.out_dtype, 3 if peer else 0)
-        self.keep_verdict(entry, expected.judge(ending.found(operands.torch, beside.results)))
+        sums = self.sums(entry, ending, inputs, index, arrays, operands)
+        expected = ending.expected(operands.torch, sums, arrays, case.out_dtype, 3 if peer else 0)
+        self.keep_verdict(entry, expected.judge(ending.combined(operands.torch, arrays.results)))
 
     def sums(
-        self, entry: Entry, ending: Ending, inputs: Inputs, index: int, beside: Beside, operands: Operands
+        self,
+        entry: Entry,
+        ending: Ending,
+        inputs: Inputs,
+        index: int,
+        arrays: EpilogueArrays,
+        operands: Operands,
     ) -> Expected:
-        """The product and its bias in float64; of pairs, the first ones before the second ones."""
+        """The product with its bias in float64; of pairs all first columns, then all second ones."""
         torch = operands.torch
         b = inputs.b_for(entry.contender)[index]
-        found = expect(inputs.a[index], b, out_dtype=torch.float32, unit=entry.facts.unit)
-        bias = to_float64(beside.bias) if ending.biased else 0
-        reference, bound = found.reference + bias, found.bound
+        product = expect(inputs.a[index], b, out_dtype=torch.float32, unit=entry.facts.unit)
+        bias = to_float64(arrays.bias) if ending.biased else 0
+        reference, bound = product.reference + bias, product.bound
         if ending.name == SWIGLU and entry.contender.kind != "peer":
             reference, bound = (torch.cat([x[:, ::2], x[:, 1::2]], dim=1) for x in (reference, bound))
         return Expected(reference, bound)
@@ -204,31 +209,31 @@ class FusedStage(Stage):
 def cases_of(part: Part) -> list[Case]:
     every = [LayerCase(*shape, "bfloat16", "rc") for shape in SHAPES]
     every += [LayerCase(*shape, FP8[0], "rc") for shape in SHAPES]
-    found: list[Case] = list(every[part.skip :][: part.count])
-    if not found:
+    cases: list[Case] = list(every[part.skip :][: part.count])
+    if not cases:
         raise ArgumentError(f"--skip: must leave something of {len(every)}; got {part.skip}. Skip less")
-    return found
+    return cases
 
 
 def contenders_of(operands: Operands) -> list[Contender]:
-    """The first is the vendor's product alone."""
-    found: list[Contender] = []
+    """Ours and torch's ways for every ending. The first is the vendor's product alone."""
+    contenders: list[Contender] = []
     bytewise = size_of(operands.case.dtype) == 1
     for ending in ENDINGS:
-        found.append(TorchSeparate(ending, operands))
+        contenders.append(TorchSeparate(ending, operands))
         if ending.compiled:
-            found.append(TorchCompiled(ending, operands))
+            contenders.append(TorchCompiled(ending, operands))
         if ending.name == LT and not bytewise:  # torch has cuBLASLt's GELU for 16 bits alone
-            found.append(CublasLt(ending, operands))
-        found.append(OursFused(ending, operands, operands.case.math))
-    return found
+            contenders.append(CublasLt(ending, operands))
+        contenders.append(OursFused(ending, operands, operands.case.math))
+    return contenders
 
 
-def beside_peers(records: Sequence[Record]) -> list[Record]:
+def with_peer_ratios(records: Sequence[Record]) -> list[Record]:
     """Ratios to the fastest peer with the same epilogue, and what ours takes over the product alone."""
     ending_of = {record.kernel: record.kernel.partition(", ")[2] for record in records}
     plain = next((r.seconds for r in records if r.kernel == f"lapidist, {PLAIN}"), None)
-    found = []
+    rows = []
     for record in records:
         peers = [
             r.seconds
@@ -238,11 +243,11 @@ def beside_peers(records: Sequence[Record]) -> list[Record]:
         best, seconds = min(peers, default=None), record.seconds
         ratio = best / seconds if best and seconds else None
         over = seconds / plain if plain and seconds and record.kind != "peer" else None
-        found.append(replace(record, mode=MODE, ratio=ratio, over_plain=over))
-    return found
+        rows.append(replace(record, mode=MODE, ratio=ratio, over_plain=over))
+    return rows
 
 
-def measure(ordinal: int, keep: Keep, part: Part = WHOLE) -> tuple[Conditions, list[Record]]:
+def measure(ordinal: int, keep: Keep, part: Part = EVERY_CASE) -> tuple[Conditions, list[Record]]:
     """Every ending on one shape after another, on inputs of its own."""
     records: list[Record] = []
     cases = cases_of(part)
@@ -262,7 +267,7 @@ def measure(ordinal: int, keep: Keep, part: Part = WHOLE) -> tuple[Conditions, l
             for case in cases:
                 torch._dynamo.reset()  # it compiles a function eight times, and then runs it uncompiled
                 contenders = contenders_of(Operands(torch, case))
-                records += beside_peers(stage.measure(case, contenders, step))
-                conditions = replace(conditions, seen=seen_between(before, stage.gauge.look()))
+                records += with_peer_ratios(stage.measure(case, contenders, step))
+                conditions = replace(conditions, seen=sensor_range(before, stage.gauge.look()))
                 keep(conditions, records)
         return conditions, records

@@ -28,8 +28,8 @@ INPUTS = "standard normal, weights over the square root of their inputs"
 Layer = Callable[[Any, Any], Any]
 
 
-def apart(layer: Layer) -> Layer:
-    """A layer, then a ReLU of JAX's."""
+def unfused(layer: Layer) -> Layer:
+    """The layer, then JAX's ReLU."""
     import jax
 
     return lambda x, weight: jax.nn.relu(layer(x, weight))
@@ -66,11 +66,11 @@ def in_float32(x: Any, weight: Any) -> Any:
     return jax.numpy.dot(x.astype("float32"), weight.T.astype("float32"), precision="highest")
 
 
-def worst_of(found: Any, exact: Any) -> float:
+def worst_of(results: Any, exact: Any) -> float:
     """The largest difference over the largest number."""
     import jax
 
-    pairs = zip(jax.tree.leaves(found), jax.tree.leaves(exact), strict=True)
+    pairs = zip(jax.tree.leaves(results), jax.tree.leaves(exact), strict=True)
     wide = ((mine.astype("float32"), other.astype("float32")) for mine, other in pairs)
     return max(float(abs(mine - other).max() / abs(other).max()) for mine, other in wide)
 
@@ -90,20 +90,20 @@ def rows_of(rows: int, device: str) -> list[Record]:
         list(zip(matrices[::2], matrices[1::2], strict=True)),
         jax.random.normal(keys[0], (rows, WIDTH), "bfloat16"),
     )
-    stock, exact = (forms(apart(layer), layer) for layer in (in_bfloat16, in_float32))
+    stock, exact = (forms(unfused(layer), layer) for layer in (in_bfloat16, in_float32))
     layer = lapidist.jax.linear
-    ours = {"": forms(apart(layer), layer), ", fused": forms(partial(layer, activation="relu"), layer)}
+    ours = {"": forms(unfused(layer), layer), ", fused": forms(partial(layer, activation="relu"), layer)}
     records: list[Record] = []
     for name in stock:
         expected = exact[name](weights, x)
         flops = 2.0 * rows * WIDTH * HIDDEN * len(shapes) * (3 if name == "gradients" else 1)
-        for suffix, each in ours.items():
-            calls = [partial(each[name], weights, x), partial(stock[name], weights, x)]
+        for suffix, form in ours.items():
+            calls = [partial(form[name], weights, x), partial(stock[name], weights, x)]
             mine, theirs = (worst_of(call(), expected) for call in calls)
             worst = mine / (2 * theirs)  # a ReLU that rounding switches moves gradients by more than an ulp
             names = f"lapidist.jax, {name}{suffix}", f"jax.numpy.dot, {name}{suffix}"
-            taken = compare(calls, jax.block_until_ready)
-            records += pair(names, taken, (rows, HIDDEN, WIDTH), flops, worst, device)
+            times = compare(calls, jax.block_until_ready)
+            records += pair(names, times, (rows, HIDDEN, WIDTH), flops, worst, device)
     return records
 
 
@@ -111,8 +111,8 @@ def main(path: str) -> None:
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     device = query_device(0)
     vendor = f"jax.numpy.dot (JAX {version_of('jax')})"
-    found = gather(device, device.name, "model", PROTOCOL, vendor=vendor)
-    conditions = replace(found, command="python -m lapidist_lab.bench.studies.jax_model", inputs=INPUTS)
+    gathered = gather(device, device.name, "model", PROTOCOL, vendor=vendor)
+    conditions = replace(gathered, command="python -m lapidist_lab.bench.studies.jax_model", inputs=INPUTS)
     records: list[Record] = []
     for rows in ROWS:
         records += rows_of(rows, device.name)

@@ -42,7 +42,7 @@ STATIC_ERROR = "not run: there is no GPU; compiled only"
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One case and who is measured on it."""
+    """One case and its contenders."""
 
     case: Case
     contenders: tuple[Contender, ...]
@@ -55,13 +55,13 @@ LINE_SECONDS = 10.0  # where no bar can be drawn, at most so often a line
 Keep = Callable[[Conditions, Sequence[Record]], None]
 
 
-def not_kept(_conditions: Conditions, _records: Sequence[Record]) -> None:
-    """For those who wait for the end."""
+def discard(_conditions: Conditions, _records: Sequence[Record]) -> None:
+    """Keep nothing, where only the end counts."""
 
 
 @contextmanager
 def progress(total: int, title: str) -> Iterator[Step]:
-    """A bar on stderr that goes away when all is done, or now and then a line: stdout is for results."""
+    """A step that moves a bar on stderr, or prints a line now and then: stdout is for results."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -77,15 +77,15 @@ def progress(total: int, title: str) -> Iterator[Step]:
 
 
 def lines_of_progress(total: int, title: str, start: float) -> Step:
-    """A step that prints where the run is, unless it did so moments ago."""
-    done, said = 0, start
+    """A step that prints how far the run is, at most every LINE_SECONDS."""
+    done, printed = 0, start
 
     def step(text: str) -> None:
-        nonlocal done, said
+        nonlocal done, printed
         done += 1
-        if time.monotonic() - said > LINE_SECONDS:
-            said = time.monotonic()
-            print(f"{title} {done} of {total}, {said - start:.0f} s: {text}", file=sys.stderr)
+        if time.monotonic() - printed > LINE_SECONDS:
+            printed = time.monotonic()
+            print(f"{title} {done} of {total}, {printed - start:.0f} s: {text}", file=sys.stderr)
 
     return step
 
@@ -96,8 +96,8 @@ def lines_of_progress(total: int, title: str, start: float) -> Step:
 def on_gpu(
     works: Sequence[Work], ordinal: int, mode: str, rounds: int | None, keep: Keep, drawn: str = ""
 ) -> tuple[Conditions, list[Record]]:
-    """Every case with its contenders, cuBLAS beside them in the same process. `keep` sees what there is;
-    `drawn` says where the cases are from."""
+    """The rows of every case, with cuBLAS in the same process. `keep` gets the rows so far; `drawn` says
+    where the cases are from."""
     from lapidist_lab.bench.protocol.conditions import gather
     from lapidist_lab.bench.protocol.measure import PROTOCOLS, Stage, steps
     from lapidist_lab.bench.protocol.peers import find_peers
@@ -121,17 +121,16 @@ def on_gpu(
             for case, contenders in entered:
                 records += stage.measure(case, contenders, step, partial=True)
                 if stage.gauge.fast:
-                    conditions = replace(conditions, seen=seen_between(before, stage.gauge.look()))
+                    conditions = replace(conditions, seen=sensor_range(before, stage.gauge.look()))
                 keep(conditions, records)
                 if stage.stopped:
                     raise KeyboardInterrupt
-        conditions = replace(conditions, seen=seen_between(before, stage.gauge.look()))
+        conditions = replace(conditions, seen=sensor_range(before, stage.gauge.look()))
     return conditions, records
 
 
 def ways_to_pad(work: Work, framework: Framework) -> list[Contender]:
-    """What torch's users have where lines do not start on 16 bytes: padding by hand, and what the compiler
-    does."""
+    """What torch's users have where lines do not start on 16 bytes: padding by hand, and torch.compile."""
     from lapidist_lab.bench.protocol.peers import Compiled, Padded
 
     if not work.padded:
@@ -142,9 +141,7 @@ def ways_to_pad(work: Work, framework: Framework) -> list[Contender]:
 
 
 def compile_first(works: Sequence[Work], device: Device) -> None:
-    """All that will run, many at once: what is measured is not the compiler. Errors are reported where they
-    are met again.
-    """
+    """Compile all that will run, in parallel. Errors are reported when it runs."""
     plans = []
     for work in works:
         for contender in work.contenders:
@@ -155,11 +152,11 @@ def compile_first(works: Sequence[Work], device: Device) -> None:
     build_all(builds_of(plans))
 
 
-def seen_between(before: Any, after: Any) -> dict[str, Any]:
-    """Two looks at the chip, for the conditions."""
+def sensor_range(before: Any, after: Any) -> dict[str, Any]:
+    """Two readings of the sensors, as the conditions have them."""
     return {
-        name: {each: getattr(seen, each) for each in seen.__slots__}
-        for name, seen in (("before", before), ("after", after))
+        name: {sensor: getattr(reading, sensor) for sensor in reading.__slots__}
+        for name, reading in (("before", before), ("after", after))
     }
 
 
@@ -167,13 +164,10 @@ def seen_between(before: Any, after: Any) -> dict[str, Any]:
 
 
 def in_machine(
-    works: Sequence[Work], rounds: int = 1, keep: Keep = not_kept
+    works: Sequence[Work], rounds: int = 1, keep: Keep = discard
 ) -> tuple[Conditions, list[Record]]:
-    """The same kernels in the PTX machine: are they right, and what do they do; its wall time says nothing
-    about a chip.
-
-    The first of `rounds` includes the translation to Python.
-    """
+    """The rows of the same kernels in the PTX machine: verdicts and counts. Wall times are the machine's; the
+    first of `rounds` includes the translation to Python."""
     from lapidist_lab.bench.protocol.conditions import gather
 
     conditions = gather(
@@ -188,7 +182,7 @@ def in_machine(
 
 
 def run_in_machine(case: Case, contender: Contender, rounds: int = 1) -> Record:
-    """Fresh inputs, poisoned output, judged."""
+    """The row of one kernel on fresh inputs and poisoned output."""
     from lapidist import api, machine
 
     a = random_matrix(case.m, case.k, case.dtype)
@@ -242,7 +236,7 @@ def _kernel_name(contender: Contender) -> str | None:
 
 
 def _counts_of(report: Any) -> dict[str, Any]:
-    """What the machine counted, under a Record's names; it may not have counted."""
+    """The machine's counts by a Record's names; empty where it did not count."""
     counts = report.counts
     if counts is None or not counts.warp_instructions:
         return {}
@@ -259,9 +253,7 @@ def _counts_of(report: Any) -> dict[str, Any]:
 
 
 def _bound_of(report: Any, plan: Plan, case: Case) -> str | None:
-    """What would bound this kernel on the chip that the machine plays, at this size, and what to do about
-    it.
-    """
+    """What bounds this kernel at this size on the chip that the machine plays, and what to do about it."""
     from lapidist_lab.machine_studies.explain import explain
     from lapidist_lab.machine_studies.resources import residence_of
 
@@ -275,8 +267,8 @@ def _bound_of(report: Any, plan: Plan, case: Case) -> str | None:
     return f"{answer.bound.name}; next: {answer.advice}"
 
 
-def compile_only(works: Sequence[Work], keep: Keep = not_kept) -> tuple[Conditions, list[Record]]:
-    """What can be said of a kernel without running it."""
+def compile_only(works: Sequence[Work], keep: Keep = discard) -> tuple[Conditions, list[Record]]:
+    """The rows of kernels that are compiled but not run."""
     from lapidist_lab.bench.protocol.conditions import gather
 
     device = chip(MACHINE_CHIP)
@@ -310,7 +302,8 @@ def _without_gpu(
 
 
 def _attempt(case: Case, contender: Contender, one: Callable[[Case, Contender], Record], mode: str) -> Record:
-    """A refusal is a row with its reason; other errors are the project's own and stop the run."""
+    """The row; where the kernel refuses, one with the reason. Other errors are the project's own and stop the
+    run."""
     try:
         return one(case, contender)
     except LapidistError as error:
@@ -320,9 +313,9 @@ def _attempt(case: Case, contender: Contender, one: Callable[[Case, Contender], 
 
 def blank(case: Case, contender: Contender, device: str, mode: str, facts: Facts) -> Record:
     """A row that holds what is known before anything ran."""
-    known = {name: getattr(facts, name) for name in Facts.__slots__}
+    facts_by_name = {name: getattr(facts, name) for name in Facts.__slots__}
     head = (contender.name, contender.kind, device, case.math, case.layouts(contender.columns), *case.extents)
-    return Record(*head, None, None, None, None, None, False, mode, out_dtype=case.out_dtype, **known)
+    return Record(*head, None, None, None, None, None, False, mode, out_dtype=case.out_dtype, **facts_by_name)
 
 
 def place_of(device: str) -> int | str:

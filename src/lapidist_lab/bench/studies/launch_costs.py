@@ -80,7 +80,7 @@ BARE_IMPORT = "import time; s = time.perf_counter(); import lapidist; print([tim
 
 
 def measure(ordinal: int, keep: Keep) -> tuple[Conditions, list[Record]]:
-    """Host costs on one GPU, torch.mm beside them."""
+    """Rows of the host's costs on one GPU, beside torch.mm."""
     with Stage(ordinal, BURST) as stage:
         if stage.framework.name != "torch":
             raise DeviceError(
@@ -100,19 +100,19 @@ def measure(ordinal: int, keep: Keep) -> tuple[Conditions, list[Record]]:
 
 
 def launch_costs(stage: Stage) -> list[Record]:
-    found = contestants(stage)
-    costs: dict[str, list[float]] = {name: [] for name in found}
+    forms = contestants(stage)
+    costs: dict[str, list[float]] = {name: [] for name in forms}
     warm = time.perf_counter() + WARM_SECONDS
     while time.perf_counter() < warm:
-        for each in found.values():
-            batch_seconds(each.call, stage)
+        for form in forms.values():
+            batch_seconds(form.call, stage)
     for _ in range(BATCHES):
-        for name, each in found.items():
-            costs[name].append(batch_seconds(each.call, stage))
+        for name, form in forms.items():
+            costs[name].append(batch_seconds(form.call, stage))
     rows = []
     for name, seconds in costs.items():
-        middle, peer = median(seconds), found[name].peer
-        row = blank(stage, name, CASE, middle, "peer" if peer is None else "host", found[name].worst)
+        middle, peer = median(seconds), forms[name].peer
+        row = blank(stage, name, CASE, middle, "peer" if peer is None else "host", forms[name].worst)
         ratio = median(costs[peer or name]) / middle
         rows.append(
             replace(row, ratio=ratio, seconds_min=min(seconds), seconds_max=max(seconds), calls=BATCH)
@@ -121,7 +121,7 @@ def launch_costs(stage: Stage) -> list[Record]:
 
 
 def contestants(stage: Stage) -> dict[str, Contestant]:
-    """Each judged once."""
+    """All forms of calls, each judged once."""
     inputs = stage.inputs(CASE)
     a, b = inputs.a[0], inputs.b[0]
     of_torch = {**of_matrices(a, b, inputs.c[0]), **of_many(a, b), **of_layers(a, b), **of_factors(a, b)}
@@ -143,8 +143,8 @@ def batch_seconds(call: Callable[[], object], stage: Stage) -> float:
 
 
 def first_calls(stage: Stage) -> list[Record]:
-    """A shape's first call in a new process: with an empty cache folder, then with what that left behind; and
-    the parts of the latter."""
+    """Rows of a shape's first call in a new process, with an empty cache and with a filled one, and of its
+    parts."""
     cold, warm, parts = [], [], []
     with tempfile.TemporaryDirectory() as bytecode:
         in_process(FIRST_CALL, None, bytecode)
@@ -170,9 +170,8 @@ def import_cost(stage: Stage) -> list[Record]:
 
 
 def in_process(code: str, cache: str | None, bytecode: str) -> list[float]:
-    """What a new process answers. `bytecode` keeps what Python compiles, as an installation does, so only one
-    start pays it.
-    """
+    """The seconds that a new process prints. `bytecode` keeps what Python compiles, so that one start pays
+    for it."""
     settings = environment(PYTHONPYCACHEPREFIX=bytecode)
     settings.pop("PYTHONDONTWRITEBYTECODE", None)
     if cache is not None:

@@ -23,7 +23,7 @@ from lapidist_lab.bench.protocol.conditions import gather
 from lapidist_lab.bench.protocol.contenders import Call, Facts
 from lapidist_lab.bench.protocol.measure import Entry, Inputs, Protocol, Stage, record_of
 from lapidist_lab.bench.protocol.record import Conditions, Record
-from lapidist_lab.bench.studies.ladder_runs import Keep, progress, seen_between
+from lapidist_lab.bench.studies.ladder_runs import Keep, progress, sensor_range
 from lapidist_lab.verify import Verdict, judge
 
 THREADS = 256
@@ -37,9 +37,7 @@ PROTOCOL = Protocol("sustained", rounds=1, turn_seconds=1.2, pause_seconds=0.0)
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One unit with one math. A group forms `rows` x `cols` sums, of `depth` products each, in one
-    iteration.
-    """
+    """One unit with one math. In an iteration a group forms `rows` x `cols` sums of `depth` products each."""
 
     unit: str
     math: str
@@ -69,7 +67,7 @@ class Unit:
         return Case(blocks * self.groups * self.rows, self.cols, self.depth * iterations, self.math)
 
     def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
-        """The case says how many iterations; the output, how many blocks."""
+        """What starts the loop: the case gives the iterations, the output the blocks."""
         place, device = operand_of(a[0], "a"), query_device(operand_of(a[0], "a").device)
         arrays = a[0], b[0], c[0]
         launch = launch_of(self, device, case.k // self.depth, arrays)
@@ -94,7 +92,8 @@ UNITS = (
 
 
 def launch_of(unit: Unit, device: Device, iterations: int, arrays: tuple[Any, Any, Any]) -> Launch:
-    """The arrays: A (groups, rows, depth), B (groups, cols, depth), D (blocks, groups, rows, cols)."""
+    """The launch on arrays A (groups, rows, depth), B (groups, cols, depth), D (blocks, groups, rows,
+    cols)."""
     level = "T" if unit.unit == "fma" else "W"
     tile = {f"{level}M": unit.rows, f"{level}N": unit.cols}
     defines = {"ELEMENT": element_of(unit.math).c_type, "ALIGNED": 1, "THREADS": THREADS, **tile}
@@ -114,7 +113,7 @@ def launch_of(unit: Unit, device: Device, iterations: int, arrays: tuple[Any, An
 
 
 def judge_limit(unit: Unit, arrays: tuple[Any, Any, Any], iterations: int) -> Verdict:
-    """D against so many times the product of A and B."""
+    """Compare D with `iterations` times the product of A and B."""
     a, b, d = arrays
     case = unit.case(1, iterations)
     return judge(d, a, b.swapaxes(-1, -2), alpha=iterations, precision=case.precision, unit=unit.unit)
@@ -124,23 +123,22 @@ def judge_limit(unit: Unit, arrays: tuple[Any, Any, Any], iterations: int) -> Ve
 
 
 def measure(ordinal: int, keep: Keep, units: Sequence[Unit] = UNITS) -> tuple[Conditions, list[Record]]:
-    """Every unit with every type that it has on this chip, for over a second each."""
+    """The rows of every unit and type that the chip has, over a second each."""
     records: list[Record] = []
     with Stage(ordinal, PROTOCOL) as stage, progress(len(units), "limits") as step:
         before = stage.gauge.look()
         conditions = gather(stage.device, stage.device.name, PROTOCOL.mode, str(PROTOCOL))
         for unit in units:
             records.append(measure_unit(stage, unit))
-            conditions = replace(conditions, seen=seen_between(before, stage.gauge.look()))
+            conditions = replace(conditions, seen=sensor_range(before, stage.gauge.look()))
             keep(conditions, records)
             step(f"{unit.name} {unit.math}")
     return conditions, records
 
 
 def measure_unit(stage: Stage, unit: Unit) -> Record:
-    """Checked with a few iterations, timed with many. A chip that lacks the unit gives a row with the
-    reason.
-    """
+    """The row of a unit: checked with a few iterations, timed with many. Without the unit the row has the
+    reason."""
     blocks = stage.device.sms * unit.blocks_per_sm
     a, b, d = arrays = arrays_of(stage, unit, blocks)
     entry = Entry(unit, facts=unit.facts(stage.device))

@@ -52,7 +52,7 @@ class Case:
 
 
 CASES = (
-    *(Case("prefill", *each) for each in ((1, 77), (1, 1000), (4, 2048))),
+    *(Case("prefill", *shape) for shape in ((1, 77), (1, 1000), (4, 2048))),
     *(Case("decode", batch, 1) for batch in (1, 16, 64)),
 )
 
@@ -67,7 +67,8 @@ def model_of(shape: dict[str, int], device: str) -> Any:
 
 
 def step(model: Any, case: Case) -> Call:
-    """One call of the model on tokens of its own. What a decoded token adds is forgotten again."""
+    """A call of the model on tokens of its own. A decoded token is dropped from the cache before each
+    call."""
     import torch
     from transformers import StaticCache
 
@@ -81,7 +82,7 @@ def step(model: Any, case: Case) -> Call:
     )
     lengths = [layer.cumulative_length for layer in cache.layers]
     first, position = (
-        [each.clone() for each in lengths],
+        [length.clone() for length in lengths],
         torch.full((case.batch, 1), PAST, device=model.device),
     )
 
@@ -124,10 +125,10 @@ def formed(variant: str, model: Any, case: Case) -> Call:
     return captured(call) if variant == "graph" else call
 
 
-def worst_of(found: Any, expected: Any) -> float:
+def worst_of(logits: Any, expected: Any) -> float:
     """The largest difference over its bound."""
-    found, expected = found.float(), expected.float()
-    return float((found - expected).abs().max() / expected.abs().max()) / BOUND
+    logits, expected = logits.float(), expected.float()
+    return float((logits - expected).abs().max() / expected.abs().max()) / BOUND
 
 
 def of_case(variant: str, case: Case, models: tuple[Any, Any], device: str) -> list[Record]:
@@ -138,12 +139,12 @@ def of_case(variant: str, case: Case, models: tuple[Any, Any], device: str) -> l
         torch.manual_seed(case.rows)  # the same tokens
         calls.append(formed(variant, model, case))
     worst = worst_of(calls[0]().clone(), calls[1]().clone())
-    taken = compare(calls, lambda _: torch.cuda.synchronize())
+    times = compare(calls, lambda _: torch.cuda.synchronize())
     case_name = f"llama, {case.kind}, {variant}"
-    weights = sum(each.numel() for each in models[0].model.layers.parameters())
+    weights = sum(parameter.numel() for parameter in models[0].model.layers.parameters())
     names = f"lapidist.torch, {case_name}", f"torch, {case_name}"
     size, note = (case.rows, 14336, 4096), f"{case.batch} x {case.tokens}"
-    return pair(names, taken, size, 2.0 * case.rows * weights, worst, device, note)
+    return pair(names, times, size, 2.0 * case.rows * weights, worst, device, note)
 
 
 def chosen(starts: tuple[str, ...]) -> list[tuple[str, Case]]:
@@ -163,9 +164,9 @@ def main(path: str, *starts: str) -> None:
     os.environ.setdefault(VARIABLE, WAIT)
     device = query_device(0)
     vendor = f"torch {torch.__version__}, transformers {version_of('transformers')}"
-    found = gather(device, device.name, "model", PROTOCOL, vendor=vendor)
+    gathered = gather(device, device.name, "model", PROTOCOL, vendor=vendor)
     command = " ".join(("python -m lapidist_lab.bench.studies.llama", *starts))
-    conditions = replace(found, command=command, inputs="random weights and tokens")
+    conditions = replace(gathered, command=command, inputs="random weights and tokens")
     models = model_of(SHAPE, "cuda"), model_of(SHAPE, "cuda")
     lapidist.torch.swap(models[0])
     records: list[Record] = []

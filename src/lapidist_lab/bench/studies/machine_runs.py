@@ -49,7 +49,7 @@ SHARE = 1  # mutants that a process breaks at a time: one that nobody finds take
 
 
 def explain_command(name: str, device: Device, case: Case, as_json: bool, record: Path | None) -> None:
-    """One kernel in full, or a line for each rung that the chip and the type allow."""
+    """Print one kernel in full, or a line for each rung that the chip and the type allow."""
     if record is not None:
         require_folder("--record", record)
     kernels = climbable(device, case.math) if name == LADDER else [runnable(kernel_named(name), device)]
@@ -118,7 +118,7 @@ def print_one(kernel: Kernel, case: Case, answer: Explanation, device: Device) -
 
 
 def columns() -> int:
-    """Of the terminal, or of a pipe as tables have them."""
+    """The width of the terminal; of a pipe that of tables."""
     return shutil.get_terminal_size((100, 0)).columns
 
 
@@ -141,24 +141,24 @@ def mutants_command(
     as_json: bool,
     record: Path | None,
 ) -> Survey:
-    """Break kernels, in several processes, and say what was found."""
+    """Break kernels in several processes, and print which mutants were found."""
     if record is not None:
         require_folder("--record", record)
     names = [kernel_named(part).name for part in name.split(",")] if name else None
     chosen = list(specimens(names, maths))[part_of(part)]
-    found = in_processes(chosen, seeds, jobs, limit)
-    for verdict in found.verdicts:
+    survey = in_processes(chosen, seeds, jobs, limit)
+    for verdict in survey.verdicts:
         tell(verdict)
     conditions = gather(chip(MACHINE_CHIP), "machine", "mutants", f"{seeds} seeds")
-    text = json.dumps({"conditions": row_of(conditions), "seeds": seeds, **found.as_json()}, indent=1)
+    text = json.dumps({"conditions": row_of(conditions), "seeds": seeds, **survey.as_json()}, indent=1)
     if record is not None:
         (record / mutants_file(conditions)).write_text(text + "\n")
-    print(text if as_json else found)
-    return found
+    print(text if as_json else survey)
+    return survey
 
 
 def part_of(text: str) -> slice:
-    """ "I/N": every N-th from the I-th on."""
+    """The slice of "I/N": every N-th from the I-th on."""
     number, _, count = text.partition("/")
     if not (number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
         raise ArgumentError(f"--part: must be I/N with I from 1 to N, as 2/4; got {text!r}")
@@ -169,69 +169,77 @@ Piece = tuple[Specimen, Callable[..., Any], tuple[Any, ...]]
 
 
 class Work:
-    """A survey in pieces, kernel after kernel: how much there is to do, the unbroken runs one by one, then
-    the mutants.
-    """
+    """A survey in pieces, kernel after kernel: its extent, its unbroken runs one by one, then its mutants."""
 
     def __init__(self, chosen: list[Specimen], seeds: int) -> None:
-        self.seeds, self.ahead = seeds, [(each, extent_of, (each,)) for each in chosen]
-        self.place = {each: place for place, each in enumerate(chosen)}
+        self.seeds, self.ahead = seeds, [(specimen, extent_of, (specimen,)) for specimen in chosen]
+        self.place = {specimen: place for place, specimen in enumerate(chosen)}
         self.ready: list[Piece] = []  # in the order of the kernels
         self.extent: dict[Specimen, tuple[range, int]] = {}  # schedules and mutants
-        self.left: dict[Specimen, int] = {}  # pieces of what is under way
-        self.whole = dict.fromkeys(chosen, NOTHING_RUN)
-        self.parts: dict[Specimen, list[Survey]] = {each: [] for each in chosen}
+        self.unfinished: dict[Specimen, int] = {}  # pieces of what is under way
+        self.unbroken = dict.fromkeys(chosen, NOTHING_RUN)
+        self.parts: dict[Specimen, list[Survey]] = {specimen: [] for specimen in chosen}
         self.finished: list[Specimen] = []
 
     def take(self) -> Piece | None:
-        """The next piece, of the first kernel that has one: when there is no more time, few are cut."""
+        """The next piece, of the first kernel that has one: at the end of the time few kernels are cut."""
         queue = self.ready or self.ahead
         return queue.pop(0) if queue else None
 
-    def done(self, each: Specimen, result: Any) -> None:
+    def done(self, specimen: Specimen, result: Any) -> None:
         if isinstance(result, Survey):
-            self.parts[each].append(result)
+            self.parts[specimen].append(result)
         elif isinstance(result, Baseline):
-            self.whole[each] |= result
+            self.unbroken[specimen] |= result
         else:
             variants, mutants = result
             schedules = range(max(self.seeds, variants))
-            self.extent[each] = schedules, mutants
-            self.begin(each, [(each, baseline_part, (each, seed)) for seed in schedules])
+            self.extent[specimen] = schedules, mutants
+            self.begin(specimen, [(specimen, baseline_part, (specimen, seed)) for seed in schedules])
             return
-        self.left[each] -= 1
-        if self.left[each]:
+        self.unfinished[specimen] -= 1
+        if self.unfinished[specimen]:
             return
-        schedules, mutants = self.extent[each]
+        schedules, mutants = self.extent[specimen]
         shares = (
-            [] if self.parts[each] else [slice(start, start + SHARE) for start in range(0, mutants, SHARE)]
+            []
+            if self.parts[specimen]
+            else [slice(start, start + SHARE) for start in range(0, mutants, SHARE)]
         )
         self.begin(
-            each, [(each, mutants_part, (each, share, self.whole[each], schedules)) for share in shares]
+            specimen,
+            [
+                (specimen, mutants_part, (specimen, share, self.unbroken[specimen], schedules))
+                for share in shares
+            ],
         )
         if not shares:
-            self.finished.append(each)
+            self.finished.append(specimen)
 
-    def begin(self, each: Specimen, pieces: list[Piece]) -> None:
-        self.left[each] = len(pieces)
+    def begin(self, specimen: Specimen, pieces: list[Piece]) -> None:
+        self.unfinished[specimen] = len(pieces)
         self.ready = sorted([*self.ready, *pieces], key=lambda piece: self.place[piece[0]])
 
     def survey(self) -> Survey:
-        """Of all that was done, and what was not."""
-        wholes = [baseline_survey(str(each), each.math, self.whole[each]) for each in self.extent]
-        found = merged([*wholes, *(part for parts in self.parts.values() for part in parts)])
-        found.cut = [self.cut_of(each) for each in self.whole if each not in self.finished]
-        return found
+        """The survey of finished work, and of what was cut."""
+        wholes = [
+            baseline_survey(str(specimen), specimen.math, self.unbroken[specimen]) for specimen in self.extent
+        ]
+        survey = merged([*wholes, *(part for parts in self.parts.values() for part in parts)])
+        survey.cut = [self.cut_of(specimen) for specimen in self.unbroken if specimen not in self.finished]
+        return survey
 
-    def cut_of(self, each: Specimen) -> Cut:
-        if each not in self.extent:
-            return Cut(str(each), each.math)
-        so_far = merged(self.parts[each])
-        return Cut(str(each), each.math, len(so_far.verdicts) + so_far.unreached, self.extent[each][1])
+    def cut_of(self, specimen: Specimen) -> Cut:
+        if specimen not in self.extent:
+            return Cut(str(specimen), specimen.math)
+        so_far = merged(self.parts[specimen])
+        return Cut(
+            str(specimen), specimen.math, len(so_far.verdicts) + so_far.unreached, self.extent[specimen][1]
+        )
 
 
 def in_processes(chosen: list[Specimen], seeds: int, jobs: int, limit: float | None) -> Survey:
-    """When the time is over, or at Ctrl-C, what is under way is dropped."""
+    """The survey. At the end of the time, or at Ctrl-C, running work is dropped."""
     work, end = Work(chosen, seeds), time.monotonic() + (limit or threading.TIMEOUT_MAX / 2)
     with Pool(jobs) as pool, progress(len(chosen), "kernels") as step:
         with suppress(Empty, KeyboardInterrupt):
@@ -240,24 +248,26 @@ def in_processes(chosen: list[Specimen], seeds: int, jobs: int, limit: float | N
 
 
 def work_off(work: Work, pool: Pool, jobs: int, end: float, step: Step) -> None:
-    """Raises Empty when the time is over."""
+    """Run all pieces; raise Empty when the time is over."""
     results, running = SimpleQueue[tuple[Specimen, Future[Any]]](), 0
     while True:
         while running < jobs and (piece := work.take()):
-            each, function, arguments = piece
-            pool.submit(function, *arguments).add_done_callback(partial(tell_of, results, each))
+            specimen, function, arguments = piece
+            pool.submit(function, *arguments).add_done_callback(partial(tell_of, results, specimen))
             running += 1
         if not running:
             return
-        each, answer = results.get(timeout=max(end - time.monotonic(), 0.0))
+        specimen, answer = results.get(timeout=max(end - time.monotonic(), 0.0))
         running -= 1
-        work.done(each, answer.result())
-        if work.finished[-1:] == [each]:
-            step(str(each))
+        work.done(specimen, answer.result())
+        if work.finished[-1:] == [specimen]:
+            step(str(specimen))
 
 
-def tell_of(results: SimpleQueue[tuple[Specimen, Future[Any]]], each: Specimen, answer: Future[Any]) -> None:
-    results.put((each, answer))
+def tell_of(
+    results: SimpleQueue[tuple[Specimen, Future[Any]]], specimen: Specimen, answer: Future[Any]
+) -> None:
+    results.put((specimen, answer))
 
 
 def mutants_file(conditions: Conditions) -> str:

@@ -54,14 +54,14 @@ def new_shapes(count: int, seed: int) -> list[Shape]:
 
 
 def lengths(count: int, seed: int) -> list[int]:
-    """Rows of each step of a served model: a few sequences that decode, now and then a prompt among them."""
+    """Rows of each step of a served model: a few sequences decode, and sometimes a prompt joins them."""
     draw = random.Random(seed)
-    found, running = [], 8
+    rows, running = [], 8
     for _ in range(count):
         running = min(64, max(1, running + draw.choice((-1, 0, 0, 1))))
         prompt = round(math.exp(draw.gauss(6.0, 1.0))) if draw.random() < 0.15 else 0
-        found.append(min(running + prompt, LONGEST))
-    return found
+        rows.append(min(running + prompt, LONGEST))
+    return rows
 
 
 # ---- in a new process ----
@@ -92,7 +92,8 @@ def times_of(name: str, shapes: Sequence[Shape], device: str = "cuda") -> Times:
 
 
 def stopwatch(device: str) -> Callable[[Callable[[], Any]], float]:
-    """Of what is queued and done, after the first call of the process: that is measured elsewhere."""
+    """A function for the seconds until work is done. The first call of the process comes before: others
+    measure it."""
     import torch
 
     import lapidist
@@ -122,7 +123,7 @@ def served(steps: int, device: str = "cuda", weights: Sequence[tuple[int, int]] 
     inputs = {k: torch.randn(LONGEST, k, device=device, dtype=torch.bfloat16) for _, k in weights}
 
     def step(multiply: Callable[[Any, Any], Any], rows: int) -> float:
-        return seconds_of(lambda: [multiply(inputs[each.shape[1]][:rows], each.T) for each in layer])
+        return seconds_of(lambda: [multiply(inputs[weight.shape[1]][:rows], weight.T) for weight in layer])
 
     trace = lengths(steps, SEEDS[0])
     pairs = [(step(lapidist.matmul, rows), step(torch.matmul, rows)) for rows in trace]
@@ -185,24 +186,24 @@ def answer(function: Callable[..., Any], folder: str, *arguments: Any) -> Any:
 
 
 def row(chip: str, name: str, mode: str, times: Times) -> Record:
-    """The median over all shapes; the ratio over those that torch takes."""
+    """The row of a part: the median over all shapes, the ratio over those that torch takes."""
     ours, both = times[0], [pair for pair in zip(*times, strict=True) if not math.isnan(pair[1])]
     p90, p99 = np.quantile(ours, (0.9, 0.99)).tolist()
-    own, peer = (median(side) for side in zip(*both, strict=True))
+    mine, peer = (median(side) for side in zip(*both, strict=True))
     head = ("matmul of new shapes", "host", chip, math_named(name), "rcr", 0, 0, 0, median(ours))
     note = f"torch's median {peer * 1e6:.0f} us"
     return Record(
-        *head, None, peer / own, None, None, True, mode, p90=p90, p99=p99, calls=len(ours), note=note
+        *head, None, peer / mine, None, None, True, mode, p90=p90, p99=p99, calls=len(ours), note=note
     )
 
 
 def served_row(chip: str, times: Times) -> Record:
-    """Torch's time over ours, added up from the step on at which both have met the usual lengths."""
+    """The row of the request loop: torch's time over ours, from the step on at which lengths have settled."""
     ours, theirs = (side[SETTLED:] for side in times)
     p90, p99 = np.quantile(ours, (0.9, 0.99)).tolist()
-    ratio, whole = sum(theirs) / sum(ours), sum(times[1]) / sum(times[0])
+    ratio, with_start = sum(theirs) / sum(ours), sum(times[1]) / sum(times[0])
     head = ("request loop", "host", chip, "bfloat16", "rcr", 0, HIDDEN, HIDDEN, median(ours))
-    note = f"with the first {SETTLED} steps {whole:.2f}x"
+    note = f"with the first {SETTLED} steps {with_start:.2f}x"
     return Record(
         *head, None, ratio, None, None, True, "served", p90=p90, p99=p99, calls=len(ours), note=note
     )

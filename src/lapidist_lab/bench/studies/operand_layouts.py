@@ -16,7 +16,7 @@ from lapidist_lab.bench.protocol.contenders import Contender, KernelContender, p
 from lapidist_lab.bench.protocol.measure import SUSTAINED, Stage, steps
 from lapidist_lab.bench.protocol.peers import Vendor
 from lapidist_lab.bench.protocol.record import Conditions, Record
-from lapidist_lab.bench.studies.ladder_runs import Keep, progress, seen_between
+from lapidist_lab.bench.studies.ladder_runs import Keep, progress, sensor_range
 
 MODE = "layouts"
 MATHS = ("bfloat16", "float16", "tf32", "int8", FP8[0])
@@ -32,9 +32,8 @@ def cases() -> list[Case]:
 
 
 def pair_of(math: str, stage: Stage) -> tuple[Contender, Contender]:
-    """Both take B as the case has it, also in types that torch multiplies with B by columns only, or
-    slowly.
-    """
+    """The contenders, with B as the case has it: also in types that torch multiplies by columns only, or
+    slowly."""
     vendor, ours = Vendor(stage.framework, math), KernelContender(None, math)
     vendor.columns = ours.columns = False
     return vendor, ours
@@ -51,6 +50,6 @@ def measure(ordinal: int, keep: Keep) -> tuple[Conditions, list[Record]]:
                 records += [
                     replace(row, mode=MODE) for row in stage.measure(case, pair_of(case.math, stage), step)
                 ]
-                conditions = replace(conditions, seen=seen_between(before, stage.gauge.look()))
+                conditions = replace(conditions, seen=sensor_range(before, stage.gauge.look()))
                 keep(conditions, records)
         return conditions, records

@@ -16,7 +16,7 @@ OLDEST_COMPILED = (7, 5)
 
 
 def predict(kernel: Kernel, device: Device, case: Case) -> tuple[Record, Explanation]:
-    """Count the kernel at a small size and scale the counts."""
+    """The prediction of a kernel from counts at a small size."""
     with bar_of_blocks(f"{kernel.name} {case.shape}") as advance:
         _, answer = explain_kernel(kernel, device, (case.m, case.n, case.k), case.math, advance)
     speed = case.flops / answer.seconds / 1e12
@@ -55,5 +55,6 @@ def climbable(device: Device, math: str) -> list[Kernel]:
 
 
 def has_instructions(device: Device, kernel: Kernel) -> bool:
-    """Compilers left chips before Turing behind, not because of what these kernels need."""
+    """Whether the chip can run the kernel. Compilers dropped chips before Turing, which run what has no such
+    need."""
     return kernel.capability <= OLDEST_COMPILED or device.capability >= kernel.capability

@@ -13,12 +13,12 @@ from lapidist.planning.warm import build_all, builds_of, plans_of
 from lapidist.problems.problem import Problem, dense_problem
 from lapidist.problems.scaling import K_BLOCK, LINES, ONE, STRIPS, Scale, Scaling
 from lapidist.problems.scaling import SQUARES as SQUARE_BLOCKS
-from lapidist_lab.bench.protocol.cases import WHOLE, Case, Part
+from lapidist_lab.bench.protocol.cases import EVERY_CASE, Case, Part
 from lapidist_lab.bench.protocol.conditions import gather
 from lapidist_lab.bench.protocol.contenders import Call, Facts, KernelContender
 from lapidist_lab.bench.protocol.measure import BURST, SUSTAINED, Entry, Inputs, Stage, steps
 from lapidist_lab.bench.protocol.record import Conditions, Record
-from lapidist_lab.bench.studies.ladder_runs import Keep, progress, seen_between
+from lapidist_lab.bench.studies.ladder_runs import Keep, progress, sensor_range
 from lapidist_lab.verify import judge
 
 MODE, BURST_MODE = "scaled", "scaled burst"
@@ -31,7 +31,7 @@ MODEL_SHAPES = ((4096, 7168, 16384), (8192, 4096, 7168), (8192, 7168, 2048))
 
 
 class ScaledCase(Case):
-    """Results in bfloat16, as models have them and cuBLAS with factors writes them."""
+    """A product with results in bfloat16, as cuBLAS with factors writes them."""
 
     __slots__ = ()
 
@@ -42,7 +42,8 @@ class ScaledCase(Case):
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """How A and B are scaled. `promoted` sums: cuBLAS does so unless it is asked to be fast."""
+    """The shapes of A's and B's factors. Sums are promoted where `promoted`: cuBLAS does so unless it may be
+    fast."""
 
     name: str
     a_shape: str
@@ -50,7 +51,7 @@ class Scheme:
     promoted: bool
 
     def factors(self, torch: Any, case: Case) -> tuple[Any, Any]:
-        """Between 1/2 and 3/2, lying as cuBLAS demands it."""
+        """Factors between 1/2 and 3/2, in the layout that cuBLAS demands."""
         blocks, squares = -(-case.k // K_BLOCK), -(-case.n // K_BLOCK)
         rows = {"one": (1, 1), "line": (1, case.m), "strip": (blocks, case.m)}[self.a_shape]
         a = (torch.rand(*rows, device="cuda") + 0.5).T
@@ -60,7 +61,7 @@ class Scheme:
         return a, torch.rand(*cols, device="cuda") + 0.5
 
     def problem(self, case: Case) -> Problem:
-        """What is compiled for it: where factors lie does not matter to that."""
+        """The problem that is compiled: it does not depend on where factors lie."""
         scaling = Scaling(Scale(KINDS[self.a_shape]), Scale(KINDS[self.b_shape]), self.promoted)
         return replace(dense_problem(*case.extents, MATH, "rc"), out_dtype=case.out_dtype, scaling=scaling)
 
@@ -96,7 +97,7 @@ class OursScaled(KernelContender):
 
 
 class VendorScaled:
-    """torch._scaled_mm with these factors. Those along k it promotes by itself."""
+    """torch._scaled_mm with these factors. It promotes those along k by itself."""
 
     kind = "peer"
     columns = True
@@ -117,7 +118,7 @@ class VendorScaled:
 
 
 class ScaledStage(Stage):
-    """Judges by the factors that a contender was given."""
+    """Judges with the factors of the contender."""
 
     def judge(self, entry: Entry, case: Case, inputs: Inputs, index: int) -> None:
         assert entry.call is not None
@@ -134,20 +135,20 @@ class ScaledStage(Stage):
 
 
 def pairs_of(part: Part) -> list[tuple[Case, Scheme]]:
-    """Every form on every shape, those of models on theirs; or some of them."""
+    """A part of all schemes on all shapes, those of models on theirs."""
     every = [(shape, scheme) for shape in SHAPES for scheme in SCHEMES]
     every += [(shape, scheme) for shape in MODEL_SHAPES for scheme in OF_MODELS]
     pairs: list[tuple[Case, Scheme]] = [(ScaledCase(*shape, MATH), scheme) for shape, scheme in every]
-    found = pairs[part.skip :][: part.count]
-    if not found:
+    chosen = pairs[part.skip :][: part.count]
+    if not chosen:
         raise ArgumentError(f"--skip: must leave something of {len(pairs)} pairs; got {part.skip}. Skip less")
-    return found
+    return chosen
 
 
 def measure(
-    ordinal: int, keep: Keep, part: Part = WHOLE, mode: str = MODE
+    ordinal: int, keep: Keep, part: Part = EVERY_CASE, mode: str = MODE
 ) -> tuple[Conditions, list[Record]]:
-    """Each pair in turns, on inputs of its own."""
+    """The rows of each pair, on inputs of its own."""
     records: list[Record] = []
     pairs, protocol = pairs_of(part), PROTOCOLS[mode]
     with ScaledStage(ordinal, protocol) as stage:
@@ -165,7 +166,7 @@ def measure(
                 factors = scheme.factors(torch, case)
                 pair = VendorScaled(scheme, factors, torch), OursScaled(scheme, factors)
                 records += [replace(row, mode=mode) for row in stage.measure(case, pair, step)]
-                conditions = replace(conditions, seen=seen_between(before, stage.gauge.look()))
+                conditions = replace(conditions, seen=sensor_range(before, stage.gauge.look()))
                 keep(conditions, records)
         return conditions, records
 

@@ -47,9 +47,7 @@ FAMILIES = {"float32": "simt"}  # other types are for tensor cores: wgmma on Hop
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to run a product: by a kernel with a config and a schedule, or what the library or cuBLAS
-    takes.
-    """
+    """One way to run a product: a kernel with a config and a schedule, the library's choice, or cuBLAS."""
 
     name: str
     kernel: Kernel | None = None
@@ -78,22 +76,18 @@ def family(math_name: str, device: Device) -> Kernel:
 
 
 def one_tile(kernel: Kernel, math_name: str) -> Config:
-    """What Stream-K and data-parallel are compared with: the first config that shares tiles and whose blocks
-    are not clusters.
-    """
+    """The tile to compare Stream-K and data-parallel with: the first that is shared, without clusters."""
     return next(config for config in sharing_configs(kernel, math_name) if config.cluster == 1)
 
 
 def sharing_configs(kernel: Kernel, math_name: str) -> list[Config]:
-    """All whose blocks may share a tile: in ping-pong warpgroups have one each. Skewed ones take some ragged
-    products alone.
-    """
-    found = [config for config, _ in kernel.configs_for(math_name) if fits_any_b(config)]
-    return [each for each in found if not each.ping_pong and not each.skewed]
+    """Configs whose blocks may share a tile: neither ping-pong nor skewed ones."""
+    configs = [config for config, _ in kernel.configs_for(math_name) if fits_any_b(config)]
+    return [config for config in configs if not config.ping_pong and not config.skewed]
 
 
 def fits_any_b(config: Config) -> bool:
-    """Clusters of eight have as many stages as fit where B lies by columns."""
+    """Whether the config fits B by columns, too: clusters of eight have too many stages."""
     return config.cluster <= 4
 
 
@@ -101,9 +95,7 @@ def fits_any_b(config: Config) -> bool:
 
 
 def table_ways(case: Case, device: Device) -> list[Way]:
-    """Basic data-parallel, Stream-K as it chooses, split-K, and Stream-K made to do the same as the
-    others.
-    """
+    """Data-parallel, Stream-K as it chooses, split-K, and Stream-K with the units of these."""
     kernel = family(case.math, device)
     config = one_tile(kernel, case.math)
     parallel: Reduction = "cluster" if kernel.reductions else "separate"
@@ -133,14 +125,20 @@ def table_ways(case: Case, device: Device) -> list[Way]:
 
 
 def corpus_ways(math_name: str, device: Device) -> list[Way]:
-    """Stream-K and data-parallel with one tile; data-parallel with each tile, of which the best counts; the
-    planner; cuBLAS.
-    """
+    """Stream-K with one tile; data-parallel with every tile; the family's and the planner's choice;
+    cuBLAS."""
     kernel = family(math_name, device)
     config = one_tile(kernel, math_name)
-    every = [each for each, _ in kernel.configs_for(math_name) if not each.skewed and fits_any_b(each)]
-    others = [each for each in every if each != config]
-    tiles = [Way(f"tile {each}", kernel, each, Sharing("data_parallel")) for each in (config, *others)]
+    every = [
+        candidate
+        for candidate, _ in kernel.configs_for(math_name)
+        if not candidate.skewed and fits_any_b(candidate)
+    ]
+    other_tiles = [candidate for candidate in every if candidate != config]
+    tiles = [
+        Way(f"tile {candidate}", kernel, candidate, Sharing("data_parallel"))
+        for candidate in (config, *other_tiles)
+    ]
     return [
         Way("cublas"),
         Way("stream_k", kernel, config, Sharing("stream_k")),
@@ -215,7 +213,7 @@ class Timer:
         return median(self.elapsed(graph.replay) for _ in range(2)) / calls
 
     def measure(self, case: Case, ways: Sequence[Way], mode: str) -> list[Record]:
-        """Every way on one case: judged, then timed turn by turn."""
+        """The rows of every way on one case: judged, then timed turn by turn."""
         a, b, c = self.operands(case)
         # two products in float64: once for all ways
         expected = expect(a, b, out_dtype=c.dtype, precision=case.precision)
@@ -250,7 +248,7 @@ class Timer:
 
 
 def words(plan: Plan | None) -> str | None:
-    """What was chosen."""
+    """The plan in words."""
     if plan is None:
         return None
     schedule = plan.schedule
@@ -280,20 +278,20 @@ def timed(row: Record, case: Case, seconds: float | None, vendor: float | None, 
 # ---- runs ----
 
 
-def check_name(what: str) -> None:
-    if what not in (MODE_COSTS, MODE_CORPUS, "table"):
-        raise ArgumentError(f"WHAT: must be table, corpus or costs; got {what!r}. Name one of them")
+def check_name(study: str) -> None:
+    if study not in (MODE_COSTS, MODE_CORPUS, "table"):
+        raise ArgumentError(f"WHAT: must be table, corpus or costs; got {study!r}. Name one of them")
 
 
 def run(
-    what: str, case: Case, count: int, seed: int, skipped: int, keep: Keep
+    study: str, case: Case, count: int, seed: int, skipped: int, keep: Keep
 ) -> tuple[Conditions, list[Record]]:
-    """`what` by name, in the case's type."""
-    check_name(what)
+    """Measure the table, the corpus or the costs, in the case's type."""
+    check_name(study)
     timer = Timer(0)
-    if what == "table":
+    if study == "table":
         return run_table(timer, case)
-    if what == MODE_COSTS:
+    if study == MODE_COSTS:
         return run_costs(timer, case.math, keep)
     return run_corpus(timer, count, seed, skipped, case.math, keep)
 
@@ -307,12 +305,13 @@ def run_table(timer: Timer, case: Case) -> tuple[Conditions, list[Record]]:
 def run_corpus(
     timer: Timer, count: int, seed: int, skipped: int, math_name: str, keep: Keep
 ) -> tuple[Conditions, list[Record]]:
-    """The best data-parallel tile of each shape is kept, under the name best_tile, and the same tile as
-    Stream-K's.
-    """
+    """The rows of a corpus. Of data-parallel tiles two count: the best, and the one that Stream-K has."""
     ways, cases = corpus_ways(math_name, timer.device), corpus(count, seed, math_name, skipped)
     chosen = [likely(ways, case, timer.device) for case in cases]
-    warm_up([(way, case) for case, own in zip(cases, chosen, strict=True) for way in own], timer.device)
+    warm_up(
+        [(way, case) for case, case_ways in zip(cases, chosen, strict=True) for way in case_ways],
+        timer.device,
+    )
     drawn = (
         f"shapes {skipped + 1} to {skipped + count}, m, n and k log-uniform in [{LEAST}, {MOST}], seed {seed}"
     )
@@ -321,16 +320,14 @@ def run_corpus(
         " least time at most"
     )
     conditions, rows = conditions_of(timer, MODE_CORPUS, f"{drawn}; {tiles}"), list[Record]()
-    for case, own in zip(cases, chosen, strict=True):
-        rows += kept(timer.measure(case, own, MODE_CORPUS))
+    for case, case_ways in zip(cases, chosen, strict=True):
+        rows += with_best_tile(timer.measure(case, case_ways, MODE_CORPUS))
         keep(conditions, rows)
     return conditions, rows
 
 
 def likely(ways: Sequence[Way], case: Case, device: Device) -> list[Way]:
-    """Leave out data-parallel tiles that the model finds too slow. The first tile stays: Stream-K has the
-    same.
-    """
+    """The ways without data-parallel tiles that the model finds slow. Stream-K's tile stays."""
     tiles = [way for way in ways if way.name.startswith("tile ")]
     times: dict[Way, float] = {}
     for way in tiles:
@@ -343,7 +340,7 @@ def likely(ways: Sequence[Way], case: Case, device: Device) -> list[Way]:
     return [way for way in ways if way not in tiles[1:] or times.get(way, math.inf) <= limit]
 
 
-def kept(rows: Sequence[Record]) -> Iterator[Record]:
+def with_best_tile(rows: Sequence[Record]) -> Iterator[Record]:
     tiles = [row for row in rows if row.kernel.startswith("tile ")]
     yield from (row for row in rows if row not in tiles)
     yield replace(tiles[0], kernel="data_parallel")
@@ -351,16 +348,16 @@ def kept(rows: Sequence[Record]) -> Iterator[Record]:
 
 
 def run_costs(timer: Timer, math_name: str, keep: Keep) -> tuple[Conditions, list[Record]]:
-    """The cost model of each config of the family, fitted to launches in which all blocks are alike."""
+    """The cost model of each config, fitted to launches of equal blocks."""
     kernel, device, rows = family(math_name, timer.device), timer.device, []
     conditions = conditions_of(timer, MODE_COSTS, "split-K by turnstile, one wave of blocks that are alike")
     configs = sharing_configs(kernel, math_name)
     schedules = [
-        (config, each)
+        (config, schedule)
         for config in configs
-        for each, _ in probes(*slots_of(device, kernel, config, math_name))
+        for schedule, _ in probes(*slots_of(device, kernel, config, math_name))
     ]
-    warm_up([probe_of(each, kernel, config, math_name) for config, each in schedules], device)
+    warm_up([probe_of(schedule, kernel, config, math_name) for config, schedule in schedules], device)
     for config in configs:
         costs = costs_of_config(timer, kernel, config, math_name)
         parts = (
@@ -395,7 +392,7 @@ def slots_of(device: Device, kernel: Kernel, config: Config, math_name: str) -> 
 
 
 def probe_of(schedule: Schedule, kernel: Kernel, config: Config, math_name: str) -> tuple[Way, Case]:
-    """A product that has exactly this schedule's tiles."""
+    """A product with exactly this schedule's tiles."""
     grid, splits = schedule.grid, schedule.sk_blocks // max(schedule.sk_tiles, 1)
     m, n = grid.tiles_m * config.bm * config.cluster_m, grid.tiles_n * config.bn * config.cluster_n
     if config.exchanged:
@@ -405,9 +402,7 @@ def probe_of(schedule: Schedule, kernel: Kernel, config: Config, math_name: str)
 
 
 def warm_up(todo: Sequence[tuple[Way, Case]], device: Device) -> None:
-    """Compile all kernels in parallel, before anything is timed. Refusals are reported when their
-    turn comes.
-    """
+    """Compile all kernels in parallel. Refusals are reported when they are measured."""
     plans = []
     for way, case in todo:
         with suppress(LapidistError):
@@ -415,7 +410,7 @@ def warm_up(todo: Sequence[tuple[Way, Case]], device: Device) -> None:
     build_all(builds_of(plan for plan in plans if plan is not None))
 
 
-def conditions_of(timer: Timer, mode: str, what: str) -> Conditions:
+def conditions_of(timer: Timer, mode: str, drawn: str) -> Conditions:
     vendor = f"cuBLAS by torch.mm (torch {timer.torch.__version__})"
-    protocol = "; ".join(part for part in (what, PROTOCOL) if part)
+    protocol = "; ".join(part for part in (drawn, PROTOCOL) if part)
     return gather(timer.device, timer.device.name, mode, protocol, vendor=vendor)

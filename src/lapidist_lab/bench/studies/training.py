@@ -31,7 +31,7 @@ PROTOCOL = (
 
 
 def network(layers: int, width: int, heads: int, words: int, tokens: int, fused: bool = False) -> Any:
-    """`fused`: its pairs of layers are lapidist.torch.mlp."""
+    """A GPT. `fused`: pairs of layers are lapidist.torch.mlp."""
     from torch import nn
 
     from lapidist.torch import mlp
@@ -45,8 +45,8 @@ def network(layers: int, width: int, heads: int, words: int, tokens: int, fused:
 
         def forward(self, x: Any) -> Any:
             q, k, v = self.qkv(self.before(x)).unflatten(-1, (3, heads, -1)).movedim(-3, 0).transpose(-2, -3)
-            seen = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-            x = x + self.joined(seen.transpose(-2, -3).flatten(-2))
+            attended = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.joined(attended.transpose(-2, -3).flatten(-2))
             up, down, after = self.up, self.down, self.after(x)
             if fused:
                 return x + mlp(after, up.weight, up.bias, down.weight, down.bias)
@@ -69,7 +69,7 @@ def network(layers: int, width: int, heads: int, words: int, tokens: int, fused:
 
 
 def sentences(count: int, words: int, batch: int, tokens: int, device: str) -> Any:
-    """Each word has four that may follow it, one of them the likeliest: there is something to learn."""
+    """Random words, each with four possible successors, one of them likely: there is something to learn."""
     import torch
 
     torch.manual_seed(1)
@@ -96,7 +96,7 @@ class Trained:
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=text.is_cuda)
 
     def steps(self, count: int) -> float:
-        """Train so many steps; seconds of a step."""
+        """Train for `count` steps; the seconds of one."""
         from torch.nn.functional import cross_entropy
 
         start = time.perf_counter()
@@ -112,9 +112,7 @@ class Trained:
 
 
 def contest(models: list[Any], text: Any) -> tuple[list[list[float]], list[float]]:
-    """Seconds a step of each turn, and the differences of the losses from the last model's over their
-    bound.
-    """
+    """Seconds a step in each turn, and the losses' differences from the last model's over their bound."""
     runs = [Trained(model, text) for model in models]
     for run in runs:
         run.steps(LAST)
@@ -122,7 +120,7 @@ def contest(models: list[Any], text: Any) -> tuple[list[list[float]], list[float
     ends = [mean(float(loss) for loss in run.losses[-LAST:]) for run in runs]
     for run, end in zip(runs, ends, strict=True):
         print(f"loss {float(run.losses[0]):.4f} at first, {end:.4f} at last", flush=True)
-    return [list(each) for each in zip(*turns, strict=True)], [
+    return [list(seconds) for seconds in zip(*turns, strict=True)], [
         abs(end / ends[-1] - 1) / BOUND for end in ends
     ]
 
@@ -134,9 +132,9 @@ def main(path: str) -> None:
 
     os.environ.setdefault(VARIABLE, WAIT)
     device = query_device(0)
-    found = gather(device, device.name, "model", PROTOCOL, vendor=f"torch {torch.__version__}")
+    gathered = gather(device, device.name, "model", PROTOCOL, vendor=f"torch {torch.__version__}")
     command = "python -m lapidist_lab.bench.studies.training"
-    conditions = replace(found, command=command, inputs="random words with likely successors")
+    conditions = replace(gathered, command=command, inputs="random words with likely successors")
     models = []
     for fused in (False, True, False):
         torch.manual_seed(0)
@@ -145,13 +143,13 @@ def main(path: str) -> None:
     for ours in models[:2]:
         lapidist.torch.swap(ours)
     text = sentences(STEPS, WORDS, BATCH, TOKENS, "cuda")
-    taken, worst = contest(models, text)
+    turns, worst = contest(models, text)
     rows, records = BATCH * TOKENS, list[Record]()
-    flops = 6.0 * rows * sum(each.numel() for each in models[0].parameters())
+    flops = 6.0 * rows * sum(parameter.numel() for parameter in models[0].parameters())
     note, shape = f"{STEPS} steps of {BATCH} x {TOKENS}", (rows, 4 * WIDTH, WIDTH)
     for place, mode in enumerate(("training", "training, fused")):
         names = f"lapidist.torch, GPT of 350M, {mode}", f"torch, GPT of 350M, {mode}"
-        times = [taken[place], taken[-1]]
+        times = [turns[place], turns[-1]]
         records += pair(names, times, shape, flops, worst[place], device.name, note)
     write_run(Path(path), conditions, records)
 

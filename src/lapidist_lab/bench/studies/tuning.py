@@ -27,12 +27,12 @@ from lapidist_lab.bench.protocol.record import Conditions, Record
 from lapidist_lab.bench.studies.ladder_runs import progress
 
 REACH = 4.0  # not measured: what takes more than this many times the planner's choice, by the model
-EACH = 2  # so many candidates of each production kernel are measured whatever the model says
+PER_KERNEL = 2  # so many candidates of each production kernel are measured whatever the model says
 MARGIN = 0.98  # a winner must take less than this share of the planner's choice: smaller gains may be noise
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class TuningResult:
     """The result of tuning one product."""
 
     case: Case
@@ -43,17 +43,21 @@ class Found:
         words = f"{self.case.shape} {self.case.math} {self.case.layout}"
         if self.planned.error:
             return f"{words}: not tuned: {self.planned.error.splitlines()[0]}"
-        own = f"{(self.planned.seconds or 0) * 1e6:.4g} us by {self.planned.kernel}, the planner's own choice"
+        planner_words = (
+            f"{(self.planned.seconds or 0) * 1e6:.4g} us by {self.planned.kernel}, the planner's own choice"
+        )
         best = f"{(self.best.seconds or 0) * 1e6:.4g} us by {self.best.kernel}; " if self.best else ""
-        return f"{words}: {best}{own}{'' if self.best else ', is the fastest'}"
+        return f"{words}: {best}{planner_words}{'' if self.best else ', is the fastest'}"
 
 
-def regret_words(found: Sequence[Found]) -> str:
+def regret_words(results: Sequence[TuningResult]) -> str:
     """How much longer the planner's own choices took than the fastest."""
-    lost = [regret(each.planned, each.best or each.planned) for each in found if each.planned.seconds]
+    lost = [
+        regret(result.planned, result.best or result.planned) for result in results if result.planned.seconds
+    ]
     if not lost:
         return "nothing was timed"
-    mean = math.exp(math.fsum(math.log1p(each) for each in lost) / len(lost)) - 1.0
+    mean = math.exp(math.fsum(math.log1p(result) for result in lost) / len(lost)) - 1.0
     return (
         f"the planner's own choices took {mean:.1%} longer than the fastest in the geometric mean,"
         f" {max(lost):.1%} at worst"
@@ -65,27 +69,26 @@ def regret(planned: Record, best: Record) -> float:
 
 
 def worth_measuring(case: Case, device: Device, most: int, reach: float = REACH) -> list[KernelContender]:
-    """What to measure: first the planner's choice, then the best of each production kernel, then others
-    within `reach`.
-    """
+    """What to time: the planner's choice, the best of each production kernel, then others within `reach`."""
     problem = problem_of(case, KernelContender(None, case.math).columns)
-    own, weighed = modelled_choice(problem, device), candidates(problem, device)
-    others = sorted(
-        (each for each in weighed if each.refusal is None and each != own), key=lambda each: each.seconds
+    planned, weighed = modelled_choice(problem, device), candidates(problem, device)
+    rivals = sorted(
+        (candidate for candidate in weighed if candidate.refusal is None and candidate != planned),
+        key=lambda candidate: candidate.seconds,
     )
-    taken = Counter({own.kernel.name: 1})
-    firsts, more = [own], []
-    for each in others:
-        taken[each.kernel.name] += 1
-        if each.kernel.kind == "production" and taken[each.kernel.name] <= EACH:
-            firsts.append(each)
-        elif each.kernel.kind != "detour" and each.seconds <= reach * own.seconds:
-            more.append(each)
-    return [way for each in (*firsts, *more) for way in ways_of(each, case)][:most]
+    counts = Counter({planned.kernel.name: 1})
+    firsts, more = [planned], []
+    for candidate in rivals:
+        counts[candidate.kernel.name] += 1
+        if candidate.kernel.kind == "production" and counts[candidate.kernel.name] <= PER_KERNEL:
+            firsts.append(candidate)
+        elif candidate.kernel.kind != "detour" and candidate.seconds <= reach * planned.seconds:
+            more.append(candidate)
+    return [way for candidate in (*firsts, *more) for way in ways_of(candidate, case)][:most]
 
 
 def ways_of(candidate: Candidate, case: Case) -> list[KernelContender]:
-    """The candidate with the schedule that the model prefers and, if that shares tiles, without sharing."""
+    """The candidate with its schedule and, if that shares tiles, without sharing."""
     sharings = [sharing_of(candidate.schedule)]
     if sharings[0] not in (PLANNED, UNSHARED):
         sharings.append(UNSHARED)
@@ -129,12 +132,11 @@ def words_of(sharing: Sharing) -> str:
 
 def run(
     cases: Sequence[Case], ordinal: int, most: int, reach: float = REACH
-) -> tuple[Conditions, list[Record], list[Found]]:
-    """Measure, and keep the winners. Records have a row for every candidate, cuBLAS' first. Ctrl-C ends it
-    after the products that are done.
-    """
+) -> tuple[Conditions, list[Record], list[TuningResult]]:
+    """Measure, and store the winners. Records have cuBLAS' row first, then all candidates. Ctrl-C stops after
+    a product."""
     records: list[Record] = []
-    found, winners = [], {}
+    results, winners = [], {}
     with Stage(ordinal, TUNE) as stage:
         work = [(case, worth_measuring(case, stage.device, most, reach)) for case in cases]
         build_all(builds_of(way.planned(case, stage.device) for case, ways in work for way in ways))
@@ -148,14 +150,14 @@ def run(
                 rows = rows[:1] + [with_prediction(row, way) for row, way in zip(rows[1:], ways, strict=True)]
                 records += rows
                 best = fastest(rows[1:])
-                found.append(Found(case, rows[1], None if best is rows[1] else best))
+                results.append(TuningResult(case, rows[1], None if best is rows[1] else best))
                 for way, row in zip(ways, rows[1:], strict=True):
                     if row is best and way.plan is not None:
                         winners[problem_key(way.plan.callers_problem)] = winner_of(
                             way, row, rows[1], conditions.date
                         )
     keep(stage.device, winners)
-    return conditions, records, found
+    return conditions, records, results
 
 
 def with_prediction(row: Record, way: KernelContender) -> Record:
@@ -165,16 +167,18 @@ def with_prediction(row: Record, way: KernelContender) -> Record:
 
 
 def fastest(rows: Sequence[Record]) -> Record | None:
-    """The fastest right one; the first, the planner's own, where that is as good."""
+    """The fastest right row; the planner's, which is the first, where that is as good."""
     timed = [row for row in rows if row.ok and row.seconds]
     if not timed:
         return None
-    best, own = min(timed, key=lambda row: row.seconds or 0.0), rows[0]
-    return own if own in timed and (best.seconds or 0.0) > MARGIN * (own.seconds or 0.0) else best
+    best, planned = min(timed, key=lambda row: row.seconds or 0.0), rows[0]
+    return planned if planned in timed and (best.seconds or 0.0) > MARGIN * (planned.seconds or 0.0) else best
 
 
 def winner_of(way: KernelContender, row: Record, planned: Record, date: str) -> Winner:
     if way.kernel is None or way.config is None:
         raise LapidistError(f"tune: {way.name} is no kernel with a config")
-    own = planned.seconds if planned.seconds else row.seconds
-    return Winner(way.kernel.name, way.config, way.sharing, row.seconds or 0.0, own or 0.0, date[:10])
+    planned_seconds = planned.seconds if planned.seconds else row.seconds
+    return Winner(
+        way.kernel.name, way.config, way.sharing, row.seconds or 0.0, planned_seconds or 0.0, date[:10]
+    )

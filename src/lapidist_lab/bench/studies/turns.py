@@ -24,29 +24,27 @@ def turn(call: Call, calls: int, wait: Wait) -> float:
 
 
 def compare(contestants: Sequence[Call], wait: Wait, rounds: int = ROUNDS) -> list[list[float]]:
-    """Seconds of each contestant's turns. First each is called as often as frameworks need to capture their
-    graphs.
-    """
+    """Seconds of each contestant's turns, after as many calls as frameworks need to capture graphs."""
     for call in contestants:
         turn(call, 5, wait)
     calls = max(1, int(TURN_SECONDS / turn(contestants[0], 3, wait)))
-    taken = [[turn(call, calls, wait) for call in contestants] for _ in range(rounds)]
-    return [list(each) for each in zip(*taken, strict=True)]
+    turns = [[turn(call, calls, wait) for call in contestants] for _ in range(rounds)]
+    return [list(seconds) for seconds in zip(*turns, strict=True)]
 
 
 def pair(
     names: tuple[str, str],
-    taken: Sequence[list[float]],
+    times: Sequence[list[float]],
     size: tuple[int, int, int],
     flops: float,
     worst: float,
     device: str,
     note: str | None = None,
 ) -> list[Record]:
-    """Ours, and what it is beside; `worst`: the results' difference over its bound."""
-    mine, theirs = taken
-    found = []
-    for name, seconds in zip(names, taken, strict=True):
+    """The rows of ours and of its peer; `worst` is the results' difference over its bound."""
+    mine, theirs = times
+    records = []
+    for name, seconds in zip(names, times, strict=True):
         middle = median(seconds)
         record = Record(
             name,
@@ -66,8 +64,8 @@ def pair(
             max(seconds),
             note=note,
         )
-        found.append(record)
+        records.append(record)
         print(
             f"{name:44} {size[0]:6} rows {middle * 1e3:9.3f} ms  {record.ratio:.3f}  {worst:.2f}", flush=True
         )
-    return found
+    return records

@@ -39,15 +39,15 @@ class Warmed:
 
     @property
     def failed(self) -> list[Built]:
-        return [each for each in self.built if each.error]
+        return [build for build in self.built if build.error]
 
     @property
     def fresh(self) -> list[Built]:
-        return [each for each in self.built if each.seconds and not each.error]
+        return [build for build in self.built if build.seconds and not build.error]
 
     @property
     def longest(self) -> list[Built]:
-        return sorted(self.fresh, key=lambda each: -each.seconds)[:LONGEST]
+        return sorted(self.fresh, key=lambda build: -build.seconds)[:LONGEST]
 
     @property
     def words(self) -> str:
@@ -61,24 +61,24 @@ class Warmed:
             "plans": self.plans,
             "configurations": len(self.built),
             "compiled": len(self.fresh),
-            "failed": {each.build.kernel: each.error for each in self.failed},
+            "failed": {failure.build.kernel: failure.error for failure in self.failed},
             "seconds": self.seconds,
         }
 
     def __str__(self) -> str:
-        counts = Counter(each.build.kernel for each in self.built).most_common()
+        counts = Counter(built.build.kernel for built in self.built).most_common()
         kernels = ", ".join(f"{count} of {name}" for name, count in counts)
         head = (
             f"{self.dtype}: {self.words} for {self.device.name} use {len(self.built)} configurations:"
             f" {kernels}"
         )
-        there = len(self.built) - len(self.fresh) - len(self.failed)
-        lines = [head, f"  {len(self.fresh)} were compiled, {there} were there; {self.seconds:.1f} s"]
+        cached = len(self.built) - len(self.fresh) - len(self.failed)
+        lines = [head, f"  {len(self.fresh)} were compiled, {cached} were there; {self.seconds:.1f} s"]
         if self.fresh:
             lines.append(
                 f"  the longest took {self.longest[0].seconds:.2f} s: {tile_words(self.longest[0].build)}"
             )
-        return "\n".join(lines + [f"  {each.build.kernel}: {each.error}" for each in self.failed])
+        return "\n".join(lines + [f"  {failure.build.kernel}: {failure.error}" for failure in self.failed])
 
 
 def tile_words(build: Build) -> str:
@@ -99,9 +99,8 @@ def warm_type(dtype: str, plans: Sequence[Plan], device: Device, with_c: bool, j
 
 
 def row_of(warmed: Warmed) -> Record:
-    """A row without a product. What the cache had is not counted: only an empty one gives a Record worth
-    keeping.
-    """
+    """A row without a product. Cached binaries do not count: only an empty cache gives a Record worth
+    keeping."""
     name = f"{warmed.compilers} at once, for {warmed.words}"
     most = warmed.longest[0].seconds if warmed.fresh else None
     return host_row(
@@ -110,22 +109,21 @@ def row_of(warmed: Warmed) -> Record:
 
 
 def alone_rows(warmed: Warmed) -> list[Record]:
-    """A row for the configuration that takes longest when it is compiled alone; no row if nothing was
-    compiled.
-    """
-    turns = [[rebuild(each.build).seconds for each in warmed.longest] for _ in range(TURNS)]
+    """The row of the configuration that takes longest when it is compiled alone; none if nothing was
+    compiled."""
+    turns = [[rebuild(built.build).seconds for built in warmed.longest] for _ in range(TURNS)]
     times = zip(warmed.longest, zip(*turns, strict=True), strict=True)
-    found = max(times, key=lambda one: statistics.median(one[1]), default=None)
-    if found is None:
+    slowest = max(times, key=lambda one: statistics.median(one[1]), default=None)
+    if slowest is None:
         return []
-    built, taken = found
-    least, most = min(taken), max(taken)
+    built, seconds = slowest
+    least, most = min(seconds), max(seconds)
     return [
         host_row(
             warmed,
             f"the longest of {warmed.words}",
             ALONE,
-            statistics.median(taken),
+            statistics.median(seconds),
             seconds_min=least,
             seconds_max=most,
             calls=TURNS,
@@ -140,9 +138,9 @@ def host_row(warmed: Warmed, name: str, mode: str, seconds: float, ok: bool = Tr
 
 
 def list_words(records: Sequence[Record]) -> str:
-    """How long the list of one type takes at most, by so many compilers; other products are not of it."""
-    said = ((record.kernel.split(), record.seconds or 0.0) for record in records)
-    counts = [(int(words[0]), int(words[words.index("plans") - 1]), seconds) for words, seconds in said]
+    """The longest time for the list of one type, by the number of compilers, in words."""
+    entries = ((record.kernel.split(), record.seconds or 0.0) for record in records)
+    counts = [(int(words[0]), int(words[words.index("plans") - 1]), seconds) for words, seconds in entries]
     shortest = min(plans for _, plans, _ in counts)
     most: dict[int, float] = {}
     for at_once, plans, seconds in counts:
@@ -159,7 +157,7 @@ def list_words(records: Sequence[Record]) -> str:
 
 
 def alone_words(records: Sequence[Record]) -> str:
-    """What one configuration takes at most, when no other is compiled."""
+    """The longest time of one configuration compiled alone, in words."""
     worst = max(record.seconds or 0.0 for record in records)
     return (
         "Several compilers at once slow each other down. The longest configuration of each list, compiled"
@@ -168,9 +166,9 @@ def alone_words(records: Sequence[Record]) -> str:
 
 
 def conditions_of(device: Device) -> Conditions:
-    again = (
+    repeats = (
         f"then of each list the {LONGEST} that took longest again, one after another, {TURNS} times each:"
         " medians"
     )
-    protocol = f"NVRTC in a process for each compiler; the cache was empty where all were compiled; {again}"
+    protocol = f"NVRTC in a process for each compiler; the cache was empty where all were compiled; {repeats}"
     return gather(device, device.name, MODE, protocol)
