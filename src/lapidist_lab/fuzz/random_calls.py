@@ -241,9 +241,9 @@ def with_extras(rng: Generator, call: Call) -> Call:
     for name, number in (("alpha", kind.alpha), ("beta", kind.beta)):
         if number == "array":
             views[name] = [lay(name, SCALAR_TYPES.get(kind.sums, kind.sums), one_of(rng, ((), (1,), (1, 1))))]
-    for name, form, lines in (("scale_a", kind.scale_a, m), ("scale_b", kind.scale_b, n)):
-        if form not in ("none", "number"):
-            views[name] = [factors(rng, name, form, lines, k)]
+    for name, factor_kind, lines in (("scale_a", kind.scale_a, m), ("scale_b", kind.scale_b, n)):
+        if factor_kind not in ("none", "number"):
+            views[name] = [factors(rng, name, factor_kind, lines, k)]
     if kind.addend:
         rows = call.limits["scatter_d"]  # those of out
         shape = {"row": (n,), "column": (rows,), "tile": (rows, n)}[kind.addend]

@@ -178,18 +178,18 @@ class Watcher(Observer):
 
     def transferred(self, t: Transfer) -> None:
         """Note a copy. One for several blocks of a cluster lands here if this block is among them."""
-        places = [shared for shared in t.shared if self.mine(shared)]
+        targets = [shared for shared in t.shared if self.mine(shared)]
         ours = int(t.g.block[t.lane]) == WATCHED
         warp = int(t.g.thread[t.lane]) // LANES
         self.last = (warp, t.site) if ours else None
-        if t.map is None or not (places or ours):
+        if t.map is None or not (targets or ours):
             return
         elements = self.box(t)
-        if places and t.to_shared:
-            self.fill(places[0], t, elements)
+        if targets and t.to_shared:
+            self.fill(targets[0], t, elements)
         if ours:
             barriers = tuple(barrier for barrier in t.barriers if self.mine(barrier))
-            start = (places or t.shared)[0]
+            start = (targets or t.shared)[0]
             self.inside[warp].append(Copy(t.site, elements, start, t.nbytes, t.to_shared, barriers))
 
     def mine(self, position: int) -> bool:

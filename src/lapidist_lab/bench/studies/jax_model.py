@@ -97,8 +97,8 @@ def rows_of(rows: int, device: str) -> list[Record]:
     for name in stock:
         expected = exact[name](weights, x)
         flops = 2.0 * rows * WIDTH * HIDDEN * len(shapes) * (3 if name == "gradients" else 1)
-        for suffix, form in ours.items():
-            calls = [partial(form[name], weights, x), partial(stock[name], weights, x)]
+        for suffix, variant in ours.items():
+            calls = [partial(variant[name], weights, x), partial(stock[name], weights, x)]
             mine, theirs = (worst_of(call(), expected) for call in calls)
             worst = mine / (2 * theirs)  # a ReLU that rounding switches moves gradients by more than an ulp
             names = f"lapidist.jax, {name}{suffix}", f"jax.numpy.dot, {name}{suffix}"

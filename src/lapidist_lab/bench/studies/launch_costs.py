@@ -104,11 +104,11 @@ def launch_costs(stage: Stage) -> list[Record]:
     costs: dict[str, list[float]] = {name: [] for name in forms}
     warm = time.perf_counter() + WARM_SECONDS
     while time.perf_counter() < warm:
-        for form in forms.values():
-            batch_seconds(form.call, stage)
+        for variant in forms.values():
+            batch_seconds(variant.call, stage)
     for _ in range(BATCHES):
-        for name, form in forms.items():
-            costs[name].append(batch_seconds(form.call, stage))
+        for name, variant in forms.items():
+            costs[name].append(batch_seconds(variant.call, stage))
     rows = []
     for name, seconds in costs.items():
         middle, peer = median(seconds), forms[name].peer
