@@ -8,6 +8,10 @@ BASE   := $(VENV)/.installed
 DEV    := $(VENV)/.installed-dev
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
+# Two distributions of one checkout: lapidist, and lapidist-lab with what it is measured and studied with.
+PROJECTS := pyproject.toml lab/pyproject.toml
+LAB      := --editable ./lab
+
 # torch and JAX for the CPU, in an environment of their own: `make test` shows that nothing needs them.
 FULL     := .venv-full
 FULL_DEV := $(FULL)/.installed
@@ -30,10 +34,10 @@ DOCS_DEV := $(DOCS)/.installed
 DOCS_PIP := $(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check
 
 # A minute of what a change breaks first: rules of the house, arguments, problems, schedules, the machine's arithmetic.
-DEVICE_CODE = $(shell find src/lapidist/cuda -name '*.cu' -o -name '*.cuh')
+DEVICE_CODE = $(shell find src/lapidist/cuda src/lapidist_lab/bench/studies -name '*.cu' -o -name '*.cuh')
 
 SMOKE := tests/test_house.py tests/test_docs.py tests/docs tests/test_dtypes.py tests/test_verify.py tests/problems \
-         tests/schedule/test_schedule.py tests/calls/test_errors.py tests/calls/test_apart.py tests/backends/test_host.py \
+         tests/schedule/test_schedule.py tests/calls/test_errors.py tests/calls/test_overlap.py tests/backends/test_host.py \
          tests/machine/test_alu.py tests/machine/test_flow.py
 
 ANYWHERE := not gpu and not frameworks and not browser
@@ -65,14 +69,14 @@ browser: $(DEV)     ## pages in a browser (Debian: apt-get install chromium)
 	$(BIN)/python -m pytest -m "browser and not gpu"
 
 check: $(DEV)
-	$(BIN)/ruff check src tests site
-	$(BIN)/ruff format --check src tests site
+	$(BIN)/ruff check src lab tests site
+	$(BIN)/ruff format --check src lab tests site
 	$(BIN)/clang-format --dry-run --Werror $(DEVICE_CODE)
 	$(BIN)/mypy
 
 format: $(DEV)
-	$(BIN)/ruff check --fix src tests site
-	$(BIN)/ruff format src tests site
+	$(BIN)/ruff check --fix src lab tests site
+	$(BIN)/ruff format src lab tests site
 	$(BIN)/clang-format -i $(DEVICE_CODE)
 
 doctor: $(BASE)     ## what was found on this computer
@@ -82,46 +86,47 @@ docs: $(DOCS_DEV)   ## the pages as a site, in build/site; it needs no network t
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet --config-file site/mkdocs.yml
 	@echo "build/site/index.html"
 
-package: $(DOCS_DEV)  ## wheel and source archive, in dist
+package: $(DOCS_DEV)  ## wheels and source archives of lapidist and lapidist-lab, in dist
 	rm -rf dist
 	$(DOCS)/bin/python -m build --outdir dist .
+	$(DOCS)/bin/python -m build --outdir dist lab
 	$(DOCS)/bin/twine check --strict dist/*
 
 clean:
 	rm -rf $(VENV) $(FULL) $(OLDEST) $(NEWEST) $(DOCS) build dist
 
-# ---- set-up: once, and again when pyproject.toml changes ----
+# ---- set-up: once, and again when a pyproject.toml changes ----
 
-$(BASE): pyproject.toml
+$(BASE): $(PROJECTS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 	  { echo "Python 3.10 or newer is needed: make $(MAKECMDGOALS) PYTHON=/path/to/python3.12"; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || \
 	  { echo "Python has no venv module. On Debian and Ubuntu: sudo apt install python3-venv"; rm -rf $(VENV); exit 1; }
-	@echo "installing lapidist and what it needs into $(VENV) (about 130 MB the first time)"
-	@$(PIP) --editable .
+	@echo "installing lapidist and what it needs into $(VENV) (about 160 MB the first time)"
+	@$(PIP) --editable . $(LAB)
 	@touch $@
 
 $(DEV): $(BASE)
 	@echo "installing the test tools into $(VENV)"
-	@$(PIP) --editable ".[dev]"
+	@$(PIP) --editable ".[dev]" $(LAB)
 	@touch $@
 
-$(FULL_DEV): pyproject.toml
+$(FULL_DEV): $(PROJECTS)
 	@$(PYTHON) -m venv $(FULL)
 	@echo "installing torch and JAX for the CPU beside lapidist into $(FULL)"
 	@$(FULL_PIP) torch==2.13.0 jax==0.10.2 nbclient ipykernel
-	@$(FULL_PIP) --editable ".[dev]"
+	@$(FULL_PIP) --editable ".[dev]" $(LAB)
 	@touch $@
 
-$(OLDEST_DEV) $(NEWEST_DEV): pyproject.toml
+$(OLDEST_DEV) $(NEWEST_DEV): $(PROJECTS)
 	@$(PYTHON) -m venv $(@D)
 	@echo "installing lapidist with another NVRTC into $(@D)"
-	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --editable . pytest pytest-xdist hypothesis
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --editable . $(LAB) pytest pytest-xdist hypothesis
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade $(NVRTC)
 	@touch $@
 
-$(DOCS_DEV): pyproject.toml
+$(DOCS_DEV): $(PROJECTS)
 	@$(PYTHON) -m venv $(DOCS)
 	@echo "installing mkdocs and the packaging tools into $(DOCS)"
-	@$(DOCS_PIP) --editable ".[docs]" build==1.6.1 twine==7.0.0
+	@$(DOCS_PIP) --editable ".[docs]" $(LAB) build==1.6.1 twine==7.0.0
 	@touch $@

@@ -13,11 +13,17 @@ from pathlib import Path
 from lapidist.build.compiler import CUDA_SOURCES
 from lapidist.kernels.kernel import Kernel
 from lapidist.kernels.registry import DETOURS, RUNGS, kernel_named
+from lapidist_lab.bench.studies.limits import SOURCES as LIMIT_SOURCES
 from offenders import hold_none
 
 ROOT = Path(__file__).parent.parent
 HOST_FILES = sorted((ROOT / "src").rglob("*.py"))
-DEVICE_FILES = sorted(path for path in CUDA_SOURCES.rglob("*") if path.suffix in (".cu", ".cuh"))
+DEVICE_FILES = sorted(
+    path
+    for folder in (CUDA_SOURCES, LIMIT_SOURCES)
+    for path in folder.rglob("*")
+    if path.suffix in (".cu", ".cuh")
+)
 KERNEL_FILES = [path for path in DEVICE_FILES if path.suffix == ".cu"]
 RUNG_FILES = sorted(CUDA_SOURCES.glob("ladder/*.cu"))
 TEXT_FILES = [*HOST_FILES, *DEVICE_FILES, *sorted((ROOT / "tests").rglob("*.py"))]
@@ -191,7 +197,7 @@ def test_a_detour_names_the_kernel_it_left() -> None:
 
 def test_kernels_include_nothing_but_the_projects_headers() -> None:
     """NVRTC finds few others (no <stdint.h>, no CCCL beside some versions of torch)."""
-    headers = {str(header.relative_to(CUDA_SOURCES)) for header in DEVICE_FILES if header.suffix == ".cuh"}
+    headers = {str(header.relative_to(CUDA_SOURCES)) for header in CUDA_SOURCES.rglob("*.cuh")}
     hold_none(
         f"{relative(path)}: {name}"
         for path in KERNEL_FILES
@@ -236,8 +242,7 @@ PACKAGE = SOURCES / "lapidist"
 TOP_FILES, TEST_FILES = 14, 6
 # From what a person calls down to what everything stands on: each part imports only those below it.
 LAYERS = (
-    "lapidist.__main__",
-    "lapidist.commands",
+    "lapidist_lab.commands",
     "lapidist_lab.lessons",
     "lapidist_lab.bench.publish",
     "lapidist_lab.bench.studies",
@@ -249,6 +254,8 @@ LAYERS = (
     "lapidist_lab.covering_search",
     "lapidist_lab.verify",
     "lapidist_lab",
+    "lapidist.__main__",
+    "lapidist.commands",
     "lapidist.torch",
     "lapidist.jax",
     "lapidist",
@@ -314,6 +321,29 @@ def test_imports_go_down() -> None:
         for other in imports(path)
         if height(other) > height(module) and other != "lapidist"
     )
+
+
+def modules_named(path: Path) -> set[str]:
+    """In imports of any kind, those for types among them, and in texts by which modules are imported."""
+    names = set()
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.ImportFrom):
+            names.add(node.module or "")
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and " " not in node.value:
+            names.add(node.value)
+    return names
+
+
+def test_the_core_knows_the_lab_in_two_places() -> None:
+    """The command line adds the lab's commands, and the doctor looks whether it is there."""
+    named = {
+        relative(path)
+        for path in PACKAGE.rglob("*.py")
+        if any(name.split(".")[0] == "lapidist_lab" for name in modules_named(path))
+    }
+    assert named == {"src/lapidist/commands/lab.py", "src/lapidist/backends/gpu/doctor.py"}
 
 
 def test_no_module_imports_itself_in_a_circle() -> None:

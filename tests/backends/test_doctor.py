@@ -134,7 +134,7 @@ def test_no_disassembler(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     monkeypatch.setattr(doctor, "disassembler", lambda: None)
     status, found = report(capsys)
     assert status == 0
-    assert 'pip install "nvidia-cuda-nvdisasm>=13.2,<14"' in found["disassembler"]
+    assert 'pip install "lapidist[lab]"' in found["disassembler"]
 
 
 def test_no_bindings_at_all(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

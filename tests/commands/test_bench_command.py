@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import typer
 
-from lapidist.commands import bench, cli
+from lapidist.commands import cli
 from lapidist.errors import ArgumentError
+from lapidist_lab.commands import bench
 
 
 @pytest.fixture

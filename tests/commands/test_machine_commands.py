@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from command_line import in_a_process, run
-from lapidist.commands import run_target
 from lapidist_lab.bench.protocol.cases import Part
+from lapidist_lab.commands import run_target
 
 SAXPY = """.version 8.0
 .target sm_80

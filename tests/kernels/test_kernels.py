@@ -75,12 +75,12 @@ def test_host_and_device_say_the_same_number(source: str, says: str, known: int)
 
 
 def test_every_source_is_registered_and_every_row_has_its_source() -> None:
-    """But the micro-kernels, the probe of where blocks lie, and second passes over results: they multiply
-    nothing of the caller's."""
+    """But the probe of where blocks lie, and second passes over results: they multiply nothing of the
+    caller's."""
     sources = {
         str(path.relative_to(CUDA_SOURCES))
         for path in CUDA_SOURCES.rglob("*.cu")
-        if path.parent.name not in ("limits", "second")
+        if path.parent.name != "second"
     }
     assert sources == {kernel.source for kernel in KERNELS} | {"placement.cu"}
 

@@ -14,6 +14,7 @@ from lapidist.commands.options import JsonObject
 from lapidist.errors import ArgumentError
 from lapidist.visible import visible
 
+EXAMPLES = ("cache", "cache --clear", "cache --json")
 MB = 1e6
 
 

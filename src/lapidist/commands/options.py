@@ -1,18 +1,23 @@
-"""Options that several commands share: one name, one meaning, one help text; and how examples are shown."""
+"""Options that several commands share: one name, one meaning, one help text; what their values must be; and
+how examples are shown.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from lapidist.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from lapidist.device import Device
 
 TYPES = ("fp32", "tf32", "fp64", "fp16", "bf16", "int8", "uint8", "e4m3", "e5m2")
 CHIPS = ("v100", "a100", "rtx3090", "rtx4090", "rtx5090", "h100", "h200")
 LAYOUTS = ("rr", "rc", "cr", "cc")
-DEVICES = ("auto", "gpu", "machine", "0")
-KERNEL_WORDS = "names or rung numbers, separated by commas (`lapidist kernels` lists them)"
 
 
 def one_of(choices: tuple[str, ...]) -> Callable[[str], list[str]]:
@@ -34,11 +39,9 @@ def examples(*lines: str) -> str:
     return "\n".join(["\b", "Examples:", *(f"  lapidist {line}" for line in lines)])
 
 
-Size = Annotated[str | None, typer.Option(help="m = n = k; 4096 by default, 256 in the machine", metavar="N")]
-MachineSize = Annotated[str | None, typer.Option(help="m = n = k; 256 by default", metavar="N")]
-Mnk = Annotated[str | None, typer.Option(help="in place of --size", metavar="M,N,K")]
 Products = Annotated[list[str] | None, typer.Option(help="a product; may be repeated", metavar="M,N,K")]
 File = Annotated[Path | None, typer.Option(help="a JSON list of products: [[m, n, k], …]")]
+# An option with completion is named: one typer loses such a name that it would take from the parameter.
 Type = Annotated[
     str, typer.Option("--dtype", help=", ".join(TYPES), metavar="TYPE", autocompletion=one_of(TYPES))
 ]
@@ -51,10 +54,6 @@ Types = Annotated[
         autocompletion=one_of(TYPES),
     ),
 ]
-# An option with completion is named: one typer loses such a name that it would take from the parameter.
-Chip = Annotated[
-    str, typer.Option("--chip", help=", ".join(CHIPS), metavar="CHIP", autocompletion=one_of(CHIPS))
-]
 ThisChip = Annotated[
     str | None,
     typer.Option(
@@ -63,19 +62,6 @@ ThisChip = Annotated[
         metavar="CHIP",
         autocompletion=one_of(CHIPS),
     ),
-]
-Place = Annotated[
-    str,
-    typer.Option(
-        "--device",
-        help="auto (a GPU where there is one), gpu, machine, or a GPU's number",
-        metavar="DEVICE",
-        autocompletion=one_of(DEVICES),
-    ),
-]
-Gpu = Annotated[str, typer.Option("--device", help="gpu, or a GPU's number", metavar="DEVICE")]
-Kernels = Annotated[
-    str | None, typer.Option("--kernel", help=KERNEL_WORDS, metavar="NAMES", autocompletion=kernels_like)
 ]
 Layout = Annotated[
     str,
@@ -86,28 +72,27 @@ Layout = Annotated[
         autocompletion=one_of(LAYOUTS),
     ),
 ]
-OtherLayouts = Annotated[
-    str | None,
-    typer.Option(
-        "--layout",
-        help="one or more of rr, rc, cr, cc, separated by commas, in place of the list's own",
-        metavar="LAYOUTS",
-        autocompletion=one_of(LAYOUTS),
-    ),
-]
 Json = Annotated[bool, typer.Option("--json", help="JSON lines on stdout, one a row, in place of the table")]
 JsonObject = Annotated[bool, typer.Option("--json", help="one JSON object on stdout, in place of the text")]
-Csv = Annotated[Path | None, typer.Option(help="write the rows to this CSV file")]
-Plot = Annotated[Path | None, typer.Option(help="draw the charts to this SVG file")]
-Html = Annotated[Path | None, typer.Option(help="write one self-contained HTML report")]
-Keep = Annotated[
-    Path | None, typer.Option("--record", help="write a file of Records into this folder", metavar="DIR")
-]
-Sustained = Annotated[
-    bool, typer.Option("--sustained/--burst", help="turns of over half a second, or short ones after a rest")
-]
-Rounds = Annotated[
-    int | None, typer.Option(help="turns for each kernel; 2 sustained, 7 in bursts, 1 in the machine")
-]
-Skip = Annotated[int, typer.Option(min=0, help="leave out so many of the first products")]
-Seed = Annotated[int, typer.Option(help="of the random products")]
+
+
+def require_one_of(option: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ArgumentError(f"{option}: must be one of {', '.join(choices)}; got {value!r}. Name one of them")
+
+
+def require_layout(layout: str) -> None:
+    if layout not in LAYOUTS:
+        raise ArgumentError(
+            f"--layout: must be one of {', '.join(LAYOUTS)}; got {layout!r}. The first letter is A's"
+        )
+
+
+def device_named(name: str | None) -> Device:
+    """A chip by name; else the GPU that is here, else an H200."""
+    from lapidist.backends.gpu.driver import gpu_count, query_device
+    from lapidist.device import chip
+
+    if name is not None:
+        return chip(name)
+    return query_device(0) if gpu_count() else chip("h200")

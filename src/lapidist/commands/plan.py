@@ -7,13 +7,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lapidist.commands.options import TYPES, Json, JsonObject, Layout, ThisChip, Type, kernels_like, one_of
-from lapidist.commands.run_target import device_named, require_layout
+from lapidist.commands.lab import lab_module
+from lapidist.commands.options import (
+    TYPES,
+    Json,
+    JsonObject,
+    Layout,
+    ThisChip,
+    Type,
+    device_named,
+    kernels_like,
+    one_of,
+    require_layout,
+)
+from lapidist.commands.products import parse_mnk
 
 if TYPE_CHECKING:
     from lapidist.kernels.kernel import Kernel
     from lapidist.planning.plans import Plan
-    from lapidist_lab.machine_studies.explain import Explanation
 
 PLAN_EXAMPLES = (
     "plan --mnk 300,520,200 --dtype bf16",
@@ -41,7 +52,10 @@ def plan(
     weighed: Annotated[bool, typer.Option("--weighed", help="and everything that was weighed")] = False,
     explained: Annotated[
         bool,
-        typer.Option("--explain", help="and what bounds it there, from the machine's counts: takes seconds"),
+        typer.Option(
+            "--explain",
+            help="and what bounds it there, from the machine's counts: takes seconds; needs the lab",
+        ),
     ] = False,
     as_json: JsonObject = False,
 ) -> None:
@@ -52,19 +66,17 @@ def plan(
     from lapidist.kernels.registry import kernel_named
     from lapidist.planning.plans import make_plan
     from lapidist.problems.problem import dense_problem
-    from lapidist_lab.bench.protocol.cases import parse_mnk
 
     require_layout(layout)
-    case = parse_mnk(mnk, dtype)
-    chosen = None if kernel is None else kernel_named(kernel)
-    made = make_plan(dense_problem(*case.extents, case.math, layout), device_named(chip), chosen)
-    lines = str(made).splitlines()
-    weighing = next(place for place, line in enumerate(lines) if line.startswith("  weighed"))
-    head, rest = lines[:weighing], lines[weighing:]
-    text = "\n".join([*head, *reasons(made), *(rest if weighed else [])])
-    bound = bound_of(made, case.extents, layout) if explained else None
+    product = parse_mnk(mnk, dtype)
+    row = None if kernel is None else kernel_named(kernel)
+    chosen = make_plan(dense_problem(*product.extents, product.math, layout), device_named(chip), row)
+    lines = str(chosen).splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("  weighed"))
+    text = "\n".join([*lines[:first], *reasons(chosen), *(lines[first:] if weighed else [])])
+    bound = bound_of(chosen, product.extents, layout) if explained else None
     if as_json:
-        print(json.dumps(as_data(made) | ({} if bound is None else bound_as_data(bound))))
+        print(json.dumps(as_data(chosen) | ({} if bound is None else bound_as_data(bound))))
     else:
         print(
             text
@@ -73,50 +85,55 @@ def plan(
         )
 
 
-def bound_of(plan: Plan, shape: tuple[int, int, int], layout: str) -> Explanation:
-    """Of this config on this chip, whole tiles. On few sides the machine counts as it does on many."""
-    from lapidist_lab.machine_studies.explain import explain_kernel
+def bound_of(plan: Plan, shape: tuple[int, int, int], layout: str) -> Any:
+    """The lab's Explanation of this config on this chip, whole tiles. On few sides the machine counts as it
+    does on many.
+    """
+    explain = lab_module("machine_studies.explain", "plan --explain (what bounds the choice)")
+    product = plan.kernel, plan.device, shape, plan.problem.math
+    return explain.explain_kernel(*product, config=plan.config, layouts=layout)[1]
 
-    math = plan.problem.math
-    return explain_kernel(plan.kernel, plan.device, shape, math, config=plan.config, layouts=layout)[1]
 
-
-def bound_as_data(bound: Explanation) -> dict[str, Any]:
+def bound_as_data(bound: Any) -> dict[str, Any]:
     return {
         "explained_seconds": bound.seconds,
-        "bound": [each.name for each in bound.binding],
-        "limits": {each.name: each.seconds for each in bound.limits},
+        "bound": [limit.name for limit in bound.binding],
+        "limits": {limit.name: limit.seconds for limit in bound.limits},
     }
 
 
 def reasons(plan: Plan) -> list[str]:
     """Why this kernel: what the others would take, or why they refuse."""
-    taken = sorted((each for each in plan.considered if not each.refusal), key=lambda each: each.seconds)
-    words = [
-        f"{'as tuned' if plan.tuned else 'the shortest prediction'}; {len(taken)} configs take the product"
-    ]
-    others = [each for each in taken if (each.kernel, each.config) != (plan.kernel, plan.config)]
-    for kernel in dict.fromkeys(each.kernel for each in plan.considered if each.kernel.kind == "production"):
-        best = next((each for each in others if each.kernel is kernel), None)
+    candidates = sorted(
+        (choice for choice in plan.considered if not choice.refusal), key=lambda choice: choice.seconds
+    )
+    reason = "as tuned" if plan.tuned else "the shortest prediction"
+    words = [f"{reason}; {len(candidates)} configs take the product"]
+    chosen = plan.kernel, plan.config
+    slower = [choice for choice in candidates if (choice.kernel, choice.config) != chosen]
+    for kernel in dict.fromkeys(
+        choice.kernel for choice in plan.considered if choice.kernel.kind == "production"
+    ):
+        best = next((choice for choice in slower if choice.kernel is kernel), None)
         if best is not None:
             words.append(f"{kernel.name} with {best.config}: {best.seconds * 1e6:.1f} us")
         elif kernel is not plan.kernel:
             # What the largest tile is refused for holds for the kernel: small's tiles end at a size.
-            refused = [each for each in plan.considered if each.kernel is kernel]
-            refusal = max(refused, key=lambda each: each.config.bm * each.config.bn).refusal
+            refused = [choice for choice in plan.considered if choice.kernel is kernel]
+            refusal = max(refused, key=lambda choice: choice.config.bm * choice.config.bn).refusal
             words.append(f"{kernel.name} is refused: {refusal}")
-    return [f"  {'because' if place == 0 else '':10s}{each}" for place, each in enumerate(words)]
+    return [f"  {'because' if number == 0 else '':10s}{line}" for number, line in enumerate(words)]
 
 
 def as_data(plan: Plan) -> dict[str, Any]:
     weighed = [
         {
-            "kernel": each.kernel.name,
-            "config": str(each.config),
-            "seconds": None if each.refusal else each.seconds,
-            "refusal": each.refusal,
+            "kernel": choice.kernel.name,
+            "config": str(choice.config),
+            "seconds": None if choice.refusal else choice.seconds,
+            "refusal": choice.refusal,
         }
-        for each in plan.considered
+        for choice in plan.considered
     ]
     return {
         "problem": str(plan.problem),

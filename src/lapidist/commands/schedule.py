@@ -9,6 +9,12 @@ from typing import Annotated
 import typer
 
 from lapidist.commands.options import JsonObject, Type
+from lapidist.commands.products import parse_mnk
+
+EXAMPLES = (
+    "schedule --mnk 1024,1152,4096 --stream-k",
+    "schedule --mnk 4096,4096,4096 --kernel wgmma --dtype bf16 --svg blocks.svg",
+)
 
 
 def schedule(
@@ -45,7 +51,6 @@ def schedule(
     from lapidist.schedule.grid import ceil_div
     from lapidist.schedule.sharing_choice import REDUCTIONS
     from lapidist.writable import require_writable
-    from lapidist_lab.bench.protocol.cases import parse_mnk
 
     if streamed and splits is not None:
         raise ArgumentError(
@@ -63,21 +68,22 @@ def schedule(
         raise ArgumentError(f"--rows: must be at least 0; got {rows}. 0 shows all")
     if svg is not None:
         require_writable("--svg", svg)
-    case, model = parse_mnk(mnk, dtype), parse_costs(costs)
-    grid = TileGrid.of(case.m, case.n, case.k, *parse_tile(tile))
+    product, model = parse_mnk(mnk, dtype), parse_costs(costs)
+    grid = TileGrid.of(*product.extents, *parse_tile(tile))
     if kernel is not None:
-        tile, grid, cluster, occupancy, measured = of_kernel(kernel, case)
+        tile, grid, cluster, occupancy, measured = of_kernel(kernel, product)
         model = model if costs else measured
         sms, avail_sms = ceil_div(sms, cluster), avail_sms and ceil_div(avail_sms, cluster)
     if streamed:
-        made = stream_k(
+        chosen = stream_k(
             grid, sms=sms, avail_sms=avail_sms, occupancy=occupancy, reduction=reduction, costs=model
         )
     elif splits is not None:
-        made = split_k(grid, splits, reduction=reduction)
+        chosen = split_k(grid, splits, reduction=reduction)
     else:
-        made = data_parallel(grid, reason="neither --stream-k nor --split-k was given")
-    found = compare(made, sms, occupancy, model)
+        chosen = data_parallel(grid, reason="neither --stream-k nor --split-k was given")
+    comparison = compare(chosen, sms, occupancy, model)
     if svg is not None:
-        svg.write_text(draw(found, f"{case.m} x {case.n} x {case.k} in tiles of {tile}"))
-    print(json.dumps(as_data(found)) if as_json else as_text(found, rows))
+        title = f"{product.m} x {product.n} x {product.k} in tiles of {tile}"
+        svg.write_text(draw(comparison, title))
+    print(json.dumps(as_data(comparison)) if as_json else as_text(comparison, rows))

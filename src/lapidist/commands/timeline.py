@@ -19,7 +19,7 @@ from lapidist.schedule import CostModel, Schedule, TileGrid, data_parallel, spli
 from lapidist.schedule.simulate import Span, Timeline, simulate
 
 if TYPE_CHECKING:
-    from lapidist_lab.bench.protocol.cases import Case
+    from lapidist.commands.products import Product
 
 SPLITS = (2, 3, 4, 6, 8, 12, 16)
 MOST_BLOCKS = 20_000  # a split of more is left out: it could only lose, and takes seconds to play out
@@ -78,11 +78,12 @@ class OfKernel(NamedTuple):
     costs: CostModel
 
 
-def of_kernel(name: str, case: Case) -> OfKernel:
+def of_kernel(name: str, product: Product) -> OfKernel:
     from lapidist.kernels.registry import kernel_named
-    from lapidist_lab.bench.protocol.contenders import problem_of
+    from lapidist.problems.problem import dense_problem
 
-    row, problem, device = kernel_named(name), problem_of(case, False), chip("h200")
+    row, device = kernel_named(name), chip("h200")
+    problem = dense_problem(*product.extents, product.math)
     if not row.family.scheduled:
         raise ArgumentError(
             f"--kernel: must be one that takes schedules; got {row.name}. Take wgmma or simt, or give a"
@@ -92,7 +93,7 @@ def of_kernel(name: str, case: Case) -> OfKernel:
         raise ArgumentError(
             f"--kernel: {row.name} does not take this --dtype: {wrong}. Name another type, or another kernel"
         )
-    config = row.config_for(case.math)
+    config = row.config_for(product.math)
     per_sm, costs = row.family.costs(problem, row, config, device)
     return OfKernel(f"{row.name}'s {config}", row.tile_grid(problem, config), config.cluster, per_sm, costs)
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
+from lapidist.commands.lab import INSTALL
 from lapidist.config import Config
 from lapidist.device import CHIPS, Device
 from lapidist.dtypes import MATHS, TF32, element_of
@@ -174,7 +175,7 @@ class Static:
             lines.append(
                 "  Counted in PTX, before ptxas: nvdisasm is not there or could not read the machine code."
             )
-            lines.append('  Get it: pip install "nvidia-cuda-nvdisasm>=13.2,<14"')
+            lines.append(f"  Get it: {INSTALL}")
         return lines
 
     def _tensor_meaning(self) -> list[str]:

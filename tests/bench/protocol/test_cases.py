@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ladder_records import FLOAT_RUNGS
+from lapidist.commands.products import product_of
 from lapidist.config import Config
 from lapidist.dtypes import MATHS
 from lapidist.errors import ArgumentError
-from lapidist_lab.bench.protocol.cases import (
-    LISTS,
-    MULTIPLES,
-    Case,
-    Part,
-    case_of,
-    named,
-    parse_mnk,
-    read_cases,
-)
+from lapidist_lab.bench.protocol.cases import LISTS, MULTIPLES, Case, Part, named
 from lapidist_lab.bench.protocol.contenders import bytes_per_flop, choose, problem_of
 from lapidist_lab.bench.protocol.measure import BURST, SUSTAINED, turn_order
 from lapidist_lab.bench.studies.ladder_runs import poisoned_matrix, random_matrix
@@ -35,28 +26,8 @@ def test_the_sweep_runs_from_128_to_16384_at_k_1024() -> None:
     assert (sizes[0], sizes[-1]) == (128, 16384)
 
 
-def test_cases_come_from_lists_options_and_files(tmp_path: Path) -> None:
-    file = tmp_path / "cases.json"
-    file.write_text('[[1, 2, 3], {"m": 4, "n": 5, "k": 6, "dtype": "float64"}]')
-    assert read_cases(file, "float32") == [Case(1, 2, 3), Case(4, 5, 6, "float64")]
-    assert parse_mnk("7,8,9", "float16") == parse_mnk("7x8x9", "float16") == Case(7, 8, 9, "float16")
+def test_cases_come_from_lists() -> None:
     assert len(named(("ladder", "squares"), "float32")) == len(LISTS["ladder"]) + len(LISTS["squares"])
-
-
-@pytest.mark.parametrize(
-    "text", ["[]", "{}", "[[1, 2]]", "[[1, 2, 0]]", '[["a", 2, 3]]', "[[true, 2, 3]]", "not json"]
-)
-def test_a_bad_file_of_cases_is_refused(tmp_path: Path, text: str) -> None:
-    file = tmp_path / "cases.json"
-    file.write_text(text)
-    with pytest.raises(ArgumentError, match="--file"):
-        read_cases(file, "float32")
-
-
-@pytest.mark.parametrize("extent", [0, -1, 2**31])
-def test_an_extent_outside_its_range_is_quoted(extent: int) -> None:
-    with pytest.raises(ArgumentError, match=rf"--size: n .* got {extent}"):
-        case_of(1, extent, 1, "float32", "--size")
 
 
 def test_flops_and_bytes_of_a_case() -> None:
@@ -123,7 +94,7 @@ def test_a_case_knows_its_types() -> None:
     assert (Case(1, 1, 1, "tf32").dtype, Case(1, 1, 1, "tf32").precision) == ("float32", "tf32")
     assert Case(2, 3, 5, "int8").out_dtype == "int32"
     assert Case(2, 3, 5, "int8").set_bytes == 10 + 15 + 6 * 4
-    assert case_of(1, 1, 1, "e4m3", "--size") == Case(1, 1, 1, "float8_e4m3fn")
+    assert Case(*product_of(1, 1, 1, "e4m3", "--size")) == Case(1, 1, 1, "float8_e4m3fn")
 
 
 def test_choosing_contenders() -> None:

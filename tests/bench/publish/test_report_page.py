@@ -166,6 +166,6 @@ def test_without_matplotlib_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     for plot, html in ((tmp_path / "a.svg", None), (None, tmp_path / "a.html")):
         outputs = Outputs(False, None, plot, html, None, "climb")
-        with pytest.raises(DeviceError, match=r'matplotlib.*pip install "lapidist\[bench\]"'):
+        with pytest.raises(DeviceError, match=r'matplotlib.*pip install "lapidist\[lab\]"'):
             outputs.require_writable()
     Outputs(False, tmp_path / "a.csv", None, None, None, "climb").require_writable()

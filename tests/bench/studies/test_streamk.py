@@ -136,8 +136,8 @@ def test_the_page_says_what_the_records_say(tmp_path: Path) -> None:
 
 def test_unknown_parts_are_named(tmp_path: Path) -> None:
     """Before a GPU is looked for, or a folder made."""
-    from lapidist.commands.streamk import streamk
     from lapidist_lab.bench.studies.streamk import run
+    from lapidist_lab.commands.streamk import streamk
 
     with pytest.raises(ArgumentError, match="WHAT: must be table, corpus or costs; got 'all'"):
         run("all", Case(64, 64, 64), 1, 1, 0, lambda *_: None)

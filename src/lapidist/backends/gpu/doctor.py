@@ -29,6 +29,7 @@ GPU_HINT = (
 )
 TORCH_HINT = 'pip install "torch>=2.7"'
 CUPY_HINT = 'pip install "cupy-cuda13x>=13.6"'
+LAB_HINT = 'pip install "lapidist[lab]"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,11 +208,15 @@ PARTS = (
     ),
     Part("NVRTC", find_nvrtc, NVRTC_HINT, base=True),
     Part("CUDA headers", find_headers, NVRTC_HINT, base=True),
-    Part("disassembler", find_disassembler, 'pip install "nvidia-cuda-nvdisasm>=13.2,<14"'),
     Part("driver", find_driver, DRIVER_HINT),
     Part("GPU", find_gpu, GPU_HINT),
     Part("torch", lambda: find_package("torch"), TORCH_HINT),
     Part("CuPy", find_cupy, CUPY_HINT),
     Part("JAX", lambda: find_package("jax"), 'pip install "jax[cuda13]>=0.10"'),
     Part("cache folder", find_cache, "export LAPIDIST_CACHE_DIR=/a/folder/that/can/be/written"),
+    # Parts of the lab.
+    Part("lapidist-lab", lambda: find_package("lapidist_lab", "lapidist-lab"), LAB_HINT),
+    Part("disassembler", find_disassembler, LAB_HINT),
+    Part("matplotlib", lambda: find_package("matplotlib"), LAB_HINT),
+    Part("pynvml", lambda: find_package("pynvml", "nvidia-ml-py"), LAB_HINT),
 )

@@ -1,15 +1,12 @@
-"""What is measured, as data: shapes with a type. A list is a name; a file of cases is JSON."""
+"""What is measured, as data: shapes with a type, and lists of them by name."""
 
 from __future__ import annotations
 
-import json
 import math
 import random
 import re
-import reprlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from lapidist.dtypes import TF32, Precision, element_of, math_named, outputs_of, size_of
 from lapidist.errors import ArgumentError
@@ -110,28 +107,6 @@ def shape_words(m: int, n: int, k: int, batch: int = 1) -> str:
     return shape if batch == 1 else f"{batch} of {shape}"
 
 
-def case_of(m: int, n: int, k: int, dtype: str, argument: str) -> Case:
-    """A Case of checked extents; `argument` is their name in messages, `dtype` as on the command line."""
-    math = math_named(dtype)
-    for name, extent in (("m", m), ("n", n), ("k", k)):
-        if not isinstance(extent, int) or isinstance(extent, bool) or not 1 <= extent < 2**31:
-            rule = f"{name} must be a whole number from 1 to 2^31 - 1"
-            raise ArgumentError(f"{argument}: {rule}; got {extent!r}. Ask for at least 1")
-    return Case(m, n, k, math)
-
-
-def parse_mnk(text: str, dtype: str) -> Case:
-    """The case that M,N,K spell on the command line."""
-    parts = text.replace("x", ",").split(",")
-    try:
-        m, n, k = (int(part) for part in parts)
-    except ValueError:
-        raise ArgumentError(
-            f"--mnk: must be three whole numbers M,N,K; got {text!r}. Write for example 4096,4096,1024"
-        ) from None
-    return case_of(m, n, k, dtype, "--mnk")
-
-
 def corpus(count: int, seed: int, math_name: str, skipped: int = 0, multiple: int = 1) -> list[Case]:
     """Cases whose m, n and k are log-uniform multiples: `count` of those that the seed gives, after
     `skipped`."""
@@ -187,31 +162,3 @@ def named(names: Iterable[str], dtype: str, part: Part = EVERY_CASE) -> list[Cas
             )
     chosen = cases[part.skip :][: part.count]
     return chosen if part.layout is None else [replace(case, layout=part.layout) for case in chosen]
-
-
-def read_cases(path: Path, dtype: str) -> list[Case]:
-    """The cases of a JSON list of [m, n, k] or {"m":, "n":, "k":, "dtype":}."""
-    try:
-        entries = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError) as error:
-        raise ArgumentError(
-            f"--file: must be a readable JSON file; {str(path)!r} is not ({error}). Correct it"
-        ) from error
-    if not isinstance(entries, list) or not entries:
-        raise ArgumentError(
-            f"--file: must hold a list of at least one case; got {type(entries).__name__}. Write [[m, n,"
-            " k], …]"
-        )
-    return [_case_of_entry(entry, dtype) for entry in entries]
-
-
-def _case_of_entry(entry: object, dtype: str) -> Case:
-    if isinstance(entry, dict) and {"m", "n", "k"} <= set(entry):
-        return case_of(entry["m"], entry["n"], entry["k"], entry.get("dtype", dtype), "--file")
-    if isinstance(entry, list) and len(entry) == 3:
-        m, n, k = entry
-        return case_of(m, n, k, dtype, "--file")
-    raise ArgumentError(
-        f'--file: a case must be [m, n, k] or {{"m": …, "n": …, "k": …}}; got {reprlib.repr(entry)}.'
-        " Correct it"
-    )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
+from lapidist.commands.lab import INSTALL
 from lapidist.errors import DeviceError
 
 if TYPE_CHECKING:
@@ -176,9 +177,7 @@ def require_matplotlib() -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise DeviceError(
-            'charts need matplotlib, which is not installed. Get it: pip install "lapidist[bench]"'
-        ) from error
+        raise DeviceError(f"charts need matplotlib, which is not installed. Get it: {INSTALL}") from error
 
 
 def tidied(svg: str, words: str, hints: Sequence[Sequence[str]]) -> str:

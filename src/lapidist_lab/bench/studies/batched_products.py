@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from lapidist.commands.progress import progress
 from lapidist.errors import ArgumentError
 from lapidist.planning.warm import build_all, builds_of, plans_of
 from lapidist_lab.bench.protocol.cases import EVERY_CASE, Case, Part
@@ -14,7 +15,7 @@ from lapidist_lab.bench.protocol.contenders import Contender, KernelContender, p
 from lapidist_lab.bench.protocol.measure import BURST, Stage, steps
 from lapidist_lab.bench.protocol.peers import Vendor
 from lapidist_lab.bench.protocol.record import Conditions, Record
-from lapidist_lab.bench.studies.ladder_runs import Keep, progress, sensor_range
+from lapidist_lab.bench.studies.ladder_runs import Keep, sensor_range
 
 MODE = "batches"
 SMALL = ((10000, 16, 16, 16), (4096, 32, 32, 32), (256, 100, 100, 100))

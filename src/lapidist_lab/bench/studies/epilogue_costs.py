@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from lapidist.backends.gpu.doctor import TORCH_HINT
+from lapidist.commands.progress import progress
 from lapidist.device import Device
 from lapidist.dtypes import FP8, size_of
 from lapidist.epilogues.passes import GROUP
@@ -19,7 +20,7 @@ from lapidist_lab.bench.protocol.contenders import Call, Contender, Facts, Kerne
 from lapidist_lab.bench.protocol.measure import SUSTAINED, Entry, Inputs, Stage, steps
 from lapidist_lab.bench.protocol.record import Conditions, Record
 from lapidist_lab.bench.studies.after_products import ENDINGS, LT, PLAIN, SWIGLU, Ending, EpilogueArrays
-from lapidist_lab.bench.studies.ladder_runs import Keep, progress, sensor_range
+from lapidist_lab.bench.studies.ladder_runs import Keep, sensor_range
 from lapidist_lab.verify import Expected, expect, to_float64
 
 MODE = "epilogue"

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from lapidist.commands.progress import progress
 from lapidist.device import Device, chip
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import LapidistError
@@ -49,45 +48,12 @@ class Work:
     padded: bool = False  # beside the way by hand, which pads
 
 
-Step = Callable[[str], None]  # called with what was done
-LINE_SECONDS = 10.0  # where no bar can be drawn, at most so often a line
 # called with what there is so far: a run may be stopped half way
 Keep = Callable[[Conditions, Sequence[Record]], None]
 
 
 def discard(_conditions: Conditions, _records: Sequence[Record]) -> None:
     """Keep nothing, where only the end counts."""
-
-
-@contextmanager
-def progress(total: int, title: str) -> Iterator[Step]:
-    """A step that moves a bar on stderr, or prints a line now and then: stdout is for results."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console, start = Console(stderr=True), time.monotonic()
-    if not console.is_terminal:
-        yield lines_of_progress(total, title, start)
-        return
-    words = TextColumn("{task.description:32}")
-    columns = (words, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(title, total=total)
-        yield lambda text: bar.update(task, advance=1, description=text[:32])
-
-
-def lines_of_progress(total: int, title: str, start: float) -> Step:
-    """A step that prints how far the run is, at most every LINE_SECONDS."""
-    done, printed = 0, start
-
-    def step(text: str) -> None:
-        nonlocal done, printed
-        done += 1
-        if time.monotonic() - printed > LINE_SECONDS:
-            printed = time.monotonic()
-            print(f"{title} {done} of {total}, {printed - start:.0f} s: {text}", file=sys.stderr)
-
-    return step
 
 
 # ---- on the GPU ----

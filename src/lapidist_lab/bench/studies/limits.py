@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from lapidist.backends.gpu.driver import query_device
 from lapidist.backends.gpu.launcher import AS_IT_IS, GpuKernel
-from lapidist.build.compiler import compile_kernel
+from lapidist.build.compiler import compile_options, compile_source
+from lapidist.commands.progress import progress
 from lapidist.device import Device
 from lapidist.dtypes import FP8, element_of
 from lapidist.frameworks.arrays import operand_of, stream_of
@@ -23,9 +25,10 @@ from lapidist_lab.bench.protocol.conditions import gather
 from lapidist_lab.bench.protocol.contenders import Call, Facts
 from lapidist_lab.bench.protocol.measure import Entry, Inputs, Protocol, Stage, record_of
 from lapidist_lab.bench.protocol.record import Conditions, Record
-from lapidist_lab.bench.studies.ladder_runs import Keep, progress, sensor_range
+from lapidist_lab.bench.studies.ladder_runs import Keep, sensor_range
 from lapidist_lab.verify import Verdict, judge
 
+SOURCES = Path(__file__).parent / "limit_kernels"
 THREADS = 256
 CHECKED_ITERATIONS = 3
 # 32 bytes of k in one mma.sync (8 elements in tf32)
@@ -97,7 +100,9 @@ def launch_of(unit: Unit, device: Device, iterations: int, arrays: tuple[Any, An
     level = "T" if unit.unit == "fma" else "W"
     tile = {f"{level}M": unit.rows, f"{level}N": unit.cols}
     defines = {"ELEMENT": element_of(unit.math).c_type, "ALIGNED": 1, "THREADS": THREADS, **tile}
-    binary = compile_kernel(f"limits/{unit.unit}.cu", f"{unit.unit}_limit", defines, device.architecture)
+    options, entry = compile_options(defines, device.architecture), f"{unit.unit}_limit"
+    source = SOURCES / f"{entry}.cu"
+    binary = compile_source(source.read_text(), entry, options, device.architecture, source.name)
     operands = [operand_of(array, name) for array, name in zip(arrays, "ABD", strict=True)]
     memory = tuple(Memory(x.name, x.span[0], x.span[1] - x.span[0], x.owner) for x in operands)
     launch = Launch(

@@ -20,6 +20,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from lapidist.build.processes import Pool
+from lapidist.commands.progress import Step, progress
 from lapidist.device import Device, chip
 from lapidist.errors import ArgumentError
 from lapidist.kernels.kernel import Kernel
@@ -28,7 +29,6 @@ from lapidist.writable import require_folder
 from lapidist_lab.bench.protocol.cases import Case
 from lapidist_lab.bench.protocol.conditions import gather, nvrtc
 from lapidist_lab.bench.protocol.record import Conditions, Record, row_of, run_name, write_run
-from lapidist_lab.bench.studies.ladder_runs import Step, progress
 from lapidist_lab.bench.studies.predicted import climbable, conditions_of, has_instructions, predict
 from lapidist_lab.machine_studies.explain import COUNTED_AT, Explanation, next_step
 from lapidist_lab.machine_studies.mutants import (

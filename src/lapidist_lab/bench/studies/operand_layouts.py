@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from lapidist.commands.progress import progress
 from lapidist.dtypes import FP8
 from lapidist.planning.warm import build_all, builds_of, plans_of
 from lapidist_lab.bench.protocol.cases import Case
@@ -16,7 +17,7 @@ from lapidist_lab.bench.protocol.contenders import Contender, KernelContender, p
 from lapidist_lab.bench.protocol.measure import SUSTAINED, Stage, steps
 from lapidist_lab.bench.protocol.peers import Vendor
 from lapidist_lab.bench.protocol.record import Conditions, Record
-from lapidist_lab.bench.studies.ladder_runs import Keep, progress, sensor_range
+from lapidist_lab.bench.studies.ladder_runs import Keep, sensor_range
 
 MODE = "layouts"
 MATHS = ("bfloat16", "float16", "tf32", "int8", FP8[0])

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lapidist.backends.gpu.doctor import TORCH_HINT
+from lapidist.commands.progress import progress
 from lapidist.device import Device
 from lapidist.errors import ArgumentError, DeviceError
 from lapidist.planning.warm import build_all, builds_of, plans_of
@@ -18,7 +19,7 @@ from lapidist_lab.bench.protocol.conditions import gather
 from lapidist_lab.bench.protocol.contenders import Call, Facts, KernelContender
 from lapidist_lab.bench.protocol.measure import BURST, SUSTAINED, Entry, Inputs, Stage, steps
 from lapidist_lab.bench.protocol.record import Conditions, Record
-from lapidist_lab.bench.studies.ladder_runs import Keep, progress, sensor_range
+from lapidist_lab.bench.studies.ladder_runs import Keep, sensor_range
 from lapidist_lab.verify import judge
 
 MODE, BURST_MODE = "scaled", "scaled burst"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from lapidist.commands.progress import progress
 from lapidist.errors import DeviceError
 from lapidist.kernels.mma.family import MMA_FAMILY
 from lapidist.planning.plans import make_plan
@@ -19,7 +20,7 @@ from lapidist_lab.bench.protocol.cutlass_47 import NAME, Cutlass47
 from lapidist_lab.bench.protocol.measure import BURST, SUSTAINED, Stage, steps
 from lapidist_lab.bench.protocol.peers import Vendor, find_cutlass
 from lapidist_lab.bench.protocol.record import Conditions, Record
-from lapidist_lab.bench.studies.ladder_runs import Keep, progress, sensor_range
+from lapidist_lab.bench.studies.ladder_runs import Keep, sensor_range
 
 MODES = ("mma burst", "mma sustained")
 PROTOCOLS = (replace(BURST, mode=MODES[0], rounds=5), replace(SUSTAINED, mode=MODES[1]))

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import cast
 
+from lapidist.commands.progress import progress
 from lapidist.device import Device
 from lapidist.errors import LapidistError
 from lapidist.planning.cost_table import Candidate
@@ -24,7 +25,6 @@ from lapidist_lab.bench.protocol.contenders import KernelContender, problem_of
 from lapidist_lab.bench.protocol.measure import TUNE, Stage, steps
 from lapidist_lab.bench.protocol.peers import find_peers
 from lapidist_lab.bench.protocol.record import Conditions, Record
-from lapidist_lab.bench.studies.ladder_runs import progress
 
 REACH = 4.0  # not measured: what takes more than this many times the planner's choice, by the model
 PER_KERNEL = 2  # so many candidates of each production kernel are measured whatever the model says

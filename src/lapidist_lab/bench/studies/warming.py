@@ -1,101 +1,36 @@
-"""What it costs to compile ahead: the configurations of a type, the time for all of them, and for the longest
+"""What it costs to compile ahead, as Records: the time for all configurations of a type, and for the longest
 of them alone.
 """
 
 from __future__ import annotations
 
 import statistics
-import time
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from lapidist.commands.warm import LONGEST, Warmed, tile_words
 from lapidist.device import Device
 from lapidist.dtypes import math_named
-from lapidist.errors import ArgumentError
-from lapidist.planning.plans import Plan
-from lapidist.planning.warm import Build, Built, build_all, builds_of, compilers, is_cached, rebuild
+from lapidist.planning.warm import rebuild
 from lapidist_lab.bench.protocol.conditions import gather
-from lapidist_lab.bench.protocol.record import Conditions, Record
-from lapidist_lab.bench.studies.ladder_runs import progress
+from lapidist_lab.bench.protocol.record import Conditions, Record, run_name, write_run
 
 MODE, ALONE = "warm", "warm, alone"
-# how many of the longest are compiled again alone, and how often: parallel compilers slow each other
-LONGEST, TURNS = (4, 3)
+TURNS = 3  # of each of the longest, compiled again alone: parallel compilers slow each other
 
 
-@dataclass(frozen=True, slots=True)
-class Warmed:
-    """One type's configurations, compiled."""
-
-    dtype: str  # as the user calls it
-    device: Device
-    plans: int
-    with_c: bool  # whether every product adds a C
-    built: Sequence[Built]
-    compilers: int  # at once
-    seconds: float
-
-    @property
-    def failed(self) -> list[Built]:
-        return [build for build in self.built if build.error]
-
-    @property
-    def fresh(self) -> list[Built]:
-        return [build for build in self.built if build.seconds and not build.error]
-
-    @property
-    def longest(self) -> list[Built]:
-        return sorted(self.fresh, key=lambda build: -build.seconds)[:LONGEST]
-
-    @property
-    def words(self) -> str:
-        return f"{self.plans} plans" + (" with C" if self.with_c else "")
-
-    @property
-    def as_data(self) -> dict[str, Any]:
-        return {
-            "dtype": self.dtype,
-            "chip": self.device.name,
-            "plans": self.plans,
-            "configurations": len(self.built),
-            "compiled": len(self.fresh),
-            "failed": {failure.build.kernel: failure.error for failure in self.failed},
-            "seconds": self.seconds,
-        }
-
-    def __str__(self) -> str:
-        counts = Counter(built.build.kernel for built in self.built).most_common()
-        kernels = ", ".join(f"{count} of {name}" for name, count in counts)
-        head = (
-            f"{self.dtype}: {self.words} for {self.device.name} use {len(self.built)} configurations:"
-            f" {kernels}"
-        )
-        cached = len(self.built) - len(self.fresh) - len(self.failed)
-        lines = [head, f"  {len(self.fresh)} were compiled, {cached} were there; {self.seconds:.1f} s"]
-        if self.fresh:
-            lines.append(
-                f"  the longest took {self.longest[0].seconds:.2f} s: {tile_words(self.longest[0].build)}"
-            )
-        return "\n".join(lines + [f"  {failure.build.kernel}: {failure.error}" for failure in self.failed])
+def rows_of(warmed: Warmed, as_json: bool) -> list[Record]:
+    """A type's rows; without --json, what the longest takes alone is printed."""
+    alone = alone_rows(warmed)
+    for row in alone if not as_json else ():
+        print(f"  alone the longest takes {row.seconds:.2f} s: {row.note}")
+    return [row_of(warmed), *alone]
 
 
-def tile_words(build: Build) -> str:
-    macros = dict(build.macros)
-    return f"{build.kernel}, {macros.get('BM')} x {macros.get('BN')} x {macros.get('BK')}"
-
-
-def warm_type(dtype: str, plans: Sequence[Plan], device: Device, with_c: bool, jobs: int | None) -> Warmed:
-    start = time.perf_counter()
-    if not plans:
-        raise ArgumentError(
-            f"--chip: must be one that some kernel runs on; got {device.name} for {dtype}. Choose another"
-        )
-    processes, builds = jobs or compilers(), builds_of(plans)
-    with progress(sum(not is_cached(build) for build in builds), f"compiling {dtype}") as step:
-        built = build_all(builds, processes, step)
-    return Warmed(dtype, device, len(plans), with_c, built, processes, time.perf_counter() - start)
+def save(folder: Path, dtype: str, device: Device, rows: Sequence[Record]) -> None:
+    conditions = conditions_of(device)
+    write_run(folder / run_name(conditions, "warm-" + dtype.replace(",", "-")), conditions, rows)
 
 
 def row_of(warmed: Warmed) -> Record:

@@ -81,7 +81,7 @@ def write_page(path: Path, found: dict[str, Any], rungs: tuple[Kernel, ...]) -> 
 
 def write_all(folder: Path | None, rungs: tuple[Kernel, ...], runs: list[Run], as_json: bool) -> None:
     """Page after page, so that what is finished stays."""
-    from lapidist_lab.bench.studies.ladder_runs import progress
+    from lapidist.commands.progress import progress
     from lapidist_lab.lessons.page import file_name, index_of
 
     if folder is not None:

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from lapidist.commands.options import LAYOUTS
+from lapidist.commands.products import parse_mnk, product_of, read_products
 from lapidist.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from lapidist.device import Device
     from lapidist_lab.bench.protocol.cases import Case, Part
     from lapidist_lab.bench.protocol.record import Conditions, Record
     from lapidist_lab.bench.publish.output_files import Outputs
     from lapidist_lab.bench.studies.ladder_runs import Keep, Work
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("lapidist.lab")  # a child of the command line's, which has levels and a handler
+MACHINE_SIZE = 256  # m = n = k in the machine, if no size is named
 STOPPED = 130  # what shells call a process that Ctrl-C ended
 NO_GPU = "no GPU was found, so nothing was timed:"
 IN_MACHINE = f"{NO_GPU} the kernels run in the PTX machine, which judges and counts"
@@ -34,29 +34,29 @@ MACHINE_FLOPS = 2 * 512**3  # more takes the machine minutes for a ladder
 
 
 def one_case(size: str | None, mnk: str | None, dtype: str, default: int) -> Case:
-    from lapidist_lab.bench.protocol.cases import case_of, parse_mnk
+    from lapidist_lab.bench.protocol.cases import Case
 
     if mnk is not None and size is not None:
         raise ArgumentError(
             f"--size: must be left out when --mnk is given; got {size} and {mnk}. Give one of them"
         )
     if mnk is not None:
-        return parse_mnk(mnk, dtype)
+        return Case(*parse_mnk(mnk, dtype))
     try:
         extent = default if size is None else int(size)
     except ValueError:
         raise ArgumentError(f"--size: must be a whole number; got {size!r}. Write for example 4096") from None
-    return case_of(extent, extent, extent, dtype, "--size")
+    return Case(*product_of(extent, extent, extent, dtype, "--size"))
 
 
 def chosen_cases(
     lists: list[str] | None, mnk: list[str] | None, file: Path | None, dtype: str, part: Part
 ) -> list[Case]:
-    from lapidist_lab.bench.protocol.cases import named, parse_mnk, read_cases
+    from lapidist_lab.bench.protocol.cases import Case, named
 
     cases = named(lists or (), dtype, part)
-    cases += [parse_mnk(each, dtype) for each in mnk or []]
-    cases += read_cases(file, dtype) if file is not None else []
+    cases += [Case(*parse_mnk(text, dtype)) for text in mnk or []]
+    cases += [Case(*product) for product in read_products(file, dtype)] if file is not None else []
     if lists and not cases:
         raise ArgumentError(f"--skip: must leave something of {', '.join(lists)}; got {part.skip}. Skip less")
     return cases or named(("squares",), dtype, part)
@@ -68,7 +68,7 @@ def sweep_works(climbed: Case) -> list[Work]:
     from lapidist_lab.bench.protocol.contenders import KernelContender, choose
     from lapidist_lab.bench.studies.ladder_runs import SWEEP_KERNELS, Work
 
-    few = tuple(each for each in choose(None, False, climbed.math) if each.name in SWEEP_KERNELS)
+    few = tuple(rung for rung in choose(None, False, climbed.math) if rung.name in SWEEP_KERNELS)
     return [
         Work(case, (*few, KernelContender(None, climbed.math)))
         for case in named(("sweep",), climbed.math)
@@ -81,28 +81,6 @@ def present(place: int | str) -> int | str:
     from lapidist.backends.gpu.driver import gpu_count
 
     return 0 if place == "auto" and gpu_count() else place
-
-
-def device_named(name: str | None) -> Device:
-    """A chip by name; else the GPU that is here, else an H200."""
-    from lapidist.backends.gpu.driver import gpu_count, query_device
-    from lapidist.device import chip
-
-    if name is not None:
-        return chip(name)
-    return query_device(0) if gpu_count() else chip("h200")
-
-
-def require_one_of(option: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise ArgumentError(f"{option}: must be one of {', '.join(known)}; got {value!r}. Name one of them")
-
-
-def require_layout(layout: str) -> None:
-    if layout not in LAYOUTS:
-        raise ArgumentError(
-            f"--layout: must be one of {', '.join(LAYOUTS)}; got {layout!r}. The first letter is A's"
-        )
 
 
 def require_rounds(rounds: int | None) -> int | None:

@@ -8,34 +8,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lapidist.commands.options import (
+from lapidist.commands.options import File, Json, Layout, Products, Type, examples, require_layout
+from lapidist_lab.commands.options import (
     Csv,
-    File,
     Gpu,
     Html,
-    Json,
-    Keep,
     Kernels,
-    Layout,
     OtherLayouts,
     Place,
     Plot,
-    Products,
+    Records,
     Rounds,
     Seed,
     Skip,
     Sustained,
-    Type,
-    examples,
 )
-from lapidist.commands.run_target import (
-    chosen_cases,
-    measure_instead,
-    perform,
-    present,
-    require_layout,
-    require_rounds,
-)
+from lapidist_lab.commands.run_target import chosen_cases, measure_instead, perform, present, require_rounds
 
 if TYPE_CHECKING:
     from lapidist_lab.bench.protocol.cases import Case, Part
@@ -71,7 +59,7 @@ def listing(name: str, words: str) -> Callable[..., None]:
         csv: Csv = None,
         plot: Plot = None,
         html: Html = None,
-        record: Keep = None,
+        record: Records = None,
         sustained: Sustained = True,
         short: Short = False,
         rounds: Rounds = None,
@@ -109,7 +97,7 @@ def cases(
     csv: Csv = None,
     plot: Plot = None,
     html: Html = None,
-    record: Keep = None,
+    record: Records = None,
     sustained: Sustained = True,
     short: Short = False,
     rounds: Rounds = None,
@@ -140,7 +128,7 @@ def corpus(
     as_json: Json = False,
     csv: Csv = None,
     html: Html = None,
-    record: Keep = None,
+    record: Records = None,
     sustained: Sustained = True,
     short: Short = False,
     rounds: Rounds = None,
@@ -167,7 +155,7 @@ def corpus(
 
 @app.command(epilog=examples("bench launch", "bench launch --json"))
 def launch(
-    device: Gpu = "gpu", as_json: Json = False, csv: Csv = None, html: Html = None, record: Keep = None
+    device: Gpu = "gpu", as_json: Json = False, csv: Csv = None, html: Html = None, record: Records = None
 ) -> None:
     """Measure what the host takes: launches, first calls, import."""
     instead("launch", device, as_json, csv, html, record)
@@ -175,7 +163,7 @@ def launch(
 
 @app.command(epilog=examples("bench shapes", "bench shapes --record results"))
 def shapes(
-    device: Gpu = "gpu", as_json: Json = False, csv: Csv = None, html: Html = None, record: Keep = None
+    device: Gpu = "gpu", as_json: Json = False, csv: Csv = None, html: Html = None, record: Records = None
 ) -> None:
     """Measure calls of new shapes, and a served model's requests."""
     instead("shapes", device, as_json, csv, html, record)
@@ -183,7 +171,7 @@ def shapes(
 
 @app.command(epilog=examples("bench limits"))
 def limits(
-    device: Gpu = "gpu", as_json: Json = False, csv: Csv = None, html: Html = None, record: Keep = None
+    device: Gpu = "gpu", as_json: Json = False, csv: Csv = None, html: Html = None, record: Records = None
 ) -> None:
     """Measure each unit's own limit: fma, mma.sync, wgmma."""
     instead("limits", device, as_json, csv, html, record)
@@ -191,7 +179,7 @@ def limits(
 
 @app.command(epilog=examples("bench layouts"))
 def layouts(
-    device: Gpu = "gpu", as_json: Json = False, csv: Csv = None, html: Html = None, record: Keep = None
+    device: Gpu = "gpu", as_json: Json = False, csv: Csv = None, html: Html = None, record: Records = None
 ) -> None:
     """Measure the types of wgmma in all four layouts of A and B."""
     instead("layouts", device, as_json, csv, html, record)
@@ -203,7 +191,7 @@ def mma(
     as_json: Json = False,
     csv: Csv = None,
     html: Html = None,
-    record: Keep = None,
+    record: Records = None,
     count: Annotated[int | None, typer.Option(min=1, help="at most so many products")] = None,
     skip: Skip = 0,
 ) -> None:
@@ -219,7 +207,7 @@ def batches(
     as_json: Json = False,
     csv: Csv = None,
     html: Html = None,
-    record: Keep = None,
+    record: Records = None,
     count: Annotated[int | None, typer.Option(min=1, help="at most so many batches")] = None,
     skip: Skip = 0,
 ) -> None:
@@ -235,7 +223,7 @@ def scaled(
     as_json: Json = False,
     csv: Csv = None,
     html: Html = None,
-    record: Keep = None,
+    record: Records = None,
     count: Annotated[int | None, typer.Option(min=1, help="at most so many pairs")] = None,
     skip: Skip = 0,
     sustained: Sustained = True,
@@ -253,7 +241,7 @@ def epilogue(
     as_json: Json = False,
     csv: Csv = None,
     html: Html = None,
-    record: Keep = None,
+    record: Records = None,
     count: Annotated[int | None, typer.Option(min=1, help="at most so many shapes")] = None,
     skip: Skip = 0,
 ) -> None:

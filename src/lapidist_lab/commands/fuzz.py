@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lapidist.commands.options import Json, one_of
-from lapidist.commands.run_target import require_one_of
+from lapidist.commands.options import Json, one_of, require_one_of
 from lapidist.errors import ArgumentError
 
 if TYPE_CHECKING:
     from lapidist_lab.fuzz.seeded_cases import Outcome, Run
 
+EXAMPLES = ("fuzz --seconds 10", "fuzz --device machine --count 100 --seed 7")
 DEVICES = ("host", "machine", "gpu")
 FRAMEWORKS = ("numpy", "torch", "cupy", "jax")
 SECONDS = 60.0  # where neither cases nor seconds are given

@@ -6,21 +6,27 @@ from typing import Annotated
 
 import typer
 
-from lapidist.commands.options import (
+from lapidist.commands.options import Json, Type
+from lapidist_lab.commands.options import (
     Csv,
     Html,
-    Json,
-    Keep,
     Kernels,
     Mnk,
     Place,
     Plot,
+    Records,
     Rounds,
     Size,
     Sustained,
-    Type,
 )
-from lapidist.commands.run_target import one_case, perform, present, require_rounds, sweep_works
+from lapidist_lab.commands.run_target import (
+    MACHINE_SIZE,
+    one_case,
+    perform,
+    present,
+    require_rounds,
+    sweep_works,
+)
 
 EXAMPLES = (
     "climb",
@@ -28,7 +34,7 @@ EXAMPLES = (
     "climb --dtype fp16 --kernel 24,25,26,wgmma",
     "climb --device machine --size 128 --kernel 2,8",
 )
-GPU_SIZE, MACHINE_SIZE = 4096, 256
+GPU_SIZE = 4096
 
 
 def climb(
@@ -45,7 +51,7 @@ def climb(
     csv: Csv = None,
     plot: Plot = None,
     html: Html = None,
-    record: Keep = None,
+    record: Records = None,
     sustained: Sustained = True,
     rounds: Rounds = None,
 ) -> None:

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from lapidist.commands.options import Json
-from lapidist.commands.run_target import require_one_of
+from lapidist.commands.options import Json, require_one_of
 
+EXAMPLES = ("cover --jobs 8", "cover --shapes 100 --out sets.json")
 FITTED = "h100", "h200"  # chips that the model's constants were fitted on
 
 

@@ -1,0 +1,1 @@
+"""The lab's commands, a file a command."""

@@ -1,0 +1,40 @@
+"""`lapidist mutants`: kernels with a barrier less, and whether the machine finds it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lapidist.commands.options import JsonObject, Types
+from lapidist_lab.commands.options import Kernels, Records
+
+EXAMPLES = ("mutants --kernel 12", "mutants --kernel 8,9 --seeds 2 --json")
+
+
+def mutants(
+    kernel: Kernels = None,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="schedules for each mutant, and for each unbroken kernel")
+    ] = 4,
+    dtype: Types = "fp32,fp16",
+    jobs: Annotated[int, typer.Option(min=1, help="processes")] = 1,
+    part: Annotated[
+        str, typer.Option(help="I/N: the I-th of N parts of the work, for several computers")
+    ] = "1/1",
+    limit: Annotated[
+        float | None, typer.Option(min=1, help="seconds; what was found by then is kept, as at Ctrl-C")
+    ] = None,
+    as_json: JsonObject = False,
+    record: Records = None,
+) -> None:
+    """Break kernels one barrier at a time: does the machine find it?
+
+    Or one wait, fence or bounds check at a time. A kernel is broken in the first type that it multiplies.
+    """
+    from lapidist.dtypes import math_named
+    from lapidist_lab.bench.studies.machine_runs import mutants_command
+
+    maths = [math_named(part) for part in dtype.split(",")]
+    found = mutants_command(kernel, maths, seeds, jobs, part, limit, as_json, record)
+    raise typer.Exit(int(bool(found.false_alarms)))
