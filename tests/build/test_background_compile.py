@@ -179,27 +179,27 @@ def test_the_free_memory_is_some_of_this_computers() -> None:
 
 FORKED = """
 import os, threading
-from lapidist.build import behind
+from lapidist.build import background_compile
 from lapidist.build.compiler import Order
 
 def made(bm):
     come = threading.Event()
     defines = {"ELEMENT": "float", "ALIGNED": 1, "BM": bm, "BN": 32}
     order = Order("ladder/02_coalesced.cu", "coalesced", defines, "sm_90a", ())
-    assert behind.ask(order, lambda binary: come.set())
+    assert background_compile.ask(order, lambda binary: come.set())
     assert come.wait(120)
 
 made(32)
-parents = behind._behind
+parents = background_compile._behind
 (worker,) = parents._workers
 child = os.fork()
 made(16 if child == 0 else 24)  # by a compiler of its own; by the one that was there
 if child == 0:
-    assert behind._behind is not parents and worker not in behind._behind._workers
+    assert background_compile._behind is not parents and worker not in background_compile._behind._workers
     raise SystemExit
 assert os.waitpid(child, 0)[1] == 0
 made(8)
-assert behind._behind._workers == {worker} and worker.popen.poll() is None
+assert background_compile._behind._workers == {worker} and worker.popen.poll() is None
 """
 
 
@@ -208,12 +208,12 @@ def test_a_child_leaves_its_parents_compilers_alone(tmp_path: Path) -> None:
 
 
 SCRIPT = """
-from lapidist.build import behind
+from lapidist.build import background_compile
 from lapidist.build.compiler import Order
-behind.ask(Order("gemm/mma.cu", "mma", {"ELEMENT": "half", "OUTPUT": "half"}, "sm_90a", ()), print)
-while not behind._behind._workers:
+background_compile.ask(Order("gemm/mma.cu", "mma", {"ELEMENT": "half", "OUTPUT": "half"}, "sm_90a", ()), print)
+while not background_compile._behind._workers:
     pass
-print(next(iter(behind._behind._workers)).popen.pid)
+print(next(iter(background_compile._behind._workers)).popen.pid)
 """
 
 

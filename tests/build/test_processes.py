@@ -44,7 +44,7 @@ PROGRAM = """
 import sys, threading
 from pathlib import Path
 sys.path[:0] = {paths}
-from lapidist.build import behind
+from lapidist.build import background_compile
 from lapidist.build.compiler import Order
 from lapidist.build.workers import compile_all
 
@@ -55,8 +55,8 @@ def order(rows):
 def compiled(first, second, third):
     assert [answer.error for answer in compile_all([order(first), order(second)], 2)] == [None, None]
     come = threading.Event()
-    assert behind.ask(order(third), lambda binary: come.set())
-    while behind.is_under_way(order(third)):
+    assert background_compile.ask(order(third), lambda binary: come.set())
+    while background_compile.is_under_way(order(third)):
         come.wait(0.01)
     assert come.is_set()
 
@@ -64,8 +64,8 @@ compiled(8, 16, 24)
 for folder in {folders}:
     for name in {traps}:
         (Path(folder) / (name + ".py")).write_text({sprung!r})
-behind._behind.stop()
-behind._behind = behind.Behind()
+background_compile._behind.stop()
+background_compile._behind = background_compile.Behind()
 compiled(32, 40, 48)
 """
 
