@@ -42,14 +42,14 @@ def cache(
         )
     limit = limit_bytes()  # a misspelt one is reported before anything is removed
     removed = cleared(folder, tuned) if clear else {}
-    found = {
+    facts = {
         "folder": str(folder),
         "objection": objection(folder),
         **removed,
         **kept_in(folder),
         "limit": limit,
     }
-    print(json.dumps(found) if as_json else in_words(found))
+    print(json.dumps(facts) if as_json else in_words(facts))
 
 
 def cleared(folder: Path, tuned: bool) -> dict[str, Any]:
@@ -65,10 +65,10 @@ def cleared(folder: Path, tuned: bool) -> dict[str, Any]:
 def kept_in(folder: Path) -> dict[str, Any]:
     from lapidist.build.cache import entries
 
-    kept = entries(folder)
-    oldest = datetime.fromtimestamp(kept[0].used).date().isoformat() if kept else None
-    nbytes = sum(entry.nbytes for entry in kept)
-    return {"kernels": len(kept), "bytes": nbytes, "oldest": oldest, "tuned": tuned_in(folder)}
+    stored = entries(folder)
+    oldest = datetime.fromtimestamp(stored[0].used).date().isoformat() if stored else None
+    nbytes = sum(entry.nbytes for entry in stored)
+    return {"kernels": len(stored), "bytes": nbytes, "oldest": oldest, "tuned": tuned_in(folder)}
 
 
 def database(folder: Path) -> Path:
@@ -93,22 +93,22 @@ def tuned_in(folder: Path) -> dict[str, int] | str:
     return {chip: len(problems) for chip, problems in chips.items()}
 
 
-def in_words(found: dict[str, Any]) -> str:
-    tuned = found["tuned"]
+def in_words(facts: dict[str, Any]) -> str:
+    tuned = facts["tuned"]
     if not isinstance(tuned, str):
         # names as the file has them
         chips = {chip if chip.isprintable() else repr(chip): count for chip, count in tuned.items()}
         tuned = ", ".join(f"{count} products on {chip}" for chip, count in chips.items()) or "nothing"
-    used = f", used since {found['oldest']}" if found["oldest"] else ""
+    used = f", used since {facts['oldest']}" if facts["oldest"] else ""
     lines = {
-        "folder": found["folder"],
+        "folder": facts["folder"],
         "kernels": (
-            f"{found['kernels']}, {found['bytes'] / MB:.1f} MB of at most {found['limit'] / MB:.1f} MB{used}"
+            f"{facts['kernels']}, {facts['bytes'] / MB:.1f} MB of at most {facts['limit'] / MB:.1f} MB{used}"
         ),
         "tuned.json": tuned,
     }
-    if "removed" in found:
-        lines["removed"] = f"{found['removed']} kernels, {found['removed_bytes'] / MB:.1f} MB"
-    if found["objection"]:
-        lines["warning"] = found["objection"]
+    if "removed" in facts:
+        lines["removed"] = f"{facts['removed']} kernels, {facts['removed_bytes'] / MB:.1f} MB"
+    if facts["objection"]:
+        lines["warning"] = facts["objection"]
     return visible("\n".join(f"{name:<11} {words}" for name, words in lines.items()))

@@ -42,8 +42,8 @@ class Comparison:
     @property
     def lines(self) -> list[Timeline]:
         """All, the chosen one first and once."""
-        others = (self.data_parallel, *self.splits)
-        return [self.chosen, *(line for line in others if name(line) != name(self.chosen))]
+        alternatives = (self.data_parallel, *self.splits)
+        return [self.chosen, *(line for line in alternatives if name(line) != name(self.chosen))]
 
     @property
     def drawn(self) -> list[Timeline]:
@@ -121,12 +121,12 @@ def parse_costs(text: str | None) -> CostModel:
 # ---- text ----
 
 
-def as_text(found: Comparison, rows: int = 24) -> str:
+def as_text(comparison: Comparison, rows: int = 24) -> str:
     width = max(shutil.get_terminal_size((120, 24)).columns - 12, 40)
-    costs = found.chosen.costs
-    head = [str(found.chosen.schedule), ""]
-    tail = ["", LEGEND, "", *table(found), "", f"costs: {costs_line(costs)}"]
-    return "\n".join(head + bars(found.chosen, width, rows) + tail)
+    costs = comparison.chosen.costs
+    head = [str(comparison.chosen.schedule), ""]
+    tail = ["", LEGEND, "", *table(comparison), "", f"costs: {costs_line(costs)}"]
+    return "\n".join(head + bars(comparison.chosen, width, rows) + tail)
 
 
 def costs_line(costs: CostModel) -> str:
@@ -149,9 +149,9 @@ def bars(line: Timeline, width: int, rows: int) -> list[str]:
         for place in range(line.occupancy)
     ]
     if rows and len(drawn) > rows:
-        left_out = len(drawn) - rows
+        hidden = len(drawn) - rows
         drawn[rows - rows // 3 : len(drawn) - rows // 3] = [
-            f"{'':>9}   … {left_out} more rows (--rows 0 shows all)"
+            f"{'':>9}   … {hidden} more rows (--rows 0 shows all)"
         ]
     return [f"{'':>9}  0{line.costs.amount(line.end):>{width - 1}}", *drawn]
 
@@ -177,14 +177,14 @@ def cells(spans: Sequence[Span], end: float, width: int) -> str:
     )
 
 
-def table(found: Comparison) -> list[str]:
+def table(comparison: Comparison) -> list[str]:
     """Predicted times, the chosen schedule first."""
     heads = (
         f"{'schedule':<16}{'blocks':>8}{'waves':>8}{'time':>20}{'efficiency':>12}{'idle':>8}{'waiting':>9}"
     )
     lines = [f"{heads}  against data-parallel"]
-    for line in found.lines:
-        gain = found.data_parallel.end / line.end if line.end else 1.0
+    for line in comparison.lines:
+        gain = comparison.data_parallel.end / line.end if line.end else 1.0
         shares = f"{line.efficiency:>12.1%}{idle(line):>8.1%}{waiting(line):>9.1%}"
         counts = f"{line.schedule.launch_blocks:>8}{waves(line):>8.2f}{line.costs.amount(line.end):>20}"
         lines.append(f"{name(line):<16}{counts}{shares}  {gain:.2f}x")
@@ -198,21 +198,21 @@ def name(line: Timeline) -> str:
 
 def idle(line: Timeline) -> float:
     """Share of all places' time in which no block was there."""
-    whole = line.sms * line.occupancy * line.end
-    return 1 - sum(span.end - span.begin for span in line.spans) / whole if whole else 0.0
+    capacity = line.sms * line.occupancy * line.end
+    return 1 - sum(span.end - span.begin for span in line.spans) / capacity if capacity else 0.0
 
 
 def waiting(line: Timeline) -> float:
-    whole = line.sms * line.occupancy * line.end
-    return line.busy("wait") / whole if whole else 0.0
+    capacity = line.sms * line.occupancy * line.end
+    return line.busy("wait") / capacity if capacity else 0.0
 
 
 # ---- data ----
 
 
-def as_data(found: Comparison) -> dict[str, Any]:
+def as_data(comparison: Comparison) -> dict[str, Any]:
     """Everything as plain values: the schedule, what each place does, and the predictions."""
-    schedule = found.chosen.schedule
+    schedule = comparison.chosen.schedule
     return {
         "schedule": {**schedule.words(), "kind": schedule.kind, "reason": schedule.reason},
         "launch_blocks": schedule.launch_blocks,
@@ -221,7 +221,7 @@ def as_data(found: Comparison) -> dict[str, Any]:
             "flags": schedule.flags,
             "partials_offset": schedule.partials_offset,
         },
-        "costs": asdict(found.chosen.costs),
+        "costs": asdict(comparison.chosen.costs),
         "predictions": [
             {
                 "schedule": name(line),
@@ -232,9 +232,9 @@ def as_data(found: Comparison) -> dict[str, Any]:
                 "idle": idle(line),
                 "waiting": waiting(line),
             }
-            for line in found.lines
+            for line in comparison.lines
         ],
-        "spans": [asdict(span) for span in found.chosen.spans],
+        "spans": [asdict(span) for span in comparison.chosen.spans],
     }
 
 
@@ -250,23 +250,26 @@ STYLE = """text { font: 12px system-ui, sans-serif; fill: #1c2733 }
 .quiet { fill: #5b6675 } .small { font-size: 10px } .inside { font-size: 9px; fill: #10202e }"""
 
 
-def draw(found: Comparison, title: str) -> str:
+def draw(comparison: Comparison, title: str) -> str:
     """The chosen schedule above data-parallel and the best split, all on one time axis."""
-    lines = found.drawn
+    lines = comparison.drawn
     end = max(line.end for line in lines)
-    reason = found.chosen.schedule.reason
+    reason = comparison.chosen.schedule.reason
     parts = [
         words(LEFT, 24, title, "title"),
-        words(LEFT, 42, f"{name(found.chosen)}, because {reason}" if reason else "", "quiet"),
+        words(LEFT, 42, f"{name(comparison.chosen)}, because {reason}" if reason else "", "quiet"),
     ]
     top = 62.0
     for line in lines:
-        parts += panel(line, found.data_parallel, end, top)
+        parts += panel(line, comparison.data_parallel, end, top)
         top += TITLE_HEIGHT + panel_height(line) + AXIS_HEIGHT
     parts += legend(top + 4)
     parts.append(
         words(
-            LEFT, top + 34, f"Predicted, not measured; costs: {costs_line(found.chosen.costs)}", "quiet small"
+            LEFT,
+            top + 34,
+            f"Predicted, not measured; costs: {costs_line(comparison.chosen.costs)}",
+            "quiet small",
         )
     )
     height = top + 48
@@ -330,11 +333,11 @@ def box(span: Span, x: float, y: float, scale: float, step: float) -> list[str]:
     if wide < 0.2:
         return []
     fill = COLOURS.get(span.kind) or tile_colour(span.tile)
-    what = f"SM {span.sm}, block {span.block}: {span.kind}, tile {span.tile}"
-    what += f", k iterations {span.k_begin} to {span.k_end}" if span.kind == "compute" else ""
+    tooltip = f"SM {span.sm}, block {span.block}: {span.kind}, tile {span.tile}"
+    tooltip += f", k iterations {span.k_begin} to {span.k_end}" if span.kind == "compute" else ""
     rect = (
         f'<rect x="{x:.2f}" y="{y:.2f}" width="{wide:.2f}" height="{high:.2f}"'
-        f' fill="{fill}"><title>{what}</title></rect>'
+        f' fill="{fill}"><title>{tooltip}</title></rect>'
     )
     if span.kind != "compute" or step < 11 or wide < 60:
         return [rect]

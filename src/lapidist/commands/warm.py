@@ -110,15 +110,15 @@ class Warmed:
 
     @property
     def failed(self) -> list[Built]:
-        return [each for each in self.built if each.error]
+        return [built for built in self.built if built.error]
 
     @property
     def fresh(self) -> list[Built]:
-        return [each for each in self.built if each.seconds and not each.error]
+        return [built for built in self.built if built.seconds and not built.error]
 
     @property
     def longest(self) -> list[Built]:
-        return sorted(self.fresh, key=lambda each: -each.seconds)[:LONGEST]
+        return sorted(self.fresh, key=lambda built: -built.seconds)[:LONGEST]
 
     @property
     def words(self) -> str:
@@ -132,24 +132,24 @@ class Warmed:
             "plans": self.plans,
             "configurations": len(self.built),
             "compiled": len(self.fresh),
-            "failed": {each.build.kernel: each.error for each in self.failed},
+            "failed": {built.build.kernel: built.error for built in self.failed},
             "seconds": self.seconds,
         }
 
     def __str__(self) -> str:
-        counts = Counter(each.build.kernel for each in self.built).most_common()
+        counts = Counter(built.build.kernel for built in self.built).most_common()
         kernels = ", ".join(f"{count} of {name}" for name, count in counts)
         head = (
             f"{self.dtype}: {self.words} for {self.device.name} use {len(self.built)} configurations:"
             f" {kernels}"
         )
-        there = len(self.built) - len(self.fresh) - len(self.failed)
-        lines = [head, f"  {len(self.fresh)} were compiled, {there} were there; {self.seconds:.1f} s"]
+        cached = len(self.built) - len(self.fresh) - len(self.failed)
+        lines = [head, f"  {len(self.fresh)} were compiled, {cached} were there; {self.seconds:.1f} s"]
         if self.fresh:
             lines.append(
                 f"  the longest took {self.longest[0].seconds:.2f} s: {tile_words(self.longest[0].build)}"
             )
-        return "\n".join(lines + [f"  {each.build.kernel}: {each.error}" for each in self.failed])
+        return "\n".join(lines + [f"  {built.build.kernel}: {built.error}" for built in self.failed])
 
 
 def tile_words(build: Build) -> str:

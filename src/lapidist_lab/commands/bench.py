@@ -231,8 +231,8 @@ def scaled(
     """Measure 8-bit floats with factors, in every form."""
     from lapidist_lab.bench.protocol.cases import Part
 
-    what = "scaled" if sustained else "scaled-burst"
-    instead(what, device, as_json, csv, html, record, Part(count, skip))
+    subject = "scaled" if sustained else "scaled-burst"
+    instead(subject, device, as_json, csv, html, record, Part(count, skip))
 
 
 @app.command(epilog=examples("bench epilogue", "bench epilogue --count 1"))
@@ -305,7 +305,7 @@ def works_of(cases: list[Case], kernel: str | None, mode: str, padded: bool) -> 
 
 
 def instead(
-    what: str,
+    subject: str,
     device: str,
     as_json: bool,
     csv: Path | None,
@@ -317,5 +317,5 @@ def instead(
     from lapidist_lab.bench.publish.output_files import Outputs
     from lapidist_lab.bench.studies.ladder_runs import place_of
 
-    outputs = Outputs(as_json, csv, None, html, record, f"bench-{what}")
-    measure_instead(what, present(place_of(device)), outputs, part or Part())
+    outputs = Outputs(as_json, csv, None, html, record, f"bench-{subject}")
+    measure_instead(subject, present(place_of(device)), outputs, part or Part())

@@ -47,16 +47,20 @@ def cover(
     maths = [math_named(part) for part in filter(None, dtype.split(","))]
     sets, weigh = dict(all_sets()) if maths else {}, partial(search.table_of, device=device)
     with Pool(jobs) as pool:
-        for own in [each for each in CLASSES if not maths or each.math in maths]:
-            drawn, others = search.shapes_of(own, shapes), search.shapes_of(own, judged, search.OTHER_SEED)
+        for product_class in [choice for choice in CLASSES if not maths or choice.math in maths]:
+            chosen_by = search.shapes_of(product_class, shapes)
+            judged_by = search.shapes_of(product_class, judged, search.OTHER_SEED)
             tables, unseen = (
-                list(pool.map(weigh, [search.problem_of(own, *shape) for shape in each]))
-                for each in (drawn, others)
+                list(pool.map(weigh, [search.problem_of(product_class, *shape) for shape in extents]))
+                for extents in (chosen_by, judged_by)
             )
-            sets[own] = tuple(search.served(search.find(tables, most), drawn, tables, device))
-            parts = (drawn, tables), (others, unseen)
-            found = [search.loss_of(own, sets[own], *each, device) for each in parts]
-            answer = {"class": own, "binaries": len(sets[own]), "losses": found}
-            words = f"{own}: {len(sets[own])} binaries, {'; of others '.join(map(str, found))}"
+            binaries = tuple(search.served(search.find(tables, most), chosen_by, tables, device))
+            sets[product_class] = binaries
+            losses = [
+                search.loss_of(product_class, binaries, extents, weighed, device)
+                for extents, weighed in ((chosen_by, tables), (judged_by, unseen))
+            ]
+            answer = {"class": product_class, "binaries": len(binaries), "losses": losses}
+            words = f"{product_class}: {len(binaries)} binaries, {'; of others '.join(map(str, losses))}"
             print(json.dumps(answer) if as_json else words, flush=True)
     write(sets, out or FILE)

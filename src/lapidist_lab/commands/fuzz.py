@@ -98,16 +98,16 @@ def survey(
     from lapidist_lab.fuzz.judging import WRONG
     from lapidist_lab.fuzz.parallel_runs import Extent, in_processes
 
-    start, found = time.monotonic(), Counter[str]()
+    start, counts = time.monotonic(), Counter[str]()
     with suppress(KeyboardInterrupt):
         for outcome in in_processes(run, Extent(count, seconds), processes):
-            found[outcome.verdict] += 1
+            counts[outcome.verdict] += 1
             if outcome.verdict == WRONG:
                 print(line_of(run, framework, outcome, as_json), flush=True)
     took = time.monotonic() - start
-    row = {"device": run.place, "seed": run.seed, "cases": found.total(), **found, "seconds": took}
-    print(json.dumps(row) if as_json else summary(run, found, took))
-    return int(bool(found[WRONG]))
+    row = {"device": run.place, "seed": run.seed, "cases": counts.total(), **counts, "seconds": took}
+    print(json.dumps(row) if as_json else summary(run, counts, took))
+    return int(bool(counts[WRONG]))
 
 
 def line_of(run: Run, framework: str | None, outcome: Outcome, as_json: bool) -> str:
@@ -125,8 +125,8 @@ def repeat(run: Run, framework: str | None, number: int, as_json: bool) -> int:
 
     *_, outcome = outcomes(run, number // GROUP, number)
     words = outcome.words or str(call_of(run, number // GROUP))
-    said = words if as_json else f"{outcome.verdict}: {words}"
-    print(line_of(run, framework, replace(outcome, words=said), as_json))
+    text = words if as_json else f"{outcome.verdict}: {words}"
+    print(line_of(run, framework, replace(outcome, words=text), as_json))
     return int(outcome.verdict == WRONG)
 
 
@@ -136,11 +136,11 @@ def command_of(run: Run, framework: str | None, number: int) -> str:
     return f"lapidist fuzz --device {run.place}{which} --seed {run.seed} --case {number}"
 
 
-def summary(run: Run, found: Counter[str], seconds: float) -> str:
+def summary(run: Run, counts: Counter[str], seconds: float) -> str:
     from lapidist_lab.fuzz.judging import REFUSED, RIGHT, WRONG
 
-    counts = f"{found[RIGHT]} right, {found[REFUSED]} refused, {found[WRONG]} wrong"
-    return f"{found.total()} cases on {run.place}, seed {run.seed}: {counts}, {seconds:.1f} s"
+    verdicts = f"{counts[RIGHT]} right, {counts[REFUSED]} refused, {counts[WRONG]} wrong"
+    return f"{counts.total()} cases on {run.place}, seed {run.seed}: {verdicts}, {seconds:.1f} s"
 
 
 def installed(framework: str, device: str) -> bool:

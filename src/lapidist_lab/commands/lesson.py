@@ -47,11 +47,11 @@ def lesson(
         write_all(html, RUNGS, runs, as_json)
         return
     assert kernel is not None
-    found = complete(kernel_named(kernel), runs)
+    content = complete(kernel_named(kernel), runs)
     if html is not None:
-        write_page(html, found, ())
+        write_page(html, content, ())
     if as_json:
-        print(json.dumps(found))
+        print(json.dumps(content))
 
 
 def committed(root: Path) -> list[Run]:
@@ -67,16 +67,16 @@ def complete(kernel: Kernel, runs: list[Run]) -> dict[str, Any]:
     from lapidist_lab.lessons.lesson import lesson_of
     from lapidist_lab.lessons.measured import measured
 
-    found = lesson_of(kernel)
-    return found | {"measured": measured(runs, kernel.name, found["math"])}
+    content = lesson_of(kernel)
+    return content | {"measured": measured(runs, kernel.name, content["math"])}
 
 
-def write_page(path: Path, found: dict[str, Any], rungs: tuple[Kernel, ...]) -> None:
+def write_page(path: Path, content: dict[str, Any], rungs: tuple[Kernel, ...]) -> None:
     from lapidist.writable import require_writable
     from lapidist_lab.lessons.page import page_of
 
     require_writable("--html", path)
-    path.write_text(page_of(found, rungs))
+    path.write_text(page_of(content, rungs))
 
 
 def write_all(folder: Path | None, rungs: tuple[Kernel, ...], runs: list[Run], as_json: bool) -> None:

@@ -36,5 +36,5 @@ def mutants(
     from lapidist_lab.bench.studies.machine_runs import mutants_command
 
     maths = [math_named(part) for part in dtype.split(",")]
-    found = mutants_command(kernel, maths, seeds, jobs, part, limit, as_json, record)
-    raise typer.Exit(int(bool(found.false_alarms)))
+    survey = mutants_command(kernel, maths, seeds, jobs, part, limit, as_json, record)
+    raise typer.Exit(int(bool(survey.false_alarms)))

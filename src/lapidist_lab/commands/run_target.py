@@ -136,7 +136,7 @@ def require_right(outputs: Outputs) -> None:
         raise typer.Exit(1)
 
 
-def measure_instead(what: str, place: int | str, outputs: Outputs, part: Part) -> None:
+def measure_instead(subject: str, place: int | str, outputs: Outputs, part: Part) -> None:
     """Host costs, the limits of the units, all layouts; batches, 8-bit floats with factors, epilogues, or mma
     beside CUTLASS's, a part of them: of a GPU only.
     """
@@ -155,7 +155,7 @@ def measure_instead(what: str, place: int | str, outputs: Outputs, part: Part) -
     outputs.require_writable()
     if place == "machine":
         raise ArgumentError(
-            f"--device: must be a GPU, since bench {what} measures it and its driver; got 'machine'. Leave"
+            f"--device: must be a GPU, since bench {subject} measures it and its driver; got 'machine'. Leave"
             " --device out"
         )
     ordinal = place if isinstance(place, int) else 0
@@ -174,8 +174,8 @@ def measure_instead(what: str, place: int | str, outputs: Outputs, part: Part) -
         "mma": tensor_cores.measure,
     }
     with finishing(outputs):
-        if what in in_parts:
-            outputs.write(*in_parts[what](ordinal, outputs.keep, part))
+        if subject in in_parts:
+            outputs.write(*in_parts[subject](ordinal, outputs.keep, part))
         else:
-            outputs.write(*measure[what](ordinal, outputs.keep))
+            outputs.write(*measure[subject](ordinal, outputs.keep))
     require_right(outputs)

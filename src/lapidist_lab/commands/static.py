@@ -58,8 +58,8 @@ def static(
             "KERNEL: must be a kernel's name or a rung's number; got none. Name one, or ask for --hashes"
             " of all"
         )
-    found = sass.analyse(kernel_named(kernel), None, math_named(dtype), device.chip(chip).architecture)
-    print(json.dumps(asdict(found) | {"config": str(found.config)}) if as_json else found.describe())
+    analysis = sass.analyse(kernel_named(kernel), None, math_named(dtype), device.chip(chip).architecture)
+    print(json.dumps(asdict(analysis) | {"config": str(analysis.config)}) if as_json else analysis.describe())
 
 
 def hash_rows(device: Device, processes: int, names: list[str]) -> Iterator[tuple[str, str]]:
