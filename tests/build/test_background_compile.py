@@ -210,7 +210,8 @@ def test_a_child_leaves_its_parents_compilers_alone(tmp_path: Path) -> None:
 SCRIPT = """
 from lapidist.build import background_compile
 from lapidist.build.compiler import Order
-background_compile.ask(Order("gemm/mma.cu", "mma", {"ELEMENT": "half", "OUTPUT": "half"}, "sm_90a", ()), print)
+shape = {"ELEMENT": "half", "OUTPUT": "half"}
+background_compile.ask(Order("gemm/mma.cu", "mma", shape, "sm_90a", ()), print)
 while not background_compile._behind._workers:
     pass
 print(next(iter(background_compile._behind._workers)).popen.pid)
