@@ -9,7 +9,7 @@ import pytest
 from lapidist.dtypes import MATHS
 from lapidist_lab.bench.protocol.cases import Case
 from lapidist_lab.bench.protocol.contenders import choose
-from lapidist_lab.bench.protocol.measure import BURST
+from lapidist_lab.bench.protocol.timing import BURST
 
 pytestmark = pytest.mark.gpu
 

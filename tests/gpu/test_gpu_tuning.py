@@ -11,8 +11,9 @@ from lapidist.planning.tuned import SWITCH, look_up
 from lapidist_lab.bench.protocol.array_library import Torch
 from lapidist_lab.bench.protocol.cases import Case
 from lapidist_lab.bench.protocol.contenders import KernelContender
-from lapidist_lab.bench.protocol.measure import SHORT, TUNE, Stage
+from lapidist_lab.bench.protocol.measure import Stage
 from lapidist_lab.bench.protocol.peers import Compiled, Padded
+from lapidist_lab.bench.protocol.timing import SHORT, TUNE
 from lapidist_lab.bench.studies.tuning import run
 from lapidist_lab.verify import judge
 

@@ -36,8 +36,8 @@ from lapidist.problems.problem import Problem, dense_problem
 from lapidist.schedule.sharing_choice import PLANNED, Sharing
 from lapidist_lab.bench.protocol.cases import Case
 from lapidist_lab.bench.protocol.contenders import KernelContender, problem_of
-from lapidist_lab.bench.protocol.measure import TUNE
 from lapidist_lab.bench.protocol.record import Record
+from lapidist_lab.bench.protocol.timing import TUNE
 from lapidist_lab.bench.studies.tuning import (
     TuningResult,
     fastest,

@@ -14,7 +14,7 @@ from lapidist.dtypes import MATHS
 from lapidist.errors import ArgumentError
 from lapidist_lab.bench.protocol.cases import LISTS, MULTIPLES, Case, Part, named
 from lapidist_lab.bench.protocol.contenders import bytes_per_flop, choose, problem_of
-from lapidist_lab.bench.protocol.measure import BURST, SUSTAINED, turn_order
+from lapidist_lab.bench.protocol.timing import BURST, SUSTAINED, turn_order
 from lapidist_lab.bench.studies.ladder_runs import poisoned_matrix, random_matrix
 
 # ---- cases ----

@@ -13,16 +13,10 @@ import pytest
 from lapidist.dtypes import FP8
 from lapidist_lab.bench.protocol.cases import CORPUS_COUNT, LISTS, Case, Part, corpus, named
 from lapidist_lab.bench.protocol.contenders import LIBRARY, problem_of
-from lapidist_lab.bench.protocol.measure import (
-    MANY_BURST,
-    MANY_SUSTAINED,
-    PROTOCOLS,
-    SHORT,
-    SUSTAINED,
-    Inputs,
-)
+from lapidist_lab.bench.protocol.measure import Inputs
 from lapidist_lab.bench.protocol.peers import Compiled
 from lapidist_lab.bench.protocol.record import Conditions, Record, Run
+from lapidist_lab.bench.protocol.timing import MANY_BURST, MANY_SUSTAINED, PROTOCOLS, SHORT, SUSTAINED
 from lapidist_lab.bench.publish.call_costs import layer_tables, layers
 from lapidist_lab.bench.publish.charts import Chart
 from lapidist_lab.bench.publish.corpora import corpora, corpus_sections, gain_cells

@@ -16,7 +16,8 @@ from lapidist.planning.plans import make_plan
 from lapidist_lab.bench.protocol.array_library import Torch
 from lapidist_lab.bench.protocol.cases import EVERY_CASE, Case, Part
 from lapidist_lab.bench.protocol.contenders import problem_of
-from lapidist_lab.bench.protocol.measure import BURST, Entry, Inputs, Stage, record_of
+from lapidist_lab.bench.protocol.measure import Entry, Inputs, Stage, record_of
+from lapidist_lab.bench.protocol.timing import BURST
 from lapidist_lab.bench.studies.batched_products import LISTS, cases_of, pair_of
 
 

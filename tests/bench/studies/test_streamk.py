@@ -21,17 +21,13 @@ from lapidist.schedule.sharing_choice import Sharing
 from lapidist_lab.bench.protocol.cases import Case
 from lapidist_lab.bench.protocol.record import Conditions, Record, Run, read_run, write_run
 from lapidist_lab.bench.publish.sharing_tables import sharing_blocks, sharing_charts, statistics_of
+from lapidist_lab.bench.studies.sharing_ways import Way, corpus_ways, family, sharing_configs, table_ways
 from lapidist_lab.bench.studies.streamk import (
     MODE_CORPUS,
-    Way,
     blank,
     corpus,
-    corpus_ways,
-    family,
     likely,
     probe_of,
-    sharing_configs,
-    table_ways,
     timed,
     with_best_tile,
 )

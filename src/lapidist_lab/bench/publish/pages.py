@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lapidist.dtypes import FP8, short_name
-from lapidist_lab.bench.publish import call_costs, squares, study_tables
+from lapidist_lab.bench.publish import call_costs, layout_tables, squares, study_tables
 from lapidist_lab.bench.publish.aims import aims_section
 from lapidist_lab.bench.publish.charts import Chart
 from lapidist_lab.bench.publish.corpora import CORPORA, corpora, of_ragged
@@ -98,7 +98,7 @@ PAGES = (
         [call_costs.LAUNCH, call_costs.COMPILING, call_costs.ALONE, study_tables.SHAPES],
         lambda data: joined(call_costs.of_launch(data.of("host")), study_tables.of_new_shapes(data)),
     ),
-    Page("layouts", "What does a layout cost?", [study_tables.LAYOUTS], study_tables.of_layouts),
+    Page("layouts", "What does a layout cost?", [layout_tables.LAYOUTS], layout_tables.of_layouts),
     Page("epilogues", "What does an epilogue cost?", [study_tables.EPILOGUES], study_tables.of_epilogues),
     Page("models", "How fast are whole models?", [study_tables.MODELS], study_tables.of_models),
     Page("mma", "How fast is mma.sync beside CUTLASS?", [study_tables.MMA], study_tables.of_mma),

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from lapidist.dtypes import short_name
-from lapidist_lab.bench.protocol.measure import TUNE
 from lapidist_lab.bench.protocol.record import Record, Run
+from lapidist_lab.bench.protocol.timing import TUNE
 from lapidist_lab.bench.publish.cells import percent, shape, time_words
 from lapidist_lab.bench.publish.corpora import WORST, sources
 from lapidist_lab.bench.publish.record_views import chips_of, maths_in, newest_by_chip, shape_of, short_chip

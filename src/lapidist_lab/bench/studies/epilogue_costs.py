@@ -17,8 +17,9 @@ from lapidist.errors import ArgumentError, DeviceError
 from lapidist_lab.bench.protocol.cases import EVERY_CASE, Case, Part
 from lapidist_lab.bench.protocol.conditions import gather
 from lapidist_lab.bench.protocol.contenders import Call, Contender, Facts, KernelContender
-from lapidist_lab.bench.protocol.measure import SUSTAINED, Entry, Inputs, Stage, steps
+from lapidist_lab.bench.protocol.measure import Entry, Inputs, Stage
 from lapidist_lab.bench.protocol.record import Conditions, Record
+from lapidist_lab.bench.protocol.timing import SUSTAINED, steps
 from lapidist_lab.bench.studies.after_products import ENDINGS, LT, PLAIN, SWIGLU, Ending, EpilogueArrays
 from lapidist_lab.bench.studies.ladder_runs import Keep, sensor_range
 from lapidist_lab.verify import Expected, expect, to_float64

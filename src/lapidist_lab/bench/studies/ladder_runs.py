@@ -65,8 +65,9 @@ def on_gpu(
     """The rows of every case, with cuBLAS in the same process. `keep` gets the rows so far; `drawn` says
     where the cases are from."""
     from lapidist_lab.bench.protocol.conditions import gather
-    from lapidist_lab.bench.protocol.measure import PROTOCOLS, Stage, steps
+    from lapidist_lab.bench.protocol.measure import Stage
     from lapidist_lab.bench.protocol.peers import find_peers
+    from lapidist_lab.bench.protocol.timing import PROTOCOLS, steps
 
     protocol = PROTOCOLS[mode]
     protocol = replace(protocol, rounds=rounds or protocol.rounds)

@@ -17,8 +17,9 @@ from lapidist.build.processes import command, environment
 from lapidist.errors import DeviceError
 from lapidist_lab.bench.protocol.cases import Case
 from lapidist_lab.bench.protocol.conditions import gather
-from lapidist_lab.bench.protocol.measure import BURST, Stage
+from lapidist_lab.bench.protocol.measure import Stage
 from lapidist_lab.bench.protocol.record import Conditions, Record
+from lapidist_lab.bench.protocol.timing import BURST
 from lapidist_lab.bench.studies.call_forms import (
     Contestant,
     of_factors,

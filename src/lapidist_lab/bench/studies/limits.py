@@ -23,8 +23,9 @@ from lapidist.launch import Launch, Memory, ParameterBlock
 from lapidist_lab.bench.protocol.cases import Case
 from lapidist_lab.bench.protocol.conditions import gather
 from lapidist_lab.bench.protocol.contenders import Call, Facts
-from lapidist_lab.bench.protocol.measure import Entry, Inputs, Protocol, Stage, record_of
+from lapidist_lab.bench.protocol.measure import Entry, Inputs, Stage, record_of
 from lapidist_lab.bench.protocol.record import Conditions, Record
+from lapidist_lab.bench.protocol.timing import Protocol
 from lapidist_lab.bench.studies.ladder_runs import Keep, sensor_range
 from lapidist_lab.verify import Verdict, judge
 

@@ -23,8 +23,9 @@ from lapidist.dtypes import math_named
 from lapidist.errors import DeviceError
 from lapidist.planning.warm import build_all, builds_of, covering_plans
 from lapidist_lab.bench.protocol.conditions import gather
-from lapidist_lab.bench.protocol.measure import BURST, Stage
+from lapidist_lab.bench.protocol.measure import Stage
 from lapidist_lab.bench.protocol.record import Conditions, Record
+from lapidist_lab.bench.protocol.timing import BURST
 from lapidist_lab.bench.studies.ladder_runs import Keep
 
 TYPES = ("bf16", "fp32", "e4m3")

@@ -14,9 +14,10 @@ from lapidist.planning.warm import build_all, builds_of, plans_of
 from lapidist_lab.bench.protocol.cases import Case
 from lapidist_lab.bench.protocol.conditions import gather
 from lapidist_lab.bench.protocol.contenders import Contender, KernelContender, problem_of
-from lapidist_lab.bench.protocol.measure import SUSTAINED, Stage, steps
+from lapidist_lab.bench.protocol.measure import Stage
 from lapidist_lab.bench.protocol.peers import Vendor
 from lapidist_lab.bench.protocol.record import Conditions, Record
+from lapidist_lab.bench.protocol.timing import SUSTAINED, steps
 from lapidist_lab.bench.studies.ladder_runs import Keep, sensor_range
 
 MODE = "layouts"

@@ -17,8 +17,9 @@ from lapidist.problems.scaling import SQUARES as SQUARE_BLOCKS
 from lapidist_lab.bench.protocol.cases import EVERY_CASE, Case, Part
 from lapidist_lab.bench.protocol.conditions import gather
 from lapidist_lab.bench.protocol.contenders import Call, Facts, KernelContender
-from lapidist_lab.bench.protocol.measure import BURST, SUSTAINED, Entry, Inputs, Stage, steps
+from lapidist_lab.bench.protocol.measure import Entry, Inputs, Stage
 from lapidist_lab.bench.protocol.record import Conditions, Record
+from lapidist_lab.bench.protocol.timing import BURST, SUSTAINED, steps
 from lapidist_lab.bench.studies.ladder_runs import Keep, sensor_range
 from lapidist_lab.verify import judge
 

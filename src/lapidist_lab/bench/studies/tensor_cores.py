@@ -17,9 +17,10 @@ from lapidist_lab.bench.protocol.cases import EVERY_CASE, Case, Part
 from lapidist_lab.bench.protocol.conditions import gather
 from lapidist_lab.bench.protocol.contenders import Contender, KernelContender, problem_of
 from lapidist_lab.bench.protocol.cutlass_47 import NAME, Cutlass47
-from lapidist_lab.bench.protocol.measure import BURST, SUSTAINED, Stage, steps
+from lapidist_lab.bench.protocol.measure import Stage
 from lapidist_lab.bench.protocol.peers import Vendor, find_cutlass
 from lapidist_lab.bench.protocol.record import Conditions, Record
+from lapidist_lab.bench.protocol.timing import BURST, SUSTAINED, steps
 from lapidist_lab.bench.studies.ladder_runs import Keep, sensor_range
 
 MODES = ("mma burst", "mma sustained")

@@ -22,9 +22,10 @@ from lapidist.schedule.sharing_choice import PLANNED, Reduction, Sharing
 from lapidist_lab.bench.protocol.cases import Case
 from lapidist_lab.bench.protocol.conditions import gather
 from lapidist_lab.bench.protocol.contenders import KernelContender, problem_of
-from lapidist_lab.bench.protocol.measure import TUNE, Stage, steps
+from lapidist_lab.bench.protocol.measure import Stage
 from lapidist_lab.bench.protocol.peers import find_peers
 from lapidist_lab.bench.protocol.record import Conditions, Record
+from lapidist_lab.bench.protocol.timing import TUNE, steps
 
 REACH = 4.0  # not measured: what takes more than this many times the planner's choice, by the model
 PER_KERNEL = 2  # so many candidates of each production kernel are measured whatever the model says
