@@ -15,8 +15,8 @@ from lapidist.kernels.kernel import Kernel
 from lapidist.kernels.mma.family import MMA_FAMILY
 from lapidist.kernels.registry import BY_NAME, DETOURS, KERNELS, PRODUCTION, RUNGS, kernel_named
 from lapidist.kernels.sgemm.family import SGEMM
+from lapidist.kernels.wgmma.epilogue_time import AT_ONCE, IN_PIECES
 from lapidist.kernels.wgmma.sharing import BAND
-from lapidist.kernels.wgmma.time import AT_ONCE, IN_PIECES
 from lapidist.launch import MOST_PAIRS
 from lapidist.planning.cost_table import as_computed
 from lapidist.planning.plans import make_plan

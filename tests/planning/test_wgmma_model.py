@@ -11,7 +11,7 @@ from lapidist.device import CHIPS
 from lapidist.dtypes import numpy_dtype
 from lapidist.epilogues.ready_made import READY
 from lapidist.kernels.registry import kernel_named
-from lapidist.kernels.wgmma.time import store_cycles
+from lapidist.kernels.wgmma.epilogue_time import store_cycles
 from lapidist.planning.cost_table import LAUNCH_SECONDS
 from lapidist.planning.planner import choose, exactly
 from lapidist.planning.plans import make_plan

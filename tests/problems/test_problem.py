@@ -17,6 +17,7 @@ from lapidist.calls import argument_rules
 from lapidist.device import chip
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides, operand_of
 from lapidist.planning.planner import choose
+from lapidist.problems.parts import parts_of
 from lapidist.problems.problem import Matrix, Problem, dense_problem
 
 # ---- arrays with any strides, inside a buffer of their own ----
@@ -366,7 +367,7 @@ def test_batches_beyond_two_dimensions_and_beyond_a_grid_come_in_parts() -> None
     out = np.empty((2, 4, 3, 4, 6), np.float32)
     problem = Problem.of(*(operand_of(x, n) for x, n in ((a, "a"), (b, "b"))), None, operand_of(out, "out"))
     assert problem.batch == (2, 4, 3)
-    parts = problem.parts()
+    parts = parts_of(problem)
     assert [part.batch for part, _ in parts] == [(4, 3)] * 2
     assert [skipped for _, skipped in parts] == [(0, 0, 0, 0), (60, 0, 288, 288)]
 
@@ -381,7 +382,7 @@ def test_batches_beyond_two_dimensions_and_beyond_a_grid_come_in_parts() -> None
 def test_a_long_batch_is_laid_in_rows(extent: int, wanted: list[tuple[tuple[int, ...], int]]) -> None:
     a, b = np.empty((extent, 1, 2), np.float32), np.empty((extent, 2, 1), np.float32)
     out = np.empty((extent, 1, 1), np.float32)
-    parts = Problem.of(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(out, "out")).parts()
+    parts = parts_of(Problem.of(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(out, "out")))
     assert [(part.batch, skipped[0]) for part, skipped in parts] == wanted
     in_row = wanted[0][0][1]
     assert parts[0][0].a.batch_strides == (2 * in_row, 2)
@@ -399,7 +400,7 @@ def test_a_launch_counts_products_with_32_bits(
 ) -> None:
     """None of its parts is too large for the planner."""
     inner = contiguous_strides(batch)
-    parts = dense_problem(1, 1, 1, "float32").with_batch(batch, [inner] * 3).parts()
+    parts = parts_of(dense_problem(1, 1, 1, "float32").with_batch(batch, [inner] * 3))
     assert [(part.batch, skipped[3]) for part, skipped in parts] == wanted
     assert choose(parts[0][0], chip("h200")).kernel.name == "small"
 
@@ -407,7 +408,7 @@ def test_a_launch_counts_products_with_32_bits(
 def test_one_of_two_long_dimensions_is_cut() -> None:
     a, b = np.empty((2, 70000, 1, 2), np.float32), np.empty((70000, 2, 1), np.float32)
     out = np.empty((2, 70000, 1, 1), np.float32)
-    parts = Problem.of(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(out, "out")).parts()
+    parts = parts_of(Problem.of(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(out, "out")))
     assert [(part.batch, skipped[0]) for part, skipped in parts] == [((2, 65535), 0), ((2, 4465), 131070)]
 
 

@@ -21,6 +21,7 @@ from lapidist.device import chip
 from lapidist.frameworks.arrays import Operand
 from lapidist.planning.plans import make_plan
 from lapidist.planning.second_passes import steps_of
+from lapidist.problems.parts import parts_of
 
 Given = tuple[bytes, int]  # parameters and stream
 ROOMS = 0x0ABC_0000  # upper halves of their addresses, less their numbers from 1 on
@@ -60,7 +61,7 @@ class Straight(Ready):
     def __init__(self, call: Call, tell: Callable[[str, Given], object] | None = None) -> None:
         super().__init__()
         self.problem, self.is_routed = call.arguments().problem(), True
-        plan, ((_, skipped),) = make_plan(self.problem, chip("H200")), self.problem.parts()
+        plan, ((_, skipped),) = make_plan(self.problem, chip("H200")), parts_of(self.problem)
         self.kernel = Card(plan.common_launch(plan.unassembled), tell)
         self.parts = [Part(plan, self.kernel, skipped)]
 

@@ -33,6 +33,7 @@ from lapidist.planning.plans import Plan, make_plan
 from lapidist.planning.sum_orders import SumOrder
 from lapidist.planning.workspace import shared_workspace
 from lapidist.problems.modes import NO_POINTERS, PLAIN, ExtraPointers
+from lapidist.problems.parts import parts_of
 from lapidist.problems.problem import Offsets, Problem
 from lapidist.schedule.sharing_choice import AUTO
 
@@ -111,7 +112,7 @@ class Prepared:
 
     def _load(self, chip: Device, choices: Choices, way: Compiling) -> None:
         """Plan every part, and load the kernels where they run on a GPU."""
-        parts = self.problem.parts()
+        parts = parts_of(self.problem)
         if len(parts) > 1 and self.problem.modes.of_each:
             raise ArgumentError(
                 "gather_a, gather_b, scatter_d: indices of each matrix are for a batch that one launch"
@@ -143,7 +144,7 @@ class Prepared:
             own = given.pointer, given.pointer + flags
         kernels = {problem: self.backend.loaded(plan, own) for problem, plan in plans.items()}
         taken = []
-        for problem, (skip_a, skip_b, *skip_c_d) in self.problem.parts():
+        for problem, (skip_a, skip_b, *skip_c_d) in parts_of(self.problem):
             plan = plans[problem]
             in_its_order = (skip_b, skip_a) if plan.config.exchanged else (skip_a, skip_b)
             taken.append(Part(plan, kernels[problem], (*in_its_order, *skip_c_d)))  # type: ignore[arg-type]
@@ -346,7 +347,7 @@ class Gemm(Prepared):
     def __getstate__(self) -> dict[str, Any]:
         """Pickled and copied as what was decided. Kernels are loaded again, and fast paths made again."""
         require_no_workspace(self._workspace)
-        problems = [problem for problem, _ in self.problem.parts()] if self.parts else []
+        problems = [problem for problem, _ in parts_of(self.problem)] if self.parts else []
         plans = {problem: part.plan for problem, part in zip(problems, self.parts, strict=True)}
         state = {name: self.__dict__[name] for name in DECIDED}
         return {**state, "like": self.like.alone(), "plans": plans}

@@ -9,21 +9,18 @@ without gaps, becomes one tall product.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 from lapidist.dtypes import TF32, accumulators_of, element_of, math_of, outputs_of, size_of
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides
-from lapidist.launch import INT_LIMIT
 from lapidist.problems.modes import PLAIN, Modes
 from lapidist.problems.scaling import AS_THEY_ARE, Scaling
 
 if TYPE_CHECKING:
     from lapidist.problems.epilogue_layout import Fused
 
-VECTOR_BYTES = 16  # the widest load: alignment beyond it makes no difference
 GRID_BATCH_LIMIT = 65535  # blocks along y and along z of a grid
-DIVISORS = 256  # so many numbers of rows are tried, to divide a long batch without a rest
+VECTOR_BYTES = 16  # the widest load: alignment beyond it makes no difference
 Offsets = tuple[int, ...]  # elements to skip in A, B, C and D, then in the operands of an epilogue
 
 
@@ -334,67 +331,6 @@ class Problem:
         fused = self.fused and self.fused.with_matrices([replace(x, rows=rows) for x in operands])
         tall = replace(self, m=rows, a=a, d=d, c=c[0] if c else None, fused=fused)
         return tall.with_batch((), [()] * len(self.all_matrices()))
-
-    def parts(self) -> list[tuple[Problem, Offsets]]:
-        """The problem in parts that one launch can take, each with the elements to skip in A, B, C and D.
-
-        A grid has two dimensions for a batch, of 65535 each, and products are counted with 32 bits. The host
-        loops over the rest.
-        """
-        if len(self.batch) > 2:
-            inner = self.with_batch(
-                self.batch[1:], [matrix.batch_strides[1:] for matrix in self.all_matrices()]
-            )
-            return [
-                (part, self._skipped(0, i, more))
-                for i in range(self.batch[0])
-                for part, more in inner.parts()
-            ]
-        in_rows = len(self.batch) == 1 and self.fused is None
-        if in_rows and GRID_BATCH_LIMIT < self.batch[0] <= INT_LIMIT:
-            return self._in_rows(self.batch[0])
-        for dim, extent in enumerate(self.batch):
-            each = max(1, prod(self.batch[dim + 1 :]))
-            most = INT_LIMIT if in_rows else min(GRID_BATCH_LIMIT, INT_LIMIT // each)
-            if extent > most:
-                return self._in_chunks(dim, max(1, most))
-        return [(self, self._nothing_skipped)]
-
-    @property
-    def _nothing_skipped(self) -> Offsets:
-        return (0,) * (4 + (len(self.fused.matrices()) if self.fused else 0))
-
-    def _in_rows(self, extent: int) -> list[tuple[Problem, Offsets]]:
-        """A long batch as one of two dimensions, and what that leaves."""
-        least = -(-extent // GRID_BATCH_LIMIT)
-        rows = next((each for each in range(least, least + DIVISORS) if extent % each == 0), least)
-        in_row = extent // rows
-        rest = extent - rows * in_row
-        matrices = self.all_matrices()
-        steps = [matrix.batch_strides[0] for matrix in matrices]
-        strides: list[tuple[int, ...]] = [(in_row * step, step) for step in steps]
-        found = [(self.with_batch((rows, in_row), strides), self._nothing_skipped)]
-        if rest:
-            last = self.with_batch((rest,), [matrix.batch_strides for matrix in matrices])
-            found.append((last, self._skipped(0, extent - rest, self._nothing_skipped)))
-        return found
-
-    def _in_chunks(self, dim: int, most: int) -> list[tuple[Problem, Offsets]]:
-        """Cut along a batch dimension, into chunks of `most`."""
-        found = []
-        for start in range(0, self.batch[dim], most):
-            batch = list(self.batch)
-            batch[dim] = min(most, self.batch[dim] - start)
-            chunk = self.with_batch(tuple(batch), [matrix.batch_strides for matrix in self.all_matrices()])
-            found += [(part, self._skipped(dim, start, more)) for part, more in chunk.parts()]
-        return found
-
-    def _skipped(self, dim: int, steps: int, more: Offsets) -> Offsets:
-        """`more`, plus so many steps along a batch dimension."""
-        each = (self.a, self.b, self.c or self.d, self.d, *(self.fused.matrices() if self.fused else ()))
-        return tuple(
-            offset + steps * matrix.batch_strides[dim] for offset, matrix in zip(more, each, strict=True)
-        )
 
     def with_batch(self, batch: tuple[int, ...], strides: list[tuple[int, ...]]) -> Problem:
         a, b, d = (

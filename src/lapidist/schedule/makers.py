@@ -10,7 +10,8 @@ import numpy as np
 from lapidist.errors import ArgumentError
 from lapidist.schedule.costs import CostModel, load_of
 from lapidist.schedule.grid import ROW_MAJOR, Raster, TileGrid, at_least, ceil_div, most_peers
-from lapidist.schedule.units import REDUCTIONS, Schedule
+from lapidist.schedule.schedule_rules import REDUCTIONS
+from lapidist.schedule.units import Schedule
 
 MIN_ITERATIONS = 2  # a block with fewer spends its time on filling its pipeline
 
@@ -101,11 +102,8 @@ def stream_k(
     if split is None:
         return data_parallel(grid, raster=raster, persistent_blocks=launched, reason=search.why_not())
     waves = ceil_div(split.blocks, wave)
-    deep = (
-        first_wave_depth(grid.tiles - split.tiles, waves, wave, occupancy)
-        if semi_persistent and not persistent
-        else 1
-    )
+    semi_persistent = semi_persistent and not persistent
+    deep = first_wave_depth(grid.tiles - split.tiles, waves, wave, occupancy) if semi_persistent else 1
     schedule = Schedule(
         "Stream-K",
         grid,

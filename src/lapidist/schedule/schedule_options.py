@@ -17,8 +17,9 @@ import numpy as np
 from lapidist.launch import INT_LIMIT
 from lapidist.schedule.grid import TileGrid, ceil_div
 from lapidist.schedule.numbers import larger, where
+from lapidist.schedule.schedule_rules import REDUCTIONS
 from lapidist.schedule.shares import Shared
-from lapidist.schedule.units import REDUCTIONS, Schedule
+from lapidist.schedule.units import Schedule
 
 CODES = {name: code for code, name in enumerate(REDUCTIONS)}
 NONE, TURNSTILE, SEPARATE, CLUSTER = (CODES[name] for name in ("none", "turnstile", "separate", "cluster"))

@@ -29,8 +29,8 @@ from lapidist.schedule.schedule_options import (
     ScheduleOption,
     ScheduleOptions,
 )
+from lapidist.schedule.schedule_rules import REDUCTIONS
 from lapidist.schedule.sharing_choice import Sharing
-from lapidist.schedule.units import REDUCTIONS
 
 SHARED = frozenset((TURNSTILE, SEPARATE, CLUSTER))
 

@@ -34,7 +34,7 @@ from lapidist.schedule.schedule_options import (
     ScheduleOption,
     ScheduleOptions,
 )
-from lapidist.schedule.units import CLUSTER_MOST
+from lapidist.schedule.schedule_rules import CLUSTER_MOST
 
 # Tiles are shared only if that is predicted to take less than this part of the time without, as the model
 # errs. The second number is for elements that pass through registers: such kernels run up to 20 % slower when

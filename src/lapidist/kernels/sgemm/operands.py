@@ -112,10 +112,10 @@ def operand_map(
         [max(1, length), max(1, count)],
         [step * size if count > 1 and length > 0 else TMA_ALIGNMENT],
     )
-    second_pass_seconds = count * step
+    packed_stride = count * step
     for extent, stride in batches(problem, matrix) if problem.batch else ():
         extents.append(extent)
-        strides.append((second_pass_seconds if packs else stride) * size or TMA_ALIGNMENT)
-        second_pass_seconds *= extent
+        strides.append((packed_stride if packs else stride) * size or TMA_ALIGNMENT)
+        packed_stride *= extent
     box_of_one = (*box, *(1,) * (len(extents) - 2))
     return TensorMap(address, problem.dtype, tuple(extents), tuple(strides), box_of_one, swizzle)

@@ -37,8 +37,8 @@ from lapidist.schedule.schedule_options import (
     ScheduleOption,
     ScheduleOptions,
 )
+from lapidist.schedule.schedule_rules import REDUCTIONS
 from lapidist.schedule.sharing_choice import Sharing, fitting
-from lapidist.schedule.units import REDUCTIONS
 
 MOST_TURNS = 4
 # Numbers of peers that are weighed. 0: all blocks share the last wave; in the second case also the full wave

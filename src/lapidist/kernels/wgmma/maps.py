@@ -50,11 +50,11 @@ def operand_map(
     size, dtype = size_of(problem.dtype), ROUNDED.get(problem.math, problem.dtype)
     steps = [step * size if count > 1 and length > 0 else TMA_ALIGNMENT]
     extents = [max(1, length), max(1, count)]
-    second_pass_seconds = count * step
+    packed_stride = count * step
     for extent, stride in batch_steps(problem, matrix)[: ranks - 2]:
         extents.append(extent if stride else 1)
-        steps.append((second_pass_seconds if packs and stride else stride) * size or TMA_ALIGNMENT)
-        second_pass_seconds *= extents[-1]
+        steps.append((packed_stride if packs and stride else stride) * size or TMA_ALIGNMENT)
+        packed_stride *= extents[-1]
     together = L2_LINE if once else 2 * L2_LINE  # L2 promotion by pairs of lines makes a stream 5 % slower
     return TensorMap(address, dtype, tuple(extents), tuple(steps), (*box, *(1,) * (ranks - 2)), 128, together)
 

@@ -18,19 +18,21 @@ from lapidist.dtypes import size_of
 from lapidist.kernels.budgets import BESIDE_SUMS, wgmma_registers
 from lapidist.kernels.config_table import grids_of
 from lapidist.kernels.tma_alignment import L2_LINE, SECTOR
+from lapidist.kernels.wgmma.epilogue_time import (
+    IN_PIECES,
+    finish_cycles,
+    store_cycles,
+    sums_of_thread,
+    unrolled,
+)
 from lapidist.kernels.wgmma.operands import (
     EITHER_WAY,
     by_registers,
     c_in_patches,
     copies_out,
-    grouped_columns,
-    joins_columns,
-    joins_values,
     mn_major,
     packed,
     packed_lines,
-    quantises,
-    same_c,
     transposed_d,
 )
 from lapidist.kernels.wgmma.packing import pack_seconds
@@ -67,21 +69,6 @@ SENT, LONE = {2: 1.4, 4: 1.2, 8: 1.28}, 0.95
 # Cost of a shifted row of 144 bytes, in lines of the L2. Shifting is chosen only if it is faster than packing
 # by these seconds and this share.
 SKEWED, SHIFTING = 5.1, (1.0e-6, 0.03)
-STORED_BYTES = 20.0  # bytes of D in a cycle, stored by TMA during the next tile's products
-NARROW, NARROW_BYTES = 1.8, 64  # factor if rows of a patch have fewer bytes
-# The same factor if threads store them and they have fewer columns. (e4m3 with a D of fp32 on an H200, 40
-# ragged products: tiles of 48, 80, 112, 144 columns took 9 % longer beside the others than predicted.)
-NARROW_COLUMNS = 32
-# Cycles to store 16 rows of a tile by threads: for each warp, since the ends of rows wait for each other, and
-# for each column.
-STRIP_BY_HAND, COLUMN_BY_HAND = 225.0, 12.0
-# Factor on that for a gated D, half as wide and stored in pieces of 16 bytes. (8192 x 4096 x 1024 on an H100:
-# SwiGLU takes 5 us more than the product alone in tiles of 128 x 256.)
-GATED_BY_PIECES = 0.15
-# TMA takes longer to store tiles with such short rows: measured, not explained.
-FEW_BYTES, FEW_LONGER = (64, 2.5)
-# With so many sums a thread has few registers for the epilogue: factor on stores by threads.
-CROWDED_SUMS, CROWDED_BY_HAND = (192, 1.5)
 DRAM_SHARE = 0.8  # of the bandwidth of reading alone
 # Factors on the time to store a batch's D that is larger than the L2, by the addresses that are written at
 # once. SCATTERED is the usual one. OF_SQUARES: clusters of 2 x 2 with two iterations. OF_LONG_ROWS: long
@@ -122,16 +109,6 @@ ALONE, HELD_UP = 3.5, 2.2
 # on products of tiles of 128 rows. (On an H100, 8192 x 4096 x 512: alone 50 us; with bias and GELU by tanh 64
 # in ping-pong of 128 x 128, 74 in tiles of 128 x 256. 4096^3 alone: 177 and 171.)
 ALONE_AT_ONCE, HELD_UP_AT_ONCE, TURN_AT_ONCE, CLOSER = 0.9, 0.95, 400.0, 0.94
-# Short functions are unrolled over so many sums: IN_PIECES if they store more than D, else AT_ONCE. LOOPED:
-# cycles of each pass of the loop over more. (8192 x 28672 x 4096 with 200 sums: the product alone 2.49 ms,
-# with a bias in the loop 3.12.)
-IN_PIECES, AT_ONCE, LOOPED = 128, 208, 550.0
-# The share of an epilogue's time that is not hidden if it is unrolled over more sums than IN_PIECES. (8192 x
-# 4096 x 1024 on an H100: bias and GELU take 6 us more than a bias in tiles of 256 x 200. In 128 x 256, and in
-# ping-pong of 128 x 128, they take 12.)
-LARGE_SHOWN = 0.4
-FINISHED_AT_ONCE = 128  # elements of an instruction of four warps
-LINE_OF_C = 2.5  # instructions for an element, if C is one line: two rows share each value
 # Ping-pong in pairs, or with tiles of 64 rows, was measured with epilogues only: factor without one.
 PAIRED_BY_TURNS = 1.1
 STEP_BYTES = 128  # of k in an iteration, for a row of A or a column of B
@@ -202,11 +179,11 @@ def busy_cycles(
     behind the other warpgroup's products, so only the last ones count, unless they take longer. If patches
     are held, the next tile's products run during the store.
     """
-    second_pass_seconds = np.ceil(turns) * store
+    stores = np.ceil(turns) * store
     if np.count_nonzero(held):
         beside = (np.ceil(turns) - 1) * (TAKEN + (1.0 - held) * store) + store
-        second_pass_seconds = np.where(held > 0, beside, second_pass_seconds)
-    alone = turns * products + second_pass_seconds + np.ceil(turns) * finish
+        stores = np.where(held > 0, beside, stores)
+    alone = turns * products + stores + np.ceil(turns) * finish
     if not np.count_nonzero(config.ping_pong):
         return alone
     products = np.where(quick & (config.bm > 64) & (turns > 1), CLOSER, 1.0) * products
@@ -338,73 +315,6 @@ def rows_of_step(problem: Problem, config: Knobs) -> tuple[Any, Any]:
     a_rows, b_rows = loaded_lines(problem, config)
     b_rows = -(-config.bn // 64) * 64 if mn_major(problem)[1] else b_rows
     return a_rows / config.cluster_n, b_rows / config.cluster_m
-
-
-def store_cycles(problem: Problem, config: Knobs) -> Any:
-    """Cycles to store a tile."""
-    size, (width, _) = size_of(problem.out_dtype), patch(problem, config)
-    narrow = np.where(width * size < NARROW_BYTES, NARROW, 1.0)
-    if copies_out(problem):
-        row_bytes = config.bn * size
-        few = np.where(row_bytes <= FEW_BYTES, FEW_LONGER, 1.0)
-        return narrow * few * config.bm * row_bytes / STORED_BYTES
-    crowded = np.where(config.wm // 16 * config.bn // 2 >= CROWDED_SUMS, CROWDED_BY_HAND, 1.0)
-    narrow = np.where(width < NARROW_COLUMNS, NARROW, narrow)
-    by_hand = STRIP_BY_HAND * config.consumers / 32 + narrow * COLUMN_BY_HAND * config.bn
-    return crowded * by_hand * config.wm / 16 * (GATED_BY_PIECES if gated(problem) else 1.0)
-
-
-def gated(problem: Problem) -> bool:
-    """Whether D has a column for two of the product, stored by threads in pieces of 16 bytes."""
-    fused = problem.fused
-    if fused is None or not fused.function.paired or fused.grouped:
-        return False
-    return fused.function.results[0].other is None and fused.stored[0].in_pieces
-
-
-def finish_cycles(problem: Problem, config: Knobs) -> Any:
-    """Cycles of a tile's epilogue, and of a C that is one line: its instructions, for four warps at once."""
-    instructions: Any = problem.fused.cost if problem.fused else 0
-    if problem.fused is not None and joins_values(problem):
-        instructions = problem.fused.joined_cost
-    if problem.fused is not None and quantises(problem):
-        whole = config.bn % grouped_columns(problem) == 0
-        instructions = np.where(whole, problem.fused.grouped_cost, instructions)
-    if same_c(problem):
-        instructions += LINE_OF_C
-    found = instructions * config.bm * config.bn / FINISHED_AT_ONCE
-    if problem.fused is None:
-        return found
-    special = problem.fused.special_cost * config.bm * config.bn / FINISHED_AT_ONCE
-    exposed = special + LOOPED * turns_of_loop(problem, config)
-    large = unrolled(problem, config) & (sums_of_thread(config) > IN_PIECES)
-    return np.where(config.ping_pong == 0, np.where(large, LARGE_SHOWN, 1.0) * (found + exposed), found)
-
-
-def sums_of_thread(config: Knobs) -> Any:
-    return config.wm // 16 * config.bn // 2
-
-
-def unrolled(problem: Problem, config: Knobs) -> Any:
-    """Whether a short function is unrolled over all sums of a thread (gemm/wgmma/epilogue_of_tile.cuh)."""
-    fused = problem.fused
-    if fused is None or not fused.is_short:
-        return False
-    if not copies_out(problem) and not fused.function.stores_d:  # not measured
-        return False
-    whole = not fused.stored and not fused.grouped
-    return sums_of_thread(config) <= (AT_ONCE if whole else IN_PIECES)
-
-
-def turns_of_loop(problem: Problem, config: Knobs) -> Any:
-    """Passes of the loop over sums, if a function is not unrolled over all. A pass has 12 sums, or as many as
-    divide those of 64 rows; 8 where lanes reduce columns.
-    """
-    half = config.bn // 2
-    twelve = (half % 12 == 0) & (not joins_columns(problem))
-    at_once = np.where(twelve, 12, np.where(half % 8 == 0, 8, 4))
-    waits = (sums_of_thread(config) > IN_PIECES) & ~np.asarray(unrolled(problem, config))
-    return np.where(waits, sums_of_thread(config) / at_once, 0.0)
 
 
 def feed_limit(config: Knobs, problem: Problem) -> Any:

@@ -10,8 +10,8 @@ from lapidist.kernels.kernel import Kernel
 from lapidist.kernels.registry import kernel_named
 from lapidist.planning.plans import Plan, make_plan
 from lapidist.schedule import stream_k
+from lapidist.schedule.schedule_rules import CLUSTER_MOST
 from lapidist.schedule.sharing_choice import PLANNED, Reduction, Sharing
-from lapidist.schedule.units import CLUSTER_MOST
 from lapidist_lab.bench.protocol.cases import Case
 from lapidist_lab.bench.protocol.contenders import problem_of
 
