@@ -169,6 +169,14 @@ def shapes(
     instead("shapes", device, as_json, csv, html, record)
 
 
+@app.command(epilog=examples("bench default", "bench default --record results"))
+def default(
+    device: Gpu = "gpu", as_json: Json = False, csv: Csv = None, html: Html = None, record: Records = None
+) -> None:
+    """Measure the default's kernels beside those of compile="wait"."""
+    instead("default", device, as_json, csv, html, record)
+
+
 @app.command(epilog=examples("bench limits"))
 def limits(
     device: Gpu = "gpu", as_json: Json = False, csv: Csv = None, html: Html = None, record: Records = None

@@ -143,6 +143,7 @@ def measure_instead(subject: str, place: int | str, outputs: Outputs, part: Part
     from lapidist.backends.gpu.driver import require_gpu
     from lapidist_lab.bench.studies import (
         batched_products,
+        default_kernels,
         epilogue_costs,
         launch_costs,
         limits,
@@ -163,6 +164,7 @@ def measure_instead(subject: str, place: int | str, outputs: Outputs, part: Part
     measure = {
         "launch": launch_costs.measure,
         "shapes": new_shapes.measure,
+        "default": default_kernels.measure,
         "limits": limits.measure,
         "layouts": operand_layouts.measure,
     }

@@ -68,6 +68,16 @@ def test_new_shapes_stand_under_what_a_call_costs() -> None:
     )
 
 
+def test_the_default_is_held_against_wait() -> None:
+    note = "0.99x at least; torch's time over that of wait 1.20x"
+    graph = stock_row(
+        "the default's kernels", "host", "default captured", 1.19, calls=24, over_wait=0.998, note=note
+    )
+    text = page_of("launch", [graph])
+    assert f"| bf16 | a graph after three calls | 24 | 0.998x | 1.19x | {note} |" in text
+    assert 'has 1.00x to 1.00x the speed of compile="wait"' in text
+
+
 def test_what_was_not_measured_has_no_page() -> None:
     assert not [name for name in ("models", "epilogues", "launch", "mma", "layouts") if parts_of(name, [])]
 

@@ -90,6 +90,7 @@ class Record:
     power_w: float | None = None
     temperature_c: float | None = None
     over_plain: float | None = None  # with an epilogue: `seconds` over those of the product alone
+    over_wait: float | None = None  # by default: the seconds of compile="wait" over `seconds`
     batch: int | None = None  # how many products; None: one
     peer: str | None = None  # who `ratio` compares with, if not the vendor's library
     note: str | None = None

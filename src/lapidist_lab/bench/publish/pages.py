@@ -95,7 +95,13 @@ PAGES = (
     Page(
         "launch",
         "What does a call cost?",
-        [call_costs.LAUNCH, call_costs.COMPILING, call_costs.ALONE, study_tables.SHAPES],
+        [
+            call_costs.LAUNCH,
+            call_costs.COMPILING,
+            call_costs.ALONE,
+            study_tables.SHAPES,
+            study_tables.DEFAULT,
+        ],
         lambda data: joined(call_costs.of_launch(data.of("host")), study_tables.of_new_shapes(data)),
     ),
     Page("layouts", "What does a layout cost?", [layout_tables.LAYOUTS], layout_tables.of_layouts),

@@ -27,7 +27,7 @@ from lapidist_lab.bench.publish.charts import Bar, Chart
 from lapidist_lab.bench.publish.record_views import LIES, shape_of
 from lapidist_lab.bench.publish.section import Data, Part, Section, folded, joined
 from lapidist_lab.bench.publish.tables import Column, fold, table
-from lapidist_lab.bench.studies import operand_layouts, scaled_products
+from lapidist_lab.bench.studies import default_kernels, operand_layouts, scaled_products
 from lapidist_lab.bench.studies.after_products import PLAIN
 from lapidist_lab.bench.studies.epilogue_costs import MODE as EPILOGUE
 
@@ -35,7 +35,16 @@ MODEL, SERVED, LOADED = "model", "served", "shapes loaded"
 NEW_SHAPES = {"shapes cold": "nothing compiled", "shapes disk": "binaries on disk", LOADED: "binaries loaded"}
 MMA_WORDS = {"mma sustained": "sustained", "mma burst": "in bursts"}
 SCALED_WORDS = {scaled_products.MODE: "sustained", scaled_products.BURST_MODE: "in bursts"}
-MODES = (MODEL, EPILOGUE, *NEW_SHAPES, SERVED, *MMA_WORDS, operand_layouts.MODE, *SCALED_WORDS)
+MODES = (
+    MODEL,
+    EPILOGUE,
+    *NEW_SHAPES,
+    SERVED,
+    *default_kernels.MODES,
+    *MMA_WORDS,
+    operand_layouts.MODE,
+    *SCALED_WORDS,
+)
 
 
 # ---- whole models ----
@@ -190,6 +199,47 @@ SHAPES = Section(
             ("9 of 10 within", lambda r: time_words(r.p90)),
             ("99 of 100 within", lambda r: time_words(r.p99)),
             ("torch's time over ours", times_faster),
+        ),
+    ],
+)
+
+# ---- the default beside compile="wait" ----
+
+DEFAULT_WORDS = {
+    default_kernels.CAPTURED: "a graph after three calls",
+    default_kernels.EAGER: "calls after a second of calls",
+}
+
+
+def of_default(data: Data) -> str:
+    """What a captured graph has of the speed of compile="wait", in words."""
+    rows = [record for record in data.of(default_kernels.CAPTURED) if record.over_wait]
+    if not rows:
+        return ""
+    shares = [record.over_wait or 0.0 for record in rows]
+    return (
+        f"On a new machine a graph that is captured after three calls has {min(shares):.2f}x to"
+        f' {max(shares):.2f}x the speed of compile="wait" in the mean.'
+    )
+
+
+DEFAULT = Section(
+    lambda data: data.of(*default_kernels.MODES),
+    [
+        "## Which kernels does a program get that asks for none?",
+        lambda rows: joined(
+            "The cache is empty at first. A graph keeps its kernels for good, so its capture waits for the"
+            " best. Calls take them when they are compiled.",
+            of_default(Data(rows)),
+        ),
+        folded(
+            'The default, beside compile="wait" and torch',
+            "type",
+            ("who", lambda r: DEFAULT_WORDS[r.mode]),
+            ("shapes", lambda r: str(r.calls)),
+            ("wait's time over the default's", lambda r: f"{r.over_wait:.3f}x"),
+            ("torch's time over the default's", times_faster),
+            ("besides", lambda r: r.note or ""),
         ),
     ],
 )

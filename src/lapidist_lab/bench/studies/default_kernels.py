@@ -1,0 +1,177 @@
+"""The kernels that a program gets which asks for none, beside those of compile="wait".
+
+Each type runs in a new process with an empty cache. A product is called three times, then captured in a
+graph, as served models do it; or it is called for a second."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from statistics import geometric_mean, median
+from typing import Any, NamedTuple
+
+from lapidist.dtypes import math_named
+from lapidist.errors import DeviceError
+from lapidist_lab.bench.protocol.conditions import gather
+from lapidist_lab.bench.protocol.measure import Stage
+from lapidist_lab.bench.protocol.record import Conditions, Record
+from lapidist_lab.bench.protocol.timing import BURST
+from lapidist_lab.bench.studies.ladder_runs import Keep
+from lapidist_lab.bench.studies.new_shapes import Shape, answer, new_shapes
+
+CAPTURED, EAGER = MODES = "default captured", "default eager"
+TYPES = ("bf16", "e4m3", "fp32", "fp64")
+SHAPES, SEED, LEAST = 24, 303, 64
+WARM_UPS, CALLS, REPEATS = 3, 20, 5
+EAGER_SECONDS = 1.0
+BUSY_CYCLES = 4_000_000  # the GPU is kept busy while calls are queued, so that the host is not what is timed
+PROTOCOL = (
+    f"{SHAPES} shapes of a type, half of them aligned, B by columns, in a new process with an empty cache;"
+    f" captured: {WARM_UPS} calls, then a graph of {CALLS}; eager: calls for {EAGER_SECONDS:.0f} s, then"
+    f" {CALLS} behind a busy GPU; medians of {REPEATS}; then the same with compile=wait, and torch's product"
+)
+
+
+class Times(NamedTuple):
+    """Seconds of a product by default, with compile="wait", and by torch; None: torch does not take it."""
+
+    default: float
+    waited: float
+    torch: float | None
+
+
+# ---- in a new process ----
+
+
+def times_of(name: str, mode: str, shapes: Sequence[Shape]) -> list[Times]:
+    import torch
+
+    types = {
+        "bf16": torch.bfloat16,
+        "fp32": torch.float32,
+        "fp64": torch.float64,
+        "e4m3": torch.float8_e4m3fn,
+    }
+    largest = max(max(m * k, n * k) for m, n, k in shapes)
+    store = torch.randn(largest, device="cuda").to(types[name])
+    seconds_of = captured if mode == CAPTURED else eager
+    return [
+        times_of_one(seconds_of, store[: m * k].view(m, k), store[: n * k].view(n, k).T) for m, n, k in shapes
+    ]
+
+
+def times_of_one(seconds_of: Callable[[Callable[[], Any]], float], a: Any, b: Any) -> Times:
+    import lapidist
+
+    default = seconds_of(lambda: lapidist.matmul(a, b))
+    waited = seconds_of(lambda: lapidist.matmul(a, b, compile="wait"))
+    product = torchs(a, b)
+    return Times(default, waited, product and seconds_of(product))
+
+
+def torchs(a: Any, b: Any) -> Callable[[], Any] | None:
+    """torch's product; None where its 8-bit products refuse the lines."""
+    import torch
+
+    if a.dtype != torch.float8_e4m3fn:
+        return lambda: torch.mm(a, b)
+    if b.shape[1] % 16 or a.shape[1] % 16:
+        return None
+    one = torch.ones((), device=a.device)
+    return lambda: torch._scaled_mm(a, b, one, one, out_dtype=torch.bfloat16)
+
+
+def captured(product: Callable[[], Any]) -> float:
+    """Seconds of a product in a graph that was captured after a few calls."""
+    import torch
+
+    for _ in range(WARM_UPS):
+        product()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(CALLS):
+            product()
+    graph.replay()
+    return timed(graph.replay)
+
+
+def eager(product: Callable[[], Any]) -> float:
+    """Seconds of a product on the GPU, after a second of calls."""
+    import torch
+
+    end = time.perf_counter() + EAGER_SECONDS
+    while time.perf_counter() < end:
+        for _ in range(CALLS):
+            product()
+        torch.cuda.synchronize()
+
+    def calls() -> None:
+        for _ in range(CALLS):
+            product()
+
+    return timed(calls)
+
+
+def timed(work: Callable[[], Any]) -> float:
+    """Seconds of one of the products that `work` queues."""
+    import torch
+
+    seconds = []
+    for _ in range(REPEATS):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda._sleep(BUSY_CYCLES)
+        start.record()
+        work()
+        end.record()
+        torch.cuda.synchronize()
+        seconds.append(start.elapsed_time(end) / 1e3 / CALLS)
+    return median(seconds)
+
+
+# ---- in the parent ----
+
+
+def measure(ordinal: int, keep: Keep) -> tuple[Conditions, list[Record]]:
+    with Stage(ordinal, BURST) as stage:
+        if stage.framework.name != "torch":
+            raise DeviceError("bench default: graphs are torch's, which was not found. Install torch")
+        vendor = stage.framework.vendor("bfloat16")
+        conditions = gather(stage.device, stage.device.name, "burst", PROTOCOL, vendor=vendor)
+        records: list[Record] = []
+        for mode in MODES:
+            for name in TYPES if mode == CAPTURED else TYPES[:1]:
+                records.append(row(stage.device.name, name, mode, times_in_new_process(name, mode)))
+                keep(conditions, records)
+        return conditions, records
+
+
+def times_in_new_process(name: str, mode: str) -> list[Times]:
+    with tempfile.TemporaryDirectory() as folder:
+        return [Times(*seconds) for seconds in answer(times_of, folder, name, mode, new_shapes(SHAPES, SEED))]
+
+
+def row(chip: str, name: str, mode: str, times: Sequence[Times]) -> Record:
+    """Geometric means over all shapes: of wait's time over the default's, and of torch's over both."""
+    waited = [product.waited / product.default for product in times]
+    by_torch = [
+        (product.torch / product.default, product.torch / product.waited)
+        for product in times
+        if product.torch
+    ]
+    over_default, over_waited = map(geometric_mean, zip(*by_torch, strict=True))
+    head = ("the default's kernels", "host", chip, math_named(name), "rcr", 0, 0, 0)
+    return Record(
+        *head,
+        median(product.default for product in times),
+        None,
+        over_default,
+        None,
+        None,
+        True,
+        mode,
+        calls=len(times),
+        over_wait=geometric_mean(waited),
+        note=f"{min(waited):.2f}x at least; torch's time over that of wait {over_waited:.2f}x",
+    )
