@@ -75,10 +75,10 @@ def line_with(**changed: object) -> str:
 )
 def test_other_lines_are_refused(tmp_path: Path, line: str) -> None:
     (tmp_path / "log").write_text(f"\n{line}\n")
-    with pytest.raises(ArgumentError, match=r"--kernels: line 2 must"):
+    with pytest.raises(ArgumentError, match=r"--log: line 2 must"):
         read_orders(tmp_path / "log")
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match=f"--kernels: must be a file that {VARIABLE} named"):
+    with pytest.raises(ArgumentError, match=f"--log: must be a file that {VARIABLE} named"):
         read_orders(tmp_path / "none")

@@ -42,7 +42,7 @@ def read_orders(path: Path) -> list[Order]:
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise ArgumentError(f"--kernels: must be a file that {VARIABLE} named; {error}") from error
+        raise ArgumentError(f"--log: must be a file that {VARIABLE} named; {error}") from error
     return [order_of(line, number) for line, number in first_lines(lines)]
 
 
@@ -56,10 +56,10 @@ def order_of(line: str, number: int) -> Order:
         fields = json.loads(line)
         order = Order(**fields)._replace(more=tuple(fields["more"]))
     except (ValueError, TypeError, KeyError) as error:
-        raise ArgumentError(f"--kernels: line {number} must be {FORMAT}; got {line[:80]!r}") from error
+        raise ArgumentError(f"--log: line {number} must be {FORMAT}; got {line[:80]!r}") from error
     if not is_sound(order):
         raise ArgumentError(
-            f"--kernels: line {number} must name a source of lapidist/cuda, and macros that are numbers or"
+            f"--log: line {number} must name a source of lapidist/cuda, and macros that are numbers or"
             f" names; got {line[:80]!r}. Log the kernels again with this version"
         )
     return order

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lapidist.planning.plans import Plan
     from lapidist.planning.warm import Build, Built
 
-EXAMPLES = ("warm --dtype bf16", "warm --mnk 300,520,200 --chip h100")
+EXAMPLES = ("warm --dtype bf16", "warm --mnk 300,520,200 --chip h100", "warm --log served.jsonl")
 LONGEST = 4  # of the compilations: so many are named
 
 
@@ -54,6 +54,10 @@ def warm(
     with_c: Annotated[
         bool, typer.Option("--with-c", help="beta C in every product: kernels of their own")
     ] = False,
+    log: Annotated[
+        Path | None,
+        typer.Option(help="compile what a program's calls loaded: the file that LAPIDIST_KERNELS named"),
+    ] = None,
     as_json: Json = False,
     record: Annotated[
         Path | None,
@@ -65,8 +69,10 @@ def warm(
     """Compile ahead of need, into the cache.
 
     Of each type the few binaries that serve every shape within some percent of the best one; or what is best
-    for the products given.
+    for the products given, or what a program's calls loaded.
     """
+    if log is not None:
+        raise typer.Exit(int(warm_logged(log, jobs, as_json) > 0))
     from lapidist.dtypes import math_named
     from lapidist.planning import warm as ahead
     from lapidist.problems.problem import dense_problem
@@ -94,6 +100,25 @@ def warm(
     if warming is not None:
         warming.save(record, dtype, device, rows)
     raise typer.Exit(int(bool(failures)))
+
+
+def warm_logged(path: Path, jobs: int | None, as_json: bool) -> int:
+    """How many kernels of the log could not be compiled."""
+    from lapidist.build.kernel_log import read_orders
+    from lapidist.build.workers import compile_all
+    from lapidist.planning.warm import compilers
+
+    orders, start = read_orders(path), time.perf_counter()
+    with progress(len(orders), "compiling") as step:
+        answers = compile_all(orders, jobs or compilers(), step)
+    errors = [answer.error for answer in answers if answer.error]
+    seconds = time.perf_counter() - start
+    if as_json:
+        print(json.dumps({"kernels": len(orders), "failed": errors, "seconds": seconds}))
+    else:
+        print(f"{len(orders) - len(errors)} of {len(orders)} logged kernels are compiled; {seconds:.1f} s")
+        print(*(f"  {error}" for error in errors), sep="\n", end="\n" if errors else "")
+    return len(errors)
 
 
 @dataclass(frozen=True, slots=True)
