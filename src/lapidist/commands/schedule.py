@@ -46,26 +46,11 @@ def schedule(
     Also the time that is predicted for it, for data-parallel tiles and for split-K. Of a --kernel whose
     blocks are clusters each cluster is drawn as one block, on as many SMs."""
     from lapidist.commands.timeline import as_data, as_text, compare, draw, of_kernel, parse_costs, parse_tile
-    from lapidist.errors import ArgumentError
     from lapidist.schedule import TileGrid, data_parallel, split_k, stream_k
     from lapidist.schedule.grid import ceil_div
-    from lapidist.schedule.sharing_choice import REDUCTIONS
     from lapidist.writable import require_writable
 
-    if streamed and splits is not None:
-        raise ArgumentError(
-            f"--split-k: must be left out where --stream-k is given; got {splits}. Give one of them"
-        )
-    if reduction not in REDUCTIONS:
-        raise ArgumentError(
-            f"--reduction: must be one of {', '.join(REDUCTIONS)}; got {reduction!r}. Choose one of them"
-        )
-    if avail_sms is not None and not streamed:
-        raise ArgumentError(
-            f"--avail-sms: is what --stream-k balances over; got {avail_sms} without it. Add --stream-k"
-        )
-    if rows < 0:
-        raise ArgumentError(f"--rows: must be at least 0; got {rows}. 0 shows all")
+    require_options(streamed, splits, reduction, avail_sms, rows)
     if svg is not None:
         require_writable("--svg", svg)
     product, model = parse_mnk(mnk, dtype), parse_costs(costs)
@@ -87,3 +72,26 @@ def schedule(
         title = f"{product.m} x {product.n} x {product.k} in tiles of {tile}"
         svg.write_text(draw(comparison, title))
     print(json.dumps(as_data(comparison)) if as_json else as_text(comparison, rows))
+
+
+def require_options(
+    streamed: bool, splits: int | None, reduction: str, avail_sms: int | None, rows: int
+) -> None:
+    """Refuse options that do not go together, or are out of range."""
+    from lapidist.errors import ArgumentError
+    from lapidist.schedule.sharing_choice import REDUCTIONS
+
+    if streamed and splits is not None:
+        raise ArgumentError(
+            f"--split-k: must be left out where --stream-k is given; got {splits}. Give one of them"
+        )
+    if reduction not in REDUCTIONS:
+        raise ArgumentError(
+            f"--reduction: must be one of {', '.join(REDUCTIONS)}; got {reduction!r}. Choose one of them"
+        )
+    if avail_sms is not None and not streamed:
+        raise ArgumentError(
+            f"--avail-sms: is what --stream-k balances over; got {avail_sms} without it. Add --stream-k"
+        )
+    if rows < 0:
+        raise ArgumentError(f"--rows: must be at least 0; got {rows}. 0 shows all")

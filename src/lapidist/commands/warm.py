@@ -23,7 +23,7 @@ from lapidist.commands.options import (
     device_named,
     require_layout,
 )
-from lapidist.commands.products import parse_mnk, read_products
+from lapidist.commands.products import Product, parse_mnk, read_products
 from lapidist.commands.progress import progress
 from lapidist.errors import ArgumentError
 
@@ -55,8 +55,7 @@ def warm(
         bool, typer.Option("--with-c", help="beta C in every product: kernels of their own")
     ] = False,
     log: Annotated[
-        Path | None,
-        typer.Option(help="compile what a program's calls loaded: the file that LAPIDIST_KERNELS named"),
+        Path | None, typer.Option(help="compile what a program's calls loaded: LAPIDIST_KERNELS' file")
     ] = None,
     as_json: Json = False,
     record: Annotated[
@@ -83,12 +82,9 @@ def warm(
     if record is not None:
         require_folder("--record", record)
         warming = lab_module("bench.studies.warming", "warm --record (a file of Records)")
-    device, failures = device_named(chip), 0
-    rows: list[Any] = []
+    device, failures, rows = device_named(chip), 0, list[Any]()
     for type_name in dtype.split(","):
-        cases = [parse_mnk(text, type_name) for text in mnk or ()]
-        cases += read_products(file, type_name) if file is not None else []
-        math = math_named(type_name)
+        math, cases = math_named(type_name), cases_of(mnk, file, type_name)
         problems = [dense_problem(*case.extents, case.math, layout) for case in cases]
         problems += (ahead.ordinary(math) if ordinary else []) + ahead.anything(math, products)
         problems = [ahead.with_c_like_d(problem) if with_c else problem for problem in problems]
@@ -100,6 +96,12 @@ def warm(
     if warming is not None:
         warming.save(record, dtype, device, rows)
     raise typer.Exit(int(bool(failures)))
+
+
+def cases_of(mnk: Products, file: File, type_name: str) -> list[Product]:
+    """The products that were named or listed in a file."""
+    listed = read_products(file, type_name) if file is not None else []
+    return [parse_mnk(text, type_name) for text in mnk or ()] + listed
 
 
 def warm_logged(path: Path, jobs: int | None, as_json: bool) -> int:
