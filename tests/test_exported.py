@@ -113,6 +113,36 @@ def test_multiplying_on_the_host_loads_no_gpu_library() -> None:
     assert not {"torch", "cupy", "jax", "typer", "rich"} & loaded_by(statement)
 
 
+ON_THE_HOST = """
+import numpy, lapidist
+a, b = numpy.ones((2, 2), "float32"), numpy.ones((2, 2))
+lapidist.matmul(a, a)
+lapidist.matmul(a, b)
+"""
+HOST_MODULES = 40
+
+
+def test_a_product_of_host_arrays_loads_what_it_needs() -> None:
+    """One that NumPy takes at once, and one that goes the full path: no kernels, plans, machine or epilogues,
+    no parts of calls that it does not have.
+    """
+    program = f"import sys\n{ON_THE_HOST}\nprint(*sys.modules)"
+    text = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    loaded = [name for name in text.split() if name.partition(".")[0] == "lapidist"]
+    assert "lapidist.backends.host_backend" in loaded
+    assert len(loaded) <= HOST_MODULES, loaded
+    folders = "backends.gpu cuda device epilogues jax kernels machine planning schedule torch"
+    parts = "factor_operands index_operands scalar_operands epilogue_operands lists prepared executable"
+    paths = "fast_path guard write list_repeat new_rows with_arrays"
+    unneeded = [
+        *(f"lapidist.{name}" for name in folders.split()),
+        *(f"lapidist.calls.{name}" for name in parts.split()),
+        *(f"lapidist.calls.repeat.{name}" for name in paths.split()),
+        *("lapidist.build.folder", "lapidist.problems.epilogue_layout"),
+    ]
+    assert [name for name in loaded if name in unneeded] == []
+
+
 PLANNED = """
 from lapidist.backends.gpu import launched_products
 from lapidist.device import chip
@@ -128,7 +158,7 @@ def test_a_plain_product_loads_what_it_needs() -> None:
     its."""
     program = f"import sys\n{PLANNED}\nprint(*sys.modules)"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    loaded, calls = found.stdout.split(), "epilogue_operands lists routed scaled"
+    loaded, calls = found.stdout.split(), "epilogue_operands lists index_operands factor_operands"
     repeats = "with_arrays start_with_arrays list_repeat"
     others = (
         *("lapidist.epilogues", "lapidist.problems.epilogue_layout", "lapidist.planning.second_passes"),

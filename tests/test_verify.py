@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lapidist
-from lapidist.backends.host_backend import rounded_to_tf32
+from lapidist.backends.host_product import rounded_to_tf32
 from lapidist.dtypes import MATHS, TF32, element_of, numpy_dtype, outputs_of
 from lapidist.machine.instructions.sums import tensor_sum
 from lapidist_lab.verify import judge

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
-from lapidist.backends.gpu.launcher import AS_IT_IS
-from lapidist.backends.host_backend import gemm_at_once, product_at_once
-from lapidist.build.compile_policy import NEVER, WAIT, Compiling
+from lapidist.backends.host_at_once import gemm_at_once, product_at_once
+from lapidist.build.compile_policy import NEVER, WAIT
 from lapidist.calls import argument_rules
 from lapidist.calls.call import Call, Mode, numbers_in
-from lapidist.calls.executable import Gemm
+from lapidist.calls.full_path import multiplied, multiplied_lists, planned_products
 from lapidist.calls.kernel_choice import OPEN, Choices, checked
 from lapidist.calls.operation import (
     OF_MATMUL,
@@ -28,27 +27,23 @@ from lapidist.calls.operation import (
     given_epilogue,
     types_named,
 )
-from lapidist.calls.remembered import (
-    AGAIN,
-    BESIDE,
-    ROWS,
-    multiplied,
-    multiplied_lists,
-    of_new_rows,
-    with_arrays,
-)
+from lapidist.calls.remembered import AGAIN, BESIDE, ROWS, with_arrays
 from lapidist.calls.repeat.scalars import NUMBERS, asked_of
 from lapidist.calls.repeat.shape import key_of_gemm, key_of_product, key_of_rows
-from lapidist.config import Config
+from lapidist.config import AUTO
 from lapidist.dtypes import IEEE, Precision
 from lapidist.errors import ShapeError, explained
-from lapidist.kernels.kernel import Kernel
+from lapidist.launch import AS_IT_IS
 from lapidist.problems.pointers import Pointers
-from lapidist.schedule import Schedule
-from lapidist.schedule.sharing_choice import AUTO, Reduction, ScheduleName, Sharing
 
 if TYPE_CHECKING:
+    from lapidist.build.compile_policy import Compiling
+    from lapidist.calls.executable import Gemm
     from lapidist.calls.lists import ArrayGemm
+    from lapidist.config import Config
+    from lapidist.kernels.kernel import Kernel
+    from lapidist.schedule import Schedule
+    from lapidist.schedule.sharing_choice import Reduction, ScheduleName, Sharing
 
 
 class HasShape(Protocol):
@@ -157,7 +152,7 @@ def matmul(
                 result = again(a, b, None, out, AS_IT_IS, stream)
             else:
                 rows = key_of_rows(a, b, False, types) if ROWS and out is None else None
-                result = None if rows is None else of_new_rows(a, b, rows, key, stream)
+                result = None if rows is None else planned_products().of_new_rows(a, b, rows, key, stream)
         if result is not None:
             return result
     choices = OPEN if device is compile is None else checked(Choices(device, compile=compile))
@@ -314,8 +309,9 @@ def call_of(said: Mapping[str, Any]) -> Call:
     def some(*names: str) -> dict[str, Any]:
         return {name: said[name] for name in names}
 
-    sharing = Sharing(**some("schedule", "split_k", "reduction", "avail_sms", "deterministic"))
-    choices = checked(Choices(sharing=sharing, **some("device", "kernel", "config", "workspace", "compile")))
+    choices = checked(
+        Choices(sharing=sharing_of(said), **some("device", "kernel", "config", "workspace", "compile"))
+    )
     operation = Operation(
         **some("trans_a", "trans_b", "alpha", "beta"),
         types=types_named(**some("out_dtype", "acc_dtype", "precision", "promote")),
@@ -324,7 +320,25 @@ def call_of(said: Mapping[str, Any]) -> Call:
         epilogue=given_epilogue(said["epilogue"]),
     )
     matrices = some("a", "b", "c", "out", "mode")
-    return Call(**matrices, operation=operation, choices=choices, stream=said.get("stream"))
+    return Call(**matrices, operation=operation, choices=checked(choices), stream=said.get("stream"))
+
+
+# how blocks share the work, where a caller leaves it to the planner
+LEFT_TO_PLANNER: dict[str, Any] = {
+    "schedule": AUTO,
+    "split_k": AUTO,
+    "reduction": None,
+    "avail_sms": None,
+    "deterministic": True,
+}
+
+
+def sharing_of(said: Mapping[str, Any]) -> Sharing | None:
+    if all(said[name] is default for name, default in LEFT_TO_PLANNER.items()):
+        return None
+    from lapidist.schedule.sharing_choice import Sharing
+
+    return Sharing(**{name: said[name] for name in LEFT_TO_PLANNER})
 
 
 @cache
@@ -375,7 +389,7 @@ def gemm_again(
     if c is not None or out is not None or trans_a or scalars is not UNSCALED or not ROWS:
         return None
     rows = key_of_rows(a, b, trans_b, types)
-    return None if rows is None else of_new_rows(a, b, rows, key, stream)
+    return None if rows is None else planned_products().of_new_rows(a, b, rows, key, stream)
 
 
 def gemm_lists(a: Any, b: Any, c: Any = None, *, out: Any = None, **more: Any) -> Any:
@@ -466,7 +480,7 @@ def plan(
     argument_rules.require_compile(compile, (WAIT, NEVER))
     call = call_of(locals())
     if call.is_of_lists:
-        from lapidist.calls.lists import ArrayGemm
+        from lapidist.calls.lists import ListGemm, batch_of
 
         call = call.of_lists()
         if call.of_none:
@@ -474,6 +488,9 @@ def plan(
                 "a, b: must hold an array each to plan for; got empty lists. Pass those of a call"
             )
         if call.operation.epilogue is not None:
-            return followed_lists().FollowedGemm(call)  # type: ignore[no-any-return]
-        return ArrayGemm(call.batch(), call.operation, call.choices)
-    return Gemm(call.arguments(), call.choices)
+            return followed_lists().SuccessiveGemm(call)  # type: ignore[no-any-return]
+        batch = batch_of(call.a, call.b, call.c, call.out, call.operation)
+        return ListGemm(batch, call.operation, call.choices)
+    from lapidist.calls.executable import Gemm
+
+    return Gemm(call.bound(), call.choices)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Final
 
 from lapidist.errors import ArgumentError
+
+AUTO: Final = "auto"  # of schedules and of split_k: the planner chooses
 
 MOST = 2**31 - 1  # the device code's numbers are of 32 bits
 LEAST = {

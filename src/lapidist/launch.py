@@ -18,6 +18,9 @@ from typing import Any
 from lapidist.errors import LaunchError
 
 Dim3 = tuple[int, int, int]
+Scalars = tuple[float, float]  # alpha and beta
+AS_IT_IS: Scalars = 1.0, 0.0
+Operands = tuple[int, int, int, int]  # addresses of A, B, C and D
 ARRAYS_AT_ONCE = 64  # in a launch: lists of pointers travel as kernel parameters
 INT_LIMIT = 2**31 - 1  # kernels count extents, tiles, products and iterations with 32 bits
 MOST_PAIRS = 72  # of blocks of a launch, each with an entry in their order

@@ -313,7 +313,7 @@ def test_many_geometries_are_forgotten_and_still_right(
 ) -> None:
     from lapidist.calls import remembered
 
-    monkeypatch.setattr(remembered, "PREPARED_LIMIT", 3)
+    monkeypatch.setattr(remembered, "REMEMBERED_LIMIT", 3)
     monkeypatch.setattr(remembered, "PREPARED", {})
     for m in (*range(1, 5), *range(1, 5)):
         a, b = normal(rng, (m, 4)), normal(rng, (4, m))

@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 
 from lapidist.backends.gpu import launcher
-from lapidist.backends.gpu.launcher import AS_IT_IS, GpuKernel
-from lapidist.calls.arguments import Arguments
+from lapidist.backends.gpu.launcher import GpuKernel
+from lapidist.calls.bound import Bound
 from lapidist.calls.executable import Gemm
 from lapidist.calls.kernel_choice import Choices
 from lapidist.calls.operation import Operation
 from lapidist.errors import LaunchError
 from lapidist.kernels.kernel import Kernel
 from lapidist.kernels.registry import KERNELS, kernel_named
-from lapidist.launch import Binary, Launch, ParameterBlock, TensorMap
+from lapidist.launch import AS_IT_IS, Binary, Launch, ParameterBlock, TensorMap
 from lapidist_lab.sass import binary_of, sample_problem
 from offenders import each_holds
 from typed import TYPED, TYPED_IDS
@@ -124,11 +124,11 @@ def test_places_of_a_kind() -> None:
 def launch_of(kernel: str, m: int, n: int, k: int, *, order: str = "C") -> tuple[Launch, Any, Any, Any]:
     a, b = np.ones((m, k), np.float32), np.ones((k, n), np.float32)
     out = np.ones((m, n), np.float32, order=order)  # type: ignore[call-overload]
-    arguments = Arguments(a, b, None, out, Operation(alpha=2.0))
-    ready = Gemm(arguments, Choices("machine", kernel))
+    bound = Bound(a, b, None, out, Operation(alpha=2.0))
+    ready = Gemm(bound, Choices("machine", kernel))
     assert ready.plan is not None
-    assert arguments.out is not None
-    return ready.plan.launch(arguments.a, arguments.b, None, arguments.out, 2.0, 0.0), a, b, out
+    assert bound.out is not None
+    return ready.plan.launch(bound.a, bound.b, None, bound.out, 2.0, 0.0), a, b, out
 
 
 def test_a_launch_carries_the_operands() -> None:

@@ -14,14 +14,13 @@ import numpy as np
 import pytest
 
 import lapidist
-from lapidist.backends import selection
-from lapidist.backends.gpu import launched_products
+from lapidist.backends.gpu import driver, launched_products
 from lapidist.build import background_compile
 from lapidist.build.cache import encode, entry_path
 from lapidist.build.compiler import Order, key_of
 from lapidist.build.folder import VARIABLE, warn_once
 from lapidist.build.workers import Answer
-from lapidist.calls import executable, remembered
+from lapidist.calls import prepared, remembered
 from lapidist.device import chip
 from lapidist.frameworks.arrays import Operand
 from lapidist.launch import Binary
@@ -53,14 +52,14 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Plan]]
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     monkeypatch.setattr(launched_products.GpuBackend, "loaded", Kernel)
     monkeypatch.setattr(launched_products, "query_device", lambda ordinal: chip("h200"))
-    monkeypatch.setattr(selection, "require_gpu", lambda ordinal: None)
+    monkeypatch.setattr(driver, "require_gpu", lambda ordinal: None)
     monkeypatch.setattr(launched_products, "choose_stream", lambda *_: 0)
     monkeypatch.setattr(launched_products, "upload", upload)
     monkeypatch.setattr(remembered, "PREPARED", {})
-    monkeypatch.setattr(executable, "CALLS_BETWEEN", 1)
+    monkeypatch.setattr(prepared, "CALLS_BETWEEN", 1)
     monkeypatch.setattr(background_compile, "_behind", own)
     # a thread that weighs would ask for kernels in the next test
-    monkeypatch.setattr(executable.background_thread, "ask", lambda work: None)
+    monkeypatch.setattr(prepared.background_thread, "ask", lambda work: None)
     warn_once.cache_clear()
     binaries.forget()
     yield found
@@ -124,7 +123,7 @@ def test_calls_go_on_with_what_stands_in(
     words: str,
 ) -> None:
     monkeypatch.setattr(background_compile, name, fault)
-    monkeypatch.setattr(executable.background_thread, "ask", lambda work: work())
+    monkeypatch.setattr(prepared.background_thread, "ask", lambda work: work())
     best, other = best_and_another()
     binaries.remember(binary_of(other), *other.build)
     call()
@@ -142,7 +141,7 @@ def test_a_corrupt_binary_is_as_good_as_none(ran: list[Plan], monkeypatch: pytes
     monkeypatch.setattr(
         background_compile, "asked", lambda worker, order: orders.append(order) or Answer(0.0, "no")
     )
-    monkeypatch.setattr(executable.background_thread, "ask", lambda work: work())
+    monkeypatch.setattr(prepared.background_thread, "ask", lambda work: work())
     best, other = best_and_another()
     order = binaries.order_of(*best.build)
     path = entry_path(key_of(*order))
@@ -175,9 +174,9 @@ def test_weighing_that_fails_is_told_once_and_calls_go_on(
 
     first, _ = at_hand_and_another()
     binaries.remember(binary_of(first), *first.build)
-    monkeypatch.setattr(executable, "better_than", fails)
+    monkeypatch.setattr(prepared, "better_than", fails)
     work: list[Any] = []
-    monkeypatch.setattr(executable.background_thread, "ask", work.append)
+    monkeypatch.setattr(prepared.background_thread, "ask", work.append)
     call()
     thread = background_thread.BackgroundThread()
     thread.ask(work[0])

@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 
 import lapidist
-from lapidist.calls.arguments import Arguments
 from lapidist.calls.call import Call
 from lapidist.calls.operation import Factors, Operation, Routing
-from lapidist.calls.routed import RoutedArguments
-from lapidist.calls.scaled import ScaledArguments
+from lapidist.epilogues import bias_relu
 
 A, B = np.ones((4, 8), np.float32), np.ones((8, 6), np.float32)
 
@@ -27,21 +25,24 @@ def test_what_a_caller_said_does_not_change() -> None:
 
 
 @pytest.mark.parametrize(
-    ("operation", "dtype", "kind"),
+    ("operation", "dtype", "parts"),
     [
-        (Operation(), "float32", Arguments),
-        (Operation(routing=Routing(gather_a=np.array([0, 1]))), "float32", RoutedArguments),
-        (Operation(alpha=np.ones(1, np.float32)), "float32", RoutedArguments),
-        (Operation(factors=Factors(2.0)), lapidist.dtypes.FP8[0], ScaledArguments),
+        (Operation(), "float32", []),
+        (Operation(routing=Routing(gather_a=np.array([0, 1]))), "float32", ["IndexOperands"]),
+        (Operation(alpha=np.ones(1, np.float32)), "float32", ["IndexOperands", "ScalarOperands"]),
+        (Operation(factors=Factors(2.0)), lapidist.dtypes.FP8[0], ["FactorOperands"]),
+        (Operation(epilogue=bias_relu(bias=np.ones(6))), "float32", ["EpilogueOperands"]),
     ],
+    ids=str,
 )
-def test_the_operation_decides_which_rules_are_checked(
-    operation: Operation, dtype: str, kind: type[Arguments]
+def test_the_operation_decides_which_parts_are_bound(
+    operation: Operation, dtype: str, parts: list[str]
 ) -> None:
     import ml_dtypes  # noqa: F401  # NumPy knows 8-bit floats by it
 
     a, b = A.astype(dtype), B.astype(dtype)
-    assert type(Call(a, b, None, None, operation).arguments()) is kind
+    bound = Call(a, b, None, None, operation).bound()
+    assert [type(part).__name__ for part in bound.parts] == parts
 
 
 def calls_of(product: Callable[[], Any]) -> int:

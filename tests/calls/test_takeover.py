@@ -12,15 +12,14 @@ import numpy as np
 import pytest
 
 import lapidist
-from lapidist.backends import selection
-from lapidist.backends.gpu import launched_products, list_kernels
+from lapidist.backends.gpu import driver, launched_products, list_kernels
 from lapidist.build import background_compile
 from lapidist.build.folder import VARIABLE
-from lapidist.calls import executable, remembered
+from lapidist.calls import planned_products, prepared, remembered
 from lapidist.calls.call import Call
-from lapidist.calls.executable import Prepared
 from lapidist.calls.kernel_choice import Choices
 from lapidist.calls.operation import Operation
+from lapidist.calls.prepared import Prepared
 from lapidist.calls.repeat import upgrade
 from lapidist.calls.repeat.upgrade import FINAL, Upgrade, upgrade_of, upgrade_of_lists
 from lapidist.calls.repeat.write import CallLayout, written_out
@@ -76,15 +75,15 @@ def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Card]:
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     monkeypatch.setattr(launched_products.GpuBackend, "loaded", lambda *given: found.ready(*given))
     monkeypatch.setattr(launched_products, "query_device", lambda ordinal: chip("h200"))
-    monkeypatch.setattr(selection, "require_gpu", lambda ordinal: None)
+    monkeypatch.setattr(driver, "require_gpu", lambda ordinal: None)
     monkeypatch.setattr(launched_products, "choose_stream", lambda *_: 0)
     monkeypatch.setattr(launched_products, "upload", upload)
     monkeypatch.setattr(launched_products.GpuBackend, "takes_host_lists", True)
     monkeypatch.setattr(list_kernels, "KERNELS", {})
     monkeypatch.setattr(list_kernels, "CALLS_BETWEEN", 1)
     monkeypatch.setattr(remembered, "PREPARED", {})
-    monkeypatch.setattr(executable, "CALLS_BETWEEN", 1)
-    monkeypatch.setattr(executable, "planned_at_once", lambda *_: None)
+    monkeypatch.setattr(prepared, "CALLS_BETWEEN", 1)
+    monkeypatch.setattr(prepared, "planned_at_once", lambda *_: None)
     monkeypatch.setattr(background_compile, "ask", found.ask)
     monkeypatch.setattr(background_compile, "is_under_way", lambda order: found.under_way)
     binaries.forget()
@@ -98,8 +97,8 @@ def operands(m: int = 512) -> tuple[Array, Array]:
 
 def wanted_and_another(a: Array, b: Array) -> tuple[Plan, Plan]:
     """The plan that the planner chooses, and one of the same order whose kernel is there."""
-    wanted = remembered.prepared(
-        Call(a, b, None, None, Operation()).arguments(), 0, Choices(compile="wait")
+    wanted = planned_products.prepared(
+        Call(a, b, None, None, Operation()).bound(), Choices(0, compile="wait")
     ).plan
     assert wanted is not None
     *_, other = fallback_kernels.plans_ranked(wanted, fallback_kernels.same_sums(wanted))
@@ -187,14 +186,14 @@ def test_a_first_call_in_a_capture_waits(card: Card, monkeypatch: pytest.MonkeyP
 def at_once(card: Card, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What is to be decided later."""
     later: list[Any] = []
-    monkeypatch.setattr(executable, "planned_at_once", fallback_kernels.planned_at_once)
-    monkeypatch.setattr(executable.background_thread, "ask", later.append)
+    monkeypatch.setattr(prepared, "planned_at_once", fallback_kernels.planned_at_once)
+    monkeypatch.setattr(prepared.background_thread, "ask", later.append)
     return later
 
 
 def chosen_plans(a: Array, b: Array) -> tuple[Plan, Plan]:
     """At hand, and of all."""
-    problem = Call(a, b, None, None, Operation()).arguments().problem()
+    problem = Call(a, b, None, None, Operation()).bound().problem()
     first, free = fallback_kernels.planned_at_once(problem, chip("h200")), make_plan(problem, chip("h200"))
     assert first is not None
     return first, free
@@ -256,7 +255,7 @@ def test_a_graph_keeps_what_wait_would_take(
 def test_what_is_the_best_already_stays(card: Card, at_once: list[Any], monkeypatch: Any) -> None:
     a, b = operands()
     first, _ = chosen_plans(a, b)
-    monkeypatch.setattr(executable, "better_than", lambda plan: None)
+    monkeypatch.setattr(prepared, "better_than", lambda plan: None)
     binaries.remember(Binary("", "", "", b"", ""), *first.build)
     lapidist.matmul(a, b, device=0, compile="background")
     (ready,) = remembered.PREPARED.values()
@@ -382,7 +381,7 @@ def waiting(card: Card) -> Prepared:
 def test_a_look_finds_what_has_come(card: Card) -> None:
     ready = waiting(card)
     first = ready.kernel
-    assert ready.look_again(first) == executable.CALLS_BETWEEN
+    assert ready.look_again(first) == prepared.CALLS_BETWEEN
     card.comes()
     assert ready.look_again(first) == 0
     assert ready.kernel is not first

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-import lapidist.backends.host_backend
+import lapidist.backends.host_product
 from lapidist.commands.cli import app
 from lapidist.errors import ArgumentError
 from lapidist_lab.fuzz import mistakes
@@ -148,7 +148,7 @@ def test_a_broken_multiply_is_found(
     sabotage: Callable[[Multiply], Multiply], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        lapidist.backends.host_backend, "multiply", sabotage(lapidist.backends.host_backend.multiply)
+        lapidist.backends.host_product, "multiply", sabotage(lapidist.backends.host_product.multiply)
     )
     found = wrong(cases(HOST, 200))
     assert sum(SABOTAGES[sabotage] in words for words in found) >= 3
@@ -165,9 +165,9 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ended.exit_code == 0
     assert ended.stdout.startswith("30 cases on host, seed 7: ")
     monkeypatch.setattr(
-        lapidist.backends.host_backend,
+        lapidist.backends.host_product,
         "multiply",
-        raise_an_index_error(lapidist.backends.host_backend.multiply),
+        raise_an_index_error(lapidist.backends.host_product.multiply),
     )
     ended = CliRunner().invoke(app, ["fuzz", "--count", "30", "--seed", "7"])
     assert ended.exit_code == 1

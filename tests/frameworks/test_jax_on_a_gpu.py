@@ -11,7 +11,7 @@ import pytest
 import lapidist
 from lapidist.backends.gpu import second_pass_launches
 from lapidist.backends.machine_backend import MachineBackend
-from lapidist.calls import executable
+from lapidist.calls import prepared
 
 pytestmark = pytest.mark.frameworks
 Launched = list[tuple[str, tuple[Any, ...]]]
@@ -39,7 +39,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> Launched:
 
     handlers = importlib.import_module("lapidist.jax.handlers")
     driver = SimpleNamespace(cuMemsetD8Async=lambda *asked: log.append(("set", asked)))
-    monkeypatch.setattr(executable, "backend_at", lambda place: Backend())
+    monkeypatch.setattr(prepared, "backend_at", lambda place: Backend())
     monkeypatch.setattr(second_pass_launches, "kernels_of", kernels_of)
     monkeypatch.setattr(handlers, "load_driver", lambda: driver)
     monkeypatch.setattr(handlers, "check", lambda found, call: None)
@@ -48,9 +48,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> Launched:
 
 
 def ready(epilogue: Any, *operands: Any) -> Any:
-    handlers, products = (
-        importlib.import_module(f"lapidist.jax.{name}") for name in ("handlers", "products")
-    )
+    handlers, products = (importlib.import_module(f"lapidist.jax.{name}") for name in ("handlers", "product"))
     names = [products.Product.name_of(each) for each in epilogue.function.parameters]
     product, outlines = (
         products.Product(("a", "b", *names), epilogue=epilogue.function),
@@ -106,7 +104,7 @@ def dropped(acc: Any, p: lapidist.Scalar, seed: lapidist.Scalar) -> Any:
 def test_seeds_are_read_where_they_lie(launched: Launched) -> None:
     """As one word of 64 bits; elements are numbered from 0."""
     product = ready(dropped, ((), "float32"), ((2,), "uint32"))
-    assert [each.dtype for each in product._arguments.fused.read] == ["float32", "int64"]
+    assert [each.dtype for each in product._bound.epilogue.read] == ["float32", "int64"]
     for seed in (0x4000, 0x4008):
         launched.clear()
         product.start((*OPERANDS, seed, *RESULTS[:2], 0), STREAM)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lapidist.calls.arguments import Arguments
+from lapidist.calls.bound import Bound
 from lapidist.calls.call import Call
 from lapidist.calls.kernel_choice import OPEN, Choices
 from lapidist.calls.operation import Operation, Routing
@@ -27,8 +27,8 @@ K, N = 24, 40
 class Ready(SimpleNamespace):
     """What a Prepared says of itself; its launches are written down."""
 
-    def __init__(self, problem: Any, arguments: Arguments | None = None, **more: Any) -> None:
-        like = arguments.like.alone() if arguments else None
+    def __init__(self, problem: Any, bound: Bound | None = None, **more: Any) -> None:
+        like = bound.like.alone() if bound else None
         super().__init__(
             problem=problem,
             shape=(problem.m, problem.n),
@@ -43,9 +43,9 @@ class Ready(SimpleNamespace):
         self.started.append(given)
 
 
-def of(a: Any, b: Any, operation: Operation) -> tuple[Arguments, NewRows | None]:
-    arguments = Arguments(a, b, None, None, operation)
-    return arguments, new_rows(Ready(arguments.problem(), arguments), arguments)  # type: ignore[arg-type]
+def of(a: Any, b: Any, operation: Operation) -> tuple[Bound, NewRows | None]:
+    bound = Bound(a, b, None, None, operation)
+    return bound, new_rows(Ready(bound.problem(), bound), bound)  # type: ignore[arg-type]
 
 
 def called(way: NewRows, a: Any, b: Any) -> tuple[Any, Any] | None:
@@ -71,7 +71,7 @@ def test_the_problem_is_what_the_long_way_finds(
     found = called(way, a, b)
     assert found is not None
     out, ready = found
-    assert ready.problem == Arguments(a, b, None, None, operation).problem()
+    assert ready.problem == Bound(a, b, None, None, operation).problem()
     assert ready.shape == out.shape == (then, N)
     assert out.dtype == a.dtype
     assert out.is_contiguous()
@@ -92,9 +92,9 @@ def test_rows_of_several_dimensions(torch: Any, data: st.DataObject, dims: int) 
     found = called(way, a, b)
     assert found is not None
     out, ready = found
-    arguments = Arguments(a, b, None, None, LINEAR)
-    assert ready.problem == arguments.problem()
-    assert out.shape == arguments.result_shape
+    bound = Bound(a, b, None, None, LINEAR)
+    assert ready.problem == bound.problem()
+    assert out.shape == bound.result_shape
     assert out.is_contiguous()
     assert called(way, torch.zeros((*then, 2 * K))[..., :K], b) is None
 

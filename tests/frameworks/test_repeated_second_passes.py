@@ -12,7 +12,7 @@ import pytest
 
 import lapidist
 from beside_cases import FOLLOWED, Ready, asked_again, asks_followed, call_of
-from lapidist.calls import remembered
+from lapidist.calls import full_path
 from lapidist.calls.call import Call
 from lapidist.calls.repeat.with_arrays import fast_path_beside
 from stand_in_card import Given, Rooms, Straight, launched_the_long_way, rooms_in
@@ -30,9 +30,9 @@ class Followed:
         self.rooms = Rooms(monkeypatch, self.tell)
         asked = self.asks(0.75)
         call = self.call(asked)
-        self.ready, arguments = Straight(call, self.tell), call.arguments()
-        self.result = remembered.run(None, arguments, call.choices, None)
-        again = fast_path_beside(self.ready, arguments, call, self.result)  # type: ignore[arg-type]
+        self.ready, bound = Straight(call, self.tell), call.bound()
+        self.result = full_path.run(None, bound, call.choices, None)
+        again = fast_path_beside(self.ready, bound, call, self.result)  # type: ignore[arg-type]
         assert again is not None
         self.again = again
 
@@ -57,9 +57,9 @@ class Followed:
         return given
 
     def by_the_long_way(self, call: Call, results: Any) -> list[tuple[str, Given]]:
-        arguments = replace(call, out=results).arguments()
-        assert arguments.out is not None
-        launched_the_long_way(self.ready, arguments, arguments.out)
+        bound = replace(call, out=results).bound()
+        assert bound.out is not None
+        launched_the_long_way(self.ready, bound, bound.out)
         return self.launched()
 
 

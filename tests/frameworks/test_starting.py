@@ -14,7 +14,7 @@ import pytest
 import lapidist
 from beside_cases import FORMS, M, N, Ready, asks, call_of, matrices, scaled
 from lapidist import api
-from lapidist.calls import remembered
+from lapidist.calls import full_path
 from lapidist.calls.call import Call
 from lapidist.calls.operation import Operation
 from lapidist.calls.repeat.fast_path import fast_path
@@ -40,17 +40,17 @@ def straight(
 ) -> tuple[Straight, Callable[[dict[str, Any]], Any]]:
     """What is launched, and what asks for it again by the short way alone."""
     call = call_of(monkeypatch, lambda: lapidist.gemm(**given))
-    ready, arguments = Straight(call), call.arguments()
-    result = remembered.run(None, arguments, call.choices, None)
-    again = fast_path_beside(ready, arguments, call, result)  # type: ignore[arg-type]
+    ready, bound = Straight(call), call.bound()
+    result = full_path.run(None, bound, call.choices, None)
+    again = fast_path_beside(ready, bound, call, result)  # type: ignore[arg-type]
     assert again is not None
-    monkeypatch.setattr(remembered, "BESIDE", known := {key_beside(call): again})
+    monkeypatch.setattr(full_path, "BESIDE", known := {key_beside(call): again})
     monkeypatch.setattr(api, "BESIDE", known)
 
     def ask(given: dict[str, Any]) -> Any:
         """None: the long way was taken."""
         with monkeypatch.context() as patch:
-            patch.setattr(remembered, "multiplied_beside", lambda _: None)
+            patch.setattr(full_path, "multiplied_beside", lambda _: None)
             return lapidist.gemm(**given)
 
     return ready, ask
@@ -178,7 +178,7 @@ def test_alpha_and_beta_may_be_of_any_type_the_short_way(torch: Any, ready: Read
     call = Call(a, b, None, out, Operation(alpha=2.0))
     card: Any = Straight(call)
     card.direct, card.settled, card.out_dtype = True, True, "float32"
-    again = fast_path(card, call.arguments())
+    again = fast_path(card, call.bound())
     assert again is not None
     for scalars in ((2.0, 0.0), (2, 0), (3, 0)):
         assert again(a, b, None, out, scalars, None) is out
@@ -193,8 +193,8 @@ def test_the_short_way_of_matrices_alone_ends_for_good(
     card: Any = Straight(call)
     answers = [2, 0]
     card.direct, card.settled, card.countdown, card.out_dtype = True, False, 3, "float32"
-    card.look_again = lambda kernel, stream: answers.pop(0)
-    again = fast_path(card, call.arguments())
+    card.look_again, card.is_captured = lambda kernel: answers.pop(0), lambda stream: False
+    again = fast_path(card, call.bound())
     assert again is not None
     found = [again(a, b, None, out, (1.0, 0.0), None) for _ in range(7)]
     assert [each is out for each in found] == [True] * 4 + [False] * 3

@@ -11,7 +11,7 @@ import pytest
 import lapidist
 from beside_cases import Ready, call_of
 from lapidist import api
-from lapidist.calls import remembered
+from lapidist.calls import full_path
 from lapidist.calls.repeat import with_arrays
 from lapidist.calls.repeat.shape import key_beside
 from lapidist.calls.repeat.with_arrays import fast_path_beside
@@ -73,9 +73,9 @@ class ByTurns:
         for form in FORMS:
             asked = self.asks(form)
             call = call_of(monkeypatch, lambda asked=asked: lapidist.gemm(**asked))  # type: ignore[misc]
-            self.cards[form], arguments = Straight(call), call.arguments()
-            result = remembered.run(None, arguments, call.choices, None)
-            again = fast_path_beside(self.cards[form], arguments, call, result)  # type: ignore[arg-type]
+            self.cards[form], bound = Straight(call), call.bound()
+            result = full_path.run(None, bound, call.choices, None)
+            again = fast_path_beside(self.cards[form], bound, call, result)  # type: ignore[arg-type]
             assert again is not None, form
             known[key_beside(call)] = again
         assert len(known) == len(FORMS)
@@ -89,7 +89,7 @@ class ByTurns:
     def call(self, form: str) -> None:
         asked = self.asks(form)
         with self.monkeypatch.context() as patch:
-            patch.setattr(remembered, "multiplied_beside", lambda _: None)
+            patch.setattr(full_path, "multiplied_beside", lambda _: None)
             found = lapidist.gemm(**asked)
         assert found is not None, form
         call = call_of(self.monkeypatch, lambda: lapidist.gemm(**{**asked, "out": found}))

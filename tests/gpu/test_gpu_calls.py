@@ -10,7 +10,7 @@ import pytest
 
 import lapidist
 from lapidist.backends.gpu import list_kernels
-from lapidist.calls import executable, lists, remembered
+from lapidist.calls import lists, planned_products, prepared, remembered
 from lapidist.calls.call import Call
 from lapidist.errors import ArgumentError, LapidistError, StrideError
 from lapidist.planning import plans
@@ -269,9 +269,9 @@ def test_gathered_rows_start_anywhere(torch: Any) -> None:
 def test_other_numbers_go_the_short_way(torch: Any, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
     """Two calls the long way, and from then on the plan's parameter bytes are patched."""
     long_ways = []
-    run = remembered.run
+    run = planned_products.run
     monkeypatch.setenv("LAPIDIST_COMPILE", "wait")  # a stand-in binary is asked about again at each call
-    monkeypatch.setattr(remembered, "run", lambda *given: long_ways.append(given[0]) or run(*given))
+    monkeypatch.setattr(planned_products, "run", lambda *given: long_ways.append(given[0]) or run(*given))
     remembered.AGAIN.clear()
     dtype = "bfloat16" if form in ("bfloat16", "plain wgmma") else "float32"
     shape = (128, 128) if form == "plain wgmma" else (48, 72)
@@ -312,7 +312,7 @@ def test_factors_and_lists_take_other_numbers_without_a_plan(
     torch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = []
-    for module in (executable, plans):
+    for module in (prepared, plans):
         plan = module.make_plan
         monkeypatch.setattr(module, "make_plan", lambda *given, plan=plan: made.append(1) or plan(*given))
     monkeypatch.setattr(remembered, "PREPARED", {})

@@ -18,10 +18,8 @@ import pytest
 from in_turns import surveyed
 from lapidist.build import processes
 from lapidist.build.folder import cache_directory
-from lapidist.calls.arguments import Arguments
+from lapidist.calls.bound import Bound
 from lapidist.calls.operation import Factors, Operation
-from lapidist.calls.routed import RoutedArguments
-from lapidist.calls.scaled import ScaledArguments
 from lapidist.commands.cli import app
 from lapidist.device import chip
 from lapidist.errors import LaunchError
@@ -128,8 +126,7 @@ def test_what_is_called_is_what_was_compiled_ahead(operation: Operation, plain: 
     """Where alpha is one, numbers among the factors included."""
     dtype = ml_dtypes.float8_e4m3fn if operation.factors.any else np.float32
     a, b = np.zeros((2048, 256), dtype), np.zeros((2048, 256), dtype).T
-    of = RoutedArguments if operation.routed else ScaledArguments if operation.factors.any else Arguments
-    problem = of(a, b, None, None, operation).problem()
+    problem = Bound(a, b, None, None, operation).problem()
     ahead = dense_problem(2048, 2048, 256, problem.math, "rc")
     assert problem.one_alpha is plain
     assert (make_plan(problem, H200).problem_macros == make_plan(ahead, H200).problem_macros) is plain

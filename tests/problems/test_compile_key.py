@@ -17,7 +17,8 @@ from lapidist.planning import covering_sets
 from lapidist.planning.cost_table import as_computed
 from lapidist.problems import compile_key as kinds_module
 from lapidist.problems.compile_key import FEW_ROWS, MOST_ELEMENTS, kind_of, of_kind
-from lapidist.problems.problem import Matrix, Problem, dense_problem
+from lapidist.problems.matrix import Matrix
+from lapidist.problems.problem import Problem, dense_problem
 from lapidist.problems.scaling import AS_THEY_ARE, LINES, ONE, PROMOTED, SQUARES, STRIPS, Scale, Scaling
 
 H200 = chip("h200")

@@ -17,8 +17,9 @@ from lapidist.calls import argument_rules
 from lapidist.device import chip
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides, operand_of
 from lapidist.planning.planner import choose
+from lapidist.problems.matrix import Matrix
 from lapidist.problems.parts import parts_of
-from lapidist.problems.problem import Matrix, Problem, dense_problem
+from lapidist.problems.problem import Problem, dense_problem
 
 # ---- arrays with any strides, inside a buffer of their own ----
 

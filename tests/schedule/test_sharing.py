@@ -14,8 +14,8 @@ import pytest
 import lapidist
 from in_turns import in_turns
 from lapidist import machine
+from lapidist.calls.bound import Bound
 from lapidist.calls.operation import Operation, Routing
-from lapidist.calls.routed import RoutedArguments
 from lapidist.device import chip
 from lapidist.errors import LapidistError
 from lapidist.frameworks.arrays import operand_of
@@ -199,13 +199,11 @@ def test_no_race_where_rows_are_picked(rng: np.random.Generator, way: str) -> No
     )
     rows, cols, to = rng.integers(0, 50, 40), rng.permutation(90)[:70], rng.permutation(60)[:40]
     out = np.full((60, 70), np.nan, np.float32)
-    arguments = RoutedArguments(a, b, None, out, Operation(routing=Routing(rows, cols, to)))
-    problem = arguments.problem()
+    bound = Bound(a, b, None, out, Operation(routing=Routing(rows, cols, to)))
+    problem = bound.problem()
     plan = make_plan(problem, chip("h200"), SIMT, SMALL, WAYS[way](SIMT.tile_grid(problem, SMALL)))
-    operands = arguments.a, arguments.b, None, operand_of(out, "out")
-    launch = plan.launch(
-        *operands, 1.0, 0.0, extra_pointers=arguments.extra_pointers, extras=arguments.extras
-    )
+    operands = bound.a, bound.b, None, operand_of(out, "out")
+    launch = plan.launch(*operands, 1.0, 0.0, extra_pointers=bound.extra_pointers, extras=bound.extras)
     machine.run(launch, sanitize=True, seed=3, residency=launch.grid[0], counting=False)
     assert judge(out[to], a[rows], b[:, cols], exact=True).ok
     assert np.isnan(np.delete(out, to, axis=0)).all()

@@ -11,7 +11,7 @@ import pytest
 
 import lapidist
 from lapidist import api
-from lapidist.calls import remembered
+from lapidist.calls import full_path
 from lapidist.calls.call import Call
 from lapidist.calls.repeat.shape import beside
 from lapidist.calls.repeat.with_arrays import fast_path_beside
@@ -42,7 +42,7 @@ def call_of(monkeypatch: pytest.MonkeyPatch, ask: Callable[[], Any]) -> Call:
     """What a caller's function asks for."""
     calls: list[Call] = []
     with monkeypatch.context() as patch:
-        patch.setattr(remembered, "multiplied_beside", calls.append)
+        patch.setattr(full_path, "multiplied_beside", calls.append)
         patch.setattr(api, "BESIDE", {})
         ask()
     return calls[0]
@@ -102,9 +102,9 @@ FORMS = ["gather", "scatter", "numbers in memory", "c is out", "epilogue", "furt
 
 def path_of(monkeypatch: pytest.MonkeyPatch, ready: Ready, given: dict[str, Any]) -> tuple[Call, Any]:
     call = call_of(monkeypatch, lambda: lapidist.gemm(**given))
-    arguments = call.arguments()
-    result = remembered.run(None, arguments, call.choices, None)
-    return call, fast_path_beside(ready, arguments, call, result)  # type: ignore[arg-type]
+    bound = call.bound()
+    result = full_path.run(None, bound, call.choices, None)
+    return call, fast_path_beside(ready, bound, call, result)  # type: ignore[arg-type]
 
 
 @lapidist.epilogue

@@ -11,7 +11,8 @@ from lapidist.epilogues.ready_made import READY
 from lapidist.frameworks.arrays import HOST, Operand
 from lapidist.kernels.registry import kernel_named
 from lapidist.problems.epilogue_layout import Fed, Fused
-from lapidist.problems.problem import VECTOR_BYTES, Matrix, Problem
+from lapidist.problems.matrix import VECTOR_BYTES, Matrix
+from lapidist.problems.problem import Problem
 
 H200, A100, V100 = CHIPS["h200"], CHIPS["a100"], CHIPS["v100"]
 

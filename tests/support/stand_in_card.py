@@ -13,9 +13,9 @@ import pytest
 from beside_cases import Ready
 from lapidist.backends.gpu import launcher, second_pass_launches, workspaces
 from lapidist.backends.gpu.launched_products import GpuBackend
-from lapidist.calls.arguments import Arguments
+from lapidist.calls.bound import Bound
 from lapidist.calls.call import Call
-from lapidist.calls.executable import Part, Prepared
+from lapidist.calls.prepared import Part, Prepared
 from lapidist.calls.repeat import start_with_arrays
 from lapidist.device import chip
 from lapidist.frameworks.arrays import Operand
@@ -60,7 +60,7 @@ class Straight(Ready):
 
     def __init__(self, call: Call, tell: Callable[[str, Given], object] | None = None) -> None:
         super().__init__()
-        self.problem, self.is_routed = call.arguments().problem(), True
+        self.problem, self.is_routed = call.bound().problem(), True
         plan, ((_, skipped),) = make_plan(self.problem, chip("H200")), parts_of(self.problem)
         self.kernel = Card(plan.common_launch(plan.unassembled), tell)
         self.parts = [Part(plan, self.kernel, skipped)]
@@ -70,7 +70,7 @@ class Straight(Ready):
 
     def expected(self, call: Call) -> Given:
         """As the long way would fill in the parameters."""
-        at, (plan, kernel, skipped) = call.arguments(), self.parts[0]
+        at, (plan, kernel, skipped) = call.bound(), self.parts[0]
         assert at.out is not None
         a, b = plan.caller_order(at.a.pointer, at.b.pointer)
         operands = {"A": a, "B": b, "C": (at.c or at.out).pointer, "D": at.out.pointer}
@@ -116,10 +116,10 @@ def rooms_in(given: Given) -> set[int]:
     return {word - ROOMS for word in upper if word >> 16 == ROOMS >> 16}
 
 
-def launched_the_long_way(ready: Straight, arguments: Arguments, out: Operand) -> None:
+def launched_the_long_way(ready: Straight, bound: Bound, out: Operand) -> None:
     """Results have their arrays."""
-    fused = arguments.fused
+    fused = bound.epilogue
     assert fused is not None
     fused.write_to(out)
-    at = arguments.a.pointer, arguments.b.pointer, (arguments.c or out).pointer, out.pointer
-    GpuBackend(0)._with_passes(ready, arguments, fused, 7, at)  # type: ignore[arg-type]
+    at = bound.a.pointer, bound.b.pointer, (bound.c or out).pointer, out.pointer
+    GpuBackend(0)._with_passes(ready, bound, fused, 7, at)  # type: ignore[arg-type]

@@ -1,38 +1,145 @@
-"""The interface of the three places where products run: NumPy on the host, the machine, a GPU."""
+"""The interface of the three places where products run: NumPy on the host, the machine, a GPU; and what they
+are given to run.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
-from lapidist.build.compile_policy import Compiling
-from lapidist.device import Device
-from lapidist.frameworks.arrays import Operand
+from lapidist.frameworks.arrays import HOST, Operand
 
 if TYPE_CHECKING:
     from lapidist.backends.gpu.launcher import Addresses, GpuKernel
-    from lapidist.calls.arguments import Arguments
-    from lapidist.calls.epilogue_operands import FusedOperands
-    from lapidist.calls.executable import Prepared
-    from lapidist.calls.lists import ArrayGemm, Listed, Pointed
+    from lapidist.build.compile_policy import Compiling
+    from lapidist.config import Config
+    from lapidist.device import Device
+    from lapidist.kernels.kernel import Kernel
+    from lapidist.launch import Scalars
+    from lapidist.planning.in_kernel_reductions import InKernelWork
     from lapidist.planning.plans import Plan
+    from lapidist.planning.second_passes import Pass
+    from lapidist.problems.modes import ExtraPointers
+    from lapidist.problems.problem import Offsets, Problem
+    from lapidist.schedule.sharing_choice import Sharing
+
+# ---- what calls bind and prepare ----
+
+
+class EpilogueArrays(Protocol):
+    """What second passes read and store."""
+
+    dtype: str
+    sources: list[Operand]
+    slots: list[Operand]
+
+    def shapes_left(self, before: InKernelWork) -> list[tuple[int, ...]]: ...
+    def place(self, values: Sequence[int], slots: Sequence[int]) -> None: ...
+    def passes(self, before: InKernelWork = ...) -> list[tuple[Pass, Operand, tuple[Operand, ...]]]: ...
+
+
+class BoundProduct(Protocol):
+    """The checked operands of a product."""
+
+    a: Operand
+    b: Operand
+    c: Operand | None
+    out: Operand | None
+
+    @property
+    def epilogue(self) -> EpilogueArrays | None: ...
+    @property
+    def alpha_beta(self) -> Scalars: ...
+    @property
+    def extra_pointers(self) -> ExtraPointers: ...
+    @property
+    def extras(self) -> tuple[Operand, ...]: ...
+    def multiply_on_host(self, out: Operand) -> None: ...
+
+
+class BoundLists(Protocol):
+    """The checked operands of a list of products."""
+
+    like: Operand
+    scalars: Scalars
+    at_once: int
+    count: int
+
+    @property
+    def extras(self) -> tuple[Operand, ...]: ...
+    def part(self, start: int) -> tuple[Problem, tuple[int, ...]]: ...
+    def listed(self, start: int) -> Sequence[BoundProduct]: ...
+    def on_host(self) -> None: ...
+
+
+class PreparedPart(Protocol):
+    """One launch of a product: a plan, its kernel if it runs on a GPU, and elements to skip."""
+
+    @property
+    def plan(self) -> Plan: ...
+    @property
+    def skipped(self) -> Offsets: ...
+
+
+class PreparedProduct(Protocol):
+    """A product planned for one geometry."""
+
+    is_routed: bool
+
+    @property
+    def parts(self) -> Sequence[PreparedPart]: ...
+    def start(
+        self,
+        a: int,
+        b: int,
+        c: int,
+        d: int,
+        scalars: Scalars,
+        stream: int,
+        extra_pointers: ExtraPointers = ...,
+        parts: Any = ...,
+    ) -> None: ...
+
+
+class PreparedLists(Protocol):
+    """A list of products planned for one geometry."""
+
+    choice: tuple[Kernel | None, Config | None, Sharing]
+    own: Addresses | None
+    room: tuple[int, int]
+    way: Compiling
+    launched: list[Any]
+
+
+# ---- where they run ----
 
 
 class Backend(ABC):
-    """`chip`: the device that plans are made for. None: nothing is planned."""
+    """`chip`: the device that plans are made for, where plans are made."""
 
     words: str
-    chip: Device | None
+    chip: Device
+    ordinal = HOST  # the GPU's number
+    plans = True  # products are planned, and prepared for calls like them
     takes_host_lists = True  # lists of arrays in host memory
     compiles = False  # kernels may be compiled in the background, while others run
 
     @abstractmethod
-    def multiply(self, ready: Prepared, arguments: Arguments, out: Operand, stream: Any) -> None:
-        """Run what was prepared on these arguments, into `out`."""
+    def multiply(self, ready: PreparedProduct, bound: BoundProduct, out: Operand, stream: Any) -> None:
+        """Run what was prepared on these operands, into `out`."""
 
     @abstractmethod
-    def multiply_lists(self, ready: ArrayGemm, batch: Listed | Pointed, stream: Any) -> None:
+    def multiply_lists(self, ready: PreparedLists, batch: BoundLists, stream: Any) -> None:
         """The same for all matrices of lists."""
+
+    def require_choice(self, kernel: Kernel | None, config: Config | None, sharing: Sharing) -> None:
+        """A choice that means nothing here is an error."""
+        return
+
+    def fits(self, planned: Problem, problem: Problem) -> bool:
+        """Whether what was planned for one problem serves the other."""
+        return planned == problem
 
     def available(self, plan: Plan, way: Compiling, final: bool = True) -> Plan:
         """The plan to run now: this one, or one of the same SumOrder whose kernel is compiled. `final`: all
@@ -44,7 +151,7 @@ class Backend(ABC):
         """The plan's kernel, on backends that keep kernels between runs; `own`: the caller's workspace."""
         return None
 
-    def load_passes(self, fused: FusedOperands) -> None:
+    def load_passes(self, epilogue: EpilogueArrays) -> None:
         """Compile the second passes of this epilogue, on backends that keep kernels between runs."""
         return
 

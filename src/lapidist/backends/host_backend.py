@@ -1,251 +1,51 @@
-"""Products on the host: NumPy's BLAS, with the kernels' semantics."""
+"""Products on the host, by NumPy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from numbers import Number
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from lapidist.backends.backend import Backend
-from lapidist.dtypes import TF32, TYPES
-from lapidist.errors import DTypeError
-from lapidist.frameworks.arrays import Operand, broadcast
-from lapidist.problems.scaling import K_BLOCK
+from lapidist.backends.backend import Backend, BoundLists, BoundProduct, PreparedLists, PreparedProduct
+from lapidist.config import AUTO
+from lapidist.errors import ArgumentError
+from lapidist.frameworks.arrays import Operand
 
 if TYPE_CHECKING:
-    from lapidist.calls.arguments import Arguments
-    from lapidist.calls.executable import Prepared
-    from lapidist.calls.lists import ArrayGemm, Listed, Pointed
-
-Array = np.ndarray[Any, Any]
-
-
-FLOAT, DOUBLE = np.dtype("float32"), np.dtype("float64")
-HALF, BFLOAT = np.dtype("float16"), "bfloat16"  # a name, since importing ml_dtypes takes milliseconds
-# shapes: (rows of A or 1, blocks of k or 1) and (blocks of k or 1, columns of B or 1)
-Factors = tuple[Array | None, Array | None]
-
-
-def multiply(
-    a: Array,
-    b: Array,
-    c: Array | None,
-    out: Array,
-    alpha: float,
-    beta: float,
-    accumulator: str,
-    precision: str,
-    factors: Factors | None = None,
-    finish: Callable[[Array], Array] | None = None,
-) -> None:
-    """out = finish(alpha a b + beta c). Small floats are summed in float. beta = 0 never reads c; alpha = 0
-    never reads a and b.
-    """
-    if accumulator == "int32" and a.dtype.itemsize == 1:
-        multiply_integers(a, b, c, out, int(alpha), int(beta))
-        return
-    working = np.dtype("float32" if accumulator == "float16" else accumulator)
-    if (
-        (alpha == 1 and beta == 0 and finish is None and a.shape[-1])
-        and a.dtype == out.dtype == working
-        and precision != TF32
-        and out.flags.c_contiguous
-        and not working.hasobject
-    ):
-        np.matmul(a, b, out=out)
-        return
-    sums = sums_of_objects if working.hasobject else sums_of
-    result = sums(a, b, c, alpha, beta, accumulator, precision, factors)
-    if finish is not None:
-        result = finish(result)
-    with np.errstate(over="ignore"):
-        out[...] = within_bounds(result, out.dtype.name)
-
-
-def sums_of_objects(a: Array, b: Array, c: Array | None, *how: Any) -> Array:
-    """Objects say only by multiplying whether they do. What fails has written nothing."""
-    try:
-        return sums_of(a, b, c, *how)
-    except TypeError as error:
-        arrays = (("a", a), ("b", b), ("c", c))
-        others = ((name, each) for name, array in arrays if array is not None for each in array.flat)
-        wrong = (f"{name} {type(each).__name__}" for name, each in others if not isinstance(each, Number))
-        name, _, kind = next(wrong, "a, b others").rpartition(" ")
-        raise DTypeError(
-            f"{name}: objects must multiply and add up as numbers do; got {kind} ({error}). Convert them"
-        ) from error
-
-
-def sums_of(
-    a: Array,
-    b: Array,
-    c: Array | None,
-    alpha: float,
-    beta: float,
-    accumulator: str,
-    precision: str,
-    factors: Factors | None,
-) -> Array:
-    """alpha a b + beta c, in the type that sums are kept in."""
-    working = np.dtype("float32" if accumulator == "float16" else accumulator)
-    if alpha == 0 or a.shape[-1] == 0:
-        batch = broadcast(a.shape[:-2], b.shape[:-2])
-        result = np.zeros((*batch, a.shape[-2], b.shape[-1]), working)
-    else:
-        first, second = (x.astype(working, copy=False) for x in (a, b))
-        if precision == TF32:
-            first, second = rounded_to_tf32(first), rounded_to_tf32(second)
-        result = np.matmul(first, second) if factors is None else scaled_product(first, second, *factors)
-        if accumulator == "float16":
-            with np.errstate(over="ignore"):
-                result = result.astype(np.float16).astype(working)
-        if alpha != 1:
-            result = result * number(alpha, working)
-    if beta != 0 and c is not None:
-        result = result + number(beta, working) * c.astype(working, copy=False)
-    return result
-
-
-LEAST, MOST = 1e-30, 1e30  # sizes of alpha and beta that surely are normal numbers in float32
-
-
-def product_at_once(a: Array, b: Array, out: Any) -> Any:
-    """The fast path of plain host products: numpy.matmul alone. None: the full path must check the
-    arguments.
-    """
-    dtype = a.dtype
-    if dtype is not b.dtype:
-        return None
-    if not (dtype is FLOAT or dtype is DOUBLE):
-        half = out is None and (dtype is HALF or dtype.type.__name__ == BFLOAT)
-        return half_at_once(a, b, dtype) if half else None
-    if out is not None and not (type(out) is np.ndarray and out.dtype is dtype and out.flags.carray):
-        return None
-    try:
-        # NumPy would broadcast to an `out` with more matrices; of plain matrices it checks the shape itself.
-        if out is not None and not (a.ndim == b.ndim == out.ndim == 2) and out.shape != shape_of(a, b):
-            return None
-        return np.matmul(a, b, out=out)
-    except ValueError:
-        return None
-
-
-def shape_of(a: Array, b: Array) -> tuple[int, ...]:
-    """The shape of a @ b; a ValueError if their batches do not broadcast."""
-    if a.ndim == b.ndim == 2:
-        return len(a), b.shape[1]
-    if b.ndim < 2:
-        return a.shape[:-1]
-    batch = broadcast(a.shape[:-2], b.shape[:-2])
-    return (*batch, *a.shape[-2:-1], b.shape[-1])
-
-
-def half_at_once(a: Array, b: Array, dtype: np.dtype[Any]) -> Any:
-    """The product in float32, rounded once."""
-    try:
-        product = np.matmul(a.astype(FLOAT), b.astype(FLOAT))
-    except ValueError:
-        return None
-    with np.errstate(over="ignore"):
-        return product.astype(dtype)
-
-
-def gemm_at_once(a: Array, b: Array, c: Any, out: Any, numbers: tuple[Any, ...]) -> Any:
-    """The same for plain matrices of gemm; `numbers`: alpha, beta, trans_a, trans_b."""
-    alpha, beta, trans_a, trans_b = numbers
-    if not (a.ndim == b.ndim == 2 and type(alpha) in (int, float) and type(beta) in (int, float)):
-        return None
-    if not (a.size and LEAST < abs(alpha) < MOST and (beta == 0 or LEAST < abs(beta) < MOST)):
-        return None  # zero reads no operands, and what is too large is an error: for the full path
-    dtype, scale, share = a.dtype, float(alpha), float(beta)
-    if out is not None and (
-        type(out) is not np.ndarray or any(np.may_share_memory(out, each) for each in (a, b))
-    ):
-        return None
-    left, right = a.T if trans_a else a, b.T if trans_b else b
-    shape = len(left), right.shape[1]
-    if out is not None and out.shape != shape:
-        return None
-    if scale == 1 and share == 0:
-        return product_at_once(left, right, out)
-    if not (dtype is FLOAT or dtype is DOUBLE):
-        return None  # alpha and beta must be applied before sums are rounded to half
-    if share and not (type(c) is np.ndarray and c.dtype is dtype and c.shape == shape):
-        return None
-    if out is not None and not (out.flags.carray and out.dtype is dtype):
-        return None
-    if share and out is not None and c is not out and np.may_share_memory(c, out):
-        return None
-    result = product_at_once(left, right, None)
-    if result is None:
-        return None
-    if scale != 1:
-        result *= dtype.type(scale)
-    if share:
-        result += dtype.type(share) * c
-    if out is None:
-        return result
-    out[...] = result
-    return out
-
-
-def number(value: float, working: np.dtype[Any]) -> Any:
-    """alpha or beta in the type of sums; whole numbers stay whole where NumPy multiplies Python's objects."""
-    return working.type(int(value) if working.kind in "biuO" and float(value).is_integer() else value)
-
-
-def scaled_product(a: Array, b: Array, of_a: Array | None, of_b: Array | None) -> Array:
-    """Factors that change along k multiply the sums of each 128 of k, other factors the whole sum."""
-    of_a, of_b = (np.ones((1, 1), np.float32) if factors is None else factors for factors in (of_a, of_b))
-    if of_a.shape[1] == of_b.shape[0] == 1:
-        return np.matmul(a, b) * (of_a * of_b)
-    blocks = -(-a.shape[-1] // K_BLOCK)
-    of_a, of_b = np.broadcast_to(of_a, (len(of_a), blocks)), np.broadcast_to(of_b, (blocks, of_b.shape[1]))
-    total = np.zeros((*a.shape[:-1], b.shape[-1]), np.float32)
-    for block in range(blocks):
-        part = slice(block * K_BLOCK, (block + 1) * K_BLOCK)
-        total += (of_a[:, block, None] * of_b[block]) * np.matmul(a[..., part], b[..., part, :])
-    return total
-
-
-def multiply_integers(a: Array, b: Array, c: Array | None, out: Array, alpha: int, beta: int) -> None:
-    """Every step modulo 2^32, as in kernels. BLAS has no integers: float64 holds sums of up to 2^37 products
-    exactly.
-    """
-    if alpha == 0 or a.shape[-1] == 0:
-        result = np.zeros(out.shape, np.int64)
-    else:
-        result = alpha * np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.int64).astype(
-            np.int32
-        ).astype(np.int64)
-    if beta != 0 and c is not None:
-        result = result + beta * c.astype(np.int64)
-    out[...] = within_bounds(result.astype(np.int32), out.dtype.name)
-
-
-def within_bounds(result: Array, dtype: str) -> Array:
-    """Results of 8 bits are clipped to their type's range; NaN stays."""
-    bounds = TYPES[dtype].bounds if dtype in TYPES else None
-    return result if bounds is None else np.clip(result, *bounds)
-
-
-def rounded_to_tf32(values: Array) -> Array:
-    """float32 rounded to 10 bits of mantissa, ties to even, like Hopper's cvt.rn.tf32."""
-    bits = np.ascontiguousarray(values).view(np.uint32)
-    bits = (bits + np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1))) & np.uint32(0xFFFFE000)
-    return np.where(np.isfinite(values), bits.view(np.float32), values)
+    from lapidist.config import Config
+    from lapidist.kernels.kernel import Kernel
+    from lapidist.problems.problem import Problem
+    from lapidist.schedule.sharing_choice import Sharing
 
 
 class HostBackend(Backend):
-    """NumPy decides how to multiply; the arguments convert their operands for it."""
+    """NumPy decides how to multiply, so nothing is planned; the operands are converted for it."""
 
-    words = "the host"
-    chip = None
+    words, plans = "the host", False
 
-    def multiply(self, ready: Prepared, arguments: Arguments, out: Operand, stream: Any) -> None:
-        arguments.multiply_on_host(out)
+    def multiply(self, ready: PreparedProduct, bound: BoundProduct, out: Operand, stream: Any) -> None:
+        bound.multiply_on_host(out)
 
-    def multiply_lists(self, ready: ArrayGemm, batch: Listed | Pointed, stream: Any) -> None:
+    def multiply_lists(self, ready: PreparedLists, batch: BoundLists, stream: Any) -> None:
         batch.on_host()
+
+    def fits(self, planned: Problem, problem: Problem) -> bool:
+        """Alignment does not matter."""
+        return planned == problem or planned.unaligned() == problem.unaligned()
+
+    def require_choice(self, kernel: Kernel | None, config: Config | None, sharing: Sharing) -> None:
+        """Kernel, config and schedule mean nothing here, so a caller who names one gets an error."""
+        if kernel is not None:
+            raise ArgumentError(
+                f'kernel: host arrays are multiplied by NumPy; got {kernel.name}. Add device="machine" or'
+                ' device="gpu" to run it'
+            )
+        if config is not None:
+            raise ArgumentError(
+                f"config: belongs to a kernel, and host arrays are multiplied by NumPy; got {config}. Add"
+                " device= and kernel="
+            )
+        if sharing.asked_for:
+            name = "schedule" if sharing.split_k == AUTO else "split_k"
+            raise ArgumentError(
+                f"{name}: the blocks of a kernel share work, and host arrays are multiplied by NumPy; got"
+                ' split_k or a schedule. Add device="machine" or device="gpu"'
+            )

@@ -6,11 +6,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from lapidist.backends.backend import Backend
+from lapidist.backends.backend import (
+    Backend,
+    BoundLists,
+    BoundProduct,
+    EpilogueArrays,
+    PreparedLists,
+    PreparedProduct,
+)
 from lapidist.device import chip as chip_named
 from lapidist.epilogues.passes import SLOTS
 from lapidist.errors import LaunchError
@@ -21,13 +28,6 @@ from lapidist.planning.plans import Plan, plan_once
 from lapidist.planning.second_passes import RESULT, VALUES, Pass, steps_of
 from lapidist.planning.second_passes import room_of as room_between
 from lapidist.planning.workspace import Scratch, memory_of
-
-if TYPE_CHECKING:
-    from lapidist.calls.arguments import Arguments
-    from lapidist.calls.epilogue_operands import FusedOperands
-    from lapidist.calls.executable import Prepared
-    from lapidist.calls.lists import ArrayGemm, Listed, Pointed
-
 
 _SEED: ContextVar[int | None] = ContextVar("seed", default=None)
 
@@ -56,25 +56,26 @@ class MachineBackend(Backend):
     words = "the machine"
     chip = chip_named("h200")
 
-    def multiply(self, ready: Prepared, arguments: Arguments, out: Operand, stream: Any) -> None:
+    def multiply(self, ready: PreparedProduct, bound: BoundProduct, out: Operand, stream: Any) -> None:
         before = in_kernel_work(part.plan for part in ready.parts)
-        left = Left(arguments.fused, before) if arguments.fused else None
+        left = Left(bound.epilogue, before) if bound.epilogue else None
         aside = left.memory if left else ()
-        for plan, _, skipped in ready.parts:
+        for part in ready.parts:
+            plan, skipped = part.plan, part.skipped
             if not plan.is_empty:
-                scratch, numbers = Scratch(plan), arguments.alpha_beta
-                operands = arguments.a, arguments.b, arguments.c, out
+                scratch, numbers = Scratch(plan), bound.alpha_beta
+                operands = bound.a, bound.b, bound.c, out
                 launch = plan.launch(
-                    *operands, *numbers, skipped, scratch, arguments.extra_pointers, arguments.extras
+                    *operands, *numbers, skipped, scratch, bound.extra_pointers, bound.extras
                 )
                 run(replace(launch, memory=(*launch.memory, *aside)))
                 scratch.require_zero_flags()
-        if arguments.fused and left:
-            for each in arguments.fused.passes(before):
+        if bound.epilogue and left:
+            for each in bound.epilogue.passes(before):
                 run_pass(*each, left, self.chip.architecture)
             left.require_zero_slots()
 
-    def multiply_lists(self, ready: ArrayGemm, batch: Listed | Pointed, stream: Any) -> None:
+    def multiply_lists(self, ready: PreparedLists, batch: BoundLists, stream: Any) -> None:
         for start in range(0, batch.count, batch.at_once):
             problem, addresses = batch.part(start)
             plan = plan_once(problem, self.chip, *ready.choice)
@@ -86,10 +87,10 @@ class Left:
     before and after.
     """
 
-    def __init__(self, fused: FusedOperands, before: InKernelWork) -> None:
-        self.values = [np.full(shape, np.nan, fused.dtype) for shape in fused.shapes_left(before)]
-        self.slots = [np.zeros(SLOTS, each.dtype) for each in fused.slots]
-        fused.place(*([each.ctypes.data for each in arrays] for arrays in (self.values, self.slots)))
+    def __init__(self, epilogue: EpilogueArrays, before: InKernelWork) -> None:
+        self.values = [np.full(shape, np.nan, epilogue.dtype) for shape in epilogue.shapes_left(before)]
+        self.slots = [np.zeros(SLOTS, each.dtype) for each in epilogue.slots]
+        epilogue.place(*([each.ctypes.data for each in arrays] for arrays in (self.values, self.slots)))
 
     @property
     def memory(self) -> tuple[Memory, ...]:
@@ -117,7 +118,7 @@ def run_pass(each: Pass, read: Operand, results: Sequence[Operand], left: Left, 
 
 
 def run_lists(
-    plan: Plan, calls: Sequence[Arguments], extras: tuple[Operand, ...], addresses: tuple[int, ...]
+    plan: Plan, calls: Sequence[BoundProduct], extras: tuple[Operand, ...], addresses: tuple[int, ...]
 ) -> None:
     if plan.is_empty:
         return

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import lru_cache
 
 from lapidist.backends.backend import Backend
-from lapidist.backends.gpu.driver import require_gpu
 from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import HOST
 
@@ -56,5 +55,7 @@ def choose_place(where: int, device: int | str | None) -> int | str:
         raise ArgumentError(
             f"device: the arrays are on GPU {where}, not {ordinal}. Leave device out or move them"
         )
+    from lapidist.backends.gpu.driver import require_gpu
+
     require_gpu(ordinal)
     return ordinal

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from typing import Final, Literal
 
-from lapidist.build.folder import warn_once
-
 Compiling = Literal["background", "wait", "never"]
 VARIABLE = "LAPIDIST_COMPILE"
 BACKGROUND: Final = "background"  # another kernel of the same SumOrder runs until then
@@ -19,6 +17,8 @@ def way_of_environment() -> Compiling:
     """The variable's value; if it is misspelt, a log line says so, and the default counts."""
     text = os.environ.get(VARIABLE, "").strip().lower()
     if text and text not in WAYS:
+        from lapidist.build.folder import warn_once
+
         warn_once(f"{VARIABLE}: must be one of {', '.join(WAYS)}; got {text!r}. {BACKGROUND} serves")
     return WAYS.get(text, BACKGROUND)
 

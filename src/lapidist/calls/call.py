@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from lapidist.backends.selection import is_on_host
 from lapidist.calls import argument_rules
-from lapidist.calls.arguments import Arguments
+from lapidist.calls.bound import Bound
 from lapidist.calls.kernel_choice import OPEN, Choices
 from lapidist.calls.numpy_protocols import as_array, is_asked, is_plain
 from lapidist.calls.operation import USUAL_TYPES, Operation, is_array
@@ -16,16 +16,13 @@ from lapidist.frameworks.arrays import HOST, framework_of, on_host, operand_of
 from lapidist.frameworks.host_arrays import native
 from lapidist.problems.pointers import Pointers
 
-if TYPE_CHECKING:
-    from lapidist.calls.lists import Listed, Pointed
-
 Mode = Literal["gemm", "batched", "array"]
 LISTED = (list, tuple, Pointers)  # what stands for many matrices
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """Whoever makes a Call has checked types and choices. `arguments` checks the arrays."""
+    """Whoever makes a Call has checked types and choices. `bound` checks the arrays."""
 
     a: Any
     b: Any
@@ -36,7 +33,7 @@ class Call:
     stream: Any = None
     mode: Mode | None = None
 
-    def arguments(self) -> Arguments:
+    def bound(self) -> Bound:
         """The operands a, b, c and out, after every rule was checked."""
         operation = self.operation
         argument_rules.require_flag("check_indices", operation.routing.check_indices)
@@ -45,12 +42,7 @@ class Call:
                 "scale_a, scale_b: matrices with factors are neither gathered, scattered nor permuted, their"
                 " alpha and beta are numbers; got both. Leave one out"
             )
-        if operation.routed:
-            from lapidist.calls.routed import RoutedArguments
-
-            return RoutedArguments(self.a, self.b, self.c, self.out, operation)
-        kind = scaled_arguments() if operation.factors.any else Arguments
-        return kind(self.a, self.b, self.c, self.out, operation.with_numbers())
+        return Bound(self.a, self.b, self.c, self.out, operation)
 
     # ---- the key of a repeated call ----
 
@@ -84,12 +76,6 @@ class Call:
     def of_lists(self) -> Call:
         return replace(self, operation=self.operation.of_lists(isinstance(self.a, Pointers)))
 
-    def batch(self) -> Listed | Pointed:
-        """The lists, every rule checked."""
-        from lapidist.calls.lists import batch_of
-
-        return batch_of(self.a, self.b, self.c, self.out, self.operation)
-
     # ---- host arguments that only NumPy understands ----
 
     @property
@@ -108,12 +94,6 @@ class Call:
     def asks_operands(self) -> bool:
         """Whether NumPy would let a or b decide about the result, as with `__array_ufunc__`."""
         return self.operation.types is USUAL_TYPES and (is_asked(self.a, "a") or is_asked(self.b, "b"))
-
-
-def scaled_arguments() -> type[Arguments]:
-    from lapidist.calls.scaled import ScaledArguments
-
-    return ScaledArguments
 
 
 def numbers_in(alpha: Any, beta: Any, device: object) -> tuple[Any, Any]:

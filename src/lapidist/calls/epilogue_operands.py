@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from lapidist.backends.host_product import HostProduct
 from lapidist.calls import argument_rules
-from lapidist.calls.epilogue_results import FurtherResults, OfArguments, require_even_steps
+from lapidist.calls.epilogue_results import FurtherResults, require_even_steps, store_results
 from lapidist.calls.operation import is_array
+from lapidist.calls.part import Matrices, Part, ProblemInputs
 from lapidist.dtypes import number_type
 from lapidist.epilogues.expressions import SEEDS, is_seed
 from lapidist.epilogues.numeric import evaluate, stored
 from lapidist.epilogues.passes import JOINED, LARGEST, QUANTISED, REDUCTIONS
 from lapidist.epilogues.passes import ROW as OF_ROWS
 from lapidist.epilogues.steps import COLUMN, POSITIONS, ROW, SCALAR, TILE, Function, Parameter
+from lapidist.epilogues.tracing import BoundEpilogue
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import Operand, broadcast, evenly, fresh, on_host, operand_of
 from lapidist.frameworks.host_arrays import native
 from lapidist.planning.in_kernel_reductions import NOTHING, InKernelWork
 from lapidist.planning.second_passes import TOGETHER, Pass, Target
 from lapidist.problems.epilogue_layout import MOST_OPERANDS, READS, Fed, Fused
-from lapidist.problems.problem import Matrix
-
-if TYPE_CHECKING:
-    from lapidist.calls.arguments import Arguments
-    from lapidist.epilogues.tracing import BoundEpilogue
+from lapidist.problems.matrix import Matrix
+from lapidist.problems.modes import ExtraPointers
 
 Array = np.ndarray[Any, Any]
 FOR_EACH = {ROW: "column of D", COLUMN: "row of D", TILE: "element of D"}
@@ -70,21 +71,13 @@ def number_given(function: Function, name: str, value: Any, dtype: str) -> float
     return argument_rules.require_in_range(name, number, dtype)
 
 
-class FusedOperands(OfArguments):
+class EpilogueOperands(Part):
     """The operands of one call's epilogue. Each is a number, or an array viewed as a matrix of D's shape."""
 
-    def __init__(self, given: BoundEpilogue, arguments: Arguments, outputs: Sequence[Any]) -> None:
-        super().__init__(arguments)
+    def __init__(self, given: BoundEpilogue, matrices: Matrices, outputs: Sequence[Any]) -> None:
         self.function = given.function
-        self.dtype = number_type(arguments.accumulator).name
-        floats = self.dtype in ("float32", "float64")
-        if arguments.no_kernel and arguments.accumulator == self.dtype and floats:
-            raise DTypeError(arguments.no_kernel)
-        if arguments.no_kernel or not floats:
-            raise DTypeError(
-                f"epilogue: must follow sums of floats; a is {arguments.a.dtype}, summed in"
-                f" {arguments.accumulator}. Convert a and b first, or compute with the result"
-            )
+        self.dtype = number_type(matrices.accumulator).name
+        self._require_floats(matrices)
         more = self.function.is_positioned + 2 * (self.function.grouped is not None)
         count = len(self.function.parameters) + more + len(self.function.stored)
         if count > MOST_OPERANDS:
@@ -92,31 +85,46 @@ class FusedOperands(OfArguments):
                 f"epilogue: must have {MOST_OPERANDS} operands and results beside D or fewer;"
                 f" {self.function.name} has {count}. Join some into one array"
             )
-        self._values = [self._value(each, given.values[each.name]) for each in self.function.parameters]
-        self.results = FurtherResults(self.function, outputs, arguments)
-        self._d: Operand | None = None
-        shapes = [self.results.shape_of_values(each) for each in self.function.sources]
-        self.sources = [fresh("values", each, arguments.like, self.dtype) for each in shapes]
+        self._extents, self._rows = matrices.extents, matrices.scattered_rows
+        self._shape, self._like = self._shape_of_d(matrices.out), matrices.like.alone()
+        self._values = [
+            self._value(parameter, given.values[parameter.name], matrices)
+            for parameter in self.function.parameters
+        ]
+        self.further = FurtherResults(self.function, outputs, matrices)
+        self._d = matrices.output()
+        shapes = [self.further.shape_of_values(source) for source in self.function.sources]
+        self.sources = [fresh("values", shape, self._like, self.dtype) for shape in shapes]
         self.slots = [
-            fresh("largest", (1, 1), arguments.like, WORDS[self.dtype]).viewed((1, 1), (0, 0))
+            fresh("largest", (1, 1), self._like, WORDS[self.dtype]).viewed((1, 1), (0, 0))
             for _ in self.function.maxima
         ]
-        if self.d_follows and arguments.out is not None:
-            require_even_steps(arguments.out)
-        self.results.require_apart_from(self.read)
+        if self.d_follows and matrices.out is not None:
+            require_even_steps(matrices.out)
+        self.further.require_apart_from((*matrices.operands, *self.read))
 
-    def _value(self, parameter: Parameter, value: Any) -> float | Operand:
+    def _require_floats(self, matrices: Matrices) -> None:
+        floats = self.dtype in ("float32", "float64")
+        if matrices.no_kernel and matrices.accumulator == self.dtype and floats:
+            raise DTypeError(matrices.no_kernel)
+        if matrices.no_kernel or not floats:
+            raise DTypeError(
+                f"epilogue: must follow sums of floats; a is {matrices.a.dtype}, summed in"
+                f" {matrices.accumulator}. Convert a and b first, or compute with the result"
+            )
+
+    def _value(self, parameter: Parameter, value: Any, matrices: Matrices) -> float | Operand:
         name, kind = parameter
         seeds = name in self.function.seeds
         if (seeds or kind == SCALAR) and not is_array(value):
             return number_given(self.function, name, value, self.dtype)
-        arguments, operand = self._arguments, operand_of(native(value), name)
+        operand = operand_of(native(value), name)
         require_type_read(name, operand.dtype, SEED_TYPES if seeds else tuple(READS))
-        argument_rules.require_same_device(operand, arguments.a)
+        argument_rules.require_same_device(operand, matrices.a)
         argument_rules.require_whole_elements(operand)
         argument_rules.require_no_gradient(operand)
-        if arguments.out is not None:
-            argument_rules.require_no_overlap(arguments.out, operand)
+        if matrices.out is not None:
+            argument_rules.require_no_overlap(matrices.out, operand)
         if kind != SCALAR:
             return self._broadcast(operand, kind)
         require_one_element(name, operand.shape)
@@ -124,13 +132,12 @@ class FusedOperands(OfArguments):
 
     # ---- shapes ----
 
-    @property
-    def _shape(self) -> tuple[int, ...]:
+    def _shape_of_d(self, out: Operand | None) -> tuple[int, ...]:
         """D's shape. If rows are scattered, it is that of the caller's out."""
-        arguments = self._arguments
-        scattered = getattr(arguments, "index", {}).get("scatter_d") is not None and arguments.out is not None
-        rows = arguments.out.shape[-2] if scattered and arguments.out else arguments.shape[-2]
-        return (*arguments.shape[:-2], rows, arguments.shape[-1] // (2 if self.function.paired else 1))
+        *batch, rows, cols = self._extents.shape
+        if self._rows is not None and out is not None:
+            rows = out.shape[-2]
+        return (*batch, rows, cols // (2 if self.function.paired else 1))
 
     def _broadcast(self, operand: Operand, kind: str) -> Operand:
         """An operand viewed with D's rows and columns, and strides of zero along which it does not change.
@@ -142,11 +149,11 @@ class FusedOperands(OfArguments):
             if shape[-2:] == lines and fits_batch(shape[:-2], self._shape[:-2]):
                 step = (0 if kind == ROW else strides[-2], 0 if kind == COLUMN else strides[-1])
                 return operand.viewed((*shape[:-2], rows, cols), (*strides[:-2], *step))
-        own = {ROW: (cols,), COLUMN: (rows,), TILE: (rows, cols)}[kind]
-        each = (FOR_EACH_PAIR if self.function.paired else FOR_EACH)[kind]
+        expected = {ROW: (cols,), COLUMN: (rows,), TILE: (rows, cols)}[kind]
+        reach = (FOR_EACH_PAIR if self.function.paired else FOR_EACH)[kind]
         batch = self._shape[:-2]
         raise ShapeError(
-            f"{operand.name}: must have a value for each {each}, shape {own}"
+            f"{operand.name}: must have a value for each {reach}, shape {expected}"
             f"{f', or that of the batch, {batch}, before it' if batch else ''}; got {operand.shape}."
             f" Reshape it"
         )
@@ -155,11 +162,11 @@ class FusedOperands(OfArguments):
         """The ways to read an operand's shape and strides as those of a matrix. Dimensions that it lacks, or
         that a product of vectors lacks, are added.
         """
-        shape, strides, arguments = operand.shape, operand.strides, self._arguments
+        shape, strides = operand.shape, operand.strides
         if kind == TILE:
-            if arguments.drop_col:
+            if self._extents.drop_col:
                 shape, strides = (*shape, 1), (*strides, 0)
-            if arguments.drop_row:
+            if self._extents.drop_row:
                 shape, strides = (*shape[:-1], 1, *shape[-1:]), (*strides[:-1], 0, *strides[-1:])
             return [(shape, strides)] if len(shape) > 1 else []
         place = len(shape) - 1 if kind == ROW else len(shape)
@@ -169,27 +176,30 @@ class FusedOperands(OfArguments):
     # ---- what kernels are given ----
 
     @property
-    def arrays(self) -> tuple[Operand, ...]:
-        values = (*self._values, *self.results.operands)
-        return tuple(value for value in values if isinstance(value, Operand))
+    def arrays(self) -> tuple[Operand, ...]:  # type: ignore[override]
+        return (*self.read, *self.further.operands)
+
+    @property
+    def results(self) -> tuple[Operand, ...]:  # type: ignore[override]
+        return tuple(self.further.operands)
 
     @property
     def read(self) -> list[Operand]:
         """The operands that are arrays."""
         return [value for value in self._values if isinstance(value, Operand)]
 
-    @property
-    def pointers(self) -> tuple[Any, ...]:
+    def with_pointers(self, pointers: ExtraPointers) -> ExtraPointers:
         """Addresses of arrays, and numbers."""
-        return tuple(value.pointer if isinstance(value, Operand) else value for value in self._all)
+        values = (value.pointer if isinstance(value, Operand) else value for value in self._all)
+        return pointers._replace(fused=tuple(values))
 
     @property
     def _all(self) -> list[float | Operand]:
         """Everything that a kernel reads, then what it writes; D too if the epilogue stores it."""
-        own, groups = self.function.stores_d and not self.d_follows, self.function.grouped is not None
-        d = [self._d or self._arguments.output()] if own or groups else []
-        factors = self.results.operands[:1] if groups else []
-        stored = [*self.results.stored, *self.sources, *self.slots]
+        stores_d, groups = self.function.stores_d and not self.d_follows, self.function.grouped is not None
+        d = [self._d] if stores_d or groups else []
+        factors = self.further.operands[:1] if groups else []
+        stored = [*self.further.stored, *self.sources, *self.slots]
         return [*self._values, *self._positions, *d, *factors, *stored]
 
     @property
@@ -197,8 +207,7 @@ class FusedOperands(OfArguments):
         """An operand without memory: seen from address 0, an element's address is its number in D, which
         random masks depend on.
         """
-        asked = self.function.is_positioned
-        return [fresh(POSITIONS, self._shape, self._arguments.like, "uint8")] if asked else []
+        return [fresh(POSITIONS, self._shape, self._like, "uint8")] if self.function.is_positioned else []
 
     # ---- second passes ----
 
@@ -215,7 +224,7 @@ class FusedOperands(OfArguments):
     @property
     def written(self) -> list[Operand]:
         """All results, D first."""
-        return [self._d or self._arguments.output(), *self.results.operands]
+        return [self._d, *self.further.operands]
 
     def shapes_left(self, before: InKernelWork) -> list[tuple[int, ...]]:
         """The shapes of what kernels leave for second passes. Where columns of a row were reduced in the
@@ -273,43 +282,50 @@ class FusedOperands(OfArguments):
             replace(each, pointer=next(at)) if isinstance(each, Operand) else each for each in self._values
         ]
         written = zip(self.written, results, strict=True)
-        self._d, *self.results.operands = [replace(each, pointer=at) for each, at in written]
+        self._d, *self.further.operands = [replace(each, pointer=at) for each, at in written]
 
     def write_to(self, d: Operand) -> None:
         """D has its array; allocate those of the other results."""
         self._d = d
-        self.results.make()
+        self.further.make()
 
-    def as_planned(self) -> Fused:
+    def described(self, inputs: ProblemInputs) -> ProblemInputs:
         """The epilogue as a Problem describes it, with the product's rows."""
-        own, whole = (each.kind for each in self.function.parameters), len(self._all) - len(self.slots)
-        kinds = [*own, *repeat(TILE, whole - len(self.function.parameters)), *repeat(SCALAR, len(self.slots))]
-        fed = tuple(self._fed(kind, value) for kind, value in zip(kinds, self._all, strict=False))
-        return Fused(self.function, fed, self.dtype)
+        values, parameters = self._all, self.function.parameters
+        stored = len(values) - len(self.slots) - len(parameters)
+        kinds = [x.kind for x in parameters] + [TILE] * stored + [SCALAR] * len(self.slots)
+        operands = tuple(self._fed(kind, value) for kind, value in zip(kinds, values, strict=True))
+        return inputs._replace(fused=Fused(self.function, operands, self.dtype))
 
     def _fed(self, kind: str, value: float | Operand) -> Fed:
         if not isinstance(value, Operand):
             return Fed("int64" if isinstance(value, int) else self.dtype, None)
-        shape = self._arguments.shape
+        shape = self._extents.shape
         cols = shape[-1] if kind == SCALAR else value.shape[-1]
-        whole = value.viewed((*value.shape[:-2], shape[-2], cols), value.strides)
-        return Fed(value.dtype, Matrix.of(whole, shape[:-2]), *REACH[kind], value.name == POSITIONS)
+        rows = value.viewed((*value.shape[:-2], shape[-2], cols), value.strides)
+        return Fed(value.dtype, Matrix.of(rows, shape[:-2]), *REACH[kind], value.name == POSITIONS)
 
     # ---- on the host ----
 
-    def on_host(self, sums: Array) -> Array:
-        """What NumPy stores in place of these sums."""
-        values = {
-            each.name: self._on_host(value) if isinstance(value, Operand) else value
-            for each, value in zip(self.function.parameters, self._values, strict=True)
-        }
+    def on_host(self, product: HostProduct) -> HostProduct:
+        values = [self._on_host(value) if isinstance(value, Operand) else value for value in self._values]
+        results = [on_host(operand) for operand in self.further.operands]
+        return product._replace(finish=partial(self.finish, values, results))
+
+    @property
+    def finish(self) -> Callable[[Sequence[Any], Sequence[Array], Array], Array]:
+        """What NumPy stores in place of sums: a function of the operands' values, of arrays for further
+        results, and of the sums. It holds no array of the caller's but the indices of scattered rows.
+        """
+        names = [parameter.name for parameter in self.function.parameters]
         if self.function.is_positioned:
             numbers = np.arange(math.prod(self._shape), dtype=np.uint64)
-            values[POSITIONS] = self._at_rows(numbers.reshape(self._shape))
-        d, *further = evaluate(self.function, sums, values)
-        self.results.store_on_host(further)
-        dtype = self.function.results[0].dtype
-        return stored(d, dtype).astype(sums.dtype) if dtype else d
+            names.append(POSITIONS)
+            positions = [self._at_rows(numbers.reshape(self._shape))]
+        else:
+            positions = []
+        rows = None if self._rows is None else on_host(self._rows)
+        return partial(finished, self.function, names, positions, rows)
 
     def _on_host(self, operand: Operand) -> Array:
         values = on_host(operand)
@@ -317,13 +333,28 @@ class FusedOperands(OfArguments):
 
     def _at_rows(self, values: Array) -> Array:
         """The rows of an operand that belong to the product's rows, which `scatter_d` may select."""
-        scattered = getattr(self._arguments, "index", {}).get("scatter_d")
-        if scattered is None:
+        if self._rows is None:
             return values
-        rows = on_host(scattered)
+        rows = on_host(self._rows)
         batch = broadcast(values.shape[:-2], rows.shape[:-1])
-        each = np.broadcast_to(rows, (*batch, rows.shape[-1]))[..., None]
-        return np.take_along_axis(np.broadcast_to(values, (*batch, *values.shape[-2:])), each, -2)
+        index = np.broadcast_to(rows, (*batch, rows.shape[-1]))[..., None]
+        return np.take_along_axis(np.broadcast_to(values, (*batch, *values.shape[-2:])), index, -2)
+
+
+def finished(
+    function: Function,
+    names: Sequence[str],
+    positions: Sequence[Array],
+    rows: Array | None,
+    values: Sequence[Any],
+    results: Sequence[Array],
+    sums: Array,
+) -> Array:
+    """What becomes of sums; further results are stored."""
+    d, *further = evaluate(function, sums, dict(zip(names, (*values, *positions), strict=True)))
+    store_results(function.results[1:], further, results, rows)
+    dtype = function.results[0].dtype
+    return stored(d, dtype).astype(sums.dtype) if dtype else d
 
 
 def fits_batch(own: Sequence[int], batch: Sequence[int]) -> bool:

@@ -3,79 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-from weakref import ref
+from typing import Any
 
 import numpy as np
 
 from lapidist.calls import argument_rules
+from lapidist.calls.part import Matrices
 from lapidist.dtypes import number_type
 from lapidist.epilogues.numeric import stored
 from lapidist.epilogues.passes import ALL, COLUMN, FACTORS, QUANTISED, REDUCTIONS, ROW, groups_of
 from lapidist.epilogues.results import STORED
 from lapidist.epilogues.steps import Function, Result
 from lapidist.errors import DTypeError, StrideError
-from lapidist.frameworks.arrays import (
-    Operand,
-    empty,
-    evenly,
-    fresh,
-    handed_over,
-    on_host,
-    operand_of,
-    tell_written,
-)
-
-if TYPE_CHECKING:
-    from lapidist.calls.arguments import Arguments
+from lapidist.frameworks.arrays import Operand, empty, evenly, fresh, handed_over, operand_of, tell_written
 
 Array = np.ndarray[Any, Any]
 # Frameworks whose arrays may be column-major. Kernels read factors of 1 x 128 fastest in that layout.
 LAID_BY_COLUMNS = ("numpy", "torch", "cupy")
 
 
-class OfArguments:
-    """A part of Arguments, to which it refers weakly: a cycle would keep a caller's arrays until Python's
-    collector runs.
-    """
-
-    def __init__(self, arguments: Arguments) -> None:
-        self._whole = ref(arguments)
-
-    @property
-    def _arguments(self) -> Arguments:
-        whole = self._whole()
-        assert whole is not None  # who uses a part holds the whole
-        return whole
-
-
-class FurtherResults(OfArguments):
+class FurtherResults:
     """Each result has D's rows, scattered as D's are, and D's columns or the product's. Reductions have one
     value for each row, each column or all of D.
     """
 
-    def __init__(self, function: Function, given: Sequence[Any], arguments: Arguments) -> None:
-        super().__init__(arguments)
+    def __init__(self, function: Function, outputs: Sequence[Any], matrices: Matrices) -> None:
         self._paired = function.paired
         self._results = function.results[1:]
-        pairs = zip(self._results, given, strict=True)
+        self._extents, self._like, self._rows = matrices.extents, matrices.like, matrices.scattered_rows
+        self._shape = self._visible_shape(matrices)
+        pairs = zip(self._results, outputs, strict=True)
         self.operands = [
-            self._operand(f"out[{place}]", each, array) for place, (each, array) in enumerate(pairs, 1)
+            self._operand(f"out[{place}]", result, array, matrices)
+            for place, (result, array) in enumerate(pairs, 1)
         ]
-        self._are_new = [array is None for array in given]
+        self._are_new = [array is None for array in outputs]
 
     @property
     def stored(self) -> list[Operand]:
         """The results that the kernel itself stores. Second passes make the others."""
         pairs = zip(self._results, self.operands, strict=True)
-        return [operand for each, operand in pairs if not each.then]
+        return [operand for result, operand in pairs if not result.then]
 
-    def _operand(self, name: str, result: Result, array: Any) -> Operand:
+    def _operand(self, name: str, result: Result, array: Any, matrices: Matrices) -> Operand:
         """The caller's array, or a description of the one that `make` will allocate."""
-        arguments, dtype, shape = self._arguments, result.dtype, self._shape_of(result)
-        usual = dtype or (number_type(arguments.accumulator).name if result.then else arguments.out_dtype)
+        dtype, shape = result.dtype, self._shape_of(result)
+        usual = dtype or (number_type(matrices.accumulator).name if result.then else matrices.out_dtype)
         if array is None:
-            new = fresh(name, shape, arguments.like, usual)
+            new = fresh(name, shape, self._like, usual)
             if self._lies_by_columns(result, shape, new.framework):
                 new = new.viewed(shape, (1, shape[0]))
             return self._full(new, result)
@@ -85,71 +60,67 @@ class FurtherResults(OfArguments):
                 f"{name}: must be of {dtype or ', '.join(STORED)}; got {operand.dtype}. Pass an array of"
                 f" {usual}"
             )
-        argument_rules.require_output(operand, arguments.a, shape, free_strides=True)
+        argument_rules.require_output(operand, matrices.a, shape, free_strides=True)
         argument_rules.require_whole_elements(operand)
         full = self._full(operand, result)
         if result.then:
             require_even_steps(full)
         return full
 
-    def require_apart_from(self, others: Sequence[Operand]) -> None:
+    def require_apart_from(self, operands: Sequence[Operand]) -> None:
         """No result overlaps another one, or anything that is read."""
-        given = [output for output in self.operands if output.owner is not None]
-        for place, output in enumerate(given):
-            for other in (*self._arguments.operands, *others, *given[:place]):
-                argument_rules.require_no_overlap(output, other)
+        arrays = [output for output in self.operands if output.owner is not None]
+        for place, output in enumerate(arrays):
+            for operand in (*operands, *arrays[:place]):
+                argument_rules.require_no_overlap(output, operand)
 
-    @property
-    def _scattered(self) -> Operand | None:
-        found: Operand | None = getattr(self._arguments, "index", {}).get("scatter_d")
-        return found
+    def _visible_shape(self, matrices: Matrices) -> tuple[int, ...]:
+        """The shape of a result with D's rows and columns, as the caller sees it."""
+        *batch, _, cols = self._extents.shape
+        if self._paired or self._rows is None or matrices.out is None:
+            return matrices.result_shape
+        return (*batch, matrices.out.shape[-2], cols)
 
     def _shape_of(self, result: Result) -> tuple[int, ...]:
         """The shape that the caller sees."""
-        arguments = self._arguments
         if result.then:
             return self._shape_made(result)
         if self._paired:
-            cols = arguments.shape[-1]
-            return (*arguments.result_shape[:-1], cols // 2 if result.other is None else cols)
-        if self._scattered is None or arguments.out is None:
-            return arguments.result_shape
-        return (*arguments.shape[:-2], arguments.out.shape[-2], arguments.shape[-1])
+            cols = self._extents.shape[-1]
+            return (*self._shape[:-1], cols // 2 if result.other is None else cols)
+        return self._shape
 
     def shape_of_values(self, result: Result) -> tuple[int, ...]:
         """The shape of what a second pass reads: all rows and columns, including those added to vectors."""
-        *rows, cols = self._arguments.shape
+        *rows, cols = self._extents.shape
         return (*rows, cols // 2 if self._paired and result.other is None else cols)
 
     def _shape_made(self, result: Result) -> tuple[int, ...]:
         *batch, rows, cols = self.shape_of_values(result)
-        kept_row, kept_col = self._arguments.kept((rows,)), self._arguments.kept((1, cols))[-1:]
+        extents = self._extents
         if result.then not in REDUCTIONS:
-            return (
-                *batch,
-                *self._arguments.kept((rows, cols if result.then == QUANTISED else groups_of(cols))),
-            )
+            return (*batch, *extents.visible((rows, cols if result.then == QUANTISED else groups_of(cols))))
         over = REDUCTIONS[result.then].over
         if over == ROW:
-            return (*batch, *kept_row)
-        return () if over == ALL else (*batch, *(() if self._arguments.drop_col else kept_col))
+            return (*batch, *(() if extents.drop_row else (rows,)))
+        return () if over == ALL else (*batch, *(() if extents.drop_col else (cols,)))
 
     def _full(self, operand: Operand, result: Result) -> Operand:
         """The operand viewed with rows and columns."""
-        arguments, (shape, strides) = self._arguments, (operand.shape, operand.strides)
+        shape, strides = operand.shape, operand.strides
         if result.then in REDUCTIONS:
             over = REDUCTIONS[result.then].over
-            has_row = over == ROW and not arguments.drop_row
-            has_col = over == COLUMN and not arguments.drop_col
+            has_row = over == ROW and not self._extents.drop_row
+            has_col = over == COLUMN and not self._extents.drop_col
             if has_col:
                 return operand.viewed((*shape[:-1], 1, shape[-1]), (*strides[:-1], 0, strides[-1]))
             more = (1,) if has_row else (1, 1)
             return operand.viewed((*shape, *more), (*strides, *(0 for _ in more)))
-        return operand if self._scattered is not None else arguments.full(operand)
+        return operand if self._rows is not None else self._extents.full(operand)
 
     def _lies_by_columns(self, result: Result, shape: tuple[int, ...], framework: str) -> bool:
         """Whether a new array for this result is column-major. Of two dimensions one may be the batch's."""
-        matrix = len(self._arguments.shape) == len(shape) == 2
+        matrix = len(self._extents.shape) == len(shape) == 2
         return matrix and result.then.startswith(FACTORS) and framework in LAID_BY_COLUMNS
 
     def make(self) -> None:
@@ -158,7 +129,7 @@ class FurtherResults(OfArguments):
             if output.owner is None:
                 shape = self._dropped(output, result)
                 by_column = self._lies_by_columns(result, shape, output.framework)
-                array = empty(shape[::-1] if by_column else shape, self._arguments.like, output.dtype)
+                array = empty(shape[::-1] if by_column else shape, self._like, output.dtype)
                 array = array.T if by_column else array
                 self.operands[place] = self._full(operand_of(array, output.name), result)
 
@@ -166,7 +137,7 @@ class FurtherResults(OfArguments):
         """The shape of an output as the caller sees it."""
         if result.then:
             return self._shape_made(result)
-        return output.shape[:-2] + self._arguments.kept(output.shape[-2:])
+        return output.shape[:-2] + self._extents.visible(output.shape[-2:])
 
     @property
     def outlines(self) -> list[tuple[tuple[int, ...], str]]:
@@ -176,23 +147,27 @@ class FurtherResults(OfArguments):
 
     def deliver(self) -> list[Any]:
         """The results as the caller gets them, after they were written."""
-        found = []
+        arrays = []
         for output, is_new in zip(self.operands, self._are_new, strict=True):
-            found.append(handed_over(output.owner, self._arguments.like) if is_new else output.owner)
+            arrays.append(handed_over(output.owner, self._like) if is_new else output.owner)
             if not is_new:
                 tell_written(output.owner)
-        return found
+        return arrays
 
-    def store_on_host(self, values: Sequence[Array]) -> None:
-        for output, result, value in zip(self.operands, self._results, values, strict=True):
-            elements, target = stored(value, output.dtype), on_host(output)
-            if result.then in REDUCTIONS:
-                target[...] = elements.reshape(target.shape)
-            elif self._scattered is None:
-                target[...] = elements
-            else:
-                rows = np.broadcast_to(on_host(self._scattered), elements.shape[:-1])
-                np.put_along_axis(target, rows[..., None], elements, axis=-2)
+
+def store_results(
+    results: Sequence[Result], values: Sequence[Array], targets: Sequence[Array], rows: Array | None
+) -> None:
+    """Store the values of further results in NumPy's arrays. `rows`: to which they are scattered."""
+    for result, value, target in zip(results, values, targets, strict=True):
+        elements = stored(value, target.dtype.name)
+        if result.then in REDUCTIONS:
+            target[...] = elements.reshape(target.shape)
+        elif rows is None:
+            target[...] = elements
+        else:
+            index = np.broadcast_to(rows, elements.shape[:-1])
+            np.put_along_axis(target, index[..., None], elements, axis=-2)
 
 
 def require_even_steps(output: Operand) -> None:

@@ -1,308 +1,23 @@
-"""A multiplication ready to run again with new pointers: arguments checked, device chosen, kernel planned and
-loaded.
-"""
+"""Plans that a caller holds: `lapidist.plan` returns a Gemm, or an ArrayGemm for lists."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
-from lapidist.backends.gpu.launcher import GpuKernel, Scalars
-from lapidist.backends.selection import backend_at, choose_place
-from lapidist.build.compile_policy import BACKGROUND, WAIT, Compiling, kept_way
-from lapidist.calls import argument_rules
-from lapidist.calls.arguments import Arguments
+from lapidist.backends.backend import Backend
+from lapidist.calls.bound import Bound
+from lapidist.calls.destination import place_for, require_kernel
 from lapidist.calls.kernel_choice import OPEN, Choices
-from lapidist.calls.repeat.fast_path import Again, fast_path
-from lapidist.config import Config
-from lapidist.device import Device
-from lapidist.errors import ArgumentError, DeviceError, DTypeError, explained
-from lapidist.frameworks.arrays import HOST, Operand, as_planned, empty
-from lapidist.frameworks.streams import require_stream
-from lapidist.planning import background_thread
-from lapidist.planning.binaries import at_hand
-from lapidist.planning.fallback_kernels import (
-    CALLS_BETWEEN,
-    Awaited,
-    better_than,
-    compile_behind,
-    planned_at_once,
-)
-from lapidist.planning.in_kernel_reductions import in_kernel_work
-from lapidist.planning.plans import Plan, make_plan
-from lapidist.planning.sum_orders import SumOrder
-from lapidist.planning.workspace import shared_workspace
-from lapidist.problems.modes import NO_POINTERS, PLAIN, ExtraPointers
+from lapidist.calls.prepared import Prepared
+from lapidist.calls.repeat.fast_path import Again, fast_path, fast_path_on_host
+from lapidist.errors import ArgumentError, DeviceError, explained
+from lapidist.frameworks.arrays import Operand
+from lapidist.planning.plans import Plan
 from lapidist.problems.parts import parts_of
-from lapidist.problems.problem import Offsets, Problem
-from lapidist.schedule.sharing_choice import AUTO
-
-
-class Part(NamedTuple):
-    """One launch of a multiplication: its plan, its kernel if it runs on a GPU, and the elements to skip in
-    A, B, C and D in the plan's order.
-    """
-
-    plan: Plan
-    kernel: GpuKernel | None
-    skipped: Offsets
-
-
-class Prepared:
-    """A multiplication planned for one geometry. It runs on any arrays of that geometry, with any alpha and
-    beta of the same problem. It keeps none of the caller's arrays.
-    """
-
-    def __init__(
-        self,
-        arguments: Arguments,
-        place: int | str,
-        choices: Choices = OPEN,
-        way: Compiling | None = None,
-        problem: Problem | None = None,
-    ) -> None:
-        """`way`: what a call does while a plan's kernel is not compiled; None: the plan keeps the kernel that
-        it starts with. `problem`: that of the arguments, if it is already known.
-        """
-        self._begin(
-            place,
-            arguments.problem() if problem is None else problem,
-            arguments.result_shape,
-            arguments.out_dtype,
-            arguments.like.alone(),
-        )
-        # whether kernels take further pointers beside those of A, B, C and D
-        self.is_routed = (
-            self.problem.modes != PLAIN or self.problem.scaling.scaled or arguments.extra_pointers.fused != ()
-        )
-        chip = self.backend.chip
-        if chip is None:
-            require_no_choice(choices)
-            return
-        for operand in arguments.operands:
-            argument_rules.require_whole_elements(operand)
-        self._load(chip, choices, way or kept_way(choices.compile))
-        if arguments.fused is not None:
-            self.backend.load_passes(arguments.fused)
-
-    def _begin(
-        self, place: int | str, problem: Problem, shape: tuple[int, ...], out_dtype: str, like: Operand
-    ) -> None:
-        self.place, self.backend, self.problem = place, backend_at(place), problem
-        self.shape, self.out_dtype, self.like = shape, out_dtype, like
-        self.is_routed = False
-        self.parts: list[Part] = []
-        self._workspace: Operand | None = None  # the caller's
-        self._room = 0, 0  # workspace bytes: flags first, then sums and packed operands
-        self._wanted: Awaited | None = None  # better plans, whose kernels are being compiled
-        self._open = False  # not all configs have been weighed yet
-        self._asked = False  # they will be, in the background
-        self.countdown = 0  # calls until the next look for a better plan
-        self.met = False  # a call used it: the second one makes a fast path
-
-    @classmethod
-    def with_rows(cls, other: Prepared, problem: Problem, way: Compiling | None) -> Prepared:
-        """The same product with another number of rows. What was checked for `other` holds for it too."""
-        ready = cls.__new__(cls)
-        ready._begin(other.place, problem, (problem.m, problem.n), other.out_dtype, other.like)
-        chip = ready.backend.chip
-        assert chip is not None
-        ready._load(chip, OPEN, way or kept_way(None))
-        return ready
-
-    def _load(self, chip: Device, choices: Choices, way: Compiling) -> None:
-        """Plan every part, and load the kernels where they run on a GPU."""
-        parts = parts_of(self.problem)
-        if len(parts) > 1 and self.problem.modes.of_each:
-            raise ArgumentError(
-                "gather_a, gather_b, scatter_d: indices of each matrix are for a batch that one launch"
-                f" takes, of two dimensions at the most; got {self.problem.batch}. Multiply it in parts, or"
-                " pass indices for all"
-            )
-        at_once = (
-            self.backend.compiles and way != WAIT and (choices is OPEN or choices.of_kernel == OPEN.of_kernel)
-        )
-        wanted, plans, missing = {}, {}, []
-        for problem in dict.fromkeys(part for part, _ in parts):
-            at_hand = planned_at_once(problem, chip) if at_once else None
-            final = at_hand is None or way != BACKGROUND
-            self._open |= not final
-            plan = wanted[problem] = at_hand or make_plan(problem, chip, *choices.of_kernel)
-            plans[problem] = self.backend.available(plan, way, final)
-            if final and plans[problem] is not plan:
-                missing.append(plan.build)
-        self._wanted = Awaited(wanted, missing) if missing else None
-        self._take(plans, choices.workspace)
-
-    def _take(self, plans: dict[Problem, Plan], workspace: Any = None) -> None:
-        """Use these plans for all parts from now on."""
-        flags, room = self._room = shared_workspace(plan.scratch_bytes for plan in plans.values())
-        own = None
-        if workspace is not None:
-            given = self._workspace = argument_rules.workspace_of(workspace)
-            argument_rules.require_workspace(given, self.like, flags + room)
-            own = given.pointer, given.pointer + flags
-        kernels = {problem: self.backend.loaded(plan, own) for problem, plan in plans.items()}
-        taken = []
-        for problem, (skip_a, skip_b, *skip_c_d) in parts_of(self.problem):
-            plan = plans[problem]
-            in_its_order = (skip_b, skip_a) if plan.config.exchanged else (skip_a, skip_b)
-            taken.append(Part(plan, kernels[problem], (*in_its_order, *skip_c_d)))  # type: ignore[arg-type]
-        self.parts = taken  # one assignment: other threads may be running these parts
-        self.countdown = 1 if self._wanted is None else CALLS_BETWEEN
-
-    # ---- better plans, while calls go on ----
-
-    @property
-    def settled(self) -> bool:
-        """Whether its plans are final: no better kernel is being compiled, and all configs have been
-        weighed.
-        """
-        return self._wanted is None and not self._open
-
-    def look_again(self, kernel: GpuKernel | None) -> int:
-        """Called by a fast path after so many launches of `kernel`. Returns how many may follow until the
-        next look; 0: the kernel has changed, or the plans are final.
-        """
-        self.countdown = 0
-        self.improve()
-        return 0 if self.settled or self.kernel is not kernel else max(1, self.countdown)
-
-    def is_captured(self, stream: Any) -> bool:
-        """Whether a graph will keep what is launched on this stream."""
-        return self.backend.is_captured(stream, self.like.framework)
-
-    def settle(self) -> None:
-        """Take the best plans now, and compile what is missing: whoever keeps a kernel keeps the best one."""
-        plans = {part.plan.callers_problem: part.plan for part in self.parts}
-        if self._open:
-            plans = {problem: better_than(plan) or plan for problem, plan in plans.items()}
-        elif self._wanted is not None:
-            plans = self._wanted.plans
-        self._take({problem: self.backend.available(plan, WAIT) for problem, plan in plans.items()})
-        self._wanted, self._open = None, False
-
-    def improve(self) -> None:
-        """Count a call. After enough of them, take the wanted plans if their kernels are compiled, or look
-        for better plans. Kernels that failed to compile are given up.
-        """
-        self.countdown -= 1
-        if self.countdown > 0:
-            return
-        self.countdown, wanted = CALLS_BETWEEN, self._wanted
-        if wanted is None:
-            self._look_for_better()
-            return
-        if wanted.have_come:
-            self._wanted = None
-            self._take(wanted.plans)
-        elif wanted.will_not_come:
-            self._wanted = None
-
-    def _look_for_better(self) -> None:
-        """Weigh all configs once, in the background."""
-        if self._open and not self._asked:
-            self._asked = True
-            background_thread.ask(self._weigh_all)
-
-    def _weigh_all(self) -> None:
-        """Find the best plans. If they beat those in use, have their kernels compiled."""
-        try:
-            own = {part.plan.callers_problem: part.plan for part in self.parts}
-            found = {problem: better_than(plan) or plan for problem, plan in own.items()}
-            if found != own:
-                missing = [plan for plan in found.values() if not at_hand(*plan.build)]
-                for plan in missing:
-                    compile_behind(plan)
-                self._wanted = Awaited(found, [plan.build for plan in missing])
-        finally:
-            self._open = False
-
-    @property
-    def plan(self) -> Plan | None:
-        """The plan that is launched, or the first one if a batch takes several launches. None on the host."""
-        return self.parts[0].plan if self.parts else None
-
-    @property
-    def kernel(self) -> GpuKernel | None:
-        """The kernel on the GPU, if a single launch does everything."""
-        return self.parts[0].kernel if len(self.parts) == 1 else None
-
-    @property
-    def config(self) -> Config | None:
-        """The tile shapes; None on the host, where NumPy decides."""
-        return self.plan.config if self.plan else None
-
-    @property
-    def sum_order(self) -> SumOrder | tuple[SumOrder, ...] | None:
-        """The order in which k is summed: plans of one order give equal bits. A tuple if the launches differ
-        in it; None on the host, where NumPy decides.
-        """
-        return of_all(part.plan for part in self.parts)
-
-    @property
-    def workspace_bytes(self) -> int:
-        """How large a `workspace` must be that a caller brings."""
-        return sum(self._room)
-
-    @property
-    def direct(self) -> bool:
-        """Whether a fast path may hand pointers straight to the kernel: GPU arrays of a framework with
-        streams.
-        """
-        of_streams = self.like.device != HOST and self.like.framework in ("torch", "cupy")
-        return of_streams and self.kernel is not None and not self.is_routed
-
-    def __str__(self) -> str:
-        if self.plan is None:
-            return f"{self.shape} {self.problem.types} on the host, by NumPy"
-        several = (
-            f"\n  in {len(self.parts)} launches, the first of which is shown" if len(self.parts) > 1 else ""
-        )
-        made = self.problem.fused.function.results if self.problem.fused else ()
-        left = made[2:] if made and in_kernel_work([self.plan]).quantised else made
-        passes = passes_named([each.then for each in left if each.then])
-        return str(self.plan) + several + passes
-
-    def start(
-        self,
-        a: int,
-        b: int,
-        c: int,
-        d: int,
-        scalars: Scalars,
-        stream: int,
-        extra_pointers: ExtraPointers = NO_POINTERS,
-        parts: list[Part] | None = None,
-    ) -> None:
-        """Launch on these pointers, which must keep the planned geometry and alignment. `parts`: launches to
-        use in place of the current ones.
-        """
-        a_size, b_size, c_size, d_size = self.problem.element_bytes
-        for plan, kernel, skipped in self.parts if parts is None else parts:
-            if kernel is not None:
-                first, second = plan.caller_order(a, b)
-                skip_a, skip_b, skip_c, skip_d, *of_epilogue = skipped
-                first, second = first + a_size * skip_a, second + b_size * skip_b
-                operands = first, second, c + c_size * skip_c, d + d_size * skip_d
-                if self.is_routed:
-                    parameters = plan.call_parameters(extra_pointers, of_epilogue)
-                    kernel.start_with(parameters, stream, scalars, operands)
-                else:
-                    kernel.start(operands, scalars, stream)
-
-    def run(self, arguments: Arguments, stream: Any = None) -> Any:
-        """The full path: any device, checked operands."""
-        require_stream(stream)
-        result, target = output_of(arguments)
-        if self._workspace is not None:
-            argument_rules.require_no_overlap(target, self._workspace)
-        self.backend.multiply(self, arguments, target, stream)
-        return arguments.deliver(result)
-
 
 # what a plan has beside its plans and kernels
-DECIDED = ("place", "problem", "shape", "out_dtype", "is_routed", "scalars", "_kind", "_operation")
+DECIDED = ("place", "problem", "shape", "out_dtype", "is_routed", "scalars", "_operation")
 
 
 def require_no_workspace(workspace: Operand | None) -> None:
@@ -314,12 +29,12 @@ def require_no_workspace(workspace: Operand | None) -> None:
         )
 
 
-def require_chip_of(plans: Iterable[Plan], chip: Device | None) -> None:
+def require_chip_of(plans: Iterable[Plan], backend: Backend) -> None:
     for plan in plans:
-        if chip != plan.device:
+        if backend.chip != plan.device:
             raise DeviceError(
                 f"plan: runs where it was planned for, on {plan.device.name}; got one here on"
-                f" {chip.name if chip else 'the host'}. Plan again here"
+                f" {backend.chip.name}. Plan again here"
             )
 
 
@@ -338,9 +53,9 @@ class Gemm(Prepared):
     array([8., 8., 8., 8., 8., 8., 8., 8.], dtype=float32)
     """
 
-    def __init__(self, arguments: Arguments, choices: Choices = OPEN) -> None:
-        super().__init__(arguments, place_for(arguments, choices), choices)
-        self._kind, self._operation, self.scalars = type(arguments), arguments.operation, arguments.alpha_beta
+    def __init__(self, bound: Bound, choices: Choices = OPEN) -> None:
+        super().__init__(bound, place_for(bound, choices), choices)
+        self._operation, self.scalars = bound.operation, bound.alpha_beta
         self._again: Again | None = None
         self._again_beside: Callable[[Any, Any, Any, Any, Any], Any] | None = None
 
@@ -357,7 +72,7 @@ class Gemm(Prepared):
         self._begin(*begun)  # type: ignore[arg-type]
         self.__dict__ |= {name: state[name] for name in DECIDED}
         self._again = self._again_beside = None
-        require_chip_of(state["plans"].values(), self.backend.chip)
+        require_chip_of(state["plans"].values(), self.backend)
         if state["plans"]:
             self._take(state["plans"])
 
@@ -399,105 +114,26 @@ class Gemm(Prepared):
         return None if self._again_beside is None else self._again_beside(a, b, c, out, stream)
 
     @explained
-    def checked(self, a: Any, b: Any, c: Any, out: Any) -> Arguments:
-        """The arguments, after every rule was checked. Their problem must be the planned one."""
-        arguments = self._kind(a, b, c, out, self._operation)
-        require_kernel(arguments, self.place)
-        if arguments.result_shape != self.shape or not self._fits(arguments.problem()):
+    def checked(self, a: Any, b: Any, c: Any, out: Any) -> Bound:
+        """The operands, after every rule was checked. Their problem must be the planned one."""
+        bound = Bound(a, b, c, out, self._operation)
+        require_kernel(bound, self.place)
+        if bound.result_shape != self.shape or not self.backend.fits(self.problem, bound.problem()):
             raise ArgumentError(
                 f"a, b, c, out: must have the geometry that was planned, {self.problem}; got"
-                f" {arguments.problem()} (type, shape, strides or alignment differ). Make a new plan"
+                f" {bound.problem()} (type, shape, strides or alignment differ). Make a new plan"
             )
-        return arguments
+        return bound
 
     @explained
-    def run_checked(self, arguments: Arguments, a: Any, b: Any, c: Any, out: Any, stream: Any) -> Any:
+    def run_checked(self, bound: Bound, a: Any, b: Any, c: Any, out: Any, stream: Any) -> Any:
         """Run it, and make the fast path of the next call."""
-        result = self.run(arguments, stream)
+        result, planned = self.run(bound, stream), self.backend.plans
         if not self.is_routed:
-            self._again = fast_path(self, arguments, keeps=True)
+            self._again = fast_path(self, bound, keeps=True) if planned else fast_path_on_host(bound)
         elif not self._operation.routing.check_indices:  # else each execution looks at the indices
             from lapidist.calls.repeat.with_arrays import Executed, fast_path_of_plan
 
             call = Executed(a, b, c, out, self._operation)
-            self._again_beside = fast_path_of_plan(self, arguments, call, result)
+            self._again_beside = fast_path_of_plan(self if planned else None, bound, call, result)
         return result
-
-    def _fits(self, problem: Problem) -> bool:
-        """Whether it is the planned problem. On the host alignment does not matter."""
-        return problem == self.problem or (
-            self.plan is None and problem.unaligned() == self.problem.unaligned()
-        )
-
-
-def passes_named(then: list[str]) -> str:
-    """One line about the kernels that follow a product for its epilogue."""
-    if not then:
-        return ""
-    from lapidist.epilogues.passes import kernel_of
-
-    return f"\n  behind it: {', '.join(dict.fromkeys(map(kernel_of, then)))}, as the epilogue asks"
-
-
-def of_all(plans: Iterable[Plan]) -> SumOrder | tuple[SumOrder, ...] | None:
-    """The sum order that all plans share, or a tuple of those that occur. None without plans."""
-    orders = tuple(dict.fromkeys(plan.sum_order for plan in plans))
-    return orders if len(orders) > 1 else next(iter(orders), None)
-
-
-def output_of(arguments: Arguments) -> tuple[Any, Operand]:
-    """The array that results go to, the caller's or a new one, and the same as an Operand with rows and
-    columns. Further results of an epilogue get their arrays too.
-    """
-    if arguments.out is not None:
-        result, target = arguments.out.owner, arguments.out
-    else:
-        result = empty(arguments.result_shape, arguments.like, arguments.d_dtype)
-        target = arguments.full(as_planned(result, arguments.fresh()))
-    if arguments.fused is not None:
-        arguments.fused.write_to(target)
-    return result, target
-
-
-def multiply_on_host(arguments: Arguments) -> Any:
-    """The product by NumPy, with the kernels' semantics."""
-    result, out = output_of(arguments)
-    arguments.multiply_on_host(out)
-    return arguments.deliver(result)
-
-
-def require_no_choice(choices: Choices) -> None:
-    """Kernel, config and schedule mean nothing on the host, so a caller who names one gets an error."""
-    kernel, config, sharing = choices.of_kernel
-    if choices.workspace is not None:
-        argument_rules.workspace_of(choices.workspace)
-    if kernel is not None:
-        name = kernel.name
-        raise ArgumentError(
-            f'kernel: host arrays are multiplied by NumPy; got {name}. Add device="machine" or device="gpu"'
-            " to run it"
-        )
-    if config is not None:
-        raise ArgumentError(
-            f"config: belongs to a kernel, and host arrays are multiplied by NumPy; got {config}. Add device="
-            " and kernel="
-        )
-    if sharing.asked_for:
-        asked = "schedule" if sharing.split_k == AUTO else "split_k"
-        raise ArgumentError(
-            f"{asked}: the blocks of a kernel share work, and host arrays are multiplied by NumPy; got"
-            ' split_k or a schedule. Add device="machine" or device="gpu"'
-        )
-
-
-def place_for(arguments: Arguments, choices: Choices) -> int | str:
-    """Where the call runs."""
-    place = choose_place(arguments.a.device, choices.device)
-    require_kernel(arguments, place)
-    return place
-
-
-def require_kernel(arguments: Arguments, place: int | str) -> None:
-    """Types that only NumPy multiplies run nowhere but on the host."""
-    if arguments.no_kernel and place != HOST:
-        raise DTypeError(arguments.no_kernel)

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lapidist.backends.selection import backend_at
 from lapidist.calls import argument_rules
-from lapidist.calls.arguments import Arguments
+from lapidist.calls.bound import Bound
 from lapidist.calls.call import Call
-from lapidist.calls.executable import Gemm, multiply_on_host, place_for, require_no_choice
-from lapidist.calls.list_overlap import require_calls_apart, results_given
+from lapidist.calls.destination import backend_for, multiply_on_host, require_choices
+from lapidist.calls.executable import Gemm
+from lapidist.calls.list_overlap import require_calls_apart
 from lapidist.calls.lists import ArrayGemm, require_alike, require_as_many, require_lists, require_one_place
 from lapidist.calls.operation import Operation
-from lapidist.calls.remembered import BESIDE, prepared, remember, with_arrays
+from lapidist.calls.remembered import BESIDE, remember, with_arrays
 from lapidist.calls.repeat.shape import beside, key_beside
 from lapidist.errors import ArgumentError, ShapeError, explained
 from lapidist.frameworks.streams import require_stream
@@ -27,46 +27,46 @@ if TYPE_CHECKING:
 Matrices = tuple[Any, Any, Any, Any]  # a, b, c and out of one product
 
 
-class FollowedGemm(ArrayGemm):
-    """A planned list of products with an epilogue, whose operands belong to the plan."""
+class SuccessiveGemm(ArrayGemm):
+    """Products with an epilogue, one after another. The epilogue's operands belong to the plan."""
 
     def __init__(self, call: Call) -> None:
-        calls, self._operation = calls_of(call), call.operation
-        self._room_given = call.choices.workspace
-        together = checked_together(calls)
-        self._each = [Gemm(arguments, call.choices) for arguments in together]
-        first = self._each[0]
-        self.problem, self.place, self.backend = first.problem, first.place, first.backend
-        self.plans = [each.plan for each in self._each if each.plan is not None]
+        calls, workspace = calls_of(call), call.choices.workspace
+        self._products = [Gemm(bound, call.choices) for bound in checked_together(calls)]
+        super().__init__(self._products[0].problem, self._products[0].place)
+        self._operation = call.operation
+        self._workspace = None if workspace is None else argument_rules.workspace_of(workspace)
+        self.plans = [product.plan for product in self._products if product.plan is not None]
 
     @property
     def workspace_bytes(self) -> int:
-        return max(each.workspace_bytes for each in self._each)
+        return max(each.workspace_bytes for each in self._products)
 
     def __str__(self) -> str:
-        return f"{len(self._each)} products of lists, one after another; the first one is\n{self._each[0]}"
+        count, first = len(self._products), self._products[0]
+        return f"{count} products of lists, one after another; the first one is\n{first}"
 
     def execute(self, a: Any, b: Any, c: Any = None, out: Any = None, *, stream: Any = None) -> Any:
         function = function_of(self._operation)
         given = matrices_of(a, b, c, out, function)
-        if len(given) != len(self._each):
+        count = len(self._products)
+        if len(given) != count:
             raise ShapeError(
-                f"a: must have as many arrays as were planned, {len(self._each)}; got {len(given)}. Make a"
-                " new plan"
+                f"a: must have as many arrays as were planned, {count}; got {len(given)}. Make a new plan"
             )
         if out is None:  # if a later product fails, earlier ones have only written new arrays
             found = []
-            for each, matrices in zip(self._each, given, strict=True):
+            for each, matrices in zip(self._products, given, strict=True):
                 result = each.execute_again(*matrices, stream)
                 if result is None:
                     break
                 found.append(result)
             else:
                 return side_by_side(found, function)
-        every = [each.checked(*matrices) for each, matrices in zip(self._each, given, strict=True)]
-        require_results_apart(every, self._room_given)
+        every = [each.checked(*matrices) for each, matrices in zip(self._products, given, strict=True)]
+        require_results_apart(every, self._workspace)
         require_stream(stream)
-        launches = zip(self._each, every, given, strict=True)
+        launches = zip(self._products, every, given, strict=True)
         return side_by_side([each.run_checked(x, *own, stream) for each, x, own in launches], function)
 
 
@@ -150,11 +150,11 @@ def side_by_side(results: Sequence[Any], function: Function) -> Any:
 # ---- checks and launches ----
 
 
-def checked_together(calls: Sequence[Call]) -> list[Arguments]:
-    """The checked arguments of all products, which must have one device, geometry and type."""
-    every = [call.arguments() for call in calls]
+def checked_together(calls: Sequence[Call]) -> list[Bound]:
+    """The checked bound of all products, which must have one device, geometry and type."""
+    every = [call.bound() for call in calls]
     require_one_place(every)
-    problems = [arguments.problem() for arguments in every]
+    problems = [bound.problem() for bound in every]
     require_alike([replace(problem, fused=None) for problem in problems])
     require_results_apart(every, calls[0].choices.workspace)
     # Two plans divide a workspace differently: one would leave sums where the other has its flags.
@@ -166,9 +166,9 @@ def checked_together(calls: Sequence[Call]) -> list[Arguments]:
     return every
 
 
-def require_results_apart(every: Sequence[Arguments], workspace: Any) -> None:
+def require_results_apart(every: Sequence[Bound], workspace: Any) -> None:
     """Outputs that the caller passed must not overlap what other products read or write."""
-    given = [operand for arguments in every for operand in results_given(arguments)]
+    given = [operand for bound in every for operand in bound.results]
     if given:
         require_calls_apart(every)
     if workspace is not None:
@@ -194,17 +194,19 @@ def again_without_checks(calls: Sequence[Call]) -> list[Any] | None:
     return found
 
 
-def checked_and_run(calls: Sequence[Call], every: Sequence[Arguments]) -> list[Any]:
+def checked_and_run(calls: Sequence[Call], every: Sequence[Bound]) -> list[Any]:
     """Plan all products, launch them, and make the fast path of the next call."""
     first, stream = calls[0], calls[0].stream
     require_stream(stream)
-    place = place_for(every[0], first.choices)
-    if backend_at(place).chip is None:
-        require_no_choice(first.choices)
-        return [multiply_on_host(arguments) for arguments in every]
-    ready = [prepared(arguments, place, first.choices, stream) for arguments in every]
+    backend = backend_for(every[0], first.choices)
+    if not backend.plans:
+        require_choices(first.choices, backend)
+        return [multiply_on_host(bound) for bound in every]
+    from lapidist.calls.planned_products import prepared
+
+    ready = [prepared(bound, first.choices, stream) for bound in every]
     met, ready[0].met = ready[0].met, True
-    found = [each.run(arguments, stream) for each, arguments in zip(ready, every, strict=True)]
+    found = [each.run(bound, stream) for each, bound in zip(ready, every, strict=True)]
     key = key_beside(first) if met and first.out is None else None
     again = None if key is None else with_arrays().fast_path_beside(ready[0], every[0], first, found[0])
     if again is not None:

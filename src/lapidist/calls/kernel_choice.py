@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lapidist.build.compile_policy import Compiling
 from lapidist.calls import argument_rules
 from lapidist.config import Config
 from lapidist.errors import ArgumentError
-from lapidist.kernels.kernel import Kernel
-from lapidist.schedule.sharing_choice import PLANNED, Sharing
+
+if TYPE_CHECKING:
+    from lapidist.build.compile_policy import Compiling
+    from lapidist.kernels.kernel import Kernel
+    from lapidist.schedule.sharing_choice import Sharing
 
 
 class Choices(NamedTuple):
-    """The caller's choices; None and PLANNED leave one open."""
+    """The caller's choices; None leaves one open."""
 
     device: int | str | None = None
     kernel: str | int | Kernel | None = None  # its name, a rung's number, or itself
     config: Config | None = None
-    sharing: Sharing = PLANNED
+    sharing: Sharing | None = None
     workspace: Any = None
     compile: Compiling | None = None  # None: as the environment says
 
     @property
     def of_kernel(self) -> tuple[Kernel | None, Config | None, Sharing]:
         """The choices that the planner is given."""
+        from lapidist.schedule.sharing_choice import PLANNED
+
+        sharing = self.sharing or PLANNED
         if self.kernel is None:
-            return None, self.config, self.sharing
+            return None, self.config, sharing
         from lapidist.kernels.registry import kernel_named
 
-        return kernel_named(self.kernel), self.config, self.sharing
+        return kernel_named(self.kernel), self.config, sharing
 
 
 OPEN = Choices()
@@ -44,12 +49,21 @@ def checked(choices: Choices) -> Choices:
         raise ArgumentError(
             f"config: must be a lapidist.Config; got {config!r}. For example Config(64, 64, 16, 32, 32, 8, 4)"
         )
-    if kernel is not None and (isinstance(kernel, bool) or not isinstance(kernel, (str, int, Kernel))):
+    if kernel is not None and not is_kernel(kernel):
         raise ArgumentError(
             f"kernel: must be a kernel's name or a rung's number; got {kernel!r}. Leave it out to let the"
             " planner choose"
         )
     return choices
+
+
+def is_kernel(kernel: object) -> bool:
+    """Whether it names a kernel, or is one."""
+    if isinstance(kernel, (str, int)):
+        return not isinstance(kernel, bool)
+    from lapidist.kernels.kernel import Kernel
+
+    return isinstance(kernel, Kernel)
 
 
 def require_place(device: object) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lapidist.calls.arguments import Arguments
+from lapidist.calls.bound import Bound
 from lapidist.dtypes import size_of
 from lapidist.errors import StrideError
 from lapidist.frameworks.arrays import Operand
@@ -17,10 +17,10 @@ Lines = np.ndarray[Any, Any]
 Numbered = tuple[int, Operand]  # with the number of its product
 
 
-def require_calls_apart(calls: Sequence[Arguments]) -> None:
+def require_calls_apart(calls: Sequence[Bound]) -> None:
     """Each call was checked by itself. Inputs may be shared, and C may be the output of its own product."""
-    require_copies_apart([call.given for call in calls])
-    written = lines_of([(number, each) for number, call in enumerate(calls) for each in results_given(call)])
+    require_copies_apart([call.copied_to for call in calls])
+    written = lines_of([(number, each) for number, call in enumerate(calls) for each in call.results])
     if (written[1:, 0] < written[:-1, 1]).any():
         written = joined(written)
     for name, operands in read_by(calls).items():
@@ -34,17 +34,11 @@ def require_calls_apart(calls: Sequence[Arguments]) -> None:
                 refuse(name, number, met[met != number][0])
 
 
-def results_given(call: Arguments) -> list[Operand]:
-    """The caller's arrays for its results, including further results of an epilogue."""
-    further = call.fused.results.operands if call.fused else []
-    return [each for each in (call.out, *further) if each is not None and each.owner is not None]
-
-
-def read_by(calls: Sequence[Arguments]) -> dict[str, list[Numbered]]:
+def read_by(calls: Sequence[Bound]) -> dict[str, list[Numbered]]:
     """The operands that are read, by the argument's name."""
     found: dict[str, list[Numbered]] = {}
     for number, call in enumerate(calls):
-        for operand in (call.a, call.b, call.c, *(call.fused.read if call.fused else ())):
+        for operand in (call.a, call.b, call.c, *(call.epilogue.read if call.epilogue else ())):
             if operand is not None:
                 found.setdefault(operand.name, []).append((number, operand))
     return found

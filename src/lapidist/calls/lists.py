@@ -16,17 +16,14 @@ from lapidist.backends.gpu.list_kernels import PartKernel
 from lapidist.backends.selection import backend_at, choose_place
 from lapidist.build.compile_policy import BACKGROUND, Compiling, kept_way
 from lapidist.calls import argument_rules
-from lapidist.calls.arguments import Arguments
-from lapidist.calls.executable import (
-    of_all,
-    output_of,
-    require_chip_of,
-    require_no_choice,
-    require_no_workspace,
-)
+from lapidist.calls.bound import Bound
+from lapidist.calls.destination import output_of, require_choices
+from lapidist.calls.executable import require_chip_of, require_no_workspace
 from lapidist.calls.kernel_choice import OPEN, Choices
 from lapidist.calls.list_overlap import require_calls_apart
 from lapidist.calls.operation import Operation
+from lapidist.calls.part import with_alignment
+from lapidist.calls.prepared import of_all
 from lapidist.errors import ArgumentError, DTypeError, ShapeError, explained
 from lapidist.frameworks.arrays import HOST, Operand, handed_over
 from lapidist.frameworks.streams import require_stream
@@ -54,51 +51,20 @@ class ArrayGemm:
     3
     """
 
-    def __init__(
-        self,
-        batch: Listed | Pointed,
-        operation: Operation,
-        choices: Choices = OPEN,
-        way: Compiling | None = None,
-    ) -> None:
-        """`way`: what a call does while a kernel is not compiled; None: the plan keeps the kernel that it
-        starts with.
-        """
-        self._operation, self.problem = operation, batch.problem
-        self.place = choose_place(batch.like.device, choices.device)
-        self.backend = backend_at(self.place)
-        if batch.no_kernel and self.place != HOST:
-            raise DTypeError(batch.no_kernel)
-        self.choice, self.way = choices.of_kernel, way or kept_way(choices.compile)
-        self._workspace: Operand | None = None  # the caller's, kept alive
-        self.own: Addresses | None = None  # where flags and sums start in it
-        self.room = 0, 0
+    def __init__(self, problem: Problem, place: int | str) -> None:
+        self.problem, self.place, self.backend = problem, place, backend_at(place)
         self.plans: list[Plan] = []  # for a full launch, and for a last one with fewer products
         self.launched: list[PartKernel] = []  # by the last run on a GPU, one for each part
-        chip = self.backend.chip
-        if chip is None:
-            require_no_choice(choices)
-            return
-        if batch.like.device == HOST and not self.backend.takes_host_lists:
-            raise ArgumentError("device: lists of host arrays are not copied to a GPU. Copy them there first")
-        problems = dict.fromkeys(batch.part(start)[0] for start in range(0, batch.count, batch.at_once))
-        plans = [plan_once(problem, chip, *self.choice) for problem in problems]
-        keeps = self.way != BACKGROUND  # else a better kernel may take over later
-        self.plans = [self.backend.available(plan, self.way) for plan in plans] if keeps else plans
-        self.room = shared_workspace(plan.scratch_bytes for plan in self.plans)
-        if choices.workspace is not None:
-            given = argument_rules.workspace_of(choices.workspace)
-            self._workspace = argument_rules.require_workspace(given, batch.like, self.workspace_bytes)
-            self.own = given.pointer, given.pointer + self.room[0]
+        self._workspace: Operand | None = None  # the caller's, kept alive
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickled and copied without what ran, which belongs to this process."""
-        require_no_workspace(self.__dict__.get("_workspace"))
+        require_no_workspace(self._workspace)
         return {**self.__dict__, "launched": [], "backend": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= {**state, "backend": backend_at(state["place"])}
-        require_chip_of(self.plans, self.backend.chip)
+        require_chip_of(self.plans, self.backend)
 
     @property
     def plan(self) -> Plan | None:
@@ -113,7 +79,7 @@ class ArrayGemm:
     @property
     def workspace_bytes(self) -> int:
         """How large a `workspace` must be that a caller brings."""
-        return sum(self.room)
+        raise NotImplementedError
 
     def __repr__(self) -> str:
         name = self.plan.kernel.name if self.plan else "NumPy"
@@ -122,7 +88,6 @@ class ArrayGemm:
     def __str__(self) -> str:
         return str(self.plan) if self.plan else f"{self.problem} on the host, by NumPy"
 
-    @explained
     def execute(self, a: Any, b: Any, c: Any = None, out: Any = None, *, stream: Any = None) -> Any:
         """Run it on other lists, or Pointers, of the geometry that was planned.
 
@@ -131,6 +96,50 @@ class ArrayGemm:
         list of arrays, or Pointers
             `out`, or a new list.
         """
+        raise NotImplementedError
+
+
+class ListGemm(ArrayGemm):
+    """All products in launches of many each."""
+
+    def __init__(
+        self,
+        batch: Listed | Pointed,
+        operation: Operation,
+        choices: Choices = OPEN,
+        way: Compiling | None = None,
+    ) -> None:
+        """`way`: what a call does while a kernel is not compiled; None: the plan keeps the kernel that it
+        starts with.
+        """
+        super().__init__(batch.problem, choose_place(batch.like.device, choices.device))
+        self._operation = operation
+        if batch.no_kernel and self.place != HOST:
+            raise DTypeError(batch.no_kernel)
+        self.choice, self.way = choices.of_kernel, way or kept_way(choices.compile)
+        self.own: Addresses | None = None  # where flags and sums start in it
+        self.room = 0, 0
+        require_choices(choices, self.backend)
+        if not self.backend.plans:
+            return
+        if batch.like.device == HOST and not self.backend.takes_host_lists:
+            raise ArgumentError("device: lists of host arrays are not copied to a GPU. Copy them there first")
+        problems = dict.fromkeys(batch.part(start)[0] for start in range(0, batch.count, batch.at_once))
+        plans = [plan_once(problem, self.backend.chip, *self.choice) for problem in problems]
+        keeps = self.way != BACKGROUND  # else a better kernel may take over later
+        self.plans = [self.backend.available(plan, self.way) for plan in plans] if keeps else plans
+        self.room = shared_workspace(plan.scratch_bytes for plan in self.plans)
+        if choices.workspace is not None:
+            given = argument_rules.workspace_of(choices.workspace)
+            self._workspace = argument_rules.require_workspace(given, batch.like, self.workspace_bytes)
+            self.own = given.pointer, given.pointer + self.room[0]
+
+    @property
+    def workspace_bytes(self) -> int:
+        return sum(self.room)
+
+    @explained
+    def execute(self, a: Any, b: Any, c: Any = None, out: Any = None, *, stream: Any = None) -> Any:
         batch = batch_of(a, b, c, out, self._operation)
         found = batch.problem
         if found.unaligned() != self.problem.unaligned():
@@ -207,7 +216,7 @@ class Listed:
         self.count = require_as_many({name: len(values) for name, values in given.items()})
         self.calls = []
         for i in range(self.count):
-            call = Arguments(a[i], b[i], c[i] if c else None, out[i] if out else None, operation)
+            call = Bound(a[i], b[i], c[i] if c else None, out[i] if out else None, operation)
             if call.out is None:
                 call.out = output_of(call)[1]
             self.calls.append(call)
@@ -222,7 +231,7 @@ class Listed:
         written = [call.deliver(call.out.owner) for call in self.calls if call.out is not None]
         return [handed_over(each, self.like) for each in written] if self._is_new else written
 
-    def listed(self, start: int) -> Sequence[Arguments]:
+    def listed(self, start: int) -> Sequence[Bound]:
         return self.calls[start : start + self.at_once]
 
     def part(self, start: int) -> tuple[Problem, tuple[int, ...]]:
@@ -247,7 +256,7 @@ class Listed:
 
 
 class Pointed:
-    """Pointers. Their checks and problem come from an Arguments of matrices that stand for one product."""
+    """Pointers. Their checks and problem come from an Bound of matrices that stand for one product."""
 
     at_once = GRID_BATCH_LIMIT
 
@@ -274,7 +283,7 @@ class Pointed:
         matrices = {name: each.matrix(name, number) for number, (name, each) in enumerate(given.items(), 1)}
         if c is out and "c" in matrices:
             matrices["c"] = matrices["out"]
-        call = Arguments(matrices["a"], matrices["b"], matrices.get("c"), matrices["out"], operation)
+        call = Bound(matrices["a"], matrices["b"], matrices.get("c"), matrices["out"], operation)
         self.problem = replace(call.problem(), modes=Modes(arrays=IN_MEMORY))
         self.no_kernel, self.scalars = call.no_kernel, call.alpha_beta
 
@@ -283,7 +292,7 @@ class Pointed:
         """The arrays of addresses, which the kernel reads."""
         return tuple(self._lists.values())
 
-    def listed(self, start: int) -> Sequence[Arguments]:
+    def listed(self, start: int) -> Sequence[Bound]:
         """The matrices at the addresses, where these lie in host memory."""
         names, part = ("a", "b", "c", "out"), slice(start, start + self.at_once)
         a, b, c, out = (
@@ -313,7 +322,7 @@ def in_a_batch(problem: Problem, count: int) -> Problem:
     return problem.with_batch((count,), [(0,)] * len(problem.matrices()))
 
 
-def require_one_place(calls: Sequence[Arguments]) -> None:
+def require_one_place(calls: Sequence[Bound]) -> None:
     """All products lie where the first one does. Each call was checked by itself."""
     first = replace(calls[0].a, name="a[0]")
     for number, call in enumerate(calls):
@@ -334,15 +343,11 @@ def require_alike(problems: Sequence[Problem]) -> None:
         )
 
 
-def common_problem(calls: Sequence[Arguments]) -> Problem:
+def common_problem(calls: Sequence[Bound]) -> Problem:
     """The problem of each product, with the alignment that all of them have."""
     require_one_place(calls)
     problems = [call.problem() for call in calls]
     require_alike(problems)
     bits = min(matrix.alignment for problem in problems for matrix in problem.matrices())
-    first = problems[0]
-    a, b, d = (replace(matrix, alignment=bits) for matrix in (first.a, first.b, first.d))
-    common = replace(
-        first, a=a, b=b, d=d, c=first.c and replace(first.c, alignment=bits), modes=Modes(arrays=IN_LAUNCH)
-    )
+    common = replace(with_alignment(problems[0], bits), modes=Modes(arrays=IN_LAUNCH))
     return replace(common, in_place=all(problem.in_place for problem in problems))

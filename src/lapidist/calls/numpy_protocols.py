@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from lapidist.calls.arguments import Arguments
-from lapidist.calls.executable import multiply_on_host
+from lapidist.calls.bound import Bound
+from lapidist.calls.destination import multiply_on_host
 from lapidist.calls.operation import Operation
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import ArgumentError, DTypeError
@@ -73,13 +73,13 @@ def require_functions(array: Any, name: str) -> None:
 
 
 def product(a: Any, b: Any, out: Any) -> Any:
-    """The product by numpy.matmul, in our types. Arguments are checked as always."""
+    """The product by numpy.matmul, in our types. Bound are checked as always."""
     for name, array in (("a", a), ("b", b), ("out", out)):
         require_functions(array, name)
     if takes_over(a) or takes_over(b):
         return np.matmul(a, b) if out is None else np.matmul(a, b, out=out)
     first, second = np.asarray(a), np.asarray(b)
-    checked = Arguments(first, second, None, out, Operation(vectors=True))
+    checked = Bound(first, second, None, out, Operation(vectors=True))
     if out is not None:
         return multiply_on_host(checked)
     sums, dtype = numpy_dtype(checked.accumulator), numpy_dtype(checked.out_dtype)

@@ -8,18 +8,23 @@ import sys
 from collections.abc import Sequence
 from numbers import Integral, Real
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from lapidist.epilogues.operations import OPERATIONS
 from lapidist.epilogues.steps import CONSTANT, OPERAND, POSITION, SEED, SUM, Function, Parameter, Result, Step
 from lapidist.errors import ArgumentError
 
-if TYPE_CHECKING:
-    from lapidist.epilogues.results import Output
-
 SEEDS = "0 or more and below 2^64"
 POWERS = range(1, 9)
 WHERE = "Choose with lapidist.where(condition, a, b)"
+
+
+class ReturnedValue(Protocol):
+    """What a function returned: an Output."""
+
+    value: Any
+    dtype: str
+    then: str
 
 
 class Fixed:
@@ -114,7 +119,7 @@ class Tape(Fixed):
         return Expression(self, self.add(Step(POSITION)))
 
     def function(
-        self, parameters: tuple[Parameter, ...], results: Sequence[Output], paired: bool
+        self, parameters: tuple[Parameter, ...], results: Sequence[ReturnedValue], paired: bool
     ) -> Function:
         """All that the results need."""
         values = [each.value if isinstance(each.value, tuple) else (each.value,) for each in results]

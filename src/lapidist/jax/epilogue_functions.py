@@ -13,7 +13,7 @@ import numpy as np
 from jax import numpy as jnp
 from jax.interpreters import ad
 
-from lapidist.calls.arguments import Arguments
+from lapidist.calls.bound import Bound
 from lapidist.calls.epilogue_operands import number_given
 from lapidist.calls.operation import is_array
 from lapidist.dtypes import number_type, numpy_dtype
@@ -55,12 +55,12 @@ def array_of(function: Function, name: str, value: Any, numbers: np.dtype[Any]) 
     return jnp.asarray(number_given(function, name, value, numbers.name), numbers)
 
 
-def in_order(arrays: dict[str, Any], product: Product, arguments: Arguments) -> dict[str, Any]:
+def in_order(arrays: dict[str, Any], product: Product, bound: Bound) -> dict[str, Any]:
     """Operands of an epilogue with those dimensions of D that they have, and of a batch before them."""
-    if product.epilogue is None or arguments.fused is None:
+    if product.epilogue is None or bound.epilogue is None:
         return arrays
     seen = dict(arrays)
-    for parameter, operand in zip(product.epilogue.parameters, arguments.fused.arrays, strict=False):
+    for parameter, operand in zip(product.epilogue.parameters, bound.epilogue.arrays, strict=False):
         name, shape = Product.name_of(parameter), operand.shape
         if name in product.seeds:
             continue
@@ -129,14 +129,14 @@ def counts_on_a_batch(function: Function) -> bool:
 def apart(operands: Sequence[Any], product: Product) -> list[Any]:
     """What the operation gives: by a product of sums, then by XLA."""
     outlines = [outline_of(operand) for operand in operands]
-    arguments = product.arguments(operands_of(outlines, product.arrays))
-    named, wide = dict(zip(product.arrays, operands, strict=True)), number_type(arguments.accumulator)
-    dtype = numpy_dtype(arguments.out_dtype)
+    bound = product.bound(operands_of(outlines, product.arrays))
+    named, wide = dict(zip(product.arrays, operands, strict=True)), number_type(bound.accumulator)
+    dtype = numpy_dtype(bound.out_dtype)
     # Gradients have the type of what they are of: those of float32 would be multiplied at a quarter's speed.
     if dtype.itemsize != 2 or any(named[x].dtype != dtype for x in product.operands):
         dtype = wide
     sums = bind(*sums_of(named, product, dtype), product=product.of_sums(dtype.name))
-    return finished(sums.astype(wide), named, product, arguments)
+    return finished(sums.astype(wide), named, product, bound)
 
 
 def met(product: Product, axes: Mapping[str, Axes], *operands: Any) -> tuple[Any, ...]:
@@ -147,15 +147,15 @@ def met(product: Product, axes: Mapping[str, Axes], *operands: Any) -> tuple[Any
     if not summed and not counts:
         return tuple(bind_all(*operands, product=product))
     outlines = [outline_of(operand) for operand in operands]
-    arguments = product.arguments(operands_of(outlines, product.arrays))
-    dtype, named = number_type(arguments.accumulator), dict(zip(product.arrays, operands, strict=True))
+    bound = product.bound(operands_of(outlines, product.arrays))
+    dtype, named = number_type(bound.accumulator), dict(zip(product.arrays, operands, strict=True))
     part = product.of_sums(dtype.name).without_c()
     sums = bind(*(named[name] for name in part.arrays), product=part)
     sums = jax.lax.psum(sums, summed) if summed else sums
     if product.beta:
         sums = sums + jnp.asarray(product.beta, dtype) * named["c"].astype(dtype)
     pieces = [piece_of(axes.get(label, ())) for label in labels_of_d(sums.ndim)]
-    return tuple(finished(sums, named, product, arguments, pieces))
+    return tuple(finished(sums, named, product, bound, pieces))
 
 
 def piece_of(axes: Axes) -> Piece:
@@ -169,14 +169,14 @@ def sums_of(named: dict[str, Any], product: Product, dtype: Any) -> list[Any]:
 
 
 def finished(
-    sums: Any, named: dict[str, Any], product: Product, arguments: Arguments, pieces: Sequence[Piece] = ()
+    sums: Any, named: dict[str, Any], product: Product, bound: Bound, pieces: Sequence[Piece] = ()
 ) -> list[Any]:
     """By the epilogue, if there is one, then rounded to the types of results."""
     function, xp = product.epilogue, Jax(pieces)
     if function is None:
-        return [stored(sums, arguments.out_dtype, xp)]
+        return [stored(sums, bound.out_dtype, xp)]
     operands = {each.name: beside(each.kind, named[Product.name_of(each)]) for each in function.parameters}
-    pairs = zip(evaluate(function, sums, operands, xp), results_of(arguments), strict=True)
+    pairs = zip(evaluate(function, sums, operands, xp), results_of(bound), strict=True)
     return [stored(values, dtype, xp) for values, (_, dtype) in pairs]
 
 

@@ -16,19 +16,19 @@ from lapidist import api
 from lapidist.backends.gpu.driver import check, load_driver
 from lapidist.backends.gpu.second_pass_launches import Left, Placed, follow, room_for
 from lapidist.calls.argument_rules import WORKSPACE_ALIGNMENT
-from lapidist.calls.executable import Prepared
 from lapidist.calls.kernel_choice import Choices
+from lapidist.calls.prepared import Prepared
 from lapidist.dtypes import numpy_dtype, size_of
 from lapidist.frameworks.arrays import Operand
 from lapidist.jax.frames import GRAPHS, Frame, register
 from lapidist.jax.product import NAME, REMEMBERED, Outline, Product, operands_of, read, results_of
 from lapidist.planning.in_kernel_reductions import EVERY, in_kernel_work
 from lapidist.planning.workspace import shared_workspace
+from lapidist.problems.matrix import VECTOR_BYTES
 from lapidist.problems.modes import ExtraPointers
-from lapidist.problems.problem import VECTOR_BYTES
 
 if TYPE_CHECKING:
-    from lapidist.calls.epilogue_operands import FusedOperands
+    from lapidist.calls.epilogue_operands import EpilogueOperands
 
 # ---- the CPU ----
 
@@ -44,8 +44,8 @@ def on_host(frame: Frame) -> None:
 def call_on_host(text: bytes) -> tuple[Product, dict[str, Any], list[Outline]]:
     """The product, what gemm is given beside arrays, outlines of them and of the results."""
     product, outlines = read(text)
-    arguments = product.arguments(operands_of(outlines, product.arrays))
-    return product, product.asked, [*outlines, *results_of(arguments)]
+    bound = product.bound(operands_of(outlines, product.arrays))
+    return product, product.asked, [*outlines, *results_of(bound)]
 
 
 def view(pointer: int, outline: Outline) -> np.ndarray[Any, Any]:
@@ -66,16 +66,16 @@ class Ready:
     def __init__(self, text: bytes, ordinal: int, ends: tuple[int, ...]) -> None:
         product, outlines = read(text)
         self._ordinal = ordinal
-        self._arguments = product.arguments(operands_of(outlines, product.arrays, ordinal, ends))
-        self.prepared = Prepared(self._arguments, ordinal)
+        self._bound = product.bound(operands_of(outlines, product.arrays, ordinal, ends))
+        self.prepared = Prepared(self._bound, ordinal)
         self._flags, room = shared_workspace(part.plan.scratch_bytes for part in self.prepared.parts)
         self._workspace_bytes = self._flags + room
-        self._bytes_left = bytes_left(self._arguments.fused)
+        self._bytes_left = bytes_left(self._bound.epilogue)
         self._c = product.place("c")
         self._scales = product.place("scale_a"), product.place("scale_b")
         self._fused = [product.arrays.index(name) for name in product.of_epilogue]
         self._count = len(product.arrays)
-        self._lock = threading.Lock()  # the arguments are told at each call where arrays lie
+        self._lock = threading.Lock()  # the bound operands are told at each call where arrays lie
 
     @property
     def room(self) -> int:
@@ -90,7 +90,7 @@ class Ready:
             # XLA captures again and again: a workspace of ours for each capture would never be freed.
             check(load_driver().cuMemsetD8Async(room, 0, self._flags, stream), "cuMemsetD8Async")
             prepared = self._in(room)
-        fused = self._arguments.fused
+        fused = self._bound.epilogue
         if fused is None:
             self._launch(prepared, operands, results, stream)
             return
@@ -105,16 +105,17 @@ class Ready:
     def _launch(
         self, prepared: Prepared, operands: tuple[int, ...], results: tuple[int, ...], stream: int
     ) -> None:
-        out, fused = results[0], self._arguments.fused
+        out, fused = results[0], self._bound.epilogue
         c = out if self._c is None else operands[self._c]
         of_a, of_b = (0 if place is None else operands[place] for place in self._scales)
-        beside = ExtraPointers(scale_a=of_a, scale_b=of_b, fused=() if fused is None else fused.pointers)
-        prepared.start(operands[0], operands[1], c, out, self._arguments.alpha_beta, stream, beside)
+        pointers = ExtraPointers(scale_a=of_a, scale_b=of_b)
+        pointers = pointers if fused is None else fused.with_pointers(pointers)
+        prepared.start(operands[0], operands[1], c, out, self._bound.alpha_beta, stream, pointers)
 
     def _launch_with_passes(
         self, prepared: Prepared, operands: tuple[int, ...], results: tuple[int, ...], stream: int, room: int
     ) -> None:
-        fused, before = self._arguments.fused, in_kernel_work(part.plan for part in prepared.parts)
+        fused, before = self._bound.epilogue, in_kernel_work(part.plan for part in prepared.parts)
         assert fused is not None
         with self._left(Left.of(fused, before), room, stream) as left:
             fused.place(left.values, left.slots)
@@ -138,10 +139,10 @@ class Ready:
         space = Operand(
             "workspace", room, (self._workspace_bytes,), (1,), "uint8", self._ordinal, "xla", None
         )
-        return Prepared(self._arguments, self._ordinal, Choices(workspace=space))
+        return Prepared(self._bound, self._ordinal, Choices(workspace=space))
 
 
-def bytes_left(fused: FusedOperands | None) -> int:
+def bytes_left(fused: EpilogueOperands | None) -> int:
     """What second passes read, whatever kernels make before them."""
     if fused is None or not (fused.sources or fused.slots):
         return 0

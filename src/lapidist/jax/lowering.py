@@ -23,7 +23,7 @@ def call(*operands: Any, product: Product, rooms: Any) -> tuple[Any, ...]:
     outlines = [outline_of(operand) for operand in operands]
     text, found = (
         written(product, outlines),
-        results_of(product.arguments(operands_of(outlines, product.arrays))),
+        results_of(product.bound(operands_of(outlines, product.arrays))),
     )
     ours = [jax.ShapeDtypeStruct(shape, numpy_dtype(dtype)) for shape, dtype in found]
     made = jax.ffi.ffi_call(NAME, (*ours, *rooms(text.encode())))(*operands, product=text)

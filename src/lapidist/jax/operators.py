@@ -39,7 +39,7 @@ def in_the_same_axes(operands: tuple[Any, ...]) -> tuple[Any, ...]:
 def outlined(*operands: Any, product: Product) -> list[Any]:
     """Shapes, types, and the rest as a has it; no mesh axis of explicit sharding is kept."""
     outlines = [outline_of(operand) for operand in operands]
-    found = results_of(product.arguments(operands_of(outlines, product.arrays)))
+    found = results_of(product.bound(operands_of(outlines, product.arrays)))
     return [like(operands[0], shape, dtype) for shape, dtype in found]
 
 

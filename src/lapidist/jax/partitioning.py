@@ -51,8 +51,8 @@ class Split(NamedTuple):
 
 def split_of(product: Product, outlines: Sequence[Outline]) -> Split:
     shapes = {name: shape for name, (shape, _) in zip(product.arrays, outlines, strict=True)}
-    arguments = product.arguments(operands_of(outlines, product.arrays))
-    shape = arguments.shape
+    bound = product.bound(operands_of(outlines, product.arrays))
+    shape = bound.shape
     result = labels_of_d(len(shape))
     batch = result[:-2]
     k = shapes["a"][-2 if product.trans_a else -1]
@@ -72,7 +72,7 @@ def split_of(product: Product, outlines: Sequence[Outline]) -> Split:
     whole: set[str] = set()
     made = [
         ending(of_result(each, result, whole), own, extents)
-        for each, (own, _) in zip(kinds_of(product), results_of(arguments), strict=True)
+        for each, (own, _) in zip(kinds_of(product), results_of(bound), strict=True)
     ]
     if product.epilogue is not None and product.epilogue.paired:
         whole.add(COLUMNS)

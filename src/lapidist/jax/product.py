@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lapidist.calls.arguments import Arguments
+from lapidist.calls.bound import Bound
 from lapidist.calls.operation import Factors, Operation, Types
-from lapidist.calls.scaled import ScaledArguments
 from lapidist.epilogues.steps import Function, Parameter, Result, Step
 from lapidist.epilogues.tracing import BoundEpilogue
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides
@@ -116,7 +115,7 @@ class Product(NamedTuple):
         """Where an array is among the operands."""
         return self.arrays.index(name) if name in self.arrays else None
 
-    def arguments(self, operands: Sequence[Operand], vectors: bool = False) -> Arguments:
+    def bound(self, operands: Sequence[Operand], vectors: bool = False) -> Bound:
         """Every rule checked."""
         given = dict(zip(self.arrays, operands, strict=True))
         given |= {name: replace(given[name], shape=(1,), strides=(1,), dtype="int64") for name in self.seeds}
@@ -131,8 +130,7 @@ class Product(NamedTuple):
             factors=factors,
             epilogue=self.with_operands(given),
         )
-        kind = ScaledArguments if factors.any else Arguments
-        return kind(given["a"], given["b"], given.get("c"), None, operation)
+        return Bound(given["a"], given["b"], given.get("c"), None, operation)
 
 
 def outline_of(array: Any) -> Outline:
@@ -159,10 +157,10 @@ def operands_of(
     ]
 
 
-def results_of(arguments: Arguments) -> list[Outline]:
+def results_of(bound: Bound) -> list[Outline]:
     """D, and what an epilogue stores beside it."""
-    further = [] if arguments.fused is None else arguments.fused.results.outlines
-    return [(arguments.result_shape, arguments.d_dtype), *further]
+    further = [] if bound.epilogue is None else bound.epilogue.further.outlines
+    return [(bound.result_shape, bound.d_dtype), *further]
 
 
 def written(product: Product, outlines: Sequence[Outline]) -> str:

@@ -8,10 +8,10 @@ import jax
 import numpy as np
 
 from lapidist.calls import argument_rules
-from lapidist.calls.arguments import Arguments
+from lapidist.calls.bound import Bound
+from lapidist.calls.factor_operands import require_number
 from lapidist.calls.linear_shapes import require_features
 from lapidist.calls.operation import given_epilogue, is_array, types_named
-from lapidist.calls.scaled import require_number
 from lapidist.dtypes import Precision
 from lapidist.epilogues.passes import COLUMN, REDUCTIONS, ROW
 from lapidist.epilogues.ready_made import READY
@@ -135,7 +135,7 @@ def linear(
     arrays = dict(zip(ORDER, (input, weight, *([called["bias"]] if "bias" in called else [])), strict=False))
     beta = float("bias" in called)
     product = Product(tuple(arrays), trans_b=transposed, beta=beta, **wanted, device=place(device))
-    arguments = checked(product, arrays, tuple(called), False)
+    bound = checked(product, arrays, tuple(called), False)
     if dtype is not None:
         layers.require_of_8_bits_alone(epilogue)
         activate = None if activation is None else READY[activation].function
@@ -145,7 +145,7 @@ def linear(
         after = layers.given_with_lines(epilogue, row, column)
     else:
         residual = None if residual is None else layers.with_lines(residual, row, column)
-        product, arrays, after = layers.ended(product, arrays, activation, residual, arguments.out_dtype)
+        product, arrays, after = layers.ended(product, arrays, activation, residual, bound.out_dtype)
     product, arrays = followed(product, arrays, after)
     return delivered(arrays, product, row, column)
 
@@ -238,18 +238,18 @@ def followed(
     product: Product, arrays: dict[str, Any], epilogue: Any, *, vectors: bool = False
 ) -> tuple[Product, dict[str, Any]]:
     """By its epilogue, every rule checked."""
-    arguments = checked(product, arrays, product.arrays, vectors)
+    bound = checked(product, arrays, product.arrays, vectors)
     followed_by = given_epilogue(epilogue)
     if followed_by is None:
         return product, arrays
     function = followed_by.function
-    operands = arrays_of(followed_by, arguments.accumulator)
+    operands = arrays_of(followed_by, bound.accumulator)
     own = {Product.name_of(each): operands[each.name] for each in function.parameters}
     product = product._replace(arrays=(*product.arrays, *own), epilogue=function)
     arrays = {**arrays, **own}
     return product, in_order(arrays, product, checked(product, arrays, product.arrays, vectors))
 
 
-def checked(product: Product, arrays: dict[str, Any], names: tuple[str, ...], vectors: bool) -> Arguments:
+def checked(product: Product, arrays: dict[str, Any], names: tuple[str, ...], vectors: bool) -> Bound:
     outlines = [outline_of(array) for array in arrays.values()]
-    return product.arguments(operands_of(outlines, names), vectors)
+    return product.bound(operands_of(outlines, names), vectors)

@@ -17,7 +17,8 @@ from lapidist.kernels.rules.layout_rules import refuse_layouts, refuse_rows
 from lapidist.kernels.sgemm.sharing import Fed
 from lapidist.kernels.tma_alignment import TMA_ALIGNMENT
 from lapidist.launch import TensorMap
-from lapidist.problems.problem import Matrix, Problem
+from lapidist.problems.matrix import Matrix
+from lapidist.problems.problem import Problem
 
 LADDER_PARAMETERS: Parameters = (
     *SIZES,

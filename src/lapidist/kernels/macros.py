@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from lapidist.dtypes import TYPES
 from lapidist.kernels.vector_width import columns_together, inputs_on_16_bytes, line_alignment
+from lapidist.problems.matrix import VECTOR_BYTES
 from lapidist.problems.modes import PLAIN, Modes
-from lapidist.problems.problem import VECTOR_BYTES, Problem
+from lapidist.problems.problem import Problem
 
 ALONG_K = {"row": 1, "col": 2, "strided": 0}  # A_CONTIGUOUS, by layout
 ALONG_N = {"row": 2, "col": 1, "strided": 0}  # B_CONTIGUOUS

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lapidist.launch import TensorMap
-from lapidist.problems.problem import Matrix, Problem
+from lapidist.problems.matrix import Matrix
+from lapidist.problems.problem import Problem
 
 TMA_ALIGNMENT = 16  # bytes: TMA needs addresses, and strides between lines, in multiples
 L2_LINE, SECTOR = 128, 32  # bytes

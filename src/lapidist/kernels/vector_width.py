@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from lapidist.dtypes import size_of
 from lapidist.problems.cached_fact import fact
+from lapidist.problems.matrix import VECTOR_BYTES, Matrix
 from lapidist.problems.modes import Modes
-from lapidist.problems.problem import VECTOR_BYTES, Matrix, Problem
+from lapidist.problems.problem import Problem
 
 
 def vector_width(matrix: Matrix, dtype: str, most: int = 4) -> int:

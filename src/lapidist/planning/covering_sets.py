@@ -26,7 +26,8 @@ from lapidist.planning.cost_table import Candidate
 from lapidist.planning.kernel_set import MOST_PEERS, PEERS, SEPARATE, Member, best_of, candidate_by
 from lapidist.planning.sum_orders import adds_bias_alone
 from lapidist.problems.compile_key import of_kind
-from lapidist.problems.problem import VECTOR_BYTES, Problem, dense_problem
+from lapidist.problems.matrix import VECTOR_BYTES
+from lapidist.problems.problem import Problem, dense_problem
 from lapidist.problems.scaling import AS_THEY_ARE
 
 FILE = Path(__file__).with_name("covering.json")

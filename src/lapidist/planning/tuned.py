@@ -29,8 +29,9 @@ from lapidist.build.folder import cache_directory, holds_no, make_directory, war
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.errors import ArgumentError, LapidistError
+from lapidist.problems.matrix import Matrix
 from lapidist.problems.modes import PLAIN
-from lapidist.problems.problem import Matrix, Problem
+from lapidist.problems.problem import Problem
 from lapidist.schedule.sharing_choice import Sharing
 from lapidist.visible import brief, visible
 

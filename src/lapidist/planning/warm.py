@@ -24,7 +24,8 @@ from lapidist.planning.binaries import order_of as order_of_kernel
 from lapidist.planning.covering_sets import ALIKE, CAPABILITY, LAYOUTS, all_sets
 from lapidist.planning.kernel_set import candidate_by
 from lapidist.planning.plans import Plan, make_plan, plan_of
-from lapidist.problems.problem import VECTOR_BYTES, Problem, dense_problem
+from lapidist.problems.matrix import VECTOR_BYTES
+from lapidist.problems.problem import Problem, dense_problem
 
 ROWS = (1, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 LAYERS = ((8192, 8192), (28672, 8192), (8192, 28672))  # n and k in a transformer of 70 billion parameters

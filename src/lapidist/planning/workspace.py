@@ -10,7 +10,7 @@ import numpy as np
 from lapidist.errors import LaunchError
 from lapidist.frameworks.arrays import Operand
 from lapidist.launch import Memory
-from lapidist.problems.problem import VECTOR_BYTES
+from lapidist.problems.matrix import VECTOR_BYTES
 
 if TYPE_CHECKING:
     from lapidist.planning.plans import Plan

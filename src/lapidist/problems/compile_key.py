@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 from lapidist.dtypes import size_of
 from lapidist.problems.cached_fact import fact
+from lapidist.problems.matrix import VECTOR_BYTES, Matrix
 from lapidist.problems.modes import PLAIN
-from lapidist.problems.problem import VECTOR_BYTES, Matrix, Problem
+from lapidist.problems.problem import Problem
 from lapidist.problems.scaling import AS_THEY_ARE
 
 # Larger matrices may break rules about sizes, so each of them is a kind of its own.

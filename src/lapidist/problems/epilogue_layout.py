@@ -20,7 +20,7 @@ from lapidist.epilogues.passes import ROW as OF_ROWS
 from lapidist.epilogues.steps import OPERAND, POSITIONS, ROW, SUM, Function, Result
 
 if TYPE_CHECKING:
-    from lapidist.problems.problem import Matrix
+    from lapidist.problems.matrix import Matrix
 
 MOST_OPERANDS = 16
 VECTOR = 16  # bytes of the widest load

@@ -14,7 +14,7 @@ import numpy as np
 from lapidist.dtypes import name_of, numpy_dtype, size_of
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides, on_host, operand_of
-from lapidist.problems.problem import VECTOR_BYTES
+from lapidist.problems.matrix import VECTOR_BYTES
 
 APART = 1 << 56  # bytes between stand-in addresses: so no check finds that operands overlap
 

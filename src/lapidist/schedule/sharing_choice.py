@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Final, Literal
+from typing import Literal
 
+from lapidist.config import AUTO
 from lapidist.errors import ArgumentError
 from lapidist.schedule import CostModel, Raster, Schedule, TileGrid, data_parallel, split_k, stream_k
 
 ScheduleName = Literal["auto", "data_parallel", "stream_k"]
 Reduction = Literal["turnstile", "separate", "cluster", "atomic"]
-AUTO: Final = "auto"
 KINDS = (AUTO, "data_parallel", "stream_k")
 REDUCTIONS = ("turnstile", "separate", "cluster", "atomic")
 

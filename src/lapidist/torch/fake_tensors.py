@@ -9,10 +9,9 @@ from typing import Any
 import torch
 
 from lapidist.calls import argument_rules
-from lapidist.calls.arguments import Arguments
+from lapidist.calls.bound import Bound
 from lapidist.calls.linear_shapes import require_features
 from lapidist.calls.operation import Factors, Operation, is_array, types_named
-from lapidist.calls.scaled import ScaledArguments
 from lapidist.dtypes import IEEE
 from lapidist.epilogues.tracing import BoundEpilogue
 from lapidist.errors import DTypeError
@@ -57,8 +56,8 @@ def of_product(
     a: Any, b: Any, c: Any, operation: Operation, names: tuple[str, str, str] = ("a", "b", "c")
 ) -> Any:
     of_a, of_b, of_c = outlines(names, a, b, c)
-    arguments = Arguments(of_a, of_b, of_c, None, operation)
-    return a.new_empty(arguments.result_shape, dtype=torch_dtype(arguments.out_dtype))
+    bound = Bound(of_a, of_b, of_c, None, operation)
+    return a.new_empty(bound.result_shape, dtype=torch_dtype(bound.out_dtype))
 
 
 def of_matmul(
@@ -118,8 +117,8 @@ def of_scaled(
     of_a, of_b, of_c, *factors = outlines(names, a, b, c, scale_a, scale_b)
     types = types_named(out_dtype, None, IEEE, promote)
     operation = Operation(beta=0.0 if c is None else 1.0, types=types, factors=Factors(*factors))
-    arguments = ScaledArguments(of_a, of_b, of_c, None, operation)
-    return a.new_empty(arguments.result_shape, dtype=torch_dtype(arguments.out_dtype))
+    bound = Bound(of_a, of_b, of_c, None, operation)
+    return a.new_empty(bound.result_shape, dtype=torch_dtype(bound.out_dtype))
 
 
 def of_update(
@@ -134,8 +133,8 @@ def of_update(
 ) -> None:
     of_a, of_b, of_out = outlines(("a", "b", "out"), a, b, out)
     operation = Operation(trans_a, trans_b, False, alpha, beta, types_named(out.dtype, None, precision))
-    arguments = Arguments(of_a, of_b, of_out if beta else None, None, operation)
-    argument_rules.require_shape_of_output(of_out.shape, arguments.result_shape)
+    bound = Bound(of_a, of_b, of_out if beta else None, None, operation)
+    argument_rules.require_shape_of_output(of_out.shape, bound.result_shape)
 
 
 def as_rows(tensor: Any) -> Any:

@@ -14,13 +14,13 @@ from typing import Any
 import torch
 
 from lapidist import api
-from lapidist.backends.gpu.launcher import AS_IT_IS
 from lapidist.calls.linear_shapes import require_features
 from lapidist.calls.operation import USUAL_TYPES
 from lapidist.calls.remembered import AGAIN
 from lapidist.calls.repeat.shape import key_of_product
 from lapidist.dtypes import IEEE
 from lapidist.errors import LapidistError
+from lapidist.launch import AS_IT_IS
 from lapidist.torch import fake_tensors, sharding
 from lapidist.torch.autocast import WHERE, in_autocast
 from lapidist.torch.dispatch_state import is_plain, is_recorded, is_unobserved

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lapidist import api
-from lapidist.calls.scaled import scale_of
+from lapidist.calls.factor_operands import scale_of
 from lapidist.device import chip
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import ArgumentError

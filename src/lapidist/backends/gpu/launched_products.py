@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from lapidist.backends.backend import Backend
+from lapidist.backends.backend import (
+    Backend,
+    BoundLists,
+    BoundProduct,
+    EpilogueArrays,
+    PreparedLists,
+    PreparedProduct,
+)
 from lapidist.backends.gpu.driver import load_driver, query_device, synchronize, upload
 from lapidist.backends.gpu.launcher import Addresses, GpuKernel
 from lapidist.backends.gpu.list_kernels import PartChoice, kernel_for
@@ -19,12 +26,6 @@ from lapidist.planning.fallback_kernels import running
 from lapidist.planning.in_kernel_reductions import EVERY, in_kernel_work
 from lapidist.planning.plans import Plan
 from lapidist.planning.workspace import shared_workspace
-
-if TYPE_CHECKING:
-    from lapidist.calls.arguments import Arguments
-    from lapidist.calls.epilogue_operands import FusedOperands
-    from lapidist.calls.executable import Prepared
-    from lapidist.calls.lists import ArrayGemm, Listed, Pointed
 
 
 class GpuBackend(Backend):
@@ -43,10 +44,10 @@ class GpuBackend(Backend):
     def loaded(self, plan: Plan, own: Addresses | None) -> GpuKernel | None:
         return None if plan.is_empty else kernel_of(plan, self.ordinal, own)
 
-    def load_passes(self, fused: FusedOperands) -> None:
+    def load_passes(self, epilogue: EpilogueArrays) -> None:
         from lapidist.backends.gpu.second_pass_launches import kernels_of
 
-        for each in {each for before in EVERY for each, _, _ in fused.passes(before)}:
+        for each in {each for before in EVERY for each, _, _ in epilogue.passes(before)}:
             kernels_of(each, self.ordinal)
 
     def is_captured(self, stream: Any, framework: str) -> bool:
@@ -55,25 +56,25 @@ class GpuBackend(Backend):
         driver = load_driver()
         return is_capturing(driver, driver.CUstream(choose_stream(stream, framework, self.ordinal)))
 
-    def multiply(self, ready: Prepared, arguments: Arguments, out: Operand, stream: Any) -> None:
-        if arguments.a.device == HOST:
-            self._through(ready, arguments, out, stream)
+    def multiply(self, ready: PreparedProduct, bound: BoundProduct, out: Operand, stream: Any) -> None:
+        if bound.a.device == HOST:
+            self._through(ready, bound, out, stream)
             return
-        c, framework = arguments.c or out, arguments.a.framework
+        c, framework = bound.c or out, bound.a.framework
         handle = choose_stream(stream, framework, self.ordinal)
-        at = arguments.a.pointer, arguments.b.pointer, c.pointer, out.pointer
-        fused = arguments.fused
-        if fused is None or not (fused.sources or fused.slots):
-            ready.start(*at, arguments.alpha_beta, handle, arguments.extra_pointers)
+        at = bound.a.pointer, bound.b.pointer, c.pointer, out.pointer
+        epilogue = bound.epilogue
+        if epilogue is None or not (epilogue.sources or epilogue.slots):
+            ready.start(*at, bound.alpha_beta, handle, bound.extra_pointers)
         else:
-            self._with_passes(ready, arguments, fused, handle, at)
+            self._with_passes(ready, bound, epilogue, handle, at)
         finish_for(framework, handle)
 
     def _with_passes(
         self,
-        ready: Prepared,
-        arguments: Arguments,
-        fused: FusedOperands,
+        ready: PreparedProduct,
+        bound: BoundProduct,
+        epilogue: EpilogueArrays,
         handle: int,
         at: tuple[int, int, int, int],
     ) -> None:
@@ -82,12 +83,12 @@ class GpuBackend(Backend):
 
         parts = ready.parts  # read once: another thread may replace them
         before = in_kernel_work(part.plan for part in parts)
-        with room_for(Left.of(fused, before), self.ordinal, handle) as left:
-            fused.place(left.values, left.slots)
-            ready.start(*at, arguments.alpha_beta, handle, arguments.extra_pointers, parts)
-            follow(fused, before, left, self.ordinal, handle)
+        with room_for(Left.of(epilogue, before), self.ordinal, handle) as left:
+            epilogue.place(left.values, left.slots)
+            ready.start(*at, bound.alpha_beta, handle, bound.extra_pointers, parts)
+            follow(epilogue, before, left, self.ordinal, handle)
 
-    def _through(self, ready: Prepared, arguments: Arguments, out: Operand, stream: Any) -> None:
+    def _through(self, ready: PreparedProduct, bound: BoundProduct, out: Operand, stream: Any) -> None:
         """Host arrays on a GPU: copy in, run, copy out. Whole buffers are copied, so strides stay
         the same.
         """
@@ -97,12 +98,12 @@ class GpuBackend(Backend):
                 " not copied to a GPU. Copy them there first"
             )
         handle = choose_stream(stream, "numpy", self.ordinal)
-        c = arguments.c if arguments.c is not None and arguments.c.pointer != out.pointer else None
-        with upload(self.ordinal, [arguments.a, arguments.b, *([c] if c else []), out]) as pointers:
+        c = bound.c if bound.c is not None and bound.c.pointer != out.pointer else None
+        with upload(self.ordinal, [bound.a, bound.b, *([c] if c else []), out]) as pointers:
             at = pointers[0], pointers[1], pointers[2 if c else -1], pointers[-1]
-            ready.start(*at, arguments.alpha_beta, handle)
+            ready.start(*at, bound.alpha_beta, handle)
 
-    def multiply_lists(self, ready: ArrayGemm, batch: Listed | Pointed, stream: Any) -> None:
+    def multiply_lists(self, ready: PreparedLists, batch: BoundLists, stream: Any) -> None:
         """More products than were planned may take more launches, and need more workspace."""
         handle = choose_stream(stream, batch.like.framework, self.ordinal)
         choice, of_stream = PartChoice(*ready.choice, ready.own, ready.way), (batch.like.framework, stream)

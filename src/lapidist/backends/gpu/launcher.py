@@ -23,12 +23,9 @@ from lapidist.backends.gpu.driver import (
 from lapidist.backends.gpu.encoded import EncodedMaps
 from lapidist.backends.gpu.workspaces import owned, stream_key
 from lapidist.errors import LaunchError
-from lapidist.launch import Dim3, Launch
+from lapidist.launch import Dim3, Launch, Operands, Scalars
 
 Addresses = tuple[int, int]
-Scalars = tuple[float, float]  # alpha and beta
-AS_IT_IS: Scalars = 1.0, 0.0
-Operands = tuple[int, int, int, int]  # addresses of A, B, C and D
 NO_STREAM = -1  # nothing was launched from this block yet
 # (Operands, alpha and beta, the raw stream, Written or None) -> None; does not wait for the GPU
 Start = Callable[..., None]

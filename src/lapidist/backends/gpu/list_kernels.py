@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from lapidist.backends.backend import Backend
 from lapidist.build.compile_policy import BACKGROUND, WAIT, Compiling
 from lapidist.config import Config
 from lapidist.kernels.kernel import Kernel
@@ -15,7 +16,6 @@ from lapidist.problems.problem import Problem
 from lapidist.schedule.sharing_choice import Sharing
 
 if TYPE_CHECKING:
-    from lapidist.backends.gpu.launched_products import GpuBackend
     from lapidist.backends.gpu.launcher import Addresses, GpuKernel
 
 
@@ -32,7 +32,7 @@ class PartChoice(NamedTuple):
 class PartKernel:
     """The kernel for as many products as one launch takes; None if there is nothing to compute."""
 
-    def __init__(self, plan: Plan, backend: GpuBackend, own: Addresses | None, way: Compiling) -> None:
+    def __init__(self, plan: Plan, backend: Backend, own: Addresses | None, way: Compiling) -> None:
         self.backend, self._own = backend, own
         first = backend.available(plan, way)
         self.kernel: GpuKernel | None = backend.loaded(first, own)
@@ -70,7 +70,7 @@ KERNELS: dict[tuple[Problem, int, PartChoice], PartKernel] = {}
 
 
 def kernel_for(
-    problem: Problem, backend: GpuBackend, choice: PartChoice, framework: str, stream: Any
+    problem: Problem, backend: Backend, choice: PartChoice, framework: str, stream: Any
 ) -> PartKernel:
     """The kernel of a part. A graph that is captured keeps the wanted one, so the call waits for it."""
     key = problem, backend.ordinal, choice

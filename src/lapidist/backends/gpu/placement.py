@@ -17,11 +17,11 @@ from collections.abc import Sequence
 from functools import cache, lru_cache
 
 from lapidist.backends.gpu.driver import check, current_device, load_driver
-from lapidist.backends.gpu.launcher import AS_IT_IS, GpuKernel
+from lapidist.backends.gpu.launcher import GpuKernel
 from lapidist.build.compiler import compile_kernel
 from lapidist.errors import LapidistError
 from lapidist.kernels.wgmma.sharing import BAND
-from lapidist.launch import MOST_PAIRS, Binary, Launch, ParameterBlock
+from lapidist.launch import AS_IT_IS, MOST_PAIRS, Binary, Launch, ParameterBlock
 from lapidist.planning.plans import Plan
 
 WORTH_SECONDS = 20e-6  # launches must take so long before the chip is probed

@@ -6,19 +6,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from lapidist.backends.backend import EpilogueArrays
 from lapidist.backends.gpu.driver import current_device, gpu_count, load_driver, query_device
-from lapidist.backends.gpu.launcher import AS_IT_IS, GpuKernel, Operands, Start
+from lapidist.backends.gpu.launcher import GpuKernel, Start
 from lapidist.backends.gpu.workspaces import Room, allocate, rooms_between, rounded, stream_key
 from lapidist.dtypes import size_of
 from lapidist.epilogues.passes import SLOTS
+from lapidist.launch import AS_IT_IS, Operands
 from lapidist.planning.in_kernel_reductions import InKernelWork
 from lapidist.planning.plans import CACHED_PLANS
 from lapidist.planning.second_passes import RESULT, VALUES, Pass, room_of, steps_of
-
-if TYPE_CHECKING:
-    from lapidist.calls.epilogue_operands import FusedOperands
 
 ROUND = 256  # bytes; values begin on multiples
 
@@ -33,11 +32,11 @@ class Left(NamedTuple):
     room: int
 
     @classmethod
-    def of(cls, fused: FusedOperands, before: InKernelWork) -> Left:
-        size, shapes = size_of(fused.dtype), fused.shapes_left(before)
+    def of(cls, epilogue: EpilogueArrays, before: InKernelWork) -> Left:
+        size, shapes = size_of(epilogue.dtype), epilogue.shapes_left(before)
         sizes = [-(-prod(shape) * size // ROUND) * ROUND for shape in shapes]
-        room = max((room_of(each) for each, _, _ in fused.passes(before)), default=0)
-        return cls(tuple(sizes), len(fused.slots), room)
+        room = max((room_of(each) for each, _, _ in epilogue.passes(before)), default=0)
+        return cls(tuple(sizes), len(epilogue.slots), room)
 
     @property
     def is_none(self) -> bool:
@@ -104,9 +103,9 @@ def room_for(left: Left, ordinal: int, stream: int) -> Iterator[Placed]:
 PassLaunch = tuple[Start, Operands]
 
 
-def follow(fused: FusedOperands, before: InKernelWork, left: Placed, ordinal: int, stream: int) -> None:
+def follow(epilogue: EpilogueArrays, before: InKernelWork, left: Placed, ordinal: int, stream: int) -> None:
     """Launch all passes, after a product that left its values there."""
-    for each, values, results in fused.passes(before):
+    for each, values, results in epilogue.passes(before):
         ends = results[0].pointer, results[-1].pointer
         for launch, operands in launches_of(each, values.pointer, ends, left.room, ordinal):
             launch(operands, AS_IT_IS, stream)

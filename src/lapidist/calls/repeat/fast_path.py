@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from lapidist.calls.repeat.addresses import Interval, forbidden
 from lapidist.calls.repeat.guard import (
     Alike,
@@ -18,6 +20,7 @@ from lapidist.calls.repeat.guard import (
     compared_as_they_repeat,
     compared_by_parts,
     compared_cupy,
+    compared_numpy,
     recording_of,
 )
 from lapidist.calls.repeat.numbers_of import NumbersOf
@@ -30,8 +33,8 @@ from lapidist.frameworks.new_tensors import tensors_made
 from lapidist.frameworks.streams import stream_handle
 
 if TYPE_CHECKING:
-    from lapidist.calls.arguments import Arguments
-    from lapidist.calls.executable import Prepared
+    from lapidist.calls.bound import Bound
+    from lapidist.calls.prepared import Prepared
 
 # (a, b, c, out, values, stream) -> results, or None: the full path must check the call. `values`: alpha and
 # beta, or all that comes beside the matrices.
@@ -55,6 +58,10 @@ class Geometry(NamedTuple):
 
 
 def geometry_of(tensors: list[Any], further: int = 0) -> Geometry:
+    if type(tensors[0]) is np.ndarray:
+        alike = compared_numpy(*tensors)
+        distances = forbidden([operand_of(each, "out") for each in tensors], further)
+        return Geometry(alike, alike, (0,) * len(tensors), distances, bool, None)
     return Geometry(
         compared_as_they_repeat(tensors),
         compared_by_parts(*tensors),
@@ -75,8 +82,6 @@ def repeat_of(
     stream_now: Any,
 ) -> Again:
     """`makes`: makers of a new D, and of all results."""
-    import torch
-
     alike, alike_by_parts, bits, distances, recorded, _ = geometry
     layout = layout._replace(
         exchanged=starting.exchanged,
@@ -96,7 +101,7 @@ def repeat_of(
         recorded,
         stream_now,
         stream_handle,
-        torch._C._increment_version,  # else autograd would not notice that `out` was overwritten
+        write_counted(layout.framework),
         REFUSED,
         upgrade.look,
         upgrade.captured,
@@ -105,6 +110,15 @@ def repeat_of(
         ((), numbers.first, (), numbers.first_scalars, None, numbers.first_fused),
     )
     return again
+
+
+def write_counted(framework: str) -> Callable[[Any], Any] | None:
+    """What tells torch of writes: else autograd would not notice that `out` was overwritten."""
+    if framework != "torch":
+        return None
+    import torch
+
+    return torch._C._increment_version
 
 
 def stream_of_torch(ordinal: int | str) -> Callable[[], int]:
@@ -120,44 +134,44 @@ def result_made(shape: Sequence[int], dtype: Any, device: Any) -> Callable[[], A
 # ---- the matrices alone ----
 
 
-def fast_path(ready: Prepared, arguments: Arguments, keeps: bool = False) -> Again | None:
-    """The fast path for arrays of the geometry of `arguments`. None: there is none. `keeps`: it stays with
+def fast_path(ready: Prepared, bound: Bound, keeps: bool = False) -> Again | None:
+    """The fast path for arrays of this geometry. None: there is none. `keeps`: it stays with
     its kernel, even if a better one comes.
     """
     if not ready.direct:
         return None
     upgrade = FINAL if keeps else upgrade_of(ready)
     if ready.like.framework == "cupy":
-        return fast_path_of_cupy(ready, arguments, upgrade)
-    tensors = tensors_of(arguments)
+        return fast_path_of_cupy(ready, bound, upgrade)
+    tensors = tensors_of(bound)
     if not are_plain(tensors):
         return None
     geometry = geometry_of(tensors)
-    new = result_made(arguments.result_shape, torch_dtype(ready.out_dtype), geometry.device)
-    numbers = NumbersOf(arguments, arguments.alpha_beta)
+    new = result_made(bound.result_shape, torch_dtype(ready.out_dtype), geometry.device)
+    numbers = NumbersOf(bound, bound.alpha_beta)
     started = plainly_started(ready), upgrade, stream_of_torch(ready.like.device)
-    return repeat_of(layout_of(arguments, tensors), geometry, (new, None), numbers, *started)
+    return repeat_of(layout_of(bound, tensors), geometry, (new, None), numbers, *started)
 
 
-def layout_of(arguments: Arguments, tensors: Sequence[Any]) -> CallLayout:
-    reads_c = arguments.c is not None
+def layout_of(bound: Bound, tensors: Sequence[Any]) -> CallLayout:
+    reads_c = bound.c is not None
     own_c = len(tensors) > 3
     return CallLayout(2, (), (0, 1), reads_c, own_c, reads_c and not own_c)
 
 
-def tensors_of(arguments: Arguments) -> list[Any]:
+def tensors_of(bound: Bound) -> list[Any]:
     """A, B, the output, and C if it is not the output. Without an output, a new tensor stands for it."""
-    a, b, c, out = arguments.a, arguments.b, arguments.c, arguments.out
-    made = empty(arguments.result_shape, a, arguments.out_dtype) if out is None else out.owner
+    a, b, c, out = bound.a, bound.b, bound.c, bound.out
+    made = empty(bound.result_shape, a, bound.out_dtype) if out is None else out.owner
     return [a.owner, b.owner, made, *([] if c is None or c.owner is made else [c.owner])]
 
 
-def fast_path_of_cupy(ready: Prepared, arguments: Arguments, upgrade: Upgrade) -> Again | None:
+def fast_path_of_cupy(ready: Prepared, bound: Bound, upgrade: Upgrade) -> Again | None:
     """CuPy's arrays have no versions and no gradients. C is read only where it is the output."""
-    arrays = tensors_of(arguments)
+    arrays = tensors_of(bound)
     if len(arrays) > 3:
         return None
-    like, shape, dtype = arguments.a.alone(), arguments.result_shape, arguments.out_dtype
+    like, shape, dtype = bound.a.alone(), bound.result_shape, bound.out_dtype
     geometry = Geometry(
         compared_cupy(*arrays[:2]),
         compared_cupy(arrays[2]),
@@ -167,26 +181,31 @@ def fast_path_of_cupy(ready: Prepared, arguments: Arguments, upgrade: Upgrade) -
         None,
     )
     now = partial(stream_of, "cupy", like.device)
-    layout = layout_of(arguments, arrays)._replace(cupy=True)
+    layout = layout_of(bound, arrays)._replace(framework="cupy")
     makes = partial(empty, shape, like, dtype), None
-    numbers = NumbersOf(arguments, arguments.alpha_beta)
+    numbers = NumbersOf(bound, bound.alpha_beta)
     return repeat_of(layout, geometry, makes, numbers, plainly_started(ready), upgrade, now)
 
 
 # ---- on the host ----
 
 
-def fast_path_on_host(arguments: Arguments) -> Again | None:
-    """For torch tensors: NumPy works on their memory."""
+def fast_path_on_host(bound: Bound) -> Again | None:
+    """NumPy works on the memory of torch's tensors, and of arrays that it does not take at once."""
     from lapidist.calls.repeat.on_host import started_on_host
 
-    if arguments.a.framework != "torch" or arguments.no_kernel or arguments.given is not None:
+    framework, shape = bound.like.framework, bound.result_shape
+    if framework not in ("torch", "numpy") or not shape or bound.no_kernel or bound.copied_to is not None:
         return None
-    tensors = tensors_of(arguments)
+    tensors = tensors_of(bound)
     if not are_plain(tensors):
         return None
-    geometry = geometry_of(tensors)
-    new = result_made(arguments.result_shape, torch_dtype(arguments.out_dtype), geometry.device)
-    layout = layout_of(arguments, tensors)._replace(on_host=True)
-    numbers = NumbersOf(arguments, arguments.alpha_beta)
-    return repeat_of(layout, geometry, (new, None), numbers, started_on_host(arguments), FINAL, None)
+    geometry, torchs = geometry_of(tensors), framework == "torch"
+    new = (
+        result_made(shape, torch_dtype(bound.out_dtype), geometry.device)
+        if torchs
+        else partial(np.empty, shape, tensors[2].dtype)
+    )
+    layout = layout_of(bound, tensors)._replace(framework=framework, on_host=True)
+    numbers = NumbersOf(bound, bound.alpha_beta)
+    return repeat_of(layout, geometry, (new, None), numbers, started_on_host(bound), FINAL, None)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
+
 Alike = Callable[..., bool]  # whether arrays have the geometry, type and device of those remembered
 Recorded = Callable[[], bool]
 Extents = list[int | None]  # of a tensor's dimensions; None: any
@@ -46,8 +48,11 @@ def are_plain(tensors: Iterable[Any]) -> bool:
     """Whether fast paths take them: a subclass may change what an attribute means, and negated views hold
     other numbers than their memory.
     """
+    tensors = list(tensors)
+    if isinstance(tensors[0], np.ndarray):
+        return all(type(array) is np.ndarray for array in tensors)
     plain = plain_tensors()
-    return all(type(each) in plain and not each.is_neg() for each in tensors)
+    return all(type(tensor) in plain and not tensor.is_neg() for tensor in tensors)
 
 
 def plain_tensors() -> tuple[type, type]:
@@ -173,3 +178,15 @@ def compared_cupy(*arrays: Any) -> Alike:
 
 def geometry_of_cupy(array: Any) -> tuple[Any, ...]:
     return array.shape, array.strides, array.dtype, array.device.id
+
+
+# ---- arrays of NumPy ----
+
+
+def compared_numpy(*arrays: Any) -> Alike:
+    remembered = [geometry_of_numpy(array) for array in arrays]
+    return lambda *others: [geometry_of_numpy(other) for other in others] == remembered
+
+
+def geometry_of_numpy(array: Any) -> tuple[Any, ...]:
+    return type(array), array.shape, array.strides, array.dtype, array.flags.writeable

@@ -1,4 +1,9 @@
-"""Fast paths of lists of torch tensors: check that no matrix changed but its address, then launch."""
+"""Fast paths of lists of torch tensors: check that no matrix changed but its address, then launch.
+
+They are not written out by `write.py`. Its text names each array of a call, and compares each pair that may
+overlap: 200 tensors of a list of 50 would be 10,000 comparisons. Here one guard takes them all, and an output
+must lie where the full path checked it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,7 @@ from lapidist.calls.repeat.scalars import asked_of, fit_for
 from lapidist.calls.repeat.upgrade import upgrade_of_lists
 from lapidist.frameworks.arrays import HOST, torch_dtype
 from lapidist.frameworks.streams import stream_handle
-from lapidist.problems.problem import VECTOR_BYTES
+from lapidist.problems.matrix import VECTOR_BYTES
 
 if TYPE_CHECKING:
     from lapidist.backends.gpu.list_kernels import PartKernel
@@ -32,7 +37,9 @@ def fast_path_of_lists(call: Call, batch: Listed, launched: Sequence[PartKernel]
     import torch
 
     reads_c, asked = first.c is not None, asked_of(*batch.scalars)
-    if asked != asked_of(operation.alpha, operation.beta) or any(x.given is not None for x in batch.calls):
+    if asked != asked_of(operation.alpha, operation.beta) or any(
+        x.copied_to is not None for x in batch.calls
+    ):
         return None
     results = [x.out.owner for x in batch.calls if x.out is not None]
     everything = tensors(call, results, reads_c)

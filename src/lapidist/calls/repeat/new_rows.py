@@ -11,7 +11,6 @@ from collections.abc import Callable
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from lapidist.backends.gpu.launcher import AS_IT_IS
 from lapidist.calls.repeat.addresses import pairs_written
 from lapidist.calls.repeat.fast_path import Again, Geometry, repeat_of, result_made, stream_of_torch
 from lapidist.calls.repeat.guard import Alike, Extents, are_plain, recording_of, torch_guard
@@ -22,10 +21,11 @@ from lapidist.calls.repeat.write import CallLayout
 from lapidist.frameworks.arrays import contiguous_strides, torch_dtype
 from lapidist.frameworks.new_tensors import tensors_made
 from lapidist.frameworks.streams import choose_stream
+from lapidist.launch import AS_IT_IS
 
 if TYPE_CHECKING:
-    from lapidist.calls.arguments import Arguments
-    from lapidist.calls.executable import Prepared
+    from lapidist.calls.bound import Bound
+    from lapidist.calls.prepared import Prepared
     from lapidist.problems.problem import Problem
 
 LEAST = 2  # rows, columns and k: along an extent of 1 a stride may be anything
@@ -69,20 +69,20 @@ class NewRows:
         return repeat_of(PLAIN_LAYOUT, self.geometry, (new, None), self.numbers, *started)
 
 
-def new_rows(ready: Prepared, arguments: Arguments) -> NewRows | None:
-    """The fast path of products like these `arguments`, for which `ready` was prepared. None: there is
+def new_rows(ready: Prepared, bound: Bound) -> NewRows | None:
+    """The fast path of products like this one, for which `ready` was prepared. None: there is
     none.
     """
     problem = ready.problem
     m, n, k = problem.m, problem.n, problem.k
-    shape = arguments.result_shape
+    shape = bound.result_shape
     *lead, cols = shape or (0,)
     of_one = not problem.transposed and problem.batch == () and (prod(lead), cols) == (m, n)
     if not of_one or min(m, n, k) < LEAST or not ready.direct or ready.like.framework != "torch":
         return None
     import torch
 
-    a, b = arguments.a.owner, arguments.b.owner
+    a, b = bound.a.owner, bound.b.owner
     if not are_plain((a, b)):
         return None
     d = torch.empty(shape, dtype=torch_dtype(ready.out_dtype), device=a.device)
@@ -91,7 +91,7 @@ def new_rows(ready: Prepared, arguments: Arguments) -> NewRows | None:
         return None
     bits = tuple(each.data_ptr() & 15 for each in (a, b, d))
     geometry = Geometry(alike, lambda *_: False, bits, APART, recording_of((a, b)), a.device)
-    return NewRows(ready, geometry, NumbersOf(arguments, AS_IT_IS))
+    return NewRows(ready, geometry, NumbersOf(bound, AS_IT_IS))
 
 
 def compared_but_rows(a: Any, b: Any, d: Any) -> Alike | None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lapidist.backends.gpu.launcher import Scalars
 from lapidist.calls.operation import is_array
 from lapidist.calls.repeat.scalars import asked_of, fit_for
 from lapidist.calls.repeat.shape import ALPHA, BETA, FACTORS, OPERANDS
+from lapidist.launch import Scalars
 
 if TYPE_CHECKING:
-    from lapidist.calls.arguments import Arguments
+    from lapidist.calls.bound import Bound
     from lapidist.epilogues.steps import Function
 
 
@@ -36,19 +36,19 @@ class NumbersOf:
     another problem, or do not fit.
     """
 
-    def __init__(self, arguments: Arguments, values: Any, function: Function | None = None) -> None:
+    def __init__(self, bound: Bound, values: Any, function: Function | None = None) -> None:
         """`values`: those of the call that the full path checked."""
         self.at = OF_MATRICES if len(values) == 2 else OF_BESIDE
         self.function: Function | None = function
-        self.dtype = "" if arguments.fused is None else arguments.fused.dtype
+        self.dtype = "" if bound.epilogue is None else bound.epilogue.dtype
         self.indices = [place for place, x in enumerate(values) if is_number(x)]
         self.factors = [(place, values[place]) for place in self.at.factors if is_number(values[place])]
         self.alpha = math.prod(x for _, x in self.factors)
-        self.asked, self.fit = asked_of(*arguments.alpha_beta), fit_for(arguments.accumulator)
+        self.asked, self.fit = asked_of(*bound.alpha_beta), fit_for(bound.accumulator)
         self.kinds = self._kinds(values)
         # of the call that was checked, as a fast path remembers them
         self.first = values if len(values) == 2 else tuple(values[place] for place in self.indices)
-        self.first_scalars, self.first_fused = arguments.alpha_beta, self.fused(values)
+        self.first_scalars, self.first_fused = bound.alpha_beta, self.fused(values)
 
     def __call__(self, values: Any) -> tuple[Scalars, list[float]] | None:
         if self._kinds(values) != self.kinds:

@@ -1,49 +1,65 @@
-"""The launch of a repeated call on the host: NumPy on the memory of torch tensors."""
+"""The launch of a repeated call on the host: NumPy on the memory of the call's arrays."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from ctypes import c_char
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lapidist.backends.gpu.launcher import Operands, Scalars
-from lapidist.backends.host_backend import multiply
+from lapidist.backends.host_product import multiply
 from lapidist.calls.repeat.start import Starting
 from lapidist.dtypes import numpy_dtype
+from lapidist.frameworks.arrays import Operand
+from lapidist.launch import Operands, Scalars
 
 if TYPE_CHECKING:
-    from lapidist.calls.arguments import Arguments
-    from lapidist.frameworks.arrays import Operand
+    from lapidist.calls.bound import Bound
 
 
 class MemoryLayout(NamedTuple):
-    """The layout of a matrix, without its address. Strides of tensors are never negative."""
+    """The layout of a matrix, without its address. `before`: bytes ahead of it, by negative strides."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     memory: Any
+    before: int
     strides: tuple[int, ...]
 
     @classmethod
     def of(cls, operand: Operand) -> MemoryLayout:
         dtype, (first, last) = numpy_dtype(operand.dtype), operand.span
         steps = tuple(stride * dtype.itemsize for stride in operand.strides)
-        return cls(operand.shape, dtype, c_char * (last - first), steps)
+        return cls(operand.shape, dtype, c_char * (last - first), operand.pointer - first, steps)
 
     def at(self, pointer: int) -> np.ndarray[Any, Any]:
-        return np.ndarray(self.shape, self.dtype, self.memory.from_address(pointer), 0, self.strides)
+        shape, dtype, memory, before, strides = self
+        return np.ndarray(shape, dtype, memory.from_address(pointer - before), before, strides)
 
 
-def started_on_host(arguments: Arguments) -> Starting:
-    out = arguments.out or arguments.full(arguments.fresh())
-    of_a, of_b, of_d = map(MemoryLayout.of, (arguments.a, arguments.b, out))
-    of_c = None if arguments.c is None else MemoryLayout.of(arguments.c)
-    accumulator, precision = arguments.accumulator, arguments.precision
+def started_on_host(bound: Bound, operands: Sequence[int | None] = ()) -> Starting:
+    """`operands`: for each of an epilogue, the index of its array in the call; None: it is a number."""
+    of_a, of_b, of_d = map(MemoryLayout.of, (bound.a, bound.b, bound.output()))
+    of_c = None if bound.c is None else MemoryLayout.of(bound.c)
+    accumulator, precision, epilogue = bound.accumulator, bound.precision, bound.epilogue
 
-    def start(operands: Operands, scalars: Scalars, _stream: Any) -> None:
-        a, b, c, d = operands
+    def start(at: Operands, scalars: Scalars, _stream: Any, finish: Any = None) -> None:
+        a, b, c, d = at
         addend = None if of_c is None else of_c.at(c)
-        multiply(of_a.at(a), of_b.at(b), addend, of_d.at(d), *scalars, accumulator, precision)
+        out, types = of_d.at(d), (accumulator, precision)
+        multiply(of_a.at(a), of_b.at(b), addend, out, *scalars, *types, finish=finish)
 
-    return Starting(None, start, of_d=False)
+    if epilogue is None:
+        return Starting(None, start, of_d=False)
+    finish, layouts = epilogue.finish, iter([MemoryLayout.of(operand) for operand in epilogue.read])
+    sources = [None if place is None else (next(layouts), place) for place in operands]
+    further = [MemoryLayout.of(operand) for operand in epilogue.further.operands]
+
+    def bring(at: Sequence[int], numbers: Sequence[float]) -> Any:
+        others, results = iter(numbers), at[len(at) - len(further) :]
+        values = [next(others) if source is None else source[0].at(at[source[1]]) for source in sources]
+        return partial(finish, values, [layout.at(x) for layout, x in zip(further, results, strict=True)])
+
+    return Starting(bring, start, of_d=False)

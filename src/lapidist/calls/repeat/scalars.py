@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lapidist.backends.gpu.launcher import Scalars
-from lapidist.backends.host_backend import LEAST, MOST
+from lapidist.backends.host_at_once import LEAST, MOST
 from lapidist.dtypes import number_type
+from lapidist.launch import Scalars
+
+if TYPE_CHECKING:
+    from lapidist.calls.bound import Bound
 
 # exact types: a subclass may change what comparison means
 NUMBERS: frozenset[Any] = frozenset((int, float, np.float16, np.float32, np.float64, np.int32, np.int64))
@@ -39,3 +42,11 @@ def whole_fit(scalars: Scalars) -> bool:
 def floats_fit(scalars: Scalars) -> bool:
     alpha, beta = scalars
     return (alpha == 0 or LEAST < abs(alpha) < MOST) and (beta == 0 or LEAST < abs(beta) < MOST)
+
+
+def is_repeatable(key: Any, bound: Bound) -> bool:
+    """Whether the key tells the problem. An alpha that rounds to 0 or 1 in the sums' type asks for another
+    problem than the next alpha with the same key.
+    """
+    operation = bound.operation
+    return key is not None and asked_of(operation.alpha, operation.beta) == asked_of(*bound.alpha_beta)

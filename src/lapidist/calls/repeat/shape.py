@@ -7,6 +7,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from lapidist.calls.kernel_choice import OPEN
 from lapidist.calls.operation import USUAL_TYPES, Flags, Operation, Types
 from lapidist.calls.repeat.scalars import NUMBERS, asked_of
@@ -26,14 +28,15 @@ def shape_of(a: Any, b: Any, out: Any) -> Shape:
         flat = None if out is None else out.is_contiguous()
         return a.shape, b.shape, a.dtype, a.is_cuda, a.is_contiguous(), b.is_contiguous(), flat
     except Exception:  # no tensors; sparse, nested and such ones; attributes that raise
-        return shape_of_cupy(a, b, out)
+        cupy = sys.modules.get("cupy")
+        return None if cupy is None else shape_of_arrays(a, b, out, cupy.ndarray)
 
 
-def shape_of_cupy(a: Any, b: Any, out: Any) -> Shape:
-    cupy = sys.modules.get("cupy")
-    if cupy is None or not type(a) is type(b) is cupy.ndarray:
+def shape_of_arrays(a: Any, b: Any, out: Any, kind: Any) -> Shape:
+    """The same of arrays of CuPy, or of NumPy."""
+    if not type(a) is type(b) is kind:
         return None
-    flat = out.flags.c_contiguous if type(out) is cupy.ndarray else None
+    flat = out.flags.c_contiguous if type(out) is kind else None
     return a.shape, b.shape, a.dtype, a.flags.c_contiguous, b.flags.c_contiguous, flat
 
 
@@ -110,7 +113,7 @@ def key_of(
     if out.__class__ is tuple and out:
         outputs = tuple(map(type, out))
         out = out[0]
-    seen = shape_of(a, b, out)
+    seen = shape_of(a, b, out) or shape_of_arrays(a, b, out, np.ndarray)
     if seen is None:
         return None
     # One array may be both factors; torch's guards take each tensor only once.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from lapidist.calls.executable import Prepared
+    from lapidist.calls.prepared import Prepared
 
 
 class Starting(NamedTuple):

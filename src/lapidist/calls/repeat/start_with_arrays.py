@@ -7,19 +7,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lapidist.backends.gpu.launcher import AS_IT_IS, Operands, Scalars, Start, Written
+from lapidist.backends.gpu.launcher import Start, Written
 from lapidist.backends.gpu.second_pass_launches import Left, PassLaunch, Rooms, kernels_of
 from lapidist.backends.gpu.workspaces import Room
 from lapidist.calls.repeat.addresses import D
 from lapidist.calls.repeat.start import Starting
 from lapidist.frameworks.arrays import Operand
+from lapidist.launch import AS_IT_IS, Operands, Scalars
 from lapidist.planning.in_kernel_reductions import InKernelWork, in_kernel_work
 from lapidist.planning.second_passes import RESULT, VALUES
 from lapidist.problems.modes import ExtraPointers
 
 if TYPE_CHECKING:
-    from lapidist.calls.epilogue_operands import FusedOperands
-    from lapidist.calls.executable import Part, Prepared
+    from lapidist.calls.epilogue_operands import EpilogueOperands
+    from lapidist.calls.prepared import Part, Prepared
 
 UNSIGNED = (1 << 64) - 1
 MEMBERS = 5  # words of an epilogue's operand; the first is its address or number
@@ -36,7 +37,7 @@ class Sources(NamedTuple):
 
 
 def started_through(
-    ready: Prepared, fused: FusedOperands | None, sources: Sources, actual: ExtraPointers, tensors: int
+    ready: Prepared, fused: EpilogueOperands | None, sources: Sources, actual: ExtraPointers, tensors: int
 ) -> Starting:
     """`actual`: the addresses of the checked call; `tensors`: how many it has."""
     if fused is not None and fused.passes():
@@ -130,7 +131,7 @@ class PassStep(NamedTuple):
 
 
 def followed(
-    ready: Prepared, fused: FusedOperands, sources: Sources, actual: ExtraPointers, tensors: int
+    ready: Prepared, fused: EpilogueOperands, sources: Sources, actual: ExtraPointers, tensors: int
 ) -> Starting:
     """The product, then all second passes. The addresses of what they read follow those of all tensors."""
     parts, ordinal = ready.parts, ready.like.device  # read once: another thread may replace `ready.parts`
@@ -182,7 +183,9 @@ def followed(
     return Starting(Brought, start, True, product.exchanged)
 
 
-def steps_after(fused: FusedOperands, before: InKernelWork, ordinal: int) -> tuple[list[PassStep], list[int]]:
+def steps_after(
+    fused: EpilogueOperands, before: InKernelWork, ordinal: int
+) -> tuple[list[PassStep], list[int]]:
     """The launches of second passes, and the byte offsets of what they leave for each other in the
     workspace.
     """

@@ -10,7 +10,7 @@ from lapidist.planning.fallback_kernels import CALLS_BETWEEN
 
 if TYPE_CHECKING:
     from lapidist.backends.gpu.list_kernels import PartKernel
-    from lapidist.calls.executable import Prepared
+    from lapidist.calls.prepared import Prepared
 
 
 class Upgrade(NamedTuple):

@@ -7,7 +7,10 @@ first; torch's guard tells whether it is the same again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from lapidist.calls.argument_rules import require_in_range
 from lapidist.calls.operation import Flags, Operation, Types, is_array
@@ -15,20 +18,21 @@ from lapidist.calls.repeat.addresses import D
 from lapidist.calls.repeat.fast_path import Again, geometry_of, repeat_of, stream_of_torch
 from lapidist.calls.repeat.guard import are_plain
 from lapidist.calls.repeat.numbers_of import NumbersOf
+from lapidist.calls.repeat.on_host import started_on_host
 from lapidist.calls.repeat.shape import OPERANDS, Beside, Shape, asked_beside, beside, key_of
 from lapidist.calls.repeat.start_with_arrays import Sources, filled, started_through
 from lapidist.calls.repeat.upgrade import FINAL, upgrade_of
 from lapidist.calls.repeat.write import CallLayout
 from lapidist.epilogues.steps import Function
 from lapidist.epilogues.tracing import BoundEpilogue
-from lapidist.frameworks.arrays import HOST
+from lapidist.frameworks.arrays import HOST, operand_of
 from lapidist.frameworks.new_tensors import tensors_made
 from lapidist.problems.modes import ExtraPointers
 
 if TYPE_CHECKING:
-    from lapidist.calls.arguments import Arguments
+    from lapidist.calls.bound import Bound
     from lapidist.calls.call import Call
-    from lapidist.calls.executable import Prepared
+    from lapidist.calls.prepared import Prepared
 
 
 class Executed(NamedTuple):
@@ -100,59 +104,76 @@ def again_beside(
 
 
 def fast_path_beside(
-    ready: Prepared, arguments: Arguments, call: Call | Executed, result: Any, keeps: bool = False
+    ready: Prepared | None, bound: Bound, call: Call | Executed, result: Any, keeps: bool = False
 ) -> AgainBeside | None:
-    """The fast path of calls like this one, for which the full path gave `result`. None: there is none."""
-    if ready.like.device == HOST or ready.like.framework != "torch" or arguments.given is not None:
+    """The fast path of calls like this one, for which the full path gave `result`. None: there is none.
+    `ready`: None on the host.
+    """
+    if bound.copied_to is not None or not (serves_host(bound) if ready is None else serves(ready)):
         return None
     flags, types, function = asked_beside(call.operation)
     values = beside(call.operation)
     results = result if isinstance(result, tuple) else (result,)
     arrays = tuple(place for place, x in enumerate(values) if is_array(x))
-    own_c = arguments.c is not None and call.c is not first_output(call)
+    own_c = bound.c is not None and call.c is not first_output(call)
     of_c = [call.c] if own_c else []
     tensors = [call.a, call.b, results[0], *of_c, *[values[place] for place in arrays], *results[1:]]
     if not are_plain(tensors):
         return None
-    numbers = NumbersOf(arguments, values, function)
+    numbers = NumbersOf(bound, values, function)
     at = {place: D + 1 + own_c + number for number, place in enumerate(arrays)}
     sources = sources_of(function, at, len(tensors))
-    if not is_as_launched(arguments, numbers, values, sources, tensors):
+    if not is_as_launched(bound, numbers, values, sources, tensors):
         return None
-    starting = started_through(ready, arguments.fused, sources, arguments.extra_pointers, len(tensors))
+    if ready is None:
+        operands = sources.fused[: len(values) - OPERANDS]
+        started: tuple[Any, ...] = started_on_host(bound, operands), FINAL, None
+    else:
+        starting = started_through(ready, bound.epilogue, sources, bound.extra_pointers, len(tensors))
+        upgrade = FINAL if keeps else upgrade_of(ready)
+        started = starting, upgrade, stream_of_torch(ready.like.device)
     layout = CallLayout(
         len(values),
         arrays,
         tuple(numbers.indices),
         call.c is not None,
         own_c,
-        arguments.c is not None and not own_c,
+        bound.c is not None and not own_c,
         len(results) - 1,
+        framework=bound.like.framework,
+        on_host=ready is None,
     )
     geometry = geometry_of(tensors, layout.further)
     makes = new_like(results[0]), outputs_made(results) if layout.further else None
-    upgrade = FINAL if keeps else upgrade_of(ready)
-    stream_now = stream_of_torch(ready.like.device)
-    again = repeat_of(layout, geometry, makes, numbers, starting, upgrade, stream_now)
+    again = repeat_of(layout, geometry, makes, numbers, *started)
     return AgainBeside(again, flags, types, function)
 
 
+def serves(ready: Prepared) -> bool:
+    return ready.like.device != HOST and ready.like.framework == "torch"
+
+
+def serves_host(bound: Bound) -> bool:
+    """Indices in host memory are looked at in each call, so they have no fast path."""
+    return bound.parts == (bound.epilogue,) and bound.like.framework in ("torch", "numpy")
+
+
 def is_as_launched(
-    arguments: Arguments, numbers: NumbersOf, values: Beside, sources: Sources, tensors: Sequence[Any]
+    bound: Bound, numbers: NumbersOf, values: Beside, sources: Sources, tensors: Sequence[Any]
 ) -> bool:
     """Whether the full path launched these arrays and numbers, and converted none of them."""
-    scalars, at = numbers.scalars(values), [each.data_ptr() for each in tensors]
-    left = () if arguments.fused is None else arguments.extra_pointers.fused[len(sources.fused) :]
-    if scalars is None or filled(sources, at, numbers.first_fused, left) != arguments.extra_pointers:
+    scalars, at = numbers.scalars(values), [operand_of(tensor, "").pointer for tensor in tensors]
+    left = () if bound.epilogue is None else bound.extra_pointers.fused[len(sources.fused) :]
+    if scalars is None or filled(sources, at, numbers.first_fused, left) != bound.extra_pointers:
         return False
-    return tuple(require_in_range("", x, arguments.accumulator) for x in scalars) == arguments.alpha_beta
+    return tuple(require_in_range("", x, bound.accumulator) for x in scalars) == bound.alpha_beta
 
 
 def sources_of(function: Function | None, at: dict[int, int], count: int) -> Sources:
     """`at`: the index among all tensors, of which there are `count`, by the place in the values."""
     a_rows, b_cols, d_rows, *others = [at.get(place, 0) for place in range(OPERANDS)]
     fused, further = [], 0
-    if function is not None:  # in the order of FusedOperands.pointers
+    if function is not None:  # in the order of EpilogueOperands.with_pointers
         further = len(function.results) - 1
         first = count - further
         fused = [at.get(place) for place, _ in enumerate(function.parameters, OPERANDS)]
@@ -164,12 +185,12 @@ def sources_of(function: Function | None, at: dict[int, int], count: int) -> Sou
 
 
 def fast_path_of_plan(
-    ready: Prepared, arguments: Arguments, call: Executed, result: Any
+    ready: Prepared | None, bound: Bound, call: Executed, result: Any
 ) -> Callable[[Any, Any, Any, Any, Any], Any] | None:
     """The fast path of a plan, for (a, b, c, out, stream). What is beside the matrices belongs to the
     plan.
     """
-    found, values = fast_path_beside(ready, arguments, call, result, keeps=True), beside(call.operation)
+    found, values = fast_path_beside(ready, bound, call, result, keeps=True), beside(call.operation)
     if found is None:
         return None
     again = found.again
@@ -183,6 +204,8 @@ def first_output(call: Call | Executed) -> Any:
 
 def new_like(result: Any) -> Callable[[], Any]:
     """A maker of new tensors of the same geometry; scales of groups are no rows one after another."""
+    if isinstance(result, np.ndarray):
+        return partial(np.empty, result.shape, result.dtype, "C" if result.flags.c_contiguous else "F")
     return tensors_made(result.dtype, result.device)(tuple(result.shape), result.stride())
 
 

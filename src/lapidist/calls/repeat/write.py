@@ -17,6 +17,8 @@ NAMES = (
     "alike, alike_by_parts, new, made_of, bits, distances, numbers_of, bring, start, recorded, stream_of,"
     " handle_of, count_write, refused, look, captured, left, known"
 )
+# how an array tells its address
+POINTERS = {"torch": "data_ptr()", "cupy": "data.ptr", "numpy": '__array_interface__["data"][0]'}
 
 
 class CallLayout(NamedTuple):
@@ -33,7 +35,7 @@ class CallLayout(NamedTuple):
     brings: bool = False  # addresses and numbers beside the matrices reach the kernel
     brings_d: bool = False  # D's is among them
     counts: bool = False  # calls until a better kernel is looked for
-    cupy: bool = False
+    framework: str = "torch"
     on_host: bool = False
 
     @property
@@ -58,11 +60,11 @@ def text_of(layout: CallLayout) -> str:
     if layout.further:
         made = f"d, {', '.join(layout.results)} = results = made_of(out)"
         written, result = "tuple(x for x in out if x is not None)", "results"
-    pointer = "data.ptr" if layout.cupy else "data_ptr()"
+    pointer, of_torch = POINTERS[layout.framework], layout.framework == "torch"
     addresses = ", ".join(f"{each}.{pointer}" for each in tensors)
     brought = ", last[4]" if layout.brings else ""
-    recorded = "" if layout.cupy else "        if recorded():\n            return None\n"
-    counted = "" if layout.cupy else f"        if not made:\n            count_write({written})\n"
+    recorded = "        if recorded():\n            return None\n" if of_torch else ""
+    counted = f"        if not made:\n            count_write({written})\n" if of_torch else ""
     return f"""
 def written({NAMES}):
     {names_of("b", len(tensors))} = bits
@@ -130,7 +132,7 @@ def unpacking(layout: CallLayout) -> str:
 
 
 def compared(layout: CallLayout) -> str:
-    if layout.cupy:
+    if layout.framework == "cupy":
         return "alike(a, b) and (made or alike_by_parts(d))"
     tensors = ", ".join(layout.tensors)
     return f"alike({tensors}) or alike_by_parts({tensors})"

@@ -21,7 +21,8 @@ from lapidist.kernels.rules.problem_facts import fragment
 from lapidist.kernels.rules.tensor import FRAGMENTS_N
 from lapidist.kernels.simt import Simt
 from lapidist.kernels.vector_width import line_alignment, vector_width
-from lapidist.problems.problem import VECTOR_BYTES, Problem
+from lapidist.problems.matrix import VECTOR_BYTES
+from lapidist.problems.problem import Problem
 from lapidist.schedule import Raster
 
 PATCH_ROWS = 16  # rows of D that a warp stores at once

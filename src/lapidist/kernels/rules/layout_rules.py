@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from lapidist.dtypes import size_of
 from lapidist.kernels.tma_alignment import TMA_ALIGNMENT
-from lapidist.problems.problem import GRID_BATCH_LIMIT, Matrix, Problem
+from lapidist.problems.matrix import Matrix
+from lapidist.problems.problem import GRID_BATCH_LIMIT, Problem
 
 BATCH_DIMENSIONS = 2  # that a kernel can step through
 LAYOUT_WORDS = {

@@ -9,7 +9,8 @@ from lapidist.dtypes import TF32, size_of
 from lapidist.kernels.family import Family
 from lapidist.kernels.tma_alignment import along_k
 from lapidist.kernels.wgmma.operands import by_registers, copies_out, transposed_d
-from lapidist.problems.problem import VECTOR_BYTES, Problem
+from lapidist.problems.matrix import VECTOR_BYTES
+from lapidist.problems.problem import Problem
 
 
 def fragment(math: str) -> tuple[int, int, int]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from lapidist.dtypes import size_of
 from lapidist.kernels.rules.rule import Rule
-from lapidist.problems.problem import Matrix, Problem
+from lapidist.problems.matrix import Matrix
+from lapidist.problems.problem import Problem
 
 ROOM = 27648  # bytes of shared memory that a block's products fill
 MOST_BYTES = 45056  # of one product: five such blocks fit on an SM

@@ -19,7 +19,8 @@ from lapidist.kernels.tma_alignment import (
 )
 from lapidist.launch import TensorMap
 from lapidist.problems.cached_fact import fact
-from lapidist.problems.problem import Matrix, Problem
+from lapidist.problems.matrix import Matrix
+from lapidist.problems.problem import Problem
 
 SWIZZLE = 128  # bytes, for tiles whose rows run along k
 

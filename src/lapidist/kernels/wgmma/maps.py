@@ -27,7 +27,8 @@ from lapidist.kernels.wgmma.operands import (
 )
 from lapidist.kernels.wgmma.tiles import ROW_BYTES, boxes, patch_of, read_once
 from lapidist.launch import TensorMap
-from lapidist.problems.problem import Matrix, Problem
+from lapidist.problems.matrix import Matrix
+from lapidist.problems.problem import Problem
 
 ROUNDED = {TF32: "tfloat32"}  # TMA rounds float32 to tf32
 SKEWED_ROWS = 128  # shifted rows need an A with so many: as many as the largest tile has

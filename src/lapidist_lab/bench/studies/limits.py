@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from lapidist.backends.gpu.driver import query_device
-from lapidist.backends.gpu.launcher import AS_IT_IS, GpuKernel
+from lapidist.backends.gpu.launcher import GpuKernel
 from lapidist.build.compiler import compile_options, compile_source
 from lapidist.commands.progress import progress
 from lapidist.device import Device
 from lapidist.dtypes import FP8, element_of
 from lapidist.frameworks.arrays import operand_of, stream_of
-from lapidist.launch import Launch, Memory, ParameterBlock
+from lapidist.launch import AS_IT_IS, Launch, Memory, ParameterBlock
 from lapidist_lab.bench.protocol.cases import Case
 from lapidist_lab.bench.protocol.conditions import gather
 from lapidist_lab.bench.protocol.contenders import Call, Facts

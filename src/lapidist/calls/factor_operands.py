@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from lapidist.backends.host_product import HostProduct
 from lapidist.calls import argument_rules
-from lapidist.calls.arguments import Arguments
-from lapidist.calls.operation import Operation, is_array
+from lapidist.calls.operation import Factors, Operation, is_array
+from lapidist.calls.part import Matrices, Part, ProblemInputs
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import Operand, on_host, operand_of
 from lapidist.problems.modes import ExtraPointers
@@ -27,79 +28,72 @@ from lapidist.problems.scaling import K_BLOCK, LINES, ONE, SQUARES, STRIPS, UNSC
 Array = np.ndarray[Any, Any]
 
 
-class ScaledArguments(Arguments):
-    """Arguments with factors of a and b."""
+class FactorOperands(Part):
+    """The factors of a and b. Those that are numbers have become part of alpha."""
 
-    def __init__(self, a: Any, b: Any, c: Any, out: Any, operation: Operation) -> None:
-        super().__init__(a, b, c, out, operation)
-        factors, types = operation.factors, operation.types
-        for name, operand in zip(NAMES, (self.a, self.b), strict=True):
-            if getattr(factors, name[-1]) is not None:
+    def __init__(self, operation: Operation, matrices: Matrices) -> None:
+        factors, a, b = operation.factors, matrices.a, matrices.b
+        for name, factor, operand in zip(NAMES, factors, (a, b), strict=True):
+            if factor is not None:
                 argument_rules.require_8_bit_floats(name, operand, "Multiply with alpha")
-        self.arrays = {
-            name: self._factors_of(name, value)
+        self._shape, self._k = matrices.extents.shape, a.shape[-1]
+        self._unread = matrices.alpha == 0 or self._k == 0
+        self._by_name = {
+            name: self._factors_of(name, value, a)
             for name, value in zip(NAMES, factors, strict=True)
             if is_array(value)
         }
-        self._require_extras_apart()
-        if types.promote is not None and not types.promote and self.scaling().promoted:
-            raise ArgumentError(
-                "promote: factors that change along k multiply promoted sums; got False. Leave it out, or"
-                " give a factor a line"
-            )
+        self.arrays = tuple(self._by_name.values())
 
-    def _numbers(self) -> tuple[float, float]:
-        """alpha times the factors that are numbers, and beta."""
-        given = zip(NAMES, self.operation.factors, strict=True)
-        numbers = (
-            require_number(name, value) for name, value in given if value is not None and not is_array(value)
-        )
-        return self.operation.alpha * math.prod(numbers), self.operation.beta
-
-    def _factors_of(self, name: str, value: Any) -> Operand:
+    def _factors_of(self, name: str, value: Any, a: Operand) -> Operand:
         operand = operand_of(value, name)
         if operand.dtype != "float32":
             raise DTypeError(f"{name}: factors must be float32; got {operand.dtype}. Convert them first")
-        argument_rules.require_same_device(operand, self.a)
+        argument_rules.require_same_device(operand, a)
         argument_rules.require_whole_elements(operand)
-        if len(self.shape) > 2 and math.prod(operand.shape) != 1:
+        if len(self._shape) > 2 and math.prod(operand.shape) != 1:
             raise ShapeError(
                 f"{name}: of a batch, all matrices have one factor, a number or an array of one element; got"
-                f" shape {operand.shape} for a product of shape {self.shape}. Multiply one pair at a time"
+                f" shape {operand.shape} for a product of shape {self._shape}. Multiply one pair at a time"
             )
         scale_of(operand, *self._lines(name))
         return operand
 
     def _lines(self, name: str) -> tuple[int, int]:
         """How many lines have factors, and k."""
-        return (self.shape[-2] if name == "scale_a" else self.shape[-1]), self.a.shape[-1]
+        return (self._shape[-2] if name == "scale_a" else self._shape[-1]), self._k
 
-    def scaling(self) -> Scaling:
+    def require_promotion(self, promote: bool | None) -> None:
+        if promote is not None and not promote and self._scaling(promoted=False).promoted:
+            raise ArgumentError(
+                "promote: factors that change along k multiply promoted sums; got False. Leave it out, or"
+                " give a factor a line"
+            )
+
+    def _scaling(self, promoted: bool) -> Scaling:
         """The kinds of both factors; unscaled if A and B are not read."""
-        if self.alpha == 0 or self.a.shape[-1] == 0:
+        if self._unread:
             return Scaling()
         a, b = (
-            scale_of(self.arrays[name], *self._lines(name)) if name in self.arrays else UNSCALED
+            scale_of(self._by_name[name], *self._lines(name)) if name in self._by_name else UNSCALED
             for name in NAMES
         )
-        return Scaling(a, b, self.promoted or a.along_k or b.along_k)
+        return Scaling(a, b, promoted or a.along_k or b.along_k)
 
-    @property
-    def extras(self) -> tuple[Operand, ...]:
-        return (*self.arrays.values(), *super().extras)
+    def described(self, inputs: ProblemInputs) -> ProblemInputs:
+        return inputs._replace(scaling=self._scaling(inputs.scaling.promoted))
 
-    @property
-    def extra_pointers(self) -> ExtraPointers:
-        of_a, of_b = (self.arrays[name].pointer if name in self.arrays else 0 for name in NAMES)
-        return super().extra_pointers._replace(scale_a=of_a, scale_b=of_b)
+    def with_pointers(self, pointers: ExtraPointers) -> ExtraPointers:
+        of_a, of_b = (self._by_name[name].pointer if name in self._by_name else 0 for name in NAMES)
+        return pointers._replace(scale_a=of_a, scale_b=of_b)
 
-    def factors_on_host(self) -> tuple[Array | None, Array | None]:
-        """Factors of A, (rows or 1, blocks of k or 1), and of B, (blocks of k or 1, columns or 1)."""
-        found = [self._spread(name) if name in self.arrays else None for name in NAMES]
-        return found[0], None if found[1] is None else found[1].T
+    def on_host(self, product: HostProduct) -> HostProduct:
+        """With factors of A, (rows or 1, blocks of k or 1), and of B, (blocks of k or 1, columns or 1)."""
+        of_a, of_b = (self._spread(name) if name in self._by_name else None for name in NAMES)
+        return product._replace(factors=(of_a, None if of_b is None else of_b.T))
 
     def _spread(self, name: str) -> Array:
-        operand, (lines, k) = self.arrays[name], self._lines(name)
+        operand, (lines, k) = self._by_name[name], self._lines(name)
         scale = scale_of(operand, lines, k)
         values = on_host(operand)
         if not scale.along_k:
@@ -109,6 +103,14 @@ class ScaledArguments(Arguments):
 
 
 NAMES = ("scale_a", "scale_b")
+
+
+def product_of_numbers(factors: Factors) -> float:
+    """The product of the factors that are numbers."""
+    numbers = zip(NAMES, factors, strict=True)
+    return math.prod(
+        require_number(name, value) for name, value in numbers if value is not None and not is_array(value)
+    )
 
 
 def require_number(name: str, value: object) -> float:

@@ -1,0 +1,131 @@
+"""The full path of a call: every rule is checked, then it runs where its arrays are."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from lapidist.build.compile_policy import way_of
+from lapidist.calls.bound import Bound
+from lapidist.calls.call import Call
+from lapidist.calls.destination import backend_for, multiply_on_host, require_choices
+from lapidist.calls.kernel_choice import OPEN, Choices
+from lapidist.calls.numpy_protocols import product
+from lapidist.calls.remembered import AGAIN, BESIDE, LISTS, ROWS, remember, with_arrays
+from lapidist.calls.repeat.scalars import is_repeatable
+from lapidist.calls.repeat.shape import beside, key_beside, key_of_lists, key_of_matrices, key_of_rows_of
+from lapidist.errors import explained
+from lapidist.frameworks.streams import require_stream
+
+# ---- modules imported by the first call that needs them, so that other processes start sooner ----
+
+
+@cache
+def planned_products() -> Any:
+    from lapidist.calls import planned_products
+
+    return planned_products
+
+
+@cache
+def fast_paths() -> Any:
+    from lapidist.calls.repeat import fast_path
+
+    return fast_path
+
+
+@cache
+def of_lists() -> Any:
+    from lapidist.calls.repeat import list_repeat
+
+    return list_repeat
+
+
+# ---- a call ----
+
+
+@explained
+def multiplied(call: Call) -> Any:
+    """The full path, after matmul or gemm found no fast path by the arrays alone."""
+    if not call.operation.is_plain:
+        return multiplied_beside(call)
+    key = key_of_matrices(call)
+    again = None if key is None else AGAIN.get(key)
+    if again is not None:
+        operation = call.operation
+        scalars = operation.alpha, operation.beta
+        result = again(call.a, call.b, call.c, call.out, scalars, call.stream)
+        if result is not None:
+            return result
+    if call.is_numpys:
+        call = call.as_arrays()
+        if call.asks_operands:
+            return product(call.a, call.b, call.out)
+    rows = key_of_rows_of(call)
+    result = (
+        None
+        if rows is None or not ROWS
+        else planned_products().of_new_rows(call.a, call.b, rows, key, call.stream)
+    )
+    return run(key, call.bound(), call.choices, call.stream, rows) if result is None else result
+
+
+def multiplied_beside(call: Call) -> Any:
+    """A product with factors, indices, an epilogue, or alpha and beta in arrays."""
+    key = key_beside(call)
+    again = None if key is None else BESIDE.get(key)
+    if again is not None:
+        result = again(call.a, call.b, call.c, call.out, beside(call.operation), call.stream)
+        if result is not None:
+            return result
+    bound = call.bound()
+    require_stream(call.stream)
+    if key is not None and backend_for(bound, call.choices).plans:
+        return planned_products().run_beside(key, bound, call)
+    result = run(None, bound, call.choices, call.stream)
+    if key is not None and bound.epilogue is not None and call.choices is OPEN:
+        again = with_arrays().fast_path_beside(None, bound, call, result)
+        if again is not None:
+            remember(BESIDE, key, again)
+    return result
+
+
+@explained
+def multiplied_lists(call: Call) -> Any:
+    call = call.of_lists()
+    if call.of_none:
+        return []
+    key = key_of_lists(call)
+    again = None if key is None else LISTS.get(key)
+    result = None if again is None else again(call)
+    if result is not None:
+        return result
+    from lapidist.calls.lists import Listed, ListGemm, batch_of
+
+    batch = batch_of(call.a, call.b, call.c, call.out, call.operation)
+    way = None if call.choices.workspace is not None else way_of(call.choices.compile)
+    ready = ListGemm(batch, call.operation, call.choices, way)
+    result = ready.run(batch, call.stream)
+    if key is None or not isinstance(batch, Listed):
+        return result
+    again = of_lists().fast_path_of_lists(call, batch, ready.launched)
+    if again is not None:
+        remember(LISTS, key, again)
+    return result
+
+
+def run(key: Any, bound: Bound, choices: Choices, stream: Any, rows: Any = None) -> Any:
+    """Check nothing more, but plan and launch; then make the fast path that calls with this key take next.
+    `rows`: the key of calls that differ in their rows alone.
+    """
+    require_stream(stream)
+    backend = backend_for(bound, choices)
+    if backend.plans:
+        return planned_products().run(key, bound, choices, stream, rows)
+    require_choices(choices, backend)
+    result = multiply_on_host(bound)
+    if bound.a.framework == "torch" and is_repeatable(key, bound):
+        again = fast_paths().fast_path_on_host(bound)
+        if again is not None:
+            remember(AGAIN, key, again)
+    return result
