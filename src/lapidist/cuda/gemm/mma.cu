@@ -15,7 +15,7 @@
 //   m  | chunk chunk |      k  | chunk chunk chunk |     16, 8, 4 bytes: cp.async, STAGES - 1 tiles ahead
 //   |  | chunk chunk |      |  | chunk chunk chunk |      2, 1 bytes:    registers, the five words that a chunk lies in,
 //   v  | chunk chunk |      v                                            loaded in a tile's first step, stored in its last
-// Elements outside the matrix are zero in shared memory. Readers (mma_instructions.cuh) make mma.sync's fragments of
+// Elements outside the matrix are zero in shared memory. Readers (mma_tile.cuh) make mma.sync's fragments of
 // either layout.
 #include "gemm/mma/finish.cuh"
 #include "gemm/mma/move.cuh"

@@ -12,7 +12,7 @@
 //   row 1 | 1 0 3 2 5 4 7 6
 //   row 2 | 2 3 0 1 6 7 4 5                    chunk c of row r lies at place c ^ r % 8: a column of eight rows is
 //   row 3 | 3 2 1 0 7 6 5 4   ...              in eight different places, so in all banks once
-#include "mma_instructions.cuh"
+#include "mma_tile.cuh"
 
 #ifndef BM
 #define BM (sizeof(T) < 8 ? 128 : 64)

@@ -14,7 +14,7 @@
 //       2 | 1 0 3 2       3 | 1 0 3 2    place c ^ r / 2 % 4: a column
 //       4 | 2 3 0 1       5 | 2 3 0 1    of eight rows is in eight       order of tiles: down a band of RASTER rows, then
 //       6 | 3 2 1 0       7 | 3 2 1 0    different places                the next column
-#include "mma_instructions.cuh"
+#include "mma_tile.cuh"
 
 #ifndef BM
 #define BM 128

@@ -10,7 +10,7 @@
 //
 //   stage   | A: 128 rows of 128 bytes | B: 4 slabs of 64 columns, a row of 128 bytes for each k |
 //   thread 0   orders both boxes  ->  full[s] counts bytes  ->  all warps read s  ->  meet  ->  thread 0 orders again
-#include "mma_instructions.cuh"
+#include "mma_tile.cuh"
 #include "hopper.cuh"
 
 #ifndef BM

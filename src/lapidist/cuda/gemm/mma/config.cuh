@@ -12,7 +12,7 @@
 #ifndef C_VECTOR
 #define C_VECTOR 1
 #endif
-#include "mma_instructions.cuh"
+#include "mma_tile.cuh"
 
 #ifndef BM
 #define BM 128                               // rows of a tile of D
