@@ -127,7 +127,7 @@ RULES = (
         "stages come back in order: the last wait is for all of them",
     ),
     Rule(
-        "share/schedule.cuh",
+        "share/flags.cuh",
         'if (threadIdx.x == 0) asm volatile("st.relaxed',
         "",
         "all threads would store the same zero",
