@@ -88,7 +88,7 @@ def test_nobody_is_asked_twice(own: background_compile.Behind, monkeypatch: pyte
         gate.wait(SECONDS)
         return Answer(0.0, "not this time")
 
-    monkeypatch.setattr(background_compile, "asked", answer)
+    monkeypatch.setattr(background_compile, "compile_in", answer)
     assert all(background_compile.ask(order(), Waited()) for _ in range(5))
     assert background_compile.is_under_way(order())
     gate.set()
@@ -127,7 +127,7 @@ def test_compilers_that_die(
     for bm in (8, 16, 24, 32, 40):
         background_compile.ask(order(bm), Waited())
         ended(own, order(bm))
-    assert len(own._known) == 5
+    assert len(own._under_way) == 5
     assert not background_compile.ask(order(48), Waited())
     (line,) = warnings(caplog)
     assert "process ended (7)" in line
@@ -147,7 +147,7 @@ def test_a_compiler_that_was_killed_has_a_successor(own: background_compile.Behi
 def test_a_disk_that_is_full(
     own: background_compile.Behind, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(background_compile, "asked", lambda worker, wanted: Answer(0.1, None))
+    monkeypatch.setattr(background_compile, "compile_in", lambda worker, wanted: Answer(0.1, None))
     assert background_compile.ask(order(), Waited())
     ended(own, order())
     (line,) = warnings(caplog)

@@ -283,7 +283,7 @@ def test_no_room_even_for_a_temporary_folder(
         raise OSError(28, "No space left on device")
 
     homeless(monkeypatch)
-    monkeypatch.setattr(temporary, "made_and_locked", full)
+    monkeypatch.setattr(temporary, "make_locked", full)
     assert code(build()) == code(build())
     assert len([line for line in told() if "in memory only" in line]) == 1
 

@@ -128,7 +128,7 @@ def test_what_a_killed_process_left_goes_with_the_next_folder(place: Path) -> No
     others = place / "lapidist-tests-0123", place / "lapidist-0123456789abcdef"
     others[0].mkdir()
     others[1].symlink_to(others[0])
-    handle = temporary.made_and_locked(place / "lapidist-fedcba9876543210")  # of a process that runs
+    handle = temporary.make_locked(place / "lapidist-fedcba9876543210")  # of a process that runs
     printed = run(place, NEXT).splitlines()[-1]
     os.close(handle)
     stays = {*(path.name for path in others), "lapidist-fedcba9876543210"}
@@ -141,7 +141,7 @@ def test_another_users_folder_is_not_joined(place: Path, monkeypatch: pytest.Mon
     folder.mkdir()
     monkeypatch.setattr(temporary.os, "geteuid", lambda: folder.stat().st_uid + 1)
     with pytest.raises(PermissionError, match=f"{folder} belongs to another user"):
-        temporary.made_and_locked(folder)
+        temporary.make_locked(folder)
     temporary.remove_unless_locked(folder)
     assert folder.is_dir()
 
@@ -159,6 +159,6 @@ def test_a_folder_that_is_being_removed_is_made_again(place: Path, monkeypatch: 
         return handle
 
     monkeypatch.setattr(temporary, "opened", opened_and_removed)
-    os.close(temporary.made_and_locked(folder))
+    os.close(temporary.make_locked(folder))
     assert removed == [folder]
     assert folder.is_dir()

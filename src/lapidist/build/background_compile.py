@@ -19,12 +19,12 @@ from lapidist.build.cache import limit_or_default, read
 from lapidist.build.compiler import Order, key_of
 from lapidist.build.folder import cache_directory, log, warn_once
 from lapidist.build.processes import Process, make_calls
-from lapidist.build.workers import Answer, asked
+from lapidist.build.workers import Answer, compile_in
 from lapidist.launch import Binary
 
 Done = Callable[[Binary], None]
 Name = tuple[object, ...]
-CORES_EACH = 4  # one compiler for so many cores: its work is not urgent
+CORES_PER_COMPILER = 4  # one compiler for so many cores: its work is not urgent
 MOST_COMPILERS = 4
 LEAST_BYTES = 1 << 30  # memory that must be free: NVRTC was seen to take 0.4 GB
 MOST_DEATHS = 3  # after so many dead compilers in a row no more are started
@@ -37,12 +37,12 @@ def name_of(order: Order) -> Name:
 
 
 class Behind:
-    """The compilers of this process, and the orders that they were given."""
+    """The compilers of this process, and their orders."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._orders: SimpleQueue[tuple[Order, Done] | None] = SimpleQueue()
-        self._known: dict[Name, bool] = {}  # each order so far: whether it is still under way
+        self._under_way: dict[Name, bool] = {}  # of every order so far
         self._threads: list[threading.Thread] = []
         self._workers: set[Process] = set()
         self._deaths = 0
@@ -52,10 +52,10 @@ class Behind:
         """Whether the order is under way. Each is compiled once, however often it is asked for."""
         name = name_of(order)
         with self._lock:
-            if name in self._known:
-                return self._known[name]
-            self._known[name] = not self._stopped and self._deaths < MOST_DEATHS and may_compile()
-            if not self._known[name]:
+            if name in self._under_way:
+                return self._under_way[name]
+            self._under_way[name] = not self._stopped and self._deaths < MOST_DEATHS and may_compile()
+            if not self._under_way[name]:
                 return False
             self._orders.put((order, done))
             if len(self._threads) < most_compilers():
@@ -64,21 +64,21 @@ class Behind:
             return True
 
     def is_under_way(self, order: Order) -> bool:
-        return self._known.get(name_of(order), False)
+        return self._under_way.get(name_of(order), False)
 
     def _serve(self) -> None:
-        """One thread and its compiler, which wait for orders until the interpreter ends."""
+        """Serve orders in one thread, with one compiler, until the interpreter ends."""
         worker: Process | None = None
-        while (wanted := self._orders.get()) is not None:
-            order, done = wanted
+        while (request := self._orders.get()) is not None:
+            order, done = request
             try:
                 worker = self._alive(worker) or self._started()
-                self._deliver(order, done, asked(worker, order))
+                self._deliver(order, done, compile_in(worker, order))
                 self._deaths = self._deaths + 1 if worker.popen.poll() is not None else 0
             except Exception as error:  # no error of the background may reach a caller
                 self._report(f"{type(error).__name__}: {error}")
             worker = self._alive(worker)
-            self._known[name_of(order)] = False
+            self._under_way[name_of(order)] = False
         if worker is not None:
             self._dismiss(worker)
 
@@ -116,8 +116,8 @@ class Behind:
             warn_once(f"compile: a kernel was not compiled behind the calls ({why}). {GO_ON}")
 
     def stop(self) -> None:
-        """At the end of the interpreter. Entries of the cache are written whole or not at all, so compilers
-        may be killed.
+        """Stop at the end of the interpreter. Entries of the cache are written whole or not at all, so
+        compilers may be killed.
         """
         with self._lock:
             self._stopped = True
@@ -129,8 +129,8 @@ class Behind:
             thread.join()
 
     def leave(self) -> None:
-        """In a forked child: the compilers are the parent's. The child's ends of their connections must not
-        keep them alive.
+        """Close a forked child's ends of the connections to its parent's compilers, which they would keep
+        alive.
         """
         if not self._workers:
             return
@@ -167,7 +167,7 @@ def is_under_way(order: Order) -> bool:
 
 def most_compilers() -> int:
     """Compiler processes to run at once, while the program itself goes on."""
-    return max(1, min(MOST_COMPILERS, (os.cpu_count() or 1) // CORES_EACH))
+    return max(1, min(MOST_COMPILERS, (os.cpu_count() or 1) // CORES_PER_COMPILER))
 
 
 def may_compile() -> bool:
@@ -181,11 +181,11 @@ def may_compile() -> bool:
 
 def free_bytes() -> int | None:
     """Free memory of the computer, and of this process' container; None if it is unknown."""
-    found = []
+    limits = []
     with suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/meminfo").read_text().splitlines()
-        found.append(int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1]) << 10)
+        limits.append(int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1]) << 10)
     with suppress(OSError, ValueError):
-        limit, taken = (int(Path(f"/sys/fs/cgroup/memory.{name}").read_text()) for name in ("max", "current"))
-        found.append(limit - taken)
-    return min(found, default=None)
+        limit, used = (int(Path(f"/sys/fs/cgroup/memory.{name}").read_text()) for name in ("max", "current"))
+        limits.append(limit - used)
+    return min(limits, default=None)

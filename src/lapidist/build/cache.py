@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lapidist.build.folder import VARIABLE, cache_directory, make_directory, warn_once
-from lapidist.build.ownership import OTHERS_WRITE, ROOT
+from lapidist.build.ownership import ROOT, SHARED_WRITE_BITS
 from lapidist.errors import ArgumentError
 from lapidist.launch import Binary
 
@@ -56,8 +56,8 @@ def entry_path(key: str) -> Path:
 
 def has_any() -> bool:
     """Whether the cache holds anything, usable or not."""
-    with suppress(OSError), os.scandir(cache_directory()) as found:
-        return any(ENTRY_NAME.fullmatch(each.name) for each in found)
+    with suppress(OSError), os.scandir(cache_directory()) as listed:
+        return any(ENTRY_NAME.fullmatch(file.name) for file in listed)
     return False
 
 
@@ -72,16 +72,16 @@ def read(key: str, entry: str, architecture: str) -> Binary | None:
 def content_of(path: Path) -> bytes:
     """The content of a file that is ours. Its time of use is updated at most once a day."""
     with opened(path) as handle:
-        found = os.fstat(handle)
+        status = os.fstat(handle)
         if (
-            found.st_uid not in (os.geteuid(), ROOT)
-            or found.st_mode & OTHERS_WRITE
-            or found.st_size > MOST_BYTES
+            status.st_uid not in (os.geteuid(), ROOT)
+            or status.st_mode & SHARED_WRITE_BITS
+            or status.st_size > MOST_BYTES
         ):
             raise ValueError("another's, or no entry")
         with open(handle, "rb", closefd=False) as file:
             content = file.read(MOST_BYTES)
-        if time.time() - found.st_mtime > TOUCH_SECONDS:
+        if time.time() - status.st_mtime > TOUCH_SECONDS:
             with suppress(OSError):  # root's file, or a read-only disk
                 os.utime(handle)
         return content
@@ -116,8 +116,8 @@ def decode(content: bytes, key: str, entry: str, architecture: str) -> Binary:
     if content[:start] != FORMAT + digest_of(key, body):
         raise ValueError("another key's, or damaged")
     header, cubin = unpacked(body).split(b"\n", 1)
-    kept = json.loads(header)
-    binary = Binary(entry, architecture, kept["ptx"], cubin, kept["log"])
+    fields = json.loads(header)
+    binary = Binary(entry, architecture, fields["ptx"], cubin, fields["log"])
     require_kernel(binary)
     return binary
 
@@ -131,9 +131,7 @@ def unpacked(body: bytes) -> bytes:
 
 
 def require_kernel(binary: Binary) -> None:
-    """What can be checked without a driver: PTX for the architecture with the entry in it, and a complete
-    CUDA ELF.
-    """
+    """Check what needs no driver: PTX for the architecture with the entry in it, and a complete CUDA ELF."""
     if not isinstance(binary.log, str) or f".target {binary.architecture}" not in binary.ptx:
         raise ValueError("no PTX of this architecture")
     if not re.search(rf"\.entry\s+{re.escape(binary.entry)}\b", binary.ptx):
@@ -149,12 +147,12 @@ def is_cubin(cubin: bytes, entry: str) -> bool:
     (machine,) = struct.unpack_from("<H", cubin, 18)
     (table,) = struct.unpack_from("<Q", cubin, 40)
     size, count = struct.unpack_from("<2H", cubin, 58)
-    whole = (
+    complete = (
         cubin[:5] == b"\x7fELF\x02"
         and machine == CUBIN_MACHINE
         and 0 < table <= table + size * count <= len(cubin)
     )
-    return whole and b".text." + entry.encode() + b"\0" in cubin
+    return complete and b".text." + entry.encode() + b"\0" in cubin
 
 
 def write(key: str, binary: Binary) -> None:
@@ -164,7 +162,7 @@ def write(key: str, binary: Binary) -> None:
         return
     try:
         make_directory(path.parent)
-        replace_whole(path, content)
+        replace_atomically(path, content)
         remove_leftovers(path.parent)
         evict(path.parent, limit)
     except OSError as error:
@@ -174,7 +172,7 @@ def write(key: str, binary: Binary) -> None:
         )
 
 
-def replace_whole(path: Path, content: bytes) -> None:
+def replace_atomically(path: Path, content: bytes) -> None:
     """Write to a temporary file, then rename: other processes see the whole entry or none."""
     handle, temporary = tempfile.mkstemp(prefix=f"{path.stem}.", suffix=".part", dir=path.parent)
     try:
@@ -192,14 +190,14 @@ def replace_whole(path: Path, content: bytes) -> None:
 
 def plain_files(folder: Path, name: re.Pattern[str]) -> list[Entry]:
     """Plain files with such names, without links and folders."""
-    found = []
+    files = []
     with suppress(OSError), os.scandir(folder) as listed:
-        for each in listed:
-            if name.fullmatch(each.name) and each.is_file(follow_symlinks=False):
+        for file in listed:
+            if name.fullmatch(file.name) and file.is_file(follow_symlinks=False):
                 with suppress(FileNotFoundError):  # another process was faster
-                    seen = each.stat(follow_symlinks=False)
-                    found.append(Entry(Path(each.path), seen.st_size, seen.st_mtime))
-    return found
+                    status = file.stat(follow_symlinks=False)
+                    files.append(Entry(Path(file.path), status.st_size, status.st_mtime))
+    return files
 
 
 def entries(folder: Path) -> list[Entry]:
@@ -209,16 +207,16 @@ def entries(folder: Path) -> list[Entry]:
 
 def remove_leftovers(folder: Path, older: float = LEFTOVER_SECONDS) -> None:
     """Remove temporary files of writers that were killed."""
-    for each in plain_files(folder, LEFTOVER_NAME):
-        if time.time() - each.used > older:
+    for leftover in plain_files(folder, LEFTOVER_NAME):
+        if time.time() - leftover.used > older:
             with suppress(OSError):
-                each.path.unlink()
+                leftover.path.unlink()
 
 
 def evict(folder: Path, limit: int) -> None:
-    kept = entries(folder)
-    excess = sum(entry.nbytes for entry in kept) - limit
-    for entry in kept:
+    total = entries(folder)
+    excess = sum(entry.nbytes for entry in total) - limit
+    for entry in total:
         if excess <= 0:
             return
         excess -= entry.nbytes
@@ -260,10 +258,10 @@ def limit_bytes() -> int:
     text = os.environ.get(LIMIT, "").strip()
     if not text:
         return DEFAULT_LIMIT
-    found = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)([KMG]?)", text.upper(), re.ASCII)
-    if found is None:
+    match = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)([KMG]?)", text.upper(), re.ASCII)
+    if match is None:
         raise ArgumentError(
             f"{LIMIT}: must be a number of bytes, or of K, M or G of them; got {text!r}. Write for example"
             " 512M"
         )
-    return int(float(found[1]) * UNITS[found[2]])
+    return int(float(match[1]) * UNITS[match[2]])

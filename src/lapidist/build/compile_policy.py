@@ -23,13 +23,13 @@ def way_of_environment() -> Compiling:
     return WAYS.get(text, BACKGROUND)
 
 
-def way_of(asked: Compiling | None) -> Compiling:
-    return asked or way_of_environment()
+def way_of(way: Compiling | None) -> Compiling:
+    return way or way_of_environment()
 
 
-def kept_way(asked: Compiling | None) -> Compiling:
-    """For plans, and for calls while a graph is captured: they keep the kernel that they start with, so they
-    wait for it.
+def kept_way(choice: Compiling | None) -> Compiling:
+    """The way of plans, and of calls while a graph is captured. They keep the kernel that they start with, so
+    they wait for it.
     """
-    way = way_of(asked)
+    way = way_of(choice)
     return WAIT if way == BACKGROUND else way

@@ -16,7 +16,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from lapidist.build import cache as kept
+from lapidist.build import cache as cache_files
 from lapidist.errors import CompileError, DeviceError
 from lapidist.launch import Binary
 
@@ -99,30 +99,32 @@ def compile_source(
 ) -> Binary:
     """Compile CUDA C++ text, through the cache."""
     key = cache_key(text, entry, options)
-    found = None if anew else kept.read(key, entry, architecture)
-    if found is not None:
+    binary = None if anew else cache_files.read(key, entry, architecture)
+    if binary is not None:
         log.debug("%s of %s for %s was in the cache", entry, name, architecture)
-        return found
+        return binary
     with _one_at_a_time:
-        found = None if anew else kept.read(key, entry, architecture)  # another thread may have compiled it
-        if found is None:
+        binary = (
+            None if anew else cache_files.read(key, entry, architecture)
+        )  # another thread may have compiled it
+        if binary is None:
             start = time.perf_counter()
-            found = run_nvrtc(text, entry, options, architecture, name)
+            binary = run_nvrtc(text, entry, options, architecture, name)
             log.info(
                 "compiled %s of %s for %s in %.2f s", entry, name, architecture, time.perf_counter() - start
             )
-            kept.write(key, found)
-        return found
+            cache_files.write(key, binary)
+        return binary
 
 
 def compile_to_ptx(text: str, entry: str, options: tuple[str, ...], architecture: str, name: str) -> Binary:
     """The same PTX, without cubin and the assembler's report, unless the cache has them."""
-    whole = kept.read(cache_key(text, entry, options), entry, architecture)
-    return whole or compile_source(text, entry, unassembled(options), architecture, name)
+    cached = cache_files.read(cache_key(text, entry, options), entry, architecture)
+    return cached or compile_source(text, entry, unassembled(options), architecture, name)
 
 
 def unassembled(options: tuple[str, ...]) -> tuple[str, ...]:
-    """For a virtual architecture, NVRTC does not run the assembler."""
+    """The options for a virtual architecture, for which NVRTC does not run the assembler."""
     return tuple(
         option.replace("=sm_", "=compute_", 1)
         for option in options
@@ -206,13 +208,13 @@ def run_nvrtc(text: str, entry: str, options: tuple[str, ...], architecture: str
         nvrtc.nvrtcDestroyProgram(program)
 
 
-def fetch(nvrtc, program, what: str) -> bytes:  # type: ignore[no-untyped-def]
+def fetch(nvrtc, program, output: str) -> bytes:  # type: ignore[no-untyped-def]
     """One of NVRTC's outputs: each has a call for its size and one that copies it."""
-    status, size = getattr(nvrtc, f"nvrtcGet{what}Size")(program)
-    check(nvrtc, status, f"nvrtcGet{what}Size")
+    status, size = getattr(nvrtc, f"nvrtcGet{output}Size")(program)
+    check(nvrtc, status, f"nvrtcGet{output}Size")
     content = bytes(size)
-    (status,) = getattr(nvrtc, f"nvrtcGet{what}")(program, content)
-    check(nvrtc, status, f"nvrtcGet{what}")
+    (status,) = getattr(nvrtc, f"nvrtcGet{output}")(program, content)
+    check(nvrtc, status, f"nvrtcGet{output}")
     return content
 
 

@@ -27,11 +27,11 @@ def cache_directory() -> Path:
     folder = chosen_directory()
     if folder is None:
         return temporary_directory()
-    found = objection(folder)
-    if found is None:
+    refusal = objection(folder)
+    if refusal is None:
         return folder
     warn_once(
-        f"cache: {found}, or set {VARIABLE} to another folder. A temporary one serves until then, for this"
+        f"cache: {refusal}, or set {VARIABLE} to another folder. A temporary one serves until then, for this"
         " process"
     )
     return temporary_directory()
@@ -75,7 +75,7 @@ def make_directory(folder: Path) -> None:
 
 @lru_cache(maxsize=1)
 def temporary_directory() -> Path:
-    """NOWHERE if none can be made."""
+    """The temporary folder; NOWHERE if none can be made."""
     try:
         return joined()
     except OSError as error:
@@ -87,5 +87,5 @@ def temporary_directory() -> Path:
 
 @cache
 def warn_once(message: str) -> None:
-    """A log line, which no filter of warnings turns into an error."""
+    """Log a line, which no filter of warnings turns into an error."""
     log.warning("%s", visible(message))

@@ -57,17 +57,17 @@ def search_path() -> list[str]:
     needed, script = package_folders(), getattr(sys.modules.get("__main__"), "__file__", None)
     folders = [os.curdir, *([os.path.dirname(script) or os.curdir] if script else [])]
     listed = [os.path.abspath(path) for path in sys.path if isinstance(path, str) and path]
-    kept = [path for path in listed if not any(is_same(path, each) for each in folders)]
-    return [*(path for path in needed if path not in kept), *kept]
+    paths = [path for path in listed if not any(is_same(path, folder) for folder in folders)]
+    return [*(path for path in needed if path not in paths), *paths]
 
 
 def package_folders() -> list[str]:
     """From where PACKAGES were imported, as far as they were."""
-    found = []
+    folders = []
     for name in PACKAGES:
         for package in getattr(sys.modules.get(name), "__path__", [])[:1]:
-            found.append(str(Path(package).parents[name.count(".")]))
-    return found
+            folders.append(str(Path(package).parents[name.count(".")]))
+    return folders
 
 
 def is_same(path: str, folder: str) -> bool:

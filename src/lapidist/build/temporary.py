@@ -27,8 +27,8 @@ def joined() -> Path:
     """The folder, made if none of these processes has made it. Raises OSError where it cannot be made."""
     global _may_exist
     folder = Path(tempfile.gettempdir()) / NAME
-    remove_left(folder.parent)
-    _locked.append(made_and_locked(folder))
+    remove_abandoned(folder.parent)
+    _locked.append(make_locked(folder))
     _may_exist = True
     # multiprocessing ends its children past atexit, and joins them at its own exit
     util = sys.modules.get("multiprocessing.util")
@@ -37,7 +37,7 @@ def joined() -> Path:
     return folder
 
 
-def made_and_locked(folder: Path) -> int:
+def make_locked(folder: Path) -> int:
     while True:
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700)
@@ -47,7 +47,7 @@ def made_and_locked(folder: Path) -> int:
             continue
         with suppress(OSError):  # a file system without locks, where nobody removes what another may use
             fcntl.flock(handle, fcntl.LOCK_SH)
-        if is_still_there(folder, handle):
+        if is_current(folder, handle):
             return handle
         os.close(handle)
 
@@ -61,7 +61,7 @@ def opened(folder: Path) -> int:
     raise PermissionError(f"{folder} belongs to another user")
 
 
-def is_still_there(folder: Path, handle: int) -> bool:
+def is_current(folder: Path, handle: int) -> bool:
     try:
         return os.path.samestat(os.lstat(folder), os.fstat(handle))
     except FileNotFoundError:
@@ -69,7 +69,7 @@ def is_still_there(folder: Path, handle: int) -> bool:
 
 
 def leave() -> None:
-    """At the end of a process: the folder goes, unless another one has it locked."""
+    """Remove the folder at the end of a process, unless another one has it locked."""
     while _locked:
         os.close(_locked.pop())
     if _may_exist:
@@ -77,11 +77,11 @@ def leave() -> None:
             remove_unless_locked(Path(tempfile.gettempdir()) / NAME)
 
 
-def remove_left(above: Path) -> None:
+def remove_abandoned(above: Path) -> None:
     with os.scandir(above) as listed:
-        for each in listed:
-            if SUCH_NAMES.fullmatch(each.name) and each.name != NAME:
-                remove_unless_locked(Path(each.path))
+        for folder in listed:
+            if SUCH_NAMES.fullmatch(folder.name) and folder.name != NAME:
+                remove_unless_locked(Path(folder.path))
 
 
 def remove_unless_locked(folder: Path) -> None:

@@ -64,7 +64,7 @@ def tell(on_done: OnDone, entry: str, _: Future[Answer]) -> None:
     on_done(entry)
 
 
-def asked(worker: Process, order: Order) -> Answer:
+def compile_in(worker: Process, order: Order) -> Answer:
     return answer_of(lambda: worker.call(compile_one, order))
 
 
