@@ -83,7 +83,7 @@ AT_HAND = {member.kernel for members in covering_sets.all_sets().values() for me
 def test_problems_of_a_kind_differ_in_their_numbers_alone(
     math: str, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kinds_module, "KEPT", 1 << 20)
+    monkeypatch.setattr(kinds_module, "MOST_KINDS", 1 << 20)
     draw = random.Random(1)
     kinds = [each for each in by_kind(drawn(math, count)).values() if len(each) > 1]
     assert len(kinds) > 200

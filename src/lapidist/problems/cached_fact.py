@@ -20,10 +20,10 @@ def fact(function: Callable[[Problem], Value]) -> Callable[[Problem], Value]:
 
     @wraps(function)
     def remembered(problem: Problem) -> Value:
-        known = problem.known
-        if function not in known:
-            known[function] = function(problem)
-        found: Value = known[function]
-        return found
+        facts = problem.facts
+        if function not in facts:
+            facts[function] = function(problem)
+        value: Value = facts[function]
+        return value
 
     return remembered

@@ -19,7 +19,7 @@ from lapidist.problems.scaling import AS_THEY_ARE
 MOST_ELEMENTS = 1 << 28
 # Up to 112 rows, kernels are compiled for each 16 rows. Fewer than 128 rows are "few" to covering_sets.py.
 COMPILED_ROWS, FEW_ROWS = 112, 128
-KEPT, ANSWERS = 1024, 512  # most kinds that are kept, and most answers for one
+MOST_KINDS, ANSWERS = 1024, 512  # most kinds that are kept, and most answers for one
 
 Answer = TypeVar("Answer")
 
@@ -34,10 +34,10 @@ NOTHING = Nothing()
 class Kind:
     """The answers known for one kind of problem. Equal kinds are the same object."""
 
-    __slots__ = ("known",)
+    __slots__ = ("answers",)
 
     def __init__(self) -> None:
-        self.known: dict[Any, Any] = {}
+        self.answers: dict[Any, Any] = {}
 
 
 _kinds: dict[tuple[Hashable, ...], Kind] = {}
@@ -45,16 +45,18 @@ _kinds: dict[tuple[Hashable, ...], Kind] = {}
 
 @fact
 def kind_of(problem: Problem) -> Kind | None:
-    """None: no other problem shares its answers, as with lists, batches, epilogues and unusual layouts."""
+    """The kind of a problem. None: no other shares its answers, as with lists, batches, epilogues and unusual
+    layouts.
+    """
     key = key_of(problem)
     if key is None:
         return None
-    found = _kinds.get(key)
-    if found is None:
-        if len(_kinds) >= KEPT:
+    kind = _kinds.get(key)
+    if kind is None:
+        if len(_kinds) >= MOST_KINDS:
             _kinds.clear()
-        found = _kinds.setdefault(key, Kind())
-    return found
+        kind = _kinds.setdefault(key, Kind())
+    return kind
 
 
 def key_of(problem: Problem) -> tuple[Hashable, ...] | None:
@@ -70,12 +72,12 @@ def key_of(problem: Problem) -> tuple[Hashable, ...] | None:
         return None
     rows = -(-m // 16) if m <= COMPILED_ROWS else COMPILED_ROWS + (m >= FEW_ROWS)
     line = (n if d[0] == "row" else m) * size_of(problem.out_dtype)
-    whole = line % VECTOR_BYTES == 0, n % 4 == 0, k % 4 == 0
+    in_vectors = line % VECTOR_BYTES == 0, n % 4 == 0, k % 4 == 0
     types = problem.dtype, problem.b_dtype, problem.out_dtype, problem.accumulator, problem.precision
     flags = problem.in_place, problem.one_alpha, problem.transposed, problem.skewed
     scaling = problem.scaling  # without strides of factors, which are parameters of the kernel
     factors = () if scaling is AS_THEY_ARE else (scaling.a.kind, scaling.b.kind, scaling.promoted)
-    return (*types, *flags, a, b, c, d, rows, *whole, factors)
+    return (*types, *flags, a, b, c, d, rows, *in_vectors, factors)
 
 
 def layout_of(matrix: Matrix) -> tuple[str, int] | None:
@@ -100,12 +102,12 @@ def of_kind(function: Callable[..., Answer]) -> Callable[..., Answer]:
         kind = kind_of(problem)
         if kind is None:
             return function(problem, *more)
-        known, key = kind.known, (function, more)
-        found: Answer | Nothing = known.get(key, NOTHING)  # one look-up: another thread may clear it
-        if isinstance(found, Nothing):
-            if len(known) >= ANSWERS:
-                known.clear()
-            found = known[key] = function(problem, *more)
-        return found
+        answers, key = kind.answers, (function, more)
+        answer: Answer | Nothing = answers.get(key, NOTHING)  # one look-up: another thread may clear it
+        if isinstance(answer, Nothing):
+            if len(answers) >= ANSWERS:
+                answers.clear()
+            answer = answers[key] = function(problem, *more)
+        return answer
 
     return remembered

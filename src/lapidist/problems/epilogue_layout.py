@@ -31,7 +31,7 @@ SHORT = 20  # instructions: shorter functions are unrolled for all sums of a thr
 MOVED, PER_READ, PER_STORE = 4, 2, 4
 # Further time, in instructions, for a value of each element that is read or stored, and for a maximum over D.
 # PIECE_: where values move in pieces of 16 bytes. Measured on an H200, where D was bfloat16.
-TILE_READ, TILE_STORED, LARGEST_KEPT = 33, 23, 17
+TILE_READ, TILE_STORED, MAXIMUM_STORED = 33, 23, 17
 PIECE_READ, PIECE_STORED = 18, 8
 # A power of two or a reciprocal takes as long as 5 more instructions: the unit needs 8 cycles for a warp.
 # Rows of OPERATIONS say how many of them a function has. Measured on an H200.
@@ -135,18 +135,25 @@ class Fused:
         """Whether matrices of so many rows must not be stacked: lanes would reduce rows of two of them
         together.
         """
-        return rows % JOINED > 0 and any(each and each.over == COLUMN for each in self.function.joined)
+        return rows % JOINED > 0 and any(
+            reduction and reduction.over == COLUMN for reduction in self.function.joined
+        )
 
     def with_matrices(self, matrices: Sequence[Matrix]) -> Fused:
         """The same with its matrices replaced by these."""
-        left = iter(matrices)
-        fed = (each if each.matrix is None else each._replace(matrix=next(left)) for each in self.operands)
+        remaining = iter(matrices)
+        fed = (
+            operand if operand.matrix is None else operand._replace(matrix=next(remaining))
+            for operand in self.operands
+        )
         return replace(self, operands=tuple(fed))
 
     def transposed(self) -> Fused:
         """The epilogue of D' = B' A'."""
         transposed = self.with_matrices([matrix.transposed() for matrix in self.matrices()])
-        fed = (each._replace(by_row=each.by_col, by_col=each.by_row) for each in transposed.operands)
+        fed = (
+            operand._replace(by_row=operand.by_col, by_col=operand.by_row) for operand in transposed.operands
+        )
         return replace(transposed, operands=tuple(fed))
 
     @property
@@ -175,7 +182,7 @@ class Fused:
     def is_bias(self) -> bool:
         """Whether it only adds a value for each column. The compiler then has no roundings to choose."""
         operations = [(step.operation, step.args) for step in self.function.steps]
-        kinds = [each.kind for each in self.function.parameters]
+        kinds = [parameter.kind for parameter in self.function.parameters]
         alone = len(self.function.results) == 1 and not self.stored
         return alone and kinds == [ROW] and operations == BIAS
 
@@ -196,25 +203,25 @@ class Fused:
         number = self.function.grouped
         assert number is not None
         first = len(self.stored) - len(self.function.sources) - len(self.function.maxima) + number
-        others = (*self.stored[:first], *self.stored[first + 1 :])
-        return self._cost(self.instructions - PER_STORE + GROUPED, others)
+        stored = (*self.stored[:first], *self.stored[first + 1 :])
+        return self._cost(self.instructions - PER_STORE + GROUPED, stored)
 
     @property
     def special_cost(self) -> float:
         """Further time for powers of two and reciprocals, in kernels where no other warpgroup multiplies
         meanwhile.
         """
-        found = SPECIAL * sum(row.special for row in self._operations)
-        return found / 2 if self.function.paired else found
+        cost = SPECIAL * sum(row.special for row in self._operations)
+        return cost / 2 if self.function.paired else cost
 
     def _cost(self, instructions: int, stored: Sequence[Fed]) -> float:
         read = [fed for fed in self.read if fed.by_row and fed.by_col]
         waits = sum(PIECE_READ if fed.in_pieces else TILE_READ for fed in read)
         behind = 0 if self.function.paired else PIECE_STORED
         tiles = [fed for fed in stored if fed.by_row and fed.by_col]
-        own = instructions + sum(behind if fed.in_pieces else TILE_STORED for fed in tiles)
-        own += LARGEST_KEPT * bool(self.function.maxima)
-        return (own / 2 if self.function.paired else own) + waits
+        cost = instructions + sum(behind if fed.in_pieces else TILE_STORED for fed in tiles)
+        cost += MAXIMUM_STORED * bool(self.function.maxima)
+        return (cost / 2 if self.function.paired else cost) + waits
 
     def defines(self, in_order: bool, joins: bool = False) -> dict[str, object]:
         """The function's body and its operands as macros. `in_order`: D's columns are those of the product;
@@ -223,8 +230,8 @@ class Fused:
         value = {"float32": "float", "float64": "double"}[self.dtype]
         read = [fed.kind(in_order) for fed in self.read]
         stored = [
-            self._stored_kind(fed.kind(in_order), each, value, by if joins else None)
-            for fed, each, by in zip(self.stored, self.function.stored, self._joined_by, strict=True)
+            self._stored_kind(fed.kind(in_order), result, value, by if joins else None)
+            for fed, result, by in zip(self.stored, self.function.stored, self._joined_by, strict=True)
         ]
         return {
             "EPILOGUE": self.body(value),
@@ -241,10 +248,10 @@ class Fused:
 
     @property
     def _joined_by(self) -> tuple[Reduction | None, ...]:
-        """For each operand that is stored, how lanes reduce it. None: they do not."""
-        kept = len(self.function.maxima)
-        own = len(self.stored) - kept - len(self.function.joined)
-        return (*[None] * own, *self.function.joined, *[None] * kept)
+        """How lanes reduce each operand that is stored. None: they do not."""
+        maxima = len(self.function.maxima)
+        unreduced = len(self.stored) - maxima - len(self.function.joined)
+        return (*[None] * unreduced, *self.function.joined, *[None] * maxima)
 
     def _stored_kind(self, kind: str, result: Result, value: str, joined: Reduction | None) -> str:
         both = self.function.paired and result.other is not None
@@ -256,10 +263,11 @@ class Fused:
         return f"Both{kind}" if both else kind
 
     def body(self, value: str) -> str:
-        names = [each.name for each in self.function.parameters] + [POSITIONS] * self.function.is_positioned
-        whole = {*self.function.seeds, POSITIONS}
+        names = [parameter.name for parameter in self.function.parameters]
+        names += [POSITIONS] * self.function.is_positioned
+        scalars = {*self.function.seeds, POSITIONS}
         loads = {
-            name: f"fetched.template value<{WHOLE if name in whole else value}, {number}>(operands, which)"
+            name: f"fetched.template value<{WHOLE if name in scalars else value}, {number}>(operands, which)"
             for number, name in enumerate(names)
         }
         return statements(self.function, value, loads)
@@ -268,16 +276,16 @@ class Fused:
         """epilogue.cuh's struct Operands. `values`: addresses, or numbers; `skipped`: elements before the
         first of each matrix.
         """
-        found: list[int] = []
+        words: list[int] = []
         skips = iter(skipped)
         for fed, value in zip(self.operands, values, strict=True):
             if fed.matrix is None:
-                found += (fed.bits(value), 0, 0, 0, 0)
+                words += (fed.bits(value), 0, 0, 0, 0)
                 continue
             inner, outer = (*fed.matrix.batch_strides[::-1], 0, 0)[:2]
             at = value + next(skips, 0) * size_of(fed.dtype)
-            found += (at, fed.matrix.row_stride, fed.matrix.col_stride, inner, outer)
-        return tuple(found)
+            words += (at, fed.matrix.row_stride, fed.matrix.col_stride, inner, outer)
+        return tuple(words)
 
     def __str__(self) -> str:
         return f"then {self.function}"

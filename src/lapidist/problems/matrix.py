@@ -36,10 +36,10 @@ class Matrix:
         """Whether the matrix is row-major ("row") or column-major ("col"). A single row or column may be
         both.
         """
-        stride, neighbours, others = (self.col_stride, self.cols, self.rows)
+        stride, neighbours, lines = (self.col_stride, self.cols, self.rows)
         if layout == "col":
-            stride, neighbours, others = (self.row_stride, self.rows, self.cols)
-        return stride == 1 or neighbours <= 1 or others == 0
+            stride, neighbours, lines = (self.row_stride, self.rows, self.cols)
+        return stride == 1 or neighbours <= 1 or lines == 0
 
     def with_rows(self, rows: int) -> Matrix:
         return Matrix(rows, self.cols, self.row_stride, self.col_stride, self.batch_strides, self.alignment)
@@ -57,9 +57,11 @@ class Matrix:
         row_stride, col_stride = operand.strides[-2:]
         if not batch:
             return Matrix(rows, cols, row_stride, col_stride, (), alignment_of(operand))
-        own, strides = operand.shape[:-2], operand.strides[:-2]
-        missing = len(batch) - len(own)
-        batch_strides = (0,) * missing + tuple(s if e != 1 else 0 for e, s in zip(own, strides, strict=True))
+        extents, strides = operand.shape[:-2], operand.strides[:-2]
+        missing = len(batch) - len(extents)
+        batch_strides = (0,) * missing + tuple(
+            s if e != 1 else 0 for e, s in zip(extents, strides, strict=True)
+        )
         return Matrix(rows, cols, row_stride, col_stride, batch_strides, alignment_of(operand))
 
 
@@ -78,13 +80,13 @@ def alignment_of(operand: Operand, within: tuple[int, ...] = MATRIX) -> int:
     if len(shape) == 2 and within is MATRIX:
         return alignment_of_matrix(operand)
     line = next((dim for dim in within if shape[dim] > 1 and strides[dim] == 1), None)
-    others = [
+    distances = [
         stride
         for dim, (extent, stride) in enumerate(zip(shape, strides, strict=True), -len(shape))
         if extent > 1 and dim != line
     ]
     bits = operand.pointer | VECTOR_BYTES
-    for stride in others:
+    for stride in distances:
         bits |= stride * size_of(operand.dtype)
     return bits & -bits
 

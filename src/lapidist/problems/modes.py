@@ -116,8 +116,8 @@ class ExtraPointers(NamedTuple):
 
     def values(self, transposed: bool) -> dict[str, tuple[int, ...]]:
         """The words of each kernel parameter that has such addresses."""
-        here = self.in_order_of(transposed)
-        return {"modes": here[:6], "scales": here[6:8]}
+        addresses = self.in_order_of(transposed)
+        return {"modes": addresses[:6], "scales": addresses[6:8]}
 
 
 NO_POINTERS = ExtraPointers()

@@ -16,10 +16,10 @@ from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides, on_host, operand_of
 from lapidist.problems.matrix import VECTOR_BYTES
 
-APART = 1 << 56  # bytes between stand-in addresses: so no check finds that operands overlap
+STAND_IN_DISTANCE = 1 << 56  # bytes between stand-in addresses: so no check finds that operands overlap
 
 
-def is_whole(value: object) -> bool:
+def is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -58,7 +58,7 @@ class Pointers:
 
     def __post_init__(self) -> None:
         bits = self.alignment
-        if not is_whole(bits) or bits < 0 or bits & (bits - 1):
+        if not is_integer(bits) or bits < 0 or bits & (bits - 1):
             raise ArgumentError(
                 f"alignment: must be a power of two, in bytes; got {bits!r}. Leave it out to promise nothing"
             )
@@ -66,7 +66,7 @@ class Pointers:
             ("shape", self.shape),
             ("strides", (0, 0) if self.strides is None else self.strides),
         ):
-            if not isinstance(pair, tuple) or len(pair) != 2 or not all(map(is_whole, pair)):
+            if not isinstance(pair, tuple) or len(pair) != 2 or not all(map(is_integer, pair)):
                 raise ShapeError(
                     f"{name}: must be two numbers, for the rows and the columns of a matrix; got {pair!r}."
                     " Pass a tuple of int"
@@ -94,7 +94,7 @@ class Pointers:
         """
         dtype, addresses = name_of(self.dtype, name), self.list_of(name)
         size = size_of(dtype)
-        start = number * APART + max(size, min(self.alignment, VECTOR_BYTES))
+        start = number * STAND_IN_DISTANCE + max(size, min(self.alignment, VECTOR_BYTES))
         strides = self.strides or contiguous_strides(self.shape)
         return Operand(
             name, start, self.shape, strides, dtype, addresses.device, addresses.framework, addresses.owner
@@ -114,7 +114,7 @@ class Pointers:
         listed, layout = self.list_of(name), self.matrix(name, 1)
         assert listed.device == HOST
         first, end = layout.span
-        before, size, found = layout.pointer - first, end - first, []
+        before, size, views = layout.pointer - first, end - first, []
         for address in on_host(listed).tolist() if math.prod(layout.shape) else [0] * listed.shape[0]:
             raw = (
                 np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address - before))
@@ -122,5 +122,5 @@ class Pointers:
                 else np.empty(0, np.uint8)
             )
             steps = tuple(stride * size_of(layout.dtype) for stride in layout.strides)
-            found.append(np.ndarray(layout.shape, numpy_dtype(layout.dtype), raw, before, steps))
-        return found
+            views.append(np.ndarray(layout.shape, numpy_dtype(layout.dtype), raw, before, steps))
+        return views

@@ -49,7 +49,7 @@ class Problem:
     fused: Fused | None = None  # what becomes of a sum before it is stored
     one_alpha: bool = False  # alpha is the number one; false if there is a C
     skewed: bool = False  # for configs that shift unaligned rows of A, in place of packing them
-    known: dict[Any, Any] = field(
+    facts: dict[Any, Any] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )  # cached_fact.py
 
@@ -63,7 +63,7 @@ class Problem:
 
     def __reduce__(self) -> Any:
         """Pickled and copied without the facts, which are found again."""
-        return Problem, tuple(getattr(self, each.name) for each in fields(self) if each.init)
+        return Problem, tuple(getattr(self, field.name) for field in fields(self) if field.init)
 
     @property
     def math(self) -> str:
@@ -208,15 +208,17 @@ class Problem:
             steps = [matrix.batch_strides[dim] for matrix in self.all_matrices()]
             if extent == 1:
                 continue
-            if extents and all(kept[-1] == step * extent for kept, step in zip(strides, steps, strict=True)):
+            if extents and all(
+                merged[-1] == step * extent for merged, step in zip(strides, steps, strict=True)
+            ):
                 extents[-1] *= extent
-                for kept, step in zip(strides, steps, strict=True):
-                    kept[-1] = step
+                for merged, step in zip(strides, steps, strict=True):
+                    merged[-1] = step
             else:
                 extents.append(extent)
-                for kept, step in zip(strides, steps, strict=True):
-                    kept.append(step)
-        return self.with_batch(tuple(extents), [tuple(kept) for kept in strides])
+                for merged, step in zip(strides, steps, strict=True):
+                    merged.append(step)
+        return self.with_batch(tuple(extents), [tuple(merged) for merged in strides])
 
     def stacked(self) -> Problem:
         """A batch that shares B, with A, C and D stacked row by row, as one product of batch * m rows.
@@ -230,14 +232,14 @@ class Problem:
             return self
         modes = self.modes
         alone = modes.gather_a or modes.scatter_rows or modes.of_each or modes.groups
-        own = [self.a, self.d] if self.c is None else [self.a, self.d, self.c]
+        matrices = [self.a, self.d] if self.c is None else [self.a, self.d, self.c]
         if self.m == 1:  # the stride of a single row is arbitrary: torch's compiler writes any number
-            own = [replace(x, row_stride=x.batch_strides[0]) for x in own]
+            matrices = [replace(x, row_stride=x.batch_strides[0]) for x in matrices]
         operands = self.fused.matrices() if self.fused else ()
-        if alone or any(x.batch_strides[0] != self.m * x.row_stride for x in (*own, *operands)):
+        if alone or any(x.batch_strides[0] != self.m * x.row_stride for x in (*matrices, *operands)):
             return self
         rows = self.m * self.batch[0]
-        a, d, *c = (replace(x, rows=rows) for x in own)
+        a, d, *c = (replace(x, rows=rows) for x in matrices)
         fused = self.fused and self.fused.with_matrices([replace(x, rows=rows) for x in operands])
         tall = replace(self, m=rows, a=a, d=d, c=c[0] if c else None, fused=fused)
         return tall.with_batch((), [()] * len(self.all_matrices()))
@@ -249,8 +251,8 @@ class Problem:
         c = self.c and replace(self.c, batch_strides=strides[3])
         fused, further = self.fused, strides[len(self.matrices()) :]
         if fused:
-            own = zip(fused.matrices(), further, strict=True)
-            fused = fused.with_matrices([replace(matrix, batch_strides=steps) for matrix, steps in own])
+            pairs = zip(fused.matrices(), further, strict=True)
+            fused = fused.with_matrices([replace(matrix, batch_strides=steps) for matrix, steps in pairs])
         return replace(self, batch=batch, a=a, b=b, c=c, d=d, fused=fused)
 
     def __str__(self) -> str:
@@ -258,7 +260,7 @@ class Problem:
         swapped = " (as D' = B' A')" if self.transposed else ""
         beta = " + beta C" if self.c else ""
         more = (self.modes, self.scaling, self.fused)
-        routed = "".join(f", {each}" for each in more if each not in (PLAIN, AS_THEY_ARE, None))
+        routed = "".join(f", {part}" for part in more if part not in (PLAIN, AS_THEY_ARE, None))
         return (
             f"{self.m} x {self.n} x {self.k}{batch} {self.types}, layouts"
             f" {self.layouts}{beta}{swapped}{routed}"

@@ -95,8 +95,8 @@ class Facts:
 
 def facts_of(problem: Problem, family: Family) -> Facts:
     """The facts of a problem, found once for all configs."""
-    known = problem.known
-    if family not in known:
-        known[family] = Facts(problem, family)
-    found: Facts = known[family]
-    return found
+    cached = problem.facts
+    if family not in cached:
+        cached[family] = Facts(problem, family)
+    facts: Facts = cached[family]
+    return facts

@@ -64,7 +64,7 @@ class Fed(Family, ScalarModel):
 
     def options(self, problem: Problem, rows: Rows, device: Device, accepted: Any) -> ScheduleOptions:
         grid = grids_of(problem, rows)
-        whole, free = (
+        data_parallel, free = (
             ScheduleOption(accepted, launched=device.sms),
             accepted & (grid.tiles > 0) & (grid.iterations > 0),
         )
@@ -72,21 +72,21 @@ class Fed(Family, ScalarModel):
         sum_rows = rows.tm // rows.slices
         by_turnstile = streams(grid, sum_rows, device.sms, TURNSTILE, free & turnstile)
         separately = streams(grid, sum_rows, device.sms, SEPARATE, free & separate)
-        return ScheduleOptions(grid, [whole, *by_turnstile, *separately])
+        return ScheduleOptions(grid, [data_parallel, *by_turnstile, *separately])
 
     def seconds(self, problem: Problem, rows: Rows, device: Device, options: ScheduleOptions) -> Any:
         return seconds(problem, rows, device, options)
 
     def options_of_config(
-        self, problem: Problem, kernel: Kernel, config: Config, device: Device, asked: Collection[int]
+        self, problem: Problem, kernel: Kernel, config: Config, device: Device, reductions: Collection[int]
     ) -> list[ScheduleOption]:
         grid, rows = grids_of(problem, config), config.tm // config.slices
-        found = [self.data_parallel_option(kernel, config, device)] if NONE in asked else []
+        options = [self.data_parallel_option(kernel, config, device)] if NONE in reductions else []
         if grid.tiles and grid.iterations:
             for reduction in (TURNSTILE, SEPARATE):
-                if reduction in asked and REDUCTIONS[reduction] in kernel.reductions:
-                    found += streams_of_one(grid, rows, device.sms, reduction)
-        return found
+                if reduction in reductions and REDUCTIONS[reduction] in kernel.reductions:
+                    options += streams_of_one(grid, rows, device.sms, reduction)
+        return options
 
     def seconds_of_config(
         self,
@@ -137,12 +137,12 @@ def schedule_of(option: ScheduleOption, grid: TileGrid, blocks: int) -> Schedule
 
 
 def schedules(
-    grid: TileGrid, config: Config, device: Device, sharing: Sharing, packs: bool, known: tuple[str, ...]
+    grid: TileGrid, config: Config, device: Device, sharing: Sharing, packs: bool, supported: tuple[str, ...]
 ) -> Iterator[Schedule]:
     """The schedules that the caller's choices allow. `known`: the reductions that the kernel knows."""
     reduction = sharing.schedule.reduction if isinstance(sharing.schedule, Schedule) else sharing.reduction
-    if reduction not in (None, "none", *known):
-        names = " or ".join(map(repr, known))
+    if reduction not in (None, "none", *supported):
+        names = " or ".join(map(repr, supported))
         raise ArgumentError(
             f"reduction: this kernel's blocks share tiles by {names}; got {reduction!r}. Take that, or"
             " another kernel"
@@ -150,7 +150,7 @@ def schedules(
     if sharing.schedule == "stream_k" and sharing.avail_sms == 1:  # the data-parallel kernel
         sharing = replace(sharing, schedule="data_parallel", avail_sms=None)
     blocks = min(sharing.avail_sms or device.sms, device.sms)
-    reductions = (reduction,) if reduction in known else known
+    reductions = (reduction,) if reduction in supported else supported
     for schedule in wanted(grid, config.tm // config.slices, blocks, sharing, reductions):
         # Blocks that pack operands wait for each other. So do those of a separate reduction, after their own
         # tiles. All of them must be on the chip at once.
@@ -290,10 +290,10 @@ def rate_of(problem: Problem, efficiency: Any, device: Device) -> Any:
 
 def apart_from_arithmetic(problem: Problem, device: Device) -> tuple[float, float]:
     """Seconds of packing, and of memory traffic; found once for each problem."""
-    found: tuple[float, float] | None = problem.known.get((apart_from_arithmetic, device))
-    if found is None:
-        found = problem.known[apart_from_arithmetic, device] = packed_and_moved(problem, device)
-    return found
+    seconds_of: tuple[float, float] | None = problem.facts.get((apart_from_arithmetic, device))
+    if seconds_of is None:
+        seconds_of = problem.facts[apart_from_arithmetic, device] = packed_and_moved(problem, device)
+    return seconds_of
 
 
 def packed_and_moved(problem: Problem, device: Device) -> tuple[float, float]:
@@ -316,10 +316,10 @@ def packing(problem: Problem, bandwidth: float) -> float:
 def left_out(rows: Rows, k: int) -> Any:
     """The share of an iteration that is left out at the end of each tile: warps skip chunks of zeros."""
     chunks = chunks_of(k)
-    found = rows.cached.get(("left out", chunks))
-    if found is None:
-        found = rows.cached["left out", chunks] = 1 - last_step(rows, chunks)
-    return found
+    share = rows.cached.get(("left out", chunks))
+    if share is None:
+        share = rows.cached["left out", chunks] = 1 - last_step(rows, chunks)
+    return share
 
 
 def chunks_of(k: int) -> int:
@@ -331,10 +331,10 @@ def last_step(config: Knobs, chunks: int) -> Any:
     """The time of the last iteration over that of a whole one. A scheduler has two warps, whose slices are
     half of all slices apart; without slices both have all of k. The first scheduler has the most work.
     """
-    own = STEP // CHUNK // config.slices
-    first = smaller(own, chunks)
-    second = smaller(larger(0, chunks - config.slices // 2 * own), own)
-    return (first + where(config.slices > 1, second, first)) / (2 * own)
+    chunks_of_slice = STEP // CHUNK // config.slices
+    first = smaller(chunks_of_slice, chunks)
+    second = smaller(larger(0, chunks - config.slices // 2 * chunks_of_slice), chunks_of_slice)
+    return (first + where(config.slices > 1, second, first)) / (2 * chunks_of_slice)
 
 
 def computing(config: Knobs, device: Device, options: Any, rate: Any, shorter: Any) -> Any:
@@ -342,15 +342,15 @@ def computing(config: Knobs, device: Device, options: Any, rate: Any, shorter: A
     grid, blocks = options.grid, where(options.launched > 0, options.launched, device.sms)
     step = 2.0 * config.bm * config.bn * config.bk / rate
     stored = of_tile(STORED, config) + MEETING * (1 - 1 / config.slices)
-    whole = ceil_div(options.dp_tiles, blocks) * ((grid.iterations - shorter) * step + stored)
+    unshared = ceil_div(options.dp_tiles, blocks) * ((grid.iterations - shorter) * step + stored)
     if not some(options.sk_blocks):
-        return whole
+        return unshared
     longest = options.longest
     tiles = larger(1, ceil_div(longest, larger(1, grid.iterations)))  # that a block meets
     rounds = ceil_div(options.sk_blocks, blocks)
     steps = longest - longest // larger(1, grid.iterations) * shorter
     shared = rounds * steps * step + tiles * stored + handing_on(config, options, blocks, rounds, stored)
-    return whole + where(options.sk_blocks > 0, shared, 0.0)
+    return unshared + where(options.sk_blocks > 0, shared, 0.0)
 
 
 def handing_on(config: Knobs, options: Any, blocks: Any, rounds: Any, stored: Any) -> Any:
@@ -358,8 +358,8 @@ def handing_on(config: Knobs, options: Any, blocks: Any, rounds: Any, stored: An
     sk_tiles = larger(1, options.sk_tiles // options.regions)
     peers = most_peers(sk_tiles, larger(1, options.blocks_per_region), options.grid.iterations)
     sum_rows = ceil_div(config.tm // config.slices, options.fragments)
-    each = BROUGHT + sum_rows * (BY_ROW + BY_PEER * peers)
-    separate = rounds * of_tile(LEFT, config) + ceil_div(options.reduction_blocks, blocks) * each - stored
+    of_row = BROUGHT + sum_rows * (BY_ROW + BY_PEER * peers)
+    separate = rounds * of_tile(LEFT, config) + ceil_div(options.reduction_blocks, blocks) * of_row - stored
     further = larger(1, turns(larger(1, options.sk_tiles), options.sk_blocks)) - 1
     turnstile = of_tile(HANDED, config) + further * of_tile(IN_TURN, config)
     return where(options.shares_tiles, where(options.reduction == SEPARATE, separate, turnstile), 0.0)
