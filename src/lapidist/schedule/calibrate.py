@@ -24,14 +24,14 @@ def probes(sms: int, per_sm: int = 1) -> list[tuple[Schedule, Measurement]]:
     """
     at_least("sms", sms, 1)
     at_least("per_sm", per_sm, 1)
-    found = []
+    pairs = []
     for resident, sharing in [*((1, peers) for peers in PEERS), *((per_sm, 1) for _ in range(per_sm > 1))]:
         tiles = sms * resident // sharing
-        for each in ITERATIONS if tiles else ():
-            grid = TileGrid(1, tiles, each * sharing)
+        for steps in ITERATIONS if tiles else ():
+            grid = TileGrid(1, tiles, steps * sharing)
             schedule = split_k(grid, sharing) if sharing > 1 else data_parallel(grid)
-            found.append((schedule, Measurement(each, sharing, 0.0, resident)))
-    return found
+            pairs.append((schedule, Measurement(steps, sharing, 0.0, resident)))
+    return pairs
 
 
 def calibrate(sms: int, per_sm: int, seconds_of: Callable[[Schedule], float], source: str = "") -> CostModel:

@@ -83,21 +83,21 @@ class Load(NamedTuple):
     rounds: Any
 
 
-def load_of(sms: Any, per_sm: Any, shared: tuple[Any, Any], whole: tuple[Any, Any] = (0, 1)) -> Load:
-    """The load of `shared` blocks, (number, iterations of each), then of `whole` ones. The chip dispatches
+def load_of(sms: Any, per_sm: Any, shared: tuple[Any, Any], unshared: tuple[Any, Any] = (0, 1)) -> Load:
+    """The load of `shared` blocks, (number, iterations of each), then of `unshared` ones. The chip dispatches
     them in this order, each to the place that is free first. Numbers or arrays.
 
     Shared blocks are spread evenly: some places get one more than others. The places that are behind take
     `ahead` rounds of whole blocks before the others take any; then all take one in turn.
     """
-    length, step = shared[1], whole[1]
-    first, second = ceil_div(shared[0], sms), ceil_div(whole[0], sms)
+    length, step = shared[1], unshared[1]
+    first, second = ceil_div(shared[0], sms), ceil_div(unshared[0], sms)
     early, late = first // per_sm, first % per_sm  # rounds that all have; places that have one more
     behind, ahead = per_sm - late, ceil_div(length, step) * (late > 0)
-    rest = larger(0, second - ahead * behind)
-    turns, more = rest // per_sm, rest % per_sm
+    remaining = larger(0, second - ahead * behind)
+    turns, more = remaining // per_sm, remaining % per_sm
     begun = smaller(ahead, ceil_div(second, behind))
-    low = early + where(rest > 0, ahead + turns + (more > late), begun), early * length
+    low = early + where(remaining > 0, ahead + turns + (more > late), begun), early * length
     rounds = low[0], early + 1 + turns + (more > 0)
     times = low[1] + (low[0] - early) * step, low[1] + length + (rounds[1] - early - 1) * step
     higher = (late > 0) & ((times[1] > times[0]) | ((times[1] == times[0]) & (rounds[1] > rounds[0])))
@@ -147,10 +147,10 @@ def non_negative(rows: np.ndarray, goal: np.ndarray) -> np.ndarray:
     """Least squares: the most negative value is set to zero, and the rest is solved again."""
     free = list(range(rows.shape[1]))
     while True:
-        found = np.linalg.lstsq(rows[:, free], goal, rcond=None)[0]
-        if not free or found.min() >= 0:
+        solution = np.linalg.lstsq(rows[:, free], goal, rcond=None)[0]
+        if not free or solution.min() >= 0:
             break
-        del free[int(found.argmin())]
+        del free[int(solution.argmin())]
     costs = np.zeros(rows.shape[1])
-    costs[free] = found
+    costs[free] = solution
     return costs

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from lapidist.schedule.units import Schedule
 
-WHOLE_BITS = 31  # bits of the dividend
+DIVIDEND_BITS = 31  # bits of the dividend
 
 
 class Divisor(NamedTuple):
@@ -31,11 +31,11 @@ class Divisor(NamedTuple):
         """0 is taken for 1, as nothing is ever divided by it."""
         if number <= 1:
             return NOTHING
-        shift = WHOLE_BITS + (number - 1).bit_length()
+        shift = DIVIDEND_BITS + (number - 1).bit_length()
         return cls(-(-(1 << shift) // number), shift)
 
 
-NOTHING = Divisor(1 << WHOLE_BITS, WHOLE_BITS)
+NOTHING = Divisor(1 << DIVIDEND_BITS, DIVIDEND_BITS)
 
 
 @lru_cache(maxsize=1024)

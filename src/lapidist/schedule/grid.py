@@ -89,11 +89,11 @@ class Raster:
     def place(self, index: int, tiles_m: int, tiles_n: int) -> tuple[int, int]:
         """Row and column of the tile with number `index`."""
         lines, steps = (tiles_m, tiles_n) if self.along == "n" else (tiles_n, tiles_m)
-        panel, rest = divmod(index, self.panel * steps)
+        panel, offset = divmod(index, self.panel * steps)
         height = min(self.panel, lines - panel * self.panel)
-        chunk, rest = divmod(rest, height * self.chunk)
+        chunk, offset = divmod(offset, height * self.chunk)
         width = min(self.chunk, steps - chunk * self.chunk)
-        line, step = panel * self.panel + rest // width, chunk * self.chunk + rest % width
+        line, step = panel * self.panel + offset // width, chunk * self.chunk + offset % width
         return (line, step) if self.along == "n" else (step, line)
 
     def areas(self, tiles_m: int, tiles_n: int) -> tuple[int, int, int, int, int]:

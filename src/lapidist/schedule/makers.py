@@ -221,11 +221,11 @@ class Search:
         blocks = np.concatenate([counts for _, counts in counted]) if counted else np.empty(0, np.int64)
         if not len(blocks):
             return None
-        tiles = np.repeat([each for each, _ in counted], [len(counts) for _, counts in counted])
+        tiles = np.repeat([tile_count for tile_count, _ in counted], [len(counts) for _, counts in counted])
         peers, cost = self.weighed(tiles, blocks)
         best = np.lexsort((blocks, cost))[0]
-        found = Split(int(tiles[best]), int(blocks[best]), int(peers[best]), float(cost[best]))
-        return found if self.forced or found.cost < self.worth * self.data_parallel_cost else None
+        split = Split(int(tiles[best]), int(blocks[best]), int(peers[best]), float(cost[best]))
+        return split if self.forced or split.cost < self.worth * self.data_parallel_cost else None
 
     def tile_counts(self) -> list[int]:
         """The partial wave, alone or with the last full one. In the second case each block has more than a
@@ -239,12 +239,12 @@ class Search:
                     f"sk_tiles: must be between 1 and {self.grid.tiles}, the tiles; got {self.sk_tiles}"
                 )
             return [self.sk_tiles]
-        found = set()
+        counts = set()
         for wave in (self.wave, self.wave * self.occupancy):
             full, partial = divmod(self.grid.tiles, wave)
             if partial:
-                found |= {partial, partial + wave if full else partial}
-        return sorted(found) or ([self.grid.tiles] if self.forced else [])
+                counts |= {partial, partial + wave if full else partial}
+        return sorted(counts) or ([self.grid.tiles] if self.forced else [])
 
     def block_counts(self, tiles: int) -> np.ndarray:
         """Equally many blocks on each SM, or for each tile; at most as many as the data-parallel waves leave
@@ -261,8 +261,8 @@ class Search:
             return np.array([self.sk_blocks])
         room = self.occupancy - (self.grid.tiles - tiles) // self.wave % self.occupancy
         most = min(self.wave * room, iterations // self.min_iterations)
-        each = (np.arange(self.wave, most + 1, self.wave), np.arange(2 * tiles, most + 1, tiles), [most])
-        counts = np.unique(np.concatenate(each))
+        multiples = (np.arange(self.wave, most + 1, self.wave), np.arange(2 * tiles, most + 1, tiles), [most])
+        counts = np.unique(np.concatenate(multiples))
         return counts[(counts >= min(self.wave, tiles + 1)) & (tiles % np.maximum(1, counts) != 0)]
 
     def weighed(self, tiles: Any, blocks: Any) -> tuple[Any, Any]:
@@ -271,8 +271,11 @@ class Search:
         """
         iterations = self.grid.iterations
         peers = most_peers(tiles, blocks, iterations)
-        shared, whole = (blocks, ceil_div(tiles * iterations, blocks)), (self.grid.tiles - tiles, iterations)
-        return peers, self.costs.launch(load_of(self.wave, self.occupancy, shared, whole), peers)
+        shared, unshared = (
+            (blocks, ceil_div(tiles * iterations, blocks)),
+            (self.grid.tiles - tiles, iterations),
+        )
+        return peers, self.costs.launch(load_of(self.wave, self.occupancy, shared, unshared), peers)
 
     def why(self, split: Split) -> str:
         if self.forced:

@@ -75,8 +75,8 @@ class Sharing:
 
     def __str__(self) -> str:
         """What the caller fixed, in the caller's notation."""
-        asked = [each.name for each in fields(self) if getattr(self, each.name) != each.default]
-        return ", ".join(f"{name}={getattr(self, name)}" for name in asked) or "nothing"
+        names = [field.name for field in fields(self) if getattr(self, field.name) != field.default]
+        return ", ".join(f"{name}={getattr(self, name)}" for name in names) or "nothing"
 
     @property
     def asked_for(self) -> bool:

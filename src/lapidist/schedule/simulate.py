@@ -76,14 +76,14 @@ class Step:
 
 @dataclass(slots=True)
 class Running:
-    """A block on an SM. It computes while `left` is positive and it is not waiting."""
+    """A block on an SM. It computes while `remaining` is positive and it is not waiting."""
 
     block: int
     sm: int
     place: int
     steps: Iterator[Step]
     step: Step
-    left: float
+    remaining: float
     since: float
     waiting: bool = False
 
@@ -194,12 +194,12 @@ class Chip:
         active = [running for running in self.resident[sm] if not running.waiting]
         done = (self.now - self.settled[sm]) * self.costs.pace(max(len(active), 1))
         for running in active:
-            running.left -= done
+            running.remaining -= done
         self.settled[sm] = self.now
 
     def schedule_event(self, sm: int) -> None:
         self.version[sm] += 1
-        active = [running.left for running in self.resident[sm] if not running.waiting]
+        active = [running.remaining for running in self.resident[sm] if not running.waiting]
         if active:
             wait = max(min(active), 0.0) / self.costs.pace(len(active))
             heapq.heappush(self.events, (self.now + wait, sm, self.version[sm]))
@@ -207,7 +207,7 @@ class Chip:
     def finish_steps(self, sm: int) -> None:
         self.settle(sm)
         tolerance = 1e-9 * max(self.now, self.costs.iteration)
-        for running in [r for r in self.resident[sm] if not r.waiting and r.left <= tolerance]:
+        for running in [r for r in self.resident[sm] if not r.waiting and r.remaining <= tolerance]:
             self.record(running)
             if running.step.raises:
                 self.raise_flag(running.step.unit)
@@ -222,7 +222,7 @@ class Chip:
             self.free[running.sm].append(running.place)
             self.place_next(running.sm)
             return
-        running.step, running.left = step, step.work
+        running.step, running.remaining = step, step.work
         running.waiting = self.flags[step.flag] < step.needed
         if running.waiting:
             self.waiters[step.flag].append(running)

@@ -197,12 +197,12 @@ class Schedule(Shared):
         if sk_start <= block < sk_start + self.sk_blocks:
             return self.shared_units(block - sk_start)
         if dp_start <= block < dp_start + self.dp_blocks:
-            return self.whole_units(block - dp_start)
+            return self.tile_units(block - dp_start)
         if reduce_start <= block < reduce_start + self.reduction_blocks:
             return self.reduction_units(block - reduce_start)
         return iter(())
 
-    def whole_units(self, block: int) -> Iterator[WorkUnit]:
+    def tile_units(self, block: int) -> Iterator[WorkUnit]:
         """Tiles that one block computes alone, a wave apart."""
         first = 0 if self.dp_first else self.sk_tiles
         skipped = 0 if block < self.wave else (self.first_wave_tiles - 1) * self.wave
