@@ -60,9 +60,9 @@ class Knobs:
     @property
     def consumers(self) -> Any:
         """Threads that multiply."""
-        whole = self.by_warps
-        tiles = (self.bm // (self.wm * whole + self.tm)) * (self.bn // (self.wn * whole + self.tn))
-        return tiles * (1 + 31 * whole) * (1 + whole * self.ping_pong) * self.slices
+        by_warps = self.by_warps
+        tiles = (self.bm // (self.wm * by_warps + self.tm)) * (self.bn // (self.wn * by_warps + self.tn))
+        return tiles * (1 + 31 * by_warps) * (1 + by_warps * self.ping_pong) * self.slices
 
     @property
     def cluster(self) -> Any:
@@ -174,4 +174,4 @@ class Config(Knobs):
 
 
 # Looked up once: hundreds of configs are made when a process starts.
-KINDS = tuple((each.name, int if each.type == "int" else bool) for each in fields(Config))
+KINDS = tuple((field.name, int if field.type == "int" else bool) for field in fields(Config))

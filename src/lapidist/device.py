@@ -261,10 +261,10 @@ CHIPS = {
 
 def chip(name: str) -> Device:
     """A Device by its short name."""
-    found = CHIPS.get(name.lower())
-    if found is None:
+    device = CHIPS.get(name.lower())
+    if device is None:
         raise ArgumentError(f"chip: must be one of {', '.join(CHIPS)}; got {name!r}. Name one of them")
-    return found
+    return device
 
 
 def known_as(product: str) -> Device | None:

@@ -108,13 +108,13 @@ def math_named(text: str, argument: str = "--dtype") -> str:
         **{row.short: row.name for row in TYPES.values()},
         **{name: name for name in OPERANDS},
     }
-    found = names.get(text) if isinstance(text, str) else None  # a JSON file may have anything here
-    if found not in MATHS:
+    full_name = names.get(text) if isinstance(text, str) else None  # a JSON file may have anything here
+    if full_name not in MATHS:
         shorts = ", ".join(element_of(math).short if math != TF32 else TF32 for math in MATHS)
         raise ArgumentError(
             f"{argument}: must be one of {shorts}, or a type's full name; got {text!r}. Name one of them"
         )
-    return found
+    return full_name
 
 
 def short_name(math: str) -> str:
@@ -133,17 +133,17 @@ def name_of(dtype: Any, argument: str) -> str:
     if name in TYPES:
         return name
     try:
-        found = np.dtype(dtype if hasattr(dtype, "dtype") or isinstance(dtype, type) else name)
+        numpy_type = np.dtype(dtype if hasattr(dtype, "dtype") or isinstance(dtype, type) else name)
     except TypeError:
         raise DTypeError(
             f"{argument}: must be one of {', '.join(TYPES)}; got {dtype!r}. Name one of them"
         ) from None
-    if not found.isnative:
+    if not numpy_type.isnative:
         raise DTypeError(
             f"{argument}: must be in this computer's byte order; got {dtype!r}. Convert the result, or pass"
             " out="
         )
-    return found.name
+    return numpy_type.name
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:

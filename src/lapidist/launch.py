@@ -156,12 +156,12 @@ class ParameterBlock:
         structs: list[tuple[str, int, str]] = []
         code, end = "<", 0
         for name, kind in self.parameters:
-            (own, size, _), offset = PARAMETER_KINDS[kind], self.offsets[name]
-            if len(own) > 1:
-                structs.append((name, offset, "<" + own))
+            (letters, size, _), offset = PARAMETER_KINDS[kind], self.offsets[name]
+            if len(letters) > 1:
+                structs.append((name, offset, "<" + letters))
                 continue
             names.append(name)
-            code += f"{offset - end}x{own}"
+            code += f"{offset - end}x{letters}"
             end = offset + size
         return names, struct.Struct(code), structs
 
@@ -178,7 +178,9 @@ class ParameterBlock:
 
     def of_kind(self, kind: str) -> dict[str, int]:
         """Offset of each parameter of a kind, by name."""
-        return {name: self.offsets[name] for name, own in self.parameters if own == kind}
+        return {
+            name: self.offsets[name] for name, parameter_kind in self.parameters if parameter_kind == kind
+        }
 
     def patches(self) -> Mapping[str, Patch]:
         """The patch table: all but tensor maps, which the launch makes."""

@@ -12,7 +12,9 @@ def visible(text: str) -> str:
     """
     if text.translate(dict.fromkeys(map(ord, KEPT))).isprintable():
         return text
-    return "".join(each if each.isprintable() or each in KEPT else sign(each) for each in text)
+    return "".join(
+        character if character.isprintable() or character in KEPT else sign(character) for character in text
+    )
 
 
 def sign(character: str) -> str:

@@ -41,12 +41,12 @@ def try_to_write(path: Path) -> str:
     permissions, but a file system may be read-only.
     """
     try:
-        there = path.exists()
-        if there and not path.is_file():  # opening a pipe waits for its reader
+        existed = path.exists()
+        if existed and not path.is_file():  # opening a pipe waits for its reader
             return "" if os.access(path, os.W_OK) else "permission denied"
         with path.open("ab"):
             pass
-        if not there:
+        if not existed:
             path.unlink()
     except OSError as error:
         return error.strerror or str(error)

@@ -14,7 +14,7 @@ from lapidist.config import Config, Knobs
 from lapidist.problems.problem import Problem
 from lapidist.schedule.schedule_options import Grids
 
-KNOBS = {each.name: each.default for each in fields(Config)}
+KNOBS = {field.name: field.default for field in fields(Config)}
 
 
 class Columns(Knobs):
@@ -25,7 +25,7 @@ class Columns(Knobs):
 
     @staticmethod
     def of(configs: Sequence[Config]) -> Columns:
-        table = np.array([[int(getattr(each, name)) for each in configs] for name in KNOBS], np.int64)
+        table = np.array([[int(getattr(config, name)) for config in configs] for name in KNOBS], np.int64)
         return Columns(**dict(zip(KNOBS, table, strict=True)))
 
     @cached_property

@@ -40,7 +40,7 @@ class ScalarSchedules(ABC):
 
     @abstractmethod
     def options_of_config(
-        self, problem: Problem, kernel: Kernel, config: Config, device: Device, asked: Collection[int]
+        self, problem: Problem, kernel: Kernel, config: Config, device: Device, reductions: Collection[int]
     ) -> list[ScheduleOption]:
         """The schedules that are possible with one of these reductions, in the order of Family.ways. NONE:
         whole tiles.
@@ -204,8 +204,8 @@ class Family(ABC):
     @cached_property
     def cost_model(self) -> tuple[object, ...]:
         """Families with equal values share these methods, so their rows are weighed together."""
-        own = type(self)
-        return own.options, own.seconds, own.worth
+        model = type(self)
+        return model.options, model.seconds, model.worth
 
     # ---- what follows from the parameters ----
 

@@ -32,13 +32,13 @@ Tuned = tuple[tuple[Config, float], ...]  # configs with their efficiency; the f
 class Listed(Mapping[str, Tuned]):
     """Configs by type. A list is made when it is first asked for, as most processes need one."""
 
-    def __init__(self, maths: tuple[str, ...], made: Callable[[str], Tuned]) -> None:
-        self._maths, self._made = maths, cache(made)
+    def __init__(self, maths: tuple[str, ...], configs_of: Callable[[str], Tuned]) -> None:
+        self._maths, self._configs_of = maths, cache(configs_of)
 
     def __getitem__(self, math: str) -> Tuned:
         if math not in self._maths:
             raise KeyError(math)
-        return self._made(math)
+        return self._configs_of(math)
 
     def __contains__(self, math: object) -> bool:
         return math in self._maths
@@ -139,13 +139,13 @@ class Kernel:
         """
         if math in self.tuned:
             return self.tuned[math]
-        others = self.others if element_of(math).nbytes <= 4 else ()
-        return ((self.by_dtype.get(math, self.config), self.efficiency), *others)
+        tuned = self.others if element_of(math).nbytes <= 4 else ()
+        return ((self.by_dtype.get(math, self.config), self.efficiency), *tuned)
 
     def efficiency_of(self, config: Config, math: str) -> float:
         """The registered efficiency; a caller's own config gets that of the default one."""
-        known = self.configs_for(math)
-        return dict(known).get(config, known[0][1])
+        tuned = self.configs_for(math)
+        return dict(tuned).get(config, tuned[0][1])
 
     def shared_bytes(self, config: Config, problem: Problem) -> int:
         """Bytes of dynamic shared memory."""
@@ -158,9 +158,9 @@ class Kernel:
         """Tiles along x, the batch along y and z. A persistent kernel has a few blocks for each SM, which
         loop over tiles. Where operands are packed first, blocks without a tile help to pack.
         """
-        own = self.family.grid(problem)
-        if own is not None:
-            return own
+        grid = self.family.grid(problem)
+        if grid is not None:
+            return grid
         tiles = self.tiles(problem, config)
         inner, outer = (*problem.batch[::-1], 1, 1)[:2]
         if not self.persistent:
@@ -212,8 +212,8 @@ class Kernel:
         """All rules, in the order in which they are asked."""
         common = EVERY if self.unit == "wgmma" else (*EVERY[:1], *ALONE, *EVERY[1:])
         ordered = () if self.free_order else ORDERED
-        whole = () if self.slices_stages else WHOLE_STAGES
-        return (*common, *ordered, *whole, *self.rules, loaders(self.config.producers))
+        stages = () if self.slices_stages else WHOLE_STAGES
+        return (*common, *ordered, *stages, *self.rules, loaders(self.config.producers))
 
     @cached_property
     def rules_of_knobs(self) -> tuple[Rule, ...]:
@@ -282,12 +282,12 @@ class Kernel:
         """All macros of the source. `scheduled`: blocks read a schedule; some kernels always do, and their
         rows define it.
         """
-        own = {"SCHEDULED": int(scheduled)} if self.family.scheduled else {}
+        scheduling = {"SCHEDULED": int(scheduled)} if self.family.scheduled else {}
         more = {"RESIDENT": 2} if self.family.leaves_room(problem, config) else {}
         in_order, joins = not problem.modes.scatter_cols, self.family.joins_values(problem)
         fused = problem.fused.defines(in_order, joins) if problem.fused else {}
         of_problem = facts_of(problem, self.family).macros
-        return {**config.defines(), **own, **self.defines, **of_problem, **fused, **more}
+        return {**config.defines(), **scheduling, **self.defines, **of_problem, **fused, **more}
 
 
 @of_kind

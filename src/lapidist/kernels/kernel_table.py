@@ -25,7 +25,7 @@ class Rows(Columns):
         """`listed`: position, kernel, config, efficiency. Among equal times the first position is chosen."""
         self.positions, self.kernels, self.configs, _ = zip(*listed, strict=True)
         self.__dict__.update(Columns.of(self.configs).__dict__)
-        self.efficiency = np.array([each for *_, each in listed])
+        self.efficiency = np.array([efficiency for *_, efficiency in listed])
         self.worth = np.array([kernel.worth for kernel in self.kernels])
         self.longer = np.array([kernel.longer for kernel in self.kernels])
         self.scheduled = np.array([kernel.family.scheduled for kernel in self.kernels])
@@ -46,10 +46,10 @@ class Rows(Columns):
 
     def accepted(self, problem: Problem, device: Device) -> Any:
         """Which configs take the problem."""
-        found = np.zeros(len(self.configs), bool)
+        accepted = np.zeros(len(self.configs), bool)
         for kernel, span, configs in self.spans:
-            found[span] = kernel.takes(problem, configs, device)
-        return found & self.in_order
+            accepted[span] = kernel.takes(problem, configs, device)
+        return accepted & self.in_order
 
     @cached_property
     def scalar_row(self) -> ScalarRow:

@@ -117,8 +117,8 @@ def vectors_of_four(problem: Problem) -> bool:
     """The promise of ALIGNED in common.cuh: every row starts on a multiple of four elements, and N and K are
     multiples of 4.
     """
-    whole = problem.n % 4 == 0 and problem.k % 4 == 0
-    return whole and all(matrix.alignment >= four_bytes(problem) for matrix in problem.matrices())
+    vectors = problem.n % 4 == 0 and problem.k % 4 == 0
+    return vectors and all(matrix.alignment >= four_bytes(problem) for matrix in problem.matrices())
 
 
 def tensor_map(pointer: int, dtype: str, matrix: Matrix, box: tuple[int, int], swizzle: int) -> TensorMap:

@@ -36,9 +36,9 @@ def every_kernel() -> tuple[Kernel, ...]:
 
 def reduced(kernel: Kernel) -> tuple[Any, ...]:
     """How a row is pickled and copied: by its name, since rows of the registry are compared by identity."""
-    if any(each is kernel for each in every_kernel()):
+    if any(listed is kernel for listed in every_kernel()):
         return kernel_named, (kernel.name,)
-    return Kernel, tuple(getattr(kernel, each.name) for each in fields(kernel))
+    return Kernel, tuple(getattr(kernel, field.name) for field in fields(kernel))
 
 
 copyreg.pickle(Kernel, reduced)

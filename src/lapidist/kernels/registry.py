@@ -21,14 +21,14 @@ from lapidist.kernels.wgmma.rungs import MMA_TMA_RUNG, WGMMA_RUNGS
 
 
 def rung(number: int, name: str, idea: str, config: Config, efficiency: float, **more: object) -> Kernel:
-    own = {"kind": "rung", "source": f"ladder/{number:02d}_{name}.cu", "family": LADDER}
-    row = {**own, "remainder_first": True, **more}
+    defaults = {"kind": "rung", "source": f"ladder/{number:02d}_{name}.cu", "family": LADDER}
+    row = {**defaults, "remainder_first": True, **more}
     return Kernel(name=name, idea=idea, config=config, efficiency=efficiency, **row)  # type: ignore[arg-type]
 
 
 def detour(name: str, idea: str, config: Config, efficiency: float, **more: object) -> Kernel:
-    own = {"kind": "detour", "source": f"detours/{name}.cu", "family": LADDER}
-    row = {**own, "remainder_first": True, **more}
+    defaults = {"kind": "detour", "source": f"detours/{name}.cu", "family": LADDER}
+    row = {**defaults, "remainder_first": True, **more}
     return Kernel(name=name, idea=idea, config=config, efficiency=efficiency, **row)  # type: ignore[arg-type]
 
 
@@ -54,14 +54,14 @@ WITH_PRODUCER: Tiles = {math: replace(config, producers=128) for math, config in
 
 
 def fed_rung(number: int, name: str, idea: str, tiles: Tiles, efficiency: float, **more: object) -> Kernel:
-    own = {
+    defaults = {
         "by_dtype": tiles,
         "family": TMA,
         "capability": (9, 0),
         "rules": rules.TMA_RUNGS,
         "remainder_first": False,
     }
-    return rung(number, name, idea, tiles["float32"], efficiency, **{**own, **more})
+    return rung(number, name, idea, tiles["float32"], efficiency, **{**defaults, **more})
 
 
 RUNGS = (
@@ -282,11 +282,11 @@ def kernel_named(name: str | int | Kernel) -> Kernel:
     named = str(name)
     if named.isdecimal() and 1 <= int(named) <= len(RUNGS):
         return RUNGS[int(named) - 1]
-    found = BY_NAME.get(named)
-    if found is None:
-        production = ", ".join(each.name for each in KERNELS if each.kind == "production")
+    kernel = BY_NAME.get(named)
+    if kernel is None:
+        production = ", ".join(row.name for row in KERNELS if row.kind == "production")
         raise ArgumentError(
             f"kernel: must be a kernel's name, or a rung's number from 1 to {len(RUNGS)}; got {name!r}. Name"
             f" one of {production}, or another that `lapidist kernels` lists"
         )
-    return found
+    return kernel

@@ -88,10 +88,10 @@ def products_of(problem: Problem) -> int:
     results = -(-RESULTS // max(1, problem.m * problem.n))
     most = min(room, results, -(-prod(problem.batch) // BLOCKS))
     size = size_of(problem.dtype)
-    whole = max(
+    multiple = max(
         VECTOR // gcd(VECTOR, count * size) for count in (problem.m * problem.k, problem.k * problem.n)
     )
-    return max(1, most // whole * whole or most)
+    return max(1, most // multiple * multiple or most)
 
 
 # What a block does, in cycles of one of an SM's lanes, fitted to 66 batches on an H200: for a thread; for its
@@ -117,7 +117,7 @@ def seconds(problem: Problem, config: Knobs, device: Device) -> Any:
 
 
 TYPES_TAKEN = Types(("float16", "bfloat16", "float32", "float64"), outputs=True)
-TILES = tuple((Config(16 * each, 16 * each, tm=each, tn=each), 1.0) for each in (1, 2, 4))
+TILES = tuple((Config(16 * width, 16 * width, tm=width, tn=width), 1.0) for width in (1, 2, 4))
 SMALL = Kernel(
     "small",
     "production",

@@ -64,8 +64,8 @@ def batch_steps(problem: Problem, matrix: Matrix) -> list[tuple[int, int]]:
     """Extent and stride of the inner and the outer batch dimension."""
     if not problem.batch:
         return ALONE
-    found = list(zip(problem.batch[::-1], matrix.batch_strides[::-1], strict=True))
-    return [*found, (1, 0), (1, 0)][:2]
+    steps = list(zip(problem.batch[::-1], matrix.batch_strides[::-1], strict=True))
+    return [*steps, (1, 0), (1, 0)][:2]
 
 
 def nothing_at(address: int, operand: TensorMap) -> TensorMap:

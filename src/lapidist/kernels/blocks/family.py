@@ -48,40 +48,40 @@ class Blocks(Family, ScalarModel):
         return ScheduleOption(True, scheduled=self.scheduled)
 
     def options(self, problem: Problem, rows: Rows, device: Device, accepted: Any) -> ScheduleOptions:
-        grid, here = grids_of(problem, rows), standing(problem, rows, device)
-        slots = device.sms * here.per_sm
+        grid, residency = grids_of(problem, rows), standing(problem, rows, device)
+        slots = device.sms * residency.per_sm
         waves = np.maximum(1, -(-grid.tiles // slots)) * slots
         free = accepted & rows.scheduled & (grid.tiles > 0) & (grid.iterations > 0)
         free = free & (grid.tiles / waves <= FULL)
-        found = [ScheduleOption(accepted, scheduled=rows.scheduled)]
+        options = [ScheduleOption(accepted, scheduled=rows.scheduled)]
         if not np.count_nonzero(free):
-            return ScheduleOptions(grid, found)
+            return ScheduleOptions(grid, options)
         few = free & (grid.tiles < slots)
-        peers = Peers(device.sms, here.per_sm, here.tile_bytes, here.fits)
-        splits, ended = splits_of(grid, few, peers, here.sum_rows)
+        peers = Peers(device.sms, residency.per_sm, residency.tile_bytes, residency.fits)
+        splits, ended = splits_of(grid, few, peers, residency.sum_rows)
         streamed = stream_of(problem, rows, device, grid, free & ~(few & ended))
-        return ScheduleOptions(grid, [*found, splits, streamed])
+        return ScheduleOptions(grid, [*options, splits, streamed])
 
     def options_of_config(
-        self, problem: Problem, kernel: Kernel, config: Config, device: Device, asked: Collection[int]
+        self, problem: Problem, kernel: Kernel, config: Config, device: Device, reductions: Collection[int]
     ) -> list[ScheduleOption]:
         row = config_alone(kernel, config, problem.math).scalar_row
-        grid, here = grids_of(problem, config), standing(problem, row, device)
-        found, slots = (
-            [ScheduleOption(True, scheduled=row.scheduled)] if NONE in asked else [],
-            device.sms * here.per_sm,
+        grid, residency = grids_of(problem, config), standing(problem, row, device)
+        options, slots = (
+            [ScheduleOption(True, scheduled=row.scheduled)] if NONE in reductions else [],
+            device.sms * residency.per_sm,
         )
         waves = max(1, -(-grid.tiles // slots)) * slots
         free = row.scheduled and grid.tiles > 0 and grid.iterations > 0 and grid.tiles / waves <= FULL
-        if not free or not (SHARED & set(asked)):
-            return found
+        if not free or not (SHARED & set(reductions)):
+            return options
         ended = False
         if grid.tiles < slots:
-            peers = Peers(device.sms, here.per_sm, here.tile_bytes, here.fits)
-            splits, ended = splits_of_one(grid, peers, here.sum_rows, asked)
-            found += splits
-        split = None if ended or TURNSTILE not in asked else streamed(problem, kernel, config, device)
-        return found + (
+            peers = Peers(device.sms, residency.per_sm, residency.tile_bytes, residency.fits)
+            splits, ended = splits_of_one(grid, peers, residency.sum_rows, reductions)
+            options += splits
+        split = None if ended or TURNSTILE not in reductions else streamed(problem, kernel, config, device)
+        return options + (
             [] if split is None else [ScheduleOption.stream(True, split.tiles, split.blocks, TURNSTILE, 0)]
         )
 

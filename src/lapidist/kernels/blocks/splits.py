@@ -108,17 +108,17 @@ def splits_of(grid: Grids, free: Any, peers: Peers, fragments: Any) -> tuple[Sch
 
 
 def splits_of_one(
-    grid: Grids, peers: Peers, fragments: int, asked: Collection[int]
+    grid: Grids, peers: Peers, fragments: int, reductions: Collection[int]
 ) -> tuple[list[ScheduleOption], bool]:
     """The same for one config, with these reductions."""
-    found: list[ScheduleOption] = []
+    options: list[ScheduleOption] = []
     for splits in SPLITS:
         reduction = reduction_of(splits, grid.tiles, peers)
         if reduction and splits > grid.iterations:
-            return found, True
-        if reduction and reduction in asked:
-            found.append(ScheduleOption.split(True, grid.tiles, splits, reduction, fragments))
-    return found, False
+            return options, True
+        if reduction and reduction in reductions:
+            options.append(ScheduleOption.split(True, grid.tiles, splits, reduction, fragments))
+    return options, False
 
 
 def reduction_of(splits: Any, tiles: Any, peers: Peers) -> Any:

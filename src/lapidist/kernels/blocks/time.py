@@ -80,16 +80,16 @@ def seconds(
     problem: Problem, rows: Weighable, device: Device, options: ScheduleOptions | ScalarOption
 ) -> Any:
     """The larger of arithmetic (whole tiles on the busiest SM) and memory traffic, and what neither hides."""
-    here = standing(problem, rows, device)
-    computed = computing(problem, rows, device, options, here) if problem.k else 0.0
-    computed = computed + beside(problem, rows, device, options.grid, here)
+    residency = standing(problem, rows, device)
+    computed = computing(problem, rows, device, options, residency) if problem.k else 0.0
+    computed = computed + beside(problem, rows, device, options.grid, residency)
     share = where(rows.by_warps, *DOUBLES_SHARES) if problem.math == "float64" else DRAM_SHARE
     memory = traffic_bytes(problem) / (device.dram_gbps * 1e9 * share)
-    return larger(computed, memory) + uncovered(problem, rows, computed, memory, options.grid, here)
+    return larger(computed, memory) + uncovered(problem, rows, computed, memory, options.grid, residency)
 
 
 def uncovered(
-    problem: Problem, rows: Weighable, computed: Any, memory: Any, grid: Grids, here: Standing
+    problem: Problem, rows: Weighable, computed: Any, memory: Any, grid: Grids, residency: Standing
 ) -> Any:
     """In double: while a block's first stages arrive, it multiplies nothing; only other blocks on its SM do.
     (256 products of 100^3 on an H100: 36 us with one block on an SM, 34 with two, 32 with four.)
@@ -97,18 +97,18 @@ def uncovered(
     if problem.accumulator != "float64":
         return 0.0
     filling = smaller(1.0, larger(0, rows.stages - 1) / larger(1, grid.iterations))
-    return FIRST_STAGES * smaller(computed, memory) * filling / here.per_sm
+    return FIRST_STAGES * smaller(computed, memory) * filling / residency.per_sm
 
 
 def standing(problem: Problem, rows: Weighable, device: Device) -> Standing:
     """The values for this chip and these types, found once."""
     key = device, problem.accumulator, fours_of(problem, rows)
-    found = rows.cached.get(key)
-    if found is None:
-        found = rows.cached[key] = Standing(
+    residency = rows.cached.get(key)
+    if residency is None:
+        residency = rows.cached[key] = Standing(
             *map(rows.column, zip(*stand(problem, rows, device), strict=True))
         )
-    return found
+    return residency
 
 
 def fours_of(problem: Problem, rows: Weighable) -> tuple[bool, ...]:
@@ -132,61 +132,66 @@ def stand(problem: Problem, rows: Weighable, device: Device) -> Iterator[tuple[A
 def efficiencies(problem: Problem, rows: Weighable) -> Any:
     """The efficiency of each config for these lines."""
     if problem.math == "float64":
-        longer = 1 + sum(rows.longer_by_lines[each] for each in lines_of_doubles(problem))
+        longer = 1 + sum(rows.longer_by_lines[lines] for lines in lines_of_doubles(problem))
         return rows.efficiency * (1.0 if inputs_on_16_bytes(problem) else rows.unaligned) / longer
     if inputs_on_16_bytes(problem):
         return rows.efficiency * rows.across_k if problem.layouts.startswith("cr") else rows.efficiency
-    left = rows.unaligned
+    unaligned = rows.unaligned
     if least_alignment(problem) >= 4 > size_of(problem.dtype):
-        left = where(rows.scheduled, smaller(1.0, BY_WORDS * left), left)
-    return rows.efficiency * left
+        unaligned = where(rows.scheduled, smaller(1.0, BY_WORDS * unaligned), unaligned)
+    return rows.efficiency * unaligned
 
 
 @fact
 def lines_of_doubles(problem: Problem) -> list[int]:
     """Indices in longer_by_lines for the alignment of A's and B's lines."""
-    found = []
+    lines = []
     for matrix, first in ((problem.a, 0), (problem.b, 2)):
         by_rows = matrix.layout == "row"
         count, _, step = line(matrix, by_rows)
         if vector_width(matrix, "float64", 2) < 2:
-            found.append(first + 1)
+            lines.append(first + 1)
         elif count > 1 and step * 8 % SECTOR:
-            found.append(first)
-    return found
+            lines.append(first)
+    return lines
 
 
 def computing(
-    problem: Problem, rows: Weighable, device: Device, options: ScheduleOptions | ScalarOption, here: Standing
+    problem: Problem,
+    rows: Weighable,
+    device: Device,
+    options: ScheduleOptions | ScalarOption,
+    residency: Standing,
 ) -> Any:
     """Seconds of products on the busiest SM; infinite if the unit does not multiply this type."""
-    alone, alongside = paces(problem, rows, device, here)
-    load = busiest(options, device.sms, here.per_sm)
+    alone, alongside = paces(problem, rows, device, residency)
+    load = busiest(options, device.sms, residency.per_sm)
     scheduled = (alone - alongside) * load.longest + alongside * load.iterations
     tiles = larger(1, -(-options.grid.tiles // device.sms))
-    rate = sm_rate(problem, rows, device, here, tiles)
-    whole = 2.0 * rows.bm * rows.bn * problem.k * tiles / rate
-    found = where(options.scheduled, scheduled + handing_on(options, here.tile_bytes), whole)
-    return where(here.limit > 0, found, math.inf)
+    rate = sm_rate(problem, rows, device, residency, tiles)
+    unscheduled = 2.0 * rows.bm * rows.bn * problem.k * tiles / rate
+    seconds = where(options.scheduled, scheduled + handing_on(options, residency.tile_bytes), unscheduled)
+    return where(residency.limit > 0, seconds, math.inf)
 
 
-def paces(problem: Problem, rows: Weighable, device: Device, here: Standing) -> tuple[Any, Any]:
+def paces(problem: Problem, rows: Weighable, device: Device, residency: Standing) -> tuple[Any, Any]:
     """Seconds of an iteration of a block that is alone on an SM, and how many more each other block adds.
     Both are the same for all problems with equally aligned lines.
     """
     key = "paces", device, *alignment_key(problem), fours_of(problem, rows)
-    found: tuple[Any, Any] | None = rows.cached.get(key)
-    if found is None:
-        step, most = 2.0 * rows.bm * rows.bn * rows.bk, here.per_sm
+    pair: tuple[Any, Any] | None = rows.cached.get(key)
+    if pair is None:
+        step, most = 2.0 * rows.bm * rows.bn * rows.bk, residency.per_sm
         alone, full = (
-            step * blocks / sm_rate(problem, rows, device, here, blocks) for blocks in (most // most, most)
+            step * blocks / sm_rate(problem, rows, device, residency, blocks)
+            for blocks in (most // most, most)
         )
         if problem.math == "float64":
             alone = waiting(rows, alone)
             full = larger(full, alone)
-        found = alone, where(most > 1, (full - alone) / larger(1, most - 1), alone)
-        rows.cached[key] = found
-    return found
+        pair = alone, where(most > 1, (full - alone) / larger(1, most - 1), alone)
+        rows.cached[key] = pair
+    return pair
 
 
 def waiting(rows: Weighable, seconds: Any) -> Any:
@@ -203,15 +208,15 @@ def alignment_key(problem: Problem) -> tuple[Any, ...]:
     return problem.math, problem.dtype, problem.accumulator, *lies, doubles
 
 
-def sm_rate(problem: Problem, rows: Weighable, device: Device, here: Standing, blocks: Any) -> Any:
+def sm_rate(problem: Problem, rows: Weighable, device: Device, residency: Standing, blocks: Any) -> Any:
     """Flops per second of an SM with so many blocks."""
     held = least_alignment(problem) < 4
     warps = smaller(FULL_WARPS, blocks * (rows.threads - rows.producers) / 32)
     doubles = problem.math == "float64"
     hiding = latency_hidden(warps, rows, held, doubles) / latency_hidden(FULL_WARPS, rows, held, doubles)
-    reached = efficiencies(problem, rows) * where(here.persistent, 1.0, hiding)
+    reached = efficiencies(problem, rows) * where(residency.persistent, 1.0, hiding)
     few = where(rows.by_warps, 1.0, smaller(1.0, ONE_WARP / SCHEDULERS * warps))
-    rate = here.limit * 1e12 * smaller(reached, few) / device.sms
+    rate = residency.limit * 1e12 * smaller(reached, few) / device.sms
     return where(rate > 0, rate, math.inf)
 
 
@@ -224,22 +229,24 @@ def latency_hidden(warps: Any, config: Knobs, held: bool, doubles: bool) -> Any:
     return where(config.by_warps, smaller(1.0, tensor), sums / (sums + HALF_RATE_SUMS))
 
 
-def beside(problem: Problem, rows: Weighable, device: Device, grid: Grids, here: Standing) -> Any:
+def beside(problem: Problem, rows: Weighable, device: Device, grid: Grids, residency: Standing) -> Any:
     """Seconds that the busiest SM spends before the products and in the epilogues of its tiles."""
     tiles = -(-grid.tiles // device.sms)
-    stored = here.stored_unaligned if vector_width(problem.d, problem.out_dtype) == 1 else here.stored
+    stored = (
+        residency.stored_unaligned if vector_width(problem.d, problem.out_dtype) == 1 else residency.stored
+    )
     if problem.fused is not None:  # the same count as for wgmma, with which these kernels compete
         stored = stored + rows.by_warps * problem.fused.cost / (LANES * device.clock_mhz * 1e6)
-    return -(-tiles // here.per_sm) * here.starts + tiles * rows.bm * rows.bn * stored
+    return -(-tiles // residency.per_sm) * residency.starts + tiles * rows.bm * rows.bn * stored
 
 
 def stream_of(problem: Problem, rows: Rows, device: Device, grid: Grids, free: Any) -> ScheduleOption:
     """Stream-K, for configs where it is better than whole tiles. It has 0 fragments."""
     tiles, blocks = np.zeros_like(grid.tiles), np.zeros_like(grid.tiles)
     for at in np.flatnonzero(free).tolist():
-        found = streamed(problem, rows.kernels[at], rows.configs[at], device)
-        if found is not None:
-            tiles[at], blocks[at] = found.tiles, found.blocks
+        stream = streamed(problem, rows.kernels[at], rows.configs[at], device)
+        if stream is not None:
+            tiles[at], blocks[at] = stream.tiles, stream.blocks
     return ScheduleOption.stream(tiles > 0, tiles, blocks, TURNSTILE, 0)
 
 
@@ -252,9 +259,9 @@ def streamed(problem: Problem, kernel: Kernel, config: Config, device: Device) -
 def sharing_costs(problem: Problem, device: Device, kernel: Kernel, config: Config) -> tuple[int, CostModel]:
     """Blocks that an SM holds, and the costs of sharing tiles."""
     row = config_alone(kernel, config, problem.math).scalar_row
-    here = standing(problem, row, device)
-    pace = paces(problem, row, device, here)
-    return here.per_sm, costs_of(here.tile_bytes, *pace)
+    residency = standing(problem, row, device)
+    pace = paces(problem, row, device, residency)
+    return residency.per_sm, costs_of(residency.tile_bytes, *pace)
 
 
 def traffic_bytes(problem: Problem) -> float:

@@ -56,12 +56,13 @@ WHOLE_STAGES = (
 )
 
 
-def loaders(own: int) -> Rule:
+def loaders(producers: int) -> Rule:
     """A kernel has a fixed number of threads that only load."""
     return Rule(
-        lambda c, f: c.producers == own,
+        lambda c, f: c.producers == producers,
         lambda c, f: (
-            f"threads that only load are a part of its code: producers are {own}; they are {c.producers}"
+            f"threads that only load are a part of its code: producers are {producers}; they are"
+            f" {c.producers}"
         ),
         of_knobs=True,
     )

@@ -17,12 +17,12 @@ SWIZZLE_ROW = 128  # bytes
 Buffers = Callable[[Any, Facts], Any]  # elements
 
 
-def declared(elements: Buffers, what: str) -> Rule:
+def declared(elements: Buffers, buffers: str) -> Rule:
     """Static shared memory: the assembler refuses a kernel that declares more."""
     return Rule(
         lambda c, f: elements(c, f) * f.size <= STATIC_SHARED,
         lambda c, f: (
-            f"{what} take {elements(c, f) * f.size} bytes of static shared memory, of which a kernel has"
+            f"{buffers} take {elements(c, f) * f.size} bytes of static shared memory, of which a kernel has"
             f" {STATIC_SHARED}"
         ),
     )

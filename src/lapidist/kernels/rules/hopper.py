@@ -121,8 +121,8 @@ def room(c: Any, f: Facts) -> Any:
 
 
 def words_of_room(c: Config, f: Facts) -> str:
-    taken = through(c, f)
-    more = f", and A takes {taken} on its way through them" if taken else ""
+    bytes_of_a = through(c, f)
+    more = f", and A takes {bytes_of_a} on its way through them" if bytes_of_a else ""
     return (
         f"a thread has {room(c, f)} registers for its sums; this tile gives it"
         f" {rows_of_sums(c) * c.bn // 2}{more}"
@@ -257,18 +257,18 @@ FAMILY = (*KNOBS, BANDS, *REGISTERS, *HALF_PATCH, *WAY_OUT)
 # ---- the rungs ----
 
 
-def rung(own: Mapping[str, Config]) -> tuple[Rule, ...]:
+def rung(configs: Mapping[str, Config]) -> tuple[Rule, ...]:
     """A rung has one config for each type, of which the columns and the stages are free."""
     names = [each.name for each in fields(Config) if each.name not in ("bn", "wn", "stages")]
-    fixed = {math: [(name, getattr(config, name)) for name in names] for math, config in own.items()}
+    fixed = {math: [(name, getattr(config, name)) for name in names] for math, config in configs.items()}
 
     def columns(c: Any) -> Any:
         return RUNG_COLUMNS * c.cluster
 
     def is_own(c: Any, f: Facts) -> Any:
         math = f.problem.math
-        each = own[math]
-        same: Any = c.wn == (c.bn if each.wn == each.bn else each.wn)
+        config = configs[math]
+        same: Any = c.wn == (c.bn if config.wn == config.bn else config.wn)
         for name, value in fixed[math]:
             same = same & (getattr(c, name) == value)
         return same
@@ -284,7 +284,7 @@ def rung(own: Mapping[str, Config]) -> tuple[Rule, ...]:
         Rule(
             is_own,
             lambda c, f: (
-                f"a rung is one config, of which bn, wn = bn and stages are free: {own[f.problem.math]};"
+                f"a rung is one config, of which bn, wn = bn and stages are free: {configs[f.problem.math]};"
                 f" got {c}"
             ),
         ),

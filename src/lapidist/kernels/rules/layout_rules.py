@@ -37,13 +37,13 @@ def refuse_grid(problem: Problem) -> str | None:
 
 def refuse_layouts(problem: Problem, b_layout: str = "row") -> str | None:
     """The ladder takes row-major A, C and D, C in place, and no batch."""
-    for name, matrix, wanted in (
+    for name, matrix, layout in (
         ("A", problem.a, "row"),
         ("B", problem.b, b_layout),
         ("D", problem.d, "row"),
     ):
-        if not matrix.lies(wanted):
-            return f"{name} must be {LAYOUT_WORDS[wanted]}; it is {LAYOUT_WORDS[matrix.layout]}"
+        if not matrix.lies(layout):
+            return f"{name} must be {LAYOUT_WORDS[layout]}; it is {LAYOUT_WORDS[matrix.layout]}"
     if problem.batch:
         return f"it multiplies one pair of matrices; this is a batch of {problem.batch}"
     if problem.c is not None and not problem.in_place:

@@ -44,22 +44,22 @@ def obey(rules: Iterable[Rule], configs: Knobs, facts: Any) -> Any:
     """The same without switching off NumPy's warnings. For one config, rules after a broken one are not
     asked. Rules of knobs need no facts.
     """
-    found: Any = True
+    holds: Any = True
     for rule in rules:
-        found = found & rule.holds(configs, facts)
-        if found is False:
+        holds = holds & rule.holds(configs, facts)
+        if holds is False:
             break
-    return found
+    return holds
 
 
 # ---- parts of predicates ----
 
 
 def one_of(knob: Any, values: Iterable[int]) -> Any:
-    found: Any = False
+    equal: Any = False
     for value in values:
-        found = found | (knob == value)
-    return found
+        equal = equal | (knob == value)
+    return equal
 
 
 def power_of_two(number: Any) -> Any:

@@ -123,7 +123,7 @@ def tile(bm: int, bn: int, stages: int) -> Config:
 
 # As many stages as fit beside the space in which slices exchange sums.
 TILES = ((256, 128, 4), (128, 256, 4), (128, 128, 4), (128, 64, 5), (64, 128, 5), (64, 64, 6))
-CONFIGS = tuple(tile(*each) for each in TILES)
+CONFIGS = tuple(tile(*sizes) for sizes in TILES)
 
 SGEMM = Kernel(
     "sgemm",

@@ -40,24 +40,24 @@ def packed(problem: Problem) -> tuple[bool, bool]:
     """Whether A, and B, are packed first, because TMA cannot load them as they are."""
     lines, modes = lines_as_they_lie(problem), problem.modes
     anew = modes.gather_a or modes.arrays > 0, modes.gather_b or modes.arrays > 0 or transposed_b(problem)
-    found = []
+    flags = []
     for matrix, (count, length, step), copied in zip((problem.a, problem.b), lines, anew, strict=True):
         backwards = any(stride < 0 for stride in matrix.batch_strides)
         fits = starts_on_16(matrix, (count, length, step), size_of(problem.dtype)) and not backwards
-        found.append(count * length > 0 and (bool(copied) or not fits))
-    return found[0], found[1]
+        flags.append(count * length > 0 and (bool(copied) or not fits))
+    return flags[0], flags[1]
 
 
 def lines_for_tma(problem: Problem) -> tuple[Lines, Lines]:
     """The lines of A and of B that TMA loads."""
-    found = []
+    lines_of = []
     transposes = False, transposed_b(problem)
     for (count, length, step), packs, transpose in zip(
         lines_as_they_lie(problem), packed(problem), transposes, strict=True
     ):
         lines, elements = (length, count) if transpose else (count, length)
-        found.append((lines, elements, packed_step(elements, size_of(problem.dtype)) if packs else step))
-    return found[0], found[1]
+        lines_of.append((lines, elements, packed_step(elements, size_of(problem.dtype)) if packs else step))
+    return lines_of[0], lines_of[1]
 
 
 def batches(problem: Problem, matrix: Matrix) -> list[tuple[int, int]]:
@@ -71,13 +71,13 @@ def batches(problem: Problem, matrix: Matrix) -> list[tuple[int, int]]:
 
 @fact
 def packed_bytes(problem: Problem) -> tuple[int, int]:
-    found = []
+    nbytes = []
     for matrix, (count, _, step), packs in zip(
         (problem.a, problem.b), lines_for_tma(problem), packed(problem), strict=True
     ):
         matrices = prod(extent for extent, _ in batches(problem, matrix))
-        found.append(count * step * size_of(problem.dtype) * matrices if packs else 0)
-    return found[0], found[1]
+        nbytes.append(count * step * size_of(problem.dtype) * matrices if packs else 0)
+    return nbytes[0], nbytes[1]
 
 
 def scratch(problem: Problem) -> tuple[int, int]:

@@ -130,8 +130,8 @@ def family_configs(math: str) -> Tuned:
     ]
     # Only A may be M-major in these types, through registers. So an N-major B is exchanged to its place.
     lines = ROW_BYTES // element_of(math).nbytes
-    others = [config for config in (*pairs, *tiles) if math not in EITHER_WAY and config.bm % lines == 0]
-    exchanged = [replace(config, exchanged=True) for config in others]
+    unexchanged = [config for config in (*pairs, *tiles) if math not in EITHER_WAY and config.bm % lines == 0]
+    exchanged = [replace(config, exchanged=True) for config in unexchanged]
     # The largest tiles move the fewest bytes, and so need the least power. An N-major B is loaded in slabs of
     # 64 columns, and 208 is no multiple, so it is exchanged with A.
     pairs.append(tile(math, 256, 192, deepest(256, 192), (1, 2)))
@@ -151,7 +151,7 @@ def family_configs(math: str) -> Tuned:
         tile(math, *shape, deepest(*shape), (2, 2), ping_pong=True) for shape in FEW_REQUESTS_BY_TURNS
     ]
     if math not in EITHER_WAY:
-        shared = [each for each in shared if not each.exchanged or each.bm <= 128]
+        shared = [row for row in shared if not row.exchanged or row.bm <= 128]
     shared += close_fits(math)
     # Factors along k take shared memory, which leaves room for one stage less.
     shallow = (
@@ -167,8 +167,8 @@ def family_configs(math: str) -> Tuned:
     skewed = [
         tile(math, *shape, deepest(*shape, skewed=True), cluster, skewed=True) for shape, cluster in SKEWED
     ]
-    beside = [tile(math, 64, bn, stages) for bn, stages in BESIDE_ANOTHER if math in EITHER_WAY]
-    found = (
+    narrow = [tile(math, 64, bn, stages) for bn, stages in BESIDE_ANOTHER if math in EITHER_WAY]
+    configs = (
         *pairs,
         *exchanged,
         *by_turns,
@@ -178,7 +178,7 @@ def family_configs(math: str) -> Tuned:
         *shallow,
         *for_few_lines(math),
     )
-    return tuple((config, 0.95) for config in dict.fromkeys((*found, *beside)))
+    return tuple((config, 0.95) for config in dict.fromkeys((*configs, *narrow)))
 
 
 def in_clusters(math: str, listed: Iterable[Fit]) -> list[Config]:
@@ -210,8 +210,8 @@ def for_few_lines(math: str) -> list[Config]:
     """Configs for weights times few rows: as many tiles as the chip has SMs. If there are more rows than a
     tile has, A and B are exchanged and the tile has just enough columns. Activations are K-major then.
     """
-    beside = [tile(math, 64, bn, deepest(64, bn)) for bn in (48, 80, 112, 144, 160, 176)]
-    beside += [tile(math, 128, bn, deepest(128, bn)) for bn in (80, 112)]
+    narrow = [tile(math, 64, bn, deepest(64, bn)) for bn in (48, 80, 112, 144, 160, 176)]
+    narrow += [tile(math, 128, bn, deepest(128, bn)) for bn in (80, 112)]
     shapes = [(64, bn) for bn in (144, 160, 176, 192, 208, 224)] + [(128, bn) for bn in (144, 160, 176, 208)]
     rows = ROW_BYTES // element_of(math).nbytes  # rows of A that registers transpose at once
     above = [
@@ -219,4 +219,4 @@ def for_few_lines(math: str) -> list[Config]:
         for shape in shapes
         if math in EITHER_WAY or shape[0] % rows == 0
     ]
-    return [*beside, *(replace(config, exchanged=True) for config in above)]
+    return [*narrow, *(replace(config, exchanged=True) for config in above)]

@@ -74,17 +74,17 @@ def finish_cycles(problem: Problem, config: Knobs) -> Any:
     if problem.fused is not None and joins_values(problem):
         instructions = problem.fused.joined_cost
     if problem.fused is not None and quantises(problem):
-        whole = config.bn % grouped_columns(problem) == 0
-        instructions = np.where(whole, problem.fused.grouped_cost, instructions)
+        quantised = config.bn % grouped_columns(problem) == 0
+        instructions = np.where(quantised, problem.fused.grouped_cost, instructions)
     if same_c(problem):
         instructions += LINE_OF_C
-    found = instructions * config.bm * config.bn / FINISHED_AT_ONCE
+    cycles = instructions * config.bm * config.bn / FINISHED_AT_ONCE
     if problem.fused is None:
-        return found
+        return cycles
     special = problem.fused.special_cost * config.bm * config.bn / FINISHED_AT_ONCE
     exposed = special + LOOPED * turns_of_loop(problem, config)
     large = unrolled(problem, config) & (sums_of_thread(config) > IN_PIECES)
-    return np.where(config.ping_pong == 0, np.where(large, LARGE_SHOWN, 1.0) * (found + exposed), found)
+    return np.where(config.ping_pong == 0, np.where(large, LARGE_SHOWN, 1.0) * (cycles + exposed), cycles)
 
 
 def sums_of_thread(config: Knobs) -> Any:
@@ -98,8 +98,8 @@ def unrolled(problem: Problem, config: Knobs) -> Any:
         return False
     if not copies_out(problem) and not fused.function.stores_d:  # not measured
         return False
-    whole = not fused.stored and not fused.grouped
-    return sums_of_thread(config) <= (AT_ONCE if whole else IN_PIECES)
+    plain = not fused.stored and not fused.grouped
+    return sums_of_thread(config) <= (AT_ONCE if plain else IN_PIECES)
 
 
 def turns_of_loop(problem: Problem, config: Knobs) -> Any:

@@ -90,7 +90,7 @@ def skewed_maps(problem: Problem, config: Config, address: int) -> tuple[TensorM
     The first map is for rows that exist in the last, incomplete group, the second for the others.
     """
     (count, length, step), size = lines_of(problem)[0], size_of(problem.dtype)
-    eights, rest = divmod(count, 8)
+    eights, remainder = divmod(count, 8)
     skew = address % TMA_ALIGNMENT // size
 
     def of_rows(last: int, lines: int) -> TensorMap:
@@ -102,7 +102,7 @@ def skewed_maps(problem: Problem, config: Config, address: int) -> tuple[TensorM
         return TensorMap(address - address % TMA_ALIGNMENT, problem.dtype, extents, steps, box, 0)
 
     fewer = of_rows(7, eights)
-    return (of_rows(rest - 1, eights + 1) if rest else fewer), fewer
+    return (of_rows(remainder - 1, eights + 1) if remainder else fewer), fewer
 
 
 def rung_maps(problem: Problem, config: Config, at: Mapping[str, int]) -> dict[str, TensorMap]:

@@ -59,13 +59,13 @@ def by_registers(problem: Problem) -> bool:
 @fact
 def packed_lines(problem: Problem) -> tuple[Lines, Lines]:
     """The lines of A and of B that TMA loads. Packed ones start on multiples of 16 bytes."""
-    found = []
+    rows = []
     for lines, packs, transposes in zip(lines_of(problem), packed(problem), transposed(problem), strict=True):
         count, length, step = lines
         if transposes:
             count, length = length, count
-        found.append((count, length, packed_step(length, size_of(problem.dtype)) if packs else step))
-    return found[0], found[1]
+        rows.append((count, length, packed_step(length, size_of(problem.dtype)) if packs else step))
+    return rows[0], rows[1]
 
 
 @fact
@@ -90,13 +90,13 @@ def packed_bytes(problem: Problem) -> tuple[int, int]:
     """Bytes of all packed matrices. A matrix that a batch shares counts once."""
     if not any(packed(problem)):
         return 0, 0
-    found = []
+    nbytes = []
     for matrix, (count, _, step), packs in zip(
         (problem.a, problem.b), packed_lines(problem), packed(problem), strict=True
     ):
         matrices = prod(extent for extent, stride in batch_steps(problem, matrix) if stride)
-        found.append(count * step * size_of(problem.dtype) * matrices if packs else 0)
-    return found[0], found[1]
+        nbytes.append(count * step * size_of(problem.dtype) * matrices if packs else 0)
+    return nbytes[0], nbytes[1]
 
 
 @fact
@@ -153,7 +153,7 @@ def joins_columns(problem: Problem) -> bool:
 
 def reduced_dimensions(problem: Problem) -> set[str]:
     joined = () if problem.fused is None else problem.fused.function.joined
-    return {each.over for each in joined if each is not None}
+    return {reduction.over for reduction in joined if reduction is not None}
 
 
 def grouped_columns(problem: Problem) -> int:

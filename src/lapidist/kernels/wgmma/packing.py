@@ -34,14 +34,14 @@ def pack_seconds(problem: Problem, config: Knobs, device: Device, options: Sched
     if not any(packed(problem)):
         return 0.0
     meeting, share = TURNING if any(transposed(problem)) else PACKING
-    whole = 2.0 * scratch(problem)[1] / (device.dram_gbps * 1e9 * share)
+    packing = 2.0 * scratch(problem)[1] / (device.dram_gbps * 1e9 * share)
     if not np.count_nonzero(packs_beside(problem, config)):
-        return meeting + whole
+        return meeting + packing
     first = first_share(problem, config, device, options.grid)
-    beside = packs_beside(problem, config) & (options.scheduled == 0) & (options.sk_blocks == 0)
+    overlapped = packs_beside(problem, config) & (options.scheduled == 0) & (options.sk_blocks == 0)
     shown = BESIDE_PRODUCTS[1] * np.where(config.bm == EVEN_TILE[0], OF_COLUMNS / config.bn, 1.0)
-    late = BESIDE_PRODUCTS[0] + whole * shown * (1.0 - first)
-    return meeting + np.where(beside & (first < 1.0), whole * first + late, whole)
+    late = BESIDE_PRODUCTS[0] + packing * shown * (1.0 - first)
+    return meeting + np.where(overlapped & (first < 1.0), packing * first + late, packing)
 
 
 def packs_beside(problem: Problem, config: Knobs) -> Any:

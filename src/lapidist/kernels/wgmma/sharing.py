@@ -47,21 +47,23 @@ LARGEST = 128 * 256
 
 
 def options(
-    grid: Grids, config: Knobs, device: Device, accepted: Any, known: Any, room: Any
+    grid: Grids, config: Knobs, device: Device, accepted: Any, reductions: Any, room: Any
 ) -> ScheduleOptions:
     """The ways that the planner may choose among. `known`: which kernels share by turnstile, and which in
     clusters; `room`: the value of takes_clusters. In the first way each block computes whole tiles; some
     kernels read a schedule for that too.
     """
-    turnstile, cluster = known
+    turnstile, cluster = reductions
     always = turnstile & ~cluster
     blocks = np.maximum(1, clusters_at_once(device)[config.cluster])
-    whole = ScheduleOption(accepted, launched=np.where(always, blocks, 0), scheduled=always)
+    data_parallel = ScheduleOption(accepted, launched=np.where(always, blocks, 0), scheduled=always)
     free = accepted & (config.ping_pong == 0) & (grid.tiles > 0) & (grid.iterations > 0)
     # Kernels that shift rows and share tiles by turnstile take longest of all to compile, and are hardly ever
     # the fastest.
     streamed = streams(grid, blocks, free & turnstile & (config.skewed == 0))
-    return ScheduleOptions(grid, [whole, *streamed, *clustered(grid, blocks, device, free & cluster & room)])
+    return ScheduleOptions(
+        grid, [data_parallel, *streamed, *clustered(grid, blocks, device, free & cluster & room)]
+    )
 
 
 def streams(grid: Grids, blocks: Any, free: Any) -> list[ScheduleOption]:
@@ -80,7 +82,7 @@ def streams(grid: Grids, blocks: Any, free: Any) -> list[ScheduleOption]:
 
 def clustered(grid: Grids, blocks: Any, device: Device, free: Any) -> list[ScheduleOption]:
     splits = np.array(WEIGHED)[:, None]
-    resident = np.array([[device.clusters_resident(each)] for each in WEIGHED])
+    resident = np.array([[device.clusters_resident(peers)] for peers in WEIGHED])
     fits = grid.tiles <= np.minimum(blocks // splits, resident)
     possible = free & fits & (grid.iterations >= splits)
     return [ScheduleOption.split(possible, grid.tiles, splits, CLUSTER)]
@@ -91,12 +93,12 @@ def streams_of_one(grid: Grids, blocks: int) -> list[ScheduleOption]:
     full, partial = divmod(grid.tiles, blocks)
     if not partial or full > WAVES:
         return []
-    found = []
+    streams = []
     for tiles in (partial, partial + blocks):
         shared = min(blocks, tiles * grid.iterations // LEAST_STEPS)
         if full or (tiles == partial and shared > tiles):
-            found.append(ScheduleOption.stream(True, tiles, max(1, shared), TURNSTILE, 1, blocks))
-    return found
+            streams.append(ScheduleOption.stream(True, tiles, max(1, shared), TURNSTILE, 1, blocks))
+    return streams
 
 
 def clustered_of_one(grid: Grids, blocks: int, device: Device) -> list[ScheduleOption]:
@@ -174,9 +176,9 @@ def wanted(
     ):
         return
     free, tiles = config.skewed == 0 or sharing.schedule == "stream_k", Grids.one(grid)
-    found = [*streams(tiles, blocks, free)] if reduction in (None, "turnstile") else []
-    found += [*clustered(tiles, blocks, device, room)] if reduction in (None, "cluster") else []
-    options = ScheduleOptions(tiles, found)
+    listed = [*streams(tiles, blocks, free)] if reduction in (None, "turnstile") else []
+    listed += [*clustered(tiles, blocks, device, room)] if reduction in (None, "cluster") else []
+    options = ScheduleOptions(tiles, listed)
     for row in np.flatnonzero(options.possible).tolist():
         schedule = schedule_of(options.at(row, 0), grid, config)
         # named Stream-K even if each tile has equally many blocks
@@ -260,12 +262,12 @@ def raster(config: Config) -> Raster:
 def rounds(options: ScheduleOptions, config: Knobs, device: Device) -> Any:
     """Tiles that the busiest block computes, parts of tiles included."""
     blocks, grid = clusters_at_once(device)[config.cluster], options.grid
-    whole = ceil_div(grid.tiles, np.where(options.launched > 0, options.launched, blocks))
+    unshared = ceil_div(grid.tiles, np.where(options.launched > 0, options.launched, blocks))
     if not np.count_nonzero(options.sk_blocks):
-        return whole
+        return unshared
     shared = ceil_div(options.sk_blocks, blocks) * options.longest / np.maximum(1, grid.iterations)
     longer = shared * out_of_step(config, options, blocks, few_of_clusters(grid, config, device))
-    return np.where(options.sk_blocks > 0, ceil_div(options.dp_tiles, blocks) + longer, whole)
+    return np.where(options.sk_blocks > 0, ceil_div(options.dp_tiles, blocks) + longer, unshared)
 
 
 def out_of_step(config: Knobs, options: ScheduleOptions, blocks: Any, few: Any) -> Any:

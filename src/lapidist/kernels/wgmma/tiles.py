@@ -113,5 +113,5 @@ def by_group(problem: Problem, config: Knobs, peers: int = 1) -> Any:
     by warp.
     """
     alone = peers == 1 and not by_registers(problem) and not c_in_patches(problem)
-    whole = transposed_d(problem) and size_of(problem.out_dtype) == 2 and alone
-    return (config.ping_pong == 0) & whole
+    in_pairs = transposed_d(problem) and size_of(problem.out_dtype) == 2 and alone
+    return (config.ping_pong == 0) & in_pairs

@@ -159,10 +159,10 @@ def beside_work(problem: Problem, config: Knobs, worked: Any) -> Any:
     gain.
     """
     pairing = PAIRED_PACKING if any(packed(problem)) else PAIRING
-    found = np.where(config.cluster > 1, pairing, 0.0)
+    cycles = np.where(config.cluster > 1, pairing, 0.0)
     if problem.skewed:
-        found = found + (SHIFTING[0] + SHIFTING[1] * worked)
-    return found + np.where(leaves_room(problem, config), SHALLOW * worked - BESIDE, 0.0)
+        cycles = cycles + (SHIFTING[0] + SHIFTING[1] * worked)
+    return cycles + np.where(leaves_room(problem, config), SHALLOW * worked - BESIDE, 0.0)
 
 
 def busy_cycles(
@@ -181,15 +181,15 @@ def busy_cycles(
     """
     stores = np.ceil(turns) * store
     if np.count_nonzero(held):
-        beside = (np.ceil(turns) - 1) * (TAKEN + (1.0 - held) * store) + store
-        stores = np.where(held > 0, beside, stores)
+        alongside = (np.ceil(turns) - 1) * (TAKEN + (1.0 - held) * store) + store
+        stores = np.where(held > 0, alongside, stores)
     alone = turns * products + stores + np.ceil(turns) * finish
     if not np.count_nonzero(config.ping_pong):
         return alone
     products = np.where(quick & (config.bm > 64) & (turns > 1), CLOSER, 1.0) * products
     store = store + np.where(quick, ALONE_AT_ONCE, ALONE) * finish
-    beside = products + np.where(quick, TURN_AT_ONCE + HELD_UP_AT_ONCE * finish, turn + HELD_UP * finish)
-    in_turn = np.maximum(turns * beside, np.ceil(turns / 2) * (products + store) - store) + store
+    alongside = products + np.where(quick, TURN_AT_ONCE + HELD_UP_AT_ONCE * finish, turn + HELD_UP * finish)
+    in_turn = np.maximum(turns * alongside, np.ceil(turns / 2) * (products + store) - store) + store
     return np.where(config.ping_pong, in_turn, alone)
 
 
@@ -282,8 +282,8 @@ def bytes_of_step(problem: Problem, config: Knobs) -> Any:
     b_width = -(-config.bn // 64) * 64 if mn_major(problem)[1] else config.bn
     a_rows, b_rows = rows_of_step(problem, config)
     in_order = (config.cluster_m == 2) & (config.cluster_n == 1)
-    asked = (a_rows + b_rows) * np.where(in_order, IN_ORDER, 1.0)
-    return (asked + config.bm + b_width) * STEP_BYTES
+    lines = (a_rows + b_rows) * np.where(in_order, IN_ORDER, 1.0)
+    return (lines + config.bm + b_width) * STEP_BYTES
 
 
 def lines_of_step(problem: Problem, config: Knobs) -> Any:
@@ -360,13 +360,13 @@ def scattering(problem: Problem, config: Knobs, device: Device, options: Schedul
     row = config.bm * config.cluster_m * size_of(problem.out_dtype)
     long_rows = ~plain & (row >= LONG_ROWS)
     if device.dram_gbps > FAST_DRAM:
-        found = np.where(long_rows, LONG_ROWS_SHARE, 1.0)
+        share = np.where(long_rows, LONG_ROWS_SHARE, 1.0)
     else:
         square = plain & (config.cluster_m == 2) & (config.cluster_n == 2) & (steps == 2)
         small = plain & (config.bm == 64) & (config.bn == SMALL_COLUMNS) & (steps < 2)
-        found = np.where(long_rows & (steps <= 2), OF_LONG_ROWS, SCATTERED)
-        found = np.where(square, OF_SQUARES, np.where(small, OF_SMALL, found))
-    return np.where(d_streams(problem, device), found, 1.0)
+        share = np.where(long_rows & (steps <= 2), OF_LONG_ROWS, SCATTERED)
+        share = np.where(square, OF_SQUARES, np.where(small, OF_SMALL, share))
+    return np.where(d_streams(problem, device), share, 1.0)
 
 
 def least_bytes(problem: Problem) -> tuple[float, float]:

@@ -45,21 +45,21 @@ class Warpgroups(Family, ScalarSchedules):
         return ScheduleOption(True, launched=max(1, device.clusters_resident(config.cluster)))
 
     def options(self, problem: Problem, rows: Rows, device: Device, accepted: Any) -> ScheduleOptions:
-        known, room = rows.supports("turnstile", "cluster"), takes_clusters(problem, rows)
-        return options(grids_of(problem, rows), rows, device, accepted, known, room)
+        supported, room = rows.supports("turnstile", "cluster"), takes_clusters(problem, rows)
+        return options(grids_of(problem, rows), rows, device, accepted, supported, room)
 
     def options_of_config(
-        self, problem: Problem, kernel: Kernel, config: Config, device: Device, asked: Collection[int]
+        self, problem: Problem, kernel: Kernel, config: Config, device: Device, reductions: Collection[int]
     ) -> list[ScheduleOption]:
         grid, blocks = grids_of(problem, config), max(1, device.clusters_resident(config.cluster))
-        found = [self.data_parallel_option(kernel, config, device)] if NONE in asked else []
+        options = [self.data_parallel_option(kernel, config, device)] if NONE in reductions else []
         if config.ping_pong or not grid.tiles or not grid.iterations:
-            return found
-        if TURNSTILE in asked and "turnstile" in kernel.reductions and not config.skewed:
-            found += streams_of_one(grid, blocks)
-        if CLUSTER in asked and "cluster" in kernel.reductions and has_room(problem, config):
-            found += clustered_of_one(grid, blocks, device)
-        return found
+            return options
+        if TURNSTILE in reductions and "turnstile" in kernel.reductions and not config.skewed:
+            options += streams_of_one(grid, blocks)
+        if CLUSTER in reductions and "cluster" in kernel.reductions and has_room(problem, config):
+            options += clustered_of_one(grid, blocks, device)
+        return options
 
     def seconds(self, problem: Problem, rows: Rows, device: Device, options: ScheduleOptions) -> Any:
         return seconds(problem, rows, device, options)
@@ -67,11 +67,11 @@ class Warpgroups(Family, ScalarSchedules):
     def quantising_seconds(
         self, problem: Problem, rows: Rows, device: Device, options: ScheduleOptions
     ) -> Any:
-        found: Any = super().quantising_seconds(problem, rows, device, options)
+        seconds: Any = super().quantising_seconds(problem, rows, device, options)
         if not quantises(problem):
-            return found
-        own = (rows.bn % grouped_columns(problem) == 0) & (options.cluster == 1) & ~rows.lesson
-        return np.where(own, 0.0, found)
+            return seconds
+        in_kernel = (rows.bn % grouped_columns(problem) == 0) & (options.cluster == 1) & ~rows.lesson
+        return np.where(in_kernel, 0.0, seconds)
 
     def schedule_of(
         self, problem: Problem, kernel: Kernel, config: Config, device: Device, option: ScheduleOption
@@ -85,9 +85,9 @@ class Warpgroups(Family, ScalarSchedules):
     ) -> list[Schedule | None]:
         if not kernel.reductions:
             return [None]
-        found, grid = schedules if "cluster" in kernel.reductions else streamed_schedules, kernel.tile_grid
+        make, grid = schedules if "cluster" in kernel.reductions else streamed_schedules, kernel.tile_grid
         packs, room = kernel.packs(problem), bool(takes_clusters(problem, config))
-        return list(found(grid(problem, config), config, device, sharing, packs, room))
+        return list(make(grid(problem, config), config, device, sharing, packs, room))
 
     def costs(
         self, problem: Problem, kernel: Kernel, config: Config, device: Device
