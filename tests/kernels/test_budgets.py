@@ -18,7 +18,7 @@ from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.rules.hopper import room, room_for_promoted, through
 from lapidist.kernels.rules.problem_facts import Facts
 from lapidist.kernels.wgmma.configs import tile
-from lapidist.kernels.wgmma.packing import packs_beside
+from lapidist.kernels.wgmma.packing import packs_alongside
 from lapidist.kernels.wgmma.shared import QUEUE_BYTES
 from lapidist.kernels.wgmma.tiles import columns_of_part
 from lapidist.problems.problem import Problem, dense_problem
@@ -107,7 +107,7 @@ def test_both_sides_know_who_packs_beside_products(math: str, layouts: str) -> N
     found = []
     for problem in (ragged, batched, aligned, replace(ragged, c=ragged.d)):
         for config in configs:
-            beside = bool(packs_beside(problem, config))
+            beside = bool(packs_alongside(problem, config))
             values: dict[str, Any] = {"PACKS_BESIDE": beside}
             if beside:
                 shares = budgets.PACKING_BESIDE[config.bm]

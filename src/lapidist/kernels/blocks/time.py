@@ -82,7 +82,7 @@ def seconds(
     """The larger of arithmetic (whole tiles on the busiest SM) and memory traffic, and what neither hides."""
     residency = standing(problem, rows, device)
     computed = computing(problem, rows, device, options, residency) if problem.k else 0.0
-    computed = computed + beside(problem, rows, device, options.grid, residency)
+    computed = computed + block_overheads(problem, rows, device, options.grid, residency)
     share = where(rows.by_warps, *DOUBLES_SHARES) if problem.math == "float64" else DRAM_SHARE
     memory = traffic_bytes(problem) / (device.dram_gbps * 1e9 * share)
     return larger(computed, memory) + uncovered(problem, rows, computed, memory, options.grid, residency)
@@ -229,7 +229,9 @@ def latency_hidden(warps: Any, config: Knobs, held: bool, doubles: bool) -> Any:
     return where(config.by_warps, smaller(1.0, tensor), sums / (sums + HALF_RATE_SUMS))
 
 
-def beside(problem: Problem, rows: Weighable, device: Device, grid: Grids, residency: Standing) -> Any:
+def block_overheads(
+    problem: Problem, rows: Weighable, device: Device, grid: Grids, residency: Standing
+) -> Any:
     """Seconds that the busiest SM spends before the products and in the epilogues of its tiles."""
     tiles = -(-grid.tiles // device.sms)
     stored = (

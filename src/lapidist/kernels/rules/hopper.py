@@ -265,7 +265,7 @@ def rung(configs: Mapping[str, Config]) -> tuple[Rule, ...]:
     def columns(c: Any) -> Any:
         return RUNG_COLUMNS * c.cluster
 
-    def is_own(c: Any, f: Facts) -> Any:
+    def matches_config(c: Any, f: Facts) -> Any:
         math = f.problem.math
         config = configs[math]
         same: Any = c.wn == (c.bn if config.wn == config.bn else config.wn)
@@ -282,7 +282,7 @@ def rung(configs: Mapping[str, Config]) -> tuple[Rule, ...]:
             ),
         ),
         Rule(
-            is_own,
+            matches_config,
             lambda c, f: (
                 f"a rung is one config, of which bn, wn = bn and stages are free: {configs[f.problem.math]};"
                 f" got {c}"

@@ -31,7 +31,7 @@ PATCH_BYTES = 4 * 72 * 4  # of a consumer warp: four rows of 64 columns and 8 un
 WARP_TILE = 64  # rows and columns: 16 x 8 sums for each of 4 x 8 lanes
 
 
-def whole_quads(problem: Problem) -> bool:
+def in_quads(problem: Problem) -> bool:
     """Whether all of D is stored in fours of a row. Code that asks for each four whether it is whole was a
     third of the machine code.
     """
@@ -76,7 +76,7 @@ class Sgemm(Fed):
             "B_ALONG_K": int(transposed_b(problem)),
             "PACK_A": int(pack_a),
             "PACK_B": int(pack_b),
-            "D_VECTOR": 4 if whole_quads(problem) else 1,
+            "D_VECTOR": 4 if in_quads(problem) else 1,
             **batched(problem),
             **epilogue(problem),
             **problem.modes.defines(),
@@ -98,7 +98,7 @@ class Sgemm(Fed):
         """Beside the stages: a patch of D for each warp if its rows start anywhere, and space in which slices
         exchange sums.
         """
-        patches = 0 if whole_quads(problem) else config.consumers // 32 * PATCH_BYTES
+        patches = 0 if in_quads(problem) else config.consumers // 32 * PATCH_BYTES
         meeting = (config.slices - 1) * config.bm * config.bn * 4
         return fed_bytes(problem, config) + patches + meeting
 

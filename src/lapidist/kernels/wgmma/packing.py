@@ -35,16 +35,16 @@ def pack_seconds(problem: Problem, config: Knobs, device: Device, options: Sched
         return 0.0
     meeting, share = TURNING if any(transposed(problem)) else PACKING
     packing = 2.0 * scratch(problem)[1] / (device.dram_gbps * 1e9 * share)
-    if not np.count_nonzero(packs_beside(problem, config)):
+    if not np.count_nonzero(packs_alongside(problem, config)):
         return meeting + packing
     first = first_share(problem, config, device, options.grid)
-    overlapped = packs_beside(problem, config) & (options.scheduled == 0) & (options.sk_blocks == 0)
+    overlapped = packs_alongside(problem, config) & (options.scheduled == 0) & (options.sk_blocks == 0)
     shown = BESIDE_PRODUCTS[1] * np.where(config.bm == EVEN_TILE[0], OF_COLUMNS / config.bn, 1.0)
     late = BESIDE_PRODUCTS[0] + packing * shown * (1.0 - first)
     return meeting + np.where(overlapped & (first < 1.0), packing * first + late, packing)
 
 
-def packs_beside(problem: Problem, config: Knobs) -> Any:
+def packs_alongside(problem: Problem, config: Knobs) -> Any:
     """Whether the producer's idle warps pack what first tiles do not read at once (parts.cuh). Only if tiles
     are not shared.
     """
