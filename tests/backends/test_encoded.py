@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lapidist.backends.gpu.encoded import KEPT, EncodedMaps
+from lapidist.backends.gpu.encoded import MOST_ENCODINGS, EncodedMaps
 from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.wgmma.family import tile
 from lapidist.launch import TensorMap
@@ -85,6 +85,6 @@ def test_what_stays_is_encoded_once() -> None:
 def test_those_of_no_more_addresses_are_kept_than_was_said() -> None:
     plan = plan_of("square")
     encoded = EncodedMaps(lambda at: tuple(enumerate(plan.tensor_maps(at).values())), as_bytes)
-    for turn in range(3 * KEPT):
+    for turn in range(3 * MOST_ENCODINGS):
         encoded.at((16 * turn, 16 * turn + 16, 32 * turn + 16, 0))
-    assert all(len(one.known) <= KEPT for one in encoded._each)
+    assert all(len(dependency.contents) <= MOST_ENCODINGS for dependency in encoded._dependencies)

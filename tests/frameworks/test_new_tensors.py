@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lapidist.frameworks.new_tensors import tensors_made
+from lapidist.frameworks.new_tensors import tensor_maker
 
 pytestmark = pytest.mark.frameworks
 
@@ -26,7 +26,7 @@ def shorter(torch: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_the_shorter_way_makes_the_same(torch: Any, shorter: list[Any]) -> None:
-    make = tensors_made(torch.bfloat16, GPU)((3, 5), (1, 3))
+    make = tensor_maker(torch.bfloat16, GPU)((3, 5), (1, 3))
     shorter.clear()
     one, other = make(), make()
     assert shorter == [((3, 5), (1, 3), torch.bfloat16)] * 2
@@ -47,5 +47,5 @@ def test_the_longer_way_is_taken(
         monkeypatch.setattr(guards, "_empty_strided_cuda", lambda *given: torch.empty(given[0]))
     asked = []
     monkeypatch.setattr(torch, "empty_strided", lambda *given, **more: asked.append((given, more)))
-    tensors_made(torch.bfloat16, device)((3, 5), (1, 3))()
+    tensor_maker(torch.bfloat16, device)((3, 5), (1, 3))()
     assert asked == [(((3, 5), (1, 3)), {"dtype": torch.bfloat16, "device": device})]

@@ -33,9 +33,9 @@ class Card(launcher.GpuKernel):
         self.launch, self._blocks, self._workspace = launch, None, (0, 0)
         self.given: list[Given] = []
         self.tell, self._function = tell, None
-        self.kept_start()
+        self.repeated_start()
 
-    def _made_start(self, blocks: Any) -> Any:
+    def _make_start(self, blocks: Any) -> Any:
         return self._starter(SimpleNamespace(cuLaunchKernelEx=self.write_down, CUstream=int), blocks)
 
     def write_down(self, config: Any, *_: Any) -> tuple[Any]:

@@ -34,7 +34,7 @@ class EpilogueArrays(Protocol):
     sources: list[Operand]
     slots: list[Operand]
 
-    def shapes_left(self, before: InKernelWork) -> list[tuple[int, ...]]: ...
+    def value_shapes(self, before: InKernelWork) -> list[tuple[int, ...]]: ...
     def place(self, values: Sequence[int], slots: Sequence[int]) -> None: ...
     def passes(self, before: InKernelWork = ...) -> list[tuple[Pass, Operand, tuple[Operand, ...]]]: ...
 
@@ -147,8 +147,8 @@ class Backend(ABC):
         """
         return plan
 
-    def loaded(self, plan: Plan, own: Addresses | None) -> GpuKernel | None:
-        """The plan's kernel, on backends that keep kernels between runs; `own`: the caller's workspace."""
+    def loaded(self, plan: Plan, workspace: Addresses | None) -> GpuKernel | None:
+        """The plan's kernel, on backends that keep kernels between runs; `workspace`: the caller's."""
         return None
 
     def load_passes(self, epilogue: EpilogueArrays) -> None:

@@ -64,15 +64,15 @@ def gemm_at_once(a: Array, b: Array, c: Any, out: Any, numbers: tuple[Any, ...])
         return None  # zero reads no operands, and what is too large is an error: for the full path
     dtype, scale, share = a.dtype, float(alpha), float(beta)
     if out is not None and (
-        type(out) is not np.ndarray or any(np.may_share_memory(out, each) for each in (a, b))
+        type(out) is not np.ndarray or any(np.may_share_memory(out, operand) for operand in (a, b))
     ):
         return None
-    left, right = a.T if trans_a else a, b.T if trans_b else b
-    shape = len(left), right.shape[1]
+    first, second = a.T if trans_a else a, b.T if trans_b else b
+    shape = len(first), second.shape[1]
     if out is not None and out.shape != shape:
         return None
     if scale == 1 and share == 0:
-        return product_at_once(left, right, out)
+        return product_at_once(first, second, out)
     if not (dtype is FLOAT or dtype is DOUBLE):
         return None  # alpha and beta must be applied before sums are rounded to half
     if share and not (type(c) is np.ndarray and c.dtype is dtype and c.shape == shape):
@@ -81,7 +81,7 @@ def gemm_at_once(a: Array, b: Array, c: Any, out: Any, numbers: tuple[Any, ...])
         return None
     if share and out is not None and c is not out and np.may_share_memory(c, out):
         return None
-    result = product_at_once(left, right, None)
+    result = product_at_once(first, second, None)
     if result is None:
         return None
     if scale != 1:

@@ -80,8 +80,12 @@ def sums_of_objects(a: Array, b: Array, c: Array | None, *how: Any) -> Array:
         return sums_of(a, b, c, *how)
     except TypeError as error:
         arrays = (("a", a), ("b", b), ("c", c))
-        others = ((name, each) for name, array in arrays if array is not None for each in array.flat)
-        wrong = (f"{name} {type(each).__name__}" for name, each in others if not isinstance(each, Number))
+        elements = ((name, element) for name, array in arrays if array is not None for element in array.flat)
+        wrong = (
+            f"{name} {type(element).__name__}"
+            for name, element in elements
+            if not isinstance(element, Number)
+        )
         name, _, kind = next(wrong, "a, b others").rpartition(" ")
         raise DTypeError(
             f"{name}: objects must multiply and add up as numbers do; got {kind} ({error}). Convert them"

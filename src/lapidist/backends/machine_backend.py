@@ -58,8 +58,8 @@ class MachineBackend(Backend):
 
     def multiply(self, ready: PreparedProduct, bound: BoundProduct, out: Operand, stream: Any) -> None:
         before = in_kernel_work(part.plan for part in ready.parts)
-        left = Left(bound.epilogue, before) if bound.epilogue else None
-        aside = left.memory if left else ()
+        values = PassValues(bound.epilogue, before) if bound.epilogue else None
+        aside = values.memory if values else ()
         for part in ready.parts:
             plan, skipped = part.plan, part.skipped
             if not plan.is_empty:
@@ -70,10 +70,10 @@ class MachineBackend(Backend):
                 )
                 run(replace(launch, memory=(*launch.memory, *aside)))
                 scratch.require_zero_flags()
-        if bound.epilogue and left:
-            for each in bound.epilogue.passes(before):
-                run_pass(*each, left, self.chip.architecture)
-            left.require_zero_slots()
+        if bound.epilogue and values:
+            for second_pass in bound.epilogue.passes(before):
+                run_pass(*second_pass, values, self.chip.architecture)
+            values.require_zero_slots()
 
     def multiply_lists(self, ready: PreparedLists, batch: BoundLists, stream: Any) -> None:
         for start in range(0, batch.count, batch.at_once):
@@ -82,37 +82,39 @@ class MachineBackend(Backend):
             run_lists(plan, batch.listed(start), batch.extras, addresses)
 
 
-class Left:
+class PassValues:
     """Arrays that kernels leave for second passes. Values are NaN until they are written; slots must be zero
     before and after.
     """
 
     def __init__(self, epilogue: EpilogueArrays, before: InKernelWork) -> None:
-        self.values = [np.full(shape, np.nan, epilogue.dtype) for shape in epilogue.shapes_left(before)]
-        self.slots = [np.zeros(SLOTS, each.dtype) for each in epilogue.slots]
-        epilogue.place(*([each.ctypes.data for each in arrays] for arrays in (self.values, self.slots)))
+        self.values = [np.full(shape, np.nan, epilogue.dtype) for shape in epilogue.value_shapes(before)]
+        self.slots = [np.zeros(SLOTS, array.dtype) for array in epilogue.slots]
+        epilogue.place(*([array.ctypes.data for array in arrays] for arrays in (self.values, self.slots)))
 
     @property
     def memory(self) -> tuple[Memory, ...]:
         return tuple(
-            Memory(name, each.ctypes.data, each.nbytes, each)
+            Memory(name, array.ctypes.data, array.nbytes, array)
             for name, arrays in (("values", self.values), ("slots", self.slots))
-            for each in arrays
+            for array in arrays
         )
 
     def require_zero_slots(self) -> None:
-        for each in self.slots:
-            if np.any(each):
+        for slot in self.slots:
+            if np.any(slot):
                 raise LaunchError("slots: must be zero behind a second pass; some are not")
 
 
-def run_pass(each: Pass, read: Operand, results: Sequence[Operand], left: Left, architecture: str) -> None:
-    room = np.full(room_between(each) // 8 + 1, np.nan)
-    known = {VALUES: read.pointer, RESULT: results[0].pointer}
-    memory = [*(memory_of(operand, False) for operand in results), *left.memory]
+def run_pass(
+    second_pass: Pass, read: Operand, results: Sequence[Operand], values: PassValues, architecture: str
+) -> None:
+    room = np.full(room_between(second_pass) // 8 + 1, np.nan)
+    addresses = {VALUES: read.pointer, RESULT: results[0].pointer}
+    memory = [*(memory_of(operand, False) for operand in results), *values.memory]
     between = Memory("sums of blocks", room.ctypes.data, room.nbytes, room)
-    for launch, reads, writes in steps_of(each, architecture, assembled=False):
-        first, last = (known.get(place, room.ctypes.data + place) for place in (reads, writes))
+    for launch, reads, writes in steps_of(second_pass, architecture, assembled=False):
+        first, last = (addresses.get(place, room.ctypes.data + place) for place in (reads, writes))
         at = {"A": first, "B": results[-1].pointer, "D": last}
         run(launch.placed(at, memory=(*memory, between)))
 
@@ -124,7 +126,7 @@ def run_lists(
         return
     first, scratch = calls[0], Scratch(plan)
     assert first.out is not None
-    others = [
+    further = [
         *extras,
         *(
             operand
@@ -134,6 +136,6 @@ def run_lists(
         ),
     ]
     operands = first.a, first.b, first.c, first.out
-    launch = plan.launch(*operands, *first.alpha_beta, workspace=scratch, extras=tuple(others))
+    launch = plan.launch(*operands, *first.alpha_beta, workspace=scratch, extras=tuple(further))
     run(launch.patched({"lists": addresses}))
     scratch.require_zero_flags()

@@ -24,8 +24,8 @@ from lapidist.dtypes import (
     size_of,
 )
 from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError, StrideError
-from lapidist.frameworks.arrays import HOST, Operand, broadcast, on_host, operand_of
-from lapidist.frameworks.host_arrays import casts, is_odd, multiplied_by_numpy
+from lapidist.frameworks.arrays import HOST, Operand, broadcast, operand_of
+from lapidist.frameworks.host_arrays import casts, is_odd, multiplied_by_numpy, on_host
 
 BY_NUMPY = "; NumPy multiplies host arrays of it, without device="
 

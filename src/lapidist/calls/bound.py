@@ -14,8 +14,9 @@ from lapidist.calls.output_types import outputs_given, shape_of_d, type_of_d
 from lapidist.calls.part import Extents, Part, ProblemInputs, with_alignment
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import DTypeError
-from lapidist.frameworks.arrays import HOST, Operand, fresh, handed_over, on_host, operand_of, tell_written
-from lapidist.frameworks.host_arrays import is_odd, native, promoted, write
+from lapidist.frameworks.arrays import HOST, Operand, operand_of
+from lapidist.frameworks.host_arrays import is_odd, native, on_host, promoted, write
+from lapidist.frameworks.new_arrays import fresh, handed_over, tell_written
 from lapidist.problems.modes import NO_POINTERS, ExtraPointers
 from lapidist.problems.problem import Problem
 from lapidist.problems.scaling import AS_THEY_ARE, PROMOTED

@@ -12,8 +12,8 @@ from lapidist.calls.kernel_choice import OPEN, Choices
 from lapidist.calls.numpy_protocols import as_array, is_asked, is_plain
 from lapidist.calls.operation import USUAL_TYPES, Operation, is_array
 from lapidist.errors import ArgumentError
-from lapidist.frameworks.arrays import HOST, framework_of, on_host, operand_of
-from lapidist.frameworks.host_arrays import native
+from lapidist.frameworks.arrays import HOST, framework_of, operand_of
+from lapidist.frameworks.host_arrays import native, on_host
 from lapidist.problems.pointers import Pointers
 
 Mode = Literal["gemm", "batched", "array"]

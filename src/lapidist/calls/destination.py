@@ -10,7 +10,8 @@ from lapidist.calls import argument_rules
 from lapidist.calls.bound import Bound
 from lapidist.calls.kernel_choice import OPEN, Choices
 from lapidist.errors import DTypeError
-from lapidist.frameworks.arrays import HOST, Operand, as_planned, empty
+from lapidist.frameworks.arrays import HOST, Operand
+from lapidist.frameworks.new_arrays import as_planned, empty
 
 
 def place_for(bound: Bound, choices: Choices) -> int | str:

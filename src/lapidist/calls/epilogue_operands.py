@@ -24,8 +24,9 @@ from lapidist.epilogues.passes import ROW as OF_ROWS
 from lapidist.epilogues.steps import COLUMN, POSITIONS, ROW, SCALAR, TILE, Function, Parameter
 from lapidist.epilogues.tracing import BoundEpilogue
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
-from lapidist.frameworks.arrays import Operand, broadcast, evenly, fresh, on_host, operand_of
-from lapidist.frameworks.host_arrays import native
+from lapidist.frameworks.arrays import Operand, broadcast, evenly, operand_of
+from lapidist.frameworks.host_arrays import native, on_host
+from lapidist.frameworks.new_arrays import fresh
 from lapidist.planning.in_kernel_reductions import NOTHING, InKernelWork
 from lapidist.planning.second_passes import TOGETHER, Pass, Target
 from lapidist.problems.epilogue_layout import MOST_OPERANDS, READS, Fed, Fused
@@ -226,7 +227,7 @@ class EpilogueOperands(Part):
         """All results, D first."""
         return [self._d, *self.further.operands]
 
-    def shapes_left(self, before: InKernelWork) -> list[tuple[int, ...]]:
+    def value_shapes(self, before: InKernelWork) -> list[tuple[int, ...]]:
         """The shapes of what kernels leave for second passes. Where columns of a row were reduced in the
         kernel, the partial results of all rows form one matrix.
         """
@@ -248,7 +249,7 @@ class EpilogueOperands(Part):
         stored by the pass of the result that they scale.
         """
         joined = self.function.joined if before.joined else repeat(None)
-        left = zip(self.sources, self.shapes_left(before), joined, strict=False)
+        left = zip(self.sources, self.value_shapes(before), joined, strict=False)
         sources = dict(zip(self.function.sources, left, strict=True))
         slots = dict(zip(self.function.maxima, self.slots, strict=True))
         operands = self.written

@@ -15,7 +15,8 @@ from lapidist.epilogues.passes import ALL, COLUMN, FACTORS, QUANTISED, REDUCTION
 from lapidist.epilogues.results import STORED
 from lapidist.epilogues.steps import Function, Result
 from lapidist.errors import DTypeError, StrideError
-from lapidist.frameworks.arrays import Operand, empty, evenly, fresh, handed_over, operand_of, tell_written
+from lapidist.frameworks.arrays import Operand, evenly, operand_of
+from lapidist.frameworks.new_arrays import empty, fresh, handed_over, tell_written
 
 Array = np.ndarray[Any, Any]
 # Frameworks whose arrays may be column-major. Kernels read factors of 1 x 128 fastest in that layout.

@@ -21,7 +21,8 @@ from lapidist.calls import argument_rules
 from lapidist.calls.operation import Factors, Operation, is_array
 from lapidist.calls.part import Matrices, Part, ProblemInputs
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
-from lapidist.frameworks.arrays import Operand, on_host, operand_of
+from lapidist.frameworks.arrays import Operand, operand_of
+from lapidist.frameworks.host_arrays import on_host
 from lapidist.problems.modes import ExtraPointers
 from lapidist.problems.scaling import K_BLOCK, LINES, ONE, SQUARES, STRIPS, UNSCALED, Scale, Scaling
 

@@ -17,7 +17,8 @@ from lapidist.calls import argument_rules
 from lapidist.calls.operation import Routing
 from lapidist.calls.part import Matrices, Part, ProblemInputs
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
-from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides, on_host, operand_of
+from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides, operand_of
+from lapidist.frameworks.host_arrays import on_host
 from lapidist.problems.matrix import MATRIX, alignment_of
 from lapidist.problems.modes import INDEX_TYPES, OF_ALL, OF_EACH, ExtraPointers, Group, Modes
 

@@ -25,7 +25,8 @@ from lapidist.calls.operation import Operation
 from lapidist.calls.part import with_alignment
 from lapidist.calls.prepared import of_all
 from lapidist.errors import ArgumentError, DTypeError, ShapeError, explained
-from lapidist.frameworks.arrays import HOST, Operand, handed_over
+from lapidist.frameworks.arrays import HOST, Operand
+from lapidist.frameworks.new_arrays import handed_over
 from lapidist.frameworks.streams import require_stream
 from lapidist.launch import ARRAYS_AT_ONCE
 from lapidist.planning.plans import Plan, plan_once

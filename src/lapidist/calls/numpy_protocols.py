@@ -13,8 +13,7 @@ from lapidist.calls.destination import multiply_on_host
 from lapidist.calls.operation import Operation
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import ArgumentError, DTypeError
-from lapidist.frameworks.arrays import framework_of
-from lapidist.frameworks.readable import readable
+from lapidist.frameworks.arrays import framework_of, readable
 
 
 @readable

@@ -17,8 +17,8 @@ from lapidist.calls.operation import Operation, is_array
 from lapidist.calls.part import Part, ProblemInputs
 from lapidist.dtypes import number_type
 from lapidist.errors import DTypeError, ShapeError
-from lapidist.frameworks.arrays import HOST, Operand, on_host, operand_of
-from lapidist.frameworks.host_arrays import native
+from lapidist.frameworks.arrays import HOST, Operand, operand_of
+from lapidist.frameworks.host_arrays import native, on_host
 from lapidist.problems.modes import ExtraPointers
 
 

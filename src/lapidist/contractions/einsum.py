@@ -17,7 +17,7 @@ from lapidist.contractions.arrangement import Arrangement, Layout, arrangement
 from lapidist.contractions.subscripts import Subscripts, paired, parsed, require_spec
 from lapidist.dtypes import Precision
 from lapidist.errors import ArgumentError
-from lapidist.frameworks.array_views import Sizes, empty_beside, require_views, strides_of
+from lapidist.frameworks.array_views import Sizes, empty_like, require_views, strides_of
 from lapidist.frameworks.arrays import HOST, operand_of
 from lapidist.frameworks.host_arrays import is_odd, native
 
@@ -160,7 +160,7 @@ def contracted(
     if out is None:
         stack = matmul(first, second, **types, stream=stream, device=device)
         return as_result(plan.result_of(stack))
-    stack = empty_beside(target, plan.out.shape) if copies_out else plan.out.of(target)
+    stack = empty_like(target, plan.out.shape) if copies_out else plan.out.of(target)
     matmul(first, second, stack, **types, stream=stream, device=device)
     if copies_out:
         target[...] = plan.result_of(stack)

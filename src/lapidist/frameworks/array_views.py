@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from lapidist.errors import DTypeError
-from lapidist.frameworks.arrays import contiguous_strides, empty, framework_of, operand_of
+from lapidist.frameworks.arrays import contiguous_strides, framework_of, operand_of
+from lapidist.frameworks.new_arrays import empty
 
 Sizes = tuple[int, ...]
 
@@ -49,7 +50,7 @@ def reshaped(array: Any, shape: Sizes) -> Any:
     return array if tuple(array.shape) == shape else array.reshape(shape)
 
 
-def empty_beside(out: Any, shape: Sizes) -> Any:
+def empty_like(out: Any, shape: Sizes) -> Any:
     """A new array of the type and place of `out`."""
     if isinstance(out, np.ndarray):
         return np.empty(shape, out.dtype.newbyteorder("="))

@@ -1,5 +1,4 @@
-"""Arrays of any framework, seen as pointer, shape, strides, type and place; and new arrays in the caller's
-framework.
+"""Arrays of any framework, seen as pointer, shape, strides, type and place.
 
 torch and NumPy attributes are read directly (0.2 microseconds each); CuPy, JAX and anything else come in
 through DLPack or `__cuda_array_interface__`, which cuda.core understands. No framework is imported that the
@@ -9,20 +8,21 @@ from __future__ import annotations
 
 import math
 import sys
-from ctypes import c_char
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from itertools import zip_longest
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from lapidist.dtypes import numpy_dtype, size_of
-from lapidist.errors import ArgumentError, DeviceError, DTypeError
-from lapidist.frameworks.readable import readable
+from lapidist.dtypes import size_of
+from lapidist.errors import ArgumentError, DeviceError, DTypeError, LapidistError
 
 REASONABLE_WORK = 10_000  # of NumPy's, to tell whether two arrays share an element: milliseconds
 HOST = -1  # device number of arrays in host memory
 META = -2  # of torch's tensors without numbers
+Look = TypeVar("Look", bound=Callable[[Any, str], Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +70,14 @@ class Operand:
         """An array at the same addresses, to be reckoned with and never read."""
         size = size_of(self.dtype)
         steps = tuple(stride * size for stride in self.strides)
-        whole = {
+        description = {
             "version": 3,
             "typestr": f"|V{size}",
             "shape": self.shape,
             "strides": steps,
             "data": (self.pointer, True),
         }
-        return np.asarray(Outlined(whole))
+        return np.asarray(Outlined(description))
 
     def transposed(self) -> Operand:
         shape, strides = self.shape, self.strides
@@ -89,7 +89,7 @@ class Operand:
         return Operand(name, at, shape, strides, dtype, device, self.framework, self.owner, self.writable)
 
     def alone(self) -> Operand:
-        """What is known of it, without the array: nothing of a caller's is kept alive."""
+        """The same description without the array, so that nothing of a caller's is kept alive."""
         at = self.name, self.pointer, self.shape, self.strides, self.dtype, self.device
         return Operand(*at, self.framework, None, self.writable)
 
@@ -102,7 +102,7 @@ class Outlined:
 
 
 def shares_memory(one: Operand, other: Operand) -> bool:
-    """Element by element. Where that would take long, as if they did."""
+    """Whether two arrays share an element; True where an exact answer would take long."""
     try:
         return np.shares_memory(one.outline(), other.outline(), max_work=REASONABLE_WORK)  # type: ignore[arg-type]
     except np.exceptions.TooHardError:
@@ -120,9 +120,27 @@ def framework_of(array: Any) -> str:
     return "jax" if root in ("jaxlib", "jax") else "other"
 
 
+def readable(look: Look) -> Look:
+    """A function that looks at arrays, whose errors name the argument, also those that the array raises."""
+
+    @wraps(look)
+    def named(array: Any, name: str) -> Any:
+        try:
+            return look(array, name)
+        except (LapidistError, MemoryError, ImportError):
+            raise
+        except Exception as error:
+            raise DTypeError(
+                f"{name}: must be an array that can be read; got {type(array).__name__}, which raised"
+                f" {type(error).__name__} ({error}). Pass its numbers in an array of NumPy or torch"
+            ) from error
+
+    return cast(Look, named)
+
+
 @readable
 def operand_of(array: Any, name: str) -> Operand:
-    """Look at `array`; nothing is copied. An Operand is one already."""
+    """The description of `array`, without a copy; an Operand is returned as it is."""
     if isinstance(array, Operand):
         return array
     framework = framework_of(array)
@@ -143,7 +161,7 @@ def of_torch(tensor: Any, name: str) -> Operand:
     """A tensor whose numbers mean their negatives (the imaginary part of a conjugated one) is copied as they
     are meant.
     """
-    require_own_memory(tensor, name)
+    require_memory(tensor, name)
     negated = tensor.is_neg()
     if negated:
         tensor = tensor.resolve_neg()
@@ -172,7 +190,7 @@ def require_dense(tensor: Any, name: str) -> None:
         )
 
 
-def require_own_memory(tensor: Any, name: str) -> None:
+def require_memory(tensor: Any, name: str) -> None:
     """Kernels read and write memory; many things that torch calls tensors have none, or none in rows and
     columns.
     """
@@ -354,128 +372,13 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 def evenly(shape: tuple[int, ...], strides: tuple[int, ...]) -> int | None:
     """How many elements it is from one to the next, through all of these dimensions; None: not always as
     many."""
-    found, covered = 0, 1
+    step, covered = 0, 1
     for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
         if extent == 1:
             continue
         if covered == 1:
-            found = stride
-        elif stride != found * covered:
+            step = stride
+        elif stride != step * covered:
             return None
         covered *= extent
-    return found
-
-
-def stream_of(framework: str, device: int) -> int:
-    """The raw stream on which the caller's framework works now."""
-    if framework == "torch":
-        import torch
-
-        return torch._C._cuda_getCurrentRawStream(device)
-    if framework == "cupy":
-        import cupy
-
-        return cupy.cuda.get_current_stream().ptr
-    return 0  # the legacy default stream: ordered with everything that is not explicitly concurrent
-
-
-def empty(shape: tuple[int, ...], like: Operand, dtype: str) -> Any:
-    """A new array of a type, of the framework and place of `like`."""
-    if like.framework == "torch":
-        return (
-            like.owner.new_empty(shape)
-            if dtype == like.dtype
-            else like.owner.new_empty(shape, dtype=torch_dtype(dtype))
-        )
-    if like.framework == "cupy":
-        import cupy
-
-        with cupy.cuda.Device(like.device):
-            return cupy.empty(shape, dtype=numpy_dtype(dtype))
-    if like.framework == "jax" and like.device != HOST:
-        import jax
-
-        with jax.default_device(next(iter(like.owner.devices()))):
-            return jax.numpy.empty(shape, dtype=numpy_dtype(dtype)).block_until_ready()
-    if like.device == HOST:
-        return np.empty(shape, dtype=numpy_dtype(dtype))
-    raise DTypeError(
-        f"out: cannot make a new {type(like.owner).__name__}; pass out= with the array to write to"
-    )
-
-
-def fresh(name: str, shape: tuple[int, ...], like: Operand, dtype: str) -> Operand:
-    """What a new array will look like, before it exists: frameworks align them to 64 bytes and more, NumPy to
-    16."""
-    return Operand(name, 0, shape, contiguous_strides(shape), dtype, like.device, like.framework, None)
-
-
-def as_planned(array: Any, planned: Operand) -> Operand:
-    """A new array, of which all but its address is known."""
-    if planned.framework != "torch":
-        return operand_of(array, planned.name)
-    like = planned.shape, planned.strides, planned.dtype, planned.device, "torch"
-    return Operand(planned.name, array.data_ptr(), *like, array)
-
-
-def handed_over(result: Any, like: Operand) -> Any:
-    """A new result as its framework has it: JAX' arrays are made of complete ones, NumPy's without dimensions
-    are scalars.
-    """
-    if like.framework == "jax" and like.device == HOST:
-        import jax
-
-        return jax.device_put(result, next(iter(like.owner.devices())))
-    return result[()] if isinstance(result, np.ndarray) and not result.shape else result
-
-
-def tell_written(out: Any) -> None:
-    """torch counts writes to a tensor: its autograd refuses to go back through numbers that have changed
-    since.
-    """
-    if framework_of(out) == "torch":
-        import torch
-
-        torch.autograd.graph.increment_version(out)
-
-
-def torch_dtype(name: str) -> Any:
-    import torch
-
-    return getattr(torch, name)
-
-
-def on_host(operand: Operand) -> np.ndarray[Any, Any]:
-    """A NumPy view of an operand in host memory: the caller's own memory, in the operand's shape."""
-    if operand.framework == "torch":
-        return torch_on_host(operand)
-    base = asarray(operand.owner, operand.name)
-    byte_strides = tuple(stride * base.itemsize for stride in operand.strides)
-    if base.dtype.isbuiltin != 2:  # one of NumPy itself, in any byte order
-        return np.lib.stride_tricks.as_strided(base, operand.shape, byte_strides)
-    whole = base.view(f"u{base.itemsize}")  # NumPy does not know the letters of ml_dtypes' types here
-    return np.lib.stride_tricks.as_strided(whole, operand.shape, byte_strides).view(base.dtype)
-
-
-def asarray(owner: Any, name: str) -> np.ndarray[Any, Any]:
-    """NumPy itself sees no array in what only speaks DLPack, through which it has no bfloat16."""
-    if hasattr(owner, "__array__") or not hasattr(owner, "__dlpack__"):
-        return np.asarray(owner)
-    try:
-        return np.from_dlpack(owner)
-    except MemoryError:
-        raise
-    except Exception as error:  # whatever __dlpack__ raises, or NumPy of a capsule that was used before
-        raise DTypeError(
-            f"{name}: must be an array that NumPy reads through DLPack, with a new capsule each time; got"
-            f" {type(owner).__name__} ({error}). Make it an array of torch or JAX by their from_dlpack"
-        ) from error
-
-
-def torch_on_host(operand: Operand) -> np.ndarray[Any, Any]:
-    """Not by Tensor.numpy(), after which torch refuses for ever to resize the memory, as FSDP does."""
-    dtype, (first, last) = numpy_dtype(operand.dtype), operand.span
-    memory: Any = (c_char * (last - first)).from_address(first)
-    memory.owner = operand.owner  # who has a view has the tensor
-    byte_strides = tuple(stride * dtype.itemsize for stride in operand.strides)
-    return np.ndarray(operand.shape, dtype, memory, 0, byte_strides)
+    return step

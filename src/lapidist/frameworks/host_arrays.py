@@ -1,18 +1,19 @@
-"""Host arrays that no kernel takes as they are: types that only NumPy multiplies, mixed types, bytes in
-another order, any `out`.
+"""NumPy views of host operands, and host arrays that no kernel takes as they are: types that only NumPy
+multiplies, mixed types, bytes in another order, any `out`.
 
 NumPy multiplies them in the type that it finds for both. What cannot be written as it lies is computed beside
 it, then copied."""
 
 from __future__ import annotations
 
+from ctypes import c_char
 from typing import Any
 
 import numpy as np
 
 from lapidist.dtypes import OPERANDS, numpy_dtype
 from lapidist.errors import DTypeError
-from lapidist.frameworks.arrays import HOST, Operand, on_host, operand_of
+from lapidist.frameworks.arrays import HOST, Operand, operand_of
 
 KINDS = "biufcO"  # booleans, integers, floats, complex numbers, objects: what NumPy multiplies
 
@@ -99,3 +100,39 @@ def write(out: Any, result: np.ndarray[Any, Any]) -> None:
     target = out if isinstance(out, np.ndarray) else on_host(operand_of(out, "out"))
     with np.errstate(over="ignore"):
         np.copyto(target, result, casting="unsafe")
+
+
+def on_host(operand: Operand) -> np.ndarray[Any, Any]:
+    """A NumPy view of an operand in host memory: the caller's own memory, in the operand's shape."""
+    if operand.framework == "torch":
+        return torch_on_host(operand)
+    base = asarray(operand.owner, operand.name)
+    byte_strides = tuple(stride * base.itemsize for stride in operand.strides)
+    if base.dtype.isbuiltin != 2:  # one of NumPy itself, in any byte order
+        return np.lib.stride_tricks.as_strided(base, operand.shape, byte_strides)
+    words = base.view(f"u{base.itemsize}")  # NumPy does not know the letters of ml_dtypes' types here
+    return np.lib.stride_tricks.as_strided(words, operand.shape, byte_strides).view(base.dtype)
+
+
+def asarray(owner: Any, name: str) -> np.ndarray[Any, Any]:
+    """NumPy itself sees no array in what only speaks DLPack, through which it has no bfloat16."""
+    if hasattr(owner, "__array__") or not hasattr(owner, "__dlpack__"):
+        return np.asarray(owner)
+    try:
+        return np.from_dlpack(owner)
+    except MemoryError:
+        raise
+    except Exception as error:  # whatever __dlpack__ raises, or NumPy of a capsule that was used before
+        raise DTypeError(
+            f"{name}: must be an array that NumPy reads through DLPack, with a new capsule each time; got"
+            f" {type(owner).__name__} ({error}). Make it an array of torch or JAX by their from_dlpack"
+        ) from error
+
+
+def torch_on_host(operand: Operand) -> np.ndarray[Any, Any]:
+    """Not by Tensor.numpy(), after which torch refuses for ever to resize the memory, as FSDP does."""
+    dtype, (first, last) = numpy_dtype(operand.dtype), operand.span
+    memory: Any = (c_char * (last - first)).from_address(first)
+    memory.owner = operand.owner  # who has a view has the tensor
+    byte_strides = tuple(stride * dtype.itemsize for stride in operand.strides)
+    return np.ndarray(operand.shape, dtype, memory, 0, byte_strides)

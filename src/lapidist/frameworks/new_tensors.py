@@ -10,7 +10,7 @@ Shape = tuple[int, ...]
 Make = Callable[[], Any]
 
 
-def tensors_made(dtype: Any, device: Any) -> Callable[[Shape, Shape], Make]:
+def tensor_maker(dtype: Any, device: Any) -> Callable[[Shape, Shape], Make]:
     """A function of shape and strides. It returns what makes new tensors that have them.
 
     Where torch sees one GPU, that is the function that torch's own compiled code calls. It does not go

@@ -5,7 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from lapidist.errors import ArgumentError
-from lapidist.frameworks.arrays import stream_of
+
+
+def stream_of(framework: str, device: int) -> int:
+    """The raw stream on which the caller's framework works now."""
+    if framework == "torch":
+        import torch
+
+        return torch._C._cuda_getCurrentRawStream(device)
+    if framework == "cupy":
+        import cupy
+
+        return cupy.cuda.get_current_stream().ptr
+    return 0  # the legacy default stream: ordered with everything that is not explicitly concurrent
 
 
 def stream_handle(stream: Any) -> int:
@@ -13,8 +25,8 @@ def stream_handle(stream: Any) -> int:
     if isinstance(stream, int) and not isinstance(stream, bool):
         handle: Any = stream
     else:
-        found = (getattr(stream, attribute, None) for attribute in ("cuda_stream", "ptr", "handle"))
-        handle = next((each for each in found if each is not None), None)
+        handles = (getattr(stream, attribute, None) for attribute in ("cuda_stream", "ptr", "handle"))
+        handle = next((attribute_value for attribute_value in handles if attribute_value is not None), None)
     try:
         if 0 <= int(handle) < 1 << 64:
             return int(handle)

@@ -14,7 +14,7 @@ import numpy as np
 
 from lapidist import api
 from lapidist.backends.gpu.driver import check, load_driver
-from lapidist.backends.gpu.second_pass_launches import Left, Placed, follow, room_for
+from lapidist.backends.gpu.second_pass_launches import PassWorkspace, Placed, follow, room_for
 from lapidist.calls.argument_rules import WORKSPACE_ALIGNMENT
 from lapidist.calls.kernel_choice import Choices
 from lapidist.calls.prepared import Prepared
@@ -117,13 +117,13 @@ class Ready:
     ) -> None:
         fused, before = self._bound.epilogue, in_kernel_work(part.plan for part in prepared.parts)
         assert fused is not None
-        with self._left(Left.of(fused, before), room, stream) as left:
+        with self._left(PassWorkspace.of(fused, before), room, stream) as left:
             fused.place(left.values, left.slots)
             self._launch(prepared, operands, results, stream)
             follow(fused, before, left, self._ordinal, stream)
 
     @contextmanager
-    def _left(self, left: Left, room: int, stream: int) -> Iterator[Placed]:
+    def _left(self, left: PassWorkspace, room: int, stream: int) -> Iterator[Placed]:
         """In XLA's room. Programs that were exported where there is no GPU have none."""
         if not room:
             with room_for(left, self._ordinal, stream) as placed:
@@ -146,7 +146,7 @@ def bytes_left(fused: EpilogueOperands | None) -> int:
     """What second passes read, whatever kernels make before them."""
     if fused is None or not (fused.sources or fused.slots):
         return 0
-    each = (Left.of(fused, before).nbytes for before in EVERY)
+    each = (PassWorkspace.of(fused, before).nbytes for before in EVERY)
     return max(aligned(slots) + values for slots, values in each)
 
 

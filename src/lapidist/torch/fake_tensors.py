@@ -15,7 +15,8 @@ from lapidist.calls.operation import Factors, Operation, is_array, types_named
 from lapidist.dtypes import IEEE
 from lapidist.epilogues.tracing import BoundEpilogue
 from lapidist.errors import DTypeError
-from lapidist.frameworks.arrays import HOST, META, Operand, require_dense, torch_dtype
+from lapidist.frameworks.arrays import HOST, META, Operand, require_dense
+from lapidist.frameworks.new_arrays import torch_dtype
 
 
 def outline(tensor: Any, name: str) -> Operand:

@@ -18,7 +18,7 @@ from lapidist.epilogues.interpreter import Namespace, evaluate, stored
 from lapidist.epilogues.philox import LOW, WORD, philox
 from lapidist.epilogues.steps import ROW, SCALAR, TILE, Result
 from lapidist.epilogues.tracing import BoundEpilogue
-from lapidist.frameworks.arrays import torch_dtype
+from lapidist.frameworks.new_arrays import torch_dtype
 from lapidist.torch import fake_tensors, operators
 from lapidist.torch.autocast import in_autocast
 from lapidist.torch.dispatch_state import is_plain, is_recorded, is_unobserved

@@ -47,18 +47,18 @@ class Part:
 @dataclass(frozen=True, slots=True)
 class Finding:
     part: Part
-    found: bool
+    usable: bool
     detail: str
 
     @property
     def as_data(self) -> dict[str, str | bool | None]:
-        remedy = None if self.found else self.part.remedy
-        return {"part": self.part.name, "found": self.found, "detail": self.detail, "remedy": remedy}
+        remedy = None if self.usable else self.part.remedy
+        return {"part": self.part.name, "found": self.usable, "detail": self.detail, "remedy": remedy}
 
     def __str__(self) -> str:
-        mark = "ok     " if self.found else "MISSING" if self.part.base else "absent "
+        mark = "ok     " if self.usable else "MISSING" if self.part.base else "absent "
         line = visible(f"{mark} {self.part.name:<14} {self.detail}")
-        return line if self.found else f"{line}\n{'':23}get it: {self.part.remedy}"
+        return line if self.usable else f"{line}\n{'':23}get it: {self.part.remedy}"
 
 
 def run(as_json: bool = False) -> int:
@@ -67,11 +67,11 @@ def run(as_json: bool = False) -> int:
     if as_json:
         for finding in findings:
             print(json.dumps(finding.as_data))
-        return int(any(finding.part.base and not finding.found for finding in findings))
+        return int(any(finding.part.base and not finding.usable for finding in findings))
     for finding in findings:
         print(finding)
-    broken = [finding.part.name for finding in findings if finding.part.base and not finding.found]
-    gpu = next(finding.found for finding in findings if finding.part.name == "GPU")
+    broken = [finding.part.name for finding in findings if finding.part.base and not finding.usable]
+    gpu = next(finding.usable for finding in findings if finding.part.name == "GPU")
     print()
     if broken:
         print(f"The base does not work: {', '.join(broken)} missing.")
@@ -125,10 +125,10 @@ def find_nvrtc() -> str:
 
     load_nvrtc()
     version, place = nvrtc_version(), pathfinder.load_nvidia_dynamic_lib("nvrtc").abs_path
-    found = "{}.{}  {}".format(*version, place)
+    description = "{}.{}  {}".format(*version, place)
     if version == MEASURED_NVRTC:
-        return found
-    return "{}; speeds were measured with {}.{}: {}".format(found, *MEASURED_NVRTC, NVRTC_HINT)
+        return description
+    return "{}; speeds were measured with {}.{}: {}".format(description, *MEASURED_NVRTC, NVRTC_HINT)
 
 
 def find_headers() -> str:
@@ -181,14 +181,14 @@ def find_cache() -> str:
     folder = chosen_directory()
     if folder is None:
         raise DeviceError("this user has no home folder")
-    found = objection(folder)
-    if found is not None:
-        raise DeviceError(found)
+    refusal = objection(folder)
+    if refusal is not None:
+        raise DeviceError(refusal)
     make_directory(folder)
     with tempfile.TemporaryFile(dir=folder):
         pass
-    kept = entries(folder)
-    return f"{folder}  ({len(kept)} kernels, {sum(entry.nbytes for entry in kept) / 1e6:.1f} MB)"
+    kernels = entries(folder)
+    return f"{folder}  ({len(kernels)} kernels, {sum(entry.nbytes for entry in kernels) / 1e6:.1f} MB)"
 
 
 PARTS = (

@@ -108,7 +108,7 @@ class current_device:
 def encode_tensor_map(tensor_map: TensorMap) -> bytes:
     """The 128 opaque bytes that TMA reads."""
     driver = load_driver()
-    dtype, box, ones, *how = tensor_map_words(
+    dtype, box, element_strides, *how = tensor_map_words(
         tensor_map.dtype, tensor_map.box, tensor_map.swizzle, tensor_map.fetched
     )
     word = driver.cuuint64_t
@@ -119,7 +119,7 @@ def encode_tensor_map(tensor_map: TensorMap) -> bytes:
         [word(extent) for extent in tensor_map.shape],
         [word(stride) for stride in tensor_map.strides or (16,)],  # the driver refuses an empty list
         box,
-        ones,
+        element_strides,
         *how,
     )
     if status.value != 0:
@@ -187,9 +187,9 @@ def query_device(ordinal: int) -> Device:
         code = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{key}")
         return int(check(driver.cuDeviceGetAttribute(code, handle), f"cuDeviceGetAttribute {key}"))
 
-    known = known_as(name) or chip("h200")
+    table_entry = known_as(name) or chip("h200")
     return replace(
-        known,
+        table_entry,
         name=name,
         capability=(attribute("COMPUTE_CAPABILITY_MAJOR"), attribute("COMPUTE_CAPABILITY_MINOR")),
         sms=attribute("MULTIPROCESSOR_COUNT"),

@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from lapidist.launch import Maps, TensorMap
 
-KEPT = 256  # encodings of each map, 128 bytes each
+MOST_ENCODINGS = 256  # encodings of each map, 128 bytes each
 SOURCES = "A", "B", "D", "workspace"
-APART = 1 << 46  # distance of invented addresses, larger than any address of a GPU
+DISTANCE = 1 << 46  # distance of invented addresses, larger than any address of a GPU
 ALIGNMENT = 16  # a map's extents may depend on its address modulo so many bytes
 Encode = Callable[[TensorMap], bytes]
 Addresses = tuple[int, int, int, int]  # of SOURCES
@@ -26,70 +26,74 @@ class EncodedMaps:
 
     def __init__(self, maps: Maps, encode: Encode) -> None:
         self._maps, self._encode = maps, encode
-        self._whole: dict[Addresses, Encoded] = {}
-        self._each: list[OneMap] = []  # filled at the second set of addresses
+        self._by_addresses: dict[Addresses, Encoded] = {}
+        self._dependencies: list[MapDependency] = []  # filled at the second set of addresses
 
     def at(self, addresses: Addresses) -> Encoded:
-        each = self._each
-        if each:
+        dependencies = self._dependencies
+        if dependencies:
             return [
-                (one.offset, one.known.get(addresses[one.source]) or self._made(one, addresses))
-                for one in each
+                (
+                    dependency.offset,
+                    dependency.contents.get(addresses[dependency.source])
+                    or self._encode_anew(dependency, addresses),
+                )
+                for dependency in dependencies
             ]
-        found = self._whole.get(addresses)
-        if found is None:
-            if self._whole:
+        encoded = self._by_addresses.get(addresses)
+        if encoded is None:
+            if self._by_addresses:
                 self._part(addresses)
                 return self.at(addresses)
-            found = self._whole[addresses] = self._encoded(self._maps(named(addresses)))
-        return found
+            encoded = self._by_addresses[addresses] = self._encoded(self._maps(named(addresses)))
+        return encoded
 
     def _part(self, addresses: Addresses) -> None:
         """Keep each map by its own address from now on, beginning with those of the first addresses."""
-        ((first, encoded),) = self._whole.items()
-        each, known = dependencies_of(self._maps, addresses), dict(encoded)
-        for one in each:
-            one.known[first[one.source]] = known[one.offset]
-        self._each = each
-        self._whole.clear()
+        ((first, encoded),) = self._by_addresses.items()
+        dependencies, contents = dependencies_of(self._maps, addresses), dict(encoded)
+        for dependency in dependencies:
+            dependency.contents[first[dependency.source]] = contents[dependency.offset]
+        self._dependencies = dependencies
+        self._by_addresses.clear()
 
     def _encoded(self, maps: tuple[tuple[int, TensorMap], ...]) -> Encoded:
         """A map that the kernel does not use may be the same object as another one: it is encoded once."""
-        known: dict[int, bytes] = {}
-        for _, each in maps:
-            if id(each) not in known:
-                known[id(each)] = self._encode(each)
-        return [(offset, known[id(each)]) for offset, each in maps]
+        contents: dict[int, bytes] = {}
+        for _, tensor_map in maps:
+            if id(tensor_map) not in contents:
+                contents[id(tensor_map)] = self._encode(tensor_map)
+        return [(offset, contents[id(tensor_map)]) for offset, tensor_map in maps]
 
-    def _made(self, one: OneMap, addresses: Addresses) -> bytes:
-        address = addresses[one.source]
-        if address % ALIGNMENT == one.low:
-            found = replace(one.of_first, address=address + one.ahead)
+    def _encode_anew(self, dependency: MapDependency, addresses: Addresses) -> bytes:
+        address = addresses[dependency.source]
+        if address % ALIGNMENT == dependency.low:
+            tensor_map = replace(dependency.of_first, address=address + dependency.ahead)
         else:
-            found = dict(self._maps(named(addresses)))[one.offset]
-        if len(one.known) >= KEPT:
-            one.known.clear()
-        content = one.known[address] = self._encode(found)
+            tensor_map = dict(self._maps(named(addresses)))[dependency.offset]
+        if len(dependency.contents) >= MOST_ENCODINGS:
+            dependency.contents.clear()
+        content = dependency.contents[address] = self._encode(tensor_map)
         return content
 
 
-class OneMap:
+class MapDependency:
     """Which address a map depends on, and its value for one address."""
 
-    __slots__ = ("ahead", "known", "low", "of_first", "offset", "source")
+    __slots__ = ("ahead", "contents", "low", "of_first", "offset", "source")
 
     def __init__(self, offset: int, source: int, address: int, of_first: TensorMap) -> None:
         self.offset, self.source, self.of_first = offset, source, of_first
         self.ahead, self.low = of_first.address - address, address % ALIGNMENT
-        self.known: dict[int, bytes] = {}
+        self.contents: dict[int, bytes] = {}
 
 
-def dependencies_of(maps: Maps, addresses: Addresses) -> list[OneMap]:
+def dependencies_of(maps: Maps, addresses: Addresses) -> list[MapDependency]:
     """Find the address that each map depends on, by maps of addresses that are far apart."""
-    far = tuple((1 + place) * APART + address % ALIGNMENT for place, address in enumerate(addresses))
+    far = tuple((1 + place) * DISTANCE + address % ALIGNMENT for place, address in enumerate(addresses))
     return [
-        OneMap(offset, place := each.address // APART - 1, far[place], each)
-        for offset, each in maps(named(far))  # type: ignore[arg-type]
+        MapDependency(offset, place := tensor_map.address // DISTANCE - 1, far[place], tensor_map)
+        for offset, tensor_map in maps(named(far))  # type: ignore[arg-type]
     ]
 
 

@@ -41,14 +41,14 @@ class GpuBackend(Backend):
     def available(self, plan: Plan, way: Compiling, final: bool = True) -> Plan:
         return running(plan, way, final)
 
-    def loaded(self, plan: Plan, own: Addresses | None) -> GpuKernel | None:
-        return None if plan.is_empty else kernel_of(plan, self.ordinal, own)
+    def loaded(self, plan: Plan, workspace: Addresses | None) -> GpuKernel | None:
+        return None if plan.is_empty else kernel_of(plan, self.ordinal, workspace)
 
     def load_passes(self, epilogue: EpilogueArrays) -> None:
         from lapidist.backends.gpu.second_pass_launches import kernels_of
 
-        for each in {each for before in EVERY for each, _, _ in epilogue.passes(before)}:
-            kernels_of(each, self.ordinal)
+        for second_pass in {second_pass for before in EVERY for second_pass, _, _ in epilogue.passes(before)}:
+            kernels_of(second_pass, self.ordinal)
 
     def is_captured(self, stream: Any, framework: str) -> bool:
         if stream is None and framework not in ("torch", "cupy"):
@@ -79,14 +79,14 @@ class GpuBackend(Backend):
         at: tuple[int, int, int, int],
     ) -> None:
         """Imported here, so that processes without such epilogues do not load the modules."""
-        from lapidist.backends.gpu.second_pass_launches import Left, follow, room_for
+        from lapidist.backends.gpu.second_pass_launches import PassWorkspace, follow, room_for
 
         parts = ready.parts  # read once: another thread may replace them
         before = in_kernel_work(part.plan for part in parts)
-        with room_for(Left.of(epilogue, before), self.ordinal, handle) as left:
-            epilogue.place(left.values, left.slots)
+        with room_for(PassWorkspace.of(epilogue, before), self.ordinal, handle) as placed:
+            epilogue.place(placed.values, placed.slots)
             ready.start(*at, bound.alpha_beta, handle, bound.extra_pointers, parts)
-            follow(epilogue, before, left, self.ordinal, handle)
+            follow(epilogue, before, placed, self.ordinal, handle)
 
     def _through(self, ready: PreparedProduct, bound: BoundProduct, out: Operand, stream: Any) -> None:
         """Host arrays on a GPU: copy in, run, copy out. Whole buffers are copied, so strides stay

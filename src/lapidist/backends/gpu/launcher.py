@@ -70,11 +70,11 @@ class _Block:
         raw = ctypes.create_string_buffer(size + 64 + 16)
         start = -ctypes.addressof(raw) % 64  # tensor maps must be aligned to 64 bytes
         base = ctypes.addressof(raw) + start
-        whole = memoryview(raw).cast("B")
-        self.view = whole[start : start + size]
+        memory = memoryview(raw).cast("B")
+        self.view = memory[start : start + size]
         # Indices of the pointers among the buffer's 64-bit words. An operand that the kernel does not take is
         # written to the last word, behind the parameters.
-        self.words, self.first = whole[: len(raw) // 8 * 8].cast("Q"), start // 8
+        self.words, self.first = memory[: len(raw) // 8 * 8].cast("Q"), start // 8
         self.a, self.b, self.c, self.d = (
             (start + patches[x].offset) // 8 if x in patches else len(raw) // 8 - 1 for x in "ABCD"
         )
@@ -106,10 +106,10 @@ _spare = threading.local()
 def spare_blocks() -> dict[Any, _Block]:
     """This thread's spare blocks, by the properties that launches must share."""
     try:
-        found: dict[Any, _Block] = _spare.blocks
+        blocks: dict[Any, _Block] = _spare.blocks
     except AttributeError:
-        found = _spare.blocks = {}
-    return found
+        blocks = _spare.blocks = {}
+    return blocks
 
 
 def put_back(key: Any, block: _Block) -> None:
@@ -138,20 +138,20 @@ def launch_attributes(driver: Any, launch: Launch) -> list[Any]:
 @lru_cache(maxsize=128)
 def attributes_of(driver: Any, cooperative: bool, overlaps: bool, cluster: Dim3 | None) -> list[Any]:
     """The driver copies them with each configuration, so launches can share them."""
-    beside = "PROGRAMMATIC_STREAM_SERIALIZATION"
+    overlap = "PROGRAMMATIC_STREAM_SERIALIZATION"
     attributes = []
-    for name, wanted in (
+    for name, applies in (
         ("COOPERATIVE", cooperative),
-        (beside, overlaps),
+        (overlap, overlaps),
         ("CLUSTER_DIMENSION", cluster is not None),
     ):
-        if wanted:
+        if applies:
             attribute, value = driver.CUlaunchAttribute(), driver.CUlaunchAttributeValue()
             if cluster is not None and name == "CLUSTER_DIMENSION":
                 value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = cluster
             else:
                 setattr(
-                    value, "programmaticStreamSerializationAllowed" if name == beside else "cooperative", 1
+                    value, "programmaticStreamSerializationAllowed" if name == overlap else "cooperative", 1
                 )
             attribute.id, attribute.value = (
                 getattr(driver.CUlaunchAttributeID, f"CU_LAUNCH_ATTRIBUTE_{name}"),
@@ -166,10 +166,10 @@ class GpuKernel:
     times.
     """
 
-    def __init__(self, launch: Launch, ordinal: int, own: Addresses | None = None) -> None:
-        """`own`: addresses in the caller's workspace, of flags and of what follows them."""
+    def __init__(self, launch: Launch, ordinal: int, workspace: Addresses | None = None) -> None:
+        """`workspace`: addresses in the caller's workspace, of flags and of what follows them."""
         self.launch, self._ordinal = launch, ordinal
-        self._workspace = own
+        self._workspace = workspace
         self._context = primary_context(ordinal)
         self._function = load_binary(launch.binary, ordinal, launch.shared_bytes)
         self._maps = None if launch.maps is None else EncodedMaps(launch.maps, encode_tensor_map)
@@ -183,7 +183,7 @@ class GpuKernel:
         once = self._blocks is None and not self._started
         self._started = True
         if not once:
-            self.kept_start()(operands, scalars, stream)
+            self.repeated_start()(operands, scalars, stream)
             return
         key, blocks = self._configured(), Once()
         spare = spare_blocks().pop(key, None)
@@ -192,45 +192,45 @@ class GpuKernel:
         else:
             blocks.block = spare
             spare.begin(self.launch)
-        self._made_start(blocks)(operands, scalars, stream)
+        self._make_start(blocks)(operands, scalars, stream)
         put_back(key, blocks.block)
 
     def _configured(self) -> tuple[Any, ...]:
         """Launches with equal values differ only in grid and parameters."""
-        here = self.launch
+        launch = self.launch
         return (
             id(self._function),
-            here.block,
-            here.shared_bytes,
-            here.cluster,
-            here.cooperative,
-            here.overlaps,
+            launch.block,
+            launch.shared_bytes,
+            launch.cluster,
+            launch.cooperative,
+            launch.overlaps,
         )
 
-    def kept_start(self) -> Start:
+    def repeated_start(self) -> Start:
         """The function that starts it repeatedly, with a block for each thread."""
-        found: Start | None = self.__dict__.get("start")
-        if found is None:
-            found = self.__dict__["start"] = self._made_start(self._kept_blocks())
-        return found
+        start: Start | None = self.__dict__.get("start")
+        if start is None:
+            start = self.__dict__["start"] = self._make_start(self._blocks_by_thread())
+        return start
 
-    def _kept_blocks(self) -> Any:
+    def _blocks_by_thread(self) -> Any:
         if self._blocks is None:
             self._blocks = threading.local()
         return self._blocks
 
-    def _made_start(self, blocks: Any) -> Start:
+    def _make_start(self, blocks: Any) -> Start:
         """With one GPU its context is always current where a framework works. With several, each launch must
         check.
         """
         driver = load_driver()
-        here = self._starter(driver, blocks)
-        return here if gpu_count() == 1 else self._anywhere(driver, here)
+        start = self._starter(driver, blocks)
+        return start if gpu_count() == 1 else self._anywhere(driver, start)
 
     def _starter(self, driver: Any, blocks: Any) -> Start:
         """The launch itself. Names are bound once: attribute look-ups would take a tenth of its time."""
         function, has_maps = self._function, self.launch.maps is not None
-        has_workspace, own = any(self.launch.scratch), self._workspace is not None
+        has_workspace, own_workspace = any(self.launch.scratch), self._workspace is not None
         launch, stream_type = driver.cuLaunchKernelEx, driver.CUstream
 
         def start(operands: Operands, scalars: Scalars, stream: int, written: Written | None = None) -> None:
@@ -256,7 +256,7 @@ class GpuKernel:
                 block.scalars = scalars
             if has_workspace:
                 # The driver is asked whether the stream is captured, which takes half a microsecond.
-                key = own or stream_key(driver, block.config.hStream, stream)
+                key = own_workspace or stream_key(driver, block.config.hStream, stream)
                 if block.workspace_key != key:
                     block.operands, moved = None, True
                     self._place_workspace(block, key)
@@ -266,10 +266,10 @@ class GpuKernel:
                 block.operands = operands
             status = launch(block.config, function, block.address, 0)[0]
             if status:
-                here = self.launch
+                failed = self.launch
                 raise LaunchError(
-                    f"cuLaunchKernelEx: the driver answered {status.name} (grid {here.grid}, block"
-                    f" {here.block}, {here.shared_bytes} bytes of dynamic shared memory)"
+                    f"cuLaunchKernelEx: the driver answered {status.name} (grid {failed.grid}, block"
+                    f" {failed.block}, {failed.shared_bytes} bytes of dynamic shared memory)"
                 )
 
         return start
@@ -278,7 +278,7 @@ class GpuKernel:
         self, values: Mapping[str, Any], stream: int, scalars: Scalars, operands: Operands = (0, 0, 0, 0)
     ) -> None:
         """Start with further values that change from run to run: addresses of lists, indices, factors."""
-        block = self._own_block()
+        block = self._thread_block()
         block.constant = block.written = None
         self.launch.write(block.view, values)
         self.start(operands, scalars, stream)
@@ -296,29 +296,29 @@ class GpuKernel:
             into[first + place] = value
         block.written = written
 
-    def _anywhere(self, driver: Any, here: Start) -> Start:
+    def _anywhere(self, driver: Any, launch: Start) -> Start:
         """The launch with this GPU's context made current, if it is not already."""
-        wanted = int(self._context)
+        context = int(self._context)
 
         def start(operands: Operands, scalars: Scalars, stream: int, written: Written | None = None) -> None:
             current = driver.cuCtxGetCurrent()[1]
-            if int(current) == wanted:
-                return here(operands, scalars, stream, written)
+            if int(current) == context:
+                return launch(operands, scalars, stream, written)
             driver.cuCtxSetCurrent(self._context)
             try:
-                return here(operands, scalars, stream, written)
+                return launch(operands, scalars, stream, written)
             finally:
                 driver.cuCtxSetCurrent(current)
 
         return start
 
-    def _own_block(self) -> _Block:
+    def _thread_block(self) -> _Block:
         """This thread's block."""
         blocks = self._blocks
         try:
             block: _Block = blocks.block
         except AttributeError:
-            blocks = self._kept_blocks()
+            blocks = self._blocks_by_thread()
             block = blocks.block = self._make_block()
         return block
 

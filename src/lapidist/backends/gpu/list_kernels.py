@@ -25,45 +25,45 @@ class PartChoice(NamedTuple):
     kernel: Kernel | None
     config: Config | None
     sharing: Sharing
-    own: Addresses | None  # the caller's workspace
+    workspace: Addresses | None  # the caller's workspace
     way: Compiling
 
 
 class PartKernel:
     """The kernel for as many products as one launch takes; None if there is nothing to compute."""
 
-    def __init__(self, plan: Plan, backend: Backend, own: Addresses | None, way: Compiling) -> None:
-        self.backend, self._own = backend, own
+    def __init__(self, plan: Plan, backend: Backend, workspace: Addresses | None, way: Compiling) -> None:
+        self.backend, self._workspace = backend, workspace
         first = backend.available(plan, way)
-        self.kernel: GpuKernel | None = backend.loaded(first, own)
+        self.kernel: GpuKernel | None = backend.loaded(first, workspace)
         stands_in = first is not plan and way == BACKGROUND
-        self._wanted = Awaited({plan.callers_problem: plan}, [plan.build]) if stands_in else None
+        self._awaited = Awaited({plan.callers_problem: plan}, [plan.build]) if stands_in else None
         self.countdown = CALLS_BETWEEN  # calls until the next look for a better kernel
 
     @property
     def settled(self) -> bool:
         """Whether its kernel is final."""
-        return self._wanted is None
+        return self._awaited is None
 
     def settle(self) -> None:
         """Take the wanted plan now; its kernel is compiled if it is missing."""
-        if self._wanted is not None:
-            (plan,) = self._wanted.plans.values()
-            self.kernel, self._wanted = self.backend.loaded(plan, self._own), None
+        if self._awaited is not None:
+            (plan,) = self._awaited.plans.values()
+            self.kernel, self._awaited = self.backend.loaded(plan, self._workspace), None
 
     def improve(self) -> None:
         """Count a call. After enough of them, take the wanted plan if its kernel is compiled, or give it up
         if that failed.
         """
         self.countdown -= 1
-        wanted = self._wanted
-        if self.countdown > 0 or wanted is None:
+        awaited = self._awaited
+        if self.countdown > 0 or awaited is None:
             return
         self.countdown = CALLS_BETWEEN
-        if wanted.have_come:
+        if awaited.have_come:
             self.settle()
-        elif wanted.will_not_come:
-            self._wanted = None
+        elif awaited.will_not_come:
+            self._awaited = None
 
 
 KERNELS: dict[tuple[Problem, int, PartChoice], PartKernel] = {}
@@ -74,17 +74,17 @@ def kernel_for(
 ) -> PartKernel:
     """The kernel of a part. A graph that is captured keeps the wanted one, so the call waits for it."""
     key = problem, backend.ordinal, choice
-    found = KERNELS.get(key)
-    keeps = choice.way == BACKGROUND and (found is None or not found.settled)
+    kernel = KERNELS.get(key)
+    keeps = choice.way == BACKGROUND and (kernel is None or not kernel.settled)
     keeps = keeps and backend.is_captured(stream, framework)
-    if found is None:
+    if kernel is None:
         plan = plan_once(problem, backend.chip, choice.kernel, choice.config, choice.sharing)
-        found = PartKernel(plan, backend, choice.own, WAIT if keeps else choice.way)
+        kernel = PartKernel(plan, backend, choice.workspace, WAIT if keeps else choice.way)
         if len(KERNELS) >= CACHED_PLANS:
             KERNELS.clear()
-        KERNELS[key] = found
+        KERNELS[key] = kernel
     elif keeps:
-        found.settle()
-    elif not found.settled:
-        found.improve()
-    return found
+        kernel.settle()
+    elif not kernel.settled:
+        kernel.improve()
+    return kernel

@@ -39,8 +39,11 @@ def further(groups: tuple[int, ...], clusters: int, band: int) -> tuple[int, ...
     """
     if not band < clusters <= min(len(groups), MOST_PAIRS):
         return ()
-    here = groups[:clusters]
-    by_group = sorted(range(clusters), key=lambda pair: (-here.count(here[pair]), here[pair]))
+    launched_groups = groups[:clusters]
+    by_group = sorted(
+        range(clusters),
+        key=lambda pair: (-launched_groups.count(launched_groups[pair]), launched_groups[pair]),
+    )
     by_row = sorted(range(clusters), key=lambda tile: (tile % band, tile // band))
     return tuple(tile - pair for pair, tile in sorted(zip(by_group, by_row, strict=True)))
 
@@ -65,13 +68,13 @@ def groups_of(clusters: Sequence[Sequence[int]], pairs: Sequence[int]) -> tuple[
 
 def order_of(plan: Plan, ordinal: int) -> tuple[int, ...]:
     """The kernel's parameter "order". All zeros if blocks are no pairs, read a schedule, or are soon done."""
-    found: tuple[int, ...] = ()
+    distances: tuple[int, ...] = ()
     if plan.config.cluster == 2 and not plan.scheduled and plan.predicted_seconds >= WORTH_SECONDS:
         groups = probed(ordinal, plan.device.sms, plan.device.architecture)
         grid = plan.kernel.tile_grid(plan.problem, plan.config)
         lines = grid.tiles_n if plan.config.along_m else grid.tiles_m
-        found = further(groups, plan.grid[0] // 2, min(lines, plan.config.raster or BAND))
-    return (*found, *[0] * (MOST_PAIRS - len(found)))
+        distances = further(groups, plan.grid[0] // 2, min(lines, plan.config.raster or BAND))
+    return (*distances, *[0] * (MOST_PAIRS - len(distances)))
 
 
 @cache
@@ -102,7 +105,7 @@ def launched(ordinal: int, launch: Launch) -> list[int]:
     """The SM of each block. It runs on a stream of its own, also while this thread captures a graph."""
     driver, blocks = load_driver(), launch.grid[0]
     relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-    found = (ctypes.c_uint * blocks)()
+    sms = (ctypes.c_uint * blocks)()
     with current_device(ordinal):
         previous = check(
             driver.cuThreadExchangeStreamCaptureMode(relaxed), "cuThreadExchangeStreamCaptureMode"
@@ -114,7 +117,7 @@ def launched(ordinal: int, launch: Launch) -> list[int]:
             )
             GpuKernel(launch, ordinal).start((0, 0, 0, int(memory)), AS_IT_IS, int(stream))
             check(
-                driver.cuMemcpyDtoHAsync(ctypes.addressof(found), memory, 4 * blocks, stream),
+                driver.cuMemcpyDtoHAsync(ctypes.addressof(sms), memory, 4 * blocks, stream),
                 "cuMemcpyDtoHAsync",
             )
             check(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
@@ -122,4 +125,4 @@ def launched(ordinal: int, launch: Launch) -> list[int]:
             check(driver.cuMemFree(memory), "cuMemFree")
         finally:
             driver.cuThreadExchangeStreamCaptureMode(previous)
-    return list(found)
+    return list(sms)

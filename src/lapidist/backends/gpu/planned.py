@@ -12,11 +12,11 @@ from lapidist.planning.binaries import order_of as order_of_build
 from lapidist.planning.plans import Plan
 
 
-def kernel_of(plan: Plan, ordinal: int, own: Addresses | None = None) -> GpuKernel:
+def kernel_of(plan: Plan, ordinal: int, workspace: Addresses | None = None) -> GpuKernel:
     """The loaded kernel. If the driver refuses what the cache had, it is compiled again, once."""
     log_kernel(order_of_build(*plan.build))
     launch = plan.common_launch(plan.binary, {"order": order_of(plan, ordinal)})
     try:
-        return GpuKernel(launch, ordinal, own)
+        return GpuKernel(launch, ordinal, workspace)
     except LaunchError:
-        return GpuKernel(replace(launch, binary=plan.recompiled()), ordinal, own)
+        return GpuKernel(replace(launch, binary=plan.recompiled()), ordinal, workspace)

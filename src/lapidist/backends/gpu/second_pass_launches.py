@@ -22,7 +22,7 @@ from lapidist.planning.second_passes import RESULT, VALUES, Pass, room_of, steps
 ROUND = 256  # bytes; values begin on multiples
 
 
-class Left(NamedTuple):
+class PassWorkspace(NamedTuple):
     """The workspace for second passes: bytes of each of the product's values, number of slots, bytes between
     the passes' steps.
     """
@@ -32,10 +32,10 @@ class Left(NamedTuple):
     room: int
 
     @classmethod
-    def of(cls, epilogue: EpilogueArrays, before: InKernelWork) -> Left:
-        size, shapes = size_of(epilogue.dtype), epilogue.shapes_left(before)
+    def of(cls, epilogue: EpilogueArrays, before: InKernelWork) -> PassWorkspace:
+        size, shapes = size_of(epilogue.dtype), epilogue.value_shapes(before)
         sizes = [-(-prod(shape) * size // ROUND) * ROUND for shape in shapes]
-        room = max((room_of(each) for each, _, _ in epilogue.passes(before)), default=0)
+        room = max((room_of(second_pass) for second_pass, _, _ in epilogue.passes(before)), default=0)
         return cls(tuple(sizes), len(epilogue.slots), room)
 
     @property
@@ -66,9 +66,9 @@ class Placed(NamedTuple):
 class Rooms:
     """Workspaces on one GPU for all calls that need as many bytes."""
 
-    def __init__(self, left: Left, ordinal: int) -> None:
+    def __init__(self, sizes: PassWorkspace, ordinal: int) -> None:
         self._driver, self._ordinal = load_driver(), ordinal
-        of_slots, of_values = left.nbytes
+        of_slots, of_values = sizes.nbytes
         self._sizes = rounded(of_slots), rounded(of_values)
         self._stream_of = lru_cache(maxsize=64)(self._driver.CUstream)
         self.free: Callable[[int], list[Room]] = self._free if gpu_count() == 1 else self._anywhere
@@ -88,41 +88,44 @@ class Rooms:
 
 
 @contextmanager
-def room_for(left: Left, ordinal: int, stream: int) -> Iterator[Placed]:
+def room_for(sizes: PassWorkspace, ordinal: int, stream: int) -> Iterator[Placed]:
     """A workspace for the launches of one call."""
-    rooms = Rooms(left, ordinal)
+    rooms = Rooms(sizes, ordinal)
     free = rooms.free(stream)
     try:
         room = free.pop()
     except IndexError:
         room = rooms.another()
-    yield left.placed(room)
+    yield sizes.placed(room)
     free.append(room)
 
 
 PassLaunch = tuple[Start, Operands]
 
 
-def follow(epilogue: EpilogueArrays, before: InKernelWork, left: Placed, ordinal: int, stream: int) -> None:
+def follow(epilogue: EpilogueArrays, before: InKernelWork, placed: Placed, ordinal: int, stream: int) -> None:
     """Launch all passes, after a product that left its values there."""
-    for each, values, results in epilogue.passes(before):
+    for second_pass, values, results in epilogue.passes(before):
         ends = results[0].pointer, results[-1].pointer
-        for launch, operands in launches_of(each, values.pointer, ends, left.room, ordinal):
+        for launch, operands in launches_of(second_pass, values.pointer, ends, placed.room, ordinal):
             launch(operands, AS_IT_IS, stream)
 
 
 def launches_of(
-    each: Pass, values: int, results: tuple[int, int], room: int, ordinal: int
+    second_pass: Pass, values: int, results: tuple[int, int], room: int, ordinal: int
 ) -> list[PassLaunch]:
     """`results`: addresses of the first and the last result; the last one may be the factors."""
-    known = {VALUES: values, RESULT: results[0]}
+    addresses = {VALUES: values, RESULT: results[0]}
     return [
-        (kernel.start, (known.get(reads, room + reads), results[1], 0, known.get(writes, room + writes)))
-        for kernel, reads, writes in kernels_of(each, ordinal)
+        (
+            kernel.start,
+            (addresses.get(reads, room + reads), results[1], 0, addresses.get(writes, room + writes)),
+        )
+        for kernel, reads, writes in kernels_of(second_pass, ordinal)
     ]
 
 
 @lru_cache(maxsize=CACHED_PLANS)
-def kernels_of(each: Pass, ordinal: int) -> tuple[tuple[GpuKernel, int, int], ...]:
-    steps = steps_of(each, query_device(ordinal).architecture)
+def kernels_of(second_pass: Pass, ordinal: int) -> tuple[tuple[GpuKernel, int, int], ...]:
+    steps = steps_of(second_pass, query_device(ordinal).architecture)
     return tuple((GpuKernel(launch, ordinal), reads, writes) for launch, reads, writes in steps)

@@ -54,10 +54,10 @@ def owned(driver: Any, ordinal: int, key: object, flag_bytes: int, slot_bytes: i
     """The workspace for this key, with zero flags. The GPU's context must be current."""
     sizes = rounded(flag_bytes), rounded(slot_bytes)
     with _lock:
-        found = _owned.get((ordinal, key, sizes))
-        if found is None:
-            found = _owned[ordinal, key, sizes] = allocate(driver, *sizes)
-        return found
+        room = _owned.get((ordinal, key, sizes))
+        if room is None:
+            room = _owned[ordinal, key, sizes] = allocate(driver, *sizes)
+        return room
 
 
 def rooms_between(ordinal: int, key: object, sizes: tuple[int, int]) -> list[Room]:
@@ -68,9 +68,9 @@ def rooms_between(ordinal: int, key: object, sizes: tuple[int, int]) -> list[Roo
     Only threads that launch at the same moment need two. No lock is needed, as a list's pop and append are
     atomic. If a launch fails, the workspace is not put back, as its flags may not be zero.
     """
-    asked = ordinal, key, sizes
-    found = _free.get(asked)
-    return _free.setdefault(asked, []) if found is None else found
+    key_of_rooms = ordinal, key, sizes
+    rooms = _free.get(key_of_rooms)
+    return _free.setdefault(key_of_rooms, []) if rooms is None else rooms
 
 
 def allocate(driver: Any, flag_bytes: int, slot_bytes: int) -> Room:
@@ -81,10 +81,10 @@ def allocate(driver: Any, flag_bytes: int, slot_bytes: int) -> Room:
     previous = check(driver.cuThreadExchangeStreamCaptureMode(relaxed), "cuThreadExchangeStreamCaptureMode")
     try:
         flags = int(check(driver.cuMemAlloc(flag_bytes + slot_bytes), "cuMemAlloc of a workspace"))
-        beside = check(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING), "cuStreamCreate")
-        check(driver.cuMemsetD8Async(flags, 0, flag_bytes, beside), "cuMemsetD8Async")
-        check(driver.cuStreamSynchronize(beside), "cuStreamSynchronize")
-        check(driver.cuStreamDestroy(beside), "cuStreamDestroy")
+        stream = check(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING), "cuStreamCreate")
+        check(driver.cuMemsetD8Async(flags, 0, flag_bytes, stream), "cuMemsetD8Async")
+        check(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
+        check(driver.cuStreamDestroy(stream), "cuStreamDestroy")
     finally:
         driver.cuThreadExchangeStreamCaptureMode(previous)
     return flags, flags + flag_bytes

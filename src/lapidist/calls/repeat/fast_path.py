@@ -28,9 +28,10 @@ from lapidist.calls.repeat.start import Starting, plainly_started
 from lapidist.calls.repeat.upgrade import FINAL, Upgrade, upgrade_of
 from lapidist.calls.repeat.write import CallLayout, written_out
 from lapidist.errors import LapidistError
-from lapidist.frameworks.arrays import contiguous_strides, empty, operand_of, stream_of, torch_dtype
-from lapidist.frameworks.new_tensors import tensors_made
-from lapidist.frameworks.streams import stream_handle
+from lapidist.frameworks.arrays import contiguous_strides, operand_of
+from lapidist.frameworks.new_arrays import empty, torch_dtype
+from lapidist.frameworks.new_tensors import tensor_maker
+from lapidist.frameworks.streams import stream_handle, stream_of
 
 if TYPE_CHECKING:
     from lapidist.calls.bound import Bound
@@ -128,7 +129,7 @@ def stream_of_torch(ordinal: int | str) -> Callable[[], int]:
 
 
 def result_made(shape: Sequence[int], dtype: Any, device: Any) -> Callable[[], Any]:
-    return tensors_made(dtype, device)(tuple(shape), contiguous_strides(tuple(shape)))
+    return tensor_maker(dtype, device)(tuple(shape), contiguous_strides(tuple(shape)))
 
 
 # ---- the matrices alone ----

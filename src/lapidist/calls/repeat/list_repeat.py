@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from lapidist.calls.repeat.guard import are_plain, compared_at_once, compared_by_parts, recording_of
 from lapidist.calls.repeat.scalars import asked_of, fit_for
 from lapidist.calls.repeat.upgrade import upgrade_of_lists
-from lapidist.frameworks.arrays import HOST, torch_dtype
+from lapidist.frameworks.arrays import HOST
+from lapidist.frameworks.new_arrays import torch_dtype
 from lapidist.frameworks.streams import stream_handle
 from lapidist.problems.matrix import VECTOR_BYTES
 

@@ -18,8 +18,9 @@ from lapidist.calls.repeat.numbers_of import NumbersOf
 from lapidist.calls.repeat.start import plainly_started
 from lapidist.calls.repeat.upgrade import upgrade_of
 from lapidist.calls.repeat.write import CallLayout
-from lapidist.frameworks.arrays import contiguous_strides, torch_dtype
-from lapidist.frameworks.new_tensors import tensors_made
+from lapidist.frameworks.arrays import contiguous_strides
+from lapidist.frameworks.new_arrays import torch_dtype
+from lapidist.frameworks.new_tensors import tensor_maker
 from lapidist.frameworks.streams import choose_stream
 from lapidist.launch import AS_IT_IS
 
@@ -41,7 +42,7 @@ class NewRows:
 
     def __init__(self, first: Prepared, geometry: Geometry, numbers: NumbersOf) -> None:
         self.first, self.geometry, self.cols, self.numbers = first, geometry, first.problem.n, numbers
-        self.made = tensors_made(torch_dtype(first.out_dtype), geometry.device)
+        self.made = tensor_maker(torch_dtype(first.out_dtype), geometry.device)
 
     def __call__(self, a: Any, b: Any, stream: Any, prepare: Prepare) -> tuple[Any, Prepared] | None:
         """The product, and what was prepared for it. None: the full path must check the call."""

@@ -24,4 +24,4 @@ class Starting(NamedTuple):
 def plainly_started(ready: Prepared) -> Starting:
     assert ready.kernel is not None
     exchanged = ready.parts[0].plan.problem.transposed
-    return Starting(None, ready.kernel.kept_start(), of_d=False, exchanged=exchanged)
+    return Starting(None, ready.kernel.repeated_start(), of_d=False, exchanged=exchanged)

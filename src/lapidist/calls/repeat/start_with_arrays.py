@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lapidist.backends.gpu.launcher import Start, Written
-from lapidist.backends.gpu.second_pass_launches import Left, PassLaunch, Rooms, kernels_of
+from lapidist.backends.gpu.second_pass_launches import PassLaunch, PassWorkspace, Rooms, kernels_of
 from lapidist.backends.gpu.workspaces import Room
 from lapidist.calls.repeat.addresses import D
 from lapidist.calls.repeat.start import Starting
@@ -101,7 +101,7 @@ def straight(part: Part, sources: Sources, actual: ExtraPointers) -> Starting:
             words += [(word, bits(number) & UNSIGNED) for (word, bits), number in pairs]
         return Written(constant, words)
 
-    return Starting(bring, kernel.kept_start(), D in sources.fused, plan.problem.transposed)
+    return Starting(bring, kernel.repeated_start(), D in sources.fused, plan.problem.transposed)
 
 
 # ---- with second passes ----
@@ -136,7 +136,7 @@ def followed(
     """The product, then all second passes. The addresses of what they read follow those of all tensors."""
     parts, ordinal = ready.parts, ready.like.device  # read once: another thread may replace `ready.parts`
     before = in_kernel_work(part.plan for part in parts)
-    left, read = Left.of(fused, before), len(fused.sources + fused.slots)
+    left, read = PassWorkspace.of(fused, before), len(fused.sources + fused.slots)
     steps, between = steps_after(fused, before, ordinal)
     among_all = sources._replace(fused=(*sources.fused, *range(tensors, tensors + read)))
     product = launched(ready, parts, among_all, actual, parts)
@@ -199,7 +199,7 @@ def steps_after(
         known = {place: len(read) + number for number, place in enumerate(between)}
         known |= {VALUES: place_of(values, read), RESULT: first}
         for kernel, reads, writes in kernels:
-            steps.append(PassStep(kernel.kept_start(), known[reads], last, known[writes]))
+            steps.append(PassStep(kernel.repeated_start(), known[reads], last, known[writes]))
     return steps, between
 
 

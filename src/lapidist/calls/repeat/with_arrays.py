@@ -26,7 +26,7 @@ from lapidist.calls.repeat.write import CallLayout
 from lapidist.epilogues.steps import Function
 from lapidist.epilogues.tracing import BoundEpilogue
 from lapidist.frameworks.arrays import HOST, operand_of
-from lapidist.frameworks.new_tensors import tensors_made
+from lapidist.frameworks.new_tensors import tensor_maker
 from lapidist.problems.modes import ExtraPointers
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def new_like(result: Any) -> Callable[[], Any]:
     """A maker of new tensors of the same geometry; scales of groups are no rows one after another."""
     if isinstance(result, np.ndarray):
         return partial(np.empty, result.shape, result.dtype, "C" if result.flags.c_contiguous else "F")
-    return tensors_made(result.dtype, result.device)(tuple(result.shape), result.stride())
+    return tensor_maker(result.dtype, result.device)(tuple(result.shape), result.stride())
 
 
 def outputs_made(results: Sequence[Any]) -> Callable[[Any], tuple[Any, ...]]:

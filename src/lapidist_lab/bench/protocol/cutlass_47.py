@@ -12,7 +12,8 @@ from typing import Any
 
 from lapidist.device import Device
 from lapidist.errors import DeviceError
-from lapidist.frameworks.arrays import operand_of, stream_of
+from lapidist.frameworks.arrays import operand_of
+from lapidist.frameworks.streams import stream_of
 from lapidist_lab.bench.protocol.cases import Case
 from lapidist_lab.bench.protocol.contenders import Call, Facts
 from lapidist_lab.bench.protocol.peers import build_cutlass

@@ -19,7 +19,8 @@ from lapidist.build.folder import cache_directory, make_directory
 from lapidist.device import Device
 from lapidist.dtypes import FP8, element_of, size_of
 from lapidist.errors import DeviceError
-from lapidist.frameworks.arrays import operand_of, stream_of
+from lapidist.frameworks.arrays import operand_of
+from lapidist.frameworks.streams import stream_of
 from lapidist_lab.bench.protocol.array_library import Framework
 from lapidist_lab.bench.protocol.cases import Case
 from lapidist_lab.bench.protocol.contenders import Call, Contender, Facts

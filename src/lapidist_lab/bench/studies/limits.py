@@ -18,7 +18,8 @@ from lapidist.build.compiler import compile_options, compile_source
 from lapidist.commands.progress import progress
 from lapidist.device import Device
 from lapidist.dtypes import FP8, element_of
-from lapidist.frameworks.arrays import operand_of, stream_of
+from lapidist.frameworks.arrays import operand_of
+from lapidist.frameworks.streams import stream_of
 from lapidist.launch import AS_IT_IS, Launch, Memory, ParameterBlock
 from lapidist_lab.bench.protocol.cases import Case
 from lapidist_lab.bench.protocol.conditions import gather
@@ -75,7 +76,10 @@ class Unit:
         place, device = operand_of(a[0], "a"), query_device(operand_of(a[0], "a").device)
         arrays = a[0], b[0], c[0]
         launch = launch_of(self, device, case.k // self.depth, arrays)
-        start, stream = GpuKernel(launch, place.device).kept_start(), stream_of(place.framework, place.device)
+        start, stream = (
+            GpuKernel(launch, place.device).repeated_start(),
+            stream_of(place.framework, place.device),
+        )
         at_a, at_b, at_d = (operand_of(array, "array").pointer for array in arrays)
         return lambda index: start((at_a, at_b, 0, at_d), AS_IT_IS, stream)
 

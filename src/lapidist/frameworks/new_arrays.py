@@ -1,0 +1,77 @@
+"""New arrays in the caller's framework: before they exist, as they are made, and as they are handed over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lapidist.dtypes import numpy_dtype
+from lapidist.errors import DTypeError
+from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides, framework_of, operand_of
+
+
+def empty(shape: tuple[int, ...], like: Operand, dtype: str) -> Any:
+    """A new array of a type, of the framework and place of `like`."""
+    if like.framework == "torch":
+        return (
+            like.owner.new_empty(shape)
+            if dtype == like.dtype
+            else like.owner.new_empty(shape, dtype=torch_dtype(dtype))
+        )
+    if like.framework == "cupy":
+        import cupy
+
+        with cupy.cuda.Device(like.device):
+            return cupy.empty(shape, dtype=numpy_dtype(dtype))
+    if like.framework == "jax" and like.device != HOST:
+        import jax
+
+        with jax.default_device(next(iter(like.owner.devices()))):
+            return jax.numpy.empty(shape, dtype=numpy_dtype(dtype)).block_until_ready()
+    if like.device == HOST:
+        return np.empty(shape, dtype=numpy_dtype(dtype))
+    raise DTypeError(
+        f"out: cannot make a new {type(like.owner).__name__}; pass out= with the array to write to"
+    )
+
+
+def fresh(name: str, shape: tuple[int, ...], like: Operand, dtype: str) -> Operand:
+    """What a new array will look like, before it exists: frameworks align them to 64 bytes and more, NumPy to
+    16."""
+    return Operand(name, 0, shape, contiguous_strides(shape), dtype, like.device, like.framework, None)
+
+
+def as_planned(array: Any, planned: Operand) -> Operand:
+    """A new array, of which all but its address is known."""
+    if planned.framework != "torch":
+        return operand_of(array, planned.name)
+    like = planned.shape, planned.strides, planned.dtype, planned.device, "torch"
+    return Operand(planned.name, array.data_ptr(), *like, array)
+
+
+def handed_over(result: Any, like: Operand) -> Any:
+    """A new result as its framework has it: JAX' arrays are made of complete ones, NumPy's without dimensions
+    are scalars.
+    """
+    if like.framework == "jax" and like.device == HOST:
+        import jax
+
+        return jax.device_put(result, next(iter(like.owner.devices())))
+    return result[()] if isinstance(result, np.ndarray) and not result.shape else result
+
+
+def tell_written(out: Any) -> None:
+    """torch counts writes to a tensor: its autograd refuses to go back through numbers that have changed
+    since.
+    """
+    if framework_of(out) == "torch":
+        import torch
+
+        torch.autograd.graph.increment_version(out)
+
+
+def torch_dtype(name: str) -> Any:
+    import torch
+
+    return getattr(torch, name)
