@@ -182,7 +182,7 @@ def test_a_probe_may_raise_anything() -> None:
         raise ValueError
 
     finding = doctor.look_for(doctor.Part("thing", explode, "make it"))
-    assert not finding.found
+    assert not finding.usable
     assert "ValueError" in str(finding)
     assert "get it: make it" in str(finding)
 
