@@ -14,7 +14,7 @@ from fused_cases import watch
 from in_turns import in_turns, surveyed
 from lapidist.dtypes import numpy_dtype
 from lapidist.epilogues.numeric import NUMPY
-from lapidist.epilogues.operations import kept, kept_by
+from lapidist.epilogues.operations import dropout_mask, dropout_mask_by_operand
 from lapidist.epilogues.philox import philox
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.kernels.wgmma.configs import HALF_PATCHED, tile
@@ -62,7 +62,11 @@ def test_known_answers_of_the_device_code() -> None:
 
 
 @pytest.mark.parametrize(
-    "function", [lambda *at: kept(NUMPY, *at, "0.5"), lambda *at: kept_by(NUMPY, *at, np.float32(0.5))]
+    "function",
+    [
+        lambda *at: dropout_mask(NUMPY, *at, "0.5"),
+        lambda *at: dropout_mask_by_operand(NUMPY, *at, np.float32(0.5)),
+    ],
 )
 def test_seeds_and_numbers_of_elements_have_64_bits(function: Any) -> None:
     """Elements 2^32 apart have words of their own, and seeds that differ in their upper half."""

@@ -1,5 +1,5 @@
-"""What becomes of a sum before it is stored: a Python function, traced once, run by NumPy and by every
-kernel family. Ready-made ones are names of this package, `epilogues.bias_gelu` say."""
+"""Epilogues change a sum before it is stored: Python functions, traced once, run by NumPy and by every kernel
+family. Ready-made ones are names of this package, `epilogues.bias_gelu` say."""
 
 from __future__ import annotations
 

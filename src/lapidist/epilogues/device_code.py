@@ -1,4 +1,4 @@
-"""A traced function in CUDA C++: a statement a step. epilogue.cuh has the functions that they call."""
+"""A traced function in CUDA C++: a statement for each step. epilogue.cuh has the functions that they call."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from lapidist.epilogues.operations import OPERATIONS
 from lapidist.epilogues.steps import CONSTANT, OPERAND, POSITION, SEED, SUM, Function
 
-WHOLE = "unsigned long long"  # what seeds and positions are
+UINT64 = "unsigned long long"  # the type of seeds and positions
 
 
 def statements(function: Function, value: str, loads: Mapping[str, str]) -> str:
-    """The function's body; `value` is the type that it reckons in, `loads` are expressions for its
-    operands. Results beside D are put aside, by their numbers; D too, where the function stores
-    it."""
+    """The function's body; `value` is the type that it computes in, `loads` are expressions for its operands.
+    Further results are put by their numbers; D is returned, or put where the function stores it."""
     lines = []
     for number, step in enumerate(function.steps):
         if step.operation == SUM:
@@ -21,7 +20,7 @@ def statements(function: Function, value: str, loads: Mapping[str, str]) -> str:
         elif step.operation == OPERAND:
             kind, text = value, loads[step.value]
         elif step.operation in (SEED, POSITION):
-            kind, text = WHOLE, f"{step.value}ull" if step.value.isdigit() else loads[step.value]
+            kind, text = UINT64, f"{step.value}ull" if step.value.isdigit() else loads[step.value]
         elif step.operation == CONSTANT:
             kind, text = value, constant(float.fromhex(step.value), value)
         else:
@@ -30,21 +29,21 @@ def statements(function: Function, value: str, loads: Mapping[str, str]) -> str:
             text = row.device.format(*(f"v{arg}" for arg in step.args), value=step.value)
         lines.append(f"const {kind} v{number} = {text};")
     if function.paired:
-        for place, each in enumerate(function.stored):
-            columns = (each.step, each.other)
+        for place, result in enumerate(function.stored):
+            columns = (result.step, result.other)
             lines += (put(place, step, column) for column, step in enumerate(columns) if step is not None)
         return " ".join(lines)
-    lines += (put(place, each.step, "which") for place, each in enumerate(function.stored))
+    lines += (put(place, result.step, "which") for place, result in enumerate(function.stored))
     return " ".join([*lines, f"return v{function.results[0].step};"])
 
 
 def put(place: int, step: int, column: int | str) -> str:
-    """A result is on its way."""
+    """A statement that stores a result's value for a column."""
     return f"results.template put<{place}>(v{step}, {column});"
 
 
 def constant(number: float, value: str) -> str:
-    """Every bit of it; infinities and NaN have no literal."""
+    """A literal with every bit of a number; infinities and NaN have none, and call functions."""
     if number != number or number in (float("inf"), float("-inf")):
         text = "fused::not_a_number()" if number != number else "fused::infinity()"
         return f"{value}({'-' if number < 0 else ''}{text})"

@@ -1,5 +1,5 @@
-"""How far off a traced function's results may be: values in doubles by NumPy, and beside each of them how far
-from it one may be that was computed in another type."""
+"""Bounds of the errors of traced functions: values in doubles by NumPy, each with a bound of its distance
+from one that was computed in another type."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from lapidist.epilogues.steps import Function
 
 
 class Near(NamedTuple):
-    """A value in doubles, and how far from it one computed in another type may be."""
+    """A value in doubles, and a bound of its distance from one computed in another type."""
 
     value: Any
     off: Any
@@ -39,14 +39,14 @@ class Near(NamedTuple):
 
 
 def near(function: Function, sums: Near, operands: Mapping[str, Any], dtype: str) -> list[Near]:
-    """Where results lie that were computed in `dtype` from sums that are off by so much."""
+    """The results of sums with errors, computed in `dtype`."""
     value = np.asarray(sums.value, np.float64)
     with np.errstate(all="ignore"):
         return evaluate(function, Near(value, np.broadcast_to(sums.off, value.shape)), operands, Bound(dtype))
 
 
 class Bound(NumPy):
-    """Of results in `dtype`. Seeds and numbers of elements are exact, and nothing but themselves."""
+    """NumPy with bounds of errors, for results in `dtype`. Seeds and numbers of elements are exact."""
 
     def __init__(self, dtype: str) -> None:
         self.library = np
@@ -56,8 +56,8 @@ class Bound(NumPy):
         }
 
     def applied(self, row: Operation, function: Callable[..., Any], *args: Any) -> Near:
-        """With an operation's own roundings. What may be beyond the type's largest number is infinity
-        there."""
+        """A result with the operation's roundings. The bound is infinite where a result may be beyond the
+        type's largest number."""
         value = function(*(arg.value if isinstance(arg, Near) else arg for arg in args))
         off = row.spread(value, *args) if row.spread else between_ends(function, value, *args)
         if row.roundings:
@@ -71,7 +71,7 @@ class Bound(NumPy):
         return self.operand(number, like)
 
     def operand(self, value: Any, like: Any) -> Near:
-        """As it comes to the type that is reckoned in."""
+        """An operand, rounded to the type of the computation."""
         value = np.asarray(value, np.float64)
         exact = value.astype(np.float32) == value if self.dtype == "float32" else value == value
         return Near(value, np.where(exact, 0.0, self.u * abs(value) + self.spacing))
@@ -92,26 +92,29 @@ class Bound(NumPy):
             return self.reduced(values, *REDUCTIONS[then])
         value, off = values
         kind = dtype if then == QUANTISED else then.removeprefix(FACTORS)
-        own = factors(value, kind, NUMPY)
-        of_own = factors(off, kind, NUMPY) * (off.max(initial=0) > 0) + 2 * TYPES["float32"].roundoff * own
+        scales = factors(value, kind, NUMPY)
+        of_scales = 2 * TYPES["float32"].roundoff * scales
+        if off.max(initial=0) > 0:
+            of_scales = factors(off, kind, NUMPY) + of_scales
         if then != QUANTISED:
-            return Near(own, of_own)
-        wide, more = (spread_out(each, value.shape[-1], NUMPY) for each in (own, of_own))
-        made = value / wide
-        return Near(made, (off + abs(made) * more) / np.maximum(wide - more, 0) + self.u * abs(made))
+            return Near(scales, of_scales)
+        scale, of_scale = (spread_out(groups, value.shape[-1], NUMPY) for groups in (scales, of_scales))
+        result = value / scale
+        bound = (off + abs(result) * of_scale) / np.maximum(scale - of_scale, 0) + self.u * abs(result)
+        return Near(result, bound)
 
     def reduced(self, values: Near, over: str, operation: str) -> Near:
         value, off = values
-        made = reduced(value, over, operation, NUMPY)
+        result = reduced(value, over, operation, NUMPY)
         if operation != SUM:
-            return Near(made, reduced(off, over, AMAX, NUMPY))
-        spread, count = reduced(off, over, SUM, NUMPY), value.size // max(made.size, 1)
+            return Near(result, reduced(off, over, AMAX, NUMPY))
+        spread, count = reduced(off, over, SUM, NUMPY), value.size // max(result.size, 1)
         size = reduced(abs(value), over, SUM, NUMPY) + spread
         bound = spread + roundings(count) * self.u * size
-        return Near(made, np.where(size < np.finfo(self.dtype).max, bound, np.inf))
+        return Near(result, np.where(size < np.finfo(self.dtype).max, bound, np.inf))
 
 
 def between_ends(function: Callable[..., Any], result: Any, x: Near, *more: Any) -> Any:
-    """Of a function that never falls, between the ends of where the argument may be."""
+    """The bound of a function that never falls, from the ends of the argument's."""
     low, high = function(x.value - x.off, *more), function(x.value + x.off, *more)
     return np.where(x.off > 0, np.maximum(high - result, result - low), 0)

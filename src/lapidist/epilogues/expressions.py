@@ -1,11 +1,11 @@
-"""What a function of an epilogue reckons with while it is traced: each operation leaves a step on the
+"""The values with which an epilogue's function computes while it is traced: an operation adds a step to the
 tape."""
 
 from __future__ import annotations
 
 import linecache
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from numbers import Integral, Real
 from types import FrameType
 from typing import Any, Protocol
@@ -28,7 +28,7 @@ class ReturnedValue(Protocol):
 
 
 class Fixed:
-    """What a function is given, and makes of it, stays as it is: its steps are known by their numbers."""
+    """An object whose attributes cannot be set: steps are referred to by their numbers."""
 
     __slots__ = ()
 
@@ -46,31 +46,31 @@ class Fixed:
 
 
 class Tape(Fixed):
-    """The steps of the function that is being traced. What was computed once is not computed again."""
+    """The steps of the function that is being traced. Equal steps are one."""
 
     name: str
     _steps: list[Step]
-    _known: dict[Step, int]
+    _numbers: dict[Step, int]
 
     def __init__(self, name: str) -> None:
-        super().__init__(name=name, _steps=[], _known={})
+        super().__init__(name=name, _steps=[], _numbers={})
 
     def add(self, step: Step) -> int:
-        number = self._known.setdefault(step, len(self._steps))
+        number = self._numbers.setdefault(step, len(self._steps))
         if number == len(self._steps):
             self._steps.append(step)
         return number
 
     def apply(self, operation: str, *args: Any, value: str = "") -> Expression:
         row = OPERATIONS[operation]
-        taken = tuple(
+        numbers = tuple(
             self._condition(arg) if place in row.takes_conditions else self.number(arg)
             for place, arg in enumerate(args)
         )
-        return Expression(self, self.add(Step(operation, taken, value)))
+        return Expression(self, self.add(Step(operation, numbers, value)))
 
     def number(self, value: Any) -> int:
-        """The step that gives it; a condition counts as 1 or 0."""
+        """The number of a value's step; a condition counts as 1 or 0."""
         if not isinstance(value, Expression):
             return self._constant(value)
         if value.tape is not self:
@@ -103,7 +103,7 @@ class Tape(Fixed):
         return kind(self, self.add(Step(OPERAND, (), parameter.name)))
 
     def seed(self, value: Any) -> Expression:
-        """A Scalar that is nothing else, or an integer that is captured."""
+        """A Scalar or a captured integer as a seed."""
         if isinstance(value, Scalar) and value.tape is self:
             return Expression(self, self.add(Step(SEED, (), self._steps[value.step].value)))
         if not is_seed(value):
@@ -121,40 +121,45 @@ class Tape(Fixed):
     def function(
         self, parameters: tuple[Parameter, ...], results: Sequence[ReturnedValue], paired: bool
     ) -> Function:
-        """All that the results need."""
-        values = [each.value if isinstance(each.value, tuple) else (each.value,) for each in results]
-        last, steps = [tuple(map(self.number, each)) for each in values], self._steps
-        needed, pending = set[int](), [number for each in last for number in each]
-        while pending:
-            number = pending.pop()
-            if number not in needed:
-                needed.add(number)
-                pending += steps[number].args
-        order = {number: place for place, number in enumerate(sorted(needed))}
-        kept = (steps[number] for number in order)
+        """The function of the steps that the results need."""
+        columns = [
+            tuple(map(self.number, result.value if isinstance(result.value, tuple) else (result.value,)))
+            for result in results
+        ]
+        order = self._needed(number for numbers in columns for number in numbers)
+        steps = (self._steps[number] for number in order)
         stored = (
-            Result(order[first], each.dtype, order[others[0]] if others else None, each.then)
-            for (first, *others), each in zip(last, results, strict=True)
+            Result(order[first], result.dtype, order[second[0]] if second else None, result.then)
+            for (first, *second), result in zip(columns, results, strict=True)
         )
-        found = Function(
+        function = Function(
             self.name,
             parameters,
-            tuple(step._replace(args=tuple(order[arg] for arg in step.args)) for step in kept),
+            tuple(step._replace(args=tuple(order[arg] for arg in step.args)) for step in steps),
             tuple(stored),
             paired,
         )
-        for step in found.steps:
-            if step.operation == OPERAND and step.value in found.seeds:
+        for step in function.steps:
+            if step.operation == OPERAND and step.value in function.seeds:
                 raise ArgumentError(
                     f"{self.name}: a seed must be nothing else; got {step.value} in arithmetic, too. Pass it"
                     " twice, by two names"
                 )
-        return found
+        return function
+
+    def _needed(self, numbers: Iterable[int]) -> dict[int, int]:
+        """The new numbers of steps that values depend on, by their old ones."""
+        needed, pending = set[int](), list(numbers)
+        while pending:
+            number = pending.pop()
+            if number not in needed:
+                needed.add(number)
+                pending += self._steps[number].args
+        return {number: place for place, number in enumerate(sorted(needed))}
 
 
 class Expression(Fixed):
-    """A value that is known when a kernel runs. It takes part in arithmetic and comparisons, and in
-    lapidist's functions."""
+    """A value of the kernel, for arithmetic, comparisons and lapidist's functions."""
 
     __slots__ = ("step", "tape")
 
@@ -285,7 +290,7 @@ class Expression(Fixed):
         raise untraceable(self, "an array of it", "A function sees one element at a time")
 
 
-# NumPy's names for what is called otherwise here, and comparisons that are others turned round
+# operations by NumPy's names where these differ, and comparisons with swapped arguments
 BY_NUMPY = {row.called: name for name, row in OPERATIONS.items() if row.called} | {"fabs": "absolute"}
 SWAPPED = {"greater": "less", "greater_equal": "less_equal"}
 
@@ -351,7 +356,7 @@ KINDS: dict[str, type[Expression]] = {kind.__name__: kind for kind in (Scalar, R
 
 
 def is_real_array(value: Any) -> bool:
-    """Of no dimensions, of any framework."""
+    """Whether a value is an array without dimensions, of real numbers, of any framework."""
     if not hasattr(value, "dtype") or getattr(value, "shape", None) != ():
         return False
     kind = getattr(value.dtype, "kind", None)  # of NumPy's types; "V" are those of ml_dtypes
@@ -366,21 +371,20 @@ def the_sum(tape: Tape, which: str = "") -> Expression:
     return Expression(tape, tape.add(Step(SUM, value=which)))
 
 
-def untraceable(value: Expression, what: str, way_out: str) -> ArgumentError:
+def untraceable(value: Expression, use: str, way_out: str) -> ArgumentError:
     return ArgumentError(
         f"{value.tape.name}: must say what becomes of any value, which is known when a kernel runs; got"
-        f" {what},"
-        f" {place_now()}. {way_out}"
+        f" {use}, {place_now()}. {way_out}"
     )
 
 
-WITHIN = ("lapidist.", "numpy.")  # what a caller's code calls
+LIBRARIES = ("lapidist.", "numpy.")  # no frame of theirs is the caller's
 
 
 def place_now() -> str:
-    """The line of the caller's code that is being traced."""
+    """Where the caller's code is that is being traced."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith(WITHIN):
+    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith(LIBRARIES):
         frame = frame.f_back
     return "in unknown code" if frame is None else place_of(frame.f_code.co_filename, frame.f_lineno)
 

@@ -1,4 +1,4 @@
-"""The functions of the language. Each is one operation, or written in the others, as a caller could."""
+"""The functions of epilogues: an operation, or an expression of others, as a caller could write it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ BY_TANH = math.sqrt(8 / math.pi)  # gelu's formula: 0.5 (1 + tanh(y)) is sigmoid
 
 
 def traced(operation: str, *args: Any, value: str = "") -> Expression:
-    """One step more."""
+    """A new step on the tape of the arguments."""
     return tape_of(operation, *args).apply(operation, *args, value=value)
 
 
 def tape_of(operation: str, *args: Any) -> Tape:
-    """That of the first argument that has one."""
+    """The tape of the first argument that has one."""
     for arg in args:
         if isinstance(arg, Expression):
             return arg.tape
@@ -36,7 +36,7 @@ def tape_of(operation: str, *args: Any) -> Tape:
 
 
 def outside(value: Any) -> str:
-    """A value that is not traced, in a line: arrays would take many."""
+    """A value that is not traced, in one line."""
     return f"an array of shape {tuple(value.shape)}" if hasattr(value, "shape") else repr(value)
 
 
@@ -172,7 +172,7 @@ def ceil(x: Any) -> Expression:
 
 
 def trunc(x: Any) -> Expression:
-    """x without what follows the point.
+    """x without its fraction.
 
     >>> import lapidist
     >>> print(lapidist.epilogue(lambda acc: lapidist.trunc(acc)))
@@ -275,7 +275,7 @@ def is_exact(approximate: str) -> bool:
 
 
 def dropout(x: Any, p: Any, seed: Any) -> Expression:
-    """0 with probability p, else x / (1 - p). Which, depends on the seed and on the element's place in D.
+    """0 with probability p, else x / (1 - p), chosen by the seed and the element's place in D.
 
     `p` is a captured number or a Scalar, the seed a captured integer or a Scalar of 64 bits; Scalars may
     change from call to call. Elements are numbered row by row, through all matrices of a batch; those of a
@@ -287,12 +287,12 @@ def dropout(x: Any, p: Any, seed: Any) -> Expression:
     """
     tape = tape_of("dropout", x)
     if isinstance(p, Scalar):
-        is_kept = tape.apply(DROPOUT_MASK_BY_OPERAND, tape.seed(seed), tape.position(), p)
-        return where(is_kept, x * (1 / (1 - p)), 0.0)
+        mask = tape.apply(DROPOUT_MASK_BY_OPERAND, tape.seed(seed), tape.position(), p)
+        return where(mask, x * (1 / (1 - p)), 0.0)
     if not isinstance(p, Real) or not 0 <= float(p) < 1:
         got = f"{type(p).__name__}, which is traced" if isinstance(p, Expression) else repr(p)
         raise ArgumentError(
             f"p: must be a Scalar or a number that is captured, 0 or more and below 1; got {got}. Try 0.1"
         )
-    is_kept = tape.apply(DROPOUT_MASK, tape.seed(seed), tape.position(), value=repr(float(p)))
-    return where(is_kept, x * (1 / (1 - float(p))), 0.0)
+    mask = tape.apply(DROPOUT_MASK, tape.seed(seed), tape.position(), value=repr(float(p)))
+    return where(mask, x * (1 / (1 - float(p))), 0.0)

@@ -1,4 +1,4 @@
-"""What a traced function computes: the one walk of its steps, by any library of arrays.
+"""The evaluation of a traced function, step by step, in any library of arrays.
 
 A library is a Namespace: NumPy in numeric.py, its bounds of errors in error_bound.py, torch in
 torch/fused_epilogues.py, JAX in jax/epilogue_functions.py. Each says only what differs from the array API."""
@@ -17,8 +17,8 @@ from lapidist.epilogues.steps import CONSTANT, OPERAND, POSITIONS, SEED, SUM, Fu
 
 
 class Namespace:
-    """A library of arrays: its functions by the names of operations, others by its own. `entries`: operations
-    that it has under another name, or computes in its own way."""
+    """A library of arrays, with functions by the names of operations as well. `entries`: operations for which
+    another function is called than the library's."""
 
     def __init__(self, library: Any, **entries: Callable[..., Any]) -> None:
         self.library = library
@@ -33,7 +33,7 @@ class Namespace:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.library, name)
 
-    # ---- where values come from; `like`: the sums, or other values of the type ----
+    # ---- inputs; `like`: the sums, or other values of the type ----
 
     def constant(self, number: float, like: Any) -> Any:
         return self.library.asarray(number, dtype=like.dtype)
@@ -42,24 +42,24 @@ class Namespace:
         return self.astype(value, like.dtype)
 
     def column(self, sums: Any, which: int) -> Any:
-        """Every other column: the first or the second of pairs."""
+        """The first or the second columns of pairs."""
         return sums[..., which::2]
 
     def seed(self, value: Any) -> Any:
         raise NotImplementedError
 
     def positions(self, shape: tuple[int, ...], like: Any) -> Any:
-        """Numbers of elements, row by row."""
+        """The numbers of elements, row by row."""
         raise NotImplementedError
 
     def first_word(self, seed: Any, position: Any) -> Any:
-        """Of Philox, for each element."""
+        """The first random word of Philox for each element."""
         raise NotImplementedError
 
     # ---- results ----
 
     def joined(self, first: Any, second: Any, shape: tuple[int, ...]) -> Any:
-        """A result as its array has it: neighbours side by side."""
+        """A result of columns, or of pairs of neighbouring columns."""
         first = self.broadcast_to(first, shape)
         if second is None:
             return first
@@ -70,7 +70,7 @@ class Namespace:
         return finished(values, then, dtype, self)
 
     def astype(self, values: Any, dtype: Any) -> Any:
-        """`dtype`: a name, or the library's."""
+        """The values in another type: a name, or the library's."""
         return values.astype(numpy_dtype(dtype) if isinstance(dtype, str) else dtype)
 
     def without_gradient(self, values: Any) -> Any:
@@ -80,17 +80,17 @@ class Namespace:
         return self.library.sum(values, axis)
 
     def max(self, values: Any, axis: int | None, nothing: float) -> Any:
-        """`nothing`: the largest of no values."""
+        """The largest values; `nothing` is that of no values."""
         return self.library.max(values, axis, initial=nothing)
 
     def pad(self, values: Any, columns: int) -> Any:
-        """With so many more of zeros."""
+        """The values with further columns of zeros."""
         return self.library.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, columns)])
 
 
 def evaluate(function: Function, sums: Any, operands: Mapping[str, Any], xp: Namespace) -> list[Any]:
-    """Each result, in the type of the sums; factors in float32. Operands broadcast to them. Without
-    POSITIONS among them, elements are numbered as the sums have them."""
+    """The results, in the type of the sums; factors in float32. Operands broadcast to the sums. Without
+    POSITIONS among operands, elements have their numbers in the sums."""
     shape = (*sums.shape[:-1], sums.shape[-1] // 2) if function.paired else sums.shape
     values: list[Any] = []
     for operation, args, value in function.steps:
@@ -114,8 +114,8 @@ def evaluate(function: Function, sums: Any, operands: Mapping[str, Any], xp: Nam
 
 
 def stored(values: Any, dtype: str, xp: Namespace) -> Any:
-    """As an array of that type has them: whole numbers are the nearest ones, and those of 8 bits stop at the
-    largest. Neither has a gradient."""
+    """The values in a result's type: integers are the nearest ones, and 8 bits stop at the largest number.
+    Neither has a gradient."""
     if dtype == "bool":
         return values != 0
     bounds = TYPES[dtype].bounds

@@ -1,4 +1,4 @@
-"""A traced function by NumPy: the host's path, and what kernels are held against."""
+"""Traced functions in NumPy: the host backend's, and the reference for kernels."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ class NumPy(Namespace):
         return philox((position & LOW, position >> WORD, zero, zero), (seed & LOW, seed >> WORD))[0]
 
     def broadcast_to(self, values: Any, shape: tuple[int, ...]) -> Any:
-        """NumPy's takes as long as two operations of 64 x 64."""
+        """np.broadcast_to where the shape changes; a call takes as long as two operations on 64 x 64."""
         return values if np.shape(values) == shape else np.broadcast_to(values, shape)
 
     def sum(self, values: Any, axis: int | None) -> Any:
-        """By doubles, in the same order however the values lie."""
+        """The sum in doubles, in the same order for any strides."""
         total = np.ascontiguousarray(along(values, axis)).sum(-1, np.float64)
         return np.asarray(total).astype(values.dtype)
 
@@ -64,7 +64,7 @@ class NumPy(Namespace):
 
 
 def along(values: Array, axis: int | None) -> Array:
-    """With that axis last; None: all in one."""
+    """The values with an axis last; None: with all axes as one."""
     return values.reshape(-1) if axis is None else values.swapaxes(-1, axis)
 
 
@@ -78,5 +78,5 @@ def evaluate(function: Function, sums: Array, operands: Mapping[str, Any]) -> li
 
 def stored(values: Array, dtype: str) -> Array:
     with np.errstate(over="ignore"):
-        kept: Array = interpreter.stored(values, dtype, NUMPY)
-        return kept
+        result: Array = interpreter.stored(values, dtype, NUMPY)
+        return result

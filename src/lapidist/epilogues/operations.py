@@ -1,9 +1,8 @@
-"""The operations of the language, a row each: what libraries of arrays have for it, what device code has, and
-how far off a result may be.
+"""The operations of epilogues, a row each: its function in libraries of arrays and in device code, and a
+bound of its error.
 
-A bound is first what the errors of the arguments make of it, then the operation's own roundings: so many
-times half a unit in the last place. Device code and NumPy have the same bound; the two of them differ by
-twice that."""
+The bound adds the spread of the arguments' errors and the operation's roundings, in half units in the last
+place. Device code and NumPy have the same bound; the two differ by twice that."""
 
 from __future__ import annotations
 
@@ -15,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from lapidist.epilogues.philox import WORD
+from lapidist.epilogues.steps import DROPOUT_MASK, DROPOUT_MASK_BY_OPERAND
 
-Off = tuple[Any, Any]  # a value, and how far from the exact one it may be
+Off = tuple[Any, Any]  # a value, and a bound of its error
 # CUDA's functions are right to 2 units in the last place or better, NumPy's to 4
 LIBRARY = 8
-OF_GELU = 8  # of its argument's size: epilogue_functions.cuh's polynomial; its slope's of 1
-# types that a value may be rounded to on its way, as separate kernels would
+OF_GELU = 8  # of the argument's size, by epilogue_functions.cuh's polynomial; for the slope, of 1
+# types that a value may be rounded to, as between separate kernels
 CASTS = ("float32", "float16", "bfloat16")
 
 
@@ -33,7 +33,7 @@ def argument_size(_: Any, x: Off) -> Any:
 
 
 def size_of_one(result: Any, *_: Any) -> Any:
-    """For results that are differences of numbers near 1, whose errors are of that size."""
+    """The size 1, for differences of numbers near 1, whose errors are of that size."""
     return np.ones_like(result)
 
 
@@ -41,32 +41,32 @@ OVERFLOWN = 1e-31  # where exp(-x) is beyond the largest float, so much is round
 
 
 def size_of_sigmoid(result: Any, x: Off) -> Any:
-    """The power of two behind it is off by its exponent's rounding, too."""
+    """The size of a sigmoid's error, to which the rounded exponent of a power of two adds."""
     return np.maximum(result, OVERFLOWN) * (1 + np.maximum(-x[0], 0) / 4)
 
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """`device`: with places for the arguments. `spread`: of a result and the arguments, each with its error.
-    `called`: by libraries of arrays, where they have another name for it; `meaning`: of a namespace
-    (interpreter.py) and the arguments, where no function of theirs is it."""
+    """`device`: device code, with places for the arguments. `spread`: a function of a result and of the
+    arguments with their errors. `called`: its name in libraries of arrays, if another one. `meaning`: a
+    function of a namespace (interpreter.py) and the arguments, if libraries have none."""
 
     arity: int
     device: str
-    # None of functions that never fall: between the ends of where the argument may be
+    # None for functions that never fall: their bounds are at the ends of the argument's
     spread: Callable[..., Any] | None
     roundings: int = 0
     condition: bool = False  # the result is true or false; its error is 1 where it may be the other one
-    takes_conditions: tuple[int, ...] = ()  # which arguments are
+    takes_conditions: tuple[int, ...] = ()  # the places of arguments that are conditions
     instructions: int = 1  # of a GPU, about, in float32
-    special: int = 0  # of these, powers of two and reciprocals that multiplications wait for
-    # what roundings are a part of: the result's size, unless it says otherwise
+    special: int = 0  # powers of two and reciprocals among these, which multiplications wait for
+    # the size that roundings are relative to
     size: Callable[..., Any] = result_size
     called: str = ""
     meaning: Callable[..., Any] | None = None
 
 
-# ---- what libraries of arrays have no function for ----
+# ---- operations without a function in libraries of arrays ----
 
 
 def minimum(xp: Any, x: Any, y: Any) -> Any:
@@ -74,12 +74,12 @@ def minimum(xp: Any, x: Any, y: Any) -> Any:
 
 
 def maximum(xp: Any, x: Any, y: Any) -> Any:
-    """NaN where either is. Where they are equal, the second has the gradient: relu's is 0 at 0."""
+    """The larger one; NaN where either is. The second one of equals has the gradient: relu's is 0 at 0."""
     return xp.where((x > y) | xp.isnan(x), x, y)
 
 
 def gelu_slope(xp: Any, x: Any) -> Any:
-    """gelu's derivative: the share of normal numbers below x, and x times their density. 0 and 1 at the
+    """gelu's derivative: the share of normal numbers below x, plus x times their density. 0 and 1 at the
     infinities, its limits."""
     bounded = xp.clip(x, -40, 40)
     share = 0.5 * (1 + xp.erf(bounded * math.sqrt(0.5)))
@@ -87,23 +87,23 @@ def gelu_slope(xp: Any, x: Any) -> Any:
 
 
 def cast(xp: Any, x: Any, dtype: str) -> Any:
-    """Rounded to a type, in the type that it had."""
+    """x rounded to a type, in its own type."""
     return xp.astype(xp.astype(x, dtype), x.dtype)
 
 
-def kept(xp: Any, seed: Any, position: Any, p: str) -> Any:
-    """Whether dropout keeps an element: it does where its first word is p x 2^32 or more."""
+def dropout_mask(xp: Any, seed: Any, position: Any, p: str) -> Any:
+    """Whether dropout keeps an element: its first word is p x 2^32 or more."""
     word = xp.first_word(seed, position)
     return word >= xp.constant(int(float(p) * 2**WORD), word)
 
 
-def kept_by(xp: Any, seed: Any, position: Any, p: Any) -> Any:
-    """The same, where p is known at run time: in float32, whatever else is reckoned in."""
+def dropout_mask_by_operand(xp: Any, seed: Any, position: Any, p: Any) -> Any:
+    """The same for p at run time: in float32, whatever type other values have."""
     word, share = xp.first_word(seed, position), xp.nan_to_num(xp.astype(p, "float32"))
     return word >= xp.astype(xp.clip(xp.astype(share, "float64") * 2**WORD, 0, 2**WORD - 1), word.dtype)
 
 
-# ---- what the errors of arguments make of a result ----
+# ---- how the errors of arguments spread to a result ----
 
 
 def exact(*_: Any) -> Any:
@@ -140,9 +140,9 @@ def either(_: Any, *args: Off) -> Any:
     return np.any(np.broadcast_arrays(*(off != 0 for _, off in args)), axis=0)
 
 
-def chosen(_: Any, so: Off, x: Off, y: Off) -> Any:
-    own = np.where(so[0], x[1], y[1])
-    return np.where(so[1] != 0, np.maximum(x[1], y[1]) + abs(x[0] - y[0]), own)
+def chosen(_: Any, condition: Off, x: Off, y: Off) -> Any:
+    either_one = np.maximum(x[1], y[1]) + abs(x[0] - y[0])
+    return np.where(condition[1] != 0, either_one, np.where(condition[0], x[1], y[1]))
 
 
 def of_exp(result: Any, x: Off) -> Any:
@@ -162,7 +162,7 @@ def of_reciprocal_root(result: Any, x: Off) -> Any:
 
 
 def times(slope: float) -> Callable[..., Any]:
-    """Of functions that are nowhere steeper."""
+    """The spread of functions that are nowhere steeper than `slope`."""
     return lambda _, x: slope * x[1]
 
 
@@ -212,17 +212,17 @@ OPERATIONS = {
     "trunc": Operation(1, "fused::cut({0})", None),
     "rint": Operation(1, "fused::nearest({0})", None),
     # 47 instructions in Hopper's machine code; 22 of them multiply integers, at half the rate
-    "kept": Operation(
-        2, "fused::kept({0}, {1}, {value})", exact, condition=True, instructions=70, meaning=kept
+    DROPOUT_MASK: Operation(
+        2, "fused::kept({0}, {1}, {value})", exact, condition=True, instructions=70, meaning=dropout_mask
     ),
     # the share in float32, in which 2^32 times it is exact
-    "kept_by": Operation(
+    DROPOUT_MASK_BY_OPERAND: Operation(
         3,
         "fused::kept({0}, {1}, double(float({2})))",
         exact,
         condition=True,
         instructions=70,
-        meaning=kept_by,
+        meaning=dropout_mask_by_operand,
     ),
     "cast": Operation(1, "fused::rounded_to_{value}({0})", None, meaning=cast),
 }

@@ -13,7 +13,7 @@ STEPS = 0x9E3779B9, 0xBB67AE85  # of the key, from round to round
 
 
 def multiplied(word: Any, factor: int) -> tuple[Any, Any]:
-    """The upper and the lower word of a product, in arrays of uint64."""
+    """The upper and the lower word of each product, in arrays of uint64."""
     wide = word * factor
     return wide >> WORD, wide & LOW
 

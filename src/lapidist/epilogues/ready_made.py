@@ -1,4 +1,4 @@
-"""Ready-made epilogues: a few lines each of the language that a caller has."""
+"""Ready-made epilogues, written as a caller would."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def amax(acc: Any) -> Any:
     return acc, amax_of(acc)
 
 
-# ---- going back: acc is the gradient of an activation's value, the results are those of what it was of,
+# ---- backward: acc is the gradient of an activation's value; the results are the gradients of its argument,
 # `before`, and of a bias that was added to that ----
 
 
@@ -141,7 +141,7 @@ def quantise_int8(acc: Any, factors: Column) -> Any:
     return Output(acc * factors, "int8")
 
 
-# ---- to 8 bits, by a factor for 128 neighbours of a row, which is found on the way ----
+# ---- to 8 bits, by a factor for 128 neighbours of a row, which a second pass finds ----
 
 
 @epilogue
@@ -162,7 +162,7 @@ def swiglu_e4m3_groups(acc: Pair) -> Any:
     return Quantised(silu_of(acc.first) * acc.second, "float8_e4m3fn")
 
 
-# ---- of neighbouring columns: D of the gated ones is half as wide ----
+# ---- of neighbouring columns: gated, D is half as wide ----
 
 
 @epilogue
@@ -177,8 +177,8 @@ def geglu(acc: Pair) -> Any:
 
 @epilogue
 def rotary(acc: Pair, cosine: Tile, sine: Tile) -> Any:
-    """Each pair turned by an angle of its own."""
+    """Pairs turned by angles."""
     return Pair(acc.first * cosine - acc.second * sine, acc.first * sine + acc.second * cosine)
 
 
-READY = {name: each for name, each in globals().items() if isinstance(each, type(scaled))}
+READY = {name: value for name, value in globals().items() if isinstance(value, type(scaled))}

@@ -1,5 +1,4 @@
-"""Reductions of the language: results beside D that a second pass makes, in an order that only D's shape
-decides."""
+"""Reductions as further results: a second pass computes them, in an order that depends on D's shape alone."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from lapidist.epilogues.results import Pair, Reduced
 
 
 def of(then: str, x: Any) -> Reduced:
-    """`x` is a value, or one for each of two neighbouring columns."""
+    """A reduction of `x`, which is a value, or one for each of two neighbouring columns."""
     tape_of(then, *(x if isinstance(x, Pair) else (x,)))
     return Reduced(x, then)
 

@@ -1,4 +1,4 @@
-"""What a function of an epilogue returns: what D becomes, and results that go to arrays of their own."""
+"""The values that an epilogue's function returns: D, and results that are stored in further arrays."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lapidist.epilogues.expressions import Fixed, place_now
 from lapidist.epilogues.passes import FACTORS, QUANTISED, REDUCTIONS, TO_8_BITS
 from lapidist.errors import ArgumentError, DTypeError
 
-# types of results; D has that of the call, unless the function names one
+# types of results; D has the type of the call, unless the function names one
 STORED = (
     "float64",
     "float32",
@@ -21,29 +21,30 @@ STORED = (
     "uint8",
     "bool",
 )
-FACTOR = "float32"  # what factors are
+FACTOR = "float32"  # the type of factors
 RETURN = "Return D, or a tuple of D and further results"
 
 
 class Returned(Fixed):
-    """What a function can only return. All else is refused in words."""
+    """A value that a function can only return: operations on it are refused."""
 
     __slots__ = ()
 
     @property
-    def made_by(self) -> str:
+    def source_name(self) -> str:
+        """The name of lapidist that a caller wrote."""
         return type(self).__name__
 
     def refusal(self) -> ArgumentError:
         return ArgumentError(
-            f"lapidist.{self.made_by}: must be returned as it is; got an operation on it, {place_now()}."
+            f"lapidist.{self.source_name}: must be returned as it is; got an operation on it, {place_now()}."
             " Compute with the array that the call gives"
         )
 
 
 class Reduced(Returned):
-    """A reduction of a value over rows, columns or all of D, as `row_sum` and the others make it. Nothing
-    follows it in the same function."""
+    """A reduction of a value over rows, columns or all of D, as `row_sum` returns it. No function computes
+    with it."""
 
     __slots__ = ("then", "value")
     value: Any
@@ -53,14 +54,14 @@ class Reduced(Returned):
         super().__init__(value=value, then=then)
 
     @property
-    def made_by(self) -> str:
+    def source_name(self) -> str:
         return self.then
 
 
 class Quantised(Returned):
-    """Two results: a value in 8 bits, and its factors, one for 128 neighbours of a row. They are those that
-    make the largest of each 128 the type's largest number, found by a second pass. The value is what is
-    stored times its factor, so the factors are `scale_a` of the next product.
+    """Two results: a value in 8 bits, and its factors, one for 128 neighbours of a row. A second pass finds
+    those that make the largest of each 128 the type's largest number. A stored number times its factor is the
+    value, so the factors are `scale_a` of the next product.
 
     >>> import numpy as np
     >>> import lapidist
@@ -96,8 +97,8 @@ class Quantised(Returned):
 
 
 class Pair(NamedTuple):
-    """Two neighbouring columns, the first of them even: what a function gets whose first parameter is
-    annotated so, and what it returns where both columns have a value of their own.
+    """Two neighbouring columns, the first of them even. A function whose first parameter is annotated so gets
+    both sums. It returns a Pair where the columns have different values.
 
     >>> import numpy as np
     >>> import lapidist
@@ -114,7 +115,7 @@ class Pair(NamedTuple):
     second: Any
 
     def refusal(self) -> ArgumentError:
-        """A tuple's + and * would give more results, its == and `if` one answer for all elements."""
+        """The error for operations: a tuple's + and * would add results, its == would compare no elements."""
         return ArgumentError(
             f"lapidist.Pair: must be computed with one column at a time; got both, {place_now()}. Write"
             " first, second = acc"
@@ -122,8 +123,8 @@ class Pair(NamedTuple):
 
 
 class Output(Returned):
-    """A result with a type of its own. Without one it has the type of its array, or else D's. D itself may
-    have a type here that the call could not name, one of 8 bits say.
+    """A result and its type. Without a type it has that of its array, or else D's. D may have a type here
+    that the call cannot name, one of 8 bits say.
 
     >>> import numpy as np
     >>> import lapidist
@@ -163,7 +164,7 @@ for _class in (Pair, Returned):
 
 
 def outputs_of(name: str, returned: Any, paired: bool) -> list[Output]:
-    """D, and what is stored beside it."""
+    """D and further results, as outputs."""
     several = isinstance(returned, tuple) and not isinstance(returned, Pair)
     values = returned if several else (returned,)
     if not values or any(value is None for value in values):
@@ -174,16 +175,16 @@ def outputs_of(name: str, returned: Any, paired: bool) -> list[Output]:
                 f"{name}: must return values, each what one array takes; got {len(value)} in a"
                 f" {type(value).__name__}. {RETURN}"
             )
-    found: list[Output] = []
+    outputs: list[Output] = []
     for value in values:
         if isinstance(value, Quantised):
-            found += value.results()
+            outputs += value.results()
         else:
-            found.append(value if isinstance(value, Output) else Output(value))
-    if found[0].then in REDUCTIONS:
+            outputs.append(value if isinstance(value, Output) else Output(value))
+    if outputs[0].then in REDUCTIONS:
         raise ArgumentError(f"{name}: must return D first; got a reduction. {RETURN}")
-    if not paired and any(isinstance(each.value, Pair) for each in found):
+    if not paired and any(isinstance(output.value, Pair) for output in outputs):
         raise ArgumentError(
             f"{name}: must take pairs to return them; got one sum. Write def {name}(acc: lapidist.Pair, ...)"
         )
-    return found
+    return outputs

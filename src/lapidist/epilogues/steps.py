@@ -1,5 +1,5 @@
-"""A traced function: what becomes of a sum, step by step. Immutable, prints as it reads, equal where it
-computes the same."""
+"""A traced function: the steps from sums to results. Immutable, prints as it reads, equal where it computes
+the same."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from typing import Any, NamedTuple
 from lapidist.epilogues.passes import ALL, JOINED, LARGEST, QUANTISED, REDUCTIONS, Reduction
 from lapidist.epilogues.passes import ROW as OF_ROWS
 
-SUM, OPERAND, CONSTANT = "sum", "operand", "constant"  # steps that take nothing from others
-SEED, POSITION = "seed", "position"  # nor do these, which are whole numbers of 64 bits
-CAST, DROPOUT_MASK = "cast", "kept"
-DROPOUT_MASK_BY_OPERAND = "kept_by"  # by a share that is an operand
+SUM, OPERAND, CONSTANT = "sum", "operand", "constant"  # steps without arguments
+SEED, POSITION = "seed", "position"  # without arguments, too: integers of 64 bits
+CAST = "cast"
+# whether dropout keeps an element: p is a number of the step, or an operand
+DROPOUT_MASK, DROPOUT_MASK_BY_OPERAND = "kept", "kept_by"
 POSITIONS = ""  # stands for the elements' numbers among operands, which have names
 SCALAR, ROW, COLUMN, TILE = "Scalar", "Row", "Column", "Tile"
 
 
 class Step(NamedTuple):
     """`args` are numbers of earlier steps. `value` is a constant as float.hex writes it, the name of an
-    operand, the type of a cast, or which of two sums: "[0]" or "[1]". Of a seed it is an operand's name or
-    digits, of "kept" the share that is dropped."""
+    operand, the type of a cast, or which of two sums: "[0]" or "[1]". A seed has an operand's name or digits,
+    a DROPOUT_MASK the share that is dropped."""
 
     operation: str
     args: tuple[int, ...] = ()
@@ -37,9 +38,9 @@ class Parameter(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What is stored: the number of a step, and the type that the function names; "": the array's own. In a
-    function of pairs `other` is what the second of two columns gets; without it both have one together.
-    `then`: what a second pass makes of all values, by its name in passes.py."""
+    """A result: the number of its step, and the type that the function names; "": that of the array. In a
+    function of pairs `other` is the step of the second column; without it both columns have one value.
+    `then`: the second pass over all values, by its name in passes.py."""
 
     step: int
     dtype: str = ""
@@ -47,17 +48,21 @@ class Result(NamedTuple):
     then: str = ""
 
     def text(self, words: Sequence[str]) -> str:
-        """`words`: of each step."""
+        """The result in words; `words` has the text of each step."""
         first = words[self.step]
         both = first if self.other is None else f"Pair({first}, {words[self.other]})"
-        made = f"{self.then}({both})" if self.then else both
-        return f"{made} as {self.dtype}" if self.dtype else made
+        values = f"{self.then}({both})" if self.then else both
+        return f"{values} as {self.dtype}" if self.dtype else values
+
+    @property
+    def source(self) -> Result:
+        """The values that the second pass reads, in the type of the sums."""
+        return self._replace(dtype="", then="")
 
 
 @dataclass(frozen=True)
 class Function:
-    """The first result is D, the others go to arrays of their own. `paired`: its sums are those of two
-    neighbouring columns."""
+    """Steps, and results of which the first is D. `paired`: sums come by two, of neighbouring columns."""
 
     name: str
     parameters: tuple[Parameter, ...]
@@ -67,68 +72,68 @@ class Function:
 
     @property
     def stores_d(self) -> bool:
-        """Whether D is stored as results beside it are: kernels have no other way for pairs, and for D's own
-        type none but that of the function."""
+        """Whether the function stores D as it stores further results. Kernels can store neither pairs nor a
+        type of D that the function names in another way."""
         return self.paired or self.results[0].dtype != ""
 
     @cached_property
     def sources(self) -> tuple[Result, ...]:
-        """What second passes read, each once: arrays in the type of the sums."""
-        found = (each for each in self.results if each.then and each.then not in LARGEST)
-        return tuple(dict.fromkeys(each._replace(dtype="", then="") for each in found))
+        """The distinct arrays that second passes read."""
+        reduced = (result for result in self.results if result.then and result.then not in LARGEST)
+        return tuple(dict.fromkeys(result.source for result in reduced))
+
+    def readers(self, source: Result) -> list[Result]:
+        """The results that second passes make of a source."""
+        return [result for result in self.results if result.then and result.source == source]
 
     @cached_property
     def joined(self) -> tuple[Reduction | None, ...]:
-        """Of each source, how kernels may join values of it: along rows or down columns, as all passes want
-        that read it, by their one operation; for what is of all of D along rows, which takes less. None: not
-        at all."""
-        found = []
+        """For each source, how kernels may join its values before they store them: the one reduction of all
+        its readers. A reduction of all of D is joined along rows, which takes less. None: not at all."""
+        joined = []
         for source in self.sources:
-            readers = {each.then for each in self.results if each._replace(dtype="", then="") == source}
-            known = [REDUCTIONS.get(then) for then in readers - {""}]
-            over = {None if each is None else each.over for each in known} - {ALL} or {OF_ROWS}
-            operations = {each.operation for each in known if each}
-            alone = None not in over and len(over) == len(operations) == 1
-            found.append(Reduction(over.pop(), operations.pop()) if alone else None)  # type: ignore[arg-type]
-        return tuple(found)
+            names = {reader.then for reader in self.readers(source)}
+            reductions = [REDUCTIONS[name] for name in names & REDUCTIONS.keys()]
+            over = {reduction.over for reduction in reductions} - {ALL} or {OF_ROWS}
+            operations = {reduction.operation for reduction in reductions}
+            agree = len(reductions) == len(names) and len(over) == len(operations) == 1
+            joined.append(Reduction(over.pop(), operations.pop()) if agree else None)
+        return tuple(joined)
 
     def neighbours(self, source: Result) -> int:
-        """Values of a row that are joined first: those of JOINED columns of the product."""
+        """How many values of a row are joined first: those of JOINED columns of the product."""
         return JOINED // 2 if self.paired and source.other is None else JOINED
 
     @cached_property
     def maxima(self) -> tuple[Result, ...]:
-        """The largest of all values, each once, as threads of a kernel keep it."""
-        found = (each for each in self.results if each.then in LARGEST)
-        return tuple(dict.fromkeys(each._replace(dtype="") for each in found))
+        """The distinct maxima over all of D, which threads of a kernel keep as they go."""
+        maxima = (result._replace(dtype="") for result in self.results if result.then in LARGEST)
+        return tuple(dict.fromkeys(maxima))
 
     @cached_property
     def grouped(self) -> int | None:
-        """Which of the sources a kernel may make D and factors of by itself, where rows of its tiles have
-        whole groups. No other second pass reads it."""
+        """The number of the source that a kernel may quantise itself, into D and factors, where rows of its
+        tiles have whole groups. No other second pass reads it."""
         d = self.results[0]
-        if d.then != QUANTISED:
-            return None
-        source = d._replace(dtype="", then="")
-        readers = [each for each in self.results if each.then and each._replace(dtype="", then="") == source]
-        return self.sources.index(source) if len(readers) == 2 else None
+        quantises = d.then == QUANTISED and len(self.readers(d.source)) == 2
+        return self.sources.index(d.source) if quantises else None
 
     @cached_property
     def stored(self) -> tuple[Result, ...]:
-        """What the function stores in a kernel: results as they are, then what second passes read."""
-        own = self.results if self.stores_d else self.results[1:]
-        return (*(each for each in own if not each.then), *self.sources, *self.maxima)
+        """What the function stores in a kernel: results without a second pass, sources, maxima."""
+        results = self.results if self.stores_d else self.results[1:]
+        return (*(result for result in results if not result.then), *self.sources, *self.maxima)
 
     @cached_property
     def seeds(self) -> frozenset[str]:
-        """Operands that are seeds."""
+        """The names of operands that are seeds."""
         return frozenset(step.value for step in self.steps if step.operation == SEED)
 
     @cached_property
     def shares(self) -> frozenset[str]:
-        """Operands that say which share is dropped."""
-        found = (self.steps[step.args[2]] for step in self.steps if step.operation == DROPOUT_MASK_BY_OPERAND)
-        return frozenset(step.value for step in found)
+        """The names of operands that say which share dropout drops."""
+        masks = [step for step in self.steps if step.operation == DROPOUT_MASK_BY_OPERAND]
+        return frozenset(self.steps[mask.args[2]].value for mask in masks)
 
     @cached_property
     def is_positioned(self) -> bool:
@@ -142,29 +147,30 @@ class Function:
 
     @cached_property
     def text(self) -> str:
-        """The expression; what is used twice has a line of its own before it."""
+        """The expression, after a line for each value that is used twice."""
         uses = [0] * len(self.steps)
         for step in self.steps:
             for arg in step.args:
                 uses[arg] += 1
-        stored = [number for each in self.results for number in (each.step, each.other)]
-        for place in (each for each in stored if each is not None and len(stored) > 2):
-            uses[place] += 1
+        stored = [number for result in self.results for number in (result.step, result.other)]
+        for number in stored if len(stored) > 2 else ():
+            if number is not None:
+                uses[number] += 1
         lines, words, parts = [], list[str](), list[str]()
         for number, step in enumerate(self.steps):
-            word, is_whole = in_words(step, words, parts), step.operation not in INFIX
+            word, is_infix = in_words(step, words, parts), step.operation in INFIX
             if step.args and uses[number] > 1:
                 lines.append(f"v{number} = {word}")
-                word, is_whole = f"v{number}", True
+                word, is_infix = f"v{number}", False
             words.append(word)
-            parts.append(word if is_whole else f"({word})")
-        return "; ".join([*lines, ", ".join(each.text(words) for each in self.results)])
+            parts.append(f"({word})" if is_infix else word)
+        return "; ".join([*lines, ", ".join(result.text(words) for result in self.results)])
 
     def __hash__(self) -> int:
         return self._hash
 
     def __reduce__(self) -> Any:
-        """Without its hash, which another process would not have."""
+        """Pickled without its hash, which is another one in another process."""
         return Function, (self.name, self.parameters, self.steps, self.results, self.paired)
 
     @cached_property
@@ -174,11 +180,11 @@ class Function:
     def __str__(self) -> str:
         return f"{self.name}: {self.text}"
 
-    def known(self) -> Function:
-        """With all that follows from its steps at hand. Python 3.11 computes it under a lock, which torch's
-        compiler does not trace."""
-        for name, each in vars(Function).items():
-            if isinstance(each, cached_property) and name != "text":
+    def with_facts(self) -> Function:
+        """The function with its cached properties computed. Python 3.11 computes them under a lock, which
+        torch's compiler does not trace."""
+        for name, attribute in vars(Function).items():
+            if isinstance(attribute, cached_property) and name != "text":
                 getattr(self, name)
         return self
 
@@ -198,7 +204,7 @@ INFIX = {
 
 
 def in_words(step: Step, words: Sequence[str], parts: Sequence[str]) -> str:
-    """A step in words. `words` are those of its arguments, `parts` with brackets around operators."""
+    """A step in words: by the `words` of its arguments, or by `parts`, with brackets around operators."""
     if step.operation == SUM:
         return "acc" + step.value
     if step.operation in (OPERAND, SEED):
@@ -210,7 +216,7 @@ def in_words(step: Step, words: Sequence[str], parts: Sequence[str]) -> str:
     args = [words[arg] for arg in step.args]
     if step.operation in INFIX:
         sums = step.operation == "add"
-        left, right = (words[arg] if sums and " + " not in words[arg] else parts[arg] for arg in step.args)
-        return f"{left} {INFIX[step.operation]} {right}"
+        sides = (words[arg] if sums and " + " not in words[arg] else parts[arg] for arg in step.args)
+        return f" {INFIX[step.operation]} ".join(sides)
     more = {CAST: [repr(step.value)], DROPOUT_MASK: [step.value]}.get(step.operation, [])
     return f"{step.operation}({', '.join([*args, *more])})"

@@ -1,4 +1,4 @@
-"""@lapidist.epilogue: a Python function, traced once into what becomes of each sum before it is stored."""
+"""@lapidist.epilogue: a Python function of a sum, traced once into the steps that kernels run."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ FIXED = (
     type,
     np.ufunc,
 )
-FIXED_ELSEWHERE = ("torch.dtype",)  # of what may not be imported
-OWN = ("lapidist", "numpy", "math")  # functions of these are what they are
+FIXED_TYPE_NAMES = ("torch.dtype",)  # of libraries that may not be imported
+TRUSTED = ("lapidist", "numpy", "math")  # their functions capture nothing that changes
 
 
 class BoundEpilogue(NamedTuple):
@@ -47,18 +47,17 @@ class BoundEpilogue(NamedTuple):
 
 
 class Epilogue:
-    """A traced function. Call it with its operands, by name: what comes back is what matmul, gemm and plan
-    take."""
+    """A traced function. Called with its operands by name, it returns what matmul, gemm and plan take."""
 
     def __init__(self, function: FunctionType) -> None:
         update_wrapper(self, function)
         self._python = function
         self._defaults = dict(defaults_of(function))
         self.function = traced(function)
-        self._names = tuple(each.name for each in self.function.parameters)
+        self._names = tuple(parameter.name for parameter in self.function.parameters)
 
     def __reduce__(self) -> str:
-        """By its name in its module, as functions are pickled."""
+        """The name in its module, by which functions are pickled."""
         return self.__qualname__  # type: ignore[attr-defined,no-any-return]
 
     def __call__(self, /, *values: Any, **operands: Any) -> Any:
@@ -68,26 +67,27 @@ class Epilogue:
                     break
             else:
                 return BoundEpilogue(self.function, operands)
-        if any(isinstance(each, (Expression, Pair)) for each in (*values, *operands.values())):
+        if any(isinstance(value, (Expression, Pair)) for value in (*values, *operands.values())):
             # inside of another one, which is being traced
             return self._python(*values, **operands)
-        name, known = self.function.name, [each.name for each in self.function.parameters]
+        epilogue = self.function.name
         if values:
             raise ArgumentError(
-                f"{name}: operands must be named, as"
-                f" {', '.join(f'{each}=' for each in known) or 'it has none'};"
+                f"{epilogue}: operands must be named, as"
+                f" {', '.join(f'{name}=' for name in self._names) or 'it has none'};"
                 f" got {len(values)} without a name. The sum is not passed"
             )
-        for each in operands:
-            if each not in known:
+        for name in operands:
+            if name not in self._names:
                 raise ArgumentError(
-                    f"{name}: must have operands {', '.join(known) or '(none)'}; got {each!r}. Leave it out"
+                    f"{epilogue}: must have operands {', '.join(self._names) or '(none)'}; got {name!r}."
+                    " Leave it out"
                 )
-        given = {**self._defaults, **operands}
-        for each in known:
-            if given.get(each) is None:
-                raise ArgumentError(f"{name}: must have a value for {each}; got None. Pass {each}=")
-        return BoundEpilogue(self.function, {each: given[each] for each in known})
+        bound = {**self._defaults, **operands}
+        for name in self._names:
+            if bound.get(name) is None:
+                raise ArgumentError(f"{epilogue}: must have a value for {name}; got None. Pass {name}=")
+        return BoundEpilogue(self.function, {name: bound[name] for name in self._names})
 
     def __repr__(self) -> str:
         return f"<lapidist.epilogue {self.function}>"
@@ -133,16 +133,17 @@ def epilogue(function: Callable[..., Any]) -> Epilogue:
 
 
 def traced(function: FunctionType) -> Function:
+    """The steps of a function, which is called once with expressions."""
     name = function.__name__
     first, *operands = signature_of(function)
     parameters, paired = parameters_of(function, operands), first.annotation is Pair
     require_fixed_captures(name, function, set())
     tape = Tape(name)
     sums = Pair(the_sum(tape, "[0]"), the_sum(tape, "[1]")) if paired else the_sum(tape)
-    values = {each.name: tape.operand(each, KINDS[each.kind]) for each in parameters}
+    values = {parameter.name: tape.operand(parameter, KINDS[parameter.kind]) for parameter in parameters}
     try:
         result = function(sums, **values)
-        return tape.function(parameters, outputs_of(name, result, paired), paired).known()
+        return tape.function(parameters, outputs_of(name, result, paired), paired).with_facts()
     except LapidistError:
         raise
     except Exception as error:  # of the function, or of what it returned
@@ -154,7 +155,7 @@ def traced(function: FunctionType) -> Function:
 
 
 def failed_at(function: FunctionType, error: BaseException) -> str:
-    """The line of the function, not of what it called."""
+    """Where the function failed: its own line, not one of what it called."""
     line, trace = function.__code__.co_firstlineno, error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code is function.__code__:
@@ -164,21 +165,21 @@ def failed_at(function: FunctionType, error: BaseException) -> str:
 
 
 def signature_of(function: FunctionType) -> list[inspect.Parameter]:
-    """The sum, then the operands."""
+    """The parameters: the sum, then the operands."""
     name, line = function.__name__, first_line_of(function)
     try:
-        found = list(inspect.signature(function, eval_str=True).parameters.values())
+        parameters = list(inspect.signature(function, eval_str=True).parameters.values())
     except Exception as error:  # annotations are any expressions
         raise ArgumentError(
             f"{name}: annotations must be known; got {type(error).__name__}: {error}, {line}. Import"
             f" lapidist, and write lapidist.{', '.join(KINDS)} or Pair"
         ) from error
-    if not found:
+    if not parameters:
         raise ArgumentError(
             f"{name}: must take the sum; got a function without parameters, {line}. Write def {name}(acc)"
         )
-    if found[0].annotation in KINDS.values():
-        first, kind = found[0].name, found[0].annotation.__name__
+    if parameters[0].annotation in KINDS.values():
+        first, kind = parameters[0].name, parameters[0].annotation.__name__
         way_out = (
             f"Write def {name}(acc, {first}: lapidist.{kind})"
             if first != "acc"
@@ -187,7 +188,7 @@ def signature_of(function: FunctionType) -> list[inspect.Parameter]:
         raise ArgumentError(
             f"{name}: the first parameter is the sum; {first} is annotated as a {kind}, {line}. {way_out}"
         )
-    return found
+    return parameters
 
 
 def first_line_of(function: FunctionType) -> str:
@@ -195,45 +196,45 @@ def first_line_of(function: FunctionType) -> str:
 
 
 def parameters_of(function: FunctionType, operands: Sequence[inspect.Parameter]) -> tuple[Parameter, ...]:
+    """The names and kinds of operands, checked."""
     name, line = function.__name__, first_line_of(function)
     plain = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    found = []
-    for each in operands:
-        kind = getattr(each.annotation, "__name__", str(each.annotation))
-        if each.kind not in plain:
+    parameters = []
+    for operand in operands:
+        kind = getattr(operand.annotation, "__name__", str(operand.annotation))
+        if operand.kind not in plain:
             raise ArgumentError(
-                f"{name}: operands are passed by name; {each} cannot be, {line}. Write {name}(acc,"
-                f" {each.name}: lapidist.Row), say"
+                f"{name}: operands are passed by name; {operand} cannot be, {line}. Write {name}(acc,"
+                f" {operand.name}: lapidist.Row), say"
             )
-        if each.annotation is not KINDS.get(kind):
+        if operand.annotation is not KINDS.get(kind):
             raise ArgumentError(
-                f"{name}: operands must be annotated lapidist.Scalar, Row, Column or Tile; {each.name} is"
-                f" not,"
-                f" {line}. Write {each.name}: lapidist.Row, say"
+                f"{name}: operands must be annotated lapidist.Scalar, Row, Column or Tile; {operand.name} is"
+                f" not, {line}. Write {operand.name}: lapidist.Row, say"
             )
-        if each.default is not inspect.Parameter.empty and kind != SCALAR:
+        if operand.default is not inspect.Parameter.empty and kind != SCALAR:
             raise ArgumentError(
-                f"{name}: a Scalar alone may have a default; {each.name} is a {kind}, {line}. Leave it out"
+                f"{name}: a Scalar alone may have a default; {operand.name} is a {kind}, {line}. Leave it out"
             )
-        found.append(Parameter(each.name, kind))
-    return tuple(found)
+        parameters.append(Parameter(operand.name, kind))
+    return tuple(parameters)
 
 
-# ---- what a function may see beside its operands ----
+# ---- what a function may capture ----
 
 
-def require_fixed_captures(name: str, function: FunctionType, seen: set[FunctionType]) -> None:
-    """What may change later would not be seen to change."""
-    seen.add(function)
+def require_fixed_captures(name: str, function: FunctionType, checked: set[FunctionType]) -> None:
+    """Refuse captured values that may change: a traced function would not see them change."""
+    checked.add(function)
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     for captured, value, line in captures(function.__code__, function.__globals__, cells):
         inner = value._python if isinstance(value, Epilogue) else value
         if not isinstance(inner, FunctionType):
             require_fixed(name, captured, value, function, line)
-        elif inner not in seen and (inner.__module__ or "").partition(".")[0] not in OWN:
-            for each, default in defaults_of(inner):
-                require_fixed(name, f"{captured}'s default of {each}", default, function, line)
-            require_fixed_captures(name, inner, seen)
+        elif inner not in checked and (inner.__module__ or "").partition(".")[0] not in TRUSTED:
+            for parameter, default in defaults_of(inner):
+                require_fixed(name, f"{captured}'s default of {parameter}", default, function, line)
+            require_fixed_captures(name, inner, checked)
 
 
 def require_fixed(name: str, captured: str, value: Any, function: FunctionType, line: int) -> None:
@@ -246,35 +247,36 @@ def require_fixed(name: str, captured: str, value: Any, function: FunctionType, 
 
 
 def defaults_of(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    for each in inspect.signature(function).parameters.values():
-        if each.default is not inspect.Parameter.empty:
-            yield each.name, each.default
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.default is not inspect.Parameter.empty:
+            yield parameter.name, parameter.default
 
 
 def is_fixed(value: Any) -> bool:
     if isinstance(value, (tuple, frozenset)):
         return all(map(is_fixed, value))
     kind = type(value)
-    return isinstance(value, FIXED) or f"{kind.__module__}.{kind.__qualname__}" in FIXED_ELSEWHERE
+    return isinstance(value, FIXED) or f"{kind.__module__}.{kind.__qualname__}" in FIXED_TYPE_NAMES
 
 
 def captures(
     code: CodeType, names: Mapping[str, Any], cells: Mapping[str, CellType]
 ) -> Iterator[tuple[str, Any, int]]:
-    """Names from outside of the function that it uses, with their values and lines: global `names`, and
-    variables of functions around it. Functions that it defines itself have code of their own."""
+    """The captured names that a function uses, with their values and lines: global `names`, and variables of
+    functions around it. Functions that it defines have code of their own."""
     line = code.co_firstlineno
-    for each in dis.get_instructions(code):
-        start = getattr(each, "line_number", each.starts_line)
+    for instruction in dis.get_instructions(code):
+        start = getattr(instruction, "line_number", instruction.starts_line)
         line = start if isinstance(start, int) and not isinstance(start, bool) else line
-        if each.opname in ("LOAD_GLOBAL", "LOAD_NAME") and each.argval in names:
-            yield each.argval, names[each.argval], line
-        elif each.argval in cells and each.opname.startswith("LOAD"):
+        name = instruction.argval
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME") and name in names:
+            yield name, names[name], line
+        elif name in cells and instruction.opname.startswith("LOAD"):
             try:
-                yield each.argval, cells[each.argval].cell_contents, line
+                yield name, cells[name].cell_contents, line
             except ValueError:
                 continue  # not filled yet: the call will say so
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
-            own = {name: cells[name] for name in inner.co_freevars if name in cells}
-            yield from captures(inner, names, own)
+            free = {name: cells[name] for name in inner.co_freevars if name in cells}
+            yield from captures(inner, names, free)

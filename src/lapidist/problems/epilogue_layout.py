@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lapidist.dtypes import size_of
-from lapidist.epilogues.device_code import WHOLE, statements
+from lapidist.epilogues.device_code import UINT64, statements
 from lapidist.epilogues.operations import OPERATIONS, Operation
 from lapidist.epilogues.passes import AMAX, COLUMN, JOINED, Reduction
 from lapidist.epilogues.passes import OPERATIONS as REDUCED_BY
@@ -267,7 +267,7 @@ class Fused:
         names += [POSITIONS] * self.function.is_positioned
         scalars = {*self.function.seeds, POSITIONS}
         loads = {
-            name: f"fetched.template value<{WHOLE if name in scalars else value}, {number}>(operands, which)"
+            name: f"fetched.template value<{UINT64 if name in scalars else value}, {number}>(operands, which)"
             for number, name in enumerate(names)
         }
         return statements(self.function, value, loads)
