@@ -28,7 +28,7 @@ flops.count()
 
 
 def __getattr__(name: str) -> Any:
-    """`mm` is asked for by those who use torch's inductor, which takes a second to import."""
+    """`mm`, on first use: it imports torch's inductor, which takes a second."""
     if name == "mm":
         return importlib.import_module("lapidist.torch.inductor").lapidist_mm
     raise AttributeError(f"module 'lapidist.torch' has no attribute {name!r}")

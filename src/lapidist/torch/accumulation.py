@@ -1,4 +1,4 @@
-"""Gradients of weights that are added up where they are kept, in a wider type than the weights'."""
+"""Gradients of weights that are added to a tensor of the caller's, in a wider type than the weights'."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ class Accumulated(torch.autograd.Function):  # type: ignore[misc]
         how = 1.0, False, True, ctx.precision
         of_input = gradient_of_input(g, weight, input.shape, how) if needed[0] else None
         if needed[1]:
-            lines, rows = in_rows(g.to(weight.dtype)), in_rows(input)
+            rows_of_g, rows = in_rows(g.to(weight.dtype)), in_rows(input)
             with torch.no_grad():  # a gradient that is differentiated again has numbers here, and no history
-                operators.update(ctx.into, lines, rows, 1.0, 1.0, True, False, ctx.precision)
+                operators.update(ctx.into, rows_of_g, rows, 1.0, 1.0, True, False, ctx.precision)
         return of_input, None, of_bias, None, None, None
 
 
 def accumulated(input: Any, weight: Any, bias: Any, into: Any, out_dtype: Any, precision: Any) -> Any:
+    """linear, whose backward pass adds the weight's gradient to `into`."""
     if into.shape != weight.shape or into.requires_grad or weight.ndim != 2:
         raise ShapeError(
             f"into: must be a tensor of weight's two dimensions, without a gradient of its own; got"

@@ -1,4 +1,4 @@
-"""Layers with an activation: fused into the products where torch need not see between them."""
+"""Activations and residuals of layers, in the launch of the product, unless torch must see between them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import torch
 
 from lapidist import api
 from lapidist.calls.linear_shapes import require_features
+from lapidist.epilogues.layer_activations import require_activation
 from lapidist.epilogues.ready_made import READY
-from lapidist.errors import ArgumentError, DTypeError, LapidistError, ShapeError
+from lapidist.errors import DTypeError, LapidistError, ShapeError
 from lapidist.torch import fake_tensors, mlp, operators
-from lapidist.torch.dispatch_state import is_plain, is_recorded, is_unobserved
+from lapidist.torch.dispatch_state import is_direct, is_recorded
 from lapidist.torch.fake_tensors import in_rows
 
-# torch's own, by the names of ready-made epilogues
+# torch's functions, by the names of ready-made epilogues
 ACTIVATIONS = {
     "relu": torch.nn.functional.relu,
     "gelu": torch.nn.functional.gelu,
@@ -27,8 +28,8 @@ ACTIVATIONS = {
 def ended(
     input: Any, weight: Any, bias: Any, activation: Any, residual: Any, out_dtype: Any, precision: Any
 ) -> Any:
-    """A layer with an activation, a residual or both. What it calls names a and b in errors; `of_linear` says
-    the same of input and weight.
+    """A layer with an activation, a residual or both. Products name a and b in errors; `of_linear` raises the
+    same of input and weight.
     """
     if residual is not None:
         require_residual(residual, input, weight)
@@ -50,30 +51,32 @@ def activated(
     precision: Any = "ieee",
     residual: Any = None,
 ) -> Any:
-    """Transforms and graphs of torch.compile see the product, torch's activation and the sum."""
-    require_known(activation)
-    given = input, weight, bias, residual
-    seen = not is_unobserved() or not all(map(is_plain, given)) or not fits(input, weight, bias)
-    recorded = not seen and is_recorded(given)
-    if seen or (recorded and out_dtype not in (None, input.dtype)):
+    """A layer with an activation. Transforms and compilers see a product, torch's activation and a sum."""
+    require_activation(activation)
+    operands = input, weight, bias, residual
+    fusible = is_direct(*operands) and fits(input, weight, bias)
+    recorded = fusible and is_recorded(operands)
+    if not fusible or (recorded and out_dtype not in (None, input.dtype)):
         hidden = ACTIVATIONS[activation](operators.linear(input, weight, bias, out_dtype, precision))
         return added(hidden, residual)
-    rows, added_to = in_rows(input), None if residual is None else in_rows(residual)
+    rows, addend = in_rows(input), None if residual is None else in_rows(residual)
     if recorded:
-        hidden, _ = mlp.LAYER.apply(rows, weight, bias, activation, precision, added_to)
+        hidden, _ = mlp.LAYER.apply(rows, weight, bias, activation, precision, addend)
     else:
         types = {"out_dtype": out_dtype, "precision": precision}
-        hidden = mlp.ended(rows, weight, activation, False, types, bias=bias, residual=added_to)
+        hidden = mlp.ended(rows, weight, activation, False, types, bias=bias, residual=addend)
     return hidden.reshape(*input.shape[:-1], weight.shape[0])
 
 
 def with_residual(input: Any, weight: Any, bias: Any, residual: Any, out_dtype: Any, precision: Any) -> Any:
-    """A layer without an activation. A gradient through it is that of a product plus C, or of a sum."""
-    given = input, weight, bias, residual
-    if is_unobserved() and all(map(is_plain, given)) and fits(input, weight, bias) and not is_recorded(given):
-        names = {"bias": bias, "residual": in_rows(residual)}
-        after = READY["residual" if bias is None else "bias_residual"]
-        epilogue = after(**{name: value for name, value in names.items() if value is not None})
+    """A layer with a residual alone. Its gradient is that of a product plus C, or of a sum."""
+    operands = input, weight, bias, residual
+    if is_direct(*operands) and fits(input, weight, bias) and not is_recorded(operands):
+        addend = in_rows(residual)
+        if bias is None:
+            epilogue = READY["residual"](residual=addend)
+        else:
+            epilogue = READY["bias_residual"](bias=bias, residual=addend)
         types = {"out_dtype": out_dtype, "precision": precision}
         return api.gemm(in_rows(input), weight, trans_b=True, epilogue=epilogue, **types).reshape(
             residual.shape
@@ -108,25 +111,18 @@ def require_residual(residual: Any, input: Any, weight: Any) -> None:
 def two_layers(
     input: Any, up: Any, up_bias: Any, down: Any, down_bias: Any, activation: str, precision: Any
 ) -> Any:
-    require_known(activation)
-    given = input, up, up_bias, down, down_bias
-    fused = is_unobserved() and all(map(is_plain, given)) and is_recorded(given)
-    if not fused or not fits(*given[:3]) or not fits(input, *given[3:]):
+    """Two layers with an activation between them, fused for both passes where gradients are recorded."""
+    require_activation(activation)
+    operands = input, up, up_bias, down, down_bias
+    fused = is_direct(*operands) and is_recorded(operands)
+    if not fused or not fits(input, up, up_bias) or not fits(input, down, down_bias):
         hidden = activated(input, up, up_bias, activation, None, precision)
         return operators.linear(hidden, down, down_bias, None, precision)
-    result, *_ = mlp.LAYERS.apply(in_rows(input), *given[1:], activation, precision)
+    result, *_ = mlp.LAYERS.apply(in_rows(input), *operands[1:], activation, precision)
     return result.reshape(*input.shape[:-1], down.shape[0])
 
 
-def require_known(activation: Any) -> None:
-    if activation not in ACTIVATIONS:
-        raise ArgumentError(
-            f"activation: must be {', '.join(map(repr, ACTIVATIONS))} or None; got {activation!r}. Apply"
-            " others to the result"
-        )
-
-
 def fits(input: Any, weight: Any, bias: Any) -> bool:
-    """Whether a bias is one that layers have: floats, one for each feature."""
-    plain = input.dtype.is_floating_point and input.ndim and weight.ndim == 2
-    return bool(plain and (bias is None or bias.shape == weight.shape[:1]))
+    """Whether shapes and types are those of a layer: floats, and one bias for each feature."""
+    is_layer = input.dtype.is_floating_point and input.ndim and weight.ndim == 2
+    return bool(is_layer and (bias is None or bias.shape == weight.shape[:1]))

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from lapidist import api
+from lapidist.dtypes import IEEE, TF32
 from lapidist.errors import CompileError, LapidistError, LaunchError
 
 KEY = torch._C.DispatchKey.BackendSelect
@@ -39,7 +40,7 @@ def everywhere() -> Iterator[None]:
 
 
 class Blocks:
-    """How many `everywhere` blocks are open. The first registers the kernels, the last removes them."""
+    """The open `everywhere` blocks. The first one registers the kernels, the last one removes them."""
 
     def __init__(self) -> None:
         self._lock, self._open = Lock(), 0
@@ -64,6 +65,7 @@ _blocks = Blocks()
 
 
 def routed() -> Any:
+    """The kernels, registered until the library is destroyed."""
     library = torch.library.Library("aten", "IMPL")
     for name, product in PRODUCTS.items():
         packet, overload = name.partition(".")[::2]
@@ -77,22 +79,22 @@ def kernels_in_place() -> list[Any]:
     return [] if find is None else [find(f"aten::{name}", KEY.name) for name in PRODUCTS]
 
 
-def route(op: Any, product: Callable[..., Any], keys: Any, *given: Any, **more: Any) -> Any:
-    """Multiply by lapidist; call torch's own kernel if lapidist refuses."""
+def route(op: Any, product: Callable[..., Any], keys: Any, *args: Any, **options: Any) -> Any:
+    """The product by lapidist, or by torch's kernel if lapidist refuses."""
     recording = torch.is_grad_enabled()
     torch._C._set_grad_enabled(False)  # autograd, further up, has recorded the product by now
     try:
-        result = product(*given, **more)
+        result = product(*args, **options)
     except (CompileError, LaunchError):
         raise
     except LapidistError:
         result = None
     finally:
         torch._C._set_grad_enabled(recording)
-    return op.redispatch(keys & BELOW, *given, **more) if result is None else result
+    return op.redispatch(keys & BELOW, *args, **options) if result is None else result
 
 
-# ---- what aten has, as gemm has it; None: aten keeps it ----
+# ---- aten's products, as calls of gemm; None: they stay aten's ----
 
 
 def product(rank: int, a: Any, b: Any, out_dtype: Any = None, *, out: Any = None) -> Any:
@@ -110,7 +112,7 @@ def combined(
     alpha: Any = 1,
     out: Any = None,
 ) -> Any:
-    """`rank`: 2 of matrices, 3 of batches. gemm would take either, and broadcast batches; aten does not."""
+    """alpha a b + beta c. `rank`: 2 of matrices, 3 of batches; gemm would take both, and broadcast them."""
     dtype = a.dtype
     if (
         dtype not in FLOATS
@@ -120,18 +122,21 @@ def combined(
         or isinstance(beta, complex)
         or torch.autograd.forward_ad._current_level >= 0
     ):
-        return None  # tangents are seen, but can no longer be looked at down here
+        return None  # tangents cannot be read below autograd
     shape = *a.shape[:-1], b.shape[-1]
     if out is not None and not is_output(out, shape, out_dtype or dtype):
         return None
     if beta == 0 and c is not None and not is_addend(c, a.device, shape, out_dtype or dtype):
         return None
-    precision = "ieee"
-    if dtype is torch.float32 and a.is_cuda and torch.backends.cuda.matmul.fp32_precision == "tf32":
-        precision = "tf32"
+    precision = precision_of(a) if dtype is torch.float32 else IEEE
     kind = None if out_dtype is dtype else out_dtype
     how: dict[str, Any] = {"alpha": float(alpha), "beta": float(beta), "precision": precision}
     return api.gemm(a, b, c, **how, out=out, out_dtype=kind)
+
+
+def precision_of(tensor: Any) -> str:
+    """The precision that torch's settings allow for products of float32."""
+    return TF32 if tensor.is_cuda and torch.backends.cuda.matmul.fp32_precision == "tf32" else IEEE
 
 
 def in_place(rank: int, c: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
@@ -160,19 +165,19 @@ def scaled(
 
 
 def is_dense(tensor: Any, rank: int) -> bool:
-    """Whether it is plain and dense, of so many dimensions, on a device that lapidist knows."""
+    """Whether a tensor is strided, of `rank` dimensions, on a device of lapidist's."""
     return tensor.layout is torch.strided and (tensor.is_cuda or tensor.is_cpu) and tensor.ndim == rank
 
 
 def is_output(out: Any, shape: tuple[int, ...], dtype: Any) -> bool:
-    """Whether it can be written in place. aten resizes or refuses others."""
+    """Whether `out` can be written in place. aten resizes or refuses others."""
     return is_dense(out, len(shape)) and tuple(out.shape) == shape and out.dtype is dtype
 
 
 def is_addend(c: Any, device: Any, shape: tuple[int, ...], dtype: Any) -> bool:
-    """Whether gemm would add it. With beta = 0 gemm does not look at it, but aten refuses others."""
+    """Whether gemm could add c. With beta = 0 gemm does not read c, but aten refuses others."""
     broadcasts = c.ndim <= len(shape) and all(
-        given in (1, wanted) for given, wanted in zip(reversed(c.shape), reversed(shape), strict=False)
+        extent in (1, result) for extent, result in zip(reversed(c.shape), reversed(shape), strict=False)
     )
     return broadcasts and c.layout is torch.strided and c.device == device and c.dtype is dtype
 

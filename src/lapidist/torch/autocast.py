@@ -1,6 +1,4 @@
-"""Operands as torch.autocast wants them for a product: floats in its type, float64 and integers as they
-are.
-"""
+"""Operands of a product under torch.autocast: floats in its type; float64 and integers are unchanged."""
 
 from __future__ import annotations
 
@@ -14,6 +12,7 @@ WHERE = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C.Dis
 
 
 def in_autocast(*tensors: Any) -> tuple[Any, ...]:
+    """The tensors as autocast casts them, by the device of the first one."""
     first = tensors[0]
     kind = first.device.type if isinstance(first, torch.Tensor) else None
     if kind not in ("cpu", "cuda") or not torch.is_autocast_enabled(kind):

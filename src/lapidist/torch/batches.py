@@ -1,7 +1,6 @@
-"""torch.vmap over the operators: what is mapped over becomes a batch dimension, in front of those that are
-there.
+"""torch.vmap over the operators: the mapped dimension becomes the first batch dimension.
 
-`ops`: the operators as torch.ops has them, or ours, which transforms further out go through.
+`ops`: the operators as torch.ops has them, or ours, which outer transforms go through.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import Any
 from lapidist.torch.fake_tensors import without
 
 Dims = tuple[int | None, ...]
-Batched = tuple[Any, int]  # a result, and where its mapped dimension is
+Batched = tuple[Any, int]  # a result, and its mapped dimension
 
 
 def in_front(tensor: Any, dim: int | None) -> Any:
@@ -19,32 +18,28 @@ def in_front(tensor: Any, dim: int | None) -> Any:
 
 
 def rank(tensor: Any, dim: int | None) -> int:
-    """Dimensions that the mapped function sees."""
+    """How many dimensions the mapped function sees."""
     return int(tensor.ndim) - (dim is not None)
 
 
-def filled(tensor: Any, dim: int | None, wanted: int) -> Any:
-    """Keep the mapped dimension in front, and put dimensions of one element behind it until there are
-    `wanted` ones beside it.
-    """
-    return tensor if dim is None else tensor[(slice(None),) + (None,) * (wanted - rank(tensor, dim))]
+def filled(tensor: Any, dim: int | None, dimensions: int) -> Any:
+    """A tensor with dimensions of one element behind the mapped one, so that it has `dimensions` more."""
+    return tensor if dim is None else tensor[(slice(None),) + (None,) * (dimensions - rank(tensor, dim))]
 
 
 def gemm_in_front(ops: Any, size: int, dims: Dims, a: Any, b: Any, c: Any, *how: Any) -> Any:
-    """gemm of arrays that have their mapped dimension in front."""
-    wanted = max(rank(a, dims[0]), rank(b, dims[1]))
+    """gemm of tensors that have their mapped dimension in front."""
+    dimensions = max(rank(a, dims[0]), rank(b, dims[1]))
     if dims[0] is dims[1] is None:  # c alone is mapped over
         a, dims = a.expand(size, *a.shape), (0, *dims[1:])
-    a, b = filled(a, dims[0], wanted), filled(b, dims[1], wanted)
-    c = None if c is None else filled(c, dims[2], wanted)
+    a, b = filled(a, dims[0], dimensions), filled(b, dims[1], dimensions)
+    c = None if c is None else filled(c, dims[2], dimensions)
     return ops.gemm(a, b, c, *how)
 
 
 def map_gemm(ops: Any, info: Any, dims: Any, a: Any, b: Any, c: Any = None, *how: Any) -> Batched:
     dims = (*dims, None)[:3]
-    a, b, c = (
-        None if each is None else in_front(each, dim) for each, dim in zip((a, b, c), dims, strict=True)
-    )
+    a, b, c = (x if x is None else in_front(x, dim) for x, dim in zip((a, b, c), dims, strict=True))
     return gemm_in_front(ops, info.batch_size, dims, a, b, c, *how), 0
 
 
@@ -52,8 +47,8 @@ def map_matmul(ops: Any, info: Any, dims: Any, a: Any, b: Any, *types: Any) -> B
     row, column = rank(a, dims[0]) == 1, rank(b, dims[1]) == 1
     a, b = in_front(a, dims[0]), in_front(b, dims[1])
     a, b = a.unsqueeze(-2) if row else a, b.unsqueeze(-1) if column else b
-    wanted = max(rank(a, dims[0]), rank(b, dims[1]))
-    product = ops.matmul(filled(a, dims[0], wanted), filled(b, dims[1], wanted), *types)
+    dimensions = max(rank(a, dims[0]), rank(b, dims[1]))
+    product = ops.matmul(filled(a, dims[0], dimensions), filled(b, dims[1], dimensions), *types)
     return without(product, row=row, column=column), 0
 
 

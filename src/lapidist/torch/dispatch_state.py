@@ -1,4 +1,4 @@
-"""Who must see a call of ours: torch's compilers, transforms and modes, its autograd, or nobody."""
+"""Whether torch must see a call: its compilers, transforms and modes, or its autograd."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ forward_ad = torch.autograd.forward_ad
 
 
 def is_unobserved() -> bool:
-    """Whether nothing of torch must see the call: no compiler, transform, mode, autocast or profiler. Each
-    answer takes 50 nanoseconds.
+    """Whether no compiler, transform, mode, autocast or profiler of torch must see a call. A condition takes
+    50 nanoseconds.
     """
     return not (
         torch.compiler.is_compiling()
@@ -27,18 +27,24 @@ def is_unobserved() -> bool:
 
 
 def is_of_numbers(*tensors: Any) -> bool:
-    """Whether torch need not see a call on these tensors. Asked before the fast path of a repeated call,
-    which checks everything else.
+    """Whether torch need not see a call on these tensors. The fast path of a repeated call, which follows,
+    checks everything else.
     """
     return is_unobserved() and not (
-        torch.is_grad_enabled() and any(getattr(each, "requires_grad", False) for each in tensors)
+        torch.is_grad_enabled() and any(getattr(tensor, "requires_grad", False) for tensor in tensors)
     )
 
 
-def is_plain(given: Any) -> bool:
-    """Whether it is a tensor with data, or no tensor at all: checks further on refuse that."""
-    return not given.is_meta if type(given) in PLAIN else not isinstance(given, torch.Tensor)
+def is_direct(*values: Any) -> bool:
+    """Whether a call of these values needs nothing of torch but autograd."""
+    return is_unobserved() and all(map(is_plain, values))
 
 
-def is_recorded(given: tuple[Any, ...]) -> bool:
-    return torch.is_grad_enabled() and any(type(each) in PLAIN and each.requires_grad for each in given)
+def is_plain(value: Any) -> bool:
+    """Whether a value is a tensor with data, or no tensor, which later checks refuse."""
+    return not value.is_meta if type(value) in PLAIN else not isinstance(value, torch.Tensor)
+
+
+def is_recorded(values: tuple[Any, ...]) -> bool:
+    """Whether autograd records a call of these values."""
+    return torch.is_grad_enabled() and any(type(value) in PLAIN and value.requires_grad for value in values)

@@ -30,18 +30,19 @@ class Quantised(NamedTuple):
     def renewed(self, other: Quantised) -> Quantised:
         """Copy another one's numbers into these tensors."""
         with torch.inference_mode(self.values.is_inference()):
-            for mine, its in zip(self, other, strict=True):
-                mine.copy_(its)
+            for target, source in zip(self, other, strict=True):
+                target.copy_(source)
         return self
 
 
 def fits(one: Quantised, other: Quantised) -> bool:
+    """Whether numbers of one can be copied into the other."""
     pairs = list(zip(one, other, strict=True))
     return all((a.shape, a.dtype, a.device) == (b.shape, b.dtype, b.device) for a, b in pairs)
 
 
 def quantised(rows: Any, dtype: Any, down: int, along: int | None) -> Quantised:
-    """A matrix in 8 bits, with a factor for each part of `down` rows and `along` columns (0: all)."""
+    """A matrix in 8 bits, with a factor for each part of `down` rows and `along` columns (None: all)."""
     m, k = rows.shape
     along = along or max(k, 1)
     padded = torch.nn.functional.pad(rows.float(), (0, -k % along, 0, -m % down))
@@ -57,9 +58,10 @@ def of_activation(rows: Any, dtype: Any, kind: Factors) -> Quantised:
 
 
 def of_weight(weight: Any, dtype: Any, kind: Factors) -> Quantised:
-    """Quantise a weight. In a product it is transposed, so factors of its rows become factors of columns."""
-    whole = quantised(weight.detach(), dtype, *((K_BLOCK, K_BLOCK) if kind == "blocks" else (1, None)))
-    return Quantised(whole.values.contiguous(), whole.factors.contiguous())
+    """A quantised weight. In a product it is transposed, so factors of its rows become factors of columns."""
+    parts = (K_BLOCK, K_BLOCK) if kind == "blocks" else (1, None)
+    values, factors = quantised(weight.detach(), dtype, *parts)
+    return Quantised(values.contiguous(), factors.contiguous())
 
 
 def product(input: Any, weight: Quantised, bias: Any, kind: Factors) -> Any:
@@ -84,9 +86,9 @@ class Straight(torch.autograd.Function):  # type: ignore[misc]
         input, weight = ctx.saved_tensors
         how = 1.0, False, True, "ieee"
         of_input = gradient_of_input(g, weight, input.shape, how) if ctx.needs_input_grad[0] else None
-        rows, lines = in_rows(input), in_rows(g)
-        of_weight = gradient_of_b(lines, rows, weight.shape, how) if ctx.needs_input_grad[1] else None
-        of_bias = lines.sum(0) if ctx.has_bias else None
+        rows, rows_of_g = in_rows(input), in_rows(g)
+        of_weight = gradient_of_b(rows_of_g, rows, weight.shape, how) if ctx.needs_input_grad[1] else None
+        of_bias = rows_of_g.sum(0) if ctx.has_bias else None
         return of_input, of_weight, of_bias, None, None, None
 
 

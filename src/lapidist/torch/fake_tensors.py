@@ -1,6 +1,4 @@
-"""Results as torch asks for them before there are numbers: shape, type and device, by the rules that real
-calls keep.
-"""
+"""Results without numbers, for torch: shape, type and device, by the rules of real calls."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from lapidist.frameworks.new_arrays import torch_dtype
 
 
 def outline(tensor: Any, name: str) -> Operand:
-    """What the rules need of a tensor; torch.compile's tensors have no more."""
+    """A tensor as an operand for the rules; torch.compile's tensors have no address."""
     require_dense(tensor, name)
     kind, dtype = tensor.device.type, str(tensor.dtype)[6:]
     device = (tensor.device.index or 0) if kind == "cuda" else META if kind == "meta" else HOST
@@ -28,11 +26,12 @@ def outline(tensor: Any, name: str) -> Operand:
 
 
 def outlines(names: tuple[str, ...], *tensors: Any) -> list[Any]:
-    return [None if each is None else outline(each, name) for each, name in zip(tensors, names, strict=True)]
+    pairs = zip(tensors, names, strict=True)
+    return [None if tensor is None else outline(tensor, name) for tensor, name in pairs]
 
 
 def outlined(epilogue: BoundEpilogue | None) -> BoundEpilogue | None:
-    """The outline of an epilogue's operands, too."""
+    """An epilogue with the outlines of its operands."""
     if epilogue is None:
         return None
     return epilogue._replace(
@@ -139,23 +138,23 @@ def of_update(
 
 
 def as_rows(tensor: Any) -> Any:
-    """A vector is one row."""
+    """A tensor; a vector as one row."""
     return tensor.unsqueeze(-2) if tensor.ndim == 1 else tensor
 
 
 def in_rows(tensor: Any) -> Any:
-    """All rows of a batch as those of one matrix; reshape(-1, 0) would not know how many there are."""
+    """All rows of a batch as one matrix. reshape(-1, 0) could not count them."""
     return as_rows(tensor).flatten(0, -2)
 
 
 def without(product: Any, *, row: bool, column: bool) -> Any:
-    """The product without the dimensions that vectors brought."""
+    """The product without the dimensions that vectors were given."""
     product = product.squeeze(-1) if column else product
     return product.squeeze(-1 if column else -2) if row else product
 
 
 def within(out: Any, *, row: bool, column: bool) -> Any:
-    """`out` with the dimensions that vectors bring: `without` undone."""
+    """`out` with the dimensions that vectors are given: `without` undone."""
     if out is None:
         return None
     out = out.unsqueeze(-1 if column else -2) if row else out

@@ -1,4 +1,4 @@
-"""What torch's FlopCounterMode counts for the operators: two for each pair of factors, as for torch's own."""
+"""The operators for torch's FlopCounterMode: two operations for each pair of factors, as for torch's own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import register_flop_formula
 
-Shape = Any  # torch hands down each tensor's
+Shape = Any  # torch passes shapes for tensors
 
 
 def of_linear(input: Shape, weight: Shape, *_: Any, **__: Any) -> int:
@@ -36,8 +36,8 @@ def of_matmul(a: Shape, b: Shape, *_: Any, **__: Any) -> int:
     return of_gemm(a, (*b, 1) if len(b) == 1 else b)
 
 
-def of_update(out: Shape, a: Shape, b: Shape, *how: Any, **more: Any) -> int:
-    return of_gemm(a, b, None, *how, **more)
+def of_update(out: Shape, a: Shape, b: Shape, *args: Any, **options: Any) -> int:
+    return of_gemm(a, b, None, *args, **options)
 
 
 FORMULAS = {

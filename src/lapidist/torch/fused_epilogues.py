@@ -1,10 +1,11 @@
-"""Products with an epilogue: one launch where nobody needs the sums; else torch has the function, and with it
-its gradients, transforms and compilers."""
+"""Products with an epilogue: one launch if torch needs no sums, else the function in torch, with gradients,
+transforms and compilers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,29 +22,27 @@ from lapidist.epilogues.tracing import BoundEpilogue
 from lapidist.frameworks.new_arrays import torch_dtype
 from lapidist.torch import fake_tensors, operators
 from lapidist.torch.autocast import in_autocast
-from lapidist.torch.dispatch_state import is_plain, is_recorded, is_unobserved
+from lapidist.torch.dispatch_state import is_direct, is_recorded
 
 
-def is_seen(given: BoundEpilogue, *tensors: Any) -> bool:
-    """Whether torch needs more than the result: the product before the function, or a gradient of one of its
-    operands.
-    """
-    every = (*tensors, *given.values.values())
-    return not is_unobserved() or not all(map(is_plain, every)) or is_recorded(every)
+def is_separate(bound: BoundEpilogue, *tensors: Any) -> bool:
+    """Whether torch needs the product before the function, or a gradient of an operand."""
+    operands = (*tensors, *bound.values.values())
+    return not is_direct(*operands) or is_recorded(operands)
 
 
 def matmul(a: Any, b: Any, epilogue: Any, out_dtype: Any, precision: Any) -> Any:
-    given = given_epilogue(epilogue)
-    assert given is not None
+    bound = given_epilogue(epilogue)
+    assert bound is not None
     a, b = in_autocast(a, b)
-    if not is_seen(given, a, b):
-        return api.matmul(a, b, out_dtype=out_dtype, precision=precision, epilogue=given)
-    dtype = fake_tensors.of_matmul(a, b, out_dtype, precision, given).dtype
+    if not is_separate(bound, a, b):
+        return api.matmul(a, b, out_dtype=out_dtype, precision=precision, epilogue=bound)
+    dtype = fake_tensors.of_matmul(a, b, out_dtype, precision, bound).dtype
     row, column = a.ndim == 1, b.ndim == 1
-    given = with_tiles(given, lambda tile: with_lines(tile, row, column))
+    bound = with_tiles(bound, partial(fake_tensors.within, row=row, column=column))
     a, b = (a.unsqueeze(0) if row else a), (b.unsqueeze(1) if column else b)
     sums = operators.matmul(a, b, type_of_sums(a), precision)
-    return finished(given, sums, dtype, row, column)
+    return finished(bound, sums, dtype, row, column)
 
 
 def gemm(
@@ -56,52 +55,46 @@ def gemm(
     precision: Any,
     row: bool = False,
 ) -> Any:
-    """`how`: alpha, beta and what is transposed, in the operator's order. `row`: the caller has no rows."""
-    given = given_epilogue(epilogue)
-    assert given is not None
+    """`how`: alpha, beta, trans_a, trans_b. `row`: a is a vector of the caller's, as one row."""
+    bound = given_epilogue(epilogue)
+    assert bound is not None
     a, b, c = in_autocast(a, b, c)
     if row:
-        given = with_tiles(given, lambda tile: tile.unsqueeze(0) if tile.ndim == 1 else tile)
-    how = {**how, "precision": precision}
-    if not is_seen(given, a, b, c):
-        made = api.gemm(a, b, c, **how, out_dtype=out_dtype, epilogue=given)
-        found = made if isinstance(made, tuple) else (made,)
-        return delivered(
-            [without(*each, row, False) for each in zip(given.function.results, found, strict=True)]
-        )
-    dtype = fake_tensors.of_gemm(a, b, c, **how, out_dtype=out_dtype, epilogue=given).dtype
+        bound = with_tiles(bound, lambda tile: tile.unsqueeze(0) if tile.ndim == 1 else tile)
+    options = {**how, "precision": precision}
+    if not is_separate(bound, a, b, c):
+        product = api.gemm(a, b, c, **options, out_dtype=out_dtype, epilogue=bound)
+        results = product if isinstance(product, tuple) else (product,)
+        return delivered(bound, results, row, False)
+    dtype = fake_tensors.of_gemm(a, b, c, **options, out_dtype=out_dtype, epilogue=bound).dtype
     kind = type_of_sums(a)
-    numbers = how["alpha"], how["beta"], how["trans_a"], how["trans_b"]
-    sums = operators.gemm(a, b, None if c is None else c.to(kind), *numbers, kind, precision)
-    return finished(given, sums, dtype, row)
+    sums = operators.gemm(a, b, None if c is None else c.to(kind), *how.values(), kind, precision)
+    return finished(bound, sums, dtype, row)
 
 
 def linear(input: Any, weight: Any, bias: Any, epilogue: Any, out_dtype: Any, precision: Any) -> Any:
-    """Of a bias, too, the sums have their share before the function."""
+    """linear with an epilogue; the sums that the function gets have the bias."""
     how = {"alpha": 1.0, "beta": 0.0 if bias is None else 1.0, "trans_a": False, "trans_b": True}
     return gemm(
         fake_tensors.as_rows(input), weight, bias, epilogue, how, out_dtype, precision, input.ndim == 1
     )
 
 
-def with_tiles(given: BoundEpilogue, change: Callable[[Any], Any]) -> BoundEpilogue:
-    """Its operands that have a value for each element of D, changed."""
-    tiles = {each.name for each in given.function.parameters if each.kind == TILE}
-    changed = {
+def with_tiles(bound: BoundEpilogue, change: Callable[[Any], Any]) -> BoundEpilogue:
+    """The epilogue with its Tile operands changed."""
+    tiles = {parameter.name for parameter in bound.function.parameters if parameter.kind == TILE}
+    values = {
         name: change(value) if name in tiles and isinstance(value, torch.Tensor) else value
-        for name, value in given.values.items()
+        for name, value in bound.values.items()
     }
-    return given._replace(values=changed) if tiles else given
+    return bound._replace(values=values) if tiles else bound
 
 
-def with_lines(tile: Any, row: bool, column: bool) -> Any:
-    """With the rows and columns that a product of vectors lacks."""
-    tile = tile.unsqueeze(-1) if column else tile
-    return tile.unsqueeze(-2) if row else tile
-
-
-def delivered(results: list[Any]) -> Any:
-    return tuple(results) if len(results) > 1 else results[0]
+def delivered(bound: BoundEpilogue, values: Iterable[Any], row: bool, column: bool) -> Any:
+    """The results without the dimensions that vectors were given: one, or a tuple."""
+    pairs = zip(bound.function.results, values, strict=True)
+    results = tuple(without(value, result, row, column) for result, value in pairs)
+    return results if len(results) > 1 else results[0]
 
 
 def type_of_sums(a: Any) -> Any:
@@ -112,13 +105,13 @@ def type_of_sums(a: Any) -> Any:
 
 
 def gelu(x: Any) -> Any:
-    """gelu, with its limits 0 and x at the infinities, where torch's is NaN."""
+    """gelu with its limits 0 and x at the infinities, where torch's is NaN."""
     bounded = torch.isinf(x)
     return torch.where(bounded, TORCH.maximum(x, 0), torch.nn.functional.gelu(torch.where(bounded, 0, x)))
 
 
 class Torch(Namespace):
-    """Whole numbers are of int64: their products wrap around, and have the bits of uint64."""
+    """torch. Integers are of int64: their products wrap around, and have the bits of uint64."""
 
     def __init__(self) -> None:
         super().__init__(torch, equal=torch.eq, rint=torch.round, gelu=gelu)
@@ -163,31 +156,33 @@ class Torch(Namespace):
 
 
 def words_of(number: Any) -> tuple[Any, Any]:
-    """The lower and the upper one."""
+    """The lower and the upper word."""
     return number & LOW, number >> WORD & LOW
 
 
 TORCH = Torch()
 
 
-# ---- operands, and results as the caller has them ----
+# ---- operands and results of the function ----
 
 
-def finished(given: BoundEpilogue, sums: Any, dtype: Any, row: bool = False, column: bool = False) -> Any:
-    """Apply the function to the sums. `row`, `column`: dimensions of D that were added for vectors, and are
-    dropped.
-    """
-    function = given.function
-    operands = {each.name: beside(each.kind, given.values[each.name], sums) for each in function.parameters}
-    found = []
-    for result, values in zip(function.results, evaluate(function, sums, operands, TORCH), strict=True):
-        kind = result.dtype or str(sums.dtype if result.then else dtype)[6:]
-        found.append(without(result, stored(values, kind, TORCH), row, column))
-    return delivered(found)
+def finished(bound: BoundEpilogue, sums: Any, dtype: Any, row: bool = False, column: bool = False) -> Any:
+    """The results of the function. `row`, `column`: dimensions of the sums that vectors were given."""
+    function = bound.function
+    operands = {
+        parameter.name: aligned(parameter.kind, bound.values[parameter.name], sums)
+        for parameter in function.parameters
+    }
+    pairs = zip(function.results, evaluate(function, sums, operands, TORCH), strict=True)
+    rounded = (
+        stored(values, result.dtype or str(sums.dtype if result.then else dtype)[6:], TORCH)
+        for result, values in pairs
+    )
+    return delivered(bound, rounded, row, column)
 
 
-def beside(kind: str, value: Any, sums: Any) -> Any:
-    """An operand of the function, with the dimensions to be broadcast to the sums."""
+def aligned(kind: str, value: Any, sums: Any) -> Any:
+    """An operand with the dimensions in which it broadcasts to the sums."""
     if not isinstance(value, torch.Tensor) or kind == TILE:
         return value
     if kind == SCALAR:
@@ -198,14 +193,9 @@ def beside(kind: str, value: Any, sums: Any) -> Any:
     return value.unsqueeze(-1) if fits and value.shape[-1] == sums.shape[-2] else value
 
 
-def without(result: Result, made: Any, row: bool, column: bool) -> Any:
-    """The result without the dimensions that vectors were given."""
-    over = passes.REDUCTIONS[result.then].over if result.then in passes.REDUCTIONS else ""
-    if over == passes.ALL:
-        return made
-    has_row, has_column = over != passes.COLUMN, over != passes.ROW
-    if column and has_column:
-        made = made.squeeze(-1)
-    if row and has_row:
-        made = made.squeeze(-2 if has_column and not column else -1)
-    return made
+def without(values: Any, result: Result, row: bool, column: bool) -> Any:
+    """A result without the dimensions that vectors were given."""
+    if result.then not in passes.REDUCTIONS:
+        return fake_tensors.without(values, row=row, column=column)
+    drops = {passes.ROW: row, passes.COLUMN: column}.get(passes.REDUCTIONS[result.then].over)
+    return values.squeeze(-1) if drops else values

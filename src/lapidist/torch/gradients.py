@@ -1,8 +1,8 @@
 """Gradients and tangents of the operators, made of the operators: they can be differentiated again.
 
-Each product is a gemm. Let D = alpha op(A) op(B) + beta C, and G be the gradient of D. Then op(A) has alpha G
-op(B)^T and op(B) has alpha op(A)^T G. What was broadcast is summed. `how`: alpha, trans_a, trans_b,
-precision."""
+Each product is a gemm. Let D = alpha op(A) op(B) + beta C, and G be the gradient of D. The gradient of op(A)
+is alpha G op(B)^T, that of op(B) is alpha op(A)^T G, summed over broadcast dimensions. `how`: alpha, trans_a,
+trans_b, precision."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ How = tuple[float, bool, bool, Any]
 
 
 def of_one_type(g: Any, factor: Any) -> tuple[Any, Any]:
-    """A gradient and the factor that it meets: in the factor's type, unless that has 8 bits."""
+    """A gradient and the factor that it is multiplied by, in the factor's type, unless that has 8 bits."""
     if g.dtype is factor.dtype:
         return g, factor
     return (g, factor.to(g.dtype)) if factor.dtype.itemsize == 1 else (g.to(factor.dtype), factor)
 
 
-# is_grads_batched=True hands these down without any transform; only torch can take them apart.
+# is_grads_batched=True passes these down without any transform; only torch can read them.
 stands_for_many = torch._C._functorch.is_legacy_batchedtensor
 
 
@@ -35,14 +35,14 @@ def multiplied(a: Any, b: Any, alpha: float, trans_a: bool, trans_b: bool, preci
         if stands_for_many(a) or stands_for_many(b):
             return operators.gemm.op(a, b, None, *how)
         if alpha == 1 and precision == IEEE and is_of_numbers(a, b):
-            product = operators.product_again(a, b, trans_a, trans_b)
+            product = operators.repeated_product(a, b, trans_a, trans_b)
             if product is not None:
                 return product
     return operators.gemm(a, b, None, *how)
 
 
 def in_shape(product: Any, shape: Any) -> Any:
-    """What was broadcast is summed; asking torch for a sum of nothing takes 3 us."""
+    """The product, summed over what was broadcast; torch takes 3 us for a sum over nothing."""
     if not torch.compiler.is_compiling() and product.shape == shape:
         return product
     return product.sum_to_size(shape)
@@ -66,9 +66,7 @@ def gradient_of_input(g: Any, weight: Any, shape: Any, how: How) -> Any:
 
 
 def rows_are_split(tensor: Any) -> bool:
-    """Whether the rows within each batch are split over processes; older torch cannot flatten such
-    tensors.
-    """
+    """Whether rows within a batch are split over processes; older torch cannot flatten such tensors."""
     inner = range(1, tensor.ndim - 1)
     return any(place.is_shard() and place.dim in inner for place in getattr(tensor, "placements", ()))
 
@@ -86,7 +84,7 @@ def gradient_of_b(g: Any, a: Any, shape: Any, how: How) -> Any:
 
 
 def keep(ctx: Any, a: Any, b: Any, output: Any, types: Any) -> None:
-    """Save operands for the backward pass: each operand is needed for the other one's gradient."""
+    """Save for the backward pass the operands that the other one's gradient needs."""
     ctx.save_for_backward(a if ctx.needs_input_grad[1] else None, b if ctx.needs_input_grad[0] else None)
     ctx.save_for_forward(a, b)
     ctx.shapes, ctx.shape, ctx.types = (a.shape, b.shape), output.shape, types
@@ -95,14 +93,14 @@ def keep(ctx: Any, a: Any, b: Any, output: Any, types: Any) -> None:
 
 def summed(*terms: Any) -> Any:
     """The sum of those terms that are not None; None if all are."""
-    there = [each for each in terms if each is not None]
-    return sum(there[1:], there[0]) if there else None
+    present = [term for term in terms if term is not None]
+    return sum(present[1:], present[0]) if present else None
 
 
 def total(first: Any, second: Any, third: Any, shape: Any) -> Any:
     """The sum of the terms that are not None, expanded to the result's shape."""
-    found = summed(first, second, third)
-    return None if found is None else found.expand(shape)
+    result = summed(first, second, third)
+    return None if result is None else result.expand(shape)
 
 
 # ---- gemm ----
@@ -119,7 +117,7 @@ def gemm_back(ctx: Any, g: Any) -> tuple[Any, ...]:
     (a, b), (a_shape, b_shape), how = ctx.saved_tensors, ctx.shapes, (*ctx.how, ctx.precision)
     of_a = gradient_of_a(g, b, a_shape, how) if ctx.needs_input_grad[0] else None
     of_b = gradient_of_b(g, a, b_shape, how) if ctx.needs_input_grad[1] else None
-    reads_c = any(ctx.needs_input_grad[2:3]) and ctx.beta != 0  # what was left out is not counted
+    reads_c = any(ctx.needs_input_grad[2:3]) and ctx.beta != 0  # shorter without c
     of_c = (g * ctx.beta).sum_to_size(ctx.c_shape) if reads_c else None
     return of_a, of_b, of_c, None, None, None, None, None, None
 
@@ -198,7 +196,7 @@ def linear_forth(ctx: Any, of_input: Any, of_weight: Any, of_bias: Any, *_: None
     )
 
 
-# ---- scaled: what 8 bits and their factors hold was rounded, and has no gradient; c has one ----
+# ---- scaled: 8-bit operands and their factors were rounded and have no gradient; c has one ----
 
 
 def keep_scaled(ctx: Any, inputs: Any, output: Any) -> None:

@@ -1,4 +1,4 @@
-"""torch.nn.Linear by lapidist, and models whose linear layers are exchanged for it and back."""
+"""torch.nn.Linear by lapidist, and models whose linear layers are swapped for it and back."""
 
 from __future__ import annotations
 
@@ -22,74 +22,73 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
     A weight that has a tensor `main_grad` gets its gradient added there, and no `grad`."""
 
     def forward(self, input: Any) -> Any:
-        own = self._parameters  # as attributes of a Module they take 0.4 us each
-        if "weight" in own and "bias" in own:
-            weight, bias = own["weight"], own["bias"]
-        else:  # made anew in each call, as torch.nn.utils.parametrize has them
+        parameters = self._parameters  # attributes of a Module take 0.4 us each
+        if "weight" in parameters and "bias" in parameters:
+            weight, bias = parameters["weight"], parameters["bias"]
+        else:  # torch.nn.utils.parametrize computes them in each call
             weight, bias = self.weight, self.bias
         return linear(input, weight, bias, into=getattr(weight, "main_grad", None))
 
 
 class EightBitLinear(Linear):
-    """Linear of 8-bit floats. What is no longer trained is quantised once, what is trained in each call."""
+    """Linear of 8-bit floats. A frozen weight is quantised once, a trained one in each call."""
 
-    eight_bits: tuple[Any, Factors]  # the type, and how factors lie
+    eight_bits: tuple[Any, Factors]  # the type, and the parts that share a factor
 
     def forward(self, input: Any) -> Any:
         (dtype, kind), weight = self.eight_bits, self.weight
-        input, meant, bias = in_autocast(input, weight, self.bias)
+        input, cast_weight, bias = in_autocast(input, weight, self.bias)
         recorded = torch.is_grad_enabled() and (input.requires_grad or weight.requires_grad)
         if not recorded:
             return product(input, self.quantised_weight(), bias, kind)
-        trained = of_weight(weight, dtype, kind) if weight.requires_grad else self.quantised_weight()
-        return Straight.apply(input, meant, bias, *trained, kind)
+        quantised = of_weight(weight, dtype, kind) if weight.requires_grad else self.quantised_weight()
+        return Straight.apply(input, cast_weight, bias, *quantised, kind)
 
-    def _apply(self, *given: Any, **more: Any) -> Any:
-        moved = super()._apply(*given, **more)
+    def _apply(self, *args: Any, **options: Any) -> Any:
+        layer = super()._apply(*args, **options)
         self.quantised_weight()
-        return moved
+        return layer
 
-    def _load_from_state_dict(self, *given: Any, **more: Any) -> None:
-        super()._load_from_state_dict(*given, **more)
+    def _load_from_state_dict(self, *args: Any, **options: Any) -> None:
+        super()._load_from_state_dict(*args, **options)
         self.quantised_weight()
 
     def __getstate__(self) -> dict[str, Any]:
-        """torch does not pickle 8-bit floats; they are made again."""
+        """The state without the 8-bit weight, which torch cannot pickle and which is quantised again."""
         return {name: value for name, value in self.__dict__.items() if name != "_quantised"}
 
     def quantised_weight(self) -> Any:
-        """As it was quantised last, unless the weight has been written to, or moved, since. Graphs that were
-        compiled read what they read when they were: it is renewed where it lies.
+        """The cached 8-bit weight; quantised again in place when the weight was written to or moved. Compiled
+        graphs read the tensors that they were compiled with.
         """
         weight = self.weight
-        if not isinstance(
-            weight, torch.nn.Parameter
-        ):  # made anew in each call, where the last one may have been
+        if not isinstance(weight, torch.nn.Parameter):  # a computed one, maybe at the last one's address
             return of_weight(weight, *self.eight_bits)
-        known = self.__dict__.get("_quantised")
-        if known is not None and (torch.compiler.is_compiling() or known[0] == state_of(weight)):
-            return known[1]
-        made = of_weight(weight, *self.eight_bits)
+        cached = self.__dict__.get("_quantised")
+        if cached is not None and (torch.compiler.is_compiling() or cached[0] == state_of(weight)):
+            return cached[1]
+        quantised = of_weight(weight, *self.eight_bits)
         if torch.compiler.is_compiling():
-            return made
-        if known is not None and fits(known[1], made):
-            made = known[1].renewed(made)
-        self.__dict__["_quantised"] = state_of(weight), made
-        return made
+            return quantised
+        if cached is not None and fits(cached[1], quantised):
+            quantised = cached[1].renewed(quantised)
+        self.__dict__["_quantised"] = state_of(weight), quantised
+        return quantised
 
 
 def state_of(weight: Any) -> tuple[Any, ...]:
+    """A value that changes when the weight is written to or moved."""
     return weight.data_ptr(), None if weight.is_inference() else weight._version, weight.device
 
 
 def derived_from_stock(kind: type) -> type:
-    """The class that torch.nn.utils.parametrize made for a layer, as it would have made it of torch's."""
-    own = {name: value for name, value in vars(kind).items() if name not in ("__dict__", "__weakref__")}
-    return type(kind.__name__, (STOCK,), own)
+    """The class that torch.nn.utils.parametrize made for a layer, derived from torch's Linear instead."""
+    members = {name: value for name, value in vars(kind).items() if name not in ("__dict__", "__weakref__")}
+    return type(kind.__name__, (STOCK,), members)
 
 
 class Swapped:
-    """Layers that were exchanged. `undo()`, or leaving a `with` block, puts them back."""
+    """Swapped layers. `undo()`, or leaving a `with` block, restores them."""
 
     def __init__(self, layers: list[Any], eight_bits: tuple[Any, Factors] | None = None) -> None:
         self._layers = [weakref.ref(layer) for layer in layers]
@@ -128,11 +127,11 @@ def swap(
     model: Any, where: Callable[[str, Any], bool] | None = None, dtype: Any = None, factors: Factors = "rows"
 ) -> Swapped:
     """Let lapidist multiply in the torch.nn.Linear layers of a model: all, or those of which `where(name,
-    layer)` is true. Returns a `Swapped`: its `undo()`, or the end of its `with` block, puts torch's back.
+    layer)` is true. Returns a `Swapped`: its `undo()`, or the end of its `with` block, restores torch's.
 
-    A layer stays the object that it is, with its weights and hooks; classes derived from torch.nn.Linear are
-    left alone. `dtype`: torch.float8_e4m3fn, say. Weights are rounded to it once, activations on their way
-    in, with factors for "rows" or "blocks" of 128. Gradients are those of what was not rounded."""
+    A layer stays the same object, with its weights and hooks; classes derived from torch.nn.Linear do not
+    change. `dtype`: torch.float8_e4m3fn, say. Weights are rounded to it once, activations in each call, with
+    factors for "rows" or "blocks" of 128. Gradients are those of a product that rounds nothing."""
     if not isinstance(model, torch.nn.Module):
         raise ArgumentError(
             f"model: must be a torch.nn.Module; got {type(model).__name__}. Pass the model itself"
@@ -144,6 +143,6 @@ def swap(
         )
     if dtype is not None:
         require_kind(dtype, factors)
-    found = [(name, layer) for name, layer in model.named_modules() if type(layer) is STOCK]
-    chosen = [layer for name, layer in found if where is None or where(name, layer)]
-    return Swapped(chosen, None if dtype is None else (dtype, factors))
+    stock = [(name, layer) for name, layer in model.named_modules() if type(layer) is STOCK]
+    layers = [layer for name, layer in stock if where is None or where(name, layer)]
+    return Swapped(layers, None if dtype is None else (dtype, factors))

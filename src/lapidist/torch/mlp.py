@@ -1,15 +1,15 @@
-"""Layers with an activation, where gradients are recorded: it costs no launch of its own, forth or back.
+"""Layers with an activation, where gradients are recorded: no launch for the activation in either pass.
 
     before = input up^T + bias       one launch: hidden, and before
     hidden = activation(before)
     result = hidden down^T + bias    one launch
 
-Going back, the product by `down` has an epilogue. It makes the gradient of `before`, and sums its columns:
-that is the gradient of the first bias. One layer alone has torch's kernel there. A residual
-that is added to its hidden has hidden's gradient.
+In the backward pass the product by `down` has an epilogue, which computes the gradient of `before` and the
+sum of its columns, the gradient of the first bias. A single layer runs torch's kernel there. A residual that
+is added to hidden has hidden's gradient.
 
-hidden and before are results of the functions, though no caller sees them. So gradients can be differentiated
-again. They have gradients by hidden and before then."""
+hidden and before are results of the functions, though no caller sees them: gradients that are differentiated
+again have gradients by both."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ aten = torch.ops.aten
 
 
 def slope_of_silu(g: Any, before: Any) -> Any:
-    """torch's own has no gradient."""
+    """The gradient before silu, also where it is differentiated again, for which torch's has no gradient."""
     if not torch.is_grad_enabled():
         return aten.silu_backward(g, before)
     share = before.sigmoid()
     return g * share * (1 + before * (1 - share))
 
 
-# torch's own: the gradient of `before` from that of hidden
+# the gradient of `before` from that of hidden
 SLOPES: dict[str, Any] = {
     "relu": lambda g, before: aten.threshold_backward(g, before, 0),
     "gelu": aten.gelu_backward,
@@ -47,26 +47,26 @@ SLOPES: dict[str, Any] = {
 def ended(
     input: Any, weight: Any, activation: str, keeps: bool, types: dict[str, Any], **operands: Any
 ) -> Any:
-    """A layer in one launch; `operands`: of its end, those that are not None."""
-    given = {name: value for name, value in operands.items() if value is not None}
-    after = ENDINGS[activation, keeps][tuple(given)](**given)
+    """A layer in one launch. `operands` of its epilogue may be None."""
+    present = {name: value for name, value in operands.items() if value is not None}
+    after = ENDINGS[activation, keeps][tuple(present)](**present)
     return api.gemm(input, weight, trans_b=True, epilogue=after, **types)
 
 
 def keep(ctx: Any, activation: str, precision: Any, *saved: Any) -> None:
     ctx.save_for_backward(*saved)
-    ctx.set_materialize_grads(False)  # hidden's and before's are None, where nothing is differentiated again
+    ctx.set_materialize_grads(False)  # None for gradients of hidden and before, unless differentiated again
     ctx.activation, ctx.how = activation, (1.0, False, True, precision)
 
 
 def slope(ctx: Any, of_hidden: Any, of_before: Any, before: Any) -> Any:
-    """The gradient of `before` from all that depends on it."""
+    """The gradient of `before`, by hidden and by itself."""
     through = None if of_hidden is None else SLOPES[ctx.activation](of_hidden, before)
     return gradients.summed(through, of_before)
 
 
 def of_layer(ctx: Any, g: Any, input: Any, weight: Any, needed: Any) -> tuple[Any, Any, Any]:
-    """The gradients of a layer's input, weight and bias that are needed; None for others."""
+    """The gradients of a layer's input, weight and bias; None where not needed."""
     if g is None:
         return None, None, None
     return (
@@ -82,8 +82,8 @@ def of_layer(ctx: Any, g: Any, input: Any, weight: Any, needed: Any) -> tuple[An
 def layer_forward(
     ctx: Any, input: Any, weight: Any, bias: Any, activation: str, precision: Any, residual: Any
 ) -> Any:
-    more = {"bias": bias, "residual": residual}
-    hidden, before = ended(input, weight, activation, True, {"precision": precision}, **more)
+    types = {"precision": precision}
+    hidden, before = ended(input, weight, activation, True, types, bias=bias, residual=residual)
     keep(ctx, activation, precision, input, weight, before)
     return hidden, before
 
@@ -116,8 +116,8 @@ def layers_back(ctx: Any, of_result: Any, of_hidden: Any, of_before: Any) -> Any
     needed = ctx.needs_input_grad
     if is_last(of_result) and of_hidden is of_before is None:
         after = READY[f"{ctx.activation}_backward"]
-        given = {"mask": hidden} if ctx.activation == "relu" else {"before": before}
-        g, columns = api.gemm(of_result, down, epilogue=after(**given), precision=ctx.how[-1])
+        bound = after(mask=hidden) if ctx.activation == "relu" else after(before=before)
+        g, columns = api.gemm(of_result, down, epilogue=bound, precision=ctx.how[-1])
         of_up_bias = columns.to(g.dtype) if needed[2] else None
         of_input, of_up, _ = of_layer(ctx, g, input, up, (*needed[:2], False))
     else:

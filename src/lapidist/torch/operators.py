@@ -1,6 +1,4 @@
-"""The operators as torch knows them: what they are called with, what runs, and what comes out of tensors
-without numbers.
-"""
+"""The operators as torch has them: schemas, the functions that run, and results without numbers."""
 
 from __future__ import annotations
 
@@ -27,16 +25,16 @@ from lapidist.torch.dispatch_state import is_plain, is_recorded, is_unobserved
 from lapidist.torch.recording import function_of, recorder
 
 Rule = Callable[..., Any]
-alive = torch._C._functorch.unwrap_if_dead  # what a transform that has ended left of a tensor
+unwrapped = torch._C._functorch.unwrap_if_dead  # from the wrapper of a transform that has ended
 LIBRARY = torch.library.Library("lapidist", "DEF")
-# What operators run, for code that inductor wrote: it imports torch alone, and may come from a cache.
+# The functions that run, for inductor's code: it imports torch alone, and may come from a cache.
 RUNS = torch.ops.lapidist.runs = SimpleNamespace()
 # Any strides will do; results are new and contiguous.
 TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
 
 
 class Operator:
-    """One of torch.ops.lapidist. A call takes the cheapest path on which everything that must see it does."""
+    """One of torch.ops.lapidist. A call bypasses the parts of torch that need not see it."""
 
     def __init__(self, schema: str, run: Rule, fake: Rule) -> None:
         self.name, self.run = schema.partition("(")[0], run
@@ -48,55 +46,53 @@ class Operator:
         self.op = getattr(torch.ops.lapidist, self.name).default
         self.recorded: Any = None  # for autograd alone
 
-    def __call__(self, *given: Any) -> Any:
-        if is_unobserved() and all(map(is_plain, given)):
-            if not is_recorded(given):
-                return self.run(*given)
+    def __call__(self, *args: Any) -> Any:
+        if is_unobserved() and all(map(is_plain, args)):  # as is_direct: a call less
+            if not is_recorded(args):
+                return self.run(*args)
             if self.recorded is not None:
-                return self.recorded(*given)
+                return self.recorded(*args)
         if not torch.compiler.is_compiling():
             sharding.register()
-        return self.op(*given)
+        return self.op(*args)
 
     @staticmethod
-    def outline(fake: Rule, *given: Any, **more: Any) -> Any:
-        """Compilers ask for it: inductor learns at once how its code calls operators."""
+    def outline(fake: Rule, *args: Any, **options: Any) -> Any:
+        """The result without numbers. Compilers call this first, so it registers inductor's lowering."""
         if "torch._inductor.compile_fx" in sys.modules:  # importing it takes a second
             importlib.import_module("lapidist.torch.lowering")
-        return fake(*given, **more)
+        return fake(*args, **options)
 
     def cast(self) -> None:
-        """Under torch.autocast, torch.ops.lapidist casts, too."""
+        """Let torch.ops.lapidist cast its operands under torch.autocast."""
 
-        def in_its_type(*given: Any, **more: Any) -> Any:
-            cast = in_autocast(*given)  # first: under the guard, autocast is off
+        def in_its_type(*args: Any, **options: Any) -> Any:
+            cast = in_autocast(*args)  # before the guard, under which autocast is off
             with torch._C._ExcludeDispatchKeyGuard(WHERE):
-                return self.op(*cast, **more)
+                return self.op(*cast, **options)
 
         for key in ("AutocastCPU", "AutocastCUDA"):
             LIBRARY.impl(self.name, in_its_type, key)
 
     def record(self, keep: Rule, back: Rule, forth: Rule | None = None) -> None:
-        """`keep` saves what gradients (`back`) need."""
+        """Let autograd record the operator: `keep` saves what gradients (`back`) need."""
 
-        def forward(ctx: Any, *given: Any) -> Any:
-            output = self.run(*given)
-            keep(ctx, given, output)
+        def forward(ctx: Any, *args: Any) -> Any:
+            output = self.run(*args)
+            keep(ctx, args, output)
             return output
 
         LIBRARY.impl(self.name, recorder(self.op, self.run, keep, back, forth), "Autograd", with_keyset=True)
-        # torch.autograd.Function would ask once more for transforms, which takes 8 us
+        # torch.autograd.Function would look for transforms once more, which takes 8 us
         function = function_of(torch.autograd.function._SingleLevelFunction, forward, back)
 
-        def recorded(*given: Any) -> Any:
-            return function.apply(
-                *[alive(each) if isinstance(each, torch.Tensor) else each for each in given]
-            )
+        def recorded(*args: Any) -> Any:
+            return function.apply(*[unwrapped(x) if isinstance(x, torch.Tensor) else x for x in args])
 
         self.recorded = recorded
 
     def transform(self, keep: Rule, back: Rule, forth: Rule, mapped: Rule) -> None:
-        """Give the operator tangents (`forth`) and vmap (`mapped`, which is told which operators to call)."""
+        """Give the operator gradients, tangents (`forth`) and vmap (`mapped`, which is passed operators)."""
         self.record(keep, back, forth)
         self.cast()
         torch.library.register_vmap(
@@ -104,7 +100,7 @@ class Operator:
         )
 
 
-# ---- what runs; inductor's code names memory for the result, `out` ----
+# ---- the functions that run; inductor's code passes memory for the result, `out` ----
 
 
 def run_matmul(a: Any, b: Any, out_dtype: Any = None, precision: Any = IEEE, *, out: Any = None) -> Any:
@@ -128,21 +124,22 @@ def run_gemm(
     return api.gemm(a, b, c, **how, out=out, out_dtype=out_dtype, precision=precision)
 
 
-def matmul_again(a: Any, b: Any) -> Any:
+def repeated_matmul(a: Any, b: Any) -> Any:
     """matmul on the fast path of a repeated call; None if the call must be checked in full."""
-    again = AGAIN.get(key_of_product(a, b, None, USUAL_TYPES))
-    return None if again is None else again(a, b, None, None, AS_IT_IS, None)
+    repeat = AGAIN.get(key_of_product(a, b, None, USUAL_TYPES))
+    return None if repeat is None else repeat(a, b, None, None, AS_IT_IS, None)
 
 
-PRODUCT, SUM = (api.ALPHA, api.BETA, False, True), (api.ALPHA, 1.0, False, True)  # and what is transposed
+# alpha, beta, trans_a, trans_b
+PRODUCT, SUM = (api.ALPHA, api.BETA, False, True), (api.ALPHA, 1.0, False, True)
 
 
-def linear_again(input: Any, weight: Any, bias: Any, out: Any = None) -> Any:
+def repeated_linear(input: Any, weight: Any, bias: Any, out: Any = None) -> Any:
     numbers: tuple[Any, Any, bool, bool] = PRODUCT if bias is None else SUM
     return api.gemm_again(input, weight, bias, out, *numbers, USUAL_TYPES, None)
 
 
-def product_again(a: Any, b: Any, trans_a: bool, trans_b: bool) -> Any:
+def repeated_product(a: Any, b: Any, trans_a: bool, trans_b: bool) -> Any:
     return api.gemm_again(a, b, None, None, api.ALPHA, api.BETA, trans_a, trans_b, USUAL_TYPES, None)
 
 
@@ -155,9 +152,9 @@ def run_linear(
     *,
     out: Any = None,
 ) -> Any:
-    """input @ weight.T + bias, in one launch. Errors use these names."""
+    """input @ weight.T + bias, in one launch, with these names in errors."""
     if out_dtype is None and precision == IEEE:
-        product = linear_again(input, weight, bias, out)
+        product = repeated_linear(input, weight, bias, out)
         if product is not None:
             return product
     if weight.ndim > 2:  # gemm would take a batch

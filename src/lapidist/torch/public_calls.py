@@ -1,4 +1,4 @@
-"""The public calls."""
+"""The public calls of lapidist.torch."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from lapidist.dtypes import IEEE, Precision
+from lapidist.epilogues.layer_activations import require_epilogue_alone
 from lapidist.errors import ArgumentError, DTypeError, LapidistError
 from lapidist.torch import fake_tensors, fused_epilogues, operators
 from lapidist.torch.accumulation import accumulated
@@ -22,7 +23,7 @@ def matmul(
 ) -> Any:
     """torch.matmul(a, b). `out_dtype`, `precision` and `epilogue` are lapidist.matmul's."""
     if out_dtype is epilogue is None and precision is IEEE and is_of_numbers(a, b):
-        product = operators.matmul_again(a, b)
+        product = operators.repeated_matmul(a, b)
         if product is not None:
             return product
     require_tensors(a=a, b=b)
@@ -67,35 +68,30 @@ def linear(
 ) -> Any:
     """torch.nn.functional.linear(input, weight, bias): input @ weight.T + bias, in one launch.
 
-    `activation`: "relu", "gelu", "gelu_tanh" or "silu" of that, in the same launch.
+    `activation`: "relu", "gelu", "gelu_tanh" or "silu" of the sum, in the same launch.
 
-    `residual`: what is added to that, of the result's shape, in the same launch. With a bias and without an
-    activation torch adds it where gradients are recorded.
+    `residual`: a tensor of the result's shape that is added after it, in the same launch. With a bias and
+    without an activation torch adds it where gradients are recorded.
 
-    `epilogue`: a function of `lapidist.epilogue` with its operands, likewise. Where gradients are recorded,
-    torch has the function, and the product is of sums.
+    `epilogue`: a function of `lapidist.epilogue` with its operands, in the same launch. Where gradients are
+    recorded, torch computes the function of the product.
 
-    `into`: an array of weight's shape, float32 say. Going back adds the weight's gradient to it, summed in
+    `into`: a tensor of weight's shape, float32 say. The backward pass adds the weight's gradient to it, in
     its type, and weight.grad gets none."""
-    given = input, weight, bias
+    operands = input, weight, bias
     if out_dtype is epilogue is activation is residual is None and precision is IEEE and is_unobserved():
-        if not is_recorded(given):
-            product = operators.linear_again(*given)
+        if not is_recorded(operands):
+            product = operators.repeated_linear(*operands)
             if product is not None:
                 return product
-        elif into is None and all(map(is_plain, given)):
+        elif into is None and all(map(is_plain, operands)):
             require_tensors(("bias",), input=input, weight=weight, bias=bias)
-            return operators.linear.recorded(*given, None, IEEE)
+            return operators.linear.recorded(*operands, None, IEEE)
     require_tensors(("bias",), input=input, weight=weight, bias=bias)
     input, weight, bias = in_autocast(input, weight, bias)
     if epilogue is not None:
         require_none(into)
-        for name, value in (("activation", activation), ("residual", residual)):
-            if value is not None:
-                got = repr(value) if isinstance(value, str) else f"a {type(value).__name__}"
-                raise ArgumentError(
-                    f"{name}: must be None with an epilogue; got {got}. Apply it in the function"
-                )
+        require_epilogue_alone(activation=activation, residual=residual)
         return fused_epilogues.linear(input, weight, bias, epilogue, out_dtype, precision)
     if activation is not None or residual is not None:
         require_none(into)
@@ -119,7 +115,8 @@ def mlp(
 
     `activation`: "relu", "gelu", "gelu_tanh" or "silu".
 
-    Going back, the activation's derivative and the first bias's gradient are in the launch of a product."""
+    In the backward pass one launch computes a product, the activation's derivative and the first bias's
+    gradient."""
     biases = {"up_bias": up_bias, "down_bias": down_bias}
     require_tensors(tuple(biases), input=input, up=up, down=down, **biases)
     input, up, up_bias, down, down_bias = in_autocast(input, up, up_bias, down, down_bias)
@@ -130,9 +127,9 @@ def mlp(
         raise
 
 
-def require_tensors(optional: tuple[str, ...] = (), **given: Any) -> None:
-    """Those named in `optional` may be None."""
-    for name, value in given.items():
+def require_tensors(optional: tuple[str, ...] = (), **arguments: Any) -> None:
+    """Refuse arguments that are no tensors; the `optional` ones may be None."""
+    for name, value in arguments.items():
         if not isinstance(value, TENSOR) and not (value is None and name in optional):
             raise DTypeError(
                 f"{name}: must be a tensor; got {type(value).__name__}. Pass it through torch.as_tensor first"
@@ -157,8 +154,8 @@ def scaled(
     out_dtype: Any = None,
     promote: bool | None = None,
 ) -> Any:
-    """(scale_a a) (scale_b b) + c of 8-bit floats, with factors of the shapes that lapidist.gemm takes. Only
-    c has a gradient.
+    """(scale_a a) (scale_b b) + c of 8-bit floats, with factors of the shapes of lapidist.gemm. c alone has a
+    gradient.
     """
     require_tensors(("scale_a", "scale_b", "c"), a=a, b=b, scale_a=scale_a, scale_b=scale_b, c=c)
     return operators.scaled(a, b, scale_a, scale_b, c, out_dtype, promote)

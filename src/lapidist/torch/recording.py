@@ -1,6 +1,6 @@
 """An operator's kernel at torch's autograd keys, which records a call for gradients and tangents.
 
-torch.library.register_autograd makes one, too: torch.func refuses it, and it has no tangents."""
+That of torch.library.register_autograd has no tangents, and torch.func refuses it."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ def function_of(base: Any, forward: Rule, back: Rule, forth: Rule | None = None)
     return type("Lapidist", (base,), {name: staticmethod(rule) for name, rule in rules.items()})
 
 
-def is_differentiated(given: tuple[Any, ...]) -> bool:
+def is_differentiated(args: tuple[Any, ...]) -> bool:
     return (
-        (torch.is_grad_enabled() and torch._C._any_requires_grad(*given))
+        (torch.is_grad_enabled() and torch._C._any_requires_grad(*args))
         or torch._C._are_functorch_transforms_active()
         or torch.autograd.forward_ad._current_level >= 0
     )
 
 
-def recording_further_out() -> Any:
-    """Record for the outer levels of torch.func: in a function's forward, torch switches both kinds of
-    gradients off.
+def recording_outer_levels() -> Any:
+    """A context that records for outer levels of torch.func: torch switches gradients and tangents off in a
+    function's forward.
     """
     stack = ExitStack()
     if torch._C._are_functorch_transforms_active():
@@ -43,31 +43,31 @@ def recording_further_out() -> Any:
 
 
 def recorder(op: Any, run: Rule, keep: Rule, back: Rule, forth: Rule | None) -> Rule:
-    """`keep` saves what gradients (`back`) and tangents (`forth`) need. Each level of torch.func comes by.
-    Where nobody stands between, `run` is called at once.
+    """The kernel, which torch.func calls at each of its levels; below the last one it calls `run` at once.
+    `keep` saves what gradients (`back`) and tangents (`forth`) need.
     """
     defaults = [argument.default_value for argument in op._schema.arguments]
 
-    def below(keys: Any, *given: Any) -> Any:
+    def below(keys: Any, *args: Any) -> Any:
         if (keys & BELOW).highestPriorityTypeId() in LAST:
-            return run(*given)
+            return run(*args)
         with torch._C._AutoDispatchBelowAutograd():
-            return op.redispatch(keys & BELOW, *given)
+            return op.redispatch(keys & BELOW, *args)
 
-    def forward(ctx: Any, *given_and_keys: Any) -> Any:
-        *given, keys = given_and_keys
-        with recording_further_out():
-            output = below(keys, *given)
-        keep(ctx, (*given, *defaults[len(given) :]), output)
+    def forward(ctx: Any, *args_and_keys: Any) -> Any:
+        *args, keys = args_and_keys
+        with recording_outer_levels():
+            output = below(keys, *args)
+        keep(ctx, (*args, *defaults[len(args) :]), output)
         return output
 
     function = function_of(torch.autograd.function._SingleLevelFunction, forward, back, forth)
 
-    def kernel(keys: Any, *given: Any) -> Any:
+    def kernel(keys: Any, *args: Any) -> Any:
         sharding.register()
-        if is_differentiated(given):
+        if is_differentiated(args):
             with enable_single_level_autograd_function():
-                return function.apply(*given, keys)
-        return below(keys, *given)
+                return function.apply(*args, keys)
+        return below(keys, *args)
 
     return kernel

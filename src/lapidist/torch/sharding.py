@@ -1,9 +1,8 @@
-"""How the operators go with torch's DTensor: which parts of their operands devices may hold, and what part of
-the result each has then.
+"""The operators on torch's DTensor: how operands may be split over devices, and how the result is split then.
 
-Dimensions have names: a batch's their place in the result, then "m", "n" and "k". Devices may split a name's
-dimensions, in all operands that have it. What was split along k are terms of a sum. Dimensions that are
-broadcast have no name."""
+Dimensions have names: a batch's their place in the result, then "m", "n" and "k". Devices may split the
+dimensions of a name in all operands that have it. Splitting k makes the results terms of a sum. Dimensions
+that are broadcast have no name."""
 
 from __future__ import annotations
 
@@ -14,8 +13,8 @@ from typing import Any, NamedTuple
 import torch
 
 Names = tuple[Any, ...]
-Rule = tuple[list[Any], list[Any]]  # where results are, and where operands are; None for what is no tensor
-MATRIX, NUMBERS = 2, 4  # dimensions of one; alpha, beta, trans_a, trans_b
+Rule = tuple[list[Any], list[Any]]  # placements of results and of arguments; None if not a tensor
+MATRIX = 2  # dimensions
 
 
 class Split(NamedTuple):
@@ -25,12 +24,16 @@ class Split(NamedTuple):
     a: Any
     b: Any
     added: Any
-    others: list[Any]
+    factors: list[Any]
+
+    def rule(self, constants: int) -> Rule:
+        """For operators with so many arguments after the tensors."""
+        return [self.result], [self.a, self.b, *self.factors, self.added, *[None] * constants]
 
 
 def named(shape: Any, last: Names, rows: int = MATRIX) -> Names:
-    """An operand that ends in dimensions of those names. A result ends in `rows` dimensions: what comes
-    before has the name of its place there.
+    """The names of an operand's dimensions, the last of which are `last`. Batch dimensions are named by their
+    place in the result, before its last `rows` dimensions.
     """
     before = len(shape) - len(last)
     names = (*range(-rows - before, -rows), *last)
@@ -38,9 +41,9 @@ def named(shape: Any, last: Names, rows: int = MATRIX) -> Names:
 
 
 def broadcast(shape: Any, result: Names) -> Names:
-    """The names of what is added to a result."""
-    there = result[len(result) - len(shape) :]
-    return tuple(name if size != 1 else None for name, size in zip(there, shape, strict=True))
+    """The names of the dimensions of a tensor that is added to a result."""
+    trailing = result[len(result) - len(shape) :]
+    return tuple(name if size != 1 else None for name, size in zip(trailing, shape, strict=True))
 
 
 def placed(name: Any, names: Names | None) -> Any:
@@ -56,18 +59,19 @@ def splits(
     a: Names,
     b: Names,
     added: Names | None = None,
-    others: tuple[Names, ...] = (),
-    whole: tuple[Any, ...] = (),
+    factors: tuple[Names, ...] = (),
+    unsplit: tuple[Any, ...] = (),
 ) -> Iterator[Split]:
-    """All correct ways to split. Operands and dimensions named in `whole` are not split."""
+    """All correct ways to split. Names in `unsplit` are not split."""
     from torch.distributed.tensor import Partial
 
     def split(name: Any, of_result: Any, of_added: Any) -> Split:
-        return Split(of_result, placed(name, a), placed(name, b), of_added, [placed(name, x) for x in others])
+        of_factors = [placed(name, names) for names in factors]
+        return Split(of_result, placed(name, a), placed(name, b), of_added, of_factors)
 
-    yield split("", placed("", result), placed("", added))  # nothing has no name: all have everything
+    yield split("", placed("", result), placed("", added))  # no dimension has this name: nothing is split
     for name in dict.fromkeys((*a, *b)):
-        if name is None or name in whole:
+        if name is None or name in unsplit:
             continue
         if name == "k":
             yield split(name, Partial(), None if added is None else Partial())
@@ -92,17 +96,15 @@ def of_gemm(
     result = (*range(-rank, -MATRIX), "m", "n")
     of_a = named(a.shape, ("k", "m") if trans_a else ("m", "k"))
     of_b = named(b.shape, ("n", "k") if trans_b else ("k", "n"))
-    found = splits(result, of_a, of_b, None if c is None else broadcast(c.shape, result))
-    rest = [None] * (NUMBERS + len(types))
-    return [([each.result], [each.a, each.b, each.added, *rest]) for each in found]
+    ways = splits(result, of_a, of_b, None if c is None else broadcast(c.shape, result))
+    constants = len((alpha, beta, trans_a, trans_b, *types))
+    return [split.rule(constants) for split in ways]
 
 
 def of_update(out: Any, a: Any, b: Any, *numbers: Any) -> list[Rule]:
-    """Rules of gemm_. A result that is a sum over devices is impossible in place: `out` would have to be one,
-    too.
-    """
-    kept = [rule for rule in of_gemm(a, b, out, *numbers) if not rule[0][0].is_partial()]
-    return [([], [where[2], *where[:2], *where[3:]]) for _, where in kept]
+    """Rules of gemm_, but those whose result is a sum over devices: `out` would have to be one, too."""
+    in_place = [rule for rule in of_gemm(a, b, out, *numbers) if not rule[0][0].is_partial()]
+    return [([], [of_out, of_a, of_b, *constants]) for _, (of_a, of_b, of_out, *constants) in in_place]
 
 
 def of_matmul(a: Any, b: Any, *types: Any) -> list[Rule]:
@@ -111,23 +113,24 @@ def of_matmul(a: Any, b: Any, *types: Any) -> list[Rule]:
     result = (*range(-rank, -MATRIX), *(() if row else ("m",)), *(() if column else ("n",)))
     of_a = named(a.shape, ("k",) if row else ("m", "k"))
     of_b = named(b.shape, ("k",) if column else ("k", "n"))
-    return [([each.result], [each.a, each.b, *[None] * len(types)]) for each in splits(result, of_a, of_b)]
+    constants = [None] * len(types)
+    return [([split.result], [split.a, split.b, *constants]) for split in splits(result, of_a, of_b)]
 
 
 def of_linear(input: Any, weight: Any, bias: Any = None, *types: Any) -> list[Rule]:
     outputs = ("n",) if len(weight.shape) == MATRIX else ()
     result = (*range(-len(input.shape), -1), *outputs)
     of_input, of_weight = named(input.shape, ("k",), 1), named(weight.shape, (*outputs, "k"))
-    found = splits(result, of_input, of_weight, None if bias is None else broadcast(bias.shape, result))
-    return [([each.result], [each.a, each.b, each.added, *[None] * len(types)]) for each in found]
+    ways = splits(result, of_input, of_weight, None if bias is None else broadcast(bias.shape, result))
+    return [split.rule(len(types)) for split in ways]
 
 
 def of_scaled(a: Any, b: Any, scale_a: Any, scale_b: Any, c: Any = None, *types: Any) -> list[Rule]:
-    """Where a factor belongs to several rows, columns or parts of k, these are not split."""
+    """Rows, columns or parts of k that share a factor are not split."""
     result = ("m", "n")
     of_a, of_b = factors(scale_a, a.shape, ("m", "k")), factors(scale_b, b.shape, ("k", "n"))
     blocks = tuple(name for name in (*of_a, *of_b) if isinstance(name, tuple))
-    found = splits(
+    ways = splits(
         result,
         named(a.shape, ("m", "k")),
         named(b.shape, ("k", "n")),
@@ -135,14 +138,11 @@ def of_scaled(a: Any, b: Any, scale_a: Any, scale_b: Any, c: Any = None, *types:
         (of_a, of_b),
         tuple(name for (name,) in blocks),
     )
-    rest = [None] * len(types)
-    return [([each.result], [each.a, each.b, *each.others, each.added, *rest]) for each in found]
+    return [split.rule(len(types)) for split in ways]
 
 
 def factors(scale: Any, shape: Any, names: Names) -> Names:
-    """The names of factors' dimensions. A factor that belongs to several rows, columns or k has the name in a
-    tuple.
-    """
+    """The names of factors' dimensions, in a tuple where several rows, columns or k share a factor."""
     sizes = (
         (name, size, of)
         for name, size, of in zip(names[-len(scale.shape) :], scale.shape, shape, strict=False)
@@ -150,7 +150,7 @@ def factors(scale: Any, shape: Any, names: Names) -> Names:
     return tuple(None if size == 1 else name if size == of else (name,) for name, size, of in sizes)
 
 
-RULES: dict[str, tuple[Callable[..., list[Rule]], int]] = {  # and how many tensors each begins with
+RULES: dict[str, tuple[Callable[..., list[Rule]], int]] = {  # and the number of tensors that come first
     "gemm": (of_gemm, 3),
     "gemm_": (of_update, 3),
     "matmul": (of_matmul, 2),
@@ -161,7 +161,7 @@ _registered: list[bool] = []
 
 
 def register() -> None:
-    """Register the rules once DTensors may exist: importing them takes half a second."""
+    """Register the rules once torch.distributed.tensor is imported, which takes half a second."""
     if _registered or "torch.distributed.tensor" not in sys.modules:
         return
     from torch.distributed.tensor import DTensor
@@ -173,5 +173,5 @@ def register() -> None:
     for name, (rule, tensors) in RULES.items():
         op = getattr(torch.ops.lapidist, name).default
         register_sharding(op)(rule)
-        # By itself it would take a choice for one trans_a for that of another.
+        # Otherwise a choice for one trans_a would be reused for the other.
         propagator.op_to_schema_info[op] = RuntimeSchemaInfo(tensors, needs_pytree=True)
