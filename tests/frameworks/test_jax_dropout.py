@@ -100,7 +100,7 @@ def test_shares(jax: Any, ours_of_dropout: Any, p: float) -> None:
     """Of p that is an array nobody looks at the value."""
     words = ours_of_dropout
     numbers = np.arange(10000, dtype=np.uint64)
-    found = words.kept_by(words.words_of(3), words.numbered((10000,)), jax.numpy.float32(p))
+    found = words.dropout_mask(words.words_of(3), words.numbered((10000,)), jax.numpy.float32(p))
     with np.errstate(over="ignore"):
         np.testing.assert_array_equal(found, NUMPY.kept_by(np.uint64(3), numbers, np.float32(p)))
 

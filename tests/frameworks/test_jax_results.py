@@ -169,7 +169,7 @@ def test_results_are_the_same_where_gradients_are_asked_for(jax: Any, ours: Any,
     own = {products.Product.name_of(each): given.values[each.name] for each in given.function.parameters}
     product = products.Product(("a", "b", *own), epilogue=given.function)
     arrays = [jax.numpy.asarray(each, "float32") for each in (a, b, *own.values())]
-    found = tuple(epilogues.apart(arrays, product))
+    found = tuple(epilogues.separate(arrays, product))
     expected = results(lapidist.matmul(a, b, epilogue=given))
     for mine, other in zip(found, expected, strict=True):
         narrow = other.dtype.itemsize == 1  # sums that differ in a bit may round to a neighbour

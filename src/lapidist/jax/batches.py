@@ -1,11 +1,8 @@
-"""jax.vmap: what is mapped over becomes a batch dimension in front of those that are there, and the products
-stay one.
-"""
+"""jax.vmap: the mapped dimension becomes the first batch dimension of one product."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -15,7 +12,7 @@ from lapidist.epilogues.passes import COLUMN as OF_COLUMNS
 from lapidist.epilogues.passes import REDUCTIONS
 from lapidist.epilogues.steps import ROW, SCALAR, TILE
 from lapidist.errors import ShapeError
-from lapidist.jax.epilogue_functions import apart, beside, counts_on_a_batch
+from lapidist.jax.epilogue_functions import aligned, counts_on_a_batch, separate
 from lapidist.jax.operators import bind_all
 from lapidist.jax.product import Product
 from lapidist.problems.scaling import K_BLOCK
@@ -28,10 +25,9 @@ def mapped(
 ) -> tuple[list[Any], list[int]]:
     if product.epilogue is not None and counts_on_a_batch(product.epilogue):
         return by_xla(operands, dims, product)
-    size = next(each.shape[dim] for each, dim in zip(operands, dims, strict=True) if dim is not None)
-    front = [
-        each if dim is None else jnp.moveaxis(each, dim, 0) for each, dim in zip(operands, dims, strict=True)
-    ]
+    pairs = list(zip(operands, dims, strict=True))
+    size = next(operand.shape[dim] for operand, dim in pairs if dim is not None)
+    front = [operand if dim is None else jnp.moveaxis(operand, dim, 0) for operand, dim in pairs]
     named = dict(zip(product.arrays, front, strict=True))
     over = {name for name, dim in zip(product.arrays, dims, strict=True) if dim is not None}
     product = with_mapped_numbers(product, named, over)
@@ -39,12 +35,12 @@ def mapped(
         if mixes_rows(product):
             return by_xla(operands, dims, product)
         return in_front(as_one(named, over, size, product))
-    if not over & {"a", "b"}:  # c alone is mapped over, or what the epilogue has
+    if not over & {"a", "b"}:  # c alone is mapped over, or operands of the epilogue
         named["a"] = jnp.broadcast_to(named["a"], (size, *named["a"].shape))
         over.add("a")
-    wanted = max(named[name].ndim - (name in over) for name in ("a", "b"))
-    ranks = dict.fromkeys(product.operands, wanted) | ranks_of(product, wanted)
-    filled = [fill(each, ranks[name]) if name in over else each for name, each in named.items()]
+    rank = max(named[name].ndim - (name in over) for name in ("a", "b"))
+    ranks = dict.fromkeys(product.operands, rank) | ranks_of(product, rank)
+    filled = [fill(array, ranks[name]) if name in over else array for name, array in named.items()]
     return in_front(bind_all(*filled, product=product))
 
 
@@ -53,56 +49,49 @@ def in_front(results: list[Any]) -> tuple[list[Any], list[int]]:
 
 
 def by_xla(operands: tuple[Any, ...], dims: tuple[Dim, ...], product: Product) -> tuple[list[Any], list[int]]:
-    """Sums are one product; what the function makes of each matrix alone is XLA's."""
-    call = jax.vmap(lambda *each: apart(each, product), dims)
+    """The function of each matrix by XLA, after one product of sums."""
+    call = jax.vmap(lambda *arrays: separate(arrays, product), dims)
     return in_front(call(*operands))
 
 
-def fill(array: Any, wanted: int) -> Any:
-    """The mapped dimension stays in front, and single ones follow it, until what is mapped has `wanted`
-    dimensions.
-    """
-    size, *own = array.shape
-    return array.reshape(size, *(1,) * (wanted - len(own)), *own)
+def fill(array: Any, rank: int) -> Any:
+    """An array with dimensions of one element behind the mapped one: each part has `rank` dimensions."""
+    size, *shape = array.shape
+    return array.reshape(size, *(1,) * (rank - len(shape)), *shape)
 
 
-# ---- what an epilogue reads ----
+# ---- operands of an epilogue ----
 
 
 def with_mapped_numbers(product: Product, named: dict[str, Any], over: set[str]) -> Product:
-    """A number for each matrix of a batch is one for each of its columns."""
+    """The product with mapped Scalars as Rows: a number for each matrix is one for each of its columns."""
     if product.epilogue is None:
         return product
     n = named["b"].shape[-2 if product.trans_b else -1] // (2 if product.epilogue.paired else 1)
-    parameters = []
-    for each in product.epilogue.parameters:
-        name = product.name_of(each)
-        if each.kind == SCALAR and name in over:
-            each = each._replace(kind=ROW)
+    kinds = {}
+    for name, kind in product.kinds.items():
+        if kind == SCALAR and name in over:
+            kinds[name] = ROW
             named[name] = jnp.broadcast_to(named[name].reshape(-1, 1), (named[name].size, n))
-        parameters.append(each)
-    return product._replace(epilogue=replace(product.epilogue, parameters=tuple(parameters)))
+    return product.with_kinds(kinds)
 
 
-def ranks_of(product: Product, wanted: int) -> dict[str, int]:
-    """Dimensions of its operands, where matrices have `wanted`."""
-    parameters = () if product.epilogue is None else product.epilogue.parameters
-    return {product.name_of(each): wanted if each.kind == TILE else wanted - 1 for each in parameters}
+def ranks_of(product: Product, rank: int) -> dict[str, int]:
+    """The ranks of the epilogue's operands, where matrices have `rank` dimensions."""
+    return {name: rank if kind == TILE else rank - 1 for name, kind in product.kinds.items()}
 
 
-# ---- factors of lines: a batch has none, a tall matrix does ----
+# ---- factors of rows and columns: not for a batch, but for a tall matrix ----
 
 
 def mixes_rows(product: Product) -> bool:
-    """Whether a result is of several rows."""
-    found = (
-        [] if product.epilogue is None else [REDUCTIONS.get(each.then) for each in product.epilogue.results]
-    )
-    return any(each is not None and each.over == OF_COLUMNS for each in found)
+    """Whether a value of a result depends on several rows."""
+    results = () if product.epilogue is None else product.epilogue.results
+    return any(result.then in REDUCTIONS and REDUCTIONS[result.then].over == OF_COLUMNS for result in results)
 
 
 def as_one(named: dict[str, Any], over: set[str], size: int, product: Product) -> list[Any]:
-    """Rows of all matrices in one tall product, which b and its factors are the same for."""
+    """The products of all matrices as one, of a tall matrix of their rows; all have one b and its factors."""
     tall = named["a"].ndim - ("a" in over) == named["b"].ndim == 2 and not product.trans_a
     if not tall or over & {"b", "scale_b"}:
         raise ShapeError(
@@ -118,33 +107,31 @@ def as_one(named: dict[str, Any], over: set[str], size: int, product: Product) -
     product = with_tiles(product, flat, over, (size, m, n))
     if "scale_a" in named:
         flat["scale_a"] = of_rows(named["scale_a"], "scale_a" in over, size, m)
-    found = bind_all(*flat.values(), product=product)
-    return [each.reshape(size, m, *each.shape[1:]) for each in found]
+    results = bind_all(*flat.values(), product=product)
+    return [result.reshape(size, m, *result.shape[1:]) for result in results]
 
 
 def with_tiles(
     product: Product, flat: dict[str, Any], over: set[str], shape: tuple[int, int, int]
 ) -> Product:
-    """What an epilogue reads of other rows in other matrices has a value for each element of the tall one."""
+    """The product with a Tile of the tall matrix for each operand that differs between matrices."""
     if product.epilogue is None:
         return product
-    parameters, (size, m, n) = [], shape
+    kinds, (size, m, n) = {}, shape
     shape = size, m, n // 2 if product.epilogue.paired else n
-    for each in product.epilogue.parameters:
-        name = product.name_of(each)
-        if each.kind not in (ROW, SCALAR) or name in over:
-            spread = jnp.broadcast_to(beside(each.kind, flat[name]), shape)
-            each, flat[name] = each._replace(kind=TILE), spread.reshape(size * m, shape[2])
-        parameters.append(each)
-    return product._replace(epilogue=replace(product.epilogue, parameters=tuple(parameters)))
+    for name, kind in product.kinds.items():
+        if kind not in (ROW, SCALAR) or name in over:
+            tiles = jnp.broadcast_to(aligned(kind, flat[name]), shape)
+            kinds[name], flat[name] = TILE, tiles.reshape(size * m, shape[2])
+    return product.with_kinds(kinds)
 
 
 def of_rows(scale: Any, mapped: bool, size: int, m: int) -> Any:
-    """Factors of the rows of all matrices."""
-    own = scale.shape[1:] if mapped else scale.shape
-    if math.prod(own) == 1:
-        own = (1, 1)
-    scale = scale.reshape((size if mapped else 1, own[0], own[1] if len(own) > 1 else 1))
-    if own[0] not in (1, m):
+    """The factors of the rows of all matrices."""
+    shape = scale.shape[1:] if mapped else scale.shape
+    if math.prod(shape) == 1:
+        shape = (1, 1)
+    scale = scale.reshape((size if mapped else 1, shape[0], shape[1] if len(shape) > 1 else 1))
+    if shape[0] not in (1, m):
         scale = scale.repeat(K_BLOCK, axis=1)[:, :m]
     return jnp.broadcast_to(scale, (size, m, scale.shape[2])).reshape(size * m, scale.shape[2])

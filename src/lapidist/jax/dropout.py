@@ -14,7 +14,7 @@ from lapidist.calls.epilogue_operands import SEED_TYPES, require_one_element, re
 from lapidist.epilogues.philox import LOW, WORD, philox
 
 HALF, LOW_HALF = np.uint32(WORD // 2), np.uint32(0xFFFF)
-Piece = tuple[Any, int]  # which part of a dimension a device has, and of how many
+Piece = tuple[Any, int]  # the number of a device's part of a dimension, and the count of parts
 
 
 class Words(NamedTuple):
@@ -31,9 +31,8 @@ def words_of(number: int) -> Words:
 # ---- seeds ----
 
 
-def seed_given(name: str, value: Any) -> Any:
-    """What the operation has for a seed: an array of its two words, the low one first. A kernel reads it as
-    one int64."""
+def seed_words(name: str, value: Any) -> Any:
+    """A seed as the operation's array of two words, the low one first. A kernel reads it as one int64."""
     if not isinstance(value, (jax.Array, np.ndarray)):
         return jnp.asarray(np.stack(words_of(require_seed(name, value))))
     require_type_read(name, value.dtype.name, SEED_TYPES)
@@ -41,22 +40,22 @@ def seed_given(name: str, value: Any) -> Any:
     value = value.reshape(())
     if isinstance(value, np.ndarray):  # JAX without 64 bits would cut it
         return jnp.asarray(np.stack(words_of(int(value) & ((1 << 2 * WORD) - 1))))
-    beyond = min(WORD, 8 * value.dtype.itemsize - 1)  # of 32 bits only the sign is left
-    return jnp.stack([value.astype(np.uint32), (value >> beyond).astype(np.uint32)])
+    shift = min(WORD, 8 * value.dtype.itemsize - 1)  # of 32 bits or fewer the sign remains
+    return jnp.stack([value.astype(np.uint32), (value >> shift).astype(np.uint32)])
 
 
 # ---- numbers of elements ----
 
 
 def numbered(shape: Sequence[int], pieces: Sequence[Piece] = ()) -> Words:
-    """Elements of D, row by row. `pieces`: for each dimension, where only a part of D is here."""
-    found, step = words_of(0), 1
+    """The numbers of D's elements, row by row. `pieces`: the part of each dimension on this device."""
+    numbers, step = words_of(0), 1
     for axis, (index, count) in reversed([*enumerate(pieces or [(0, 1)] * len(shape))]):
         extent = shape[axis]
-        along = [extent if each == axis else 1 for each in range(len(shape))]
-        at = jax.lax.broadcasted_iota(np.uint32, along, axis) + jnp.uint32(index) * np.uint32(extent)
-        found, step = added(found, multiplied(at, step)), step * extent * count
-    return found
+        along = [extent if dimension == axis else 1 for dimension in range(len(shape))]
+        index_in_d = jax.lax.broadcasted_iota(np.uint32, along, axis) + jnp.uint32(index) * np.uint32(extent)
+        numbers, step = added(numbers, multiplied(index_in_d, step)), step * extent * count
+    return numbers
 
 
 def multiplied(word: Any, factor: int) -> Words:
@@ -69,12 +68,12 @@ def added(x: Words, y: Words) -> Words:
     return Words(low, x.high + y.high + (low < y.low).astype(np.uint32))
 
 
-# ---- which are kept ----
+# ---- masks ----
 
 
 def upper(x: Any, y: Any) -> Any:
-    """The upper word of a product, by products of half words, none of which overflows. XLA cannot compile
-    jax.lax.mulhi for several devices: JAX 0.10.2 loses it where a product beside it is split."""
+    """The upper words of products, by products of half words, which do not overflow. XLA cannot compile
+    jax.lax.mulhi for several devices: JAX 0.10.2 loses it next to a product that is split."""
     first, second, third, fourth = x & LOW_HALF, x >> HALF, y & LOW_HALF, y >> HALF
     middle = second * third + (first * third >> HALF)
     return second * fourth + (middle >> HALF) + (first * fourth + (middle & LOW_HALF) >> HALF)
@@ -90,11 +89,12 @@ def first_word_of(seed: Words, number: Words) -> Any:
     return philox(counter, seed, multiplied_words, step)[0]
 
 
-first_word = jax.jit(first_word_of)  # one call, where JAX does not trace
+first_word = jax.jit(first_word_of)  # eager calls run one program
 
 
-def kept_by(seed: Words, number: Words, p: Any) -> Any:
-    """By kernels' rule: p below 0 and NaN drop nothing, and p of 1 or more all but the last word."""
+def dropout_mask(seed: Words, number: Words, p: Any) -> Any:
+    """Whether elements are kept, as in kernels: p below 0 and NaN drop nothing, p of 1 or more drops all but
+    the last word."""
     words = np.float32(2**WORD)
     share = jnp.nan_to_num(p.astype(np.float32)) * words
     within = jnp.where((share > 0) & (share < words), share, 0).astype(np.uint32)

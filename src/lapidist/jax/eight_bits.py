@@ -1,4 +1,4 @@
-"""linear of 8-bit floats: operands are rounded with factors, gradients are those of what was not rounded.
+"""linear of 8-bit floats: operands are rounded with factors, gradients are those of unrounded operands.
 
 A factor is the largest magnitude of its part over the largest number of the type. "rows": one for each row of
 an activation and of a weight; "blocks": one for 1 x 128 of an activation and 128 x 128 of a weight."""
@@ -26,7 +26,7 @@ LEAST = 2.0**-100  # of a factor: what is zero stays zero
 
 
 class Small(NamedTuple):
-    """The type of 8 bits, and what a factor belongs to."""
+    """The 8-bit type, and the parts that share a factor."""
 
     dtype: str
     factors: Factors
@@ -37,7 +37,7 @@ class Small(NamedTuple):
 
     @property
     def down(self) -> int:
-        """Rows of a weight."""
+        """Rows of a weight that share a factor."""
         return K_BLOCK if self.factors == "blocks" else 1
 
 
@@ -54,7 +54,7 @@ def small_of(dtype: Any, factors: Any) -> Small:
 
 
 def quantised(rows: Any, dtype: str, down: int, along: int | None) -> tuple[Any, Any]:
-    """Values of 8 bits and factors: one for each part of `down` rows and `along` columns, or all."""
+    """Values of 8 bits and a factor for each part of `down` rows and `along` columns (None: all)."""
     (m, k), most = rows.shape, TYPES[dtype].bounds[1]  # type: ignore[index]
     along = along or max(k, 1)
     padded = jnp.pad(rows.astype(jnp.float32), ((0, -m % down), (0, -k % along)))
@@ -69,24 +69,24 @@ def quantised(rows: Any, dtype: str, down: int, along: int | None) -> tuple[Any,
 
 @partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2))
 def small_linear(product: Product, small: Small, activation: Function | None, arrays: dict[str, Any]) -> Any:
-    """What `product` gives of input and weight (a and b), by operands of 8 bits, then the activation."""
+    """The activation of `product` of a and b, the input and the weight, which are rounded to 8 bits."""
     a, b = arrays["a"], arrays["b"]
     weight = b if product.trans_b else b.T
-    given: dict[str, Any] = {}
-    given["a"], of_a = quantised(in_one(a), small.dtype, 1, small.along)
-    given["b"], of_b = quantised(weight, small.dtype, small.down, small.along)
+    rounded: dict[str, Any] = {}
+    rounded["a"], scale_a = quantised(in_one(a), small.dtype, 1, small.along)
+    rounded["b"], scale_b = quantised(weight, small.dtype, small.down, small.along)
     shape, dtype = (*a.shape[:-1], weight.shape[0]), product.out_dtype or a.dtype.name
     if "c" in arrays:
-        given["c"] = in_rows(arrays["c"].astype(numpy_dtype(dtype)), shape)
-    given |= {"scale_a": of_a, "scale_b": of_b.T}
+        rounded["c"] = in_rows(arrays["c"].astype(numpy_dtype(dtype)), shape)
+    rounded |= {"scale_a": scale_a, "scale_b": scale_b.T}
     how = product._replace(
-        arrays=tuple(given), trans_b=True, out_dtype=dtype, precision=IEEE, epilogue=activation
+        arrays=tuple(rounded), trans_b=True, out_dtype=dtype, precision=IEEE, epilogue=activation
     )
-    return bind(*given.values(), product=how).reshape(shape)
+    return bind(*rounded.values(), product=how).reshape(shape)
 
 
 def in_rows(c: Any, shape: tuple[int, ...]) -> Any:
-    """An addend of all rows of a batch, as a tall matrix has them."""
+    """An addend as rows of a tall matrix of the batch."""
     return c if c.ndim < 2 else in_one(jnp.broadcast_to(c, shape))
 
 
@@ -97,10 +97,10 @@ def straight(
     primals: tuple[dict[str, Any]],
     tangents: tuple[dict[str, Any]],
 ) -> tuple[Any, Any]:
-    """Tangents pass the rounding as if it were not there."""
-    (arrays,), (moved,) = primals, tangents
+    """The tangent without the rounding."""
+    (arrays,), (moves,) = primals, tangents
     sums = small_linear(product, small, None, arrays)
-    tangent = tangent_of(arrays, moved, product, sums)
+    tangent = tangent_of(arrays, moves, product, sums)
     if activation is None:
         return sums, tangent
 
@@ -110,22 +110,19 @@ def straight(
     return jax.jvp(finish, (sums,), (tangent,))
 
 
-def tangent_of(arrays: dict[str, Any], moved: dict[str, Any], product: Product, sums: Any) -> Any:
-    """Of the product of operands that were not rounded."""
+def tangent_of(arrays: dict[str, Any], moves: dict[str, Any], product: Product, sums: Any) -> Any:
+    """The tangent of the product of unrounded operands."""
     plain = product._replace(arrays=("a", "b"), beta=0.0, out_dtype=sums.dtype.name)
-    there = {
-        name: each
-        for name, each in moved.items()
-        if not isinstance(each, jax.custom_derivatives.SymbolicZero)
-    }
-    parts = [jnp.zeros_like(sums)]
-    if "a" in there:
-        parts.append(bind(there["a"], arrays["b"], product=plain))
-    if "b" in there:
-        parts.append(bind(arrays["a"], there["b"], product=plain))
-    if "c" in there:
-        parts.append(jnp.broadcast_to(there["c"], sums.shape).astype(sums.dtype))
-    return sum(parts[2:], parts[1]) if len(parts) > 1 else parts[0]
+    zero = jax.custom_derivatives.SymbolicZero
+    nonzero = {name: tangent for name, tangent in moves.items() if not isinstance(tangent, zero)}
+    parts = []
+    if "a" in nonzero:
+        parts.append(bind(nonzero["a"], arrays["b"], product=plain))
+    if "b" in nonzero:
+        parts.append(bind(arrays["a"], nonzero["b"], product=plain))
+    if "c" in nonzero:
+        parts.append(jnp.broadcast_to(nonzero["c"], sums.shape).astype(sums.dtype))
+    return sum(parts[1:], parts[0]) if parts else jnp.zeros_like(sums)
 
 
 small_linear.defjvp(straight, symbolic_zeros=True)

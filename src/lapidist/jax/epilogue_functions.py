@@ -1,7 +1,7 @@
-"""Epilogues in JAX: their operands, and the same functions by jax.numpy, which have gradients.
+"""Epilogues in JAX: their operands, and their functions in jax.numpy, which have gradients.
 
-A program without gradients has one operation. In one with gradients the sums are a product of their own, and
-XLA has the function."""
+A program without gradients has one operation. One with gradients has a product of sums, and XLA computes the
+function."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from lapidist.calls.operation import is_array
 from lapidist.dtypes import number_type, numpy_dtype
 from lapidist.epilogues import passes
 from lapidist.epilogues.interpreter import Namespace, evaluate, stored
-from lapidist.epilogues.steps import COLUMN, ROW, SCALAR, TILE, Function, Result
+from lapidist.epilogues.steps import COLUMN, DROPOUT_MASK_BY_OPERAND, ROW, SCALAR, TILE, Function, Result
 from lapidist.epilogues.tracing import BoundEpilogue
 from lapidist.errors import ArgumentError, DTypeError
-from lapidist.jax.dropout import Piece, Words, first_word, kept_by, numbered, seed_given, words_of
+from lapidist.jax.dropout import Piece, Words, dropout_mask, first_word, numbered, seed_words, words_of
 from lapidist.jax.operators import bind, bind_all
 from lapidist.jax.partitioning import SUMMED, Axes, labels_of_d
 from lapidist.jax.product import Product, operands_of, outline_of, results_of
 
-EXTENTS = {SCALAR: (), ROW: (-1,), COLUMN: (-2,), TILE: (-2, -1)}  # of D, which an operand has
+AXES = {SCALAR: (), ROW: (-1,), COLUMN: (-2,), TILE: (-2, -1)}  # of D that an operand has
 
 
-# ---- what a caller gave ----
+# ---- operands ----
 
 
 def arrays_of(epilogue: BoundEpilogue, accumulator: str) -> dict[str, Any]:
-    """Operands by name; numbers become arrays of the type that a function reckons in."""
+    """Operands by name; numbers become arrays of the type that the function computes in."""
     numbers = np.dtype("float64" if accumulator == "float64" else "float32")
     return {
         name: array_of(epilogue.function, name, value, numbers) for name, value in epilogue.values.items()
@@ -42,39 +42,39 @@ def arrays_of(epilogue: BoundEpilogue, accumulator: str) -> dict[str, Any]:
 
 
 def array_of(function: Function, name: str, value: Any, numbers: np.dtype[Any]) -> Any:
-    ours = isinstance(value, (jax.Array, np.ndarray))
-    if not ours and (is_array(value) or not np.isscalar(value)):
+    is_ours = isinstance(value, (jax.Array, np.ndarray))
+    if not is_ours and (is_array(value) or not np.isscalar(value)):
         raise DTypeError(
             f"{name}: must be a number or an array of JAX or NumPy; got {type(value).__name__}. Pass it"
             " through jax.numpy.asarray first"
         )
     if name in function.seeds:
-        return seed_given(name, value)
-    if ours:
+        return seed_words(name, value)
+    if is_ours:
         return jnp.asarray(value)
     return jnp.asarray(number_given(function, name, value, numbers.name), numbers)
 
 
 def in_order(arrays: dict[str, Any], product: Product, bound: Bound) -> dict[str, Any]:
-    """Operands of an epilogue with those dimensions of D that they have, and of a batch before them."""
+    """The arrays, with those of the epilogue in the shape of their axes of D, after a batch's."""
     if product.epilogue is None or bound.epilogue is None:
         return arrays
-    seen = dict(arrays)
+    shaped = dict(arrays)
     for parameter, operand in zip(product.epilogue.parameters, bound.epilogue.arrays, strict=False):
         name, shape = Product.name_of(parameter), operand.shape
         if name in product.seeds:
             continue
-        own = tuple(shape[place] for place in EXTENTS[parameter.kind])
+        extents = tuple(shape[axis] for axis in AXES[parameter.kind])
         batch = () if parameter.kind == SCALAR else shape[:-2]
-        seen[name] = arrays[name].reshape(*batch, *own)
-    return seen
+        shaped[name] = arrays[name].reshape(*batch, *extents)
+    return shaped
 
 
-# ---- the function by jax.numpy ----
+# ---- the function in jax.numpy ----
 
 
 def gelu(x: Any) -> Any:
-    """0 at minus infinity, its limit."""
+    """gelu with its limit 0 at minus infinity."""
     bounded = jnp.isneginf(x)
     return jnp.where(bounded, 0, jax.nn.gelu(jnp.where(bounded, 0, x), approximate=False))
 
@@ -85,7 +85,7 @@ def gelu_slope(x: Any) -> Any:
 
 
 class Jax(Namespace):
-    """`pieces`: which part of D the sums are of, by dimension."""
+    """jax.numpy. `pieces`: the part of each dimension of D that the sums are."""
 
     def __init__(self, pieces: Sequence[Piece] = ()) -> None:
         super().__init__(
@@ -95,7 +95,7 @@ class Jax(Namespace):
             rsqrt=jax.lax.rsqrt,
             gelu=gelu,
             gelu_slope=gelu_slope,
-            kept_by=kept_by,
+            **{DROPOUT_MASK_BY_OPERAND: dropout_mask},
         )
         self.pieces = pieces
 
@@ -110,29 +110,29 @@ class Jax(Namespace):
 
 
 def has_gradient(result: Result, dtype: Any) -> bool:
-    """8 bits have none, which their own type would be too coarse for; nor have their factors."""
+    """Whether a result has a gradient: 8 bits are too coarse for one, and their factors have none."""
     grouped = result.then and result.then not in passes.REDUCTIONS
     return bool(jnp.issubdtype(dtype, jnp.floating)) and dtype.itemsize > 1 and not grouped
 
 
 def counts_on_a_batch(function: Function) -> bool:
-    """Whether what is stored for one matrix of a batch depends on the others, or on its place among them."""
+    """Whether a result of one matrix of a batch depends on others, or on its place among them."""
     if function.is_positioned:
         return True
-    over = {passes.REDUCTIONS[each.then].over for each in function.results if each.then in passes.REDUCTIONS}
-    return passes.ALL in over
+    reductions = [passes.REDUCTIONS.get(result.then) for result in function.results]
+    return any(reduction is not None and reduction.over == passes.ALL for reduction in reductions)
 
 
-# ---- the product without it, and what follows ----
+# ---- the product of sums, then the function ----
 
 
-def apart(operands: Sequence[Any], product: Product) -> list[Any]:
-    """What the operation gives: by a product of sums, then by XLA."""
+def separate(operands: Sequence[Any], product: Product) -> list[Any]:
+    """The results by a product of sums, and by XLA."""
     outlines = [outline_of(operand) for operand in operands]
     bound = product.bound(operands_of(outlines, product.arrays))
     named, wide = dict(zip(product.arrays, operands, strict=True)), number_type(bound.accumulator)
     dtype = numpy_dtype(bound.out_dtype)
-    # Gradients have the type of what they are of: those of float32 would be multiplied at a quarter's speed.
+    # Gradients have the type of their values: those of float32 would be multiplied at a quarter of the speed.
     if dtype.itemsize != 2 or any(named[x].dtype != dtype for x in product.operands):
         dtype = wide
     sums = bind(*sums_of(named, product, dtype), product=product.of_sums(dtype.name))
@@ -140,10 +140,10 @@ def apart(operands: Sequence[Any], product: Product) -> list[Any]:
 
 
 def met(product: Product, axes: Mapping[str, Axes], *operands: Any) -> tuple[Any, ...]:
-    """What the operation gives on one of several devices. `axes`: of a mesh, by what they split: where that
-    is k, sums meet."""
+    """The results on one of several devices. `axes` of the mesh, by the labels that they split: sums are
+    added over those of k."""
     function, summed = product.epilogue, axes.get(SUMMED, ())
-    counts = function is not None and function.is_positioned and axes  # a kernel would begin at 0
+    counts = function is not None and function.is_positioned and axes  # a kernel numbers elements from 0
     if not summed and not counts:
         return tuple(bind_all(*operands, product=product))
     outlines = [outline_of(operand) for operand in operands]
@@ -159,60 +159,60 @@ def met(product: Product, axes: Mapping[str, Axes], *operands: Any) -> tuple[Any
 
 
 def piece_of(axes: Axes) -> Piece:
-    """Of a dimension that these split."""
+    """The device's part of a dimension that these axes split."""
     return (jax.lax.axis_index(axes), jax.lax.axis_size(axes)) if axes else (0, 1)
 
 
 def sums_of(named: dict[str, Any], product: Product, dtype: Any) -> list[Any]:
-    """Operands of the product alone. C is read in the type of the sums."""
+    """The operands of the product, with c in the type of the sums."""
     return [named[name].astype(dtype) if name == "c" else named[name] for name in product.operands]
 
 
 def finished(
     sums: Any, named: dict[str, Any], product: Product, bound: Bound, pieces: Sequence[Piece] = ()
 ) -> list[Any]:
-    """By the epilogue, if there is one, then rounded to the types of results."""
+    """The results: the epilogue of the sums, if any, rounded to their types."""
     function, xp = product.epilogue, Jax(pieces)
     if function is None:
         return [stored(sums, bound.out_dtype, xp)]
-    operands = {each.name: beside(each.kind, named[Product.name_of(each)]) for each in function.parameters}
+    operands = {
+        parameter.name: aligned(parameter.kind, named[Product.name_of(parameter)])
+        for parameter in function.parameters
+    }
     pairs = zip(evaluate(function, sums, operands, xp), results_of(bound), strict=True)
     return [stored(values, dtype, xp) for values, (_, dtype) in pairs]
 
 
-def beside(kind: str, operand: Any) -> Any:
-    """With rows and columns, as sums have them."""
+def aligned(kind: str, operand: Any) -> Any:
+    """An operand with the dimensions in which it broadcasts to the sums."""
     return operand[..., None, :] if kind == ROW else operand[..., None] if kind == COLUMN else operand
 
 
 def differentiated(
     primals: tuple[Any, ...], tangents: tuple[Any, ...], product: Product
 ) -> tuple[list[Any], list[Any]]:
-    """Results and their tangents, in the operands that have one."""
+    """The results and their tangents."""
     moved = [place for place, tangent in enumerate(tangents) if type(tangent) is not ad.Zero]
     if not moved:
         results = bind_all(*primals, product=product)
-        return results, [no_tangent(each) for each in results]
+        return results, [no_tangent(result) for result in results]
 
     def call(*values: Any) -> list[Any]:
-        given = dict(enumerate(primals)) | dict(zip(moved, values, strict=True))
-        return apart(list(given.values()), product)
+        operands = dict(enumerate(primals)) | dict(zip(moved, values, strict=True))
+        return separate(list(operands.values()), product)
 
-    results, found = jax.jvp(call, [primals[place] for place in moved], [tangents[place] for place in moved])
+    results, moves = jax.jvp(call, [primals[place] for place in moved], [tangents[place] for place in moved])
     function = product.epilogue
     assert function is not None
-    pairs = zip(function.results, results, strict=True)
-    kept = [has_gradient(result, each.dtype) for result, each in pairs]
-    if not any(kept):
+    kinds = zip(function.results, results, strict=True)
+    differentiable = [has_gradient(kind, result.dtype) for kind, result in kinds]
+    if not any(differentiable):
         raise ArgumentError(
             f"epilogue: {function.name} stores nothing that has a gradient, as 8 bits and whole numbers have"
             " none; got operands that are differentiated. Pass them through jax.lax.stop_gradient"
         )
-    moves = [
-        tangent if keeps else no_tangent(each)
-        for keeps, each, tangent in zip(kept, results, found, strict=True)
-    ]
-    return results, moves
+    triples = zip(differentiable, results, moves, strict=True)
+    return results, [move if has_one else no_tangent(result) for has_one, result, move in triples]
 
 
 def no_tangent(result: Any) -> Any:

@@ -1,4 +1,4 @@
-"""XLA's calls of foreign functions, as its header xla/ffi/api/c_api.h lays them out; the parts that are read.
+"""XLA's calls of foreign functions: the parts of its header xla/ffi/api/c_api.h that are read here.
 
 XLA keeps these layouts for a year after a change. A handler says which version it was written for."""
 
@@ -12,9 +12,9 @@ import jax
 
 from lapidist.errors import LapidistError
 
-VERSION = 0, 1  # major, minor: the oldest that has all that is read here
+VERSION = 0, 1  # major, minor: the oldest with these parts
 METADATA = 1  # the kind of extension by which XLA asks what a handler can do
-GRAPHS = 1  # trait: what the handler launches may be captured into a graph and replayed
+GRAPHS = 1  # trait: the handler's launches may be captured into a graph and replayed
 INVALID_ARGUMENT, INTERNAL = 3, 13
 
 Word, Address = ctypes.c_size_t, ctypes.c_void_p
@@ -121,7 +121,7 @@ class Frame(ctypes.Structure):
         return ctypes.string_at(text.at, text.length)
 
     def pointers(self) -> tuple[int, ...]:
-        """Of operands, then of results. Arrays without elements may lie nowhere."""
+        """The addresses of operands, then of results; 0 if an array has no elements."""
         return tuple(
             buffers.values[i].contents.data or 0
             for buffers in (self.operands, self.results)
@@ -129,14 +129,14 @@ class Frame(ctypes.Structure):
         )
 
     def stream(self) -> int:
-        asked = StreamArguments(ctypes.sizeof(StreamArguments), None, self.context, None)
-        error = self.api.contents.get_stream(asked)
+        arguments = StreamArguments(ctypes.sizeof(StreamArguments), None, self.context, None)
+        error = self.api.contents.get_stream(arguments)
         if error:
             raise RuntimeError("XLA has no stream for this call")
-        return asked.stream or 0
+        return arguments.stream or 0
 
     def error(self, problem: Exception) -> Any:
-        """For XLA, which raises it where the result is waited for."""
+        """XLA's error, which it raises where a program waits for the result."""
         words = f"{type(problem).__name__}: {problem}".encode()
         code = INVALID_ARGUMENT if isinstance(problem, LapidistError) else INTERNAL
         return self.api.contents.create_error(
@@ -149,7 +149,7 @@ _handlers: list[Any] = []  # XLA calls them for as long as the process lives
 
 
 def register(name: str, platform: str, run: Callable[[Frame], None], traits: int = 0) -> None:
-    """Let XLA call `run` on a platform, where a program asks for `name`."""
+    """Let XLA call `run` on a platform for the target `name`."""
 
     def handle(pointer: Any) -> Any:
         frame = pointer.contents
@@ -165,7 +165,7 @@ def register(name: str, platform: str, run: Callable[[Frame], None], traits: int
 
 
 def tell(extension: Extension, traits: int) -> None:
-    """What XLA asks when the handler is registered."""
+    """Answer XLA's query when the handler is registered."""
     if extension.kind == METADATA:
         metadata = extension.metadata.contents
         metadata.version.major, metadata.version.minor = VERSION

@@ -1,7 +1,7 @@
 """Tangents and gradients of a product, made of products: they can be differentiated again.
 
-Let D = alpha op(A) op(B) + beta C, and G be the gradient of D. Then op(A) has alpha G op(B)^T and op(B) has
-alpha op(A)^T G. Transposes are read as they lie. What was broadcast is summed."""
+Let D = alpha op(A) op(B) + beta C, and G be the gradient of D. The gradient of op(A) is alpha G op(B)^T, that
+of op(B) is alpha op(A)^T G, summed over broadcast dimensions. Transposes are not copied."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Shape = tuple[int, ...]
 def forth(
     primals: tuple[Any, ...], tangents: tuple[Any, ...], *, product: Product
 ) -> tuple[list[Any], list[Any]]:
-    """The product, and its tangent: the sum of what each operand's gives."""
+    """The product, and its tangent: the sum of those by each operand."""
     if product.epilogue is not None:
         return differentiated(primals, tangents, product)
     result = bind(*primals, product=product)
@@ -40,24 +40,23 @@ def forth(
             " got one that is differentiated. Multiply what they were rounded from by lapidist.jax.linear"
             " with dtype=, or pass them through jax.lax.stop_gradient"
         )
-    parts = [part_of(name, tangent, primals, product, result) for name, tangent in moved.items()]
+    parts = [tangent_by(name, tangent, primals, product, result) for name, tangent in moved.items()]
     if not parts:
         return [result], [ad.Zero(jax.typeof(result).to_tangent_aval())]
     return [result], [sum(parts[1:], parts[0])]
 
 
-def part_of(name: str, tangent: Any, primals: tuple[Any, ...], product: Product, result: Any) -> Any:
+def tangent_by(name: str, tangent: Any, primals: tuple[Any, ...], product: Product, result: Any) -> Any:
     if name == "c":
         return jax.numpy.broadcast_to(tangent * product.beta, result.shape)
-    taken = dict(zip(product.arrays, primals, strict=True)) | {name: tangent}
+    operands = dict(zip(product.arrays, primals, strict=True)) | {name: tangent}
     how = product.without_c()._replace(out_dtype=result.dtype.name)
-    return bind(*(taken[each] for each in how.arrays), product=how)
+    return bind(*(operands[array] for array in how.arrays), product=how)
 
 
 def back(gradients: list[Any], *operands: Any, product: Product) -> list[Any]:
-    """Those of operands that the product is linear in; it has no epilogue, so one result."""
+    """The gradients of operands that the product is linear in; without an epilogue it has one result."""
     (g,) = gradients
-    asked = [ad.is_undefined_primal(operand) for operand in operands]
     if type(g) is ad.Zero:
         return [None] * len(operands)
     a, b = operands[:2]
@@ -69,16 +68,16 @@ def back(gradients: list[Any], *operands: Any, product: Product) -> list[Any]:
         "scale_a": lambda: gradient_of_factors("scale_a", g, named, product),
         "scale_b": lambda: gradient_of_factors("scale_b", g, named, product),
     }
-    return [rules[name]() if wanted else None for name, wanted in zip(product.arrays, asked, strict=True)]
+    return [rules[name]() if ad.is_undefined_primal(operand) else None for name, operand in named.items()]
 
 
 def gradient_of_a(g: Any, b: Any, like: Any, product: Product) -> Any:
     trans_b = product.trans_b
     if product.trans_a:
-        found = multiplied(b, g, like, product, trans_b, True)
+        gradient = multiplied(b, g, like, product, trans_b, True)
     else:
-        found = multiplied(g, b, like, product, False, not trans_b)
-    return summed_to(found, like.shape)
+        gradient = multiplied(g, b, like, product, False, not trans_b)
+    return summed_to(gradient, like.shape)
 
 
 def gradient_of_b(g: Any, a: Any, like: Any, product: Product) -> Any:
@@ -86,23 +85,30 @@ def gradient_of_b(g: Any, a: Any, like: Any, product: Product) -> Any:
     if len(like.shape) == 2 and g.ndim > 2 and not trans_a:
         a, g = in_one(a), in_one(g)  # one product sums over the batch
     if product.trans_b:
-        found = multiplied(g, a, like, product, True, trans_a)
+        gradient = multiplied(g, a, like, product, True, trans_a)
     else:
-        found = multiplied(a, g, like, product, not trans_a, False)
-    return summed_to(found, like.shape)
+        gradient = multiplied(a, g, like, product, not trans_a, False)
+    return summed_to(gradient, like.shape)
 
 
 def multiplied(first: Any, second: Any, like: Any, product: Product, trans_a: bool, trans_b: bool) -> Any:
-    """alpha op(first) op(second), in the type of `like`. Where the gradient is wider than the operands, they
-    meet in its type; float32 beside factors of fewer bits is rounded to 10 bits, which loses none of theirs.
+    """alpha op(first) op(second) in the type of `like`, multiplied in the wider type of the two. If `like` is
+    narrower than float32, float32 is rounded to 10 bits, which loses none of the narrower operand's.
     """
     common = common_type(first.dtype.name, second.dtype.name)
     precision = IEEE
     if common == "float32":
         precision = product.precision if like.dtype.name == "float32" else TF32
-    wanted = like.dtype.name if like.dtype.name in outputs_of(common, common) else None
+    out_dtype = like.dtype.name if like.dtype.name in outputs_of(common, common) else None
     how = Product(
-        ("a", "b"), trans_a, trans_b, product.alpha, 0.0, wanted, precision=precision, device=product.device
+        ("a", "b"),
+        trans_a,
+        trans_b,
+        product.alpha,
+        0.0,
+        out_dtype,
+        precision=precision,
+        device=product.device,
     )
     return bind(first.astype(common), second.astype(common), product=how).astype(like.dtype)
 
@@ -121,7 +127,7 @@ def in_one(array: Any) -> Any:
 
 
 def summed_to(array: Any, shape: Shape) -> Any:
-    """Over what was broadcast from `shape`."""
+    """The sum over the dimensions that were broadcast from `shape`."""
     missing = array.ndim - len(shape)
     single = tuple(
         missing + place

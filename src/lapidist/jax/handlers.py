@@ -1,4 +1,4 @@
-"""What runs when XLA comes to a product: NumPy or the machine on the CPU, a prepared kernel on a GPU."""
+"""XLA's handlers of a product: NumPy or the machine on the CPU, a prepared kernel on a GPU."""
 
 from __future__ import annotations
 
@@ -34,18 +34,19 @@ if TYPE_CHECKING:
 
 
 def on_host(frame: Frame) -> None:
-    product, asked, outlines = call_on_host(frame.text())
-    arrays = [view(*each) for each in zip(frame.pointers(), outlines, strict=True)]
-    given, results = arrays[: len(product.arrays)], arrays[len(product.arrays) :]
-    api.gemm(**product.named(given), out=tuple(results) if len(results) > 1 else results[0], **asked)
+    product, options, outlines = call_on_host(frame.text())
+    pairs = zip(frame.pointers(), outlines, strict=True)
+    arrays = [view(pointer, outline) for pointer, outline in pairs]
+    operands, results = arrays[: len(product.arrays)], arrays[len(product.arrays) :]
+    api.gemm(**product.named(operands), out=tuple(results) if len(results) > 1 else results[0], **options)
 
 
 @lru_cache(REMEMBERED)
 def call_on_host(text: bytes) -> tuple[Product, dict[str, Any], list[Outline]]:
-    """The product, what gemm is given beside arrays, outlines of them and of the results."""
+    """The product, options of gemm, and outlines of operands and results."""
     product, outlines = read(text)
     bound = product.bound(operands_of(outlines, product.arrays))
-    return product, product.asked, [*outlines, *results_of(bound)]
+    return product, product.options, [*outlines, *results_of(bound)]
 
 
 def view(pointer: int, outline: Outline) -> np.ndarray[Any, Any]:
@@ -61,7 +62,7 @@ def view(pointer: int, outline: Outline) -> np.ndarray[Any, Any]:
 
 
 class Ready:
-    """A product prepared for one GPU, and for addresses that leave `ends` over of 16 bytes."""
+    """A product prepared for one GPU, and for addresses that are `ends` modulo 16 bytes."""
 
     def __init__(self, text: bytes, ordinal: int, ends: tuple[int, ...]) -> None:
         product, outlines = read(text)
@@ -70,20 +71,20 @@ class Ready:
         self.prepared = Prepared(self._bound, ordinal)
         self._flags, room = shared_workspace(part.plan.scratch_bytes for part in self.prepared.parts)
         self._workspace_bytes = self._flags + room
-        self._bytes_left = bytes_left(self._bound.epilogue)
+        self._source_bytes = source_bytes(self._bound.epilogue)
         self._c = product.place("c")
         self._scales = product.place("scale_a"), product.place("scale_b")
         self._fused = [product.arrays.index(name) for name in product.of_epilogue]
         self._count = len(product.arrays)
-        self._lock = threading.Lock()  # the bound operands are told at each call where arrays lie
+        self._lock = threading.Lock()  # a call writes addresses into the bound operands
 
     @property
     def room(self) -> int:
-        """Bytes of a graph's own workspace, and of what second passes read behind it."""
-        return aligned(self._workspace_bytes) + self._bytes_left
+        """The bytes of a graph's workspace, and of the sources of second passes behind it."""
+        return aligned(self._workspace_bytes) + self._source_bytes
 
     def start(self, pointers: tuple[int, ...], stream: int) -> None:
-        """`pointers`: of the operands, of the results, of the room."""
+        """Launch the product. `pointers`: of the operands, of the results, of the room."""
         operands, results, room = pointers[: self._count], pointers[self._count : -1], pointers[-1]
         prepared, room = self.prepared, aligned(room)
         if room and self._workspace_bytes and is_captured(stream):
@@ -96,7 +97,7 @@ class Ready:
             return
         with self._lock:
             fused.lie_at([operands[place] for place in self._fused], results)
-            if not self._bytes_left:
+            if not self._source_bytes:
                 self._launch(prepared, operands, results, stream)
             else:
                 behind = room and room + aligned(self._workspace_bytes)
@@ -117,37 +118,37 @@ class Ready:
     ) -> None:
         fused, before = self._bound.epilogue, in_kernel_work(part.plan for part in prepared.parts)
         assert fused is not None
-        with self._left(PassWorkspace.of(fused, before), room, stream) as left:
-            fused.place(left.values, left.slots)
+        with self._workspace(PassWorkspace.of(fused, before), room, stream) as placed:
+            fused.place(placed.values, placed.slots)
             self._launch(prepared, operands, results, stream)
-            follow(fused, before, left, self._ordinal, stream)
+            follow(fused, before, placed, self._ordinal, stream)
 
     @contextmanager
-    def _left(self, left: PassWorkspace, room: int, stream: int) -> Iterator[Placed]:
-        """In XLA's room. Programs that were exported where there is no GPU have none."""
+    def _workspace(self, workspace: PassWorkspace, room: int, stream: int) -> Iterator[Placed]:
+        """The workspace of second passes: XLA's room, or one of ours for programs exported without a GPU."""
         if not room:
-            with room_for(left, self._ordinal, stream) as placed:
+            with room_for(workspace, self._ordinal, stream) as placed:
                 yield placed
             return
-        slots, _ = left.nbytes
+        slots, _ = workspace.nbytes
         if slots:
             check(load_driver().cuMemsetD8Async(room, 0, slots, stream), "cuMemsetD8Async")
-        yield left.placed((room, room + aligned(slots)))
+        yield workspace.placed((room, room + aligned(slots)))
 
     def _in(self, room: int) -> Prepared:
-        """With the workspace at this address."""
+        """The prepared product with its workspace at an address."""
         space = Operand(
             "workspace", room, (self._workspace_bytes,), (1,), "uint8", self._ordinal, "xla", None
         )
         return Prepared(self._bound, self._ordinal, Choices(workspace=space))
 
 
-def bytes_left(fused: EpilogueOperands | None) -> int:
-    """What second passes read, whatever kernels make before them."""
+def source_bytes(fused: EpilogueOperands | None) -> int:
+    """The most bytes that second passes read, whatever kernels reduce before them."""
     if fused is None or not (fused.sources or fused.slots):
         return 0
-    each = (PassWorkspace.of(fused, before).nbytes for before in EVERY)
-    return max(aligned(slots) + values for slots, values in each)
+    sizes = (PassWorkspace.of(fused, before).nbytes for before in EVERY)
+    return max(aligned(slots) + values for slots, values in sizes)
 
 
 def aligned(nbytes: int) -> int:

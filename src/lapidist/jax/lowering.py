@@ -1,4 +1,4 @@
-"""How the operation is compiled: to a call of XLA's foreign functions on each device."""
+"""The operation's lowering: to a call of XLA's foreign functions on each device."""
 
 from __future__ import annotations
 
@@ -19,15 +19,13 @@ from lapidist.jax.product import NAME, Product, operands_of, outline_of, read, r
 
 
 def call(*operands: Any, product: Product, rooms: Any) -> tuple[Any, ...]:
-    """By XLA's foreign functions; `rooms`: results beside ours."""
+    """The results by XLA's foreign functions; `rooms` are workspaces, as further results."""
     outlines = [outline_of(operand) for operand in operands]
-    text, found = (
-        written(product, outlines),
-        results_of(product.bound(operands_of(outlines, product.arrays))),
-    )
-    ours = [jax.ShapeDtypeStruct(shape, numpy_dtype(dtype)) for shape, dtype in found]
-    made = jax.ffi.ffi_call(NAME, (*ours, *rooms(text.encode())))(*operands, product=text)
-    return tuple(made[: len(ours)])
+    text = written(product, outlines)
+    outlines_of_results = results_of(product.bound(operands_of(outlines, product.arrays)))
+    shapes = [jax.ShapeDtypeStruct(shape, numpy_dtype(dtype)) for shape, dtype in outlines_of_results]
+    results = jax.ffi.ffi_call(NAME, (*shapes, *rooms(text.encode())))(*operands, product=text)
+    return tuple(results[: len(shapes)])
 
 
 def lower(context: Any, *operands: Any, product: Product, rooms: Any) -> Any:
@@ -43,8 +41,8 @@ def no_room(text: bytes) -> tuple[Any, ...]:
 
 
 def room_on_gpus(text: bytes) -> tuple[Any, ...]:
-    """Kernels are compiled and loaded here, not while a program runs or is captured. Where there is no GPU,
-    as when a program is exported, that is left to its first run.
+    """The workspace. Kernels are compiled and loaded here, not while a program runs or is captured. Without a
+    GPU, as for an exported program, the first run does it.
     """
     product, outlines = read(text)
     choose_place(0, product.device)  # the machine takes arrays of the host
@@ -64,8 +62,8 @@ def local_gpus() -> list[int]:
 def register() -> None:
     mlir.register_lowering(product_p, partial(lower, rooms=no_room), platform="cpu")
     mlir.register_lowering(product_p, partial(lower, rooms=room_on_gpus), platform="cuda")
-    try:  # JAX tells of devices only those that ask for them, by a name that is not public
-        from jax._src.dispatch import prim_requires_devices_during_lowering as asking
+    try:  # JAX passes devices to these primitives alone; the name is not public
+        from jax._src.dispatch import prim_requires_devices_during_lowering as with_devices
     except ImportError:
-        return  # arrays that are spread are gathered
-    asking.add(product_p)
+        return  # split arrays are gathered
+    with_devices.add(product_p)

@@ -1,4 +1,4 @@
-"""The one operation that JAX knows, lapidist_product, and its results' types."""
+"""lapidist_product, the one operation in JAX, and the types of its results."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ def bind(*operands: Any, product: Product) -> Any:
 
 
 def bind_all(*operands: Any, product: Product) -> list[Any]:
-    """D, and what an epilogue stores beside it."""
-    found: list[Any] = product_p.bind(*in_the_same_axes(operands), product=product)
-    return found
+    """D and further results of an epilogue."""
+    results: list[Any] = product_p.bind(*in_the_same_axes(operands), product=product)
+    return results
 
 
 def in_the_same_axes(operands: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Inside of shard_map an array that is the same on all devices is told apart from those that are not."""
+    """The operands as varying over the same axes of shard_map, which JAX requires."""
     varying = [jax.typeof(operand).manual_axis_type.varying for operand in operands]
-    every = frozenset[Any]().union(*varying)
+    union = frozenset[Any]().union(*varying)
     return tuple(
-        jax.lax.pcast(operand, tuple(sorted(every - own)), to="varying") if every - own else operand
-        for operand, own in zip(operands, varying, strict=True)
+        jax.lax.pcast(operand, tuple(sorted(union - axes)), to="varying") if union - axes else operand
+        for operand, axes in zip(operands, varying, strict=True)
     )
 
 
 def outlined(*operands: Any, product: Product) -> list[Any]:
-    """Shapes, types, and the rest as a has it; no mesh axis of explicit sharding is kept."""
+    """The results without numbers: their shapes and types, else as a, without axes of explicit sharding."""
     outlines = [outline_of(operand) for operand in operands]
-    found = results_of(product.bound(operands_of(outlines, product.arrays)))
-    return [like(operands[0], shape, dtype) for shape, dtype in found]
+    results = results_of(product.bound(operands_of(outlines, product.arrays)))
+    return [like(operands[0], shape, dtype) for shape, dtype in results]
 
 
 def like(first: Any, shape: tuple[int, ...], dtype: str) -> Any:
@@ -52,7 +52,7 @@ compiled = jax.jit(product_p.bind, static_argnames=("product",))
 
 
 def run(*operands: Any, product: Product) -> list[Any]:
-    """An eager call, compiled under jax.disable_jit too: else `compiled` would call this without end."""
+    """An eager call, compiled even under jax.disable_jit: otherwise `compiled` would call this endlessly."""
     if not jax.config.jax_disable_jit:
         return compiled(*operands, product=product)  # type: ignore[no-any-return]
     with jax.disable_jit(False):

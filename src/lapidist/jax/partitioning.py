@@ -1,8 +1,7 @@
-"""How XLA splits a product over devices, under jit alone: which dimensions of operands and results are
-the same, and what each device multiplies.
+"""Splitting of a product over devices by XLA, under jit: labels of dimensions, and the product of a device.
 
-A label is a dimension of the product: i rows, j columns, k what is summed, b0 ... the batch. A dimension
-without one is not split."""
+A label is a dimension of the product: i rows, j columns, k the summed one, b0 ... the batch. A dimension
+without a label is not split."""
 
 from __future__ import annotations
 
@@ -25,28 +24,28 @@ ROWS, COLUMNS, SUMMED = "i", "j", "k"
 
 
 class Split(NamedTuple):
-    """Labels of all dimensions, those that must stay whole, and their extents."""
+    """The labels of all dimensions, and those that are not split."""
 
     operands: tuple[Labels, ...]
     results: tuple[Labels, ...]
-    whole: frozenset[str]
+    unsplit: frozenset[str]
 
     def rule(self) -> tuple[str, dict[str, Any]]:
-        """As JAX takes it: a dimension without a label is one by itself, and stays whole. Those that do are
-        in the order in which they come."""
+        """JAX's rule, with new labels for dimensions without one. Labels that are not split are listed in the
+        order of the rule."""
         words: list[list[str]] = []
-        kept: list[str] = []
+        replicated: list[str] = []
         for labels in (*self.operands, *self.results):
             words.append([])
             for label in labels:
-                word = label or f"u{len(kept)}"
+                word = label or f"u{len(replicated)}"
                 words[-1].append(word)
-                if (label is None or label in self.whole) and word not in kept:
-                    kept.append(word)
-        every, count = [" ".join(each) for each in words], len(self.operands)
-        summed = () if SUMMED in self.whole else (SUMMED,)
-        rule = f"{', '.join(every[:count])} -> {', '.join(every[count:])}"
-        return rule, {"reduction_factors": summed, "need_replication_factors": tuple(kept)}
+                if (label is None or label in self.unsplit) and word not in replicated:
+                    replicated.append(word)
+        arrays, count = [" ".join(dimensions) for dimensions in words], len(self.operands)
+        summed = () if SUMMED in self.unsplit else (SUMMED,)
+        rule = f"{', '.join(arrays[:count])} -> {', '.join(arrays[count:])}"
+        return rule, {"reduction_factors": summed, "need_replication_factors": tuple(replicated)}
 
 
 def split_of(product: Product, outlines: Sequence[Outline]) -> Split:
@@ -57,29 +56,29 @@ def split_of(product: Product, outlines: Sequence[Outline]) -> Split:
     batch = result[:-2]
     k = shapes["a"][-2 if product.trans_a else -1]
     extents = dict(zip(result, shape, strict=True)) | {SUMMED: k}
-    lie = {
+    in_full = {
         "a": (*batch, *in_memory((ROWS, SUMMED), product.trans_a)),
         "b": (*batch, *in_memory((SUMMED, COLUMNS), product.trans_b)),
         "c": result,
         **{name: labels_of(kind, batch) for name, kind in product.kinds.items()},
     }
     seeds: dict[str, Labels] = dict.fromkeys(product.seeds, (None,))
-    found = seeds | {
-        name: ending(lie[name], shapes[name], extents)
+    operands = seeds | {
+        name: ending(in_full[name], shapes[name], extents)
         for name in product.arrays
-        if name in lie.keys() - seeds
+        if name in in_full.keys() - seeds
     }
-    whole: set[str] = set()
-    made = [
-        ending(of_result(each, result, whole), own, extents)
-        for each, (own, _) in zip(kinds_of(product), results_of(bound), strict=True)
+    unsplit: set[str] = set()
+    results = [
+        ending(of_result(kind, result, unsplit), extent, extents)
+        for kind, (extent, _) in zip(kinds_of(product), results_of(bound), strict=True)
     ]
     if product.epilogue is not None and product.epilogue.paired:
-        whole.add(COLUMNS)
+        unsplit.add(COLUMNS)
     for name, label in (("scale_a", ROWS), ("scale_b", COLUMNS)):
         if name in shapes:
-            found[name] = of_factors(shapes[name], label, extents, whole)
-    return Split(tuple(found[name] for name in product.arrays), tuple(made), frozenset(whole))
+            operands[name] = of_factors(shapes[name], label, extents, unsplit)
+    return Split(tuple(operands[name] for name in product.arrays), tuple(results), frozenset(unsplit))
 
 
 def labels_of_d(rank: int) -> tuple[str, ...]:
@@ -90,18 +89,18 @@ def kinds_of(product: Product) -> tuple[Result, ...]:
     return (Result(0),) if product.epilogue is None else product.epilogue.results
 
 
-def of_result(kind: Result, d: tuple[str, ...], whole: set[str]) -> tuple[str, ...]:
-    """What is reduced stays together, and neighbours that share a factor."""
+def of_result(kind: Result, d: tuple[str, ...], unsplit: set[str]) -> tuple[str, ...]:
+    """The labels of a result. Dimensions that are reduced, or share factors, are not split."""
     if not kind.then:
         return d
     if kind.then not in REDUCTIONS:
-        whole.add(COLUMNS)
+        unsplit.add(COLUMNS)
         return d
     over = REDUCTIONS[kind.then].over
     if over == ALL:
-        whole.update(d)
+        unsplit.update(d)
         return ()
-    whole.add(COLUMNS if over == OF_ROWS else ROWS)
+    unsplit.add(COLUMNS if over == OF_ROWS else ROWS)
     return d[:-1] if over == OF_ROWS else (*d[:-2], COLUMNS)
 
 
@@ -110,55 +109,55 @@ def in_memory(labels: tuple[str, str], transposed: bool) -> tuple[str, str]:
 
 
 def labels_of(kind: str, batch: tuple[str, ...]) -> tuple[str, ...]:
-    """Of an epilogue's operand."""
+    """The labels of an epilogue's operand."""
     if kind == SCALAR:
         return ()
     return (*batch, COLUMNS) if kind == ROW else (*batch, ROWS) if kind == COLUMN else (*batch, ROWS, COLUMNS)
 
 
 def ending(labels: tuple[str, ...], shape: tuple[int, ...], extents: dict[str, int]) -> Labels:
-    """Arrays may lack dimensions in front, and broadcast those of one element."""
-    own = labels[len(labels) - len(shape) :]
-    return tuple(label if size == extents[label] else None for label, size in zip(own, shape, strict=True))
+    """The labels of an array that may lack leading dimensions, or have some of one element, to broadcast."""
+    pairs = zip(labels[len(labels) - len(shape) :], shape, strict=True)
+    return tuple(label if size == extents[label] else None for label, size in pairs)
 
 
-def of_factors(shape: tuple[int, ...], label: str, extents: dict[str, int], whole: set[str]) -> Labels:
-    """Blocks that share a factor stay together."""
+def of_factors(shape: tuple[int, ...], label: str, extents: dict[str, int], unsplit: set[str]) -> Labels:
+    """The labels of factors. Blocks that share a factor are not split."""
     if math.prod(shape) == 1:
         return (None,) * len(shape)
     across, along = (shape if label == ROWS else shape[::-1]) if len(shape) == 2 else (shape[0], 1)
     if along != 1:
-        whole.add(SUMMED)
+        unsplit.add(SUMMED)
     if across != extents[label]:
-        whole.add(label)
+        unsplit.add(label)
     of_lines = label if across == extents[label] else None
     labels = (of_lines, None) if label == ROWS else (None, of_lines)
     return labels if len(shape) == 2 else (of_lines,)
 
 
-# ---- what JAX asks ----
+# ---- JAX's callbacks ----
 
 
 def axes_of(split: Split, mesh: Any, arguments: Sequence[Any], results: Sequence[Any]) -> dict[str, Axes]:
-    """Which axes of a mesh split what: as results are wanted, then as operands lie. An axis splits one
-    label, evenly."""
-    taken: dict[str, Axes] = {}
+    """The axes of a mesh by the labels that they split: as results are sharded, then as operands are. An axis
+    splits one label, evenly."""
+    axes_by_label: dict[str, Axes] = {}
     free = set(mesh.axis_names)
-    wanted = zip((*split.results, *split.operands), (*results, *arguments), strict=True)
-    for labels, array in wanted:
+    arrays = zip((*split.results, *split.operands), (*results, *arguments), strict=True)
+    for labels, array in arrays:
         spec = (*array.sharding.spec, *(None,) * len(labels))
         for label, extent, axes in zip(labels, array.shape, spec, strict=False):
             names = () if axes is None else axes if isinstance(axes, tuple) else (axes,)
             pieces = math.prod(mesh.shape[name] for name in names)
             if (
                 names
-                and label not in (None, *taken, *split.whole)
+                and label not in (None, *axes_by_label, *split.unsplit)
                 and free >= set(names)
                 and extent % pieces == 0
             ):
-                taken[str(label)] = names
+                axes_by_label[str(label)] = names
                 free -= set(names)
-    return taken
+    return axes_by_label
 
 
 def spec_of(labels: Labels, axes: dict[str, Axes]) -> PartitionSpec:
@@ -177,12 +176,12 @@ def partition(part: Any, split: Split, mesh: Any, arguments: Sequence[Any], resu
 
 
 def spread(call: Any, part: Any, product: Product, outlines: Sequence[Outline]) -> Any:
-    """`call`, which XLA may split. `part(axes, *operands)` is what a device does; `axes`: of the mesh, by the
+    """`call`, which XLA may split: a device runs `part(axes, *operands)`, with the axes of the mesh by the
     labels that they split."""
     split = split_of(product, outlines)
-    whole = custom_partitioning(lambda *operands: call(*operands))  # JAX looks at its parameters
-    whole.def_partition(partial(partition, part, split), sharding_rule=lambda *_: split.rule())
-    return whole
+    divisible = custom_partitioning(lambda *operands: call(*operands))  # JAX reads its parameters
+    divisible.def_partition(partial(partition, part, split), sharding_rule=lambda *_: split.rule())
+    return divisible
 
 
 def is_spread(axis_context: Any) -> bool:

@@ -1,7 +1,6 @@
-"""A product as far as it is known while JAX traces: everything but the numbers.
+"""A product while JAX traces: everything but the numbers.
 
-It travels to where it runs as text, so that programs which JAX keeps on disk or exports mean the same in
-another process."""
+XLA's calls get it as text, which means the same in programs that JAX caches on disk or exports."""
 
 from __future__ import annotations
 
@@ -20,15 +19,15 @@ from lapidist.epilogues.tracing import BoundEpilogue
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides
 
 NAME = "lapidist_product"
-REMEMBERED = 4096  # products; a process that meets more reads them again
-AWAY = 1 << 20  # a stand-in for addresses, so that no operand seems to lie where the result does
+REMEMBERED = 4096  # products that a process caches
+STAND_IN_ADDRESS = 1 << 20  # of operands without memory: not that of a result
 Outline = tuple[tuple[int, ...], str]  # shape and type
-OF_EPILOGUE = "epilogue."  # before the names of its operands, which may be those of others
+OF_EPILOGUE = "epilogue."  # prefix of its operands, whose names may be those of others
 
 
 class Product(NamedTuple):
-    """alpha op(a) op(b) + beta c, and its epilogue. `arrays`: which of a, b, c, scale_a, scale_b there are,
-    in this order, then the epilogue's.
+    """alpha op(a) op(b) + beta c, and its epilogue. `arrays`: those present of a, b, c, scale_a, scale_b, in
+    this order, then the epilogue's.
     """
 
     arrays: tuple[str, ...] = ("a", "b")
@@ -47,7 +46,7 @@ class Product(NamedTuple):
 
     @staticmethod
     def name_of(parameter: Parameter) -> str:
-        """What an operand of the epilogue is called in `arrays`."""
+        """The name of an epilogue's operand in `arrays`."""
         return OF_EPILOGUE + parameter.name
 
     @property
@@ -64,17 +63,27 @@ class Product(NamedTuple):
         """Operands of dropout: arrays of two words."""
         if self.epilogue is None:
             return frozenset()
-        taken = (each for each in self.epilogue.parameters if each.name in self.epilogue.seeds)
-        return frozenset(map(self.name_of, taken))
+        operands = {parameter.name for parameter in self.epilogue.parameters}
+        return frozenset(OF_EPILOGUE + name for name in self.epilogue.seeds & operands)
 
     @property
     def kinds(self) -> dict[str, str]:
-        """Which of Scalar, Row, Column and Tile the epilogue's operands are."""
+        """The kinds of the epilogue's operands: Scalar, Row, Column or Tile."""
         parameters = () if self.epilogue is None else self.epilogue.parameters
-        return {self.name_of(each): each.kind for each in parameters}
+        return {self.name_of(parameter): parameter.kind for parameter in parameters}
+
+    def with_kinds(self, kinds: Mapping[str, str]) -> Product:
+        """The product with other kinds of some of the epilogue's operands."""
+        if self.epilogue is None:
+            return self
+        parameters = tuple(
+            parameter._replace(kind=kinds.get(self.name_of(parameter), parameter.kind))
+            for parameter in self.epilogue.parameters
+        )
+        return self._replace(epilogue=replace(self.epilogue, parameters=parameters))
 
     def of_sums(self, dtype: str) -> Product:
-        """What comes before the epilogue, in the type of sums."""
+        """The product without its epilogue, in the type of sums."""
         return self._replace(arrays=self.operands, epilogue=None, out_dtype=dtype)
 
     def without_c(self) -> Product:
@@ -90,36 +99,36 @@ class Product(NamedTuple):
         return Types(self.out_dtype, self.acc_dtype, self.precision, self.promote)
 
     @property
-    def asked(self) -> dict[str, Any]:
-        """What gemm is given beside arrays. What has its default is left out: that is the short way."""
-        usual = self._field_defaults
-        others = {name: value for name, value in self._asdict().items() if value != usual[name]}
-        return {name: value for name, value in others.items() if name not in ("arrays", "epilogue")}
+    def options(self) -> dict[str, Any]:
+        """The arguments of gemm but arrays. Defaults are left out, for the fast path."""
+        defaults = self._field_defaults
+        changed = {name: value for name, value in self._asdict().items() if value != defaults[name]}
+        return {name: value for name, value in changed.items() if name not in ("arrays", "epilogue")}
 
-    def named(self, given: Sequence[Any]) -> dict[str, Any]:
-        """Arrays as gemm describes them."""
-        named = dict(zip(self.arrays, given, strict=True))
+    def named(self, arrays: Sequence[Any]) -> dict[str, Any]:
+        """The arguments of gemm that are arrays."""
+        named = dict(zip(self.arrays, arrays, strict=True))
         if self.epilogue is None:
             return named
         named |= {name: named[name].view(np.int64) for name in self.seeds}
         return {**{name: named[name] for name in self.operands}, "epilogue": self.with_operands(named)}
 
     def with_operands(self, named: Mapping[str, Any]) -> BoundEpilogue | None:
-        """The epilogue, called."""
+        """The epilogue with its operands."""
         if self.epilogue is None:
             return None
-        values = {each.name: named[self.name_of(each)] for each in self.epilogue.parameters}
+        values = {parameter.name: named[self.name_of(parameter)] for parameter in self.epilogue.parameters}
         return BoundEpilogue(self.epilogue, values)
 
     def place(self, name: str) -> int | None:
-        """Where an array is among the operands."""
+        """The index of an array among the operands."""
         return self.arrays.index(name) if name in self.arrays else None
 
     def bound(self, operands: Sequence[Operand], vectors: bool = False) -> Bound:
-        """Every rule checked."""
-        given = dict(zip(self.arrays, operands, strict=True))
-        given |= {name: replace(given[name], shape=(1,), strides=(1,), dtype="int64") for name in self.seeds}
-        factors = Factors(given.get("scale_a", self.scale_a), given.get("scale_b", self.scale_b))
+        """The bound operands, checked by every rule."""
+        named = dict(zip(self.arrays, operands, strict=True))
+        named |= {name: replace(named[name], shape=(1,), strides=(1,), dtype="int64") for name in self.seeds}
+        factors = Factors(named.get("scale_a", self.scale_a), named.get("scale_b", self.scale_b))
         operation = Operation(
             self.trans_a,
             self.trans_b,
@@ -128,9 +137,9 @@ class Product(NamedTuple):
             self.beta,
             self.types,
             factors=factors,
-            epilogue=self.with_operands(given),
+            epilogue=self.with_operands(named),
         )
-        return Bound(given["a"], given["b"], given.get("c"), None, operation)
+        return Bound(named["a"], named["b"], named.get("c"), None, operation)
 
 
 def outline_of(array: Any) -> Outline:
@@ -140,12 +149,12 @@ def outline_of(array: Any) -> Outline:
 def operands_of(
     outlines: Sequence[Outline], names: Sequence[str], device: int = HOST, ends: Sequence[int] = ()
 ) -> list[Operand]:
-    """Operands without memory. `ends`: what their addresses leave over of 16 bytes."""
+    """Operands without memory. `ends`: their addresses modulo 16 bytes."""
     ends = ends or (0,) * len(names)
     return [
         Operand(
             name.removeprefix(OF_EPILOGUE),
-            AWAY + end,
+            STAND_IN_ADDRESS + end,
             shape,
             contiguous_strides(shape),
             dtype,
@@ -158,7 +167,7 @@ def operands_of(
 
 
 def results_of(bound: Bound) -> list[Outline]:
-    """D, and what an epilogue stores beside it."""
+    """The outlines of D and of further results."""
     further = [] if bound.epilogue is None else bound.epilogue.further.outlines
     return [(bound.result_shape, bound.d_dtype), *further]
 
@@ -169,16 +178,20 @@ def written(product: Product, outlines: Sequence[Outline]) -> str:
 
 @lru_cache(REMEMBERED)
 def read(text: bytes) -> tuple[Product, tuple[Outline, ...]]:
-    (arrays, *others, epilogue), outlines = json.loads(text)
+    (arrays, *options, epilogue), outlines = json.loads(text)
     function = None if epilogue is None else function_of(*epilogue)
-    product = Product(*(tuple(arrays), *others, function))
+    product = Product(*(tuple(arrays), *options, function))
     return product, tuple((tuple(shape), dtype) for shape, dtype in outlines)
 
 
 def function_of(
     name: str, parameters: list[Any], steps: list[Any], results: list[Any], paired: bool
 ) -> Function:
-    """A traced function, as it was written."""
-    taken = [Step(operation, tuple(args), value) for operation, args, value in steps]
-    stored = tuple(Result(*each) for each in results)
-    return Function(name, tuple(Parameter(*each) for each in parameters), tuple(taken), stored, paired)
+    """A traced function, from its fields in JSON."""
+    return Function(
+        name,
+        tuple(Parameter(*fields) for fields in parameters),
+        tuple(Step(operation, tuple(args), value) for operation, args, value in steps),
+        tuple(Result(*fields) for fields in results),
+        paired,
+    )

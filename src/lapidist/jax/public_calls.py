@@ -1,4 +1,4 @@
-"""The public calls: rules are checked while JAX traces, then the operation is bound."""
+"""The public calls of lapidist.jax: rules are checked while JAX traces, then the operation is bound."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from lapidist.calls.factor_operands import require_number
 from lapidist.calls.linear_shapes import require_features
 from lapidist.calls.operation import given_epilogue, is_array, types_named
 from lapidist.dtypes import Precision
+from lapidist.epilogues.layer_activations import require_activation, require_epilogue_alone
 from lapidist.epilogues.passes import COLUMN, REDUCTIONS, ROW
 from lapidist.epilogues.ready_made import READY
 from lapidist.epilogues.steps import Result
@@ -22,8 +23,6 @@ from lapidist.jax.eight_bits import Factors, small_linear, small_of
 from lapidist.jax.epilogue_functions import arrays_of, in_order
 from lapidist.jax.operators import bind_all
 from lapidist.jax.product import Product, operands_of, outline_of
-
-ORDER = ("a", "b", "c", "scale_a", "scale_b")
 
 
 def matmul(
@@ -45,9 +44,9 @@ def matmul(
     `out_dtype` (JAX calls it `preferred_element_type`), `acc_dtype`, `precision`, `scale_a`, `scale_b`,
     `promote` and `epilogue` are those of lapidist.matmul. device="machine" runs arrays on the CPU in the
     machine."""
-    wanted = wanted_types(out_dtype, preferred_element_type, acc_dtype, precision, promote)
-    arrays, numbers = given(a=a, b=b, scale_a=scale_a, scale_b=scale_b)
-    product = Product(tuple(arrays), **wanted, **numbers, device=place(device))
+    types = types_of(out_dtype, preferred_element_type, acc_dtype, precision, promote)
+    arrays, numbers = arrays_and_numbers(a=a, b=b, scale_a=scale_a, scale_b=scale_b)
+    product = Product(tuple(arrays), **types, **numbers, device=place(device))
     product, arrays = followed(product, arrays, epilogue, vectors=True)
     row, column = arrays["a"].ndim == 1, arrays["b"].ndim == 1
     arrays["a"] = arrays["a"][None] if row else arrays["a"]
@@ -76,16 +75,16 @@ def gemm(
 ) -> Any:
     """alpha op(a) op(b) + beta c, where c broadcasts to the product. beta = 0 never reads c.
 
-    trans_a and trans_b read an array the other way, where jax.numpy.swapaxes would copy it. alpha and beta
-    are numbers, known while JAX traces. The rest is matmul's."""
-    wanted = wanted_types(out_dtype, preferred_element_type, acc_dtype, precision, promote)
-    scalars: dict[str, Any] = {"alpha": argument_rules.require_scalar("alpha", known("alpha", alpha))}
-    scalars["beta"] = argument_rules.require_scalar("beta", known("beta", beta))
+    trans_a and trans_b transpose without a copy, which jax.numpy.swapaxes would make. alpha and beta are
+    numbers that are known while JAX traces. Other arguments are matmul's."""
+    types = types_of(out_dtype, preferred_element_type, acc_dtype, precision, promote)
+    scalars: dict[str, Any] = {"alpha": argument_rules.require_scalar("alpha", static("alpha", alpha))}
+    scalars["beta"] = argument_rules.require_scalar("beta", static("beta", beta))
     argument_rules.require_c_for_beta(scalars["beta"], c)
     c = c if scalars["beta"] else None
-    arrays, numbers = given(a=a, b=b, c=c, scale_a=scale_a, scale_b=scale_b)
+    arrays, numbers = arrays_and_numbers(a=a, b=b, c=c, scale_a=scale_a, scale_b=scale_b)
     transposed: dict[str, Any] = {"trans_a": flag("trans_a", trans_a), "trans_b": flag("trans_b", trans_b)}
-    product = Product(tuple(arrays), **transposed, **scalars, **wanted, **numbers, device=place(device))
+    product = Product(tuple(arrays), **transposed, **scalars, **types, **numbers, device=place(device))
     product, arrays = followed(product, arrays, epilogue)
     return delivered(arrays, product)
 
@@ -107,42 +106,44 @@ def linear(
     precision: Precision = "ieee",
     device: str | None = None,
 ) -> Any:
-    """input @ weight.T + bias, in one launch. trans_weight=False is input @ weight + bias, for weights that
-    lie as (inputs, outputs).
+    """input @ weight.T + bias, in one launch. trans_weight=False is input @ weight + bias, for weights of
+    shape (inputs, outputs).
 
-    `activation`: "relu", "gelu", "gelu_tanh" or "silu" of that. `residual`: what is added to that, of the
-    result's shape. `epilogue`: a function of `lapidist.epilogue` with its operands, in place of both. They
-    are in the same launch where no gradient is asked for.
+    `activation`: "relu", "gelu", "gelu_tanh" or "silu" of the sum. `residual`: an array of the result's shape
+    that is added after it. `epilogue`: a function of `lapidist.epilogue` with its operands, in place of both.
+    All are in the same launch unless there are gradients.
 
-    `dtype`: "float8_e4m3fn" or "float8_e5m2", which input and weight are rounded to, with factors for
-    "rows" or "blocks" of 128. Gradients are those of what was not rounded, and XLA adds the residual.
+    `dtype`: "float8_e4m3fn" or "float8_e5m2", to which input and weight are rounded, with factors for "rows"
+    or "blocks" of 128. Gradients are those of unrounded operands, and XLA adds the residual.
     """
-    layers.require_known(activation)
-    layers.require_alone(epilogue, activation=activation, residual=residual)
-    wanted = wanted_types(out_dtype, preferred_element_type, acc_dtype, precision, None)
-    named = {"input": input, "weight": weight} | ({} if bias is None else {"bias": bias})
-    called = {name: array_of(name, value) for name, value in named.items()}
-    input, weight = called["input"], called["weight"]
+    if activation is not None:
+        require_activation(activation)
+    if epilogue is not None:
+        require_epilogue_alone(activation=activation, residual=residual)
+    types = types_of(out_dtype, preferred_element_type, acc_dtype, precision, None)
+    input, weight = array_of("input", input), array_of("weight", weight)
+    bias = None if bias is None else array_of("bias", bias)
     transposed = flag("trans_weight", trans_weight)
     require_features(input.shape, weight.shape, transposed)
     row, column = input.ndim == 1, weight.ndim == 1
-    if residual is not None:
-        residual = array_of("residual", residual)
-        features = weight.shape[:-1] if transposed else weight.shape[1:]
-        layers.require_shape(residual, (*input.shape[:-1], *features))
+    residual = None if residual is None else array_of("residual", residual)
+    features = weight.shape[:-1] if transposed else weight.shape[1:]
+    layers.require_shape(residual, (*input.shape[:-1], *features))
     input = input[None] if row else input
     weight = weight[None] if column and transposed else weight[:, None] if column else weight
-    arrays = dict(zip(ORDER, (input, weight, *([called["bias"]] if "bias" in called else [])), strict=False))
-    beta = float("bias" in called)
-    product = Product(tuple(arrays), trans_b=transposed, beta=beta, **wanted, device=place(device))
-    bound = checked(product, arrays, tuple(called), False)
+    arrays, names = {"a": input, "b": weight}, ("input", "weight", "bias")
+    if bias is not None:
+        arrays["c"] = bias
+    beta = float("c" in arrays)
+    product = Product(tuple(arrays), trans_b=transposed, beta=beta, **types, device=place(device))
+    bound = checked(product, arrays, names[: len(arrays)], False)
     if dtype is not None:
-        layers.require_of_8_bits_alone(epilogue)
+        layers.require_8_bits_alone(epilogue)
         activate = None if activation is None else READY[activation].function
-        made = without(small_linear(product, small_of(dtype, factors), activate, arrays), row, column)
-        return made if residual is None else (made + residual).astype(made.dtype)
+        hidden = without(small_linear(product, small_of(dtype, factors), activate, arrays), row, column)
+        return hidden if residual is None else (hidden + residual).astype(hidden.dtype)
     if epilogue is not None:
-        after = layers.given_with_lines(epilogue, row, column)
+        after = layers.bound_with_lines(epilogue, row, column)
     else:
         residual = None if residual is None else layers.with_lines(residual, row, column)
         product, arrays, after = layers.ended(product, arrays, activation, residual, bound.out_dtype)
@@ -151,38 +152,37 @@ def linear(
 
 
 def delivered(arrays: dict[str, Any], product: Product, row: bool = False, column: bool = False) -> Any:
-    """Results as the caller sees them: a tuple, where an epilogue has several."""
+    """The result, or a tuple of several, without the dimensions that vectors were given."""
     d, *further = bind_all(*arrays.values(), product=product)
     kinds = () if product.epilogue is None else product.epilogue.results[1:]
     d = without(d, row, column)
-    others = [without_lines(each, kind, row, column) for each, kind in zip(further, kinds, strict=True)]
-    return (d, *others) if others else d
+    results = [result_without(values, kind, row, column) for values, kind in zip(further, kinds, strict=True)]
+    return (d, *results) if results else d
 
 
-def without_lines(made: Any, kind: Result, row: bool, column: bool) -> Any:
-    """As `without`, of a result that may have no rows or no columns itself."""
+def result_without(values: Any, kind: Result, row: bool, column: bool) -> Any:
+    """A further result, which may have no rows or no columns, without the dimensions of vectors."""
     if kind.then not in REDUCTIONS:
-        return without(made, row, column)
-    over = REDUCTIONS[kind.then].over
-    drops = (over == ROW and row) or (over == COLUMN and column)
-    return made[..., 0] if drops else made
+        return without(values, row, column)
+    drops = {ROW: row, COLUMN: column}.get(REDUCTIONS[kind.then].over)
+    return values[..., 0] if drops else values
 
 
 def without(product: Any, row: bool, column: bool) -> Any:
-    """The product without the dimensions that vectors brought."""
+    """The product without the dimensions that vectors were given."""
     product = product[..., 0] if column else product
     return (product[..., 0] if column else product[..., 0, :]) if row else product
 
 
-# ---- what a caller gave ----
+# ---- arguments ----
 
 
-def given(**values: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Arrays in order, and factors that are numbers. Other than a and b, what is None is not there."""
-    there = {name: value for name, value in values.items() if value is not None or name in ("a", "b")}
-    numbers = {name for name, value in there.items() if name.startswith("scale") and not is_array(value)}
-    arrays = {name: array_of(name, value) for name, value in there.items() if name not in numbers}
-    return arrays, {name: require_number(name, there[name]) for name in sorted(numbers)}
+def arrays_and_numbers(**values: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Arrays in order, and factors that are numbers. All but a and b may be None."""
+    present = {name: value for name, value in values.items() if value is not None or name in ("a", "b")}
+    numbers = {name for name, value in present.items() if name.startswith("scale") and not is_array(value)}
+    arrays = {name: array_of(name, value) for name, value in present.items() if name not in numbers}
+    return arrays, {name: require_number(name, present[name]) for name in sorted(numbers)}
 
 
 def array_of(name: str, value: Any) -> Any:
@@ -194,8 +194,8 @@ def array_of(name: str, value: Any) -> Any:
     return jax.numpy.asarray(value)
 
 
-def known(name: str, value: Any) -> Any:
-    """A value that a kernel is made for."""
+def static(name: str, value: Any) -> Any:
+    """A value that is compiled into the kernel."""
     if isinstance(value, jax.core.Tracer):
         raise ArgumentError(
             f"{name}: must be known while JAX traces; got a {type(value).__name__}, which has a value only"
@@ -205,7 +205,7 @@ def known(name: str, value: Any) -> Any:
 
 
 def flag(name: str, value: Any) -> bool:
-    argument_rules.require_flag(name, known(name, value), argument_rules.BLAS_FLAGS)
+    argument_rules.require_flag(name, static(name, value), argument_rules.BLAS_FLAGS)
     return bool(value)
 
 
@@ -217,10 +217,10 @@ def place(device: Any) -> str | None:
     return device
 
 
-def wanted_types(out: Any, preferred: Any, acc: Any, precision: Any, promote: Any) -> dict[str, Any]:
-    promote = known("promote", promote)
-    wanted, other = types_named(out, acc, precision, promote), types_named(preferred, None, precision)
-    names = [name for name in (wanted.out_dtype, other.out_dtype) if name is not None]
+def types_of(out: Any, preferred: Any, acc: Any, precision: Any, promote: Any) -> dict[str, Any]:
+    promote = static("promote", promote)
+    types, synonym = types_named(out, acc, precision, promote), types_named(preferred, None, precision)
+    names = [name for name in (types.out_dtype, synonym.out_dtype) if name is not None]
     if len(set(names)) > 1:
         raise ArgumentError(
             "out_dtype, preferred_element_type: are two names of one thing; got"
@@ -228,25 +228,26 @@ def wanted_types(out: Any, preferred: Any, acc: Any, precision: Any, promote: An
         )
     return {
         "out_dtype": names[0] if names else None,
-        "acc_dtype": wanted.accumulator,
-        "precision": wanted.precision,
-        "promote": wanted.promote,
+        "acc_dtype": types.accumulator,
+        "precision": types.precision,
+        "promote": types.promote,
     }
 
 
 def followed(
     product: Product, arrays: dict[str, Any], epilogue: Any, *, vectors: bool = False
 ) -> tuple[Product, dict[str, Any]]:
-    """By its epilogue, every rule checked."""
+    """The product with an epilogue, and all its arrays, checked by every rule."""
     bound = checked(product, arrays, product.arrays, vectors)
     followed_by = given_epilogue(epilogue)
     if followed_by is None:
         return product, arrays
-    function = followed_by.function
     operands = arrays_of(followed_by, bound.accumulator)
-    own = {Product.name_of(each): operands[each.name] for each in function.parameters}
-    product = product._replace(arrays=(*product.arrays, *own), epilogue=function)
-    arrays = {**arrays, **own}
+    further = {
+        Product.name_of(parameter): operands[parameter.name] for parameter in followed_by.function.parameters
+    }
+    product = product._replace(arrays=(*product.arrays, *further), epilogue=followed_by.function)
+    arrays = {**arrays, **further}
     return product, in_order(arrays, product, checked(product, arrays, product.arrays, vectors))
 
 
