@@ -49,10 +49,16 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(text_of(path))
 
 
+def lines_of_reference(node: ast.AST) -> int:
+    """Of a public call's docstring, which names each parameter: help() and the site show it whole."""
+    text = ast.get_docstring(node) or ""  # type: ignore[arg-type]
+    return len(text.splitlines()) if "\nParameters\n" in text else 0
+
+
 def functions(path: Path) -> list[tuple[str, int]]:
-    """(name, lines) of each function of a file, docstrings included."""
+    """(name, lines) of each function of a file, with its docstring unless that is reference."""
     return [
-        (node.name, (node.end_lineno or 0) - node.lineno + 1)
+        (node.name, (node.end_lineno or 0) - node.lineno + 1 - lines_of_reference(node))
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
@@ -370,6 +376,8 @@ def test_no_module_bears_the_name_of_a_public_callable() -> None:
 
 def test_files_of_tests_have_names_of_their_own() -> None:
     """pytest imports them by their names alone: of two with one name it collects neither."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted(name for name in set(names) if names.count(name) > 1) == []
 
 
 # Parts of one product that each framework, or each family of kernels, has of its own, and commands.
@@ -389,46 +397,6 @@ def test_no_module_name_stands_for_two_things() -> None:
         if not module.startswith(PARALLEL):
             owners.setdefault(name, []).append(module)
     hold_none(", ".join(modules) for modules in owners.values() if len(modules) > 1)
-
-    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
-
-
-# They say where a thing stands in a sentence, not what it is.
-POINTING_WORDS = (
-    "again apart asked beside besides each found given here kept known left made ones others own rest said"
-    " seen taken them there those wanted what whole"
-)
-POINTING = frozenset(POINTING_WORDS.split())
-POINTING_PER_1000 = 3.0
-
-
-def names_used(path: Path) -> list[str]:
-    """Each name that a Python file gives or uses, as often as it does."""
-    names: list[str] = []
-    for node in ast.walk(tree_of(path)):
-        for field in ("id", "attr", "arg", "name", "asname"):
-            name = getattr(node, field, None)
-            if isinstance(name, str):
-                names.append(name)
-    return names
-
-
-def points(name: str) -> bool:
-    return not POINTING.isdisjoint(words_of(name.rpartition(".")[2].strip("_")))
-
-
-def test_few_names_only_point() -> None:
-    counts = {
-        path: (sum(map(points, names)), len(names)) for path in HOST_FILES if (names := names_used(path))
-    }
-    pointing, total = (sum(column) for column in zip(*counts.values(), strict=True))
-    worst, (number, _) = max(counts.items(), key=lambda entry: entry[1][0])
-    share = 1000 * pointing / total
-    assert share < POINTING_PER_1000, (
-        f"{share:.1f} of 1,000 names; the worst file: {relative(worst)}, {number}"
-    )
-
-    assert sorted(name for name in set(names) if names.count(name) > 1) == []
 
 
 def test_tests_share_by_support_alone() -> None:
@@ -470,6 +438,42 @@ def test_comments_of_device_code_say_tma() -> None:
     """And not by words that a copy of the driver's could be meant with."""
     comments = {relative(path): re.sub(r"\n\s*//", "", text_of(path)) for path in DEVICE_FILES}
     assert [name for name, text in comments.items() if re.search(r"\bcopy\s+engine", text, re.I)] == []
+
+
+# They say where a thing stands in a sentence, not what it is.
+POINTING_WORDS = (
+    "again apart asked beside besides each found given here kept known left made ones others own rest said"
+    " seen taken them there those wanted what whole"
+)
+POINTING = frozenset(POINTING_WORDS.split())
+POINTING_PER_1000 = 3.0
+
+
+def names_used(path: Path) -> list[str]:
+    """Each name that a Python file gives or uses, as often as it does."""
+    names: list[str] = []
+    for node in ast.walk(tree_of(path)):
+        for field in ("id", "attr", "arg", "name", "asname"):
+            name = getattr(node, field, None)
+            if isinstance(name, str):
+                names.append(name)
+    return names
+
+
+def points(name: str) -> bool:
+    return not POINTING.isdisjoint(words_of(name.rpartition(".")[2].strip("_")))
+
+
+def test_few_names_only_point() -> None:
+    counts = {
+        path: (sum(map(points, names)), len(names)) for path in HOST_FILES if (names := names_used(path))
+    }
+    pointing, total = (sum(column) for column in zip(*counts.values(), strict=True))
+    worst, (number, _) = max(counts.items(), key=lambda entry: entry[1][0])
+    share = 1000 * pointing / total
+    assert share < POINTING_PER_1000, (
+        f"{share:.1f} of 1,000 names; the worst file: {relative(worst)}, {number}"
+    )
 
 
 def test_private_words_are_found_in_names_of_any_case() -> None:

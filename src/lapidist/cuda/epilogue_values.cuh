@@ -1,5 +1,7 @@
 // What an epilogue fetches for two neighbours of a row, and what it leaves beside D: epilogue.cuh has the macros.
 #pragma once
+
+#ifdef EPILOGUE
 #include "epilogue_operands.cuh"
 
 namespace fused {
@@ -135,3 +137,4 @@ struct Results<First, Kind, Kinds...> {
 typedef Results<0 EPILOGUE_RESULTS> AllResults;
 
 }  // namespace fused
+#endif
