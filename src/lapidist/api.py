@@ -24,11 +24,11 @@ from lapidist.calls.operation import (
     Operation,
     Routing,
     Types,
-    given_epilogue,
+    epilogue_checked,
     types_named,
 )
-from lapidist.calls.remembered import AGAIN, BESIDE, ROWS, with_arrays
-from lapidist.calls.repeat.scalars import NUMBERS, asked_of
+from lapidist.calls.remembered import ARRAY_PATHS, MATRIX_PATHS, ROWS, with_arrays
+from lapidist.calls.repeat.scalars import NUMBERS, scalars_key
 from lapidist.calls.repeat.shape import key_of_gemm, key_of_product, key_of_rows
 from lapidist.config import AUTO
 from lapidist.dtypes import IEEE, Precision
@@ -139,17 +139,17 @@ def matmul(
     if device is None and compile is None:
         if scale_a is not None or scale_b is not None or epilogue is not None:
             result = None
-            if BESIDE:
+            if ARRAY_PATHS:
                 values = None, None, None, ALPHA, BETA, scale_a, scale_b
-                again = with_arrays().again_beside
-                result = again(BESIDE, a, b, None, out, values, epilogue, OF_MATMUL, types, stream)
+                fast_path = with_arrays().repeated_with_arrays
+                result = fast_path(ARRAY_PATHS, a, b, None, out, values, epilogue, OF_MATMUL, types, stream)
         elif type(a) is type(b) is np.ndarray:
             result = product_at_once(a, b, out) if types is USUAL_TYPES and stream is None else None
         else:
             key = key_of_product(a, b, out, types)
-            again = AGAIN.get(key)
-            if again is not None:
-                result = again(a, b, None, out, AS_IT_IS, stream)
+            fast_path = MATRIX_PATHS.get(key)
+            if fast_path is not None:
+                result = fast_path(a, b, None, out, AS_IT_IS, stream)
             else:
                 rows = key_of_rows(a, b, False, types) if ROWS and out is None else None
                 result = None if rows is None else planned_products().of_new_rows(a, b, rows, key, stream)
@@ -157,7 +157,7 @@ def matmul(
             return result
     choices = OPEN if device is compile is None else checked(Choices(device, compile=compile))
     factors = Factors(scale_a, scale_b)
-    operation = Operation(vectors=True, types=types, factors=factors, epilogue=given_epilogue(epilogue))
+    operation = Operation(vectors=True, types=types, factors=factors, epilogue=epilogue_checked(epilogue))
     return multiplied(Call(a, b, None, out, operation, choices, stream))
 
 
@@ -285,11 +285,11 @@ def gemm(
             and (scatter_d is None and epilogue is None)
             and (alpha.__class__ in NUMBERS and beta.__class__ in NUMBERS)
         ):
-            result = gemm_again(a, b, c, out, alpha, beta, trans_a, trans_b, types, stream)
-        elif BESIDE:
+            result = gemm_fast_path(a, b, c, out, alpha, beta, trans_a, trans_b, types, stream)
+        elif ARRAY_PATHS:
             values = gather_a, gather_b, scatter_d, alpha, beta, scale_a, scale_b
-            again, flags = with_arrays().again_beside, (trans_a, trans_b, False, False)
-            result = again(BESIDE, a, b, c, out, values, epilogue, flags, types, stream)
+            fast_path, flags = with_arrays().repeated_with_arrays, (trans_a, trans_b, False, False)
+            result = fast_path(ARRAY_PATHS, a, b, c, out, values, epilogue, flags, types, stream)
         else:
             result = None
         if result is not None:
@@ -303,28 +303,28 @@ def gemm(
     return multiplied(call.numbered() if call.is_remembered else call)
 
 
-def call_of(said: Mapping[str, Any]) -> Call:
+def call_of(arguments: Mapping[str, Any]) -> Call:
     """A Call of the arguments of `gemm` or `plan`, by their names."""
 
     def some(*names: str) -> dict[str, Any]:
-        return {name: said[name] for name in names}
+        return {name: arguments[name] for name in names}
 
     choices = checked(
-        Choices(sharing=sharing_of(said), **some("device", "kernel", "config", "workspace", "compile"))
+        Choices(sharing=sharing_of(arguments), **some("device", "kernel", "config", "workspace", "compile"))
     )
     operation = Operation(
         **some("trans_a", "trans_b", "alpha", "beta"),
         types=types_named(**some("out_dtype", "acc_dtype", "precision", "promote")),
         routing=Routing(**some(*Routing._fields)),
-        factors=Factors(said["scale_a"], said["scale_b"]),
-        epilogue=given_epilogue(said["epilogue"]),
+        factors=Factors(arguments["scale_a"], arguments["scale_b"]),
+        epilogue=epilogue_checked(arguments["epilogue"]),
     )
     matrices = some("a", "b", "c", "out", "mode")
-    return Call(**matrices, operation=operation, choices=checked(choices), stream=said.get("stream"))
+    return Call(**matrices, operation=operation, choices=checked(choices), stream=arguments.get("stream"))
 
 
 # how blocks share the work, where a caller leaves it to the planner
-LEFT_TO_PLANNER: dict[str, Any] = {
+PLANNER_DEFAULTS: dict[str, Any] = {
     "schedule": AUTO,
     "split_k": AUTO,
     "reduction": None,
@@ -333,12 +333,12 @@ LEFT_TO_PLANNER: dict[str, Any] = {
 }
 
 
-def sharing_of(said: Mapping[str, Any]) -> Sharing | None:
-    if all(said[name] is default for name, default in LEFT_TO_PLANNER.items()):
+def sharing_of(arguments: Mapping[str, Any]) -> Sharing | None:
+    if all(arguments[name] is default for name, default in PLANNER_DEFAULTS.items()):
         return None
     from lapidist.schedule.sharing_choice import Sharing
 
-    return Sharing(**{name: said[name] for name in LEFT_TO_PLANNER})
+    return Sharing(**{name: arguments[name] for name in PLANNER_DEFAULTS})
 
 
 @cache
@@ -351,12 +351,12 @@ def followed_lists() -> Any:
 
 # The default objects themselves: a comparison by identity then tells that a caller gave no alpha or beta.
 ALPHA, BETA = ((gemm.__kwdefaults__ or {})[name] for name in ("alpha", "beta"))
-UNSCALED, ASKED = (ALPHA, BETA), asked_of(ALPHA, BETA)
+UNSCALED, UNSCALED_KEY = (ALPHA, BETA), scalars_key(ALPHA, BETA)
 # the last alpha and beta that were given, the pair of them, and its part of the key
-_last_numbers = ALPHA, BETA, UNSCALED, ASKED
+_last_numbers = ALPHA, BETA, UNSCALED, UNSCALED_KEY
 
 
-def gemm_again(
+def gemm_fast_path(
     a: Any,
     b: Any,
     c: Any,
@@ -376,16 +376,16 @@ def gemm_again(
         usual = types is USUAL_TYPES and stream is None
         return gemm_at_once(a, b, c, out, (alpha, beta, trans_a, trans_b)) if usual else None
     if alpha is ALPHA and beta is BETA:
-        scalars, asked = UNSCALED, ASKED
+        scalars, numbers = UNSCALED, UNSCALED_KEY
     else:
-        last_alpha, last_beta, scalars, asked = _last_numbers
+        last_alpha, last_beta, scalars, numbers = _last_numbers
         if alpha is not last_alpha or beta is not last_beta:
-            scalars, asked = (alpha, beta), asked_of(alpha, beta)
-            _last_numbers = alpha, beta, scalars, asked
-    key = key_of_gemm(a, b, c, out, trans_a, trans_b, asked, types)
-    again = AGAIN.get(key)
-    if again is not None:
-        return again(a, b, c, out, scalars, stream)
+            scalars, numbers = (alpha, beta), scalars_key(alpha, beta)
+            _last_numbers = alpha, beta, scalars, numbers
+    key = key_of_gemm(a, b, c, out, trans_a, trans_b, numbers, types)
+    fast_path = MATRIX_PATHS.get(key)
+    if fast_path is not None:
+        return fast_path(a, b, c, out, scalars, stream)
     if c is not None or out is not None or trans_a or scalars is not UNSCALED or not ROWS:
         return None
     rows = key_of_rows(a, b, trans_b, types)

@@ -10,7 +10,7 @@ import pytest
 
 import lapidist
 from lapidist.calls import prepared, remembered
-from lapidist.calls.repeat.scalars import asked_of, fit_for
+from lapidist.calls.repeat.scalars import fit_for, scalars_key
 from lapidist.planning import binaries, plans
 from lapidist.problems.pointers import Pointers
 from lapidist_lab.verify import judge
@@ -148,5 +148,5 @@ def test_numbers_of_integer_sums_are_whole(value: float, fits: bool) -> None:
 
 
 def test_what_a_problem_knows_of_them() -> None:
-    assert asked_of(0.5, 0.7) == asked_of(0.7, -3.0)
-    assert len({asked_of(alpha, beta) for alpha in (0.0, 0.5, 1.0) for beta in (0.0, 0.5)}) == 6
+    assert scalars_key(0.5, 0.7) == scalars_key(0.7, -3.0)
+    assert len({scalars_key(alpha, beta) for alpha in (0.0, 0.5, 1.0) for beta in (0.0, 0.5)}) == 6

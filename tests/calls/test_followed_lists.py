@@ -13,7 +13,7 @@ import lapidist
 from lapidist import epilogues
 from lapidist.backends.machine_backend import MachineBackend
 from lapidist.calls import followed_lists
-from lapidist.calls.remembered import BESIDE
+from lapidist.calls.remembered import ARRAY_PATHS
 from lapidist.calls.repeat.shape import OPERANDS
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import ArgumentError, LapidistError, ShapeError, StrideError
@@ -293,8 +293,8 @@ def test_the_short_way_serves_all_or_none(
         seen.append(given[4][OPERANDS])
         return len(seen) if len(seen) <= taken else None
 
-    monkeypatch.setattr(followed_lists, "key_beside", lambda call: "known")
-    monkeypatch.setitem(BESIDE, "known", again)  # type: ignore[arg-type]
+    monkeypatch.setattr(followed_lists, "key_with_arrays", lambda call: "known")
+    monkeypatch.setitem(ARRAY_PATHS, "known", again)  # type: ignore[arg-type]
     found = lapidist.gemm(a, b, epilogue=one_result(row=rows, scale=1.0))
     assert all(one is other for one, other in zip(seen, rows, strict=False))
     if taken == COUNT:
@@ -308,7 +308,7 @@ def test_outputs_that_are_given_go_the_long_way(
     monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
 ) -> None:
     """There what was written before a refusal would be seen."""
-    monkeypatch.setattr(followed_lists, "again_without_checks", None)
+    monkeypatch.setattr(followed_lists, "repeated_unchecked", None)
     a, b = lists(rng)
     out = [np.zeros((12, 10), "f4") for _ in range(COUNT)]
     lapidist.gemm(a, b, out=out, epilogue=one_result(row=normal(rng, 10), scale=1.0))

@@ -106,7 +106,7 @@ def masks() -> None:
         lapidist.matmul(masked, masked)
 
 
-def elements_apart() -> None:
+def has_distinct_elements() -> None:
     out = np.lib.stride_tricks.as_strided(np.zeros(2), (2, 2), (0, 8))
     assert np.matmul(ONES, ONES, out=out) is out
     with pytest.raises(StrideError, match="out: each element must have its own memory"):
@@ -172,7 +172,7 @@ ROWS: dict[str, Callable[[], None]] = {
     "scalars are no arrays": scalars,
     "the operands' own `__matmul__` is not called": operators,
     "masked arrays are refused": masks,
-    "elements of `out` lie apart": elements_apart,
+    "elements of `out` lie apart": has_distinct_elements,
     "`out` has the result's shape": the_results_shape,
     "`out` is an array": tuples,
     "its own keywords": keywords,

@@ -38,7 +38,7 @@ def test_all_that_was_said_reaches_the_call(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(api, "checked", lambda choices: choices)
     monkeypatch.setattr(sharing_choice, "Sharing", SimpleNamespace)
     monkeypatch.setattr(api, "types_named", lambda **types: types)
-    monkeypatch.setattr(api, "given_epilogue", lambda epilogue: epilogue)
+    monkeypatch.setattr(api, "epilogue_checked", lambda epilogue: epilogue)
     call = api.call_of(marks)
     operation, choices = call.operation, call.choices
     found = {

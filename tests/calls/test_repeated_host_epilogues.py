@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import lapidist
-from lapidist.calls.remembered import BESIDE
+from lapidist.calls.remembered import ARRAY_PATHS
 
 Array = np.ndarray[Any, Any]
 
@@ -29,7 +29,7 @@ def several(acc: Any, tile: lapidist.Tile) -> Any:
 
 @pytest.fixture(autouse=True)
 def nothing_remembered() -> None:
-    BESIDE.clear()
+    ARRAY_PATHS.clear()
 
 
 def drawn(rng: np.random.Generator, *shape: int) -> Array:
@@ -64,7 +64,7 @@ def test_results_are_those_of_the_arrays_and_numbers_of_this_call(
         result = lapidist.matmul(a, b, out=out, epilogue=shifted(row=row, by=by))
         assert (result is out) is given_out
         assert np.array_equal(result, np.maximum(a @ b + row, 0) * np.float32(by))
-    assert len(BESIDE) > 1  # the last call is remembered by a key of its own
+    assert len(ARRAY_PATHS) > 1  # the last call is remembered by a key of its own
 
 
 def test_further_results_and_reversed_operands(rng: np.random.Generator) -> None:
@@ -74,7 +74,7 @@ def test_further_results_and_reversed_operands(rng: np.random.Generator) -> None
         assert np.array_equal(d, a @ b + tile)
         assert np.array_equal(positive, a @ b > 0)
         assert np.array_equal(sums, (a @ b).sum(1))
-    assert BESIDE
+    assert ARRAY_PATHS
 
 
 def test_addend_and_transposition(rng: np.random.Generator) -> None:
@@ -138,7 +138,7 @@ def test_nothing_of_a_callers_is_kept_alive(rng: np.random.Generator) -> None:
         arrays = drawn(rng, 8, 6), drawn(rng, 6, 5), drawn(rng, 5)
         lapidist.matmul(*arrays[:2], epilogue=shifted(row=arrays[2], by=2.0))
         watched += [weakref.ref(array) for array in arrays]
-    assert BESIDE
+    assert ARRAY_PATHS
     del arrays
     gc.collect()
     assert [reference() for reference in watched] == [None] * len(watched)

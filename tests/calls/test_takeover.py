@@ -312,7 +312,7 @@ class Looking:
     def __init__(self, countdown: int, *answers: int) -> None:
         self.countdown, self.answers, self.captured = countdown, list(answers), False
 
-    def look_again(self, kernel: object) -> int:
+    def look_for_upgrade(self, kernel: object) -> int:
         assert kernel == self.kernel
         return self.answers.pop(0)
 
@@ -335,9 +335,9 @@ def path_with(upgrade: Upgrade) -> Callable[[Any], Any]:
     numbers = lambda values: (values, [])  # noqa: E731
     launch = None, lambda *_: None, lambda: False, lambda: 0, lambda stream: stream, lambda _: None
     known = (), (1.0, 0.0), (), (1.0, 0.0), None, []
-    layout = CallLayout(2, (), (0, 1), counts=upgrade.left > 0)
+    layout = CallLayout(2, (), (0, 1), counts=upgrade.calls > 0)
     again = written_out(layout)(
-        *checks, *results, numbers, *launch, (AttributeError,), *upgrade[1:], upgrade.left, known
+        *checks, *results, numbers, *launch, (AttributeError,), *upgrade[1:], upgrade.calls, known
     )
     a, b = Lying(), Lying()
     return lambda stream: again(a, b, None, None, (1.0, 0.0), stream)
@@ -381,9 +381,9 @@ def waiting(card: Card) -> Prepared:
 def test_a_look_finds_what_has_come(card: Card) -> None:
     ready = waiting(card)
     first = ready.kernel
-    assert ready.look_again(first) == prepared.CALLS_BETWEEN
+    assert ready.look_for_upgrade(first) == prepared.CALLS_BETWEEN
     card.comes()
-    assert ready.look_again(first) == 0
+    assert ready.look_for_upgrade(first) == 0
     assert ready.kernel is not first
     assert ready.settled
 
@@ -391,7 +391,7 @@ def test_a_look_finds_what_has_come(card: Card) -> None:
 def test_a_look_finds_what_another_call_has_taken(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
     ready = waiting(card)
     monkeypatch.setattr(ready, "improve", lambda: None)
-    assert ready.look_again(object()) == 0  # type: ignore[arg-type]
+    assert ready.look_for_upgrade(object()) == 0  # type: ignore[arg-type]
 
 
 def test_a_plan_keeps_its_kernel(card: Card) -> None:

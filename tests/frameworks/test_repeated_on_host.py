@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import lapidist
-from lapidist.calls.remembered import AGAIN
+from lapidist.calls.remembered import MATRIX_PATHS
 from lapidist.dtypes import numpy_dtype
 
 pytestmark = pytest.mark.frameworks
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.frameworks
 
 @pytest.fixture(autouse=True)
 def forgotten() -> None:
-    AGAIN.clear()
+    MATRIX_PATHS.clear()
 
 
 def python_calls(call: Callable[[], Any]) -> int:

@@ -14,7 +14,7 @@ import lapidist
 from beside_cases import FOLLOWED, Ready, asked_again, asks_followed, call_of
 from lapidist.calls import full_path
 from lapidist.calls.call import Call
-from lapidist.calls.repeat.with_arrays import fast_path_beside
+from lapidist.calls.repeat.with_arrays import fast_path_with_arrays
 from stand_in_card import Given, Rooms, Straight, launched_the_long_way, rooms_in
 
 pytestmark = pytest.mark.frameworks
@@ -32,7 +32,7 @@ class Followed:
         call = self.call(asked)
         self.ready, bound = Straight(call, self.tell), call.bound()
         self.result = full_path.run(None, bound, call.choices, None)
-        again = fast_path_beside(self.ready, bound, call, self.result)  # type: ignore[arg-type]
+        again = fast_path_with_arrays(self.ready, bound, call, self.result)  # type: ignore[arg-type]
         assert again is not None
         self.again = again
 

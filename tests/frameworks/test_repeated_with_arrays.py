@@ -11,8 +11,8 @@ import lapidist
 from beside_cases import FORMS, K, Like, M, N, Ready, asked_again, asks, call_of, path_of, scaled
 from lapidist.backends.host_backend import HostBackend
 from lapidist.calls.operation import OF_MATMUL, types_named
-from lapidist.calls.repeat.shape import key_beside
-from lapidist.calls.repeat.with_arrays import AgainBeside, again_beside
+from lapidist.calls.repeat.shape import key_with_arrays
+from lapidist.calls.repeat.with_arrays import ArrayPath, repeated_with_arrays
 
 pytestmark = pytest.mark.frameworks
 
@@ -31,7 +31,7 @@ def test_it_launches_what_the_long_way_would(
     assert again is not None
     for number in (0.25, 1.5):
         other = call_of(monkeypatch, lambda number=number: lapidist.gemm(**asks(torch, form, number)))  # type: ignore[misc]
-        assert key_beside(other) == key_beside(call)
+        assert key_with_arrays(other) == key_with_arrays(call)
         results, expected = asked_again(again, other), other.out
         assert (
             all(x is y for x, y in zip(results, expected, strict=True))
@@ -153,12 +153,12 @@ def test_an_epilogue_alone_makes_no_call(torch: Any, monkeypatch: pytest.MonkeyP
     a, b = given.pop("a"), given.pop("b")
     call = call_of(monkeypatch, lambda: lapidist.matmul(a, b, **given))
     usual = types_named(None, None, "ieee")
-    known = {key_beside(call): AgainBeside(lambda *given: given, OF_MATMUL, usual, None)}
+    known = {key_with_arrays(call): ArrayPath(lambda *given: given, OF_MATMUL, usual, None)}
     values = None, None, None, 1.0, 0.0, given["scale_a"], given["scale_b"]
     asked = known, a, b, None, given["out"], values, None, OF_MATMUL
     for _ in range(2):  # found by its key, and as what is likely
-        assert again_beside(*asked, usual, None) is not None
-        assert again_beside(*asked, types_named("float32", None, "ieee"), None) is None
+        assert repeated_with_arrays(*asked, usual, None) is not None
+        assert repeated_with_arrays(*asked, types_named("float32", None, "ieee"), None) is None
 
 
 @pytest.mark.parametrize("flag", [{"trans_b": []}, {"trans_a": 1}, {"permuted": 1}])
@@ -167,7 +167,7 @@ def test_flags_that_are_no_bools_have_no_key(
 ) -> None:
     """A list is no part of a key, and 1 would have that of True, which was checked."""
     given = {**asks(torch, "gather", 1.0), **flag}
-    assert key_beside(call_of(monkeypatch, lambda: lapidist.gemm(**given))) is None
+    assert key_with_arrays(call_of(monkeypatch, lambda: lapidist.gemm(**given))) is None
     if "trans_a" not in flag:
         with pytest.raises(lapidist.LapidistError, match=f"{next(iter(flag))}: must be"):
             lapidist.gemm(**given)

@@ -18,8 +18,8 @@ from lapidist.calls import full_path
 from lapidist.calls.call import Call
 from lapidist.calls.operation import Operation
 from lapidist.calls.repeat.fast_path import fast_path
-from lapidist.calls.repeat.shape import key_beside
-from lapidist.calls.repeat.with_arrays import fast_path_beside
+from lapidist.calls.repeat.shape import key_with_arrays
+from lapidist.calls.repeat.with_arrays import fast_path_with_arrays
 from stand_in_card import Straight
 
 pytestmark = pytest.mark.frameworks
@@ -42,15 +42,15 @@ def straight(
     call = call_of(monkeypatch, lambda: lapidist.gemm(**given))
     ready, bound = Straight(call), call.bound()
     result = full_path.run(None, bound, call.choices, None)
-    again = fast_path_beside(ready, bound, call, result)  # type: ignore[arg-type]
+    again = fast_path_with_arrays(ready, bound, call, result)  # type: ignore[arg-type]
     assert again is not None
-    monkeypatch.setattr(full_path, "BESIDE", known := {key_beside(call): again})
-    monkeypatch.setattr(api, "BESIDE", known)
+    monkeypatch.setattr(full_path, "ARRAY_PATHS", known := {key_with_arrays(call): again})
+    monkeypatch.setattr(api, "ARRAY_PATHS", known)
 
     def ask(given: dict[str, Any]) -> Any:
         """None: the long way was taken."""
         with monkeypatch.context() as patch:
-            patch.setattr(full_path, "multiplied_beside", lambda _: None)
+            patch.setattr(full_path, "multiplied_with_arrays", lambda _: None)
             return lapidist.gemm(**given)
 
     return ready, ask
@@ -193,7 +193,7 @@ def test_the_short_way_of_matrices_alone_ends_for_good(
     card: Any = Straight(call)
     answers = [2, 0]
     card.direct, card.settled, card.countdown, card.out_dtype = True, False, 3, "float32"
-    card.look_again, card.is_captured = lambda kernel: answers.pop(0), lambda stream: False
+    card.look_for_upgrade, card.is_captured = lambda kernel: answers.pop(0), lambda stream: False
     again = fast_path(card, call.bound())
     assert again is not None
     found = [again(a, b, None, out, (1.0, 0.0), None) for _ in range(7)]

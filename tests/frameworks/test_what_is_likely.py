@@ -13,8 +13,8 @@ from beside_cases import Ready, call_of
 from lapidist import api
 from lapidist.calls import full_path
 from lapidist.calls.repeat import with_arrays
-from lapidist.calls.repeat.shape import key_beside
-from lapidist.calls.repeat.with_arrays import fast_path_beside
+from lapidist.calls.repeat.shape import key_with_arrays
+from lapidist.calls.repeat.with_arrays import fast_path_with_arrays
 from stand_in_card import Straight
 
 pytestmark = pytest.mark.frameworks
@@ -75,11 +75,11 @@ class ByTurns:
             call = call_of(monkeypatch, lambda asked=asked: lapidist.gemm(**asked))  # type: ignore[misc]
             self.cards[form], bound = Straight(call), call.bound()
             result = full_path.run(None, bound, call.choices, None)
-            again = fast_path_beside(self.cards[form], bound, call, result)  # type: ignore[arg-type]
+            again = fast_path_with_arrays(self.cards[form], bound, call, result)  # type: ignore[arg-type]
             assert again is not None, form
-            known[key_beside(call)] = again
+            known[key_with_arrays(call)] = again
         assert len(known) == len(FORMS)
-        monkeypatch.setattr(api, "BESIDE", known)
+        monkeypatch.setattr(api, "ARRAY_PATHS", known)
 
     def asks(self, form: str) -> dict[str, Any]:
         """With new arrays and numbers."""
@@ -89,7 +89,7 @@ class ByTurns:
     def call(self, form: str) -> None:
         asked = self.asks(form)
         with self.monkeypatch.context() as patch:
-            patch.setattr(full_path, "multiplied_beside", lambda _: None)
+            patch.setattr(full_path, "multiplied_with_arrays", lambda _: None)
             found = lapidist.gemm(**asked)
         assert found is not None, form
         call = call_of(self.monkeypatch, lambda: lapidist.gemm(**{**asked, "out": found}))

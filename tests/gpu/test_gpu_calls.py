@@ -272,7 +272,7 @@ def test_other_numbers_go_the_short_way(torch: Any, monkeypatch: pytest.MonkeyPa
     run = planned_products.run
     monkeypatch.setenv("LAPIDIST_COMPILE", "wait")  # a stand-in binary is asked about again at each call
     monkeypatch.setattr(planned_products, "run", lambda *given: long_ways.append(given[0]) or run(*given))
-    remembered.AGAIN.clear()
+    remembered.MATRIX_PATHS.clear()
     dtype = "bfloat16" if form in ("bfloat16", "plain wgmma") else "float32"
     shape = (128, 128) if form == "plain wgmma" else (48, 72)
     a, b = normal(torch, *shape, dtype=dtype), normal(torch, shape[1], 40, dtype=dtype)
@@ -316,7 +316,7 @@ def test_factors_and_lists_take_other_numbers_without_a_plan(
         plan = module.make_plan
         monkeypatch.setattr(module, "make_plan", lambda *given, plan=plan: made.append(1) or plan(*given))
     monkeypatch.setattr(remembered, "PREPARED", {})
-    remembered.BESIDE.clear()
+    remembered.ARRAY_PATHS.clear()
     remembered.LISTS.clear()
     lists.plan_once.cache_clear()
     list_kernels.KERNELS.clear()

@@ -67,7 +67,7 @@ def by_kind(problems: list[Problem]) -> dict[object, list[Problem]]:
     return found
 
 
-def asked_of(problem: Problem, config: Config, kernel_at: int) -> object:
+def scalars_key(problem: Problem, config: Config, kernel_at: int) -> object:
     """All that is kept by kind, found anew."""
     kernel = KERNELS[kernel_at]
     rows = config_alone(kernel, config, problem.math)
@@ -97,9 +97,9 @@ def test_problems_of_a_kind_differ_in_their_numbers_alone(
         for at, config in draw.sample(places, 6):
             own, *rest = (as_computed(each, config) for each in (first, *others[:3]))
             assert kind_of(own) is not None or own.skewed
-            wanted = asked_of(own, config, at)
+            wanted = scalars_key(own, config, at)
             alike = [each for each in rest if kind_of(each) == kind_of(own)]
-            assert [asked_of(each, config, at) for each in alike] == [wanted] * len(alike)
+            assert [scalars_key(each, config, at) for each in alike] == [wanted] * len(alike)
 
 
 def test_what_is_exchanged_or_shifted_stays_of_a_kind() -> None:

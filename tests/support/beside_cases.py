@@ -13,8 +13,8 @@ import lapidist
 from lapidist import api
 from lapidist.calls import full_path
 from lapidist.calls.call import Call
-from lapidist.calls.repeat.shape import beside
-from lapidist.calls.repeat.with_arrays import fast_path_beside
+from lapidist.calls.repeat.shape import extra_values
+from lapidist.calls.repeat.with_arrays import fast_path_with_arrays
 
 M, N, K = 32, 16, 48
 Launched = list[tuple[Any, ...]]
@@ -42,8 +42,8 @@ def call_of(monkeypatch: pytest.MonkeyPatch, ask: Callable[[], Any]) -> Call:
     """What a caller's function asks for."""
     calls: list[Call] = []
     with monkeypatch.context() as patch:
-        patch.setattr(full_path, "multiplied_beside", calls.append)
-        patch.setattr(api, "BESIDE", {})
+        patch.setattr(full_path, "multiplied_with_arrays", calls.append)
+        patch.setattr(api, "ARRAY_PATHS", {})
         ask()
     return calls[0]
 
@@ -64,7 +64,7 @@ def dropped(acc: Any, seed: lapidist.Scalar) -> Any:
 
 
 def asked_again(again: Any, call: Call) -> Any:
-    return again(call.a, call.b, call.c, call.out, beside(call.operation), call.stream)
+    return again(call.a, call.b, call.c, call.out, extra_values(call.operation), call.stream)
 
 
 def matrices(torch: Any) -> tuple[Any, Any, Any]:
@@ -104,7 +104,7 @@ def path_of(monkeypatch: pytest.MonkeyPatch, ready: Ready, given: dict[str, Any]
     call = call_of(monkeypatch, lambda: lapidist.gemm(**given))
     bound = call.bound()
     result = full_path.run(None, bound, call.choices, None)
-    return call, fast_path_beside(ready, bound, call, result)  # type: ignore[arg-type]
+    return call, fast_path_with_arrays(ready, bound, call, result)  # type: ignore[arg-type]
 
 
 @lapidist.epilogue

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import lapidist
 from lapidist import epilogue
-from lapidist.calls.remembered import AGAIN, BESIDE, LISTS, ROWS
+from lapidist.calls.remembered import ARRAY_PATHS, LISTS, MATRIX_PATHS, ROWS
 
 Tensors = dict[str, Any]
 WARM = 4  # calls until every form has a fast path, if it has one
@@ -87,7 +87,7 @@ FORMS: dict[str, Form] = {
 
 def forget(*plain: Any) -> None:
     """Every fast path, and that of a plan of these tensors. What was compiled is kept."""
-    for known in (AGAIN, BESIDE, LISTS, ROWS):
+    for known in (MATRIX_PATHS, ARRAY_PATHS, LISTS, ROWS):
         known.clear()
     PLANS["plan"] = lapidist.plan(*plain)
 

@@ -32,7 +32,7 @@ BY_NUMPY = "; NumPy multiplies host arrays of it, without device="
 
 def why_no_kernel(a: Operand, b: Operand) -> str:
     """Why no kernel multiplies these types; "": one does. NumPy takes more of them."""
-    return unsupported(a) or unsupported(b) or types_apart(a, b)
+    return unsupported(a) or unsupported(b) or types_differ(a, b)
 
 
 def unsupported(operand: Operand) -> str:
@@ -65,14 +65,14 @@ def require_mode(mode: object, a: object, b: object, listed: bool) -> None:
             f"mode: must be one of {', '.join(MODES)}, or None; got {mode!r}. Leave it out: the arrays say it"
         )
     batched = any(getattr(array, "ndim", 2) > 2 for array in (a, b))
-    found = "array" if listed else "batched" if batched else "gemm"
-    if mode != found:
+    actual = "array" if listed else "batched" if batched else "gemm"
+    if mode != actual:
         raise ArgumentError(
-            f"mode: {mode!r} is for {MODES[mode]}; got {MODES[found]}. Pass those, or mode={found!r}"
+            f"mode: {mode!r} is for {MODES[mode]}; got {MODES[actual]}. Pass those, or mode={actual!r}"
         )
 
 
-def types_apart(a: Operand, b: Operand) -> str:
+def types_differ(a: Operand, b: Operand) -> str:
     """Why the two types are not multiplied with each other; "": some tensor core does it."""
     if a.dtype == b.dtype or frozenset((a.dtype, b.dtype)) in MIXED:
         return ""
@@ -106,15 +106,15 @@ def require_precision_for(precision: str, a: Operand) -> None:
         )
 
 
-def require_accumulator(wanted: str | None, a: Operand) -> str:
+def require_accumulator(acc_dtype: str | None, a: Operand) -> str:
     """The type in which sums are kept."""
-    known = accumulators_of(a.dtype)
-    if wanted is not None and wanted not in known:
+    dtypes = accumulators_of(a.dtype)
+    if acc_dtype is not None and acc_dtype not in dtypes:
         raise DTypeError(
-            f"acc_dtype: must be {' or '.join(known)} for {a.dtype}; got {wanted}. Leave it out for"
-            f" {known[0]}"
+            f"acc_dtype: must be {' or '.join(dtypes)} for {a.dtype}; got {acc_dtype}. Leave it out for"
+            f" {dtypes[0]}"
         )
-    return wanted or known[0]
+    return acc_dtype or dtypes[0]
 
 
 def require_8_bit_floats(name: str, operand: Operand, instead: str) -> None:
@@ -122,31 +122,31 @@ def require_8_bit_floats(name: str, operand: Operand, instead: str) -> None:
         raise DTypeError(f"{name}: is for 8-bit floats; {operand.name} is {operand.dtype}. {instead}")
 
 
-def require_promotion(wanted: bool | None, a: Operand) -> bool:
-    if wanted:
+def require_promotion(promote: bool | None, a: Operand) -> bool:
+    if promote:
         require_8_bit_floats("promote", a, "Leave it out: its sums are floats all the way")
-    return bool(wanted)
+    return bool(promote)
 
 
-def require_output_type(wanted: str | None, out: Any, a: Operand, b: Operand) -> str:
+def require_output_type(out_dtype: str | None, out: Any, a: Operand, b: Operand) -> str:
     """The type of C and D: the one asked for, else that of `out`, else the default of the operands' types."""
-    known = outputs_of(a.dtype, b.dtype)
+    dtypes = outputs_of(a.dtype, b.dtype)
     operands = a.dtype if a.dtype == b.dtype else f"{a.dtype} and {b.dtype}"
-    given = None if out is None else out.dtype.name if is_odd(out) else operand_of(out, "out").dtype
-    if wanted is not None and wanted not in known:
+    out_type = None if out is None else out.dtype.name if is_odd(out) else operand_of(out, "out").dtype
+    if out_dtype is not None and out_dtype not in dtypes:
         raise DTypeError(
-            f"out_dtype: must be {' or '.join(known)} for operands of {operands}; got {wanted}. Ask for"
-            f" {known[0]} and convert it"
+            f"out_dtype: must be {' or '.join(dtypes)} for operands of {operands}; got {out_dtype}. Ask for"
+            f" {dtypes[0]} and convert it"
         )
-    if wanted is None and given not in (None, *known) and a.device == HOST and casts(known[0], out):
-        return known[0]
-    if given is not None and (given not in known or wanted not in (None, given)):
-        rule = wanted or " or ".join(known)
+    if out_dtype is None and out_type not in (None, *dtypes) and a.device == HOST and casts(dtypes[0], out):
+        return dtypes[0]
+    if out_type is not None and (out_type not in dtypes or out_dtype not in (None, out_type)):
+        rule = out_dtype or " or ".join(dtypes)
         raise DTypeError(
-            f"out: element type must be {rule} for operands of {operands}; got {given}. Pass an array of"
-            f" {wanted or known[0]}"
+            f"out: element type must be {rule} for operands of {operands}; got {out_type}. Pass an array of"
+            f" {out_dtype or dtypes[0]}"
         )
-    return given or wanted or known[0]
+    return out_type or out_dtype or dtypes[0]
 
 
 def require_type_of_output(c: Operand, dtype: str) -> None:
@@ -186,20 +186,21 @@ def require_matrix(operand: Operand, vectors: bool) -> None:
         )
 
 
-def require_inner_match(a: Operand, b: Operand, given: tuple[tuple[int, ...], ...], vectors: bool) -> None:
-    """`given` are the caller's shapes; a and b may have been transposed, or made from vectors."""
+def require_inner_match(a: Operand, b: Operand, of: tuple[tuple[int, ...], ...], vectors: bool) -> None:
+    """`of` are the caller's; a and b may have been transposed, or made from vectors."""
     if a.shape[-1] != b.shape[-2]:
         turn = ".T or swapaxes" if vectors else "trans_a or trans_b"
         raise ShapeError(
-            f"b: must have as many rows as a has columns; a is {as_taken(given[0], a)} (k = {a.shape[-1]}), b"
-            f" is {as_taken(given[1], b)} (k = {b.shape[-2]}). Transpose one of them with {turn} if it lies"
-            " the other way"
+            f"b: must have as many rows as a has columns; a is {shape_in_words(of[0], a)}"
+            f" (k = {a.shape[-1]}),"
+            f" b is {shape_in_words(of[1], b)} (k = {b.shape[-2]}). Transpose one of them with {turn} if it"
+            " lies the other way"
         )
 
 
-def as_taken(given: tuple[int, ...], operand: Operand) -> str:
-    transposed = len(given) > 1 and given[-2:] != tuple(operand.shape[-2:])
-    return f"{given}{', transposed' if transposed else ''}"
+def shape_in_words(callers_shape: tuple[int, ...], operand: Operand) -> str:
+    transposed = len(callers_shape) > 1 and callers_shape[-2:] != tuple(operand.shape[-2:])
+    return f"{callers_shape}{', transposed' if transposed else ''}"
 
 
 def broadcast_batch(a: Operand, b: Operand) -> tuple[int, ...]:
@@ -219,19 +220,19 @@ def broadcast_batch(a: Operand, b: Operand) -> tuple[int, ...]:
 def broadcast_c(c: Operand, shape: tuple[int, ...]) -> Operand:
     """C viewed with the output's shape: missing and single dimensions have stride 0."""
     missing = len(shape) - len(c.shape)
-    own = (1,) * missing + c.shape
-    if missing < 0 or any(extent not in (1, wanted) for extent, wanted in zip(own, shape, strict=True)):
+    extents = (1,) * missing + c.shape
+    if missing < 0 or any(extent not in (1, full) for extent, full in zip(extents, shape, strict=True)):
         raise ShapeError(
             f"{c.name}: must broadcast to the output's shape {shape}; got {c.shape}. Reshape it or slice it"
             " to fit"
         )
     strides = (0,) * missing + c.strides
-    return c.viewed(shape, tuple(s if e == w else 0 for e, w, s in zip(own, shape, strides, strict=True)))
+    return c.viewed(shape, tuple(s if e == w else 0 for e, w, s in zip(extents, shape, strides, strict=True)))
 
 
-def require_shape_of_output(given: tuple[int, ...], shape: tuple[int, ...], name: str = "out") -> None:
-    if given != shape:
-        raise ShapeError(f"{name}: must have shape {shape}; got {given}. It is neither resized nor broadcast")
+def require_shape_of_output(got: tuple[int, ...], shape: tuple[int, ...], name: str = "out") -> None:
+    if got != shape:
+        raise ShapeError(f"{name}: must have shape {shape}; got {got}. It is neither resized nor broadcast")
 
 
 def require_output(out: Operand, a: Operand, shape: tuple[int, ...], free_strides: bool = False) -> None:
@@ -239,7 +240,7 @@ def require_output(out: Operand, a: Operand, shape: tuple[int, ...], free_stride
     require_same_device(out, a)
     require_writable(out)
     require_no_gradient(out)
-    if not elements_apart(out):
+    if not has_distinct_elements(out):
         raise StrideError(
             f"{out.name}: each element must have its own memory; strides {out.strides} repeat some. Pass a"
             " fresh array"
@@ -257,7 +258,7 @@ def lines_touch(out: Operand) -> bool:
     return len(out.shape) < 2 or 1 in out.strides[-2:] or min(out.shape[-2:]) <= 1
 
 
-def elements_apart(out: Operand) -> bool:
+def has_distinct_elements(out: Operand) -> bool:
     """Whether no two elements share memory: each stride exceeds the reach of all dimensions with smaller
     strides.
     """
@@ -307,17 +308,17 @@ def require_no_partial_overlap(out: Operand, c: Operand) -> None:
 WORKSPACE_ALIGNMENT = 256  # bytes; GPU frameworks align allocations to it, NumPy does not
 
 
-def workspace_of(given: object) -> Operand:
+def workspace_of(array: object) -> Operand:
     """The caller's workspace: an array of any type but references to objects."""
     try:
-        operand = operand_of(given, "workspace")
+        operand = operand_of(array, "workspace")
         plain = bool(size_of(operand.dtype)) and operand.dtype != "object"
     except (DTypeError, TypeError):
         plain = False
     if not plain:
         raise ArgumentError(
             "workspace: must be an array of plan(...).workspace_bytes zeros or more; got"
-            f" {type(given).__name__}. Leave it out: the driver keeps one for each stream"
+            f" {type(array).__name__}. Leave it out: the driver keeps one for each stream"
         )
     return operand
 
@@ -383,7 +384,7 @@ def require_compile(value: object, ways: Collection[str] = WAYS) -> None:
         )
 
 
-def require_whole_elements(operand: Operand) -> None:
+def require_aligned_elements(operand: Operand) -> None:
     """Kernels load whole elements: one that starts between multiples of its size would fault on the chip."""
     size = size_of(operand.dtype)
     if operand.pointer % size:
@@ -401,7 +402,7 @@ def require_in_range(name: str, value: float, accumulator: str) -> float:
         return value
     dtype = number_type(accumulator)
     if dtype.kind in "biu":
-        require_whole(name, value, dtype)
+        require_integer(name, value, dtype)
         return value
     if dtype.kind != "f" or dtype.itemsize > 8 or not math.isfinite(value):
         return value
@@ -414,7 +415,7 @@ def require_in_range(name: str, value: float, accumulator: str) -> float:
     return float(dtype.type(value))
 
 
-def require_whole(name: str, value: float, dtype: np.dtype[Any]) -> None:
+def require_integer(name: str, value: float, dtype: np.dtype[Any]) -> None:
     """A float64 holds every whole number up to 2^53."""
     info = np.iinfo(dtype) if dtype.kind in "iu" else np.iinfo("uint8")
     low, high = (max(info.min, -(2**53)), min(info.max, 2**53)) if dtype.kind in "iu" else (0, 1)

@@ -10,7 +10,7 @@ from lapidist.backends import host_product
 from lapidist.backends.host_product import HostProduct
 from lapidist.calls import argument_rules
 from lapidist.calls.operation import Operation, is_array
-from lapidist.calls.output_types import outputs_given, shape_of_d, type_of_d
+from lapidist.calls.output_types import checked_outputs, shape_of_d, type_of_d
 from lapidist.calls.part import Extents, Part, ProblemInputs, with_alignment
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import DTypeError
@@ -44,7 +44,7 @@ class Bound:
         else:
             operation = operation.with_numbers()
         self.operation, types = operation, operation.types
-        out, further = outputs_given(out, operation.epilogue)
+        out, further = checked_outputs(out, operation.epilogue)
         self.alpha, self.beta = numbers_of(operation)
         argument_rules.require_c_for_beta(self.beta, c)
         self._bind_matrices(a, b)
@@ -187,13 +187,13 @@ class Bound:
             for operand in extras:
                 argument_rules.require_same_device(operand, self.a)
         if self.indices is not None or self.factors is not None:
-            self._require_parts_apart(extras)
+            self._require_disjoint_parts(extras)
         if self.indices is not None:
             self.indices.require_fit(self)
         if self.factors is not None:
             self.factors.require_promotion(operation.types.promote)
 
-    def _require_parts_apart(self, extras: tuple[Operand, ...]) -> None:
+    def _require_disjoint_parts(self, extras: tuple[Operand, ...]) -> None:
         """Outputs must not overlap factors, indices, alpha or beta: kernels read these while results are
         written.
         """

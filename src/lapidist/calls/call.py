@@ -9,7 +9,7 @@ from lapidist.backends.selection import is_on_host
 from lapidist.calls import argument_rules
 from lapidist.calls.bound import Bound
 from lapidist.calls.kernel_choice import OPEN, Choices
-from lapidist.calls.numpy_protocols import as_array, is_asked, is_plain
+from lapidist.calls.numpy_protocols import as_array, is_plain, overrides_numpy
 from lapidist.calls.operation import USUAL_TYPES, Operation, is_array
 from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import HOST, framework_of, operand_of
@@ -71,7 +71,7 @@ class Call:
     @property
     def of_none(self) -> bool:
         """Whether a and b are lists of no matrices."""
-        return all(isinstance(each, (list, tuple)) and not each for each in (self.a, self.b))
+        return all(isinstance(matrices, (list, tuple)) and not matrices for matrices in (self.a, self.b))
 
     def of_lists(self) -> Call:
         return replace(self, operation=self.operation.of_lists(isinstance(self.a, Pointers)))
@@ -93,7 +93,9 @@ class Call:
     @property
     def asks_operands(self) -> bool:
         """Whether NumPy would let a or b decide about the result, as with `__array_ufunc__`."""
-        return self.operation.types is USUAL_TYPES and (is_asked(self.a, "a") or is_asked(self.b, "b"))
+        return self.operation.types is USUAL_TYPES and (
+            overrides_numpy(self.a, "a") or overrides_numpy(self.b, "b")
+        )
 
 
 def numbers_in(alpha: Any, beta: Any, device: object) -> tuple[Any, Any]:

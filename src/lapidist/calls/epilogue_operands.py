@@ -34,8 +34,8 @@ from lapidist.problems.matrix import Matrix
 from lapidist.problems.modes import ExtraPointers
 
 Array = np.ndarray[Any, Any]
-FOR_EACH = {ROW: "column of D", COLUMN: "row of D", TILE: "element of D"}
-FOR_EACH_PAIR = {**FOR_EACH, ROW: "pair of columns", TILE: "row and pair of columns"}
+REACH_WORDS = {ROW: "column of D", COLUMN: "row of D", TILE: "element of D"}
+REACH_WORDS_OF_PAIRS = {**REACH_WORDS, ROW: "pair of columns", TILE: "row and pair of columns"}
 WORDS = {"float32": "int32", "float64": "int64"}  # integers that order like floats, for atomic maxima
 SEED_TYPES = ("int64", "int32")
 # whether an operand changes along rows of D, and along columns
@@ -60,7 +60,7 @@ def require_one_element(name: str, shape: tuple[int, ...]) -> None:
         raise ShapeError(f"{name}: must be a number or an array of one element; got {shape}. Take one")
 
 
-def number_given(function: Function, name: str, value: Any, dtype: str) -> float:
+def checked_number(function: Function, name: str, value: Any, dtype: str) -> float:
     """What a kernel is passed for an operand that is a number."""
     if name in function.seeds:
         return require_seed(name, value)
@@ -75,8 +75,8 @@ def number_given(function: Function, name: str, value: Any, dtype: str) -> float
 class EpilogueOperands(Part):
     """The operands of one call's epilogue. Each is a number, or an array viewed as a matrix of D's shape."""
 
-    def __init__(self, given: BoundEpilogue, matrices: Matrices, outputs: Sequence[Any]) -> None:
-        self.function = given.function
+    def __init__(self, epilogue: BoundEpilogue, matrices: Matrices, outputs: Sequence[Any]) -> None:
+        self.function = epilogue.function
         self.dtype = number_type(matrices.accumulator).name
         self._require_floats(matrices)
         more = self.function.is_positioned + 2 * (self.function.grouped is not None)
@@ -89,7 +89,7 @@ class EpilogueOperands(Part):
         self._extents, self._rows = matrices.extents, matrices.scattered_rows
         self._shape, self._like = self._shape_of_d(matrices.out), matrices.like.alone()
         self._values = [
-            self._value(parameter, given.values[parameter.name], matrices)
+            self._value(parameter, epilogue.values[parameter.name], matrices)
             for parameter in self.function.parameters
         ]
         self.further = FurtherResults(self.function, outputs, matrices)
@@ -102,7 +102,7 @@ class EpilogueOperands(Part):
         ]
         if self.d_follows and matrices.out is not None:
             require_even_steps(matrices.out)
-        self.further.require_apart_from((*matrices.operands, *self.read))
+        self.further.require_disjoint_from((*matrices.operands, *self.read))
 
     def _require_floats(self, matrices: Matrices) -> None:
         floats = self.dtype in ("float32", "float64")
@@ -118,11 +118,11 @@ class EpilogueOperands(Part):
         name, kind = parameter
         seeds = name in self.function.seeds
         if (seeds or kind == SCALAR) and not is_array(value):
-            return number_given(self.function, name, value, self.dtype)
+            return checked_number(self.function, name, value, self.dtype)
         operand = operand_of(native(value), name)
         require_type_read(name, operand.dtype, SEED_TYPES if seeds else tuple(READS))
         argument_rules.require_same_device(operand, matrices.a)
-        argument_rules.require_whole_elements(operand)
+        argument_rules.require_aligned_elements(operand)
         argument_rules.require_no_gradient(operand)
         if matrices.out is not None:
             argument_rules.require_no_overlap(matrices.out, operand)
@@ -151,7 +151,7 @@ class EpilogueOperands(Part):
                 step = (0 if kind == ROW else strides[-2], 0 if kind == COLUMN else strides[-1])
                 return operand.viewed((*shape[:-2], rows, cols), (*strides[:-2], *step))
         expected = {ROW: (cols,), COLUMN: (rows,), TILE: (rows, cols)}[kind]
-        reach = (FOR_EACH_PAIR if self.function.paired else FOR_EACH)[kind]
+        reach = (REACH_WORDS_OF_PAIRS if self.function.paired else REACH_WORDS)[kind]
         batch = self._shape[:-2]
         raise ShapeError(
             f"{operand.name}: must have a value for each {reach}, shape {expected}"
@@ -219,8 +219,8 @@ class EpilogueOperands(Part):
 
     def place(self, values: Sequence[int], slots: Sequence[int]) -> None:
         """Set the addresses where kernels leave what second passes read."""
-        self.sources = [replace(each, pointer=at) for each, at in zip(self.sources, values, strict=True)]
-        self.slots = [replace(each, pointer=at) for each, at in zip(self.slots, slots, strict=True)]
+        self.sources = [replace(x, pointer=at) for x, at in zip(self.sources, values, strict=True)]
+        self.slots = [replace(x, pointer=at) for x, at in zip(self.slots, slots, strict=True)]
 
     @property
     def written(self) -> list[Operand]:
@@ -231,9 +231,9 @@ class EpilogueOperands(Part):
         """The shapes of what kernels leave for second passes. Where columns of a row were reduced in the
         kernel, the partial results of all rows form one matrix.
         """
-        found = []
-        for place, (each, joined) in enumerate(zip(self.sources, self.function.joined, strict=True)):
-            *batch, rows, cols = each.shape
+        shapes = []
+        for place, (source, joined) in enumerate(zip(self.sources, self.function.joined, strict=True)):
+            *batch, rows, cols = source.shape
             if before.quantised and place == self.function.grouped:
                 rows = 0
             elif before.joined and joined and joined.over == OF_ROWS:
@@ -241,19 +241,19 @@ class EpilogueOperands(Part):
                 batch, rows, cols = [], -(-cols // neighbours), math.prod(batch) * rows
             elif before.joined and joined:
                 rows = -(-rows // JOINED)
-            found.append((*batch, rows, cols))
-        return found
+            shapes.append((*batch, rows, cols))
+        return shapes
 
     def passes(self, before: InKernelWork = NOTHING) -> list[tuple[Pass, Operand, tuple[Operand, ...]]]:
         """The second passes, each with the values that it reads and the results that it stores. Factors are
         stored by the pass of the result that they scale.
         """
         joined = self.function.joined if before.joined else repeat(None)
-        left = zip(self.sources, self.value_shapes(before), joined, strict=False)
-        sources = dict(zip(self.function.sources, left, strict=True))
+        shaped_sources = zip(self.sources, self.value_shapes(before), joined, strict=False)
+        sources = dict(zip(self.function.sources, shaped_sources, strict=True))
         slots = dict(zip(self.function.maxima, self.slots, strict=True))
         operands = self.written
-        found: list[tuple[Pass, Operand, tuple[Operand, ...]]] = []
+        passes: list[tuple[Pass, Operand, tuple[Operand, ...]]] = []
         for place, (result, operand) in enumerate(zip(self.function.results, operands, strict=True)):
             if (result.then not in REDUCTIONS and result.then != QUANTISED) or (
                 before.quantised and not place
@@ -261,29 +261,31 @@ class EpilogueOperands(Part):
                 continue
             if result.then in LARGEST:
                 read = slots[result._replace(dtype="")]
-                found.append((Pass(result.then, self.dtype, (1, 1, 1), target_of(operand)), read, (operand,)))
+                passes.append(
+                    (Pass(result.then, self.dtype, (1, 1, 1), target_of(operand)), read, (operand,))
+                )
                 continue
             source = result._replace(dtype="", then="")
-            values, left_of_it, how = sources[source]
+            values, source_shape, how = sources[source]
             stored = (operand, operands[place + 1]) if result.then == QUANTISED else (operand,)
-            *batch, rows, cols = left_of_it
-            shape, factors = (math.prod(batch), rows, cols), [target_of(each) for each in stored[1:]]
+            *batch, rows, cols = source_shape
+            shape, factors = (math.prod(batch), rows, cols), [target_of(factor) for factor in stored[1:]]
             target, neighbours = target_of(operand), self.function.neighbours(source)
-            made = Pass(result.then, self.dtype, shape, target, factors[0] if factors else None, neighbours)
+            follower = Pass(
+                result.then, self.dtype, shape, target, factors[0] if factors else None, neighbours
+            )
             along = how is not None and how.over == OF_ROWS
-            found.append((made.of_columns() if along else made, values, stored))
-        return found
+            passes.append((follower.of_columns() if along else follower, values, stored))
+        return passes
 
     def lie_at(self, operands: Sequence[int], results: Sequence[int]) -> None:
         """Use arrays of the same shapes at other addresses: for operands that are arrays, and for all
         results, D first.
         """
         at = iter(operands)
-        self._values = [
-            replace(each, pointer=next(at)) if isinstance(each, Operand) else each for each in self._values
-        ]
+        self._values = [replace(x, pointer=next(at)) if isinstance(x, Operand) else x for x in self._values]
         written = zip(self.written, results, strict=True)
-        self._d, *self.further.operands = [replace(each, pointer=at) for each, at in written]
+        self._d, *self.further.operands = [replace(x, pointer=at) for x, at in written]
 
     def write_to(self, d: Operand) -> None:
         """D has its array; allocate those of the other results."""
@@ -358,10 +360,10 @@ def finished(
     return stored(d, dtype).astype(sums.dtype) if dtype else d
 
 
-def fits_batch(own: Sequence[int], batch: Sequence[int]) -> bool:
+def fits_batch(operand_batch: Sequence[int], batch: Sequence[int]) -> bool:
     """Whether the dimensions before an operand's rows and columns broadcast to those of the batch."""
-    pairs = zip(own[::-1], batch[::-1], strict=False)
-    return len(own) <= len(batch) and all(extent in (1, wanted) for extent, wanted in pairs)
+    pairs = zip(operand_batch[::-1], batch[::-1], strict=False)
+    return len(operand_batch) <= len(batch) and all(extent in (1, full) for extent, full in pairs)
 
 
 def target_of(operand: Operand) -> Target:

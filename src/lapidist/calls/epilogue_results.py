@@ -62,13 +62,13 @@ class FurtherResults:
                 f" {usual}"
             )
         argument_rules.require_output(operand, matrices.a, shape, free_strides=True)
-        argument_rules.require_whole_elements(operand)
+        argument_rules.require_aligned_elements(operand)
         full = self._full(operand, result)
         if result.then:
             require_even_steps(full)
         return full
 
-    def require_apart_from(self, operands: Sequence[Operand]) -> None:
+    def require_disjoint_from(self, operands: Sequence[Operand]) -> None:
         """No result overlaps another one, or anything that is read."""
         arrays = [output for output in self.operands if output.owner is not None]
         for place, output in enumerate(arrays):
@@ -85,7 +85,7 @@ class FurtherResults:
     def _shape_of(self, result: Result) -> tuple[int, ...]:
         """The shape that the caller sees."""
         if result.then:
-            return self._shape_made(result)
+            return self._result_shape(result)
         if self._paired:
             cols = self._extents.shape[-1]
             return (*self._shape[:-1], cols // 2 if result.other is None else cols)
@@ -96,7 +96,7 @@ class FurtherResults:
         *rows, cols = self._extents.shape
         return (*rows, cols // 2 if self._paired and result.other is None else cols)
 
-    def _shape_made(self, result: Result) -> tuple[int, ...]:
+    def _result_shape(self, result: Result) -> tuple[int, ...]:
         *batch, rows, cols = self.shape_of_values(result)
         extents = self._extents
         if result.then not in REDUCTIONS:
@@ -137,7 +137,7 @@ class FurtherResults:
     def _dropped(self, output: Operand, result: Result) -> tuple[int, ...]:
         """The shape of an output as the caller sees it."""
         if result.then:
-            return self._shape_made(result)
+            return self._result_shape(result)
         return output.shape[:-2] + self._extents.visible(output.shape[-2:])
 
     @property

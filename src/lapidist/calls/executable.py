@@ -10,7 +10,7 @@ from lapidist.calls.bound import Bound
 from lapidist.calls.destination import place_for, require_kernel
 from lapidist.calls.kernel_choice import OPEN, Choices
 from lapidist.calls.prepared import Prepared
-from lapidist.calls.repeat.fast_path import Again, fast_path, fast_path_on_host
+from lapidist.calls.repeat.fast_path import FastPath, fast_path, fast_path_on_host
 from lapidist.errors import ArgumentError, DeviceError, explained
 from lapidist.frameworks.arrays import Operand
 from lapidist.planning.plans import Plan
@@ -56,8 +56,8 @@ class Gemm(Prepared):
     def __init__(self, bound: Bound, choices: Choices = OPEN) -> None:
         super().__init__(bound, place_for(bound, choices), choices)
         self._operation, self.scalars = bound.operation, bound.alpha_beta
-        self._again: Again | None = None
-        self._again_beside: Callable[[Any, Any, Any, Any, Any], Any] | None = None
+        self._fast_path: FastPath | None = None
+        self._path_with_arrays: Callable[[Any, Any, Any, Any, Any], Any] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickled and copied as what was decided. Kernels are loaded again, and fast paths made again."""
@@ -71,7 +71,7 @@ class Gemm(Prepared):
         begun = (state[name] for name in ("place", "problem", "shape", "out_dtype", "like"))
         self._begin(*begun)  # type: ignore[arg-type]
         self.__dict__ |= {name: state[name] for name in DECIDED}
-        self._again = self._again_beside = None
+        self._fast_path = self._path_with_arrays = None
         require_chip_of(state["plans"].values(), self.backend)
         if state["plans"]:
             self._take(state["plans"])
@@ -98,20 +98,20 @@ class Gemm(Prepared):
         array
             `out`, or a new one.
         """
-        again = self._again
-        if again is not None:
-            result = again(a, b, c, out, self.scalars, stream)
+        fast_path = self._fast_path
+        if fast_path is not None:
+            result = fast_path(a, b, c, out, self.scalars, stream)
         else:
-            result = self.execute_again(a, b, c, out, stream)
+            result = self.execute_repeated(a, b, c, out, stream)
         if result is not None:
             return result
         return self.run_checked(self.checked(a, b, c, out), a, b, c, out, stream)
 
-    def execute_again(self, a: Any, b: Any, c: Any, out: Any, stream: Any) -> Any:
+    def execute_repeated(self, a: Any, b: Any, c: Any, out: Any, stream: Any) -> Any:
         """The fast path of calls with arrays apart from the matrices. None: the full path must check the
         call.
         """
-        return None if self._again_beside is None else self._again_beside(a, b, c, out, stream)
+        return None if self._path_with_arrays is None else self._path_with_arrays(a, b, c, out, stream)
 
     @explained
     def checked(self, a: Any, b: Any, c: Any, out: Any) -> Bound:
@@ -130,10 +130,10 @@ class Gemm(Prepared):
         """Run it, and make the fast path of the next call."""
         result, planned = self.run(bound, stream), self.backend.plans
         if not self.is_routed:
-            self._again = fast_path(self, bound, keeps=True) if planned else fast_path_on_host(bound)
+            self._fast_path = fast_path(self, bound, keeps=True) if planned else fast_path_on_host(bound)
         elif not self._operation.routing.check_indices:  # else each execution looks at the indices
             from lapidist.calls.repeat.with_arrays import Executed, fast_path_of_plan
 
             call = Executed(a, b, c, out, self._operation)
-            self._again_beside = fast_path_of_plan(self if planned else None, bound, call, result)
+            self._path_with_arrays = fast_path_of_plan(self if planned else None, bound, call, result)
         return result

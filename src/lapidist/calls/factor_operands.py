@@ -51,7 +51,7 @@ class FactorOperands(Part):
         if operand.dtype != "float32":
             raise DTypeError(f"{name}: factors must be float32; got {operand.dtype}. Convert them first")
         argument_rules.require_same_device(operand, a)
-        argument_rules.require_whole_elements(operand)
+        argument_rules.require_aligned_elements(operand)
         if len(self._shape) > 2 and math.prod(operand.shape) != 1:
             raise ShapeError(
                 f"{name}: of a batch, all matrices have one factor, a number or an array of one element; got"
@@ -141,9 +141,9 @@ def scale_of(operand: Operand, lines: int, k: int) -> Scale:
         if along == blocks and across in (lines, squares):
             return Scale(STRIPS if across == lines else SQUARES, line_step, block_step)
     turn = slice(None) if of_a else slice(None, None, -1)
-    wanted = [str((lines,)), *(str(each[turn]) for each in ((lines, 1), (lines, blocks), (squares, blocks)))]
+    shapes = [str((lines,)), *(str(form[turn]) for form in ((lines, 1), (lines, blocks), (squares, blocks)))]
     raise ShapeError(
-        f"{operand.name}: must be one factor, or of shape {', '.join(wanted[:-1])} or {wanted[-1]} (two by"
+        f"{operand.name}: must be one factor, or of shape {', '.join(shapes[:-1])} or {shapes[-1]} (two by"
         f" {'rows' if of_a else 'columns'}, then by 1 x {K_BLOCK} and by {K_BLOCK} x {K_BLOCK}) for {lines}"
         f" {'rows of a' if of_a else 'columns of b'} and k = {k}; got {shape}. Reshape it"
     )

@@ -13,11 +13,11 @@ from lapidist.calls.bound import Bound
 from lapidist.calls.call import Call
 from lapidist.calls.destination import backend_for, multiply_on_host, require_choices
 from lapidist.calls.executable import Gemm
-from lapidist.calls.list_overlap import require_calls_apart
+from lapidist.calls.list_overlap import require_disjoint_calls
 from lapidist.calls.lists import ArrayGemm, require_alike, require_as_many, require_lists, require_one_place
 from lapidist.calls.operation import Operation
-from lapidist.calls.remembered import BESIDE, remember, with_arrays
-from lapidist.calls.repeat.shape import beside, key_beside
+from lapidist.calls.remembered import ARRAY_PATHS, remember, with_arrays
+from lapidist.calls.repeat.shape import extra_values, key_with_arrays
 from lapidist.errors import ArgumentError, ShapeError, explained
 from lapidist.frameworks.streams import require_stream
 
@@ -40,7 +40,7 @@ class SuccessiveGemm(ArrayGemm):
 
     @property
     def workspace_bytes(self) -> int:
-        return max(each.workspace_bytes for each in self._products)
+        return max(product.workspace_bytes for product in self._products)
 
     def __str__(self) -> str:
         count, first = len(self._products), self._products[0]
@@ -48,26 +48,31 @@ class SuccessiveGemm(ArrayGemm):
 
     def execute(self, a: Any, b: Any, c: Any = None, out: Any = None, *, stream: Any = None) -> Any:
         function = function_of(self._operation)
-        given = matrices_of(a, b, c, out, function)
+        operands_of = matrices_of(a, b, c, out, function)
         count = len(self._products)
-        if len(given) != count:
+        if len(operands_of) != count:
             raise ShapeError(
-                f"a: must have as many arrays as were planned, {count}; got {len(given)}. Make a new plan"
+                f"a: must have as many arrays as were planned, {count}; got {len(operands_of)}. Make"
+                " a new plan"
             )
         if out is None:  # if a later product fails, earlier ones have only written new arrays
-            found = []
-            for each, matrices in zip(self._products, given, strict=True):
-                result = each.execute_again(*matrices, stream)
+            results = []
+            for product, matrices in zip(self._products, operands_of, strict=True):
+                result = product.execute_repeated(*matrices, stream)
                 if result is None:
                     break
-                found.append(result)
+                results.append(result)
             else:
-                return side_by_side(found, function)
-        every = [each.checked(*matrices) for each, matrices in zip(self._products, given, strict=True)]
-        require_results_apart(every, self._workspace)
+                return side_by_side(results, function)
+        every = [
+            product.checked(*matrices) for product, matrices in zip(self._products, operands_of, strict=True)
+        ]
+        require_disjoint_results(every, self._workspace)
         require_stream(stream)
-        launches = zip(self._products, every, given, strict=True)
-        return side_by_side([each.run_checked(x, *own, stream) for each, x, own in launches], function)
+        launches = zip(self._products, every, operands_of, strict=True)
+        return side_by_side(
+            [product.run_checked(x, *operands, stream) for product, x, operands in launches], function
+        )
 
 
 @explained
@@ -78,10 +83,10 @@ def multiplied(call: Call) -> Any:
     if call.of_none:
         return side_by_side([], function)
     calls = calls_of(call)
-    found = again_without_checks(calls) if call.out is None else None
-    if found is None:
-        found = checked_and_run(calls, checked_together(calls))
-    return side_by_side(found, function)
+    results = repeated_unchecked(calls) if call.out is None else None
+    if results is None:
+        results = checked_and_run(calls, checked_together(calls))
+    return side_by_side(results, function)
 
 
 # ---- what each product is given ----
@@ -94,20 +99,20 @@ def function_of(operation: Operation) -> Function:
 
 def calls_of(call: Call) -> list[Call]:
     """A Call for each product."""
-    given = call.operation.epilogue
-    assert given is not None
-    each = matrices_of(call.a, call.b, call.c, call.out, given.function)
-    lists = {name: value for name, value in given.values.items() if isinstance(value, (list, tuple))}
+    epilogue = call.operation.epilogue
+    assert epilogue is not None
+    products = matrices_of(call.a, call.b, call.c, call.out, epilogue.function)
+    lists = {name: value for name, value in epilogue.values.items() if isinstance(value, (list, tuple))}
     for name, values in lists.items():
-        if len(values) != len(each):
+        if len(values) != len(products):
             raise ShapeError(
-                f"{name}: must be one operand for all products, or a list with one for each, {len(each)}; got"
-                f" a list of {len(values)}. Pass as many as a has arrays"
+                f"{name}: must be one operand for all products, or a list with one for each, {len(products)};"
+                f" got a list of {len(values)}. Pass as many as a has arrays"
             )
     calls = []
-    for number, (a, b, c, out) in enumerate(each):
-        own = {name: values[number] for name, values in lists.items()}
-        followed_by = given._replace(values={**given.values, **own})
+    for number, (a, b, c, out) in enumerate(products):
+        values_of_product = {name: values[number] for name, values in lists.items()}
+        followed_by = epilogue._replace(values={**epilogue.values, **values_of_product})
         operation = call.operation._replace(epilogue=followed_by)
         calls.append(replace(call, a=a, b=b, c=c, out=out, operation=operation, mode=None))
     return calls
@@ -116,10 +121,10 @@ def calls_of(call: Call) -> list[Call]:
 def matrices_of(a: Any, b: Any, c: Any, out: Any, function: Function) -> list[Matrices]:
     outputs = outputs_of(out, function)
     require_lists(a, b, c, outputs)
-    given = {"a": a, "b": b, "c": c, **outputs}
-    count = require_as_many({name: len(values) for name, values in given.items() if values is not None})
+    lists = {"a": a, "b": b, "c": c, **outputs}
+    count = require_as_many({name: len(values) for name, values in lists.items() if values is not None})
     none = [None] * count
-    every = [none if each is None else each for each in outputs.values()]
+    every = [none if array is None else array for array in outputs.values()]
     of_several = none if out is None else list(zip(*every, strict=True))
     outs = every[0] if len(every) == 1 else of_several
     return list(zip(a, b, none if c is None else c, outs, strict=True))
@@ -136,7 +141,7 @@ def outputs_of(out: Any, function: Function) -> dict[str, Any]:
             f"out: must be a tuple of {count} lists of arrays, one for each value that {function.name}"
             f" returns; got {got}. Leave it out for new ones"
         )
-    return {f"out[{place}]": each for place, each in enumerate(out)}
+    return {f"out[{place}]": arrays for place, arrays in enumerate(out)}
 
 
 def side_by_side(results: Sequence[Any], function: Function) -> Any:
@@ -144,7 +149,7 @@ def side_by_side(results: Sequence[Any], function: Function) -> Any:
     count = len(function.results)
     if count == 1:
         return list(results)
-    return tuple([each[place] for each in results] for place in range(count))
+    return tuple([products_results[place] for products_results in results] for place in range(count))
 
 
 # ---- checks and launches ----
@@ -156,7 +161,7 @@ def checked_together(calls: Sequence[Call]) -> list[Bound]:
     require_one_place(every)
     problems = [bound.problem() for bound in every]
     require_alike([replace(problem, fused=None) for problem in problems])
-    require_results_apart(every, calls[0].choices.workspace)
+    require_disjoint_results(every, calls[0].choices.workspace)
     # Two plans divide a workspace differently: one would leave sums where the other has its flags.
     if calls[0].choices.workspace is not None and any(problem != problems[0] for problem in problems):
         raise ArgumentError(
@@ -166,32 +171,32 @@ def checked_together(calls: Sequence[Call]) -> list[Bound]:
     return every
 
 
-def require_results_apart(every: Sequence[Bound], workspace: Any) -> None:
+def require_disjoint_results(every: Sequence[Bound], workspace: Any) -> None:
     """Outputs that the caller passed must not overlap what other products read or write."""
-    given = [operand for bound in every for operand in bound.results]
-    if given:
-        require_calls_apart(every)
+    results = [operand for bound in every for operand in bound.results]
+    if results:
+        require_disjoint_calls(every)
     if workspace is not None:
         room = argument_rules.workspace_of(workspace)
-        for out in given:
+        for out in results:
             argument_rules.require_no_overlap(out, room)
 
 
-def again_without_checks(calls: Sequence[Call]) -> list[Any] | None:
+def repeated_unchecked(calls: Sequence[Call]) -> list[Any] | None:
     """All products by the fast path of the first. If a later one is refused, earlier ones have only written
     new arrays. None: the full path must check them.
     """
-    key = key_beside(calls[0])
-    again = None if key is None else BESIDE.get(key)
-    if again is None:
+    key = key_with_arrays(calls[0])
+    fast_path = None if key is None else ARRAY_PATHS.get(key)
+    if fast_path is None:
         return None
-    found: list[Any] = []
+    results: list[Any] = []
     for call in calls:
-        result = again(call.a, call.b, call.c, None, beside(call.operation), call.stream)
+        result = fast_path(call.a, call.b, call.c, None, extra_values(call.operation), call.stream)
         if result is None:
             return None
-        found.append(result)
-    return found
+        results.append(result)
+    return results
 
 
 def checked_and_run(calls: Sequence[Call], every: Sequence[Bound]) -> list[Any]:
@@ -205,10 +210,10 @@ def checked_and_run(calls: Sequence[Call], every: Sequence[Bound]) -> list[Any]:
     from lapidist.calls.planned_products import prepared
 
     ready = [prepared(bound, first.choices, stream) for bound in every]
-    met, ready[0].met = ready[0].met, True
-    found = [each.run(bound, stream) for each, bound in zip(ready, every, strict=True)]
-    key = key_beside(first) if met and first.out is None else None
-    again = None if key is None else with_arrays().fast_path_beside(ready[0], every[0], first, found[0])
-    if again is not None:
-        remember(BESIDE, key, again)
-    return found
+    was_called, ready[0].was_called = ready[0].was_called, True
+    results = [product.run(bound, stream) for product, bound in zip(ready, every, strict=True)]
+    key = key_with_arrays(first) if was_called and first.out is None else None
+    path = None if key is None else with_arrays().fast_path_with_arrays(ready[0], every[0], first, results[0])
+    if path is not None:
+        remember(ARRAY_PATHS, key, path)
+    return results

@@ -11,9 +11,15 @@ from lapidist.calls.call import Call
 from lapidist.calls.destination import backend_for, multiply_on_host, require_choices
 from lapidist.calls.kernel_choice import OPEN, Choices
 from lapidist.calls.numpy_protocols import product
-from lapidist.calls.remembered import AGAIN, BESIDE, LISTS, ROWS, remember, with_arrays
+from lapidist.calls.remembered import ARRAY_PATHS, LISTS, MATRIX_PATHS, ROWS, remember, with_arrays
 from lapidist.calls.repeat.scalars import is_repeatable
-from lapidist.calls.repeat.shape import beside, key_beside, key_of_lists, key_of_matrices, key_of_rows_of
+from lapidist.calls.repeat.shape import (
+    extra_values,
+    key_of_lists,
+    key_of_matrices,
+    key_of_rows_of,
+    key_with_arrays,
+)
 from lapidist.errors import explained
 from lapidist.frameworks.streams import require_stream
 
@@ -48,13 +54,13 @@ def of_lists() -> Any:
 def multiplied(call: Call) -> Any:
     """The full path, after matmul or gemm found no fast path by the arrays alone."""
     if not call.operation.is_plain:
-        return multiplied_beside(call)
+        return multiplied_with_arrays(call)
     key = key_of_matrices(call)
-    again = None if key is None else AGAIN.get(key)
-    if again is not None:
+    fast_path = None if key is None else MATRIX_PATHS.get(key)
+    if fast_path is not None:
         operation = call.operation
         scalars = operation.alpha, operation.beta
-        result = again(call.a, call.b, call.c, call.out, scalars, call.stream)
+        result = fast_path(call.a, call.b, call.c, call.out, scalars, call.stream)
         if result is not None:
             return result
     if call.is_numpys:
@@ -70,23 +76,23 @@ def multiplied(call: Call) -> Any:
     return run(key, call.bound(), call.choices, call.stream, rows) if result is None else result
 
 
-def multiplied_beside(call: Call) -> Any:
+def multiplied_with_arrays(call: Call) -> Any:
     """A product with factors, indices, an epilogue, or alpha and beta in arrays."""
-    key = key_beside(call)
-    again = None if key is None else BESIDE.get(key)
-    if again is not None:
-        result = again(call.a, call.b, call.c, call.out, beside(call.operation), call.stream)
+    key = key_with_arrays(call)
+    fast_path = None if key is None else ARRAY_PATHS.get(key)
+    if fast_path is not None:
+        result = fast_path(call.a, call.b, call.c, call.out, extra_values(call.operation), call.stream)
         if result is not None:
             return result
     bound = call.bound()
     require_stream(call.stream)
     if key is not None and backend_for(bound, call.choices).plans:
-        return planned_products().run_beside(key, bound, call)
+        return planned_products().run_with_arrays(key, bound, call)
     result = run(None, bound, call.choices, call.stream)
     if key is not None and bound.epilogue is not None and call.choices is OPEN:
-        again = with_arrays().fast_path_beside(None, bound, call, result)
-        if again is not None:
-            remember(BESIDE, key, again)
+        fast_path = with_arrays().fast_path_with_arrays(None, bound, call, result)
+        if fast_path is not None:
+            remember(ARRAY_PATHS, key, fast_path)
     return result
 
 
@@ -96,8 +102,8 @@ def multiplied_lists(call: Call) -> Any:
     if call.of_none:
         return []
     key = key_of_lists(call)
-    again = None if key is None else LISTS.get(key)
-    result = None if again is None else again(call)
+    fast_path = None if key is None else LISTS.get(key)
+    result = None if fast_path is None else fast_path(call)
     if result is not None:
         return result
     from lapidist.calls.lists import Listed, ListGemm, batch_of
@@ -108,9 +114,9 @@ def multiplied_lists(call: Call) -> Any:
     result = ready.run(batch, call.stream)
     if key is None or not isinstance(batch, Listed):
         return result
-    again = of_lists().fast_path_of_lists(call, batch, ready.launched)
-    if again is not None:
-        remember(LISTS, key, again)
+    fast_path = of_lists().fast_path_of_lists(call, batch, ready.launched)
+    if fast_path is not None:
+        remember(LISTS, key, fast_path)
     return result
 
 
@@ -125,7 +131,7 @@ def run(key: Any, bound: Bound, choices: Choices, stream: Any, rows: Any = None)
     require_choices(choices, backend)
     result = multiply_on_host(bound)
     if bound.a.framework == "torch" and is_repeatable(key, bound):
-        again = fast_paths().fast_path_on_host(bound)
-        if again is not None:
-            remember(AGAIN, key, again)
+        fast_path = fast_paths().fast_path_on_host(bound)
+        if fast_path is not None:
+            remember(MATRIX_PATHS, key, fast_path)
     return result

@@ -183,8 +183,8 @@ class IndexOperands(Part):
         """
         index = {name: on_host(operand) for name, operand in self._by_name.items()}
         a, b, c, out = product[:4]
-        a = taken(a, index["gather_a"], -2) if "gather_a" in index else a
-        b = taken(b, index["gather_b"], -1) if "gather_b" in index else b
+        a = gathered(a, index["gather_a"], -2) if "gather_a" in index else a
+        b = gathered(b, index["gather_b"], -1) if "gather_b" in index else b
         product = product._replace(a=a, b=b)
         if self._permuted:
             *batch, m1, m0, n1, n0 = out.shape
@@ -193,7 +193,7 @@ class IndexOperands(Part):
         if "scatter_d" in index:
             rows = index["scatter_d"]
             results = np.empty((*out.shape[:-2], rows.shape[-1], out.shape[-1]), out.dtype)
-            c = None if c is None else taken(c, rows, -2)
+            c = None if c is None else gathered(c, rows, -2)
             return product._replace(c=c, out=results, store=partial(scatter, out, rows))
         return product
 
@@ -222,10 +222,10 @@ def index_of(array: Any, name: str) -> Operand:
             f"{name}: must be of {' or '.join(INDEX_TYPES)}; got {operand.dtype}. Convert it first"
         )
     steps = zip(operand.shape, operand.strides, contiguous_strides(operand.shape), strict=True)
-    apart = 0 not in operand.shape and any(
-        extent > 1 and stride != wanted for extent, stride, wanted in steps
+    has_gaps = 0 not in operand.shape and any(
+        extent > 1 and stride != packed_stride for extent, stride, packed_stride in steps
     )
-    if not operand.shape or apart:
+    if not operand.shape or has_gaps:
         raise ShapeError(
             f"{name}: must be one contiguous dimension, or a row of indices for each matrix of a batch, one"
             f" after another; got shape {operand.shape}, strides {operand.strides}. Copy it"
@@ -253,14 +253,14 @@ def require_once(rows: np.ndarray[Any, Any]) -> None:
         )
 
 
-def taken(matrix: Any, index: Any, axis: int) -> Any:
+def gathered(matrix: Any, index: Any, axis: int) -> Any:
     """Gathered rows (axis -2) or columns (axis -1). Matrices of a batch share the indices or have
     their own.
     """
     if index.ndim == 1:
         return np.take(matrix, index, axis)
-    each = np.broadcast_to(matrix, (*index.shape[:-1], *matrix.shape[-2:]))
-    return np.take_along_axis(each, np.expand_dims(index, -3 - axis), axis)
+    matrices = np.broadcast_to(matrix, (*index.shape[:-1], *matrix.shape[-2:]))
+    return np.take_along_axis(matrices, np.expand_dims(index, -3 - axis), axis)
 
 
 def require_one_index_type(operands: Sequence[Operand]) -> None:
@@ -285,8 +285,8 @@ def permuted_shape(out: Operand, product: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def scattered_shape(out: Operand, product: tuple[int, ...]) -> tuple[int, ...]:
-    wanted = (*product[:-2], *out.shape[-2:-1], product[-1])
-    if out.shape != wanted:
+    expected = (*product[:-2], *out.shape[-2:-1], product[-1])
+    if out.shape != expected:
         batch = f"batches of {product[:-2]}, " if len(product) > 2 else ""
         raise ShapeError(
             f"out: must have {batch}{product[-1]} columns and any number of rows to scatter to; got"

@@ -17,10 +17,10 @@ Lines = np.ndarray[Any, Any]
 Numbered = tuple[int, Operand]  # with the number of its product
 
 
-def require_calls_apart(calls: Sequence[Bound]) -> None:
+def require_disjoint_calls(calls: Sequence[Bound]) -> None:
     """Each call was checked by itself. Inputs may be shared, and C may be the output of its own product."""
-    require_copies_apart([call.copied_to for call in calls])
-    written = lines_of([(number, each) for number, call in enumerate(calls) for each in call.results])
+    require_disjoint_copies([call.copied_to for call in calls])
+    written = lines_of([(number, result) for number, call in enumerate(calls) for result in call.results])
     if (written[1:, 0] < written[:-1, 1]).any():
         written = joined(written)
     for name, operands in read_by(calls).items():
@@ -36,30 +36,30 @@ def require_calls_apart(calls: Sequence[Bound]) -> None:
 
 def read_by(calls: Sequence[Bound]) -> dict[str, list[Numbered]]:
     """The operands that are read, by the argument's name."""
-    found: dict[str, list[Numbered]] = {}
+    operands_by_name: dict[str, list[Numbered]] = {}
     for number, call in enumerate(calls):
         for operand in (call.a, call.b, call.c, *(call.epilogue.read if call.epilogue else ())):
             if operand is not None:
-                found.setdefault(operand.name, []).append((number, operand))
-    return found
+                operands_by_name.setdefault(operand.name, []).append((number, operand))
+    return operands_by_name
 
 
 def joined(written: Lines) -> Lines:
     """The same lines with overlaps of one product merged. Its results were checked before; only the gaps
     between their lines overlap.
     """
-    found: list[list[int]] = []
+    merged: list[list[int]] = []
     for low, high, number in written.tolist():
-        if not found or low >= found[-1][1]:
-            found.append([low, high, number])
+        if not merged or low >= merged[-1][1]:
+            merged.append([low, high, number])
             continue
-        if number != found[-1][2]:
-            refuse("out", number, found[-1][2])
-        found[-1][1] = max(found[-1][1], high)
-    return np.array(found, np.int64)
+        if number != merged[-1][2]:
+            refuse("out", number, merged[-1][2])
+        merged[-1][1] = max(merged[-1][1], high)
+    return np.array(merged, np.int64)
 
 
-def require_copies_apart(arrays: Sequence[Any]) -> None:
+def require_disjoint_copies(arrays: Sequence[Any]) -> None:
     """Host outputs that results are copied to at the end must not overlap each other."""
     for number, array in enumerate(arrays):
         for other in range(number if array is not None else 0):
@@ -82,13 +82,13 @@ def lines_of(operands: Sequence[Numbered]) -> Lines:
         if 0 not in operand.shape:
             layout = operand.shape, operand.strides, size_of(operand.dtype)
             alike.setdefault(layout, []).append((operand.pointer, number))
-    found = [np.empty((0, 3), np.int64)]
+    lines_by_layout = [np.empty((0, 3), np.int64)]
     for layout, starts in alike.items():
-        each = np.array(starts, np.int64)
-        lines = lines_within(*layout)[None] + each[:, 0, None, None]
-        numbers = np.broadcast_to(each[:, 1, None, None], (*lines.shape[:2], 1))
-        found.append(np.concatenate([lines, numbers], axis=2).reshape(-1, 3))
-    together = np.concatenate(found)
+        starts_and_numbers = np.array(starts, np.int64)
+        lines = lines_within(*layout)[None] + starts_and_numbers[:, 0, None, None]
+        numbers = np.broadcast_to(starts_and_numbers[:, 1, None, None], (*lines.shape[:2], 1))
+        lines_by_layout.append(np.concatenate([lines, numbers], axis=2).reshape(-1, 3))
+    together = np.concatenate(lines_by_layout)
     return together[np.argsort(together[:, 0], kind="stable")]
 
 

@@ -20,7 +20,7 @@ from lapidist.calls.bound import Bound
 from lapidist.calls.destination import output_of, require_choices
 from lapidist.calls.executable import require_chip_of, require_no_workspace
 from lapidist.calls.kernel_choice import OPEN, Choices
-from lapidist.calls.list_overlap import require_calls_apart
+from lapidist.calls.list_overlap import require_disjoint_calls
 from lapidist.calls.operation import Operation
 from lapidist.calls.part import with_alignment
 from lapidist.calls.prepared import of_all
@@ -131,9 +131,9 @@ class ListGemm(ArrayGemm):
         self.plans = [self.backend.available(plan, self.way) for plan in plans] if keeps else plans
         self.room = shared_workspace(plan.scratch_bytes for plan in self.plans)
         if choices.workspace is not None:
-            given = argument_rules.workspace_of(choices.workspace)
-            self._workspace = argument_rules.require_workspace(given, batch.like, self.workspace_bytes)
-            self.own = given.pointer, given.pointer + self.room[0]
+            workspace = argument_rules.workspace_of(choices.workspace)
+            self._workspace = argument_rules.require_workspace(workspace, batch.like, self.workspace_bytes)
+            self.own = workspace.pointer, workspace.pointer + self.room[0]
 
     @property
     def workspace_bytes(self) -> int:
@@ -142,10 +142,10 @@ class ListGemm(ArrayGemm):
     @explained
     def execute(self, a: Any, b: Any, c: Any = None, out: Any = None, *, stream: Any = None) -> Any:
         batch = batch_of(a, b, c, out, self._operation)
-        found = batch.problem
-        if found.unaligned() != self.problem.unaligned():
+        problem = batch.problem
+        if problem.unaligned() != self.problem.unaligned():
             rule = f"must have the geometry that was planned, {self.problem}"
-            raise ArgumentError(f"a, b, c, out: {rule}; got {found}. Make a new plan")
+            raise ArgumentError(f"a, b, c, out: {rule}; got {problem}. Make a new plan")
         return self.run(batch, stream)
 
     def run(self, batch: Listed | Pointed, stream: Any = None) -> Any:
@@ -163,11 +163,11 @@ def batch_of(a: Any, b: Any, c: Any, out: Any, operation: Operation) -> Listed |
 
 def require_lists(a: Any, b: Any, c: Any, outputs: dict[str, Any]) -> None:
     """Either all are lists or all are Pointers."""
-    given = {"a": a, "b": b, "c": c, **outputs}
-    for name, values in given.items():
+    arguments = {"a": a, "b": b, "c": c, **outputs}
+    for name, values in arguments.items():
         require_list_of_arrays(name, values)
     kind, words = (Pointers, "Pointers") if isinstance(a, Pointers) else ((list, tuple), "a list of arrays")
-    for name, values in given.items():
+    for name, values in arguments.items():
         if (values is not None or name == "b") and not isinstance(values, kind):
             raise ArgumentError(
                 f"{name}: must be {words}, as a is; got {type(values).__name__}. Call gemm for one product"
@@ -208,13 +208,13 @@ class Listed:
         out: Sequence[Any] | None,
         operation: Operation,
     ) -> None:
-        given = {
+        arguments = {
             "a": a,
             "b": b,
             **({"c": c} if c is not None else {}),
             **({"out": out} if out is not None else {}),
         }
-        self.count = require_as_many({name: len(values) for name, values in given.items()})
+        self.count = require_as_many({name: len(values) for name, values in arguments.items()})
         self.calls = []
         for i in range(self.count):
             call = Bound(a[i], b[i], c[i] if c else None, out[i] if out else None, operation)
@@ -225,12 +225,12 @@ class Listed:
         self.scalars = self.calls[0].alpha_beta
         self.no_kernel, self._is_new = self.calls[0].no_kernel, not out
         if out:
-            require_calls_apart(self.calls)
+            require_disjoint_calls(self.calls)
 
     @property
     def result(self) -> list[Any]:
         written = [call.deliver(call.out.owner) for call in self.calls if call.out is not None]
-        return [handed_over(each, self.like) for each in written] if self._is_new else written
+        return [handed_over(array, self.like) for array in written] if self._is_new else written
 
     def listed(self, start: int) -> Sequence[Bound]:
         return self.calls[start : start + self.at_once]
@@ -269,19 +269,25 @@ class Pointed:
                 "out: must be given where matrices are given by their addresses; got None. Pass Pointers to"
                 " write to"
             )
-        self._given, self._operation, self.result = (a, b, c if operation.beta else None, out), operation, out
-        given = {
-            name: each
-            for name, each in zip(("a", "b", "c", "out"), self._given, strict=True)
-            if each is not None
+        self._pointers, self._operation, self.result = (
+            (a, b, c if operation.beta else None, out),
+            operation,
+            out,
+        )
+        arguments = {
+            name: matrix
+            for name, matrix in zip(("a", "b", "c", "out"), self._pointers, strict=True)
+            if matrix is not None
         }
         if operation.routing.check_indices:
-            for name, each in given.items():
-                each.check(name)
-        self._lists = {name: each.list_of(name) for name, each in given.items()}
-        self.count = require_as_many({name: each.shape[0] for name, each in self._lists.items()})
+            for name, matrix in arguments.items():
+                matrix.check(name)
+        self._lists = {name: matrix.list_of(name) for name, matrix in arguments.items()}
+        self.count = require_as_many({name: matrix.shape[0] for name, matrix in self._lists.items()})
         self.like = self._lists["a"]
-        matrices = {name: each.matrix(name, number) for number, (name, each) in enumerate(given.items(), 1)}
+        matrices = {
+            name: matrix.matrix(name, number) for number, (name, matrix) in enumerate(arguments.items(), 1)
+        }
         if c is out and "c" in matrices:
             matrices["c"] = matrices["out"]
         call = Bound(matrices["a"], matrices["b"], matrices.get("c"), matrices["out"], operation)
@@ -297,7 +303,8 @@ class Pointed:
         """The matrices at the addresses, where these lie in host memory."""
         names, part = ("a", "b", "c", "out"), slice(start, start + self.at_once)
         a, b, c, out = (
-            None if x is None else x.on_host(name)[part] for name, x in zip(names, self._given, strict=True)
+            None if x is None else x.on_host(name)[part]
+            for name, x in zip(names, self._pointers, strict=True)
         )
         assert a is not None
         assert b is not None
@@ -309,7 +316,7 @@ class Pointed:
         first, second = (b, a) if self.problem.transposed else (a, b)
         lists = first, second, self._lists.get("c", out), out
         return in_a_batch(self.problem, min(self.count - start, self.at_once)), tuple(
-            each.pointer + 8 * start for each in lists
+            addresses.pointer + 8 * start for addresses in lists
         )
 
     def on_host(self) -> None:

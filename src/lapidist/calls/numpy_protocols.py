@@ -29,7 +29,7 @@ def is_plain(array: Any, name: str) -> bool:
 @readable
 def as_array(array: Any, name: str) -> Any:
     """An array of lists and other objects that only hold numbers; anything else as it is."""
-    if is_plain(array, name) or is_asked(array, name) or not becomes_array(array):
+    if is_plain(array, name) or overrides_numpy(array, name) or not becomes_array(array):
         return array
     try:
         return np.asarray(array)
@@ -48,7 +48,7 @@ def becomes_array(array: Any) -> bool:
 
 
 @readable
-def is_asked(array: Any, name: str) -> bool:
+def overrides_numpy(array: Any, name: str) -> bool:
     """Whether NumPy would let it decide: an object with __array_ufunc__ or __array_wrap__ that is no plain
     array.
     """
@@ -64,7 +64,7 @@ def takes_over(array: Any) -> bool:
 
 
 def require_functions(array: Any, name: str) -> None:
-    if getattr(type(array), "__array_ufunc__", is_asked) is None:
+    if getattr(type(array), "__array_ufunc__", overrides_numpy) is None:
         raise DTypeError(
             f"{name}: must be of a class that NumPy's functions take; {type(array).__name__} forbids them by"
             " __array_ufunc__ = None. Call its own method, or pass its numbers through numpy.asarray"

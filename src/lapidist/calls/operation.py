@@ -114,12 +114,12 @@ class Operation(NamedTuple):
         """
         argument_rules.require_flag("check_indices", self.routing.check_indices)
         argument_rules.require_flag("permuted", self.routing.permuted)
-        given = {**self.routing._asdict(), "scale_a": self.factors.a, "scale_b": self.factors.b}
+        unsupported = {**self.routing._asdict(), "scale_a": self.factors.a, "scale_b": self.factors.b}
         if pointers and self.epilogue is not None:
             raise ArgumentError(
                 "epilogue: follows products of arrays, or lists of them; got Pointers. Pass lists of arrays"
             )
-        for name, value in given.items():
+        for name, value in unsupported.items():
             if value is not None and value is not False and name != "check_indices":
                 raise ArgumentError(
                     f"{name}: belongs to arrays that are passed themselves; got lists of them, or Pointers."
@@ -133,7 +133,7 @@ def types_named(out_dtype: Any, acc_dtype: Any, precision: str, promote: bool | 
     if precision is IEEE and out_dtype is None and acc_dtype is None and promote is None:
         return USUAL_TYPES  # compared by identity: an array compared with a string gives an array
     try:
-        return known_types(out_dtype, acc_dtype, precision, promote)
+        return cached_types(out_dtype, acc_dtype, precision, promote)
     except TypeError:  # not hashable: the checks name the argument
         return types_checked(out_dtype, acc_dtype, precision, promote)
 
@@ -146,11 +146,11 @@ def types_checked(out_dtype: Any, acc_dtype: Any, precision: str, promote: bool 
     return Types(out, None if acc_dtype is None else name_of(acc_dtype, "acc_dtype"), precision, promote)
 
 
-known_types = lru_cache(maxsize=256, typed=True)(types_checked)
+cached_types = lru_cache(maxsize=256, typed=True)(types_checked)
 
 
 @explained
-def given_epilogue(epilogue: object) -> BoundEpilogue | None:
+def epilogue_checked(epilogue: object) -> BoundEpilogue | None:
     """What a caller passes as epilogue=: a function called with its operands, or one that has none."""
     if epilogue is None:
         return None

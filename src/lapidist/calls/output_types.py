@@ -12,28 +12,30 @@ if TYPE_CHECKING:
     from lapidist.epilogues.tracing import BoundEpilogue
 
 
-def outputs_given(out: Any, given: BoundEpilogue | None) -> tuple[Any, tuple[Any, ...]]:
+def checked_outputs(out: Any, epilogue: BoundEpilogue | None) -> tuple[Any, tuple[Any, ...]]:
     """The caller's array for D, and those for further results. None stands for an array to be allocated."""
-    count = 1 if given is None else len(given.function.results)
-    if given is None or count == 1 or out is None:
+    count = 1 if epilogue is None else len(epilogue.function.results)
+    if epilogue is None or count == 1 or out is None:
         return out, (None,) * (count - 1)
     if not isinstance(out, tuple) or len(out) != count:
         got = f"{len(out)} of them" if isinstance(out, tuple) else type(out).__name__
         raise ArgumentError(
-            f"out: must be a tuple of {count} arrays, one for each value that {given.function.name} returns;"
-            f" got {got}. Leave it out for new ones"
+            f"out: must be a tuple of {count} arrays, one for each value that {epilogue.function.name}"
+            f" returns; got {got}. Leave it out for new ones"
         )
     return out[0], out[1:]
 
 
 def type_of_d(operation: Operation, out: Any) -> str:
     """The type of D that the epilogue's function names. "": the call decides it."""
-    wanted = "" if operation.epilogue is None else operation.epilogue.function.results[0].dtype
-    given = None if out is None else operand_of(out, "out").dtype if wanted else wanted
-    for name, dtype in (("out_dtype", operation.types.out_dtype), ("out", given)):
-        if wanted and dtype not in (None, wanted):
-            raise DTypeError(f"{name}: must be {wanted}, which the epilogue names; got {dtype}. Leave it out")
-    return wanted
+    required = "" if operation.epilogue is None else operation.epilogue.function.results[0].dtype
+    dtype_of_out = None if out is None else operand_of(out, "out").dtype if required else required
+    for name, dtype in (("out_dtype", operation.types.out_dtype), ("out", dtype_of_out)):
+        if required and dtype not in (None, required):
+            raise DTypeError(
+                f"{name}: must be {required}, which the epilogue names; got {dtype}. Leave it out"
+            )
+    return required
 
 
 def shape_of_d(product: tuple[int, ...], operation: Operation) -> tuple[int, ...]:

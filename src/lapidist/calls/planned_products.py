@@ -13,7 +13,7 @@ from lapidist.calls.call import Call
 from lapidist.calls.destination import place_for
 from lapidist.calls.kernel_choice import OPEN, Choices
 from lapidist.calls.prepared import Prepared
-from lapidist.calls.remembered import AGAIN, BESIDE, ROWS, remember, with_arrays
+from lapidist.calls.remembered import ARRAY_PATHS, MATRIX_PATHS, ROWS, remember, with_arrays
 from lapidist.calls.repeat.fast_path import fast_path
 from lapidist.calls.repeat.new_rows import new_rows
 from lapidist.calls.repeat.scalars import is_repeatable
@@ -25,27 +25,27 @@ def run(key: Any, bound: Bound, choices: Choices, stream: Any, rows: Any = None)
     in their rows alone.
     """
     ready = prepared(bound, choices, stream)
-    again_met, ready.met = ready.met, True
+    was_called, ready.was_called = ready.was_called, True
     result = ready.run(bound, stream)
-    if again_met and is_repeatable(key, bound):
-        again = fast_path(ready, bound)
-        if again is not None:
-            remember(AGAIN, key, again)
-    if rows is not None and not again_met and ready.direct and ready.like.framework == "torch":
+    if was_called and is_repeatable(key, bound):
+        replay = fast_path(ready, bound)
+        if replay is not None:
+            remember(MATRIX_PATHS, key, replay)
+    if rows is not None and not was_called and ready.direct and ready.like.framework == "torch":
         of_rows = new_rows(ready, bound)
         if of_rows is not None:
             remember(ROWS, rows, of_rows)
     return result
 
 
-def run_beside(key: Any, bound: Bound, call: Call) -> Any:
+def run_with_arrays(key: Any, bound: Bound, call: Call) -> Any:
     """Plan and launch a product with arrays beside its matrices; its second call makes the fast path."""
     ready = prepared(bound, call.choices, call.stream)
-    again_met, ready.met = ready.met, True
+    was_called, ready.was_called = ready.was_called, True
     result = ready.run(bound, call.stream)
-    again = with_arrays().fast_path_beside(ready, bound, call, result) if again_met else None
-    if again is not None:
-        remember(BESIDE, key, again)
+    replay = with_arrays().fast_path_with_arrays(ready, bound, call, result) if was_called else None
+    if replay is not None:
+        remember(ARRAY_PATHS, key, replay)
     return result
 
 
@@ -54,13 +54,13 @@ def of_new_rows(a: Any, b: Any, rows: Any, key: Any, stream: Any) -> Any:
     `key`. None: the full path must check the call.
     """
     of_rows = ROWS.get(rows)
-    found = None if of_rows is None else of_rows(a, b, stream, prepared_with_rows)
-    if of_rows is None or found is None:
+    result_and_ready = None if of_rows is None else of_rows(a, b, stream, prepared_with_rows)
+    if of_rows is None or result_and_ready is None:
         return None
-    result, ready = found
-    if ready.met:
-        remember(AGAIN, key, of_rows.again(ready, tuple(result.shape)))
-    ready.met = True
+    result, ready = result_and_ready
+    if ready.was_called:
+        remember(MATRIX_PATHS, key, of_rows.replay(ready, tuple(result.shape)))
+    ready.was_called = True
     return result
 
 
@@ -70,33 +70,33 @@ def prepared(bound: Bound, choices: Choices, stream: Any = None) -> Prepared:
     if choices.workspace is not None:
         return Prepared(bound, place, choices, None, problem)
 
-    def made(way: Compiling | None) -> Prepared:
+    def new(way: Compiling | None) -> Prepared:
         return Prepared(bound, place, choices, way, problem)
 
-    return known_or_made((problem, place, choices, framework), made, stream)
+    return cached_or_new((problem, place, choices, framework), new, stream)
 
 
 def prepared_with_rows(problem: Problem, other: Prepared, stream: Any) -> Prepared:
     """The same for a problem that differs from that of `other` in its rows alone."""
 
-    def made(way: Compiling | None) -> Prepared:
+    def new(way: Compiling | None) -> Prepared:
         return Prepared.with_rows(other, problem, way)
 
-    return known_or_made((problem, other.place, OPEN, other.like.framework), made, stream)
+    return cached_or_new((problem, other.place, OPEN, other.like.framework), new, stream)
 
 
-def known_or_made(key: Any, made: Callable[[Compiling | None], Prepared], stream: Any) -> Prepared:
+def cached_or_new(key: Any, new: Callable[[Compiling | None], Prepared], stream: Any) -> Prepared:
     """The remembered multiplication, or a new one. A graph that is captured keeps the best kernels, so the
     call waits for them.
     """
     _, place, choices, framework = key
-    ready, way = remembered.PREPARED.get(key), way_of(choices.compile)
+    ready, policy = remembered.PREPARED.get(key), way_of(choices.compile)
     if ready is None:
-        keeps = way == BACKGROUND and backend_at(place).is_captured(stream, framework)
-        ready = made(None if keeps else way)
+        keeps = policy == BACKGROUND and backend_at(place).is_captured(stream, framework)
+        ready = new(None if keeps else policy)
         remember(remembered.PREPARED, key, ready)
     elif not ready.settled:
-        if way == BACKGROUND and ready.is_captured(stream):
+        if policy == BACKGROUND and ready.is_captured(stream):
             ready.settle()
         else:
             ready.improve()

@@ -78,7 +78,7 @@ class Prepared:
         if not self.backend.plans:
             return
         for operand in bound.operands:
-            argument_rules.require_whole_elements(operand)
+            argument_rules.require_aligned_elements(operand)
         self._load(choices, way or kept_way(choices.compile))
         if bound.epilogue is not None:
             self.backend.load_passes(bound.epilogue)
@@ -92,11 +92,11 @@ class Prepared:
         self.parts: list[Part] = []
         self._workspace: Operand | None = None  # the caller's
         self._room = 0, 0  # workspace bytes: flags first, then sums and packed operands
-        self._wanted: Awaited | None = None  # better plans, whose kernels are being compiled
+        self._awaited: Awaited | None = None  # better plans, whose kernels are being compiled
         self._open = False  # not all configs have been weighed yet
-        self._asked = False  # they will be, in the background
+        self._search_started = False  # they will be, in the background
         self.countdown = 0  # calls until the next look for a better plan
-        self.met = False  # a call used it: the second one makes a fast path
+        self.was_called = False  # a call used it: the second one makes a fast path
 
     @classmethod
     def with_rows(cls, other: Prepared, problem: Problem, way: Compiling | None) -> Prepared:
@@ -118,34 +118,34 @@ class Prepared:
         at_once = (
             self.backend.compiles and way != WAIT and (choices is OPEN or choices.of_kernel == OPEN.of_kernel)
         )
-        wanted, plans, missing = {}, {}, []
+        best_plans, plans, missing = {}, {}, []
         for problem in dict.fromkeys(part for part, _ in parts):
             quick_plan = planned_at_once(problem, chip) if at_once else None
             final = quick_plan is None or way != BACKGROUND
             self._open |= not final
-            plan = wanted[problem] = quick_plan or make_plan(problem, chip, *choices.of_kernel)
+            plan = best_plans[problem] = quick_plan or make_plan(problem, chip, *choices.of_kernel)
             plans[problem] = self.backend.available(plan, way, final)
             if final and plans[problem] is not plan:
                 missing.append(plan.build)
-        self._wanted = Awaited(wanted, missing) if missing else None
+        self._awaited = Awaited(best_plans, missing) if missing else None
         self._take(plans, choices.workspace)
 
     def _take(self, plans: dict[Problem, Plan], workspace: Any = None) -> None:
         """Use these plans for all parts from now on."""
         flags, room = self._room = shared_workspace(plan.scratch_bytes for plan in plans.values())
-        own = None
+        addresses = None
         if workspace is not None:
-            given = self._workspace = argument_rules.workspace_of(workspace)
-            argument_rules.require_workspace(given, self.like, flags + room)
-            own = given.pointer, given.pointer + flags
-        kernels = {problem: self.backend.loaded(plan, own) for problem, plan in plans.items()}
-        taken = []
+            operand = self._workspace = argument_rules.workspace_of(workspace)
+            argument_rules.require_workspace(operand, self.like, flags + room)
+            addresses = operand.pointer, operand.pointer + flags
+        kernels = {problem: self.backend.loaded(plan, addresses) for problem, plan in plans.items()}
+        launches = []
         for problem, (skip_a, skip_b, *skip_c_d) in parts_of(self.problem):
             plan = plans[problem]
             in_its_order = (skip_b, skip_a) if plan.config.exchanged else (skip_a, skip_b)
-            taken.append(Part(plan, kernels[problem], (*in_its_order, *skip_c_d)))  # type: ignore[arg-type]
-        self.parts = taken  # one assignment: other threads may be running these parts
-        self.countdown = 1 if self._wanted is None else CALLS_BETWEEN
+            launches.append(Part(plan, kernels[problem], (*in_its_order, *skip_c_d)))  # type: ignore[arg-type]
+        self.parts = launches  # one assignment: other threads may be running these parts
+        self.countdown = 1 if self._awaited is None else CALLS_BETWEEN
 
     # ---- better plans, while calls go on ----
 
@@ -154,9 +154,9 @@ class Prepared:
         """Whether its plans are final: no better kernel is being compiled, and all configs have been
         weighed.
         """
-        return self._wanted is None and not self._open
+        return self._awaited is None and not self._open
 
-    def look_again(self, kernel: GpuKernel | None) -> int:
+    def look_for_upgrade(self, kernel: GpuKernel | None) -> int:
         """Called by a fast path after so many launches of `kernel`. Returns how many may follow until the
         next look; 0: the kernel has changed, or the plans are final.
         """
@@ -173,10 +173,10 @@ class Prepared:
         plans = {part.plan.callers_problem: part.plan for part in self.parts}
         if self._open:
             plans = {problem: better_than(plan) or plan for problem, plan in plans.items()}
-        elif self._wanted is not None:
-            plans = self._wanted.plans
+        elif self._awaited is not None:
+            plans = self._awaited.plans
         self._take({problem: self.backend.available(plan, WAIT) for problem, plan in plans.items()})
-        self._wanted, self._open = None, False
+        self._awaited, self._open = None, False
 
     def improve(self) -> None:
         """Count a call. After enough of them, take the wanted plans if their kernels are compiled, or look
@@ -185,32 +185,32 @@ class Prepared:
         self.countdown -= 1
         if self.countdown > 0:
             return
-        self.countdown, wanted = CALLS_BETWEEN, self._wanted
-        if wanted is None:
+        self.countdown, awaited = CALLS_BETWEEN, self._awaited
+        if awaited is None:
             self._look_for_better()
             return
-        if wanted.have_come:
-            self._wanted = None
-            self._take(wanted.plans)
-        elif wanted.will_not_come:
-            self._wanted = None
+        if awaited.have_come:
+            self._awaited = None
+            self._take(awaited.plans)
+        elif awaited.will_not_come:
+            self._awaited = None
 
     def _look_for_better(self) -> None:
         """Weigh all configs once, in the background."""
-        if self._open and not self._asked:
-            self._asked = True
+        if self._open and not self._search_started:
+            self._search_started = True
             background_thread.ask(self._weigh_all)
 
     def _weigh_all(self) -> None:
         """Find the best plans. If they beat those in use, have their kernels compiled."""
         try:
-            own = {part.plan.callers_problem: part.plan for part in self.parts}
-            found = {problem: better_than(plan) or plan for problem, plan in own.items()}
-            if found != own:
-                missing = [plan for plan in found.values() if not at_hand(*plan.build)]
+            current = {part.plan.callers_problem: part.plan for part in self.parts}
+            best = {problem: better_than(plan) or plan for problem, plan in current.items()}
+            if best != current:
+                missing = [plan for plan in best.values() if not at_hand(*plan.build)]
                 for plan in missing:
                     compile_behind(plan)
-                self._wanted = Awaited(found, [plan.build for plan in missing])
+                self._awaited = Awaited(best, [plan.build for plan in missing])
         finally:
             self._open = False
 
@@ -255,9 +255,9 @@ class Prepared:
         several = (
             f"\n  in {len(self.parts)} launches, the first of which is shown" if len(self.parts) > 1 else ""
         )
-        made = self.problem.fused.function.results if self.problem.fused else ()
-        left = made[2:] if made and in_kernel_work([self.plan]).quantised else made
-        passes = passes_named([each.then for each in left if each.then])
+        results = self.problem.fused.function.results if self.problem.fused else ()
+        followed = results[2:] if results and in_kernel_work([self.plan]).quantised else results
+        passes = passes_named([result.then for result in followed if result.then])
         return str(self.plan) + several + passes
 
     def start(

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-Again = Callable[..., Any]  # a fast path; it returns None if the full path must check the call
+FastPath = Callable[..., Any]  # a fast path; it returns None if the full path must check the call
 REMEMBERED_LIMIT = 4096  # entries of each dictionary; a program that exceeds it starts over
 PREPARED: dict[Any, Any] = {}  # Prepared, by problem, device, choices and framework
 # by the key of repeat/shape.py:
-AGAIN: dict[Any, Again] = {}  # fast paths of matrices alone
+MATRIX_PATHS: dict[Any, FastPath] = {}  # fast paths of matrices alone
 ROWS: dict[Any, Any] = {}  # NewRows, for products with new rows
-BESIDE: dict[Any, Any] = {}  # fast paths of calls with arrays apart from a, b, c and out
-LISTS: dict[Any, Again] = {}  # fast paths of lists of matrices
+ARRAY_PATHS: dict[Any, Any] = {}  # fast paths of calls with arrays apart from a, b, c and out
+LISTS: dict[Any, FastPath] = {}  # fast paths of lists of matrices
 
 
 def remember(entries: dict[Any, Any], key: Any, value: Any) -> None:

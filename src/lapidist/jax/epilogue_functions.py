@@ -14,7 +14,7 @@ from jax import numpy as jnp
 from jax.interpreters import ad
 
 from lapidist.calls.bound import Bound
-from lapidist.calls.epilogue_operands import number_given
+from lapidist.calls.epilogue_operands import checked_number
 from lapidist.calls.operation import is_array
 from lapidist.dtypes import number_type, numpy_dtype
 from lapidist.epilogues import passes
@@ -52,7 +52,7 @@ def array_of(function: Function, name: str, value: Any, numbers: np.dtype[Any]) 
         return seed_words(name, value)
     if is_ours:
         return jnp.asarray(value)
-    return jnp.asarray(number_given(function, name, value, numbers.name), numbers)
+    return jnp.asarray(checked_number(function, name, value, numbers.name), numbers)
 
 
 def in_order(arrays: dict[str, Any], product: Product, bound: Bound) -> dict[str, Any]:

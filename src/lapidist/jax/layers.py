@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lapidist.calls.operation import given_epilogue
+from lapidist.calls.operation import epilogue_checked
 from lapidist.epilogues.layer_activations import ENDINGS
 from lapidist.epilogues.ready_made import READY
 from lapidist.epilogues.steps import TILE
@@ -37,7 +37,7 @@ def with_lines(tile: Any, row: bool, column: bool) -> Any:
 
 def bound_with_lines(epilogue: Any, row: bool, column: bool) -> BoundEpilogue | None:
     """The epilogue, with rows and columns for its Tile operands."""
-    bound = given_epilogue(epilogue)
+    bound = epilogue_checked(epilogue)
     if bound is None or not (row or column):
         return bound
     tiles = {parameter.name for parameter in bound.function.parameters if parameter.kind == TILE}

@@ -11,7 +11,7 @@ from lapidist.calls import argument_rules
 from lapidist.calls.bound import Bound
 from lapidist.calls.factor_operands import require_number
 from lapidist.calls.linear_shapes import require_features
-from lapidist.calls.operation import given_epilogue, is_array, types_named
+from lapidist.calls.operation import epilogue_checked, is_array, types_named
 from lapidist.dtypes import Precision
 from lapidist.epilogues.layer_activations import require_activation, require_epilogue_alone
 from lapidist.epilogues.passes import COLUMN, REDUCTIONS, ROW
@@ -239,7 +239,7 @@ def followed(
 ) -> tuple[Product, dict[str, Any]]:
     """The product with an epilogue, and all its arrays, checked by every rule."""
     bound = checked(product, arrays, product.arrays, vectors)
-    followed_by = given_epilogue(epilogue)
+    followed_by = epilogue_checked(epilogue)
     if followed_by is None:
         return product, arrays
     operands = arrays_of(followed_by, bound.accumulator)

@@ -12,7 +12,7 @@ import torch
 
 from lapidist import api
 from lapidist.calls.epilogue_operands import fits_batch
-from lapidist.calls.operation import given_epilogue
+from lapidist.calls.operation import epilogue_checked
 from lapidist.dtypes import accumulators_of, number_type
 from lapidist.epilogues import passes
 from lapidist.epilogues.interpreter import Namespace, evaluate, stored
@@ -32,7 +32,7 @@ def is_separate(bound: BoundEpilogue, *tensors: Any) -> bool:
 
 
 def matmul(a: Any, b: Any, epilogue: Any, out_dtype: Any, precision: Any) -> Any:
-    bound = given_epilogue(epilogue)
+    bound = epilogue_checked(epilogue)
     assert bound is not None
     a, b = in_autocast(a, b)
     if not is_separate(bound, a, b):
@@ -56,7 +56,7 @@ def gemm(
     row: bool = False,
 ) -> Any:
     """`how`: alpha, beta, trans_a, trans_b. `row`: a is a vector of the caller's, as one row."""
-    bound = given_epilogue(epilogue)
+    bound = epilogue_checked(epilogue)
     assert bound is not None
     a, b, c = in_autocast(a, b, c)
     if row:

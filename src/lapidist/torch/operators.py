@@ -14,7 +14,7 @@ import torch
 from lapidist import api
 from lapidist.calls.linear_shapes import require_features
 from lapidist.calls.operation import USUAL_TYPES
-from lapidist.calls.remembered import AGAIN
+from lapidist.calls.remembered import MATRIX_PATHS
 from lapidist.calls.repeat.shape import key_of_product
 from lapidist.dtypes import IEEE
 from lapidist.errors import LapidistError
@@ -126,7 +126,7 @@ def run_gemm(
 
 def repeated_matmul(a: Any, b: Any) -> Any:
     """matmul on the fast path of a repeated call; None if the call must be checked in full."""
-    repeat = AGAIN.get(key_of_product(a, b, None, USUAL_TYPES))
+    repeat = MATRIX_PATHS.get(key_of_product(a, b, None, USUAL_TYPES))
     return None if repeat is None else repeat(a, b, None, None, AS_IT_IS, None)
 
 
@@ -136,11 +136,11 @@ PRODUCT, SUM = (api.ALPHA, api.BETA, False, True), (api.ALPHA, 1.0, False, True)
 
 def repeated_linear(input: Any, weight: Any, bias: Any, out: Any = None) -> Any:
     numbers: tuple[Any, Any, bool, bool] = PRODUCT if bias is None else SUM
-    return api.gemm_again(input, weight, bias, out, *numbers, USUAL_TYPES, None)
+    return api.gemm_fast_path(input, weight, bias, out, *numbers, USUAL_TYPES, None)
 
 
 def repeated_product(a: Any, b: Any, trans_a: bool, trans_b: bool) -> Any:
-    return api.gemm_again(a, b, None, None, api.ALPHA, api.BETA, trans_a, trans_b, USUAL_TYPES, None)
+    return api.gemm_fast_path(a, b, None, None, api.ALPHA, api.BETA, trans_a, trans_b, USUAL_TYPES, None)
 
 
 def run_linear(

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 # (a, b, c, out, values, stream) -> results, or None: the full path must check the call. `values`: alpha and
 # beta, or all that comes beside the matrices.
-Again = Callable[[Any, Any, Any, Any, Any, Any], Any]
+FastPath = Callable[[Any, Any, Any, Any, Any, Any], Any]
 
 # Raised by what is no tensor, or by a number out of range: the full path then names the argument.
 REFUSED = AttributeError, TypeError, ValueError, RuntimeError, LapidistError
@@ -61,13 +61,13 @@ class Geometry(NamedTuple):
 def geometry_of(tensors: list[Any], further: int = 0) -> Geometry:
     if type(tensors[0]) is np.ndarray:
         alike = compared_numpy(*tensors)
-        distances = forbidden([operand_of(each, "out") for each in tensors], further)
+        distances = forbidden([operand_of(tensor, "out") for tensor in tensors], further)
         return Geometry(alike, alike, (0,) * len(tensors), distances, bool, None)
     return Geometry(
         compared_as_they_repeat(tensors),
         compared_by_parts(*tensors),
-        tuple(each.data_ptr() & 15 for each in tensors),
-        forbidden([operand_of(each, "out") for each in tensors], further),
+        tuple(tensor.data_ptr() & 15 for tensor in tensors),
+        forbidden([operand_of(tensor, "out") for tensor in tensors], further),
         recording_of(tensors),
         tensors[0].device,
     )
@@ -81,16 +81,16 @@ def repeat_of(
     starting: Starting,
     upgrade: Upgrade,
     stream_now: Any,
-) -> Again:
+) -> FastPath:
     """`makes`: makers of a new D, and of all results."""
     alike, alike_by_parts, bits, distances, recorded, _ = geometry
     layout = layout._replace(
         exchanged=starting.exchanged,
         brings=starting.bring is not None,
         brings_d=starting.of_d,
-        counts=upgrade.left > 0,
+        counts=upgrade.calls > 0,
     )
-    again: Again = written_out(layout)(
+    replay: FastPath = written_out(layout)(
         alike,
         alike_by_parts,
         *makes,
@@ -106,11 +106,11 @@ def repeat_of(
         REFUSED,
         upgrade.look,
         upgrade.captured,
-        upgrade.left,
+        upgrade.calls,
         # Without addresses: those of the next call are then checked, by the rules of the fast path.
         ((), numbers.first, (), numbers.first_scalars, None, numbers.first_fused),
     )
-    return again
+    return replay
 
 
 def write_counted(framework: str) -> Callable[[Any], Any] | None:
@@ -128,14 +128,14 @@ def stream_of_torch(ordinal: int | str) -> Callable[[], int]:
     return partial(torch._C._cuda_getCurrentRawStream, ordinal)
 
 
-def result_made(shape: Sequence[int], dtype: Any, device: Any) -> Callable[[], Any]:
+def result_maker(shape: Sequence[int], dtype: Any, device: Any) -> Callable[[], Any]:
     return tensor_maker(dtype, device)(tuple(shape), contiguous_strides(tuple(shape)))
 
 
 # ---- the matrices alone ----
 
 
-def fast_path(ready: Prepared, bound: Bound, keeps: bool = False) -> Again | None:
+def fast_path(ready: Prepared, bound: Bound, keeps: bool = False) -> FastPath | None:
     """The fast path for arrays of this geometry. None: there is none. `keeps`: it stays with
     its kernel, even if a better one comes.
     """
@@ -148,7 +148,7 @@ def fast_path(ready: Prepared, bound: Bound, keeps: bool = False) -> Again | Non
     if not are_plain(tensors):
         return None
     geometry = geometry_of(tensors)
-    new = result_made(bound.result_shape, torch_dtype(ready.out_dtype), geometry.device)
+    new = result_maker(bound.result_shape, torch_dtype(ready.out_dtype), geometry.device)
     numbers = NumbersOf(bound, bound.alpha_beta)
     started = plainly_started(ready), upgrade, stream_of_torch(ready.like.device)
     return repeat_of(layout_of(bound, tensors), geometry, (new, None), numbers, *started)
@@ -156,18 +156,18 @@ def fast_path(ready: Prepared, bound: Bound, keeps: bool = False) -> Again | Non
 
 def layout_of(bound: Bound, tensors: Sequence[Any]) -> CallLayout:
     reads_c = bound.c is not None
-    own_c = len(tensors) > 3
-    return CallLayout(2, (), (0, 1), reads_c, own_c, reads_c and not own_c)
+    separate_c = len(tensors) > 3
+    return CallLayout(2, (), (0, 1), reads_c, separate_c, reads_c and not separate_c)
 
 
 def tensors_of(bound: Bound) -> list[Any]:
     """A, B, the output, and C if it is not the output. Without an output, a new tensor stands for it."""
     a, b, c, out = bound.a, bound.b, bound.c, bound.out
-    made = empty(bound.result_shape, a, bound.out_dtype) if out is None else out.owner
-    return [a.owner, b.owner, made, *([] if c is None or c.owner is made else [c.owner])]
+    d = empty(bound.result_shape, a, bound.out_dtype) if out is None else out.owner
+    return [a.owner, b.owner, d, *([] if c is None or c.owner is d else [c.owner])]
 
 
-def fast_path_of_cupy(ready: Prepared, bound: Bound, upgrade: Upgrade) -> Again | None:
+def fast_path_of_cupy(ready: Prepared, bound: Bound, upgrade: Upgrade) -> FastPath | None:
     """CuPy's arrays have no versions and no gradients. C is read only where it is the output."""
     arrays = tensors_of(bound)
     if len(arrays) > 3:
@@ -176,8 +176,8 @@ def fast_path_of_cupy(ready: Prepared, bound: Bound, upgrade: Upgrade) -> Again 
     geometry = Geometry(
         compared_cupy(*arrays[:2]),
         compared_cupy(arrays[2]),
-        tuple(each.data.ptr & 15 for each in arrays),
-        forbidden([operand_of(each, "out") for each in arrays], 0),
+        tuple(array.data.ptr & 15 for array in arrays),
+        forbidden([operand_of(array, "out") for array in arrays], 0),
         bool,
         None,
     )
@@ -191,7 +191,7 @@ def fast_path_of_cupy(ready: Prepared, bound: Bound, upgrade: Upgrade) -> Again 
 # ---- on the host ----
 
 
-def fast_path_on_host(bound: Bound) -> Again | None:
+def fast_path_on_host(bound: Bound) -> FastPath | None:
     """NumPy works on the memory of torch's tensors, and of arrays that it does not take at once."""
     from lapidist.calls.repeat.on_host import started_on_host
 
@@ -203,7 +203,7 @@ def fast_path_on_host(bound: Bound) -> Again | None:
         return None
     geometry, torchs = geometry_of(tensors), framework == "torch"
     new = (
-        result_made(shape, torch_dtype(bound.out_dtype), geometry.device)
+        result_maker(shape, torch_dtype(bound.out_dtype), geometry.device)
         if torchs
         else partial(np.empty, shape, tensors[2].dtype)
     )

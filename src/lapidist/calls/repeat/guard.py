@@ -27,7 +27,7 @@ def recording_of(tensors: Iterable[Any]) -> Recorded:
 
     modes, gradients = torch._C._len_torch_dispatch_stack, torch.is_grad_enabled
     forward = torch.autograd.forward_ad
-    if any(each.requires_grad for each in tensors):
+    if any(tensor.requires_grad for tensor in tensors):
         return lambda: forward._current_level >= 0 or modes() > 0 or gradients()
     return lambda: forward._current_level >= 0 or modes() > 0
 
@@ -92,15 +92,15 @@ def compared_as_they_repeat(tensors: list[Any]) -> Alike:
     guards take a tensor only once.
     """
     numbers = list(map(id, tensors))
-    firsts = [numbers.index(each) for each in numbers]
+    firsts = [numbers.index(number) for number in numbers]
     unique = sorted(set(firsts))
     if len(unique) == len(tensors):
         return compared_at_once(*tensors)
     pick, twice = picker(unique), [(x, y) for x, y in zip(firsts, range(len(firsts)), strict=True) if x != y]
     at_once = compared_at_once(*pick(tuple(tensors)))
 
-    def alike(*others: Any) -> bool:
-        return all(others[x] is others[y] for x, y in twice) and at_once(*pick(others))
+    def alike(*tensors_now: Any) -> bool:
+        return all(tensors_now[x] is tensors_now[y] for x, y in twice) and at_once(*pick(tensors_now))
 
     return alike
 
@@ -121,16 +121,16 @@ def compared_by_parts(*tensors: Any) -> Alike:
     at_once: list[Alike] = []
     tries = MOST_GUARDS
 
-    def alike(*others: Any) -> bool:
+    def alike(*tensors_now: Any) -> bool:
         nonlocal tries
         for guard in at_once:
-            if guard(*others):
+            if guard(*tensors_now):
                 return True
-        if is_traced() or not all(part(other) for part, other in zip(parts, others, strict=True)):
+        if is_traced() or not all(part(other) for part, other in zip(parts, tensors_now, strict=True)):
             return False
         if tries:
-            guard = compared_at_once(*others)
-            serves = guard(*others)
+            guard = compared_at_once(*tensors_now)
+            serves = guard(*tensors_now)
             tries = tries - 1 if serves else 0
             if serves:
                 at_once.append(guard)
@@ -173,7 +173,7 @@ def same_strides(tensor: Any) -> Callable[[Any], bool]:
 
 def compared_cupy(*arrays: Any) -> Alike:
     remembered = [geometry_of_cupy(array) for array in arrays]
-    return lambda *others: [geometry_of_cupy(other) for other in others] == remembered
+    return lambda *arrays_now: [geometry_of_cupy(other) for other in arrays_now] == remembered
 
 
 def geometry_of_cupy(array: Any) -> tuple[Any, ...]:
@@ -185,7 +185,7 @@ def geometry_of_cupy(array: Any) -> tuple[Any, ...]:
 
 def compared_numpy(*arrays: Any) -> Alike:
     remembered = [geometry_of_numpy(array) for array in arrays]
-    return lambda *others: [geometry_of_numpy(other) for other in others] == remembered
+    return lambda *arrays_now: [geometry_of_numpy(other) for other in arrays_now] == remembered
 
 
 def geometry_of_numpy(array: Any) -> tuple[Any, ...]:

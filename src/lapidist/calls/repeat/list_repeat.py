@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lapidist.calls.repeat.guard import are_plain, compared_at_once, compared_by_parts, recording_of
-from lapidist.calls.repeat.scalars import asked_of, fit_for
+from lapidist.calls.repeat.scalars import fit_for, scalars_key
 from lapidist.calls.repeat.upgrade import upgrade_of_lists
 from lapidist.frameworks.arrays import HOST
 from lapidist.frameworks.new_arrays import torch_dtype
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from lapidist.calls.call import Call
     from lapidist.calls.lists import Listed
 
-AgainLists = Callable[["Call"], Any]  # returns None if the full path must check the call
+ListPath = Callable[["Call"], Any]  # returns None if the full path must check the call
 
 
-def fast_path_of_lists(call: Call, batch: Listed, launched: Sequence[PartKernel]) -> AgainLists | None:
+def fast_path_of_lists(call: Call, batch: Listed, launched: Sequence[PartKernel]) -> ListPath | None:
     """The fast path of calls like this one, which took these launches. Only if all matrices start on
     multiples of 16 bytes.
     """
-    kernels = [each.kernel for each in launched if each.kernel is not None]
+    kernels = [part_kernel.kernel for part_kernel in launched if part_kernel.kernel is not None]
     first, operation, at_once = batch.calls[0], batch.calls[0].operation, batch.at_once
     parts = [slice(start, start + at_once) for start in range(0, batch.count, at_once)]
     if batch.like.device == HOST or batch.like.framework != "torch" or len(kernels) != len(parts):
         return None
     import torch
 
-    reads_c, asked = first.c is not None, asked_of(*batch.scalars)
-    if asked != asked_of(operation.alpha, operation.beta) or any(
+    reads_c, key_of_scalars = first.c is not None, scalars_key(*batch.scalars)
+    if key_of_scalars != scalars_key(operation.alpha, operation.beta) or any(
         x.copied_to is not None for x in batch.calls
     ):
         return None
@@ -51,15 +51,15 @@ def fast_path_of_lists(call: Call, batch: Listed, launched: Sequence[PartKernel]
     current_stream, ordinal = torch._C._cuda_getCurrentRawStream, batch.like.device
     shape, dtype, swaps = first.result_shape, torch_dtype(first.out_dtype), batch.problem.transposed
     sound = [x.data_ptr() for x in everything]  # outputs overlap nothing: the full path checked
-    left, look, captured = upgrade_of_lists(launched)
-    counts = left > 0
+    until_look, look, captured = upgrade_of_lists(launched)
+    counts = until_look > 0
 
-    def again(call: Call) -> Any:
-        nonlocal left
+    def replay(call: Call) -> Any:
+        nonlocal until_look
         if counts:
-            if left > 0:
-                left = 0 if captured(call.stream) else left - 1 or look()
-            if left <= 0:
+            if until_look > 0:
+                until_look = 0 if captured(call.stream) else until_look - 1 or look()
+            if until_look <= 0:
                 return None
         scalars = call.operation.alpha, call.operation.beta
         if recorded():
@@ -75,8 +75,8 @@ def fast_path_of_lists(call: Call, batch: Listed, launched: Sequence[PartKernel]
         if at != sound and (call.out is not None or not all(map(on_16_bytes, at))):
             return None
         stream = current_stream(ordinal) if call.stream is None else stream_handle(call.stream)
-        a, b, d, *own_c = (at[start : start + count] for start in range(0, len(at), count))
-        c = own_c[0] if own_c else d
+        a, b, d, *separate_c = (at[start : start + count] for start in range(0, len(at), count))
+        c = separate_c[0] if separate_c else d
         columns = (b, a, c, d) if swaps else (a, b, c, d)
         for kernel, part in zip(kernels, parts, strict=True):
             padding = (0,) * (at_once - len(a[part]))
@@ -86,7 +86,7 @@ def fast_path_of_lists(call: Call, batch: Listed, launched: Sequence[PartKernel]
             torch._C._increment_version(tuple(results))
         return results
 
-    return again
+    return replay
 
 
 def tensors(call: Call, results: Sequence[Any], reads_c: bool) -> list[Any]:

@@ -12,7 +12,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from lapidist.calls.repeat.addresses import pairs_written
-from lapidist.calls.repeat.fast_path import Again, Geometry, repeat_of, result_made, stream_of_torch
+from lapidist.calls.repeat.fast_path import FastPath, Geometry, repeat_of, result_maker, stream_of_torch
 from lapidist.calls.repeat.guard import Alike, Extents, are_plain, recording_of, torch_guard
 from lapidist.calls.repeat.numbers_of import NumbersOf
 from lapidist.calls.repeat.start import plainly_started
@@ -31,24 +31,26 @@ if TYPE_CHECKING:
 
 LEAST = 2  # rows, columns and k: along an extent of 1 a stride may be anything
 PLAIN_LAYOUT = CallLayout(2, (), (0, 1))
-APART = ((0, 0),) * len(pairs_written(3, 0))  # no distance is forbidden: a new D overlaps neither A nor B
+NO_OVERLAPS = ((0, 0),) * len(
+    pairs_written(3, 0)
+)  # no distance is forbidden: a new D overlaps neither A nor B
 Prepare = Callable[["Problem", "Prepared", Any], "Prepared"]  # (problem, an earlier one like it, stream)
 
 
 class NewRows:
     """Multiplies like an earlier product, with other rows. It keeps none of the caller's arrays."""
 
-    __slots__ = ("cols", "first", "geometry", "made", "numbers")
+    __slots__ = ("cols", "first", "geometry", "maker", "numbers")
 
     def __init__(self, first: Prepared, geometry: Geometry, numbers: NumbersOf) -> None:
         self.first, self.geometry, self.cols, self.numbers = first, geometry, first.problem.n, numbers
-        self.made = tensor_maker(torch_dtype(first.out_dtype), geometry.device)
+        self.maker = tensor_maker(torch_dtype(first.out_dtype), geometry.device)
 
     def __call__(self, a: Any, b: Any, stream: Any, prepare: Prepare) -> tuple[Any, Prepared] | None:
         """The product, and what was prepared for it. None: the full path must check the call."""
         first, geometry = self.first, self.geometry
         shape = (*a.shape[:-1], self.cols)
-        rows, out = prod(shape[:-1]), self.made(shape, contiguous_strides(shape))()
+        rows, out = prod(shape[:-1]), self.maker(shape, contiguous_strides(shape))()
         if rows < LEAST or not (a.is_contiguous() and geometry.alike(a, b, out)):
             return None
         pa, pb, pd, (a_bits, b_bits, d_bits) = a.data_ptr(), b.data_ptr(), out.data_ptr(), geometry.bits
@@ -63,9 +65,9 @@ class NewRows:
         ready.start(pa, pb, pd, pd, AS_IT_IS, handle)
         return out, ready
 
-    def again(self, ready: Prepared, shape: tuple[int, ...]) -> Again:
+    def replay(self, ready: Prepared, shape: tuple[int, ...]) -> FastPath:
         """The fast path of products with its number of rows, and results of this shape."""
-        new = result_made(shape, torch_dtype(ready.out_dtype), self.geometry.device)
+        new = result_maker(shape, torch_dtype(ready.out_dtype), self.geometry.device)
         started = plainly_started(ready), upgrade_of(ready), stream_of_torch(self.first.like.device)
         return repeat_of(PLAIN_LAYOUT, self.geometry, (new, None), self.numbers, *started)
 
@@ -90,8 +92,8 @@ def new_rows(ready: Prepared, bound: Bound) -> NewRows | None:
     alike = compared_but_rows(a, b, d)
     if alike is None:
         return None
-    bits = tuple(each.data_ptr() & 15 for each in (a, b, d))
-    geometry = Geometry(alike, lambda *_: False, bits, APART, recording_of((a, b)), a.device)
+    bits = tuple(tensor.data_ptr() & 15 for tensor in (a, b, d))
+    geometry = Geometry(alike, lambda *_: False, bits, NO_OVERLAPS, recording_of((a, b)), a.device)
     return NewRows(ready, geometry, NumbersOf(bound, AS_IT_IS))
 
 

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lapidist.calls.operation import is_array
-from lapidist.calls.repeat.scalars import asked_of, fit_for
+from lapidist.calls.repeat.scalars import fit_for, scalars_key
 from lapidist.calls.repeat.shape import ALPHA, BETA, FACTORS, OPERANDS
 from lapidist.launch import Scalars
 
@@ -24,7 +24,7 @@ class Indices(NamedTuple):
     operands: int
 
 
-OF_MATRICES, OF_BESIDE = Indices(0, 1, (), 2), Indices(ALPHA, BETA, FACTORS, OPERANDS)
+OF_MATRICES, WITH_ARRAYS = Indices(0, 1, (), 2), Indices(ALPHA, BETA, FACTORS, OPERANDS)
 
 
 def is_number(value: Any) -> bool:
@@ -38,13 +38,13 @@ class NumbersOf:
 
     def __init__(self, bound: Bound, values: Any, function: Function | None = None) -> None:
         """`values`: those of the call that the full path checked."""
-        self.at = OF_MATRICES if len(values) == 2 else OF_BESIDE
+        self.at = OF_MATRICES if len(values) == 2 else WITH_ARRAYS
         self.function: Function | None = function
         self.dtype = "" if bound.epilogue is None else bound.epilogue.dtype
         self.indices = [place for place, x in enumerate(values) if is_number(x)]
         self.factors = [(place, values[place]) for place in self.at.factors if is_number(values[place])]
         self.alpha = math.prod(x for _, x in self.factors)
-        self.asked, self.fit = asked_of(*bound.alpha_beta), fit_for(bound.accumulator)
+        self.key_of_scalars, self.fit = scalars_key(*bound.alpha_beta), fit_for(bound.accumulator)
         self.kinds = self._kinds(values)
         # of the call that was checked, as a fast path remembers them
         self.first = values if len(values) == 2 else tuple(values[place] for place in self.indices)
@@ -67,17 +67,17 @@ class NumbersOf:
         at, indices = self.at, self.indices
         of_alpha, of_beta = (values[place] if place in indices else 1.0 for place in (at.alpha, at.beta))
         scalars = of_alpha * self.alpha, of_beta
-        return scalars if asked_of(*scalars) == self.asked and self.fit(scalars) else None
+        return scalars if scalars_key(*scalars) == self.key_of_scalars and self.fit(scalars) else None
 
     def fused(self, values: Any) -> list[float]:
         """Operands of an epilogue that are numbers."""
         function = self.function
         if function is None:
             return []
-        from lapidist.calls.epilogue_operands import number_given
+        from lapidist.calls.epilogue_operands import checked_number
 
         return [
-            number_given(function, each.name, values[place], self.dtype)
-            for place, each in enumerate(function.parameters, self.at.operands)
+            checked_number(function, parameter.name, values[place], self.dtype)
+            for place, parameter in enumerate(function.parameters, self.at.operands)
             if place in self.indices
         ]

@@ -58,8 +58,8 @@ def started_on_host(bound: Bound, operands: Sequence[int | None] = ()) -> Starti
     further = [MemoryLayout.of(operand) for operand in epilogue.further.operands]
 
     def bring(at: Sequence[int], numbers: Sequence[float]) -> Any:
-        others, results = iter(numbers), at[len(at) - len(further) :]
-        values = [next(others) if source is None else source[0].at(at[source[1]]) for source in sources]
+        constants, results = iter(numbers), at[len(at) - len(further) :]
+        values = [next(constants) if source is None else source[0].at(at[source[1]]) for source in sources]
         return partial(finish, values, [layout.at(x) for layout, x in zip(further, results, strict=True)])
 
     return Starting(bring, start, of_d=False)

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 # exact types: a subclass may change what comparison means
 NUMBERS: frozenset[Any] = frozenset((int, float, np.float16, np.float32, np.float64, np.int32, np.int64))
-MOST_WHOLE = 2**31 - 1
+LARGEST_INTEGER = 2**31 - 1
 Fit = Callable[[Scalars], bool]
 
 
-def asked_of(alpha: Any, beta: Any) -> tuple[bool, bool, bool]:
+def scalars_key(alpha: Any, beta: Any) -> tuple[bool, bool, bool]:
     """What a problem depends on: alpha = 0 reads no A and B, alpha = 1 multiplies nothing, beta = 0 reads no
     C.
     """
@@ -31,12 +31,12 @@ def fit_for(accumulator: str) -> Fit:
     """A test whether alpha and beta surely neither overflow nor round to zero in the type that kernels
     take.
     """
-    whole = number_type(accumulator).kind in "iu"
-    return whole_fit if whole else floats_fit
+    is_integer = number_type(accumulator).kind in "iu"
+    return integers_fit if is_integer else floats_fit
 
 
-def whole_fit(scalars: Scalars) -> bool:
-    return all(abs(x) <= MOST_WHOLE and x == int(x) for x in scalars)
+def integers_fit(scalars: Scalars) -> bool:
+    return all(abs(x) <= LARGEST_INTEGER and x == int(x) for x in scalars)
 
 
 def floats_fit(scalars: Scalars) -> bool:
@@ -49,4 +49,4 @@ def is_repeatable(key: Any, bound: Bound) -> bool:
     problem than the next alpha with the same key.
     """
     operation = bound.operation
-    return key is not None and asked_of(operation.alpha, operation.beta) == asked_of(*bound.alpha_beta)
+    return key is not None and scalars_key(operation.alpha, operation.beta) == scalars_key(*bound.alpha_beta)

@@ -11,7 +11,7 @@ import numpy as np
 
 from lapidist.calls.kernel_choice import OPEN
 from lapidist.calls.operation import USUAL_TYPES, Flags, Operation, Types
-from lapidist.calls.repeat.scalars import NUMBERS, asked_of
+from lapidist.calls.repeat.scalars import NUMBERS, scalars_key
 
 if TYPE_CHECKING:
     from lapidist.calls.call import Call
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Shape = Any  # hashable; None: no fast path can serve the arrays
 # indices, alpha, beta, factors, an epilogue's operands; None where one is missing
-Beside = tuple[Any, ...]
+ExtraValues = tuple[Any, ...]
 
 
 def shape_of(a: Any, b: Any, out: Any) -> Shape:
@@ -45,16 +45,16 @@ def shape_of_arrays(a: Any, b: Any, out: Any, kind: Any) -> Shape:
 
 def key_of_product(a: Any, b: Any, out: Any, types: Types) -> Shape:
     """Of matmul."""
-    seen = shape_of(a, b, out)
-    return seen if types is USUAL_TYPES else (seen, types)
+    geometry = shape_of(a, b, out)
+    return geometry if types is USUAL_TYPES else (geometry, types)
 
 
 def key_of_gemm(
-    a: Any, b: Any, c: Any, out: Any, trans_a: bool, trans_b: bool, asked: Any, types: Types
+    a: Any, b: Any, c: Any, out: Any, trans_a: bool, trans_b: bool, numbers: Any, types: Types
 ) -> Shape:
     """`asked`: what `asked_of` says of alpha and beta."""
-    seen = shape_of(a, b, out), c is out, trans_a, trans_b, asked
-    return seen if types is USUAL_TYPES else (seen, types)
+    geometry = shape_of(a, b, out), c is out, trans_a, trans_b, numbers
+    return geometry if types is USUAL_TYPES else (geometry, types)
 
 
 def key_of_matrices(call: Call) -> Shape:
@@ -65,8 +65,8 @@ def key_of_matrices(call: Call) -> Shape:
     if operation.vectors:
         key = key_of_product(call.a, call.b, call.out, operation.types)
     else:
-        flags, asked = (operation.trans_a, operation.trans_b), asked_of(operation.alpha, operation.beta)
-        key = key_of_gemm(call.a, call.b, call.c, call.out, *flags, asked, operation.types)
+        flags, numbers = (operation.trans_a, operation.trans_b), scalars_key(operation.alpha, operation.beta)
+        key = key_of_gemm(call.a, call.b, call.c, call.out, *flags, numbers, operation.types)
     return key if choices == OPEN else (key, choices)
 
 
@@ -99,32 +99,43 @@ def key_of_rows_of(call: Call) -> Shape:
 ALPHA, BETA, FACTORS, OPERANDS = 3, 4, (5, 6), 7  # indices in Beside; operands start at the last
 
 
-def beside(operation: Operation) -> Beside:
-    routing, given = operation.routing, operation.epilogue
-    values = () if given is None else (given.values[each.name] for each in given.function.parameters)
+def extra_values(operation: Operation) -> ExtraValues:
+    routing, epilogue = operation.routing, operation.epilogue
+    values = (
+        ()
+        if epilogue is None
+        else (epilogue.values[parameter.name] for parameter in epilogue.function.parameters)
+    )
     numbers = operation.alpha, operation.beta, *operation.factors
     return (routing.gather_a, routing.gather_b, routing.scatter_d, *numbers, *values)
 
 
 def key_of(
-    a: Any, b: Any, c: Any, out: Any, values: Beside, flags: Flags, types: Types, function: Function | None
+    a: Any,
+    b: Any,
+    c: Any,
+    out: Any,
+    values: ExtraValues,
+    flags: Flags,
+    types: Types,
+    function: Function | None,
 ) -> Shape:
     outputs = None
     if out.__class__ is tuple and out:
         outputs = tuple(map(type, out))
         out = out[0]
-    seen = shape_of(a, b, out) or shape_of_arrays(a, b, out, np.ndarray)
-    if seen is None:
+    geometry = shape_of(a, b, out) or shape_of_arrays(a, b, out, np.ndarray)
+    if geometry is None:
         return None
     # One array may be both factors; torch's guards take each tensor only once.
     twice = values[5] is values[6]
     alpha, beta = values[ALPHA], values[BETA]
-    numbers = asked_of(alpha, beta) if alpha.__class__ in NUMBERS and beta.__class__ in NUMBERS else None
-    asked = flags, types, numbers, None if function is None else id(function)
-    return seen, tuple(map(type, values)), twice, c is None, c is out, outputs, asked
+    numbers = scalars_key(alpha, beta) if alpha.__class__ in NUMBERS and beta.__class__ in NUMBERS else None
+    settings = flags, types, numbers, None if function is None else id(function)
+    return geometry, tuple(map(type, values)), twice, c is None, c is out, outputs, settings
 
 
-def key_beside(call: Call) -> Shape:
+def key_with_arrays(call: Call) -> Shape:
     """The same for a Call."""
     operation, choices = call.operation, call.choices
     if operation.routing.check_indices is not False or choices.workspace is not None:
@@ -132,11 +143,11 @@ def key_beside(call: Call) -> Shape:
     flags = operation.trans_a, operation.trans_b, operation.routing.permuted
     if not all(type(flag) is bool for flag in flags):  # 1 would have the key of True, a list none
         return None
-    key = key_of(call.a, call.b, call.c, call.out, beside(operation), *asked_beside(operation))
+    key = key_of(call.a, call.b, call.c, call.out, extra_values(operation), *flags_types_function(operation))
     return key if key is None or choices == OPEN else (key, choices)
 
 
-def asked_beside(operation: Operation) -> tuple[Flags, Types, Function | None]:
+def flags_types_function(operation: Operation) -> tuple[Flags, Types, Function | None]:
     flags = operation.trans_a, operation.trans_b, operation.vectors, operation.routing.permuted
     return flags, operation.types, None if operation.epilogue is None else operation.epilogue.function
 
@@ -151,11 +162,11 @@ def key_of_lists(call: Call) -> Shape:
         return None
     if b is None or not all(type(x) in (list, tuple) and len(x) == len(a) for x in lists) or not a:
         return None
-    seen = shape_of(a[0], b[0], None if out is None else out[0])
-    if seen is None:
+    geometry = shape_of(a[0], b[0], None if out is None else out[0])
+    if geometry is None:
         return None
-    asked = asked_of(operation.alpha, operation.beta)
+    numbers = scalars_key(operation.alpha, operation.beta)
     return (
-        *(len(a), seen, c is None, out is None, asked, operation.trans_a, operation.trans_b),
+        *(len(a), geometry, c is None, out is None, numbers, operation.trans_a, operation.trans_b),
         *(operation.types, call.choices),
     )

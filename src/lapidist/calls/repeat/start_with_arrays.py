@@ -46,7 +46,7 @@ def started_through(
 
 
 def launched(
-    ready: Prepared, parts: list[Part], sources: Sources, actual: ExtraPointers, *own: list[Part]
+    ready: Prepared, parts: list[Part], sources: Sources, actual: ExtraPointers, *fixed_parts: list[Part]
 ) -> Starting:
     """`own`: the parts to launch, if those must not change with `ready`."""
     if len(parts) == 1 and parts[0].kernel is not None and not any(parts[0].skipped[:4]):
@@ -56,16 +56,16 @@ def launched(
         return filled(sources, at, numbers)
 
     def start(operands: Operands, scalars: Scalars, stream: int, brought: ExtraPointers) -> None:
-        ready.start(*operands, scalars, stream, brought, *own)
+        ready.start(*operands, scalars, stream, brought, *fixed_parts)
 
     return Starting(bring, start, D in sources.fused)
 
 
-def filled(sources: Sources, at: Sequence[int], numbers: Sequence[float], left: Any = ()) -> ExtraPointers:
-    """The addresses and numbers that kernels take. `left`: addresses of what second passes read."""
-    others, more = iter(numbers), (0, *at[1:])
-    own = [next(others) if place is None else more[place] for place in sources.fused]
-    return ExtraPointers._make((*[more[place] for place in sources.pointers[:-1]], (*own, *left)))
+def filled(sources: Sources, at: Sequence[int], numbers: Sequence[float], sums: Any = ()) -> ExtraPointers:
+    """The addresses and numbers that kernels take. `sums`: addresses of what second passes read."""
+    constants, more = iter(numbers), (0, *at[1:])
+    operands = [next(constants) if place is None else more[place] for place in sources.fused]
+    return ExtraPointers._make((*[more[place] for place in sources.pointers[:-1]], (*operands, *sums)))
 
 
 # ---- straight into the parameters ----
@@ -136,16 +136,16 @@ def followed(
     """The product, then all second passes. The addresses of what they read follow those of all tensors."""
     parts, ordinal = ready.parts, ready.like.device  # read once: another thread may replace `ready.parts`
     before = in_kernel_work(part.plan for part in parts)
-    left, read = PassWorkspace.of(fused, before), len(fused.sources + fused.slots)
+    sources_in_room, read = PassWorkspace.of(fused, before), len(fused.sources + fused.slots)
     steps, between = steps_after(fused, before, ordinal)
     among_all = sources._replace(fused=(*sources.fused, *range(tensors, tensors + read)))
     product = launched(ready, parts, among_all, actual, parts)
     start_product, bring_product = product.start, product.bring
     assert bring_product is not None
-    if left.is_none and not steps:  # the product does everything itself
+    if sources_in_room.is_none and not steps:  # the product does everything itself
         nowhere = (0,) * read
         return product._replace(bring=lambda at, numbers: bring_product((*at, *nowhere), numbers), of_d=True)
-    rooms, further = Rooms(left, ordinal), tensors - sources.further
+    rooms, further = Rooms(sources_in_room, ordinal), tensors - sources.further
     free, another = rooms.free, rooms.another
     # a workspace, addresses in it that the product writes, and all addresses in it
     last: tuple[Any, tuple[int, ...], tuple[int, ...]] = None, (), ()
@@ -154,7 +154,7 @@ def followed(
         nonlocal last
         of_room, addresses, lying = last
         if of_room is not room:
-            values, slots, first = left.placed(room)
+            values, slots, first = sources_in_room.placed(room)
             addresses = (*values, *slots)
             lying = (*addresses, *[first + place for place in between])
             last = room, addresses, lying
@@ -190,18 +190,18 @@ def steps_after(
     workspace.
     """
     read, written = [*fused.sources, *fused.slots], fused.written
-    every = [(values, stored, kernels_of(each, ordinal)) for each, values, stored in fused.passes(before)]
+    every = [(values, stored, kernels_of(then, ordinal)) for then, values, stored in fused.passes(before)]
     between = sorted({place for *_, steps in every for step in steps for place in step[1:] if place >= 0})
     steps = []
     for values, stored, kernels in every:
         results = len(read) + len(between)
-        first, last = (results + place_of(each, written) for each in (stored[0], stored[-1]))
-        known = {place: len(read) + number for number, place in enumerate(between)}
-        known |= {VALUES: place_of(values, read), RESULT: first}
+        first, last = (results + place_of(then, written) for then in (stored[0], stored[-1]))
+        indices = {place: len(read) + number for number, place in enumerate(between)}
+        indices |= {VALUES: place_of(values, read), RESULT: first}
         for kernel, reads, writes in kernels:
-            steps.append(PassStep(kernel.repeated_start(), known[reads], last, known[writes]))
+            steps.append(PassStep(kernel.repeated_start(), indices[reads], last, indices[writes]))
     return steps, between
 
 
 def place_of(operand: Operand, among: Sequence[Operand]) -> int:
-    return next(place for place, each in enumerate(among) if each is operand)
+    return next(place for place, candidate in enumerate(among) if candidate is operand)

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 class Upgrade(NamedTuple):
-    """`left`: calls until the next look; 0: the kernel is final. `look` returns how many calls may follow; 0:
-    the fast path ends for good, and the full path makes another. `captured` takes the stream: a graph must
-    not keep a kernel that is not final.
+    """`calls`: how many come before the next look; 0: the kernel is final. `look` returns how many calls may
+    follow; 0: the fast path ends for good, and the full path makes another. `captured` takes the stream: a
+    graph must not keep a kernel that is not final.
     """
 
-    left: int
+    calls: int
     look: Callable[[], int]
     captured: Callable[[Any], bool]
 
@@ -30,16 +30,16 @@ FINAL = Upgrade(0, int, bool)  # neither is called
 def upgrade_of(ready: Prepared) -> Upgrade:
     if ready.settled:
         return FINAL
-    return Upgrade(max(1, ready.countdown), partial(ready.look_again, ready.kernel), ready.is_captured)
+    return Upgrade(max(1, ready.countdown), partial(ready.look_for_upgrade, ready.kernel), ready.is_captured)
 
 
 def upgrade_of_lists(launched: Sequence[PartKernel]) -> Upgrade:
     """The full path looks, at once."""
-    waiting = [each for each in launched if not each.settled]
+    waiting = [part_kernel for part_kernel in launched if not part_kernel.settled]
 
     def look() -> int:
-        for each in waiting:
-            each.countdown = 0
+        for part_kernel in waiting:
+            part_kernel.countdown = 0
         return 0
 
     if not waiting:

@@ -15,11 +15,18 @@ import numpy as np
 from lapidist.calls.argument_rules import require_in_range
 from lapidist.calls.operation import Flags, Operation, Types, is_array
 from lapidist.calls.repeat.addresses import D
-from lapidist.calls.repeat.fast_path import Again, geometry_of, repeat_of, stream_of_torch
+from lapidist.calls.repeat.fast_path import FastPath, geometry_of, repeat_of, stream_of_torch
 from lapidist.calls.repeat.guard import are_plain
 from lapidist.calls.repeat.numbers_of import NumbersOf
 from lapidist.calls.repeat.on_host import started_on_host
-from lapidist.calls.repeat.shape import OPERANDS, Beside, Shape, asked_beside, beside, key_of
+from lapidist.calls.repeat.shape import (
+    OPERANDS,
+    ExtraValues,
+    Shape,
+    extra_values,
+    flags_types_function,
+    key_of,
+)
 from lapidist.calls.repeat.start_with_arrays import Sources, filled, started_through
 from lapidist.calls.repeat.upgrade import FINAL, upgrade_of
 from lapidist.calls.repeat.write import CallLayout
@@ -47,30 +54,30 @@ class Executed(NamedTuple):
     operation: Operation
 
 
-class AgainBeside:
+class ArrayPath:
     """A fast path, and the parts of its key that do not come from arrays."""
 
-    __slots__ = ("again", "flags", "following", "function", "types")
+    __slots__ = ("flags", "following", "function", "replay", "types")
 
-    def __init__(self, again: Again, flags: Flags, types: Types, function: Function | None) -> None:
+    def __init__(self, replay: FastPath, flags: Flags, types: Types, function: Function | None) -> None:
         # The key holds the function's id(), so it must not be freed.
-        self.again, self.flags, self.types, self.function = again, flags, types, function
-        self.following: AgainBeside | None = None  # the call that came after it; None: itself again
+        self.replay, self.flags, self.types, self.function = replay, flags, types, function
+        self.following: ArrayPath | None = None  # the call that came after it; None: itself again
 
-    def __call__(self, a: Any, b: Any, c: Any, out: Any, values: Beside, stream: Any) -> Any:
-        return self.again(a, b, c, out, values, stream)
+    def __call__(self, a: Any, b: Any, c: Any, out: Any, values: ExtraValues, stream: Any) -> Any:
+        return self.replay(a, b, c, out, values, stream)
 
 
 LAST = "last"  # the key under which the last call is found
 
 
-def again_beside(
-    known: dict[Shape, AgainBeside],
+def repeated_with_arrays(
+    paths: dict[Shape, ArrayPath],
     a: Any,
     b: Any,
     c: Any,
     out: Any,
-    values: Beside,
+    values: ExtraValues,
     epilogue: Any,
     flags: Flags,
     types: Types,
@@ -85,43 +92,43 @@ def again_beside(
             return None
         function = epilogue.function
         values = *values, *epilogue.values.values()
-    last, likely = known.get(LAST), None
+    last, likely = paths.get(LAST), None
     if last is not None:
         likely = last.following or last
         if likely.function is function and likely.types is types and likely.flags == flags:
-            result = likely.again(a, b, c, out, values, stream)
+            result = likely.replay(a, b, c, out, values, stream)
             if result is not None:
                 if likely is not last:
-                    known[LAST] = likely
+                    paths[LAST] = likely
                 return result
-    found = known.get(key_of(a, b, c, out, values, flags, types, function))
-    if found is None or found is likely:
+    path = paths.get(key_of(a, b, c, out, values, flags, types, function))
+    if path is None or path is likely:
         return None
     if last is not None:
-        last.following = found
-    known[LAST] = found
-    return found.again(a, b, c, out, values, stream)
+        last.following = path
+    paths[LAST] = path
+    return path.replay(a, b, c, out, values, stream)
 
 
-def fast_path_beside(
+def fast_path_with_arrays(
     ready: Prepared | None, bound: Bound, call: Call | Executed, result: Any, keeps: bool = False
-) -> AgainBeside | None:
+) -> ArrayPath | None:
     """The fast path of calls like this one, for which the full path gave `result`. None: there is none.
     `ready`: None on the host.
     """
     if bound.copied_to is not None or not (serves_host(bound) if ready is None else serves(ready)):
         return None
-    flags, types, function = asked_beside(call.operation)
-    values = beside(call.operation)
+    flags, types, function = flags_types_function(call.operation)
+    values = extra_values(call.operation)
     results = result if isinstance(result, tuple) else (result,)
     arrays = tuple(place for place, x in enumerate(values) if is_array(x))
-    own_c = bound.c is not None and call.c is not first_output(call)
-    of_c = [call.c] if own_c else []
+    separate_c = bound.c is not None and call.c is not first_output(call)
+    of_c = [call.c] if separate_c else []
     tensors = [call.a, call.b, results[0], *of_c, *[values[place] for place in arrays], *results[1:]]
     if not are_plain(tensors):
         return None
     numbers = NumbersOf(bound, values, function)
-    at = {place: D + 1 + own_c + number for number, place in enumerate(arrays)}
+    at = {place: D + 1 + separate_c + number for number, place in enumerate(arrays)}
     sources = sources_of(function, at, len(tensors))
     if not is_as_launched(bound, numbers, values, sources, tensors):
         return None
@@ -137,16 +144,16 @@ def fast_path_beside(
         arrays,
         tuple(numbers.indices),
         call.c is not None,
-        own_c,
-        bound.c is not None and not own_c,
+        separate_c,
+        bound.c is not None and not separate_c,
         len(results) - 1,
         framework=bound.like.framework,
         on_host=ready is None,
     )
     geometry = geometry_of(tensors, layout.further)
-    makes = new_like(results[0]), outputs_made(results) if layout.further else None
-    again = repeat_of(layout, geometry, makes, numbers, *started)
-    return AgainBeside(again, flags, types, function)
+    makes = new_like(results[0]), outputs_maker(results) if layout.further else None
+    replay = repeat_of(layout, geometry, makes, numbers, *started)
+    return ArrayPath(replay, flags, types, function)
 
 
 def serves(ready: Prepared) -> bool:
@@ -159,19 +166,19 @@ def serves_host(bound: Bound) -> bool:
 
 
 def is_as_launched(
-    bound: Bound, numbers: NumbersOf, values: Beside, sources: Sources, tensors: Sequence[Any]
+    bound: Bound, numbers: NumbersOf, values: ExtraValues, sources: Sources, tensors: Sequence[Any]
 ) -> bool:
     """Whether the full path launched these arrays and numbers, and converted none of them."""
     scalars, at = numbers.scalars(values), [operand_of(tensor, "").pointer for tensor in tensors]
-    left = () if bound.epilogue is None else bound.extra_pointers.fused[len(sources.fused) :]
-    if scalars is None or filled(sources, at, numbers.first_fused, left) != bound.extra_pointers:
+    sums = () if bound.epilogue is None else bound.extra_pointers.fused[len(sources.fused) :]
+    if scalars is None or filled(sources, at, numbers.first_fused, sums) != bound.extra_pointers:
         return False
     return tuple(require_in_range("", x, bound.accumulator) for x in scalars) == bound.alpha_beta
 
 
 def sources_of(function: Function | None, at: dict[int, int], count: int) -> Sources:
     """`at`: the index among all tensors, of which there are `count`, by the place in the values."""
-    a_rows, b_cols, d_rows, *others = [at.get(place, 0) for place in range(OPERANDS)]
+    a_rows, b_cols, d_rows, *scalings = [at.get(place, 0) for place in range(OPERANDS)]
     fused, further = [], 0
     if function is not None:  # in the order of EpilogueOperands.with_pointers
         further = len(function.results) - 1
@@ -180,8 +187,8 @@ def sources_of(function: Function | None, at: dict[int, int], count: int) -> Sou
         fused += [0] * function.is_positioned + [D] * (function.stores_d and not function.results[0].then)
         if function.grouped is not None:
             fused += [D, first]
-        fused += [place for place, each in enumerate(function.results[1:], first) if not each.then]
-    return Sources(ExtraPointers._make((a_rows, b_cols, d_rows, 0, *others, ())), tuple(fused), further)
+        fused += [place for place, result in enumerate(function.results[1:], first) if not result.then]
+    return Sources(ExtraPointers._make((a_rows, b_cols, d_rows, 0, *scalings, ())), tuple(fused), further)
 
 
 def fast_path_of_plan(
@@ -190,11 +197,11 @@ def fast_path_of_plan(
     """The fast path of a plan, for (a, b, c, out, stream). What is beside the matrices belongs to the
     plan.
     """
-    found, values = fast_path_beside(ready, bound, call, result, keeps=True), beside(call.operation)
-    if found is None:
+    path, values = fast_path_with_arrays(ready, bound, call, result, keeps=True), extra_values(call.operation)
+    if path is None:
         return None
-    again = found.again
-    return lambda a, b, c, out, stream: again(a, b, c, out, values, stream)
+    replay = path.replay
+    return lambda a, b, c, out, stream: replay(a, b, c, out, values, stream)
 
 
 def first_output(call: Call | Executed) -> Any:
@@ -209,15 +216,15 @@ def new_like(result: Any) -> Callable[[], Any]:
     return tensor_maker(result.dtype, result.device)(tuple(result.shape), result.stride())
 
 
-def outputs_made(results: Sequence[Any]) -> Callable[[Any], tuple[Any, ...]]:
+def outputs_maker(results: Sequence[Any]) -> Callable[[Any], tuple[Any, ...]]:
     """A maker of the tuple of results: the caller's arrays, or new ones."""
     makes = list(map(new_like, results))
 
-    def made(out: Any) -> tuple[Any, ...]:
+    def written(out: Any) -> tuple[Any, ...]:
         if out is None:
             return tuple(make() for make in makes)
         if out.__class__ is not tuple:
             raise TypeError
         return tuple(make() if x is None else x for x, make in zip(out, makes, strict=True))
 
-    return made
+    return written

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from lapidist.calls.repeat.addresses import C, D, pairs_written
 
-# What the text is given: tests, makers of results, the launch, and `known`, the last call that passed.
+# What the text is given: tests, makers of results, the launch, and `last_call`, the last one that passed.
 NAMES = (
-    "alike, alike_by_parts, new, made_of, bits, distances, numbers_of, bring, start, recorded, stream_of,"
-    " handle_of, count_write, refused, look, captured, left, known"
+    "alike, alike_by_parts, new, results_of, bits, distances, numbers_of, bring, start, recorded, stream_of,"
+    " handle_of, count_write, refused, look, captured, until_look, last_call"
 )
 # how an array tells its address
 POINTERS = {"torch": "data_ptr()", "cupy": "data.ptr", "numpy": '__array_interface__["data"][0]'}
@@ -28,7 +28,7 @@ class CallLayout(NamedTuple):
     arrays: tuple[int, ...] = ()
     numbers: tuple[int, ...] = ()
     has_c: bool = False
-    own_c: bool = False  # C is read, and is not D
+    separate_c: bool = False  # C is read, and is not D
     in_place: bool = False  # C is D
     further: int = 0  # results beside D
     exchanged: bool = False  # the kernel's A is B
@@ -46,8 +46,8 @@ class CallLayout(NamedTuple):
     @property
     def tensors(self) -> list[str]:
         """Their names in the text."""
-        own_c = ["c"] if self.own_c else []
-        return ["a", "b", "d", *own_c, *(f"x{place}" for place in self.arrays), *self.results]
+        separate_c = ["c"] if self.separate_c else []
+        return ["a", "b", "d", *separate_c, *(f"x{place}" for place in self.arrays), *self.results]
 
     @property
     def results(self) -> list[str]:
@@ -55,37 +55,37 @@ class CallLayout(NamedTuple):
 
 
 def text_of(layout: CallLayout) -> str:
-    tensors, made = layout.tensors, "d = new() if made else out"
+    tensors, allocation = layout.tensors, "d = new() if is_new else out"
     written, result = "(d,)", "d"
     if layout.further:
-        made = f"d, {', '.join(layout.results)} = results = made_of(out)"
+        allocation = f"d, {', '.join(layout.results)} = results = results_of(out)"
         written, result = "tuple(x for x in out if x is not None)", "results"
     pointer, of_torch = POINTERS[layout.framework], layout.framework == "torch"
-    addresses = ", ".join(f"{each}.{pointer}" for each in tensors)
-    brought = ", last[4]" if layout.brings else ""
+    addresses = ", ".join(f"{tensor}.{pointer}" for tensor in tensors)
+    brought, numbers = ", last[4]" if layout.brings else "", numbers_to_keep(layout)
     recorded = "        if recorded():\n            return None\n" if of_torch else ""
-    counted = f"        if not made:\n            count_write({written})\n" if of_torch else ""
+    counted = f"        if not is_new:\n            count_write({written})\n" if of_torch else ""
     return f"""
 def written({NAMES}):
     {names_of("b", len(tensors))} = bits
     {pairs_of(layout)} = distances
-    def again(a, b, c, out, values, stream):
-        nonlocal known, left
+    def replay(a, b, c, out, values, stream):
+        nonlocal last_call, until_look
 {counting(layout)}        try:
-{unpacking(layout)}            made = out is None
-            {made}
+{unpacking(layout)}            is_new = out is None
+            {allocation}
             if {"c is not d or " if layout.in_place else ""}not ({compared(layout)}):
                 return None
             at = {addresses}
-            last = known
+            last = last_call
             if at != last[0] or {changed(layout, "last[1]")}:
-{checked(layout)}                known = last = at, {kept(layout)}, operands, scalars, brought, fused
+{checked(layout)}                last_call = last = at, {numbers}, operands, scalars, brought, fused
         except refused:
             return None
 {recorded}        start(last[2], last[3], {"None" if layout.on_host else STREAM}{brought})
 {counted}        return {result}
 
-    return again
+    return replay
 """
 
 
@@ -97,7 +97,7 @@ def names_of(letter: str, count: int) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    return f"({''.join(f'{each}, ' for each in names)})"
+    return f"({''.join(f'{name}, ' for name in names)})"
 
 
 def pairs_of(layout: CallLayout) -> str:
@@ -109,9 +109,9 @@ def counting(layout: CallLayout) -> str:
     """From the last look on, and while a graph is captured, the full path makes another fast path."""
     text = ""
     if layout.counts:
-        text = """        if left > 0:
-            left = 0 if captured(stream) else left - 1 or look()
-        if left <= 0:
+        text = """        if until_look > 0:
+            until_look = 0 if captured(stream) else until_look - 1 or look()
+        if until_look <= 0:
             return None
 """
     if layout.on_host:
@@ -123,7 +123,7 @@ def unpacking(layout: CallLayout) -> str:
     if not layout.unpacked:  # a C that beta = 0 does not read may be anything
         return "            if c is None:\n                return None\n" if layout.has_c else ""
     every = [f"x{place}" for place in range(layout.values)]
-    nones = [each for place, each in enumerate(every) if place not in (*layout.arrays, *layout.numbers)]
+    nones = [name for place, name in enumerate(every) if place not in (*layout.arrays, *layout.numbers)]
     missing = f" or not ({' is '.join([*nones, 'None'])})" if nones else ""
     return f"""            {listed(every)} = values
             if c is {"" if layout.has_c else "not "}None{missing}:
@@ -133,12 +133,12 @@ def unpacking(layout: CallLayout) -> str:
 
 def compared(layout: CallLayout) -> str:
     if layout.framework == "cupy":
-        return "alike(a, b) and (made or alike_by_parts(d))"
+        return "alike(a, b) and (is_new or alike_by_parts(d))"
     tensors = ", ".join(layout.tensors)
     return f"alike({tensors}) or alike_by_parts({tensors})"
 
 
-def kept(layout: CallLayout) -> str:
+def numbers_to_keep(layout: CallLayout) -> str:
     """What later calls compare their numbers with."""
     return listed([f"x{place}" for place in layout.numbers]) if layout.unpacked else "values"
 
@@ -153,15 +153,15 @@ def changed(layout: CallLayout, before: str) -> str:
 
 
 def checked(layout: CallLayout) -> str:
-    """What a call must obey whose addresses or numbers are others. Another thread may replace `known`."""
+    """What a call must obey whose addresses or numbers are others. Another thread may replace `last_call`."""
     lines = ["before, numbers, operands, scalars, brought, fused = last", "if at != before:"]
     lines += [f"    {line}" for line in checked_addresses(layout)]
     same = changed(layout, "numbers")
     if not layout.unpacked:  # equal numbers in another tuple
         same += " and values != numbers"
     lines += [f"anew = {same}", "if anew:"]
-    lines += ["    found = numbers_of(values)", "    if found is None:", "        return None"]
-    lines += ["    scalars, fused = found"]
+    lines += ["    checked = numbers_of(values)", "    if checked is None:", "        return None"]
+    lines += ["    scalars, fused = checked"]
     if layout.brings:
         first = D if layout.brings_d else D + 1
         lines += [f"if anew or brought is None or at[{first}:] != before[{first}:]:"]
@@ -173,13 +173,13 @@ def checked_addresses(layout: CallLayout) -> list[str]:
     count = len(layout.tensors)
     indices = [f"p{number}" for number in range(count)]
     pairs = pairs_written(count, layout.further)
-    apart = [f"l{number} < p{out} - p{other} < h{number}" for number, (out, other) in enumerate(pairs)]
+    forbidden = [f"l{number} < p{out} - p{other} < h{number}" for number, (out, other) in enumerate(pairs)]
     wrong = [f"not ({' and '.join(indices)})"]
     if not layout.on_host:
         wrong += [f"({' | '.join(f'p{number} ^ b{number}' for number in range(count))}) & 15"]
-    wrong += [f"not made and ({' or '.join(apart)})"]
+    wrong += [f"not is_new and ({' or '.join(forbidden)})"]
     a, b = ("p1", "p0") if layout.exchanged else ("p0", "p1")
-    c = f"p{C if layout.own_c else D}"
+    c = f"p{C if layout.separate_c else D}"
     return [
         f"{listed(indices)} = at",
         f"if {' or '.join(wrong)}:",
