@@ -141,7 +141,10 @@ def scale_of(operand: Operand, lines: int, k: int) -> Scale:
         if along == blocks and across in (lines, squares):
             return Scale(STRIPS if across == lines else SQUARES, line_step, block_step)
     turn = slice(None) if of_a else slice(None, None, -1)
-    shapes = [str((lines,)), *(str(form[turn]) for form in ((lines, 1), (lines, blocks), (squares, blocks)))]
+    shapes = [
+        str((lines,)),
+        *(str(extents[turn]) for extents in ((lines, 1), (lines, blocks), (squares, blocks))),
+    ]
     raise ShapeError(
         f"{operand.name}: must be one factor, or of shape {', '.join(shapes[:-1])} or {shapes[-1]} (two by"
         f" {'rows' if of_a else 'columns'}, then by 1 x {K_BLOCK} and by {K_BLOCK} x {K_BLOCK}) for {lines}"

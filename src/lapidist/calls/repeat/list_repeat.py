@@ -31,16 +31,14 @@ def fast_path_of_lists(call: Call, batch: Listed, launched: Sequence[PartKernel]
     multiples of 16 bytes.
     """
     kernels = [part_kernel.kernel for part_kernel in launched if part_kernel.kernel is not None]
-    first, operation, at_once = batch.calls[0], batch.calls[0].operation, batch.at_once
+    first, at_once = batch.calls[0], batch.at_once
     parts = [slice(start, start + at_once) for start in range(0, batch.count, at_once)]
     if batch.like.device == HOST or batch.like.framework != "torch" or len(kernels) != len(parts):
         return None
     import torch
 
-    reads_c, key_of_scalars = first.c is not None, scalars_key(*batch.scalars)
-    if key_of_scalars != scalars_key(operation.alpha, operation.beta) or any(
-        x.copied_to is not None for x in batch.calls
-    ):
+    reads_c = first.c is not None
+    if not is_as_called(batch):
         return None
     results = [x.out.owner for x in batch.calls if x.out is not None]
     everything = tensors(call, results, reads_c)
@@ -87,6 +85,14 @@ def fast_path_of_lists(call: Call, batch: Listed, launched: Sequence[PartKernel]
         return results
 
     return replay
+
+
+def is_as_called(batch: Listed) -> bool:
+    """Whether the launches took the caller's own scalars and outputs."""
+    operation = batch.calls[0].operation
+    return scalars_key(*batch.scalars) == scalars_key(operation.alpha, operation.beta) and not any(
+        call.copied_to is not None for call in batch.calls
+    )
 
 
 def tensors(call: Call, results: Sequence[Any], reads_c: bool) -> list[Any]:
