@@ -13,7 +13,7 @@ from lapidist.errors import explained as _explained
 __version__ = "0.1.0"
 
 _HOME = {
-    "api": "gemm gemm_lists matmul plan",
+    "api": "gemm gemm_lists matmul",
     "config": "Config",
     "contractions.einsum": "einsum tensordot",
     "device": "CHIPS Device",
@@ -32,6 +32,7 @@ _HOME = {
         "ShapeError StrideError"
     ),
     "calls.lists": "ArrayGemm",
+    "calls.planned_call": "plan",
     "problems.pointers": "Pointers",
     "calls.executable": "Gemm",
     "kernels.registry": "KERNELS kernel_named",

@@ -1,7 +1,8 @@
 import lapidist.epilogues as epilogues  # noqa: F401 - a name of the package, of which only some are listed
-from lapidist.api import gemm, gemm_lists, matmul, plan
+from lapidist.api import gemm, gemm_lists, matmul
 from lapidist.calls.executable import Gemm
 from lapidist.calls.lists import ArrayGemm
+from lapidist.calls.planned_call import plan
 from lapidist.config import Config
 from lapidist.contractions.einsum import einsum, tensordot
 from lapidist.device import CHIPS, Device

@@ -1,56 +1,41 @@
-"""The public calls: matmul, gemm and plan. Each first tries the fast path of a repeated call, then makes a
+"""The public calls: matmul and gemm. Each first tries the fast path of a repeated call, then makes a
 Call of its arguments and checks it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
 from lapidist.backends.host_at_once import gemm_at_once, product_at_once
-from lapidist.build.compile_policy import NEVER, WAIT
-from lapidist.calls import argument_rules
-from lapidist.calls.call import Call, Mode, numbers_in
-from lapidist.calls.full_path import multiplied, multiplied_lists, planned_products
+from lapidist.calls.call import Call, Mode
+from lapidist.calls.full_path import multiplied, multiplied_by_name, planned_products, with_arrays
 from lapidist.calls.kernel_choice import OPEN, Choices, checked
 from lapidist.calls.operation import (
     OF_MATMUL,
     USUAL_TYPES,
     Factors,
     Operation,
-    Routing,
     Types,
     epilogue_checked,
     types_named,
 )
-from lapidist.calls.remembered import ARRAY_PATHS, MATRIX_PATHS, ROWS, with_arrays
+from lapidist.calls.repeat import ARRAY_PATHS, MATRIX_PATHS, ROWS
 from lapidist.calls.repeat.scalars import NUMBERS, scalars_key
 from lapidist.calls.repeat.shape import key_of_gemm, key_of_product, key_of_rows
 from lapidist.config import AUTO
 from lapidist.dtypes import IEEE, Precision
-from lapidist.errors import ShapeError, explained
+from lapidist.frameworks.arrays import HasShape
 from lapidist.launch import AS_IT_IS
 from lapidist.problems.pointers import Pointers
 
 if TYPE_CHECKING:
     from lapidist.build.compile_policy import Compiling
-    from lapidist.calls.executable import Gemm
-    from lapidist.calls.lists import ArrayGemm
     from lapidist.config import Config
     from lapidist.kernels.kernel import Kernel
     from lapidist.schedule import Schedule
-    from lapidist.schedule.sharing_choice import Reduction, ScheduleName, Sharing
-
-
-class HasShape(Protocol):
-    """An array of any framework."""
-
-    @property
-    def shape(self) -> Any: ...
+    from lapidist.schedule.sharing_choice import Reduction, ScheduleName
 
 
 Array = TypeVar("Array")
@@ -294,59 +279,7 @@ def gemm(
             result = None
         if result is not None:
             return result
-    call = call_of(locals())
-    of_alpha, of_beta = numbers_in(alpha, beta, device)
-    call = replace(call, operation=call.operation._replace(alpha=of_alpha, beta=of_beta))
-    if call.is_of_lists:
-        plain = call.operation.epilogue is None
-        return multiplied_lists(call) if plain else followed_lists().multiplied(call)
-    return multiplied(call.numbered() if call.is_remembered else call)
-
-
-def call_of(arguments: Mapping[str, Any]) -> Call:
-    """A Call of the arguments of `gemm` or `plan`, by their names."""
-
-    def some(*names: str) -> dict[str, Any]:
-        return {name: arguments[name] for name in names}
-
-    choices = checked(
-        Choices(sharing=sharing_of(arguments), **some("device", "kernel", "config", "workspace", "compile"))
-    )
-    operation = Operation(
-        **some("trans_a", "trans_b", "alpha", "beta"),
-        types=types_named(**some("out_dtype", "acc_dtype", "precision", "promote")),
-        routing=Routing(**some(*Routing._fields)),
-        factors=Factors(arguments["scale_a"], arguments["scale_b"]),
-        epilogue=epilogue_checked(arguments["epilogue"]),
-    )
-    matrices = some("a", "b", "c", "out", "mode")
-    return Call(**matrices, operation=operation, choices=checked(choices), stream=arguments.get("stream"))
-
-
-# how blocks share the work, where a caller leaves it to the planner
-PLANNER_DEFAULTS: dict[str, Any] = {
-    "schedule": AUTO,
-    "split_k": AUTO,
-    "reduction": None,
-    "avail_sms": None,
-    "deterministic": True,
-}
-
-
-def sharing_of(arguments: Mapping[str, Any]) -> Sharing | None:
-    if all(arguments[name] is default for name, default in PLANNER_DEFAULTS.items()):
-        return None
-    from lapidist.schedule.sharing_choice import Sharing
-
-    return Sharing(**{name: arguments[name] for name in PLANNER_DEFAULTS})
-
-
-@cache
-def followed_lists() -> Any:
-    """Imported by the first call that needs it, so that other processes start sooner."""
-    from lapidist.calls import followed_lists
-
-    return followed_lists
+    return multiplied_by_name(locals())
 
 
 # The default objects themselves: a comparison by identity then tells that a caller gave no alpha or beta.
@@ -415,82 +348,3 @@ def gemm_lists(a: Any, b: Any, c: Any = None, *, out: Any = None, **more: Any) -
     [1.0, 2.0]
     """
     return gemm(a, b, c, out=out, mode="array", **more)
-
-
-@explained
-def plan(
-    a: HasShape | list[Any] | tuple[Any, ...] | Pointers,
-    b: Any,
-    c: Any = None,
-    *,
-    alpha: Any = 1.0,
-    beta: Any = 0.0,
-    out: Any = None,
-    trans_a: bool = False,
-    trans_b: bool = False,
-    out_dtype: Any = None,
-    acc_dtype: Any = None,
-    precision: Precision = "ieee",
-    scale_a: Any = None,
-    scale_b: Any = None,
-    promote: bool | None = None,
-    gather_a: Any = None,
-    gather_b: Any = None,
-    scatter_d: Any = None,
-    permuted: bool = False,
-    check_indices: bool = False,
-    epilogue: Any = None,
-    mode: Mode | None = None,
-    kernel: str | int | Kernel | None = None,
-    config: Config | None = None,
-    schedule: ScheduleName | Schedule = AUTO,
-    split_k: int | Literal["auto"] = AUTO,
-    reduction: Reduction | None = None,
-    deterministic: bool = True,
-    avail_sms: int | None = None,
-    workspace: Any = None,
-    device: int | str | None = None,
-    compile: Literal["wait", "never"] | None = None,
-) -> Gemm | ArrayGemm:
-    """What `gemm` would run on these arrays, decided once.
-
-    Parameters
-    ----------
-    a, b, c, ...
-        Those of `gemm`. The arrays may be any of the geometry that calls will have.
-    compile : {"wait", "never"}, optional
-        What is planned keeps its kernel, so it waits for it, or takes one that is there.
-
-    Returns
-    -------
-    Gemm or ArrayGemm
-        Its `execute(a, b, c, out)` runs it again and again; print it for the reasons.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import lapidist
-    >>> a, b = np.ones((96, 64), np.float32), np.ones((64, 32), np.float32)
-    >>> product = lapidist.plan(a, b, device="machine", kernel="thread_tile")
-    >>> product
-    <lapidist.Gemm ...thread_tile...>
-    >>> float(product.execute(a, b)[0, 0])
-    64.0
-    """
-    argument_rules.require_compile(compile, (WAIT, NEVER))
-    call = call_of(locals())
-    if call.is_of_lists:
-        from lapidist.calls.lists import ListGemm, batch_of
-
-        call = call.of_lists()
-        if call.of_none:
-            raise ShapeError(
-                "a, b: must hold an array each to plan for; got empty lists. Pass those of a call"
-            )
-        if call.operation.epilogue is not None:
-            return followed_lists().SuccessiveGemm(call)  # type: ignore[no-any-return]
-        batch = batch_of(call.a, call.b, call.c, call.out, call.operation)
-        return ListGemm(batch, call.operation, call.choices)
-    from lapidist.calls.executable import Gemm
-
-    return Gemm(call.bound(), call.choices)

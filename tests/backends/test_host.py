@@ -311,11 +311,11 @@ def test_a_plan_runs_again_on_other_arrays(rng: np.random.Generator) -> None:
 def test_many_geometries_are_forgotten_and_still_right(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lapidist.calls import remembered
+    from lapidist.calls import repeat
 
-    monkeypatch.setattr(remembered, "REMEMBERED_LIMIT", 3)
-    monkeypatch.setattr(remembered, "PREPARED", {})
+    monkeypatch.setattr(repeat, "REMEMBERED_LIMIT", 3)
+    monkeypatch.setattr(repeat, "PREPARED", {})
     for m in (*range(1, 5), *range(1, 5)):
         a, b = normal(rng, (m, 4)), normal(rng, (4, m))
         assert judge(lapidist.matmul(a, b, device="machine"), a, b).ok
-    assert 1 <= len(remembered.PREPARED) <= 3
+    assert 1 <= len(repeat.PREPARED) <= 3

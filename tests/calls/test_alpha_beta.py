@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lapidist
-from lapidist.calls import prepared, remembered
+from lapidist.calls import prepared, repeat
 from lapidist.calls.repeat.scalars import fit_for, scalars_key
 from lapidist.planning import binaries, plans
 from lapidist.problems.pointers import Pointers
@@ -35,7 +35,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     binaries.forget()
     plans.plan_once.cache_clear()
-    monkeypatch.setattr(remembered, "PREPARED", {})
+    monkeypatch.setattr(repeat, "PREPARED", {})
     monkeypatch.setattr(binaries, "compile_kernel", counting("compiles", binaries.compile_kernel))
     for module in (prepared, plans):
         monkeypatch.setattr(module, "make_plan", counting("plans", module.make_plan))

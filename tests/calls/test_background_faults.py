@@ -20,7 +20,7 @@ from lapidist.build.cache import encode, entry_path
 from lapidist.build.compiler import Order, key_of
 from lapidist.build.folder import VARIABLE, warn_once
 from lapidist.build.workers import Answer
-from lapidist.calls import prepared, remembered
+from lapidist.calls import prepared, repeat
 from lapidist.device import chip
 from lapidist.frameworks.arrays import Operand
 from lapidist.launch import Binary
@@ -55,7 +55,7 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Plan]]
     monkeypatch.setattr(driver, "require_gpu", lambda ordinal: None)
     monkeypatch.setattr(launched_products, "choose_stream", lambda *_: 0)
     monkeypatch.setattr(launched_products, "upload", upload)
-    monkeypatch.setattr(remembered, "PREPARED", {})
+    monkeypatch.setattr(repeat, "PREPARED", {})
     monkeypatch.setattr(prepared, "CALLS_BETWEEN", 1)
     monkeypatch.setattr(background_compile, "_behind", own)
     # a thread that weighs would ask for kernels in the next test
@@ -184,7 +184,7 @@ def test_weighing_that_fails_is_told_once_and_calls_go_on(
         os.sched_yield()
     call()
     assert len(work) == 1
-    assert all(ready.settled for ready in remembered.PREPARED.values())
+    assert all(ready.settled for ready in repeat.PREPARED.values())
     assert {plan.config for plan in ran} == {first.config}
     (line,) = warnings(caplog)
     assert "no room to weigh them" in line

@@ -13,7 +13,7 @@ import lapidist
 from lapidist import epilogues
 from lapidist.backends.machine_backend import MachineBackend
 from lapidist.calls import followed_lists
-from lapidist.calls.remembered import ARRAY_PATHS
+from lapidist.calls.repeat import ARRAY_PATHS
 from lapidist.calls.repeat.shape import OPERANDS
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import ArgumentError, LapidistError, ShapeError, StrideError

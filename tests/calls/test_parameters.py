@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import lapidist
-from lapidist import api
+from lapidist.calls import named_arguments
 from lapidist.schedule import sharing_choice
 
 GEMM = signature(lapidist.gemm).parameters
@@ -35,11 +35,11 @@ def test_a_plan_takes_what_gemm_takes() -> None:
 def test_all_that_was_said_reaches_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each value by its own name, whichever place it takes."""
     marks = {name: f"<{name}>" for name in GEMM}
-    monkeypatch.setattr(api, "checked", lambda choices: choices)
+    monkeypatch.setattr(named_arguments, "checked", lambda choices: choices)
     monkeypatch.setattr(sharing_choice, "Sharing", SimpleNamespace)
-    monkeypatch.setattr(api, "types_named", lambda **types: types)
-    monkeypatch.setattr(api, "epilogue_checked", lambda epilogue: epilogue)
-    call = api.call_of(marks)
+    monkeypatch.setattr(named_arguments, "types_named", lambda **types: types)
+    monkeypatch.setattr(named_arguments, "epilogue_checked", lambda epilogue: epilogue)
+    call = named_arguments.call_of(marks)
     operation, choices = call.operation, call.choices
     found = {
         **{"a": call.a, "b": call.b, "c": call.c, "out": call.out, "stream": call.stream, "mode": call.mode},

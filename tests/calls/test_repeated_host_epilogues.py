@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import lapidist
-from lapidist.calls.remembered import ARRAY_PATHS
+from lapidist.calls.repeat import ARRAY_PATHS
 
 Array = np.ndarray[Any, Any]
 

@@ -15,7 +15,7 @@ import lapidist
 from lapidist.backends.gpu import driver, launched_products, list_kernels
 from lapidist.build import background_compile
 from lapidist.build.folder import VARIABLE
-from lapidist.calls import planned_products, prepared, remembered
+from lapidist.calls import planned_products, prepared, repeat
 from lapidist.calls.call import Call
 from lapidist.calls.kernel_choice import Choices
 from lapidist.calls.operation import Operation
@@ -81,7 +81,7 @@ def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Card]:
     monkeypatch.setattr(launched_products.GpuBackend, "takes_host_lists", True)
     monkeypatch.setattr(list_kernels, "KERNELS", {})
     monkeypatch.setattr(list_kernels, "CALLS_BETWEEN", 1)
-    monkeypatch.setattr(remembered, "PREPARED", {})
+    monkeypatch.setattr(repeat, "PREPARED", {})
     monkeypatch.setattr(prepared, "CALLS_BETWEEN", 1)
     monkeypatch.setattr(prepared, "planned_at_once", lambda *_: None)
     monkeypatch.setattr(background_compile, "ask", found.ask)
@@ -137,7 +137,7 @@ def test_what_does_not_come_is_not_waited_for(card: Card) -> None:
     a, b = operands()
     _, other = wanted_and_another(a, b)
     lapidist.matmul(a, b, device=0, compile="background")
-    (ready,) = (each for each in remembered.PREPARED.values() if each.parts[0].plan.config == other.config)
+    (ready,) = (each for each in repeat.PREPARED.values() if each.parts[0].plan.config == other.config)
     assert not ready.settled
     card.under_way = False
     lapidist.matmul(a, b, device=0, compile="background")
@@ -214,7 +214,7 @@ def test_all_are_weighed_from_the_second_call_on(card: Card, at_once: list[Any])
     first, free = chosen_plans(a, b)
     binaries.remember(Binary("", "", "", b"", ""), *first.build)
     lapidist.matmul(a, b, device=0, compile="background")
-    (ready,) = remembered.PREPARED.values()
+    (ready,) = repeat.PREPARED.values()
     assert at_once == []
     lapidist.matmul(a, b, device=0, compile="background")
     (work,) = at_once
@@ -247,7 +247,7 @@ def test_a_graph_keeps_what_wait_would_take(
     assert {plan.sum_order for plan in card.ran} == {free.sum_order}
     for work in at_once:
         work()
-    (ready,) = remembered.PREPARED.values()
+    (ready,) = repeat.PREPARED.values()
     assert ready.parts[0].plan.build == free.build
     assert card.asked == []
 
@@ -258,7 +258,7 @@ def test_what_is_the_best_already_stays(card: Card, at_once: list[Any], monkeypa
     monkeypatch.setattr(prepared, "better_than", lambda plan: None)
     binaries.remember(Binary("", "", "", b"", ""), *first.build)
     lapidist.matmul(a, b, device=0, compile="background")
-    (ready,) = remembered.PREPARED.values()
+    (ready,) = repeat.PREPARED.values()
     ready.countdown = 0
     lapidist.matmul(a, b, device=0, compile="background")
     at_once[0]()
@@ -374,7 +374,7 @@ def waiting(card: Card) -> Prepared:
     a, b = operands()
     wanted_and_another(a, b)
     lapidist.matmul(a, b, device=0, compile="background")
-    (ready,) = (each for each in remembered.PREPARED.values() if not each.settled)
+    (ready,) = (each for each in repeat.PREPARED.values() if not each.settled)
     return ready
 
 

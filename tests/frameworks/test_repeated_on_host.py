@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import lapidist
-from lapidist.calls.remembered import MATRIX_PATHS
+from lapidist.calls.repeat import MATRIX_PATHS
 from lapidist.dtypes import numpy_dtype
 
 pytestmark = pytest.mark.frameworks

@@ -10,7 +10,7 @@ import pytest
 
 import lapidist
 from lapidist.backends.gpu import list_kernels
-from lapidist.calls import lists, planned_products, prepared, remembered
+from lapidist.calls import lists, planned_products, prepared, repeat
 from lapidist.calls.call import Call
 from lapidist.errors import ArgumentError, LapidistError, StrideError
 from lapidist.planning import plans
@@ -68,7 +68,7 @@ def test_lengths_of_a_served_model(torch: Any, dtype: str) -> None:
                 assert judge(lapidist.gemm(x, weight, trans_b=True), x, weight.T).ok, (rows, n, k)
                 tall = lapidist.matmul(x.view(1, rows, k), weight.T)
                 assert judge(tall[0], x, weight.T).ok, (rows, n, k)
-    assert any(key[1] in ((256, 520), (520, 256)) for key in remembered.ROWS)
+    assert any(key[1] in ((256, 520), (520, 256)) for key in repeat.ROWS)
 
 
 def test_a_new_length_is_captured(torch: Any) -> None:
@@ -272,7 +272,7 @@ def test_other_numbers_go_the_short_way(torch: Any, monkeypatch: pytest.MonkeyPa
     run = planned_products.run
     monkeypatch.setenv("LAPIDIST_COMPILE", "wait")  # a stand-in binary is asked about again at each call
     monkeypatch.setattr(planned_products, "run", lambda *given: long_ways.append(given[0]) or run(*given))
-    remembered.MATRIX_PATHS.clear()
+    repeat.MATRIX_PATHS.clear()
     dtype = "bfloat16" if form in ("bfloat16", "plain wgmma") else "float32"
     shape = (128, 128) if form == "plain wgmma" else (48, 72)
     a, b = normal(torch, *shape, dtype=dtype), normal(torch, shape[1], 40, dtype=dtype)
@@ -315,9 +315,9 @@ def test_factors_and_lists_take_other_numbers_without_a_plan(
     for module in (prepared, plans):
         plan = module.make_plan
         monkeypatch.setattr(module, "make_plan", lambda *given, plan=plan: made.append(1) or plan(*given))
-    monkeypatch.setattr(remembered, "PREPARED", {})
-    remembered.ARRAY_PATHS.clear()
-    remembered.LISTS.clear()
+    monkeypatch.setattr(repeat, "PREPARED", {})
+    repeat.ARRAY_PATHS.clear()
+    repeat.LISTS.clear()
     lists.plan_once.cache_clear()
     list_kernels.KERNELS.clear()
     a, b = (normal(torch, 64, 64).to(torch.float8_e4m3fn) for _ in "ab")

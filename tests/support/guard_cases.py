@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import lapidist
 from lapidist import epilogue
-from lapidist.calls.remembered import ARRAY_PATHS, LISTS, MATRIX_PATHS, ROWS
+from lapidist.calls.repeat import ARRAY_PATHS, LISTS, MATRIX_PATHS, ROWS
 
 Tensors = dict[str, Any]
 WARM = 4  # calls until every form has a fast path, if it has one

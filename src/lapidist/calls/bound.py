@@ -8,7 +8,7 @@ import numpy as np
 
 from lapidist.backends import host_product
 from lapidist.backends.host_product import HostProduct
-from lapidist.calls import argument_rules
+from lapidist.calls import argument_rules, number_rules
 from lapidist.calls.operation import Operation, is_array
 from lapidist.calls.output_types import checked_outputs, shape_of_d, type_of_d
 from lapidist.calls.part import Extents, Part, ProblemInputs, with_alignment
@@ -46,13 +46,13 @@ class Bound:
         self.operation, types = operation, operation.types
         out, further = checked_outputs(out, operation.epilogue)
         self.alpha, self.beta = numbers_of(operation)
-        argument_rules.require_c_for_beta(self.beta, c)
+        number_rules.require_c_for_beta(self.beta, c)
         self._bind_matrices(a, b)
         argument_rules.require_precision_for(types.precision, self.a)
         self.accumulator = argument_rules.require_accumulator(types.accumulator, self.a)
         self.promoted = argument_rules.require_promotion(types.promote, self.a)
-        self.alpha = argument_rules.require_in_range("alpha", self.alpha, self.accumulator)
-        self.beta = argument_rules.require_in_range("beta", self.beta, self.accumulator)
+        self.alpha = number_rules.require_in_range("alpha", self.alpha, self.accumulator)
+        self.beta = number_rules.require_in_range("beta", self.beta, self.accumulator)
         self.extents = self._extents_of_product()
         self.shape = self.extents.shape  # the product's, with the dimensions that were added to vectors
         self.d_shape = shape_of_d(self.shape, operation)
@@ -83,7 +83,7 @@ class Bound:
         """Transpose a and b where that is asked for; vectors become matrices."""
         operation = self.operation
         for name, flag in (("trans_a", operation.trans_a), ("trans_b", operation.trans_b)):
-            argument_rules.require_flag(name, flag, argument_rules.BLAS_FLAGS)
+            number_rules.require_flag(name, flag, number_rules.BLAS_FLAGS)
         shapes = self.a.shape, self.b.shape
         drop_row, drop_col = self._promote_vectors(operation.vectors)
         if operation.trans_a:
@@ -330,8 +330,8 @@ def numbers_of(operation: Operation) -> tuple[float, float]:
     """
     alpha, beta = operation.alpha, operation.beta
     if not type(alpha) is type(beta) is float:
-        alpha = 1.0 if is_array(alpha) else argument_rules.require_scalar("alpha", alpha)
-        beta = 1.0 if is_array(beta) else argument_rules.require_scalar("beta", beta)
+        alpha = 1.0 if is_array(alpha) else number_rules.require_scalar("alpha", alpha)
+        beta = 1.0 if is_array(beta) else number_rules.require_scalar("beta", beta)
     if operation.factors.any:
         from lapidist.calls.factor_operands import product_of_numbers
 

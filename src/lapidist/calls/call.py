@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from lapidist.backends.selection import is_on_host
-from lapidist.calls import argument_rules
+from lapidist.calls import argument_rules, number_rules
 from lapidist.calls.bound import Bound
 from lapidist.calls.kernel_choice import OPEN, Choices
 from lapidist.calls.numpy_protocols import as_array, is_plain, overrides_numpy
@@ -36,7 +36,7 @@ class Call:
     def bound(self) -> Bound:
         """The operands a, b, c and out, after every rule was checked."""
         operation = self.operation
-        argument_rules.require_flag("check_indices", operation.routing.check_indices)
+        number_rules.require_flag("check_indices", operation.routing.check_indices)
         if operation.factors.any and operation.routed:
             raise ArgumentError(
                 "scale_a, scale_b: matrices with factors are neither gathered, scattered nor permuted, their"
@@ -53,9 +53,9 @@ class Call:
     def numbered(self) -> Call:
         """The same call with alpha and beta as Python numbers and checked flags, fit for a key."""
         operation = self.operation.with_numbers()
-        argument_rules.require_flag("check_indices", operation.routing.check_indices)
-        argument_rules.require_flag("trans_a", operation.trans_a, argument_rules.BLAS_FLAGS)
-        argument_rules.require_flag("trans_b", operation.trans_b, argument_rules.BLAS_FLAGS)
+        number_rules.require_flag("check_indices", operation.routing.check_indices)
+        number_rules.require_flag("trans_a", operation.trans_a, number_rules.BLAS_FLAGS)
+        number_rules.require_flag("trans_b", operation.trans_b, number_rules.BLAS_FLAGS)
         return replace(self, operation=operation)
 
     # ---- lists of matrices ----

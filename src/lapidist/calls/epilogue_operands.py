@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lapidist.backends.host_product import HostProduct
-from lapidist.calls import argument_rules
+from lapidist.calls import argument_rules, number_rules
 from lapidist.calls.epilogue_results import FurtherResults, require_even_steps, store_results
 from lapidist.calls.operation import is_array
 from lapidist.calls.part import Matrices, Part, ProblemInputs
@@ -64,12 +64,12 @@ def checked_number(function: Function, name: str, value: Any, dtype: str) -> flo
     """What a kernel is passed for an operand that is a number."""
     if name in function.seeds:
         return require_seed(name, value)
-    number = argument_rules.require_scalar(name, value)
+    number = number_rules.require_scalar(name, value)
     if name in function.shares and not 0 <= number < 1:
         raise ArgumentError(
             f"{name}: must be 0 or more and below 1, a share that is dropped; got {value!r}. Try 0.1"
         )
-    return argument_rules.require_in_range(name, number, dtype)
+    return number_rules.require_in_range(name, number, dtype)
 
 
 class EpilogueOperands(Part):

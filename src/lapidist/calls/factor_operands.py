@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from lapidist.backends.host_product import HostProduct
-from lapidist.calls import argument_rules
+from lapidist.calls import argument_rules, number_rules
 from lapidist.calls.operation import Factors, Operation, is_array
 from lapidist.calls.part import Matrices, Part, ProblemInputs
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
@@ -120,8 +120,8 @@ def require_number(name: str, value: object) -> float:
             f"{name}: must be a real number or a float32 array beside the operands; got"
             f" {type(value).__name__}. Make it an array"
         )
-    number = argument_rules.require_scalar(name, value)
-    argument_rules.require_in_range(name, number, "float32")
+    number = number_rules.require_scalar(name, value)
+    number_rules.require_in_range(name, number, "float32")
     return number
 
 

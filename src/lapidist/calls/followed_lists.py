@@ -16,7 +16,7 @@ from lapidist.calls.executable import Gemm
 from lapidist.calls.list_overlap import require_disjoint_calls
 from lapidist.calls.lists import ArrayGemm, require_alike, require_as_many, require_lists, require_one_place
 from lapidist.calls.operation import Operation
-from lapidist.calls.remembered import ARRAY_PATHS, remember, with_arrays
+from lapidist.calls.repeat import ARRAY_PATHS, remember
 from lapidist.calls.repeat.shape import extra_values, key_with_arrays
 from lapidist.errors import ArgumentError, ShapeError, explained
 from lapidist.frameworks.streams import require_stream
@@ -213,7 +213,11 @@ def checked_and_run(calls: Sequence[Call], every: Sequence[Bound]) -> list[Any]:
     was_called, ready[0].was_called = ready[0].was_called, True
     results = [product.run(bound, stream) for product, bound in zip(ready, every, strict=True)]
     key = key_with_arrays(first) if was_called and first.out is None else None
-    path = None if key is None else with_arrays().fast_path_with_arrays(ready[0], every[0], first, results[0])
+    if key is None:
+        return results
+    from lapidist.calls.repeat.with_arrays import fast_path_with_arrays
+
+    path = fast_path_with_arrays(ready[0], every[0], first, results[0])
     if path is not None:
         remember(ARRAY_PATHS, key, path)
     return results

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from lapidist.build.compile_policy import way_of
 from lapidist.calls.bound import Bound
-from lapidist.calls.call import Call
+from lapidist.calls.call import Call, numbers_in
 from lapidist.calls.destination import backend_for, multiply_on_host, require_choices
 from lapidist.calls.kernel_choice import OPEN, Choices
 from lapidist.calls.numpy_protocols import product
-from lapidist.calls.remembered import ARRAY_PATHS, LISTS, MATRIX_PATHS, ROWS, remember, with_arrays
+from lapidist.calls.repeat import ARRAY_PATHS, LISTS, MATRIX_PATHS, ROWS, remember
 from lapidist.calls.repeat.scalars import is_repeatable
 from lapidist.calls.repeat.shape import (
     extra_values,
@@ -47,7 +49,34 @@ def of_lists() -> Any:
     return list_repeat
 
 
+@cache
+def with_arrays() -> Any:
+    from lapidist.calls.repeat import with_arrays
+
+    return with_arrays
+
+
+@cache
+def followed_lists() -> Any:
+    from lapidist.calls import followed_lists
+
+    return followed_lists
+
+
 # ---- a call ----
+
+
+def multiplied_by_name(arguments: Mapping[str, Any]) -> Any:
+    """The full path of gemm, whose arguments these are: matrices, or lists of them."""
+    from lapidist.calls.named_arguments import call_of
+
+    call = call_of(arguments)
+    operation, choices = call.operation, call.choices
+    alpha, beta = numbers_in(operation.alpha, operation.beta, choices.device)
+    call = replace(call, operation=operation._replace(alpha=alpha, beta=beta))
+    if call.is_of_lists:
+        return multiplied_lists(call) if operation.epilogue is None else followed_lists().multiplied(call)
+    return multiplied(call.numbered() if call.is_remembered else call)
 
 
 @explained

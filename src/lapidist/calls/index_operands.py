@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from lapidist.backends.host_product import HostProduct
-from lapidist.calls import argument_rules
+from lapidist.calls import argument_rules, number_rules
 from lapidist.calls.operation import Routing
 from lapidist.calls.part import Matrices, Part, ProblemInputs
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
@@ -30,7 +30,7 @@ class IndexOperands(Part):
 
     def __init__(self, routing: Routing) -> None:
         self._permuted, self._check_indices = routing.permuted, routing.check_indices
-        argument_rules.require_flag("permuted", routing.permuted)
+        number_rules.require_flag("permuted", routing.permuted)
         if routing.permuted and routing.scatter_d is not None:
             raise ArgumentError(
                 "permuted: an output is either permuted or scattered; got both. Leave one of them out"

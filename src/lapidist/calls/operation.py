@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lapidist.calls import argument_rules
+from lapidist.calls import argument_rules, number_rules
 from lapidist.dtypes import IEEE, name_of
 from lapidist.errors import ArgumentError, explained
 
@@ -103,8 +103,8 @@ class Operation(NamedTuple):
         if type(self.alpha) is type(self.beta) is float:
             return self
         alpha, beta = (
-            argument_rules.require_scalar("alpha", self.alpha),
-            argument_rules.require_scalar("beta", self.beta),
+            number_rules.require_scalar("alpha", self.alpha),
+            number_rules.require_scalar("beta", self.beta),
         )
         return self._replace(alpha=alpha, beta=beta)
 
@@ -112,8 +112,8 @@ class Operation(NamedTuple):
         """The same operation for lists of matrices, which take no routing and no factors. Pointers take no
         epilogue.
         """
-        argument_rules.require_flag("check_indices", self.routing.check_indices)
-        argument_rules.require_flag("permuted", self.routing.permuted)
+        number_rules.require_flag("check_indices", self.routing.check_indices)
+        number_rules.require_flag("permuted", self.routing.permuted)
         unsupported = {**self.routing._asdict(), "scale_a": self.factors.a, "scale_b": self.factors.b}
         if pointers and self.epilogue is not None:
             raise ArgumentError(
@@ -141,7 +141,7 @@ def types_named(out_dtype: Any, acc_dtype: Any, precision: str, promote: bool | 
 def types_checked(out_dtype: Any, acc_dtype: Any, precision: str, promote: bool | None) -> Types:
     argument_rules.require_precision(precision)
     if promote is not None:
-        argument_rules.require_flag("promote", promote)
+        number_rules.require_flag("promote", promote)
     out = None if out_dtype is None else name_of(out_dtype, "out_dtype")
     return Types(out, None if acc_dtype is None else name_of(acc_dtype, "acc_dtype"), precision, promote)
 

@@ -7,13 +7,13 @@ from typing import Any
 
 from lapidist.backends.selection import backend_at
 from lapidist.build.compile_policy import BACKGROUND, Compiling, way_of
-from lapidist.calls import remembered
+from lapidist.calls import repeat
 from lapidist.calls.bound import Bound
 from lapidist.calls.call import Call
 from lapidist.calls.destination import place_for
 from lapidist.calls.kernel_choice import OPEN, Choices
 from lapidist.calls.prepared import Prepared
-from lapidist.calls.remembered import ARRAY_PATHS, MATRIX_PATHS, ROWS, remember, with_arrays
+from lapidist.calls.repeat import ARRAY_PATHS, MATRIX_PATHS, ROWS, remember
 from lapidist.calls.repeat.fast_path import fast_path
 from lapidist.calls.repeat.new_rows import new_rows
 from lapidist.calls.repeat.scalars import is_repeatable
@@ -43,7 +43,11 @@ def run_with_arrays(key: Any, bound: Bound, call: Call) -> Any:
     ready = prepared(bound, call.choices, call.stream)
     was_called, ready.was_called = ready.was_called, True
     result = ready.run(bound, call.stream)
-    replay = with_arrays().fast_path_with_arrays(ready, bound, call, result) if was_called else None
+    if not was_called:
+        return result
+    from lapidist.calls.repeat.with_arrays import fast_path_with_arrays
+
+    replay = fast_path_with_arrays(ready, bound, call, result)
     if replay is not None:
         remember(ARRAY_PATHS, key, replay)
     return result
@@ -90,11 +94,11 @@ def cached_or_new(key: Any, new: Callable[[Compiling | None], Prepared], stream:
     call waits for them.
     """
     _, place, choices, framework = key
-    ready, policy = remembered.PREPARED.get(key), way_of(choices.compile)
+    ready, policy = repeat.PREPARED.get(key), way_of(choices.compile)
     if ready is None:
         keeps = policy == BACKGROUND and backend_at(place).is_captured(stream, framework)
         ready = new(None if keeps else policy)
-        remember(remembered.PREPARED, key, ready)
+        remember(repeat.PREPARED, key, ready)
     elif not ready.settled:
         if policy == BACKGROUND and ready.is_captured(stream):
             ready.settle()

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lapidist.backends.host_product import HostProduct
-from lapidist.calls import argument_rules
+from lapidist.calls import number_rules
 from lapidist.calls.operation import Operation, is_array
 from lapidist.calls.part import Part, ProblemInputs
 from lapidist.dtypes import number_type
@@ -54,8 +54,8 @@ def scalar_of(name: str, value: Any, accumulator: str) -> Operand:
             " element"
         )
     if operand.dtype != dtype and operand.device == HOST:
-        number = argument_rules.require_scalar(name, on_host(operand).item())
-        return operand_of(np.array(argument_rules.require_in_range(name, number, accumulator), dtype), name)
+        number = number_rules.require_scalar(name, on_host(operand).item())
+        return operand_of(np.array(number_rules.require_in_range(name, number, accumulator), dtype), name)
     if operand.dtype != dtype:
         raise DTypeError(
             f"{name}: an array must be {dtype}, as sums are scaled; got {operand.dtype}. Convert it"

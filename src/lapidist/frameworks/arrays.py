@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from itertools import zip_longest
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -23,6 +23,13 @@ REASONABLE_WORK = 10_000  # of NumPy's, to tell whether two arrays share an elem
 HOST = -1  # device number of arrays in host memory
 META = -2  # of torch's tensors without numbers
 Look = TypeVar("Look", bound=Callable[[Any, str], Any])
+
+
+class HasShape(Protocol):
+    """An array of any framework."""
+
+    @property
+    def shape(self) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from lapidist.calls import argument_rules
+from lapidist.calls import number_rules
 from lapidist.calls.bound import Bound
 from lapidist.calls.factor_operands import require_number
 from lapidist.calls.linear_shapes import require_features
@@ -78,9 +78,9 @@ def gemm(
     trans_a and trans_b transpose without a copy, which jax.numpy.swapaxes would make. alpha and beta are
     numbers that are known while JAX traces. Other arguments are matmul's."""
     types = types_of(out_dtype, preferred_element_type, acc_dtype, precision, promote)
-    scalars: dict[str, Any] = {"alpha": argument_rules.require_scalar("alpha", static("alpha", alpha))}
-    scalars["beta"] = argument_rules.require_scalar("beta", static("beta", beta))
-    argument_rules.require_c_for_beta(scalars["beta"], c)
+    scalars: dict[str, Any] = {"alpha": number_rules.require_scalar("alpha", static("alpha", alpha))}
+    scalars["beta"] = number_rules.require_scalar("beta", static("beta", beta))
+    number_rules.require_c_for_beta(scalars["beta"], c)
     c = c if scalars["beta"] else None
     arrays, numbers = arrays_and_numbers(a=a, b=b, c=c, scale_a=scale_a, scale_b=scale_b)
     transposed: dict[str, Any] = {"trans_a": flag("trans_a", trans_a), "trans_b": flag("trans_b", trans_b)}
@@ -205,7 +205,7 @@ def static(name: str, value: Any) -> Any:
 
 
 def flag(name: str, value: Any) -> bool:
-    argument_rules.require_flag(name, static(name, value), argument_rules.BLAS_FLAGS)
+    number_rules.require_flag(name, static(name, value), number_rules.BLAS_FLAGS)
     return bool(value)
 
 

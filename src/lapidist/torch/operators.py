@@ -14,7 +14,7 @@ import torch
 from lapidist import api
 from lapidist.calls.linear_shapes import require_features
 from lapidist.calls.operation import USUAL_TYPES
-from lapidist.calls.remembered import MATRIX_PATHS
+from lapidist.calls.repeat import MATRIX_PATHS
 from lapidist.calls.repeat.shape import key_of_product
 from lapidist.dtypes import IEEE
 from lapidist.errors import LapidistError

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lapidist import api
+from lapidist.calls import planned_call
 from lapidist.device import chip
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import ArgumentError
@@ -97,6 +97,6 @@ def test_what_is_compiled_ahead_is_what_runs(case: Case) -> None:
     a = np.zeros((case.batch, case.m, case.k), numpy_dtype(case.dtype))
     b = np.zeros((case.batch, case.k, case.n), numpy_dtype(case.dtype))
     out = np.zeros((case.batch, case.m, case.n), numpy_dtype(case.out_dtype))
-    runs = api.plan(a, b, out=out, device="machine").plan
+    runs = planned_call.plan(a, b, out=out, device="machine").plan
     assert runs is not None
     assert make_plan(problem_of(case, False), chip("h200")).problem_macros == runs.problem_macros

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lapidist import api
+from lapidist.calls import planned_call
 from lapidist.calls.factor_operands import scale_of
 from lapidist.device import chip
 from lapidist.dtypes import numpy_dtype
@@ -58,7 +58,7 @@ def test_what_is_compiled_ahead_is_what_runs(scheme: Scheme) -> None:
     scale_a, scale_b = scheme.factors(SimpleNamespace(rand=rand), case)
     a, b = np.zeros((case.m, case.k), numpy_dtype(MATH)), np.zeros((case.n, case.k), numpy_dtype(MATH)).T
     out = np.zeros((case.m, case.n), numpy_dtype(case.out_dtype))
-    runs = api.plan(
+    runs = planned_call.plan(
         a, b, out=out, scale_a=scale_a, scale_b=scale_b, promote=scheme.promoted, device="machine"
     ).plan
     assert runs is not None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lapidist.calls.argument_rules import require_in_range
+from lapidist.calls.number_rules import require_in_range
 from lapidist.calls.operation import Flags, Operation, Types, is_array
 from lapidist.calls.repeat.addresses import D
 from lapidist.calls.repeat.fast_path import FastPath, geometry_of, repeat_of, stream_of_torch

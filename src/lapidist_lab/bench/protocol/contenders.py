@@ -75,9 +75,9 @@ class KernelContender:
         self.plan: Plan | None = None
 
     def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
-        from lapidist import api
+        from lapidist.calls import planned_call
 
-        gemm = api.plan(
+        gemm = planned_call.plan(
             a[0],
             b[0],
             out=c[0],

@@ -82,13 +82,15 @@ class OursFused(KernelContender):
         self.ending, self.operands = ending, operands
 
     def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
-        from lapidist import api
+        from lapidist.calls import planned_call
 
         plans, outs = [], []
         for i in range(len(a)):
             arrays = self.operands.of(self.ending, i, c[i])
             outs.append(arrays.results if len(arrays.results) > 1 else arrays.results[0])
-            plans.append(api.plan(a[i], b[i], out=outs[i], epilogue=self.ending.bound_epilogue(arrays)))
+            plans.append(
+                planned_call.plan(a[i], b[i], out=outs[i], epilogue=self.ending.bound_epilogue(arrays))
+            )
         self.plan = plans[0].plan
         return lambda i: plans[i].execute(a[i], b[i], None, outs[i])
 

@@ -150,7 +150,8 @@ def in_machine(
 
 def run_in_machine(case: Case, contender: Contender, rounds: int = 1) -> Record:
     """The row of one kernel on fresh inputs and poisoned output."""
-    from lapidist import api, machine
+    from lapidist import machine
+    from lapidist.calls import planned_call
 
     a = random_matrix(case.m, case.k, case.dtype)
     b = (
@@ -159,7 +160,7 @@ def run_in_machine(case: Case, contender: Contender, rounds: int = 1) -> Record:
         else random_matrix(case.k, case.n, case.dtype)
     )
     c = poisoned_matrix(case.m, case.n, case.out_dtype)
-    plan = api.plan(
+    plan = planned_call.plan(
         a, b, out=c, kernel=_kernel_name(contender), device="machine", precision=case.precision
     ).plan
     assert plan is not None

@@ -90,10 +90,12 @@ class OursScaled(KernelContender):
         self.scheme, self.factors = scheme, factors
 
     def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
-        from lapidist import api
+        from lapidist.calls import planned_call
 
         scale_a, scale_b = self.factors
-        gemm = api.plan(a[0], b[0], out=c[0], scale_a=scale_a, scale_b=scale_b, promote=self.scheme.promoted)
+        gemm = planned_call.plan(
+            a[0], b[0], out=c[0], scale_a=scale_a, scale_b=scale_b, promote=self.scheme.promoted
+        )
         self.plan = gemm.plan
         return lambda i: gemm.execute(a[i], b[i], None, c[i])
 

@@ -13,8 +13,8 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from lapidist import api
 from lapidist.backends.gpu.driver import query_device
+from lapidist.calls import planned_call
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.errors import ArgumentError, LapidistError
@@ -72,7 +72,7 @@ class Timer:
     def call(self, way: Way, case: Case, a: Any, b: Any, c: Any) -> tuple[Callable[[], object], Plan | None]:
         if way.kind == "peer":
             return lambda: self.torch.mm(a, b, out=c), None
-        gemm = api.plan(
+        gemm = planned_call.plan(
             a,
             b,
             out=c,

@@ -1,0 +1,104 @@
+"""plan: what gemm would run, decided once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from lapidist.build.compile_policy import NEVER, WAIT
+from lapidist.calls import argument_rules
+from lapidist.calls.named_arguments import call_of
+from lapidist.config import AUTO
+from lapidist.dtypes import Precision
+from lapidist.errors import ShapeError, explained
+from lapidist.problems.pointers import Pointers
+
+if TYPE_CHECKING:
+    from lapidist.calls.call import Mode
+    from lapidist.calls.executable import Gemm
+    from lapidist.calls.lists import ArrayGemm
+    from lapidist.config import Config
+    from lapidist.frameworks.arrays import HasShape
+    from lapidist.kernels.kernel import Kernel
+    from lapidist.schedule import Schedule
+    from lapidist.schedule.sharing_choice import Reduction, ScheduleName
+
+
+@explained
+def plan(
+    a: HasShape | list[Any] | tuple[Any, ...] | Pointers,
+    b: Any,
+    c: Any = None,
+    *,
+    alpha: Any = 1.0,
+    beta: Any = 0.0,
+    out: Any = None,
+    trans_a: bool = False,
+    trans_b: bool = False,
+    out_dtype: Any = None,
+    acc_dtype: Any = None,
+    precision: Precision = "ieee",
+    scale_a: Any = None,
+    scale_b: Any = None,
+    promote: bool | None = None,
+    gather_a: Any = None,
+    gather_b: Any = None,
+    scatter_d: Any = None,
+    permuted: bool = False,
+    check_indices: bool = False,
+    epilogue: Any = None,
+    mode: Mode | None = None,
+    kernel: str | int | Kernel | None = None,
+    config: Config | None = None,
+    schedule: ScheduleName | Schedule = AUTO,
+    split_k: int | Literal["auto"] = AUTO,
+    reduction: Reduction | None = None,
+    deterministic: bool = True,
+    avail_sms: int | None = None,
+    workspace: Any = None,
+    device: int | str | None = None,
+    compile: Literal["wait", "never"] | None = None,
+) -> Gemm | ArrayGemm:
+    """What `gemm` would run on these arrays, decided once.
+
+    Parameters
+    ----------
+    a, b, c, ...
+        Those of `gemm`. The arrays may be any of the geometry that calls will have.
+    compile : {"wait", "never"}, optional
+        What is planned keeps its kernel, so it waits for it, or takes one that is there.
+
+    Returns
+    -------
+    Gemm or ArrayGemm
+        Its `execute(a, b, c, out)` runs it again and again; print it for the reasons.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import lapidist
+    >>> a, b = np.ones((96, 64), np.float32), np.ones((64, 32), np.float32)
+    >>> product = lapidist.plan(a, b, device="machine", kernel="thread_tile")
+    >>> product
+    <lapidist.Gemm ...thread_tile...>
+    >>> float(product.execute(a, b)[0, 0])
+    64.0
+    """
+    argument_rules.require_compile(compile, (WAIT, NEVER))
+    call = call_of(locals())
+    if call.is_of_lists:
+        from lapidist.calls.lists import ListGemm, batch_of
+
+        call = call.of_lists()
+        if call.of_none:
+            raise ShapeError(
+                "a, b: must hold an array each to plan for; got empty lists. Pass those of a call"
+            )
+        if call.operation.epilogue is not None:
+            from lapidist.calls.followed_lists import SuccessiveGemm
+
+            return SuccessiveGemm(call)
+        batch = batch_of(call.a, call.b, call.c, call.out, call.operation)
+        return ListGemm(batch, call.operation, call.choices)
+    from lapidist.calls.executable import Gemm
+
+    return Gemm(call.bound(), call.choices)
