@@ -346,8 +346,8 @@ def shifted(acc: Any, bias: lapidist.Row, s: lapidist.Scalar) -> Any:
 def test_arrays_beside_the_matrices_go_the_short_way(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Six turns: new memory and new numbers each time; after the second one no rule is looked up again."""
     checked: list[Call] = []
-    arguments = Call.arguments
-    monkeypatch.setattr(Call, "arguments", lambda call: checked.append(call) or arguments(call))
+    bound = Call.bound
+    monkeypatch.setattr(Call, "bound", lambda call: checked.append(call) or bound(call))
     for turn in range(6):
         a, b, c = normal(torch, 48, 64), normal(torch, 64, 32), normal(torch, 48, 32)
         rows = torch.randperm(48, device="cuda")

@@ -145,6 +145,13 @@ def test_everything_that_decides_is_in_the_key(other: Problem) -> None:
     assert problem_key(other) != problem_key(product())
 
 
+def test_what_was_worked_out_of_a_problem_is_no_part_of_its_key() -> None:
+    used, key = product(), problem_key(product())
+    make_plan(used, chip("h200"))
+    assert used.facts
+    assert problem_key(used) == key
+
+
 def test_a_longer_step_between_lines_and_another_alpha_are_the_same_problem() -> None:
     padded = replace(product(), a=replace(product().a, row_stride=512))
     assert problem_key(padded) == problem_key(product())

@@ -68,11 +68,11 @@ def problem_key(problem: Problem) -> str:
     """The text of all that decides between kernels. Strides count by alignment, not by value; alpha does not
     count.
     """
-    excluded = (*MATRICES, "modes", "one_alpha", "known")
+    excluded = (*MATRICES, "modes", "one_alpha")
     words = [
         f"{field.name}={getattr(problem, field.name)!r}"
         for field in fields(problem)
-        if field.name not in excluded
+        if field.init and field.name not in excluded
     ]
     matrices = [
         f"{name}: {matrix_key(matrix)}" for name in MATRICES if (matrix := getattr(problem, name)) is not None
