@@ -111,7 +111,7 @@ def kept(worker: object, order: Order) -> Answer:
 
 @pytest.mark.parametrize(
     ("name", "fault", "words"),
-    [("make_calls", dying, "process ended (7)"), ("asked", kept, "could not be kept in")],
+    [("make_calls", dying, "process ended (7)"), ("compile_in", kept, "could not be kept in")],
     ids=["compilers that die", "a full disk"],
 )
 def test_calls_go_on_with_what_stands_in(
@@ -139,7 +139,7 @@ def test_a_corrupt_binary_is_as_good_as_none(ran: list[Plan], monkeypatch: pytes
     """Another one of its order runs, and it is compiled behind."""
     orders: list[Order] = []
     monkeypatch.setattr(
-        background_compile, "asked", lambda worker, order: orders.append(order) or Answer(0.0, "no")
+        background_compile, "compile_in", lambda worker, order: orders.append(order) or Answer(0.0, "no")
     )
     monkeypatch.setattr(prepared.background_thread, "ask", lambda work: work())
     best, other = best_and_another()
@@ -192,7 +192,7 @@ def test_weighing_that_fails_is_told_once_and_calls_go_on(
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_fork_in_between_leaves_both_calling(ran: list[Plan], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background_compile, "asked", lambda worker, order: Answer(0.0, "not here"))
+    monkeypatch.setattr(background_compile, "compile_in", lambda worker, order: Answer(0.0, "not here"))
     _, other = at_hand_and_another()
     binaries.remember(binary_of(other), *other.build)
     call()

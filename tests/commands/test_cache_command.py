@@ -84,7 +84,7 @@ def test_what_it_shows_does_not_steer_the_terminal(
     text = answer(capsys)
     assert text.replace("\n", "").isprintable()
     assert f"tuned.json  0 products on {f'{escape}{chr(10)}kernels'!r}\n" in text
-    assert look_for(Part("cache", find_cache, "none")).found
+    assert look_for(Part("cache", find_cache, "none")).usable
     assert str(look_for(Part("cache", find_cache, "none"))).isprintable()
 
 

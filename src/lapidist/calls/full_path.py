@@ -66,6 +66,7 @@ def followed_lists() -> Any:
 # ---- a call ----
 
 
+@explained
 def multiplied_by_name(arguments: Mapping[str, Any]) -> Any:
     """The full path of gemm, whose arguments these are: matrices, or lists of them."""
     from lapidist.calls.named_arguments import call_of
