@@ -14,10 +14,11 @@ approach to probabilistic rounding error analysis". So e = u min(k, 8 sqrt(k)) P
 one lost product. That is off by about P / k, and the bound lies below it up to k = 16000 in float.
 
 Tensor cores. A step sums D products and the old sum: each is cut off below 2^-25 of the largest, the result
-below 2^-23 of itself (machine/sums.py; found on an H200). Cuts of the sums all point towards zero, so n = k /
-D steps are off by n (2^-23 + 2^-25) P. Cuts of the products point both ways: 8 sqrt(k) 2^-25 P. In 16 bits (D
-= 16) it sees one lost product up to k = 10000. wgmma keeps 2^-13 of 8-bit floats. With P that would say
-nothing, so there the sums are bounded by what they reach when the order is random: |product| + 4 R. Sums in
+below 2^-23 of itself (machine/instructions/sums.py; found on an H200). Cuts of the sums all point towards
+zero, so n = k / D steps are off by n (2^-23 + 2^-25) P. Cuts of the products point both ways: 8 sqrt(k) 2^-25
+P. In 16 bits (D = 16) it sees one lost product up to k = 10000. wgmma keeps 2^-13 of 8-bit floats. With P
+that would say nothing, so there the sums are bounded by what they reach when the order is random: |product| +
+4 R. Sums in
 half are rounded to nearest once a step. Promoted sums leave the tensor core every 128 of k: there the bound
 is that of each 128, added up; the rest is fused multiply-adds.
 

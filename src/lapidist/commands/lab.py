@@ -1,7 +1,7 @@
 """What the command line takes from lapidist-lab where it is installed; elsewhere, what it would do and how to
 get it.
 
-Nothing else of the package imports the lab.
+Nothing else of the package imports the lab; the doctor only looks whether it is there.
 """
 
 from __future__ import annotations

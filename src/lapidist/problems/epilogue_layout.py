@@ -38,7 +38,7 @@ PIECE_READ, PIECE_STORED = 18, 8
 SPECIAL = 5
 GROUPED = 5  # instructions for an element that the kernel itself quantises
 BIAS = [(SUM, ()), (OPERAND, ()), ("add", (0, 1))]  # the steps of a function that only adds a bias
-# epilogue.cuh's names of the operands' types
+# epilogue_types.cuh's names of the operands' types
 READS = {
     "float64": "Float64",
     "float32": "Float32",
@@ -71,7 +71,7 @@ class Fed(NamedTuple):
     is_position: bool = False
 
     def kind(self, in_order: bool) -> str:
-        """Its type in epilogue.cuh."""
+        """Its type in epilogue_operands.cuh."""
         if self.matrix is None:
             return "Whole" if self.dtype == "int64" else "Number"
         if self.is_position:
@@ -273,8 +273,8 @@ class Fused:
         return statements(self.function, value, loads)
 
     def words(self, values: Sequence[Any], skipped: Sequence[int] = ()) -> tuple[int, ...]:
-        """epilogue.cuh's struct Operands. `values`: addresses, or numbers; `skipped`: elements before the
-        first of each matrix.
+        """epilogue_values.cuh's struct Operands. `values`: addresses, or numbers; `skipped`: elements before
+        the first of each matrix.
         """
         words: list[int] = []
         skips = iter(skipped)

@@ -95,7 +95,11 @@ PLAIN = Modes()
 
 
 class ExtraPointers(NamedTuple):
-    """Addresses of index arrays, scalars and factors; 0: there is none."""
+    """Addresses of index arrays, scalars and factors; 0: there is none.
+
+    Their order counts: `modes` takes the first six, `scales` the next two, `fused` is the last.
+    `in_order_of`, `values`, `members` and `sources_of` (calls/repeat/with_arrays.py) rely on it.
+    """
 
     a_rows: int = 0
     b_cols: int = 0

@@ -2,7 +2,7 @@
 floats.
 
 `Scaling` is part of the Problem, and what its kernel is compiled for. `ExtraPointers` (modes.py) hold the
-addresses of factors. gemm/wgmma/scales.cuh is the device side.
+addresses of factors. factors.cuh is the device side.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 K_BLOCK = 128  # elements of k that share a factor, and after which sums are promoted
-NO, ONE, LINES, STRIPS, SQUARES = range(5)  # the same numbers as in gemm/wgmma/scales.cuh
+NO, ONE, LINES, STRIPS, SQUARES = range(5)  # the same numbers as in factors.cuh
 WORDS = ("", "one factor", "a factor a line", "factors by 1 x 128", "factors by 128 x 128")
 
 
@@ -47,13 +47,13 @@ class Scaling:
         return replace(self, a=self.b, b=self.a)
 
     def defines(self) -> dict[str, object]:
-        """The macros of gemm/wgmma/scales.cuh. Plain problems get none, so that their binaries are shared."""
+        """The macros of factors.cuh. Plain problems get none, so that their binaries are shared."""
         factors = {"A_FACTORS": self.a.kind, "B_FACTORS": self.b.kind} if self.scaled else {}
         return {**factors, **({"PROMOTED": 1} if self.promoted else {})}
 
     @property
     def members(self) -> tuple[int, ...]:
-        """gemm/wgmma/scales.cuh's struct Scales, with zeros in place of addresses."""
+        """factors.cuh's struct Scales, with zeros in place of addresses."""
         return (0, 0, self.a.line_step, self.a.block_step, self.b.line_step, self.b.block_step)
 
     def __str__(self) -> str:

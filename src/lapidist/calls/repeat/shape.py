@@ -52,7 +52,7 @@ def key_of_product(a: Any, b: Any, out: Any, types: Types) -> Shape:
 def key_of_gemm(
     a: Any, b: Any, c: Any, out: Any, trans_a: bool, trans_b: bool, numbers: Any, types: Types
 ) -> Shape:
-    """`asked`: what `asked_of` says of alpha and beta."""
+    """The key of a gemm. `numbers`: what `scalars_key` says of alpha and beta."""
     geometry = shape_of(a, b, out), c is out, trans_a, trans_b, numbers
     return geometry if types is USUAL_TYPES else (geometry, types)
 
@@ -96,7 +96,7 @@ def key_of_rows_of(call: Call) -> Shape:
 
 # ---- with arrays beside the matrices ----
 
-ALPHA, BETA, FACTORS, OPERANDS = 3, 4, (5, 6), 7  # indices in Beside; operands start at the last
+ALPHA, BETA, FACTORS, OPERANDS = 3, 4, (5, 6), 7  # indices in ExtraValues; operands start at the last
 
 
 def extra_values(operation: Operation) -> ExtraValues:

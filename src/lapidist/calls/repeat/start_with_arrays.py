@@ -48,7 +48,7 @@ def started_through(
 def launched(
     ready: Prepared, parts: list[Part], sources: Sources, actual: ExtraPointers, *fixed_parts: list[Part]
 ) -> Starting:
-    """`own`: the parts to launch, if those must not change with `ready`."""
+    """`fixed_parts`: the parts to launch, if those must not change with `ready`."""
     if len(parts) == 1 and parts[0].kernel is not None and not any(parts[0].skipped[:4]):
         return straight(parts[0], sources, actual)
 

@@ -112,8 +112,8 @@ def mma_multistage_configs(math: str) -> Tuned:
 
 
 def mma_tiles(math: str) -> dict[str, Config]:
-    """The first config fits every chip. Where lines start between two words (HELD in mma.cu), a smaller bk is
-    better.
+    """The first config fits every chip. Where lines start between two words (HELD in gemm/mma/move.cuh), a
+    smaller bk is better.
     """
     if math == "float64":
         tiles = (

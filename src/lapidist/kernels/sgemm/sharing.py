@@ -139,7 +139,7 @@ def schedule_of(option: ScheduleOption, grid: TileGrid, blocks: int) -> Schedule
 def schedules(
     grid: TileGrid, config: Config, device: Device, sharing: Sharing, packs: bool, supported: tuple[str, ...]
 ) -> Iterator[Schedule]:
-    """The schedules that the caller's choices allow. `known`: the reductions that the kernel knows."""
+    """The schedules that the caller's choices allow. `supported`: the reductions that the kernel knows."""
     reduction = sharing.schedule.reduction if isinstance(sharing.schedule, Schedule) else sharing.reduction
     if reduction not in (None, "none", *supported):
         names = " or ".join(map(repr, supported))

@@ -49,8 +49,8 @@ LARGEST = 128 * 256
 def options(
     grid: Grids, config: Knobs, device: Device, accepted: Any, reductions: Any, room: Any
 ) -> ScheduleOptions:
-    """The ways that the planner may choose among. `known`: which kernels share by turnstile, and which in
-    clusters; `room`: the value of takes_clusters. In the first way each block computes whole tiles; some
+    """The schedules that the planner may choose among. `reductions`: which kernels share by turnstile, and
+    which in clusters; `room`: the value of takes_clusters. In the first each block computes whole tiles; some
     kernels read a schedule for that too.
     """
     turnstile, cluster = reductions
