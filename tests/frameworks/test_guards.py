@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import lapidist
 from guard_cases import FORMS, both_ways, cases
 from lapidist.calls.repeat import guard
 
@@ -53,3 +54,12 @@ def test_no_gradient_is_lost(torch: Any, form: str) -> None:
 def argument(name: str) -> str:
     """Its name in errors; all arrays of a list have that of the list."""
     return name.removesuffix("2")
+
+
+def test_a_gradient_of_c_is_not_lost_where_rows_are_scattered(torch: Any) -> None:
+    a, c, out = torch.ones(4, 4), torch.ones(4, 4, requires_grad=True), torch.full((4, 4), 7.0)
+    rows = torch.tensor([2, 0, 1, 3])
+    with pytest.raises(lapidist.ArgumentError, match="c: requires a gradient"):
+        lapidist.gemm(a, a, c, beta=1.0, out=out, scatter_d=rows)
+    assert (out == 7.0).all()
+    assert lapidist.gemm(a, a, c.detach(), beta=1.0, out=out, scatter_d=rows) is out
