@@ -218,8 +218,8 @@ def of_default(data: Data) -> str:
         return ""
     shares = [record.over_wait or 0.0 for record in rows]
     return (
-        f"On a new machine a graph that is captured after three calls has {min(shares):.2f}x to"
-        f' {max(shares):.2f}x the speed of compile="wait" in the mean.'
+        f"On a new machine a graph that is captured after three calls has {min(shares):.3f}x to"
+        f' {max(shares):.3f}x the speed of compile="wait" in the mean.'
     )
 
 
