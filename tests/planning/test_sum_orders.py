@@ -181,7 +181,7 @@ def test_an_order_that_changes_from_run_to_run_is_like_no_other(rng: np.random.G
         (
             "float32",
             (4096, 4096, 4096),
-            "fma fp32, one after another, tiles of 256 x 128 along n in bands of 1, 16 x 32 tiles, 128"
+            "fma fp32, one after another, tiles of 128 x 256 along n in bands of 1, 32 x 16 tiles, 128"
             " iterations each of 32: 248 from number 0 on cut into 132 stretches, added in turn",
         ),
     ],

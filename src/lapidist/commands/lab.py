@@ -21,6 +21,7 @@ COMMANDS = {
     "bench": "Measure lists of products, or the host's costs, beside cuBLAS.",
     "climb": "Climb the ladder: every rung on one product, beside cuBLAS.",
     "tune": "Measure the planner's candidates, and keep the fastest.",
+    "fit": "Measure random products, and fit the planner's times to them.",
     "streamk": "Measure Stream-K beside data-parallel tiles, split-K and cuBLAS.",
     "lesson": "A rung as a page that moves: lanes, banks, copies, barriers.",
     "explain": "What bounds a kernel on a chip, from the machine's counts.",

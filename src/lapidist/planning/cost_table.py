@@ -19,6 +19,7 @@ from lapidist.kernels.config_table import grids_of
 from lapidist.kernels.kernel import Kernel
 from lapidist.kernels.kernel_table import Rows
 from lapidist.launch import INT_LIMIT
+from lapidist.planning.fitted_times import corrected, effects
 from lapidist.problems.cached_fact import fact
 from lapidist.problems.problem import Problem
 from lapidist.schedule import Schedule
@@ -88,7 +89,10 @@ class CostTable:
         with np.errstate(all="ignore"):  # refused configs may divide by zero
             inputs = self.problem, self.rows, self.device, self.options
             seconds = self.family.seconds(*inputs) + self.family.second_pass_seconds(*inputs)
-            return np.where(self.allowed, LAUNCH_SECONDS + self.rows.longer * seconds, np.inf)
+            seconds = LAUNCH_SECONDS + self.rows.longer * seconds
+            fitted = effects(self.problem, self.rows, self.device)
+            seconds = corrected(seconds, fitted, self.problem, self.device, self.options)
+            return np.where(self.allowed, seconds, np.inf)
 
     @cached_property
     def best_options(self) -> Any:

@@ -23,6 +23,7 @@ from lapidist.kernels.kernel import Kernel
 from lapidist.kernels.production import kernel_named
 from lapidist.planning.cost_regression import Offer, Pricing, cheapest_first
 from lapidist.planning.cost_table import Candidate
+from lapidist.planning.fitted_times import ALIKE
 from lapidist.planning.kernel_set import MOST_PEERS, PEERS, SEPARATE, Member, best_of, candidate_by
 from lapidist.planning.sum_orders import adds_bias_alone
 from lapidist.problems.compile_key import of_kind
@@ -32,8 +33,6 @@ from lapidist.problems.scaling import AS_THEY_ARE
 
 FILE = Path(__file__).with_name("covering.json")
 CAPABILITY = (9, 0)  # of the chips that the sets were chosen for
-# types that share the set of another one: the same knobs serve them
-ALIKE = {"float16": "bfloat16", "float8_e5m2": "float8_e4m3fn", "uint8": "int8"}
 MATHS = ("bfloat16", "float32", "tf32", "float64", "float8_e4m3fn", "int8")
 LAYOUTS = ("rr", "rc", "cr")  # of A and B: plain, a layer times its weights, a gradient of weights
 ALIGNED = (VECTOR_BYTES,) * 4  # A, B, C and D

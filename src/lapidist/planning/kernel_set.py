@@ -19,6 +19,7 @@ from lapidist.kernels.production import kernel_named
 from lapidist.kernels.rules.problem_facts import facts_of
 from lapidist.launch import INT_LIMIT
 from lapidist.planning.cost_table import LAUNCH_SECONDS, Candidate, CostTable, as_computed
+from lapidist.planning.fitted_times import corrected, effects
 from lapidist.problems.compile_key import of_kind
 from lapidist.problems.problem import Problem
 from lapidist.schedule.schedule_options import CLUSTER, NONE, TURNSTILE, ScalarOption, ScheduleOption
@@ -100,12 +101,14 @@ def options_of(
 def fastest_schedule(
     kernel: Kernel, config: Config, options: Sequence[ScalarOption], problem: Problem, device: Device
 ) -> FastestSchedule:
-    model = kernel.family.scalar_model
+    model, row = kernel.family.scalar_model, config_alone(kernel, config, problem.math).scalar_row
     assert model is not None
+    fitted = effects(problem, row, device)
     predicted = model.seconds_of_config(problem, kernel, config, device, options)
     ranking = []
     for index, (option, of_kernel) in enumerate(zip(options, predicted, strict=True)):
         seconds = LAUNCH_SECONDS + kernel.longer * of_kernel
+        seconds = corrected(seconds, fitted, problem, device, option)
         ranking.append((seconds / model.worth_of_config(problem, kernel, option), index, seconds))
     _, index, seconds = min(ranking)
     best = options[index].option

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lapidist.planning.cost_table import LESSON
+from lapidist.planning.fitted_times import origin
 from lapidist.visible import visible
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def plan_text(plan: Plan) -> str:
             f"  predicted {seconds * 1e6:.1f} us, {share:.0%} of the limit; workspace"
             f" {plan.workspace_bytes} bytes"
         ),
-        f"  weighed   times of rungs and detours count {LESSON} times",
+        f"  weighed   times are {origin(device)}; those of rungs and detours count {LESSON} times",
         *(
             f"    {candidate}"
             for candidate in sorted(plan.considered, key=lambda c: (c.refusal is not None, c.seconds))

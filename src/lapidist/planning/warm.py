@@ -21,7 +21,8 @@ from lapidist.errors import LapidistError
 from lapidist.kernels.registry import kernel_named
 from lapidist.planning.binaries import Macros
 from lapidist.planning.binaries import order_of as order_of_kernel
-from lapidist.planning.covering_sets import ALIKE, CAPABILITY, LAYOUTS, all_sets
+from lapidist.planning.covering_sets import CAPABILITY, LAYOUTS, all_sets
+from lapidist.planning.fitted_times import ALIKE
 from lapidist.planning.kernel_set import candidate_by
 from lapidist.planning.plans import Plan, make_plan, plan_of
 from lapidist.problems.matrix import VECTOR_BYTES

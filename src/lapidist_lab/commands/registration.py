@@ -10,6 +10,7 @@ from lapidist_lab.commands import (
     climb,
     cover,
     explain,
+    fit,
     fuzz,
     lesson,
     mutants,
@@ -32,5 +33,6 @@ def add_commands(app: typer.Typer) -> None:
     app.command(epilog=examples(*static.EXAMPLES))(static.static)
     app.command(epilog=examples(*mutants.EXAMPLES))(mutants.mutants)
     app.command(epilog=examples(*fuzz.EXAMPLES))(fuzz.fuzz)
+    app.command(epilog=examples(*fit.EXAMPLES))(fit.fit)
     app.command(epilog=examples(*cover.EXAMPLES))(cover.cover)
     app.command(epilog=examples(*report.EXAMPLES))(report.report)
