@@ -187,6 +187,22 @@ def test_a_detour_names_the_kernel_it_left() -> None:
     hold_none(f"{each.name}: {came_from(each)}" for each in DETOURS if came_from(each) not in sources)
 
 
+def headers_of(path: Path) -> set[Path]:
+    """Of the project's headers, those that a source includes, and those that these include."""
+    names = re.findall(r'^#include "([^"]+)"', text_of(path), re.M)
+    direct = {CUDA_SOURCES / name for name in names}
+    return direct.union(*map(headers_of, direct))
+
+
+def test_rungs_have_no_code_of_the_production_kernels() -> None:
+    hold_none(
+        f"{relative(path)}: {relative(header)}"
+        for path in RUNG_FILES
+        for header in headers_of(path)
+        if header.is_relative_to(CUDA_SOURCES / "gemm")
+    )
+
+
 def test_kernels_include_nothing_but_the_projects_headers() -> None:
     """NVRTC finds few others (no <stdint.h>, no CCCL beside some versions of torch)."""
     headers = {str(header.relative_to(CUDA_SOURCES)) for header in CUDA_SOURCES.rglob("*.cuh")}

@@ -23,7 +23,7 @@ from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.wgmma.config_list import deepest
 from lapidist.kernels.wgmma.configs import tile
 from lapidist.kernels.wgmma.family import WGMMA_FAMILY
-from lapidist.kernels.wgmma.operands import packed_bytes
+from lapidist.kernels.wgmma.operands import packed_bytes, rows_copied_out
 from lapidist.kernels.wgmma.rungs import CopiedLines
 from lapidist.kernels.wgmma.tiles import loaded_lines, rows_of_stage
 from lapidist_lab.verify import judge
@@ -32,6 +32,7 @@ from wgmma_products import check, lying, multiply, operands, whole
 
 MATHS = ("float16", "bfloat16", "tf32", "int8", "uint8", "float8_e4m3fn", "float8_e5m2")
 RUNGS = tuple(kernel.name for kernel in ALL_RUNGS if isinstance(kernel.family, CopiedLines))
+PATCHED = ("wgmma_patches", "wgmma_clusters", "wgmma_streamk")
 H200, A100 = chip("h200"), chip("a100")
 
 
@@ -318,7 +319,7 @@ def test_results_of_4_bytes_come_to_patches_without_conflicts(math: str) -> None
 
 @pytest.mark.parametrize(
     ("name", "math"),
-    in_turns(["wgmma_patches", "wgmma_clusters", "wgmma_streamk"], ["float8_e4m3fn", "bfloat16"]),
+    in_turns(PATCHED, ["float8_e4m3fn", "bfloat16"]),
 )
 def test_rungs_write_rows_of_a_single_column(name: str, math: str) -> None:
     """A column of D whose elements touch is one that the family lets leave as such; rungs know rows alone."""
@@ -329,6 +330,31 @@ def test_rungs_write_rows_of_a_single_column(name: str, math: str) -> None:
     out = aligned(poisoned((48, 1), "float32"))
     lapidist.gemm(a, b.T, out=out, kernel=name, device="machine")
     assert judge(out, a, b.T, unit="wgmma").ok
+
+
+@pytest.mark.parametrize(
+    ("name", "types"),
+    in_turns(PATCHED, [("bfloat16", "bfloat16"), ("int8", "int8"), ("tf32", "float32")]),
+)
+def test_rungs_store_rows_that_start_anywhere(name: str, types: tuple[str, str]) -> None:
+    """TMA takes none of these. Two tiles of columns: one of all its patches, one whose row ends inside of a
+    piece. Sanitized, and what lies between the rows stays.
+    """
+    (math, out_dtype), (m, n, k, pitch) = types, (140, 256 + 69, 72, 333)
+    a, b, more = operands(math, m, n, k)
+    a, b = rows_on_16_bytes(a), rows_on_16_bytes(b.T).T
+    memory = np.full((m, pitch), 3, numpy_dtype(out_dtype))
+    d = memory[:, 5 : 5 + n]
+    plan = lapidist.plan(a, b, d, alpha=2.0, beta=-1.0, out=d, kernel=name, device="machine", **more).plan
+    assert plan is not None
+    assert not rows_copied_out(plan.problem)
+    matrices = (operand_of(a, "a"), operand_of(b, "b"), operand_of(d, "c"), operand_of(d, "out"))
+    machine.run(plan.launch(*matrices, 2.0, -1.0), sanitize=True, seed=1, counting=False)
+    exact = 2.0 * (a.astype("f8") @ b.astype("f8")) - 3.0
+    if math == "int8":
+        exact = exact.clip(-128, 127)
+    np.testing.assert_array_equal(d, exact.astype(d.dtype))
+    assert (np.delete(memory, np.s_[5 : 5 + n], axis=1) == 3).all()
 
 
 # ---- what they refuse, and what they derive ----

@@ -15,7 +15,7 @@
 //
 //   warpgroup 0 | wait full[s] | 4 wgmma, rows  0 .. 63 | wait for them | meet | fill stage s again | ...
 //   warpgroup 1 | wait full[s] | 4 wgmma, rows 64 ..127 | wait for them | meet |
-#include "gemm/wgmma/store.cuh"
+#include "wgmma_instructions.cuh"
 
 #ifndef BM
 #define BM 128
@@ -42,6 +42,22 @@ __device__ __forceinline__ void load(Stage& stage, Barrier* full, const TensorMa
 #pragma unroll
   for (int slab = 0; slab < (B_N_MAJOR ? BN / 64 : 1); ++slab)
     tma_load(stage.B + slab * SLAB, b_map, B_N_MAJOR ? col + slab * 64 : k, B_N_MAJOR ? k : col, full);
+}
+
+// Where sum i of a thread lies from its first one on: pairs of neighbours, in rows 8 apart.
+__device__ constexpr int row_of(int i) { return i / 2 % 2 * 8; }
+__device__ constexpr int col_of(int i) { return i / 4 * 8 + i % 2; }
+
+// sums = alpha sums + beta C; rows x cols of C exist from the thread's first element on. beta = 0 never reads
+// C: NaN there must not leak.
+__device__ __forceinline__ void scale(Sum (&sums)[BN / 2], const Out* C, i64 ldc, int rows, int cols,
+                                      Scalar alpha, Scalar beta) {
+#pragma unroll
+  for (int i = 0; i < BN / 2; ++i) sums[i] *= alpha;
+  if (beta == Scalar(0)) return;
+#pragma unroll
+  for (int i = 0; i < BN / 2; ++i)
+    if (row_of(i) < rows && col_of(i) < cols) sums[i] += beta * Scalar(C[row_of(i) * ldc + col_of(i)]);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
@@ -82,7 +98,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   }
   sums_arrive(sums);
 
-  // Store: a thread has pairs of neighbours in rows that lie 8 apart.
+  // Store: each thread the sums that it has.
   const int my_row = row + group * 64 + warp % 4 * 16 + lane / 4, my_col = col + lane % 4 * 2;
-  store_sums(C + my_row * ldc + my_col, ldc, M - my_row, N - my_col, alpha, sums, beta);
+  const int rows = M - my_row, cols = N - my_col;
+  Out* const D = C + my_row * ldc + my_col;
+  scale(sums, D, ldc, rows, cols, alpha, beta);
+#pragma unroll
+  for (int i = 0; i < BN / 2; ++i)
+    if (row_of(i) < rows && col_of(i) < cols) D[row_of(i) * ldc + col_of(i)] = Stored<Out>::of(sums[i]);
 }

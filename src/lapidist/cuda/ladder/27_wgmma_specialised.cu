@@ -11,7 +11,7 @@
 //
 //   producer  | wait empty[s] | order A, B -> stage s | ...                                     one thread, 40 registers
 //   consumers | wait full[s] | 4 wgmma of stage s | wait for those of s - 1 | free s - 1 | ...  2 x 128 threads, 232 registers
-#include "gemm/wgmma/store.cuh"
+#include "wgmma_instructions.cuh"
 
 #ifndef BM
 #define BM 128
@@ -41,6 +41,22 @@ __device__ __forceinline__ void load(Stage& stage, Barrier* full, const TensorMa
     tma_load(stage.B + slab * SLAB, b_map, B_N_MAJOR ? col + slab * 64 : k, B_N_MAJOR ? k : col, full);
 }
 
+// Where sum i of a thread lies from its first one on: pairs of neighbours, in rows 8 apart.
+__device__ constexpr int row_of(int i) { return i / 2 % 2 * 8; }
+__device__ constexpr int col_of(int i) { return i / 4 * 8 + i % 2; }
+
+// sums = alpha sums + beta C; rows x cols of C exist from the thread's first element on. beta = 0 never reads
+// C: NaN there must not leak.
+__device__ __forceinline__ void scale(Sum (&sums)[BN / 2], const Out* C, i64 ldc, int rows, int cols,
+                                      Scalar alpha, Scalar beta) {
+#pragma unroll
+  for (int i = 0; i < BN / 2; ++i) sums[i] *= alpha;
+  if (beta == Scalar(0)) return;
+#pragma unroll
+  for (int i = 0; i < BN / 2; ++i)
+    if (row_of(i) < rows && col_of(i) < cols) sums[i] += beta * Scalar(C[row_of(i) * ldc + col_of(i)]);
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     wgmma_specialised(int M, int N, int K, Scalar alpha, const __grid_constant__ TensorMap a_map,
                       const __grid_constant__ TensorMap b_map, Scalar beta, Out* C, i64 ldc) {
@@ -64,12 +80,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   if (warp >= CONSUMERS / 32) {
     // Load: one thread, as far ahead as stages are empty.
     give_registers_back<40>();
-    if (threadIdx.x != CONSUMERS) return;
-    int parity = 1;
-    for (int step = 0; step < steps; ++step) {
-      barrier_wait(&pipeline.empty[stage], parity);
-      load(pipeline.stage[stage], &pipeline.full[stage], &a_map, &b_map, row, col, step * BK);
-      if (++stage == STAGES) stage = 0, parity ^= 1;
+    if (threadIdx.x == CONSUMERS) {
+      int parity = 1;
+      for (int step = 0; step < steps; ++step) {
+        barrier_wait(&pipeline.empty[stage], parity);
+        load(pipeline.stage[stage], &pipeline.full[stage], &a_map, &b_map, row, col, step * BK);
+        if (++stage == STAGES) stage = 0, parity ^= 1;
+      }
     }
     return;
   }
@@ -95,7 +112,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   products_wait<0>();
   sums_arrive(sums);
 
-  // Store: a thread has pairs of neighbours in rows that lie 8 apart.
+  // Store: each thread the sums that it has.
   const int my_row = row + group * 64 + warp % 4 * 16 + lane / 4, my_col = col + lane % 4 * 2;
-  store_sums(C + my_row * ldc + my_col, ldc, M - my_row, N - my_col, alpha, sums, beta);
+  const int rows = M - my_row, cols = N - my_col;
+  Out* const D = C + my_row * ldc + my_col;
+  scale(sums, D, ldc, rows, cols, alpha, beta);
+#pragma unroll
+  for (int i = 0; i < BN / 2; ++i)
+    if (row_of(i) < rows && col_of(i) < cols) D[row_of(i) * ldc + col_of(i)] = Stored<Out>::of(sums[i]);
 }

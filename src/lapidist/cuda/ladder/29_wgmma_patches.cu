@@ -13,7 +13,8 @@
 //   patch      0           1           2                        3
 //   warp       lay, send   lay, send   wait for 0, lay, send    wait for 1, lay, send   | next tile
 //   engine                 0 -> D      1 -> D                   2 -> D                  | 3 -> D meanwhile
-#include "gemm/wgmma/store.cuh"
+#include "wgmma_instructions.cuh"
+#include "ladder/store_rows.cuh"
 
 #ifndef BM
 #define BM 128
@@ -35,10 +36,46 @@ struct alignas(1024) Stage {
   char A[BM * 128], B[BN * 128];
 };
 constexpr int D_COLS = 128 / sizeof(Out), PATCHES = BN / D_COLS;
+
+// 16 rows of a warp's sums on their way out, 128 bytes of each. TMA's swizzle goes by addresses: it repeats
+// every 1024 bytes.
+struct alignas(D_COPY_ENGINE ? 1024 : 16) Patch {
+  static constexpr int PITCH = 128, STEP = D_COPY_ENGINE ? PITCH : SECTOR + PITCH + 16;
+  char bytes[16 * STEP];
+
+  // The swizzle permutes 16-byte pieces by row, so that eight rows of a column lie in different banks.
+  __device__ __forceinline__ unsigned place(int row, int byte) const {
+    if (!D_COPY_ENGINE) return shared_address(bytes) + row * STEP + SECTOR + byte;
+    return shared_address(bytes) + row * PITCH + (byte ^ row % 8 * 16);
+  }
+  __device__ __forceinline__ void lay(const Sum* sums) {
+    const int lane = threadIdx.x % 32;
+    Vector<Out, 2> pairs[D_COLS / 4];
+#pragma unroll
+    for (int i = 0; i < D_COLS / 4; ++i)
+      pairs[i] = {Stored<Out>::of(sums[2 * i]), Stored<Out>::of(sums[2 * i + 1])};
+    if constexpr (sizeof(Out) == 2) {
+      const unsigned* words = reinterpret_cast<const unsigned*>(pairs);
+#pragma unroll
+      for (int byte = 0; byte < PITCH; byte += 32, words += 4)
+        store_matrices(place(lane % 16, byte + lane / 16 * 16), words[0], words[1], words[2], words[3]);
+    } else {
+      // Half a warp stores 32 bytes of each of four rows at a time. Elements of 4 bytes would lie in the banks
+      // of the next row's, so odd rows store first what lies 64 bytes further.
+      const bool aside = D_COPY_ENGINE && sizeof(Out) == 4 && lane / 4 % 2 > 0;
+#pragma unroll
+      for (int i = 0; i < D_COLS / 4; ++i) {
+        const int byte = (i / 2 * 8 + lane % 4 * 2) * sizeof(Out) ^ (aside ? 64 : 0);
+        *static_cast<Vector<Out, 2>*>(__cvta_shared_to_generic(place(lane / 4 + i % 2 * 8, byte))) =
+            aside ? pairs[i ^ 4] : pairs[i];
+      }
+    }
+  }
+};
 struct Pipeline {
   Stage stage[STAGES];
   // two a warp: one is written while the other one leaves
-  Patch<D_COLS, !D_COPY_ENGINE> D[CONSUMERS / 32][D_COPY_ENGINE ? 2 : 1];
+  Patch D[CONSUMERS / 32][D_COPY_ENGINE ? 2 : 1];
   Barrier full[STAGES], empty[STAGES];
 };
 
@@ -67,6 +104,22 @@ struct Tiles {
   }
 };
 
+// Where sum i of a thread lies from its first one on: pairs of neighbours, in rows 8 apart.
+__device__ constexpr int row_of(int i) { return i / 2 % 2 * 8; }
+__device__ constexpr int col_of(int i) { return i / 4 * 8 + i % 2; }
+
+// sums = alpha sums + beta C; rows x cols of C exist from the thread's first element on. beta = 0 never reads
+// C: NaN there must not leak.
+__device__ __forceinline__ void scale(Sum (&sums)[BN / 2], const Out* C, i64 ldc, int rows, int cols,
+                                      Scalar alpha, Scalar beta) {
+#pragma unroll
+  for (int i = 0; i < BN / 2; ++i) sums[i] *= alpha;
+  if (beta == Scalar(0)) return;
+#pragma unroll
+  for (int i = 0; i < BN / 2; ++i)
+    if (row_of(i) < rows && col_of(i) < cols) sums[i] += beta * Scalar(C[row_of(i) * ldc + col_of(i)]);
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     wgmma_patches(int M, int N, int K, Scalar alpha, const __grid_constant__ TensorMap a_map,
                   const __grid_constant__ TensorMap b_map, Scalar beta,
@@ -91,13 +144,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   if (warp >= CONSUMERS / 32) {
     // Load: one thread orders tile after tile, as far ahead as stages are empty.
     give_registers_back<40>();
-    if (threadIdx.x != CONSUMERS) return;
-    int parity = 1;
-    while (tiles.next()) {
-      for (int step = 0; step < steps; ++step) {
-        barrier_wait(&pipeline.empty[stage], parity);
-        load(pipeline.stage[stage], &pipeline.full[stage], &a_map, &b_map, tiles.row, tiles.col, step * BK);
-        if (++stage == STAGES) stage = 0, parity ^= 1;
+    if (threadIdx.x == CONSUMERS) {
+      int parity = 1;
+      while (tiles.next()) {
+        for (int step = 0; step < steps; ++step) {
+          barrier_wait(&pipeline.empty[stage], parity);
+          load(pipeline.stage[stage], &pipeline.full[stage], &a_map, &b_map, tiles.row, tiles.col, step * BK);
+          if (++stage == STAGES) stage = 0, parity ^= 1;
+        }
       }
     }
     return;
@@ -130,24 +184,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     // Store: patch after patch of 16 rows, each warp for itself.
     const int row = tiles.row + group * 64 + warp % 4 * 16, my_row = row + lane / 4,
               my_col = tiles.col + lane % 4 * 2;
-    scale_sums<BN / 2>(C + my_row * ldc + my_col, ldc, 1, M - my_row, N - my_col, alpha, sums, beta);
+    scale(sums, C + my_row * ldc + my_col, ldc, M - my_row, N - my_col, alpha, beta);
     Words begins;
 #pragma unroll
     for (int i = 0; i < PATCHES; ++i) {
-      const int col = tiles.col + i * D_COLS;
       if (!D_COPY_ENGINE) {
-        const int cols = min_of(N - col, BN - i * D_COLS);
-        store_by_hand<PATCHES, BN / 2>(pipeline.D[warp][0], begins, sums, i, C + row * ldc + col, ldc,
-                                       i * D_COLS, M - row, cols);
-      } else {
-        auto& patch = pipeline.D[warp][i % 2];
-        if (lane == 0) tma_store_wait_read<1>();  // the patch before the last has been read
-        __syncwarp();
-        patch.lay(sums + i * (D_COLS / 2));
-        proxy_fence();
-        __syncwarp();
-        if (lane == 0) tma_store(&d_map, col, row, patch.bytes), tma_store_commit();
+        Out* const D = C + row * ldc + tiles.col;
+        store_rows(pipeline.D[warp][0], begins, sums, i, D, ldc, M - row, min_of(N - tiles.col, BN));
+        continue;
       }
+      Patch& patch = pipeline.D[warp][i % 2];
+      if (lane == 0) tma_store_wait_read<1>();  // the patch before the last has been read
+      __syncwarp();
+      patch.lay(sums + i * (D_COLS / 2));
+      proxy_fence();
+      __syncwarp();
+      if (lane == 0) tma_store(&d_map, tiles.col + i * D_COLS, row, patch.bytes), tma_store_commit();
     }
   }
   if (D_COPY_ENGINE && lane == 0) tma_store_wait<0>();

@@ -15,7 +15,8 @@
 //   cluster 0  | tile 0 | 66: 0 .. 24              |
 //   cluster 1  | tile 1 | 66: 24 .. 47             |
 //   cluster 2  | tile 2 | 67: 0 .. 6 | 66: 47 .. 64 |   hands the sum of 67 on, then ends 66
-#include "gemm/wgmma/store.cuh"
+#include "wgmma_instructions.cuh"
+#include "ladder/store_rows.cuh"
 
 #ifndef BM
 #define BM 128
@@ -43,10 +44,46 @@ struct alignas(1024) Stage {
   char A[BM * 128], B[BN * 128];
 };
 constexpr int D_COLS = 128 / sizeof(Out), PATCHES = BN / D_COLS;
+
+// 16 rows of a warp's sums on their way out, 128 bytes of each. TMA's swizzle goes by addresses: it repeats
+// every 1024 bytes.
+struct alignas(D_COPY_ENGINE ? 1024 : 16) Patch {
+  static constexpr int PITCH = 128, STEP = D_COPY_ENGINE ? PITCH : SECTOR + PITCH + 16;
+  char bytes[16 * STEP];
+
+  // The swizzle permutes 16-byte pieces by row, so that eight rows of a column lie in different banks.
+  __device__ __forceinline__ unsigned place(int row, int byte) const {
+    if (!D_COPY_ENGINE) return shared_address(bytes) + row * STEP + SECTOR + byte;
+    return shared_address(bytes) + row * PITCH + (byte ^ row % 8 * 16);
+  }
+  __device__ __forceinline__ void lay(const Sum* sums) {
+    const int lane = threadIdx.x % 32;
+    Vector<Out, 2> pairs[D_COLS / 4];
+#pragma unroll
+    for (int i = 0; i < D_COLS / 4; ++i)
+      pairs[i] = {Stored<Out>::of(sums[2 * i]), Stored<Out>::of(sums[2 * i + 1])};
+    if constexpr (sizeof(Out) == 2) {
+      const unsigned* words = reinterpret_cast<const unsigned*>(pairs);
+#pragma unroll
+      for (int byte = 0; byte < PITCH; byte += 32, words += 4)
+        store_matrices(place(lane % 16, byte + lane / 16 * 16), words[0], words[1], words[2], words[3]);
+    } else {
+      // Half a warp stores 32 bytes of each of four rows at a time. Elements of 4 bytes would lie in the banks
+      // of the next row's, so odd rows store first what lies 64 bytes further.
+      const bool aside = D_COPY_ENGINE && sizeof(Out) == 4 && lane / 4 % 2 > 0;
+#pragma unroll
+      for (int i = 0; i < D_COLS / 4; ++i) {
+        const int byte = (i / 2 * 8 + lane % 4 * 2) * sizeof(Out) ^ (aside ? 64 : 0);
+        *static_cast<Vector<Out, 2>*>(__cvta_shared_to_generic(place(lane / 4 + i % 2 * 8, byte))) =
+            aside ? pairs[i ^ 4] : pairs[i];
+      }
+    }
+  }
+};
 struct Pipeline {
   Stage stage[STAGES];
   // two a warp: one is written while the other one leaves
-  Patch<D_COLS, !D_COPY_ENGINE> D[CONSUMERS / 32][D_COPY_ENGINE ? 2 : 1];
+  Patch D[CONSUMERS / 32][D_COPY_ENGINE ? 2 : 1];
   Barrier full[STAGES], empty[STAGES];
 };
 
@@ -62,6 +99,22 @@ __device__ __forceinline__ void load(Stage& stage, Barrier* full, const TensorMa
     tma_load_shared(stage.B + at * 128, b_map, B_N_MAJOR ? col + at : k, B_N_MAJOR ? k : col + at, full,
                     (1 << CLUSTER) - 1);
   }
+}
+
+// Where sum i of a thread lies from its first one on: pairs of neighbours, in rows 8 apart.
+__device__ constexpr int row_of(int i) { return i / 2 % 2 * 8; }
+__device__ constexpr int col_of(int i) { return i / 4 * 8 + i % 2; }
+
+// sums = alpha sums + beta C; rows x cols of C exist from the thread's first element on. beta = 0 never reads
+// C: NaN there must not leak.
+__device__ __forceinline__ void scale(Sum (&sums)[BN / 2], const Out* C, i64 ldc, int rows, int cols,
+                                      Scalar alpha, Scalar beta) {
+#pragma unroll
+  for (int i = 0; i < BN / 2; ++i) sums[i] *= alpha;
+  if (beta == Scalar(0)) return;
+#pragma unroll
+  for (int i = 0; i < BN / 2; ++i)
+    if (row_of(i) < rows && col_of(i) < cols) sums[i] += beta * Scalar(C[row_of(i) * ldc + col_of(i)]);
 }
 
 extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, 1)
@@ -101,57 +154,57 @@ extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, 1)
         }
       }
     }
-  } else {
-    take_registers<232>();
-    int parity = 0;
-    while (work.next()) {
-      Sum all[1][BN / 2] = {}, (&sums)[BN / 2] = all[0];
-      int last = 0;
-#pragma unroll 1
-      for (int step = unit.k_begin; step < unit.k_end; ++step) {
-        barrier_wait(&pipeline.full[stage], parity);
-        const Descriptor a = describe(pipeline.stage[stage].A + group * SLAB),
-                         b = describe(pipeline.stage[stage].B);
-        products_begin();
-#pragma unroll
-        for (int i = 0; i < STEPS; ++i)
-          Wgmma<BN>::multiply(sums, a + step_along_k<false>(i), b + step_along_k<B_N_MAJOR>(i));
-        products_commit();
-        products_wait<1>();  // those of the step before are done
-        if (step > unit.k_begin && lane < CLUSTER) barrier_arrive_at(&pipeline.empty[last], lane);
-        last = stage;
-        if (++stage == STAGES) stage = 0, parity ^= 1;
-      }
-      products_wait<0>();
-      sums_arrive(sums);
-      if (unit.k_begin < unit.k_end && lane < CLUSTER) barrier_arrive_at(&pipeline.empty[last], lane);
-
-      if (!work.combine<CONSUMERS>(workspace, shared, all)) continue;
-
-      // Store: patch after patch of 16 rows, each warp for itself.
-      const int row = (unit.row * CLUSTER + rank) * BM + group * 64 + warp % 4 * 16, my_row = row + lane / 4;
-      const int first_col = unit.column * BN, my_col = first_col + lane % 4 * 2;
-      scale_sums<BN / 2>(C + my_row * ldc + my_col, ldc, 1, M - my_row, N - my_col, alpha, sums, beta);
-      Words begins;
-#pragma unroll
-      for (int i = 0; i < PATCHES; ++i) {
-        const int col = first_col + i * D_COLS;
-        if (!D_COPY_ENGINE) {
-          const int cols = min_of(N - col, BN - i * D_COLS);
-          store_by_hand<PATCHES, BN / 2>(pipeline.D[warp][0], begins, sums, i, C + row * ldc + col, ldc,
-                                         i * D_COLS, M - row, cols);
-        } else {
-          auto& patch = pipeline.D[warp][i % 2];
-          if (lane == 0) tma_store_wait_read<1>();  // the patch before the last has been read
-          __syncwarp();
-          patch.lay(sums + i * (D_COLS / 2));
-          proxy_fence();
-          __syncwarp();
-          if (lane == 0) tma_store(&d_map, col, row, patch.bytes), tma_store_commit();
-        }
-      }
-    }
-    if (D_COPY_ENGINE && lane == 0) tma_store_wait<0>();
+    cluster_barrier();  // nobody leaves while the other one still writes to its memory
+    return;
   }
+
+  take_registers<232>();
+  int parity = 0;
+  while (work.next()) {
+    Sum all[1][BN / 2] = {}, (&sums)[BN / 2] = all[0];
+    int last = 0;
+#pragma unroll 1
+    for (int step = unit.k_begin; step < unit.k_end; ++step) {
+      barrier_wait(&pipeline.full[stage], parity);
+      const Descriptor a = describe(pipeline.stage[stage].A + group * SLAB),
+                       b = describe(pipeline.stage[stage].B);
+      products_begin();
+#pragma unroll
+      for (int i = 0; i < STEPS; ++i)
+        Wgmma<BN>::multiply(sums, a + step_along_k<false>(i), b + step_along_k<B_N_MAJOR>(i));
+      products_commit();
+      products_wait<1>();  // those of the step before are done
+      if (step > unit.k_begin && lane < CLUSTER) barrier_arrive_at(&pipeline.empty[last], lane);
+      last = stage;
+      if (++stage == STAGES) stage = 0, parity ^= 1;
+    }
+    products_wait<0>();
+    sums_arrive(sums);
+    if (unit.k_begin < unit.k_end && lane < CLUSTER) barrier_arrive_at(&pipeline.empty[last], lane);
+
+    if (!work.combine<CONSUMERS>(workspace, shared, all)) continue;
+
+    // Store: patch after patch of 16 rows, each warp for itself.
+    const int row = (unit.row * CLUSTER + rank) * BM + group * 64 + warp % 4 * 16, my_row = row + lane / 4;
+    const int first_col = unit.column * BN, my_col = first_col + lane % 4 * 2;
+    scale(sums, C + my_row * ldc + my_col, ldc, M - my_row, N - my_col, alpha, beta);
+    Words begins;
+#pragma unroll
+    for (int i = 0; i < PATCHES; ++i) {
+      if (!D_COPY_ENGINE) {
+        Out* const D = C + row * ldc + first_col;
+        store_rows(pipeline.D[warp][0], begins, sums, i, D, ldc, M - row, min_of(N - first_col, BN));
+        continue;
+      }
+      Patch& patch = pipeline.D[warp][i % 2];
+      if (lane == 0) tma_store_wait_read<1>();  // the patch before the last has been read
+      __syncwarp();
+      patch.lay(sums + i * (D_COLS / 2));
+      proxy_fence();
+      __syncwarp();
+      if (lane == 0) tma_store(&d_map, first_col + i * D_COLS, row, patch.bytes), tma_store_commit();
+    }
+  }
+  if (D_COPY_ENGINE && lane == 0) tma_store_wait<0>();
   cluster_barrier();  // nobody leaves while the other one still writes to its memory
 }

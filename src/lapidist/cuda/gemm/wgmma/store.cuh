@@ -1,5 +1,4 @@
-// Stores of wgmma's sums: C = alpha sums + beta C from a thread's registers, or through patches in shared
-// memory, whole rows at a time.
+// Stores of wgmma's sums through patches in shared memory, whole rows at a time.
 #pragma once
 
 #include "gemm/wgmma/a_from_registers.cuh"  // first: it defines the element types
@@ -10,33 +9,6 @@
 #ifndef D_M_MAJOR
 #define D_M_MAJOR 0
 #endif
-
-// ---- from registers: C points to the thread's first element; rows x cols of the matrix follow it ----
-
-// sums = alpha sums + beta C. beta = 0 never reads C: a NaN must not leak into D.
-template <int Count>
-__device__ __forceinline__ void scale_sums(const Out* C, i64 c_row, i64 c_col, int rows, int cols,
-                                           Scalar alpha, Sum* sums, Scalar beta) {
-#pragma unroll
-  for (int i = 0; i < Count; ++i) sums[i] *= alpha;
-  if (beta == Scalar(0)) return;
-#pragma unroll
-  for (int i = 0; i < Count; ++i) {
-    const int m = i / 2 % 2 * NEXT_ROW, n = i / 4 * 8 + i % 2;
-    if (m < rows && n < cols) sums[i] += beta * Scalar(C[m * c_row + n * c_col]);
-  }
-}
-
-template <int Count>
-__device__ __forceinline__ void store_sums(Out* C, i64 ldc, int rows, int cols, Scalar alpha,
-                                           Sum (&sums)[Count], Scalar beta) {
-  scale_sums<Count>(C, ldc, 1, rows, cols, alpha, sums, beta);
-#pragma unroll
-  for (int i = 0; i < Count; ++i) {
-    const int m = i / 2 % 2 * 8, n = i / 4 * 8 + i % 2;
-    if (m < rows && n < cols) C[m * ldc + n] = Stored<Out>::of(sums[i]);
-  }
-}
 
 // ---- a patch: 16 rows x Cols of one warp in shared memory, in the swizzle of TMA for lines of
 // that width ----
