@@ -303,12 +303,14 @@ def test_descriptors_leave_the_rank_of_their_block_out() -> None:
     assert not wrong[1][:64].any()
 
 
-@pytest.mark.parametrize("math", ["float8_e4m3fn", "tf32", "int8"])
-def test_results_of_4_bytes_come_to_patches_without_conflicts(math: str) -> None:
+@pytest.mark.parametrize(
+    ("kernel", "math"), in_turns(["wgmma", "wgmma_patches"], ["float8_e4m3fn", "tf32", "int8"])
+)
+def test_results_of_4_bytes_come_to_patches_without_conflicts(kernel: str, math: str) -> None:
     """Two elements a lane are two turns of shared memory, and in TMA's swizzle they were four."""
     a, b, more = operands(math, 128, 64, 256)
     b = lying(b, "col")
-    gemm = lapidist.plan(a, b, kernel="wgmma", config=tile(math, 128, 64, 2), device="machine", **more)
+    gemm = lapidist.plan(a, b, kernel=kernel, config=tile(math, 128, 64, 2), device="machine", **more)
     assert gemm.plan is not None
     d = np.zeros((128, 64), gemm.plan.problem.out_dtype)
     launch = gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 1.0, 0.0)
@@ -317,10 +319,7 @@ def test_results_of_4_bytes_come_to_patches_without_conflicts(math: str) -> None
     assert counts.shared_store.per_request == 2
 
 
-@pytest.mark.parametrize(
-    ("name", "math"),
-    in_turns(PATCHED, ["float8_e4m3fn", "bfloat16"]),
-)
+@pytest.mark.parametrize(("name", "math"), in_turns(PATCHED, ["float8_e4m3fn", "bfloat16"]))
 def test_rungs_write_rows_of_a_single_column(name: str, math: str) -> None:
     """A column of D whose elements touch is one that the family lets leave as such; rungs know rows alone."""
     a, b = (
@@ -333,8 +332,7 @@ def test_rungs_write_rows_of_a_single_column(name: str, math: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "types"),
-    in_turns(PATCHED, [("bfloat16", "bfloat16"), ("int8", "int8"), ("tf32", "float32")]),
+    ("name", "types"), in_turns(PATCHED, [("bfloat16", "bfloat16"), ("int8", "int8"), ("tf32", "float32")])
 )
 def test_rungs_store_rows_that_start_anywhere(name: str, types: tuple[str, str]) -> None:
     """TMA takes none of these. Two tiles of columns: one of all its patches, one whose row ends inside of a
