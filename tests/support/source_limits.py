@@ -280,6 +280,15 @@ LIMITS = (
         "columns in 128s",
         inside={"bn": 128, "wn": 128},
     ),
+    Limit(
+        "a patch has 128 bytes of each row",
+        {"bn": 192, "wn": 192},
+        "bn is a multiple of 128",
+        inside={"bn": 128, "wn": 128},
+        kernels="wgmma_patches",  # clusters have whole slabs, which are as wide
+        math="int8",
+        problem=lambda samples: replace(samples.aligned, out_dtype="int8"),
+    ),
     # wgmma
     Limit(
         "a step along k is one row of the swizzle",

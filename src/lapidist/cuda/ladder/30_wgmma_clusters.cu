@@ -39,6 +39,7 @@ struct alignas(1024) Stage {
   char A[BM * 128], B[BN * 128];
 };
 constexpr int D_COLS = 128 / sizeof(Out), PATCHES = BN / D_COLS;
+static_assert(BN % D_COLS == 0, "a patch has 128 bytes of each row");
 
 // 16 rows of a warp's sums on their way out, 128 bytes of each. TMA's swizzle goes by addresses: it repeats
 // every 1024 bytes.

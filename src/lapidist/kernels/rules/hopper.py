@@ -257,8 +257,10 @@ FAMILY = (*KNOBS, BANDS, *REGISTERS, *HALF_PATCH, *WAY_OUT)
 # ---- the rungs ----
 
 
-def rung(configs: Mapping[str, Config]) -> tuple[Rule, ...]:
-    """A rung has one config for each type, of which the columns and the stages are free."""
+def rung(configs: Mapping[str, Config], patched: bool = False) -> tuple[Rule, ...]:
+    """A rung has one config for each type, of which the columns and the stages are free. `patched`: it stores
+    by patches of 128 bytes of a row.
+    """
     names = [each.name for each in fields(Config) if each.name not in ("bn", "wn", "stages")]
     fixed = {math: [(name, getattr(config, name)) for name in names] for math, config in configs.items()}
 
@@ -286,6 +288,13 @@ def rung(configs: Mapping[str, Config]) -> tuple[Rule, ...]:
             lambda c, f: (
                 f"a rung is one config, of which bn, wn = bn and stages are free: {configs[f.problem.math]};"
                 f" got {c}"
+            ),
+        ),
+        Rule(
+            lambda c, f: not patched or c.bn * f.out_size % ROW_BYTES == 0,
+            lambda c, f: (
+                f"a patch has {ROW_BYTES} bytes of each row: with {f.problem.out_dtype} out, bn is a multiple"
+                f" of {ROW_BYTES // f.out_size}; it is {c.bn}"
             ),
         ),
     )

@@ -126,7 +126,9 @@ WGMMA_RUNGS = tuple(
         types=TYPES,
         unit="wgmma",
         longer=1.1,  # they take at least so much longer than gemm/wgmma.cu
-        rules=rules.rung({math: config for math, ((config, _),) in tuned.items()}),
+        rules=rules.rung(
+            {math: config for math, ((config, _),) in tuned.items()}, patched=D_MAP in family.parameters
+        ),
         reductions=("turnstile",) if family.scheduled else (),
         defines={"SCHEDULED": 1} if family.scheduled else {},  # blocks read a schedule for whole tiles too
     )
