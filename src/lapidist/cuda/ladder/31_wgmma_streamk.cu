@@ -155,7 +155,6 @@ extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, 1)
         }
       }
     }
-    cluster_barrier();  // nobody leaves while the other one still writes to its memory
     return;
   }
 
@@ -207,5 +206,6 @@ extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, 1)
     }
   }
   if (D_COPY_ENGINE && lane == 0) tma_store_wait<0>();
-  cluster_barrier();  // nobody leaves while the other one still writes to its memory
+  // No consumer leaves while the other block still writes to its memory. Who has left is not waited for.
+  cluster_barrier();
 }
