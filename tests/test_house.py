@@ -13,6 +13,7 @@ from pathlib import Path
 from lapidist.build.compiler import CUDA_SOURCES
 from lapidist.kernels.kernel import Kernel
 from lapidist.kernels.registry import DETOURS, RUNGS, kernel_named
+from lapidist.knobs.header import NAME
 from lapidist_lab.bench.studies.limits import SOURCES as LIMIT_SOURCES
 from offenders import hold_none
 
@@ -205,7 +206,7 @@ def test_rungs_have_no_code_of_the_production_kernels() -> None:
 
 def test_kernels_include_nothing_but_the_projects_headers() -> None:
     """NVRTC finds few others (no <stdint.h>, no CCCL beside some versions of torch)."""
-    headers = {str(header.relative_to(CUDA_SOURCES)) for header in CUDA_SOURCES.rglob("*.cuh")}
+    headers = {str(header.relative_to(CUDA_SOURCES)) for header in CUDA_SOURCES.rglob("*.cuh")} | {NAME}
     hold_none(
         f"{relative(path)}: {name}"
         for path in KERNEL_FILES
@@ -280,6 +281,7 @@ LAYERS = (
     "lapidist.epilogues",
     "lapidist.frameworks",
     "lapidist.build",
+    "lapidist.knobs",
     "lapidist.launch",
     "lapidist.config",
     "lapidist.device",

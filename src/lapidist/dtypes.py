@@ -52,8 +52,12 @@ TYPES = {
         ),
         ElementType("float32", "fp32", 4, "float", ("float32",), FLOAT_RESULTS, "FLOAT32", 2**-24, 2**-149),
         ElementType("float64", "fp64", 8, "double", ("float64",), ("float64",), "FLOAT64", 2**-53, 2**-1074),
-        ElementType("int8", "int8", 1, "int8", ("int32",), ("int32", "int8"), "UINT8", bounds=(-128, 127)),
-        ElementType("uint8", "uint8", 1, "uint8", ("int32",), ("int32", "uint8"), "UINT8", bounds=(0, 255)),
+        ElementType(
+            "int8", "int8", 1, "signed char", ("int32",), ("int32", "int8"), "UINT8", bounds=(-128, 127)
+        ),
+        ElementType(
+            "uint8", "uint8", 1, "unsigned char", ("int32",), ("int32", "uint8"), "UINT8", bounds=(0, 255)
+        ),
         ElementType(
             "float8_e4m3fn",
             "e4m3",

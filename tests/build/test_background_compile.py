@@ -25,7 +25,7 @@ SECONDS = 120  # that a compiler may take where many tests run at once
 
 
 def order(bm: int = 32) -> Order:
-    defines = {"ELEMENT": "float", "ALIGNED": 1, "BM": bm, "BN": 32}
+    defines = {"T": "float", "ALIGNED": 1, "BM": bm, "BN": 32}
     return Order("ladder/02_coalesced.cu", "coalesced", defines, "sm_90a", ())
 
 
@@ -108,7 +108,7 @@ def test_a_compiler_is_of_low_priority(own: background_compile.Behind) -> None:
 
 
 def test_a_kernel_that_is_refused(own: background_compile.Behind, caplog: pytest.LogCaptureFixture) -> None:
-    wrong = order()._replace(defines={"ELEMENT": "nonsense"})
+    wrong = order()._replace(defines={"T": "nonsense"})
     assert background_compile.ask(wrong, Waited())
     ended(own, wrong)
     (line,) = warnings(caplog)
@@ -184,7 +184,7 @@ from lapidist.build.compiler import Order
 
 def made(bm):
     come = threading.Event()
-    defines = {"ELEMENT": "float", "ALIGNED": 1, "BM": bm, "BN": 32}
+    defines = {"T": "float", "ALIGNED": 1, "BM": bm, "BN": 32}
     order = Order("ladder/02_coalesced.cu", "coalesced", defines, "sm_90a", ())
     assert background_compile.ask(order, lambda binary: come.set())
     assert come.wait(120)
@@ -210,8 +210,11 @@ def test_a_child_leaves_its_parents_compilers_alone(tmp_path: Path) -> None:
 SCRIPT = """
 from lapidist.build import background_compile
 from lapidist.build.compiler import Order
-shape = {"ELEMENT": "half", "OUTPUT": "half"}
-background_compile.ask(Order("gemm/mma.cu", "mma", shape, "sm_90a", ()), print)
+from lapidist.kernels.registry import kernel_named
+from lapidist_lab.sass.analysis import sample_problem
+mma = kernel_named("mma")
+values = mma.macros(sample_problem(mma, "float16"), mma.config)
+background_compile.ask(Order("gemm/mma.cu", "mma", values, "sm_90a", ()), print)
 while not background_compile._behind._workers:
     pass
 print(next(iter(background_compile._behind._workers)).popen.pid)

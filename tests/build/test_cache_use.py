@@ -52,7 +52,7 @@ from lapidist.build import compiler
 from lapidist.build.compiler import compile_options, compile_source
 def build(number):
     text = 'extern "C" __global__ void twice(float* x) { x[threadIdx.x] *= %d.0f; }' % number
-    return compile_source(text, "twice", compile_options({}, "sm_90a"), "sm_90a", "twice.cu").cubin
+    return compile_source(text, "twice", compile_options("sm_90a"), "sm_90a", "twice.cu").cubin
 inside, run_nvrtc = threading.Event(), compiler.run_nvrtc
 def watched(*arguments):
     inside.set()

@@ -21,10 +21,11 @@ from lapidist.build import cache as kept
 from lapidist.build import compiler
 from lapidist.build.compiler import cache_key, compile_kernel, compile_options, compile_source, compile_to_ptx
 from lapidist.errors import CompileError, DeviceError
+from lapidist.knobs.header import snippet_header
 from lapidist.launch import Binary
 
 SOURCE = 'extern "C" __global__ void twice(float* x) { x[threadIdx.x] *= 2.0f; }'
-OPTIONS = compile_options({"WIDTH": 4}, "sm_90a")
+OPTIONS = compile_options("sm_90a")
 LEFT_NOTHING: list[str] = []
 
 
@@ -95,9 +96,10 @@ def test_what_was_assembled_serves_who_needs_the_ptx(cache: Path, monkeypatch: p
     assert compile_to_ptx(SOURCE, "twice", OPTIONS, "sm_90a", "twice.cu") == whole
 
 
-def test_defines_reach_the_source(cache: Path) -> None:
-    text = 'extern "C" __global__ void twice(int* x) { *x = WIDTH * 1000 + 7; }'
-    assert "4007" in build(text).ptx
+def test_the_header_reaches_the_source(cache: Path) -> None:
+    text = '#include "config.cuh"\nextern "C" __global__ void twice(int* x) { *x = WIDTH * 1000 + 7; }'
+    config = "constexpr int WIDTH = 4;"
+    assert "4007" in compile_source(text, "twice", OPTIONS, "sm_90a", "twice.cu", config).ptx
 
 
 def test_a_file_below_cuda_is_compiled_by_its_path() -> None:
@@ -118,9 +120,9 @@ def test_headers_of_the_working_directory_are_not_read(
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("#error of the working directory")
     monkeypatch.chdir(tmp_path)
-    options = compile_options({"ELEMENT": "half"}, "sm_90a")
+    config = snippet_header("twice.cu", {"T": "half"})
     text = f'#include "mma_instructions.cuh"\n#include "packing/shares.cuh"\n{SOURCE}'
-    assert compile_source(text, "twice", options, "sm_90a", "gemm/twice.cu").cubin
+    assert compile_source(text, "twice", OPTIONS, "sm_90a", "gemm/twice.cu", config).cubin
 
 
 def test_the_second_call_reads_what_the_first_wrote(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,8 +139,8 @@ def test_the_key_depends_on_everything_that_changes_the_binary(
         "as it is": cache_key(SOURCE, "twice", OPTIONS),
         "source": cache_key(SOURCE + " ", "twice", OPTIONS),
         "entry": cache_key(SOURCE, "thrice", OPTIONS),
-        "define": cache_key(SOURCE, "twice", compile_options({"WIDTH": 8}, "sm_90a")),
-        "architecture": cache_key(SOURCE, "twice", compile_options({"WIDTH": 4}, "sm_80")),
+        "header": cache_key(SOURCE, "twice", OPTIONS, "constexpr int WIDTH = 8;"),
+        "architecture": cache_key(SOURCE, "twice", compile_options("sm_80")),
         "split": cache_key(SOURCE + "twice", "", OPTIONS),
     }
     monkeypatch.setattr(compiler, "nvrtc_version", lambda: (13, 99))
@@ -220,7 +222,7 @@ PROGRAM = """
 import hashlib, sys, time
 from lapidist.build.compiler import compile_options, compile_source
 while time.time() < float(sys.argv[2]): pass
-binary = compile_source(sys.argv[1], "twice", compile_options({}, "sm_90a"), "sm_90a", "twice.cu")
+binary = compile_source(sys.argv[1], "twice", compile_options("sm_90a"), "sm_90a", "twice.cu")
 print(hashlib.sha256(binary.cubin + binary.ptx.encode()).hexdigest())
 """
 
@@ -288,10 +290,11 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_compile_error_carries_the_log(cache: Path) -> None:
     wrong = "\n".join(f"int a{i} = missing_{i};" for i in range(40)) + SOURCE
-    with pytest.raises(CompileError, match=r"twice\.cu.*-DWIDTH=4") as caught:
-        build(wrong)
+    with pytest.raises(CompileError, match=r"twice\.cu.*--std=c\+\+17") as caught:
+        compile_source(wrong, "twice", OPTIONS, "sm_90a", "twice.cu", "constexpr int WIDTH = 4;")
     assert "missing_0" in str(caught.value)
     assert "missing_39" in caught.value.log
+    assert "constexpr int WIDTH = 4;" in caught.value.log
     assert "missing_39" not in str(caught.value)
     assert "more lines in .log" in str(caught.value)
     assert entries(cache) == LEFT_NOTHING

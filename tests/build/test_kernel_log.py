@@ -13,7 +13,7 @@ from lapidist.build.folder import warn_once
 from lapidist.build.kernel_log import VARIABLE, log_kernel, read_orders
 from lapidist.errors import ArgumentError
 
-ORDER = Order("gemm/simt.cu", "simt", {"BM": 64, "ELEMENT": "float"}, "sm_90a", ())
+ORDER = Order("gemm/simt.cu", "simt", {"BM": 64, "T": "float"}, "sm_90a", ())
 OTHER = ORDER._replace(defines={"BM": 128, "EPILOGUE": "gelu(acc, x0)"}, more=("--maxrregcount=128",))
 
 
@@ -66,9 +66,9 @@ def line_with(**changed: object) -> str:
         line_with(source="../../etc/passwd"),
         line_with(source=["a"]),
         line_with(entry=1),
-        line_with(defines={"A": []}),
-        line_with(defines={"A\nB": 1}),
-        line_with(defines={"A": "1\n2"}),
+        line_with(defines={"BM": []}),
+        line_with(defines={"NO_KNOB": 1}),
+        line_with(defines={"BM": "1\n2"}),
         line_with(more=[1]),
         line_with(further=1),
     ],

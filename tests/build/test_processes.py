@@ -49,7 +49,7 @@ from lapidist.build.compiler import Order
 from lapidist.build.workers import compile_all
 
 def order(rows):
-    defines = {{"ELEMENT": "float", "ALIGNED": 1, "BM": rows, "BN": 32}}
+    defines = {{"T": "float", "ALIGNED": 1, "BM": rows, "BN": 32}}
     return Order("ladder/02_coalesced.cu", "coalesced", defines, "sm_90a", ())
 
 def compiled(first, second, third):

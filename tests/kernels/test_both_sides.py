@@ -23,7 +23,6 @@ from lapidist.errors import ArgumentError, RefusalError
 from lapidist.kernels.kernel import Kernel
 from lapidist.kernels.registry import KERNELS, kernel_named
 from lapidist.kernels.rules.problem_facts import facts_of
-from lapidist.kernels.wgmma.configs import tile
 from lapidist.planning.plans import make_plan
 from lapidist.problems.problem import Problem
 from lapidist.schedule.sharing_choice import PLANNED, Sharing
@@ -96,7 +95,7 @@ def says(kernel: Kernel, files: set[str]) -> bool:
 
 
 def test_each_static_assert_has_its_rule() -> None:
-    assert {*OWN, *(limit.words for limit in LIMITS), RESIDENT} == set(asserted())
+    assert {*OWN, *(limit.words for limit in LIMITS)} == set(asserted())
 
 
 def test_each_limit_is_that_of_a_kernel() -> None:
@@ -145,18 +144,3 @@ def test_the_rule_and_the_source_say_the_same(limit: Limit, kernel: Kernel) -> N
     sharing, macros = (limit.sharing, limit.macros) if wrong else (PLANNED, {})
     assert refusals(kernel, problem, inside, sharing) == []
     assert objections(kernel, problem, inside, macros) == ""
-
-
-# ---- two blocks on a multiprocessor ----
-
-RESIDENT = "of 128 registers a thread, so many must do"
-
-
-@pytest.mark.parametrize(("columns", "fits"), [(128, True), (144, False)])
-def test_two_blocks_share_the_registers_of_a_multiprocessor(columns: int, fits: bool) -> None:
-    """Where operands are packed, the host says that the next launch's blocks come beside these."""
-    kernel, config = kernel_named("wgmma"), tile("float16", 64, columns, 3)
-    problem = replace(sample_problem(kernel, "float16", aligned=False), m=1024, n=1024, k=512)
-    assert bool(kernel.family.leaves_room(problem, config)) == fits
-    said = objections(kernel, problem, config, {"RESIDENT": 2})
-    assert (RESIDENT in said) != fits

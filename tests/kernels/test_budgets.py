@@ -15,12 +15,10 @@ from lapidist.kernels import budgets
 from lapidist.kernels.blocks.splits import by_fours, resident
 from lapidist.kernels.budgets import Shares
 from lapidist.kernels.registry import kernel_named
-from lapidist.kernels.rules.hopper import room, room_for_promoted, through
 from lapidist.kernels.rules.problem_facts import Facts
 from lapidist.kernels.wgmma.configs import tile
-from lapidist.kernels.wgmma.packing import packs_alongside
+from lapidist.kernels.wgmma.registers import register_shares
 from lapidist.kernels.wgmma.shared import QUEUE_BYTES
-from lapidist.kernels.wgmma.tiles import columns_of_part
 from lapidist.problems.problem import Problem, dense_problem
 from lapidist.problems.scaling import SQUARES, STRIPS, Scale, Scaling
 from lapidist_lab.sass.analysis import sample_problem
@@ -78,50 +76,70 @@ def wgmma_cases() -> dict[str, tuple[Problem, Config, Shares]]:
 
 
 @pytest.mark.parametrize(("problem", "config", "shares"), wgmma_cases().values(), ids=wgmma_cases())
-def test_the_source_of_wgmma_has_these(problem: Problem, config: Config, shares: Shares) -> None:
-    facts = Facts(problem, WGMMA.family)
-    values = {
-        "REGISTERS": shares.multiplies,
-        "REGISTERS_LEFT": shares.loads,
-        "BESIDE_SUMS": budgets.BESIDE_SUMS,
-        "MOST_SUMS": room(config, facts),
-        "ROWS * PASSING": through(config, facts),
-    }
-    if problem.scaling.promoted:
-        values["MOST_PROMOTED"] = room_for_promoted(config)
-        values["PART_COLS"] = columns_of_part(config, problem)
-    assert objections(WGMMA, problem, config, {}, says(values)) == ""
+def test_what_wgmma_is_given(problem: Problem, config: Config, shares: Shares) -> None:
+    assert register_shares(problem, config, False) == shares
+    given = WGMMA.macros(problem, config)
+    assert (given["REGISTERS"], given["REGISTERS_LEFT"]) == shares
     if config.bm != 192 and not problem.scaling.scaled:
         assert budgets.wgmma_registers(config.bm) == shares.multiplies
 
 
 @pytest.mark.parametrize("math", ["bfloat16", "tf32"])
 @pytest.mark.parametrize("layouts", ["rr", "rc"])
-def test_both_sides_know_who_packs_beside_products(math: str, layouts: str) -> None:
-    """In 16-bit types large tiles of two warpgroups whose threads store D."""
+def test_who_packs_beside_products(math: str, layouts: str) -> None:
+    """In 16-bit types large tiles of two warpgroups whose threads store D, if they are not shared."""
     ragged, aligned = dense_problem(517, 519, 333, math, layouts), dense_problem(512, 512, 512, math, layouts)
     batched = replace(ragged, batch=(2,)) if math == "bfloat16" else ragged
     configs = [tile(math, 128, bn, 2) for bn in (160, 192, 224)] + [tile(math, 64, 224, 2)]
     configs += [tile(math, 128, 192, 2, ping_pong=True), tile(math, 192, 192, 2)]
     configs += [tile(math, 256, bn, 2) for bn in (96, 160, 176)]
-    found = []
+    beside = []
     for problem in (ragged, batched, aligned, replace(ragged, c=ragged.d)):
         for config in configs:
-            beside = bool(packs_alongside(problem, config))
-            values: dict[str, Any] = {"PACKS_BESIDE": beside}
-            if beside:
-                shares = budgets.PACKING_BESIDE[config.bm]
-                values |= {"REGISTERS": shares.multiplies, "REGISTERS_LEFT": shares.loads}
-            assert objections(WGMMA, problem, config, {"SCHEDULED": 0}, says(values)) == ""
-            found.append(beside)
-    assert sum(found) == (4 if math == "bfloat16" else 0)
+            given = WGMMA.macros(problem, config)
+            if given["PACKS_BESIDE"]:
+                assert (given["REGISTERS"], given["REGISTERS_LEFT"]) == budgets.PACKING_BESIDE[config.bm]
+                assert not WGMMA.macros(problem, config, scheduled=True)["PACKS_BESIDE"]
+                beside.append(config)
+    assert len(beside) == (4 if math == "bfloat16" else 0)
 
 
-def test_the_source_of_wgmma_has_those_of_two_blocks() -> None:
-    problem, config = sample_problem(WGMMA, "float16"), tile("float16", 64, 128, 3)
-    multiplies, loads = budgets.TWO_BLOCKS
-    values = {"REGISTERS": multiplies, "REGISTERS_LEFT": loads}
-    assert objections(WGMMA, problem, config, {"RESIDENT": 2}, says(values)) == ""
+RAGGED = sample_problem(WGMMA, "float16", aligned=False)
+
+
+@pytest.mark.parametrize(
+    ("problem", "config", "words"),
+    [
+        (sample_problem(WGMMA, "float16"), tile("float16", 256, 224, 2), "has 208 registers for its sums"),
+        (
+            sample_problem(WGMMA, "float16"),
+            tile("float16", 128, 208, 2, ping_pong=True),
+            "has 192 registers for its sums",
+        ),
+        (sample_problem(WGMMA, "float16"), tile("float16", 192, 208, 2), "has 96 registers for its sums"),
+        (RAGGED, tile("float16", 256, 208, 2), "has 192 registers for its sums"),
+        (
+            replace(sample_problem(WGMMA, FP8[0]), scaling=FACTORS),
+            tile(FP8[0], 128, 192, 3),
+            "promoted sums have the products of a part beside them",
+        ),
+    ],
+    ids=["plain", "ping-pong", "of three warpgroups", "D by hand", "promoted"],
+)
+def test_sums_that_find_no_registers_are_refused(problem: Problem, config: Config, words: str) -> None:
+    facts = Facts(problem, WGMMA.family)
+    broken = [rule.words(config, facts) for rule in WGMMA.all_rules if not rule.holds(config, facts)]
+    assert any(words in said for said in broken)
+    fewer = replace(config, bn=config.bn - 32, wn=config.bn - 32)
+    assert all(rule.holds(fewer, facts) for rule in WGMMA.all_rules)
+
+
+def test_what_two_blocks_are_given() -> None:
+    ragged = replace(sample_problem(WGMMA, "float16", aligned=False), m=1024, n=1024, k=512)
+    given = WGMMA.macros(ragged, tile("float16", 64, 128, 3))
+    assert (given["RESIDENT"], given["REGISTERS"], given["REGISTERS_LEFT"]) == (2, *budgets.TWO_BLOCKS)
+    wider = WGMMA.macros(ragged, tile("float16", 64, 144, 3))
+    assert (wider["RESIDENT"], wider["REGISTERS"], wider["REGISTERS_LEFT"]) == (1, *budgets.WGMMA[1])
 
 
 def test_the_largest_tile_of_promoted_sums_fills_a_block() -> None:
@@ -139,12 +157,6 @@ def test_the_largest_tile_of_promoted_sums_fills_a_block() -> None:
     assert "fits" in objections(
         WGMMA, problem, config, {}, f'{taken} static_assert(TAKEN <= 231000, "fits");'
     )
-
-
-def test_the_source_of_sgemm_has_these() -> None:
-    multiplies, loads = budgets.SGEMM
-    values = {"REGISTERS": multiplies, "REGISTERS_LEFT": loads}
-    assert objections(SGEMM, sample_problem(SGEMM, "float32"), SGEMM.config, {}, says(values)) == ""
 
 
 def square(aligned: bool) -> Problem:
@@ -166,19 +178,9 @@ def square(aligned: bool) -> Problem:
 def test_the_source_of_simt_has_these(config: Config, aligned: bool) -> None:
     """And the host counts on as many blocks as the assembler is told of, where shared memory allows them."""
     problem = square(aligned)
-    of_thread, fours = config.tm * config.tn, by_fours(SIMT, problem)
+    of_thread, fours = config.tm * config.tn, by_fours(SIMT.family, problem)
     most = budgets.simt_registers(of_thread, fours or config.stages > 0, config.threads)
     blocks = budgets.REGISTERS_OF_SM // (config.threads * most)
     assert fours == aligned
     assert objections(SIMT, problem, config, {}, says({"MOST_REGISTERS": most, "RESIDENT": blocks})) == ""
     assert resident(SIMT, config, problem, chip("h200")) <= blocks
-
-
-@pytest.mark.parametrize("number", range(len(MMA.configs_for("float64"))))
-def test_the_source_of_mma_asks_for_as_many_blocks(number: int) -> None:
-    """Of double; shared memory may hold fewer."""
-    config = MMA.configs_for("float64")[number][0]
-    registers = budgets.mma_registers(config.wm * config.wn)
-    few = {"BLOCKS": budgets.REGISTERS_OF_SM // (registers * config.threads)} if registers == 128 else {}
-    values = {"FEW_DOUBLES": budgets.FEW_DOUBLES, **few}
-    assert objections(MMA, sample_problem(MMA, "float64"), config, {}, says(values)) == ""

@@ -29,7 +29,7 @@ def test_each_family_answers_for_its_kernels(kernel: Kernel) -> None:
     assert isinstance(family, Family)
     assert not isabstract(type(family))
     assert family.refuse(problem) is None
-    assert family.macros(problem)["ELEMENT"]
+    assert family.macros(problem)["T"]
     passed = {name for name, kind in family.parameters if kind == "tensormap"}
     at = dict.fromkeys((*"ABCD", "workspace"), 1 << 20)
     assert passed <= family.maps(problem, config, at, 1).keys()

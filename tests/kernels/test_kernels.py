@@ -12,11 +12,9 @@ from lapidist.config import Config
 from lapidist.device import STATIC_SHARED, chip
 from lapidist.errors import ArgumentError, RefusalError
 from lapidist.kernels.kernel import Kernel
-from lapidist.kernels.mma.family import MMA_FAMILY
 from lapidist.kernels.registry import BY_NAME, DETOURS, KERNELS, PRODUCTION, RUNGS, kernel_named
 from lapidist.kernels.sgemm.family import SGEMM
 from lapidist.kernels.wgmma.epilogue_time import AT_ONCE, IN_PIECES
-from lapidist.kernels.wgmma.sharing import BAND
 from lapidist.launch import MOST_PAIRS
 from lapidist.planning.cost_table import as_computed
 from lapidist.planning.plans import make_plan
@@ -59,15 +57,13 @@ def test_other_names_are_refused(name: str) -> None:
 @pytest.mark.parametrize(
     ("source", "says", "known"),
     [
-        ("gemm/wgmma/config.cuh", r"^#define RASTER (\d+)$", BAND),
-        ("gemm/mma/config.cuh", r"^#define RASTER (\d+)$", MMA_FAMILY.raster.panel),
         ("gemm/wgmma/tiles.cuh", r"struct Order \{\s+signed char further\[(\d+)\];\s+\};", MOST_PAIRS),
         ("gemm/wgmma/epilogue_of_tile.cuh", r" MOST = .* \? (\d+) : \d+;$", AT_ONCE),
         ("gemm/wgmma/epilogue_of_tile.cuh", r" MOST = .* \? \d+ : (\d+);$", IN_PIECES),
     ],
 )
 def test_host_and_device_say_the_same_number(source: str, says: str, known: int) -> None:
-    """The rows of a band where no config says them, the pairs that have a place in an order, and the sums
+    """The pairs that have a place in an order, and the sums
     that a short epilogue is written out for."""
     found = re.search(says, (CUDA_SOURCES / source).read_text(), re.M)
     assert found is not None

@@ -97,7 +97,7 @@ def test_squares_of_doubles_are_given_the_tile_that_won(extent: int, name: str, 
 
 
 def test_few_doubles_a_thread_leave_room_for_more_blocks() -> None:
-    """gemm/mma/config.cuh asks the compiler for so many."""
+    """gemm/mma/constants.cuh asks the compiler for so many."""
     problem, device = dense_problem(512, 512, 512, "float64"), chip("h100")
     blocks = {name: resident(MMA_FAMILY, config, problem, device) for name, config in DOUBLE.items()}
     assert blocks == {"mma": 1, "mma, middle": 1, "mma, small": 2, "mma, flat": 4, "mma, least": 3}

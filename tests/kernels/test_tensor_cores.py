@@ -15,6 +15,7 @@ import pytest
 from lapidist import machine
 from lapidist.build.compiler import compile_kernel
 from lapidist.kernels.ladder import LADDER_PARAMETERS
+from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.simt import SIMT_PARAMETERS
 from lapidist.launch import Launch, Memory, ParameterBlock
 
@@ -30,6 +31,8 @@ ELEMENTS = {
     "__nv_fp8_e5m2": ml_dtypes.float8_e5m2,
 }
 OUTPUTS = {"int8": np.int32, "uint8": np.int32, "__nv_fp8_e4m3": np.float32, "__nv_fp8_e5m2": np.float32}
+C_TYPES = {"int8": "signed char", "uint8": "unsigned char"}
+MATHS = {"float": "tf32"}
 SCALARS = {"double": "f64", "int8": "i32", "uint8": "i32"}
 WMMA_TYPES = ("half", "__nv_bfloat16", "float", "double", "int8", "uint8")
 SHAPES = ((5, 3, 7), (33, 65, 17), (130, 257, 100))
@@ -39,7 +42,7 @@ PERSISTENT = ("wmma_shared", "wmma_beta_first")
 
 @dataclass(frozen=True)
 class Shape:
-    """What a kernel's defaults come to for one type: tile, threads, dynamic shared bytes."""
+    """What the config of a kernel comes to for one type: tile, threads, dynamic shared bytes."""
 
     bm: int
     bn: int
@@ -150,9 +153,9 @@ RUNGS = [
 def test_rungs(source: str, element: str, aligned: int) -> None:
     entry = source.rpartition("/")[2].removesuffix(".cu").lstrip("0123456789_")
     shape = shape_of(entry, element)
-    binary = compile_kernel(
-        source, entry, {"ELEMENT": element, "ALIGNED": aligned}, "sm_90a", assembled=False
-    )
+    config = kernel_named(entry).config_for(MATHS.get(element, np.dtype(ELEMENTS[element]).name))
+    values = {"T": C_TYPES.get(element, element), "ALIGNED": aligned, **config.defines()}
+    binary = compile_kernel(source, entry, values, "sm_90a", assembled=False)
     for (m, n, k), (alpha, beta) in zip(SHAPES, ((2, -3), (1, 0), (2, -3)), strict=True):
         a, b, c = operands(element, m, n, k, beta)
         leading = [
@@ -187,7 +190,7 @@ def laid_out(values: Array, layout: str, vector: int) -> tuple[Array, int, int]:
     return (memory, leading, 1) if layout == "row" else (memory, 1, leading)
 
 
-PRODUCTION_TILE = {"BM": 64, "BN": 64, "WM": 32, "WN": 32, "STAGES": 3}
+PRODUCTION_TILE = {"BM": 64, "BN": 64, "WM": 32, "WN": 32, "STAGES": 3, "BLOCKS": 2}
 
 
 @pytest.mark.survey
@@ -203,7 +206,7 @@ def test_production_family(element: str, layouts: str, vector_bytes: int) -> Non
         "B_CONTIGUOUS": 2 if b_layout == "row" else 1,
     }
     vectors = {"A_VECTOR": vector, "B_VECTOR": vector, "D_VECTOR": 1}
-    defines = {"ELEMENT": element, "BK": depth, **PRODUCTION_TILE, **contiguous, **vectors}
+    defines = {"T": C_TYPES.get(element, element), "BK": depth, **PRODUCTION_TILE, **contiguous, **vectors}
     binary = compile_kernel("gemm/mma.cu", "mma", defines, "sm_90a", assembled=False)
     # whole tiles only; the rest too
     m, n, k = (64, 64, 4 * depth) if layouts in ("rr", "cc") else (70, 65, 4 * depth + 5)

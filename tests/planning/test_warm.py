@@ -197,7 +197,7 @@ def test_what_was_built_is_in_the_cache(
 
 def test_what_does_not_compile_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build = small_builds(tmp_path, monkeypatch)[0]
-    wrong = [build._replace(macros=(*build.macros, ("ELEMENT", f"no_such_type_{i}"))) for i in range(3)]
+    wrong = [build._replace(macros=(*build.macros, ("T", f"no_such_type_{i}"))) for i in range(3)]
     for built in [*build_all(wrong[:1]), *build_all(wrong[1:], 2)]:  # here, and in processes
         assert built.error is not None
         assert "NVRTC" in built.error

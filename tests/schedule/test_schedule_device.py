@@ -14,6 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lapidist.build.compiler import compile_options, compile_to_ptx
+from lapidist.knobs.header import snippet_header
 from lapidist.launch import INT_LIMIT, PARAMETER_KINDS
 from lapidist.machine import run_ptx
 from lapidist.schedule import Schedule, TileGrid, WorkUnit, split_k, stream_k
@@ -26,8 +27,8 @@ CASES = 4000
 
 
 def ptx(name: str) -> str:
-    options = compile_options({}, "sm_90a")
-    return compile_to_ptx((HERE / f"{name}.cu").read_text(), name, options, "sm_90a", f"{name}.cu").ptx
+    text, config = (HERE / f"{name}.cu").read_text(), snippet_header(f"{name}.cu", {})
+    return compile_to_ptx(text, name, compile_options("sm_90a"), "sm_90a", f"{name}.cu", config).ptx
 
 
 def words_of(schedule: Schedule) -> list[int]:

@@ -9,7 +9,7 @@ from lapidist.launch import Binary
 
 SOURCE = 'extern "C" __global__ void twice(float* x) { x[threadIdx.x] *= 2.0f; }'
 OTHER = SOURCE.replace("2.0f", "3.0f")
-OPTIONS = compile_options({}, "sm_90a")
+OPTIONS = compile_options("sm_90a")
 DAY = 86400
 
 

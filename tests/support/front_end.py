@@ -8,6 +8,7 @@ from typing import Any
 from lapidist.build.compiler import (
     CUDA_SOURCES,
     compile_options,
+    create_program,
     fetch,
     include_paths,
     load_nvrtc,
@@ -15,6 +16,7 @@ from lapidist.build.compiler import (
 )
 from lapidist.config import Config
 from lapidist.kernels.kernel import Kernel
+from lapidist.knobs.header import config_header
 from lapidist.problems.problem import Problem
 
 
@@ -22,11 +24,15 @@ def objections(
     kernel: Kernel, problem: Problem, config: Config, macros: Mapping[str, Any], behind: str = ""
 ) -> str:
     """To a kernel's source, with this text behind it; "" where it compiles."""
-    options = compile_options({**kernel.macros(problem, config), **macros}, "sm_90a")
+    header = config_header(kernel.source, {**kernel.macros(problem, config), **macros})
     text = (CUDA_SOURCES / kernel.source).read_text() + behind
-    flags = [*unassembled(options), "--fdevice-syntax-only", *(f"-I{path}" for path in include_paths())]
+    flags = [
+        *unassembled(compile_options("sm_90a")),
+        "--fdevice-syntax-only",
+        *(f"-I{path}" for path in include_paths()),
+    ]
     encoded, nvrtc = [each.encode() for each in flags], load_nvrtc()
-    _, program = nvrtc.nvrtcCreateProgram(text.encode(), kernel.source.encode(), 0, [], [])
+    program = create_program(nvrtc, text, kernel.source, header)
     try:
         (status,) = nvrtc.nvrtcCompileProgram(program, len(encoded), encoded)
         log: str = fetch(nvrtc, program, "ProgramLog").decode(errors="replace")

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from lapidist.build.compiler import compile_options, compile_to_ptx
+from lapidist.knobs.header import snippet_header
 from lapidist.launch import Binary
 from lapidist.machine import Report, run_ptx
 
@@ -78,4 +79,5 @@ def run_body(
 def compiled(file: str, entry: str, architecture: str = "sm_90a", **defines: object) -> Binary:
     """A source of this folder through the project's compiler."""
     text = (SOURCES / file).read_text()
-    return compile_to_ptx(text, entry, compile_options(defines, architecture), architecture, file)
+    options, config = compile_options(architecture), snippet_header(file, defines)
+    return compile_to_ptx(text, entry, options, architecture, file, config)

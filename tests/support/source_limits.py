@@ -17,7 +17,6 @@ from lapidist.schedule.sharing_choice import PLANNED, Sharing
 from lapidist_lab.sass.analysis import sample_problem
 
 Knobs = Mapping[str, Any]
-SUMS = "sums leave a thread's other registers to the compiler"
 MOVED = Config(64, 128, 16, 32, 64, 8, 8)  # of simt: tiles come through registers
 
 
@@ -307,31 +306,6 @@ LIMITS = (
     ),
     Limit("larger clusters find no place on the chip", {"cluster_m": 16}, "clusters are", {"cluster_m": 8}),
     Limit(
-        SUMS,
-        {"bn": 224, "wn": 224},
-        "a thread has 208 registers for its sums",
-        start=tile("float16", 256, 208, 2),
-    ),
-    Limit(
-        SUMS,
-        {"bn": 208, "wn": 208},
-        "a thread has 192 registers for its sums",
-        start=tile("float16", 128, 192, 2, ping_pong=True),
-    ),
-    Limit(
-        SUMS,
-        {"bn": 208, "wn": 208},
-        "a thread has 96 registers for its sums",
-        start=tile("float16", 192, 192, 2),
-    ),
-    Limit(
-        SUMS,
-        {"bn": 208, "wn": 208},
-        "a thread has 192 registers for its sums",
-        start=tile("float16", 256, 192, 2),
-        problem=lambda samples: samples.ragged,
-    ),
-    Limit(
         "columns of D leave by TMA alone",
         {"exchanged": True},
         "only TMA stores D",
@@ -385,14 +359,6 @@ LIMITS = (
         "a row of the swizzle",
         math=FP8[0],
         start=tile(FP8[0], 128, 128, 4),
-        problem=promoted(),
-    ),
-    Limit(
-        "promoted sums find room beside a part's products",
-        {"bn": 192, "wn": 192},
-        "promoted sums have the products of a part beside them",
-        math=FP8[0],
-        start=tile(FP8[0], 128, 160, 3),
         problem=promoted(),
     ),
     Limit(

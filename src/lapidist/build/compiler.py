@@ -1,7 +1,8 @@
 """CUDA C++ to Binary: NVRTC compiles at run time, cache.py keeps the result.
 
-No nvcc, host compiler, driver or GPU is needed. One run gives the PTX (for the machine and static counts) and
-the cubin (for the GPU). Without the assembler it gives the PTX alone, in three fifths of the time.
+The constants of a source are a header, config.cuh, that is written for each binary (lapidist/knobs). No
+nvcc, host compiler, driver or GPU is needed. One run gives PTX (for the machine and static counts) and the
+cubin (for the GPU). Without the assembler it gives the PTX alone, in three fifths of the time.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from typing import NamedTuple
 
 from lapidist.build import cache as cache_files
 from lapidist.errors import CompileError, DeviceError
+from lapidist.knobs.header import NAME as CONFIG_HEADER
+from lapidist.knobs.header import config_header
 from lapidist.launch import Binary
 
 log = logging.getLogger(__name__)
@@ -57,48 +60,51 @@ def compile_kernel(
     assembled: bool = True,
     anew: bool = False,
 ) -> Binary:
-    """Compile the file `source` (a path below lapidist/cuda) for `architecture` ("sm_90a"), with `-D` defines
-    and further options.
+    """Compile the file `source` (a path below lapidist/cuda) for `architecture` ("sm_90a"), with these values
+    of its knobs and further options.
 
     `anew`: ignore the cache, whose binary the driver refused.
     """
     text = (CUDA_SOURCES / source).read_text()
-    options = (*compile_options(defines, architecture), *more)
+    options, config = (*compile_options(architecture), *more), config_header(source, defines)
     if not assembled:
-        return compile_to_ptx(text, entry, options, architecture, source)
-    return compile_source(text, entry, options, architecture, source, anew)
+        return compile_to_ptx(text, entry, options, architecture, source, config)
+    return compile_source(text, entry, options, architecture, source, config, anew)
 
 
 def key_of(
     source: str, entry: str, defines: Mapping[str, object], architecture: str, more: tuple[str, ...] = ()
 ) -> str:
     """The name of that binary in the cache."""
-    return cache_key(
-        (CUDA_SOURCES / source).read_text(), entry, (*compile_options(defines, architecture), *more)
-    )
+    text, config = (CUDA_SOURCES / source).read_text(), config_header(source, defines)
+    return cache_key(text, entry, (*compile_options(architecture), *more), config)
 
 
-def compile_options(defines: Mapping[str, object], architecture: str) -> tuple[str, ...]:
+def compile_options(architecture: str) -> tuple[str, ...]:
     """NVRTC's options, without include paths, which depend on the computer and are no part of the cache key.
 
     NVRTC's own cache is off: its answers lack ptxas' report in the log.
     """
-    macros = tuple(f"-D{name}={value}" for name, value in sorted(defines.items()))
     return (
         f"--gpu-architecture={architecture}",
         "--std=c++17",
         "-lineinfo",
         "--ptxas-options=-v",
         "--no-cache",
-        *macros,
     )
 
 
 def compile_source(
-    text: str, entry: str, options: tuple[str, ...], architecture: str, name: str, anew: bool = False
+    text: str,
+    entry: str,
+    options: tuple[str, ...],
+    architecture: str,
+    name: str,
+    config: str = "",
+    anew: bool = False,
 ) -> Binary:
-    """Compile CUDA C++ text, through the cache."""
-    key = cache_key(text, entry, options)
+    """Compile CUDA C++ text, through the cache. `config`: what it includes as config.cuh."""
+    key = cache_key(text, entry, options, config)
     binary = None if anew else cache_files.read(key, entry, architecture)
     if binary is not None:
         log.debug("%s of %s for %s was in the cache", entry, name, architecture)
@@ -109,7 +115,7 @@ def compile_source(
         )  # another thread may have compiled it
         if binary is None:
             start = time.perf_counter()
-            binary = run_nvrtc(text, entry, options, architecture, name)
+            binary = run_nvrtc(text, entry, options, architecture, name, config)
             log.info(
                 "compiled %s of %s for %s in %.2f s", entry, name, architecture, time.perf_counter() - start
             )
@@ -117,10 +123,12 @@ def compile_source(
         return binary
 
 
-def compile_to_ptx(text: str, entry: str, options: tuple[str, ...], architecture: str, name: str) -> Binary:
+def compile_to_ptx(
+    text: str, entry: str, options: tuple[str, ...], architecture: str, name: str, config: str = ""
+) -> Binary:
     """The same PTX, without cubin and the assembler's report, unless the cache has them."""
-    cached = cache_files.read(cache_key(text, entry, options), entry, architecture)
-    return cached or compile_source(text, entry, unassembled(options), architecture, name)
+    cached = cache_files.read(cache_key(text, entry, options, config), entry, architecture)
+    return cached or compile_source(text, entry, unassembled(options), architecture, name, config)
 
 
 def unassembled(options: tuple[str, ...]) -> tuple[str, ...]:
@@ -132,9 +140,9 @@ def unassembled(options: tuple[str, ...]) -> tuple[str, ...]:
     )
 
 
-def cache_key(text: str, entry: str, options: tuple[str, ...]) -> str:
+def cache_key(text: str, entry: str, options: tuple[str, ...], config: str = "") -> str:
     digest = hashlib.sha256()
-    for part in (text, entry, *options, "{}.{}".format(*nvrtc_version()), header_fingerprint()):
+    for part in (text, entry, *options, config, "{}.{}".format(*nvrtc_version()), header_fingerprint()):
         digest.update(part.encode() + b"\0")
     return digest.hexdigest()
 
@@ -186,11 +194,19 @@ def include_paths() -> tuple[Path, ...]:
     return (CUDA_SOURCES, Path(toolkit))
 
 
-def run_nvrtc(text: str, entry: str, options: tuple[str, ...], architecture: str, name: str) -> Binary:
+def create_program(nvrtc, text: str, name: str, config: str):  # type: ignore[no-untyped-def]
+    headers = [config.encode()], [CONFIG_HEADER.encode()]
+    status, program = nvrtc.nvrtcCreateProgram(text.encode(), name.encode(), 1, *headers)
+    check(nvrtc, status, "nvrtcCreateProgram")
+    return program
+
+
+def run_nvrtc(
+    text: str, entry: str, options: tuple[str, ...], architecture: str, name: str, config: str
+) -> Binary:
     """One compilation: PTX, cubin and the log, in which ptxas reports registers and spills."""
     nvrtc = load_nvrtc()
-    status, program = nvrtc.nvrtcCreateProgram(text.encode(), name.encode(), 0, [], [])
-    check(nvrtc, status, "nvrtcCreateProgram")
+    program = create_program(nvrtc, text, name, config)
     try:
         # Else headers would come first from a folder of the source's name in the working directory.
         paths = "--no-source-include", *(f"-I{path}" for path in include_paths())
@@ -200,7 +216,8 @@ def run_nvrtc(text: str, entry: str, options: tuple[str, ...], architecture: str
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             shown = " ".join(options)
             raise CompileError(
-                f"source {name!r}: NVRTC {nvrtc_version()} refused it ({status.name}); options: {shown}", log
+                f"source {name!r}: NVRTC {nvrtc_version()} refused it ({status.name}); options: {shown}",
+                f"{log}\n{config}",
             )
         ptx = fetch(nvrtc, program, "PTX").rstrip(b"\0").decode()
         return Binary(entry, architecture, ptx, fetch(nvrtc, program, "CUBIN"), log)

@@ -16,6 +16,7 @@ from typing import Any
 from lapidist.build.compiler import CUDA_SOURCES, Order
 from lapidist.build.folder import warn_once
 from lapidist.errors import ArgumentError
+from lapidist.knobs.sources import knobs_of
 
 VARIABLE = "LAPIDIST_KERNELS"
 FORMAT = "a line of the file that LAPIDIST_KERNELS names"
@@ -59,22 +60,23 @@ def order_of(line: str, number: int) -> Order:
         raise ArgumentError(f"--log: line {number} must be {FORMAT}; got {line[:80]!r}") from error
     if not is_sound(order):
         raise ArgumentError(
-            f"--log: line {number} must name a source of lapidist/cuda, and macros that are numbers or"
-            f" names; got {line[:80]!r}. Log the kernels again with this version"
+            f"--log: line {number} must name a source of lapidist/cuda, and values of its knobs that are"
+            f" numbers or names; got {line[:80]!r}. Log the kernels again with this version"
         )
     return order
 
 
 def is_sound(order: Order) -> bool:
-    """Whether it asks for a source of this package, and passes the compiler nothing but macros."""
+    """Whether it asks for a source of this package, and gives the compiler values of its knobs alone."""
     sources = {str(path.relative_to(CUDA_SOURCES)) for path in CUDA_SOURCES.rglob("*.cu")}
     words = [order.entry, order.architecture, *order.more] if isinstance(order.defines, dict) else [None]
     return (
         str(order.source) in sources
         and all(isinstance(word, str) for word in words)
-        and all(is_macro(name, value) for name, value in order.defines.items())
+        and {*order.defines} <= {knob.name for knob in knobs_of(str(order.source))}
+        and all(is_on_a_line(value) for value in order.defines.values())
     )
 
 
-def is_macro(name: str, value: Any) -> bool:
-    return name.isidentifier() and (isinstance(value, int) or (isinstance(value, str) and "\n" not in value))
+def is_on_a_line(value: Any) -> bool:
+    return isinstance(value, int) or (isinstance(value, str) and "\n" not in value)

@@ -30,6 +30,7 @@ PLAN_EXAMPLES = (
     "plan --mnk 300,520,200 --dtype bf16",
     "plan --mnk 64,4096,4096 --layout rc --chip a100 --weighed",
     "plan --mnk 4096,4096,4096 --kernel 20 --json",
+    "plan --mnk 4096,4096,4096 --kernel wgmma --header",
     "plan --mnk 4096,4096,4096 --dtype fp16 --chip rtx4090 --explain",
 )
 KERNELS_EXAMPLES = ("kernels", "kernels --dtype fp16", "kernels --json")
@@ -57,6 +58,10 @@ def plan(
             help="and what bounds it there, from the machine's counts: takes seconds; needs the lab",
         ),
     ] = False,
+    header: Annotated[
+        bool,
+        typer.Option("--header", help="only config.cuh of its kernel: every constant of the device code"),
+    ] = False,
     as_json: JsonObject = False,
 ) -> None:
     """Which kernel a product is given, and why.
@@ -64,6 +69,7 @@ def plan(
     The plan also says in which order k is summed. Nothing is compiled and nothing runs, but for --explain.
     """
     from lapidist.kernels.registry import kernel_named
+    from lapidist.knobs.header import config_header
     from lapidist.planning.plans import make_plan
     from lapidist.problems.problem import dense_problem
 
@@ -71,6 +77,9 @@ def plan(
     product = parse_mnk(mnk, dtype)
     row = None if kernel is None else kernel_named(kernel)
     chosen = make_plan(dense_problem(*product.extents, product.math, layout), device_named(chip), row)
+    if header:
+        print(config_header(chosen.kernel.source, dict(chosen.problem_macros)), end="")
+        return
     lines = str(chosen).splitlines()
     first = next(number for number, line in enumerate(lines) if line.startswith("  weighed"))
     text = "\n".join([*lines[:first], *reasons(chosen), *(lines[first:] if weighed else [])])

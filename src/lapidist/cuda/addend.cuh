@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common.cuh"
+#include "config.cuh"
 #include "modes.cuh"
 
 // A zero alpha from memory meets no infinity.

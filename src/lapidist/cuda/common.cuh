@@ -13,32 +13,8 @@
 // Without it the same kernel moves them one by one.
 #pragma once
 
-#ifndef ELEMENT
-#define ELEMENT float
-#endif
-#ifndef ALIGNED
-#define ALIGNED 0
-#endif
+#include "config.cuh"
 
-#ifndef SCHEDULED  // 0: a block a tile, by blockIdx; schedule and workspace are passed and not looked at
-#define SCHEDULED 0
-#endif
-#ifndef THREAD_ANEW
-#define THREAD_ANEW 0
-#endif
-
-#define ELEMENT_IS_half 1
-#define ELEMENT_IS___nv_bfloat16 2
-#define CONCATENATE_(a, b) a##b
-#define CONCATENATE(a, b) CONCATENATE_(a, b)
-#if CONCATENATE(ELEMENT_IS_, ELEMENT) == 1 || CONCATENATE(ELEMENT_IS_, OUTPUT) == 1
-#include <cuda_fp16.h>
-#endif
-#if CONCATENATE(ELEMENT_IS_, ELEMENT) == 2 || CONCATENATE(ELEMENT_IS_, OUTPUT) == 2
-#include <cuda_bf16.h>
-#endif
-
-typedef ELEMENT T;
 typedef long long i64;
 
 // One of two types.
@@ -66,17 +42,16 @@ typedef Accumulator<T>::type Acc;
 // read anew, so that what is derived from it is not carried in registers through the main loop; what comes
 // from memory, but is the same in all lanes, goes to uniform registers. Scheduled mma.sync ran 3 to 22 %
 // faster, the SIMT family as much faster as slower.
-#if SCHEDULED && THREAD_ANEW
+constexpr bool READ_ANEW = SCHEDULED && THREAD_ANEW;
 __device__ __forceinline__ unsigned thread_now() {
+  if constexpr (!READ_ANEW) return threadIdx.x;
   unsigned number;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(number));
   return number;
 }
-__device__ __forceinline__ int uniform(int value) { return __shfl_sync(0xffffffffu, value, 0); }
-#else
-__device__ __forceinline__ unsigned thread_now() { return threadIdx.x; }
-__device__ __forceinline__ int uniform(int value) { return value; }
-#endif
+__device__ __forceinline__ int uniform(int value) {
+  return READ_ANEW ? __shfl_sync(0xffffffffu, value, 0) : value;
+}
 
 __device__ __forceinline__ int min_of(int a, int b) { return a < b ? a : b; }
 __device__ __forceinline__ int max_of(int a, int b) { return a < b ? b : a; }
@@ -99,14 +74,11 @@ __device__ __forceinline__ int clamp4(int col, int last) { return min_of(col, AL
 // from[0 .. 3]. Without ALIGNED, elements past from[last] repeat that one: they only feed results that no one
 // stores.
 __device__ __forceinline__ Four<T> load4(const T* from, int last) {
-#if ALIGNED
-  return *reinterpret_cast<const Four<T>*>(from);
-#else
+  if constexpr (ALIGNED) return *reinterpret_cast<const Four<T>*>(from);
   Four<T> four;
 #pragma unroll
   for (int i = 0; i < 4; ++i) four.at[i] = from[min_of(i, last)];
   return four;
-#endif
 }
 
 // C[row, col] = alpha * acc + beta * C[row, col], if the element exists. beta = 0 never reads C: NaN there
@@ -123,19 +95,19 @@ __device__ __forceinline__ void store(T* C, i64 ldc, int row, int col, int M, in
 // The same for four neighbours; col is a multiple of four.
 __device__ __forceinline__ void store4(T* C, i64 ldc, int row, int col, int M, int N, Acc alpha,
                                        const Acc* acc, Acc beta) {
-#if ALIGNED
-  if (row >= M || col >= N) return;
-  Four<T>* c = reinterpret_cast<Four<T>*>(C + row * ldc + col);
-  Four<T> four;
-  if (beta != Acc(0)) four = *c;
+  if constexpr (ALIGNED) {
+    if (row >= M || col >= N) return;
+    Four<T>* c = reinterpret_cast<Four<T>*>(C + row * ldc + col);
+    Four<T> four;
+    if (beta != Acc(0)) four = *c;
 #pragma unroll
-  for (int i = 0; i < 4; ++i)
-    four.at[i] = beta == Acc(0) ? T(alpha * acc[i]) : T(alpha * acc[i] + beta * Acc(four.at[i]));
-  *c = four;
-#else
+    for (int i = 0; i < 4; ++i)
+      four.at[i] = beta == Acc(0) ? T(alpha * acc[i]) : T(alpha * acc[i] + beta * Acc(four.at[i]));
+    *c = four;
+  } else {
 #pragma unroll
-  for (int i = 0; i < 4; ++i) store(C, ldc, row, col + i, M, N, alpha, acc[i], beta);
-#endif
+    for (int i = 0; i < 4; ++i) store(C, ldc, row, col + i, M, N, alpha, acc[i], beta);
+  }
 }
 
 // ---- thread tiles (rung 08 on): Rows x Cols results of one thread ----

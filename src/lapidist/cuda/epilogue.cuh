@@ -1,39 +1,20 @@
 // What becomes of a finished sum before it is converted to D's type: a caller's function, as the host traced it.
 //
-//   EPILOGUE            its body: statements over `sum` and what was fetched, which return a value. Without it
-//                       there is none, and no code for it
-//   EPILOGUE_OPERANDS   how many operands the launch passes: arrays, or numbers; then arrays for results beside D
-//   EPILOGUE_KINDS      what each of those that are read is, behind a comma each; positions of elements are one
-//   EPILOGUE_RESULTS    likewise, of the arrays for results beside D; EPILOGUE_STORED: how many there are
-//   EPILOGUE_TILES      how many of those that are read have a value for each element of D
-//   EPILOGUE_SHORT      1: it is a few instructions
-//   EPILOGUE_PAIRS      1: `sum` is that of two neighbouring columns, the first even. What is fetched has a
-//                       column for both
-//   EPILOGUE_KEEPS      1: a result is the largest of all values, which threads keep through a tile
-//   EPILOGUE_STORES     1: D is the first of the results, and is stored as they are; nothing else is
+// config.cuh has the function's body, EPILOGUE: statements over `sum` and what was fetched, which return a
+// value.
 //
 // A sum meets it once, after alpha, factors and beta C. Rows and columns are those of D.
 #pragma once
 
-#ifndef EPILOGUE_PAIRS
-#define EPILOGUE_PAIRS 0
-#endif
-#ifndef EPILOGUE_STORES
-#define EPILOGUE_STORES 0
-#endif
-#ifndef EPILOGUE_KEEPS
-#define EPILOGUE_KEEPS 0
-#endif
-#ifndef EPILOGUE_UNSTORED  // the number of a result that this kernel does not store
-#define EPILOGUE_UNSTORED -1
-#endif
-#ifdef EPILOGUE
+#include "config.cuh"
+
+#if FUSED
 #define IF_EPILOGUE(...) __VA_ARGS__
 #else
 #define IF_EPILOGUE(...)
 #endif
 
-#if defined(EPILOGUE) && EPILOGUE_OPERANDS
+#if EPILOGUE_OPERANDS
 #define EPILOGUE_PARAMETER , const __grid_constant__ fused::Operands epilogue_operands
 #define EPILOGUE_PASSED &epilogue_operands
 #else
@@ -41,7 +22,7 @@
 #define EPILOGUE_PASSED nullptr
 #endif
 
-#ifdef EPILOGUE
+#if FUSED
 #include "epilogue_values.cuh"
 
 namespace fused {

@@ -1,12 +1,9 @@
 // What an epilogue reads, and results that it stores beside D: arrays, numbers, and the positions of elements.
 #pragma once
 
+#include "config.cuh"
 #include "epilogue_functions.cuh"
 #include "epilogue_largest.cuh"
-
-#ifndef EPILOGUE_PAIRS  // by itself, without epilogue.cuh
-#define EPILOGUE_PAIRS 0
-#endif
 
 namespace fused {
 

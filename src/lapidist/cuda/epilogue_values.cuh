@@ -1,7 +1,9 @@
-// What an epilogue fetches for two neighbours of a row, and what it leaves beside D: epilogue.cuh has the macros.
+// What an epilogue fetches for two neighbours of a row, and what it leaves beside D: config.cuh has the constants.
 #pragma once
 
-#ifdef EPILOGUE
+#include "config.cuh"
+
+#if FUSED
 #include "epilogue_operands.cuh"
 
 namespace fused {

@@ -1,24 +1,13 @@
 // Which factors A and B have, for what models ask of 8-bit floats: gemm/wgmma/scales.cuh is for wgmma, gemm/mma/scales.cuh
 // for mma.sync.
 //
-//   PROMOTED   sums leave the tensor core at least every 128 of k, and the cores add them up in float
-//   A_FACTORS, B_FACTORS
-//     0  none          1  one for the whole matrix       2  one for each row of A, or column of B
-//     3  one for each row or column and 128 of k         4  one for 128 rows or columns and 128 of k
-//
 // Factors that change along k multiply each step's products, so they need PROMOTED; the others multiply the
 // sums at the end.
 #pragma once
 
-#include "tensor.cuh"  // first: it brings the element types
+#include "config.cuh"
+#include "tensor.cuh"
 
-#ifndef PROMOTED
-#define PROMOTED 0
-#endif
-#ifndef A_FACTORS
-#define A_FACTORS 0
-#define B_FACTORS 0
-#endif
 static_assert(PROMOTED || (A_FACTORS < 3 && B_FACTORS < 3),
               "factors that change along k multiply promoted sums");
 

@@ -21,6 +21,10 @@
 // what is cheap to read decides both (Reader, mma_tile.cuh).
 #pragma once
 
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "config.cuh"
 #include "tensor.cuh"
 
 constexpr int SIZE = sizeof(T);
@@ -42,7 +46,7 @@ struct Eight {
 // Operand: what the instruction takes of an Eight. The mma.sync of sm_90 and sm_100 has no 8-bit floats: left
 // to itself, the compiler multiplies halves from zero and adds each result to its sum by instructions of its
 // own. Here an Eight becomes two of half, and sums stay in the tensor core.
-#define FP8_AS_HALF (TOKEN(IS_FP8_, ELEMENT) + 0 && __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200)
+#define FP8_AS_HALF (FLOATS_OF_8_BITS && __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200)
 #if FP8_AS_HALF
 struct Operand {
   struct {
@@ -116,14 +120,14 @@ MMA_FOUR(int8, int8, int, "m16n8k32.row.col.s32.s8.s8.s32", "r")
 MMA_FOUR(int8, uint8, int, "m16n8k32.row.col.s32.s8.u8.s32", "r")
 MMA_FOUR(uint8, int8, int, "m16n8k32.row.col.s32.u8.s8.s32", "r")
 MMA_FOUR(uint8, uint8, int, "m16n8k32.row.col.s32.u8.u8.s32", "r")
-#if TOKEN(IS_FP8_, ELEMENT) && !FP8_AS_HALF
+#if FLOATS_OF_8_BITS && !FP8_AS_HALF
 MMA_FOUR(__nv_fp8_e4m3, __nv_fp8_e4m3, float, "m16n8k32.row.col.f32.e4m3.e4m3.f32", "f")
 MMA_FOUR(__nv_fp8_e5m2, __nv_fp8_e5m2, float, "m16n8k32.row.col.f32.e5m2.e5m2.f32", "f")
 MMA_FOUR(__nv_fp8_e4m3, __nv_fp8_e5m2, float, "m16n8k32.row.col.f32.e4m3.e5m2.f32", "f")
 MMA_FOUR(__nv_fp8_e5m2, __nv_fp8_e4m3, float, "m16n8k32.row.col.f32.e5m2.e4m3.f32", "f")
 #elif FP8_AS_HALF
 template <>
-struct Mma<T, B_ELEMENT, float> {
+struct Mma<T, ElementB, float> {
   Mma<half, half, float> halves;
   __device__ __forceinline__ Scalar sum(int i) const { return halves.at[i]; }
   __device__ __forceinline__ void multiply(const Operand& top, const Operand& bottom, const Operand& b) {
@@ -172,7 +176,7 @@ struct Mma<double, double, double> {
 #endif
   }
 };
-typedef Mma<T, B_ELEMENT, Sum> Sums;
+typedef Mma<T, ElementB, Sum> Sums;
 
 // A row of a step's products: two Eights of A by all of B, from right to left if `back`.
 template <int Cols>

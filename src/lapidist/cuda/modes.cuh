@@ -1,42 +1,10 @@
 // Where operands come from and go to, and where alpha and beta are, when strides and two numbers do not say
 // it.
-//
-// The host says by macro what a problem uses; what is 0 costs nothing:
-//   GATHER_A, GATHER_B          row i of A is row a_rows[i] of the memory; column j of B is column b_cols[j]
-//   SCATTER_ROWS, SCATTER_COLS  row i of the product goes to row d_rows[i] of D (and takes its C from there); columns likewise.
-//                               All four: 1, the same in each matrix of the batch; 2, each has indices of its own, one after another
-//   PERMUTED                    rows of D come in groups, and so do columns: a four-dimensional array of any strides
-//   ARRAYS                      A, B, C and D are each a list of pointers, one for each matrix of the batch: 1, passed with the
-//                               launch; 2, in device memory
-//   SCALARS                     alpha, beta, or both are read from device memory
-//   ADDEND, ALPHA               0: there is no C, and no code for it; alpha is one (known only where there is no C)
+// config.cuh says what a problem uses; what is 0 costs nothing.
 #pragma once
 
-#ifndef GATHER_A
-#define GATHER_A 0
-#define GATHER_B 0
-#define SCATTER_ROWS 0
-#define SCATTER_COLS 0
-#endif
-#ifndef PERMUTED
-#define PERMUTED 0
-#endif
-#ifndef ARRAYS
-#define ARRAYS 0
-#endif
-#ifndef SCALARS
-#define SCALARS 0
-#endif
-#ifndef ADDEND
-#define ADDEND 1
-#endif
-#ifndef ALPHA
-#define ALPHA 1
-#endif
-#ifndef INDEX
-#define INDEX int
-#endif
-typedef INDEX Index;
+#include "config.cuh"
+
 constexpr int ARRAYS_AT_ONCE = 64;  // lists that travel as kernel parameters: nothing is allocated or copied
 
 #if ARRAYS == 2

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common.cuh"
+#include "config.cuh"
 
 __device__ __forceinline__ unsigned shared_address(const void* smem) {
   return static_cast<unsigned>(__cvta_generic_to_shared(smem));
@@ -98,14 +99,14 @@ __device__ __forceinline__ void copy_async(Element* smem, const Element* gmem) {
 
 // from[0 .. 3] to shared memory: as load4 of common.cuh, past from[last] too.
 __device__ __forceinline__ void copy4_async(T* smem, const T* from, int last) {
-#if ALIGNED
-  constexpr int step = sizeof(T) < 8 ? 4 : 2;  // elements a copy: 16 bytes at most
+  if constexpr (ALIGNED) {
+    constexpr int step = sizeof(T) < 8 ? 4 : 2;  // elements a copy: 16 bytes at most
 #pragma unroll
-  for (int i = 0; i < 4; i += step) cp_async<step * sizeof(T)>(smem + i, from + i);
-#else
+    for (int i = 0; i < 4; i += step) cp_async<step * sizeof(T)>(smem + i, from + i);
+  } else {
 #pragma unroll
-  for (int i = 0; i < 4; ++i) copy_async(smem + i, from + min_of(i, last));
-#endif
+    for (int i = 0; i < 4; ++i) copy_async(smem + i, from + min_of(i, last));
+  }
 }
 
 // A value that the compiler must take for a new one; no instruction.

@@ -1,88 +1,21 @@
 // What the tensor-core kernels share: their types, 16-byte chunks of a row, and the way out through shared
 // memory.
 //
-// ELEMENT is half, __nv_bfloat16, float (multiplied as tf32), double, int8, uint8, __nv_fp8_e4m3 or
-// __nv_fp8_e5m2. B_ELEMENT is another type of the same size for B, which is moved like ELEMENT and multiplied
-// as what it is. ACCUMULATE=half sums half products in half. OUTPUT is the type of C and D: by default the
-// element's own, int for the 8-bit integers, float for the 8-bit floats.
+// T and ElementB are half, __nv_bfloat16, float (multiplied as tf32), double, int8, uint8, __nv_fp8_e4m3 or
+// __nv_fp8_e5m2, of one size: B is moved like A and multiplied as what it is.
 //
 // ALIGNED (here) promises that every row of A, B and C starts on 16 bytes; the extents are free. Borders: a
 // row or column that does not exist is filled with zeros on the way to shared memory, for a zero adds nothing
 // whatever it meets.
 #pragma once
 
-typedef signed char int8;
-typedef unsigned char uint8;
-#define IS_HALF_half 1
-#define IS_BFLOAT___nv_bfloat16 1
-#define IS_FP8___nv_fp8_e4m3 1
-#define IS_FP8___nv_fp8_e5m2 1
-#define TOKEN_(a, b) a##b
-#define TOKEN(a, b) TOKEN_(a, b)
-#ifndef OWN_TYPES_ALONE  // without the headers of others: a twentieth of the time to compile
-#define OWN_TYPES_ALONE 0
-#endif
-#if !OWN_TYPES_ALONE || TOKEN(IS_BFLOAT_, ELEMENT) || TOKEN(IS_BFLOAT_, OUTPUT)
-#include <cuda_bf16.h>
-#endif
-#if !OWN_TYPES_ALONE || TOKEN(IS_HALF_, ELEMENT) || TOKEN(IS_HALF_, OUTPUT)
-#include <cuda_fp16.h>
-#endif
-#if TOKEN(IS_FP8_, ELEMENT)
-#if OWN_TYPES_ALONE
-#include "fp8.cuh"
-#else
-#include <cuda_fp8.h>
-#endif
-#endif
-
+#include "config.cuh"
 #include "epilogue.cuh"
 #include "modes.cuh"
 #include "ptx.cuh"
 
-#ifndef B_ELEMENT
-#define B_ELEMENT ELEMENT
-#endif
-
-template <typename Element>
-struct TensorTypes {
-  typedef float Sum;
-  typedef Element Out;
-};
-template <>
-struct TensorTypes<double> {
-  typedef double Sum;
-  typedef double Out;
-};
-template <>
-struct TensorTypes<int8> {
-  typedef int Sum;
-  typedef int Out;
-};
-template <>
-struct TensorTypes<uint8> {
-  typedef int Sum;
-  typedef int Out;
-};
-#if TOKEN(IS_FP8_, ELEMENT)
-template <>
-struct TensorTypes<T> {
-  typedef float Sum;
-  typedef float Out;
-};
-#endif
-
-typedef TensorTypes<T>::Sum Scalar;  // alpha, beta, and sums once they have left the tensor core
-#ifdef ACCUMULATE
-typedef ACCUMULATE Sum;
-#else
-typedef Scalar Sum;
-#endif
-#ifdef OUTPUT
-typedef OUTPUT Out;
-#else
-typedef TensorTypes<T>::Out Out;
-#endif
+typedef signed char int8;
+typedef unsigned char uint8;
 
 // A result as it is stored: rounded; 8-bit types stop at their largest number (floats do so in the
 // constructor).
@@ -102,13 +35,6 @@ struct Stored<uint8> {
     return value < 0 ? 0 : value > 255 ? 255 : value;
   }
 };
-
-#ifndef D_VECTOR  // elements of C and D moved at once
-#define D_VECTOR (ALIGNED ? 16 / sizeof(Out) : 1)
-#endif
-#ifndef C_VECTOR  // D_VECTOR, or 1: C may lie otherwise than D
-#define C_VECTOR D_VECTOR
-#endif
 
 template <typename Element, int Count>
 struct alignas(sizeof(Element) * Count < 16 ? sizeof(Element) * Count : 16) Vector {

@@ -13,67 +13,14 @@
 // Sums: thread t has sums[4 j + 2 h + i] of row t / 32 * 16 + t % 32 / 4 + 8 h, column 8 j + t % 4 * 2 + i.
 #pragma once
 
-#ifdef OWN_TYPES_ALONE
-#error "tensor.cuh came before wgmma_instructions.cuh, with the headers of all types"
-#endif
-#define OWN_TYPES_ALONE 1
-#include "tensor.cuh"  // first: it brings the element types
-
+#include "config.cuh"
 #include "hopper.cuh"
+#include "tensor.cuh"
 
-#ifndef A_M_MAJOR
-#define A_M_MAJOR 0
-#endif
-#ifndef A_SKEWED  // rows of A start anywhere inside of 16 bytes (gemm/wgmma/misaligned_a.cuh)
-#define A_SKEWED 0
-#endif
-#ifndef B_N_MAJOR
-#define B_N_MAJOR 0
-#endif
-
-#define TEXT_(x) #x
-#define TEXT(x) TEXT_(x)
-#define KIND_half ".f16"
-#define KIND___nv_bfloat16 ".bf16"
-#define KIND_float ".tf32"
-#define KIND___nv_fp8_e4m3 ".e4m3"
-#define KIND___nv_fp8_e5m2 ".e5m2"
-#define KIND_int8 ".s8"
-#define KIND_uint8 ".u8"
-#define HAS_TURNS_half 1
-#define HAS_TURNS___nv_bfloat16 1
-#define IS_WHOLE_int8 1
-#define IS_WHOLE_uint8 1
-#define IS_FLOAT_float 1
-#if TOKEN(HAS_TURNS_, ELEMENT)
-#define WGMMA_SHAPE "k16.f32"
-#define WGMMA_TAIL ", 1, 1, " TEXT(A_M_MAJOR) ", " TEXT(B_N_MAJOR)
-#define WGMMA_TAIL_OF_REGISTERS ", 1, 1, " TEXT(B_N_MAJOR)
-#elif TOKEN(IS_FLOAT_, ELEMENT)
-#define WGMMA_SHAPE "k8.f32"
-#define WGMMA_TAIL ", 1, 1"
-#elif TOKEN(IS_WHOLE_, ELEMENT)
-#define WGMMA_SHAPE "k32.s32"
-#define WGMMA_TAIL ""
-#else
-#define WGMMA_SHAPE "k32.f32"
-#define WGMMA_TAIL ", 1, 1"
-#endif
-#if TOKEN(IS_WHOLE_, ELEMENT)
-#define SUM_REGISTER "r"
-#else
-#define SUM_REGISTER "f"
-#endif
 #define SUM(i) "+" SUM_REGISTER(sums[i])
-#ifndef WGMMA_TAIL_OF_REGISTERS
-#define WGMMA_TAIL_OF_REGISTERS WGMMA_TAIL
-#endif
 static_assert(sizeof(T) == 2 || !B_N_MAJOR,
               "wgmma transposes 16-bit types only: of others, k must touch; A goes by registers");
 
-#ifndef BK
-#define BK (128 / sizeof(T))
-#endif
 static_assert(BK * sizeof(T) == 128, "a step along k is one row of the swizzle");
 constexpr int STEPS = 4;        // instructions of 32 bytes of k
 constexpr int SLAB = 64 * 128;  // bytes of 64 rows of a tile (k touches), or of 64 columns (MN-major)
@@ -191,8 +138,8 @@ struct Wgmma;
 #define WGMMA_ADDING(N, A, b, last, tail, ...)                                                 \
   asm volatile("{\n.reg .pred old;\nsetp.ne.b32 old, %" #last                                  \
                ", 0;\n"                                                                        \
-               "wgmma.mma_async.sync.aligned.m64n" #N WGMMA_SHAPE TOKEN(KIND_, ELEMENT)        \
-                   TOKEN(KIND_, B_ELEMENT) " {" NAMES_##N "}, " A ", %" #b ", old" tail ";\n}" \
+               "wgmma.mma_async.sync.aligned.m64n" #N WGMMA_SHAPE A_KIND B_KIND " {" NAMES_##N \
+               "}, " A ", %" #b ", old" tail ";\n}"                                            \
                : SUMS_##N                                                                      \
                : __VA_ARGS__, "l"(B), "r"(old))
 #define WGMMA(N, a, b, c, d, e, f)                                                                       \
@@ -220,9 +167,7 @@ WGMMA(144, 72, 73, 74, 75, 76, 77)
 WGMMA(160, 80, 81, 82, 83, 84, 85)
 WGMMA(176, 88, 89, 90, 91, 92, 93)
 WGMMA(192, 96, 97, 98, 99, 100, 101)
-#if !TOKEN(IS_WHOLE_, ELEMENT)
 WGMMA(200, 100, 101, 102, 103, 104, 105)
-#endif
 WGMMA(208, 104, 105, 106, 107, 108, 109)
 WGMMA(224, 112, 113, 114, 115, 116, 117)
 WGMMA(240, 120, 121, 122, 123, 124, 125)

@@ -13,7 +13,14 @@
 // A, B and sums are row-major in memory; `pitch` is the distance of rows in elements, a multiple of 16 bytes.
 #pragma once
 
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "config.cuh"
 #include "tensor.cuh"
+
+#define TOKEN_(a, b) a##b
+#define TOKEN(a, b) TOKEN_(a, b)
 
 #define IN_1 "{%0}, [%1], %2;"
 #define IN_2 "{%0, %1}, [%2], %3;"

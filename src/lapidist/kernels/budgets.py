@@ -1,7 +1,6 @@
 """Registers of a thread by family, and shared memory of a block on Hopper: each number once, with its reason.
 
-The sources have copies of these numbers, so that they compile by themselves. tests/kernels/test_budgets.py
-compares both.
+What a source needs of them is a constant of its config.cuh (Family.macros, Family.config_macros).
 """
 
 from __future__ import annotations

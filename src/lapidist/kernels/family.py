@@ -107,6 +107,10 @@ class Family(ABC):
         """
         return {}
 
+    def config_macros(self, problem: Problem, config: Config, scheduled: bool) -> Mapping[str, object]:
+        """Macros that follow from a config, beside the config itself: budgets of registers."""
+        return {}
+
     def shared_bytes(self, problem: Problem, config: Knobs) -> Any:
         """Bytes of dynamic shared memory."""
         return 0

@@ -283,11 +283,11 @@ class Kernel:
         rows define it.
         """
         scheduling = {"SCHEDULED": int(scheduled)} if self.family.scheduled else {}
-        more = {"RESIDENT": 2} if self.family.leaves_room(problem, config) else {}
+        of_config = self.family.config_macros(problem, config, scheduled)
         in_order, joins = not problem.modes.scatter_cols, self.family.joins_values(problem)
         fused = problem.fused.defines(in_order, joins) if problem.fused else {}
         of_problem = facts_of(problem, self.family).macros
-        return {**config.defines(), **scheduling, **self.defines, **of_problem, **fused, **more}
+        return {**config.defines(), **of_config, **scheduling, **self.defines, **of_problem, **fused}
 
 
 @of_kind

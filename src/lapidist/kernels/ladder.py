@@ -51,7 +51,7 @@ class RowMajor(Family):
         return refuse_layouts(problem)
 
     def macros(self, problem: Problem) -> Mapping[str, object]:
-        return {"ELEMENT": TYPES[problem.dtype].c_type, "ALIGNED": int(vectors_of_four(problem))}
+        return {"T": TYPES[problem.dtype].c_type, "ALIGNED": int(vectors_of_four(problem))}
 
 
 class BByColumns(RowMajor):
@@ -74,7 +74,7 @@ class CopiedRows(RowMajor):
     def macros(self, problem: Problem) -> Mapping[str, object]:
         """Threads load and store only C and D, so A and B do not matter for ALIGNED."""
         aligned = problem.n % 4 == 0 and problem.d.alignment >= four_bytes(problem)
-        return {"ELEMENT": TYPES[problem.dtype].c_type, "ALIGNED": int(aligned)}
+        return {"T": TYPES[problem.dtype].c_type, "ALIGNED": int(aligned)}
 
     def maps(
         self, problem: Problem, config: Config, at: Mapping[str, int], peers: int

@@ -16,14 +16,11 @@ ALONG_N = {"row": 2, "col": 1, "strided": 0}  # B_CONTIGUOUS
 
 def tensor_types(problem: Problem) -> dict[str, object]:
     """Macros of tensor.cuh for the types, without those that are its defaults."""
-    macros: dict[str, object] = {
-        "ELEMENT": TYPES[problem.dtype].c_type,
-        "OUTPUT": TYPES[problem.out_dtype].c_type,
-    }
+    macros: dict[str, object] = {"T": TYPES[problem.dtype].c_type, "Out": TYPES[problem.out_dtype].c_type}
     if problem.b_dtype != problem.dtype:
-        macros["B_ELEMENT"] = TYPES[problem.b_dtype].c_type
+        macros["ElementB"] = TYPES[problem.b_dtype].c_type
     if problem.accumulator == "float16":
-        macros["ACCUMULATE"] = TYPES[problem.accumulator].c_type
+        macros["Sum"] = TYPES[problem.accumulator].c_type
     return macros
 
 

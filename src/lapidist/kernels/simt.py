@@ -10,6 +10,8 @@ from dataclasses import replace
 from lapidist.config import Config
 from lapidist.dtypes import TYPES
 from lapidist.kernels.blocks.family import Blocks
+from lapidist.kernels.blocks.splits import by_fours
+from lapidist.kernels.budgets import simt_registers
 from lapidist.kernels.kernel import FMA_TYPES, Kernel
 from lapidist.kernels.macros import ALONG_K, ALONG_N, in_modes
 from lapidist.kernels.parameters import OPERANDS, SCHEDULE, SIZES, Parameters
@@ -40,7 +42,7 @@ class Simt(Blocks):
 
     def macros(self, problem: Problem) -> Mapping[str, object]:
         macros = {
-            "ELEMENT": TYPES[problem.dtype].c_type,
+            "T": TYPES[problem.dtype].c_type,
             "A_CONTIGUOUS": ALONG_K[problem.a.layout],
             "B_CONTIGUOUS": ALONG_N[problem.b.layout],
             "A_VECTOR": vector_width(problem.a, problem.dtype),
@@ -48,8 +50,15 @@ class Simt(Blocks):
             "D_VECTOR": vector_width(problem.d, problem.out_dtype),
         }
         if problem.out_dtype != problem.dtype:
-            macros["OUTPUT"] = TYPES[problem.out_dtype].c_type
+            macros["Out"] = TYPES[problem.out_dtype].c_type
         return in_modes(problem.modes, macros)
+
+    def config_macros(self, problem: Problem, config: Config, scheduled: bool) -> Mapping[str, object]:
+        of_thread, fours = config.tm * config.tn, by_fours(self, problem)
+        return {
+            "REGISTERS_COPIED": simt_registers(of_thread, True, config.threads),
+            "REGISTERS_MOVED": simt_registers(of_thread, fours, config.threads),
+        }
 
     def shares_of_speed(self, math: str, config: Config) -> tuple[float, float]:
         """Small tiles have more single-element loads. Copies along k always are of single elements."""

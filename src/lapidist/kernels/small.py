@@ -48,13 +48,13 @@ class Small(Blocks):
 
     def macros(self, problem: Problem) -> Mapping[str, object]:
         macros = {
-            "ELEMENT": TYPES[problem.dtype].c_type,
+            "T": TYPES[problem.dtype].c_type,
             "A_CONTIGUOUS": ALONG_K[problem.a.layout],
             "B_CONTIGUOUS": ALONG_N[problem.b.layout],
             **epilogue(problem),
         }
         if problem.out_dtype != problem.dtype:
-            macros["OUTPUT"] = TYPES[problem.out_dtype].c_type
+            macros["Out"] = TYPES[problem.out_dtype].c_type
         return macros
 
     def constants(self, problem: Problem) -> Mapping[str, int]:

@@ -242,7 +242,7 @@ def compiled(
     name: str, macros: Mapping[str, object], values: str, results: str, architecture: str, assembled: bool
 ) -> Binary:
     value = {"float32": "float", "float64": "double"}[values]
-    every = {**macros, "VALUE": value, "RESULT": READS[results]}
+    every = {**macros, "Value": value, "Result": f"fused::{READS[results]}"}
     return compile_kernel(f"second/{name}.cu", name, every, architecture, assembled=assembled)
 
 

@@ -74,7 +74,7 @@ class Modes:
         }
         if not any(used.values()):
             return {}
-        return {**{name: int(on) for name, on in used.items()}, "INDEX": INDEX_TYPES[self.index]}
+        return {**{name: int(on) for name, on in used.items()}, "Index": INDEX_TYPES[self.index]}
 
     def __str__(self) -> str:
         words = {

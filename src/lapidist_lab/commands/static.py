@@ -35,7 +35,8 @@ def static(
     ] = False,
     processes: Annotated[int, typer.Option(min=1, help="compilers for --hashes")] = 1,
     values: Annotated[
-        bool, typer.Option("--values", help="what macros would cost as values of the launch, of every family")
+        bool,
+        typer.Option("--values", help="what constants would cost as values of the launch, in each family"),
     ] = False,
     as_json: Json = False,
 ) -> None:

@@ -1,6 +1,6 @@
-"""The cost of values in place of macros, in registers and instructions of a kernel's machine code.
+"""The cost of values in place of constants, in registers and instructions of a kernel's machine code.
 
-A macro that leaves code out is a value in a build that has that code, whatever a problem uses. One that is
+A constant that leaves code out is a value in a build that has that code, whatever a problem uses. One that is
 a number is compiled as a number of the launch that the compiler does not know."""
 
 from __future__ import annotations

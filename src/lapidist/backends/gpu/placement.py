@@ -20,7 +20,7 @@ from lapidist.backends.gpu.driver import check, current_device, load_driver
 from lapidist.backends.gpu.launcher import GpuKernel
 from lapidist.build.compiler import compile_kernel
 from lapidist.errors import LapidistError
-from lapidist.kernels.wgmma.sharing import BAND
+from lapidist.knobs.shared_knobs import BAND
 from lapidist.launch import AS_IT_IS, MOST_PAIRS, Binary, Launch, ParameterBlock
 from lapidist.planning.plans import Plan
 

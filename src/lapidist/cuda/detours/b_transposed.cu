@@ -11,18 +11,13 @@
 //   | n0: k0 k1 k2 k3 |     | k0: n0 n1 .. |   one Four along k becomes four stores down a column
 //   | n1: k0 k1 k2 k3 |     | k1: n0 n1 .. |
 #include "common.cuh"
+#include "config.cuh"
 
-#ifndef BM
-#define BM 128
-#define BN 128
-#define BK 8
-#define TM 8
-#define TN 8
-#endif
-#define THREADS ((BM / TM) * (BN / TN))
-#define BLOCKS (TM * TN * sizeof(Acc) <= 256 ? 2 : 1)  // on an SM at once; it has 65536 registers
-#define ROW_STEP (BM / (TM / 4))                       // from one group of four rows of a thread to the next
-#define COL_STEP (BN / (TN / 4))
+// Config: BM 128, BN 128, BK 8, TM 8, TN 8
+constexpr int THREADS = (BM / TM) * (BN / TN);
+constexpr int BLOCKS = TM * TN * sizeof(Acc) <= 256 ? 2 : 1;  // on an SM at once; it has 65536 registers
+constexpr int ROW_STEP = BM / (TM / 4);  // from one group of four rows of a thread to the next
+constexpr int COL_STEP = BN / (TN / 4);
 static_assert(BM * BK == 4 * THREADS && BK * BN == 4 * THREADS, "a thread loads one Four of each tile");
 static_assert(TM % 4 == 0 && TN % 4 == 0 && BM % TM == 0 && BN % TN == 0,
               "thread tiles are whole Fours and divide C's");

@@ -10,12 +10,9 @@
 //   | x x x 0 |   what lies outside is zero and adds nothing
 //   | 0 0 0 0 |
 #include "common.cuh"
+#include "config.cuh"
 
-#ifndef BM
-#define BM 32
-#define BN 32
-#define BK 32
-#endif
+// Config: BM 32, BN 32, BK 32
 static_assert(BM == BK && BN == BK,
               "one thread loads one element of each tile: the tiles are square and equal");
 

@@ -9,18 +9,10 @@
 //   UNROLL 8   k = 0 1 2 3 4 5 6 7             | branch |    offsets into As and Bs are constants in the loads
 //   UNROLL 4   k = 0 1 2 3 | branch | 4 5 6 7  | branch |    no load moves up across a branch
 #include "common.cuh"
+#include "config.cuh"
 
-#ifndef BM
-#define BM 64
-#define BN 64
-#define BK 16
-#define TM 4
-#define TN 4
-#endif
-#ifndef UNROLL
-#define UNROLL 4
-#endif
-#define THREADS ((BM / TM) * (BN / TN))
+// Config: BM 64, BN 64, BK 16, TM 4, TN 4
+constexpr int THREADS = (BM / TM) * (BN / TN);
 static_assert(BM * BK == 4 * THREADS && BK * BN == 4 * THREADS, "a thread loads one Four of each tile");
 static_assert(BK % UNROLL == 0, "whole turns of the loop: no remainder loop behind it");
 static_assert(TM % 4 == 0 && TN % 4 == 0 && BM % TM == 0 && BN % TN == 0,

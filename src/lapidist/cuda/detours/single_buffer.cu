@@ -8,22 +8,15 @@
 //   two buffers   ... k = BK - 2 | store, barrier, read k = 0          | k = BK - 1 ...
 //   one buffer    ... k = BK - 2 | barrier, store, barrier, read k = 0 | k = BK - 1 ...
 #include "common.cuh"
+#include "config.cuh"
 
-#ifndef BM
-#define BM 128
-#define BN 128
-#define BK 8
-#define WM 32
-#define WN 64
-#define TM 8
-#define TN 8
-#endif
-#define THREADS ((BM / WM) * (BN / WN) * 32)
-#define BLOCKS (TM * TN * sizeof(Acc) <= 256 ? 2 : 1)  // on an SM at once; it has 65536 registers
-#define LANES_M (WM / TM)
-#define LANES_N (WN / TN)
-#define ROW_STEP (LANES_M * 4)  // from one group of four rows of a thread to the next
-#define COL_STEP (LANES_N * 4)
+// Config: BM 128, BN 128, BK 8, WM 32, WN 64, TM 8, TN 8
+constexpr int THREADS = (BM / WM) * (BN / WN) * 32;
+constexpr int BLOCKS = TM * TN * sizeof(Acc) <= 256 ? 2 : 1;  // on an SM at once; it has 65536 registers
+constexpr int LANES_M = WM / TM;
+constexpr int LANES_N = WN / TN;
+constexpr int ROW_STEP = LANES_M * 4;  // from one group of four rows of a thread to the next
+constexpr int COL_STEP = LANES_N * 4;
 static_assert(BM * BK == 4 * THREADS && BK * BN == 4 * THREADS, "a thread loads one Four of each tile");
 static_assert(BK % 2 == 0, "the two fragment buffers take turns: tile after tile starts with the first");
 static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles divide the tile of C");

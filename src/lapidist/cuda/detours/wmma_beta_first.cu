@@ -13,18 +13,13 @@
 //
 //   17:   sums = 0          ... += A B ...     D = alpha sums + beta C
 //   here: sums = (beta / alpha) C   ... += A B ...   D = alpha sums
+#include "config.cuh"
 #include "wmma.cuh"
 
-#ifndef BM
-#define BM (8 * FM)
-#define BN (8 * FN)
-// within 64 KB of shared memory; twice as deep in half needs more
-#define BK ((sizeof(T) == 1 ? 4 : 8) * CHUNK)
-#endif
-#ifndef SKEW
-#define SKEW CHUNK
-#endif
-#define BLOCKS 2  // on an SM at once: one computes while the other loads
+// Config: BM 128, BN 128, BK 64;
+//         tf32: BK 32;
+//         fp64: BM 64, BN 64, BK 16
+constexpr int BLOCKS = 2;  // on an SM at once: one computes while the other loads
 static_assert(Scalar(0.5) != Scalar(0), "beta / alpha is no integer: the integers scale at the end");
 constexpr int ROWS = 2, COLS = 4;  // fragments of a warp
 constexpr int WARPS_N = BN / (COLS * FN), WARPS = BM / (ROWS * FM) * WARPS_N, THREADS = WARPS * 32;

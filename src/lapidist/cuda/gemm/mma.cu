@@ -17,6 +17,7 @@
 //   v  | chunk chunk |      v                                            loaded in a tile's first step, stored in its last
 // Elements outside the matrix are zero in shared memory. Readers (mma_tile.cuh) make mma.sync's fragments of
 // either layout.
+#include "config.cuh"
 #include "gemm/mma/finish.cuh"
 #include "gemm/mma/move.cuh"
 
@@ -91,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
           if (PROMOTED && step == 0)
             factors.load(SCALES, task.row + position.row, task.col + position.col, task.k + k0, M, N);
           const auto a_now = operands_of<T>(a[step % 2]);
-          const auto b_now = operands_of<B_ELEMENT>(b[step % 2]);
+          const auto b_now = operands_of<ElementB>(b[step % 2]);
 #pragma unroll
           for (int m = 0; m < ROWS; ++m) {
             // Read the next step's Eights, and load a part of the tile STAGES - 1 ahead, for each row of

@@ -20,6 +20,7 @@
 //       |          |          |           5  7 13 15 21 23 29 31
 //       +----------+----------+           16-byte loads of one row or column pair up: 2 wavefronts in place of 4
 //            BN
+#include "config.cuh"
 #include "gemm/simt/finish.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)

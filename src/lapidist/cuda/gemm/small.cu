@@ -9,36 +9,12 @@
 // Lines in shared memory have an odd number of elements: else rows of A would start in few banks.
 // A_CONTIGUOUS, B_CONTIGUOUS: as in gemm/simt.cu. M <= BM, N <= BN.
 #include "common.cuh"
+#include "config.cuh"
 
-#ifndef OUTPUT
-#define OUTPUT ELEMENT
-#endif
-#ifndef A_CONTIGUOUS
-#define A_CONTIGUOUS 1
-#define B_CONTIGUOUS 2
-#endif
-#ifndef ADDEND
-#define ADDEND 1
-#endif
-#ifndef ALPHA
-#define ALPHA 1
-#endif
-#ifndef BM
-#define BM 16
-#define BN 16
-#define TM 1
-#define TN 1
-#endif
-
-typedef OUTPUT Out;
 constexpr int THREADS = BM / TM * (BN / TN), VECTOR = 16 / sizeof(T), AT_ONCE = 4;
 
 // Five blocks on an SM. With large thread tiles any number, one too, was slower than what the assembler chooses.
-#if TM * TN > 4
-#define BOUNDS THREADS
-#else
-#define BOUNDS THREADS, 5
-#endif
+constexpr int LEAST_BLOCKS = TM * TN > 4 ? 0 : 5;
 
 // As words: elements of two bytes would take a register each.
 struct alignas(16) Vector {
@@ -159,7 +135,7 @@ __device__ __forceinline__ void load(Acc* As, Acc* Bs, const Operand& a, const O
 __device__ __forceinline__ float rounded(float one, float other) { return __fmul_rn(one, other); }
 __device__ __forceinline__ double rounded(double one, double other) { return __dmul_rn(one, other); }
 
-extern "C" __global__ void __launch_bounds__(BOUNDS)
+extern "C" __global__ void __launch_bounds__(THREADS, LEAST_BLOCKS)
     small(int M, int N, int K, Acc alpha, Acc beta, const T* A, const T* B, const Out* C, Out* D, i64 a_row,
           i64 a_col, i64 a_inner, i64 a_outer, i64 b_row, i64 b_col, i64 b_inner, i64 b_outer, i64 c_row,
           i64 c_col, i64 c_inner, i64 c_outer, i64 d_row, i64 d_inner, i64 d_outer, int batch, int all,

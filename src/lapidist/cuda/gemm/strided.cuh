@@ -2,6 +2,7 @@
 // a unit of work computes. The including file defines T, Out, Scalar and the tile's macros.
 #pragma once
 
+#include "config.cuh"
 #include "epilogue.cuh"
 #include "modes.cuh"
 #include "share/sharing.cuh"

@@ -9,6 +9,7 @@
 // Blocks are persistent. CLUSTER_M blocks of a cluster have tiles below each other and share B, CLUSTER_N
 // have tiles side by side and share A. Each block loads a part of what they share, by multicast to all of
 // them. A stage is free when all of them have read it.
+#include "config.cuh"
 #include "gemm/wgmma/consume.cuh"
 #include "gemm/wgmma/produce.cuh"
 

@@ -13,11 +13,9 @@
 //   | . a . . . . . . |  lane 2: another
 //   | . a . . . . . . |  lane 3: another
 #include "common.cuh"
+#include "config.cuh"
 
-#ifndef BM
-#define BM 32
-#define BN 32
-#endif
+// Config: BM 32, BN 32
 static_assert(BM % 32 == 0, "a warp is 32 rows of the tile of C: that is the lesson");
 
 extern "C" __global__ void __launch_bounds__(BM* BN)

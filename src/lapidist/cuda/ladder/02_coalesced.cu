@@ -11,11 +11,9 @@
 //   | . a . . |  all lanes: the same       | . . . . |
 //   | . . . . |                            | b b b b |  all lanes: one run of memory
 #include "common.cuh"
+#include "config.cuh"
 
-#ifndef BM
-#define BM 32
-#define BN 32
-#endif
+// Config: BM 32, BN 32
 static_assert(BN % 32 == 0, "a warp is 32 columns of one row of C: that is the lesson");
 
 extern "C" __global__ void __launch_bounds__(BM* BN)

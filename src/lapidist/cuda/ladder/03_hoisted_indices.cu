@@ -10,11 +10,9 @@
 //   A + a_row * lda + k        multiply, add      a_gmem += 1      add
 //   B + k * ldb + b_col        multiply, add      b_gmem += ldb    add
 #include "common.cuh"
+#include "config.cuh"
 
-#ifndef BM
-#define BM 32
-#define BN 32
-#endif
+// Config: BM 32, BN 32
 static_assert(BN % 32 == 0, "a warp is 32 columns of one row of C, as in 02");
 
 extern "C" __global__ void __launch_bounds__(BM* BN)

@@ -11,12 +11,9 @@
 //   | 0 1 2 3 |  0 0 0 0: four turns          | 1 2 3 0 . |  0 1 2 3: one turn
 //   | 0 1 2 3 |                               | 2 3 0 1 . |
 #include "common.cuh"
+#include "config.cuh"
 
-#ifndef BM
-#define BM 32
-#define BN 32
-#define BK 32
-#endif
+// Config: BM 32, BN 32, BK 32
 static_assert(BM == BK && BN == BK,
               "one thread loads one element of each tile: the tiles are square and equal");
 

@@ -12,14 +12,10 @@
 //   | a2 . . |    one load of b,         acc[2] += a2 * b
 //   | a3 . . |    four loads of a        acc[3] += a3 * b
 #include "common.cuh"
+#include "config.cuh"
 
-#ifndef BM
-#define BM 32
-#define BN 32
-#define BK 32
-#define TM 4
-#endif
-#define THREADS (BM * BN / TM)
+// Config: BM 32, BN 32, BK 32, TM 4
+constexpr int THREADS = BM * BN / TM;
 static_assert(BM == BK && BN == BK,
               "a thread loads the same TM x 1 elements of each tile: the tiles are square and equal");
 static_assert(BM % TM == 0, "threads cover the rows of the tile in groups of TM");

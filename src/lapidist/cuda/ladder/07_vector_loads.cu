@@ -11,14 +11,10 @@
 //   | . a . . |      | b0 b1 b2 b3 |           acc[0..3] += a * b[0..3]
 //   one load         one load of a Four
 #include "common.cuh"
+#include "config.cuh"
 
-#ifndef BM
-#define BM 32
-#define BN 32
-#define BK 32
-#define TN 4
-#endif
-#define THREADS (BM * BN / TN)
+// Config: BM 32, BN 32, BK 32, TN 4
+constexpr int THREADS = BM * BN / TN;
 static_assert(BM * BK == 4 * THREADS && BK * BN == 4 * THREADS, "a thread loads one Four of each tile");
 static_assert(TN == 4, "the results of a thread are one Four of a row");
 

@@ -13,15 +13,10 @@
 //         a3 |  .  .  .  . |
 //   four rows of As
 #include "common.cuh"
+#include "config.cuh"
 
-#ifndef BM
-#define BM 64
-#define BN 64
-#define BK 16
-#define TM 4
-#define TN 4
-#endif
-#define THREADS ((BM / TM) * (BN / TN))
+// Config: BM 64, BN 64, BK 16, TM 4, TN 4
+constexpr int THREADS = (BM / TM) * (BN / TN);
 static_assert(BM * BK == 4 * THREADS && BK * BN == 4 * THREADS, "a thread loads one Four of each tile");
 static_assert(TM % 4 == 0 && TN % 4 == 0 && BM % TM == 0 && BN % TN == 0,
               "thread tiles are whole Fours and divide C's");

@@ -10,16 +10,11 @@
 //   lanes 0 1 2 3 read the first Four of their 8 columns      banks
 //   | 0 0 0 0 . . . . 1 1 1 1 . . . . 2 2 2 2 . . . . |       0-3, 8-11, 16-19, 24-27, then 0-3 again: half of them idle
 #include "common.cuh"
+#include "config.cuh"
 
-#ifndef BM
-#define BM 128
-#define BN 128
-#define BK 8
-#define TM 8
-#define TN 8
-#endif
-#define THREADS ((BM / TM) * (BN / TN))
-#define BLOCKS (TM * TN * sizeof(Acc) <= 256 ? 2 : 1)  // on an SM at once; it has 65536 registers
+// Config: BM 128, BN 128, BK 8, TM 8, TN 8
+constexpr int THREADS = (BM / TM) * (BN / TN);
+constexpr int BLOCKS = TM * TN * sizeof(Acc) <= 256 ? 2 : 1;  // on an SM at once; it has 65536 registers
 static_assert(BM * BK == 4 * THREADS && BK * BN == 4 * THREADS, "a thread loads one Four of each tile");
 static_assert(TM % 4 == 0 && TN % 4 == 0 && BM % TM == 0 && BN % TN == 0,
               "thread tiles are whole Fours and divide C's");

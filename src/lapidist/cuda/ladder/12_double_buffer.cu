@@ -10,23 +10,16 @@
 //   fast warp   store 0 | compute 0, store 1 | compute 1, store 0 |    a warp may run ahead into the other buffer;
 //   slow warp   store 0 |       compute 0, store 1 | compute 1 ...     the barrier keeps it from coming round to this one
 #include "common.cuh"
+#include "config.cuh"
 
-#ifndef BM
-#define BM 128
-#define BN 128
-#define BK 8
-#define WM 32
-#define WN 64
-#define TM 8
-#define TN 8
-#endif
-#define THREADS ((BM / WM) * (BN / WN) * 32)
-#define STAGES 2                                       // one tile is read while the other is written
-#define BLOCKS (TM * TN * sizeof(Acc) <= 256 ? 2 : 1)  // on an SM at once; it has 65536 registers
-#define LANES_M (WM / TM)
-#define LANES_N (WN / TN)
-#define ROW_STEP (LANES_M * 4)  // from one group of four rows of a thread to the next
-#define COL_STEP (LANES_N * 4)
+// Config: BM 128, BN 128, BK 8, WM 32, WN 64, TM 8, TN 8
+constexpr int THREADS = (BM / WM) * (BN / WN) * 32;
+constexpr int STAGES = 2;                                     // one tile is read while the other is written
+constexpr int BLOCKS = TM * TN * sizeof(Acc) <= 256 ? 2 : 1;  // on an SM at once; it has 65536 registers
+constexpr int LANES_M = WM / TM;
+constexpr int LANES_N = WN / TN;
+constexpr int ROW_STEP = LANES_M * 4;  // from one group of four rows of a thread to the next
+constexpr int COL_STEP = LANES_N * 4;
 static_assert(BM * BK == 4 * THREADS && BK * BN == 4 * THREADS, "a thread loads one Four of each tile");
 static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles divide the tile of C");
 static_assert(TM % 4 == 0 && TN % 4 == 0 && WM % TM == 0 && WN % TN == 0,

@@ -11,25 +11,18 @@
 //   row 1 | 0 1 2 3  4 5 6 7  . . . . |  bank 12              fmas  a.0  a.1  a.2  a.3  a'.0
 //   row 2 | 0 1 2 3  4 5 6 7  . . . . |  bank 24              read                 a' follows each row's last fma
 #include "common.cuh"
+#include "config.cuh"
 #include "ptx.cuh"
 
-#ifndef BM
-#define BM (sizeof(T) < 8 ? 128 : 64)  // STAGES tiles of double in 48 KB
-#define BN 128
-#define BK 8
-#define WM 32
-#define WN 64
-#define TM 8
-#define TN 8
-#define STAGES (sizeof(T) < 8 ? 4 : 3)
-#endif
-#define THREADS ((BM / WM) * (BN / WN) * 32)
-#define BLOCKS (TM * TN * sizeof(Acc) <= 256 ? 2 : 1)  // on an SM at once; it has 65536 registers
-#define LANES_M (WM / TM)
-#define LANES_N (WN / TN)
-#define COL_STEP (LANES_N * 4)       // from one group of four columns of a thread to the next
-#define A_ROWS (THREADS / (BK / 4))  // rows of A that one copy by all threads covers
-#define B_ROWS (THREADS / (BN / 4))  // rows of B
+// Config: BM 128, BN 128, BK 8, WM 32, WN 64, TM 8, TN 8, STAGES 4;
+//         fp64: BM 64, STAGES 3
+constexpr int THREADS = (BM / WM) * (BN / WN) * 32;
+constexpr int BLOCKS = TM * TN * sizeof(Acc) <= 256 ? 2 : 1;  // on an SM at once; it has 65536 registers
+constexpr int LANES_M = WM / TM;
+constexpr int LANES_N = WN / TN;
+constexpr int COL_STEP = LANES_N * 4;       // from one group of four columns of a thread to the next
+constexpr int A_ROWS = THREADS / (BK / 4);  // rows of A that one copy by all threads covers
+constexpr int B_ROWS = THREADS / (BN / 4);  // rows of B
 static_assert(BK % 4 == 0 && THREADS % (BK / 4) == 0 && BM % A_ROWS == 0,
               "all threads copy whole rows of A, a Four each at a time");
 static_assert(THREADS % (BN / 4) == 0 && BK % B_ROWS == 0,

@@ -13,24 +13,19 @@
 //   row 2 | 2 3 0 1 6 7 4 5 |                      what lies outside of A and B arrives as zeros: rows, columns
 //   row 3 | 3 2 1 0 7 6 5 4 |                      and k
 #include "common.cuh"
+#include "config.cuh"
 #include "hopper.cuh"
 
-#ifndef BM
-#define BM 128
-#define BN 128
-#define BK (128 / sizeof(T))
-#define WM 32
-#define WN 64
-#define TM 8
-#define TN 8
-#define STAGES (sizeof(T) < 8 ? 3 : 4)
-#endif
-#define THREADS ((BM / WM) * (BN / WN) * 32)
-#define BLOCKS (TM * TN * sizeof(Acc) <= 256 ? 2 : 1)  // on an SM at once; it has 65536 registers
-#define LANES_M (WM / TM)
-#define LANES_N (WN / TN)
-#define COL_STEP (LANES_N * 4)       // from one group of four columns of a thread to the next
-#define VEC (sizeof(T) < 8 ? 4 : 2)  // k of a row of A that a thread reads at once: 16 bytes, 8 of half
+// Config: BM 128, BN 128, BK 32, WM 32, WN 64, TM 8, TN 8, STAGES 3;
+//         fp16: BK 64;
+//         fp64: BK 16, STAGES 4
+constexpr int THREADS = (BM / WM) * (BN / WN) * 32;
+constexpr int BLOCKS = TM * TN * sizeof(Acc) <= 256 ? 2 : 1;  // on an SM at once; it has 65536 registers
+constexpr int LANES_M = WM / TM;
+constexpr int LANES_N = WN / TN;
+constexpr int COL_STEP = LANES_N * 4;  // from one group of four columns of a thread to the next
+// k of a row of A that a thread reads at once: 16 bytes, 8 of half
+constexpr int VEC = sizeof(T) < 8 ? 4 : 2;
 static_assert(BK * sizeof(T) == 128, "TMA's swizzle works on rows of 128 bytes");
 static_assert(BM <= 256 && BN <= 256, "a box has 256 elements a side at most");
 static_assert(STAGES >= 3, "one tile is read, the next one is looked into, one at least is under way");

@@ -16,23 +16,18 @@
 //   B     b0       b1       b2       b3        where columns turn back), one is B, one the sum: column j's lies
 //                                              at j ^ 1, in the bank that its B is not in.
 #include "common.cuh"
+#include "config.cuh"
 #include "hopper.cuh"
 
-#ifndef BM
-#define BM (sizeof(T) < 8 ? 256 : 128)
-#define BN 128
-#define BK (128 / sizeof(T))
-#define WM (sizeof(T) < 8 ? 64 : 32)
-#define WN 64
-#define TM (sizeof(T) < 8 ? 16 : 8)
-#define TN 8
-#define STAGES 4
-#endif
-#define THREADS ((BM / WM) * (BN / WN) * 32)
-#define LANES_M (WM / TM)
-#define LANES_N (WN / TN)
-#define VEC (sizeof(T) < 8 ? 4 : 2)  // elements of one load of a fragment: 16 bytes, 8 of half; k of a chunk
-#define ROWS 8                       // of a thread's TM that are in registers at once
+// Config: BM 256, BN 128, BK 32, WM 64, WN 64, TM 16, TN 8, STAGES 4;
+//         fp16: BK 64;
+//         fp64: BM 128, BK 16, WM 32, TM 8
+constexpr int THREADS = (BM / WM) * (BN / WN) * 32;
+constexpr int LANES_M = WM / TM;
+constexpr int LANES_N = WN / TN;
+// elements of one load of a fragment: 16 bytes, 8 of half; k of a chunk
+constexpr int VEC = sizeof(T) < 8 ? 4 : 2;
+constexpr int ROWS = 8;  // of a thread's TM that are in registers at once
 static_assert(BK * sizeof(T) == 128, "TMA's swizzle works on rows of 128 bytes");
 static_assert(LANES_M == 4 && LANES_N == 8, "a warp is 4 by 8 lanes; 4 rows of A lie in different banks");
 static_assert(BM % WM == 0 && BN % WN == 0 && BM <= 256 && BN <= 256,

@@ -14,25 +14,21 @@
 //   producer  | wait empty[s] | order A, B -> stage s | ...          one thread, 24 registers
 //   consumers | wait full[s]  | 8 chunks of stage s   | free s | ... 8 warps, 240 registers a thread
 #include "common.cuh"
+#include "config.cuh"
 #include "hopper.cuh"
 
-#ifndef BM
-#define BM (sizeof(T) < 8 ? 256 : 128)
-#define BN 128
-#define BK (128 / sizeof(T))
-#define WM (sizeof(T) < 8 ? 64 : 32)
-#define WN 64
-#define TM (sizeof(T) < 8 ? 16 : 8)
-#define TN 8
-#define STAGES 4
-#endif
-#define CONSUMERS (BM / WM * (BN / WN) * 32)
-// registers move between whole warpgroups: the producer's three other warps only give
-#define THREADS (CONSUMERS + 128)
-#define LANES_M (WM / TM)
-#define LANES_N (WN / TN)
-#define VEC (sizeof(T) < 8 ? 4 : 2)  // elements of one load of a fragment: 16 bytes, 8 of half; k of a chunk
-#define ROWS 8                       // of a thread's TM that are in registers at once
+// Config: BM 256, BN 128, BK 32, WM 64, WN 64, TM 16, TN 8, STAGES 4;
+//         fp16: BK 64;
+//         fp64: BM 128, BK 16, WM 32, TM 8
+constexpr int CONSUMERS =
+    BM / WM * (BN / WN) *
+    32;  // registers move between whole warpgroups: the producer's three other warps only give
+constexpr int THREADS = CONSUMERS + 128;
+constexpr int LANES_M = WM / TM;
+constexpr int LANES_N = WN / TN;
+// elements of one load of a fragment: 16 bytes, 8 of half; k of a chunk
+constexpr int VEC = sizeof(T) < 8 ? 4 : 2;
+constexpr int ROWS = 8;  // of a thread's TM that are in registers at once
 static_assert(BK * sizeof(T) == 128, "TMA's swizzle works on rows of 128 bytes");
 static_assert(LANES_M == 4 && LANES_N == 8, "a warp is 4 by 8 lanes; 4 rows of A lie in different banks");
 static_assert(BM % WM == 0 && BN % WN == 0 && BM <= 256 && BN <= 256,

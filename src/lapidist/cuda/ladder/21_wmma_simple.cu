@@ -16,15 +16,14 @@
 //   FM | a  |  |sums|
 //      +----+  +----+
 //        ->
+#include "config.cuh"
 #include "wmma.cuh"
 
-#ifndef BM
-#define BM (4 * FM)
-#define BN (4 * FN)
-#endif
-#define WARPS_N (BN / FN)
-#define WARPS (BM / FM * WARPS_N)
-#define THREADS (WARPS * 32)
+// Config: BM 64, BN 64;
+//         fp64: BM 32, BN 32
+constexpr int WARPS_N = BN / FN;
+constexpr int WARPS = BM / FM * WARPS_N;
+constexpr int THREADS = WARPS * 32;
 static_assert(BM % FM == 0 && BN % FN == 0, "a block is made of whole fragments");
 
 extern "C" __global__ void __launch_bounds__(THREADS)

@@ -18,18 +18,13 @@
 //      | w2            | w3            |  2 fragments  | 8 9  ...    | - |
 //      ...                                             |             | - |
 //                                                without it (SKEW 0, detour wmma_no_skew) all eight start at bank 0
+#include "config.cuh"
 #include "wmma.cuh"
 
-#ifndef BM
-#define BM (8 * FM)
-#define BN (8 * FN)
-// within 64 KB of shared memory; twice as deep in half needs more
-#define BK ((sizeof(T) == 1 ? 4 : 8) * CHUNK)
-#endif
-#ifndef SKEW
-#define SKEW CHUNK
-#endif
-#define BLOCKS 2                   // on an SM at once: one computes while the other loads
+// Config: BM 128, BN 128, BK 64;
+//         tf32: BK 32;
+//         fp64: BM 64, BN 64, BK 16
+constexpr int BLOCKS = 2;          // on an SM at once: one computes while the other loads
 constexpr int ROWS = 2, COLS = 4;  // fragments of a warp
 constexpr int WARPS_N = BN / (COLS * FN), WARPS = BM / (ROWS * FM) * WARPS_N, THREADS = WARPS * 32;
 // in elements

@@ -12,17 +12,15 @@
 //   row 1 | 1 0 3 2 5 4 7 6
 //   row 2 | 2 3 0 1 6 7 4 5                    chunk c of row r lies at place c ^ r % 8: a column of eight rows is
 //   row 3 | 3 2 1 0 7 6 5 4   ...              in eight different places, so in all banks once
+#include "config.cuh"
 #include "mma_tile.cuh"
 
-#ifndef BM
-#define BM (sizeof(T) < 8 ? 128 : 64)
-#define BN (sizeof(T) < 8 ? 128 : 64)
-#define BK (8 * CHUNK)  // 128 bytes of k
-#define WM (sizeof(T) < 8 ? 32 : 16)
-#define WN (sizeof(T) < 8 ? 64 : 32)
-#endif
-#define BLOCKS 2  // on an SM at once: one computes while the other loads
-#define THREADS (BM / WM * (BN / WN) * 32)
+// Config: BM 128, BN 128, BK 64, WM 32, WN 64;
+//         fp64: BM 64, BN 64, BK 16, WM 16, WN 32;
+//         int8 uint8 e4m3 e5m2: BK 128;
+//         tf32: BK 32
+constexpr int BLOCKS = 2;  // on an SM at once: one computes while the other loads
+constexpr int THREADS = BM / WM * (BN / WN) * 32;
 typedef Tile<BM, true, BK> ATile;   // k touches
 typedef Tile<BN, false, BK> BTile;  // columns touch
 typedef Reader<true, BM, true, BK, WM / 8> AReader;
@@ -85,7 +83,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
       read_a.read(a, smem, step);
       read_b.read(b, smem + ATile::BYTES, step);
       const auto a_now = operands_of<T>(a);
-      const auto b_now = operands_of<B_ELEMENT>(b);
+      const auto b_now = operands_of<ElementB>(b);
 #pragma unroll
       for (int m = 0; m < ROWS; ++m) multiply_eights(sums[m], a_now.at[2 * m], a_now.at[2 * m + 1], b_now);
     }

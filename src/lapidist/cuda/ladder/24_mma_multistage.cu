@@ -14,23 +14,17 @@
 //       2 | 1 0 3 2       3 | 1 0 3 2    place c ^ r / 2 % 4: a column
 //       4 | 2 3 0 1       5 | 2 3 0 1    of eight rows is in eight       order of tiles: down a band of RASTER rows, then
 //       6 | 3 2 1 0       7 | 3 2 1 0    different places                the next column
+#include "config.cuh"
 #include "mma_tile.cuh"
 
-#ifndef BM
-#define BM 128
-#define BN (sizeof(T) < 8 ? 256 : 128)
-#define BK (8 * CHUNK)  // 128 bytes of k
-#define WM 64
-#define WN (sizeof(T) < 8 ? 64 : 32)
-#define STAGES (sizeof(T) < 8 ? 3 : 4)
-#endif
-#ifndef RASTER
-#define RASTER 8
-#endif
-#define THREADS (BM / WM * (BN / WN) * 32)
-#define BLOCKS (THREADS <= 128 ? 2 : 1)  // on an SM at once; it has 65536 registers
-typedef Tile<BM, true, BK> ATile;        // k touches
-typedef Tile<BN, false, BK> BTile;       // columns touch
+// Config: BM 128, BN 256, BK 64, WM 64, WN 64, STAGES 3;
+//         fp64: BN 128, BK 16, WN 32, STAGES 4;
+//         int8 uint8 e4m3 e5m2: BK 128;
+//         tf32: BK 32
+constexpr int THREADS = BM / WM * (BN / WN) * 32;
+constexpr int BLOCKS = THREADS <= 128 ? 2 : 1;  // on an SM at once; it has 65536 registers
+typedef Tile<BM, true, BK> ATile;               // k touches
+typedef Tile<BN, false, BK> BTile;              // columns touch
 typedef Reader<true, BM, true, BK, WM / 8> AReader;
 typedef Reader<false, BN, false, BK, WN / 8> BReader;
 constexpr int STAGE = ATile::BYTES + BTile::BYTES, STEPS = BK / DEPTH;
@@ -117,7 +111,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
           __syncthreads();  // the tile is whole, and everyone has read the last of the one before
         }
         const auto a_now = operands_of<T>(a[step % 2]);
-        const auto b_now = operands_of<B_ELEMENT>(b[step % 2]);
+        const auto b_now = operands_of<ElementB>(b[step % 2]);
 #pragma unroll
         for (int m = 0; m < ROWS; ++m) {
           // Load: the next step's Eights, and of the tile STAGES - 1 ahead a part for each row of products.

@@ -10,25 +10,15 @@
 //
 //   stage   | A: 128 rows of 128 bytes | B: 4 slabs of 64 columns, a row of 128 bytes for each k |
 //   thread 0   orders both boxes  ->  full[s] counts bytes  ->  all warps read s  ->  meet  ->  thread 0 orders again
+#include "config.cuh"
 #include "mma_tile.cuh"
 #include "hopper.cuh"
 
-#ifndef BM
-#define BM 128
-#define BN 256
-#define BK (8 * CHUNK)  // 128 bytes of k
-#define WM 64
-#define WN 64
-#define STAGES 4
-#endif
-#ifndef B_N_MAJOR  // columns of B touch, not k
-#define B_N_MAJOR 0
-#endif
-#ifndef RASTER
-#define RASTER 8
-#endif
-#define THREADS (BM / WM * (BN / WN) * 32)
-#define BLOCKS (THREADS <= 128 ? 2 : 1)  // on an SM at once; it has 65536 registers
+// Config: BM 128, BN 256, BK 64, WM 64, WN 64, STAGES 4;
+//         tf32: BK 32;
+//         int8 uint8 e4m3 e5m2: BK 128
+constexpr int THREADS = BM / WM * (BN / WN) * 32;
+constexpr int BLOCKS = THREADS <= 128 ? 2 : 1;  // on an SM at once; it has 65536 registers
 typedef Reader<true, BM, true, BK, WM / 8> AReader;
 typedef Reader<false, B_N_MAJOR ? 64 : BN, !B_N_MAJOR, BK, WN / 8> BReader;
 constexpr int STEPS = BK / DEPTH, ROWS = WM / 16;  // ROWS of products of a warp
@@ -99,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         if (k + 1 < steps) barrier_wait(&pipeline.full[stage], parity);
       }
       const auto a_now = operands_of<T>(a[step % 2]);
-      const auto b_now = operands_of<B_ELEMENT>(b[step % 2]);
+      const auto b_now = operands_of<ElementB>(b[step % 2]);
 #pragma unroll
       for (int m = 0; m < ROWS; ++m) {
         // Load: the next step's Eights, a part for each row of products.

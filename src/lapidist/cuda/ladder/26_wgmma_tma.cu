@@ -15,14 +15,13 @@
 //
 //   warpgroup 0 | wait full[s] | 4 wgmma, rows  0 .. 63 | wait for them | meet | fill stage s again | ...
 //   warpgroup 1 | wait full[s] | 4 wgmma, rows 64 ..127 | wait for them | meet |
+#include "config.cuh"
 #include "wgmma_instructions.cuh"
 
-#ifndef BM
-#define BM 128
-#define BN 256
-#define STAGES 4
-#endif
-#define THREADS (BM / 64 * 128)
+// Config: BM 128, BN 256, BK 64, STAGES 4;
+//         tf32: BK 32;
+//         int8 uint8 e4m3 e5m2: BK 128
+constexpr int THREADS = BM / 64 * 128;
 static_assert(BM % 64 == 0 && BN % 64 == 0 && BN <= 256,
               "a warpgroup multiplies 64 rows; a slab of B has 64 columns");
 

@@ -13,18 +13,14 @@
 //   order of tiles, RASTER = 8:    0  8 16        a band: down its 8 rows of tiles, then the next column
 //                                  1  9 17
 //                                  ...
+#include "config.cuh"
 #include "wgmma_instructions.cuh"
 
-#ifndef BM
-#define BM 128
-#define BN 256
-#define STAGES 4
-#endif
-#ifndef RASTER
-#define RASTER 8
-#endif
-#define CONSUMERS (BM / 64 * 128)
-#define THREADS (CONSUMERS + 128)  // registers move between whole warpgroups
+// Config: BM 128, BN 256, BK 64, STAGES 4;
+//         tf32: BK 32;
+//         int8 uint8 e4m3 e5m2: BK 128
+constexpr int CONSUMERS = BM / 64 * 128;
+constexpr int THREADS = CONSUMERS + 128;  // registers move between whole warpgroups
 static_assert(BM == 128, "232 registers for 256 consumers and 40 for 128 producers are the SM's 65536");
 static_assert(BN % 64 == 0 && BN <= 256, "a warpgroup multiplies 64 rows; a slab of B has 64 columns");
 

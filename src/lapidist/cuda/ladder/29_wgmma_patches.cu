@@ -13,22 +13,15 @@
 //   patch      0           1           2                        3
 //   warp       lay, send   lay, send   wait for 0, lay, send    wait for 1, lay, send   | next tile
 //   engine                 0 -> D      1 -> D                   2 -> D                  | 3 -> D meanwhile
+#include "config.cuh"
 #include "wgmma_instructions.cuh"
 #include "ladder/store_rows.cuh"
 
-#ifndef BM
-#define BM 128
-#define BN 256
-#define STAGES 4
-#endif
-#ifndef D_COPY_ENGINE  // rows of C start on 16 bytes
-#define D_COPY_ENGINE 1
-#endif
-#ifndef RASTER
-#define RASTER 8
-#endif
-#define CONSUMERS (BM / 64 * 128)
-#define THREADS (CONSUMERS + 128)  // registers move between whole warpgroups
+// Config: BM 128, BN 256, BK 64, STAGES 4;
+//         tf32: BK 32;
+//         int8 uint8 e4m3 e5m2: BK 128
+constexpr int CONSUMERS = BM / 64 * 128;
+constexpr int THREADS = CONSUMERS + 128;  // registers move between whole warpgroups
 static_assert(BM == 128, "232 registers for 256 consumers and 40 for 128 producers are the SM's 65536");
 static_assert(BN % 64 == 0 && BN <= 256, "a warpgroup multiplies 64 rows; a slab of B has 64 columns");
 

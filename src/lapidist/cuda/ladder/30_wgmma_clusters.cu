@@ -10,27 +10,15 @@
 //   block 1 loads      its A, slabs 2, 3 of B    -> both blocks               a stage is free when both have read it
 //
 //   sums of a warp, 16 x 64 of them | stmatrix -> patch of 2 KB, pieces swizzled by row | TMA -> D
+#include "config.cuh"
 #include "wgmma_instructions.cuh"
 #include "ladder/store_rows.cuh"
 
-#ifndef BM
-#define BM 128
-#define BN 256
-#define STAGES 4
-#endif
-#ifndef CLUSTER_M  // blocks that share B
-#define CLUSTER_M 2
-#endif
-#ifndef D_COPY_ENGINE  // rows of C start on 16 bytes
-#define D_COPY_ENGINE 1
-#endif
-#ifndef RASTER
-#define RASTER 8
-#endif
-#define CLUSTER CLUSTER_M
-#define CLUSTERED __cluster_dims__(CLUSTER, 1, 1)
-#define CONSUMERS (BM / 64 * 128)
-#define THREADS (CONSUMERS + 128)  // registers move between whole warpgroups
+// Config: BM 128, BN 256, BK 64, STAGES 4, CLUSTER 2;
+//         tf32: BK 32;
+//         int8 uint8 e4m3 e5m2: BK 128
+constexpr int CONSUMERS = BM / 64 * 128;
+constexpr int THREADS = CONSUMERS + 128;  // registers move between whole warpgroups
 static_assert(BM == 128, "232 registers for 256 consumers and 40 for 128 producers are the SM's 65536");
 static_assert(BN % (64 * CLUSTER) == 0 && BN <= 256,
               "each block of a cluster loads whole slabs of 64 columns of B");

@@ -15,26 +15,16 @@
 //   cluster 0  | tile 0 | 66: 0 .. 24              |
 //   cluster 1  | tile 1 | 66: 24 .. 47             |
 //   cluster 2  | tile 2 | 67: 0 .. 6 | 66: 47 .. 64 |   hands the sum of 67 on, then ends 66
+#include "config.cuh"
 #include "wgmma_instructions.cuh"
 #include "ladder/store_rows.cuh"
-
-#ifndef BM
-#define BM 128
-#define BN 256
-#define STAGES 4
-#endif
-#ifndef CLUSTER_M  // blocks that share B
-#define CLUSTER_M 2
-#endif
-#ifndef D_COPY_ENGINE  // rows of C start on 16 bytes
-#define D_COPY_ENGINE 1
-#endif
-#define CLUSTER CLUSTER_M
-#define CLUSTERED __cluster_dims__(CLUSTER, 1, 1)
-#define SHARERS 256  // of the block's threads, the first: the consumers
 #include "share/sharing.cuh"
-#define CONSUMERS (BM / 64 * 128)
-#define THREADS (CONSUMERS + 128)  // registers move between whole warpgroups
+
+// Config: BM 128, BN 256, BK 64, STAGES 4, CLUSTER 2;
+//         tf32: BK 32;
+//         int8 uint8 e4m3 e5m2: BK 128
+constexpr int CONSUMERS = BM / 64 * 128;
+constexpr int THREADS = CONSUMERS + 128;  // registers move between whole warpgroups
 static_assert(CONSUMERS == SHARERS,
               "232 registers for 256 consumers and 40 for 128 producers are the SM's 65536");
 static_assert(BN % (64 * CLUSTER) == 0 && BN <= 256,

@@ -7,6 +7,7 @@
 // So all sectors are stored whole, but for those that a tile's row shares with its neighbours.
 #pragma once
 
+#include "config.cuh"
 #include "unaligned/rows_out.cuh"
 
 // Patch number `i` of a tile. C points to the first of the warp's rows in the tile, of which rows x cols exist.

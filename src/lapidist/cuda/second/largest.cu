@@ -1,20 +1,13 @@
 // The largest of all values, from the slots that a product's threads left (epilogue_largest.cuh). The slots are
 // zero again behind it.
-//
-//   VALUE, RESULT   what values are, and what is stored, as epilogue_types.cuh calls it
-//   ABSOLUTE        1: of values without their signs
+#include "config.cuh"
 #include "epilogue_largest.cuh"
 
-#ifndef VALUE
-#define VALUE float
-#define RESULT Float32
-#define ABSOLUTE 1
-#endif
-#define THREADS 256
+constexpr int THREADS = 256;
 
-typedef decltype(fused::word_of<ABSOLUTE>(VALUE())) Word;
+typedef decltype(fused::word_of<ABSOLUTE>(Value())) Word;
 
-extern "C" __global__ void __launch_bounds__(THREADS) largest(Word* A, fused::RESULT::Stored* D) {
+extern "C" __global__ void __launch_bounds__(THREADS) largest(Word* A, Result::Stored* D) {
   __shared__ Word parts[THREADS];
   fused::Largest<Word> own;
 #pragma unroll
@@ -30,5 +23,5 @@ extern "C" __global__ void __launch_bounds__(THREADS) largest(Word* A, fused::RE
     }
     __syncthreads();
   }
-  if (threadIdx.x == 0) *D = fused::RESULT::stored(fused::value_of<ABSOLUTE>(parts[0]));
+  if (threadIdx.x == 0) *D = Result::stored(fused::value_of<ABSOLUTE>(parts[0]));
 }

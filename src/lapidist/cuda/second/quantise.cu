@@ -1,53 +1,44 @@
 // Values that a product's epilogue left, as 8 bits with a factor for each GROUP neighbours of a row: a warp takes
 // a group, and a thread four of it.
-//
-//   VALUE, RESULT   what values are, and what is stored, as epilogue_types.cuh calls it
-//   LARGEST         its largest number, which the largest value of a group becomes
-//   TOGETHER        1: rows of values and of results begin on four of them, so that four move at once
+#include "config.cuh"
 #include "epilogue_functions.cuh"
 
-#ifndef VALUE
-#define VALUE float
-#define RESULT E4M3
-#define LARGEST 448
-#define TOGETHER 0
-#endif
-#define GROUP 128
-#define WARPS 8
-#define FOUR (GROUP / 32)
+constexpr int GROUP = 128;
+constexpr int WARPS = 8;
+constexpr int FOUR = GROUP / 32;
 
 struct alignas(16) Values {
-  VALUE at[FOUR];
+  Value at[FOUR];
 };
 struct alignas(4) Results {
-  fused::RESULT::Stored at[FOUR];
+  Result::Stored at[FOUR];
 };
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
-    quantise(const VALUE* A, float* B, fused::RESULT::Stored* D, long long rows, long long d_row,
-             long long d_col, long long factor_row, long long factor_col, int columns, int groups) {
+    quantise(const Value* A, float* B, Result::Stored* D, long long rows, long long d_row, long long d_col,
+             long long factor_row, long long factor_col, int columns, int groups) {
   const long long which = static_cast<long long>(blockIdx.x) * WARPS + threadIdx.x / 32;
   const long long row = which / groups;
   if (row >= rows) return;
   const int group = static_cast<int>(which % groups), first = group * GROUP + threadIdx.x % 32 * FOUR;
-  const VALUE* const from = A + row * columns + first;
+  const Value* const from = A + row * columns + first;
   Values held = {};
   if (TOGETHER && first < columns) held = *reinterpret_cast<const Values*>(from);
 #pragma unroll
   for (int i = 0; i < FOUR; ++i) {
     if (!TOGETHER && first + i < columns) held.at[i] = from[i];
   }
-  VALUE most = 0;
+  Value most = 0;
 #pragma unroll
   for (int i = 0; i < FOUR; ++i) most = fused::maximum(most, fused::absolute(held.at[i]));
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) {
     most = fused::maximum(most, __shfl_xor_sync(0xffffffffu, most, step));
   }
-  const float wanted = static_cast<float>(most / VALUE(LARGEST)), factor = wanted == 0 ? 1 : wanted;
+  const float wanted = static_cast<float>(most / Value(LARGEST)), factor = wanted == 0 ? 1 : wanted;
   Results found;
 #pragma unroll
-  for (int i = 0; i < FOUR; ++i) found.at[i] = fused::RESULT::stored(held.at[i] / VALUE(factor));
+  for (int i = 0; i < FOUR; ++i) found.at[i] = Result::stored(held.at[i] / Value(factor));
   if (TOGETHER && first < columns) *reinterpret_cast<Results*>(D + row * d_row + first) = found;
 #pragma unroll
   for (int i = 0; i < FOUR; ++i) {

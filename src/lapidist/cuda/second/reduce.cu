@@ -1,46 +1,37 @@
 // The sum, the maximum or the largest absolute value of what a product's epilogue left: a block reduces CHUNK
 // values of each of WIDTH neighbouring columns, in an order that only their number decides. What blocks have is
 // reduced by the next launch in the same way.
-//
-//   VALUE, RESULT   what values are, and what is stored, as epilogue_types.cuh calls it
-//   OPERATION       0 sum, 1 max, 2 amax
-//   WIDTH           columns side by side: 1, where values lie one behind another
+#include "config.cuh"
 #include "epilogue_functions.cuh"
 
-#ifndef VALUE
-#define VALUE float
-#define RESULT Float32
-#define OPERATION 0
-#define WIDTH 1
-#endif
-#define THREADS 256
-#define IN_TURN 32
-#define LANES (THREADS / WIDTH)
-#define CHUNK (LANES * IN_TURN)
+constexpr int THREADS = 256;
+constexpr int IN_TURN = 32;
+constexpr int LANES = THREADS / WIDTH;
+constexpr int CHUNK = LANES * IN_TURN;
 
-__device__ __forceinline__ VALUE nothing() { return OPERATION == 1 ? -fused::infinity() : 0; }
+__device__ __forceinline__ Value nothing() { return OPERATION == 1 ? -fused::infinity() : 0; }
 
-__device__ __forceinline__ VALUE joined(VALUE x, VALUE y) {
+__device__ __forceinline__ Value joined(Value x, Value y) {
   return OPERATION == 0 ? x + y : fused::maximum(x, y);
 }
 
 // A holds matrices of length x inner. Blocks come tile by tile of their columns, then chunk by chunk.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    reduce(const VALUE* A, fused::RESULT::Stored* D, long long length, long long outer_step,
-           long long inner_step, int inner, int chunks, int tiles) {
-  __shared__ VALUE parts[THREADS];
+    reduce(const Value* A, Result::Stored* D, long long length, long long outer_step, long long inner_step,
+           int inner, int chunks, int tiles) {
+  __shared__ Value parts[THREADS];
   const int tile = blockIdx.x % tiles, line = blockIdx.x / tiles, outer = line / chunks;
   const int lane = threadIdx.x / WIDTH, column = tile * WIDTH + threadIdx.x % WIDTH;
   const long long first = static_cast<long long>(line % chunks) * CHUNK;
-  const VALUE* const from = A + (outer * length + first) * inner + column;
-  VALUE found = nothing();
+  const Value* const from = A + (outer * length + first) * inner + column;
+  Value found = nothing();
   if (column < inner) {
     const int count = static_cast<int>(length - first < CHUNK ? length - first : CHUNK);
 #pragma unroll 8
     for (int turn = 0; turn < IN_TURN; ++turn) {
       const int place = turn * LANES + lane;
       if (place < count) {
-        const VALUE value = from[static_cast<long long>(place) * inner];
+        const Value value = from[static_cast<long long>(place) * inner];
         found = joined(found, OPERATION == 2 ? fused::absolute(value) : value);
       }
     }
@@ -52,6 +43,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     __syncthreads();
   }
   if (lane == 0 && column < inner) {
-    D[line * outer_step + column * inner_step] = fused::RESULT::stored(parts[threadIdx.x]);
+    D[line * outer_step + column * inner_step] = Result::stored(parts[threadIdx.x]);
   }
 }

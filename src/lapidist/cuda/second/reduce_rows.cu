@@ -6,38 +6,29 @@
 //   of a chunk    eight threads take what these became by turns, then join theirs in twos
 //
 // What blocks have is reduced by the next launch, with one neighbour.
-//
-//   VALUE, RESULT   what values are, and what is stored, as epilogue_types.cuh calls it
-//   OPERATION       0 sum, 1 max, 2 amax
-//   NEIGHBOURS      16 columns of the product: 16 values, or 8 of pairs; or 1
+#include "config.cuh"
 #include "epilogue_functions.cuh"
 
-#ifndef VALUE
-#define VALUE float
-#define RESULT Float32
-#define OPERATION 0
-#define NEIGHBOURS 16
-#endif
-#define THREADS 256
-#define LANES 8
-#define CHUNK (THREADS * NEIGHBOURS)
+constexpr int THREADS = 256;
+constexpr int LANES = 8;
+constexpr int CHUNK = THREADS * NEIGHBOURS;
 
-__device__ __forceinline__ VALUE nothing() { return OPERATION == 1 ? -fused::infinity() : 0; }
+__device__ __forceinline__ Value nothing() { return OPERATION == 1 ? -fused::infinity() : 0; }
 
-__device__ __forceinline__ VALUE joined(VALUE x, VALUE y) {
+__device__ __forceinline__ Value joined(Value x, Value y) {
   return OPERATION == 0 ? x + y : fused::maximum(x, y);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    reduce_rows(const VALUE* A, fused::RESULT::Stored* D, long long length, long long step, int chunks) {
-  __shared__ VALUE parts[THREADS];
+    reduce_rows(const Value* A, Result::Stored* D, long long length, long long step, int chunks) {
+  __shared__ Value parts[THREADS];
   const long long row = blockIdx.x / chunks, first = static_cast<long long>(blockIdx.x % chunks) * CHUNK;
-  const VALUE* const from = A + row * length + first;
+  const Value* const from = A + row * length + first;
   const int count = static_cast<int>(length - first < CHUNK ? length - first : CHUNK);
 #pragma unroll
   for (int turn = 0; turn < NEIGHBOURS; ++turn) {
     const int place = turn * THREADS + threadIdx.x;
-    VALUE found = place < count ? from[place] : nothing();
+    Value found = place < count ? from[place] : nothing();
     if (OPERATION == 2) found = fused::absolute(found);
     if (NEIGHBOURS == 16) found = joined(found, __shfl_xor_sync(0xffffffffu, found, 1));
 #pragma unroll
@@ -47,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   }
   __syncthreads();
   if (threadIdx.x >= LANES) return;
-  VALUE found = nothing();
+  Value found = nothing();
 #pragma unroll
   for (int turn = 0; turn < THREADS / LANES; ++turn) {
     found = joined(found, parts[turn * LANES + threadIdx.x]);
@@ -56,5 +47,5 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   for (int far = LANES / 2; far > 0; far /= 2) {
     found = joined(found, __shfl_xor_sync((1 << LANES) - 1, found, far));
   }
-  if (threadIdx.x == 0) D[static_cast<long long>(blockIdx.x) * step] = fused::RESULT::stored(found);
+  if (threadIdx.x == 0) D[static_cast<long long>(blockIdx.x) * step] = Result::stored(found);
 }

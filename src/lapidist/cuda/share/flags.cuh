@@ -4,8 +4,10 @@
 // producer. A spinning block waits for one that is resident or done (units.py).
 #pragma once
 
+#include "config.cuh"
+
 __device__ __forceinline__ void sharers_barrier() {
-#ifdef SHARERS
+#if SHARERS
   asm volatile("bar.sync 1, %0;" ::"n"(SHARERS) : "memory");
 #else
   __syncthreads();

@@ -3,6 +3,7 @@
 // thread's sums with r % fragments == f.
 #pragma once
 #include "common.cuh"
+#include "config.cuh"
 #include "share/schedule.cuh"
 
 // 16 bytes of sums, which one instruction moves.

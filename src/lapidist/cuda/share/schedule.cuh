@@ -24,9 +24,7 @@
 //               epilogue for that fragment
 #pragma once
 
-#ifndef WALK_OF_REDUCTION  // whether reduction blocks may be among the blocks
-#define WALK_OF_REDUCTION 1
-#endif
+#include "config.cuh"
 
 enum Reduction {
   REDUCTION_NONE,

@@ -8,14 +8,15 @@
 //      0 [ piece 0 | piece 1 ]                   [ piece 0 of threads 0 .. THREADS - 1 | piece 1 of ... | ... ]
 //      1 [ piece 2 | piece 3 ]
 //
+// A kernel is compiled for one reduction, by default the turnstile: code for others would take registers and
+// a third of the compile time.
+//
 // A reduction block adds fragment f of the tile: rows r with r % fragments == f.
 #pragma once
-#include "share/reduction_knobs.cuh"  // first: the others depend on it
-#include "common.cuh"
-#include "share/partial_sums.cuh"
-#if PEERS_IN_CLUSTER
 #include "cluster.cuh"
-#endif
+#include "common.cuh"
+#include "config.cuh"
+#include "share/partial_sums.cuh"
 
 struct Workspace {
   int* flags;   // zero between launches
@@ -35,7 +36,7 @@ struct Work {
   const Schedule& schedule;
 // Producer and consumers have barriers of their own. Each walks the schedule itself, or receives units
 // (share/unit_queue.cuh).
-#ifdef SHARERS
+#if SHARERS
   Walk walk = Walk::none();
   WorkUnit unit;
   // One step before the block's own work, with an empty walk. So the code that begins a walk, a twentieth of
@@ -75,7 +76,7 @@ struct Work {
   __device__ __forceinline__ explicit Work(const Schedule& schedule) : schedule(schedule) {}
 #endif
 
-#ifndef SHARERS
+#if !SHARERS
   // The next unit, after all threads are done with the one before. Without a schedule: the tile of
   // blockIdx.x, in bands of BAND rows.
   template <int BAND = 1>
@@ -114,11 +115,8 @@ struct Work {
   // Whether the unit stores row `row` of a thread's sums: every row, unless it is one fragment of a
   // reduction.
   __device__ __forceinline__ bool owns_row(int row) const {
-#if PEERS_IN_CLUSTER
-    return row % unit.peers == unit.peer;
-#else
+    if constexpr (PEERS_IN_CLUSTER) return row % unit.peers == unit.peer;
     return !SEPARATE || !SCHEDULED || unit.fragment < 0 || row % schedule.fragments == unit.fragment;
-#endif
   }
 
   // The same for all rows, bit r for row r. A division for each row would take as long as the rest of its
@@ -139,17 +137,17 @@ struct Work {
   __device__ __forceinline__ bool combine(const Workspace& workspace, void* shared,
                                           Sum (&sums)[ROWS][COLS]) const {
     if (!SCHEDULED || unit.peers == 1) return true;
-#if PEERS_IN_CLUSTER
-    exchange<THREADS>(static_cast<Piece<Sum>*>(shared), sums);
-    return true;
-#endif
+    if constexpr (PEERS_IN_CLUSTER) {
+      exchange<THREADS>(static_cast<Piece<Sum>*>(shared), sums);
+      return true;
+    }
     typedef Piece<Sum> Sums;
     int* const flag = workspace.flags + unit.flag;
     const bool finishes = schedule.finishes(unit), adds = finishes || !(unit.first() || SEPARATE);
     wait_for_flag(flag, schedule.arrivals_needed(unit));
     if (finishes) reset_flag(flag);
     if (SEPARATE && finishes) {
-#ifdef SHARERS
+#if SHARERS
       if constexpr (SEPARATE)
         reduce_by_rows<THREADS>(schedule, unit, static_cast<const Piece<Sum>*>(workspace.slots), sums);
 #else
@@ -161,33 +159,32 @@ struct Work {
         for (int i = 0; i < 16 / sizeof(Sum); ++i) atomicAdd(&slot.at[i], own.at[i]);
       });
     } else {
-#if SUMS_BY_EIGHTS
-      constexpr int EIGHTS = ROWS * COLS / 8;
-      Sums* const slot =
-          static_cast<Sums*>(workspace.slots) + unit.slot * (2LL * EIGHTS * THREADS) + threadIdx.x;
-      if (adds && !SEPARATE)
+      // One loop loads and one stores: each is unrolled over all sums, so a third one would cost compile time.
+      if constexpr (SUMS_BY_EIGHTS) {
+        constexpr int EIGHTS = ROWS * COLS / 8;
+        Sums* const slot =
+            static_cast<Sums*>(workspace.slots) + unit.slot * (2LL * EIGHTS * THREADS) + threadIdx.x;
+        if (adds && !SEPARATE)
 #pragma unroll
-        for (int i = 0; i < EIGHTS; ++i) add_eight<THREADS>(&sums[0][0] + i * 8, slot + i * 2 * THREADS);
-      if (!finishes)
+          for (int i = 0; i < EIGHTS; ++i) add_eight<THREADS>(&sums[0][0] + i * 8, slot + i * 2 * THREADS);
+        if (!finishes)
 #pragma unroll
-        for (int i = 0; i < EIGHTS; ++i) leave_eight<THREADS>(&sums[0][0] + i * 8, slot + i * 2 * THREADS);
-// One loop loads and one stores: each is unrolled over all sums, so a third one would cost compile time.
-#else
-      if (adds && !SEPARATE)
-        each_piece<THREADS>(workspace, unit.slot, sums, [](Sums& own, Sums& slot) {
-          const Sums other = load(slot);
+          for (int i = 0; i < EIGHTS; ++i) leave_eight<THREADS>(&sums[0][0] + i * 8, slot + i * 2 * THREADS);
+      } else {
+        if (adds && !SEPARATE)
+          each_piece<THREADS>(workspace, unit.slot, sums, [](Sums& own, Sums& slot) {
+            const Sums other = load(slot);
 #pragma unroll
-          for (int i = 0; i < 16 / sizeof(Sum); ++i) own.at[i] += other.at[i];
-        });
-      if (!finishes)
-        each_piece<THREADS>(workspace, unit.slot, sums, [](Sums& own, Sums& slot) { slot = own; });
-#endif
+            for (int i = 0; i < 16 / sizeof(Sum); ++i) own.at[i] += other.at[i];
+          });
+        if (!finishes)
+          each_piece<THREADS>(workspace, unit.slot, sums, [](Sums& own, Sums& slot) { slot = own; });
+      }
     }
     if (!finishes) raise_flag(flag, SEPARATE ? schedule.fragments : 1);
     return finishes;
   }
 
-#if PEERS_IN_CLUSTER
   // All peers write their sums to shared memory. Each adds the rows that it owns, in the order of the peers.
   template <int THREADS, typename Sum, int ROWS, int COLS>
   __device__ __forceinline__ void exchange(Piece<Sum>* shared, Sum (&sums)[ROWS][COLS]) const {
@@ -216,7 +213,6 @@ struct Work {
     }
     cluster_barrier();  // no block exits, or writes again, while a peer still reads
   }
-#endif
 
   // Call step(16 bytes of the thread's sums, their place in the slot) for all rows that the unit owns.
   template <int THREADS, typename Sum, int ROWS, int COLS, typename Step>

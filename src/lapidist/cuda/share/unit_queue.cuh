@@ -6,6 +6,7 @@
 //
 // So the walk is compiled once, and consumers need no registers for it.
 #pragma once
+#include "config.cuh"
 #include "hopper.cuh"
 #include "share/sharing.cuh"
 

@@ -12,6 +12,7 @@
 // they move.
 #pragma once
 
+#include "config.cuh"
 #include "unaligned/pieces.cuh"
 
 constexpr int SECTOR = 32;

@@ -16,6 +16,7 @@ import numpy as np
 from lapidist.config import Config
 from lapidist.device import STATIC_SHARED, Device
 from lapidist.kernels.budgets import MOST_REGISTERS, mma_registers, simt_registers
+from lapidist.kernels.family import Family
 from lapidist.kernels.kernel import Kernel
 from lapidist.kernels.rules.fma import MOVED
 from lapidist.kernels.rules.problem_facts import facts_of
@@ -75,14 +76,14 @@ def resident(kernel: Kernel, config: Config, problem: Problem, device: Device) -
     if kernel.unit == "mma" and problem.accumulator == "float64":
         registers = mma_registers(config.wm * config.wn)
     if kernel.unit == "fma" and problem.accumulator != "float64":
-        fours = by_fours(kernel, problem) or config.stages > MOVED
+        fours = by_fours(kernel.family, problem) or config.stages > MOVED
         registers = simt_registers(config.tm * config.tn, fours, config.threads)
     return max(1, device.blocks_resident(config.threads, registers, kernel.shared_bytes(config, problem)))
 
 
-def by_fours(kernel: Kernel, problem: Problem) -> bool:
-    """Whether its source is compiled to load four elements of A and of B at once."""
-    vectors = facts_of(problem, kernel.family).macros
+def by_fours(family: Family, problem: Problem) -> bool:
+    """Whether a source is compiled to load four elements of A and of B at once."""
+    vectors = facts_of(problem, family).macros
     return bool(vectors.get("A_VECTOR") == vectors.get("B_VECTOR") == 4)
 
 

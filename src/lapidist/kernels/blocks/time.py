@@ -112,7 +112,7 @@ def standing(problem: Problem, rows: Weighable, device: Device) -> Standing:
 
 
 def fours_of(problem: Problem, rows: Weighable) -> tuple[bool, ...]:
-    return tuple(by_fours(kernel, problem) for kernel, _, _ in rows.spans if kernel.family.scheduled)
+    return tuple(by_fours(kernel.family, problem) for kernel, _, _ in rows.spans if kernel.family.scheduled)
 
 
 def stand(problem: Problem, rows: Weighable, device: Device) -> Iterator[tuple[Any, ...]]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from lapidist.config import Config, Knobs
 from lapidist.dtypes import MATHS, TF32, size_of
+from lapidist.kernels.budgets import MOST_REGISTERS, REGISTERS_OF_SM, mma_registers
 from lapidist.kernels.kernel import Kernel, Listed, Types
 from lapidist.kernels.ladder import Ladder
 from lapidist.kernels.macros import ALONG_K, ALONG_N, epilogue, in_modes, tensor_macros, tensor_types
@@ -21,6 +22,7 @@ from lapidist.kernels.rules.problem_facts import fragment
 from lapidist.kernels.rules.tensor import FRAGMENTS_N
 from lapidist.kernels.simt import Simt
 from lapidist.kernels.vector_width import line_alignment, vector_width
+from lapidist.knobs.shared_knobs import BAND
 from lapidist.problems.matrix import VECTOR_BYTES
 from lapidist.problems.problem import Problem
 from lapidist.schedule import Raster
@@ -99,6 +101,9 @@ class Mma(Simt):
     def shared_bytes(self, problem: Problem, config: Knobs) -> Any:
         return staged_bytes(problem, config)
 
+    def config_macros(self, problem: Problem, config: Config, scheduled: bool) -> Mapping[str, object]:
+        return {"BLOCKS": blocks_of_sm(problem, config)}
+
     def shares_of_speed(self, math: str, config: Config) -> tuple[float, float]:
         """By tile; a caller's own config counts as the default one. Loads of single elements for 32 steps of
         k spill in tf32: other tiles are up to a quarter faster, but a twentieth slower at 4096^3.
@@ -113,6 +118,14 @@ class Mma(Simt):
             return super().longer_by_lines(math, config)
         names = {tile: name for name, tile in mma_tiles(math).items()}
         return DOUBLES_LONGER[names.get(config, "mma")]
+
+
+def blocks_of_sm(problem: Problem, config: Config) -> int:
+    """Blocks that the assembler shall fit on an SM."""
+    registers = mma_registers(config.wm * config.wn if problem.accumulator == "float64" else 0)
+    if registers < MOST_REGISTERS:
+        return REGISTERS_OF_SM // (registers * config.threads)
+    return 2 if config.threads <= 128 else 1
 
 
 def staged_bytes(problem: Problem, config: Knobs) -> Any:
@@ -146,6 +159,6 @@ MMA_FAMILY = Kernel(
     types=replace(MMA_TYPES, promoted=True, factors=True),
     unit="mma",
     defines={"THREAD_ANEW": 1},  # the thread's indices are computed again: registers are scarce
-    raster=Raster("n", 8),
+    raster=Raster("n", BAND),
     rules=rules.MMA,
 )

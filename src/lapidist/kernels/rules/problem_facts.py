@@ -51,9 +51,7 @@ class Facts:
 
     @cached_property
     def stored_at_once(self) -> int:
-        """Elements of D that a thread stores at once. tensor.cuh has the same default if D_VECTOR is not
-        defined.
-        """
+        """Elements of D that a thread stores at once. The constant D_VECTOR has the same default."""
         return self.macro("D_VECTOR", VECTOR_BYTES // self.out_size if self.macro("ALIGNED") else 1)
 
     # ---- for wmma and mma.sync ----

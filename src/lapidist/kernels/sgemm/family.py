@@ -9,6 +9,7 @@ from typing import Any
 
 from lapidist.config import Config, Knobs
 from lapidist.dtypes import TYPES
+from lapidist.kernels import budgets
 from lapidist.kernels.kernel import Kernel, Types
 from lapidist.kernels.ladder import fed_bytes
 from lapidist.kernels.macros import batched, epilogue
@@ -71,12 +72,14 @@ class Sgemm(Fed):
     def macros(self, problem: Problem) -> Mapping[str, object]:
         pack_a, pack_b = packed(problem)
         return {
-            "ELEMENT": TYPES[problem.dtype].c_type,
+            "T": TYPES[problem.dtype].c_type,
             "A_ALONG_K": int(along_k(problem.a, True)),
             "B_ALONG_K": int(transposed_b(problem)),
             "PACK_A": int(pack_a),
             "PACK_B": int(pack_b),
             "D_VECTOR": 4 if in_quads(problem) else 1,
+            "REGISTERS": budgets.SGEMM.multiplies,
+            "REGISTERS_LEFT": budgets.SGEMM.loads,
             **batched(problem),
             **epilogue(problem),
             **problem.modes.defines(),

@@ -36,6 +36,7 @@ from lapidist.kernels.wgmma.operands import (
     transposed,
     transposed_d,
 )
+from lapidist.kernels.wgmma.registers import config_macros
 from lapidist.kernels.wgmma.shared import leaves_room, wgmma_shared
 from lapidist.kernels.wgmma.warpgroups import Warpgroups
 from lapidist.launch import TensorMap
@@ -117,6 +118,9 @@ class Wgmma(Warpgroups):
         self, problem: Problem, config: Config, at: Mapping[str, int], peers: int
     ) -> Mapping[str, TensorMap]:
         return family_maps(problem, config, at, peers)
+
+    def config_macros(self, problem: Problem, config: Config, scheduled: bool) -> Mapping[str, object]:
+        return config_macros(problem, config, scheduled)
 
     def shared_bytes(self, problem: Problem, config: Knobs) -> Any:
         return wgmma_shared(problem, config)

@@ -12,7 +12,8 @@ from lapidist.config import Knobs
 from lapidist.device import Device
 from lapidist.dtypes import size_of
 from lapidist.kernels.wgmma.operands import EITHER_WAY, copies_out, packed, packed_bytes, scratch, transposed
-from lapidist.kernels.wgmma.sharing import BAND, clusters_at_once
+from lapidist.kernels.wgmma.sharing import clusters_at_once
+from lapidist.knobs.shared_knobs import BAND
 from lapidist.problems.problem import Problem
 from lapidist.schedule.grid import ceil_div
 from lapidist.schedule.schedule_options import Grids, ScheduleOptions

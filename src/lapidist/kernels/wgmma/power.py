@@ -16,7 +16,8 @@ import numpy as np
 from lapidist.config import Knobs
 from lapidist.device import Device
 from lapidist.dtypes import size_of
-from lapidist.kernels.wgmma.sharing import BAND, clusters_at_once
+from lapidist.kernels.wgmma.sharing import clusters_at_once
+from lapidist.knobs.shared_knobs import BAND
 from lapidist.problems.problem import Problem
 from lapidist.schedule.schedule_options import Grids
 

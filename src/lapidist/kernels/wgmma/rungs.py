@@ -20,7 +20,7 @@ from lapidist.kernels.tma_alignment import TMA_ALIGNMENT
 from lapidist.kernels.wgmma.configs import tile
 from lapidist.kernels.wgmma.family import MAPS, MATHS, rung_macros
 from lapidist.kernels.wgmma.maps import rung_maps
-from lapidist.kernels.wgmma.operands import start_anywhere, transposed
+from lapidist.kernels.wgmma.operands import mn_major, start_anywhere, transposed
 from lapidist.kernels.wgmma.shared import patched_shared, plain_shared
 from lapidist.kernels.wgmma.warpgroups import Warpgroups
 from lapidist.launch import TensorMap
@@ -66,7 +66,7 @@ class MmaTma(Blocks, CopiedLines):
 
     def macros(self, problem: Problem) -> Mapping[str, object]:
         """ALIGNED is the promise of tensor.cuh: D is stored in whole vectors."""
-        return {**rung_macros(problem), "ALIGNED": tensor_macros(problem)["ALIGNED"]}
+        return {**tensor_macros(problem), "B_N_MAJOR": int(mn_major(problem)[1])}
 
 
 def refuse_lines(problem: Problem) -> str | None:

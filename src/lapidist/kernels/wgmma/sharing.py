@@ -18,6 +18,7 @@ from lapidist.config import Config, Knobs
 from lapidist.device import Device
 from lapidist.errors import ArgumentError
 from lapidist.kernels.wgmma.tiles import ROW_BYTES, rows_of_stage
+from lapidist.knobs.shared_knobs import BAND
 from lapidist.problems.compile_key import of_kind
 from lapidist.problems.problem import Problem
 from lapidist.schedule import Raster, Schedule, TileGrid, data_parallel, shared_waves, split_k
@@ -25,7 +26,6 @@ from lapidist.schedule.grid import ceil_div, most_peers
 from lapidist.schedule.schedule_options import CLUSTER, TURNSTILE, Grids, ScheduleOption, ScheduleOptions
 from lapidist.schedule.sharing_choice import Sharing, fitting
 
-BAND = 8  # the height of bands, in clusters, if a config does not set it
 WEIGHED = 2, 3, 4, 8  # peers in a cluster: each number is a build, and 5 and 6 were within a few percent
 LEAST_STEPS = 2  # iterations of a block that hands on sums through memory: fewer do not pay
 WAVES = 6  # after so many full waves the last one does not matter

@@ -20,6 +20,9 @@ from lapidist.device import Device
 from lapidist.dtypes import FP8, element_of
 from lapidist.frameworks.arrays import operand_of
 from lapidist.frameworks.streams import stream_of
+from lapidist.knobs.header import header_of
+from lapidist.knobs.knob import Knob
+from lapidist.knobs.sources import SHARED
 from lapidist.launch import AS_IT_IS, Launch, Memory, ParameterBlock
 from lapidist_lab.bench.protocol.cases import Case
 from lapidist_lab.bench.protocol.conditions import gather
@@ -32,6 +35,7 @@ from lapidist_lab.verify import Verdict, judge
 
 SOURCES = Path(__file__).parent / "limit_kernels"
 THREADS = 256
+KNOBS = (*SHARED, Knob("THREADS", "threads of a block"))
 CHECKED_ITERATIONS = 3
 # 32 bytes of k in one mma.sync (8 elements in tf32)
 MMA_DEPTHS = {"float16": 16, "bfloat16": 16, "tf32": 8, "int8": 32, **dict.fromkeys(FP8, 32)}
@@ -104,10 +108,11 @@ def launch_of(unit: Unit, device: Device, iterations: int, arrays: tuple[Any, An
     cols)."""
     level = "T" if unit.unit == "fma" else "W"
     tile = {f"{level}M": unit.rows, f"{level}N": unit.cols}
-    defines = {"ELEMENT": element_of(unit.math).c_type, "ALIGNED": 1, "THREADS": THREADS, **tile}
-    options, entry = compile_options(defines, device.architecture), f"{unit.unit}_limit"
+    values = {"T": element_of(unit.math).c_type, "ALIGNED": 1, "THREADS": THREADS, **tile}
+    options, entry = compile_options(device.architecture), f"{unit.unit}_limit"
     source = SOURCES / f"{entry}.cu"
-    binary = compile_source(source.read_text(), entry, options, device.architecture, source.name)
+    config = header_of(source.name, KNOBS, values, own_8_bits=unit.unit == "wgmma")
+    binary = compile_source(source.read_text(), entry, options, device.architecture, source.name, config)
     operands = [operand_of(array, name) for array, name in zip(arrays, "ABD", strict=True)]
     memory = tuple(Memory(x.name, x.span[0], x.span[1] - x.span[0], x.owner) for x in operands)
     launch = Launch(

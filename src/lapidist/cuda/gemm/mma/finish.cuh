@@ -3,6 +3,7 @@
 //   factors -> shared memory, patch by patch -> alpha, beta C -> the caller's function -> D's type -> D
 #pragma once
 
+#include "config.cuh"
 #include "gemm/mma/scales.cuh"
 #include "gemm/mma/store.cuh"
 

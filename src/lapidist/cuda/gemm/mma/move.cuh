@@ -2,13 +2,14 @@
 // the matrix are zero.
 #pragma once
 
-#include "gemm/mma/config.cuh"
+#include "config.cuh"
+#include "gemm/mma/constants.cuh"
 
 // Moves tiles of BK steps of k to shared memory, each thread a piece of every STRIDE-th row. A piece is a
 // chunk, or one element of double if lines start on multiples of 8 bytes: then a warp's lanes load adjacent
 // elements, where chunks would touch half lines of twice as many rows. Warps with more sums lack the
 // registers for that.
-#define MANY_DOUBLES 1024  // sums of a warp
+constexpr int MANY_DOUBLES = 1024;  // sums of a warp
 template <typename Shape, int CONTIGUOUS, int VECTOR, bool GATHER>
 struct Mover {
   static constexpr bool ALONG_K = CONTIGUOUS != 2, HELD = VECTOR * SIZE < 4;  // cp.async has no 2-byte form

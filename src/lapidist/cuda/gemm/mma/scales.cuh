@@ -4,11 +4,12 @@
 // its start; its products take longer than that.
 #pragma once
 
+#include "config.cuh"
 #include "factors.cuh"
-#include "gemm/mma/config.cuh"
+#include "gemm/mma/constants.cuh"
 
 static_assert(!PROMOTED || 128 % BK == 0, "a tile of k has one factor");
-#if A_FACTORS || B_FACTORS
+#if SCALED
 #define SCALES_PARAMETER , Scales scales
 #define SCALES scales
 #else

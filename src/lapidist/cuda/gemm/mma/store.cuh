@@ -1,6 +1,7 @@
 // A warp's sums from mma.sync's registers to D, through the warp's part of shared memory.
 #pragma once
 
+#include "config.cuh"
 #include "mma_tile.cuh"
 
 // Each warp has Rows patches of 16 lines and Cols columns, and Bytes of shared memory.

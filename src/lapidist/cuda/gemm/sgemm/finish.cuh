@@ -3,6 +3,7 @@
 //   alpha -> beta C -> the caller's function -> D
 #pragma once
 
+#include "config.cuh"
 #include "gemm/sgemm/multiply.cuh"
 
 // The epilogue of one tile.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "bank_order.cuh"
+#include "config.cuh"
 #include "gemm/sgemm/product.cuh"
 
 __device__ __forceinline__ Four<T> read_four(unsigned address) {

@@ -8,7 +8,8 @@
 // shares is packed once.
 #pragma once
 
-#include "gemm/sgemm/config.cuh"
+#include "common.cuh"
+#include "config.cuh"
 #include "modes.cuh"
 #include "packing/shares.cuh"
 

@@ -1,17 +1,17 @@
-// Constants that follow from gemm/sgemm.cu's macros, and a block's shared memory: stages of A and B, and
+// Constants that follow from gemm/sgemm.cu's config, and a block's shared memory: stages of A and B, and
 // space for sums in the epilogue.
 #pragma once
 
+#include "config.cuh"
 #include "gemm/sgemm/operands.cuh"
 #include "gemm/sgemm/slices.cuh"
 #include "gemm/sgemm/store.cuh"
 
-#define VEC 4   // elements of a load, and k of a chunk
-#define ROWS 8  // of a thread's TM rows of A, those in registers at once
-#define CHUNKS (BK / VEC / SLICES)
+constexpr int VEC = 4;   // elements of a load, and k of a chunk
+constexpr int ROWS = 8;  // of a thread's TM rows of A, those in registers at once
+constexpr int CHUNKS = BK / VEC / SLICES;
 // registers move between whole warpgroups: three of the producer's warps only give theirs away
-#define THREADS (CONSUMERS + 128)
-constexpr int REGISTERS = 240, REGISTERS_LEFT = 24;  // of a consumer, of a producer
+constexpr int THREADS = CONSUMERS + 128;
 static_assert(sizeof(T) * BK == 128, "TMA's swizzle works on rows of 128 bytes");
 static_assert(WM == PATCH_ROWS * TM && WN == PATCH_COLS && WN == 8 * TN, "a warp is 4 by 8 lanes");
 static_assert(TM == 2 * ROWS && TN == 8, "half of a thread's rows are in registers at once");

@@ -2,6 +2,7 @@
 // empty. It walks through the same units as the consumers.
 #pragma once
 
+#include "config.cuh"
 #include "gemm/sgemm/product.cuh"
 
 // Load the steps of one unit, a stage each.

@@ -2,6 +2,7 @@
 // stages.
 #pragma once
 
+#include "config.cuh"
 #include "gemm/sgemm/pipeline.cuh"
 
 // The launch's parameters. Tensor maps stay in parameter memory, where TMA needs them.

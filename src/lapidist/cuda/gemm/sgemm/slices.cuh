@@ -8,10 +8,12 @@
 // and each thread adds its own rows. The order is that of the slices, so a sum depends on k alone.
 #pragma once
 
-#include "gemm/sgemm/config.cuh"
+#include "common.cuh"
+#include "config.cuh"
 #include "share/sharing.cuh"
 
-#define OWN_ROWS (TM / SLICES)  // of a thread's sums
+constexpr int TILE_WARPS = BM / WM * (BN / WN), CONSUMERS = TILE_WARPS * SLICES * 32;
+constexpr int OWN_ROWS = TM / SLICES;  // of a thread's sums
 
 // Hides a number from the compiler. It would remove a loop with a single pass, and then operands of the main
 // loop met in one register bank 47 times in 590 cycles.

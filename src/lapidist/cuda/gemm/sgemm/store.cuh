@@ -8,12 +8,13 @@
 #pragma once
 
 #include "addend.cuh"
+#include "config.cuh"
 #include "epilogue.cuh"
 #include "gemm/sgemm/slices.cuh"
 
 constexpr int PATCH_ROWS = 4, PATCH_COLS = 64;
 // rows of a thread whose stores are unrolled: for all rows they took a fifth of the compile time
-#define WRITTEN (OWN_ROWS < 4 ? OWN_ROWS : 4)
+constexpr int WRITTEN = OWN_ROWS < 4 ? OWN_ROWS : 4;
 
 // Four columns of a row of sums, where neighbouring columns are swapped.
 __device__ __forceinline__ Four<T> quad(const Acc (&row)[TN], int first) {

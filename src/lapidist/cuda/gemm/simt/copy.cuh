@@ -2,7 +2,8 @@
 // anywhere: then each copy is of one element.
 #pragma once
 
-#include "gemm/simt/config.cuh"
+#include "config.cuh"
+#include "gemm/simt/constants.cuh"
 #include "ptx.cuh"
 
 // Copies OUTER x BK tiles (OUTER counts rows of A or columns of B) to shared[k][outer]. Rows outside the

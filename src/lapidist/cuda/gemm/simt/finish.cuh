@@ -4,6 +4,7 @@
 #pragma once
 
 #include "addend.cuh"
+#include "config.cuh"
 #include "gemm/simt/multiply.cuh"
 
 // Store one row of a thread's sums to D's `line`, D_VECTOR elements at a time.

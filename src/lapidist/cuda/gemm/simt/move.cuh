@@ -1,7 +1,8 @@
 // Loads of A and B in gemm/simt.cu, through registers to shared memory, where rows have one k.
 #pragma once
 
-#include "gemm/simt/config.cuh"
+#include "config.cuh"
+#include "gemm/simt/constants.cuh"
 
 // Moves an OUTER x BK tile (OUTER counts rows of A or columns of B) from global memory through registers to
 // shared[k][outer]. Rows outside the matrix repeat the tile's first one; their results are not stored. k

@@ -2,9 +2,10 @@
 // cp.async: each way has its own `multiply`.
 #pragma once
 
-#include "gemm/simt/config.cuh"
+#include "config.cuh"
+#include "gemm/simt/constants.cuh"
 
-#if STAGES > 2
+#if COPIED && __CUDA_ARCH__ >= 800
 #include "gemm/simt/multiply_copied.cuh"
 #else
 #include "gemm/simt/multiply_moved.cuh"

@@ -3,6 +3,7 @@
 //   step   | fmas on this tile, k by k, and copies to the stage that is free | barrier before those of the last k
 #pragma once
 
+#include "config.cuh"
 #include "gemm/simt/copy.cuh"
 #include "gemm/simt/place.cuh"
 

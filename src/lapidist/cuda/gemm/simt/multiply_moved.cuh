@@ -3,6 +3,7 @@
 //   step   | barrier | next tile -> registers | fmas on this one, k by k | registers -> the other buffer
 #pragma once
 
+#include "config.cuh"
 #include "gemm/simt/move.cuh"
 #include "gemm/simt/place.cuh"
 

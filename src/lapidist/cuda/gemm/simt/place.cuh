@@ -1,7 +1,8 @@
 // A thread's position in a tile of gemm/simt.cu, and its elements of one k.
 #pragma once
 
-#include "gemm/simt/config.cuh"
+#include "config.cuh"
+#include "gemm/simt/constants.cuh"
 
 // A thread's first row and column in a tile; both come in groups of four.
 struct Position {

@@ -6,6 +6,7 @@
 //            of g and g + 8. The constants below tell this to the code that stores sums
 #pragma once
 
+#include "config.cuh"
 #include "wgmma_instructions.cuh"
 
 // Distances in rows: between groups of four lanes; between a thread's two rows of 16; between a warpgroup's

@@ -7,12 +7,10 @@
 // compiler.
 #pragma once
 
+#include "config.cuh"
 #include "gemm/wgmma/store.cuh"
 
-// 1: lines of C do not start on multiples of 16 bytes. 2: C is contiguous across the lines of D.
-#ifndef C_BY_ELEMENTS
-#define C_BY_ELEMENTS 0
-#endif
+constexpr bool C_IN_PATCHES = ADDEND && !C_SAME;  // C is loaded through shared memory
 
 // With C, alpha is applied in the same instruction as beta C.
 template <int Count>

@@ -1,6 +1,7 @@
 // Consuming: the warpgroups of gemm/wgmma.cu that multiply what the producer loads, and finish each tile.
 #pragma once
 
+#include "config.cuh"
 #include "gemm/wgmma/finish.cuh"
 #include "gemm/wgmma/multiply.cuh"
 

@@ -3,6 +3,7 @@
 // until these are converted and the other patches are being stored.
 #pragma once
 
+#include "config.cuh"
 #include "gemm/wgmma/pipeline.cuh"
 
 // Registers of held elements. 4 bytes: a word is a sum.

@@ -1,11 +1,12 @@
 // A caller's function (epilogue.cuh) for the sums of wgmma, in the order in which lanes hold them.
 #pragma once
 
+#include "config.cuh"
 #include "gemm/wgmma/reduce_in_epilogue.cuh"
 
 namespace fused {
 
-#ifdef EPILOGUE
+#if FUSED
 constexpr bool JOINS = any_joined<AllResults>;
 constexpr int LEAST_SUMS = any_along_row<AllResults> ? 8 : 4;  // a thread's sums of 16 columns, or of eight
 constexpr int PIECE_SUMS = 2 * most_of(AllFetched::PAIRS<EACH>, AllResults::PAIRS<EACH>);

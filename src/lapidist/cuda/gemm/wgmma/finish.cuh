@@ -7,6 +7,7 @@
 // multiples of 16 bytes, threads store it.
 #pragma once
 
+#include "config.cuh"
 #include "gemm/wgmma/epilogue_of_tile.cuh"
 #include "gemm/wgmma/deferred_store.cuh"
 #include "gemm/wgmma/line_of_c.cuh"

@@ -5,6 +5,7 @@
 // loaded for each row of D, and patches of D could not be held during the next tile's products.
 #pragma once
 
+#include "config.cuh"
 #include "gemm/wgmma/addend_of_tile.cuh"
 #include "gemm/wgmma/pipeline.cuh"
 

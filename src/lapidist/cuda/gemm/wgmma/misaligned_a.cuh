@@ -8,7 +8,7 @@
 //   banks    rows are 36 words apart, so 8 rows of 4 words lie in 32 different banks
 #pragma once
 
-#include "gemm/wgmma/config.cuh"
+#include "config.cuh"
 #include "gemm/wgmma/a_from_registers.cuh"
 #include "unaligned/pieces.cuh"
 
@@ -87,10 +87,5 @@ struct PatchRows {
   }
 };
 
-#if A_SKEWED
 template <int Rows>
-using OffsetsOfA = SkewedOffsets<Rows>;
-#else
-template <int Rows>
-using OffsetsOfA = FragmentOffsets<Rows>;
-#endif
+using OffsetsOfA = typename Choose<A_SKEWED, SkewedOffsets<Rows>, FragmentOffsets<Rows>>::Type;

@@ -10,6 +10,7 @@
 //   promoted   | wgmma on a part | commit | read its factors | wait full s + 1 | wait | add | ...
 #pragma once
 
+#include "config.cuh"
 #include "gemm/wgmma/skinny.cuh"
 #include "gemm/wgmma/product.cuh"
 

@@ -1,6 +1,7 @@
 // Loads of A and B to shared memory for gemm/wgmma.cu, and packing of operands before them.
 #pragma once
 
+#include "config.cuh"
 #include "gemm/wgmma/parts.cuh"
 #include "packing/shares.cuh"
 
@@ -38,20 +39,11 @@ __device__ __forceinline__ void load_tile(char* tile, const TensorMap* map, int 
   }
 }
 
-// Whether the producer's idle warps pack, during products, what later tiles need (parts.cuh). Warps that pack
+// How the producer's idle warps pack, during products, what later tiles need (parts.cuh). Warps that pack
 // need registers. Tiles of 128 rows have few sums, so all threads have equally many registers and none move.
-// In tiles of 256 rows packers handle fewer pieces at a time. kernels/wgmma/packing.py has the same rule.
-#ifdef EPILOGUE
-constexpr bool ENDS_PLAINLY = false;
-#else
-constexpr bool ENDS_PLAINLY = true;
-#endif
-constexpr bool MAY_PACK_BESIDE = PACKS && sizeof(T) == 2 && sizeof(Out) == 2 && ENDS_PLAINLY &&
-                                 !D_COPY_ENGINE && !ADDEND && !SCHEDULED && !BATCHED && !PING_PONG &&
-                                 !A_SKEWED;
-constexpr bool PACKS_EVENLY = MAY_PACK_BESIDE && BM == 128 && BN >= 192,
-               PACKS_FEWER = MAY_PACK_BESIDE && BM == 256 && BN <= 160,
-               PACKS_BESIDE = PACKS_EVENLY || PACKS_FEWER;
+// In tiles of 256 rows packers handle fewer pieces at a time. kernels/wgmma/packing.py
+// says which kernels do.
+constexpr bool PACKS_EVENLY = PACKS_BESIDE && BM == 128, PACKS_FEWER = PACKS_BESIDE && BM == 256;
 constexpr int FIRST_PACKER = GROUPS * 4 + 1, PACKERS = 3;
 
 // Prefetch small operands to the L2 before the last launch has ended. The thread's warp has little to pack.

@@ -10,6 +10,7 @@
 // warps do, so tiles wait for panels and for the slices behind them.)
 #pragma once
 
+#include "config.cuh"
 #include "gemm/wgmma/tiles.cuh"
 
 constexpr bool PACKS = PACK_A || PACK_B;

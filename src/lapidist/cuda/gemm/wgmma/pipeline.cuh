@@ -1,12 +1,12 @@
-// Constants that follow from gemm/wgmma.cu's macros, and a block's shared memory: stages of A and B, patches
+// Constants that follow from gemm/wgmma.cu's config, and a block's shared memory: stages of A and B, patches
 // of D, and the barriers that synchronise producer and consumers.
 #pragma once
 
-#include "gemm/wgmma/config.cuh"
+#include "config.cuh"
 #include "gemm/wgmma/scales.cuh"
 #include "gemm/wgmma/operands.cuh"
 #include "gemm/wgmma/misaligned_a.cuh"
-#define THREADS (SHARERS + 128)
+constexpr int THREADS = SHARERS + 128;
 static_assert(BM % 64 == 0 && BM <= 256 && BN % 8 == 0 && BN <= 256,
               "tiles are counted in 64 rows, 8 columns");
 static_assert(CLUSTER <= 8, "larger clusters find no place on the chip");
@@ -14,33 +14,6 @@ static_assert(!A_SKEWED || CLUSTER_N <= 2, "two blocks share rows that are shift
 
 constexpr int TILE_GROUPS = PING_PONG ? 1 : GROUPS;  // warpgroups that share a tile
 constexpr int ROWS = BM / 64 / TILE_GROUPS;          // products of 64 rows that each of them computes
-// Registers of a thread that multiplies, and of one in the producer: 64 K together. Threads that load factors
-// need more.
-constexpr bool WIDE = GROUPS == 2 && !FACTORS_ALONG_K;
-constexpr int ALONE = RESIDENT > 1 ? 200 : 224;
-constexpr int REGISTERS = PACKS_EVENLY  ? 168
-                          : PACKS_FEWER ? 208
-                          : WIDE        ? 240
-                          : GROUPS == 3 ? 160
-                                        : ALONE,
-              REGISTERS_LEFT = PACKS_EVENLY  ? 168
-                               : PACKS_FEWER ? 88
-                               : WIDE        ? 24
-                               : GROUPS == 3 ? 32
-                                             : 56;
-static_assert(RESIDENT == 1 || (GROUPS == 1 && BN <= 128), "of 128 registers a thread, so many must do");
-// Registers for sums and for elements of A that pass through; the compiler needs the others, or it spills
-// (kernels/budgets.py).
-constexpr int PASSING = A_IN_REGISTERS || A_SKEWED ? 48 : 0;
-constexpr bool PLAIN = D_COPY_ENGINE && !PING_PONG && !PROMOTED && PASSING == 0;
-constexpr int MOST_SUMS = GROUPS == 3 ? 96 : PLAIN ? 208 : 192, BESIDE_SUMS = 32;
-static_assert(ROWS * (BN / 2 + PASSING) <= MOST_SUMS,
-              "sums leave a thread's other registers to the compiler");
-// Promoted sums need registers for the products of a part, and perhaps for a factor of each of its columns.
-constexpr int OF_PART = PART_COLS / 2 + (B_FACTORS == 3 ? PART_COLS / 4 : 0),
-              MOST_PROMOTED = GROUPS == 3 ? 136 : 200;
-static_assert(!PROMOTED || ROWS * (BN / 2 + PASSING) + OF_PART <= MOST_PROMOTED,
-              "promoted sums find room beside a part's products");
 static_assert(D_COPY_ENGINE || !D_M_MAJOR, "columns of D leave by TMA alone");
 static_assert(!PING_PONG || !SCHEDULED, "who shares a tile meets at barriers of all consumers");
 // If one row of tiles holds all of A, a stage has space for A's rows only, rounded up to 16. wgmma reads a

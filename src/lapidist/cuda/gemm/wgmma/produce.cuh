@@ -5,6 +5,7 @@
 //                 if factors change along k, the second warp loads them (scales.cuh)
 #pragma once
 
+#include "config.cuh"
 #include "gemm/wgmma/skinny.cuh"
 #include "gemm/wgmma/product.cuh"
 

@@ -2,6 +2,7 @@
 // stages.
 #pragma once
 
+#include "config.cuh"
 #include "gemm/wgmma/pipeline.cuh"
 
 #include "gemm/wgmma/epilogue_of_tile.cuh"

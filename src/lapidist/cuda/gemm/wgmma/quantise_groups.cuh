@@ -8,9 +8,10 @@
 //   EPILOGUE_LARGEST   the largest number of D's type, to which a group's largest value is scaled
 #pragma once
 
+#include "config.cuh"
 #include "gemm/wgmma/vector_io.cuh"
 
-#ifdef EPILOGUE
+#if FUSED
 namespace fused {
 
 #if EPILOGUE_UNSTORED >= 0

@@ -18,9 +18,10 @@
 // The order is that of second/reduce_rows.cu for values that were not reduced here.
 #pragma once
 
+#include "config.cuh"
 #include "gemm/wgmma/quantise_groups.cuh"
 
-#ifdef EPILOGUE
+#if FUSED
 namespace fused {
 
 template <typename>

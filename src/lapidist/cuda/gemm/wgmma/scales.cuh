@@ -5,17 +5,15 @@
 // parts. factors.cuh has the forms of factors.
 #pragma once
 
-#include "gemm/wgmma/a_from_registers.cuh"  // first: it defines the element types
+#include "gemm/wgmma/a_from_registers.cuh"
 
 #include "factors.cuh"
-#include "gemm/wgmma/config.cuh"
+#include "config.cuh"
 
 static_assert(!PROMOTED || BK == 128, "a step is what the cores add up");
 // The part of a tile that is multiplied, and then promoted, at once: 64 rows and PART_COLS columns. A factor
 // for each column takes further registers. With those, parts of 96 columns take a quarter longer than their
 // share.
-constexpr bool PARTED = PROMOTED && (B_FACTORS == 3 ? BN == 160 : BN > 192 && BN % 32 == 0);
-constexpr int PART_COLS = PARTED ? BN / 2 : BN;
 
 // The factors of one step of a tile, in shared memory, loaded as far ahead as A and B. If consumers loaded
 // them, each step would wait 500 cycles, as long as its products take.

@@ -2,6 +2,7 @@
 // lines of one operand, and the other operand is read once: its loads in flight decide the speed.
 #pragma once
 
+#include "config.cuh"
 #include "gemm/wgmma/operands.cuh"
 
 // bytes that a block prefetches before the last launch has ended; more were slower again

@@ -1,14 +1,9 @@
 // Stores of wgmma's sums through patches in shared memory, whole rows at a time.
 #pragma once
 
-#include "gemm/wgmma/a_from_registers.cuh"  // first: it defines the element types
-
+#include "config.cuh"
+#include "gemm/wgmma/a_from_registers.cuh"
 #include "unaligned/rows_out.cuh"
-
-// 1: D is stored by columns, as A and B are exchanged
-#ifndef D_M_MAJOR
-#define D_M_MAJOR 0
-#endif
 
 // ---- a patch: 16 rows x Cols of one warp in shared memory, in the swizzle of TMA for lines of
 // that width ----

@@ -7,9 +7,9 @@
 //   PEERS_IN_CLUSTER     the peers of a tile form a cluster: each has one stretch, and sums are added in shared memory
 #pragma once
 
-#include "gemm/wgmma/config.cuh"
+#include "config.cuh"
 
-#include "gemm/wgmma/addend_of_tile.cuh"  // it defines the element types
+#include "gemm/wgmma/addend_of_tile.cuh"
 
 #include "share/unit_queue.cuh"
 #include "packing/packing.cuh"

@@ -7,11 +7,12 @@
 // In between, four lanes exchange words. Each lane gets the words of one row and one half of the columns.
 #pragma once
 
-#include "gemm/wgmma/misaligned_a.cuh"  // first: it defines the element types
+#include "config.cuh"
+#include "gemm/wgmma/misaligned_a.cuh"
 
 #include "epilogue.cuh"
 
-#ifdef EPILOGUE
+#if FUSED
 namespace fused {
 
 // A transpose: lane q of four gets word q of each lane, in the order of lanes.

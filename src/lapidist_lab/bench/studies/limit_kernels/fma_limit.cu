@@ -3,13 +3,9 @@
 // Each thread adds the same TM x TN products of its own a and b again and again: D[thread] = iterations * a
 // b^T. That is the inner part of a thread tile without a load, an address or a barrier; what keeps a kernel
 // from this speed is all else.
+#include "config.cuh"
 #include "ptx.cuh"
 
-#ifndef TM
-#define TM 8
-#define TN 8
-#define THREADS 256
-#endif
 #define UNROLLED 8  // the loop's own three instructions then stand beside 512 multiply-adds
 
 extern "C" __global__ void __launch_bounds__(THREADS)

@@ -4,13 +4,9 @@
 // D[warp] = iterations * A B^T. That is the inner part of a warp tile without a load or a barrier; the
 // operands of neighbouring instructions differ, as in a kernel, since equal ones would draw less power and
 // allow a higher clock.
+#include "config.cuh"
 #include "mma_instructions.cuh"
 
-#ifndef WM
-#define WM 64
-#define WN 64
-#define THREADS 256
-#endif
 constexpr int WARPS = THREADS / 32, REGISTERS = sizeof(Eight) / sizeof(Register);
 
 // Eight rows of DEPTH elements, as a warp holds them.

@@ -3,13 +3,9 @@
 // Each warpgroup adds the same product of its own A (64 x BK) and B (WN x BK, k touches) again and again:
 // D[warpgroup] = iterations * A B^T. The tiles lie as TMA would leave them; nothing is copied,
 // awaited or stored meanwhile.
+#include "config.cuh"
 #include "wgmma_instructions.cuh"
 
-#ifndef WM
-#define WM 64
-#define WN 256
-#define THREADS 256
-#endif
 constexpr int GROUP = 128, GROUPS = THREADS / GROUP;
 constexpr int ROW_CHUNKS = 8;  // 16 bytes each: a row of the swizzle
 

@@ -1,36 +1,12 @@
-// gemm/mma.cu's macros, constants that follow from them, and a block's shared memory: STAGES of a tile of A
+// Constants that follow from gemm/mma.cu's config, and a block's shared memory: STAGES of a tile of A
 // and one of B; in the end, patches of D.
 #pragma once
 
-#ifndef A_CONTIGUOUS
-#define A_CONTIGUOUS 1  // as gemm/mma.cu says
-#define B_CONTIGUOUS 2
-#define A_VECTOR 1  // elements that one move takes
-#define B_VECTOR 1
-#define D_VECTOR 1
-#endif
-#ifndef C_VECTOR
-#define C_VECTOR 1
-#endif
+#include "config.cuh"
+#include "gemm/strided.cuh"
 #include "mma_tile.cuh"
 
-#ifndef BM
-#define BM 128                               // rows of a tile of D
-#define BN 128                               // its columns
-#define BK (sizeof(T) < 8 ? 4 * CHUNK : 16)  // steps of k in a stage
-#define WM 64                                // rows of a warp's part of the tile
-#define WN (sizeof(T) < 8 ? 64 : 32)
-#define STAGES 4  // tiles of A and B that are in shared memory or being loaded
-#endif
-#ifndef RASTER  // rows of tiles in a band
-#define RASTER 8
-#endif
-#include "gemm/strided.cuh"
-#define THREADS (BM / WM * (BN / WN) * 32)
-// Blocks on an SM at once, which has 65536 registers: with few sums of double 128 a thread suffice
-// (kernels/budgets.py).
-#define FEW_DOUBLES 512  // sums of a warp
-#define BLOCKS (SIZE == 8 && WM * WN <= FEW_DOUBLES ? 65536 / 128 / THREADS : THREADS <= 128 ? 2 : 1)
+constexpr int THREADS = (BM / WM * (BN / WN) * 32);
 typedef Reader<true, BM, A_CONTIGUOUS != 2, BK, WM / 8> AReader;
 typedef Reader<false, BN, B_CONTIGUOUS != 2, BK, WN / 8> BReader;
 constexpr int A_BYTES = AReader::Shape::BYTES, STAGE = A_BYTES + BReader::Shape::BYTES;

@@ -1,0 +1,34 @@
+"""What a config gives the threads of a wgmma kernel: their registers, and who packs beside the products."""
+
+from __future__ import annotations
+
+from lapidist.config import Config
+from lapidist.kernels.budgets import BESIDE_SUMS, BRINGING_FACTORS, PACKING_BESIDE, TWO_BLOCKS, WGMMA, Shares
+from lapidist.kernels.wgmma.packing import packs_alongside
+from lapidist.kernels.wgmma.shared import leaves_room
+from lapidist.kernels.wgmma.tiles import columns_of_part, warpgroups
+from lapidist.problems.problem import Problem
+
+
+def register_shares(problem: Problem, config: Config, beside: bool) -> Shares:
+    """Registers of a thread that multiplies, and of one that loads. `beside`: idle warps pack meanwhile."""
+    if beside:
+        return PACKING_BESIDE[config.bm]
+    groups = warpgroups(config)
+    if groups == 2 and (problem.scaling.a.along_k or problem.scaling.b.along_k):
+        return BRINGING_FACTORS
+    return TWO_BLOCKS if leaves_room(problem, config) else WGMMA.get(groups, WGMMA[2])
+
+
+def config_macros(problem: Problem, config: Config, scheduled: bool) -> dict[str, object]:
+    beside = not scheduled and bool(packs_alongside(problem, config))
+    shares = register_shares(problem, config, beside)
+    return {
+        "GROUPS": warpgroups(config),
+        "RESIDENT": 2 if leaves_room(problem, config) else 1,
+        "PACKS_BESIDE": int(beside),
+        "REGISTERS": shares.multiplies,
+        "REGISTERS_LEFT": shares.loads,
+        "BESIDE_SUMS": BESIDE_SUMS,
+        "PART_COLS": int(columns_of_part(config, problem) if problem.scaling.promoted else config.bn),
+    }

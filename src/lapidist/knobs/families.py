@@ -1,0 +1,179 @@
+"""The constants of each production kernel and of the passes behind it, beside those of shared parts."""
+
+from __future__ import annotations
+
+from lapidist.knobs.knob import MACRO, TYPE, Knob, Knobs, Values, redefined
+from lapidist.knobs.shared_knobs import (
+    ADDEND,
+    COMMON,
+    CONTIGUOUS,
+    EPILOGUE,
+    FACTORS,
+    LOADED,
+    MODES,
+    RASTER,
+    REDUCTION,
+    SCALAR,
+    TENSOR,
+    TILE,
+    VECTORS,
+    WGMMA,
+    same_as,
+)
+
+STORED_AS_READ = Knob("Out", "the type of C and D", same_as("T"), TYPE)
+BATCHED = Knob("BATCHED", "0: a single matrix", 0)
+
+SMALL: Knobs = (*COMMON, STORED_AS_READ, *CONTIGUOUS, *ADDEND, *TILE)
+REGISTERS: Knobs = (
+    Knob("REGISTERS", "of a thread that multiplies"),
+    Knob("REGISTERS_LEFT", "of a thread of the warpgroup that loads"),
+)
+SIMT: Knobs = (
+    *COMMON,
+    SCALAR,
+    STORED_AS_READ,
+    *redefined(TILE, STAGES=2),
+    Knob(
+        "COPIED",
+        "1: tiles are copied to shared memory without registers",
+        lambda v: int(v["STAGES"] > 2),
+        MACRO,
+    ),
+    *LOADED,
+    Knob("REGISTERS_COPIED", "the most of a thread that copies tiles to shared memory"),
+    Knob("REGISTERS_MOVED", "of one that brings them through registers"),
+    *MODES,
+    *EPILOGUE,
+    *REDUCTION,
+)
+MMA: Knobs = (
+    *TENSOR,
+    *TILE,
+    RASTER,
+    *LOADED,
+    Knob("C_VECTOR", "D_VECTOR, or 1: C may lie otherwise than D", 1),
+    *FACTORS,
+    Knob("BLOCKS", "blocks on an SM at once, for which the assembler saves registers"),
+    *REDUCTION,
+)
+
+# ---- sgemm ----
+
+SGEMM: Knobs = (
+    *COMMON,
+    *TILE,
+    *REGISTERS,
+    Knob("SLICES", "slices of each stage's k, computed by different warps", 1, MACRO),
+    Knob("A_ALONG_K", "1: elements along k are adjacent in A; 0: along m"),
+    Knob("B_ALONG_K", "1: elements along k are adjacent in B, which is transposed when it is packed"),
+    Knob("PACK_A", "1: TMA cannot load A as it is, so blocks pack it first"),
+    Knob("PACK_B", "the same of B"),
+    Knob(
+        "D_VECTOR",
+        "4: quads of D start on multiples of 16 bytes, and rows are whole quads; else 1",
+        None,
+        MACRO,
+    ),
+    BATCHED,
+    *MODES,
+    *EPILOGUE,
+    # With the turnstile, such statements made the assembler put sums in one bank, and slowed the main loop.
+    *redefined(REDUCTION, SHARERS=256, SUMS_BY_EIGHTS=same_as("SEPARATE")),
+)
+
+# ---- wgmma ----
+
+
+def cluster_of(values: Values) -> int:
+    blocks: int = values["CLUSTER_M"] * values["CLUSTER_N"]
+    return blocks
+
+
+def clustered(values: Values) -> str:
+    return f"__cluster_dims__({values['CLUSTER']}, 1, 1)" if values["CLUSTER"] > 1 else ""
+
+
+def grouped_columns(values: Values) -> int:
+    return 256 if values["EPILOGUE_PAIRS"] else 128
+
+
+def unstored(values: Values) -> int:
+    """Whole groups of a tile whose block has all sums are quantised in the kernel."""
+    whole = values["BN"] % values["GROUPED_COLUMNS"] == 0 and not values["PEERS_IN_CLUSTER"]
+    return values["EPILOGUE_GROUPED"] - 1 if whole else -1
+
+
+CLUSTERS: Knobs = (
+    Knob("CLUSTER_M", "blocks whose tiles lie below each other, which share B", 1),
+    Knob("CLUSTER_N", "blocks whose tiles lie side by side, which share A", 1),
+)
+CLUSTERED = Knob("CLUSTERED", "of the kernel, if blocks form clusters", clustered, MACRO)
+STORE_OF_D: Knobs = (
+    Knob("D_COPY_ENGINE", "1: TMA stores D: its rows start and end on multiples of 16 bytes", 1),
+    Knob("D_M_MAJOR", "1: D is stored by columns, as A and B are exchanged", 0),
+)
+PACKED = "1: lines do not start on multiples of 16 bytes, so blocks pack it first"
+EPILOGUE_OF_WGMMA: Knobs = (
+    *(knob for knob in EPILOGUE if knob.name != "EPILOGUE_UNSTORED"),
+    Knob("EPILOGUE_GROUPED", "not 0: one more than the number of the result that is quantised", 0),
+    Knob("EPILOGUE_GROUPS", "the kind of its array", None, MACRO),
+    Knob("EPILOGUE_LARGEST", "the largest value of its type", None, MACRO),
+    Knob("GROUPED_COLUMNS", "columns of the product that share a factor", grouped_columns),
+    EPILOGUE[-1]._replace(default=unstored),
+)
+FAMILY: Knobs = (
+    *(knob for knob in TENSOR if knob not in EPILOGUE),
+    *VECTORS,
+    *WGMMA,
+    *TILE,
+    *CLUSTERS,
+    *redefined(REDUCTION, CLUSTER=cluster_of, SUMS_BY_EIGHTS=1)[:-1],
+    CLUSTERED,
+    Knob("PING_PONG", "1: two warpgroups have a tile each; one stores while the other multiplies", 0),
+    Knob("GROUPS", "warpgroups that multiply"),
+    *REGISTERS,
+    Knob("BESIDE_SUMS", "registers beside sums and held elements of D, for each 64 rows of A"),
+    Knob("PACKS_BESIDE", "1: idle warps pack, during products, what later tiles need"),
+    Knob("PART_COLS", "columns of a tile of promoted sums that are multiplied at once"),
+    REDUCTION[-1]._replace(default=lambda values: values["GROUPS"] * 128),
+    Knob("RESIDENT", "2: an SM has room for a block of the next launch beside one of this launch", 1),
+    RASTER,
+    Knob("ALONG_M", "1: bands are columns of tiles", 0),
+    BATCHED,
+    Knob("A_ROWS", "rows of A, rounded up to 16, if they are few; else BM", same_as("BM")),
+    Knob("PACK_A", PACKED, 0),
+    Knob("PACK_B", f"{PACKED}; 2: it is also transposed, as wgmma reads its type K-major only", 0),
+    *STORE_OF_D,
+    Knob("C_SAME", "1: C has one row for all rows of D, like a bias; 2: one column", 0),
+    Knob("C_BY_ELEMENTS", "1: lines of C start anywhere; 2: C is contiguous across the lines of D", 0),
+    *FACTORS,
+    *EPILOGUE_OF_WGMMA,
+)
+
+# ---- what follows a product ----
+
+VALUE = Knob("Value", "the type of the values that the product left", "float", TYPE)
+
+
+RESULT = Knob("Result", "what is stored", "fused::Float32", TYPE)
+OPERATION = Knob("OPERATION", "0: sum; 1: max; 2: amax")
+LARGEST: Knobs = (VALUE, RESULT, Knob("ABSOLUTE", "1: of absolute values"))
+QUANTISE: Knobs = (
+    VALUE,
+    RESULT,
+    Knob("LARGEST", "the largest number of the results' type, which that of a group becomes", None, MACRO),
+    Knob("TOGETHER", "1: rows of values and of results begin on four of them, so that four move at once"),
+)
+REDUCE: Knobs = (
+    VALUE,
+    RESULT,
+    OPERATION,
+    Knob("WIDTH", "columns side by side: 1, where values lie one behind another"),
+)
+REDUCE_ROWS: Knobs = (
+    VALUE,
+    RESULT,
+    OPERATION,
+    Knob("NEIGHBOURS", "16 columns of the product: 16 values, or 8 of pairs; or 1"),
+)
