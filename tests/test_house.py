@@ -191,7 +191,7 @@ def test_a_detour_names_the_kernel_it_left() -> None:
 def headers_of(path: Path) -> set[Path]:
     """Of the project's headers, those that a source includes, and those that these include."""
     names = re.findall(r'^#include "([^"]+)"', text_of(path), re.M)
-    direct = {CUDA_SOURCES / name for name in names}
+    direct = {CUDA_SOURCES / name for name in names if name != NAME}
     return direct.union(*map(headers_of, direct))
 
 

@@ -12,29 +12,25 @@ from lapidist.knobs.header import config_header, snippet_header
 from lapidist_lab.sass.analysis import sample_problem
 
 HEADERS = sorted(str(path.relative_to(CUDA_SOURCES)) for path in CUDA_SOURCES.rglob("*.cuh"))
-# They are part of a family, which names the types and the warps that they speak of.
-OF_A_FAMILY = {"gemm/strided.cuh", "share/unit_queue.cuh"}
+# Parts of several families, and one of these.
+PART_OF = {"gemm/strided.cuh": "simt", "share/unit_queue.cuh": "wgmma"}
 
 
-@pytest.mark.parametrize("header", [name for name in HEADERS if name not in OF_A_FAMILY])
+@pytest.mark.parametrize("header", HEADERS)
 def test_a_header_compiles_by_itself(header: str) -> None:
     text = f'#include "{header}"\nextern "C" __global__ void alone() {{}}\n'
-    compiled = compile_to_ptx(
-        text, "alone", compile_options("sm_90a"), "sm_90a", "alone.cu", config_of(header)
-    )
+    config = config_of(header)
+    compiled = compile_to_ptx(text, "alone", compile_options("sm_90a"), "sm_90a", "alone.cu", config)
     assert ".entry alone" in compiled.ptx
 
 
 def config_of(header: str) -> str:
     """That of the kernel whose part it is, or of any other."""
     part = re.match(r"gemm/(\w+)/", header)
-    if part is None:
+    name = part[1] if part else PART_OF.get(header)
+    if name is None:
         return snippet_header("alone.cu", {"T": "half"} if "mma" in header else {})
-    kernel = kernel_named(part[1])
+    kernel = kernel_named(name)
     math = "float32" if "float32" in kernel.types.maths else kernel.types.maths[0]
     values = kernel.macros(sample_problem(kernel, math), kernel.config_for(math))
     return config_header(kernel.source, values)
-
-
-def test_what_is_part_of_a_family_is_there() -> None:
-    assert set(HEADERS) >= OF_A_FAMILY

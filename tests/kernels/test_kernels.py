@@ -14,8 +14,6 @@ from lapidist.errors import ArgumentError, RefusalError
 from lapidist.kernels.kernel import Kernel
 from lapidist.kernels.registry import BY_NAME, DETOURS, KERNELS, PRODUCTION, RUNGS, kernel_named
 from lapidist.kernels.sgemm.family import SGEMM
-from lapidist.kernels.wgmma.epilogue_time import AT_ONCE, IN_PIECES
-from lapidist.launch import MOST_PAIRS
 from lapidist.planning.cost_table import as_computed
 from lapidist.planning.plans import make_plan
 from lapidist.problems.problem import dense_problem
@@ -52,22 +50,6 @@ def test_other_names_are_refused(name: str) -> None:
         ArgumentError, match=r"kernel: must be a kernel's name, or a rung's number from 1 to 31; got "
     ):
         kernel_named(name)
-
-
-@pytest.mark.parametrize(
-    ("source", "says", "known"),
-    [
-        ("gemm/wgmma/tiles.cuh", r"struct Order \{\s+signed char further\[(\d+)\];\s+\};", MOST_PAIRS),
-        ("gemm/wgmma/epilogue_of_tile.cuh", r" MOST = .* \? (\d+) : \d+;$", AT_ONCE),
-        ("gemm/wgmma/epilogue_of_tile.cuh", r" MOST = .* \? \d+ : (\d+);$", IN_PIECES),
-    ],
-)
-def test_host_and_device_say_the_same_number(source: str, says: str, known: int) -> None:
-    """The pairs that have a place in an order, and the sums
-    that a short epilogue is written out for."""
-    found = re.search(says, (CUDA_SOURCES / source).read_text(), re.M)
-    assert found is not None
-    assert int(found[1]) == known
 
 
 def test_every_source_is_registered_and_every_row_has_its_source() -> None:

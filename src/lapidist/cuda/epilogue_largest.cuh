@@ -2,11 +2,10 @@
 // two by atomics on whole numbers. Their order changes nothing, so the result is the same each time.
 #pragma once
 
+#include "config.cuh"
 #include "epilogue_types.cuh"
 
 namespace fused {
-
-enum : unsigned { LARGEST_SLOTS = 4096 };  // words, so that few threads meet at one; zero between launches
 
 // A value as a whole number: the larger, the larger. NaN is larger than all, and 0 stands for no value.
 template <int Absolute>

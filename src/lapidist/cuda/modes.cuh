@@ -5,8 +5,6 @@
 
 #include "config.cuh"
 
-constexpr int ARRAYS_AT_ONCE = 64;  // lists that travel as kernel parameters: nothing is allocated or copied
-
 #if ARRAYS == 2
 struct Pointers {
   const void* const* at;

@@ -14,12 +14,14 @@ from lapidist.knobs.shared_knobs import (
     RASTER,
     REDUCTION,
     SCALAR,
+    SLOTS,
     TENSOR,
     TILE,
     VECTORS,
     WGMMA,
     same_as,
 )
+from lapidist.launch import MOST_PAIRS
 
 STORED_AS_READ = Knob("Out", "the type of C and D", same_as("T"), TYPE)
 BATCHED = Knob("BATCHED", "0: a single matrix", 0)
@@ -135,6 +137,11 @@ FAMILY: Knobs = (
     *REGISTERS,
     Knob("BESIDE_SUMS", "registers beside sums and held elements of D, for each 64 rows of A"),
     Knob("PACKS_BESIDE", "1: idle warps pack, during products, what later tiles need"),
+    Knob("LEAST_IN_PANELS", "packed elements for each block from which on k is packed in panels"),
+    Knob("EIGHTHS", "eighths of k that are then packed before the products"),
+    Knob("MOST_PAIRS", "pairs of blocks with a place in an order", MOST_PAIRS),
+    Knob("SUMS_AT_ONCE", "sums of a thread up to which a short epilogue is written out"),
+    Knob("SUMS_IN_PIECES", "the same, if it stores more than D"),
     Knob("PART_COLS", "columns of a tile of promoted sums that are multiplied at once"),
     REDUCTION[-1]._replace(default=lambda values: values["GROUPS"] * 128),
     Knob("RESIDENT", "2: an SM has room for a block of the next launch beside one of this launch", 1),
@@ -157,23 +164,29 @@ VALUE = Knob("Value", "the type of the values that the product left", "float", T
 
 
 RESULT = Knob("Result", "what is stored", "fused::Float32", TYPE)
+THREADS = Knob("THREADS", "threads of a block")
 OPERATION = Knob("OPERATION", "0: sum; 1: max; 2: amax")
-LARGEST: Knobs = (VALUE, RESULT, Knob("ABSOLUTE", "1: of absolute values"))
+LARGEST: Knobs = (VALUE, RESULT, THREADS, SLOTS, Knob("ABSOLUTE", "1: of absolute values"))
 QUANTISE: Knobs = (
     VALUE,
     RESULT,
+    Knob("WARPS", "warps of a block, a group each"),
+    Knob("GROUP", "neighbours of a row that share a factor"),
     Knob("LARGEST", "the largest number of the results' type, which that of a group becomes", None, MACRO),
     Knob("TOGETHER", "1: rows of values and of results begin on four of them, so that four move at once"),
 )
 REDUCE: Knobs = (
     VALUE,
     RESULT,
+    THREADS,
+    Knob("IN_TURN", "values that a thread takes in turn"),
     OPERATION,
     Knob("WIDTH", "columns side by side: 1, where values lie one behind another"),
 )
 REDUCE_ROWS: Knobs = (
     VALUE,
     RESULT,
+    THREADS,
     OPERATION,
     Knob("NEIGHBOURS", "16 columns of the product: 16 values, or 8 of pairs; or 1"),
 )

@@ -6,6 +6,7 @@ from typing import Any
 
 from lapidist.dtypes import TYPES
 from lapidist.knobs.knob import MACRO, SIZE, TYPE, Default, Knob, Knobs, Values
+from lapidist.launch import ARRAYS_AT_ONCE
 
 BYTES = {row.c_type: row.nbytes for row in TYPES.values()}
 SUMS = {
@@ -67,6 +68,7 @@ MODES: Knobs = (
     Knob(
         "ARRAYS", "lists of a pointer for each matrix: 1: passed with the launch; 2: on the device", 0, MACRO
     ),
+    Knob("ARRAYS_AT_ONCE", "matrices of a list that is passed with the launch", ARRAYS_AT_ONCE),
     Knob("SCALARS", "1: alpha, beta, or both are read from device memory", 0),
     *ADDEND,
     Knob("Index", "of gathered and scattered rows and columns", "int", TYPE),
@@ -74,6 +76,7 @@ MODES: Knobs = (
 
 # ---- epilogue.cuh ----
 
+SLOTS = Knob("LARGEST_SLOTS", "words for the largest value: few threads meet at one", None, "unsigned")
 EPILOGUE: Knobs = (
     Knob("FUSED", "1: a caller's function is compiled in", lambda v: int("EPILOGUE" in v), MACRO),
     Knob(
@@ -92,6 +95,7 @@ EPILOGUE: Knobs = (
         MACRO,
     ),
     Knob("EPILOGUE_KEEPS", "1: a result is the largest of all values, which threads keep", 0, MACRO),
+    SLOTS,
     Knob("EPILOGUE_STORES", "1: D is the first of the results, and is stored as they are", 0),
     Knob("EPILOGUE_UNSTORED", "the number of a result that this kernel does not store", -1, MACRO),
 )

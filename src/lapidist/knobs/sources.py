@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lapidist.knobs import families
-from lapidist.knobs.knob import Knob, Knobs, Values, redefined
+from lapidist.knobs.knob import SIZE, Knob, Knobs, Values, redefined
 from lapidist.knobs.shared_knobs import (
     BYTES,
     COMMON,
@@ -44,7 +44,8 @@ STREAMK: Knobs = (
 SHARED: Knobs = (
     *TENSOR,
     *VECTORS,
-    *redefined(TILE, BK=lambda values: 128 // BYTES.get(values["T"], 16)),
+    *(knob for knob in TILE if knob.name != "BK"),
+    Knob("BK", "steps of k in a row of the swizzle", lambda values: 8 * chunk(values), SIZE),
     *FACTORS,
     *WGMMA,
     *redefined(REDUCTION, WALK_OF_REDUCTION=1),

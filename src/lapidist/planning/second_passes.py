@@ -27,6 +27,7 @@ from lapidist.epilogues.passes import (
     QUANTISED,
     REDUCTIONS,
     ROW,
+    SLOTS,
     THREADS,
     groups_of,
     kernel_of,
@@ -168,7 +169,7 @@ def steps_of(second_pass: Pass, architecture: str, assembled: bool = True) -> tu
     if second_pass.then == QUANTISED:
         return quantising(second_pass, architecture, assembled)
     if second_pass.then in LARGEST:
-        macros = {"ABSOLUTE": int(second_pass.then == AMAX)}
+        macros = {"ABSOLUTE": int(second_pass.then == AMAX), "THREADS": THREADS, "LARGEST_SLOTS": SLOTS}
         types = second_pass.dtype, second_pass.target.dtype
         binary = compiled(kernel_of(second_pass.then), macros, *types, architecture, assembled)
         return (Step(launched(binary, 1, LOOK, {}), VALUES, RESULT),)
@@ -189,7 +190,12 @@ def reducing(second_pass: Pass, lines: Lines, to: Target, architecture: str, ass
     over, operation = REDUCTIONS[second_pass.then]
     if over == ROW:
         return reducing_rows(second_pass, lines, to, architecture, assembled)
-    macros = {"OPERATION": OPERATIONS.index(operation), "WIDTH": lines.width}
+    macros = {
+        "OPERATION": OPERATIONS.index(operation),
+        "WIDTH": lines.width,
+        "THREADS": THREADS,
+        "IN_TURN": IN_TURN,
+    }
     tiles = -(-lines.inner // lines.width)
     column = over == COLUMN
     numbers = {
@@ -208,7 +214,7 @@ def reducing(second_pass: Pass, lines: Lines, to: Target, architecture: str, ass
 
 def reducing_rows(second_pass: Pass, lines: Lines, to: Target, architecture: str, assembled: bool) -> Launch:
     operation = OPERATIONS.index(REDUCTIONS[second_pass.then].operation)
-    macros = {"OPERATION": operation, "NEIGHBOURS": lines.neighbours}
+    macros = {"OPERATION": operation, "NEIGHBOURS": lines.neighbours, "THREADS": THREADS}
     numbers = {"length": lines.length, "step": to.row, "chunks": lines.chunks}
     binary = compiled("reduce_rows", macros, second_pass.dtype, to.dtype, architecture, assembled)
     return launched(binary, lines.outer * lines.chunks, REDUCE_ROWS, numbers)
@@ -221,7 +227,12 @@ def quantising(second_pass: Pass, architecture: str, assembled: bool) -> tuple[S
         return ()
     to = second_pass.target
     one_by_one = columns % TOGETHER or to.col != 1 or to.row % TOGETHER or not to.aligned
-    macros = {"LARGEST": f"{largest_of(to.dtype):g}", "TOGETHER": int(not one_by_one)}
+    macros = {
+        "LARGEST": f"{largest_of(to.dtype):g}",
+        "TOGETHER": int(not one_by_one),
+        "WARPS": WARPS,
+        "GROUP": GROUP,
+    }
     numbers = {
         "rows": lines,
         "d_row": to.row,

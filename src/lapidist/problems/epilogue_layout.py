@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lapidist.dtypes import size_of
 from lapidist.epilogues.device_code import UINT64, statements
 from lapidist.epilogues.operations import OPERATIONS, Operation
-from lapidist.epilogues.passes import AMAX, COLUMN, JOINED, Reduction
+from lapidist.epilogues.passes import AMAX, COLUMN, JOINED, SLOTS, Reduction
 from lapidist.epilogues.passes import OPERATIONS as REDUCED_BY
 from lapidist.epilogues.passes import ROW as OF_ROWS
 from lapidist.epilogues.steps import OPERAND, POSITIONS, ROW, SUM, Function, Result
@@ -241,6 +241,7 @@ class Fused:
             "EPILOGUE_STORED": len(self.stored),
             "EPILOGUE_TILES": self._tiles_read,
             "EPILOGUE_SHORT": int(self.instructions <= SHORT),
+            "LARGEST_SLOTS": SLOTS,
             **({"EPILOGUE_KEEPS": 1} if self.function.maxima else {}),
             **({"EPILOGUE_STORES": 1} if self.function.stores_d else {}),
             **({"EPILOGUE_PAIRS": 1} if self.function.paired else {}),

@@ -3,15 +3,13 @@
 #include "config.cuh"
 #include "epilogue_largest.cuh"
 
-constexpr int THREADS = 256;
-
 typedef decltype(fused::word_of<ABSOLUTE>(Value())) Word;
 
 extern "C" __global__ void __launch_bounds__(THREADS) largest(Word* A, Result::Stored* D) {
   __shared__ Word parts[THREADS];
   fused::Largest<Word> own;
 #pragma unroll
-  for (int slot = threadIdx.x; slot < fused::LARGEST_SLOTS; slot += THREADS) {
+  for (int slot = threadIdx.x; slot < LARGEST_SLOTS; slot += THREADS) {
     own.add(A[slot]);
     A[slot] = 0;
   }

@@ -3,8 +3,6 @@
 #include "config.cuh"
 #include "epilogue_functions.cuh"
 
-constexpr int GROUP = 128;
-constexpr int WARPS = 8;
 constexpr int FOUR = GROUP / 32;
 
 struct alignas(16) Values {

@@ -4,8 +4,6 @@
 #include "config.cuh"
 #include "epilogue_functions.cuh"
 
-constexpr int THREADS = 256;
-constexpr int IN_TURN = 32;
 constexpr int LANES = THREADS / WIDTH;
 constexpr int CHUNK = LANES * IN_TURN;
 

@@ -9,7 +9,6 @@
 #include "config.cuh"
 #include "epilogue_functions.cuh"
 
-constexpr int THREADS = 256;
 constexpr int LANES = 8;
 constexpr int CHUNK = THREADS * NEIGHBOURS;
 

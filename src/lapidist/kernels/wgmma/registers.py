@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from lapidist.config import Config
 from lapidist.kernels.budgets import BESIDE_SUMS, BRINGING_FACTORS, PACKING_BESIDE, TWO_BLOCKS, WGMMA, Shares
-from lapidist.kernels.wgmma.packing import packs_alongside
+from lapidist.kernels.wgmma.epilogue_time import AT_ONCE, IN_PIECES
+from lapidist.kernels.wgmma.packing import FIRST_STEPS, PANELS_FROM, packs_alongside
 from lapidist.kernels.wgmma.shared import leaves_room
 from lapidist.kernels.wgmma.tiles import columns_of_part, warpgroups
 from lapidist.problems.problem import Problem
@@ -30,5 +31,9 @@ def config_macros(problem: Problem, config: Config, scheduled: bool) -> dict[str
         "REGISTERS": shares.multiplies,
         "REGISTERS_LEFT": shares.loads,
         "BESIDE_SUMS": BESIDE_SUMS,
+        "LEAST_IN_PANELS": PANELS_FROM,
+        "EIGHTHS": int(8 * FIRST_STEPS),
+        "SUMS_AT_ONCE": AT_ONCE,
+        "SUMS_IN_PIECES": IN_PIECES,
         "PART_COLS": int(columns_of_part(config, problem) if problem.scaling.promoted else config.bn),
     }

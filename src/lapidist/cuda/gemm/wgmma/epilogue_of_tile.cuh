@@ -67,7 +67,8 @@ struct Fragments : Groups {
   // products end.
   template <int Rows, int Half>
   struct Turns {
-    static constexpr int MOST = D_COPY_ENGINE && !EPILOGUE_STORED && !QUANTISES ? 208 : 128;
+    static constexpr int MOST =
+        D_COPY_ENGINE && !EPILOGUE_STORED && !QUANTISES ? SUMS_AT_ONCE : SUMS_IN_PIECES;
     static constexpr bool AT_ONCE = EPILOGUE_SHORT && !EPILOGUE_TILES && Rows * Half <= MOST;
     static constexpr int COUNT = AT_ONCE ? Half : finished_at_once(Rows, Half), PARTS = Half / COUNT,
                          ALL = Rows * PARTS;

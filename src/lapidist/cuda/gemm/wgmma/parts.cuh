@@ -32,9 +32,9 @@ struct PackedPart {
 struct PackedParts {
   static constexpr int PANELS = 3, SLICES = 4, MOST = PANELS + 2 * SLICES;
   static constexpr bool LINES_PACKED = ALONG_M ? PACK_B : PACK_A, STEPS_PACKED = ALONG_M ? PACK_A : PACK_B;
-  // Eighths of k in part 0 if panels follow. Least elements for each block: of all operands, before panels
-  // are used, since each panel costs a fence; and of a slice, so that all packing warps have work.
-  static constexpr int EIGHTHS = 3, LEAST_IN_PANELS = 52 << 10, LEAST_OF_SLICE = 18 << 10;
+  // Each panel costs a fence, so operands have LEAST_IN_PANELS elements for each block. A slice has least ones,
+  // so that all packing warps have work.
+  static constexpr int LEAST_OF_SLICE = 18 << 10;
   // A band has several lines of tiles, and steps along n (with ALONG_M: along m). first_: rows and columns of
   // part 0, or all of an operand that is not packed. each_: of a slice.
   int m, n, k, first_lines, first_steps, each_lines, each_steps, first_k;

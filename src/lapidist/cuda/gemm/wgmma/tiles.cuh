@@ -24,7 +24,7 @@ struct Extents {
 // For each pair of blocks, the distance of its first tile from its own number: pairs in one GPC start with
 // tiles that read the same rows of A (placement.py). All zeros are right too.
 struct Order {
-  signed char further[72];
+  signed char further[MOST_PAIRS];
 };
 
 // One stretch of one tile, found without walking the schedule, which would delay the first load.
