@@ -18,10 +18,13 @@ from lapidist import machine
 from lapidist.config import Config
 from lapidist.device import chip
 from lapidist.dtypes import numpy_dtype
+from lapidist.errors import RefusalError
 from lapidist.frameworks.arrays import operand_of
+from lapidist.kernels.kernel_table import config_alone
 from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.wgmma.family import WGMMA_FAMILY, tile
 from lapidist.kernels.wgmma.sharing import schedules
+from lapidist.planning.cost_table import CostTable
 from lapidist.planning.plans import Plan, make_plan
 from lapidist.planning.workspace import Scratch
 from lapidist.problems.problem import Problem, dense_problem
@@ -274,6 +277,26 @@ def test_a_plan_says_why_tiles_are_whole_though_stream_k_was_asked_for(
     assert shares == (words == "")
     assert re.search(words, plan.unshared)
     assert (f"\n  unshared  {plan.unshared}\n" in str(plan)) == (words != "")
+
+
+@pytest.mark.parametrize(("bm", "shares"), [(64, False), (128, False), (256, True)])
+def test_half_an_eighth_of_sums_is_not_handed_on(bm: int, shares: bool) -> None:
+    """Tiles of 200 columns give a thread 100 sums for each 64 rows: the last four were lost."""
+    config = tile("tf32", bm, 200, 3, (2, 1))
+    rng = np.random.default_rng(3)
+    a, b = (rng.integers(-4, 5, shape).astype(np.float32) for shape in ((2 * bm, 400), (400, 400)))
+    named: dict[str, Any] = {"kernel": "wgmma", "config": config, "precision": "tf32", "device": "machine"}
+    if shares:
+        d = lapidist.gemm(a, b, split_k=2, reduction="turnstile", **named)
+        np.testing.assert_array_equal(d, a @ b)
+    else:
+        with pytest.raises(RefusalError, match="hands on its sums eight at a time; this tile gives it 100"):
+            lapidist.gemm(a, b, split_k=2, reduction="turnstile", **named)
+    for m, n, k in ((1352, 1000, 400), (640, 600, 8000)):
+        problem = dense_problem(m, n, k, "tf32")
+        rows = config_alone(kernel_named("wgmma"), config, "tf32")
+        table = CostTable(problem, rows, chip("h200"), PLANNED)
+        assert bool(np.any(table.allowed & table.options.shares_tiles)) == shares
 
 
 def test_packed_operands_and_partial_sums_lie_in_one_workspace() -> None:

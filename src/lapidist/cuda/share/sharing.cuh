@@ -162,6 +162,7 @@ struct Work {
       // One loop loads and one stores: each is unrolled over all sums, so a third one would cost compile time.
       if constexpr (SUMS_BY_EIGHTS) {
         constexpr int EIGHTS = ROWS * COLS / 8;
+        static_assert(ROWS * COLS == 8 * EIGHTS, "all of a thread's sums are handed on");
         Sums* const slot =
             static_cast<Sums*>(workspace.slots) + unit.slot * (2LL * EIGHTS * THREADS) + threadIdx.x;
         if (adds && !SEPARATE)

@@ -16,7 +16,7 @@ from lapidist.kernels.wgmma.operands import (
     quantises,
     same_c,
 )
-from lapidist.kernels.wgmma.tiles import patch
+from lapidist.kernels.wgmma.tiles import patch, sums_of_thread
 from lapidist.problems.problem import Problem
 
 STORED_BYTES = 20.0  # bytes of D in a cycle, stored by TMA during the next tile's products
@@ -85,10 +85,6 @@ def finish_cycles(problem: Problem, config: Knobs) -> Any:
     exposed = special + LOOPED * turns_of_loop(problem, config)
     large = unrolled(problem, config) & (sums_of_thread(config) > IN_PIECES)
     return np.where(config.ping_pong == 0, np.where(large, LARGE_SHOWN, 1.0) * (cycles + exposed), cycles)
-
-
-def sums_of_thread(config: Knobs) -> Any:
-    return config.wm // 16 * config.bn // 2
 
 
 def unrolled(problem: Problem, config: Knobs) -> Any:

@@ -17,7 +17,7 @@ import numpy as np
 from lapidist.config import Config, Knobs
 from lapidist.device import Device
 from lapidist.errors import ArgumentError
-from lapidist.kernels.wgmma.tiles import ROW_BYTES, rows_of_stage
+from lapidist.kernels.wgmma.tiles import ROW_BYTES, rows_of_stage, sums_of_thread
 from lapidist.knobs.shared_knobs import BAND
 from lapidist.problems.compile_key import of_kind
 from lapidist.problems.problem import Problem
@@ -57,13 +57,20 @@ def options(
     always = turnstile & ~cluster
     blocks = np.maximum(1, clusters_at_once(device)[config.cluster])
     data_parallel = ScheduleOption(accepted, launched=np.where(always, blocks, 0), scheduled=always)
-    free = accepted & (config.ping_pong == 0) & (grid.tiles > 0) & (grid.iterations > 0)
+    free = (
+        accepted & whole_eighths(config) & (config.ping_pong == 0) & (grid.tiles > 0) & (grid.iterations > 0)
+    )
     # Kernels that shift rows and share tiles by turnstile take longest of all to compile, and are hardly ever
     # the fastest.
     streamed = streams(grid, blocks, free & turnstile & (config.skewed == 0))
     return ScheduleOptions(
         grid, [data_parallel, *streamed, *clustered(grid, blocks, device, free & cluster & room)]
     )
+
+
+def whole_eighths(config: Knobs) -> Any:
+    """Whether a thread's sums fill the eights in which they are handed on (share/partial_sums.cuh)."""
+    return sums_of_thread(config) % 8 == 0
 
 
 def streams(grid: Grids, blocks: Any, free: Any) -> list[ScheduleOption]:
@@ -140,6 +147,14 @@ def schedules(
             raise ArgumentError(
                 f"schedule: in ping-pong blocks take whole tiles, every so many-th; got {sharing}. Take"
                 " another config"
+            )
+        yield None
+        return
+    if not whole_eighths(config):
+        if sharing.asked_for or sharing.avail_sms:
+            raise ArgumentError(
+                "schedule: a thread hands on its sums eight at a time; this tile gives it"
+                f" {sums_of_thread(config)}. Take another config"
             )
         yield None
         return

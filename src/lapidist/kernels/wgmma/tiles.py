@@ -29,6 +29,10 @@ def warpgroups(config: Knobs) -> Any:
     return config.consumers // 128
 
 
+def sums_of_thread(config: Knobs) -> Any:
+    return config.wm // 16 * config.bn // 2
+
+
 def columns_of_part(config: Knobs, problem: Problem) -> Any:
     """Columns of a tile of promoted sums that are multiplied, and then promoted, at once."""
     large = (config.bn % 32 == 0) & (config.bn > UNPARTED)

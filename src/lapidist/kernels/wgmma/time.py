@@ -18,13 +18,7 @@ from lapidist.dtypes import size_of
 from lapidist.kernels.budgets import BESIDE_SUMS, wgmma_registers
 from lapidist.kernels.config_table import grids_of
 from lapidist.kernels.tma_alignment import L2_LINE, SECTOR
-from lapidist.kernels.wgmma.epilogue_time import (
-    IN_PIECES,
-    finish_cycles,
-    store_cycles,
-    sums_of_thread,
-    unrolled,
-)
+from lapidist.kernels.wgmma.epilogue_time import IN_PIECES, finish_cycles, store_cycles, unrolled
 from lapidist.kernels.wgmma.operands import (
     EITHER_WAY,
     by_registers,
@@ -39,7 +33,7 @@ from lapidist.kernels.wgmma.packing import pack_seconds
 from lapidist.kernels.wgmma.power import powered_seconds
 from lapidist.kernels.wgmma.shared import leaves_room
 from lapidist.kernels.wgmma.sharing import clusters_at_once, cost_of, few_of_clusters, handing_on, rounds
-from lapidist.kernels.wgmma.tiles import PATCH_ROWS, by_group, loaded_lines, patch, warpgroups
+from lapidist.kernels.wgmma.tiles import PATCH_ROWS, by_group, loaded_lines, patch, sums_of_thread, warpgroups
 from lapidist.problems.problem import Problem
 from lapidist.problems.scaling import STRIPS
 from lapidist.schedule import CostModel

@@ -23,6 +23,7 @@ from lapidist.kernels.wgmma.sharing import (
     streamed_schedules,
     streams_of_one,
     takes_clusters,
+    whole_eighths,
 )
 from lapidist.kernels.wgmma.time import block_costs, seconds
 from lapidist.problems.problem import Problem
@@ -53,7 +54,8 @@ class Warpgroups(Family, ScalarSchedules):
     ) -> list[ScheduleOption]:
         grid, blocks = grids_of(problem, config), max(1, device.clusters_resident(config.cluster))
         options = [self.data_parallel_option(kernel, config, device)] if NONE in reductions else []
-        if config.ping_pong or not grid.tiles or not grid.iterations:
+        whole_tiles = config.ping_pong or not whole_eighths(config)
+        if whole_tiles or not grid.tiles or not grid.iterations:
             return options
         if TURNSTILE in reductions and "turnstile" in kernel.reductions and not config.skewed:
             options += streams_of_one(grid, blocks)
