@@ -125,7 +125,7 @@ def matmul(
         if scale_a is not None or scale_b is not None or epilogue is not None:
             result = None
             if ARRAY_PATHS:
-                values = None, None, None, ALPHA, BETA, scale_a, scale_b
+                values = None, None, None, DEFAULT_ALPHA, DEFAULT_BETA, scale_a, scale_b
                 fast_path = with_arrays().repeated_with_arrays
                 result = fast_path(ARRAY_PATHS, a, b, None, out, values, epilogue, OF_MATMUL, types, stream)
         elif type(a) is type(b) is np.ndarray:
@@ -283,10 +283,10 @@ def gemm(
 
 
 # The default objects themselves: a comparison by identity then tells that a caller gave no alpha or beta.
-ALPHA, BETA = ((gemm.__kwdefaults__ or {})[name] for name in ("alpha", "beta"))
-UNSCALED, UNSCALED_KEY = (ALPHA, BETA), scalars_key(ALPHA, BETA)
+DEFAULT_ALPHA, DEFAULT_BETA = ((gemm.__kwdefaults__ or {})[name] for name in ("alpha", "beta"))
+UNSCALED, UNSCALED_KEY = (DEFAULT_ALPHA, DEFAULT_BETA), scalars_key(DEFAULT_ALPHA, DEFAULT_BETA)
 # the last alpha and beta that were given, the pair of them, and its part of the key
-_last_numbers = ALPHA, BETA, UNSCALED, UNSCALED_KEY
+_last_numbers = DEFAULT_ALPHA, DEFAULT_BETA, UNSCALED, UNSCALED_KEY
 
 
 def gemm_fast_path(
@@ -308,7 +308,7 @@ def gemm_fast_path(
     if type(a) is type(b) is np.ndarray:
         usual = types is USUAL_TYPES and stream is None
         return gemm_at_once(a, b, c, out, (alpha, beta, trans_a, trans_b)) if usual else None
-    if alpha is ALPHA and beta is BETA:
+    if alpha is DEFAULT_ALPHA and beta is DEFAULT_BETA:
         scalars, numbers = UNSCALED, UNSCALED_KEY
     else:
         last_alpha, last_beta, scalars, numbers = _last_numbers

@@ -14,7 +14,7 @@ from lapidist import epilogues
 from lapidist.backends.machine_backend import MachineBackend
 from lapidist.calls import followed_lists
 from lapidist.calls.repeat import ARRAY_PATHS
-from lapidist.calls.repeat.shape import OPERANDS
+from lapidist.calls.repeat.shape import AT_OPERANDS
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import ArgumentError, LapidistError, ShapeError, StrideError
 
@@ -290,7 +290,7 @@ def test_the_short_way_serves_all_or_none(
     rows, seen = [normal(rng, 10) for _ in range(COUNT)], []
 
     def again(*given: Any) -> Any:
-        seen.append(given[4][OPERANDS])
+        seen.append(given[4][AT_OPERANDS])
         return len(seen) if len(seen) <= taken else None
 
     monkeypatch.setattr(followed_lists, "key_with_arrays", lambda call: "known")

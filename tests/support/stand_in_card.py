@@ -15,7 +15,7 @@ from lapidist.backends.gpu import launcher, second_pass_launches, workspaces
 from lapidist.backends.gpu.launched_products import GpuBackend
 from lapidist.calls.bound import Bound
 from lapidist.calls.call import Call
-from lapidist.calls.prepared import Part, Prepared
+from lapidist.calls.prepared import PlannedPart, Prepared
 from lapidist.calls.repeat import start_with_arrays
 from lapidist.device import chip
 from lapidist.frameworks.arrays import Operand
@@ -63,7 +63,7 @@ class Straight(Ready):
         self.problem, self.is_routed = call.bound().problem(), True
         plan, ((_, skipped),) = make_plan(self.problem, chip("H200")), parts_of(self.problem)
         self.kernel = Card(plan.common_launch(plan.unassembled), tell)
-        self.parts = [Part(plan, self.kernel, skipped)]
+        self.parts = [PlannedPart(plan, self.kernel, skipped)]
 
     def start(self, *given: Any) -> None:
         Prepared.start(self, *given)  # type: ignore[arg-type]

@@ -37,7 +37,7 @@ from lapidist.problems.parts import parts_of
 from lapidist.problems.problem import Offsets, Problem
 
 
-class Part(NamedTuple):
+class PlannedPart(NamedTuple):
     """One launch of a multiplication: its plan, its kernel if it runs on a GPU, and the elements to skip in
     A, B, C and D in the plan's order.
     """
@@ -89,7 +89,7 @@ class Prepared:
         self.place, self.backend, self.problem = place, backend_at(place), problem
         self.shape, self.out_dtype, self.like = shape, out_dtype, like
         self.is_routed = False
-        self.parts: list[Part] = []
+        self.parts: list[PlannedPart] = []
         self._workspace: Operand | None = None  # the caller's
         self._room = 0, 0  # workspace bytes: flags first, then sums and packed operands
         self._awaited: Awaited | None = None  # better plans, whose kernels are being compiled
@@ -143,7 +143,7 @@ class Prepared:
         for problem, (skip_a, skip_b, *skip_c_d) in parts_of(self.problem):
             plan = plans[problem]
             in_its_order = (skip_b, skip_a) if plan.config.exchanged else (skip_a, skip_b)
-            launches.append(Part(plan, kernels[problem], (*in_its_order, *skip_c_d)))  # type: ignore[arg-type]
+            launches.append(PlannedPart(plan, kernels[problem], (*in_its_order, *skip_c_d)))  # type: ignore[arg-type]
         self.parts = launches  # one assignment: other threads may be running these parts
         self.countdown = 1 if self._awaited is None else CALLS_BETWEEN
 
@@ -269,7 +269,7 @@ class Prepared:
         scalars: Scalars,
         stream: int,
         extra_pointers: ExtraPointers = NO_POINTERS,
-        parts: list[Part] | None = None,
+        parts: list[PlannedPart] | None = None,
     ) -> None:
         """Launch on these pointers, which must keep the planned geometry and alignment. `parts`: launches to
         use in place of the current ones.

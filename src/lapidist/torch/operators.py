@@ -131,7 +131,7 @@ def repeated_matmul(a: Any, b: Any) -> Any:
 
 
 # alpha, beta, trans_a, trans_b
-PRODUCT, SUM = (api.ALPHA, api.BETA, False, True), (api.ALPHA, 1.0, False, True)
+PRODUCT, SUM = (api.DEFAULT_ALPHA, api.DEFAULT_BETA, False, True), (api.DEFAULT_ALPHA, 1.0, False, True)
 
 
 def repeated_linear(input: Any, weight: Any, bias: Any, out: Any = None) -> Any:
@@ -140,7 +140,9 @@ def repeated_linear(input: Any, weight: Any, bias: Any, out: Any = None) -> Any:
 
 
 def repeated_product(a: Any, b: Any, trans_a: bool, trans_b: bool) -> Any:
-    return api.gemm_fast_path(a, b, None, None, api.ALPHA, api.BETA, trans_a, trans_b, USUAL_TYPES, None)
+    return api.gemm_fast_path(
+        a, b, None, None, api.DEFAULT_ALPHA, api.DEFAULT_BETA, trans_a, trans_b, USUAL_TYPES, None
+    )
 
 
 def run_linear(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lapidist.calls.operation import is_array
 from lapidist.calls.repeat.scalars import fit_for, scalars_key
-from lapidist.calls.repeat.shape import ALPHA, BETA, FACTORS, OPERANDS
+from lapidist.calls.repeat.shape import AT_ALPHA, AT_BETA, AT_FACTORS, AT_OPERANDS
 from lapidist.launch import Scalars
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class Indices(NamedTuple):
     operands: int
 
 
-OF_MATRICES, WITH_ARRAYS = Indices(0, 1, (), 2), Indices(ALPHA, BETA, FACTORS, OPERANDS)
+OF_MATRICES, WITH_ARRAYS = Indices(0, 1, (), 2), Indices(AT_ALPHA, AT_BETA, AT_FACTORS, AT_OPERANDS)
 
 
 def is_number(value: Any) -> bool:

@@ -96,7 +96,7 @@ def key_of_rows_of(call: Call) -> Shape:
 
 # ---- with arrays beside the matrices ----
 
-ALPHA, BETA, FACTORS, OPERANDS = 3, 4, (5, 6), 7  # indices in ExtraValues; operands start at the last
+AT_ALPHA, AT_BETA, AT_FACTORS, AT_OPERANDS = 3, 4, (5, 6), 7  # in ExtraValues; operands start at the last
 
 
 def extra_values(operation: Operation) -> ExtraValues:
@@ -129,7 +129,7 @@ def key_of(
         return None
     # One array may be both factors; torch's guards take each tensor only once.
     twice = values[5] is values[6]
-    alpha, beta = values[ALPHA], values[BETA]
+    alpha, beta = values[AT_ALPHA], values[AT_BETA]
     numbers = scalars_key(alpha, beta) if alpha.__class__ in NUMBERS and beta.__class__ in NUMBERS else None
     settings = flags, types, numbers, None if function is None else id(function)
     return geometry, tuple(map(type, values)), twice, c is None, c is out, outputs, settings

@@ -20,7 +20,7 @@ from lapidist.problems.modes import ExtraPointers
 
 if TYPE_CHECKING:
     from lapidist.calls.epilogue_operands import EpilogueOperands
-    from lapidist.calls.prepared import Part, Prepared
+    from lapidist.calls.prepared import PlannedPart, Prepared
 
 UNSIGNED = (1 << 64) - 1
 MEMBERS = 5  # words of an epilogue's operand; the first is its address or number
@@ -46,7 +46,11 @@ def started_through(
 
 
 def launched(
-    ready: Prepared, parts: list[Part], sources: Sources, actual: ExtraPointers, *fixed_parts: list[Part]
+    ready: Prepared,
+    parts: list[PlannedPart],
+    sources: Sources,
+    actual: ExtraPointers,
+    *fixed_parts: list[PlannedPart],
 ) -> Starting:
     """`fixed_parts`: the parts to launch, if those must not change with `ready`."""
     if len(parts) == 1 and parts[0].kernel is not None and not any(parts[0].skipped[:4]):
@@ -71,7 +75,7 @@ def filled(sources: Sources, at: Sequence[int], numbers: Sequence[float], sums: 
 # ---- straight into the parameters ----
 
 
-def straight(part: Part, sources: Sources, actual: ExtraPointers) -> Starting:
+def straight(part: PlannedPart, sources: Sources, actual: ExtraPointers) -> Starting:
     """A call of one launch. The parameter word of each address is found once. Constant words, such as
     strides, are written when a thread first launches it.
     """

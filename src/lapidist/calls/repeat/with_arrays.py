@@ -20,7 +20,7 @@ from lapidist.calls.repeat.guard import are_plain
 from lapidist.calls.repeat.numbers_of import NumbersOf
 from lapidist.calls.repeat.on_host import started_on_host
 from lapidist.calls.repeat.shape import (
-    OPERANDS,
+    AT_OPERANDS,
     ExtraValues,
     Shape,
     extra_values,
@@ -133,7 +133,7 @@ def fast_path_with_arrays(
     if not is_as_launched(bound, numbers, values, sources, tensors):
         return None
     if ready is None:
-        operands = sources.fused[: len(values) - OPERANDS]
+        operands = sources.fused[: len(values) - AT_OPERANDS]
         started: tuple[Any, ...] = started_on_host(bound, operands), FINAL, None
     else:
         starting = started_through(ready, bound.epilogue, sources, bound.extra_pointers, len(tensors))
@@ -178,12 +178,12 @@ def is_as_launched(
 
 def sources_of(function: Function | None, at: dict[int, int], count: int) -> Sources:
     """`at`: the index among all tensors, of which there are `count`, by the place in the values."""
-    a_rows, b_cols, d_rows, *scalings = [at.get(place, 0) for place in range(OPERANDS)]
+    a_rows, b_cols, d_rows, *scalings = [at.get(place, 0) for place in range(AT_OPERANDS)]
     fused, further = [], 0
     if function is not None:  # in the order of EpilogueOperands.with_pointers
         further = len(function.results) - 1
         first = count - further
-        fused = [at.get(place) for place, _ in enumerate(function.parameters, OPERANDS)]
+        fused = [at.get(place) for place, _ in enumerate(function.parameters, AT_OPERANDS)]
         fused += [0] * function.is_positioned + [D] * (function.stores_d and not function.results[0].then)
         if function.grouped is not None:
             fused += [D, first]
