@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lapidist
+from lapidist.backends.gpu import driver, launched_products
+from lapidist.calls import repeat
+from lapidist.device import chip
 from lapidist.errors import DTypeError, LapidistError
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides, evenly, framework_of, operand_of
 from lapidist.frameworks.host_arrays import on_host
@@ -186,6 +190,38 @@ class Speaker:
 def test_what_speaks_dlpack_is_multiplied(device: str | None) -> None:
     a = np.arange(6, dtype=np.float32).reshape(2, 3)
     np.testing.assert_array_equal(lapidist.matmul(Speaker(a), Speaker(a.T.copy()), device=device), a @ a.T)
+
+
+class OnGpu(Speaker):
+    """It says that its memory is a GPU's."""
+
+    def __dlpack__(self, *, stream: int | None = None, **options: Any) -> Any:
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, 0
+
+
+def test_what_speaks_dlpack_on_a_gpu_needs_out_and_runs_on_the_legacy_default_stream(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    launches: list[Any] = []
+    kernel = SimpleNamespace(
+        launch=SimpleNamespace(scratch=(0, 0)), start=lambda *inputs: launches.append(inputs)
+    )
+    monkeypatch.setattr(launched_products.GpuBackend, "loaded", lambda *_: kernel)
+    monkeypatch.setattr(launched_products, "query_device", lambda _: chip("h200"))
+    monkeypatch.setattr(driver, "require_gpu", lambda _: None)
+    monkeypatch.setattr(repeat, "PREPARED", {})
+    a, b, out = (np.ones((8, 8), np.float32) for _ in range(3))
+    with pytest.raises(DTypeError, match=r"^out: cannot make a new OnGpu; pass out= with the array to write"):
+        lapidist.matmul(OnGpu(a), OnGpu(b), compile="wait")
+    assert not launches
+    given_out = OnGpu(out)
+    assert lapidist.matmul(OnGpu(a), OnGpu(b), given_out, compile="wait") is given_out
+    ((pointers, _, stream),) = launches
+    assert {a.ctypes.data, b.ctypes.data} == set(pointers[:2])
+    assert (pointers[-1], stream) == (out.ctypes.data, 0)
 
 
 def test_an_array_that_speaks_dlpack_on_the_host() -> None:
