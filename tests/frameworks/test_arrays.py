@@ -341,6 +341,16 @@ def test_an_output_over_an_operand_may_speak_dlpack(device: str | None) -> None:
     np.testing.assert_array_equal(a, expected)
 
 
+@pytest.mark.parametrize("dtype", ["<f4", ">f4"])
+def test_a_masked_output_is_refused_in_any_byte_order(dtype: str) -> None:
+    """What is not native is computed in another array and copied, which would pass over the mask."""
+    a = np.ones((2, 2), np.float32)
+    out = np.ma.masked_array(np.zeros((2, 2), dtype), mask=[[True, False], [False, False]])
+    with pytest.raises(DTypeError, match="^out: must be a plain array; a masked one"):
+        lapidist.matmul(a, a, out)
+    assert not out.data.any()
+
+
 @pytest.mark.parametrize("device", [None, "machine"])
 def test_an_output_that_numpy_only_reads_is_refused(device: str | None) -> None:
     a, out = np.ones((2, 2), np.float32), np.zeros((2, 2), np.float32)
