@@ -34,6 +34,11 @@ def dropped(acc: Any, p: lapidist.Scalar, seed: lapidist.Scalar) -> Any:
 
 
 @lapidist.epilogue
+def half_dropped(acc: Any) -> Any:
+    return lapidist.dropout(acc, 0.5, 3)
+
+
+@lapidist.epilogue
 def one(acc: Any, scale: lapidist.Scalar) -> Any:
     return acc * scale
 
@@ -143,6 +148,17 @@ def test_operands_beside_d_and_bounds_that_still_fit(device: str) -> None:
     for p, seed in ((0.0, 2**64 - 1), (np.nextafter(1, 0), 0)):
         found = lapidist.matmul(A, B, epilogue=dropped(p=p, seed=seed), device=device)
         assert (found == 3).all() if p == 0 else np.isin(found, (0, np.float32(3 / (1 - p)))).all()
+
+
+@PLACES
+def test_scattered_rows_have_positions_without_operands(device: str) -> None:
+    """Those of the rows of D. Numbers captured in the function are no operands."""
+    d, expected = np.zeros((2, 9, 6), np.float32), np.zeros((2, 9, 6), np.float32)
+    rows = np.array([5, 0, 7, 2], np.int32)
+    lapidist.gemm(A, B, out=expected, scatter_d=rows, epilogue=dropped(p=0.5, seed=3), device=device)
+    lapidist.gemm(A, B, out=d, scatter_d=rows, epilogue=half_dropped, device=device)
+    np.testing.assert_array_equal(d, expected)
+    assert 0 < np.count_nonzero(expected) < A[..., 0].size * 6
 
 
 @PLACES

@@ -95,6 +95,14 @@ def test_lists_of_arrays_refuse_them_too(name: str, device: str | None, out: np.
     assert np.all(out == 7)
 
 
+@pytest.mark.parametrize("device", PLACES)
+def test_an_odd_stream_of_a_plan_of_lists(device: str | None, out: np.ndarray[Any, Any]) -> None:
+    planned = lapidist.plan([A], [A], out=[out], device=device)
+    with pytest.raises(ArgumentError, match="^stream: must be a raw handle"):
+        planned.execute([A], [A], out=[out], stream="x")
+    assert np.all(out == 7)
+
+
 def test_true_is_not_the_one_that_was_prepared_before(out: np.ndarray[Any, Any]) -> None:
     """True equals 1 and hashes alike, so it would find what was prepared for 1."""
     lapidist.gemm(A, A, kernel=1, device="machine")
