@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import lapidist
@@ -12,10 +14,15 @@ from lapidist.backends.backend import Backend
 from lapidist.backends.gpu.launched_products import GpuBackend
 from lapidist.backends.host_backend import HostBackend
 from lapidist.backends.machine_backend import MachineBackend
-from lapidist.backends.selection import MACHINE, backend_at
+from lapidist.backends.selection import MACHINE, backend_at, choose_place
 from lapidist.frameworks.arrays import HOST
 
 PACKAGE = Path(lapidist.__file__).parent
+
+
+@lapidist.epilogue
+def reduced_twice(acc: Any) -> Any:
+    return acc, lapidist.row_sum(acc), lapidist.column_sum(acc)
 
 
 @pytest.mark.parametrize(
@@ -27,6 +34,21 @@ def test_a_place_has_its_backend(place: int | str, kind: type[Backend], words: s
     assert type(backend) is kind
     assert backend.words == words
     assert backend_at(place) is backend
+
+
+@pytest.mark.parametrize(
+    ("device", "place"), [(None, HOST), ("host", HOST), ("cpu", HOST), ("machine", MACHINE)]
+)
+def test_host_arrays_are_multiplied_where_device_says(device: str | None, place: int | str) -> None:
+    assert choose_place(HOST, device) == place
+
+
+def test_the_machine_runs_all_second_passes() -> None:
+    a = np.arange(12, dtype=np.float32).reshape(3, 4)
+    d, of_rows, of_columns = lapidist.matmul(a, a.T, epilogue=reduced_twice, device="machine")
+    np.testing.assert_array_equal(d, a @ a.T)
+    np.testing.assert_array_equal(of_rows, d.sum(1))
+    np.testing.assert_array_equal(of_columns, d.sum(0))
 
 
 def test_only_what_is_planned_has_a_chip() -> None:

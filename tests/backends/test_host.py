@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lapidist
+from lapidist.backends.host_product import multiply
 from lapidist.dtypes import FP8, MATHS, element_of, numpy_dtype, outputs_of
 from lapidist_lab.verify import judge
 from typed import fresh, precision_of, whole
@@ -162,6 +163,15 @@ def test_no_products_leave_c_scaled(rng: np.random.Generator, dtype: str) -> Non
     assert np.array_equal(lapidist.matmul(a, b), np.zeros((4, 5), dtype))
     assert np.array_equal(lapidist.gemm(a, b, c, alpha=3, beta=2), c * np.dtype(dtype).type(2))
     assert np.array_equal(lapidist.gemm(a, b, out=poisoned((4, 5), dtype)), np.zeros((4, 5), dtype))
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [(2.0, 0.0), (0.0, 2.0), (0.0, 0.0)])
+def test_what_is_multiplied_by_zero_is_not_read(alpha: float, beta: float) -> None:
+    """A scalar in an array may be 0, too: then c is given."""
+    a, b, c = (np.ones((2, 2), np.float32) if scalar else poisoned((2, 2)) for scalar in (alpha, alpha, beta))
+    out = poisoned((2, 2))
+    multiply(a, b, c, out, alpha, beta, "float32", "ieee")
+    assert (out == 2 * alpha + beta).all()
 
 
 def test_nan_in_a_and_b_is_passed_on() -> None:

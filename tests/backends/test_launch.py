@@ -307,6 +307,13 @@ def test_a_launch_that_failed_half_way_is_prepared_anew(driver: CountingDriver) 
     ]
 
 
+def test_a_kernel_is_loaded_on_its_gpu(driver: CountingDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    launch, loaded = kernel().launch, []
+    monkeypatch.setattr(launcher, "load_binary", lambda *how: loaded.append(how))
+    GpuKernel(launch, 1)
+    assert loaded == [(launch.binary, 1, launch.shared_bytes)]
+
+
 def test_a_refused_alpha_is_refused_again(driver: CountingDriver) -> None:
     ready = kernel()
     only = {**ready.launch.patches, "alpha": replace(ready.launch.patches["alpha"], only=1.0)}

@@ -431,3 +431,12 @@ def test_lists_and_outputs_that_numpy_would_take_are_refused_in_words() -> None:
     for more in ({}, {"alpha": 2.0}):
         with pytest.raises(ShapeError, match="out: must have shape"):
             lapidist.gemm(a, b, out=np.empty((1, 3, 5), "float32"), **more)
+
+
+@pytest.mark.parametrize("name", ["a", "b", "c", "out"])
+def test_kernels_refuse_elements_between_multiples_of_their_size(name: str) -> None:
+    arrays = {each: ones(4, 4) for each in ("a", "b", "c", "out")}
+    arrays[name] = np.zeros(80, np.uint8)[2:66].view(F32).reshape(4, 4)
+    with pytest.raises(StrideError, match=rf"^{name}: must start on a multiple of its element's 4 bytes; it"):
+        lapidist.gemm(**arrays, beta=1.0, device="machine")
+    assert (arrays["out"] == ones(4, 4)).all() or name == "out"

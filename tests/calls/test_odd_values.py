@@ -98,9 +98,21 @@ def test_lists_of_arrays_refuse_them_too(name: str, device: str | None, out: np.
 @pytest.mark.parametrize("device", PLACES)
 def test_an_odd_stream_of_a_plan_of_lists(device: str | None, out: np.ndarray[Any, Any]) -> None:
     planned = lapidist.plan([A], [A], out=[out], device=device)
-    with pytest.raises(ArgumentError, match="^stream: must be a raw handle"):
+    with pytest.raises(ArgumentError, match=r"^stream: must be a raw handle"):
         planned.execute([A], [A], out=[out], stream="x")
     assert np.all(out == 7)
+
+
+@pytest.mark.parametrize("device", PLACES)
+@pytest.mark.parametrize("name", ["trans_a", "trans_b", "check_indices"])
+def test_numpys_bools_are_flags(name: str, device: str | None) -> None:
+    a, b = np.arange(16, dtype=np.float32).reshape(4, 4), np.eye(4, k=1, dtype=np.float32)
+    for flag in (False, True):
+        found, expected = (
+            lapidist.gemm(a, b, gather_a=np.array([2, 0, 1, 3]), device=device, **{name: value})
+            for value in (np.bool_(flag), flag)
+        )
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_true_is_not_the_one_that_was_prepared_before(out: np.ndarray[Any, Any]) -> None:

@@ -77,6 +77,18 @@ def test_further_results_and_reversed_operands(rng: np.random.Generator) -> None
     assert ARRAY_PATHS
 
 
+def test_results_go_to_the_outputs_that_are_given(rng: np.random.Generator) -> None:
+    for given_d in (True, False, True, False):
+        a, b, tile = drawn(rng, 8, 6), drawn(rng, 6, 5), drawn(rng, 8, 5)
+        d, sums = np.empty((8, 5), np.float32), np.empty(8, np.float32)
+        out = (d if given_d else None, None, sums)
+        results = lapidist.matmul(a, b, out, epilogue=several(tile=tile))
+        assert (results[0] is d) is given_d
+        assert results[2] is sums
+        assert np.array_equal(results[0], a @ b + tile)
+        assert np.array_equal(sums, (a @ b).sum(1))
+
+
 def test_addend_and_transposition(rng: np.random.Generator) -> None:
     for alpha, beta in ((2.0, 3.0), (2.0, 3.0), (0.5, -1.0)):
         a, b, row, c = drawn(rng, 6, 8), drawn(rng, 6, 5), drawn(rng, 5), drawn(rng, 8, 5)

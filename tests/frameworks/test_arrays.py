@@ -346,7 +346,7 @@ def test_a_masked_output_is_refused_in_any_byte_order(dtype: str) -> None:
     """What is not native is computed in another array and copied, which would pass over the mask."""
     a = np.ones((2, 2), np.float32)
     out = np.ma.masked_array(np.zeros((2, 2), dtype), mask=[[True, False], [False, False]])
-    with pytest.raises(DTypeError, match="^out: must be a plain array; a masked one"):
+    with pytest.raises(DTypeError, match=r"^out: must be a plain array; a masked one"):
         lapidist.matmul(a, a, out)
     assert not out.data.any()
 

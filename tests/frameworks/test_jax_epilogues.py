@@ -289,6 +289,14 @@ def test_vmap(jax: Any, ours: Any, mapped: list[str], batch: tuple[int, ...]) ->
         close(found[at], call(**one))
 
 
+def test_vmap_is_one_product_with_its_function(jax: Any, ours: Any) -> None:
+    """Where no result depends on a matrix' place in the batch."""
+    a, b = drawn(3, 5, 7, dtype="f4"), drawn(7, 3, dtype="f4")
+    call = jax.vmap(lambda a: ours.matmul(a, b, epilogue=lapidist.epilogues.relu))
+    assert operations(jax, call, a) == {"lapidist_product": 1}
+    close(call(a), jax.nn.relu(a @ b))
+
+
 @pytest.mark.parametrize(("m", "n"), [(5, 3), (5, 0), (0, 3)])
 @pytest.mark.parametrize("mapped", ["row", "column", "tile", "number"])
 def test_vmap_over_rows_with_factors(jax: Any, ours: Any, m: int, n: int, mapped: str) -> None:

@@ -26,6 +26,9 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> Launched:
     log: Launched = []
 
     class Kernel:
+        def start(self, operands: Any, scalars: Any, stream: int) -> None:
+            log.append(("product", (operands, ())))
+
         def start_with(self, brought: Any, stream: int, scalars: Any, operands: Any) -> None:
             log.append(("product", (operands, brought["epilogue"])))
 
@@ -47,12 +50,14 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> Launched:
     return log
 
 
-def ready(epilogue: Any, *operands: Any) -> Any:
+def ready(epilogue: Any, *operands: Any, c: Any = None) -> Any:
     handlers, products = (importlib.import_module(f"lapidist.jax.{name}") for name in ("handlers", "product"))
     names = [products.Product.name_of(each) for each in epilogue.function.parameters]
     product, outlines = (
-        products.Product(("a", "b", *names), epilogue=epilogue.function),
-        (*SHAPES[:2], *(operands or SHAPES[2 : 2 + len(names)])),
+        products.Product(
+            ("a", "b", *(["c"] if c else []), *names), beta=float(c is not None), epilogue=epilogue.function
+        ),
+        (*SHAPES[:2], *([c] if c else []), *(operands or SHAPES[2 : 2 + len(names)])),
     )
     return handlers.Ready(products.written(product, outlines).encode(), 0, (0,) * len(outlines))
 
@@ -94,6 +99,13 @@ def test_what_needs_no_pass_needs_no_room(launched: Launched) -> None:
     product.start((*OPERANDS[:2], RESULTS[0], 0), STREAM)
     ((_, (_, followed)),) = launched
     assert followed[0] == RESULTS[0]
+
+
+def test_c_is_read_where_it_lies(launched: Launched) -> None:
+    product = ready(lapidist.epilogues.relu, c=((256, 128), "bfloat16"))
+    product.start((*OPERANDS, RESULTS[0], 0), STREAM)
+    ((_, ((*_, c, d), _)),) = launched
+    assert (c, d) == (OPERANDS[2], RESULTS[0])
 
 
 @lapidist.epilogue

@@ -189,6 +189,13 @@ def test_vmap_of_gemm(jax: Any, ours: Any, dims: Any, c_shape: tuple[int, ...]) 
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
+def test_vmap_over_another_dimension_of_c(jax: Any, ours: Any) -> None:
+    a, b, c = drawn(5, 7, dtype="f4"), drawn(7, 3, dtype="f4"), drawn(5, 2, 3, dtype="f4")
+    found = jax.vmap(partial(ours.gemm, beta=3.0), (None, None, 1))(a, b, c)
+    expected = jax.vmap(lambda a, b, c: a @ b + 3 * c, (None, None, 1))(a, b, c)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
 def test_gradients_for_each_example(jax: Any, ours: Any) -> None:
     x, w = drawn(4, 7, dtype="f4"), drawn(3, 7, dtype="f4")
 

@@ -67,3 +67,11 @@ def test_steps_write_where_nothing_is_still_read(then: str, shape: tuple[int, in
         assert written.stop <= room_of(each)
         read = written
     assert lines.chunks == 1
+
+
+@pytest.mark.parametrize(("then", "neighbours"), [("row_sum", 1), ("column_sum", 0), ("all_sum", 0)])
+def test_reduced_values_have_no_neighbours(then: str, neighbours: int) -> None:
+    """A part of a row is one value; what is reduced along columns is no row."""
+    lines = lines_of(Pass(then, "float32", (1, 1 << 17, 1 << 17), Target("float32", 1, 1)))
+    assert lines.chunks > 1
+    assert lines.reduced().neighbours == neighbours

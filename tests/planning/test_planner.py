@@ -75,6 +75,17 @@ def test_a_plan_without_a_schedule_needs_no_workspace() -> None:
     assert plan.workspace_bytes == 0
 
 
+def test_flags_and_what_follows_them_are_the_workspace() -> None:
+    plan = make_plan(dense_problem(300, 300, 20000, "float32"), H200, sharing=Sharing("stream_k"))
+    flags, room = plan.scratch_bytes
+    assert flags == plan.partials_offset > 0
+    assert flags + room == plan.workspace_bytes > flags
+
+
+def test_no_kernels_have_no_candidates() -> None:
+    assert not candidates(square(512), H200, ())
+
+
 @pytest.mark.parametrize("peers", [2, 3])
 def test_blocks_that_help_to_pack_come_in_whole_clusters(peers: int) -> None:
     """As many as the chip holds at once, and more than have a tile."""

@@ -14,11 +14,14 @@ import lapidist
 from lapidist import Config, SumOrder
 from lapidist.device import chip
 from lapidist.errors import RefusalError
+from lapidist.kernels.config_table import Columns
 from lapidist.kernels.mma.configs import mma_tiles
 from lapidist.kernels.registry import KERNELS, kernel_named
 from lapidist.kernels.wgmma.configs import tile
 from lapidist.planning.plans import make_plan
+from lapidist.planning.same_sum_order import sums_within_tile
 from lapidist.problems.problem import dense_problem
+from lapidist.problems.scaling import PROMOTED
 from lapidist.schedule import TileGrid, stream_k
 from lapidist.schedule.sharing_choice import Sharing
 from same_sums import Choice, Product
@@ -157,6 +160,14 @@ def test_different_orders_are_told_apart(name: str, rng: np.random.Generator) ->
         name.partition(",")[0]
     }
     assert orders[0] != orders[1]
+
+
+def test_a_column_of_configs_is_told_apart_by_promotion() -> None:
+    problem, mma = replace(dense_problem(65, 72, 272, E4M3, "rc"), scaling=PROMOTED), kernel_named("mma")
+    for config, expected in ((LESS_DEEP, [True, False]), (DEEP, [False, True])):
+        order = make_plan(problem, H200, mma, config, WHOLE).sum_order
+        assert isinstance(order, SumOrder)
+        assert sums_within_tile(mma, Columns.of((LESS_DEEP, DEEP)), problem, order).tolist() == expected
 
 
 # ---- the value ----
