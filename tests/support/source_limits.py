@@ -322,6 +322,15 @@ LIMITS = (
         macros={"SCHEDULED": 1},
     ),
     Limit(
+        "all of a thread's sums are handed on",
+        {"bm": 128, "wm": 16},
+        "a thread hands on its sums eight at a time",
+        kernels="wgmma",
+        start=tile("float16", 256, 200, 3, (2, 1)),
+        sharing=Sharing(split_k=2, reduction="turnstile"),
+        macros={"SCHEDULED": 1},
+    ),
+    Limit(
         "the sums lie where the operands were",
         {"stages": 2},
         "whose sums must fit in the stages",

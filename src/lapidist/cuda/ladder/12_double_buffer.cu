@@ -14,7 +14,7 @@
 
 // Config: BM 128, BN 128, BK 8, WM 32, WN 64, TM 8, TN 8
 constexpr int THREADS = (BM / WM) * (BN / WN) * 32;
-constexpr int STAGES = 2;                                     // one tile is read while the other is written
+constexpr int BUFFERS = 2;                                    // one tile is read while the other is written
 constexpr int BLOCKS = TM * TN * sizeof(Acc) <= 256 ? 2 : 1;  // on an SM at once; it has 65536 registers
 constexpr int LANES_M = WM / TM;
 constexpr int LANES_N = WN / TN;
@@ -45,8 +45,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   const T* a_gmem = A + min_of(tile_row + a_row, M - 1) * lda + a_col;
   const int b_first = clamp4(tile_col + b_col, N - 1), b_last = N - 1 - b_first;
   const T* b_gmem = B + b_row * ldb + b_first;
-  alignas(16) __shared__ T As[STAGES][BK][BM + 4];  // transposed; padded, so that a warp stores to 32 banks
-  alignas(16) __shared__ T Bs[STAGES][BK][BN];
+  alignas(16) __shared__ T As[BUFFERS][BK][BM + 4];  // transposed; padded, so that a warp stores to 32 banks
+  alignas(16) __shared__ T Bs[BUFFERS][BK][BN];
 
   // K % BK products first, straight from global memory: the loop below sees whole tiles only.
   Acc acc[TM][TN] = {}, a_frag[TM], b_frag[TN];
