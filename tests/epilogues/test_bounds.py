@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import example, given, settings
 
 import lapidist
 from drawn_epilogues import FUNCTIONS, TEXTS, Drawn
 from lapidist.epilogues.error_bound import Near, near
 from lapidist.epilogues.numeric import evaluate
+from lapidist.epilogues.operations import added, divided, multiplied
 
 
 @given(TEXTS)
@@ -62,3 +64,27 @@ def test_what_rounds_nothing_leaves_no_room_for_error() -> None:
     sums = np.array([[-2.75, -0.25, 0.0, 1.5]])
     for value, off in near(exact.function, Near(sums, np.zeros(sums.shape)), {}, "float32"):
         assert not np.any(off), value
+
+
+@pytest.mark.parametrize(
+    ("spread", "operation"), [(added, np.add), (multiplied, np.multiply), (divided, np.divide)]
+)
+def test_two_values_that_are_off_spread_to_their_results(spread: Any, operation: Any) -> None:
+    """No pair of values within their bounds has a result outside of its own."""
+    x, y = (1000.0, 0.5), (1.0, 0.1)
+    result = operation(x[0], y[0])
+    corners = [operation(x[0] + i * x[1], y[0] + j * y[1]) for i in (-1, 1) for j in (-1, 1)]
+    assert spread(result, x, y) >= max(abs(corner - result) for corner in corners) * (1 - 1e-12)
+
+
+@lapidist.epilogue
+def summed(acc: Any) -> Any:
+    return acc, lapidist.row_sum(acc)
+
+
+def test_a_sum_of_more_values_may_be_further_off() -> None:
+    few, many = (
+        near(summed.function, Near(np.ones((3, count)), np.zeros((3, count))), {}, "float32")[1].off / count
+        for count in (2, 4096)
+    )
+    assert np.all(many > few)
