@@ -19,12 +19,7 @@ from offenders import hold_none
 
 ROOT = Path(__file__).parent.parent
 HOST_FILES = sorted((ROOT / "src").rglob("*.py"))
-DEVICE_FILES = sorted(
-    path
-    for folder in (CUDA_SOURCES, LIMIT_SOURCES)
-    for path in folder.rglob("*")
-    if path.suffix in (".cu", ".cuh")
-)
+DEVICE_FILES = sorted(path for folder in (CUDA_SOURCES, LIMIT_SOURCES) for path in folder.rglob("*.cu*"))
 KERNEL_FILES = [path for path in DEVICE_FILES if path.suffix == ".cu"]
 RUNG_FILES = sorted(CUDA_SOURCES.glob("ladder/*.cu"))
 TEXT_FILES = [*HOST_FILES, *DEVICE_FILES, *sorted((ROOT / "tests").rglob("*.py"))]

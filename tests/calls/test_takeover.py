@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,9 +10,7 @@ import numpy as np
 import pytest
 
 import lapidist
-from lapidist.backends.gpu import driver, launched_products, list_kernels
-from lapidist.build import background_compile
-from lapidist.build.folder import VARIABLE
+from lapidist.backends.gpu import launched_products
 from lapidist.calls import planned_products, prepared, repeat
 from lapidist.calls.call import Call
 from lapidist.calls.kernel_choice import Choices
@@ -25,70 +21,15 @@ from lapidist.calls.repeat.upgrade import FINAL, Upgrade, upgrade_of, upgrade_of
 from lapidist.calls.repeat.write import CallLayout, written_out
 from lapidist.device import chip
 from lapidist.errors import ArgumentError, CompileError
-from lapidist.frameworks.arrays import Operand
-from lapidist.launch import ARRAYS_AT_ONCE, Binary
+from lapidist.launch import Binary
 from lapidist.planning import binaries, fallback_kernels
 from lapidist.planning.plans import Plan, make_plan
+from stand_in_card import Card, stand_in
 
 Array = np.ndarray[Any, Any]
 
 
-class Card:
-    """In place of a GPU: what runs on it, and the compilers behind."""
-
-    def __init__(self) -> None:
-        self.ran: list[Plan] = []
-        self.asked: list[Any] = []
-        self.under_way = True
-
-    def ready(self, _: object, plan: Plan, own: object) -> Any:
-        """As GpuBackend.loaded."""
-        card = self
-
-        class Kernel:
-            launch = SimpleNamespace(scratch=(0, 0))
-
-            def start(self, *_: object) -> None:
-                card.ran.append(plan)
-
-            start_with = start
-
-        return Kernel()
-
-    def ask(self, order: object, done: Any) -> bool:
-        self.asked.append(done)
-        return self.under_way
-
-    def comes(self) -> None:
-        for done in self.asked:
-            done(Binary("", "", "", b"", ""))
-
-
-@pytest.fixture
-def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Card]:
-    found = Card()
-
-    @contextmanager
-    def upload(ordinal: int, operands: list[Operand]) -> Iterator[list[int]]:
-        yield [operand.pointer for operand in operands]
-
-    monkeypatch.setenv(VARIABLE, str(tmp_path))
-    monkeypatch.setattr(launched_products.GpuBackend, "loaded", lambda *given: found.ready(*given))
-    monkeypatch.setattr(launched_products, "query_device", lambda ordinal: chip("h200"))
-    monkeypatch.setattr(driver, "require_gpu", lambda ordinal: None)
-    monkeypatch.setattr(launched_products, "choose_stream", lambda *_: 0)
-    monkeypatch.setattr(launched_products, "upload", upload)
-    monkeypatch.setattr(launched_products.GpuBackend, "takes_host_lists", True)
-    monkeypatch.setattr(list_kernels, "KERNELS", {})
-    monkeypatch.setattr(list_kernels, "CALLS_BETWEEN", 1)
-    monkeypatch.setattr(repeat, "PREPARED", {})
-    monkeypatch.setattr(prepared, "CALLS_BETWEEN", 1)
-    monkeypatch.setattr(prepared, "planned_at_once", lambda *_: None)
-    monkeypatch.setattr(background_compile, "ask", found.ask)
-    monkeypatch.setattr(background_compile, "is_under_way", lambda order: found.under_way)
-    binaries.forget()
-    yield found
-    binaries.forget()
+card = pytest.fixture(stand_in)
 
 
 def operands(m: int = 512) -> tuple[Array, Array]:
@@ -421,71 +362,6 @@ def test_a_wrong_word_is_named(device: str | None) -> None:
             call(a, a, device=device, compile="late")
     with pytest.raises(ArgumentError, match="compile: must be one of wait, never; got 'background'"):
         lapidist.plan(a, a, device=device, compile="background")  # type: ignore[arg-type]
-
-
-# ---- lists ----
-
-
-def lists_of(count: int = 3) -> tuple[list[Array], list[Array]]:
-    return [np.zeros((192, 256), np.float16)] * count, [np.zeros((256, 320), np.float16)] * count
-
-
-def wanted_for_lists_and_another(count: int) -> tuple[Plan, Plan]:
-    wanted = lapidist.plan(*lists_of(count), device=0, compile="wait").plan
-    assert wanted is not None
-    *_, other = fallback_kernels.plans_ranked(wanted, fallback_kernels.same_sums(wanted))
-    assert other.build != wanted.build
-    binaries.remember(Binary("", "", "", b"", ""), *other.build)
-    return wanted, other
-
-
-def test_a_better_kernel_takes_over_for_lists(card: Card) -> None:
-    """Of two launches, one of which is for the rest."""
-    lists = lists_of(ARRAYS_AT_ONCE + 3)
-    wanted, other = wanted_for_lists_and_another(ARRAYS_AT_ONCE)
-    rest, another = wanted_for_lists_and_another(3)
-    for _ in range(2):
-        lapidist.gemm(*lists, device=0, compile="background")
-    card.comes()
-    for _ in range(2):
-        lapidist.gemm(*lists, device=0, compile="background")
-    stands_in, own = [other.config, another.config], [wanted.config, rest.config]
-    assert [plan.config for plan in card.ran] == stands_in * 2 + own * 2
-    assert {plan.sum_order for plan in card.ran} == {wanted.sum_order, rest.sum_order}
-    assert len(card.asked) == 2
-
-
-def test_lists_do_not_wait_for_what_does_not_come(card: Card) -> None:
-    _, other = wanted_for_lists_and_another(3)
-    lapidist.gemm(*lists_of(), device=0, compile="background")
-    (part,) = list_kernels.KERNELS.values()
-    assert not part.settled
-    card.under_way = False
-    lapidist.gemm(*lists_of(), device=0, compile="background")
-    assert part.settled
-    assert [plan.config for plan in card.ran] == [other.config] * 2
-
-
-def test_graphs_of_lists_keep_the_kernel_that_is_wanted(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted, other = wanted_for_lists_and_another(3)
-    lapidist.gemm(*lists_of(), device=0, compile="background")
-    monkeypatch.setattr(launched_products.GpuBackend, "is_captured", lambda *_: True)
-    lapidist.gemm(*lists_of(), device=0, compile="background")
-    list_kernels.KERNELS.clear()
-    lapidist.gemm(*lists_of(), device=0, compile="background")  # the first one
-    assert [plan.config for plan in card.ran] == [other.config] + [wanted.config] * 2
-
-
-def test_a_plan_of_lists_keeps_its_kernel(card: Card) -> None:
-    lists = lists_of()
-    wanted, other = wanted_for_lists_and_another(3)
-    waits, takes = (lapidist.plan(*lists, device=0, compile=way) for way in ("wait", "never"))
-    for gemm in (waits, takes):
-        gemm.execute(*lists)
-    binaries.remember(Binary("", "", "", b"", ""), *wanted.build)
-    for gemm in (waits, takes):
-        gemm.execute(*lists)
-    assert [plan.config for plan in card.ran] == [wanted.config, other.config] * 2
 
 
 class Unsettled:
