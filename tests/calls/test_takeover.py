@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import lapidist
+from counted_card import Card, stand_in
 from lapidist.backends.gpu import launched_products
 from lapidist.calls import planned_products, prepared, repeat
 from lapidist.calls.call import Call
@@ -24,7 +25,6 @@ from lapidist.errors import ArgumentError, CompileError
 from lapidist.launch import Binary
 from lapidist.planning import binaries, fallback_kernels
 from lapidist.planning.plans import Plan, make_plan
-from stand_in_card import Card, stand_in
 
 Array = np.ndarray[Any, Any]
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import lapidist
+from counted_card import Card, stand_in
 from lapidist.backends.gpu import launched_products, list_kernels
 from lapidist.launch import ARRAYS_AT_ONCE, Binary
 from lapidist.planning import binaries, fallback_kernels
 from lapidist.planning.plans import Plan
-from stand_in_card import Card, stand_in
 
 Array = np.ndarray[Any, Any]
 
