@@ -31,6 +31,7 @@ _HOME = {
         "ArgumentError CompileError DTypeError DeviceError LapidistError LaunchError RefusalError "
         "ShapeError StrideError"
     ),
+    "calls.grouped": "grouped",
     "calls.lists": "ArrayGemm",
     "calls.planned_call": "plan",
     "problems.pointers": "Pointers",

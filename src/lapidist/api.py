@@ -125,7 +125,7 @@ def matmul(
         if scale_a is not None or scale_b is not None or epilogue is not None:
             result = None
             if ARRAY_PATHS:
-                values = None, None, None, DEFAULT_ALPHA, DEFAULT_BETA, scale_a, scale_b
+                values = None, None, None, DEFAULT_ALPHA, DEFAULT_BETA, scale_a, scale_b, None
                 fast_path = with_arrays().repeated_with_arrays
                 result = fast_path(ARRAY_PATHS, a, b, None, out, values, epilogue, OF_MATMUL, types, stream)
         elif type(a) is type(b) is np.ndarray:
@@ -272,7 +272,7 @@ def gemm(
         ):
             result = gemm_fast_path(a, b, c, out, alpha, beta, trans_a, trans_b, types, stream)
         elif ARRAY_PATHS:
-            values = gather_a, gather_b, scatter_d, alpha, beta, scale_a, scale_b
+            values = gather_a, gather_b, scatter_d, alpha, beta, scale_a, scale_b, None
             fast_path, flags = with_arrays().repeated_with_arrays, (trans_a, trans_b, False, False)
             result = fast_path(ARRAY_PATHS, a, b, c, out, values, epilogue, flags, types, stream)
         else:

@@ -39,13 +39,14 @@ PARAMETER_KINDS = {
     "workspace": ("2Q", 16, 8),
     "modes": ("6Q5q", 88, 8),
     "scales": ("2Q4q", 48, 8),
+    "ragged": ("Q3i4x", 24, 8),
     "order": (f"{MOST_PAIRS}b", MOST_PAIRS, 1),  # of the clusters of a launch: zeros leave it as it is
     "lists": (f"{4 * ARRAYS_AT_ONCE}Q", 32 * ARRAYS_AT_ONCE, 8),
     "addresses": ("4Q", 32, 8),
     **{f"epilogue{n}": (f"{5 * n}q", 40 * n, 8) for n in range(1, 17)},  # with so many operands
 }
 # of these structs the addresses alone change from run to run: their first members
-PATCHED = {"modes": "6Q", "scales": "2Q"}
+PATCHED = {"modes": "6Q", "scales": "2Q", "ragged": "Q"}
 
 
 @dataclass(frozen=True, slots=True)

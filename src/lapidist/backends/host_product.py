@@ -34,6 +34,7 @@ class HostProduct(NamedTuple):
     factors: Factors | None = None
     finish: Callable[[Array], Array] | None = None
     store: Callable[[Array], None] | None = None
+    sums: Callable[..., Array] | None = None  # in place of sums_of
 
 
 def multiply(
@@ -48,15 +49,16 @@ def multiply(
     factors: Factors | None = None,
     finish: Callable[[Array], Array] | None = None,
     store: Callable[[Array], None] | None = None,
+    sums: Callable[..., Array] | None = None,
 ) -> None:
     """out = finish(alpha a b + beta c), then store(out). Small floats are summed in float. beta = 0 never
     reads c; alpha = 0 never reads a and b.
     """
     working = np.dtype("float32" if accumulator == "float16" else accumulator)
-    if accumulator == "int32" and a.dtype.itemsize == 1:
+    if sums is None and accumulator == "int32" and a.dtype.itemsize == 1:
         multiply_integers(a, b, c, out, int(alpha), int(beta))
     elif (
-        (alpha == 1 and beta == 0 and finish is None and a.shape[-1])
+        (alpha == 1 and beta == 0 and finish is sums is None and a.shape[-1])
         and a.dtype == out.dtype == working
         and precision != TF32
         and out.flags.c_contiguous
@@ -64,7 +66,7 @@ def multiply(
     ):
         np.matmul(a, b, out=out)
     else:
-        sums = sums_of_objects if working.hasobject else sums_of
+        sums = sums or (sums_of_objects if working.hasobject else sums_of)
         result = sums(a, b, c, alpha, beta, accumulator, precision, factors)
         if finish is not None:
             result = finish(result)

@@ -9,7 +9,7 @@ import numpy as np
 from lapidist.backends import host_product
 from lapidist.backends.host_product import HostProduct
 from lapidist.calls import argument_rules, number_rules
-from lapidist.calls.operation import Operation, is_array
+from lapidist.calls.operation import Groups, Operation, is_array
 from lapidist.calls.output_types import checked_outputs, shape_of_d, type_of_d
 from lapidist.calls.part import Extents, Part, ProblemInputs, with_alignment
 from lapidist.dtypes import numpy_dtype
@@ -24,6 +24,7 @@ from lapidist.problems.scaling import AS_THEY_ARE, PROMOTED
 if TYPE_CHECKING:
     from lapidist.calls.epilogue_operands import EpilogueOperands
     from lapidist.calls.factor_operands import FactorOperands
+    from lapidist.calls.group_operands import GroupOperands
     from lapidist.calls.index_operands import IndexOperands
     from lapidist.calls.scalar_operands import ScalarOperands
 
@@ -35,6 +36,7 @@ class Bound:
 
     def __init__(self, a: Any, b: Any, c: Any, out: Any, operation: Operation) -> None:
         self.indices: IndexOperands | None = None
+        self.groups: GroupOperands | None = None
         self.scalars: ScalarOperands | None = None
         self.factors: FactorOperands | None = None
         self.epilogue: EpilogueOperands | None = None
@@ -43,6 +45,8 @@ class Bound:
             self._bind_indices(operation)
         else:
             operation = operation.with_numbers()
+        if operation.groups is not None:
+            self._bind_groups(operation.groups)
         self.operation, types = operation, operation.types
         out, further = checked_outputs(out, operation.epilogue)
         self.alpha, self.beta = numbers_of(operation)
@@ -90,6 +94,8 @@ class Bound:
             self.a = self.a.transposed()
         if operation.trans_b:
             self.b = self.b.transposed()
+        if self.groups is not None:
+            return self.groups.extents(self.a, self.b)
         argument_rules.require_inner_match(self.a, self.b, shapes, operation.vectors)
         batch = argument_rules.broadcast_batch(self.a, self.b)
         matrix = self.a.shape[-2], self.b.shape[-1]
@@ -159,6 +165,11 @@ class Bound:
 
     # ---- parts ----
 
+    def _bind_groups(self, groups: Groups) -> None:
+        from lapidist.calls.group_operands import GroupOperands
+
+        self.groups = GroupOperands(groups)
+
     def _bind_indices(self, operation: Operation) -> None:
         from lapidist.calls.index_operands import IndexOperands
 
@@ -179,17 +190,19 @@ class Bound:
             from lapidist.calls.factor_operands import FactorOperands
 
             self.factors = FactorOperands(operation, self)
-        parts = self.indices, self.scalars, self.factors, self.epilogue
+        parts = self.indices, self.groups, self.scalars, self.factors, self.epilogue
         if any(parts):
             self.parts = tuple(part for part in parts if part is not None)
         extras = self.extras
-        if self.indices is not None:
+        if self.indices is not None or self.groups is not None:
             for operand in extras:
                 argument_rules.require_same_device(operand, self.a)
-        if self.indices is not None or self.factors is not None:
+        if self.indices is not None or self.groups is not None or self.factors is not None:
             self._require_disjoint_parts(extras)
         if self.indices is not None:
             self.indices.require_fit(self)
+        if self.groups is not None:
+            self.groups.require_fit(self)
         if self.factors is not None:
             self.factors.require_promotion(operation.types.promote)
 

@@ -61,8 +61,27 @@ class Factors(NamedTuple):
         return self.a is not None or self.b is not None
 
 
+class Groups(NamedTuple):
+    """What a caller gave of the groups of a grouped product."""
+
+    offsets: Any = None
+    counts: Any = None
+    expected_rows: int | None = None
+    check: bool = False
+
+    @property
+    def ends(self) -> Any:
+        return self.counts if self.offsets is None else self.offsets
+
+    @property
+    def flag(self) -> tuple[bool, int | None]:
+        """What a key holds of them beside the array."""
+        return self.offsets is None, self.expected_rows
+
+
 USUAL_TYPES = Types()
-Flags = tuple[Any, Any, Any, Any]  # trans_a, trans_b, whether vectors are allowed, permuted
+# trans_a, trans_b, whether vectors are allowed, permuted or what is said of groups
+Flags = tuple[Any, Any, Any, Any]
 OF_MATMUL: Flags = (False, False, True, False)
 
 
@@ -80,6 +99,7 @@ class Operation(NamedTuple):
     routing: Routing = Routing()
     factors: Factors = Factors()
     epilogue: BoundEpilogue | None = None
+    groups: Groups | None = None
 
     @property
     def routed(self) -> bool:
@@ -92,6 +112,7 @@ class Operation(NamedTuple):
         routing, factors = self.routing, self.factors
         return (
             self.epilogue is factors.a is factors.b is routing.gather_a is routing.gather_b is None
+            and self.groups is None
             and routing.scatter_d is None
             and routing.permuted is False
             and (type(self.alpha) is float or not is_array(self.alpha))

@@ -72,6 +72,7 @@ class Family(ABC):
     """
 
     parameters: Parameters
+    takes_groups = False  # whether its blocks find groups of ragged operands (share/groups.cuh)
     scalar_schedules: ScalarSchedules | None = None
     scalar_model: ScalarModel | None = None
 

@@ -19,11 +19,12 @@ from lapidist.kernels.rules.problem_facts import facts_of
 from lapidist.kernels.rules.rule import Rule, obey, refusal
 from lapidist.launch import INT_LIMIT
 from lapidist.problems.compile_key import of_kind
-from lapidist.problems.modes import PLAIN
 from lapidist.problems.problem import Problem
+from lapidist.problems.ragged import COLS, DEPTH, ROWS, Ragged
 from lapidist.schedule import Raster, TileGrid
 from lapidist.schedule.grid import ROW_MAJOR
 
+WAVES_OF_GROUPS = 8  # blocks of a grouped product for each SM, where they do not say how many stay there
 EVEN_ROUNDS = 4  # with fewer rounds of tiles, an even number for each block would leave many SMs idle
 PACKED_BYTES = 16384  # a further block pays for each so many bytes of operands that are packed
 Tuned = tuple[tuple[Config, float], ...]  # configs with their efficiency; the first is the default
@@ -161,6 +162,8 @@ class Kernel:
         grid = self.family.grid(problem)
         if grid is not None:
             return grid
+        if problem.modes.ragged is not None:
+            return self.grid_of_groups(problem, problem.modes.ragged, config, device), 1, 1
         tiles = self.tiles(problem, config)
         inner, outer = (*problem.batch[::-1], 1, 1)[:2]
         if not self.persistent:
@@ -181,6 +184,17 @@ class Kernel:
             1,
             1,
         )
+
+    def grid_of_groups(self, problem: Problem, ragged: Ragged, config: Config, device: Device) -> int:
+        """Blocks of a grouped product, which loop over tiles: no more than the groups can have. Those of a
+        persistent kernel are on the chip at once.
+        """
+        high, wide = config.bm * config.cluster_m, config.bn * config.cluster_n
+        rows = ragged.tiles(high) if ragged.extent == ROWS else -(-problem.m // high)
+        columns = ragged.tiles(wide) if ragged.extent == COLS else -(-problem.n // wide)
+        clusters = rows * columns * (ragged.groups if ragged.extent == DEPTH else 1)
+        waves = self.persistent or WAVES_OF_GROUPS
+        return max(1, min(clusters, device.clusters_resident(config.cluster) * waves)) * config.cluster
 
     def clusters(self, problem: Problem, config: Config) -> int:
         """Clusters that cover the tiles. A cluster computes neighbouring tiles, some of which may lie
@@ -263,7 +277,10 @@ class Kernel:
             )
         if problem.m > INT_LIMIT or problem.n > INT_LIMIT or problem.k > INT_LIMIT:
             return f"an extent is counted in 32 bits; the largest is {max(problem.m, problem.n, problem.k)}"
-        if problem.modes != PLAIN and not self.family.moded:
+        ragged = problem.modes.ragged
+        if ragged is not None and not self.family.takes_groups:
+            return f"its blocks find no groups; these matrices have {ragged}"
+        if problem.modes.routes and not self.family.moded:
             return f"it takes matrices as they lie; these have {problem.modes}"
         if problem.fused is not None and self.kind != "production":
             return f"it stores sums as they are; here they are {problem.fused.function.name}(sum) first"

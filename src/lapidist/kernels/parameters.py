@@ -26,9 +26,10 @@ def block_of(parameters: Parameters, problem: Problem) -> ParameterBlock:
     """The layout of the parameters in bytes, for this problem's types."""
     lists = (("lists", ARRAYS[problem.modes.arrays]),) if problem.modes.arrays else ()
     scales = (SCALES,) if problem.scaling.scaled and SCALES not in parameters else ()
+    ragged = (("ragged", "ragged"),) if problem.modes.ragged else ()
     operands = len(problem.fused.operands) if problem.fused else 0
     fused = (("epilogue", f"epilogue{operands}"),) if operands else ()
-    return laid_out((*parameters, *lists, *scales, *fused), SCALARS[problem.accumulator])
+    return laid_out((*parameters, *lists, *scales, *ragged, *fused), SCALARS[problem.accumulator])
 
 
 @lru_cache(maxsize=256)

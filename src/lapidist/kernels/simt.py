@@ -35,6 +35,7 @@ SIMT_PARAMETERS: Parameters = (
 
 class Simt(Blocks):
     parameters = SIMT_PARAMETERS
+    takes_groups = True
 
     def refuse(self, problem: Problem) -> str | None:
         strided = refuse_strided("D", problem.d, "row") if problem.modes.groups is None else None

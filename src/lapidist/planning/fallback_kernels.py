@@ -159,7 +159,7 @@ def planned_at_once(problem: Problem, device: Device) -> Plan | None:
     """The plan by the best binary of the problem's class: it has the order in which k is summed, and takes no
     table of all costs. None: no set serves the problem, or a measurement says what is fastest.
     """
-    best = best_of_class(problem, device)
+    best = None if problem.modes.ragged else best_of_class(problem, device)
     if best is None or look_up(problem, device)[0] is not None:
         return None
     return plan_of(best, problem, device)

@@ -194,7 +194,10 @@ class Plan:
     def _constants(self) -> dict[str, Any]:
         """The parameters that are the same in each run, by name."""
         words = {} if self.schedule is None else {"schedule": device_words(self.schedule)}
-        routed = {"modes": members(self.problem.modes), "scales": self.problem.scaling.members}
+        modes = self.problem.modes
+        routed = {"modes": members(modes), "scales": self.problem.scaling.members}
+        if modes.ragged is not None:
+            routed["ragged"] = modes.ragged.members
         return {**constants(self.problem), **words, **routed, **self.kernel.family.constants(self.problem)}
 
     def _patches(self, block: ParameterBlock) -> Mapping[str, Patch]:
@@ -335,7 +338,7 @@ def make_plan(
     tuned = ""
     if config is not None:
         best = exactly(problem, device, kernel, config, sharing)
-    elif kernel is None and sharing == PLANNED:
+    elif kernel is None and sharing == PLANNED and problem.modes.ragged is None:
         best, tuned = measured_choice(problem, device, modelled_choice(problem, device))
     else:
         best = choose(problem, device, kernel, sharing)

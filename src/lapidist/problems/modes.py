@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from lapidist.problems.ragged import NUMBERS, Ragged
+
 # addresses of an array batch: among the kernel's parameters, or in arrays on the GPU
 IN_LAUNCH, IN_MEMORY = (1, 2)
 OF_ALL, OF_EACH = 1, 2  # index arrays: one for all matrices of a batch, or a row for each of them
@@ -29,7 +31,8 @@ class Group(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Modes:
     """gather_ and scatter_ are 0, OF_ALL or OF_EACH. `index`: the type of all index arrays. `groups`: D's
-    rows and columns, if D is permuted. `arrays`: 0, IN_LAUNCH or IN_MEMORY.
+    rows and columns, if D is permuted. `arrays`: 0, IN_LAUNCH or IN_MEMORY. `ragged`: an extent that is cut
+    into groups.
     """
 
     gather_a: int = 0
@@ -40,6 +43,7 @@ class Modes:
     groups: tuple[Group, Group] | None = None
     arrays: int = 0
     scalars: bool = False
+    ragged: Ragged | None = None
 
     @property
     def picked(self) -> tuple[int, int, int, int]:
@@ -59,7 +63,17 @@ class Modes:
             scatter_rows=self.scatter_cols,
             scatter_cols=self.scatter_rows,
             groups=self.groups and self.groups[::-1],
+            ragged=self.ragged and self.ragged.transposed(),
         )
+
+    @property
+    def routes(self) -> bool:
+        """Whether anything but groups of a ragged extent differs from matrices as they lie."""
+        return self != PLAIN and replace(self, ragged=None, index=PLAIN.index) != PLAIN
+
+    def cuts(self, extent: str) -> bool:
+        """Whether this extent ("m", "n" or "k") is cut into groups."""
+        return self.ragged is not None and self.ragged.extent == extent
 
     def defines(self) -> dict[str, object]:
         """The macros of modes.cuh. Plain problems get none, so that their binaries are shared."""
@@ -71,6 +85,7 @@ class Modes:
             "PERMUTED": self.groups is not None,
             "ARRAYS": self.arrays,
             "SCALARS": self.scalars,
+            "RAGGED": 0 if self.ragged is None else NUMBERS[self.ragged.extent],
         }
         if not any(used.values()):
             return {}
@@ -87,6 +102,7 @@ class Modes:
             "lists of arrays": self.arrays == IN_LAUNCH,
             "lists of addresses": self.arrays == IN_MEMORY,
             "alpha and beta from memory": self.scalars,
+            str(self.ragged): self.ragged is not None,
         }
         return ", ".join(word for word, on in words.items() if on)
 
@@ -95,7 +111,7 @@ PLAIN = Modes()
 
 
 class ExtraPointers(NamedTuple):
-    """Addresses of index arrays, scalars and factors; 0: there is none.
+    """Addresses of index arrays, scalars, factors and ends of groups; 0: there is none.
 
     Their order counts: `modes` takes the first six, `scales` the next two, `fused` is the last.
     `in_order_of`, `values`, `members` and `sources_of` (calls/repeat/with_arrays.py) rely on it.
@@ -109,6 +125,7 @@ class ExtraPointers(NamedTuple):
     beta: int = 0
     scale_a: int = 0
     scale_b: int = 0
+    ends: int = 0
     fused: tuple[Any, ...] = ()  # an epilogue's operands: addresses of arrays, or numbers
 
     def in_order_of(self, transposed: bool) -> ExtraPointers:
@@ -116,12 +133,13 @@ class ExtraPointers(NamedTuple):
         if not transposed:
             return self
         exchanged = (self.b_cols, self.a_rows, self.d_cols, self.d_rows)
-        return ExtraPointers(*exchanged, self.alpha, self.beta, self.scale_b, self.scale_a, self.fused)
+        scalars = self.alpha, self.beta
+        return ExtraPointers(*exchanged, *scalars, self.scale_b, self.scale_a, self.ends, self.fused)
 
     def values(self, transposed: bool) -> dict[str, tuple[int, ...]]:
         """The words of each kernel parameter that has such addresses."""
         addresses = self.in_order_of(transposed)
-        return {"modes": addresses[:6], "scales": addresses[6:8]}
+        return {"modes": addresses[:6], "scales": addresses[6:8], "ragged": (addresses.ends,)}
 
 
 NO_POINTERS = ExtraPointers()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lapidist.epilogues.steps import Function
 
 Shape = Any  # hashable; None: no fast path can serve the arrays
-# indices, alpha, beta, factors, an epilogue's operands; None where one is missing
+# indices, alpha, beta, factors, ends of groups, an epilogue's operands; None where one is missing
 ExtraValues = tuple[Any, ...]
 
 
@@ -96,7 +96,7 @@ def key_of_rows_of(call: Call) -> Shape:
 
 # ---- with arrays beside the matrices ----
 
-AT_ALPHA, AT_BETA, AT_FACTORS, AT_OPERANDS = 3, 4, (5, 6), 7  # in ExtraValues; operands start at the last
+AT_ALPHA, AT_BETA, AT_FACTORS, AT_OPERANDS = 3, 4, (5, 6), 8  # in ExtraValues; operands start at the last
 
 
 def extra_values(operation: Operation) -> ExtraValues:
@@ -107,7 +107,8 @@ def extra_values(operation: Operation) -> ExtraValues:
         else (epilogue.values[parameter.name] for parameter in epilogue.function.parameters)
     )
     numbers = operation.alpha, operation.beta, *operation.factors
-    return (routing.gather_a, routing.gather_b, routing.scatter_d, *numbers, *values)
+    ends = None if operation.groups is None else operation.groups.ends
+    return (routing.gather_a, routing.gather_b, routing.scatter_d, *numbers, ends, *values)
 
 
 def key_of(
@@ -140,6 +141,8 @@ def key_with_arrays(call: Call) -> Shape:
     operation, choices = call.operation, call.choices
     if operation.routing.check_indices is not False or choices.workspace is not None:
         return None
+    if operation.groups is not None and operation.groups.check is not False:
+        return None
     flags = operation.trans_a, operation.trans_b, operation.routing.permuted
     if not all(type(flag) is bool for flag in flags):  # 1 would have the key of True, a list none
         return None
@@ -148,7 +151,9 @@ def key_with_arrays(call: Call) -> Shape:
 
 
 def flags_types_function(operation: Operation) -> tuple[Flags, Types, Function | None]:
-    flags = operation.trans_a, operation.trans_b, operation.vectors, operation.routing.permuted
+    groups = operation.groups
+    last = operation.routing.permuted if groups is None else groups.flag
+    flags = operation.trans_a, operation.trans_b, operation.vectors, last
     return flags, operation.types, None if operation.epilogue is None else operation.epilogue.function
 
 

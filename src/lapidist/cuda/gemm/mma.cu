@@ -25,28 +25,31 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     mma(int M, int N, int K, Scalar alpha, Scalar beta, const T* A, const T* B, const Out* C, Out* D,
         i64 a_row, i64 a_col, i64 a_inner, i64 a_outer, i64 b_row, i64 b_col, i64 b_inner, i64 b_outer,
         i64 c_row, i64 c_col, i64 c_inner, i64 c_outer, i64 d_row, i64 d_inner, i64 d_outer, int batch,
-        Modes modes, Schedule schedule, Workspace workspace LISTS SCALES_PARAMETER EPILOGUE_PARAMETER) {
+        Modes modes, Schedule schedule,
+        Workspace workspace LISTS SCALES_PARAMETER RAGGED_PARAMETER EPILOGUE_PARAMETER) {
   modes.read_scalars(alpha, beta);
-  const Product product = {M,
-                           N,
-                           K,
-                           alpha,
-                           beta,
-                           A,
-                           B,
-                           C,
-                           D,
-                           {a_row, a_col, a_inner, a_outer},
-                           {b_row, b_col, b_inner, b_outer},
-                           {c_row, c_col, c_inner, c_outer},
-                           {d_row, 1, d_inner, d_outer},
-                           batch,
-                           modes,
-                           LISTS_PASSED,
-                           EPILOGUE_PASSED};
+  const Product whole = {M,
+                         N,
+                         K,
+                         alpha,
+                         beta,
+                         A,
+                         B,
+                         C,
+                         D,
+                         {a_row, a_col, a_inner, a_outer},
+                         {b_row, b_col, b_inner, b_outer},
+                         {c_row, c_col, c_inner, c_outer},
+                         {d_row, 1, d_inner, d_outer},
+                         batch,
+                         modes,
+                         LISTS_PASSED,
+                         EPILOGUE_PASSED};
   extern __shared__ __align__(128) char shared[];
   const Position position(thread_now() / 32 % (THREADS / 32));
-  for (Work work(schedule); work.next<RASTER>(ceil_div(M, BM), ceil_div(N, BN), ceil_div(K, BK));) {
+  for (Units work(schedule, RAGGED_PASSED, M, N);
+       work.next<RASTER>(ceil_div(M, BM), ceil_div(N, BN), ceil_div(K, BK));) {
+    const Product& product = work.part(whole);
     const Task task(product, work);
     const int count = task.count;
     MoverOfA move_a(product, task);

@@ -5,6 +5,7 @@
 #include "config.cuh"
 #include "epilogue.cuh"
 #include "modes.cuh"
+#include "share/grouped_work.cuh"
 #include "share/sharing.cuh"
 
 // Elements to the next row and column of a matrix, and along the two dimensions of a batch.
@@ -29,6 +30,20 @@ struct Product {
   const fused::Operands* operands;  // of the caller's function
 };
 
+// The units of a product that is not ragged: all of them belong to the whole product.
+struct WholeWork : Work {
+  __device__ __forceinline__ WholeWork(const Schedule& schedule, const Ragged&, int, int) : Work(schedule) {}
+  __device__ __forceinline__ static int first_row() { return 0; }
+  __device__ __forceinline__ static int first_col() { return 0; }
+  __device__ __forceinline__ static int first_k() { return 0; }
+  __device__ __forceinline__ static const Product& part(const Product& whole) { return whole; }
+};
+struct WorkOfGroups : GroupedWork {
+  __device__ __forceinline__ WorkOfGroups(const Schedule&, const Ragged& ragged, int M, int N)
+      : GroupedWork(ragged, M, N) {}
+};
+using Units = Choose<(RAGGED > 0), WorkOfGroups, WholeWork>::Type;
+
 // Which tile of which matrix, and how much of k.
 struct Task {
   int row, col;      // the tile's first row and column
@@ -39,15 +54,15 @@ struct Task {
   Out* D;
   Modes modes;
 
-  __device__ __forceinline__ Task(const Product& p, const Work& work)
-      : row(uniform(work.unit.row) * BM),
-        col(uniform(work.unit.column) * BN),
+  __device__ __forceinline__ Task(const Product& p, const Units& work)
+      : row(uniform(work.unit.row) * BM + work.first_row()),
+        col(uniform(work.unit.column) * BN + work.first_col()),
         A(p.A),
         B(p.B),
         C(p.C),
         D(p.D) {
     const int matrix = uniform(work.unit.batch);
-    k = uniform(work.unit.k_begin) * BK;
+    k = uniform(work.unit.k_begin) * BK + work.first_k();
     const int there = work.ends_tile() ? p.K - k : uniform(work.unit.k_end) * BK - k;
     count = SCALARS && p.alpha == Scalar(0) ? 0 : there;  // alpha = 0 never reads A and B
     inner = matrix % p.batch, outer = matrix / p.batch;

@@ -39,7 +39,8 @@ template <typename Product>
 __device__ __forceinline__ Workspace pack_operands(const Product& p, const PackedParts& parts,
                                                    const Workspace& workspace) {
   const Batch of_a = p.batch_of(p.a), of_b = p.batch_of(p.b);
-  if (PACKS || !(p.a_once || p.b_once)) fetch_small(p.extents, p.A, p.a.line, of_a, p.B, p.b.line, of_b);
+  if (!RAGGED && (PACKS || !(p.a_once || p.b_once)))
+    fetch_small(p.extents, p.A, p.a.line, of_a, p.B, p.b.line, of_b);
   if constexpr (PACKS) {
     return packing_of(p, workspace).pack(p.extents, parts, workspace);
   } else {
@@ -54,9 +55,12 @@ extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, RESIDENT)
           const __grid_constant__ TensorMap d_map, const T* A, const T* B, const Out* C, Out* D, i64 a_line,
           i64 a_inner, i64 a_outer, i64 b_line, i64 b_inner, i64 b_outer, i64 c_row, i64 c_col, i64 c_inner,
           i64 c_outer, i64 d_line, i64 d_inner, i64 d_outer, const __grid_constant__ Schedule schedule,
-          Workspace workspace, Scales scales, const __grid_constant__ Order order EPILOGUE_PARAMETER) {
+          Workspace workspace, Scales scales,
+          const __grid_constant__ Order order RAGGED_PARAMETER EPILOGUE_PARAMETER) {
   if (!BATCHED)
     batch = batches = 1, a_inner = a_outer = b_inner = b_outer = c_inner = c_outer = d_inner = d_outer = 0;
+  if (RAGGED == RAGGED_ROWS) M = MANY_LINES;
+  if (RAGGED == RAGGED_COLS) N = MANY_LINES;
   extern __shared__ __align__(1024) char shared[];
   Pipeline& pipeline = *reinterpret_cast<Pipeline*>(shared);
   const int rank = CLUSTER > 1 ? cluster_rank() : 0;
@@ -85,11 +89,12 @@ extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, RESIDENT)
                            c_outer,
                            schedule,
                            scales,
+                           RAGGED_PASSED,
                            EPILOGUE_PASSED,
                            read_once<BN>(N, batch * batches),
                            read_once<BM>(M, batch * batches)};
-  if ((!SCHEDULED || PEERS_IN_CLUSTER) && !PACKS && !A_SKEWED && (product.a_once || product.b_once) &&
-      threadIdx.x == GROUPS * 128)
+  if ((!SCHEDULED || PEERS_IN_CLUSTER) && !RAGGED && !PACKS && !A_SKEWED &&
+      (product.a_once || product.b_once) && threadIdx.x == GROUPS * 128)
     prefetch_first_tile(product, order, rank);
   const PackedParts parts(product.extents);
   const Workspace whole = workspace;

@@ -10,19 +10,22 @@
 #include "hopper.cuh"
 #include "share/sharing.cuh"
 
-struct UnitQueue {
+template <typename Unit>
+struct QueueOf {
   static constexpr unsigned SLOTS = 4;  // enough to fill all stages with units of one or two steps
   struct alignas(16) Entry {
-    WorkUnit unit;
+    Unit unit;
     int more;
   } at[SLOTS];
   Barrier filled[SLOTS], read[SLOTS];
 
-  __device__ __forceinline__ void init() {
+  // `readers`: warps that receive all units.
+  __device__ __forceinline__ void init(int readers) {
     for (int i = 0; i < static_cast<int>(SLOTS); ++i)
-      barrier_init(&filled[i], 1), barrier_init(&read[i], SHARERS / 32);
+      barrier_init(&filled[i], 1), barrier_init(&read[i], readers);
   }
 };
+using UnitQueue = QueueOf<WorkUnit>;
 
 // A counter: one register for the slot and its parity.
 struct Turn {
@@ -30,6 +33,28 @@ struct Turn {
   __device__ __forceinline__ int place() const { return count % UnitQueue::SLOTS; }
   __device__ __forceinline__ int parity() const { return count / UnitQueue::SLOTS % 2; }
 };
+
+// One thread publishes a unit, or that there are no more.
+template <typename Unit>
+__device__ __forceinline__ void publish(QueueOf<Unit>& queue, Turn& turn, const Unit& unit, bool more) {
+  const int place = turn.place();
+  barrier_wait(&queue.read[place], turn.parity() ^ 1);  // an unused slot counts as read
+  queue.at[place] = {unit, more};
+  barrier_arrive(&queue.filled[place]);
+  ++turn.count;
+}
+// A warp receives it. False: there are no more.
+template <typename Unit>
+__device__ __forceinline__ bool receive(QueueOf<Unit>& queue, Turn& turn, Unit& unit) {
+  const int place = turn.place();
+  barrier_wait(&queue.filled[place], turn.parity());
+  unit = queue.at[place].unit;
+  const bool more = queue.at[place].more;
+  __syncwarp();  // all lanes have read it
+  if (threadIdx.x % 32 == 0) barrier_arrive(&queue.read[place]);
+  ++turn.count;
+  return more;
+}
 
 // The producer's side: publishes each unit, and after the last one that there are no more.
 struct PublishedWork : Work {
@@ -39,11 +64,7 @@ struct PublishedWork : Work {
       : Work(schedule), queue(queue) {}
   __device__ __forceinline__ bool next() {
     const bool more = Work::next();
-    const int place = turn.place();
-    barrier_wait(&queue.read[place], turn.parity() ^ 1);  // an unused slot counts as read
-    queue.at[place] = {unit, more};
-    barrier_arrive(&queue.filled[place]);
-    ++turn.count;
+    publish(queue, turn, unit, more);
     return more;
   }
 };
@@ -54,14 +75,5 @@ struct ReceivedWork : Work {
   Turn turn;
   __device__ __forceinline__ ReceivedWork(const Schedule& schedule, UnitQueue& queue)
       : Work(schedule), queue(queue) {}
-  __device__ __forceinline__ bool next() {
-    const int place = turn.place();
-    barrier_wait(&queue.filled[place], turn.parity());
-    unit = queue.at[place].unit;
-    const bool more = queue.at[place].more;
-    __syncwarp();  // all lanes have read it
-    if (threadIdx.x % 32 == 0) barrier_arrive(&queue.read[place]);
-    ++turn.count;
-    return more;
-  }
+  __device__ __forceinline__ bool next() { return receive(queue, turn, unit); }
 };

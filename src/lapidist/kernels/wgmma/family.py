@@ -21,6 +21,7 @@ from lapidist.kernels.wgmma.configs import tile
 from lapidist.kernels.wgmma.maps import family_maps
 from lapidist.kernels.wgmma.operands import (
     EITHER_WAY,
+    by_registers,
     c_lies,
     copies_out,
     few_rows,
@@ -41,12 +42,14 @@ from lapidist.kernels.wgmma.shared import leaves_room, wgmma_shared
 from lapidist.kernels.wgmma.warpgroups import Warpgroups
 from lapidist.launch import TensorMap
 from lapidist.problems.problem import Problem
+from lapidist.problems.ragged import COLS, DEPTH, ROWS
 
 MATHS = (*EITHER_WAY, TF32, *INTEGERS, *FP8)
 MAPS: Parameters = (("a_map", "tensormap"), ("b_map", "tensormap"))
 
 
 class Wgmma(Warpgroups):
+    takes_groups = True
     parameters: Parameters = (
         *SIZES,
         ("batch", "i32"),
@@ -73,6 +76,7 @@ class Wgmma(Warpgroups):
             or refuse_backwards(problem)
             or refuse_strided("A", problem.a)
             or refuse_strided("B", problem.b)
+            or refuse_groups(problem)
         )
 
     def macros(self, problem: Problem) -> Mapping[str, object]:
@@ -96,6 +100,7 @@ class Wgmma(Warpgroups):
             **epilogue(problem),
             **groups(problem),
             **problem.scaling.defines(),
+            **problem.modes.defines(),
         }
 
     def constants(self, problem: Problem) -> Mapping[str, int]:
@@ -140,6 +145,25 @@ def refuse_backwards(problem: Problem) -> str | None:
         return "TMA steps forward from matrix to matrix; a batch stride is negative"
     if any(step < 0 for _, _, step in lines_of(problem)):
         return "TMA steps forward from line to line; a stride of A or B is negative"
+    return None
+
+
+def refuse_groups(problem: Problem) -> str | None:
+    """Boxes of TMA end with a group only between lines of the map: groups must not cut the direction in which
+    elements are adjacent.
+    """
+    modes = problem.modes
+    if modes.ragged is None:
+        return None
+    a, b = mn_major(problem)
+    if any(packed(problem)) or by_registers(problem):
+        return "A and B are packed, or pass registers, before it knows groups; their lines start anywhere"
+    of_k = modes.ragged.extent == DEPTH
+    for name, clipped, across in (("A", not modes.cuts(COLS), a), ("B", not modes.cuts(ROWS), b)):
+        if clipped and across != of_k:
+            return f"TMA cuts {name} between its lines; {modes.ragged} cut them, as they lie"
+    if not of_k and copies_out(problem) and transposed_d(problem) == modes.cuts(ROWS):
+        return f"TMA cuts D between its lines; {modes.ragged} cut them, as they lie"
     return None
 
 

@@ -19,6 +19,7 @@ from lapidist.problems.cached_fact import fact
 from lapidist.problems.compile_key import of_kind
 from lapidist.problems.modes import PLAIN
 from lapidist.problems.problem import Problem
+from lapidist.problems.ragged import ROWS
 
 EITHER_WAY = ("float16", "bfloat16")  # wgmma also reads these M-major or N-major
 GROUPED = 128  # columns of D that share a factor
@@ -108,6 +109,8 @@ def scratch(problem: Problem) -> tuple[int, int]:
 @fact
 def few_rows(problem: Problem) -> int | None:
     """The rows of A, rounded up to 16, if they are few and kernels are compiled for them; else None."""
+    if problem.modes.cuts(ROWS):
+        return None  # a group may have as many rows as all of them together
     rows = -(-problem.m // 16) * 16
     return rows if rows != 64 and 0 < rows <= MOST_FEW_ROWS and not mn_major(problem)[0] else None
 

@@ -12,6 +12,7 @@ from lapidist.dtypes import size_of
 from lapidist.kernels.wgmma.operands import by_registers, c_in_patches, few_rows, mn_major, transposed_d
 from lapidist.problems.compile_key import of_kind
 from lapidist.problems.problem import Problem
+from lapidist.problems.ragged import COLS, ROWS
 from lapidist.problems.scaling import STRIPS
 
 ROW_BYTES = 128  # a row of a slab: along k, or along m or n in M-major and N-major tiles
@@ -19,6 +20,7 @@ SLAB_BYTES = 64 * ROW_BYTES
 PATCH_BYTES = 32  # least bytes in each row of a patch
 # Promoted sums of wider tiles are multiplied in two parts. With a factor for each column, tiles of 160 are.
 UNPARTED, PARTED_STRIPS = 192, 160
+MOST_TILE = 1 << 30  # more lines than any tile has
 PATCH_ROWS = 16  # rows of D in a warp's patch
 
 
@@ -58,18 +60,25 @@ def loaded_lines(problem: Problem, config: Knobs) -> tuple[Any, Any]:
     a, b, alone = rows_of_stage(problem, config), config.bn, config.cluster == 1
     if alone is False:  # one config, whose numbers are Python's
         return a, b
+    m, n = lines_in_all(problem)
     if alone is True:
-        return min(a, max(1, problem.m)), min(b, max(1, problem.n))
-    few_a, few_b = np.minimum(a, max(1, problem.m)), np.minimum(b, max(1, problem.n))
+        return min(a, m), min(b, n)
+    few_a, few_b = np.minimum(a, m), np.minimum(b, n)
     return np.where(alone, few_a, a), np.where(alone, few_b, b)
+
+
+def lines_in_all(problem: Problem) -> tuple[int, int]:
+    """Rows and columns, one at least. Where groups cut them, no tile holds all."""
+    m = MOST_TILE if problem.modes.cuts(ROWS) else max(1, problem.m)
+    return m, MOST_TILE if problem.modes.cuts(COLS) else max(1, problem.n)
 
 
 def read_once(problem: Problem, config: Config) -> tuple[bool, bool]:
     """Whether each part of A, and of B, is read by a single tile: one tile has all columns of B, or all rows
     of A.
     """
-    alone = config.cluster == 1 and prod(problem.batch) == 1
-    return alone and problem.n <= config.bn, alone and problem.m <= config.bm
+    alone, (m, n) = config.cluster == 1 and prod(problem.batch) == 1, lines_in_all(problem)
+    return alone and n <= config.bn, alone and m <= config.bm
 
 
 def boxes(problem: Problem, config: Config) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -233,6 +233,7 @@ class Copies:
             return None
         strides = (size, *tensor.strides)
         start = tensor.address + sum(low * stride for (low, _), stride in zip(inside, strides, strict=True))
+        start %= 1 << 64  # addresses wrap
         span = (
             sum((high - low - 1) * stride for (low, high), stride in zip(inside, strides, strict=True)) + size
         )

@@ -16,7 +16,7 @@ struct Position {
 
 typedef LaidDown<AReader, BReader, ROWS, WN, STAGES * STAGE / (THREADS / 32)> Patches;
 
-__device__ __forceinline__ void finish(const Product& p, const Task& task, const Work& work,
+__device__ __forceinline__ void finish(const Product& p, const Task& task, const Units& work,
                                        const Position& position, const Scales& scales,
                                        Totals<ROWS, WN / 8>& totals, char* shared) {
   const int row = task.row + position.row, col = task.col + position.col;

@@ -28,7 +28,7 @@ __device__ __forceinline__ void store_row(Out* line, const Modes& modes, int fir
   }
 }
 
-__device__ __forceinline__ void finish(const Product& p, const Task& task, const Work& work,
+__device__ __forceinline__ void finish(const Product& p, const Task& task, const Units& work,
                                        const Position& position, Acc (&sums)[TM][TN]) {
   const int first_row = task.row + position.row, first_col = task.col + position.col;
   const auto row_of = [&](int i) { return first_row + spread<16>(i); };

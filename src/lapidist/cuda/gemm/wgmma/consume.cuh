@@ -9,13 +9,13 @@ template <typename Pipeline, typename Tiles>
 __device__ __forceinline__ void consume(const Product& p, Pipeline& pipeline, Tiles& walk, int rank,
                                         const Workspace& workspace) {
   if (!PACKS_EVENLY) take_registers<REGISTERS>();
-  auto&& tiles = walk_of_consumers(p.schedule, pipeline, walk);
+  auto&& tiles = walk_of_consumers(p, pipeline, walk);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   Multiplier<Pipeline> multiplier(p, pipeline, rank);
   const int first_warp = BY_GROUP ? own_group<GROUPS>() * 4 : warp;
   int first_buffer = 0;
   Held<D_COLS, HELD> held;
-  const bool few = p.extents.K <= (HELD - 1) * BK;
+  const bool few = RAGGED == RAGGED_K || p.extents.K <= (HELD - 1) * BK;  // lengths of groups differ
   for (; tiles.next(p.extents, rank); ++multiplier.turn) {
     if (!multiplier.is_mine()) {  // the other warpgroup's tile: skip its stages
       multiplier.ring.skip(tiles.end - tiles.begin);

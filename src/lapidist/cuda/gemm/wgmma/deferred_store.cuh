@@ -25,6 +25,7 @@ struct WayOut {
   const TensorMap* map;
   Buffer* buffers;
   int row, col, inner, outer, turn;  // of the first patch; `turn`: patches of earlier tiles
+  int limit;                         // where D's lines end, if groups end inside tiles
 
   __device__ __forceinline__ static bool leads() { return threadIdx.x % (BY_GROUP ? 128 : 32) == 0; }
   __device__ __forceinline__ static void meet() {
@@ -42,7 +43,8 @@ struct WayOut {
   __device__ __forceinline__ void send(int patch) const {
     if (!leads()) return;
     const int down = row + patch / D_PATCHES * NEXT_SLAB, along = col + patch_begin(patch % D_PATCHES);
-    tma_store(map, D_M_MAJOR ? down : along, D_M_MAJOR ? along : down, inner, outer, buffer(patch).bytes);
+    store_box(map, D_M_MAJOR ? down : along, D_M_MAJOR ? along : down, inner, outer, limit,
+              buffer(patch).bytes);
     if (!BY_GROUP) tma_store_commit();
   }
   // Store patches First to Last. One fence serves half of the buffers; TMA still reads from the other half.

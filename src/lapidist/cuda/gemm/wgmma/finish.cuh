@@ -36,8 +36,11 @@ struct Finisher {
         warp_row(warp_row),
         first_warp(first_warp),
         first_buffer(first_buffer),
-        addend{
-            p.c_of(tiles.inner, tiles.outer), p.c_row, p.c_col, p.extents.M, p.extents.N, p.alpha, p.beta} {}
+        addend{p.c_of(tiles.inner, tiles.outer), p.c_row, p.c_col, rows(), columns(), p.alpha, p.beta} {}
+
+  // Where the tile's matrix ends.
+  __device__ __forceinline__ int rows() const { return end_of_rows(tiles, p.extents); }
+  __device__ __forceinline__ int columns() const { return end_of_cols(tiles, p.extents); }
 
   // Load the first patches of C while the products run.
   __device__ __forceinline__ void ask_for_c() const {
@@ -55,11 +58,11 @@ struct Finisher {
   __device__ __forceinline__ int col_of(int patch) const { return tiles.col + patch % D_PATCHES * D_COLS; }
 
   __device__ __forceinline__ void apply_factors(int row, int col, Sum* sums) const {
-    scale_in_the_end<D_COLS / 2>(sums, p.scales, row + lane / 4 * NEXT_GROUP, col + lane % 4 * 2, p.extents.M,
-                                 p.extents.N);
+    scale_in_the_end<D_COLS / 2>(sums, p.scales, row + lane / 4 * NEXT_GROUP, col + lane % 4 * 2, rows(),
+                                 columns());
   }
   __device__ __forceinline__ fused::Fragments of_caller() const {
-    return fused::Fragments(p.operands, tiles.inner, tiles.outer, p.extents.M, p.extents.N);
+    return fused::Fragments(p.operands, tiles.inner, tiles.outer, rows(), columns());
   }
 
   // Store one patch of D; `number`: patches of the tile that came before. `sums` holds those of AMONG
@@ -71,10 +74,10 @@ struct Finisher {
     if (!D_COPY_ENGINE) {
       // in a cluster a warp has no neighbouring patches: they belong to other warps
       const int before = PEERS_IN_CLUSTER ? 0 : patch * D_COLS;
-      const int cols = min_of(p.extents.N - col, PEERS_IN_CLUSTER ? D_COLS : BN - before);
+      const int cols = min_of(columns() - col, PEERS_IN_CLUSTER ? D_COLS : BN - before);
       Out* const d = p.d_of(tiles.inner, tiles.outer);
       return store_by_hand<AMONG, LIVE, PatchRows>(buffer, begins, sums, number, d + row * p.d.line + col,
-                                                   p.d.line, before, p.extents.M - row, cols);
+                                                   p.d.line, before, rows() - row, cols);
     }
     if (lane == 0) tma_store_wait_read<D_BUFFERS - 1>();
     __syncwarp();
@@ -82,8 +85,8 @@ struct Finisher {
     proxy_fence();
     __syncwarp();
     if (lane == 0)
-      tma_store(&p.d_map, D_M_MAJOR ? row : col, D_M_MAJOR ? col : row, tiles.inner, tiles.outer,
-                buffer.bytes);
+      store_box(&p.d_map, D_M_MAJOR ? row : col, D_M_MAJOR ? col : row, tiles.inner, tiles.outer,
+                limit_of(tiles), buffer.bytes);
     if (lane == 0) tma_store_commit();
   }
 
@@ -142,7 +145,8 @@ struct Finisher {
   __device__ __forceinline__ void copy_out(Sum (&sums)[ROWS][BN / 2], Held& held, bool few) {
     auto* const buffers = reinterpret_cast<typename WayOut<D_COLS>::Buffer*>(pipeline.patch.D[first_warp]);
     const int row = BY_GROUP ? tiles.row + first_warp % (TILE_GROUPS * 4) / 4 * ROWS * 64 : warp_row;
-    const WayOut<D_COLS> out = {&p.d_map, buffers, row, tiles.col, tiles.inner, tiles.outer, first_buffer};
+    const WayOut<D_COLS> out = {&p.d_map,    buffers,     row,          tiles.col,
+                                tiles.inner, tiles.outer, first_buffer, limit_of(tiles)};
     out.template store<0, ALL_PATCHES - HELD>(
         [&](int i) { out.buffer(i).lay(sums[i / D_PATCHES] + patch_begin(i % D_PATCHES) / 2); });
     held.take(out, sums[0], tiles.end - tiles.begin);

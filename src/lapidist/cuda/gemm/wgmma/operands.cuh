@@ -21,17 +21,23 @@ __device__ __forceinline__ int begin_inside(int begin, int lines, int extent) {
 
 // Load a tile of an operand with `extent` rows or columns to shared memory, in as many boxes as TMA needs.
 // Extent 0: other threads load it. Parts blocks of a cluster load a part each, for all blocks whose bits are
-// set in `blocks`. `once`: no other tile reads it.
-template <bool MnMajor, int Extent, int Parts>
+// set in `blocks`. `once`: no other tile reads it. `Clipped`: lines of the boxes, from `limit` on, are zeros.
+template <bool MnMajor, int Extent, int Parts, bool Clipped>
 __device__ __forceinline__ void load_tile(char* tile, const TensorMap* map, int along, int extent, int k,
                                           int inner, int outer, int part, int blocks, Barrier* full,
-                                          bool once) {
+                                          bool once, int limit) {
   constexpr int Slabs = MnMajor ? tile_bytes(true, Extent) / MN_MAJOR_SLAB : Extent > 0;
 #pragma unroll
   for (int slab = 0; slab < Slabs; ++slab) {
     constexpr int Lines = MnMajor ? MN_MAJOR_COLS : Extent / Parts;
-    const int begin = begin_inside(along + (MnMajor ? slab : part) * Lines, Lines, extent);
-    const int x = MnMajor ? begin : k, y = MnMajor ? k + part * (BK / Parts) : begin;
+    const int first = along + (MnMajor ? slab : part) * Lines,
+              begin = Clipped && !MnMajor ? first : begin_inside(first, Lines, extent);
+    const int x = MnMajor ? begin : k;
+    int y = MnMajor ? k + part * (BK / Parts) : begin;
+    if constexpr (Clipped) {
+      const ClippedLine at(y, limit);
+      y = at.line, inner = at.shift, outer = CLIPPED_SHIFT;
+    }
     char* target = tile + slab * MN_MAJOR_SLAB + part * ((MnMajor ? BK : Extent) / Parts * 128);
     if (Parts > 1) tma_load_shared(target, map, x, y, inner, outer, full, blocks);
     else if (once) tma_load_once(target, map, x, y, inner, outer, full);

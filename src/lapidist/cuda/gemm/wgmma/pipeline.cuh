@@ -80,7 +80,7 @@ struct Barriers {
   Barrier full[STAGES], empty[STAGES], turn_of[2];
 };
 struct BarriersAndQueue : Barriers {
-  UnitQueue queue;
+  Choose<(RAGGED > 0), TileQueue, UnitQueue>::Type queue;
 };
 struct Pipeline {
   Stage stage[STAGES];

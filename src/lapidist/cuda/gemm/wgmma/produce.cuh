@@ -30,6 +30,7 @@ template <typename Tiles>
 __device__ __forceinline__ void load_operands(const Product& p, Pipeline& pipeline, Tiles& tiles, int rank,
                                               const PackedParts& parts, const Workspace& workspace) {
   const int M = p.extents.M, N = p.extents.N;
+  const bool leads = !RAGGED || threadIdx.x % 32 == 0;  // all lanes find groups; the first one loads
   Ring ring = {0, 1};
   const Shared shared(rank);
   const int to_a = shared.receivers_of_a(), to_b = shared.receivers_of_b();
@@ -38,6 +39,7 @@ __device__ __forceinline__ void load_operands(const Product& p, Pipeline& pipeli
   if (PACKS) tma_prefetch_map(&p.a_map), tma_prefetch_map(&p.b_map);
   int known = 0;  // the last part that is known to be packed
   for (bool waits = PACKS; tiles.next(p.extents, rank);) {
+    if (!leads) continue;
     const int a_in = p.a.inner ? tiles.inner : 0, a_out = p.a.outer ? tiles.outer : 0;
     const int b_in = p.b.inner ? tiles.inner : 0, b_out = p.b.outer ? tiles.outer : 0;
     int needed = PACKS_BESIDE ? parts.last_of(tiles.row, tiles.col) : 0;
@@ -47,22 +49,23 @@ __device__ __forceinline__ void load_operands(const Product& p, Pipeline& pipeli
       Barrier* full = &pipeline.barriers.full[ring.stage];
       barrier_wait(&pipeline.barriers.empty[ring.stage], ring.parity);
       barrier_arrive_expect(full, bytes);
-      const int k = (step + (p.extents.K == 0)) * BK;
+      const int k = first_k_of(tiles) + (step + (p.extents.K == 0)) * BK;
       // as late as possible: everything else before the first load is done
       if (waits) wait_packed(workspace), waits = false;
       // parts are packed in order
       if (PACKS_BESIDE && known < PackedParts::PANELS && k >= parts.end_of(known))
         needed = max_of(needed, known + 1);
       if (PACKS_BESIDE && needed > known) wait_packed_beside(workspace, known = needed, PACKERS);
-      load_tile<A_M_MAJOR, A_LOADED, CLUSTER_N>(stage.A, &p.a_map, tiles.row, M, k, a_in, a_out,
-                                                shared.beside, to_a, full, p.a_once);
-      load_tile<B_N_MAJOR, BN, CLUSTER_M>(stage.B, &p.b_map, tiles.col, N, k, b_in, b_out, shared.below, to_b,
-                                          full, p.b_once);
+      load_tile<A_M_MAJOR, A_LOADED, CLUSTER_N, A_CLIPPED>(stage.A, &p.a_map, tiles.row, M, k, a_in, a_out,
+                                                           shared.beside, to_a, full, p.a_once,
+                                                           limit_of(tiles));
+      load_tile<B_N_MAJOR, BN, CLUSTER_M, B_CLIPPED>(stage.B, &p.b_map, tiles.col, N, k, b_in, b_out,
+                                                     shared.below, to_b, full, p.b_once, limit_of(tiles));
     }
   }
   // A block must not exit while others of its cluster may write to its memory. So wait until all its stages
   // were filled and freed.
-  for (int i = 0; CLUSTER > 1 && i < STAGES; ++i) {
+  for (int i = 0; CLUSTER > 1 && leads && i < STAGES; ++i) {
     // stages are freed in order
     barrier_wait(&pipeline.barriers.empty[ring.stage], ring.parity);
     ring.go_on();
@@ -81,7 +84,8 @@ __device__ __forceinline__ Packing packing_of(const Product& p, const Workspace&
 template <typename Tiles>
 __device__ __forceinline__ void load_factors(const Product& p, Pipeline& pipeline, Tiles& tiles, int rank) {
   for (Ring ring = {0, 1}; tiles.next(p.extents, rank);) {
-    FactorSources<BM, BN> sources(p.scales, tiles.row, tiles.col, tiles.begin, p.extents.M, p.extents.N);
+    FactorSources<BM, BN> sources(p.scales, tiles.row, tiles.col, tiles.begin, end_of_rows(tiles, p.extents),
+                                  end_of_cols(tiles, p.extents));
     for (int step = tiles.begin; step < tiles.end; ++step, ring.go_on()) {
       barrier_wait(&pipeline.barriers.empty[ring.stage], ring.parity);
       sources.bring(pipeline.factors[ring.stage]);
@@ -96,15 +100,16 @@ __device__ __forceinline__ void produce(const Product& p, Pipeline& pipeline, Ti
                                         const Workspace& workspace) {
   const int warp = threadIdx.x / 32 - GROUPS * 4, lane = threadIdx.x % 32;
   if (!PACKS_EVENLY) give_registers_back<REGISTERS_LEFT>();
-  if (threadIdx.x == GROUPS * 128) {
-    auto walk = walk_of_producer(p.schedule, pipeline, tiles);
+  if (RAGGED ? warp == 0 : threadIdx.x == GROUPS * 128) {
+    auto walk = walk_of_producer(p, pipeline, tiles);
     load_operands(p, pipeline, walk, rank, parts, workspace);
   } else if (A_SKEWED && lane == 0) {
     bring_skewed(pipeline, tiles, p.extents, rank, &p.a_map, &p.d_map, p.A, p.a.line, warp - 1);
   } else if (PACKS_FEWER && warp > 0) {
     packing_of(p, whole).template pack_in_parts<4, 1, PackedParts::MOST>(parts, whole);
   } else if (FACTORS_ALONG_K && warp == 1) {
-    load_factors(p, pipeline, tiles, rank);
+    auto walk = walk_of_factors(p, pipeline, tiles);
+    load_factors(p, pipeline, walk, rank);
   }
   if (PEERS_IN_CLUSTER) cluster_barrier(), cluster_barrier();  // as the consumers do in their exchange
 }

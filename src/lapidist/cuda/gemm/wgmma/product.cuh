@@ -24,6 +24,7 @@ struct Product {
   i64 c_row, c_col, c_inner, c_outer;
   const Schedule& schedule;
   const Scales& scales;
+  const Ragged& ragged;
   const fused::Operands* operands;  // of the caller's function
   // whether no other tile reads the same part of A, or of B
   bool a_once, b_once;
@@ -52,21 +53,29 @@ struct Ring {
   }
 };
 
-// ---- tiles: with a schedule, the producer finds them and hands them to the consumers in a queue ----
+// ---- tiles: with a schedule, or groups, the producer finds them and hands them on in a queue ----
 
 template <typename Pipeline>
-__device__ __forceinline__ decltype(auto) walk_of_producer(const Schedule& schedule, Pipeline& pipeline,
+__device__ __forceinline__ decltype(auto) walk_of_producer(const Product& p, Pipeline& pipeline,
                                                            Tiles& tiles) {
-  if constexpr (QUEUED) return TilesOf<PublishedWork>(schedule, pipeline.barriers.queue);
+  if constexpr (RAGGED > 0) return FoundTiles(p.ragged, p.extents, pipeline.barriers.queue);
+  else if constexpr (QUEUED) return TilesOf<PublishedWork>(p.schedule, pipeline.barriers.queue);
   else return (tiles);
 }
 template <typename Pipeline>
-__device__ __forceinline__ decltype(auto) walk_of_consumers(const Schedule& schedule, Pipeline& pipeline,
+__device__ __forceinline__ decltype(auto) walk_of_consumers(const Product& p, Pipeline& pipeline,
                                                             Tiles& tiles) {
-  if constexpr (QUEUED) return TilesOf<ReceivedWork>(schedule, pipeline.barriers.queue);
+  if constexpr (RAGGED > 0) return ReceivedTiles(pipeline.barriers.queue);
+  else if constexpr (QUEUED) return TilesOf<ReceivedWork>(p.schedule, pipeline.barriers.queue);
   else return (tiles);
+}
+// Of the warp that loads factors.
+template <typename Pipeline>
+__device__ __forceinline__ auto walk_of_factors(const Product&, Pipeline& pipeline, Tiles& tiles) {
+  if constexpr (RAGGED > 0) return ReceivedTiles(pipeline.barriers.queue);
+  else return tiles;
 }
 template <typename Pipeline>
 __device__ __forceinline__ void init_queue(Pipeline& pipeline) {
-  if constexpr (QUEUED) pipeline.barriers.queue.init();
+  if constexpr (QUEUED) pipeline.barriers.queue.init(SHARERS / 32 + (RAGGED > 0 && FACTORS_ALONG_K));
 }

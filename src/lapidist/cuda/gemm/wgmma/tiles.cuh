@@ -4,12 +4,14 @@
 //   SCHEDULED 0          whole tiles, every gridDim.x-th; blocks of a cluster take neighbouring tiles
 //   SCHEDULED 1          the units of a schedule: whole tiles, or stretches of k whose sums are added in the workspace
 //                        (share/sharing.cuh)
+//   RAGGED               whole tiles of groups that end where device memory says (grouped_tiles.cuh)
 //   PEERS_IN_CLUSTER     the peers of a tile form a cluster: each has one stretch, and sums are added in shared memory
 #pragma once
 
 #include "config.cuh"
 
 #include "gemm/wgmma/addend_of_tile.cuh"
+#include "gemm/wgmma/grouped_tiles.cuh"
 
 #include "share/unit_queue.cuh"
 #include "packing/packing.cuh"
@@ -117,10 +119,34 @@ struct WholeTiles {
   }
 };
 
-using Tiles = typename Choose<(PEERS_IN_CLUSTER > 0), ClusterTiles<PEERS_IN_CLUSTER>,
-                              typename Choose<SCHEDULED, TilesOf<Work>, WholeTiles>::Type>::Type;
+using WalkedTiles = typename Choose<(PEERS_IN_CLUSTER > 0), ClusterTiles<PEERS_IN_CLUSTER>,
+                                    typename Choose<SCHEDULED, TilesOf<Work>, WholeTiles>::Type>::Type;
+using Tiles = typename Choose<(RAGGED > 0), GroupedTiles, WalkedTiles>::Type;
 // Consumers receive their tiles from the producer.
-constexpr bool QUEUED = SCHEDULED && !PEERS_IN_CLUSTER;
+constexpr bool QUEUED = (SCHEDULED && !PEERS_IN_CLUSTER) || RAGGED;
+
+// Where rows and columns of a tile's matrix end, and where its k begins.
+template <typename Tiles>
+__device__ __forceinline__ int end_of_rows(const Tiles& tiles, const Extents& e) {
+  if constexpr (RAGGED == RAGGED_ROWS) return tiles.limit;
+  else return e.M;
+}
+template <typename Tiles>
+__device__ __forceinline__ int end_of_cols(const Tiles& tiles, const Extents& e) {
+  if constexpr (RAGGED == RAGGED_COLS) return tiles.limit;
+  else return e.N;
+}
+template <typename Tiles>
+__device__ __forceinline__ int first_k_of(const Tiles& tiles) {
+  if constexpr (RAGGED == RAGGED_K) return tiles.first_k;
+  else return 0;
+}
+// Where its boxes and patches end, if those are clipped.
+template <typename Tiles>
+__device__ __forceinline__ int limit_of(const Tiles& tiles) {
+  if constexpr (RAGGED > 0) return tiles.limit;
+  else return 0;
+}
 
 // The reduction among peers in a cluster. A tile's sums are patches of 16 rows x Cols, PerWarp for each warp,
 // each of them Pieces of four sums for each lane. Patch p of warp w has number p * Warps + w, and belongs to

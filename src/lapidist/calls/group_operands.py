@@ -1,0 +1,238 @@
+"""Groups of a product: where each ends, in an array that kernels read when they run.
+
+The shapes of a and b say what is cut:
+
+    a (total, k)       b (groups, k, n)   rows of a: d (total, n)
+    a (groups, m, k)   b (k, total)       columns of b: d (m, total)
+    a (m, total)       b (total, n)       k: d (groups, m, n)
+    a (groups, most, k), counts           the first rows of each matrix: d (groups, most, n)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from lapidist.backends.host_product import HostProduct, sums_of
+from lapidist.calls import number_rules
+from lapidist.calls.index_operands import index_of, indices_of
+from lapidist.calls.operation import Groups
+from lapidist.calls.part import Extents, Matrices, Part, ProblemInputs
+from lapidist.errors import ArgumentError, ShapeError
+from lapidist.frameworks.arrays import HOST, Operand
+from lapidist.problems.modes import ExtraPointers
+from lapidist.problems.ragged import COLS, DEPTH, ROWS, Ragged
+
+Array = np.ndarray[Any, Any]
+Shapes = tuple[tuple[int, ...], tuple[int, ...]]
+WAYS = (
+    "with offsets a (total, k) and b (groups, k, n), or a (groups, m, k) and b (k, total), or a (m, total)"
+    " and b (total, n); with counts a (groups, most, k) and b (groups, k, n)"
+)
+CUTS = {(2, 3): ROWS, (3, 2): COLS, (2, 2): DEPTH}  # by the dimensions of a and b
+LEAST_EXPECTED = 2  # a matrix of one line would lie in any layout
+ONE_ELEMENT = 1  # the alignment of lines that start at any element
+
+
+class GroupOperands(Part):
+    """The ends of the groups, or how many rows of each count."""
+
+    ragged: Ragged
+
+    def __init__(self, groups: Groups) -> None:
+        if (groups.offsets is None) == (groups.counts is None):
+            raise ArgumentError(
+                "offsets: one of offsets and counts says where groups end; got"
+                f" {'neither' if groups.offsets is None else 'both'}. Pass offsets, for groups one after"
+                " another"
+            )
+        self._counted = groups.counts is not None
+        self._ends = index_of(*((groups.counts, "counts") if self._counted else (groups.offsets, "offsets")))
+        if len(self._ends.shape) != 1:
+            raise ShapeError(
+                f"{self._ends.name}: must have one dimension, a number for each group; got shape"
+                f" {self._ends.shape}. Reshape it"
+            )
+        number_rules.require_flag("check_offsets", groups.check)
+        self._check, self._expected = groups.check, required_rows(groups.expected_rows)
+        self.arrays = (self._ends,)
+
+    @property
+    def count(self) -> int:
+        return self._ends.shape[0]
+
+    # ---- rules ----
+
+    def extents(self, a: Operand, b: Operand) -> Extents:
+        """The product's shape, as the caller sees it."""
+        dimensions, count = (len(a.shape), len(b.shape)), self.count
+        extent = ROWS if self._counted and dimensions == (3, 3) else CUTS.get(dimensions)
+        if extent is None or (self._counted and dimensions != (3, 3)):
+            raise ShapeError(f"a, b: {WAYS}; got {a.shape} and {b.shape}. Reshape them")
+        for operand in (a, b):
+            if len(operand.shape) == 3 and operand.shape[0] != count:
+                raise ShapeError(
+                    f"{operand.name}: must have a matrix for each of the {count} groups; got {operand.shape}."
+                    f" {self._ends.name} has a number for each"
+                )
+        if a.shape[-1] != b.shape[-2]:
+            raise ShapeError(
+                f"a, b: must have one inner extent; got {a.shape} and {b.shape}. Transpose one with"
+                " trans_a or trans_b"
+            )
+        m, n = a.shape[-2], b.shape[-1]
+        total = {ROWS: m, COLS: n, DEPTH: a.shape[-1]}[extent]
+        self.ragged = Ragged(extent, count, count * m, m) if self._counted else Ragged(extent, count, total)
+        if extent == DEPTH:
+            return Extents((count, m, n), False, False)
+        return Extents((count, m, n) if self._counted else (m, n), False, False)
+
+    def require_fit(self, matrices: Matrices) -> None:
+        """Ends must rise and lie inside. On a GPU this is checked only on request, as it waits for the GPU.
+        The kernel keeps inside in any case.
+        """
+        if self._counted:
+            for operand in matrices.operands:
+                require_stacked(operand)
+        if not self._check and self._ends.device != HOST:
+            return
+        name, values = self._ends.name, indices_of(self._ends)
+        limit = self.ragged.most if self._counted else self.ragged.total
+        before = np.zeros_like(values) if self._counted else np.concatenate(([0], values[:-1]))
+        wrong = np.flatnonzero((values < before) | (values > limit))
+        if wrong.size:
+            group = int(wrong[0])
+            rule = f"between 0 and {limit}" if self._counted else f"from {before[group]} to {limit}"
+            raise ArgumentError(
+                f"{name}: of group {group} must lie {rule}; got {values[group]}. "
+                + (
+                    "Correct it"
+                    if self._counted
+                    else "They are ends, which rise: torch.cumsum of the lengths"
+                )
+            )
+
+    # ---- what kernels are given ----
+
+    def described(self, inputs: ProblemInputs) -> ProblemInputs:
+        """A batch of even groups. What groups share stays where it is in each of them."""
+        ragged, count = self.ragged, self.count
+        expected = self._expected or max(LEAST_EXPECTED, -(-ragged.total // max(1, count)))
+        rows, cols, depth = (expected if ragged.extent == extent else None for extent in (ROWS, COLS, DEPTH))
+        a, b = viewed(inputs.a, count, rows, depth), viewed(inputs.b, count, depth, cols)
+        d = viewed(inputs.d, count, rows, cols)
+        c = None if inputs.c is None else viewed(inputs.c, count, rows, cols)
+        cut = {ROWS: ((a, -2), (d, -2)), COLS: ((b, -1), (d, -1)), DEPTH: ((a, -1), (b, -2))}[ragged.extent]
+        anywhere = any(operand.strides[at] == 1 for operand, at in cut)
+        return inputs._replace(
+            shape=d.shape,
+            a=a,
+            b=b,
+            c=c,
+            d=d,
+            modes=replace(inputs.modes, ragged=ragged, index=self._ends.dtype),
+            alignment=ONE_ELEMENT if anywhere else inputs.alignment,
+        )
+
+    def with_pointers(self, pointers: ExtraPointers) -> ExtraPointers:
+        return pointers._replace(ends=self._ends.pointer)
+
+    # ---- on the host ----
+
+    def on_host(self, product: HostProduct) -> HostProduct:
+        """The product group by group. What belongs to none stays as it is."""
+        stretches, results = list(self._stretches()), np.empty(product.out.shape, product.out.dtype)
+        return product._replace(
+            out=results,
+            sums=partial(sums_of_groups, self.ragged, self._counted, stretches),
+            store=partial(store_groups, self.ragged, stretches, product.out),
+        )
+
+    def _stretches(self) -> Iterator[tuple[int, int]]:
+        values = indices_of(self._ends).tolist()
+        if self._counted:
+            most = self.ragged.most
+            return ((number * most, number * most + count) for number, count in enumerate(values))
+        return zip([0, *values[:-1]], values, strict=True)
+
+
+def required_rows(expected: object) -> int | None:
+    if expected is None or (isinstance(expected, int) and not isinstance(expected, bool) and expected > 0):
+        return None if expected is None else max(LEAST_EXPECTED, expected)
+    raise ArgumentError(
+        f"expected_rows: must be a whole number from 1 on; got {expected!r}. Leave it out to plan for even"
+        " groups"
+    )
+
+
+def require_stacked(operand: Operand) -> None:
+    """Matrices with counts lie one after another, so that their rows are those of one tall matrix."""
+    if len(operand.shape) == 3 and operand.name != "b":
+        batch, rows, _ = operand.strides
+        if operand.shape[0] > 1 and batch != operand.shape[1] * rows:
+            raise ShapeError(
+                f"{operand.name}: with counts, matrices must lie one after another; got strides"
+                f" {operand.strides} of shape {operand.shape}. Copy it"
+            )
+
+
+def viewed(operand: Operand, count: int, rows: int | None, cols: int | None) -> Operand:
+    """An operand as a matrix for each group, with so many rows or columns where groups cut them."""
+    shape, strides = operand.shape[-2:], operand.strides[-2:]
+    cut = rows is not None or cols is not None
+    batch = 0 if cut or len(operand.shape) < 3 else operand.strides[-3]
+    extents = (shape[0] if rows is None else rows, shape[1] if cols is None else cols)
+    return operand.viewed((count, *extents), (batch, *strides))
+
+
+def tall(matrix: Array, counted: bool) -> Array:
+    return matrix.reshape(-1, matrix.shape[-1]) if counted else matrix
+
+
+def sums_of_groups(
+    ragged: Ragged,
+    counted: bool,
+    stretches: list[tuple[int, int]],
+    a: Array,
+    b: Array,
+    c: Array | None,
+    alpha: float,
+    beta: float,
+    accumulator: str,
+    *how: Any,
+) -> Array:
+    """alpha a b + beta c of each group; zeros where no group is."""
+    working = np.dtype("float32" if accumulator == "float16" else accumulator)
+    a = tall(a, counted)
+    shape = {ROWS: (a.shape[-2], b.shape[-1]), COLS: (a.shape[-2], b.shape[-1])}.get(
+        ragged.extent, (len(stretches), a.shape[-2], b.shape[-1])
+    )
+    results = np.zeros(shape, working)
+    if c is not None:
+        c = tall(np.broadcast_to(c, (*c.shape[:-2], *c.shape[-2:])), counted)
+    for number, (begin, end) in enumerate(stretches):
+        part = slice(begin, end)
+        if ragged.extent == ROWS:
+            of_c = None if c is None else c[part]
+            results[part] = sums_of(a[part], b[number], of_c, alpha, beta, accumulator, *how)
+        elif ragged.extent == COLS:
+            of_c = None if c is None else c[:, part]
+            results[:, part] = sums_of(a[number], b[:, part], of_c, alpha, beta, accumulator, *how)
+        else:
+            of_c = None if c is None else c[number]
+            results[number] = sums_of(a[:, part], b[part], of_c, alpha, beta, accumulator, *how)
+    return results.reshape(len(stretches), -1, results.shape[-1]) if counted else results
+
+
+def store_groups(ragged: Ragged, stretches: list[tuple[int, int]], target: Array, results: Array) -> None:
+    if ragged.extent == DEPTH:
+        target[...] = results
+        return
+    lines, whole = (tall(x, ragged.most > 0) for x in (results, target))
+    for begin, end in stretches:
+        at = (slice(begin, end),) if ragged.extent == ROWS else (slice(None), slice(begin, end))
+        whole[at] = lines[at]

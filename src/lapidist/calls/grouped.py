@@ -1,0 +1,128 @@
+"""grouped: many products of one shape but for one extent, whose lengths lie in device memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from lapidist.calls.call import Call
+from lapidist.calls.full_path import multiplied, with_arrays
+from lapidist.calls.kernel_choice import OPEN, Choices, checked
+from lapidist.calls.operation import USUAL_TYPES, Factors, Groups, Operation, epilogue_checked, types_named
+from lapidist.calls.repeat import ARRAY_PATHS
+from lapidist.dtypes import IEEE, Precision
+from lapidist.errors import explained
+
+if TYPE_CHECKING:
+    from lapidist.build.compile_policy import Compiling
+    from lapidist.config import Config
+    from lapidist.kernels.kernel import Kernel
+
+Array = TypeVar("Array")
+
+
+def grouped(
+    a: Array,
+    b: Any,
+    offsets: Any = None,
+    c: Any = None,
+    *,
+    counts: Any = None,
+    alpha: Any = 1.0,
+    beta: Any = 0.0,
+    out: Any = None,
+    trans_a: bool = False,
+    trans_b: bool = False,
+    out_dtype: Any = None,
+    acc_dtype: Any = None,
+    precision: Precision = "ieee",
+    scale_a: Any = None,
+    scale_b: Any = None,
+    promote: bool | None = None,
+    epilogue: Any = None,
+    expected_rows: int | None = None,
+    check_offsets: bool = False,
+    kernel: str | int | Kernel | None = None,
+    config: Config | None = None,
+    stream: Any = None,
+    device: int | str | None = None,
+    compile: Compiling | None = None,
+) -> Array:
+    """Products of groups, in one launch. Where groups end is read on the device when the kernel runs.
+
+    Parameters
+    ----------
+    a, b : arrays of one framework
+        Their shapes say what the groups share. Rows, as of a layer's experts: a (total, k) and b (groups, k,
+        n) give (total, n). Columns: a (groups, m, k) and b (k, total) give (m, total). Or k, as in gradients
+        of weights: a (m, total) and b (total, n) give (groups, m, n).
+    offsets : array of int32 or int64, optional
+        Where each group ends, in rising order. A group may be empty. What lies behind the last one is neither
+        read nor written.
+    c : array, optional
+        As in `gemm`; with b (total, n), beta = 1 adds to gradients.
+    counts : array of int32 or int64, optional
+        In place of offsets, for a (groups, most, k): how many rows of each matrix there are.
+    alpha, beta, out, trans_a, trans_b, out_dtype, acc_dtype, precision, scale_a, scale_b, promote
+        As in `gemm`.
+    epilogue : epilogue with its operands, optional
+        As in `gemm`, with one result. An operand for each column may have a row for each group.
+    expected_rows : int, optional
+        How long most groups are, which helps to choose a kernel. Without it, all are taken as even.
+    check_offsets : bool
+        Whether to look at the ends first, which waits for the GPU. Without it, ends that fall or lie outside
+        give other results, but no access outside of the arrays.
+    kernel, config, stream, device, compile
+        As in `gemm`.
+
+    Returns
+    -------
+    array
+        `out`, or a new one, in which rows of no group are not set.
+
+    Raises
+    ------
+    LapidistError
+        Of arguments that do not fit, before anything runs; no array was changed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import lapidist
+    >>> tokens, experts = np.ones((5, 2), np.float32), np.float32([[[1], [2]], [[3], [4]]])
+    >>> lapidist.grouped(tokens, experts, np.int32([2, 5])).ravel()
+    array([3., 3., 7., 7., 7.], dtype=float32)
+    """
+    types = USUAL_TYPES
+    if (out_dtype is not None or acc_dtype is not None) or (promote is not None or precision is not IEEE):
+        types = types_named(out_dtype, acc_dtype, precision, promote)
+    ends, only_counts = (counts, True) if offsets is None else (offsets, False)
+    usual = kernel is None and config is None and device is None and compile is None
+    if ARRAY_PATHS and usual and check_offsets is False and (offsets is None or counts is None):
+        values = None, None, None, alpha, beta, scale_a, scale_b, ends
+        flags = trans_a, trans_b, False, (only_counts, expected_rows)
+        fast_path = with_arrays().repeated_with_arrays
+        result = fast_path(ARRAY_PATHS, a, b, c, out, values, epilogue, flags, types, stream)
+        if result is not None:
+            return result  # type: ignore[no-any-return]
+    return grouped_by_name(locals())  # type: ignore[no-any-return]
+
+
+@explained
+def grouped_by_name(arguments: dict[str, Any]) -> Any:
+    """The full path of grouped, whose arguments these are."""
+    given = arguments
+    choices = Choices(**{name: given[name] for name in ("device", "kernel", "config", "compile")})
+    operation = Operation(
+        trans_a=given["trans_a"],
+        trans_b=given["trans_b"],
+        alpha=given["alpha"],
+        beta=given["beta"],
+        types=given["types"],
+        factors=Factors(given["scale_a"], given["scale_b"]),
+        epilogue=epilogue_checked(given["epilogue"]),
+        groups=Groups(given["offsets"], given["counts"], given["expected_rows"], given["check_offsets"]),
+    )
+    choices = OPEN if choices == OPEN else checked(choices)
+    return multiplied(
+        Call(given["a"], given["b"], given["c"], given["out"], operation, choices, given["stream"])
+    )

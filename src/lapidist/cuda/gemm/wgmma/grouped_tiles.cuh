@@ -1,0 +1,143 @@
+// The tiles of a grouped product (share/groups.cuh) for gemm/wgmma.cu. The producer's first warp finds them, a
+// group in 32 at a time, and hands them to the other warps in a queue. So the consumers, which have no register
+// to spare, neither search nor wait for the ends of groups.
+//
+// A group may end inside a tile. Boxes of TMA then end with it: what lies behind is neither loaded nor stored.
+#pragma once
+
+#include "config.cuh"
+#include "gemm/wgmma/addend_of_tile.cuh"
+#include "share/groups.cuh"
+#include "share/unit_queue.cuh"
+
+// Lines of a clipped map. Its box starts so near the end of these that it ends with the group. A second
+// dimension of the same step moves them to the group's place. A third one takes CLIPPED_SHIFT lines back: its
+// step times its place is 2^64 less so many lines, which wraps (kernels/wgmma/clipped_maps.py).
+constexpr int CLIPPED_LINES = 256, CLIPPED_SHIFT = 1 << 25;
+constexpr bool A_CLIPPED = RAGGED == RAGGED_ROWS || RAGGED == RAGGED_K,
+               B_CLIPPED = RAGGED == RAGGED_COLS || RAGGED == RAGGED_K,
+               D_CLIPPED = RAGGED == RAGGED_ROWS || RAGGED == RAGGED_COLS;
+static_assert(!A_CLIPPED || A_M_MAJOR == (RAGGED == RAGGED_K), "the lines of A's map are what is ragged");
+static_assert(!B_CLIPPED || B_N_MAJOR == (RAGGED == RAGGED_K), "the lines of B's map are");
+static_assert(!D_CLIPPED || !D_COPY_ENGINE || D_M_MAJOR == (RAGGED == RAGGED_COLS),
+              "the lines of D's map are");
+// More rows than any tile has: no tile of a ragged operand holds all of them.
+constexpr int MANY_LINES = 1 << 30;
+
+struct ClippedLine {
+  int line, shift;
+  __device__ __forceinline__ ClippedLine(int at, int end) {
+    const int left = max_of(0, min_of(end - at, CLIPPED_LINES));
+    line = CLIPPED_LINES - left, shift = at + left - CLIPPED_LINES + CLIPPED_SHIFT;
+  }
+};
+
+// Store a box of D, whose lines end at `end` where groups do.
+__device__ __forceinline__ void store_box(const TensorMap* map, int x, int line, int inner, int outer,
+                                          int end, const void* from) {
+  if constexpr (D_CLIPPED) {
+    const ClippedLine at(line, end);
+    tma_store(map, x, at.line, at.shift, CLIPPED_SHIFT, from);
+  } else {
+    tma_store(map, x, line, inner, outer, from);
+  }
+}
+
+// One tile: its first row, column and k; its group, and where that ends; steps along k.
+struct GroupedTile {
+  int row, col, inner, first_k, limit, end, is_last;
+  static constexpr int outer = 0, begin = 0;
+};
+using TileQueue = QueueOf<GroupedTile>;
+
+// A warp's position among them. The kernel makes one before producer and consumers part, and none of them walks
+// with it.
+struct GroupedTiles : GroupedTile {
+  __device__ __forceinline__ GroupedTiles() { is_last = 0; }
+  template <typename Extents, typename Order>
+  __device__ __forceinline__ GroupedTiles(const Extents&, const Schedule&, const Order&) : GroupedTiles() {}
+  template <typename Extents>
+  __device__ __forceinline__ bool next(const Extents&, int) {
+    return false;
+  }
+  __device__ __forceinline__ bool last() const { return is_last; }
+  template <int Threads, int Rows, int Count>
+  __device__ __forceinline__ bool combine(const Workspace&, void*, Sum (&)[Rows][Count]) const {
+    return true;
+  }
+};
+
+// The producer's side. All lanes of its first warp find the next tile before the first lane publishes this
+// one: consumers learn which tile is their last.
+struct FoundTiles : GroupedTiles {
+  TileQueue& queue;
+  const Ragged& ragged;
+  Turn turn;
+  GroupWalk<RAGGED == RAGGED_COLS ? BN * CLUSTER_N : BM * CLUSTER_M> walk;
+  int at = blockIdx.x / CLUSTER;  // among the tiles of clusters
+  GroupedTile ahead;
+  bool more = false, begun = false;
+
+  template <typename Extents>
+  __device__ __forceinline__ FoundTiles(const Ragged& ragged, const Extents& e, TileQueue& queue)
+      : queue(queue), ragged(ragged), walk(ragged, RAGGED == RAGGED_COLS ? down(e) : along(e)) {}
+
+  template <typename Extents>
+  __device__ __forceinline__ static int down(const Extents& e) {
+    return ceil_div(e.M, BM * CLUSTER_M);
+  }
+  template <typename Extents>
+  __device__ __forceinline__ static int along(const Extents& e) {
+    return ceil_div(e.N, BN * CLUSTER_N);
+  }
+
+  template <typename Extents>
+  __device__ __forceinline__ bool find(const Extents& e, int rank) {
+    Group group;
+    int tile, height = down(e), width = along(e);
+    if constexpr (RAGGED == RAGGED_K) {
+      const int number = at / (height * width);
+      if (number >= ragged.groups) return false;
+      group = group_at(ragged, number), tile = at - number * height * width;
+    } else if (!walk.find(at, group, tile)) {
+      return false;
+    }
+    const int extent = group.end - group.begin;
+    if (RAGGED == RAGGED_ROWS) height = ceil_div(extent, BM * CLUSTER_M);
+    if (RAGGED == RAGGED_COLS) width = ceil_div(extent, BN * CLUSTER_N);
+    int line, step;
+    place_in_band(tile, ALONG_M ? width : height, ALONG_M ? height : width, RASTER, line, step);
+    ahead.row = ((ALONG_M ? step : line) * CLUSTER_M + rank % CLUSTER_M) * BM;
+    ahead.col = ((ALONG_M ? line : step) * CLUSTER_N + rank / CLUSTER_M) * BN;
+    if (RAGGED == RAGGED_ROWS) ahead.row += group.begin;
+    if (RAGGED == RAGGED_COLS) ahead.col += group.begin;
+    ahead.inner = group.number, ahead.limit = group.end;
+    ahead.first_k = RAGGED == RAGGED_K ? group.begin : 0;
+    // of an empty group: one step of zeros from behind its end
+    ahead.end = max_of(1, ceil_div(RAGGED == RAGGED_K ? extent : e.K, BK));
+    at += gridDim.x / CLUSTER;
+    return true;
+  }
+
+  template <typename Extents>
+  __device__ __forceinline__ bool next(const Extents& e, int rank) {
+    if (!begun) more = find(e, rank), begun = true;
+    const bool found = more;
+    static_cast<GroupedTile&>(*this) = ahead;
+    if (found) more = find(e, rank);
+    is_last = !more;
+    if (threadIdx.x % 32 == 0) publish(queue, turn, static_cast<const GroupedTile&>(*this), found);
+    return found;
+  }
+};
+
+// The others' side: the consumers, and the warp that loads factors.
+struct ReceivedTiles : GroupedTiles {
+  TileQueue& queue;
+  Turn turn;
+  __device__ __forceinline__ explicit ReceivedTiles(TileQueue& queue) : queue(queue) {}
+  template <typename Extents>
+  __device__ __forceinline__ bool next(const Extents&, int) {
+    return !is_last && receive(queue, turn, static_cast<GroupedTile&>(*this));
+  }
+};

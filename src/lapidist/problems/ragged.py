@@ -1,0 +1,42 @@
+"""Grouped products: one extent of a batch's matrices is cut into stretches, whose ends only the device knows.
+
+The Problem is that of an even batch, which the planner weighs: each group has the rows that the caller
+expects. The operands that the groups share have stride 0 along the batch. share/groups.cuh is the device
+side.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+ROWS, COLS, DEPTH = "m", "n", "k"
+NUMBERS = {ROWS: 1, COLS: 2, DEPTH: 3}  # in share/groups.cuh
+TURNED = {ROWS: COLS, COLS: ROWS, DEPTH: DEPTH}  # in D' = B' A'
+
+
+class Ragged(NamedTuple):
+    """`extent`: which one is cut. `groups`: how many stretches there are. `total`: elements of the extent in
+    the shared operands. `most`: 0, or the distance at which stretches begin, of which each fills a part.
+    """
+
+    extent: str
+    groups: int
+    total: int
+    most: int = 0
+
+    def transposed(self) -> Ragged:
+        return self._replace(extent=TURNED[self.extent])
+
+    def tiles(self, lines: int) -> int:
+        """The most lines of tiles that the groups can have along a ragged m or n."""
+        each = -(-self.most // lines) if self.most else 0
+        return self.groups * each if self.most else self.total // lines + min(self.groups, self.total)
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """groups.cuh's struct Ragged, with zero in place of the address."""
+        return (0, self.groups, self.total, self.most)
+
+    def __str__(self) -> str:
+        whose = {ROWS: "rows", COLS: "columns", DEPTH: "steps of k"}[self.extent]
+        return f"{self.total} {whose} in {self.groups} groups"

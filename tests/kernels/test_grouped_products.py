@@ -1,0 +1,136 @@
+"""Grouped products: whole numbers, so that every group is exact, with groups of no line, of one, of many, and
+lines behind the last one. In the machine, in orders that seeds draw.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lapidist
+from group_products import UNTOUCHED, group_product, require_right, run_sanitized
+from lapidist.config import Config
+from lapidist.errors import RefusalError
+from lapidist.kernels.registry import kernel_named
+from lapidist.kernels.wgmma.clipped_maps import CLIPPED_LINES, CLIPPED_SHIFT, clipped
+from lapidist.kernels.wgmma.family import tile
+from lapidist.launch import TensorMap
+
+LENGTHS = [0, 33, 1, 0, 150, 64, 0]
+MANY = [(7 * i) % 5 for i in range(70)]  # more groups than a warp has lanes
+SMALL, PAIR_M, PAIR_N = (
+    tile("float16", 64, 32, 2),
+    tile("float16", 64, 32, 2, (2, 1)),
+    tile("float16", 64, 32, 2, (1, 2)),
+)
+PING_PONG = next(
+    c for c, _ in kernel_named("wgmma").configs_for("float16") if c.ping_pong and not c.exchanged
+)
+WAYS = [
+    ("wgmma", "float16", SMALL),
+    ("wgmma", "float16", PAIR_M),
+    ("wgmma", "float16", PAIR_N),
+    ("wgmma", "float16", PING_PONG),
+    ("mma", "float16", None),
+    ("mma", "int8", None),
+    ("simt", "float32", None),
+    ("simt", "float64", None),
+]
+# how A and B lie; wgmma takes groups of lines that lie beside each other
+TURNED = {"m": (False, True), "n": (True, True), "k": (True, False)}
+IDS = [f"{kernel}-{dtype}-{number}" for number, (kernel, dtype, _) in enumerate(WAYS)]
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("extent", ["m", "k"])
+@pytest.mark.parametrize(("kernel", "dtype", "config"), WAYS, ids=IDS)
+def test_each_group_is_its_own_product(
+    rng: np.random.Generator, kernel: str, dtype: str, config: Config | None, extent: str, seed: int
+) -> None:
+    for lengths in (LENGTHS, MANY):
+        product = group_product(rng, extent, lengths, (72, 40), dtype, 29, TURNED[extent])
+        require_right(product, run_sanitized(product, kernel, config, seed))
+
+
+@pytest.mark.parametrize("kernel", ["mma", "simt"])
+@pytest.mark.parametrize("turned", [(False, False), (True, True), (True, False), (False, True)])
+@pytest.mark.parametrize("extent", ["m", "n", "k"])
+def test_every_layout_and_alignment(
+    rng: np.random.Generator, kernel: str, extent: str, turned: tuple[bool, bool]
+) -> None:
+    dtype = "float16" if kernel == "mma" else "float32"
+    product = group_product(rng, extent, LENGTHS, (37, 29), dtype, 3, turned)
+    require_right(product, run_sanitized(product, kernel, None, 3))
+
+
+def test_few_tokens_are_columns_of_tiles(rng: np.random.Generator) -> None:
+    """With A and B exchanged, groups cut columns of the tiles."""
+    exchanged = next(
+        c
+        for c, _ in kernel_named("wgmma").configs_for("float16")
+        if c.exchanged and c.bn <= 64 and not c.skewed
+    )
+    product = group_product(rng, "m", LENGTHS, (72, 40), "float16", 29, (False, True))
+    for seed in range(2):
+        require_right(product, run_sanitized(product, "wgmma", exchanged, seed))
+
+
+def test_a_map_ends_with_a_group() -> None:
+    plain = TensorMap(1 << 20, "float16", (64, 500, 1, 1), (128, 16, 16), (64, 32, 1, 1), 128)
+    cut = clipped(plain, 500)
+    at, end = 100, 117
+    left = end - at
+    line, shift = CLIPPED_LINES - left, at + left - CLIPPED_LINES + CLIPPED_SHIFT
+    place = sum(x * step for x, step in zip((line, shift, CLIPPED_SHIFT), cut.strides, strict=True))
+    assert place % (1 << 64) == at * 128
+    assert cut.shape[1] - line == left
+    assert all(step % 16 == 0 and 0 < step < 1 << 40 for step in cut.strides)
+
+
+def test_alpha_beta_and_c(rng: np.random.Generator) -> None:
+    product = group_product(rng, "k", LENGTHS, (40, 24), "float32", 0, (True, False))
+    c = rng.integers(-3, 4, product.expected.shape).astype(np.float32)
+    found = lapidist.grouped(
+        product.a, product.b, product.ends, c, alpha=2.0, beta=-1.0, device="machine", kernel="simt"
+    )
+    assert np.array_equal(found, 2 * product.expected - c)
+    halves = group_product(rng, "m", LENGTHS, (72, 40), "float16", 5, (False, True))
+    c16 = rng.integers(-3, 4, halves.expected.shape).astype(np.float16)
+    out = np.full(c16.shape, UNTOUCHED, np.float16)
+    lapidist.grouped(
+        halves.a, halves.b, halves.ends, c16, beta=3.0, out=out, device="machine", kernel="wgmma"
+    )
+    last = int(halves.ends[-1])
+    assert np.array_equal(out[:last], halves.expected[:last] + 3 * c16[:last])
+    assert (out[last:] == UNTOUCHED).all()
+
+
+@pytest.mark.parametrize("kernel", ["wgmma", "mma"])
+def test_counts_of_rows(rng: np.random.Generator, kernel: str) -> None:
+    counts = np.array([0, 5, 40, 17], np.int64)
+    a, b = (rng.integers(-3, 4, shape).astype(np.float16) for shape in ((4, 40, 24), (4, 24, 32)))
+    expected = a.astype("f8") @ b.astype("f8")
+    for number, count in enumerate(counts):
+        a[number, count:] = np.nan
+    out = np.full((4, 40, 32), UNTOUCHED, np.float16)
+    lapidist.grouped(a, b, counts=counts, out=out, device="machine", kernel=kernel)
+    for number, count in enumerate(counts):
+        assert np.array_equal(out[number, :count], expected[number, :count])
+        assert (out[number, count:] == UNTOUCHED).all()
+
+
+@pytest.mark.parametrize("ends", [[50, 20, 90, 400], [-5, 60, 1 << 40, 3]])
+def test_wrong_ends_stay_inside(rng: np.random.Generator, ends: list[int]) -> None:
+    """The machine watches bounds. Groups that overlap write the same rows, each in its own order."""
+    product = group_product(rng, "m", [30, 30, 20, 10], (72, 40), "float16", 7, (False, True))
+    wrong = product._replace(ends=np.array(ends, np.int64))
+    for kernel, config in (("wgmma", SMALL), ("mma", None), ("simt", None)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("lapidist.calls.group_operands.GroupOperands.require_fit", lambda *_: None)
+            run_sanitized(wrong, kernel, config, None)
+
+
+def test_what_wgmma_does_not_cut(rng: np.random.Generator) -> None:
+    product = group_product(rng, "k", LENGTHS, (72, 40), "float16", 0, (False, False))
+    with pytest.raises(RefusalError, match="TMA cuts A between its lines"):
+        lapidist.grouped(product.a, product.b, product.ends, device="machine", kernel="wgmma")

@@ -1,0 +1,109 @@
+"""Grouped products for tests: drawn arrays of whole numbers, and what each group gives in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lapidist import machine
+from lapidist.calls.bound import Bound
+from lapidist.calls.destination import output_of
+from lapidist.calls.operation import Groups, Operation
+from lapidist.config import Config
+from lapidist.device import chip
+from lapidist.dtypes import numpy_dtype
+from lapidist.kernels.registry import kernel_named
+from lapidist.planning.plans import make_plan
+
+Array = np.ndarray[Any, Any]
+UNTOUCHED = 77  # in outputs, where no group is
+
+
+class GroupProduct(NamedTuple):
+    a: Array
+    b: Array
+    ends: Array
+    expected: Array  # zeros where no group is
+    covered: slice | None  # rows or columns of the output that belong to groups
+
+
+def stretches(lengths: Sequence[int]) -> list[slice]:
+    ends = np.cumsum(lengths)
+    return [slice(int(end) - length, int(end)) for end, length in zip(ends, lengths, strict=True)]
+
+
+def drawn(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, turned: bool) -> Array:
+    """Whole numbers, summed exactly in every type; `turned`: the last two dimensions lie the other way."""
+    lines = (*shape[:-2], shape[-1], shape[-2]) if turned else shape
+    found = rng.integers(-3, 4, lines).astype(numpy_dtype(dtype))
+    return found.swapaxes(-1, -2) if turned else found
+
+
+def group_product(
+    rng: np.random.Generator,
+    extent: str,
+    lengths: Sequence[int],
+    others: tuple[int, int],
+    dtype: str = "float16",
+    behind: int = 0,
+    turned: tuple[bool, bool] = (False, False),
+) -> GroupProduct:
+    """`others`: the extents that groups do not cut, in the order m, n, k. `behind`: lines behind the last
+    group, which are NaN in operands where the type has one.
+    """
+    total, count, parts = sum(lengths) + behind, len(lengths), stretches(lengths)
+    ends = np.cumsum(lengths).astype(np.int32)
+    last = sum(lengths)
+    floats = np.dtype(numpy_dtype(dtype)).kind not in "iu"
+    if extent == "m":
+        n, k = others
+        a, b = drawn(rng, (total, k), dtype, turned[0]), drawn(rng, (count, k, n), dtype, turned[1])
+        expected = np.zeros((total, n))
+        for number, part in enumerate(parts):
+            expected[part] = a[part].astype("f8") @ b[number].astype("f8")
+        tails = [a[last:]]
+    elif extent == "n":
+        m, k = others
+        a, b = drawn(rng, (count, m, k), dtype, turned[0]), drawn(rng, (k, total), dtype, turned[1])
+        expected = np.zeros((m, total))
+        for number, part in enumerate(parts):
+            expected[:, part] = a[number].astype("f8") @ b[:, part].astype("f8")
+        tails = [b[:, last:]]
+    else:
+        m, n = others
+        a, b = drawn(rng, (m, total), dtype, turned[0]), drawn(rng, (total, n), dtype, turned[1])
+        expected = np.stack([a[:, part].astype("f8") @ b[part].astype("f8") for part in parts])
+        tails = [a[:, last:], b[last:]]
+    for tail in tails if floats else ():
+        tail[...] = np.nan
+    return GroupProduct(a, b, ends, expected, None if extent == "k" else slice(last))
+
+
+def run_sanitized(product: GroupProduct, kernel: str, config: Config | None, seed: int | None) -> Array:
+    """The product in the machine, with races, bounds and waits watched in an order that the seed draws.
+    Without a seed bounds alone are.
+    """
+    bound = Bound(product.a, product.b, None, None, Operation(groups=Groups(product.ends)))
+    plan = make_plan(bound.problem(), chip("h200"), kernel_named(kernel), config)
+    result, target = output_of(bound)
+    result[...] = UNTOUCHED
+    launch = plan.launch(
+        bound.a, bound.b, None, target, 1.0, 0.0, extra_pointers=bound.extra_pointers, extras=bound.extras
+    )
+    machine.run(launch, sanitize=seed is not None, seed=seed, counting=False)
+    return result  # type: ignore[no-any-return]
+
+
+def require_right(product: GroupProduct, found: Array) -> None:
+    """Every group is right, and what belongs to none was left."""
+    if product.covered is None:
+        assert np.array_equal(found.astype("f8"), product.expected)
+        return
+    rows = product.b.ndim == 3
+    part = (product.covered,) if rows else (slice(None), product.covered)
+    rest = slice(product.covered.stop, None)
+    behind = (rest,) if rows else (slice(None), rest)
+    assert np.array_equal(found[part].astype("f8"), product.expected[part])
+    assert (found[behind] == UNTOUCHED).all()
