@@ -1,6 +1,7 @@
 import lapidist.epilogues as epilogues  # noqa: F401 - a name of the package, of which only some are listed
 from lapidist.api import gemm, gemm_lists, matmul
 from lapidist.calls.executable import Gemm
+from lapidist.calls.grouped import grouped
 from lapidist.calls.lists import ArrayGemm
 from lapidist.calls.planned_call import plan
 from lapidist.config import Config
@@ -104,6 +105,7 @@ __all__ = [
     "gelu_slope",
     "gemm",
     "gemm_lists",
+    "grouped",
     "kernel_named",
     "log",
     "matmul",

@@ -20,15 +20,17 @@ from lapidist.kernels.kernel import Kernel
 from lapidist.kernels.kernel_table import Rows
 from lapidist.launch import INT_LIMIT
 from lapidist.planning.fitted_times import corrected, effects
+from lapidist.planning.group_samples import EXCHANGED, samples
 from lapidist.problems.cached_fact import fact
 from lapidist.problems.problem import Problem
 from lapidist.schedule import Schedule
-from lapidist.schedule.schedule_options import ScheduleOptions
+from lapidist.schedule.schedule_options import ScheduleOption, ScheduleOptions
 from lapidist.schedule.sharing_choice import Sharing
 
 # Rungs and detours were not measured on every shape, so the planner multiplies their times by this.
 LESSON = 1.2
 LAUNCH_SECONDS = 2.2e-6  # of an empty kernel in a graph of many, on an H200
+WHOLE_TILES = 0  # the first row of options: each block computes whole tiles
 NO_SCHEDULE = "each of its blocks computes whole tiles: it takes neither split_k nor a schedule"
 
 
@@ -82,17 +84,31 @@ class CostTable:
         else:
             self.options = ScheduleOptions.of_schedules(grid, self._callers_schedules())
         self.allowed = self.options.countable
+        if self.problem.modes.ragged is not None:  # no block knows how much work another one has
+            self.allowed = self.allowed & (np.arange(len(self.allowed)) == WHOLE_TILES)[:, None]
 
     @cached_property
     def schedule_seconds(self) -> Any:
-        """Seconds of each schedule of each config."""
+        """Seconds of each schedule of each config. Of a grouped product, the mean over lengths of groups."""
+        if self.problem.modes.ragged is None:
+            return np.where(self.allowed, self._seconds_of(self.problem, self.options), np.inf)
+        grids = [(sample, grids_of(sample, self.rows)) for sample in samples(self.problem)]
+        whole = [ScheduleOptions(grid, [self._whole_tiles()]) for _, grid in grids]
+        seconds = [self._seconds_of(sample, one) for (sample, _), one in zip(grids, whole, strict=True)]
+        longer = EXCHANGED if self.rows.configs[0].exchanged else 1.0
+        return np.where(self.allowed, longer * np.mean(seconds, axis=0), np.inf)
+
+    def _whole_tiles(self) -> ScheduleOption:
+        """The first option, by itself."""
+        return ScheduleOption(self.accepted, scheduled=self.options.scheduled[WHOLE_TILES])
+
+    def _seconds_of(self, problem: Problem, options: ScheduleOptions) -> Any:
         with np.errstate(all="ignore"):  # refused configs may divide by zero
-            inputs = self.problem, self.rows, self.device, self.options
+            inputs = problem, self.rows, self.device, options
             seconds = self.family.seconds(*inputs) + self.family.second_pass_seconds(*inputs)
             seconds = LAUNCH_SECONDS + self.rows.longer * seconds
-            fitted = effects(self.problem, self.rows, self.device)
-            seconds = corrected(seconds, fitted, self.problem, self.device, self.options)
-            return np.where(self.allowed, seconds, np.inf)
+            fitted = effects(problem, self.rows, self.device)
+            return corrected(seconds, fitted, problem, self.device, options)
 
     @cached_property
     def best_options(self) -> Any:

@@ -26,7 +26,6 @@ from lapidist.problems.problem import Problem
 from lapidist.schedule.sharing_choice import PLANNED, Sharing
 
 TIE = 1.0025  # times of one kernel's configs that differ by less count as equal: the model is no better
-WHOLE_TILES = Sharing(schedule="data_parallel")
 WAY_OUT = "Ask for what one of them takes: convert a and b (.astype or .to), or leave choices out"
 Listed = tuple[int, Kernel, Config, float]  # position in the list of all, kernel, config, efficiency
 
@@ -70,8 +69,6 @@ def narrow(tables: Sequence[CostTable], like: Candidate, order: SumOrder) -> Non
 def weigh(
     problem: Problem, device: Device, groups: Sequence[Rows], sharing: Sharing = PLANNED
 ) -> list[CostTable]:
-    if problem.modes.ragged is not None:
-        sharing = WHOLE_TILES  # no block knows how much work another one has
     with np.errstate(all="ignore"):
         return [CostTable(problem, rows, device, sharing) for rows in groups]
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lapidist.problems.ragged import NUMBERS, Ragged
+if TYPE_CHECKING:
+    from lapidist.problems.ragged import Ragged
 
 # addresses of an array batch: among the kernel's parameters, or in arrays on the GPU
 IN_LAUNCH, IN_MEMORY = (1, 2)
@@ -85,7 +86,7 @@ class Modes:
             "PERMUTED": self.groups is not None,
             "ARRAYS": self.arrays,
             "SCALARS": self.scalars,
-            "RAGGED": 0 if self.ragged is None else NUMBERS[self.ragged.extent],
+            "RAGGED": 0 if self.ragged is None else self.ragged.number,
         }
         if not any(used.values()):
             return {}

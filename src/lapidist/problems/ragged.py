@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 ROWS, COLS, DEPTH = "m", "n", "k"
 NUMBERS = {ROWS: 1, COLS: 2, DEPTH: 3}  # in share/groups.cuh
-TURNED = {ROWS: COLS, COLS: ROWS, DEPTH: DEPTH}  # in D' = B' A'
+EXCHANGED = {ROWS: COLS, COLS: ROWS, DEPTH: DEPTH}  # in D' = B' A'
 
 
 class Ragged(NamedTuple):
@@ -24,8 +24,13 @@ class Ragged(NamedTuple):
     total: int
     most: int = 0
 
+    @property
+    def number(self) -> int:
+        """The extent, as share/groups.cuh counts them."""
+        return NUMBERS[self.extent]
+
     def transposed(self) -> Ragged:
-        return self._replace(extent=TURNED[self.extent])
+        return self._replace(extent=EXCHANGED[self.extent])
 
     def tiles(self, lines: int) -> int:
         """The most lines of tiles that the groups can have along a ragged m or n."""
