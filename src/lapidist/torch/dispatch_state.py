@@ -47,4 +47,8 @@ def is_plain(value: Any) -> bool:
 
 def is_recorded(values: tuple[Any, ...]) -> bool:
     """Whether autograd records a call of these values."""
-    return torch.is_grad_enabled() and any(type(value) in PLAIN and value.requires_grad for value in values)
+    if torch.is_grad_enabled():
+        for value in values:  # any() of a generator takes twice the time
+            if type(value) in PLAIN and value.requires_grad:
+                return True
+    return False

@@ -13,7 +13,8 @@ from lapidist.torch import fake_tensors, fused_epilogues, operators
 from lapidist.torch.accumulation import accumulated
 from lapidist.torch.activations import ended, two_layers
 from lapidist.torch.autocast import in_autocast
-from lapidist.torch.dispatch_state import is_of_numbers, is_plain, is_recorded, is_unobserved
+from lapidist.torch.dispatch_state import is_of_numbers, is_recorded, is_unobserved
+from lapidist.torch.recorded_linear import recorded_linear
 
 TENSOR = torch.Tensor
 
@@ -84,9 +85,10 @@ def linear(
             product = operators.repeated_linear(*operands)
             if product is not None:
                 return product
-        elif into is None and all(map(is_plain, operands)):
-            require_tensors(("bias",), input=input, weight=weight, bias=bias)
-            return operators.linear.recorded(*operands, None, IEEE)
+        elif into is None:
+            product = recorded_linear(*operands)
+            if product is not None:
+                return product
     require_tensors(("bias",), input=input, weight=weight, bias=bias)
     input, weight, bias = in_autocast(input, weight, bias)
     if epilogue is not None:

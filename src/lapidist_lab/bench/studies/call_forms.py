@@ -76,25 +76,34 @@ def of_many(a: Any, b: Any) -> dict[str, Contestant]:
 
 
 def of_layers(a: Any, b: Any) -> dict[str, Contestant]:
-    """Forms of a linear layer, alone and with its gradients."""
+    """Forms of a linear layer with a bias: alone, recorded by autograd, and with its gradients."""
     import torch
 
     import lapidist.torch
 
     stock, ours = torch.nn.functional.linear, lapidist.torch.linear
-    x, weight = a.clone().requires_grad_(), b.T.contiguous().requires_grad_()
+    x, weight, g = a.bfloat16(), b.T.bfloat16(), a.bfloat16()
+    bias = torch.randn(b.shape[1], dtype=x.dtype, device=x.device)
+    leaves = [tensor.clone().requires_grad_() for tensor in (x, weight.contiguous(), bias)]
+
+    def recorded(layer: Any) -> Any:
+        return layer(*leaves).detach()
 
     def with_gradients(layer: Any) -> Any:
-        """A layer's result and its input's gradient."""
-        return torch.autograd.grad(layer(x, weight), (x, weight), a)[0]
+        """The input's gradient, computed with all others."""
+        return torch.autograd.grad(layer(*leaves), leaves, g)[0]
 
-    peer, peer_back = "F.linear", "F.linear, with gradients"
-    back = a, weight.detach()
+    plain = tuple(leaf.detach() for leaf in leaves)
+    sums = {"c": bias.expand(len(x), -1), "beta": 1.0}
+    peers = "F.linear", "F.linear, recorded", "F.linear, with gradients"
+    forward, back = (x, weight.T), (g, plain[1])
     return {
-        peer: judged(lambda: stock(a, back[1]), None, a, b),
-        "linear": judged(lambda: ours(a, back[1]), peer, a, b),
-        peer_back: judged(lambda: with_gradients(stock), None, *back),
-        "linear, with gradients": judged(lambda: with_gradients(ours), peer_back, *back),
+        peers[0]: judged(lambda: stock(*plain), None, *forward, **sums),
+        "linear": judged(lambda: ours(*plain), peers[0], *forward, **sums),
+        peers[1]: judged(lambda: recorded(stock), None, *forward, **sums),
+        "linear, recorded": judged(lambda: recorded(ours), peers[1], *forward, **sums),
+        peers[2]: judged(lambda: with_gradients(stock), None, *back),
+        "linear, with gradients": judged(lambda: with_gradients(ours), peers[2], *back),
     }
 
 
