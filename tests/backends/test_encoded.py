@@ -49,6 +49,17 @@ def whole(plan: Plan, addresses: tuple[int, ...]) -> list[bytes]:
     return [as_bytes(each) for each in plan.tensor_maps(at).values()]
 
 
+class Arguments:
+    """Stands for a launch's arguments: keeps what is written, by its offset."""
+
+    def __init__(self) -> None:
+        self.maps: dict[int, bytes] = {}
+
+    def __setitem__(self, place: slice, content: bytes) -> None:
+        assert place.stop - place.start == 128
+        self.maps[place.start] = content
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_they_are_those_of_the_addresses(way: str) -> None:
     """Wherever A, B and D lie in 16 bytes, and in whatever order they come."""
@@ -64,8 +75,9 @@ def test_they_are_those_of_the_addresses(way: str) -> None:
     places = [int(x) * 4096 + int(y) * lying % 16 for x, y in rng.integers(1, 1 << 20, (6, 2))]
     for _ in range(60):
         addresses = tuple(places[x] for x in rng.integers(0, len(places), 4))
-        found = encoded.at(addresses)  # type: ignore[arg-type]
-        assert [content for _, content in found] == whole(plan, addresses)
+        arguments = Arguments()
+        encoded.write(arguments, addresses)  # type: ignore[arg-type]
+        assert list(arguments.maps.items()) == list(enumerate(whole(plan, addresses)))
 
 
 def test_what_stays_is_encoded_once() -> None:
@@ -77,7 +89,7 @@ def test_what_stays_is_encoded_once() -> None:
 
     encoded = EncodedMaps(lambda at: tuple(enumerate(plan.tensor_maps(at).values())), encode)
     for turn in range(20):
-        encoded.at((4096, 8192 * (1 + turn % 4), 16 << 20 | turn << 12, 0))
+        encoded.write(Arguments(), (4096, 8192 * (1 + turn % 4), 16 << 20 | turn << 12, 0))
     assert made.count(4096) == made.count(8192) == 1
     assert [made.count(8192 * x) for x in (2, 3, 4)] == [1, 1, 1]
 
@@ -86,5 +98,5 @@ def test_those_of_no_more_addresses_are_kept_than_was_said() -> None:
     plan = plan_of("square")
     encoded = EncodedMaps(lambda at: tuple(enumerate(plan.tensor_maps(at).values())), as_bytes)
     for turn in range(3 * MOST_ENCODINGS):
-        encoded.at((16 * turn, 16 * turn + 16, 32 * turn + 16, 0))
-    assert all(len(dependency.contents) <= MOST_ENCODINGS for dependency in encoded._dependencies)
+        encoded.write(Arguments(), (16 * turn, 16 * turn + 16, 32 * turn + 16, 0))
+    assert all(len(dependency.contents) <= MOST_ENCODINGS for *_, dependency in encoded._parts)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from lapidist.launch import Maps, TensorMap
 
-MOST_ENCODINGS = 256  # encodings of each map, 128 bytes each
+MAP_BYTES = 128
+MOST_ENCODINGS = 256  # encodings of each map
 SOURCES = "A", "B", "D", "workspace"
 DISTANCE = 1 << 46  # distance of invented addresses, larger than any address of a GPU
 ALIGNMENT = 16  # a map's extents may depend on its address modulo so many bytes
@@ -27,26 +29,25 @@ class EncodedMaps:
     def __init__(self, maps: Maps, encode: Encode) -> None:
         self._maps, self._encode = maps, encode
         self._by_addresses: dict[Addresses, Encoded] = {}
-        self._dependencies: list[MapDependency] = []  # filled at the second set of addresses
+        # for each map its place, source, contents and dependency, from the second set of addresses on; flat,
+        # as attributes would take as long as what they are for
+        self._parts: list[tuple[slice, int, dict[int, bytes], MapDependency]] = []
 
-    def at(self, addresses: Addresses) -> Encoded:
-        dependencies = self._dependencies
-        if dependencies:
-            return [
-                (
-                    dependency.offset,
-                    dependency.contents.get(addresses[dependency.source])
-                    or self._encode_anew(dependency, addresses),
-                )
-                for dependency in dependencies
-            ]
+    def write(self, into: Any, addresses: Addresses) -> None:
+        """Write the maps of these addresses into the bytes of a launch's arguments."""
+        if self._parts:
+            for place, source, contents, dependency in self._parts:
+                into[place] = contents.get(addresses[source]) or self._encode_anew(dependency, addresses)
+            return
         encoded = self._by_addresses.get(addresses)
         if encoded is None:
             if self._by_addresses:
                 self._part(addresses)
-                return self.at(addresses)
+                self.write(into, addresses)
+                return
             encoded = self._by_addresses[addresses] = self._encoded(self._maps(named(addresses)))
-        return encoded
+        for offset, content in encoded:
+            into[place_of(offset)] = content
 
     def _part(self, addresses: Addresses) -> None:
         """Keep each map by its own address from now on, beginning with those of the first addresses."""
@@ -54,7 +55,7 @@ class EncodedMaps:
         dependencies, contents = dependencies_of(self._maps, addresses), dict(encoded)
         for dependency in dependencies:
             dependency.contents[first[dependency.source]] = contents[dependency.offset]
-        self._dependencies = dependencies
+        self._parts = [(place_of(x.offset), x.source, x.contents, x) for x in dependencies]
         self._by_addresses.clear()
 
     def _encoded(self, maps: tuple[tuple[int, TensorMap], ...]) -> Encoded:
@@ -95,6 +96,10 @@ def dependencies_of(maps: Maps, addresses: Addresses) -> list[MapDependency]:
         MapDependency(offset, place := tensor_map.address // DISTANCE - 1, far[place], tensor_map)
         for offset, tensor_map in maps(named(far))  # type: ignore[arg-type]
     ]
+
+
+def place_of(offset: int) -> slice:
+    return slice(offset, offset + MAP_BYTES)
 
 
 def named(addresses: Addresses) -> Mapping[str, int]:

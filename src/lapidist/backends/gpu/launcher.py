@@ -249,8 +249,9 @@ class GpuKernel:
                 if moved:
                     words = block.words
                     words[block.a], words[block.b], words[block.c], words[block.d] = operands
-                    block.config.hStream = stream_type(stream)
-                    block.stream = stream
+                    if block.stream != stream:
+                        block.config.hStream = stream_type(stream)
+                        block.stream = stream
                     if block.scalars != scalars:
                         self._place_scalars(block, scalars)
                 block.scalars = scalars
@@ -354,5 +355,4 @@ class GpuKernel:
         """Tensor maps contain addresses, so they are written when these change."""
         assert self._maps is not None
         a, b, _, d = operands
-        for offset, content in self._maps.at((a, b, d, block.slots)):
-            block.view[offset : offset + 128] = content
+        self._maps.write(block.view, (a, b, d, block.slots))
