@@ -30,7 +30,7 @@ def recorded(lt: Any) -> Iterator[Any]:
 
 def operands(torch: Any, shape: Any = SHAPES[0], bias: Any = (OUTPUTS,), **options: Any) -> list[Any]:
     shapes = [shape, (OUTPUTS, FEATURES), *([] if bias is None else [bias])]
-    return [torch.randn(each, **options, requires_grad=True) for each in shapes]
+    return [torch.randn(extents, **options, requires_grad=True) for extents in shapes]
 
 
 def gradients(torch: Any, layer: Any, tensors: list[Any], **options: Any) -> list[Any]:
@@ -60,7 +60,7 @@ def test_repeated_layers_are_torchs_by_fast_paths_alone(
 @pytest.mark.parametrize("number", range(3))
 def test_the_gradients_that_are_needed_alone(torch: Any, lt: Any, recorded: Any, number: int) -> None:
     warm(torch, lt)
-    tensors = [each.detach() for each in operands(torch)]
+    tensors = [tensor.detach() for tensor in operands(torch)]
     tensors[number].requires_grad_()
     for _ in range(WARM):
         (gradient,) = torch.autograd.grad(lt.linear(*tensors).sum(), tensors[number])
@@ -89,7 +89,7 @@ def test_gradients_that_were_expanded_or_are_of_another_type(torch: Any, lt: Any
     for _ in range(WARM):
         lt.linear(*tensors).sum().backward()  # its gradient has strides of 0
         lt.linear(*tensors).float().square().sum().backward()
-    stock = [each.detach().clone().requires_grad_() for each in tensors]
+    stock = [tensor.detach().clone().requires_grad_() for tensor in tensors]
     for _ in range(WARM):
         torch.nn.functional.linear(*stock).sum().backward()
         torch.nn.functional.linear(*stock).float().square().sum().backward()
@@ -147,7 +147,7 @@ def test_what_watches_a_backward_pass_sees_products(torch: Any, lt: Any, recorde
     result = lt.linear(*tensors)
     many = torch.randn(3, *result.shape)
     batched = torch.autograd.grad(result, tensors, many, is_grads_batched=True, retain_graph=True)
-    single = [torch.autograd.grad(result, tensors, each, retain_graph=True) for each in many]
+    single = [torch.autograd.grad(result, tensors, g, retain_graph=True) for g in many]
     for all_at_once, singles in zip(batched, zip(*single, strict=True), strict=True):
         torch.testing.assert_close(all_at_once, torch.stack(singles))
     with torch.autocast("cpu", torch.bfloat16):

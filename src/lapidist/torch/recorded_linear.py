@@ -62,11 +62,11 @@ def recorded_linear(input: Any, weight: Any, bias: Any) -> Any:
 
 
 def paths_of(key: Any, input: Any, weight: Any, bias: Any) -> LayerPaths | None:
-    """Those of a layer of matrices that was multiplied before."""
+    """The fast paths of a layer whose product has one; None: it has none yet."""
     if input.ndim < 2 or weight.ndim != 2:
         return None
-    alpha, beta, *transposed = PRODUCT if bias is None else SUM
-    full_key = key_of_gemm(input, weight, bias, None, *transposed, scalars_key(alpha, beta), USUAL_TYPES)
+    alpha, beta, trans_a, trans_b = PRODUCT if bias is None else SUM
+    full_key = key_of_gemm(input, weight, bias, None, trans_a, trans_b, scalars_key(alpha, beta), USUAL_TYPES)
     forward = MATRIX_PATHS.get(full_key)
     if forward is None:
         return None
