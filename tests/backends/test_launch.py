@@ -73,10 +73,8 @@ def test_the_names_are_those_of_the_source(kernel: Kernel) -> None:
     text = (CUDA_SOURCES / kernel.source).read_text()
     listed = re.search(rf"\b{kernel.entry}\((.*?)\)\s*{{", text, re.S)
     assert listed is not None
-    # empty but where a problem is given as lists of arrays, with factors, or with a caller's function
-    listing = listed[1]
-    for macro in (" EPILOGUE_PARAMETER", " SCALES_PARAMETER", " LISTS"):
-        listing = listing.removesuffix(macro)
+    # empty but where a problem is given as lists of arrays, with factors, groups, or with a caller's function
+    listing = re.sub(r"\s+(LISTS|\w+_PARAMETER)\b", "", listed[1])
     names = [re.search(r"(\w+)\s*$", part)[1] for part in listing.split(",")]  # type: ignore[index]
     same = {
         "A": {"A", "a_map"},
