@@ -95,7 +95,7 @@ class Bound:
         if operation.trans_b:
             self.b = self.b.transposed()
         if self.groups is not None:
-            return self.groups.extents(self.a, self.b)
+            return self.groups.extents(self.a, self.b, self.indices)
         argument_rules.require_inner_match(self.a, self.b, shapes, operation.vectors)
         batch = argument_rules.broadcast_batch(self.a, self.b)
         matrix = self.a.shape[-2], self.b.shape[-1]
@@ -319,6 +319,8 @@ class Bound:
         product = HostProduct(a, b, c, d, self.alpha, self.beta, *types)
         for part in self.parts:
             product = part.on_host(product)
+        if self.groups is not None and self.epilogue is not None:
+            product = self.groups.finished(product, self.epilogue.differs_in_batch)
         host_product.multiply(*product)
 
     def deliver(self, result: Any) -> Any:

@@ -87,6 +87,9 @@ class EpilogueOperands(Part):
                 f" {self.function.name} has {count}. Join some into one array"
             )
         self._extents, self._rows = matrices.extents, matrices.scattered_rows
+        if matrices.groups is not None:
+            self._require_one_result()
+            self._extents = matrices.groups.extents_of_each(matrices.extents)
         self._shape, self._like = self._shape_of_d(matrices.out), matrices.like.alone()
         self._values = [
             self._value(parameter, epilogue.values[parameter.name], matrices)
@@ -112,6 +115,15 @@ class EpilogueOperands(Part):
             raise DTypeError(
                 f"epilogue: must follow sums of floats; a is {matrices.a.dtype}, summed in"
                 f" {matrices.accumulator}. Convert a and b first, or compute with the result"
+            )
+
+    def _require_one_result(self) -> None:
+        """Groups are stored as sums are made: no second pass knows where they end."""
+        function = self.function
+        if len(function.results) > 1 or function.results[0].then or function.is_positioned:
+            raise ArgumentError(
+                f"epilogue: of groups must give one value for each sum, and draw none; {function.name}"
+                " reduces, quantises, drops or returns several. Do that in a further step"
             )
 
     def _value(self, parameter: Parameter, value: Any, matrices: Matrices) -> float | Operand:
@@ -188,6 +200,11 @@ class EpilogueOperands(Part):
     def read(self) -> list[Operand]:
         """The operands that are arrays."""
         return [value for value in self._values if isinstance(value, Operand)]
+
+    @property
+    def differs_in_batch(self) -> bool:
+        """Whether an operand has values of its own for each matrix of a batch, or each group."""
+        return any(len(operand.shape) > 2 for operand in self.read)
 
     def with_pointers(self, pointers: ExtraPointers) -> ExtraPointers:
         """Addresses of arrays, and numbers."""

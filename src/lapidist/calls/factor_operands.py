@@ -7,6 +7,8 @@ contents may change. Its shape tells which of four kinds it is:
     (m,) or (m, 1)           one for each row of a; of b: (n,) or (1, n), one for each column
     (m, k / 128)             for each row and 128 of k, rounded up; of b: (k / 128, n)
     (m / 128, k / 128)       for blocks of 128 x 128, rounded up; of b: (k / 128, n / 128)
+
+Groups have those of their own matrices one after another: shapes of one matrix' factors, behind their number.
 """
 
 from __future__ import annotations
@@ -19,11 +21,12 @@ import numpy as np
 from lapidist.backends.host_product import HostProduct
 from lapidist.calls import argument_rules, number_rules
 from lapidist.calls.operation import Factors, Operation, is_array
-from lapidist.calls.part import Matrices, Part, ProblemInputs
+from lapidist.calls.part import Grouping, Matrices, Part, ProblemInputs
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import Operand, operand_of
 from lapidist.frameworks.host_arrays import on_host
 from lapidist.problems.modes import ExtraPointers
+from lapidist.problems.ragged import DEPTH
 from lapidist.problems.scaling import K_BLOCK, LINES, ONE, SQUARES, STRIPS, UNSCALED, Scale, Scaling
 
 Array = np.ndarray[Any, Any]
@@ -37,7 +40,7 @@ class FactorOperands(Part):
         for name, factor, operand in zip(NAMES, factors, (a, b), strict=True):
             if factor is not None:
                 argument_rules.require_8_bit_floats(name, operand, "Multiply with alpha")
-        self._shape, self._k = matrices.extents.shape, a.shape[-1]
+        self._shape, self._k, self._groups = matrices.extents.shape, a.shape[-1], matrices.groups
         self._unread = matrices.alpha == 0 or self._k == 0
         self._by_name = {
             name: self._factors_of(name, value, a)
@@ -52,6 +55,8 @@ class FactorOperands(Part):
             raise DTypeError(f"{name}: factors must be float32; got {operand.dtype}. Convert them first")
         argument_rules.require_same_device(operand, a)
         argument_rules.require_aligned_elements(operand)
+        if self._groups is not None:
+            return self._factors_of_groups(self._groups, name, operand)
         if len(self._shape) > 2 and math.prod(operand.shape) != 1:
             raise ShapeError(
                 f"{name}: of a batch, all matrices have one factor, a number or an array of one element; got"
@@ -60,8 +65,44 @@ class FactorOperands(Part):
         scale_of(operand, *self._lines(name))
         return operand
 
+    def _factors_of_groups(self, groups: Grouping, name: str, operand: Operand) -> Operand:
+        """Factors of an operand that groups share, or of each group's own matrix."""
+        if groups.has_matrices(name):
+            if not operand.shape or operand.shape[0] != groups.count:
+                raise ShapeError(
+                    f"{name}: must have factors for each of the {groups.count} groups' matrices, their number"
+                    f" first; got shape {operand.shape}. Reshape it, or repeat them"
+                )
+            scale_of(self._of_one(operand), *self._lines(name))
+            return operand
+        scale = scale_of(operand, *self._lines(name))
+        if groups.ragged.extent == DEPTH and scale.along_k:
+            raise ShapeError(
+                f"{name}: where groups cut k, a line has one factor for all of it; got shape {operand.shape}."
+                " Pass one for each line"
+            )
+        return operand
+
+    def _of_one(self, operand: Operand) -> Operand:
+        """The factors of one matrix."""
+        if self._groups is None or not self._groups.has_matrices(operand.name):
+            return operand
+        return operand.viewed(operand.shape[1:], operand.strides[1:])
+
+    def _scale(self, name: str) -> Scale:
+        operand = self._by_name.get(name)
+        if operand is None:
+            return UNSCALED
+        scale = scale_of(self._of_one(operand), *self._lines(name))
+        owns = self._groups is not None and self._groups.has_matrices(name)
+        return scale._replace(group_step=operand.strides[0]) if owns else scale
+
     def _lines(self, name: str) -> tuple[int, int]:
         """How many lines have factors, and k."""
+        if self._groups is not None and not self._groups.has_matrices(name):
+            lines = self._groups.lines(name)
+            if lines is not None:
+                return lines, self._k
         return (self._shape[-2] if name == "scale_a" else self._shape[-1]), self._k
 
     def require_promotion(self, promote: bool | None) -> None:
@@ -75,10 +116,7 @@ class FactorOperands(Part):
         """The kinds of both factors; unscaled if A and B are not read."""
         if self._unread:
             return Scaling()
-        a, b = (
-            scale_of(self._by_name[name], *self._lines(name)) if name in self._by_name else UNSCALED
-            for name in NAMES
-        )
+        a, b = map(self._scale, NAMES)
         return Scaling(a, b, promoted or a.along_k or b.along_k)
 
     def described(self, inputs: ProblemInputs) -> ProblemInputs:
@@ -89,14 +127,20 @@ class FactorOperands(Part):
         return pointers._replace(scale_a=of_a, scale_b=of_b)
 
     def on_host(self, product: HostProduct) -> HostProduct:
-        """With factors of A, (rows or 1, blocks of k or 1), and of B, (blocks of k or 1, columns or 1)."""
+        """With factors of A, (rows or 1, blocks of k or 1), of B (blocks of k or 1, columns or 1). Behind
+        the number of groups, where each has its own.
+        """
         of_a, of_b = (self._spread(name) if name in self._by_name else None for name in NAMES)
-        return product._replace(factors=(of_a, None if of_b is None else of_b.T))
+        return product._replace(factors=(of_a, None if of_b is None else of_b.swapaxes(-1, -2)))
 
     def _spread(self, name: str) -> Array:
-        operand, (lines, k) = self._by_name[name], self._lines(name)
-        scale = scale_of(operand, lines, k)
-        values = on_host(operand)
+        values = on_host(self._by_name[name])
+        if self._groups is not None and self._groups.has_matrices(name):
+            return np.stack([self._spread_one(name, of_one) for of_one in values])
+        return self._spread_one(name, values)
+
+    def _spread_one(self, name: str, values: Array) -> Array:
+        (lines, _), scale = self._lines(name), self._scale(name)
         if not scale.along_k:
             return values.reshape(-1, 1)
         values = values if name == "scale_a" else values.T

@@ -10,19 +10,19 @@ The shapes of a and b say what is cut:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from lapidist.backends.host_product import HostProduct, sums_of
+from lapidist.backends.host_product import Factors, HostProduct, sums_of
 from lapidist.calls import number_rules
-from lapidist.calls.index_operands import index_of, indices_of
+from lapidist.calls.index_operands import IndexOperands, index_of, indices_of
 from lapidist.calls.operation import Groups
 from lapidist.calls.part import Extents, Matrices, Part, ProblemInputs
-from lapidist.errors import ArgumentError, ShapeError
+from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import HOST, Operand
 from lapidist.problems.modes import ExtraPointers
 from lapidist.problems.ragged import COLS, DEPTH, ROWS, Ragged
@@ -65,9 +65,23 @@ class GroupOperands(Part):
     def count(self) -> int:
         return self._ends.shape[0]
 
+    def has_matrices(self, name: str) -> bool:
+        """Whether a or b (or its factors, by their name) is a matrix for each group."""
+        return self.ragged.extent == (COLS if name.endswith("a") else ROWS)
+
+    def lines(self, name: str) -> int | None:
+        """Rows of an a with counts, all matrices together. None: as many as the product has."""
+        return self.ragged.total if self._counted and name.endswith("a") else None
+
+    def extents_of_each(self, extents: Extents) -> Extents:
+        """The extents of each group's matrices, in which all lines of the shared operands count."""
+        *_, m, n = extents.shape
+        rows = self.ragged.total if self.ragged.extent == ROWS else m
+        return Extents((self.count, rows, n), False, False)
+
     # ---- rules ----
 
-    def extents(self, a: Operand, b: Operand) -> Extents:
+    def extents(self, a: Operand, b: Operand, indices: IndexOperands | None = None) -> Extents:
         """The product's shape, as the caller sees it."""
         dimensions, count = (len(a.shape), len(b.shape)), self.count
         extent = ROWS if self._counted and dimensions == (3, 3) else CUTS.get(dimensions)
@@ -85,11 +99,27 @@ class GroupOperands(Part):
                 " trans_a or trans_b"
             )
         m, n = a.shape[-2], b.shape[-1]
+        if indices is not None:
+            self._require_rows_for(indices, extent)
+            m, n = indices.picked(m, n)
         total = {ROWS: m, COLS: n, DEPTH: a.shape[-1]}[extent]
         self.ragged = Ragged(extent, count, count * m, m) if self._counted else Ragged(extent, count, total)
         if extent == DEPTH:
             return Extents((count, m, n), False, False)
         return Extents((count, m, n) if self._counted else (m, n), False, False)
+
+    def _require_rows_for(self, indices: IndexOperands, extent: str) -> None:
+        if extent != ROWS or self._counted or any(len(index.shape) > 1 for index in indices.arrays):
+            raise ArgumentError(
+                "gather_a, scatter_d: are for rows that offsets cut, one index for each; the groups are of"
+                f" {'rows with counts' if self._counted else extent}. Leave them out"
+            )
+        for index in indices.arrays:
+            if index.dtype != self._ends.dtype:
+                raise DTypeError(
+                    f"{index.name}: must have the type of offsets, {self._ends.dtype}; got {index.dtype}."
+                    " Convert one"
+                )
 
     def require_fit(self, matrices: Matrices) -> None:
         """Ends must rise and lie inside. On a GPU this is checked only on request, as it waits for the GPU.
@@ -146,11 +176,16 @@ class GroupOperands(Part):
     def on_host(self, product: HostProduct) -> HostProduct:
         """The product group by group. What belongs to none stays as it is."""
         stretches, results = list(self._stretches()), np.empty(product.out.shape, product.out.dtype)
+        store = partial(store_groups, self.ragged, stretches, product.out, product.store)
         return product._replace(
-            out=results,
-            sums=partial(sums_of_groups, self.ragged, self._counted, stretches),
-            store=partial(store_groups, self.ragged, stretches, product.out),
+            out=results, sums=partial(sums_of_groups, self.ragged, self._counted, stretches), store=store
         )
+
+    def finished(self, product: HostProduct, differs: bool) -> HostProduct:
+        """The product with what follows its sums. `differs`: operands of that differ from group to group."""
+        stretches = list(self._stretches())
+        finish = partial(finished_groups, self.ragged, stretches, product.finish, differs)
+        return product._replace(finish=finish)
 
     def _stretches(self) -> Iterator[tuple[int, int]]:
         values = indices_of(self._ends).tolist()
@@ -203,7 +238,8 @@ def sums_of_groups(
     alpha: float,
     beta: float,
     accumulator: str,
-    *how: Any,
+    precision: str,
+    factors: Factors | None,
 ) -> Array:
     """alpha a b + beta c of each group; zeros where no group is."""
     working = np.dtype("float32" if accumulator == "float16" else accumulator)
@@ -216,19 +252,56 @@ def sums_of_groups(
         c = tall(np.broadcast_to(c, (*c.shape[:-2], *c.shape[-2:])), counted)
     for number, (begin, end) in enumerate(stretches):
         part = slice(begin, end)
+        how = accumulator, precision, factors_in(factors, ragged.extent, number, part)
         if ragged.extent == ROWS:
             of_c = None if c is None else c[part]
-            results[part] = sums_of(a[part], b[number], of_c, alpha, beta, accumulator, *how)
+            results[part] = sums_of(a[part], b[number], of_c, alpha, beta, *how)
         elif ragged.extent == COLS:
             of_c = None if c is None else c[:, part]
-            results[:, part] = sums_of(a[number], b[:, part], of_c, alpha, beta, accumulator, *how)
+            results[:, part] = sums_of(a[number], b[:, part], of_c, alpha, beta, *how)
         else:
             of_c = None if c is None else c[number]
-            results[number] = sums_of(a[:, part], b[part], of_c, alpha, beta, accumulator, *how)
+            results[number] = sums_of(a[:, part], b[part], of_c, alpha, beta, *how)
     return results.reshape(len(stretches), -1, results.shape[-1]) if counted else results
 
 
-def store_groups(ragged: Ragged, stretches: list[tuple[int, int]], target: Array, results: Array) -> None:
+def factors_in(factors: Factors | None, extent: str, number: int, part: slice) -> Factors | None:
+    """The factors of one group."""
+    if factors is None:
+        return None
+    of_a, of_b = factors
+    if of_a is not None and extent != DEPTH:
+        of_a = of_a[number] if extent == COLS else of_a[part] if len(of_a) > 1 else of_a
+    if of_b is not None and extent != DEPTH:
+        of_b = of_b[number] if extent == ROWS else of_b[:, part] if of_b.shape[1] > 1 else of_b
+    return of_a, of_b
+
+
+def finished_groups(
+    ragged: Ragged, stretches: list[tuple[int, int]], finish: Any, differs: bool, sums: Array
+) -> Array:
+    if ragged.extent == DEPTH:
+        return finish(sums)  # type: ignore[no-any-return]
+    counted = ragged.most > 0
+    flat = tall(sums, counted)
+    values: Array = finish(np.broadcast_to(flat, (len(stretches), *flat.shape)) if differs else flat)
+    if differs:
+        results = np.zeros(values.shape[1:], values.dtype)
+        for number, (begin, end) in enumerate(stretches):
+            at = (slice(begin, end),) if ragged.extent == ROWS else (slice(None), slice(begin, end))
+            results[at] = values[number][at]
+        values = results
+    return values.reshape(len(stretches), -1, values.shape[-1]) if counted else values
+
+
+def store_groups(
+    ragged: Ragged,
+    stretches: list[tuple[int, int]],
+    target: Array,
+    store: Callable[[Array], None] | None,
+    results: Array,
+) -> None:
+    """Write the lines of groups to `target`; `store`: what then brings them where they belong."""
     if ragged.extent == DEPTH:
         target[...] = results
         return
@@ -236,3 +309,5 @@ def store_groups(ragged: Ragged, stretches: list[tuple[int, int]], target: Array
     for begin, end in stretches:
         at = (slice(begin, end),) if ragged.extent == ROWS else (slice(None), slice(begin, end))
         whole[at] = lines[at]
+    if store is not None:
+        store(target)

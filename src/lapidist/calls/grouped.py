@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from lapidist.calls.call import Call
 from lapidist.calls.full_path import multiplied, with_arrays
 from lapidist.calls.kernel_choice import OPEN, Choices, checked
-from lapidist.calls.operation import USUAL_TYPES, Factors, Groups, Operation, epilogue_checked, types_named
+from lapidist.calls.operation import (
+    USUAL_TYPES,
+    Factors,
+    Groups,
+    Operation,
+    Routing,
+    epilogue_checked,
+    types_named,
+)
 from lapidist.calls.repeat import ARRAY_PATHS
 from lapidist.dtypes import IEEE, Precision
 from lapidist.errors import explained
@@ -38,6 +46,8 @@ def grouped(
     scale_a: Any = None,
     scale_b: Any = None,
     promote: bool | None = None,
+    gather_a: Any = None,
+    scatter_d: Any = None,
     epilogue: Any = None,
     expected_rows: int | None = None,
     check_offsets: bool = False,
@@ -63,7 +73,9 @@ def grouped(
     counts : array of int32 or int64, optional
         In place of offsets, for a (groups, most, k): how many rows of each matrix there are.
     alpha, beta, out, trans_a, trans_b, out_dtype, acc_dtype, precision, scale_a, scale_b, promote
-        As in `gemm`.
+        As in `gemm`. Factors of a group's own matrix stand behind its number: scale_b (groups, n), say.
+    gather_a, scatter_d : array of the type of offsets, optional
+        As in `gemm`: tokens by their indices, in the order of the groups, and rows of out.
     epilogue : epilogue with its operands, optional
         As in `gemm`, with one result. An operand for each column may have a row for each group.
     expected_rows : int, optional
@@ -98,7 +110,7 @@ def grouped(
     ends, only_counts = (counts, True) if offsets is None else (offsets, False)
     usual = kernel is None and config is None and device is None and compile is None
     if ARRAY_PATHS and usual and check_offsets is False and (offsets is None or counts is None):
-        values = None, None, None, alpha, beta, scale_a, scale_b, ends
+        values = gather_a, None, scatter_d, alpha, beta, scale_a, scale_b, ends
         flags = trans_a, trans_b, False, (only_counts, expected_rows)
         fast_path = with_arrays().repeated_with_arrays
         result = fast_path(ARRAY_PATHS, a, b, c, out, values, epilogue, flags, types, stream)
@@ -118,6 +130,7 @@ def grouped_by_name(arguments: dict[str, Any]) -> Any:
         alpha=given["alpha"],
         beta=given["beta"],
         types=given["types"],
+        routing=Routing(given["gather_a"], None, given["scatter_d"]),
         factors=Factors(given["scale_a"], given["scale_b"]),
         epilogue=epilogue_checked(given["epilogue"]),
         groups=Groups(given["offsets"], given["counts"], given["expected_rows"], given["check_offsets"]),

@@ -192,7 +192,7 @@ class IndexOperands(Part):
             return product._replace(out=results, store=partial(permute, out))
         if "scatter_d" in index:
             rows = index["scatter_d"]
-            results = np.empty((*out.shape[:-2], rows.shape[-1], out.shape[-1]), out.dtype)
+            results = gathered(out, rows, -2)  # a copy: rows that belong to no group stay as they are
             c = None if c is None else gathered(c, rows, -2)
             return product._replace(c=c, out=results, store=partial(scatter, out, rows))
         return product

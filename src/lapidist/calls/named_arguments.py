@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lapidist.calls.call import Call
 from lapidist.calls.kernel_choice import Choices, checked
-from lapidist.calls.operation import Factors, Operation, Routing, epilogue_checked, types_named
+from lapidist.calls.operation import Factors, Groups, Operation, Routing, epilogue_checked, types_named
 from lapidist.config import AUTO
 
 if TYPE_CHECKING:
@@ -29,9 +29,17 @@ def call_of(arguments: Mapping[str, Any]) -> Call:
         routing=Routing(**some(*Routing._fields)),
         factors=Factors(arguments["scale_a"], arguments["scale_b"]),
         epilogue=epilogue_checked(arguments["epilogue"]),
+        groups=groups_of(arguments),
     )
     matrices = some("a", "b", "c", "out", "mode")
     return Call(**matrices, operation=operation, choices=checked(choices), stream=arguments.get("stream"))
+
+
+def groups_of(arguments: Mapping[str, Any]) -> Groups | None:
+    """What plan is given of groups; gemm knows none."""
+    if arguments.get("offsets") is arguments.get("counts") is None:
+        return None
+    return Groups(*(arguments[name] for name in ("offsets", "counts", "expected_rows", "check_offsets")))
 
 
 # how blocks share the work, where a caller leaves it to the planner

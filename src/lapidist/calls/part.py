@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from lapidist.backends.host_product import HostProduct
 from lapidist.frameworks.arrays import Operand
@@ -13,6 +13,7 @@ from lapidist.problems.scaling import AS_THEY_ARE, Scaling
 
 if TYPE_CHECKING:
     from lapidist.problems.epilogue_layout import Fused
+    from lapidist.problems.ragged import Ragged
 
 
 class ProblemInputs(NamedTuple):
@@ -76,6 +77,23 @@ class Extents(NamedTuple):
         return out.viewed(tuple(shape), tuple(strides))
 
 
+class Grouping(Protocol):
+    """What the groups of a call say to its other parts."""
+
+    ragged: Ragged
+
+    @property
+    def count(self) -> int: ...
+    def has_matrices(self, name: str) -> bool:
+        """Whether a or b (or its factors, by their name) is a matrix for each group."""
+
+    def lines(self, name: str) -> int | None:
+        """Rows or columns of an operand that groups share; None: as many as the product has."""
+
+    def extents_of_each(self, extents: Extents) -> Extents:
+        """The extents of each group's matrices, in which all lines of the shared operands count."""
+
+
 class Matrices(Protocol):
     """What a part is told of the call that it belongs to. None of it is kept: a cycle would hold a caller's
     arrays until Python's collector runs.
@@ -86,6 +104,7 @@ class Matrices(Protocol):
     c: Operand | None
     out: Operand | None
     like: Operand
+    groups: Any
     alpha: float
     accumulator: str
     promoted: bool

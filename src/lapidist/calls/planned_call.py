@@ -46,6 +46,10 @@ def plan(
     permuted: bool = False,
     check_indices: bool = False,
     epilogue: Any = None,
+    offsets: Any = None,
+    counts: Any = None,
+    expected_rows: int | None = None,
+    check_offsets: bool = False,
     mode: Mode | None = None,
     kernel: str | int | Kernel | None = None,
     config: Config | None = None,
@@ -63,7 +67,8 @@ def plan(
     Parameters
     ----------
     a, b, c, ...
-        Those of `gemm`. The arrays may be any of the geometry that calls will have.
+        Those of `gemm`, and of `grouped`. The arrays may be any of the geometry that calls will have; the
+        plan keeps `offsets` or `counts`, and reads them in each run.
     compile : {"wait", "never"}, optional
         What is planned keeps its kernel, so it waits for it, or takes one that is there.
 

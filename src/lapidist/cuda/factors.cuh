@@ -6,6 +6,7 @@
 #pragma once
 
 #include "config.cuh"
+#include "share/groups.cuh"
 #include "tensor.cuh"
 
 static_assert(PROMOTED || (A_FACTORS < 3 && B_FACTORS < 3),
@@ -16,5 +17,12 @@ struct Scales {
   const float *a, *b;
   i64 a_line, a_block, b_line, b_block;
 };
+
+// Those of one group.
+__device__ __forceinline__ Scales scales_of_group(const Scales& scales, const Ragged& ragged, int group) {
+  Scales own = scales;
+  own.a += group * ragged.a_factors, own.b += group * ragged.b_factors;
+  return own;
+}
 
 constexpr bool A_ALONG_K = A_FACTORS > 2, B_ALONG_K = B_FACTORS > 2, FACTORS_ALONG_K = A_ALONG_K || B_ALONG_K;

@@ -197,7 +197,7 @@ class Plan:
         modes = self.problem.modes
         routed = {"modes": members(modes), "scales": self.problem.scaling.members}
         if modes.ragged is not None:
-            routed["ragged"] = modes.ragged.members
+            routed["ragged"] = modes.ragged.members(self.problem.scaling)
         return {**constants(self.problem), **words, **routed, **self.kernel.family.constants(self.problem)}
 
     def _patches(self, block: ParameterBlock) -> Mapping[str, Patch]:

@@ -7,7 +7,10 @@ side.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from lapidist.problems.scaling import Scaling
 
 ROWS, COLS, DEPTH = "m", "n", "k"
 NUMBERS = {ROWS: 1, COLS: 2, DEPTH: 3}  # in share/groups.cuh
@@ -37,10 +40,9 @@ class Ragged(NamedTuple):
         each = -(-self.most // lines) if self.most else 0
         return self.groups * each if self.most else self.total // lines + min(self.groups, self.total)
 
-    @property
-    def members(self) -> tuple[int, ...]:
+    def members(self, scaling: Scaling) -> tuple[int, ...]:
         """groups.cuh's struct Ragged, with zero in place of the address."""
-        return (0, self.groups, self.total, self.most)
+        return (0, self.groups, self.total, self.most, scaling.a.group_step, scaling.b.group_step)
 
     def __str__(self) -> str:
         whose = {ROWS: "rows", COLS: "columns", DEPTH: "steps of k"}[self.extent]

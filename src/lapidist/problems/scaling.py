@@ -17,12 +17,13 @@ WORDS = ("", "one factor", "a factor a line", "factors by 1 x 128", "factors by 
 
 class Scale(NamedTuple):
     """The factors of one operand. Strides in elements: to the next row of A or column of B (or 128 of them),
-    and to the next 128 of k.
+    to the next 128 of k, and to those of the next group.
     """
 
     kind: int = NO
     line_step: int = 0
     block_step: int = 0
+    group_step: int = 0
 
     @property
     def along_k(self) -> bool:

@@ -51,6 +51,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
        work.next<RASTER>(ceil_div(M, BM), ceil_div(N, BN), ceil_div(K, BK));) {
     const Product& product = work.part(whole);
     const Task task(product, work);
+    const Scales& factors_of_task = work.factors(SCALES);
     const int count = task.count;
     MoverOfA move_a(product, task);
     MoverOfB move_b(product, task);
@@ -62,7 +63,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     const BReader read_b(position.col);
     fill_stages(move_a, move_b, shared);
     if constexpr (LEAVES_OUT)
-      if (M - task.row < BM || N - task.col < BN) clear_last_stage(move_a, move_b, shared);
+      if (product.M - task.row < BM || product.N - task.col < BN) clear_last_stage(move_a, move_b, shared);
     if (count > 0) {
       cp_async_wait<STAGES - 2>();
       __syncthreads();  // the tile is complete before any thread reads it
@@ -70,8 +71,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
       read_b.read(b[0], shared + A_BYTES, 0);
     }
 
-    const bool whole = (M - task.row >= BM && N - task.col >= BN) ||
-                       (LEAVES_OUT && MoverOfA::by_vectors(M) && MoverOfB::by_vectors(N));
+    const bool whole = (product.M - task.row >= BM && product.N - task.col >= BN) ||
+                       (LEAVES_OUT && MoverOfA::by_vectors(product.M) && MoverOfB::by_vectors(product.N));
     unsigned k0 = 0;  // may end at 2^31
     int stage = 0, freed = STAGES - 1;
 #pragma unroll
@@ -93,7 +94,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
             __syncthreads();  // the tile is complete, and all threads have read the last one
           }
           if (PROMOTED && step == 0)
-            factors.load(SCALES, task.row + position.row, task.col + position.col, task.k + k0, M, N);
+            factors.load(factors_of_task, task.row + position.row, task.col + position.col, task.k + k0,
+                         product.M, product.N);
           const auto a_now = operands_of<T>(a[step % 2]);
           const auto b_now = operands_of<ElementB>(b[step % 2]);
 #pragma unroll
@@ -118,6 +120,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     totals.take(sums);
 
     if (work.combine<THREADS>(workspace, shared, totals.at))
-      finish(product, task, work, position, SCALES, totals, shared);
+      finish(product, task, work, position, factors_of_task, totals, shared);
   }
 }

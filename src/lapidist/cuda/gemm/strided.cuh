@@ -37,10 +37,18 @@ struct WholeWork : Work {
   __device__ __forceinline__ static int first_col() { return 0; }
   __device__ __forceinline__ static int first_k() { return 0; }
   __device__ __forceinline__ static const Product& part(const Product& whole) { return whole; }
+  template <typename Scales>
+  __device__ __forceinline__ static const Scales& factors(const Scales& scales) {
+    return scales;
+  }
 };
 struct WorkOfGroups : GroupedWork {
   __device__ __forceinline__ WorkOfGroups(const Schedule&, const Ragged& ragged, int M, int N)
       : GroupedWork(ragged, M, N) {}
+  template <typename Scales>
+  __device__ __forceinline__ Scales factors(const Scales& scales) const {
+    return scales_of_group(scales, ragged, group.number);
+  }
 };
 using Units = Choose<(RAGGED > 0), WorkOfGroups, WholeWork>::Type;
 

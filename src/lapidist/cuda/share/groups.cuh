@@ -17,6 +17,7 @@ enum { NOT_RAGGED, RAGGED_ROWS, RAGGED_COLS, RAGGED_K };
 struct Ragged {
   const Index* ends;  // or, if `most` > 0, how many of each group's `most` there are
   int groups, total, most;
+  i64 a_factors, b_factors;  // elements from the factors of a group to those of the next
 };
 
 #if RAGGED

@@ -69,6 +69,12 @@ __device__ __forceinline__ decltype(auto) walk_of_consumers(const Product& p, Pi
   else if constexpr (QUEUED) return TilesOf<ReceivedWork>(p.schedule, pipeline.barriers.queue);
   else return (tiles);
 }
+// The factors of the tile's group, or of all of the product.
+template <typename Tiles>
+__device__ __forceinline__ decltype(auto) scales_of(const Product& p, const Tiles& tiles) {
+  if constexpr (RAGGED > 0) return scales_of_group(p.scales, p.ragged, tiles.inner);
+  else return (p.scales);
+}
 // Of the warp that loads factors.
 template <typename Pipeline>
 __device__ __forceinline__ auto walk_of_factors(const Product&, Pipeline& pipeline, Tiles& tiles) {

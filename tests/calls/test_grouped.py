@@ -1,0 +1,197 @@
+"""lapidist.grouped on the host and in the machine: forms, factors, epilogues, indices, plans and refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import lapidist
+from group_products import UNTOUCHED, group_product, require_right, stretches
+from lapidist import Column, Pair, Row, Tile
+from lapidist.errors import ArgumentError, DTypeError, RefusalError, ShapeError
+
+LENGTHS = [0, 33, 1, 0, 90]
+BEHIND = 16
+TOTAL, LAST = sum(LENGTHS) + BEHIND, sum(LENGTHS)
+ENDS = np.cumsum(LENGTHS).astype(np.int32)
+PLACES: list[dict[str, Any]] = [
+    {"device": "host"},
+    {"device": "machine", "kernel": "wgmma"},
+    {"device": "machine", "kernel": "mma"},
+    {"device": "machine", "kernel": "simt"},
+]
+IDS = ["host", "wgmma", "mma", "simt"]
+
+
+def whole(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
+    return rng.integers(-3, 4, shape).astype(dtype)
+
+
+@pytest.mark.parametrize("extent", ["m", "n", "k"])
+def test_forms_on_the_host(rng: np.random.Generator, extent: str) -> None:
+    product = group_product(rng, extent, LENGTHS, (24, 40), "float32", BEHIND)
+    out = np.full(product.expected.shape, UNTOUCHED, np.float32)
+    assert lapidist.grouped(product.a, product.b, product.ends, out=out) is out
+    require_right(product, out)
+
+
+@pytest.mark.parametrize("place", PLACES[1:], ids=IDS[1:])
+@pytest.mark.parametrize("expected_rows", [1, 100, 5000])
+def test_lengths_are_not_those_of_the_plan(
+    rng: np.random.Generator, place: dict[str, Any], expected_rows: int
+) -> None:
+    dtype = "float32" if place["kernel"] == "simt" else "float16"
+    for extent, turned in (("m", (False, True)), ("k", (True, False))):
+        product = group_product(rng, extent, LENGTHS, (40, 72), dtype, BEHIND, turned)
+        out = np.full(product.expected.shape, UNTOUCHED, dtype)
+        lapidist.grouped(product.a, product.b, product.ends, out=out, expected_rows=expected_rows, **place)
+        require_right(product, out)
+
+
+@lapidist.epilogue
+def dressed(acc, bias: Row, residual: Tile, gate: Column):  # type: ignore[no-untyped-def]
+    return lapidist.relu(acc + bias) * gate + residual
+
+
+@lapidist.epilogue
+def halves(acc: Pair):  # type: ignore[no-untyped-def]
+    return acc[0] * lapidist.relu(acc[1])
+
+
+@pytest.mark.parametrize("place", PLACES, ids=IDS)
+def test_epilogues_have_operands_of_each_group(rng: np.random.Generator, place: dict[str, Any]) -> None:
+    dtype = np.float32 if place.get("kernel") == "simt" else np.float16
+    a, b = whole(rng, (TOTAL, 40), dtype), whole(rng, (5, 72, 40), dtype).swapaxes(1, 2)
+    bias, residual, gate = whole(rng, (5, 72)), whole(rng, (TOTAL, 72)), whole(rng, (TOTAL,))
+    found = lapidist.grouped(a, b, ENDS, epilogue=dressed(bias=bias, residual=residual, gate=gate), **place)
+    gated = lapidist.grouped(a, b, ENDS, epilogue=halves, **place)
+    for group, part in enumerate(stretches(LENGTHS)):
+        sums = a[part].astype("f8") @ b[group].astype("f8")
+        expected = np.maximum(sums + bias[group], 0) * gate[part, None] + residual[part]
+        assert np.array_equal(found[part], expected.astype(dtype))
+        assert np.array_equal(gated[part], (sums[:, ::2] * np.maximum(sums[:, 1::2], 0)).astype(dtype))
+
+
+FACTORS = {
+    "one": ((1,), (5,)),
+    "lines": ((TOTAL,), (5, 160)),
+    "strips": ((TOTAL, 3), (5, 3, 160)),
+    "squares": ((TOTAL, 3), (5, 3, 2)),
+}
+
+
+def spread(factors: Any, lines: int, k: int) -> Any:
+    """A factor for each element, of (lines or blocks of lines or 1, blocks of k or 1)."""
+    factors = factors[:, None] if factors.ndim < 2 else factors
+    if factors.shape[0] not in (1, lines):
+        factors = factors.repeat(128, 0)[:lines]
+    return factors.repeat(128, 1)[:, :k] if factors.shape[1] > 1 else factors
+
+
+@pytest.mark.parametrize("kind", FACTORS)
+@pytest.mark.parametrize("place", PLACES[:3], ids=IDS[:3])
+def test_factors_of_each_group(rng: np.random.Generator, place: dict[str, Any], kind: str) -> None:
+    k = 272
+    a = whole(rng, (TOTAL, k), ml_dtypes.float8_e4m3fn)
+    b = whole(rng, (5, 160, k), ml_dtypes.float8_e4m3fn).swapaxes(1, 2)
+    of_a, of_b = (2.0 ** rng.integers(-1, 2, shape).astype(np.float32) for shape in FACTORS[kind])
+    found = lapidist.grouped(a, b, ENDS, scale_a=of_a, scale_b=of_b, **place)
+    for group, part in enumerate(stretches(LENGTHS)):
+        lines = spread(of_a[part] if len(of_a) > 1 else of_a, part.stop - part.start, k)
+        of_group = np.atleast_1d(of_b[group])
+        columns = spread(of_group.T if of_group.ndim > 1 else of_group, 160, k)
+        expected = (a[part].astype("f8") * lines) @ (b[group].astype("f8") * columns.T)
+        assert np.array_equal(found[part], expected.astype(np.float32))
+
+
+@pytest.mark.parametrize("place", [PLACES[0], *PLACES[2:]], ids=["host", "mma", "simt"])
+def test_tokens_by_their_indices(rng: np.random.Generator, place: dict[str, Any]) -> None:
+    dtype = np.float32 if place.get("kernel") == "simt" else np.float16
+    tokens, b = whole(rng, (50, 40), dtype), whole(rng, (5, 40, 72), dtype)
+    index, target = (x.astype(np.int32) for x in (rng.integers(0, 50, TOTAL), rng.permutation(200)[:TOTAL]))
+    out, expected = np.full((200, 72), UNTOUCHED, dtype), np.full((200, 72), UNTOUCHED, dtype)
+    lapidist.grouped(tokens, b, ENDS, gather_a=index, scatter_d=target, out=out, **place)
+    for group, part in enumerate(stretches(LENGTHS)):
+        expected[target[part]] = tokens[index[part]].astype("f8") @ b[group].astype("f8")
+    assert np.array_equal(out, expected)
+
+
+def test_a_plan_reads_the_ends_in_each_run(rng: np.random.Generator) -> None:
+    ends = ENDS.copy()
+    a, b = whole(rng, (TOTAL, 24)), whole(rng, (5, 24, 16))
+    plan = lapidist.plan(a, b, offsets=ends, device="machine")
+    assert "140 rows in 5 groups" in str(plan)
+    for lengths in (LENGTHS, [10, 20, 30, 40, 24]):
+        ends[:] = np.cumsum(lengths)
+        found = plan.execute(a, b)
+        for group, part in enumerate(stretches(lengths)):
+            assert np.array_equal(found[part], a[part] @ b[group])
+
+
+def test_integers(rng: np.random.Generator) -> None:
+    a, b = whole(rng, (TOTAL, 48), np.int8), whole(rng, (5, 32, 48), np.int8).swapaxes(1, 2)
+    host = lapidist.grouped(a, b, ENDS)
+    for place in PLACES[1:3]:
+        assert np.array_equal(lapidist.grouped(a, b, ENDS, **place)[:LAST], host[:LAST])
+
+
+@lapidist.epilogue
+def summed(acc):  # type: ignore[no-untyped-def]
+    return acc, lapidist.row_sum(acc)
+
+
+A, B = np.zeros((TOTAL, 24), np.float32), np.zeros((5, 24, 16), np.float32)
+WRONG: list[tuple[type[Exception], str, dict[str, Any]]] = [
+    (ArgumentError, "offsets: one of offsets and counts", {"offsets": None}),
+    (ArgumentError, "offsets: one of offsets and counts", {"counts": ENDS}),
+    (DTypeError, "offsets: must be of int32 or int64", {"offsets": ENDS.astype(np.float32)}),
+    (ShapeError, "offsets: must have one dimension", {"offsets": ENDS.reshape(1, 5)}),
+    (ShapeError, "b: must have a matrix for each of the 4 groups", {"offsets": ENDS[:4]}),
+    (ShapeError, "a, b: with offsets a", {"a": A.reshape(5, 28, 24)}),
+    (ShapeError, "a, b: must have one inner extent", {"a": A[:, :20]}),
+    (
+        ArgumentError,
+        "offsets: of group 2 must lie from 60 to 140",
+        {"offsets": np.int32([30, 60, 20, 90, 91])},
+    ),
+    (
+        ArgumentError,
+        "offsets: of group 4 must lie from 90 to 140",
+        {"offsets": np.int32([3, 6, 20, 90, 141])},
+    ),
+    (ArgumentError, "offsets: of group 0 must lie from 0 to 140", {"offsets": np.int64([-1, 6, 20, 90, 91])}),
+    (ArgumentError, "expected_rows: must be a whole number", {"expected_rows": 0}),
+    (ArgumentError, "check_offsets: must be True or False", {"check_offsets": "yes"}),
+    (ShapeError, "c: ", {"c": np.zeros((3, 16), np.float32), "beta": 1.0}),
+    (ShapeError, "out: ", {"out": np.zeros((5, TOTAL, 16), np.float32)}),
+    (ArgumentError, "epilogue: of groups must give one value", {"epilogue": summed}),
+    (RefusalError, "its blocks find no groups", {"device": "machine", "kernel": "sgemm"}),
+]
+
+
+@pytest.mark.parametrize(("error", "words", "change"), WRONG, ids=[words for _, words, _ in WRONG])
+def test_what_is_refused(error: type[Exception], words: str, change: dict[str, Any]) -> None:
+    arguments = {"a": A, "b": B, "offsets": ENDS, **change}
+    a, b = arguments.pop("a"), arguments.pop("b")
+    out = arguments.get("out")
+    with pytest.raises(error, match=words):
+        lapidist.grouped(a, b, **arguments)
+    assert out is None or not out.any()
+
+
+def test_counts_lie_inside_their_matrix() -> None:
+    a, b = np.zeros((2, 8, 4), np.float32), np.zeros((2, 4, 4), np.float32)
+    with pytest.raises(ArgumentError, match="counts: of group 1 must lie between 0 and 8; got 9"):
+        lapidist.grouped(a, b, counts=np.int32([8, 9]))
+    with pytest.raises(ShapeError, match="a: with counts, matrices must lie one after another"):
+        lapidist.grouped(np.zeros((4, 8, 4), np.float32)[::2], b, counts=np.int32([8, 2]))
+
+
+def test_indices_of_another_type() -> None:
+    with pytest.raises(DTypeError, match="gather_a: must have the type of offsets, int32"):
+        lapidist.grouped(A, B, ENDS, gather_a=np.zeros(TOTAL, np.int64))
+    with pytest.raises(ArgumentError, match="are for rows that offsets cut"):
+        lapidist.grouped(A.T, A, ENDS, gather_a=np.zeros(24, np.int32))
