@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,11 @@ from typer.testing import CliRunner
 
 from lapidist.commands.cli import app
 from lapidist.device import chip
+from lapidist.kernels.kernel_table import config_alone
+from lapidist.planning import fitted_times
+from lapidist.planning.cost_table import Candidate
+from lapidist.planning.fitted_times import fit_of
+from lapidist.planning.planner import grouped
 from lapidist_lab.fit.regression import fit
 from lapidist_lab.fit.samples import (
     ALIGNED,
@@ -20,33 +26,61 @@ from lapidist_lab.fit.samples import (
     MOST,
     Measurements,
     Sample,
+    as_fitted,
     by_product,
     problem_of_case,
     production_ways,
     random_cases,
     read,
+    sample_of,
 )
 
 H200 = chip("h200")
 
 
-def samples(count: float = 0.3, slower: float = 1.3, noise: float = 0.01) -> list[Sample]:
-    """Candidates whose times are the model's, but longer in ping-pong, and with noise."""
+def in_ping_pong(candidate: Candidate) -> bool:
+    return candidate.config.ping_pong
+
+
+def samples(
+    count: float = 0.3,
+    slower: float = 1.3,
+    noise: float = 0.01,
+    math_name: str = "bfloat16",
+    are_slower: Callable[[Candidate], bool] = in_ping_pong,
+) -> list[Sample]:
+    """Candidates whose times are the model's, but longer for some of them, and with noise."""
     draw, measured = random.Random(5), []
-    for case in random_cases(["bfloat16"], count, 3, H200):
+    for case in random_cases([math_name], count, 3, H200):
+        problem = problem_of_case(case)
         for place, way in enumerate(production_ways(case, H200)):
-            seconds = way.planned(case, H200).predicted_seconds
-            slow = slower if way.config is not None and way.config.ping_pong else 1.0
-            seconds *= slow * math.exp(draw.gauss(0.0, noise))
-            assert way.kernel is not None
-            assert way.config is not None
-            measured.append(Sample(case, way.kernel.name, way.config, way.sharing, seconds, place == 0))
+            sample = sample_of(case, way, 0.0, place == 0)
+            candidate = sample.candidate(problem, H200)
+            seconds = candidate.seconds * (slower if are_slower(candidate) else 1.0)
+            measured.append(sample._replace(seconds=seconds * math.exp(draw.gauss(0.0, noise))))
     return measured
 
 
 @pytest.fixture(scope="module")
 def measured() -> list[Sample]:
     return samples()
+
+
+@pytest.fixture
+def own_factors(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """An empty folder of fits."""
+    folder = tmp_path / "fitted"
+    folder.mkdir()
+    monkeypatch.setattr(fitted_times, "FOLDER", folder)
+    forget_factors()
+    yield folder
+    monkeypatch.undo()
+    forget_factors()
+
+
+def forget_factors() -> None:
+    for cached in (fit_of, config_alone, grouped):  # rows of configs keep them
+        cached.cache_clear()
 
 
 def text_of(samples: list[Sample], chip_name: str = "H200") -> str:
@@ -102,6 +136,27 @@ def test_the_command_reads_samples_of_several_chips(measured: list[Sample], tmp_
     content = json.loads(out.read_text())
     assert content["chips"] == ["H200", "H100"]
     assert set(content["weights"]) == {"bfloat16"}
+
+
+def test_a_second_fit_gives_the_same_file(own_factors: Path, tmp_path: Path) -> None:
+    """The first one's factors are in force then, and change how many blocks share tiles."""
+    file = tmp_path / "samples.jsonl"
+    shared = samples(0.4, math_name="float32", are_slower=lambda candidate: candidate.shares_tiles)
+    file.write_text(text_of(shared))
+    contents = []
+    for _ in range(2):
+        answer = CliRunner().invoke(app, ["fit", "--samples", str(file), "--dtype", "fp32"])
+        assert answer.exit_code == 0, answer.output
+        contents.append((own_factors / "sm_90a.json").read_text())
+        forget_factors()
+    assert contents[0] == contents[1]
+    differing = 0
+    for case in by_product(shared):
+        for way in production_ways(case, H200):
+            planned = sample_of(case, way, 0.0, False).candidate(problem_of_case(case), H200).schedule
+            assert as_fitted(way, case, H200).planned(case, H200).schedule == planned
+            differing += way.planned(case, H200).schedule != planned
+    assert differing > 0
 
 
 def test_chips_of_two_architectures_are_refused(measured: list[Sample], tmp_path: Path) -> None:

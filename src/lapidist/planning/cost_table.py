@@ -61,10 +61,16 @@ class CostTable:
     """
 
     def __init__(
-        self, problem: Problem, rows: Rows, device: Device, sharing: Sharing, accepted: Any = None
+        self,
+        problem: Problem,
+        rows: Rows,
+        device: Device,
+        sharing: Sharing,
+        accepted: Any = None,
+        fitted: bool = True,
     ) -> None:
-        """`accepted`: which configs take the problem; None: find out."""
-        self.rows, self.device, self.sharing = rows, device, sharing
+        """`accepted`: which configs take the problem; None: find out. `fitted`: with the chip's factors."""
+        self.rows, self.device, self.sharing, self.fitted = rows, device, sharing, fitted
         self.problem, self.family = as_computed(problem, rows.configs[0]), rows.kernels[0].family
         self.schedules: dict[int, Sequence[Schedule | None]] = {}  # of each config, by the caller's choices
         self.wrong: dict[int, str] = {}  # by config, why the caller's schedule does not fit it
@@ -107,8 +113,10 @@ class CostTable:
             inputs = problem, self.rows, self.device, options
             seconds = self.family.seconds(*inputs) + self.family.second_pass_seconds(*inputs)
             seconds = LAUNCH_SECONDS + self.rows.longer * seconds
-            fitted = effects(problem, self.rows, self.device)
-            return corrected(seconds, fitted, problem, self.device, options)
+            if not self.fitted:
+                return seconds
+            factors = effects(problem, self.rows, self.device)
+            return corrected(seconds, factors, problem, self.device, options)
 
     @cached_property
     def best_options(self) -> Any:

@@ -171,6 +171,11 @@ def effects_by(weights: Mapping[str, Weights], rows: Rows | ScalarRow, with_ragg
     return Effects(base, slopes, rows.cluster)
 
 
+def fading(seconds: Any) -> Any:
+    """The part of the logarithm that counts for a product of so many seconds."""
+    return FADES / (FADES + seconds)
+
+
 def corrected(
     seconds: Any,
     fitted: Effects | None,
@@ -186,7 +191,7 @@ def corrected(
     logarithm = fitted.base
     for slope, value in zip(fitted.slopes, basis(problem, fitted.cluster, device, options), strict=True):
         logarithm = logarithm + slope * value
-    share = FADES / (FADES + seconds)
+    share = fading(seconds)
     if logarithm.__class__ is Array:
         return seconds * np.exp(np.clip(logarithm, -LARGEST, LARGEST) * share)
     return seconds * float(np.exp(min(max(logarithm, -LARGEST), LARGEST) * share))

@@ -67,10 +67,10 @@ def narrow(tables: Sequence[CostTable], like: Candidate, order: SumOrder) -> Non
 
 
 def weigh(
-    problem: Problem, device: Device, groups: Sequence[Rows], sharing: Sharing = PLANNED
+    problem: Problem, device: Device, groups: Sequence[Rows], sharing: Sharing = PLANNED, fitted: bool = True
 ) -> list[CostTable]:
     with np.errstate(all="ignore"):
-        return [CostTable(problem, rows, device, sharing) for rows in groups]
+        return [CostTable(problem, rows, device, sharing, fitted=fitted) for rows in groups]
 
 
 def best_of(tables: Sequence[CostTable]) -> Candidate | None:
@@ -155,10 +155,15 @@ def exactly(
 
 
 def weigh_one(
-    problem: Problem, device: Device, kernel: Kernel, config: Config, sharing: Sharing = PLANNED
+    problem: Problem,
+    device: Device,
+    kernel: Kernel,
+    config: Config,
+    sharing: Sharing = PLANNED,
+    fitted: bool = True,
 ) -> Candidate:
     wrong_types = kernel.types.refuse(problem)
     if wrong_types:
         return Candidate(kernel, config, None, math.inf, wrong_types)
-    (table,) = weigh(problem, device, [config_alone(kernel, config, problem.math)], sharing)
+    (table,) = weigh(problem, device, [config_alone(kernel, config, problem.math)], sharing, fitted)
     return table.candidate(0)

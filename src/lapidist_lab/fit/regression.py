@@ -16,14 +16,12 @@ from lapidist.kernels.vector_width import inputs_on_16_bytes
 from lapidist.planning.cost_table import as_computed
 from lapidist.planning.fitted_times import (
     BY_AREA,
-    FADES,
     LARGEST,
     SLOPES,
     area_of,
     basis,
     chip_of,
-    corrected,
-    effects,
+    fading,
     static_terms,
 )
 from lapidist.schedule.schedule_options import ScalarOption, ScheduleOption
@@ -89,24 +87,13 @@ def rows_of(measurements: Measurements, math_name: str, first: int = 0) -> list[
             computed = as_computed(problem, candidate.config)
             columns = config_alone(candidate.kernel, candidate.config, problem.math).scalar_row
             option = ScalarOption(grids_of(computed, candidate.config), ScheduleOption.of(candidate.schedule))
-            model = uncorrected(
-                candidate.seconds, effects(computed, columns, device), computed, device, option
-            )
+            share = fading(candidate.seconds)
             terms = {
-                (candidate.kernel.name, name): value * FADES / (FADES + model)
+                (candidate.kernel.name, name): value * share
                 for name, value in terms_of(candidate.config, computed, columns, device, option).items()
             }
-            rows.append(Row(product, sample.seconds, model, terms))
+            rows.append(Row(product, sample.seconds, candidate.seconds, terms))
     return rows
-
-
-def uncorrected(seconds: float, *inputs: Any) -> float:
-    """The model's time that was corrected to these seconds, by halving an interval."""
-    low, high = seconds * math.exp(-LARGEST), seconds * math.exp(LARGEST)
-    while high / low > 1.0 + 1e-9:
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if corrected(middle, *inputs) < seconds else (low, middle)
-    return low
 
 
 def terms_of(config: Any, problem: Any, columns: Any, device: Device, option: Any) -> dict[str, float]:
@@ -165,7 +152,7 @@ def solve(design: Design, penalty: float) -> Any:
 
 def logarithms(design: Design, weights: Any) -> Any:
     """Predicted logarithms with these weights."""
-    most = LARGEST * FADES / (FADES + np.exp(design.model))
+    most = LARGEST * fading(np.exp(design.model))
     return design.model + np.clip(design.matrix @ weights, -most, most)
 
 

@@ -21,7 +21,7 @@ from lapidist.kernels.registry import kernel_named
 from lapidist.planning.cost_table import Candidate
 from lapidist.planning.covering_sets import changed_knobs
 from lapidist.planning.fitted_times import chip_of
-from lapidist.planning.planner import exactly
+from lapidist.planning.planner import weigh_one
 from lapidist.planning.warm import build_all, builds_of
 from lapidist.problems.problem import Problem
 from lapidist.schedule.sharing_choice import Sharing
@@ -30,7 +30,7 @@ from lapidist_lab.bench.protocol.contenders import KernelContender, problem_of
 from lapidist_lab.bench.protocol.measure import Stage
 from lapidist_lab.bench.protocol.peers import find_peers
 from lapidist_lab.bench.protocol.timing import TUNE, steps
-from lapidist_lab.bench.studies.tuning import worth_measuring
+from lapidist_lab.bench.studies.tuning import UNSHARED, worth_measuring
 
 # Products of each type. 16 bits have the most configs.
 PRODUCTS = {"bfloat16": 90, "float32": 70, "float64": 60, "float8_e4m3fn": 45, "tf32": 40, "int8": 20}
@@ -53,7 +53,9 @@ class Sample(NamedTuple):
     chosen: bool  # by the planner, when it was measured
 
     def candidate(self, problem: Problem, device: Device) -> Candidate:
-        return exactly(problem, device, kernel_named(self.kernel), self.config, self.sharing)
+        """Planned without factors, so that a fit does not depend on the one before it."""
+        kernel = kernel_named(self.kernel)
+        return weigh_one(problem, device, kernel, self.config, self.sharing, fitted=False)
 
     def line(self) -> str:
         """One line of JSON."""
@@ -126,13 +128,17 @@ def random_case(draw: random.Random, math_name: str, layout: str, ragged: bool, 
 def measure(cases: Sequence[Case], ordinal: int) -> Iterator[Sample]:
     """The times of each product's best candidates by the model. Ctrl-C ends it after a product."""
     with Stage(ordinal, TUNE) as stage:
-        work = [(case, production_ways(case, stage.device)) for case in cases]
-        build_all(builds_of(way.planned(case, stage.device) for case, ways in work for way in ways))
+        work = [
+            (case, ways, [as_fitted(way, case, stage.device) for way in ways])
+            for case in cases
+            for ways in [production_ways(case, stage.device)]
+        ]
+        build_all(builds_of(way.planned(case, stage.device) for case, _, timed in work for way in timed))
         peers = {case.math: find_peers(stage.framework, stage.device, case.math)[0][:1] for case in cases}
-        total = sum(steps([*peers[case.math], *ways], TUNE) for case, ways in work)
+        total = sum(steps([*peers[case.math], *timed], TUNE) for case, _, timed in work)
         with progress(total, "measuring") as step, suppress(KeyboardInterrupt):
-            for case, ways in work:
-                rows = stage.measure(case, [*peers[case.math], *ways], step)[1:]
+            for case, ways, timed in work:
+                rows = stage.measure(case, [*peers[case.math], *timed], step)[1:]
                 for place, (row, way) in enumerate(zip(rows, ways, strict=True)):
                     if row.ok and row.seconds:
                         yield sample_of(case, way, row.seconds, place == 0)
@@ -141,6 +147,15 @@ def measure(cases: Sequence[Case], ordinal: int) -> Iterator[Sample]:
 def production_ways(case: Case, device: Device) -> list[KernelContender]:
     ways = worth_measuring(case, device, CANDIDATES, REACH)
     return [way for way in ways if way.kind == "production"]
+
+
+def as_fitted(way: KernelContender, case: Case, device: Device) -> KernelContender:
+    """The way with the very schedule that a fit plans for its sample. The planner's own choice may be another
+    one, by the factors in force.
+    """
+    schedule = sample_of(case, way, 0.0, False).candidate(problem_of_case(case), device).schedule
+    sharing = UNSHARED if schedule is None else Sharing(schedule)
+    return KernelContender(way.kernel, case.math, way.config, sharing, way.name, disassembled=False)
 
 
 def sample_of(case: Case, way: KernelContender, seconds: float, chosen: bool) -> Sample:
