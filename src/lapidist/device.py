@@ -271,3 +271,8 @@ def known_as(product: str) -> Device | None:
     """The table's entry for a product name as the driver spells it ("NVIDIA H200"); None if there is none."""
     words = product.lower().replace("geforce", "").replace("nvidia", "").replace(" ", "").replace("-", "")
     return next((device for key, device in CHIPS.items() if words.startswith(key)), None)
+
+
+def like(product: str) -> Device:
+    """The table's entry for a product name. That of an H200 completes what the driver says of other chips."""
+    return known_as(product) or chip("h200")

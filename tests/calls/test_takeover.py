@@ -240,6 +240,9 @@ def test_the_log_says_once_that_calls_run_on_fallbacks(card: Card, caplog: pytes
         lapidist.matmul(*operands(m), device=0, compile="background")
     told = [record.getMessage() for record in caplog.records if "Run lapidist warm" in record.getMessage()]
     assert len(told) == 1
+    assert (
+        "Set LAPIDIST_SHAPES to a file, and it lists what to compile: lapidist warm --shapes FILE" in told[0]
+    )
 
 
 STREAM = 7

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -14,64 +15,94 @@ import typer
 
 from lapidist.commands.lab import lab_module
 from lapidist.commands.options import (
+    TYPES,
     File,
     Json,
     Layout,
     Products,
     ThisChip,
-    Types,
     device_named,
+    one_of,
     require_layout,
 )
 from lapidist.commands.products import Product, parse_mnk, read_products
 from lapidist.commands.progress import progress
-from lapidist.errors import ArgumentError
+from lapidist.errors import ArgumentError, LapidistError
 
 if TYPE_CHECKING:
     from lapidist.device import Device
     from lapidist.planning.plans import Plan
     from lapidist.planning.warm import Build, Built
 
-EXAMPLES = ("warm --dtype bf16", "warm --mnk 300,520,200 --chip h100", "warm --log served.jsonl")
+EXAMPLES = (
+    "warm --dtype bf16",
+    "warm --mnk 300,520,200 --chip h100",
+    "warm --model ./Llama-3.1-8B --tokens 1,16,512,4096",
+    "warm --shapes served.jsonl",
+)
 LONGEST = 4  # of the compilations: so many are named
+USUAL_TYPES = "fp16,bf16,fp32"
+
+WarmTypes = Annotated[
+    str,
+    typer.Option(
+        "--dtype",
+        help=f"one or more of {', '.join(TYPES)}, separated by commas; by default {USUAL_TYPES}, or the type"
+        " of the model",
+        metavar="TYPES",
+        autocompletion=one_of(TYPES),
+    ),
+]
+ModelName = Annotated[
+    str | None,
+    typer.Option(
+        "--model", help="a transformer: its folder, or its name in the hub's cache", metavar="MODEL"
+    ),
+]
+Tokens = Annotated[
+    str,
+    typer.Option(
+        help="rows of the model's products, separated by commas; by default 1 to 8192", metavar="ROWS"
+    ),
+]
+Jobs = Annotated[int | None, typer.Option(min=1, help="compilers at once; one for each core by default")]
+Ordinary = Annotated[
+    bool, typer.Option("--ordinary", help="besides, what is best for squares, layers, ragged products")
+]
+Random = Annotated[int, typer.Option("--random", min=0, help="so many products of random extents besides")]
+WithC = Annotated[bool, typer.Option("--with-c", help="beta C in every product: kernels of their own")]
+Shapes = Annotated[
+    Path | None, typer.Option(help="compile what a program's calls asked for: LAPIDIST_SHAPES' file")
+]
+RecordInto = Annotated[
+    Path | None,
+    typer.Option("--record", help="write a file of Records into this folder; needs the lab", metavar="DIR"),
+]
 
 
 def warm(
-    dtype: Types = "fp16,bf16,fp32",
+    dtype: WarmTypes = "",
     mnk: Products = None,
     file: File = None,
+    model: ModelName = None,
+    tokens: Tokens = "",
     layout: Layout = "rr",
     chip: ThisChip = None,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="compilers at once; one for each core by default")
-    ] = None,
-    ordinary: Annotated[
-        bool, typer.Option("--ordinary", help="besides, what is best for squares, layers, ragged products")
-    ] = False,
-    products: Annotated[
-        int, typer.Option("--random", min=0, help="so many products of random extents besides")
-    ] = 0,
-    with_c: Annotated[
-        bool, typer.Option("--with-c", help="beta C in every product: kernels of their own")
-    ] = False,
-    log: Annotated[
-        Path | None, typer.Option(help="compile what a program's calls loaded: LAPIDIST_KERNELS' file")
-    ] = None,
+    jobs: Jobs = None,
+    ordinary: Ordinary = False,
+    products: Random = 0,
+    with_c: WithC = False,
+    shapes: Shapes = None,
     as_json: Json = False,
-    record: Annotated[
-        Path | None,
-        typer.Option(
-            "--record", help="write a file of Records into this folder; needs the lab", metavar="DIR"
-        ),
-    ] = None,
+    record: RecordInto = None,
 ) -> None:
     """Compile ahead of need, into the cache.
 
     Of each type the few binaries that serve every shape within some percent of the best one; or what is best
-    for the products given, or what a program's calls loaded.
+    for the products given, for a model's linear layers, or for what a program's calls asked for.
     """
-    if log is not None:
-        raise typer.Exit(int(warm_logged(log, jobs, as_json) > 0))
+    if shapes is not None:
+        raise typer.Exit(int(warm_shapes(shapes, chip, jobs, as_json) > 0))
     from lapidist.dtypes import math_named
     from lapidist.planning import warm as ahead
     from lapidist.problems.problem import dense_problem
@@ -82,14 +113,17 @@ def warm(
     if record is not None:
         require_folder("--record", record)
         warming = lab_module("bench.studies.warming", "warm --record (a file of Records)")
+    named, layers = layers_and_type(model, tokens)
+    dtype = dtype or named or USUAL_TYPES
     device, failures, rows = device_named(chip), 0, list[Any]()
     for type_name in dtype.split(","):
         math, cases = math_named(type_name), cases_of(mnk, file, type_name)
         problems = [dense_problem(*case.extents, case.math, layout) for case in cases]
         problems += (ahead.ordinary(math) if ordinary else []) + ahead.anything(math, products)
         problems = [ahead.with_c_like_d(problem) if with_c else problem for problem in problems]
-        plans = [] if cases else ahead.covering_plans(math, device, with_c)
-        warmed = warm_type(type_name, plans + ahead.plans_of(problems, device), device, with_c, jobs)
+        problems += ahead.linear_problems(layers, math, with_c)
+        plans = [] if cases or layers else ahead.covering_plans(math, device, with_c)
+        warmed = warm_plans(type_name, plans + ahead.plans_of(problems, device), device, with_c, jobs)
         print(json.dumps(warmed.as_data) if as_json else warmed)
         failures += len(warmed.failed)
         rows += [] if warming is None else warming.rows_of(warmed, as_json)
@@ -104,23 +138,59 @@ def cases_of(mnk: Products, file: File, type_name: str) -> list[Product]:
     return [parse_mnk(text, type_name) for text in mnk or ()] + listed
 
 
-def warm_logged(path: Path, jobs: int | None, as_json: bool) -> int:
-    """How many kernels of the log could not be compiled."""
-    from lapidist.build.kernel_log import read_orders
-    from lapidist.build.workers import compile_all
-    from lapidist.planning.warm import compilers
+def layers_and_type(model: str | None, tokens: str) -> tuple[str | None, list[tuple[int, int, int]]]:
+    """The type of a model's weights, and rows, outputs and inputs of its layers."""
+    if model is None:
+        if tokens:
+            raise ArgumentError(f"--tokens: belongs to --model; got {tokens!r} and no model. Name one, too")
+        return None, []
+    from lapidist.commands.model_layers import model_of
+    from lapidist.planning.warm import ROWS
 
-    orders, start = read_orders(path), time.perf_counter()
-    with progress(len(orders), "compiling") as step:
-        answers = compile_all(orders, jobs or compilers(), step)
-    errors = [answer.error for answer in answers if answer.error]
-    seconds = time.perf_counter() - start
-    if as_json:
-        print(json.dumps({"kernels": len(orders), "failed": errors, "seconds": seconds}))
-    else:
-        print(f"{len(orders) - len(errors)} of {len(orders)} logged kernels are compiled; {seconds:.1f} s")
-        print(*(f"  {error}" for error in errors), sep="\n", end="\n" if errors else "")
-    return len(errors)
+    read, rows = model_of(model), rows_named(tokens) if tokens else ROWS
+    return read.dtype, [(count, layer.outputs, layer.inputs) for layer in read.layers for count in rows]
+
+
+def rows_named(tokens: str) -> list[int]:
+    words = tokens.split(",")
+    if not all(word.strip().isdecimal() and 1 <= int(word) < 2**31 for word in words):
+        raise ArgumentError(
+            f"--tokens: must be whole numbers of at least 1, separated by commas; got {tokens!r}. Write for"
+            " example 1,16,512"
+        )
+    return [int(word) for word in words]
+
+
+def warm_shapes(path: Path, chip: str | None, jobs: int | None, as_json: bool) -> int:
+    """The number of kernels that could not be compiled for the shapes of a log. `chip`: in place of the chips
+    that the log names.
+    """
+    from lapidist.commands.logged_products import read_shapes
+    from lapidist.device import chip as device_of
+    from lapidist.visible import visible
+
+    by_device: dict[Device, list[Plan]] = {}
+    failures = 0
+    for shape in read_shapes(path):
+        device = shape.chip if chip is None else device_of(chip)
+        try:
+            plan = shape.plan(device)
+        except LapidistError as error:  # another chip lacks the unit
+            print(f"left out: {visible(str(error).splitlines()[0])}", file=sys.stderr)
+        else:
+            by_device.setdefault(device, []).append(plan)
+    if not by_device:
+        raise ArgumentError(
+            f"--shapes: must hold a product that some kernel takes; {str(path)!r} has none. Run a program"
+            " with LAPIDIST_SHAPES set, or choose another --chip"
+        )
+    for device, plans in by_device.items():
+        types = ",".join(dict.fromkeys(plan.problem.math for plan in plans))
+        with_c = any(plan.problem.c is not None for plan in plans)
+        warmed = warm_plans(types, plans, device, with_c, jobs)
+        print(json.dumps(warmed.as_data) if as_json else warmed)
+        failures += len(warmed.failed)
+    return failures
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +254,7 @@ def tile_words(build: Build) -> str:
     return f"{build.kernel}, {macros.get('BM')} x {macros.get('BN')} x {macros.get('BK')}"
 
 
-def warm_type(dtype: str, plans: Sequence[Plan], device: Device, with_c: bool, jobs: int | None) -> Warmed:
+def warm_plans(dtype: str, plans: Sequence[Plan], device: Device, with_c: bool, jobs: int | None) -> Warmed:
     from lapidist.planning.warm import build_all, builds_of, compilers, is_cached
 
     start = time.perf_counter()

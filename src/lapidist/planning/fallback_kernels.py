@@ -82,7 +82,8 @@ def tell_of_fallbacks() -> None:
     """Log, once in a process, that fallbacks run."""
     log.info(
         "compile: calls run on kernels that are at hand until their own are compiled."
-        " Run lapidist warm once, and they begin with good ones"
+        " Run lapidist warm once, and they begin with good ones. Set LAPIDIST_SHAPES to a file, and it lists"
+        " what to compile: lapidist warm --shapes FILE"
     )
 
 

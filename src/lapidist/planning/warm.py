@@ -114,6 +114,16 @@ def with_each_c(problem: Problem) -> list[Problem]:
     return [with_c_like_d(problem), replace(problem, c=replace(problem.d, row_stride=0))]
 
 
+def linear_problems(
+    shapes: Iterable[tuple[int, int, int]], math_name: str, with_c: bool = False
+) -> list[Problem]:
+    """Products of linear layers, from rows, outputs and inputs. A row of weights is an output's, so B lies by
+    columns. `with_c`: with a residual, and with a bias.
+    """
+    problems = [dense_problem(*shape, math_name, "rc") for shape in shapes]
+    return [added for problem in problems for added in with_each_c(problem)] if with_c else problems
+
+
 def plans_of(problems: Iterable[Problem], device: Device) -> list[Plan]:
     """A plan for each problem that some kernel takes on this chip."""
     plans = []

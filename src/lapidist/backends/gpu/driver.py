@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Any
 
-from lapidist.device import Device, chip, known_as
+from lapidist.device import Device, like
 from lapidist.dtypes import TYPES
 from lapidist.errors import DeviceError, LaunchError
 from lapidist.frameworks.arrays import Operand
@@ -187,9 +187,8 @@ def query_device(ordinal: int) -> Device:
         code = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{key}")
         return int(check(driver.cuDeviceGetAttribute(code, handle), f"cuDeviceGetAttribute {key}"))
 
-    table_entry = known_as(name) or chip("h200")
     return replace(
-        table_entry,
+        like(name),
         name=name,
         capability=(attribute("COMPUTE_CAPABILITY_MAJOR"), attribute("COMPUTE_CAPABILITY_MINOR")),
         sms=attribute("MULTIPROCESSOR_COUNT"),

@@ -25,6 +25,7 @@ from lapidist.frameworks.streams import choose_stream
 from lapidist.planning.fallback_kernels import running
 from lapidist.planning.in_kernel_reductions import EVERY, in_kernel_work
 from lapidist.planning.plans import Plan
+from lapidist.planning.shape_log import log_shape
 from lapidist.planning.workspace import shared_workspace
 
 
@@ -39,6 +40,7 @@ class GpuBackend(Backend):
         return query_device(self.ordinal)
 
     def available(self, plan: Plan, way: Compiling, final: bool = True) -> Plan:
+        log_shape(plan)
         return running(plan, way, final)
 
     def loaded(self, plan: Plan, workspace: Addresses | None) -> GpuKernel | None:

@@ -6,15 +6,12 @@ from dataclasses import replace
 
 from lapidist.backends.gpu.launcher import Addresses, GpuKernel
 from lapidist.backends.gpu.placement import order_of
-from lapidist.build.kernel_log import log_kernel
 from lapidist.errors import LaunchError
-from lapidist.planning.binaries import order_of as order_of_build
 from lapidist.planning.plans import Plan
 
 
 def kernel_of(plan: Plan, ordinal: int, workspace: Addresses | None = None) -> GpuKernel:
     """The loaded kernel. If the driver refuses what the cache had, it is compiled again, once."""
-    log_kernel(order_of_build(*plan.build))
     launch = plan.common_launch(plan.binary, {"order": order_of(plan, ordinal)})
     try:
         return GpuKernel(launch, ordinal, workspace)

@@ -1,0 +1,35 @@
+"""The file of products that LAPIDIST_SHAPES names, as `lapidist warm` reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from lapidist.errors import ArgumentError
+from lapidist.planning.logged_shapes import LoggedShape
+from lapidist.planning.shape_log import VARIABLE
+
+
+def read_shapes(path: Path) -> list[LoggedShape]:
+    """The shapes of such a file, each once."""
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArgumentError(f"--shapes: must be a file that {VARIABLE} named; {error}") from error
+    return [shape_of(line, number) for line, number in first_lines(lines)]
+
+
+def first_lines(lines: list[str]) -> Iterator[tuple[str, int]]:
+    """The lines with their numbers, in their order. Repeated and empty ones are left out."""
+    numbers = {line: number for number, line in reversed(list(enumerate(lines, 1))) if line.strip()}
+    return iter(sorted(numbers.items(), key=lambda entry: entry[1]))
+
+
+def shape_of(line: str, number: int) -> LoggedShape:
+    try:
+        return LoggedShape.of_line(line)
+    except (ValueError, RecursionError) as error:
+        raise ArgumentError(
+            f"--shapes: line {number} must be of a file that {VARIABLE} named; got {line[:80]!r} ({error})."
+            " Log the shapes again with this version"
+        ) from error

@@ -1,0 +1,37 @@
+"""Which products a program's calls ask of a GPU, in a file from which `lapidist warm` compiles.
+
+LAPIDIST_SHAPES names the file. Each product is a line of JSON (logged_shapes.py), written when a process
+plans it for the first time. Several processes may write to one file.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from lapidist.build.folder import warn_once
+
+if TYPE_CHECKING:
+    from lapidist.planning.plans import Plan
+
+VARIABLE = "LAPIDIST_SHAPES"
+
+
+def log_shape(plan: Plan) -> None:
+    """Write down what the plan was made for, if a file is named. A repeated call does not come here."""
+    path = os.environ.get(VARIABLE)
+    if path and not plan.is_empty:
+        from lapidist.planning.logged_shapes import LoggedShape  # with what only reading and writing needs
+
+        append(path, LoggedShape.of(plan).line())
+
+
+@lru_cache(maxsize=4096)
+def append(path: str, line: str) -> None:
+    """Append the line, once in a process. A file that cannot be written costs no call."""
+    try:
+        with open(path, "ab", buffering=0) as file:
+            file.write(line.encode() + b"\n")  # at once, so lines of processes do not mix
+    except OSError as error:
+        warn_once(f"{VARIABLE}: no shape is logged: {error}")

@@ -1,0 +1,54 @@
+"""LAPIDIST_SHAPES: calls list what they ask of a GPU, once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lapidist
+from counted_card import Card, stand_in
+from lapidist.commands.logged_products import read_shapes
+from lapidist.launch import Binary
+from lapidist.planning import binaries, fallback_kernels, shape_log
+
+Array = np.ndarray[Any, Any]
+
+card = pytest.fixture(stand_in)
+
+
+def operands(m: int) -> tuple[Array, Array]:
+    return np.zeros((m, 256), np.float16), np.zeros((256, 1024), np.float16)
+
+
+def test_a_shape_is_a_line_for_all_its_calls_and_kernels(
+    card: Card, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They begin with another kernel and go on with their own, which the log leads to."""
+    wanted = lapidist.plan(*operands(512), device=0, compile="wait").plan
+    assert wanted is not None
+    *_, other = fallback_kernels.plans_ranked(wanted, fallback_kernels.same_sums(wanted))
+    binaries.remember(Binary("", "", "", b"", ""), *other.build)
+    shape_log.append.cache_clear()
+    monkeypatch.setenv(shape_log.VARIABLE, str(tmp_path / "shapes.jsonl"))
+    for _ in range(2):
+        lapidist.matmul(*operands(512), device=0, compile="background")
+    card.comes()
+    for m in (512, 512, 640):
+        lapidist.matmul(*operands(m), device=0, compile="background")
+    first, second = read_shapes(tmp_path / "shapes.jsonl")
+    assert first.plan().build == wanted.build
+    assert [plan.build for plan in card.ran[:3]] == [other.build] * 2 + [wanted.build]
+    assert second.problem.m == 640
+
+
+def test_lists_are_logged(card: Card, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shape_log.append.cache_clear()
+    monkeypatch.setenv(shape_log.VARIABLE, str(tmp_path / "shapes.jsonl"))
+    a, b = operands(64)
+    for _ in range(2):
+        lapidist.gemm([a, a], [b, b], device=0, compile="wait")
+    (shape,) = read_shapes(tmp_path / "shapes.jsonl")
+    assert shape.plan().build == card.ran[0].build

@@ -1,0 +1,86 @@
+"""`lapidist warm --shapes`: what a program's calls asked for, compiled elsewhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from command_line import run
+from lapidist.build.cache import read
+from lapidist.build.compiler import key_of
+from lapidist.device import chip
+from lapidist.planning import warm
+from lapidist.planning.binaries import order_of
+from lapidist.planning.logged_shapes import LoggedShape
+from lapidist.planning.plans import Plan, make_plan
+from lapidist.planning.warm import Build, Built, builds_of
+from lapidist.problems.problem import dense_problem
+
+H100, A100 = chip("h100"), chip("a100")
+PLANS = [
+    make_plan(dense_problem(64, 48, 32, "float32"), H100),
+    make_plan(dense_problem(16, 4096, 4096, "float8_e4m3fn", "rc"), H100),
+]
+
+
+@pytest.fixture
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LAPIDIST_CACHE_DIR", str(tmp_path / "cache"))
+    return written(tmp_path / "shapes.jsonl", PLANS)
+
+
+def written(path: Path, plans: list[Plan]) -> Path:
+    path.write_text("".join(LoggedShape.of(plan).line() + "\n" for plan in plans))
+    return path
+
+
+@pytest.fixture
+def builds(monkeypatch: pytest.MonkeyPatch) -> list[Build]:
+    """What would be compiled; wgmma's kernels fail."""
+    asked: list[Build] = []
+
+    def build_all(builds: list[Build], *_: object) -> list[Built]:
+        asked.extend(builds)
+        return [Built(build, 0.1, "no room" if build.kernel == "wgmma" else None) for build in builds]
+
+    monkeypatch.setattr(warm, "build_all", build_all)
+    return asked
+
+
+def test_logged_shapes_are_compiled(
+    log: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    order = order_of(*PLANS[0].build)
+    assert read(key_of(*order), order.entry, order.architecture) is None
+    assert run(["warm", "--shapes", str(written(log, PLANS[:1]))], monkeypatch) == 0
+    assert "float32: 1 plans for H100 use 1 configurations" in capsys.readouterr().out
+    assert read(key_of(*order), order.entry, order.architecture) is not None
+
+
+def test_kernels_that_fail_are_named(
+    log: Path, builds: list[Build], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["warm", "--shapes", str(log), "--json"], monkeypatch) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["failed"] == {"wgmma": "no room"}
+    assert (told["dtype"], told["plans"], told["compiled"]) == ("float32,float8_e4m3fn", 2, 1)
+    assert builds == builds_of(PLANS)
+
+
+def test_another_chip_takes_what_it_can(
+    log: Path, builds: list[Build], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An A100 has no unit for 8-bit floats."""
+    assert run(["warm", "--shapes", str(log), "--chip", "a100"], monkeypatch) == 0
+    assert builds == builds_of([make_plan(PLANS[0].problem, A100)])
+    assert "left out: no kernel takes 16 x 4096 x 4096 float8_e4m3fn" in capsys.readouterr().err
+
+
+def test_a_log_without_products_is_refused(
+    log: Path, builds: list[Build], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["warm", "--shapes", str(written(log, []))], monkeypatch) == 2
+    assert "--shapes: must hold a product that some kernel takes" in capsys.readouterr().err
+    assert builds == []
