@@ -155,6 +155,16 @@ def test_biases_and_residuals(tmp_path: Path, builds: list[Build], monkeypatch: 
     assert set(builds) == expected((512,), "bfloat16", with_c=True)
 
 
+def test_a_type_that_is_none(
+    tmp_path: Path, builds: list[Build], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["warm", "--model", str(folder_with(tmp_path, LLAMA | {"torch_dtype": "auto"})), "--chip", "h100"]
+    assert run(words, monkeypatch) == 2
+    assert "the type that its config.json names: must be one of" in capsys.readouterr().err
+    assert builds == []
+    assert run([*words, "--dtype", "bf16"], monkeypatch) == 0
+
+
 @pytest.mark.parametrize("tokens", ["0", "-1", "1,,2", "many", "1.5", "²"])
 def test_tokens_are_counts(
     tmp_path: Path,

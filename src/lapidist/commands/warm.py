@@ -42,6 +42,7 @@ EXAMPLES = (
 )
 LONGEST = 4  # of the compilations: so many are named
 USUAL_TYPES = "fp16,bf16,fp32"
+TYPE_OF_MODEL = "--model: without --dtype, the type that its config.json names"
 
 WarmTypes = Annotated[
     str,
@@ -114,7 +115,7 @@ def warm(
         require_folder("--record", record)
         warming = lab_module("bench.studies.warming", "warm --record (a file of Records)")
     named, layers = layers_and_type(model, tokens)
-    dtype = dtype or named or USUAL_TYPES
+    dtype = dtype or (math_named(named, TYPE_OF_MODEL) if named else USUAL_TYPES)
     device, failures, rows = device_named(chip), 0, list[Any]()
     for type_name in dtype.split(","):
         math, cases = math_named(type_name), cases_of(mnk, file, type_name)
