@@ -10,9 +10,11 @@ import pytest
 
 import lapidist
 from counted_card import Card, stand_in
+from lapidist.backends.gpu import second_pass_launches
 from lapidist.commands.logged_products import read_shapes
 from lapidist.launch import Binary
 from lapidist.planning import binaries, fallback_kernels, shape_log
+from lapidist.planning.logged_shapes import LoggedPass, LoggedShape
 
 Array = np.ndarray[Any, Any]
 
@@ -21,6 +23,10 @@ card = pytest.fixture(stand_in)
 
 def operands(m: int) -> tuple[Array, Array]:
     return np.zeros((m, 256), np.float16), np.zeros((256, 1024), np.float16)
+
+
+def shapes_in(path: Path) -> list[LoggedShape]:
+    return [logged for logged in read_shapes(path) if isinstance(logged, LoggedShape)]
 
 
 def test_a_shape_is_a_line_for_all_its_calls_and_kernels(
@@ -38,7 +44,7 @@ def test_a_shape_is_a_line_for_all_its_calls_and_kernels(
     card.comes()
     for m in (512, 512, 640):
         lapidist.matmul(*operands(m), device=0, compile="background")
-    first, second = read_shapes(tmp_path / "shapes.jsonl")
+    first, second = shapes_in(tmp_path / "shapes.jsonl")
     assert first.plan().build == wanted.build
     assert [plan.build for plan in card.ran[:3]] == [other.build] * 2 + [wanted.build]
     assert second.problem.m == 640
@@ -50,5 +56,19 @@ def test_lists_are_logged(card: Card, tmp_path: Path, monkeypatch: pytest.Monkey
     a, b = operands(64)
     for _ in range(2):
         lapidist.gemm([a, a], [b, b], device=0, compile="wait")
-    (shape,) = read_shapes(tmp_path / "shapes.jsonl")
+    (shape,) = shapes_in(tmp_path / "shapes.jsonl")
     assert shape.plan().build == card.ran[0].build
+
+
+def test_second_passes_are_logged(card: Card, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[Any] = []
+    monkeypatch.setattr(second_pass_launches, "kernels_of", lambda second_pass, _: loaded.append(second_pass))
+    shape_log.append.cache_clear()
+    monkeypatch.setenv(shape_log.VARIABLE, str(tmp_path / "shapes.jsonl"))
+    rows = lapidist.epilogue(lambda acc: (acc, lapidist.row_sum(acc)))
+    for _ in range(2):
+        lapidist.plan(*operands(64), device=0, compile="wait", epilogue=rows())
+    logged = read_shapes(tmp_path / "shapes.jsonl")
+    passes = [line.second_pass for line in logged if isinstance(line, LoggedPass)]
+    assert {*passes} == {*loaded} != set()
+    assert len(passes) == len({*passes})

@@ -11,10 +11,12 @@ from command_line import run
 from lapidist.build.cache import read
 from lapidist.build.compiler import key_of
 from lapidist.device import chip
-from lapidist.planning import warm
+from lapidist.errors import CompileError
+from lapidist.planning import second_passes, warm
 from lapidist.planning.binaries import order_of
-from lapidist.planning.logged_shapes import LoggedShape
+from lapidist.planning.logged_shapes import LoggedPass, LoggedShape, line_of
 from lapidist.planning.plans import Plan, make_plan
+from lapidist.planning.second_passes import Pass, Target, steps_of
 from lapidist.planning.warm import Build, Built, builds_of
 from lapidist.problems.problem import dense_problem
 
@@ -32,7 +34,7 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def written(path: Path, plans: list[Plan]) -> Path:
-    path.write_text("".join(LoggedShape.of(plan).line() + "\n" for plan in plans))
+    path.write_text("".join(line_of(LoggedShape.of(plan)) + "\n" for plan in plans))
     return path
 
 
@@ -67,6 +69,39 @@ def test_kernels_that_fail_are_named(
     assert told["failed"] == {"wgmma": "no room"}
     assert (told["dtype"], told["plans"], told["compiled"]) == ("float32,float8_e4m3fn", 2, 1)
     assert builds == builds_of(PLANS)
+
+
+@pytest.mark.parametrize(("chip_named", "architecture"), [((), "sm_90a"), (("--chip", "a100"), "sm_80")])
+def test_kernels_of_second_passes_are_compiled(
+    log: Path,
+    builds: list[Build],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    chip_named: tuple[str, ...],
+    architecture: str,
+) -> None:
+    written(log, PLANS[:1])
+    both = [Pass("row_sum", "float32", (1, 64, size), Target("float32", 1, 1)) for size in (48, 80)]
+    with log.open("a") as file:
+        file.writelines(line_of(LoggedPass(H100, second_pass)) + "\n" for second_pass in both)
+    asked, refused = [], []
+
+    def compile_kernel(source: str, entry: str, values: object, architecture: str, **_: object) -> object:
+        asked.append((source, architecture))
+        if refused:
+            raise CompileError("compile: no room")
+
+    monkeypatch.setattr(second_passes, "compile_kernel", compile_kernel)
+    steps_of.cache_clear()
+    assert run(["warm", "--shapes", str(log), *chip_named], monkeypatch) == 0
+    assert set(asked) == {("second/reduce_rows.cu", architecture)}
+    assert "2 of 2 second passes have their kernels" in capsys.readouterr().out
+    refused.append("all")
+    steps_of.cache_clear()
+    assert run(["warm", "--shapes", str(log), "--json", *chip_named], monkeypatch) == 1
+    first, _ = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (first["second_passes"], first["failed"]) == (2, ["compile: no room"] * 2)
+    steps_of.cache_clear()
 
 
 def test_another_chip_takes_what_it_can(

@@ -17,9 +17,10 @@ from lapidist.device import chip
 from lapidist.errors import ArgumentError
 from lapidist.kernels.registry import kernel_named
 from lapidist.planning import shape_log
-from lapidist.planning.logged_shapes import LoggedShape
+from lapidist.planning.logged_shapes import LoggedPass, LoggedShape, line_of
 from lapidist.planning.plans import Plan, make_plan
-from lapidist.planning.shape_log import VARIABLE, log_shape
+from lapidist.planning.second_passes import Pass, Target
+from lapidist.planning.shape_log import VARIABLE, log_pass, log_shape
 from lapidist.problems.problem import dense_problem
 from lapidist.schedule.sharing_choice import Sharing
 
@@ -68,10 +69,23 @@ def test_each_shape_is_a_line_and_comes_back(log: Path) -> None:
         log_shape(plan)
     assert len(log.read_text().splitlines()) == len(logged)
     for shape, plan in zip(read_shapes(log), logged, strict=True):
+        assert isinstance(shape, LoggedShape)
         assert shape.chip == plan.device
         assert shape.problem == plan.callers_problem
         assert shape.plan().build == plan.build
         assert shape.plan().sum_order == plan.sum_order
+
+
+PASSES = [
+    Pass("row_sum", "float32", (1, 64, 80), Target("bfloat16", 80, 1)),
+    Pass("quantised", "float32", (1, 64, 256), Target("float8_e4m3fn", 256, 1), Target("float32", 2, 1)),
+]
+
+
+def test_each_second_pass_is_a_line_and_comes_back(log: Path) -> None:
+    for second_pass in [*PASSES, PASSES[0]]:
+        log_pass(second_pass, H100)
+    assert read_shapes(log) == [LoggedPass(H100, second_pass) for second_pass in PASSES]
 
 
 def test_a_plan_that_stands_in_logs_what_it_stands_in_for(log: Path) -> None:
@@ -110,7 +124,7 @@ def test_a_log_that_cannot_be_written_stops_no_call(
 
 def changed(**more: Any) -> str:
     """PLAN's line with other fields of its problem."""
-    content = json.loads(LoggedShape.of(PLAN).line())
+    content = json.loads(line_of(LoggedShape.of(PLAN)))
     return json.dumps(content | {"problem": content["problem"] | more})
 
 
@@ -118,7 +132,7 @@ def with_step(**more: Any) -> str:
     """A line whose epilogue has one step changed."""
     a = np.ones((64, 64), "float32")
     halved = lapidist.epilogue(lambda acc: lapidist.relu(acc) * 0.5)
-    content = json.loads(LoggedShape.of(plan_in_machine(a, a, epilogue=halved())).line())
+    content = json.loads(line_of(LoggedShape.of(plan_in_machine(a, a, epilogue=halved()))))
     steps = content["problem"]["fused"]["function"]["steps"]
     steps[1] |= more
     return json.dumps(content)
@@ -144,6 +158,10 @@ def with_step(**more: Any) -> str:
         with_step(operation="asm"),
         with_step(value='1); asm("'),
         with_step(args=[7]),
+        line_of(LoggedPass(H100, PASSES[0]._replace(then="row_product"))),
+        line_of(LoggedPass(H100, PASSES[0]._replace(dtype="int8"))),
+        line_of(LoggedPass(H100, PASSES[0]._replace(shape=(1, -1, 80)))),
+        line_of(LoggedPass(H100, PASSES[0]._replace(target=Target("float33", 80, 1)))),
     ],
 )
 def test_other_lines_are_refused(tmp_path: Path, line: str) -> None:

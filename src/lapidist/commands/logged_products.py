@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lapidist.errors import ArgumentError
-from lapidist.planning.logged_shapes import LoggedShape
+from lapidist.planning.logged_shapes import Logged, of_line
 from lapidist.planning.shape_log import VARIABLE
 
 
-def read_shapes(path: Path) -> list[LoggedShape]:
-    """The shapes of such a file, each once."""
+def read_shapes(path: Path) -> list[Logged]:
+    """The products and second passes of such a file, each once."""
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ArgumentError(f"--shapes: must be a file that {VARIABLE} named; {error}") from error
-    return [shape_of(line, number) for line, number in first_lines(lines)]
+    return [logged_of(line, number) for line, number in first_lines(lines)]
 
 
 def first_lines(lines: list[str]) -> Iterator[tuple[str, int]]:
@@ -25,9 +25,9 @@ def first_lines(lines: list[str]) -> Iterator[tuple[str, int]]:
     return iter(sorted(numbers.items(), key=lambda entry: entry[1]))
 
 
-def shape_of(line: str, number: int) -> LoggedShape:
+def logged_of(line: str, number: int) -> Logged:
     try:
-        return LoggedShape.of_line(line)
+        return of_line(line)
     except (ValueError, RecursionError) as error:
         raise ArgumentError(
             f"--shapes: line {number} must be of a file that {VARIABLE} named; got {line[:80]!r} ({error})."

@@ -27,10 +27,11 @@ from lapidist.commands.options import (
 )
 from lapidist.commands.products import Product, parse_mnk, read_products
 from lapidist.commands.progress import progress
-from lapidist.errors import ArgumentError, LapidistError
+from lapidist.errors import ArgumentError, CompileError, LapidistError
 
 if TYPE_CHECKING:
     from lapidist.device import Device
+    from lapidist.planning.logged_shapes import LoggedPass
     from lapidist.planning.plans import Plan
     from lapidist.planning.warm import Build, Built
 
@@ -168,14 +169,18 @@ def warm_shapes(path: Path, chip: str | None, jobs: int | None, as_json: bool) -
     """
     from lapidist.commands.logged_products import read_shapes
     from lapidist.device import chip as device_of
+    from lapidist.planning.logged_shapes import LoggedPass
     from lapidist.visible import visible
 
     by_device: dict[Device, list[Plan]] = {}
-    failures = 0
-    for shape in read_shapes(path):
-        device = shape.chip if chip is None else device_of(chip)
+    passes: list[tuple[LoggedPass, Device]] = []
+    for logged in read_shapes(path):
+        device = logged.chip if chip is None else device_of(chip)
+        if isinstance(logged, LoggedPass):
+            passes.append((logged, device))
+            continue
         try:
-            plan = shape.plan(device)
+            plan = logged.plan(device)
         except LapidistError as error:  # another chip lacks the unit
             print(f"left out: {visible(str(error).splitlines()[0])}", file=sys.stderr)
         else:
@@ -185,6 +190,7 @@ def warm_shapes(path: Path, chip: str | None, jobs: int | None, as_json: bool) -
             f"--shapes: must hold a product that some kernel takes; {str(path)!r} has none. Run a program"
             " with LAPIDIST_SHAPES set, or choose another --chip"
         )
+    failures = warm_passes(passes, as_json) if passes else 0
     for device, plans in by_device.items():
         types = ",".join(dict.fromkeys(plan.problem.math for plan in plans))
         with_c = any(plan.problem.c is not None for plan in plans)
@@ -192,6 +198,26 @@ def warm_shapes(path: Path, chip: str | None, jobs: int | None, as_json: bool) -
         print(json.dumps(warmed.as_data) if as_json else warmed)
         failures += len(warmed.failed)
     return failures
+
+
+def warm_passes(passes: Sequence[tuple[LoggedPass, Device]], as_json: bool) -> int:
+    """The number of second passes whose kernels could not be compiled. They have few kernels."""
+    start, errors = time.perf_counter(), []
+    with progress(len(passes), "compiling second passes") as step:
+        for logged, device in passes:
+            try:
+                logged.compile(device)
+            except CompileError as error:
+                errors.append(str(error))
+            step(logged.second_pass.then)
+    seconds = time.perf_counter() - start
+    if as_json:
+        print(json.dumps({"second_passes": len(passes), "failed": errors, "seconds": seconds}))
+    else:
+        compiled = len(passes) - len(errors)
+        print(f"{compiled} of {len(passes)} second passes have their kernels; {seconds:.1f} s")
+        print(*(f"  {error}" for error in errors), sep="\n", end="\n" if errors else "")
+    return len(errors)
 
 
 @dataclass(frozen=True, slots=True)

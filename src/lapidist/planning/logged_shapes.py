@@ -1,20 +1,24 @@
-"""What a line of the file that LAPIDIST_SHAPES names says: a product, what its caller chose, and the chip."""
+"""Lines of the file that LAPIDIST_SHAPES names: a product with its caller's choices, or a second pass of an
+epilogue, each with its chip.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from lapidist.config import Config
 from lapidist.device import Device, like
 from lapidist.dtypes import TYPES
 from lapidist.epilogues.operations import OPERATIONS
+from lapidist.epilogues.passes import QUANTISED, REDUCTIONS
 from lapidist.epilogues.steps import CONSTANT, OPERAND, POSITION, SEED, SUM, Function
 from lapidist.kernels.registry import kernel_named
 from lapidist.planning.json_values import data_of, value_of
 from lapidist.planning.plans import Plan, make_plan
+from lapidist.planning.second_passes import Pass, steps_of
 from lapidist.problems.epilogue_layout import READS
 from lapidist.problems.problem import Problem
 from lapidist.schedule.sharing_choice import PLANNED, Sharing
@@ -37,7 +41,7 @@ class LoggedShape(NamedTuple):
     def of(plan: Plan) -> LoggedShape:
         """What the plan was made for, or the one that it stands in for."""
         return LoggedShape(
-            replace(plan.device, limits={}),  # the table of chips has them
+            plan.device,
             plan.callers_problem,
             plan.kernel_named.name if plan.kernel_named else None,
             plan.config if plan.config_named else None,
@@ -49,18 +53,46 @@ class LoggedShape(NamedTuple):
         kernel = None if self.kernel is None else kernel_named(self.kernel)
         return make_plan(self.problem, device or self.chip, kernel, self.config, self.sharing)
 
-    def line(self) -> str:
-        return json.dumps(data_of(self), separators=(",", ":"))
 
-    @staticmethod
-    def of_line(line: str) -> LoggedShape:
-        """The shape of a line. ValueError or RecursionError: this version did not write it."""
-        shape: LoggedShape = value_of(LoggedShape, json.loads(line))
-        require_sound(shape.problem)
-        return shape._replace(chip=replace(shape.chip, limits=like(shape.chip.name).limits))
+class LoggedPass(NamedTuple):
+    """A second pass, on a chip."""
+
+    chip: Device
+    second_pass: Pass
+
+    def compile(self, device: Device | None = None) -> None:
+        """Compile its kernels: for this device, or for the logged chip."""
+        steps_of(self.second_pass, (device or self.chip).architecture)
+
+
+Logged = LoggedShape | LoggedPass
+
+
+def line_of(logged: Logged) -> str:
+    chip = replace(logged.chip, limits={})  # the table of chips has them
+    return json.dumps(data_of(logged._replace(chip=chip)), separators=(",", ":"))
+
+
+def of_line(line: str) -> Logged:
+    """What a line says. ValueError or RecursionError: this version did not write it."""
+    content = json.loads(line)
+    is_pass = isinstance(content, dict) and "second_pass" in content
+    logged = cast("Logged", value_of(LoggedPass if is_pass else LoggedShape, content))
+    if isinstance(logged, LoggedPass):
+        require_sound_pass(logged.second_pass)
+    else:
+        require_sound(logged.problem)
+    return logged._replace(chip=replace(logged.chip, limits=like(logged.chip.name).limits))
 
 
 # ---- what other versions, or other hands, may have written ----
+
+
+def require_sound_pass(second_pass: Pass) -> None:
+    require(second_pass.then in (QUANTISED, *REDUCTIONS), f"{second_pass.then!r} is no second pass")
+    require(second_pass.dtype in ("float32", "float64"), f"{second_pass.dtype!r} is no type of sums")
+    require(second_pass.target.dtype in READS, f"{second_pass.target.dtype!r} is no type of results")
+    require(min(second_pass.shape) >= 0, f"{min(second_pass.shape)} is no extent")
 
 
 def require_sound(problem: Problem) -> None:

@@ -1,7 +1,7 @@
 """Which products a program's calls ask of a GPU, in a file from which `lapidist warm` compiles.
 
 LAPIDIST_SHAPES names the file. Each product is a line of JSON (logged_shapes.py), written when a process
-plans it for the first time. Several processes may write to one file.
+plans it for the first time, and so is each second pass. Several processes may write to one file.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 from lapidist.build.folder import warn_once
 
 if TYPE_CHECKING:
+    from lapidist.device import Device
     from lapidist.planning.plans import Plan
+    from lapidist.planning.second_passes import Pass
 
 VARIABLE = "LAPIDIST_SHAPES"
 
@@ -22,9 +24,18 @@ def log_shape(plan: Plan) -> None:
     """Write down what the plan was made for, if a file is named. A repeated call does not come here."""
     path = os.environ.get(VARIABLE)
     if path and not plan.is_empty:
-        from lapidist.planning.logged_shapes import LoggedShape  # with what only reading and writing needs
+        from lapidist.planning.logged_shapes import LoggedShape, line_of  # slow to import, seldom needed
 
-        append(path, LoggedShape.of(plan).line())
+        append(path, line_of(LoggedShape.of(plan)))
+
+
+def log_pass(second_pass: Pass, device: Device) -> None:
+    """Write down a second pass of an epilogue, whose kernels a product's plan does not have."""
+    path = os.environ.get(VARIABLE)
+    if path:
+        from lapidist.planning.logged_shapes import LoggedPass, line_of
+
+        append(path, line_of(LoggedPass(device, second_pass)))
 
 
 @lru_cache(maxsize=4096)

@@ -25,7 +25,7 @@ from lapidist.frameworks.streams import choose_stream
 from lapidist.planning.fallback_kernels import running
 from lapidist.planning.in_kernel_reductions import EVERY, in_kernel_work
 from lapidist.planning.plans import Plan
-from lapidist.planning.shape_log import log_shape
+from lapidist.planning.shape_log import log_pass, log_shape
 from lapidist.planning.workspace import shared_workspace
 
 
@@ -50,6 +50,7 @@ class GpuBackend(Backend):
         from lapidist.backends.gpu.second_pass_launches import kernels_of
 
         for second_pass in {second_pass for before in EVERY for second_pass, _, _ in epilogue.passes(before)}:
+            log_pass(second_pass, self.chip)
             kernels_of(second_pass, self.ordinal)
 
     def is_captured(self, stream: Any, framework: str) -> bool:
