@@ -11,7 +11,10 @@ import pytest
 
 import lapidist
 from fused_cases import of_all_kinds, operands
+from group_products import group_product
 from lapidist.build.folder import warn_once
+from lapidist.calls.bound import Bound
+from lapidist.calls.operation import Groups, Operation
 from lapidist.commands.logged_products import read_shapes
 from lapidist.device import chip
 from lapidist.errors import ArgumentError
@@ -41,6 +44,12 @@ def plan_in_machine(*arrays: Any, **more: Any) -> Plan:
     return plan
 
 
+def grouped_plan(extent: str) -> Plan:
+    product = group_product(np.random.default_rng(5), extent, (40, 0, 24), (80, 48))
+    bound = Bound(product.a, product.b, None, None, Operation(groups=Groups(product.ends)))
+    return make_plan(bound.problem(), H200)
+
+
 def plans() -> list[Plan]:
     """Of each kind of product, and with each choice that a caller has."""
     rng = np.random.default_rng(5)
@@ -60,6 +69,7 @@ def plans() -> list[Plan]:
         plan_in_machine([a[0], a[1]], [b[0], b[1]], mode="array"),
         plan_in_machine(a[0], b[0], epilogue=of_all_kinds(**operands(rng, 64, 80))),
         plan_in_machine(a[0], b[0], epilogue=quantised()),
+        *map(grouped_plan, "mnk"),
     ]
 
 
@@ -154,6 +164,7 @@ def with_step(**more: Any) -> str:
         changed(dtype="float33"),
         changed(precision="ieee\n"),
         changed(a={"rows": 16}),
+        changed(modes={"ragged": {"extent": "l", "groups": 2, "total": 16}}),
         changed(further=1),
         with_step(operation="asm"),
         with_step(value='1); asm("'),

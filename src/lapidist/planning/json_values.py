@@ -12,9 +12,10 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_ty
 
 from lapidist.problems.epilogue_layout import Fused
 from lapidist.problems.matrix import Matrix
+from lapidist.problems.ragged import Ragged
 
 # Names of types that modules of the fields import for type checkers alone.
-NAMES = {"Fused": Fused, "Matrix": Matrix}
+NAMES = {"Fused": Fused, "Matrix": Matrix, "Ragged": Ragged}
 
 
 class Field(NamedTuple):

@@ -21,6 +21,7 @@ from lapidist.planning.plans import Plan, make_plan
 from lapidist.planning.second_passes import Pass, steps_of
 from lapidist.problems.epilogue_layout import READS
 from lapidist.problems.problem import Problem
+from lapidist.problems.ragged import NUMBERS
 from lapidist.schedule.sharing_choice import PLANNED, Sharing
 
 STEPS = OPERATIONS.keys() | {SUM, OPERAND, CONSTANT, SEED, POSITION}
@@ -101,6 +102,8 @@ def require_sound(problem: Problem) -> None:
         require(name in TYPES, f"{name!r} is no type")
     least = min((problem.m, problem.n, problem.k, *problem.batch))
     require(least >= 0, f"{least} is no extent")
+    ragged = problem.modes.ragged
+    require(ragged is None or ragged.extent in NUMBERS, f"{ragged and ragged.extent!r} is no extent")
     if problem.fused is not None:
         require_sound_steps(problem.fused.function)
         for operand in problem.fused.operands:
