@@ -131,6 +131,37 @@ def test_a_plan_reads_the_ends_in_each_run(rng: np.random.Generator) -> None:
             assert np.array_equal(found[part], a[part] @ b[group])
 
 
+EMPTY: list[tuple[tuple[int, ...], tuple[int, ...], list[int]]] = [
+    ((5, 4), (0, 4, 3), []),
+    ((0, 4), (2, 4, 3), [0, 0]),
+    ((5, 0), (2, 0, 3), [2, 5]),
+    ((5, 4), (2, 4, 0), [2, 5]),
+    ((4, 0), (0, 3), [0, 0]),
+]
+
+
+@pytest.mark.parametrize("place", [PLACES[0], {"device": "machine"}], ids=["host", "machine"])
+@pytest.mark.parametrize(("a", "b", "ends"), EMPTY)
+def test_nothing_to_add_up(
+    place: dict[str, Any], a: tuple[int, ...], b: tuple[int, ...], ends: list[int]
+) -> None:
+    found = lapidist.grouped(
+        np.ones(a, np.float32), np.ones(b, np.float32), np.array(ends, np.int32), **place
+    )
+    assert not ends or not found.any()
+
+
+@pytest.mark.parametrize("place", PLACES, ids=IDS)
+@pytest.mark.parametrize("extent", ["m", "k"])
+def test_alpha_zero_reads_neither_a_nor_b(place: dict[str, Any], extent: str) -> None:
+    dtype = np.float32 if place.get("kernel") == "simt" else np.float16
+    a, b = np.full((TOTAL, 40), np.nan, dtype), np.full((5, 72, 40), np.nan, dtype).swapaxes(1, 2)
+    if extent == "k":
+        a, b = a.T, np.full((TOTAL, 72), np.nan, dtype)
+    found = lapidist.grouped(a, b, ENDS, alpha=0.0, **place)
+    assert not found[..., :LAST, :].any()
+
+
 def test_integers(rng: np.random.Generator) -> None:
     a, b = whole(rng, (TOTAL, 48), np.int8), whole(rng, (5, 32, 48), np.int8).swapaxes(1, 2)
     host = lapidist.grouped(a, b, ENDS)

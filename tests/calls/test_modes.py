@@ -413,7 +413,11 @@ def test_turned_around() -> None:
     assert turned.transposed() == modes
     assert ExtraPointers(1, 2, 3, 4, 5, 6, 7, 8, 9).in_order_of(True) == (2, 1, 4, 3, 5, 6, 8, 7, 9, ())
     assert members(modes) == (0, 0, 0, 0, 0, 0, 2, 3, 5, 6, 7)
-    assert ExtraPointers(1, scale_b=8).values(True) == {"modes": (0, 1, 0, 0, 0, 0), "scales": (8, 0)}
+    assert ExtraPointers(1, scale_b=8).values(True) == {
+        "modes": (0, 1, 0, 0, 0, 0),
+        "scales": (8, 0),
+        "ragged": (0,),
+    }
 
 
 @pytest.mark.parametrize("lists", [False, True])

@@ -132,7 +132,7 @@ class GroupOperands(Part):
             return
         name, values = self._ends.name, indices_of(self._ends)
         limit = self.ragged.most if self._counted else self.ragged.total
-        before = np.zeros_like(values) if self._counted else np.concatenate(([0], values[:-1]))
+        before = np.zeros_like(values) if self._counted else np.concatenate(([0], values))[: len(values)]
         wrong = np.flatnonzero((values < before) | (values > limit))
         if wrong.size:
             group = int(wrong[0])
@@ -192,7 +192,7 @@ class GroupOperands(Part):
         if self._counted:
             most = self.ragged.most
             return ((number * most, number * most + count) for number, count in enumerate(values))
-        return zip([0, *values[:-1]], values, strict=True)
+        return zip([0, *values][: len(values)], values, strict=True)
 
 
 def required_rows(expected: object) -> int | None:

@@ -39,11 +39,12 @@ struct GroupedWork {
   __device__ __forceinline__ int first_col() const { return RAGGED == RAGGED_COLS ? group.begin : 0; }
   __device__ __forceinline__ int first_k() const { return RAGGED == RAGGED_K ? group.begin : 0; }
 
-  // The product, which ends where the group does.
+  // The product, which ends where the group does. With K = 0 (so also with alpha = 0) nothing of A and B is read.
   template <typename Product>
   __device__ __forceinline__ Product part(const Product& whole) const {
     Product own = whole;
-    (RAGGED == RAGGED_ROWS ? own.M : RAGGED == RAGGED_COLS ? own.N : own.K) = group.end;
+    if constexpr (RAGGED == RAGGED_K) own.K = whole.K > 0 ? group.end : group.begin;
+    else (RAGGED == RAGGED_ROWS ? own.M : own.N) = group.end;
     return own;
   }
 

@@ -102,6 +102,7 @@ struct FoundTiles : GroupedTiles {
     } else if (!walk.find(at, group, tile)) {
       return false;
     }
+    if (RAGGED == RAGGED_K && e.K == 0) group.end = group.begin;  // alpha = 0: nothing is read
     const int extent = group.end - group.begin;
     if (RAGGED == RAGGED_ROWS) height = ceil_div(extent, BM * CLUSTER_M);
     if (RAGGED == RAGGED_COLS) width = ceil_div(extent, BN * CLUSTER_N);
