@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,7 +24,16 @@ from lapidist_lab.commands.options import (
     Skip,
     Sustained,
 )
-from lapidist_lab.commands.run_target import chosen_cases, measure_instead, perform, present, require_rounds
+from lapidist_lab.commands.run_target import (
+    chosen_cases,
+    measure_instead,
+    measure_on_gpu,
+    names_in,
+    numbers_in,
+    perform,
+    present,
+    require_rounds,
+)
 
 if TYPE_CHECKING:
     from lapidist_lab.bench.protocol.cases import Case, Part
@@ -241,6 +251,48 @@ def scaled(
 
     subject = "scaled" if sustained else "scaled-burst"
     instead(subject, device, as_json, csv, html, record, Part(count, skip))
+
+
+@app.command(
+    epilog=examples(
+        "bench grouped",
+        "bench grouped --case mixtral --rows 8192",
+        "bench grouped --dtype e4m3 --rows 64,32768",
+    )
+)
+def grouped(
+    device: Gpu = "gpu",
+    as_json: Json = False,
+    csv: Csv = None,
+    html: Html = None,
+    record: Records = None,
+    dtype: Annotated[str, typer.Option(help="bf16, or e4m3 (forward alone)", metavar="TYPE")] = "bf16",
+    case: Annotated[str | None, typer.Option(help="mixtral, qwen3, deepseek", metavar="NAMES")] = None,
+    way: Annotated[str | None, typer.Option(help="forward, data, weights", metavar="NAMES")] = None,
+    rows: Annotated[str | None, typer.Option(help="of all groups together", metavar="NUMBERS")] = None,
+    lengths: Annotated[str | None, typer.Option(help="even, zipf, one", metavar="NAMES")] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="at most so many cases")] = None,
+    skip: Skip = 0,
+) -> None:
+    """Measure products of groups, as of experts, beside torch's.
+
+    Options with commas name several. Without --way, --rows and --lengths the usual ones are measured, which
+    takes three to four minutes.
+    """
+    from lapidist.dtypes import math_named, short_name
+    from lapidist_lab.bench.protocol.cases import Part
+    from lapidist_lab.bench.publish.output_files import Outputs
+    from lapidist_lab.bench.studies import grouped_products
+    from lapidist_lab.bench.studies.group_cases import Selection
+    from lapidist_lab.bench.studies.ladder_runs import place_of
+
+    math, numbers = math_named(dtype), numbers_in("--rows", rows)
+    selection = Selection(names_in(case), names_in(way), numbers, names_in(lengths), math, Part(count, skip))
+    selection.cases()  # its options are checked before a GPU is looked for
+    name = "-".join(["bench-grouped", short_name(math), *([str(skip)] if skip else [])])
+    outputs = Outputs(as_json, csv, None, html, record, name)
+    measure = partial(grouped_products.measure, selection=selection)
+    measure_on_gpu("grouped", present(place_of(device)), outputs, measure)
 
 
 @app.command(epilog=examples("bench epilogue", "bench epilogue --count 1"))

@@ -76,6 +76,23 @@ def sweep_works(climbed: Case) -> list[Work]:
     ]
 
 
+def names_in(text: str | None) -> list[str] | None:
+    """Names with commas between; None where the option was left out."""
+    return None if text is None else [name.strip() for name in text.split(",")]
+
+
+def numbers_in(option: str, text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    numbers = [int(part) if part.strip().isdigit() else 0 for part in text.split(",")]
+    if min(numbers) < 1:
+        raise ArgumentError(
+            f"{option}: must be whole numbers from 1 on, with commas between; got {text!r}. Write for example"
+            " 64,8192"
+        )
+    return numbers
+
+
 def present(place: int | str) -> int | str:
     """The first GPU for "auto", which stays a word where there is none."""
     from lapidist.backends.gpu.driver import gpu_count
@@ -136,11 +153,32 @@ def require_right(outputs: Outputs) -> None:
         raise typer.Exit(1)
 
 
+def measure_on_gpu(
+    subject: str,
+    place: int | str,
+    outputs: Outputs,
+    measure: Callable[[int, Keep], tuple[Conditions, list[Record]]],
+) -> None:
+    """What only a GPU and its driver can be measured for."""
+    from lapidist.backends.gpu.driver import require_gpu
+
+    outputs.require_writable()
+    if place == "machine":
+        raise ArgumentError(
+            f"--device: must be a GPU, since bench {subject} measures it and its driver; got 'machine'. Leave"
+            " --device out"
+        )
+    ordinal = place if isinstance(place, int) else 0
+    require_gpu(ordinal)
+    with finishing(outputs):
+        outputs.write(*measure(ordinal, outputs.keep))
+    require_right(outputs)
+
+
 def measure_instead(subject: str, place: int | str, outputs: Outputs, part: Part) -> None:
     """Host costs, the limits of the units, all layouts; batches, 8-bit floats with factors, epilogues, or mma
     beside CUTLASS's, a part of them: of a GPU only.
     """
-    from lapidist.backends.gpu.driver import require_gpu
     from lapidist_lab.bench.studies import (
         batched_products,
         default_kernels,
@@ -153,31 +191,16 @@ def measure_instead(subject: str, place: int | str, outputs: Outputs, part: Part
         tensor_cores,
     )
 
-    outputs.require_writable()
-    if place == "machine":
-        raise ArgumentError(
-            f"--device: must be a GPU, since bench {subject} measures it and its driver; got 'machine'. Leave"
-            " --device out"
-        )
-    ordinal = place if isinstance(place, int) else 0
-    require_gpu(ordinal)
-    measure = {
+    measures: dict[str, Callable[[int, Keep], tuple[Conditions, list[Record]]]] = {
         "launch": launch_costs.measure,
         "shapes": new_shapes.measure,
         "default": default_kernels.measure,
         "limits": limits.measure,
         "layouts": operand_layouts.measure,
+        "batches": partial(batched_products.measure, part=part),
+        "scaled": partial(scaled_products.measure, part=part),
+        "scaled-burst": partial(scaled_products.measure, part=part, mode=scaled_products.BURST_MODE),
+        "epilogue": partial(epilogue_costs.measure, part=part),
+        "mma": partial(tensor_cores.measure, part=part),
     }
-    in_parts: dict[str, Callable[[int, Keep, Part], tuple[Conditions, list[Record]]]] = {
-        "batches": batched_products.measure,
-        "scaled": scaled_products.measure,
-        "scaled-burst": partial(scaled_products.measure, mode=scaled_products.BURST_MODE),
-        "epilogue": epilogue_costs.measure,
-        "mma": tensor_cores.measure,
-    }
-    with finishing(outputs):
-        if subject in in_parts:
-            outputs.write(*in_parts[subject](ordinal, outputs.keep, part))
-        else:
-            outputs.write(*measure[subject](ordinal, outputs.keep))
-    require_right(outputs)
+    measure_on_gpu(subject, place, outputs, measures[subject])

@@ -1,0 +1,178 @@
+"""The bench of grouped products on torch's host tensors: every way gives right groups, and the judge sees
+wrong ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lapidist.device import chip
+from lapidist_lab.bench.protocol.array_library import Torch
+from lapidist_lab.bench.protocol.conditions import SensorReading
+from lapidist_lab.bench.protocol.measure import Entry, Inputs
+from lapidist_lab.bench.studies import group_cases, grouped_products
+from lapidist_lab.bench.studies.group_cases import (
+    FORWARD,
+    SPREADS,
+    TO_DATA,
+    TO_WEIGHTS,
+    GroupCase,
+    Layer,
+    Selection,
+    case_of,
+)
+from lapidist_lab.bench.studies.group_contenders import (
+    GroupContender,
+    Loop,
+    OneDense,
+    OursGrouped,
+    PaddedBatch,
+    TorchGrouped,
+    contenders_of,
+)
+from lapidist_lab.bench.studies.grouped_products import PROTOCOL, GroupStage
+
+pytestmark = pytest.mark.frameworks
+SMALL = Layer("Mixtral up", 5, 32, 48)
+ROWS = 640
+
+
+class HostTorch(Torch):
+    """torch in host memory."""
+
+    def random(self, rows: int, cols: int, dtype: str, seed: int, transposed: bool = False) -> Any:
+        shape = (cols, rows) if transposed else (rows, cols)
+        array = self.torch.randn(shape).to(getattr(self.torch, dtype))
+        return array.T if transposed else array
+
+    def poisoned(self, rows: int, cols: int, dtype: str) -> Any:
+        return self.torch.full((rows, cols), float("nan"), dtype=getattr(self.torch, dtype))
+
+    def release(self) -> None:
+        """Nothing is cached."""
+
+
+def stage_for(case: GroupCase) -> Any:
+    """A stage without a GPU, whose L2 asks for two sets of this case."""
+    made = GroupStage.__new__(GroupStage)
+    made.framework, made.protocol = HostTorch(), PROTOCOL
+    made.device = replace(chip("h200"), l2_bytes=case.set_bytes // 2)
+    made.forget()
+    return made
+
+
+@pytest.fixture(params=[FORWARD, TO_DATA, TO_WEIGHTS])
+def way(request: pytest.FixtureRequest) -> Iterator[str]:
+    return request.param
+
+
+def judged(stage: Any, contender: GroupContender, case: GroupCase, inputs: Inputs) -> Entry:
+    entry = Entry(contender, contender.prepare(case, inputs.a, inputs.b, inputs.c))
+    for index in range(len(inputs.a)):
+        stage.judge(entry, case, inputs, index)
+    return entry
+
+
+@pytest.mark.parametrize("spread", SPREADS)
+def test_every_way_gives_the_groups(way: str, spread: str) -> None:
+    case = case_of(SMALL, way, ROWS, spread, "bfloat16")
+    stage = stage_for(case)
+    inputs = stage.inputs(case)
+    assert len(inputs.a) == 2
+    contenders = contenders_of(case, stage.framework)
+    kinds = {TorchGrouped, OursGrouped, Loop, OneDense} | ({PaddedBatch} if spread == "even" else set())
+    assert {type(contender) for contender in contenders} >= kinds
+    for contender in contenders:
+        entry = judged(stage, contender, case, inputs)
+        assert entry.error is None, (contender.name, entry.error)
+        assert entry.verdict is not None
+
+
+class ShiftedByOne(OursGrouped):
+    """Gives each group one row too many of the next."""
+
+    def begin(self) -> None:
+        super().begin()
+        self.ends = [(ends + 1).clamp(max=int(ends[-1])) for ends in self.ends]
+
+
+class Lazy(OursGrouped):
+    def multiply(self, index: int) -> None:
+        """Leaves the poison."""
+
+
+@pytest.mark.parametrize("kind", [ShiftedByOne, Lazy])
+def test_wrong_groups_are_seen(way: str, kind: type[GroupContender]) -> None:
+    case = case_of(SMALL, way, ROWS, "zipf", "bfloat16")
+    stage = stage_for(case)
+    entry = judged(stage, kind(case, stage.framework), case, stage.inputs(case))
+    assert "wrong result" in (entry.error or "")
+
+
+def test_weights_are_kept_for_a_layer_alone() -> None:
+    forward, back, other = (
+        case_of(layer, way, ROWS, "zipf", "bfloat16")
+        for layer, way in ((SMALL, FORWARD), (SMALL, TO_DATA), (SMALL._replace(name="other"), FORWARD))
+    )
+    stage = stage_for(forward)
+    b, b_back = stage.inputs(forward).b[0], stage.inputs(back).b[0]
+    assert b.shape == (5, 32, 48)
+    assert b.stride(1) == 1
+    assert (b_back.shape, b_back.data_ptr()) == ((5, 48, 32), b.data_ptr())
+    assert stage.inputs(other).b[0].data_ptr() != b.data_ptr()
+    a = stage.inputs(case_of(SMALL, TO_WEIGHTS, ROWS, "zipf", "bfloat16")).a[0]
+    assert (a.shape, a.stride()) == ((32, ROWS), (1, 32))
+    assert stage.weights == (None, None)
+
+
+class TimedByHand(GroupStage):
+    """A stage whose turns take a millisecond each, and ours half of it."""
+
+    def __init__(self, ordinal: int, protocol: Any) -> None:
+        self.framework, self.device, self.protocol = HostTorch(), chip("h200"), protocol
+        self.gauge = SimpleNamespace(fast=False, look=SensorReading)
+        self.stopped = False
+        self.forget()
+
+    def __exit__(self, *_: object) -> None:
+        """No stream was adopted."""
+
+    def capture(self, entry: Entry, sets: int) -> None:
+        entry.calls = sets
+
+    def turn(self, entry: Entry) -> None:
+        entry.seconds.append(5e-4 if entry.contender.kind == "production" else 1e-3)
+
+
+def test_a_run_from_the_selection_to_its_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_cases, "LAYERS", (SMALL,))
+    monkeypatch.setattr(grouped_products, "GroupStage", TimedByHand)
+    monkeypatch.setattr(grouped_products, "build_all", lambda builds: None)
+    monkeypatch.setattr(OursGrouped, "facts", GroupContender.facts)
+    monkeypatch.setattr(grouped_products, "SETS_LIMIT", 2)
+    kept: list[int] = []
+    selection = Selection(rows=[64, ROWS], spreads=["even"])
+    conditions, records = grouped_products.measure(0, lambda _, rows: kept.append(len(rows)), selection)
+    assert conditions.mode == "grouped"
+    assert kept[-1] == len(records)
+    assert [record.error for record in records if record.error] == []
+    ours = [record for record in records if record.kind == "production"]
+    assert [record.kernel for record in ours] == [
+        f"lapidist, Mixtral up, {way}, even"
+        for way, many in ((FORWARD, 2), (TO_DATA, 2), (TO_WEIGHTS, 1))
+        for _ in range(many)
+    ]
+    for record in ours:
+        assert (record.ratio, record.mode, record.batch) == (2.0, "grouped", 5)
+        assert record.peer is not None
+        assert record.peer != "one dense product"
+    few = [record for record in ours if record.m == 64]
+    assert all("of DRAM's rate, 5 groups hit" in (record.note or "") for record in few)
+    dense = [record for record in records if record.kernel.startswith("one dense product")]
+    assert len(dense) == 3
+    assert {record.ratio for record in dense} == {None}
