@@ -48,3 +48,25 @@ def test_squares_in_other_layouts(performed: list[Any]) -> None:
     assert {work.case.layout for work in layers} == {"rc"}
     with pytest.raises(ArgumentError, match="--layout: must be one of"):
         run("squares", "--layout", "rr,xy")
+
+
+def test_groups_are_selected_by_names_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(bench, "measure_on_gpu", lambda *given: asked.append(given))
+    run("grouped", "--case", "mixtral,qwen3", "--rows", "64,8192", "--lengths", "one", "--way", "forward")
+    run("grouped", "--dtype", "e4m3", "--skip", "3", "--count", "2")
+    (subject, _, outputs, measure), (_, _, of_bytes, later) = asked
+    assert (subject, outputs.name, of_bytes.name) == ("grouped", "bench-grouped-bf16", "bench-grouped-e4m3-3")
+    selection = measure.keywords["selection"]
+    assert {(case.rows, case.spread, case.way) for case in selection.cases()} == {
+        (64, "one", "forward"),
+        (8192, "one", "forward"),
+    }
+    assert len(selection.cases()) == 8
+    assert len(later.keywords["selection"].cases()) == 2
+    for words, error in (
+        (["--rows", "64,a"], "--rows: must be whole numbers from 1 on, with commas between; got '64,a'"),
+        (["--case", "llama"], "--case: must be among"),
+    ):
+        with pytest.raises(ArgumentError, match=error):
+            run("grouped", *words)

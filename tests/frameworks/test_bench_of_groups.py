@@ -172,7 +172,7 @@ def test_a_run_from_the_selection_to_its_records(monkeypatch: pytest.MonkeyPatch
         assert record.peer is not None
         assert record.peer != "one dense product"
     few = [record for record in ours if record.m == 64]
-    assert all("of DRAM's rate, 5 groups hit" in (record.note or "") for record in few)
+    assert all("% of DRAM's rate, 5 of 5 groups" in (record.note or "") for record in few)
     dense = [record for record in records if record.kernel.startswith("one dense product")]
     assert len(dense) == 3
     assert {record.ratio for record in dense} == {None}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lapidist.dtypes import FP8, short_name
-from lapidist_lab.bench.publish import call_costs, layout_tables, squares, study_tables
+from lapidist_lab.bench.publish import call_costs, group_tables, layout_tables, squares, study_tables
 from lapidist_lab.bench.publish.aims import aims_section
 from lapidist_lab.bench.publish.charts import Chart
 from lapidist_lab.bench.publish.corpora import CORPORA, corpora, of_ragged
@@ -91,6 +91,12 @@ PAGES = (
         "How fast are small products and batches?",
         [call_costs.SQUARES, call_costs.BATCHES_HEAD, call_costs.BATCHES, call_costs.NO_BATCHES],
         lambda data: joined(call_costs.of_small(data), *call_costs.of_batches(data.runs), by="; "),
+    ),
+    Page(
+        "grouped",
+        "How fast are products of groups, as of experts?",
+        [group_tables.GROUPS, group_tables.NO_GROUPS],
+        lambda data: group_tables.of_groups(data) or "not measured yet",
     ),
     Page(
         "launch",

@@ -148,7 +148,8 @@ def decode_words(case: GroupCase, seconds: float | None, device: Device) -> str 
         return None
     rate = case.weight_bytes / seconds
     share = rate / (device.dram_gbps * 1e9)
-    return f"{rate / 1e12:.2f} TB/s of weights, {share:.0%} of DRAM's rate, {case.groups_hit} groups hit"
+    hit = f"{case.groups_hit} of {case.batch} groups"
+    return f"{rate / 1e12:.2f} TB/s, {100 * share:.0f} % of DRAM's rate, {hit}"
 
 
 def measure(ordinal: int, keep: Keep, selection: Selection = USUAL_CASES) -> tuple[Conditions, list[Record]]:
