@@ -15,7 +15,7 @@ from lapidist.device import chip
 from lapidist_lab.bench.protocol.array_library import Torch
 from lapidist_lab.bench.protocol.conditions import SensorReading
 from lapidist_lab.bench.protocol.measure import Entry, Inputs
-from lapidist_lab.bench.studies import group_cases, grouped_products
+from lapidist_lab.bench.studies import group_cases, group_contenders, grouped_products
 from lapidist_lab.bench.studies.group_cases import (
     FORWARD,
     SPREADS,
@@ -28,6 +28,7 @@ from lapidist_lab.bench.studies.group_cases import (
 )
 from lapidist_lab.bench.studies.group_contenders import (
     GroupContender,
+    GroupFactors,
     Loop,
     OneDense,
     OursGrouped,
@@ -93,6 +94,25 @@ def test_every_way_gives_the_groups(way: str, spread: str) -> None:
         assert entry.verdict is not None
 
 
+def test_eight_bits_have_factors_of_rows_and_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By all but torch's grouped product, which the host lacks."""
+    monkeypatch.setattr(group_contenders, "DEVICE", "cpu")
+    case = case_of(SMALL, FORWARD, ROWS, "zipf", "float8_e4m3fn")
+    stage = stage_for(case)
+    inputs = stage.inputs(case)
+    contenders = [x for x in contenders_of(case, stage.framework) if not isinstance(x, TorchGrouped)]
+    assert [type(contender) for contender in contenders] == [OursGrouped, Loop, OneDense]
+    for contender in contenders:
+        entry = judged(stage, contender, case, inputs)
+        assert entry.error is None, (contender.name, entry.error)
+    ours = contenders[0]
+    ours.factors = GroupFactors(case, stage.framework.torch)  # others than it multiplied with
+    stage.right_results.clear()
+    entry = Entry(ours, ours.multiply)
+    stage.judge(entry, case, inputs, 0)
+    assert "wrong result" in (entry.error or "")
+
+
 class ShiftedByOne(OursGrouped):
     """Gives each group one row too many of the next."""
 
@@ -110,7 +130,8 @@ class Lazy(OursGrouped):
 def test_wrong_groups_are_seen(way: str, kind: type[GroupContender]) -> None:
     case = case_of(SMALL, way, ROWS, "zipf", "bfloat16")
     stage = stage_for(case)
-    entry = judged(stage, kind(case, stage.framework), case, stage.inputs(case))
+    factors = GroupFactors(case, stage.framework.torch)
+    entry = judged(stage, kind(case, stage.framework, factors), case, stage.inputs(case))
     assert "wrong result" in (entry.error or "")
 
 

@@ -62,6 +62,30 @@ def test_a_batch_is_measured_beside_the_vendor(math: str, layout: str) -> None:
     assert rows[1].ratio is not None
 
 
+@pytest.mark.parametrize(
+    ("way", "math"),
+    [
+        ("forward", "bfloat16"),
+        ("to data", "bfloat16"),
+        ("to weights", "bfloat16"),
+        ("forward", "float8_e4m3fn"),
+    ],
+)
+def test_groups_are_measured_beside_torch(way: str, math: str) -> None:
+    from lapidist_lab.bench.studies.group_cases import Layer, case_of
+    from lapidist_lab.bench.studies.group_contenders import contenders_of
+    from lapidist_lab.bench.studies.grouped_products import GroupStage, with_peer_ratios
+
+    case = case_of(Layer("Mixtral up", 4, 512, 1024), way, 1000, "zipf", math)
+    with GroupStage(0, replace(BURST, rounds=1)) as stage:
+        contenders = contenders_of(case, stage.framework)  # type: ignore[arg-type]
+        rows = with_peer_ratios(case, stage.measure(case, contenders), stage.device)
+    for row in rows:
+        assert row.ok, (row.kernel, row.error)
+    assert [row.kind for row in rows][:2] == ["peer", "production"]
+    assert rows[1].ratio is not None
+
+
 def test_torchs_switches_are_put_back() -> None:
     import torch
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from lapidist.calls.bound import Bound
-from lapidist.calls.operation import Groups, Operation
+from lapidist.calls.operation import Factors, Groups, Operation
 from lapidist.device import chip
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import ArgumentError
@@ -121,8 +121,9 @@ def test_what_is_no_selection(selection: Selection, words: str) -> None:
         selection.cases()
 
 
-@pytest.mark.parametrize("way", WAYS.values())
-@pytest.mark.parametrize("math", ["bfloat16", "float8_e4m3fn"])
+@pytest.mark.parametrize(
+    ("way", "math"), [*((way, "bfloat16") for way in WAYS.values()), (FORWARD, "float8_e4m3fn")]
+)
 def test_what_is_compiled_ahead_is_what_runs(way: str, math: str) -> None:
     case = small(way, math=math)
     kind, groups = numpy_dtype(math), case.batch
@@ -135,7 +136,10 @@ def test_what_is_compiled_ahead_is_what_runs(way: str, math: str) -> None:
         a, b = np.zeros((case.k, case.m), kind).T, np.zeros((case.k, case.n), kind)
         out = np.zeros((groups, case.m, case.n), out.dtype)
     ends = np.cumsum(case.lengths()).astype(np.int32)
-    runs = Bound(a, b, None, out, Operation(groups=Groups(ends))).problem()
+    factors = Factors()
+    if math != "bfloat16":
+        factors = Factors(np.ones(case.m, np.float32), np.ones((groups, case.n), np.float32))
+    runs = Bound(a, b, None, out, Operation(groups=Groups(ends), factors=factors)).problem()
     ahead, behind = (make_plan(problem, H200) for problem in (problem_of(case), runs))
     assert (ahead.config, ahead.problem_macros) == (behind.config, behind.problem_macros)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from lapidist.calls.bound import Bound
-from lapidist.calls.operation import Groups, Operation
+from lapidist.calls.operation import Factors, Groups, Operation
 from lapidist.dtypes import FP8, size_of
 from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import Operand, contiguous_strides
@@ -155,7 +155,11 @@ def problem_of(case: GroupCase) -> Problem:
     b = absent("b", of_b, case.dtype, case.layout[1], 2)
     d = absent("out", of_d, case.out_dtype, "r", 3)
     ends = absent("offsets", (case.batch,), "int32", "r", 4)
-    return Bound(a, b, None, d, Operation(groups=Groups(ends))).problem()
+    factors = Factors()
+    if case.math in FP8:
+        scale_a = absent("scale_a", (case.m,), "float32", "r", 5)
+        factors = Factors(scale_a, absent("scale_b", (case.batch, case.n), "float32", "r", 6))
+    return Bound(a, b, None, d, Operation(groups=Groups(ends), factors=factors)).problem()
 
 
 def absent(name: str, shape: tuple[int, ...], dtype: str, by: str, place: int) -> Operand:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from functools import cached_property, partial
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -20,7 +20,40 @@ from lapidist_lab.bench.studies.group_cases import TO_WEIGHTS, GroupCase, proble
 
 PADDED_LIMIT = 4  # times as many rows, beyond which nobody pads
 DENSE_FROM = 512  # rows: with fewer, one expert's weights would stay in the L2
-DENSE = "one dense product"
+DENSE, EVERY_ROW = "one dense product", -1
+DEVICE = "cuda"  # of factors
+
+
+class GroupFactors:
+    """Factors of 8-bit floats, from 1/2 to 3/2: one for each row of A and for each column of each B. Other
+    types have none.
+    """
+
+    def __init__(self, case: GroupCase, torch: Any) -> None:
+        self.case, self.torch = case, torch
+
+    @cached_property
+    def of_rows(self) -> Any:
+        return self.drawn(self.case.m)
+
+    @cached_property
+    def of_columns(self) -> Any:
+        return self.drawn(self.case.batch, self.case.n)
+
+    def drawn(self, *shape: int) -> Any:
+        return self.torch.rand(*shape, device=DEVICE) + 0.5
+
+    def named(self) -> dict[str, Any]:
+        """As grouped products take them."""
+        if self.case.math not in FP8:
+            return {}
+        return {"scale_a": self.of_rows, "scale_b": self.of_columns}
+
+    def of_group(self, group: int, rows: slice) -> dict[str, Any]:
+        """As a product takes them that has these rows and one group's B."""
+        if self.case.math not in FP8:
+            return {}
+        return {"scale_a": self.of_rows[rows, None], "scale_b": self.of_columns[group][None]}
 
 
 class GroupProduct(NamedTuple):
@@ -30,6 +63,7 @@ class GroupProduct(NamedTuple):
     d: Any
     a: Any
     b: Any
+    factors: dict[str, Any]
 
 
 class GroupContender:
@@ -38,8 +72,9 @@ class GroupContender:
     kind, columns, capturable = "peer", False, True
     who, config = "", "its own choice"
 
-    def __init__(self, case: GroupCase, framework: Torch) -> None:
+    def __init__(self, case: GroupCase, framework: Torch, factors: GroupFactors) -> None:
         self.case, self.framework, self.torch = case, framework, framework.torch
+        self.factors = factors
         self.name = f"{self.who}, {case.name}"
 
     @classmethod
@@ -78,7 +113,15 @@ class GroupContender:
     def product(self, index: int, group: int) -> GroupProduct:
         part, a, b = self.stretches[index][group], self.a[index], self.b[index]
         operands = (a[:, part], b[part]) if self.case.way == TO_WEIGHTS else (a[part], b[group])
-        return GroupProduct(group, self.result(index, group), *operands)
+        factors = self.factors.of_group(group, part)
+        return GroupProduct(group, self.result(index, group), *operands, factors)
+
+    def multiplier(self, product: GroupProduct) -> Call:
+        """What starts one product by torch."""
+        if not product.factors:
+            return self.framework.multiply(self.case.math, [product.a], [product.b], [product.d])
+        more = {**product.factors, "out_dtype": product.d.dtype, "use_fast_accum": True, "out": product.d}
+        return lambda _: self.torch._scaled_mm(product.a, product.b, **more)
 
     def judged_products(self, index: int) -> Iterator[GroupProduct]:
         """Of the longest group, of the shortest one that has rows, of the last one that has, and of gradients
@@ -100,7 +143,7 @@ class OursGrouped(GroupContender):
     def begin(self) -> None:
         from lapidist.calls.grouped import grouped
 
-        self.grouped = grouped
+        self.grouped: Any = partial(grouped, **self.factors.named())
 
     def multiply(self, index: int) -> None:
         self.grouped(self.a[index], self.b[index], self.ends[index], out=self.c[index])
@@ -110,7 +153,7 @@ class OursGrouped(GroupContender):
 
 
 class TorchGrouped(GroupContender):
-    """torch._grouped_mm; of 8 bits torch._scaled_grouped_mm with factors of one.
+    """torch._grouped_mm; of 8 bits torch._scaled_grouped_mm.
 
     It makes a new output in each call. That comes from a pool of its own: a graph remembers its place, which
     torch would reuse after the call."""
@@ -118,15 +161,13 @@ class TorchGrouped(GroupContender):
     who = "torch._grouped_mm"
 
     def begin(self) -> None:
-        torch, device = self.torch, self.a[0].device
+        torch = self.torch
         self.pool = torch.cuda.MemPool() if torch.cuda.is_available() else None
         self.output: Any = None
         self.call = torch._grouped_mm
-        if self.case.dtype in FP8:
-            shapes = (self.case.m, (self.case.batch, self.case.n))
-            scale_a, scale_b = (torch.ones(shape, device=device) for shape in shapes)
-            factors = {"scale_a": scale_a, "scale_b": scale_b, "out_dtype": self.c[0].dtype}
-            self.call = partial(torch._scaled_grouped_mm, **factors, use_fast_accum=True)
+        if factors := self.factors.named():
+            more = {"out_dtype": self.c[0].dtype, "use_fast_accum": True}
+            self.call = partial(torch._scaled_grouped_mm, **factors, **more)
 
     def multiply(self, index: int) -> None:
         self.output = None  # before the next one is made, which takes its memory
@@ -146,9 +187,7 @@ class Loop(GroupContender):
         self.calls = []
         for index in range(len(self.a)):
             products = [self.product(index, group) for group in range(self.case.batch)]
-            products = [product for product in products if product.d.shape[0]]
-            operands = [([product.a], [product.b], [product.d]) for product in products]
-            self.calls.append([self.framework.multiply(self.case.math, *arrays) for arrays in operands])
+            self.calls.append([self.multiplier(product) for product in products if product.d.shape[0]])
 
     def multiply(self, index: int) -> None:
         for call in self.calls[index]:
@@ -207,17 +246,21 @@ class OneDense(GroupContender):
         return case.rows >= DENSE_FROM
 
     def begin(self) -> None:
-        weights = self.case.way == TO_WEIGHTS
-        b = list(self.b) if weights else [b[index % self.case.batch] for index, b in enumerate(self.b)]
-        d = [c[0] if weights else c for c in self.c]
-        self.products = list(zip(d, self.a, b, strict=True))
-        self.call = self.framework.multiply(self.case.math, self.a, b, d)
+        self.products = list(map(self.dense_product, range(len(self.a))))
+        self.calls = list(map(self.multiplier, self.products))
+
+    def dense_product(self, index: int) -> GroupProduct:
+        a, b, c = self.a[index], self.b[index], self.c[index]
+        if self.case.way == TO_WEIGHTS:
+            return GroupProduct(EVERY_ROW, c[0], a, b, {})
+        group = index % self.case.batch
+        return GroupProduct(EVERY_ROW, c, a, b[group], self.factors.of_group(group, slice(None)))
 
     def multiply(self, index: int) -> None:
-        self.call(index)
+        self.calls[index](0)
 
     def judged_products(self, index: int) -> Iterator[GroupProduct]:
-        yield GroupProduct(-1, *self.products[index])
+        yield self.products[index]
 
 
 def pooled(torch: Any, pool: Any) -> AbstractContextManager[Any]:
@@ -227,4 +270,5 @@ def pooled(torch: Any, pool: Any) -> AbstractContextManager[Any]:
 def contenders_of(case: GroupCase, framework: Torch) -> list[GroupContender]:
     """Ours and the others that take the case. The first peer has a turn before every fourth of the others."""
     kinds = (TorchGrouped, OursGrouped, Loop, PaddedBatch, OneDense)
-    return [kind(case, framework) for kind in kinds if kind.takes(case)]
+    factors = GroupFactors(case, framework.torch)
+    return [kind(case, framework, factors) for kind in kinds if kind.takes(case)]

@@ -31,7 +31,7 @@ from lapidist_lab.bench.studies.group_cases import (
     Selection,
     problem_of,
 )
-from lapidist_lab.bench.studies.group_contenders import DENSE, GroupContender, contenders_of
+from lapidist_lab.bench.studies.group_contenders import DENSE, GroupContender, GroupProduct, contenders_of
 from lapidist_lab.bench.studies.ladder_runs import Keep, sensor_range
 from lapidist_lab.verify import Expected, expect
 
@@ -59,7 +59,8 @@ class GroupStage(Stage):
         count = max(1, min(needed, SETS_LIMIT))
         seed, make = time.time_ns() % 2**31, self.framework.random
         if case.way == TO_WEIGHTS:
-            self.forget()  # of a large layer there is no room for two of them
+            self.forget()  # of a large layer there is no room for its gradients beside them
+            self.framework.release()
             b = [make(case.k, case.n, case.dtype, seed + 2 * i + 1) for i in range(count)]
         else:
             b = [self.weights_of(case)] * count
@@ -101,12 +102,20 @@ class GroupStage(Stage):
         assert isinstance(contender, GroupContender)
         contender.poison(index)
         entry.call(index)
-        for group, d, a, b in contender.judged_products(index):
-            for rows in strips(d.shape[0]):
-                key = index, group, rows.start, entry.facts.unit
+        for product in contender.judged_products(index):
+            for rows in strips(product.d.shape[0]):
+                key = index, product.group, rows.start, entry.facts.unit
                 if key not in self.right_results:
-                    self.right_results[key] = expect(a[rows], b, out_dtype=d.dtype, unit=entry.facts.unit)
-                self.keep_verdict(entry, self.right_results[key].judge(d[rows]))
+                    self.right_results[key] = right_result(product, rows, entry.facts.unit)
+                self.keep_verdict(entry, self.right_results[key].judge(product.d[rows]))
+
+
+def right_result(product: GroupProduct, rows: slice, unit: str | None) -> Expected:
+    """What some rows of a group's result must be."""
+    factors = dict(product.factors)
+    if factors:
+        factors["scale_a"] = factors["scale_a"][rows]
+    return expect(product.a[rows], product.b, out_dtype=product.d.dtype, unit=unit, **factors)
 
 
 def strips(rows: int) -> list[slice]:
@@ -182,6 +191,8 @@ def measure(ordinal: int, keep: Keep, selection: Selection = USUAL_CASES) -> tup
                 case, contenders = contended.pop(0)
                 rows = stage.measure(case, contenders, step)
                 records += with_peer_ratios(case, rows, stage.device)
-                conditions = replace(conditions, seen=sensor_range(before, stage.gauge.look()))
+                if stage.gauge.fast:
+                    conditions = replace(conditions, seen=sensor_range(before, stage.gauge.look()))
                 keep(conditions, records)
+        conditions = replace(conditions, seen=sensor_range(before, stage.gauge.look()))
         return conditions, records
