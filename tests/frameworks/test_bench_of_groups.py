@@ -121,18 +121,45 @@ class ShiftedByOne(OursGrouped):
         self.ends = [(ends + 1).clamp(max=int(ends[-1])) for ends in self.ends]
 
 
-class Lazy(OursGrouped):
+class OnlyOnce(OursGrouped):
+    """Leaves what the first call on a set wrote."""
+
+    def begin(self) -> None:
+        super().begin()
+        self.called: set[int] = set()
+
     def multiply(self, index: int) -> None:
-        """Leaves the poison."""
+        if index not in self.called:
+            super().multiply(index)
+        self.called.add(index)
 
 
-@pytest.mark.parametrize("kind", [ShiftedByOne, Lazy])
+class LeavesEmptyGroups(OursGrouped):
+    def multiply(self, index: int) -> None:
+        super().multiply(index)
+        for group, length in enumerate(self.lengths[index]):
+            if not length:
+                self.c[index][group] = 1.0
+
+
+@pytest.mark.parametrize("kind", [ShiftedByOne, OnlyOnce])
 def test_wrong_groups_are_seen(way: str, kind: type[GroupContender]) -> None:
     case = case_of(SMALL, way, ROWS, "zipf", "bfloat16")
     stage = stage_for(case)
     factors = GroupFactors(case, stage.framework.torch)
-    entry = judged(stage, kind(case, stage.framework, factors), case, stage.inputs(case))
+    inputs = stage.inputs(case)
+    entry = judged(stage, kind(case, stage.framework, factors), case, inputs)
+    stage.judge(entry, case, inputs, 0)
     assert "wrong result" in (entry.error or "")
+
+
+def test_gradients_of_an_empty_group_are_zero() -> None:
+    case = case_of(SMALL, TO_WEIGHTS, ROWS, "one", "bfloat16")
+    stage = stage_for(case)
+    factors, inputs = GroupFactors(case, stage.framework.torch), stage.inputs(case)
+    for kind, error in ((OursGrouped, ""), (LeavesEmptyGroups, "wrong result")):
+        entry = judged(stage, kind(case, stage.framework, factors), case, inputs)
+        assert (entry.error or "")[: len("wrong result")] == error
 
 
 def test_weights_are_kept_for_a_layer_alone() -> None:
