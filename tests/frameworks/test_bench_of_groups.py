@@ -4,6 +4,8 @@ wrong ones.
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
@@ -224,3 +226,24 @@ def test_a_run_from_the_selection_to_its_records(monkeypatch: pytest.MonkeyPatch
     dense = [record for record in records if record.kernel.startswith("one dense product")]
     assert len(dense) == 3
     assert {record.ratio for record in dense} == {None}
+
+
+@pytest.mark.parametrize("math", ["bfloat16", "float8_e4m3fn"])
+def test_inputs_are_freed_with_their_contenders(monkeypatch: pytest.MonkeyPatch, math: str) -> None:
+    """At once: the next layer's weights need the memory."""
+    monkeypatch.setattr(group_contenders, "DEVICE", "cpu")
+    case = case_of(SMALL, FORWARD, ROWS, "even", math)
+    stage = stage_for(case)
+    inputs = stage.inputs(case)
+    kinds = [type(x) for x in contenders_of(case, stage.framework)]
+    gc.disable()
+    try:
+        for kind in kinds:
+            factors = GroupFactors(case, stage.framework.torch)
+            contender = kind(case, stage.framework, factors)
+            contender.prepare(case, inputs.a, inputs.b, inputs.c)
+            kept = weakref.ref(contender)
+            del contender
+            assert kept() is None, kind
+    finally:
+        gc.enable()

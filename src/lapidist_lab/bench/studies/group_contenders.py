@@ -121,7 +121,8 @@ class GroupContender:
         if not product.factors:
             return self.framework.multiply(self.case.math, [product.a], [product.b], [product.d])
         more = {**product.factors, "out_dtype": product.d.dtype, "use_fast_accum": True, "out": product.d}
-        return lambda _: self.torch._scaled_mm(product.a, product.b, **more)
+        multiply = self.torch._scaled_mm  # the call refers to no contender, which would refer to it
+        return lambda _: multiply(product.a, product.b, **more)
 
     def judged_products(self, index: int) -> Iterator[GroupProduct]:
         """Of the longest group, of the shortest one that has rows, of the last one that has, and of gradients
