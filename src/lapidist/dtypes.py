@@ -14,10 +14,11 @@ import numpy as np
 
 from lapidist.errors import ArgumentError, DTypeError
 
-Precision = Literal["ieee", "tf32"]
+Precision = Literal["ieee", "tf32", "emulated"]
 TF32: Final = "tf32"
 IEEE: Final = "ieee"
-PRECISIONS = (IEEE, TF32)
+EMULATED: Final = "emulated"  # float32 products by slices of 8 bits
+PRECISIONS = (IEEE, TF32, EMULATED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ are given to run.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lapidist.frameworks.arrays import HOST, Operand
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lapidist.config import Config
     from lapidist.device import Device
     from lapidist.kernels.kernel import Kernel
-    from lapidist.launch import Scalars
+    from lapidist.launch import Launch, Scalars
     from lapidist.planning.in_kernel_reductions import InKernelWork
     from lapidist.planning.plans import Plan
     from lapidist.planning.second_passes import Pass
@@ -124,6 +124,12 @@ class Backend(ABC):
     plans = True  # products are planned, and prepared for calls like them
     takes_host_lists = True  # lists of arrays in host memory
     compiles = False  # kernels may be compiled in the background, while others run
+
+    def launch_alone(
+        self, launch: Launch, at: Mapping[str, Operand], scalars: Scalars, framework: str, stream: Any
+    ) -> None:
+        """Launch a kernel that is no product, on these operands by the names of its parameters."""
+        raise NotImplementedError(f"{self.words} launches nothing")
 
     @abstractmethod
     def multiply(self, ready: PreparedProduct, bound: BoundProduct, out: Operand, stream: Any) -> None:

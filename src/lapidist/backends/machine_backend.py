@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -22,7 +22,7 @@ from lapidist.device import chip as chip_named
 from lapidist.epilogues.passes import SLOTS
 from lapidist.errors import LaunchError
 from lapidist.frameworks.arrays import Operand
-from lapidist.launch import Launch, Memory
+from lapidist.launch import Launch, Memory, Scalars
 from lapidist.planning.in_kernel_reductions import InKernelWork, in_kernel_work
 from lapidist.planning.plans import Plan, plan_once
 from lapidist.planning.second_passes import RESULT, VALUES, Pass, steps_of
@@ -74,6 +74,14 @@ class MachineBackend(Backend):
             for second_pass in bound.epilogue.passes(before):
                 run_pass(*second_pass, values, self.chip.architecture)
             values.require_zero_slots()
+
+    def launch_alone(
+        self, launch: Launch, at: Mapping[str, Operand], scalars: Scalars, framework: str, stream: Any
+    ) -> None:
+        values = dict(zip(("alpha", "beta"), scalars, strict=True))
+        memory = tuple(memory_of(operand, False) for operand in at.values())
+        addresses = {name: operand.pointer for name, operand in at.items()}
+        run(launch.patched(values).placed(addresses, memory=memory))
 
     def multiply_lists(self, ready: PreparedLists, batch: BoundLists, stream: Any) -> None:
         for start in range(0, batch.count, batch.at_once):

@@ -11,7 +11,17 @@ from typing import Any
 import numpy as np
 
 from lapidist.build.compile_policy import VARIABLE, WAYS
-from lapidist.dtypes import FP8, MIXED, OPERANDS, PRECISIONS, TF32, accumulators_of, outputs_of, size_of
+from lapidist.dtypes import (
+    EMULATED,
+    FP8,
+    MIXED,
+    OPERANDS,
+    PRECISIONS,
+    TF32,
+    accumulators_of,
+    outputs_of,
+    size_of,
+)
 from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError, StrideError
 from lapidist.frameworks.arrays import HOST, Operand, broadcast, operand_of
 from lapidist.frameworks.host_arrays import casts, is_odd, multiplied_by_numpy, on_host
@@ -82,12 +92,17 @@ def common_type(a: Operand, b: Operand) -> str:
 def require_precision(precision: object) -> None:
     if not isinstance(precision, str) or precision not in PRECISIONS:
         raise ArgumentError(
-            f'precision: must be "ieee" or "tf32"; got {precision!r}. Leave it out for all bits of the'
-            " operands"
+            f'precision: must be "ieee", "tf32" or "emulated"; got {precision!r}. Leave it out for all bits'
+            " of the operands"
         )
 
 
 def require_precision_for(precision: str, a: Operand) -> None:
+    if precision == EMULATED:
+        raise ArgumentError(
+            'precision: "emulated" takes several launches, which matmul and gemm make of matrices; got a'
+            " plan, a list or groups. Call them, or leave it out"
+        )
     if precision == TF32 and a.dtype != "float32":
         raise ArgumentError(
             f'precision: "tf32" is a way to multiply float32; a is {a.dtype}. Leave it out, or convert a and'

@@ -22,6 +22,7 @@ from lapidist.calls.repeat.shape import (
     key_of_rows_of,
     key_with_arrays,
 )
+from lapidist.dtypes import EMULATED
 from lapidist.errors import explained
 from lapidist.frameworks.streams import require_stream
 
@@ -63,6 +64,13 @@ def followed_lists() -> Any:
     return followed_lists
 
 
+@cache
+def emulated() -> Any:
+    from lapidist.calls import emulated
+
+    return emulated
+
+
 # ---- a call ----
 
 
@@ -83,6 +91,8 @@ def multiplied_by_name(arguments: Mapping[str, Any]) -> Any:
 @explained
 def multiplied(call: Call) -> Any:
     """The full path, after matmul or gemm found no fast path by the arrays alone."""
+    if call.operation.types.precision == EMULATED:
+        return emulated().multiplied(call, multiplied)
     if not call.operation.is_plain:
         return multiplied_with_arrays(call)
     key = key_of_matrices(call)

@@ -51,9 +51,12 @@ SHARED: Knobs = (
     *redefined(REDUCTION, WALK_OF_REDUCTION=1),
 )
 
+BLOCK: Knobs = (Knob("THREADS", "threads of a block"),)
+
 OWN: dict[str, Knobs] = {
     "detours/inner_unroll.cu": UNROLLED,
     "detours/wmma_beta_first.cu": PADDED,
+    **{f"emulated/{name}.cu": BLOCK for name in ("slice_rows", "slice_columns", "judge", "join")},
     "gemm/mma.cu": families.MMA,
     "gemm/sgemm.cu": families.SGEMM,
     "gemm/simt.cu": families.SIMT,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from lapidist.backends.backend import (
@@ -22,11 +23,25 @@ from lapidist.device import Device
 from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import HOST, Operand
 from lapidist.frameworks.streams import choose_stream
+from lapidist.launch import Launch, Scalars
 from lapidist.planning.fallback_kernels import running
 from lapidist.planning.in_kernel_reductions import EVERY, in_kernel_work
-from lapidist.planning.plans import Plan
+from lapidist.planning.plans import CACHED_PLANS, Plan
 from lapidist.planning.shape_log import log_pass, log_shape
 from lapidist.planning.workspace import shared_workspace
+
+# kernels that are no products, by their launches, which planning keeps
+_ALONE: dict[tuple[int, int], tuple[Launch, GpuKernel]] = {}
+
+
+def kernel_alone(launch: Launch, ordinal: int) -> GpuKernel:
+    key = id(launch), ordinal
+    cached = _ALONE.get(key)
+    if cached is None or cached[0] is not launch:
+        if len(_ALONE) >= CACHED_PLANS:
+            _ALONE.clear()
+        cached = _ALONE[key] = launch, GpuKernel(launch, ordinal)
+    return cached[1]
 
 
 class GpuBackend(Backend):
@@ -72,6 +87,14 @@ class GpuBackend(Backend):
         else:
             self._with_passes(ready, bound, epilogue, handle, at)
         finish_for(framework, handle)
+
+    def launch_alone(
+        self, launch: Launch, at: Mapping[str, Operand], scalars: Scalars, framework: str, stream: Any
+    ) -> None:
+        addresses = {name: operand.pointer for name, operand in at.items()}
+        a, b, c, d = (addresses.pop(letter, 0) for letter in "ABCD")
+        handle = choose_stream(stream, framework, self.ordinal)
+        kernel_alone(launch, self.ordinal).start_with(addresses, handle, scalars, (a, b, c, d))
 
     def _with_passes(
         self,
