@@ -67,14 +67,14 @@ def gain_words(rows: Sequence[Record]) -> str:
     least = worst(rows)
     case = case_named(least)
     return (
-        f"{geomean(ratios(rows)):.2f}x the speed of the fastest peer in the geometric mean of {len(rows)}"
-        f" cases, {least.ratio:.2f}x at least ({case.name}, {case.rows} rows)"
+        f"{geomean(ratios(rows)):.2f}x the fastest peer in the geometric mean of {len(rows)} cases. The least"
+        f" is {least.ratio:.2f}x: {case.name}, {case.rows} rows"
     )
 
 
 def of_groups(data: Data) -> str:
     rows = in_order(data)
-    return f"{gain_words(rows)}, on an {' and '.join(dict.fromkeys(map(chip, rows)))}" if rows else ""
+    return f"On an {' and '.join(dict.fromkeys(map(chip, rows)))}, {gain_words(rows)}" if rows else ""
 
 
 def way_words(data: Data) -> str:
@@ -108,8 +108,8 @@ def dense_words(rows: Sequence[Record], dense: Mapping[object, Record]) -> str:
     if not shares:
         return ""
     return (
-        f"Where groups have {LONG} rows and more in the mean, the speed is {geomean(shares):.2f}x that of one"
-        f" dense product of as many flops, {min(shares):.2f}x at least."
+        f"With {LONG} rows and more a group, the speed is {geomean(shares):.2f}x that of one dense product. The"
+        f" least is {min(shares):.2f}x."
     )
 
 
