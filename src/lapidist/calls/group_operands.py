@@ -128,7 +128,8 @@ class GroupOperands(Part):
         if self._counted:
             for operand in matrices.operands:
                 require_stacked(operand)
-        if not self._check and self._ends.device != HOST:
+        is_outline = self._ends.owner is None  # of a compiler, without numbers
+        if is_outline or not (self._check or self._ends.device == HOST):
             return
         name, values = self._ends.name, indices_of(self._ends)
         limit = self.ragged.most if self._counted else self.ragged.total

@@ -1,7 +1,8 @@
 """lapidist in torch: operators of its own with gradients, vmap, torch.compile and torch.export; layers that
 use them.
 
-Importing this package registers `torch.ops.lapidist.matmul`, `.gemm`, `.linear`, `.scaled` and `.gemm_`.
+Importing this package registers `torch.ops.lapidist.matmul`, `.gemm`, `.linear`, `.scaled`, `.grouped` and
+`.gemm_`.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from typing import Any
 from lapidist.torch import batches, flops, gradients, operators
 from lapidist.torch.aten_override import everywhere
 from lapidist.torch.layers import Linear, Swapped, swap
-from lapidist.torch.public_calls import gemm, linear, matmul, mlp, scaled
+from lapidist.torch.public_calls import gemm, grouped, linear, matmul, mlp, scaled
 
-__all__ = ["Linear", "Swapped", "everywhere", "gemm", "linear", "matmul", "mlp", "scaled", "swap"]
+__all__ = ["Linear", "Swapped", "everywhere", "gemm", "grouped", "linear", "matmul", "mlp", "scaled", "swap"]
 
 operators.matmul.transform(
     gradients.keep_matmul, gradients.matmul_back, gradients.matmul_forth, batches.map_matmul
@@ -24,6 +25,9 @@ operators.linear.transform(
     gradients.keep_linear, gradients.linear_back, gradients.linear_forth, batches.map_linear
 )
 operators.scaled.record(gradients.keep_scaled, gradients.scaled_back)
+operators.grouped.transform(
+    gradients.keep_grouped, gradients.grouped_back, gradients.grouped_forth, batches.map_grouped
+)
 flops.count()
 
 

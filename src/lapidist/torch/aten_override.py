@@ -15,7 +15,8 @@ from typing import Any
 import torch
 
 from lapidist import api
-from lapidist.dtypes import IEEE, TF32
+from lapidist.calls import grouped as grouped_calls
+from lapidist.dtypes import IEEE, TF32, Precision
 from lapidist.errors import CompileError, LapidistError, LaunchError
 
 KEY = torch._C.DispatchKey.BackendSelect
@@ -27,8 +28,8 @@ EIGHT_BITS = (torch.float8_e4m3fn, torch.float8_e5m2)
 @contextmanager
 def everywhere() -> Iterator[None]:
     """A `with` block: in the whole process, products of torch are lapidist's until it ends. These are mm,
-    addmm, bmm, baddbmm, _scaled_mm, and what torch makes of them: matmul, linear, their gradients, compiled
-    graphs.
+    addmm, bmm, baddbmm, _scaled_mm, _grouped_mm, _scaled_grouped_mm, and what torch makes of them: matmul,
+    linear, their gradients, compiled graphs.
 
     Blocks may lie in each other and in several threads: the last to end restores torch's. What lapidist does
     not multiply (complex numbers, integers, two types) stays torch's."""
@@ -120,9 +121,9 @@ def combined(
         or a.shape[:-2] != b.shape[:-2]
         or isinstance(alpha, complex)
         or isinstance(beta, complex)
-        or torch.autograd.forward_ad._current_level >= 0
+        or not no_tangents()
     ):
-        return None  # tangents cannot be read below autograd
+        return None
     shape = *a.shape[:-1], b.shape[-1]
     if out is not None and not is_output(out, shape, out_dtype or dtype):
         return None
@@ -134,7 +135,7 @@ def combined(
     return api.gemm(a, b, c, **how, out=out, out_dtype=kind)
 
 
-def precision_of(tensor: Any) -> str:
+def precision_of(tensor: Any) -> Precision:
     """The precision that torch's settings allow for products of float32."""
     return TF32 if tensor.is_cuda and torch.backends.cuda.matmul.fp32_precision == "tf32" else IEEE
 
@@ -164,6 +165,63 @@ def scaled(
     return api.gemm(a, b, bias, beta=0.0 if bias is None else 1.0, out=out, out_dtype=dtype, **factors)
 
 
+def by_groups(a: Any, b: Any, offsets: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
+    """Groups that end at `offsets`; without them a batch. torch, too, has no result but of a's type."""
+    if bias is not None or out_dtype not in (None, a.dtype):
+        return None
+    if offsets is None:
+        batches = is_dense(a, 3) and is_dense(b, 3)
+        return combined(3, None, a, b, beta=0.0, out=padded(a, b, [len(a)], a.dtype)) if batches else None
+    if a.dtype not in FLOATS or not are_groups(a, b, offsets):
+        return None
+    precision = precision_of(a) if a.dtype is torch.float32 else IEEE
+    out = padded(a, b, offsets.shape, a.dtype)
+    return grouped_calls.grouped(a, b, offsets, out=out, precision=precision)
+
+
+def scaled_by_groups(
+    a: Any,
+    b: Any,
+    scale_a: Any,
+    scale_b: Any,
+    offsets: Any = None,
+    bias: Any = None,
+    scale_result: Any = None,
+    out_dtype: Any = None,
+    use_fast_accum: bool = False,
+) -> Any:
+    """Groups of 8-bit floats, with a factor for each row of a and each column of b."""
+    dtype = out_dtype or torch.bfloat16
+    if a.dtype not in EIGHT_BITS or not (bias is scale_result is None) or not are_groups(a, b, offsets):
+        return None
+    factors = {"scale_a": scale_a, "scale_b": scale_b, "promote": not use_fast_accum or None}
+    out = padded(a, b, offsets.shape, dtype)
+    return grouped_calls.grouped(a, b, offsets, out=out, out_dtype=dtype, **factors)
+
+
+def are_groups(a: Any, b: Any, offsets: Any) -> bool:
+    """Whether they are such as torch takes: at least one operand is a matrix that groups share."""
+    are_dense = all(is_dense(matrix, 2) or is_dense(matrix, 3) for matrix in (a, b))
+    in_order = offsets is not None and offsets.dtype is torch.int32 and is_dense(offsets, 1)
+    return in_order and are_dense and a.ndim + b.ndim < 6 and no_tangents()
+
+
+def no_tangents() -> bool:
+    """Tangents cannot be read below autograd."""
+    return bool(torch.autograd.forward_ad._current_level < 0)
+
+
+def padded(a: Any, b: Any, batch: Any, dtype: Any) -> Any:
+    """Memory for a grouped result whose rows begin at 16 bytes, as torch's do and compilers expect. None:
+    packed ones do so. `batch`: of a result with a matrix for each group.
+    """
+    n, step = b.shape[-1], 16 // dtype.itemsize
+    if n % step == 0:
+        return None
+    shape = (*(batch if a.ndim == b.ndim else ()), a.shape[-2], -(-n // step) * step)
+    return a.new_empty(shape, dtype=dtype)[..., :n]
+
+
 def is_dense(tensor: Any, rank: int) -> bool:
     """Whether a tensor is strided, of `rank` dimensions, on a device of lapidist's."""
     return tensor.layout is torch.strided and (tensor.is_cuda or tensor.is_cpu) and tensor.ndim == rank
@@ -190,4 +248,6 @@ PRODUCTS: dict[str, Callable[..., Any]] = {
     **{f"{name}_": partial(in_place, RANKS[name]) for name in ("addmm", "baddbmm")},
     "_scaled_mm": scaled,
     "_scaled_mm.out": scaled,
+    "_grouped_mm": by_groups,
+    "_scaled_grouped_mm": scaled_by_groups,
 }

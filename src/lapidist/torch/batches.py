@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from lapidist.torch.fake_tensors import without
 
 Dims = tuple[int | None, ...]
@@ -65,3 +67,12 @@ def map_linear(
     beta = 0.0 if bias is None else 1.0
     product = gemm_in_front(ops, info.batch_size, dims, input, weight, bias, 1.0, beta, False, True, *types)
     return without(product, row=row, column=column), 0
+
+
+def map_grouped(ops: Any, info: Any, dims: Dims, *args: Any) -> Batched:
+    """A launch for each: groups have no batch."""
+    slices = (
+        [x if dim is None else x.select(dim, i) for x, dim in zip(args, dims, strict=True)]
+        for i in range(info.batch_size)
+    )
+    return torch.stack([ops.grouped(*operands) for operands in slices]), 0

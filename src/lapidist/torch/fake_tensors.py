@@ -9,7 +9,7 @@ import torch
 from lapidist.calls import argument_rules
 from lapidist.calls.bound import Bound
 from lapidist.calls.linear_shapes import require_features
-from lapidist.calls.operation import Factors, Operation, is_array, types_named
+from lapidist.calls.operation import Factors, Groups, Operation, is_array, types_named
 from lapidist.dtypes import IEEE
 from lapidist.epilogues.tracing import BoundEpilogue
 from lapidist.errors import DTypeError
@@ -119,6 +119,21 @@ def of_scaled(
     operation = Operation(beta=0.0 if c is None else 1.0, types=types, factors=Factors(*factors))
     bound = Bound(of_a, of_b, of_c, None, operation)
     return a.new_empty(bound.result_shape, dtype=torch_dtype(bound.out_dtype))
+
+
+def of_grouped(
+    a: Any,
+    b: Any,
+    offsets: Any,
+    trans_a: bool = False,
+    trans_b: bool = False,
+    out_dtype: Any = None,
+    precision: Any = IEEE,
+    expected_rows: int | None = None,
+) -> Any:
+    types = types_named(out_dtype, None, precision)
+    groups = Groups(outline(offsets, "offsets"), None, expected_rows)
+    return of_product(a, b, None, Operation(trans_a, trans_b, types=types, groups=groups))
 
 
 def of_update(

@@ -207,3 +207,47 @@ def keep_scaled(ctx: Any, inputs: Any, output: Any) -> None:
 def scaled_back(ctx: Any, g: Any) -> tuple[Any, ...]:
     of_c = g.sum_to_size(ctx.c_shape) if any(ctx.needs_input_grad[4:5]) else None
     return None, None, None, None, of_c, None, None
+
+
+# ---- grouped: the gradients of each form are products of the others; rows behind the groups are not set ----
+
+
+def by_groups(a: Any, b: Any, offsets: Any, trans_a: bool, trans_b: bool, *how: Any) -> Any:
+    if not torch.compiler.is_compiling() and (stands_for_many(a) or stands_for_many(b)):
+        return operators.grouped.op(a, b, offsets, trans_a, trans_b, *how)
+    return operators.grouped(a, b, offsets, trans_a, trans_b, *how)
+
+
+def keep_grouped(ctx: Any, inputs: Any, output: Any) -> None:
+    a, b, offsets, trans_a, trans_b, *types, expected_rows = inputs
+    needs_a, needs_b = ctx.needs_input_grad[:2]
+    ctx.save_for_backward(a if needs_b else None, b if needs_a else None, offsets)
+    ctx.save_for_forward(a, b, offsets)
+    ctx.transposed, ctx.types, ctx.expected_rows = (trans_a, trans_b), types, expected_rows
+
+
+def grouped_back(ctx: Any, g: Any) -> tuple[Any, ...]:
+    (a, b, offsets), (trans_a, trans_b), needed = ctx.saved_tensors, ctx.transposed, ctx.needs_input_grad
+    how = None, ctx.types[1], ctx.expected_rows
+    of_a = of_b = None
+    if needed[0]:
+        rows, factor = of_one_type(g, b)
+        if trans_a:
+            of_a = by_groups(factor, rows, offsets, trans_b, True, *how)
+        else:
+            of_a = by_groups(rows, factor, offsets, False, not trans_b, *how)
+    if needed[1]:
+        rows, factor = of_one_type(g, a)
+        if trans_b:
+            of_b = by_groups(rows, factor, offsets, True, trans_a, *how)
+        else:
+            of_b = by_groups(factor, rows, offsets, not trans_a, False, *how)
+    return of_a, of_b, None, None, None, None, None, None
+
+
+def grouped_forth(ctx: Any, of_a: Any, of_b: Any, *_: None) -> Any:
+    (a, b, offsets), how = ctx.saved_tensors, (*ctx.transposed, *ctx.types, ctx.expected_rows)
+    return summed(
+        None if of_a is None else by_groups(of_a, b, offsets, *how),
+        None if of_b is None else by_groups(a, of_b, offsets, *how),
+    )

@@ -12,7 +12,7 @@ from lapidist.torch.aten_override import precision_of
 
 def lapidist_mm(a: Any, b: Any, *, out: Any = None) -> Any:
     """torch.mm(a, b, out=out). Inductor's code calls it by this name, which must not be one of torch's."""
-    return api.matmul(a, b, out=out, precision=precision_of(a))  # type: ignore[arg-type]
+    return api.matmul(a, b, out=out, precision=precision_of(a))
 
 
 # Registered at import, as graphs from inductor's cache call it in processes that have lowered none.

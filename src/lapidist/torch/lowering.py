@@ -42,5 +42,5 @@ def lowered(operator: Operator, by_dispatcher: Callable[..., Any], *args: Any, *
     return ir.TensorBox.create(node)
 
 
-for _operator in (operators.matmul, operators.gemm, operators.linear, operators.scaled):
+for _operator in (operators.matmul, operators.gemm, operators.linear, operators.scaled, operators.grouped):
     lower(_operator)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from lapidist import api
+from lapidist.calls import grouped as grouped_calls
 from lapidist.calls.linear_shapes import require_features
 from lapidist.calls.operation import USUAL_TYPES
 from lapidist.calls.repeat import MATRIX_PATHS
@@ -193,6 +194,22 @@ def run_scaled(
     return api.gemm(a, b, c, beta=0.0 if c is None else 1.0, out=out, **how)
 
 
+def run_grouped(
+    a: Any,
+    b: Any,
+    offsets: Any,
+    trans_a: bool = False,
+    trans_b: bool = False,
+    out_dtype: Any = None,
+    precision: Any = IEEE,
+    expected_rows: int | None = None,
+    *,
+    out: Any = None,
+) -> Any:
+    how: dict[str, Any] = {"trans_a": trans_a, "trans_b": trans_b, "expected_rows": expected_rows}
+    return grouped_calls.grouped(a, b, offsets, **how, out=out, out_dtype=out_dtype, precision=precision)
+
+
 def run_update(
     out: Any,
     a: Any,
@@ -226,6 +243,12 @@ scaled = Operator(
     " bool? promote=None) -> Tensor",
     run_scaled,
     fake_tensors.of_scaled,
+)
+grouped = Operator(
+    "grouped(Tensor a, Tensor b, Tensor offsets, bool trans_a=False, bool trans_b=False,"
+    f" {TYPES}, int? expected_rows=None) -> Tensor",
+    run_grouped,
+    fake_tensors.of_grouped,
 )
 update = Operator(
     f'gemm_(Tensor(a!) out, Tensor a, Tensor b, {NUMBERS.format(1.0)}, str precision="ieee") -> ()',

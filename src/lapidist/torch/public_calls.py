@@ -161,3 +161,25 @@ def scaled(
     """
     require_tensors(("scale_a", "scale_b", "c"), a=a, b=b, scale_a=scale_a, scale_b=scale_b, c=c)
     return operators.scaled(a, b, scale_a, scale_b, c, out_dtype, promote)
+
+
+def grouped(
+    a: Any,
+    b: Any,
+    offsets: Any,
+    *,
+    trans_a: bool = False,
+    trans_b: bool = False,
+    out_dtype: Any = None,
+    precision: Precision = IEEE,
+    expected_rows: int | None = None,
+) -> Any:
+    """Products of groups that end at `offsets`, which the device reads: rows, a (total, k) and b (groups, k,
+    n); columns, a (groups, m, k) and b (k, total); or k, a (m, total) and b (total, n).
+
+    Gradients are grouped, too; `offsets` have none. As with torch._grouped_mm, rows or columns behind the
+    last group are not set, neither in the result nor in gradients. `expected_rows` is lapidist.grouped's.
+    """
+    require_tensors(a=a, b=b, offsets=offsets)
+    a, b = in_autocast(a, b)
+    return operators.grouped(a, b, offsets, trans_a, trans_b, out_dtype, precision, expected_rows)
