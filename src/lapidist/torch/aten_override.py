@@ -68,7 +68,7 @@ _blocks = Blocks()
 def routed() -> Any:
     """The kernels, registered until the library is destroyed."""
     library = torch.library.Library("aten", "IMPL")
-    for name, product in PRODUCTS.items():
+    for name, product in present().items():
         packet, overload = name.partition(".")[::2]
         op = getattr(getattr(torch.ops.aten, packet), overload or "default")
         library.impl(name, partial(route, op, product), KEY.name, with_keyset=True)
@@ -77,7 +77,13 @@ def routed() -> Any:
 
 def kernels_in_place() -> list[Any]:
     find = getattr(torch.library, "get_kernel", None)  # torch has it since 2.10
-    return [] if find is None else [find(f"aten::{name}", KEY.name) for name in PRODUCTS]
+    return [] if find is None else [find(f"aten::{name}", KEY.name) for name in present()]
+
+
+def present() -> dict[str, Callable[..., Any]]:
+    """The products that this torch has; _grouped_mm came with 2.8."""
+    packets = torch.ops.aten
+    return {name: product for name, product in PRODUCTS.items() if hasattr(packets, name.partition(".")[0])}
 
 
 def route(op: Any, product: Callable[..., Any], keys: Any, *args: Any, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""torch.nn.Linear by lapidist, and models whose linear layers are swapped for it and back."""
+"""torch.nn.Linear by lapidist, and models whose linear layers and experts are swapped for it and back."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 from lapidist.errors import ArgumentError
 from lapidist.torch.autocast import in_autocast
 from lapidist.torch.eight_bits import Factors, Straight, fits, of_weight, product, require_kind
+from lapidist.torch.experts import Experts, are_experts, swapped_class
 from lapidist.torch.public_calls import linear
 
 STOCK = torch.nn.Linear
@@ -93,6 +94,9 @@ class Swapped:
     def __init__(self, layers: list[Any], eight_bits: tuple[Any, Factors] | None = None) -> None:
         self._layers = [weakref.ref(layer) for layer in layers]
         for layer in layers:
+            if type(layer) is not STOCK:
+                layer.__class__ = swapped_class(type(layer))
+                continue
             layer.__class__ = Linear if eight_bits is None else EightBitLinear
             if eight_bits is not None:
                 layer.eight_bits = eight_bits
@@ -108,6 +112,8 @@ class Swapped:
         for layer in (reference() for reference in self._layers):
             if type(layer) in (Linear, EightBitLinear):
                 layer.__class__ = STOCK
+            elif isinstance(layer, Experts):
+                layer.__class__ = type(layer).__bases__[1]
             elif type(layer).__bases__ in ((Linear,), (EightBitLinear,)):
                 layer.__class__ = derived_from_stock(type(layer))
             else:
@@ -126,12 +132,14 @@ class Swapped:
 def swap(
     model: Any, where: Callable[[str, Any], bool] | None = None, dtype: Any = None, factors: Factors = "rows"
 ) -> Swapped:
-    """Let lapidist multiply in the torch.nn.Linear layers of a model: all, or those of which `where(name,
-    layer)` is true. Returns a `Swapped`: its `undo()`, or the end of its `with` block, restores torch's.
+    """Let lapidist multiply in the torch.nn.Linear layers of a model, and in mixtures' experts as transformers
+    has them: all, or those of which `where(name, layer)` is true. Returns a `Swapped`: its `undo()`, or the
+    end of its `with` block, restores torch's.
 
     A layer stays the same object, with its weights and hooks; classes derived from torch.nn.Linear do not
     change. `dtype`: torch.float8_e4m3fn, say. Weights are rounded to it once, activations in each call, with
-    factors for "rows" or "blocks" of 128. Gradients are those of a product that rounds nothing."""
+    factors for "rows" or "blocks" of 128. Gradients are those of a product that rounds nothing. Experts keep
+    their own type."""
     if not isinstance(model, torch.nn.Module):
         raise ArgumentError(
             f"model: must be a torch.nn.Module; got {type(model).__name__}. Pass the model itself"
@@ -143,6 +151,9 @@ def swap(
         )
     if dtype is not None:
         require_kind(dtype, factors)
-    stock = [(name, layer) for name, layer in model.named_modules() if type(layer) is STOCK]
-    layers = [layer for name, layer in stock if where is None or where(name, layer)]
+    layers = [
+        layer
+        for name, layer in model.named_modules()
+        if (type(layer) is STOCK or are_experts(layer)) and (where is None or where(name, layer))
+    ]
     return Swapped(layers, None if dtype is None else (dtype, factors))

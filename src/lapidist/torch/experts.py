@@ -1,0 +1,115 @@
+"""A mixture's experts by grouped products.
+
+Tokens are sorted by expert, and the ends of the groups counted, on the device: no length reaches the host, so
+a CUDA graph may hold the layer. The sum over a token's experts is taken in their order, whichever kernel
+runs."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+
+from lapidist.torch.public_calls import grouped
+
+
+class Order(NamedTuple):
+    """Pairs of a token and an expert, sorted by expert. `ends`: of the experts' groups."""
+
+    sorted: Any  # the pairs, as they are numbered before
+    places: Any  # of each pair, in that order
+    ends: Any
+    top_k: int
+
+
+def order_of(index: Any, count: int) -> Order:
+    """The order of `index`, (tokens, top_k), for `count` experts. Numbers from `count` on, of experts that
+    other devices have, are taken as the last one's.
+    """
+    pairs = index.flatten()
+    numbers, by_expert = pairs.clamp(max=count - 1).sort(stable=True)
+    line = torch.arange(max(len(pairs), count), device=index.device)
+    places = torch.empty_like(by_expert).scatter(0, by_expert, line[: len(pairs)])
+    ends = torch.searchsorted(numbers, line[:count].to(numbers.dtype), right=True)  # bincount would wait
+    return Order(by_expert, places, ends, index.shape[-1])
+
+
+class Spread(torch.autograd.Function):  # type: ignore[misc]
+    """Each token's row, once for each of its experts, in their order."""
+
+    @staticmethod
+    def forward(tokens: Any, by_expert: Any, places: Any, top_k: int) -> Any:
+        return tokens.index_select(0, by_expert // top_k)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        _, by_expert, places, ctx.top_k = inputs
+        ctx.save_for_backward(by_expert, places)
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> tuple[Any, ...]:
+        by_expert, places = ctx.saved_tensors
+        of_pairs = Moved.apply(g, places, by_expert)
+        return of_pairs.unflatten(0, (-1, ctx.top_k)).sum(1), None, None, None
+
+
+class Moved(torch.autograd.Function):  # type: ignore[misc]
+    """The rows `order`, whose gradient goes back through `inverse`: torch's would add, in any order."""
+
+    @staticmethod
+    def forward(rows: Any, order: Any, inverse: Any) -> Any:
+        return rows.index_select(0, order)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(*inputs[1:])
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> tuple[Any, ...]:
+        order, inverse = ctx.saved_tensors
+        return Moved.apply(g, inverse, order), None, None
+
+
+class Experts(torch.nn.Module):  # type: ignore[misc]
+    """The forward pass of a mixture's experts. `swap` derives classes from it and from models' own."""
+
+    def forward(self, hidden_states: Any, top_k_index: Any, top_k_weights: Any) -> Any:
+        up, down, flag = self.gate_up_proj, self.down_proj, not self.is_transposed
+        order = order_of(top_k_index, len(up))
+        rows = Spread.apply(hidden_states, order.sorted, order.places, order.top_k)
+        hidden = self._apply_gate(grouped(rows, up, order.ends, trans_b=flag))
+        results = grouped(hidden, down, order.ends, trans_b=flag)
+        of_tokens = Moved.apply(results, order.places, order.sorted).unflatten(0, (-1, order.top_k))
+        weights = top_k_weights.masked_fill(top_k_index >= len(up), 0)
+        return (of_tokens * weights.unsqueeze(-1)).sum(1).to(hidden_states.dtype)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """A swapped layer anew: its class has no name by which pickle could import it."""
+        return blank, (type(self).__bases__[1],), self.__dict__
+
+
+@cache
+def swapped_class(stock: type) -> type:
+    return type(stock.__name__, (Experts, stock), {"__module__": stock.__module__})
+
+
+def blank(stock: type) -> Any:
+    kind = swapped_class(stock)
+    return kind.__new__(kind)
+
+
+def are_experts(layer: Any) -> bool:
+    """Whether a module is what transformers' `use_experts_implementation` makes: weights of all experts in
+    two parameters, gated, without biases.
+    """
+    weights = [getattr(layer, name, None) for name in ("gate_up_proj", "down_proj")]
+    return (
+        not isinstance(layer, Experts)
+        and all(isinstance(weight, torch.nn.Parameter) and weight.ndim == 3 for weight in weights)
+        and all(weight.dtype.is_floating_point and weight.dtype.itemsize > 1 for weight in weights)
+        and getattr(layer, "has_gate", False)
+        and not getattr(layer, "has_bias", True)
+        and isinstance(getattr(layer, "is_transposed", None), bool)
+        and callable(getattr(layer, "_apply_gate", None))
+    )
