@@ -11,6 +11,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from lapidist.calls import grouped as grouped_calls
+from lapidist.epilogues.ready_made import READY
+from lapidist.torch.dispatch_state import is_direct, is_recorded
 from lapidist.torch.public_calls import grouped
 
 
@@ -71,6 +74,20 @@ class Moved(torch.autograd.Function):  # type: ignore[misc]
         return Moved.apply(g, inverse, order), None, None
 
 
+def summed(hidden: Any, down: Any, weights: Any, order: Order, trans_b: bool) -> Any:
+    """The weighted sum of the experts' results for each token. Weights are in the product's launch where
+    torch need not see it.
+    """
+    operands = hidden, down, weights
+    if is_direct(*operands) and not is_recorded(operands):
+        after = READY["scaled_rows"](factors=weights.flatten().index_select(0, order.sorted))
+        results = grouped_calls.grouped(hidden, down, order.ends, trans_b=trans_b, epilogue=after)
+        return results.index_select(0, order.places).unflatten(0, (-1, order.top_k)).sum(1)
+    results = grouped(hidden, down, order.ends, trans_b=trans_b)
+    of_tokens = Moved.apply(results, order.places, order.sorted).unflatten(0, (-1, order.top_k))
+    return (of_tokens * weights.unsqueeze(-1)).sum(1)
+
+
 class Experts(torch.nn.Module):  # type: ignore[misc]
     """The forward pass of a mixture's experts. `swap` derives classes from it and from models' own."""
 
@@ -79,10 +96,8 @@ class Experts(torch.nn.Module):  # type: ignore[misc]
         order = order_of(top_k_index, len(up))
         rows = Spread.apply(hidden_states, order.sorted, order.places, order.top_k)
         hidden = self._apply_gate(grouped(rows, up, order.ends, trans_b=flag))
-        results = grouped(hidden, down, order.ends, trans_b=flag)
-        of_tokens = Moved.apply(results, order.places, order.sorted).unflatten(0, (-1, order.top_k))
         weights = top_k_weights.masked_fill(top_k_index >= len(up), 0)
-        return (of_tokens * weights.unsqueeze(-1)).sum(1).to(hidden_states.dtype)
+        return summed(hidden, down, weights, order, flag).to(hidden_states.dtype)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """A swapped layer anew: its class has no name by which pickle could import it."""
