@@ -277,3 +277,25 @@ def test_what_lapidist_does_not_take_stays_torchs(torch: Any, lt: Any, grouped_c
             torch._grouped_mm(*arguments)
         assert str(routed.value).partition("\n")[0] == str(alone.value).partition("\n")[0]
     assert not grouped_calls_made
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_eight_bit_groups_are_routed(torch: Any, lt: Any, grouped_calls_made: list[Any], form: str) -> None:
+    """torch has these on GPUs alone. Where k is cut it has factors for each group's lines, which lapidist
+    does not take.
+    """
+    pair = [x.to(torch.float8_e4m3fn) for x in aligned(torch, form, 8)]
+    factors = [torch.rand(x.shape[:-1]) + 0.5 for x in (pair[0], pair[1].mT)]
+    exact = [x.float() * factor[..., None] for x, factor in zip((pair[0], pair[1].mT), factors, strict=True)]
+    with lt.everywhere():
+        if form == "k":
+            with pytest.raises(NotImplementedError):
+                torch._scaled_grouped_mm(
+                    *pair, factors[0].repeat(GROUPS), factors[1].repeat(GROUPS), ends_of(torch)
+                )
+            return
+        ours = torch._scaled_grouped_mm(*pair, *factors, ends_of(torch))
+    assert ours.dtype is torch.bfloat16
+    assert len(grouped_calls_made) == 1
+    expected = loop(torch, exact[0], exact[1].mT, ENDS)
+    torch.testing.assert_close(ours.float(), expected, rtol=0.01, atol=0.05)

@@ -41,10 +41,7 @@ def called_in(torch: Any, call: Any) -> list[str]:
         ("linear", lambda lt, a, w, bias: lt.linear(a[0], w, bias)),
         ("linear", lambda lt, a, w, bias: lt.linear(a, w[0])),
         ("linear", lambda lt, a, w, bias: lt.linear(a.expand(2, 3, ROWS, FEATURES), w, bias)),
-        (
-            "grouped",
-            lambda lt, a, w, bias: lt.grouped(a, w[None], (0 * bias[:1] + ROWS).int(), trans_b=True),
-        ),
+        ("grouped", lambda lt, a, w, bias: lt.grouped(a, w[None], (0 * bias[:1] + ROWS).int(), trans_b=True)),
         ("gemm", lambda lt, a, w, bias: lt.gemm(a, w, bias, alpha=2.0, beta=0.5, trans_b=True)),
         ("gemm", lambda lt, a, w, bias: lt.gemm(a, w, trans_b=True, out_dtype=a.dtype)),
     ],

@@ -1,5 +1,6 @@
-"""A mixture of experts as transformers 5 has those of Mixtral and Qwen3-MoE: a router, and all experts' weights
-in two parameters, multiplied one expert at a time."""
+"""A mixture of experts as transformers 5 has those of Mixtral and Qwen3-MoE: a router, and the weights of all
+experts in two parameters, multiplied one expert at a time.
+"""
 
 from __future__ import annotations
 

@@ -132,9 +132,9 @@ class Swapped:
 def swap(
     model: Any, where: Callable[[str, Any], bool] | None = None, dtype: Any = None, factors: Factors = "rows"
 ) -> Swapped:
-    """Let lapidist multiply in the torch.nn.Linear layers of a model, and in mixtures' experts as transformers
-    has them: all, or those of which `where(name, layer)` is true. Returns a `Swapped`: its `undo()`, or the
-    end of its `with` block, restores torch's.
+    """Let lapidist multiply in the torch.nn.Linear layers of a model, and in experts as transformers 5 has
+    them: all, or those of which `where(name, layer)` is true. Returns a `Swapped`: its `undo()`, or the end
+    of its `with` block, restores torch's.
 
     A layer stays the same object, with its weights and hooks; classes derived from torch.nn.Linear do not
     change. `dtype`: torch.float8_e4m3fn, say. Weights are rounded to it once, activations in each call, with
