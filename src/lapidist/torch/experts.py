@@ -105,8 +105,9 @@ class Experts(torch.nn.Module):  # type: ignore[misc]
 
 
 @cache
-def swapped_class(stock: type) -> type:
-    return type(stock.__name__, (Experts, stock), {"__module__": stock.__module__})
+def swapped_class(stock: Any) -> Any:
+    bases: Any = (Experts, stock)
+    return type(stock.__name__, bases, {"__module__": stock.__module__})
 
 
 def blank(stock: type) -> Any:
@@ -118,13 +119,18 @@ def are_experts(layer: Any) -> bool:
     """Whether a module is what transformers' `use_experts_implementation` makes: weights of all experts in
     two parameters, gated, without biases.
     """
-    weights = [getattr(layer, name, None) for name in ("gate_up_proj", "down_proj")]
-    return (
+    weights = (getattr(layer, name, None) for name in ("gate_up_proj", "down_proj"))
+    return bool(
         not isinstance(layer, Experts)
-        and all(isinstance(weight, torch.nn.Parameter) and weight.ndim == 3 for weight in weights)
-        and all(weight.dtype.is_floating_point and weight.dtype.itemsize > 1 for weight in weights)
+        and all(map(are_matrices, weights))
         and getattr(layer, "has_gate", False)
         and not getattr(layer, "has_bias", True)
         and isinstance(getattr(layer, "is_transposed", None), bool)
         and callable(getattr(layer, "_apply_gate", None))
     )
+
+
+def are_matrices(weight: Any) -> bool:
+    """Whether a parameter holds a matrix for each expert, of floats that are not quantised."""
+    is_stack = isinstance(weight, torch.nn.Parameter) and weight.ndim == 3
+    return bool(is_stack and weight.is_floating_point() and weight.itemsize > 1)

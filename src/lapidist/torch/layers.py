@@ -95,7 +95,8 @@ class Swapped:
         self._layers = [weakref.ref(layer) for layer in layers]
         for layer in layers:
             if type(layer) is not STOCK:
-                layer.__class__ = swapped_class(type(layer))
+                kind: Any = type(layer)
+                layer.__class__ = swapped_class(kind)
                 continue
             layer.__class__ = Linear if eight_bits is None else EightBitLinear
             if eight_bits is not None:
