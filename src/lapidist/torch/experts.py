@@ -17,43 +17,45 @@ from lapidist.torch.dispatch_state import is_direct, is_recorded
 from lapidist.torch.public_calls import grouped
 
 
-class Order(NamedTuple):
-    """Pairs of a token and an expert, sorted by expert. `ends`: of the experts' groups."""
+class ByExpert(NamedTuple):
+    """Pairs of a token and an expert, sorted by expert: row i is pair `order[i]`, pair j is row `inverse[j]`.
+    `ends`: of the experts' groups.
+    """
 
-    sorted: Any  # the pairs, as they are numbered before
-    places: Any  # of each pair, in that order
+    order: Any
+    inverse: Any
     ends: Any
     top_k: int
 
 
-def order_of(index: Any, count: int) -> Order:
-    """The order of `index`, (tokens, top_k), for `count` experts. Numbers from `count` on, of experts that
+def by_expert(index: Any, count: int) -> ByExpert:
+    """`index`, (tokens, top_k), sorted for `count` experts. Numbers from `count` on, of experts that
     other devices have, are taken as the last one's.
     """
     pairs = index.flatten()
-    numbers, by_expert = pairs.clamp(max=count - 1).sort(stable=True)
+    numbers, order = pairs.clamp(max=count - 1).sort(stable=True)
     line = torch.arange(max(len(pairs), count), device=index.device)
-    places = torch.empty_like(by_expert).scatter(0, by_expert, line[: len(pairs)])
+    inverse = torch.empty_like(order).scatter(0, order, line[: len(pairs)])
     ends = torch.searchsorted(numbers, line[:count].to(numbers.dtype), right=True)  # bincount would wait
-    return Order(by_expert, places, ends, index.shape[-1])
+    return ByExpert(order, inverse, ends, index.shape[-1])
 
 
 class Spread(torch.autograd.Function):  # type: ignore[misc]
     """Each token's row, once for each of its experts, in their order."""
 
     @staticmethod
-    def forward(tokens: Any, by_expert: Any, places: Any, top_k: int) -> Any:
-        return tokens.index_select(0, by_expert // top_k)
+    def forward(tokens: Any, order: Any, inverse: Any, top_k: int) -> Any:
+        return tokens.index_select(0, order // top_k)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        _, by_expert, places, ctx.top_k = inputs
-        ctx.save_for_backward(by_expert, places)
+        _, order, inverse, ctx.top_k = inputs
+        ctx.save_for_backward(order, inverse)
 
     @staticmethod
     def backward(ctx: Any, g: Any) -> tuple[Any, ...]:
-        by_expert, places = ctx.saved_tensors
-        of_pairs = Moved.apply(g, places, by_expert)
+        order, inverse = ctx.saved_tensors
+        of_pairs = Moved.apply(g, inverse, order)
         return of_pairs.unflatten(0, (-1, ctx.top_k)).sum(1), None, None, None
 
 
@@ -74,17 +76,17 @@ class Moved(torch.autograd.Function):  # type: ignore[misc]
         return Moved.apply(g, inverse, order), None, None
 
 
-def summed(hidden: Any, down: Any, weights: Any, order: Order, trans_b: bool) -> Any:
+def summed(hidden: Any, down: Any, weights: Any, pairs: ByExpert, trans_b: bool) -> Any:
     """The weighted sum of the experts' results for each token. Weights are in the product's launch where
     torch need not see it.
     """
     operands = hidden, down, weights
     if is_direct(*operands) and not is_recorded(operands):
-        after = READY["scaled_rows"](factors=weights.flatten().index_select(0, order.sorted))
-        results = grouped_calls.grouped(hidden, down, order.ends, trans_b=trans_b, epilogue=after)
-        return results.index_select(0, order.places).unflatten(0, (-1, order.top_k)).sum(1)
-    results = grouped(hidden, down, order.ends, trans_b=trans_b)
-    of_tokens = Moved.apply(results, order.places, order.sorted).unflatten(0, (-1, order.top_k))
+        after = READY["scaled_rows"](factors=weights.flatten().index_select(0, pairs.order))
+        results = grouped_calls.grouped(hidden, down, pairs.ends, trans_b=trans_b, epilogue=after)
+        return results.index_select(0, pairs.inverse).unflatten(0, (-1, pairs.top_k)).sum(1)
+    results = grouped(hidden, down, pairs.ends, trans_b=trans_b)
+    of_tokens = Moved.apply(results, pairs.inverse, pairs.order).unflatten(0, (-1, pairs.top_k))
     return (of_tokens * weights.unsqueeze(-1)).sum(1)
 
 
@@ -93,11 +95,11 @@ class Experts(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, hidden_states: Any, top_k_index: Any, top_k_weights: Any) -> Any:
         up, down, flag = self.gate_up_proj, self.down_proj, not self.is_transposed
-        order = order_of(top_k_index, len(up))
-        rows = Spread.apply(hidden_states, order.sorted, order.places, order.top_k)
-        hidden = self._apply_gate(grouped(rows, up, order.ends, trans_b=flag))
+        pairs = by_expert(top_k_index, len(up))
+        rows = Spread.apply(hidden_states, pairs.order, pairs.inverse, pairs.top_k)
+        hidden = self._apply_gate(grouped(rows, up, pairs.ends, trans_b=flag))
         weights = top_k_weights.masked_fill(top_k_index >= len(up), 0)
-        return summed(hidden, down, weights, order, flag).to(hidden_states.dtype)
+        return summed(hidden, down, weights, pairs, flag).to(hidden_states.dtype)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """A swapped layer anew: its class has no name by which pickle could import it."""
