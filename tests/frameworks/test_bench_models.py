@@ -32,6 +32,27 @@ def test_cases_are_chosen_by_how_they_start() -> None:
     assert len(llama.chosen(("compiled/decode/16", "eager"))) == 1 + len(llama.CASES)
 
 
+@pytest.mark.parametrize("kind", ["forward", "gradients"])
+def test_layers_of_experts_are_compared(torch: Any, monkeypatch: Any, kind: str) -> None:
+    lt, mixtures = importlib.import_module("lapidist.torch"), importlib.import_module("mixtures")
+    monkeypatch.setattr("lapidist_lab.bench.studies.turns.TURN_SECONDS", 0.001)
+    study = importlib.import_module("lapidist_lab.bench.studies.mixture_layers")
+    layers = [mixtures.StockMixture(4, 2, 16, 12) for _ in range(2)]
+    layers[1].load_state_dict(layers[0].state_dict())
+    lt.swap(layers[0])
+    case = study.Case(study.mixtral(16, 12, 4, 2), kind, "eager", 6)
+    ours, theirs = study.of_case(case, tuple(layers), "here")
+    assert ours.ok
+    assert theirs.ratio == 1.0
+    assert round(ours.tflops * ours.seconds * 1e12) == 2 * 6 * 2 * 3 * 16 * 12 * (
+        3 if kind == "gradients" else 1
+    )
+    with torch.no_grad():
+        layers[1].experts.down_proj.neg_()
+    assert not study.of_case(case, tuple(layers), "here")[0].ok
+    assert {case.layer.name for case in study.chosen(("qwen3/forward/graph",))} == {"qwen3"}
+
+
 def test_ratios_are_of_the_time_before(capsys: Any) -> None:
     turns = importlib.import_module("lapidist_lab.bench.studies.turns")
     ours, theirs = turns.pair(("ours", "theirs"), [[1.0, 2.0], [3.0, 3.0]], (1, 2, 3), 1.5e12, 0.5, "here")
