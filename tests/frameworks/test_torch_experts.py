@@ -89,6 +89,24 @@ def test_inductor_compiles_swapped_experts(torch: Any, lt: Any, mixture: Any) ->
     alike(torch, learned(torch, torch.compile(mixture, fullgraph=True), x), expected)
 
 
+@pytest.mark.parametrize("backend", [None, "aot_eager"])
+def test_gradients_of_weights_are_added_up_elsewhere(
+    torch: Any, lt: Any, mixture: Any, backend: str | None
+) -> None:
+    torch._dynamo.reset()
+    x, weights = torch.randn(2, 5, FEATURES), [mixture.experts.gate_up_proj, mixture.experts.down_proj]
+    expected = torch.autograd.grad(mixture(x).square().sum(), weights)
+    lt.swap(mixture)
+    for weight in weights:
+        weight.main_grad = torch.zeros(weight.shape)
+    run = torch.compile(mixture, fullgraph=True, backend=backend) if backend else mixture
+    for times in (1, 2):
+        run(x).square().sum().backward()
+        sums = [weight.main_grad for weight in weights]
+        alike(torch, sums, [times * gradient for gradient in expected])
+    assert weights[0].grad is weights[1].grad is None
+
+
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
 def test_copies_multiply_as_their_models(torch: Any, lt: Any, stock: Any, copied: Any) -> None:
     experts = stock.StockExperts(COUNT, FEATURES, INNER)

@@ -199,6 +199,48 @@ def test_ends_that_fall_are_refused_where_the_host_reads_them(torch: Any, lt: An
         lt.grouped(a, b, ends_of(torch, [5, 2, 7, 9]))
 
 
+# ---- gradients that are added up elsewhere ----
+
+
+@EACH_LAYOUT
+@pytest.mark.parametrize("mode", ["eager", "compiled"])
+def test_gradients_of_weights_are_added_up_in_float32(
+    torch: Any, lt: Any, flags: tuple[bool, bool], mode: str
+) -> None:
+    torch._dynamo.reset()
+    a, b = operands(torch, "rows", flags, "bfloat16")
+    into = torch.zeros(b.shape)
+
+    def product_of(a: Any, b: Any) -> Any:
+        return lt.grouped(a, b, ends_of(torch), trans_a=flags[0], trans_b=flags[1], into=into)
+
+    run = torch.compile(product_of, fullgraph=True, backend="aot_eager") if mode == "compiled" else product_of
+    exact = [x.detach().double().requires_grad_() for x in (a, b)]
+    of_a, of_b = torch.autograd.grad(loop(torch, *exact, ENDS, flags).sum(), exact)
+    for times in (1, 2):
+        a.grad = None
+        run(a, b).sum().backward()
+        torch.testing.assert_close(a.grad.double(), of_a, rtol=0.01, atol=0.01)
+        torch.testing.assert_close(into.double(), times * of_b, rtol=1e-5, atol=1e-5)
+    assert b.grad is None
+
+
+def test_the_update_in_place_is_what_torch_expects(torch: Any, lt: Any) -> None:
+    (a, b), out = operands(torch, "k"), torch.randn(GROUPS, M, N, dtype=torch.float64)
+    a, b, op = a.detach(), b.detach(), torch.ops.lapidist.grouped_
+    expected = out + loop(torch, a, b, ENDS)
+    torch.library.opcheck(op.default, (out.clone(), a, b, ends_of(torch)))
+    op(out, a, b, ends_of(torch))
+    torch.testing.assert_close(out, expected)
+
+
+def test_what_cannot_be_added_to_is_refused(torch: Any, lt: Any) -> None:
+    (a, b), ends = operands(torch, "rows"), ends_of(torch)
+    for into in (torch.zeros(GROUPS, N, K), torch.zeros(b.shape, requires_grad=True)):
+        with pytest.raises(lapidist.ShapeError, match="into: must be a tensor of b's 3 dimensions"):
+            lt.grouped(a, b, ends, into=into)
+
+
 # ---- torch's own, under everywhere ----
 
 

@@ -1,8 +1,8 @@
 """lapidist in torch: operators of its own with gradients, vmap, torch.compile and torch.export; layers that
 use them.
 
-Importing this package registers `torch.ops.lapidist.matmul`, `.gemm`, `.linear`, `.scaled`, `.grouped` and
-`.gemm_`.
+Importing this package registers `torch.ops.lapidist.matmul`, `.gemm`, `.linear`, `.scaled`, `.grouped`,
+`.gemm_` and `.grouped_`.
 """
 
 from __future__ import annotations

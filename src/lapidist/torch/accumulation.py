@@ -9,7 +9,7 @@ import torch
 from lapidist.errors import ShapeError
 from lapidist.torch import operators
 from lapidist.torch.fake_tensors import in_rows
-from lapidist.torch.gradients import gradient_of_input
+from lapidist.torch.gradients import by_groups, factors_of_a, factors_of_b, gradient_of_input
 
 
 class Accumulated(torch.autograd.Function):  # type: ignore[misc]
@@ -37,12 +37,49 @@ class Accumulated(torch.autograd.Function):  # type: ignore[misc]
         return of_input, None, of_bias, None, None, None
 
 
-def accumulated(input: Any, weight: Any, bias: Any, into: Any, out_dtype: Any, precision: Any) -> Any:
-    """linear, whose backward pass adds the weight's gradient to `into`."""
-    if into.shape != weight.shape or into.requires_grad or weight.ndim != 2:
+class AccumulatedGroups(torch.autograd.Function):  # type: ignore[misc]
+    """grouped, whose gradient of b is added to another tensor."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, a: Any, b: Any, offsets: Any, into: Any, flags: Any, out_dtype: Any, *how: Any
+    ) -> Any:
+        ctx.save_for_backward(a, b, offsets)
+        ctx.into, ctx.flags, ctx.how = into, flags, how
+        return operators.grouped(a, b, offsets, *flags, out_dtype, *how)
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> tuple[Any, ...]:
+        a, b, offsets = ctx.saved_tensors
+        of_a = None
+        if ctx.needs_input_grad[0]:
+            first, second, *flags = factors_of_a(g, b, *ctx.flags)
+            of_a = by_groups(first, second, offsets, *flags, None, *ctx.how)
+        if ctx.needs_input_grad[1]:
+            with torch.no_grad():
+                first, second, *flags = factors_of_b(g, a, *ctx.flags)
+                operators.grouped_update(ctx.into, first, second, offsets, *flags, *ctx.how)
+        return of_a, None, None, None, None, None, None, None
+
+
+def require_into(into: Any, weight: Any, name: str, dimensions: int) -> None:
+    if into.shape != weight.shape or into.requires_grad or weight.ndim != dimensions:
         raise ShapeError(
-            f"into: must be a tensor of weight's two dimensions, without a gradient of its own; got"
-            f" {tuple(into.shape)} for {tuple(weight.shape)}. Make it with torch.zeros_like(weight,"
+            f"into: must be a tensor of {name}'s {dimensions} dimensions, without a gradient of its own; got"
+            f" {tuple(into.shape)} for {tuple(weight.shape)}. Make it with torch.zeros_like({name},"
             " dtype=torch.float32)"
         )
+
+
+def accumulated(input: Any, weight: Any, bias: Any, into: Any, out_dtype: Any, precision: Any) -> Any:
+    """linear, whose backward pass adds the weight's gradient to `into`."""
+    require_into(into, weight, "weight", 2)
     return Accumulated.apply(input, weight, bias, into, out_dtype, precision)
+
+
+def accumulated_groups(a: Any, b: Any, offsets: Any, into: Any, flags: tuple[bool, bool], *how: Any) -> Any:
+    """grouped, whose backward pass adds the gradient of b to `into`. `how`: out_dtype, precision and
+    expected_rows.
+    """
+    require_into(into, b, "b", 3)
+    return AccumulatedGroups.apply(a, b, offsets, into, flags, *how)

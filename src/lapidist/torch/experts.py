@@ -35,7 +35,7 @@ def by_expert(index: Any, count: int) -> ByExpert:
     pairs = index.flatten()
     numbers, order = pairs.clamp(max=count - 1).sort(stable=True)
     line = torch.arange(max(len(pairs), count), device=index.device)
-    inverse = torch.empty_like(order).scatter(0, order, line[: len(pairs)])
+    inverse = torch.empty_like(order).scatter_(0, order, line[: len(pairs)])
     ends = torch.searchsorted(numbers, line[:count].to(numbers.dtype), right=True)  # bincount would wait
     return ByExpert(order, inverse, ends, index.shape[-1])
 
@@ -76,6 +76,11 @@ class Moved(torch.autograd.Function):  # type: ignore[misc]
         return Moved.apply(g, inverse, order), None, None
 
 
+def main_grad(weight: Any) -> Any:
+    """The tensor that a weight's gradient is added to; None: it has none."""
+    return getattr(weight, "main_grad", None)
+
+
 def summed(hidden: Any, down: Any, weights: Any, pairs: ByExpert, trans_b: bool) -> Any:
     """The weighted sum of the experts' results for each token. Weights are in the product's launch where
     torch need not see it.
@@ -85,7 +90,7 @@ def summed(hidden: Any, down: Any, weights: Any, pairs: ByExpert, trans_b: bool)
         after = READY["scaled_rows"](factors=weights.flatten().index_select(0, pairs.order))
         results = grouped_calls.grouped(hidden, down, pairs.ends, trans_b=trans_b, epilogue=after)
         return results.index_select(0, pairs.inverse).unflatten(0, (-1, pairs.top_k)).sum(1)
-    results = grouped(hidden, down, pairs.ends, trans_b=trans_b)
+    results = grouped(hidden, down, pairs.ends, trans_b=trans_b, into=main_grad(down))
     of_tokens = Moved.apply(results, pairs.inverse, pairs.order).unflatten(0, (-1, pairs.top_k))
     return (of_tokens * weights.unsqueeze(-1)).sum(1)
 
@@ -97,7 +102,7 @@ class Experts(torch.nn.Module):  # type: ignore[misc]
         up, down, flag = self.gate_up_proj, self.down_proj, not self.is_transposed
         pairs = by_expert(top_k_index, len(up))
         rows = Spread.apply(hidden_states, pairs.order, pairs.inverse, pairs.top_k)
-        hidden = self._apply_gate(grouped(rows, up, pairs.ends, trans_b=flag))
+        hidden = self._apply_gate(grouped(rows, up, pairs.ends, trans_b=flag, into=main_grad(up)))
         weights = top_k_weights.masked_fill(top_k_index >= len(up), 0)
         return summed(hidden, down, weights, pairs, flag).to(hidden_states.dtype)
 

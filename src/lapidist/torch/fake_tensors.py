@@ -152,6 +152,24 @@ def of_update(
     argument_rules.require_shape_of_output(of_out.shape, bound.result_shape)
 
 
+def of_grouped_update(
+    out: Any,
+    a: Any,
+    b: Any,
+    offsets: Any,
+    trans_a: bool = False,
+    trans_b: bool = False,
+    precision: Any = IEEE,
+    expected_rows: int | None = None,
+) -> None:
+    of_a, of_b, of_out, ends = outlines(("a", "b", "out", "offsets"), a, b, out, offsets)
+    types, groups = types_named(out.dtype, None, precision), Groups(ends, None, expected_rows)
+    bound = Bound(
+        of_a, of_b, of_out, None, Operation(trans_a, trans_b, False, 1.0, 1.0, types, groups=groups)
+    )
+    argument_rules.require_shape_of_output(of_out.shape, bound.result_shape)
+
+
 def as_rows(tensor: Any) -> Any:
     """A tensor; a vector as one row."""
     return tensor.unsqueeze(-2) if tensor.ndim == 1 else tensor

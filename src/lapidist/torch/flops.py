@@ -47,12 +47,17 @@ def of_groups(
     return of_gemm(a[-2:], b[-2:], None, 1.0, 0.0, trans_a, trans_b)
 
 
+def of_grouped_update(out: Shape, a: Shape, b: Shape, *args: Any, **options: Any) -> int:
+    return of_groups(a, b, *args, **options)
+
+
 FORMULAS = {
     "linear": of_linear,
     "gemm": of_gemm,
     "matmul": of_matmul,
     "scaled": of_matmul,
     "grouped": of_groups,
+    "grouped_": of_grouped_update,
     "gemm_": of_update,
 }
 

@@ -227,22 +227,26 @@ def keep_grouped(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def grouped_back(ctx: Any, g: Any) -> tuple[Any, ...]:
-    (a, b, offsets), (trans_a, trans_b), needed = ctx.saved_tensors, ctx.transposed, ctx.needs_input_grad
-    how = None, ctx.types[1], ctx.expected_rows
+    (a, b, offsets), how = ctx.saved_tensors, (None, ctx.types[1], ctx.expected_rows)
     of_a = of_b = None
-    if needed[0]:
-        rows, factor = of_one_type(g, b)
-        if trans_a:
-            of_a = by_groups(factor, rows, offsets, trans_b, True, *how)
-        else:
-            of_a = by_groups(rows, factor, offsets, False, not trans_b, *how)
-    if needed[1]:
-        rows, factor = of_one_type(g, a)
-        if trans_b:
-            of_b = by_groups(rows, factor, offsets, True, trans_a, *how)
-        else:
-            of_b = by_groups(factor, rows, offsets, not trans_a, False, *how)
+    if ctx.needs_input_grad[0]:
+        first, second, *flags = factors_of_a(g, b, *ctx.transposed)
+        of_a = by_groups(first, second, offsets, *flags, *how)
+    if ctx.needs_input_grad[1]:
+        first, second, *flags = factors_of_b(g, a, *ctx.transposed)
+        of_b = by_groups(first, second, offsets, *flags, *how)
     return of_a, of_b, None, None, None, None, None, None
+
+
+def factors_of_a(g: Any, b: Any, trans_a: bool, trans_b: bool) -> tuple[Any, Any, bool, bool]:
+    """The product that is the gradient of a: its factors, and whether they are transposed."""
+    g, b = of_one_type(g, b)
+    return (b, g, trans_b, True) if trans_a else (g, b, False, not trans_b)
+
+
+def factors_of_b(g: Any, a: Any, trans_a: bool, trans_b: bool) -> tuple[Any, Any, bool, bool]:
+    g, a = of_one_type(g, a)
+    return (g, a, True, trans_a) if trans_b else (a, g, not trans_a, False)
 
 
 def grouped_forth(ctx: Any, of_a: Any, of_b: Any, *_: None) -> Any:

@@ -225,6 +225,22 @@ def run_update(
     api.gemm(a, b, out if beta else None, **how, out=out, out_dtype=out.dtype, precision=precision)
 
 
+def run_grouped_update(
+    out: Any,
+    a: Any,
+    b: Any,
+    offsets: Any,
+    trans_a: bool = False,
+    trans_b: bool = False,
+    precision: Any = IEEE,
+    expected_rows: int | None = None,
+) -> None:
+    """out = op(a) op(b) + out of groups, in out's type."""
+    how: dict[str, Any] = {"trans_a": trans_a, "trans_b": trans_b, "expected_rows": expected_rows}
+    types: dict[str, Any] = {"out_dtype": out.dtype, "precision": precision}
+    grouped_calls.grouped(a, b, offsets, out, beta=1.0, **how, out=out, **types)
+
+
 TYPES = 'ScalarType? out_dtype=None, str precision="ieee"'
 NUMBERS = "float alpha=1.0, float beta={}, bool trans_a=False, bool trans_b=False"
 matmul = Operator(f"matmul(Tensor a, Tensor b, {TYPES}) -> Tensor", run_matmul, fake_tensors.of_matmul)
@@ -254,4 +270,10 @@ update = Operator(
     f'gemm_(Tensor(a!) out, Tensor a, Tensor b, {NUMBERS.format(1.0)}, str precision="ieee") -> ()',
     run_update,
     fake_tensors.of_update,
+)
+grouped_update = Operator(
+    "grouped_(Tensor(a!) out, Tensor a, Tensor b, Tensor offsets, bool trans_a=False, bool trans_b=False,"
+    ' str precision="ieee", int? expected_rows=None) -> ()',
+    run_grouped_update,
+    fake_tensors.of_grouped_update,
 )

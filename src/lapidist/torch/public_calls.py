@@ -10,7 +10,7 @@ from lapidist.dtypes import IEEE, Precision
 from lapidist.epilogues.layer_activations import require_epilogue_alone
 from lapidist.errors import ArgumentError, DTypeError, LapidistError
 from lapidist.torch import fake_tensors, fused_epilogues, operators
-from lapidist.torch.accumulation import accumulated
+from lapidist.torch.accumulation import accumulated, accumulated_groups
 from lapidist.torch.activations import ended, two_layers
 from lapidist.torch.autocast import in_autocast
 from lapidist.torch.dispatch_state import is_of_numbers, is_recorded, is_unobserved
@@ -173,13 +173,20 @@ def grouped(
     out_dtype: Any = None,
     precision: Precision = IEEE,
     expected_rows: int | None = None,
+    into: Any = None,
 ) -> Any:
     """Products of groups that end at `offsets`, which the device reads: rows, a (total, k) and b (groups, k,
     n); columns, a (groups, m, k) and b (k, total); or k, a (m, total) and b (total, n).
 
     Gradients are grouped, too; `offsets` have none. As with torch._grouped_mm, rows or columns behind the
     last group are not set, neither in the result nor in gradients. `expected_rows` is lapidist.grouped's.
+
+    `into`: a tensor of b's shape (groups, k, n), float32 say. The backward pass adds the gradient of b to it,
+    in its type, and b.grad gets none.
     """
     require_tensors(a=a, b=b, offsets=offsets)
     a, b = in_autocast(a, b)
+    if into is not None:
+        flags = trans_a, trans_b
+        return accumulated_groups(a, b, offsets, into, flags, out_dtype, precision, expected_rows)
     return operators.grouped(a, b, offsets, trans_a, trans_b, out_dtype, precision, expected_rows)
