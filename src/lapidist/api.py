@@ -189,7 +189,7 @@ def gemm(
     Parameters
     ----------
     a, b : arrays of one framework, lists of arrays, or Pointers
-        Matrices, or batches of them.
+        Matrices, or batches of them. Those of a list may have any shapes.
     c : array, optional
         Of the output's type; it broadcasts to the output, and may be the output itself.
     alpha, beta : number or array of one element
@@ -332,7 +332,7 @@ def gemm_lists(a: Any, b: Any, c: Any = None, *, out: Any = None, **more: Any) -
     Parameters
     ----------
     a, b, c, out : lists of arrays, or Pointers
-        Matrices of one shape, one layout and one type.
+        Matrices of one type. Products of one shape and layout go together in a launch.
     more
         What `gemm` takes else.
 

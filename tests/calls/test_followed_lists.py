@@ -181,7 +181,7 @@ def test_one_workspace_serves_products_that_lie_alike(rng: np.random.Generator) 
         products(a, b, out=out, epilogue=one_result(row=rows, scale=1.0), **given)
     assert np.all(out[0] == 7)
     rows[1] = np.arange(20, dtype="f4")[::2]
-    with pytest.raises(ArgumentError, match="workspace: serves lists with an epilogue whose arrays all"):
+    with pytest.raises(ArgumentError, match="workspace: serves lists with an epilogue whose products all"):
         products(a, b, epilogue=one_result(row=rows, scale=1.0), **given)
 
 
@@ -191,17 +191,26 @@ ROW, EYE, STACK = np.zeros(4, "f4"), np.eye(4, dtype="f4"), np.ones((2, 4, 4), "
 WRONG: dict[str, tuple[dict[str, Any], type[LapidistError], str]] = {
     "too few": ({"row": [ROW] * 2}, ShapeError, r"row: must be one operand .* for each, 3; got a list of 2"),
     "a stack": ({"row": np.zeros((3, 4), "f4")}, ShapeError, r"row: must have a value for each column"),
-    "the last one": ({"row": [ROW, ROW, ROW[:2]]}, ShapeError, r"row: must have a value for each column"),
-    "a number": ({"scale": [1.0, 2.0, "3"]}, LapidistError, r"scale: must be a real number"),
-    "other shapes": (
-        {"a": [EYE, EYE, EYE[:2]], "out": None},
+    "the last one": (
+        {"row": [ROW, ROW, ROW[:2]]},
         ShapeError,
-        r"must have the same shapes.* number 2 is",
+        r"row\[2\]: must have a value for each column",
+    ),
+    "a number": ({"scale": [1.0, 2.0, "3"]}, LapidistError, r"scale\[2\]: must be a real number"),
+    "a row for other shapes": (
+        {"b": [EYE, EYE[:, :2], EYE], "out": None},
+        ShapeError,
+        r"row, product 1: must have a value for each column",
+    ),
+    "other types": (
+        {"a": [EYE, EYE, EYE.astype("f8")], "b": [EYE, EYE, EYE.astype("f8")], "out": None},
+        LapidistError,
+        r"a\[2\], b\[2\], out\[2\]: must have the types of product 0, float32 x float32 to",
     ),
     "batches": (
         {"a": [STACK] * 3, "b": [STACK] * 3, "out": None},
         ShapeError,
-        r"lists are of matrices; got batches",
+        r"a\[0\], b\[0\]: lists are of matrices; got batches",
     ),
     "one output": ({"out": EYE}, ArgumentError, r"out: must be a list of arrays, as a is; got ndarray"),
     "routes": ({"gather_a": np.arange(4)}, ArgumentError, r"gather_a: belongs to arrays that are passed"),

@@ -11,7 +11,7 @@ import pytest
 
 import lapidist
 from in_turns import in_turns, surveyed
-from lapidist.calls import lists
+from lapidist.calls import bound_lists
 from lapidist.problems.modes import ExtraPointers, Group, Modes, members
 from lapidist_lab.verify import judge
 
@@ -193,11 +193,11 @@ def test_more_arrays_than_a_launch_takes(rng: np.random.Generator) -> None:
         ([np.ones((9, 5), np.float32)], "b: must have as many arrays as a, 2; got 1"),
         (np.ones((2, 9, 5), np.float32), "b: must be a list of arrays, as a is; got ndarray"),
         (
-            [np.ones((9, 5), np.float32), np.ones((9, 6), np.float32)],
-            "a, b, c, out: must have the same shapes.* number 1 is",
+            [np.ones((9, 5), np.float32), np.ones((9, 6), np.float64)],
+            r"b\[1\], out\[1\]: must have the types of product 0, float32 x float32 to float32; got",
         ),
     ],
-    ids=["short", "array", "unequal"],
+    ids=["short", "array", "two types"],
 )
 def test_lists_that_do_not_fit(b: Any, message: str) -> None:
     with pytest.raises(lapidist.LapidistError, match=message):
@@ -218,7 +218,7 @@ def pointers(arrays: list[Array], **more: Any) -> lapidist.Pointers:
 def test_more_addresses_than_a_launch_takes(
     rng: np.random.Generator, place: dict[str, Any], monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    monkeypatch.setattr(lists.Pointed, "at_once", 4)
+    monkeypatch.setattr(bound_lists.Pointed, "at_once", 4)
     a, b = ([half(rng, *shape) for _ in range(count)] for shape in ((6, 8), (8, 5)))
     out = [np.full((6, 5), np.nan, np.float16) for _ in a]
     lapidist.gemm(pointers(a), pointers(b), out=pointers(out), **place)

@@ -252,7 +252,7 @@ def test_arrays_die_with_their_call(device: str, way: str) -> None:
             if "epilogue" in way:
                 more["epilogue"] = gate(scale=scale, c=c)
             given = ([a], [texts]) if "lists" in way else (a, texts)
-            with pytest.raises(DTypeError, match="b: element type must be one of"):
+            with pytest.raises(DTypeError, match=r"b(\[0\])?: element type must be one of"):
                 lapidist.gemm(*given, device=device, **more)
         else:
             kept = lapidist.plan([a], [b], [c], beta=1.0, out=[out], device=device)

@@ -13,7 +13,7 @@ import lapidist
 from lapidist.backends import selection
 from lapidist.backends.gpu import driver
 from lapidist.calls import argument_rules
-from lapidist.calls.lists import require_one_place
+from lapidist.calls.bound_lists import require_one_place
 from lapidist.errors import ArgumentError, DeviceError
 from lapidist.frameworks import streams
 from lapidist.frameworks.arrays import HOST, Operand

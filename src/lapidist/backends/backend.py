@@ -58,18 +58,26 @@ class BoundProduct(Protocol):
     def multiply_on_host(self, out: Operand) -> None: ...
 
 
+class LaunchOfLists(Protocol):
+    """Products of one geometry, which go together."""
+
+    @property
+    def problem(self) -> Problem: ...
+    @property
+    def addresses(self) -> tuple[int, ...]: ...
+
+
 class BoundLists(Protocol):
     """The checked operands of a list of products."""
 
     like: Operand
     scalars: Scalars
-    at_once: int
-    count: int
 
     @property
     def extras(self) -> tuple[Operand, ...]: ...
-    def part(self, start: int) -> tuple[Problem, tuple[int, ...]]: ...
-    def listed(self, start: int) -> Sequence[BoundProduct]: ...
+    @property
+    def launches(self) -> Sequence[LaunchOfLists]: ...
+    def calls_of(self, launch: Any) -> Sequence[BoundProduct]: ...
     def on_host(self) -> None: ...
 
 
@@ -103,7 +111,7 @@ class PreparedProduct(Protocol):
 
 
 class PreparedLists(Protocol):
-    """A list of products planned for one geometry."""
+    """Lists of products that were planned."""
 
     choice: tuple[Kernel | None, Config | None, Sharing]
     own: Addresses | None

@@ -84,10 +84,9 @@ class MachineBackend(Backend):
         run(launch.patched(values).placed(addresses, memory=memory))
 
     def multiply_lists(self, ready: PreparedLists, batch: BoundLists, stream: Any) -> None:
-        for start in range(0, batch.count, batch.at_once):
-            problem, addresses = batch.part(start)
-            plan = plan_once(problem, self.chip, *ready.choice)
-            run_lists(plan, batch.listed(start), batch.extras, addresses)
+        plans = [plan_once(launch.problem, self.chip, *ready.choice) for launch in batch.launches]
+        for plan, launch in zip(plans, batch.launches, strict=True):
+            run_lists(plan, batch.calls_of(launch), batch.extras, launch.addresses)
 
 
 class PassValues:

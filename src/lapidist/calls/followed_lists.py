@@ -6,15 +6,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lapidist.calls import argument_rules
 from lapidist.calls.bound import Bound
+from lapidist.calls.bound_lists import (
+    MATRICES,
+    bound_products,
+    require_as_many,
+    require_lists,
+    require_matrices,
+    require_one_place,
+    require_one_type,
+)
 from lapidist.calls.call import Call
 from lapidist.calls.destination import backend_for, multiply_on_host, require_choices
 from lapidist.calls.executable import Gemm
 from lapidist.calls.list_overlap import require_disjoint_calls
-from lapidist.calls.lists import ArrayGemm, require_alike, require_as_many, require_lists, require_one_place
+from lapidist.calls.lists import ArrayGemm
 from lapidist.calls.operation import Operation
 from lapidist.calls.repeat import ARRAY_PATHS, remember
 from lapidist.calls.repeat.shape import extra_values, key_with_arrays
@@ -22,6 +32,7 @@ from lapidist.errors import ArgumentError, ShapeError, explained
 from lapidist.frameworks.streams import require_stream
 
 if TYPE_CHECKING:
+    from lapidist.calls.prepared import Prepared
     from lapidist.epilogues.steps import Function
 
 Matrices = tuple[Any, Any, Any, Any]  # a, b, c and out of one product
@@ -32,7 +43,9 @@ class SuccessiveGemm(ArrayGemm):
 
     def __init__(self, call: Call) -> None:
         calls, workspace = calls_of(call), call.choices.workspace
-        self._products = [Gemm(bound, call.choices) for bound in checked_together(calls)]
+        self._products = [
+            Gemm(bound, call.choices) for bound in checked_together(calls, lists_in(call.operation, call.out))
+        ]
         super().__init__(self._products[0].problem, self._products[0].place)
         self._operation = call.operation
         self._workspace = None if workspace is None else argument_rules.workspace_of(workspace)
@@ -64,9 +77,9 @@ class SuccessiveGemm(ArrayGemm):
                 results.append(result)
             else:
                 return side_by_side(results, function)
-        every = [
-            product.checked(*matrices) for product, matrices in zip(self._products, operands_of, strict=True)
-        ]
+        products = zip(self._products, operands_of, strict=True)
+        binds = [partial(product.checked, *matrices) for product, matrices in products]
+        every = bound_products(binds, lists_in(self._operation, out))
         require_disjoint_results(every, self._workspace)
         require_stream(stream)
         launches = zip(self._products, every, operands_of, strict=True)
@@ -85,7 +98,7 @@ def multiplied(call: Call) -> Any:
     calls = calls_of(call)
     results = repeated_unchecked(calls) if call.out is None else None
     if results is None:
-        results = checked_and_run(calls, checked_together(calls))
+        results = checked_and_run(calls, checked_together(calls, lists_in(call.operation, call.out)))
     return side_by_side(results, function)
 
 
@@ -116,6 +129,14 @@ def calls_of(call: Call) -> list[Call]:
         operation = call.operation._replace(epilogue=followed_by)
         calls.append(replace(call, a=a, b=b, c=c, out=out, operation=operation, mode=None))
     return calls
+
+
+def lists_in(operation: Operation, out: Any) -> list[str]:
+    """The arguments that hold an array for each product."""
+    epilogue = operation.epilogue
+    assert epilogue is not None
+    operands = [name for name, value in epilogue.values.items() if isinstance(value, (list, tuple))]
+    return [*MATRICES, *outputs_of(out, epilogue.function), *operands]
 
 
 def matrices_of(a: Any, b: Any, c: Any, out: Any, function: Function) -> list[Matrices]:
@@ -155,18 +176,21 @@ def side_by_side(results: Sequence[Any], function: Function) -> Any:
 # ---- checks and launches ----
 
 
-def checked_together(calls: Sequence[Call]) -> list[Bound]:
-    """The checked bound of all products, which must have one device, geometry and type."""
-    every = [call.bound() for call in calls]
+def checked_together(calls: Sequence[Call], lists: Sequence[str]) -> list[Bound]:
+    """The checked bound of all products, which must have one device and one type. `lists`: the names of
+    arguments that hold an array for each product.
+    """
+    every = bound_products([call.bound for call in calls], lists)
     require_one_place(every)
+    require_one_type(every)
     problems = [bound.problem() for bound in every]
-    require_alike([replace(problem, fused=None) for problem in problems])
+    require_matrices(problems)
     require_disjoint_results(every, calls[0].choices.workspace)
     # Two plans divide a workspace differently: one would leave sums where the other has its flags.
     if calls[0].choices.workspace is not None and any(problem != problems[0] for problem in problems):
         raise ArgumentError(
-            "workspace: serves lists with an epilogue whose arrays all have the same strides and alignment;"
-            " these differ. Leave it out"
+            "workspace: serves lists with an epilogue whose products all have the same shapes, strides and"
+            " alignment; these differ. Leave it out"
         )
     return every
 
@@ -183,24 +207,34 @@ def require_disjoint_results(every: Sequence[Bound], workspace: Any) -> None:
 
 
 def repeated_unchecked(calls: Sequence[Call]) -> list[Any] | None:
-    """All products by the fast path of the first. If a later one is refused, earlier ones have only written
-    new arrays. None: the full path must check them.
+    """Each product by the fast path of the one before, or its own. If a later one is refused, earlier ones
+    have only written new arrays. None: the full path must check them.
     """
-    key = key_with_arrays(calls[0])
-    fast_path = None if key is None else ARRAY_PATHS.get(key)
-    if fast_path is None:
-        return None
     results: list[Any] = []
+    fast_path = None
     for call in calls:
-        result = fast_path(call.a, call.b, call.c, None, extra_values(call.operation), call.stream)
+        arguments = call.a, call.b, call.c, None, extra_values(call.operation), call.stream
+        result = None if fast_path is None else fast_path(*arguments)
+        if result is None:
+            key, before = key_with_arrays(call) if is_of_types(call, calls[0]) else None, fast_path
+            fast_path = None if key is None else ARRAY_PATHS.get(key)
+            result = None if fast_path is None or fast_path is before else fast_path(*arguments)
         if result is None:
             return None
         results.append(result)
     return results
 
 
+def is_of_types(call: Call, first: Call) -> bool:
+    """Whether two products have one place and one type, as the full path requires."""
+    if call is first:
+        return True
+    pairs = ((call.a, first.a, "device"), (call.a, first.a, "dtype"), (call.b, first.b, "dtype"))
+    return all(getattr(x, name, None) == getattr(y, name, None) for x, y, name in pairs)
+
+
 def checked_and_run(calls: Sequence[Call], every: Sequence[Bound]) -> list[Any]:
-    """Plan all products, launch them, and make the fast path of the next call."""
+    """Plan all products, launch them, and make the fast paths of the next call."""
     first, stream = calls[0], calls[0].stream
     require_stream(stream)
     backend = backend_for(every[0], first.choices)
@@ -210,14 +244,21 @@ def checked_and_run(calls: Sequence[Call], every: Sequence[Bound]) -> list[Any]:
     from lapidist.calls.planned_products import prepared
 
     ready = [prepared(bound, first.choices, stream) for bound in every]
-    was_called, ready[0].was_called = ready[0].was_called, True
+    numbers = reversed(range(len(ready)))
+    repeated = {id(ready[number]): number for number in numbers if ready[number].was_called}
+    for product in ready:
+        product.was_called = True
     results = [product.run(bound, stream) for product, bound in zip(ready, every, strict=True)]
-    key = key_with_arrays(first) if was_called and first.out is None else None
-    if key is None:
-        return results
+    for number in repeated.values() if first.out is None else ():
+        remember_path(ready[number], every[number], calls[number], results[number])
+    return results
+
+
+def remember_path(ready: Prepared, bound: Bound, call: Call, result: Any) -> None:
+    """Make the fast path of products like this one."""
     from lapidist.calls.repeat.with_arrays import fast_path_with_arrays
 
-    path = fast_path_with_arrays(ready[0], every[0], first, results[0])
+    key = key_with_arrays(call)
+    path = None if key is None else fast_path_with_arrays(ready, bound, call, result)
     if path is not None:
         remember(ARRAY_PATHS, key, path)
-    return results

@@ -17,10 +17,10 @@ from lapidist.calls.repeat import ARRAY_PATHS, LISTS, MATRIX_PATHS, ROWS, rememb
 from lapidist.calls.repeat.scalars import is_repeatable
 from lapidist.calls.repeat.shape import (
     extra_values,
-    key_of_lists,
     key_of_matrices,
     key_of_rows_of,
     key_with_arrays,
+    keys_of_lists,
 )
 from lapidist.dtypes import EMULATED
 from lapidist.errors import explained
@@ -141,22 +141,22 @@ def multiplied_lists(call: Call) -> Any:
     call = call.of_lists()
     if call.of_none:
         return []
-    key = key_of_lists(call)
-    fast_path = None if key is None else LISTS.get(key)
-    result = None if fast_path is None else fast_path(call)
-    if result is not None:
-        return result
-    from lapidist.calls.lists import Listed, ListGemm, batch_of
+    for key in keys_of_lists(call):
+        fast_path = LISTS.get(key)
+        result = None if fast_path is None else fast_path(call)
+        if result is not None:
+            return result
+    from lapidist.calls.bound_lists import Listed, batch_of
+    from lapidist.calls.lists import ListGemm
 
     batch = batch_of(call.a, call.b, call.c, call.out, call.operation)
     way = None if call.choices.workspace is not None else way_of(call.choices.compile)
     ready = ListGemm(batch, call.operation, call.choices, way)
     result = ready.run(batch, call.stream)
-    if key is None or not isinstance(batch, Listed):
-        return result
-    fast_path = of_lists().fast_path_of_lists(call, batch, ready.launched)
+    keys = list(keys_of_lists(call)) if isinstance(batch, Listed) else []
+    fast_path = of_lists().fast_path_of_lists(call, batch, ready.launched) if keys else None
     if fast_path is not None:
-        remember(LISTS, key, fast_path)
+        remember(LISTS, keys[0] if len(batch.bundles) == 1 else keys[-1], fast_path)
     return result
 
 

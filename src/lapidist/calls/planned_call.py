@@ -91,7 +91,8 @@ def plan(
     argument_rules.require_compile(compile, (WAIT, NEVER))
     call = call_of(locals())
     if call.is_of_lists:
-        from lapidist.calls.lists import ListGemm, batch_of
+        from lapidist.calls.bound_lists import batch_of
+        from lapidist.calls.lists import ListGemm
 
         call = call.of_lists()
         if call.of_none:

@@ -133,11 +133,10 @@ class GpuBackend(Backend):
         """More products than were planned may take more launches, and need more workspace."""
         handle = choose_stream(stream, batch.like.framework, self.ordinal)
         choice, of_stream = PartChoice(*ready.choice, ready.own, ready.way), (batch.like.framework, stream)
-        parts = [batch.part(start) for start in range(0, batch.count, batch.at_once)]
-        ready.launched = [kernel_for(problem, self, choice, *of_stream) for problem, _ in parts]
+        ready.launched = [kernel_for(launch.problem, self, choice, *of_stream) for launch in batch.launches]
         launches = [
-            (part.kernel, addresses)
-            for part, (_, addresses) in zip(ready.launched, parts, strict=True)
+            (part.kernel, launch.addresses)
+            for part, launch in zip(ready.launched, batch.launches, strict=True)
             if part.kernel is not None
         ]
         if ready.own is not None:

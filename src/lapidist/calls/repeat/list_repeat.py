@@ -8,6 +8,7 @@ must lie where the full path checked it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from lapidist.calls.repeat.guard import are_plain, compared_at_once, compared_by_parts, recording_of
@@ -20,8 +21,8 @@ from lapidist.problems.matrix import VECTOR_BYTES
 
 if TYPE_CHECKING:
     from lapidist.backends.gpu.list_kernels import PartKernel
+    from lapidist.calls.bound_lists import Listed, ListLaunch
     from lapidist.calls.call import Call
-    from lapidist.calls.lists import Listed
 
 ListPath = Callable[["Call"], Any]  # returns None if the full path must check the call
 
@@ -31,9 +32,8 @@ def fast_path_of_lists(call: Call, batch: Listed, launched: Sequence[PartKernel]
     multiples of 16 bytes.
     """
     kernels = [part_kernel.kernel for part_kernel in launched if part_kernel.kernel is not None]
-    first, at_once = batch.calls[0], batch.at_once
-    parts = [slice(start, start + at_once) for start in range(0, batch.count, at_once)]
-    if batch.like.device == HOST or batch.like.framework != "torch" or len(kernels) != len(parts):
+    first, count = batch.calls[0], len(batch.calls)
+    if batch.like.device == HOST or batch.like.framework != "torch" or len(kernels) != len(batch.launches):
         return None
     import torch
 
@@ -45,9 +45,13 @@ def fast_path_of_lists(call: Call, batch: Listed, launched: Sequence[PartKernel]
     if not are_plain(everything) or not all(on_16_bytes(x.data_ptr()) for x in everything):
         return None
     alike, by_parts = compared_at_once(*everything), compared_by_parts(*everything)
-    recorded, fit, count = recording_of(everything), fit_for(first.accumulator), batch.count
+    recorded, fit = recording_of(everything), fit_for(first.accumulator)
     current_stream, ordinal = torch._C._cuda_getCurrentRawStream, batch.like.device
-    shape, dtype, swaps = first.result_shape, torch_dtype(first.out_dtype), batch.problem.transposed
+    shapes, dtype = [x.result_shape for x in batch.calls], torch_dtype(first.out_dtype)
+    starts = [
+        (kernel, itemgetter(*address_order(launch, count, batch.at_once, reads_c)))
+        for kernel, launch in zip(kernels, batch.launches, strict=True)
+    ]
     sound = [x.data_ptr() for x in everything]  # outputs overlap nothing: the full path checked
     until_look, look, captured = upgrade_of_lists(launched)
     counts = until_look > 0
@@ -63,7 +67,9 @@ def fast_path_of_lists(call: Call, batch: Listed, launched: Sequence[PartKernel]
         if recorded():
             return None
         try:
-            results = [x.new_empty(shape, dtype=dtype) for x in call.a] if call.out is None else call.out
+            results = call.out
+            if results is None:
+                results = [x.new_empty(shape, dtype=dtype) for x, shape in zip(call.a, shapes, strict=True)]
             everything = tensors(call, results, reads_c)
             if not fit(scalars) or not (alike(*everything) or by_parts(*everything)):
                 return None
@@ -73,18 +79,22 @@ def fast_path_of_lists(call: Call, batch: Listed, launched: Sequence[PartKernel]
         if at != sound and (call.out is not None or not all(map(on_16_bytes, at))):
             return None
         stream = current_stream(ordinal) if call.stream is None else stream_handle(call.stream)
-        a, b, d, *separate_c = (at[start : start + count] for start in range(0, len(at), count))
-        c = separate_c[0] if separate_c else d
-        columns = (b, a, c, d) if swaps else (a, b, c, d)
-        for kernel, part in zip(kernels, parts, strict=True):
-            padding = (0,) * (at_once - len(a[part]))
-            addresses = (x for column in columns for x in (*column[part], *padding))
-            kernel.start_with({"lists": tuple(addresses)}, stream, scalars)
+        at.append(0)
+        for kernel, addresses_in in starts:
+            kernel.start_with({"lists": addresses_in(at)}, stream, scalars)
         if call.out is not None:
             torch._C._increment_version(tuple(results))
         return results
 
     return replay
+
+
+def address_order(launch: ListLaunch, count: int, at_once: int, reads_c: bool) -> list[int]:
+    """Where the addresses of a launch stand among those of `tensors`, behind which a zero follows."""
+    a, b, d, c = (range(start, start + count) for start in range(0, 4 * count, count))
+    factors, padding = (b, a) if launch.problem.transposed else (a, b), [-1] * (at_once - len(launch.numbers))
+    columns = *factors, c if reads_c else d, d
+    return [place for column in columns for place in (*(column[x] for x in launch.numbers), *padding)]
 
 
 def is_as_called(batch: Listed) -> bool:

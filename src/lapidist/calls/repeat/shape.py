@@ -5,6 +5,7 @@ caller asks for.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -158,6 +159,17 @@ def flags_types_function(operation: Operation) -> tuple[Flags, Types, Function |
 
 
 # ---- lists of matrices ----
+
+
+def keys_of_lists(call: Call) -> Iterator[Shape]:
+    """The key of lists whose products are all alike, then that of lists with these shapes."""
+    key = key_of_lists(call)
+    if key is not None:
+        yield key
+        try:
+            yield key, tuple([x.shape for x in call.a]), tuple([x.shape for x in call.b])
+        except Exception:  # no tensors; attributes that raise
+            return
 
 
 def key_of_lists(call: Call) -> Shape:
