@@ -7,10 +7,11 @@ from __future__ import annotations
 from jax.interpreters import ad, batching
 
 from lapidist.jax import batches, gradients, lowering
+from lapidist.jax.grouped_products import ragged_dot
 from lapidist.jax.operators import product_p
 from lapidist.jax.public_calls import gemm, linear, matmul
 
-__all__ = ["gemm", "linear", "matmul"]
+__all__ = ["gemm", "linear", "matmul", "ragged_dot"]
 
 lowering.register()
 ad.primitive_jvps[product_p] = gradients.forth

@@ -23,6 +23,8 @@ Dim = int | None
 def mapped(
     operands: tuple[Any, ...], dims: tuple[Dim, ...], *, product: Product
 ) -> tuple[list[Any], list[int]]:
+    if product.is_grouped:
+        return one_by_one(operands, dims, product)
     if product.epilogue is not None and counts_on_a_batch(product.epilogue):
         return by_xla(operands, dims, product)
     pairs = list(zip(operands, dims, strict=True))
@@ -52,6 +54,24 @@ def by_xla(operands: tuple[Any, ...], dims: tuple[Dim, ...], product: Product) -
     """The function of each matrix by XLA, after one product of sums."""
     call = jax.vmap(lambda *arrays: separate(arrays, product), dims)
     return in_front(call(*operands))
+
+
+def one_by_one(
+    operands: tuple[Any, ...], dims: tuple[Dim, ...], product: Product
+) -> tuple[list[Any], list[int]]:
+    """One product after another: a launch takes groups of one dimension."""
+    mapped_operands = [
+        jnp.moveaxis(operand, dim, 0) for operand, dim in zip(operands, dims, strict=True) if dim is not None
+    ]
+
+    def product_of(slices: list[Any]) -> list[Any]:
+        following = iter(slices)
+        arrays = [
+            operand if dim is None else next(following) for operand, dim in zip(operands, dims, strict=True)
+        ]
+        return bind_all(*arrays, product=product)
+
+    return in_front(jax.lax.map(product_of, mapped_operands))
 
 
 def fill(array: Any, rank: int) -> Any:

@@ -1,12 +1,14 @@
 """Tangents and gradients of a product, made of products: they can be differentiated again.
 
 Let D = alpha op(A) op(B) + beta C, and G be the gradient of D. The gradient of op(A) is alpha G op(B)^T, that
-of op(B) is alpha op(A)^T G, summed over broadcast dimensions. Transposes are not copied."""
+of op(B) is alpha op(A)^T G, summed over broadcast dimensions. Transposes are not copied.
+
+So it is with groups. Where these cut rows of A, they cut rows of G, and k in the gradient of B."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -17,7 +19,7 @@ from lapidist.errors import ArgumentError
 from lapidist.jax.epilogue_functions import differentiated
 from lapidist.jax.factors import gradient_of_factors
 from lapidist.jax.operators import bind
-from lapidist.jax.product import Product
+from lapidist.jax.product import OFFSETS, Product
 
 Shape = tuple[int, ...]
 
@@ -32,7 +34,7 @@ def forth(
     moved = {
         name: tangent
         for name, tangent in zip(product.arrays, tangents, strict=True)
-        if type(tangent) is not ad.Zero
+        if type(tangent) is not ad.Zero and name != OFFSETS
     }
     if product.is_scaled and moved.keys() & {"a", "b"}:
         raise ArgumentError(
@@ -61,9 +63,10 @@ def back(gradients: list[Any], *operands: Any, product: Product) -> list[Any]:
         return [None] * len(operands)
     a, b = operands[:2]
     named = dict(zip(product.arrays, operands, strict=True))
+    groups = {OFFSETS: named[OFFSETS]} if product.is_grouped else {}
     rules: dict[str, Callable[[], Any]] = {
-        "a": lambda: gradient_of_a(g, b, a.aval, product),
-        "b": lambda: gradient_of_b(g, a, b.aval, product),
+        "a": lambda: gradient_of_a(g, b, a.aval, product, groups),
+        "b": lambda: gradient_of_b(g, a, b.aval, product, groups),
         "c": lambda: summed_to(g * product.beta, operands[2].aval.shape),
         "scale_a": lambda: gradient_of_factors("scale_a", g, named, product),
         "scale_b": lambda: gradient_of_factors("scale_b", g, named, product),
@@ -71,27 +74,35 @@ def back(gradients: list[Any], *operands: Any, product: Product) -> list[Any]:
     return [rules[name]() if ad.is_undefined_primal(operand) else None for name, operand in named.items()]
 
 
-def gradient_of_a(g: Any, b: Any, like: Any, product: Product) -> Any:
+def gradient_of_a(g: Any, b: Any, like: Any, product: Product, groups: Mapping[str, Any]) -> Any:
     trans_b = product.trans_b
     if product.trans_a:
-        gradient = multiplied(b, g, like, product, trans_b, True)
+        gradient = multiplied(b, g, like, product, trans_b, True, groups)
     else:
-        gradient = multiplied(g, b, like, product, False, not trans_b)
+        gradient = multiplied(g, b, like, product, False, not trans_b, groups)
     return summed_to(gradient, like.shape)
 
 
-def gradient_of_b(g: Any, a: Any, like: Any, product: Product) -> Any:
+def gradient_of_b(g: Any, a: Any, like: Any, product: Product, groups: Mapping[str, Any]) -> Any:
     trans_a = product.trans_a
-    if len(like.shape) == 2 and g.ndim > 2 and not trans_a:
+    if len(like.shape) == 2 and g.ndim > 2 and not trans_a and not groups:
         a, g = in_one(a), in_one(g)  # one product sums over the batch
     if product.trans_b:
-        gradient = multiplied(g, a, like, product, True, trans_a)
+        gradient = multiplied(g, a, like, product, True, trans_a, groups)
     else:
-        gradient = multiplied(a, g, like, product, not trans_a, False)
+        gradient = multiplied(a, g, like, product, not trans_a, False, groups)
     return summed_to(gradient, like.shape)
 
 
-def multiplied(first: Any, second: Any, like: Any, product: Product, trans_a: bool, trans_b: bool) -> Any:
+def multiplied(
+    first: Any,
+    second: Any,
+    like: Any,
+    product: Product,
+    trans_a: bool,
+    trans_b: bool,
+    groups: Mapping[str, Any],
+) -> Any:
     """alpha op(first) op(second) in the type of `like`, multiplied in the wider type of the two. If `like` is
     narrower than float32, float32 is rounded to 10 bits, which loses none of the narrower operand's.
     """
@@ -101,7 +112,7 @@ def multiplied(first: Any, second: Any, like: Any, product: Product, trans_a: bo
         precision = product.precision if like.dtype.name == "float32" else TF32
     out_dtype = like.dtype.name if like.dtype.name in outputs_of(common, common) else None
     how = Product(
-        ("a", "b"),
+        ("a", "b", *groups),
         trans_a,
         trans_b,
         product.alpha,
@@ -110,7 +121,8 @@ def multiplied(first: Any, second: Any, like: Any, product: Product, trans_a: bo
         precision=precision,
         device=product.device,
     )
-    return bind(first.astype(common), second.astype(common), product=how).astype(like.dtype)
+    operands = first.astype(common), second.astype(common), *groups.values()
+    return bind(*operands, product=how).astype(like.dtype)
 
 
 def common_type(first: str, second: str) -> str:

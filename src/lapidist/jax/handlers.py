@@ -16,12 +16,13 @@ from lapidist import api
 from lapidist.backends.gpu.driver import check, load_driver
 from lapidist.backends.gpu.second_pass_launches import PassWorkspace, Placed, follow, room_for
 from lapidist.calls.argument_rules import WORKSPACE_ALIGNMENT
+from lapidist.calls.grouped import grouped
 from lapidist.calls.kernel_choice import Choices
 from lapidist.calls.prepared import Prepared
 from lapidist.dtypes import numpy_dtype, size_of
 from lapidist.frameworks.arrays import Operand
 from lapidist.jax.frames import GRAPHS, Frame, register
-from lapidist.jax.product import NAME, REMEMBERED, Outline, Product, operands_of, read, results_of
+from lapidist.jax.product import NAME, OFFSETS, REMEMBERED, Outline, Product, operands_of, read, results_of
 from lapidist.planning.in_kernel_reductions import EVERY, in_kernel_work
 from lapidist.planning.workspace import shared_workspace
 from lapidist.problems.matrix import VECTOR_BYTES
@@ -38,12 +39,13 @@ def on_host(frame: Frame) -> None:
     pairs = zip(frame.pointers(), outlines, strict=True)
     arrays = [view(pointer, outline) for pointer, outline in pairs]
     operands, results = arrays[: len(product.arrays)], arrays[len(product.arrays) :]
-    api.gemm(**product.named(operands), out=tuple(results) if len(results) > 1 else results[0], **options)
+    multiply: Any = grouped if product.is_grouped else api.gemm
+    multiply(**product.named(operands), out=tuple(results) if len(results) > 1 else results[0], **options)
 
 
 @lru_cache(REMEMBERED)
 def call_on_host(text: bytes) -> tuple[Product, dict[str, Any], list[Outline]]:
-    """The product, options of gemm, and outlines of operands and results."""
+    """The product, options of gemm or grouped, and outlines of operands and results."""
     product, outlines = read(text)
     bound = product.bound(operands_of(outlines, product.arrays))
     return product, product.options, [*outlines, *results_of(bound)]
@@ -73,7 +75,7 @@ class Ready:
         self._workspace_bytes = self._flags + room
         self._source_bytes = source_bytes(self._bound.epilogue)
         self._c = product.place("c")
-        self._scales = product.place("scale_a"), product.place("scale_b")
+        self._extras = [product.place(name) for name in ("scale_a", "scale_b", OFFSETS)]
         self._fused = [product.arrays.index(name) for name in product.of_epilogue]
         self._count = len(product.arrays)
         self._lock = threading.Lock()  # a call writes addresses into the bound operands
@@ -108,8 +110,8 @@ class Ready:
     ) -> None:
         out, fused = results[0], self._bound.epilogue
         c = out if self._c is None else operands[self._c]
-        of_a, of_b = (0 if place is None else operands[place] for place in self._scales)
-        pointers = ExtraPointers(scale_a=of_a, scale_b=of_b)
+        of_a, of_b, of_groups = (0 if place is None else operands[place] for place in self._extras)
+        pointers = ExtraPointers(scale_a=of_a, scale_b=of_b, ends=of_groups)
         pointers = pointers if fused is None else fused.with_pointers(pointers)
         prepared.start(operands[0], operands[1], c, out, self._bound.alpha_beta, stream, pointers)
 

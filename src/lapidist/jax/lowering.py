@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import jax
+from jax import numpy as jnp
 from jax.interpreters import mlir
 
 from lapidist.backends.selection import choose_place
@@ -15,17 +16,29 @@ from lapidist.jax import handlers
 from lapidist.jax.epilogue_functions import met
 from lapidist.jax.operators import product_p
 from lapidist.jax.partitioning import is_spread, spread
-from lapidist.jax.product import NAME, Product, operands_of, outline_of, read, results_of, written
+from lapidist.jax.product import NAME, OFFSETS, Product, operands_of, outline_of, read, results_of, written
+from lapidist.problems.ragged import DEPTH, ROWS
 
 
 def call(*operands: Any, product: Product, rooms: Any) -> tuple[Any, ...]:
     """The results by XLA's foreign functions; `rooms` are workspaces, as further results."""
     outlines = [outline_of(operand) for operand in operands]
     text = written(product, outlines)
-    outlines_of_results = results_of(product.bound(operands_of(outlines, product.arrays)))
-    shapes = [jax.ShapeDtypeStruct(shape, numpy_dtype(dtype)) for shape, dtype in outlines_of_results]
+    bound = product.bound(operands_of(outlines, product.arrays))
+    shapes = [jax.ShapeDtypeStruct(shape, numpy_dtype(dtype)) for shape, dtype in results_of(bound)]
     results = jax.ffi.ffi_call(NAME, (*shapes, *rooms(text.encode())))(*operands, product=text)
-    return tuple(results[: len(shapes)])
+    if bound.groups is None:
+        return tuple(results[: len(shapes)])
+    ends, extent = operands[product.arrays.index(OFFSETS)], bound.groups.ragged.extent
+    return tuple(zeroed_behind(result, ends, extent) for result in results[: len(shapes)])
+
+
+def zeroed_behind(d: Any, ends: Any, extent: str) -> Any:
+    """D with zeros behind the last group, where kernels write nothing: that memory may hold NaN."""
+    if extent == DEPTH:
+        return d
+    numbers = jax.lax.broadcasted_iota(ends.dtype, d.shape, d.ndim - (2 if extent == ROWS else 1))
+    return jnp.where(numbers < (ends[-1] if ends.size else 0), d, jnp.zeros((), d.dtype))
 
 
 def lower(context: Any, *operands: Any, product: Product, rooms: Any) -> Any:

@@ -6,7 +6,7 @@ without a label is not split."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,7 +16,10 @@ from jax.sharding import NamedSharding, PartitionSpec
 from lapidist.epilogues.passes import ALL, REDUCTIONS
 from lapidist.epilogues.passes import ROW as OF_ROWS
 from lapidist.epilogues.steps import COLUMN, ROW, SCALAR, Result
-from lapidist.jax.product import Outline, Product, operands_of, results_of
+from lapidist.jax.product import OFFSETS, Outline, Product, operands_of, results_of
+from lapidist.problems.ragged import COLS as RAGGED_COLUMNS
+from lapidist.problems.ragged import DEPTH
+from lapidist.problems.ragged import ROWS as RAGGED_ROWS
 
 Labels = tuple[str | None, ...]
 Axes = tuple[str, ...]  # of a mesh
@@ -51,6 +54,8 @@ class Split(NamedTuple):
 def split_of(product: Product, outlines: Sequence[Outline]) -> Split:
     shapes = {name: shape for name, (shape, _) in zip(product.arrays, outlines, strict=True)}
     bound = product.bound(operands_of(outlines, product.arrays))
+    if bound.groups is not None:
+        return split_of_groups(product, shapes, bound.groups.ragged.extent)
     shape = bound.shape
     result = labels_of_d(len(shape))
     batch = result[:-2]
@@ -79,6 +84,22 @@ def split_of(product: Product, outlines: Sequence[Outline]) -> Split:
         if name in shapes:
             operands[name] = of_factors(shapes[name], label, extents, unsplit)
     return Split(tuple(operands[name] for name in product.arrays), tuple(results), frozenset(unsplit))
+
+
+def split_of_groups(product: Product, shapes: Mapping[str, tuple[int, ...]], extent: str) -> Split:
+    """The labels of a grouped product. Groups are not split, nor is the dimension that they cut."""
+    cut = {RAGGED_ROWS: ROWS, RAGGED_COLUMNS: COLUMNS, DEPTH: SUMMED}[extent]
+
+    def labels(pair: tuple[str, str], rank: int) -> Labels:
+        return (*(None,) * (rank - 2), *pair)
+
+    operands = {
+        "a": labels(in_memory((ROWS, SUMMED), product.trans_a), len(shapes["a"])),
+        "b": labels(in_memory((SUMMED, COLUMNS), product.trans_b), len(shapes["b"])),
+        OFFSETS: (None,),
+    }
+    d = labels((ROWS, COLUMNS), 3 if extent == DEPTH else 2)
+    return Split(tuple(operands[name] for name in product.arrays), (d,), frozenset({cut}))
 
 
 def labels_of_d(rank: int) -> tuple[str, ...]:

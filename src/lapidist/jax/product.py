@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lapidist.calls.bound import Bound
-from lapidist.calls.operation import Factors, Operation, Types
+from lapidist.calls.operation import Factors, Groups, Operation, Types
 from lapidist.epilogues.steps import Function, Parameter, Result, Step
 from lapidist.epilogues.tracing import BoundEpilogue
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides
@@ -22,12 +22,13 @@ NAME = "lapidist_product"
 REMEMBERED = 4096  # products that a process caches
 STAND_IN_ADDRESS = 1 << 20  # of operands without memory: not that of a result
 Outline = tuple[tuple[int, ...], str]  # shape and type
+OFFSETS = "offsets"  # in `arrays`: where groups end
 OF_EPILOGUE = "epilogue."  # prefix of its operands, whose names may be those of others
 
 
 class Product(NamedTuple):
-    """alpha op(a) op(b) + beta c, and its epilogue. `arrays`: those present of a, b, c, scale_a, scale_b, in
-    this order, then the epilogue's.
+    """alpha op(a) op(b) + beta c, and its epilogue. `arrays`: those present of a, b, c, scale_a, scale_b,
+    offsets, in this order, then the epilogue's.
     """
 
     arrays: tuple[str, ...] = ("a", "b")
@@ -90,6 +91,11 @@ class Product(NamedTuple):
         return self._replace(arrays=tuple(name for name in self.arrays if name != "c"), beta=0.0)
 
     @property
+    def is_grouped(self) -> bool:
+        """Whether groups share a dimension, as in lapidist.grouped."""
+        return OFFSETS in self.arrays
+
+    @property
     def is_scaled(self) -> bool:
         arrays = {"scale_a", "scale_b"} & set(self.arrays)
         return bool(arrays) or self.scale_a is not None or self.scale_b is not None
@@ -100,13 +106,13 @@ class Product(NamedTuple):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The arguments of gemm but arrays. Defaults are left out, for the fast path."""
+        """The arguments of gemm, or of grouped, but arrays. Defaults are left out, for the fast path."""
         defaults = self._field_defaults
         changed = {name: value for name, value in self._asdict().items() if value != defaults[name]}
         return {name: value for name, value in changed.items() if name not in ("arrays", "epilogue")}
 
     def named(self, arrays: Sequence[Any]) -> dict[str, Any]:
-        """The arguments of gemm that are arrays."""
+        """The arguments of gemm, or of grouped, that are arrays."""
         named = dict(zip(self.arrays, arrays, strict=True))
         if self.epilogue is None:
             return named
@@ -138,6 +144,7 @@ class Product(NamedTuple):
             self.types,
             factors=factors,
             epilogue=self.with_operands(named),
+            groups=Groups(named[OFFSETS]) if self.is_grouped else None,
         )
         return Bound(named["a"], named["b"], named.get("c"), None, operation)
 
