@@ -108,8 +108,8 @@ def dense_words(rows: Sequence[Record], dense: Mapping[object, Record]) -> str:
     if not shares:
         return ""
     return (
-        f"With {LONG} rows and more a group, the speed is {geomean(shares):.2f}x that of one dense product. The"
-        f" least is {min(shares):.2f}x."
+        f"With {LONG} rows and more a group, the speed is {geomean(shares):.2f}x that of one dense product."
+        f" The least is {min(shares):.2f}x."
     )
 
 
