@@ -113,6 +113,8 @@ def test_what_is_refused() -> None:
         lapidist.matmul(A[None], B[None], precision="emulated")
     with pytest.raises(ArgumentError, match="takes matrices and numbers alone"):
         emulated(A, B, gather_a=np.zeros(4, np.int32))
+    with pytest.raises(ArgumentError, match="products run on the current stream"):
+        emulated(A, B, stream=1)
     with pytest.raises(ArgumentError, match="got a plan, a list or groups"):
         lapidist.plan(A, B, precision="emulated")
     with pytest.raises(ArgumentError, match='precision: must be "ieee", "tf32" or "emulated"'):

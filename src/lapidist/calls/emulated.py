@@ -43,7 +43,7 @@ def multiplied(call: Call, multiply: Multiply) -> Any:
     plain = replace(call, operation=operation._replace(types=types))
     require_plain(operation)
     bound = plain.bound()
-    require_stream(call.stream)
+    require_current_stream(call.stream)
     require_float32(bound)
     backend = backend_for(bound, call.choices)
     k = bound.a.shape[-1]
@@ -60,6 +60,16 @@ def require_plain(operation: Operation) -> None:
         raise ArgumentError(
             'precision: "emulated" takes matrices and numbers alone; got factors, indices, groups, an'
             ' epilogue, or alpha or beta in an array. Leave them out, or take precision="ieee"'
+        )
+
+
+def require_current_stream(stream: Any) -> None:
+    """The framework may give slices' memory to others once the call returns, which its own stream orders."""
+    require_stream(stream)
+    if stream is not None:
+        raise ArgumentError(
+            'stream: with precision="emulated" products run on the current stream of the arrays\' framework;'
+            " got another one. Make it current (with torch.cuda.stream(...), say)"
         )
 
 
