@@ -10,11 +10,17 @@ import pytest
 import lapidist
 from group_products import UNTOUCHED, group_product, require_right, run_sanitized
 from lapidist.config import Config
+from lapidist.device import chip
 from lapidist.errors import RefusalError
+from lapidist.frameworks.arrays import HOST, Operand
 from lapidist.kernels.registry import kernel_named
-from lapidist.kernels.wgmma.clipped_maps import CLIPPED_LINES, CLIPPED_SHIFT, clipped
+from lapidist.kernels.wgmma.clipped_maps import CLIPPED_LINES, CLIPPED_SHIFT, MOST_LINES, clipped
 from lapidist.kernels.wgmma.family import tile
 from lapidist.launch import TensorMap
+from lapidist.planning.plans import make_plan
+from lapidist.problems.modes import Modes
+from lapidist.problems.problem import Problem
+from lapidist.problems.ragged import Ragged
 
 LENGTHS = [0, 33, 1, 0, 150, 64, 0]
 MANY = [(7 * i) % 5 for i in range(70)]  # more groups than a warp has lanes
@@ -134,3 +140,16 @@ def test_what_wgmma_does_not_cut(rng: np.random.Generator) -> None:
     product = group_product(rng, "k", LENGTHS, (72, 40), "float16", 0, (False, False))
     with pytest.raises(RefusalError, match="their lines start anywhere"):
         lapidist.grouped(product.a, product.b, product.ends, device="machine", kernel="wgmma")
+
+
+def test_totals_are_counted_in_32_bits() -> None:
+    a = Operand("a", 1 << 32, (4, 64, 64), (0, 64, 1), "float16", HOST, "numpy", None)
+    b = Operand("b", 1 << 40, (4, 64, 64), (4096, 1, 64), "float16", HOST, "numpy", None)
+    d = Operand("d", 1 << 48, (4, 64, 64), (0, 64, 1), "float16", HOST, "numpy", None)
+    for total, words in (
+        (1 << 31, "counted in 32 bits; the largest is"),
+        (MOST_LINES + 1, "places of lines"),
+    ):
+        problem = Problem.of(a, b, None, d, modes=Modes(ragged=Ragged("m", 4, total)))
+        with pytest.raises(RefusalError, match=words):
+            make_plan(problem, chip("h200"), kernel_named("wgmma"))

@@ -275,9 +275,10 @@ class Kernel:
             return "it needs compute capability {}.{}; {} has {}.{}".format(
                 *since, device.name, *device.capability
             )
-        if problem.m > INT_LIMIT or problem.n > INT_LIMIT or problem.k > INT_LIMIT:
-            return f"an extent is counted in 32 bits; the largest is {max(problem.m, problem.n, problem.k)}"
         ragged = problem.modes.ragged
+        longest = max(problem.m, problem.n, problem.k, 0 if ragged is None else ragged.total)
+        if longest > INT_LIMIT:
+            return f"an extent is counted in 32 bits; the largest is {longest}"
         if ragged is not None and not self.family.takes_groups:
             return f"its blocks find no groups; these matrices have {ragged}"
         if problem.modes.routes and not self.family.moded:

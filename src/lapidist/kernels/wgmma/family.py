@@ -16,6 +16,7 @@ from lapidist.kernels.rules import hopper as rules
 from lapidist.kernels.rules.hopper import INTEGERS
 from lapidist.kernels.rules.layout_rules import refuse_batch, refuse_strided
 from lapidist.kernels.tma_alignment import line
+from lapidist.kernels.wgmma.clipped_maps import MOST_LINES
 from lapidist.kernels.wgmma.config_list import family_configs
 from lapidist.kernels.wgmma.configs import tile
 from lapidist.kernels.wgmma.maps import family_maps
@@ -155,6 +156,8 @@ def refuse_groups(problem: Problem) -> str | None:
     modes = problem.modes
     if modes.ragged is None:
         return None
+    if modes.ragged.total > MOST_LINES:
+        return f"places of lines are counted in 32 bits, up to {MOST_LINES}; there are {modes.ragged.total}"
     a, b = mn_major(problem)
     if any(packed(problem)) or by_registers(problem):
         return "A and B are packed, or pass registers, before it knows groups; their lines start anywhere"
