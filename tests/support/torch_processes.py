@@ -135,6 +135,35 @@ def factors_and_updates(device: str) -> None:
         close(kept.full_tensor(), total + x.T @ x)
 
 
+def groups(device: str) -> None:
+    """Experts whose columns, rows or parts of k are split."""
+    from torch.distributed.tensor import Partial, Replicate, Shard
+
+    lt, mesh = importlib.import_module("lapidist.torch"), mesh_of(device)
+    ends = torch.tensor([2, 2, 8], device=device)
+    shared = split(ends, mesh, Replicate())
+    for shapes in (
+        ((8, FEATURES), (3, OUTPUTS, FEATURES)),
+        ((3, 4, FEATURES), (8, FEATURES)),
+        ((4, 8), (6, 8)),
+    ):
+        operands = [torch.randn(shape, device=device, requires_grad=True) for shape in shapes]
+        expected = lt.grouped(*operands, ends, trans_b=True)
+        g = torch.randn_like(expected)
+        gradients = torch.autograd.grad(expected, operands, g)
+        for where in placements(shapes):
+            pairs = zip(operands, where, strict=True)
+            parts = [split(operand.detach(), mesh, place).requires_grad_() for operand, place in pairs]
+            result = lt.grouped(*parts, shared, trans_b=True)
+            close(result.full_tensor(), expected)
+            back = torch.autograd.grad(result, parts, split(g, mesh, Replicate()))
+            close([gradient.full_tensor() for gradient in back], list(gradients))
+    x, w = torch.randn(8, FEATURES, device=device), torch.randn(3, FEATURES, OUTPUTS, device=device)
+    for of_x, of_w, place in ((Replicate(), Shard(2), Shard(1)), (Shard(1), Shard(1), Partial())):
+        result = lt.grouped(split(x, mesh, of_x), split(w, mesh, of_w), shared)
+        assert result.placements == (place,)
+
+
 # ---- models, by torch's own plans ----
 
 
@@ -218,5 +247,5 @@ def fully_sharded(device: str) -> None:
 
 def everything(device: str) -> None:
     """In one go: starting a process takes longer than what it has to do."""
-    for work in (operators, products_stay_apart, factors_and_updates, plans, fully_sharded):
+    for work in (operators, products_stay_apart, factors_and_updates, groups, plans, fully_sharded):
         work(device)

@@ -141,6 +141,34 @@ def of_scaled(a: Any, b: Any, scale_a: Any, scale_b: Any, c: Any = None, *types:
     return [split.rule(len(types)) for split in ways]
 
 
+def of_grouped(
+    a: Any, b: Any, offsets: Any, trans_a: bool = False, trans_b: bool = False, *types: Any
+) -> list[Rule]:
+    """What groups cut, and their number, is not split: where they end is one array for all."""
+    result, of_a, of_b = GROUPED[len(a.shape), len(b.shape)]
+    ways = splits(
+        result,
+        named(a.shape, transposed(of_a) if trans_a else of_a),
+        named(b.shape, transposed(of_b) if trans_b else of_b),
+        factors=(("groups",),),
+        unsplit=("total", "groups"),
+    )
+    constants = [None] * len((trans_a, trans_b, *types))
+    return [([split.result], [split.a, split.b, *split.factors, *constants]) for split in ways]
+
+
+def transposed(names: Names) -> Names:
+    return (*names[:-2], names[-1], names[-2])
+
+
+# the names of the result's, a's and b's dimensions, by how many a and b have
+GROUPED: dict[tuple[int, int], tuple[Names, Names, Names]] = {
+    (2, 3): (("total", "n"), ("total", "k"), ("groups", "k", "n")),
+    (3, 2): (("m", "total"), ("groups", "m", "k"), ("k", "total")),
+    (2, 2): (("groups", "m", "n"), ("m", "total"), ("total", "n")),
+}
+
+
 def factors(scale: Any, shape: Any, names: Names) -> Names:
     """The names of factors' dimensions, in a tuple where several rows, columns or k share a factor."""
     sizes = (
@@ -156,6 +184,7 @@ RULES: dict[str, tuple[Callable[..., list[Rule]], int]] = {  # and the number of
     "matmul": (of_matmul, 2),
     "linear": (of_linear, 3),
     "scaled": (of_scaled, 5),
+    "grouped": (of_grouped, 3),
 }
 _registered: list[bool] = []
 
