@@ -102,6 +102,17 @@ def test_vectors_and_the_host(rng: np.random.Generator) -> None:
         assert np.all(np.abs(found - exact) <= BOUND * magnitudes)
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_batches(rng: np.random.Generator, shared: bool) -> None:
+    a = rng.uniform(-1, 1, (2, 3, 20, 300)).astype(np.float32)
+    b = rng.uniform(-1, 1, (300, 24) if shared else (3, 300, 24)).astype(np.float32)
+    c = rng.uniform(-1, 1, (24,)).astype(np.float32)
+    exact, magnitudes = parts(a, b)
+    found = emulated(a, b, c, beta=2.0)
+    assert found.shape == (2, 3, 20, 24)
+    assert np.all(np.abs(found - (exact + 2 * c)) <= BOUND * (magnitudes + 2 * np.abs(c)))
+
+
 A, B = np.ones((4, 300), np.float32), np.ones((300, 4), np.float32)
 
 
@@ -109,8 +120,6 @@ def test_what_is_refused() -> None:
     halves = A.astype(np.float16), B.astype(np.float16)
     with pytest.raises(DTypeError, match='"emulated" is a way to multiply float32; a is float16'):
         lapidist.matmul(*halves, precision="emulated")
-    with pytest.raises(ArgumentError, match="multiplies one pair of matrices; got a batch"):
-        lapidist.matmul(A[None], B[None], precision="emulated")
     with pytest.raises(ArgumentError, match="takes matrices and numbers alone"):
         emulated(A, B, gather_a=np.zeros(4, np.int32))
     with pytest.raises(ArgumentError, match="products run on the current stream"):

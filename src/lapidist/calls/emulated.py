@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from lapidist.backends.backend import Backend
 from lapidist.calls.bound import Bound
 from lapidist.calls.call import Call
@@ -52,7 +54,26 @@ def multiplied(call: Call, multiply: Multiply) -> Any:
     require_place(bound, backend)
     if not LEAST_K <= k <= MOST_K or 0 in bound.shape or bound.alpha == 0:
         return multiply(plain)
+    if len(bound.shape) > 2:
+        return of_batch(bound, call, multiply)
     return Emulated(bound, backend, plain, multiply).run()
+
+
+def of_batch(bound: Bound, call: Call, multiply: Multiply) -> Any:
+    """The products of a batch, one after another: each is large enough to fill the chip, or gains nothing."""
+    result, d = output_of(bound)
+    for index in np.ndindex(*bound.shape[:-2]):
+        a, b = (matrix_at(operand.owner, index) for operand in (bound.a, bound.b))
+        c = None if bound.c is None else matrix_at(bound.c.owner, index)
+        multiplied(replace(call, a=a, b=b, c=c, out=matrix_at(d.owner, index)), multiply)
+    return bound.deliver(result)
+
+
+def matrix_at(array: Any, index: tuple[int, ...]) -> Any:
+    """The matrix of an array that broadcasts to a batch, at this place of the batch."""
+    extents = array.shape[:-2]
+    own = index[len(index) - len(extents) :]
+    return array[tuple(0 if extent == 1 else at for extent, at in zip(extents, own, strict=True))]
 
 
 def require_plain(operation: Operation) -> None:
@@ -78,11 +99,6 @@ def require_float32(bound: Bound) -> None:
         raise DTypeError(
             f'precision: "emulated" is a way to multiply float32; a is {bound.a.dtype}, the result'
             f" {bound.out_dtype}. Leave it out"
-        )
-    if len(bound.shape) > 2:
-        raise ArgumentError(
-            f'precision: "emulated" multiplies one pair of matrices; got a batch of {bound.shape[:-2]}.'
-            ' Multiply them one by one, or take precision="ieee"'
         )
 
 
