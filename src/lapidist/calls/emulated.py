@@ -22,8 +22,8 @@ from lapidist.calls.destination import backend_for, multiply_on_host, output_of
 from lapidist.calls.kernel_choice import Choices
 from lapidist.calls.operation import Operation, Types
 from lapidist.errors import ArgumentError, DTypeError
-from lapidist.frameworks.arrays import HOST, Operand, operand_of
-from lapidist.frameworks.new_arrays import empty
+from lapidist.frameworks.arrays import HOST, Operand
+from lapidist.frameworks.new_arrays import as_planned, empty, fresh
 from lapidist.frameworks.streams import require_stream
 from lapidist.launch import Launch, Scalars
 from lapidist.planning.emulated_passes import SLICES, Lines, joining, judging, padded, slicing
@@ -120,7 +120,8 @@ class Emulated:
         self.architecture = backend.chip.architecture
 
     def new(self, shape: tuple[int, ...], dtype: str) -> Operand:
-        return operand_of(empty(shape, self.bound.like, dtype), dtype)
+        planned = fresh(dtype, shape, self.bound.like, dtype)
+        return as_planned(empty(shape, self.bound.like, dtype), planned)
 
     def run(self) -> Any:
         bound, m, n = self.bound, self.m, self.n
