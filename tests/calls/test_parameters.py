@@ -24,9 +24,17 @@ def same(mine: Parameter, other: Parameter) -> bool:
     return (mine.kind, mine.default) == (other.kind, other.default)
 
 
+GROUPS = "offsets", "counts", "expected_rows", "check_offsets"
+
+
 def test_a_plan_takes_what_gemm_takes() -> None:
-    """In the same order, but for the stream, which each execution has. It keeps its kernel."""
-    plan = signature(lapidist.plan).parameters
+    """In the same order, but for the stream, which each execution has. It keeps its kernel. It also takes
+    groups, as grouped does.
+    """
+    plan = dict(signature(lapidist.plan).parameters)
+    grouped = signature(lapidist.grouped).parameters
+    of_groups = {name: plan.pop(name) for name in GROUPS}
+    assert [name for name, found in of_groups.items() if found.default is not grouped[name].default] == []
     assert list(plan) == [name for name in GEMM if name != "stream"]
     assert [name for name in plan if not same(plan[name], GEMM[name])] == []
     assert [name for name in plan if plan[name].annotation != GEMM[name].annotation] == ["a", "compile"]

@@ -67,8 +67,9 @@ def plan(
     Parameters
     ----------
     a, b, c, ...
-        Those of `gemm`, and of `grouped`. The arrays may be any of the geometry that calls will have; the
-        plan keeps `offsets` or `counts`, and reads them in each run.
+        Those of `gemm`. The arrays may be any of the geometry that calls will have.
+    offsets, counts, expected_rows, check_offsets
+        As in `grouped`. The plan keeps the array, and reads it in each run.
     compile : {"wait", "never"}, optional
         What is planned keeps its kernel, so it waits for it, or takes one that is there.
 

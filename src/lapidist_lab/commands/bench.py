@@ -253,6 +253,22 @@ def scaled(
     instead(subject, device, as_json, csv, html, record, Part(count, skip))
 
 
+@app.command(epilog=examples("bench emulated", "bench emulated --count 2 --record results"))
+def emulated(
+    device: Gpu = "gpu",
+    as_json: Json = False,
+    csv: Csv = None,
+    html: Html = None,
+    record: Records = None,
+    count: Annotated[int | None, typer.Option(min=1, help="at most so many products")] = None,
+    skip: Skip = 0,
+) -> None:
+    """Measure float32 by slices on int8 tensor cores, beside cuBLAS."""
+    from lapidist_lab.bench.protocol.cases import Part
+
+    instead("emulated", device, as_json, csv, html, record, Part(count, skip))
+
+
 @app.command(
     epilog=examples(
         "bench grouped",

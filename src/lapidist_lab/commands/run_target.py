@@ -182,6 +182,7 @@ def measure_instead(subject: str, place: int | str, outputs: Outputs, part: Part
     from lapidist_lab.bench.studies import (
         batched_products,
         default_kernels,
+        emulated_products,
         epilogue_costs,
         launch_costs,
         limits,
@@ -200,6 +201,7 @@ def measure_instead(subject: str, place: int | str, outputs: Outputs, part: Part
         "batches": partial(batched_products.measure, part=part),
         "scaled": partial(scaled_products.measure, part=part),
         "scaled-burst": partial(scaled_products.measure, part=part, mode=scaled_products.BURST_MODE),
+        "emulated": partial(emulated_products.measure, part=part),
         "epilogue": partial(epilogue_costs.measure, part=part),
         "mma": partial(tensor_cores.measure, part=part),
     }

@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lapidist.dtypes import FP8, short_name
-from lapidist_lab.bench.publish import call_costs, group_tables, layout_tables, squares, study_tables
+from lapidist_lab.bench.publish import (
+    call_costs,
+    emulated_tables,
+    group_tables,
+    layout_tables,
+    squares,
+    study_tables,
+)
 from lapidist_lab.bench.publish.aims import aims_section
 from lapidist_lab.bench.publish.charts import Chart
 from lapidist_lab.bench.publish.corpora import CORPORA, corpora, of_ragged
@@ -97,6 +104,12 @@ PAGES = (
         "How fast are products of groups, as of experts?",
         [group_tables.GROUPS, group_tables.NO_GROUPS],
         lambda data: group_tables.of_groups(data) or "not measured yet",
+    ),
+    Page(
+        "emulated",
+        "How fast is float32 on int8 tensor cores?",
+        [emulated_tables.EMULATED, emulated_tables.NOT_YET],
+        lambda data: emulated_tables.of_emulated(data) or "not measured yet",
     ),
     Page(
         "launch",
