@@ -47,13 +47,15 @@ def test_no_gradient_is_lost(torch: Any, form: str) -> None:
             if FORMS[form].records:
                 assert "gradient True" in again.words or change == "tangent"
             else:
-                assert again.words.startswith(f"ArgumentError: {argument(name)}: "), again
+                assert again.words.startswith(f"ArgumentError: {argument(name, form)}: "), again
                 assert "requires a gradient" in again.words or "has a tangent" in again.words
 
 
-def argument(name: str) -> str:
-    """Its name in errors; all arrays of a list have that of the list."""
-    return name.removesuffix("2")
+def argument(name: str, form: str) -> str:
+    """Its name in errors: in lists, with the number of its product."""
+    if not form.startswith("lists"):
+        return name
+    return f"{name.removesuffix('2')}[{int(name.endswith('2'))}]"
 
 
 def test_a_gradient_of_c_is_not_lost_where_rows_are_scattered(torch: Any) -> None:

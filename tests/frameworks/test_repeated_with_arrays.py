@@ -154,7 +154,7 @@ def test_an_epilogue_alone_makes_no_call(torch: Any, monkeypatch: pytest.MonkeyP
     call = call_of(monkeypatch, lambda: lapidist.matmul(a, b, **given))
     usual = types_named(None, None, "ieee")
     known = {key_with_arrays(call): ArrayPath(lambda *given: given, OF_MATMUL, usual, None)}
-    values = None, None, None, 1.0, 0.0, given["scale_a"], given["scale_b"]
+    values = None, None, None, 1.0, 0.0, given["scale_a"], given["scale_b"], None
     asked = known, a, b, None, given["out"], values, None, OF_MATMUL
     for _ in range(2):  # found by its key, and as what is likely
         assert repeated_with_arrays(*asked, usual, None) is not None
