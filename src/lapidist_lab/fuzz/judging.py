@@ -52,7 +52,7 @@ def may_refuse(call: Call) -> bool:
 
 def names_an_argument(error: LapidistError) -> bool:
     """Whether the message begins with arguments, or gives the reasons of all kernels."""
-    match = re.match(r"([\w, ]+):", str(error))
+    match = re.match(r"([\w, ]+):", re.sub(r"\[\d+\]", "", str(error)))
     return isinstance(error, RefusalError) or bool(match and set(re.split(r", | and ", match[1])) & NAMES)
 
 
@@ -104,9 +104,12 @@ def wrong_numbers(call: Call, arena: Arena, result: Any, after: Array, small_int
             output = arena.array_in(after, call.views["out"][i])
         else:
             output = fetched(result[i] if call.kind.many else result, call.kind.out)
-        verdict = compared(expected_of(call, arena, i, small_integers), as_product(call, arena, output))
+        expected, product = expected_of(call, arena, i, small_integers), as_product(call, arena, output)
+        of = f" of number {i}" if call.kind.many else ""
+        if product.shape != expected.reference.shape:
+            return f"the result{of} is {product.shape}, not {expected.reference.shape}"
+        verdict = compared(expected, product)
         if not verdict.ok:
-            of = f" of number {i}" if call.kind.many else ""
             return f"element {list(verdict.where)}{of} is off by {verdict.worst:.3g} times its bound"
     return ""
 

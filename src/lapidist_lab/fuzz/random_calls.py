@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -82,7 +82,8 @@ class Call:
     def __str__(self) -> str:
         count = max(len(views) for views in self.views.values())
         arrays = [
-            f"{name}={views[0]}{f' x {count}' if count > 1 else ''}" for name, views in self.views.items()
+            f"{name}={views[0]}{f' x {count}' if count > 1 else ''}{other_shapes(views)}"
+            for name, views in self.views.items()
         ]
         kind, options = self.kind, [f"{name}={value!r}" for name, value in self.options.items()]
         same = ["c is out"] if kind.c == "out" else []
@@ -90,6 +91,12 @@ class Call:
             f"{self.words + ': ' if self.words else ''}{kind.framework}"
             f" {kind.function}({', '.join([*arrays, *same, *options])})"
         )
+
+
+def other_shapes(views: Sequence[View]) -> str:
+    """In words, where a list has several."""
+    shapes = [list(view.shape) for view in views]
+    return "" if all(shape == shapes[0] for shape in shapes) else f" (then {str(shapes[1:])[1:-1]})"
 
 
 def draw_call(rng: Generator, kind: Kind, dose: Dose, place: str) -> Call:
@@ -210,13 +217,35 @@ def permuted(rng: Generator, call: Call, layout: Layout) -> View:
 
 
 def listed(rng: Generator, call: Call, dose: Dose) -> Call:
-    """The call with lists of matrices that lie alike; lists longer than a launch takes are rare."""
+    """The call with lists of matrices that lie alike, or of parts of such matrices. Lists longer than a
+    launch takes are rare."""
     m, n, k = call.extents
     most = max(1, min(dose.batch, dose.products // max(1, m * n * k)))
     count = int(rng.integers(1, min(most, 5) + 1)) if rng.random() < 0.95 or most < 40 else 70
     alike = call.kind.function == "pointers"
     views = {name: members(rng, views[0], count, alike) for name, views in call.views.items()}
+    if call.kind.function == "lists" and not call.kind.addend and rng.random() < 0.5:
+        sizes = [call.extents, *(smaller(rng, call.extents) for _ in range(count - 1))]
+        views = {name: parts_of(call, name, views[name], sizes) for name in views}
     return replace(call, views={**views, "c": views["out"]} if call.kind.c == "out" else views)
+
+
+def smaller(rng: Generator, extents: Sequence[int]) -> tuple[int, ...]:
+    """The extents, about half of which are at most 3. Zero is rare."""
+    least = 0 if rng.random() < 0.1 else 1
+    return tuple(
+        extent if rng.random() < 0.5 else min(extent, int(rng.integers(least, 4))) for extent in extents
+    )
+
+
+def parts_of(call: Call, name: str, views: list[View], sizes: Sequence[Sequence[int]]) -> list[View]:
+    """The first rows and columns of each matrix of a list, as many as its product has."""
+    kind, parts = call.kind, []
+    for view, (m, n, k) in zip(views, sizes, strict=True):
+        rows, cols = {"a": (m, k), "b": (k, n)}.get(name, (m, n))
+        transposed = (kind.trans_a and name == "a") or (kind.trans_b and name == "b")
+        parts.append(view._replace(shape=(cols, rows) if transposed else (rows, cols)))
+    return parts
 
 
 def members(rng: Generator, view: View, count: int, alike: bool) -> list[View]:

@@ -112,4 +112,4 @@ def as_product(call: Call, arena: Arena, output: Array) -> Array:
     m, n, _ = call.extents
     if call.kind.scatter_d:
         return selected(output, arena.array_in(arena.image, call.view("scatter_d")), -2)
-    return output.reshape((*call.batch, m, n))
+    return output if call.kind.many else output.reshape((*call.batch, m, n))
