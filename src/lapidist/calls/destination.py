@@ -8,6 +8,7 @@ from lapidist.backends.backend import Backend
 from lapidist.backends.selection import backend_at, choose_place
 from lapidist.calls import argument_rules
 from lapidist.calls.bound import Bound
+from lapidist.calls.invariance import require_a_kernel
 from lapidist.calls.kernel_choice import OPEN, Choices
 from lapidist.errors import DTypeError
 from lapidist.frameworks.arrays import HOST, Operand
@@ -18,6 +19,7 @@ def place_for(bound: Bound, choices: Choices) -> int | str:
     """Where the call runs."""
     place = choose_place(bound.a.device, choices.device)
     require_kernel(bound, place)
+    require_a_kernel(bound.operation.types.invariant, place)
     return place
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lapidist.calls.call import Call
+from lapidist.calls.invariance import is_invariant, require_no_schedule
 from lapidist.calls.kernel_choice import Choices, checked
 from lapidist.calls.operation import Factors, Groups, Operation, Routing, epilogue_checked, types_named
 from lapidist.config import AUTO
@@ -20,12 +22,14 @@ def call_of(arguments: Mapping[str, Any]) -> Call:
     def some(*names: str) -> dict[str, Any]:
         return {name: arguments[name] for name in names}
 
+    invariant = is_invariant(arguments["invariant"])
+    require_no_schedule(invariant, next(filter(partial(is_chosen, arguments), SCHEDULES), None))
     choices = checked(
         Choices(sharing=sharing_of(arguments), **some("device", "kernel", "config", "workspace", "compile"))
     )
     operation = Operation(
         **some("trans_a", "trans_b", "alpha", "beta"),
-        types=types_named(**some("out_dtype", "acc_dtype", "precision", "promote")),
+        types=types_named(**some("out_dtype", "acc_dtype", "precision", "promote"), invariant=invariant),
         routing=Routing(**some(*Routing._fields)),
         factors=Factors(arguments["scale_a"], arguments["scale_b"]),
         epilogue=epilogue_checked(arguments["epilogue"]),
@@ -52,8 +56,15 @@ PLANNER_DEFAULTS: dict[str, Any] = {
 }
 
 
+SCHEDULES = "schedule", "split_k", "reduction", "deterministic"  # what decides where k is cut
+
+
+def is_chosen(arguments: Mapping[str, Any], name: str) -> bool:
+    return arguments[name] is not PLANNER_DEFAULTS[name]
+
+
 def sharing_of(arguments: Mapping[str, Any]) -> Sharing | None:
-    if all(arguments[name] is default for name, default in PLANNER_DEFAULTS.items()):
+    if not any(is_chosen(arguments, name) for name in PLANNER_DEFAULTS):
         return None
     from lapidist.schedule.sharing_choice import Sharing
 

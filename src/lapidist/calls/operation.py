@@ -32,6 +32,7 @@ class Types(NamedTuple):
     accumulator: str | None = None
     precision: str = "ieee"
     promote: bool | None = None
+    invariant: bool = False  # the bits of a row do not depend on other rows
 
 
 class Routing(NamedTuple):
@@ -149,22 +150,28 @@ class Operation(NamedTuple):
         return self.with_numbers()
 
 
-def types_named(out_dtype: Any, acc_dtype: Any, precision: str, promote: bool | None = None) -> Types:
+def types_named(
+    out_dtype: Any, acc_dtype: Any, precision: str, promote: bool | None = None, invariant: bool = False
+) -> Types:
     """The types by name, usable as a key."""
-    if precision is IEEE and out_dtype is None and acc_dtype is None and promote is None:
+    usual = out_dtype is None and acc_dtype is None and promote is None and not invariant
+    if precision is IEEE and usual:
         return USUAL_TYPES  # compared by identity: an array compared with a string gives an array
     try:
-        return cached_types(out_dtype, acc_dtype, precision, promote)
+        return cached_types(out_dtype, acc_dtype, precision, promote, invariant)
     except TypeError:  # not hashable: the checks name the argument
-        return types_checked(out_dtype, acc_dtype, precision, promote)
+        return types_checked(out_dtype, acc_dtype, precision, promote, invariant)
 
 
-def types_checked(out_dtype: Any, acc_dtype: Any, precision: str, promote: bool | None) -> Types:
+def types_checked(
+    out_dtype: Any, acc_dtype: Any, precision: str, promote: bool | None, invariant: bool
+) -> Types:
     argument_rules.require_precision(precision)
     if promote is not None:
         number_rules.require_flag("promote", promote)
     out = None if out_dtype is None else name_of(out_dtype, "out_dtype")
-    return Types(out, None if acc_dtype is None else name_of(acc_dtype, "acc_dtype"), precision, promote)
+    accumulator = None if acc_dtype is None else name_of(acc_dtype, "acc_dtype")
+    return Types(out, accumulator, precision, promote, invariant)
 
 
 cached_types = lru_cache(maxsize=256, typed=True)(types_checked)

@@ -50,6 +50,7 @@ def plan(
     counts: Any = None,
     expected_rows: int | None = None,
     check_offsets: bool = False,
+    invariant: bool | None = None,
     mode: Mode | None = None,
     kernel: str | int | Kernel | None = None,
     config: Config | None = None,

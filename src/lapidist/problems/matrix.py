@@ -65,6 +65,14 @@ class Matrix:
         return Matrix(rows, cols, row_stride, col_stride, batch_strides, alignment_of(operand))
 
 
+def dense_matrix(rows: int, cols: int, dtype: str, layout: str = "row") -> Matrix:
+    """A matrix without gaps that starts on 16 bytes."""
+    line = cols if layout == "row" else rows
+    bits = VECTOR_BYTES | line * size_of(dtype)
+    strides = (cols, 1) if layout == "row" else (1, rows)
+    return Matrix(rows, cols, *strides, (), bits & -bits)
+
+
 # dimensions along which one load may take several elements: rows and columns, never those of a batch
 MATRIX = (-1, -2)
 
