@@ -83,7 +83,7 @@ def reference_of(problem: Problem) -> Problem:
         m=1,
         batch=(),
         a=dense_matrix(1, k, problem.dtype),
-        b=dense_matrix(k, n, problem.b_dtype, "row" if problem.b.lies("row") else "col"),
+        b=dense_matrix(k, n, problem.b_dtype, problem.b.layout),
         c=None if problem.c is None else d,
         d=d,
         in_place=False,

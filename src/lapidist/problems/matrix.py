@@ -66,10 +66,9 @@ class Matrix:
 
 
 def dense_matrix(rows: int, cols: int, dtype: str, layout: str = "row") -> Matrix:
-    """A matrix without gaps that starts on 16 bytes."""
-    line = cols if layout == "row" else rows
-    bits = VECTOR_BYTES | line * size_of(dtype)
-    strides = (cols, 1) if layout == "row" else (1, rows)
+    """A matrix that starts on 16 bytes, without gaps; "strided" has one behind every element."""
+    strides = {"row": (cols, 1), "col": (1, rows), "strided": (2 * cols, 2)}[layout]
+    bits = VECTOR_BYTES | max(strides) * size_of(dtype) | (min(strides) > 1) * size_of(dtype)
     return Matrix(rows, cols, *strides, (), bits & -bits)
 
 
