@@ -11,15 +11,16 @@ import numpy as np
 from lapidist.backends.host_at_once import gemm_at_once, product_at_once
 from lapidist.calls.call import Call, Mode
 from lapidist.calls.full_path import multiplied, multiplied_by_name, planned_products, with_arrays
-from lapidist.calls.invariance import OPEN_BLOCKS, is_invariant
 from lapidist.calls.kernel_choice import OPEN, Choices, checked
 from lapidist.calls.operation import (
     OF_MATMUL,
+    OPEN_BLOCKS,
     USUAL_TYPES,
     Factors,
     Operation,
     Types,
     epilogue_checked,
+    is_invariant,
     types_named,
 )
 from lapidist.calls.repeat import ARRAY_PATHS, MATRIX_PATHS, ROWS
@@ -267,7 +268,7 @@ def gemm(
     array([[12., 16.],
            [14., 18.]])
     """
-    types = USUAL_TYPES
+    types, result = USUAL_TYPES, None
     if (out_dtype is not None or acc_dtype is not None) or (promote is not None or precision is not IEEE):
         types = types_named(out_dtype, acc_dtype, precision, promote)
     if invariant is not None or OPEN_BLOCKS:
@@ -288,11 +289,7 @@ def gemm(
             values = gather_a, gather_b, scatter_d, alpha, beta, scale_a, scale_b, None
             fast_path, flags = with_arrays().repeated_with_arrays, (trans_a, trans_b, False, False)
             result = fast_path(ARRAY_PATHS, a, b, c, out, values, epilogue, flags, types, stream)
-        else:
-            result = None
-        if result is not None:
-            return result
-    return multiplied_by_name(locals())
+    return multiplied_by_name(locals()) if result is None else result
 
 
 # The default objects themselves: a comparison by identity then tells that a caller gave no alpha or beta.

@@ -187,7 +187,9 @@ def test_kernels_and_configs_of_any_number_of_rows_give_the_same_bits(
     (sharing,) = sharings.values()
     choices = {(plan.kernel.name, plan.config): sharing for plan in plans}
     bits = [
-        product.bits(product.planned(Choice(*choice, by if by.split_k != "auto" else Sharing("data_parallel"))))
+        product.bits(
+            product.planned(Choice(*choice, by if by.split_k != "auto" else Sharing("data_parallel")))
+        )
         for choice, by in choices.items()
     ]
     assert len(bits) > 1

@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lapidist.calls.call import Call
 from lapidist.calls.full_path import multiplied, with_arrays
-from lapidist.calls.invariance import OPEN_BLOCKS, is_invariant
 from lapidist.calls.kernel_choice import OPEN, Choices, checked
 from lapidist.calls.operation import (
+    OPEN_BLOCKS,
     USUAL_TYPES,
     Factors,
     Groups,
     Operation,
     Routing,
     epilogue_checked,
+    is_invariant,
     types_named,
 )
 from lapidist.calls.repeat import ARRAY_PATHS

@@ -1,17 +1,12 @@
-"""Whether rows keep their bits: what a caller says of one product, or of all in a `with` block."""
+"""A `with` block in which products keep the bits of rows."""
 
 from __future__ import annotations
 
-from contextvars import ContextVar, Token
+from contextvars import Token
 from types import TracebackType
 
 from lapidist.calls.number_rules import require_flag
-from lapidist.errors import ArgumentError
-from lapidist.frameworks.arrays import HOST
-
-_ASKED: ContextVar[bool] = ContextVar("lapidist.invariant", default=False)
-# The open blocks of all threads and tasks. While it is empty no call reads the context, which takes 40 ns.
-OPEN_BLOCKS: list[invariant] = []
+from lapidist.calls.operation import IN_BLOCK, OPEN_BLOCKS
 
 
 class invariant:
@@ -38,38 +33,12 @@ class invariant:
         self._tokens: list[Token[bool]] = []
 
     def __enter__(self) -> invariant:
-        self._tokens.append(_ASKED.set(self._on))
         OPEN_BLOCKS.append(self)
+        self._tokens.append(IN_BLOCK.set(self._on))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        IN_BLOCK.reset(self._tokens.pop())
         OPEN_BLOCKS.remove(self)
-        _ASKED.reset(self._tokens.pop())
-
-
-def is_invariant(argument: object) -> bool:
-    """What one call asks for: its argument, or what the block around it says."""
-    if argument is None:
-        return _ASKED.get()
-    require_flag("invariant", argument)
-    return bool(argument)
-
-
-def require_no_schedule(invariant: bool, schedule: str | None) -> None:
-    """`schedule`: the argument by which the caller decides how blocks share k, if there is one."""
-    if invariant and schedule is not None:
-        raise ArgumentError(
-            f"{schedule}: cuts k in another way than invariant=True does for every number of rows; got both."
-            " Leave one of them out"
-        )
-
-
-def require_a_kernel(invariant: bool, place: int | str) -> None:
-    """NumPy's order of sums depends on the number of rows."""
-    if invariant and place == HOST:
-        raise ArgumentError(
-            "invariant: holds for kernels, and NumPy multiplies arrays on the host; got such arrays. Pass"
-            ' device="machine", or arrays on a GPU'
-        )

@@ -15,9 +15,8 @@ from lapidist.backends.selection import backend_at, choose_place
 from lapidist.build.compile_policy import BACKGROUND, Compiling, kept_way
 from lapidist.calls import argument_rules
 from lapidist.calls.bound_lists import Listed, Pointed, batch_of
-from lapidist.calls.destination import require_choices
+from lapidist.calls.destination import require_a_kernel, require_choices
 from lapidist.calls.executable import require_chip_of, require_no_workspace
-from lapidist.calls.invariance import require_a_kernel
 from lapidist.calls.kernel_choice import OPEN, Choices
 from lapidist.calls.operation import Operation
 from lapidist.calls.prepared import of_all

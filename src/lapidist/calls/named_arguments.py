@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lapidist.calls.call import Call
-from lapidist.calls.invariance import is_invariant, require_no_schedule
 from lapidist.calls.kernel_choice import Choices, checked
-from lapidist.calls.operation import Factors, Groups, Operation, Routing, epilogue_checked, types_named
+from lapidist.calls.operation import (
+    Factors,
+    Groups,
+    Operation,
+    Routing,
+    epilogue_checked,
+    is_invariant,
+    types_named,
+)
 from lapidist.config import AUTO
+from lapidist.errors import ArgumentError
 
 if TYPE_CHECKING:
     from lapidist.schedule.sharing_choice import Sharing
@@ -23,7 +30,7 @@ def call_of(arguments: Mapping[str, Any]) -> Call:
         return {name: arguments[name] for name in names}
 
     invariant = is_invariant(arguments["invariant"])
-    require_no_schedule(invariant, next(filter(partial(is_chosen, arguments), SCHEDULES), None))
+    require_no_schedule(invariant, arguments)
     choices = checked(
         Choices(sharing=sharing_of(arguments), **some("device", "kernel", "config", "workspace", "compile"))
     )
@@ -54,6 +61,16 @@ PLANNER_DEFAULTS: dict[str, Any] = {
     "avail_sms": None,
     "deterministic": True,
 }
+
+
+def require_no_schedule(invariant: bool, arguments: Mapping[str, Any]) -> None:
+    """No argument may cut k in another way than for other numbers of rows."""
+    schedule = next((name for name in SCHEDULES if is_chosen(arguments, name)), None)
+    if invariant and schedule is not None:
+        raise ArgumentError(
+            f"{schedule}: would cut k otherwise than invariant=True does for every number of rows; got"
+            f" {arguments[schedule]!r} and that. Leave one of them out"
+        )
 
 
 SCHEDULES = "schedule", "split_k", "reduction", "deterministic"  # what decides where k is cut

@@ -23,15 +23,13 @@ from lapidist.schedule.sharing_choice import PLANNED, Sharing
 def invariant_choice(
     problem: Problem, device: Device, kernel: Kernel | None, config: Config | None, sharing: Sharing = PLANNED
 ) -> tuple[Candidate, Sharing]:
-    """The best candidate of the one order, and how its blocks share tiles. Of `sharing` only the number of SMs
-    counts.
+    """The best candidate of the one order, and how its blocks share tiles. Of `sharing` only the number of
+    SMs counts.
     """
     ways = ways_of(problem, device)
+    groups = groups_of(problem) if kernel is None else grouped((kernel,), problem.math)
     if config is not None:
-        exactly(problem, device, kernel, config)
-        groups = (config_alone(kernel, config, problem.math),)  # type: ignore[arg-type]
-    else:
-        groups = groups_of(problem) if kernel is None else grouped((kernel,), problem.math)
+        groups = (config_alone(exactly(problem, device, kernel, config).kernel, config, problem.math),)
     best = None
     for way in ways:
         shared = replace(way.sharing, avail_sms=sharing.avail_sms)
@@ -45,9 +43,7 @@ def invariant_choice(
     return best
 
 
-def why_none(
-    problem: Problem, device: Device, way: Way, kernel: Kernel | None, config: Config | None
-) -> str:
+def why_none(problem: Problem, device: Device, way: Way, kernel: Kernel | None, config: Config | None) -> str:
     order = f"in the order of every number of rows: {way.order}"
     if config is not None and kernel is not None:
         who, way_out = f"config: {kernel.name} {config} does not sum", "Leave it out"

@@ -23,6 +23,7 @@ import numpy as np
 from lapidist.device import CHIPS, Device
 from lapidist.errors import RefusalError
 from lapidist.kernels.kernel import Kernel
+from lapidist.kernels.kernel_table import Rows
 from lapidist.kernels.production import every_kernel
 from lapidist.planning.cost_table import WHOLE_TILES, Candidate, CostTable
 from lapidist.planning.planner import best_of, grouped, weigh
@@ -128,10 +129,8 @@ def alike(way: Way) -> tuple[Way, ...]:
     cuts = way.order.cuts
     if not isinstance(cuts, Cuts) or way.order.unit != "wgmma":
         return (way,)
-    return tuple(
-        Way(replace(way.sharing, reduction=by), replace(way.order, cuts=replace(cuts, reduction=by)), way.like)
-        for by in REDUCTIONS
-    )
+    orders = {by: replace(way.order, cuts=replace(cuts, reduction=by)) for by in REDUCTIONS}
+    return tuple(Way(replace(way.sharing, reduction=by), order, way.like) for by, order in orders.items())
 
 
 @lru_cache(maxsize=1024)
@@ -186,7 +185,7 @@ def free_seconds(problem: Problem, chip: Device) -> float:
     return np.inf if best is None else best.seconds
 
 
-def groups_of(problem: Problem) -> tuple[Any, ...]:
+def groups_of(problem: Problem) -> tuple[Rows, ...]:
     return grouped(tuple(kernel for kernel in every_kernel() if kernel.kind == "production"), problem.math)
 
 

@@ -176,8 +176,9 @@ def compiler_rounds_epilogue(problem: Problem, kernel: Kernel) -> bool:
     """Whether the compiler chose what is rounded and what is fused: in epilogues, and in the ladder with C. A
     function that only adds a bias leaves no choice. Nor does one whose steps are rounded one by one.
     """
-    chosen = problem.fused is not None and not adds_bias_alone(problem) and not rounds_each_step(problem, kernel)
-    return chosen or (problem.c is not None and kernel.kind != "production")
+    chosen = problem.fused is not None and not adds_bias_alone(problem)
+    ladder_with_c = problem.c is not None and kernel.kind != "production"
+    return (chosen and not rounds_each_step(problem, kernel)) or ladder_with_c
 
 
 def rounds_each_step(problem: Problem, kernel: Kernel) -> bool:
@@ -185,7 +186,8 @@ def rounds_each_step(problem: Problem, kernel: Kernel) -> bool:
     themselves are such, and beta C is one.
     """
     tensor_cores = kernel.kind == "production" and kernel.unit != "fma"
-    return problem.invariant and problem.fused is not None and problem.c is None and tensor_cores
+    function = problem.fused is not None and not adds_bias_alone(problem)
+    return problem.invariant and function and problem.c is None and tensor_cores
 
 
 def adds_bias_alone(problem: Problem) -> bool:

@@ -33,7 +33,7 @@ from lapidist_lab.bench.studies.group_cases import (
 )
 from lapidist_lab.bench.studies.group_contenders import DENSE, GroupContender, GroupProduct, contenders_of
 from lapidist_lab.bench.studies.ladder_runs import Keep, sensor_range
-from lapidist_lab.verify import Expected, expect
+from lapidist.verify.sum_bound import Expected, expect
 
 MODE = "grouped"
 PROTOCOL = replace(SUSTAINED, rounds=1, turn_seconds=0.2)  # some hundred cases of up to five ways each
