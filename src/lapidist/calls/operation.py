@@ -85,6 +85,8 @@ USUAL_TYPES = Types()
 IN_BLOCK: ContextVar[bool] = ContextVar("lapidist.invariant", default=False)
 # The open blocks of all threads and tasks. While there are none, no call reads the context: that takes 40 ns.
 OPEN_BLOCKS: list[object] = []
+# Behind a precision: how torch's operators say invariant=True and False, which their schemas do not have.
+INVARIANT, FREE = ", invariant", ", free"
 # trans_a, trans_b, whether vectors are allowed, permuted or what is said of groups
 Flags = tuple[Any, Any, Any, Any]
 OF_MATMUL: Flags = (False, False, True, False)
@@ -178,6 +180,8 @@ def types_named(
 def types_checked(
     out_dtype: Any, acc_dtype: Any, precision: str, promote: bool | None, invariant: bool
 ) -> Types:
+    if isinstance(precision, str) and precision.endswith((INVARIANT, FREE)):
+        precision, invariant = precision.partition(",")[0], precision.endswith(INVARIANT)
     argument_rules.require_precision(precision)
     if promote is not None:
         number_rules.require_flag("promote", promote)
