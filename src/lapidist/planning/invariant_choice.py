@@ -52,6 +52,8 @@ def why_none(problem: Problem, device: Device, way: Way, kernel: Kernel | None, 
     elif problem.fused is not None:
         who = "epilogue: no kernel rounds each step of it and sums"
         way_out = "Apply it to the result (a bias alone is taken, and on tensor cores any function without c)"
+    elif problem.modes.arrays:
+        who, way_out = "invariant: no kernel of Pointers sums", "Pass lists of arrays"
     else:
         who, way_out = "invariant: no kernel sums", "Pass contiguous arrays"
     return f"{who} {problem} on {device.name} {order}. {way_out}, or pass invariant=False"
