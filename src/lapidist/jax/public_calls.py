@@ -136,8 +136,7 @@ def linear(
     input = input[None] if row else input
     weight = weight[None] if column and transposed else weight[:, None] if column else weight
     arrays, names = {"a": input, "b": weight}, ("input", "weight", "bias")
-    if bias is not None:
-        arrays["c"] = bias
+    arrays |= {} if bias is None else {"c": bias}
     beta = float("c" in arrays)
     product = Product(tuple(arrays), trans_b=transposed, beta=beta, **types, device=place(device))
     bound = checked(product, arrays, names[: len(arrays)], False)
