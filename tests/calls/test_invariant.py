@@ -102,6 +102,19 @@ def test_rows_with_a_function_behind_them(rng: np.random.Generator, a: Array, b:
     same(lapidist.matmul(a[11:13], b, **how), expected[11:13])
 
 
+def test_each_step_of_a_function_is_rounded(rng: np.random.Generator, a: Array, b: Array) -> None:
+    """Bit for bit as NumPy's steps; a multiplication that is fused with an addition would not be."""
+
+    @lapidist.epilogue
+    def moved(x: Any, bias: lapidist.Row) -> Any:
+        return x * 1.7 + bias
+
+    bias = spread(rng, N, dtype=np.float32)
+    how = {**MACHINE, "invariant": True, "out_dtype": np.float32}
+    sums = lapidist.matmul(a, b, **how)
+    same(lapidist.matmul(a, b, epilogue=moved(bias=bias), **how), sums * np.float32(1.7) + bias)
+
+
 def wgmma_configs(a: Array, b: Array) -> list[Any]:
     """Of a few tiles, as they are and with A and B exchanged."""
     plan = lapidist.plan(a, b, **MACHINE).plan
