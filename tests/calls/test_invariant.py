@@ -245,6 +245,13 @@ def test_kernels_and_configs_of_another_order_are_refused(a: Array, b: Array) ->
     assert lapidist.gemm(a, b, kernel="wgmma", **how).shape == (40, N)
 
 
+def test_emulated_products_are_refused(rng: np.random.Generator) -> None:
+    """What they are multiplied by follows from all rows."""
+    a = spread(rng, 16, 64, dtype=np.float32)
+    with pytest.raises(ArgumentError, match=r"precision: 'emulated' looks at all rows .* Leave one of them"):
+        lapidist.matmul(a, a.T.copy(), precision="emulated", invariant=True, **MACHINE)
+
+
 def test_functions_that_the_compiler_rounds_are_refused(rng: np.random.Generator) -> None:
     a = spread(rng, 16, 64, dtype=np.float32)
     square = lapidist.epilogue(lambda x: x * x + 1.0)

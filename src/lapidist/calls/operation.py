@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from lapidist.calls import argument_rules, number_rules
-from lapidist.dtypes import IEEE, name_of
+from lapidist.dtypes import EMULATED, IEEE, name_of
 from lapidist.errors import ArgumentError, explained
 
 if TYPE_CHECKING:
@@ -183,6 +183,11 @@ def types_checked(
     if isinstance(precision, str) and precision.endswith((INVARIANT, FREE)):
         precision, invariant = precision.partition(",")[0], precision.endswith(INVARIANT)
     argument_rules.require_precision(precision)
+    if invariant and precision == EMULATED:
+        raise ArgumentError(
+            "precision: 'emulated' looks at all rows before it chooses how to multiply; got it and"
+            " invariant=True. Leave one of them out"
+        )
     if promote is not None:
         number_rules.require_flag("promote", promote)
     out = None if out_dtype is None else name_of(out_dtype, "out_dtype")

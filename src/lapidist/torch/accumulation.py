@@ -60,7 +60,8 @@ class AccumulatedGroups(torch.autograd.Function):  # type: ignore[misc]
         if ctx.needs_input_grad[1]:
             with torch.no_grad():
                 first, second, *flags = factors_of_b(g, a, *ctx.flags)
-                operators.grouped_update(ctx.into, first, second, offsets, *flags, *ctx.how)
+                how = summed_freely(ctx.how[0]), ctx.how[1]
+                operators.grouped_update(ctx.into, first, second, offsets, *flags, *how)
         return of_a, None, None, None, None, None, None, None
 
 

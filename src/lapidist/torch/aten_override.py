@@ -196,7 +196,8 @@ def by_groups(a: Any, b: Any, offsets: Any = None, bias: Any = None, out_dtype: 
         return None
     precision = precision_of(a) if a.dtype is torch.float32 else IEEE
     out = padded(a, b, offsets.shape, a.dtype)
-    return grouped_calls.grouped(a, b, offsets, out=out, precision=precision)
+    how: dict[str, Any] = {"precision": precision, "invariant": _blocks.invariant}
+    return grouped_calls.grouped(a, b, offsets, out=out, **how)
 
 
 def scaled_by_groups(
@@ -215,6 +216,7 @@ def scaled_by_groups(
     if a.dtype not in EIGHT_BITS or not (bias is scale_result is None) or not are_groups(a, b, offsets):
         return None
     factors = {"scale_a": scale_a, "scale_b": scale_b, "promote": not use_fast_accum or None}
+    factors["invariant"] = _blocks.invariant
     out = padded(a, b, offsets.shape, dtype)
     return grouped_calls.grouped(a, b, offsets, out=out, out_dtype=dtype, **factors)
 

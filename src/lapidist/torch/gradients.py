@@ -236,6 +236,7 @@ def grouped_back(ctx: Any, g: Any) -> tuple[Any, ...]:
         of_a = by_groups(first, second, offsets, *flags, *how)
     if ctx.needs_input_grad[1]:
         first, second, *flags = factors_of_b(g, a, *ctx.transposed)
+        how = None, summed_freely(ctx.types[1]), ctx.expected_rows
         of_b = by_groups(first, second, offsets, *flags, *how)
     return of_a, of_b, None, None, None, None, None, None
 

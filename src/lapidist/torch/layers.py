@@ -103,11 +103,11 @@ class Swapped:
             if type(layer) is not STOCK:
                 kind: Any = type(layer)
                 layer.__class__ = swapped_class(kind)
-                continue
-            layer.__class__ = Linear if eight_bits is None else EightBitLinear
+            else:
+                layer.__class__ = Linear if eight_bits is None else EightBitLinear
             if invariant is not None:
                 layer.invariant = invariant
-            if eight_bits is not None:
+            if eight_bits is not None and isinstance(layer, EightBitLinear):
                 layer.eight_bits = eight_bits
                 layer.quantised_weight()
 

@@ -196,6 +196,7 @@ def grouped(
     precision: Precision = IEEE,
     expected_rows: int | None = None,
     into: Any = None,
+    invariant: bool | None = None,
 ) -> Any:
     """Products of groups that end at `offsets`, which the device reads: rows, a (total, k) and b (groups, k,
     n); columns, a (groups, m, k) and b (k, total); or k, a (m, total) and b (total, n).
@@ -206,6 +207,8 @@ def grouped(
     `into`: a tensor of b's shape (groups, k, n), float32 say. The backward pass adds the gradient of b to it,
     in its type, and b.grad gets none.
     """
+    if invariant is not None or OPEN_BLOCKS:
+        precision = with_invariance(precision, invariant)
     require_tensors(a=a, b=b, offsets=offsets)
     a, b = in_autocast(a, b)
     if into is not None:
