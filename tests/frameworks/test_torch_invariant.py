@@ -102,6 +102,16 @@ def test_the_gradient_of_the_input_keeps_it_and_that_of_the_weight_does_not(
     torch.testing.assert_close(x.grad, torch.ones(7, 12) @ w.detach())
 
 
+def test_groups_and_the_gradient_of_their_rows_ask_for_it(asked: Asked) -> None:
+    a, b = torch.randn(9, 24, requires_grad=True), torch.randn(2, 24, 12, requires_grad=True)
+    offsets = torch.tensor([4, 9], dtype=torch.int32)
+    d = lt.grouped(a, b, offsets, invariant=True)
+    assert [invariant for *_, invariant in asked] == [True]
+    asked.clear()
+    d.sum().backward()
+    assert [invariant for *_, invariant in asked] == [True, False]
+
+
 def test_swapped_layers_ask_for_it_until_they_are_restored(asked: Asked) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(24, 12), torch.nn.ReLU(), torch.nn.Linear(12, 4))
     x = torch.randn(7, 24)
