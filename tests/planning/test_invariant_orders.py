@@ -15,10 +15,11 @@ from lapidist.errors import RefusalError
 from lapidist.frameworks.arrays import HOST, Operand
 from lapidist.kernels.registry import kernel_named
 from lapidist.planning.fallback_kernels import planned_at_once, same_sums
-from lapidist.planning.invariant_orders import WORTH, ways_of
+from lapidist.planning.invariant_orders import WORTH, reference_of, ways_of
 from lapidist.planning.plans import Plan, make_plan
 from lapidist.planning.sum_orders import Cuts
 from lapidist.problems.problem import Problem, dense_problem
+from lapidist.problems.scaling import LINES, ONE, SQUARES, STRIPS, Scale, Scaling
 from lapidist.schedule.sharing_choice import Sharing
 from same_sums import Choice, Product
 
@@ -92,6 +93,17 @@ def test_a_caller_who_exchanged_the_operands_has_the_order_of_d() -> None:
     for m in (1, 16, 300):
         problem = invariant(m, *FEW_COLUMNS, "bfloat16")
         assert bits_of(make_plan(problem.exchanged(), H200)) == bits_of(make_plan(problem, H200))
+
+
+@pytest.mark.parametrize("pair", [(ONE, LINES), (STRIPS, SQUARES)])
+def test_a_single_row_has_the_order_of_several_with_factors(pair: tuple[int, int]) -> None:
+    """Its one factor is that of a row, or of the matrix: shapes do not tell."""
+    problem = invariant(1, *FEW_COLUMNS, E4M3)
+    scalings = [Scaling(Scale(kind), Scale(LINES, 1), promoted=kind in (STRIPS, SQUARES)) for kind in pair]
+    orders = {way.order for each in scalings for way in ways_of(replace(problem, scaling=each), H200)}
+    assert len({order.cuts.cuts if isinstance(order.cuts, Cuts) else None for order in orders}) == 1
+    references = [reference_of(replace(problem, scaling=each)) for each in scalings]
+    assert references[0] == references[1]
 
 
 def test_whole_tiles_where_they_are_nearly_as_fast_and_parts_of_k_where_they_are_not() -> None:

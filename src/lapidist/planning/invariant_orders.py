@@ -32,12 +32,14 @@ from lapidist.planning.sum_orders import Cuts, SumOrder, ends_in_zeros
 from lapidist.problems.matrix import dense_matrix
 from lapidist.problems.modes import OF_ALL
 from lapidist.problems.problem import Problem
-from lapidist.problems.scaling import Scale, Scaling
+from lapidist.problems.scaling import LINES, NO, ONE, SQUARES, STRIPS, Scale, Scaling
 from lapidist.schedule.sharing_choice import PLANNED, Reduction, Sharing
 
 # Numbers of rows that are weighed, and how much longer than the free choice one order may take at each.
 WORTH = {16: 0.10, 64: 0.10, 256: 0.05, 2048: 0.05, 8192: 0.05}
 PARTS = 2, 4, 8  # of k
+# A's kinds of factors, with those that a single row cannot tell apart as one.
+OF_ROWS = {NO: NO, ONE: LINES, LINES: LINES, STRIPS: STRIPS, SQUARES: STRIPS}
 REDUCTIONS: tuple[Reduction, ...] = ("cluster", "turnstile")
 
 
@@ -100,7 +102,7 @@ def reference_of(problem: Problem) -> Problem:
             scalars=False,
             ragged=None,
         ),
-        scaling=Scaling(Scale(scaling.a.kind), Scale(scaling.b.kind), scaling.promoted),
+        scaling=Scaling(Scale(OF_ROWS[scaling.a.kind]), Scale(scaling.b.kind), scaling.promoted),
     )
 
 
