@@ -9,13 +9,15 @@ import pytest
 import lapidist
 
 pytestmark = pytest.mark.gpu
-torch: Any = pytest.importorskip("torch")
+torch: Any = None  # the module, where a test runs
 BOUND = 2.0**-21
 
 
 @pytest.fixture(autouse=True)
-def the_best_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+def the_best_kernels(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """By torch with the random numbers of the test."""
     monkeypatch.setenv("LAPIDIST_COMPILE", "wait")
+    monkeypatch.setitem(globals(), "torch", request.getfixturevalue("torch"))
 
 
 def drawn(phi: float, *shape: int) -> Any:

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from lapidist.calls.number_rules import require_flag
 from lapidist.errors import ArgumentError
 from lapidist.torch.autocast import in_autocast
 from lapidist.torch.eight_bits import Factors, Straight, fits, of_weight, product, require_kind
@@ -23,16 +22,13 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
 
     A weight that has a tensor `main_grad` gets its gradient added there, and no `grad`."""
 
-    invariant: bool | None = None  # whether rows keep their bits; None: as the block around a call says
-
     def forward(self, input: Any) -> Any:
         parameters = self._parameters  # attributes of a Module take 0.4 us each
         if "weight" in parameters and "bias" in parameters:
             weight, bias = parameters["weight"], parameters["bias"]
         else:  # torch.nn.utils.parametrize computes them in each call
             weight, bias = self.weight, self.bias
-        into = getattr(weight, "main_grad", None)
-        return linear(input, weight, bias, into=into, invariant=self.invariant)
+        return linear(input, weight, bias, into=getattr(weight, "main_grad", None))
 
 
 class EightBitLinear(Linear):
@@ -45,9 +41,9 @@ class EightBitLinear(Linear):
         input, cast_weight, bias = in_autocast(input, weight, self.bias)
         recorded = torch.is_grad_enabled() and (input.requires_grad or weight.requires_grad)
         if not recorded:
-            return product(input, self.quantised_weight(), bias, kind, self.invariant)
+            return product(input, self.quantised_weight(), bias, kind)
         quantised = of_weight(weight, dtype, kind) if weight.requires_grad else self.quantised_weight()
-        return Straight.apply(input, cast_weight, bias, *quantised, kind, self.invariant)
+        return Straight.apply(input, cast_weight, bias, *quantised, kind)
 
     def _apply(self, *args: Any, **options: Any) -> Any:
         layer = super()._apply(*args, **options)
@@ -95,19 +91,15 @@ def derived_from_stock(kind: type) -> type:
 class Swapped:
     """Swapped layers. `undo()`, or leaving a `with` block, restores them."""
 
-    def __init__(
-        self, layers: list[Any], eight_bits: tuple[Any, Factors] | None = None, invariant: bool | None = None
-    ) -> None:
+    def __init__(self, layers: list[Any], eight_bits: tuple[Any, Factors] | None = None) -> None:
         self._layers = [weakref.ref(layer) for layer in layers]
         for layer in layers:
             if type(layer) is not STOCK:
                 kind: Any = type(layer)
                 layer.__class__ = swapped_class(kind)
-            else:
-                layer.__class__ = Linear if eight_bits is None else EightBitLinear
-            if invariant is not None:
-                layer.invariant = invariant
-            if eight_bits is not None and isinstance(layer, EightBitLinear):
+                continue
+            layer.__class__ = Linear if eight_bits is None else EightBitLinear
+            if eight_bits is not None:
                 layer.eight_bits = eight_bits
                 layer.quantised_weight()
 
@@ -127,7 +119,7 @@ class Swapped:
                 layer.__class__ = derived_from_stock(type(layer))
             else:
                 continue
-            for name in ("eight_bits", "_quantised", "invariant"):
+            for name in ("eight_bits", "_quantised"):
                 layer.__dict__.pop(name, None)
         self._layers.clear()
 
@@ -139,11 +131,7 @@ class Swapped:
 
 
 def swap(
-    model: Any,
-    where: Callable[[str, Any], bool] | None = None,
-    dtype: Any = None,
-    factors: Factors = "rows",
-    invariant: bool | None = None,
+    model: Any, where: Callable[[str, Any], bool] | None = None, dtype: Any = None, factors: Factors = "rows"
 ) -> Swapped:
     """Let lapidist multiply in the torch.nn.Linear layers of a model, and in experts as transformers 5 has
     them: all, or those of which `where(name, layer)` is true. Returns a `Swapped`: its `undo()`, or the end
@@ -152,10 +140,7 @@ def swap(
     A layer stays the same object, with its weights and hooks; classes derived from torch.nn.Linear do not
     change. `dtype`: torch.float8_e4m3fn, say. Weights are rounded to it once, activations in each call, with
     factors for "rows" or "blocks" of 128. Gradients are those of a product that rounds nothing. Experts keep
-    their own type.
-
-    `invariant`: whether a row of a layer's result, and of its input's gradient, has the same bits whatever
-    other rows there are."""
+    their own type."""
     if not isinstance(model, torch.nn.Module):
         raise ArgumentError(
             f"model: must be a torch.nn.Module; got {type(model).__name__}. Pass the model itself"
@@ -167,11 +152,9 @@ def swap(
         )
     if dtype is not None:
         require_kind(dtype, factors)
-    if invariant is not None:
-        require_flag("invariant", invariant)
     layers = [
         layer
         for name, layer in model.named_modules()
         if (type(layer) is STOCK or are_experts(layer)) and (where is None or where(name, layer))
     ]
-    return Swapped(layers, None if dtype is None else (dtype, factors), invariant)
+    return Swapped(layers, None if dtype is None else (dtype, factors))
