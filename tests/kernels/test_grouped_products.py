@@ -47,7 +47,7 @@ TURNED = {"m": (False, True), "n": (True, True), "k": (True, False)}
 IDS = [f"{kernel}-{dtype}-{number}" for number, (kernel, dtype, _) in enumerate(WAYS)]
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.survey)])
 @pytest.mark.parametrize("extent", ["m", "k"])
 @pytest.mark.parametrize(("kernel", "dtype", "config"), WAYS, ids=IDS)
 def test_each_group_is_its_own_product(
