@@ -77,7 +77,7 @@ def matmul(
         The type in which sums are kept: "float16" is a choice for float16.
     precision : {"ieee", "tf32", "emulated"}
         "tf32" lets tensor cores round float32 factors to 10 bits. "emulated" multiplies float32 matrices by
-        slices on int8 tensor cores, within 2^-21 of the product of magnitudes.
+        slices on int8 tensor cores, for random numbers within 2^-21 of the product of magnitudes.
     scale_a, scale_b : number or float32 array, optional
         Factors of 8-bit floats: one, one for each row of a (column of b), or one for 1 x 128 or 128 x 128
         elements along k.

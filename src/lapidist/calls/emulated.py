@@ -2,9 +2,9 @@
 
     slices of A and B -> their products, exact in int32 -> judge -> join -> D
 
-Every element is within 2^-21 of |A||B|, and mostly nearer than a float32 sum is. Where lines span too far for
-that, which the device decides, the product of float32 itself replaces the result; else it multiplies nothing.
-So the host waits for no answer.
+Of random numbers each element is within 2^-21 of |A||B|, mostly nearer than a float32 sum. Where lines span
+too far for that, which the device decides, the product of float32 itself replaces the result; else it
+multiplies nothing. So the host waits for no answer.
 """
 
 from __future__ import annotations
