@@ -105,6 +105,7 @@ def reference() -> dict[str, str]:
         "errors": ("Errors", [f"lapidist.{name}" for name in errors]),
         "torch": ("lapidist.torch", ["lapidist.torch"]),
         "jax": ("lapidist.jax", ["lapidist.jax"]),
+        "verify": ("lapidist.verify", ["lapidist.verify"]),
         "machine": ("The machine", ["lapidist.machine"]),
     }
     texts = {

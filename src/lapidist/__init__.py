@@ -32,6 +32,7 @@ _HOME = {
         "ShapeError StrideError"
     ),
     "calls.grouped": "grouped",
+    "calls.invariance": "invariant",
     "calls.lists": "ArrayGemm",
     "calls.planned_call": "plan",
     "problems.pointers": "Pointers",
@@ -48,8 +49,8 @@ __all__ = sorted(_MODULE_OF, key=lambda name: (not name.isupper(), not name[0].i
 
 
 def __getattr__(name: str) -> Any:
-    if name == "epilogues":  # the ready-made ones are names of this package
-        return _loaded("epilogues")
+    if name in ("epilogues", "verify"):  # packages of public names
+        return _loaded(name)
     module = _MODULE_OF.get(name)
     if module is None:
         raise AttributeError(f"module 'lapidist' has no attribute {name!r}{_HINTS.get(name, '')}")

@@ -1,7 +1,9 @@
 import lapidist.epilogues as epilogues  # noqa: F401 - a name of the package, of which only some are listed
+import lapidist.verify as verify  # noqa: F401
 from lapidist.api import gemm, gemm_lists, matmul
 from lapidist.calls.executable import Gemm
 from lapidist.calls.grouped import grouped
+from lapidist.calls.invariance import invariant
 from lapidist.calls.lists import ArrayGemm
 from lapidist.calls.planned_call import plan
 from lapidist.config import Config
@@ -106,6 +108,7 @@ __all__ = [
     "gemm",
     "gemm_lists",
     "grouped",
+    "invariant",
     "kernel_named",
     "log",
     "matmul",

@@ -14,11 +14,13 @@ from lapidist.calls.full_path import multiplied, multiplied_by_name, planned_pro
 from lapidist.calls.kernel_choice import OPEN, Choices, checked
 from lapidist.calls.operation import (
     OF_MATMUL,
+    OPEN_BLOCKS,
     USUAL_TYPES,
     Factors,
     Operation,
     Types,
     epilogue_checked,
+    is_invariant,
     types_named,
 )
 from lapidist.calls.repeat import ARRAY_PATHS, MATRIX_PATHS, ROWS
@@ -55,6 +57,7 @@ def matmul(
     scale_b: Any = None,
     promote: bool | None = None,
     epilogue: Any = None,
+    invariant: bool | None = None,
     stream: Any = None,
     device: int | str | None = None,
     compile: Compiling | None = None,
@@ -87,6 +90,9 @@ def matmul(
     epilogue : epilogue with its operands, optional
         What becomes of each sum before it is stored: a function of `lapidist.epilogue`. Where that returns
         several values, so does `matmul`.
+    invariant : bool, optional
+        Whether a row of the result has the same bits whatever other rows there are. Without it, a block of
+        `lapidist.invariant()` says so.
     stream : stream or int, optional
         Where the product is queued, if not on the framework's current stream.
     device : {"gpu", "machine", "host"} or int, optional
@@ -122,6 +128,8 @@ def matmul(
     types = USUAL_TYPES
     if (out_dtype is not None or acc_dtype is not None) or (promote is not None or precision is not IEEE):
         types = types_named(out_dtype, acc_dtype, precision, promote)
+    if invariant is not None or OPEN_BLOCKS:
+        types = types_named(out_dtype, acc_dtype, precision, promote, is_invariant(invariant))
     if device is None and compile is None:
         if scale_a is not None or scale_b is not None or epilogue is not None:
             result = None
@@ -169,6 +177,7 @@ def gemm(
     permuted: bool = False,
     check_indices: bool = False,
     epilogue: Any = None,
+    invariant: bool | None = None,
     mode: Mode | None = None,
     kernel: str | int | Kernel | None = None,
     config: Config | None = None,
@@ -216,6 +225,8 @@ def gemm(
     epilogue : epilogue with its operands, optional
         As in `matmul`, after alpha, factors and beta c. Its operands lie as c does. Of lists, an operand is
         one for all products, or a list with one for each.
+    invariant : bool, optional
+        As in `matmul`: rows of the result.
     mode : {"gemm", "batched", "array"}, optional
         What a, b, c, out and the result are: matrices, stacks of matrices, or lists (of arrays, or Pointers).
         Without it the arguments say so; with it they are held to it.
@@ -257,9 +268,11 @@ def gemm(
     array([[12., 16.],
            [14., 18.]])
     """
-    types = USUAL_TYPES
+    types, result = USUAL_TYPES, None
     if (out_dtype is not None or acc_dtype is not None) or (promote is not None or precision is not IEEE):
         types = types_named(out_dtype, acc_dtype, precision, promote)
+    if invariant is not None or OPEN_BLOCKS:
+        types = types_named(out_dtype, acc_dtype, precision, promote, is_invariant(invariant))
     if (
         (mode is None and kernel is None and config is None and workspace is None and device is None)
         and (reduction is None and avail_sms is None and compile is None and permuted is False)
@@ -276,11 +289,7 @@ def gemm(
             values = gather_a, gather_b, scatter_d, alpha, beta, scale_a, scale_b, None
             fast_path, flags = with_arrays().repeated_with_arrays, (trans_a, trans_b, False, False)
             result = fast_path(ARRAY_PATHS, a, b, c, out, values, epilogue, flags, types, stream)
-        else:
-            result = None
-        if result is not None:
-            return result
-    return multiplied_by_name(locals())
+    return multiplied_by_name(locals()) if result is None else result
 
 
 # The default objects themselves: a comparison by identity then tells that a caller gave no alpha or beta.

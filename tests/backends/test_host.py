@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import lapidist
 from lapidist.backends.host_product import multiply
 from lapidist.dtypes import FP8, MATHS, element_of, numpy_dtype, outputs_of
-from lapidist_lab.verify import judge
+from lapidist.verify.sum_bound import judge
 from typed import fresh, precision_of, whole
 
 Array = np.ndarray[Any, Any]

@@ -13,7 +13,7 @@ from lapidist.calls import prepared, repeat
 from lapidist.calls.repeat.scalars import fit_for, scalars_key
 from lapidist.planning import binaries, plans
 from lapidist.problems.pointers import Pointers
-from lapidist_lab.verify import judge
+from lapidist.verify.sum_bound import judge
 from typed import whole
 
 E4M3 = "float8_e4m3fn"

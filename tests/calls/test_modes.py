@@ -13,7 +13,7 @@ import lapidist
 from in_turns import in_turns, surveyed
 from lapidist.calls import bound_lists
 from lapidist.problems.modes import ExtraPointers, Group, Modes, members
-from lapidist_lab.verify import judge
+from lapidist.verify.sum_bound import judge
 
 Array = np.ndarray[Any, Any]
 ORDERS = ["C", "F"]

@@ -11,7 +11,7 @@ import pytest
 
 import lapidist
 from in_turns import in_turns
-from lapidist_lab.verify import judge
+from lapidist.verify.sum_bound import judge
 
 Array = np.ndarray[Any, Any]
 

@@ -12,7 +12,7 @@ import pytest
 
 import lapidist
 from lapidist.errors import DTypeError, StrideError
-from lapidist_lab.verify import judge
+from lapidist.verify.sum_bound import judge
 
 PLACES = pytest.mark.parametrize("device", ["host", "machine"])
 

@@ -47,6 +47,8 @@ def test_all_that_was_said_reaches_the_call(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(sharing_choice, "Sharing", SimpleNamespace)
     monkeypatch.setattr(named_arguments, "types_named", lambda **types: types)
     monkeypatch.setattr(named_arguments, "epilogue_checked", lambda epilogue: epilogue)
+    monkeypatch.setattr(named_arguments, "is_invariant", lambda invariant: invariant)
+    monkeypatch.setattr(named_arguments, "require_no_schedule", lambda *_: None)
     call = named_arguments.call_of(marks)
     operation, choices = call.operation, call.choices
     found = {

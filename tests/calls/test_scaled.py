@@ -23,9 +23,9 @@ from lapidist.launch import Launch
 from lapidist.machine.faults import Race
 from lapidist.machine.ptx.parse import parse_kernel
 from lapidist.problems.modes import ExtraPointers
+from lapidist.verify.sum_bound import judge
 from lapidist_lab.machine_studies.equivalents import source_lines
 from lapidist_lab.machine_studies.mutants import mutants
-from lapidist_lab.verify import judge
 from scale_cases import FORMS, PAIRS, factors
 from typed import fresh, poisoned, whole
 

@@ -23,13 +23,13 @@ from lapidist.commands import cli, options
 from lapidist.device import CHIPS
 from lapidist.dtypes import MATHS, math_named
 from lapidist.kernels.registry import RUNGS
+from lapidist.verify.sum_bound import Verdict
 from lapidist_lab.bench.protocol.cases import CORPUS, LISTS
 from lapidist_lab.bench.protocol.record import Record
 from lapidist_lab.bench.publish.terminal import show_errors
 from lapidist_lab.bench.studies import ladder_runs
 from lapidist_lab.commands import bench, run_target
 from lapidist_lab.sass import hashes
-from lapidist_lab.verify import Verdict
 
 
 def commands() -> list[tuple[str, Any]]:

@@ -19,7 +19,7 @@ import lapidist
 from lapidist.kernels.kernel import Kernel
 from lapidist.kernels.ladder import BByColumns, CopiedRows
 from lapidist.kernels.registry import KERNELS, kernel_named
-from lapidist_lab.verify import judge
+from lapidist.verify.sum_bound import judge
 from on_gpu import laid_out, normal, poisoned, rows_on_16_bytes, whole
 from typed import takes
 

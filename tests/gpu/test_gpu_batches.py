@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import lapidist
-from lapidist_lab.verify import judge
+from lapidist.verify.sum_bound import judge
 from on_gpu import normal, whole
 
 pytestmark = pytest.mark.gpu

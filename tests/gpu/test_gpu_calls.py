@@ -14,7 +14,7 @@ from lapidist.calls import lists, planned_products, prepared, repeat
 from lapidist.calls.call import Call
 from lapidist.errors import ArgumentError, LapidistError, StrideError
 from lapidist.planning import plans
-from lapidist_lab.verify import judge
+from lapidist.verify.sum_bound import judge
 from on_gpu import fresh, normal, poisoned
 
 pytestmark = pytest.mark.gpu

@@ -9,15 +9,13 @@ import pytest
 import lapidist
 
 pytestmark = pytest.mark.gpu
-torch: Any = None  # the module, where a test runs
+torch: Any = pytest.importorskip("torch")
 BOUND = 2.0**-21
 
 
 @pytest.fixture(autouse=True)
-def the_best_kernels(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """By torch with the random numbers of the test."""
+def the_best_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAPIDIST_COMPILE", "wait")
-    monkeypatch.setitem(globals(), "torch", request.getfixturevalue("torch"))
 
 
 def drawn(phi: float, *shape: int) -> Any:

@@ -12,7 +12,7 @@ import pytest
 import lapidist
 
 pytestmark = pytest.mark.gpu
-torch: Any = None  # the module, where a test runs
+torch: Any = pytest.importorskip("torch")
 
 UNTOUCHED = 77.0
 LENGTHS = {
@@ -21,18 +21,21 @@ LENGTHS = {
     "many": [(i * 37) % 11 for i in range(200)],
     "none": [0, 0, 0],
 }
-TYPES = "bfloat16", "float16", "float32", "float64"
+TYPES = {
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float32": torch.float32,
+    "float64": torch.float64,
+}
 
 
 @pytest.fixture(autouse=True)
-def the_best_kernels(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """By torch with the random numbers of the test."""
+def the_best_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAPIDIST_COMPILE", "wait")
-    monkeypatch.setitem(globals(), "torch", request.getfixturevalue("torch"))
 
 
-def ends_of(lengths: list[int]) -> Any:
-    return torch.tensor(lengths, device="cuda").cumsum(0).to(torch.int32)
+def ends_of(lengths: list[int], dtype: Any = torch.int32) -> Any:
+    return torch.tensor(lengths, device="cuda").cumsum(0).to(dtype)
 
 
 def whole(*shape: int, dtype: Any) -> Any:
@@ -60,7 +63,7 @@ def rows_expected(a: Any, b: Any, lengths: list[int]) -> Any:
     ("n", "k", "turned"), [(768, 512, True), (768, 512, False), (200, 72, True), (37, 29, False)]
 )
 def test_rows(name: str, dtype: str, n: int, k: int, turned: bool) -> None:
-    lengths, type_of = LENGTHS[name], getattr(torch, dtype)
+    lengths, type_of = LENGTHS[name], TYPES[dtype]
     total = sum(lengths) + 50
     a = whole(total, k, dtype=type_of)
     count = len(lengths)
@@ -78,7 +81,7 @@ def test_rows(name: str, dtype: str, n: int, k: int, turned: bool) -> None:
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize(("m", "n"), [(512, 768), (37, 200)])
 def test_gradients_of_weights(name: str, dtype: str, m: int, n: int) -> None:
-    lengths, type_of = LENGTHS[name], getattr(torch, dtype)
+    lengths, type_of = LENGTHS[name], TYPES[dtype]
     total = sum(lengths) + 50
     x, y = whole(total, m, dtype=type_of), whole(total, n, dtype=type_of)
     expected = torch.stack([x[part].double().mT @ y[part].double() for part in parts(lengths)])

@@ -19,7 +19,7 @@ from lapidist.planning.cost_table import as_computed
 from lapidist.planning.plans import make_plan
 from lapidist.planning.warm import build_all, builds_of
 from lapidist.problems.problem import dense_problem
-from lapidist_lab.verify import judge
+from lapidist.verify.sum_bound import judge
 from on_gpu import laid_out, whole
 from typed import precision_of
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import lapidist
-from lapidist_lab.verify import judge
+from lapidist.verify.sum_bound import judge
 from on_gpu import poisoned
 
 pytestmark = [pytest.mark.gpu, pytest.mark.large]

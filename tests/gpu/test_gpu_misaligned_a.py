@@ -13,7 +13,7 @@ import lapidist
 from lapidist.config import Config
 from lapidist.kernels.wgmma.configs import CLUSTERS, tile
 from lapidist.kernels.wgmma.family import WGMMA_FAMILY
-from lapidist_lab.verify import judge
+from lapidist.verify.sum_bound import judge
 from on_gpu import check_on_streams_and_in_graphs, whole
 
 pytestmark = pytest.mark.gpu

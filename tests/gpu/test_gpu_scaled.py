@@ -14,7 +14,7 @@ from lapidist.dtypes import FP8
 from lapidist.kernels.mma.family import MMA_FAMILY
 from lapidist.kernels.rules.tensor import PROMOTED_SUMS
 from lapidist.kernels.wgmma.family import WGMMA_FAMILY
-from lapidist_lab.verify import judge
+from lapidist.verify.sum_bound import judge
 from on_gpu import laid_out, normal, poisoned
 from scale_cases import PAIRS, factors
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from lapidist.planning.tuned import SWITCH, look_up
+from lapidist.verify.sum_bound import judge
 from lapidist_lab.bench.protocol.array_library import Torch
 from lapidist_lab.bench.protocol.cases import Case
 from lapidist_lab.bench.protocol.contenders import KernelContender
@@ -15,7 +16,6 @@ from lapidist_lab.bench.protocol.measure import Stage
 from lapidist_lab.bench.protocol.peers import Compiled, Padded
 from lapidist_lab.bench.protocol.timing import SHORT, TUNE
 from lapidist_lab.bench.studies.tuning import run
-from lapidist_lab.verify import judge
 
 pytestmark = pytest.mark.gpu
 

@@ -12,7 +12,7 @@ import pytest
 import lapidist
 from lapidist.dtypes import FP8, MATHS, TF32, element_of, outputs_of
 from lapidist.kernels.kernel import Kernel
-from lapidist_lab.verify import judge
+from lapidist.verify.sum_bound import judge
 from on_gpu import fresh, laid_out, poisoned, rows_on_16_bytes, whole
 from typed import TYPED, output_of, precision_of, takes
 

@@ -8,7 +8,7 @@ import pytest
 
 import lapidist
 from lapidist.calls import bound_lists, repeat
-from lapidist_lab.verify import judge
+from lapidist.verify.sum_bound import judge
 from on_gpu import normal, poisoned
 
 pytestmark = pytest.mark.gpu

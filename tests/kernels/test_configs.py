@@ -30,7 +30,7 @@ from lapidist.kernels.rules.problem_facts import Facts
 from lapidist.kernels.rules.rule import allowed, refusal
 from lapidist.kernels.wgmma.configs import tile
 from lapidist.problems.problem import Problem
-from lapidist_lab.verify import judge
+from lapidist.verify.sum_bound import judge
 from typed import aligned, fresh, laid_for, output_of, poisoned, precision_of, takes, whole
 
 EXAMPLES = os.environ.get("LAPIDIST_CONFIG_EXAMPLES")

@@ -18,7 +18,7 @@ from lapidist.kernels.kernel import Kernel
 from lapidist.kernels.mma.family import Mma
 from lapidist.kernels.registry import KERNELS, kernel_named
 from lapidist.kernels.simt import Simt
-from lapidist_lab.verify import judge
+from lapidist.verify.sum_bound import judge
 from offenders import each_holds
 from typed import (
     PLAIN_SURVEYED,

@@ -18,7 +18,7 @@ from lapidist.dtypes import numpy_dtype
 from lapidist.errors import RefusalError
 from lapidist.kernels.kernel import Kernel
 from lapidist.kernels.registry import KERNELS, kernel_named
-from lapidist_lab.verify import judge
+from lapidist.verify.sum_bound import judge
 from leading_dimensions import Loop, padded, some_loops, stored
 from typed import TYPED, aligned, fresh, output_of, plain, poisoned, precision_of
 

@@ -22,7 +22,7 @@ from lapidist.planning.planner import choose
 from lapidist.planning.plans import make_plan
 from lapidist.problems.modes import ExtraPointers
 from lapidist.problems.scaling import STRIPS
-from lapidist_lab.verify import judge
+from lapidist.verify.sum_bound import judge
 from scale_cases import FORMS, PAIRS, factors
 from typed import fresh, poisoned, whole
 

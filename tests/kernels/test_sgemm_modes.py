@@ -20,7 +20,7 @@ from lapidist.planning.plans import make_plan
 from lapidist.planning.workspace import Scratch
 from lapidist.problems.problem import Problem
 from lapidist.schedule.sharing_choice import Sharing
-from lapidist_lab.verify import judge
+from lapidist.verify.sum_bound import judge
 from on_gpu import check_on_streams_and_in_graphs
 
 Array = np.ndarray[Any, Any]

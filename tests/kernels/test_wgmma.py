@@ -26,7 +26,7 @@ from lapidist.kernels.wgmma.family import WGMMA_FAMILY
 from lapidist.kernels.wgmma.operands import packed_bytes, rows_copied_out
 from lapidist.kernels.wgmma.rungs import CopiedLines
 from lapidist.kernels.wgmma.tiles import loaded_lines, rows_of_stage
-from lapidist_lab.verify import judge
+from lapidist.verify.sum_bound import judge
 from typed import aligned, fresh, poisoned, rows_on_16_bytes
 from wgmma_products import check, lying, multiply, operands, whole
 

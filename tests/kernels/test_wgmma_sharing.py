@@ -30,7 +30,7 @@ from lapidist.planning.workspace import Scratch
 from lapidist.problems.problem import Problem, dense_problem
 from lapidist.schedule import TileGrid, data_parallel, stream_k
 from lapidist.schedule.sharing_choice import PLANNED, Sharing
-from lapidist_lab.verify import judge
+from lapidist.verify.sum_bound import judge
 from on_gpu import check_on_streams_and_in_graphs
 
 pytestmark = pytest.mark.survey

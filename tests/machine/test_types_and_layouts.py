@@ -22,7 +22,7 @@ from lapidist.kernels.registry import kernel_named
 from lapidist.machine import run
 from lapidist.planning.plans import make_plan
 from lapidist.problems.problem import Problem
-from lapidist_lab.verify import judge
+from lapidist.verify.sum_bound import judge
 from typed import fresh, poisoned, precision_of, whole
 
 Array = np.ndarray[Any, Any]

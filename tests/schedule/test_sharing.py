@@ -25,7 +25,7 @@ from lapidist.planning.workspace import Scratch
 from lapidist.problems.problem import Problem
 from lapidist.schedule import Schedule, TileGrid, data_parallel, stream_k
 from lapidist.schedule.sharing_choice import Sharing
-from lapidist_lab.verify import judge
+from lapidist.verify.sum_bound import judge
 
 Array = np.ndarray[Any, Any]
 SIMT = kernel_named("simt")

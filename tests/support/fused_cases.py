@@ -15,7 +15,7 @@ from lapidist.dtypes import TYPES, accumulators_of, number_type, numpy_dtype
 from lapidist.epilogues.error_bound import Near, near
 from lapidist.epilogues.tracing import Epilogue
 from lapidist.launch import Launch
-from lapidist_lab.verify import Verdict, expect, to_float64, worst_of
+from lapidist.verify.sum_bound import Verdict, expect, to_float64, worst_of
 
 Array = np.ndarray[Any, Any]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from lapidist.calls.executable import Gemm
 from lapidist.dtypes import TYPES, element_of
-from lapidist_lab.verify import judge
+from lapidist.verify.sum_bound import judge
 
 
 def normal(torch: Any, *shape: int, dtype: str = "float32") -> Any:

@@ -306,6 +306,7 @@ class Bound:
             scaling=inputs.scaling,
             fused=inputs.fused,
             one_alpha=inputs.one_alpha,
+            invariant=self.operation.types.invariant,
         )
         return problem if inputs.alignment is None else with_alignment(problem, inputs.alignment)
 

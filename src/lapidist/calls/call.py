@@ -69,6 +69,16 @@ class Call:
         return listed
 
     @property
+    def is_successive(self) -> bool:
+        """Whether each product of lists is a launch of its own. Kernels that take lists may sum in another
+        order than those of one product.
+        """
+        operation = self.operation
+        return operation.epilogue is not None or (
+            operation.types.invariant and not isinstance(self.a, Pointers)
+        )
+
+    @property
     def of_none(self) -> bool:
         """Whether a and b are lists of no matrices."""
         return all(isinstance(matrices, (list, tuple)) and not matrices for matrices in (self.a, self.b))

@@ -9,7 +9,7 @@ from lapidist.backends.selection import backend_at, choose_place
 from lapidist.calls import argument_rules
 from lapidist.calls.bound import Bound
 from lapidist.calls.kernel_choice import OPEN, Choices
-from lapidist.errors import DTypeError
+from lapidist.errors import ArgumentError, DTypeError
 from lapidist.frameworks.arrays import HOST, Operand
 from lapidist.frameworks.new_arrays import as_planned, empty
 
@@ -18,6 +18,7 @@ def place_for(bound: Bound, choices: Choices) -> int | str:
     """Where the call runs."""
     place = choose_place(bound.a.device, choices.device)
     require_kernel(bound, place)
+    require_a_kernel(bound.operation.types.invariant, place)
     return place
 
 
@@ -29,6 +30,15 @@ def require_kernel(bound: Bound, place: int | str) -> None:
     """Types that only NumPy multiplies run nowhere but on the host."""
     if bound.no_kernel and place != HOST:
         raise DTypeError(bound.no_kernel)
+
+
+def require_a_kernel(invariant: bool, place: int | str) -> None:
+    """NumPy's order of sums depends on the number of rows."""
+    if invariant and place == HOST:
+        raise ArgumentError(
+            "invariant: holds for kernels, and NumPy multiplies arrays on the host; got such arrays. Pass"
+            ' device="machine", or arrays on a GPU'
+        )
 
 
 def require_choices(choices: Choices, backend: Backend) -> None:

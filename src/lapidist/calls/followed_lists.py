@@ -1,5 +1,5 @@
-"""Lists of products with an epilogue. Each product is a launch of its own, with its own operands and results.
-All are checked before the first launch.
+"""Lists of products with an epilogue, or whose rows keep their bits. Each product is a launch of its own,
+with its own operands and results. All are checked before the first launch.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Matrices = tuple[Any, Any, Any, Any]  # a, b, c and out of one product
 
 
 class SuccessiveGemm(ArrayGemm):
-    """Products with an epilogue, one after another. The epilogue's operands belong to the plan."""
+    """Products one after another. The operands of an epilogue belong to the plan."""
 
     def __init__(self, call: Call) -> None:
         calls, workspace = calls_of(call), call.choices.workspace
@@ -105,16 +105,21 @@ def multiplied(call: Call) -> Any:
 # ---- what each product is given ----
 
 
-def function_of(operation: Operation) -> Function:
-    assert operation.epilogue is not None
-    return operation.epilogue.function
+def function_of(operation: Operation) -> Function | None:
+    return None if operation.epilogue is None else operation.epilogue.function
+
+
+def count_of(function: Function | None) -> int:
+    """How many results a product has."""
+    return 1 if function is None else len(function.results)
 
 
 def calls_of(call: Call) -> list[Call]:
     """A Call for each product."""
     epilogue = call.operation.epilogue
-    assert epilogue is not None
-    products = matrices_of(call.a, call.b, call.c, call.out, epilogue.function)
+    products = matrices_of(call.a, call.b, call.c, call.out, function_of(call.operation))
+    if epilogue is None:
+        return [replace(call, a=a, b=b, c=c, out=out, mode=None) for a, b, c, out in products]
     lists = {name: value for name, value in epilogue.values.items() if isinstance(value, (list, tuple))}
     for name, values in lists.items():
         if len(values) != len(products):
@@ -134,12 +139,12 @@ def calls_of(call: Call) -> list[Call]:
 def lists_in(operation: Operation, out: Any) -> list[str]:
     """The arguments that hold an array for each product."""
     epilogue = operation.epilogue
-    assert epilogue is not None
-    operands = [name for name, value in epilogue.values.items() if isinstance(value, (list, tuple))]
-    return [*MATRICES, *outputs_of(out, epilogue.function), *operands]
+    values = {} if epilogue is None else epilogue.values
+    operands = [name for name, value in values.items() if isinstance(value, (list, tuple))]
+    return [*MATRICES, *outputs_of(out, function_of(operation)), *operands]
 
 
-def matrices_of(a: Any, b: Any, c: Any, out: Any, function: Function) -> list[Matrices]:
+def matrices_of(a: Any, b: Any, c: Any, out: Any, function: Function | None) -> list[Matrices]:
     outputs = outputs_of(out, function)
     require_lists(a, b, c, outputs)
     lists = {"a": a, "b": b, "c": c, **outputs}
@@ -151,10 +156,10 @@ def matrices_of(a: Any, b: Any, c: Any, out: Any, function: Function) -> list[Ma
     return list(zip(a, b, none if c is None else c, outs, strict=True))
 
 
-def outputs_of(out: Any, function: Function) -> dict[str, Any]:
+def outputs_of(out: Any, function: Function | None) -> dict[str, Any]:
     """The lists of outputs, by their names in errors."""
-    count = len(function.results)
-    if count == 1 or out is None:
+    count = count_of(function)
+    if function is None or count == 1 or out is None:
         return {"out": out}
     if not isinstance(out, tuple) or len(out) != count:
         got = f"{len(out)} of them" if isinstance(out, tuple) else type(out).__name__
@@ -165,9 +170,9 @@ def outputs_of(out: Any, function: Function) -> dict[str, Any]:
     return {f"out[{place}]": arrays for place, arrays in enumerate(out)}
 
 
-def side_by_side(results: Sequence[Any], function: Function) -> Any:
+def side_by_side(results: Sequence[Any], function: Function | None) -> Any:
     """The list of results; a tuple of lists if a product has several results."""
-    count = len(function.results)
+    count = count_of(function)
     if count == 1:
         return list(results)
     return tuple([products_results[place] for products_results in results] for place in range(count))
@@ -210,6 +215,8 @@ def repeated_unchecked(calls: Sequence[Call]) -> list[Any] | None:
     """Each product by the fast path of the one before, or its own. If a later one is refused, earlier ones
     have only written new arrays. None: the full path must check them.
     """
+    if calls[0].operation.epilogue is None:
+        return None
     results: list[Any] = []
     fast_path = None
     for call in calls:
@@ -249,7 +256,8 @@ def checked_and_run(calls: Sequence[Call], every: Sequence[Bound]) -> list[Any]:
     for product in ready:
         product.was_called = True
     results = [product.run(bound, stream) for product, bound in zip(ready, every, strict=True)]
-    for number in repeated.values() if first.out is None else ():
+    has_path = first.out is None and first.operation.epilogue is not None
+    for number in repeated.values() if has_path else ():
         remember_path(ready[number], every[number], calls[number], results[number])
     return results
 

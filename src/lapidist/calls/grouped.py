@@ -8,12 +8,14 @@ from lapidist.calls.call import Call
 from lapidist.calls.full_path import multiplied, with_arrays
 from lapidist.calls.kernel_choice import OPEN, Choices, checked
 from lapidist.calls.operation import (
+    OPEN_BLOCKS,
     USUAL_TYPES,
     Factors,
     Groups,
     Operation,
     Routing,
     epilogue_checked,
+    is_invariant,
     types_named,
 )
 from lapidist.calls.repeat import ARRAY_PATHS
@@ -49,6 +51,7 @@ def grouped(
     gather_a: Any = None,
     scatter_d: Any = None,
     epilogue: Any = None,
+    invariant: bool | None = None,
     expected_rows: int | None = None,
     check_offsets: bool = False,
     kernel: str | int | Kernel | None = None,
@@ -78,6 +81,8 @@ def grouped(
         As in `gemm`: tokens by their indices, in the order of the groups, and rows of out.
     epilogue : epilogue with its operands, optional
         As in `gemm`, with one result. An operand for each column may have a row for each group.
+    invariant : bool, optional
+        As in `matmul`. Groups compute whole tiles, so k is not cut.
     expected_rows : int, optional
         How long most groups are, which helps to choose a kernel. Without it, all are taken as even.
     check_offsets : bool
@@ -107,6 +112,8 @@ def grouped(
     types = USUAL_TYPES
     if (out_dtype is not None or acc_dtype is not None) or (promote is not None or precision is not IEEE):
         types = types_named(out_dtype, acc_dtype, precision, promote)
+    if invariant is not None or OPEN_BLOCKS:
+        types = types_named(out_dtype, acc_dtype, precision, promote, is_invariant(invariant))
     ends, only_counts = (counts, True) if offsets is None else (offsets, False)
     usual = kernel is None and config is None and device is None and compile is None
     if ARRAY_PATHS and usual and check_offsets is False and (offsets is None or counts is None):

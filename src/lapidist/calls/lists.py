@@ -15,7 +15,7 @@ from lapidist.backends.selection import backend_at, choose_place
 from lapidist.build.compile_policy import BACKGROUND, Compiling, kept_way
 from lapidist.calls import argument_rules
 from lapidist.calls.bound_lists import Listed, Pointed, batch_of
-from lapidist.calls.destination import require_choices
+from lapidist.calls.destination import require_a_kernel, require_choices
 from lapidist.calls.executable import require_chip_of, require_no_workspace
 from lapidist.calls.kernel_choice import OPEN, Choices
 from lapidist.calls.operation import Operation
@@ -110,6 +110,7 @@ class ListGemm(ArrayGemm):
         self._geometries = [problem.unaligned() for problem, _ in batch.bundles]
         if batch.no_kernel and self.place != HOST:
             raise DTypeError(batch.no_kernel)
+        require_a_kernel(operation.types.invariant, self.place)
         self.choice, self.way = choices.of_kernel, way or kept_way(choices.compile)
         self.own: Addresses | None = None  # where flags and sums start in it
         self.room = 0, 0

@@ -7,8 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from lapidist.calls.call import Call
 from lapidist.calls.kernel_choice import Choices, checked
-from lapidist.calls.operation import Factors, Groups, Operation, Routing, epilogue_checked, types_named
+from lapidist.calls.operation import (
+    Factors,
+    Groups,
+    Operation,
+    Routing,
+    epilogue_checked,
+    is_invariant,
+    types_named,
+)
 from lapidist.config import AUTO
+from lapidist.errors import ArgumentError
 
 if TYPE_CHECKING:
     from lapidist.schedule.sharing_choice import Sharing
@@ -20,12 +29,14 @@ def call_of(arguments: Mapping[str, Any]) -> Call:
     def some(*names: str) -> dict[str, Any]:
         return {name: arguments[name] for name in names}
 
+    invariant = is_invariant(arguments["invariant"])
+    require_no_schedule(invariant, arguments)
     choices = checked(
         Choices(sharing=sharing_of(arguments), **some("device", "kernel", "config", "workspace", "compile"))
     )
     operation = Operation(
         **some("trans_a", "trans_b", "alpha", "beta"),
-        types=types_named(**some("out_dtype", "acc_dtype", "precision", "promote")),
+        types=types_named(**some("out_dtype", "acc_dtype", "precision", "promote"), invariant=invariant),
         routing=Routing(**some(*Routing._fields)),
         factors=Factors(arguments["scale_a"], arguments["scale_b"]),
         epilogue=epilogue_checked(arguments["epilogue"]),
@@ -52,8 +63,25 @@ PLANNER_DEFAULTS: dict[str, Any] = {
 }
 
 
+def require_no_schedule(invariant: bool, arguments: Mapping[str, Any]) -> None:
+    """No argument may cut k in another way than for other numbers of rows."""
+    schedule = next((name for name in SCHEDULES if is_chosen(arguments, name)), None)
+    if invariant and schedule is not None:
+        raise ArgumentError(
+            f"{schedule}: would cut k otherwise than invariant=True does for every number of rows; got"
+            f" {arguments[schedule]!r} and that. Leave one of them out"
+        )
+
+
+SCHEDULES = "schedule", "split_k", "reduction", "deterministic"  # what decides where k is cut
+
+
+def is_chosen(arguments: Mapping[str, Any], name: str) -> bool:
+    return arguments[name] is not PLANNER_DEFAULTS[name]
+
+
 def sharing_of(arguments: Mapping[str, Any]) -> Sharing | None:
-    if all(arguments[name] is default for name, default in PLANNER_DEFAULTS.items()):
+    if not any(is_chosen(arguments, name) for name in PLANNER_DEFAULTS):
         return None
     from lapidist.schedule.sharing_choice import Sharing
 

@@ -50,6 +50,7 @@ def plan(
     counts: Any = None,
     expected_rows: int | None = None,
     check_offsets: bool = False,
+    invariant: bool | None = None,
     mode: Mode | None = None,
     kernel: str | int | Kernel | None = None,
     config: Config | None = None,
@@ -100,7 +101,7 @@ def plan(
             raise ShapeError(
                 "a, b: must hold an array each to plan for; got empty lists. Pass those of a call"
             )
-        if call.operation.epilogue is not None:
+        if call.is_successive:
             from lapidist.calls.followed_lists import SuccessiveGemm
 
             return SuccessiveGemm(call)

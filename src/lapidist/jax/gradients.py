@@ -87,6 +87,7 @@ def gradient_of_b(g: Any, a: Any, like: Any, product: Product, groups: Mapping[s
     trans_a = product.trans_a
     if len(like.shape) == 2 and g.ndim > 2 and not trans_a and not groups:
         a, g = in_one(a), in_one(g)  # one product sums over the batch
+    product = product._replace(invariant=False)  # it sums over rows
     if product.trans_b:
         gradient = multiplied(g, a, like, product, True, trans_a, groups)
     else:
@@ -120,6 +121,7 @@ def multiplied(
         out_dtype,
         precision=precision,
         device=product.device,
+        invariant=product.invariant,
     )
     operands = first.astype(common), second.astype(common), *groups.values()
     return bind(*operands, product=how).astype(like.dtype)

@@ -33,6 +33,7 @@ def ragged_dot(
     precision: Any = None,
     preferred_element_type: Any = None,
     *,
+    invariant: bool | None = None,
     device: str | None = None,
 ) -> Any:
     """jax.lax.ragged_dot: rows of lhs (m, k), one group behind another, times the matrix of their group in
@@ -45,7 +46,7 @@ def ragged_dot(
     sizes = array_of("group_sizes", group_sizes)
     require_groups(lhs, rhs, sizes)
     chosen = precision_of(precision) if lhs.dtype == jnp.float32 else IEEE
-    types = types_of(None, preferred_element_type, None, chosen, None)
+    types = types_of(None, preferred_element_type, None, chosen, None, invariant)
     # As jax.lax has it, a group ends with the rows, however large its size.
     ends = jnp.minimum(jnp.cumsum(sizes, dtype=jnp.int32), lhs.shape[0])
     arrays = {"a": lhs, "b": rhs, OFFSETS: ends}

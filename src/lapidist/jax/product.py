@@ -44,6 +44,7 @@ class Product(NamedTuple):
     scale_b: float | None = None
     device: str | None = None
     epilogue: Function | None = None
+    invariant: bool = False
 
     @staticmethod
     def name_of(parameter: Parameter) -> str:
@@ -102,7 +103,7 @@ class Product(NamedTuple):
 
     @property
     def types(self) -> Types:
-        return Types(self.out_dtype, self.acc_dtype, self.precision, self.promote)
+        return Types(self.out_dtype, self.acc_dtype, self.precision, self.promote, self.invariant)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -185,9 +186,11 @@ def written(product: Product, outlines: Sequence[Outline]) -> str:
 
 @lru_cache(REMEMBERED)
 def read(text: bytes) -> tuple[Product, tuple[Outline, ...]]:
-    (arrays, *options, epilogue), outlines = json.loads(text)
-    function = None if epilogue is None else function_of(*epilogue)
-    product = Product(*(tuple(arrays), *options, function))
+    (arrays, *values), outlines = json.loads(text)
+    options = dict(zip(Product._fields[1:], values, strict=False))  # earlier versions wrote fewer
+    if options["epilogue"] is not None:
+        options["epilogue"] = function_of(*options["epilogue"])
+    product = Product(tuple(arrays), **options)
     return product, tuple((tuple(shape), dtype) for shape, dtype in outlines)
 
 

@@ -11,7 +11,7 @@ from lapidist.calls import number_rules
 from lapidist.calls.bound import Bound
 from lapidist.calls.factor_operands import require_number
 from lapidist.calls.linear_shapes import require_features
-from lapidist.calls.operation import epilogue_checked, is_array, types_named
+from lapidist.calls.operation import epilogue_checked, is_array, is_invariant, types_named
 from lapidist.dtypes import Precision
 from lapidist.epilogues.layer_activations import require_activation, require_epilogue_alone
 from lapidist.epilogues.passes import COLUMN, REDUCTIONS, ROW
@@ -33,6 +33,7 @@ def matmul(
     preferred_element_type: Any = None,
     acc_dtype: Any = None,
     precision: Precision = "ieee",
+    invariant: bool | None = None,
     scale_a: Any = None,
     scale_b: Any = None,
     promote: bool | None = None,
@@ -42,9 +43,10 @@ def matmul(
     """jax.numpy.matmul(a, b) of two arrays of one type: vectors, broadcast batches.
 
     `out_dtype` (JAX calls it `preferred_element_type`), `acc_dtype`, `precision`, `scale_a`, `scale_b`,
-    `promote` and `epilogue` are those of lapidist.matmul. device="machine" runs arrays on the CPU in the
+    `promote`, `epilogue` and `invariant` are those of lapidist.matmul; a block of lapidist.invariant counts
+    while JAX traces. device="machine" runs arrays on the CPU in the
     machine."""
-    types = types_of(out_dtype, preferred_element_type, acc_dtype, precision, promote)
+    types = types_of(out_dtype, preferred_element_type, acc_dtype, precision, promote, invariant)
     arrays, numbers = arrays_and_numbers(a=a, b=b, scale_a=scale_a, scale_b=scale_b)
     product = Product(tuple(arrays), **types, **numbers, device=place(device))
     product, arrays = followed(product, arrays, epilogue, vectors=True)
@@ -67,6 +69,7 @@ def gemm(
     preferred_element_type: Any = None,
     acc_dtype: Any = None,
     precision: Precision = "ieee",
+    invariant: bool | None = None,
     scale_a: Any = None,
     scale_b: Any = None,
     promote: bool | None = None,
@@ -77,7 +80,7 @@ def gemm(
 
     trans_a and trans_b transpose without a copy, which jax.numpy.swapaxes would make. alpha and beta are
     numbers that are known while JAX traces. Other arguments are matmul's."""
-    types = types_of(out_dtype, preferred_element_type, acc_dtype, precision, promote)
+    types = types_of(out_dtype, preferred_element_type, acc_dtype, precision, promote, invariant)
     scalars: dict[str, Any] = {"alpha": number_rules.require_scalar("alpha", static("alpha", alpha))}
     scalars["beta"] = number_rules.require_scalar("beta", static("beta", beta))
     number_rules.require_c_for_beta(scalars["beta"], c)
@@ -104,6 +107,7 @@ def linear(
     preferred_element_type: Any = None,
     acc_dtype: Any = None,
     precision: Precision = "ieee",
+    invariant: bool | None = None,
     device: str | None = None,
 ) -> Any:
     """input @ weight.T + bias, in one launch. trans_weight=False is input @ weight + bias, for weights of
@@ -120,7 +124,7 @@ def linear(
         require_activation(activation)
     if epilogue is not None:
         require_epilogue_alone(activation=activation, residual=residual)
-    types = types_of(out_dtype, preferred_element_type, acc_dtype, precision, None)
+    types = types_of(out_dtype, preferred_element_type, acc_dtype, precision, None, invariant)
     input, weight = array_of("input", input), array_of("weight", weight)
     bias = None if bias is None else array_of("bias", bias)
     transposed = flag("trans_weight", trans_weight)
@@ -132,8 +136,7 @@ def linear(
     input = input[None] if row else input
     weight = weight[None] if column and transposed else weight[:, None] if column else weight
     arrays, names = {"a": input, "b": weight}, ("input", "weight", "bias")
-    if bias is not None:
-        arrays["c"] = bias
+    arrays |= {} if bias is None else {"c": bias}
     beta = float("c" in arrays)
     product = Product(tuple(arrays), trans_b=transposed, beta=beta, **types, device=place(device))
     bound = checked(product, arrays, names[: len(arrays)], False)
@@ -217,7 +220,9 @@ def place(device: Any) -> str | None:
     return device
 
 
-def types_of(out: Any, preferred: Any, acc: Any, precision: Any, promote: Any) -> dict[str, Any]:
+def types_of(
+    out: Any, preferred: Any, acc: Any, precision: Any, promote: Any, invariant: Any
+) -> dict[str, Any]:
     promote = static("promote", promote)
     types, synonym = types_named(out, acc, precision, promote), types_named(preferred, None, precision)
     names = [name for name in (types.out_dtype, synonym.out_dtype) if name is not None]
@@ -231,6 +236,7 @@ def types_of(out: Any, preferred: Any, acc: Any, precision: Any, promote: Any) -
         "acc_dtype": types.accumulator,
         "precision": types.precision,
         "promote": types.promote,
+        "invariant": is_invariant(static("invariant", invariant)),
     }
 
 

@@ -10,6 +10,9 @@ from lapidist.config import Config
 from lapidist.kernels.kernel import Kernel
 from lapidist.launch import Binary
 
+# not a constant of device code: the compiler fuses no multiplication with an addition
+EACH_STEP_ROUNDED = "EACH_STEP_ROUNDED"
+UNFUSED = ("--fmad=false",)
 Macros = tuple[tuple[str, object], ...]
 Build = tuple[Kernel, Macros, str]  # what a kernel is compiled from
 Tile = tuple[str, object, object, object]  # a kernel's name, bm, bn and bk
@@ -75,4 +78,6 @@ def may_be_in_memory(kernel: Kernel, config: Config) -> bool:
 
 
 def order_of(kernel: Kernel, macros: Macros, architecture: str) -> Order:
-    return Order(kernel.source, kernel.entry, dict(macros), architecture, kernel.options)
+    defines = dict(macros)
+    unfused = UNFUSED if defines.pop(EACH_STEP_ROUNDED, None) else ()
+    return Order(kernel.source, kernel.entry, defines, architecture, (*kernel.options, *unfused))

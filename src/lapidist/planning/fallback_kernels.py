@@ -25,6 +25,7 @@ from lapidist.planning.binaries import (
 )
 from lapidist.planning.cost_table import Candidate, CostTable
 from lapidist.planning.covering_sets import best_of_class, candidates_by_price
+from lapidist.planning.invariant_choice import invariant_at_once
 from lapidist.planning.planner import fastest_first, grouped, narrow, weigh
 from lapidist.planning.plans import Plan, make_plan, plan_of
 from lapidist.planning.tuned import look_up
@@ -160,7 +161,9 @@ def planned_at_once(problem: Problem, device: Device) -> Plan | None:
     """The plan by the best binary of the problem's class: it has the order in which k is summed, and takes no
     table of all costs. None: no set serves the problem, or a measurement says what is fastest.
     """
-    best = None if problem.modes.ragged else best_of_class(problem, device)
+    if problem.modes.ragged:
+        return None
+    best = (invariant_at_once if problem.invariant else best_of_class)(problem, device)
     if best is None or look_up(problem, device)[0] is not None:
         return None
     return plan_of(best, problem, device)

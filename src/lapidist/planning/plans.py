@@ -20,12 +20,13 @@ from lapidist.kernels.production import every_kernel, kernel_named
 from lapidist.kernels.tma_alignment import nothing_at
 from lapidist.kernels.wgmma.tiles import read_once
 from lapidist.launch import Binary, Dim3, Launch, ParameterBlock, Patch, TensorMap
-from lapidist.planning.binaries import Build, Macros, compiled, compiled_anew
+from lapidist.planning.binaries import EACH_STEP_ROUNDED, Build, Macros, compiled, compiled_anew
 from lapidist.planning.cost_table import Candidate, as_computed
 from lapidist.planning.covering_sets import best_of_class
+from lapidist.planning.invariant_choice import invariant_choice, is_invariant
 from lapidist.planning.plan_text import plan_text
 from lapidist.planning.planner import candidates, choose, exactly, weigh_one
-from lapidist.planning.sum_orders import SumOrder, sum_order
+from lapidist.planning.sum_orders import SumOrder, rounds_each_step, sum_order
 from lapidist.planning.tuned import ignored_record, look_up
 from lapidist.planning.workspace import Scratch, memory_of
 from lapidist.problems.compile_key import of_kind
@@ -324,6 +325,8 @@ def macros_of(
     shared: dict[str, object] = {reduction: 1} if reduction else {}
     if peers > 1:
         shared["PEERS_IN_CLUSTER"] = peers if kernel.reductions else 1
+    if rounds_each_step(problem, kernel):
+        shared[EACH_STEP_ROUNDED] = 1
     return tuple(sorted({**macros, **shared}.items()))
 
 
@@ -336,7 +339,12 @@ def make_plan(
 ) -> Plan:
     """The plan for a problem. `kernel` narrows the choice to one kernel, `config` to one config of it."""
     tuned = ""
-    if config is not None:
+    if problem.invariant:
+        best, sharing = invariant_choice(problem, device, kernel, config, sharing)
+        if kernel is None and sharing.open:
+            measured, words = measured_choice(problem, device, best)
+            best, tuned = (measured, words) if is_invariant(measured, problem, device) else (best, "")
+    elif config is not None:
         best = exactly(problem, device, kernel, config, sharing)
     elif kernel is None and sharing == PLANNED and problem.modes.ragged is None:
         best, tuned = measured_choice(problem, device, modelled_choice(problem, device))

@@ -174,10 +174,20 @@ def ends_in_zeros(problem: Problem, kernel: Kernel, config: Knobs) -> Any:
 
 def compiler_rounds_epilogue(problem: Problem, kernel: Kernel) -> bool:
     """Whether the compiler chose what is rounded and what is fused: in epilogues, and in the ladder with C. A
-    function that only adds a bias leaves no choice.
+    function that only adds a bias leaves no choice. Nor does one whose steps are rounded one by one.
     """
     chosen = problem.fused is not None and not adds_bias_alone(problem)
-    return chosen or (problem.c is not None and kernel.kind != "production")
+    ladder_with_c = problem.c is not None and kernel.kind != "production"
+    return (chosen and not rounds_each_step(problem, kernel)) or ladder_with_c
+
+
+def rounds_each_step(problem: Problem, kernel: Kernel) -> bool:
+    """Whether the kernel is compiled without fused multiply-adds of the compiler's choice. On CUDA cores sums
+    themselves are such, and beta C is one.
+    """
+    tensor_cores = kernel.kind == "production" and kernel.unit != "fma"
+    function = problem.fused is not None and not adds_bias_alone(problem)
+    return problem.invariant and function and problem.c is None and tensor_cores
 
 
 def adds_bias_alone(problem: Problem) -> bool:

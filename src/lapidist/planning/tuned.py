@@ -68,7 +68,7 @@ def problem_key(problem: Problem) -> str:
     """The text of all that decides between kernels. Strides count by alignment, not by value; alpha does not
     count.
     """
-    excluded = (*MATRICES, "modes", "one_alpha")
+    excluded = (*MATRICES, "modes", "one_alpha", "invariant")
     words = [
         f"{field.name}={getattr(problem, field.name)!r}"
         for field in fields(problem)

@@ -65,6 +65,13 @@ class Matrix:
         return Matrix(rows, cols, row_stride, col_stride, batch_strides, alignment_of(operand))
 
 
+def dense_matrix(rows: int, cols: int, dtype: str, layout: str = "row") -> Matrix:
+    """A matrix that starts on 16 bytes, without gaps; "strided" has one behind every element."""
+    strides = {"row": (cols, 1), "col": (1, rows), "strided": (2 * cols, 2)}[layout]
+    bits = VECTOR_BYTES | max(strides) * size_of(dtype) | (min(strides) > 1) * size_of(dtype)
+    return Matrix(rows, cols, *strides, (), bits & -bits)
+
+
 # dimensions along which one load may take several elements: rows and columns, never those of a batch
 MATRIX = (-1, -2)
 

@@ -48,6 +48,7 @@ class Problem:
     scaling: Scaling = AS_THEY_ARE  # factors of A and B, promoted sums
     fused: Fused | None = None  # what becomes of a sum before it is stored
     one_alpha: bool = False  # alpha is the number one; false if there is a C
+    invariant: bool = False  # the bits of a row of D do not depend on the other rows
     skewed: bool = False  # for configs that shift unaligned rows of A, in place of packing them
     facts: dict[Any, Any] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -121,6 +122,7 @@ class Problem:
         scaling: Scaling = AS_THEY_ARE,
         fused: Fused | None = None,
         one_alpha: bool = False,
+        invariant: bool = False,
     ) -> Problem:
         """The operands must fit together; calls checks that and names those that do not."""
         batch = d.shape[:-2]
@@ -144,6 +146,7 @@ class Problem:
             scaling=scaling,
             fused=fused,
             one_alpha=one_alpha and c is None,
+            invariant=invariant,
         )
         return problem.collapsed().row_major().stacked()
 
@@ -189,13 +192,15 @@ class Problem:
             fused=self.fused and self.fused.transposed(),
             one_alpha=self.one_alpha,
             skewed=self.skewed,
+            invariant=self.invariant,
         )
 
     def with_rows(self, rows: int) -> Problem:
         """The same with so many rows of A and D. Only for a plain product of one matrix, without C."""
         a, d = self.a.with_rows(rows), self.d.with_rows(rows)
         types = self.dtype, self.b_dtype, self.out_dtype, self.accumulator
-        same = {"precision": self.precision, "scaling": self.scaling, "one_alpha": self.one_alpha}
+        names = "precision", "scaling", "one_alpha", "invariant"
+        same = {name: getattr(self, name) for name in names}
         return Problem(rows, self.n, self.k, (), *types, a, self.b, None, d, False, **same)  # type: ignore[arg-type]
 
     def collapsed(self) -> Problem:
@@ -263,7 +268,7 @@ class Problem:
         routed = "".join(f", {part}" for part in more if part not in (PLAIN, AS_THEY_ARE, None))
         return (
             f"{self.m} x {self.n} x {self.k}{batch} {self.types}, layouts"
-            f" {self.layouts}{beta}{swapped}{routed}"
+            f" {self.layouts}{beta}{swapped}{routed}{', invariant' * self.invariant}"
         )
 
 

@@ -10,6 +10,7 @@ from lapidist.errors import ShapeError
 from lapidist.torch import operators
 from lapidist.torch.fake_tensors import in_rows
 from lapidist.torch.gradients import by_groups, factors_of_a, factors_of_b, gradient_of_input
+from lapidist.torch.invariant_precision import summed_freely
 
 
 class Accumulated(torch.autograd.Function):  # type: ignore[misc]
@@ -33,7 +34,8 @@ class Accumulated(torch.autograd.Function):  # type: ignore[misc]
         if needed[1]:
             rows_of_g, rows = in_rows(g.to(weight.dtype)), in_rows(input)
             with torch.no_grad():  # a gradient that is differentiated again has numbers here, and no history
-                operators.update(ctx.into, rows_of_g, rows, 1.0, 1.0, True, False, ctx.precision)
+                how_summed = True, False, summed_freely(ctx.precision)
+                operators.update(ctx.into, rows_of_g, rows, 1.0, 1.0, *how_summed)
         return of_input, None, of_bias, None, None, None
 
 
@@ -58,7 +60,8 @@ class AccumulatedGroups(torch.autograd.Function):  # type: ignore[misc]
         if ctx.needs_input_grad[1]:
             with torch.no_grad():
                 first, second, *flags = factors_of_b(g, a, *ctx.flags)
-                operators.grouped_update(ctx.into, first, second, offsets, *flags, *ctx.how)
+                how = summed_freely(ctx.how[0]), ctx.how[1]
+                operators.grouped_update(ctx.into, first, second, offsets, *flags, *how)
         return of_a, None, None, None, None, None, None, None
 
 

@@ -16,6 +16,7 @@ import torch
 
 from lapidist import api
 from lapidist.calls import grouped as grouped_calls
+from lapidist.calls.number_rules import require_flag
 from lapidist.dtypes import IEEE, TF32, Precision
 from lapidist.errors import CompileError, LapidistError, LaunchError
 
@@ -26,18 +27,22 @@ EIGHT_BITS = (torch.float8_e4m3fn, torch.float8_e5m2)
 
 
 @contextmanager
-def everywhere() -> Iterator[None]:
+def everywhere(invariant: bool = False) -> Iterator[None]:
     """A `with` block: in the whole process, products of torch are lapidist's until it ends. These are mm,
     addmm, bmm, baddbmm, _scaled_mm, _grouped_mm, _scaled_grouped_mm, and what torch makes of them: matmul,
     linear, their gradients, compiled graphs.
 
     Blocks may lie in each other and in several threads: the last to end restores torch's. What lapidist does
-    not multiply (complex numbers, integers, two types) stays torch's."""
-    _blocks.enter()
+    not multiply (complex numbers, integers, two types) stays torch's.
+
+    `invariant`: whether rows of these products have the same bits whatever other rows there are, in the whole
+    process while such a block is open."""
+    require_flag("invariant", invariant)
+    _blocks.enter(bool(invariant))
     try:
         yield
     finally:
-        _blocks.leave()
+        _blocks.leave(bool(invariant))
 
 
 class Blocks:
@@ -45,18 +50,26 @@ class Blocks:
 
     def __init__(self) -> None:
         self._lock, self._open = Lock(), 0
+        self._invariant = 0  # of the open ones
         self._library: Any = None
         self._in_use: list[Any] = []  # other threads may still be in them when the last block ends
 
-    def enter(self) -> None:
+    @property
+    def invariant(self) -> bool | None:
+        """What products ask for; None: as a block of lapidist.invariant around them says."""
+        return True if self._invariant else None
+
+    def enter(self, invariant: bool) -> None:
         with self._lock:
+            self._invariant += invariant
             if not self._open:
                 self._library = routed()
                 self._in_use = kernels_in_place()
             self._open += 1
 
-    def leave(self) -> None:
+    def leave(self, invariant: bool) -> None:
         with self._lock:
+            self._invariant -= invariant
             self._open -= 1
             if not self._open:
                 self._library._destroy()
@@ -138,7 +151,7 @@ def combined(
     precision = precision_of(a) if dtype is torch.float32 else IEEE
     kind = None if out_dtype is dtype else out_dtype
     how: dict[str, Any] = {"alpha": float(alpha), "beta": float(beta), "precision": precision}
-    return api.gemm(a, b, c, **how, out=out, out_dtype=kind)
+    return api.gemm(a, b, c, **how, out=out, out_dtype=kind, invariant=_blocks.invariant)
 
 
 def precision_of(tensor: Any) -> Precision:
@@ -168,7 +181,8 @@ def scaled(
     if out is not None and not is_output(out, (a.shape[0], b.shape[1]), dtype):
         return None
     factors = {"scale_a": scale_a, "scale_b": scale_b, "promote": not use_fast_accum or None}
-    return api.gemm(a, b, bias, beta=0.0 if bias is None else 1.0, out=out, out_dtype=dtype, **factors)
+    beta = 0.0 if bias is None else 1.0
+    return api.gemm(a, b, bias, beta=beta, out=out, out_dtype=dtype, **factors, invariant=_blocks.invariant)
 
 
 def by_groups(a: Any, b: Any, offsets: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
@@ -182,7 +196,8 @@ def by_groups(a: Any, b: Any, offsets: Any = None, bias: Any = None, out_dtype: 
         return None
     precision = precision_of(a) if a.dtype is torch.float32 else IEEE
     out = padded(a, b, offsets.shape, a.dtype)
-    return grouped_calls.grouped(a, b, offsets, out=out, precision=precision)
+    how: dict[str, Any] = {"precision": precision, "invariant": _blocks.invariant}
+    return grouped_calls.grouped(a, b, offsets, out=out, **how)
 
 
 def scaled_by_groups(
@@ -201,6 +216,7 @@ def scaled_by_groups(
     if a.dtype not in EIGHT_BITS or not (bias is scale_result is None) or not are_groups(a, b, offsets):
         return None
     factors = {"scale_a": scale_a, "scale_b": scale_b, "promote": not use_fast_accum or None}
+    factors["invariant"] = _blocks.invariant
     out = padded(a, b, offsets.shape, dtype)
     return grouped_calls.grouped(a, b, offsets, out=out, out_dtype=dtype, **factors)
 

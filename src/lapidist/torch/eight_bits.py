@@ -9,11 +9,13 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
+from lapidist.dtypes import IEEE
 from lapidist.errors import ArgumentError, DTypeError
 from lapidist.problems.scaling import K_BLOCK
 from lapidist.torch import operators
 from lapidist.torch.fake_tensors import in_rows
 from lapidist.torch.gradients import gradient_of_b, gradient_of_input
+from lapidist.torch.invariant_precision import with_invariance
 
 Factors = Literal["rows", "blocks"]
 KINDS = ("rows", "blocks")
@@ -64,11 +66,12 @@ def of_weight(weight: Any, dtype: Any, kind: Factors) -> Quantised:
     return Quantised(values.contiguous(), factors.contiguous())
 
 
-def product(input: Any, weight: Quantised, bias: Any, kind: Factors) -> Any:
+def product(input: Any, weight: Quantised, bias: Any, kind: Factors, invariant: bool | None = None) -> Any:
     """linear, in input's type."""
     rows = of_activation(in_rows(input), weight.values.dtype, kind)
     dtype = None if input.dtype is torch.float32 else input.dtype
-    result = operators.scaled(rows.values, weight.values.t(), rows.factors, weight.factors.t(), bias, dtype)
+    factors = rows.factors, weight.factors.t()
+    result = operators.scaled(rows.values, weight.values.t(), *factors, bias, dtype, None, invariant)
     return result.view(*input.shape[:-1], len(weight.values))
 
 
@@ -76,20 +79,30 @@ class Straight(torch.autograd.Function):  # type: ignore[misc]
     """A product in 8 bits, with the gradients of a product that rounds nothing."""
 
     @staticmethod
-    def forward(ctx: Any, input: Any, weight: Any, bias: Any, values: Any, factors: Any, kind: Any) -> Any:
+    def forward(
+        ctx: Any,
+        input: Any,
+        weight: Any,
+        bias: Any,
+        values: Any,
+        factors: Any,
+        kind: Any,
+        invariant: bool | None = None,
+    ) -> Any:
         ctx.save_for_backward(input, weight)
         ctx.has_bias = bias is not None
-        return product(input, Quantised(values, factors), bias, kind)
+        ctx.precision = with_invariance(IEEE, invariant)
+        return product(input, Quantised(values, factors), bias, kind, invariant)
 
     @staticmethod
     def backward(ctx: Any, g: Any) -> tuple[Any, ...]:
         input, weight = ctx.saved_tensors
-        how = 1.0, False, True, "ieee"
+        how = 1.0, False, True, ctx.precision
         of_input = gradient_of_input(g, weight, input.shape, how) if ctx.needs_input_grad[0] else None
         rows, rows_of_g = in_rows(input), in_rows(g)
         of_weight = gradient_of_b(rows_of_g, rows, weight.shape, how) if ctx.needs_input_grad[1] else None
         of_bias = rows_of_g.sum(0) if ctx.has_bias else None
-        return of_input, of_weight, of_bias, None, None, None
+        return of_input, of_weight, of_bias, None, None, None, None
 
 
 def require_kind(dtype: Any, factors: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from lapidist.calls import grouped as grouped_calls
+from lapidist.calls.operation import OPEN_BLOCKS
 from lapidist.epilogues.ready_made import READY
 from lapidist.torch.dispatch_state import is_direct, is_recorded
 from lapidist.torch.public_calls import grouped
@@ -81,16 +82,20 @@ def main_grad(weight: Any) -> Any:
     return getattr(weight, "main_grad", None)
 
 
-def summed(hidden: Any, down: Any, weights: Any, pairs: ByExpert, trans_b: bool) -> Any:
+def summed(
+    hidden: Any, down: Any, weights: Any, pairs: ByExpert, trans_b: bool, invariant: bool | None
+) -> Any:
     """The weighted sum of the experts' results for each token. Weights are in the product's launch where
-    torch need not see it.
+    torch need not see it. That launch is not invariant for every type.
     """
     operands = hidden, down, weights
-    if is_direct(*operands) and not is_recorded(operands):
+    free = not invariant and not OPEN_BLOCKS
+    if free and is_direct(*operands) and not is_recorded(operands):
         after = READY["scaled_rows"](factors=weights.flatten().index_select(0, pairs.order))
         results = grouped_calls.grouped(hidden, down, pairs.ends, trans_b=trans_b, epilogue=after)
         return results.index_select(0, pairs.inverse).unflatten(0, (-1, pairs.top_k)).sum(1)
-    results = grouped(hidden, down, pairs.ends, trans_b=trans_b, into=main_grad(down))
+    how = {"trans_b": trans_b, "into": main_grad(down), "invariant": invariant}
+    results = grouped(hidden, down, pairs.ends, **how)
     of_tokens = Moved.apply(results, pairs.inverse, pairs.order).unflatten(0, (-1, pairs.top_k))
     return (of_tokens * weights.unsqueeze(-1)).sum(1)
 
@@ -98,13 +103,16 @@ def summed(hidden: Any, down: Any, weights: Any, pairs: ByExpert, trans_b: bool)
 class Experts(torch.nn.Module):  # type: ignore[misc]
     """The forward pass of a mixture's experts. `swap` derives classes from it and from models' own."""
 
+    invariant: bool | None = None  # whether rows keep their bits; None: as the block around a call says
+
     def forward(self, hidden_states: Any, top_k_index: Any, top_k_weights: Any) -> Any:
         up, down, flag = self.gate_up_proj, self.down_proj, not self.is_transposed
         pairs = by_expert(top_k_index, len(up))
         rows = Spread.apply(hidden_states, pairs.order, pairs.inverse, pairs.top_k)
-        hidden = self._apply_gate(grouped(rows, up, pairs.ends, trans_b=flag, into=main_grad(up)))
+        how = {"trans_b": flag, "into": main_grad(up), "invariant": self.invariant}
+        hidden = self._apply_gate(grouped(rows, up, pairs.ends, **how))
         weights = top_k_weights.masked_fill(top_k_index >= len(up), 0)
-        return summed(hidden, down, weights, pairs, flag).to(hidden_states.dtype)
+        return summed(hidden, down, weights, pairs, flag, self.invariant).to(hidden_states.dtype)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """A swapped layer anew: its class has no name by which pickle could import it."""

@@ -112,6 +112,7 @@ def of_scaled(
     c: Any = None,
     out_dtype: Any = None,
     promote: bool | None = None,
+    invariant: bool | None = None,
 ) -> Any:
     names = ("a", "b", "c", "scale_a", "scale_b")
     of_a, of_b, of_c, *factors = outlines(names, a, b, c, scale_a, scale_b)

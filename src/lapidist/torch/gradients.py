@@ -10,10 +10,12 @@ from typing import Any
 
 import torch
 
+from lapidist.calls.operation import OPEN_BLOCKS
 from lapidist.dtypes import IEEE
 from lapidist.torch import operators
 from lapidist.torch.dispatch_state import is_of_numbers
 from lapidist.torch.fake_tensors import as_rows
+from lapidist.torch.invariant_precision import summed_freely
 
 How = tuple[float, bool, bool, Any]
 
@@ -34,7 +36,7 @@ def multiplied(a: Any, b: Any, alpha: float, trans_a: bool, trans_b: bool, preci
     if not torch.compiler.is_compiling():
         if stands_for_many(a) or stands_for_many(b):
             return operators.gemm.op(a, b, None, *how)
-        if alpha == 1 and precision == IEEE and is_of_numbers(a, b):
+        if alpha == 1 and precision == IEEE and not OPEN_BLOCKS and is_of_numbers(a, b):
             product = operators.repeated_product(a, b, trans_a, trans_b)
             if product is not None:
                 return product
@@ -73,7 +75,7 @@ def rows_are_split(tensor: Any) -> bool:
 
 def gradient_of_b(g: Any, a: Any, shape: Any, how: How) -> Any:
     alpha, trans_a, trans_b, precision = how
-    g, a = of_one_type(g, a)
+    g, a, precision = *of_one_type(g, a), summed_freely(precision)
     if len(shape) == 2 and g.ndim > 2 and not trans_a and not (rows_are_split(a) or rows_are_split(g)):
         a, g = a.flatten(0, -2), g.flatten(0, -2)  # one product sums over the batch
     if trans_b:
@@ -206,7 +208,7 @@ def keep_scaled(ctx: Any, inputs: Any, output: Any) -> None:
 
 def scaled_back(ctx: Any, g: Any) -> tuple[Any, ...]:
     of_c = g.sum_to_size(ctx.c_shape) if any(ctx.needs_input_grad[4:5]) else None
-    return None, None, None, None, of_c, None, None
+    return None, None, None, None, of_c, None, None, None
 
 
 # ---- grouped: the gradients of each form are products of the others; rows behind the groups are not set ----
@@ -234,6 +236,7 @@ def grouped_back(ctx: Any, g: Any) -> tuple[Any, ...]:
         of_a = by_groups(first, second, offsets, *flags, *how)
     if ctx.needs_input_grad[1]:
         first, second, *flags = factors_of_b(g, a, *ctx.transposed)
+        how = None, summed_freely(ctx.types[1]), ctx.expected_rows
         of_b = by_groups(first, second, offsets, *flags, *how)
     return of_a, of_b, None, None, None, None, None, None
 

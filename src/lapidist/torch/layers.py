@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from lapidist.calls.number_rules import require_flag
 from lapidist.errors import ArgumentError
 from lapidist.torch.autocast import in_autocast
 from lapidist.torch.eight_bits import Factors, Straight, fits, of_weight, product, require_kind
@@ -22,13 +23,16 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
 
     A weight that has a tensor `main_grad` gets its gradient added there, and no `grad`."""
 
+    invariant: bool | None = None  # whether rows keep their bits; None: as the block around a call says
+
     def forward(self, input: Any) -> Any:
         parameters = self._parameters  # attributes of a Module take 0.4 us each
         if "weight" in parameters and "bias" in parameters:
             weight, bias = parameters["weight"], parameters["bias"]
         else:  # torch.nn.utils.parametrize computes them in each call
             weight, bias = self.weight, self.bias
-        return linear(input, weight, bias, into=getattr(weight, "main_grad", None))
+        into = getattr(weight, "main_grad", None)
+        return linear(input, weight, bias, into=into, invariant=self.invariant)
 
 
 class EightBitLinear(Linear):
@@ -41,9 +45,9 @@ class EightBitLinear(Linear):
         input, cast_weight, bias = in_autocast(input, weight, self.bias)
         recorded = torch.is_grad_enabled() and (input.requires_grad or weight.requires_grad)
         if not recorded:
-            return product(input, self.quantised_weight(), bias, kind)
+            return product(input, self.quantised_weight(), bias, kind, self.invariant)
         quantised = of_weight(weight, dtype, kind) if weight.requires_grad else self.quantised_weight()
-        return Straight.apply(input, cast_weight, bias, *quantised, kind)
+        return Straight.apply(input, cast_weight, bias, *quantised, kind, self.invariant)
 
     def _apply(self, *args: Any, **options: Any) -> Any:
         layer = super()._apply(*args, **options)
@@ -91,15 +95,19 @@ def derived_from_stock(kind: type) -> type:
 class Swapped:
     """Swapped layers. `undo()`, or leaving a `with` block, restores them."""
 
-    def __init__(self, layers: list[Any], eight_bits: tuple[Any, Factors] | None = None) -> None:
+    def __init__(
+        self, layers: list[Any], eight_bits: tuple[Any, Factors] | None = None, invariant: bool | None = None
+    ) -> None:
         self._layers = [weakref.ref(layer) for layer in layers]
         for layer in layers:
             if type(layer) is not STOCK:
                 kind: Any = type(layer)
                 layer.__class__ = swapped_class(kind)
-                continue
-            layer.__class__ = Linear if eight_bits is None else EightBitLinear
-            if eight_bits is not None:
+            else:
+                layer.__class__ = Linear if eight_bits is None else EightBitLinear
+            if invariant is not None:
+                layer.invariant = invariant
+            if eight_bits is not None and isinstance(layer, EightBitLinear):
                 layer.eight_bits = eight_bits
                 layer.quantised_weight()
 
@@ -119,7 +127,7 @@ class Swapped:
                 layer.__class__ = derived_from_stock(type(layer))
             else:
                 continue
-            for name in ("eight_bits", "_quantised"):
+            for name in ("eight_bits", "_quantised", "invariant"):
                 layer.__dict__.pop(name, None)
         self._layers.clear()
 
@@ -131,7 +139,11 @@ class Swapped:
 
 
 def swap(
-    model: Any, where: Callable[[str, Any], bool] | None = None, dtype: Any = None, factors: Factors = "rows"
+    model: Any,
+    where: Callable[[str, Any], bool] | None = None,
+    dtype: Any = None,
+    factors: Factors = "rows",
+    invariant: bool | None = None,
 ) -> Swapped:
     """Let lapidist multiply in the torch.nn.Linear layers of a model, and in experts as transformers 5 has
     them: all, or those of which `where(name, layer)` is true. Returns a `Swapped`: its `undo()`, or the end
@@ -140,7 +152,10 @@ def swap(
     A layer stays the same object, with its weights and hooks; classes derived from torch.nn.Linear do not
     change. `dtype`: torch.float8_e4m3fn, say. Weights are rounded to it once, activations in each call, with
     factors for "rows" or "blocks" of 128. Gradients are those of a product that rounds nothing. Experts keep
-    their own type."""
+    their own type.
+
+    `invariant`: whether a row of a layer's result, and of its input's gradient, has the same bits whatever
+    other rows there are."""
     if not isinstance(model, torch.nn.Module):
         raise ArgumentError(
             f"model: must be a torch.nn.Module; got {type(model).__name__}. Pass the model itself"
@@ -152,9 +167,11 @@ def swap(
         )
     if dtype is not None:
         require_kind(dtype, factors)
+    if invariant is not None:
+        require_flag("invariant", invariant)
     layers = [
         layer
         for name, layer in model.named_modules()
         if (type(layer) is STOCK or are_experts(layer)) and (where is None or where(name, layer))
     ]
-    return Swapped(layers, None if dtype is None else (dtype, factors))
+    return Swapped(layers, None if dtype is None else (dtype, factors), invariant)

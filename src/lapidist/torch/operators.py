@@ -14,7 +14,7 @@ import torch
 from lapidist import api
 from lapidist.calls import grouped as grouped_calls
 from lapidist.calls.linear_shapes import require_features
-from lapidist.calls.operation import USUAL_TYPES
+from lapidist.calls.operation import OPEN_BLOCKS, USUAL_TYPES
 from lapidist.calls.repeat import MATRIX_PATHS
 from lapidist.calls.repeat.shape import key_of_product
 from lapidist.dtypes import IEEE
@@ -156,7 +156,7 @@ def run_linear(
     out: Any = None,
 ) -> Any:
     """input @ weight.T + bias, in one launch, with these names in errors."""
-    if out_dtype is None and precision == IEEE:
+    if out_dtype is None and precision == IEEE and not OPEN_BLOCKS:
         product = repeated_linear(input, weight, bias, out)
         if product is not None:
             return product
@@ -187,11 +187,12 @@ def run_scaled(
     c: Any = None,
     out_dtype: Any = None,
     promote: bool | None = None,
+    invariant: bool | None = None,
     *,
     out: Any = None,
 ) -> Any:
     how: dict[str, Any] = {"scale_a": scale_a, "scale_b": scale_b, "promote": promote, "out_dtype": out_dtype}
-    return api.gemm(a, b, c, beta=0.0 if c is None else 1.0, out=out, **how)
+    return api.gemm(a, b, c, beta=0.0 if c is None else 1.0, out=out, **how, invariant=invariant)
 
 
 def run_grouped(
@@ -256,7 +257,7 @@ linear = Operator(
 )
 scaled = Operator(
     "scaled(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? c=None, ScalarType? out_dtype=None,"
-    " bool? promote=None) -> Tensor",
+    " bool? promote=None, bool? invariant=None) -> Tensor",
     run_scaled,
     fake_tensors.of_scaled,
 )

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from lapidist.calls.operation import OPEN_BLOCKS
 from lapidist.dtypes import IEEE, Precision
 from lapidist.epilogues.layer_activations import require_epilogue_alone
 from lapidist.errors import ArgumentError, DTypeError, LapidistError
@@ -14,15 +15,24 @@ from lapidist.torch.accumulation import accumulated, accumulated_groups
 from lapidist.torch.activations import ended, two_layers
 from lapidist.torch.autocast import in_autocast
 from lapidist.torch.dispatch_state import is_of_numbers, is_recorded, is_unobserved
+from lapidist.torch.invariant_precision import with_invariance
 from lapidist.torch.recorded_linear import recorded_linear
 
 TENSOR = torch.Tensor
 
 
 def matmul(
-    a: Any, b: Any, *, out_dtype: Any = None, precision: Precision = IEEE, epilogue: Any = None
+    a: Any,
+    b: Any,
+    *,
+    out_dtype: Any = None,
+    precision: Precision = IEEE,
+    epilogue: Any = None,
+    invariant: bool | None = None,
 ) -> Any:
-    """torch.matmul(a, b). `out_dtype`, `precision` and `epilogue` are lapidist.matmul's."""
+    """torch.matmul(a, b). `out_dtype`, `precision`, `epilogue` and `invariant` are lapidist.matmul's."""
+    if invariant is not None or OPEN_BLOCKS:
+        precision = with_invariance(precision, invariant)
     if out_dtype is epilogue is None and precision is IEEE and is_of_numbers(a, b):
         product = operators.repeated_matmul(a, b)
         if product is not None:
@@ -45,8 +55,11 @@ def gemm(
     out_dtype: Any = None,
     precision: Precision = IEEE,
     epilogue: Any = None,
+    invariant: bool | None = None,
 ) -> Any:
     """alpha op(a) op(b) + beta c, where c broadcasts to the product. beta = 0 never reads c."""
+    if invariant is not None or OPEN_BLOCKS:
+        precision = with_invariance(precision, invariant)
     if not (isinstance(a, TENSOR) and isinstance(b, TENSOR) and (c is None or isinstance(c, TENSOR))):
         require_tensors(("c",), a=a, b=b, c=c)
     if epilogue is not None:
@@ -66,6 +79,7 @@ def linear(
     precision: Precision = IEEE,
     into: Any = None,
     epilogue: Any = None,
+    invariant: bool | None = None,
 ) -> Any:
     """torch.nn.functional.linear(input, weight, bias): input @ weight.T + bias, in one launch.
 
@@ -77,8 +91,12 @@ def linear(
     `epilogue`: a function of `lapidist.epilogue` with its operands, in the same launch. Where gradients are
     recorded, torch computes the function of the product.
 
+    `invariant`: whether a row has the same bits whatever other rows there are, and so has its gradient.
+
     `into`: a tensor of weight's shape, float32 say. The backward pass adds the weight's gradient to it, in
     its type, and weight.grad gets none."""
+    if invariant is not None or OPEN_BLOCKS:
+        precision = with_invariance(precision, invariant)
     operands = input, weight, bias
     if out_dtype is epilogue is activation is residual is None and precision is IEEE and is_unobserved():
         if not is_recorded(operands):
@@ -112,6 +130,7 @@ def mlp(
     *,
     activation: str = "gelu",
     precision: Precision = IEEE,
+    invariant: bool | None = None,
 ) -> Any:
     """linear(activation(linear(input, up, up_bias)), down, down_bias). Two launches; biases may be None.
 
@@ -119,6 +138,8 @@ def mlp(
 
     In the backward pass one launch computes a product, the activation's derivative and the first bias's
     gradient."""
+    if invariant is not None or OPEN_BLOCKS:
+        precision = with_invariance(precision, invariant)
     biases = {"up_bias": up_bias, "down_bias": down_bias}
     require_tensors(tuple(biases), input=input, up=up, down=down, **biases)
     input, up, up_bias, down, down_bias = in_autocast(input, up, up_bias, down, down_bias)
@@ -155,12 +176,13 @@ def scaled(
     *,
     out_dtype: Any = None,
     promote: bool | None = None,
+    invariant: bool | None = None,
 ) -> Any:
     """(scale_a a) (scale_b b) + c of 8-bit floats, with factors of the shapes of lapidist.gemm. c alone has a
     gradient.
     """
     require_tensors(("scale_a", "scale_b", "c"), a=a, b=b, scale_a=scale_a, scale_b=scale_b, c=c)
-    return operators.scaled(a, b, scale_a, scale_b, c, out_dtype, promote)
+    return operators.scaled(a, b, scale_a, scale_b, c, out_dtype, promote, invariant)
 
 
 def grouped(
@@ -174,6 +196,7 @@ def grouped(
     precision: Precision = IEEE,
     expected_rows: int | None = None,
     into: Any = None,
+    invariant: bool | None = None,
 ) -> Any:
     """Products of groups that end at `offsets`, which the device reads: rows, a (total, k) and b (groups, k,
     n); columns, a (groups, m, k) and b (k, total); or k, a (m, total) and b (total, n).
@@ -184,6 +207,8 @@ def grouped(
     `into`: a tensor of b's shape (groups, k, n), float32 say. The backward pass adds the gradient of b to it,
     in its type, and b.grad gets none.
     """
+    if invariant is not None or OPEN_BLOCKS:
+        precision = with_invariance(precision, invariant)
     require_tensors(a=a, b=b, offsets=offsets)
     a, b = in_autocast(a, b)
     if into is not None:

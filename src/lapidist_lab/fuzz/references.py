@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from lapidist.dtypes import TYPES, numpy_dtype
+from lapidist.verify.sum_bound import Expected, Verdict, expect
 from lapidist_lab.fuzz.buffers import Arena
 from lapidist_lab.fuzz.drawn_kinds import Kind
 from lapidist_lab.fuzz.memory_layouts import Array
 from lapidist_lab.fuzz.random_calls import Call
-from lapidist_lab.verify import Expected, Verdict, expect
 
 
 def compared(expected: Expected, output: Array) -> Verdict:

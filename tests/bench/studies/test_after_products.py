@@ -10,9 +10,9 @@ import pytest
 
 import lapidist
 from lapidist.epilogues.passes import GROUP
+from lapidist.verify.sum_bound import Expected, expect, to_float64
 from lapidist_lab.bench.protocol.cases import Case
 from lapidist_lab.bench.studies.after_products import ENDINGS, SWIGLU, Ending, EpilogueArrays
-from lapidist_lab.verify import Expected, expect, to_float64
 
 pytestmark = pytest.mark.frameworks
 CASE = Case(24, 2 * GROUP, 40, "bfloat16", "rc")

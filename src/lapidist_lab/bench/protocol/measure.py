@@ -17,13 +17,13 @@ from typing import Any
 
 from lapidist.backends.gpu.driver import query_device, require_gpu
 from lapidist.device import Device
+from lapidist.verify.sum_bound import Expected, Verdict, expect
 from lapidist_lab.bench.protocol.array_library import Framework, find_framework
 from lapidist_lab.bench.protocol.cases import Case
 from lapidist_lab.bench.protocol.conditions import Gauge, SensorReading
 from lapidist_lab.bench.protocol.contenders import Call, Contender, Facts
 from lapidist_lab.bench.protocol.record import Record
 from lapidist_lab.bench.protocol.timing import Protocol, turn_order
-from lapidist_lab.verify import Expected, Verdict, expect
 
 CALLS_LIMIT = 2000
 SETS_LIMIT = 512

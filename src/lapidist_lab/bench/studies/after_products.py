@@ -14,7 +14,7 @@ from lapidist.epilogues.functions import gelu as gelu_of
 from lapidist.epilogues.passes import GROUP
 from lapidist.epilogues.ready_made import READY
 from lapidist.epilogues.tracing import epilogue
-from lapidist_lab.verify import Expected, to_float64
+from lapidist.verify.sum_bound import Expected, to_float64
 
 STEEPEST = 1.13  # the slope of GELU and SiLU, the largest of any here
 FAR = 16  # units in the last place of float that its functions may be off

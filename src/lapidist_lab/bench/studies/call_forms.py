@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lapidist_lab.verify import judge
+from lapidist.verify.sum_bound import judge
 
 MATRICES = 8  # of a batch, and of a list
 HOST_SIDE = 64  # of NumPy's arrays

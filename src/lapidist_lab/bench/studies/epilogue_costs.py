@@ -14,6 +14,7 @@ from lapidist.device import Device
 from lapidist.dtypes import FP8, size_of
 from lapidist.epilogues.passes import GROUP
 from lapidist.errors import ArgumentError, DeviceError
+from lapidist.verify.sum_bound import Expected, expect, to_float64
 from lapidist_lab.bench.protocol.cases import EVERY_CASE, Case, Part
 from lapidist_lab.bench.protocol.conditions import gather
 from lapidist_lab.bench.protocol.contenders import Call, Contender, Facts, KernelContender
@@ -22,7 +23,6 @@ from lapidist_lab.bench.protocol.record import Conditions, Record
 from lapidist_lab.bench.protocol.timing import SUSTAINED, steps
 from lapidist_lab.bench.studies.after_products import ENDINGS, LT, PLAIN, SWIGLU, Ending, EpilogueArrays
 from lapidist_lab.bench.studies.ladder_runs import Keep, sensor_range
-from lapidist_lab.verify import Expected, expect, to_float64
 
 MODE = "epilogue"
 PROTOCOL = replace(SUSTAINED, rounds=1, turn_seconds=0.25)

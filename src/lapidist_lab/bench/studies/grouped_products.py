@@ -16,6 +16,7 @@ from lapidist.commands.progress import progress
 from lapidist.device import Device
 from lapidist.errors import DeviceError
 from lapidist.planning.warm import build_all, builds_of, plans_of
+from lapidist.verify.sum_bound import Expected, expect
 from lapidist_lab.bench.protocol.array_library import Framework
 from lapidist_lab.bench.protocol.cases import Case
 from lapidist_lab.bench.protocol.conditions import gather
@@ -33,7 +34,6 @@ from lapidist_lab.bench.studies.group_cases import (
 )
 from lapidist_lab.bench.studies.group_contenders import DENSE, GroupContender, GroupProduct, contenders_of
 from lapidist_lab.bench.studies.ladder_runs import Keep, sensor_range
-from lapidist_lab.verify import Expected, expect
 
 MODE = "grouped"
 PROTOCOL = replace(SUSTAINED, rounds=1, turn_seconds=0.2)  # some hundred cases of up to five ways each

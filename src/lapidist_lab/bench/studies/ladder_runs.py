@@ -18,11 +18,11 @@ from lapidist.errors import LapidistError
 from lapidist.frameworks.arrays import operand_of
 from lapidist.planning.plans import Plan, make_plan
 from lapidist.planning.warm import build_all, builds_of
+from lapidist.verify.sum_bound import judge
 from lapidist_lab.bench.protocol.array_library import Framework
 from lapidist_lab.bench.protocol.cases import Case
 from lapidist_lab.bench.protocol.contenders import Contender, Facts, KernelContender, facts_of, problem_of
 from lapidist_lab.bench.protocol.record import Conditions, Record
-from lapidist_lab.verify import judge
 
 SWEEP_KERNELS = (
     "coalesced",

@@ -24,6 +24,7 @@ from lapidist.knobs.header import header_of
 from lapidist.knobs.knob import Knob
 from lapidist.knobs.sources import SHARED
 from lapidist.launch import AS_IT_IS, Launch, Memory, ParameterBlock
+from lapidist.verify.sum_bound import Verdict, judge
 from lapidist_lab.bench.protocol.cases import Case
 from lapidist_lab.bench.protocol.conditions import gather
 from lapidist_lab.bench.protocol.contenders import Call, Facts
@@ -31,7 +32,6 @@ from lapidist_lab.bench.protocol.measure import Entry, Inputs, Stage, record_of
 from lapidist_lab.bench.protocol.record import Conditions, Record
 from lapidist_lab.bench.protocol.timing import Protocol
 from lapidist_lab.bench.studies.ladder_runs import Keep, sensor_range
-from lapidist_lab.verify import Verdict, judge
 
 SOURCES = Path(__file__).parent / "limit_kernels"
 THREADS = 256

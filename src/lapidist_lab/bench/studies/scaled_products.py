@@ -14,6 +14,7 @@ from lapidist.planning.warm import build_all, builds_of, plans_of
 from lapidist.problems.problem import Problem, dense_problem
 from lapidist.problems.scaling import K_BLOCK, LINES, ONE, STRIPS, Scale, Scaling
 from lapidist.problems.scaling import SQUARES as SQUARE_BLOCKS
+from lapidist.verify.sum_bound import judge
 from lapidist_lab.bench.protocol.cases import EVERY_CASE, Case, Part
 from lapidist_lab.bench.protocol.conditions import gather
 from lapidist_lab.bench.protocol.contenders import Call, Facts, KernelContender
@@ -21,7 +22,6 @@ from lapidist_lab.bench.protocol.measure import Entry, Inputs, Stage
 from lapidist_lab.bench.protocol.record import Conditions, Record
 from lapidist_lab.bench.protocol.timing import BURST, SUSTAINED, steps
 from lapidist_lab.bench.studies.ladder_runs import Keep, sensor_range
-from lapidist_lab.verify import judge
 
 MODE, BURST_MODE = "scaled", "scaled burst"
 MATH = "float8_e4m3fn"

@@ -25,13 +25,13 @@ from lapidist.planning.warm import build_all, builds_of
 from lapidist.schedule import CostModel, Schedule, split_k
 from lapidist.schedule.calibrate import calibrate, probes
 from lapidist.schedule.sharing_choice import Sharing
+from lapidist.verify.sum_bound import expect
 from lapidist_lab.bench.protocol.cases import LEAST, MOST, Case, corpus
 from lapidist_lab.bench.protocol.conditions import gather
 from lapidist_lab.bench.protocol.contenders import problem_of
 from lapidist_lab.bench.protocol.record import Conditions, Record
 from lapidist_lab.bench.studies.ladder_runs import Keep
 from lapidist_lab.bench.studies.sharing_ways import Way, corpus_ways, family, sharing_configs, table_ways
-from lapidist_lab.verify import expect
 
 GRAPH_SECONDS, CALLS_MOST, TURNS = 0.002, 200, 2
 PROTOCOL = (

@@ -11,7 +11,7 @@ import lapidist
 from lapidist.backends.host_product import rounded_to_tf32
 from lapidist.dtypes import MATHS, TF32, element_of, numpy_dtype, outputs_of
 from lapidist.machine.instructions.sums import tensor_sum
-from lapidist_lab.verify import judge
+from lapidist.verify.sum_bound import judge
 from typed import fresh, precision_of
 
 Array = np.ndarray[Any, Any]

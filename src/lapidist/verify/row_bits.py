@@ -1,0 +1,167 @@
+"""Whether a function of rows gives each row the same bits, whatever other rows it is given."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lapidist.errors import ArgumentError, ShapeError
+from lapidist.frameworks.arrays import framework_of
+
+SIZES = (1, 2, 3, 5, 8, 13, 16, 17, 32, 33, 64, 65, 100, 128, 129, 200, 256, 257, 512, 1000, 1024, 2048, 4096)
+STARTS = 3  # for each number of rows: the first, the last, and some between
+
+
+@dataclass(frozen=True, slots=True)
+class Invariance:
+    """True if every row had the same bits in all calls.
+
+    Else `m` is the number of rows of the first call that differed, `row` the row among all, `place` the row
+    within that call, `element` the index behind it, and `got` and `expected` are its values.
+    """
+
+    calls: int
+    m: int = 0
+    row: int = -1
+    place: int = -1
+    element: tuple[int, ...] = ()
+    got: float = 0.0
+    expected: float = 0.0
+
+    def __bool__(self) -> bool:
+        return self.row < 0
+
+    def __str__(self) -> str:
+        if self:
+            return f"every row has the same bits in {self.calls} calls"
+        at = f" at {self.element}" if self.element else ""
+        return (
+            f"m = {self.m} differs first, call {self.calls}: as number {self.place} in it, row {self.row} has"
+            f" {self.got!r}{at}, among all rows {self.expected!r}"
+        )
+
+
+def invariant(
+    function: Callable[..., Any],
+    *rows: Any,
+    sizes: Sequence[int] = SIZES,
+    starts: int = STARTS,
+    seed: int = 0,
+) -> Invariance:
+    """Whether the rows of a function's result have the same bits, however many rows it is given and wherever
+    they stand.
+
+    Parameters
+    ----------
+    function : callable
+        Of arrays whose first dimension are rows, to an array of as many rows, or a tuple of them: a product,
+        a layer, a model.
+    *rows : arrays of NumPy, torch, CuPy or JAX
+        The rows, as many as the largest call shall have.
+    sizes : numbers of rows, optional
+        How many rows the calls have. Those beyond the rows that there are do not count.
+    starts : int
+        At how many rows calls of each size begin.
+    seed : int
+        Of the starts, and of the order in which all rows are passed once more.
+
+    Returns
+    -------
+    Invariance
+        True or false; print it for the first difference.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import lapidist
+    >>> rows = np.random.default_rng(0).standard_normal((40, 64)).astype(np.float32)
+    >>> bool(lapidist.verify.invariant(lambda x: np.tanh(x), rows))
+    True
+    >>> print(lapidist.verify.invariant(lambda x: x - x.mean(axis=0), rows, sizes=[1]))
+    m = 1 differs first, call 2: as number 0 in it, row 0 has 0.0 at (0,), among all rows ...
+    """
+    count = rows_of(rows)
+    expected = [host_array(result) for result in results_of(function(*rows), count)]
+    calls = 1
+    for indices, parts in calls_of(rows, count, sizes, starts, seed):
+        calls += 1
+        for result, whole in zip(results_of(function(*parts), len(indices)), expected, strict=True):
+            got, values = host_array(result), whole[indices]
+            at = first_difference(got, values)
+            if at is not None:
+                row, element = int(indices[at[0]]), at[1:]
+                return Invariance(calls, len(indices), row, at[0], element, float(got[at]), float(values[at]))
+    return Invariance(calls)
+
+
+def rows_of(rows: Sequence[Any]) -> int:
+    counts = {len(array) for array in rows if getattr(array, "shape", ())}
+    if not rows or len(counts) != 1 or not all(getattr(array, "shape", ()) for array in rows):
+        shapes = [getattr(array, "shape", type(array).__name__) for array in rows]
+        raise ShapeError(
+            f"rows: must be arrays that have the same number of rows; got {shapes}. Pass those of one batch"
+        )
+    (count,) = counts
+    if count < 2:
+        raise ShapeError(f"rows: must be two rows or more, of which calls get some; got {count}. Pass more")
+    return count
+
+
+def calls_of(
+    rows: Sequence[Any], count: int, sizes: Sequence[int], starts: int, seed: int
+) -> Iterator[tuple[Any, list[Any]]]:
+    """The rows of each call by their indices, and the arrays that it is passed: some that follow each other,
+    then all in another order.
+    """
+    draw, everything = random.Random(seed), np.arange(count)
+    for size in sizes:
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise ArgumentError(f"sizes: must be numbers of rows, 1 or more; got {size!r}. Leave it out")
+        if size < count:
+            last = count - size
+            between = (draw.randint(0, last) for _ in range(starts - 2))
+            for start in dict.fromkeys([0, last, *between][: max(1, starts)]):
+                part = slice(start, start + size)
+                yield everything[part], [array[part] for array in rows]
+    order = np.array(draw.sample(range(count), count))
+    yield order, [array[order] for array in rows]
+
+
+def results_of(result: Any, count: int) -> Sequence[Any]:
+    results = result if isinstance(result, (tuple, list)) else (result,)
+    for array in results:
+        if not getattr(array, "shape", ()) or len(array) != count:
+            shape = getattr(array, "shape", type(array).__name__)
+            raise ShapeError(
+                f"function: must return as many rows as it is given, {count}; got {shape}. Let it return one"
+                " array of rows, or a tuple of them"
+            )
+    return results
+
+
+def host_array(array: Any) -> Any:
+    """Its elements in host memory, with every bit. torch hands NumPy neither bfloat16 nor 8-bit floats, so
+    floats become float64, which holds all of them.
+    """
+    framework = framework_of(array)
+    if framework == "torch":
+        array = array.detach()
+        array = array.double() if array.dtype.is_floating_point else array
+        return array.cpu().numpy()
+    return array.get() if framework == "cupy" else np.asarray(array)
+
+
+def first_difference(got: Any, expected: Any) -> tuple[int, ...] | None:
+    """The index of the first element whose bits differ; None: there is none."""
+    if got.shape != expected.shape:
+        raise ShapeError(
+            f"function: must return rows of one shape; got {got.shape[1:]} and {expected.shape[1:]}. Check it"
+        )
+    word = f"u{got.dtype.itemsize}"
+    first, second = (np.ascontiguousarray(array).view(word) for array in (got, expected))
+    differing = np.argwhere(first != second)
+    return tuple(map(int, differing[0])) if len(differing) else None

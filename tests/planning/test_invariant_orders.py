@@ -1,0 +1,237 @@
+"""One order of sums for every number of rows: where it comes from, and that the bits of rows follow."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import lapidist
+from lapidist.device import Device, chip
+from lapidist.dtypes import TF32, element_of, outputs_of
+from lapidist.errors import RefusalError
+from lapidist.frameworks.arrays import HOST, Operand
+from lapidist.kernels.registry import kernel_named
+from lapidist.planning.fallback_kernels import planned_at_once, same_sums
+from lapidist.planning.invariant_orders import WORTH, reference_of, ways_of
+from lapidist.planning.plans import Plan, make_plan
+from lapidist.planning.sum_orders import Cuts
+from lapidist.problems.problem import Problem, dense_problem
+from lapidist.problems.scaling import LINES, ONE, SQUARES, STRIPS, Scale, Scaling
+from lapidist.schedule.sharing_choice import Sharing
+from same_sums import Choice, Product
+
+H200 = chip("h200")
+LAYERS = {
+    "8B": ((6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336)),
+    "70B": ((10240, 8192), (8192, 8192), (57344, 8192), (8192, 28672)),
+}
+FEW_COLUMNS = (1024, 8192)  # n and k of a layer whose whole tiles leave most of the chip idle at few rows
+E4M3 = "float8_e4m3fn"
+
+
+def invariant(m: int, n: int, k: int, math: str, layout: str = "rc", **more: object) -> Problem:
+    return replace(dense_problem(m, n, k, math, layout, **more), invariant=True)  # type: ignore[arg-type]
+
+
+def bits_of(plan: Plan) -> object:
+    """What decides about the bits. wgmma's cluster and turnstile add alike, which a test below shows."""
+    order = plan.sum_order
+    if order.unit == "wgmma" and isinstance(order.cuts, Cuts):
+        return replace(order, cuts=replace(order.cuts, reduction="cluster"))
+    return order
+
+
+# ---- where the order comes from ----
+
+
+def lying(name: str, shape: tuple[int, ...], by: str, dtype: str, gap: int) -> Operand:
+    """A matrix, or a batch of them, whose lines are `gap` elements longer than they need be."""
+    *batch, rows, cols = shape
+    lines = (rows, cols) if by == "r" else (cols, rows)
+    step = lines[1] + gap
+    strides = (step, 1) if not batch else (lines[0] * step, step, 1)
+    operand = Operand(name, 0, (*batch, *lines), strides, dtype, HOST, "numpy", None)
+    return operand if by == "r" else operand.transposed()
+
+
+def drawn(draw: random.Random, m: int, n: int, k: int, math: str, b_by: str) -> Problem:
+    """A product of m rows: A lies anyhow, alone or in a batch with one B or several."""
+    dtype, batch = element_of(math).name, draw.choice(((), (), (3,), (50,)))
+    operands = (
+        lying("a", (*batch, m, k), draw.choice("rc") if m > 1 else "r", dtype, draw.choice((0, 0, 1, 8))),
+        lying("b", (*draw.choice((batch, ())), k, n), b_by, dtype, draw.choice((0, 0, 1))),
+        None,
+        lying("out", (*batch, m, n), "r", outputs_of(dtype, dtype)[0], 0),
+    )
+    precision = TF32 if math == TF32 else "ieee"
+    return Problem.of(*operands, precision=precision, one_alpha=True, invariant=True)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_order_is_one_for_all_rows_layouts_of_a_and_batches(seed: int) -> None:
+    draw = random.Random(seed)
+    math = draw.choice(("bfloat16", "float16", "float32", "float64", E4M3, TF32))
+    n, k = draw.choice((1, 7, 16, 100, 768, 1024, 4096)), draw.choice((3, 64, 100, 333, 1024, 4096, 8192))
+    b_by, rows = draw.choice("rc"), draw.sample((1, 2, 5, 16, 33, 100, 127, 128, 333, 1000, 2048, 5000), 5)
+    plans = [make_plan(drawn(draw, m, n, k, math, b_by), H200) for m in rows]
+    assert len(set(map(bits_of, plans))) == 1, "\n".join(str(plan.sum_order) for plan in plans)
+
+
+@pytest.mark.parametrize("shape", [(2048, 4096), FEW_COLUMNS])
+@pytest.mark.parametrize("math", ["bfloat16", "float32"])
+def test_the_order_is_one_for_all_chips_of_an_architecture(math: str, shape: tuple[int, int]) -> None:
+    chips: list[Device] = [chip("h100"), H200, replace(H200, name="half", sms=66, dram_gbps=2000.0)]
+    plans = [make_plan(invariant(m, *shape, math), each) for each in chips for m in (1, 300, 3000)]
+    assert len(set(map(bits_of, plans))) == 1
+
+
+def test_a_caller_who_exchanged_the_operands_has_the_order_of_d() -> None:
+    """D by columns is computed as D' = B' A', whose rows are the columns of D."""
+    for m in (1, 16, 300):
+        problem = invariant(m, *FEW_COLUMNS, "bfloat16")
+        assert bits_of(make_plan(problem.exchanged(), H200)) == bits_of(make_plan(problem, H200))
+
+
+@pytest.mark.parametrize("pair", [(ONE, LINES), (STRIPS, SQUARES)])
+def test_a_single_row_has_the_order_of_several_with_factors(pair: tuple[int, int]) -> None:
+    """Its one factor is that of a row, or of the matrix: shapes do not tell."""
+    problem = invariant(1, *FEW_COLUMNS, E4M3)
+    scalings = [Scaling(Scale(kind), Scale(LINES, 1), promoted=kind in (STRIPS, SQUARES)) for kind in pair]
+    orders = {way.order for each in scalings for way in ways_of(replace(problem, scaling=each), H200)}
+    assert len({order.cuts.cuts if isinstance(order.cuts, Cuts) else None for order in orders}) == 1
+    references = [reference_of(replace(problem, scaling=each)) for each in scalings]
+    assert references[0] == references[1]
+
+
+def test_whole_tiles_where_they_are_nearly_as_fast_and_parts_of_k_where_they_are_not() -> None:
+    assert all(
+        way.order.cuts is None
+        for layers in LAYERS.values()
+        for layer in layers
+        for way in ways_of(invariant(1, *layer, "bfloat16"), H200)
+    )
+    cuts = {way.order.cuts for way in ways_of(invariant(1, *FEW_COLUMNS, "bfloat16"), H200)}
+    assert len({cut.cuts for cut in cuts if isinstance(cut, Cuts)}) == 1
+    assert {cut.reduction for cut in cuts if isinstance(cut, Cuts)} == {"cluster", "turnstile"}
+
+
+@pytest.mark.parametrize("math", ["bfloat16", "float16", E4M3])
+@pytest.mark.parametrize("model", LAYERS)
+def test_one_order_costs_little_on_the_layers_of_models(model: str, math: str) -> None:
+    worth = {1: 0.10, **WORTH}
+    for n, k in LAYERS[model]:
+        for m, allowed in worth.items():
+            problem = invariant(m, n, k, math)
+            free = make_plan(replace(problem, invariant=False), H200).predicted_seconds
+            assert make_plan(problem, H200).predicted_seconds <= (1 + allowed) * free, (m, n, k)
+
+
+# ---- plans of it ----
+
+
+@pytest.mark.parametrize("m", [1, 40, 700])
+@pytest.mark.parametrize("shape", [(4096, 4096), FEW_COLUMNS])
+def test_first_plans_and_fallbacks_have_it_too(shape: tuple[int, int], m: int) -> None:
+    problem = invariant(m, *shape, "bfloat16")
+    plan, first = make_plan(problem, H200), planned_at_once(problem, H200)
+    assert first is None or bits_of(first) == bits_of(plan)
+    assert shape == FEW_COLUMNS or first is not None
+    ranked = same_sums(plan)
+    assert len(ranked) > 1
+    for place, table in ranked[:3]:
+        best = table.candidate(place)
+        other = replace(plan, kernel=best.kernel, config=best.config, schedule=best.schedule)
+        other = replace(other, problem=table.problem)
+        assert bits_of(other) == bits_of(plan)
+
+
+def test_a_kernel_of_another_order_is_refused_in_words() -> None:
+    problem = invariant(64, 512, 512, "bfloat16")
+    with pytest.raises(RefusalError, match=r"(?s)kernel: mma does not sum .* in the order of .*Leave it out"):
+        make_plan(problem, H200, kernel_named("mma"))
+    config = kernel_named("mma").config
+    with pytest.raises(RefusalError, match=r"(?s)config: mma .* does not sum .* Leave it out"):
+        make_plan(problem, H200, kernel_named("mma"), config)
+    assert make_plan(problem, H200, kernel_named("wgmma")).kernel.name == "wgmma"
+
+
+def test_strided_rows_are_refused_in_words() -> None:
+    problem = invariant(64, 512, 512, "bfloat16")
+    strided = replace(problem, a=replace(problem.a, row_stride=2048, col_stride=2, alignment=2))
+    with pytest.raises(RefusalError, match=r"(?s)invariant: no kernel sums .* Pass contiguous arrays"):
+        make_plan(strided, H200)
+
+
+# ---- the bits, in the machine ----
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+@pytest.mark.parametrize("math", ["bfloat16", E4M3])
+def test_wgmma_adds_parts_alike_in_a_cluster_and_by_turnstile(
+    math: str, parts: int, rng: np.random.Generator
+) -> None:
+    config = make_plan(invariant(64, *FEW_COLUMNS, math), H200).config
+    config = replace(config, cluster_m=1, cluster_n=1)
+    product = Product.of(rng, math, (70, 72, 512 * parts), "rc")
+    ways = [Sharing(split_k=parts, reduction=by) for by in ("cluster", "turnstile")]
+    first, second = (product.planned(Choice("wgmma", config, way)) for way in ways)
+    np.testing.assert_array_equal(product.bits(first), product.bits(second))
+    whole = product.planned(Choice("wgmma", config, Sharing(schedule="data_parallel")))
+    assert (product.bits(whole) != product.bits(first)).any()
+
+
+# ways in which a model's layer may meet a kernel: one row, few, and as many as fill the chip
+ROWS = (1, 40, 300, 3000)
+
+
+@pytest.mark.parametrize("layer", [(4096, 4096), FEW_COLUMNS])
+@pytest.mark.parametrize("math", ["bfloat16", E4M3, "float32"])
+def test_kernels_and_configs_of_any_number_of_rows_give_the_same_bits(
+    math: str, layer: tuple[int, int], rng: np.random.Generator
+) -> None:
+    """The kernels that a layer's products of few and of many rows get, on one small product."""
+    plans = [make_plan(invariant(m, *layer, math), H200) for m in ROWS]
+    product = Product.of(rng, math, (67, 144, layer[1] // 8), "rc")
+    sharings = {way.order.cuts is None: way.sharing for way in ways_of(plans[0].callers_problem, H200)}
+    (sharing,) = sharings.values()
+    choices = {(plan.kernel.name, plan.config): sharing for plan in plans}
+    bits = [
+        product.bits(
+            product.planned(Choice(*choice, by if by.split_k != "auto" else Sharing("data_parallel")))
+        )
+        for choice, by in choices.items()
+    ]
+    assert len(bits) > 1
+    for other in bits[1:]:
+        np.testing.assert_array_equal(bits[0], other)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.75])
+@pytest.mark.parametrize("math", ["bfloat16", E4M3, "float32", "float64"])
+def test_rows_keep_their_bits_alone_and_among_others(
+    math: str, beta: float, rng: np.random.Generator
+) -> None:
+    whole = Product.of(rng, math, (140, 80, 384), "rc", beta if math == "bfloat16" else 0.0)
+    expected = planned_bits(whole)
+    for rows in (slice(1), slice(17, 20), slice(64), slice(5, 134)):
+        part = whole._replace(a=whole.a[rows], c=None if whole.c is None else whole.c[rows].copy())
+        np.testing.assert_array_equal(planned_bits(part), expected[rows])
+
+
+def planned_bits(product: Product) -> np.ndarray:
+    gemm = lapidist.plan(
+        product.a,
+        product.b,
+        product.c,
+        alpha=product.alpha,
+        beta=product.beta,
+        out=product.c,
+        out_dtype=product.output,
+        invariant=True,
+        device="machine",
+    )
+    assert isinstance(gemm, lapidist.Gemm)
+    return product.bits(gemm)

@@ -1,0 +1,84 @@
+"""verify.report: the worst element, beside the bound of the plan."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lapidist
+from lapidist.errors import ArgumentError, ShapeError
+
+Array = np.ndarray[Any, Any]
+
+
+def operands(rng: np.random.Generator) -> tuple[Array, Array]:
+    a, b = (rng.standard_normal(shape).astype(np.float16) for shape in ((33, 200), (200, 24)))
+    return a, b
+
+
+def test_a_right_product_is_within_the_bound(rng: np.random.Generator) -> None:
+    a, b = operands(rng)
+    plan = lapidist.plan(a, b, device="machine", out_dtype=np.float32)
+    report = lapidist.verify.report(a, b, plan.execute(a, b), plan=plan)
+    assert report.ok
+    assert 0 < report.ratio == pytest.approx(report.error / report.bound)
+    assert str(report).startswith("within the bound: the worst element")
+    assert report.largest >= report.error
+    assert 0 < report.typical < 1e-6
+
+
+def test_the_worst_element_is_named(rng: np.random.Generator) -> None:
+    a, b = operands(rng)
+    d = (a.astype("f8") @ b.astype("f8")).astype(np.float32)
+    d[20, 7] += 0.5
+    report = lapidist.verify.report(a, b, d)
+    assert not report.ok
+    assert report.where == (20, 7)
+    assert report.got == d[20, 7]
+    assert report.error == pytest.approx(0.5, rel=1e-5) == report.largest
+    assert "BEYOND" in str(report)
+
+
+def test_the_bound_is_that_of_the_plan(rng: np.random.Generator) -> None:
+    """Sums in half are allowed more than those in float."""
+    a, b = operands(rng)
+    off = (a.astype("f8") @ b.astype("f8")).astype(np.float16)
+    off[3, 5] += 100
+    bounds = []
+    for accumulator in ("float16", "float32"):
+        plan = lapidist.plan(a, b, acc_dtype=accumulator, device="machine")
+        assert lapidist.verify.report(a, b, plan.execute(a, b), plan=plan).ok
+        bounds.append(lapidist.verify.report(a, b, off, plan=plan).bound)
+    assert bounds[0] > 2 * bounds[1]
+
+
+def test_alpha_beta_and_c_count(rng: np.random.Generator) -> None:
+    a, b = operands(rng)
+    c = rng.standard_normal((33, 24)).astype(np.float16)
+    d = lapidist.gemm(a, b, c, alpha=2.0, beta=-1.5)
+    assert lapidist.verify.report(a, b, d, c, alpha=2.0, beta=-1.5).ok
+    assert not lapidist.verify.report(a, b, d, c, alpha=2.0, beta=1.5).ok
+
+
+def test_integers_must_be_equal() -> None:
+    a = np.arange(12, dtype=np.int8).reshape(3, 4)
+    d = lapidist.matmul(a, a.T)
+    report = lapidist.verify.report(a, a.T, d)
+    assert report.ok
+    assert report.bound == report.error == 0
+    assert not lapidist.verify.report(a, a.T, d + 1).ok
+
+
+def test_bad_arguments(rng: np.random.Generator) -> None:
+    a, b = operands(rng)
+    with pytest.raises(
+        ShapeError, match=r"d: must have the shape of the product, \(33, 24\); got \(33, 23\)"
+    ):
+        lapidist.verify.report(a, b, np.zeros((33, 23), np.float16))
+    d = lapidist.matmul(a, b)
+    with pytest.raises(ArgumentError, match=r"plan: must .* returned for a kernel; got int"):
+        lapidist.verify.report(a, b, d, plan=3)
+    with pytest.raises(ArgumentError, match=r"plan: must .* returned for a kernel; got Gemm"):
+        lapidist.verify.report(a, b, d, plan=lapidist.plan(a, b))

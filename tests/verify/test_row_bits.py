@@ -1,0 +1,89 @@
+"""verify.invariant sees a function whose rows depend on others, and says where."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lapidist
+from lapidist.errors import ArgumentError, ShapeError
+
+Array = np.ndarray[Any, Any]
+
+
+@pytest.fixture
+def rows(rng: np.random.Generator) -> Array:
+    return rng.standard_normal((40, 64)).astype(np.float16)
+
+
+def test_products_of_one_order_pass_and_of_several_do_not(rows: Array, rng: np.random.Generator) -> None:
+    b = np.asfortranarray(rng.standard_normal((64, 16)).astype(np.float16))
+
+    def product(x: Array) -> Array:
+        return lapidist.matmul(x, b, device="machine", invariant=True)
+
+    def turned(x: Array) -> Array:
+        """Its order depends on the number of rows."""
+        k = 32 if len(x) < 9 else 64
+        return x[:, :k].astype(np.float32) @ b[:k].astype(np.float32) + x[:, k:] @ b[k:]
+
+    assert lapidist.verify.invariant(product, rows, sizes=(1, 3, 33))
+    assert not lapidist.verify.invariant(turned, rows, sizes=(1, 3, 33))
+
+
+def test_the_first_difference_is_told(rows: Array) -> None:
+    def function(x: Array) -> tuple[Array, Array]:
+        second = x.astype(np.float32)
+        if len(x) == 5:
+            second[3, 7] += 1
+        return x, second
+
+    found = lapidist.verify.invariant(function, rows, sizes=(1, 2, 5, 8), starts=1)
+    assert not found
+    assert (found.calls, found.m, found.row, found.place, found.element) == (4, 5, 3, 3, (7,))
+    assert found.got == pytest.approx(found.expected + 1)
+    assert "m = 5 differs first" in str(found)
+    assert "row 3" in str(found)
+
+
+def test_a_row_that_depends_on_its_place_is_seen(rows: Array) -> None:
+    """All rows, in another order: of no other number of them."""
+    found = lapidist.verify.invariant(lambda x: x + np.arange(len(x), dtype=x.dtype)[:, None], rows, sizes=())
+    assert not found
+    assert found.m == len(rows)
+
+
+def test_bits_are_compared_not_values(rows: Array) -> None:
+    def signed(x: Array) -> Array:
+        return np.full_like(x, -0.0 if len(x) == 2 else 0.0)
+
+    def never(x: Array) -> Array:
+        return np.full_like(x, np.nan)
+
+    assert not lapidist.verify.invariant(signed, rows, sizes=(2,))
+    assert lapidist.verify.invariant(never, rows, sizes=(2,))
+
+
+def test_several_arrays_and_results(rows: Array) -> None:
+    found = lapidist.verify.invariant(lambda x, y: (x + y, [x][0]), rows, rows[::-1], sizes=(1, 7))
+    assert found
+    assert found.calls == 1 + 2 * 3 + 1
+    assert str(found) == "every row has the same bits in 8 calls"
+
+
+@pytest.mark.parametrize("more", [{"sizes": (0,)}, {"sizes": (True,)}])
+def test_sizes_are_numbers_of_rows(rows: Array, more: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError, match="sizes: must be numbers of rows"):
+        lapidist.verify.invariant(np.tanh, rows, **more)
+
+
+def test_rows_and_results_are_arrays_of_rows(rows: Array) -> None:
+    for arguments in ((), (rows[:1],), (rows, rows[:3]), (3.0,)):
+        with pytest.raises(ShapeError, match="rows: must be"):
+            lapidist.verify.invariant(np.tanh, *arguments)
+    with pytest.raises(ShapeError, match="function: must return as many rows as it is given, 40"):
+        lapidist.verify.invariant(lambda x: x[1:], rows)
+    with pytest.raises(ShapeError, match="function: must return as many rows"):
+        lapidist.verify.invariant(lambda x: 1.0, rows)
