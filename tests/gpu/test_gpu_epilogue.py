@@ -409,7 +409,7 @@ def test_lists_of_which_one_is_elsewhere_are_refused(torch: Any) -> None:
         ):
             lapidist.gemm(*partly_elsewhere(a, b), epilogue=and_mask(row=[*rows[:-1], rows[-1].cpu()]))
         with pytest.raises(
-            lapidist.DeviceError, match="row: must be where a is, host memory; it is in GPU 0"
+            lapidist.DeviceError, match="row, product 4: must be where a is, host memory; it is in GPU 0"
         ):
             lapidist.gemm(*partly_elsewhere(a, b), epilogue=and_mask(row=rows[0]))
 

@@ -129,7 +129,7 @@ def learned(torch: Any, experts: Any, x: Any, index: Any, weights: Any) -> list[
     x, weights = x.detach().requires_grad_(), weights.detach().requires_grad_()
     result = experts(x, index, weights)
     operands = [x, weights, *experts.parameters()]
-    return [result, *torch.autograd.grad(result.float().square().mean(), operands)]
+    return [result.detach(), *torch.autograd.grad(result.float().square().mean(), operands)]
 
 
 @pytest.mark.parametrize("compiled", [False, True])
