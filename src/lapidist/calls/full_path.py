@@ -157,7 +157,7 @@ def multiplied_lists(call: Call) -> Any:
     fast_path = of_lists().fast_path_of_lists(call, batch, ready.launched) if keys else None
     if fast_path is not None:
         remember(LISTS, keys[0] if len(batch.bundles) == 1 else keys[-1], fast_path)
-    return result if call.out is None else call.out
+    return result if call.out is None or any(array is None for array in call.out) else call.out
 
 
 def run(key: Any, bound: Bound, choices: Choices, stream: Any, rows: Any = None) -> Any:
