@@ -124,6 +124,7 @@ def test_rows_in_batches_lists_and_groups(torch: Any) -> None:
         assert same(lapidist.grouped(a, torch.stack([b] * 3), offsets, invariant=True), expected)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
 @pytest.mark.parametrize("how", ["swap", "everywhere", "block", "compiled"])
 def test_a_model_keeps_the_bits_of_rows(torch: Any, how: str) -> None:
     import lapidist.torch as lt
