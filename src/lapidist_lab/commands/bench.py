@@ -54,7 +54,7 @@ LISTS = {
     "layers": "a language model's linear layers, decode to prefill",
 }
 CORPUS_SEED = 2301
-Count = Annotated[int | None, typer.Option(min=1, help="at most so many products")]
+Count = Annotated[int | None, typer.Option(min=1, help="at most so many cases")]
 Short = Annotated[bool, typer.Option("--short", help="turns of 2 ms, for hundreds of products")]
 
 
@@ -203,36 +203,31 @@ def layouts(
     instead("layouts", device, as_json, csv, html, record)
 
 
-@app.command(epilog=examples("bench mma", "bench mma --count 5 --record results"))
-def mma(
-    device: Gpu = "gpu",
-    as_json: Json = False,
-    csv: Csv = None,
-    html: Html = None,
-    record: Records = None,
-    count: Annotated[int | None, typer.Option(min=1, help="at most so many products")] = None,
-    skip: Skip = 0,
-) -> None:
-    """Measure the kernel on mma.sync beside CUTLASS's (CUTLASS_HOME)."""
-    from lapidist_lab.bench.protocol.cases import Part
+def in_parts(subject: str, help: str) -> None:
+    """The command of a study whose cases are numbered, so that a part of them can be measured."""
 
-    instead("mma", device, as_json, csv, html, record, Part(count, skip))
+    @app.command(
+        subject, help=help, epilog=examples(f"bench {subject}", f"bench {subject} --count 2 --record results")
+    )
+    def command(
+        device: Gpu = "gpu",
+        as_json: Json = False,
+        csv: Csv = None,
+        html: Html = None,
+        record: Records = None,
+        count: Count = None,
+        skip: Skip = 0,
+    ) -> None:
+        from lapidist_lab.bench.protocol.cases import Part
+
+        instead(subject, device, as_json, csv, html, record, Part(count, skip))
 
 
-@app.command(epilog=examples("bench batches", "bench batches --count 3 --record results"))
-def batches(
-    device: Gpu = "gpu",
-    as_json: Json = False,
-    csv: Csv = None,
-    html: Html = None,
-    record: Records = None,
-    count: Annotated[int | None, typer.Option(min=1, help="at most so many batches")] = None,
-    skip: Skip = 0,
-) -> None:
-    """Measure batches of products in bursts, beside torch.bmm."""
-    from lapidist_lab.bench.protocol.cases import Part
-
-    instead("batches", device, as_json, csv, html, record, Part(count, skip))
+in_parts("mma", "Measure the kernel on mma.sync beside CUTLASS's (CUTLASS_HOME).")
+in_parts("batches", "Measure batches of products in bursts, beside torch.bmm.")
+in_parts("epilogue", "Measure epilogues beside the product alone and torch's kernels.")
+in_parts("emulated", "Measure float32 by slices on int8 tensor cores, beside cuBLAS.")
+in_parts("invariant", "Measure what it costs that rows keep their bits.")
 
 
 @app.command(epilog=examples("bench scaled", "bench scaled --count 4"))
@@ -251,22 +246,6 @@ def scaled(
 
     subject = "scaled" if sustained else "scaled-burst"
     instead(subject, device, as_json, csv, html, record, Part(count, skip))
-
-
-@app.command(epilog=examples("bench emulated", "bench emulated --count 2 --record results"))
-def emulated(
-    device: Gpu = "gpu",
-    as_json: Json = False,
-    csv: Csv = None,
-    html: Html = None,
-    record: Records = None,
-    count: Annotated[int | None, typer.Option(min=1, help="at most so many products")] = None,
-    skip: Skip = 0,
-) -> None:
-    """Measure float32 by slices on int8 tensor cores, beside cuBLAS."""
-    from lapidist_lab.bench.protocol.cases import Part
-
-    instead("emulated", device, as_json, csv, html, record, Part(count, skip))
 
 
 @app.command(
@@ -309,22 +288,6 @@ def grouped(
     outputs = Outputs(as_json, csv, None, html, record, name)
     measure = partial(grouped_products.measure, selection=selection)
     measure_on_gpu("grouped", present(place_of(device)), outputs, measure)
-
-
-@app.command(epilog=examples("bench epilogue", "bench epilogue --count 1"))
-def epilogue(
-    device: Gpu = "gpu",
-    as_json: Json = False,
-    csv: Csv = None,
-    html: Html = None,
-    record: Records = None,
-    count: Annotated[int | None, typer.Option(min=1, help="at most so many shapes")] = None,
-    skip: Skip = 0,
-) -> None:
-    """Measure epilogues beside the product alone and torch's kernels."""
-    from lapidist_lab.bench.protocol.cases import Part
-
-    instead("epilogue", device, as_json, csv, html, record, Part(count, skip))
 
 
 def required(layout: str) -> str:

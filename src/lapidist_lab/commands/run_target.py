@@ -184,6 +184,7 @@ def measure_instead(subject: str, place: int | str, outputs: Outputs, part: Part
         default_kernels,
         emulated_products,
         epilogue_costs,
+        invariant_products,
         launch_costs,
         limits,
         new_shapes,
@@ -202,6 +203,7 @@ def measure_instead(subject: str, place: int | str, outputs: Outputs, part: Part
         "scaled": partial(scaled_products.measure, part=part),
         "scaled-burst": partial(scaled_products.measure, part=part, mode=scaled_products.BURST_MODE),
         "emulated": partial(emulated_products.measure, part=part),
+        "invariant": partial(invariant_products.measure, part=part),
         "epilogue": partial(epilogue_costs.measure, part=part),
         "mma": partial(tensor_cores.measure, part=part),
     }

@@ -11,6 +11,7 @@ from lapidist_lab.bench.publish import (
     call_costs,
     emulated_tables,
     group_tables,
+    invariant_tables,
     layout_tables,
     squares,
     study_tables,
@@ -110,6 +111,12 @@ PAGES = (
         "How fast is float32 on int8 tensor cores?",
         [emulated_tables.EMULATED, emulated_tables.NOT_YET],
         lambda data: emulated_tables.of_emulated(data) or "not measured yet",
+    ),
+    Page(
+        "invariant",
+        "What does it cost that rows keep their bits?",
+        [invariant_tables.INVARIANT, invariant_tables.NOT_YET],
+        lambda data: invariant_tables.of_invariant(data) or "not measured yet",
     ),
     Page(
         "launch",

@@ -1,0 +1,83 @@
+"""Products whose rows keep their bits, beside the free choice and cuBLAS in the same turns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lapidist_lab.bench.protocol.cases import shape_words
+from lapidist_lab.bench.protocol.contenders import LIBRARY
+from lapidist_lab.bench.protocol.record import Record
+from lapidist_lab.bench.publish.cells import geomean, number, time_words, times_faster
+from lapidist_lab.bench.publish.record_views import shape_of, short_chip
+from lapidist_lab.bench.publish.section import Data, Section
+from lapidist_lab.bench.publish.tables import table
+from lapidist_lab.bench.studies.invariant_products import LAYERS, MODE, NAME, ROWS
+
+FEW = 64  # rows up to which a product reads weights, and little else
+MODEL_OF = {layer: model for model, layers in LAYERS.items() for layer in layers}
+
+
+def ours(data: Data) -> list[Record]:
+    rows = [record for record in data.of(MODE) if record.kernel == NAME and record.seconds]
+    layers = list(MODEL_OF)
+    return sorted(rows, key=lambda r: (r.device, layers.index((r.n, r.k)), r.m))
+
+
+def share(record: Record, data: Data) -> float | None:
+    """The time of the free choice over that with one order of sums."""
+    alike = (r for r in data.of(MODE) if r.kernel == LIBRARY and r.device == record.device)
+    free = next((r for r in alike if shape_of(r) == shape_of(record)), None)
+    return free.seconds / record.seconds if free and free.seconds and record.seconds else None
+
+
+def loss_words(rows: Sequence[Record], data: Data) -> str:
+    """The mean and the least share of the free choice's speed, for few rows and for many."""
+    parts = []
+    for words, part in (
+        (f"up to {FEW} rows", [r for r in rows if r.m <= FEW]),
+        (f"more than {FEW} rows", [r for r in rows if r.m > FEW]),
+    ):
+        shares = [(found, record) for record in part if (found := share(record, data))]
+        if shares:
+            least, record = min(shares, key=lambda pair: pair[0])
+            mean = geomean([found for found, _ in shares])
+            parts.append(f"{words} {mean:.2f}, {least:.2f} at least ({shape_words(*shape_of(record))})")
+    return "; ".join(parts)
+
+
+def of_invariant(data: Data) -> str:
+    rows = ours(data)
+    if not rows:
+        return ""
+    return f"On an {short_chip(rows[-1].device)}, of the free choice's speed: {loss_words(rows, data)}"
+
+
+def every_layer(data: Data) -> str:
+    columns = (
+        ("model", lambda record: MODEL_OF[record.n, record.k]),
+        ("m x n x k", lambda record: shape_words(*shape_of(record))),
+        ("chip", lambda record: short_chip(record.device)),
+        ("time", lambda record: time_words(record.seconds)),
+        ("the free choice's speed", lambda record: number(share(record, data), ".2f")),
+        ("cuBLAS over it", times_faster),
+    )
+    return table(columns, ours(data)).markdown()
+
+
+WORDS = (
+    "`invariant=True` gives a row of D [the same bits](../numerics.md#rows-that-keep-their-bits) for every"
+    f" number of rows. Layers are those of models of 8 and 70 billion parameters, in bf16, with {ROWS[0]} to"
+    f" {ROWS[-1]} rows. Calls are captured in CUDA graphs, in turns with the free choice and with cuBLAS,"
+    " without rest. *The free choice's speed* is its time over that of the invariant product.\n\n"
+)
+INVARIANT = Section(
+    lambda data: ours(data) and data,
+    [
+        lambda data: WORDS + every_layer(data),
+        lambda data: f"\nOf the free choice's speed: {loss_words(ours(data), data)}.",
+    ],
+)
+NOT_YET = Section(
+    lambda data: data.records and not ours(data),
+    ["Invariant products have no Records yet. `lapidist bench invariant --record results` makes them."],
+)
