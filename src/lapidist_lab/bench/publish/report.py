@@ -21,12 +21,13 @@ from lapidist_lab.bench.publish.section import Data
 from lapidist_lab.bench.publish.squares import limits_table, summary
 from lapidist_lab.bench.publish.withdrawn import Withdrawal, read_withdrawals, without
 from lapidist_lab.bench.publish.worklog import worklog
-from lapidist_lab.bench.studies import grouped_products, warming
+from lapidist_lab.bench.studies import emulated_products, grouped_products, invariant_products, warming
 
 LINE = 110  # columns of a source file
 MEASURED = re.compile(r"^// Measured:.*(\n//           .*)*$", re.MULTILINE)
 HEADLINE_MODE = "sustained"
-PUBLISHED = (*TIMED_MODES, "host", warming.MODE, warming.ALONE, grouped_products.MODE, *study_tables.MODES)
+STUDIES = emulated_products.MODE, grouped_products.MODE, invariant_products.MODE, *study_tables.MODES
+PUBLISHED = (*TIMED_MODES, "host", warming.MODE, warming.ALONE, *STUDIES)
 
 
 def publish(root: Path, check: bool, html: Path | None = None) -> list[Path]:
