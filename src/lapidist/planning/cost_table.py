@@ -95,14 +95,15 @@ class CostTable:
 
     @cached_property
     def schedule_seconds(self) -> Any:
-        """Seconds of each schedule of each config. Of a grouped product, the mean over lengths of groups."""
+        """Seconds of each schedule of each config. Of a grouped product, the mean over samples of lengths."""
         if self.problem.modes.ragged is None:
             return np.where(self.allowed, self._seconds_of(self.problem, self.options), np.inf)
-        grids = [(sample, grids_of(sample, self.rows)) for sample in samples(self.problem)]
-        whole = [ScheduleOptions(grid, [self._whole_tiles()]) for _, grid in grids]
-        seconds = [self._seconds_of(sample, one) for (sample, _), one in zip(grids, whole, strict=True)]
+        seconds = []
+        for sample, weight in samples(self.problem):
+            whole = ScheduleOptions(grids_of(sample, self.rows), [self._whole_tiles()])
+            seconds.append(weight * self._seconds_of(sample, whole))
         longer = EXCHANGED if self.rows.configs[0].exchanged else 1.0
-        return np.where(self.allowed, longer * np.mean(seconds, axis=0), np.inf)
+        return np.where(self.allowed, longer * np.sum(seconds, axis=0), np.inf)
 
     def _whole_tiles(self) -> ScheduleOption:
         """The first option, by itself."""

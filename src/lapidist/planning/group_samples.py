@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from lapidist.problems.problem import Problem
@@ -16,9 +17,31 @@ LENGTHS = (0.2, 0.55, 1.0, 2.25)
 EXCHANGED = 1.2
 
 
-def samples(problem: Problem) -> list[Problem]:
-    """The problem with groups of each length."""
-    return [with_length(problem, share) for share in LENGTHS]
+# Few rows may all be of one group, where wide tiles leave most of the chip idle: 64 rows of one expert in 128
+# (1536 x 2048, H200) took 2.6 times as long with tiles of 256 columns as torch.mm.
+ALONE = 64
+SHARE_OF_ALONE = 0.02  # of groups that come so: it decides between tiles that are as fast otherwise
+
+
+def samples(problem: Problem) -> list[tuple[Problem, float]]:
+    """The problem with groups of each length, and a group by itself, with weights of their times."""
+    lengths = [with_length(problem, length) for length in LENGTHS]
+    share = SHARE_OF_ALONE if 0 < expected_lines(problem) <= ALONE else 0.0
+    weighted = [(sample, (1 - share) / len(lengths)) for sample in lengths]
+    return [*weighted, (alone(problem), share * math.prod(problem.batch))] if share else weighted
+
+
+def expected_lines(problem: Problem) -> int:
+    """Rows or columns that a group is expected to have. Where k is cut, 0: tiles of D are as many for any k."""
+    modes = problem.modes
+    return problem.m if modes.cuts(ROWS) else problem.n if modes.cuts(COLS) else 0
+
+
+def alone(problem: Problem) -> Problem:
+    """One group with all lines, up to ALONE of them."""
+    lines = expected_lines(problem)
+    together = min(ALONE, lines * math.prod(problem.batch))
+    return replace(with_length(problem, together / lines), batch=(1,))
 
 
 def with_length(problem: Problem, share: float) -> Problem:
