@@ -20,7 +20,7 @@ EXCHANGED = 1.2
 # Few rows may all be of one group, where wide tiles leave most of the chip idle: 64 rows of one expert in 128
 # (1536 x 2048, H200) took 2.6 times as long with tiles of 256 columns as torch.mm.
 ALONE = 64
-SHARE_OF_ALONE = 0.02  # of groups that come so: it decides between tiles that are as fast otherwise
+SHARE_OF_ALONE = 0.005  # of groups that come so: it decides between tiles that are as fast otherwise
 
 
 def samples(problem: Problem) -> list[tuple[Problem, float]]:
@@ -32,7 +32,7 @@ def samples(problem: Problem) -> list[tuple[Problem, float]]:
 
 
 def expected_lines(problem: Problem) -> int:
-    """Rows or columns that a group is expected to have. Where k is cut, 0: tiles of D are as many for any k."""
+    """Rows or columns that a group is expected to have. 0 where k is cut: D has as many tiles for any k."""
     modes = problem.modes
     return problem.m if modes.cuts(ROWS) else problem.n if modes.cuts(COLS) else 0
 
