@@ -76,6 +76,7 @@ OWN = {
     "a row is made of whole pieces": "threads have whole Fours, warps whole Eights",
     "a word is a sum": "asked where the output has the type of sums",
     "a case for each part": "the registers of a thread hold fewer sums",
+    "a warp that loads would find the phase before the last one complete": "loaders never exceed stages",
     "C is read as D is written, or one by one": "Mma.macros says so",
     "factors that change along k multiply promoted sums": "calls refuse promote=False beside such factors",
     "wgmma transposes 16-bit types only: of others, k must touch; A goes by registers": "mn_major says so",

@@ -157,7 +157,12 @@ def multiplied_lists(call: Call) -> Any:
     fast_path = of_lists().fast_path_of_lists(call, batch, ready.launched) if keys else None
     if fast_path is not None:
         remember(LISTS, keys[0] if len(batch.bundles) == 1 else keys[-1], fast_path)
-    return result if call.out is None or any(array is None for array in call.out) else call.out
+    return call.out if is_filled(call.out) else result
+
+
+def is_filled(out: Any) -> bool:
+    """Whether these outputs are the results: not where places are left for new arrays."""
+    return isinstance(out, (list, tuple)) and all(array is not None for array in out)
 
 
 def run(key: Any, bound: Bound, choices: Choices, stream: Any, rows: Any = None) -> Any:

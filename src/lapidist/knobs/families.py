@@ -136,6 +136,7 @@ FAMILY: Knobs = (
     Knob("GROUPS", "warpgroups that multiply"),
     *REGISTERS,
     Knob("BESIDE_SUMS", "registers beside sums and held elements of D, for each 64 rows of A"),
+    Knob("LOADERS", "warps that load in turn: narrow tiles need a step sooner than one thread loads it"),
     Knob("PACKS_BESIDE", "1: idle warps pack, during products, what later tiles need"),
     Knob("LEAST_IN_PANELS", "packed elements for each block from which on k is packed in panels"),
     Knob("EIGHTHS", "eighths of k that are then packed before the products"),

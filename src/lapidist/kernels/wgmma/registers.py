@@ -7,7 +7,7 @@ from lapidist.kernels.budgets import BESIDE_SUMS, BRINGING_FACTORS, PACKING_BESI
 from lapidist.kernels.wgmma.epilogue_time import AT_ONCE, IN_PIECES
 from lapidist.kernels.wgmma.packing import FIRST_STEPS, PANELS_FROM, packs_alongside
 from lapidist.kernels.wgmma.shared import leaves_room
-from lapidist.kernels.wgmma.tiles import columns_of_part, warpgroups
+from lapidist.kernels.wgmma.tiles import columns_of_part, loaders, warpgroups
 from lapidist.problems.problem import Problem
 
 
@@ -28,6 +28,7 @@ def config_macros(problem: Problem, config: Config, scheduled: bool) -> dict[str
         "GROUPS": warpgroups(config),
         "RESIDENT": 2 if leaves_room(problem, config) else 1,
         "PACKS_BESIDE": int(beside),
+        "LOADERS": int(loaders(problem, config)),
         "REGISTERS": shares.multiplies,
         "REGISTERS_LEFT": shares.loads,
         "BESIDE_SUMS": BESIDE_SUMS,

@@ -33,7 +33,15 @@ from lapidist.kernels.wgmma.packing import pack_seconds
 from lapidist.kernels.wgmma.power import powered_seconds
 from lapidist.kernels.wgmma.shared import leaves_room
 from lapidist.kernels.wgmma.sharing import clusters_at_once, cost_of, few_of_clusters, handing_on, rounds
-from lapidist.kernels.wgmma.tiles import PATCH_ROWS, by_group, loaded_lines, patch, sums_of_thread, warpgroups
+from lapidist.kernels.wgmma.tiles import (
+    PATCH_ROWS,
+    by_group,
+    loaded_lines,
+    loaders,
+    patch,
+    sums_of_thread,
+    warpgroups,
+)
 from lapidist.problems.problem import Problem
 from lapidist.problems.ragged import COLS, ROWS
 from lapidist.problems.scaling import STRIPS
@@ -43,7 +51,9 @@ from lapidist.schedule.schedule_options import TURNSTILE, ScheduleOptions
 CLOCK_SHARE = 0.88  # of the highest clock, which the chip cannot hold with wgmma
 # Rows of boxes that lie outside the matrix: so many in a cycle, on the whole chip.
 OUTSIDE_ROWS = 7.0
-LEAST_STEP = 200.0  # cycles of the barriers, however small the tile
+# Cycles of an iteration, however small the tile: where one thread starts its loads; where several do, in one
+# round of tiles and in more, whose loads are in each other's way.
+LEAST_STEP, LEAST_IN_TURN, LEAST_IN_ROUNDS = 200.0, 120.0, 165.0
 # Factors on an iteration, when no SM idles. One warpgroup that multiplies alone: no other products run during
 # its barriers. Clusters of eight: blocks wait for each other.
 ONE_GROUP, OF_EIGHT = 1.06, 1.08
@@ -234,7 +244,9 @@ def step_cycles(problem: Problem, config: Knobs, device: Device, blocks: Any = i
         pairs = np.where(config.cluster > 2, PACKED_MORE, PACKED_PAIR)
         pairs = np.where(config.cluster > 1, pairs, 1.0) * np.where(config.ping_pong != 0, PACKED_TURNS, 1.0)
         longer = longer * np.where(blocks >= device.sms, pairs, 1.0)
-    return longer * together(products, fed, LEAST_STEP, lines / L2_BYTES, shared, promoted, outside)
+    in_turn = np.where(blocks > device.sms, LEAST_IN_ROUNDS, LEAST_IN_TURN)
+    least = np.where(loaders(problem, config) > 1, in_turn, LEAST_STEP)
+    return longer * together(products, fed, least, lines / L2_BYTES, shared, promoted, outside)
 
 
 def waiting(config: Knobs, busy: Any) -> Any:

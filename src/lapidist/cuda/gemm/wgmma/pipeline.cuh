@@ -28,6 +28,8 @@ static_assert(!A_SKEWED || (!D_COPY_ENGINE && !ADDEND),
               "rows of D that are not neighbours leave by hand, and nothing is added");
 // sets of fragments: those of a step are loaded during the products of the step before
 constexpr int TURNS = A_IN_REGISTERS ? 2 : 1;
+static_assert(STAGES >= LOADERS && !(PING_PONG && LOADERS > 1),
+              "a warp that loads would find the phase before the last one complete");
 constexpr int D_COLS = patch_columns(BN, C_IN_PATCHES ? 64 : 128), D_PATCHES = (BN + D_COLS - 1) / D_COLS;
 // If patches do not divide the tile, the last one overlaps the one before it and stores some columns again.
 constexpr bool OVERLAPS = BN % D_COLS > 0;

@@ -1,6 +1,7 @@
 // The producer of gemm/wgmma.cu: warps that fill stages. They give most of their registers to the consumers.
 //
-//   first warp    one thread starts TMA's loads of A and B for tile after tile, as far ahead as stages are empty
+//   first warps   one thread starts TMA's loads of A and B for tile after tile, as far ahead as stages are
+//                 empty. For narrow tiles a thread of each of LOADERS warps does so, in turn
 //   others        if rows of A are shifted, one thread of each of three warps loads them (misaligned_a.cuh);
 //                 if factors change along k, the second warp loads them (scales.cuh)
 #pragma once
@@ -25,12 +26,14 @@ struct Shared {
   }
 };
 
-// One thread loads a stage for each step of each tile.
+// One thread loads a stage for each step of each tile, or for one of LOADERS steps, from the `turn`th on.
 template <typename Tiles>
 __device__ __forceinline__ void load_operands(const Product& p, Pipeline& pipeline, Tiles& tiles, int rank,
-                                              const PackedParts& parts, const Workspace& workspace) {
+                                              const PackedParts& parts, const Workspace& workspace,
+                                              int turn) {
   const int M = p.extents.M, N = p.extents.N;
-  const bool leads = !RAGGED || threadIdx.x % 32 == 0;  // all lanes find groups; the first one loads
+  // all lanes find groups, or receive tiles from the first warp; the first lane loads
+  const bool leads = !(RAGGED || (QUEUED && LOADERS > 1)) || threadIdx.x % 32 == 0;
   Ring ring = {0, 1};
   const Shared shared(rank);
   const int to_a = shared.receivers_of_a(), to_b = shared.receivers_of_b();
@@ -45,6 +48,10 @@ __device__ __forceinline__ void load_operands(const Product& p, Pipeline& pipeli
     int needed = PACKS_BESIDE ? parts.last_of(tiles.row, tiles.col) : 0;
 #pragma unroll 1
     for (int step = tiles.begin; step < tiles.end; ++step, ring.go_on()) {
+      if (LOADERS > 1) {
+        if (turn-- > 0) continue;
+        turn = LOADERS - 1;
+      }
       Stage& stage = pipeline.stage[ring.stage];
       Barrier* full = &pipeline.barriers.full[ring.stage];
       barrier_wait(&pipeline.barriers.empty[ring.stage], ring.parity);
@@ -101,9 +108,13 @@ __device__ __forceinline__ void produce(const Product& p, Pipeline& pipeline, Ti
                                         const Workspace& workspace) {
   const int warp = threadIdx.x / 32 - GROUPS * 4, lane = threadIdx.x % 32;
   if (!PACKS_EVENLY) give_registers_back<REGISTERS_LEFT>();
+  const bool helps = LOADERS > 1 && warp > 0 && warp < LOADERS && (QUEUED || lane == 0);
   if (RAGGED ? warp == 0 : threadIdx.x == GROUPS * 128) {
     auto walk = walk_of_producer(p, pipeline, tiles);
-    load_operands(p, pipeline, walk, rank, parts, workspace);
+    load_operands(p, pipeline, walk, rank, parts, workspace, 0);
+  } else if (helps) {
+    auto&& walk = walk_of_consumers(p, pipeline, tiles);
+    load_operands(p, pipeline, walk, rank, parts, workspace, warp);
   } else if (A_SKEWED && lane == 0) {
     bring_skewed(pipeline, tiles, p.extents, rank, &p.a_map, &p.d_map, p.A, p.a.line, warp - 1);
   } else if (PACKS_FEWER && warp > 0) {
