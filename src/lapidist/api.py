@@ -78,15 +78,17 @@ def matmul(
         floats.
     acc_dtype : dtype, optional
         The type in which sums are kept: "float16" is a choice for float16.
-    precision : {"ieee", "tf32", "emulated"}
+    precision : {"ieee", "tf32", "emulated", "emulated_any_range"}
         "tf32" lets tensor cores round float32 factors to 10 bits. "emulated" multiplies float32 matrices by
         slices on int8 tensor cores, for random numbers within 2^-21 of the product of magnitudes.
+        "emulated_any_range" takes twice as long, on bfloat16 tensor cores. It is as near as a float32 sum,
+        however much the numbers differ in size.
     scale_a, scale_b : number or float32 array, optional
         Factors of 8-bit floats: one, one for each row of a (column of b), or one for 1 x 128 or 128 x 128
         elements along k.
     promote : bool, optional
-        Whether sums of 8-bit floats leave the tensor core, which keeps 14 bits of them, every 128 of k.
-        Factors that change along k imply it.
+        Whether sums leave the tensor core every 128 of k at least: of 8-bit floats, of which it keeps 14
+        bits, or of bfloat16. Factors that change along k imply it.
     epilogue : epilogue with its operands, optional
         What becomes of each sum before it is stored: a function of `lapidist.epilogue`. Where that returns
         several values, so does `matmul`.

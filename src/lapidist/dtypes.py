@@ -14,11 +14,13 @@ import numpy as np
 
 from lapidist.errors import ArgumentError, DTypeError
 
-Precision = Literal["ieee", "tf32", "emulated"]
+Precision = Literal["ieee", "tf32", "emulated", "emulated_any_range"]
 TF32: Final = "tf32"
 IEEE: Final = "ieee"
 EMULATED: Final = "emulated"  # float32 products by slices of 8 bits
-PRECISIONS = (IEEE, TF32, EMULATED)
+ANY_RANGE: Final = "emulated_any_range"  # the same by three bfloat16 a number
+EMULATIONS = (EMULATED, ANY_RANGE)
+PRECISIONS = (IEEE, TF32, *EMULATIONS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""precision="emulated" in the machine: how near results are, where slices do not reach, what is refused."""
+"""precision="emulated" and "emulated_any_range" in the machine: how near results are, where slices and pieces
+do not reach, what is refused."""
 
 from __future__ import annotations
 
@@ -11,7 +12,20 @@ import lapidist
 from lapidist.errors import ArgumentError, DTypeError
 from lapidist.planning.emulated_passes import MOST_SPAN
 
-BOUND = 2.0**-21  # of |A||B|
+BOUND = 2.0**-21  # of |A||B|, for random numbers
+BOTH = pytest.mark.parametrize("precision", ["emulated", "emulated_any_range"])
+
+
+def proven(k: int) -> float:
+    """Of |A||B|, for pieces: sums of 64 leave the tensor core, which takes 16 products at once. Those behind
+    are a 256th and a 65536th.
+    """
+    step, word = 2.0**-23 + 2.0**-25, 2.0**-24
+    return (4 + k / 8 * 2**-8 + 3 * k / 16 * 3 * 2**-18) * step + (k / 64 + 5) * word
+
+
+def product_bound(precision: str, k: int) -> float:
+    return BOUND if precision == "emulated" else proven(k)
 
 
 def parts(a: Any, b: Any) -> tuple[Any, Any]:
@@ -19,33 +33,42 @@ def parts(a: Any, b: Any) -> tuple[Any, Any]:
     return a.astype("f8") @ b.astype("f8"), np.abs(a).astype("f8") @ np.abs(b).astype("f8")
 
 
-def emulated(a: Any, b: Any, c: Any = None, **more: Any) -> Any:
-    return lapidist.gemm(a, b, c, precision="emulated", device="machine", **more)
+def emulated(a: Any, b: Any, c: Any = None, precision: str = "emulated", **more: Any) -> Any:
+    return lapidist.gemm(a, b, c, precision=precision, device="machine", **more)  # type: ignore[arg-type]
+
+
+def any_range(a: Any, b: Any, c: Any = None, **more: Any) -> Any:
+    return emulated(a, b, c, "emulated_any_range", **more)
 
 
 @pytest.mark.parametrize("trans_a", [False, True])
 @pytest.mark.parametrize("trans_b", [False, True])
 @pytest.mark.parametrize(("m", "n", "k"), [(40, 48, 300), (33, 65, 257), (1, 1, 512), (128, 5, 256)])
-def test_every_layout(rng: np.random.Generator, m: int, n: int, k: int, trans_a: bool, trans_b: bool) -> None:
+@BOTH
+def test_every_layout(
+    rng: np.random.Generator, precision: str, m: int, n: int, k: int, trans_a: bool, trans_b: bool
+) -> None:
     a = rng.standard_normal((k, m) if trans_a else (m, k)).astype(np.float32)
     b = rng.standard_normal((n, k) if trans_b else (k, n)).astype(np.float32)
     exact, magnitudes = parts(a.T if trans_a else a, b.T if trans_b else b)
-    found = emulated(a, b, trans_a=trans_a, trans_b=trans_b)
+    found = emulated(a, b, None, precision, trans_a=trans_a, trans_b=trans_b)
     assert found.dtype == np.float32
-    assert np.all(np.abs(found - exact) <= BOUND * magnitudes)
+    assert np.all(np.abs(found - exact) <= product_bound(precision, k) * magnitudes)
 
 
-def test_alpha_beta_and_c(rng: np.random.Generator) -> None:
+@BOTH
+def test_alpha_beta_and_c(rng: np.random.Generator, precision: str) -> None:
     a, b, c = (rng.uniform(-1, 1, shape).astype(np.float32) for shape in ((30, 300), (300, 50), (30, 50)))
     exact, magnitudes = parts(a, b)
-    expected, bound = 2 * exact - 3 * c, BOUND * (2 * magnitudes + 3 * np.abs(c))
-    assert np.all(np.abs(emulated(a, b, c, alpha=2.0, beta=-3.0) - expected) <= bound)
+    error = product_bound(precision, 300)
+    expected, bound = 2 * exact - 3 * c, error * (2 * magnitudes + 3 * np.abs(c))
+    assert np.all(np.abs(emulated(a, b, c, precision, alpha=2.0, beta=-3.0) - expected) <= bound)
     out = c.copy()
-    assert emulated(a, b, out, alpha=2.0, beta=-3.0, out=out) is out
+    assert emulated(a, b, out, precision, alpha=2.0, beta=-3.0, out=out) is out
     assert np.all(np.abs(out - expected) <= bound)
     columns = np.full((50, 30), 7, np.float32).T
-    emulated(a, b, out=columns)
-    assert np.all(np.abs(columns - exact) <= BOUND * magnitudes)
+    emulated(a, b, None, precision, out=columns)
+    assert np.all(np.abs(columns - exact) <= error * magnitudes)
 
 
 @pytest.mark.parametrize("with_c", [False, True])
@@ -69,62 +92,143 @@ def test_values_beyond_slices(rng: np.random.Generator, value: float) -> None:
         assert np.array_equal(emulated(a, b), expected, equal_nan=True)
 
 
-def test_lines_of_zeros(rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("number", [30, 60, 120])
+def test_what_is_proven_for_any_numbers(number: int) -> None:
+    """What slices leave has one sign all along k, as far as it can be."""
+    k = 300
+    a, b = (np.full(shape, number + 127 / 256 + 127.4 / 65536, np.float32) for shape in ((4, k), (k, 4)))
+    a[:, 0] = b[0] = 127
+    exact, magnitudes = parts(a, b)
+    found = emulated(a, b)
+    assert not np.array_equal(found, lapidist.gemm(a, b, device="machine", kernel="simt"))
+    error = np.abs(found - exact)
+    norms = np.linalg.norm(a, axis=1)[:, None] * np.linalg.norm(b, axis=0)
+    assert np.all(error <= (2.0**-23 + 2.0**-24) * magnitudes + 2.0**-20.9 * k**0.5 * norms)
+    assert number > 30 or np.all(error > BOUND * magnitudes)  # no bound for chosen numbers
+
+
+def drawn(rng: np.random.Generator, phi: float, *shape: int) -> Any:
+    return ((rng.uniform(-0.5, 0.5, shape)) * np.exp(phi * rng.standard_normal(shape))).astype(np.float32)
+
+
+@pytest.mark.parametrize("phi", [0.0, 1.0, 2.0, 4.0])
+def test_pieces_hold_what_slices_do_not(rng: np.random.Generator, phi: float) -> None:
+    """As near as the float32 sum is, which has other bits."""
+    a, b = drawn(rng, phi, 48, 1000), drawn(rng, phi, 1000, 40)
+    exact, magnitudes = parts(a, b)
+    plain = lapidist.gemm(a, b, device="machine", kernel="simt")
+    found = any_range(a, b)
+    error, of_plain = (np.abs(d - exact) / magnitudes for d in (found, plain))
+    assert not np.array_equal(found, plain)
+    assert error.max() <= max(of_plain.max(), 2.0**-23)
+    assert np.all(error <= proven(1000))
+
+
+def test_graded_lines_and_steps(rng: np.random.Generator) -> None:
+    """Rows and columns of many sizes, and steps of k whose sizes cancel: an error relative to the largest
+    number would show in each element."""
+    a, b = rng.uniform(0.5, 1, (24, 300)), rng.uniform(0.5, 1, (300, 20))
+    steps = 2.0 ** np.linspace(-50, 50, 300)
+    rows, columns = 2.0 ** np.linspace(-70, 20, 24), 2.0 ** np.linspace(20, -40, 20)
+    a, b = (a * steps * rows[:, None]).astype("f4"), (b / steps[:, None] * columns).astype("f4")
+    exact, magnitudes = parts(a, b)
+    found = any_range(a, b)
+    assert not np.array_equal(found, lapidist.gemm(a, b, device="machine", kernel="simt"))
+    assert np.all(np.abs(found - exact) <= proven(300) * magnitudes)
+
+
+@pytest.mark.parametrize("value", [3e38, 1e-38, 1e-44])
+def test_pieces_of_the_largest_and_least_numbers(rng: np.random.Generator, value: float) -> None:
+    a, b = rng.uniform(-1, 1, (20, 300)), rng.uniform(-1, 1, (300, 24)).astype(np.float32)
+    a[3] = value
+    a[4] *= value
+    a = a.astype(np.float32)
+    exact, magnitudes = parts(a, b)
+    with np.errstate(over="ignore"):
+        found, rounded = any_range(a, b), exact.astype(np.float32)
+    finite = np.isfinite(rounded)
+    assert np.array_equal(found[~finite], rounded[~finite])
+    within = np.abs(found.astype("f8") - exact) <= proven(300) * magnitudes + 2.0**-149
+    assert np.all(within[finite])
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 1e-35])
+def test_what_pieces_do_not_hold_either(rng: np.random.Generator, value: float) -> None:
+    """The product of float32 takes the place of the result, bit for bit."""
+    a, b = rng.uniform(0.5, 1, (20, 300)).astype(np.float32), rng.uniform(-1, 1, (300, 24)).astype(np.float32)
+    a[3, 7] = value
+    with np.errstate(invalid="ignore"):
+        expected = lapidist.gemm(a, b, device="machine", kernel="simt")
+        assert np.array_equal(any_range(a, b), expected, equal_nan=True)
+        assert np.array_equal(any_range(b.T, a.T), expected.T, equal_nan=True)
+
+
+@BOTH
+def test_lines_of_zeros(rng: np.random.Generator, precision: str) -> None:
     a, b = rng.uniform(-1, 1, (20, 300)).astype(np.float32), rng.uniform(-1, 1, (300, 24)).astype(np.float32)
     a[3], b[:, 5] = 0, 0
-    found = emulated(a, b)
+    found = emulated(a, b, None, precision)
     exact, magnitudes = parts(a, b)
     assert not found[3].any()
     assert not found[:, 5].any()
-    assert np.all(np.abs(found - exact) <= BOUND * magnitudes)
+    assert np.all(np.abs(found - exact) <= product_bound(precision, 300) * magnitudes)
 
 
-def test_whole_numbers_are_exact(rng: np.random.Generator) -> None:
-    """Sums of slices have no rounding, whatever the order."""
+@BOTH
+def test_whole_numbers_are_exact(rng: np.random.Generator, precision: str) -> None:
+    """Sums of slices have no rounding, whatever the order; these sums fit into float32 besides."""
     a, b = (rng.integers(-127, 128, shape).astype(np.float32) for shape in ((20, 600), (600, 24)))
     a[:, 0], b[0] = 127, 127
-    assert np.array_equal(emulated(a, b), a.astype("f8") @ b.astype("f8"))
+    assert np.array_equal(emulated(a, b, None, precision), a.astype("f8") @ b.astype("f8"))
 
 
-def test_short_sums_and_nothing_are_those_of_float32(rng: np.random.Generator) -> None:
+@BOTH
+def test_short_sums_and_nothing_are_those_of_float32(rng: np.random.Generator, precision: str) -> None:
     a, b = rng.uniform(-1, 1, (20, 100)).astype(np.float32), rng.uniform(-1, 1, (100, 24)).astype(np.float32)
-    assert np.array_equal(emulated(a, b), lapidist.gemm(a, b, device="machine"))
-    assert emulated(a[:0], b).shape == (0, 24)
-    assert not emulated(np.full((3, 300), np.nan, np.float32), np.ones((300, 2), np.float32), alpha=0.0).any()
+    assert np.array_equal(emulated(a, b, None, precision), lapidist.gemm(a, b, device="machine"))
+    assert emulated(a[:0], b, None, precision).shape == (0, 24)
+    nans, ones = np.full((3, 300), np.nan, np.float32), np.ones((300, 2), np.float32)
+    assert not emulated(nans, ones, None, precision, alpha=0.0).any()
 
 
-def test_vectors_and_the_host(rng: np.random.Generator) -> None:
+@BOTH
+def test_vectors_and_the_host(rng: np.random.Generator, precision: Any) -> None:
     a, b = rng.uniform(-1, 1, 400).astype(np.float32), rng.uniform(-1, 1, (400, 24)).astype(np.float32)
     exact, magnitudes = parts(a, b)
     for device in ("machine", "host"):
-        found = lapidist.matmul(a, b, precision="emulated", device=device)
+        found = lapidist.matmul(a, b, precision=precision, device=device)
         assert found.shape == (24,)
-        assert np.all(np.abs(found - exact) <= BOUND * magnitudes)
+        assert np.all(np.abs(found - exact) <= product_bound(precision, 400) * magnitudes)
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_batches(rng: np.random.Generator, shared: bool) -> None:
+@BOTH
+def test_batches(rng: np.random.Generator, precision: str, shared: bool) -> None:
     a = rng.uniform(-1, 1, (2, 3, 20, 300)).astype(np.float32)
     b = rng.uniform(-1, 1, (300, 24) if shared else (3, 300, 24)).astype(np.float32)
     c = rng.uniform(-1, 1, (24,)).astype(np.float32)
     exact, magnitudes = parts(a, b)
-    found = emulated(a, b, c, beta=2.0)
+    found = emulated(a, b, c, precision, beta=2.0)
     assert found.shape == (2, 3, 20, 24)
-    assert np.all(np.abs(found - (exact + 2 * c)) <= BOUND * (magnitudes + 2 * np.abs(c)))
+    bound = product_bound(precision, 300) * (magnitudes + 2 * np.abs(c))
+    assert np.all(np.abs(found - (exact + 2 * c)) <= bound)
 
 
 A, B = np.ones((4, 300), np.float32), np.ones((300, 4), np.float32)
 
 
-def test_what_is_refused() -> None:
+@BOTH
+def test_what_is_refused(precision: Any) -> None:
     halves = A.astype(np.float16), B.astype(np.float16)
-    with pytest.raises(DTypeError, match='"emulated" is a way to multiply float32; a is float16'):
-        lapidist.matmul(*halves, precision="emulated")
+    with pytest.raises(DTypeError, match=f'"{precision}" is a way to multiply float32; a is float16'):
+        lapidist.matmul(*halves, precision=precision)
     with pytest.raises(ArgumentError, match="takes matrices and numbers alone"):
-        emulated(A, B, gather_a=np.zeros(4, np.int32))
+        emulated(A, B, None, precision, gather_a=np.zeros(4, np.int32))
     with pytest.raises(ArgumentError, match="products run on the current stream"):
-        emulated(A, B, stream=1)
+        emulated(A, B, None, precision, stream=1)
     with pytest.raises(ArgumentError, match="got a plan, a list or groups"):
-        lapidist.plan(A, B, precision="emulated")
-    with pytest.raises(ArgumentError, match='precision: must be "ieee", "tf32" or "emulated"'):
+        lapidist.plan(A, B, precision=precision)
+    with pytest.raises(
+        ArgumentError, match='precision: must be "ieee", "tf32", "emulated" or "emulated_any_range"'
+    ):
         lapidist.matmul(A, B, precision="fp64")  # type: ignore[arg-type]

@@ -122,8 +122,35 @@ def test_promotion_keeps_what_the_tensor_core_loses(rng: np.random.Generator) ->
     assert judged[False].worst > 2
 
 
-def test_every_kernel_that_sums_in_floats_takes_promotion(rng: np.random.Generator) -> None:
-    a, b = fresh(rng, (40, 150), E4M3), fresh(rng, (150, 40), E4M3)
+def test_sums_of_bfloat16_are_not_cut_off_as_often(rng: np.random.Generator) -> None:
+    """Positive numbers: what wgmma cuts off has one sign all along k."""
+    a, b = (rng.uniform(0, 1, shape).astype(numpy_dtype("bfloat16")) for shape in ((64, 2000), (2000, 32)))
+    exact = a.astype("f8") @ b.astype("f8")
+    errors = {}
+    for promote in (True, False):
+        gemm = lapidist.plan(
+            a,
+            b,
+            out_dtype="float32",
+            promote=promote,
+            kernel="wgmma",
+            schedule="data_parallel",
+            device="machine",
+        )
+        assert gemm.plan is not None
+        assert gemm.plan.sum_order.promoted == 64 * promote
+        d = poisoned((64, 32), "float32")
+        launch = gemm.plan.launch(
+            operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 1.0, 0.0
+        )
+        machine.run(launch, chip_sums=True)
+        errors[promote] = (np.abs(d - exact) / exact).max()
+    assert errors[True] <= errors[False] / 4
+
+
+@pytest.mark.parametrize("dtype", [E4M3, "bfloat16"])
+def test_every_kernel_that_sums_in_floats_takes_promotion(rng: np.random.Generator, dtype: str) -> None:
+    a, b = fresh(rng, (40, 150), dtype), fresh(rng, (150, 40), dtype)
     for device, kernel in (("host", None), ("machine", "mma"), ("machine", "wgmma")):
         d = lapidist.gemm(a, b, promote=True, device=device, kernel=kernel)
         assert judge(d, a, b, promoted=True).ok, kernel
@@ -346,7 +373,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
     "promotion of halves": (
         lambda: lapidist.matmul(ones(4, 4, dtype="float16"), ones(4, 4, dtype="float16"), promote=True),
         DTypeError,
-        r"promote: is for 8-bit floats; a is float16\. Leave it out",
+        r"promote: is for 8-bit floats and bfloat16; a is float16\. Leave it out",
     ),
     "promote that is no flag": (
         lambda: lapidist.matmul(A, B, promote=2),

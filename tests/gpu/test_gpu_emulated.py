@@ -1,4 +1,4 @@
-"""precision="emulated" on a GPU: largest errors over inputs of many spans, graphs, equal bits each time."""
+"""Emulated float32 on a GPU: largest errors over inputs of many spans, graphs, equal bits each time."""
 
 from __future__ import annotations
 
@@ -37,23 +37,58 @@ def test_largest_errors(phi: float, k: int) -> None:
         assert error <= max(BOUND, plain.item())
 
 
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("k", [256, 1024, 5000, 16384])
+@pytest.mark.parametrize("phi", [0.0, 0.5, 1.0, 2.0, 4.0])
+def test_any_range_is_as_near_as_float32(phi: float, k: int, signed: bool) -> None:
+    """By its own sums: simt has other bits, and larger errors."""
+    a, b = drawn(phi, 300, k), drawn(phi, k, 701)
+    if not signed:
+        a, b = a.abs(), b.abs()
+    exact, magnitudes = a.double() @ b.double(), a.double().abs() @ b.double().abs()
+    found = lapidist.matmul(a, b, precision="emulated_any_range")
+    plain = lapidist.gemm(a, b, kernel="simt")
+    error, of_plain = (((d.double() - exact).abs() / magnitudes).max() for d in (found, plain))
+    assert not torch.equal(found, plain)
+    assert error <= of_plain
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), 3e38, 1e-38, 1e-44])
+def test_any_range_of_special_numbers(value: float) -> None:
+    a, b = torch.randn(200, 1000, device="cuda"), torch.randn(1000, 136, device="cuda")
+    a[7] = value
+    b[:, 9] = 0
+    found = lapidist.matmul(a, b, precision="emulated_any_range")
+    plain = lapidist.gemm(a, b, kernel="simt")
+    if value > 3e38 or value != value:
+        assert torch.equal(found.nan_to_num(7), plain.nan_to_num(7))
+        return
+    exact = a.double() @ b.double()
+    magnitudes = a.double().abs() @ b.double().abs()
+    inside = exact.abs() < 3.4e38
+    error = (found.double() - exact).abs()
+    assert (error[inside] <= (2.0**-20 * magnitudes + 2.0**-149)[inside]).all()
+    assert torch.equal(found[~inside], exact[~inside].float())
+
+
+@pytest.mark.parametrize("precision", ["emulated", "emulated_any_range"])
 @pytest.mark.parametrize("turned", [False, True])
-def test_normal_numbers_in_a_graph(turned: bool) -> None:
+def test_normal_numbers_in_a_graph(turned: bool, precision: str) -> None:
     a = torch.randn(1024, 2048, device="cuda")
     b = torch.randn(1536, 2048, device="cuda").mT if turned else torch.randn(2048, 1536, device="cuda")
     out = torch.empty(1024, 1536, device="cuda")
     for _ in range(3):
-        lapidist.matmul(a, b, out=out, precision="emulated")
+        lapidist.matmul(a, b, out=out, precision=precision)
     first = out.clone()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        lapidist.matmul(a, b, out=out, precision="emulated")
+        lapidist.matmul(a, b, out=out, precision=precision)
     exact, magnitudes = a.double() @ b.double(), a.double().abs() @ b.double().abs()
     for _ in range(3):
         out.zero_()
         graph.replay()
         assert torch.equal(out, first)
     assert ((first.double() - exact).abs() <= BOUND * magnitudes).all()
-    a[5] *= torch.exp(5 * torch.randn(2048, device="cuda"))  # the replay falls back by itself
+    a[5, 7] = 1e-37 if precision == "emulated_any_range" else 1e7  # the replay falls back by itself
     graph.replay()
     assert torch.equal(out, lapidist.gemm(a, b, kernel="simt"))

@@ -69,7 +69,7 @@ OWN = {
     "the lines of A's map are what is ragged": "refuse_groups of wgmma says so",
     "the lines of B's map are": "the same",
     "the lines of D's map are": "the same",
-    "a thread has 16 steps of k, a vector of each slice": "emulated_passes.py has one number of threads",
+    "a thread has 16 steps of k, whole vectors of each part": "emulated_passes.py has one number of threads",
     "a bit for each": "a thread of sgemm has sixteen rows",
     "a row is eight sums": "reductions have columns of eight where sgemm's rule leaves TN alone",
     "16 columns of both rows": "hopper.py refuses the only tile of eight columns more",

@@ -12,7 +12,7 @@ import numpy as np
 
 from lapidist.build.compile_policy import VARIABLE, WAYS
 from lapidist.dtypes import (
-    EMULATED,
+    EMULATIONS,
     FP8,
     MIXED,
     OPERANDS,
@@ -92,15 +92,15 @@ def common_type(a: Operand, b: Operand) -> str:
 def require_precision(precision: object) -> None:
     if not isinstance(precision, str) or precision not in PRECISIONS:
         raise ArgumentError(
-            f'precision: must be "ieee", "tf32" or "emulated"; got {precision!r}. Leave it out for all bits'
-            " of the operands"
+            f'precision: must be "ieee", "tf32", "emulated" or "emulated_any_range"; got {precision!r}. Leave'
+            " it out for all bits of the operands"
         )
 
 
 def require_precision_for(precision: str, a: Operand) -> None:
-    if precision == EMULATED:
+    if precision in EMULATIONS:
         raise ArgumentError(
-            'precision: "emulated" takes several launches, which matmul and gemm make of matrices; got a'
+            f'precision: "{precision}" takes several launches, which matmul and gemm make of matrices; got a'
             " plan, a list or groups. Call them, or leave it out"
         )
     if precision == TF32 and a.dtype != "float32":
@@ -127,8 +127,11 @@ def require_8_bit_floats(name: str, operand: Operand, instead: str) -> None:
 
 
 def require_promotion(promote: bool | None, a: Operand) -> bool:
-    if promote:
-        require_8_bit_floats("promote", a, "Leave it out: its sums are floats all the way")
+    if promote and a.dtype not in (*FP8, "bfloat16"):
+        raise DTypeError(
+            f"promote: is for 8-bit floats and bfloat16; a is {a.dtype}. Leave it out: tensor cores keep its"
+            " sums"
+        )
     return bool(promote)
 
 

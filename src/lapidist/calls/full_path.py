@@ -22,7 +22,7 @@ from lapidist.calls.repeat.shape import (
     key_with_arrays,
     keys_of_lists,
 )
-from lapidist.dtypes import EMULATED
+from lapidist.dtypes import EMULATIONS
 from lapidist.errors import explained
 from lapidist.frameworks.streams import require_stream
 
@@ -91,7 +91,7 @@ def multiplied_by_name(arguments: Mapping[str, Any]) -> Any:
 @explained
 def multiplied(call: Call) -> Any:
     """The full path, after matmul or gemm found no fast path by the arrays alone."""
-    if call.operation.types.precision == EMULATED:
+    if call.operation.types.precision in EMULATIONS:
         return emulated().multiplied(call, multiplied)
     if not call.operation.is_plain:
         return multiplied_with_arrays(call)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from lapidist.calls import argument_rules, number_rules
-from lapidist.dtypes import EMULATED, IEEE, name_of
+from lapidist.dtypes import EMULATIONS, IEEE, name_of
 from lapidist.errors import ArgumentError, explained
 
 if TYPE_CHECKING:
@@ -183,9 +183,9 @@ def types_checked(
     if isinstance(precision, str) and precision.endswith((INVARIANT, FREE)):
         precision, invariant = precision.partition(",")[0], precision.endswith(INVARIANT)
     argument_rules.require_precision(precision)
-    if invariant and precision == EMULATED:
+    if invariant and precision in EMULATIONS:
         raise ArgumentError(
-            "precision: 'emulated' looks at all rows before it chooses how to multiply; got it and"
+            f"precision: {precision!r} looks at all rows before it chooses how to multiply; got it and"
             " invariant=True. Leave one of them out"
         )
     if promote is not None:

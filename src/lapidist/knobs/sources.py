@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lapidist.knobs import families
-from lapidist.knobs.knob import SIZE, Knob, Knobs, Values, redefined
+from lapidist.knobs.knob import MACRO, SIZE, Knob, Knobs, Values, redefined
 from lapidist.knobs.shared_knobs import (
     BYTES,
     COMMON,
@@ -52,11 +52,13 @@ SHARED: Knobs = (
 )
 
 BLOCK: Knobs = (Knob("THREADS", "threads of a block"),)
+EMULATED: Knobs = (*BLOCK, Knob("FLOATS", "1: float32 is cut into bfloat16; 0: into int8", 0, MACRO))
 
 OWN: dict[str, Knobs] = {
     "detours/inner_unroll.cu": UNROLLED,
     "detours/wmma_beta_first.cu": PADDED,
-    **{f"emulated/{name}.cu": BLOCK for name in ("slice_rows", "slice_columns", "judge", "join")},
+    "emulated/judge.cu": BLOCK,
+    **{f"emulated/{name}.cu": EMULATED for name in ("slice_rows", "slice_columns", "join")},
     "gemm/mma.cu": families.MMA,
     "gemm/sgemm.cu": families.SGEMM,
     "gemm/simt.cu": families.SIMT,

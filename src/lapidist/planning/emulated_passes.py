@@ -1,5 +1,5 @@
-"""Launches that make slices of float32 matrices, judge them, and join the products of slices
-(cuda/emulated/slices.cuh).
+"""Launches that cut float32 matrices into parts, judge them, and join the products of parts
+(cuda/emulated/parts.cuh).
 """
 
 from __future__ import annotations
@@ -8,16 +8,40 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from lapidist.build.compiler import compile_kernel
+from lapidist.dtypes import ANY_RANGE, EMULATED
 from lapidist.launch import Launch, ParameterBlock
 
-SLICES, VECTOR = 3, 16  # a slice has whole vectors of 8-bit integers
+PARTS, VECTOR = 3, 16  # a part has whole vectors of 8-bit integers, or of 16-bit floats
 THREADS, LINES = 256, 32
 BLOCKS_OF_SM = 8  # that join results
 # Errors of slices grow with how far the largest of a line is over its mean, in A and in B, and fall with the
-# root of k. Up to this product of both spans, over the root of k, elements are within 2^-21 of |A||B|.
+# root of k. Up to this product of both spans, over the root of k, random numbers give elements within 2^-21
+# of |A||B|, and no numbers give more than docs/numerics.md says.
 MOST_SPAN = 2.0
 
-SLICE = [("A", "pointer"), ("D", "pointer"), ("scales", "pointer"), ("spans", "pointer")]
+
+class Parts(NamedTuple):
+    """What float32 is cut into. `sums`: arrays of sums of products, one, or one for each sum of the parts'
+    numbers.
+    """
+
+    dtype: str
+    sum_dtype: str
+    sums: int
+
+    @property
+    def floats(self) -> bool:
+        return self.sum_dtype == "float32"
+
+    def most_span(self, k: int) -> float:
+        """The largest product of both operands' spans. Lines that bfloat16 can hold have a span of 1."""
+        return 1.0 if self.floats else MOST_SPAN * k**0.5
+
+
+SLICES, PIECES = Parts("int8", "int32", PARTS), Parts("bfloat16", "float32", 1)
+PARTS_OF = {EMULATED: SLICES, ANY_RANGE: PIECES}
+
+SLICE = [(name, "pointer") for name in "ABCD"]  # A, its scales and spans, its parts
 ROWS = ParameterBlock([*SLICE, ("line_step", "i64"), ("k", "i32"), ("padded", "i32"), ("reversed", "i32")])
 COLUMNS = ParameterBlock(
     [
@@ -36,7 +60,7 @@ JUDGE = ParameterBlock(
 )
 JOIN = ParameterBlock(
     [
-        *((name, "pointer") for name in ("A", "C", "D", "row_scales", "column_scales", "verdict")),
+        *((name, "pointer") for name in "ABCD"),
         *((name, "i64") for name in ("rows", "columns", "c_row", "c_col", "d_row", "d_col")),
         ("alpha", "f32"),
         ("beta", "f32"),
@@ -62,18 +86,19 @@ def padded(k: int) -> int:
 
 
 @lru_cache(maxsize=256)
-def slicing(lines: Lines, of_b: bool, architecture: str, assembled: bool = True) -> Launch:
+def slicing(lines: Lines, of_b: bool, parts: Parts, architecture: str, assembled: bool = True) -> Launch:
+    how = parts.floats, architecture, assembled
     numbers = {"line_step": lines.line_step, "k": lines.k, "padded": lines.padded, "reversed": int(of_b)}
     if lines.k_step == 1 or lines.lines == 1:
-        return launch_of("slice_rows", lines.lines, ROWS, numbers, architecture, assembled)
+        return launch_of("slice_rows", lines.lines, ROWS, numbers, *how)
     numbers |= {"k_step": lines.k_step, "lines": lines.lines}
-    return launch_of("slice_columns", -(-lines.lines // LINES), COLUMNS, numbers, architecture, assembled)
+    return launch_of("slice_columns", -(-lines.lines // LINES), COLUMNS, numbers, *how)
 
 
 @lru_cache(maxsize=256)
-def judging(rows: int, columns: int, k: int, architecture: str, assembled: bool = True) -> Launch:
-    numbers = {"rows": rows, "columns": columns, "limit": MOST_SPAN * k**0.5}
-    return launch_of("judge", 1, JUDGE, numbers, architecture, assembled)
+def judging(rows: int, columns: int, limit: float, architecture: str, assembled: bool = True) -> Launch:
+    numbers = {"rows": rows, "columns": columns, "limit": limit}
+    return launch_of("judge", 1, JUDGE, numbers, None, architecture, assembled)
 
 
 @lru_cache(maxsize=256)
@@ -82,6 +107,7 @@ def joining(
     columns: int,
     c: tuple[int, int],
     d: tuple[int, int],
+    parts: Parts,
     sms: int,
     architecture: str,
     assembled: bool = True,
@@ -90,7 +116,7 @@ def joining(
         zip(("rows", "columns", "c_row", "c_col", "d_row", "d_col"), (rows, columns, *c, *d), strict=True)
     )
     blocks = min(-(-rows * columns // THREADS), BLOCKS_OF_SM * sms)
-    return launch_of("join", blocks, JOIN, numbers, architecture, assembled)
+    return launch_of("join", blocks, JOIN, numbers, parts.floats, architecture, assembled)
 
 
 def launch_of(
@@ -98,12 +124,12 @@ def launch_of(
     blocks: int,
     parameters: ParameterBlock,
     numbers: dict[str, int] | dict[str, float],
+    floats: bool | None,
     architecture: str,
     assembled: bool,
 ) -> Launch:
-    binary = compile_kernel(
-        f"emulated/{name}.cu", name, {"THREADS": THREADS}, architecture, assembled=assembled
-    )
+    defines = {"THREADS": THREADS} | ({} if floats is None else {"FLOATS": int(floats)})
+    binary = compile_kernel(f"emulated/{name}.cu", name, defines, architecture, assembled=assembled)
     content = bytes(parameters.pack(numbers))
     return Launch(
         binary, (blocks, 1, 1), (THREADS, 1, 1), content, parameters=parameters, patches=parameters.patches()

@@ -1,15 +1,23 @@
-// D = alpha A B + beta C from the exact sums of slices' products (slices.cuh). If slices are not accurate
-// enough, C alone moves to D, to which the product of float32 is then added.
+// D = alpha A B + beta C from the sums of parts' products (parts.cuh). If parts are not accurate enough, C alone
+// moves to D, to which the product of float32 is then added.
 #include "config.cuh"
 
 typedef long long i64;
 
+#if FLOATS
+typedef float Sum;
+#else
+typedef int Sum;
+#endif
+
+// `B`: what judge.cu left, then the scales of rows, and of columns.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    join(const int* A, const float* C, float* D, const float* row_scales, const float* column_scales,
-         const float* verdict, i64 rows, i64 columns, i64 c_row, i64 c_col, i64 d_row, i64 d_col, float alpha,
-         float beta) {
-  const bool accurate = verdict[2] != 0;
+    join(const Sum* A, const float* B, const float* C, float* D, i64 rows, i64 columns, i64 c_row, i64 c_col,
+         i64 d_row, i64 d_col, float alpha, float beta) {
+  const bool accurate = B[2] != 0;
   if (!accurate && (beta == 0 || C == D)) return;
+  const double* const row_scales = reinterpret_cast<const double*>(B + 4);
+  const double* const column_scales = row_scales + rows;
   const i64 all = rows * columns;
   for (i64 at = blockIdx.x * static_cast<i64>(THREADS) + threadIdx.x; at < all;
        at += gridDim.x * static_cast<i64>(THREADS)) {
@@ -20,8 +28,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       *to = added;
       continue;
     }
-    const double sum = A[at] + A[at + all] * 0x1p-8 + A[at + 2 * all] * 0x1p-16;
-    const double scaled = sum * row_scales[row] * column_scales[column];
+    double sum = A[at];
+    if (!FLOATS) sum += A[at + all] * 0x1p-8 + A[at + 2 * all] * 0x1p-16;
+    const double scaled = sum * (row_scales[row] * column_scales[column]);
     *to = static_cast<float>(beta == 0 ? alpha * scaled : alpha * scaled + static_cast<double>(beta) * added);
   }
 }

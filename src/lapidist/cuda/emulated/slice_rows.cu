@@ -1,40 +1,38 @@
-// Slices of lines whose steps of k are adjacent: a block for each line.
+// Parts of lines whose steps of k are adjacent: a block for each line.
 #include "config.cuh"
-#include "emulated/slices.cuh"
+#include "emulated/parts.cuh"
+
+constexpr int EACH = 4;  // steps of k of a thread
+struct alignas(EACH * BYTES) Together {
+  int words[EACH / IN_WORD];
+};
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    slice_rows(const float* A, signed char* D, float* scales, float* spans, i64 line_step, int k, int padded,
-               int reversed) {
-  __shared__ Extremes of_warp[THREADS / 32];
+    slice_rows(const float* A, double* B, float* C, Part* D, i64 line_step, int k, int padded, int reversed) {
+  __shared__ Line of_warp[THREADS / 32];
   const float* const from = A + blockIdx.x * line_step;
-  Extremes found;
-  for (int i = threadIdx.x; i < k; i += THREADS) found.take(from[i]);
-#pragma unroll
-  for (int far = 16; far > 0; far /= 2) {
-    Extremes other;
-    other.largest = __shfl_xor_sync(0xffffffffu, found.largest, far);
-    other.sum = __shfl_xor_sync(0xffffffffu, found.sum, far);
-    found.join(other);
-  }
-  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = found;
+  Line line;
+  for (int i = threadIdx.x; i < k; i += THREADS) line.take(from[i]);
+  line = of_all_lanes(line);
+  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = line;
   __syncthreads();
-  found = of_warp[0];
+  line = of_warp[0];
 #pragma unroll
-  for (int warp = 1; warp < THREADS / 32; ++warp) found.join(of_warp[warp]);
-  const float factor = found.factor();
-  if (threadIdx.x == 0) scales[blockIdx.x] = found.largest / 127.0f, spans[blockIdx.x] = found.span(k);
-  int* const to = reinterpret_cast<int*>(D + blockIdx.x * static_cast<i64>(SLICES) * padded);
-  for (int i = threadIdx.x * 4; i < padded; i += THREADS * 4) {
-    int words[SLICES][4];
+  for (int warp = 1; warp < THREADS / 32; ++warp) line.join(of_warp[warp]);
+  if (threadIdx.x == 0) B[blockIdx.x] = line.scale(), C[blockIdx.x] = line.span(k);
+  const Cutter cutter(line);
+  Part* const to = D + blockIdx.x * static_cast<i64>(PARTS) * padded;
+  for (int i = threadIdx.x * EACH; i < padded; i += THREADS * EACH) {
+    Together together[PARTS] = {};
 #pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const Slices slices(i + e < k ? from[i + e] * factor : 0.0f);
+    for (int e = 0; e < EACH; ++e) {
+      int parts[PARTS];
+      cutter.cut(i + e < k ? from[i + e] : 0.0f, parts);
 #pragma unroll
-      for (int s = 0; s < SLICES; ++s) words[s][e] = slices.at[s];
+      for (int p = 0; p < PARTS; ++p) put(together[p].words, e, parts[p]);
     }
 #pragma unroll
-    for (int s = 0; s < SLICES; ++s)
-      to[((reversed ? SLICES - 1 - s : s) * padded + i) / 4] =
-          packed(words[s][0], words[s][1], words[s][2], words[s][3]);
+    for (int p = 0; p < PARTS; ++p)
+      *reinterpret_cast<Together*>(to + (reversed ? PARTS - 1 - p : p) * padded + i) = together[p];
   }
 }

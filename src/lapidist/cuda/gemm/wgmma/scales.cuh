@@ -1,8 +1,8 @@
-// Promoted sums and factors of A and B, for 8-bit floats.
+// Promoted sums, of 8-bit floats and bfloat16, and factors of A and B, of 8-bit floats.
 //
-// wgmma keeps 14 bits of a sum of 8-bit floats. So the products of each step (128 of k) start at zero, and
-// CUDA cores add them up in float. The products need registers of their own, so large tiles are multiplied in
-// parts. factors.cuh has the forms of factors.
+// wgmma keeps 14 bits of a sum of 8-bit floats, and does not round others. So the products of each step (128
+// bytes of k) start at zero, and CUDA cores add them up in float. The products need registers of their own, so
+// large tiles are multiplied in parts. factors.cuh has the forms of factors.
 #pragma once
 
 #include "gemm/wgmma/a_from_registers.cuh"
@@ -10,7 +10,7 @@
 #include "factors.cuh"
 #include "config.cuh"
 
-static_assert(!PROMOTED || BK == 128, "a step is what the cores add up");
+static_assert(!PROMOTED || BK * sizeof(T) == 128, "a step is what the cores add up");
 // The part of a tile that is multiplied, and then promoted, at once: 64 rows and PART_COLS columns. A factor
 // for each column takes further registers. With those, parts of 96 columns take a quarter longer than their
 // share.
