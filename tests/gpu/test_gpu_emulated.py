@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 import lapidist
+from lapidist.calls.repeat import MATRIX_PATHS
+from lapidist.errors import ArgumentError
 
 pytestmark = pytest.mark.gpu
 torch: Any = pytest.importorskip("torch")
@@ -92,3 +94,33 @@ def test_normal_numbers_in_a_graph(turned: bool, precision: str) -> None:
     a[5, 7] = 1e-37 if precision == "emulated_any_range" else 1e7  # the replay falls back by itself
     graph.replay()
     assert torch.equal(out, lapidist.gemm(a, b, kernel="simt"))
+
+
+@pytest.mark.parametrize("precision", ["emulated", "emulated_any_range"])
+def test_repeated_calls_launch_at_once(precision: Any) -> None:
+    """Other matrices, alphas and outputs than those of the call that was recorded; other numbers in the same
+    memory, for which the device decides anew."""
+    remembered = len(MATRIX_PATHS)
+    for turn in range(5):
+        a, b = torch.randn(300, 1000, device="cuda"), torch.randn(1000, 520, device="cuda")
+        c, alpha, beta = torch.randn(300, 520, device="cuda"), 2.0 + turn, 0.5 - turn
+        exact = alpha * (a.double() @ b.double()) + beta * c.double()
+        bound = BOUND * (alpha * (a.double().abs() @ b.double().abs()) + abs(beta) * c.double().abs())
+        found = lapidist.gemm(a, b, c, alpha=alpha, beta=beta, precision=precision)
+        assert ((found.double() - exact).abs() <= bound).all()
+        out = c.clone()
+        assert lapidist.gemm(a, b, out, alpha=alpha, beta=beta, out=out, precision=precision) is out
+        assert torch.equal(out, found)
+        a[3, 5] = float("inf")
+        plain = lapidist.gemm(a, b, c, alpha=alpha, beta=beta, kernel="simt")
+        found = lapidist.gemm(a, b, c, alpha=alpha, beta=beta, precision=precision)
+        assert torch.equal(found.nan_to_num(7), plain.nan_to_num(7))
+    assert len(MATRIX_PATHS) >= remembered + 2
+    other = torch.cuda.Stream()
+    with pytest.raises(ArgumentError, match="current stream"):
+        lapidist.gemm(a, b, c, alpha=alpha, beta=beta, precision=precision, stream=other)
+    with torch.cuda.stream(other):
+        other.wait_stream(torch.cuda.default_stream())
+        beside = lapidist.gemm(a, b, c, alpha=alpha, beta=beta, precision=precision)
+    torch.cuda.synchronize()
+    assert torch.equal(beside.nan_to_num(7), plain.nan_to_num(7))

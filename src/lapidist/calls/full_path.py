@@ -91,9 +91,8 @@ def multiplied_by_name(arguments: Mapping[str, Any]) -> Any:
 @explained
 def multiplied(call: Call) -> Any:
     """The full path, after matmul or gemm found no fast path by the arrays alone."""
-    if call.operation.types.precision in EMULATIONS:
-        return emulated().multiplied(call, multiplied)
-    if not call.operation.is_plain:
+    is_emulated = call.operation.types.precision in EMULATIONS
+    if not (call.operation.is_plain or is_emulated):
         return multiplied_with_arrays(call)
     key = key_of_matrices(call)
     fast_path = None if key is None else MATRIX_PATHS.get(key)
@@ -103,6 +102,8 @@ def multiplied(call: Call) -> Any:
         result = fast_path(call.a, call.b, call.c, call.out, scalars, call.stream)
         if result is not None:
             return result
+    if is_emulated:
+        return emulated().multiplied(call, multiplied, key)
     if call.is_numpys:
         call = call.as_arrays()
         if call.asks_operands:

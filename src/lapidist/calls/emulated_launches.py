@@ -1,0 +1,164 @@
+"""The launches of one emulated product (emulated.py), and what they leave for each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from lapidist.backends.backend import Backend
+from lapidist.calls.bound import Bound
+from lapidist.calls.call import Call
+from lapidist.calls.destination import output_of
+from lapidist.calls.operation import Operation, Types
+from lapidist.calls.planned_products import prepared
+from lapidist.calls.repeat.fast_path import FastPath
+from lapidist.calls.repeat.start_in_steps import ROOM, A, B, C, D, Place, Step, alone, fast_path, product
+from lapidist.dtypes import size_of
+from lapidist.frameworks.arrays import Operand, operand_of
+from lapidist.frameworks.new_arrays import as_planned, empty, fresh
+from lapidist.launch import Launch
+from lapidist.planning.emulated_passes import PARTS, Lines, Parts, joining, judging, padded, slicing
+
+IN_INT32 = Types(out_dtype="int32")
+IN_FLOAT32, PROMOTED = (Types(out_dtype="float32", promote=promote) for promote in (None, True))
+ALIGNMENT = 256  # bytes
+NONE: Mapping[int, Place] = {}
+
+Multiply = Callable[[Call], Any]
+
+
+class Emulated:
+    """`multiply`: how other calls are made. `records`: the launches are recorded, for calls like this one."""
+
+    def __init__(
+        self, bound: Bound, backend: Backend, call: Call, parts: Parts, multiply: Multiply, records: bool
+    ) -> None:
+        self.bound, self.backend, self.call, self.parts, self.multiply = bound, backend, call, parts, multiply
+        (self.m, self.n), self.k = bound.shape, bound.a.shape[-1]
+        self.how = backend.chip.architecture, backend.compiles
+        self.room = Room(bound.like)
+        self.steps: list[Step | None] | None = [] if records else None
+
+    def run(self) -> Any:
+        bound, m, n, k, parts, new = self.bound, self.m, self.n, self.k, self.parts, self.room.new
+        result, d = output_of(bound)
+        a, b, c = bound.a, bound.b, bound.c or d
+        wide = PARTS * padded(k)
+        of_a, of_b = new((m, wide), parts.dtype), new((n, wide), parts.dtype)
+        lines, sums = OfLines(new, m, n), new((parts.sums, m, n), parts.sum_dtype)
+        self._cut(a, A, Lines(m, k, a.strides[-2], a.strides[-1]), *lines.of_a, of_a)
+        self._cut(b, B, Lines(n, k, b.strides[-1], b.strides[-2]), *lines.of_b, of_b)
+        for level in reversed(range(PARTS)):  # the smallest products first
+            self._multiply(of_a, of_b, sums, level)
+        judge = judging(m, n, parts.most_span(k), *self.how)
+        spans_a, spans_b = lines.of_a[1], lines.of_b[1]
+        self._launch(judge, (spans_a, spans_b, spans_b, lines.operand))
+        join = joining(m, n, c.strides[-2:], d.strides[-2:], parts, self.backend.chip.sms, *self.how)
+        self._launch(join, (sums, lines.operand, c, d), {2: C, 3: D})
+        self._fall_back(d, lines)
+        return bound.deliver(result)
+
+    def _cut(
+        self, operand: Operand, at: Place, lines: Lines, scales: Operand, spans: Operand, to: Operand
+    ) -> None:
+        launch = slicing(lines, at == B, self.parts, *self.how)
+        self._launch(launch, (operand, scales, spans, to), {0: at})
+
+    def _multiply(self, a: Operand, b: Operand, sums: Operand, level: int) -> None:
+        """The products of parts whose numbers add up to `level`. Floats are added to one array. The last sums
+        are promoted, as tensor cores cut them off; those before are a 256th at most.
+        """
+        wide = padded(self.k)
+        width = (level + 1) * wide
+        left, right = a.owner[:, :width], b.owner[:, PARTS * wide - width :].T
+        adds = self.parts.floats and level < PARTS - 1
+        out = sums.owner[0 if self.parts.floats else level]
+        types = IN_INT32 if not self.parts.floats else IN_FLOAT32 if level else PROMOTED
+        operation = Operation(beta=float(adds), types=types)
+        choices = self.call.choices
+        call = Call(left, right, out if adds else None, out, operation, choices, self.call.stream)
+        self.multiply(call)
+        if self.steps is not None:
+            at = [self.room.place(operand_of(x, "")) for x in (left, right, out, out)]
+            bound = call.bound()
+            self.steps.append(product(prepared(bound, choices), bound, at))
+
+    def _fall_back(self, d: Operand, lines: OfLines) -> None:
+        """The product of float32 itself, with the alpha and beta that the device decided on. simt multiplies
+        nothing where alpha is zero in memory.
+        """
+        extents, a, b, out = self.bound.extents, self.bound.a.owner, self.bound.b.owner, d.owner
+        if extents.drop_row:
+            a, out = a[None], out[None]
+        if extents.drop_col:
+            b, out = b[:, None], out[..., None]
+        alpha, beta = lines.numbers
+        operation = self.call.operation._replace(vectors=False, alpha=alpha, beta=beta)
+        choices = self.call.choices._replace(kernel="simt")
+        call = Call(a, b, out, out, operation, choices, self.call.stream)
+        self.multiply(call)
+        if self.steps is not None:
+            numbers = [self.room.place(operand_of(x, "")) for x in (alpha, beta)]
+            bound = call.bound()
+            self.steps.append(product(prepared(bound, choices), bound, (A, B, D, D), numbers))
+
+    def _launch(
+        self, launch: Launch, operands: tuple[Operand, ...], of_call: Mapping[int, Place] = NONE
+    ) -> None:
+        """`of_call`: which of the operands, A, B, C and D of the launch, are the call's."""
+        at, framework = dict(zip("ABCD", operands, strict=True)), self.bound.like.framework
+        self.backend.launch_alone(launch, at, self.bound.alpha_beta, framework, self.call.stream)
+        if self.steps is not None:
+            sources = (of_call.get(i) or self.room.place(operand) for i, operand in enumerate(operands))
+            self.steps.append(alone(launch, self.backend.ordinal, tuple(sources)))
+
+    def fast_path(self) -> FastPath | None:
+        """What launches the same on matrices like these. None: nothing was recorded, or better kernels may
+        come.
+        """
+        return None if self.steps is None else fast_path(self.bound, self.steps, self.room.nbytes)
+
+
+class Room:
+    """Arrays that launches leave for each other, and where they would lie in one array."""
+
+    def __init__(self, like: Operand) -> None:
+        self.like, self.nbytes = like, 0
+        self.arrays: list[tuple[int, int, int]] = []  # address, bytes, offset
+
+    def new(self, shape: tuple[int, ...], dtype: str) -> Operand:
+        array = as_planned(empty(shape, self.like, dtype), fresh(dtype, shape, self.like, dtype))
+        nbytes = prod(shape) * size_of(dtype)
+        self.arrays.append((array.pointer, nbytes, self.nbytes))
+        self.nbytes += -(-nbytes // ALIGNMENT) * ALIGNMENT
+        return array
+
+    def place(self, operand: Operand) -> Place:
+        """Of one of the arrays, or of a part of it."""
+        address = operand.pointer
+        offsets = (offset + address - at for at, size, offset in self.arrays if at <= address < at + size)
+        return Place(ROOM, next(offsets))
+
+
+class OfLines:
+    """A float32 array of what passes say of lines: the verdict, then the scales of A's rows and B's columns,
+    two words each, then the spans of both. The verdict starts with the alpha and beta of what falls back.
+    """
+
+    VERDICT = 4  # words
+
+    def __init__(self, new: Callable[[tuple[int, ...], str], Operand], m: int, n: int) -> None:
+        ends = np.cumsum([self.VERDICT, 2 * m, 2 * n, m, n]).tolist()
+        self.operand = new((ends[-1],), "float32")
+        scales_a, scales_b, spans_a, spans_b = (
+            operand_of(self.operand.owner[begin:end], "lines") for begin, end in pairwise(ends)
+        )
+        self.of_a, self.of_b = (scales_a, spans_a), (scales_b, spans_b)
+
+    @property
+    def numbers(self) -> tuple[Any, Any]:
+        return self.operand.owner[0:1], self.operand.owner[1:2]
