@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lapidist
-from lapidist.errors import ArgumentError, DTypeError
+from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.planning.emulated_passes import MOST_SPAN
 
 BOUND = 2.0**-21  # of |A||B|, for random numbers
@@ -212,6 +212,39 @@ def test_batches(rng: np.random.Generator, precision: str, shared: bool) -> None
     assert found.shape == (2, 3, 20, 24)
     bound = product_bound(precision, 300) * (magnitudes + 2 * np.abs(c))
     assert np.all(np.abs(found - (exact + 2 * c)) <= bound)
+
+
+@lapidist.epilogue
+def biased_relu(acc: Any, bias: lapidist.Row) -> Any:
+    return lapidist.maximum(acc + bias, 0)
+
+
+@lapidist.epilogue
+def gated(acc: lapidist.Pair) -> Any:
+    return acc.first * acc.second
+
+
+@BOTH
+def test_an_epilogue_follows(rng: np.random.Generator, precision: str) -> None:
+    a, b = rng.uniform(-1, 1, (30, 300)).astype(np.float32), rng.uniform(-1, 1, (300, 48)).astype(np.float32)
+    bias, c = rng.uniform(-1, 1, 48).astype(np.float32), rng.uniform(-1, 1, (30, 48)).astype(np.float32)
+    sums = emulated(a, b, c, precision, alpha=2.0, beta=0.5)
+    found = emulated(a, b, c, precision, alpha=2.0, beta=0.5, epilogue=biased_relu(bias=bias))
+    assert np.array_equal(found, np.maximum(sums + bias, 0))
+    pairs = emulated(a, b, None, precision)
+    pairs = pairs[:, ::2] * pairs[:, 1::2]
+    assert np.array_equal(emulated(a, b, None, precision, epilogue=gated()), pairs)
+    assert np.array_equal(emulated(a[None], b, None, precision, epilogue=gated())[0], pairs)
+    row = lapidist.matmul(a[3], b, precision=precision, device="machine", epilogue=biased_relu(bias=bias))  # type: ignore[arg-type]
+    assert np.array_equal(row, np.maximum(emulated(a, b, None, precision)[3] + bias, 0))
+
+
+@BOTH
+def test_an_epilogue_that_does_not_fit_changes_nothing(precision: str) -> None:
+    out, wrong = np.full((4, 4), 7, np.float32), biased_relu(bias=np.ones(5, np.float32))
+    with pytest.raises(ShapeError, match="bias"):
+        emulated(A, B, None, precision, out=out, epilogue=wrong)
+    assert (out == 7).all()
 
 
 A, B = np.ones((4, 300), np.float32), np.ones((300, 4), np.float32)

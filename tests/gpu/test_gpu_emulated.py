@@ -124,3 +124,26 @@ def test_repeated_calls_launch_at_once(precision: Any) -> None:
         beside = lapidist.gemm(a, b, c, alpha=alpha, beta=beta, precision=precision)
     torch.cuda.synchronize()
     assert torch.equal(beside.nan_to_num(7), plain.nan_to_num(7))
+
+
+@lapidist.epilogue
+def biased_relu(acc: Any, bias: lapidist.Row) -> Any:
+    return lapidist.maximum(acc + bias, 0)
+
+
+@pytest.mark.parametrize("precision", ["emulated", "emulated_any_range"])
+def test_an_epilogue_and_gradients(precision: Any) -> None:
+    from lapidist import torch as operators
+
+    x, weight, bias = (torch.randn(shape, device="cuda") for shape in ((300, 1000), (520, 1000), (520,)))
+    sums = lapidist.gemm(x, weight, trans_b=True, precision=precision)
+    for _ in range(3):
+        found = lapidist.gemm(x, weight, trans_b=True, precision=precision, epilogue=biased_relu(bias=bias))
+        assert torch.equal(found, (sums + bias).relu())
+    leaves = [leaf.clone().requires_grad_() for leaf in (x, weight, bias)]
+    doubles = [leaf.double().requires_grad_() for leaf in (x, weight, bias)]
+    for _ in range(3):
+        operators.linear(*leaves, precision=precision).sum().backward()
+        torch.nn.functional.linear(*doubles).sum().backward()
+    for leaf, double in zip(leaves, doubles, strict=True):
+        torch.testing.assert_close(leaf.grad.double(), double.grad, rtol=1e-4, atol=1e-2)

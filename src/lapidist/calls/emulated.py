@@ -14,18 +14,21 @@ from typing import Any
 
 import numpy as np
 
-from lapidist.backends.backend import Backend
 from lapidist.calls.bound import Bound
 from lapidist.calls.call import Call
 from lapidist.calls.destination import backend_for, multiply_on_host, output_of
 from lapidist.calls.emulated_launches import Emulated, Multiply
-from lapidist.calls.operation import Operation
+from lapidist.calls.emulation_rules import (
+    in_float32,
+    require_current_stream,
+    require_float32,
+    require_place,
+    require_plain,
+)
 from lapidist.calls.repeat import MATRIX_PATHS, PREPARED, remember
 from lapidist.calls.repeat.scalars import is_repeatable
-from lapidist.dtypes import IEEE
-from lapidist.errors import ArgumentError, DTypeError
 from lapidist.frameworks.arrays import HOST
-from lapidist.frameworks.streams import require_stream
+from lapidist.frameworks.new_arrays import empty
 from lapidist.planning.emulated_passes import PARTS_OF
 
 # Shorter sums are those of float32: parts would take longer, and the bound on slices' error rests on many
@@ -40,8 +43,7 @@ def multiplied(call: Call, multiply: Multiply, key: Any) -> Any:
     """
     operation = call.operation
     precision = operation.types.precision
-    types = operation.types._replace(precision=IEEE)
-    plain = replace(call, operation=operation._replace(types=types))
+    plain = replace(call, operation=in_float32(operation))
     require_plain(operation, precision)
     bound = plain.bound()
     require_current_stream(call.stream, precision)
@@ -53,6 +55,8 @@ def multiplied(call: Call, multiply: Multiply, key: Any) -> Any:
     require_place(bound, backend, precision)
     if not LEAST_K <= k <= MOST_K or 0 in bound.shape or bound.alpha == 0:
         return multiply(plain)
+    if operation.epilogue is not None:
+        return with_epilogue(bound, call, plain, multiply)
     if len(bound.shape) > 2:
         return of_batch(bound, call, multiply)
     repeats = backend.ordinal != HOST and is_repeatable(key, bound) and is_second(key)
@@ -62,6 +66,22 @@ def multiplied(call: Call, multiply: Multiply, key: Any) -> Any:
     if fast_path is not None:
         remember(MATRIX_PATHS, key, fast_path)
     return result
+
+
+def with_epilogue(bound: Bound, call: Call, plain: Call, multiply: Multiply) -> Any:
+    """The function follows in a launch of its own: of a product without steps, whose C is the sums."""
+    extents = bound.extents
+    shape = (*bound.shape[:-2], *extents.visible(bound.shape[-2:]))
+    sums = addend = empty(shape, bound.like, "float32")
+    if extents.drop_row:
+        addend = addend[..., None, :] if len(addend.shape) else addend[None]
+    if extents.drop_col:
+        addend = addend[..., None]
+    of_sums = plain.operation._replace(alpha=0.0, beta=1.0)
+    last = replace(plain, c=addend, operation=of_sums)
+    last.bound()  # every rule, before anything is launched
+    multiply(replace(call, out=sums, operation=call.operation._replace(epilogue=None)))
+    return multiply(last)
 
 
 def is_second(key: Any) -> bool:
@@ -88,38 +108,3 @@ def matrix_at(array: Any, index: tuple[int, ...]) -> Any:
     extents = array.shape[:-2]
     own = index[len(index) - len(extents) :]
     return array[tuple(0 if extent == 1 else at for extent, at in zip(extents, own, strict=True))]
-
-
-def require_plain(operation: Operation, precision: str) -> None:
-    if not operation.is_plain:
-        raise ArgumentError(
-            f'precision: "{precision}" takes matrices and numbers alone; got factors, indices, groups, an'
-            ' epilogue, or alpha or beta in an array. Leave them out, or take precision="ieee"'
-        )
-
-
-def require_current_stream(stream: Any, precision: str) -> None:
-    """The framework may give slices' memory to others once the call returns, which its own stream orders."""
-    require_stream(stream)
-    if stream is not None:
-        raise ArgumentError(
-            f'stream: with precision="{precision}" products run on the current stream of the arrays\''
-            " framework; got another one. Make it current (with torch.cuda.stream(...), say)"
-        )
-
-
-def require_float32(bound: Bound, precision: str) -> None:
-    if bound.a.dtype != "float32" or bound.out_dtype != "float32":
-        raise DTypeError(
-            f'precision: "{precision}" is a way to multiply float32; a is {bound.a.dtype}, the result'
-            f" {bound.out_dtype}. Leave it out"
-        )
-
-
-def require_place(bound: Bound, backend: Backend, precision: str) -> None:
-    on_gpu = backend.ordinal != HOST
-    if on_gpu and (bound.like.device == HOST or bound.like.framework not in ("torch", "cupy")):
-        raise ArgumentError(
-            f'precision: "{precision}" runs on a GPU with arrays of torch or CuPy there; got'
-            f" {bound.like.framework} arrays in {bound.like.place}. Copy them"
-        )

@@ -8,9 +8,10 @@ import torch
 
 from lapidist.calls import argument_rules
 from lapidist.calls.bound import Bound
+from lapidist.calls.emulation_rules import in_float32, require_float32
 from lapidist.calls.linear_shapes import require_features
 from lapidist.calls.operation import Factors, Groups, Operation, is_array, types_named
-from lapidist.dtypes import IEEE
+from lapidist.dtypes import EMULATIONS, IEEE
 from lapidist.epilogues.tracing import BoundEpilogue
 from lapidist.errors import DTypeError
 from lapidist.frameworks.arrays import HOST, META, Operand, require_dense
@@ -56,8 +57,18 @@ def of_product(
     a: Any, b: Any, c: Any, operation: Operation, names: tuple[str, str, str] = ("a", "b", "c")
 ) -> Any:
     of_a, of_b, of_c = outlines(names, a, b, c)
-    bound = Bound(of_a, of_b, of_c, None, operation)
+    bound = bound_of(of_a, of_b, of_c, operation)
     return a.new_empty(bound.result_shape, dtype=torch_dtype(bound.out_dtype))
+
+
+def bound_of(a: Operand, b: Operand, c: Operand | None, operation: Operation) -> Bound:
+    """Emulated float32 has the rules of float32, and refuses other types."""
+    precision = operation.types.precision
+    if precision not in EMULATIONS or operation.groups is not None:
+        return Bound(a, b, c, None, operation)
+    bound = Bound(a, b, c, None, in_float32(operation))
+    require_float32(bound, precision)
+    return bound
 
 
 def of_matmul(
@@ -149,7 +160,7 @@ def of_update(
 ) -> None:
     of_a, of_b, of_out = outlines(("a", "b", "out"), a, b, out)
     operation = Operation(trans_a, trans_b, False, alpha, beta, types_named(out.dtype, None, precision))
-    bound = Bound(of_a, of_b, of_out if beta else None, None, operation)
+    bound = bound_of(of_a, of_b, of_out if beta else None, operation)
     argument_rules.require_shape_of_output(of_out.shape, bound.result_shape)
 
 

@@ -61,7 +61,10 @@ def recorder(op: Any, run: Rule, keep: Rule, back: Rule, forth: Rule | None) -> 
         keep(ctx, (*args, *defaults[len(args) :]), output)
         return output
 
-    function = function_of(torch.autograd.function._SingleLevelFunction, forward, back, forth)
+    def gradients(ctx: Any, *of_results: Any) -> Any:
+        return *back(ctx, *of_results), None  # of the keys; torch wants one for each argument
+
+    function = function_of(torch.autograd.function._SingleLevelFunction, forward, gradients, forth)
 
     def kernel(keys: Any, *args: Any) -> Any:
         sharding.register()

@@ -1,0 +1,56 @@
+"""What emulated float32 refuses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lapidist.calls.operation import Operation
+from lapidist.dtypes import IEEE
+from lapidist.errors import ArgumentError, DTypeError
+from lapidist.frameworks.arrays import HOST
+from lapidist.frameworks.streams import require_stream
+
+if TYPE_CHECKING:
+    from lapidist.backends.backend import Backend
+    from lapidist.calls.bound import Bound
+
+
+def in_float32(operation: Operation) -> Operation:
+    """The same operation without emulation."""
+    return operation._replace(types=operation.types._replace(precision=IEEE))
+
+
+def require_plain(operation: Operation, precision: str) -> None:
+    """But for an epilogue."""
+    if not operation._replace(epilogue=None).is_plain:
+        raise ArgumentError(
+            f'precision: "{precision}" takes matrices and numbers alone; got factors, indices, groups, or'
+            ' alpha or beta in an array. Leave them out, or take precision="ieee"'
+        )
+
+
+def require_current_stream(stream: Any, precision: str) -> None:
+    """The framework may give slices' memory to others once the call returns, which its own stream orders."""
+    require_stream(stream)
+    if stream is not None:
+        raise ArgumentError(
+            f'stream: with precision="{precision}" products run on the current stream of the arrays\''
+            " framework; got another one. Make it current (with torch.cuda.stream(...), say)"
+        )
+
+
+def require_float32(bound: Bound, precision: str) -> None:
+    if bound.a.dtype != "float32" or bound.out_dtype != "float32":
+        raise DTypeError(
+            f'precision: "{precision}" is a way to multiply float32; a is {bound.a.dtype}, the result'
+            f" {bound.out_dtype}. Leave it out"
+        )
+
+
+def require_place(bound: Bound, backend: Backend, precision: str) -> None:
+    on_gpu = backend.ordinal != HOST
+    if on_gpu and (bound.like.device == HOST or bound.like.framework not in ("torch", "cupy")):
+        raise ArgumentError(
+            f'precision: "{precision}" runs on a GPU with arrays of torch or CuPy there; got'
+            f" {bound.like.framework} arrays in {bound.like.place}. Copy them"
+        )
