@@ -49,7 +49,7 @@ class Emulated:
         a, b, c = bound.a, bound.b, bound.c or d
         wide = PARTS * padded(k)
         of_a, of_b = new((m, wide), parts.dtype), new((n, wide), parts.dtype)
-        lines, sums = OfLines(new, m, n), new((parts.sums, m, n), parts.sum_dtype)
+        lines, sums = OfLines(new, m, n), new((PARTS, m, n), parts.sum_dtype)
         self._cut(a, A, Lines(m, k, a.strides[-2], a.strides[-1]), *lines.of_a, of_a)
         self._cut(b, B, Lines(n, k, b.strides[-1], b.strides[-2]), *lines.of_b, of_b)
         for level in reversed(range(PARTS)):  # the smallest products first
@@ -69,18 +69,15 @@ class Emulated:
         self._launch(launch, (operand, scales, spans, to), {0: at})
 
     def _multiply(self, a: Operand, b: Operand, sums: Operand, level: int) -> None:
-        """The products of parts whose numbers add up to `level`. Floats are added to one array. The last sums
-        are promoted, as tensor cores cut them off; those before are a 256th at most.
+        """The products of parts whose numbers add up to `level`. Of floats the last sums are promoted, as
+        tensor cores cut them off; those before are a 256th at most.
         """
         wide = padded(self.k)
         width = (level + 1) * wide
-        left, right = a.owner[:, :width], b.owner[:, PARTS * wide - width :].T
-        adds = self.parts.floats and level < PARTS - 1
-        out = sums.owner[0 if self.parts.floats else level]
+        left, right, out = a.owner[:, :width], b.owner[:, PARTS * wide - width :].T, sums.owner[level]
         types = IN_INT32 if not self.parts.floats else IN_FLOAT32 if level else PROMOTED
-        operation = Operation(beta=float(adds), types=types)
         choices = self.call.choices
-        call = Call(left, right, out if adds else None, out, operation, choices, self.call.stream)
+        call = Call(left, right, None, out, Operation(types=types), choices, self.call.stream)
         self.multiply(call)
         if self.steps is not None:
             at = [self.room.place(operand_of(x, "")) for x in (left, right, out, out)]

@@ -21,13 +21,10 @@ MOST_SPAN = 2.0
 
 
 class Parts(NamedTuple):
-    """What float32 is cut into. `sums`: arrays of sums of products, one, or one for each sum of the parts'
-    numbers.
-    """
+    """The type of what float32 is cut into, and that of sums of products."""
 
     dtype: str
     sum_dtype: str
-    sums: int
 
     @property
     def floats(self) -> bool:
@@ -38,7 +35,7 @@ class Parts(NamedTuple):
         return 1.0 if self.floats else MOST_SPAN * k**0.5
 
 
-SLICES, PIECES = Parts("int8", "int32", PARTS), Parts("bfloat16", "float32", 1)
+SLICES, PIECES = Parts("int8", "int32"), Parts("bfloat16", "float32")
 PARTS_OF = {EMULATED: SLICES, ANY_RANGE: PIECES}
 
 SLICE = [(name, "pointer") for name in "ABCD"]  # A, its scales and spans, its parts

@@ -226,7 +226,7 @@ def in_parts(subject: str, help: str) -> None:
 in_parts("mma", "Measure the kernel on mma.sync beside CUTLASS's (CUTLASS_HOME).")
 in_parts("batches", "Measure batches of products in bursts, beside torch.bmm.")
 in_parts("epilogue", "Measure epilogues beside the product alone and torch's kernels.")
-in_parts("emulated", "Measure float32 by slices on int8 tensor cores, beside cuBLAS.")
+in_parts("emulated", "Measure emulated float32, and its errors, beside cuBLAS.")
 in_parts("invariant", "Measure what it costs that rows keep their bits.")
 
 

@@ -4,10 +4,13 @@
 
 typedef long long i64;
 
+// what a product counts whose parts' numbers add up to one more; pieces have their sizes themselves
 #if FLOATS
 typedef float Sum;
+constexpr double NEXT = 1;
 #else
 typedef int Sum;
+constexpr double NEXT = 0x1p-8;
 #endif
 
 // `B`: what judge.cu left, then the scales of rows, and of columns.
@@ -28,8 +31,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       *to = added;
       continue;
     }
-    double sum = A[at];
-    if (!FLOATS) sum += A[at + all] * 0x1p-8 + A[at + 2 * all] * 0x1p-16;
+    const double sum = A[at] + A[at + all] * NEXT + A[at + 2 * all] * (NEXT * NEXT);
     const double scaled = sum * (row_scales[row] * column_scales[column]);
     *to = static_cast<float>(beta == 0 ? alpha * scaled : alpha * scaled + static_cast<double>(beta) * added);
   }

@@ -91,6 +91,7 @@ class Record:
     temperature_c: float | None = None
     over_plain: float | None = None  # with an epilogue: `seconds` over those of the product alone
     over_wait: float | None = None  # by default: the seconds of compile="wait" over `seconds`
+    largest_error: float | None = None  # of an element, over the product of magnitudes
     batch: int | None = None  # how many products; None: one
     peer: str | None = None  # who `ratio` compares with, if not the vendor's library
     note: str | None = None

@@ -2,29 +2,44 @@
 
 from __future__ import annotations
 
+import math
+
 from lapidist_lab.bench.protocol.cases import shape_words
 from lapidist_lab.bench.protocol.contenders import LIBRARY
 from lapidist_lab.bench.protocol.record import Record
 from lapidist_lab.bench.publish.cells import geomean, ratios, times_faster, worst
 from lapidist_lab.bench.publish.record_views import shape_of, short_chip
 from lapidist_lab.bench.publish.section import Data, Section
-from lapidist_lab.bench.publish.tables import table
-from lapidist_lab.bench.studies.emulated_products import MODE, NAME
+from lapidist_lab.bench.publish.tables import Table, table
+from lapidist_lab.bench.studies.emulated_errors import MODES, NAMES
+from lapidist_lab.bench.studies.emulated_products import MODE
 
 
 def ours(data: Data) -> list[Record]:
-    return [record for record in data.of(MODE) if record.kernel == NAME and record.ratio]
+    names = list(NAMES.values())
+    rows = [record for record in data.of(MODE) if record.kernel in names and record.ratio]
+    return sorted(rows, key=lambda record: names.index(record.kernel))
 
 
 def of_emulated(data: Data) -> str:
-    rows = ours(data)
+    return "; ".join(filter(None, (of_precision(data, name) for name in NAMES.values())))
+
+
+def of_precision(data: Data, name: str) -> str:
+    rows = [record for record in ours(data) if record.kernel == name]
     if not rows:
         return ""
     least = worst(rows)
     return (
-        f"On an {short_chip(rows[-1].device)}, {geomean(ratios(rows)):.2f}x cuBLAS' float32 in the geometric"
-        f" mean of {len(rows)} products. The least is {least.ratio:.2f}x, {shape_words(*shape_of(least))}"
+        f"{spoken(name)} {geomean(ratios(rows)):.2f}x cuBLAS' float32 on an {short_chip(rows[-1].device)} in"
+        f" the geometric mean of {len(rows)} products, {least.ratio:.2f}x at least"
+        f" ({shape_words(*shape_of(least))})"
     )
+
+
+def spoken(name: str) -> str:
+    """`precision=` as a caller writes it."""
+    return f'`"{next(precision for precision, of_it in NAMES.items() if of_it == name)}"`'
 
 
 def gain(record: Record, data: Data) -> str:
@@ -38,6 +53,7 @@ def gain(record: Record, data: Data) -> str:
 
 def every_product(data: Data) -> str:
     columns = (
+        ("precision", lambda record: spoken(record.kernel)),
         ("m x n x k", lambda record: shape_words(*shape_of(record))),
         "chip | time | TFLOP/s",
         ("cuBLAS' float32 over it", times_faster),
@@ -47,12 +63,41 @@ def every_product(data: Data) -> str:
     return table(columns, ours(data)).markdown()
 
 
+def by_range(data: Data) -> str:
+    """Errors by phi and k, a row for each pair, a column for each way."""
+    rows = data.of(*MODES)
+    if not rows:
+        return ""
+    names = list(dict.fromkeys(record.kernel for record in rows))
+    errors = {(r.mode, r.k, r.kernel): r.largest_error for r in rows}
+    pairs = list(dict.fromkeys((record.mode, record.k) for record in rows))
+    heads = [
+        "phi",
+        "k",
+        *("cuBLAS" if name == "cublas" else name.removeprefix("lapidist, ") for name in names),
+    ]
+    cells = [
+        [f"{MODES[mode]:g}", str(k), *(bits(errors.get((mode, k, name))) for name in names)]
+        for mode, k in pairs
+    ]
+    return RANGE_WORDS + Table(heads, cells).markdown()
+
+
+def bits(error: float | None) -> str:
+    return "-" if error is None else f"2^{math.log2(error):.1f}" if error else "0"
+
+
 WORDS = (
-    '`precision="emulated"` multiplies float32 by [slices](../numerics.md#emulated) on int8 tensor cores.'
-    " Numbers are standard normal. Calls are captured in CUDA graphs, in turns with cuBLAS without rest."
-    " *Over it* is the other product's time over that of the emulated one.\n\n"
+    "Both precisions multiply float32 [on tensor cores of other types](../numerics.md#emulated): by three"
+    " slices of 8 bits, and by three bfloat16. Numbers are standard normal. Calls are captured in CUDA graphs"
+    " and take turns with cuBLAS, without rest. *Over it* is the other product's time over that of the"
+    " emulated one.\n\n"
 )
-EMULATED = Section(lambda data: ours(data) and data, [lambda data: WORDS + every_product(data)])
+RANGE_WORDS = (
+    "\nThe largest error of an element, over the product of magnitudes, of 512 x 384 x k. Numbers are"
+    " `(U - 0.5) exp(phi N)`. Where slices do not hold them, `emulated` has the bits of `simt`.\n\n"
+)
+EMULATED = Section(lambda data: ours(data) and data, [lambda data: WORDS + every_product(data), by_range])
 NOT_YET = Section(
     lambda data: data.records and not ours(data),
     ["Emulated products have no Records yet. `lapidist bench emulated --record results` makes them."],

@@ -108,7 +108,7 @@ PAGES = (
     ),
     Page(
         "emulated",
-        "How fast is float32 on int8 tensor cores?",
+        "How fast and how near is emulated float32?",
         [emulated_tables.EMULATED, emulated_tables.NOT_YET],
         lambda data: emulated_tables.of_emulated(data) or "not measured yet",
     ),

@@ -1,5 +1,5 @@
-"""float32 products by slices on int8 tensor cores, beside cuBLAS and our own in float32. Numbers are standard
-normal, which slices hold.
+"""Emulated float32 products, beside cuBLAS and our own in float32. Numbers are standard normal, which slices
+hold.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 import lapidist
 from lapidist.commands.progress import progress
 from lapidist.device import Device
+from lapidist.dtypes import ANY_RANGE, EMULATED, Precision
 from lapidist_lab.bench.protocol.cases import EVERY_CASE, Case, Part
 from lapidist_lab.bench.protocol.conditions import gather
 from lapidist_lab.bench.protocol.contenders import Call, Contender, Facts, KernelContender
@@ -18,9 +19,11 @@ from lapidist_lab.bench.protocol.measure import Stage
 from lapidist_lab.bench.protocol.peers import Vendor
 from lapidist_lab.bench.protocol.record import Conditions, Record
 from lapidist_lab.bench.protocol.timing import SUSTAINED, steps
+from lapidist_lab.bench.studies.emulated_errors import NAMES, errors
 from lapidist_lab.bench.studies.ladder_runs import Keep, sensor_range
 
-MODE, MATH, NAME = "emulated", "float32", "lapidist, emulated"
+MODE, MATH = "emulated", "float32"
+PARTS = {EMULATED: "three slices of 8 bits", ANY_RANGE: "three bfloat16"}
 PROTOCOL = replace(SUSTAINED, rounds=1)  # each product stands for itself
 SHAPES = (
     (1024, 1024, 1024),
@@ -36,17 +39,21 @@ SHAPES = (
 class Emulated:
     """Calls: what is emulated is several launches, which no plan holds."""
 
-    name, kind, columns, capturable = NAME, "production", False, True
+    kind, columns, capturable = "production", False, True
+
+    def __init__(self, precision: Precision) -> None:
+        self.precision, self.name = precision, NAMES[precision]
 
     def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
-        return lambda i: lapidist.matmul(a[i], b[i], out=c[i], precision="emulated", compile="wait")
+        return lambda i: lapidist.matmul(a[i], b[i], out=c[i], precision=self.precision, compile="wait")
 
     def facts(self, device: Device) -> Facts:
-        return Facts(config="three slices of 8 bits", unit="wgmma")
+        return Facts(config=PARTS[self.precision], unit="wgmma")
 
 
 def contenders_of(stage: Stage) -> tuple[Contender, ...]:
-    return Vendor(stage.framework, MATH), Emulated(), KernelContender(None, MATH)
+    emulated = (Emulated(precision) for precision in (EMULATED, ANY_RANGE))
+    return Vendor(stage.framework, MATH), *emulated, KernelContender(None, MATH)
 
 
 def measure(ordinal: int, keep: Keep, part: Part = EVERY_CASE) -> tuple[Conditions, list[Record]]:
@@ -62,4 +69,7 @@ def measure(ordinal: int, keep: Keep, part: Part = EVERY_CASE) -> tuple[Conditio
                 ]
                 conditions = replace(conditions, seen=sensor_range(before, stage.gauge.look()))
                 keep(conditions, records)
+        if part.skip == 0:  # of a study in several runs, the first one
+            records += errors(stage)
+            keep(conditions, records)
         return conditions, records
