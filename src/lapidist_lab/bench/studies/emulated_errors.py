@@ -13,11 +13,11 @@ from functools import partial
 from typing import Any
 
 import lapidist
-from lapidist.dtypes import ANY_RANGE, EMULATED
+from lapidist.dtypes import ANY_RANGE, EMULATED, Precision
 from lapidist_lab.bench.protocol.measure import Stage
 from lapidist_lab.bench.protocol.record import Record
 
-NAMES = {EMULATED: "lapidist, emulated", ANY_RANGE: "lapidist, emulated, any range"}
+NAMES: dict[Precision, str] = {EMULATED: "lapidist, emulated", ANY_RANGE: "lapidist, emulated, any range"}
 PHIS, DEPTHS, M, N = (0.0, 0.5, 1.0, 2.0, 4.0), (256, 1024, 4096, 16384), 512, 384
 WIDE = "float32, phi {:g}"  # the mode of Records
 MODES = {WIDE.format(phi): phi for phi in PHIS}
