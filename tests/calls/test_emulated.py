@@ -57,6 +57,15 @@ def test_every_layout(
 
 
 @BOTH
+def test_one_line_with_steps_between_its_elements(rng: np.random.Generator, precision: str) -> None:
+    a, b = rng.uniform(-1, 1, (300, 7)).astype(np.float32), rng.uniform(-1, 1, (300, 9)).astype(np.float32)
+    row, column = a[:, 3:4].T, b[:, 5:6]
+    exact, magnitudes = parts(row, column)
+    found = emulated(row, column, None, precision)
+    assert np.all(np.abs(found - exact) <= product_bound(precision, 300) * magnitudes)
+
+
+@BOTH
 def test_alpha_beta_and_c(rng: np.random.Generator, precision: str) -> None:
     a, b, c = (rng.uniform(-1, 1, shape).astype(np.float32) for shape in ((30, 300), (300, 50), (30, 50)))
     exact, magnitudes = parts(a, b)

@@ -1,6 +1,6 @@
 """float32 products on tensor cores of other types: precision="emulated" and "emulated_any_range".
 
-    parts of A and B -> their products -> judge -> join -> D
+    parts of A and B -> their products -> join, which looks whether parts are accurate -> D
 
 Parts are slices of 8 bits, whose sums are exact in int32, or pieces of bfloat16, which together have all bits
 of a number. Where lines span too far for them, which the device decides, the product of float32 itself

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from itertools import pairwise
 from math import prod
 from typing import Any
-
-import numpy as np
 
 from lapidist.backends.backend import Backend
 from lapidist.calls.bound import Bound
@@ -21,7 +18,7 @@ from lapidist.dtypes import size_of
 from lapidist.frameworks.arrays import Operand, operand_of
 from lapidist.frameworks.new_arrays import as_planned, empty, fresh
 from lapidist.launch import Launch
-from lapidist.planning.emulated_passes import PARTS, Lines, Parts, joining, judging, padded, slicing
+from lapidist.planning.emulated_passes import PARTS, Lines, Parts, joining, padded, slicing, words_of_lines
 
 IN_INT32 = Types(out_dtype="int32")
 IN_FLOAT32, PROMOTED = (Types(out_dtype="float32", promote=promote) for promote in (None, True))
@@ -49,24 +46,20 @@ class Emulated:
         a, b, c = bound.a, bound.b, bound.c or d
         wide = PARTS * padded(k)
         of_a, of_b = new((m, wide), parts.dtype), new((n, wide), parts.dtype)
-        lines, sums = OfLines(new, m, n), new((PARTS, m, n), parts.sum_dtype)
-        self._cut(a, A, Lines(m, k, a.strides[-2], a.strides[-1]), *lines.of_a, of_a)
-        self._cut(b, B, Lines(n, k, b.strides[-1], b.strides[-2]), *lines.of_b, of_b)
+        lines, sums = new((words_of_lines(m, n),), "float32"), new((PARTS, m, n), parts.sum_dtype)
+        # A's pass comes first: that of B takes what it left
+        self._cut(a, Lines(m, n, k, False, *a.strides[-2:]), lines, of_a)
+        self._cut(b, Lines(m, n, k, True, *b.strides[:-3:-1]), lines, of_b)
         for level in reversed(range(PARTS)):  # the smallest products first
             self._multiply(of_a, of_b, sums, level)
-        judge = judging(m, n, parts.most_span(k), *self.how)
-        spans_a, spans_b = lines.of_a[1], lines.of_b[1]
-        self._launch(judge, (spans_a, spans_b, spans_b, lines.operand))
-        join = joining(m, n, c.strides[-2:], d.strides[-2:], parts, self.backend.chip.sms, *self.how)
-        self._launch(join, (sums, lines.operand, c, d), {2: C, 3: D})
+        join = joining(m, n, k, c.strides[-2:], d.strides[-2:], parts, self.backend.chip.sms, *self.how)
+        self._launch(join, (sums, lines, c, d), {2: C, 3: D})
         self._fall_back(d, lines)
         return bound.deliver(result)
 
-    def _cut(
-        self, operand: Operand, at: Place, lines: Lines, scales: Operand, spans: Operand, to: Operand
-    ) -> None:
-        launch = slicing(lines, at == B, self.parts, *self.how)
-        self._launch(launch, (operand, scales, spans, to), {0: at})
+    def _cut(self, operand: Operand, of_operand: Lines, lines: Operand, to: Operand) -> None:
+        launch = slicing(of_operand, self.parts, *self.how)
+        self._launch(launch, (operand, lines, lines, to), {0: B if of_operand.of_b else A})
 
     def _multiply(self, a: Operand, b: Operand, sums: Operand, level: int) -> None:
         """The products of parts whose numbers add up to `level`. Of floats the last sums are promoted, as
@@ -84,7 +77,7 @@ class Emulated:
             bound = call.bound()
             self.steps.append(product(prepared(bound, choices), bound, at))
 
-    def _fall_back(self, d: Operand, lines: OfLines) -> None:
+    def _fall_back(self, d: Operand, lines: Operand) -> None:
         """The product of float32 itself, with the alpha and beta that the device decided on. simt multiplies
         nothing where alpha is zero in memory.
         """
@@ -93,7 +86,7 @@ class Emulated:
             a, out = a[None], out[None]
         if extents.drop_col:
             b, out = b[:, None], out[..., None]
-        alpha, beta = lines.numbers
+        alpha, beta = lines.owner[0:1], lines.owner[1:2]
         operation = self.call.operation._replace(vectors=False, alpha=alpha, beta=beta)
         choices = self.call.choices._replace(kernel="simt")
         call = Call(a, b, out, out, operation, choices, self.call.stream)
@@ -139,23 +132,3 @@ class Room:
         address = operand.pointer
         offsets = (offset + address - at for at, size, offset in self.arrays if at <= address < at + size)
         return Place(ROOM, next(offsets))
-
-
-class OfLines:
-    """A float32 array of what passes say of lines: the verdict, then the scales of A's rows and B's columns,
-    two words each, then the spans of both. The verdict starts with the alpha and beta of what falls back.
-    """
-
-    VERDICT = 4  # words
-
-    def __init__(self, new: Callable[[tuple[int, ...], str], Operand], m: int, n: int) -> None:
-        ends = np.cumsum([self.VERDICT, 2 * m, 2 * n, m, n]).tolist()
-        self.operand = new((ends[-1],), "float32")
-        scales_a, scales_b, spans_a, spans_b = (
-            operand_of(self.operand.owner[begin:end], "lines") for begin, end in pairwise(ends)
-        )
-        self.of_a, self.of_b = (scales_a, spans_a), (scales_b, spans_b)
-
-    @property
-    def numbers(self) -> tuple[Any, Any]:
-        return self.operand.owner[0:1], self.operand.owner[1:2]

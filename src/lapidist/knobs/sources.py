@@ -51,13 +51,14 @@ SHARED: Knobs = (
     *redefined(REDUCTION, WALK_OF_REDUCTION=1),
 )
 
-BLOCK: Knobs = (Knob("THREADS", "threads of a block"),)
-EMULATED: Knobs = (*BLOCK, Knob("FLOATS", "1: float32 is cut into bfloat16; 0: into int8", 0, MACRO))
+EMULATED: Knobs = (
+    Knob("THREADS", "threads of a block"),
+    Knob("FLOATS", "1: float32 is cut into bfloat16; 0: into int8", 0, MACRO),
+)
 
 OWN: dict[str, Knobs] = {
     "detours/inner_unroll.cu": UNROLLED,
     "detours/wmma_beta_first.cu": PADDED,
-    "emulated/judge.cu": BLOCK,
     **{f"emulated/{name}.cu": EMULATED for name in ("slice_rows", "slice_columns", "join")},
     "gemm/mma.cu": families.MMA,
     "gemm/sgemm.cu": families.SGEMM,

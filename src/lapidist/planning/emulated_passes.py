@@ -1,6 +1,4 @@
-"""Launches that cut float32 matrices into parts, judge them, and join the products of parts
-(cuda/emulated/parts.cuh).
-"""
+"""Launches that cut float32 matrices into parts, and join the products of parts (cuda/emulated/parts.cuh)."""
 
 from __future__ import annotations
 
@@ -38,70 +36,64 @@ class Parts(NamedTuple):
 SLICES, PIECES = Parts("int8", "int32"), Parts("bfloat16", "float32")
 PARTS_OF = {EMULATED: SLICES, ANY_RANGE: PIECES}
 
-SLICE = [(name, "pointer") for name in "ABCD"]  # A, its scales and spans, its parts
-ROWS = ParameterBlock([*SLICE, ("line_step", "i64"), ("k", "i32"), ("padded", "i32"), ("reversed", "i32")])
+SLICE = [(name, "pointer") for name in "ABD"]  # A, what passes say of lines, A's parts
+OF_LINES = ("rows", "columns", "k", "padded", "of_b")
+ROWS = ParameterBlock([*SLICE, ("line_step", "i64"), *((name, "i32") for name in OF_LINES)])
 COLUMNS = ParameterBlock(
-    [
-        *SLICE,
-        *((name, "i64") for name in ("k_step", "line_step")),
-        *((name, "i32") for name in ("lines", "k", "padded", "reversed")),
-    ]
-)
-JUDGE = ParameterBlock(
-    [
-        *((name, "pointer") for name in "ABD"),
-        ("rows", "i32"),
-        ("columns", "i32"),
-        *((name, "f32") for name in ("limit", "alpha", "beta")),
-    ]
+    [*SLICE, *((name, "i64") for name in ("k_step", "line_step")), *((name, "i32") for name in OF_LINES)]
 )
 JOIN = ParameterBlock(
     [
         *((name, "pointer") for name in "ABCD"),
-        *((name, "i64") for name in ("rows", "columns", "c_row", "c_col", "d_row", "d_col")),
-        ("alpha", "f32"),
-        ("beta", "f32"),
+        *((name, "i32") for name in ("rows", "columns")),
+        *((name, "i64") for name in ("c_row", "c_col", "d_row", "d_col")),
+        *((name, "f32") for name in ("limit", "alpha", "beta")),
     ]
 )
 
 
 class Lines(NamedTuple):
-    """An operand as lines along k: elements from one to the next, and along k."""
+    """The lines along k of an operand of m x n x k: elements from one to the next, and along k."""
 
-    lines: int
+    m: int
+    n: int
     k: int
+    of_b: bool
     line_step: int
     k_step: int
-
-    @property
-    def padded(self) -> int:
-        return padded(self.k)
 
 
 def padded(k: int) -> int:
     return -(-k // VECTOR) * VECTOR
 
 
-@lru_cache(maxsize=256)
-def slicing(lines: Lines, of_b: bool, parts: Parts, architecture: str, assembled: bool = True) -> Launch:
-    how = parts.floats, architecture, assembled
-    numbers = {"line_step": lines.line_step, "k": lines.k, "padded": lines.padded, "reversed": int(of_b)}
-    if lines.k_step == 1 or lines.lines == 1:
-        return launch_of("slice_rows", lines.lines, ROWS, numbers, *how)
-    numbers |= {"k_step": lines.k_step, "lines": lines.lines}
-    return launch_of("slice_columns", -(-lines.lines // LINES), COLUMNS, numbers, *how)
+def words_of_lines(m: int, n: int) -> int:
+    """Of what passes say of lines (of_lines.cuh)."""
+    return 4 + 2 * (m + n) + m
 
 
 @lru_cache(maxsize=256)
-def judging(rows: int, columns: int, limit: float, architecture: str, assembled: bool = True) -> Launch:
-    numbers = {"rows": rows, "columns": columns, "limit": limit}
-    return launch_of("judge", 1, JUDGE, numbers, None, architecture, assembled)
+def slicing(lines: Lines, parts: Parts, architecture: str, assembled: bool = True) -> Launch:
+    m, n, k, of_b, line_step, k_step = lines
+    numbers = {
+        "rows": m,
+        "columns": n,
+        "k": k,
+        "padded": padded(k),
+        "of_b": int(of_b),
+        "line_step": line_step,
+    }
+    how, count = (parts.floats, architecture, assembled), n if of_b else m
+    if k_step == 1:
+        return launch_of("slice_rows", count, ROWS, numbers, *how)
+    return launch_of("slice_columns", -(-count // LINES), COLUMNS, {**numbers, "k_step": k_step}, *how)
 
 
 @lru_cache(maxsize=256)
 def joining(
-    rows: int,
-    columns: int,
+    m: int,
+    n: int,
+    k: int,
     c: tuple[int, int],
     d: tuple[int, int],
     parts: Parts,
@@ -109,10 +101,9 @@ def joining(
     architecture: str,
     assembled: bool = True,
 ) -> Launch:
-    numbers = dict(
-        zip(("rows", "columns", "c_row", "c_col", "d_row", "d_col"), (rows, columns, *c, *d), strict=True)
-    )
-    blocks = min(-(-rows * columns // THREADS), BLOCKS_OF_SM * sms)
+    steps = dict(zip(("c_row", "c_col", "d_row", "d_col"), (*c, *d), strict=True))
+    numbers = {"rows": m, "columns": n, **steps, "limit": parts.most_span(k)}
+    blocks = min(-(-m * n // THREADS), BLOCKS_OF_SM * sms)
     return launch_of("join", blocks, JOIN, numbers, parts.floats, architecture, assembled)
 
 
@@ -121,11 +112,11 @@ def launch_of(
     blocks: int,
     parameters: ParameterBlock,
     numbers: dict[str, int] | dict[str, float],
-    floats: bool | None,
+    floats: bool,
     architecture: str,
     assembled: bool,
 ) -> Launch:
-    defines = {"THREADS": THREADS} | ({} if floats is None else {"FLOATS": int(floats)})
+    defines = {"THREADS": THREADS, "FLOATS": int(floats)}
     binary = compile_kernel(f"emulated/{name}.cu", name, defines, architecture, assembled=assembled)
     content = bytes(parameters.pack(numbers))
     return Launch(

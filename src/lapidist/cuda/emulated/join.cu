@@ -1,6 +1,7 @@
-// D = alpha A B + beta C from the sums of parts' products (parts.cuh). If parts are not accurate enough, C alone
-// moves to D, to which the product of float32 is then added.
+// D = alpha A B + beta C from the sums of parts' products (parts.cuh). Whether parts are accurate enough is decided
+// here, on the device. If they are not, C alone moves to D, to which the product of float32 is then added.
 #include "config.cuh"
+#include "emulated/of_lines.cuh"
 
 typedef long long i64;
 
@@ -13,15 +14,17 @@ typedef int Sum;
 constexpr double NEXT = 0x1p-8;
 #endif
 
-// `B`: what judge.cu left, then the scales of rows, and of columns.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    join(const Sum* A, const float* B, const float* C, float* D, i64 rows, i64 columns, i64 c_row, i64 c_col,
-         i64 d_row, i64 d_col, float alpha, float beta) {
-  const bool accurate = B[2] != 0;
+    join(const Sum* A, float* B, const float* C, float* D, int rows, int columns, i64 c_row, i64 c_col,
+         i64 d_row, i64 d_col, float limit, float alpha, float beta) {
+  const OfLines of_lines = {B, rows, columns};
+  // lines of zeros beside infinite spans: NaN, which no limit holds
+  const bool accurate = B[2] * B[3] <= limit;
+  // of the product that follows: that of float32 itself, or one that keeps D as it is
+  if (blockIdx.x == 0 && threadIdx.x == 0) B[0] = accurate ? 0.0f : alpha, B[1] = accurate ? 1.0f : beta;
   if (!accurate && (beta == 0 || C == D)) return;
-  const double* const row_scales = reinterpret_cast<const double*>(B + 4);
-  const double* const column_scales = row_scales + rows;
-  const i64 all = rows * columns;
+  const double *const row_scales = of_lines.scales(false), *const column_scales = of_lines.scales(true);
+  const i64 all = static_cast<i64>(rows) * columns;
   for (i64 at = blockIdx.x * static_cast<i64>(THREADS) + threadIdx.x; at < all;
        at += gridDim.x * static_cast<i64>(THREADS)) {
     const i64 row = at / columns, column = at - row * columns;

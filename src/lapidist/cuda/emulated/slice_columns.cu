@@ -1,6 +1,7 @@
 // Parts of lines that lie side by side: a block for each 32 of them, whose lanes have neighbouring lines.
 // Parts are exchanged in shared memory, so that stores are of 128 bytes of a line and more.
 #include "config.cuh"
+#include "emulated/of_lines.cuh"
 #include "emulated/parts.cuh"
 
 constexpr int LINES = 32, WARPS = THREADS / LINES, STEPS = 128, EACH = STEPS / WARPS;
@@ -9,8 +10,9 @@ constexpr int PITCH = STEPS + VECTOR;   // keeps 16-byte alignment, and lines in
 static_assert(EACH == 16, "a thread has 16 steps of k, whole vectors of each part");
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    slice_columns(const float* A, double* B, float* C, Part* D, i64 k_step, i64 line_step, int lines, int k,
-                  int padded, int reversed) {
+    slice_columns(const float* A, float* B, Part* D, i64 k_step, i64 line_step, int rows, int columns, int k,
+                  int padded, int of_b) {
+  const int lines = of_b ? columns : rows;
   __shared__ Line of_warp[WARPS][LINES];
   __shared__ alignas(16) Part tile[PARTS][LINES][PITCH];
   const int lane = threadIdx.x % LINES, warp = threadIdx.x / LINES, first = blockIdx.x * LINES;
@@ -23,7 +25,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   line = of_warp[0][lane];
 #pragma unroll
   for (int other = 1; other < WARPS; ++other) line.join(of_warp[other][lane]);
-  if (warp == 0 && first + lane < lines) B[at_line] = line.scale(), C[at_line] = line.span(k);
+  const OfLines of_lines = {B, rows, columns};
+  if (warp == 0) {
+    of_lines.scales(of_b)[at_line] = line.scale();  // of the last line, several lanes write the same
+    if (!of_b) of_lines.spans()[at_line] = line.span(k);
+    of_lines.add_up(of_b, line.span(k));
+  }
   const Cutter cutter(line);
   for (int begin = 0; begin < padded; begin += STEPS) {
     int words[PARTS][EACH / IN_WORD] = {};
@@ -49,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                 at = piece % (STEPS / VECTOR) * VECTOR;
       if (first + of >= lines || begin + at >= padded) continue;
       Part* const to = D + (first + of) * static_cast<i64>(PARTS) * padded +
-                       (reversed ? PARTS - 1 - p : p) * padded + begin + at;
+                       (of_b ? PARTS - 1 - p : p) * padded + begin + at;
       *reinterpret_cast<int4*>(to) = *reinterpret_cast<const int4*>(&tile[p][of][at]);
     }
   }

@@ -1,5 +1,6 @@
 // Parts of lines whose steps of k are adjacent: a block for each line.
 #include "config.cuh"
+#include "emulated/of_lines.cuh"
 #include "emulated/parts.cuh"
 
 constexpr int EACH = 4;  // steps of k of a thread
@@ -8,7 +9,8 @@ struct alignas(EACH * BYTES) Together {
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    slice_rows(const float* A, double* B, float* C, Part* D, i64 line_step, int k, int padded, int reversed) {
+    slice_rows(const float* A, float* B, Part* D, i64 line_step, int rows, int columns, int k, int padded,
+               int of_b) {
   __shared__ Line of_warp[THREADS / 32];
   const float* const from = A + blockIdx.x * line_step;
   Line line;
@@ -19,7 +21,15 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   line = of_warp[0];
 #pragma unroll
   for (int warp = 1; warp < THREADS / 32; ++warp) line.join(of_warp[warp]);
-  if (threadIdx.x == 0) B[blockIdx.x] = line.scale(), C[blockIdx.x] = line.span(k);
+  const OfLines of_lines = {B, rows, columns};
+  if (threadIdx.x < 32) {
+    const float span = line.span(k);
+    if (threadIdx.x == 0) {
+      of_lines.scales(of_b)[blockIdx.x] = line.scale();
+      if (!of_b) of_lines.spans()[blockIdx.x] = span;
+    }
+    of_lines.add_up(of_b, span);
+  }
   const Cutter cutter(line);
   Part* const to = D + blockIdx.x * static_cast<i64>(PARTS) * padded;
   for (int i = threadIdx.x * EACH; i < padded; i += THREADS * EACH) {
@@ -33,6 +43,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
 #pragma unroll
     for (int p = 0; p < PARTS; ++p)
-      *reinterpret_cast<Together*>(to + (reversed ? PARTS - 1 - p : p) * padded + i) = together[p];
+      *reinterpret_cast<Together*>(to + (of_b ? PARTS - 1 - p : p) * padded + i) = together[p];
   }
 }
