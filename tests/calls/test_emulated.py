@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import lapidist
+from lapidist.calls import emulated_launches
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.planning.emulated_passes import MOST_SPAN
 
@@ -221,6 +222,24 @@ def test_batches(rng: np.random.Generator, precision: str, shared: bool) -> None
     assert found.shape == (2, 3, 20, 24)
     bound = product_bound(precision, 300) * (magnitudes + 2 * np.abs(c))
     assert np.all(np.abs(found - (exact + 2 * c)) <= bound)
+
+
+def test_arrays_without_bfloat16_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As CuPy's were."""
+    out = np.full((4, 4), 7, np.float32)
+
+    def empty(shape: Any, like: Any, dtype: str) -> Any:
+        if dtype == "bfloat16":
+            raise TypeError("unsupported dtype")
+        return np.empty(shape, dtype)
+
+    monkeypatch.setattr(emulated_launches, "empty", empty)
+    with pytest.raises(
+        DTypeError, match="leaves arrays of bfloat16 between its launches, and numpy makes none"
+    ):
+        any_range(A, B, out=out)
+    assert (out == 7).all()
+    assert (emulated(A, B) == 300).all()
 
 
 @lapidist.epilogue

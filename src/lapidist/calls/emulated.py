@@ -25,7 +25,7 @@ from lapidist.calls.emulation_rules import (
     require_place,
     require_plain,
 )
-from lapidist.calls.repeat import MATRIX_PATHS, PREPARED, remember
+from lapidist.calls.repeat import EMULATED, MATRIX_PATHS, remember
 from lapidist.calls.repeat.scalars import is_repeatable
 from lapidist.frameworks.arrays import HOST
 from lapidist.frameworks.new_arrays import empty
@@ -86,10 +86,9 @@ def with_epilogue(bound: Bound, call: Call, plain: Call, multiply: Multiply) -> 
 
 def is_second(key: Any) -> bool:
     """Whether a call with this key came before."""
-    mark = "emulated", key
-    if mark in PREPARED:
+    if key in EMULATED:
         return True
-    remember(PREPARED, mark, None)
+    remember(EMULATED, key, True)
     return False
 
 

@@ -15,6 +15,7 @@ from lapidist.calls.planned_products import prepared
 from lapidist.calls.repeat.fast_path import FastPath
 from lapidist.calls.repeat.start_in_steps import ROOM, A, B, C, D, Place, Step, alone, fast_path, product
 from lapidist.dtypes import size_of
+from lapidist.errors import DTypeError
 from lapidist.frameworks.arrays import Operand, operand_of
 from lapidist.frameworks.new_arrays import as_planned, empty, fresh
 from lapidist.launch import Launch
@@ -121,7 +122,14 @@ class Room:
         self.arrays: list[tuple[int, int, int]] = []  # address, bytes, offset
 
     def new(self, shape: tuple[int, ...], dtype: str) -> Operand:
-        array = as_planned(empty(shape, self.like, dtype), fresh(dtype, shape, self.like, dtype))
+        try:
+            owner = empty(shape, self.like, dtype)
+        except (TypeError, ValueError) as error:  # of CuPy, whose older versions have no bfloat16
+            raise DTypeError(
+                f"precision: leaves arrays of {dtype} between its launches, and {self.like.framework} makes"
+                f' none: {error}. Pass arrays of torch, or take precision="emulated"'
+            ) from error
+        array = as_planned(owner, fresh(dtype, shape, self.like, dtype))
         nbytes = prod(shape) * size_of(dtype)
         self.arrays.append((array.pointer, nbytes, self.nbytes))
         self.nbytes += -(-nbytes // ALIGNMENT) * ALIGNMENT
