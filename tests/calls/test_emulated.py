@@ -267,6 +267,24 @@ def test_an_epilogue_follows(rng: np.random.Generator, precision: str) -> None:
     assert np.array_equal(row, np.maximum(emulated(a, b, None, precision)[3] + bias, 0))
 
 
+@lapidist.epilogue
+def with_row_sums(acc: Any, other: lapidist.Tile) -> Any:
+    d = acc * other
+    return d, lapidist.row_sum(d)
+
+
+@BOTH
+def test_further_results_of_an_epilogue(rng: np.random.Generator, precision: str) -> None:
+    a, b = rng.uniform(-1, 1, (30, 300)).astype(np.float32), rng.uniform(-1, 1, (300, 48)).astype(np.float32)
+    other = rng.uniform(0.5, 1, (30, 48)).astype(np.float32)
+    out = np.empty((30, 48), np.float32), np.empty(30, np.float32)
+    d, sums = emulated(a, b, None, precision, epilogue=with_row_sums(other=other), out=out)
+    assert d is out[0]
+    assert sums is out[1]
+    assert np.array_equal(d, emulated(a, b, None, precision) * other)
+    assert np.allclose(sums, d.sum(1, dtype="f8"), rtol=1e-5, atol=1e-4)
+
+
 @BOTH
 def test_an_epilogue_that_does_not_fit_changes_nothing(precision: str) -> None:
     out, wrong = np.full((4, 4), 7, np.float32), biased_relu(bias=np.ones(5, np.float32))
@@ -287,7 +305,7 @@ def test_what_is_refused(precision: Any) -> None:
         emulated(A, B, None, precision, gather_a=np.zeros(4, np.int32))
     with pytest.raises(ArgumentError, match="products run on the current stream"):
         emulated(A, B, None, precision, stream=1)
-    with pytest.raises(ArgumentError, match="got a plan, a list or groups"):
+    with pytest.raises(ArgumentError, match="got a plan, a list, groups or arrays that JAX traces"):
         lapidist.plan(A, B, precision=precision)
     with pytest.raises(
         ArgumentError, match='precision: must be "ieee", "tf32", "emulated" or "emulated_any_range"'

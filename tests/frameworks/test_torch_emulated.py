@@ -79,6 +79,18 @@ def test_an_epilogue_and_its_gradient(torch: Any, operators: Any, precision: str
 
 
 @BOTH
+def test_layers_with_activations(torch: Any, operators: Any, precision: str) -> None:
+    x, up, down, bias = (torch.randn(shape) / 17 for shape in ((20, 300), (280, 300), (24, 280), (280,)))
+    hidden = torch.nn.functional.gelu(x @ up.mT + bias)
+    gelu = operators.linear(x, up, bias, activation="gelu", precision=precision)
+    assert_close(torch, gelu, hidden)
+    residual = operators.linear(hidden, down, residual=x[:, :24], precision=precision)
+    assert_close(torch, residual, hidden @ down.mT + x[:, :24])
+    mlp = operators.mlp(x, up, bias, down, None, activation="gelu", precision=precision)
+    assert_close(torch, mlp, hidden @ down.mT)
+
+
+@BOTH
 def test_other_types_are_refused_without_numbers_too(torch: Any, operators: Any, precision: str) -> None:
     for device in ("cpu", "meta"):
         halves = torch.ones(4, 300, dtype=torch.float16, device=device)

@@ -101,7 +101,7 @@ def require_precision_for(precision: str, a: Operand) -> None:
     if precision in EMULATIONS:
         raise ArgumentError(
             f'precision: "{precision}" takes several launches, which matmul and gemm make of matrices; got a'
-            " plan, a list or groups. Call them, or leave it out"
+            " plan, a list, groups or arrays that JAX traces. Call them, or leave it out"
         )
     if precision == TF32 and a.dtype != "float32":
         raise ArgumentError(
