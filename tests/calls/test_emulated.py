@@ -102,6 +102,13 @@ def test_values_beyond_slices(rng: np.random.Generator, value: float) -> None:
         assert np.array_equal(emulated(a, b), expected, equal_nan=True)
 
 
+def test_errors_of_positive_numbers_do_not_add_up(rng: np.random.Generator) -> None:
+    """Neither by scales that are not the inverse of the factor, nor by halves that all go up."""
+    a, b = rng.uniform(0, 1, (64, 1000)).astype(np.float32), rng.uniform(0, 1, (1000, 48)).astype(np.float32)
+    exact, _ = parts(a, b)
+    assert np.all(np.abs(emulated(a, b) - exact) <= 2.0**-23.4 * exact)
+
+
 @pytest.mark.parametrize("number", [30, 60, 120])
 def test_what_is_proven_for_any_numbers(number: int) -> None:
     """What slices leave has one sign all along k, as far as it can be."""

@@ -40,7 +40,8 @@ struct Line {
 
 // A slice is the nearest integer, or the next one where what is left would be more than 127.5 / 256: the next
 // slice then fits into 8 bits, which end at 127 and at -128. (Clamped in place of that, one number in 250 lost
-// half of a slice, and results five bits.)
+// half of a slice, and results five bits.) Of the last slice halves are common, as a float of 64 and more ends
+// there: they go to even numbers, else those of positive numbers would add up.
 struct Cutter {
   float factor;
   __device__ __forceinline__ explicit Cutter(const Line& line) : factor(line.factor()) {}
@@ -48,7 +49,8 @@ struct Cutter {
     float r = x * factor;
 #pragma unroll
     for (int i = 0; i < PARTS; ++i) {
-      const float slice = fminf(floorf(r + (1 - 127.5f / 256)), 127.0f);
+      const float nearest = i < PARTS - 1 ? floorf(r + (1 - 127.5f / 256)) : rintf(r);
+      const float slice = fminf(nearest, 127.0f);
       parts[i] = static_cast<int>(slice);
       r = (r - slice) * 256.0f;  // exact
     }
