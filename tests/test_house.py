@@ -262,6 +262,7 @@ LAYERS = (
     "lapidist.commands",
     "lapidist.torch",
     "lapidist.jax",
+    "lapidist.distributed",
     "lapidist",
     "lapidist.verify",
     "lapidist.contractions",

@@ -1,0 +1,139 @@
+"""Which way a product over several ranks goes, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from lapidist.device import chip
+from lapidist.distributed.exchange_steps import Way
+from lapidist.distributed.exchange_times import NETWORK, NVLINK, Exchange, Product, Reach, Times
+from lapidist.dtypes import outputs_of, size_of
+from lapidist.errors import ArgumentError
+
+WAYS: dict[Product, tuple[Way, ...]] = {
+    "all_gather_matmul": ("collective", "chunks", "push"),
+    "matmul_reduce_scatter": ("collective", "chunks", "slots"),
+    "matmul_all_reduce": ("collective", "chunks", "slots", "one_shot"),
+}
+MEANINGS: dict[Way, str] = {
+    "collective": "torch's collective, then the product, or the other way round",
+    "chunks": "collectives of chunks under products of chunks",
+    "push": "copies push shards to the other cards, products start with the shard at hand",
+    "slots": "products are stored to a slot at their owner, who adds in the order of ranks",
+    "one_shot": "each rank adds all ranks' terms where they lie",
+}
+PEER_WAYS = ("push", "slots", "one_shot")
+ON_THE_HOST = "the ranks are processes on the host, whose cores copy and multiply"
+UNEVEN = "the rows do not divide by the number of ranks"
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangePlan:
+    """The way, the seconds that each way is predicted to take, and why others were refused."""
+
+    exchange: Exchange
+    way: Way
+    reason: str
+    seconds: tuple[tuple[Way, float], ...] = ()
+    refused: tuple[tuple[Way, str], ...] = ()
+
+    def __str__(self) -> str:
+        lines = [f"{self.exchange}: {self.way}, {self.reason}"]
+        for way, seconds in self.seconds:
+            lines.append(f"  {way:<10} {seconds * 1e6:8.0f} us  {MEANINGS[way]}")
+        lines += [f"  {way:<10}  refused  {reason}" for way, reason in self.refused]
+        return "\n".join(lines)
+
+
+def refusal_of(way: Way, exchange: Exchange, reach: Reach, barred: str) -> str:
+    """Why a way cannot be taken; "" if it can. `barred`: why the call's rows must stay together."""
+    if way == "collective":
+        return ""
+    if barred and way != "one_shot":
+        return barred
+    if exchange.rows % exchange.ranks and way != "one_shot":
+        return UNEVEN
+    if way in PEER_WAYS:
+        return reach.no_peers
+    return ""
+
+
+@cache
+def plan_of(exchange: Exchange, reach: Reach, barred: str = "") -> ExchangePlan:
+    if exchange.ranks == 1:
+        return ExchangePlan(exchange, "collective", "there is one rank: nothing is exchanged")
+    if reach.device is None:
+        return ExchangePlan(exchange, "collective", ON_THE_HOST)
+    refusals = {
+        way: reason for way in WAYS[exchange.product] if (reason := refusal_of(way, exchange, reach, barred))
+    }
+    times = Times(exchange, reach.device, reach.links)
+    seconds = sorted(
+        ((way, times.of(way)) for way in WAYS[exchange.product] if way not in refusals),
+        key=lambda candidate: candidate[1],
+    )
+    reason = "predicted to be the fastest" if len(seconds) > 1 else "no other way can be taken"
+    return ExchangePlan(exchange, seconds[0][0], reason, tuple(seconds), tuple(refusals.items()))
+
+
+def plan(
+    product: Product,
+    rows: int,
+    n: int,
+    k: int,
+    *,
+    dtype: str = "bfloat16",
+    ranks: int = 2,
+    device: str = "h200",
+    peers: bool = True,
+    group: Any = None,
+) -> ExchangePlan:
+    """The way that a product over several ranks goes, with predicted times. Printing it tells all of it.
+
+    Parameters
+    ----------
+    product : {"all_gather_matmul", "matmul_reduce_scatter", "matmul_all_reduce"}
+        The call.
+    rows, n, k : int
+        Rows of all ranks together; columns of the result, and the summed extent, of one rank.
+    dtype : str
+        The operands' element type.
+    ranks, device, peers : int, str, bool
+        The number of ranks, their chip, and whether cards can write to each other's memory. They are for
+        cards that are not here.
+    group : torch.distributed.ProcessGroup, optional
+        Takes these facts from a group instead. All its ranks must call.
+
+    Returns
+    -------
+    ExchangePlan
+
+    Examples
+    --------
+    >>> import lapidist.distributed
+    >>> lapidist.distributed.plan("all_gather_matmul", 8192, 4096, 8192, ranks=2).way
+    'push'
+    """
+    if product not in WAYS:
+        raise ArgumentError(f"product: must be one of {', '.join(WAYS)}; got {product!r}. Write one of these")
+    for name, value in (("rows", rows), ("n", n), ("k", k), ("ranks", ranks)):
+        if not isinstance(value, int) or value < 1:
+            raise ArgumentError(f"{name}: must be a whole number from 1 on; got {value!r}. Write an extent")
+    if group is not None:
+        from lapidist.distributed.group_facts import reach_of
+
+        reach = reach_of(group)
+    else:
+        reach = Reach(ranks, chip(device), NVLINK if peers else NETWORK, "" if peers else "peers=False")
+    return plan_of(exchange_of(product, rows, n, k, dtype, reach.ranks), reach)
+
+
+def exchange_of(
+    product: Product, rows: int, n: int, k: int, dtype: str, ranks: int, result_size: int | None = None
+) -> Exchange:
+    size = size_of(dtype)
+    if result_size is None:
+        result_size = size_of(outputs_of(dtype, dtype)[0])
+    return Exchange(product, rows, n, k, dtype, size, result_size, ranks)

@@ -1,0 +1,177 @@
+"""How long a product over several ranks takes, by way: bytes over links, flags and products.
+
+All ranks do the same at the same time, so what a rank sends at some time is what it receives then. Constants
+are fitted to two H100 with NVLink: 8192 x 8192 x 8192 and 64 rows of it, by NCCL and by copies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from lapidist.device import Device
+from lapidist.distributed.exchange_steps import Way
+
+Product = Literal["all_gather_matmul", "matmul_reduce_scatter", "matmul_all_reduce"]
+CHUNKS = 4
+# A card reaches these shares of its limits in a product of many tiles; a tile is 128 x 256.
+MATH_SHARE, DRAM_SHARE, TILE = 0.95, 0.85, (128, 256)
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """`bytes_per_second` of one card in one direction, by its copies or stores, and by collectives."""
+
+    name: str
+    bytes_per_second: float
+    collective_bytes_per_second: float
+    launch_seconds: float = 4e-6
+    copy_seconds: float = 3e-6
+    flag_seconds: float = 1.5e-6
+    collective_seconds: float = 30e-6
+
+
+NVLINK = Links("NVLink", 370e9, 216e9)
+NETWORK = Links("network", 45e9, 45e9, collective_seconds=60e-6)
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What a group can do. `no_peers` says why cards cannot write to each other's memory; "" if they can."""
+
+    ranks: int
+    device: Device | None  # None: processes on the host
+    links: Links
+    no_peers: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What is asked of a group: `rows` of all ranks, n and k of one rank."""
+
+    product: Product
+    rows: int
+    n: int
+    k: int
+    dtype: str  # of the operands
+    size: int  # bytes of an operand's element
+    result_size: int
+    ranks: int
+
+    @property
+    def rows_of_a_rank(self) -> int:
+        return -(-self.rows // self.ranks)
+
+    def __str__(self) -> str:
+        return f"{self.product} {self.rows} x {self.n} x {self.k} {self.dtype}, {self.ranks} ranks"
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Seconds of an exchange's ways on one kind of card and links."""
+
+    exchange: Exchange
+    device: Device
+    links: Links
+
+    def of(self, way: Way) -> float:
+        exchange, product = self.exchange, self.exchange.product
+        if way == "push":
+            return self.pushed()
+        if way == "one_shot":
+            return self.one_shot()
+        if product == "all_gather_matmul":
+            return self.gathered(CHUNKS if way == "chunks" else 1)
+        scattered = self.slots() if way == "slots" else self.scattered(CHUNKS if way == "chunks" else 1)
+        if product == "matmul_reduce_scatter":
+            return scattered
+        shard = exchange.rows_of_a_rank * exchange.n * exchange.result_size
+        if way != "collective":
+            return scattered + self.collective(shard)
+        return min(scattered + self.collective(shard), self.terms_gathered())
+
+    # ---- parts ----
+
+    def product(self, rows: int) -> float:
+        """Of a product of so many rows: the slower of its multiplications and its bytes. Stream-K spreads the
+        last wave of tiles, but fewer tiles than SMs leave SMs idle.
+        """
+        exchange, device = self.exchange, self.device
+        tiles = -(-rows // TILE[0]) * -(-exchange.n // TILE[1])
+        busy = min(1.0, tiles / device.sms)
+        rate = device.limit_tflops(exchange.dtype) * 1e12 * MATH_SHARE * busy
+        moved = (rows + exchange.n) * exchange.k * exchange.size + rows * exchange.n * exchange.result_size
+        multiplied = 2 * rows * exchange.n * exchange.k / max(rate, 1.0)
+        # Few tiles are split along k, where the bytes of B bound them.
+        if tiles < device.sms:
+            multiplied *= max(busy, 0.5)
+        return self.links.launch_seconds + max(multiplied, self.memory(moved))
+
+    def memory(self, count: float) -> float:
+        return count / (self.device.dram_gbps * 1e9 * DRAM_SHARE)
+
+    def collective(self, count: float) -> float:
+        """Each rank sends so many bytes to every other one."""
+        sent = count * (self.exchange.ranks - 1)
+        return self.links.collective_seconds + sent / self.links.collective_bytes_per_second
+
+    def sum_of(self, rows: int) -> float:
+        exchange = self.exchange
+        moved = rows * exchange.n * exchange.result_size * (exchange.ranks + 1)
+        return self.links.launch_seconds * max(exchange.ranks - 1, 1) + self.memory(moved)
+
+    # ---- ways ----
+
+    def gathered(self, chunks: int) -> float:
+        """Each chunk is multiplied while the next one is gathered."""
+        exchange = self.exchange
+        shard = exchange.rows_of_a_rank * exchange.k * exchange.size / chunks
+        arrived = done = 0.0
+        for _ in range(chunks):
+            arrived += self.collective(shard)
+            done = max(done, arrived) + self.product(-(-exchange.rows // chunks))
+        return done
+
+    def scattered(self, chunks: int) -> float:
+        exchange = self.exchange
+        block = exchange.rows_of_a_rank * exchange.n * exchange.result_size / chunks
+        multiplied = sent = 0.0
+        for _ in range(chunks):
+            multiplied += self.product(-(-exchange.rows // chunks))
+            sent = max(sent, multiplied) + self.collective(block)
+        return sent + self.sum_of(exchange.rows_of_a_rank)
+
+    def terms_gathered(self) -> float:
+        """Every rank gets all terms, and adds all rows."""
+        exchange = self.exchange
+        term = exchange.rows * exchange.n * exchange.result_size
+        return self.product(exchange.rows) + self.collective(term) + self.sum_of(exchange.rows)
+
+    def pushed(self) -> float:
+        exchange, links = self.exchange, self.links
+        shard = exchange.rows_of_a_rank * exchange.k * exchange.size
+        push = links.copy_seconds + 2 * links.flag_seconds + shard / links.bytes_per_second
+        product = self.product(exchange.rows_of_a_rank)
+        arrived, done = 0.0, product
+        for _ in range(exchange.ranks - 1):
+            arrived += push
+            done = max(done, arrived) + product + 2 * links.flag_seconds
+        return done
+
+    def slots(self) -> float:
+        exchange, links = self.exchange, self.links
+        block = exchange.rows_of_a_rank * exchange.n * exchange.result_size
+        product = self.product(exchange.rows_of_a_rank)
+        sent = max(product, block / links.bytes_per_second) + 2 * links.flag_seconds
+        flags = 2 * (exchange.ranks - 1) * links.flag_seconds
+        return (exchange.ranks - 1) * sent + product + flags + self.sum_of(exchange.rows_of_a_rank)
+
+    def one_shot(self) -> float:
+        exchange, links = self.exchange, self.links
+        others = exchange.ranks - 1
+        term = exchange.rows * exchange.n * exchange.result_size
+        return (
+            self.product(exchange.rows)
+            + 4 * others * links.flag_seconds
+            + others * term / links.bytes_per_second
+            + self.sum_of(exchange.rows)
+        )

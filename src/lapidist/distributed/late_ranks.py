@@ -1,0 +1,75 @@
+"""Calls that wait on the GPU for other ranks. After the group's time limit they are released, and the next
+call raises.
+
+A stream that waits for a flag has no limit of its own, and what it holds up cannot be cancelled. So the flags
+are set in the missing rank's place. Results of calls that were released are not valid."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from lapidist.errors import LaunchError
+
+INTERVAL = 1.0  # seconds between two looks at calls that have not ended
+
+
+class Waiting(NamedTuple):
+    """A call that was enqueued: an event at its end, and when it is late."""
+
+    call: str
+    end: Any
+    deadline: float
+
+
+class LateRanks:
+    """Looks at the calls of one group, in a thread of its own from the first one on."""
+
+    def __init__(self, limit: float, release: Callable[[], None]) -> None:
+        self.limit, self._release = limit, release
+        self.failure: str | None = None
+        self._calls: deque[Waiting] = deque()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    def require_none(self) -> None:
+        """Raise if a call was released."""
+        if self.failure is not None:
+            raise LaunchError(self.failure)
+
+    def add(self, call: str, end: Any, now: float | None = None) -> None:
+        start = time.monotonic() if now is None else now
+        with self._changed:
+            self._calls.append(Waiting(call, end, start + self.limit))
+            self._changed.notify()
+
+    def look(self, now: float) -> None:
+        """Forget calls that ended, and release those that are late."""
+        while self._calls and self._calls[0].end.query():
+            self._calls.popleft()
+        if not self._calls:
+            return
+        first = self._calls[0]
+        if self.failure is None and now >= first.deadline:
+            self.failure = (
+                f"{first.call}: another rank did not come within the group's time limit, {self.limit:g} s; it"
+                " died, is late, or called otherwise. The result is not valid. Destroy the group and start"
+                " its ranks again"
+            )
+        if self.failure is not None:  # calls behind it wait for the same flags
+            self._release()
+
+    def start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._watch, name="lapidist late ranks", daemon=True)
+            self._thread.start()
+
+    def _watch(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: bool(self._calls))
+                self._changed.wait(min(INTERVAL, self.limit))
+            self.look(time.monotonic())

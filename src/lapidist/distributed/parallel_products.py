@@ -1,0 +1,185 @@
+"""Products whose rows, or whose terms, lie on several ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lapidist.distributed.chosen_ways import gathered, reduced, scattered
+from lapidist.distributed.exchange_steps import Way
+from lapidist.distributed.group_facts import group_of, members_of
+from lapidist.distributed.product_gradients import Gathered, Reduced, Scattered, recorded, require_plain
+from lapidist.distributed.row_products import Options, RowProducts, finished, in_rows, in_shape, require_fit
+from lapidist.dtypes import IEEE, Precision
+from lapidist.errors import ArgumentError, ShapeError
+
+
+def all_gather_matmul(
+    a_shard: Any,
+    b: Any,
+    group: Any = None,
+    *,
+    dim: int = 0,
+    trans_b: bool = False,
+    bias: Any = None,
+    out_dtype: Any = None,
+    precision: Precision = IEEE,
+    scale_a: Any = None,
+    scale_b: Any = None,
+    epilogue: Any = None,
+    invariant: bool | None = None,
+    way: Way | None = None,
+) -> Any:
+    """a @ b + bias, where every rank has some rows of a and a b of its own.
+
+    Parameters
+    ----------
+    a_shard : tensor
+        This rank's part of a, which is split along `dim`: the same shape on all ranks.
+    b : tensor or list of tensors
+        This rank's matrix. Several (q, k and v, say) share one gather.
+    group : torch.distributed.ProcessGroup or DeviceMesh of one dimension, optional
+        The ranks; all by default.
+    dim : int
+        The dimension along which a, and so the result, is put together.
+    trans_b, out_dtype, precision, scale_a, invariant
+        As in `lapidist.gemm`; `scale_a` has the factors of this rank's rows.
+    bias, scale_b, epilogue : optional
+        As in `lapidist.gemm`; with several b, lists of one for each.
+    way : {"collective", "chunks", "push"}, optional
+        In place of the plan's.
+
+    Returns
+    -------
+    tensor, or a list of them if b is a list
+    """
+    group, several = group_of(group), isinstance(b, list | tuple)
+    matrices = list(b) if several else [b]
+    biases, scales, epilogues = (
+        one_each(name, value, len(matrices), several)
+        for name, value in (("bias", bias), ("scale_b", scale_b), ("epilogue", epilogue))
+    )
+    rows, leading = in_rows(a_shard, dim, "a_shard")
+    options = Options(trans_b, out_dtype, precision, invariant)
+    products = RowProducts(matrices, options, scales, biases, epilogues)
+    require_fit(rows, products)
+    if recorded(rows, *matrices, *biases):
+        require_plain(scale_a, scale_b, epilogue)
+        padded = biases or [None] * len(matrices)
+        results = Gathered.apply(rows, group, options, way, *matrices, *padded)
+    else:
+        results = gathered(rows, scale_a, products, group, way)
+    shaped = [in_shape(result, leading, dim) for result in results]
+    return shaped if several else shaped[0]
+
+
+def matmul_reduce_scatter(
+    a: Any,
+    b: Any,
+    group: Any = None,
+    *,
+    dim: int = 0,
+    trans_b: bool = False,
+    out_dtype: Any = None,
+    precision: Precision = IEEE,
+    scale_a: Any = None,
+    scale_b: Any = None,
+    epilogue: Any = None,
+    invariant: bool | None = None,
+    way: Way | None = None,
+) -> Any:
+    """This rank's part along `dim` of the sum over ranks of a @ b. Terms are added in the order of ranks.
+
+    Parameters
+    ----------
+    a, b : tensors
+        This rank's columns of a and rows of b.
+    group : torch.distributed.ProcessGroup or DeviceMesh of one dimension, optional
+        The ranks; all by default. Their number divides a's extent along `dim`.
+    dim : int
+        The dimension along which the sum is split.
+    trans_b, out_dtype, precision, scale_a, scale_b, invariant
+        As in `lapidist.gemm`, for this rank's term.
+    epilogue : optional
+        As in `lapidist.gemm`: a function of the sum, after the exchange.
+    way : {"collective", "chunks", "slots"}, optional
+        In place of the plan's.
+
+    Returns
+    -------
+    tensor
+    """
+    group = group_of(group)
+    rows, leading = in_rows(a, dim, "a")
+    products = RowProducts([b], Options(trans_b, out_dtype, precision, invariant), present(scale_b))
+    require_fit(rows, products)
+    ranks = members_of(group).ranks
+    if leading[0] % ranks:
+        raise ShapeError(
+            f"a: its extent along dim must divide by the number of ranks, {ranks}; got {leading[0]}. Pad it,"
+            " or use matmul_all_reduce"
+        )
+    if recorded(rows, b):
+        require_plain(scale_a, scale_b, epilogue)
+        total = Scattered.apply(rows, group, products.options, way, b)
+    else:
+        total = finished(scattered(rows, scale_a, products, group, way), epilogue)
+    return in_shape(total, leading, dim)
+
+
+def matmul_all_reduce(
+    a: Any,
+    b: Any,
+    group: Any = None,
+    *,
+    trans_b: bool = False,
+    out_dtype: Any = None,
+    precision: Precision = IEEE,
+    scale_a: Any = None,
+    scale_b: Any = None,
+    epilogue: Any = None,
+    invariant: bool | None = None,
+    way: Way | None = None,
+) -> Any:
+    """The sum over ranks of a @ b, on every rank. All have the same bits.
+
+    Parameters
+    ----------
+    a, b : tensors
+        This rank's columns of a and rows of b.
+    group : torch.distributed.ProcessGroup or DeviceMesh of one dimension, optional
+        The ranks; all by default.
+    trans_b, out_dtype, precision, scale_a, scale_b, invariant
+        As in `lapidist.gemm`, for this rank's term.
+    epilogue : optional
+        As in `lapidist.gemm`: a function of the sum, after the exchange.
+    way : {"collective", "chunks", "slots", "one_shot"}, optional
+        In place of the plan's.
+
+    Returns
+    -------
+    tensor
+    """
+    group = group_of(group)
+    rows, leading = in_rows(a, 0, "a")
+    products = RowProducts([b], Options(trans_b, out_dtype, precision, invariant), present(scale_b))
+    require_fit(rows, products)
+    if recorded(rows, b):
+        require_plain(scale_a, scale_b, epilogue)
+        total = Reduced.apply(rows, group, products.options, way, b)
+    else:
+        total = finished(reduced(rows, scale_a, products, group, way), epilogue)
+    return in_shape(total, leading, 0)
+
+
+def present(value: Any) -> Sequence[Any]:
+    return () if value is None else [value]
+
+
+def one_each(name: str, value: Any, count: int, several: bool) -> Sequence[Any]:
+    """A value for each b; none at all for None."""
+    if value is None or not several:
+        return present(value)
+    if not isinstance(value, list | tuple) or len(value) != count:
+        raise ArgumentError(f"{name}: must be a list of {count}, one for each b; got {value!r}. Pass a list")
+    return list(value)

@@ -1,0 +1,127 @@
+"""Memory of other cards by torch's symmetric memory: buffers that stay in place, flags, and two streams.
+
+No kernel waits for a flag: streams do, so that a rank that is not there takes no SM. NVLink multicast is not
+used."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+
+from lapidist.backends.gpu.driver import check, load_driver
+from lapidist.distributed.exchange_steps import Stream, Way
+from lapidist.distributed.group_facts import limit_of, members_of, values_of_ranks
+from lapidist.distributed.late_ranks import LateRanks
+from lapidist.distributed.peer_products import BUFFERS, PeerProducts, first_flags
+from lapidist.errors import LaunchError
+
+FLAG_BYTES = 4
+
+
+class Symmetric:
+    """A tensor at the same place of every rank's symmetric memory."""
+
+    def __init__(self, size: int, device: Any, group_name: str) -> None:
+        # Nothing here needs multicast, and a program that fails while it uses it can put a host's cards out
+        # of service. torch reads this when it maps memory.
+        os.environ.setdefault("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1")
+        import torch.distributed._symmetric_memory as symmetric
+
+        self.tensor = symmetric.empty(size, dtype=torch.uint8, device=device)
+        self.handle = symmetric.rendezvous(self.tensor, group_name)
+        self.size = size
+
+    def of_ranks(self) -> list[Any]:
+        count = self.handle.world_size
+        return [self.handle.get_buffer(rank, (self.size,), torch.uint8) for rank in range(count)]
+
+
+class CardMemory:
+    """The Memory of a group whose cards can write to each other's."""
+
+    def __init__(self, group: Any, device: Any) -> None:
+        members = members_of(group)
+        self.rank, self.ranks, self._device = members.rank, members.ranks, device
+        self._group: Any = weakref.ref(group)  # what a group has is kept as long as the group
+        self._driver = load_driver()
+        self._buffers: dict[tuple[Way, int], tuple[Symmetric, list[Any]]] = {}
+        self._copies, self._rescue = torch.cuda.Stream(device), torch.cuda.Stream(device)
+        first = torch.tensor(first_flags(self.ranks), dtype=torch.int32)
+        self._flags = Symmetric(FLAG_BYTES * len(first), device, group.group_name)
+        self._flags.tensor.copy_(first.view(torch.uint8))
+        self._set = torch.ones_like(first).view(torch.uint8).to(device)
+        self._addresses = self._flags.handle.buffer_ptrs
+        self._meet("flags")
+        self.late = LateRanks(limit_of(group).total_seconds(), self._release)
+
+    def _meet(self, what: str) -> None:
+        """All ranks are here, and what they had enqueued is done."""
+        torch.cuda.synchronize(self._device)
+        members_of(self._group()).calls += 1
+        values_of_ranks(self._group(), f"buffers of {what}", None, what)
+
+    def buffers(self, way: Way, buffer: int, size: int) -> Sequence[Any]:
+        known = self._buffers.get((way, buffer))
+        if known is None or known[0].size < size:
+            if torch.cuda.is_current_stream_capturing():
+                raise LaunchError(
+                    f"{way}: a graph cannot capture the allocation of memory that others write, {size} bytes."
+                    f" Call each shape {BUFFERS} times before the capture"
+                )
+            self._meet(way)  # nobody writes to the old buffer from here on
+            self._buffers.pop((way, buffer), None)
+            memory = Symmetric(size, self._device, self._group().group_name)
+            self._buffers[way, buffer] = known = memory, memory.of_ranks()
+        return known[1]
+
+    # ---- streams and flags ----
+
+    def _stream(self) -> Any:
+        return self._driver.CUstream(torch.cuda.current_stream(self._device).cuda_stream)
+
+    def wait(self, flag: int) -> None:
+        address, stream, driver = self._addresses[self.rank] + FLAG_BYTES * flag, self._stream(), self._driver
+        equal = driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ
+        check(driver.cuStreamWaitValue32(stream, address, 1, equal), "cuStreamWaitValue32")
+        check(driver.cuStreamWriteValue32(stream, address, 0, 0), "cuStreamWriteValue32")
+
+    def signal(self, peer: int, flag: int) -> None:
+        address = self._addresses[peer] + FLAG_BYTES * flag
+        # With flags 0 the write follows all that the stream wrote before, also to other cards.
+        check(self._driver.cuStreamWriteValue32(self._stream(), address, 1, 0), "cuStreamWriteValue32")
+
+    def on(self, stream: Stream) -> AbstractContextManager[Any]:
+        return torch.cuda.stream(self._copies if stream == "copies" else None)
+
+    @contextmanager
+    def call(self, way: Way) -> Iterator[None]:
+        self.late.require_none()
+        current = torch.cuda.current_stream(self._device)
+        if way == "push":
+            self._copies.wait_stream(current)
+        yield
+        if way == "push":
+            current.wait_stream(self._copies)
+        if not torch.cuda.is_current_stream_capturing():
+            end = torch.cuda.Event()
+            end.record(current)
+            self.late.add(way, end)
+            self.late.start()
+
+    def _release(self) -> None:
+        """Set this rank's flags in others' place. Streams that wait take no SM, so the copy runs."""
+        with torch.cuda.device(self._device), torch.cuda.stream(self._rescue):
+            self._flags.tensor.copy_(self._set, non_blocking=True)
+
+
+def peers_of(group: Any, device: Any) -> PeerProducts:
+    """The group's ways over its cards' memory. All ranks make them in the same call."""
+    members = members_of(group)
+    if members.peer_memory is None:
+        members.peer_memory = PeerProducts(CardMemory(group, device))
+    return members.peer_memory

@@ -1,0 +1,199 @@
+"""Products over several ranks as autograd records them. The gradient of a gather is a sum over ranks, and the
+other way round. So gradients take the same ways.
+
+A rank keeps the rows that it was given, not those of all ranks: going back, they are gathered again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar, cast
+
+import torch
+
+from lapidist import api
+from lapidist.distributed.chosen_ways import gathered, reduced, scattered
+from lapidist.distributed.collectives import gather, summed
+from lapidist.distributed.row_products import Options, RowProducts
+from lapidist.errors import ArgumentError
+
+Back = TypeVar("Back", bound=Callable[..., Any])
+
+
+def once(function: Back) -> Back:
+    """Gradients of these gradients are refused: they are not recorded."""
+    return cast(Back, torch.autograd.function.once_differentiable(function))
+
+
+def recorded(*tensors: Any) -> bool:
+    if not torch.is_grad_enabled():
+        return False
+    return any(tensor is not None and tensor.requires_grad for tensor in tensors)
+
+
+def require_plain(*factors_and_epilogue: Any) -> None:
+    """Refuse what has no gradient."""
+    if any(value is not None for value in factors_and_epilogue):
+        raise ArgumentError(
+            "epilogue, scale_a, scale_b: must be None where gradients are recorded; got one. Call it under"
+            " torch.no_grad, or apply the function to the result"
+        )
+
+
+def back(options: Options) -> Options:
+    """Of a product with the gradient: b the other way round, in the gradient's type."""
+    return replace(options, trans_b=not options.trans_b, out_dtype=None)
+
+
+def of_matrix(rows: Any, g: Any, matrix: Any, options: Options) -> Any:
+    """The gradient of a matrix that rows were multiplied by."""
+    left, right = (g, rows) if options.trans_b else (rows, g)
+    product = api.gemm(left, right, trans_a=True, precision=options.precision, invariant=options.invariant)
+    return product.to(matrix.dtype)
+
+
+def of_bias(g: Any, bias: Any) -> Any:
+    return g.sum(0).to(bias.dtype)
+
+
+def sum_of_products(gs: Sequence[Any], matrices: Sequence[Any], options: Options) -> tuple[Any, Any]:
+    """Gradients and their matrices as one: what several products of the same rows give back is one sum."""
+    if len(gs) == 1:
+        return gs[0].contiguous(), matrices[0]
+    return torch.cat(list(gs), 1), torch.cat(list(matrices), 0 if options.trans_b else 1)
+
+
+class Gathered(torch.autograd.Function):  # type: ignore[misc]
+    """all_gather_matmul of several matrices, with their biases."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, rows: Any, group: Any, options: Options, way: Any, *matrices_and_biases: Any
+    ) -> Any:
+        matrices, biases = halves(matrices_and_biases)
+        ctx.save_for_backward(rows, *matrices, *biases)
+        ctx.call = group, options, way
+        products = RowProducts(matrices, options, biases=biases if biases[0] is not None else ())
+        return tuple(gathered(rows, None, products, group, way))
+
+    @staticmethod
+    @once
+    def backward(ctx: Any, *gs: Any) -> Any:
+        rows, *saved = ctx.saved_tensors
+        matrices, biases = halves(saved)
+        group, options, way = ctx.call
+        of_rows = None
+        gs = tuple(g.contiguous() for g in gs)
+        if ctx.needs_input_grad[0]:
+            g, matrix = sum_of_products(gs, matrices, options)
+            products = RowProducts([matrix], back(options))
+            of_rows = scattered(g, None, products, group, REVERSED.get(way, way)).to(rows.dtype)
+        of_matrices: list[Any] = [None] * len(matrices)
+        if any(ctx.needs_input_grad[4:]):
+            everything = gather(rows, group, "all_gather_matmul").wait().flatten(0, 1)
+            of_matrices = [
+                of_matrix(everything, g, matrix, options) for g, matrix in zip(gs, matrices, strict=True)
+            ]
+        return of_rows, None, None, None, *of_matrices, *of_biases(gs, biases)
+
+
+class Entered(torch.autograd.Function):  # type: ignore[misc]
+    """Products of rows that all ranks have; the gradient of the rows is summed over ranks."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, rows: Any, group: Any, options: Options, way: Any, *matrices_and_biases: Any
+    ) -> Any:
+        matrices, biases = halves(matrices_and_biases)
+        ctx.save_for_backward(rows, *matrices, *biases)
+        ctx.call = group, options, way
+        products = RowProducts(matrices, options, biases=biases if biases[0] is not None else ())
+        return tuple(products.multiply(rows))
+
+    @staticmethod
+    @once
+    def backward(ctx: Any, *gs: Any) -> Any:
+        rows, *saved = ctx.saved_tensors
+        matrices, biases = halves(saved)
+        group, options, way = ctx.call
+        of_rows = None
+        gs = tuple(g.contiguous() for g in gs)
+        if ctx.needs_input_grad[0]:
+            g, matrix = sum_of_products(gs, matrices, options)
+            of_rows = reduced(g, None, RowProducts([matrix], back(options)), group, way).to(rows.dtype)
+        of_matrices = [of_matrix(rows, g, matrix, options) for g, matrix in zip(gs, matrices, strict=True)]
+        return of_rows, None, None, None, *of_matrices, *of_biases(gs, biases)
+
+
+class Scattered(torch.autograd.Function):  # type: ignore[misc]
+    """matmul_reduce_scatter."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Any, group: Any, options: Options, way: Any, matrix: Any) -> Any:
+        ctx.save_for_backward(rows, matrix)
+        ctx.call = group, options, way
+        return scattered(rows, None, RowProducts([matrix], options), group, way)
+
+    @staticmethod
+    @once
+    def backward(ctx: Any, g: Any) -> Any:
+        rows, matrix = ctx.saved_tensors
+        group, options, way = ctx.call
+        of_rows = of_b = None
+        g = g.contiguous()
+        if ctx.needs_input_grad[0]:
+            products = RowProducts([matrix], back(options))
+            (of_rows,) = gathered(g, None, products, group, REVERSED.get(way, way))
+        if ctx.needs_input_grad[4]:
+            everything = gather(g, group, "matmul_reduce_scatter").wait().flatten(0, 1)
+            of_b = of_matrix(rows, everything, matrix, options)
+        return of_rows if of_rows is None else of_rows.to(rows.dtype), None, None, None, of_b
+
+
+class Reduced(torch.autograd.Function):  # type: ignore[misc]
+    """matmul_all_reduce. All ranks have the result's gradient, so nothing is exchanged going back."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Any, group: Any, options: Options, way: Any, matrix: Any) -> Any:
+        ctx.save_for_backward(rows, matrix)
+        ctx.options = options
+        return reduced(rows, None, RowProducts([matrix], options), group, way)
+
+    @staticmethod
+    @once
+    def backward(ctx: Any, g: Any) -> Any:
+        rows, matrix = ctx.saved_tensors
+        g, options = g.contiguous(), ctx.options
+        of_rows = None
+        if ctx.needs_input_grad[0]:
+            of_rows = RowProducts([matrix], back(options)).multiply(g)[0].to(rows.dtype)
+        of_b = of_matrix(rows, g, matrix, options) if ctx.needs_input_grad[4] else None
+        return of_rows, None, None, None, of_b
+
+
+class Shared(torch.autograd.Function):  # type: ignore[misc]
+    """A tensor that all ranks have and add to rows of their own: its gradient is summed over ranks."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Any, group: Any) -> Any:
+        ctx.group = group
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    @once
+    def backward(ctx: Any, g: Any) -> Any:
+        return summed(g, ctx.group, "a bias's gradient"), None
+
+
+# the way of the gradient's exchange, where a caller chose one
+REVERSED = {"push": "slots", "slots": "push"}
+
+
+def halves(values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Matrices, and as many biases."""
+    middle = len(values) // 2
+    return list(values[:middle]), list(values[middle:])
+
+
+def of_biases(gs: Sequence[Any], biases: Sequence[Any]) -> list[Any]:
+    return [None if bias is None else of_bias(g, bias) for g, bias in zip(gs, biases, strict=True)]

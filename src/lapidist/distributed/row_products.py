@@ -1,0 +1,161 @@
+"""What a rank multiplies: rows of its operand by its other operands, whole or in parts of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from lapidist import api
+from lapidist.calls.operation import epilogue_checked
+from lapidist.dtypes import IEEE, Precision, outputs_of
+from lapidist.epilogues.steps import ROW, SCALAR
+from lapidist.errors import ArgumentError, DTypeError, ShapeError
+from lapidist.frameworks.new_arrays import torch_dtype
+
+MATRIX = 2  # dimensions
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What all products of a call share: arguments of lapidist.gemm."""
+
+    trans_b: bool = False
+    out_dtype: Any = None
+    precision: Precision = IEEE
+    invariant: bool | None = None
+
+    def described(self) -> str:
+        """Those that are not as usual."""
+        names = (field.name for field in fields(self))
+        changed = [name for name in names if getattr(self, name) != getattr(USUAL, name)]
+        return ", ".join(f"{name}={getattr(self, name)}" for name in changed)
+
+
+USUAL = Options()
+
+
+@dataclass(slots=True)
+class RowProducts:
+    """One operand's rows by several matrices. Factors, biases and epilogues are one for each matrix."""
+
+    matrices: Sequence[Any]
+    options: Options
+    scales: Sequence[Any] = ()
+    biases: Sequence[Any] = ()
+    epilogues: Sequence[Any] = ()
+
+    def columns(self, index: int) -> int:
+        return self.matrices[index].shape[0 if self.options.trans_b else 1]
+
+    def dtype(self, rows: Any) -> Any:
+        """The results' type."""
+        if self.options.out_dtype is not None:
+            return self.options.out_dtype
+        name = str(rows.dtype).removeprefix("torch.")
+        return torch_dtype(outputs_of(name, name)[0])
+
+    def new(self, rows: Any, *shape: int) -> list[Any]:
+        """Results of these leading extents, to be written."""
+        return [
+            rows.new_empty((*shape, self.columns(index)), dtype=self.dtype(rows))
+            for index in range(len(self.matrices))
+        ]
+
+    def multiply(self, rows: Any, scale: Any = None, outs: Sequence[Any] | None = None) -> list[Any]:
+        """The products of some rows, in `outs` if given. `scale`: the rows' factors."""
+        return [
+            self.product(index, rows, scale, None if outs is None else outs[index])
+            for index in range(len(self.matrices))
+        ]
+
+    def product(self, index: int, rows: Any, scale: Any, out: Any) -> Any:
+        options = self.options
+        bias = self.biases[index] if self.biases else None
+        return api.gemm(
+            rows,
+            self.matrices[index],
+            bias,
+            beta=0.0 if bias is None else 1.0,
+            out=out,
+            trans_b=options.trans_b,
+            out_dtype=options.out_dtype if out is None else None,
+            precision=options.precision,
+            scale_a=scale,
+            scale_b=self.scales[index] if self.scales else None,
+            epilogue=self.epilogues[index] if self.epilogues else None,
+            invariant=options.invariant,
+        )
+
+    def barred(self) -> str:
+        """Why all rows must be multiplied at once; "" if they need not be."""
+        for epilogue in self.epilogues:
+            bound = epilogue_checked(epilogue)
+            if bound is None:
+                continue
+            function = bound.function
+            kinds = {parameter.kind for parameter in function.parameters}
+            plain = len(function.results) == 1 and not function.results[0].then and not function.narrows
+            if not kinds <= {ROW, SCALAR} or function.is_positioned or not plain:
+                return "the epilogue has operands, results or positions of all rows"
+        return ""
+
+    def described(self) -> str:
+        """What must be the same on all ranks."""
+        parts = [f"b {tuple(matrix.shape)} {matrix.dtype}" for matrix in self.matrices]
+        parts += [f"scale_b {tuple(scale.shape)}" for scale in self.scales if scale is not None]
+        return ", ".join(part for part in (*parts, self.options.described(), self.barred()) if part)
+
+
+def finished(total: Any, epilogue: Any) -> Any:
+    """An epilogue of sums: a product of nothing, to which they are added."""
+    if epilogue is None:
+        return total
+    rows, columns = total.shape
+    nothing = total.new_empty((rows, 0)), total.new_empty((0, columns))
+    return api.gemm(*nothing, total, beta=1.0, epilogue=epilogue)
+
+
+def in_rows(a: Any, dim: int, name: str) -> tuple[Any, tuple[int, ...]]:
+    """A tensor as a contiguous matrix whose rows run over `dim` first, and what extents they run over."""
+    require_tensor(name, a)
+    if a.ndim < MATRIX:
+        raise ShapeError(f"{name}: must have two dimensions or more; got {tuple(a.shape)}. Pass rows of k")
+    if not -a.ndim <= dim < a.ndim or dim in (-1, a.ndim - 1):
+        raise ArgumentError(f"dim: must be a dimension before the last one; got {dim}. Write 0, say")
+    moved = a.movedim(dim, 0)
+    return moved.reshape(-1, a.shape[-1]).contiguous(), tuple(moved.shape[:-1])
+
+
+def in_shape(rows: Any, leading: tuple[int, ...], dim: int) -> Any:
+    """The other way round: a result with its rows where they were in the operand."""
+    first = rows.shape[0] // max(1, _volume(leading[1:]))
+    return rows.view(first, *leading[1:], *rows.shape[1:]).movedim(0, dim)
+
+
+def _volume(extents: Sequence[int]) -> int:
+    total = 1
+    for extent in extents:
+        total *= extent
+    return total
+
+
+def require_tensor(name: str, value: Any) -> None:
+    import torch
+
+    if not isinstance(value, torch.Tensor):
+        raise DTypeError(
+            f"{name}: must be a tensor; got {type(value).__name__}. Pass it through torch.as_tensor first"
+        )
+
+
+def require_fit(rows: Any, products: RowProducts) -> None:
+    """Refuse matrices whose k is not that of the rows."""
+    for matrix in products.matrices:
+        require_tensor("b", matrix)
+        k = matrix.shape[1 if products.options.trans_b else 0] if matrix.ndim == MATRIX else None
+        if k != rows.shape[1]:
+            raise ShapeError(
+                f"b: must be a matrix with k = {rows.shape[1]}; got {tuple(matrix.shape)},"
+                f" trans_b={products.options.trans_b}. Transpose it, or set trans_b"
+            )

@@ -1,0 +1,35 @@
+"""lapidist.distributed in processes on the CPU: results, gradients, and ranks that fail."""
+
+from __future__ import annotations
+
+import importlib
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.frameworks, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+
+
+@pytest.fixture
+def processes() -> Any:
+    return importlib.import_module("parallel_ranks")
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_ranks_share_products_and_gradients(processes: Any, ranks: int, tmp_path: Path) -> None:
+    processes.in_processes(processes.everything, tmp_path, "cpu", ranks)
+
+
+def test_shapes_that_differ_are_refused_on_every_rank(processes: Any, tmp_path: Path) -> None:
+    assert processes.ended(processes.with_other_shapes, tmp_path) == [0, 0]
+
+
+def test_a_rank_that_is_killed_is_an_error_of_the_others(processes: Any, tmp_path: Path) -> None:
+    codes = processes.ended(processes.with_a_rank_that_is_killed, tmp_path)
+    assert codes == [0, -signal.SIGKILL]
+
+
+def test_a_rank_in_another_call_is_an_error_by_the_time_limit(processes: Any, tmp_path: Path) -> None:
+    assert processes.ended(processes.with_a_rank_that_stays_away, tmp_path) == [0, 0]

@@ -1,0 +1,259 @@
+"""lapidist.distributed on several ranks, one process each: what each runs."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import signal
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import lapidist
+from lapidist.errors import ArgumentError, LaunchError, ShapeError
+from torch_processes import in_processes
+
+ours = importlib.import_module("lapidist.distributed")
+ROWS, K, N = 12, 24, 18  # they divide by two and by three ranks
+
+
+@lapidist.epilogue
+def silu_of_sum(acc: Any, bias: lapidist.Row) -> Any:
+    return lapidist.silu(acc + bias)
+
+
+@lapidist.epilogue
+def with_tile(acc: Any, tile: lapidist.Tile) -> Any:
+    return acc * tile
+
+
+def whole_numbers(*shape: int, dtype: Any = torch.float32) -> Any:
+    """Sums of their products are exact in any order."""
+    return torch.randint(-3, 4, shape).to(dtype)
+
+
+def part(tensor: Any, dim: int) -> Any:
+    """This rank's."""
+    ranks, rank = torch.distributed.get_world_size(), torch.distributed.get_rank()
+    return tensor.chunk(ranks, dim)[rank].contiguous()
+
+
+def equal(result: Any, expected: Any) -> None:
+    torch.testing.assert_close(result, expected, rtol=0, atol=0)
+
+
+# ---- products ----
+
+
+def gathers(dtype: Any) -> None:
+    a, b = whole_numbers(ROWS, K, dtype=dtype), whole_numbers(K, N, dtype=dtype)
+    q, k = part(b, 1), part(b, 1)[:, :2]
+    for way in ("collective", "chunks", None):
+        equal(ours.all_gather_matmul(part(a, 0), q, way=way), a @ q)
+        equal(ours.all_gather_matmul(part(a, 0), q.T.contiguous(), trans_b=True, way=way), a @ q)
+        results = ours.all_gather_matmul(part(a, 0), [q, k], way=way)
+        for result, matrix in zip(results, (q, k), strict=True):
+            equal(result, a @ matrix)
+        batch = whole_numbers(2, ROWS, K, dtype=dtype)
+        equal(ours.all_gather_matmul(part(batch, 1), q, dim=1, way=way), batch @ q)
+        bias = whole_numbers(q.shape[1], dtype=dtype)
+        equal(ours.all_gather_matmul(part(a, 0), q, bias=bias, way=way), a @ q + bias)
+
+
+def sums(dtype: Any) -> None:
+    a, b = whole_numbers(ROWS, K * 6, dtype=dtype), whole_numbers(K * 6, N, dtype=dtype)
+    total = (a.double() @ b.double()).to(dtype)
+    mine, matrix = part(a, 1), part(b, 0)
+    for way in ("collective", "chunks", None):
+        equal(ours.matmul_reduce_scatter(mine, matrix, way=way), part(total, 0))
+        equal(ours.matmul_all_reduce(mine, matrix, way=way), total)
+        batch = whole_numbers(2, ROWS, K * 6, dtype=dtype)
+        expected = (batch.double() @ b.double()).to(dtype)
+        scattered = ours.matmul_reduce_scatter(part(batch, 2), matrix, dim=1, way=way)
+        equal(scattered, part(expected, 1))
+        equal(ours.matmul_all_reduce(part(batch, 2), matrix, way=way), expected)
+    equal(ours.matmul_all_reduce(mine[:5], matrix), total[:5])  # rows that do not divide
+
+
+def ways_have_the_same_bits() -> None:
+    """Terms are added in the order of ranks, in float32, and rounded once, whatever way they travel."""
+    ranks = torch.distributed.get_world_size()
+    a, b = (torch.randn(shape).bfloat16() for shape in ((ROWS, 6 * K), (6 * K, N)))
+    mine, matrix = part(a, 1), part(b, 0)
+    terms = [
+        lapidist.gemm(left.contiguous(), right.contiguous())
+        for left, right in zip(a.chunk(ranks, 1), b.chunk(ranks, 0), strict=True)
+    ]
+    expected = terms[0].float()
+    for term in terms[1:]:
+        expected = expected + term
+    expected = expected.bfloat16()
+    for way in ("collective", "chunks"):
+        equal(ours.matmul_all_reduce(mine, matrix, way=way), expected)
+        equal(ours.matmul_reduce_scatter(mine, matrix, way=way), part(expected, 0))
+
+
+def epilogues_and_factors() -> None:
+    a, b, row = whole_numbers(ROWS, K), whole_numbers(K, N), whole_numbers(N)
+    for way in ("collective", "chunks"):
+        result = ours.all_gather_matmul(part(a, 0), b, epilogue=silu_of_sum(bias=row), way=way)
+        torch.testing.assert_close(result, torch.nn.functional.silu(a @ b + row))
+    tile = whole_numbers(ROWS, N)
+    equal(ours.all_gather_matmul(part(a, 0), b, epilogue=with_tile(tile=tile)), (a @ b) * tile)
+    # a function of the sum comes after the exchange
+    result = ours.matmul_all_reduce(part(a, 1), part(b, 0), epilogue=silu_of_sum(bias=row))
+    torch.testing.assert_close(result, torch.nn.functional.silu(a @ b + row))
+    mine = with_tile(tile=part(tile, 0))
+    equal(ours.matmul_reduce_scatter(part(a, 1), part(b, 0), epilogue=mine), part((a @ b) * tile, 0))
+    eight, matrix = (x.to(torch.float8_e4m3fn) for x in (whole_numbers(ROWS, 32), whole_numbers(32, N)))
+    of_rows, of_columns = 2.0 ** torch.randint(-2, 3, (ROWS, 1)), 2.0 ** torch.randint(-2, 3, (1, N))
+    expected = (eight.float() * of_rows) @ (matrix.float() * of_columns)
+    for way in ("collective", "chunks"):
+        result = ours.all_gather_matmul(
+            part(eight, 0), matrix, scale_a=part(of_rows, 0), scale_b=of_columns, way=way
+        )
+        equal(result, expected)
+
+
+def refusals() -> None:
+    a, b = torch.randn(6, K), torch.randn(K, N)
+    with pytest.raises(ShapeError, match="b: must be a matrix with k = 24; got"):
+        ours.all_gather_matmul(a, b.T)
+    with pytest.raises(ShapeError, match="must divide by the number of ranks"):
+        ours.matmul_reduce_scatter(a[:5], b)
+    with pytest.raises(ArgumentError, match="way: must be one that the plan offers; got 'push'"):
+        ours.all_gather_matmul(a, b, way="push")
+    with pytest.raises(ArgumentError, match="must be None where gradients are recorded"):
+        ours.matmul_all_reduce(a.requires_grad_(), b, epilogue=silu_of_sum(bias=b[0]))
+
+
+# ---- gradients ----
+
+
+def gradients() -> None:
+    ranks = torch.distributed.get_world_size()
+    x, g = whole_numbers(ROWS, K).requires_grad_(), whole_numbers(ROWS, N)
+    w, bias = whole_numbers(N, K).requires_grad_(), whole_numbers(N).requires_grad_()
+    expected = torch.nn.functional.linear(x, w, bias)
+    of_x, of_w, of_bias = torch.autograd.grad(expected, (x, w, bias), g)
+    for way in ("collective", "chunks"):
+        for sequence in (None, 0):
+            shard = (x if sequence is None else part(x, 0)).detach().requires_grad_()
+            mine, own_bias = part(w, 0).detach().requires_grad_(), part(bias, 0).detach().requires_grad_()
+            result = ours.column_parallel_linear(shard, mine, own_bias, sequence_dim=sequence, way=way)
+            equal(result, part(expected, 1))
+            found = torch.autograd.grad(result, (shard, mine, own_bias), part(g, 1))
+            equal(found[0], of_x if sequence is None else part(of_x, 0))
+            equal(found[1:], (part(of_w, 0), part(of_bias, 0)))
+            columns = part(x, 1).detach().requires_grad_()
+            mine = part(w, 1).detach().requires_grad_()
+            shared = bias.detach().requires_grad_()
+            result = ours.row_parallel_linear(columns, mine, shared, sequence_dim=sequence, way=way)
+            equal(result, expected if sequence is None else part(expected, 0))
+            direction = g if sequence is None else part(g, 0)
+            found = torch.autograd.grad(result, (columns, mine, shared), direction)
+            equal(found, (part(of_x, 1), part(of_w, 1), of_bias))
+    assert ranks > 1
+
+
+def gradients_of_several() -> None:
+    """q, k and v: one gather, and one sum going back."""
+    x = whole_numbers(2, ROWS, K).requires_grad_()
+    weights = [whole_numbers(N, K).requires_grad_() for _ in range(3)]
+    gs = [whole_numbers(2, ROWS, N) for _ in weights]
+    expected = [torch.nn.functional.linear(x, weight) for weight in weights]
+    of_x, *of_weights = torch.autograd.grad(expected, (x, *weights), gs)
+    for sequence in (None, 1):
+        shard = (x if sequence is None else part(x, 1)).detach().requires_grad_()
+        mine = [part(weight, 0).detach().requires_grad_() for weight in weights]
+        results = ours.column_parallel_linear(shard, mine, sequence_dim=sequence)
+        equal(results, [part(each, 2) for each in expected])
+        found = torch.autograd.grad(results, (shard, *mine), [part(g, 2) for g in gs])
+        equal(found[0], of_x if sequence is None else part(of_x, 1))
+        equal(found[1:], tuple(part(each, 0) for each in of_weights))
+
+
+def everything(_: str) -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        gathers(dtype)
+        sums(dtype)
+    ways_have_the_same_bits()
+    epilogues_and_factors()
+    refusals()
+    gradients()
+    gradients_of_several()
+    plan = ours.plan("matmul_all_reduce", 64, N, K, group=torch.distributed.group.WORLD)
+    assert plan.way == "collective"
+    assert plan.exchange.ranks == torch.distributed.get_world_size()
+
+
+# ---- faults ----
+
+LIMIT = timedelta(seconds=3)
+
+
+def joined(rank: int, path: str, count: int) -> None:
+    torch.set_num_threads(1)
+    store = torch.distributed.FileStore(path, count)
+    torch.distributed.init_process_group("gloo", rank=rank, world_size=count, store=store, timeout=LIMIT)
+
+
+def with_other_shapes(rank: int, path: str, count: int) -> None:
+    """Also where only the type differs, and after a shape on which all agreed."""
+    joined(rank, path, count)
+    b = torch.ones(4, 4)
+    for _ in range(2):
+        ours.all_gather_matmul(torch.ones(2, 4), b)
+    with pytest.raises(
+        ShapeError, match=r"got all_gather_matmul: a \(5, 4\) float32.* on rank 0; .* \(6, 4\)"
+    ):
+        ours.all_gather_matmul(torch.ones(5 + rank, 4), b)
+    dtype = torch.bfloat16 if rank else torch.float32
+    with pytest.raises(ShapeError, match=r"on rank 0; matmul_reduce_scatter: a \(4, 4\) bfloat16"):
+        ours.matmul_reduce_scatter(torch.ones(4, 4, dtype=dtype), b.to(dtype))
+    equal(ours.all_gather_matmul(torch.ones(2, 4), b), torch.full((2 * count, 4), 4.0))
+    os._exit(0)
+
+
+def with_a_rank_that_is_killed(rank: int, path: str, count: int) -> None:
+    """In a call of a shape that was there before, and in one of a new shape."""
+    joined(rank, path, count)
+    a, b = torch.ones(4, 4), torch.ones(4, 4)
+    ours.matmul_all_reduce(a, b)
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    for rows in (a, a[:2]):
+        with pytest.raises(LaunchError, match=r"rank 0 of 2 got no answer within the group's time limit"):
+            ours.matmul_all_reduce(rows, b)
+    os._exit(0)
+
+
+def with_a_rank_that_stays_away(rank: int, path: str, count: int) -> None:
+    """It waits in a call of another shape meanwhile: both end by the time limit."""
+    joined(rank, path, count)
+    a, b = torch.ones(4, 4), torch.ones(4, 4)
+    ours.matmul_all_reduce(a, b)
+    words = "; rank 0 called matmul_all_reduce: a (2, 4) float32" if rank else "rank 0 of 2 got no answer"
+    with pytest.raises(LaunchError, match=re.escape(words)):
+        ours.matmul_all_reduce(a if rank else a[:2], b)
+    os._exit(0)
+
+
+def ended(work: Any, folder: Path, count: int = 2) -> list[int]:
+    """The exit codes of processes that run `work`."""
+    context = torch.multiprocessing.get_context("spawn")
+    processes = [
+        context.Process(target=work, args=(rank, str(folder / "store"), count)) for rank in range(count)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    return [process.exitcode for process in processes]
+
+
+__all__ = ["ended", "everything", "in_processes"]
