@@ -18,6 +18,7 @@ from lapidist.errors import ArgumentError, LaunchError, ShapeError
 from torch_processes import in_processes
 
 ours = importlib.import_module("lapidist.distributed")
+LIMIT = timedelta(seconds=3)  # of groups whose ranks fail
 ROWS, K, N = 12, 24, 18  # they divide by two and by three ranks
 
 
@@ -29,6 +30,11 @@ def silu_of_sum(acc: Any, bias: lapidist.Row) -> Any:
 @lapidist.epilogue
 def with_tile(acc: Any, tile: lapidist.Tile) -> Any:
     return acc * tile
+
+
+def ways_of(peers: str) -> tuple[Any, ...]:
+    """Those of a call: by collectives, and on cards one over peers' memory."""
+    return ("collective", "chunks", *((peers,) if torch.cuda.is_available() else ()), None)
 
 
 def whole_numbers(*shape: int, dtype: Any = torch.float32) -> Any:
@@ -52,7 +58,7 @@ def equal(result: Any, expected: Any) -> None:
 def gathers(dtype: Any) -> None:
     a, b = whole_numbers(ROWS, K, dtype=dtype), whole_numbers(K, N, dtype=dtype)
     q, k = part(b, 1), part(b, 1)[:, :2]
-    for way in ("collective", "chunks", None):
+    for way in ways_of("push"):
         equal(ours.all_gather_matmul(part(a, 0), q, way=way), a @ q)
         equal(ours.all_gather_matmul(part(a, 0), q.T.contiguous(), trans_b=True, way=way), a @ q)
         results = ours.all_gather_matmul(part(a, 0), [q, k], way=way)
@@ -68,7 +74,7 @@ def sums(dtype: Any) -> None:
     a, b = whole_numbers(ROWS, K * 6, dtype=dtype), whole_numbers(K * 6, N, dtype=dtype)
     total = (a.double() @ b.double()).to(dtype)
     mine, matrix = part(a, 1), part(b, 0)
-    for way in ("collective", "chunks", None):
+    for way in ways_of("slots"):
         equal(ours.matmul_reduce_scatter(mine, matrix, way=way), part(total, 0))
         equal(ours.matmul_all_reduce(mine, matrix, way=way), total)
         batch = whole_numbers(2, ROWS, K * 6, dtype=dtype)
@@ -76,6 +82,8 @@ def sums(dtype: Any) -> None:
         scattered = ours.matmul_reduce_scatter(part(batch, 2), matrix, dim=1, way=way)
         equal(scattered, part(expected, 1))
         equal(ours.matmul_all_reduce(part(batch, 2), matrix, way=way), expected)
+    for way in ways_of("one_shot"):
+        equal(ours.matmul_all_reduce(mine, matrix, way=way), total)
     equal(ours.matmul_all_reduce(mine[:5], matrix), total[:5])  # rows that do not divide
 
 
@@ -92,14 +100,15 @@ def ways_have_the_same_bits() -> None:
     for term in terms[1:]:
         expected = expected + term
     expected = expected.bfloat16()
-    for way in ("collective", "chunks"):
+    for way in ways_of("one_shot"):
         equal(ours.matmul_all_reduce(mine, matrix, way=way), expected)
+    for way in ways_of("slots"):
         equal(ours.matmul_reduce_scatter(mine, matrix, way=way), part(expected, 0))
 
 
 def epilogues_and_factors() -> None:
     a, b, row = whole_numbers(ROWS, K), whole_numbers(K, N), whole_numbers(N)
-    for way in ("collective", "chunks"):
+    for way in ways_of("push"):
         result = ours.all_gather_matmul(part(a, 0), b, epilogue=silu_of_sum(bias=row), way=way)
         torch.testing.assert_close(result, torch.nn.functional.silu(a @ b + row))
     tile = whole_numbers(ROWS, N)
@@ -112,7 +121,7 @@ def epilogues_and_factors() -> None:
     eight, matrix = (x.to(torch.float8_e4m3fn) for x in (whole_numbers(ROWS, 32), whole_numbers(32, N)))
     of_rows, of_columns = 2.0 ** torch.randint(-2, 3, (ROWS, 1)), 2.0 ** torch.randint(-2, 3, (1, N))
     expected = (eight.float() * of_rows) @ (matrix.float() * of_columns)
-    for way in ("collective", "chunks"):
+    for way in ways_of("push"):
         result = ours.all_gather_matmul(
             part(eight, 0), matrix, scale_a=part(of_rows, 0), scale_b=of_columns, way=way
         )
@@ -125,8 +134,9 @@ def refusals() -> None:
         ours.all_gather_matmul(a, b.T)
     with pytest.raises(ShapeError, match="must divide by the number of ranks"):
         ours.matmul_reduce_scatter(a[:5], b)
-    with pytest.raises(ArgumentError, match="way: must be one that the plan offers; got 'push'"):
-        ours.all_gather_matmul(a, b, way="push")
+    wrong = "slots" if torch.cuda.is_available() else "push"
+    with pytest.raises(ArgumentError, match=f"way: must be one that the plan offers; got '{wrong}'"):
+        ours.all_gather_matmul(a, b, way=wrong)
     with pytest.raises(ArgumentError, match="must be None where gradients are recorded"):
         ours.matmul_all_reduce(a.requires_grad_(), b, epilogue=silu_of_sum(bias=b[0]))
 
@@ -177,7 +187,8 @@ def gradients_of_several() -> None:
         equal(found[1:], tuple(part(each, 0) for each in of_weights))
 
 
-def everything(_: str) -> None:
+def everything(device: str) -> None:
+    torch.set_default_device(device)
     for dtype in (torch.float32, torch.bfloat16):
         gathers(dtype)
         sums(dtype)
@@ -187,13 +198,58 @@ def everything(_: str) -> None:
     gradients()
     gradients_of_several()
     plan = ours.plan("matmul_all_reduce", 64, N, K, group=torch.distributed.group.WORLD)
-    assert plan.way == "collective"
+    assert device == "cuda" or plan.way == "collective"
     assert plan.exchange.ranks == torch.distributed.get_world_size()
 
 
-# ---- faults ----
+# ---- cards ----
 
-LIMIT = timedelta(seconds=3)
+
+def by_way(way: str, a: Any, b: Any) -> Any:
+    call = {"push": "all_gather_matmul", "slots": "matmul_reduce_scatter", "one_shot": "matmul_all_reduce"}[
+        way
+    ]
+    return getattr(ours, calls[way])(a, b, way=way)
+
+
+def graphs() -> None:
+    """Ways over peers' memory in a CUDA graph: each replay reads what its operands are then."""
+    for way in ("push", "slots", "one_shot"):
+        a, b = whole_numbers(ROWS, K), whole_numbers(K, N)
+        for _ in range(2):
+            by_way(way, a, b)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            result = by_way(way, a, b)
+        for _ in range(5):
+            a.copy_(whole_numbers(ROWS, K))
+            b.copy_(whole_numbers(K, N))
+            graph.replay()
+            equal(result, by_way(way, a, b))
+
+
+def a_late_rank() -> None:
+    """The stream goes on after the time limit, and the next call raises."""
+    group = torch.distributed.new_group(timeout=LIMIT)
+    a, b = whole_numbers(ROWS, K), whole_numbers(K, N)
+    for _ in range(2):
+        ours.matmul_all_reduce(a, b, group, way="one_shot")
+    torch.cuda.synchronize()
+    if torch.distributed.get_rank() == 0:
+        ours.matmul_all_reduce(a, b, group, way="one_shot")
+        torch.cuda.synchronize()
+        with pytest.raises(LaunchError, match="one_shot: another rank did not come within"):
+            ours.matmul_all_reduce(a, b, group, way="one_shot")
+        equal(a @ b, lapidist.matmul(a, b))
+
+
+def on_cards(device: str) -> None:
+    everything(device)
+    graphs()
+    a_late_rank()
+
+
+# ---- faults ----
 
 
 def joined(rank: int, path: str, count: int) -> None:
@@ -256,4 +312,4 @@ def ended(work: Any, folder: Path, count: int = 2) -> list[int]:
     return [process.exitcode for process in processes]
 
 
-__all__ = ["ended", "everything", "in_processes"]
+__all__ = ["ended", "everything", "in_processes", "on_cards"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -83,6 +83,9 @@ class CardMemory:
 
     def _stream(self) -> Any:
         return self._driver.CUstream(torch.cuda.current_stream(self._device).cuda_stream)
+
+    def enqueue(self, work: Callable[[], Any]) -> None:
+        work()  # products and copies go to the current stream by themselves
 
     def wait(self, flag: int) -> None:
         address, stream, driver = self._addresses[self.rank] + FLAG_BYTES * flag, self._stream(), self._driver

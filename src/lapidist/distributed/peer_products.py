@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, Protocol
 
 from lapidist.distributed.collectives import sum_of_terms
@@ -28,6 +29,9 @@ class Memory(Protocol):
 
     def buffers(self, way: Way, buffer: int, size: int) -> Sequence[Any]:
         """The bytes of this buffer at each rank."""
+
+    def enqueue(self, work: Callable[[], Any]) -> None:
+        """Let the current stream do this."""
 
     def wait(self, flag: int) -> None:
         """Let the current stream wait for a flag of this rank, and clear it."""
@@ -79,7 +83,7 @@ class PeerProducts:
     def do(self, step: Step, way: Way, buffer: int, actions: Mapping[Action, Callable[[int], Any]]) -> None:
         memory = self.memory
         if step.flag is None:
-            actions[step.action](step.peer)
+            memory.enqueue(partial(actions[step.action], step.peer))
         elif step.action == "wait":
             memory.wait(flag_index(way, buffer, step.flag, step.peer, memory.ranks))
         else:
