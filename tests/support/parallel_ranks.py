@@ -206,10 +206,12 @@ def everything(device: str) -> None:
 
 
 def by_way(way: str, a: Any, b: Any) -> Any:
-    call = {"push": "all_gather_matmul", "slots": "matmul_reduce_scatter", "one_shot": "matmul_all_reduce"}[
-        way
-    ]
-    return getattr(ours, calls[way])(a, b, way=way)
+    calls = {
+        "push": ours.all_gather_matmul,
+        "slots": ours.matmul_reduce_scatter,
+        "one_shot": ours.matmul_all_reduce,
+    }
+    return calls[way](a, b, way=way)
 
 
 def graphs() -> None:

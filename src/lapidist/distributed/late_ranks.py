@@ -28,8 +28,11 @@ class Waiting(NamedTuple):
 class LateRanks:
     """Looks at the calls of one group, in a thread of its own from the first one on."""
 
-    def __init__(self, limit: float, release: Callable[[], None]) -> None:
-        self.limit, self._release = limit, release
+    def __init__(
+        self, limit: float, release: Callable[[], None], prepare: Callable[[], None] = lambda: None
+    ) -> None:
+        """`release` lets calls go on that wait; `prepare` is called first in the thread."""
+        self.limit, self._release, self._prepare = limit, release, prepare
         self.failure: str | None = None
         self._calls: deque[Waiting] = deque()
         self._changed = threading.Condition()
@@ -68,6 +71,7 @@ class LateRanks:
             self._thread.start()
 
     def _watch(self) -> None:
+        self._prepare()
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: bool(self._calls))

@@ -57,7 +57,7 @@ class CardMemory:
         self._set = torch.ones_like(first).view(torch.uint8).to(device)
         self._addresses = self._flags.handle.buffer_ptrs
         self._meet("flags")
-        self.late = LateRanks(limit_of(group).total_seconds(), self._release)
+        self.late = LateRanks(limit_of(group).total_seconds(), self._release, self._ignore_captures)
 
     def _meet(self, what: str) -> None:
         """All ranks are here, and what they had enqueued is done."""
@@ -115,6 +115,11 @@ class CardMemory:
             end.record(current)
             self.late.add(way, end)
             self.late.start()
+
+    def _ignore_captures(self) -> None:
+        """Otherwise a look at an event in this thread would invalidate what another one captures."""
+        relaxed = self._driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        check(self._driver.cuThreadExchangeStreamCaptureMode(relaxed), "cuThreadExchangeStreamCaptureMode")
 
     def _release(self) -> None:
         """Set this rank's flags in others' place. Streams that wait take no SM, so the copy runs."""
