@@ -187,6 +187,76 @@ def gradients_of_several() -> None:
         equal(found[1:], tuple(part(each, 0) for each in of_weights))
 
 
+# ---- layers ----
+
+
+class Network(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(K, 6 * N), torch.nn.Linear(6 * N, K)
+
+    def forward(self, x: Any) -> Any:
+        return self.down(torch.relu(self.up(x)))
+
+
+def network(weights: dict[str, Any]) -> Network:
+    model = Network()
+    model.load_state_dict(weights)
+    return model
+
+
+def gathered(tensor: Any) -> Any:
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def layers(device: str) -> None:
+    """Split by styles of a plan, and by swap."""
+    from torch.distributed.tensor.parallel import parallelize_module
+
+    lt = importlib.import_module("lapidist.torch")
+    ranks = torch.distributed.get_world_size()
+    mesh = torch.distributed.device_mesh.init_device_mesh(device, (ranks,))
+    x, weights = whole_numbers(2, ROWS, K), Network().state_dict()
+    for name, value in weights.items():
+        weights[name] = whole_numbers(*value.shape)
+    one = network(weights)
+    expected = one(x)
+    expected.square().sum().backward()
+    for sequence in (None, 1):
+        by_styles, by_swap = network(weights), network(weights)
+        styles = {
+            "up": lt.ColumnParallel(sequence_dim=sequence),
+            "down": lt.RowParallel(sequence_dim=sequence, use_local_output=False),
+        }
+        parallelize_module(by_styles, mesh, styles)
+        swapped = lt.swap(
+            by_swap, mesh=mesh, plan={"u*": "columns", "down": "rowwise"}, sequence_dim=sequence
+        )
+        shown = expected if sequence is None else part(expected, 1)
+        for model in (by_styles, by_swap):
+            result = model(x if sequence is None else part(x, 1))
+            equal(gathered(result), expected if model is by_styles else shown)
+            # a sum of all ranks' parts, or the same on all ranks
+            (result.to_local() if model is by_styles else result).square().sum().backward()
+            for parameter, right in zip(model.parameters(), one.parameters(), strict=True):
+                equal(gathered(parameter.grad), right.grad)
+        swapped.undo()
+        equal({name: gathered(value) for name, value in by_swap.state_dict().items()}, weights)
+        equal(by_swap(x if sequence is None else part(x, 1)), shown)
+    for plan, words in (
+        ({"up": "column"}, "got 'column' for up"),
+        (None, "plan: must name the layers to split"),
+    ):
+        with pytest.raises(ArgumentError, match=words):
+            lt.swap(network(weights), mesh=mesh, plan=plan)
+    with pytest.raises(
+        ArgumentError, match=r"ColumnParallel: must be applied to a torch.nn.Linear; got Network"
+    ):
+        parallelize_module(network(weights), mesh, lt.ColumnParallel())
+    with pytest.raises(ArgumentError, match="must divide by the number of ranks"):
+        lt.swap(torch.nn.Sequential(torch.nn.Linear(4, 7)), mesh=mesh, plan={"0": "columns"})
+
+
 def everything(device: str) -> None:
     torch.set_default_device(device)
     for dtype in (torch.float32, torch.bfloat16):
@@ -197,6 +267,7 @@ def everything(device: str) -> None:
     refusals()
     gradients()
     gradients_of_several()
+    layers(device)
     plan = ours.plan("matmul_all_reduce", 64, N, K, group=torch.distributed.group.WORLD)
     assert device == "cuda" or plan.way == "collective"
     assert plan.exchange.ranks == torch.distributed.get_world_size()

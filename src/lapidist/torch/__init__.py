@@ -32,7 +32,9 @@ flops.count()
 
 
 def __getattr__(name: str) -> Any:
-    """`mm`, on first use: it imports torch's inductor, which takes a second."""
+    """What imports torch's inductor or its DTensor, which takes a second, on first use."""
     if name == "mm":
         return importlib.import_module("lapidist.torch.inductor").lapidist_mm
+    if name in ("ColumnParallel", "RowParallel"):
+        return getattr(importlib.import_module("lapidist.torch.parallel_layers"), name)
     raise AttributeError(f"module 'lapidist.torch' has no attribute {name!r}")

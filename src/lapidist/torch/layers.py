@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -138,12 +139,20 @@ class Swapped:
         self.undo()
 
 
+def split_over_mesh(model: Any, *how: Any) -> list[Any]:
+    """Importing torch's DTensor takes half a second."""
+    return importlib.import_module("lapidist.torch.parallel_layers").split_layers(model, *how)
+
+
 def swap(
     model: Any,
     where: Callable[[str, Any], bool] | None = None,
     dtype: Any = None,
     factors: Factors = "rows",
     invariant: bool | None = None,
+    mesh: Any = None,
+    plan: Mapping[str, str] | None = None,
+    sequence_dim: int | None = None,
 ) -> Swapped:
     """Let lapidist multiply in the torch.nn.Linear layers of a model, and in experts as transformers 5 has
     them: all, or those of which `where(name, layer)` is true. Returns a `Swapped`: its `undo()`, or the end
@@ -155,7 +164,11 @@ def swap(
     their own type.
 
     `invariant`: whether a row of a layer's result, and of its input's gradient, has the same bits whatever
-    other rows there are."""
+    other rows there are.
+
+    `mesh`: a mesh of one dimension over whose ranks layers are split first, and stay after `undo()`. `plan`
+    says how: patterns of names, each with "columns" (of the result) or "rows" (of the sum). Models of
+    transformers have one. `sequence_dim`: along which dimension what lies between these layers is split."""
     if not isinstance(model, torch.nn.Module):
         raise ArgumentError(
             f"model: must be a torch.nn.Module; got {type(model).__name__}. Pass the model itself"
@@ -169,6 +182,10 @@ def swap(
         require_kind(dtype, factors)
     if invariant is not None:
         require_flag("invariant", invariant)
+    if mesh is not None:
+        for layer in split_over_mesh(model, mesh, plan, sequence_dim, where):
+            if invariant is not None:
+                layer.invariant = invariant
     layers = [
         layer
         for name, layer in model.named_modules()

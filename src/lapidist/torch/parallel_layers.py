@@ -1,0 +1,154 @@
+"""Linear layers split over the ranks of a mesh, whose exchanges run under their products: styles for torch's
+parallelize_module, and what `swap(model, mesh=...)` makes of a model.
+
+Weights are DTensors, so checkpoints, optimizers and FSDP see them as torch's styles leave them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+import torch
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import ParallelStyle
+
+from lapidist.distributed.parallel_linear import column_parallel_linear, row_parallel_linear
+from lapidist.errors import ArgumentError
+from lapidist.torch.autocast import in_autocast
+from lapidist.torch.layers import STOCK, Linear
+
+KINDS = {"columns": "columns", "colwise": "columns", "rows": "rows", "rowwise": "rows"}
+
+
+class Sharing(NamedTuple):
+    """The mesh over which a layer is split, and the dimension along which its other side is, if it is."""
+
+    mesh: Any
+    sequence_dim: int | None
+    use_local_output: bool
+
+
+class ParallelLinear(Linear):
+    """Linear with this rank's part of a weight."""
+
+    sharing: Sharing
+
+    def parts(self, input: Any) -> tuple[Any, Any, Any]:
+        weight, bias = self.weight, self.bias
+        tensors = (input, weight, bias)
+        local = [part.to_local() if isinstance(part, DTensor) else part for part in tensors]
+        return in_autocast(*local)
+
+    def delivered(self, result: Any, placement: Any) -> Any:
+        if self.sharing.use_local_output:
+            return result
+        return DTensor.from_local(result, self.sharing.mesh, [placement], run_check=False)
+
+
+class ColumnParallelLinear(ParallelLinear):
+    """This rank's columns of the result; the input is the same on all ranks, or gathered."""
+
+    def forward(self, input: Any) -> Any:
+        mesh, sequence_dim, _ = self.sharing
+        result = column_parallel_linear(
+            *self.parts(input), mesh, sequence_dim=sequence_dim, invariant=self.invariant
+        )
+        return self.delivered(result, Shard(result.ndim - 1))
+
+
+class RowParallelLinear(ParallelLinear):
+    """The sum over ranks, on all of them or a part on each; the input is this rank's columns."""
+
+    def forward(self, input: Any) -> Any:
+        mesh, sequence_dim, _ = self.sharing
+        result = row_parallel_linear(
+            *self.parts(input), mesh, sequence_dim=sequence_dim, invariant=self.invariant
+        )
+        return self.delivered(result, Replicate() if sequence_dim is None else Shard(sequence_dim))
+
+
+class Parallel(ParallelStyle):  # type: ignore[misc]
+    """What the two styles share."""
+
+    layer: type[ParallelLinear]
+    dim: int  # of the weight, along which it is split
+
+    def __init__(self, *, sequence_dim: int | None = None, use_local_output: bool = True) -> None:
+        super().__init__()
+        self.sequence_dim, self.use_local_output = sequence_dim, use_local_output
+
+    def _apply(self, module: Any, device_mesh: Any) -> Any:
+        if type(module) not in (STOCK, Linear):
+            raise ArgumentError(
+                f"{type(self).__name__}: must be applied to a torch.nn.Linear; got {type(module).__name__}."
+                " Name its linear layers in the plan"
+            )
+        ranks, extent = device_mesh.size(), module.weight.shape[self.dim]
+        if extent % ranks:
+            raise ArgumentError(
+                f"{type(self).__name__}: the weight's dimension {self.dim} must divide by the number of"
+                f" ranks, {ranks}; got {extent}. Pad it, or leave the layer out"
+            )
+        for name, parameter in list(module.named_parameters(recurse=False)):
+            # a sum over ranks has its bias once
+            place = Replicate() if name == "bias" and self.dim else Shard(self.dim)
+            split = distribute_tensor(parameter, device_mesh, [place], src_data_rank=self.src_data_rank)
+            module.register_parameter(name, torch.nn.Parameter(split, requires_grad=parameter.requires_grad))
+        module.__class__ = self.layer
+        module.sharing = Sharing(device_mesh, self.sequence_dim, self.use_local_output)
+        return module
+
+
+class ColumnParallel(Parallel):
+    """A style for parallelize_module: each rank has some columns of a linear layer's result.
+
+    `sequence_dim`: the input is split along it, and gathered under the product. The result is this rank's
+    tensor, or a DTensor with use_local_output=False."""
+
+    layer, dim = ColumnParallelLinear, 0
+
+
+class RowParallel(Parallel):
+    """A style for parallelize_module: each rank has some columns of a linear layer's input.
+
+    `sequence_dim`: the sum over ranks is split along it; by default all ranks have all of it."""
+
+    layer, dim = RowParallelLinear, 1
+
+
+STYLES = {"columns": ColumnParallel, "rows": RowParallel}
+
+
+def plan_of_model(model: Any, plan: Mapping[str, str] | None) -> Mapping[str, str]:
+    """A plan as the caller wrote it, or the one that models of transformers have."""
+    if plan is None:
+        plan = getattr(model, "_tp_plan", None) or getattr(model, "tp_plan", None)
+    if not plan:
+        raise ArgumentError(
+            'plan: must name the layers to split; got none, and the model has no tp_plan. Write {"*.up":'
+            ' "columns", "*.down": "rows"}, say'
+        )
+    return plan
+
+
+def styled(model: Any, plan: Mapping[str, str], where: Any) -> Iterator[tuple[Any, str]]:
+    """The linear layers that a plan names, each with its kind."""
+    for name, layer in model.named_modules():
+        kinds = [kind for pattern, kind in plan.items() if fnmatchcase(name, pattern)]
+        if kinds and type(layer) in (STOCK, Linear) and (where is None or where(name, layer)):
+            if kinds[0] not in KINDS:
+                raise ArgumentError(
+                    f'plan: must say "columns" or "rows"; got {kinds[0]!r} for {name}. Write one of them'
+                )
+            yield layer, KINDS[kinds[0]]
+
+
+def split_layers(
+    model: Any, mesh: Any, plan: Mapping[str, str] | None, sequence_dim: int | None, where: Any
+) -> list[Any]:
+    """Split a model's layers over a mesh; the layers."""
+    pairs = list(styled(model, plan_of_model(model, plan), where))
+    for layer, kind in pairs:
+        STYLES[kind](sequence_dim=sequence_dim)._apply(layer, mesh)
+    return [layer for layer, _ in pairs]
