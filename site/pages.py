@@ -94,6 +94,7 @@ def repository() -> str:
 def reference() -> dict[str, str]:
     """Each page with its text; mkdocstrings puts the docstrings in the place of names behind `:::`."""
     import lapidist
+    import lapidist.distributed
 
     homes = {name: lapidist._MODULE_OF[name] for name in lapidist.__all__}
     epilogues = [name for name, home in homes.items() if home.startswith("epilogues")]
@@ -104,6 +105,10 @@ def reference() -> dict[str, str]:
         "epilogues": ("Epilogues", [f"lapidist.{name}" for name in functions_first(epilogues)]),
         "errors": ("Errors", [f"lapidist.{name}" for name in errors]),
         "torch": ("lapidist.torch", ["lapidist.torch"]),
+        "distributed": (
+            "lapidist.distributed",
+            [f"lapidist.distributed.{home}.{name}" for name, home in lapidist.distributed._HOME.items()],
+        ),
         "jax": ("lapidist.jax", ["lapidist.jax"]),
         "verify": ("lapidist.verify", ["lapidist.verify"]),
         "machine": ("The machine", ["lapidist.machine"]),
