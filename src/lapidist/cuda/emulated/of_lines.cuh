@@ -12,7 +12,9 @@ struct OfLines {
   float* words;
   int rows, columns;
 
-  __device__ __forceinline__ int* largest(bool of_b) const { return reinterpret_cast<int*>(words) + 2 + of_b; }
+  __device__ __forceinline__ int* largest(bool of_b) const {
+    return reinterpret_cast<int*>(words) + 2 + of_b;
+  }
   __device__ __forceinline__ double* scales(bool of_b) const {
     return reinterpret_cast<double*>(words + 4) + (of_b ? rows : 0);
   }

@@ -5,8 +5,8 @@
 #include "emulated/parts.cuh"
 
 constexpr int LINES = 32, WARPS = THREADS / LINES, STEPS = 128, EACH = STEPS / WARPS;
-constexpr int VECTOR = 16 / BYTES;      // parts in 16 bytes
-constexpr int PITCH = STEPS + VECTOR;   // keeps 16-byte alignment, and lines in different banks
+constexpr int VECTOR = 16 / BYTES;     // parts in 16 bytes
+constexpr int PITCH = STEPS + VECTOR;  // keeps 16-byte alignment, and lines in different banks
 static_assert(EACH == 16, "a thread has 16 steps of k, whole vectors of each part");
 
 extern "C" __global__ void __launch_bounds__(THREADS)

@@ -4,7 +4,7 @@
 #include "emulated/parts.cuh"
 
 constexpr int EACH = 4;  // steps of k of a thread
-struct alignas(EACH * BYTES) Together {
+struct alignas(EACH* BYTES) Together {
   int words[EACH / IN_WORD];
 };
 

@@ -294,6 +294,8 @@ def record_of(stage: Stage, case: Case, entry: Entry, inputs: Inputs, vendor_sec
     seconds = median(entry.seconds) if timed else None
     tflops = case.flops / seconds / 1e12 if seconds else None
     facts = entry.facts
+    # 0 for a type that the unit does not multiply by itself, as emulated float32
+    unit = stage.device.unit_limit(facts.unit, case.math) if facts.unit else 0.0
     return Record(
         kernel=entry.contender.name,
         kind=entry.contender.kind,
@@ -308,7 +310,7 @@ def record_of(stage: Stage, case: Case, entry: Entry, inputs: Inputs, vendor_sec
         tflops=tflops,
         ratio=vendor_seconds / seconds if seconds and vendor_seconds else None,
         limit_share=tflops / stage.device.limit_tflops(case.math) if tflops else None,
-        unit_share=tflops / stage.device.unit_limit(facts.unit, case.math) if tflops and facts.unit else None,
+        unit_share=tflops / unit if tflops and unit else None,
         worst=_finite(entry.verdict),
         ok=timed and entry.verdict is not None and entry.verdict.ok,
         out_dtype=case.out_dtype,
