@@ -10,27 +10,42 @@ import pytest
 
 from lapidist.device import chip
 from lapidist.distributed import plan
-from lapidist.distributed.exchange_plans import ON_THE_HOST, UNEVEN, UNTRIED, WAYS, exchange_of, plan_of
-from lapidist.distributed.exchange_times import NETWORK, NVLINK, Reach, Times
+from lapidist.distributed.exchange_plans import ON_THE_HOST, UNEVEN, WAYS, exchange_of, plan_of
+from lapidist.distributed.exchange_steps import Way
+from lapidist.distributed.exchange_times import NETWORK, NVLINK, Product, Reach, Times
 from lapidist.errors import ArgumentError
 
 CARDS = Reach(2, chip("h200"), NVLINK)
 LARGE = exchange_of("all_gather_matmul", 8192, 4096, 8192, "bfloat16", 2)
 
 
-def test_times_are_those_that_two_h100_took() -> None:
-    """8192 x 8192 x 8192, split, by NCCL and cuBLAS: 1013 us with a gather (the product 702) and
-    1052 with a scatter. 64 rows: 65 us and 23."""
-    gather = Times(LARGE, chip("h200"), NVLINK)
-    assert gather.product(8192) == pytest.approx(702e-6, rel=0.1)
-    assert gather.of("collective") == pytest.approx(1013e-6, rel=0.1)
-    scatter = Times(
-        exchange_of("matmul_reduce_scatter", 8192, 8192, 4096, "bfloat16", 2), chip("h200"), NVLINK
-    )
-    assert scatter.of("collective") == pytest.approx(1052e-6, rel=0.1)
-    small = Times(exchange_of("all_gather_matmul", 64, 4096, 8192, "bfloat16", 2), chip("h200"), NVLINK)
-    assert small.product(64) == pytest.approx(23e-6, rel=0.2)
-    assert small.of("collective") == pytest.approx(65e-6, rel=0.2)
+# Microseconds on two H200 of one host, by product and rows; few rows in CUDA graphs.
+SHAPES = {
+    "all_gather_matmul": (4096, 8192),
+    "matmul_reduce_scatter": (8192, 4096),
+    "matmul_all_reduce": (8192, 4096),
+}
+MEASURED = [
+    ("all_gather_matmul", 8192, {"collective": 1005, "chunks": 1110, "push": 791}),
+    ("all_gather_matmul", 512, {"collective": 90, "push": 76}),
+    ("all_gather_matmul", 64, {"collective": 34, "push": 48}),
+    ("matmul_reduce_scatter", 8192, {"collective": 1031, "slots": 825}),
+    ("matmul_reduce_scatter", 512, {"collective": 86, "slots": 85}),
+    ("matmul_reduce_scatter", 64, {"collective": 37, "slots": 55}),
+    ("matmul_all_reduce", 8192, {"collective": 1314, "slots": 1120, "one_shot": 1154}),
+    ("matmul_all_reduce", 512, {"collective": 130, "slots": 132, "one_shot": 92}),
+    ("matmul_all_reduce", 64, {"collective": 41, "slots": 73, "one_shot": 42}),
+]
+
+
+@pytest.mark.parametrize(("product", "rows", "measured"), MEASURED)
+def test_times_are_those_that_two_cards_took(product: Product, rows: int, measured: dict[Way, int]) -> None:
+    exchange = exchange_of(product, rows, *SHAPES[product], "bfloat16", 2)
+    times = Times(exchange, chip("h200"), NVLINK)
+    predicted = {way: 1e6 * times.of(way) for way in measured}
+    assert predicted == pytest.approx(measured, rel=0.25)
+    # the way that is chosen took at most a tenth longer than the fastest
+    assert measured[min(predicted, key=lambda way: predicted[way])] <= 1.1 * min(measured.values())
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])
@@ -44,21 +59,6 @@ def test_large_products_hide_their_exchange(ranks: int) -> None:
         alone = times.product(65536)
         assert 0.99 * alone < times.of(way) < 1.12 * alone
         assert all(times.of(other) > times.of(way) for other in WAYS[exchange.product] if other != way)
-
-
-def test_few_rows_are_reduced_in_one_shot() -> None:
-    for rows in (1, 16, 64, 512):
-        assert plan("matmul_all_reduce", rows, 8192, 4096).seconds[0][0] == "one_shot"
-    assert plan("matmul_all_reduce", 8192, 8192, 4096).seconds[0][0] == "slots"
-    assert plan("matmul_all_reduce", 64, 8192, 4096).seconds[0][1] < 40e-6
-
-
-def test_ways_that_no_card_has_run_are_taken_by_name_alone() -> None:
-    for product in WAYS:
-        chosen = plan(product, 8192, 8192, 8192)
-        assert chosen.way in ("collective", "chunks")
-        assert {name for name, _ in chosen.seconds} & UNTRIED
-        assert "the fastest of those that cards have run" in str(chosen)
 
 
 def test_without_access_to_peers_there_are_collectives() -> None:

@@ -17,7 +17,23 @@ from lapidist.errors import ArgumentError
 def agreed_way(
     product: Product, rows: Any, scale: Any, products: RowProducts, group: Any, way: Way | None
 ) -> Way:
-    """The plan's way, or the caller's if the plan does not refuse it."""
+    """The plan's way, or the caller's if the plan does not refuse it; looked up in a call that repeats."""
+    members, key = members_of(group), None
+    if scale is None and (of_products := products.key) is not None:
+        key = product, way, rows.shape, rows.dtype, rows.device, of_products
+        agreed = members.ways.get(key)
+        if agreed is not None:
+            members.calls += 1
+            return agreed
+    agreed = newly_agreed_way(product, rows, scale, products, group, way)
+    if key is not None:
+        members.ways[key] = agreed
+    return agreed
+
+
+def newly_agreed_way(
+    product: Product, rows: Any, scale: Any, products: RowProducts, group: Any, way: Way | None
+) -> Way:
     members = members_of(group)
     parts = [f"a {tuple(rows.shape)} {rows.dtype}", products.described()]
     parts += [] if scale is None else [f"scale_a {tuple(scale.shape)}"]

@@ -25,8 +25,6 @@ MEANINGS: dict[Way, str] = {
     "one_shot": "each rank adds all ranks' terms where they lie",
 }
 PEER_WAYS = ("push", "slots", "one_shot")
-# No host with several cards was at hand since they were written. A call takes them when it names them.
-UNTRIED: frozenset[Way] = frozenset(("push", "slots", "one_shot"))
 ON_THE_HOST = "the ranks are processes on the host, whose cores copy and multiply"
 UNEVEN = "the rows do not divide by the number of ranks"
 
@@ -76,11 +74,8 @@ def plan_of(exchange: Exchange, reach: Reach, barred: str = "") -> ExchangePlan:
         ((way, times.of(way)) for way in WAYS[exchange.product] if way not in refusals),
         key=lambda candidate: candidate[1],
     )
-    way = next(name for name, _ in seconds if name not in UNTRIED)
     reason = "predicted to be the fastest" if len(seconds) > 1 else "no other way can be taken"
-    if way != seconds[0][0]:
-        reason += " of those that cards have run"
-    return ExchangePlan(exchange, way, reason, tuple(seconds), tuple(refusals.items()))
+    return ExchangePlan(exchange, seconds[0][0], reason, tuple(seconds), tuple(refusals.items()))
 
 
 def plan(
@@ -119,7 +114,7 @@ def plan(
     --------
     >>> import lapidist.distributed
     >>> lapidist.distributed.plan("all_gather_matmul", 8192, 4096, 8192, ranks=2).way
-    'chunks'
+    'push'
     """
     if product not in WAYS:
         raise ArgumentError(f"product: must be one of {', '.join(WAYS)}; got {product!r}. Write one of these")

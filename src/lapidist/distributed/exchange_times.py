@@ -1,7 +1,7 @@
 """How long a product over several ranks takes, by way: bytes over links, flags and products.
 
 All ranks do the same at the same time, so what a rank sends at some time is what it receives then. Constants
-are fitted to two H100 with NVLink: 8192 x 8192 x 8192 and 64 rows of it, by NCCL and by copies."""
+are fitted to two H200 of one host: 16 to 8192 rows by 8192 x 8192, split, in graphs where rows are few."""
 
 from __future__ import annotations
 
@@ -19,19 +19,24 @@ MATH_SHARE, DRAM_SHARE, TILE = 0.95, 0.85, (128, 256)
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """`bytes_per_second` of one card in one direction, by its copies or stores, and by collectives."""
+    """Bytes a second of one card in one direction: what it writes to others under a product, by copies or by
+    stores; what a kernel reads of others; and what collectives move."""
 
     name: str
-    bytes_per_second: float
-    collective_bytes_per_second: float
+    written: float
+    read: float
+    collective: float
     launch_seconds: float = 4e-6
     copy_seconds: float = 3e-6
-    flag_seconds: float = 1.5e-6
-    collective_seconds: float = 30e-6
+    flag_seconds: float = 4e-6  # of a wait, which also clears the flag, or of a signal
+    collective_seconds: float = 15e-6
+    # Kernels of collectives and a product that fills the card wait for each other: on two H200 chunks took
+    # longer than a collective and its product.
+    overlap: bool = False
 
 
-NVLINK = Links("NVLink", 370e9, 216e9)
-NETWORK = Links("network", 45e9, 45e9, collective_seconds=60e-6)
+NVLINK = Links("NVLink", 155e9, 370e9, 216e9)
+NETWORK = Links("network", 45e9, 45e9, 45e9, collective_seconds=60e-6, overlap=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +106,9 @@ class Times:
         rate = device.limit_tflops(exchange.dtype) * 1e12 * MATH_SHARE * busy
         moved = (rows + exchange.n) * exchange.k * exchange.size + rows * exchange.n * exchange.result_size
         multiplied = 2 * rows * exchange.n * exchange.k / max(rate, 1.0)
-        # Few tiles are split along k, where the bytes of B bound them.
+        # Few tiles are split along k.
         if tiles < device.sms:
-            multiplied *= max(busy, 0.5)
+            multiplied *= max(busy, 0.3)
         return self.links.launch_seconds + max(multiplied, self.memory(moved))
 
     def memory(self, count: float) -> float:
@@ -112,7 +117,7 @@ class Times:
     def collective(self, count: float) -> float:
         """Each rank sends so many bytes to every other one."""
         sent = count * (self.exchange.ranks - 1)
-        return self.links.collective_seconds + sent / self.links.collective_bytes_per_second
+        return self.links.collective_seconds + sent / self.links.collective
 
     def sum_of(self, rows: int) -> float:
         exchange = self.exchange
@@ -127,17 +132,24 @@ class Times:
         shard = exchange.rows_of_a_rank * exchange.k * exchange.size / chunks
         arrived = done = 0.0
         for _ in range(chunks):
-            arrived += self.collective(shard)
-            done = max(done, arrived) + self.product(-(-exchange.rows // chunks))
+            arrived = (arrived if self.links.overlap else done) + self.collective(shard)
+            done = max(done, arrived) + self.multiplied(chunks)
         return done
+
+    def multiplied(self, chunks: int) -> float:
+        """A chunk has a product for each rank's rows."""
+        exchange = self.exchange
+        if chunks == 1:
+            return self.product(exchange.rows)
+        return exchange.ranks * self.product(-(-exchange.rows_of_a_rank // chunks))
 
     def scattered(self, chunks: int) -> float:
         exchange = self.exchange
         block = exchange.rows_of_a_rank * exchange.n * exchange.result_size / chunks
-        multiplied = sent = 0.0
+        done = sent = 0.0
         for _ in range(chunks):
-            multiplied += self.product(-(-exchange.rows // chunks))
-            sent = max(sent, multiplied) + self.collective(block)
+            done = (done if self.links.overlap else sent) + self.multiplied(chunks)
+            sent = max(sent, done) + self.collective(block)
         return sent + self.sum_of(exchange.rows_of_a_rank)
 
     def terms_gathered(self) -> float:
@@ -149,7 +161,7 @@ class Times:
     def pushed(self) -> float:
         exchange, links = self.exchange, self.links
         shard = exchange.rows_of_a_rank * exchange.k * exchange.size
-        push = links.copy_seconds + 2 * links.flag_seconds + shard / links.bytes_per_second
+        push = links.copy_seconds + 2 * links.flag_seconds + shard / links.written
         product = self.product(exchange.rows_of_a_rank)
         arrived, done = 0.0, product
         for _ in range(exchange.ranks - 1):
@@ -161,7 +173,7 @@ class Times:
         exchange, links = self.exchange, self.links
         block = exchange.rows_of_a_rank * exchange.n * exchange.result_size
         product = self.product(exchange.rows_of_a_rank)
-        sent = max(product, block / links.bytes_per_second) + 2 * links.flag_seconds
+        sent = max(product, block / links.written) + 2 * links.flag_seconds
         flags = 2 * (exchange.ranks - 1) * links.flag_seconds
         return (exchange.ranks - 1) * sent + product + flags + self.sum_of(exchange.rows_of_a_rank)
 
@@ -172,6 +184,6 @@ class Times:
         return (
             self.product(exchange.rows)
             + 4 * others * links.flag_seconds
-            + others * term / links.bytes_per_second
+            + others * term / links.read
             + self.sum_of(exchange.rows)
         )

@@ -30,6 +30,7 @@ class Members:
         self.rank, self.ranks = dist.get_rank(group), dist.get_world_size(group)
         self.calls = 0
         self.descriptions: set[Any] = set()
+        self.ways: dict[Any, Any] = {}  # of calls on which all agreed
         self.reach: Reach | None = None
         self.peer_memory: Any = None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -99,7 +99,7 @@ class CardMemory:
         check(self._driver.cuStreamWriteValue32(self._stream(), address, 1, 0), "cuStreamWriteValue32")
 
     def on(self, stream: Stream) -> AbstractContextManager[Any]:
-        return torch.cuda.stream(self._copies if stream == "copies" else None)
+        return torch.cuda.stream(self._copies) if stream == "copies" else nullcontext()
 
     @contextmanager
     def call(self, way: Way) -> Iterator[None]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
+from itertools import groupby
 from typing import Any, Protocol
 
 from lapidist.distributed.collectives import sum_of_terms
@@ -18,6 +19,7 @@ from lapidist.distributed.row_products import RowProducts
 BUFFERS = 2
 FLAGS: tuple[Flag, ...] = ("free", "arrived")
 WAYS = tuple(STEPS)
+VIEWS = 64  # of buffers, by shape and type, that are kept
 ALIGNMENT = 1024  # bytes, of a part of a buffer: TMA and copies want whole lines
 
 
@@ -66,6 +68,7 @@ class PeerProducts:
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
         self.turns = dict.fromkeys(WAYS, 0)
+        self._views: dict[Any, tuple[Any, list[list[Any]]]] = {}
 
     def turn(self, way: Way) -> int:
         """The buffer of this call; the next call has the other one."""
@@ -76,9 +79,11 @@ class PeerProducts:
     def run(self, way: Way, buffer: int, actions: Mapping[Action, Callable[[int], Any]]) -> None:
         memory = self.memory
         with memory.call(way):
-            for step in STEPS[way](memory.rank, memory.ranks):
-                with memory.on(step.stream):
-                    self.do(step, way, buffer, actions)
+            steps = STEPS[way](memory.rank, memory.ranks)
+            for stream, of_stream in groupby(steps, key=lambda step: step.stream):
+                with memory.on(stream):
+                    for step in of_stream:
+                        self.do(step, way, buffer, actions)
 
     def do(self, step: Step, way: Way, buffer: int, actions: Mapping[Action, Callable[[int], Any]]) -> None:
         memory = self.memory
@@ -147,10 +152,21 @@ class PeerProducts:
         size = like.numel() * like.element_size()
         stride = -(-size // ALIGNMENT) * ALIGNMENT
         buffer = self.turn(way)
-        return [
-            [
-                of_rank[part * stride : part * stride + size].view(like.dtype).view(like.shape)
-                for part in range(count)
-            ]
-            for of_rank in self.memory.buffers(way, buffer, count * stride)
-        ], buffer
+        of_ranks = self.memory.buffers(way, buffer, count * stride)
+        key = way, buffer, like.shape, like.dtype
+        cached = self._views.get(key)
+        if cached is None or cached[0] is not of_ranks:  # larger buffers are others
+            if len(self._views) >= VIEWS:
+                self._views.clear()
+            cached = (
+                of_ranks,
+                [
+                    [
+                        of_rank[part * stride : part * stride + size].view(like.dtype).view(like.shape)
+                        for part in range(count)
+                    ]
+                    for of_rank in of_ranks
+                ],
+            )
+            self._views[key] = cached
+        return cached[1], buffer

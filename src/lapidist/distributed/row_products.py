@@ -25,6 +25,10 @@ class Options:
     precision: Precision = IEEE
     invariant: bool | None = None
 
+    @property
+    def is_usual(self) -> bool:
+        return self.out_dtype is self.invariant is None and self.precision == IEEE
+
     def described(self) -> str:
         """Those that are not as usual."""
         names = (field.name for field in fields(self))
@@ -70,11 +74,14 @@ class RowProducts:
         ]
 
     def product(self, index: int, rows: Any, scale: Any, out: Any) -> Any:
-        options = self.options
+        options, matrix = self.options, self.matrices[index]
         bias = self.biases[index] if self.biases else None
+        if scale is None and bias is None and not (self.scales or self.epilogues) and options.is_usual:
+            # as gemm's fast path wants it: beta as nobody passed it
+            return api.gemm(rows, matrix, out=out, trans_b=options.trans_b)
         return api.gemm(
             rows,
-            self.matrices[index],
+            matrix,
             bias,
             beta=0.0 if bias is None else 1.0,
             out=out,
@@ -99,6 +106,14 @@ class RowProducts:
             if not kinds <= {ROW, SCALAR} or function.is_positioned or not plain:
                 return "the epilogue has operands, results or positions of all rows"
         return ""
+
+    @property
+    def key(self) -> tuple[Any, ...] | None:
+        """What plans depend on and ranks must agree on; None where that is not worth a key."""
+        if self.epilogues or self.scales:
+            return None
+        options, matrices = self.options, [(matrix.shape, matrix.dtype) for matrix in self.matrices]
+        return options.trans_b, options.out_dtype, options.precision, options.invariant, *matrices
 
     def described(self) -> str:
         """What must be the same on all ranks."""
