@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 
 from lapidist.distributed.late_ranks import LateRanks
@@ -66,3 +69,15 @@ def test_a_late_rank_is_an_error_of_the_next_call() -> None:
     assert card.released == 2
     with pytest.raises(LaunchError):
         card.late.require_none()
+
+
+def test_the_thread_keeps_no_group_and_ends_with_it() -> None:
+    card = Card()
+    card.late.start()
+    card.call("push", 0).reached = True
+    thread, group = card.late._thread, weakref.ref(card)
+    del card
+    gc.collect()
+    assert thread is not None
+    thread.join()
+    assert group() is None

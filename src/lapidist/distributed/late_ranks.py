@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -67,13 +68,38 @@ class LateRanks:
 
     def start(self) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._watch, name="lapidist late ranks", daemon=True)
+            changed = self._changed
+
+            def gone(_: object) -> None:
+                with changed:
+                    changed.notify()
+
+            arguments = weakref.ref(self, gone), changed
+            self._thread = threading.Thread(
+                target=watch, args=arguments, name="lapidist late ranks", daemon=True
+            )
             self._thread.start()
 
-    def _watch(self) -> None:
+    def begin(self) -> None:
         self._prepare()
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: bool(self._calls))
-                self._changed.wait(min(INTERVAL, self.limit))
-            self.look(time.monotonic())
+
+    def pause(self) -> float | None:
+        """Seconds until the next look; None: until a call is added."""
+        return min(INTERVAL, self.limit) if self._calls else None
+
+
+def watch(reference: weakref.ref[LateRanks], changed: threading.Condition) -> None:
+    """Look until the group is gone. While this waits it keeps nothing of the group's."""
+    late = reference()
+    if late is not None:
+        late.begin()
+    while late is not None:
+        with changed:
+            pause = late.pause()
+            late = None
+            if reference() is None:
+                return
+            changed.wait(pause)
+        late = reference()
+        if late is not None:
+            late.look(time.monotonic())
