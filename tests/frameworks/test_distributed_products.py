@@ -22,6 +22,10 @@ def test_ranks_share_products_and_gradients(processes: Any, ranks: int, tmp_path
     processes.in_processes(processes.everything, tmp_path, "cpu", ranks)
 
 
+def test_the_study_of_several_cards_times_every_way(processes: Any, tmp_path: Path) -> None:
+    processes.in_processes(processes.bench, tmp_path, "cpu")
+
+
 def test_shapes_that_differ_are_refused_on_every_rank(processes: Any, tmp_path: Path) -> None:
     assert processes.ended(processes.with_other_shapes, tmp_path) == [0, 0]
 

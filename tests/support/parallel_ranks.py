@@ -273,6 +273,19 @@ def everything(device: str) -> None:
     assert plan.exchange.ranks == torch.distributed.get_world_size()
 
 
+def bench(device: str) -> None:
+    """The study of several cards, with products that take no time: all ways and peers that the host has."""
+    study = importlib.import_module("lapidist_lab.bench.studies.several_cards")
+    assert len(study.cases(2)) == 3 * len(study.EXTENTS) * len(study.ROWS)
+    for product in ("all_gather_matmul", "matmul_reduce_scatter", "matmul_all_reduce"):
+        rows = study.measured(study.Case(product, ROWS, N, K), device, "H200")
+        names = [product, f"{product}, chunks", f"alone, {product}", f"cublas + nccl, {product}"]
+        assert [row.kernel for row in rows] == names
+        assert all(row.ok and row.seconds and row.mode == "parallel" for row in rows)
+        assert [row.ratio for row in rows][2:] == [None, 1.0]
+        assert all(row.peer == "cublas + nccl" for row in rows if row.ratio)
+
+
 # ---- cards ----
 
 
@@ -385,4 +398,4 @@ def ended(work: Any, folder: Path, count: int = 2) -> list[int]:
     return [process.exitcode for process in processes]
 
 
-__all__ = ["ended", "everything", "in_processes", "on_cards"]
+__all__ = ["bench", "ended", "everything", "in_processes", "on_cards"]

@@ -1,0 +1,238 @@
+"""Products over the cards of a host, beside NCCL with cuBLAS and torch's own products over symmetric memory.
+
+`torchrun --nproc-per-node 2 -m lapidist_lab.bench.studies.several_cards FILE` writes its Records to FILE.
+Every way of a call is timed; the plan's has the call's name alone."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from lapidist.backends.gpu.driver import query_device
+from lapidist.build.compile_policy import VARIABLE, WAIT
+from lapidist.distributed.exchange_plans import PEER_WAYS, WAYS, plan
+from lapidist.distributed.exchange_times import Product
+from lapidist_lab.bench.protocol.conditions import gather
+from lapidist_lab.bench.protocol.record import Record, write_run
+
+MODE, GATHER, PEER = "parallel", "all_gather_matmul", "cublas + nccl"
+SYMMETRIC, ALONE = "torch.ops.symm_mem", "alone"
+ROUNDS, GRAPH_SECONDS = 9, 2e-3
+BOUND = 0.02  # of the largest value: terms are rounded to bf16 before they are added
+PROTOCOL = (
+    f"bf16, normal numbers; a graph of calls of {GRAPH_SECONDS * 1e3:.0f} ms, median of {ROUNDS} replays, in"
+    " turns; time of the slowest rank; ratio: the fastest peer's time over this one"
+)
+EXTENTS = ((8192, 8192), (28672, 8192), (8192, 28672))  # of all ranks: the result's columns, and k
+ROWS = (16, 64, 512, 4096, 8192)
+Call = Callable[[], Any]
+
+
+class Case(NamedTuple):
+    """`n` and `k` of one rank."""
+
+    product: Product
+    rows: int
+    n: int
+    k: int
+
+
+def cases(ranks: int) -> list[Case]:
+    extents = {
+        product: [(n // ranks, k) if product == GATHER else (n, k // ranks) for n, k in EXTENTS]
+        for product in WAYS
+    }
+    return [Case(product, rows, *pair) for product in WAYS for pair in extents[product] for rows in ROWS]
+
+
+def operands(case: Case, device: str) -> tuple[Any, Any]:
+    """This rank's."""
+    import torch
+    import torch.distributed as dist
+
+    rows = case.rows // dist.get_world_size() if case.product == GATHER else case.rows
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    a = torch.randn(rows, case.k, device=device, dtype=dtype)
+    return a, torch.randn(case.n, case.k, device=device, dtype=dtype).t()
+
+
+def peers(case: Case, a: Any, b: Any) -> dict[str, Call]:
+    """torch's, the first of which results are compared with."""
+    import torch
+    import torch.distributed as dist
+
+    ranks, name = dist.get_world_size(), dist.group.WORLD.group_name
+    everything = a.new_empty(case.rows, case.k)
+    part = a.new_empty(case.rows // ranks, case.n)
+
+    def gathered() -> Any:
+        dist.all_gather_into_tensor(everything, a)
+        return torch.mm(everything, b)
+
+    def scattered() -> Any:
+        dist.reduce_scatter_tensor(part, torch.mm(a, b))
+        return part
+
+    def reduced() -> Any:
+        total = torch.mm(a, b)
+        dist.all_reduce(total)
+        return total
+
+    def gathered_symmetric() -> Any:
+        return torch.ops.symm_mem.fused_all_gather_matmul(a, [b], 0, name)[1][0]
+
+    def scattered_symmetric() -> Any:
+        return torch.ops.symm_mem.fused_matmul_reduce_scatter(a, b, "sum", 0, name)
+
+    by_collective, by_symmetric = {
+        "all_gather_matmul": (gathered, gathered_symmetric),
+        "matmul_reduce_scatter": (scattered, scattered_symmetric),
+        "matmul_all_reduce": (reduced, None),
+    }[case.product]
+    contenders = {PEER: by_collective}
+    if a.device.type == "cuda" and by_symmetric is not None:
+        contenders[SYMMETRIC] = by_symmetric
+    return contenders
+
+
+def contenders_of(case: Case, a: Any, b: Any) -> dict[str, Call]:
+    import torch.distributed as dist
+
+    import lapidist
+    import lapidist.distributed
+
+    call = getattr(lapidist.distributed, case.product)
+    chosen = plan(case.product, case.rows, case.n, case.k, group=dist.group.WORLD)
+    ways = [way for way in WAYS[case.product] if a.device.type == "cuda" or way not in PEER_WAYS]
+    ours = {
+        case.product if way == chosen.way else f"{case.product}, {way}": partial(call, a, b, way=way)
+        for way in ways
+        if way not in dict(chosen.refused)
+    }
+    everything = a.new_empty(case.rows, case.k).normal_()
+    return {**ours, ALONE: partial(lapidist.matmul, everything, b), **peers(case, a, b)}
+
+
+def captured(call: Call) -> tuple[Call, int]:
+    """Replays of a graph of calls, and how many it has. What torch cannot capture is called as it is."""
+    import torch
+
+    for _ in range(3):
+        call()
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    call()
+    torch.cuda.synchronize()
+    count = of_all(max(1, min(50, int(GRAPH_SECONDS / (time.perf_counter() - start)))))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(count):
+            call()
+    return graph.replay, count
+
+
+def of_all(number: float) -> Any:
+    """The largest of all ranks'."""
+    import torch
+    import torch.distributed as dist
+
+    device = "cuda" if dist.get_backend() == "nccl" else "cpu"
+    tensor = torch.tensor(float(number), device=device)
+    dist.all_reduce(tensor, dist.ReduceOp.MAX)
+    return type(number)(tensor.item())
+
+
+def seconds_of(call: Call, count: int, device: str) -> float:
+    import torch
+    import torch.distributed as dist
+
+    dist.barrier()
+    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+    wait()
+    start = time.perf_counter()
+    call()
+    wait()
+    return of_all((time.perf_counter() - start) / count)
+
+
+def measured(case: Case, device: str, chip: str) -> list[Record]:
+    """The rows of a case, the same on all ranks."""
+    contenders = contenders_of(case, *operands(case, device))
+    expected = contenders[PEER]().float().clone()
+    calls, worst = {}, dict.fromkeys(contenders, 0.0)
+    for name, call in contenders.items():
+        if name != ALONE:
+            off = (call().float() - expected).abs().max() / expected.abs().max()
+            worst[name] = of_all(float(off)) / BOUND
+        uncaptured = device == "cpu" or name == SYMMETRIC
+        calls[name] = (call, 1) if uncaptured else captured(call)
+    turns: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(ROUNDS):
+        for name, (call, count) in calls.items():
+            turns[name].append(seconds_of(call, count, device))
+    return [row_of(case, name, turns, worst[name], chip) for name in calls]
+
+
+def row_of(case: Case, name: str, turns: dict[str, list[float]], worst: float, chip: str) -> Record:
+    ours, times = (
+        name.startswith(case.product),
+        {contender: median(seconds) for contender, seconds in turns.items()},
+    )
+    best = min((PEER, SYMMETRIC), key=lambda rival: times.get(rival, math.inf))
+    seconds = times[name]
+    return Record(
+        name if ours else f"{name}, {case.product}",
+        "production" if ours else "peer",
+        chip,
+        "bfloat16",
+        "rcr",
+        case.rows,
+        case.n,
+        case.k,
+        seconds,
+        2e-12 * case.rows * case.n * case.k / seconds,
+        None if name == ALONE else times[best] / seconds,
+        None,
+        worst,
+        worst <= 1.0,
+        MODE,
+        min(turns[name]),
+        max(turns[name]),
+        peer=None if name == ALONE else best,
+        note=f"product alone over this: {times[ALONE] / seconds:.2f}",
+    )
+
+
+def main(path: str) -> None:
+    import torch
+    import torch.distributed as dist
+
+    os.environ.setdefault(VARIABLE, WAIT)
+    ordinal = int(os.environ["LOCAL_RANK"])
+    torch.cuda.set_device(ordinal)
+    dist.init_process_group("nccl")
+    device, ranks = query_device(ordinal), dist.get_world_size()
+    command = f"torchrun --nproc-per-node {ranks} -m lapidist_lab.bench.studies.several_cards"
+    facts = gather(device, device.name, MODE, PROTOCOL, vendor=f"torch {torch.__version__}, {ranks} cards")
+    conditions = replace(facts, command=command, inputs="standard normal")
+    records: list[Record] = []
+    for case in cases(ranks):
+        rows = measured(case, "cuda", device.name)
+        records += rows
+        if dist.get_rank() == 0:
+            for row in rows:
+                print(f"{row.kernel:44} {case.rows:6} rows {1e6 * (row.seconds or 0):9.1f} us, {row.note}")
+            write_run(Path(path), conditions, records)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
