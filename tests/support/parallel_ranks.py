@@ -253,6 +253,10 @@ def layers(device: str) -> None:
         ArgumentError, match=r"ColumnParallel: must be applied to a torch.nn.Linear; got Network"
     ):
         parallelize_module(network(weights), mesh, lt.ColumnParallel())
+    with pytest.raises(ArgumentError, match="dtype: must be None with a mesh"):
+        lt.swap(network(weights), mesh=mesh, plan={"up": "columns"}, dtype=torch.float8_e4m3fn)
+    with pytest.raises(ArgumentError, match="plan: must be None without a mesh"):
+        lt.swap(network(weights), plan={"up": "columns"})
     with pytest.raises(ArgumentError, match="must divide by the number of ranks"):
         lt.swap(torch.nn.Sequential(torch.nn.Linear(4, 7)), mesh=mesh, plan={"0": "columns"})
 

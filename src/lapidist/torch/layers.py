@@ -139,6 +139,17 @@ class Swapped:
         self.undo()
 
 
+def require_mesh(mesh: Any, dtype: Any, **how: Any) -> None:
+    """Refuse what says nothing without a mesh, and 8 bits with one."""
+    if mesh is not None and dtype is not None:
+        raise ArgumentError(
+            f"dtype: must be None with a mesh; got {dtype}. Layers that are split multiply in their own type"
+        )
+    for name, value in how.items():
+        if mesh is None and value is not None:
+            raise ArgumentError(f"{name}: must be None without a mesh; got {value!r}. Pass mesh=, too")
+
+
 def split_over_mesh(model: Any, *how: Any) -> list[Any]:
     """Importing torch's DTensor takes half a second."""
     return importlib.import_module("lapidist.torch.parallel_layers").split_layers(model, *how)
@@ -182,6 +193,7 @@ def swap(
         require_kind(dtype, factors)
     if invariant is not None:
         require_flag("invariant", invariant)
+    require_mesh(mesh, dtype=dtype, plan=plan, sequence_dim=sequence_dim)
     if mesh is not None:
         for layer in split_over_mesh(model, mesh, plan, sequence_dim, where):
             if invariant is not None:
