@@ -267,6 +267,7 @@ LAYERS = (
     "lapidist.verify",
     "lapidist.contractions",
     "lapidist.api",
+    "lapidist.quantised",
     "lapidist.calls",
     "lapidist.backends",
     "lapidist.planning",

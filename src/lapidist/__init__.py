@@ -49,7 +49,7 @@ __all__ = sorted(_MODULE_OF, key=lambda name: (not name.isupper(), not name[0].i
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("epilogues", "verify"):  # packages of public names
+    if name in ("epilogues", "quantised", "verify"):  # packages of public names
         return _loaded(name)
     module = _MODULE_OF.get(name)
     if module is None:

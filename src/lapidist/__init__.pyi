@@ -1,4 +1,5 @@
 import lapidist.epilogues as epilogues  # noqa: F401 - a name of the package, of which only some are listed
+import lapidist.quantised as quantised  # noqa: F401
 import lapidist.verify as verify  # noqa: F401
 from lapidist.api import gemm, gemm_lists, matmul
 from lapidist.calls.executable import Gemm

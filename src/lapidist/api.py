@@ -4,12 +4,13 @@ Call of its arguments and checks it.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
 from lapidist.backends.host_at_once import gemm_at_once, product_at_once
-from lapidist.calls.call import Call, Mode
+from lapidist.calls.call import Call, FewBits, Mode
 from lapidist.calls.full_path import multiplied, multiplied_by_name, planned_products, with_arrays
 from lapidist.calls.kernel_choice import OPEN, Choices, checked
 from lapidist.calls.operation import (
@@ -44,6 +45,14 @@ Array = TypeVar("Array")
 Matrices = TypeVar("Matrices", bound=HasShape | list[Any] | tuple[Any, ...] | Pointers)
 
 
+@cache
+def few_bits() -> Any:
+    """The module, imported by the first call that needs it."""
+    from lapidist.quantised import product
+
+    return product
+
+
 def matmul(
     a: Array,
     b: Any,
@@ -70,7 +79,8 @@ def matmul(
     Parameters
     ----------
     a, b : arrays of one framework
-        Their last two dimensions are matrices, those before them a batch.
+        Their last two dimensions are matrices, those before them a batch. b may be a weight of few bits
+        (`lapidist.quantised`).
     out : array, optional
         Where the result goes; it may have any strides. A tuple, where an epilogue has several results.
     out_dtype : dtype, optional
@@ -127,6 +137,9 @@ def matmul(
     >>> float(lapidist.matmul(a, b, device="machine")[0, 0])
     6.0
     """
+    if isinstance(b, FewBits):
+        refused = out_dtype, acc_dtype, scale_a, scale_b, promote, epilogue, invariant, compile
+        return few_bits().matmul(a, b, out, precision, refused, stream, device)
     types = USUAL_TYPES
     if (out_dtype is not None or acc_dtype is not None) or (promote is not None or precision is not IEEE):
         types = types_named(out_dtype, acc_dtype, precision, promote)

@@ -20,6 +20,12 @@ Mode = Literal["gemm", "batched", "array"]
 LISTED = (list, tuple, Pointers)  # what stands for many matrices
 
 
+class FewBits:
+    """A b that is no array, and whose products are those of lapidist.quantised."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
     """Whoever makes a Call has checked types and choices. `bound` checks the arrays."""

@@ -191,3 +191,17 @@ REDUCE_ROWS: Knobs = (
     OPERATION,
     Knob("NEIGHBOURS", "16 columns of the product: 16 values, or 8 of pairs; or 1"),
 )
+FEW_BITS: Knobs = (
+    Knob("FORMAT", "of weights: 0 int4, 1 mxfp4, 2 int8, 3 e4m3 (quantised/decode.cuh)"),
+    Knob("X", "the type of x and of results", None, TYPE),
+    Knob("Scale", "the type of factors", None, TYPE),
+    Knob("GROUPS", "groups with a factor each, in 64 steps of k"),
+    Knob("ZEROS", "1: groups have zero points"),
+    Knob("WARPS", "warps of a block"),
+)
+SKINNY: Knobs = (
+    *FEW_BITS,
+    Knob("BIAS", "1: a number for each column is added"),
+    Knob("ROWS_OF_8", "eights of rows of x"),
+    Knob("DEPTH", "tiles of a warp that are on their way"),
+)

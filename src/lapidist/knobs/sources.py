@@ -78,6 +78,8 @@ OWN: dict[str, Knobs] = {
     "ladder/30_wgmma_clusters.cu": CLUSTERED,
     "ladder/31_wgmma_streamk.cu": STREAMK,
     "placement.cu": COMMON,
+    "quantised/decoded.cu": families.FEW_BITS,
+    "quantised/skinny.cu": families.SKINNY,
     "second/largest.cu": families.LARGEST,
     "second/quantise.cu": families.QUANTISE,
     "second/reduce.cu": families.REDUCE,

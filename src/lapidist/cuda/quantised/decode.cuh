@@ -1,0 +1,128 @@
+// Codes of few bits as pairs of 16-bit floats, in the order of lapidist/quantised/fragment_order.py. Each value
+// is exact: factors follow the sums of a group.
+#pragma once
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
+namespace quantised {
+
+constexpr int INT4 = 0, MXFP4 = 1, INT8 = 2, E4M3 = 3;
+typedef unsigned Pair;
+
+template <typename V>
+__device__ __forceinline__ Pair bits_of(V pair) {
+  return *reinterpret_cast<Pair*>(&pair);
+}
+
+template <typename X>
+struct Decode;
+
+template <>
+struct Decode<__nv_bfloat16> {
+  static __device__ __forceinline__ __nv_bfloat162 pair_of(Pair bits) {
+    return *reinterpret_cast<__nv_bfloat162*>(&bits);
+  }
+  // Codes of 4 bits in the last mantissa bits of 128: differences from 128 + zero are exact.
+  static __device__ __forceinline__ Pair int4(unsigned codes, unsigned zero) {
+    const __nv_bfloat162 over = pair_of((codes & 0x000F000Fu) | 0x43004300u);
+    return bits_of(__hsub2(over, pair_of(zero * 0x10001u + 0x43004300u)));
+  }
+  // The exponent and mantissa of e2m1 become those of a float that is too small by 2^126.
+  static __device__ __forceinline__ Pair e2m1(unsigned codes) {
+    const unsigned small = (codes & 0x00070007u) << 6 | (codes & 0x00080008u) << 12;
+    return bits_of(__hmul2(pair_of(small), pair_of(0x7E807E80u)));
+  }
+  static __device__ __forceinline__ Pair of_floats(float low, float high) {
+    return bits_of(__floats2bfloat162_rn(low, high));
+  }
+  static __device__ __forceinline__ Pair int8(unsigned low, unsigned high) {
+    return of_floats(static_cast<signed char>(low), static_cast<signed char>(high));
+  }
+  static __device__ __forceinline__ Pair e4m3(unsigned two) {
+    const __half2 halves(__nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(two), __NV_E4M3));
+    return of_floats(__low2float(halves), __high2float(halves));
+  }
+  static __device__ __forceinline__ void multiply(float (&sums)[4], const Pair (&a)[4], Pair low, Pair high) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(low), "r"(high));
+  }
+};
+
+template <>
+struct Decode<__half> {
+  static __device__ __forceinline__ __half2 pair_of(Pair bits) { return *reinterpret_cast<__half2*>(&bits); }
+  static __device__ __forceinline__ Pair int4(unsigned codes, unsigned zero) {
+    const __half2 over = pair_of((codes & 0x000F000Fu) | 0x64006400u);
+    return bits_of(__hsub2(over, pair_of(zero * 0x10001u + 0x64006400u)));
+  }
+  static __device__ __forceinline__ Pair e2m1(unsigned codes) {  // too small by 2^14
+    const unsigned small = (codes & 0x00070007u) << 9 | (codes & 0x00080008u) << 12;
+    return bits_of(__hmul2(pair_of(small), pair_of(0x74007400u)));
+  }
+  static __device__ __forceinline__ Pair of_floats(float low, float high) {
+    return bits_of(__floats2half2_rn(low, high));
+  }
+  static __device__ __forceinline__ Pair int8(unsigned low, unsigned high) {
+    return of_floats(static_cast<signed char>(low), static_cast<signed char>(high));
+  }
+  static __device__ __forceinline__ Pair e4m3(unsigned two) {
+    const __half2 halves(__nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(two), __NV_E4M3));
+    return bits_of(halves);
+  }
+  static __device__ __forceinline__ void multiply(float (&sums)[4], const Pair (&a)[4], Pair low, Pair high) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(low), "r"(high));
+  }
+};
+
+// A lane's codes of a tile: a word of 4 bits, or two of 8, for each 4 steps of k.
+template <int Format>
+struct Codes {
+  static constexpr int VECTORS = Format == INT8 || Format == E4M3 ? 2 : 1;
+  uint4 at[VECTORS];
+  __device__ __forceinline__ unsigned word(int i) const {
+    const uint4& four = at[i / 4];
+    return i % 4 == 0 ? four.x : i % 4 == 1 ? four.y : i % 4 == 2 ? four.z : four.w;
+  }
+  // The fragment of A of 16 steps: rows g and g + 8 by turns. `zeros`: of both.
+  template <typename X>
+  __device__ __forceinline__ void decode(int step, const unsigned (&zeros)[2], Pair (&a)[4]) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if constexpr (Format == INT4) {
+        a[i] = Decode<X>::int4(word(step) >> 4 * i, zeros[i % 2]);
+      } else if constexpr (Format == MXFP4) {
+        a[i] = Decode<X>::e2m1(word(step) >> 4 * i);
+      } else {
+        const unsigned two = word(2 * step + i / 2) >> i % 2 * 16;
+        if constexpr (Format == INT8) {
+          a[i] = Decode<X>::int8(two & 0xFF, two >> 8 & 0xFF);
+        } else {
+          a[i] = Decode<X>::e4m3(two & 0xFFFF);
+        }
+      }
+    }
+  }
+};
+
+__device__ __forceinline__ float factor_of(float stored) { return stored; }
+__device__ __forceinline__ float factor_of(__half stored) { return __half2float(stored); }
+__device__ __forceinline__ float factor_of(__nv_bfloat16 stored) { return __bfloat162float(stored); }
+// E8M0: the exponent of a float; of 2^-127, a subnormal one, the mantissa has a bit.
+__device__ __forceinline__ float factor_of(unsigned char stored) {
+  const unsigned normal = static_cast<unsigned>(stored) << 23;
+  return __uint_as_float(stored == 255 ? 0x7FC00000u : stored == 0 ? 0x00400000u : normal);
+}
+
+// Factors or zero points of columns g and g + 8 in a block of k, which lie side by side.
+template <typename V, int Groups>
+struct alignas(2 * Groups * sizeof(V)) OfColumns {
+  V at[Groups][2];
+};
+
+}  // namespace quantised

@@ -1,0 +1,116 @@
+// D = x W for few rows of x, W in few bits: each warp streams tiles of 16 columns of W through registers and
+// decodes them into the A of mma.sync; x is its B. Warps of a block share k, and add up in shared memory.
+//
+//     block     16 columns of W x 8 ROWS_OF_8 rows of x, all of k
+//     warp w    blocks of 64 steps of k: w, w + WARPS, ...; DEPTH of them on their way
+#include "config.cuh"
+#include "quantised/decode.cuh"
+
+typedef long long i64;
+using namespace quantised;
+
+constexpr int BLOCK = 64, COLS = 16, ROWS = 8 * ROWS_OF_8;
+typedef Codes<FORMAT> Tile;
+
+struct Rows {  // 8 of each 32 steps of a row of x, for each eight rows
+  uint4 at[ROWS_OF_8][2];
+  __device__ __forceinline__ void read(const X* x, i64 step, int k, int row, int m) {
+#pragma unroll
+    for (int i = 0; i < ROWS_OF_8; ++i) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        at[i][half] = make_uint4(0, 0, 0, 0);
+        if (row + 8 * i < m)
+          at[i][half] = *reinterpret_cast<const uint4*>(x + (row + 8 * i) * step + k + 32 * half);
+      }
+    }
+  }
+  __device__ __forceinline__ void pairs(int i, int step, Pair& low, Pair& high) const {
+    const uint4& eight = at[i][step / 2];
+    low = step % 2 ? eight.z : eight.x;
+    high = step % 2 ? eight.w : eight.y;
+  }
+};
+
+typedef OfColumns<Scale, GROUPS> Scales;
+typedef OfColumns<unsigned char, GROUPS> Zeros;
+
+struct Stage {
+  Tile codes;
+  Scales scales;
+  Zeros zeros;
+  __device__ __forceinline__ unsigned zero(int group, int column) const {
+    return ZEROS ? zeros.at[group][column] : 8;
+  }
+};
+
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+    skinny(const X* A, const uint4* B, const X* C, X* D, const Scales* scales, const Zeros* zeros, i64 a_row,
+           i64 d_row, int m, int n, int blocks, int per_group) {
+  __shared__ float parts[WARPS][ROWS][COLS + 1];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const int first = blockIdx.y * ROWS;
+  const uint4* const codes = B + static_cast<i64>(blockIdx.x) * blocks * 32 * Tile::VECTORS + lane;
+  const i64 factors = static_cast<i64>(blockIdx.x) * (blocks / per_group) * 8 + g;
+
+  const auto load = [&](Stage& stage, int block) {
+#pragma unroll
+    for (int i = 0; i < Tile::VECTORS; ++i)
+      stage.codes.at[i] = __ldcs(codes + (static_cast<i64>(block) * Tile::VECTORS + i) * 32);
+    stage.scales = scales[factors + block / per_group * 8];
+    if constexpr (ZEROS) stage.zeros = zeros[factors + block / per_group * 8];
+  };
+
+  Stage stages[DEPTH];
+#pragma unroll
+  for (int i = 0; i < DEPTH; ++i)
+    if (warp + i * WARPS < blocks) load(stages[i], warp + i * WARPS);
+
+  float sums[ROWS_OF_8][4] = {};
+  for (int begin = warp; begin < blocks; begin += WARPS * DEPTH) {
+#pragma unroll
+    for (int i = 0; i < DEPTH; ++i) {
+      const int block = begin + i * WARPS;
+      if (block >= blocks) break;
+      Rows rows;
+      rows.read(A, a_row, block * BLOCK + 8 * t, first + g, m);
+#pragma unroll
+      for (int group = 0; group < GROUPS; ++group) {
+        const unsigned of_columns[2] = {stages[i].zero(group, 0), stages[i].zero(group, 1)};
+        float of_group[ROWS_OF_8][4] = {};
+#pragma unroll
+        for (int s = 0; s < 4 / GROUPS; ++s) {
+          const int step = group * (4 / GROUPS) + s;
+          Pair a[4];
+          stages[i].codes.template decode<X>(step, of_columns, a);
+#pragma unroll
+          for (int j = 0; j < ROWS_OF_8; ++j) {
+            Pair low, high;
+            rows.pairs(j, step, low, high);
+            Decode<X>::multiply(of_group[j], a, low, high);
+          }
+        }
+#pragma unroll
+        for (int j = 0; j < ROWS_OF_8; ++j)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) sums[j][e] += factor_of(stages[i].scales.at[group][e / 2]) * of_group[j][e];
+      }
+      if (block + WARPS * DEPTH < blocks) load(stages[i], block + WARPS * DEPTH);
+    }
+  }
+
+#pragma unroll
+  for (int j = 0; j < ROWS_OF_8; ++j)
+#pragma unroll
+    for (int e = 0; e < 4; ++e) parts[warp][8 * j + 2 * t + e % 2][g + e / 2 * 8] = sums[j][e];
+  __syncthreads();
+  for (int at = threadIdx.x; at < ROWS * COLS; at += 32 * WARPS) {
+    const int row = at / COLS, column = at % COLS, col = blockIdx.x * COLS + column;
+    if (first + row >= m || col >= n) continue;
+    float sum = parts[0][row][column];
+#pragma unroll
+    for (int w = 1; w < WARPS; ++w) sum += parts[w][row][column];
+    if (BIAS) sum += static_cast<float>(C[col]);
+    D[(first + row) * d_row + col] = X(sum);
+  }
+}

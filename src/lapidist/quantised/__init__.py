@@ -1,0 +1,30 @@
+"""Weights of few bits: packed, unpacked, and multiplied by activations of 16 bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lapidist.quantised.packed_weight import PackedWeight, load, unpack
+from lapidist.quantised.packing import from_awq, from_codes, from_gptq, from_mxfp4, pack
+
+
+def matmul(x: Any, weight: PackedWeight, bias: Any = None, out: Any = None, **more: Any) -> Any:
+    """x @ weight + bias, of x (..., k) in bfloat16 or float16; `more`: stream, device, or decode (True: the
+    weight is decoded into the type of x first, as happens with more than 128 rows).
+    """
+    from lapidist.quantised.product import product
+
+    return product(x, weight, bias, out, **more)
+
+
+__all__ = [
+    "PackedWeight",
+    "from_awq",
+    "from_codes",
+    "from_gptq",
+    "from_mxfp4",
+    "load",
+    "matmul",
+    "pack",
+    "unpack",
+]

@@ -1,0 +1,73 @@
+"""Formats of weights: how codes become numbers, and which groups of k share a factor."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lapidist.dtypes import numpy_dtype
+from lapidist.errors import ArgumentError
+
+Array = np.ndarray[Any, Any]
+E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+SYMMETRIC_ZERO = 8  # the code of 0 in int4 without zero points
+GROUPS = 32, 64, 128
+BLOCK = 64  # steps of k that a warp decodes at once
+SCALE_TYPES = "float32", "float16", "bfloat16", "e8m0"
+
+
+class Format(NamedTuple):
+    """`largest`: the magnitude that the largest of a group becomes."""
+
+    name: str
+    bits: int
+    largest: float
+
+
+FORMATS = {
+    row.name: row
+    for row in (Format("int4", 4, 7), Format("mxfp4", 4, 6), Format("int8", 8, 127), Format("e4m3", 8, 448))
+}
+
+
+def format_named(name: object) -> Format:
+    if isinstance(name, str) and name in FORMATS:
+        return FORMATS[name]
+    raise ArgumentError(f"format: must be one of {', '.join(FORMATS)}; got {name!r}. Name one of them")
+
+
+def values_of(codes: Array, format: Format) -> Array:
+    """Codes as numbers, before zero points and factors."""
+    if format.name == "mxfp4":
+        return np.where(codes & 8, -E2M1[codes & 7], E2M1[codes & 7])
+    if format.name == "e4m3":
+        return codes.view(numpy_dtype("float8_e4m3fn")).astype(np.float32)
+    signed = codes.view(np.int8) if format.name == "int8" else codes
+    return signed.astype(np.float32)
+
+
+def scales_as_numbers(scales: Array, scale_type: str) -> Array:
+    """Factors in float64. An E8M0 byte is a power of two from 2^-127 to 2^127; 255 is NaN."""
+    if scale_type == "e8m0":
+        powers = np.ldexp(1.0, scales.astype(np.int32) - 127)
+        return np.where(scales == 255, np.nan, powers)
+    return scales.astype(np.float64)
+
+
+def codes_of(scaled: Array, format: Format) -> Array:
+    """The nearest codes of numbers that were divided by their factors."""
+    if format.name == "e4m3":
+        fitting = np.clip(scaled, -448, 448).astype(numpy_dtype("float8_e4m3fn"))
+        return fitting.view(np.uint8)
+    if format.name == "mxfp4":
+        magnitude = np.abs(scaled)
+        middles = (E2M1[1:] + E2M1[:-1]) / 2
+        lower = np.searchsorted(middles, magnitude, side="left")
+        upper = np.searchsorted(middles, magnitude, side="right")
+        even = np.where(lower % 2 == 0, lower, upper)  # halfway goes to the even code
+        return (even | np.where(np.signbit(scaled), 8, 0)).astype(np.uint8)
+    rounded = np.clip(np.rint(scaled), -format.largest - (format.name == "int4"), format.largest)
+    if format.name == "int4":
+        return (rounded + SYMMETRIC_ZERO).astype(np.uint8)
+    return rounded.astype(np.int8).view(np.uint8)

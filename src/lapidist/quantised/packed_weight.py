@@ -1,0 +1,180 @@
+"""Packed weights: codes and factors in the order that the kernel reads, and the numbers that they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lapidist.calls.call import FewBits
+from lapidist.dtypes import numpy_dtype
+from lapidist.errors import ArgumentError, DTypeError, ShapeError
+from lapidist.frameworks.arrays import framework_of
+from lapidist.quantised.fragment_order import (
+    factors_in_fragments,
+    factors_out_of_fragments,
+    in_fragments,
+    out_of_fragments,
+)
+from lapidist.quantised.number_formats import (
+    BLOCK,
+    GROUPS,
+    SCALE_TYPES,
+    SYMMETRIC_ZERO,
+    Format,
+    format_named,
+    scales_as_numbers,
+    values_of,
+)
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PackedWeight(FewBits):
+    """A weight of shape (k, n) in few bits: the b of `lapidist.matmul(x, b)`.
+
+    `group`: how many steps of k share a factor; k for one factor a column. Arrays are those of one framework.
+    """
+
+    shape: tuple[int, int]
+    format: Format
+    group: int
+    scale_type: str
+    codes: Any
+    scales: Any
+    zeros: Any = None
+
+    def __repr__(self) -> str:
+        group = "a column" if self.group == self.shape[0] else f"{self.group} of k"
+        zeros = ", zero points" if self.zeros is not None else ""
+        return f"PackedWeight({self.format.name}, {self.shape}, {self.scale_type} by {group}{zeros})"
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in (self.codes, self.scales, self.zeros) if array is not None)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Its arrays by name, for torch.save or safetensors. `load` reads them."""
+        layout = np.array(
+            [*self.shape, self.group, SCALE_TYPES.index(self.scale_type), number_of(self.format)], np.int64
+        )
+        arrays = {"layout": placed_like(layout, self.codes), "codes": self.codes, "scales": self.scales}
+        return arrays if self.zeros is None else {**arrays, "zeros": self.zeros}
+
+    def to(self, device: Any) -> PackedWeight:
+        """The same weight on another device of torch."""
+        moved = (
+            None if array is None else array.to(device) for array in (self.codes, self.scales, self.zeros)
+        )
+        return PackedWeight(self.shape, self.format, self.group, self.scale_type, *moved)
+
+
+ORDER_OF_FORMATS = "int4", "mxfp4", "int8", "e4m3"  # files have a format by its place here
+
+
+def number_of(format: Format) -> int:
+    return ORDER_OF_FORMATS.index(format.name)
+
+
+def load(state: Mapping[str, Any]) -> PackedWeight:
+    """The weight whose `state_dict` this is."""
+    missing = {"layout", "codes", "scales"} - set(state)
+    if missing:
+        raise ArgumentError(
+            f"state: must have layout, codes and scales; {', '.join(sorted(missing))} is missing. Pass what"
+            " PackedWeight.state_dict() returned"
+        )
+    k, n, group, scale, name = (int(number) for number in state["layout"])
+    format = format_named(ORDER_OF_FORMATS[name])
+    arrays = state["codes"], state["scales"], state.get("zeros")
+    return PackedWeight((k, n), format, group, SCALE_TYPES[scale], *arrays)
+
+
+def made(
+    codes: Array, scales: Array, zeros: Array | None, format: Format, scale_type: str, like: Any
+) -> PackedWeight:
+    """A weight of codes (k, n) and factors (groups, n), in arrays like `like`."""
+    k, n = codes.shape
+    group = require_groups(k, n, scales.shape, "scales")
+    if zeros is not None and zeros.shape != scales.shape:
+        raise ShapeError(
+            f"zeros: must have the shape of scales, {scales.shape}; got {zeros.shape}. Correct it"
+        )
+    words = in_fragments(codes, format.bits)
+    arrays = [words, factors_in_fragments(scales, group)]
+    if zeros is not None:
+        arrays.append(factors_in_fragments(zeros.astype(np.uint8), group))
+    return PackedWeight((k, n), format, group, scale_type, *(placed_like(array, like) for array in arrays))
+
+
+def require_groups(k: int, n: int, shape: tuple[int, ...], name: str) -> int:
+    """The steps of k in a group, from the shape of factors."""
+    if k == 0 or k % BLOCK:
+        raise ShapeError(
+            f"weight: k must be a multiple of {BLOCK}, which a warp decodes at once; got {k}. Pad it"
+        )
+    if len(shape) != 2 or shape[1] != n or shape[0] == 0 or k % shape[0]:
+        raise ShapeError(
+            f"{name}: must have shape (groups of k, {n}), with groups that divide k = {k}; got {shape}."
+            " Correct it"
+        )
+    group = k // shape[0]
+    if group not in (*GROUPS, k):
+        raise ShapeError(
+            f"{name}: groups must have 32, 64 or 128 steps of k, or all {k}; got {group}. Repack"
+        )
+    return group
+
+
+def unpack(packed: PackedWeight, dtype: str = "float32") -> Any:
+    """The numbers (k, n) that a packed weight means; "float64" has them exactly also with factors of float32
+    or of 2^127.
+    """
+    if dtype not in ("float32", "float64"):
+        raise DTypeError(f"dtype: must be float32 or float64; got {dtype!r}. Convert the result")
+    k, n = packed.shape
+    values = values_of(on_host(codes_in_order(packed)), packed.format).astype(np.float64)
+    steps = np.arange(k) // packed.group
+    if packed.zeros is not None:
+        values -= factors_out_of_fragments(on_host(packed.zeros), n)[steps]
+    elif packed.format.name == "int4":
+        values -= SYMMETRIC_ZERO
+    scales = factors_out_of_fragments(on_host(packed.scales), n)[steps]
+    with np.errstate(invalid="ignore", over="ignore"):
+        numbers = (values * scales_as_numbers(scales, packed.scale_type)).astype(dtype)
+    return placed_like(numbers, packed.codes)
+
+
+def codes_in_order(packed: PackedWeight) -> Array:
+    return out_of_fragments(on_host(packed.codes), packed.format.bits, packed.shape[1])
+
+
+# ---- arrays of torch and of NumPy ----
+
+
+def on_host(array: Any) -> Array:
+    """The array in NumPy. Bits of torch's bfloat16 travel as integers, as NumPy has no such type."""
+    if framework_of(array) != "torch":
+        return np.asarray(array)
+    import torch
+
+    host = array.detach().cpu().contiguous()
+    if host.dtype == torch.bfloat16:
+        return host.view(torch.int16).numpy().view(numpy_dtype("bfloat16"))  # type: ignore[no-any-return]
+    if host.dtype == torch.float8_e4m3fn:
+        return host.view(torch.uint8).numpy().view(numpy_dtype("float8_e4m3fn"))  # type: ignore[no-any-return]
+    return host.numpy()  # type: ignore[no-any-return]
+
+
+def placed_like(array: Array, like: Any) -> Any:
+    """The array in the framework and on the device of another."""
+    if framework_of(like) != "torch":
+        return array
+    import torch
+
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16).to(like.device)
+    return torch.from_numpy(np.ascontiguousarray(array)).to(like.device)

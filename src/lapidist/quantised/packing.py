@@ -1,0 +1,162 @@
+"""Packed weights from plain ones, and from the packings of GPTQ, AWQ and gpt-oss."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lapidist.dtypes import numpy_dtype
+from lapidist.errors import ArgumentError, DTypeError, ShapeError
+from lapidist.quantised.number_formats import (
+    SYMMETRIC_ZERO,
+    Format,
+    codes_of,
+    format_named,
+    scales_as_numbers,
+)
+from lapidist.quantised.packed_weight import PackedWeight, made, on_host, require_groups
+
+Array = np.ndarray[Any, Any]
+AWQ_ORDER = 0, 2, 4, 6, 1, 3, 5, 7  # the column that each nibble of a word has, of eight
+NIBBLES = np.arange(0, 32, 4)
+
+
+def pack(weight: Any, format: str, *, group: int | None = None, zero_points: bool = False) -> PackedWeight:
+    """Quantise a weight (k, n), like the b of `matmul`: pass `linear.weight.T` of a torch layer.
+
+    `group`: 32, 64 or 128 steps of k that share a factor; None: 32 for mxfp4, else one factor a column.
+    `zero_points`: for int4, whether the range of codes follows the smallest and the largest of a group.
+    """
+    row, plain = format_named(format), on_host(weight)
+    if plain.ndim != 2:
+        raise ShapeError(
+            f"weight: must be a matrix (k, n); got shape {plain.shape}. Pack matrices one by one"
+        )
+    if plain.dtype.name not in ("float64", "float32", "float16", "bfloat16"):
+        raise DTypeError(f"weight: must hold floats to be quantised; got {plain.dtype.name}. Convert it")
+    if zero_points and format != "int4":
+        raise ArgumentError(f"zero_points: are for int4; got format {format!r}. Leave them out")
+    if format == "mxfp4" and group not in (None, 32):
+        raise ArgumentError(f"group: mxfp4 has a factor for 32 steps of k; got {group}. Leave it out")
+    k, n = plain.shape
+    size = 32 if format == "mxfp4" else k if group is None else group
+    if not isinstance(size, int) or size <= 0 or k % size:
+        raise ArgumentError(f"group: must divide k = {k}; got {group!r}. Take 32, 64 or 128")
+    require_groups(k, n, (k // size, n), "group")
+    parts = plain.astype(np.float32).reshape(k // size, size, n)
+    if not np.isfinite(parts).all():
+        raise ArgumentError("weight: must be finite to be quantised; got NaN or infinity. Replace them")
+    codes, scales, zeros = (with_zero_points if zero_points else symmetric)(parts, row)
+    scale_type = "e8m0" if format == "mxfp4" else "bfloat16"
+    return made(codes.reshape(k, n), scales, zeros, row, scale_type, weight)
+
+
+def symmetric(parts: Array, format: Format) -> tuple[Array, Array, None]:
+    largest = np.abs(parts).max(axis=1)
+    if format.name == "mxfp4":  # OCP: the power of two of the largest, over that of 6
+        exponents = np.frexp(largest)[1] - 1 - 2
+        scales = np.where(largest == 0, 127, np.clip(exponents + 127, 0, 254)).astype(np.uint8)
+        numbers = scales_as_numbers(scales, "e8m0")
+    else:
+        scales = (largest / format.largest).astype(numpy_dtype("bfloat16"))
+        numbers = scales.astype(np.float64)
+    divisors = np.where(numbers == 0, 1, numbers)[:, None]
+    return codes_of((parts / divisors).astype(np.float32), format), scales, None
+
+
+def with_zero_points(parts: Array, format: Format) -> tuple[Array, Array, Array]:
+    lowest, highest = np.minimum(parts.min(axis=1), 0), np.maximum(parts.max(axis=1), 0)
+    scales = ((highest - lowest) / 15).astype(numpy_dtype("bfloat16"))
+    divisors = np.where(scales == 0, 1, scales.astype(np.float32))
+    zeros = np.clip(np.rint(-lowest / divisors), 0, 15)
+    codes = np.clip(np.rint(parts / divisors[:, None]) + zeros[:, None], 0, 15)
+    return codes.astype(np.uint8), scales, zeros.astype(np.uint8)
+
+
+def from_gptq(
+    qweight: Any, scales: Any, qzeros: Any = None, g_idx: Any = None, *, zero_offset: int = 1
+) -> PackedWeight:
+    """A 4-bit weight as GPTQ's files have it: qweight (k / 8, n), scales (groups, n), qzeros (groups, n / 8).
+
+    `zero_offset`: what is added to zero points of the file: 1, and 0 for files of version 2.
+    """
+    words = require_words(qweight, "qweight")
+    k, n = 8 * words.shape[0], words.shape[1]
+    codes = (words[:, None] >> NIBBLES[:, None].astype(np.uint32) & 15).reshape(k, n).astype(np.uint8)
+    factors = on_host(scales)
+    group = require_groups(k, n, factors.shape, "scales")
+    if g_idx is not None and not np.array_equal(on_host(g_idx), np.arange(k) // group):
+        raise ArgumentError(
+            "g_idx: groups must be neighbours along k; got a weight in the order of activations (desc_act)."
+            " Quantise without it"
+        )
+    zeros = None
+    if qzeros is not None:
+        zeros = columns_of(require_words(qzeros, "qzeros"), tuple(range(8)), n, "qzeros") + zero_offset
+        zeros = None if (zeros == SYMMETRIC_ZERO).all() else zeros
+    return made(codes, factors, zeros, format_named("int4"), type_of_scales(factors), qweight)
+
+
+def from_awq(qweight: Any, scales: Any, qzeros: Any) -> PackedWeight:
+    """A 4-bit weight as AWQ's files have it: qweight (k, n / 8), scales (groups, n) and qzeros."""
+    words, factors = require_words(qweight, "qweight"), on_host(scales)
+    n = 8 * words.shape[1]
+    codes = columns_of(words, AWQ_ORDER, n, "qweight")
+    zeros = columns_of(require_words(qzeros, "qzeros"), AWQ_ORDER, n, "qzeros")
+    return made(codes, factors, zeros, format_named("int4"), type_of_scales(factors), qweight)
+
+
+def from_mxfp4(blocks: Any, scales: Any) -> PackedWeight:
+    """A weight as gpt-oss has it: blocks (n, k / 32, 16) of two codes a byte, E8M0 scales (n, k / 32)."""
+    pairs, factors = on_host(blocks), on_host(scales)
+    if pairs.ndim != 3 or pairs.shape[2] != 16 or pairs.dtype != np.uint8:
+        raise ShapeError(
+            f"blocks: must be bytes of shape (n, k / 32, 16), an expert alone; got {pairs.dtype.name} of"
+            f" {pairs.shape}. Index the expert"
+        )
+    if factors.shape != pairs.shape[:2] or factors.dtype != np.uint8:
+        raise ShapeError(
+            f"scales: must be bytes of shape {pairs.shape[:2]}; got {factors.dtype.name} of {factors.shape}."
+            " Correct it"
+        )
+    codes = np.stack((pairs & 15, pairs >> 4), -1).reshape(len(pairs), -1).T
+    return made(codes, factors.T, None, format_named("mxfp4"), "e8m0", blocks)
+
+
+def from_codes(codes: Any, scales: Any, format: str) -> PackedWeight:
+    """A weight of codes (k, n), int8 or e4m3, and scales (groups, n)."""
+    values, factors, row = on_host(codes), on_host(scales), format_named(format)
+    expected = {"int8": "int8", "e4m3": "float8_e4m3fn"}.get(format)
+    if values.dtype.name != expected or values.ndim != 2:
+        raise DTypeError(
+            f"codes: must be a matrix of {expected or 'int8 or float8_e4m3fn'}; got {values.dtype.name} of"
+            f" {values.shape}. Pack other formats with pack, from_gptq, from_awq or from_mxfp4"
+        )
+    bytes_of = np.ascontiguousarray(values).view(np.uint8)
+    return made(bytes_of, factors, None, row, type_of_scales(factors), codes)
+
+
+def require_words(array: Any, name: str) -> Array:
+    words = on_host(array)
+    if words.ndim != 2 or words.dtype not in (np.int32, np.uint32):
+        raise DTypeError(
+            f"{name}: must be a matrix of int32; got {words.dtype.name} of {words.shape}. Convert it"
+        )
+    return np.ascontiguousarray(words).view(np.uint32)
+
+
+def columns_of(words: Array, order: tuple[int, ...], n: int, name: str) -> Array:
+    """Nibbles along n; `order`: the column of each nibble of a word."""
+    if 8 * words.shape[1] != n:
+        raise ShapeError(f"{name}: must have {n} / 8 columns; got {words.shape}. Correct it")
+    nibbles = (words[..., None] >> NIBBLES.astype(np.uint32) & 15).astype(np.uint8)
+    return nibbles[..., np.argsort(order)].reshape(len(words), n)
+
+
+def type_of_scales(factors: Array) -> str:
+    if factors.dtype.name not in ("float32", "float16", "bfloat16"):
+        raise DTypeError(
+            f"scales: must be float32, float16 or bfloat16; got {factors.dtype.name}. Convert them"
+        )
+    return factors.dtype.name

@@ -1,0 +1,244 @@
+"""Products of 16-bit activations and weights of few bits."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from lapidist.backends.backend import Backend
+from lapidist.backends.selection import MACHINE, backend_at, choose_place
+from lapidist.calls.call import Call
+from lapidist.calls.full_path import multiplied
+from lapidist.calls.kernel_choice import Choices
+from lapidist.calls.operation import Operation
+from lapidist.dtypes import IEEE
+from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError, StrideError
+from lapidist.frameworks.arrays import HOST, Operand, operand_of
+from lapidist.frameworks.new_arrays import empty, tell_written
+from lapidist.launch import AS_IT_IS, Launch
+from lapidist.quantised.launches import Weight, decoding, multiplying, skinny_config
+from lapidist.quantised.packed_weight import PackedWeight, on_host, unpack
+
+SKINNY_ROWS = 128  # of x; with more, decoding once takes less than decoding for each 64 rows
+ACTIVATIONS = "bfloat16", "float16"
+VECTOR_BYTES = 16
+
+
+def product(
+    x: Any,
+    weight: PackedWeight,
+    bias: Any = None,
+    out: Any = None,
+    *,
+    stream: Any = None,
+    device: int | str | None = None,
+    decode: bool | None = None,
+) -> Any:
+    """x @ weight + bias, of x (..., k) in bfloat16 or float16, in the type of x.
+
+    Sums are float32, and factors multiply sums of their groups. With more than 128 rows the weight is decoded
+    into the type of x first, which rounds the products of codes and factors. `decode`: True or False decides.
+    """
+    if not isinstance(weight, PackedWeight):
+        raise DTypeError(
+            f"weight: must be a PackedWeight; got {type(weight).__name__}. Pack it with"
+            " lapidist.quantised.pack"
+        )
+    left = operand_of(x, "x")
+    require_activations(left, weight)
+    added = None if bias is None else operand_of(bias, "bias")
+    if added is not None:
+        require_bias(added, left, weight)
+    shape = (*left.shape[:-1], weight.shape[1])
+    result = empty(shape, left, left.dtype) if out is None else out
+    target = operand_of(result, "out")
+    require_out(target, shape, left, (added, *arrays_of(weight)))
+    backend = backend_at(choose_place(left.device, device))
+    if 0 not in shape:
+        run(left, weight, added, target, backend, stream, decode)
+    if out is not None:
+        tell_written(out)
+    return result
+
+
+OF_MATMUL = "out_dtype", "acc_dtype", "scale_a", "scale_b", "promote", "epilogue", "invariant", "compile"
+
+
+def matmul(
+    x: Any,
+    weight: PackedWeight,
+    out: Any,
+    precision: str,
+    refused: tuple[Any, ...],
+    stream: Any,
+    device: int | str | None,
+) -> Any:
+    """lapidist.matmul of a weight of few bits; `refused`: its arguments by OF_MATMUL, which must be None."""
+    for name, value in (
+        ("precision", None if precision == IEEE else precision),
+        *zip(OF_MATMUL, refused, strict=True),
+    ):
+        if value is not None:
+            raise ArgumentError(
+                f"{name}: is not for weights of few bits; got {value!r}. Leave it out, or unpack the weight"
+            )
+    return product(x, weight, out=out, stream=stream, device=device)
+
+
+# ---- rules ----
+
+
+def require_activations(x: Operand, weight: PackedWeight) -> None:
+    k = weight.shape[0]
+    if x.dtype not in ACTIVATIONS:
+        raise DTypeError(f"x: must be bfloat16 or float16; got {x.dtype}. Convert it")
+    if not x.shape or x.shape[-1] != k:
+        raise ShapeError(
+            f"x: must have k = {k} columns, as the weight has rows; got {x.shape}. Transpose one"
+        )
+    for array in arrays_of(weight):
+        if array.device != x.device:
+            raise DeviceError(
+                f"weight: must be where x is, in {x.place}; got one in {array.place}. Move it with .to()"
+            )
+
+
+def require_bias(bias: Operand, x: Operand, weight: PackedWeight) -> None:
+    if bias.shape != (weight.shape[1],) or bias.strides not in ((1,), (0,)) or bias.dtype != x.dtype:
+        raise ShapeError(
+            f"bias: must have {weight.shape[1]} elements of {x.dtype}, one after another; got {bias.dtype} of"
+            f" shape {bias.shape}. Convert it"
+        )
+    if bias.device != x.device:
+        raise DeviceError(f"bias: must be where x is, in {x.place}; got one in {bias.place}. Move it")
+
+
+def require_out(out: Operand, shape: tuple[int, ...], x: Operand, read: tuple[Operand | None, ...]) -> None:
+    if out.shape != shape or out.dtype != x.dtype or out.device != x.device:
+        raise ShapeError(
+            f"out: must be {x.dtype} of shape {shape} in {x.place}; got {out.dtype} of {out.shape} in"
+            f" {out.place}. Leave it out"
+        )
+    if not out.writable or not in_rows(out):
+        raise StrideError(
+            f"out: must be writable, its rows one after another; got strides {out.strides}. Leave it out"
+        )
+    if any(out.overlaps(operand) for operand in (x, *read) if operand is not None):
+        raise StrideError("out: must share no memory with what is read; got such memory. Leave it out")
+
+
+def in_rows(operand: Operand) -> bool:
+    """Whether elements lie one after another."""
+    expected = 1
+    for extent, stride in zip(reversed(operand.shape), reversed(operand.strides), strict=True):
+        if extent > 1 and stride != expected:
+            return False
+        expected *= extent
+    return True
+
+
+def arrays_of(weight: PackedWeight) -> tuple[Operand, ...]:
+    named = ("codes", weight.codes), ("scales", weight.scales), ("zeros", weight.zeros)
+    return tuple(operand_of(array, name) for name, array in named if array is not None)
+
+
+# ---- where it runs ----
+
+
+def run(
+    x: Operand,
+    weight: PackedWeight,
+    bias: Operand | None,
+    out: Operand,
+    backend: Backend,
+    stream: Any,
+    decode: bool | None,
+) -> None:
+    if not backend.plans:
+        on_the_host(x, weight, bias, out)
+        return
+    if backend.ordinal != HOST and (x.device == HOST or x.framework not in ("torch", "cupy")):
+        raise ArgumentError(
+            f"device: weights of few bits run on a GPU with arrays of torch or CuPy there; got {x.framework}"
+            f" arrays in {x.place}. Copy them"
+        )
+    if backend.chip.capability < (8, 0):
+        raise DeviceError(
+            f"weight: few bits need tensor cores that multiply bfloat16; {backend.chip.name} has"
+            " none. Unpack it"
+        )
+    m = int(np.prod(x.shape[:-1]))
+    launch = partial(backend.launch_alone, scalars=AS_IT_IS, framework=x.framework, stream=stream)
+    if decode if decode is not None else m > SKINNY_ROWS:
+        by_decoding(x, weight, bias, out, backend, launch, stream)
+        return
+    of_kernel = described(weight, x.dtype)
+    moved = aligned(x)
+    config = skinny_config(m, of_kernel)
+    rows = weight.shape
+    plan = multiplying(
+        m, rows, of_kernel, bias is not None, config, backend.chip.architecture, backend.compiles
+    )
+    at = {"A": moved, "B": arrays_of(weight)[0], "D": out} | factors_of(weight)
+    launch(plan, at if bias is None else {**at, "C": bias})
+
+
+def described(weight: PackedWeight, dtype: str) -> Weight:
+    k, n = weight.shape
+    return Weight(k, n, weight.format.name, weight.group, weight.scale_type, weight.zeros is not None, dtype)
+
+
+def factors_of(weight: PackedWeight) -> dict[str, Operand]:
+    names = ("scales",) if weight.zeros is None else ("scales", "zeros")
+    return dict(zip(names, arrays_of(weight)[1:], strict=True))
+
+
+def aligned(x: Operand) -> Operand:
+    """x in rows that begin at vectors; k is whole vectors."""
+    if in_rows(x) and x.pointer % VECTOR_BYTES == 0:
+        return x
+    copy = empty(x.shape, x, x.dtype)
+    copy[...] = x.owner
+    return operand_of(copy, "x")
+
+
+def by_decoding(
+    x: Operand,
+    weight: PackedWeight,
+    bias: Operand | None,
+    out: Operand,
+    backend: Backend,
+    launch: Any,
+    stream: Any,
+) -> None:
+    from lapidist.epilogues.ready_made import bias as added
+
+    k, n = weight.shape
+    rows = empty((n, k), x, x.dtype)
+    at = {"B": arrays_of(weight)[0], "D": operand_of(rows, "weight")} | factors_of(weight)
+    plan: Launch = decoding(described(weight, x.dtype), backend.chip.architecture, backend.compiles)
+    launch(plan, at)
+    matrix = x.owner.reshape(-1, k)
+    place = MACHINE if backend.ordinal == HOST else None
+    epilogue = None if bias is None else added(bias=bias.owner)
+    operation = Operation(epilogue=epilogue)
+    result = out.owner.reshape(-1, n)
+    multiplied(Call(matrix, rows.T, None, result, operation, Choices(place), stream))
+
+
+def on_the_host(x: Operand, weight: PackedWeight, bias: Operand | None, out: Operand) -> None:
+    with np.errstate(invalid="ignore", over="ignore"):
+        sums = on_host(x.owner).astype(np.float32) @ on_host(unpack(weight))
+        if bias is not None:
+            sums += on_host(bias.owner).astype(np.float32)
+        out.owner[...] = like_owner(sums, out)
+
+
+def like_owner(sums: Any, out: Operand) -> Any:
+    if out.framework != "torch":
+        return sums
+    import torch
+
+    return torch.from_numpy(sums)

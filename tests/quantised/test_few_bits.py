@@ -1,0 +1,142 @@
+"""Products with weights of few bits, sanitized in the machine: near those of decoded weights in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lapidist
+from lapidist import quantised
+from lapidist.backends.machine_backend import sanitized
+from lapidist.dtypes import numpy_dtype
+from lapidist.errors import LapidistError
+from lapidist.quantised.product import SKINNY_ROWS, product
+
+ULP = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # of a rounding to nearest, relative
+
+
+def activations(rng: np.random.Generator, m: int, k: int, dtype: str) -> Any:
+    return rng.standard_normal((m, k)).astype(numpy_dtype(dtype))
+
+
+def require_near(found: Any, x: Any, weight: Any, bias: Any = None, decoded: bool = False) -> None:
+    """Sums are float32; the result is rounded once, and so is each decoded weight."""
+    exact, terms = x.astype("f8") @ weight, np.abs(x.astype("f8")) @ np.abs(weight)
+    if bias is not None:
+        exact, terms = exact + bias.astype("f8"), terms + np.abs(bias.astype("f8"))
+    ulp = ULP[x.dtype.name]
+    allowed = np.abs(exact) * ulp + terms * (len(weight) * 2.0**-24 + (ulp if decoded else 0)) + 2.0**-24
+    assert np.all(np.abs(found.astype("f8") - exact) <= allowed)
+
+
+CASES = [
+    ("int4", {"group": 32}, "bfloat16", 1),
+    ("int4", {"group": 64, "zero_points": True}, "float16", 9),
+    ("int4", {"group": 128, "zero_points": True}, "bfloat16", 17),
+    ("int4", {}, "float16", 3),
+    ("mxfp4", {}, "bfloat16", 8),
+    ("mxfp4", {}, "float16", 5),
+    ("int8", {"group": 32}, "bfloat16", 4),
+    ("int8", {}, "float16", 33),
+    ("e4m3", {"group": 64}, "bfloat16", 2),
+    ("e4m3", {}, "float16", 66),
+]
+
+
+@pytest.mark.parametrize("decode", [False, True])
+@pytest.mark.parametrize(("format", "more", "dtype", "m"), CASES)
+def test_products_are_those_of_decoded_weights(
+    rng: np.random.Generator, format: str, more: Any, dtype: str, m: int, decode: bool
+) -> None:
+    k, n = 256, 40
+    packed = quantised.pack(rng.standard_normal((k, n)).astype(np.float32), format, **more)
+    x, bias = activations(rng, m, k, dtype), activations(rng, 1, n, dtype)[0]
+    with sanitized(m):
+        found = product(x, packed, bias, device="machine", decode=decode)
+    require_near(found, x, quantised.unpack(packed, "float64"), bias, decode)
+    plain = lapidist.matmul(x, packed, device="machine")
+    require_near(plain, x, quantised.unpack(packed, "float64"), None, m > SKINNY_ROWS)
+    require_near(product(x, packed, bias), x, quantised.unpack(packed, "float64"), bias)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_each_code_of_four_bits_is_exact(dtype: str) -> None:
+    """A row of x picks a step of k, which has every code."""
+    k = 64
+    codes = np.tile(np.arange(16, dtype=np.uint8), (16, 4))
+    blocks = (codes[:, ::2] | codes[:, 1::2] << 4).reshape(16, 2, 16)
+    powers = np.tile(np.array([127, 130], np.uint8), (16, 1))
+    weights = [quantised.from_mxfp4(blocks, powers)]
+    words = np.full((k // 8, 16), 0x76543210, np.int32)
+    words[1::2] = np.uint32(0xFEDCBA98).astype(np.int32)
+    zeros = np.array([[0x76543210, 0x0EDCBA98]], np.int32)
+    weights += [quantised.from_gptq(words, np.ones((1, 16), np.float16), zeros)]
+    for packed in weights:
+        x = np.eye(k).astype(numpy_dtype(dtype))
+        with sanitized(1):
+            found = product(x, packed, device="machine")
+        assert np.array_equal(found.astype("f4"), quantised.unpack(packed))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize(("format", "code_type"), [("int8", "int8"), ("e4m3", "float8_e4m3fn")])
+def test_each_code_of_eight_bits_is_exact(dtype: str, format: str, code_type: str) -> None:
+    """Codes that are NaN stay so, in their columns alone."""
+    codes = np.arange(256, dtype=np.uint8).repeat(64).reshape(256, 64).T.view(numpy_dtype(code_type))
+    packed = quantised.from_codes(codes, np.ones((1, 256), np.float32), format)
+    x = np.eye(64).astype(numpy_dtype(dtype))[:3]
+    with sanitized(2):
+        found = product(x, packed, device="machine")
+    assert np.array_equal(found.astype("f4"), quantised.unpack(packed)[:3], equal_nan=True)
+
+
+def test_extreme_factors_of_mxfp4() -> None:
+    """0 is 2^-127, 254 is 2^127, 255 is NaN."""
+    blocks = np.full((4, 2, 16), 0x22, np.uint8)
+    factors = np.array([[0, 0], [127, 0], [254, 0], [255, 127]], np.uint8)
+    packed = quantised.from_mxfp4(blocks, factors)
+    x = np.zeros((1, 64), numpy_dtype("bfloat16"))
+    x[0, 0] = 1
+    with sanitized(3):
+        found = product(x, packed, device="machine").astype("f8")
+    assert np.array_equal(found, [[2.0**-127, 1, 2.0**127, np.nan]], equal_nan=True)
+
+
+X = np.ones((2, 64), np.float16)
+
+
+@pytest.mark.parametrize(
+    ("x", "more", "words"),
+    [
+        (X.astype("f4"), {}, "x: must be bfloat16 or float16; got float32"),
+        (X[:, :32], {}, r"x: must have k = 64 columns, .*; got \(2, 32\)"),
+        (X, {"bias": np.ones(7, np.float16)}, r"bias: must have 8 elements of float16"),
+        (X, {"out": np.ones((2, 7), np.float16)}, r"out: must be float16 of shape \(2, 8\)"),
+        (X, {"out": np.ones((8, 2), np.float16).T}, "out: must be writable, its rows"),
+    ],
+)
+def test_what_does_not_fit_is_refused(x: Any, more: Any, words: str) -> None:
+    packed = quantised.pack(np.ones((64, 8)), "int8")
+    with pytest.raises(LapidistError, match=words):
+        product(x, packed, **more)
+    with pytest.raises(LapidistError, match="weight: must be a PackedWeight; got ndarray"):
+        product(x, np.ones((64, 8)))
+
+
+def test_matmul_refuses_what_belongs_to_other_products() -> None:
+    packed = quantised.pack(np.ones((64, 8)), "int8")
+    for more in ({"out_dtype": "float32"}, {"epilogue": lapidist.epilogues.relu}, {"precision": "tf32"}):
+        with pytest.raises(LapidistError, match=f"{next(iter(more))}: is not for weights of few bits"):
+            lapidist.matmul(X, packed, **more)
+
+
+def test_batches_of_rows_and_views() -> None:
+    """Rows that do not begin at vectors are copied; dimensions before k are rows; no rows give none."""
+    packed = quantised.pack(np.arange(512.0).reshape(64, 8), "int8")
+    wide = np.ones((2, 3, 65), np.float16)
+    found = lapidist.matmul(wide[..., 1:], packed, device="machine")
+    assert found.shape == (2, 3, 8)
+    assert np.allclose(found, quantised.unpack(packed).sum(0), rtol=1e-3)
+    assert lapidist.matmul(X[:0], packed, device="machine").shape == (0, 8)

@@ -1,0 +1,115 @@
+"""Packed weights: each code comes back, from plain weights and from files' packings; what does not fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lapidist import quantised
+from lapidist.dtypes import numpy_dtype
+from lapidist.errors import LapidistError
+from lapidist.quantised.number_formats import E2M1, scales_as_numbers
+from lapidist.quantised.packing import AWQ_ORDER
+
+K, N = 128, 40
+
+
+def words_along_k(codes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    words = np.zeros((codes.shape[0] // 8, codes.shape[1]), np.uint32)
+    for step in range(8):
+        words |= codes[step::8].astype(np.uint32) << 4 * step
+    return words.view(np.int32)
+
+
+def words_along_n(codes: np.ndarray[Any, Any], order: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    words = np.zeros((codes.shape[0], codes.shape[1] // 8), np.uint32)
+    for nibble, column in enumerate(order):
+        words |= codes[:, column::8].astype(np.uint32) << 4 * nibble
+    return words.view(np.int32)
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+def test_gptq_gives_its_numbers(rng: np.random.Generator, offset: int) -> None:
+    codes, zeros = rng.integers(0, 16, (K, N)), rng.integers(offset, 16, (K // 32, N))
+    scales = rng.standard_normal((K // 32, N)).astype(np.float16)
+    words, of_zeros = words_along_k(codes), words_along_n(zeros - offset, tuple(range(8)))
+    packed = quantised.from_gptq(words, scales, of_zeros, np.arange(K) // 32, zero_offset=offset)
+    expected = (codes - np.repeat(zeros, 32, 0)) * np.repeat(scales.astype("f8"), 32, 0)
+    assert np.array_equal(quantised.unpack(packed), expected)
+
+
+def test_awq_gives_its_numbers(rng: np.random.Generator) -> None:
+    codes, zeros = rng.integers(0, 16, (K, N)), rng.integers(0, 16, (1, N))
+    scales = rng.standard_normal((1, N)).astype(np.float16)
+    packed = quantised.from_awq(words_along_n(codes, AWQ_ORDER), scales, words_along_n(zeros, AWQ_ORDER))
+    assert np.array_equal(quantised.unpack(packed), (codes - zeros) * scales.astype("f8"))
+
+
+def test_mxfp4_gives_every_code_by_every_factor() -> None:
+    codes = np.tile(np.arange(16, dtype=np.uint8), (256, 4))
+    factors = np.repeat(np.arange(256, dtype=np.uint8)[:, None], 2, 1)
+    blocks = (codes[:, ::2] | codes[:, 1::2] << 4).reshape(256, 2, 16)
+    packed = quantised.from_mxfp4(blocks, factors)
+    signed = np.concatenate((E2M1, -E2M1))[codes.T]
+    expected = signed * scales_as_numbers(factors[:, 0], "e8m0")
+    assert np.array_equal(quantised.unpack(packed, "float64"), expected, equal_nan=True)
+
+
+@pytest.mark.parametrize(("format", "dtype"), [("int8", "int8"), ("e4m3", "float8_e4m3fn")])
+def test_eight_bits_give_every_code(format: str, dtype: str) -> None:
+    codes = np.arange(256, dtype=np.uint8).repeat(5).reshape(256, 5).view(numpy_dtype(dtype))
+    scales = np.array([[1, 2, 0, -1, 3]], np.float32)
+    packed = quantised.from_codes(codes, scales, format)
+    assert np.array_equal(quantised.unpack(packed), codes.astype(np.float32) * scales, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("format", "more", "error"),
+    [
+        ("int4", {"group": 32}, 1 / 14),
+        ("int4", {"group": 128, "zero_points": True}, 1 / 13),
+        ("int4", {}, 1 / 14),
+        ("mxfp4", {}, 1 / 4),
+        ("int8", {"group": 64}, 1 / 250),
+        ("e4m3", {}, 1 / 16),
+    ],
+)
+def test_plain_weights_stay_near(rng: np.random.Generator, format: str, more: Any, error: float) -> None:
+    """`error`: half a step of codes, over the largest of a group."""
+    weight = rng.uniform(-1, 1, (K, N)).astype(np.float32)
+    weight[:, 3] = 0
+    packed = quantised.pack(weight, format, **more)
+    assert np.abs(quantised.unpack(packed) - weight).max() <= error * 1.01
+    assert not quantised.unpack(packed)[:, 3].any()
+    again = quantised.load(packed.state_dict())
+    assert again.shape == (K, N)
+    assert np.array_equal(quantised.unpack(again), quantised.unpack(packed))
+
+
+WORDS = np.zeros((16, 8), np.int32)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: quantised.pack(np.ones((64, 8)), "int3"), "format: must be one of int4, .*; got 'int3'"),
+        (lambda: quantised.pack(np.ones((96, 8)), "int8"), "k must be a multiple of 64, .*; got 96"),
+        (lambda: quantised.pack(np.ones((64, 8)), "int4", group=48), "group: must divide k = 64; got 48"),
+        (lambda: quantised.pack(np.ones((64, 8)), "mxfp4", group=64), "mxfp4 has a factor for 32"),
+        (lambda: quantised.pack(np.ones((64, 8)), "e4m3", zero_points=True), "zero_points: are for int4"),
+        (lambda: quantised.pack(np.full((64, 8), np.nan), "int8"), "weight: must be finite"),
+        (lambda: quantised.from_gptq(WORDS, np.ones((3, 8), "f4")), r"scales: must have shape \(groups"),
+        (lambda: quantised.from_gptq(WORDS, np.ones((1, 8))), "scales: must be float32, float16"),
+        (
+            lambda: quantised.from_gptq(WORDS, np.ones((1, 8), "f4"), None, np.arange(128)),
+            "g_idx: groups must",
+        ),
+        (lambda: quantised.from_mxfp4(np.zeros((2, 8, 2, 16), "u1"), 0), "blocks: must be bytes"),
+        (lambda: quantised.load({}), "state: must have layout, codes and scales"),
+    ],
+)
+def test_what_does_not_fit_is_refused(call: Any, words: str) -> None:
+    with pytest.raises(LapidistError, match=words):
+        call()
