@@ -1,0 +1,46 @@
+"""Weights of few bits in torch's tensors: packed, saved, loaded, moved and multiplied."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+
+import lapidist
+from lapidist import quantised
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.frameworks
+
+
+@pytest.mark.parametrize(
+    ("format", "more"),
+    [("int4", {"group": 32, "zero_points": True}), ("mxfp4", {}), ("int8", {}), ("e4m3", {})],
+)
+def test_a_saved_weight_is_the_same(format: str, more: Any) -> None:
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(128, 24, dtype=torch.bfloat16)
+    packed = quantised.pack(layer.weight.T, format, **more)
+    file = io.BytesIO()
+    torch.save(packed.state_dict(), file)
+    file.seek(0)
+    again = quantised.load(torch.load(file, weights_only=True)).to("cpu")
+    numbers = quantised.unpack(packed)
+    assert torch.equal(quantised.unpack(again), numbers)
+    x = torch.randn(3, 128, dtype=torch.bfloat16)
+    expected = x.double() @ numbers.double() + layer.bias.double()
+    found = quantised.matmul(x, again, layer.bias.detach())
+    assert torch.allclose(found.double(), expected, rtol=2**-8, atol=1e-5)
+    assert torch.equal(lapidist.matmul(x, packed), lapidist.matmul(x, again))
+
+
+@pytest.mark.parametrize("decode", [False, True])
+def test_tensors_run_in_the_machine(decode: bool) -> None:
+    torch.manual_seed(1)
+    packed = quantised.pack(torch.randn(64, 16), "int4", group=32)
+    x = torch.randn(2, 5, 64, dtype=torch.float16)
+    found = quantised.matmul(x, packed, device="machine", decode=decode)
+    assert found.shape == (2, 5, 16)
+    expected = x.double() @ quantised.unpack(packed).double()
+    assert torch.allclose(found.double(), expected, rtol=2**-9, atol=2**-6)
