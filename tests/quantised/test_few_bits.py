@@ -139,4 +139,6 @@ def test_batches_of_rows_and_views() -> None:
     found = lapidist.matmul(wide[..., 1:], packed, device="machine")
     assert found.shape == (2, 3, 8)
     assert np.allclose(found, quantised.unpack(packed).sum(0), rtol=1e-3)
+    shifted = np.ones(129, np.float16)[1:].reshape(2, 64)
+    assert np.array_equal(lapidist.matmul(shifted, packed, device="machine"), found[0, :2])
     assert lapidist.matmul(X[:0], packed, device="machine").shape == (0, 8)
