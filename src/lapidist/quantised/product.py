@@ -46,6 +46,7 @@ def product(
             f"weight: must be a PackedWeight; got {type(weight).__name__}. Pack it with"
             " lapidist.quantised.pack"
         )
+    require_current_stream(stream)
     left = operand_of(x, "x")
     require_activations(left, weight)
     added = None if bias is None else operand_of(bias, "bias")
@@ -88,6 +89,15 @@ def matmul(
 
 
 # ---- rules ----
+
+
+def require_current_stream(stream: Any) -> None:
+    """The framework may reuse the memory of copies once the call returns, which its own stream orders."""
+    if stream is not None:
+        raise ArgumentError(
+            "stream: weights of few bits run on the current stream of the arrays' framework; got another one."
+            " Make it current (with torch.cuda.stream(...), say)"
+        )
 
 
 def require_activations(x: Operand, weight: PackedWeight) -> None:
