@@ -44,3 +44,26 @@ def test_tensors_run_in_the_machine(decode: bool) -> None:
     assert found.shape == (2, 5, 16)
     expected = x.double() @ quantised.unpack(packed).double()
     assert torch.allclose(found.double(), expected, rtol=2**-9, atol=2**-6)
+
+
+@pytest.mark.parametrize("device", [None, "machine"])
+@pytest.mark.parametrize("decode", [None, True])
+def test_gradients_go_to_x_and_to_the_bias(device: Any, decode: Any) -> None:
+    torch.manual_seed(2)
+    packed = quantised.pack(torch.randn(64, 24), "int4", group=32)
+    x = torch.randn(2, 3, 64, dtype=torch.bfloat16, requires_grad=True)
+    bias = torch.randn(24, dtype=torch.bfloat16, requires_grad=True)
+    result = quantised.matmul(x, packed, bias, device=device, decode=decode)
+    found = torch.autograd.grad(result.float().square().sum(), (x, bias))
+    exact = [array.detach().double().requires_grad_() for array in (x, bias)]
+    sums = exact[0] @ quantised.unpack(packed).double() + exact[1]
+    expected = torch.autograd.grad(sums.square().sum(), exact)
+    for one, other in zip(found, expected, strict=True):
+        assert (one.double() - other).abs().max() <= 0.01 * other.abs().max()
+
+
+def test_an_output_records_nothing_in_silence() -> None:
+    packed = quantised.pack(torch.randn(64, 24), "int8")
+    x = torch.randn(3, 64, dtype=torch.bfloat16, requires_grad=True)
+    with pytest.raises(lapidist.LapidistError, match="x: requires a gradient, and none would be recorded"):
+        lapidist.matmul(x, packed, torch.empty(3, 24, dtype=torch.bfloat16))

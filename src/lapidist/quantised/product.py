@@ -9,6 +9,7 @@ import numpy as np
 
 from lapidist.backends.backend import Backend
 from lapidist.backends.selection import MACHINE, backend_at, choose_place
+from lapidist.calls.argument_rules import require_no_gradient
 from lapidist.calls.call import Call
 from lapidist.calls.full_path import multiplied
 from lapidist.calls.kernel_choice import Choices
@@ -47,11 +48,19 @@ def product(
             " lapidist.quantised.pack"
         )
     require_current_stream(stream)
+    if out is None and records(x, bias):
+        from lapidist.quantised.recorded import recorded
+
+        multiply = partial(product, weight=weight, device=device, decode=decode)
+        return recorded(x, bias, multiply, partial(gradient_to_x, weight=weight, device=device))
     left = operand_of(x, "x")
     require_activations(left, weight)
     added = None if bias is None else operand_of(bias, "bias")
     if added is not None:
         require_bias(added, left, weight)
+    for operand in (left, added):
+        if operand is not None:
+            require_no_gradient(operand)
     shape = (*left.shape[:-1], weight.shape[1])
     result = empty(shape, left, left.dtype) if out is None else out
     target = operand_of(result, "out")
@@ -226,16 +235,49 @@ def by_decoding(
     from lapidist.epilogues.ready_made import bias as added
 
     k, n = weight.shape
-    rows = empty((n, k), x, x.dtype)
-    at = {"B": arrays_of(weight)[0], "D": operand_of(rows, "weight")} | factors_of(weight)
-    plan: Launch = decoding(described(weight, x.dtype), backend.chip.architecture, backend.compiles)
-    launch(plan, at)
+    rows = decoded_rows(weight, x, backend, launch)
     matrix = x.owner.reshape(-1, k)
     place = MACHINE if backend.ordinal == HOST else None
     epilogue = None if bias is None else added(bias=bias.owner)
     operation = Operation(epilogue=epilogue)
     result = out.owner.reshape(-1, n)
     multiplied(Call(matrix, rows.T, None, result, operation, Choices(place), stream))
+
+
+def decoded_rows(weight: PackedWeight, like: Operand, backend: Backend, launch: Any) -> Any:
+    """The numbers of the weight as (n, k), in the type of `like` and beside it."""
+    k, n = weight.shape
+    rows = empty((n, k), like, like.dtype)
+    at = {"B": arrays_of(weight)[0], "D": operand_of(rows, "weight")} | factors_of(weight)
+    plan: Launch = decoding(described(weight, like.dtype), backend.chip.architecture, backend.compiles)
+    launch(plan, at)
+    return rows
+
+
+def gradient_to_x(gradient: Any, weight: PackedWeight, device: int | str | None = None) -> Any:
+    """gradient @ the weight's rows, which are decoded into its type."""
+    given = operand_of(gradient, "gradient")
+    backend = backend_at(choose_place(given.device, device))
+    matrix = gradient.reshape(-1, weight.shape[1])
+    if backend.plans:
+        launch = partial(backend.launch_alone, scalars=AS_IT_IS, framework=given.framework, stream=None)
+        rows = decoded_rows(weight, given, backend, launch)
+    else:
+        rows = like_owner(on_host(unpack(weight)).T, given).to(gradient.dtype)
+    place = MACHINE if backend.plans and backend.ordinal == HOST else None
+    result = multiplied(Call(matrix, rows, None, None, Operation(), Choices(place), None))
+    return result.reshape(*gradient.shape[:-1], weight.shape[0])
+
+
+def records(x: Any, bias: Any) -> bool:
+    """Whether torch would record this product."""
+    return any(getattr(array, "requires_grad", False) for array in (x, bias)) and records_now()
+
+
+def records_now() -> bool:
+    import torch
+
+    return torch.is_grad_enabled()
 
 
 def on_the_host(x: Operand, weight: PackedWeight, bias: Operand | None, out: Operand) -> None:

@@ -9,10 +9,16 @@ using namespace quantised;
 typedef OfColumns<Scale, GROUPS> Scales;
 typedef OfColumns<unsigned char, GROUPS> Zeros;
 
-__device__ __forceinline__ float low_of(Pair pair, __half) { return __low2float(Decode<__half>::pair_of(pair)); }
-__device__ __forceinline__ float high_of(Pair pair, __half) { return __high2float(Decode<__half>::pair_of(pair)); }
+__device__ __forceinline__ float low_of(Pair pair, __half) {
+  return __low2float(Decode<__half>::pair_of(pair));
+}
+__device__ __forceinline__ float high_of(Pair pair, __half) {
+  return __high2float(Decode<__half>::pair_of(pair));
+}
 __device__ __forceinline__ float low_of(Pair pair, __nv_bfloat16) { return __uint_as_float(pair << 16); }
-__device__ __forceinline__ float high_of(Pair pair, __nv_bfloat16) { return __uint_as_float(pair & 0xFFFF0000u); }
+__device__ __forceinline__ float high_of(Pair pair, __nv_bfloat16) {
+  return __uint_as_float(pair & 0xFFFF0000u);
+}
 
 // A warp decodes a tile; warps are tiles of n x blocks of k, along k first.
 extern "C" __global__ void __launch_bounds__(32 * WARPS)

@@ -93,7 +93,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
 #pragma unroll
         for (int j = 0; j < ROWS_OF_8; ++j)
 #pragma unroll
-          for (int e = 0; e < 4; ++e) sums[j][e] += factor_of(stages[i].scales.at[group][e / 2]) * of_group[j][e];
+          for (int e = 0; e < 4; ++e)
+            sums[j][e] += factor_of(stages[i].scales.at[group][e / 2]) * of_group[j][e];
       }
       if (block + WARPS * DEPTH < blocks) load(stages[i], block + WARPS * DEPTH);
     }

@@ -1,0 +1,54 @@
+"""On a GPU: products with weights of few bits, near those of decoded weights in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import lapidist
+from lapidist import quantised
+
+pytestmark = pytest.mark.gpu
+
+ULP = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # of a rounding to nearest, relative
+FORMATS = [
+    ("int4", {"group": 32}),
+    ("int4", {"group": 128, "zero_points": True}),
+    ("int4", {}),
+    ("mxfp4", {}),
+    ("int8", {"group": 64}),
+    ("e4m3", {}),
+]
+SHAPES = [(1, 1024, 520), (16, 2944, 2880), (64, 640, 1000), (200, 1024, 520)]  # m, k, n
+
+
+@pytest.mark.parametrize("decode", [False, True])
+@pytest.mark.parametrize("dtype", list(ULP))
+@pytest.mark.parametrize(("format", "more"), FORMATS)
+def test_products_are_those_of_decoded_weights(
+    torch: Any, format: str, more: Any, dtype: str, decode: bool
+) -> None:
+    """Sums are float32; the result is rounded once, and so is each decoded weight."""
+    for m, k, n in SHAPES:
+        packed = quantised.pack(torch.randn(k, n, device="cuda"), format, **more)
+        x, bias = (torch.randn(*shape, device="cuda").to(getattr(torch, dtype)) for shape in ((m, k), (n,)))
+        found = quantised.matmul(x, packed, bias, decode=decode).double()
+        weight, left = quantised.unpack(packed, "float64"), x.double()
+        exact = left @ weight + bias.double()
+        terms = left.abs() @ weight.abs() + bias.double().abs()
+        allowed = exact.abs() * ULP[dtype] + terms * (k * 2.0**-24 + decode * ULP[dtype]) + 2.0**-24
+        assert bool(((found - exact).abs() <= allowed).all()), (m, k, n)
+
+
+def test_a_graph_multiplies_again(torch: Any) -> None:
+    packed = quantised.pack(torch.randn(1024, 512, device="cuda"), "int4", group=128)
+    x = torch.randn(8, 1024, device="cuda", dtype=torch.bfloat16)
+    out = torch.empty(8, 512, device="cuda", dtype=torch.bfloat16)
+    lapidist.matmul(x, packed, out=out)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        lapidist.matmul(x, packed, out=out)
+    x.copy_(torch.randn_like(x))
+    graph.replay()
+    assert torch.equal(out, lapidist.matmul(x, packed))
