@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("torch")  # which these modules import
+
 from lapidist.distributed.exchange_steps import STEPS
 from lapidist.distributed.peer_products import BUFFERS, FLAGS, WAYS
 from lapidist.distributed.row_products import Options, RowProducts

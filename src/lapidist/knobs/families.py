@@ -203,5 +203,5 @@ SKINNY: Knobs = (
     *FEW_BITS,
     Knob("BIAS", "1: a number for each column is added"),
     Knob("ROWS_OF_8", "eights of rows of x"),
-    Knob("DEPTH", "tiles of a warp that are on their way"),
+    Knob("TILES_AHEAD", "tiles of a warp that are on their way"),
 )

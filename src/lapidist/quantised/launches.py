@@ -95,7 +95,7 @@ def multiplying(
     knobs = weight.knobs(config.warps) | {
         "BIAS": int(bias),
         "ROWS_OF_8": config.eights,
-        "DEPTH": config.depth,
+        "TILES_AHEAD": config.depth,
     }
     numbers = dict(zip(("a_row", "d_row"), rows, strict=True)) | {"m": m, "n": weight.n}
     numbers |= {"blocks": weight.blocks, "per_group": weight.per_group}

@@ -5,6 +5,8 @@
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
 
+#include "config.cuh"
+
 namespace quantised {
 
 constexpr int INT4 = 0, MXFP4 = 1, INT8 = 2, E4M3 = 3;

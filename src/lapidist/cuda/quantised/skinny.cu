@@ -2,7 +2,7 @@
 // decodes them into the A of mma.sync; x is its B. Warps of a block share k, and add up in shared memory.
 //
 //     block     16 columns of W x 8 ROWS_OF_8 rows of x, all of k
-//     warp w    blocks of 64 steps of k: w, w + WARPS, ...; DEPTH of them on their way
+//     warp w    blocks of 64 steps of k: w, w + WARPS, ...; TILES_AHEAD of them on their way
 #include "config.cuh"
 #include "quantised/decode.cuh"
 
@@ -61,15 +61,15 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     if constexpr (ZEROS) stage.zeros = zeros[factors + block / per_group * 8];
   };
 
-  Stage stages[DEPTH];
+  Stage stages[TILES_AHEAD];
 #pragma unroll
-  for (int i = 0; i < DEPTH; ++i)
+  for (int i = 0; i < TILES_AHEAD; ++i)
     if (warp + i * WARPS < blocks) load(stages[i], warp + i * WARPS);
 
   float sums[ROWS_OF_8][4] = {};
-  for (int begin = warp; begin < blocks; begin += WARPS * DEPTH) {
+  for (int begin = warp; begin < blocks; begin += WARPS * TILES_AHEAD) {
 #pragma unroll
-    for (int i = 0; i < DEPTH; ++i) {
+    for (int i = 0; i < TILES_AHEAD; ++i) {
       const int block = begin + i * WARPS;
       if (block >= blocks) break;
       Rows rows;
@@ -96,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
           for (int e = 0; e < 4; ++e)
             sums[j][e] += factor_of(stages[i].scales.at[group][e / 2]) * of_group[j][e];
       }
-      if (block + WARPS * DEPTH < blocks) load(stages[i], block + WARPS * DEPTH);
+      if (block + WARPS * TILES_AHEAD < blocks) load(stages[i], block + WARPS * TILES_AHEAD);
     }
   }
 
