@@ -271,13 +271,11 @@ def gradient_to_x(gradient: Any, weight: PackedWeight, device: int | str | None 
 
 def records(x: Any, bias: Any) -> bool:
     """Whether torch would record this product."""
-    return any(getattr(array, "requires_grad", False) for array in (x, bias)) and records_now()
-
-
-def records_now() -> bool:
+    if not any(getattr(array, "requires_grad", False) for array in (x, bias)):
+        return False
     import torch
 
-    return torch.is_grad_enabled()
+    return bool(torch.is_grad_enabled())
 
 
 def on_the_host(x: Operand, weight: PackedWeight, bias: Operand | None, out: Operand) -> None:
