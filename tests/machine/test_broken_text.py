@@ -115,7 +115,7 @@ def entry(parameters: str) -> str:
         (body("mul.rp.f32 %f1, %f1;"), "does not take these 2 operands"),
         (body("add.u32 %r1, %r1, %r1, %r1;"), "does not take these 4 operands"),
         (body("atom.global.and.b32 %r2, [%in];"), "does not take these 2 operands"),
-        (body("atom.global.cas.b32 %r2, [%in], %r5;"), "cas needs 2 values behind the address"),
+        (body("atom.global.cas.b32 %r2, [%in], %r5;"), "does not take these 3 operands"),
         (body("shr.f32 %r1, %r2, 3;"), "needs a type of integers or bits, not .f32"),
         (body("and.f64 %fd1, %fd2, %fd3;"), "needs a type of integers or bits, not .f64"),
         (

@@ -68,8 +68,9 @@ def test_votes_and_matches() -> None:
     assert lanes(odd + "vote.sync.ballot.b32 d, p, 0xffff;", [], "u4", threads=16)[0] == 0xAAAA
     assert lanes("shr.u32 %r1, %t, 3; match.any.sync.b32 d, %r1, -1;", [], "u4")[17] == 0xFF0000
     assert lanes("redux.sync.add.s32 d, %t, -1;", [], "u4")[0] == 31 * 16
+    upper = ".reg .pred p, q; setp.ge.u32 q, %t, 4; mov.u32 d, 0; @!q bra N;"
     assert (
-        lanes(".reg .pred p; elect.sync %r1|p, 0xfff0; selp.u32 d, 1, 0, p;", [], "u4").tolist()
+        lanes(f"{upper} elect.sync %r1|p, 0xfffffff0; selp.u32 d, 1, 0, p; N:", [], "u4").tolist()
         == [0] * 4 + [1] + [0] * 27
     )
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from lapidist.machine.faults import PtxError
-from lapidist.machine.ptx.arity import ARITY
 from lapidist.machine.ptx.basic_blocks import Block
+from lapidist.machine.ptx.signatures import operands_error, require_signature, signatures_of
 from lapidist.machine.ptx.syntax_tree import (
     TYPE_BYTES,
     Addr,
@@ -296,9 +296,9 @@ class Builder:
     def emit(self, index: int) -> None:
         self.index, self.i = index, self.program.kernel.instructions[index]
         i = self.i
-        least, most = ARITY.get(i.opcode, (0, len(i.operands)))
-        if not least <= len(i.operands) <= most:
-            raise self.operands_error()
+        signatures = signatures_of(i)
+        if signatures is not None:
+            require_signature(i, *signatures)
         words = [i.opcode, *i.mods]
         for count in range(len(words), 0, -1):
             emitter = OPCODES.get(".".join(words[:count]))
@@ -319,14 +319,8 @@ class Builder:
             TypeError,
             ValueError,
         ) as error:  # an emitter takes its operands apart
-            raise self.operands_error() from error
+            raise operands_error(self.i) from error
         mods.end()
-
-    def operands_error(self) -> PtxError:
-        count = len(self.i.operands)
-        return PtxError(
-            f"{self.i.site}: the opcode does not take these {count} operand{'s' if count != 1 else ''}"
-        )
 
     def source(self) -> str:
         block, slots = self.block, self.program.slots

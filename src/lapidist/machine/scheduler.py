@@ -90,9 +90,16 @@ class Scheduler:
                 if choice is not None:
                     self.step(*choice)
                 elif not (self.progress() or self.admit()):
-                    if self.pending or self.cohorts:
-                        raise self.deadlock()
+                    self.fail_or_end()
                     return
+
+    def fail_or_end(self) -> None:
+        """Nobody can go on: a collective instruction names lanes that will not come, or it is a deadlock."""
+        for cohort in list(self.cohorts):
+            for number in list(cohort.groups):
+                self.step(cohort, number)
+        if self.pending or self.cohorts:
+            raise self.deadlock()
 
     def choose(self) -> tuple[Cohort, int] | None:
         """The group with the lowest block of code, of those that need not wait for others; or one that was
@@ -104,7 +111,10 @@ class Scheduler:
             choice for choice in ready if choice[0].groups[choice[1]][1] < limit and self.may_go(*choice)
         ]
         longest = min(overdue, key=lambda choice: choice[0].groups[choice[1]][1], default=None)
-        return longest or min(ready, key=lambda choice: self.turn(*choice), default=None)
+        first = longest or min(ready, key=lambda choice: self.turn(*choice), default=None)
+        if first is None or not self.turn(*first)[0]:
+            return first
+        return next((choice for choice in ready if self.may_go(*choice)), None)
 
     def turn(self, cohort: Cohort, number: int) -> tuple[bool, bool, int]:
         """The order in which groups run. Last are those that miss lanes of a warp at a collective
@@ -139,14 +149,16 @@ class Scheduler:
         return go
 
     def may_go(self, cohort: Cohort, number: int) -> bool:
-        """Whether the group may run for its age alone. At a collective instruction without all lanes it may
-        not, while another lane can still come.
+        """Whether the group may run at all. At a collective instruction without all lanes it may not, while
+        another lane can still come: one that runs, or waits at a barrier.
         """
+        if not self.turn(cohort, number)[0]:
+            return True
+        if any(cohort is parked for parked, _, _ in self.parked) or self.barriers.holds(cohort):
+            return False
         hopeless = self.m.polls > FRUITLESS
         turns = [self.turn(cohort, other)[:2] for other in cohort.groups if other != number]
-        return not self.turn(cohort, number)[0] or all(
-            partial or (polls and hopeless) for partial, polls in turns
-        )
+        return all(partial or (polls and hopeless) for partial, polls in turns)
 
     def progress(self) -> bool:
         """Let waits give up once, as try_wait may, when no lane can run. False the second time: a

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -17,6 +18,7 @@ from lapidist.machine.memory import (
     Address,
     MixedAddress,
 )
+from lapidist.machine.ptx.signatures import CACHE_HINT, require_signature
 from lapidist.machine.ptx.syntax_tree import Addr, Instruction, Operand, Sym, Vec
 
 Array = np.ndarray
@@ -93,7 +95,7 @@ def vector_length(mods: Mods) -> int:
 @opcode("ld", "ldu")
 def emit_load(b: Builder, i: Instruction, mods: Mods) -> None:
     order, count, _ = ordering(mods), vector_length(mods), mods.flag(*HINTS)
-    mods.flag("L2::cache_hint")
+    mods.flag(CACHE_HINT)
     space = address_space(b, i.operands[1], space_of(mods))
     code = code_of(mods.type())
     with b.guarded():
@@ -113,7 +115,7 @@ def emit_load(b: Builder, i: Instruction, mods: Mods) -> None:
 @opcode("st")
 def emit_store(b: Builder, i: Instruction, mods: Mods) -> None:
     order, count, _ = ordering(mods), vector_length(mods), mods.flag(*HINTS)
-    mods.flag("L2::cache_hint")
+    mods.flag(CACHE_HINT)
     space = address_space(b, i.operands[0], space_of(mods))
     code = code_of(mods.type())
     source = unbraced(i.operands[1])
@@ -215,7 +217,7 @@ def atomic_rounds(view: Array, positions: Array, operation, values: list[Array])
 @opcode("atom", "red")
 def emit_atomic(b: Builder, i: Instruction, mods: Mods) -> None:
     order, count = ordering(mods, "relaxed"), vector_length(mods)
-    mods.flag("noftz", "L2::cache_hint")
+    mods.flag("noftz", CACHE_HINT)
     target = i.operands[1] if i.opcode == "atom" else i.operands[0]
     space = address_space(b, target, space_of(mods))
     operation = mods.choose("add", "exch", "and", "or", "xor", "min", "max", "inc", "dec", "cas")
@@ -226,11 +228,10 @@ def emit_atomic(b: Builder, i: Instruction, mods: Mods) -> None:
             raise PtxError(f"{i.site}: only add is known for half precision atomics")
         operation = "brain" if kind.startswith("b") else "half"
     arguments = 2 if operation == "cas" else 1
-    sources = i.operands[2 if i.opcode == "atom" else 1 :][:arguments]
-    if len(sources) != arguments:
-        raise PtxError(
-            f"{i.site}: {operation} needs {arguments} value{'s' if arguments > 1 else ''} behind the address"
-        )
+    hint = "s" if CACHE_HINT in i.mods else ""
+    require_signature(i, f"{'ea' if i.opcode == 'atom' else 'a'}{'v' * arguments}{hint}")
+    first = 2 if i.opcode == "atom" else 1
+    sources = i.operands[first : first + arguments]
     with b.guarded():
         address, offset = b.address(target, space), offset_of(target)
         b.line(f"m.order({address}, {offset}, {order}, {b.index})")
@@ -307,9 +308,21 @@ def emit_prefetch(b: Builder, i: Instruction, mods: Mods) -> None:
     mods.flag("tensormap", "L1", "L2", "L2::evict_last", "L2::evict_normal", "L2::128B", *SPACES)
 
 
+FENCES = re.compile(
+    r"((sc|acq_rel|acquire|release)\.)?(cta|cluster|gpu|sys)|cta|gl|sys"
+    r"|(acquire\.sync_restrict::shared::cluster|release\.sync_restrict::shared::cta)\.cluster"
+    r"|mbarrier_init\.release\.cluster|proxy\.alias|proxy\.async(\.(global|shared::(cta|cluster)))?"
+    r"|proxy\.async::generic\.(acquire|release)\.sync_restrict::shared::(cta|cluster)\.cluster"
+    r"|proxy\.tensormap::generic\.(acquire|release)\.(cta|cluster|gpu|sys)"
+)
+
+
 @opcode("fence", "membar")
 def emit_fence(b: Builder, i: Instruction, mods: Mods) -> None:
     kind = ".".join(mods.remaining)
+    if not FENCES.fullmatch(kind):
+        raise PtxError(f"{i.site}: a fence of this kind is not known")
+    require_signature(i, "an" if "tensormap::generic.acquire" in kind else "")
     mods.remaining.clear()
     with b.guarded() as lanes:
         b.line(f"m.observer.fenced({lanes}, {kind!r}, {b.index})")

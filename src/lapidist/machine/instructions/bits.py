@@ -7,6 +7,7 @@ import numpy as np
 from lapidist.machine.codegen import Builder, Mods, code_of, opcode, runtime
 from lapidist.machine.faults import PtxError
 from lapidist.machine.instructions.alu import integer_type
+from lapidist.machine.ptx.signatures import require_signature
 from lapidist.machine.ptx.syntax_tree import Imm, Instruction, Pair
 
 Array = np.ndarray
@@ -173,6 +174,7 @@ def emit_bfind(b: Builder, i: Instruction, mods: Mods) -> None:
 def emit_lop3(b: Builder, i: Instruction, mods: Mods) -> None:
     mods.type()
     joined = mods.choose("and", "or", default="")
+    require_signature(i, "esssns" if joined else "esssn")
     table, target = i.operands[4], i.operands[0]
     if not isinstance(table, Imm) or isinstance(target, Pair) != bool(joined):
         raise PtxError(f"{i.site}: lop3 needs an immediate table; d|p and .and or .or belong together")

@@ -15,6 +15,7 @@ from lapidist.machine.instructions.access import offset_of
 from lapidist.machine.instructions.copies import WORDS, Transfer, box_positions, element_size
 from lapidist.machine.lanes import Lanes
 from lapidist.machine.memory import OFFSET, RANK_SHIFT
+from lapidist.machine.ptx.signatures import CACHE_HINT, require_signature
 from lapidist.machine.ptx.syntax_tree import TYPE_BYTES, Addr, Imm, Instruction, Operand, Reg, Vec
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def emit_copy(b: Builder, i: Instruction, mods: Mods) -> None:
         with b.guarded() as lanes:
             b.line(f"m.copies.wait({lanes}, {pending}, {b.index})")
     elif mods.remaining[:1] == ["mbarrier"]:
+        require_signature(i, "a")
         mods.flag("mbarrier", "arrive", "shared", "shared::cta", "b64")
         extra = not mods.flag("noinc")
         with b.guarded() as lanes:
@@ -55,13 +57,17 @@ def immediate_of(i: Instruction, operand: Operand) -> int:
 
 def emit_copy_bytes(b: Builder, i: Instruction, mods: Mods) -> None:
     kind = mods.choose("ca", "cg")
-    mods.flag("shared", "shared::cta", "global", "L2::cache_hint", "L2::64B", "L2::128B", "L2::256B")
+    mods.flag("shared", "shared::cta", "global", CACHE_HINT, "L2::64B", "L2::128B", "L2::256B")
+    hint = "s" if CACHE_HINT in i.mods else ""
+    require_signature(i, f"aan{hint}", f"aans{hint}")
     size = immediate_of(i, i.operands[2])
     if size not in WORDS or (kind == "cg" and size != 16):
         raise PtxError(
             f"{i.site}: cp.async.{kind} copies {'16' if kind == 'cg' else '4, 8 or 16'} bytes, got {size}"
         )
     where, come, copy_size, *more = i.operands
+    if CACHE_HINT in i.mods:
+        more.pop()  # the policy stands last, behind a source size
     part = more[0] if more and more[0] != copy_size else None
     with b.guarded():
         target, target_offset = b.address(where, "shared"), offset_of(where)
@@ -109,8 +115,10 @@ def emit_wait_bulk(b: Builder, i: Instruction, mods: Mods) -> None:
 
 @opcode("cp.async.bulk.prefetch")
 def emit_prefetch(b: Builder, i: Instruction, mods: Mods) -> None:
-    boxes = "tensor" in mods.remaining  # may reach outside the matrix, so there is no address to check
-    mods.remaining.clear()
+    boxes = mods.flag("tensor")  # may reach outside the matrix, so there is no address to check
+    mods.flag("1d", "2d", "3d", "4d", "5d", "L2", "global", "tile", CACHE_HINT)
+    hint = "s" if CACHE_HINT in i.mods else ""
+    require_signature(i, ("a" if boxes else "as") + hint)
     if boxes:
         return
     with b.guarded() as lanes:
@@ -125,11 +133,12 @@ def emit_bulk(b: Builder, i: Instruction, mods: Mods) -> None:
     target, source = mods.choose(*SPACES), mods.choose(*SPACES)
     operation = mods.choose(*REDUCTIONS, default="") if "reduce" in i.mods else ""
     grouped, multicast = mods.flag("bulk_group"), mods.flag("multicast::cluster")
-    mods.flag("mbarrier::complete_tx::bytes", "L2::cache_hint", "noftz")
+    mods.flag("mbarrier::complete_tx::bytes", CACHE_HINT, "noftz")
     element = mods.type() if operation else ""
     if operation and target != "global":
         raise PtxError(f"{i.site}: reductions into shared memory are not supported")
-    operands = list(i.operands)
+    operands = i.operands
+    require_signature(i, ("aas" if grouped else "aasa") + "s" * multicast + "s" * (CACHE_HINT in i.mods))
     with b.guarded() as lanes:
         first, second = (address_value(b, operand) for operand in operands[:2])
         size = b.read(operands[2], "u4")
@@ -146,8 +155,9 @@ def emit_tensor(b: Builder, i: Instruction, mods: Mods) -> None:
     loads = mods.choose(*SPACES) != "global"
     mods.choose(*SPACES)
     operation = mods.choose(*REDUCTIONS, default="") if "reduce" in i.mods else ""
-    mods.flag("tile", "bulk_group", "mbarrier::complete_tx::bytes", "L2::cache_hint")
+    mods.flag("tile", "bulk_group", "mbarrier::complete_tx::bytes", CACHE_HINT)
     multicast = mods.flag("multicast::cluster")
+    require_signature(i, ("aaa" if loads else "aa") + "s" * multicast + "s" * (CACHE_HINT in i.mods))
     box, shared = (i.operands[1], i.operands[0]) if loads else (i.operands[0], i.operands[1])
     if (
         not isinstance(box, Addr)

@@ -8,6 +8,7 @@ from lapidist.machine.codegen import Builder, Mods, code_of, opcode, runtime
 from lapidist.machine.faults import PtxError
 from lapidist.machine.instructions.floats import FLOATS, lanes_of
 from lapidist.machine.instructions.formats import from_bf16, from_f16, to_bf16, to_f16
+from lapidist.machine.ptx.signatures import require_signature
 from lapidist.machine.ptx.syntax_tree import TYPE_BYTES, Instruction
 
 Array = np.ndarray
@@ -70,6 +71,8 @@ def emit_cvt(b: Builder, i: Instruction, mods: Mods) -> None:
     for kind in kinds:
         mods.remaining.remove(kind)
     to, source = kinds
+    pairs = source == "f32" and (to in EIGHT_BITS or to in ("f16x2", "bf16x2"))
+    require_signature(i, "dss" if pairs else "ds")
     if to in EIGHT_BITS or source in EIGHT_BITS:
         emit_cvt_fp8(b, i, mods, to, source)
     elif to in ("f16x2", "bf16x2"):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from lapidist.machine.codegen import Builder, Mods, opcode, runtime
-from lapidist.machine.faults import Trap
+from lapidist.machine.faults import PtxError, Trap
 from lapidist.machine.lanes import Lanes
+from lapidist.machine.ptx.signatures import require_signature
 from lapidist.machine.ptx.syntax_tree import Instruction
 
 
@@ -54,8 +57,18 @@ def emit_nothing(b: Builder, i: Instruction, mods: Mods) -> None:
     mods.flag("u32", "inc", "dec", "sync", "aligned", "mask")
 
 
+POLICIES = re.compile(
+    r"(fractional|range(\.global)?)\.L2::evict_(last|normal|first|unchanged)(\.L2::evict_(first|unchanged))?\.b64"
+    r"|cvt\.L2\.b64"
+)
+
+
 @opcode("createpolicy")
 def emit_policy(b: Builder, i: Instruction, mods: Mods) -> None:
     """A cache policy is a number that only hints read."""
+    if not POLICIES.fullmatch(".".join(mods.remaining)):
+        raise PtxError(f"{i.site}: a policy of this kind is not known")
+    signatures = {"fractional": ["d", "ds"], "range": ["dass"], "cvt": ["ds"]}[mods.remaining[0]]
+    require_signature(i, *signatures)
     mods.remaining.clear()
     b.assign(i.operands[0], b.program.constant(np.zeros(1, np.uint64)), "u8")

@@ -13,9 +13,10 @@ import numpy as np
 
 from lapidist.machine.codegen import Builder, Mods, opcode
 from lapidist.machine.faults import BarrierMisuse, Misaligned, PtxError
-from lapidist.machine.instructions.access import offset_of
+from lapidist.machine.instructions.access import address_space, offset_of
 from lapidist.machine.lanes import Lanes
 from lapidist.machine.memory import Address
+from lapidist.machine.ptx.signatures import require_signature
 from lapidist.machine.ptx.syntax_tree import Addr, Instruction, Operand
 
 if TYPE_CHECKING:
@@ -123,6 +124,13 @@ class MBarriers:
         ):
             self.find(position, address.g, site).bytes += more
 
+    def complete(self, address: Address, offset: int, nbytes: Array, site: int) -> None:
+        """Lanes report bytes themselves, as TMA does otherwise."""
+        positions = self.positions(address, offset, site)
+        counts = np.broadcast_to(nbytes, positions.shape).tolist()
+        for lane, (position, count) in enumerate(zip(positions.tolist(), counts, strict=True)):
+            self.complete_bytes(position, count, address.g, site, lane)
+
     def take(self, barrier: MBarrier, arrivals: int, nbytes: int, g: Lanes, site: int) -> None:
         """Arrivals or bytes come in; maybe the phase completes."""
         if arrivals > barrier.pending:
@@ -180,6 +188,7 @@ def emit_mbarrier(b: Builder, i: Instruction, mods: Mods) -> None:
         "arrive": emit_arrive,
         "arrive_drop": emit_arrive,
         "expect_tx": emit_expect,
+        "complete_tx": emit_complete,
     }
     if action in ("test_wait", "try_wait"):
         emit_wait(b, i, mods, action)
@@ -187,7 +196,10 @@ def emit_mbarrier(b: Builder, i: Instruction, mods: Mods) -> None:
     if action not in forms:
         raise PtxError(f"{i.site}: mbarrier.{action} is not supported")
     expect = mods.flag("expect_tx") if action.startswith("arrive") else False
-    mods.flag("noComplete")
+    if mods.flag("noComplete"):
+        require_signature(i, "das")
+    if expect:
+        require_signature(i, "as", "das")
     relaxed = common_mods(mods)
     with b.guarded():
         forms[action](b, i, action.endswith("drop"), expect, relaxed)
@@ -201,8 +213,10 @@ def common_mods(mods: Mods) -> bool:
 
 
 def barrier_address(b: Builder, operand: Operand) -> tuple[str, int]:
-    space = "cluster" if "shared::cluster" in b.i.mods else "shared"
-    return b.address(operand, space), offset_of(operand)
+    """An address without a space is generic."""
+    spaces = {"shared::cluster": "cluster", "shared::cta": "shared", "shared": "shared"}
+    space = next((spaces[mod] for mod in b.i.mods if mod in spaces), "generic")
+    return b.address(operand, address_space(b, operand, space)), offset_of(operand)
 
 
 def emit_init(b: Builder, i: Instruction, *_: bool) -> None:
@@ -218,6 +232,11 @@ def emit_inval(b: Builder, i: Instruction, *_: bool) -> None:
 def emit_expect(b: Builder, i: Instruction, *_: bool) -> None:
     address, offset = barrier_address(b, i.operands[0])
     b.line(f"m.mbarriers.expect({address}, {offset}, {b.read(i.operands[1], 'u4')}, {b.index})")
+
+
+def emit_complete(b: Builder, i: Instruction, *_: bool) -> None:
+    address, offset = barrier_address(b, i.operands[0])
+    b.line(f"m.mbarriers.complete({address}, {offset}, {b.read(i.operands[1], 'u4')}, {b.index})")
 
 
 def emit_arrive(b: Builder, i: Instruction, drop: bool, expect: bool, relaxed: bool) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 from lapidist.machine.codegen import Builder, Mods, code_of, opcode, runtime
 from lapidist.machine.faults import PtxError
 from lapidist.machine.instructions.floats import FLOATS, assign_float, operands_as_float
+from lapidist.machine.ptx.signatures import require_signature
 from lapidist.machine.ptx.syntax_tree import TYPE_BYTES, Instruction, Operand, Pair, Vec
 
 Array = np.ndarray
@@ -97,6 +98,7 @@ def float_comparison(name: str, x: str, y: str) -> str:
 @opcode("setp")
 def emit_setp(b: Builder, i: Instruction, mods: Mods) -> None:
     combine = mods.choose("and", "or", "xor", default="")
+    require_signature(i, "esss" if combine else "ess")
     results = [
         b.once(("compare", b.index, n), text, "c")
         for n, text in enumerate(comparison(b, mods, i.operands[1:]))

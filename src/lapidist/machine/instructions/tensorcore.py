@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lapidist.machine.codegen import Builder, Mods, opcode, runtime
-from lapidist.machine.faults import Divergence, PtxError
-from lapidist.machine.instructions.access import offset_of
+from lapidist.machine.faults import Divergence, OutOfBounds, PtxError
+from lapidist.machine.instructions.access import address_space, offset_of
 from lapidist.machine.instructions.fragments import a_map, as_bits, b_map, c_map, read_matrix, write_matrix
 from lapidist.machine.instructions.sums import tensor_sum
 from lapidist.machine.lanes import Lanes
-from lapidist.machine.memory import Address
+from lapidist.machine.memory import Address, MixedAddress
 from lapidist.machine.ptx.matrix_shapes import matrix_shape
 from lapidist.machine.ptx.syntax_tree import Instruction, Operand, Vec
 
@@ -65,6 +65,12 @@ def register_list(b: Builder, operand: Operand, code: str) -> str:
 def require_full_warps(m: Machine, g: Lanes, site: int) -> None:
     if not g.full_warps:
         raise m.fault(Divergence, "a matrix instruction needs all 32 lanes of its warp", site, g)
+
+
+def require_shared(m: Machine, g: Lanes, address: Address | MixedAddress, site: int) -> None:
+    """Refuse generic addresses of rows that do not all lie in shared memory."""
+    if not isinstance(address, Address) or address.space != "shared":
+        raise m.fault(OutOfBounds, "the rows must lie in shared memory", site, g)
 
 
 # ---- mma.sync ----
@@ -149,17 +155,19 @@ def emit_stmatrix(b: Builder, i: Instruction, mods: Mods) -> None:
 
 def row_addresses(b: Builder, operand: Operand, count: int) -> str:
     """Only the first 8 * count lanes give addresses; those of the others are ignored."""
+    space = address_space(b, operand, "shared" if {"shared", "shared::cta"} & set(b.i.mods) else "generic")
     if count == 4:
-        return b.address(operand, "shared")
+        return b.address(operand, space)
     key, base = b.base(operand)
-    return b.once(("rows", count, *key), f"rows_at(m, {b.lanes}, {base}, {8 * count}, {b.index})", "a")
+    text = f"rows_at(m, {b.lanes}, {base}, {8 * count}, {space!r}, {b.index})"
+    return b.once(("rows", space, count, *key), text, "a")
 
 
 @runtime
-def rows_at(m: Machine, g: Lanes, base: Array, count: int, site: int) -> Address:
+def rows_at(m: Machine, g: Lanes, base: Array, count: int, space: str, site: int) -> Address | MixedAddress:
     lanes = g.where(g.lane < count)
     assert lanes is not None
-    return m.shared_at(
+    return (m.shared_at if space == "shared" else m.generic_at)(
         lanes,
         np.broadcast_to(base, (g.n,)) if lanes is g else np.broadcast_to(base, (g.n,))[lanes.within],
         site,
@@ -168,9 +176,16 @@ def rows_at(m: Machine, g: Lanes, base: Array, count: int, site: int) -> Address
 
 @runtime
 def load_tiles(
-    m: Machine, g: Lanes, address: Address, offset: int, count: int, transposed: bool, site: int
+    m: Machine,
+    g: Lanes,
+    address: Address | MixedAddress,
+    offset: int,
+    count: int,
+    transposed: bool,
+    site: int,
 ) -> list[Array]:
     require_full_warps(m, g, site)
+    require_shared(m, g, address, site)
     rows = np.broadcast_to(address.load(offset, np.dtype("c16"), site), (g.warps * 8 * count,))
     tiles = np.ascontiguousarray(rows).view("u2").reshape(g.warps, count, 8, 8)
     if transposed:
@@ -183,7 +198,7 @@ def load_tiles(
 def store_tiles(
     m: Machine,
     g: Lanes,
-    address: Address,
+    address: Address | MixedAddress,
     offset: int,
     count: int,
     transposed: bool,
@@ -191,6 +206,7 @@ def store_tiles(
     values: list[Array],
 ) -> None:
     require_full_warps(m, g, site)
+    require_shared(m, g, address, site)
     words = np.stack([g.dense(value) for value in values], axis=1)
     tiles = np.ascontiguousarray(words).view("u2").reshape(g.warps, count, 8, 8)
     if transposed:

@@ -5,6 +5,7 @@ A collective works on rows of 32 lanes. A lane that the member mask names must b
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ import numpy as np
 from lapidist.machine.codegen import Builder, Mods, code_of, opcode, runtime
 from lapidist.machine.faults import Divergence, PtxError
 from lapidist.machine.lanes import Lanes
+from lapidist.machine.ptx.signatures import require_signature
 from lapidist.machine.ptx.syntax_tree import Imm, Instruction, Operand, Pair, Reg
 
 if TYPE_CHECKING:
@@ -30,27 +32,58 @@ def mask_bits(rows: Array) -> Array:
 
 @runtime
 def members(m: Machine, g: Lanes, mask: Array, site: int) -> Array:
-    """(warps, 32): who takes part. All lanes here must name the same set, and all lanes named must be
-    here.
+    """(warps, 32): who takes part. Each lane here must name itself and lanes that name the same set, and all
+    lanes named must be here.
     """
-    present = g.present
-    masks = g.dense(mask)
-    named = (masks[:, :, None] >> LANE.astype(np.uint32)) & np.uint32(1) if mask.shape[0] > 1 else None
-    if named is None:
-        required = np.broadcast_to((mask[0] & BIT) != 0, present.shape)
+    present, sets = g.present, None
+    if mask.shape[0] == 1:
+        named = np.broadcast_to((mask[0] & BIT) != 0, present.shape)
+        strangers = present & ~named
     else:
-        # Rows of a warp may hold several disjoint masks; each lane must be in its own.
-        present_bits = mask_bits(present)[:, None]
-        required = (np.bitwise_or.reduce(np.where(present, masks, 0), axis=1)[:, None] & BIT) != 0
-        if (
-            (masks & ~present_bits)[present]
-            & ~m.exited_mask(g)[g.row if not g.full_warps else np.repeat(np.arange(g.warps), 32)]
-        ).any():
-            missing_member(m, g, required & ~present, site)
-    absent = required & ~present
+        masks = g.dense(mask)
+        sets = ((masks[:, :, None] >> LANE.astype(np.uint32)) & np.uint32(1) != 0) & present[:, :, None]
+        named = sets.any(axis=1)
+        strangers = present & ~sets[:, LANE, LANE]
+    if strangers.any():
+        row, lane = np.argwhere(strangers)[0]
+        rule = "the member mask does not name the lane that executes this instruction"
+        raise m.fault(Divergence, rule, site, g, position_of(g, row, lane))
+    if sets is not None:
+        apart = sets & present[:, None, :] & (masks[:, :, None] != masks[:, None, :])
+        if apart.any():
+            row, lane, other = np.argwhere(apart)[0]
+            rule = f"its member mask names lane {other}, whose own names other lanes"
+            raise m.fault(Divergence, rule, site, g, position_of(g, row, lane))
+    absent = named & ~present
     if absent.any() and (absent & ~m.exited_rows(g)).any():
         missing_member(m, g, absent & ~m.exited_rows(g), site)
-    return required & present
+    return present
+
+
+def parties(m: Machine, g: Lanes, mask: Array, site: int) -> list[Array]:
+    """(warps, 32) of each set of lanes that act together: lanes of a warp may name disjoint sets."""
+    waiting = members(m, g, mask, site)
+    if mask.shape[0] == 1:
+        return [waiting]
+    masks, parts = g.dense(mask), []
+    while waiting.any():
+        first = masks[np.arange(g.warps), waiting.argmax(axis=1)]
+        parts.append(waiting & (masks == first[:, None]))
+        waiting = waiting & ~parts[-1]
+    return parts
+
+
+def joined(parts: list[Array], answer: Callable[[Array], Array]) -> Array:
+    """(warps, 32): the answer for the lanes of each set; `answer` gives a value a warp, or one a lane."""
+    total = np.broadcast_to(answer(parts[0]), parts[0].shape)
+    for part in parts[1:]:
+        total = np.where(part, answer(part), total)
+    return total
+
+
+def position_of(g: Lanes, row: int, lane: int) -> int:
+    """Where a lane of a warp stands in the group."""
+    return int(np.flatnonzero((g.row == row) & (g.lane == lane))[0])
 
 
 @runtime
@@ -114,14 +147,15 @@ def assign_pair(b: Builder, target: Operand, text: str) -> None:
 
 @runtime
 def vote(m: Machine, g: Lanes, mode: str, flags: Array, mask: Array, site: int) -> Array:
-    taking_part = members(m, g, mask, site)
     rows = g.dense(flags)
-    true = mask_bits(rows & taking_part)
-    voters = mask_bits(taking_part)
-    answer = {"ballot": true, "any": true != 0, "all": true == voters, "uni": (true == 0) | (true == voters)}[
-        mode
-    ]
-    return g.flat(np.repeat(answer[:, None], 32, axis=1))
+
+    def answer(part: Array) -> Array:
+        true, voters = mask_bits(rows & part)[:, None], mask_bits(part)[:, None]
+        return {"ballot": true, "any": true != 0, "all": true == voters}.get(
+            mode, (true == 0) | (true == voters)
+        )
+
+    return g.flat(joined(parties(m, g, mask, site), answer))
 
 
 @opcode("vote")
@@ -151,13 +185,14 @@ def active_mask(g: Lanes) -> Array:
 
 @runtime
 def match(m: Machine, g: Lanes, mode: str, value: Array, mask: Array, site: int) -> tuple[Array, Array]:
-    taking_part = members(m, g, mask, site)
-    rows = g.dense(value)
-    same = (rows[:, :, None] == rows[:, None, :]) & taking_part[:, None, :]
+    parts, rows = parties(m, g, mask, site), g.dense(value)
+    equal = rows[:, :, None] == rows[:, None, :]
     if mode == "any":
-        return g.flat((same * BIT).sum(axis=2, dtype=np.uint32)), np.array([True])
-    agreed = (same | ~taking_part[:, None, :]).all(axis=2) & taking_part
-    return g.flat(np.where(agreed, mask_bits(taking_part)[:, None], np.uint32(0))), g.flat(agreed)
+        same = joined(parts, lambda part: ((equal & part[:, None, :]) * BIT).sum(axis=2, dtype=np.uint32))
+        return g.flat(same), np.array([True])
+    agreed = joined(parts, lambda part: (equal | ~part[:, None, :]).all(axis=2) & part)
+    voters = joined(parts, lambda part: mask_bits(part)[:, None])
+    return g.flat(np.where(agreed, voters, np.uint32(0))), g.flat(agreed)
 
 
 @opcode("match")
@@ -173,9 +208,8 @@ def emit_match(b: Builder, i: Instruction, mods: Mods) -> None:
 @runtime
 def elect(m: Machine, g: Lanes, mask: Array, site: int) -> tuple[Array, Array]:
     """(leader, am I the leader): the lowest member, as the chip does."""
-    taking_part = members(m, g, mask, site)
-    leader = np.argmax(taking_part, axis=1)
-    return g.flat(np.repeat(leader[:, None].astype("u4"), 32, axis=1)), g.flat(leader[:, None] == LANE)
+    leader = joined(parties(m, g, mask, site), lambda part: part.argmax(axis=1)[:, None]).astype("u4")
+    return g.flat(leader), g.flat(leader == LANE)
 
 
 @opcode("elect")
@@ -189,7 +223,6 @@ def emit_elect(b: Builder, i: Instruction, mods: Mods) -> None:
 
 @runtime
 def reduce_warp(m: Machine, g: Lanes, operation: str, value: Array, mask: Array, site: int) -> Array:
-    taking_part = members(m, g, mask, site)
     function = {
         "add": np.add,
         "min": np.minimum,
@@ -197,12 +230,17 @@ def reduce_warp(m: Machine, g: Lanes, operation: str, value: Array, mask: Array,
         "and": np.bitwise_and,
         "or": np.bitwise_or,
         "xor": np.bitwise_xor,
-    }
-    limits = np.iinfo(value.dtype)
-    neutral = {"min": limits.max, "max": limits.min, "and": limits.max}.get(operation, 0)
-    rows = np.where(taking_part, g.dense(value), value.dtype.type(neutral))
-    total = function[operation].reduce(rows, axis=1).astype(value.dtype)
-    return g.flat(np.repeat(total[:, None], 32, axis=1))
+    }[operation]
+    limits, rows = np.iinfo(value.dtype), g.dense(value)
+    neutral = value.dtype.type(
+        {"min": limits.max, "max": limits.min, "and": ~value.dtype.type(0)}.get(operation, 0)
+    )
+
+    def answer(part: Array) -> Array:
+        total = function.reduce(np.where(part, rows, neutral), axis=1)
+        return np.asarray(total.astype(value.dtype)[:, None])
+
+    return g.flat(joined(parties(m, g, mask, site), answer))
 
 
 @opcode("redux")
@@ -247,6 +285,7 @@ runtime(BarrierRequest)
 def emit_barrier(b: Builder, i: Instruction, mods: Mods) -> None:
     aligned = i.opcode == "bar" or "aligned" in mods.remaining
     if mods.flag("cluster"):
+        require_signature(i, "")
         action = "cluster " + mods.choose("arrive", "wait")
         order = mods.choose("release", "acquire", "relaxed", default="")
         mods.flag("aligned")
@@ -257,6 +296,7 @@ def emit_barrier(b: Builder, i: Instruction, mods: Mods) -> None:
         return
     mods.flag("cta", "aligned")
     if mods.flag("warp"):
+        require_signature(i, "s")
         mods.flag("sync")
         with b.guarded() as lanes:
             b.line(f"meet(m, {lanes}, {b.read(i.operands[0], 'u4')}, {b.index})")
@@ -265,6 +305,7 @@ def emit_barrier(b: Builder, i: Instruction, mods: Mods) -> None:
         emit_reducing_barrier(b, i, mods, aligned)
         return
     action = mods.choose("sync", "arrive")
+    require_signature(i, *(["s", "ss"] if action == "sync" else ["ss"]))
     number, count = i.operands[0], i.operands[1] if len(i.operands) > 1 else None
     if isinstance(number, Imm) and not 0 <= number.value <= 15:
         raise PtxError(f"{i.site}: a block has barriers 0 to 15")
@@ -276,6 +317,7 @@ def emit_reducing_barrier(b: Builder, i: Instruction, mods: Mods, aligned: bool)
     """The scheduler writes the result when the barrier opens."""
     operation = mods.choose("popc", "and", "or")
     mods.type()
+    require_signature(i, "dss", "dsss")
     target, number, *counts, flag = i.operands
     if not isinstance(target, Reg):
         raise PtxError(f"{i.site}: the destination must be a register")

@@ -41,6 +41,7 @@ from lapidist.machine.instructions.tensorcore import (
 from lapidist.machine.lanes import Lanes
 from lapidist.machine.ptx.basic_blocks import registers
 from lapidist.machine.ptx.matrix_shapes import matrix_shape
+from lapidist.machine.ptx.signatures import require_signature
 from lapidist.machine.ptx.syntax_tree import Imm, Instruction, Operand, Reg, Vec
 
 if TYPE_CHECKING:
@@ -255,6 +256,9 @@ def emit_wgmma(b: Builder, i: Instruction, mods: Mods) -> None:
     if kinds[1] == "b1" and not (mods.flag("and") and mods.flag("popc")):
         raise PtxError(f"{i.site}: wgmma on bits counts those of .and.popc")
     in_registers = isinstance(i.operands[1], Vec)
+    scales = 0 if kinds[1] in INTEGERS else 2
+    transposes = (1 if in_registers else 2) if kinds[1] in ("f16", "bf16") else 0
+    require_signature(i, "evss" + "n" * (scales + transposes))
     numbers = [operand.value for operand in i.operands[4:] if isinstance(operand, Imm)]
     scale_a, scale_b = [*numbers, 1, 1][:2] if numbers else (1, 1)
     turns = [*([False] if in_registers else []), *(bool(number) for number in numbers[2:]), False, False][:2]

@@ -40,6 +40,7 @@ from lapidist.machine.instructions.tensorcore import (
 from lapidist.machine.lanes import Lanes
 from lapidist.machine.memory import Address
 from lapidist.machine.ptx.matrix_shapes import matrix_shape
+from lapidist.machine.ptx.signatures import require_signature
 from lapidist.machine.ptx.syntax_tree import Instruction
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ WIDE_CODES = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}
 @opcode("wmma")
 def emit_wmma(b: Builder, i: Instruction, mods: Mods) -> None:
     action = mods.choose("load", "store", "mma")
+    require_signature(i, *{"load": ["ea", "eas"], "store": ["av", "avs"], "mma": ["evvv"]}[action])
     shape = matrix_shape(i)
     if shape is None or shape not in SHAPES:
         raise PtxError(f"{i.site}: this shape of wmma is not known")

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 HEADER = re.compile(r"\.func\s*(?:\(([^)]*)\)\s*)?([\w$]+)\s*(?:\(([^)]*)\))?")
 CALL = re.compile(
-    r"(?:@(!?)\s*([\w$%]+)\s+)?call(?:\.uni)?\s+(?:\(([^)]*)\)\s*,\s*)?([\w$]+)\s*(?:,\s*\(([^)]*)\)\s*)?$"
+    r"(?:@(!?)\s*([\w$%]+)\s+)?call\s*(?:\.\s*uni)?\s+(?:\(([^)]*)\)\s*,\s*)?([\w$]+)\s*(?:,\s*\(([^)]*)\)\s*)?$"
 )
-RETURN = re.compile(r"(@!?\s*[\w$%]+\s+)?ret(?:\.uni)?$")
+RETURN = re.compile(r"(@!?\s*[\w$%]+\s+)?ret(?:\s*\.\s*uni)?$")
 BACK = "$back"  # where a function returns to: no compiler's label
 MOST_STATEMENTS = 1 << 18  # of a kernel and all that it calls
 

@@ -283,7 +283,7 @@ class BodyParser:
     def instruction(self, scope: Scope, text: str, position: int, source: str) -> Instruction:
         shown = " ".join(text.split())
         site = Site(self.kernel.name, self.module.line_of(position), shown + ";", source)
-        match = re.match(r"(?:@(!?)\s*([\w$%]+)\s+)?([a-z]\w*)((?:(?:\.|::)\w+)*)\s*(.*)", shown, re.S)
+        match = re.match(r"(?:@(!?)\s*([\w$%]+)\s+)?([a-z]\w*)((?:\s*(?:\.|::)\s*\w+)*)\s*(.*)", shown, re.S)
         if match is None:
             raise PtxError(f"{site}: not an instruction")
         negated, guard, opcode, mods, operands_text = match.groups()
@@ -291,7 +291,7 @@ class BodyParser:
         predicate = parser.name(guard) if guard else None
         if predicate is not None and not isinstance(predicate, Reg):
             raise PtxError(f"{site}: the guard {guard} is not a declared predicate")
-        modifiers = tuple(re.findall(r"\.(\w+(?:::\w+)*)", mods))
+        modifiers = tuple(re.findall(r"\.(\w+(?:::\w+)*)", mods.replace(" ", "")))
         operands = self.with_carry(opcode, modifiers, parser.all())
         return Instruction(opcode, modifiers, operands, predicate, bool(negated), site)
 

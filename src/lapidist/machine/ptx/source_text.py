@@ -23,6 +23,7 @@ class SourceText:
     """A module's text with its comments blanked, so that positions and lines stay right."""
 
     def __init__(self, text: str) -> None:
+        text = text.rstrip("\0 \t\r\n")  # strings of C end with NUL
         text = visible(text.translate(BLANKS))  # names of files reach terminals
         self.lines = text.splitlines()
         self.files = {int(number): short_name(path) for number, path in FILE.findall(text)}

@@ -105,13 +105,13 @@ class FuzzedScheduler(Scheduler):
             self.run_engine()
             self.wake()
         # The winner sprints: it stays until it waits or priorities are redrawn.
-        if self.winner is None or not self.winner.groups or self.picks - self.drawn >= REDRAW:
+        if self.winner is None or self.picks - self.drawn >= REDRAW or not self.can_run(self.winner):
             self.draw()
         return None if self.winner is None else (self.winner, self.place_in(self.winner))
 
     def draw(self) -> None:
         """Choose the ready warp with the highest priority, or first one that was passed over too often."""
-        ready = [cohort for cohort in self.cohorts if cohort.groups]
+        ready = [cohort for cohort in self.cohorts if self.can_run(cohort)]
         since, self.drawn = self.picks - self.drawn, self.picks
         for cohort in ready:
             cohort.passed += since
@@ -124,6 +124,10 @@ class FuzzedScheduler(Scheduler):
         self.winner = max(ready, key=rank) if ready else None
         if self.winner is not None:
             self.winner.passed = 0
+
+    def can_run(self, cohort: Cohort) -> bool:
+        """Whether some lanes of a warp need not wait for its others."""
+        return any(self.may_go(cohort, number) for number in cohort.groups)
 
     def place_in(self, cohort: Cohort) -> int:
         """The block of code at which a warp goes on: mostly the one furthest behind, now and then another.
