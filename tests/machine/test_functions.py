@@ -115,7 +115,6 @@ def test_each_call_has_names_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("declared", "said"),
     [
-        (TWICE.replace("ret;", "call.uni (result), twice, (x); ret;"), "twice calls itself"),
         (
             TWICE.replace(".param .b32 x)", ".reg .b32 x)").replace(
                 "ld.param.b32 %r0, [x]", "mov.b32 %r0, x"

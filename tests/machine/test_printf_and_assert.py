@@ -165,5 +165,5 @@ def test_the_address_of_a_parameter(bits: int) -> None:
 
 def test_other_functions_are_refused() -> None:
     text = kernel("call f, (%r1);", ".extern .func f (.param .b32 x);")
-    with pytest.raises(PtxError, match="only __assertfail and vprintf can be called"):
+    with pytest.raises(PtxError, match="only __assertfail, vprintf, malloc, free can be called"):
         run_ptx(text, "k", (1, 1, 1), (32, 1, 1), {0: 0, 1: 0})

@@ -35,6 +35,9 @@ class Observer:
     def stored(self, address: Address, offset: int, values: tuple[Array, ...], site: int) -> None:
         """A store has written these values."""
 
+    def local_moved(self, target: int, source: int, size: int) -> None:
+        """A call copied bytes from one place of local memory to another."""
+
     def transferred(self, transfer: Transfer) -> None:
         """A lane gave TMA a copy to do."""
 

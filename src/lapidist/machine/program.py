@@ -84,6 +84,8 @@ class Program:
             if bits != 64:
                 raise PtxError(f"{i.site}: the address of {name} has 64 bits, not {bits}")
             return f"m.variable({name!r}, {operand.offset})"
+        if name in self.kernel.functions and bits == 64:
+            return self.constant(number(self.kernel.functions[name], code))
         raise PtxError(f"{i.site}: {name} is no variable or parameter of this module")
 
     @property

@@ -14,6 +14,7 @@ from lapidist.device import H100
 from lapidist.errors import ArgumentError
 from lapidist.launch import Dim3, Launch, TensorMap
 from lapidist.machine.counters import Counter, Counts, collect
+from lapidist.machine.faults import PtxError
 from lapidist.machine.footprint import DEFAULT_MEMORY, require_room, sanitizer_memory
 from lapidist.machine.instructions import (
     access,
@@ -24,6 +25,7 @@ from lapidist.machine.instructions import (
     convert,
     floats,
     flow,
+    frames,
     function_calls,
     mbarrier,
     moves,
@@ -56,6 +58,7 @@ INSTRUCTION_SETS = (
     convert,
     floats,
     flow,
+    frames,
     function_calls,
     mbarrier,
     moves,
@@ -349,5 +352,8 @@ def build_memory(launch: Launch, program: Program) -> tuple[GlobalMemory, dict[s
     for name in storage.keys() - arrays.keys():
         data = storage[name]
         for offset, target in program.kernel.variables[name].pointers:
-            data[offset : offset + 8] = np.frombuffer(struct.pack("<Q", variables[target]), np.uint8)
+            address = variables.get(target) or program.kernel.functions.get(target)
+            if address is None:
+                raise PtxError(f"{name}: its initial value names {target}, which the module does not define")
+            data[offset : offset + 8] = np.frombuffer(struct.pack("<Q", address), np.uint8)
     return GlobalMemory(regions), variables

@@ -8,7 +8,9 @@ import numpy as np
 
 from lapidist.launch import Launch, TensorMap
 from lapidist.machine.faults import MachineFault, OutOfBounds, Site, Thread
+from lapidist.machine.heap import Heap
 from lapidist.machine.instructions.copies import Copies
+from lapidist.machine.instructions.frames import KeptFrame
 from lapidist.machine.instructions.mbarrier import MBarriers
 from lapidist.machine.instructions.warpgroup_mma import Products
 from lapidist.machine.lanes import GROUPS_START, SHARED_START, Geometry, Lanes
@@ -80,6 +82,8 @@ class Machine:
         self.exited = np.zeros((slots, geometry.warps), np.uint32)
         self.chip_sums, self.overlaps, self.seed = chip_sums, launch.overlaps, seed
         self.tensor_maps = dict(launch.tensor_maps)
+        self.heap = Heap(memory)
+        self.frames: dict[tuple[int, int], list[KeptFrame]] = {}  # by block and thread
         self.mbarriers, self.copies, self.products = MBarriers(self), Copies(self), Products(self)
         self.observer = Observer()
         self.impatient = False  # nobody can run: waits let go once, as try_wait may

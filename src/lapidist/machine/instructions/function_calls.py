@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lapidist.machine.codegen import Builder, Mods, opcode, runtime
-from lapidist.machine.faults import AssertionFailed, PtxError
+from lapidist.machine.faults import AssertionFailed, OutOfBounds, PtxError, Trap
 from lapidist.machine.instructions.printf import Piece, pieces_of, show
 from lapidist.machine.lanes import Lanes
 from lapidist.machine.memory import generic_at
+from lapidist.machine.ptx.call_reader import LOST
 from lapidist.machine.ptx.syntax_tree import Addr, Instruction, Operand, Reg, Sym, Tuple
 from lapidist.visible import visible
 
@@ -21,7 +22,14 @@ if TYPE_CHECKING:
     from lapidist.machine.state import Machine
 
 Array = np.ndarray
-ARGUMENTS = {"__assertfail": ("u8", "u8", "u4", "u8"), "vprintf": ("u8", "u8")}
+ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "__assertfail": ("u8", "u8", "u4", "u8"),
+    "vprintf": ("u8", "u8"),
+    "malloc": ("u8",),
+    "free": ("u8",),
+    LOST: ("u8",),
+}
+CUDA_FUNCTIONS = [name for name in ARGUMENTS if name != LOST]
 LONGEST_TEXT = 1 << 20  # what CUDA keeps for the output of a kernel
 
 
@@ -31,7 +39,7 @@ def emit_call(b: Builder, i: Instruction, mods: Mods) -> None:
     returned, (function, passed) = i.operands[:-2], i.operands[-2:]
     if not isinstance(function, Sym) or function.name not in ARGUMENTS or not isinstance(passed, Tuple):
         raise PtxError(
-            f"{i.site}: only {' and '.join(ARGUMENTS)} can be called, and functions with a body in the"
+            f"{i.site}: only {', '.join(CUDA_FUNCTIONS)} can be called, and functions with a body in the"
             " module. Link it first, or let the compiler inline them"
         )
     with b.guarded() as lanes:
@@ -45,7 +53,7 @@ def emit_call(b: Builder, i: Instruction, mods: Mods) -> None:
         if targets and isinstance(targets[0], Sym):
             text = f"{b.address(Addr(targets[0]), 'local')}.store(0, {b.index}, {text})"
         if targets and isinstance(targets[0], Reg):
-            b.assign(targets[0], text, "u4")
+            b.assign(targets[0], text, "u8" if function.name == "malloc" else "u4")
         else:
             b.line(text)
 
@@ -93,6 +101,26 @@ def vprintf(m: Machine, g: Lanes, site: int, formats: Array, arguments: Array) -
         written.append(text)
     print(visible("".join(written)), end="")
     return counts
+
+
+@runtime
+def malloc(m: Machine, g: Lanes, site: int, sizes: Array) -> Array:
+    """A piece of the heap for each lane; a null pointer where it is full."""
+    return np.array([m.heap.give(size) for size in np.broadcast_to(sizes, g.n).tolist()], np.uint64)
+
+
+@runtime
+def free(m: Machine, g: Lanes, site: int, addresses: Array) -> None:
+    for lane, address in enumerate(np.broadcast_to(addresses, g.n).tolist()):
+        if not m.heap.take_back(address):
+            rule = "free of an address where no piece of malloc's begins; one may be freed once"
+            raise m.fault(OutOfBounds, rule, site, g, lane, address)
+
+
+@runtime
+def lostcall(m: Machine, g: Lanes, site: int, addresses: Array) -> None:
+    rule = "a call through a pointer to no function of the module with such results and parameters"
+    raise m.fault(Trap, rule, site, g, 0, int(addresses[0]))
 
 
 def filled(

@@ -45,6 +45,7 @@ NO_DESTINATION = frozenset(
         "stmatrix",
         "nanosleep",
         "call",
+        "$push",
         "griddepcontrol",
         "brkpt",
         "pmevent",
@@ -215,7 +216,7 @@ def finish(block: Block, kernel: Kernel, block_at: dict[int, int]) -> None:
 
 def never_returns(i: Instruction) -> bool:
     """The kernel ends here in a fault."""
-    failed = i.opcode == "call" and Sym("__assertfail") in i.operands
+    failed = i.opcode == "call" and (Sym("__assertfail") in i.operands or Sym("__lostcall") in i.operands)
     return i.predicate is None and (i.opcode == "trap" or failed)
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from lapidist.machine.faults import PtxError, Site
+from lapidist.machine.ptx.call_reader import FRAME, CallReader, Statement
 from lapidist.machine.ptx.declarations import (
     MOST_BYTES,
     VARIABLE,
@@ -19,18 +20,11 @@ from lapidist.machine.ptx.declarations import (
     parse_parameters,
     parse_variables,
 )
-from lapidist.machine.ptx.inlined_functions import (
-    BACK,
-    MOST_STATEMENTS,
-    RETURN,
-    Call,
-    Function,
-    call_of,
-    function_of,
-)
+from lapidist.machine.ptx.inlined_functions import RETURN, Function, call_of, function_of, prototype_of
 from lapidist.machine.ptx.operand_syntax import OperandParser, Scope
 from lapidist.machine.ptx.source_text import SourceText
 from lapidist.machine.ptx.syntax_tree import (
+    FUNCTION_WINDOW,
     TYPE_BYTES,
     Instruction,
     Kernel,
@@ -120,6 +114,7 @@ class ModuleParser(SourceText):
         kernel.most_threads = math.prod(block_rule(header, "maxntid") or (0,))
         kernel.required_block = block_rule(header, "reqntid")
         kernel.required_cluster = block_rule(header, "reqnctapercluster")
+        kernel.functions = {name: FUNCTION_WINDOW + 16 * n for n, name in enumerate(self.functions, 1)}
         BodyParser(self, kernel).parse(brace + 1, end)
         used = {
             item.name
@@ -147,20 +142,16 @@ class ModuleParser(SourceText):
 
 # ---- reading a body ----
 
-Statement = tuple[Scope, str, int, str]  # its text, where that stands, and the line of the source
 # What add.cc and its like leave, and addc and its like take. No register has such a name.
 CARRY = Reg("%carry@")
 
 
-class BodyParser:
+class BodyParser(CallReader):
     """Statements of one kernel body, first split, then resolved once all labels of a scope are known."""
 
     def __init__(self, module: ModuleParser, kernel: Kernel) -> None:
-        self.module, self.kernel = module, kernel
-        self.source = ""
+        super().__init__(module, kernel, module.functions)
         self.inlined_at: dict[str, str | None] = {}  # by file, line and column
-        self.scopes = 0
-        self.calling: list[str] = []  # functions whose bodies are being read, outermost first
 
     def parse(self, position: int, end: int) -> None:
         statements: list[Statement] = []
@@ -214,41 +205,15 @@ class BodyParser:
                 self.kernel.variables[scope.declare(variable.name)] = variable
         elif text.startswith(".pragma") or not text.strip():
             pass
-        elif (call := call_of(text)) and call.name in self.module.functions:
-            self.inline(call, scope, position, statements)
-        elif self.calling and (match := RETURN.match(text.strip())):
-            statements.append((scope, f"{match.group(1) or ''}bra {BACK}", position, self.source))
+        elif extents := prototype_of(text):
+            # The label that names the prototype stands just before it.
+            self.prototypes[statements[-1][1].removeprefix("label ")] = extents
+        elif (call := call_of(text)) and (call.name in self.functions or call.name.startswith("%")):
+            self.call(call, scope, position, statements)
+        elif self.reading and (match := RETURN.match(text.strip())):
+            self.end_of_call(match.group(1) or "", scope, position, statements)
         else:
             statements.append((scope, text.strip(), position, self.source))
-
-    def inline(self, call: Call, scope: Scope, position: int, statements: list[Statement]) -> None:
-        """Read the function's body in place of a call, with a label behind it."""
-        function, source = self.module.functions[call.name], self.source
-        if call.name in self.calling:
-            raise self.module.error(position, f"{call.name} calls itself, which the machine cannot read")
-        if function.in_registers:
-            raise self.module.error(position, f"{call.name} has parameters in registers, not in .param space")
-        if len(call.passed) != len(function.names):
-            count = f"{len(function.names)} results and parameters, the call {len(call.passed)}"
-            raise self.module.error(position, f"{call.name} has {count}")
-        if len(statements) > MOST_STATEMENTS:
-            raise self.module.error(position, f"calls make more than {MOST_STATEMENTS} statements of it")
-        self.scopes += 1
-        inner = Scope(Scope(None, 0), self.scopes)
-        after = inner.declare(BACK)
-        inner.names |= {
-            parameter: scope.find(argument) or argument
-            for parameter, argument in zip(function.names, call.passed, strict=True)
-        }
-        if call.around:
-            beyond = f"{BACK}{self.scopes}"
-            scope.names[beyond] = after
-            statements.append((scope, f"{call.around}bra {beyond}", position, source))
-        self.calling.append(call.name)
-        self.read(function.brace + 1, function.end, inner, statements)
-        self.calling.pop()
-        self.source = source
-        statements.append((scope, f"label {after}", position, ""))
 
     def declare_registers(self, scope: Scope, match: re.Match[str], position: int) -> None:
         kind = match.group(1).split()[-1].lstrip(".")
@@ -277,6 +242,10 @@ class BodyParser:
                     raise self.module.error(position, "a table of branch targets without a label before it")
                 targets = re.findall(r"[\w$%]+", text.removeprefix(".branchtargets"))
                 kernel.branch_tables[name] = tuple(scope.find(target) or target for target in targets)
+            elif text.startswith(FRAME):
+                line = self.module.line_of(position)
+                site = Site(kernel.name, line, self.module.lines[line - 1].strip(), source)
+                kernel.instructions.append(self.frame_instruction(text, site))
             else:
                 kernel.instructions.append(self.instruction(scope, text, position, source))
 

@@ -10,6 +10,8 @@ TYPE_BYTES = {"pred": 1, "b128": 16}
 TYPE_BYTES |= {f"{kind}{bits}": bits // 8 for kind in "bsuf" for bits in (8, 16, 32, 64)}
 TYPE_BYTES |= {"bf16": 2, "f16x2": 4, "bf16x2": 4, "tf32": 4, "s16x2": 4, "u16x2": 4}
 
+FUNCTION_WINDOW = 4 << 60  # where the addresses of functions lie: no memory
+
 SPECIALS = frozenset(
     [
         f"{base}.{axis}"
@@ -160,6 +162,7 @@ class Kernel:
     instructions: list[Instruction] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
     branch_tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    functions: dict[str, int] = field(default_factory=dict)  # of the module, with their addresses
     most_threads: int = 0  # of a block, as it was compiled (.maxntid); 0: as many as the chip allows
     required_block: tuple[int, ...] = ()  # .reqntid
     required_cluster: tuple[int, ...] = ()  # .reqnctapercluster, which a launch need not repeat

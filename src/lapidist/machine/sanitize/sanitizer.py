@@ -235,6 +235,9 @@ class Sanitizer(Observer):
             rule = "a read of local memory that this thread never wrote"
             raise self.m.fault(Uninitialised, rule, site, address.g, lane, offset)
 
+    def local_moved(self, target: int, source: int, size: int) -> None:
+        self.local_valid[target : target + size] = self.local_valid[source : source + size]
+
     def touch_global(
         self,
         g: Lanes,
