@@ -189,7 +189,7 @@ UNKNOWN = [
     ("mov.u32 %r1, nowhere;", "no variable"),
     ("bra NOWHERE;", "not a label"),
     ("add.u32 %r1, %r2 %r3;", "expected"),
-    ("call (%r1), f, (%r2);", "only __assertfail and vprintf can be called"),
+    ("call (%r1), f, (%r2);", "only __assertfail, vprintf, malloc, free can be called"),
     ("add.u32 %r1, %r2;", "does not take these 2 operands"),
     ("shfl.sync.up.b32 %r1, %r2;", "does not take these 2 operands"),
     ("bra;", "a branch without a target"),

@@ -143,14 +143,6 @@ def test_mbarriers_at_generic_addresses(seed: int | None) -> None:
     assert (answers(body, sanitize=seed is not None, seed=seed) == 1).all()
 
 
-def test_bytes_that_lanes_report_complete_a_phase() -> None:
-    body = f"""{GENERIC} setp.eq.u32 %p1, %t, 0; @%p1 mbarrier.init.shared.b64 [%r1], 1; bar.sync 0;
-        @%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r1], 128;
-        mbarrier.complete_tx.relaxed.cta.shared.b64 [%r1], 4;
-        mbarrier.test_wait.parity.shared.b64 %p2, [%r1], 0; selp.u32 %r6, 1, 0, %p2;"""
-    assert (answers(body) == 1).all()
-
-
 # ---- how it is written ----
 
 

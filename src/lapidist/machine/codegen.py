@@ -15,6 +15,7 @@ import numpy as np
 
 from lapidist.machine.faults import PtxError
 from lapidist.machine.ptx.basic_blocks import Block
+from lapidist.machine.ptx.instruction_set import prefixes, refusal
 from lapidist.machine.ptx.signatures import operands_error, require_signature, signatures_of
 from lapidist.machine.ptx.syntax_tree import (
     TYPE_BYTES,
@@ -296,14 +297,16 @@ class Builder:
     def emit(self, index: int) -> None:
         self.index, self.i = index, self.program.kernel.instructions[index]
         i = self.i
+        reason = refusal(i)
+        if reason:
+            raise PtxError(f"{i.site}: the machine does not run {i.opcode}: {reason}")
         signatures = signatures_of(i)
         if signatures is not None:
             require_signature(i, *signatures)
         words = [i.opcode, *i.mods]
-        for count in range(len(words), 0, -1):
-            emitter = OPCODES.get(".".join(words[:count]))
-            if emitter is not None:
-                self.emit_with(emitter, Mods(i, tuple(words[count:])))
+        for name in prefixes(words):
+            if name in OPCODES:
+                self.emit_with(OPCODES[name], Mods(i, tuple(words[name.count(".") + 1 :])))
                 return
         raise PtxError(f"{i.site}: the machine does not know this opcode")
 

@@ -15,10 +15,11 @@ from lapidist.machine.memory import block_of_bytes
 from lapidist.machine.ptx.parse import parse_kernel
 from lapidist.machine.ptx.syntax_tree import Kernel, Parameter, Variable
 from lapidist.machine.run import DEFAULT_BUDGET, Report, require_integer, require_plain, run
+from lapidist.machine.tensor_map_bytes import MAP_BYTES
 
 Value = np.ndarray | int | float | bytes | TensorMap | np.generic
 Argument = Value | Sequence[Value]
-MAP_BYTES, MAP_ALIGNMENT = 128, 64
+MAP_ALIGNMENT = 64
 
 
 def run_ptx(

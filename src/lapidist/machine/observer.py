@@ -47,6 +47,15 @@ class Observer:
     def fenced(self, lanes: Lanes, kind: str, site: int) -> None:
         """Lanes executed a fence of this kind."""
 
+    def map_released(self, lanes: Lanes) -> None:
+        """Lanes published tensor maps that they wrote."""
+
+    def map_acquired(self, lanes: Lanes, addresses: Array) -> None:
+        """Lanes may use the tensor maps at these addresses as others published them."""
+
+    def map_read(self, lanes: Lanes, lane: int, address: int, site: int) -> None:
+        """TMA reads a tensor map in global memory."""
+
     def executed(self, number: int, lanes: Lanes) -> None:
         """Lanes executed the block of code of this number; what it waits for at its end is still to come."""
 

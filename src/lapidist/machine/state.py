@@ -31,6 +31,7 @@ from lapidist.machine.memory import (
 )
 from lapidist.machine.observer import Observer
 from lapidist.machine.program import Program
+from lapidist.machine.tensor_map_bytes import MAP_BYTES, decoded, encoded
 
 Array = np.ndarray
 ALWAYS = np.array([True])
@@ -82,6 +83,7 @@ class Machine:
         self.exited = np.zeros((slots, geometry.warps), np.uint32)
         self.chip_sums, self.overlaps, self.seed = chip_sums, launch.overlaps, seed
         self.tensor_maps = dict(launch.tensor_maps)
+        self.place_maps()
         self.heap = Heap(memory)
         self.frames: dict[tuple[int, int], list[KeptFrame]] = {}  # by block and thread
         self.mbarriers, self.copies, self.products = MBarriers(self), Copies(self), Products(self)
@@ -105,6 +107,17 @@ class Machine:
             axis=1, dtype=np.uint32
         )
 
+    def place_maps(self) -> None:
+        """Write each map where it lies: a kernel may copy it, and change it in global memory."""
+        for place, tensor in list(self.tensor_maps.items()):
+            content, region = np.frombuffer(encoded(tensor), np.uint8), self.globals.find(place)
+            if place < len(self.param_bytes):
+                self.param_bytes[place : place + MAP_BYTES] = content
+            elif region is not None:
+                view, origin = region.view(np.dtype("u1"))
+                view[place - origin : place - origin + MAP_BYTES] = content
+                del self.tensor_maps[place]
+
     def variable(self, name: str, offset: int) -> Array:
         return np.array([(self.variables[name] + offset) % (1 << 64)], np.uint64)
 
@@ -114,7 +127,11 @@ class Machine:
 
     def tensor_map(self, address: int, g: Lanes, lane: int, site: int) -> TensorMap:
         """The tensor map at an address, by its place in parameter space or its address in global memory."""
-        tensor = self.tensor_maps.get(address - PARAM_WINDOW, self.tensor_maps.get(address))
+        tensor, region = self.tensor_maps.get(address - PARAM_WINDOW), self.globals.find(address)
+        if tensor is None and region is not None and address + MAP_BYTES <= region.end:
+            view, origin = region.view(np.dtype("u1"))
+            tensor = decoded(view[address - origin : address - origin + MAP_BYTES].tobytes())
+            self.observer.map_read(g, lane, address, site)
         if tensor is None:
             rule = "no tensor map of the launch lies at this address; pass one for the parameter"
             raise self.fault(OutOfBounds, rule, site, g, lane, address)

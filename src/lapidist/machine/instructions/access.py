@@ -236,7 +236,7 @@ def emit_atomic(b: Builder, i: Instruction, mods: Mods) -> None:
         address, offset = b.address(target, space), offset_of(target)
         b.line(f"m.order({address}, {offset}, {order}, {b.index})")
         if count > 1:
-            emit_vector_atomic(b, i, address, offset, operation, code, sources[0])
+            emit_vector_atomic(b, i, address, offset, operation, code, sources[0], count)
             return
         if operation in ("half", "brain") and code == "u4":
             values = f"{b.read(sources[0], 'u4')}"
@@ -259,19 +259,28 @@ def atomic_pair(address: Address, offset: int, operation: str, site: int, values
 
 
 def emit_vector_atomic(
-    b: Builder, i: Instruction, address: str, offset: int, operation: str, code: str, source: Operand
+    b: Builder,
+    i: Instruction,
+    address: str,
+    offset: int,
+    operation: str,
+    code: str,
+    source: Operand,
+    count: int,
 ) -> None:
     """The elements of a vector atomic are separate atomics."""
-    if not isinstance(source, Vec):
-        raise PtxError(f"{i.site}: a vector atomic needs its values in braces")
-    if i.opcode == "atom":
-        raise PtxError(f"{i.site}: vector atom is not supported yet, only red")
+    targets = i.operands[0].items if i.opcode == "atom" and isinstance(i.operands[0], Vec) else ()
+    if not isinstance(source, Vec) or len(source.items) != count or len(targets) not in (0, count):
+        raise PtxError(f"{i.site}: an atomic on {count} elements needs {count} of them in braces")
     function = "atomic_pair" if operation in ("half", "brain") and code == "u4" else "atomic"
     size = int(code[1:])
     for number, item in enumerate(source.items):
-        b.line(
-            f"{function}({address}, {offset + size * number}, {operation!r}, {b.index}, {b.read(item, code)})"
-        )
+        place = f"{address}, {offset + size * number}, {operation!r}, {b.index}"
+        text = f"{function}({place}, {b.read(item, code)})"
+        if targets:
+            b.assign(targets[number], text, code)
+        else:
+            b.line(text)
 
 
 # ---- address spaces by name ----
@@ -313,7 +322,6 @@ FENCES = re.compile(
     r"|(acquire\.sync_restrict::shared::cluster|release\.sync_restrict::shared::cta)\.cluster"
     r"|mbarrier_init\.release\.cluster|proxy\.alias|proxy\.async(\.(global|shared::(cta|cluster)))?"
     r"|proxy\.async::generic\.(acquire|release)\.sync_restrict::shared::(cta|cluster)\.cluster"
-    r"|proxy\.tensormap::generic\.(acquire|release)\.(cta|cluster|gpu|sys)"
 )
 
 
@@ -322,7 +330,6 @@ def emit_fence(b: Builder, i: Instruction, mods: Mods) -> None:
     kind = ".".join(mods.remaining)
     if not FENCES.fullmatch(kind):
         raise PtxError(f"{i.site}: a fence of this kind is not known")
-    require_signature(i, "an" if "tensormap::generic.acquire" in kind else "")
     mods.remaining.clear()
     with b.guarded() as lanes:
         b.line(f"m.observer.fenced({lanes}, {kind!r}, {b.index})")

@@ -6,6 +6,7 @@ import re
 import struct
 
 from lapidist.device import H100
+from lapidist.machine.ptx.instruction_set import TEXTURES
 from lapidist.machine.ptx.operand_syntax import parse_number
 from lapidist.machine.ptx.source_text import SourceText
 from lapidist.machine.ptx.syntax_tree import TYPE_BYTES, Parameter, Variable
@@ -81,6 +82,8 @@ def parse_variables(text: str, source: SourceText, position: int) -> list[Variab
     space, declaration = match.groups()
     vector = re.search(r"\.v([24])\b", declaration)
     kinds = [word for word in re.findall(r"\.(\w+)", declaration.split("=")[0]) if word in TYPE_BYTES]
+    if re.search(r"\.(texref|samplerref|surfref)\b", declaration):
+        raise source.error(position, TEXTURES)
     if not kinds:
         raise source.error(position, "a variable without a known type")
     size = TYPE_BYTES[kinds[0]] * (int(vector.group(1)) if vector else 1)

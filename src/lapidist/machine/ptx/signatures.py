@@ -6,6 +6,7 @@ modifiers, the emitter calls `require_signature` itself."""
 from __future__ import annotations
 
 from lapidist.machine.faults import PtxError
+from lapidist.machine.ptx.instruction_set import prefixes
 from lapidist.machine.ptx.syntax_tree import (
     Addr,
     Imm,
@@ -34,7 +35,7 @@ SINK = Sym("_")
 SIGNATURES = {
     "": (
         "ret exit trap brkpt griddepcontrol cp.async.commit_group cp.async.wait_all membar"
-        " cp.async.bulk.commit_group wgmma.fence wgmma.commit_group barrier.cluster"
+        " cp.async.bulk.commit_group fence wgmma.fence wgmma.commit_group barrier.cluster"
     ),
     "d": "activemask",
     "t": "bra",
@@ -42,7 +43,7 @@ SIGNATURES = {
     "s": "nanosleep bar.warp",
     "a": "prefetch prefetchu mbarrier.inval",
     "an": "applypriority discard",
-    "|an": "fence",
+    "|an": "fence.proxy.tensormap::generic",
     "as": "mbarrier.init mbarrier.expect_tx mbarrier.complete_tx",
     "ds": (
         "neg abs not cnot cvta rcp sqrt rsqrt ex2 lg2 sin cos tanh popc clz brev bfind testp isspacep"
@@ -77,13 +78,9 @@ CACHE_HINT = "L2::cache_hint"  # a modifier, whose policy is the last operand
 
 def signatures_of(i: Instruction) -> tuple[str, ...] | None:
     """The signatures of the longest listed name that the instruction begins with; None without one."""
-    words = [i.opcode, *i.mods]
-    for count in range(len(words), 0, -1):
-        signatures = SIGNATURES_OF.get(".".join(words[:count]))
-        if signatures is not None:
-            hint = "s" if CACHE_HINT in i.mods else ""
-            return tuple(signature + hint for signature in signatures)
-    return None
+    signatures = next((SIGNATURES_OF[n] for n in prefixes([i.opcode, *i.mods]) if n in SIGNATURES_OF), None)
+    hint = "s" if CACHE_HINT in i.mods else ""
+    return None if signatures is None else tuple(signature + hint for signature in signatures)
 
 
 def require_signature(i: Instruction, *signatures: str) -> None:

@@ -18,6 +18,7 @@ from lapidist.machine.observer import Observer
 from lapidist.machine.program import Program
 from lapidist.machine.ptx.syntax_tree import TYPE_BYTES
 from lapidist.machine.sanitize.clocks import CLUSTER, SHARED, Clocks, Message
+from lapidist.machine.sanitize.map_fences import MapFences
 from lapidist.machine.sanitize.ordered import PLAIN, Ordered, warp_number
 from lapidist.machine.sanitize.proxies import Proxies
 from lapidist.machine.sanitize.races import Access, Races
@@ -25,6 +26,7 @@ from lapidist.machine.sanitize.sanitized_launch import LaunchOrder
 from lapidist.machine.sanitize.shadow import LANDING, WRITTEN, Shadow
 from lapidist.machine.sanitize.suspects import Reading, Suspects, mask_of
 from lapidist.machine.state import Machine
+from lapidist.machine.tensor_map_bytes import MAP_BYTES
 
 Array = np.ndarray
 # Ranges by these names must be zero again if they were zero before.
@@ -69,6 +71,7 @@ class Sanitizer(Observer):
         self.suspects = Suspects(m.program, self.shared)
         self.races = Races(m, self.clocks, self.shared, self.orders.scopes, self.suspects)
         self.proxies = Proxies(m, self.clocks, self.shared, self.globals)
+        self.maps = MapFences(m, self.clocks)
         self.launches = LaunchOrder(m, self.clocks)
         self.zero_before = [
             r
@@ -286,6 +289,19 @@ class Sanitizer(Observer):
 
     def fenced(self, g: Lanes, kind: str, site: int) -> None:
         self.orders.fence(warp_number(g), kind)
+
+    def map_released(self, g: Lanes) -> None:
+        self.maps.release(g)
+
+    def map_acquired(self, g: Lanes, addresses: Array) -> None:
+        self.maps.acquire(g, addresses)
+
+    def map_read(self, g: Lanes, lane: int, address: int, site: int) -> None:
+        region, reader = self.m.globals.find(address), g.one(lane)
+        place = np.array([address])
+        self.touch_global(reader, place, MAP_BYTES, site, "load", PLAIN, region, generic=False)
+        if region is not None and self.globals[region.start].ever_written:
+            self.maps.check(g, lane, address, site, region, self.globals[region.start])
 
     def launch_waited(self, g: Lanes) -> None:
         self.launches.wait(g)
