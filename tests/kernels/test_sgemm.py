@@ -271,8 +271,8 @@ def test_refusals() -> None:
         kernel_named("sgemm").refuse(strided, kernel_named("sgemm").config, H200)
     )
     plain = Problem.of(*(fake((64, 64), (64, 1)) for _ in range(2)), None, fake((64, 64), (64, 1)))
-    sliced = replace(kernel_named("simt").config, slices=2)
-    assert "its threads have all of k" in str(kernel_named("simt").refuse(plain, sliced, H200))
+    sliced = replace(kernel_named("large_tile").config, slices=2)
+    assert "its threads have all of k" in str(kernel_named("large_tile").refuse(plain, sliced, H200))
 
 
 @pytest.mark.parametrize("batch", [(), (2,)])

@@ -162,7 +162,7 @@ def test_what_prices_cannot_tell_apart_the_model_does(layout: str) -> None:
         ordered = known.cheapest_first(*shape)
         by_price.append(next(table[each].seconds for each, _ in ordered if each in table) / best)
     assert geometric_mean(losses) < 1.015
-    assert geometric_mean(losses) + 0.005 < geometric_mean(by_price)
+    assert geometric_mean(losses) + 0.003 < geometric_mean(by_price)
     assert max(losses) <= max(by_price)
 
 

@@ -33,6 +33,8 @@ SGEMM = Config(256, 128, 32, 64, 64, 16, 8, stages=4, producers=128)
 SLICED_ROWS, SLICED_COLUMNS = (
     Config(bm, bn, 32, 64, 64, 16, 8, stages=5, producers=128, slices=4) for bm, bn in ((128, 64), (64, 128))
 )
+SLICED_SIMT = Config(32, 32, 32, 16, 32, 4, 4, stages=3, slices=4)
+SLICED_MOVED = Config(64, 64, 32, 32, 32, 8, 4, slices=4)
 
 
 def wgmma(math: str) -> list[Config]:
@@ -51,6 +53,7 @@ def wgmma(math: str) -> list[Config]:
 def choices(math: str) -> list[Choice]:
     if math == "float32":
         kernels = [("simt", SIMT_LARGE), ("simt", SIMT_SMALL)]
+        kernels += [("simt", config) for config in (SLICED_SIMT, replace(SLICED_SIMT, bm=64), SLICED_MOVED)]
         kernels += [("sgemm", each) for each in (SGEMM, SLICED_ROWS, SLICED_COLUMNS)]
         ladder = [
             Choice(kernel.name, kernel.config)
@@ -130,6 +133,16 @@ APART = {
         Choice("simt", SIMT_SMALL, Sharing(split_k=3, reduction="turnstile")),
     ),
     "slices": ("float32", Choice("sgemm", SGEMM, WHOLE), Choice("sgemm", SLICED_ROWS, WHOLE)),
+    "slices, the short step": (
+        "float32",
+        Choice("simt", SLICED_SIMT, WHOLE),
+        Choice("sgemm", SLICED_ROWS, WHOLE),
+    ),
+    "slices, the short tile": (
+        "float32",
+        Choice("simt", SLICED_SIMT, WHOLE),
+        Choice("simt", SLICED_MOVED, WHOLE),
+    ),
     "cuts, tiles": ("float32", *(Choice("simt", SIMT_SMALL, each) for each in STREAMED)),
     "epilogue": (
         "float32",
@@ -192,7 +205,7 @@ def test_an_order_that_changes_from_run_to_run_is_like_no_other(rng: np.random.G
         (
             "float32",
             (4096, 4096, 4096),
-            "fma fp32, one after another, tiles of 128 x 256 along n in bands of 1, 32 x 16 tiles, 128"
+            "fma fp32, one after another, tiles of 256 x 128 along n in bands of 1, 16 x 32 tiles, 128"
             " iterations each of 32: 248 from number 0 on cut into 132 stretches, added in turn",
         ),
     ],

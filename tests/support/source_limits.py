@@ -191,6 +191,14 @@ LIMITS = (
         start=replace(MOVED, stages=3),
         problem=lambda samples: samples.ragged,
     ),
+    Limit(
+        "two fragments take turns within a slice",
+        {"slices": 32},
+        "slices have an even number of k",
+        inside={"slices": 4},
+        math="float32",
+        start=Config(32, 32, 32, 16, 32, 4, 4, stages=3),
+    ),
     # wmma
     Limit("a block is made of whole fragments", {"bm": 72}, "fragments of 16x16 fill a tile"),
     Limit("tiles are made of whole fragments", lambda c: {"bm": c.bm + 16}, "fill a tile"),

@@ -72,7 +72,7 @@ def simt_registers(of_thread: int, by_fours: bool, threads: int) -> int:
     """
     small = of_thread <= 16
     if by_fours:
-        return 128 if small else 168
+        return 128 if small or threads > 128 else 168
     if small:
         return 168 if threads > 64 else 208
     return MOST_REGISTERS

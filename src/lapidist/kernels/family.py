@@ -100,6 +100,10 @@ class Family(ABC):
 
     # ---- what follows from a config ----
 
+    def short_tile_first(self, config: Knobs) -> Any:
+        """Whether the tile of k that is not full comes first, or last; for configs with slices of k."""
+        return False
+
     def maps(
         self, problem: Problem, config: Config, at: Mapping[str, int], peers: int
     ) -> Mapping[str, TensorMap]:

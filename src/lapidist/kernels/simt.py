@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from lapidist.config import Config
+from lapidist.config import Config, Knobs
 from lapidist.dtypes import TYPES
 from lapidist.kernels.blocks.family import Blocks
 from lapidist.kernels.blocks.splits import by_fours
@@ -61,6 +62,9 @@ class Simt(Blocks):
             "REGISTERS_MOVED": simt_registers(of_thread, fours, config.threads),
         }
 
+    def short_tile_first(self, config: Knobs) -> Any:
+        return config.stages > rules.MOVED
+
     def shares_of_speed(self, math: str, config: Config) -> tuple[float, float]:
         """Small tiles have more single-element loads. Copies along k always are of single elements."""
         return (0.87 if config.bm == config.bn == 32 else 0.95), 1.04 if config.stages else 1.0
@@ -75,6 +79,12 @@ COPIED = (
     (Config(128, 32, 16, 32, 32, 8, 4, stages=3), 0.68),
     (Config(32, 64, 16, 16, 32, 4, 4, stages=4), 0.60),
     (Config(32, 32, 32, 16, 32, 4, 4, stages=3), 0.56),
+    # Twice the warps, each with half of a step's k: for few tiles, whose warps hide little latency.
+    (Config(32, 128, 16, 32, 64, 8, 8, stages=3, slices=2), 0.74),
+    (Config(64, 64, 16, 32, 32, 8, 4, stages=4, slices=2), 0.74),
+    (Config(64, 32, 32, 16, 32, 4, 4, stages=3, slices=2), 0.62),
+    (Config(32, 64, 32, 16, 32, 4, 4, stages=3, slices=2), 0.62),
+    (Config(32, 32, 32, 16, 32, 4, 4, stages=3, slices=2), 0.62),
     (SMALL, 0.33),
 )
 # In double larger tiles do not fit in 48 KB.
@@ -95,5 +105,6 @@ SIMT = Kernel(
     ),
     tuned={"float32": COPIED, "float64": DOUBLES},
     rules=rules.SIMT,
+    slices_stages=True,
     types=replace(FMA_TYPES, outputs=True),
 )

@@ -27,6 +27,7 @@ STORED_AS_READ = Knob("Out", "the type of C and D", same_as("T"), TYPE)
 BATCHED = Knob("BATCHED", "0: a single matrix", 0)
 
 SMALL: Knobs = (*COMMON, STORED_AS_READ, *CONTIGUOUS, *ADDEND, *TILE)
+SLICES = Knob("SLICES", "slices of each stage's k, computed by different warps", 1, MACRO)
 REGISTERS: Knobs = (
     Knob("REGISTERS", "of a thread that multiplies"),
     Knob("REGISTERS_LEFT", "of a thread of the warpgroup that loads"),
@@ -36,6 +37,7 @@ SIMT: Knobs = (
     SCALAR,
     STORED_AS_READ,
     *redefined(TILE, STAGES=2),
+    SLICES,
     Knob(
         "COPIED",
         "1: tiles are copied to shared memory without registers",
@@ -66,7 +68,7 @@ SGEMM: Knobs = (
     *COMMON,
     *TILE,
     *REGISTERS,
-    Knob("SLICES", "slices of each stage's k, computed by different warps", 1, MACRO),
+    SLICES,
     Knob("A_ALONG_K", "1: elements along k are adjacent in A; 0: along m"),
     Knob("B_ALONG_K", "1: elements along k are adjacent in B, which is transposed when it is packed"),
     Knob("PACK_A", "1: TMA cannot load A as it is, so blocks pack it first"),

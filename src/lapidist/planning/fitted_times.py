@@ -117,6 +117,7 @@ def static_terms(config: Config, with_ragged_lines: bool) -> list[str]:
         *(["ping-pong"] if config.ping_pong else []),
         *(["exchanged"] if config.exchanged else []),
         *(["shifted"] if config.skewed else []),
+        *([f"slices {config.slices} of {config.bm}x{config.bn}"] if config.slices > 1 else []),
     ]
     return terms + [f"ragged, {term}" for term in terms] if with_ragged_lines else terms
 

@@ -61,8 +61,9 @@ def sums_within_tile(kernel: Kernel, configs: Knobs, problem: Problem, order: Su
         return False
     if compiler_rounds_epilogue(problem, kernel) or order.epilogue:
         return False
-    slices, step = order.slices
-    sliced = (configs.slices == slices) & ((slices == 1) | (configs.bk == step))
+    slices, step, short_first = order.slices
+    divided = (configs.bk == step) & (kernel.family.short_tile_first(configs) == short_first)
+    sliced = (configs.slices == slices) & ((slices == 1) | divided)
     promoted = configs.bk == order.promoted if problem.scaling.promoted else True
     return sliced & promoted & (ends_in_zeros(problem, kernel, configs) == order.zeros)
 

@@ -9,7 +9,7 @@ It follows from the problem, the chip and the config, never from what the cache 
   zeros           the last tile of k is padded. An instruction of zeros alone makes +0 of a sum that
                   underflowed to -0
   promotion       sums of 8-bit floats leave the tensor core at the end of each tile of k
-  slices          gemm/sgemm.cu's small tiles cut each iteration of k into slices with sums of their own,
+  slices          small tiles on CUDA cores cut each iteration of k into slices with sums of their own,
                   which are added in the slices' order
   cuts            blocks that share a tile cut its k. Their sums are added along k: by turnstile, and in
                   wgmma's clusters, to the first one, else to zero
@@ -79,6 +79,9 @@ class SharedTiles:
         )
 
 
+UNSLICED = 1, 0, False
+
+
 @dataclass(frozen=True, eq=False)
 class SumOrder:
     """The order in which a plan sums k.
@@ -102,7 +105,8 @@ class SumOrder:
     accumulator: str = ""  # if it is not the usual one
     step: int = 1  # elements of k that one instruction adds
     zeros: bool = False  # whole instructions of zeros follow the last element of k
-    slices: tuple[int, int] = (1, 0)  # slices with sums of their own, and elements of k that they divide
+    # slices with sums of their own, elements of k that they divide, whether the short iteration is the first
+    slices: tuple[int, int, bool] = UNSLICED
     promoted: int = 0  # elements of k after which sums leave the tensor core; 0: only at the end
     cuts: Cuts | SharedTiles | None = None  # None: whole tiles
     epilogue: str = ""
@@ -126,7 +130,7 @@ class SumOrder:
             f"{self.unit} {self.types}" + (f" of {self.chip}" if self.chip else ""),
             f"steps of {self.step}" if self.step > 1 else "one after another",
             *([f"sums in {self.accumulator}"] if self.accumulator else []),
-            *(["{} slices of each {}".format(*self.slices)] if self.slices[0] > 1 else []),
+            *(["{} slices of each {}".format(*self.slices[:2])] if self.slices[0] > 1 else []),
             *([f"promoted every {self.promoted}"] if self.promoted else []),
             *(["zeros in the end"] if self.zeros else []),
             str(self.cuts) if self.cuts else "whole tiles",
@@ -150,11 +154,17 @@ def sum_order(
         problem.accumulator if problem.accumulator != common_properties else "",
         step_of(problem, kernel),
         bool(ends_in_zeros(problem, kernel, config)),
-        (config.slices, config.bk) if config.slices > 1 else (1, 0),
+        slices_of(kernel, config),
         config.bk if problem.scaling.promoted else 0,
         None if schedule is None else cuts_of(problem, config, schedule),
         f"{kernel.name} {config}" if compiler_rounds_epilogue(problem, kernel) else "",
     )
+
+
+def slices_of(kernel: Kernel, config: Config) -> tuple[int, int, bool]:
+    if config.slices == 1:
+        return UNSLICED
+    return config.slices, config.bk, bool(kernel.family.short_tile_first(config))
 
 
 def unit_of(kernel: Kernel) -> str:

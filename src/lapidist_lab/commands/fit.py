@@ -41,7 +41,7 @@ def fit(
     without factors, then with them, on products that they were not fitted to.
     """
     from lapidist.dtypes import math_named
-    from lapidist.planning.fitted_times import Fit, chip_of, path_of, write
+    from lapidist.planning.fitted_times import Fit, chip_of, fit_of, path_of, write
     from lapidist.writable import require_writable
     from lapidist_lab.fit.regression import fit as fitted
     from lapidist_lab.fit.samples import PRODUCTS, measure_into, read
@@ -54,14 +54,16 @@ def fit(
         for path in files
     ]
     require_one_architecture(measured)
-    weights = {}
+    architecture = measured[0].device.architecture
+    before = fit_of(architecture)
+    weights = dict(before.weights) if before is not None else {}  # other types keep theirs
     for name in maths:
         answer = fitted(measured, name)
         if answer is not None:
             weights[name] = answer.weights
             print("\n".join(answer.json_lines(name) if as_json else answer.lines(name)), flush=True)
-    target = out or path_of(measured[0].device.architecture)
-    chips = tuple(chip_of(part.device) for part in measured)
+    target = out or path_of(architecture)
+    chips = tuple(dict.fromkeys(chip_of(part.device) for part in measured))
     write(Fit(chips, {name: kernels for name, kernels in weights.items() if kernels}), target)
     print(f"kept in {target}", file=sys.stderr)
 

@@ -22,7 +22,7 @@
 //
 // An SM holds one block, so tiles seldom fill whole waves. The tiles left over are split along k
 // (share/schedule.cuh), and their sums are added in the workspace (share/sharing.cuh). Tiles below 256 x 128
-// need fewer warps than a block has, so groups of warps have slices of k (gemm/sgemm/slices.cuh).
+// need fewer warps than a block has, so groups of warps have slices of k (gemm/slices.cuh).
 #include "config.cuh"
 #include "gemm/sgemm/finish.cuh"
 #include "gemm/sgemm/produce.cuh"

@@ -11,6 +11,7 @@
 //   block tile BM x BN, BK deep, in STAGES shared buffers; A transposed to As[k][m], so both operands are read as rows
 //   next tile travels global -> registers while this one is computed, registers -> the other buffer after it;
 //   with more than two stages, tiles are copied to shared memory while those before are computed
+//   with SLICES, as many groups of warps have the same tiles, and each has a part of every step of k
 //   warp tile WM x WN of 4 x 8 lanes in the zig-zag order of rung 11, thread tile TM x TN in groups of 4 x 4
 //
 //     n ->   warp_n                                 lane (4 x 8, zig-zag)
@@ -58,6 +59,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     const Task task(product, work);
     Acc sums[TM][TN] = {};
     multiply(product, task, tiles, position, sums);
-    if (work.combine<THREADS>(workspace, shared, sums)) finish(product, task, work, position, sums);
+    finish(product, task, work, workspace, shared, position, sums);
   }
 }

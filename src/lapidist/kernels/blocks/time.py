@@ -42,6 +42,7 @@ BESIDE = {
 HALF_RATE_SUMS = 54
 # A warp uses one of an SM's four schedulers, and this much of that.
 SCHEDULERS, ONE_WARP = 4, 0.72
+MEETING = 0.4e-6  # seconds in which the slices of k of a tile of gemm/simt.cu are added
 LANES = 128  # an SM executes an epilogue's instruction for so many elements in a cycle
 # Latency hiding on tensor cores: one warp for each scheduler reaches four fifths of the best rate, two reach
 # all of it. So does one warp with 64 x 64 sums.
@@ -239,7 +240,8 @@ def block_overheads(
     )
     if problem.fused is not None:  # the same count as for wgmma, with which these kernels compete
         stored = stored + rows.by_warps * problem.fused.cost / (LANES * device.clock_mhz * 1e6)
-    return -(-tiles // residency.per_sm) * residency.starts + tiles * rows.bm * rows.bn * stored
+    stored = rows.bm * rows.bn * stored + where(rows.slices > 1, MEETING, 0.0)
+    return -(-tiles // residency.per_sm) * residency.starts + tiles * stored
 
 
 def stream_of(problem: Problem, rows: Rows, device: Device, grid: Grids, free: Any) -> ScheduleOption:

@@ -335,6 +335,14 @@ SIMT = (
         lambda c, f: f"a step along k has an element at least: bk is 1 or more; it is {c.bk}",
     ),
     declared(lambda c, f: larger(MOVED, c.stages) * c.bk * (c.bm + c.bn + 2 * SIMT_PAD), "tiles of A and B"),
+    declared(lambda c, f: (c.slices - 1) * c.bm * c.bn, "sums of slices"),
+    Rule(
+        lambda c, f: (c.slices == 1) | (c.bk % (2 * c.slices) == 0) & (c.tm % c.slices == 0),
+        lambda c, f: (
+            "slices have an even number of k, and divide a thread's rows: bk is a multiple of"
+            f" {2 * c.slices}, tm of {c.slices}; they are {c.bk} and {c.tm}"
+        ),
+    ),
     Rule(
         lambda c, f: (c.stages == 0) | (c.stages > MOVED) & (f.size == COPY_BYTES),
         lambda c, f: (

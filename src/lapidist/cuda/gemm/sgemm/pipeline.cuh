@@ -4,7 +4,7 @@
 
 #include "config.cuh"
 #include "gemm/sgemm/operands.cuh"
-#include "gemm/sgemm/slices.cuh"
+#include "gemm/slices.cuh"
 #include "gemm/sgemm/store.cuh"
 
 constexpr int VEC = 4;   // elements of a load, and k of a chunk

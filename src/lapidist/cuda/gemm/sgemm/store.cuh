@@ -10,7 +10,7 @@
 #include "addend.cuh"
 #include "config.cuh"
 #include "epilogue.cuh"
-#include "gemm/sgemm/slices.cuh"
+#include "gemm/slices.cuh"
 
 constexpr int PATCH_ROWS = 4, PATCH_COLS = 64;
 // rows of a thread whose stores are unrolled: for all rows they took a fifth of the compile time

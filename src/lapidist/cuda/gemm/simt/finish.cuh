@@ -28,10 +28,10 @@ __device__ __forceinline__ void store_row(Out* line, const Modes& modes, int fir
   }
 }
 
-__device__ __forceinline__ void finish(const Product& p, const Task& task, const Units& work,
-                                       const Position& position, Acc (&sums)[TM][TN]) {
+__device__ __forceinline__ void store(const Product& p, const Task& task, const Units& work,
+                                      const Position& position, Acc (&sums)[OWN_ROWS][TN]) {
   const int first_row = task.row + position.row, first_col = task.col + position.col;
-  const auto row_of = [&](int i) { return first_row + spread<16>(i); };
+  const auto row_of = [&](int i) { return first_row + spread<16>(position.slice * OWN_ROWS + i); };
   const auto own_row = [&](int i) { return work.owns_row(i) ? row_of(i) : p.M; };
   const auto col_of = [&](int j) { return first_col + spread<32>(j); };
   scale_sums(sums, p.alpha);
@@ -42,7 +42,21 @@ __device__ __forceinline__ void finish(const Product& p, const Task& task, const
   if constexpr (EPILOGUE_STORES) return;  // the function has stored everything
   Out* const D = task.D + p.d.to_matrix(task.inner, task.outer);
 #pragma unroll
-  for (int i = 0; i < TM; ++i)
+  for (int i = 0; i < OWN_ROWS; ++i)
     if (row_of(i) < p.M && work.owns_row(i))
       store_row(D + task.modes.to_row(row_of(i), p.d.row), task.modes, first_col, p.N, sums[i]);
+}
+
+// Add the slices' sums, then those of peers; store what the thread has.
+template <int Rows>
+__device__ __forceinline__ void finish(const Product& p, const Task& task, const Units& work,
+                                       const Workspace& workspace, char* shared, const Position& position,
+                                       Acc (&acc)[Rows][TN]) {
+  if constexpr (Rows > OWN_ROWS) {
+    Acc sums[OWN_ROWS][TN];
+    bring_together(*reinterpret_cast<Meeting*>(shared), position.slice, acc, sums);
+    if (work.combine<THREADS>(workspace, shared, sums)) store(p, task, work, position, sums);
+  } else {
+    if (work.combine<THREADS>(workspace, shared, acc)) store(p, task, work, position, acc);
+  }
 }

@@ -29,13 +29,13 @@ struct Copiers {
   __device__ __forceinline__ void copy(int k, int stage, bool wanted) {
     some_of(a, k, stage, wanted);
     some_of(b, k, stage, wanted);
-    if (k == BK - 1) cp_async_commit();  // also if nothing was wanted: waits count groups
+    if (k == STEPS - 1) cp_async_commit();  // also if nothing was wanted: waits count groups
   }
   template <typename One>
   __device__ __forceinline__ static void some_of(One& copier, int k, int stage, bool wanted) {
 #pragma unroll
     for (int i = 0; i < One::COPIES; ++i)  // constant bounds: else the pointers would be in local memory
-      if (i * BK / One::COPIES / TOGETHER * TOGETHER == k) copier.copy(i, stage, wanted);
+      if (i * STEPS / One::COPIES / TOGETHER * TOGETHER == k) copier.copy(i, stage, wanted);
   }
 };
 
@@ -66,11 +66,11 @@ __device__ __forceinline__ void multiply(const Product& p, const Task& task, con
 #pragma unroll
   for (int stage = 1; stage < STAGES - 1; ++stage)
 #pragma unroll
-    for (int k = 0; k < BK; ++k) copiers.copy(k, stage, stage <= more);
+    for (int k = 0; k < STEPS; ++k) copiers.copy(k, stage, stage <= more);
   Acc sums[TM][TN] = {}, a[2][TM], b[2][TN];
   const auto read = [&](int stage, int k) {
-    read_fours<16>(a[k % 2], tiles.A[stage][k], position.row);
-    read_fours<32>(b[k % 2], tiles.B[stage][k], position.col);
+    read_fours<16>(a[k % 2], tiles.A[stage][position.slice * STEPS + k], position.row);
+    read_fours<32>(b[k % 2], tiles.B[stage][position.slice * STEPS + k], position.col);
   };
   cp_async_wait<STAGES - 2>();
   __syncthreads();  // the tile is complete before any thread reads it
@@ -78,15 +78,15 @@ __device__ __forceinline__ void multiply(const Product& p, const Task& task, con
   for (int stage = 0, freed = STAGES - 1; more >= 0; --more) {
     const bool wanted = more >= STAGES - 1;
 #pragma unroll
-    for (int k = 0; k < BK; ++k) {
+    for (int k = 0; k < STEPS; ++k) {
       copiers.copy(k, freed, wanted);
-      if (k == BK - 1) {  // the next k is in the next tile
+      if (k == STEPS - 1) {  // the next k is in the next tile
         freed = stage;
         stage = more == 0 || stage == STAGES - 1 ? 0 : stage + 1;  // after the last tile any stage will do
         cp_async_wait<STAGES - 2>();
         __syncthreads();  // the tile is complete, and all threads have read the last one
       }
-      read(stage, (k + 1) % BK);
+      read(stage, (k + 1) % STEPS);
       add_products(sums, a[k % 2], b[k % 2]);
     }
   }

@@ -31,10 +31,10 @@ struct Movers {
 __device__ __forceinline__ void multiply_tile(Acc (&acc)[TM][TN], const Tiles& tiles, int buffer,
                                               const Position& position) {
 #pragma unroll(AT_ONCE)
-  for (int k = 0; k < BK; ++k) {
+  for (int k = 0; k < STEPS; ++k) {
     Acc a[TM], b[TN];
-    read_fours<16>(a, tiles.A[buffer][k], position.row);
-    read_fours<32>(b, tiles.B[buffer][k], position.col);
+    read_fours<16>(a, tiles.A[buffer][position.slice * STEPS + k], position.row);
+    read_fours<32>(b, tiles.B[buffer][position.slice * STEPS + k], position.col);
     outer_product(acc, a, b);
   }
 }

@@ -4,12 +4,14 @@
 #include "config.cuh"
 #include "gemm/simt/constants.cuh"
 
-// A thread's first row and column in a tile; both come in groups of four.
+// A thread's slice of k, and its first row and column in a tile; both come in groups of four.
 struct Position {
-  int row, col;
+  int slice, row, col;
   __device__ __forceinline__ Position(int warp, int lane) {
     const int lane_m = (lane & 1) | (lane >> 1 & 2), lane_n = (lane >> 1 & 1) | (lane >> 2 & 6);
-    row = warp / (BN / WN) * WM + lane_m * 4, col = warp % (BN / WN) * WN + lane_n * 4;
+    slice = SLICES > 1 ? warp / TILE_WARPS : 0;
+    const int of_tile = SLICES > 1 ? warp % TILE_WARPS : warp;
+    row = of_tile / (BN / WN) * WM + lane_m * 4, col = of_tile % (BN / WN) * WN + lane_n * 4;
   }
 };
 

@@ -1,5 +1,5 @@
-// Slices of k in gemm/sgemm.cu: small tiles need fewer warps than a block has, so each slice of a stage has
-// its own.
+// Slices of k in gemm/sgemm.cu and gemm/simt.cu: small tiles need fewer warps than an SM wants, so each slice of a
+// stage has its own.
 //
 //   stage of 32 k    | chunk 0 | chunk 1 | ... | chunk 7 |
 //   two slices       |   warps 0 .. 3   |   warps 4 .. 7   |     all with the same 128 x 128 tile
