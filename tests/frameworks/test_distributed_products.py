@@ -22,6 +22,11 @@ def test_ranks_share_products_and_gradients(processes: Any, ranks: int, tmp_path
     processes.in_processes(processes.everything, tmp_path, "cpu", ranks)
 
 
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_ranks_give_the_bits_of_one(processes: Any, ranks: int, tmp_path: Path) -> None:
+    processes.in_processes(processes.chunks_of_k, tmp_path, "cpu", ranks)
+
+
 def test_the_study_of_several_cards_times_every_way(processes: Any, tmp_path: Path) -> None:
     processes.in_processes(processes.bench, tmp_path, "cpu")
 

@@ -13,7 +13,8 @@ pytest.importorskip("torch")  # which these modules import
 
 from lapidist.distributed.exchange_steps import STEPS
 from lapidist.distributed.peer_products import BUFFERS, FLAGS, WAYS
-from lapidist.distributed.row_products import Options, RowProducts
+from lapidist.distributed.product_options import Options
+from lapidist.distributed.row_products import RowProducts
 
 pytestmark = pytest.mark.frameworks
 CALLS, ROWS, K, N = 4, 6, 4, 4

@@ -277,6 +277,37 @@ def everything(device: str) -> None:
     assert plan.exchange.ranks == torch.distributed.get_world_size()
 
 
+def chunks_of_k(device: str) -> None:
+    """Results and gradients have the bits of one rank. By every way on cards: on the host NumPy multiplies,
+    and rows of its products change with their number."""
+    torch.set_default_device(device)
+    ways = ways_of if device == "cuda" else lambda peers: ("collective", None)
+    torch.manual_seed(0)
+    bits = {torch.bfloat16: torch.int16, torch.float32: torch.int32}
+    for dtype, integers in bits.items():
+        x, w = (torch.randn(shape, dtype=dtype).requires_grad_() for shape in ((16, 512), (24, 512)))
+        g = torch.randn(16, 24, dtype=dtype)
+        expected = ours.matmul_in_chunks(x, w, trans_b=True, chunks=8)
+        of_x, of_w = torch.autograd.grad(expected, (x, w), g)
+        mine, matrix = (part(tensor, 1).detach().requires_grad_() for tensor in (x, w))
+        for way in ways("one_shot"):
+            result = ours.matmul_all_reduce(mine, matrix, trans_b=True, chunks=8, way=way)
+            equal(result.view(integers), expected.view(integers))
+            found = torch.autograd.grad(result, (mine, matrix), g)
+            equal(found, (part(of_x, 1), part(of_w, 1)))
+        for way in ways("slots"):
+            result = ours.row_parallel_linear(mine, matrix, chunks=8, sequence_dim=0, way=way)
+            equal(result.view(integers), part(expected, 0).view(integers))
+            found = torch.autograd.grad(result, (mine, matrix), part(g, 0))
+            equal(found, (part(of_x, 1), part(of_w, 1)))
+    with torch.no_grad():
+        function = silu_of_sum(bias=torch.ones(24))
+        one = ours.matmul_in_chunks(x, w, trans_b=True, epilogue=function)
+        equal(ours.matmul_all_reduce(mine, matrix, trans_b=True, chunks=8, epilogue=function), one)
+    with pytest.raises(ArgumentError, match=r"chunks: the number of ranks, \d, must divide it; got 1"):
+        ours.matmul_all_reduce(mine, matrix, trans_b=True, chunks=1)
+
+
 def bench(device: str) -> None:
     """The study of several cards, with products that take no time: all ways and peers that the host has."""
     study = importlib.import_module("lapidist_lab.bench.studies.several_cards")
@@ -335,6 +366,7 @@ def a_late_rank() -> None:
 
 def on_cards(device: str) -> None:
     everything(device)
+    chunks_of_k(device)
     graphs()
     a_late_rank()
 
@@ -402,4 +434,4 @@ def ended(work: Any, folder: Path, count: int = 2) -> list[int]:
     return [process.exitcode for process in processes]
 
 
-__all__ = ["bench", "ended", "everything", "in_processes", "on_cards"]
+__all__ = ["bench", "chunks_of_k", "ended", "everything", "in_processes", "on_cards"]

@@ -12,6 +12,7 @@ _HOME = {
     "all_gather_matmul": "parallel_products",
     "column_parallel_linear": "parallel_linear",
     "matmul_all_reduce": "parallel_products",
+    "matmul_in_chunks": "parallel_products",
     "matmul_reduce_scatter": "parallel_products",
     "plan": "exchange_plans",
     "row_parallel_linear": "parallel_linear",

@@ -68,6 +68,19 @@ def sum_of_terms(terms: Sequence[Any], out: Any = None) -> Any:
     return torch.add(total, others[-1], out=out)
 
 
+def sum_by_tree(terms: Any, out: Any = None) -> Any:
+    """Terms, a power of two of them, added by a binary tree of neighbours in their own type."""
+    while len(terms) > 2:
+        terms = (
+            terms[::2] + terms[1::2]
+            if isinstance(terms, torch.Tensor)
+            else [left + right for left, right in zip(terms[::2], terms[1::2], strict=True)]
+        )
+    if len(terms) == 1:
+        return terms[0].clone() if out is None else out.copy_(terms[0])
+    return torch.add(terms[0], terms[1], out=out)
+
+
 def summed(tensor: Any, group: Any, call: str) -> Any:
     """The sum over all ranks, on every rank."""
     return sum_of_terms(gather(tensor, group, call).wait())

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from lapidist.distributed.collectives import exchange, gather, sum_of_terms
+from lapidist.distributed.collectives import exchange, gather
 from lapidist.distributed.exchange_times import CHUNKS
 from lapidist.distributed.row_products import RowProducts
 
@@ -69,7 +69,7 @@ def multiply_then_scatter(
     rows: Any, scale: Any, products: RowProducts, group: Any, ranks: int, call: str
 ) -> Any:
     (terms,) = products.multiply(rows, scale)
-    return sum_of_terms(exchange(terms.unflatten(0, (ranks, -1)), group, call).wait())
+    return products.sum_of(exchange(terms.unflatten(0, (ranks, -1)), group, call).wait())
 
 
 def scatter_in_chunks(rows: Any, scale: Any, products: RowProducts, group: Any, ranks: int, call: str) -> Any:
@@ -84,7 +84,7 @@ def scatter_in_chunks(rows: Any, scale: Any, products: RowProducts, group: Any, 
         under_way.append((chunk, exchange(terms, group, call)))
     (out,) = products.new(rows, owned)
     for chunk, exchanged in under_way:
-        sum_of_terms(exchanged.wait(), out[chunk])
+        products.sum_of(exchanged.wait(), out[chunk])
     return out
 
 
@@ -95,7 +95,7 @@ def multiply_then_reduce(
     size = rows.shape[0] * products.columns(0) * products.dtype(rows).itemsize
     if size <= SMALL or rows.shape[0] % ranks:
         (term,) = products.multiply(rows, scale)
-        return sum_of_terms(gather(term, group, call).wait())
+        return products.sum_of(gather(term, group, call).wait())
     owned = multiply_then_scatter(rows, scale, products, group, ranks, call)
     return gather(owned, group, call).wait().flatten(0, 1)
 

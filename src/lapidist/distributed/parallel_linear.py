@@ -13,7 +13,8 @@ from lapidist.distributed.parallel_products import (
     one_each,
 )
 from lapidist.distributed.product_gradients import Entered, Shared
-from lapidist.distributed.row_products import Options, RowProducts, in_rows, in_shape, require_fit
+from lapidist.distributed.product_options import Options
+from lapidist.distributed.row_products import RowProducts, in_rows, in_shape, require_fit
 from lapidist.dtypes import IEEE, Precision
 
 
@@ -75,6 +76,7 @@ def row_parallel_linear(
     sequence_dim: int | None = None,
     precision: Precision = IEEE,
     invariant: bool | None = None,
+    chunks: int | None = None,
     way: Way | None = None,
 ) -> Any:
     """input @ weight.T + bias, where every rank has some columns of input and of weight.
@@ -91,6 +93,8 @@ def row_parallel_linear(
         The dimension along which each rank keeps a part of the sum. All ranks get all of it by default.
     precision, invariant
         As in `lapidist.gemm`.
+    chunks : int, optional
+        As in `matmul_all_reduce`: the same bits for every number of ranks that divides it.
     way : str, optional
         In place of the plan's.
 
@@ -99,7 +103,13 @@ def row_parallel_linear(
     tensor
     """
     group = group_of(group)
-    how: dict[str, Any] = {"precision": precision, "invariant": invariant, "way": way, "trans_b": True}
+    how: dict[str, Any] = {
+        "trans_b": True,
+        "precision": precision,
+        "invariant": invariant,
+        "chunks": chunks,
+        "way": way,
+    }
     if sequence_dim is None:
         total = matmul_all_reduce(input, weight, group, **how)
         return total if bias is None else total + bias

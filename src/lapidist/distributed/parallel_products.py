@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from lapidist.distributed.chosen_ways import gathered, reduced, scattered
+from lapidist.distributed.chunk_products import chunks_of_rank, require_no_factors
 from lapidist.distributed.exchange_steps import Way
 from lapidist.distributed.group_facts import group_of, members_of
 from lapidist.distributed.product_gradients import Gathered, Reduced, Scattered, recorded, require_plain
-from lapidist.distributed.row_products import Options, RowProducts, finished, in_rows, in_shape, require_fit
+from lapidist.distributed.product_options import Options
+from lapidist.distributed.row_products import RowProducts, finished, in_rows, in_shape, require_fit
 from lapidist.dtypes import IEEE, Precision
 from lapidist.errors import ArgumentError, ShapeError
 
@@ -86,6 +88,7 @@ def matmul_reduce_scatter(
     scale_b: Any = None,
     epilogue: Any = None,
     invariant: bool | None = None,
+    chunks: int | None = None,
     way: Way | None = None,
 ) -> Any:
     """This rank's part along `dim` of the sum over ranks of a @ b. Terms are added in the order of ranks.
@@ -102,6 +105,9 @@ def matmul_reduce_scatter(
         As in `lapidist.gemm`, for this rank's term.
     epilogue : optional
         As in `lapidist.gemm`: a function of the sum, after the exchange.
+    chunks : int, optional
+        Cuts k of all ranks into so many parts, a power of two, which a binary tree adds: every number of
+        ranks that divides it gives the same bits, and `matmul_in_chunks` on one card does.
     way : {"collective", "chunks", "slots"}, optional
         In place of the plan's.
 
@@ -111,19 +117,23 @@ def matmul_reduce_scatter(
     """
     group = group_of(group)
     rows, leading = in_rows(a, dim, "a")
-    products = RowProducts([b], Options(trans_b, out_dtype, precision, invariant), present(scale_b))
+    members = members_of(group)
+    require_no_factors(chunks, scale_a, scale_b)
+    parts = chunks_of_rank(chunks, members.ranks, rows.shape[1], invariant)
+    options = Options(trans_b, out_dtype, precision, invariant, parts)
+    products = RowProducts([b], options, present(scale_b))
     require_fit(rows, products)
-    ranks = members_of(group).ranks
-    if leading[0] % ranks:
+    dtype = products.result_dtype(rows)
+    if leading[0] % members.ranks:
         raise ShapeError(
-            f"a: its extent along dim must divide by the number of ranks, {ranks}; got {leading[0]}. Pad it,"
-            " or use matmul_all_reduce"
+            f"a: its extent along dim must divide by the number of ranks, {members.ranks}; got {leading[0]}. Pad"
+            " it, or use matmul_all_reduce"
         )
     if recorded(rows, b):
         require_plain(scale_a, scale_b, epilogue)
-        total = Scattered.apply(rows, group, products.options, way, b)
+        total = finished(Scattered.apply(rows, group, options, way, b), None, dtype)
     else:
-        total = finished(scattered(rows, scale_a, products, group, way), epilogue)
+        total = finished(scattered(rows, scale_a, products, group, way), epilogue, dtype)
     return in_shape(total, leading, dim)
 
 
@@ -139,6 +149,7 @@ def matmul_all_reduce(
     scale_b: Any = None,
     epilogue: Any = None,
     invariant: bool | None = None,
+    chunks: int | None = None,
     way: Way | None = None,
 ) -> Any:
     """The sum over ranks of a @ b, on every rank. All have the same bits.
@@ -153,6 +164,9 @@ def matmul_all_reduce(
         As in `lapidist.gemm`, for this rank's term.
     epilogue : optional
         As in `lapidist.gemm`: a function of the sum, after the exchange.
+    chunks : int, optional
+        Cuts k of all ranks into so many parts, a power of two, which a binary tree adds: every number of
+        ranks that divides it gives the same bits, and `matmul_in_chunks` on one card does.
     way : {"collective", "chunks", "slots", "one_shot"}, optional
         In place of the plan's.
 
@@ -162,13 +176,65 @@ def matmul_all_reduce(
     """
     group = group_of(group)
     rows, leading = in_rows(a, 0, "a")
-    products = RowProducts([b], Options(trans_b, out_dtype, precision, invariant), present(scale_b))
+    members = members_of(group)
+    require_no_factors(chunks, scale_a, scale_b)
+    parts = chunks_of_rank(chunks, members.ranks, rows.shape[1], invariant)
+    options = Options(trans_b, out_dtype, precision, invariant, parts)
+    products = RowProducts([b], options, present(scale_b))
     require_fit(rows, products)
+    dtype = products.result_dtype(rows)
     if recorded(rows, b):
         require_plain(scale_a, scale_b, epilogue)
-        total = Reduced.apply(rows, group, products.options, way, b)
+        total = finished(Reduced.apply(rows, group, options, way, b), None, dtype)
     else:
-        total = finished(reduced(rows, scale_a, products, group, way), epilogue)
+        total = finished(reduced(rows, scale_a, products, group, way), epilogue, dtype)
+    return in_shape(total, leading, 0)
+
+
+def matmul_in_chunks(
+    a: Any,
+    b: Any,
+    *,
+    chunks: int = 8,
+    trans_b: bool = False,
+    out_dtype: Any = None,
+    precision: Precision = IEEE,
+    epilogue: Any = None,
+    device: str | None = None,
+) -> Any:
+    """a @ b on one card, with the bits of `matmul_all_reduce(..., chunks=chunks)` over several.
+
+    Parameters
+    ----------
+    a, b : tensors
+        All of a and b.
+    chunks : int
+        k is cut into so many parts, a power of two, which a binary tree adds. Each has one order of sums.
+    trans_b, out_dtype, precision, epilogue, device
+        As in `lapidist.gemm`.
+
+    Returns
+    -------
+    tensor
+
+    Examples
+    --------
+    >>> import torch
+    >>> import lapidist.distributed
+    >>> lapidist.distributed.matmul_in_chunks(torch.ones(2, 64), torch.ones(64, 3), chunks=4).shape
+    torch.Size([2, 3])
+    """
+    rows, leading = in_rows(a, 0, "a")
+    parts = chunks_of_rank(chunks, 1, rows.shape[1], None)
+    options = Options(trans_b, out_dtype, precision, None, parts, device=device)
+    products = RowProducts([b], options)
+    require_fit(rows, products)
+    dtype = products.result_dtype(rows)
+    if recorded(rows, b):
+        require_plain(epilogue)
+        total = finished(Reduced.apply(rows, None, options, None, b), None, dtype)
+    else:
+        total = finished(products.multiply(rows)[0], epilogue, dtype)
     return in_shape(total, leading, 0)
 
 

@@ -11,7 +11,6 @@ from functools import partial
 from itertools import groupby
 from typing import Any, Protocol
 
-from lapidist.distributed.collectives import sum_of_terms
 from lapidist.distributed.exchange_steps import STEPS, Action, Flag, Step, Stream, Way
 from lapidist.distributed.exchange_ways import of_rows
 from lapidist.distributed.row_products import RowProducts
@@ -127,7 +126,7 @@ class PeerProducts:
             products.multiply(rows[block], factors, [parts[peer][rank]])
 
         def add(_: int) -> None:
-            sum_of_terms(parts[rank], out)
+            products.sum_of(parts[rank], out)
 
         self.run("slots", buffer, {"multiply": multiply, "add": add})
         return out
@@ -142,7 +141,7 @@ class PeerProducts:
             products.multiply(rows, scale, [terms[rank]])
 
         def add(_: int) -> None:
-            sum_of_terms(terms, out)
+            products.sum_of(terms, out)
 
         self.run("one_shot", buffer, {"multiply": multiply, "add": add})
         return out

@@ -13,8 +13,10 @@ import torch
 
 from lapidist import api
 from lapidist.distributed.chosen_ways import gathered, reduced, scattered
+from lapidist.distributed.chunk_products import gradient_in_chunks
 from lapidist.distributed.collectives import gather, summed
-from lapidist.distributed.row_products import Options, RowProducts
+from lapidist.distributed.product_options import Options
+from lapidist.distributed.row_products import RowProducts
 from lapidist.errors import ArgumentError
 
 Back = TypeVar("Back", bound=Callable[..., Any])
@@ -41,12 +43,23 @@ def require_plain(*factors_and_epilogue: Any) -> None:
 
 
 def back(options: Options) -> Options:
-    """Of a product with the gradient: b the other way round, in the gradient's type."""
-    return replace(options, trans_b=not options.trans_b, out_dtype=None)
+    """Of a product with the gradient: b the other way round, in the gradient's type. Chunks of k are those of
+    its columns.
+    """
+    return replace(
+        options, trans_b=not options.trans_b, out_dtype=None, of_columns=options.chunks is not None
+    )
+
+
+def of_result(g: Any, rows: Any, options: Options) -> Any:
+    """The gradient of sums of chunks is that of the result, to which they were rounded."""
+    return (g if options.chunks is None else g.to(rows.dtype)).contiguous()
 
 
 def of_matrix(rows: Any, g: Any, matrix: Any, options: Options) -> Any:
     """The gradient of a matrix that rows were multiplied by."""
+    if options.chunks is not None:
+        return gradient_in_chunks(rows, g, options).to(matrix.dtype)
     left, right = (g, rows) if options.trans_b else (rows, g)
     product = api.gemm(left, right, trans_a=True, precision=options.precision, invariant=options.invariant)
     return product.to(matrix.dtype)
@@ -140,7 +153,7 @@ class Scattered(torch.autograd.Function):  # type: ignore[misc]
         rows, matrix = ctx.saved_tensors
         group, options, way = ctx.call
         of_rows = of_b = None
-        g = g.contiguous()
+        g = of_result(g, rows, options)
         if ctx.needs_input_grad[0]:
             products = RowProducts([matrix], back(options))
             (of_rows,) = gathered(g, None, products, group, REVERSED.get(way, way))
@@ -151,19 +164,23 @@ class Scattered(torch.autograd.Function):  # type: ignore[misc]
 
 
 class Reduced(torch.autograd.Function):  # type: ignore[misc]
-    """matmul_all_reduce. All ranks have the result's gradient, so nothing is exchanged going back."""
+    """matmul_all_reduce; without a group, of one rank. All ranks have the result's gradient, so nothing is
+    exchanged going back.
+    """
 
     @staticmethod
     def forward(ctx: Any, rows: Any, group: Any, options: Options, way: Any, matrix: Any) -> Any:
         ctx.save_for_backward(rows, matrix)
         ctx.options = options
-        return reduced(rows, None, RowProducts([matrix], options), group, way)
+        products = RowProducts([matrix], options)
+        return products.multiply(rows)[0] if group is None else reduced(rows, None, products, group, way)
 
     @staticmethod
     @once
     def backward(ctx: Any, g: Any) -> Any:
         rows, matrix = ctx.saved_tensors
-        g, options = g.contiguous(), ctx.options
+        options = ctx.options
+        g = of_result(g, rows, options)
         of_rows = None
         if ctx.needs_input_grad[0]:
             of_rows = RowProducts([matrix], back(options)).multiply(g)[0].to(rows.dtype)

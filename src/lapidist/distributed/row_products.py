@@ -3,40 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from lapidist import api
 from lapidist.calls.operation import epilogue_checked
-from lapidist.dtypes import IEEE, Precision, outputs_of
+from lapidist.distributed.chunk_products import columns_in_chunks, dtype_of_sums, sum_of_chunks
+from lapidist.distributed.collectives import sum_by_tree, sum_of_terms
+from lapidist.distributed.product_options import Options
+from lapidist.dtypes import outputs_of
 from lapidist.epilogues.steps import ROW, SCALAR
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.new_arrays import torch_dtype
 
 MATRIX = 2  # dimensions
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What all products of a call share: arguments of lapidist.gemm."""
-
-    trans_b: bool = False
-    out_dtype: Any = None
-    precision: Precision = IEEE
-    invariant: bool | None = None
-
-    @property
-    def is_usual(self) -> bool:
-        return self.out_dtype is self.invariant is None and self.precision == IEEE
-
-    def described(self) -> str:
-        """Those that are not as usual."""
-        names = (field.name for field in fields(self))
-        changed = [name for name in names if getattr(self, name) != getattr(USUAL, name)]
-        return ", ".join(f"{name}={getattr(self, name)}" for name in changed)
-
-
-USUAL = Options()
 
 
 @dataclass(slots=True)
@@ -53,7 +33,12 @@ class RowProducts:
         return self.matrices[index].shape[0 if self.options.trans_b else 1]
 
     def dtype(self, rows: Any) -> Any:
-        """The results' type."""
+        """The results' type; that of sums, where a tree adds them."""
+        if self.options.sums_chunks:
+            return dtype_of_sums(rows)
+        return self.result_dtype(rows)
+
+    def result_dtype(self, rows: Any) -> Any:
         if self.options.out_dtype is not None:
             return self.options.out_dtype
         name = str(rows.dtype).removeprefix("torch.")
@@ -75,6 +60,8 @@ class RowProducts:
 
     def product(self, index: int, rows: Any, scale: Any, out: Any) -> Any:
         options, matrix = self.options, self.matrices[index]
+        if options.chunks is not None:
+            return (sum_of_chunks if options.sums_chunks else columns_in_chunks)(rows, matrix, options, out)
         bias = self.biases[index] if self.biases else None
         if scale is None and bias is None and not (self.scales or self.epilogues) and options.is_usual:
             # as gemm's fast path wants it: beta as nobody passed it
@@ -93,6 +80,10 @@ class RowProducts:
             epilogue=self.epilogues[index] if self.epilogues else None,
             invariant=options.invariant,
         )
+
+    def sum_of(self, terms: Sequence[Any], out: Any = None) -> Any:
+        """The sum of all ranks' terms."""
+        return (sum_by_tree if self.options.sums_chunks else sum_of_terms)(terms, out)
 
     def barred(self) -> str:
         """Why all rows must be multiplied at once; "" if they need not be."""
@@ -113,7 +104,14 @@ class RowProducts:
         if self.epilogues or self.scales:
             return None
         options, matrices = self.options, [(matrix.shape, matrix.dtype) for matrix in self.matrices]
-        return options.trans_b, options.out_dtype, options.precision, options.invariant, *matrices
+        return (
+            options.trans_b,
+            options.out_dtype,
+            options.precision,
+            options.invariant,
+            options.chunks,
+            *matrices,
+        )
 
     def described(self) -> str:
         """What must be the same on all ranks."""
@@ -122,13 +120,13 @@ class RowProducts:
         return ", ".join(part for part in (*parts, self.options.described(), self.barred()) if part)
 
 
-def finished(total: Any, epilogue: Any) -> Any:
-    """An epilogue of sums: a product of nothing, to which they are added."""
-    if epilogue is None:
-        return total
-    rows, columns = total.shape
-    nothing = total.new_empty((rows, 0)), total.new_empty((0, columns))
-    return api.gemm(*nothing, total, beta=1.0, epilogue=epilogue)
+def finished(total: Any, epilogue: Any, dtype: Any) -> Any:
+    """An epilogue of sums: a product of nothing, to which they are added. `dtype`: the result's."""
+    if epilogue is not None:
+        rows, columns = total.shape
+        nothing = total.new_empty((rows, 0)), total.new_empty((0, columns))
+        total = api.gemm(*nothing, total, beta=1.0, epilogue=epilogue)
+    return total if total.dtype == dtype else total.to(dtype)
 
 
 def in_rows(a: Any, dim: int, name: str) -> tuple[Any, tuple[int, ...]]:

@@ -1,0 +1,38 @@
+"""What all products of a call over several ranks share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from lapidist.dtypes import IEEE, Precision
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Arguments of lapidist.gemm, and how k is cut."""
+
+    trans_b: bool = False
+    out_dtype: Any = None
+    precision: Precision = IEEE
+    invariant: bool | None = None
+    chunks: int | None = None  # of this rank's k, whose sums a tree adds; None: k as it is
+    of_columns: bool = False  # chunks are of the result's columns instead
+    device: str | None = None
+
+    @property
+    def sums_chunks(self) -> bool:
+        return self.chunks is not None and not self.of_columns
+
+    @property
+    def is_usual(self) -> bool:
+        return self.out_dtype is self.invariant is self.chunks is None and self.precision == IEEE
+
+    def described(self) -> str:
+        """Those that are not as usual."""
+        names = (field.name for field in fields(self))
+        changed = [name for name in names if getattr(self, name) != getattr(USUAL, name)]
+        return ", ".join(f"{name}={getattr(self, name)}" for name in changed)
+
+
+USUAL = Options()
