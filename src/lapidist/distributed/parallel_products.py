@@ -126,8 +126,8 @@ def matmul_reduce_scatter(
     dtype = products.result_dtype(rows)
     if leading[0] % members.ranks:
         raise ShapeError(
-            f"a: its extent along dim must divide by the number of ranks, {members.ranks}; got {leading[0]}. Pad"
-            " it, or use matmul_all_reduce"
+            f"a: its extent along dim must divide by the number of ranks, {members.ranks}; got {leading[0]}."
+            " Pad it, or use matmul_all_reduce"
         )
     if recorded(rows, b):
         require_plain(scale_a, scale_b, epilogue)

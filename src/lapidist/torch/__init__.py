@@ -14,8 +14,21 @@ from lapidist.torch import batches, flops, gradients, operators
 from lapidist.torch.aten_override import everywhere
 from lapidist.torch.layers import Linear, Swapped, swap
 from lapidist.torch.public_calls import gemm, grouped, linear, matmul, mlp, scaled
+from lapidist.torch.token_tree import TokenTree
 
-__all__ = ["Linear", "Swapped", "everywhere", "gemm", "grouped", "linear", "matmul", "mlp", "scaled", "swap"]
+__all__ = [
+    "Linear",
+    "Swapped",
+    "TokenTree",
+    "everywhere",
+    "gemm",
+    "grouped",
+    "linear",
+    "matmul",
+    "mlp",
+    "scaled",
+    "swap",
+]
 
 operators.matmul.transform(
     gradients.keep_matmul, gradients.matmul_back, gradients.matmul_forth, batches.map_matmul

@@ -1,4 +1,6 @@
-"""Gradients of weights that are added to a tensor of the caller's, in a wider type than the weights'."""
+"""Gradients of weights that are added to a tensor of the caller's, in a wider type than the weights', or to
+a tree's sums.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,12 @@ from typing import Any
 
 import torch
 
-from lapidist.errors import ShapeError
+from lapidist.errors import ArgumentError, ShapeError
 from lapidist.torch import operators
 from lapidist.torch.fake_tensors import in_rows
 from lapidist.torch.gradients import by_groups, factors_of_a, factors_of_b, gradient_of_input
 from lapidist.torch.invariant_precision import summed_freely
+from lapidist.torch.token_tree import TokenTree
 
 
 class Accumulated(torch.autograd.Function):  # type: ignore[misc]
@@ -35,7 +38,10 @@ class Accumulated(torch.autograd.Function):  # type: ignore[misc]
             rows_of_g, rows = in_rows(g.to(weight.dtype)), in_rows(input)
             with torch.no_grad():  # a gradient that is differentiated again has numbers here, and no history
                 how_summed = True, False, summed_freely(ctx.precision)
-                operators.update(ctx.into, rows_of_g, rows, 1.0, 1.0, *how_summed)
+                if isinstance(ctx.into, TokenTree):
+                    ctx.into.add(rows_of_g, rows, ctx.precision)
+                else:
+                    operators.update(ctx.into, rows_of_g, rows, 1.0, 1.0, *how_summed)
         return of_input, None, of_bias, None, None, None
 
 
@@ -66,6 +72,11 @@ class AccumulatedGroups(torch.autograd.Function):  # type: ignore[misc]
 
 
 def require_into(into: Any, weight: Any, name: str, dimensions: int) -> None:
+    if isinstance(into, TokenTree):
+        raise ArgumentError(
+            "into: must be a tensor here; got a TokenTree, which sums gradients of linear's weight. Pass"
+            f" torch.zeros_like({name}, dtype=torch.float32)"
+        )
     if into.shape != weight.shape or into.requires_grad or weight.ndim != dimensions:
         raise ShapeError(
             f"into: must be a tensor of {name}'s {dimensions} dimensions, without a gradient of its own; got"
@@ -76,7 +87,15 @@ def require_into(into: Any, weight: Any, name: str, dimensions: int) -> None:
 
 def accumulated(input: Any, weight: Any, bias: Any, into: Any, out_dtype: Any, precision: Any) -> Any:
     """linear, whose backward pass adds the weight's gradient to `into`."""
-    require_into(into, weight, "weight", 2)
+    if isinstance(into, TokenTree):
+        if torch.compiler.is_compiling():
+            raise ArgumentError(
+                "into: must be a tensor in a compiled graph; got a TokenTree, which adds in eager mode. Leave"
+                " the layer out of torch.compile"
+            )
+        into.require_leaves(in_rows(input).shape[0])
+    else:
+        require_into(into, weight, "weight", 2)
     return Accumulated.apply(input, weight, bias, into, out_dtype, precision)
 
 

@@ -22,7 +22,7 @@ STOCK = torch.nn.Linear
 class Linear(torch.nn.Linear):  # type: ignore[misc]
     """torch.nn.Linear, multiplied by lapidist: the same parameters and state_dict.
 
-    A weight that has a tensor `main_grad` gets its gradient added there, and no `grad`."""
+    A weight that has a tensor `main_grad`, or a TokenTree, gets its gradient added there, and no `grad`."""
 
     invariant: bool | None = None  # whether rows keep their bits; None: as the block around a call says
 

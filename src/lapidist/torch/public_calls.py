@@ -94,7 +94,7 @@ def linear(
     `invariant`: whether a row has the same bits whatever other rows there are, and so has its gradient.
 
     `into`: a tensor of weight's shape, float32 say. The backward pass adds the weight's gradient to it, in
-    its type, and weight.grad gets none."""
+    its type, and weight.grad gets none. Or a `TokenTree`, whose bits no cut into micro-batches changes."""
     if invariant is not None or OPEN_BLOCKS:
         precision = with_invariance(precision, invariant)
     operands = input, weight, bias
