@@ -35,6 +35,7 @@ _HOME = {
     "calls.invariance": "invariant",
     "calls.lists": "ArrayGemm",
     "calls.planned_call": "plan",
+    "calls.prepared_weights": "PreparedWeight",
     "problems.pointers": "Pointers",
     "calls.executable": "Gemm",
     "kernels.registry": "KERNELS kernel_named",

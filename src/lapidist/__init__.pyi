@@ -7,6 +7,7 @@ from lapidist.calls.grouped import grouped
 from lapidist.calls.invariance import invariant
 from lapidist.calls.lists import ArrayGemm
 from lapidist.calls.planned_call import plan
+from lapidist.calls.prepared_weights import PreparedWeight
 from lapidist.config import Config
 from lapidist.contractions.einsum import einsum, tensordot
 from lapidist.device import CHIPS, Device
@@ -80,6 +81,7 @@ __all__ = [
     "Output",
     "Pair",
     "Pointers",
+    "PreparedWeight",
     "Quantised",
     "RefusalError",
     "Row",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import lapidist
-from lapidist.errors import DTypeError
+from lapidist.errors import ArgumentError, DTypeError
 
 pytestmark = pytest.mark.frameworks
 BOTH = pytest.mark.parametrize("precision", ["emulated", "emulated_any_range"])
@@ -96,3 +96,56 @@ def test_other_types_are_refused_without_numbers_too(torch: Any, operators: Any,
         halves = torch.ones(4, 300, dtype=torch.float16, device=device)
         with pytest.raises(DTypeError, match=f'"{precision}" is a way to multiply float32; a is float16'):
             operators.matmul(halves, halves.mT, precision=precision)
+
+
+@pytest.fixture
+def prepared(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The weights that are cut, and each time one is cut anew."""
+    from lapidist.calls.prepared_weights import PreparedWeight
+
+    cuts: list[Any] = []
+    renew = PreparedWeight.renew
+
+    def noted(weight: Any) -> None:
+        cuts.append(weight)
+        renew(weight)
+
+    monkeypatch.setattr(PreparedWeight, "renew", noted)
+    return cuts
+
+
+@BOTH
+def test_swapped_layers_keep_their_weights_cut(
+    torch: Any, operators: Any, precision: Any, prepared: list[Any]
+) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(300, 40), torch.nn.ReLU(), torch.nn.Linear(40, 8))
+    x = torch.randn(2, 5, 300)
+    expected = model(x)
+    swapped = operators.swap(model, precision=precision)
+    assert_close(torch, model(x), expected)
+    assert not prepared  # gradients are recorded
+    with torch.no_grad():
+        for _ in range(3):
+            assert_close(torch, model(x), expected)
+        assert len(prepared) == 2
+        model[0].weight.mul_(2)
+        model[0].bias.mul_(2)
+        assert_close(torch, model(x) - model[2].bias, 2 * (expected - model[2].bias))
+        assert len(prepared) == 3
+        assert_close(torch, model[0](x[0, 0]), 2 * (x[0, 0] @ (model[0].weight.T / 2)) + model[0].bias)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert model(x).dtype == torch.bfloat16
+    swapped.undo()
+    assert all(type(layer) is not operators.Linear and "_prepared" not in vars(layer) for layer in model)
+    assert type(model[0]) is torch.nn.Linear
+
+
+def test_what_swapped_precisions_refuse(torch: Any, operators: Any) -> None:
+    layer = torch.nn.Linear(300, 8)
+    with pytest.raises(ArgumentError, match=r'precision: must be "emulated" or .* here; got \'tf32\''):
+        operators.swap(layer, precision="tf32")
+    with pytest.raises(ArgumentError, match="invariant: must be None with precision"):
+        operators.swap(layer, precision="emulated", invariant=True)
+    with pytest.raises(ArgumentError, match="dtype: must be None with precision"):
+        operators.swap(layer, precision="emulated", dtype=torch.float8_e4m3fn)
+    assert type(layer) is torch.nn.Linear

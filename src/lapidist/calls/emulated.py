@@ -17,7 +17,7 @@ import numpy as np
 from lapidist.calls.bound import Bound
 from lapidist.calls.call import Call
 from lapidist.calls.destination import backend_for, multiply_on_host, output_of
-from lapidist.calls.emulated_launches import Emulated, Multiply
+from lapidist.calls.emulated_launches import CutColumns, Emulated, Multiply
 from lapidist.calls.emulation_rules import (
     in_float32,
     require_current_stream,
@@ -25,7 +25,7 @@ from lapidist.calls.emulation_rules import (
     require_place,
     require_plain,
 )
-from lapidist.calls.repeat import EMULATED, MATRIX_PATHS, remember
+from lapidist.calls.repeat import EMULATED, MATRIX_PATHS, FastPath, remember
 from lapidist.calls.repeat.scalars import is_repeatable
 from lapidist.frameworks.arrays import HOST
 from lapidist.frameworks.new_arrays import empty
@@ -37,9 +37,15 @@ LEAST_K = 256
 MOST_K = 1 << 15  # sums of 3 k products of 8 bits fit in 32 bits, and those of 2^112 in float32
 
 
-def multiplied(call: Call, multiply: Multiply, key: Any) -> Any:
+def multiplied(
+    call: Call,
+    multiply: Multiply,
+    key: Any,
+    paths: dict[Any, FastPath] = MATRIX_PATHS,
+    prepared: CutColumns | None = None,
+) -> Any:
     """The product of a call, whose operands are checked like any other's. `multiply`: how other calls are
-    made. The second call with this `key` makes the fast path of the next ones.
+    made. The second call with this `key` makes the fast path of the next ones, in `paths`.
     """
     operation = call.operation
     precision = operation.types.precision
@@ -59,12 +65,12 @@ def multiplied(call: Call, multiply: Multiply, key: Any) -> Any:
         return with_epilogue(bound, call, plain, multiply)
     if len(bound.shape) > 2:
         return of_batch(bound, call, multiply)
-    repeats = backend.ordinal != HOST and is_repeatable(key, bound) and is_second(key)
-    emulated = Emulated(bound, backend, plain, PARTS_OF[precision], multiply, repeats)
+    repeats = backend.ordinal != HOST and is_repeatable(key, bound) and is_second((key, id(paths)))
+    emulated = Emulated(bound, backend, plain, PARTS_OF[precision], multiply, repeats, prepared)
     result = emulated.run()
     fast_path = emulated.fast_path()
     if fast_path is not None:
-        remember(MATRIX_PATHS, key, fast_path)
+        remember(paths, key, fast_path)
     return result
 
 

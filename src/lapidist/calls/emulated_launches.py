@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from lapidist.backends.backend import Backend
 from lapidist.calls.bound import Bound
@@ -13,13 +13,34 @@ from lapidist.calls.destination import output_of
 from lapidist.calls.operation import Operation, Types
 from lapidist.calls.planned_products import prepared
 from lapidist.calls.repeat.fast_path import FastPath
-from lapidist.calls.repeat.start_in_steps import ROOM, A, B, C, D, Place, Step, alone, fast_path, product
+from lapidist.calls.repeat.start_in_steps import (
+    FIXED,
+    ROOM,
+    A,
+    B,
+    C,
+    D,
+    Place,
+    Step,
+    alone,
+    fast_path,
+    product,
+)
 from lapidist.dtypes import size_of
 from lapidist.errors import DTypeError
 from lapidist.frameworks.arrays import Operand, operand_of
 from lapidist.frameworks.new_arrays import as_planned, empty, fresh
 from lapidist.launch import Launch
-from lapidist.planning.emulated_passes import PARTS, Lines, Parts, joining, padded, slicing, words_of_lines
+from lapidist.planning.emulated_passes import (
+    PARTS,
+    Lines,
+    Parts,
+    joining,
+    padded,
+    slicing,
+    taking,
+    words_of_lines,
+)
 
 IN_INT32 = Types(out_dtype="int32")
 IN_FLOAT32, PROMOTED = (Types(out_dtype="float32", promote=promote) for promote in (None, True))
@@ -29,16 +50,33 @@ NONE: Mapping[int, Place] = {}
 Multiply = Callable[[Call], Any]
 
 
+class CutColumns(NamedTuple):
+    """B's parts, and what the pass that cut them said of its lines, in memory that outlives a call."""
+
+    parts: Operand
+    lines: Operand
+
+
 class Emulated:
-    """`multiply`: how other calls are made. `records`: the launches are recorded, for calls like this one."""
+    """`multiply`: how other calls are made. `records`: the launches are recorded, for calls like this one.
+    `prepared`: B, cut before.
+    """
 
     def __init__(
-        self, bound: Bound, backend: Backend, call: Call, parts: Parts, multiply: Multiply, records: bool
+        self,
+        bound: Bound,
+        backend: Backend,
+        call: Call,
+        parts: Parts,
+        multiply: Multiply,
+        records: bool,
+        prepared: CutColumns | None = None,
     ) -> None:
         self.bound, self.backend, self.call, self.parts, self.multiply = bound, backend, call, parts, multiply
         (self.m, self.n), self.k = bound.shape, bound.a.shape[-1]
         self.how = backend.chip.architecture, backend.compiles
-        self.room = Room(bound.like)
+        self.room = Room(bound.like, () if prepared is None else prepared)
+        self.prepared = prepared
         self.steps: list[Step | None] | None = [] if records else None
 
     def run(self) -> Any:
@@ -46,11 +84,16 @@ class Emulated:
         result, d = output_of(bound)
         a, b, c = bound.a, bound.b, bound.c or d
         wide = PARTS * padded(k)
-        of_a, of_b = new((m, wide), parts.dtype), new((n, wide), parts.dtype)
+        of_a = new((m, wide), parts.dtype)
         lines, sums = new((words_of_lines(m, n),), "float32"), new((PARTS, m, n), parts.sum_dtype)
         # A's pass comes first: that of B takes what it left
         self._cut(a, Lines(m, n, k, False, *a.strides[-2:]), lines, of_a)
-        self._cut(b, Lines(m, n, k, True, *b.strides[:-3:-1]), lines, of_b)
+        if self.prepared is None:
+            of_b = new((n, wide), parts.dtype)
+            self._cut(b, Lines(m, n, k, True, *b.strides[:-3:-1]), lines, of_b)
+        else:
+            of_b = self.prepared.parts
+            self._launch(taking(m, n, parts, *self.how), (self.prepared.lines, lines))
         for level in reversed(range(PARTS)):  # the smallest products first
             self._multiply(of_a, of_b, sums, level)
         join = joining(m, n, k, c.strides[-2:], d.strides[-2:], parts, self.backend.chip.sms, *self.how)
@@ -101,7 +144,7 @@ class Emulated:
         self, launch: Launch, operands: tuple[Operand, ...], of_call: Mapping[int, Place] = NONE
     ) -> None:
         """`of_call`: which of the operands, A, B, C and D of the launch, are the call's."""
-        at, framework = dict(zip("ABCD", operands, strict=True)), self.bound.like.framework
+        at, framework = dict(zip("ABCD", operands, strict=False)), self.bound.like.framework
         self.backend.launch_alone(launch, at, self.bound.alpha_beta, framework, self.call.stream)
         if self.steps is not None:
             sources = (of_call.get(i) or self.room.place(operand) for i, operand in enumerate(operands))
@@ -115,10 +158,13 @@ class Emulated:
 
 
 class Room:
-    """Arrays that launches leave for each other, and where they would lie in one array."""
+    """Arrays that launches leave for each other, and where they would lie in one array. `fixed`: arrays that
+    stay where they are.
+    """
 
-    def __init__(self, like: Operand) -> None:
+    def __init__(self, like: Operand, fixed: Iterable[Operand] = ()) -> None:
         self.like, self.nbytes = like, 0
+        self.fixed = [(array.pointer, prod(array.shape) * size_of(array.dtype)) for array in fixed]
         self.arrays: list[tuple[int, int, int]] = []  # address, bytes, offset
 
     def new(self, shape: tuple[int, ...], dtype: str) -> Operand:
@@ -138,5 +184,7 @@ class Room:
     def place(self, operand: Operand) -> Place:
         """Of one of the arrays, or of a part of it."""
         address = operand.pointer
+        if any(at <= address < at + size for at, size in self.fixed):
+            return Place(FIXED, address)
         offsets = (offset + address - at for at, size, offset in self.arrays if at <= address < at + size)
         return Place(ROOM, next(offsets))

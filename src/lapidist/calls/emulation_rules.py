@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lapidist.calls.operation import Operation
-from lapidist.dtypes import IEEE
-from lapidist.errors import ArgumentError, DTypeError
-from lapidist.frameworks.arrays import HOST
+from lapidist.dtypes import EMULATIONS, IEEE
+from lapidist.errors import ArgumentError, DTypeError, ShapeError
+from lapidist.frameworks.arrays import HOST, Operand
 from lapidist.frameworks.streams import require_stream
 
 if TYPE_CHECKING:
@@ -18,6 +18,21 @@ if TYPE_CHECKING:
 def in_float32(operation: Operation) -> Operation:
     """The same operation without emulation."""
     return operation._replace(types=operation.types._replace(precision=IEEE))
+
+
+def require_emulation(precision: Any) -> None:
+    if precision not in EMULATIONS:
+        names = " or ".join(f'"{name}"' for name in EMULATIONS)
+        raise ArgumentError(f"precision: must be {names} here; got {precision!r}. Name one")
+
+
+def require_float32_weight(weight: Operand) -> None:
+    if weight.dtype != "float32":
+        raise DTypeError(
+            f"weight: emulated precisions multiply float32; got {weight.dtype}. Multiply it as it is"
+        )
+    if len(weight.shape) != 2:
+        raise ShapeError(f"weight: must have two dimensions; got {weight.shape}. Prepare each matrix")
 
 
 def require_plain(operation: Operation, precision: str) -> None:

@@ -59,7 +59,7 @@ EMULATED: Knobs = (
 OWN: dict[str, Knobs] = {
     "detours/inner_unroll.cu": UNROLLED,
     "detours/wmma_beta_first.cu": PADDED,
-    **{f"emulated/{name}.cu": EMULATED for name in ("slice_rows", "slice_columns", "join")},
+    **{f"emulated/{name}.cu": EMULATED for name in ("slice_rows", "slice_columns", "take_columns", "join")},
     "gemm/mma.cu": families.MMA,
     "gemm/sgemm.cu": families.SGEMM,
     "gemm/simt.cu": families.SIMT,

@@ -42,6 +42,7 @@ ROWS = ParameterBlock([*SLICE, ("line_step", "i64"), *((name, "i32") for name in
 COLUMNS = ParameterBlock(
     [*SLICE, *((name, "i64") for name in ("k_step", "line_step")), *((name, "i32") for name in OF_LINES)]
 )
+TAKE = ParameterBlock([("A", "pointer"), ("B", "pointer"), ("rows", "i32"), ("columns", "i32")])
 JOIN = ParameterBlock(
     [
         *((name, "pointer") for name in "ABCD"),
@@ -87,6 +88,13 @@ def slicing(lines: Lines, parts: Parts, architecture: str, assembled: bool = Tru
     if k_step == 1:
         return launch_of("slice_rows", count, ROWS, numbers, *how)
     return launch_of("slice_columns", -(-count // LINES), COLUMNS, {**numbers, "k_step": k_step}, *how)
+
+
+@lru_cache(maxsize=256)
+def taking(m: int, n: int, parts: Parts, architecture: str, assembled: bool = True) -> Launch:
+    """The launch that brings what an earlier pass said of B's lines to a product's."""
+    blocks, numbers = -(-n // THREADS), {"rows": m, "columns": n}
+    return launch_of("take_columns", blocks, TAKE, numbers, parts.floats, architecture, assembled)
 
 
 @lru_cache(maxsize=256)

@@ -9,7 +9,10 @@ from typing import Any
 
 import torch
 
+from lapidist.calls.emulation_rules import require_emulation
 from lapidist.calls.number_rules import require_flag
+from lapidist.calls.prepared_weights import PreparedWeight
+from lapidist.dtypes import IEEE, Precision
 from lapidist.errors import ArgumentError
 from lapidist.torch.autocast import in_autocast
 from lapidist.torch.eight_bits import Factors, Straight, fits, of_weight, product, require_kind
@@ -82,9 +85,46 @@ class EightBitLinear(Linear):
         return quantised
 
 
+class EmulatedLinear(Linear):
+    """Linear of float32 by an emulated precision. Where no gradient is recorded, the weight's parts stay
+    between calls; they are cut anew in place when the weight was written to.
+    """
+
+    precision: Precision
+
+    def forward(self, input: Any) -> Any:
+        weight, bias = self.weight, self.bias
+        recorded = torch.is_grad_enabled() and any(
+            tensor is not None and tensor.requires_grad for tensor in (input, weight, bias)
+        )
+        first, second, _ = in_autocast(input, weight, bias)
+        plain = first.dtype is second.dtype is torch.float32
+        if plain and input.ndim > 1 and not recorded and not torch.compiler.is_compiling():
+            return self.prepared_weight().matmul(input, bias)
+        into, precision = getattr(weight, "main_grad", None), self.precision if plain else IEEE
+        return linear(input, weight, bias, into=into, invariant=self.invariant, precision=precision)
+
+    def prepared_weight(self) -> Any:
+        weight = self.weight
+        cached = self.__dict__.get("_prepared")
+        if cached is not None and cached[0] == (weight.data_ptr(), weight.device):
+            return cached[1]
+        prepared = PreparedWeight(weight.detach(), self.precision, trans_b=True)
+        if isinstance(weight, torch.nn.Parameter):  # a computed one may come to lie at the last one's address
+            self.__dict__["_prepared"] = (weight.data_ptr(), weight.device), prepared
+        return prepared
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The state without the parts, which are cut again."""
+        return {name: value for name, value in self.__dict__.items() if name != "_prepared"}
+
+
 def state_of(weight: Any) -> tuple[Any, ...]:
     """A value that changes when the weight is written to or moved."""
     return weight.data_ptr(), None if weight.is_inference() else weight._version, weight.device
+
+
+OURS = Linear, EightBitLinear, EmulatedLinear
 
 
 def derived_from_stock(kind: type) -> type:
@@ -97,17 +137,24 @@ class Swapped:
     """Swapped layers. `undo()`, or leaving a `with` block, restores them."""
 
     def __init__(
-        self, layers: list[Any], eight_bits: tuple[Any, Factors] | None = None, invariant: bool | None = None
+        self,
+        layers: list[Any],
+        eight_bits: tuple[Any, Factors] | None = None,
+        invariant: bool | None = None,
+        precision: Precision | None = None,
     ) -> None:
+        stock = EightBitLinear if eight_bits else Linear if precision is None else EmulatedLinear
         self._layers = [weakref.ref(layer) for layer in layers]
         for layer in layers:
             if type(layer) is not STOCK:
                 kind: Any = type(layer)
                 layer.__class__ = swapped_class(kind)
             else:
-                layer.__class__ = Linear if eight_bits is None else EightBitLinear
+                layer.__class__ = stock
             if invariant is not None:
                 layer.invariant = invariant
+            if precision is not None and isinstance(layer, EmulatedLinear):
+                layer.precision = precision
             if eight_bits is not None and isinstance(layer, EightBitLinear):
                 layer.eight_bits = eight_bits
                 layer.quantised_weight()
@@ -120,15 +167,15 @@ class Swapped:
 
     def undo(self) -> None:
         for layer in (reference() for reference in self._layers):
-            if type(layer) in (Linear, EightBitLinear):
+            if type(layer) in OURS:
                 layer.__class__ = STOCK
             elif isinstance(layer, Experts):
                 layer.__class__ = type(layer).__bases__[1]
-            elif type(layer).__bases__ in ((Linear,), (EightBitLinear,)):
+            elif type(layer).__bases__ in [(kind,) for kind in OURS]:
                 layer.__class__ = derived_from_stock(type(layer))
             else:
                 continue
-            for name in ("eight_bits", "_quantised", "invariant"):
+            for name in ("eight_bits", "_quantised", "precision", "_prepared", "invariant"):
                 layer.__dict__.pop(name, None)
         self._layers.clear()
 
@@ -137,6 +184,16 @@ class Swapped:
 
     def __exit__(self, *_: object) -> None:
         self.undo()
+
+
+def require_alone(precision: Precision, **others: Any) -> None:
+    """Refuse what an emulated precision does not go with."""
+    for name, value in others.items():
+        if value is not None:
+            raise ArgumentError(
+                f'{name}: must be None with precision="{precision}", which multiplies float32 in an order'
+                f" that all rows decide; got {value!r}. Leave one of them out"
+            )
 
 
 def require_mesh(mesh: Any, dtype: Any, **how: Any) -> None:
@@ -164,6 +221,7 @@ def swap(
     mesh: Any = None,
     plan: Mapping[str, str] | None = None,
     sequence_dim: int | None = None,
+    precision: Precision | None = None,
 ) -> Swapped:
     """Let lapidist multiply in the torch.nn.Linear layers of a model, and in experts as transformers 5 has
     them: all, or those of which `where(name, layer)` is true. Returns a `Swapped`: its `undo()`, or the end
@@ -176,6 +234,9 @@ def swap(
 
     `invariant`: whether a row of a layer's result, and of its input's gradient, has the same bits whatever
     other rows there are.
+
+    `precision`: "emulated" or "emulated_any_range" for layers of float32, whose weights stay cut between
+    calls without gradients. Experts multiply as ever.
 
     `mesh`: a mesh of one dimension over whose ranks layers are split first, and stay after `undo()`. `plan`
     says how: patterns of names, each with "columns" (of the result) or "rows" (of the sum). Models of
@@ -193,6 +254,9 @@ def swap(
         require_kind(dtype, factors)
     if invariant is not None:
         require_flag("invariant", invariant)
+    if precision is not None:
+        require_emulation(precision)
+        require_alone(precision, dtype=dtype, mesh=mesh, invariant=invariant or None)
     require_mesh(mesh, dtype=dtype, plan=plan, sequence_dim=sequence_dim)
     if mesh is not None:
         for layer in split_over_mesh(model, mesh, plan, sequence_dim, where):
@@ -203,4 +267,4 @@ def swap(
         for name, layer in model.named_modules()
         if (type(layer) is STOCK or are_experts(layer)) and (where is None or where(name, layer))
     ]
-    return Swapped(layers, None if dtype is None else (dtype, factors), invariant)
+    return Swapped(layers, None if dtype is None else (dtype, factors), invariant, precision)

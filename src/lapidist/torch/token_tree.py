@@ -21,8 +21,8 @@ from lapidist.torch.invariant_precision import summed_freely
 
 
 class TokenTree:
-    """A weight's gradient, summed by a tree over leaves of `tokens` rows: pass it to `linear` as `into`, or let
-    it be a weight's `main_grad`.
+    """A weight's gradient, summed by a tree over leaves of `tokens` rows: `into` of `linear`, or a weight's
+    `main_grad`.
 
     `total()` returns the sum of all leaves that came, in the type of sums, and begins anew. Every cut of a
     batch into micro-batches of whole leaves gives the same bits.

@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 
 class Place(NamedTuple):
-    """Of an array: A, B, C, D or the room, and bytes behind its start."""
+    """Of an array: A, B, C, D or the room, and bytes behind its start. FIXED: the offset is an address."""
 
     array: int
     offset: int = 0
 
 
 A, B, C, D = map(Place, range(4))
-ROOM = 4
+ROOM, FIXED = 4, 5
 AT_ALPHA, AT_BETA = 3, 4  # among the addresses that a launch brings
 
 
@@ -129,7 +129,7 @@ def started_in_steps(steps: Sequence[Step], new_room: Callable[[], Any]) -> Star
         begin = room.data_ptr()
         of_call, of_room, launches = last
         if of_call != operands or of_room != begin:
-            launches = placed((*operands, begin))
+            launches = placed((*operands, begin, 0))
             last = operands, begin, launches
         for launch, at, numbers, brought in launches:
             launch(at, scalars if numbers is None else numbers, stream, *brought)
