@@ -207,3 +207,15 @@ SKINNY: Knobs = (
     Knob("ROWS_OF_8", "eights of rows of x"),
     Knob("TILES_AHEAD", "tiles of a warp that are on their way"),
 )
+STREAMED: Knobs = (
+    *TENSOR,
+    *VECTORS,
+    *WGMMA,
+    *TILE,
+    *(knob for knob in FEW_BITS if knob.name not in ("X", "WARPS")),
+    Knob("BIAS", "1: a number for each column is added"),
+    Knob("GROUP", "steps of k with a factor; 0: a column has one"),
+    Knob("COLUMN_GROUPS", "64 columns that four warps multiply, of a block"),
+    Knob("PARTS", "blocks of a cluster, which share k"),
+    Knob("RESIDENT", "blocks on an SM at once, for which the assembler saves registers"),
+)

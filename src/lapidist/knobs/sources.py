@@ -80,6 +80,7 @@ OWN: dict[str, Knobs] = {
     "placement.cu": COMMON,
     "quantised/decoded.cu": families.FEW_BITS,
     "quantised/skinny.cu": families.SKINNY,
+    "quantised/streamed.cu": families.STREAMED,
     "second/largest.cu": families.LARGEST,
     "second/quantise.cu": families.QUANTISE,
     "second/reduce.cu": families.REDUCE,

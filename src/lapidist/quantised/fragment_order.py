@@ -1,10 +1,11 @@
-"""The order of codes and factors in memory: that of the fragments of mma.sync, with weights as its A.
+"""The order of codes and factors in memory: that of the fragments of A of mma.sync and wgmma.
 
-    tile    16 columns of n x 64 steps of k, a vector of 16 bytes for each lane (two with 8 bits)
-    lane    4 g + t has columns g and g + 8, and of each 32 steps of k the 8 from 8 t on
-    word    4 neighbours along k of both columns: nibble 4 e + 2 h + r has step 2 h + e and column 8 r + g
+    tile    64 columns of n x 64 steps of k: a quarter of 16 columns for each of four warps
+    quarter a vector of 16 bytes for each lane (two with 8 bits)
+    lane    4 g + t has columns g and g + 8, and of each 16 steps of k 2 t, 2 t + 1, 2 t + 8 and 2 t + 9
+    word    a lane's codes of 16 steps: nibble 4 e + 2 h + r has step 2 t + 8 h + e and column 8 r + g
 
-x is read in the same order along k, so that a lane reads vectors of 8 neighbours of a row.
+A word of mxfp4 has its signs and magnitudes where few instructions bring them into place (`apart`).
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import numpy as np
 from lapidist.quantised.number_formats import BLOCK
 
 Array = np.ndarray[Any, Any]
-TILE = 16  # columns of a tile
-SPLIT = (2, 4, 2, 2, 2)  # of k in a block: q t j h e; of n: tiles r g
-FOUR_BITS = 6, 0, 8, 2, 1, 3, 5, 4, 7  # tiles blocks g t q j e h r
-EIGHT_BITS = 6, 0, 1, 8, 2, 3, 4, 7, 5  # tiles blocks q g t j h r e
+TILE = 64  # columns of a tile
+SPLIT = (2, 2, 2, 4, 2)  # of k in a block: q j h t e; of n: tiles w r g, w a quarter
+FOUR_BITS = 6, 0, 7, 9, 4, 1, 2, 5, 3, 8  # tiles blocks w g t q j e h r
+EIGHT_BITS = 6, 0, 7, 1, 9, 4, 2, 3, 8, 5  # tiles blocks w q g t j h r e
+MAGNITUDES = 0, 3, 6, 13  # first bits of the four of a half word, in quantised/decode.cuh too
+SIGNS = 9, 12, 10, 11
 
 
 def tiles_of(n: int) -> int:
@@ -36,7 +39,7 @@ def in_fragments(codes: Array, bits: int) -> Array:
     full = padded(codes)
     k, n = full.shape
     shape = k // BLOCK, n // TILE
-    split = full.reshape(shape[0], *SPLIT, shape[1], 2, 8)
+    split = full.reshape(shape[0], *SPLIT, shape[1], 4, 2, 8)
     if bits == 4:
         parts = split.transpose(FOUR_BITS)
         flat = np.ascontiguousarray(parts[..., 0] | parts[..., 1] << 4)
@@ -51,20 +54,39 @@ def out_of_fragments(words: Array, bits: int, n: int) -> Array:
     flat = np.ascontiguousarray(words).view(np.uint8)
     if bits == 4:
         nibbles = np.stack((flat & 15, flat >> 4), -1)
-        parts = nibbles.reshape(tiles, blocks, 8, 4, 2, 2, 2, 2, 2).transpose(np.argsort(FOUR_BITS))
+        parts = nibbles.reshape(tiles, blocks, 4, 8, 4, 2, 2, 2, 2, 2).transpose(np.argsort(FOUR_BITS))
     else:
-        parts = flat.reshape(tiles, blocks, 2, 8, 4, 2, 2, 2, 2).transpose(np.argsort(EIGHT_BITS))
+        parts = flat.reshape(tiles, blocks, 4, 2, 8, 4, 2, 2, 2, 2).transpose(np.argsort(EIGHT_BITS))
     return parts.reshape(blocks * BLOCK, tiles * TILE)[:, :n]
 
 
+def apart(words: Array) -> Array:
+    """Words of mxfp4 with the magnitudes and signs of each half at MAGNITUDES and SIGNS."""
+    halves = words.view(np.uint16)
+    moved = np.zeros_like(halves)
+    for i, (magnitude, sign) in enumerate(zip(MAGNITUDES, SIGNS, strict=True)):
+        code = halves >> 4 * i
+        moved |= (code & 7) << magnitude | (code >> 3 & 1) << sign
+    return moved.view(words.dtype)
+
+
+def together(words: Array) -> Array:
+    """The words that `apart` was given."""
+    halves = np.ascontiguousarray(words).view(np.uint16)
+    codes = np.zeros_like(halves)
+    for i, (magnitude, sign) in enumerate(zip(MAGNITUDES, SIGNS, strict=True)):
+        codes |= (halves >> magnitude & 7 | (halves >> sign & 1) << 3) << 4 * i
+    return codes.view(words.dtype)
+
+
 def factors_in_fragments(factors: Array, group: int) -> Array:
-    """Factors (groups, n) as lanes read them: (tiles, steps, 8, groups of a block, 2 columns)."""
+    """Factors (groups, n) as lanes read them: (tiles, steps, quarters, 8, groups of a block, 2 columns)."""
     full = padded(factors)
     of_block = max(1, BLOCK // group)
-    parts = full.reshape(full.shape[0] // of_block, of_block, full.shape[1] // TILE, 2, 8)
-    return np.ascontiguousarray(parts.transpose(2, 0, 4, 1, 3))
+    parts = full.reshape(full.shape[0] // of_block, of_block, full.shape[1] // TILE, 4, 2, 8)
+    return np.ascontiguousarray(parts.transpose(2, 0, 3, 5, 1, 4))
 
 
 def factors_out_of_fragments(factors: Array, n: int) -> Array:
-    parts = np.asarray(factors).transpose(1, 3, 0, 4, 2)
+    parts = np.asarray(factors).transpose(1, 4, 0, 2, 5, 3)
     return parts.reshape(parts.shape[0] * parts.shape[1], -1)[:, :n]

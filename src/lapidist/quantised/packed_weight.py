@@ -13,10 +13,12 @@ from lapidist.dtypes import numpy_dtype
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import framework_of
 from lapidist.quantised.fragment_order import (
+    apart,
     factors_in_fragments,
     factors_out_of_fragments,
     in_fragments,
     out_of_fragments,
+    together,
 )
 from lapidist.quantised.number_formats import (
     BLOCK,
@@ -104,6 +106,8 @@ def made(
             f"zeros: must have the shape of scales, {scales.shape}; got {zeros.shape}. Correct it"
         )
     words = in_fragments(codes, format.bits)
+    if format.name == "mxfp4":
+        words = apart(words)
     arrays = [words, factors_in_fragments(scales, group)]
     if zeros is not None:
         arrays.append(factors_in_fragments(zeros.astype(np.uint8), group))
@@ -149,7 +153,10 @@ def unpack(packed: PackedWeight, dtype: str = "float32") -> Any:
 
 
 def codes_in_order(packed: PackedWeight) -> Array:
-    return out_of_fragments(on_host(packed.codes), packed.format.bits, packed.shape[1])
+    words = on_host(packed.codes)
+    if packed.format.name == "mxfp4":
+        words = together(words)
+    return out_of_fragments(words, packed.format.bits, packed.shape[1])
 
 
 # ---- arrays of torch and of NumPy ----

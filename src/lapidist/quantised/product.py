@@ -19,7 +19,14 @@ from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError, 
 from lapidist.frameworks.arrays import HOST, Operand, operand_of
 from lapidist.frameworks.new_arrays import empty, tell_written
 from lapidist.launch import AS_IT_IS, Launch
-from lapidist.quantised.launches import Weight, decoding, multiplying, skinny_config
+from lapidist.quantised.launches import (
+    Weight,
+    decoding,
+    multiplying,
+    skinny_config,
+    streamed_config,
+    streaming,
+)
 from lapidist.quantised.packed_weight import PackedWeight, on_host, unpack
 
 SKINNY_ROWS = 128  # of x; with more, decoding once takes less than decoding for each 64 rows
@@ -193,15 +200,20 @@ def run(
     if decode if decode is not None else m > SKINNY_ROWS:
         by_decoding(x, weight, bias, out, backend, launch, stream)
         return
-    of_kernel = described(weight, x.dtype)
     moved = aligned(x)
-    config = skinny_config(m, of_kernel)
-    rows = weight.shape
-    plan = multiplying(
-        m, rows, of_kernel, bias is not None, config, backend.chip.architecture, backend.compiles
-    )
+    plan = by_few_rows(m, described(weight, x.dtype), bias is not None, backend)
     at = {"A": moved, "B": arrays_of(weight)[0], "D": out} | factors_of(weight)
     launch(plan, at if bias is None else {**at, "C": bias})
+
+
+def by_few_rows(m: int, weight: Weight, bias: bool, backend: Backend) -> Launch:
+    chip = backend.chip
+    if chip.capability[0] == 9:
+        streamed = streamed_config(m, weight, chip.sms)
+        return streaming(m, weight.n, weight, bias, streamed, chip.architecture, backend.compiles)
+    skinny = skinny_config(m, weight)
+    rows = weight.k, weight.n
+    return multiplying(m, rows, weight, bias, skinny, chip.architecture, backend.compiles)
 
 
 def described(weight: PackedWeight, dtype: str) -> Weight:

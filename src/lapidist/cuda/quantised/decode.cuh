@@ -17,11 +17,17 @@ __device__ __forceinline__ Pair bits_of(V pair) {
   return *reinterpret_cast<Pair*>(&pair);
 }
 
+template <typename V>
+__device__ __forceinline__ Pair product(V one, V other) {
+  return bits_of(__hmul2(one, other));
+}
+
 template <typename X>
 struct Decode;
 
 template <>
 struct Decode<__nv_bfloat16> {
+  static constexpr bool HOLDS_E8M0 = true;
   static __device__ __forceinline__ __nv_bfloat162 pair_of(Pair bits) {
     return *reinterpret_cast<__nv_bfloat162*>(&bits);
   }
@@ -30,10 +36,15 @@ struct Decode<__nv_bfloat16> {
     const __nv_bfloat162 over = pair_of((codes & 0x000F000Fu) | 0x43004300u);
     return bits_of(__hsub2(over, pair_of(zero * 0x10001u + 0x43004300u)));
   }
-  // The exponent and mantissa of e2m1 become those of a float that is too small by 2^126.
-  static __device__ __forceinline__ Pair e2m1(unsigned codes) {
-    const unsigned small = (codes & 0x00070007u) << 6 | (codes & 0x00080008u) << 12;
-    return bits_of(__hmul2(pair_of(small), pair_of(0x7E807E80u)));
+  // The exponent and mantissa of e2m1 become those of a float that is too small by 2^126. Shifts bring them to
+  // bits 6 to 8, signs to bit 15; the first two codes need one shift for both.
+  static constexpr unsigned LARGER = 0x7E807E80u;  // 2^126
+  static __device__ __forceinline__ Pair small_e2m1(unsigned word, int i) {
+    constexpr unsigned SIGN = 0x80008000u, REST = 0x01C001C0u;
+    if (i == 0) return word << 6 & (SIGN | REST);
+    if (i == 1) return word << 3 & (SIGN | REST);
+    if (i == 2) return (word & REST) | (word << 5 & SIGN);
+    return (word >> 7 & REST) | (word << 4 & SIGN);
   }
   static __device__ __forceinline__ Pair of_floats(float low, float high) {
     return bits_of(__floats2bfloat162_rn(low, high));
@@ -55,14 +66,19 @@ struct Decode<__nv_bfloat16> {
 
 template <>
 struct Decode<__half> {
+  static constexpr bool HOLDS_E8M0 = false;
   static __device__ __forceinline__ __half2 pair_of(Pair bits) { return *reinterpret_cast<__half2*>(&bits); }
   static __device__ __forceinline__ Pair int4(unsigned codes, unsigned zero) {
     const __half2 over = pair_of((codes & 0x000F000Fu) | 0x64006400u);
     return bits_of(__hsub2(over, pair_of(zero * 0x10001u + 0x64006400u)));
   }
-  static __device__ __forceinline__ Pair e2m1(unsigned codes) {  // too small by 2^14
-    const unsigned small = (codes & 0x00070007u) << 9 | (codes & 0x00080008u) << 12;
-    return bits_of(__hmul2(pair_of(small), pair_of(0x74007400u)));
+  static constexpr unsigned LARGER = 0x74007400u;                            // 2^14
+  static __device__ __forceinline__ Pair small_e2m1(unsigned word, int i) {  // too small by that
+    constexpr unsigned SIGN = 0x80008000u, REST = 0x0E000E00u;
+    if (i == 0) return (word << 9 & REST) | (word << 6 & SIGN);
+    if (i == 1) return (word << 6 & REST) | (word << 3 & SIGN);
+    if (i == 2) return (word << 3 & REST) | (word << 5 & SIGN);
+    return (word >> 4 & REST) | (word << 4 & SIGN);
   }
   static __device__ __forceinline__ Pair of_floats(float low, float high) {
     return bits_of(__floats2half2_rn(low, high));
@@ -91,15 +107,23 @@ struct Codes {
     const uint4& four = at[i / 4];
     return i % 4 == 0 ? four.x : i % 4 == 1 ? four.y : i % 4 == 2 ? four.z : four.w;
   }
-  // The fragment of A of 16 steps: rows g and g + 8 by turns. `zeros`: of both.
+  // The fragment of A of 16 steps: rows g and g + 8 by turns. `zeros` and `larger`: of both; e2m1 is multiplied
+  // by `larger`.
   template <typename X>
   __device__ __forceinline__ void decode(int step, const unsigned (&zeros)[2], Pair (&a)[4]) const {
+    const unsigned larger[2] = {Decode<X>::LARGER, Decode<X>::LARGER};
+    decode<X>(step, zeros, larger, a);
+  }
+  template <typename X>
+  __device__ __forceinline__ void decode(int step, const unsigned (&zeros)[2], const unsigned (&larger)[2],
+                                         Pair (&a)[4]) const {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       if constexpr (Format == INT4) {
         a[i] = Decode<X>::int4(word(step) >> 4 * i, zeros[i % 2]);
       } else if constexpr (Format == MXFP4) {
-        a[i] = Decode<X>::e2m1(word(step) >> 4 * i);
+        a[i] = product(Decode<X>::pair_of(Decode<X>::small_e2m1(word(step), i)),
+                       Decode<X>::pair_of(larger[i % 2]));
       } else {
         const unsigned two = word(2 * step + i / 2) >> i % 2 * 16;
         if constexpr (Format == INT8) {

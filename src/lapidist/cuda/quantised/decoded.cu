@@ -6,6 +6,8 @@
 typedef long long i64;
 using namespace quantised;
 
+constexpr int PITCH = 36;  // words of a row of 64 steps; eight rows further is another bank
+
 typedef OfColumns<Scale, GROUPS> Scales;
 typedef OfColumns<unsigned char, GROUPS> Zeros;
 
@@ -20,18 +22,20 @@ __device__ __forceinline__ float high_of(Pair pair, __nv_bfloat16) {
   return __uint_as_float(pair & 0xFFFF0000u);
 }
 
-// A warp decodes a tile; warps are tiles of n x blocks of k, along k first.
+// A warp decodes a quarter of a tile; tiles are numbered along k first.
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
     decoded(const uint4* B, uint4* D, const Scales* scales, const Zeros* zeros, int n, int tiles, int blocks,
             int per_group) {
   const i64 warp = static_cast<i64>(blockIdx.x) * WARPS + threadIdx.x / 32;
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  if (warp >= static_cast<i64>(tiles) * blocks) return;
-  const int tile = static_cast<int>(warp / blocks), block = static_cast<int>(warp % blocks);
+  if (warp >= static_cast<i64>(tiles) * blocks * 4) return;
+  const int tile = static_cast<int>(warp / 4 / blocks), block = static_cast<int>(warp / 4 % blocks);
+  const int quarter = static_cast<int>(warp % 4);
   Codes<FORMAT> codes;
 #pragma unroll
   for (int i = 0; i < codes.VECTORS; ++i) codes.at[i] = B[(warp * codes.VECTORS + i) * 32 + lane];
-  const i64 at = (static_cast<i64>(tile) * (blocks / per_group) + block / per_group) * 8 + g;
+  const i64 at =
+      ((static_cast<i64>(tile) * (blocks / per_group) + block / per_group) * 4 + quarter) * 8 + g;
   const Scales of_columns = scales[at];
   Zeros points;
   if constexpr (ZEROS) points = zeros[at];
@@ -53,12 +57,17 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
           Decode<X>::of_floats(low_of(a[i], X()) * factor, high_of(a[i], X()) * factor);
     }
   }
+  // Through shared memory, so that lanes store vectors of 8 steps.
+  __shared__ alignas(16) Pair rows[WARPS][16][PITCH];
+  Pair(&here)[16][PITCH] = rows[threadIdx.x / 32];
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int row = tile * 16 + half * 8 + g;
-    if (row >= n) continue;
-    uint4* const to = D + (static_cast<i64>(row) * blocks + block) * 8 + t;
-    to[0] = make_uint4(words[half][0], words[half][1], words[half][2], words[half][3]);
-    to[4] = make_uint4(words[half][4], words[half][5], words[half][6], words[half][7]);
+  for (int i = 0; i < 16; ++i) here[i / 8 * 8 + g][4 * (i % 8) + t] = words[i / 8][i % 8];
+  __syncwarp();
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int column = 4 * i + lane / 8, row = tile * 64 + quarter * 16 + column;
+    if (row < n)
+      D[(static_cast<i64>(row) * blocks + block) * 8 + lane % 8] =
+          *reinterpret_cast<const uint4*>(&here[column][lane % 8 * 4]);
   }
 }

@@ -12,23 +12,14 @@ using namespace quantised;
 constexpr int BLOCK = 64, COLS = 16, ROWS = 8 * ROWS_OF_8;
 typedef Codes<FORMAT> Tile;
 
-struct Rows {  // 8 of each 32 steps of a row of x, for each eight rows
-  uint4 at[ROWS_OF_8][2];
+struct Rows {  // 2 of each 8 steps of a row of x, for each eight rows
+  Pair at[ROWS_OF_8][8];
   __device__ __forceinline__ void read(const X* x, i64 step, int k, int row, int m) {
 #pragma unroll
-    for (int i = 0; i < ROWS_OF_8; ++i) {
+    for (int i = 0; i < ROWS_OF_8; ++i)
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        at[i][half] = make_uint4(0, 0, 0, 0);
-        if (row + 8 * i < m)
-          at[i][half] = *reinterpret_cast<const uint4*>(x + (row + 8 * i) * step + k + 32 * half);
-      }
-    }
-  }
-  __device__ __forceinline__ void pairs(int i, int step, Pair& low, Pair& high) const {
-    const uint4& eight = at[i][step / 2];
-    low = step % 2 ? eight.z : eight.x;
-    high = step % 2 ? eight.w : eight.y;
+      for (int eight = 0; eight < 8; ++eight)
+        at[i][eight] = row + 8 * i < m ? *reinterpret_cast<const Pair*>(x + (row + 8 * i) * step + k + 8 * eight) : 0;
   }
 };
 
@@ -50,15 +41,17 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
   __shared__ float parts[WARPS][ROWS][COLS + 1];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int first = blockIdx.y * ROWS;
-  const uint4* const codes = B + static_cast<i64>(blockIdx.x) * blocks * 32 * Tile::VECTORS + lane;
-  const i64 factors = static_cast<i64>(blockIdx.x) * (blocks / per_group) * 8 + g;
+  const i64 tile = blockIdx.x / 4;
+  const int quarter = blockIdx.x % 4;
+  const uint4* const codes = B + (tile * blocks * 4 + quarter) * 32 * Tile::VECTORS + lane;
+  const i64 factors = (tile * (blocks / per_group) * 4 + quarter) * 8 + g;
 
   const auto load = [&](Stage& stage, int block) {
 #pragma unroll
     for (int i = 0; i < Tile::VECTORS; ++i)
-      stage.codes.at[i] = __ldcs(codes + (static_cast<i64>(block) * Tile::VECTORS + i) * 32);
-    stage.scales = scales[factors + block / per_group * 8];
-    if constexpr (ZEROS) stage.zeros = zeros[factors + block / per_group * 8];
+      stage.codes.at[i] = __ldcs(codes + (static_cast<i64>(block) * 4 * Tile::VECTORS + i) * 32);
+    stage.scales = scales[factors + block / per_group * 32];
+    if constexpr (ZEROS) stage.zeros = zeros[factors + block / per_group * 32];
   };
 
   Stage stages[TILES_AHEAD];
@@ -73,7 +66,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
       const int block = begin + i * WARPS;
       if (block >= blocks) break;
       Rows rows;
-      rows.read(A, a_row, block * BLOCK + 8 * t, first + g, m);
+      rows.read(A, a_row, block * BLOCK + 2 * t, first + g, m);
 #pragma unroll
       for (int group = 0; group < GROUPS; ++group) {
         const unsigned of_columns[2] = {stages[i].zero(group, 0), stages[i].zero(group, 1)};
@@ -85,9 +78,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
           stages[i].codes.template decode<X>(step, of_columns, a);
 #pragma unroll
           for (int j = 0; j < ROWS_OF_8; ++j) {
-            Pair low, high;
-            rows.pairs(j, step, low, high);
-            Decode<X>::multiply(of_group[j], a, low, high);
+            Decode<X>::multiply(of_group[j], a, rows.at[j][2 * step], rows.at[j][2 * step + 1]);
           }
         }
 #pragma unroll

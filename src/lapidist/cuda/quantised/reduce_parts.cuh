@@ -1,0 +1,58 @@
+// The end of quantised/streamed.cu: the sums of a block lie in shared memory, where its cluster adds them up.
+#pragma once
+#include "config.cuh"
+#include "quantised/stages.cuh"
+
+constexpr int PITCH = COLUMNS + 4;  // floats of a row of x; lanes of a warp then store to 32 banks
+
+template <typename Element>
+struct Target {
+  const Element* bias;
+  Element* out;
+  i64 row_step;
+  int first_column, first_row, m, n;
+};
+
+// Sums of 16 columns of W, at places that hold stages no more.
+__device__ __forceinline__ void keep_sums(char* room, const Sum (&sums)[BN / 2], int warp, int lane) {
+  float* const to = reinterpret_cast<float*>(room) + lane % 4 * 2 * PITCH + warp * 16 + lane / 4;
+#pragma unroll
+  for (int i = 0; i < BN / 2; ++i) to[(i / 4 * 8 + i % 2) * PITCH + i / 2 % 2 * 8] = sums[i];
+}
+
+// All threads of the cluster: each adds the parts of four columns of a row, the first part first.
+template <typename Element, typename Factor>
+__device__ __forceinline__ void reduce(const char* room, const Target<Element>& target, int part,
+                                       Factor factor_at) {
+  struct alignas(16) Four {
+    float at[4];
+  };
+  if constexpr (PARTS > 1) cluster_barrier();
+  else __syncthreads();
+  const int rows = min_of(BN, target.m - target.first_row);
+  for (int at = part * THREADS + threadIdx.x; at < rows * (COLUMNS / 4); at += PARTS * THREADS) {
+    const int row = at / (COLUMNS / 4), column = at % (COLUMNS / 4) * 4;
+    const Four* const place =
+        reinterpret_cast<const Four*>(reinterpret_cast<const float*>(room) + row * PITCH + column);
+    Four sum = {};
+    if constexpr (PARTS == 1) {
+      sum = *place;
+    } else {
+#pragma unroll
+      for (int peer = 0; peer < PARTS; ++peer) {
+        const Four other = read_peer(place, peer);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sum.at[i] += other.at[i];
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int to = target.first_column + column + i;
+      if (to >= target.n) break;
+      float value = sum.at[i] * factor_at(to);
+      if constexpr (BIAS) value += static_cast<float>(target.bias[to]);
+      target.out[(target.first_row + row) * target.row_step + to] = Element(value);
+    }
+  }
+  if constexpr (PARTS > 1) cluster_barrier();  // no block leaves while others read its sums
+}

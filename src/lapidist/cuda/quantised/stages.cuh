@@ -1,0 +1,110 @@
+// Stages of quantised/streamed.cu: what lies where in shared memory, and the warp that loads it.
+#pragma once
+#include "config.cuh"
+#include "quantised/decode.cuh"
+#include "wgmma_instructions.cuh"
+
+using namespace quantised;
+
+typedef OfColumns<Scale, GROUPS> Scales;
+typedef OfColumns<unsigned char, GROUPS> Zeros;
+
+constexpr int COLUMNS = 64 * COLUMN_GROUPS, CONSUMERS = 4 * COLUMN_GROUPS;  // warps
+constexpr int LOADERS = 4;  // warps, as registers are handed to four at once
+constexpr int THREADS = 32 * (CONSUMERS + LOADERS);
+// Factors of mxfp4 are powers of two, which bfloat16 holds exactly: the decoded weights are multiplied by them.
+constexpr bool FOLDED = FORMAT == MXFP4 && Decode<T>::HOLDS_E8M0;
+constexpr bool SUMMED_AT_ONCE = FOLDED || GROUP == 0;
+
+// Bytes of a tile of 64 columns and 64 steps of k; factors of 128 steps are halved here.
+constexpr int CODES = 2048 * Codes<FORMAT>::VECTORS;
+constexpr int SCALES = GROUP ? 64 * 64 * static_cast<int>(sizeof(Scale)) / GROUP : 0;
+constexpr int POINTS = GROUP && ZEROS ? 64 * 64 / GROUP : 0;
+constexpr int X_BYTES = BN * 128;
+// Where they begin in a stage, which has two blocks of x, then those of each tile.
+constexpr int CODES_AT = 2 * X_BYTES, SCALES_AT = CODES_AT + COLUMN_GROUPS * 2 * CODES;
+constexpr int POINTS_AT = SCALES_AT + COLUMN_GROUPS * 2 * SCALES;
+constexpr int STAGE = (POINTS_AT + COLUMN_GROUPS * 2 * POINTS + 1023) / 1024 * 1024;
+
+// Of a warp's 16 columns in a block, at lane g: factors of columns g and g + 8.
+__device__ __forceinline__ int factors_at(int warp, int block) {
+  return (GROUP == 128 ? 0 : 32 * block) + warp % 4 * 8;
+}
+__device__ __forceinline__ const Scales* scales_of(const char* stage, int warp, int block) {
+  return reinterpret_cast<const Scales*>(stage + SCALES_AT + warp / 4 * 2 * SCALES) + factors_at(warp, block);
+}
+__device__ __forceinline__ const Zeros* points_of(const char* stage, int warp, int block) {
+  return reinterpret_cast<const Zeros*>(stage + POINTS_AT + warp / 4 * 2 * POINTS) + factors_at(warp, block);
+}
+
+// The stages of one part of k, numbered through all of it. The last has one block where k ends in half a stage.
+struct Range {
+  int begin, end, blocks;
+  __device__ __forceinline__ Range(int blocks, int part) : blocks(blocks) {
+    const int stages = (blocks + 1) / 2;
+    begin = stages * part / PARTS;
+    end = stages * (part + 1) / PARTS;
+  }
+  __device__ __forceinline__ bool has_two(int number) const { return 2 * number + 1 < blocks; }
+};
+
+__device__ __forceinline__ void bulk_load(void* shared, const char* from, int bytes, Barrier* barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+          shared_address(shared)),
+      "l"(from), "r"(bytes), "r"(shared_address(barrier))
+      : "memory");
+}
+
+// The packed weight, and the tiles that this block has of it. Tiles behind the last one are the last once more.
+struct Lines {
+  const char *codes, *scales, *zeros;
+  int tiles, blocks;
+  __device__ __forceinline__ i64 block_at(int group, int number) const {
+    const int tile = min_of(blockIdx.x * COLUMN_GROUPS + group, tiles - 1);
+    return static_cast<i64>(tile) * blocks + 2 * number;
+  }
+  // To the L2, as much as the stages will hold: a launch before this one may still write.
+  __device__ __forceinline__ void prefetch(const Range& range) const {
+    const int ahead = min_of(2 * STAGES, min_of(2 * range.end, blocks) - 2 * range.begin);
+    if (ahead <= 0) return;
+#pragma unroll
+    for (int i = 0; i < COLUMN_GROUPS; ++i)
+      bulk_prefetch(reinterpret_cast<unsigned long long>(codes + block_at(i, range.begin) * CODES), ahead * CODES);
+  }
+  template <int Bytes>
+  __device__ __forceinline__ void load(char* to, const char* from, int number, int count, Barrier* full) const {
+#pragma unroll
+    for (int i = 0; i < COLUMN_GROUPS; ++i)
+      bulk_load(to + i * 2 * Bytes, from + block_at(i, number) * Bytes, count * Bytes, full);
+  }
+};
+
+// One thread of each warp that loads: x, codes, factors, zero points.
+__device__ __forceinline__ void produce(int loader, char* room, Barrier* full, Barrier* empty,
+                                        const Range& range, const TensorMap* x, const Lines& lines) {
+  if ((loader == 2 && SCALES == 0) || (loader == 3 && POINTS == 0)) return;
+  int slot = 0, parity = 1;
+  for (int number = range.begin; number < range.end; ++number) {
+    const int count = range.has_two(number) ? 2 : 1;
+    char* const stage = room + slot * STAGE;
+    Barrier* const arrival = &full[slot];
+    barrier_wait(&empty[slot], parity);
+    if (loader == 0) {
+      barrier_arrive_expect(arrival, count * X_BYTES);
+      for (int i = 0; i < count; ++i)
+        tma_load(stage + i * X_BYTES, x, (2 * number + i) * 64, blockIdx.y * BN, arrival);
+    } else if (loader == 1) {
+      barrier_arrive_expect(arrival, count * COLUMN_GROUPS * CODES);
+      lines.load<CODES>(stage + CODES_AT, lines.codes, number, count, arrival);
+    } else if (loader == 2) {
+      barrier_arrive_expect(arrival, count * COLUMN_GROUPS * SCALES);
+      lines.load<SCALES>(stage + SCALES_AT, lines.scales, number, count, arrival);
+    } else {
+      barrier_arrive_expect(arrival, count * COLUMN_GROUPS * POINTS);
+      lines.load<POINTS>(stage + POINTS_AT, lines.zeros, number, count, arrival);
+    }
+    if (++slot == STAGES) slot = 0, parity ^= 1;
+  }
+}
+constexpr int LOADS = 2 + (SCALES > 0) + (POINTS > 0);  // that a stage waits for

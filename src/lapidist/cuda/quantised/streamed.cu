@@ -1,0 +1,194 @@
+// D = x W for few rows of x, W in few bits (sm_90a): bulk copies bring lines of W several stages ahead; four warps
+// decode 64 columns of W into the A of wgmma, whose B is x. So columns of W are the rows of a product.
+//
+//     block     COLUMN_GROUPS x 64 columns of W, BN rows of x, a PARTS-th of k
+//     stage     128 steps of k: x as two boxes of TMA; then codes, factors and zero points of each 64 columns
+//     cluster   the PARTS of a tile: their sums meet in shared memory, in order
+#include "config.cuh"
+#include "quantised/reduce_parts.cuh"
+#include "quantised/stages.cuh"
+
+// What a thread multiplies: the fragments of 64 steps of k, decoded. FOLDED: by their factors too.
+struct Decoded {
+  Fragment at[4];
+  // `of_columns`: zero points of whole columns.
+  __device__ __forceinline__ void read(const char* stage, int warp, int block, int lane,
+                                       const unsigned (&of_columns)[2]) {
+    Codes<FORMAT> codes;
+    const uint4* const from = reinterpret_cast<const uint4*>(stage + CODES_AT + warp / 4 * 2 * CODES) + lane;
+#pragma unroll
+    for (int i = 0; i < codes.VECTORS; ++i) codes.at[i] = from[((block * 4 + warp % 4) * codes.VECTORS + i) * 32];
+    unsigned zeros[GROUPS][2], larger[2][2];
+    zero_points(stage, warp, block, lane / 4, of_columns, zeros);
+    bool two_factors = false;
+    if constexpr (FOLDED) two_factors = powers(stage, warp, block, lane / 4, larger);
+#pragma unroll
+    for (int step = 0; step < 4; ++step) {
+      const int group = step * GROUPS / 4;
+      if constexpr (FOLDED) codes.template decode<T>(step, zeros[group], larger[step / 2], at[step]);
+      else codes.template decode<T>(step, zeros[group], at[step]);
+    }
+    if constexpr (FOLDED)
+      if (two_factors) multiply_again(stage, warp, block, lane / 4);
+  }
+  static __device__ __forceinline__ void zero_points(const char* stage, int warp, int block, int g,
+                                                     const unsigned (&of_columns)[2],
+                                                     unsigned (&zeros)[GROUPS][2]) {
+#pragma unroll
+    for (int i = 0; i < 2 * GROUPS; ++i) {
+      zeros[i / 2][i % 2] = of_columns[i % 2];
+      if constexpr (ZEROS && GROUP) zeros[i / 2][i % 2] = points_of(stage, warp, block)[g].at[i / 2][i % 2];
+    }
+  }
+  // Powers of two by which e2m1 is multiplied: 2^126 by the factor, as long as all are up to 1. Else 2^126
+  // alone, and the factors follow.
+  static __device__ __forceinline__ bool powers(const char* stage, int warp, int block, int g,
+                                                unsigned (&larger)[2][2]) {
+    const unsigned four = *reinterpret_cast<const unsigned*>(&scales_of(stage, warp, block)[g]);
+    const bool two_factors = __any_sync(0xffffffffu, four & 0x80808080u);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const unsigned power = ((four >> 8 * i & 0xFF) + 126) << 7;
+      larger[i / 2][i % 2] = two_factors ? Decode<T>::LARGER : power * 0x10001u;
+    }
+    return two_factors;
+  }
+  __device__ __forceinline__ void multiply_again(const char* stage, int warp, int block, int g) {
+    const Scales of_columns = scales_of(stage, warp, block)[g];
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      const float factor = factor_of(of_columns.at[i / 8 % GROUPS][i % 2]);
+      at[i / 4][i % 4] = product(Decode<T>::pair_of(at[i / 4][i % 4]), Decode<T>::pair_of(Decode<T>::of_floats(factor, factor)));
+    }
+  }
+};
+
+// Sums of a group, multiplied by the factors of the thread's two columns.
+__device__ __forceinline__ void add_group(Sum (&sums)[BN / 2], const Sum (&of_group)[BN / 2], Scale first,
+                                          Scale second) {
+  const float factors[2] = {factor_of(first), factor_of(second)};
+#pragma unroll
+  for (int i = 0; i < BN / 2; ++i) sums[i] += factors[i / 2 % 2] * of_group[i];
+}
+
+// Steps of k that wgmma adds up before factors multiply: of a stage, a block or half of it.
+constexpr int BATCH = GROUP == 32 && !FOLDED ? 2 : 4;
+
+struct Consumer {
+  Decoded decoded[2];
+  Sum sums[BN / 2], of_group[BN / 2];
+  int warp, lane;
+  unsigned zeros[2];  // of columns g and g + 8
+
+  // A block of the stage; behind its first products, `next` decodes what follows.
+  template <typename Next>
+  __device__ __forceinline__ void multiply(const char* stage, int block, Next next) {
+    const Descriptor x = describe(stage + block * X_BYTES);
+#pragma unroll
+    for (int first = 0; first < 4; first += BATCH) {
+      products_begin();
+#pragma unroll
+      for (int step = first; step < first + BATCH; ++step) {
+        const Descriptor steps = x + step_along_k<false>(step);
+        if constexpr (SUMMED_AT_ONCE) {
+          Wgmma<BN>::multiply(sums, decoded[block].at[step], steps);
+        } else {
+          const int old = step > first || (GROUP == 128 && block > 0);
+          Wgmma<BN>::multiply(of_group, decoded[block].at[step], steps, old);
+        }
+      }
+      products_commit();
+      if (first == 0) next();
+      products_wait<0>();
+      if constexpr (SUMMED_AT_ONCE) {
+        sums_arrive(sums);
+      } else {
+        sums_arrive(of_group);
+        if (GROUP < 128 || block > 0) {
+          const Scales& of_columns = scales_of(stage, warp, block)[lane / 4];
+          const int group = first / 2 % GROUPS;
+          add_group(sums, of_group, of_columns.at[group][0], of_columns.at[group][1]);
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ void begin(int warp_number, int lane_number, const char* points, int tile) {
+    warp = warp_number, lane = lane_number;
+    zeros[0] = zeros[1] = 8;
+    if constexpr (ZEROS && GROUP == 0) {
+      const Zeros& both = reinterpret_cast<const Zeros*>(points)[tile * 32 + warp % 4 * 8 + lane / 4];
+      zeros[0] = both.at[0][0];
+      zeros[1] = both.at[0][1];
+    }
+  }
+
+  __device__ __forceinline__ void run(char* room, Barrier* full, Barrier* empty, const Range& range) {
+#pragma unroll
+    for (int i = 0; i < BN / 2; ++i) sums[i] = of_group[i] = 0;
+    int slot = 0, parity = 0;
+    if (range.begin < range.end) {
+      barrier_wait(&full[0], 0);
+      decoded[0].read(room, warp, 0, lane, zeros);
+    }
+    for (int number = range.begin; number < range.end; ++number) {
+      const char* const stage = room + slot * STAGE;
+      const int here = slot;
+      const bool two = range.has_two(number);
+      if (++slot == STAGES) slot = 0, parity ^= 1;
+      const auto next_stage = [&] {
+        if (number + 1 == range.end) return;
+        barrier_wait(&full[slot], parity);
+        decoded[0].read(room + slot * STAGE, warp, 0, lane, zeros);
+      };
+      multiply(stage, 0, [&] {
+        if (two) decoded[1].read(stage, warp, 1, lane, zeros);
+        else next_stage();
+      });
+      if (two) multiply(stage, 1, next_stage);
+      __syncwarp();
+      if (lane == 0) barrier_arrive(&empty[here]);
+    }
+  }
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
+    streamed(const __grid_constant__ TensorMap A, const char* B, const T* C, T* D, const char* scales,
+             const char* zeros, i64 d_row, int m, int n, int tiles, int blocks) {
+  extern __shared__ __align__(1024) char room[];
+  __shared__ Barrier full[STAGES], empty[STAGES];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const Range range(blocks, blockIdx.z);
+  let_next_launch_start();
+  if (threadIdx.x == 0) {
+#pragma unroll
+    for (int i = 0; i < STAGES; ++i) {
+      barrier_init(&full[i], LOADS);
+      barrier_init(&empty[i], CONSUMERS);
+    }
+    barrier_init_fence();
+  }
+  __syncthreads();
+  Consumer consumer;
+  if (warp >= CONSUMERS) {
+    const Lines lines{B, scales, zeros, tiles, blocks};
+    if (lane == 0) {
+      if (warp == CONSUMERS + 1) lines.prefetch(range);
+      wait_for_last_launch();
+      produce(warp - CONSUMERS, room, full, empty, range, &A, lines);
+    }
+  } else {
+    wait_for_last_launch();
+    consumer.begin(warp, lane, zeros, min_of(blockIdx.x * COLUMN_GROUPS + warp / 4, tiles - 1));
+    consumer.run(room, full, empty, range);
+  }
+  __syncthreads();  // nobody reads the stages any more
+  const Target<T> target{
+      C, D, d_row, static_cast<int>(blockIdx.x) * COLUMNS, static_cast<int>(blockIdx.y) * BN, m, n};
+  if (warp < CONSUMERS) keep_sums(room, consumer.sums, warp, lane);
+  reduce(room, target, blockIdx.z, [&](int column) {
+    if constexpr (GROUP != 0) return 1.0f;
+    else
+      return factor_of(reinterpret_cast<const Scales*>(scales)[column / 16 * 8 + column % 8].at[0][column / 8 % 2]);
+  });
+}
