@@ -69,6 +69,7 @@ OWN = {
     "the lines of A's map are what is ragged": "refuse_groups of wgmma says so",
     "the lines of B's map are": "the same",
     "the lines of D's map are": "the same",
+    "all groups have one k": "parts_of_tiles says so",
     "a thread has 16 steps of k, whole vectors of each part": "emulated_passes.py has one number of threads",
     "a bit for each": "a thread of sgemm has sixteen rows",
     "a row is eight sums": "reductions have columns of eight where sgemm's rule leaves TN alone",

@@ -26,6 +26,18 @@ PATIENCE = """
     W: ld.acquire.gpu.global.u32 %r3, [%out]; setp.eq.u32 %p3, %r3, 0; @%p3 bra W; E:"""
 
 
+# Lane 0 of the first warp waits for the second warp, which counts first; the others wait for it at a vote.
+LATE_LANE = """
+    .shared .align 8 .b64 m; mov.u32 %r1, m; setp.eq.u32 %p1, %t, 0;
+    @%p1 mbarrier.init.shared.b64 [%r1], 1; bar.sync 0; setp.ge.u32 %p2, %t, 32; @%p2 bra OTHER;
+    @!%p1 bra MEET; W: mbarrier.try_wait.parity.shared.b64 %p4, [%r1], 0; @!%p4 bra W;
+    MEET: vote.sync.ballot.b32 %r4, %p1, 0xffffffff; mad.wide.u32 %rd1, %t, 4, %out;
+    st.global.u32 [%rd1], %r4; bra END;
+    OTHER: setp.ne.u32 %p5, %t, 32; @%p5 bra END;
+    mov.u32 %r2, 0; L: add.u32 %r2, %r2, 1; setp.lt.u32 %p3, %r2, 300; @%p3 bra L;
+    mbarrier.arrive.shared.b64 _, [%r1]; END:"""
+
+
 RELEASE = """
     .shared .align 8 .b64 m; .shared .align 4 .b8 s[256]; mov.u32 %r1, m; mov.u32 %r2, s; mad.lo.u32 %r3, %t,
     4, %r2;
@@ -237,6 +249,13 @@ def test_polling_is_a_deadlock_only_if_nobody_does_anything_else(monkeypatch: py
         assert flag[0] == 1
         with pytest.raises(Deadlock, match="polled"):
             run_body(PATIENCE.replace("{raise}", ""), np.zeros(1, "u4"), flag * 0, grid=3, threads=1, **mode)
+
+
+def test_a_vote_waits_for_a_lane_that_waits_elsewhere() -> None:
+    for seed in range(4):
+        out = np.zeros(32, "u4")
+        run_body(LATE_LANE, np.zeros(1, "u4"), out, threads=64, sanitize=True, seed=seed)
+        assert (out == 1).all()
 
 
 def test_lanes_that_parted_may_arrive_each_for_itself() -> None:

@@ -12,12 +12,15 @@ from lapidist.calls.bound import Bound
 from lapidist.calls.destination import output_of
 from lapidist.calls.operation import Groups, Operation
 from lapidist.config import Config
-from lapidist.device import chip
+from lapidist.device import Device, chip
 from lapidist.dtypes import numpy_dtype
 from lapidist.kernels.registry import kernel_named
+from lapidist.launch import Launch
 from lapidist.planning.plans import make_plan
+from lapidist.planning.workspace import Scratch
 
 Array = np.ndarray[Any, Any]
+H200 = chip("h200")
 UNTOUCHED = 77  # in outputs, where no group is
 
 
@@ -81,19 +84,32 @@ def group_product(
     return GroupProduct(a, b, ends, expected, None if extent == "k" else slice(last))
 
 
-def run_sanitized(product: GroupProduct, kernel: str, config: Config | None, seed: int | None) -> Array:
+def launched(
+    product: GroupProduct, kernel: str, config: Config | None, device: Device
+) -> tuple[Launch, Scratch | None, Array]:
+    """The launch in the machine, its workspace, and its output."""
+    bound = Bound(product.a, product.b, None, None, Operation(groups=Groups(product.ends)))
+    plan = make_plan(bound.problem(), device, kernel_named(kernel), config)
+    result, target = output_of(bound)
+    result[...] = UNTOUCHED
+    scratch = Scratch(plan) if plan.workspace_bytes else None
+    more = {"extra_pointers": bound.extra_pointers, "extras": bound.extras, "workspace": scratch}
+    return plan.launch(bound.a, bound.b, None, target, 1.0, 0.0, **more), scratch, result
+
+
+def run_sanitized(
+    product: GroupProduct, kernel: str, config: Config | None, seed: int | None, device: Device = H200
+) -> Array:
     """The product in the machine, with races, bounds and waits watched in an order that the seed draws.
     Without a seed bounds alone are.
     """
-    bound = Bound(product.a, product.b, None, None, Operation(groups=Groups(product.ends)))
-    plan = make_plan(bound.problem(), chip("h200"), kernel_named(kernel), config)
-    result, target = output_of(bound)
-    result[...] = UNTOUCHED
-    launch = plan.launch(
-        bound.a, bound.b, None, target, 1.0, 0.0, extra_pointers=bound.extra_pointers, extras=bound.extras
-    )
-    machine.run(launch, sanitize=seed is not None, seed=seed, counting=False)
-    return result  # type: ignore[no-any-return]
+    launch, scratch, result = launched(product, kernel, config, device)
+    # blocks that share tiles wait for those of lower numbers, which a chip starts first
+    waits = {"residency": launch.grid[0]} if scratch else {}
+    machine.run(launch, sanitize=seed is not None, seed=seed, counting=False, **waits)
+    if scratch:
+        scratch.require_zero_flags()
+    return result
 
 
 def require_right(product: GroupProduct, found: Array) -> None:

@@ -82,7 +82,7 @@ def grouped(
     epilogue : epilogue with its operands, optional
         As in `gemm`, with one result. An operand for each column may have a row for each group.
     invariant : bool, optional
-        As in `matmul`. Groups compute whole tiles, so k is not cut.
+        As in `matmul`. Otherwise blocks may share the k of a tile, so bits depend on the lengths of groups.
     expected_rows : int, optional
         How long most groups are, which helps to choose a kernel. Without it, all are taken as even.
     check_offsets : bool

@@ -136,6 +136,10 @@ class Family(ABC):
         """
         return 0.0, 0.0, 0.0, 0.0
 
+    def parts_of_tiles(self, problem: Problem, config: Config) -> int:
+        """The most blocks that share the k of a tile of groups, as the device decides."""
+        return 1
+
     def quantises(self, problem: Problem, config: Config, peers: int) -> bool:
         """Whether the kernel makes D and its factors itself, from whole groups of columns. `peers`: blocks of
         a cluster that share a tile.

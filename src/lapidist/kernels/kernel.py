@@ -193,6 +193,7 @@ class Kernel:
         rows = ragged.tiles(high) if ragged.extent == ROWS else -(-problem.m // high)
         columns = ragged.tiles(wide) if ragged.extent == COLS else -(-problem.n // wide)
         clusters = rows * columns * (ragged.groups if ragged.extent == DEPTH else 1)
+        clusters *= self.family.parts_of_tiles(problem, config)
         waves = self.persistent or WAVES_OF_GROUPS
         return max(1, min(clusters, device.clusters_resident(config.cluster) * waves)) * config.cluster
 

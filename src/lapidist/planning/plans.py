@@ -28,7 +28,7 @@ from lapidist.planning.plan_text import plan_text
 from lapidist.planning.planner import candidates, choose, exactly, weigh_one
 from lapidist.planning.sum_orders import SumOrder, rounds_each_step, sum_order
 from lapidist.planning.tuned import ignored_record, look_up
-from lapidist.planning.workspace import Scratch, memory_of
+from lapidist.planning.workspace import Scratch, memory_of, scratch_of_groups
 from lapidist.problems.compile_key import of_kind
 from lapidist.problems.modes import NO_POINTERS, ExtraPointers, members
 from lapidist.problems.problem import Offsets, Problem
@@ -152,16 +152,19 @@ class Plan:
     def partials_offset(self) -> int:
         """Bytes of all flags: those of packing, then the schedule's. Bytes behind them need not be zero."""
         flags = 0 if self.schedule is None else self.schedule.partials_offset * self.config.cluster
-        return self.kernel.family.scratch(self.problem)[0] + flags
+        return self.kernel.family.scratch(self.problem)[0] + flags + self._parts_of_groups[0]
 
     @property
     def _sharing_bytes(self) -> int:
         """Flags and partial sums of blocks that share tiles. A schedule counts a cluster as one block."""
+        tile_bytes = self.kernel.tile_bytes(self.problem, self.config)
         if self.schedule is None:
-            return 0
-        return self.config.cluster * self.schedule.workspace_bytes(
-            self.kernel.tile_bytes(self.problem, self.config)
-        )
+            return sum(self._parts_of_groups)
+        return self.config.cluster * self.schedule.workspace_bytes(tile_bytes)
+
+    @cached_property
+    def _parts_of_groups(self) -> tuple[int, int]:
+        return scratch_of_groups(self.kernel, self.problem, self.config, self.grid[0])
 
     @cached_property
     def build(self) -> Build:

@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from lapidist.config import Knobs
+from lapidist.config import Config, Knobs
 from lapidist.device import Device
 from lapidist.kernels.kernel import Kernel
 from lapidist.kernels.kernel_table import Rows
 from lapidist.planning.cost_table import Candidate, CostTable, as_computed
 from lapidist.planning.sum_orders import (
     Cuts,
+    CutsOfGroups,
     SumOrder,
     compiler_rounds_epilogue,
     ends_in_zeros,
@@ -71,8 +72,12 @@ def sums_within_tile(kernel: Kernel, configs: Knobs, problem: Problem, order: Su
 def cuts_alike(table: CostTable, like: Candidate, order: SumOrder) -> Any:
     """Whether k is cut at the same places, and parts are added in the same way."""
     options, rows = table.options, table.rows
+    binaries = list(zip(rows.kernels, rows.configs, strict=True))
+    same = np.array([binary == (like.kernel, like.config) for binary in binaries])
+    if isinstance(order.cuts, CutsOfGroups):
+        return same
     if order.cuts is None:
-        return ~options.shares_tiles
+        return ~options.shares_tiles & ~cut_by_device(table.problem, binaries)
     option = ScheduleOption.of(like.schedule)
     if isinstance(order.cuts, Cuts):
         everywhere = (options.regions == options.sk_tiles) & (options.sk_tiles == options.grid.tiles)
@@ -83,7 +88,12 @@ def cuts_alike(table: CostTable, like: Candidate, order: SumOrder) -> Any:
             & (options.reduction == CODES[order.cuts.reduction])
             & (rows.bk == like.config.bk)
         )
-    binaries = zip(rows.kernels, rows.configs, strict=True)
-    same = np.array([binary == (like.kernel, like.config) for binary in binaries])
     counts = (options.sk_tiles == option.sk_tiles) & (options.sk_blocks == option.sk_blocks)
     return same & counts & (options.regions == option.regions) & (options.reduction == option.reduction)
+
+
+def cut_by_device(problem: Problem, binaries: list[tuple[Kernel, Config]]) -> Any:
+    """For each config, whether the device cuts tiles of groups along k."""
+    if problem.modes.ragged is None:
+        return np.zeros(len(binaries), bool)
+    return np.array([kernel.family.parts_of_tiles(problem, config) > 1 for kernel, config in binaries])

@@ -12,7 +12,8 @@ It follows from the problem, the chip and the config, never from what the cache 
   slices          small tiles on CUDA cores cut each iteration of k into slices with sums of their own,
                   which are added in the slices' order
   cuts            blocks that share a tile cut its k. Their sums are added along k: by turnstile, and in
-                  wgmma's clusters, to the first one, else to zero
+                  wgmma's clusters, to the first one, else to zero. Of groups the last part comes first, then
+                  the others along k
   alpha, beta     gemm/simt.cu, gemm/small.cu and gemm/sgemm.cu round alpha sum and fuse beta C, gemm/mma.cu
                   and gemm/wgmma.cu round beta C and fuse alpha sum. In the ladder, and of an epilogue, the
                   compiler chooses
@@ -39,6 +40,7 @@ ADDED = {
     "separate": "added by blocks of their own",
     "cluster": "added in a cluster",
     "atomic": "added in any order",
+    "device": "added by the last one's block",
 }
 
 
@@ -79,6 +81,26 @@ class SharedTiles:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class CutsOfGroups:
+    """The last tiles of groups, which the device cuts when it knows how many there are. Equal lengths of
+    groups are cut alike by plans with these numbers.
+    """
+
+    parts: int
+    step: int
+    rows: int
+    cols: int
+    clusters: int
+    reduction = "device"
+
+    def __str__(self) -> str:
+        return (
+            f"the last tiles of {self.rows} x {self.cols} cut into up to {self.parts} stretches for"
+            f" {self.clusters} clusters, {ADDED[self.reduction]}"
+        )
+
+
 UNSLICED = 1, 0, False
 
 
@@ -108,7 +130,7 @@ class SumOrder:
     # slices with sums of their own, elements of k that they divide, whether the short iteration is the first
     slices: tuple[int, int, bool] = UNSLICED
     promoted: int = 0  # elements of k after which sums leave the tensor core; 0: only at the end
-    cuts: Cuts | SharedTiles | None = None  # None: whole tiles
+    cuts: Cuts | SharedTiles | CutsOfGroups | None = None  # None: whole tiles
     epilogue: str = ""
 
     @property
@@ -156,7 +178,9 @@ def sum_order(
         bool(ends_in_zeros(problem, kernel, config)),
         slices_of(kernel, config),
         config.bk if problem.scaling.promoted else 0,
-        None if schedule is None else cuts_of(problem, config, schedule),
+        cuts_of_groups(problem, kernel, config, device)
+        if schedule is None
+        else cuts_of(problem, config, schedule),
         f"{kernel.name} {config}" if compiler_rounds_epilogue(problem, kernel) else "",
     )
 
@@ -216,6 +240,15 @@ def step_of(problem: Problem, kernel: Kernel) -> int:
     if kernel.wmma:
         return fragment(problem.math)[2]
     return 8 if problem.dtype == "float64" else INSTRUCTION_BYTES // size_of(problem.dtype)
+
+
+def cuts_of_groups(problem: Problem, kernel: Kernel, config: Config, device: Device) -> CutsOfGroups | None:
+    parts = kernel.family.parts_of_tiles(problem, config)
+    if parts == 1:
+        return None
+    rows, cols = config.bm * config.cluster_m, config.bn * config.cluster_n
+    clusters = kernel.grid(problem, config, device)[0] // config.cluster
+    return CutsOfGroups(parts, config.bk, *((cols, rows) if problem.transposed else (rows, cols)), clusters)
 
 
 def cuts_of(problem: Problem, config: Config, schedule: Schedule) -> Cuts | SharedTiles | None:

@@ -11,9 +11,13 @@ from lapidist.errors import LaunchError
 from lapidist.frameworks.arrays import Operand
 from lapidist.launch import Memory
 from lapidist.problems.matrix import VECTOR_BYTES
+from lapidist.schedule.units import FLAG_BYTES, PARTIALS_ALIGNMENT
 
 if TYPE_CHECKING:
+    from lapidist.config import Config
+    from lapidist.kernels.kernel import Kernel
     from lapidist.planning.plans import Plan
+    from lapidist.problems.problem import Problem
 
 
 def memory_of(operand: Operand, rounded: bool) -> Memory:
@@ -21,6 +25,14 @@ def memory_of(operand: Operand, rounded: bool) -> Memory:
     first, end = operand.span
     start = first // VECTOR_BYTES * VECTOR_BYTES if rounded else first
     return Memory(operand.name, start, end - start, operand.owner)
+
+
+def scratch_of_groups(kernel: Kernel, problem: Problem, config: Config, blocks: int) -> tuple[int, int]:
+    """Bytes of flags and of partial sums where blocks share tiles of groups, each at most one of them."""
+    if kernel.family.parts_of_tiles(problem, config) == 1:
+        return 0, 0
+    flags = -(-blocks * FLAG_BYTES // PARTIALS_ALIGNMENT) * PARTIALS_ALIGNMENT
+    return flags, blocks * kernel.tile_bytes(problem, config)
 
 
 class Scratch:

@@ -72,6 +72,20 @@ struct GroupWalk {
     all = __shfl_sync(0xffffffffu, upto, 31);
   }
 
+  // The tiles of all groups. Lanes have loads of several groups in flight.
+  __device__ __forceinline__ int count() const {
+    int lines = 0;
+#pragma unroll 4
+    for (int number = threadIdx.x % 32; number < ragged.groups; number += 32) {
+      const Group group = group_at(ragged, number);
+      lines += ceil_div(group.end - group.begin, Lines);
+    }
+    __syncwarp();
+#pragma unroll
+    for (int far = 16; far > 0; far /= 2) lines += __shfl_xor_sync(0xffffffffu, lines, far);
+    return lines * across;
+  }
+
   // The group of tile `at`, whose number in the group `tile` becomes. False: there is no such tile.
   __device__ __forceinline__ bool find(int at, Group& group, int& tile) {
     while (at >= before + all) {

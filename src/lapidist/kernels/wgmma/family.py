@@ -19,6 +19,7 @@ from lapidist.kernels.tma_alignment import line
 from lapidist.kernels.wgmma.clipped_maps import MOST_LINES
 from lapidist.kernels.wgmma.config_list import family_configs
 from lapidist.kernels.wgmma.configs import tile
+from lapidist.kernels.wgmma.group_parts import part_macros, parts_of_tiles
 from lapidist.kernels.wgmma.maps import family_maps
 from lapidist.kernels.wgmma.operands import (
     EITHER_WAY,
@@ -126,7 +127,10 @@ class Wgmma(Warpgroups):
         return family_maps(problem, config, at, peers)
 
     def config_macros(self, problem: Problem, config: Config, scheduled: bool) -> Mapping[str, object]:
-        return config_macros(problem, config, scheduled)
+        return {**config_macros(problem, config, scheduled), **part_macros(problem, config)}
+
+    def parts_of_tiles(self, problem: Problem, config: Config) -> int:
+        return parts_of_tiles(problem, config)
 
     def shared_bytes(self, problem: Problem, config: Knobs) -> Any:
         return wgmma_shared(problem, config)

@@ -26,7 +26,7 @@ __device__ __forceinline__ void consume(const Product& p, Pipeline& pipeline, Ti
     if (!ANEW) set_to_zero(sums);
     const int row = row_of_warp<ROWS>(multiplier.tile_warp / 4, warp);
     Finisher finisher(p, pipeline, tiles, tiles.row + row, first_warp, first_buffer);
-    if (!SCHEDULED) finisher.ask_for_c();
+    if (!SCHEDULED && finishes(tiles)) finisher.ask_for_c();
     const int my_row = row + lane / 4 * NEXT_GROUP, my_col = lane % 4 * 2;
     if constexpr (PROMOTED) multiplier.multiply_and_promote(tiles, my_row, my_col, sums, finisher);
     else multiplier.multiply(tiles, sums, held, finisher);

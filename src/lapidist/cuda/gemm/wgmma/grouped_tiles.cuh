@@ -7,7 +7,7 @@
 
 #include "config.cuh"
 #include "gemm/wgmma/addend_of_tile.cuh"
-#include "share/groups.cuh"
+#include "gemm/wgmma/cut_tiles.cuh"
 #include "share/unit_queue.cuh"
 
 // Lines of a clipped map. Its box starts so near the end of these that it ends with the group. A second
@@ -43,27 +43,32 @@ __device__ __forceinline__ void store_box(const TensorMap* map, int x, int line,
   }
 }
 
-// One tile: its first row, column and k; its group, and where that ends; steps along k.
-struct GroupedTile {
-  int row, col, inner, first_k, limit, end, is_last;
-  static constexpr int outer = 0, begin = 0;
+// What a block computes after a tile. Patches of a tile are not held for a part: it may have fewer steps.
+enum { WHOLE_TILE_FOLLOWS, PART_FOLLOWS, NOTHING_FOLLOWS };
+
+// One tile, or a part of its k: its first row, column and k; its group, and where that ends; steps along k.
+struct GroupedTile : StretchOfK {
+  int row, col, inner, first_k, limit, end, follows;
+  static constexpr int outer = 0;
 };
 using TileQueue = QueueOf<GroupedTile>;
 
 // A warp's position among them. The kernel makes one before producer and consumers part, and none of them walks
 // with it.
 struct GroupedTiles : GroupedTile {
-  __device__ __forceinline__ GroupedTiles() { is_last = 0; }
+  __device__ __forceinline__ GroupedTiles() { follows = WHOLE_TILE_FOLLOWS; }
   template <typename Extents, typename Order>
   __device__ __forceinline__ GroupedTiles(const Extents&, const Schedule&, const Order&) : GroupedTiles() {}
   template <typename Extents>
   __device__ __forceinline__ bool next(const Extents&, int) {
     return false;
   }
-  __device__ __forceinline__ bool last() const { return is_last; }
+  __device__ __forceinline__ bool last() const { return follows != WHOLE_TILE_FOLLOWS; }
+  __device__ __forceinline__ bool finishes() const { return part + 1 == parts; }
   template <int Threads, int Rows, int Count>
-  __device__ __forceinline__ bool combine(const Workspace&, void*, Sum (&)[Rows][Count]) const {
-    return true;
+  __device__ __forceinline__ bool combine(const Workspace& workspace, void*, Sum (&sums)[Rows][Count]) const {
+    if constexpr (CUTS_TILES) return join_parts<Threads>(workspace, *this, sums);
+    else return true;
   }
 };
 
@@ -74,13 +79,17 @@ struct FoundTiles : GroupedTiles {
   const Ragged& ragged;
   Turn turn;
   GroupWalk<RAGGED == RAGGED_COLS ? BN * CLUSTER_N : BM * CLUSTER_M> walk;
-  int at = blockIdx.x / CLUSTER;  // among the tiles of clusters
+  int at = blockIdx.x / CLUSTER;  // among the tiles of clusters, or their parts
+  CutTiles cut;
   GroupedTile ahead;
   bool more = false, begun = false;
 
   template <typename Extents>
   __device__ __forceinline__ FoundTiles(const Ragged& ragged, const Extents& e, TileQueue& queue)
-      : queue(queue), ragged(ragged), walk(ragged, RAGGED == RAGGED_COLS ? down(e) : along(e)) {}
+      : queue(queue),
+        ragged(ragged),
+        walk(ragged, RAGGED == RAGGED_COLS ? down(e) : along(e)),
+        cut(CUTS_TILES ? walk.count() : 0, gridDim.x / CLUSTER, ceil_div(e.K, BK)) {}
 
   template <typename Extents>
   __device__ __forceinline__ static int down(const Extents& e) {
@@ -94,12 +103,13 @@ struct FoundTiles : GroupedTiles {
   template <typename Extents>
   __device__ __forceinline__ bool find(const Extents& e, int rank) {
     Group group;
-    int tile, height = down(e), width = along(e);
+    int tile, number = at, part = 0, height = down(e), width = along(e);
+    if (CUTS_TILES && !cut.find(number, part)) return false;
     if constexpr (RAGGED == RAGGED_K) {
-      const int number = at / (height * width);
-      if (number >= ragged.groups) return false;
-      group = group_at(ragged, number), tile = at - number * height * width;
-    } else if (!walk.find(at, group, tile)) {
+      const int each = height * width, of = number / each;
+      if (of >= ragged.groups) return false;
+      group = group_at(ragged, of), tile = number - of * each;
+    } else if (!walk.find(number, group, tile)) {
       return false;
     }
     if (RAGGED == RAGGED_K && e.K == 0) group.end = group.begin;  // alpha = 0: nothing is read
@@ -116,6 +126,7 @@ struct FoundTiles : GroupedTiles {
     ahead.first_k = RAGGED == RAGGED_K ? group.begin : 0;
     // of an empty group: one step of zeros from behind its end
     ahead.end = max_of(1, ceil_div(RAGGED == RAGGED_K ? extent : e.K, BK));
+    ahead.take(cut, number, part, ahead.end);
     at += gridDim.x / CLUSTER;
     return true;
   }
@@ -126,7 +137,7 @@ struct FoundTiles : GroupedTiles {
     const bool found = more;
     static_cast<GroupedTile&>(*this) = ahead;
     if (found) more = find(e, rank);
-    is_last = !more;
+    follows = !more ? NOTHING_FOLLOWS : ahead.parts > 1 ? PART_FOLLOWS : WHOLE_TILE_FOLLOWS;
     if (threadIdx.x % 32 == 0) publish(queue, turn, static_cast<const GroupedTile&>(*this), found);
     return found;
   }
@@ -139,6 +150,6 @@ struct ReceivedTiles : GroupedTiles {
   __device__ __forceinline__ explicit ReceivedTiles(TileQueue& queue) : queue(queue) {}
   template <typename Extents>
   __device__ __forceinline__ bool next(const Extents&, int) {
-    return !is_last && receive(queue, turn, static_cast<GroupedTile&>(*this));
+    return follows != NOTHING_FOLLOWS && receive(queue, turn, static_cast<GroupedTile&>(*this));
   }
 };

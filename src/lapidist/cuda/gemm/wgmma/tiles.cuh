@@ -4,7 +4,8 @@
 //   SCHEDULED 0          whole tiles, every gridDim.x-th; blocks of a cluster take neighbouring tiles
 //   SCHEDULED 1          the units of a schedule: whole tiles, or stretches of k whose sums are added in the workspace
 //                        (share/sharing.cuh)
-//   RAGGED               whole tiles of groups that end where device memory says (grouped_tiles.cuh)
+//   RAGGED               tiles of groups that end where device memory says (grouped_tiles.cuh); the last ones may be
+//                        cut along k (cut_tiles.cuh)
 //   PEERS_IN_CLUSTER     the peers of a tile form a cluster: each has one stretch, and sums are added in shared memory
 #pragma once
 
@@ -140,6 +141,12 @@ template <typename Tiles>
 __device__ __forceinline__ int first_k_of(const Tiles& tiles) {
   if constexpr (RAGGED == RAGGED_K) return tiles.first_k;
   else return 0;
+}
+// Whether the block stores the tile. Of groups it knows before it multiplies.
+template <typename Tiles>
+__device__ __forceinline__ bool finishes(const Tiles& tiles) {
+  if constexpr (RAGGED > 0) return tiles.finishes();
+  else return true;
 }
 // Where its boxes and patches end, if those are clipped.
 template <typename Tiles>

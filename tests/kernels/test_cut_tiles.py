@@ -1,0 +1,108 @@
+"""The last tiles of groups, which several blocks share where fewer are left than blocks.
+
+Whole numbers, so that every sum is exact, in orders that seeds draw.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import lapidist
+from group_products import GroupProduct, group_product, launched, require_right, run_sanitized
+from lapidist import machine
+from lapidist.config import Config
+from lapidist.device import Device, chip
+from lapidist.kernels.registry import kernel_named
+from lapidist.kernels.wgmma.family import tile
+from lapidist.kernels.wgmma.group_parts import LEAST_STEPS, MOST_PARTS
+
+H200 = chip("h200")
+LENGTHS = [0, 33, 1, 0, 70]
+LONG = 64 * 3 * LEAST_STEPS - 24  # three parts of k, the last one with a short step
+SMALL = tile("float16", 64, 32, 2)
+CONFIGS = {
+    "alone": SMALL,
+    "pair along m": tile("float16", 64, 32, 2, (2, 1)),
+    "pair along n": tile("float16", 64, 32, 2, (1, 2)),
+    "exchanged": next(
+        config
+        for config, _ in kernel_named("wgmma").configs_for("float16")
+        if config.exchanged and config.bn <= 64 and not config.skewed and not config.ping_pong
+    ),
+}
+
+
+def few_sms(count: int) -> Device:
+    """A chip on which blocks have several tiles each before the last ones are cut."""
+    return replace(H200, sms=count)
+
+
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.survey)])
+@pytest.mark.parametrize("device", [few_sms(24), few_sms(6)], ids=["few tiles", "after whole ones"])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_parts_are_added(rng: np.random.Generator, name: str, device: Device, seed: int) -> None:
+    product = group_product(rng, "m", LENGTHS, (40, LONG), "float16", 29, (False, True))
+    require_right(product, run_sanitized(product, "wgmma", CONFIGS[name], seed, device))
+
+
+def parts_computed(product: GroupProduct, config: Config, device: Device) -> int:
+    """Flags that were raised: tiles that blocks shared."""
+    launch, scratch, _ = launched(product, "wgmma", config, device)
+    assert scratch is not None
+    machine.run(launch, counting=False)
+    scratch.require_zero_flags()
+    written = ~np.isnan(scratch.partials).reshape(-1, config.bm * config.bn // 2).any(axis=1)
+    return int(written.sum())
+
+
+@pytest.mark.parametrize(
+    ("lengths", "sms", "slots"),
+    [
+        ([0, 0, 64, 0], 132, 3 * 2),  # three tiles in three parts each, of which the last leaves nothing
+        ([64, 64, 64, 0], 16, 0),  # nine tiles for 16 blocks stay whole
+        ([64, 64, 64, 64], 10, 2 * 2),  # twelve tiles for ten blocks: two are left
+        ([0, 0, 0, 0], 132, 0),
+    ],
+)
+def test_as_many_parts_as_blocks(rng: np.random.Generator, lengths: list[int], sms: int, slots: int) -> None:
+    product = group_product(rng, "m", lengths, (72, LONG), "float16", 29, (False, True))
+    assert parts_computed(product, SMALL, few_sms(sms)) == slots
+
+
+def test_lengths_decide_the_bits(rng: np.random.Generator) -> None:
+    """Equal lengths are cut alike in every run; whoever wants rows to keep their bits has whole tiles."""
+    a = rng.standard_normal((64, 64 * 2 * LEAST_STEPS)).astype(np.float16)
+    b = rng.standard_normal((4, 72, a.shape[1])).astype(np.float16).swapaxes(1, 2)
+    ends = {"one": np.int32([0, 64, 64, 64]), "even": np.int32([16, 32, 48, 64])}
+    how: dict[str, Any] = {"kernel": "wgmma", "config": SMALL, "device": "machine"}
+    same = [lapidist.grouped(a, b, ends["one"], **how) for _ in range(2)]
+    assert np.array_equal(*same)
+    plans = {flag: lapidist.plan(a, b, offsets=ends["one"], invariant=flag, **how) for flag in (False, True)}
+    assert "cut into up to 2 stretches" in str(plans[False].sum_order)
+    assert "whole tiles" in str(plans[True].sum_order)
+    assert plans[True].workspace_bytes == 0
+    alone = np.float16(a[20:30]) @ b[1]
+    kept = [lapidist.grouped(a, b, ends[name], invariant=True, **how)[20:30] for name in ("one", "even")]
+    assert np.array_equal(*kept)
+    assert np.allclose(kept[0].astype("f8"), alone.astype("f8"), rtol=0.02, atol=0.2)
+
+
+def test_what_follows_sums_is_done_once(rng: np.random.Generator) -> None:
+    """With C, factors of blocks and a caller's function, by the block that has all sums."""
+    k = 128 * 2 * LEAST_STEPS
+    a = rng.integers(-3, 4, (90, k)).astype(ml_dtypes.float8_e4m3fn)
+    b = rng.integers(-3, 4, (3, 128, k)).astype(ml_dtypes.float8_e4m3fn).swapaxes(1, 2)
+    ends, blocks = np.int32([0, 70, 90]), k // 128
+    of_a = 2.0 ** rng.integers(-1, 2, (90, blocks)).astype(np.float32)
+    of_b = 2.0 ** rng.integers(-1, 2, (3, blocks, 1)).astype(np.float32)
+    c = rng.integers(-3, 4, (90, 128)).astype(np.float32)
+    how: dict[str, Any] = {"scale_a": of_a, "scale_b": of_b, "beta": 2.0, "epilogue": lapidist.epilogues.relu}
+    found = lapidist.grouped(a, b, ends, c, **how, device="machine", kernel="wgmma")
+    host = lapidist.grouped(a, b, ends, c, **how)
+    assert MOST_PARTS >= 2
+    assert np.array_equal(found, host)
