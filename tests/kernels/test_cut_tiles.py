@@ -50,6 +50,13 @@ def test_parts_are_added(rng: np.random.Generator, name: str, device: Device, se
     require_right(product, run_sanitized(product, "wgmma", CONFIGS[name], seed, device))
 
 
+def test_patches_are_not_held_for_parts(rng: np.random.Generator) -> None:
+    """Patches of a tile may be stored during the next tile's steps. A part has too few."""
+    product = group_product(rng, "m", LENGTHS, (200, LONG), "float16", 29, (False, True))
+    wide = tile("float16", 64, 192, 2)
+    require_right(product, run_sanitized(product, "wgmma", wide, None, few_sms(6)))
+
+
 def parts_computed(product: GroupProduct, config: Config, device: Device) -> int:
     """Flags that were raised: tiles that blocks shared."""
     launch, scratch, _ = launched(product, "wgmma", config, device)
