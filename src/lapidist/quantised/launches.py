@@ -113,7 +113,7 @@ def streamed_config(m: int, weight: Weight, multiprocessors: int) -> Streamed:
     places = multiprocessors * resident
     blocks = -(-tiles_of(weight.n) // 2) * -(-m // rows)
     most = min(MOST_PARTS, -(-weight.blocks // 2))
-    parts = min(range(1, most + 1), key=lambda count: (-(-blocks * count // places) / count + count / 64))
+    parts = min(range(1, most + 1), key=lambda count: -(-blocks * count // places) / count + count / 64)
     config = Streamed(rows, 2, parts, 1, resident)
     stages = SHARED_BYTES // resident // config.stage_bytes(weight)
     return config._replace(stages=max(1, min(8, stages)))
@@ -121,13 +121,7 @@ def streamed_config(m: int, weight: Weight, multiprocessors: int) -> Streamed:
 
 @lru_cache(maxsize=256)
 def streaming(
-    m: int,
-    row: int,
-    weight: Weight,
-    bias: bool,
-    config: Streamed,
-    architecture: str,
-    assembled: bool = True,
+    m: int, row: int, weight: Weight, bias: bool, config: Streamed, architecture: str, assembled: bool = True
 ) -> Launch:
     """`row`: elements from row to row of the result."""
     knobs = weight.knobs_of_format() | {
