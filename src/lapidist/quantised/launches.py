@@ -110,10 +110,12 @@ class Streamed(NamedTuple):
 def streamed_config(m: int, weight: Weight, multiprocessors: int) -> Streamed:
     rows = next(count for count in STREAMED_ROWS if count >= m or count == STREAMED_ROWS[-1])
     resident = 2 if rows <= 32 else 1
-    places = multiprocessors * resident
+    blocks_at_once = multiprocessors * resident
     blocks = -(-tiles_of(weight.n) // 2) * -(-m // rows)
     most = min(MOST_PARTS, -(-weight.blocks // 2))
-    parts = min(range(1, most + 1), key=lambda count: -(-blocks * count // places) / count + count / 64)
+    parts = min(
+        range(1, most + 1), key=lambda count: -(-blocks * count // blocks_at_once) / count + count / 64
+    )
     config = Streamed(rows, 2, parts, 1, resident)
     stages = SHARED_BYTES // resident // config.stage_bytes(weight)
     return config._replace(stages=max(1, min(8, stages)))
