@@ -41,7 +41,7 @@ LEAST = 64  # smallest n and k of a class
 # Prices err by a tenth. So the model weighs all binaries whose price is at most the cheapest one's times this
 # factor. The first number is for binaries of its kernel, the second for others, which take longer to weigh.
 # Tensor-core kernels have too many schedules for that.
-NEAR = {"float32": (1.1, 1.03), "float64": (1.15, 1.03)}
+NEAR = {"float32": (1.08, 1.05), "float64": (1.15, 1.03)}
 
 
 class ProductClass(NamedTuple):
