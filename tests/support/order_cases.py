@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
 from functools import lru_cache
-from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,12 +19,13 @@ import numpy as np
 
 import lapidist
 from lapidist import Config
-from lapidist.dtypes import TF32, accumulators_of, element_of, numpy_dtype
+from lapidist.dtypes import TF32, accumulators_of, element_of
 from lapidist.kernels.production import every_kernel
 from lapidist.planning.cost_table import CostTable
 from lapidist.planning.fallback_kernels import plans_ranked, same_sums
 from lapidist.planning.plans import Plan
 from lapidist.schedule import Raster, Schedule, TileGrid
+from lapidist_lab.bit_digests import drawn
 from typed import Array, aligned, plain, precision_of
 
 RECORDED = Path(__file__).parent.parent / "golden" / "orders.json"
@@ -94,17 +94,6 @@ CASES = cases()
 
 
 # ---- operands ----
-
-
-def drawn(seed: int, shape: tuple[int, ...], name: str) -> Array:
-    """Numbers of many sizes, the same on every machine: NumPy promises the bits of a generator, not those of
-    a distribution."""
-    raw = np.random.PCG64(seed).random_raw(prod(shape)).reshape(shape)
-    dtype = numpy_dtype(name)
-    if name == "int8":
-        return (raw >> 56).astype(np.uint8).view(dtype)
-    sizes = np.exp2((raw & 7).astype(np.float64) - 5)
-    return (((raw >> 11).astype(np.float64) * 2.0**-52 - 1) * sizes).astype(dtype)
 
 
 @lru_cache(maxsize=1)

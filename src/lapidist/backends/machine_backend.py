@@ -30,6 +30,7 @@ from lapidist.planning.second_passes import room_of as room_between
 from lapidist.planning.workspace import Scratch, memory_of
 
 _SEED: ContextVar[int | None] = ContextVar("seed", default=None)
+_CHIP_SUMS: ContextVar[bool] = ContextVar("chip_sums", default=False)
 
 
 @contextmanager
@@ -44,12 +45,22 @@ def sanitized(seed: int) -> Iterator[None]:
         _SEED.reset(before)
 
 
+@contextmanager
+def chip_sums() -> Iterator[None]:
+    """A context whose products in the machine have an H200's bits, of tensor cores too."""
+    before = _CHIP_SUMS.set(True)
+    try:
+        yield
+    finally:
+        _CHIP_SUMS.reset(before)
+
+
 def run(launch: Launch) -> None:
     from lapidist import machine
 
     seed = _SEED.get()
     watched: dict[str, Any] = {} if seed is None else {"sanitize": True, "seed": seed}
-    machine.run(launch, counting=False, **watched)
+    machine.run(launch, counting=False, chip_sums=_CHIP_SUMS.get(), **watched)
 
 
 class MachineBackend(Backend):

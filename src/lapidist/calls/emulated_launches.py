@@ -93,7 +93,7 @@ class Emulated:
             self._cut(b, Lines(m, n, k, True, *b.strides[:-3:-1]), lines, of_b)
         else:
             of_b = self.prepared.parts
-            self._launch(taking(m, n, parts, *self.how), (self.prepared.lines, lines))
+            self._launch(taking(m, n, parts, *self.how), (self.prepared.lines, lines, lines, lines))
         for level in reversed(range(PARTS)):  # the smallest products first
             self._multiply(of_a, of_b, sums, level)
         join = joining(m, n, k, c.strides[-2:], d.strides[-2:], parts, self.backend.chip.sms, *self.how)
@@ -144,7 +144,7 @@ class Emulated:
         self, launch: Launch, operands: tuple[Operand, ...], of_call: Mapping[int, Place] = NONE
     ) -> None:
         """`of_call`: which of the operands, A, B, C and D of the launch, are the call's."""
-        at, framework = dict(zip("ABCD", operands, strict=False)), self.bound.like.framework
+        at, framework = dict(zip("ABCD", operands, strict=True)), self.bound.like.framework
         self.backend.launch_alone(launch, at, self.bound.alpha_beta, framework, self.call.stream)
         if self.steps is not None:
             sources = (of_call.get(i) or self.room.place(operand) for i, operand in enumerate(operands))

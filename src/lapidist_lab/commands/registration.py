@@ -9,6 +9,7 @@ from lapidist_lab.commands import (
     bench,
     climb,
     cover,
+    digests,
     explain,
     fit,
     fuzz,
@@ -34,5 +35,6 @@ def add_commands(app: typer.Typer) -> None:
     app.command(epilog=examples(*mutants.EXAMPLES))(mutants.mutants)
     app.command(epilog=examples(*fuzz.EXAMPLES))(fuzz.fuzz)
     app.command(epilog=examples(*fit.EXAMPLES))(fit.fit)
+    app.command(epilog=examples(*digests.EXAMPLES))(digests.digests)
     app.command(epilog=examples(*cover.EXAMPLES))(cover.cover)
     app.command(epilog=examples(*report.EXAMPLES))(report.report)

@@ -46,7 +46,7 @@ struct Cutter {
   float factor;
   __device__ __forceinline__ explicit Cutter(const Line& line) : factor(line.factor()) {}
   __device__ __forceinline__ void cut(float x, int (&parts)[PARTS]) const {
-    float r = x * factor;
+    float r = __fmul_rn(x, factor);  // else it may be fused with a difference below, by some compilers
 #pragma unroll
     for (int i = 0; i < PARTS; ++i) {
       const float nearest = i < PARTS - 1 ? floorf(r + (1 - 127.5f / 256)) : rintf(r);
