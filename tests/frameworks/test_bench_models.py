@@ -60,3 +60,26 @@ def test_ratios_are_of_the_time_before(capsys: Any) -> None:
     assert (ours.ok, ours.tflops, ours.mode) == (True, 1.0, "model")
     taken = turns.compare([lambda: 1, lambda: 2], lambda _: None, 2)
     assert [len(each) for each in taken] == [2, 2]
+
+
+def test_a_served_model_goes_through_its_trace(torch: Any, monkeypatch: Any) -> None:
+    study = importlib.import_module("lapidist_lab.bench.studies.served_model")
+    monkeypatch.setattr("lapidist_lab.bench.studies.turns.TURN_SECONDS", 0.001)
+    steps = study.trace()
+    assert steps == study.trace()
+    assert {step.batch for step in steps if step.tokens == 1} == set(study.SEQUENCES)
+    assert sum(step.tokens > 1 for step in steps) == study.STEPS // study.EVERY
+    small = [study.Step(1, 12), study.Step(2, 1), study.Step(4, 1), study.Step(2, 1)]
+    shape = study.Shape(2, 64, 48, 4, 2, 40)
+    rows: list[int] = []
+
+    def linear(x: Any, weight: Any) -> Any:
+        rows.append(x.shape[:-1].numel())
+        return torch.nn.functional.linear(x, weight)
+
+    model = study.Model(shape, "cpu")
+    times = study.contest(model, small, (linear, torch.nn.functional.linear), lambda call: call, print, 3)
+    assert set(rows) == {12, 2, 4, 1}  # of a prefill, the head sees the last token
+    first, second = study.records_of([[2.0, 2.0, 4.0], [1.0, 1.0, 1.0]], small, shape, "here")
+    assert (first.ratio, second.ratio, first.note) == (0.5, 1.0, "4 tokens/s")
+    assert (first.mode, first.m, len(times)) == (study.MODE, 9, 2)

@@ -203,6 +203,14 @@ def layouts(
     instead("layouts", device, as_json, csv, html, record)
 
 
+@app.command(epilog=examples("bench served", "bench served --record results"))
+def served(
+    device: Gpu = "gpu", as_json: Json = False, csv: Csv = None, html: Html = None, record: Records = None
+) -> None:
+    """Measure what it costs a served model that rows keep their bits."""
+    instead("served", device, as_json, csv, html, record)
+
+
 def in_parts(subject: str, help: str) -> None:
     """The command of a study whose cases are numbered, so that a part of them can be measured."""
 

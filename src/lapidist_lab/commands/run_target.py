@@ -190,6 +190,7 @@ def measure_instead(subject: str, place: int | str, outputs: Outputs, part: Part
         new_shapes,
         operand_layouts,
         scaled_products,
+        served_model,
         tensor_cores,
     )
 
@@ -204,6 +205,7 @@ def measure_instead(subject: str, place: int | str, outputs: Outputs, part: Part
         "scaled-burst": partial(scaled_products.measure, part=part, mode=scaled_products.BURST_MODE),
         "emulated": partial(emulated_products.measure, part=part),
         "invariant": partial(invariant_products.measure, part=part),
+        "served": served_model.measure,
         "epilogue": partial(epilogue_costs.measure, part=part),
         "mma": partial(tensor_cores.measure, part=part),
     }
