@@ -225,6 +225,33 @@ def run_nvrtc(
         nvrtc.nvrtcDestroyProgram(program)
 
 
+def compile_module(text: str, name: str, options: tuple[str, ...], template: str = "") -> tuple[str, str]:
+    """The PTX of anyone's CUDA C++, past the cache, which knows no headers of theirs. With it comes the name
+    of the kernel that a template's name with arguments stands for, or nothing."""
+    with _one_at_a_time:
+        nvrtc = load_nvrtc()
+        program = create_program(nvrtc, text, name, "")
+        try:
+            if template:
+                (status,) = nvrtc.nvrtcAddNameExpression(program, template.encode())
+                check(nvrtc, status, "nvrtcAddNameExpression")
+            paths = "--no-source-include", *(f"-I{path}" for path in include_paths()[1:])
+            flags = [option.encode() for option in (*options, *paths)]
+            (status,) = nvrtc.nvrtcCompileProgram(program, len(flags), flags)
+            if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+                log = fetch(nvrtc, program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
+                hint = "It compiles device code alone: give it the file with the kernel"
+                raise CompileError(f"source {name!r}: NVRTC refused it ({status.name}). {hint}", log)
+            ptx = fetch(nvrtc, program, "PTX").rstrip(b"\0").decode()
+            if not template:
+                return ptx, ""
+            status, lowered = nvrtc.nvrtcGetLoweredName(program, template.encode())
+            check(nvrtc, status, "nvrtcGetLoweredName")
+            return ptx, lowered.decode()
+        finally:
+            nvrtc.nvrtcDestroyProgram(program)
+
+
 def fetch(nvrtc, program, output: str) -> bytes:  # type: ignore[no-untyped-def]
     """One of NVRTC's outputs: each has a call for its size and one that copies it."""
     status, size = getattr(nvrtc, f"nvrtcGet{output}Size")(program)

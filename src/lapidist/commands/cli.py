@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from lapidist.commands import cache, plan, run_ptx, schedule, warm
+from lapidist.commands import cache, check, plan, run_ptx, schedule, warm
 from lapidist.commands.lab import add_lab_commands
 from lapidist.commands.options import examples
 from lapidist.errors import DeviceError, LapidistError
@@ -66,6 +66,7 @@ app.command(epilog=examples(*plan.KERNELS_EXAMPLES))(plan.kernels)
 app.command(epilog=examples(*warm.EXAMPLES))(warm.warm)
 app.command(epilog=examples(*cache.EXAMPLES))(cache.cache)
 app.command(epilog=examples(*schedule.EXAMPLES))(schedule.schedule)
+app.command(epilog=examples(*check.EXAMPLES))(check.check)
 app.command("run-ptx", epilog=examples(*run_ptx.EXAMPLES))(run_ptx.run_ptx)
 
 

@@ -15,7 +15,7 @@ from lapidist.errors import ArgumentError
 if TYPE_CHECKING:
     from lapidist.machine.run import Report
 
-EXAMPLES = ("run-ptx saxpy.ptx --entry saxpy --block 128 --arg n=100 --arg x=x.npy --save x=after.npy",)
+EXAMPLES = ("run-ptx saxpy.ptx --entry saxpy --block 128 --arg 0=100 --arg 1=x.npy --save 1=after.npy",)
 
 
 def run_ptx(
@@ -67,9 +67,13 @@ def run_ptx(
 
 def text_of(file: Path) -> str:
     try:
-        return file.read_text()
+        text = file.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise ArgumentError(f"FILE: must be a readable PTX module; {error}") from error
+    from lapidist.machine.authors.kernel_text import require_ptx
+
+    require_ptx(text, "FILE")
+    return text
 
 
 def data_of(report: Report) -> dict[str, Any]:

@@ -22,6 +22,7 @@ A fault leaves the caller's arrays as the kernel had written them until then; th
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from lapidist.errors import LapidistError
 from lapidist.visible import brief
@@ -64,16 +65,23 @@ class Thread:
 
 @dataclass
 class MachineFault(LapidistError, RuntimeError):
-    """Base of the faults. `seed` replays the schedule that found it (None: the plain schedule)."""
+    """Base of the faults. `name` is that of the rule (rules.py), the class's own unless one is given. `seed`
+    replays the schedule that found it (None: the plain schedule)."""
+
+    usual_name: ClassVar[str] = ""
 
     rule: str
     site: Site | None = None
     thread: Thread = field(default_factory=Thread)
     address: int | None = None
     seed: int | None = None
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        self.name = self.name or self.usual_name
 
     def __str__(self) -> str:
-        lines = [f"{type(self).__name__}: {self.rule}"]
+        lines = [f"{type(self).__name__}: {self.rule} [{self.name}]"]
         if self.site is not None:
             lines.append(f"  at {self.site}")
         if str(self.thread):
@@ -91,25 +99,37 @@ class MachineFault(LapidistError, RuntimeError):
 class OutOfBounds(MachineFault):
     """An address outside every range that the launch may touch."""
 
+    usual_name = "out-of-bounds"
+
 
 class Misaligned(MachineFault):
     """An address that is not a multiple of what the access needs."""
+
+    usual_name = "misaligned"
 
 
 class Uninitialised(MachineFault):
     """A read of bytes that no one wrote, or whose asynchronous copy was not waited for."""
 
+    usual_name = "uninitialised"
+
 
 class Race(MachineFault):
     """Two accesses to one word, at least one a write, that nothing orders."""
+
+    usual_name = "race"
 
 
 class MissingProxyFence(MachineFault):
     """The asynchronous proxy reads what the generic proxy wrote, without fence.proxy.async between them."""
 
+    usual_name = "proxy-fence"
+
 
 class Divergence(MachineFault):
     """A warp-wide instruction that not all the lanes it names reach together."""
+
+    usual_name = "divergence"
 
 
 class BarrierMisuse(MachineFault):
@@ -117,22 +137,34 @@ class BarrierMisuse(MachineFault):
     32.
     """
 
+    usual_name = "barrier"
+
 
 class Deadlock(MachineFault):
     """No thread can go on."""
+
+    usual_name = "deadlock"
 
 
 class Unreset(MachineFault):
     """A range that has to be zero again when the kernel ends is not."""
 
+    usual_name = "unreset"
+
 
 class BudgetExceeded(MachineFault):
     """More instructions than the budget allows: a runaway loop."""
+
+    usual_name = "budget"
 
 
 class AssertionFailed(MachineFault):
     """An assert of the kernel's source did not hold."""
 
+    usual_name = "assert"
+
 
 class Trap(MachineFault):
     """The kernel executed trap."""
+
+    usual_name = "trap"

@@ -206,7 +206,10 @@ def match_arguments(kernel: Kernel, args: Mapping[str | int, Argument]) -> list[
     accepted += f"; and the variables {', '.join(variables)}" if variables else ""
     unknown = [key for key in args if key not in kernel.parameters and key not in range(len(parameters))]
     if unknown:
-        raise ArgumentError(f"args: {unknown[0]!r} is no parameter of {kernel.name}, which takes {accepted}")
+        raise ArgumentError(
+            f"args: {unknown[0]!r} is no parameter of {kernel.name}, which takes {accepted}. Compilers number"
+            " parameters: give them by position"
+        )
     chosen = []
     for number, parameter in enumerate(parameters):
         if number not in args and parameter.name not in args:

@@ -6,6 +6,7 @@ import math
 import random
 import struct
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,7 +15,7 @@ from lapidist.device import H100
 from lapidist.errors import ArgumentError
 from lapidist.launch import Dim3, Launch, TensorMap
 from lapidist.machine.counters import Counter, Counts, collect
-from lapidist.machine.faults import PtxError
+from lapidist.machine.faults import MachineFault, PtxError
 from lapidist.machine.footprint import DEFAULT_MEMORY, require_room, sanitizer_memory
 from lapidist.machine.instructions import (
     access,
@@ -111,6 +112,7 @@ def run(
     chip_sums: bool = False,
     watch: Observer | None = None,
     on_progress: Progress | None = None,
+    judge: Callable[[MachineFault], bool] | None = None,
 ) -> Report:
     """Execute a launch, and return a `Report` of what it did. Results appear in the arrays that own
     `launch.memory`. A faulty kernel raises a MachineFault.
@@ -121,7 +123,7 @@ def run(
     blocks run at a time. `budget` is how many blocks of code may be executed in all, and `memory_budget` how
     many bytes the machine may take beside the launch's own memory. `watch` hears of what happens.
     `on_progress` is called with how many blocks of the grid have started, and their number, whenever some
-    start."""
+    start. `judge` takes a fault that leaves the kernel's work as it is, and says whether the run goes on."""
     require_launch(launch)
     integers = {"budget": budget, "memory_budget": memory_budget, "residency": residency, "seed": seed}
     for name, number in integers.items():
@@ -130,6 +132,7 @@ def run(
     program = compile_program(launch.binary.ptx, launch.binary.entry)
     geometry = check_geometry(launch, program)
     for offset, tensor in launch.tensor_maps:
+        require_fields(offset, tensor)
         check_tensor_map(offset, tensor)
     if sanitize and seed is None:
         seed = random.randrange(1 << 32)
@@ -142,7 +145,7 @@ def run(
     machine = Machine(launch, program, geometry, memory, variables, slots, chip_sums, schedule_seed)
     merged = merged_loads(program.kernel, program.blocks) if merge_loads else None
     counter = Counter(program.kernel, exact_counts, merged)
-    machine.observer = counter if counting else Observer()
+    machine.observer, machine.judge = counter if counting else Observer(), judge
     scheduler = scheduler_of(machine, grain, budget, on_progress)
     if watch is not None:
         machine.observer = Several(machine.observer, watch)
@@ -246,6 +249,25 @@ def cluster_of(cluster: Dim3, kernel: Kernel) -> Dim3:
         rule = f"{kernel.name} was compiled for clusters of {(x, y, z)}, got {cluster}"
         raise ArgumentError(f"cluster: {rule}. Leave it out")
     return x, y, z
+
+
+def require_fields(offset: int, tensor: TensorMap) -> None:
+    """Refuse a map whose fields are of other types, as when two of them were exchanged."""
+    extents = (tensor.shape, tensor.strides, tensor.box)
+    numbers = [tensor.address, tensor.swizzle, tensor.fetched]
+    numbers += [n for part in extents if isinstance(part, tuple) for n in part]
+    fits = all(isinstance(part, tuple) for part in extents)
+    fits &= all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in numbers)
+    try:
+        element_size(tensor.dtype)
+    except TypeError:
+        fits = False
+    if not fits or not isinstance(tensor.dtype, str):
+        rule = (
+            "an address, the name of an element type, and tuples of whole numbers for shape, strides and box,"
+            " in this order"
+        )
+        raise ArgumentError(f"tensor_maps: the map at offset {offset} must have {rule}; got {tensor}")
 
 
 def check_tensor_map(offset: int, tensor: TensorMap) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 
 import numpy as np
@@ -88,6 +89,8 @@ class Machine:
         self.frames: dict[tuple[int, int], list[KeptFrame]] = {}  # by block and thread
         self.mbarriers, self.copies, self.products = MBarriers(self), Copies(self), Products(self)
         self.observer = Observer()
+        self.judge: Callable[[MachineFault], bool] | None = None
+        self.holds_back = False  # faults are caught, and counted only where a value is used
         self.impatient = False  # nobody can run: waits let go once, as try_wait may
         self.polls, self.polled_at = 0, 0  # ordered loads since the last store, and where
         self.steps = 0
@@ -189,14 +192,20 @@ class Machine:
         g: Lanes | None = None,
         position: int = 0,
         address: int | None = None,
+        name: str = "",
     ) -> F:
-        """A fault of the lane at `position` in the group."""
+        """A fault of the lane at `position` in the group. `name`: the rule's, if not that of the kind."""
         thread = Thread()
         if g is not None:
             position = min(position, g.n - 1)
             number = int(g.thread[position])
             thread = Thread(self.geometry.block_index(int(g.block[position])), number // 32, number % 32)
-        return kind(rule, self.site(site), thread, address, self.seed)
+        return kind(rule, self.site(site), thread, address, self.seed, name)
+
+    def report(self, fault: MachineFault) -> None:
+        """Raise a fault, unless the run may go on after it."""
+        if self.judge is None or self.holds_back or not self.judge(fault):
+            raise fault
 
 
 def anonymous(name: str, data: Array) -> Region:

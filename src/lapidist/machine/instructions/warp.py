@@ -47,13 +47,13 @@ def members(m: Machine, g: Lanes, mask: Array, site: int) -> Array:
     if strangers.any():
         row, lane = np.argwhere(strangers)[0]
         rule = "the member mask does not name the lane that executes this instruction"
-        raise m.fault(Divergence, rule, site, g, position_of(g, row, lane))
+        raise m.fault(Divergence, rule, site, g, position_of(g, row, lane), name="member-mask")
     if sets is not None:
         apart = sets & present[:, None, :] & (masks[:, :, None] != masks[:, None, :])
         if apart.any():
             row, lane, other = np.argwhere(apart)[0]
             rule = f"its member mask names lane {other}, whose own names other lanes"
-            raise m.fault(Divergence, rule, site, g, position_of(g, row, lane))
+            raise m.fault(Divergence, rule, site, g, position_of(g, row, lane), name="member-mask")
     absent = named & ~present
     if absent.any() and (absent & ~m.exited_rows(g)).any():
         missing_member(m, g, absent & ~m.exited_rows(g), site)

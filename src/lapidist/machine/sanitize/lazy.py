@@ -344,7 +344,9 @@ class LazyCopies(Copies):
                     "a thread exits while its bulk store still reads shared memory; cp.async.bulk.wait_group"
                     " is missing"
                 )
-                raise self.m.fault(Race, rule, t.site, t.g, t.lane, t.shared[0] % self.m.shared_stride)
+                self.m.report(
+                    self.m.fault(Race, rule, t.site, t.g, t.lane, t.shared[0] % self.m.shared_stride)
+                )
 
 
 def keep(copy: PendingCopy, lanes: Array) -> PendingCopy:

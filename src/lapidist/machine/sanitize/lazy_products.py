@@ -71,7 +71,7 @@ class LazyProducts(Products):
                 f"wgmma {uses} registers that other instructions used, without wgmma.fence since the last"
                 " wait"
             )
-            raise self.m.fault(MissingProxyFence, rule, p.site, p.g)
+            self.m.report(self.m.fault(MissingProxyFence, rule, p.site, p.g, name="wgmma-fence"))
 
     def tiles(self, p: PendingProduct) -> Array:
         """Positions of all pieces of B and A that a product reads."""
@@ -93,7 +93,7 @@ class LazyProducts(Products):
                     f"{name} is written while the wgmma of {self.m.site(p.site)} may still read A from it,"
                     " without wgmma.wait_group between them"
                 )
-                raise self.m.fault(Race, rule, site, g)
+                self.m.report(self.m.fault(Race, rule, site, g))
 
     def wait(self, g: Lanes, pending: int) -> None:
         queue = self.queue(g)

@@ -51,4 +51,6 @@ class MapFences:
                     f"a copy through a tensor map that the kernel wrote (PTX line {line}) without"
                     f" fence.proxy.tensormap::generic.{fence} between"
                 )
-                raise self.m.fault(MissingProxyFence, rule, site, g, lane, address)
+                self.m.report(
+                    self.m.fault(MissingProxyFence, rule, site, g, lane, address, "tensor-map-fence")
+                )

@@ -30,14 +30,9 @@ class Proxies:
         at = self.shared.grains(positions, size)
         index = self.unfenced(self.shared, g, at, SHARED)
         if index >= 0:
-            raise self.proxy_fault(
-                self.shared,
-                g,
-                lane,
-                int(at[index]),
-                int(at[index]) * self.shared.grain % self.m.shared_stride,
-                site,
-            )
+            place = int(at[index])
+            address = place * self.shared.grain % self.m.shared_stride
+            self.m.report(self.proxy_fault(self.shared, g, lane, place, address, site))
 
     def check_global(self, g: Lanes, lane: int, positions: Array, site: int, region: Region | None) -> None:
         """Check global memory in the same way, where the kernel itself wrote it."""
@@ -48,7 +43,8 @@ class Proxies:
         at = (positions - (region.start & -16)) // shadow.grain
         index = self.unfenced(shadow, g, at, GLOBAL)
         if index >= 0:
-            raise self.proxy_fault(shadow, g, lane, int(at[index]), int(positions[index]), site)
+            fault = self.proxy_fault(shadow, g, lane, int(at[index]), int(positions[index]), site)
+            self.m.report(fault)
 
     def unfenced(self, shadow: Shadow, g: Lanes, at: Array, memory: int) -> int:
         """Index into `at` of a generic write with no proxy fence between it and this warp, or -1."""

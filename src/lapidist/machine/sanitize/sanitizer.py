@@ -9,7 +9,7 @@ import numpy as np
 
 from lapidist.machine.barrier import Barrier
 from lapidist.machine.codegen import code_of
-from lapidist.machine.faults import MachineFault, MissingProxyFence, Race, Uninitialised, Unreset
+from lapidist.machine.faults import MachineFault, MissingProxyFence, Race, Uninitialised
 from lapidist.machine.instructions.copies import Transfer
 from lapidist.machine.instructions.mbarrier import MBarrier
 from lapidist.machine.lanes import SHARED_START, Lanes, indices
@@ -23,14 +23,13 @@ from lapidist.machine.sanitize.ordered import PLAIN, Ordered, warp_number
 from lapidist.machine.sanitize.proxies import Proxies
 from lapidist.machine.sanitize.races import Access, Races
 from lapidist.machine.sanitize.sanitized_launch import LaunchOrder
+from lapidist.machine.sanitize.self_resetting import SelfResetting
 from lapidist.machine.sanitize.shadow import LANDING, WRITTEN, Shadow
 from lapidist.machine.sanitize.suspects import Reading, Suspects, mask_of
 from lapidist.machine.state import Machine
 from lapidist.machine.tensor_map_bytes import MAP_BYTES
 
 Array = np.ndarray
-# Ranges by these names must be zero again if they were zero before.
-SELF_RESETTING = ("workspace", "semaphore", "flag")
 
 
 def smallest_access(program: Program, element_sizes: list[int]) -> int:
@@ -68,16 +67,12 @@ class Sanitizer(Observer):
         self.inits: dict[int, tuple[int, int]] = {}  # mbarrier: (warp, moment) of its init
         self.block_messages: dict[int, Message] = {}  # per barrier object
         self.orders = Ordered(m, self.clocks)
-        self.suspects = Suspects(m.program, self.shared)
+        self.suspects = Suspects(m.program, self.shared, m.report)
         self.races = Races(m, self.clocks, self.shared, self.orders.scopes, self.suspects)
         self.proxies = Proxies(m, self.clocks, self.shared, self.globals)
         self.maps = MapFences(m, self.clocks)
         self.launches = LaunchOrder(m, self.clocks)
-        self.zero_before = [
-            r
-            for r in m.globals.regions
-            if r.name.lower().startswith(SELF_RESETTING) and not region_bytes(r).any()
-        ]
+        self.reset = SelfResetting(m)
 
     # -- accesses --
 
@@ -153,10 +148,13 @@ class Sanitizer(Observer):
     def held_back(
         self, g: Lanes, positions: Array, size: int, site: int, level: int
     ) -> dict[int, MachineFault]:
+        self.m.holds_back = True
         try:
             self.touch_shared(g, positions, size, site, "load", level)
         except MachineFault as fault:
             return {int(g.lane[0]): fault}
+        finally:
+            self.m.holds_back = False
         return {}
 
     def lane_of(self, marked: Array, size: int) -> int:
@@ -171,7 +169,9 @@ class Sanitizer(Observer):
             if under_way
             else "a read of shared memory that no one wrote"
         )
-        raise self.m.fault(Uninitialised, rule, site, g, lane, int(positions[lane]) % self.m.shared_stride)
+        self.m.report(
+            self.m.fault(Uninitialised, rule, site, g, lane, int(positions[lane]) % self.m.shared_stride)
+        )
 
     def check_busy(self, g: Lanes, positions: Array, at: Array, state: Array, size: int, site: int) -> None:
         """Raise a race where a write meets asynchronous work that still writes or reads."""
@@ -183,7 +183,9 @@ class Sanitizer(Observer):
             )
         if busy.any():
             lane = self.lane_of(busy, size)
-            raise self.m.fault(Race, rule, site, g, lane, int(positions[lane]) % self.m.shared_stride)
+            self.m.report(
+                self.m.fault(Race, rule, site, g, lane, int(positions[lane]) % self.m.shared_stride)
+            )
 
     # -- asynchronous work marks its place --
 
@@ -220,13 +222,15 @@ class Sanitizer(Observer):
             if unequal.any():
                 lane = int(np.argmax(unequal))
                 rule = "lanes of one instruction write different values to one place"
-                raise self.m.fault(
-                    Race,
-                    rule,
-                    site,
-                    address.g,
-                    lane,
-                    int(address.addresses[min(lane, len(address.addresses) - 1)]) + offset,
+                self.m.report(
+                    self.m.fault(
+                        Race,
+                        rule,
+                        site,
+                        address.g,
+                        lane,
+                        int(address.addresses[min(lane, len(address.addresses) - 1)]) + offset,
+                    )
                 )
 
     def touch_local(self, address: Address, offset: int, size: int, site: int, kind: str) -> None:
@@ -236,7 +240,7 @@ class Sanitizer(Observer):
         elif not self.local_valid[octets].all():
             lane = int(np.argmin(self.local_valid[octets])) // size
             rule = "a read of local memory that this thread never wrote"
-            raise self.m.fault(Uninitialised, rule, site, address.g, lane, offset)
+            self.m.report(self.m.fault(Uninitialised, rule, site, address.g, lane, offset))
 
     def local_moved(self, target: int, source: int, size: int) -> None:
         self.local_valid[target : target + size] = self.local_valid[source : source + size]
@@ -342,10 +346,20 @@ class Sanitizer(Observer):
         mine = warp_number(g)
         if warp != mine and self.clocks.vectors[mine, warp] < moment:
             rule = f"an mbarrier is used, and initialised by {self.races.name(warp)}; nothing orders the two"
-            raise self.m.fault(Race, rule, site, g, lane, position % self.m.shared_stride)
+            self.m.report(self.m.fault(Race, rule, site, g, lane, position % self.m.shared_stride))
         if proxy and self.clocks.proxied[mine, SHARED, warp] < moment:
             rule = "TMA uses an mbarrier whose init has no fence.mbarrier_init or fence.proxy.async behind it"
-            raise self.m.fault(MissingProxyFence, rule, site, g, lane, position % self.m.shared_stride)
+            self.m.report(
+                self.m.fault(
+                    MissingProxyFence,
+                    rule,
+                    site,
+                    g,
+                    lane,
+                    position % self.m.shared_stride,
+                    "mbarrier-init-fence",
+                )
+            )
 
     def mbarrier_arrived(self, g: Lanes, mine: Array, barrier: MBarrier, site: int) -> None:
         warp = warp_number(g)
@@ -369,21 +383,4 @@ class Sanitizer(Observer):
     # -- the end --
 
     def finish(self) -> None:
-        for region in self.zero_before:
-            nonzero = np.flatnonzero(region_bytes(region))
-            if len(nonzero):
-                first = int(nonzero[0])
-                rule = f"{region.name} was zero when the kernel began and is not when it ends (byte {first})"
-                raise self.m.fault(
-                    Unreset,
-                    rule,
-                    len(self.m.program.kernel.instructions) - 1,
-                    None,
-                    0,
-                    region.start + int(nonzero[0]),
-                )
-
-
-def region_bytes(region: Region) -> Array:
-    view, origin = region.view(np.dtype("u1"))
-    return view[region.start - origin : region.end - origin]
+        self.reset.check()

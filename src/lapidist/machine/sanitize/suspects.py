@@ -6,6 +6,7 @@ kept, and raised only when an instruction reads the register. Moves and conversi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -54,8 +55,8 @@ class Ahead:
 class Suspects:
     """The loads of each warp whose values are not used yet."""
 
-    def __init__(self, program: Program, shadow: Shadow) -> None:
-        self.program, self.shadow = program, shadow
+    def __init__(self, program: Program, shadow: Shadow, report: Callable[[MachineFault], None]) -> None:
+        self.program, self.shadow, self.report = program, shadow, report
         self.block_of = {
             site: block.index for block in program.blocks for site in range(block.start, block.stop)
         }
@@ -142,7 +143,7 @@ class Suspects:
         if held is None:
             for lane, fault in load.reading.faults.items():
                 if lanes >> lane & 1:
-                    raise fault
+                    self.report(fault)
         return held
 
     def forget(self, reading: Reading, lanes: int) -> None:

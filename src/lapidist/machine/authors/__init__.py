@@ -1,0 +1,1 @@
+"""For authors of kernels: take what they have, run it on many schedules, and list what was found."""

@@ -1,0 +1,182 @@
+"""Kernels of Triton, numba and CuPy, compiled for the machine without a GPU.
+
+None of the three is needed here: who passes such a kernel has it, and it is imported when that happens. Each
+says what it fills in: hidden parameters, the threads of a block, the bytes of shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from lapidist.errors import ArgumentError, DeviceError
+from lapidist.machine.authors.cuda_sources import of_cuda
+from lapidist.machine.authors.kernel_text import KernelText, entry_of
+from lapidist.machine.ptx.parse import parse_kernel
+
+Arguments = tuple[Any, ...]
+
+
+def framework_of(kernel: Any) -> str:
+    """The package that a kernel's class comes from."""
+    return type(kernel).__module__.partition(".")[0]
+
+
+def of_framework(kernel: Any, arguments: Arguments, constants: Mapping[str, Any], arch: str) -> KernelText:
+    makers = {"triton": of_triton, "numba": of_numba, "numba_cuda": of_numba, "cupy": of_cupy}
+    package = framework_of(kernel)
+    if package not in makers:
+        rule = (
+            "must be the path of a .cu, .cuh or .ptx file, the text of a PTX module, or a kernel of Triton,"
+            " numba.cuda or CuPy (RawKernel)"
+        )
+        raise ArgumentError(f"kernel: {rule}; got {type(kernel).__name__}. Pass one of these")
+    try:
+        return makers[package](kernel, arguments, dict(constants), arch)
+    except ImportError as error:
+        raise DeviceError(
+            f"kernel: compiling it takes {package}, which cannot be imported whole ({error}). Install what it"
+            " needs, or pass the PTX"
+        ) from error
+
+
+# ---- CuPy ----
+
+
+def of_cupy(kernel: Any, arguments: Arguments, constants: dict[str, Any], arch: str) -> KernelText:
+    """A RawKernel, whose source NVRTC compiles here."""
+    missing = [name for name in ("code", "name", "options") if not hasattr(kernel, name)]
+    if missing:
+        raise ArgumentError(
+            f"kernel: of CuPy's, a RawKernel has the source; got {type(kernel).__name__}. Pass one"
+        )
+    refuse_constants(constants)
+    options = [option for option in kernel.options or () if "arch" not in option]
+    text = of_cuda(kernel.code, f"{kernel.name}.cu", kernel.name, [], {}, arch, options)
+    return KernelText(text.ptx, text.entry, text.parameters, sources=text.sources)
+
+
+def refuse_constants(constants: Mapping[str, Any]) -> None:
+    if constants:
+        rule = "are for Triton's constants and options alone"
+        raise ArgumentError(f"check: further names {rule}; got {', '.join(constants)}. Leave them out")
+
+
+# ---- Triton ----
+
+TRITON_TYPES = {
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "float32": "fp32",
+    "float64": "fp64",
+    "float8_e4m3fn": "fp8e4nv",
+    "float8_e5m2": "fp8e5",
+    "bool": "i1",
+    "int8": "i8",
+    "int16": "i16",
+    "int32": "i32",
+    "int64": "i64",
+    "uint8": "u8",
+    "uint16": "u16",
+    "uint32": "u32",
+    "uint64": "u64",
+}
+TRITON_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+DIVISIBILITY = 16  # of addresses and integers: Triton compiles for it
+
+
+def of_triton(kernel: Any, arguments: Arguments, constants: dict[str, Any], arch: str) -> KernelText:
+    """A function under @triton.jit. `constants` are its constexprs by name, and options such as num_warps."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    while not hasattr(kernel, "arg_names"):  # autotuners and heuristics stand around it
+        kernel = kernel.fn
+    options = {name: constants.pop(name) for name in TRITON_OPTIONS if name in constants}
+    names = [name for name in kernel.arg_names if name not in constants]
+    if len(names) != len(arguments):
+        rule = f"takes {', '.join(names)}, and constexprs by name"
+        raise ArgumentError(f"args: {kernel.__name__} {rule}; got {len(arguments)} values. Pass each")
+    signature = {name: triton_type(name, value) for name, value in zip(names, arguments, strict=True)}
+    signature |= dict.fromkeys(constants, "constexpr")
+    ordered = {name: signature[name] for name in kernel.arg_names}
+    attributes = {
+        (kernel.arg_names.index(name),): [["tt.divisibility", DIVISIBILITY]]
+        for name, value in zip(names, arguments, strict=True)
+        if is_divisible(value)
+    }
+    source = ASTSource(kernel, ordered, constants, attributes)
+    number = int(arch.removeprefix("sm_").rstrip("af"))
+    compiled = triton.compile(source, target=GPUTarget("cuda", number, 32), options=options)
+    return of_compiled(compiled, arguments)
+
+
+def triton_type(name: str, value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        if value.dtype.name not in TRITON_TYPES:
+            raise ArgumentError(
+                f"args: {name}: must be of a type that Triton has; got {value.dtype}. Convert it"
+            )
+        return f"*{TRITON_TYPES[value.dtype.name]}"
+    if isinstance(value, np.generic):
+        return TRITON_TYPES[value.dtype.name]
+    if isinstance(value, bool):
+        return "i1"
+    if isinstance(value, int):
+        return "i32" if -(1 << 31) <= value < 1 << 31 else "i64"
+    if isinstance(value, float):
+        return "fp32"
+    raise ArgumentError(f"args: {name}: must be an array or a number; got {type(value).__name__}. Pass one")
+
+
+def is_divisible(value: Any) -> bool:
+    number = value.ctypes.data if isinstance(value, np.ndarray) else value
+    return isinstance(number, int) and not isinstance(number, bool) and number % DIVISIBILITY == 0
+
+
+def of_compiled(compiled: Any, arguments: Arguments) -> KernelText:
+    """What Triton compiled: its PTX, and behind the arguments zeros for the parameters that Triton hides."""
+    ptx, metadata = compiled.asm["ptx"], compiled.metadata
+    entry = entry_of(ptx, metadata.name, "the kernel")
+    hidden = len(parse_kernel(ptx, entry).parameters) - len(arguments)
+    if hidden < 0 or getattr(metadata, "global_scratch_size", False):
+        rule = "must take its arguments and pointers to scratch memory that it leaves alone"
+        raise ArgumentError(f"kernel: {entry} {rule}; got others. Pass its PTX and all parameters")
+    return KernelText(
+        ptx,
+        entry,
+        arguments=(*arguments, *[0] * hidden),
+        block=(32 * metadata.num_warps, 1, 1),
+        shared_bytes=metadata.shared,
+        cluster=(int(getattr(metadata, "num_ctas", 1)), 1, 1),
+    )
+
+
+# ---- numba ----
+
+
+def of_numba(kernel: Any, arguments: Arguments, constants: dict[str, Any], arch: str) -> KernelText:
+    """A function under @numba.cuda.jit. Arrays are unpacked: two pointers of numba's own, size, bytes of an
+    element, the data, extents, strides."""
+    import numba
+    from numba import cuda
+
+    refuse_constants(constants)
+    function = getattr(kernel, "py_func", kernel)
+    types = tuple(numba.typeof(value) for value in arguments)
+    number = int(arch.removeprefix("sm_").rstrip("af"))
+    options = {"device": False, "cc": (number // 10, number % 10), "lineinfo": True}
+    ptx, _ = cuda.compile(function, types, output="ptx", abi="numba", **options)
+    return KernelText(ptx, entry_of(ptx, "", "the kernel"), arguments=tuple(unpacked(arguments)))
+
+
+def unpacked(arguments: Sequence[Any]) -> list[Any]:
+    values: list[Any] = []
+    for value in arguments:
+        if isinstance(value, np.ndarray):
+            values += [0, 0, value.size, value.itemsize, value, *value.shape, *value.strides]
+        else:
+            values.append(value)
+    return values

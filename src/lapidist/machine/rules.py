@@ -1,0 +1,48 @@
+"""The rules that a kernel may break, each with its name, its level, and what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from lapidist.errors import ArgumentError
+
+LEVELS = ("error", "warning", "off")
+RULES: dict[str, tuple[str, str]] = {
+    "out-of-bounds": ("error", "an address outside every range that the launch may touch"),
+    "misaligned": ("error", "an address that is no multiple of what the access needs"),
+    "uninitialised": ("error", "a read of what nobody wrote, or whose copy was not waited for"),
+    "race": ("error", "two accesses to one place, one of them a write, that nothing orders"),
+    "proxy-fence": ("error", "TMA or tensor cores read ordinary writes without fence.proxy.async"),
+    "mbarrier-init-fence": (
+        "warning",
+        "TMA uses an mbarrier whose init has no fence behind it: PTX asks for one, and chips work without",
+    ),
+    "tensor-map-fence": ("error", "a copy through a map that the kernel wrote without fence.proxy.tensormap"),
+    "wgmma-fence": ("error", "wgmma on registers that other instructions used, without wgmma.fence"),
+    "divergence": ("error", "a warp-wide instruction that not all the lanes it names reach together"),
+    "member-mask": ("error", "a member mask without the lane itself, or on which its lanes disagree"),
+    "barrier": ("error", "a barrier used against its rules"),
+    "deadlock": ("error", "no thread can go on"),
+    "unreset": ("error", "a range that was zero before the launch is not after it"),
+    "budget": ("error", "more work than the budget allows: a loop without end"),
+    "assert": ("error", "an assert of the kernel's source did not hold"),
+    "trap": ("error", "the kernel executed trap"),
+}
+
+
+def level_of(name: str, levels: Mapping[str, str]) -> str:
+    return levels.get(name, RULES[name][0])
+
+
+def require_rules(names: Collection[str], argument: str) -> None:
+    """Refuse names that are no rule's."""
+    for name in names:
+        if name not in RULES:
+            raise ArgumentError(f"{argument}: must name a rule: {', '.join(RULES)}; got {name!r}")
+
+
+def require_levels(levels: Mapping[str, str]) -> None:
+    require_rules(levels, "levels")
+    for name, level in levels.items():
+        if level not in LEVELS:
+            raise ArgumentError(f"levels: {name} must be one of {', '.join(LEVELS)}; got {level!r}")

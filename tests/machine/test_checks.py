@@ -1,0 +1,236 @@
+"""`lapidist.machine.check`: kernels as authors have them, what is found in them, and what is left out."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import rule_table
+
+from lapidist.errors import ArgumentError, CompileError, DeviceError
+from lapidist.launch import TensorMap
+from lapidist.machine import check, run_ptx
+from lapidist.machine.faults import MachineFault, OutOfBounds, Race
+from lapidist.machine.rules import RULES
+from snippets import HEADER, kernel
+
+SHIFT = """
+#include "sizes.h"
+template <typename T> __global__ void scale(T* x, int n, T factor) {
+    int i = threadIdx.x;
+    if (i < n) x[i] *= factor;
+}
+__device__ float far(const float* tile) { return tile[(threadIdx.x + 32) % SIZE]; }
+__global__ void shift(const float* x, float* y, int last = 63) {
+    __shared__ float tile[SIZE];
+    tile[threadIdx.x] = x[threadIdx.x];
+    BARRIER;
+    if (threadIdx.x <= last) y[threadIdx.x] = far(tile);
+}
+"""
+FOUND, SOUND = {"BARRIER": ""}, {"BARRIER": "__syncthreads()"}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    (tmp_path / "headers").mkdir()
+    (tmp_path / "headers" / "sizes.h").write_text("#define SIZE 64\n")
+    path = tmp_path / "shift.cu"
+    path.write_text(SHIFT)
+    return path
+
+
+def shifted(source: Path | str, define: dict[str, object], **options: Any) -> Any:
+    x, y = np.arange(64, dtype="f4"), np.zeros(64, "f4")
+    options = {"entry": "shift", "include": [str(Path(source).parent / "headers")], "seeds": 4, **options}
+    found = check(source, (1, 1, 1), (64, 1, 1), x, y, 63, define=define, **options)
+    assert (y == (x + 32) % 64).all()
+    return found
+
+
+def test_a_sound_kernel_is_true_and_leaves_its_results(source: Path) -> None:
+    found = shifted(source, SOUND)
+    assert found
+    assert list(found) == []
+    assert str(found).endswith("shift(float const*, float*, int): 0 errors and 0 warnings in 5 runs")
+    found.raise_errors()
+
+
+def test_a_finding_names_rule_line_and_schedules(source: Path) -> None:
+    found = shifted(source, FOUND)
+    assert not found
+    assert {finding.rule for finding in found} <= {"race", "uninitialised"}
+    lines = {line for finding in found for line in finding.lines}
+    assert "shift.cu:7" in lines  # inside far, and where that was inlined
+    assert "shift.cu:12" in lines
+    assert "shift.cu:10" in lines or all(finding.rule == "uninitialised" for finding in found)
+    assert set(found[0].seeds) <= set(range(4))
+    data = json.loads(json.dumps(found.data()))
+    assert data["errors"] == len(found)
+    assert data["findings"][0]["source"] == found[0].lines
+    with pytest.raises(MachineFault):
+        found.raise_errors()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"ignore": ["race", "uninitialised"]},
+        {"ignore": ["shift.cu:12", "shift.cu:10"]},
+        {"ignore": ["shift(float const*, float*, int)"]},
+        {"levels": {"race": "off", "uninitialised": "off"}},
+    ],
+    ids=str,
+)
+def test_what_is_ignored(source: Path, options: dict[str, Any]) -> None:
+    assert list(shifted(source, FOUND, **options)) == []
+
+
+def test_a_comment_ignores_a_rule_on_its_line_or_the_next(source: Path) -> None:
+    text = SHIFT.replace("= far(tile);", "= far(tile);  // lapidist: ignore race, uninitialised: as a test")
+    before = "    // lapidist: ignore race (as a test)\n    tile[threadIdx.x] ="
+    source.write_text(text.replace("    tile[threadIdx.x] =", before))
+    assert list(shifted(source, FOUND)) == []
+
+
+def test_warnings_are_no_errors(source: Path) -> None:
+    found = shifted(source, FOUND, levels={"race": "warning", "uninitialised": "warning"})
+    assert found
+    assert {finding.level for finding in found} == {"warning"}
+    assert "0 errors" in str(found)
+
+
+def test_a_run_goes_on_behind_a_finding(source: Path) -> None:
+    """Both sides of one fault, and two independent ones, in one schedule."""
+    twice = SHIFT.replace(
+        "    BARRIER;", "    BARRIER;\n    if (last) y[63 - threadIdx.x] = tile[63 - threadIdx.x];"
+    )
+    source.write_text(
+        twice.replace("float far", "float unused").replace("far(tile)", "tile[threadIdx.x ^ 32]")
+    )
+    x, y = np.arange(64, dtype="f4"), np.zeros(64, "f4")
+    headers = [str(source.parent / "headers")]
+    options: dict[str, Any] = {"include": headers, "define": FOUND, "seeds": 1, "entry": "shift"}
+    found = check(source, (1, 1, 1), (64, 1, 1), x, y, 63, **options)
+    assert len({line for finding in found for line in finding.lines}) >= 3
+
+
+def test_a_template_and_a_part_of_a_name(source: Path) -> None:
+    x = np.ones(8, "f4")
+    options: dict[str, Any] = {"include": [str(source.parent / "headers")], "define": SOUND, "seeds": 1}
+    assert check(source, (1, 1, 1), (32, 1, 1), x, 8, 3.0, entry="scale<float>", **options)
+    assert (x == 3).all()
+    text = kernel("trap;").replace("k(", "first(") + kernel("").split(".address_size 64\n")[1]
+    with pytest.raises(ArgumentError, match=r"entry: must name one kernel of the module: first, k; got ''"):
+        check(text, (1, 1, 1), (1, 1, 1), x, x)
+    assert not check(text, (1, 1, 1), (1, 1, 1), x, x, entry="fir", seeds=0)
+
+
+# ---- what cannot be checked, in words ----
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("none.cuh", b"__device__ int f() { return 1; }", "none of it is compiled. Mark one __global__"),
+        ("host.cu", b"#include <iostream>\nint main() {}", "It compiles device code alone"),
+        ("picture.ptx", b"\x89PNG\0\0\1", "picture.ptx is binary"),
+        ("words.ptx", b"hello", "must be PTX, which begins with .version.* got 'hello'"),
+        ("later.ptx", HEADER.replace("sm_90a", "sm_100a").encode(), "got sm_100a. Compile for sm_90a"),
+        ("other.ptx", HEADER.encode(), "none of it is compiled"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and "." in value[:12] else "",
+)
+def test_files_without_a_kernel(tmp_path: Path, name: str, content: bytes, words: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises((ArgumentError, CompileError), match=words):
+        check(tmp_path / name, (1, 1, 1), (32, 1, 1))
+
+
+def test_other_values_in_words(source: Path) -> None:
+    x = np.zeros(4, "f4")
+    text = kernel("")
+    for options, words in (
+        ({"levels": {"speed": "off"}}, "levels: must name a rule: out-of-bounds"),
+        ({"levels": {"race": "loud"}}, "levels: race must be one of error, warning, off"),
+        ({"seeds": -1}, "seeds: must be a whole number from 0 on"),
+        ({"block": None}, "block: must be the threads of a block"),
+    ):
+        with pytest.raises(ArgumentError, match=words):
+            check(text, (1, 1, 1), **{"block": (1, 1, 1), **options})
+    with pytest.raises(ArgumentError, match=r"arch: must be sm_90a or an older one.* got 'sm_100a'"):
+        check(source, (1, 1, 1), (1, 1, 1), arch="sm_100a")
+    with pytest.raises(ArgumentError, match="must be the path of a"):
+        check(3, (1, 1, 1), (1, 1, 1))
+    with pytest.raises(ArgumentError, match=r"parameter 1 \(out\) has no value"):
+        check(text, (1, 1, 1), (1, 1, 1), x)
+    with pytest.raises(ArgumentError, match="Compilers number parameters: give them by position"):
+        run_ptx(text, "k", (1, 1, 1), (1, 1, 1), {"n": 1})
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        ("float32", 0, (16, 8), (64,), (16, 8)),
+        (0, "float32", 16, 8, (16, 8)),
+        (0, "no type", (16, 8), (64,), (16, 8)),
+        (0, "float32", (16, 8.0), (64,), (16, 8)),
+        (0, "float32", (64,), (16, 8), (16, 8)),
+    ],
+)
+def test_a_tensor_map_with_its_fields_exchanged(fields: Any) -> None:
+    text = f"{HEADER}.visible .entry k(.param .align 64 .b8 map[128]) {{ ret; }}"
+    with pytest.raises(ArgumentError, match="tensor_maps: the map at offset 0 must have"):
+        check(text, (1, 1, 1), (32, 1, 1), TensorMap(*fields))
+
+
+# ---- kernels of frameworks ----
+
+
+class RawKernel:
+    """What CuPy's has: no GPU is asked for any of it."""
+
+    code = (
+        'extern "C" __global__ void twice(float* x, int n) { if (threadIdx.x < n) x[threadIdx.x] *= FACTOR; }'
+    )
+    name, options = "twice", ("-DFACTOR=2", "--gpu-architecture=sm_100")
+
+
+def of_package(package: str, made: type) -> Any:
+    return type(made.__name__, (made,), {"__module__": f"{package}.somewhere"})()
+
+
+def test_a_raw_kernel_of_cupy() -> None:
+    x = np.ones(8, "f4")
+    assert check(of_package("cupy", RawKernel), (1, 1, 1), (32, 1, 1), x, 8, seeds=1)
+    assert (x == 2).all()
+    with pytest.raises(ArgumentError, match="of CuPy's, a RawKernel has the source"):
+        check(of_package("cupy", object), (1, 1, 1), (32, 1, 1), x)
+    with pytest.raises(ArgumentError, match="are for Triton's constants and options alone; got BLOCK"):
+        check(of_package("cupy", RawKernel), (1, 1, 1), (32, 1, 1), x, 8, BLOCK=4)
+
+
+@pytest.mark.parametrize("package", ["triton", "numba"])
+def test_what_is_missing_is_said(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(DeviceError, match=f"compiling it takes {package}, which cannot be imported whole"):
+        check(of_package(package, object), (1, 1, 1), (32, 1, 1))
+
+
+# ---- rules ----
+
+
+def test_the_page_lists_the_rules() -> None:
+    text = rule_table.PAGE.read_text()
+    assert text == rule_table.page(text)
+
+
+def test_each_fault_has_a_rule() -> None:
+    kinds = MachineFault.__subclasses__()
+    assert {kind.usual_name for kind in kinds} <= RULES.keys()
+    assert Race("x").name == "race"
+    assert OutOfBounds("x", name="trap").name == "trap"
