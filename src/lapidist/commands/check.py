@@ -46,7 +46,7 @@ def check(
     level: Annotated[list[str] | None, typer.Option(help="RULE=error, RULE=warning or RULE=off")] = None,
     as_json: JsonObject = False,
 ) -> None:
-    """Look for faults in any kernel, on many schedules; exit code 1 if there are any."""
+    """Look for faults in any kernel, on many schedules."""
     from lapidist.machine import kernel_arguments
     from lapidist.machine.authors.checks import check_launch, launch_of
     from lapidist.machine.authors.cuda_sources import of_file
