@@ -9,6 +9,7 @@ import pytest
 from lapidist.build.compiler import CUDA_SOURCES, compile_options, compile_to_ptx
 from lapidist.kernels.registry import kernel_named
 from lapidist.knobs.header import config_header, snippet_header
+from lapidist.quantised.launches import Weight, knobs_of_streamed, streamed_config
 from lapidist_lab.sass.analysis import sample_problem
 
 HEADERS = sorted(str(path.relative_to(CUDA_SOURCES)) for path in CUDA_SOURCES.rglob("*.cuh"))
@@ -19,6 +20,7 @@ PART_OF = {
     "share/grouped_work.cuh": "simt",
     "share/unit_queue.cuh": "wgmma",
 }
+PARTS_OF_STREAMED = "quantised/reduce_parts.cuh", "quantised/stages.cuh"
 
 
 @pytest.mark.parametrize("header", HEADERS)
@@ -33,6 +35,10 @@ def config_of(header: str) -> str:
     """That of the kernel whose part it is, or of any other."""
     part = re.match(r"gemm/(\w+)/", header)
     name = part[1] if part else PART_OF.get(header)
+    if header in PARTS_OF_STREAMED:
+        weight = Weight(1024, 512, "int4", 128, "bfloat16", False, "bfloat16")
+        values = knobs_of_streamed(weight, True, streamed_config(1, weight, 132))
+        return config_header("quantised/streamed.cu", values)
     if name is None:
         return snippet_header("alone.cu", {"T": "half"} if "mma" in header else {})
     kernel = kernel_named(name)

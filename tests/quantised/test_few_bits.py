@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,13 @@ import pytest
 
 import lapidist
 from lapidist import quantised
-from lapidist.backends.machine_backend import sanitized
+from lapidist.backends.machine_backend import MachineBackend, sanitized
+from lapidist.device import chip as chip_named
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import LapidistError
-from lapidist.quantised.product import SKINNY_ROWS, product
+from lapidist.quantised import launches
+from lapidist.quantised import product as products
+from lapidist.quantised.product import product
 
 ULP = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # of a rounding to nearest, relative
 
@@ -45,8 +49,16 @@ CASES = [
 ]
 
 
+@pytest.fixture(params=["h200", "a100"])
+def chip(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The chip of the machine: one has wgmma and bulk copies, the other has not."""
+    monkeypatch.setattr(MachineBackend, "chip", chip_named(request.param))
+    return str(request.param)
+
+
 @pytest.mark.parametrize("decode", [False, True])
 @pytest.mark.parametrize(("format", "more", "dtype", "m"), CASES)
+@pytest.mark.usefixtures("chip")
 def test_products_are_those_of_decoded_weights(
     rng: np.random.Generator, format: str, more: Any, dtype: str, m: int, decode: bool
 ) -> None:
@@ -57,8 +69,49 @@ def test_products_are_those_of_decoded_weights(
         found = product(x, packed, bias, device="machine", decode=decode)
     require_near(found, x, quantised.unpack(packed, "float64"), bias, decode)
     plain = lapidist.matmul(x, packed, device="machine")
-    require_near(plain, x, quantised.unpack(packed, "float64"), None, m > SKINNY_ROWS)
+    require_near(plain, x, quantised.unpack(packed, "float64"))
     require_near(product(x, packed, bias), x, quantised.unpack(packed, "float64"), bias)
+
+
+CONFIGS = [(16, 1, 1, 2, 2), (16, 2, 3, 2, 1), (32, 3, 2, 2, 1), (64, 2, 5, 3, 1), (128, 1, 2, 2, 1)]
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("format", ["int4", "mxfp4"])
+def test_parts_of_k_and_columns_of_blocks(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, config: Any, format: str
+) -> None:
+    """k ends in half a stage, tiles behind the last are the last, and rows are more than a block has."""
+    monkeypatch.setattr(products, "streamed_config", lambda *_: launches.Streamed(*config))
+    k, n, m = 576, 200, config[0] + 5
+    more = {"group": 64, "zero_points": True} if format == "int4" else {}
+    packed = quantised.pack(rng.standard_normal((k, n)).astype(np.float32), format, **more)
+    x = activations(rng, m, k, "bfloat16")
+    with sanitized(sum(config)):
+        result = product(x, packed, device="machine", decode=False)
+    require_near(result, x, quantised.unpack(packed, "float64"))
+
+
+@pytest.mark.parametrize("rows", sorted(launches.COSTS))
+def test_warps_find_the_registers_they_take(rows: int) -> None:
+    """What warps take is what others of the block gave back: more would be waited for without an end."""
+    weight = launches.Weight(1024, 512, "int4", 128, "bfloat16", False, "bfloat16")
+    for groups, resident in launches.BLOCKS_OF_SM[rows]:
+        config = launches.Streamed(rows, groups, 1, 2, resident)
+        binary = launches.streaming(rows, 512, weight, False, config, "sm_90a").binary
+        allotted = int(re.findall(r"Used (\d+) registers", binary.log)[-1])
+        taken = 128 * (groups * config.registers + launches.REGISTERS_LEFT)
+        assert taken <= allotted * config.threads <= launches.REGISTERS_OF_SM // resident
+        assert launches.REGISTERS_LEFT <= allotted <= config.registers
+
+
+def test_factors_above_one(rng: np.random.Generator) -> None:
+    """A power of two above 1 times 2^126 is no bfloat16: such factors are multiplied apart."""
+    packed = quantised.pack(100 * rng.standard_normal((128, 64)).astype(np.float32), "mxfp4")
+    x = activations(rng, 3, 128, "bfloat16")
+    with sanitized(4):
+        result = product(x, packed, device="machine")
+    require_near(result, x, quantised.unpack(packed, "float64"))
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

@@ -220,4 +220,5 @@ STREAMED: Knobs = (
     Knob("COLUMN_GROUPS", "64 columns that four warps multiply, of a block"),
     Knob("PARTS", "blocks of a cluster, which share k"),
     Knob("RESIDENT", "blocks on an SM at once, for which the assembler saves registers"),
+    *REGISTERS,
 )

@@ -19,9 +19,9 @@ from lapidist.quantised.number_formats import BLOCK, FORMATS, GROUPS
 FORMAT_NUMBERS = {"int4": 0, "mxfp4": 1, "int8": 2, "e4m3": 3}  # of quantised/decode.cuh
 DECODING_WARPS = 8
 MOST_EIGHTS = 8  # of rows of x that a block of skinny has in registers
-STREAMED_ROWS = 16, 32, 64, 128
-MOST_PARTS = 8  # blocks of a cluster
-SHARED_BYTES = 226 * 1024  # of an SM for stages; blocks have barriers beside them
+MOST_PARTS, MOST_STAGES = 8, 8  # blocks of a cluster
+REGISTERS_OF_SM, REGISTERS_LEFT, MOST_REGISTERS = 65536, 40, 232
+SHARED_OF_SM = 228 * 1024
 SKINNY = ParameterBlock(
     [
         *((name, "pointer") for name in ("A", "B", "C", "D", "scales", "zeros")),
@@ -100,6 +100,27 @@ class Streamed(NamedTuple):
     stages: int
     resident: int
 
+    @property
+    def registers(self) -> int:
+        """Of a thread that multiplies. A block has what the assembler allots to all its threads, in eights,
+        and warps that load give theirs back; one that asked for more would wait for ever.
+        """
+        allotted = REGISTERS_OF_SM // (self.resident * self.threads) // 8 * 8
+        left = allotted * self.threads - 128 * REGISTERS_LEFT
+        return min(MOST_REGISTERS, left // (128 * self.column_groups) // 8 * 8)
+
+    @property
+    def threads(self) -> int:
+        return 128 * (self.column_groups + 1)
+
+    @property
+    def shared_bytes(self) -> int:
+        """For stages: barriers and the system take two KiB of each block."""
+        return SHARED_OF_SM // self.resident - 2048
+
+    def most_stages(self, weight: Weight) -> int:
+        return min(MOST_STAGES, self.shared_bytes // self.stage_bytes(weight))
+
     def stage_bytes(self, weight: Weight) -> int:
         """As quantised/stages.cuh has them: x; codes, factors and zero points of each tile."""
         codes = 4096 * (FORMATS[weight.format].bits // 4)
@@ -107,26 +128,57 @@ class Streamed(NamedTuple):
         return -(-(256 * self.rows + self.column_groups * (codes + factors)) // 1024) * 1024
 
 
+class Costs(NamedTuple):
+    """Microseconds of rows of x, fitted to 400 launches on an H200 (int4, groups of 128): of a stage of 64
+    columns that an SM decodes, of a stage that a block waits for, of a block more in the cluster.
+    """
+
+    work: float
+    wait: float
+    part: float
+
+
+COSTS = {
+    16: Costs(0.13, 0.38, 1.3),
+    32: Costs(0.13, 0.29, 1.5),
+    64: Costs(0.24, 0.33, 2.9),
+    128: Costs(0.33, 0.37, 11),
+}
+# Groups of 64 columns of a block, and blocks on an SM; sums of many rows leave registers for fewer.
+BLOCKS_OF_SM = {
+    **dict.fromkeys((16, 32), ((1, 2), (1, 4), (2, 1), (2, 2), (3, 2), (4, 1))),
+    64: ((1, 2), (2, 1), (3, 1)),
+    128: ((1, 1), (2, 1)),
+}
+
+
+@lru_cache(maxsize=1024)
 def streamed_config(m: int, weight: Weight, multiprocessors: int) -> Streamed:
-    rows = next(count for count in STREAMED_ROWS if count >= m or count == STREAMED_ROWS[-1])
-    resident = 2 if rows <= 32 else 1
-    blocks_at_once = multiprocessors * resident
-    blocks = -(-tiles_of(weight.n) // 2) * -(-m // rows)
+    """The config of the least predicted time."""
+    rows = next((count for count in COSTS if count >= m), max(COSTS))
     most = min(MOST_PARTS, -(-weight.blocks // 2))
-    parts = min(
-        range(1, most + 1), key=lambda count: -(-blocks * count // blocks_at_once) / count + count / 64
-    )
-    config = Streamed(rows, 2, parts, 1, resident)
-    stages = SHARED_BYTES // resident // config.stage_bytes(weight)
-    return config._replace(stages=max(1, min(8, stages)))
+    configs = [
+        config._replace(stages=config.most_stages(weight))
+        for groups, resident in BLOCKS_OF_SM[rows]
+        for parts in range(1, most + 1)
+        if (config := Streamed(rows, groups, parts, 1, resident)).most_stages(weight) > 1
+    ]
+    return min(configs, key=lambda config: microseconds(m, weight, config, multiprocessors))
 
 
-@lru_cache(maxsize=256)
-def streaming(
-    m: int, row: int, weight: Weight, bias: bool, config: Streamed, architecture: str, assembled: bool = True
-) -> Launch:
-    """`row`: elements from row to row of the result."""
-    knobs = weight.knobs_of_format() | {
+def microseconds(m: int, weight: Weight, config: Streamed, multiprocessors: int) -> float:
+    """What is the same for all configs of these rows is left out."""
+    costs = COSTS[config.rows]
+    blocks = -(-tiles_of(weight.n) // config.column_groups) * -(-m // config.rows) * config.parts
+    stages = -(-weight.blocks // (2 * config.parts))
+    of_sm = -(-blocks // multiprocessors)
+    rounds = -(-blocks // (multiprocessors * config.resident))
+    decoded = costs.work * of_sm * config.column_groups
+    return stages * (decoded + costs.wait * rounds) + costs.part * config.parts
+
+
+def knobs_of_streamed(weight: Weight, bias: bool, config: Streamed) -> dict[str, object]:
+    return weight.knobs_of_format() | {
         "T": TYPES[weight.dtype].c_type,
         "BN": config.rows,
         "BK": BLOCK,
@@ -136,9 +188,24 @@ def streaming(
         "PARTS": config.parts,
         "STAGES": config.stages,
         "RESIDENT": config.resident,
+        "REGISTERS": config.registers,
+        "REGISTERS_LEFT": REGISTERS_LEFT,
     }
+
+
+@lru_cache(maxsize=256)
+def streaming(
+    m: int, row: int, weight: Weight, bias: bool, config: Streamed, architecture: str, assembled: bool = True
+) -> Launch:
+    """`row`: elements from row to row of the result."""
     numbers = {"d_row": row, "m": m, "n": weight.n, "tiles": tiles_of(weight.n), "blocks": weight.blocks}
-    binary = compile_kernel("quantised/streamed.cu", "streamed", knobs, architecture, assembled=assembled)
+    binary = compile_kernel(
+        "quantised/streamed.cu",
+        "streamed",
+        knobs_of_streamed(weight, bias, config),
+        architecture,
+        assembled=assembled,
+    )
 
     def maps(at: Mapping[str, Any]) -> tuple[tuple[int, TensorMap], ...]:
         box, extents = (BLOCK, config.rows), (weight.k, m)
@@ -148,7 +215,7 @@ def streaming(
     return Launch(
         binary,
         (-(-tiles_of(weight.n) // config.column_groups), -(-m // config.rows), config.parts),
-        (128 * (config.column_groups + 1), 1, 1),
+        (config.threads, 1, 1),
         bytes(STREAMED.pack(numbers)),
         shared_bytes=config.stages * config.stage_bytes(weight),
         cluster=(1, 1, config.parts),

@@ -17,6 +17,13 @@ __device__ __forceinline__ Pair bits_of(V pair) {
   return *reinterpret_cast<Pair*>(&pair);
 }
 
+// (bits & mask) | more in one instruction: two constants make the compiler take two.
+__device__ __forceinline__ Pair masked(unsigned bits, unsigned mask, unsigned more) {
+  Pair result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(result) : "r"(bits), "r"(mask), "r"(more));
+  return result;
+}
+
 template <typename V>
 __device__ __forceinline__ Pair product(V one, V other) {
   return bits_of(__hmul2(one, other));
@@ -33,7 +40,7 @@ struct Decode<__nv_bfloat16> {
   }
   // Codes of 4 bits in the last mantissa bits of 128: differences from 128 + zero are exact.
   static __device__ __forceinline__ Pair int4(unsigned codes, unsigned zero) {
-    const __nv_bfloat162 over = pair_of((codes & 0x000F000Fu) | 0x43004300u);
+    const __nv_bfloat162 over = pair_of(masked(codes, 0x000F000Fu, 0x43004300u));
     return bits_of(__hsub2(over, pair_of(zero * 0x10001u + 0x43004300u)));
   }
   // The exponent and mantissa of e2m1 become those of a float that is too small by 2^126. Shifts bring them to
@@ -69,7 +76,7 @@ struct Decode<__half> {
   static constexpr bool HOLDS_E8M0 = false;
   static __device__ __forceinline__ __half2 pair_of(Pair bits) { return *reinterpret_cast<__half2*>(&bits); }
   static __device__ __forceinline__ Pair int4(unsigned codes, unsigned zero) {
-    const __half2 over = pair_of((codes & 0x000F000Fu) | 0x64006400u);
+    const __half2 over = pair_of(masked(codes, 0x000F000Fu, 0x64006400u));
     return bits_of(__hsub2(over, pair_of(zero * 0x10001u + 0x64006400u)));
   }
   static constexpr unsigned LARGER = 0x74007400u;                            // 2^14

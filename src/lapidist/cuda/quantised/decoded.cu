@@ -34,8 +34,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
   Codes<FORMAT> codes;
 #pragma unroll
   for (int i = 0; i < codes.VECTORS; ++i) codes.at[i] = B[(warp * codes.VECTORS + i) * 32 + lane];
-  const i64 at =
-      ((static_cast<i64>(tile) * (blocks / per_group) + block / per_group) * 4 + quarter) * 8 + g;
+  const i64 at = ((static_cast<i64>(tile) * (blocks / per_group) + block / per_group) * 4 + quarter) * 8 + g;
   const Scales of_columns = scales[at];
   Zeros points;
   if constexpr (ZEROS) points = zeros[at];

@@ -20,17 +20,33 @@ __device__ __forceinline__ void keep_sums(char* room, const Sum (&sums)[BN / 2],
   for (int i = 0; i < BN / 2; ++i) to[(i / 4 * 8 + i % 2) * PITCH + i / 2 % 2 * 8] = sums[i];
 }
 
-// All threads of the cluster: each adds the parts of four columns of a row, the first part first.
+// Sums of all parts are there; then no block leaves while others read its sums.
+__device__ __forceinline__ void sums_are_there() {
+  if constexpr (PARTS > 1) cluster_barrier();
+  else __syncthreads();
+}
+__device__ __forceinline__ void sums_were_read() {
+  if constexpr (PARTS > 1) cluster_barrier();
+}
+
+// Warps that loaded have no registers for sums.
+__device__ __forceinline__ void meet_while_others_reduce() {
+  __syncthreads();
+  sums_are_there();
+  sums_were_read();
+}
+
+// The others of the cluster: each thread adds the parts of four columns of a row, the first part first.
 template <typename Element, typename Factor>
 __device__ __forceinline__ void reduce(const char* room, const Target<Element>& target, int part,
                                        Factor factor_at) {
   struct alignas(16) Four {
     float at[4];
   };
-  if constexpr (PARTS > 1) cluster_barrier();
-  else __syncthreads();
+  constexpr int ADDERS = 32 * CONSUMERS;
+  sums_are_there();
   const int rows = min_of(BN, target.m - target.first_row);
-  for (int at = part * THREADS + threadIdx.x; at < rows * (COLUMNS / 4); at += PARTS * THREADS) {
+  for (int at = part * ADDERS + threadIdx.x; at < rows * (COLUMNS / 4); at += PARTS * ADDERS) {
     const int row = at / (COLUMNS / 4), column = at % (COLUMNS / 4) * 4;
     const Four* const place =
         reinterpret_cast<const Four*>(reinterpret_cast<const float*>(room) + row * PITCH + column);
@@ -54,5 +70,5 @@ __device__ __forceinline__ void reduce(const char* room, const Target<Element>& 
       target.out[(target.first_row + row) * target.row_step + to] = Element(value);
     }
   }
-  if constexpr (PARTS > 1) cluster_barrier();  // no block leaves while others read its sums
+  sums_were_read();
 }

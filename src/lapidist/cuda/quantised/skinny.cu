@@ -19,7 +19,8 @@ struct Rows {  // 2 of each 8 steps of a row of x, for each eight rows
     for (int i = 0; i < ROWS_OF_8; ++i)
 #pragma unroll
       for (int eight = 0; eight < 8; ++eight)
-        at[i][eight] = row + 8 * i < m ? *reinterpret_cast<const Pair*>(x + (row + 8 * i) * step + k + 8 * eight) : 0;
+        at[i][eight] =
+            row + 8 * i < m ? *reinterpret_cast<const Pair*>(x + (row + 8 * i) * step + k + 8 * eight) : 0;
   }
 };
 

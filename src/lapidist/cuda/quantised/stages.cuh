@@ -26,15 +26,28 @@ constexpr int CODES_AT = 2 * X_BYTES, SCALES_AT = CODES_AT + COLUMN_GROUPS * 2 *
 constexpr int POINTS_AT = SCALES_AT + COLUMN_GROUPS * 2 * SCALES;
 constexpr int STAGE = (POINTS_AT + COLUMN_GROUPS * 2 * POINTS + 1023) / 1024 * 1024;
 
-// Of a warp's 16 columns in a block, at lane g: factors of columns g and g + 8.
-__device__ __forceinline__ int factors_at(int warp, int block) {
-  return (GROUP == 128 ? 0 : 32 * block) + warp % 4 * 8;
+// Where a thread reads in a stage: codes of its lane, factors and zero points of columns g and g + 8. Computed
+// once: the compiler else repeats the arithmetic for each block.
+struct Place {
+  unsigned codes, scales, points;
+  unsigned zeros[2];  // zero points of whole columns
+  __device__ __forceinline__ Place(int warp, int lane) {
+    const int tile = warp / 4, quarter = warp % 4, columns = quarter * 8 + lane / 4;
+    codes = CODES_AT + tile * 2 * CODES + quarter * (CODES / 4) + lane * 16;
+    scales = SCALES_AT + tile * 2 * SCALES + columns * static_cast<int>(sizeof(Scales));
+    points = POINTS_AT + tile * 2 * POINTS + columns * static_cast<int>(sizeof(Zeros));
+    opaque(codes);
+    opaque(scales);
+    if (ZEROS) opaque(points);
+    zeros[0] = zeros[1] = 8;
+  }
+};
+constexpr int STEP_OF_FACTORS = GROUP == 128 ? 0 : 32;  // lanes' factors of the next block
+__device__ __forceinline__ const Scales& scales_of(const char* stage, const Place& place, int block) {
+  return reinterpret_cast<const Scales*>(stage + place.scales)[block * STEP_OF_FACTORS];
 }
-__device__ __forceinline__ const Scales* scales_of(const char* stage, int warp, int block) {
-  return reinterpret_cast<const Scales*>(stage + SCALES_AT + warp / 4 * 2 * SCALES) + factors_at(warp, block);
-}
-__device__ __forceinline__ const Zeros* points_of(const char* stage, int warp, int block) {
-  return reinterpret_cast<const Zeros*>(stage + POINTS_AT + warp / 4 * 2 * POINTS) + factors_at(warp, block);
+__device__ __forceinline__ const Zeros& points_of(const char* stage, const Place& place, int block) {
+  return reinterpret_cast<const Zeros*>(stage + place.points)[block * STEP_OF_FACTORS];
 }
 
 // The stages of one part of k, numbered through all of it. The last has one block where k ends in half a stage.
@@ -70,18 +83,24 @@ struct Lines {
     if (ahead <= 0) return;
 #pragma unroll
     for (int i = 0; i < COLUMN_GROUPS; ++i)
-      bulk_prefetch(reinterpret_cast<unsigned long long>(codes + block_at(i, range.begin) * CODES), ahead * CODES);
+      bulk_prefetch(reinterpret_cast<unsigned long long>(codes + block_at(i, range.begin) * CODES),
+                    ahead * CODES);
   }
   template <int Bytes>
-  __device__ __forceinline__ void load(char* to, const char* from, int number, int count, Barrier* full) const {
+  __device__ __forceinline__ void load(char* to, const char* from, int number, int count,
+                                       Barrier* full) const {
+    barrier_arrive_expect(full, count * COLUMN_GROUPS * Bytes);
 #pragma unroll
     for (int i = 0; i < COLUMN_GROUPS; ++i)
       bulk_load(to + i * 2 * Bytes, from + block_at(i, number) * Bytes, count * Bytes, full);
   }
 };
 
-// One thread of each warp that loads: x, codes, factors, zero points.
-__device__ __forceinline__ void produce(int loader, char* room, Barrier* full, Barrier* empty,
+// Of these a stage has so many: x, codes, factors, zero points.
+constexpr int LOADS = 2 + (SCALES > 0) + (POINTS > 0);
+
+// Each warp that loads has one of them; its first lane starts the copies.
+__device__ __forceinline__ void produce(int loader, int lane, char* room, Barrier* full, Barrier* empty,
                                         const Range& range, const TensorMap* x, const Lines& lines) {
   if ((loader == 2 && SCALES == 0) || (loader == 3 && POINTS == 0)) return;
   int slot = 0, parity = 1;
@@ -90,21 +109,20 @@ __device__ __forceinline__ void produce(int loader, char* room, Barrier* full, B
     char* const stage = room + slot * STAGE;
     Barrier* const arrival = &full[slot];
     barrier_wait(&empty[slot], parity);
-    if (loader == 0) {
-      barrier_arrive_expect(arrival, count * X_BYTES);
-      for (int i = 0; i < count; ++i)
-        tma_load(stage + i * X_BYTES, x, (2 * number + i) * 64, blockIdx.y * BN, arrival);
-    } else if (loader == 1) {
-      barrier_arrive_expect(arrival, count * COLUMN_GROUPS * CODES);
-      lines.load<CODES>(stage + CODES_AT, lines.codes, number, count, arrival);
-    } else if (loader == 2) {
-      barrier_arrive_expect(arrival, count * COLUMN_GROUPS * SCALES);
-      lines.load<SCALES>(stage + SCALES_AT, lines.scales, number, count, arrival);
-    } else {
-      barrier_arrive_expect(arrival, count * COLUMN_GROUPS * POINTS);
-      lines.load<POINTS>(stage + POINTS_AT, lines.zeros, number, count, arrival);
+    if (lane == 0) {
+      if (loader == 0) {
+        barrier_arrive_expect(arrival, count * X_BYTES);
+        for (int i = 0; i < count; ++i)
+          tma_load(stage + i * X_BYTES, x, (2 * number + i) * 64, blockIdx.y * BN, arrival);
+      } else if (loader == 1) {
+        lines.load<CODES>(stage + CODES_AT, lines.codes, number, count, arrival);
+      } else if (loader == 2) {
+        lines.load<SCALES>(stage + SCALES_AT, lines.scales, number, count, arrival);
+      } else {
+        lines.load<POINTS>(stage + POINTS_AT, lines.zeros, number, count, arrival);
+      }
     }
+    __syncwarp();
     if (++slot == STAGES) slot = 0, parity ^= 1;
   }
 }
-constexpr int LOADS = 2 + (SCALES > 0) + (POINTS > 0);  // that a stage waits for

@@ -3,7 +3,7 @@
 //
 //     block     COLUMN_GROUPS x 64 columns of W, BN rows of x, a PARTS-th of k
 //     stage     128 steps of k: x as two boxes of TMA; then codes, factors and zero points of each 64 columns
-//     cluster   the PARTS of a tile: their sums meet in shared memory, in order
+//     cluster   the PARTS of k, whose sums meet in shared memory, in order
 #include "config.cuh"
 #include "quantised/reduce_parts.cuh"
 #include "quantised/stages.cuh"
@@ -11,17 +11,15 @@
 // What a thread multiplies: the fragments of 64 steps of k, decoded. FOLDED: by their factors too.
 struct Decoded {
   Fragment at[4];
-  // `of_columns`: zero points of whole columns.
-  __device__ __forceinline__ void read(const char* stage, int warp, int block, int lane,
-                                       const unsigned (&of_columns)[2]) {
+  __device__ __forceinline__ void read(const char* stage, const Place& place, int block) {
     Codes<FORMAT> codes;
-    const uint4* const from = reinterpret_cast<const uint4*>(stage + CODES_AT + warp / 4 * 2 * CODES) + lane;
+    const uint4* const from = reinterpret_cast<const uint4*>(stage + place.codes);
 #pragma unroll
-    for (int i = 0; i < codes.VECTORS; ++i) codes.at[i] = from[((block * 4 + warp % 4) * codes.VECTORS + i) * 32];
+    for (int i = 0; i < codes.VECTORS; ++i) codes.at[i] = from[(block * 4 * codes.VECTORS + i) * 32];
     unsigned zeros[GROUPS][2], larger[2][2];
-    zero_points(stage, warp, block, lane / 4, of_columns, zeros);
+    zero_points(stage, place, block, zeros);
     bool two_factors = false;
-    if constexpr (FOLDED) two_factors = powers(stage, warp, block, lane / 4, larger);
+    if constexpr (FOLDED) two_factors = powers(stage, place, block, larger);
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
       const int group = step * GROUPS / 4;
@@ -29,22 +27,21 @@ struct Decoded {
       else codes.template decode<T>(step, zeros[group], at[step]);
     }
     if constexpr (FOLDED)
-      if (two_factors) multiply_again(stage, warp, block, lane / 4);
+      if (two_factors) multiply_again(stage, place, block);
   }
-  static __device__ __forceinline__ void zero_points(const char* stage, int warp, int block, int g,
-                                                     const unsigned (&of_columns)[2],
+  static __device__ __forceinline__ void zero_points(const char* stage, const Place& place, int block,
                                                      unsigned (&zeros)[GROUPS][2]) {
 #pragma unroll
     for (int i = 0; i < 2 * GROUPS; ++i) {
-      zeros[i / 2][i % 2] = of_columns[i % 2];
-      if constexpr (ZEROS && GROUP) zeros[i / 2][i % 2] = points_of(stage, warp, block)[g].at[i / 2][i % 2];
+      zeros[i / 2][i % 2] = place.zeros[i % 2];
+      if constexpr (ZEROS && GROUP) zeros[i / 2][i % 2] = points_of(stage, place, block).at[i / 2][i % 2];
     }
   }
   // Powers of two by which e2m1 is multiplied: 2^126 by the factor, as long as all are up to 1. Else 2^126
   // alone, and the factors follow.
-  static __device__ __forceinline__ bool powers(const char* stage, int warp, int block, int g,
+  static __device__ __forceinline__ bool powers(const char* stage, const Place& place, int block,
                                                 unsigned (&larger)[2][2]) {
-    const unsigned four = *reinterpret_cast<const unsigned*>(&scales_of(stage, warp, block)[g]);
+    const unsigned four = *reinterpret_cast<const unsigned*>(&scales_of(stage, place, block));
     const bool two_factors = __any_sync(0xffffffffu, four & 0x80808080u);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -53,12 +50,13 @@ struct Decoded {
     }
     return two_factors;
   }
-  __device__ __forceinline__ void multiply_again(const char* stage, int warp, int block, int g) {
-    const Scales of_columns = scales_of(stage, warp, block)[g];
+  __device__ __forceinline__ void multiply_again(const char* stage, const Place& place, int block) {
+    const Scales of_columns = scales_of(stage, place, block);
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
       const float factor = factor_of(of_columns.at[i / 8 % GROUPS][i % 2]);
-      at[i / 4][i % 4] = product(Decode<T>::pair_of(at[i / 4][i % 4]), Decode<T>::pair_of(Decode<T>::of_floats(factor, factor)));
+      at[i / 4][i % 4] = product(Decode<T>::pair_of(at[i / 4][i % 4]),
+                                 Decode<T>::pair_of(Decode<T>::of_floats(factor, factor)));
     }
   }
 };
@@ -77,8 +75,7 @@ constexpr int BATCH = GROUP == 32 && !FOLDED ? 2 : 4;
 struct Consumer {
   Decoded decoded[2];
   Sum sums[BN / 2], of_group[BN / 2];
-  int warp, lane;
-  unsigned zeros[2];  // of columns g and g + 8
+  Place place;
 
   // A block of the stage; behind its first products, `next` decodes what follows.
   template <typename Next>
@@ -105,7 +102,7 @@ struct Consumer {
       } else {
         sums_arrive(of_group);
         if (GROUP < 128 || block > 0) {
-          const Scales& of_columns = scales_of(stage, warp, block)[lane / 4];
+          const Scales& of_columns = scales_of(stage, place, block);
           const int group = first / 2 % GROUPS;
           add_group(sums, of_group, of_columns.at[group][0], of_columns.at[group][1]);
         }
@@ -113,13 +110,11 @@ struct Consumer {
     }
   }
 
-  __device__ __forceinline__ void begin(int warp_number, int lane_number, const char* points, int tile) {
-    warp = warp_number, lane = lane_number;
-    zeros[0] = zeros[1] = 8;
+  __device__ __forceinline__ Consumer(int warp, int lane, const char* points, int tile) : place(warp, lane) {
     if constexpr (ZEROS && GROUP == 0) {
       const Zeros& both = reinterpret_cast<const Zeros*>(points)[tile * 32 + warp % 4 * 8 + lane / 4];
-      zeros[0] = both.at[0][0];
-      zeros[1] = both.at[0][1];
+      place.zeros[0] = both.at[0][0];
+      place.zeros[1] = both.at[0][1];
     }
   }
 
@@ -129,7 +124,7 @@ struct Consumer {
     int slot = 0, parity = 0;
     if (range.begin < range.end) {
       barrier_wait(&full[0], 0);
-      decoded[0].read(room, warp, 0, lane, zeros);
+      decoded[0].read(room, place, 0);
     }
     for (int number = range.begin; number < range.end; ++number) {
       const char* const stage = room + slot * STAGE;
@@ -139,15 +134,15 @@ struct Consumer {
       const auto next_stage = [&] {
         if (number + 1 == range.end) return;
         barrier_wait(&full[slot], parity);
-        decoded[0].read(room + slot * STAGE, warp, 0, lane, zeros);
+        decoded[0].read(room + slot * STAGE, place, 0);
       };
       multiply(stage, 0, [&] {
-        if (two) decoded[1].read(stage, warp, 1, lane, zeros);
+        if (two) decoded[1].read(stage, place, 1);
         else next_stage();
       });
       if (two) multiply(stage, 1, next_stage);
       __syncwarp();
-      if (lane == 0) barrier_arrive(&empty[here]);
+      if (threadIdx.x % 32 == 0) barrier_arrive(&empty[here]);
     }
   }
 };
@@ -169,26 +164,28 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     barrier_init_fence();
   }
   __syncthreads();
-  Consumer consumer;
   if (warp >= CONSUMERS) {
+    give_registers_back<REGISTERS_LEFT>();
     const Lines lines{B, scales, zeros, tiles, blocks};
-    if (lane == 0) {
-      if (warp == CONSUMERS + 1) lines.prefetch(range);
-      wait_for_last_launch();
-      produce(warp - CONSUMERS, room, full, empty, range, &A, lines);
-    }
-  } else {
+    if (warp == CONSUMERS + 1 && lane == 0) lines.prefetch(range);
     wait_for_last_launch();
-    consumer.begin(warp, lane, zeros, min_of(blockIdx.x * COLUMN_GROUPS + warp / 4, tiles - 1));
-    consumer.run(room, full, empty, range);
+    produce(warp - CONSUMERS, lane, room, full, empty, range, &A, lines);
+    __syncwarp();
+    meet_while_others_reduce();
+    return;
   }
-  __syncthreads();  // nobody reads the stages any more
+  take_registers<REGISTERS>();
+  wait_for_last_launch();
+  Consumer consumer(warp, lane, zeros, min_of(blockIdx.x * COLUMN_GROUPS + warp / 4, tiles - 1));
+  consumer.run(room, full, empty, range);
   const Target<T> target{
       C, D, d_row, static_cast<int>(blockIdx.x) * COLUMNS, static_cast<int>(blockIdx.y) * BN, m, n};
-  if (warp < CONSUMERS) keep_sums(room, consumer.sums, warp, lane);
+  __syncthreads();  // nobody reads the stages any more
+  keep_sums(room, consumer.sums, warp, lane);
   reduce(room, target, blockIdx.z, [&](int column) {
     if constexpr (GROUP != 0) return 1.0f;
     else
-      return factor_of(reinterpret_cast<const Scales*>(scales)[column / 16 * 8 + column % 8].at[0][column / 8 % 2]);
+      return factor_of(
+          reinterpret_cast<const Scales*>(scales)[column / 16 * 8 + column % 8].at[0][column / 8 % 2]);
   });
 }
