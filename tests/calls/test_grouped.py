@@ -200,7 +200,7 @@ WRONG: list[tuple[type[Exception], str, dict[str, Any]]] = [
     (ArgumentError, "check_offsets: must be True or False", {"check_offsets": "yes"}),
     (ShapeError, "c: ", {"c": np.zeros((3, 16), np.float32), "beta": 1.0}),
     (ShapeError, "out: ", {"out": np.zeros((5, TOTAL, 16), np.float32)}),
-    (ArgumentError, "epilogue: of groups must give one value", {"epilogue": summed}),
+    (ArgumentError, "epilogue: of groups must give values for each sum", {"epilogue": summed}),
     (RefusalError, "its blocks find no groups", {"device": "machine", "kernel": "sgemm"}),
 ]
 

@@ -184,6 +184,59 @@ def test_epilogues(kernel: str | None) -> None:
         assert torch.equal(found[part], expected.to(torch.bfloat16))
 
 
+@lapidist.epilogue
+def twice(acc):  # type: ignore[no-untyped-def]
+    return acc, acc * 2
+
+
+@pytest.mark.parametrize("kernel", [None, "wgmma", "mma"])
+@pytest.mark.parametrize("n", [256, 200])
+def test_quantised_and_further_results(n: int, kernel: str | None) -> None:
+    """By the kernel itself, and by a pass that reads where groups end; the full path, then the fast one."""
+    lengths, k = LENGTHS["mixed"], 128
+    total, count = sum(lengths) + 50, len(lengths)
+    a, b = whole(total, k, dtype=torch.bfloat16), whole(count, n, k, dtype=torch.bfloat16).mT
+    expected, rows = rows_expected(a, b, lengths)[: sum(lengths)], slice(sum(lengths))
+    a[sum(lengths) :] = float("nan")
+    small = torch.empty(total, n, device="cuda", dtype=torch.float8_e4m3fn)
+    factors = torch.empty(total, -(-n // 128), device="cuda")
+    parts_of_row = torch.nn.functional.pad(expected, (0, -n % 128)).unflatten(1, (-1, 128))
+    largest = parts_of_row.abs().amax(2) / 448
+    right = torch.where(largest == 0, 1.0, largest)
+    for ends in (ends_of(lengths), ends_of(lengths, torch.int64)):
+        for _ in range(3):
+            small.copy_(torch.full((total, n), 7.0))
+            factors.fill_(UNTOUCHED)
+            how = {"epilogue": lapidist.epilogues.quantise_e4m3_groups, "out": (small, factors)}
+            lapidist.grouped(a, b, ends, **how, kernel=kernel)
+            assert torch.allclose(factors[rows].double(), right, rtol=1e-6)
+            spread = factors.repeat_interleave(128, 1)[rows, :n].double()
+            assert ((small[rows].double() * spread - expected).abs() <= 16 * spread).all()
+            assert (factors[sum(lengths) :] == UNTOUCHED).all()
+            assert (small[sum(lengths) :].float() == 7).all()
+            first, second = lapidist.grouped(a, b, ends, epilogue=twice, kernel=kernel)
+            assert torch.equal(first[rows], expected.bfloat16())
+            assert torch.equal(second[rows], (2 * expected).bfloat16())
+
+
+@pytest.mark.parametrize("k", [1024, 4096])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_few_rows_of_one_group_are_shared(dtype: str, k: int) -> None:
+    """Fewer tiles than blocks, whose k is cut: exact sums, the same bits in each run, and in a graph."""
+    a, b = whole(64, k, dtype=TYPES[dtype]), whole(8, 1024, k, dtype=TYPES[dtype]).mT
+    out = torch.empty(64, 1024, device="cuda", dtype=TYPES[dtype])
+    draws = torch.randn(64, k, device="cuda").to(TYPES[dtype])
+    for hot in (0, 3, 7):
+        lengths = [64 * (group == hot) for group in range(8)]
+        ends = ends_of(lengths)
+        for _ in range(3):
+            out.fill_(UNTOUCHED)
+            lapidist.grouped(a, b, ends, out=out)
+            assert torch.equal(out.double(), rows_expected(a, b, lengths))
+        first = lapidist.grouped(draws, b, ends).clone()
+        assert all(torch.equal(lapidist.grouped(draws, b, ends), first) for _ in range(20))
+
+
 def test_tokens_by_their_indices() -> None:
     lengths = LENGTHS["mixed"]
     total, count = sum(lengths), len(lengths)

@@ -133,7 +133,8 @@ def run_pass(
     between = Memory("sums of blocks", room.ctypes.data, room.nbytes, room)
     for launch, reads, writes in steps_of(second_pass, architecture, assembled=False):
         first, last = (addresses.get(place, room.ctypes.data + place) for place in (reads, writes))
-        at = {"A": first, "B": results[-1].pointer, "D": last}
+        more = dict(zip("BC", (result.pointer for result in results[1:]), strict=False))
+        at = {"A": first, "D": last, **more}
         run(launch.placed(at, memory=(*memory, between)))
 
 

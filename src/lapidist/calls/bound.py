@@ -321,7 +321,7 @@ class Bound:
         for part in self.parts:
             product = part.on_host(product)
         if self.groups is not None and self.epilogue is not None:
-            product = self.groups.finished(product, self.epilogue.differs_in_batch)
+            product = self.groups.finished(product, self.epilogue)
         host_product.multiply(*product)
 
     def deliver(self, result: Any) -> Any:

@@ -14,8 +14,14 @@ import numpy as np
 from lapidist.backends.host_product import HostProduct
 from lapidist.calls import argument_rules, number_rules
 from lapidist.calls.epilogue_results import FurtherResults, require_even_steps, store_results
+from lapidist.calls.group_results import (
+    follower_of_groups,
+    in_one_matrix,
+    require_one_matrix,
+    require_results_of_groups,
+)
 from lapidist.calls.operation import is_array
-from lapidist.calls.part import Matrices, Part, ProblemInputs
+from lapidist.calls.part import Grouping, Matrices, Part, ProblemInputs
 from lapidist.dtypes import number_type
 from lapidist.epilogues.expressions import SEEDS, is_seed
 from lapidist.epilogues.numeric import evaluate, stored
@@ -87,15 +93,18 @@ class EpilogueOperands(Part):
                 f" {self.function.name} has {count}. Join some into one array"
             )
         self._extents, self._rows = matrices.extents, matrices.scattered_rows
-        if matrices.groups is not None:
-            self._require_one_result()
-            self._extents = matrices.groups.extents_of_each(matrices.extents)
+        self._groups: Grouping | None = matrices.groups
+        if self._groups is not None:
+            require_results_of_groups(self.function, self._groups, self._rows is not None)
+            self._extents = self._groups.extents_of_each(matrices.extents)
         self._shape, self._like = self._shape_of_d(matrices.out), matrices.like.alone()
         self._values = [
             self._value(parameter, epilogue.values[parameter.name], matrices)
             for parameter in self.function.parameters
         ]
         self.further = FurtherResults(self.function, outputs, matrices)
+        if self._groups is not None:
+            require_one_matrix(self.further.operands, self._groups.ragged)
         self._d = matrices.output()
         shapes = [self.further.shape_of_values(source) for source in self.function.sources]
         self.sources = [fresh("values", shape, self._like, self.dtype) for shape in shapes]
@@ -115,15 +124,6 @@ class EpilogueOperands(Part):
             raise DTypeError(
                 f"epilogue: must follow sums of floats; a is {matrices.a.dtype}, summed in"
                 f" {matrices.accumulator}. Convert a and b first, or compute with the result"
-            )
-
-    def _require_one_result(self) -> None:
-        """Groups are stored as sums are made: no second pass knows where they end."""
-        function = self.function
-        if len(function.results) > 1 or function.results[0].then or function.is_positioned:
-            raise ArgumentError(
-                f"epilogue: of groups must give one value for each sum, and draw none; {function.name}"
-                " reduces, quantises, drops or returns several. Do that in a further step"
             )
 
     def _value(self, parameter: Parameter, value: Any, matrices: Matrices) -> float | Operand:
@@ -217,8 +217,10 @@ class EpilogueOperands(Part):
         stores_d, groups = self.function.stores_d and not self.d_follows, self.function.grouped is not None
         d = [self._d] if stores_d or groups else []
         factors = self.further.operands[:1] if groups else []
-        stored = [*self.further.stored, *self.sources, *self.slots]
-        return [*self._values, *self._positions, *d, *factors, *stored]
+        written = [*d, *factors, *self.further.stored, *self.sources]
+        if self._groups is not None:
+            written = [in_one_matrix(operand, self._groups.ragged) for operand in written]
+        return [*self._values, *self._positions, *written, *self.slots]
 
     @property
     def _positions(self) -> list[Operand]:
@@ -284,13 +286,16 @@ class EpilogueOperands(Part):
                 continue
             source = result._replace(dtype="", then="")
             values, source_shape, how = sources[source]
-            stored = (operand, operands[place + 1]) if result.then == QUANTISED else (operand,)
+            scaled = operands[place + 1 : place + 2] if result.then == QUANTISED else []
             *batch, rows, cols = source_shape
-            shape, factors = (math.prod(batch), rows, cols), [target_of(factor) for factor in stored[1:]]
-            target, neighbours = target_of(operand), self.function.neighbours(source)
+            shape, target = (math.prod(batch), rows, cols), target_of(operand)
+            factors, neighbours = [target_of(factor) for factor in scaled], self.function.neighbours(source)
             follower = Pass(
                 result.then, self.dtype, shape, target, factors[0] if factors else None, neighbours
             )
+            stored = (operand, *scaled)
+            if self._groups is not None:
+                follower, stored = follower_of_groups(follower, stored, self._groups)
             along = how is not None and how.over == OF_ROWS
             passes.append((follower.of_columns() if along else follower, values, stored))
         return passes
@@ -328,9 +333,13 @@ class EpilogueOperands(Part):
     # ---- on the host ----
 
     def on_host(self, product: HostProduct) -> HostProduct:
+        return product._replace(finish=partial(self.finish, *self.host_arrays))
+
+    @property
+    def host_arrays(self) -> tuple[list[Any], list[Array]]:
+        """The values of operands, and the arrays of further results."""
         values = [self._on_host(value) if isinstance(value, Operand) else value for value in self._values]
-        results = [on_host(operand) for operand in self.further.operands]
-        return product._replace(finish=partial(self.finish, values, results))
+        return values, [on_host(operand) for operand in self.further.operands]
 
     @property
     def finish(self) -> Callable[[Sequence[Any], Sequence[Array], Array], Array]:

@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lapidist.backends.host_product import Factors, HostProduct, sums_of
 from lapidist.calls import number_rules
+from lapidist.calls.group_results import finished_by_group
 from lapidist.calls.index_operands import IndexOperands, index_of, indices_of
 from lapidist.calls.operation import Groups
 from lapidist.calls.part import Extents, Matrices, Part, ProblemInputs
@@ -26,6 +27,9 @@ from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import HOST, Operand
 from lapidist.problems.modes import ExtraPointers
 from lapidist.problems.ragged import COLS, DEPTH, ROWS, Ragged
+
+if TYPE_CHECKING:
+    from lapidist.calls.epilogue_operands import EpilogueOperands
 
 Array = np.ndarray[Any, Any]
 Shapes = tuple[tuple[int, ...], tuple[int, ...]]
@@ -51,19 +55,19 @@ class GroupOperands(Part):
                 " another"
             )
         self._counted = groups.counts is not None
-        self._ends = index_of(*((groups.counts, "counts") if self._counted else (groups.offsets, "offsets")))
-        if len(self._ends.shape) != 1:
+        self.ends = index_of(*((groups.counts, "counts") if self._counted else (groups.offsets, "offsets")))
+        if len(self.ends.shape) != 1:
             raise ShapeError(
-                f"{self._ends.name}: must have one dimension, a number for each group; got shape"
-                f" {self._ends.shape}. Reshape it"
+                f"{self.ends.name}: must have one dimension, a number for each group; got shape"
+                f" {self.ends.shape}. Reshape it"
             )
         number_rules.require_flag("check_offsets", groups.check)
         self._check, self._expected = groups.check, required_rows(groups.expected_rows)
-        self.arrays = (self._ends,)
+        self.arrays = (self.ends,)
 
     @property
     def count(self) -> int:
-        return self._ends.shape[0]
+        return self.ends.shape[0]
 
     def has_matrices(self, name: str) -> bool:
         """Whether a or b (or its factors, by their name) is a matrix for each group."""
@@ -91,7 +95,7 @@ class GroupOperands(Part):
             if len(operand.shape) == 3 and operand.shape[0] != count:
                 raise ShapeError(
                     f"{operand.name}: must have a matrix for each of the {count} groups; got {operand.shape}."
-                    f" {self._ends.name} has a number for each"
+                    f" {self.ends.name} has a number for each"
                 )
         if a.shape[-1] != b.shape[-2]:
             raise ShapeError(
@@ -115,9 +119,9 @@ class GroupOperands(Part):
                 f" {'rows with counts' if self._counted else extent}. Leave them out"
             )
         for index in indices.arrays:
-            if index.dtype != self._ends.dtype:
+            if index.dtype != self.ends.dtype:
                 raise DTypeError(
-                    f"{index.name}: must have the type of offsets, {self._ends.dtype}; got {index.dtype}."
+                    f"{index.name}: must have the type of offsets, {self.ends.dtype}; got {index.dtype}."
                     " Convert one"
                 )
 
@@ -128,10 +132,10 @@ class GroupOperands(Part):
         if self._counted:
             for operand in matrices.operands:
                 require_stacked(operand)
-        is_outline = self._ends.owner is None  # of a compiler, without numbers
-        if is_outline or not (self._check or self._ends.device == HOST):
+        is_outline = self.ends.owner is None  # of a compiler, without numbers
+        if is_outline or not (self._check or self.ends.device == HOST):
             return
-        name, values = self._ends.name, indices_of(self._ends)
+        name, values = self.ends.name, indices_of(self.ends)
         limit = self.ragged.most if self._counted else self.ragged.total
         before = np.zeros_like(values) if self._counted else np.concatenate(([0], values))[: len(values)]
         wrong = np.flatnonzero((values < before) | (values > limit))
@@ -165,12 +169,12 @@ class GroupOperands(Part):
             b=b,
             c=c,
             d=d,
-            modes=replace(inputs.modes, ragged=ragged, index=self._ends.dtype),
+            modes=replace(inputs.modes, ragged=ragged, index=self.ends.dtype),
             alignment=ONE_ELEMENT if anywhere else inputs.alignment,
         )
 
     def with_pointers(self, pointers: ExtraPointers) -> ExtraPointers:
-        return pointers._replace(ends=self._ends.pointer)
+        return pointers._replace(ends=self.ends.pointer)
 
     # ---- on the host ----
 
@@ -182,14 +186,16 @@ class GroupOperands(Part):
             out=results, sums=partial(sums_of_groups, self.ragged, self._counted, stretches), store=store
         )
 
-    def finished(self, product: HostProduct, differs: bool) -> HostProduct:
-        """The product with what follows its sums. `differs`: operands of that differ from group to group."""
-        stretches = list(self._stretches())
-        finish = partial(finished_groups, self.ragged, stretches, product.finish, differs)
+    def finished(self, product: HostProduct, epilogue: EpilogueOperands) -> HostProduct:
+        """The product with what follows its sums."""
+        ragged, stretches = self.ragged, list(self._stretches())
+        if ragged.extent == DEPTH:
+            return product
+        finish = partial(finished_by_group, ragged, stretches, epilogue.finish, *epilogue.host_arrays)
         return product._replace(finish=finish)
 
     def _stretches(self) -> Iterator[tuple[int, int]]:
-        values = indices_of(self._ends).tolist()
+        values = indices_of(self.ends).tolist()
         if self._counted:
             most = self.ragged.most
             return ((number * most, number * most + count) for number, count in enumerate(values))
@@ -276,23 +282,6 @@ def factors_in(factors: Factors | None, extent: str, number: int, part: slice) -
     if of_b is not None and extent != DEPTH:
         of_b = of_b[number] if extent == ROWS else of_b[:, part] if of_b.shape[1] > 1 else of_b
     return of_a, of_b
-
-
-def finished_groups(
-    ragged: Ragged, stretches: list[tuple[int, int]], finish: Any, differs: bool, sums: Array
-) -> Array:
-    if ragged.extent == DEPTH:
-        return finish(sums)  # type: ignore[no-any-return]
-    counted = ragged.most > 0
-    flat = tall(sums, counted)
-    values: Array = finish(np.broadcast_to(flat, (len(stretches), *flat.shape)) if differs else flat)
-    if differs:
-        results = np.zeros(values.shape[1:], values.dtype)
-        for number, (begin, end) in enumerate(stretches):
-            at = (slice(begin, end),) if ragged.extent == ROWS else (slice(None), slice(begin, end))
-            results[at] = values[number][at]
-        values = results
-    return values.reshape(len(stretches), -1, values.shape[-1]) if counted else values
 
 
 def store_groups(

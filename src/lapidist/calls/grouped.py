@@ -80,7 +80,8 @@ def grouped(
     gather_a, scatter_d : array of the type of offsets, optional
         As in `gemm`: tokens by their indices, in the order of the groups, and rows of out.
     epilogue : epilogue with its operands, optional
-        As in `gemm`, with one result. An operand for each column may have a row for each group.
+        As in `gemm`. Of rows and columns, results are not reduced. An operand for each column may have a row
+        for each group.
     invariant : bool, optional
         As in `matmul`. Otherwise blocks may share the k of a tile, so bits depend on the lengths of groups.
     expected_rows : int, optional

@@ -81,6 +81,7 @@ class Grouping(Protocol):
     """What the groups of a call say to its other parts."""
 
     ragged: Ragged
+    ends: Operand
 
     @property
     def count(self) -> int: ...

@@ -153,6 +153,7 @@ FAMILY: Knobs = (
     BATCHED,
     Knob("MOST_PARTS", "the most blocks that share the k of a tile of groups; 1: tiles are whole", 1),
     Knob("LEAST_STEPS", "the fewest steps of k of such a block", 1),
+    Knob("SATURATING", "as many clusters keep the memory busy; 0: products take longer than loads", 0),
     Knob("A_ROWS", "rows of A, rounded up to 16, if they are few; else BM", same_as("BM")),
     Knob("PACK_A", PACKED, 0),
     Knob("PACK_B", f"{PACKED}; 2: it is also transposed, as wgmma reads its type K-major only", 0),
@@ -178,6 +179,8 @@ QUANTISE: Knobs = (
     Knob("WARPS", "warps of a block, a group each"),
     Knob("GROUP", "neighbours of a row that share a factor"),
     Knob("LARGEST", "the largest number of the results' type, which that of a group becomes", None, MACRO),
+    Knob("AMONG_GROUPS", "1: rows of no group, whose ends lie in device memory, are left", 0, MACRO),
+    Knob("Index", "of these ends", "int", TYPE),
     Knob("TOGETHER", "1: rows of values and of results begin on four of them, so that four move at once"),
 )
 REDUCE: Knobs = (

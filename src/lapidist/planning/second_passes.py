@@ -35,6 +35,7 @@ from lapidist.epilogues.passes import (
 )
 from lapidist.launch import Binary, Launch, ParameterBlock
 from lapidist.problems.epilogue_layout import READS
+from lapidist.problems.modes import INDEX_TYPES
 
 VALUES, RESULT = -1, -2  # operands of a step that are not an offset in the workspace
 WARPS = THREADS // 32
@@ -71,6 +72,11 @@ QUANTISE = ParameterBlock(
 )
 
 
+QUANTISE_GROUPS = ParameterBlock(
+    [*QUANTISE.parameters, ("C", "pointer"), ("count", "i32"), ("total", "i32"), ("high", "i32")]
+)
+
+
 class Target(NamedTuple):
     """Where results go. `row`: elements from row to row, through all matrices; `col`: from column
     to column.
@@ -80,6 +86,17 @@ class Target(NamedTuple):
     row: int
     col: int
     aligned: bool = True  # to TOGETHER bytes
+
+
+class RowsOfGroups(NamedTuple):
+    """Which rows of the values belong to groups, as device memory says. `high`: 0, or the rows of a matrix,
+    the first of which are counted.
+    """
+
+    matrices: int
+    total: int
+    high: int
+    index_type: str
 
 
 class Pass(NamedTuple):
@@ -93,6 +110,7 @@ class Pass(NamedTuple):
     target: Target
     factors: Target | None = None
     neighbours: int = JOINED
+    groups: RowsOfGroups | None = None  # None: all rows have values
 
     def of_columns(self) -> Pass:
         """The same for values that lanes of the product reduced along rows, and that lie transposed."""
@@ -242,10 +260,15 @@ def quantising(second_pass: Pass, architecture: str, assembled: bool) -> tuple[S
         "columns": columns,
         "groups": groups,
     }
+    parameters, among = QUANTISE, second_pass.groups
+    if among is not None:
+        parameters = QUANTISE_GROUPS
+        macros |= {"AMONG_GROUPS": 1, "Index": INDEX_TYPES[among.index_type]}
+        numbers |= {"count": among.matrices, "total": among.total, "high": among.high}
     binary = compiled(
         kernel_of(second_pass.then), macros, second_pass.dtype, to.dtype, architecture, assembled
     )
-    launch = launched(binary, -(-lines * groups // WARPS), QUANTISE, numbers)
+    launch = launched(binary, -(-lines * groups // WARPS), parameters, numbers)
     return (Step(launch, VALUES, RESULT),)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from math import prod
@@ -106,20 +106,20 @@ PassLaunch = tuple[Start, Operands]
 def follow(epilogue: EpilogueArrays, before: InKernelWork, placed: Placed, ordinal: int, stream: int) -> None:
     """Launch all passes, after a product that left its values there."""
     for second_pass, values, results in epilogue.passes(before):
-        ends = results[0].pointer, results[-1].pointer
-        for launch, operands in launches_of(second_pass, values.pointer, ends, placed.room, ordinal):
+        at = [result.pointer for result in results]
+        for launch, operands in launches_of(second_pass, values.pointer, at, placed.room, ordinal):
             launch(operands, AS_IT_IS, stream)
 
 
 def launches_of(
-    second_pass: Pass, values: int, results: tuple[int, int], room: int, ordinal: int
+    second_pass: Pass, values: int, results: Sequence[int], room: int, ordinal: int
 ) -> list[PassLaunch]:
-    """`results`: addresses of the first and the last result; the last one may be the factors."""
-    addresses = {VALUES: values, RESULT: results[0]}
+    """`results`: addresses of the result, of its factors, and of the ends of groups, as far as there are."""
+    addresses, (_, factors, ends, *_) = {VALUES: values, RESULT: results[0]}, (*results, 0, 0)
     return [
         (
             kernel.start,
-            (addresses.get(reads, room + reads), results[1], 0, addresses.get(writes, room + writes)),
+            (addresses.get(reads, room + reads), factors, ends, addresses.get(writes, room + writes)),
         )
         for kernel, reads, writes in kernels_of(second_pass, ordinal)
     ]

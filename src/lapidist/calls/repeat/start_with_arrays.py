@@ -124,13 +124,13 @@ class Brought:
 
 
 class PassStep(NamedTuple):
-    """One launch of a second pass, with the indices of what it reads, of its last result, and of what it
+    """One launch of a second pass, with the indices of what it reads, of its result's factors, and of what it
     writes. They count what the product leaves, then workspace between steps, then results.
     """
 
     start: Start
     reads: int
-    last: int
+    factors: int
     writes: int
 
 
@@ -150,6 +150,7 @@ def followed(
         nowhere = (0,) * read
         return product._replace(bring=lambda at, numbers: bring_product((*at, *nowhere), numbers), of_d=True)
     rooms, further = Rooms(sources_in_room, ordinal), tensors - sources.further
+    ends = sources.pointers.ends
     free, another = rooms.free, rooms.another
     # a workspace, addresses in it that the product writes, and all addresses in it
     last: tuple[Any, tuple[int, ...], tuple[int, ...]] = None, (), ()
@@ -165,8 +166,8 @@ def followed(
         at = brought.at
         at_all = (*lying, at[D], *at[further:])
         launches = [
-            (start, (at_all[reads], at_all[result], 0, at_all[writes]))
-            for start, reads, result, writes in steps
+            (start, (at_all[reads], at_all[factors], at[ends], at_all[writes]))
+            for start, reads, factors, writes in steps
         ]
         return room, bring_product((*at, *addresses), brought.numbers), launches
 
@@ -199,11 +200,11 @@ def steps_after(
     steps = []
     for values, stored, kernels in every:
         results = len(read) + len(between)
-        first, last = (results + place_of(then, written) for then in (stored[0], stored[-1]))
+        first, factors = (results + place_of(then, written) for then in (*stored, *stored)[:2])
         indices = {place: len(read) + number for number, place in enumerate(between)}
         indices |= {VALUES: place_of(values, read), RESULT: first}
         for kernel, reads, writes in kernels:
-            steps.append(PassStep(kernel.repeated_start(), indices[reads], last, indices[writes]))
+            steps.append(PassStep(kernel.repeated_start(), indices[reads], factors, indices[writes]))
     return steps, between
 
 

@@ -5,11 +5,13 @@
 from __future__ import annotations
 
 from lapidist.config import Config
+from lapidist.kernels.wgmma.tiles import read_once
 from lapidist.problems.problem import Problem
 from lapidist.problems.ragged import DEPTH
 from lapidist.schedule.grid import ceil_div
 
 MOST_PARTS = 8
+SATURATING = 53  # clusters: more read a weight no faster
 LEAST_STEPS = 6  # of k, of a part: below, handing sums on takes as long as the products
 
 
@@ -25,4 +27,7 @@ def parts_of_tiles(problem: Problem, config: Config) -> int:
 
 def part_macros(problem: Problem, config: Config) -> dict[str, object]:
     parts = parts_of_tiles(problem, config)
-    return {"MOST_PARTS": parts, "LEAST_STEPS": LEAST_STEPS} if parts > 1 else {}
+    if parts == 1:
+        return {}
+    streams = any(read_once(problem, config))
+    return {"MOST_PARTS": parts, "LEAST_STEPS": LEAST_STEPS, "SATURATING": SATURATING if streams else 0}

@@ -124,9 +124,10 @@ def quantises(problem: Problem) -> bool:
     pieces of 16 bytes, and C must not come patch by patch. Not in a batch: it may take several launches, of
     which all would have to.
     """
-    if problem.fused is None or problem.transposed or problem.batch or c_in_patches(problem):
+    modes = problem.modes
+    if problem.fused is None or problem.transposed or c_in_patches(problem) or not problem.fused.grouped:
         return False
-    if not problem.fused.grouped or problem.modes != PLAIN:
+    if (problem.batch or modes != PLAIN) and (modes.routes or not modes.cuts(ROWS)):
         return False
     return problem.fused.grouped[0].kind(True).endswith(", 1, 4>")
 

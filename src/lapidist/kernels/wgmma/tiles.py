@@ -93,8 +93,12 @@ def lines_in_all(problem: Problem) -> tuple[int, int]:
 
 def read_once(problem: Problem, config: Config) -> tuple[bool, bool]:
     """Whether each part of A, and of B, is read by a single tile: one tile has all columns of B, or all rows
-    of A.
+    of A. Of groups, whether one tile has as many lines as most groups have.
     """
+    modes = problem.modes
+    if modes.ragged is not None:
+        few = modes.cuts(COLS) and problem.n <= config.bn, modes.cuts(ROWS) and problem.m <= config.bm
+        return config.cluster == 1 and few[0], config.cluster == 1 and few[1]
     alone, (m, n) = config.cluster == 1 and prod(problem.batch) == 1, lines_in_all(problem)
     return alone and n <= config.bn, alone and m <= config.bm
 
