@@ -211,7 +211,7 @@ def test_quantised_and_further_results(n: int, kernel: str | None) -> None:
             lapidist.grouped(a, b, ends, **how, kernel=kernel)
             assert torch.allclose(factors[rows].double(), right, rtol=1e-6)
             spread = factors.repeat_interleave(128, 1)[rows, :n].double()
-            assert ((small[rows].double() * spread - expected).abs() <= 16 * spread).all()
+            assert ((small[rows].double() * spread - expected).abs() <= 16.01 * spread).all()
             assert (factors[sum(lengths) :] == UNTOUCHED).all()
             assert (small[sum(lengths) :].float() == 7).all()
             first, second = lapidist.grouped(a, b, ends, epilogue=twice, kernel=kernel)

@@ -43,7 +43,7 @@ def few_sms(count: int) -> Device:
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.survey)])
-@pytest.mark.parametrize("device", [few_sms(24), few_sms(6)], ids=["few tiles", "after whole ones"])
+@pytest.mark.parametrize("device", [few_sms(12), few_sms(6)], ids=["few tiles", "after whole ones"])
 @pytest.mark.parametrize("name", CONFIGS)
 def test_parts_are_added(rng: np.random.Generator, name: str, device: Device, seed: int) -> None:
     product = group_product(rng, "m", LENGTHS, (40, LONG), "float16", 29, (False, True))

@@ -153,7 +153,6 @@ FAMILY: Knobs = (
     BATCHED,
     Knob("MOST_PARTS", "the most blocks that share the k of a tile of groups; 1: tiles are whole", 1),
     Knob("LEAST_STEPS", "the fewest steps of k of such a block", 1),
-    Knob("SATURATING", "as many clusters keep the memory busy; 0: products take longer than loads", 0),
     Knob("A_ROWS", "rows of A, rounded up to 16, if they are few; else BM", same_as("BM")),
     Knob("PACK_A", PACKED, 0),
     Knob("PACK_B", f"{PACKED}; 2: it is also transposed, as wgmma reads its type K-major only", 0),

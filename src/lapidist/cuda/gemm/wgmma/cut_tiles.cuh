@@ -22,10 +22,8 @@ struct CutTiles {
 
   // `steps`: of k.
   __device__ __forceinline__ CutTiles(int tiles, int clusters, int steps) {
-    left = tiles % clusters, whole = tiles - left, parts = 1;
-    if (left == 0) return;
-    parts = min_of(clusters / left, min_of(MOST_PARTS, max_of(1, steps / LEAST_STEPS)));
-    if (SATURATING > 0) parts = min_of(parts, ceil_div(SATURATING, left));
+    left = tiles % clusters, whole = tiles - left;
+    parts = left > 0 ? min_of(clusters / left, min_of(MOST_PARTS, max_of(1, steps / LEAST_STEPS))) : 1;
   }
   // The tile of a cluster's unit, and the part of it. False: there is no such unit.
   __device__ __forceinline__ bool find(int& tile, int& part) const {
