@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from browser import Browser
-from lapidist.kernels.registry import kernel_named
+from lapidist.kernels.kernel import Kernel
+from lapidist.kernels.registry import RUNGS, kernel_named
 from lapidist_lab.lessons.lesson import lesson_of
 from lapidist_lab.lessons.page import page_of
 
 pytestmark = pytest.mark.browser
-RUNGS = ("shared_tile", "async_pipeline", "wgmma_specialised")
+SOME = ("shared_tile", "async_pipeline", "wgmma_specialised")
 PICTURE = (
     "['memory', 'where', 'timeline', 'verdict'].map((id) => document.getElementById(id).innerHTML).join()"
 )
+# The words of all moments of a warp; every 16th is drawn too.
+EVERY_MOMENT = "toWarp(WARP); warpNow().moments.map((moment, n) => (n % 16 || go(n), momentWords(moment)))"
+WHOSE = re.compile(r"(?:A|B)\[|C\[|of [AB], k from|sums of C|after the wait")
 WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -27,7 +32,7 @@ def browser() -> Iterator[Browser]:
     started.close()
 
 
-@pytest.fixture(scope="module", params=RUNGS)
+@pytest.fixture(scope="module", params=SOME)
 def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("lessons") / f"{request.param}.html"
     file.write_text(page_of(lesson_of(kernel_named(request.param)) | {"measured": None}))
@@ -40,6 +45,31 @@ def test_nothing_goes_wrong_and_nothing_is_fetched(browser: Browser, page: Path)
         browser.ask(f"toWarp({warp}); for (let n = 0; n < warpNow().moments.length; n += 7) go(n); true")
     assert browser.complaints == []
     assert browser.fetched == []
+
+
+@pytest.mark.parametrize("kernel", RUNGS, ids=lambda kernel: kernel.name)
+def test_every_lesson_opens_on_what_the_loop_does_with_a_and_b(
+    browser: Browser, tmp_path: Path, kernel: Kernel
+) -> None:
+    """All its moments can be drawn, and each says whose elements it moves."""
+    file = tmp_path / "lesson.html"
+    file.write_text(page_of(lesson_of(kernel) | {"measured": None}))
+    browser.open(file)
+    first = browser.ask("document.getElementById('moment').textContent")
+    assert re.search(r"of [AB], k from \d+$|^\d+ of \d+: (?:order|wgmma on) [AB]\[", first), first
+    for warp in range(browser.ask("data.warps.length")):
+        words = browser.ask(EVERY_MOMENT.replace("WARP", str(warp)))
+        assert words
+        assert not [text for text in words if not WHOSE.search(text)]
+    assert browser.complaints == []
+
+
+@pytest.mark.parametrize("rung", ["padded_tile", "mma_swizzled", "wgmma_clusters"])
+def test_a_rung_against_conflicts_opens_on_none(browser: Browser, tmp_path: Path, rung: str) -> None:
+    file = tmp_path / "lesson.html"
+    file.write_text(page_of(lesson_of(kernel_named(rung)) | {"measured": None}))
+    browser.open(file)
+    assert browser.ask("document.getElementById('verdict').className") == "good"
 
 
 def test_the_slider_moves_the_picture(browser: Browser, page: Path) -> None:

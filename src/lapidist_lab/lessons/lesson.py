@@ -53,7 +53,8 @@ class Observed:
         launch = self.product.launch()
         self.program: Program = compile_program(launch.binary.ptx, launch.binary.entry)
         self.threads = launch.block[0] * launch.block[1] * launch.block[2]
-        watcher = Watcher(self.program, self.elements, shared_extent(self.program, launch.shared_bytes))
+        shared_bytes = shared_extent(self.program, launch.shared_bytes)
+        watcher = Watcher(self.program, self.elements, self.threads, shared_bytes)
         counts = run(launch, exact_counts=True, merge_loads=True, watch=watcher).counts
         assert counts is not None
         self.counts: Counts = counts
@@ -183,13 +184,12 @@ def follow(observed: Observed, number: int, role: str, patterns: Patterns) -> di
 
 
 def stored_elements(observed: Observed, warp: Warp, patterns: Patterns) -> list[tuple[int, int] | None]:
-    """The elements of C that each lane stores."""
+    """The elements of C that each lane stores: to global memory, or to what TMA takes there."""
     start = observed.elements.starts[2]
-    stores = [
-        moment.event.elements
-        for moment in warp.moments
-        if isinstance(moment.event, Request) and (moment.event.elements >= start).any()
-    ]
+    requests = [moment.event for moment in warp.moments if isinstance(moment.event, Request)]
+    sums = [each for each in requests if each.action == "store" and (each.elements >= start).any()]
+    to_global = [each for each in sums if each.space == "global"]
+    stores = [each.elements for each in to_global or sums]
     if not stores:
         return []
     stored = np.concatenate([np.where(elements >= start, elements, NOWHERE) for elements in stores], axis=1)

@@ -10,14 +10,16 @@ import numpy as np
 from lapidist.machine.barrier import Barrier
 from lapidist.machine.instructions.copies import Transfer, box_positions, element_size, swizzled
 from lapidist.machine.instructions.mbarrier import MBarrier
-from lapidist.machine.instructions.warpgroup_mma import Multiplication as Wgmma
-from lapidist.machine.instructions.warpgroup_mma import PendingProduct, tile_addresses
+from lapidist.machine.instructions.warpgroup_mma import PendingProduct
 from lapidist.machine.lanes import Lanes
 from lapidist.machine.memory import Address
 from lapidist.machine.observer import Observer
 from lapidist.machine.program import Program
 from lapidist.machine.ptx.merging import merged_loads
 from lapidist_lab.lessons.elements import NOWHERE, Elements
+from lapidist_lab.lessons.lane_rules import LANE_RULES
+from lapidist_lab.lessons.matrix_rules import MATRIX_RULES
+from lapidist_lab.lessons.origins import Access, Executed, Origins, WarpProduct, padded
 
 Array = np.ndarray
 WATCHED = 0  # the block
@@ -59,6 +61,10 @@ class Multiplication:
     a: Array
     b: Array
 
+    def read(self, a: Array, b: Array) -> None:
+        """Note the elements that it reads."""
+        self.a, self.b = a, b
+
 
 @dataclass(slots=True)
 class Signal:
@@ -89,92 +95,72 @@ class Meeting:
 
 
 class Watcher(Observer):
-    """Keeps the log of the watched block, and the origin of each element in its shared memory."""
+    """Keeps the log of the watched block, and follows the elements in its registers and shared memory."""
 
-    def __init__(self, program: Program, elements: Elements, shared_bytes: int) -> None:
+    def __init__(self, program: Program, elements: Elements, threads: int, shared_bytes: int) -> None:
         self.code, self.elements = program.kernel.instructions, elements
+        self.blocks = program.blocks
         self.merged = merged_loads(program.kernel, program.blocks)
         self.log: list[Run | Meeting | Signal] = []
         self.inside: dict[int, list[Request | Copy | Multiplication | Signal]] = defaultdict(list)
         self.shared_bytes = shared_bytes
-        self.shadow = np.full(-(-shared_bytes // elements.itemsize) + 16, NOWHERE, np.int64)
-        self.storing: list[tuple[Request, Array]] = []
-        self.under_way: dict[tuple[int, int], Array] = {}  # by site and thread: what a cp.async brings
+        self.origins = Origins(program, elements, threads, shared_bytes, LANE_RULES | MATRIX_RULES)
+        self.under_way = Executed()
         self.last: tuple[int, int] | None = None  # warp and site of the last signal
 
     # -- code --
 
     def executed(self, number: int, lanes: Lanes) -> None:
-        for warp in warps_of(lanes):
+        """Note who ran a block of code; what its instructions moved is followed only now, in their order."""
+        threads = lanes.thread[lanes.block == WATCHED]
+        done, self.under_way = self.under_way, Executed()
+        if not len(threads):
+            return
+        block = self.blocks[number]
+        self.origins.execute(range(block.start, block.stop), threads, done)
+        for warp in np.unique(threads // LANES).tolist():
             self.log.append(Run(warp, number, self.inside.pop(warp, [])))
 
     # -- memory --
 
     def accessed(self, address: Address, offset: int, size: int, site: int, action: str) -> None:
-        if address.space not in ("global", "shared"):
-            return
-        if site in self.merged and (address.low | self.merged[site][0]) & (self.merged[site][1] - 1) == 0:
-            start, width = self.merged[site]
-            if offset != start:
-                return
-            size = width
         mine = address.g.block == WATCHED
+        if address.space not in ("global", "shared") or not mine.any():
+            return
         addresses = np.broadcast_to(address.addresses, (address.g.n,))[mine].astype(np.int64) + offset
         threads = address.g.thread[mine]
-        self.storing = []
+        self.under_way.accesses[site].append(Access(address.space, action, size, threads, addresses))
+        if site in self.merged and (address.low | self.merged[site][0]) & (self.merged[site][1] - 1) == 0:
+            start, size = self.merged[site]
+            if offset != start:
+                return
+        region = address.m.globals.find(int(addresses[0])) if address.space == "global" else None
+        start = region.start if region else 0
         for warp in np.unique(threads // LANES).tolist():
             in_warp = threads // LANES == warp
-            request = self.request(address, addresses[in_warp], threads[in_warp], (size, site, action))
-            self.inside[warp].append(request)
-            self.storing.append((request, in_warp))
+            access = Access(address.space, action, size, threads[in_warp], addresses[in_warp])
+            self.request(warp, site, access, start)
 
-    def request(
-        self, address: Address, addresses: Array, threads: Array, how: tuple[int, int, str]
-    ) -> Request:
-        size, site, action = how
-        steps = self.elements.itemsize * np.arange(max(size // self.elements.itemsize, 1))
-        element_addresses = addresses[:, None] + steps
-        if address.space == "global":
-            elements = self.elements.of_addresses(element_addresses)
-            region = address.m.globals.find(int(addresses[0]))
-            addresses = addresses - (region.start if region else 0)
-            if self.code[site].opcode == "cp":
-                for thread, row in zip(threads.tolist(), elements, strict=True):
-                    self.under_way[site, thread] = row
-        else:
-            elements = self.shadow[element_addresses // self.elements.itemsize]
-        dense = Request(
-            site, address.space, action, size, np.zeros(LANES, bool), np.zeros(LANES, np.int64), elements[:0]
+    def request(self, warp: int, site: int, access: Access, start: int) -> None:
+        """Note a request. Its elements are known when those of the instructions before it have moved."""
+        lane = access.threads % LANES
+        cells = max(access.size // self.elements.itemsize, 1)
+        request = Request(
+            site,
+            access.space,
+            access.action,
+            access.size,
+            np.zeros(LANES, bool),
+            np.zeros(LANES, np.int64),
+            np.full((LANES, cells), NOWHERE, np.int64),
         )
-        dense.elements = np.full((LANES, elements.shape[1]), NOWHERE, np.int64)
-        lane = threads % LANES
-        dense.present[lane], dense.at[lane], dense.elements[lane] = True, addresses, elements
-        return dense
+        request.present[lane], request.at[lane] = True, access.addresses - start
+        self.inside[warp].append(request)
 
-    def stored(self, address: Address, offset: int, values: tuple[Array, ...], site: int) -> None:
-        """Note a change of shared memory: stored values tell their elements."""
-        mine = address.g.block == WATCHED
-        if address.space != "shared" or not mine.any():
-            return
-        addresses = np.broadcast_to(address.addresses, (address.g.n,))[mine].astype(np.int64) + offset
-        sources = self.origin(address.g, mine, values, site)
-        steps = np.arange(sources.shape[1])
-        self.shadow[addresses[:, None] // self.elements.itemsize + steps] = sources
-        for request, in_warp in self.storing:
-            request.elements[address.g.lane[mine][in_warp], : sources.shape[1]] = sources[in_warp]
+        def name_elements() -> None:
+            request.elements[lane] = padded(self.origins.loaded(access), cells)
 
-    def origin(self, g: Lanes, mine: Array, values: tuple[Array, ...], site: int) -> Array:
-        if self.code[site].opcode == "cp":
-            threads = g.thread[mine].tolist()
-            width = max((len(row) for (at, _), row in self.under_way.items() if at == site), default=1)
-            zeros = np.full(width, NOWHERE, np.int64)  # what cp.async fills up
-            rows = [self.under_way.pop((site, thread), zeros) for thread in threads]
-            return np.stack([np.pad(row, (0, width - len(row)), constant_values=NOWHERE) for row in rows])
-        stored = np.stack([np.broadcast_to(value, (g.n,))[mine] for value in values], axis=1)
-        size = self.elements.itemsize
-        if stored.itemsize < size:
-            return np.full(stored.shape, NOWHERE, np.int64)
-        return self.elements.of_values(np.ascontiguousarray(stored).view(f"u{size}"))
+        self.under_way.settled[site].append(name_elements)
 
     def transferred(self, t: Transfer) -> None:
         """Note a copy. One for several blocks of a cluster lands here if this block is among them."""
@@ -182,15 +168,27 @@ class Watcher(Observer):
         ours = int(t.g.block[t.lane]) == WATCHED
         warp = int(t.g.thread[t.lane]) // LANES
         self.last = (warp, t.site) if ours else None
-        if t.map is None or not (targets or ours):
+        if not (targets or ours):
             return
-        elements = self.box(t)
-        if targets and t.to_shared:
-            self.fill(targets[0], t, elements)
+        if t.map is None:
+            elements = self.line(t)
+            if targets and t.to_shared:
+                self.origins.shared[targets[0] // self.elements.itemsize :][: len(elements)] = elements
+        else:
+            elements = self.box(t)
+            if targets and t.to_shared:
+                self.fill(targets[0], t, elements)
         if ours:
             barriers = tuple(barrier for barrier in t.barriers if self.mine(barrier))
             start = (targets or t.shared)[0]
             self.inside[warp].append(Copy(t.site, elements, start, t.nbytes, t.to_shared, barriers))
+
+    def line(self, t: Transfer) -> Array:
+        """The elements of a copy without a map, which is a line of bytes."""
+        count = t.nbytes // self.elements.itemsize
+        if t.from_shared:
+            return np.full(count, NOWHERE, np.int64)
+        return self.elements.of_addresses(t.address + self.elements.itemsize * np.arange(count))
 
     def mine(self, position: int) -> bool:
         """Whether it is in the watched block, which is first in the machine's shared memory."""
@@ -218,24 +216,27 @@ class Watcher(Observer):
         begin = shared & 1023
         pieces = shared - begin + swizzled(box_positions(t.map, size, begin), t.map.swizzle)
         per_piece = 16 // size
-        self.shadow[pieces[:, None] // size + np.arange(per_piece)] = elements.reshape(-1, per_piece)
+        self.origins.shared[pieces[:, None] // size + np.arange(per_piece)] = elements.reshape(-1, per_piece)
 
     def multiplied(self, product: PendingProduct) -> None:
         """Note a wgmma: a warp of four multiplies its 16 rows of A by all of B."""
-        g, mma = product.g, product.mma
+        g, mma, site = product.g, product.mma, product.site
         for lane in range(0, g.n, LANES):
             if g.block[lane] == WATCHED:
                 warp = int(g.thread[lane]) // LANES
-                first = int(product.a[lane]), 16 * (warp % 4), 16, mma, mma.transposed_a, mma.kinds[1]
-                second = int(product.b[lane]), 0, mma.n, mma, mma.transposed_b, mma.kinds[2]
-                a = NO_ELEMENTS if product.a_registers else self.pieces_of(first)
-                self.inside[warp].append(Multiplication(product.site, a, self.pieces_of(second)))
-
-    def pieces_of(self, tile: tuple[int, int, int, Wgmma, bool, str]) -> Array:
-        """The elements of a tile in shared memory."""
-        addresses = tile_addresses(*tile)[0].reshape(-1, 1)
-        size = self.elements.itemsize
-        return np.unique(self.shadow[addresses // size + np.arange(16 // size)])
+                event = Multiplication(site, NO_ELEMENTS, NO_ELEMENTS)
+                self.inside[warp].append(event)
+                self.under_way.products[site].append(
+                    WarpProduct(
+                        mma,
+                        warp,
+                        int(product.a[lane]),
+                        int(product.b[lane]),
+                        bool(product.a_registers),
+                        bool(product.c),
+                        event.read,
+                    )
+                )
 
     # -- who meets whom --
 

@@ -24,8 +24,8 @@ function momentWords(moment) {
   if (moment.kind === "wait") return `after the wait for ${{ barrier: "the block's barrier", mbarrier: "an mbarrier", "cp.async": "cp.async", wgmma: "wgmma" }[moment.name]}`;
   if (moment.kind === "copy") return `${moment.loads ? "order" : "store"} ${moment.boxes.map(boxWords).join(", ")} by TMA`;
   if (moment.kind === "product") return `wgmma on ${moment.boxes.map(boxWords).join(" and ")}`;
-  const places = moment.places ? unpack(moment.places).find((number) => number >= 0) : -1, place = placeOf(places ?? -1);
-  const of = place ? ` of ${place.matrix}${place.matrix === "C" ? "" : `, k from ${place.matrix === "A" ? place.column : place.row}`}` : "";
+  const place = placeOf(unpack(moment.places).find((number) => number >= 0) ?? -1);
+  const of = !place ? "" : place.matrix === "C" ? ", sums of C" : ` of ${place.matrix}, k from ${place.matrix === "A" ? place.column : place.row}`;
   return `${moment.what} ${plural(moment.size, "byte")} a lane ${moment.what === "load" ? "from" : "to"} ${moment.kind} memory${of}`;
 }
 
@@ -84,14 +84,22 @@ function nameOf(moment) {
   if (moment.kind === "copy") return `${where}${moment.loads ? "TMA load" : "TMA store"}`;
   if (moment.kind === "product") return `${where}wgmma`;
   const first = placeOf(unpack(moment.places).find((number) => number >= 0) ?? -1);
-  return `${where}${moment.what} ${moment.kind}${first ? `, ${first.matrix}` : ""}`;
+  return `${where}${moment.what} ${moment.kind}${first ? `, ${first.matrix === "C" && moment.kind === "shared" ? "sums of C" : first.matrix}` : ""}`;
 }
 
-// The moment that a reader should see first: where a request costs more than it must.
+// The moment that a reader should see first: what the loop along k does with A and B, and there what costs more
+// than it must. Sums on their way out are no rung's idea.
 function worst() {
-  const places = (css) => [...document.querySelectorAll(css)].map((each) => Number(each.dataset.place));
-  const loads = (place) => warpNow().moments[place].what !== "store" || warpNow().moments[place].kind === "shared";
-  return places("#requests .bad").find(loads) ?? places("#requests button").find((place) => warpNow().moments[place].kind !== "global") ?? 0;
+  const places = [...document.querySelectorAll("#requests button")].map((each) => Number(each.dataset.place));
+  const of = (place) => warpNow().moments[place], bad = (place) => verdictOf(of(place))[0] === "bad";
+  const inLoop = places.filter((place) => of(place).boxes ? of(place).loads !== false : matrixOf(of(place)) !== "C");
+  const ways = [(place) => bad(place) && (of(place).what === "load" || of(place).kind === "shared"), (place) => of(place).kind === "shared" && of(place).what === "load", (place) => of(place).kind !== "global"];
+  return ways.map((way) => inLoop.find(way)).find((place) => place !== undefined) ?? inLoop[0] ?? 0;
+}
+
+// The matrix of a request's elements.
+function matrixOf(moment) {
+  return placeOf(unpack(moment.places).find((number) => number >= 0) ?? -1)?.matrix;
 }
 
 // ---- what stays as it is ----
@@ -106,7 +114,7 @@ function writeHead() {
 }
 
 function writeCounts() {
-  const number = (value) => (value === null ? "" : value.toLocaleString("en", { maximumFractionDigits: value < 100 ? 2 : 0 }));
+  const number = (value) => (value === null ? "" : value.toLocaleString("en", { maximumSignificantDigits: Math.max(3, String(Math.round(value)).length) }));
   const row = ({ name, before, now, means }) => {
     const css = before === null || Math.abs(now - before) < 0.02 * before ? "" : now < before ? "better" : "worse";
     return element("tr", {}, element("td", {}, name), element("td", {}, number(before)), element("td", { class: css }, number(now)), element("td", { class: "words muted" }, means));

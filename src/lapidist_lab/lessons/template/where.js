@@ -26,7 +26,7 @@ const inView = (place) => place.row < (place.matrix === "B" ? spot.k : spot.bm) 
 // Elements joined along rows: [row, column, columns].
 function runs(numbers) {
   const found = [];
-  for (const number of numbers.filter((each) => each >= 0).sort((a, b) => a - b)) {
+  for (const number of [...new Set(numbers)].filter((each) => each >= 0).sort((a, b) => a - b)) {
     const place = placeOf(number), last = found[found.length - 1];
     if (last && last.matrix === place.matrix && last.row === place.row && last.column + last.columns === place.column) last.columns++;
     else found.push({ ...place, columns: 1 });
