@@ -10,8 +10,8 @@ from lapidist.problems.ragged import DEPTH
 from lapidist.schedule.grid import ceil_div
 
 MOST_PARTS = 8
-# Steps of k of a part. Below, handing sums on takes as long as the products: 64 rows of one group with k = 2048
-# took 10.3 us in parts of 6, and 9.9 in parts of 12 (H200).
+# Steps of k of a part. Below, handing sums on takes as long as the products: 64 rows of one group with
+# k = 2048 took 10.3 us in parts of 6, and 9.9 in parts of 12 (H200).
 LEAST_STEPS = 12
 
 
