@@ -22,7 +22,7 @@ from lapidist.kernels.registry import kernel_named
 from lapidist.planning import shape_log
 from lapidist.planning.logged_shapes import LoggedPass, LoggedShape, line_of
 from lapidist.planning.plans import Plan, make_plan
-from lapidist.planning.second_passes import Pass, Target
+from lapidist.planning.second_passes import Pass, RowsOfGroups, Target
 from lapidist.planning.shape_log import VARIABLE, log_pass, log_shape
 from lapidist.problems.problem import dense_problem
 from lapidist.schedule.sharing_choice import Sharing
@@ -89,6 +89,14 @@ def test_each_shape_is_a_line_and_comes_back(log: Path) -> None:
 PASSES = [
     Pass("row_sum", "float32", (1, 64, 80), Target("bfloat16", 80, 1)),
     Pass("quantised", "float32", (1, 64, 256), Target("float8_e4m3fn", 256, 1), Target("float32", 2, 1)),
+    Pass(
+        "quantised",
+        "float32",
+        (1, 64, 256),
+        Target("float8_e4m3fn", 256, 1),
+        Target("float32", 2, 1),
+        groups=RowsOfGroups(5, 64, 0, "int64"),
+    ),
 ]
 
 
@@ -173,6 +181,7 @@ def with_step(**more: Any) -> str:
         line_of(LoggedPass(H100, PASSES[0]._replace(dtype="int8"))),
         line_of(LoggedPass(H100, PASSES[0]._replace(shape=(1, -1, 80)))),
         line_of(LoggedPass(H100, PASSES[0]._replace(target=Target("float33", 80, 1)))),
+        line_of(LoggedPass(H100, PASSES[2]._replace(groups=RowsOfGroups(5, 64, 0, "int63")))),
     ],
 )
 def test_other_lines_are_refused(tmp_path: Path, line: str) -> None:

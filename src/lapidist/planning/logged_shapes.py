@@ -20,6 +20,7 @@ from lapidist.planning.json_values import data_of, value_of
 from lapidist.planning.plans import Plan, make_plan
 from lapidist.planning.second_passes import Pass, steps_of
 from lapidist.problems.epilogue_layout import READS
+from lapidist.problems.modes import INDEX_TYPES
 from lapidist.problems.problem import Problem
 from lapidist.problems.ragged import NUMBERS
 from lapidist.schedule.sharing_choice import PLANNED, Sharing
@@ -94,6 +95,10 @@ def require_sound_pass(second_pass: Pass) -> None:
     require(second_pass.dtype in ("float32", "float64"), f"{second_pass.dtype!r} is no type of sums")
     require(second_pass.target.dtype in READS, f"{second_pass.target.dtype!r} is no type of results")
     require(min(second_pass.shape) >= 0, f"{min(second_pass.shape)} is no extent")
+    rows = second_pass.groups
+    require(
+        rows is None or rows.index_type in INDEX_TYPES, f"{rows and rows.index_type!r} is no type of ends"
+    )
 
 
 def require_sound(problem: Problem) -> None:
