@@ -28,7 +28,7 @@ COMMANDS = {
     "static": "What the compiler made of a kernel: its mix, registers, spills.",
     "mutants": "Break kernels one barrier at a time: does the machine find it?",
     "fuzz": "Draw random calls and judge every one.",
-    "digests": "Compare the bits of products of every type with those of another chip.",
+    "digests": "Compare the bits of every type's products with another chip's.",
     "cover": "Find the few binaries that serve every shape well.",
     "report": "Write every published number from the Records under results/.",
 }

@@ -23,7 +23,7 @@ def digests(
     record: Annotated[Path | None, typer.Option(help="write this GPU's digests to a file")] = None,
     as_json: Json = False,
 ) -> None:
-    """Compare the bits of products of every type with those of another chip.
+    """Compare the bits of every type's products with another chip's.
 
     Where this chip plans another order of sums, the two need not agree: that is told, and is no error.
     """
