@@ -25,6 +25,8 @@ class Barrier:
     arrived: int = 0
     site: int = 0
     all_threads: bool = False  # no count: it waits for all that have not exited
+    aligned: bool = False
+    example: Lanes | None = None  # some of the lanes of a warp that came in parts
     waiting: list[Waiting] = field(default_factory=list)
     brought: list[tuple[Cohort, Lanes, BarrierRequest, Array]] = field(default_factory=list)
 
@@ -108,6 +110,7 @@ class Barriers:
         barrier.arrived += lanes.n
         barrier.site = request.site
         barrier.all_threads = request.count is None
+        barrier.aligned |= request.aligned and request.action == "sync"
         if request.action == "sync":
             barrier.waiting.append((cohort, lanes, after))
         self.m.observer.barrier_arrived(barrier, lanes)
@@ -126,9 +129,39 @@ class Barriers:
             return []
         del self.open[key]
         self.releases += 1
+        if barrier.aligned and of_block:
+            self.check_whole_warps(barrier)
         self.m.observer.barrier_completed(barrier)
         barrier.deliver()
         return barrier.waiting
+
+    def check_whole_warps(self, barrier: Barrier) -> None:
+        """Report an aligned barrier that lanes of one warp came to at several places, or not all."""
+        seen: dict[tuple[int, int], tuple[int, int]] = {}
+        for _, lanes, after in barrier.waiting:
+            for row in range(lanes.warps) if not lanes.full_warps else ():
+                mine = lanes.row == row
+                slot, warp = int(lanes.slot[mine][0]), int(lanes.thread[mine][0]) // 32
+                mask, place = seen.get((slot, warp), (0, after))
+                mask |= int((np.uint32(1) << lanes.lane[mine].astype(np.uint32)).sum(dtype=np.uint32))
+                seen[slot, warp] = mask, place if place == after else -1
+                barrier.example = lanes
+        for (slot, warp), (mask, place) in seen.items():
+            missing = ~(mask | int(self.m.exited[slot, warp])) & 0xFFFFFFFF
+            if place < 0 or missing:
+                where = (
+                    "lanes of one warp came to it at several places"
+                    if place < 0
+                    else (
+                        f"a part of a warp came to it, without lane {(missing & -missing).bit_length() - 1}"
+                    )
+                )
+                rule = f"an aligned barrier is for whole warps: {where}; barrier.sync is for others"
+                fault = self.m.fault(
+                    BarrierMisuse, rule, barrier.site, barrier.example, name="aligned-barrier"
+                )
+                self.m.report(fault)
+                return
 
     def slots(self, key: tuple[int, str, int]) -> slice:
         """The blocks whose barrier it is."""

@@ -207,8 +207,8 @@ def match_arguments(kernel: Kernel, args: Mapping[str | int, Argument]) -> list[
     unknown = [key for key in args if key not in kernel.parameters and key not in range(len(parameters))]
     if unknown:
         raise ArgumentError(
-            f"args: {unknown[0]!r} is no parameter of {kernel.name}, which takes {accepted}. Compilers number"
-            " parameters: give them by position"
+            f"args: {unknown[0]!r} is no parameter of {kernel.name}. Compilers number parameters: give them"
+            f" by position. It takes {accepted}"
         )
     chosen = []
     for number, parameter in enumerate(parameters):

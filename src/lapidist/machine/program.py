@@ -16,6 +16,7 @@ from lapidist.machine.lanes import SHARED_START
 from lapidist.machine.memory import PARAM_WINDOW
 from lapidist.machine.ptx.basic_blocks import Block, build_blocks, registers
 from lapidist.machine.ptx.parse import parse_kernel
+from lapidist.machine.ptx.sums_in_place import unset_sums, update_sites
 from lapidist.machine.ptx.syntax_tree import Instruction, Kernel, Special, Sym, Vec, flatten
 
 
@@ -55,6 +56,16 @@ class Program:
         """The special registers that the kernel reads."""
         items = (item for i in self.kernel.instructions for op in i.operands for item in flatten(op))
         return frozenset(item.name for item in items if isinstance(item, Special))
+
+    @lazily
+    def unset_sums(self) -> dict[int, list[tuple[int, str]]]:
+        """Sums that may begin in a register which nobody wrote, by block of code."""
+        return unset_sums(self.kernel, self.blocks)
+
+    @lazily
+    def update_sites(self) -> frozenset[int]:
+        """Stores that add to what was loaded from their own place."""
+        return update_sites(self.kernel, self.blocks)
 
     @property
     def syncs_grid(self) -> bool:

@@ -11,6 +11,8 @@ RULES: dict[str, tuple[str, str]] = {
     "out-of-bounds": ("error", "an address outside every range that the launch may touch"),
     "misaligned": ("error", "an address that is no multiple of what the access needs"),
     "uninitialised": ("error", "a read of what nobody wrote, or whose copy was not waited for"),
+    "unset-register": ("error", "a sum that begins in a register which nobody wrote"),
+    "lost-update": ("error", "a load, an addition and a store of one place, which others may write between"),
     "race": ("error", "two accesses to one place, one of them a write, that nothing orders"),
     "proxy-fence": ("error", "TMA or tensor cores read ordinary writes without fence.proxy.async"),
     "mbarrier-init-fence": (
@@ -21,6 +23,13 @@ RULES: dict[str, tuple[str, str]] = {
     "wgmma-fence": ("error", "wgmma on registers that other instructions used, without wgmma.fence"),
     "divergence": ("error", "a warp-wide instruction that not all the lanes it names reach together"),
     "member-mask": ("error", "a member mask without the lane itself, or on which its lanes disagree"),
+    "aligned-barrier": ("error", "a bar.sync by a part of a warp, or by its lanes at several places"),
+    "warpgroup": ("error", "a wgmma or setmaxnreg that not all of its four warps execute"),
+    "setmaxnreg": ("error", "registers that a block does not have, or that are fewer than before"),
+    "mbarrier-init-again": (
+        "warning",
+        "an mbarrier is initialised again between two phases: PTX asks for mbarrier.inval, chips do not",
+    ),
     "barrier": ("error", "a barrier used against its rules"),
     "deadlock": ("error", "no thread can go on"),
     "unreset": ("error", "a range that was zero before the launch is not after it"),

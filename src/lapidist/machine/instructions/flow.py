@@ -10,7 +10,7 @@ from lapidist.machine.codegen import Builder, Mods, opcode, runtime
 from lapidist.machine.faults import PtxError, Trap
 from lapidist.machine.lanes import Lanes
 from lapidist.machine.ptx.signatures import require_signature
-from lapidist.machine.ptx.syntax_tree import Instruction
+from lapidist.machine.ptx.syntax_tree import Imm, Instruction
 
 
 @opcode("bra")
@@ -51,10 +51,28 @@ def emit_launch_order(b: Builder, i: Instruction, mods: Mods) -> None:
             b.line(f"m.observer.launch_waited({lanes})")
 
 
-@opcode("nanosleep", "setmaxnreg", "brkpt", "pmevent")
+LEAST_REGISTERS, MOST_REGISTERS = 24, 256
+
+
+@opcode("setmaxnreg")
+def emit_budget(b: Builder, i: Instruction, mods: Mods) -> None:
+    """Registers are not modelled. The sanitizer checks who asks for how many."""
+    more = mods.choose("inc", "dec") == "inc"
+    mods.flag("sync", "aligned")
+    mods.type()
+    (count,) = i.operands
+    number = count.value if isinstance(count, Imm) else 0
+    if number % 8 or not LEAST_REGISTERS <= number <= MOST_REGISTERS:
+        rule = f"setmaxnreg takes a multiple of 8 from {LEAST_REGISTERS} to {MOST_REGISTERS}, got {number}"
+        raise PtxError(f"{i.site}: {rule}")
+    with b.guarded() as lanes:
+        b.line(f"m.observer.registers_resized({lanes}, {more}, {number}, {b.index})")
+
+
+@opcode("nanosleep", "brkpt", "pmevent")
 def emit_nothing(b: Builder, i: Instruction, mods: Mods) -> None:
     """No effect on results: time and register budgets are not modelled."""
-    mods.flag("u32", "inc", "dec", "sync", "aligned", "mask")
+    mods.flag("u32", "mask")
 
 
 POLICIES = re.compile(

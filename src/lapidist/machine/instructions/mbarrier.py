@@ -80,8 +80,20 @@ class MBarriers:
             if not 1 <= number <= MOST_ARRIVALS:
                 rule = f"an mbarrier counts 1 to {MOST_ARRIVALS} arrivals, got {number}"
                 raise self.m.fault(BarrierMisuse, rule, site, address.g)
+            if position in self.table:
+                self.report_again(self.table[position], address.g, site)
             self.table[position] = MBarrier(position, number, number)
         self.m.observer.mbarrier_initialised(address.g, positions, site)
+
+    def report_again(self, barrier: MBarrier, g: Lanes, site: int) -> None:
+        """Report an init of what is an mbarrier already. Where a phase is under way its arrivals are lost;
+        else it breaks PTX's rule alone."""
+        busy = barrier.pending != barrier.expected or barrier.bytes != 0
+        state = "in the middle of a phase" if busy else "without mbarrier.inval before"
+        rule = f"an mbarrier is initialised again, {state}"
+        name = "barrier" if busy else "mbarrier-init-again"
+        at = barrier.address % self.m.shared_stride
+        self.m.report(self.m.fault(BarrierMisuse, rule, site, g, 0, at, name))
 
     def invalidate(self, address: Address, offset: int, site: int) -> None:
         for position in np.unique(self.positions(address, offset, site)).tolist():

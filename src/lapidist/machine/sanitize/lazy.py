@@ -62,6 +62,8 @@ class LazyCopies(Copies):
         self.queues: dict[int, Queue] = {}
         # Work that an mbarrier reports: it may happen at any moment.
         self.engine: list[Callable[[], None]] = []
+        # Bulk stores whose source was read, and which still write: where it lay, and what was there.
+        self.staged: dict[int, tuple[int, Array]] = {}
 
     def queue(self, cohort: Cohort) -> Queue:
         return self.queues.setdefault(
@@ -316,20 +318,39 @@ class LazyCopies(Copies):
         unfinished = []
         for entry in queue.bulk:
             lane, group, t, _ = entry
-            if lane in lanes and group <= queue.bulk_group[lane] - 1 - pending:
-                self.land_store(t, site)
-            else:
+            if not (lane in lanes and group <= queue.bulk_group[lane] - 1 - pending):
                 unfinished.append(entry)
+            elif reading:
+                self.read_source(t, site)
+                unfinished.append(entry)
+            else:
+                self.land_store(t, site)
         queue.bulk = unfinished
 
-    def land_store(self, t: Transfer, site: int) -> None:
-        """Land a bulk store. Its source was read until now, by the lane that waited: others must meet that
-        lane before they write there."""
+    def read_source(self, t: Transfer, site: int) -> None:
+        """Read a bulk store's source. It was read until now, by the lane that waited: others must meet that
+        lane before they write there. What is read lands later, as a wait with .read does not wait for it."""
+        if id(t) in self.staged:
+            return
         pieces = self.inside_pieces(t, self.pieces(t))
         self.s.end_reading(pieces, 16)
         self.s.touch_shared(t.g.one(t.lane), pieces, 16, site, "load")
+        if len(pieces):
+            start, stop = int(pieces.min()), int(pieces.max()) + 16
+            self.staged[id(t)] = start, self.m.shared_bytes[start:stop].copy()
+        else:
+            self.staged[id(t)] = 0, self.m.shared_bytes[:0].copy()
+
+    def land_store(self, t: Transfer, site: int) -> None:
+        """Land a bulk store."""
+        self.read_source(t, site)
+        start, content = self.staged.pop(id(t))
+        place = self.m.shared_bytes[start : start + len(content)]
+        now = place.copy()
+        place[:] = content  # what was read, while the memory may hold something new
         self.touch_matrix(t, "store")
         self.land(t)
+        place[:] = now
 
     def leave(self, g: Lanes) -> None:
         """Raise a race if lanes exit whose bulk store still reads their block's shared memory: it would
@@ -338,15 +359,16 @@ class LazyCopies(Copies):
         if queue is None or not queue.bulk:
             return
         lanes = set(indices(g).tolist())
-        for lane, _, t, _ in queue.bulk:
-            if lane in lanes:
+        for t in [t for lane, _, t, _ in queue.bulk if lane in lanes]:
+            if id(t) not in self.staged:
                 rule = (
                     "a thread exits while its bulk store still reads shared memory; cp.async.bulk.wait_group"
                     " is missing"
                 )
-                self.m.report(
-                    self.m.fault(Race, rule, t.site, t.g, t.lane, t.shared[0] % self.m.shared_stride)
-                )
+                at = t.shared[0] % self.m.shared_stride
+                self.m.report(self.m.fault(Race, rule, t.site, t.g, t.lane, at))
+            self.land_store(t, t.site)
+        queue.bulk = [entry for entry in queue.bulk if entry[0] not in lanes]
 
 
 def keep(copy: PendingCopy, lanes: Array) -> PendingCopy:

@@ -49,6 +49,7 @@ class LazyProducts(Products):
         require_full_warps(self.m, p.g, p.site)
         queue = self.queue(p.g)
         self.check_fence(p, queue)
+        self.s.unset.check_products(p)
         positions = self.tiles(p)
         self.s.products_read(p.g, positions, PIECE, p.site)
         self.s.proxies.check_shared(p.g, 0, positions, PIECE, p.site)

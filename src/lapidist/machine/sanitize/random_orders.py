@@ -20,6 +20,7 @@ Array = np.ndarray
 REDRAW = 40
 ENGINE_CHANCE = 0.02
 AHEAD_CHANCE = 0.25
+GIVING_UP = 0.4  # how often a try_wait answers false, as it may at any time
 
 
 class FuzzedScheduler(Scheduler):
@@ -40,6 +41,7 @@ class FuzzedScheduler(Scheduler):
         self.lazy = LazyCopies(sanitizer)
         machine.copies = self.lazy
         machine.products = LazyProducts(sanitizer)
+        machine.gives_up = lambda: bool(self.random.random() < GIVING_UP)
         self.free = list(range(machine.slots // size))
         self.living: dict[int, int] = {}
         self.winner: Cohort | None = None
@@ -90,6 +92,8 @@ class FuzzedScheduler(Scheduler):
     def step(self, cohort: Cohort, number: int) -> None:
         lanes, _ = cohort.groups[number]
         self.sanitizer.suspects.enter(lanes, self.m.program.blocks[number])
+        if number in self.sanitizer.unset.sites:
+            self.sanitizer.unset.check(lanes, number)
         super().step(cohort, number)
 
     @property

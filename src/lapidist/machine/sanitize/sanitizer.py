@@ -12,12 +12,15 @@ from lapidist.machine.codegen import code_of
 from lapidist.machine.faults import MachineFault, MissingProxyFence, Race, Uninitialised
 from lapidist.machine.instructions.copies import Transfer
 from lapidist.machine.instructions.mbarrier import MBarrier
+from lapidist.machine.instructions.warpgroup_mma import PendingProduct
 from lapidist.machine.lanes import SHARED_START, Lanes, indices
 from lapidist.machine.memory import Address, MixedAddress, Region
 from lapidist.machine.observer import Observer
 from lapidist.machine.program import Program
 from lapidist.machine.ptx.syntax_tree import TYPE_BYTES
 from lapidist.machine.sanitize.clocks import CLUSTER, SHARED, Clocks, Message
+from lapidist.machine.sanitize.local_memory import LocalMemory
+from lapidist.machine.sanitize.lost_updates import LostUpdates
 from lapidist.machine.sanitize.map_fences import MapFences
 from lapidist.machine.sanitize.ordered import PLAIN, Ordered, warp_number
 from lapidist.machine.sanitize.proxies import Proxies
@@ -26,6 +29,8 @@ from lapidist.machine.sanitize.sanitized_launch import LaunchOrder
 from lapidist.machine.sanitize.self_resetting import SelfResetting
 from lapidist.machine.sanitize.shadow import LANDING, WRITTEN, Shadow
 from lapidist.machine.sanitize.suspects import Reading, Suspects, mask_of
+from lapidist.machine.sanitize.unset_registers import UnsetRegisters
+from lapidist.machine.sanitize.warpgroups import Warpgroups
 from lapidist.machine.state import Machine
 from lapidist.machine.tensor_map_bytes import MAP_BYTES
 
@@ -58,7 +63,7 @@ class Sanitizer(Observer):
         columns = geometry.warps * geometry.cluster_size
         self.shared = Shadow(size, self.grain, self.clocks.agents, columns * (2 if products else 1))
         self.readers_under_way = 0
-        self.local_valid = np.zeros(len(m.local_bytes), bool)
+        self.local = LocalMemory(m)
         self.globals: dict[int, Shadow] = {}
         self.arrivals: dict[int, Message] = {}  # per mbarrier, of the phase under way
         self.completed: dict[int, Message] = {}
@@ -71,6 +76,8 @@ class Sanitizer(Observer):
         self.races = Races(m, self.clocks, self.shared, self.orders.scopes, self.suspects)
         self.proxies = Proxies(m, self.clocks, self.shared, self.globals)
         self.maps = MapFences(m, self.clocks)
+        self.warpgroups, self.unset = Warpgroups(m), UnsetRegisters(m)
+        self.updates = LostUpdates(m, self.clocks)
         self.launches = LaunchOrder(m, self.clocks)
         self.reset = SelfResetting(m)
 
@@ -82,11 +89,7 @@ class Sanitizer(Observer):
             self.shared.reset(start, stop)
             zeros = np.arange(start + self.m.floors["shared"], start + SHARED_START)
             self.shared.state[self.shared.grains(zeros, 1)] = WRITTEN
-            bases = slice(
-                slot * self.geometry.threads * self.m.local_stride,
-                (slot + 1) * self.geometry.threads * self.m.local_stride,
-            )
-            self.local_valid[bases] = False
+            self.local.clear(slot)
             for table in (self.arrivals, self.completed, self.inits):
                 for position in [p for p in table if start <= p < stop]:
                     del table[position]  # type: ignore[attr-defined]
@@ -103,9 +106,11 @@ class Sanitizer(Observer):
         if address.space == "shared" and kind == "load" and self.suspects.ahead_of_use(site):
             self.load_ahead(address.g, address.base + offset, size, site, level)
         elif address.space == "shared":
+            if site in self.updates.sites:
+                self.updates.check(address.g, address.base + offset, size, site, self.shared)
             self.touch_shared(address.g, address.base + offset, size, site, kind, level)
         elif address.space == "local":
-            self.touch_local(address, offset, size, site, kind)
+            self.local.touch(address, offset, size, site, kind)
         elif address.space == "global":
             addresses = address.addresses.astype(np.int64) + offset
             self.launches.check(address.g, site)
@@ -233,17 +238,8 @@ class Sanitizer(Observer):
                     )
                 )
 
-    def touch_local(self, address: Address, offset: int, size: int, site: int, kind: str) -> None:
-        octets = ((address.base + offset)[:, None] + np.arange(size)).reshape(-1)
-        if kind == "store":
-            self.local_valid[octets] = True
-        elif not self.local_valid[octets].all():
-            lane = int(np.argmin(self.local_valid[octets])) // size
-            rule = "a read of local memory that this thread never wrote"
-            self.m.report(self.m.fault(Uninitialised, rule, site, address.g, lane, offset))
-
     def local_moved(self, target: int, source: int, size: int) -> None:
-        self.local_valid[target : target + size] = self.local_valid[source : source + size]
+        self.local.move(target, source, size)
 
     def touch_global(
         self,
@@ -264,6 +260,8 @@ class Sanitizer(Observer):
             nbytes = region.end - (region.start & -16)
             shadow = self.globals[region.start] = Shadow(nbytes, self.grain, self.clocks.agents)
         positions = addresses[inside] - (region.start & -16)
+        if site in self.updates.sites and inside.all() and kind == "store":
+            self.updates.check(g, positions, size, site, shadow)
         if not inside.all() and len(addresses) == g.n:
             g = Lanes(g.cohort, indices(g)[inside])
         self.races.look(
@@ -306,6 +304,13 @@ class Sanitizer(Observer):
         self.touch_global(reader, place, MAP_BYTES, site, "load", PLAIN, region, generic=False)
         if region is not None and self.globals[region.start].ever_written:
             self.maps.check(g, lane, address, site, region, self.globals[region.start])
+
+    def multiplied(self, product: PendingProduct) -> None:
+        self.counter.multiplied(product)
+        self.warpgroups.multiplied(product.g, product.site)
+
+    def registers_resized(self, g: Lanes, more: bool, count: int, site: int) -> None:
+        self.warpgroups.resized(g, more, count, site)
 
     def launch_waited(self, g: Lanes) -> None:
         self.launches.wait(g)
@@ -383,4 +388,5 @@ class Sanitizer(Observer):
     # -- the end --
 
     def finish(self) -> None:
+        self.warpgroups.check()
         self.reset.check()
