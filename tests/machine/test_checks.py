@@ -119,6 +119,12 @@ def test_a_run_goes_on_behind_a_finding(source: Path) -> None:
     assert len({line for finding in found for line in finding.lines}) >= 3
 
 
+def test_cuda_as_text() -> None:
+    x = np.ones(8, "f4")
+    assert check(RawKernel.code, (1, 1, 1), (32, 1, 1), x, 8, define={"FACTOR": 5}, seeds=1)
+    assert (x == 5).all()
+
+
 def test_a_template_and_a_part_of_a_name(source: Path) -> None:
     x = np.ones(8, "f4")
     options: dict[str, Any] = {"include": [str(source.parent / "headers")], "define": SOUND, "seeds": 1}

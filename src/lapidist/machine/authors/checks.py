@@ -11,7 +11,7 @@ import numpy as np
 
 from lapidist.errors import ArgumentError
 from lapidist.launch import Dim3, Launch
-from lapidist.machine.authors.cuda_sources import of_file
+from lapidist.machine.authors.cuda_sources import of_cuda, of_file
 from lapidist.machine.authors.findings import Findings, Judge
 from lapidist.machine.authors.framework_kernels import of_framework
 from lapidist.machine.authors.kernel_text import KernelText, demangled, entry_of, require_ptx
@@ -43,10 +43,10 @@ def check(
 ) -> Findings:
     """Run a kernel on `seeds` random schedules and then plainly, and return what was found.
 
-    `kernel` is the path of a .cu, .cuh or .ptx file, the text of a PTX module, a function of Triton's or
-    numba.cuda's, or a CuPy RawKernel. `args` are its arguments in order: arrays for pointers, numbers, and
-    the rest that `run_ptx` takes. The plain run works on the arrays themselves; what the others wrote is
-    undone. For Triton leave `block` at None, and give constexprs and num_warps by name.
+    `kernel` is the path of a .cu, .cuh or .ptx file, the text of CUDA C++ or of a PTX module, a function of
+    Triton's or numba.cuda's, or a CuPy RawKernel. `args` are its arguments in order: arrays for pointers,
+    numbers, and the rest that `run_ptx` takes. The plain run works on the arrays themselves; what the others
+    wrote is undone. For Triton leave `block` at None, and give constexprs and num_warps by name.
 
     `entry` names the kernel, or a part of its name, or a template with its arguments. `include`, `define`
     and `arch` are for CUDA C++. `ignore` lists rules, FILE:LINE and kernels; `levels` gives rules another
@@ -67,6 +67,8 @@ def text_of(
     arch: str,
     constants: Mapping[str, Any],
 ) -> KernelText:
+    if isinstance(kernel, str) and "__global__" in kernel:
+        return of_cuda(kernel, "kernel.cu", entry, include, define, arch)
     if isinstance(kernel, str) and "\n" in kernel:
         require_ptx(kernel, "kernel")
         return KernelText(kernel, entry_of(kernel, entry, "the module"))

@@ -28,7 +28,7 @@ def of_framework(kernel: Any, arguments: Arguments, constants: Mapping[str, Any]
     package = framework_of(kernel)
     if package not in makers:
         rule = (
-            "must be the path of a .cu, .cuh or .ptx file, the text of a PTX module, or a kernel of Triton,"
+            "must be the path of a .cu, .cuh or .ptx file, the text of either, or a kernel of Triton,"
             " numba.cuda or CuPy (RawKernel)"
         )
         raise ArgumentError(f"kernel: {rule}; got {type(kernel).__name__}. Pass one of these")
