@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 import lapidist
+from lapidist.backends.machine_backend import MachineBackend
 from lapidist.calls import emulated_launches
 from lapidist.config import Config
-from lapidist.errors import ArgumentError, DTypeError, ShapeError
+from lapidist.device import chip
+from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from lapidist.planning.emulated_passes import MOST_SPAN
 
 BOUND = 2.0**-21  # of |A||B|, for random numbers
@@ -305,6 +307,27 @@ def test_an_epilogue_that_does_not_fit_changes_nothing(precision: str) -> None:
 
 
 A, B = np.ones((4, 300), np.float32), np.ones((300, 4), np.float32)
+
+
+@BOTH
+@pytest.mark.parametrize("name", ["a100", "rtx4090"])
+def test_chips_without_wgmma_multiply_parts_by_mma(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, precision: str, name: str
+) -> None:
+    monkeypatch.setattr(MachineBackend, "chip", chip(name))
+    a, b = rng.uniform(-1, 1, (33, 300)).astype(np.float32), rng.uniform(-1, 1, (300, 24)).astype(np.float32)
+    exact, magnitudes = parts(a, b)
+    found = emulated(a, b, None, precision)
+    assert np.all(np.abs(found - exact) <= product_bound(precision, 300) * magnitudes)
+
+
+@BOTH
+def test_chips_without_such_tensor_cores_are_refused(monkeypatch: pytest.MonkeyPatch, precision: str) -> None:
+    monkeypatch.setattr(MachineBackend, "chip", chip("v100"))
+    out = np.full((4, 4), 7, np.float32)
+    with pytest.raises(DeviceError, match=r"capability 8\.0 or more; .*V100.* has 7\.0\. Leave it out"):
+        emulated(A, B, None, precision, out=out)
+    assert (out == 7).all()
 
 
 @BOTH

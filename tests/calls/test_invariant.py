@@ -245,6 +245,15 @@ def test_kernels_and_configs_of_another_order_are_refused(a: Array, b: Array) ->
     assert lapidist.gemm(a, b, kernel="wgmma", **how).shape == (40, N)
 
 
+def test_a_workspace_changes_no_bit(rng: np.random.Generator) -> None:
+    a, b = spread(rng, 9, 4096, dtype=np.float32), spread(rng, 4096, 16, dtype=np.float32)
+    how = {**MACHINE, "invariant": True}
+    expected, memory = lapidist.gemm(a, b, **how), np.zeros(4096, np.uint8)
+    room = memory[-memory.ctypes.data % 256 :]  # as frameworks on a GPU align theirs
+    for rows in (9, 2):
+        assert np.array_equal(lapidist.gemm(a[:rows], b, workspace=room, **how), expected[:rows])
+
+
 def test_emulated_products_are_refused(rng: np.random.Generator) -> None:
     """What they are multiplied by follows from all rows."""
     a = spread(rng, 16, 64, dtype=np.float32)

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from lapidist.calls.operation import Operation
 from lapidist.dtypes import EMULATIONS, IEEE
-from lapidist.errors import ArgumentError, DTypeError, ShapeError
+from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import HOST, Operand
 from lapidist.frameworks.streams import require_stream
 
 if TYPE_CHECKING:
     from lapidist.backends.backend import Backend
     from lapidist.calls.bound import Bound
+
+TENSOR_CORES = 8, 0  # capability from which on they multiply int8 and bfloat16
 
 
 def in_float32(operation: Operation) -> Operation:
@@ -63,6 +65,13 @@ def require_float32(bound: Bound, precision: str) -> None:
 
 
 def require_place(bound: Bound, backend: Backend, precision: str) -> None:
+    chip = backend.chip
+    if chip.capability < TENSOR_CORES:
+        raise DeviceError(
+            f'precision: "{precision}" multiplies parts on tensor cores for int8 or bfloat16, of compute'
+            f" capability {TENSOR_CORES[0]}.{TENSOR_CORES[1]} or more; {chip.name} has {chip.capability[0]}."
+            f"{chip.capability[1]}. Leave it out"
+        )
     on_gpu = backend.ordinal != HOST
     if on_gpu and (bound.like.device == HOST or bound.like.framework not in ("torch", "cupy")):
         raise ArgumentError(
