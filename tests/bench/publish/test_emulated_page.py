@@ -5,9 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lapidist_lab.bench.protocol.record import Record
-from lapidist_lab.bench.publish.emulated_tables import by_range, every_product, of_emulated
+from lapidist_lab.bench.publish.emulated_tables import (
+    AT_K,
+    AT_PHI,
+    by_range,
+    error_charts,
+    every_product,
+    of_emulated,
+    speed_chart,
+)
+from lapidist_lab.bench.publish.report import PUBLISHED
 from lapidist_lab.bench.publish.section import Data
-from lapidist_lab.bench.studies.emulated_errors import WIDE
+from lapidist_lab.bench.studies.emulated_errors import DEPTHS, MODES, WIDE
 
 ROW = Record("", "production", "NVIDIA H200", "float32", "rrr", 4096, 4096, 4096, *[None] * 5, ok=True)
 
@@ -47,3 +56,35 @@ def test_errors_stand_by_range_and_length() -> None:
     assert "| 0.5 | 1024 | 2^-20.0 | 2^-11.5 | 2^-24.0 |" in text
     assert text.count("2^-24.0") == 4
     assert by_range(Data([])) == ""
+
+
+def test_errors_are_drawn_against_k_and_phi() -> None:
+    errors = {"cublas": 20.0, "lapidist, tf32": 11.0, "lapidist, emulated": 24.0}
+    rows = [
+        replace(ROW, kernel=name, k=k, mode=mode, largest_error=2.0 ** -(power + phi / 4))
+        for mode, phi in MODES.items()
+        for k in DEPTHS
+        for name, power in errors.items()
+    ]
+    by_k, by_phi = error_charts(Data(rows))
+    assert (by_k.name, by_phi.name) == ("emulated-errors-k", "emulated-errors-phi")
+    for k in DEPTHS:
+        assert f"emulated: {k}, -24.25" in by_k.drawn
+    assert f"phi = {AT_PHI:g}" in by_k.words
+    for phi in MODES.values():
+        assert f"tf32: {phi:g}, {-11 - phi / 4:.4g}" in by_phi.drawn
+    assert f"k = {AT_K}" in by_phi.words
+    assert error_charts(Data([])) == []
+    assert set(MODES) <= set(PUBLISHED)  # else the report drops these Records
+
+
+def test_squares_are_drawn_against_their_size() -> None:
+    rows = [
+        replace(timed(name, 1e-3, 1.0), m=size, n=size, k=size, tflops=size / 100)
+        for name in ("cublas", "lapidist, emulated")
+        for size in (1024, 2048, 8192)
+    ]
+    chart = speed_chart(Data([*rows, timed("cublas", 1e-3, None)]))
+    assert chart is not None
+    assert "emulated: 8192, 81.92" in chart.drawn
+    assert speed_chart(Data([])) is None

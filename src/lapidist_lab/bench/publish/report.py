@@ -21,12 +21,26 @@ from lapidist_lab.bench.publish.section import Data
 from lapidist_lab.bench.publish.squares import limits_table, summary
 from lapidist_lab.bench.publish.withdrawn import Withdrawal, read_withdrawals, without
 from lapidist_lab.bench.publish.worklog import worklog
-from lapidist_lab.bench.studies import emulated_products, grouped_products, invariant_products, warming
+from lapidist_lab.bench.studies import (
+    emulated_errors,
+    emulated_products,
+    grouped_products,
+    invariant_products,
+    served_model,
+    warming,
+)
 
 LINE = 110  # columns of a source file
 MEASURED = re.compile(r"^// Measured:.*(\n//           .*)*$", re.MULTILINE)
 HEADLINE_MODE = "sustained"
-STUDIES = emulated_products.MODE, grouped_products.MODE, invariant_products.MODE, *study_tables.MODES
+STUDIES = (
+    emulated_products.MODE,
+    *emulated_errors.MODES,
+    grouped_products.MODE,
+    invariant_products.MODE,
+    served_model.MODE,
+    *study_tables.MODES,
+)
 PUBLISHED = (*TIMED_MODES, "host", warming.MODE, warming.ALONE, *STUDIES)
 
 
