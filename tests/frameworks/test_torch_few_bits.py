@@ -11,6 +11,7 @@ import lapidist
 from lapidist import quantised
 
 torch = pytest.importorskip("torch")
+pytest.importorskip("lapidist.torch")
 pytestmark = pytest.mark.frameworks
 
 
@@ -67,3 +68,114 @@ def test_an_output_records_nothing_in_silence() -> None:
     x = torch.randn(3, 64, dtype=torch.bfloat16, requires_grad=True)
     with pytest.raises(lapidist.LapidistError, match="x: requires a gradient, and none would be recorded"):
         lapidist.matmul(x, packed, torch.empty(3, 24, dtype=torch.bfloat16))
+
+
+# ---- operator and layers ----
+
+
+def model_of(dtype: Any = torch.bfloat16) -> Any:
+    torch.manual_seed(3)
+    return torch.nn.Sequential(
+        torch.nn.Linear(128, 64, dtype=dtype),
+        torch.nn.ReLU(),
+        torch.nn.Linear(64, 10, bias=False, dtype=dtype),
+    )
+
+
+def unpacked_result(model: Any, x: Any) -> Any:
+    """The same model of the packed weights' numbers, in float64."""
+    hidden = x.double() @ quantised.unpack(model[0].packed_weight).double() + model[0].bias.double()
+    return hidden.relu() @ quantised.unpack(model[2].packed_weight).double()
+
+
+@pytest.mark.parametrize("weights", ["int4", "mxfp4", "int8", "e4m3"])
+def test_a_swapped_model_multiplies_packed_weights(weights: str) -> None:
+    model, x = model_of(), torch.randn(5, 128, dtype=torch.bfloat16)
+    hooked: list[Any] = []
+    model[0].register_forward_hook(lambda *_: hooked.append(1))
+    swapped = lapidist.torch.swap(model, weights=weights)
+    assert len(swapped) == 2
+    assert [type(layer) for layer in model] == [
+        lapidist.torch.PackedLinear,
+        torch.nn.ReLU,
+        lapidist.torch.PackedLinear,
+    ]
+    assert [name for name, _ in model.named_parameters()] == ["0.bias"]
+    expected = unpacked_result(model, x)
+    assert torch.allclose(model(x).double(), expected, rtol=0.02, atol=0.02)
+    assert hooked
+    numbers = quantised.unpack(model[2].packed_weight)
+    swapped.undo()
+    assert type(model[2]) is torch.nn.Linear
+    assert torch.equal(model[2].weight, numbers.T.to(torch.bfloat16))
+    assert sorted(model.state_dict()) == ["0.bias", "0.weight", "2.weight"]
+    assert torch.allclose(model(x).double(), expected, rtol=0.05, atol=0.05)
+
+
+def test_layers_load_what_others_saved() -> None:
+    """Also of another format, and through safetensors where it is installed."""
+    model, other = model_of(), model_of()
+    lapidist.torch.swap(model, weights="int4", group=32)
+    lapidist.torch.swap(other, weights="mxfp4")
+    x, state = torch.randn(3, 128, dtype=torch.bfloat16), model.state_dict()
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    other.load_state_dict(torch.load(file, weights_only=True))
+    assert torch.equal(other(x), model(x))
+    assert other[0].packed_weight.format.name == "int4"
+    broken = {**state, "0.codes": state["0.codes"][:, :1]}
+    with pytest.raises(lapidist.LapidistError, match=r"state: codes must have shape \(1, 2, 512\)"):
+        other.load_state_dict(broken)
+    assert torch.equal(other(x), model(x))
+
+
+def test_a_change_of_type_leaves_packed_weights() -> None:
+    layer = lapidist.torch.PackedLinear.packed(model_of()[0], "int8")
+    numbers = quantised.unpack(layer.packed_weight)
+    layer.to(torch.float16)
+    assert layer.bias.dtype is torch.float16
+    assert torch.equal(quantised.unpack(layer.packed_weight), numbers)
+    assert layer(torch.ones(2, 128, dtype=torch.float16)).dtype is torch.float16
+
+
+def test_the_layer_compiles_and_records() -> None:
+    layer = lapidist.torch.PackedLinear.packed(model_of()[0], "int4", group=64)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    x = torch.randn(2, 3, 128, dtype=torch.bfloat16, requires_grad=True)
+    results = []
+    for function in (layer, compiled):
+        x.grad = layer.bias.grad = None
+        y = function(x)
+        y.float().square().sum().backward()
+        results.append((y.detach(), x.grad, layer.bias.grad))
+    for eager, other in zip(*results, strict=True):
+        assert torch.equal(eager, other)
+    exact = x.detach().double().requires_grad_()
+    numbers = quantised.unpack(layer.packed_weight).double()
+    (exact @ numbers + layer.bias.double()).square().sum().backward()
+    assert (results[0][1].double() - exact.grad).abs().max() <= 0.02 * exact.grad.abs().max()
+
+
+def test_fake_results_obey_the_rules() -> None:
+    weight = quantised.pack(torch.randn(64, 24), "int8")
+    arrays = [array.to("meta") for array in (weight.codes, weight.scales)]
+    call = torch.ops.lapidist.few_bits
+    x = torch.empty(2, 5, 64, dtype=torch.float16, device="meta")
+    assert call(x, *arrays, None, weight.layout).shape == (2, 5, 24)
+    with pytest.raises(lapidist.LapidistError, match="x: must have k = 64 columns"):
+        call(x[..., :32], *arrays, None, weight.layout)
+
+
+def test_swap_refuses_before_it_changes_a_layer() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(64, 8), torch.nn.Linear(8, 64))
+    with pytest.raises(lapidist.LapidistError, match="weight: k must be a multiple of 64"):
+        lapidist.torch.swap(model, weights="int4")
+    assert {type(layer) for layer in model} == {torch.nn.Linear}
+    for more, words in (
+        ({"weights": "int3"}, "format: must be one of"),
+        ({"weights": "int4", "dtype": torch.float8_e4m3fn}, "dtype: must be None with weights='int4'"),
+        ({"group": 64}, "group: is for weights of few bits"),
+    ):
+        with pytest.raises(lapidist.LapidistError, match=words):
+            lapidist.torch.swap(model, **more)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from typing import Any
 
@@ -176,6 +177,16 @@ def test_what_does_not_fit_is_refused(x: Any, more: Any, words: str) -> None:
         product(x, packed, **more)
     with pytest.raises(LapidistError, match="weight: must be a PackedWeight; got ndarray"):
         product(x, np.ones((64, 8)))
+
+
+def test_arrays_between_vectors_are_refused() -> None:
+    packed = quantised.pack(np.ones((64, 8)), "int8")
+    room = np.empty(packed.codes.size + 8, np.int32)
+    first = -(room.ctypes.data // 4) % 4 + 1
+    codes = room[first : first + packed.codes.size].reshape(packed.codes.shape)
+    moved = dataclasses.replace(packed, codes=codes)
+    with pytest.raises(LapidistError, match="weight: codes must begin at multiples of 16 bytes; got 4"):
+        product(X, moved, device="machine")
 
 
 def test_matmul_refuses_what_belongs_to_other_products() -> None:

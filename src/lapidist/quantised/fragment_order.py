@@ -17,7 +17,7 @@ import numpy as np
 from lapidist.quantised.number_formats import BLOCK
 
 Array = np.ndarray[Any, Any]
-TILE = 64  # columns of a tile
+TILE, QUARTERS = 64, 4  # columns of a tile, and its parts
 SPLIT = (2, 2, 2, 4, 2)  # of k in a block: q j h t e; of n: tiles w r g, w a quarter
 FOUR_BITS = 6, 0, 7, 9, 4, 1, 2, 5, 3, 8  # tiles blocks w g t q j e h r
 EIGHT_BITS = 6, 0, 7, 1, 9, 4, 2, 3, 8, 5  # tiles blocks w q g t j h r e

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +13,13 @@ from lapidist.dtypes import numpy_dtype
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import framework_of
 from lapidist.quantised.fragment_order import (
+    QUARTERS,
     apart,
     factors_in_fragments,
     factors_out_of_fragments,
     in_fragments,
     out_of_fragments,
+    tiles_of,
     together,
 )
 from lapidist.quantised.number_formats import (
@@ -58,12 +60,15 @@ class PackedWeight(FewBits):
     def nbytes(self) -> int:
         return sum(array.nbytes for array in (self.codes, self.scales, self.zeros) if array is not None)
 
+    @property
+    def layout(self) -> list[int]:
+        """What its arrays do not say, as numbers."""
+        return [*self.shape, self.group, SCALE_TYPES.index(self.scale_type), number_of(self.format)]
+
     def state_dict(self) -> dict[str, Any]:
         """Its arrays by name, for torch.save or safetensors. `load` reads them."""
-        layout = np.array(
-            [*self.shape, self.group, SCALE_TYPES.index(self.scale_type), number_of(self.format)], np.int64
-        )
-        arrays = {"layout": placed_like(layout, self.codes), "codes": self.codes, "scales": self.scales}
+        layout = placed_like(np.array(self.layout, np.int64), self.codes)
+        arrays = {"layout": layout, "codes": self.codes, "scales": self.scales}
         return arrays if self.zeros is None else {**arrays, "zeros": self.zeros}
 
     def to(self, device: Any) -> PackedWeight:
@@ -89,10 +94,36 @@ def load(state: Mapping[str, Any]) -> PackedWeight:
             f"state: must have layout, codes and scales; {', '.join(sorted(missing))} is missing. Pass what"
             " PackedWeight.state_dict() returned"
         )
-    k, n, group, scale, name = (int(number) for number in state["layout"])
+    layout = [int(number) for number in state["layout"]]
+    weight = of_layout(layout, state["codes"], state["scales"], state.get("zeros"))
+    require_arrays(weight)
+    return weight
+
+
+def of_layout(layout: Sequence[int], codes: Any, scales: Any, zeros: Any) -> PackedWeight:
+    """The weight of a `layout` and its arrays."""
+    k, n, group, scale, name = layout
     format = format_named(ORDER_OF_FORMATS[name])
-    arrays = state["codes"], state["scales"], state.get("zeros")
-    return PackedWeight((k, n), format, group, SCALE_TYPES[scale], *arrays)
+    return PackedWeight((k, n), format, group, SCALE_TYPES[scale], codes, scales, zeros)
+
+
+def require_arrays(weight: PackedWeight) -> None:
+    """Kernels read as much as the layout says."""
+    k, n = weight.shape
+    of_k = -(-k // max(BLOCK, weight.group))
+    factors = (tiles_of(n), of_k, QUARTERS, 8, max(1, BLOCK // weight.group), 2)
+    shapes = {
+        "codes": (tiles_of(n), k // BLOCK, 128 * weight.format.bits),
+        "scales": factors,
+        "zeros": factors,
+    }
+    for name, expected in shapes.items():
+        array = getattr(weight, name)
+        if array is not None and tuple(array.shape) != expected:
+            raise ShapeError(
+                f"state: {name} must have shape {expected}, as its layout says; got {tuple(array.shape)}."
+                " Pack the weight anew"
+            )
 
 
 def made(

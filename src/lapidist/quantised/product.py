@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -65,7 +66,7 @@ def product(
         multiply = partial(product, weight=weight, device=device, decode=decode)
         return recorded(x, bias, multiply, partial(gradient_to_x, weight=weight, device=device))
     left = operand_of(x, "x")
-    require_activations(left, weight)
+    require_activations(left, weight.shape[0], arrays_of(weight))
     added = None if bias is None else operand_of(bias, "bias")
     if added is not None:
         require_bias(added, left, weight)
@@ -77,6 +78,7 @@ def product(
     target = operand_of(result, "out")
     require_out(target, shape, left, (added, *arrays_of(weight)))
     backend = backend_at(choose_place(left.device, device))
+    require_vectors(arrays_of(weight))
     if 0 not in shape:
         run(left, weight, added, target, backend, stream, decode)
     if out is not None:
@@ -120,18 +122,28 @@ def require_current_stream(stream: Any) -> None:
         )
 
 
-def require_activations(x: Operand, weight: PackedWeight) -> None:
-    k = weight.shape[0]
+def require_activations(x: Operand, k: int, arrays: Sequence[Operand]) -> None:
+    """`arrays`: of a weight with so many rows."""
     if x.dtype not in ACTIVATIONS:
         raise DTypeError(f"x: must be bfloat16 or float16; got {x.dtype}. Convert it")
     if not x.shape or x.shape[-1] != k:
         raise ShapeError(
             f"x: must have k = {k} columns, as the weight has rows; got {x.shape}. Transpose one"
         )
-    for array in arrays_of(weight):
+    for array in arrays:
         if array.device != x.device:
             raise DeviceError(
                 f"weight: must be where x is, in {x.place}; got one in {array.place}. Move it with .to()"
+            )
+
+
+def require_vectors(arrays: Sequence[Operand]) -> None:
+    """Bulk copies and vectors begin at multiples of 16 bytes; other addresses are a fault of the GPU."""
+    for array in arrays:
+        if array.pointer % VECTOR_BYTES:
+            raise StrideError(
+                f"weight: {array.name} must begin at multiples of {VECTOR_BYTES} bytes; got"
+                f" {array.pointer % VECTOR_BYTES} bytes behind one. Clone it"
             )
 
 

@@ -2,7 +2,7 @@
 use them.
 
 Importing this package registers `torch.ops.lapidist.matmul`, `.gemm`, `.linear`, `.scaled`, `.grouped`,
-`.gemm_` and `.grouped_`.
+`.gemm_`, `.grouped_` and `.few_bits`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from typing import Any
 from lapidist.torch import batches, flops, gradients, operators
 from lapidist.torch.aten_override import everywhere
 from lapidist.torch.layers import Linear, Swapped, swap
+from lapidist.torch.packed_layer import PackedLinear
 from lapidist.torch.public_calls import gemm, grouped, linear, matmul, mlp, scaled
 from lapidist.torch.token_tree import TokenTree
 
 __all__ = [
     "Linear",
+    "PackedLinear",
     "Swapped",
     "TokenTree",
     "everywhere",

@@ -14,9 +14,12 @@ from lapidist.calls.number_rules import require_flag
 from lapidist.calls.prepared_weights import PreparedWeight
 from lapidist.dtypes import IEEE, Precision
 from lapidist.errors import ArgumentError
+from lapidist.quantised.packed_weight import PackedWeight
+from lapidist.quantised.packing import pack
 from lapidist.torch.autocast import in_autocast
 from lapidist.torch.eight_bits import Factors, Straight, fits, of_weight, product, require_kind
 from lapidist.torch.experts import Experts, are_experts, swapped_class
+from lapidist.torch.packed_layer import PackedLinear
 from lapidist.torch.public_calls import linear
 
 STOCK = torch.nn.Linear
@@ -142,7 +145,13 @@ class Swapped:
         eight_bits: tuple[Any, Factors] | None = None,
         invariant: bool | None = None,
         precision: Precision | None = None,
+        packed: list[PackedWeight] | None = None,
     ) -> None:
+        if packed is not None:
+            for layer, weight in zip(layers, packed, strict=True):
+                PackedLinear.take(layer, weight)
+            self._layers = [weakref.ref(layer) for layer in layers]
+            return
         stock = EightBitLinear if eight_bits else Linear if precision is None else EmulatedLinear
         self._layers = [weakref.ref(layer) for layer in layers]
         for layer in layers:
@@ -167,7 +176,9 @@ class Swapped:
 
     def undo(self) -> None:
         for layer in (reference() for reference in self._layers):
-            if type(layer) in OURS:
+            if isinstance(layer, PackedLinear):
+                layer.give_back()
+            elif type(layer) in OURS:
                 layer.__class__ = STOCK
             elif isinstance(layer, Experts):
                 layer.__class__ = type(layer).__bases__[1]
@@ -212,6 +223,34 @@ def split_over_mesh(model: Any, *how: Any) -> list[Any]:
     return importlib.import_module("lapidist.torch.parallel_layers").split_layers(model, *how)
 
 
+def chosen(model: Any, where: Callable[[str, Any], bool] | None) -> list[Any]:
+    return [
+        layer
+        for name, layer in model.named_modules()
+        if (type(layer) is STOCK or are_experts(layer)) and (where is None or where(name, layer))
+    ]
+
+
+def with_packed_weights(
+    model: Any,
+    where: Callable[[str, Any], bool] | None,
+    weights: str | None,
+    group: int | None,
+    others: Mapping[str, Any],
+) -> Swapped:
+    """All weights are packed before a layer changes. `others`: arguments of swap, which must be None."""
+    if weights is None:
+        raise ArgumentError(f"group: is for weights of few bits; got {group!r}. Pass weights=, too")
+    for name, value in others.items():
+        if value is not None:
+            raise ArgumentError(
+                f"{name}: must be None with weights={weights!r}, which says how layers multiply; got"
+                f" {value!r}. Leave one of them out"
+            )
+    stock = [layer for layer in chosen(model, where) if type(layer) is STOCK]
+    return Swapped(stock, packed=[pack(layer.weight.detach().T, weights, group=group) for layer in stock])
+
+
 def swap(
     model: Any,
     where: Callable[[str, Any], bool] | None = None,
@@ -222,6 +261,8 @@ def swap(
     plan: Mapping[str, str] | None = None,
     sequence_dim: int | None = None,
     precision: Precision | None = None,
+    weights: str | None = None,
+    group: int | None = None,
 ) -> Swapped:
     """Let lapidist multiply in the torch.nn.Linear layers of a model, and in experts as transformers 5 has
     them: all, or those of which `where(name, layer)` is true. Returns a `Swapped`: its `undo()`, or the end
@@ -237,6 +278,10 @@ def swap(
 
     `precision`: "emulated" or "emulated_any_range" for layers of float32, whose weights stay cut between
     calls without gradients. Experts multiply as ever.
+
+    `weights`: "int4", "mxfp4", "int8" or "e4m3": torch.nn.Linear layers get packed weights, with a factor
+    for each `group` (32, 64, 128) of k or for a column; their own are freed. `undo()` leaves the numbers of
+    the packed weights. Experts stay torch's.
 
     `mesh`: a mesh of one dimension over whose ranks layers are split first, and stay after `undo()`. `plan`
     says how: patterns of names, each with "columns" (of the result) or "rows" (of the sum). Models of
@@ -257,14 +302,12 @@ def swap(
     if precision is not None:
         require_emulation(precision)
         require_alone(precision, dtype=dtype, mesh=mesh, invariant=invariant or None)
+    if weights is not None or group is not None:
+        others = {"dtype": dtype, "mesh": mesh, "invariant": invariant, "precision": precision}
+        return with_packed_weights(model, where, weights, group, others)
     require_mesh(mesh, dtype=dtype, plan=plan, sequence_dim=sequence_dim)
     if mesh is not None:
         for layer in split_over_mesh(model, mesh, plan, sequence_dim, where):
             if invariant is not None:
                 layer.invariant = invariant
-    layers = [
-        layer
-        for name, layer in model.named_modules()
-        if (type(layer) is STOCK or are_experts(layer)) and (where is None or where(name, layer))
-    ]
-    return Swapped(layers, None if dtype is None else (dtype, factors), invariant, precision)
+    return Swapped(chosen(model, where), None if dtype is None else (dtype, factors), invariant, precision)

@@ -1,0 +1,94 @@
+"""torch.nn.Linear whose weight is packed in few bits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from lapidist.quantised.packed_weight import PackedWeight, load, of_layout, unpack
+from lapidist.quantised.packing import pack
+from lapidist.torch.few_bits import linear
+
+ARRAYS = "codes", "scales", "zeros"  # buffers, by the names of PackedWeight.state_dict
+
+
+class PackedLinear(torch.nn.Linear):  # type: ignore[misc]
+    """x @ weight + bias of a PackedWeight (in_features, out_features), which is no parameter.
+
+    Its state_dict has `bias` and what PackedWeight.state_dict has: layout, codes, scales and zeros.
+    """
+
+    codes: Any
+    scales: Any
+    zeros: Any
+    numbers: list[int]  # the weight's layout
+    stock_dtype: Any  # of the weight that give_back makes
+
+    def __init__(self, weight: PackedWeight, bias: Any = None) -> None:
+        torch.nn.Module.__init__(self)
+        self.in_features, self.out_features = weight.shape
+        self.register_parameter(
+            "bias", None if bias is None else torch.nn.Parameter(bias, bias.requires_grad)
+        )
+        self.hold(weight)
+        self.stock_dtype = (
+            torch.bfloat16 if bias is None else bias.dtype
+        )  # of the weight that give_back makes
+
+    @staticmethod
+    def take(layer: torch.nn.Linear, weight: PackedWeight) -> None:
+        """Make a torch.nn.Linear one of this class, in place: its hooks stay, its weight goes."""
+        dtype = layer.weight.dtype
+        layer.__class__ = PackedLinear
+        layer.hold(weight)
+        layer.stock_dtype = dtype
+
+    def give_back(self) -> None:
+        """Make the layer torch's again, with the numbers of the packed weight, which is rounded."""
+        numbers = unpack(self.packed_weight).T.to(self.stock_dtype)
+        for name in ("layout", *ARRAYS):
+            delattr(self, name)
+        del self.numbers, self.stock_dtype
+        self.__class__ = torch.nn.Linear
+        self.weight = torch.nn.Parameter(numbers.contiguous(), requires_grad=False)
+
+    @classmethod
+    def packed(cls, layer: torch.nn.Linear, format: str, **how: Any) -> PackedLinear:
+        """A layer of another's quantised weight and of its bias; `how`: lapidist.quantised.pack's."""
+        return cls(pack(layer.weight.detach().T, format, **how), layer.bias)
+
+    def hold(self, weight: PackedWeight) -> None:
+        """Make this the weight."""
+        self.register_parameter("weight", None)
+        for name, array in weight.state_dict().items():
+            self.register_buffer(name, array)
+        if weight.zeros is None:
+            self.register_buffer("zeros", None)
+        self.numbers = weight.layout
+
+    @property
+    def packed_weight(self) -> PackedWeight:
+        return load(dict(self.named_buffers(recurse=False)))
+
+    def forward(self, input: Any) -> Any:
+        return linear(input, of_layout(self.numbers, self.codes, self.scales, self.zeros), self.bias)
+
+    def _apply(self, *args: Any, **options: Any) -> Any:
+        """Factors keep their type where the model's is changed: the layout names it."""
+        scales = self.scales
+        super()._apply(*args, **options)
+        if self.scales.dtype != scales.dtype:
+            self.scales = scales.to(self.scales.device)
+        return self
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, weight={self.packed_weight!r}"
+
+    def _load_from_state_dict(self, state: Mapping[str, Any], prefix: str, *rest: Any) -> None:
+        """A state may have another format or other groups: its arrays take the place of these."""
+        arrays = {name: state[prefix + name] for name in ("layout", *ARRAYS) if prefix + name in state}
+        if len(arrays) >= 3:
+            self.hold(load(arrays).to(self.codes.device))
+        super()._load_from_state_dict(state, prefix, *rest)
