@@ -8,6 +8,7 @@ import pytest
 
 import lapidist
 from lapidist import quantised
+from lapidist.quantised import launches, product
 
 pytestmark = pytest.mark.gpu
 
@@ -39,6 +40,29 @@ def test_products_are_those_of_decoded_weights(
         terms = left.abs() @ weight.abs() + bias.double().abs()
         allowed = exact.abs() * ULP[dtype] + terms * (k * 2.0**-24 + decode * ULP[dtype]) + 2.0**-24
         assert bool(((found - exact).abs() <= allowed).all()), (m, k, n)
+
+
+CONFIGS = [
+    (rows, groups, parts, 3, resident)
+    for rows in sorted(launches.COSTS)
+    for groups, resident in launches.BLOCKS_OF_SM[rows]
+    for parts in (1, 3, 8)
+]
+
+
+@pytest.mark.parametrize("format", ["int4", "mxfp4"])
+def test_each_config(torch: Any, monkeypatch: pytest.MonkeyPatch, format: str) -> None:
+    """Registers, clusters and ends of k as a chip has them; rows are more than a block has."""
+    k, n = 2368, 600
+    more = {"group": 64, "zero_points": True} if format == "int4" else {}
+    packed = quantised.pack(torch.randn(k, n, device="cuda"), format, **more)
+    weight = quantised.unpack(packed, "float64")
+    for config in CONFIGS:
+        monkeypatch.setattr(product, "streamed_config", lambda *_, config=config: launches.Streamed(*config))
+        x = torch.randn(config[0] + 3, k, device="cuda", dtype=torch.bfloat16)
+        result, exact = quantised.matmul(x, packed, decode=False).double(), x.double() @ weight
+        allowed = exact.abs() * ULP["bfloat16"] + x.double().abs() @ weight.abs() * k * 2.0**-24
+        assert bool(((result - exact).abs() <= allowed).all()), config
 
 
 def test_a_graph_multiplies_again(torch: Any) -> None:
