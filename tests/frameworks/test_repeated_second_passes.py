@@ -50,7 +50,8 @@ class Followed:
         return tuple(map(like, made)) if isinstance(made, tuple) else like(made)
 
     def call(self, asked: dict[str, Any], out: Any = None) -> Call:
-        return call_of(self.monkeypatch, lambda: lapidist.gemm(**asked, out=out))
+        function: Any = lapidist.grouped if "offsets" in asked else lapidist.gemm
+        return call_of(self.monkeypatch, lambda: function(**asked, out=out))
 
     def launched(self) -> list[tuple[str, Given]]:
         given, self.given[:] = list(self.given), []
@@ -153,7 +154,7 @@ def test_nothing_of_the_arrays_is_kept_for_second_passes(followed: Followed) -> 
     asked, out = followed.asks(0.75), followed.outputs()
     call = followed.call(asked, out)
     asked_again(followed.again, call)
-    arrays = [asked["a"], asked["b"], *asked["epilogue"].values.values(), *out]
+    arrays = [asked["a"], asked["b"], asked.get("offsets"), *asked["epilogue"].values.values(), *out]
     watched = [weakref.ref(x) for x in arrays if isinstance(x, followed.torch.Tensor)]
     del asked, out, call
     arrays.clear()

@@ -4,12 +4,14 @@ Tensors of the CPU stand for those of a GPU; what would be launched is written d
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import lapidist
+import lapidist.calls.grouped
 from lapidist import api
 from lapidist.calls import full_path
 from lapidist.calls.call import Call
@@ -43,7 +45,8 @@ def call_of(monkeypatch: pytest.MonkeyPatch, ask: Callable[[], Any]) -> Call:
     calls: list[Call] = []
     with monkeypatch.context() as patch:
         patch.setattr(full_path, "multiplied_with_arrays", calls.append)
-        patch.setattr(api, "ARRAY_PATHS", {})
+        for module in (api, sys.modules["lapidist.calls.grouped"]):
+            patch.setattr(module, "ARRAY_PATHS", {})
         ask()
     return calls[0]
 
@@ -133,6 +136,7 @@ FOLLOWED: dict[str, tuple[int, Callable[[Any, float], Any]]] = {
     "sums": (N, lambda torch, number: sums(by=torch.randn(M))),
     "groups": (256, lambda torch, number: quantised()),
     "in steps": (320, lambda torch, number: in_steps(s=number)),
+    "rows of groups": (200, lambda torch, number: quantised()),
 }
 
 
@@ -141,4 +145,8 @@ def asks_followed(torch: Any, form: str, number: float) -> dict[str, Any]:
         a, b = torch.randn(256, 256).bfloat16(), torch.randn(256, 512).bfloat16()
         return {"a": a, "b": b, "epilogue": quantised()}
     cols, function = FOLLOWED[form]
+    if form == "rows of groups":
+        ends = torch.tensor([M // 4, M - 2], dtype=torch.int32)
+        b = torch.randn(2, K, cols)
+        return {"a": torch.randn(M, K), "b": b, "offsets": ends, "epilogue": function(torch, number)}
     return {"a": torch.randn(M, K), "b": torch.randn(K, cols), "epilogue": function(torch, number)}
