@@ -44,7 +44,14 @@ _HOME = {
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
 
 # what is written otherwise here: in a function, and ready-made
-_HINTS = {"gelu_tanh": '. Write lapidist.gelu(x, "tanh"), or pass lapidist.epilogues.gelu_tanh'}
+_HINTS = {
+    "gelu_tanh": '. Write lapidist.gelu(x, "tanh"), or pass lapidist.epilogues.gelu_tanh',
+    **dict.fromkeys(("dot", "mm", "bmm", "mv"), ". Write lapidist.matmul, which takes matrices and batches"),
+    **dict.fromkeys(("addmm", "baddbmm"), ". Write lapidist.gemm(a, b, c, alpha=, beta=)"),
+    **dict.fromkeys(("linear", "mlp", "swap", "Linear"), ". Import lapidist.torch, which has it"),
+    "GemmUniversal": ". Write lapidist.gemm, or lapidist.plan for a product that is planned once",
+    "jit": ". Kernels are compiled at their first call; `lapidist warm` compiles ahead",
+}
 
 __all__ = sorted(_MODULE_OF, key=lambda name: (not name.isupper(), not name[0].isupper(), name))
 

@@ -5,7 +5,7 @@ Call of its arguments and checks it.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
 import numpy as np
 
@@ -70,6 +70,7 @@ def matmul(
     stream: Any = None,
     device: int | str | None = None,
     compile: Compiling | None = None,
+    **unknown: NoReturn,
 ) -> Array:
     """The product a @ b, as numpy.matmul has it: vectors, broadcast batches, any strides.
 
@@ -137,6 +138,10 @@ def matmul(
     >>> float(lapidist.matmul(a, b, device="machine")[0, 0])
     6.0
     """
+    if unknown:
+        from lapidist.calls.keywords import unexpected
+
+        raise unexpected(matmul, unknown)
     if isinstance(b, FewBits):
         refused = out_dtype, acc_dtype, scale_a, scale_b, promote, epilogue, invariant, compile
         return few_bits().matmul(a, b, out, precision, refused, stream, device)
@@ -205,6 +210,7 @@ def gemm(
     stream: Any = None,
     device: int | str | None = None,
     compile: Compiling | None = None,
+    **unknown: NoReturn,
 ) -> Matrices:
     """The product alpha op(a) op(b) + beta c, in BLAS terms.
 
@@ -292,7 +298,7 @@ def gemm(
         (mode is None and kernel is None and config is None and workspace is None and device is None)
         and (reduction is None and avail_sms is None and compile is None and permuted is False)
         and (check_indices is False and schedule is AUTO and split_k is AUTO and deterministic is True)
-        and trans_a.__class__ is trans_b.__class__ is bool
+        and (trans_a.__class__ is trans_b.__class__ is bool and not unknown)
     ):
         if (
             (scale_a is None and scale_b is None and gather_a is None and gather_b is None)

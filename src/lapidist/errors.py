@@ -105,3 +105,23 @@ def words_of_process(error: Exception) -> str | None:
             f" `ulimit -n` allows {os.sysconf('SC_OPEN_MAX')}. Close files, or raise that limit"
         )
     return None
+
+
+# ---- what torch.compile cannot follow ----
+
+
+def not_in_graphs(public: str, instead: str = "") -> Callable[[Function], Function]:
+    """Let torch.compile end its graph at a function, as torch.compiler.disable does, without importing torch.
+
+    Dynamo quotes the reason where fullgraph=True allows no end: what the `public` call does, and what to
+    write instead."""
+
+    def mark(function: Function) -> Function:
+        function._torchdynamo_disable = True  # type: ignore[attr-defined]
+        function._torchdynamo_disable_msg = (  # type: ignore[attr-defined]
+            f"lapidist.{public} reads addresses and launches kernels itself. In what is compiled write"
+            f" {instead or f'lapidist.torch.{public}'}, an operator that torch.compile follows"
+        )
+        return function
+
+    return mark

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
+from typing import Any
 
 from lapidist.backends.backend import Backend
 from lapidist.errors import ArgumentError
@@ -29,13 +31,24 @@ def backend_at(place: int | str) -> Backend:
 
 def is_on_host(device: object) -> bool:
     """Whether host arrays are multiplied on the host."""
-    return device is None or device in ON_HOST
+    return device is None or named(device) in ON_HOST
 
 
-def choose_place(where: int, device: int | str | None) -> int | str:
+def named(device: Any) -> Any:
+    """A device as it is written here: torch's and CuPy's objects by their names, "cuda:1" as the number."""
+    if device is None or isinstance(device, int):
+        return device
+    if type(device).__module__.partition(".")[0] == "cupy":
+        return int(device.id)
+    match = re.fullmatch(r"(?:cuda|gpu):(\d+)", str(device), re.IGNORECASE)
+    return int(match[1]) if match else str(device) if type(device).__name__ == "device" else device
+
+
+def choose_place(where: int, device: Any) -> int | str:
     """The place to run at: the arrays' own device, or what `device` says ("gpu", a GPU's number, "machine",
-    "host" or "cpu").
+    "host" or "cpu", or a device as torch and CuPy name it).
     """
+    device = named(device)
     if device is None:
         return where
     if device in (MACHINE, *ON_HOST):
@@ -49,7 +62,7 @@ def choose_place(where: int, device: int | str | None) -> int | str:
     if not isinstance(ordinal, int) or ordinal < 0:
         raise ArgumentError(
             f'device: must be "gpu", a GPU\'s number, "machine" or "host"; got {device!r}. Leave it out for'
-            " where the arrays are"
+            f" where the arrays are{of_chip(device)}"
         )
     if where not in (HOST, ordinal):
         raise ArgumentError(
@@ -59,3 +72,12 @@ def choose_place(where: int, device: int | str | None) -> int | str:
 
     require_gpu(ordinal)
     return ordinal
+
+
+def of_chip(device: object) -> str:
+    """The way to plan for a chip that is not here."""
+    from lapidist.device import CHIPS
+
+    if not isinstance(device, str) or device.lower() not in CHIPS:
+        return ""
+    return f"; `lapidist plan --mnk M,N,K --chip {device.lower()}` plans for a chip that is not here"

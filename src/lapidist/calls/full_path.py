@@ -23,7 +23,7 @@ from lapidist.calls.repeat.shape import (
     keys_of_lists,
 )
 from lapidist.dtypes import EMULATIONS
-from lapidist.errors import explained
+from lapidist.errors import explained, not_in_graphs
 from lapidist.frameworks.streams import require_stream
 
 # ---- modules imported by the first call that needs them, so that other processes start sooner ----
@@ -74,11 +74,17 @@ def emulated() -> Any:
 # ---- a call ----
 
 
+@not_in_graphs("gemm")
 @explained
 def multiplied_by_name(arguments: Mapping[str, Any]) -> Any:
     """The full path of gemm, whose arguments these are: matrices, or lists of them."""
     from lapidist.calls.named_arguments import call_of
 
+    if arguments.get("unknown"):
+        from lapidist.calls.keywords import unexpected_of
+
+        names = list(arguments)
+        raise unexpected_of("gemm", names[: names.index("unknown")], "lapidist", arguments["unknown"])
     call = call_of(arguments)
     operation, choices = call.operation, call.choices
     alpha, beta = numbers_in(operation.alpha, operation.beta, choices.device)
@@ -88,6 +94,7 @@ def multiplied_by_name(arguments: Mapping[str, Any]) -> Any:
     return multiplied(call.numbered() if call.is_remembered else call)
 
 
+@not_in_graphs("matmul")
 @explained
 def multiplied(call: Call) -> Any:
     """The full path, after matmul or gemm found no fast path by the arrays alone."""

@@ -52,7 +52,7 @@ class GroupOperands(Part):
             raise ArgumentError(
                 "offsets: one of offsets and counts says where groups end; got"
                 f" {'neither' if groups.offsets is None else 'both'}. Pass offsets, for groups one after"
-                " another"
+                " another; lists of arrays are multiplied by gemm"
             )
         self._counted = groups.counts is not None
         self.ends = index_of(*((groups.counts, "counts") if self._counted else (groups.offsets, "offsets")))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from lapidist.calls.call import Call
 from lapidist.calls.full_path import multiplied, with_arrays
@@ -20,7 +20,7 @@ from lapidist.calls.operation import (
 )
 from lapidist.calls.repeat import ARRAY_PATHS
 from lapidist.dtypes import IEEE, Precision
-from lapidist.errors import explained
+from lapidist.errors import explained, not_in_graphs
 
 if TYPE_CHECKING:
     from lapidist.build.compile_policy import Compiling
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 Array = TypeVar("Array")
 
 
+@not_in_graphs("grouped")
 def grouped(
     a: Array,
     b: Any,
@@ -59,6 +60,7 @@ def grouped(
     stream: Any = None,
     device: int | str | None = None,
     compile: Compiling | None = None,
+    **unknown: NoReturn,
 ) -> Array:
     """Products of groups, in one launch. Where groups end is read on the device when the kernel runs.
 
@@ -110,6 +112,10 @@ def grouped(
     >>> lapidist.grouped(tokens, experts, np.int32([2, 5])).ravel()
     array([3., 3., 7., 7., 7.], dtype=float32)
     """
+    if unknown:
+        from lapidist.calls.keywords import unexpected
+
+        raise unexpected(grouped, unknown)
     types = USUAL_TYPES
     if (out_dtype is not None or acc_dtype is not None) or (promote is not None or precision is not IEEE):
         types = types_named(out_dtype, acc_dtype, precision, promote)

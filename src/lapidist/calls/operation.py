@@ -199,6 +199,21 @@ cached_types = lru_cache(maxsize=256, typed=True)(types_checked)
 
 
 @explained
+def epilogue_instead(value: Any) -> str:
+    """What to pass in place of a value that is no epilogue: ready-made ones are named as activations are."""
+    from types import FunctionType
+
+    from lapidist.epilogues.layer_activations import activation_named
+    from lapidist.epilogues.ready_made import READY
+
+    name = activation_named(value)
+    if name in READY:
+        return f"Write epilogue=lapidist.epilogues.{name}"
+    if isinstance(value, FunctionType):
+        return "Write epilogue=lapidist.epilogue(f)(), with each operand by its name"
+    return "Write epilogue=f(bias=b), say; lapidist.epilogues has ready-made ones"
+
+
 def epilogue_checked(epilogue: object) -> BoundEpilogue | None:
     """What a caller passes as epilogue=: a function called with its operands, or one that has none."""
     if epilogue is None:
@@ -210,6 +225,6 @@ def epilogue_checked(epilogue: object) -> BoundEpilogue | None:
     if not isinstance(epilogue, BoundEpilogue):
         raise ArgumentError(
             "epilogue: must be a function of @lapidist.epilogue, called with its operands; got"
-            f" {type(epilogue).__name__}. Write epilogue=f(bias=b), say"
+            f" {type(epilogue).__name__}. {epilogue_instead(epilogue)}"
         )
     return epilogue

@@ -9,7 +9,7 @@ from lapidist.calls import argument_rules
 from lapidist.calls.named_arguments import call_of
 from lapidist.config import AUTO
 from lapidist.dtypes import Precision
-from lapidist.errors import ShapeError, explained
+from lapidist.errors import ShapeError, explained, not_in_graphs
 from lapidist.problems.pointers import Pointers
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lapidist.schedule.sharing_choice import Reduction, ScheduleName
 
 
+@not_in_graphs("plan", "lapidist.torch.matmul")
 @explained
 def plan(
     a: HasShape | list[Any] | tuple[Any, ...] | Pointers,

@@ -16,7 +16,7 @@ from lapidist.calls.numpy_protocols import as_array
 from lapidist.contractions.arrangement import Arrangement, Layout, arrangement
 from lapidist.contractions.subscripts import Subscripts, paired, parsed, require_spec
 from lapidist.dtypes import Precision
-from lapidist.errors import ArgumentError
+from lapidist.errors import ArgumentError, not_in_graphs
 from lapidist.frameworks.array_views import Sizes, empty_like, require_views, strides_of
 from lapidist.frameworks.arrays import HOST, operand_of
 from lapidist.frameworks.host_arrays import is_odd, native
@@ -24,6 +24,7 @@ from lapidist.frameworks.host_arrays import is_odd, native
 Array = TypeVar("Array")
 
 
+@not_in_graphs("einsum", "torch.einsum")
 def einsum(
     spec: str,
     a: Array,
@@ -80,6 +81,7 @@ def einsum(
     return contracted(subscripts, first, second, out, types, stream, device)  # type: ignore[no-any-return]
 
 
+@not_in_graphs("tensordot", "torch.tensordot")
 def tensordot(
     a: Array,
     b: Any,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Any
 
 from lapidist.epilogues.expressions import Row, Tile
@@ -52,12 +53,56 @@ ENDINGS = {
 }
 
 
+# names of torch, transformers and JAX
+ALIASES = {
+    "swish": "silu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+}
+
+
+def activation_named(value: Any) -> str:
+    """The name of an activation: its own, a function's, or that of a layer's class; in small letters."""
+    name = value if isinstance(value, str) else getattr(value, "__name__", type(value).__name__)
+    return ALIASES.get(name.lower(), name.lower())
+
+
 def require_activation(activation: Any) -> None:
-    if activation not in ACTIVATIONS:
+    if not isinstance(activation, str) or activation not in ACTIVATIONS:
+        names = ", ".join(map(repr, ACTIVATIONS))
+        got = repr(activation) if isinstance(activation, str) else f"a {type(activation).__name__}"
         raise ArgumentError(
-            f"activation: must be {', '.join(map(repr, ACTIVATIONS))} or None; got {activation!r}. Apply"
-            " others to the result"
+            f"activation: must be {names} or None; got {got}. {activation_instead(activation)}"
         )
+
+
+# torch's functions whose names are near to those of others
+FURTHER = frozenset(
+    [
+        "relu6",
+        "prelu",
+        "elu",
+        "selu",
+        "celu",
+        "glu",
+        "geglu",
+        "swiglu",
+        "reglu",
+        "hardswish",
+        "sigmoid",
+        "tanh",
+    ]
+)
+
+
+def activation_instead(value: Any) -> str:
+    name = activation_named(value)
+    if name in FURTHER:
+        return "Write it as an epilogue, lapidist.epilogue(f), or apply it to the result"
+    if close := get_close_matches(name, ACTIVATIONS, 1):
+        return f'Write activation="{close[0]}"'
+    return "Write others as an epilogue, lapidist.epilogue(f), or apply them to the result"
 
 
 def require_epilogue_alone(**arguments: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from enum import Enum
 from functools import update_wrapper
 from numbers import Number
@@ -81,7 +82,7 @@ class Epilogue:
             if name not in self._names:
                 raise ArgumentError(
                     f"{epilogue}: must have operands {', '.join(self._names) or '(none)'}; got {name!r}."
-                    " Leave it out"
+                    f" {operand_instead(name, self._names)}"
                 )
         bound = {**self._defaults, **operands}
         for name in self._names:
@@ -94,6 +95,11 @@ class Epilogue:
 
     def __str__(self) -> str:
         return self.function.text
+
+
+def operand_instead(name: str, names: Sequence[str]) -> str:
+    close = get_close_matches(name, names, 1)
+    return f"Write {close[0]}=" if close else "Leave it out"
 
 
 def epilogue(function: Callable[..., Any]) -> Epilogue:
@@ -127,7 +133,8 @@ def epilogue(function: Callable[..., Any]) -> Epilogue:
     """
     if not isinstance(function, FunctionType):
         raise ArgumentError(
-            f"epilogue: must be a Python function; got {type(function).__name__}. Write one with def"
+            f"epilogue: must be a Python function; got {type(function).__name__}. Write one with def, of"
+            " lapidist's functions: lapidist.relu(acc), say"
         )
     return Epilogue(function)
 

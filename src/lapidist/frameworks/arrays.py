@@ -156,9 +156,10 @@ def operand_of(array: Any, name: str) -> Operand:
     if isinstance(array, np.ndarray):
         return of_numpy(array, name)
     if isinstance(array, (int, float, complex, list, tuple, np.generic)) or array is None:
-        raise DTypeError(
-            f"{name}: must be an array; got {type(array).__name__}. Wrap it with numpy.asarray first"
-        )
+        from lapidist.frameworks.no_arrays import array_instead
+
+        got = type(array).__name__
+        raise DTypeError(f"{name}: must be an array; got {got}. {array_instead(array, name)}")
     if framework == "cupy" and hasattr(array, "data"):
         return of_cupy(array, name)
     return of_jax(array, name) if framework == "jax" else of_interface(array, name, framework)
@@ -210,8 +211,10 @@ def require_memory(tensor: Any, name: str) -> None:
             f"{name}: must hold plain numbers; got {tensor.dtype}. Call .int_repr() or .dequantize() first"
         )
     if tensor.device.type not in ("cpu", "cuda"):
+        meta = "lapidist.torch multiplies tensors without numbers; or make room with .to_empty(device=...)"
         raise DeviceError(
-            f"{name}: must be on the CPU or a CUDA device; got {tensor.device}. Move it with .to()"
+            f"{name}: must be on the CPU or a CUDA device; got {tensor.device}."
+            f" {meta if tensor.is_meta else 'Move it with .to()'}"
         )
     if torch.jit.is_tracing():
         raise ArgumentError(
@@ -232,7 +235,7 @@ def require_memory(tensor: Any, name: str) -> None:
         transform = "of vmap, func.grad or another transform, " if not wrapped else ""
         raise DTypeError(
             f"{name}: must be a tensor with memory of its own; got {kind}, {transform}which stands for"
-            " others. Pass the tensors behind it"
+            f" others. {'Pass the tensors behind it' if wrapped else 'lapidist.torch follows transforms'}"
         )
 
 

@@ -46,10 +46,18 @@ operators.grouped.transform(
 flops.count()
 
 
+# what is written otherwise here
+HINTS = {
+    "bmm": ". Write lapidist.torch.matmul, which takes batches",
+    **dict.fromkeys(("addmm", "baddbmm"), ". Write lapidist.torch.gemm(a, b, c, alpha=, beta=)"),
+    "einsum": ". Use torch.einsum in lapidist.torch.everywhere(), or lapidist.einsum, without gradients",
+}
+
+
 def __getattr__(name: str) -> Any:
     """What imports torch's inductor or its DTensor, which takes a second, on first use."""
     if name == "mm":
         return importlib.import_module("lapidist.torch.inductor").lapidist_mm
     if name in ("ColumnParallel", "RowParallel"):
         return getattr(importlib.import_module("lapidist.torch.parallel_layers"), name)
-    raise AttributeError(f"module 'lapidist.torch' has no attribute {name!r}")
+    raise AttributeError(f"module 'lapidist.torch' has no attribute {name!r}{HINTS.get(name, '')}")

@@ -114,6 +114,10 @@ class Experts(torch.nn.Module):  # type: ignore[misc]
         weights = top_k_weights.masked_fill(top_k_index >= len(up), 0)
         return summed(hidden, down, weights, pairs, flag, self.invariant).to(hidden_states.dtype)
 
+    def extra_repr(self) -> str:
+        words = super().extra_repr()
+        return f"{words}, by lapidist" if words else "by lapidist"
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         """A swapped layer anew: its class has no name by which pickle could import it."""
         return blank, (type(self).__bases__[1],), self.__dict__

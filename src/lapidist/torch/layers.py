@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -32,6 +33,10 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
 
     invariant: bool | None = None  # whether rows keep their bits; None: as the block around a call says
 
+    def extra_repr(self) -> str:
+        """torch's words, and who multiplies."""
+        return f"{super().extra_repr()}, by lapidist"
+
     def forward(self, input: Any) -> Any:
         parameters = self._parameters  # attributes of a Module take 0.4 us each
         if "weight" in parameters and "bias" in parameters:
@@ -46,6 +51,10 @@ class EightBitLinear(Linear):
     """Linear of 8-bit floats. A frozen weight is quantised once, a trained one in each call."""
 
     eight_bits: tuple[Any, Factors]  # the type, and the parts that share a factor
+
+    def extra_repr(self) -> str:
+        dtype, kind = self.eight_bits
+        return f"{super().extra_repr()} in {str(dtype).removeprefix('torch.')} with factors of {kind}"
 
     def forward(self, input: Any) -> Any:
         (dtype, kind), weight = self.eight_bits, self.weight
@@ -310,4 +319,27 @@ def swap(
         for layer in split_over_mesh(model, mesh, plan, sequence_dim, where):
             if invariant is not None:
                 layer.invariant = invariant
-    return Swapped(chosen(model, where), None if dtype is None else (dtype, factors), invariant, precision)
+    layers = chosen(model, where)
+    if not layers and mesh is None:
+        warnings.warn(f"model: must have layers to swap; {why_none(model)}", stacklevel=2)
+    return Swapped(layers, None if dtype is None else (dtype, factors), invariant, precision)
+
+
+def why_none(model: Any) -> str:
+    """Why a model has nothing to swap, and what may be done."""
+    layers = [layer for layer in model.modules() if isinstance(layer, STOCK)]
+    swapped = [layer for layer in layers if isinstance(layer, Linear)]
+    derived = sorted({type(layer).__name__ for layer in layers if type(layer) is not STOCK} - {"Linear"})
+    if swapped:
+        return f"its {len(swapped)} are swapped already. undo() of that Swapped restores torch's"
+    if any(type(layer) is STOCK for layer in layers):
+        return "where= is true of none of its layers. Print the names of model.named_modules()"
+    if derived:
+        return (
+            f"its linear layers are of classes of their own, {', '.join(derived)}, which stay. Call"
+            " lapidist.torch.linear in their forward, or multiply in lapidist.torch.everywhere()"
+        )
+    return (
+        "it has no torch.nn.Linear and no experts as transformers 5 has them. lapidist.torch.everywhere()"
+        " takes the products of torch's functions"
+    )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
+from lapidist.calls.keywords import unexpected
 from lapidist.calls.operation import OPEN_BLOCKS
 from lapidist.dtypes import IEEE, Precision
 from lapidist.epilogues.layer_activations import require_epilogue_alone
@@ -29,8 +30,11 @@ def matmul(
     precision: Precision = IEEE,
     epilogue: Any = None,
     invariant: bool | None = None,
+    **unknown: NoReturn,
 ) -> Any:
     """torch.matmul(a, b). `out_dtype`, `precision`, `epilogue` and `invariant` are lapidist.matmul's."""
+    if unknown:
+        raise unexpected(matmul, unknown)
     if invariant is not None or OPEN_BLOCKS:
         precision = with_invariance(precision, invariant)
     if out_dtype is epilogue is None and precision is IEEE and is_of_numbers(a, b):
@@ -56,8 +60,11 @@ def gemm(
     precision: Precision = IEEE,
     epilogue: Any = None,
     invariant: bool | None = None,
+    **unknown: NoReturn,
 ) -> Any:
     """alpha op(a) op(b) + beta c, where c broadcasts to the product. beta = 0 never reads c."""
+    if unknown:
+        raise unexpected(gemm, unknown)
     if invariant is not None or OPEN_BLOCKS:
         precision = with_invariance(precision, invariant)
     if not (isinstance(a, TENSOR) and isinstance(b, TENSOR) and (c is None or isinstance(c, TENSOR))):
@@ -80,6 +87,7 @@ def linear(
     into: Any = None,
     epilogue: Any = None,
     invariant: bool | None = None,
+    **unknown: NoReturn,
 ) -> Any:
     """torch.nn.functional.linear(input, weight, bias): input @ weight.T + bias, in one launch.
 
@@ -95,6 +103,8 @@ def linear(
 
     `into`: a tensor of weight's shape, float32 say. The backward pass adds the weight's gradient to it, in
     its type, and weight.grad gets none. Or a `TokenTree`, whose bits no cut into micro-batches changes."""
+    if unknown:
+        raise unexpected(linear, unknown)
     if invariant is not None or OPEN_BLOCKS:
         precision = with_invariance(precision, invariant)
     operands = input, weight, bias
@@ -131,6 +141,7 @@ def mlp(
     activation: str = "gelu",
     precision: Precision = IEEE,
     invariant: bool | None = None,
+    **unknown: NoReturn,
 ) -> Any:
     """linear(activation(linear(input, up, up_bias)), down, down_bias). Two launches; biases may be None.
 
@@ -138,6 +149,8 @@ def mlp(
 
     In the backward pass one launch computes a product, the activation's derivative and the first bias's
     gradient."""
+    if unknown:
+        raise unexpected(mlp, unknown)
     if invariant is not None or OPEN_BLOCKS:
         precision = with_invariance(precision, invariant)
     biases = {"up_bias": up_bias, "down_bias": down_bias}
@@ -177,10 +190,13 @@ def scaled(
     out_dtype: Any = None,
     promote: bool | None = None,
     invariant: bool | None = None,
+    **unknown: NoReturn,
 ) -> Any:
     """(scale_a a) (scale_b b) + c of 8-bit floats, with factors of the shapes of lapidist.gemm. c alone has a
     gradient.
     """
+    if unknown:
+        raise unexpected(scaled, unknown)
     require_tensors(("scale_a", "scale_b", "c"), a=a, b=b, scale_a=scale_a, scale_b=scale_b, c=c)
     return operators.scaled(a, b, scale_a, scale_b, c, out_dtype, promote, invariant)
 
@@ -197,6 +213,7 @@ def grouped(
     expected_rows: int | None = None,
     into: Any = None,
     invariant: bool | None = None,
+    **unknown: NoReturn,
 ) -> Any:
     """Products of groups that end at `offsets`, which the device reads: rows, a (total, k) and b (groups, k,
     n); columns, a (groups, m, k) and b (k, total); or k, a (m, total) and b (total, n).
@@ -207,6 +224,8 @@ def grouped(
     `into`: a tensor of b's shape (groups, k, n), float32 say. The backward pass adds the gradient of b to it,
     in its type, and b.grad gets none.
     """
+    if unknown:
+        raise unexpected(grouped, unknown)
     if invariant is not None or OPEN_BLOCKS:
         precision = with_invariance(precision, invariant)
     require_tensors(a=a, b=b, offsets=offsets)

@@ -10,7 +10,10 @@ The fast paths and the prepared multiplications of earlier calls are remembered 
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
+
+from lapidist.errors import not_in_graphs
 
 FastPath = Callable[..., Any]  # a fast path; it returns None if the full path must check the call
 REMEMBERED_LIMIT = 4096  # entries of each dictionary; a program that exceeds it starts over
@@ -26,4 +29,4 @@ EMULATED: dict[Any, bool] = {}  # emulated products that came once; the second c
 def remember(entries: dict[Any, Any], key: Any, value: Any) -> None:
     if len(entries) >= REMEMBERED_LIMIT:
         entries.clear()
-    entries[key] = value
+    entries[key] = not_in_graphs("matmul")(value) if isinstance(value, FunctionType) else value

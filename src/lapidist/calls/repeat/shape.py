@@ -13,6 +13,7 @@ import numpy as np
 from lapidist.calls.kernel_choice import OPEN
 from lapidist.calls.operation import USUAL_TYPES, Flags, Operation, Types
 from lapidist.calls.repeat.scalars import NUMBERS, scalars_key
+from lapidist.errors import not_in_graphs
 
 if TYPE_CHECKING:
     from lapidist.calls.call import Call
@@ -44,12 +45,14 @@ def shape_of_arrays(a: Any, b: Any, out: Any, kind: Any) -> Shape:
 # ---- a, b, c and out alone ----
 
 
+@not_in_graphs("matmul")
 def key_of_product(a: Any, b: Any, out: Any, types: Types) -> Shape:
     """Of matmul."""
     geometry = shape_of(a, b, out)
     return geometry if types is USUAL_TYPES else (geometry, types)
 
 
+@not_in_graphs("gemm")
 def key_of_gemm(
     a: Any, b: Any, c: Any, out: Any, trans_a: bool, trans_b: bool, numbers: Any, types: Types
 ) -> Shape:

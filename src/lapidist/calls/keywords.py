@@ -1,0 +1,102 @@
+"""What a call says of a keyword that it does not take: the word that is meant here."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+TORCH_OUT = "The result is a new tensor; lapidist.matmul and lapidist.gemm write into out="
+LAYOUT = "Leave it out: an array's own strides say it"
+EPILOGUE = "Pass an epilogue: epilogue=lapidist.epilogues."
+
+# words of BLAS, NumPy, torch, CUTLASS and cuBLASLt, as they are compared: without case and underscores
+MEANT = {
+    "transa": "trans_a",
+    "transposea": "trans_a",
+    "transb": "trans_b",
+    "transposeb": "trans_b",
+    "c": "c",
+    "d": "out",
+    "dst": "out",
+    "output": "out",
+    "dtype": "out_dtype",
+    "outputdtype": "out_dtype",
+    "outtype": "out_dtype",
+    "preferredelementtype": "out_dtype",
+    "accumulator": "acc_dtype",
+    "acctype": "acc_dtype",
+    "accumulatordtype": "acc_dtype",
+    "computetype": "precision",
+    "allowtf32": "precision",
+    "inputprecision": "precision",
+    "scalea": "scale_a",
+    "scaleb": "scale_b",
+    "splitkslices": "split_k",
+    "splitk": "split_k",
+    "tile": "config",
+    "tileshape": "config",
+    "stages": "config",
+    "backend": "device",
+    "act": "activation",
+    "nonlinearity": "activation",
+    "act_fn": "activation",
+}
+WAYS_OUT = {
+    "bias": f"{EPILOGUE}bias(bias=...)",
+    "activation": f"{EPILOGUE}relu, say",
+    "act": f"{EPILOGUE}relu, say",
+    "residual": f"{EPILOGUE}residual(residual=...)",
+    "where": "Leave it out: that is numpy.matmul's alone",
+    "axes": "Leave it out: move axes with numpy.moveaxis first",
+    "axis": "Leave it out: move axes with numpy.moveaxis first",
+    "casting": "Leave it out, or name the result's type with out_dtype=",
+    "order": "Leave it out, or pass an array of that order as out=",
+    **dict.fromkeys(("lda", "ldb", "ldc", "ldd", "layout", "layouta", "layoutb", "stridea"), LAYOUT),
+    **dict.fromkeys(("m", "n", "k"), "Leave it out: shapes of the arrays say it"),
+    "alignment": "Leave it out: addresses and strides say it",
+    "out": TORCH_OUT,
+    "device": "Tensors are multiplied where they are; lapidist.matmul(device=) takes others",
+}
+OF_GEMM = frozenset(["alpha", "beta", "c", "kernel", "config", "schedule", "split_k", "workspace", "mode"])
+
+
+def plain(name: str) -> str:
+    return name.replace("_", "").lower()
+
+
+def unexpected(function: Callable[..., Any], unknown: Mapping[str, Any]) -> TypeError:
+    """The error for keywords that a function does not take. Python's own kind, as callers that try a keyword
+    expect."""
+    home = "lapidist.torch" if ".torch." in (function.__module__ or "") else "lapidist"
+    return unexpected_of(function.__name__, argument_names(function), home, unknown)
+
+
+def unexpected_of(function: str, names: list[str], home: str, unknown: Mapping[str, Any]) -> TypeError:
+    name = next(iter(unknown))
+    words = f"{function}() got an unexpected keyword argument {name!r}"
+    return TypeError(f"{words}. {way_out(name, names, home)}")
+
+
+def argument_names(function: Callable[..., Any]) -> list[str]:
+    plain_kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+    parameters = inspect.signature(function).parameters
+    return [name for name, parameter in parameters.items() if parameter.kind in plain_kinds]
+
+
+def way_out(name: str, names: list[str], home: str) -> str:
+    """What to write in place of a keyword."""
+    by_plain_name = {plain(argument): argument for argument in names}
+    meant = by_plain_name.get(plain(name)) or MEANT.get(plain(name), "")
+    if meant in names:
+        return f"Write {meant}="
+    if plain(name) in WAYS_OUT:
+        return WAYS_OUT[plain(name)]
+    if meant.startswith("trans_"):
+        return f"Write {home}.gemm({meant}=), or pass {meant[-1]}.T"
+    if close := get_close_matches(name, names, 1):
+        return f"Write {close[0]}="
+    if (meant or name) in OF_GEMM:
+        return f"lapidist.gemm takes {meant or name}="
+    return f"It takes {', '.join(names)}"

@@ -1,0 +1,117 @@
+"""Mistakes of new users of lapidist.torch: each refusal says what to write instead."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import lapidist  # noqa: E402
+import lapidist.torch as lapidist_torch  # noqa: E402
+from lapidist.errors import ArgumentError, DeviceError, DTypeError  # noqa: E402
+
+pytestmark = pytest.mark.frameworks
+A, B, W = torch.ones(4, 5), torch.ones(5, 6), torch.ones(6, 5)
+
+
+@pytest.mark.parametrize(
+    ("function", "keyword", "words"),
+    [
+        (lapidist_torch.matmul, "out", "lapidist.gemm write into out="),
+        (lapidist_torch.linear, "out", "lapidist.gemm write into out="),
+        (lapidist_torch.matmul, "trans_b", r"lapidist.torch.gemm\(trans_b=\), or pass b.T"),
+        (lapidist_torch.matmul, "device", "Tensors are multiplied where they are"),
+        (lapidist_torch.gemm, "transB", r"Write trans_b=$"),
+        (lapidist_torch.linear, "act", r"Write activation=$"),
+        (lapidist_torch.mlp, "nonlinearity", r"Write activation=$"),
+        (lapidist_torch.grouped, "dtype", r"Write out_dtype=$"),
+    ],
+)
+def test_an_unknown_keyword_names_the_right_one(
+    function: Callable[..., Any], keyword: str, words: str
+) -> None:
+    operands = {"mlp": (A, W, None, B, None), "grouped": (A, B[None], A)}.get(function.__name__, (A, B))
+    with pytest.raises(TypeError, match=f"unexpected keyword argument '{keyword}'.*{words}"):
+        function(*operands, **{keyword: None})
+
+
+@pytest.mark.parametrize(
+    ("activation", "words"),
+    [
+        ("rleu", 'Write activation="relu"$'),
+        ("GELU", 'Write activation="gelu"$'),
+        ("swish", 'Write activation="silu"$'),
+        ("gelu_new", 'Write activation="gelu_tanh"$'),
+        (torch.nn.ReLU(), 'Write activation="relu"$'),
+        (torch.nn.functional.silu, 'Write activation="silu"$'),
+        ("tanh", "Write it as an epilogue"),
+        ("relu6", "Write it as an epilogue"),
+        ("elu", "Write it as an epilogue"),
+        ("softmax", "Write others as an epilogue"),
+    ],
+)
+def test_activations_of_other_names(activation: Any, words: str) -> None:
+    with pytest.raises(ArgumentError, match=words):
+        lapidist_torch.linear(A, W, activation=activation)
+
+
+@pytest.mark.parametrize("value", [torch.nn.ReLU(), torch.relu, "relu"])
+def test_an_activation_as_an_epilogue_names_the_ready_made_one(value: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"Write epilogue=lapidist.epilogues.relu$"):
+        lapidist_torch.matmul(A, B, epilogue=value)
+
+
+def test_meta_tensors_and_transforms_name_lapidist_torch() -> None:
+    with pytest.raises(DeviceError, match=r"meta\. lapidist.torch multiplies tensors without"):
+        lapidist.matmul(A.to("meta"), B.to("meta"))
+    with pytest.raises(DTypeError, match=r"lapidist\.torch follows transforms"):
+        torch.vmap(lapidist.matmul)(A[None], B[None])
+
+
+@pytest.mark.parametrize("name", ["matmul", "gemm", "einsum"])
+@pytest.mark.parametrize("inside", [True, False])
+def test_compiled_graphs_name_the_operator(name: str, inside: bool) -> None:
+    call = getattr(lapidist, name)
+    first = ("ij,jk->ik",) if name == "einsum" else ()
+    function = (lambda *operands: call(*operands)) if inside or name == "einsum" else call
+    torch._dynamo.reset()
+    compiled = torch.compile(function, fullgraph=True, backend="eager")
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=rf"lapidist.{name} reads addresses.*write\s+"):
+        compiled(*first, A, B)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Dynamo looks into what it does not compile
+        assert torch.equal(torch.compile(function, backend="eager")(*first, A, B), A @ B)
+
+
+class Derived(torch.nn.Linear):  # type: ignore[misc]
+    pass
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (torch.nn.Conv2d(3, 3, 3), "no torch.nn.Linear"),
+        (torch.nn.Sequential(Derived(4, 4)), "of their own, Derived, which stay"),
+    ],
+)
+def test_a_model_without_layers_to_swap_says_so(model: Any, words: str) -> None:
+    with pytest.warns(UserWarning, match=words):
+        assert len(lapidist_torch.swap(model)) == 0
+
+
+def test_a_model_that_is_swapped_says_so_and_is_told_apart() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(16, 16))
+    stock = repr(model)
+    with lapidist_torch.swap(model):
+        assert "bias=True, by lapidist)" in repr(model)
+        with pytest.warns(UserWarning, match="its 1 are swapped already"):
+            lapidist_torch.swap(model)
+    with lapidist_torch.swap(model, dtype=torch.float8_e4m3fn):
+        assert "by lapidist in float8_e4m3fn with factors of rows)" in repr(model)
+    assert repr(model) == stock
+    with pytest.warns(UserWarning, match="where= is true of none"):
+        lapidist_torch.swap(model, where=lambda name, layer: False)
