@@ -232,6 +232,18 @@ def split_over_mesh(model: Any, *how: Any) -> list[Any]:
     return importlib.import_module("lapidist.torch.parallel_layers").split_layers(model, *how)
 
 
+def require_model(model: Any, where: Any) -> None:
+    if not isinstance(model, torch.nn.Module):
+        raise ArgumentError(
+            f"model: must be a torch.nn.Module; got {type(model).__name__}. Pass the model itself"
+        )
+    if where is not None and not callable(where):
+        raise ArgumentError(
+            f"where: must be a function of a layer's name and the layer; got {type(where).__name__}. Write"
+            ' where=lambda name, layer: name != "head", say'
+        )
+
+
 def chosen(model: Any, where: Callable[[str, Any], bool] | None) -> list[Any]:
     return [
         layer
@@ -295,15 +307,7 @@ def swap(
     `mesh`: a mesh of one dimension over whose ranks layers are split first, and stay after `undo()`. `plan`
     says how: patterns of names, each with "columns" (of the result) or "rows" (of the sum). Models of
     transformers have one. `sequence_dim`: along which dimension what lies between these layers is split."""
-    if not isinstance(model, torch.nn.Module):
-        raise ArgumentError(
-            f"model: must be a torch.nn.Module; got {type(model).__name__}. Pass the model itself"
-        )
-    if where is not None and not callable(where):
-        raise ArgumentError(
-            f"where: must be a function of a layer's name and the layer; got {type(where).__name__}. Write"
-            ' where=lambda name, layer: name != "head", say'
-        )
+    require_model(model, where)
     if dtype is not None:
         require_kind(dtype, factors)
     if invariant is not None:
