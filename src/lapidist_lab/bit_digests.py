@@ -141,7 +141,9 @@ def answer_of(case: DigestCase, device: str | None = None) -> Answer:
 
 
 def tier_order(case: DigestCase, device: str | None) -> str:
-    """The orders of an emulated product's products of parts, the smallest first."""
+    """The orders of an emulated product's products of parts, the smallest first, and of what it falls back
+    to.
+    """
     parts, (m, n, k) = PARTS_OF[EMULATED if case.precision == EMULATED else ANY_RANGE], case.shape
     orders = []
     for level in reversed(range(PARTS)):
@@ -153,7 +155,10 @@ def tier_order(case: DigestCase, device: str | None) -> str:
         how: dict[str, Any] = {"out_dtype": parts.sum_dtype, "device": device}
         how |= {"promote": True} if parts.floats and not level else {}
         orders.append(str(lapidist.plan(a[:, :width], b[:, PARTS * wide - width :].T, **how).sum_order))
-    return f"{PARTS} parts of {parts.dtype}: " + "; ".join(dict.fromkeys(orders))
+    plain = np.zeros((m, k), np.float32), np.zeros((n, k), np.float32)
+    a, b = plain if device else map(to_gpu, plain)
+    fallback = lapidist.plan(a, b.T, kernel="simt", device=device).sum_order
+    return f"{PARTS} parts of {parts.dtype}: {'; '.join(dict.fromkeys(orders))}; else {fallback}"
 
 
 def to_gpu(array: Array) -> Any:
