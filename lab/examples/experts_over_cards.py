@@ -91,7 +91,8 @@ def main() -> None:
     off = ((found.float() - expected).abs().max() / expected.abs().max()).item()
     if off > (1e-5 if dtype == torch.float32 else 2e-2):
         raise SystemExit(f"rank {rank}: off by {off:.2g} of the largest value")
-    print(f"rank {rank}: {len(x)} tokens, {here} of {options.experts} experts here, off by {off:.2g}")
+    line = f"rank {rank}: {len(x)} tokens, {here} of {options.experts} experts here, off by {off:.2g}\n"
+    print(line, end="")  # in one write: ranks share the terminal
     dist.destroy_process_group()
 
 
