@@ -115,3 +115,10 @@ def test_a_model_that_is_swapped_says_so_and_is_told_apart() -> None:
     assert repr(model) == stock
     with pytest.warns(UserWarning, match="where= is true of none"):
         lapidist_torch.swap(model, where=lambda name, layer: False)
+
+
+def test_layers_of_packed_weights_count_as_swapped() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(128, 128))
+    lapidist_torch.swap(model, weights="int8")
+    with pytest.warns(UserWarning, match="its 1 are swapped already"):
+        lapidist_torch.swap(model)

@@ -332,7 +332,7 @@ def swap(
 def why_none(model: Any) -> str:
     """Why a model has nothing to swap, and what may be done."""
     layers = [layer for layer in model.modules() if isinstance(layer, STOCK)]
-    swapped = [layer for layer in layers if isinstance(layer, Linear)]
+    swapped = [layer for layer in layers if isinstance(layer, (Linear, PackedLinear))]
     derived = sorted({type(layer).__name__ for layer in layers if type(layer) is not STOCK} - {"Linear"})
     if swapped:
         return f"its {len(swapped)} are swapped already. undo() of that Swapped restores torch's"
