@@ -36,7 +36,11 @@ SHARES = {
     "mma, middle": (0.646, 0.562, 0.98, 0.576, 0.771),
     "mma, small": (0.5, 0.4, 0.92, 0.33, 0.55),
     "mma, flat": (0.0, 0.0, 0.82),
+    "mma, long": (0.0, 0.0, 0.78),
     "mma, least": (0.0, 0.0, 0.73),
+    "mma, least, by lines": (0.0, 0.0, 0.72),
+    "mma, narrow": (0.0, 0.0, 0.62),
+    "mma, low": (0.0, 0.0, 0.48),
     "mma, promoted": (0.0, 0.0, 0.0, 0.0, 0.6),  # the largest that holds its sums twice
 }
 
@@ -53,7 +57,11 @@ UNALIGNED = {
     "mma, middle": (0.36, 0.58, 1.0, 0.2, 0.22),
     "mma, small": (0.38, 0.55, 1.0, 0.2, 0.24),
     "mma, flat": (0.0, 0.0, 1.0),
+    "mma, long": (0.0, 0.0, 1.0),
     "mma, least": (0.0, 0.0, 1.0),
+    "mma, least, by lines": (0.0, 0.0, 1.0),
+    "mma, narrow": (0.0, 0.0, 1.0),
+    "mma, low": (0.0, 0.0, 1.0),
     "mma, promoted": (0.0, 0.0, 0.0, 0.0, 0.24),
 }
 # How much longer an iteration of doubles takes for lines of A that start on multiples of 16 bytes, and of 8;
@@ -63,7 +71,11 @@ DOUBLES_LONGER = {
     "mma, middle": (0.02, 0.07, 0.06, 0.05),
     "mma, small": (0.06, 0.07, 0.06, 0.03),
     "mma, flat": (0.25, 0.30, 0.12, 0.10),
+    "mma, long": (0.25, 0.30, 0.12, 0.10),
     "mma, least": (0.45, 0.30, 0.15, 0.20),
+    "mma, least, by lines": (0.45, 0.30, 0.15, 0.20),
+    "mma, narrow": (0.25, 0.30, 0.20, 0.20),
+    "mma, low": (0.45, 0.30, 0.15, 0.20),
 }
 
 
@@ -123,6 +135,11 @@ def mma_tiles(math: str) -> dict[str, Config]:
             ("mma, flat", (64, 32), 128, (32, 16)),
             # 256 bytes of k halve the number of barriers: 512^3 takes a sixth less than with 128
             ("mma, least", (32, 32), 256, (16, 16)),
+            # Sides of few tiles: less of the last one is empty, and more SMs have one.
+            ("mma, long", (32, 64), 256, (16, 32)),
+            ("mma, least, by lines", (32, 32), 128, (16, 16)),
+            ("mma, narrow", (64, 16), 256, (16, 16)),
+            ("mma, low", (16, 32), 256, (16, 8)),
         )
         return {name: staged(math, *tile, k_bytes, warp, 4) for name, tile, k_bytes, warp in tiles}
     return {
