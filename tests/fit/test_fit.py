@@ -135,7 +135,29 @@ def test_the_command_reads_samples_of_several_chips(measured: list[Sample], tmp_
     assert "bfloat16 on H200: " in answer.output
     content = json.loads(out.read_text())
     assert content["chips"] == ["H200", "H100"]
-    assert set(content["weights"]) == {"bfloat16"}
+    before = fit_of("sm_90a")
+    assert before is not None
+    kept = {
+        math_name: kernels for math_name, kernels in content["weights"].items() if math_name != "bfloat16"
+    }
+    assert kept == before.weights  # types without samples keep theirs
+    assert content["weights"]["bfloat16"]
+
+
+def test_files_of_one_chip_count_together(measured: list[Sample], tmp_path: Path) -> None:
+    products = by_product(measured)
+    half = sum(map(len, list(products.values())[: len(products) // 2]))
+    texts = {"both": measured, "first": measured[:half], "second": measured[half:]}
+    for name, part in texts.items():
+        (tmp_path / name).write_text(text_of(part))
+    contents = []
+    for names in (["both"], ["first", "second"]):
+        words = [word for name in names for word in ("--samples", str(tmp_path / name))]
+        out = tmp_path / f"{len(names)}.json"
+        answer = CliRunner().invoke(app, ["fit", *words, "--dtype", "bf16", "--out", str(out)])
+        assert answer.exit_code == 0, answer.output
+        contents.append(out.read_text())
+    assert contents[0] == contents[1]
 
 
 def test_a_second_fit_gives_the_same_file(own_factors: Path, tmp_path: Path) -> None:

@@ -44,15 +44,17 @@ def fit(
     from lapidist.planning.fitted_times import Fit, chip_of, fit_of, path_of, write
     from lapidist.writable import require_writable
     from lapidist_lab.fit.regression import fit as fitted
-    from lapidist_lab.fit.samples import PRODUCTS, measure_into, read
+    from lapidist_lab.fit.samples import PRODUCTS, by_chip, measure_into, read
 
     maths = [math_named(part) for part in filter(None, dtype.split(","))] or list(PRODUCTS)
     require_writable("--out", out or path_of("any"))
     files: list[Path | None] = [*samples] if samples else [None]
-    measured = [
-        read(path) if path is not None and path.exists() else measure_into(path, maths, share, seed)
-        for path in files
-    ]
+    measured = by_chip(
+        [
+            read(path) if path is not None and path.exists() else measure_into(path, maths, share, seed)
+            for path in files
+        ]
+    )
     require_one_architecture(measured)
     architecture = measured[0].device.architecture
     before = fit_of(architecture)
@@ -63,7 +65,7 @@ def fit(
             weights[name] = answer.weights
             print("\n".join(answer.json_lines(name) if as_json else answer.lines(name)), flush=True)
     target = out or path_of(architecture)
-    chips = tuple(dict.fromkeys(chip_of(part.device) for part in measured))
+    chips = tuple(chip_of(part.device) for part in measured)
     write(Fit(chips, {name: kernels for name, kernels in weights.items() if kernels}), target)
     print(f"kept in {target}", file=sys.stderr)
 

@@ -79,6 +79,15 @@ class Measurements(NamedTuple):
     samples: list[Sample]
 
 
+def by_chip(files: Sequence[Measurements]) -> list[Measurements]:
+    """The samples of each chip, together: later files have further products, or one type alone."""
+    chips: dict[str, Measurements] = {}
+    for device, samples in files:
+        before = chips.get(chip_of(device), Measurements(device, []))
+        chips[chip_of(device)] = Measurements(before.device, before.samples + samples)
+    return list(chips.values())
+
+
 def read(path: Path) -> Measurements:
     """A file that `measure_into` wrote: its first line names the chip."""
     opened = gzip.open if path.suffix == ".gz" else open
