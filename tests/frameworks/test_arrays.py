@@ -131,9 +131,17 @@ def test_a_new_array_is_like_the_old_one() -> None:
     assert new.flags.c_contiguous
 
 
-@pytest.mark.parametrize("value", [1, 2.0, 1j, [1.0, 2.0], (1.0,), None, np.float32(3)], ids=repr)
-def test_what_is_no_array_is_refused(value: object) -> None:
-    with pytest.raises(DTypeError, match=r"a: must be an array; got .*numpy\.asarray"):
+@pytest.mark.parametrize(
+    ("value", "way_out"),
+    [
+        *((number, r"A factor is alpha= of gemm") for number in (1, 2.0, 1j)),
+        *((numbers, r"numpy\.asarray") for numbers in ([1.0, 2.0], (1.0,), np.float32(3))),
+        (None, "leave the argument out"),
+    ],
+    ids=repr,
+)
+def test_what_is_no_array_is_refused(value: object, way_out: str) -> None:
+    with pytest.raises(DTypeError, match=f"a: must be an array; got .*{way_out}"):
         of(value)
 
 

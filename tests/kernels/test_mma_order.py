@@ -100,4 +100,14 @@ def test_few_doubles_a_thread_leave_room_for_more_blocks() -> None:
     """gemm/mma/constants.cuh asks the compiler for so many."""
     problem, device = dense_problem(512, 512, 512, "float64"), chip("h100")
     blocks = {name: resident(MMA_FAMILY, config, problem, device) for name, config in DOUBLE.items()}
-    assert blocks == {"mma": 1, "mma, middle": 1, "mma, small": 2, "mma, flat": 4, "mma, least": 3}
+    assert blocks == {
+        "mma": 1,
+        "mma, middle": 1,
+        "mma, small": 2,
+        "mma, flat": 4,
+        "mma, least": 3,
+        "mma, long": 2,
+        "mma, least, by lines": 4,
+        "mma, narrow": 2,
+        "mma, low": 4,
+    }

@@ -25,7 +25,7 @@ def matrix(rng: np.random.Generator, rows: int, cols: int, layout: str) -> np.nd
     return lying if layout == "row" else lying.T
 
 
-SLICED = [config for config, _ in COPIED if config.slices > 1]
+SLICED = {(config.bm, config.bn): config for config, _ in COPIED if config.slices > 1}
 FOUR = Config(32, 32, 32, 16, 32, 4, 4, stages=3, slices=4)
 SPLIT, CLUSTER, SEPARATE = (
     {"split_k": 2, "reduction": reduction} for reduction in ("turnstile", "cluster", "separate")
@@ -44,14 +44,14 @@ def sanitized(config: Config, a: np.ndarray, b: np.ndarray, **sharing: Any) -> n
 @pytest.mark.parametrize(
     ("config", "layouts", "sharing"),
     [
-        (SLICED[4], ("row", "row"), {}),
-        (SLICED[1], ("col", "row"), SPLIT),
-        (SLICED[3], ("row", "col"), CLUSTER),
+        (SLICED[32, 32], ("row", "row"), {}),
+        (SLICED[64, 64], ("col", "row"), SPLIT),
+        (SLICED[32, 64], ("row", "col"), CLUSTER),
         (FOUR, ("row", "row"), SEPARATE),
         *surveyed(
             [
-                (SLICED[0], ("row", "row"), {"schedule": "stream_k"}),
-                (SLICED[2], ("col", "col"), CLUSTER),
+                (SLICED[32, 128], ("row", "row"), {"schedule": "stream_k"}),
+                (SLICED[64, 32], ("col", "col"), CLUSTER),
                 (FOUR, ("col", "row"), {"schedule": "stream_k"}),
             ]
         ),
@@ -75,7 +75,7 @@ def test_a_slice_may_have_no_k(rng: np.random.Generator, k: int) -> None:
 def test_slices_meet_again_for_each_tile(rng: np.random.Generator) -> None:
     """The next tile's copies go where the slices have met."""
     a, b = matrix(rng, 100, 70, "row"), matrix(rng, 70, 100, "row")
-    found = sanitized(SLICED[4], a, b, schedule="stream_k", avail_sms=2)
+    found = sanitized(SLICED[32, 32], a, b, schedule="stream_k", avail_sms=2)
     assert np.array_equal(found, a @ b)
 
 
@@ -85,7 +85,7 @@ def test_c_and_functions_follow_the_slices(rng: np.random.Generator) -> None:
 
     a, b, c = (matrix(rng, *extents, "row") for extents in ((37, 50), (50, 66), (37, 66)))
     found = lapidist.gemm(
-        a, b, c, alpha=2.0, beta=-1.0, kernel="simt", config=SLICED[3], epilogue=relu(), device="machine"
+        a, b, c, alpha=2.0, beta=-1.0, kernel="simt", config=SLICED[32, 64], epilogue=relu(), device="machine"
     )
     assert np.array_equal(found, np.maximum(2 * (a @ b) - c, 0))
 
@@ -109,5 +109,5 @@ def test_an_sm_holds_as_many_warps(rng: np.random.Generator) -> None:
 
     a, b = matrix(rng, 333, 555, "row"), matrix(rng, 555, 333, "row")
     problem = lapidist.plan(a, b, device="machine").plan.problem
-    for config in SLICED:
+    for config in SLICED.values():
         assert resident(kernel_named("simt"), config, problem, chip("h200")) * config.threads >= 256

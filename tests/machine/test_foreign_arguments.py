@@ -53,7 +53,7 @@ def test_a_variable_is_given_whole() -> None:
     out = np.zeros(1, "u4")
     with pytest.raises(ArgumentError, match="weights: must have 8 bytes"):
         run_ptx(VARIABLES, "k", ONE, ONE, {"out": out, "weights": np.zeros(3, "u4")})
-    with pytest.raises(ArgumentError, match=r"the variables weights, total\. Compilers number"):
+    with pytest.raises(ArgumentError, match=r"the variables weights, total$"):
         run_ptx(VARIABLES, "k", ONE, ONE, {"out": out, "weight": np.zeros(2, "u4")})
 
 

@@ -28,7 +28,9 @@ def test_shift(lapidist_machine, tmp_path):
 
 def run_tests(folder: Path, barrier: str, *options: str) -> tuple[int, str]:
     (folder / "test_kernels.py").write_text(KERNELS.format(barrier=barrier))
-    command = [sys.executable, "-m", "pytest", "-p", "lapidist.pytest_plugin", "-p", "no:cacheprovider", "-s"]
+    # Whether the package's entry point is installed or not, the plugin is loaded once.
+    once = ["-p", "no:lapidist", "-p", "lapidist.pytest_plugin"]
+    command = [sys.executable, "-m", "pytest", *once, "-p", "no:cacheprovider", "-s"]
     done = subprocess.run([*command, *options, str(folder)], capture_output=True, text=True, cwd=folder)
     return done.returncode, done.stdout
 
