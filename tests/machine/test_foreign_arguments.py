@@ -10,6 +10,7 @@ import pytest
 from lapidist.errors import ArgumentError
 from lapidist.launch import TensorMap
 from lapidist.machine import run_ptx
+from lapidist.machine.faults import OutOfBounds
 from snippets import HEADER
 
 SCHEDULES = [{}, {"sanitize": True, "seed": 0}]
@@ -103,3 +104,19 @@ def test_members_of_a_struct_say_their_types() -> None:
         run_ptx(IN_STRUCT, "k", ONE, (64, 1, 1), {"all": [3]})
     with pytest.raises(ArgumentError, match="takes 192 bytes, its members 200"):
         run_ptx(IN_STRUCT, "k", ONE, (64, 1, 1), {"all": [np.int32(3), bytes(188), np.zeros(1)]})
+
+
+BELOW_ZERO = f"""{HEADER}.visible .entry k(.param .u64 out)
+    {{ .shared .align 16 .b8 tile[256]; .reg .b32 %r<6>; .reg .b64 %d<3>; ld.param.u64 %d1, [out];
+    mov.u32 %r1, tile; sub.s32 %r2, %r1, 8192; mov.u32 %r3, 7; st.shared.u32 [%r2+8196], %r3;
+    ld.shared.u32 %r4, [%r2+LAST]; st.global.u32 [%d1], %r4; ret; }}"""
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_shared_address_may_lie_below_zero(schedule: dict[str, object]) -> None:
+    """By what the instruction adds, as newer compilers write it: 32 bits wrap."""
+    out = np.zeros(1, "u4")
+    run_ptx(BELOW_ZERO.replace("LAST", "8196"), "k", ONE, ONE, {"out": out}, **schedule)  # type: ignore[arg-type]
+    assert out[0] == 7
+    with pytest.raises(OutOfBounds, match="access of 4 bytes outside shared memory"):
+        run_ptx(BELOW_ZERO.replace("LAST", "12"), "k", ONE, ONE, {"out": out}, **schedule)  # type: ignore[arg-type]

@@ -166,7 +166,9 @@ class Address:
             else "of which the launch gives a block none"
         )
         rule = f"access of {size} bytes outside {self.space} memory, {held}"
-        raise self.m.fault(OutOfBounds, rule, site, self.g, position, int(addresses[position]))
+        address = int(addresses[position])
+        address += (address < 0) << 32  # a register of 32 bits that lies below zero
+        raise self.m.fault(OutOfBounds, rule, site, self.g, position, address)
 
     def check_aligned(self, offset: int, size: int, site: int) -> None:
         if (self.low | offset) & (size - 1) == 0:
@@ -299,10 +301,12 @@ def cluster_at(m: Machine, g: Lanes, base: Array, site: int) -> Address:
 
 def offsets_of(g: Lanes, base: Array) -> tuple[Array, Array | None]:
     """Offsets of shared addresses, and how much higher than the own block's the rank is that each names;
-    None if all name the own block."""
-    offsets = base.astype(np.int64)
+    None if all name the own block.
+
+    An instruction adds its constant in 32 bits, and compilers let the register lie below zero by it."""
     if g.cohort.geometry.cluster_size == 1:
-        return offsets, None
+        return (base.view(np.int32) if base.dtype == np.uint32 else base).astype(np.int64), None
+    offsets = base.astype(np.int64)
     away = (offsets >> RANK_SHIFT) - g.rank
     return offsets & OFFSET, away if away.any() else None
 
