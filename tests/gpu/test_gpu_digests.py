@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from lapidist_lab import bit_digests as digest
 
 pytestmark = pytest.mark.gpu
-CHIP, ANSWERS = digest.recorded()
+_, ANSWERS = digest.recorded()
 
 
+@pytest.mark.usefixtures("torch")
 @pytest.mark.parametrize("name", digest.CASES)
-def test_a_card_gives_the_recorded_bits(torch: Any, name: str) -> None:
-    answer, expected = digest.answer_of(digest.CASES[name]), ANSWERS[name]
-    if answer.order != expected.order:
-        chip = torch.cuda.get_device_name()
-        pytest.skip(f"{chip} plans another order than {CHIP} did, so bits may differ: {answer.order}")
+def test_a_card_gives_the_recorded_bits(name: str) -> None:
+    """Bits of another order than the recorded one cannot be compared: those must be the same twice."""
+    answer, recorded = digest.answer_of(digest.CASES[name]), ANSWERS[name]
+    expected = recorded if answer.order == recorded.order else digest.answer_of(digest.CASES[name])
     assert answer == expected
