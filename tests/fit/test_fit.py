@@ -144,6 +144,17 @@ def test_the_command_reads_samples_of_several_chips(measured: list[Sample], tmp_
     assert content["weights"]["bfloat16"]
 
 
+def test_a_chip_without_samples_of_a_type_is_left_out(measured: list[Sample], tmp_path: Path) -> None:
+    files, out = [tmp_path / "h200.jsonl", tmp_path / "h100.jsonl"], tmp_path / "fitted.json"
+    files[0].write_text(text_of(measured))
+    files[1].write_text(text_of([], "H100"))
+    words = ["fit", "--samples", str(files[0]), "--samples", str(files[1]), "--out", str(out)]
+    answer = CliRunner().invoke(app, words)
+    assert answer.exit_code == 0, answer.output
+    assert "bfloat16 on H200: " in answer.output
+    assert "bfloat16 on H100" not in answer.output
+
+
 def test_files_of_one_chip_count_together(measured: list[Sample], tmp_path: Path) -> None:
     products = by_product(measured)
     half = sum(map(len, list(products.values())[: len(products) // 2]))

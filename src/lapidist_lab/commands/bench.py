@@ -179,14 +179,6 @@ def shapes(
     instead("shapes", device, as_json, csv, html, record)
 
 
-@app.command(epilog=examples("bench default", "bench default --record results"))
-def default(
-    device: Gpu = "gpu", as_json: Json = False, csv: Csv = None, html: Html = None, record: Records = None
-) -> None:
-    """Measure the default's kernels beside those of compile="wait"."""
-    instead("default", device, as_json, csv, html, record)
-
-
 @app.command(epilog=examples("bench limits"))
 def limits(
     device: Gpu = "gpu", as_json: Json = False, csv: Csv = None, html: Html = None, record: Records = None
@@ -231,6 +223,7 @@ def in_parts(subject: str, help: str) -> None:
         instead(subject, device, as_json, csv, html, record, Part(count, skip))
 
 
+in_parts("default", 'Measure the default\'s kernels beside those of compile="wait".')
 in_parts("mma", "Measure the kernel on mma.sync beside CUTLASS's (CUTLASS_HOME).")
 in_parts("batches", "Measure batches of products in bursts, beside torch.bmm.")
 in_parts("epilogue", "Measure epilogues beside the product alone and torch's kernels.")

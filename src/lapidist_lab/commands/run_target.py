@@ -197,7 +197,7 @@ def measure_instead(subject: str, place: int | str, outputs: Outputs, part: Part
     measures: dict[str, Callable[[int, Keep], tuple[Conditions, list[Record]]]] = {
         "launch": launch_costs.measure,
         "shapes": new_shapes.measure,
-        "default": default_kernels.measure,
+        "default": partial(default_kernels.measure, part=part),
         "limits": limits.measure,
         "layouts": operand_layouts.measure,
         "batches": partial(batched_products.measure, part=part),

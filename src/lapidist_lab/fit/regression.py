@@ -207,7 +207,8 @@ def fit(all_measurements: Sequence[Measurements], math_name: str) -> FittedType 
     for measurements in all_measurements:
         start = len(rows)
         rows += rows_of(measurements, math_name, 1 + rows[-1].product if rows else 0)
-        chips[chip_of(measurements.device)] = slice(start, len(rows))
+        if len(rows) > start:
+            chips[chip_of(measurements.device)] = slice(start, len(rows))
     if not rows:
         return None
     design = Design.of(rows)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from lapidist.dtypes import math_named
 from lapidist.errors import DeviceError
+from lapidist_lab.bench.protocol.cases import EVERY_CASE, Part
 from lapidist_lab.bench.protocol.conditions import gather
 from lapidist_lab.bench.protocol.measure import Stage
 from lapidist_lab.bench.protocol.record import Conditions, Record
@@ -21,7 +22,15 @@ from lapidist_lab.bench.studies.ladder_runs import Keep
 from lapidist_lab.bench.studies.new_shapes import Shape, answer, new_shapes
 
 CAPTURED, EAGER = MODES = "default captured", "default eager"
-TYPES = ("bf16", "e4m3", "fp32", "fp64")
+TYPES = {
+    "bf16": "bfloat16",
+    "e4m3": "float8_e4m3fn",
+    "fp16": "float16",
+    "tf32": "float32",
+    "fp32": "float32",
+    "fp64": "float64",
+}  # torch's names
+CASES = [(mode, name) for mode in MODES for name in TYPES]
 SHAPES, SEED, LEAST = 24, 303, 64
 WARM_UPS, CALLS, REPEATS = 3, 20, 5
 EAGER_SECONDS = 1.0
@@ -47,25 +56,25 @@ class Times(NamedTuple):
 def times_of(name: str, mode: str, shapes: Sequence[Shape]) -> list[Times]:
     import torch
 
-    types = {
-        "bf16": torch.bfloat16,
-        "fp32": torch.float32,
-        "fp64": torch.float64,
-        "e4m3": torch.float8_e4m3fn,
-    }
     largest = max(max(m * k, n * k) for m, n, k in shapes)
-    store = torch.randn(largest, device="cuda").to(types[name])
-    seconds_of = captured if mode == CAPTURED else eager
+    store = torch.randn(largest, device="cuda").to(getattr(torch, TYPES[name]))
+    torch.backends.cuda.matmul.allow_tf32 = name == "tf32"
+    precision = "tf32" if name == "tf32" else "ieee"
     return [
-        times_of_one(seconds_of, store[: m * k].view(m, k), store[: n * k].view(n, k).T) for m, n, k in shapes
+        times_of_one(mode, precision, store[: m * k].view(m, k), store[: n * k].view(n, k).T)
+        for m, n, k in shapes
     ]
 
 
-def times_of_one(seconds_of: Callable[[Callable[[], Any]], float], a: Any, b: Any) -> Times:
+def times_of_one(mode: str, precision: Any, a: Any, b: Any) -> Times:
+    """Only the default's calls go on for a second: the others have their kernels with the first."""
     import lapidist
 
-    default = seconds_of(lambda: lapidist.matmul(a, b))
-    waited = seconds_of(lambda: lapidist.matmul(a, b, compile="wait"))
+    def seconds_of(product: Callable[[], Any], before: float = 0.0) -> float:
+        return captured(product) if mode == CAPTURED else eager(product, before)
+
+    default = seconds_of(lambda: lapidist.matmul(a, b, precision=precision), EAGER_SECONDS)
+    waited = seconds_of(lambda: lapidist.matmul(a, b, precision=precision, compile="wait"))
     product = torchs(a, b)
     return Times(default, waited, product and seconds_of(product))
 
@@ -97,21 +106,20 @@ def captured(product: Callable[[], Any]) -> float:
     return timed(graph.replay)
 
 
-def eager(product: Callable[[], Any]) -> float:
-    """Seconds of a product on the GPU, after a second of calls."""
+def eager(product: Callable[[], Any], before: float) -> float:
+    """Seconds of a product on the GPU, after calls for `before` seconds, and 20 at least."""
     import torch
-
-    end = time.perf_counter() + EAGER_SECONDS
-    while time.perf_counter() < end:
-        for _ in range(CALLS):
-            product()
-        torch.cuda.synchronize()
 
     def calls() -> None:
         for _ in range(CALLS):
             product()
 
-    return timed(calls)
+    end = time.perf_counter() + before
+    while True:
+        calls()
+        torch.cuda.synchronize()
+        if time.perf_counter() >= end:
+            return timed(calls)
 
 
 def timed(work: Callable[[], Any]) -> float:
@@ -133,17 +141,16 @@ def timed(work: Callable[[], Any]) -> float:
 # ---- in the parent ----
 
 
-def measure(ordinal: int, keep: Keep) -> tuple[Conditions, list[Record]]:
+def measure(ordinal: int, keep: Keep, part: Part = EVERY_CASE) -> tuple[Conditions, list[Record]]:
     with Stage(ordinal, BURST) as stage:
         if stage.framework.name != "torch":
             raise DeviceError("bench default: graphs are torch's, which was not found. Install torch")
         vendor = stage.framework.vendor("bfloat16")
         conditions = gather(stage.device, stage.device.name, "burst", PROTOCOL, vendor=vendor)
         records: list[Record] = []
-        for mode in MODES:
-            for name in TYPES if mode == CAPTURED else TYPES[:1]:
-                records.append(row(stage.device.name, name, mode, times_in_new_process(name, mode)))
-                keep(conditions, records)
+        for mode, name in CASES[part.skip :][: part.count]:
+            records.append(row(stage.device.name, name, mode, times_in_new_process(name, mode)))
+            keep(conditions, records)
         return conditions, records
 
 
