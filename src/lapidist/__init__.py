@@ -32,6 +32,7 @@ _HOME = {
         "ShapeError StrideError"
     ),
     "calls.grouped": "grouped",
+    "calls.symmetric": "gram",
     "calls.invariance": "invariant",
     "calls.lists": "ArrayGemm",
     "calls.planned_call": "plan",

@@ -46,6 +46,14 @@ Matrices = TypeVar("Matrices", bound=HasShape | list[Any] | tuple[Any, ...] | Po
 
 
 @cache
+def half_products() -> Any:
+    """The module, imported by the first call that needs it."""
+    from lapidist.calls import symmetric
+
+    return symmetric
+
+
+@cache
 def few_bits() -> Any:
     """The module, imported by the first call that needs it."""
     from lapidist.quantised import product
@@ -66,6 +74,7 @@ def matmul(
     scale_b: Any = None,
     promote: bool | None = None,
     epilogue: Any = None,
+    symmetric: bool = False,
     invariant: bool | None = None,
     stream: Any = None,
     device: int | str | None = None,
@@ -103,6 +112,9 @@ def matmul(
     epilogue : epilogue with its operands, optional
         What becomes of each sum before it is stored: a function of `lapidist.epilogue`. Where that returns
         several values, so does `matmul`.
+    symmetric : bool
+        Whether the caller knows that the result is symmetric: half of it is computed, the other half is its
+        mirror image. `gram` multiplies a matrix by its transpose so.
     invariant : bool, optional
         Whether a row of the result has the same bits whatever other rows there are. Without it, a block of
         `lapidist.invariant()` says so.
@@ -150,6 +162,9 @@ def matmul(
         types = types_named(out_dtype, acc_dtype, precision, promote)
     if invariant is not None or OPEN_BLOCKS:
         types = types_named(out_dtype, acc_dtype, precision, promote, is_invariant(invariant))
+    if symmetric is not False:
+        factors, sharing = (scale_a, scale_b), (stream, device, compile)
+        return half_products().matmul_symmetric(a, b, out, symmetric, types, factors, epilogue, *sharing)
     if device is None and compile is None:
         if scale_a is not None or scale_b is not None or epilogue is not None:
             result = None

@@ -307,6 +307,7 @@ class Bound:
             fused=inputs.fused,
             one_alpha=inputs.one_alpha,
             invariant=self.operation.types.invariant,
+            triangle=self.operation.types.triangle,
         )
         return problem if inputs.alignment is None else with_alignment(problem, inputs.alignment)
 

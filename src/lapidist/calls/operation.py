@@ -34,6 +34,7 @@ class Types(NamedTuple):
     precision: str = "ieee"
     promote: bool | None = None
     invariant: bool = False  # the bits of a row do not depend on other rows
+    triangle: str = ""  # or "lower", "upper": the half of D that must be right
 
 
 class Routing(NamedTuple):

@@ -150,6 +150,7 @@ FAMILY: Knobs = (
     Knob("RESIDENT", "2: an SM has room for a block of the next launch beside one of this launch", 1),
     RASTER,
     Knob("ALONG_M", "1: bands are columns of tiles", 0),
+    Knob("TRIANGLE", "1: only tiles that meet D's lower triangle are computed; 2: its upper one", 0),
     BATCHED,
     Knob("MOST_PARTS", "the most blocks that share the k of a tile of groups; 1: tiles are whole", 1),
     Knob("LEAST_STEPS", "the fewest steps of k of such a block", 1),
@@ -172,6 +173,13 @@ RESULT = Knob("Result", "what is stored", "fused::Float32", TYPE)
 THREADS = Knob("THREADS", "threads of a block")
 OPERATION = Knob("OPERATION", "0: sum; 1: max; 2: amax")
 LARGEST: Knobs = (VALUE, RESULT, THREADS, SLOTS, Knob("ABSOLUTE", "1: of absolute values"))
+MIRROR: Knobs = (
+    THREADS,
+    Knob("MirroredElement", "a word as wide as an element", "unsigned", TYPE),
+    Knob("TOGETHER", "neighbours of a row that move at once: rows of A and D start and end on as many"),
+    Knob("FROM_UPPER", "1: the upper triangle is read; 0: the lower one"),
+    Knob("MIRRORED", "1: D gets both halves; 0: that of the triangle"),
+)
 QUANTISE: Knobs = (
     VALUE,
     RESULT,

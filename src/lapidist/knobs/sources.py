@@ -82,6 +82,7 @@ OWN: dict[str, Knobs] = {
     "quantised/skinny.cu": families.SKINNY,
     "quantised/streamed.cu": families.STREAMED,
     "second/largest.cu": families.LARGEST,
+    "second/mirror.cu": families.MIRROR,
     "second/quantise.cu": families.QUANTISE,
     "second/reduce.cu": families.REDUCE,
     "second/reduce_rows.cu": families.REDUCE_ROWS,

@@ -22,8 +22,8 @@ from lapidist.kernels.wgmma.tiles import read_once
 from lapidist.launch import Binary, Dim3, Launch, ParameterBlock, Patch, TensorMap
 from lapidist.planning.binaries import EACH_STEP_ROUNDED, Build, Macros, compiled, compiled_anew
 from lapidist.planning.cost_table import Candidate, as_computed
-from lapidist.planning.covering_sets import best_of_class
 from lapidist.planning.invariant_choice import invariant_choice, is_invariant
+from lapidist.planning.modelled_choice import modelled_choice
 from lapidist.planning.plan_text import plan_text
 from lapidist.planning.planner import candidates, choose, exactly, weigh_one
 from lapidist.planning.sum_orders import SumOrder, rounds_each_step, sum_order
@@ -377,11 +377,6 @@ def plan_of(best: Candidate, problem: Problem, device: Device, **more: Any) -> P
     computed = as_computed(problem, best.config)
     chosen = best.kernel, best.config, best.schedule, best.seconds
     return Plan(computed, device, *chosen, unshared=best.unshared, **more)
-
-
-def modelled_choice(problem: Problem, device: Device) -> Candidate:
-    """The best candidate that sums k as the best binary of the problem's class does."""
-    return choose(problem, device, like=best_of_class(problem, device))
 
 
 def measured_choice(problem: Problem, device: Device, modelled: Candidate) -> tuple[Candidate, str]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 GRID_BATCH_LIMIT = 65535  # blocks along y and along z of a grid
 VECTOR_BYTES = 16  # the widest load: alignment beyond it makes no difference
+OTHER_HALF = {"": "", "lower": "upper", "upper": "lower"}  # of the transposed product
 Offsets = tuple[int, ...]  # elements to skip in A, B, C and D, then in the operands of an epilogue
 
 
@@ -50,6 +51,7 @@ class Problem:
     one_alpha: bool = False  # alpha is the number one; false if there is a C
     invariant: bool = False  # the bits of a row of D do not depend on the other rows
     skewed: bool = False  # for configs that shift unaligned rows of A, in place of packing them
+    triangle: str = ""  # or "lower", "upper": the half of D that must be right, as the other is its mirror
     facts: dict[Any, Any] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )  # cached_fact.py
@@ -123,6 +125,7 @@ class Problem:
         fused: Fused | None = None,
         one_alpha: bool = False,
         invariant: bool = False,
+        triangle: str = "",
     ) -> Problem:
         """The operands must fit together; calls checks that and names those that do not."""
         batch = d.shape[:-2]
@@ -147,6 +150,7 @@ class Problem:
             fused=fused,
             one_alpha=one_alpha and c is None,
             invariant=invariant,
+            triangle=triangle,
         )
         return problem.collapsed().row_major().stacked()
 
@@ -193,6 +197,7 @@ class Problem:
             one_alpha=self.one_alpha,
             skewed=self.skewed,
             invariant=self.invariant,
+            triangle=OTHER_HALF[self.triangle],
         )
 
     def with_rows(self, rows: int) -> Problem:
@@ -231,7 +236,7 @@ class Problem:
         Indices and groups belong to one matrix, so problems with them stay batches. So do epilogues whose
         lanes would reduce rows of two matrices together.
         """
-        if len(self.batch) != 1 or self.b.batch_strides != (0,):
+        if len(self.batch) != 1 or self.b.batch_strides != (0,) or self.triangle:
             return self
         if self.fused and self.fused.parts_rows(self.m):
             return self
@@ -269,6 +274,7 @@ class Problem:
         return (
             f"{self.m} x {self.n} x {self.k}{batch} {self.types}, layouts"
             f" {self.layouts}{beta}{swapped}{routed}{', invariant' * self.invariant}"
+            f"{self.triangle and f', {self.triangle} triangle'}"
         )
 
 

@@ -2,7 +2,7 @@
 use them.
 
 Importing this package registers `torch.ops.lapidist.matmul`, `.gemm`, `.linear`, `.scaled`, `.grouped`,
-`.gemm_`, `.grouped_` and `.few_bits`.
+`.gemm_`, `.grouped_`, `.few_bits` and `.gram`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from lapidist.torch.aten_override import everywhere
 from lapidist.torch.layers import Linear, Swapped, swap
 from lapidist.torch.packed_layer import PackedLinear
 from lapidist.torch.public_calls import gemm, grouped, linear, matmul, mlp, scaled
+from lapidist.torch.symmetric import gram, orthogonalised
 from lapidist.torch.token_tree import TokenTree
 
 __all__ = [
@@ -24,10 +25,12 @@ __all__ = [
     "TokenTree",
     "everywhere",
     "gemm",
+    "gram",
     "grouped",
     "linear",
     "matmul",
     "mlp",
+    "orthogonalised",
     "scaled",
     "swap",
 ]

@@ -40,6 +40,13 @@ def of_update(out: Shape, a: Shape, b: Shape, *args: Any, **options: Any) -> int
     return of_gemm(a, b, None, *args, **options)
 
 
+def of_gram(
+    a: Shape, c: Any = None, alpha: float = 1.0, beta: float = 0.0, trans: bool = False, *_: Any, **__: Any
+) -> int:
+    """Of the whole product, as for torch's own."""
+    return of_gemm(a, a, c, alpha, beta, trans, not trans)
+
+
 def of_groups(
     a: Shape, b: Shape, offsets: Shape, trans_a: bool = False, trans_b: bool = False, *_: Any, **__: Any
 ) -> int:
@@ -59,6 +66,7 @@ FORMULAS = {
     "grouped": of_groups,
     "grouped_": of_grouped_update,
     "gemm_": of_update,
+    "gram": of_gram,
 }
 
 

@@ -47,6 +47,7 @@ from lapidist.problems.problem import Problem
 from lapidist.problems.ragged import COLS, DEPTH, ROWS
 
 MATHS = (*EITHER_WAY, TF32, *INTEGERS, *FP8)
+HALVES = ("", "lower", "upper")  # of D, as TRIANGLE counts them
 MAPS: Parameters = (("a_map", "tensormap"), ("b_map", "tensormap"))
 
 
@@ -91,6 +92,7 @@ class Wgmma(Warpgroups):
             "D_M_MAJOR": int(transposed_d(problem)),
             "A_SKEWED": int(problem.skewed),
             "A_ROWS": few_rows(problem),
+            "TRIANGLE": HALVES.index(problem.triangle),
         }
         return {
             **rung_macros(problem),

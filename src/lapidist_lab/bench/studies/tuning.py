@@ -13,8 +13,8 @@ from lapidist.commands.progress import progress
 from lapidist.device import Device
 from lapidist.errors import LapidistError
 from lapidist.planning.cost_table import Candidate
+from lapidist.planning.modelled_choice import modelled_choice
 from lapidist.planning.planner import candidates
-from lapidist.planning.plans import modelled_choice
 from lapidist.planning.tuned import Winner, keep, problem_key
 from lapidist.planning.warm import build_all, builds_of
 from lapidist.schedule import Schedule

@@ -2,6 +2,7 @@
 // shares.
 //
 //   SCHEDULED 0          whole tiles, every gridDim.x-th; blocks of a cluster take neighbouring tiles
+//   TRIANGLE             those of them that meet one triangle of D (triangle_tiles.cuh)
 //   SCHEDULED 1          the units of a schedule: whole tiles, or stretches of k whose sums are added in the workspace
 //                        (share/sharing.cuh)
 //   RAGGED               tiles of groups that end where device memory says (grouped_tiles.cuh); the last ones may be
@@ -13,6 +14,7 @@
 
 #include "gemm/wgmma/addend_of_tile.cuh"
 #include "gemm/wgmma/grouped_tiles.cuh"
+#include "gemm/wgmma/triangle_tiles.cuh"
 
 #include "share/unit_queue.cuh"
 #include "packing/packing.cuh"
@@ -120,8 +122,9 @@ struct WholeTiles {
   }
 };
 
+using BlocksTiles = typename Choose<HALVED, TriangleTiles, WholeTiles>::Type;
 using WalkedTiles = typename Choose<(PEERS_IN_CLUSTER > 0), ClusterTiles<PEERS_IN_CLUSTER>,
-                                    typename Choose<SCHEDULED, TilesOf<Work>, WholeTiles>::Type>::Type;
+                                    typename Choose<SCHEDULED, TilesOf<Work>, BlocksTiles>::Type>::Type;
 using Tiles = typename Choose<(RAGGED > 0), GroupedTiles, WalkedTiles>::Type;
 // Consumers receive their tiles from the producer.
 constexpr bool QUEUED = (SCHEDULED && !PEERS_IN_CLUSTER) || RAGGED;

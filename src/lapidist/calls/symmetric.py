@@ -1,0 +1,262 @@
+"""Symmetric products: gram, and matmul where the caller knows that the result is symmetric.
+
+    product of one triangle -> D, or beside it -> mirror.cu -> both halves of D, or its own half of it
+
+Kernels that walk whole tiles leave out those of the other triangle. Others compute it too, and it is replaced
+by the mirror image: D is symmetric bit by bit, by every kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from typing import Any, Literal, NoReturn, TypeVar
+
+import numpy as np
+
+from lapidist.backends.backend import Backend
+from lapidist.calls.bound import Bound
+from lapidist.calls.call import Call
+from lapidist.calls.destination import backend_for, multiply_on_host
+from lapidist.calls.full_path import multiplied
+from lapidist.calls.kernel_choice import OPEN, Choices, checked
+from lapidist.calls.number_rules import require_flag
+from lapidist.calls.operation import Factors, Operation, Types, epilogue_checked, is_invariant, types_named
+from lapidist.dtypes import Precision, size_of
+from lapidist.errors import ArgumentError, ShapeError, explained, not_in_graphs
+from lapidist.frameworks.arrays import HOST, Operand, operand_of
+from lapidist.frameworks.host_arrays import native, on_host
+from lapidist.frameworks.new_arrays import empty, tell_written
+from lapidist.frameworks.streams import require_stream
+from lapidist.planning.mirror_pass import Lies, mirroring
+from lapidist.problems.matrix import VECTOR_BYTES
+
+Array = TypeVar("Array")
+Half = Literal["lower", "upper"]
+HALVES = ("lower", "upper")
+IN_PLACE = ("torch", "cupy", "numpy")  # whose new arrays are written again after they were made
+
+
+@not_in_graphs("gram", "lapidist.torch.gram")
+def gram(
+    a: Array,
+    c: Any = None,
+    *,
+    trans: bool = False,
+    alpha: Any = 1.0,
+    beta: Any = 0.0,
+    out: Any = None,
+    triangle: Half | None = None,
+    out_dtype: Any = None,
+    precision: Precision = "ieee",
+    invariant: bool | None = None,
+    stream: Any = None,
+    device: int | str | None = None,
+    compile: Any = None,
+    **unknown: NoReturn,
+) -> Array:
+    """The products of all rows of a matrix with each other, alpha a a^T + beta c, at half the work.
+
+    Parameters
+    ----------
+    a : array
+        A matrix (n, k), or a batch of them.
+    c : array, optional
+        As in `gemm`. It must be symmetric; of a `triangle`, only that half is read.
+    trans : bool
+        Whether columns are multiplied instead: alpha a^T a + beta c.
+    alpha, beta : numbers
+    out : array, optional
+        Where the result goes: (n, n).
+    triangle : {"lower", "upper"}, optional
+        The half to write, with the diagonal. The other half of `out` is left as it is; that of a new array is
+        zero. Without it the result is exactly symmetric.
+    out_dtype, precision, invariant, stream, device, compile
+        As in `matmul`.
+
+    Returns
+    -------
+    array
+        `out`, or a new one.
+
+    Raises
+    ------
+    LapidistError
+        Of arguments that do not fit, before anything runs; no array was changed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import lapidist
+    >>> lapidist.gram(np.float32([[1, 2], [3, 4]]))
+    array([[ 5., 11.],
+           [11., 25.]], dtype=float32)
+    >>> lapidist.gram(np.float32([[1, 2], [3, 4]]), triangle="lower")
+    array([[ 5.,  0.],
+           [11., 25.]], dtype=float32)
+    """
+    if unknown:
+        from lapidist.calls.keywords import unexpected
+
+        raise unexpected(gram, unknown)
+    return gram_by_name(locals())  # type: ignore[no-any-return]
+
+
+@explained
+def gram_by_name(arguments: dict[str, Any]) -> Any:
+    """The full path of gram, whose arguments these are."""
+    given = arguments
+    a, trans = native(given["a"]), given["trans"]
+    require_flag("trans", trans)
+    dtype, precision, invariant = given["out_dtype"], given["precision"], is_invariant(given["invariant"])
+    types = types_named(dtype, None, precision, None, invariant)
+    numbers = given["alpha"], given["beta"]
+    operation = Operation(bool(trans), not trans, False, *numbers, types)
+    choices = checked(Choices(given["device"], compile=given["compile"]))
+    call = Call(a, a, given["c"], given["out"], operation, choices, given["stream"])
+    return symmetric(call, given["triangle"])
+
+
+@explained
+def matmul_symmetric(
+    a: Any,
+    b: Any,
+    out: Any,
+    is_symmetric: object,
+    types: Types,
+    factors: tuple[Any, Any],
+    epilogue: Any,
+    stream: Any,
+    device: Any,
+    compile: Any,
+) -> Any:
+    """`lapidist.matmul` where the caller knows that the result is symmetric."""
+    require_flag("symmetric", is_symmetric)
+    given = types, Factors(*factors), epilogue_checked(epilogue)
+    operation = Operation(vectors=True, types=given[0], factors=given[1], epilogue=given[2])
+    choices = OPEN if device is compile is None else checked(Choices(device, compile=compile))
+    call = Call(native(a), native(b), None, out, operation, choices, stream)
+    return symmetric(call, None) if is_symmetric else multiplied(call)
+
+
+def symmetric(call: Call, half: str | None) -> Any:
+    """The product of a call, of which half the tiles are computed, after every rule was checked."""
+    require_half(half)
+    bound = call.bound()
+    require_square(bound)
+    require_stream(call.stream)
+    backend = backend_for(bound, call.choices)
+    types = call.operation.types._replace(triangle=half or "lower")
+    halved = replace(call, operation=call.operation._replace(types=types))
+    if not backend.plans:
+        return on_the_host(bound, half)
+    require_place(bound, backend)
+    if half is None:
+        result = multiplied(halved)
+        target = operand_of(native(result), "out")
+        mirror(target, target, types.triangle, True, backend, call.stream)
+        return result
+    result = call.out if call.out is not None else zeros(bound)
+    values = empty(bound.shape, bound.like, bound.out_dtype)
+    multiplied(replace(halved, out=values))
+    mirror(operand_of(values, "out"), operand_of(native(result), "out"), half, False, backend, call.stream)
+    tell_written(result)
+    return result
+
+
+def zeros(bound: Bound) -> Any:
+    array = empty(bound.shape, bound.like, bound.out_dtype)
+    array[...] = 0
+    return array
+
+
+def mirror(
+    source: Operand, target: Operand, half: str, mirrored: bool, backend: Backend, stream: Any
+) -> None:
+    """Launch mirror.cu for all matrices of a batch: those of the last dimension before the matrix at once."""
+    n, batch, size = source.shape[-1], source.shape[:-2], size_of(source.dtype)
+    if not prod(source.shape):
+        return
+    together = batch[-1] if batch else 1
+    lies = [lies_of(operand, size) for operand in (source, target)]
+    how = backend.chip.architecture, backend.compiles
+    launch = mirroring(n, together, size, *lies, half == "upper", mirrored, *how)
+    for index in np.ndindex(*batch[:-1]):
+        at = {"A": matrices_at(source, index, size), "D": matrices_at(target, index, size)}
+        backend.launch_alone(launch, at, (1.0, 0.0), target.framework, stream)
+
+
+def lies_of(operand: Operand, size: int) -> Lies:
+    strides = operand.strides
+    step = strides[-3] if len(strides) > 2 else 0
+    further = strides[:-3]
+    aligned = (operand.pointer | size * sum(map(abs, further))) % VECTOR_BYTES == 0
+    whole = all(stride * size % VECTOR_BYTES == 0 for stride in further)
+    return Lies(strides[-2], strides[-1], step, aligned and whole)
+
+
+def matrices_at(operand: Operand, index: tuple[int, ...], size: int) -> Operand:
+    """The operand from the matrices of one place of the outer batch on."""
+    offset = sum(place * stride for place, stride in zip(index, operand.strides, strict=False))
+    return replace(operand, pointer=operand.pointer + offset * size)
+
+
+def on_the_host(bound: Bound, half: str | None) -> Any:
+    """The product by NumPy, whose other half is replaced, or left out."""
+    if half is None:
+        result = multiply_on_host(bound)
+        copy_half(on_host(operand_of(result, "out")), None, "lower")
+        return result
+    target = bound.out.owner if bound.out is not None else zeros(bound)
+    out, bound.out, bound.copied_to = bound.out, None, None
+    values = multiply_on_host(bound)
+    to = on_host(operand_of(target, "out") if out is None else out)
+    copy_half(on_host(operand_of(values, "out")), to, half)
+    return target
+
+
+def copy_half(values: Any, to: Any, half: str) -> None:
+    """Of matrices on the host, to `to`; without it, to the other half of `values` themselves."""
+    for row in range(values.shape[-1]):
+        if to is None:
+            values[..., row, row + 1 :] = values[..., row + 1 :, row]
+        elif half == "upper":
+            to[..., row, row:] = values[..., row, row:]
+        else:
+            to[..., row, : row + 1] = values[..., row, : row + 1]
+
+
+def require_half(half: object) -> None:
+    if half is not None and half not in HALVES:
+        raise ArgumentError(
+            f'triangle: must be "lower" or "upper"; got {half!r}. Leave it out for both halves'
+        )
+
+
+def require_square(bound: Bound) -> None:
+    m, n = bound.shape[-2:]
+    if m != n or bound.extents.drop_row or bound.extents.drop_col:
+        raise ShapeError(
+            f"symmetric: the result must be square; a {bound.a.shape} times b {bound.b.shape} gives"
+            f" {bound.result_shape}. Leave it out"
+        )
+    operation = bound.operation
+    if not operation._replace(epilogue=None).is_plain:
+        raise ArgumentError(
+            "symmetric: takes matrices and numbers alone; got factors, indices, or alpha or beta in an array."
+            " Leave them out, or leave symmetric out"
+        )
+    if operation.epilogue is not None:
+        raise ArgumentError(
+            f"epilogue: {operation.epilogue.function.name} follows each sum, and a symmetric product computes"
+            " half of them; got symmetric=True. Apply it to the result, or leave symmetric out"
+        )
+
+
+def require_place(bound: Bound, backend: Backend) -> None:
+    like = bound.like
+    if like.framework not in IN_PLACE or (backend.ordinal != HOST and like.device == HOST):
+        raise ArgumentError(
+            "symmetric: takes arrays of torch or CuPy on a GPU, and of NumPy or torch on the host; got"
+            f" {like.framework} arrays in {like.place}. Copy them, or leave symmetric out"
+        )

@@ -1,0 +1,165 @@
+"""Symmetric products: gram, and matmul(symmetric=True), on the host and by kernels in the machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import lapidist
+from lapidist import Config
+from lapidist.backends.machine_backend import sanitized
+from lapidist.calls import symmetric
+from lapidist.calls.call import Call
+from lapidist.calls.full_path import multiplied
+from lapidist.calls.kernel_choice import Choices
+from lapidist.calls.operation import Operation, Types
+from lapidist.kernels.wgmma.configs import tile
+from lapidist.schedule.sharing_choice import Sharing
+
+PLACES = "host", "machine"
+MIXED = 64  # squares of the mirror pass have 64 rows, so 2 x 64 + 1 rows have all kinds of them
+Numbers = np.ndarray[Any, Any]
+
+
+def whole(*shape: int, dtype: Any = np.float32, seed: int = 0) -> Numbers:
+    """Small whole numbers, whose sums every type holds."""
+    return np.random.default_rng(seed).integers(-1, 2, shape).astype(dtype)
+
+
+def product(a: Numbers) -> Numbers:
+    return np.asarray(a.astype(np.float64) @ a.astype(np.float64).swapaxes(-1, -2))
+
+
+@pytest.mark.parametrize("device", PLACES)
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float32, np.float64, np.int8])
+@pytest.mark.parametrize("n", [2 * MIXED + 1, 2 * MIXED, 1])
+def test_both_halves_and_each_of_them(device: str, dtype: Any, n: int) -> None:
+    a = whole(n, 40, dtype=dtype)
+    right = product(a)
+    every = lapidist.gram(a, device=device)
+    assert (every.astype(np.float64) == right).all()
+    assert (lapidist.gram(np.array(a.T), trans=True, device=device) == every).all()
+    for triangle, of in (("lower", np.tril), ("upper", np.triu)):
+        half = lapidist.gram(a, triangle=triangle, device=device)  # type: ignore[arg-type]
+        assert (half.astype(np.float64) == of(right)).all()
+
+
+@pytest.mark.parametrize("triangle", [None, "lower", "upper"])
+def test_no_thread_of_the_mirror_pass_races(triangle: Any) -> None:
+    a = whole(2 * MIXED, 16, dtype=np.float16)
+    with sanitized(7):
+        result = lapidist.gram(a, triangle=triangle, device="machine")
+    right = product(a)
+    assert (result == {None: right, "lower": np.tril(right), "upper": np.triu(right)}[triangle]).all()
+
+
+@pytest.mark.parametrize("device", PLACES)
+def test_random_numbers_give_a_symmetric_result(device: str) -> None:
+    a = np.random.default_rng(1).standard_normal((150, 70)).astype(np.float32)
+    result = lapidist.gram(a, device=device)
+    assert (result == result.T).all()
+    assert np.allclose(result, a.astype(np.float64) @ a.T, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("device", PLACES)
+def test_c_alpha_and_beta(device: str) -> None:
+    a, c = whole(70, 33), whole(70, 70, seed=1)
+    c = c + c.T
+    right = 2 * product(a) + 3 * c
+    assert (lapidist.gram(a, c, alpha=2, beta=3, device=device) == right).all()
+    out = c.copy()
+    assert lapidist.gram(a, out, alpha=2, beta=3, out=out, device=device) is out
+    assert (out == right).all()
+
+
+@pytest.mark.parametrize("device", PLACES)
+@pytest.mark.parametrize("triangle", ["lower", "upper"])
+def test_the_other_half_is_neither_read_nor_written(device: str, triangle: Any) -> None:
+    a, keep = whole(70, 33), np.triu(np.ones((70, 70), bool), 1)
+    other = keep if triangle == "lower" else keep.T
+    out = np.where(other, np.nan, whole(70, 70, seed=2)).astype(np.float32)
+    before = out.copy()
+    lapidist.gram(a, out, beta=1, out=out, triangle=triangle, device=device)
+    assert np.isnan(out[other]).all()
+    assert (out[~other] == (product(a) + before)[~other]).all()
+
+
+@pytest.mark.parametrize("device", PLACES)
+def test_batches_and_any_layout_of_the_output(device: str) -> None:
+    a = whole(2, 3, 70, 16)
+    right = product(a)
+    room = np.full((2, 3, 2, 70, 72), 7, np.float32)
+    out = room[:, :, 1, :, :70]
+    lapidist.gram(a, out=out, device=device)
+    assert (out == right).all()
+    assert (room[:, :, 0] == 7).all()
+    assert (room[..., 70:] == 7).all()
+    columns = np.zeros((70, 70), np.float32, order="F")
+    lapidist.gram(a[0, 0], out=columns, triangle="lower", device=device)
+    assert (columns == np.tril(right[0, 0])).all()
+
+
+@pytest.mark.parametrize("device", PLACES)
+def test_a_product_that_the_caller_knows_to_be_symmetric(device: str) -> None:
+    a, s = whole(70, 20), whole(20, 20, seed=3)
+    left = a @ (s + s.T)
+    result = lapidist.matmul(left, a.T, symmetric=True, device=device)
+    assert (result == left.astype(np.float64) @ a.T).all()
+
+
+def of_half(a: Numbers, config: Config, half: str, seed: int) -> Numbers:
+    """What wgmma leaves before the mirror pass."""
+    out = np.full((len(a), len(a)), 99, a.dtype)
+    operation = Operation(trans_b=True, types=Types(triangle=half))
+    choices = Choices("machine", "wgmma", config, Sharing("data_parallel"))
+    with sanitized(seed):
+        multiplied(Call(a, a, None, out, operation, choices))
+    return out
+
+
+# Squares of one tile, in bands of three; two tiles side by side; two below each other; clusters; D as D'.
+CONFIGS = [
+    tile("float16", 64, 64, 4, raster=3),
+    tile("float16", 128, 64, 4),
+    tile("float16", 64, 128, 4, raster=4),
+    tile("float16", 64, 64, 4, (2, 1)),
+    tile("float16", 64, 64, 4, (1, 2), exchanged=True),
+]
+
+
+@pytest.mark.parametrize("half", ["lower", "upper"])
+@pytest.mark.parametrize("config", CONFIGS)
+def test_tiles_of_the_other_triangle_are_left_out(config: Config, half: str) -> None:
+    n, square = 600, max(config.bm * config.cluster_m, config.bn * config.cluster_n)
+    a = whole(n, 16, dtype=np.float16)
+    out, right = of_half(a, config, half, seed=config.bm), product(a)
+    row, column = np.indices((n, n)) // square
+    computed = row >= column if half == "lower" else row <= column
+    assert (out[computed] == right[computed]).all()
+    assert (out[~computed] == 99).all()
+
+
+def test_results_that_are_not_square_are_refused() -> None:
+    a = whole(4, 3)
+    with pytest.raises(lapidist.ShapeError, match=r"symmetric: the result must be square.*\(4, 5\)"):
+        lapidist.matmul(a, whole(3, 5), symmetric=True)
+    with pytest.raises(lapidist.ShapeError, match="square"):
+        lapidist.matmul(a[0], a[0], symmetric=True)
+
+
+def test_words_for_what_is_not_taken() -> None:
+    a = whole(4, 3)
+    with pytest.raises(lapidist.ArgumentError, match="triangle: must be"):
+        lapidist.gram(a, triangle="left")  # type: ignore[arg-type]
+    with pytest.raises(lapidist.ArgumentError, match="symmetric: must be"):
+        lapidist.matmul(a, a.T, symmetric="yes")  # type: ignore[arg-type]
+    with pytest.raises(lapidist.ArgumentError, match="epilogue: relu follows each sum"):
+        lapidist.matmul(a, a.T, symmetric=True, epilogue=lapidist.epilogues.relu)
+    with pytest.raises(lapidist.ArgumentError, match="symmetric: takes matrices and numbers alone"):
+        lapidist.gram(a, alpha=np.ones(1, np.float32), device="machine")
+    with pytest.raises(TypeError, match="transpose"):
+        lapidist.gram(a, transpose=True)
+    assert symmetric.HALVES == ("lower", "upper")
