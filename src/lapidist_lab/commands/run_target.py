@@ -191,6 +191,7 @@ def measure_instead(subject: str, place: int | str, outputs: Outputs, part: Part
         operand_layouts,
         scaled_products,
         served_model,
+        symmetric_products,
         tensor_cores,
     )
 
@@ -206,6 +207,7 @@ def measure_instead(subject: str, place: int | str, outputs: Outputs, part: Part
         "emulated": partial(emulated_products.measure, part=part),
         "invariant": partial(invariant_products.measure, part=part),
         "served": served_model.measure,
+        "symmetric": partial(symmetric_products.measure, part=part),
         "epilogue": partial(epilogue_costs.measure, part=part),
         "mma": partial(tensor_cores.measure, part=part),
     }

@@ -15,6 +15,7 @@ from lapidist_lab.bench.publish import (
     layout_tables,
     squares,
     study_tables,
+    symmetric_tables,
 )
 from lapidist_lab.bench.publish.aims import aims_section
 from lapidist_lab.bench.publish.charts import Chart
@@ -117,6 +118,12 @@ PAGES = (
         "What does it cost that rows keep their bits?",
         [invariant_tables.INVARIANT, invariant_tables.NOT_YET],
         lambda data: invariant_tables.of_invariant(data) or "not measured yet",
+    ),
+    Page(
+        "symmetric",
+        "How fast are symmetric products?",
+        [symmetric_tables.SYMMETRIC, symmetric_tables.NOT_YET],
+        lambda data: symmetric_tables.of_symmetric(data) or "not measured yet",
     ),
     Page(
         "launch",

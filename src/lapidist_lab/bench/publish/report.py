@@ -27,6 +27,7 @@ from lapidist_lab.bench.studies import (
     grouped_products,
     invariant_products,
     served_model,
+    symmetric_products,
     warming,
 )
 
@@ -39,6 +40,7 @@ STUDIES = (
     grouped_products.MODE,
     invariant_products.MODE,
     served_model.MODE,
+    symmetric_products.MODE,
     *study_tables.MODES,
 )
 PUBLISHED = (*TIMED_MODES, "host", warming.MODE, warming.ALONE, *STUDIES)

@@ -1,0 +1,61 @@
+"""Symmetric products by half of their tiles, beside whole ones in the same turns."""
+
+from __future__ import annotations
+
+from lapidist.dtypes import short_name
+from lapidist_lab.bench.protocol.cases import shape_words
+from lapidist_lab.bench.protocol.contenders import LIBRARY
+from lapidist_lab.bench.protocol.record import Record
+from lapidist_lab.bench.publish.cells import geomean, number, time_words, times_faster
+from lapidist_lab.bench.publish.record_views import shape_of, short_chip
+from lapidist_lab.bench.publish.section import Data, Section
+from lapidist_lab.bench.publish.tables import table
+from lapidist_lab.bench.studies.symmetric_products import MATHS, MODE, NAME
+
+
+def ours(data: Data) -> list[Record]:
+    rows = [record for record in data.of(MODE) if record.kernel == NAME and record.ratio]
+    return sorted(rows, key=lambda r: (r.device, MATHS.index(r.dtype), r.m, -r.k))
+
+
+def over_whole(record: Record, data: Data) -> float | None:
+    """The time of our whole product over that of the half."""
+    whole = (r for r in data.of(MODE) if r.kernel == LIBRARY and r.device == record.device)
+    same = next((r for r in whole if (shape_of(r), r.dtype) == (shape_of(record), record.dtype)), None)
+    return same.seconds / record.seconds if same and same.seconds and record.seconds else None
+
+
+def of_symmetric(data: Data) -> str:
+    rows = ours(data)
+    if not rows:
+        return ""
+    parts = []
+    for math in MATHS:
+        times = [record.ratio or 0.0 for record in rows if record.dtype == math]
+        if times:
+            parts.append(f"{short_name(math)} {geomean(times):.2f} times, {min(times):.2f} at least")
+    return f"On an {short_chip(rows[-1].device)}, of cuBLAS's whole product: {'; '.join(parts)}"
+
+
+def every_case(data: Data) -> str:
+    columns = (
+        ("type", lambda record: short_name(record.dtype)),
+        ("n x n x k", lambda record: shape_words(*shape_of(record))),
+        ("chip", lambda record: short_chip(record.device)),
+        ("time", lambda record: time_words(record.seconds)),
+        ("cuBLAS over it", times_faster),
+        ("our whole product over it", lambda record: f"{number(over_whole(record, data), '.2f')}x"),
+    )
+    return table(columns, ours(data)).markdown()
+
+
+WORDS = (
+    "`lapidist.gram(a)` multiplies a matrix by its transpose. `wgmma` computes the tiles that meet one"
+    " triangle, and a second launch mirrors them. Other kernels compute all tiles. Calls are captured in CUDA"
+    " graphs, in turns with cuBLAS's whole product and with ours, without rest.\n\n"
+)
+SYMMETRIC = Section(lambda data: ours(data) and data, [lambda data: WORDS + every_case(data)])
+NOT_YET = Section(
+    lambda data: data.records and not ours(data),
+    ["Symmetric products have no Records yet. `lapidist bench symmetric --record results` makes them."],
+)
