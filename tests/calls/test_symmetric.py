@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -16,7 +17,10 @@ from lapidist.calls.call import Call
 from lapidist.calls.full_path import multiplied
 from lapidist.calls.kernel_choice import Choices
 from lapidist.calls.operation import Operation, Types
+from lapidist.device import chip as chip_named
 from lapidist.kernels.wgmma.configs import tile
+from lapidist.planning.plans import make_plan
+from lapidist.problems.problem import dense_problem
 from lapidist.schedule.sharing_choice import Sharing
 
 PLACES = "host", "machine"
@@ -108,6 +112,16 @@ def test_a_product_that_the_caller_knows_to_be_symmetric(device: str) -> None:
     left = a @ (s + s.T)
     result = lapidist.matmul(left, a.T, symmetric=True, device=device)
     assert (result == left.astype(np.float64) @ a.T).all()
+
+
+def test_halves_are_for_many_rows() -> None:
+    """Where a mirror costs more than half of the tiles, a plain product is symmetric, too."""
+    chip = chip_named("h200")
+    problems = {n: replace(dense_problem(n, n, n, "bfloat16", "rc"), triangle="lower") for n in (256, 8192)}
+    assert not symmetric.half_is_faster(problems[256], chip)
+    assert symmetric.half_is_faster(problems[8192], chip)
+    whole = make_plan(replace(problems[8192], triangle=""), chip).predicted_seconds
+    assert make_plan(problems[8192], chip).predicted_seconds < 0.65 * whole
 
 
 def of_half(a: Numbers, config: Config, half: str, seed: int) -> Numbers:

@@ -2,13 +2,17 @@
 
     product of one triangle -> D, or beside it -> mirror.cu -> both halves of D, or its own half of it
 
-Kernels that walk whole tiles leave out those of the other triangle. Others compute it too, and it is replaced
-by the mirror image: D is symmetric bit by bit, by every kernel.
+wgmma leaves out whole tiles of the other triangle. Other kernels compute it too, and it is replaced by the
+mirror image: D is symmetric bit by bit, by every kernel.
+
+A matrix times its own transpose needs no mirror where each element sums its products in one order: they
+commute. So gram multiplies as any other call does where that is faster, as of few rows.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from math import prod
 from typing import Any, Literal, NoReturn, TypeVar
 
@@ -22,14 +26,20 @@ from lapidist.calls.full_path import multiplied
 from lapidist.calls.kernel_choice import OPEN, Choices, checked
 from lapidist.calls.number_rules import require_flag
 from lapidist.calls.operation import Factors, Operation, Types, epilogue_checked, is_invariant, types_named
-from lapidist.dtypes import Precision, size_of
+from lapidist.calls.planned_products import prepared
+from lapidist.device import Device
+from lapidist.dtypes import EMULATIONS, Precision, size_of
 from lapidist.errors import ArgumentError, ShapeError, explained, not_in_graphs
 from lapidist.frameworks.arrays import HOST, Operand, operand_of
 from lapidist.frameworks.host_arrays import native, on_host
 from lapidist.frameworks.new_arrays import empty, tell_written
 from lapidist.frameworks.streams import require_stream
-from lapidist.planning.mirror_pass import Lies, mirroring
+from lapidist.planning.mirror_pass import Lies, mirroring, seconds_to_mirror
+from lapidist.planning.modelled_choice import of_triangle
+from lapidist.planning.planner import choose
 from lapidist.problems.matrix import VECTOR_BYTES
+from lapidist.problems.problem import Problem
+from lapidist.schedule import Schedule
 
 Array = TypeVar("Array")
 Half = Literal["lower", "upper"]
@@ -114,7 +124,7 @@ def gram_by_name(arguments: dict[str, Any]) -> Any:
     operation = Operation(bool(trans), not trans, False, *numbers, types)
     choices = checked(Choices(given["device"], compile=given["compile"]))
     call = Call(a, a, given["c"], given["out"], operation, choices, given["stream"])
-    return symmetric(call, given["triangle"])
+    return symmetric(call, given["triangle"], of_itself=True)
 
 
 @explained
@@ -139,8 +149,10 @@ def matmul_symmetric(
     return symmetric(call, None) if is_symmetric else multiplied(call)
 
 
-def symmetric(call: Call, half: str | None) -> Any:
-    """The product of a call, of which half the tiles are computed, after every rule was checked."""
+def symmetric(call: Call, half: str | None, of_itself: bool = False) -> Any:
+    """The product of a call, of which half the tiles are computed, after every rule was checked. `of_itself`:
+    b is a.
+    """
     require_half(half)
     bound = call.bound()
     require_square(bound)
@@ -151,6 +163,8 @@ def symmetric(call: Call, half: str | None) -> Any:
     if not backend.plans:
         return on_the_host(bound, half)
     require_place(bound, backend)
+    if half is None and of_itself and is_symmetric_anyway(bound, call, backend):
+        return multiplied(call)
     if half is None:
         result = multiplied(halved)
         target = operand_of(native(result), "out")
@@ -162,6 +176,34 @@ def symmetric(call: Call, half: str | None) -> Any:
     mirror(operand_of(values, "out"), operand_of(native(result), "out"), half, False, backend, call.stream)
     tell_written(result)
     return result
+
+
+def is_symmetric_anyway(bound: Bound, call: Call, backend: Backend) -> bool:
+    """Whether the plain product of a and its transpose is symmetric bit by bit, and no slower."""
+    if bound.c is not None or call.operation.types.precision in EMULATIONS:
+        return False  # nothing is known of c; slices of a and of its transpose are added in another order
+    plan = prepared(bound, call.choices, call.stream).plan
+    if plan is None or not (plan.schedule is None or all_tiles_alike(plan.schedule)):
+        return False
+    return not half_is_faster(replace(bound.problem(), triangle="lower"), backend.chip)
+
+
+def all_tiles_alike(schedule: Schedule) -> bool:
+    """Whether the k of every tile is cut at the same places: at none, or as split-K does."""
+    is_split = schedule.dp_tiles == 0 and schedule.regions == schedule.sk_tiles
+    return is_split or not schedule.shares_tiles
+
+
+@lru_cache(maxsize=256)
+def half_is_faster(problem: Problem, chip: Device) -> bool:
+    half = of_triangle(problem, chip)
+    if half is None:
+        return False
+    every = choose(replace(problem, triangle=""), chip).seconds
+    return (
+        half.seconds + seconds_to_mirror(problem.m * problem.n * prod(problem.batch), problem.out_dtype)
+        < every
+    )
 
 
 def zeros(bound: Bound) -> Any:

@@ -41,6 +41,7 @@ from lapidist.kernels.wgmma.operands import (
 )
 from lapidist.kernels.wgmma.registers import config_macros
 from lapidist.kernels.wgmma.shared import leaves_room, wgmma_shared
+from lapidist.kernels.wgmma.tiles import tiles_of_triangle
 from lapidist.kernels.wgmma.warpgroups import Warpgroups
 from lapidist.launch import TensorMap
 from lapidist.problems.problem import Problem
@@ -92,7 +93,6 @@ class Wgmma(Warpgroups):
             "D_M_MAJOR": int(transposed_d(problem)),
             "A_SKEWED": int(problem.skewed),
             "A_ROWS": few_rows(problem),
-            "TRIANGLE": HALVES.index(problem.triangle),
         }
         return {
             **rung_macros(problem),
@@ -129,7 +129,10 @@ class Wgmma(Warpgroups):
         return family_maps(problem, config, at, peers)
 
     def config_macros(self, problem: Problem, config: Config, scheduled: bool) -> Mapping[str, object]:
-        return {**config_macros(problem, config, scheduled), **part_macros(problem, config)}
+        macros = {**config_macros(problem, config, scheduled), **part_macros(problem, config)}
+        if scheduled or tiles_of_triangle(problem, config) is None:
+            return macros
+        return {**macros, "TRIANGLE": HALVES.index(problem.triangle)}
 
     def parts_of_tiles(self, problem: Problem, config: Config) -> int:
         return parts_of_tiles(problem, config)

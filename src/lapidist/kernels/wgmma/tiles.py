@@ -91,6 +91,19 @@ def lines_in_all(problem: Problem) -> tuple[int, int]:
     return m, MOST_TILE if problem.modes.cuts(COLS) else max(1, problem.n)
 
 
+def tiles_of_triangle(problem: Problem, config: Config) -> int | None:
+    """How many tiles, or clusters of them, meet one triangle of D (triangle_tiles.cuh). None: all tiles are
+    computed, as no triangle is asked for, sides of tiles do not fill squares, or operands are packed in the
+    order of all tiles.
+    """
+    high, wide = config.bm * config.cluster_m, config.bn * config.cluster_n
+    square = max(high, wide)
+    if not problem.triangle or square % high or square % wide or any(packed(problem)):
+        return None
+    lines = -(-problem.m // square)
+    return lines * (lines + 1) // 2 * (square // high) * (square // wide) * prod(problem.batch)
+
+
 def read_once(problem: Problem, config: Config) -> tuple[bool, bool]:
     """Whether each part of A, and of B, is read by a single tile: one tile has all columns of B, or all rows
     of A. Of groups, whether one tile has as many lines as most groups have.

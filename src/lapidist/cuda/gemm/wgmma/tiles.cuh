@@ -122,7 +122,7 @@ struct WholeTiles {
   }
 };
 
-using BlocksTiles = typename Choose<HALVED, TriangleTiles, WholeTiles>::Type;
+using BlocksTiles = typename Choose<(TRIANGLE > 0), TriangleTiles, WholeTiles>::Type;
 using WalkedTiles = typename Choose<(PEERS_IN_CLUSTER > 0), ClusterTiles<PEERS_IN_CLUSTER>,
                                     typename Choose<SCHEDULED, TilesOf<Work>, BlocksTiles>::Type>::Type;
 using Tiles = typename Choose<(RAGGED > 0), GroupedTiles, WalkedTiles>::Type;

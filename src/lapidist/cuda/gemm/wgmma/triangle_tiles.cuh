@@ -15,9 +15,8 @@
 
 constexpr int TILES_HIGH = BM * CLUSTER_M, TILES_WIDE = BN * CLUSTER_N;
 constexpr int SQUARE = TILES_HIGH > TILES_WIDE ? TILES_HIGH : TILES_WIDE;
-// Packed operands come in the order of all tiles (parts.cuh). Other squares would need parts of tiles.
-constexpr bool HALVED = TRIANGLE > 0 && !SCHEDULED && !RAGGED && !PACK_A && !PACK_B &&
-                        SQUARE % TILES_HIGH == 0 && SQUARE % TILES_WIDE == 0;
+static_assert(!TRIANGLE || (SQUARE % TILES_HIGH == 0 && SQUARE % TILES_WIDE == 0), "tiles fill squares");
+static_assert(!TRIANGLE || !(SCHEDULED || RAGGED || PACK_A || PACK_B), "tiles come in this order");
 
 struct TriangleTiles {
   static constexpr int DOWN = SQUARE / TILES_HIGH, TILES = DOWN * (SQUARE / TILES_WIDE);

@@ -1,0 +1,72 @@
+"""Symmetric products on a GPU: right, and symmetric bit by bit, by halves and by plain products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import lapidist
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.gpu
+
+TYPES = ["bfloat16", "float16", "float32", "float64"]
+# a plain product, halves of whole tiles, lines that start anywhere, k that split-K or Stream-K cuts
+SHAPES = [(300, 64), (3072, 256), (1025, 77), (640, 8200)]
+ERRORS = {"bfloat16": 2**-7, "float16": 2**-9, "float32": 2**-18, "float64": 2**-45}
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_right_and_symmetric(dtype: str, shape: tuple[int, int]) -> None:
+    a = torch.randn(shape, device="cuda", dtype=getattr(torch, dtype))
+    exact, size = a.double() @ a.double().T, (a.double().abs() @ a.double().abs().T).max()
+    for precision in ("ieee", "tf32") if dtype == "float32" else ("ieee",):
+        for compiling in ("background", "wait"):
+            result = lapidist.gram(a, precision=precision, compile=compiling)
+            assert (result == result.T).all()
+            error = ((result.double() - exact).abs().max() / size).item()
+            assert error <= (2**-10 if precision == "tf32" else ERRORS[dtype])
+
+
+@pytest.mark.parametrize("triangle", ["lower", "upper"])
+@pytest.mark.parametrize("n", [300, 3072])
+def test_one_half_alone(triangle: Any, n: int) -> None:
+    a = torch.randint(-2, 3, (n, 96), device="cuda").to(torch.bfloat16)
+    out = torch.full((n, n), 7.0, device="cuda", dtype=torch.bfloat16)
+    half = torch.tril if triangle == "lower" else torch.triu
+    lapidist.gram(a, triangle=triangle, out=out)
+    right = (a.double() @ a.double().T).to(torch.bfloat16)
+    here = half(torch.ones_like(out)).bool()
+    assert (out[here] == right[here]).all()
+    assert (out[~here] == 7).all()
+
+
+def test_a_batch_with_c_in_a_graph() -> None:
+    a = torch.randn(3, 1100, 160, device="cuda")
+    c = torch.randn(3, 1100, 1100, device="cuda")
+    c = c + c.mT
+    out = torch.empty_like(c)
+
+    def product() -> None:
+        lapidist.gram(a, c, alpha=0.5, beta=2.0, out=out)
+
+    product()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        product()
+    out.zero_()
+    graph.replay()
+    right = 0.5 * a.double() @ a.double().mT + 2.0 * c.double()
+    assert (out == out.mT).all()
+    assert (out.double() - right).abs().max() < 1e-3
+
+
+def test_the_step_of_muon() -> None:
+    import lapidist.torch as lt
+
+    gradient = torch.randn(4, 512, 1024, device="cuda")
+    spread = torch.linalg.svdvals(lt.orthogonalised(gradient).float())
+    assert spread.min() > 0.3
+    assert spread.max() < 1.5
