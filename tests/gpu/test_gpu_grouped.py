@@ -237,14 +237,31 @@ def test_few_rows_of_one_group_are_shared(dtype: str, k: int) -> None:
         assert all(torch.equal(lapidist.grouped(draws, b, ends), first) for _ in range(20))
 
 
-def test_tokens_by_their_indices() -> None:
-    lengths = LENGTHS["mixed"]
-    total, count = sum(lengths), len(lengths)
-    tokens, b = whole(300, 128, dtype=torch.bfloat16), whole(count, 256, 128, dtype=torch.bfloat16).mT
-    index = torch.randint(0, 300, (total,), device="cuda", dtype=torch.int32)
-    found = lapidist.grouped(tokens, b, ends_of(lengths), gather_a=index)
-    expected = rows_expected(tokens[index.long()], b, lengths)
-    assert torch.equal(found.double(), expected)
+@pytest.mark.parametrize("kernel", [None, "wgmma", "mma"])
+@pytest.mark.parametrize("name", LENGTHS)
+@pytest.mark.parametrize(("n", "k"), [(256, 128), (1032, 1096)])
+@pytest.mark.parametrize("index_type", [torch.int32, torch.int64])
+def test_tokens_by_their_indices(
+    name: str, n: int, k: int, kernel: str | None, index_type: torch.dtype
+) -> None:
+    """From their rows, and to their rows. Indices behind the last end, and rows without one, are not read."""
+    lengths = LENGTHS[name]
+    rows, count = sum(lengths), len(lengths)
+    tokens, b = whole(300, k, dtype=torch.bfloat16), whole(count, n, k, dtype=torch.bfloat16).mT
+    index = torch.randint(0, 299, (rows + 50,), device="cuda").to(index_type)
+    target = torch.randperm(rows + 90, device="cuda")[: rows + 50].to(index_type)
+    expected = rows_expected(tokens[index.long()], b, lengths)[:rows]
+    tokens[299] = float("nan")
+    index[rows:], ends = 1 << 30, ends_of(lengths, index_type)
+    scattered = torch.full((rows + 90, n), UNTOUCHED, device="cuda", dtype=torch.bfloat16)
+    right = scattered.double().index_copy(0, target[:rows].long(), expected)
+    for _ in range(3):
+        found = lapidist.grouped(tokens, b, ends, gather_a=index, kernel=kernel)
+        assert torch.equal(found[:rows].double(), expected)
+        scattered.fill_(UNTOUCHED)
+        how = {"gather_a": index, "scatter_d": target, "out": scattered}
+        lapidist.grouped(tokens, b, ends, **how, kernel=kernel)
+        assert torch.equal(scattered.double(), right)
 
 
 def test_tf32_and_integers() -> None:

@@ -39,7 +39,7 @@ def says(values: dict[str, Any]) -> str:
     [
         (budgets.SGEMM, 2),
         *((shares, groups) for groups, shares in budgets.WGMMA.items()),
-        (budgets.BRINGING_FACTORS, 2),
+        (budgets.COPYING, 2),
         *((shares, 2) for shares in budgets.PACKING_BESIDE.values()),
     ],
 )
@@ -67,11 +67,11 @@ def wgmma_cases() -> dict[str, tuple[Problem, Config, Shares]]:
         "ping-pong": (half, tile("float16", 128, 192, 3, ping_pong=True), two),
         "rows shifted": (replace(ragged, skewed=True), tile("float16", 128, 128, 3, skewed=True), two),
         "A transposed": (dense_problem(512, 512, 512, "tf32", "cr"), tile("tf32", 128, 128, 3), two),
-        "factors": (factors, tile(FP8[0], 128, 128, 4), budgets.BRINGING_FACTORS),
+        "factors": (factors, tile(FP8[0], 128, 128, 4), budgets.COPYING),
         "factors of three": (factors, tile(FP8[0], 192, 96, 3), three),
-        "factors by parts": (factors, tile(FP8[0], 128, 160, 4), budgets.BRINGING_FACTORS),
-        "squares at once": (squares, tile(FP8[0], 128, 192, 4), budgets.BRINGING_FACTORS),
-        "squares by parts": (squares, tile(FP8[0], 128, 256, 4), budgets.BRINGING_FACTORS),
+        "factors by parts": (factors, tile(FP8[0], 128, 160, 4), budgets.COPYING),
+        "squares at once": (squares, tile(FP8[0], 128, 192, 4), budgets.COPYING),
+        "squares by parts": (squares, tile(FP8[0], 128, 256, 4), budgets.COPYING),
     }
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from lapidist import machine
 from lapidist.calls.bound import Bound
 from lapidist.calls.destination import output_of
-from lapidist.calls.operation import Groups, Operation
+from lapidist.calls.operation import Groups, Operation, Routing
 from lapidist.config import Config
 from lapidist.device import Device, chip
 from lapidist.dtypes import numpy_dtype
@@ -21,6 +21,7 @@ from lapidist.planning.workspace import Scratch
 
 Array = np.ndarray[Any, Any]
 H200 = chip("h200")
+MORE = 2  # times as many rows has an output to which rows are scattered
 UNTOUCHED = 77  # in outputs, where no group is
 
 
@@ -30,6 +31,8 @@ class GroupProduct(NamedTuple):
     ends: Array
     expected: Array  # zeros where no group is
     covered: slice | None  # rows or columns of the output that belong to groups
+    index: Array | None = None  # of rows of a
+    target: Array | None = None  # of rows of the output, which has more of them
 
 
 def stretches(lengths: Sequence[int]) -> list[slice]:
@@ -84,12 +87,33 @@ def group_product(
     return GroupProduct(a, b, ends, expected, None if extent == "k" else slice(last))
 
 
+def routed(
+    rng: np.random.Generator, product: GroupProduct, gathers: bool = True, scatters: bool = True
+) -> GroupProduct:
+    """The same product of rows that lie anywhere: a's and the output's among as many others."""
+    total = len(product.a)
+    if gathers:
+        index = rng.permutation(2 * total)[:total].astype(product.ends.dtype)
+        a = drawn(rng, (2 * total, product.a.shape[1]), product.a.dtype.name, False)
+        a[index] = product.a
+        product = product._replace(a=a, index=index)
+    if scatters:
+        product = product._replace(target=rng.permutation(MORE * total)[:total].astype(product.ends.dtype))
+    return product
+
+
 def launched(
-    product: GroupProduct, kernel: str, config: Config | None, device: Device
+    product: GroupProduct, kernel: str | None, config: Config | None, device: Device
 ) -> tuple[Launch, Scratch | None, Array]:
     """The launch in the machine, its workspace, and its output."""
-    bound = Bound(product.a, product.b, None, None, Operation(groups=Groups(product.ends)))
-    plan = make_plan(bound.problem(), device, kernel_named(kernel), config)
+    operation = Operation(groups=Groups(product.ends), routing=Routing(product.index, None, product.target))
+    out = (
+        None
+        if product.target is None
+        else np.empty((MORE * len(product.target), product.b.shape[-1]), product.a.dtype)
+    )
+    bound = Bound(product.a, product.b, None, out, operation)
+    plan = make_plan(bound.problem(), device, kernel and kernel_named(kernel), config)
     result, target = output_of(bound)
     result[...] = UNTOUCHED
     scratch = Scratch(plan) if plan.workspace_bytes else None
@@ -98,7 +122,7 @@ def launched(
 
 
 def run_sanitized(
-    product: GroupProduct, kernel: str, config: Config | None, seed: int | None, device: Device = H200
+    product: GroupProduct, kernel: str | None, config: Config | None, seed: int | None, device: Device = H200
 ) -> Array:
     """The product in the machine, with races, bounds and waits watched in an order that the seed draws.
     Without a seed bounds alone are.
@@ -114,6 +138,10 @@ def run_sanitized(
 
 def require_right(product: GroupProduct, found: Array) -> None:
     """Every group is right, and what belongs to none was left."""
+    if product.target is not None:
+        rest = np.delete(found, product.target[: product.ends[-1]], axis=0)
+        assert (rest == UNTOUCHED).all()
+        found = found[product.target]
     if product.covered is None:
         assert np.array_equal(found.astype("f8"), product.expected)
         return

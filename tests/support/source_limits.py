@@ -11,7 +11,9 @@ from lapidist.config import Config
 from lapidist.dtypes import FP8
 from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.wgmma.configs import tile
+from lapidist.problems.modes import Modes
 from lapidist.problems.problem import Problem
+from lapidist.problems.ragged import ROWS, Ragged
 from lapidist.problems.scaling import SQUARES, STRIPS, Scale, Scaling
 from lapidist.schedule.sharing_choice import PLANNED, Sharing
 from lapidist_lab.sass.analysis import sample_problem
@@ -59,6 +61,13 @@ def skewed(samples: Samples) -> Problem:
 
 def plain(samples: Samples) -> Problem:
     return samples.aligned
+
+
+def routed(samples: Samples, **routing: int) -> Problem:
+    """One group of all rows, which lie anywhere."""
+    aligned = samples.aligned
+    modes = Modes(ragged=Ragged(ROWS, 1, aligned.m), **routing)
+    return replace(aligned, modes=modes)
 
 
 def in_bytes(samples: Samples) -> Problem:
@@ -368,6 +377,21 @@ LIMITS = (
         "eight of 200 columns are stored twice",
         start=tile("float16", 256, 200, 3, (2, 1)),
         problem=lambda samples: with_c(samples.aligned),
+        within=plain,
+    ),
+    Limit(
+        "a lane holds eight indices, of its own block's rows",
+        {"bm": 256, "wm": 32},
+        "four warps of each block copy the gathered rows",
+        start=tile("float16", 128, 128, 4),
+        problem=lambda samples: routed(samples, gather_a=1),
+    ),
+    Limit(
+        "rows of D are made of 16 bytes, each stored once",
+        {},
+        "two lanes would store a scattered row's",
+        start=tile("float16", 128, 200, 3, (2, 1)),
+        problem=lambda samples: routed(samples, scatter_rows=1),
         within=plain,
     ),
     Limit(

@@ -65,3 +65,12 @@ struct Modes {
     return PERMUTED ? col / col_group * col_step + col % col_group * col_stride : c_col(col);
   }
 };
+
+// Of kernels that have the parameter only where they need it.
+#if GATHER_A || SCATTER_ROWS
+#define MODES_PARAMETER , const __grid_constant__ Modes modes
+#define MODES_PASSED modes
+#else
+#define MODES_PARAMETER
+#define MODES_PASSED Modes()
+#endif

@@ -34,7 +34,8 @@ SGEMM = Shares(240, 24)
 # By the number of warpgroups that multiply. One alone could have more than the 255 that an instruction can
 # name.
 WGMMA = {1: Shares(224, 56), 2: Shares(240, 24), 3: Shares(160, 32)}
-BRINGING_FACTORS = Shares(224, 56)  # two warpgroups, and the producer also loads factors along k
+# two warpgroups, and the producer's warps copy: factors along k, or gathered rows of A
+COPYING = Shares(224, 56)
 # Two warpgroups, while the producer's warps pack. For tiles of 128 rows no registers move. For 256 rows a
 # warp packs half as many pieces at a time.
 PACKING_BESIDE = {128: Shares(168, 168), 256: Shares(208, 88)}

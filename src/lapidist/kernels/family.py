@@ -19,7 +19,7 @@ import numpy as np
 from lapidist.config import Config, Knobs
 from lapidist.device import Device
 from lapidist.dtypes import size_of
-from lapidist.kernels.parameters import SCHEDULE, Parameters, block_of
+from lapidist.kernels.parameters import MODES, SCHEDULE, Parameters, block_of
 from lapidist.launch import ParameterBlock, TensorMap
 from lapidist.problems.problem import Problem
 from lapidist.schedule import CostModel, Schedule
@@ -230,7 +230,11 @@ class Family(ABC):
     @cached_property
     def moded(self) -> bool:
         """Whether its kernels gather, scatter, permute and take lists of arrays."""
-        return ("modes", "modes") in self.parameters
+        return MODES in self.parameters
+
+    def takes_modes(self, problem: Problem) -> bool:
+        """Whether its kernels take the problem's matrices where its modes say that they lie."""
+        return self.moded
 
     def block(self, problem: Problem) -> ParameterBlock:
         """The layout of the parameters in bytes, for this problem's types."""

@@ -282,7 +282,7 @@ class Kernel:
             return f"an extent is counted in 32 bits; the largest is {longest}"
         if ragged is not None and not self.family.takes_groups:
             return f"its blocks find no groups; these matrices have {ragged}"
-        if problem.modes.routes and not self.family.moded:
+        if problem.modes.routes and not self.family.takes_modes(problem):
             return f"it takes matrices as they lie; these have {problem.modes}"
         if problem.fused is not None and self.kind != "production":
             return f"it stores sums as they are; here they are {problem.fused.function.name}(sum) first"

@@ -15,6 +15,7 @@ SCALARS = {"float16": "f32", "float32": "f32", "float64": "f64", "int32": "i32"}
 OPERANDS = "ABCD"  # a parameter of kind "pointer" or "tensormap" carries the operand's letter as its name
 # addresses and strides of factors; a family that does not list it gets it if a problem has factors
 SCALES = ("scales", "scales")
+MODES = ("modes", "modes")  # where indices are; likewise
 ARRAYS = {IN_LAUNCH: "lists", IN_MEMORY: "addresses"}  # the kind of the parameter "lists"
 # the parameters for the strides of each operand
 STEPS = tuple((f"ld{x}", f"{x}_row", f"{x}_col", f"{x}_inner", f"{x}_outer") for x in "abcd")
@@ -26,10 +27,11 @@ def block_of(parameters: Parameters, problem: Problem) -> ParameterBlock:
     """The layout of the parameters in bytes, for this problem's types."""
     lists = (("lists", ARRAYS[problem.modes.arrays]),) if problem.modes.arrays else ()
     scales = (SCALES,) if problem.scaling.scaled and SCALES not in parameters else ()
+    modes = (MODES,) if problem.modes.routes and MODES not in parameters else ()
     ragged = (("ragged", "ragged"),) if problem.modes.ragged else ()
     operands = len(problem.fused.operands) if problem.fused else 0
     fused = (("epilogue", f"epilogue{operands}"),) if operands else ()
-    return laid_out((*parameters, *lists, *scales, *ragged, *fused), SCALARS[problem.accumulator])
+    return laid_out((*parameters, *lists, *scales, *modes, *ragged, *fused), SCALARS[problem.accumulator])
 
 
 @lru_cache(maxsize=256)

@@ -60,9 +60,9 @@ ADDEND: Knobs = (
     Knob("ALPHA", "0: alpha is one (known only where there is no C)", 1),
 )
 MODES: Knobs = (
-    Knob("GATHER_A", f"row i of A is row a_rows[i] of the memory. {INDICES}", 0),
+    Knob("GATHER_A", f"row i of A is row a_rows[i] of the memory. {INDICES}", 0, MACRO),
     Knob("GATHER_B", "column j of B is column b_cols[j], likewise", 0),
-    Knob("SCATTER_ROWS", "row i of the product is row d_rows[i] of D and of C, likewise", 0),
+    Knob("SCATTER_ROWS", "row i of the product is row d_rows[i] of D and of C, likewise", 0, MACRO),
     Knob("SCATTER_COLS", "columns likewise", 0),
     Knob("PERMUTED", "1: rows and columns of D come in groups: four dimensions of any strides", 0),
     Knob(

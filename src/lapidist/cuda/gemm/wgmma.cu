@@ -16,7 +16,7 @@
 // One thread calls this before any barrier is used.
 __device__ __forceinline__ void init_barriers(Pipeline& pipeline) {
   for (int i = 0; i < STAGES; ++i) {
-    barrier_init(&pipeline.barriers.full[i], FACTORS_ALONG_K ? 1 + BRINGERS : 1);
+    barrier_init(&pipeline.barriers.full[i], (FACTORS_ALONG_K ? 1 + BRINGERS : 1) + GATHERERS);
     barrier_init(&pipeline.barriers.empty[i], TILE_GROUPS * 4 * (CLUSTER_M + CLUSTER_N - 1));
   }
   for (int i = 0; i < 2 * PING_PONG; ++i) barrier_init(&pipeline.barriers.turn_of[i], TILE_GROUPS * 4);
@@ -56,7 +56,7 @@ extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, RESIDENT)
           i64 a_inner, i64 a_outer, i64 b_line, i64 b_inner, i64 b_outer, i64 c_row, i64 c_col, i64 c_inner,
           i64 c_outer, i64 d_line, i64 d_inner, i64 d_outer, const __grid_constant__ Schedule schedule,
           Workspace workspace, Scales scales,
-          const __grid_constant__ Order order RAGGED_PARAMETER EPILOGUE_PARAMETER) {
+          const __grid_constant__ Order order MODES_PARAMETER RAGGED_PARAMETER EPILOGUE_PARAMETER) {
   if (!BATCHED)
     batch = batches = 1, a_inner = a_outer = b_inner = b_outer = c_inner = c_outer = d_inner = d_outer = 0;
   if (RAGGED == RAGGED_ROWS) M = MANY_LINES;
@@ -91,6 +91,7 @@ extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, RESIDENT)
                            schedule,
                            scales,
                            RAGGED_PASSED,
+                           MODES_PASSED,
                            EPILOGUE_PASSED,
                            read_once<BN>(N, batch * batches),
                            read_once<BM>(M, batch * batches)};

@@ -33,6 +33,7 @@ from lapidist.launch import INT_LIMIT
 from lapidist.problems.scaling import K_BLOCK, SQUARES, STRIPS
 
 INTEGERS = "int8", "uint8"
+GATHERED_ROWS = 128  # a lane holds the indices of eight
 RUNG_COLUMNS = 64  # columns of a slab of B, which a block of a rung loads whole
 
 # ---- knobs alone ----
@@ -252,7 +253,20 @@ WAY_OUT = (
         ),
     ),
 )
-FAMILY = (*KNOBS, BANDS, *REGISTERS, *HALF_PATCH, *WAY_OUT)
+GATHERED = (
+    Rule(
+        lambda c, f: (not f.problem.modes.gather_a) | ((c.bm <= GATHERED_ROWS) & (c.cluster_n == 1)),
+        lambda c, f: (
+            f"four warps of each block copy the gathered rows of its tile, {GATHERED_ROWS} at most, for no"
+            f" other block; this tile has {c.bm}, and {c.cluster_n} blocks side by side"
+        ),
+    ),
+    Rule(
+        lambda c, f: (not f.problem.modes.scatter_rows) | (c.bn != HALF_PATCHED),
+        lambda c, f: f"eight of {c.bn} columns are stored twice: two lanes would store a scattered row's",
+    ),
+)
+FAMILY = (*KNOBS, BANDS, *REGISTERS, *HALF_PATCH, *WAY_OUT, *GATHERED)
 
 # ---- the rungs ----
 

@@ -5,6 +5,7 @@ macros, its registry row.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from lapidist.config import Config, Knobs
@@ -35,6 +36,7 @@ from lapidist.kernels.wgmma.operands import (
     packed,
     quantises,
     rows_copied_out,
+    scatters,
     scratch,
     transposed,
     transposed_d,
@@ -82,6 +84,11 @@ class Wgmma(Warpgroups):
             or refuse_strided("B", problem.b)
             or refuse_groups(problem)
         )
+
+    def takes_modes(self, problem: Problem) -> bool:
+        """Rows that groups cut may be gathered from A, and scattered to D, as tokens of experts are."""
+        modes = problem.modes
+        return modes.cuts(ROWS) and not replace(modes, gather_a=0, scatter_rows=0).routes
 
     def macros(self, problem: Problem) -> Mapping[str, object]:
         pack_a, pack_b = (
@@ -171,6 +178,10 @@ def refuse_groups(problem: Problem) -> str | None:
     if any(packed(problem)) or by_registers(problem):
         return "A and B are packed, or pass registers, before it knows groups; their lines start anywhere"
     of_k = modes.ragged.extent == DEPTH
+    if modes.gather_a and (problem.math == TF32 or problem.scaling.a.along_k or problem.scaling.b.along_k):
+        return "it gathers rows as they lie, without factors along k; TMA rounds float32 on its way"
+    if modes.scatter_rows and not scatters(problem):
+        return "it scatters rows of D that are made of 16 bytes, without C and without further results"
     for name, clipped, across in (("A", not modes.cuts(COLS), a), ("B", not modes.cuts(ROWS), b)):
         if clipped and across != of_k:
             return f"TMA cuts {name} between its lines; {modes.ragged} cut them, as they lie"

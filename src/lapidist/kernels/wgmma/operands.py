@@ -216,6 +216,12 @@ def rows_copied_out(problem: Problem) -> bool:
     return copies_out(problem) and not transposed_d(problem)
 
 
+def scatters(problem: Problem) -> bool:
+    """Whether lanes may store rows of D to their indices, 16 bytes each."""
+    stores = problem.fused is not None and len(problem.fused.stored) > 0
+    return rows_copied_out(problem) and problem.c is None and not stores
+
+
 @fact
 def same_c(problem: Problem) -> int:
     """1: C has one row for all rows of D, as a bias has; 2: one column. 0: neither, or no C."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lapidist.config import Config
-from lapidist.kernels.budgets import BESIDE_SUMS, BRINGING_FACTORS, PACKING_BESIDE, TWO_BLOCKS, WGMMA, Shares
+from lapidist.kernels.budgets import BESIDE_SUMS, COPYING, PACKING_BESIDE, TWO_BLOCKS, WGMMA, Shares
 from lapidist.kernels.wgmma.epilogue_time import AT_ONCE, IN_PIECES
 from lapidist.kernels.wgmma.packing import FIRST_STEPS, PANELS_FROM, packs_alongside
 from lapidist.kernels.wgmma.shared import leaves_room
@@ -16,8 +16,9 @@ def register_shares(problem: Problem, config: Config, beside: bool) -> Shares:
     if beside:
         return PACKING_BESIDE[config.bm]
     groups = warpgroups(config)
-    if groups == 2 and (problem.scaling.a.along_k or problem.scaling.b.along_k):
-        return BRINGING_FACTORS
+    copies = problem.scaling.a.along_k or problem.scaling.b.along_k or problem.modes.gather_a
+    if groups == 2 and copies:
+        return COPYING
     return TWO_BLOCKS if leaves_room(problem, config) else WGMMA.get(groups, WGMMA[2])
 
 

@@ -44,7 +44,8 @@ def loaders(problem: Problem, config: Knobs) -> Any:
     narrow tiles take less (H200: 0.7 of the time, 64 x 32, long k). A warp must not wait for a phase while
     the one before has not begun, which has the same parity: so there are as many stages at least.
     """
-    busy = any(packed(problem)) or problem.skewed or problem.scaling.a.along_k or problem.scaling.b.along_k
+    factors = problem.scaling.a.along_k or problem.scaling.b.along_k
+    busy = any(packed(problem)) or problem.skewed or factors or problem.modes.gather_a
     narrow = (config.bm == 64) & (config.bn <= NARROW) & (config.ping_pong == 0) & (config.stages >= LOADERS)
     return np.where(narrow & (not busy), LOADERS, 1)
 

@@ -5,6 +5,7 @@
 
 #include "config.cuh"
 #include "gemm/wgmma/pipeline.cuh"
+#include "gemm/wgmma/scattered_d.cuh"
 
 // Registers of held elements. 4 bytes: a word is a sum.
 template <typename Element, int Size = sizeof(Element)>
@@ -22,7 +23,7 @@ template <int Cols>
 struct WayOut {
   typedef typename Choose<BY_GROUP, GroupPatch<Cols>, Patch<Cols>>::Type Buffer;
   static constexpr int AT_ONCE = D_BUFFERS > 1 ? D_BUFFERS / 2 : 1;
-  const TensorMap* map;
+  Destination to;
   Buffer* buffers;
   int row, col, inner, outer, turn;  // of the first patch; `turn`: patches of earlier tiles
   int limit;                         // where D's lines end, if groups end inside tiles
@@ -41,9 +42,9 @@ struct WayOut {
     meet();
   }
   __device__ __forceinline__ void send(int patch) const {
-    if (!leads()) return;
+    if (!SCATTERS && !leads()) return;
     const int down = row + patch / D_PATCHES * NEXT_SLAB, along = col + patch_begin(patch % D_PATCHES);
-    store_box(map, D_M_MAJOR ? down : along, D_M_MAJOR ? along : down, inner, outer, limit,
+    store_box(to, D_M_MAJOR ? down : along, D_M_MAJOR ? along : down, inner, outer, limit,
               buffer(patch).bytes);
     if (!BY_GROUP) tma_store_commit();
   }

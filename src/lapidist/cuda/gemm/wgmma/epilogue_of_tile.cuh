@@ -137,7 +137,7 @@ struct Operands;
 struct Fragments {  // without a function
   template <int Rows, int Half>
   struct Turns {};
-  __device__ __forceinline__ Fragments(const Operands*, long long, long long, int, int) {}
+  __device__ __forceinline__ Fragments(const Operands*, long long, long long, int, int, const Modes&) {}
   template <int Rows, int Half>
   __device__ __forceinline__ void begin(Turns<Rows, Half>&, int, int) const {}
   template <int Count>

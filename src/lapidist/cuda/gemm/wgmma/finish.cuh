@@ -62,7 +62,7 @@ struct Finisher {
                                  rows(), columns());
   }
   __device__ __forceinline__ fused::Fragments of_caller() const {
-    return fused::Fragments(p.operands, tiles.inner, tiles.outer, rows(), columns());
+    return fused::Fragments(p.operands, tiles.inner, tiles.outer, rows(), columns(), p.modes);
   }
 
   // Store one patch of D; `number`: patches of the tile that came before. `sums` holds those of AMONG
@@ -84,8 +84,8 @@ struct Finisher {
     buffer.template lay<AMONG>(sums, number);
     proxy_fence();
     __syncwarp();
-    if (lane == 0)
-      store_box(&p.d_map, D_M_MAJOR ? row : col, D_M_MAJOR ? col : row, tiles.inner, tiles.outer,
+    if (SCATTERS || lane == 0)
+      store_box(destination_of(p), D_M_MAJOR ? row : col, D_M_MAJOR ? col : row, tiles.inner, tiles.outer,
                 limit_of(tiles), buffer.bytes);
     if (lane == 0) tma_store_commit();
   }
@@ -145,8 +145,8 @@ struct Finisher {
   __device__ __forceinline__ void copy_out(Sum (&sums)[ROWS][BN / 2], Held& held, bool few) {
     auto* const buffers = reinterpret_cast<typename WayOut<D_COLS>::Buffer*>(pipeline.patch.D[first_warp]);
     const int row = BY_GROUP ? tiles.row + first_warp % (TILE_GROUPS * 4) / 4 * ROWS * 64 : warp_row;
-    const WayOut<D_COLS> out = {&p.d_map,    buffers,     row,          tiles.col,
-                                tiles.inner, tiles.outer, first_buffer, limit_of(tiles)};
+    const WayOut<D_COLS> out = {destination_of(p), buffers,     row,          tiles.col,
+                                tiles.inner,       tiles.outer, first_buffer, limit_of(tiles)};
     out.template store<0, ALL_PATCHES - HELD>(
         [&](int i) { out.buffer(i).lay(sums[i / D_PATCHES] + patch_begin(i % D_PATCHES) / 2); });
     held.take(out, sums[0], tiles.end - tiles.begin);

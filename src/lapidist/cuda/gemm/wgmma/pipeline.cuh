@@ -20,8 +20,8 @@ static_assert(!PING_PONG || !SCHEDULED, "who shares a tile meets at barriers of 
 // whole tile all the same, and so some of B; those sums are not stored.
 constexpr int A_LEAST = A_ROWS > BM - BN ? A_ROWS : (BM - BN + 15) / 16 * 16;
 // rows of A that the thread that loads B loads too
-constexpr int A_LOADED = A_SKEWED ? 0 : CLUSTER == 1 && A_LEAST < BM ? A_LEAST : BM;
-constexpr int A_BYTES = A_SKEWED ? 8 * SKEWED_BOX : tile_bytes(A_M_MAJOR, A_LOADED),
+constexpr int A_LOADED = A_SKEWED || GATHER_A ? 0 : CLUSTER == 1 && A_LEAST < BM ? A_LEAST : BM;
+constexpr int A_BYTES = A_SKEWED ? 8 * SKEWED_BOX : tile_bytes(A_M_MAJOR, GATHER_A ? BM : A_LOADED),
               B_BYTES = tile_bytes(B_N_MAJOR, BN);
 static_assert(!A_SKEWED || (BM <= 128 && !PING_PONG), "a warp has all of its rows from two boxes at most");
 static_assert(!A_SKEWED || (!D_COPY_ENGINE && !ADDEND),

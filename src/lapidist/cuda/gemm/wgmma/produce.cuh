@@ -4,9 +4,11 @@
 //                 empty. For narrow tiles a thread of each of LOADERS warps does so, in turn
 //   others        if rows of A are shifted, one thread of each of three warps loads them (misaligned_a.cuh);
 //                 if factors change along k, the second warp loads them (scales.cuh)
+//   all           if rows of A are gathered, they copy them (gathered_a.cuh)
 #pragma once
 
 #include "config.cuh"
+#include "gemm/wgmma/gathered_a.cuh"
 #include "gemm/wgmma/skinny.cuh"
 #include "gemm/wgmma/product.cuh"
 
@@ -108,6 +110,16 @@ __device__ __forceinline__ void produce(const Product& p, Pipeline& pipeline, Ti
                                         const Workspace& workspace) {
   const int warp = threadIdx.x / 32 - GROUPS * 4, lane = threadIdx.x % 32;
   if (!PACKS_EVENLY) give_registers_back<REGISTERS_LEFT>();
+  if constexpr (GATHERS) {
+    if (warp == 0) {
+      auto walk = walk_of_producer(p, pipeline, tiles);
+      load_gathered(p, pipeline, walk, rank);
+    } else {
+      auto walk = walk_of_consumers(p, pipeline, tiles);
+      load_gathered(p, pipeline, walk, rank);
+    }
+    return;
+  }
   const bool helps = LOADERS > 1 && warp > 0 && warp < LOADERS && (QUEUED || lane == 0);
   if (RAGGED ? warp == 0 : threadIdx.x == GROUPS * 128) {
     auto walk = walk_of_producer(p, pipeline, tiles);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "config.cuh"
+#include "modes.cuh"
 #include "gemm/wgmma/pipeline.cuh"
 
 #include "gemm/wgmma/epilogue_of_tile.cuh"
@@ -11,6 +12,8 @@
 struct Steps {
   i64 line, inner, outer;
 };
+
+constexpr int GATHERERS = GATHER_A ? 4 : 0;  // warps that copy gathered rows of A
 
 // The launch's parameters. Tensor maps stay in parameter memory, where TMA needs them.
 struct Product {
@@ -25,6 +28,7 @@ struct Product {
   const Schedule& schedule;
   const Scales& scales;
   const Ragged& ragged;
+  const Modes& modes;
   const fused::Operands* operands;  // of the caller's function
   // whether no other tile reads the same part of A, or of B
   bool a_once, b_once;
@@ -84,5 +88,6 @@ __device__ __forceinline__ auto walk_of_factors(const Product&, Pipeline& pipeli
 template <typename Pipeline>
 __device__ __forceinline__ void init_queue(Pipeline& pipeline) {
   if constexpr (QUEUED)
-    pipeline.barriers.queue.init(SHARERS / 32 + (RAGGED > 0 && FACTORS_ALONG_K) + LOADERS - 1);
+    pipeline.barriers.queue.init(SHARERS / 32 + (RAGGED > 0 && FACTORS_ALONG_K) + LOADERS - 1 + GATHERERS -
+                                 (GATHERERS > 0));
 }

@@ -11,6 +11,7 @@
 #include "gemm/wgmma/misaligned_a.cuh"
 
 #include "epilogue.cuh"
+#include "modes.cuh"
 
 #if FUSED
 namespace fused {
@@ -94,10 +95,17 @@ __device__ __forceinline__ void share_piece(HeldOf held_of) {
 
 constexpr bool EACH = !EPILOGUE_PAIRS;  // each of two neighbouring columns has values of its own
 
+// Rows of operands are those of D.
+struct RowsInOrder : InOrder {
+  __device__ __forceinline__ explicit RowsInOrder(const Modes&) {}
+};
+using RowsOfD = Choose<(SCATTER_ROWS > 0), Modes, RowsInOrder>::Type;
+
 // The epilogue of one matrix of the batch, with what moves in pieces; the rest as in any kernel.
-struct Pieces : Epilogue<InOrder> {
-  __device__ __forceinline__ Pieces(const Operands* operands, long long inner, long long outer, int M, int N)
-      : Epilogue(operands, inner, outer, M, N, InOrder()) {}
+struct Pieces : Epilogue<RowsOfD> {
+  __device__ __forceinline__ Pieces(const Operands* operands, long long inner, long long outer, int M, int N,
+                                    const Modes& modes)
+      : Epilogue(operands, inner, outer, M, N, RowsOfD(modes)) {}
 
   // Load operands for Count sums of this thread, in the 16 rows from `row` on and the columns from `col` on.
   // sums[4 j + 2 h + i] is that of column 8 j + i behind the lane's first, in the lane's row h of two.
@@ -130,7 +138,8 @@ struct Pieces : Epilogue<InOrder> {
           pairs(EPILOGUE_PAIRS ? of.N : of.N / 2) {}
     __device__ __forceinline__ bool exists() const { return row < of.M && pair < pairs; }
     __device__ __forceinline__ char* at(int row, int pair) const {
-      return reinterpret_cast<char*>(Kind::start(array, {row, {}}, of.inner, of.outer)) + i64(pair) * BYTES;
+      return reinterpret_cast<char*>(Kind::start(array, {of.lines.c_row(row), {}}, of.inner, of.outer)) +
+             i64(pair) * BYTES;
     }
     __device__ __forceinline__ char* here() const { return at(row, pair); }
     // An address that is always valid: for pieces outside, that of the last one.

@@ -1,0 +1,115 @@
+// Rows of A by their indices, as of the tokens of experts. Hopper's TMA loads neighbours alone, so the
+// four warps of the producer copy them, 16 bytes a lane, to the places that TMA's swizzle gives.
+//
+//   a lane   16 bytes of every 16th row, at one place of the swizzle
+//   a step   | copy step s | commit | wait for step s - UNDER_WAY | fence | arrive |
+//
+// wgmma reads through another proxy than cp.async writes by. So whoever copies waits, and fences, before it
+// arrives.
+#pragma once
+
+#include "config.cuh"
+#include "modes.cuh"
+#include "gemm/wgmma/product.cuh"
+
+constexpr bool GATHERS = GATHER_A > 0;
+static_assert(!GATHERS || (RAGGED == RAGGED_ROWS && GATHER_A == OF_ALL),
+              "rows are found by the groups' ends");
+static_assert(!GATHERS || (!A_M_MAJOR && !PACK_A && !A_SKEWED && !A_IN_REGISTERS),
+              "a row is copied as it lies");
+static_assert(!GATHERS || (BM <= 128 && CLUSTER_N == 1),
+              "a lane holds eight indices, of its own block's rows");
+static_assert(!GATHERS || (LOADERS == 1 && !FACTORS_ALONG_K), "all warps of the producer copy rows");
+
+// Steps whose copies are under way. A stage is freed when the next one's products are issued, so two stages are
+// left: with more under way, producer and consumers would wait for each other.
+constexpr int UNDER_WAY = STAGES < 4 ? STAGES - 2 : (STAGES + 1) / 2;
+constexpr int ROWS_AT_ONCE = 16, COPIES = BM / ROWS_AT_ONCE;
+
+struct GatheredRows {
+  const Product& p;
+  const int row = threadIdx.x / 32 % 4 * 4 + threadIdx.x % 32 / 8, chunk = threadIdx.x % 8;
+  int from[COPIES];  // the rows of the memory; -1: the group has no such row
+
+  __device__ __forceinline__ explicit GatheredRows(const Product& p) : p(p) {}
+
+  template <typename Tile>
+  __device__ __forceinline__ void find(const Tile& tile) {
+#pragma unroll
+    for (int i = 0; i < COPIES; ++i) {
+      const int at = tile.row + row + i * ROWS_AT_ONCE;
+      from[i] = at < tile.limit ? static_cast<int>(p.modes.a_rows[at]) : -1;
+    }
+  }
+  // Copy the elements of a step from k on.
+  __device__ __forceinline__ void copy(char* tile, int k) const {
+    constexpr int EACH = 16 / sizeof(T);
+    k += chunk * EACH;
+    const int exist = max_of(0, min_of(p.extents.K - k, EACH)) * static_cast<int>(sizeof(T));
+    const unsigned to = shared_address(tile) + row * 128 + (chunk ^ row % 8) * 16;
+#pragma unroll
+    for (int i = 0; i < COPIES; ++i) {
+      const bool reads = from[i] >= 0;
+      const T* const start = p.A + (reads ? from[i] * p.a.line + k : 0);
+      cp_async_fill<16>(to + i * ROWS_AT_ONCE * 128, start, reads ? exist : 0);
+    }
+  }
+};
+
+// Stages whose copies this warp has started, and not yet told.
+struct StartedCopies {
+  Pipeline& pipeline;
+  Ring oldest = {0, 1};
+  int count = 0;
+
+  __device__ __forceinline__ void tell() {
+    proxy_fence();
+    __syncwarp();  // all lanes' copies are there
+    if (threadIdx.x % 32 == 0) barrier_arrive(&pipeline.barriers.full[oldest.stage]);
+    oldest.go_on(), --count;
+  }
+  __device__ __forceinline__ void start_one() {
+    cp_async_commit();
+    if (++count <= UNDER_WAY) return;
+    cp_async_wait<UNDER_WAY>();
+    tell();
+  }
+  __device__ __forceinline__ void end_all() {
+    cp_async_wait<0>();
+    while (count > 0) tell();
+  }
+};
+
+// All warps of the producer call this. The first one finds the tiles, and its first lane loads B.
+template <typename Tiles>
+__device__ __forceinline__ void load_gathered(const Product& p, Pipeline& pipeline, Tiles& tiles, int rank) {
+  const bool leads = threadIdx.x == GROUPS * 128;
+  const int below = rank % CLUSTER_M, receivers = (1 << CLUSTER_M) - 1, N = p.extents.N;
+  const int bytes = loaded_bytes<B_N_MAJOR, BN>(N);
+  Ring ring = {0, 1};
+  GatheredRows rows(p);
+  StartedCopies copies = {pipeline};
+  while (tiles.next(p.extents, rank)) {
+    rows.find(tiles);
+    copies.end_all();  // while the indices are on their way
+    const int inner = p.b.inner ? tiles.inner : 0, outer = p.b.outer ? tiles.outer : 0;
+#pragma unroll 1
+    for (int step = tiles.begin; step < tiles.end; ++step, ring.go_on()) {
+      barrier_wait(&pipeline.barriers.empty[ring.stage], ring.parity);
+      Stage& stage = pipeline.stage[ring.stage];
+      const int k = (step + (p.extents.K == 0)) * BK;
+      if (leads) {
+        Barrier* const full = &pipeline.barriers.full[ring.stage];
+        barrier_arrive_expect(full, bytes);
+        load_tile<B_N_MAJOR, BN, CLUSTER_M, B_CLIPPED>(stage.B, &p.b_map, tiles.col, N, k, inner, outer,
+                                                       below, receivers, full, p.b_once, limit_of(tiles));
+      }
+      rows.copy(stage.A, k);
+      copies.start_one();
+    }
+  }
+  copies.end_all();
+  // no block exits while others of its cluster may write to its memory
+  for (int i = 0; CLUSTER > 1 && leads && i < STAGES; ++i, ring.go_on())
+    barrier_wait(&pipeline.barriers.empty[ring.stage], ring.parity);
+}
