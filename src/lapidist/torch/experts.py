@@ -82,21 +82,28 @@ def main_grad(weight: Any) -> Any:
     return getattr(weight, "main_grad", None)
 
 
-def summed(
-    hidden: Any, down: Any, weights: Any, pairs: ByExpert, trans_b: bool, invariant: bool | None
-) -> Any:
-    """The weighted sum of the experts' results for each token. Weights are in the product's launch where
-    torch need not see it. That launch is not invariant for every type.
+def at_once(tokens: Any, experts: Any, weights: Any, pairs: ByExpert) -> Any:
+    """The weighted sum of each token's experts, by products that torch does not see. They read tokens where
+    they lie, and store weighed results in the order of the pairs.
     """
-    operands = hidden, down, weights
-    free = not invariant and not OPEN_BLOCKS
-    if free and is_direct(*operands) and not is_recorded(operands):
-        after = READY["scaled_rows"](factors=weights.flatten().index_select(0, pairs.order))
-        results = grouped_calls.grouped(hidden, down, pairs.ends, trans_b=trans_b, epilogue=after)
-        return results.index_select(0, pairs.inverse).unflatten(0, (-1, pairs.top_k)).sum(1)
-    how = {"trans_b": trans_b, "into": main_grad(down), "invariant": invariant}
-    results = grouped(hidden, down, pairs.ends, **how)
-    of_tokens = Moved.apply(results, pairs.inverse, pairs.order).unflatten(0, (-1, pairs.top_k))
+    flag = not experts.is_transposed
+    how = {"gather_a": pairs.order // pairs.top_k, "trans_b": flag}
+    hidden = experts._apply_gate(grouped_calls.grouped(tokens, experts.gate_up_proj, pairs.ends, **how))
+    results = hidden.new_empty(len(pairs.order), tokens.shape[-1])
+    after = READY["scaled_rows"](factors=weights.flatten())
+    how = {"scatter_d": pairs.order, "out": results, "epilogue": after, "trans_b": flag}
+    grouped_calls.grouped(hidden, experts.down_proj, pairs.ends, **how)
+    return results.unflatten(0, (-1, pairs.top_k)).sum(1)
+
+
+def step_by_step(tokens: Any, experts: Any, weights: Any, pairs: ByExpert) -> Any:
+    """The same by torch's operators, which have gradients."""
+    up, down, inverse = experts.gate_up_proj, experts.down_proj, pairs.inverse
+    how = {"trans_b": not experts.is_transposed, "invariant": experts.invariant}
+    rows = Spread.apply(tokens, pairs.order, inverse, pairs.top_k)
+    hidden = experts._apply_gate(grouped(rows, up, pairs.ends, into=main_grad(up), **how))
+    results = grouped(hidden, down, pairs.ends, into=main_grad(down), **how)
+    of_tokens = Moved.apply(results, inverse, pairs.order).unflatten(0, (-1, pairs.top_k))
     return (of_tokens * weights.unsqueeze(-1)).sum(1)
 
 
@@ -106,13 +113,13 @@ class Experts(torch.nn.Module):  # type: ignore[misc]
     invariant: bool | None = None  # whether rows keep their bits; None: as the block around a call says
 
     def forward(self, hidden_states: Any, top_k_index: Any, top_k_weights: Any) -> Any:
-        up, down, flag = self.gate_up_proj, self.down_proj, not self.is_transposed
-        pairs = by_expert(top_k_index, len(up))
-        rows = Spread.apply(hidden_states, pairs.order, pairs.inverse, pairs.top_k)
-        how = {"trans_b": flag, "into": main_grad(up), "invariant": self.invariant}
-        hidden = self._apply_gate(grouped(rows, up, pairs.ends, **how))
-        weights = top_k_weights.masked_fill(top_k_index >= len(up), 0)
-        return summed(hidden, down, weights, pairs, flag, self.invariant).to(hidden_states.dtype)
+        pairs = by_expert(top_k_index, len(self.gate_up_proj))
+        weights = top_k_weights.masked_fill(top_k_index >= len(self.gate_up_proj), 0)
+        operands = hidden_states, self.gate_up_proj, self.down_proj, weights
+        # a function in the launch is not invariant for every type
+        free = not self.invariant and not OPEN_BLOCKS and is_direct(*operands) and not is_recorded(operands)
+        summed = at_once if free else step_by_step
+        return summed(hidden_states, self, weights, pairs).to(hidden_states.dtype)
 
     def extra_repr(self) -> str:
         words = super().extra_repr()
