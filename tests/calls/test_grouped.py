@@ -119,6 +119,29 @@ def test_tokens_by_their_indices(rng: np.random.Generator, place: dict[str, Any]
     assert np.array_equal(out, expected)
 
 
+@pytest.mark.parametrize("place", [PLACES[0], *PLACES[2:]], ids=["host", "mma", "simt"])
+@pytest.mark.parametrize("behind", [0, -1, 1 << 30])
+def test_indices_behind_the_last_group_are_not_read(
+    rng: np.random.Generator, place: dict[str, Any], behind: int
+) -> None:
+    """They may name rows that groups use, or none."""
+    dtype = np.float32 if place.get("kernel") == "simt" else np.float16
+    tokens, b = whole(rng, (50, 40), dtype), whole(rng, (2, 40, 72), dtype)
+    index, target = np.full((2, 9), behind, np.int32)
+    index[:6], target[:6] = [3, 49, 0, 3, 1, 2], [5, 3, 0, 2, 1, 4]
+    out, shares = np.full((12, 72), UNTOUCHED, dtype), np.arange(12, dtype=np.float32)
+    after = lapidist.epilogues.scaled_rows(factors=shares)
+    how: dict[str, Any] = {"gather_a": index, "scatter_d": target, "out": out, "epilogue": after}
+    lapidist.grouped(tokens, b, np.int32([2, 6]), **how, **place)
+    sums = np.concatenate([tokens[index[:2]].astype("f8") @ b[0], tokens[index[2:6]].astype("f8") @ b[1]])
+    expected = np.full((12, 72), UNTOUCHED, dtype)
+    expected[target[:6]] = sums * target[:6, None]
+    assert np.array_equal(out, expected)
+    target[1] = 5
+    with pytest.raises(ArgumentError, match="row of out once where check_offsets is True; got row 5 twice"):
+        lapidist.grouped(tokens, b, np.int32([2, 6]), **how, **place, check_offsets=True)
+
+
 def test_a_plan_reads_the_ends_in_each_run(rng: np.random.Generator) -> None:
     ends = ENDS.copy()
     a, b = whole(rng, (TOTAL, 24)), whole(rng, (5, 24, 16))

@@ -353,18 +353,20 @@ class EpilogueOperands(Part):
             positions = [self._at_rows(numbers.reshape(self._shape))]
         else:
             positions = []
-        rows = None if self._rows is None else on_host(self._rows)
-        return partial(finished, self.function, names, positions, rows)
+        return partial(finished, self.function, names, positions, self._rows_on_host())
 
     def _on_host(self, operand: Operand) -> Array:
         values = on_host(operand)
         return values if operand.shape == (1, 1) else self._at_rows(values)
 
+    def _rows_on_host(self) -> Array | None:
+        rows = None if self._rows is None else on_host(self._rows)
+        return rows if rows is None or self._groups is None else self._groups.lines_of_groups(rows)
+
     def _at_rows(self, values: Array) -> Array:
         """The rows of an operand that belong to the product's rows, which `scatter_d` may select."""
-        if self._rows is None:
+        if (rows := self._rows_on_host()) is None:
             return values
-        rows = on_host(self._rows)
         batch = broadcast(values.shape[:-2], rows.shape[:-1])
         index = np.broadcast_to(rows, (*batch, rows.shape[-1]))[..., None]
         return np.take_along_axis(np.broadcast_to(values, (*batch, *values.shape[-2:])), index, -2)

@@ -83,6 +83,11 @@ class GroupOperands(Part):
         rows = self.ragged.total if self.ragged.extent == ROWS else m
         return Extents((self.count, rows, n), False, False)
 
+    def lines_of_groups(self, values: Array) -> Array:
+        """The values of lines up to the end of the last group, which waits for a GPU that the ends are on."""
+        ends = indices_of(self.ends)
+        return values[: max(0, int(ends[-1])) if ends.size else 0]
+
     # ---- rules ----
 
     def extents(self, a: Operand, b: Operand, indices: IndexOperands | None = None) -> Extents:

@@ -89,8 +89,8 @@ def grouped(
     expected_rows : int, optional
         How long most groups are, which helps to choose a kernel. Without it, all are taken as even.
     check_offsets : bool
-        Whether to look at the ends first, which waits for the GPU. Without it, ends that fall or lie outside
-        give other results, but no access outside of the arrays.
+        Whether to look at the ends, and at indices, first, which waits for the GPU. Without it, ends that
+        fall or lie outside give other results, but no access outside of the arrays.
     kernel, config, stream, device, compile
         As in `gemm`.
 
@@ -144,7 +144,9 @@ def grouped_by_name(arguments: dict[str, Any]) -> Any:
         alpha=given["alpha"],
         beta=given["beta"],
         types=given["types"],
-        routing=Routing(given["gather_a"], None, given["scatter_d"]),
+        routing=Routing(
+            given["gather_a"], None, given["scatter_d"], check_indices=given["check_offsets"] is True
+        ),
         factors=Factors(given["scale_a"], given["scale_b"]),
         epilogue=epilogue_checked(given["epilogue"]),
         groups=Groups(given["offsets"], given["counts"], given["expected_rows"], given["check_offsets"]),

@@ -5,7 +5,6 @@ Index arrays are read when the kernel runs, so their contents may change between
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -15,7 +14,7 @@ import numpy as np
 from lapidist.backends.host_product import HostProduct
 from lapidist.calls import argument_rules, number_rules
 from lapidist.calls.operation import Routing
-from lapidist.calls.part import Matrices, Part, ProblemInputs
+from lapidist.calls.part import Grouping, Matrices, Part, ProblemInputs
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides, operand_of
 from lapidist.frameworks.host_arrays import on_host
@@ -91,6 +90,7 @@ class IndexOperands(Part):
 
     def require_fit(self, matrices: Matrices) -> None:
         """The output is there, the indices belong to this product and are in range."""
+        self._groups: Grouping | None = matrices.groups
         if matrices.out is None and self.moves_results:
             raise ArgumentError(
                 "out: must be given where the output is permuted or scattered; got None. Pass the array to"
@@ -116,9 +116,11 @@ class IndexOperands(Part):
             "scatter_d": matrices.out.shape[-2] if matrices.out else 0,
         }
         for name, operand in self._by_name.items():
-            if not math.prod(operand.shape) or not (self._check_indices or operand.device == HOST):
+            if not (self._check_indices or operand.device == HOST):
                 continue
-            values = indices_of(operand)
+            values = self._used(indices_of(operand))
+            if not values.size:
+                continue
             low, high = int(values.min()), int(values.max())
             if not (low >= 0 and high < limits[name]):
                 wrong = low if low < 0 else high
@@ -126,7 +128,11 @@ class IndexOperands(Part):
                     f"{name}: indices must lie between 0 and {limits[name] - 1}; got {wrong}. Correct them"
                 )
             if name == "scatter_d" and self._check_indices:
-                require_once(values)
+                require_once(values, "check_indices" if self._groups is None else "check_offsets")
+
+    def _used(self, indices: Array) -> Array:
+        """Those of rows that groups have. What lies behind the last group is not read."""
+        return indices if self._groups is None else self._groups.lines_of_groups(indices)
 
     # ---- what kernels are given ----
 
@@ -181,7 +187,7 @@ class IndexOperands(Part):
         """With rows and columns gathered, and the rows of C that are read. Results go to a new array first,
         and from there to where they belong.
         """
-        index = {name: on_host(operand) for name, operand in self._by_name.items()}
+        index = {name: self._used(on_host(operand)) for name, operand in self._by_name.items()}
         a, b, c, out = product[:4]
         a = gathered(a, index["gather_a"], -2) if "gather_a" in index else a
         b = gathered(b, index["gather_b"], -1) if "gather_b" in index else b
@@ -242,14 +248,14 @@ def indices_of(operand: Operand) -> np.ndarray[Any, Any]:
     return np.asarray(operand.owner.cpu() if operand.framework == "torch" else operand.owner)
 
 
-def require_once(rows: np.ndarray[Any, Any]) -> None:
+def require_once(rows: np.ndarray[Any, Any], flag: str) -> None:
     """No row of out twice, in any matrix of a batch."""
     ordered = np.sort(rows, -1)
     twice = ordered[..., 1:][ordered[..., 1:] == ordered[..., :-1]]
     if twice.size:
         raise ArgumentError(
-            f"scatter_d: must name a row of out once where check_indices is True; got row {twice[0]} twice."
-            " Correct it, or leave check_indices out where either result will do"
+            f"scatter_d: must name a row of out once where {flag} is True; got row {twice[0]} twice."
+            f" Correct it, or leave {flag} out where either result will do"
         )
 
 

@@ -94,6 +94,9 @@ class Grouping(Protocol):
     def extents_of_each(self, extents: Extents) -> Extents:
         """The extents of each group's matrices, in which all lines of the shared operands count."""
 
+    def lines_of_groups(self, values: Any) -> Any:
+        """The values of lines up to the end of the last group."""
+
 
 class Matrices(Protocol):
     """What a part is told of the call that it belongs to. None of it is kept: a cycle would hold a caller's
