@@ -19,7 +19,9 @@ from lapidist.kernels.rules.problem_facts import Facts
 from lapidist.kernels.wgmma.configs import tile
 from lapidist.kernels.wgmma.registers import register_shares
 from lapidist.kernels.wgmma.shared import QUEUE_BYTES
+from lapidist.problems.modes import PLAIN, Modes
 from lapidist.problems.problem import Problem, dense_problem
+from lapidist.problems.ragged import ROWS, Ragged
 from lapidist.problems.scaling import SQUARES, STRIPS, Scale, Scaling
 from lapidist_lab.sass.analysis import sample_problem
 
@@ -40,17 +42,26 @@ def says(values: dict[str, Any]) -> str:
         (budgets.SGEMM, 2),
         *((shares, groups) for groups, shares in budgets.WGMMA.items()),
         (budgets.COPYING, 2),
+        (budgets.FINDING, 2),
+        *((shares, groups) for groups, shares in budgets.GATHERING.items()),
         *((shares, 2) for shares in budgets.PACKING_BESIDE.values()),
     ],
 )
-def test_warpgroups_share_what_an_sm_has(shares: Shares, groups: int) -> None:
-    """In eights, as setmaxnreg counts them; the one that loads is another warpgroup."""
-    assert 128 * (groups * shares.multiplies + shares.loads) <= budgets.REGISTERS_OF_SM
+def test_warpgroups_share_what_a_launch_has(shares: Shares, groups: int) -> None:
+    """In eights, as setmaxnreg counts them; the one that loads is another warpgroup. A launch gives all
+    threads equally many.
+    """
+    launched = budgets.REGISTERS_OF_SM // (128 * (groups + 1)) // 8 * 8
+    assert groups * shares.multiplies + shares.loads <= (groups + 1) * launched
     assert all(each % 8 == 0 and 24 <= each < budgets.MOST_REGISTERS for each in shares)
 
 
 def test_two_blocks_share_it() -> None:
     assert 2 * 128 * sum(budgets.TWO_BLOCKS) == budgets.REGISTERS_OF_SM
+
+
+def grouped(problem: Problem, **routing: int) -> Problem:
+    return replace(problem, modes=Modes(ragged=Ragged(ROWS, 4, problem.m), **routing))
 
 
 def wgmma_cases() -> dict[str, tuple[Problem, Config, Shares]]:
@@ -70,6 +81,14 @@ def wgmma_cases() -> dict[str, tuple[Problem, Config, Shares]]:
         "factors": (factors, tile(FP8[0], 128, 128, 4), budgets.COPYING),
         "factors of three": (factors, tile(FP8[0], 192, 96, 3), three),
         "factors by parts": (factors, tile(FP8[0], 128, 160, 4), budgets.COPYING),
+        "groups": (grouped(half), tile("float16", 128, 256, 4), budgets.FINDING),
+        "groups of large tiles": (grouped(half), tile("float16", 256, 192, 3), two),
+        "rows gathered": (grouped(half, gather_a=1), tile("float16", 64, 256, 4), budgets.GATHERING[1]),
+        "rows gathered by two": (
+            grouped(half, gather_a=1),
+            tile("float16", 128, 256, 4),
+            budgets.GATHERING[2],
+        ),
         "squares at once": (squares, tile(FP8[0], 128, 192, 4), budgets.COPYING),
         "squares by parts": (squares, tile(FP8[0], 128, 256, 4), budgets.COPYING),
     }
@@ -80,7 +99,7 @@ def test_what_wgmma_is_given(problem: Problem, config: Config, shares: Shares) -
     assert register_shares(problem, config, False) == shares
     given = WGMMA.macros(problem, config)
     assert (given["REGISTERS"], given["REGISTERS_LEFT"]) == shares
-    if config.bm != 192 and not problem.scaling.scaled:
+    if config.bm != 192 and not problem.scaling.scaled and problem.modes == PLAIN:
         assert budgets.wgmma_registers(config.bm) == shares.multiplies
 
 

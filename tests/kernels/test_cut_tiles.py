@@ -50,6 +50,18 @@ def test_parts_are_added(rng: np.random.Generator, name: str, device: Device, se
     require_right(product, run_sanitized(product, "wgmma", CONFIGS[name], seed, device))
 
 
+@pytest.mark.parametrize("count", [70, 300])
+@pytest.mark.parametrize("device", [few_sms(40), few_sms(3)], ids=["parts", "after whole ones"])
+def test_a_walk_begins_near_its_first_tile(rng: np.random.Generator, device: Device, count: int) -> None:
+    """With more groups than a warp has lanes, and than its lanes find at once."""
+    lengths = [0] * count
+    lengths[1], lengths[33], lengths[min(257, count - 3)] = 5, 70, 1
+    product = group_product(
+        rng, "m", lengths, (40, LONG // 3 + 64 * LEAST_STEPS), "float16", 3, (False, True)
+    )
+    require_right(product, run_sanitized(product, "wgmma", SMALL, 0, device))
+
+
 def test_patches_are_not_held_for_parts(rng: np.random.Generator) -> None:
     """Patches of a tile may be stored during the next tile's steps. A part has too few."""
     product = group_product(rng, "m", LENGTHS, (200, LONG), "float16", 29, (False, True))

@@ -34,8 +34,11 @@ SGEMM = Shares(240, 24)
 # By the number of warpgroups that multiply. One alone could have more than the 255 that an instruction can
 # name.
 WGMMA = {1: Shares(224, 56), 2: Shares(240, 24), 3: Shares(160, 32)}
-# two warpgroups, and the producer's warps copy: factors along k, or gathered rows of A
-COPYING = Shares(224, 56)
+COPYING = Shares(224, 56)  # two warpgroups, and the producer copies factors along k
+# Two warpgroups, and the producer finds the tiles of groups: with 24 registers it spilled 90 to 670 bytes,
+# which it moved for each tile. Threads with more sums need more.
+FINDING, MOST_SUMS_BESIDE_FINDING = Shares(224, 56), 128
+GATHERING = {1: Shares(224, 72), 2: Shares(216, 72)}  # all its warps also hold indices of rows of A
 # Two warpgroups, while the producer's warps pack. For tiles of 128 rows no registers move. For 256 rows a
 # warp packs half as many pieces at a time.
 PACKING_BESIDE = {128: Shares(168, 168), 256: Shares(208, 88)}
@@ -54,6 +57,7 @@ PROMOTED_SUMS, PROMOTED_SUMS_OF_THREE = 200, 136
 PASSING = 48
 # For each 64 rows of A: registers that are neither sums nor held elements of D.
 BESIDE_SUMS = 32
+BESIDE_SCATTERED = 64  # the same, if rows of D are scattered: addresses, and pieces of their patches
 
 
 def wgmma_registers(rows: Any) -> Any:

@@ -63,32 +63,44 @@ struct GroupWalk {
     const int lane = threadIdx.x % 32;
     first += 32, before += all;
     mine = first + lane < ragged.groups ? group_at(ragged, first + lane) : Group{first + lane, 0, 0};
-    upto = ceil_div(mine.end - mine.begin, Lines) * across;
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2) {
-      const int other = __shfl_up_sync(0xffffffffu, upto, step);
-      if (lane >= step) upto += other;
-    }
+    upto = scanned(ceil_div(mine.end - mine.begin, Lines) * across);
     all = __shfl_sync(0xffffffffu, upto, 31);
   }
 
   // The tiles of all groups. A lane takes neighbours, so that one latency of memory brings 256 of them to the
-  // L1, where the walk finds them.
-  __device__ __forceinline__ int count() const {
-    constexpr int EACH = 8;
+  // L1, where the walk finds them. `upto`: those up to the end of this lane's groups.
+  static constexpr int NEIGHBOURS = 8;
+  __device__ __forceinline__ int count() {
     int lines = 0;
 #pragma unroll 1
-    for (int first = threadIdx.x % 32 * EACH; first < ragged.groups; first += 32 * EACH) {
+    for (int first = threadIdx.x % 32 * NEIGHBOURS; first < ragged.groups; first += 32 * NEIGHBOURS) {
 #pragma unroll
-      for (int i = 0; i < EACH; ++i) {
+      for (int i = 0; i < NEIGHBOURS; ++i) {
         const Group group = group_at(ragged, min_of(first + i, ragged.groups - 1));
         if (first + i < ragged.groups) lines += ceil_div(group.end - group.begin, Lines);
       }
     }
     __syncwarp();
+    upto = scanned(lines * across);
+    return __shfl_sync(0xffffffffu, upto, 31);
+  }
+  // Begin with the 32 groups that tile `at` is among, behind count().
+  __device__ __forceinline__ void begin_at(int at) {
+    if (ragged.groups > 32 * NEIGHBOURS) return;  // a lane has groups of several places
+    constexpr int LANES = 32 / NEIGHBOURS;        // that have 32 groups together
+    const bool ends = threadIdx.x % LANES == LANES - 1;
+    const int skipped = __popc(__ballot_sync(0xffffffffu, ends && upto <= at));
+    before = __shfl_sync(0xffffffffu, upto, max_of(0, LANES * skipped - 1));
+    first = 32 * skipped - 32;
+    if (skipped == 0) before = 0;
+  }
+  __device__ __forceinline__ static int scanned(int value) {
 #pragma unroll
-    for (int far = 16; far > 0; far /= 2) lines += __shfl_xor_sync(0xffffffffu, lines, far);
-    return lines * across;
+    for (int step = 1; step < 32; step *= 2) {
+      const int other = __shfl_up_sync(0xffffffffu, value, step);
+      if (threadIdx.x % 32 >= step) value += other;
+    }
+    return value;
   }
 
   // The group of tile `at`, whose number in the group `tile` becomes. False: there is no such tile.

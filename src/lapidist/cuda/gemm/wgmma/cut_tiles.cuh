@@ -25,6 +25,10 @@ struct CutTiles {
     left = tiles % clusters, whole = tiles - left;
     parts = left > 0 ? min_of(clusters / left, min_of(MOST_PARTS, max_of(1, steps / LEAST_STEPS))) : 1;
   }
+  // The tile of a cluster's first unit.
+  __device__ __forceinline__ int first_of(int cluster) const {
+    return whole > 0 || left == 0 ? cluster : cluster % left;
+  }
   // The tile of a cluster's unit, and the part of it. False: there is no such unit.
   __device__ __forceinline__ bool find(int& tile, int& part) const {
     if (tile < whole) return true;

@@ -89,7 +89,9 @@ struct FoundTiles : GroupedTiles {
       : queue(queue),
         ragged(ragged),
         walk(ragged, RAGGED == RAGGED_COLS ? down(e) : along(e)),
-        cut(CUTS_TILES ? walk.count() : 0, gridDim.x / CLUSTER, ceil_div(e.K, BK)) {}
+        cut(CUTS_TILES ? walk.count() : 0, gridDim.x / CLUSTER, ceil_div(e.K, BK)) {
+    if (CUTS_TILES) walk.begin_at(cut.first_of(at));
+  }
 
   template <typename Extents>
   __device__ __forceinline__ static int down(const Extents& e) {
