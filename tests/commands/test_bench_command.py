@@ -16,7 +16,8 @@ from lapidist_lab.commands import bench
 def performed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What would have been measured."""
     asked: list[Any] = []
-    monkeypatch.setattr(bench, "perform", lambda *given: asked.append(given))
+    monkeypatch.setattr(bench, "perform", lambda *given, **_: asked.append(given))
+    monkeypatch.setattr(bench, "require_place", lambda place: place)
     return asked
 
 

@@ -192,7 +192,7 @@ def test_a_kernel_that_lacks_the_type_is_a_row_with_the_reason(
             ["climb", "--device", "machine", "--size", "16", "--dtype", "e4m3", "--kernel", "21", "--json"],
             monkeypatch,
         )
-        == 0
+        == 1
     )
     row = json.loads(capsys.readouterr().out)
     assert not row["ok"]

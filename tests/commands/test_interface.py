@@ -19,7 +19,7 @@ from rich.console import Console
 
 import lapidist
 from command_line import in_a_process, run
-from lapidist.commands import cli, options
+from lapidist.commands import cli, options, sections
 from lapidist.device import CHIPS
 from lapidist.dtypes import MATHS, math_named
 from lapidist.kernels.registry import RUNGS
@@ -28,7 +28,7 @@ from lapidist_lab.bench.protocol.cases import CORPUS, LISTS
 from lapidist_lab.bench.protocol.record import Record
 from lapidist_lab.bench.publish.terminal import show_errors
 from lapidist_lab.bench.studies import ladder_runs
-from lapidist_lab.commands import bench, run_target
+from lapidist_lab.commands import bench, climb, run_target
 from lapidist_lab.sass import hashes
 
 
@@ -68,8 +68,111 @@ def test_help_lists_the_choices() -> None:
     assert set(options.CHIPS) == set(CHIPS)
     assert {math_named(short) for short in options.TYPES} == set(MATHS)
     assert options.LAYOUTS == hashes.LAYOUTS
+    assert tuple(rung.name for rung in RUNGS) == options.RUNGS
     assert {*bench.LISTS, "corpus"} == {*LISTS, CORPUS}
     assert options.kernels_like("2,tma_s") == ["2,tma_streamk"]
+
+
+def test_arguments_that_take_rungs_list_them() -> None:
+    for name in ("climb", "explain", "lesson", "static"):
+        assert "20 tma_streamk" in in_a_process(name, "-h").stdout
+
+
+def test_the_list_of_commands_has_sections() -> None:
+    """A user's commands come first, and those of developers stand in a section of their own."""
+    text = in_a_process("-h").stdout
+    heads = re.findall(r"^(Commands.*):$", text, re.M)
+    assert heads == list(sections.SECTIONS)
+    for head, names in sections.SECTIONS.items():
+        part = text.partition(f"\n{head}:\n")[2].partition("\n\n")[0]
+        assert tuple(re.findall(r"^  (\S+)", part, re.M)) == names
+    every = {name for name, _ in commands() if name and " " not in name}
+    assert {name for names in sections.SECTIONS.values() for name in names} == every
+
+
+def test_messages_name_the_option_as_it_was_typed() -> None:
+    message = "avail_sms: must be at least 1; got 0. Pass 1 or more"
+    assert cli.with_option_name(message, ["schedule", "--avail-sms", "0"]) == f"--avail-sms{message[9:]}"
+    assert cli.with_option_name(message, ["schedule", "--avail-sms=0"]) == f"--avail-sms{message[9:]}"
+    assert cli.with_option_name(message, ["schedule", "--sms", "0"]) == message
+
+
+@pytest.mark.parametrize("width", [60, 80])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["plan", "--mnk", "300,520,200"],
+        ["kernels"],
+        ["schedule", "--mnk", "1024,1152,4096", "--stream-k", "--rows", "2"],
+        ["climb", "--device", "machine", "--size", "32", "--kernel", "2,16"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_narrow_terminals_keep_words_and_units_whole(
+    arguments: list[str], width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
+    run(arguments, monkeypatch)
+    wide = capsys.readouterr().out
+    monkeypatch.setenv("COLUMNS", str(width))
+    run(arguments, monkeypatch)
+    narrow = capsys.readouterr().out
+    assert max(map(len, narrow.splitlines())) <= width
+    if arguments[0] in ("plan", "kernels"):
+        assert narrow.split() == wide.split()
+    assert not re.search(r"\d\n\s*(us|bytes|threads|iterations|stages)\b", narrow)
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_rows_of_the_machine_are_printed_as_they_come(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each row is there before the next kernel runs."""
+    printed = []
+    run_one = ladder_runs.run_in_machine
+
+    def watched(case: Any, contender: Any, rounds: int = 1) -> Any:
+        printed.append(capsys.readouterr().out)
+        return run_one(case, contender, rounds)
+
+    monkeypatch.setattr(ladder_runs, "run_in_machine", watched)
+    run(["climb", "--size", "16", "--kernel", "2,5,8"], monkeypatch)
+    assert printed[0] == ""
+    assert "\n02 coalesced" in printed[1]
+    assert printed[2].startswith("05 padded_tile")
+    printed.append(capsys.readouterr().out)
+    assert printed[3].startswith("08 thread_tile")
+    assert "02 coalesced" not in printed[3]
+    printed.clear()
+    run(["climb", "--size", "16", "--kernel", "2,5", "--json"], monkeypatch)
+    assert json.loads(printed[1])["kernel"] == "coalesced"
+
+
+def test_the_demo_ends_with_what_to_do_next(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Kernels with one bound share a line, and the last lines are commands that parse."""
+    monkeypatch.setenv("COLUMNS", "200")
+    run(["climb", "--device", "machine", "--size", "32", "--kernel", "1,2,3,8"], monkeypatch)
+    text = capsys.readouterr().out
+    assert text.count("neighbouring lanes") == 1
+    assert "  02 to 03: " in text
+    last = text.partition("What next:\n")[2].splitlines()
+    known = dict(commands())
+    for line in last:
+        name, *words = shlex.split(line.partition(": ")[0])[1:]
+        known[name].make_context(name, words)
+    assert len(last) == len(climb.NEXT)
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_measuring_without_a_gpu_is_exit_code_3(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["bench", "squares", "--count", "1"], monkeypatch) == 3
+    answer = capsys.readouterr()
+    assert answer.out == ""
+    assert "--device machine" in answer.err
 
 
 def test_the_version_and_the_short_help() -> None:
@@ -96,13 +199,15 @@ def test_a_plan_prints_its_reasons(
     asked = ["plan", "--mnk", "300,520,200", "--dtype", "bf16", "--chip", "h200"]
     app(asked, standalone_mode=False)
     text = capsys.readouterr().out
-    assert text.startswith(("300 x 520 x 200 bfloat16", "520 x 300 x 200 bfloat16"))  # A and B exchanged
+    assert text.startswith("300 x 520 x 200 bfloat16, layouts rrr on H200\n")
+    assert "computed  as D' = B' A', 520 x 300 x 200\n" in text
     assert "because" in text
     assert "simt is refused: it multiplies float16" in text
     assert "small is refused: a matrix of D is at most bm x bn = 64 x 64" in text
     app([*asked, "--json"], standalone_mode=False)
     found = json.loads(capsys.readouterr().out)
-    assert found["kernel"] in text.splitlines()[1]
+    assert found["problem"].startswith("300 x 520 x 200 ")
+    assert found["kernel"] in text.splitlines()[2]
     assert any(each["refusal"] for each in found["weighed"])
 
 
@@ -169,9 +274,9 @@ def test_climb_says_refused_and_why(
 ) -> None:
     """Rungs fed by TMA take rows that start on 16 bytes: their place in the table says so."""
     monkeypatch.setenv("COLUMNS", "100")
-    assert run(["climb", "--device", "machine", "--mnk", "35,35,35", "--kernel", "8,16,20"], monkeypatch) == 0
+    assert run(["climb", "--device", "machine", "--mnk", "35,35,35", "--kernel", "8,16,20"], monkeypatch) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[2] for line in lines if line.startswith((" 16 tma_tiles", " 20 tma"))] == [
+    assert [line.split()[2] for line in lines if line.startswith(("16 tma_tiles", "20 tma"))] == [
         "refused"
     ] * 2
     reasons = " ".join(lines[next(i for i, line in enumerate(lines) if line.startswith("refused by")) :])

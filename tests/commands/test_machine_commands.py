@@ -8,10 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import typer
 
 from command_line import in_a_process, run
+from lapidist.commands import cli
+from lapidist.device import chip
+from lapidist.kernels.registry import kernel_named
 from lapidist_lab.bench.protocol.cases import Part
+from lapidist_lab.bench.studies import machine_runs
 from lapidist_lab.commands import run_target
+from lapidist_lab.machine_studies.explain import explain_kernel
 
 SAXPY = """.version 8.0
 .target sm_80
@@ -123,7 +129,7 @@ def test_run_ptx_has_budgets(module: str) -> None:
     launch = ["run-ptx", module, "--entry", "saxpy", *values, "--grid", "2147483647"]
     assert "ran 50 blocks of code and did not end" in in_a_process(*launch, "--budget", "50").stderr
     assert (
-        "memory_budget: must hold what 512 resident blocks"
+        "--memory-budget: must hold what 512 resident blocks"
         in in_a_process(*launch, "--memory-budget", "1000").stderr
     )
 
@@ -182,6 +188,34 @@ def test_explain_names_the_bound_and_the_next_rung() -> None:
     assert found.returncode == 0, found.stderr
     assert "bound by shared memory" in found.stdout
     assert "next rung padded_tile" in found.stdout
+
+
+def test_explain_prints_each_rung_before_it_counts_the_next(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At the size that the ladder climbs, where rungs differ."""
+    printed, cases = [], []
+    predict = machine_runs.predict
+
+    def watched(kernel: Any, device: Any, case: Any) -> Any:
+        printed.append(capsys.readouterr().out)
+        cases.append(case)
+        return predict(kernel, device, case)
+
+    monkeypatch.setattr(machine_runs, "climbable", lambda *_: [kernel_named("coalesced")] * 2)
+    monkeypatch.setattr(machine_runs, "predict", watched)
+    typer.main.get_command(cli.app)(["explain", "ladder"], standalone_mode=False)
+    assert printed[0].startswith("4096^3, float32, predicted for H200")
+    assert printed[1].startswith("  02 coalesced ")
+    assert {case.extents for case in cases} == {(4096, 4096, 4096)}
+
+
+@pytest.mark.parametrize(("rung", "scattered"), [("uncoalesced", True), ("coalesced", False)])
+def test_only_scattered_loads_are_told_to_use_neighbours(rung: str, scattered: bool) -> None:
+    """Coalesced loads of fp32 touch 2.5 sectors: a row of A, and the same four bytes of B for all lanes."""
+    _, answer = explain_kernel(kernel_named(rung), chip("h200"), (256, 256, 128), "float32")
+    assert answer.bound.name == "global requests"
+    assert answer.advice.startswith("let neighbouring lanes" if scattered else "stage tiles")
 
 
 def test_mutants_of_one_kernel() -> None:

@@ -1,6 +1,7 @@
 """The command line. Results go to stdout, progress and notes to stderr.
 
-Exit codes: 0 all right, 1 a check failed, 2 usage, 3 what it needs is absent, 130 stopped by Ctrl-C.
+Exit codes: 0 all right, 1 a check failed or a named kernel refused, 2 usage, 3 what it needs is absent, 130
+stopped by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -17,17 +18,20 @@ import typer
 from lapidist.commands import cache, check, plan, run_ptx, schedule, warm
 from lapidist.commands.lab import add_lab_commands
 from lapidist.commands.options import examples
+from lapidist.commands.sections import SectionedCommands
 from lapidist.errors import DeviceError, LapidistError
 from lapidist.visible import visible
 
 FAILED, USAGE, ABSENT = 1, 2, 3
 EPILOG = """\b
-Exit codes: 0 all right, 1 a check failed, 2 wrong usage, 3 what it needs is absent.
+Exit codes: 0 all right, 1 a check failed or a kernel that was named refused,
+2 wrong usage, 3 what it needs is absent.
 
 """ + examples("doctor", "plan --mnk 300,520,200 --dtype bf16", "warm --dtype bf16", "COMMAND -h")
 
 log = logging.getLogger("lapidist")
 app = typer.Typer(
+    cls=SectionedCommands,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -97,8 +101,16 @@ def main() -> None:
         try:
             app()
         except (LapidistError, OSError) as error:
-            log.error("lapidist: %s", visible(str(error)))
+            log.error("lapidist: %s", visible(with_option_name(str(error), sys.argv)))
             sys.exit(exit_code(error))
+
+
+def with_option_name(message: str, words: list[str]) -> str:
+    """The message; where it begins with an argument that came as an option, with that option's name."""
+    argument, colon, rest = message.partition(":")
+    option = f"--{argument.replace('_', '-')}"
+    came = any(word.partition("=")[0] == option for word in words)
+    return f"{option}{colon}{rest}" if came else message
 
 
 @contextmanager

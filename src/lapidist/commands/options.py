@@ -18,6 +18,40 @@ if TYPE_CHECKING:
 TYPES = ("fp32", "tf32", "fp64", "fp16", "bf16", "int8", "uint8", "e4m3", "e5m2")
 CHIPS = ("v100", "a100", "rtx3090", "rtx4090", "rtx5090", "h100", "h200")
 LAYOUTS = ("rr", "rc", "cr", "cc")
+RUNGS = (
+    "uncoalesced",
+    "coalesced",
+    "hoisted_indices",
+    "shared_tile",
+    "padded_tile",
+    "thread_column",
+    "vector_loads",
+    "thread_tile",
+    "large_tile",
+    "transposed_a",
+    "warp_tile",
+    "double_buffer",
+    "fragment_prefetch",
+    "async_pipeline",
+    "wide_copies",
+    "tma_tiles",
+    "tall_tile",
+    "bank_order",
+    "producer_warp",
+    "tma_streamk",
+    "wmma_simple",
+    "wmma_shared",
+    "mma_swizzled",
+    "mma_multistage",
+    "mma_tma",
+    "wgmma_tma",
+    "wgmma_specialised",
+    "wgmma_rounds",
+    "wgmma_patches",
+    "wgmma_clusters",
+    "wgmma_streamk",
+)
+RUNGS_A_LINE = 3
 
 
 def one_of(choices: tuple[str, ...]) -> Callable[[str], list[str]]:
@@ -37,6 +71,14 @@ def kernels_like(incomplete: str) -> list[str]:
 def examples(*lines: str) -> str:
     """For the end of a help page; the first character keeps click from joining the lines."""
     return "\n".join(["\b", "Examples:", *(f"  lapidist {line}" for line in lines)])
+
+
+def examples_and_rungs(*lines: str) -> str:
+    """Examples, and the rungs by number and name, as arguments take both."""
+    rungs = [f"{number:2d} {name:21s}" for number, name in enumerate(RUNGS, 1)]
+    rows = (rungs[start : start + RUNGS_A_LINE] for start in range(0, len(rungs), RUNGS_A_LINE))
+    listed = "\n".join(["\b", "Rungs, by number or name:", *(f"  {''.join(row).rstrip()}" for row in rows)])
+    return f"{examples(*lines)}\n\n{listed}"
 
 
 Products = Annotated[list[str] | None, typer.Option(help="a product; may be repeated", metavar="M,N,K")]
@@ -67,7 +109,7 @@ Layout = Annotated[
     str,
     typer.Option(
         "--layout",
-        help="how A and B lie, by r(ows) or c(olumns): rr, rc, cr, cc",
+        help="how A and B lie: rr, both by rows; rc, A by rows and B by columns; cr; cc",
         metavar="LAYOUT",
         autocompletion=one_of(LAYOUTS),
     ),

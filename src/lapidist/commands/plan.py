@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lapidist.commands.fold import folded
 from lapidist.commands.lab import lab_module
 from lapidist.commands.options import (
     TYPES,
@@ -25,6 +26,7 @@ from lapidist.commands.products import parse_mnk
 if TYPE_CHECKING:
     from lapidist.kernels.kernel import Kernel
     from lapidist.planning.plans import Plan
+    from lapidist.problems.problem import Problem
 
 PLAN_EXAMPLES = (
     "plan --mnk 300,520,200 --dtype bf16",
@@ -33,6 +35,7 @@ PLAN_EXAMPLES = (
     "plan --mnk 4096,4096,4096 --kernel wgmma --header",
     "plan --mnk 4096,4096,4096 --dtype fp16 --chip rtx4090 --explain",
 )
+UNDER_THE_WORDS, UNDER_THE_IDEA = 12, 25  # columns at which what does not fit the line goes on
 KERNELS_EXAMPLES = ("kernels", "kernels --dtype fp16", "kernels --json")
 
 
@@ -76,22 +79,33 @@ def plan(
     require_layout(layout)
     product = parse_mnk(mnk, dtype)
     row = None if kernel is None else kernel_named(kernel)
-    chosen = make_plan(dense_problem(*product.extents, product.math, layout), device_named(chip), row)
+    problem = dense_problem(*product.extents, product.math, layout)
+    chosen = make_plan(problem, device_named(chip), row)
     if header:
         print(config_header(chosen.kernel.source, dict(chosen.problem_macros)), end="")
         return
-    lines = str(chosen).splitlines()
+    lines = [*heading(problem, chosen), *str(chosen).splitlines()[1:]]
     first = next(number for number, line in enumerate(lines) if line.startswith("  weighed"))
-    text = "\n".join([*lines[:first], *reasons(chosen), *(lines[first:] if weighed else [])])
+    shown = [*lines[:first], *reasons(chosen), *(lines[first:] if weighed else [])]
+    text = "\n".join(folded(line, UNDER_THE_WORDS) for line in shown)
     bound = bound_of(chosen, product.extents, layout) if explained else None
     if as_json:
-        print(json.dumps(as_data(chosen) | ({} if bound is None else bound_as_data(bound))))
+        print(json.dumps(as_data(problem, chosen) | ({} if bound is None else bound_as_data(bound))))
     else:
         print(
             text
             if bound is None
             else f"{text}\nfrom the machine's counts, a model apart from the planner's:\n{bound}"
         )
+
+
+def heading(problem: Problem, plan: Plan) -> list[str]:
+    """The product as it was named, and as it is computed where that is another."""
+    computed = plan.problem
+    line = f"{problem} on {plan.device.name}"
+    if computed.transposed == problem.transposed:
+        return [line]
+    return [line, f"  computed  as D' = B' A', {computed.m} x {computed.n} x {computed.k}"]
 
 
 def bound_of(plan: Plan, shape: tuple[int, int, int], layout: str) -> Any:
@@ -134,7 +148,7 @@ def reasons(plan: Plan) -> list[str]:
     return [f"  {'because' if number == 0 else '':10s}{line}" for number, line in enumerate(words)]
 
 
-def as_data(plan: Plan) -> dict[str, Any]:
+def as_data(problem: Problem, plan: Plan) -> dict[str, Any]:
     weighed = [
         {
             "kernel": choice.kernel.name,
@@ -145,7 +159,7 @@ def as_data(plan: Plan) -> dict[str, Any]:
         for choice in plan.considered
     ]
     return {
-        "problem": str(plan.problem),
+        "problem": str(problem),
         "chip": plan.device.name,
         "kernel": plan.kernel.name,
         "config": str(plan.config),
@@ -178,7 +192,8 @@ def kernels(
     for kernel in KERNELS:
         if math is None or math in kernel.types.maths:
             row = row_of(kernel)
-            print(json.dumps(row) if as_json else f"{row['number'] or '':>3} {kernel.name:<20} {kernel.idea}")
+            line = f"{row['number'] or '':>3} {kernel.name:<20} {kernel.idea}"
+            print(json.dumps(row) if as_json else folded(line, UNDER_THE_IDEA))
 
 
 def row_of(kernel: Kernel) -> dict[str, Any]:

@@ -23,7 +23,9 @@ def progress(total: int, title: str) -> Iterator[Step]:
         return
     words = TextColumn("{task.description:32}")
     columns = (words, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
+    # Rows that go to the same terminal are printed above the bar; those for a file stay on stdout.
+    shared = sys.stdout.isatty()
+    with Progress(*columns, console=console, transient=True, redirect_stdout=shared) as bar:
         task = bar.add_task(title, total=total)
         yield lambda text: bar.update(task, advance=1, description=text[:32])
 

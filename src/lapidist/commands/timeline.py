@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import colorsys
 import math
-import shutil
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from lapidist.commands.fold import folded, terminal_columns
+from lapidist.commands.schedule_table import idle, name, table, waiting, waves
 from lapidist.device import chip
 from lapidist.errors import ArgumentError
 from lapidist.schedule import CostModel, Schedule, TileGrid, data_parallel, split_k
@@ -26,9 +27,11 @@ MOST_BLOCKS = 20_000  # a split of more is left out: it could only lose, and tak
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 MARKS = {"start": ">", "fixup": "+", "wait": ".", "reduce": "="}
 LEGEND = (
-    "a-Z a tile's iterations   > start   + a partial sum handed on or taken in   . waiting   = reduction  "
+    "a-Z: a tile's iterations; >: start; +: a partial sum handed on or taken in; .: waiting; =: reduction;"
     " blank: idle"
 )
+PIPE_COLUMNS = 120
+LABELS = 12  # columns of a bar's name and of its ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +125,19 @@ def parse_costs(text: str | None) -> CostModel:
 
 
 def as_text(comparison: Comparison, rows: int = 24) -> str:
-    width = max(shutil.get_terminal_size((120, 24)).columns - 12, 40)
+    columns = terminal_columns(PIPE_COLUMNS)
     costs = comparison.chosen.costs
-    head = [str(comparison.chosen.schedule), ""]
-    tail = ["", LEGEND, "", *table(comparison), "", f"costs: {costs_line(costs)}"]
-    return "\n".join(head + bars(comparison.chosen, width, rows) + tail)
+    words = str(comparison.chosen.schedule).splitlines()
+    head = [*(folded(line, 4, columns) for line in words), ""]
+    tail = [
+        "",
+        folded(LEGEND, 0, columns),
+        "",
+        *table(comparison.lines, comparison.data_parallel, columns),
+        "",
+    ]
+    tail += [folded(f"costs: {costs_line(costs)}", 7, columns)]
+    return "\n".join(head + bars(comparison.chosen, columns - LABELS, rows) + tail)
 
 
 def costs_line(costs: CostModel) -> str:
@@ -156,10 +167,6 @@ def bars(line: Timeline, width: int, rows: int) -> list[str]:
     return [f"{'':>9}  0{line.costs.amount(line.end):>{width - 1}}", *drawn]
 
 
-def waves(line: Timeline) -> float:
-    return line.schedule.launch_blocks / (line.sms * line.occupancy)
-
-
 def label(line: Timeline, sm: int, place: int) -> str:
     return f"SM {sm}" if line.occupancy == 1 else f"SM {sm}.{place}"
 
@@ -175,36 +182,6 @@ def cells(spans: Sequence[Span], end: float, width: int) -> str:
     return "".join(
         max(share, key=lambda mark: share[mark]) if sum(share.values()) >= 0.5 else " " for share in shares
     )
-
-
-def table(comparison: Comparison) -> list[str]:
-    """Predicted times, the chosen schedule first."""
-    heads = (
-        f"{'schedule':<16}{'blocks':>8}{'waves':>8}{'time':>20}{'efficiency':>12}{'idle':>8}{'waiting':>9}"
-    )
-    lines = [f"{heads}  against data-parallel"]
-    for line in comparison.lines:
-        gain = comparison.data_parallel.end / line.end if line.end else 1.0
-        shares = f"{line.efficiency:>12.1%}{idle(line):>8.1%}{waiting(line):>9.1%}"
-        counts = f"{line.schedule.launch_blocks:>8}{waves(line):>8.2f}{line.costs.amount(line.end):>20}"
-        lines.append(f"{name(line):<16}{counts}{shares}  {gain:.2f}x")
-    return lines
-
-
-def name(line: Timeline) -> str:
-    schedule = line.schedule
-    return f"split-K {schedule.blocks_per_region}" if schedule.kind == "split-K" else schedule.kind
-
-
-def idle(line: Timeline) -> float:
-    """Share of all places' time in which no block was there."""
-    capacity = line.sms * line.occupancy * line.end
-    return 1 - sum(span.end - span.begin for span in line.spans) / capacity if capacity else 0.0
-
-
-def waiting(line: Timeline) -> float:
-    capacity = line.sms * line.occupancy * line.end
-    return line.busy("wait") / capacity if capacity else 0.0
 
 
 # ---- data ----

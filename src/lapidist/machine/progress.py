@@ -20,11 +20,13 @@ def bar_of_blocks(title: str, patience: float = GLANCE_SECONDS) -> Iterator[Call
 
     words = TextColumn("{task.description:32}", markup=False)
     columns = (words, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    bar = Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False)
+    console = Console(stderr=True)
+    bar = Progress(*columns, console=console, transient=True, redirect_stdout=False)
     task = bar.add_task(title[:32], total=None)
     late = Timer(patience, bar.start)
     late.daemon = True
-    late.start()
+    if console.is_terminal:  # in a file a bar is an empty line
+        late.start()
     try:
         yield lambda started, blocks: bar.update(task, completed=started, total=blocks)
     finally:

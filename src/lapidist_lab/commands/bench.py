@@ -32,6 +32,7 @@ from lapidist_lab.commands.run_target import (
     numbers_in,
     perform,
     present,
+    require_place,
     require_rounds,
 )
 
@@ -264,10 +265,18 @@ def grouped(
     html: Html = None,
     record: Records = None,
     dtype: Annotated[str, typer.Option(help="bf16, or e4m3 (forward alone)", metavar="TYPE")] = "bf16",
-    case: Annotated[str | None, typer.Option(help="mixtral, qwen3, deepseek", metavar="NAMES")] = None,
-    way: Annotated[str | None, typer.Option(help="forward, data, weights", metavar="NAMES")] = None,
+    case: Annotated[
+        str | None,
+        typer.Option(help="one or more of mixtral, qwen3, deepseek; by default all", metavar="NAMES"),
+    ] = None,
+    way: Annotated[
+        str | None, typer.Option(help="one or more of forward, data, weights", metavar="NAMES")
+    ] = None,
     rows: Annotated[str | None, typer.Option(help="of all groups together", metavar="NUMBERS")] = None,
-    lengths: Annotated[str | None, typer.Option(help="even, zipf, one", metavar="NAMES")] = None,
+    lengths: Annotated[
+        str | None,
+        typer.Option(help="how rows are shared out: even, zipf, one (all in one group)", metavar="NAMES"),
+    ] = None,
     count: Annotated[int | None, typer.Option(min=1, help="at most so many cases")] = None,
     skip: Skip = 0,
 ) -> None:
@@ -333,7 +342,8 @@ def measure(
     padded = drawn is not None and drawn.multiple == 1
     works = works_of(cases, kernel, mode, padded) + works_of(aligned or [], kernel, mode, False)
     words = drawn.words if drawn is not None else ""
-    perform(works, present(place_of(device)), mode, require_rounds(rounds), outputs, words)
+    place = require_place(present(place_of(device)))
+    perform(works, place, mode, require_rounds(rounds), outputs, words, named=True)
 
 
 def works_of(cases: list[Case], kernel: str | None, mode: str, padded: bool) -> list[Work]:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from lapidist.commands.fold import folded
 from lapidist.commands.options import Json, Type
 from lapidist_lab.commands.options import (
     Csv,
@@ -35,6 +36,12 @@ EXAMPLES = (
     "climb --device machine --size 128 --kernel 2,8",
 )
 GPU_SIZE = 4096
+NEXT = (
+    "lapidist explain 4: what bounds rung 04, and what rung 05 removes",
+    "lapidist lesson 5 --html banks.html: rung 05 as a page that moves: lanes, banks, barriers",
+    "lapidist plan --mnk 300,520,200: which kernel a product of yours is given, and why",
+    "lapidist doctor: what this computer has, and how to get what it lacks",
+)
 
 
 def climb(
@@ -69,4 +76,7 @@ def climb(
         works += sweep_works(case)
     name = f"climb-{short_name(case.math)}-{case.shape.removesuffix('^3')}"
     outputs = Outputs(as_json, csv, plot, html, record, name)
-    perform(works, place, "sustained" if sustained else "burst", require_rounds(rounds), outputs)
+    mode = "sustained" if sustained else "burst"
+    perform(works, place, mode, require_rounds(rounds), outputs, named=kernel is not None)
+    if not as_json:
+        print("\n".join(["", "What next:", *(folded(f"  {line}", 4) for line in NEXT)]))

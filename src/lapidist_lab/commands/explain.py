@@ -7,10 +7,11 @@ from typing import Annotated
 import typer
 
 from lapidist.commands.options import JsonObject, Type, kernels_like
-from lapidist_lab.commands.options import Chip, MachineSize, Mnk, Records
-from lapidist_lab.commands.run_target import MACHINE_SIZE, one_case
+from lapidist_lab.commands.options import Chip, ExplainedSize, Mnk, Records
+from lapidist_lab.commands.run_target import one_case
 
 EXAMPLES = ("explain 4 --chip a100 --size 4096", "explain ladder --size 4096", "explain 12 --json")
+CLIMBED_SIZE = 4096  # smaller ones mostly wait, and rungs do not differ
 
 
 def explain(
@@ -21,7 +22,7 @@ def explain(
             autocompletion=kernels_like,
         ),
     ],
-    size: MachineSize = None,
+    size: ExplainedSize = None,
     mnk: Mnk = None,
     chip: Chip = "h200",
     dtype: Type = "fp32",
@@ -35,4 +36,4 @@ def explain(
     from lapidist.device import chip as chip_named
     from lapidist_lab.bench.studies.machine_runs import explain_command
 
-    explain_command(kernel, chip_named(chip), one_case(size, mnk, dtype, MACHINE_SIZE), as_json, record)
+    explain_command(kernel, chip_named(chip), one_case(size, mnk, dtype, CLIMBED_SIZE), as_json, record)

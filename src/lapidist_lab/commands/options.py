@@ -12,7 +12,7 @@ from lapidist.commands.options import CHIPS, LAYOUTS, kernels_like, one_of
 DEVICES = ("auto", "gpu", "machine", "0")
 
 Size = Annotated[str | None, typer.Option(help="m = n = k; 4096 by default, 256 in the machine", metavar="N")]
-MachineSize = Annotated[str | None, typer.Option(help="m = n = k; 256 by default", metavar="N")]
+ExplainedSize = Annotated[str | None, typer.Option(help="m = n = k; 4096 by default", metavar="N")]
 Mnk = Annotated[str | None, typer.Option(help="in place of --size", metavar="M,N,K")]
 Chip = Annotated[
     str, typer.Option("--chip", help=", ".join(CHIPS), metavar="CHIP", autocompletion=one_of(CHIPS))

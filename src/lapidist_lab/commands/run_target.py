@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from lapidist.commands.products import parse_mnk, product_of, read_products
-from lapidist.errors import ArgumentError
+from lapidist.errors import ArgumentError, DeviceError
 
 if TYPE_CHECKING:
     from lapidist_lab.bench.protocol.cases import Case, Part
@@ -100,6 +100,18 @@ def present(place: int | str) -> int | str:
     return 0 if place == "auto" and gpu_count() else place
 
 
+def require_place(place: int | str) -> int | str:
+    """A GPU's number or "machine"; a DeviceError where "auto" finds no GPU, as nothing could be measured."""
+    from lapidist.backends.gpu.driver import require_gpu
+
+    if place == "auto":
+        try:
+            require_gpu(0)
+        except DeviceError as error:
+            raise DeviceError(f"{error}. Or name --device machine, which judges and counts") from error
+    return place
+
+
 def require_rounds(rounds: int | None) -> int | None:
     if rounds is not None and rounds < 1:
         raise ArgumentError(
@@ -109,9 +121,17 @@ def require_rounds(rounds: int | None) -> int | None:
 
 
 def perform(
-    works: list[Work], place: int | str, mode: str, rounds: int | None, outputs: Outputs, drawn: str = ""
+    works: list[Work],
+    place: int | str,
+    mode: str,
+    rounds: int | None,
+    outputs: Outputs,
+    drawn: str = "",
+    named: bool = False,
 ) -> None:
-    """Measure where it can be done; without a GPU say so, and do what is left."""
+    """Measure where it can be done; without a GPU say so, and do what is left. `named`: the kernels were
+    chosen by name, so that a refusal is a failure.
+    """
     from lapidist.backends.gpu.driver import require_gpu
     from lapidist_lab.bench.studies import ladder_runs as runs
 
@@ -133,7 +153,7 @@ def perform(
         log.warning(COMPILED)
         with finishing(outputs):
             outputs.write(*runs.compile_only(works, outputs.keep))
-    require_right(outputs)
+    require_right(outputs, named)
 
 
 @contextmanager
@@ -147,9 +167,12 @@ def finishing(outputs: Outputs) -> Iterator[None]:
         raise typer.Exit(STOPPED) from None
 
 
-def require_right(outputs: Outputs) -> None:
-    """A wrong result is exit code 1; a kernel that does not take the product is none."""
-    if any(row.wrong for row in outputs.finished):
+def require_right(outputs: Outputs, named: bool = True) -> None:
+    """Exit with 1 after a wrong result, and where a kernel that was `named` refuses its product."""
+    from lapidist_lab.bench.publish.cells import refusal_of
+
+    refused = named and any(refusal_of(row) is not None for row in outputs.finished)
+    if refused or any(row.wrong for row in outputs.finished):
         raise typer.Exit(1)
 
 

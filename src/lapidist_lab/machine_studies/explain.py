@@ -40,6 +40,8 @@ LAUNCH_SECONDS = 2e-6
 PATH = ("global requests", "shared memory")  # both come to the registers on it
 WORK = ("multiplications", "tensor cores")
 NEARLY = 0.9  # of the time: no better in practice
+SECTOR_BYTES = 32
+FULL_SECTORS = 1.5  # sectors for a sector's bytes; more are scattered
 FEW_FMAS = 512  # of a thread: a step of 128 x 128 x 8 by 256 threads
 NEGLIGIBLE = 1e-3  # of the time: not worth a line
 MICROSECONDS_BELOW = 1e-4
@@ -99,7 +101,8 @@ class Explanation:
 
 
 ADVICE = {
-    "global requests": "let neighbouring lanes read neighbouring addresses, or stage tiles in shared memory",
+    "scattered requests": "let neighbouring lanes read neighbouring addresses",
+    "global requests": "stage tiles in shared memory: each element is then read once a block, not a thread",
     "shared memory": "conflicts: pad or permute the tile",
     "shared operands": (
         "more results a thread, so that each operand read serves more multiplications; wider loads"
@@ -196,6 +199,8 @@ def cause(bound: str, counts: Counts, pace: Pace | None) -> str:
     """The key in ADVICE of what makes the bound as slow as it is."""
     if bound == "shared memory" and conflict_free(counts):
         return "shared operands"
+    if bound == "global requests" and scattered(counts):
+        return "scattered requests"
     if bound == "issue slots" and pace is not None:
         loop = pace.loop
         lost = {
@@ -232,6 +237,12 @@ def conflict_free(counts: Counts) -> bool:
     load = counts.shared_load
     ideal = max(load.nbytes / 128, load.requests)
     return load.turns <= 1.1 * ideal
+
+
+def scattered(counts: Counts) -> bool:
+    """Whether global loads touch more sectors than their bytes fill, and more than broadcasts would."""
+    load = counts.global_load
+    return load.turns > FULL_SECTORS * max(load.nbytes / SECTOR_BYTES, load.requests)
 
 
 def difference(before: Counts, after: Counts) -> list[str]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from itertools import groupby
 
 from rich.console import Console
 from rich.markup import escape
 
+from lapidist.commands.fold import folded
 from lapidist_lab.bench.protocol.cases import shape_words
 from lapidist_lab.bench.protocol.record import Record
 from lapidist_lab.bench.publish.cells import COLUMNS, Cell, kind, number, percent, refusal_of, time_or_outcome
@@ -68,8 +68,9 @@ def unbroken_head(head: str) -> str:
     return head.replace("- ", "").replace("/ ", "/")
 
 
-def show(console: Console, records: Sequence[Record]) -> None:
-    """Print a table for each case, refusals and failures below it."""
+def show(console: Console, records: Sequence[Record], drawn: bool = False) -> None:
+    """Print a table for each case, refusals and failures below it. `drawn`: the tables were printed row by
+    row."""
     limits = [record for record in records if record.kind == "limit"]
     if limits:
         title = f"Limits of the units on {limits[0].device}, sustained"
@@ -79,9 +80,10 @@ def show(console: Console, records: Sequence[Record]) -> None:
     cases = groupby(products, key=lambda r: (r.batch, r.m, r.n, r.k, r.dtype, r.device))
     for rows in [list(group) for _, group in cases]:
         machine = rows[0].mode == "machine"
-        show_case(console, rows, COUNTED if machine else TIMED)
+        if not drawn:
+            show_case(console, rows, COUNTED if machine else TIMED)
         if rows[-1] is products[-1]:
-            console.print(MACHINE_LEGEND if machine else LEGEND, style="dim", highlight=False)
+            print_words(console, MACHINE_LEGEND if machine else LEGEND)
         if machine:
             show_bounds(console, rows)
         show_errors(console, rows)
@@ -94,22 +96,45 @@ def show_case(console: Console, rows: Sequence[Record], columns: dict[str, Cell]
     shown = table(columns, rows).fitting(console.width, DISPENSABLE)
     styles = ["bold" if record.kind == "peer" else None for record in rows]
     console.print(shown.terminal(f"{shape} {first.dtype} on {first.device}{mode}", styles))
-    dropped = [unbroken_head(head) for head in columns if head not in shown.heads]
+    dropped = [head for head in columns if head not in shown.heads]
     if dropped:
-        words = f"left out, as the terminal is narrow: {', '.join(dropped)}; --json and --csv have them"
-        console.print(words, style="dim", highlight=False)
+        print_words(console, dropped_words(dropped))
+
+
+def print_words(console: Console, words: str) -> None:
+    console.print(folded(words, 0, console.width), style="dim", highlight=False, soft_wrap=True)
+
+
+def dropped_words(heads: Sequence[str]) -> str:
+    """Which columns the terminal lacks room for; empty where none."""
+    names = ", ".join(map(unbroken_head, heads))
+    return f"left out, as the terminal is narrow: {names}; --json and --csv have them" if heads else ""
 
 
 def show_bounds(console: Console, rows: Sequence[Record]) -> None:
-    """Print what bounds each kernel on the chip that the machine plays, by its counts."""
-    noted = [record for record in rows if record.note]
-    if noted:
-        head = "What would bound each on an H200, by these counts (lapidist explain NAME has the arithmetic):"
-        console.print(f"\n{head}")
-    for record in noted:
-        line = f"  {label(record.kernel):22s}{record.note}"
-        words = textwrap.fill(line, console.width, subsequent_indent=" " * 24, break_on_hyphens=False)
+    """Print what bounds the kernels on the chip that the machine plays, by its counts: those with one bound
+    and one advice together."""
+    by_note: dict[str, list[str]] = {}
+    for record in rows:
+        if record.note:
+            by_note.setdefault(record.note, []).append(label(record.kernel).split()[0])
+    if by_note:
+        head = "What would bound them on an H200, by these counts (lapidist explain NAME has the arithmetic):"
+        console.print("\n" + folded(head, 0, console.width), highlight=False, soft_wrap=True)
+    for note, names in by_note.items():
+        words = folded(f"  {runs_of(names)}: {note}", 4, console.width)
         console.print(escape(words), highlight=False, soft_wrap=True)
+
+
+def runs_of(names: Sequence[str]) -> str:
+    """Numbers of rungs that follow each other as "01 to 03"; names between commas."""
+    runs: list[list[str]] = []
+    for name in names:
+        if runs and name.isdigit() and runs[-1][-1].isdigit() and int(name) == int(runs[-1][-1]) + 1:
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 1 else run[0] for run in runs)
 
 
 def show_errors(console: Console, rows: Sequence[Record]) -> None:

@@ -5,9 +5,7 @@ kept as a file.
 from __future__ import annotations
 
 import json
-import shutil
 import sys
-import textwrap
 import threading
 import time
 from collections.abc import Callable
@@ -20,6 +18,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from lapidist.build.processes import Pool
+from lapidist.commands.fold import folded, terminal_columns
 from lapidist.commands.progress import Step, progress
 from lapidist.device import Device, chip
 from lapidist.errors import ArgumentError
@@ -45,6 +44,7 @@ from lapidist_lab.machine_studies.specimens import Specimen, baseline_part, exte
 
 LADDER = "ladder"
 WHY_COLUMN = 35  # where an Explanation says why a resource takes its time
+PIPE_COLUMNS = 100
 SHARE = 1  # mutants that a process breaks at a time: one that nobody finds takes long
 
 
@@ -57,17 +57,19 @@ def explain_command(name: str, device: Device, case: Case, as_json: bool, record
         raise ArgumentError(
             f"--dtype: no rung multiplies {case.math} on {device.name}. Choose another type, or a newer chip"
         )
-    answers = [predict(kernel, device, case) for kernel in kernels]
+    answers = []
+    if not as_json:
+        print_head(kernels, device, case, name == LADDER)
+    for kernel in kernels:
+        answers.append(predict(kernel, device, case))
+        if not as_json:
+            print_row(*answers[-1]) if name == LADDER else print_one(kernel, case, answers[-1][1], device)
     if as_json:
         rows = [
-            as_row(record_, answer, kernel, case, device)
-            for kernel, (record_, answer) in zip(kernels, answers, strict=True)
+            as_row(row, answer, kernel, case, device)
+            for kernel, (row, answer) in zip(kernels, answers, strict=True)
         ]
         print(json.dumps(rows if name == LADDER else rows[0]))
-    elif name == LADDER:
-        print_ladder(device, case, answers)
-    else:
-        print_one(kernels[0], case, answers[0][1], device)
     if record is not None:
         conditions = conditions_of(device)
         write_run(
@@ -96,22 +98,29 @@ def as_row(record: Record, answer: Explanation, kernel: Kernel, case: Case, devi
     } | {"next": next_step(kernel, case.math, device)}
 
 
-def print_ladder(device: Device, case: Case, answers: list[tuple[Record, Explanation]]) -> None:
+def print_head(kernels: list[Kernel], device: Device, case: Case, ladder: bool) -> None:
+    """Print what is to be explained before the machine has counted: that takes seconds a kernel."""
+    if not ladder:
+        product = f"{case.m} x {case.n} x {case.k}, {case.math}"
+        print(f"{label(kernels[0].name)} at {product}, PTX of NVRTC {nvrtc()}", flush=True)
+        return
+    counted = f"counts at {COUNTED_AT}^3, PTX of NVRTC {nvrtc()}"
+    print(folded(f"{case.shape}, {case.math}, predicted for {device.name} from {counted}", 2, columns()))
+    print(f"  {'rung':21s}{'time':>10s} {'TFLOP/s':>8s} {'% of its unit':>14s}  bound by", flush=True)
+
+
+def print_row(record: Record, answer: Explanation) -> None:
+    numbers = f"{record.tflops:8.2f} {answer.share_of_peak * 100:14.1f}"
     print(
-        f"{case.shape}, {case.math}, predicted for {device.name} from counts at {COUNTED_AT}^3, PTX of NVRTC"
-        f" {nvrtc()}"
+        f"  {label(record.kernel):21s}{answer.seconds * 1e3:7.3f} ms {numbers}  {answer.bound.name}",
+        flush=True,
     )
-    print(f"  {'rung':22s}{'ms':>9s}{'TFLOP/s':>10s}{'% of its unit':>15s}  {'unit':7s}bound by")
-    for record, answer in answers:
-        numbers = f"{answer.seconds * 1e3:9.3f}{record.tflops:10.2f}{answer.share_of_peak * 100:15.1f}"
-        print(f"  {label(record.kernel):22s}{numbers}  {record.unit:7s}{answer.bound.name}")
 
 
 def print_one(kernel: Kernel, case: Case, answer: Explanation, device: Device) -> None:
-    print(f"{label(kernel.name)} at {case.m} x {case.n} x {case.k}, {case.math}, PTX of NVRTC {nvrtc()}")
     for line in str(answer).splitlines():
-        indent = " " * (WHY_COLUMN if line[WHY_COLUMN - 2 : WHY_COLUMN] == "  " else 4)
-        print(textwrap.fill(line, columns(), subsequent_indent=indent, break_on_hyphens=False))
+        print(folded(line, WHY_COLUMN if line[WHY_COLUMN - 2 : WHY_COLUMN] == "  " else 4, columns()))
+    sys.stdout.flush()
     step = next_step(kernel, case.math, device)
     if step is not None:
         print("\n    ".join([f"  next rung {step[0]}:", *step[1]]))
@@ -119,7 +128,7 @@ def print_one(kernel: Kernel, case: Case, answer: Explanation, device: Device) -
 
 def columns() -> int:
     """The width of the terminal; of a pipe that of tables."""
-    return shutil.get_terminal_size((100, 0)).columns
+    return terminal_columns(PIPE_COLUMNS)
 
 
 def label(name: str) -> str:
