@@ -26,6 +26,7 @@ COPIED = {
     "CHANGELOG.md": "changelog.md",
     "SECURITY.md": "security.md",
 }
+MAIN = ("matmul", "gemm", "plan", "grouped", "einsum", "tensordot")  # the reference begins with these
 LINK = re.compile(r"(?<=\]\()([^)\s]+)(?=\))")
 LINKED_NAME = re.compile(r"\[([^][]*)\]\(([^)\s]+)\)")
 
@@ -101,7 +102,7 @@ def reference() -> dict[str, str]:
     errors = [name for name, home in homes.items() if home == "errors"]
     library = [name for name in homes if name not in (*epilogues, *errors) and not name.isupper()]
     pages = {
-        "library": ("Functions and classes", [f"lapidist.{name}" for name in functions_first(library)]),
+        "library": ("Functions and classes", [f"lapidist.{name}" for name in main_first(library)]),
         "epilogues": ("Epilogues", [f"lapidist.{name}" for name in functions_first(epilogues)]),
         "errors": ("Errors", [f"lapidist.{name}" for name in errors]),
         "torch": ("lapidist.torch", ["lapidist.torch"]),
@@ -114,10 +115,24 @@ def reference() -> dict[str, str]:
         "machine": ("The machine", ["lapidist.machine"]),
     }
     texts = {
-        f"reference/{name}.md": f"# {title}\n\n" + "\n\n".join(f"::: {each}" for each in names) + "\n"
+        f"reference/{name}.md": f"# {title}\n\n" + "\n\n".join(map(entry, names)) + "\n"
         for name, (title, names) in pages.items()
     }
     return texts | {"reference/commands.md": commands()}
+
+
+def entry(name: str) -> str:
+    """What mkdocstrings replaces; a name is shown as users import it, without the module that has it."""
+    package, _, rest = name.partition(".distributed.")
+    shown = f"{package}.distributed.{rest.rpartition('.')[2]}" if rest else ""
+    return f"::: {name}" + (
+        f"\n    options:\n      heading: {shown}\n      toc_label: {shown}" if shown else ""
+    )
+
+
+def main_first(names: list[str]) -> list[str]:
+    """What most readers look for comes first."""
+    return [*MAIN, *(name for name in functions_first(names) if name not in MAIN)]
 
 
 def functions_first(names: list[str]) -> list[str]:

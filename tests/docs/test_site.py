@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import lapidist
 from pages import ROOT
 
 SITE = ROOT / "site"
@@ -31,6 +34,37 @@ def test_every_place_has_a_page() -> None:
         if not (ROOT / "docs" / place).exists() and place not in made and not place.startswith("reference/")
     }
     assert missing == set()
+
+
+def test_the_list_for_language_models_has_every_page() -> None:
+    """But one page of performance stands for all, and one of the reference."""
+    text = (ROOT / "docs" / "llms.txt").read_text()
+    lines = re.findall(r"^- \[[^]]+\]\(([^)]+)\.html\): (.+)$", text, re.M)
+    listed = [f"{page}.md" for page, _ in lines]
+    one_for_all = {"performance/index.md", "reference/library.md"}
+    wanted = {
+        place
+        for place in places()
+        if place in one_for_all or not place.startswith(("performance/", "reference/"))
+    } - {"contributing.md", "changelog.md", "security.md"}
+    assert set(listed) == wanted
+    assert len(set(listed)) == len(listed)
+    assert text.startswith("# Lapidist\n\n> ")
+
+
+def test_the_reference_begins_with_matmul_and_names_no_inner_module() -> None:
+    """Read as text: mkdocs is not among the tests' packages."""
+    text = (SITE / "pages.py").read_text()
+    scope: dict[str, Any] = {}
+    for name in ("entry", "main_first", "functions_first"):
+        exec(re.search(rf"^def {name}\(.*?(?=\n\n\n)", text, re.M | re.S)[0], scope)  # type: ignore[index]
+    scope["MAIN"] = ast.literal_eval(re.search(r"^MAIN = (\(.*\))", text, re.M)[1])  # type: ignore[index]
+    public = [name for name in lapidist.__all__ if not name.isupper()]
+    names = scope["main_first"](public)
+    assert names[0] == "matmul"
+    assert sorted(names) == sorted(public)
+    heading = scope["entry"]("lapidist.distributed.parallel_products.matmul_all_reduce")
+    assert "heading: lapidist.distributed.matmul_all_reduce\n" in heading
 
 
 @pytest.mark.parametrize("path", sorted((SITE / "theme").iterdir()), ids=lambda path: path.name)

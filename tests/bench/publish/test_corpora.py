@@ -236,7 +236,7 @@ def test_the_corpus_as_a_plot(run: Run) -> None:
     files = chart.files(Path("docs"))
     assert list(files) == [Path(f"docs/corpus-bf16-{theme}.svg") for theme in ("light", "dark")]
     for text in files.values():
-        assert points_in(text) == 6 + 3
+        assert points_in(text) == 2 + 2  # a gain and a loss, and each in the legend
     assert corpora([replace(run, records=())]) == {}
     assert gain_cells([0.95, 1.0, 2.0])[4:] == ["100.0 %", "66.7 %", "3"]
 

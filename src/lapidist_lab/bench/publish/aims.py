@@ -16,7 +16,7 @@ from lapidist_lab.bench.publish.record_views import LIES, TIMED_MODES, in_math, 
 from lapidist_lab.bench.publish.section import Data
 from lapidist_lab.bench.publish.sharing_tables import Group, gains_by_shape
 from lapidist_lab.bench.publish.squares import MODE_WORDS
-from lapidist_lab.bench.publish.tables import Column, table
+from lapidist_lab.bench.publish.tables import Column, fold, table
 
 MAIN = 8192
 # times cuBLAS at 8192^3, sustained
@@ -75,7 +75,10 @@ def aims_section(data: Data) -> list[str]:
     if not aims:
         return []
     where = f"On an {chip(chosen[0])}, where no chip is named. " if chosen else ""
-    return [f"## Aims on Hopper\n\n{where}{WORDS}\n\n{table(AIMS, aims, WRAPPED).markdown()}"]
+    met = sum(aim.verdict == "met" for aim in aims)
+    counted = f"{met} of {len(aims)} aims are met. {where}{WORDS}"
+    rows = fold("The aims", table(AIMS, aims, WRAPPED).markdown())
+    return [f"## Aims on Hopper\n\n{counted}\n\n{rows}"]
 
 
 def of_squares(records: Sequence[Record], sustained: Sequence[Record]) -> Iterator[Aim]:

@@ -48,6 +48,7 @@ COLOURS = {  # light, dark
 THEMES = {"light": 0, "dark": 1}
 LIGHT = {name: light for name, (light, _) in COLOURS.items()}
 SERIES = [light for name, light in LIGHT.items() if name.startswith("series")]
+WHOSE = {"lapidist": "production", "cuBLAS": "peer", "CUTLASS": "series-2"}
 NAMES, SMALL = 14, 13  # sizes of letters
 STYLE = {
     "svg.fonttype": "none",
@@ -278,29 +279,21 @@ def lines(
         frame(axes, x_name, [x for x in xs if math.log2(x).is_integer()] or xs)
         axes.set(xlim=(xs[0], max(xs[-1], xs[0] * 2)), ylim=(0, most * 1.05))
         draw_roofs(axes, {title: [(xs[0], top), (xs[-1], top)] for title, top in limits.items()})
-        for place, (_, points) in enumerate(series):
-            look: Any = {"color": SERIES[place % len(SERIES)], "gid": f"{HINT}{place}", "clip_on": False}
-            axes.plot(*zip(*points, strict=True), "o-", ms=5, mew=0, lw=2, **look)
+        for place, (title, points) in enumerate(series):
+            look: Any = {"color": line_colour(title, place), "gid": f"{HINT}{place}", "clip_on": False}
+            axes.plot(
+                *zip(*points, strict=True), "o--" if "burst" in title else "o-", ms=5, mew=0, lw=2, **look
+            )
         name_at_margin(axes, [(title, *points[-1]) for title, points in series])
         return [[f"{title}: {x:g}, {y:.4g}" for x, y in points] for title, points in series]
 
     return Chart(name, drawing(448, words, draw, framed=True), words)
 
 
-def scatter(name: str, groups: Mapping[str, Sequence[tuple[float, float]]], words: str) -> Chart:
-    """Speed over arithmetic intensity; `groups` are of cuBLAS, a way beside it, and our choice."""
-    xs, ys = zip(*(point for points in groups.values() for point in points), strict=True)
-
-    def draw(axes: Axes) -> Sequence[Sequence[str]]:
-        frame(axes, "flops a byte", powers_of_two(min(xs), max(xs)), (min(ys) / 1.2, max(ys) * 1.2))
-        axes.set_xlim(min(xs) / 1.1, max(xs) * 1.1)
-        for (title, points), kind in zip(groups.items(), ("peer", "rung", "chosen"), strict=True):
-            look: Any = {"color": LIGHT[kind], "alpha": 0.6, "clip_on": False}
-            axes.plot(*zip(*points, strict=True), "o", ms=4, mew=0, label=title, **look)
-        axes.legend(loc="upper left", bbox_to_anchor=(1, 1), handletextpad=0, borderpad=0, markerscale=2)
-        return []
-
-    return Chart(name, drawing(448, words, draw, framed=True), words)
+def line_colour(title: str, place: int) -> str:
+    """Lapidist, cuBLAS and CUTLASS have one colour on every chart; others take the next of SERIES."""
+    whose = (LIGHT[kind] for who, kind in WHOSE.items() if title.startswith(who))
+    return next(whose, SERIES[place % len(SERIES)])
 
 
 def roofline(
@@ -380,7 +373,7 @@ def name_at_margin(axes: Axes, points: Sequence[tuple[str, float, float]]) -> No
     for place, ((name, *at), height) in enumerate(zip(points, heights, strict=True)):
         spot = axes.bbox.x1 + 16, height
         axes.annotate(name, (at[0], at[1]), spot, "data", "figure pixels", line, False, va="center",
-                      color=SERIES[place % len(SERIES)])  # fmt: skip
+                      color=line_colour(name, place))  # fmt: skip
 
 
 def spread(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
+from math import prod
 from statistics import median
 from typing import NamedTuple
 
@@ -12,8 +13,9 @@ from lapidist_lab.bench.protocol.cases import Case, drawn_from
 from lapidist_lab.bench.protocol.contenders import LIBRARY
 from lapidist_lab.bench.protocol.record import Record, Run
 from lapidist_lab.bench.publish.cells import geomean, mean_words, number, percent
-from lapidist_lab.bench.publish.charts import Chart, scatter
+from lapidist_lab.bench.publish.charts import Chart
 from lapidist_lab.bench.publish.chips import ALIKE
+from lapidist_lab.bench.publish.points import ratios_over_size
 from lapidist_lab.bench.publish.record_views import (
     LIES,
     RunRecords,
@@ -28,7 +30,7 @@ from lapidist_lab.bench.publish.sharing_tables import (
     Group,
     by_shape,
     gains,
-    over_intensity,
+    gains_by_shape,
     records_of,
     verdict_words,
 )
@@ -47,7 +49,6 @@ RIVALS = {
 NEIGHBOUR = "aligned "  # before the names of those that multiplied it
 LARGE = 2048
 SHARE_AIM, GOOD, WORST = 0.8, 0.95, 10
-DRAWN = {"cublas": "cuBLAS", PADDED: "padding by hand", LIBRARY: LIBRARY}
 
 
 class Corpus(NamedTuple):
@@ -158,8 +159,10 @@ def corpus_sections(runs: Sequence[Run]) -> list[str | Chart]:
 def corpus_chart(modes: Mapping[str, RunRecords]) -> Chart:
     records = records_of(next(iter(modes.values())))
     short = short_name(records[0].dtype)
-    words = f"TFLOP/s of each ragged product over its arithmetic intensity, {short}"
-    return scatter(f"corpus-{short}", over_intensity(records, DRAWN), words)
+    words = f"Speed of each ragged product as a multiple of cuBLAS, over its size, {short}; losses are red"
+    gains_of = gains_by_shape(by_shape(records), LIBRARY, "cublas")
+    points = [(prod(shape) ** (1 / 3), ratio) for shape, ratio in gains_of.items()]
+    return ratios_over_size(f"corpus-{short}", points, words)
 
 
 def corpus_tables(

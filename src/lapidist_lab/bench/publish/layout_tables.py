@@ -77,13 +77,9 @@ def of_layouts(data: Data) -> str:
         size: [share for *_, share in k_major_shares(rows, size)]
         for size in sorted(operand_layouts.SIZES, reverse=True)
     }
-    ranges = [
-        f"{percent(min(values))} to {percent(max(values))} % at {size}^3"
-        for size, values in shares.items()
-        if values
-    ]
-    keep = "Of our K-major speed, N-major and M-major operands keep"
-    return f"{keep} {', '.join(ranges)}, on an {chip(rows[0])}" if ranges else ""
+    ranges = [f"up to {percent(1 - min(values))} % at {size}^3" for size, values in shares.items() if values]
+    cost = "N-major or M-major operands cost"
+    return f"{cost} {', '.join(ranges)} of our K-major speed, on an {chip(rows[0])}" if ranges else ""
 
 
 def layout_chart(rows: Sequence[Record]) -> Chart | None:

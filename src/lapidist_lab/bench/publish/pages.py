@@ -18,13 +18,14 @@ from lapidist_lab.bench.publish import (
     symmetric_tables,
 )
 from lapidist_lab.bench.publish.aims import aims_section
+from lapidist_lab.bench.publish.areas import areas_chart, areas_table
 from lapidist_lab.bench.publish.charts import Chart
 from lapidist_lab.bench.publish.corpora import CORPORA, corpora, of_ragged
 from lapidist_lab.bench.publish.ladder_tables import type_sections
 from lapidist_lab.bench.publish.planner_tables import PLANNER
 from lapidist_lab.bench.publish.runs import RUNS, of_runs
 from lapidist_lab.bench.publish.section import Data, Section, Written, joined
-from lapidist_lab.bench.publish.tables import Table
+from lapidist_lab.bench.publish.tables import Table, fold
 
 FOLDER = Path("docs") / "performance"
 HEAD = "<!-- Written by `lapidist report` from the Records under results/. -->\n"
@@ -32,6 +33,11 @@ NOTES = (
     "[Sustained](../glossary.md#sustained) means long turns without rest, at the clock that the chip can"
     " hold. Burst means short turns, each after a rest. Every share of cuBLAS is of cuBLAS in the same run."
     " [How it is measured](index.md#how-it-is-measured) says more."
+)
+AREA_WORDS = (
+    "Each bar is the geometric mean of an area's cases, as a multiple of the speed of who stands beside it in"
+    " the same run. The point is the worst case, red where it is a loss. Both modes count, sustained and in"
+    " bursts."
 )
 MEASURED = (Path(__file__).parent / "template" / "measured.md").read_text()
 
@@ -150,7 +156,10 @@ BY_NAME = {page.name: page for page in PAGES}
 def documents(root: Path, data: Data) -> dict[Path, str]:
     """The text of every page that has numbers, and of their index."""
     written = {page.name: parts for page in PAGES if (parts := page.written(data))}
-    texts = {root / FOLDER / "index.md": text_of("Performance", index(list(written), data))}
+    front = index(list(written), data)
+    texts = {root / FOLDER / "index.md": text_of("Performance", front)}
+    for part in front:
+        texts |= part.files(root / FOLDER) if isinstance(part, Chart) else {}
     for name, parts in written.items():
         texts |= BY_NAME[name].files(root, parts)
     return texts
@@ -160,4 +169,9 @@ def index(names: Sequence[str], data: Data) -> Written:
     pages = [BY_NAME[name] for name in names]
     rows = [[f"[{page.title}]({page.name}.md)", page.in_short(data)] for page in pages]
     # beside the question, the answer is words too
-    return [Table(["question", "in short"], rows, ("in short",)).markdown(), *aims_section(data), MEASURED]
+    in_words = Table(["question", "in short"], rows, ("in short",)).markdown()
+    chart = areas_chart(data)
+    summary: Written = [AREA_WORDS, chart, areas_table(data)] if chart else []
+    links = "\n".join(f"- [{page.title}]({page.name}.md)" for page in pages)
+    return [*summary, f"## Questions\n\n{links}", fold("Each answer in a sentence", in_words),
+            *aims_section(data), MEASURED]  # fmt: skip

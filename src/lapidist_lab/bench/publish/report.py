@@ -13,6 +13,7 @@ from lapidist.errors import ArgumentError
 from lapidist.kernels.registry import KERNELS
 from lapidist_lab.bench.protocol.record import Run, read_runs
 from lapidist_lab.bench.publish import pages, sharing_tables, study_tables
+from lapidist_lab.bench.publish.areas import areas_table
 from lapidist_lab.bench.publish.cells import chip, kind, percent, shape, speed
 from lapidist_lab.bench.publish.charts import Chart
 from lapidist_lab.bench.publish.machine_tables import machine_blocks
@@ -73,7 +74,11 @@ def documents(root: Path, runs: Sequence[Run], withdrawals: Sequence[Withdrawal]
     for chart in sharing_tables.sharing_charts(runs):
         texts |= chart.files(root / "docs")
     blocks: dict[str, Callable[[], Mapping[str, str]]] = {
-        "README.md": lambda: {"ladder": ladder_picture(texts), "types": summary(records)},
+        "README.md": lambda: {
+            "ladder": ladder_picture(texts),
+            "types": summary(records),
+            "areas": areas_table(Data(records, runs, withdrawals), "docs/performance/"),
+        },
         "docs/ladder.md": lambda: {"limits": limits_table(records)},
         "docs/wgmma.md": lambda: {"limits": limits_table(records)},
         "docs/stream-k.md": lambda: sharing_tables.sharing_blocks(runs),

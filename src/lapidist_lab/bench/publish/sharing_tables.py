@@ -9,7 +9,8 @@ from functools import partial
 from lapidist.dtypes import element_of, short_name
 from lapidist_lab.bench.protocol.record import Record, Run
 from lapidist_lab.bench.publish.cells import COLUMNS, geomean, kind, shape
-from lapidist_lab.bench.publish.charts import Chart, scatter
+from lapidist_lab.bench.publish.charts import Chart
+from lapidist_lab.bench.publish.points import scatter
 from lapidist_lab.bench.publish.record_views import RunRecords, Shape, latest, shape_of
 from lapidist_lab.bench.publish.tables import Column, Table, fold, table
 from lapidist_lab.bench.studies.streamk import MODE_CORPUS, MODE_COSTS, MODE_TABLE
