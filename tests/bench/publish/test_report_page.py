@@ -13,10 +13,12 @@ import pytest
 
 from ladder_records import CONDITIONS, ladder, row, types_rows
 from lapidist.errors import DeviceError
+from lapidist_lab.bench.protocol.record import Run
 from lapidist_lab.bench.publish import charts
 from lapidist_lab.bench.publish.html import page
 from lapidist_lab.bench.publish.output_files import Outputs
 from lapidist_lab.bench.publish.panels import file_of
+from lapidist_lab.bench.publish.report import write_html
 
 
 def test_a_page_of_several_types_has_plots_for_each() -> None:
@@ -169,3 +171,21 @@ def test_without_matplotlib_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatc
         with pytest.raises(DeviceError, match=r'matplotlib.*pip install "lapidist\[lab\]"'):
             outputs.require_writable()
     Outputs(False, tmp_path / "a.csv", None, None, None, "climb").require_writable()
+
+
+def test_the_page_is_of_the_run_and_the_chip_whose_bars_it_shows(tmp_path: Path) -> None:
+    """A newer run of another chip, with another type, changes neither the title nor the conditions."""
+    main = Run("main.jsonl", CONDITIONS, tuple(ladder()))
+    other = replace(
+        CONDITIONS,
+        date="2027-01-01T00:00:00+00:00",
+        device="NVIDIA H100",
+        chip={"dram_gbps": 3350.0, "limit_tflops": {"float32": 61.0, "bfloat16": 800.0}},
+    )
+    newer = [replace(record, device="NVIDIA H100", dtype="bfloat16") for record in ladder()]
+    write_html(tmp_path / "page.html", [main, Run("newer.jsonl", other, tuple(newer))])
+    text = (tmp_path / "page.html").read_text()
+    assert "<h1>The ladder on NVIDIA H200</h1>" in text
+    assert "2027-01-01" not in text
+    assert "3350" not in text
+    assert "H100" not in text

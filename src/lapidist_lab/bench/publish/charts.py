@@ -48,7 +48,7 @@ COLOURS = {  # light, dark
 THEMES = {"light": 0, "dark": 1}
 LIGHT = {name: light for name, (light, _) in COLOURS.items()}
 SERIES = [light for name, light in LIGHT.items() if name.startswith("series")]
-WHOSE = {"lapidist": "production", "cuBLAS": "peer", "CUTLASS": "series-2"}
+WHOSE = {"lapidist": "production", "cublas": "peer", "cutlass": "series-2"}
 NAMES, SMALL = 14, 13  # sizes of letters
 STYLE = {
     "svg.fonttype": "none",
@@ -75,7 +75,7 @@ STYLE = {
     "figure.constrained_layout.h_pad": 8 / 72,
 }
 ROW, HEAD = 26, 34  # pixels: a bar, the title of a chart among others
-START_MARGIN, END_MARGIN, TOP_MARGIN, FOOT_MARGIN = 64, 170, 16, 52  # around points
+START_MARGIN, END_MARGIN, TOP_MARGIN, FOOT_MARGIN = 64, 186, 16, 52  # around points
 LABEL_GAP = 16
 HINT = "hints-"  # begins the name of what has words under the pointer
 FRACTION = re.compile(r"-?\d+\.\d{2,}")
@@ -292,7 +292,7 @@ def lines(
 
 def line_colour(title: str, place: int) -> str:
     """Lapidist, cuBLAS and CUTLASS have one colour on every chart; others take the next of SERIES."""
-    whose = (LIGHT[kind] for who, kind in WHOSE.items() if title.startswith(who))
+    whose = (LIGHT[kind] for who, kind in WHOSE.items() if title.lower().startswith(who))
     return next(whose, SERIES[place % len(SERIES)])
 
 

@@ -56,15 +56,19 @@ def page(conditions: Conditions, records: Sequence[Record], sources: Sources | N
     css = f":root {{ color-scheme: light dark; }}\n{variables(':root')}{(PARTS / 'report.css').read_text()}"
     top = f"{TOP}<title>{escape(f'Lapidist on {conditions.device}')}</title><style>{css}</style></head>"
     script = f"<script>{(PARTS / 'report.js').read_text()}</script>"
-    body = "".join([head(conditions, main_case(records)), contents, *shown])
+    body = "".join([head(conditions, records, runs), contents, *shown])
     return f"{top}<body>\n{body}{script}</body></html>\n"
 
 
-def head(conditions: Conditions, main: Shape | None) -> str:
+def head(conditions: Conditions, records: Sequence[Record], sources: Sources) -> str:
+    """The title, the conditions' run and, where there are several, how many runs the numbers come from."""
     where = ELSEWHERE.get(conditions.device, f"on {conditions.device}")
+    main = main_case(records)
     product = f"{shape_words(*main)}: " if main else ""
     day = conditions.date.replace("T", " ").replace("+00:00", " UTC")
-    subtitle = escape(f"{product}{conditions.mode}, {day}")
+    names = set(sources.values())
+    several = f"; the conditions are that run's, the numbers of {len(names)} runs" if len(names) > 1 else ""
+    subtitle = escape(f"{product}{conditions.mode}, {day}{several}")
     return f'<h1>The ladder {escape(where)}</h1><p class="muted">{subtitle}</p>\n'
 
 

@@ -7,17 +7,27 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from lapidist.errors import ArgumentError
 from lapidist.kernels.registry import KERNELS
-from lapidist_lab.bench.protocol.record import Run, read_runs
+from lapidist_lab.bench.protocol.record import Conditions, Run, read_runs
 from lapidist_lab.bench.publish import pages, sharing_tables, study_tables
 from lapidist_lab.bench.publish.areas import areas_table
 from lapidist_lab.bench.publish.cells import chip, kind, percent, shape, speed
 from lapidist_lab.bench.publish.charts import Chart
 from lapidist_lab.bench.publish.machine_tables import machine_blocks
-from lapidist_lab.bench.publish.record_views import TIMED_MODES, RunRecords, latest, main_case, maths_in, on
+from lapidist_lab.bench.publish.record_views import (
+    TIMED_MODES,
+    RunRecords,
+    latest,
+    main_case,
+    maths_in,
+    on,
+    shape_of,
+)
 from lapidist_lab.bench.publish.section import Data
 from lapidist_lab.bench.publish.squares import limits_table, summary
 from lapidist_lab.bench.publish.withdrawn import Withdrawal, read_withdrawals, without
@@ -150,11 +160,36 @@ def headline(run_records: RunRecords, math: str) -> RunRecords:
 
 
 def write_html(path: Path, runs: Sequence[Run]) -> None:
-    """Write one page of everything that was timed, under the conditions of the run of the headline."""
+    """Write one page of everything that was timed on one chip, under the conditions of the run that has most
+    bars of the first ladder."""
     from lapidist_lab.bench.publish.html import page
 
     run_records = [(record, run) for record, run in latest(runs) if record.mode in (HEADLINE_MODE, "host")]
-    timed = [run for run in runs if run.conditions.mode == HEADLINE_MODE and run.conditions.vendor]
-    conditions = (timed or runs)[-1].conditions  # the newest know the limits of all types
-    sources = {record.key: run.name.removesuffix(".jsonl") for record, run in run_records}
-    path.write_text(page(conditions, [record for record, _ in run_records], sources))
+    main = headline_run(run_records) or runs[-1]
+    device = main.conditions.device
+    on_chip = [(record, run) for record, run in run_records if run.conditions.device == device]
+    sources = {record.key: run.name.removesuffix(".jsonl") for record, run in on_chip}
+    conditions = with_all_limits(main.conditions, runs)
+    path.write_text(page(conditions, [record for record, _ in on_chip], sources))
+
+
+def headline_run(run_records: RunRecords) -> Run | None:
+    """The run that most bars of the first type's ladder come from; None where nothing was timed."""
+    records = [record for record, _ in run_records]
+    shape_of_ladder, maths = main_case(records), maths_in(records)
+    bars = [
+        run
+        for record, run in run_records
+        if maths and (shape_of(record), record.dtype) == (shape_of_ladder, maths[0]) and run.conditions.vendor
+    ]
+    return max(bars, key=lambda run: (sum(run is other for other in bars), run.conditions.date), default=None)
+
+
+def with_all_limits(conditions: Conditions, runs: Sequence[Run]) -> Conditions:
+    """The conditions with the limits of types that only other runs on the same chip know."""
+    limits: dict[str, Any] = {}
+    for run in runs:
+        if run.conditions.device == conditions.device:
+            limits |= run.conditions.chip.get("limit_tflops", {})
+    known = conditions.chip.get("limit_tflops", {})
+    return replace(conditions, chip={**conditions.chip, "limit_tflops": {**limits, **known}})
