@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from lapidist.build.folder import VARIABLE, cache_directory, make_directory, warn_once
+from lapidist.build.folder import VARIABLE, cache_directory, folders_read_first, make_directory, warn_once
 from lapidist.build.ownership import ROOT, SHARED_WRITE_BITS
 from lapidist.errors import ArgumentError
 from lapidist.launch import Binary
@@ -55,16 +55,28 @@ def entry_path(key: str) -> Path:
 
 
 def has_any() -> bool:
-    """Whether the cache holds anything, usable or not."""
-    with suppress(OSError), os.scandir(cache_directory()) as listed:
+    """Whether a folder of the cache holds anything, usable or not."""
+    return any(map(holds_entries, (*folders_read_first(), cache_directory())))
+
+
+def holds_entries(folder: Path) -> bool:
+    with suppress(OSError), os.scandir(folder) as listed:
         return any(ENTRY_NAME.fullmatch(file.name) for file in listed)
     return False
 
 
 def read(key: str, entry: str, architecture: str) -> Binary | None:
-    """The binary under a key; None if there is none that is complete, ours, and of this kernel."""
+    """The binary under a key, of the first folder that has it; None if there is none that is complete, ours,
+    and of this kernel.
+    """
+    above = (folder / f"{key}.bin" for folder in folders_read_first())
+    usable = (read_file(path, key, entry, architecture) for path in (*above, entry_path(key)))
+    return next(filter(None, usable), None)
+
+
+def read_file(path: Path, key: str, entry: str, architecture: str) -> Binary | None:
     try:
-        return decode(content_of(entry_path(key)), key, entry, architecture)
+        return decode(content_of(path), key, entry, architecture)
     except (OSError, ValueError, TypeError, KeyError, zlib.error, struct.error, RecursionError, MemoryError):
         return None
 

@@ -37,10 +37,27 @@ def cache_directory() -> Path:
     return temporary_directory()
 
 
+def named_folders() -> list[Path]:
+    """The folders of LAPIDIST_CACHE_DIR, which may name several like PATH does: the last one is written."""
+    return [Path(name) for name in os.environ.get(VARIABLE, "").split(os.pathsep) if name]
+
+
+def folders_read_first() -> list[Path]:
+    """Folders that are only read, as of an image or of a cluster's share; none that others may write to."""
+    return [folder for folder in named_folders()[:-1] if is_ours(folder)]
+
+
+def is_ours(folder: Path) -> bool:
+    refusal = objection(folder)
+    if refusal is not None:
+        warn_once(f"cache: {refusal}. Its kernels are compiled again")
+    return refusal is None
+
+
 def chosen_directory() -> Path | None:
-    chosen = os.environ.get(VARIABLE)
+    chosen = named_folders()
     if chosen:
-        return Path(chosen)
+        return chosen[-1]
     # From relative ones each working directory would bring a cache of its own; XDG has them ignored.
     above = os.environ.get("XDG_CACHE_HOME", "")
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections import Counter
@@ -40,6 +41,7 @@ EXAMPLES = (
     "warm --mnk 300,520,200 --chip h100",
     "warm --model ./Llama-3.1-8B --tokens 1,16,512,4096",
     "warm --shapes served.jsonl",
+    "warm --dtype bf16 --into ./binaries",
 )
 LONGEST = 4  # of the compilations: so many are named
 USUAL_TYPES = "fp16,bf16,fp32"
@@ -76,6 +78,10 @@ WithC = Annotated[bool, typer.Option("--with-c", help="beta C in every product: 
 Shapes = Annotated[
     Path | None, typer.Option(help="compile what a program's calls asked for: LAPIDIST_SHAPES' file")
 ]
+Into = Annotated[
+    Path | None,
+    typer.Option("--into", help="into this folder alone, as for an image or a share", metavar="DIR"),
+]
 RecordInto = Annotated[
     Path | None,
     typer.Option("--record", help="write a file of Records into this folder; needs the lab", metavar="DIR"),
@@ -95,6 +101,7 @@ def warm(
     products: Random = 0,
     with_c: WithC = False,
     shapes: Shapes = None,
+    into: Into = None,
     as_json: Json = False,
     record: RecordInto = None,
 ) -> None:
@@ -103,6 +110,8 @@ def warm(
     Of each type the few binaries that serve every shape within some percent of the best one; or what is best
     for the products given, for a model's linear layers, or for what a program's calls asked for.
     """
+    if into is not None:
+        compile_into(into)
     if shapes is not None:
         raise typer.Exit(int(warm_shapes(shapes, chip, jobs, as_json) > 0))
     from lapidist.dtypes import math_named
@@ -132,6 +141,22 @@ def warm(
     if warming is not None:
         warming.save(record, dtype, device, rows)
     raise typer.Exit(int(bool(failures)))
+
+
+def compile_into(folder: Path) -> None:
+    """Make the folder the only one of the cache, so that it holds all that is compiled."""
+    from lapidist.build.folder import VARIABLE
+    from lapidist.build.ownership import objection
+
+    if os.pathsep in str(folder):
+        raise ArgumentError(
+            f"--into: must not contain {os.pathsep!r}, which stands between folders; got {str(folder)!r}."
+            " Name another one"
+        )
+    refusal = objection(folder)
+    if refusal is not None:
+        raise ArgumentError(f"--into: must be a folder of yours; {refusal}. Or name another one")
+    os.environ[VARIABLE] = str(folder.absolute())
 
 
 def cases_of(mnk: Products, file: File, type_name: str) -> list[Product]:
