@@ -16,6 +16,7 @@ from lapidist_lab.bench.publish import (
     group_tables,
     invariant_tables,
     study_tables,
+    symmetric_tables,
 )
 from lapidist_lab.bench.publish.cells import geomean
 from lapidist_lab.bench.publish.charts import LIGHT, NAMES, SMALL, Chart
@@ -64,6 +65,7 @@ def areas(data: Data) -> list[Area]:
         Area("batches", "small", "torch.bmm", of_records(all_of(call_costs.batched(data.runs).values()))),
         Area("groups, as of experts", "grouped", "the fastest peer", of_records(group_tables.in_order(data))),
         Area("emulated float32", "emulated", "cuBLAS' float32", of_records(emulated_tables.ours(data))),
+        Area("symmetric products", "symmetric", CUBLAS, of_records(symmetric_tables.ours(data))),
         Area("rows that keep their bits", "invariant", "our free choice", invariant_shares(data)),
         Area("epilogues", "epilogues", TORCH, of_records(data.ours(EPILOGUE))),
         Area("whole models", "models", "the stock model", of_records(models(data))),
