@@ -21,7 +21,7 @@ from lapidist.kernels.wgmma.group_parts import LEAST_STEPS
 LENGTHS = [0, 33, 1, 0, 90, 0]
 MANY = [(7 * i) % 5 for i in range(70)]  # more groups than a warp has lanes
 CONFIGS = {
-    "no copies under way": tile("float16", 64, 32, 2),
+    "two stages": tile("float16", 64, 32, 2),
     "more steps than stages": tile("float16", 64, 32, 5),
     "two warpgroups": tile("float16", 128, 64, 4),
     "a pair along m": tile("float16", 64, 32, 3, (2, 1)),
@@ -53,7 +53,7 @@ def test_a_chunk_ends_with_k(rng: np.random.Generator, k: int) -> None:
     wide_a[:, :k], wide_b[..., :k] = product.a, product.b.swapaxes(1, 2)
     index = np.arange(len(wide_a), dtype=np.int32)
     inside = product._replace(a=wide_a[:, :k], b=wide_b[..., :k].swapaxes(1, 2), index=index)
-    require_right(inside, run_sanitized(inside, "wgmma", CONFIGS["no copies under way"], 0))
+    require_right(inside, run_sanitized(inside, "wgmma", CONFIGS["two stages"], 0))
 
 
 def test_parts_of_k_are_gathered(rng: np.random.Generator) -> None:

@@ -2,10 +2,9 @@
 // four warps of the producer copy them, 16 bytes a lane, to the places that TMA's swizzle gives.
 //
 //   a lane   16 bytes of every 16th row, at one place of the swizzle
-//   a step   | copy step s | commit | wait for step s - UNDER_WAY | fence | arrive |
+//   a step   | copies | arrive when they are there | ...
 //
-// wgmma reads through another proxy than cp.async writes by. So whoever copies waits, and fences, before it
-// arrives.
+// wgmma reads through another proxy than cp.async writes by, so consumers fence when a stage is full.
 #pragma once
 
 #include "config.cuh"
@@ -21,62 +20,36 @@ static_assert(!GATHERS || (BM <= 128 && CLUSTER_N == 1),
               "a lane holds eight indices, of its own block's rows");
 static_assert(!GATHERS || (LOADERS == 1 && !FACTORS_ALONG_K), "all warps of the producer copy rows");
 
-// Steps whose copies are under way. A stage is freed when the next one's products are issued, so two stages are
-// left: with more under way, producer and consumers would wait for each other.
-constexpr int UNDER_WAY = STAGES < 4 ? STAGES - 2 : (STAGES + 1) / 2;
 constexpr int ROWS_AT_ONCE = 16, COPIES = BM / ROWS_AT_ONCE;
 
 struct GatheredRows {
+  static constexpr int EACH = 16 / sizeof(T);
   const Product& p;
   const int row = threadIdx.x / 32 % 4 * 4 + threadIdx.x % 32 / 8, chunk = threadIdx.x % 8;
-  int from[COPIES];  // the rows of the memory; -1: the group has no such row
+  const T* from[COPIES];  // the lane's places in the rows
+  unsigned exist;         // bit i: the group has row i
 
   __device__ __forceinline__ explicit GatheredRows(const Product& p) : p(p) {}
 
   template <typename Tile>
   __device__ __forceinline__ void find(const Tile& tile) {
+    exist = 0;
 #pragma unroll
     for (int i = 0; i < COPIES; ++i) {
       const int at = tile.row + row + i * ROWS_AT_ONCE;
-      from[i] = at < tile.limit ? static_cast<int>(p.modes.a_rows[at]) : -1;
+      const bool there = at < tile.limit;
+      from[i] = p.A + chunk * EACH + (there ? static_cast<i64>(p.modes.a_rows[at]) * p.a.line : 0);
+      exist |= there << i;
     }
   }
   // Copy the elements of a step from k on.
   __device__ __forceinline__ void copy(char* tile, int k) const {
-    constexpr int EACH = 16 / sizeof(T);
-    k += chunk * EACH;
-    const int exist = max_of(0, min_of(p.extents.K - k, EACH)) * static_cast<int>(sizeof(T));
+    const int left = p.extents.K - k - chunk * EACH,
+              bytes = max_of(0, min_of(left, EACH)) * static_cast<int>(sizeof(T));
     const unsigned to = shared_address(tile) + row * 128 + (chunk ^ row % 8) * 16;
 #pragma unroll
-    for (int i = 0; i < COPIES; ++i) {
-      const bool reads = from[i] >= 0;
-      const T* const start = p.A + (reads ? from[i] * p.a.line + k : 0);
-      cp_async_fill<16>(to + i * ROWS_AT_ONCE * 128, start, reads ? exist : 0);
-    }
-  }
-};
-
-// Stages whose copies this warp has started, and not yet told.
-struct StartedCopies {
-  Pipeline& pipeline;
-  Ring oldest = {0, 1};
-  int count = 0;
-
-  __device__ __forceinline__ void tell() {
-    proxy_fence();
-    __syncwarp();  // all lanes' copies are there
-    if (threadIdx.x % 32 == 0) barrier_arrive(&pipeline.barriers.full[oldest.stage]);
-    oldest.go_on(), --count;
-  }
-  __device__ __forceinline__ void start_one() {
-    cp_async_commit();
-    if (++count <= UNDER_WAY) return;
-    cp_async_wait<UNDER_WAY>();
-    tell();
-  }
-  __device__ __forceinline__ void end_all() {
-    cp_async_wait<0>();
-    while (count > 0) tell();
+    for (int i = 0; i < COPIES; ++i)
+      cp_async_fill<16>(to + i * ROWS_AT_ONCE * 128, from[i] + k, exist >> i & 1 ? bytes : 0);
   }
 };
 
@@ -88,27 +61,24 @@ __device__ __forceinline__ void load_gathered(const Product& p, Pipeline& pipeli
   const int bytes = loaded_bytes<B_N_MAJOR, BN>(N);
   Ring ring = {0, 1};
   GatheredRows rows(p);
-  StartedCopies copies = {pipeline};
   while (tiles.next(p.extents, rank)) {
     rows.find(tiles);
-    copies.end_all();  // while the indices are on their way
     const int inner = p.b.inner ? tiles.inner : 0, outer = p.b.outer ? tiles.outer : 0;
 #pragma unroll 1
     for (int step = tiles.begin; step < tiles.end; ++step, ring.go_on()) {
       barrier_wait(&pipeline.barriers.empty[ring.stage], ring.parity);
       Stage& stage = pipeline.stage[ring.stage];
       const int k = (step + (p.extents.K == 0)) * BK;
+      Barrier* const full = &pipeline.barriers.full[ring.stage];
       if (leads) {
-        Barrier* const full = &pipeline.barriers.full[ring.stage];
         barrier_arrive_expect(full, bytes);
         load_tile<B_N_MAJOR, BN, CLUSTER_M, B_CLIPPED>(stage.B, &p.b_map, tiles.col, N, k, inner, outer,
                                                        below, receivers, full, p.b_once, limit_of(tiles));
       }
       rows.copy(stage.A, k);
-      copies.start_one();
+      barrier_arrive_after_copies(full);
     }
   }
-  copies.end_all();
   // no block exits while others of its cluster may write to its memory
   for (int i = 0; CLUSTER > 1 && leads && i < STAGES; ++i, ring.go_on())
     barrier_wait(&pipeline.barriers.empty[ring.stage], ring.parity);

@@ -108,6 +108,7 @@ struct Multiplier {
 
   __device__ __forceinline__ void wait_for_stage() const {
     barrier_wait(&pipeline.barriers.full[ring.stage], ring.parity);
+    if (GATHER_A) proxy_fence();  // cp.async writes as generic stores do
   }
 
   // ---- promoted sums ----
