@@ -5,7 +5,7 @@ in NumPy, and what it would take on a chip, by counts.
     r_i     their remainders modulo p_i, which fit into int8; each p_i takes one int8 product
     c       the integer below the product of all p_i that has these remainders, scaled back
 
-No kernel does it. docs/attempts.md has the decision.
+emulated_float64.py has it as launches. docs/attempts.md has what these take, and the decision.
 """
 
 from __future__ import annotations

@@ -39,6 +39,8 @@ def config_of(header: str) -> str:
         weight = Weight(1024, 512, "int4", 128, "bfloat16", False, "bfloat16")
         values = knobs_of_streamed(weight, True, streamed_config(1, weight, 132))
         return config_header("quantised/streamed.cu", values)
+    if header == "emulated/moduli.cuh":
+        return config_header("emulated/remainders.cu", {"THREADS": 256, "MODULI": 15})
     if name is None:
         return snippet_header("alone.cu", {"T": "half"} if "mma" in header else {})
     kernel = kernel_named(name)

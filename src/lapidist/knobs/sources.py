@@ -56,10 +56,16 @@ EMULATED: Knobs = (
     Knob("FLOATS", "1: float32 is cut into bfloat16; 0: into int8", 0, MACRO),
 )
 
+REMAINDERS: Knobs = (
+    Knob("THREADS", "threads of a block"),
+    Knob("MODULI", "numbers whose remainders are taken"),
+)
+
 OWN: dict[str, Knobs] = {
     "detours/inner_unroll.cu": UNROLLED,
     "detours/wmma_beta_first.cu": PADDED,
     **{f"emulated/{name}.cu": EMULATED for name in ("slice_rows", "slice_columns", "take_columns", "join")},
+    **{f"emulated/{name}.cu": REMAINDERS for name in ("remainders", "join_remainders")},
     "gemm/mma.cu": families.MMA,
     "gemm/sgemm.cu": families.SGEMM,
     "gemm/simt.cu": families.SIMT,
