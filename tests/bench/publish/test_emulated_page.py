@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from lapidist_lab.bench.protocol.cases import RAGGED
 from lapidist_lab.bench.protocol.record import Record
 from lapidist_lab.bench.publish.emulated_tables import (
     AT_K,
@@ -12,11 +13,13 @@ from lapidist_lab.bench.publish.emulated_tables import (
     error_charts,
     every_product,
     of_emulated,
+    of_ragged,
     speed_chart,
 )
 from lapidist_lab.bench.publish.report import PUBLISHED
 from lapidist_lab.bench.publish.section import Data
 from lapidist_lab.bench.studies.emulated_errors import DEPTHS, MODES, WIDE
+from lapidist_lab.bench.studies.emulated_products import SHAPES
 
 ROW = Record("", "production", "NVIDIA H200", "float32", "rrr", 4096, 4096, 4096, *[None] * 5, ok=True)
 
@@ -41,6 +44,15 @@ def test_each_precision_has_its_speed() -> None:
     assert [line.split(" | ")[0] for line in lines] == ['| `"emulated"`', '| `"emulated_any_range"`']
     assert "3.00x" in lines[0]
     assert "2.40x" in lines[0]  # our own float32's time over it
+
+
+def test_ragged_products_have_a_mean_of_their_own() -> None:
+    rows = [timed("lapidist, emulated", 1e-3, 5.0)]
+    assert of_ragged(Data(rows)) == ""
+    for (m, n, k), ratio in zip(RAGGED, (1.0, 4.0), strict=False):
+        rows.append(replace(timed("lapidist, emulated", 1e-3, ratio), m=m, n=n, k=k))
+    assert 'alone, in the geometric mean: `"emulated"` 2.00x (2 products).' in of_ragged(Data(rows))
+    assert set(RAGGED) < set(SHAPES)
 
 
 def test_errors_stand_by_range_and_length() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from lapidist_lab.bench.protocol.cases import shape_words
+from lapidist_lab.bench.protocol.cases import RAGGED, shape_words
 from lapidist_lab.bench.protocol.contenders import LIBRARY
 from lapidist_lab.bench.protocol.record import Record
 from lapidist_lab.bench.publish import charts
@@ -39,6 +39,20 @@ def of_precision(data: Data, name: str) -> str:
         f" the geometric mean of {len(rows)} products, {least.ratio:.2f}x at least"
         f" ({shape_words(*shape_of(least))})"
     )
+
+
+def of_ragged(data: Data) -> str:
+    """The geometric means over the ragged list alone."""
+    rows = {
+        name: [record for record in ours(data) if record.kernel == name and shape_of(record)[:3] in RAGGED]
+        for name in NAMES.values()
+    }
+    means = [
+        f"{spoken(name)} {geomean(ratios(of_name)):.2f}x ({len(of_name)} products)"
+        for name, of_name in rows.items()
+        if of_name
+    ]
+    return f"\nRagged ones alone, in the geometric mean: {', '.join(means)}.\n" if means else ""
 
 
 def spoken(name: str) -> str:
@@ -148,7 +162,7 @@ RANGE_WORDS = (
 )
 EMULATED = Section(
     lambda data: ours(data) and data,
-    [lambda data: WORDS + every_product(data), speed_chart, by_range, error_charts],
+    [lambda data: WORDS + every_product(data), of_ragged, speed_chart, by_range, error_charts],
 )
 NOT_YET = Section(
     lambda data: data.records and not ours(data),

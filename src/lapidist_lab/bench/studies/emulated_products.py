@@ -12,7 +12,7 @@ import lapidist
 from lapidist.commands.progress import progress
 from lapidist.device import Device
 from lapidist.dtypes import ANY_RANGE, EMULATED, Precision
-from lapidist_lab.bench.protocol.cases import EVERY_CASE, Case, Part
+from lapidist_lab.bench.protocol.cases import EVERY_CASE, RAGGED, Case, Part
 from lapidist_lab.bench.protocol.conditions import gather
 from lapidist_lab.bench.protocol.contenders import Call, Contender, Facts, KernelContender
 from lapidist_lab.bench.protocol.measure import Stage
@@ -32,7 +32,7 @@ SHAPES = (
     (8192, 8192, 8192),
     (8192, 8192, 1024),
     (1024, 1024, 8192),
-    (3001, 2999, 3003),
+    *RAGGED,
 )
 
 
