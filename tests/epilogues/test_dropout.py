@@ -118,7 +118,7 @@ BF16 = partial(tile, "bfloat16")
 Made = tuple[str, str, tuple[int, int, int], dict[str, Any]]
 CASES: list[Made] = [
     ("simt", "float32", (70, 51, 33), {}),
-    ("simt", "float32", (70, 50, 330), {"schedule": "stream_k", "avail_sms": 3}),
+    ("simt", "float32", (70, 50, 106), {"split_k": 2, "reduction": "turnstile"}),
     ("mma", "float16", (70, 51, 33), {}),
     ("mma", "bfloat16", (40, 24, 64), {"batch": (2,), "turned": True}),
     ("mma", "float16", (70, 50, 530), {"split_k": 3, "reduction": "cluster"}),

@@ -76,8 +76,8 @@ FMA = [
     ("float64", (20, 30, 17), {"batch": (2, 3)}),
     ("float16", (70, 50, 33), {"out": "float32"}),
     ("float32", (70, 50, 0), {}),
-    ("float32", (70, 50, 330), {"split_k": 3, "reduction": "separate"}),
-    ("float32", (70, 50, 330), {"schedule": "stream_k", "avail_sms": 3}),
+    ("float32", (70, 50, 106), {"split_k": 3, "reduction": "separate"}),
+    ("float32", (70, 50, 106), {"split_k": 2, "reduction": "turnstile"}),
 ]
 
 
