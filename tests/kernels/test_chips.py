@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from in_turns import in_turns
 from lapidist import machine
 from lapidist.config import Config
 from lapidist.device import Device, chip
@@ -33,6 +34,7 @@ COMPILED = [
     for kernel, config, math in CONFIGS
     if kernel.kind == "production" or FIRST[kernel, config] == math
 ]
+SIMT_CONFIGS = [config for config, _ in kernel_named("simt").configs_for("float32")]
 
 
 @pytest.mark.survey
@@ -63,10 +65,7 @@ def test_every_chip_is_given_a_plan(math: str, device: Device) -> None:
         assert 0 < plan.predicted_seconds < 1
 
 
-@pytest.mark.parametrize("layouts", ["rr", "rc", "cr", "cc"])
-@pytest.mark.parametrize(
-    "config", [config for config, _ in kernel_named("simt").configs_for("float32")], ids=str
-)
+@pytest.mark.parametrize(("config", "layouts"), in_turns(SIMT_CONFIGS, ["rr", "rc", "cr", "cc"]))
 def test_tiles_pass_through_registers_before_ampere(config: Config, layouts: str) -> None:
     """Turing has no cp.async. The same configs are right there, sanitized."""
     turing = replace(chip("rtx3090"), name="Turing", capability=(7, 5))

@@ -14,6 +14,7 @@ import pytest
 
 import lapidist
 from group_products import GroupProduct, group_product, launched, require_right, run_sanitized
+from in_turns import in_turns
 from lapidist import machine
 from lapidist.config import Config
 from lapidist.device import Device, chip
@@ -35,6 +36,8 @@ CONFIGS = {
         if config.exchanged and config.bn <= 64 and not config.skewed and not config.ping_pong
     ),
 }
+# Multiprocessors, and the order of threads that they draw.
+CHIPS = {"few tiles": (12, 0), "after whole ones": (6, 1)}
 
 
 def few_sms(count: int) -> Device:
@@ -42,24 +45,22 @@ def few_sms(count: int) -> Device:
     return replace(H200, sms=count)
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.survey)])
-@pytest.mark.parametrize("device", [few_sms(12), few_sms(6)], ids=["few tiles", "after whole ones"])
-@pytest.mark.parametrize("name", CONFIGS)
-def test_parts_are_added(rng: np.random.Generator, name: str, device: Device, seed: int) -> None:
+@pytest.mark.parametrize(("name", "place"), in_turns(CONFIGS, CHIPS))
+def test_parts_are_added(rng: np.random.Generator, name: str, place: str) -> None:
+    sms, seed = CHIPS[place]
     product = group_product(rng, "m", LENGTHS, (40, LONG), "float16", 29, (False, True))
-    require_right(product, run_sanitized(product, "wgmma", CONFIGS[name], seed, device))
+    require_right(product, run_sanitized(product, "wgmma", CONFIGS[name], seed, few_sms(sms)))
 
 
-@pytest.mark.parametrize("count", [70, 300])
-@pytest.mark.parametrize("device", [few_sms(40), few_sms(3)], ids=["parts", "after whole ones"])
-def test_a_walk_begins_near_its_first_tile(rng: np.random.Generator, device: Device, count: int) -> None:
+@pytest.mark.parametrize(("sms", "count"), in_turns([40, 3], [70, 300]))
+def test_a_walk_begins_near_its_first_tile(rng: np.random.Generator, sms: int, count: int) -> None:
     """With more groups than a warp has lanes, and than its lanes find at once."""
     lengths = [0] * count
     lengths[1], lengths[33], lengths[min(257, count - 3)] = 5, 70, 1
     product = group_product(
         rng, "m", lengths, (40, LONG // 3 + 64 * LEAST_STEPS), "float16", 3, (False, True)
     )
-    require_right(product, run_sanitized(product, "wgmma", SMALL, 0, device))
+    require_right(product, run_sanitized(product, "wgmma", SMALL, 0, few_sms(sms)))
 
 
 def test_patches_are_not_held_for_parts(rng: np.random.Generator) -> None:

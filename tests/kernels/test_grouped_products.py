@@ -9,6 +9,7 @@ import pytest
 
 import lapidist
 from group_products import UNTOUCHED, group_product, require_right, run_sanitized
+from in_turns import in_turns
 from lapidist.config import Config
 from lapidist.device import chip
 from lapidist.errors import RefusalError
@@ -32,28 +33,24 @@ SMALL, PAIR_M, PAIR_N = (
 PING_PONG = next(
     c for c, _ in kernel_named("wgmma").configs_for("float16") if c.ping_pong and not c.exchanged
 )
-WAYS = [
-    ("wgmma", "float16", SMALL),
-    ("wgmma", "float16", PAIR_M),
-    ("wgmma", "float16", PAIR_N),
-    ("wgmma", "float16", PING_PONG),
-    ("mma", "float16", None),
-    ("mma", "int8", None),
-    ("simt", "float32", None),
-    ("simt", "float64", None),
-]
+WAYS: dict[str, tuple[str, str, Config | None]] = {
+    "wgmma": ("wgmma", "float16", SMALL),
+    "pair along m": ("wgmma", "float16", PAIR_M),
+    "pair along n": ("wgmma", "float16", PAIR_N),
+    "ping-pong": ("wgmma", "float16", PING_PONG),
+    "mma float16": ("mma", "float16", None),
+    "mma int8": ("mma", "int8", None),
+    "simt float32": ("simt", "float32", None),
+    "simt float64": ("simt", "float64", None),
+}
 # how A and B lie; wgmma takes groups of lines that lie beside each other
 TURNED = {"m": (False, True), "n": (True, True), "k": (True, False)}
-IDS = [f"{kernel}-{dtype}-{number}" for number, (kernel, dtype, _) in enumerate(WAYS)]
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.survey)])
-@pytest.mark.parametrize("extent", ["m", "k"])
-@pytest.mark.parametrize(("kernel", "dtype", "config"), WAYS, ids=IDS)
-def test_each_group_is_its_own_product(
-    rng: np.random.Generator, kernel: str, dtype: str, config: Config | None, extent: str, seed: int
-) -> None:
-    for lengths in (LENGTHS, MANY):
+@pytest.mark.parametrize(("way", "extent"), in_turns(WAYS, ["m", "k"]))
+def test_each_group_is_its_own_product(rng: np.random.Generator, way: str, extent: str) -> None:
+    kernel, dtype, config = WAYS[way]
+    for seed, lengths in enumerate((LENGTHS, MANY)):
         product = group_product(rng, extent, lengths, (72, 40), dtype, 29, TURNED[extent])
         require_right(product, run_sanitized(product, kernel, config, seed))
 
