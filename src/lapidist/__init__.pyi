@@ -8,7 +8,7 @@ from lapidist.calls.invariance import invariant
 from lapidist.calls.lists import ArrayGemm
 from lapidist.calls.planned_call import plan
 from lapidist.calls.prepared_weights import PreparedWeight
-from lapidist.calls.symmetric import gram as gram
+from lapidist.calls.symmetric import gram
 from lapidist.config import Config
 from lapidist.contractions.einsum import einsum, tensordot
 from lapidist.device import CHIPS, Device
@@ -111,6 +111,7 @@ __all__ = [
     "gelu_slope",
     "gemm",
     "gemm_lists",
+    "gram",
     "grouped",
     "invariant",
     "kernel_named",

@@ -40,7 +40,6 @@ SHARES = {
     "mma, least": (0.0, 0.0, 0.73),
     "mma, least, by lines": (0.0, 0.0, 0.72),
     "mma, narrow": (0.0, 0.0, 0.62),
-    "mma, low": (0.0, 0.0, 0.48),
     "mma, promoted": (0.0, 0.0, 0.0, 0.0, 0.6),  # the largest that holds its sums twice
 }
 
@@ -61,7 +60,6 @@ UNALIGNED = {
     "mma, least": (0.0, 0.0, 1.0),
     "mma, least, by lines": (0.0, 0.0, 1.0),
     "mma, narrow": (0.0, 0.0, 1.0),
-    "mma, low": (0.0, 0.0, 1.0),
     "mma, promoted": (0.0, 0.0, 0.0, 0.0, 0.24),
 }
 # How much longer an iteration of doubles takes for lines of A that start on multiples of 16 bytes, and of 8;
@@ -75,7 +73,6 @@ DOUBLES_LONGER = {
     "mma, least": (0.45, 0.30, 0.15, 0.20),
     "mma, least, by lines": (0.45, 0.30, 0.15, 0.20),
     "mma, narrow": (0.25, 0.30, 0.20, 0.20),
-    "mma, low": (0.45, 0.30, 0.15, 0.20),
 }
 
 
@@ -139,7 +136,6 @@ def mma_tiles(math: str) -> dict[str, Config]:
             ("mma, long", (32, 64), 256, (16, 32)),
             ("mma, least, by lines", (32, 32), 128, (16, 16)),
             ("mma, narrow", (64, 16), 256, (16, 16)),
-            ("mma, low", (16, 32), 256, (16, 8)),
         )
         return {name: staged(math, *tile, k_bytes, warp, 4) for name, tile, k_bytes, warp in tiles}
     return {
