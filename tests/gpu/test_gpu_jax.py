@@ -255,7 +255,8 @@ def test_swiglu_has_gradients(jax: Any, ours: Any, rng: np.random.Generator) -> 
         return jax.nn.silu(rows[:, ::2]) * rows[:, 1::2]
 
     mine = partial(ours.linear, epilogue=lapidist.epilogues.swiglu)
-    np.testing.assert_allclose(jax.jit(mine)(x, w), stock(x, w), rtol=1e-4, atol=1e-4)
+    # sums err by 1e-5, and are multiplied by others of up to 60
+    np.testing.assert_allclose(jax.jit(mine)(x, w), stock(x, w), rtol=1e-4, atol=6e-4)
     found, expected = (jax.jit(jax.grad(partial(loss, each), argnums=(0, 1)))(x, w) for each in (mine, stock))
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5)

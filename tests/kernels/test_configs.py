@@ -342,6 +342,7 @@ def test_what_is_drawn_is_refused_or_right(kernel: Kernel) -> None:
         ("simt", "float16", Config(64, 64, 16, 32, 32, 8, 4, stages=3), "they are 3, of 2 bytes"),
         ("simt", "float32", Config(64, 64, 16, 32, 32, 8, 4, stages=2), "they are 2, of 4 bytes"),
         ("simt", "float32", Config(64, 64, 24, 32, 32, 8, 4, stages=8), "static shared memory"),
+        ("mma", "float64", Config(16, 32, 32, 16, 8, 0, 0, stages=4), "wrong with bk over 16; it is 32"),
     ],
     ids=str,
 )
