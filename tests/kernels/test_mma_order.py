@@ -109,5 +109,4 @@ def test_few_doubles_a_thread_leave_room_for_more_blocks() -> None:
         "mma, long": 2,
         "mma, least, by lines": 4,
         "mma, narrow": 2,
-        "mma, low": 4,
     }
