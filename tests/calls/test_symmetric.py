@@ -107,6 +107,23 @@ def test_batches_and_any_layout_of_the_output(device: str) -> None:
 
 
 @pytest.mark.parametrize("device", PLACES)
+@pytest.mark.parametrize("triangle", [None, "lower", "upper"])
+@pytest.mark.parametrize("n", [5, 70])
+def test_outputs_that_no_kernel_writes(device: str, triangle: Any, n: int) -> None:
+    """In another byte order, and with a step between elements. `matmul` has a mirror, `gram` need not."""
+    a = whole(n, 16)
+    here = {None: np.ones((n, n), bool), "lower": np.tri(n, dtype=bool), "upper": np.tri(n, dtype=bool).T}
+    right = np.where(here[triangle], product(a), 7)
+    for out in (np.full((n, n), 7, ">f4"), np.full((n, 2 * n), 7, np.float32)[:, ::2]):
+        assert lapidist.gram(a, out=out, triangle=triangle, device=device) is out
+        assert (out == right).all()
+        if triangle is None:
+            out[...] = 7
+            lapidist.matmul(a, a.T, out=out, symmetric=True, device=device)
+            assert (out == right).all()
+
+
+@pytest.mark.parametrize("device", PLACES)
 def test_a_product_that_the_caller_knows_to_be_symmetric(device: str) -> None:
     a, s = whole(70, 20), whole(20, 20, seed=3)
     left = a @ (s + s.T)
@@ -168,6 +185,8 @@ def test_words_for_what_is_not_taken() -> None:
     a = whole(4, 3)
     with pytest.raises(lapidist.ArgumentError, match="triangle: must be"):
         lapidist.gram(a, triangle="left")  # type: ignore[arg-type]
+    with pytest.raises(lapidist.ArgumentError, match='stream: with triangle="lower"'):
+        lapidist.gram(a, triangle="lower", stream=0, device="machine")
     with pytest.raises(lapidist.ArgumentError, match="symmetric: must be"):
         lapidist.matmul(a, a.T, symmetric="yes")  # type: ignore[arg-type]
     with pytest.raises(lapidist.ArgumentError, match="epilogue: relu follows each sum"):

@@ -157,12 +157,15 @@ def symmetric(call: Call, half: str | None, of_itself: bool = False) -> Any:
     bound = call.bound()
     require_square(bound)
     require_stream(call.stream)
+    require_current_stream(call.stream, half)
     backend = backend_for(bound, call.choices)
+    require_place(bound, backend)
+    if bound.copied_to is not None:
+        return copied(symmetric(replace(call, out=None), half, of_itself), bound.copied_to, half)
     types = call.operation.types._replace(triangle=half or "lower")
     halved = replace(call, operation=call.operation._replace(types=types))
     if not backend.plans:
         return on_the_host(bound, half)
-    require_place(bound, backend)
     if half is None and of_itself and is_symmetric_anyway(bound, call, backend):
         return multiplied(call)
     if half is None:
@@ -257,6 +260,18 @@ def on_the_host(bound: Bound, half: str | None) -> Any:
     return target
 
 
+def copied(result: Any, out: Any, half: str | None) -> Any:
+    """The caller's output on the host, which no kernel could write, with the result or its half."""
+    source = on_host(operand_of(result, "out"))
+    target = out if isinstance(out, np.ndarray) else on_host(operand_of(out, "out"))
+    if half is None:
+        np.copyto(target, source, casting="unsafe")
+    else:
+        copy_half(source, target, half)
+    tell_written(out)
+    return out
+
+
 def copy_half(values: Any, to: Any, half: str) -> None:
     """Of matrices on the host, to `to`; without it, to the other half of `values` themselves."""
     for row in range(values.shape[-1]):
@@ -272,6 +287,15 @@ def require_half(half: object) -> None:
     if half is not None and half not in HALVES:
         raise ArgumentError(
             f'triangle: must be "lower" or "upper"; got {half!r}. Leave it out for both halves'
+        )
+
+
+def require_current_stream(stream: Any, half: str | None) -> None:
+    """The framework may reuse the memory of values once the call returns, which its own stream orders."""
+    if half is not None and stream is not None:
+        raise ArgumentError(
+            f'stream: with triangle="{half}" products run on the current stream of the arrays\' framework;'
+            " got another one. Make it current (with torch.cuda.stream(...), say)"
         )
 
 
