@@ -104,6 +104,39 @@ def test_a_compiler_is_of_low_priority(own: background_compile.Behind) -> None:
     assert os.getpriority(os.PRIO_PROCESS, worker.popen.pid) == 19
 
 
+def test_an_idle_compiler_serves_before_another_starts(
+    own: background_compile.Behind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background_compile, "most_compilers", lambda: 4)
+    for bm in (8, 16):
+        with Waited() as waited:
+            background_compile.ask(order(bm), waited)
+        ended(own, order(bm))
+    assert len(own._threads) == 1
+
+
+def test_orders_that_come_together_are_shared_by_compilers(
+    own: background_compile.Behind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background_compile, "most_compilers", lambda: 2)
+    monkeypatch.setattr(background_compile, "compile_in", lambda worker, wanted: Answer(0.0, "not this time"))
+    held = threading.Event()
+    monkeypatch.setattr(own, "_ahead", lambda: held.wait(SECONDS) and None)
+    for bm in (8, 16, 24):
+        background_compile.ask(order(bm), Waited())
+    assert len(own._threads) == 2
+    held.set()
+
+
+def test_a_compiler_that_was_made_ready_takes_the_first_order(own: background_compile.Behind) -> None:
+    background_compile.be_ready()
+    background_compile.be_ready()
+    with Waited() as waited:
+        background_compile.ask(order(), waited)
+    assert waited.binary is not None
+    assert len(own._threads) == len(own._workers) == 1
+
+
 # ---- what may go wrong: one line says why, and nothing is raised ----
 
 
@@ -158,6 +191,7 @@ def test_nothing_is_started_where_memory_is_short(
     own: background_compile.Behind, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(background_compile, "free_bytes", lambda: 300 << 20)
+    background_compile.be_ready()
     assert not background_compile.ask(order(), Waited())
     assert not own._workers
     (line,) = warnings(caplog)

@@ -41,6 +41,7 @@ def orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tup
     monkeypatch.setattr(
         background_compile, "is_under_way", lambda order: order in [each for each, _ in asked]
     )
+    monkeypatch.setattr(background_compile, "be_ready", lambda: None)
     binaries.forget()
     yield asked
     binaries.forget()
@@ -154,6 +155,16 @@ def test_it_waits_where_nothing_sums_alike(
     (line,) = [record.message for record in caplog.records]
     assert "waiting for wgmma" in line
     assert orders == []
+
+
+def test_a_call_that_waits_starts_a_compiler_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless its caller wants no kernels but those it waits for."""
+    started: list[str] = []
+    monkeypatch.setattr(background_compile, "be_ready", lambda: started.append("compiler"))
+    running(plan_of(4096, 4096, 4096), WAIT)
+    assert not started
+    running(plan_of(4096, 4096, 4096), BACKGROUND)
+    assert started == ["compiler"]
 
 
 def test_an_empty_cache_is_not_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:

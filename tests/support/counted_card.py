@@ -73,6 +73,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Card]:
     monkeypatch.setattr(prepared, "planned_at_once", lambda *_: None)
     monkeypatch.setattr(background_compile, "ask", found.ask)
     monkeypatch.setattr(background_compile, "is_under_way", lambda order: found.under_way)
+    monkeypatch.setattr(background_compile, "be_ready", lambda: None)
     binaries.forget()
     yield found
     binaries.forget()

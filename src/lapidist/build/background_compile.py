@@ -19,7 +19,7 @@ from lapidist.build.cache import limit_or_default, read
 from lapidist.build.compiler import Order, key_of
 from lapidist.build.folder import cache_directory, log, warn_once
 from lapidist.build.processes import Process, make_calls
-from lapidist.build.workers import Answer, compile_in
+from lapidist.build.workers import Answer, compile_in, load_compiler
 from lapidist.launch import Binary
 
 Done = Callable[[Binary], None]
@@ -58,17 +58,26 @@ class Behind:
             if not self._under_way[name]:
                 return False
             self._orders.put((order, done))
-            if len(self._threads) < most_compilers():
-                self._threads.append(threading.Thread(target=self._serve, daemon=True))
-                self._threads[-1].start()
+            if len(self._threads) < min(sum(self._under_way.values()), most_compilers()):
+                self._start_thread()
             return True
+
+    def be_ready(self) -> None:
+        """Start the first compiler before an order comes, which then need not wait half a second for it."""
+        with self._lock:
+            if not self._threads and not self._stopped and may_compile():
+                self._start_thread()
+
+    def _start_thread(self) -> None:
+        self._threads.append(threading.Thread(target=self._serve, daemon=True))
+        self._threads[-1].start()
 
     def is_under_way(self, order: Order) -> bool:
         return self._under_way.get(name_of(order), False)
 
     def _serve(self) -> None:
         """Serve orders in one thread, with one compiler, until the interpreter ends."""
-        worker: Process | None = None
+        worker = self._ahead()
         while (request := self._orders.get()) is not None:
             order, done = request
             try:
@@ -81,6 +90,14 @@ class Behind:
             self._under_way[name_of(order)] = False
         if worker is not None:
             self._dismiss(worker)
+
+    def _ahead(self) -> Process | None:
+        """A compiler that has loaded what it needs. None: it failed, and the first order says why."""
+        with suppress(Exception):
+            worker = self._started()
+            worker.call(load_compiler)
+            return worker
+        return None
 
     def _alive(self, worker: Process | None) -> Process | None:
         if worker is None or worker.popen.poll() is None:
@@ -156,6 +173,10 @@ os.register_at_fork(after_in_child=renew)
 
 def ask(order: Order, done: Done) -> bool:
     return _behind.ask(order, done)
+
+
+def be_ready() -> None:
+    _behind.be_ready()
 
 
 def is_under_way(order: Order) -> bool:

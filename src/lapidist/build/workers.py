@@ -24,13 +24,16 @@ class Answer(NamedTuple):
     error: str | None
 
 
+def load_compiler() -> None:
+    """Find the library and its headers, which happens once in a process."""
+    load_nvrtc(), include_paths()
+
+
 def compile_one(order: Order) -> Answer:
-    """Compile into the cache, in this process. Finding the library and its headers, which happens once, does
-    not count.
-    """
+    """Compile into the cache, in this process. Loading the compiler does not count."""
     start, error = time.perf_counter(), None
     try:
-        load_nvrtc(), include_paths()
+        load_compiler()
         start = time.perf_counter()
         compile_kernel(order.source, order.entry, order.defines, order.architecture, order.more)
     except LapidistError as raised:

@@ -71,6 +71,8 @@ def running(plan: Plan, compiling: Compiling, final: bool = True) -> Plan:
         log.info(
             "compile: waiting for %s %s: nothing that sums alike is there", best.kernel.name, best.config
         )
+        if compiling == BACKGROUND:
+            be_ready()
         return best
     tell_of_fallbacks()
     if compiling == BACKGROUND and final:
@@ -112,6 +114,13 @@ def fallbacks_of_class(plan: Plan) -> Iterator[Plan]:
         other = plan_of(best, plan.callers_problem, plan.device)
         if other.sum_order == plan.sum_order:
             yield other
+
+
+def be_ready() -> None:
+    """What one shape lacks others will lack, too."""
+    from lapidist.build import background_compile
+
+    background_compile.be_ready()
 
 
 def compile_behind(plan: Plan) -> None:
