@@ -248,6 +248,7 @@ TOP_FILES, TEST_FILES = 14, 6
 LAYERS = (
     "lapidist_lab.commands",
     "lapidist_lab.lessons",
+    "lapidist_lab.puzzles",
     "lapidist_lab.fit",
     "lapidist_lab.bench.publish",
     "lapidist_lab.bench.studies",

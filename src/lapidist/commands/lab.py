@@ -24,6 +24,7 @@ COMMANDS = {
     "fit": "Measure random products, and fit the planner's times to them.",
     "streamk": "Measure Stream-K beside data-parallel tiles, split-K and cuBLAS.",
     "lesson": "A rung as a page that moves: lanes, banks, copies, barriers.",
+    "puzzle": "Mend a rung that lacks one thing; the machine judges it.",
     "explain": "What bounds a kernel on a chip, from the machine's counts.",
     "static": "What the compiler made of a kernel: its mix, registers, spills.",
     "mutants": "Break kernels one barrier at a time: does the machine find it?",

@@ -11,6 +11,7 @@ SECTIONS = {
     "Commands that show how kernels work": (
         "climb",
         "lesson",
+        "puzzle",
         "explain",
         "static",
         "schedule",

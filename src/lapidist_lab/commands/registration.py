@@ -15,6 +15,7 @@ from lapidist_lab.commands import (
     fuzz,
     lesson,
     mutants,
+    puzzle,
     report,
     static,
     streamk,
@@ -30,6 +31,7 @@ def add_commands(app: typer.Typer) -> None:
     app.command(epilog=examples(*tune.EXAMPLES))(tune.tune)
     app.command(epilog=examples(*streamk.EXAMPLES))(streamk.streamk)
     app.command(epilog=examples_and_rungs(*lesson.EXAMPLES))(lesson.lesson)
+    app.command(epilog=examples(*puzzle.EXAMPLES))(puzzle.puzzle)
     app.command(epilog=examples_and_rungs(*explain.EXAMPLES))(explain.explain)
     app.command(epilog=examples_and_rungs(*static.EXAMPLES))(static.static)
     app.command(epilog=examples(*mutants.EXAMPLES))(mutants.mutants)
