@@ -171,10 +171,24 @@ def test_wgmma_by_three_of_four_warps() -> None:
     assert "warp 3 0 times: all four warps" in str(found[0])
 
 
+REUSE = """setp.ge.u32 %p5, %t, 32; @%p5 bra E; mad.lo.u32 %r3, %t, 64, %r1; add.u32 %r3, %r3, 6144;
+    st.shared.u32 [%r3], %t;"""
+
+
+def test_wgmma_is_complete_for_all_four_warps() -> None:
+    """A warp that waited may write where the others' wgmma read, of A (rows of theirs) and of B."""
+    waits = "wgmma.wait_group.sync.aligned 0;"
+    for wait, sound in ((waits, True), ("", False)):
+        body = PRODUCT.replace(waits, wait + REUSE).replace("E: bar", f"{'' if wait else waits} E: bar")
+        found = faults("mov.u32 %r4, 0;" + body.replace("{set}", SET).replace("{guard}", ""), threads=128)
+        assert (not found) == sound
+        assert len(found) == (0 if sound else len(SEEDS))
+
+
 def test_accumulators_that_were_never_set() -> None:
     found = product(set="setp.eq.u32 %p3, %t, %t;")
     assert names(found) == {"unset-register"}
-    assert "a sum begins in registers of D that were never set" in str(found[0])
+    assert "a stored result depends on %f1, which was never set" in str(found[0])
     sums = """mov.u32 %r7, 0; L: fma.rn.f32 %f2, %f3, %f3, %f2; add.u32 %r7, %r7, 1; setp.lt.u32 %p1, %r7, 4;
         @%p1 bra L;"""
     begin = "mov.f32 %f3, 0f3F800000; mov.f32 %f2, {};"

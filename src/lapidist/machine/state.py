@@ -90,6 +90,7 @@ class Machine:
         self.frames: dict[tuple[int, int], list[KeptFrame]] = {}  # by block and thread
         self.mbarriers, self.copies, self.products = MBarriers(self), Copies(self), Products(self)
         self.observer = Observer()
+        self.definedness: object | None = None  # follows undefined values, where something does
         self.judge: Callable[[MachineFault], bool] | None = None
         self.holds_back = False  # faults are caught, and counted only where a value is used
         self.gives_up: Callable[[], bool] = lambda: False  # whether a try_wait ends without its phase
