@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lapidist.machine import check, run_ptx
-from lapidist.machine.faults import BarrierMisuse, MachineFault
+from lapidist.machine.faults import BarrierMisuse, Deadlock, Divergence, MachineFault
 from lapidist.machine.ptx.parse import parse_kernel
 from snippets import kernel, run_body
 
@@ -218,6 +218,37 @@ def test_registers_that_warps_exchange() -> None:
     assert names(faults("setmaxnreg.dec.sync.aligned.u32 40; setmaxnreg.dec.sync.aligned.u32 80;", 128)) == {
         "setmaxnreg"
     }
+
+
+def test_a_plain_run_finds_registers_that_nobody_has() -> None:
+    """A config hung on the card that had run here: what a chip waits for shows in every run."""
+
+    def run(consumer: str, producer: str = "setmaxnreg.dec.sync.aligned.u32 40;", grid: int = 3) -> None:
+        body = RESIZE.format(first=128, producer=producer, consumer=consumer)
+        run_body(body, np.zeros(4, "u4"), np.zeros(4, "u4"), grid=grid, threads=384)
+
+    run("setmaxnreg.inc.sync.aligned.u32 232;")
+    with pytest.raises(Deadlock, match=r"waits for ever: the warps take 66560 registers in all.* 64512"):
+        run("setmaxnreg.inc.sync.aligned.u32 240;")
+    with pytest.raises(Deadlock, match="dec is missing"):
+        run("setmaxnreg.inc.sync.aligned.u32 232;", producer="")
+    with pytest.raises(Divergence, match="by warp 4, and not in the same way by warp 5"):
+        run("setp.lt.u32 %p2, %t, 160; @!%p2 bra E; setmaxnreg.inc.sync.aligned.u32 232;")
+    with pytest.raises(BarrierMisuse, match="dec to 232 registers by warps that have 80"):
+        run("setmaxnreg.dec.sync.aligned.u32 80; setmaxnreg.dec.sync.aligned.u32 232;")
+
+
+def test_blocks_that_share_an_sm_share_its_registers() -> None:
+    text = kernel("").replace("\n{", "\n.maxntid 384\n.minnctapersm 2\n{", 1)
+    assert parse_kernel(text, "k").least_blocks == 2
+    body = RESIZE.format(
+        first=128,
+        producer="setmaxnreg.dec.sync.aligned.u32 24;",
+        consumer="setmaxnreg.inc.sync.aligned.u32 {};",
+    )
+    launch = {"threads": 384, "before": "\n{", "after": "\n.maxntid 384\n.minnctapersm 2\n{"}
+    assert not faults(body.format(104), **launch)
+    assert names(faults(body.format(112), **launch)) == {"setmaxnreg"}
 
 
 @pytest.mark.parametrize("count", [100, 16, 264, 0])

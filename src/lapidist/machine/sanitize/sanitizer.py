@@ -314,9 +314,6 @@ class Sanitizer(Observer):
         self.counter.multiplied(product)
         self.warpgroups.multiplied(product.g, product.site)
 
-    def registers_resized(self, g: Lanes, more: bool, count: int, site: int) -> None:
-        self.warpgroups.resized(g, more, count, site)
-
     def executed(self, number: int, lanes: Lanes) -> None:
         self.definedness.executed(number, lanes)
 
