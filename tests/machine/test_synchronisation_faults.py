@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lapidist.machine import check, run_ptx
-from lapidist.machine.faults import BarrierMisuse, MachineFault
+from lapidist.machine.faults import BarrierMisuse, Deadlock, Divergence, MachineFault
 from lapidist.machine.ptx.parse import parse_kernel
 from snippets import kernel, run_body
 
@@ -171,10 +171,24 @@ def test_wgmma_by_three_of_four_warps() -> None:
     assert "warp 3 0 times: all four warps" in str(found[0])
 
 
+REUSE = """setp.ge.u32 %p5, %t, 32; @%p5 bra E; mad.lo.u32 %r3, %t, 64, %r1; add.u32 %r3, %r3, 6144;
+    st.shared.u32 [%r3], %t;"""
+
+
+def test_wgmma_is_complete_for_all_four_warps() -> None:
+    """A warp that waited may write where the others' wgmma read, of A (rows of theirs) and of B."""
+    waits = "wgmma.wait_group.sync.aligned 0;"
+    for wait, sound in ((waits, True), ("", False)):
+        body = PRODUCT.replace(waits, wait + REUSE).replace("E: bar", f"{'' if wait else waits} E: bar")
+        found = faults("mov.u32 %r4, 0;" + body.replace("{set}", SET).replace("{guard}", ""), threads=128)
+        assert (not found) == sound
+        assert len(found) == (0 if sound else len(SEEDS))
+
+
 def test_accumulators_that_were_never_set() -> None:
     found = product(set="setp.eq.u32 %p3, %t, %t;")
     assert names(found) == {"unset-register"}
-    assert "a sum begins in registers of D that were never set" in str(found[0])
+    assert "a stored result depends on %f1, which was never set" in str(found[0])
     sums = """mov.u32 %r7, 0; L: fma.rn.f32 %f2, %f3, %f3, %f2; add.u32 %r7, %r7, 1; setp.lt.u32 %p1, %r7, 4;
         @%p1 bra L;"""
     begin = "mov.f32 %f3, 0f3F800000; mov.f32 %f2, {};"
@@ -204,6 +218,37 @@ def test_registers_that_warps_exchange() -> None:
     assert names(faults("setmaxnreg.dec.sync.aligned.u32 40; setmaxnreg.dec.sync.aligned.u32 80;", 128)) == {
         "setmaxnreg"
     }
+
+
+def test_a_plain_run_finds_registers_that_nobody_has() -> None:
+    """A config hung on the card that had run here: what a chip waits for shows in every run."""
+
+    def run(consumer: str, producer: str = "setmaxnreg.dec.sync.aligned.u32 40;", grid: int = 3) -> None:
+        body = RESIZE.format(first=128, producer=producer, consumer=consumer)
+        run_body(body, np.zeros(4, "u4"), np.zeros(4, "u4"), grid=grid, threads=384)
+
+    run("setmaxnreg.inc.sync.aligned.u32 232;")
+    with pytest.raises(Deadlock, match=r"waits for ever: the warps take 66560 registers in all.* 64512"):
+        run("setmaxnreg.inc.sync.aligned.u32 240;")
+    with pytest.raises(Deadlock, match="dec is missing"):
+        run("setmaxnreg.inc.sync.aligned.u32 232;", producer="")
+    with pytest.raises(Divergence, match="by warp 4, and not in the same way by warp 5"):
+        run("setp.lt.u32 %p2, %t, 160; @!%p2 bra E; setmaxnreg.inc.sync.aligned.u32 232;")
+    with pytest.raises(BarrierMisuse, match="dec to 232 registers by warps that have 80"):
+        run("setmaxnreg.dec.sync.aligned.u32 80; setmaxnreg.dec.sync.aligned.u32 232;")
+
+
+def test_blocks_that_share_an_sm_share_its_registers() -> None:
+    text = kernel("").replace("\n{", "\n.maxntid 384\n.minnctapersm 2\n{", 1)
+    assert parse_kernel(text, "k").least_blocks == 2
+    body = RESIZE.format(
+        first=128,
+        producer="setmaxnreg.dec.sync.aligned.u32 24;",
+        consumer="setmaxnreg.inc.sync.aligned.u32 {};",
+    )
+    launch = {"threads": 384, "before": "\n{", "after": "\n.maxntid 384\n.minnctapersm 2\n{"}
+    assert not faults(body.format(104), **launch)
+    assert names(faults(body.format(112), **launch)) == {"setmaxnreg"}
 
 
 @pytest.mark.parametrize("count", [100, 16, 264, 0])

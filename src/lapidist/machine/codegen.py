@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 # Registers that hold the upper and lower half of the address of the grid's barrier, and the shift of each.
 ENVIRONMENT = {"envreg1": 32, "envreg2": 0}
+# Comments that mark where instructions begin, and where a skip decides.
+BEFORE, BEFORE_SKIP = "# before ", "# skip before "
 # NumPy code in which a register of so many bytes is stored.
 STORAGE = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}
 KINDS = {"b": "u", "u": "u", "s": "i", "f": "f"}
@@ -297,6 +299,7 @@ class Builder:
     def emit(self, index: int) -> None:
         self.index, self.i = index, self.program.kernel.instructions[index]
         i = self.i
+        self.line(f"{BEFORE}{index}")
         reason = refusal(i)
         if reason:
             raise PtxError(f"{i.site}: the machine does not run {i.opcode}: {reason}")
@@ -331,6 +334,7 @@ class Builder:
             self.emit(index)
         if block.kind == "skip":
             self.index, self.i = block.stop, self.program.kernel.instructions[block.stop]
+            self.line(f"{BEFORE_SKIP}{block.stop}")
             self.result = f"~({self.guard()})"
         body = self.lines
         reads = sorted(slots[name] for name in block.reads)

@@ -62,9 +62,6 @@ class Observer:
     def multiplied(self, product: PendingProduct) -> None:
         """Warps issued a wgmma."""
 
-    def registers_resized(self, lanes: Lanes, more: bool, count: int, site: int) -> None:
-        """Lanes set the registers of their warps by setmaxnreg."""
-
     # -- who meets whom --
 
     def block_started(self, slots: Array) -> None:

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from lapidist.machine.codegen import ENVIRONMENT, NAMESPACE, Builder, storage
+from lapidist.machine.codegen import BEFORE, BEFORE_SKIP, ENVIRONMENT, NAMESPACE, Builder, storage
 from lapidist.machine.computed_once import lazily
 from lapidist.machine.faults import PtxError
 from lapidist.machine.lanes import SHARED_START
 from lapidist.machine.memory import PARAM_WINDOW
-from lapidist.machine.ptx.basic_blocks import Block, build_blocks, registers
+from lapidist.machine.ptx.basic_blocks import Block, build_blocks, effects, registers
 from lapidist.machine.ptx.parse import parse_kernel
-from lapidist.machine.ptx.sums_in_place import unset_sums, update_sites
+from lapidist.machine.ptx.sums_in_place import update_sites
 from lapidist.machine.ptx.syntax_tree import Instruction, Kernel, Special, Sym, Vec, flatten
 
 
@@ -33,15 +33,33 @@ class Program:
     objects: dict[str, object] = field(default_factory=dict)  # what generated code names beside the constants
     sources: list[str] = field(default_factory=list)
     space: dict[str, Any] = field(default_factory=dict)
-    functions: dict[int, Callable[..., Any]] = field(default_factory=dict)
+    functions: dict[tuple[int, bool], Callable[..., Any]] = field(default_factory=dict)
 
-    def function(self, number: int) -> Callable[..., Any]:
-        """The compiled function of a block of code."""
-        function = self.functions.get(number)
+    def function(self, number: int, follows: bool = False) -> Callable[..., Any]:
+        """The compiled function of a block of code; one that `follows` undefined values as it runs."""
+        function = self.functions.get((number, follows))
         if function is None:
-            exec(compile(self.sources[number], f"<block {number} of {self.kernel.name}>", "exec"), self.space)
-            function = self.functions[number] = self.space[f"b{number}"]
+            source = self.following(self.sources[number]) if follows else self.sources[number]
+            exec(compile(source, f"<block {number} of {self.kernel.name}>", "exec"), self.space)
+            function = self.functions[number, follows] = self.space[f"b{number}"]
         return function
+
+    def following(self, source: str) -> str:
+        """A block that tells before each instruction what its registers hold, while the warp has undefined
+        values."""
+        lines = []
+        for line in source.split("\n"):
+            text = line.lstrip()
+            indent, site = line[: len(line) - len(text)], int(text.split()[-1]) if text[:1] == "#" else -1
+            if text.startswith(BEFORE_SKIP):
+                line = f"{indent}if T.on: T.decide(g, {site})"
+            elif text.startswith(BEFORE) and self.kernel.instructions[site].operands:
+                i = self.kernel.instructions[site]
+                names = effects(i)[0] if i.opcode != "wgmma" else [i.predicate.name] if i.predicate else []
+                held = ", ".join(f"{name!r}: v{self.slots[name]}" for name in dict.fromkeys(names))
+                line = f"{indent}if T.on: T.follow(g, {site}, {{{held}}})"
+            lines.append(line)
+        return "\n".join([lines[0], "    T = m.definedness", *lines[1:]])
 
     @lazily
     def read_late(self) -> frozenset[str]:
@@ -56,11 +74,6 @@ class Program:
         """The special registers that the kernel reads."""
         items = (item for i in self.kernel.instructions for op in i.operands for item in flatten(op))
         return frozenset(item.name for item in items if isinstance(item, Special))
-
-    @lazily
-    def unset_sums(self) -> dict[int, list[tuple[int, str]]]:
-        """Sums that may begin in a register which nobody wrote, by block of code."""
-        return unset_sums(self.kernel, self.blocks)
 
     @lazily
     def update_sites(self) -> frozenset[int]:

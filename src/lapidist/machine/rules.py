@@ -10,8 +10,8 @@ LEVELS = ("error", "warning", "off")
 RULES: dict[str, tuple[str, str]] = {
     "out-of-bounds": ("error", "an address outside every range that the launch may touch"),
     "misaligned": ("error", "an address that is no multiple of what the access needs"),
-    "uninitialised": ("error", "a read of what nobody wrote, or whose copy was not waited for"),
-    "unset-register": ("error", "a sum that begins in a register which nobody wrote"),
+    "uninitialised": ("error", "something depends on what nobody wrote, or a copy was not waited for"),
+    "unset-register": ("error", "something depends on a register which nobody wrote"),
     "lost-update": ("error", "a load, an addition and a store of one place, which others may write between"),
     "race": ("error", "two accesses to one place, one of them a write, that nothing orders"),
     "proxy-fence": ("error", "TMA or tensor cores read ordinary writes without fence.proxy.async"),

@@ -200,7 +200,8 @@ class Scheduler:
             )
             raise self.m.fault(BudgetExceeded, rule, block.start, lanes)
         try:
-            result = self.m.program.function(number)(self.m, lanes, cohort.registers)
+            function = self.m.program.function(number, self.m.definedness is not None)
+            result = function(self.m, lanes, cohort.registers)
         except (LookupError, ArithmeticError, AttributeError, TypeError, ValueError) as error:
             raise self.refused(block, error) from error
         if self.m.polls > POLL_LIMIT:

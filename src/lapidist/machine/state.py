@@ -32,6 +32,7 @@ from lapidist.machine.memory import (
 )
 from lapidist.machine.observer import Observer
 from lapidist.machine.program import Program
+from lapidist.machine.register_pool import RegisterPool
 from lapidist.machine.rules import RULES
 from lapidist.machine.tensor_map_bytes import MAP_BYTES, decoded, encoded
 
@@ -86,10 +87,11 @@ class Machine:
         self.chip_sums, self.overlaps, self.seed = chip_sums, launch.overlaps, seed
         self.tensor_maps = dict(launch.tensor_maps)
         self.place_maps()
-        self.heap = Heap(memory)
+        self.heap, self.register_pool = Heap(memory), RegisterPool(self)
         self.frames: dict[tuple[int, int], list[KeptFrame]] = {}  # by block and thread
         self.mbarriers, self.copies, self.products = MBarriers(self), Copies(self), Products(self)
         self.observer = Observer()
+        self.definedness: object | None = None  # follows undefined values, where something does
         self.judge: Callable[[MachineFault], bool] | None = None
         self.holds_back = False  # faults are caught, and counted only where a value is used
         self.gives_up: Callable[[], bool] = lambda: False  # whether a try_wait ends without its phase

@@ -56,7 +56,7 @@ LEAST_REGISTERS, MOST_REGISTERS = 24, 256
 
 @opcode("setmaxnreg")
 def emit_budget(b: Builder, i: Instruction, mods: Mods) -> None:
-    """Registers are not modelled. The sanitizer checks who asks for how many."""
+    """Registers are not modelled. The pool checks who asks for how many."""
     more = mods.choose("inc", "dec") == "inc"
     mods.flag("sync", "aligned")
     mods.type()
@@ -66,7 +66,7 @@ def emit_budget(b: Builder, i: Instruction, mods: Mods) -> None:
         rule = f"setmaxnreg takes a multiple of 8 from {LEAST_REGISTERS} to {MOST_REGISTERS}, got {number}"
         raise PtxError(f"{i.site}: {rule}")
     with b.guarded() as lanes:
-        b.line(f"m.observer.registers_resized({lanes}, {more}, {number}, {b.index})")
+        b.line(f"m.register_pool.resized({lanes}, {more}, {number}, {b.index})")
 
 
 @opcode("nanosleep", "brkpt", "pmevent")

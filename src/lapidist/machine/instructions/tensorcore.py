@@ -187,11 +187,25 @@ def load_tiles(
     require_full_warps(m, g, site)
     require_shared(m, g, address, site)
     rows = np.broadcast_to(address.load(offset, np.dtype("c16"), site), (g.warps * 8 * count,))
-    tiles = np.ascontiguousarray(rows).view("u2").reshape(g.warps, count, 8, 8)
+    return tile_words(g, np.ascontiguousarray(rows), transposed)
+
+
+def tile_words(g: Lanes, rows: Array, transposed: bool) -> list[Array]:
+    """The registers of tiles from their rows of 16 bytes."""
+    tiles = rows.view("u2").reshape(g.warps, -1, 8, 8)
     if transposed:
         tiles = np.ascontiguousarray(tiles.swapaxes(2, 3))
-    words = tiles.view("u4").reshape(g.warps, count, 32)
-    return [g.flat(words[:, number]) for number in range(count)]
+    words = tiles.view("u4").reshape(g.warps, -1, 32)
+    return [g.flat(words[:, number]) for number in range(words.shape[1])]
+
+
+def tile_rows(g: Lanes, values: list[Array], transposed: bool) -> Array:
+    """The rows of tiles, as elements of 16 bits one after another, from their registers."""
+    words = np.stack([g.dense(value) for value in values], axis=1)
+    tiles = np.ascontiguousarray(words).view("u2").reshape(g.warps, len(values), 8, 8)
+    if transposed:
+        tiles = np.ascontiguousarray(tiles.swapaxes(2, 3))
+    return tiles.reshape(-1)
 
 
 @runtime
@@ -207,11 +221,7 @@ def store_tiles(
 ) -> None:
     require_full_warps(m, g, site)
     require_shared(m, g, address, site)
-    words = np.stack([g.dense(value) for value in values], axis=1)
-    tiles = np.ascontiguousarray(words).view("u2").reshape(g.warps, count, 8, 8)
-    if transposed:
-        tiles = np.ascontiguousarray(tiles.swapaxes(2, 3))
-    address.store(offset, site, tiles.reshape(-1).view("c16"))
+    address.store(offset, site, tile_rows(g, values, transposed).view("c16"))
 
 
 @opcode("movmatrix")

@@ -38,7 +38,7 @@ from lapidist.machine.instructions.tensorcore import (
     require_full_warps,
     take_formats,
 )
-from lapidist.machine.lanes import Lanes
+from lapidist.machine.lanes import TRUE, Lanes
 from lapidist.machine.ptx.basic_blocks import registers
 from lapidist.machine.ptx.matrix_shapes import matrix_shape
 from lapidist.machine.ptx.signatures import require_signature
@@ -222,8 +222,9 @@ class Products:
     def commit(self, g: Lanes) -> None:
         """End a group."""
 
-    def wait(self, g: Lanes, pending: int) -> None:
-        """Wait until at most `pending` groups are under way."""
+    def wait(self, g: Lanes, pending: int, site: int) -> Array:
+        """Whether at most `pending` groups are under way."""
+        return TRUE
 
     def overwritten(self, g: Lanes, name: str, site: int) -> None:
         """A register from which some wgmma reads A was overwritten."""
@@ -234,7 +235,8 @@ def emit_group(b: Builder, i: Instruction, mods: Mods) -> None:
     mods.flag("sync", "aligned")
     with b.guarded() as lanes:
         if "wait_group" in i.mods:
-            b.line(f"m.products.wait({lanes}, {immediate_of(i, i.operands[0])})")
+            b.line(f"done = m.products.wait({lanes}, {immediate_of(i, i.operands[0])}, {b.index})")
+            b.result = "done"
         else:
             b.line(f"m.products.{'fence' if 'fence' in i.mods else 'commit'}({lanes})")
 

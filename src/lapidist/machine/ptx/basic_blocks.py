@@ -1,7 +1,8 @@
 """Instructions to basic blocks: where control can enter and leave, and which registers live across.
 
-A block ends at a branch, or at an instruction that may have to wait (a barrier). An mbarrier wait has a block
-of its own: it is executed again until it succeeds. A guarded wait becomes a branch around it."""
+A block ends at a branch, or at an instruction that may have to wait (a barrier). A wait for an mbarrier or
+for wgmmas has a block of its own: it is executed again until it succeeds. A guarded wait becomes a branch
+around it."""
 
 from __future__ import annotations
 
@@ -127,7 +128,7 @@ def wait_kind(i: Instruction) -> str:
     """ "barrier", "retry" or "" for an instruction that never waits."""
     if i.opcode in ("bar", "barrier") and "warp" not in i.mods:
         return "barrier"
-    if i.opcode == "mbarrier" and i.mods[0] == "try_wait":
+    if (i.opcode, i.mods[:1]) in (("mbarrier", ("try_wait",)), ("wgmma", ("wait_group",))):
         return "retry"
     return ""
 

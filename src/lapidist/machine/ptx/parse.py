@@ -113,6 +113,7 @@ class ModuleParser(SourceText):
             raise self.error(brace - len(header), rule)
         kernel.most_threads = math.prod(block_rule(header, "maxntid") or (0,))
         kernel.most_registers = math.prod(block_rule(header, "maxnreg") or (0,))
+        kernel.least_blocks = math.prod(block_rule(header, "minnctapersm") or (0,))
         kernel.required_block = block_rule(header, "reqntid")
         kernel.required_cluster = block_rule(header, "reqnctapercluster")
         kernel.functions = {name: FUNCTION_WINDOW + 16 * n for n, name in enumerate(self.functions, 1)}

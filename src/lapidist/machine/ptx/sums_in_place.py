@@ -1,62 +1,12 @@
-"""Sums that a kernel builds up in registers and in memory, read off its instructions: which of them may begin
-in a register that nobody wrote, and which stores add to what was loaded from their own place."""
+"""Sums that a kernel builds up in memory, read off its instructions: which stores add to what was loaded from
+their own place."""
 
 from __future__ import annotations
 
-from lapidist.machine.ptx.basic_blocks import Block, effects, registers, successors
+from lapidist.machine.ptx.basic_blocks import Block, effects, registers
 from lapidist.machine.ptx.syntax_tree import Addr, Instruction, Kernel, Operand, Reg
 
-SUMS = {"fma": 3, "mad": 3, "mma": 3, "wmma": 3, "dp4a": 3, "dp2a": 3}  # the operand that is added to
 OPERATIONS = ("add", "sub", "mul", "mad", "fma", "min", "max", "and", "or", "xor", "not", "neg")
-
-
-# ---- in registers ----
-
-
-def unset_sums(kernel: Kernel, blocks: list[Block]) -> dict[int, list[tuple[int, str]]]:
-    """By block: sums that some path reaches without a write to the register that they add to."""
-    code = kernel.instructions
-    unset: list[set[str]] = [set() for _ in blocks]
-    unset[0] = set(kernel.registers)
-    ahead = [0]
-    while ahead:
-        index = ahead.pop()
-        after = set(unset[index])
-        for i in code[blocks[index].start : blocks[index].stop]:
-            follow(i, after)
-        for follower in successors(blocks[index], len(blocks)):
-            if not after <= unset[follower]:
-                unset[follower] |= after
-                ahead.append(follower)
-    sites: dict[int, list[tuple[int, str]]] = {}
-    for block, left in zip(blocks, unset, strict=True):
-        for site in range(block.start, block.stop):
-            for name in sorted(added_to(code[site]) & left):
-                sites.setdefault(block.index, []).append((site, name))
-            follow(code[site], left)
-    return sites
-
-
-def added_to(i: Instruction) -> set[str]:
-    """Registers whose old values a sum of one warp begins with."""
-    if i.opcode in SUMS and len(i.operands) > SUMS[i.opcode] and "load" not in i.mods:
-        return set(registers(i.operands[SUMS[i.opcode]]))
-    if i.opcode == "add" and len(i.operands) == 3 and isinstance(i.operands[0], Reg):
-        return {i.operands[0].name} & {name for operand in i.operands[1:] for name in registers(operand)}
-    return set()
-
-
-def follow(i: Instruction, unset: set[str]) -> None:
-    """Follow an instruction: what it writes is set, but for a copy of what is not."""
-    _, written = effects(i)
-    copied = i.opcode == "mov" and len(i.operands) == 2 and set(registers(i.operands[1])) & unset
-    if i.predicate is None:
-        unset.difference_update(written)
-    if copied:
-        unset.update(written)
-
-
-# ---- in memory ----
 
 
 def update_sites(kernel: Kernel, blocks: list[Block]) -> frozenset[int]:

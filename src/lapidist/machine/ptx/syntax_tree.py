@@ -165,6 +165,7 @@ class Kernel:
     functions: dict[str, int] = field(default_factory=dict)  # of the module, with their addresses
     most_threads: int = 0  # of a block, as it was compiled (.maxntid); 0: as many as the chip allows
     most_registers: int = 0  # of a thread (.maxnreg); 0: as many as the compiler takes
+    least_blocks: int = 0  # of an SM, for which the compiler left registers (.minnctapersm); 0: one
     required_block: tuple[int, ...] = ()  # .reqntid
     required_cluster: tuple[int, ...] = ()  # .reqnctapercluster, which a launch need not repeat
 

@@ -62,6 +62,7 @@ class Clocks:
         # When each lane last touched memory, and when its warp last met.
         self.touched = np.zeros((warps, 32), np.int32)
         self.met = np.zeros(warps, np.int32)
+        self.products = np.zeros(warps, np.int32)  # the last moment of each tensor core that is over
 
     def now(self, warp: int) -> int:
         return int(self.vectors[warp, warp])
@@ -135,7 +136,9 @@ class Clocks:
 
     def product_moment(self, warp: int) -> int:
         """The moment of a tensor core's read that no message covers yet."""
-        return int(self.vectors[warp, self.warps + warp]) + 1
+        return int(self.products[warp]) + 1
 
-    def products_done(self, warp: int) -> None:
-        self.vectors[warp, self.warps + warp] += 1
+    def products_done(self, warp: int, waited: int) -> None:
+        """A warp has waited for what the tensor core of another of its warpgroup, or its own, was at."""
+        self.products[warp] += 1
+        self.vectors[waited, self.warps + warp] = self.products[warp]

@@ -1,4 +1,5 @@
-"""wgmma done at its wait: results are NaN until then, sources are marked as being read.
+"""wgmma done at the first wait of its warpgroup: results are NaN until a warp's own, sources are
+marked as being read.
 
 Registers pass by reference through moves, so filling the result arrays in place reaches every copy of them.
 """
@@ -19,11 +20,24 @@ from lapidist.machine.instructions.warpgroup_mma import (
     b_positions,
     compute,
 )
-from lapidist.machine.lanes import Lanes
+from lapidist.machine.lanes import TRUE, Lanes
 from lapidist.machine.sanitize.ordered import warp_number
 from lapidist.machine.sanitize.sanitizer import Sanitizer
 
 Array = np.ndarray
+
+
+@dataclass(slots=True)
+class Issued:
+    """A wgmma of one warp that was not waited for. `values` are what it gives, once the warpgroup's wgmma is
+    complete; `results` are the registers of D, to which they go at the warp's own wait."""
+
+    number: int  # among the warp's wgmmas
+    group: int
+    p: PendingProduct
+    results: list[Array]
+    positions: Array
+    values: list[Array] | None = None
 
 
 @dataclass
@@ -32,7 +46,8 @@ class ProductQueue:
 
     fenced: bool = False
     group: int = 0
-    pending: list[tuple[int, PendingProduct, list[Array], Array]] = field(default_factory=list)
+    issued: int = 0
+    pending: list[Issued] = field(default_factory=list)
     results: dict[int, Array] = field(default_factory=dict)
 
 
@@ -49,9 +64,10 @@ class LazyProducts(Products):
         require_full_warps(self.m, p.g, p.site)
         queue = self.queue(p.g)
         self.check_fence(p, queue)
-        self.s.unset.check_products(p)
         positions = self.tiles(p)
-        self.s.products_read(p.g, positions, PIECE, p.site)
+        written = self.s.products_read(p.g, positions, PIECE, p.site)
+        if self.s.definedness.on or not written:
+            self.s.definedness.multiplied(p, self.s.own.shared)
         self.s.proxies.check_shared(p.g, 0, positions, PIECE, p.site)
         self.s.begin_reading(positions, PIECE)
         extents = (p.mma.registers, p.g.n)
@@ -59,7 +75,9 @@ class LazyProducts(Products):
             np.full(extents, np.nan, "f4") if p.mma.kinds[0] == "f32" else np.full(extents, 0x7FFF7FFF, "u4")
         )
         queue.results.update((id(array), array) for array in results)
-        queue.pending.append((queue.group, p, results, positions))
+        queue.pending.append(Issued(queue.issued, queue.group, p, results, positions))
+        queue.issued += 1
+        self.m.events += 1  # other warps of the group may wait for this one
         return results
 
     def check_fence(self, p: PendingProduct, queue: ProductQueue) -> None:
@@ -88,7 +106,7 @@ class LazyProducts(Products):
         self.queue(g).group += 1
 
     def overwritten(self, g: Lanes, name: str, site: int) -> None:
-        for _, p, _, _ in self.queue(g).pending:
+        for p in [issued.p for issued in self.queue(g).pending]:
             if name in p.a_names:
                 rule = (
                     f"{name} is written while the wgmma of {self.m.site(p.site)} may still read A from it,"
@@ -96,18 +114,40 @@ class LazyProducts(Products):
                 )
                 self.m.report(self.m.fault(Race, rule, site, g))
 
-    def wait(self, g: Lanes, pending: int) -> None:
-        queue = self.queue(g)
-        unfinished = []
-        for entry in queue.pending:
-            group, p, results, positions = entry
-            if group >= queue.group - pending:
-                unfinished.append(entry)
-                continue
-            self.s.end_reading(positions, PIECE)
-            self.s.products_read(p.g, positions, PIECE, p.site)
-            for target, value in zip(results, compute(self.m, p), strict=True):
+    def wait(self, g: Lanes, pending: int, site: int) -> Array:
+        """A wgmma is one operation of four warps: it is complete when all of them have issued it, and then
+        for all."""
+        warp, queue = warp_number(g), self.queue(g)
+        done = [issued for issued in queue.pending if issued.group < queue.group - pending]
+        if done and not self.issued_by_all(warp, done[-1]):
+            return np.array([False])
+        for partner in self.s.warpgroups.group_of(warp):
+            if partner in self.queues and not self.s.warpgroups.is_beyond(partner, g):
+                self.complete(partner, done[-1].number if done else -1)
+                self.s.clocks.products_done(partner, warp)
+        for issued in done:
+            for target, value in zip(issued.results, issued.values or [], strict=True):
                 target[:] = value
-        queue.pending = unfinished
+        queue.pending = queue.pending[len(done) :]
         queue.fenced = False
-        self.s.clocks.products_done(warp_number(g))
+        return TRUE
+
+    def issued_by_all(self, warp: int, last: Issued) -> bool:
+        """Whether the other warps of the group have issued a wgmma as well. One that never will is
+        reported."""
+        for partner in self.s.warpgroups.group_of(warp):
+            other = self.queues.get(partner)
+            if other is not None and other.issued > last.number:
+                continue
+            if not (self.m.impatient or self.s.warpgroups.is_gone(partner, last.p.g)):
+                return False
+            self.s.warpgroups.report_partner(warp, partner, last.p.site)
+        return True
+
+    def complete(self, warp: int, last: int) -> None:
+        """Multiply what a warp issued, up to a number."""
+        for issued in self.queues[warp].pending:
+            if issued.number <= last and issued.values is None:
+                self.s.end_reading(issued.positions, PIECE)
+                self.s.products_read(issued.p.g, issued.positions, PIECE, issued.p.site)
+                issued.values = compute(self.m, issued.p)

@@ -65,7 +65,9 @@ class FuzzedScheduler(Scheduler):
                 for start in range(0, geometry.threads, 32):
                     threads = np.arange(start, min(start + 32, geometry.threads))
                     same = np.ones(len(threads), np.int64)
-                    self.start(Cohort(same * slot, same * block, threads, geometry, self.registers()))
+                    cohort = Cohort(same * slot, same * block, threads, geometry, self.registers())
+                    self.sanitizer.definedness.begin(cohort)
+                    self.start(cohort)
         return True
 
     def retire(self, cohort: Cohort) -> None:
@@ -92,8 +94,7 @@ class FuzzedScheduler(Scheduler):
     def step(self, cohort: Cohort, number: int) -> None:
         lanes, _ = cohort.groups[number]
         self.sanitizer.suspects.enter(lanes, self.m.program.blocks[number])
-        if number in self.sanitizer.unset.sites:
-            self.sanitizer.unset.check(lanes, number)
+        self.sanitizer.definedness.enter(lanes)
         super().step(cohort, number)
 
     @property

@@ -19,17 +19,17 @@ from lapidist.machine.observer import Observer
 from lapidist.machine.program import Program
 from lapidist.machine.ptx.syntax_tree import TYPE_BYTES
 from lapidist.machine.sanitize.clocks import CLUSTER, SHARED, Clocks, Message
-from lapidist.machine.sanitize.local_memory import LocalMemory
+from lapidist.machine.sanitize.definedness import Definedness
 from lapidist.machine.sanitize.lost_updates import LostUpdates
 from lapidist.machine.sanitize.map_fences import MapFences
 from lapidist.machine.sanitize.ordered import PLAIN, Ordered, warp_number
+from lapidist.machine.sanitize.own_memory import OwnMemory
 from lapidist.machine.sanitize.proxies import Proxies
 from lapidist.machine.sanitize.races import Access, Races
 from lapidist.machine.sanitize.sanitized_launch import LaunchOrder
 from lapidist.machine.sanitize.self_resetting import SelfResetting
 from lapidist.machine.sanitize.shadow import LANDING, WRITTEN, Shadow
 from lapidist.machine.sanitize.suspects import Reading, Suspects, mask_of
-from lapidist.machine.sanitize.unset_registers import UnsetRegisters
 from lapidist.machine.sanitize.warpgroups import Warpgroups
 from lapidist.machine.state import Machine
 from lapidist.machine.tensor_map_bytes import MAP_BYTES
@@ -63,7 +63,6 @@ class Sanitizer(Observer):
         columns = geometry.warps * geometry.cluster_size
         self.shared = Shadow(size, self.grain, self.clocks.agents, columns * (2 if products else 1))
         self.readers_under_way = 0
-        self.local = LocalMemory(m)
         self.globals: dict[int, Shadow] = {}
         self.arrivals: dict[int, Message] = {}  # per mbarrier, of the phase under way
         self.completed: dict[int, Message] = {}
@@ -76,7 +75,9 @@ class Sanitizer(Observer):
         self.races = Races(m, self.clocks, self.shared, self.orders.scopes, self.suspects)
         self.proxies = Proxies(m, self.clocks, self.shared, self.globals)
         self.maps = MapFences(m, self.clocks)
-        self.warpgroups, self.unset = Warpgroups(m), UnsetRegisters(m)
+        self.warpgroups = Warpgroups(m)
+        self.definedness = m.definedness = Definedness(m)
+        self.own = OwnMemory(m, self.shared, self.definedness)
         self.updates = LostUpdates(m, self.clocks)
         self.launches = LaunchOrder(m, self.clocks)
         self.reset = SelfResetting(m)
@@ -89,7 +90,7 @@ class Sanitizer(Observer):
             self.shared.reset(start, stop)
             zeros = np.arange(start + self.m.floors["shared"], start + SHARED_START)
             self.shared.state[self.shared.grains(zeros, 1)] = WRITTEN
-            self.local.clear(slot)
+            self.own.forget(slot)
             for table in (self.arrivals, self.completed, self.inits):
                 for position in [p for p in table if start <= p < stop]:
                     del table[position]  # type: ignore[attr-defined]
@@ -110,13 +111,13 @@ class Sanitizer(Observer):
                 self.updates.check(address.g, address.base + offset, size, site, self.shared)
             self.touch_shared(address.g, address.base + offset, size, site, kind, level)
         elif address.space == "local":
-            self.local.touch(address, offset, size, site, kind)
+            self.own.touch_local(address, offset, size, site, kind)
         elif address.space == "global":
             addresses = address.addresses.astype(np.int64) + offset
             self.launches.check(address.g, site)
-            self.touch_global(
-                address.g, addresses, size, site, kind, level, self.m.globals.find(int(addresses[0]))
-            )
+            region = self.m.globals.find(int(addresses[0]))
+            self.touch_global(address.g, addresses, size, site, kind, level, region)
+            self.own.touch_global(address, offset, size, site, kind)
 
     def touch_shared(
         self,
@@ -131,7 +132,7 @@ class Sanitizer(Observer):
         at = self.shared.grains(positions, size)
         state = self.shared.state[at]
         if kind != "store" and not (state == WRITTEN).all():
-            self.report_unwritten(g, positions, state, size, site)
+            self.read_unwritten(g, positions, state, size, site)
         if kind != "load":
             self.check_busy(g, positions, at, state, size, site)
             self.shared.state[at] = WRITTEN
@@ -166,17 +167,18 @@ class Sanitizer(Observer):
         """Which lane the first marked grain belongs to."""
         return int(np.argmax(marked)) // max(size // self.grain, 1)
 
-    def report_unwritten(self, g: Lanes, positions: Array, state: Array, size: int, site: int) -> None:
-        lane = self.lane_of(state != WRITTEN, size)
-        under_way = state[int(np.argmax(state != WRITTEN))] == LANDING
-        rule = (
-            "a read of shared memory whose asynchronous copy was not waited for"
-            if under_way
-            else "a read of shared memory that no one wrote"
-        )
-        self.m.report(
-            self.m.fault(Uninitialised, rule, site, g, lane, int(positions[lane]) % self.m.shared_stride)
-        )
+    def read_unwritten(self, g: Lanes, positions: Array, state: Array, size: int, site: int) -> None:
+        """A copy under way must have landed. What nobody wrote is followed to where it matters."""
+        if (state == LANDING).any():
+            self.report_landing(g, positions, state, size, site)
+        else:
+            self.own.read(self.own.shared, g, positions, size, site)
+
+    def report_landing(self, g: Lanes, positions: Array, state: Array, size: int, site: int) -> None:
+        lane = self.lane_of(state == LANDING, size)
+        rule = "a read of shared memory whose asynchronous copy was not waited for"
+        place = int(positions[lane]) % self.m.shared_stride
+        self.m.report(self.m.fault(Uninitialised, rule, site, g, lane, place))
 
     def check_busy(self, g: Lanes, positions: Array, at: Array, state: Array, size: int, site: int) -> None:
         """Raise a race where a write meets asynchronous work that still writes or reads."""
@@ -212,6 +214,7 @@ class Sanitizer(Observer):
     def stored(self, address: Address, offset: int, values: tuple[Array, ...], site: int) -> None:
         """Raise a race if lanes of one instruction write different values to one place: which one stays is
         not defined."""
+        self.own.stored(address, offset, site)
         if all(len(value) == 1 for value in values):
             return
         bases, first, which = np.unique(address.base, return_index=True, return_inverse=True)
@@ -239,7 +242,7 @@ class Sanitizer(Observer):
                 )
 
     def local_moved(self, target: int, source: int, size: int) -> None:
-        self.local.move(target, source, size)
+        self.own.local.move(target, source, size)
 
     def touch_global(
         self,
@@ -268,12 +271,14 @@ class Sanitizer(Observer):
             Access(shadow, g, positions, size, site, kind, level, generic), shadow.grains(positions, size)
         )
 
-    def products_read(self, g: Lanes, positions: Array, size: int, site: int) -> None:
+    def products_read(self, g: Lanes, positions: Array, size: int, site: int) -> bool:
+        """Whether all that a wgmma reads was written."""
         at = self.shared.grains(positions, size)
         state = self.shared.state[at]
-        if not (state == WRITTEN).all():
-            self.report_unwritten(g, positions, state, size, site)
+        if (state == LANDING).any():
+            self.report_landing(g, positions, state, size, site)
         self.races.look_at_products(Access(self.shared, g, positions, size, site, "load"), at)
+        return bool((state == WRITTEN).all())
 
     def check_lanes_met(self, g: Lanes, positions: Array, size: int, site: int) -> None:
         """Raise a race if one lane makes the engine read what others of its warp wrote since they last
@@ -309,8 +314,8 @@ class Sanitizer(Observer):
         self.counter.multiplied(product)
         self.warpgroups.multiplied(product.g, product.site)
 
-    def registers_resized(self, g: Lanes, more: bool, count: int, site: int) -> None:
-        self.warpgroups.resized(g, more, count, site)
+    def executed(self, number: int, lanes: Lanes) -> None:
+        self.definedness.executed(number, lanes)
 
     def launch_waited(self, g: Lanes) -> None:
         self.launches.wait(g)

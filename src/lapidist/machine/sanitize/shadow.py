@@ -9,7 +9,7 @@ from lapidist.machine.sanitize.clocks import Clocks
 from lapidist.machine.sanitize.ordered import Scopes
 
 Array = np.ndarray
-UNWRITTEN, WRITTEN, LANDING = 0, 1, 2
+UNWRITTEN, WRITTEN, LANDING, PARTIAL = 0, 1, 2, 3  # PARTIAL: some of the bits written are undefined
 
 
 class Shadow:
@@ -40,8 +40,7 @@ class Shadow:
         self.read_site = np.zeros(count, np.int32)
         # Per grain, who saw its last write with an ordered access, and when; and which write that was.
         self.ordered_reads: dict[int, tuple[int, int, dict[int, int]]] = {}
-        # What the bytes hold (UNWRITTEN, WRITTEN, LANDING), and how many asynchronous operations still read
-        # them.
+        # What the bytes hold, and how many asynchronous operations still read them.
         self.state = np.zeros(count if readers else 0, np.uint8)
         self.reading = np.zeros(count if readers else 0, np.int16)
 

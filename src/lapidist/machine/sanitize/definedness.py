@@ -1,0 +1,313 @@
+"""Which bits of registers were ever written: undefined values are followed until they matter.
+
+A kernel may load what nobody wrote, and drop it or mask it out. So a value carries its undefined bits, as in
+valgrind. A fault is where they decide an address, a branch or what is stored for others to read. Nothing is
+followed while a warp has no undefined value: that is the usual case, and costs one test an instruction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lapidist.machine.faults import Uninitialised
+from lapidist.machine.instructions.fragments import a_map, c_map
+from lapidist.machine.instructions.tensorcore import tile_rows, tile_words
+from lapidist.machine.instructions.warpgroup_mma import PIECE, PendingProduct, a_positions, b_positions
+from lapidist.machine.lanes import Cohort, Lanes
+from lapidist.machine.ptx.basic_blocks import NO_DESTINATION
+from lapidist.machine.ptx.syntax_tree import TYPE_BYTES, Addr, Instruction, Operand, Reg, Vec, flatten
+from lapidist.machine.sanitize.ordered import warp_number
+from lapidist.machine.sanitize.undefined_bits import (
+    ALL,
+    Step,
+    results_of,
+    smeared,
+    sums_of,
+    targets,
+    undefined_elements,
+    width_mask,
+)
+from lapidist.machine.sanitize.undefined_memory import Origin, UndefinedMemory
+from lapidist.machine.state import Machine
+
+Array = np.ndarray
+DECIDES = ("bra", "brx", "exit", "ret", "trap", "bar", "barrier")
+FOLLOWED = ("ld", "ldmatrix")  # loads whose values carry what was undefined in memory
+
+
+@dataclass(slots=True)
+class Storing:
+    """A store whose addresses are not known yet: its undefined bytes, a row for each lane of the warp."""
+
+    site: int
+    octets: Array
+    origin: Origin
+    names: list[str]
+
+
+class Definedness:
+    """`bits` are the undefined bits of the registers of the warp that runs, by name: one word a lane."""
+
+    def __init__(self, m: Machine) -> None:
+        self.m, self.code = m, m.program.kernel.instructions
+        self.warps: dict[int, dict[str, Array]] = {}
+        self.origins: dict[str, Origin] = {}
+        self.on, self.warp = False, -1
+        self.bits: dict[str, Array] = {}
+        self.storing: Storing | None = None
+        first = m.program.blocks[0].live_in
+        self.unset = [(name, width_mask(self.width(name))) for name in sorted(first)]
+
+    def width(self, name: str) -> int:
+        kind = self.m.program.kernel.registers[name]
+        return 1 if kind == "pred" else 8 * TYPE_BYTES[kind]
+
+    # -- warps --
+
+    def begin(self, cohort: Cohort) -> None:
+        """A warp starts: nobody wrote its registers."""
+        if self.unset:
+            self.warps[warp_number(cohort.all)] = {name: np.full(32, mask) for name, mask in self.unset}
+            for name, _ in self.unset:
+                self.origins.setdefault(name, Origin(f"{name}, which was never set"))
+
+    def enter(self, g: Lanes) -> None:
+        self.warp = warp_number(g)
+        self.bits = self.warps.get(self.warp, {})
+        self.on = bool(self.bits)
+
+    def executed(self, number: int, g: Lanes) -> None:
+        """Forget what is not used behind a block."""
+        if not self.on:
+            return
+        live = self.m.program.blocks[number].live_out
+        for name in [name for name in self.bits if name not in live]:
+            self.put(name, g, np.zeros(g.n, np.uint64))
+        self.on = bool(self.bits)
+
+    # -- registers --
+
+    def put(self, name: str, g: Lanes, bits: Array, origin: Origin | None = None) -> None:
+        held = self.bits.get(name)
+        if held is None:
+            if not bits.any():
+                return
+            held = self.bits[name] = np.zeros(32, np.uint64)
+            self.warps[self.warp] = self.bits
+            self.on = True
+        held[g.lane] = bits
+        if origin is not None and bits.any():
+            self.origins[name] = origin
+        if not held.any():
+            del self.bits[name]
+
+    def follow(self, g: Lanes, site: int, values: dict[str, Array]) -> None:
+        """Called before each instruction while the warp has undefined values."""
+        i = self.code[site]
+        self.storing = None
+        if i.predicate is not None:
+            taken = self.taken(g, i, site, values)
+            if taken is None:
+                return
+            g, values = taken
+        step = Step(self.m, g, i, site, values, self.bits)
+        self.check_addresses(step)
+        if i.opcode.startswith("$") or i.opcode == "call":
+            for target in targets(i):
+                self.assign(step, [(target, np.zeros(g.n, np.uint64))])
+        elif i.opcode in ("st", "stmatrix"):
+            self.begin_store(step)
+        elif i.opcode in NO_DESTINATION:
+            self.check_given(step, i.operands)
+        elif i.opcode in ("atom", "mbarrier", *FOLLOWED) or (i.opcode == "wmma" and "load" in i.mods):
+            self.check_given(step, i.operands[1:])
+            self.assign(step, [(target, np.zeros(g.n, np.uint64)) for target in targets(i)])
+        elif i.opcode != "wgmma":  # its D is set where it is issued
+            self.assign(step, results_of(step))
+
+    def taken(
+        self, g: Lanes, i: Instruction, site: int, values: dict[str, Array]
+    ) -> tuple[Lanes, dict[str, Array]] | None:
+        """The lanes for which the instruction's guard holds, and what their operands hold. An undefined guard
+        decides a branch; if it chooses a register's value, that value is undefined."""
+        assert i.predicate is not None
+        guard = values[i.predicate.name]
+        doubt = self.bits.get(i.predicate.name)
+        if doubt is not None and doubt[g.lane].any():
+            if i.opcode in NO_DESTINATION or i.opcode in ("mbarrier", "atom"):
+                self.report("a branch", i.predicate.name, g, site, doubt[g.lane])
+            else:
+                origin = self.origins[i.predicate.name]
+                for target in targets(i):
+                    bits = smeared(doubt[g.lane], self.width(target.name))  # type: ignore[union-attr]
+                    self.put(target.name, g, bits, origin)  # type: ignore[union-attr]
+                return None
+        lanes = g.where(~guard if i.negated else guard)
+        if lanes is None or lanes is g:
+            return None if lanes is None else (g, values)
+        return lanes, {
+            name: value if len(value) == 1 else value[lanes.within] for name, value in values.items()
+        }
+
+    def decide(self, g: Lanes, site: int) -> None:
+        """The guard of an instruction by which lanes part."""
+        guard = self.code[site].predicate
+        held = None if guard is None else self.bits.get(guard.name)
+        if guard is not None and held is not None and held[g.lane].any():
+            self.report("a branch", guard.name, g, site, held[g.lane])
+
+    def assign(self, step: Step, results: list[tuple[Operand, Array]]) -> None:
+        origin = self.origin_of([name for name in step.values if name in self.bits])
+        for target, bits in results:
+            if isinstance(target, Reg):
+                self.put(target.name, step.g, bits, origin)
+
+    def origin_of(self, names: list[str]) -> Origin | None:
+        return next((self.origins[name] for name in names if name in self.origins), None)
+
+    # -- where undefined bits matter --
+
+    def check_addresses(self, step: Step) -> None:
+        for operand in step.i.operands:
+            if isinstance(operand, Addr):
+                for item in flatten(operand)[1:]:
+                    self.check(step, item, "an address")
+
+    def check_given(self, step: Step, operands: tuple[Operand, ...]) -> None:
+        what = "a branch" if step.i.opcode in DECIDES else f"what {step.i.opcode} is given"
+        for operand in operands:
+            for item in [] if isinstance(operand, Addr) else flatten(operand):
+                self.check(step, item, "a stored result" if step.i.opcode in ("atom", "red") else what)
+
+    def check(self, step: Step, item: Operand, what: str) -> None:
+        if isinstance(item, Reg) and item.name in self.bits:
+            bits = step.undefined(item)
+            if bits.any():
+                self.report(what, item.name, step.g, step.site, bits)
+
+    def report(self, what: str, name: str, g: Lanes, site: int, bits: Array) -> None:
+        """Report a register on which something depends. It counts as defined from here on."""
+        self.fault(what, self.origins[name], g, site, int(np.argmax(bits != 0)))
+        self.put(name, g, np.zeros(g.n, np.uint64))
+
+    def fault(self, what: str, origin: Origin, g: Lanes, site: int, lane: int) -> None:
+        rule = f"{what} depends on {origin.told(self.m)}"
+        name = "unset-register" if origin.site < 0 else ""
+        self.m.report(self.m.fault(Uninitialised, rule, site, g, lane, name=name))
+
+    # -- memory --
+
+    def begin_store(self, step: Step) -> None:
+        """Note which bytes of a store are undefined; it calls `stored` when its addresses are known."""
+        source = step.i.operands[1]
+        items = source.items if isinstance(source, Vec) else (source,)
+        if step.i.opcode == "stmatrix":
+            words = [step.undefined(item).astype("u4") for item in items]
+            rows = tile_rows(step.g, words, "trans" in step.i.mods).view("u1").reshape(-1, 16)
+            octets = np.zeros((32, 16), "u1")
+            octets[: len(rows)] = rows
+        else:
+            count = next((int(mod[1:]) for mod in step.i.mods if mod in ("v2", "v4", "v8")), 1)
+            size, parts = step.typed // 8, items if count > 1 else (source,)
+            rows = np.concatenate([as_octets(step.undefined(part), size) for part in parts], axis=1)
+            octets = np.zeros((32, rows.shape[1]), "u1")
+            octets[step.g.lane] = rows
+        names = [name for item in flatten(source) if (name := name_of(item)) in self.bits]
+        origin = self.origin_of(names)
+        if octets.any() and origin is not None:
+            self.storing = Storing(step.site, octets, origin, names)
+
+    def stored(self, g: Lanes, site: int, memory: UndefinedMemory | None, positions: Array) -> None:
+        """A store writes undefined bytes: memory of the kernel's own holds them, others would read them."""
+        store = self.storing
+        if store is None or store.site != site:
+            return
+        octets = store.octets[g.lane]
+        if not octets.any():
+            return
+        if memory is None:
+            self.fault("a stored result", store.origin, g, site, int(np.argmax(octets.any(axis=1))))
+            for name in store.names:  # they count as defined from here on
+                self.put(name, g, np.zeros(g.n, np.uint64))
+        else:
+            memory.mark(positions, octets[-1:] if len(positions) == 1 else octets, store.origin)
+
+    def read(self, g: Lanes, site: int, octets: Array, origin: Origin, addresses: Array) -> None:
+        """An access reads undefined bytes, a row a lane or one for all: a fault if they are not followed."""
+        if self.loaded(g, site, octets, origin):
+            return
+        row = int(np.argmax(octets.any(axis=1)))
+        rule = f"a read of {origin.story}"
+        self.m.report(self.m.fault(Uninitialised, rule, site, g, row, int(addresses[row])))
+
+    def loaded(self, g: Lanes, site: int, octets: Array, origin: Origin) -> bool:
+        """Whether a load of undefined bytes is followed: its registers then have undefined bits."""
+        i = self.code[site]
+        if i.opcode not in FOLLOWED:
+            return False
+        items = targets(i)
+        if i.opcode == "ldmatrix":
+            rows = np.broadcast_to(octets, (8 * len(items), 16))
+            words = tile_words(g, np.ascontiguousarray(rows), "trans" in i.mods)
+            parts = [word.astype(np.uint64) for word in words]
+        else:
+            kind = next(mod for mod in reversed(i.mods) if mod in TYPE_BYTES)
+            size, rows = TYPE_BYTES[kind], np.broadcast_to(octets, (g.n, octets.shape[1]))
+            parts = [as_words(rows[:, size * n : size * (n + 1)], kind) for n in range(len(items))]
+        for item, bits in zip(items, parts, strict=True):
+            assert isinstance(item, Reg)
+            self.put(item.name, g, bits & width_mask(self.width(item.name)), origin)
+        return True
+
+    # -- wgmma --
+
+    def multiplied(self, p: PendingProduct, memory: UndefinedMemory) -> None:
+        """What a wgmma leaves in D: rows by A's undefined elements, columns by B's."""
+        i, mma = self.code[p.site], p.mma
+        d = i.operands[0]
+        names = [item for item in flatten(d) if isinstance(item, Reg)]
+        place = b_positions(self.m, p, 0)
+        second, other = memory.elements(place, mma.transposed_b, mma.kinds[2]), place
+        step = Step(self.m, p.g, i, p.site, {}, self.bits)
+        if p.a_registers:
+            table = a_map(16, mma.depth, mma.kinds[1])
+            first = undefined_elements(step, i.operands[1], mma.kinds[1])[table]
+        else:
+            place = a_positions(self.m, p, 0, int(p.g.thread[0]) // 32 % 4)
+            first = memory.elements(place, mma.transposed_a, mma.kinds[1])
+            other = place if first.any() else other
+        total = np.logical_or.outer(first.any(axis=1), second.any(axis=1))
+        read = [name for item in flatten(i.operands[1]) if (name := name_of(item)) in self.bits]
+        if p.c:
+            read += [item.name for item in names if item.name in self.bits]
+            total = total | undefined_elements(step, d, mma.kinds[0])[c_map(16, mma.n)]
+        origin = self.origin_of(read) or memory.origin(other.reshape(-1), PIECE, p.site)
+        for item, bits in sums_of(p.g, total, mma.kinds[0], d):
+            assert isinstance(item, Reg)
+            self.put(item.name, p.g, bits, origin)
+
+
+def name_of(item: Operand) -> str:
+    return item.name if isinstance(item, Reg) else ""
+
+
+def as_octets(bits: Array, size: int) -> Array:
+    """(lanes, bytes) of undefined bits."""
+    if size == 16:
+        return np.where(bits != 0, 0xFF, 0).astype("u1")[:, None].repeat(16, axis=1)
+    return np.ascontiguousarray(bits).view("u1").reshape(-1, 8)[:, :size]
+
+
+def as_words(octets: Array, kind: str) -> Array:
+    """The undefined bits of a value that was loaded; a sign goes on upwards."""
+    size = octets.shape[1]
+    if size > 8:
+        return np.where(octets.any(axis=1), ALL, np.uint64(0))
+    words = np.zeros((len(octets), 8), "u1")
+    words[:, :size] = octets
+    bits = words.view(np.uint64).reshape(-1)
+    if kind[0] != "s" or size == 8:
+        return bits
+    top = bits >> np.uint64(8 * size - 1)
+    return bits | (smeared(top, 64) & ~width_mask(8 * size))
