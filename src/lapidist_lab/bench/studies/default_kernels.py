@@ -34,7 +34,7 @@ CASES = [(mode, name) for mode in MODES for name in TYPES]
 SHAPES, SEED, LEAST = 24, 303, 64
 WARM_UPS, CALLS, REPEATS = 3, 20, 5
 EAGER_SECONDS = 1.0
-AS_WARM_SECONDS = 0.3  # of the others' calls: large products draw so much power that the clock falls meanwhile
+AS_WARM_SECONDS = 0.3  # of the others: large products draw so much power that the clock falls meanwhile
 BUSY_CYCLES = 4_000_000  # the GPU is kept busy while calls are queued, so that the host is not what is timed
 PROTOCOL = (
     f"{SHAPES} shapes of a type, half of them aligned, B by columns, in a new process with an empty cache;"
