@@ -46,6 +46,7 @@ from lapidist.machine.ptx.basic_blocks import is_ordered_load
 from lapidist.machine.ptx.merging import merged_loads
 from lapidist.machine.ptx.syntax_tree import Kernel, Variable
 from lapidist.machine.sanitize.random_orders import FuzzedScheduler
+from lapidist.machine.sanitize.sanitized_launch import Earlier
 from lapidist.machine.sanitize.sanitizer import Sanitizer, smallest_access
 from lapidist.machine.scheduler import Progress, Scheduler
 from lapidist.machine.state import GRID_BARRIER, Machine
@@ -90,6 +91,7 @@ class Report:
     seconds: float = 0.0
     steps: int = field(default=0, compare=False)
     reached: frozenset[int] = field(default=frozenset(), repr=False)  # lines of PTX that some lane executed
+    touched: Earlier = field(default_factory=Earlier, repr=False, compare=False)  # if `earlier` was given
 
     def __str__(self) -> str:
         schedule = (
@@ -113,6 +115,7 @@ def run(
     watch: Observer | None = None,
     on_progress: Progress | None = None,
     judge: Callable[[MachineFault], bool] | None = None,
+    earlier: Earlier | None = None,
 ) -> Report:
     """Execute a launch, and return a `Report` of what it did. Results appear in the arrays that own
     `launch.memory`. A faulty kernel raises a MachineFault.
@@ -123,7 +126,8 @@ def run(
     blocks run at a time. `budget` is how many blocks of code may be executed in all, and `memory_budget` how
     many bytes the machine may take beside the launch's own memory. `watch` hears of what happens.
     `on_progress` is called with how many blocks of the grid have started, and their number, whenever some
-    start. `judge` takes a fault that leaves the kernel's work as it is, and says whether the run goes on."""
+    start. `judge` takes a fault that leaves the kernel's work as it is, and says whether the run
+    goes on. `earlier` is what the launches before did, for a sanitized launch that overlaps with them."""
     require_launch(launch)
     integers = {"budget": budget, "memory_budget": memory_budget, "residency": residency, "seed": seed}
     for name, number in integers.items():
@@ -146,16 +150,21 @@ def run(
     merged = merged_loads(program.kernel, program.blocks) if merge_loads else None
     counter = Counter(program.kernel, exact_counts, merged)
     machine.observer, machine.judge = counter if counting else Observer(), judge
-    scheduler = scheduler_of(machine, grain, budget, on_progress)
+    scheduler, touched = scheduler_of(machine, grain, budget, on_progress), Earlier()
+    sanitizer = getattr(scheduler, "sanitizer", None)
+    if sanitizer is not None and earlier is not None:
+        sanitizer.launches.earlier = earlier
     if watch is not None:
         machine.observer = Several(machine.observer, watch)
     try:
         scheduler.run()
         machine.register_pool.check()
+        if sanitizer is not None and earlier is not None:
+            touched = sanitizer.launches.of_this(sanitizer.globals)
     finally:
         memory.regions.clear()  # the machine is part of cycles, which would keep a caller's arrays
     counts, seconds = collect(scheduler, counter) if counting else None, time.perf_counter() - start
-    return Report(counts, seed, seconds, machine.steps, reached_lines(program, scheduler))
+    return Report(counts, seed, seconds, machine.steps, reached_lines(program, scheduler), touched)
 
 
 def scheduler_of(machine: Machine, grain: int, budget: int, on_progress: Progress | None) -> Scheduler:

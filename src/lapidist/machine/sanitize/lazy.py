@@ -116,7 +116,7 @@ class LazyCopies(Copies):
         target.check_aligned(offset, size, site)
         self.m.observer.counted(target, offset, size, site, "store")
         g = target.g
-        self.s.launches.check(g, site)
+        self.s.launches.check(g, site, source, size, "load")
         positions = np.broadcast_to(target.base + offset, (g.n,))
         self.s.touch_shared(g, positions, size, site, "store")
         self.s.begin_landing(positions, size)
@@ -229,7 +229,7 @@ class LazyCopies(Copies):
         for barrier in t.barriers:
             s.check_initialised(t.g, t.lane, barrier, t.site, proxy=True)
         if not t.from_shared:
-            s.launches.check(t.g, t.site)
+            s.launches.check(t.g, t.site, *global_side(t), "load" if t.to_shared else "store")
         pieces = self.pieces(t)
         if t.to_shared:
             for start in t.shared:
@@ -291,7 +291,7 @@ class LazyCopies(Copies):
         level = Scopes.level("gpu") if t.operation else PLAIN
         if t.from_shared:
             return
-        starts, nbytes = (np.array([t.address]), t.nbytes) if t.map is None else matrix_rows(t)
+        starts, nbytes = global_side(t)
         for region, rows in self.by_region(starts):
             positions = (rows[:, None] + np.arange(0, nbytes, self.s.grain)).reshape(-1)
             self.s.touch_global(
@@ -384,9 +384,10 @@ def keep(copy: PendingCopy, lanes: Array) -> PendingCopy:
     )
 
 
-def matrix_rows(t: Transfer) -> tuple[Array, int]:
-    """Where the runs of global memory start that a tensor copy touches, and the bytes of a run."""
-    assert t.map is not None
+def global_side(t: Transfer) -> tuple[Array, int]:
+    """Where the runs of global memory start that a bulk copy touches, and the bytes of a run."""
+    if t.map is None:
+        return np.array([t.address]), t.nbytes
     size = element_size(t.map.dtype)
     inside, _ = clip_box(t.map, t)
     if any(low >= high for low, high in inside):

@@ -114,7 +114,7 @@ class Sanitizer(Observer):
             self.own.touch_local(address, offset, size, site, kind)
         elif address.space == "global":
             addresses = address.addresses.astype(np.int64) + offset
-            self.launches.check(address.g, site)
+            self.launches.check(address.g, site, addresses, size, kind)
             region = self.m.globals.find(int(addresses[0]))
             self.touch_global(address.g, addresses, size, site, kind, level, region)
             self.own.touch_global(address, offset, size, site, kind)
