@@ -132,8 +132,7 @@ def run(
     integers = {"budget": budget, "memory_budget": memory_budget, "residency": residency, "seed": seed}
     for name, number in integers.items():
         require_integer(name, number, least=0 if name == "seed" else 1)
-    start = time.perf_counter()
-    program = compile_program(launch.binary.ptx, launch.binary.entry)
+    start, program = time.perf_counter(), compile_program(launch.binary.ptx, launch.binary.entry)
     geometry = check_geometry(launch, program)
     for offset, tensor in launch.tensor_maps:
         require_fields(offset, tensor)
@@ -150,30 +149,36 @@ def run(
     merged = merged_loads(program.kernel, program.blocks) if merge_loads else None
     counter = Counter(program.kernel, exact_counts, merged)
     machine.observer, machine.judge = counter if counting else Observer(), judge
-    scheduler, touched = scheduler_of(machine, grain, budget, on_progress), Earlier()
-    sanitizer = getattr(scheduler, "sanitizer", None)
-    if sanitizer is not None and earlier is not None:
-        sanitizer.launches.earlier = earlier
+    scheduler = scheduler_of(machine, grain, budget, on_progress, earlier)
     if watch is not None:
         machine.observer = Several(machine.observer, watch)
     try:
         scheduler.run()
         machine.register_pool.check()
-        if sanitizer is not None and earlier is not None:
-            touched = sanitizer.launches.of_this(sanitizer.globals)
     finally:
         memory.regions.clear()  # the machine is part of cycles, which would keep a caller's arrays
     counts, seconds = collect(scheduler, counter) if counting else None, time.perf_counter() - start
-    return Report(counts, seed, seconds, machine.steps, reached_lines(program, scheduler), touched)
+    did = reached_lines(program, scheduler), touched_by(scheduler, earlier)
+    return Report(counts, seed, seconds, machine.steps, *did)
 
 
-def scheduler_of(machine: Machine, grain: int, budget: int, on_progress: Progress | None) -> Scheduler:
+def scheduler_of(
+    machine: Machine, grain: int, budget: int, on_progress: Progress | None, earlier: Earlier | None
+) -> Scheduler:
     """The plain schedule, or the one that the machine's seed draws, which the sanitizer watches."""
     if machine.seed is None:
         return Scheduler(machine, range(machine.geometry.blocks), budget, on_progress)
     sanitizer = Sanitizer(machine, grain, machine.observer)
+    sanitizer.launches.earlier = earlier or Earlier()
     machine.observer = sanitizer
     return FuzzedScheduler(machine, sanitizer, machine.seed, budget, on_progress)
+
+
+def touched_by(scheduler: Scheduler, earlier: Earlier | None) -> Earlier:
+    """What the next launch is to know, where the launches before are known."""
+    if earlier is None or not isinstance(scheduler, FuzzedScheduler):
+        return Earlier()
+    return scheduler.sanitizer.launches.of_this(scheduler.sanitizer.globals)
 
 
 def reached_lines(program: Program, scheduler: Scheduler) -> frozenset[int]:

@@ -199,7 +199,7 @@ class Definedness:
         self.put(name, g, np.zeros(g.n, np.uint64))
 
     def fault(self, what: str, origin: Origin, g: Lanes, site: int, lane: int) -> None:
-        rule = f"{what} depends on {origin.told(self.m)}"
+        rule = f"{what} depends on {origin.sentence(self.m)}"
         name = "unset-register" if origin.site < 0 else ""
         self.m.report(self.m.fault(Uninitialised, rule, site, g, lane, name=name))
 
