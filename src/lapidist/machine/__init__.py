@@ -2,6 +2,7 @@
 
 from lapidist.machine.authors.checks import check, check_sequence, kernel_launch
 from lapidist.machine.authors.findings import Finding, Findings
+from lapidist.machine.authors.timeline import trace_of
 from lapidist.machine.counters import Counts
 from lapidist.machine.faults import MachineFault, PtxError
 from lapidist.machine.foreign import run_ptx
@@ -19,4 +20,5 @@ __all__ = [
     "kernel_launch",
     "run",
     "run_ptx",
+    "trace_of",
 ]

@@ -91,6 +91,9 @@ class Report:
     seconds: float = 0.0
     steps: int = field(default=0, compare=False)
     reached: frozenset[int] = field(default=frozenset(), repr=False)  # lines of PTX that some lane executed
+    ways: dict[int, int] = field(
+        default_factory=dict, repr=False, compare=False
+    )  # by line of a branch: 1 | 2
     touched: Earlier = field(default_factory=Earlier, repr=False, compare=False)  # if `earlier` was given
 
     def __str__(self) -> str:
@@ -158,7 +161,7 @@ def run(
     finally:
         memory.regions.clear()  # the machine is part of cycles, which would keep a caller's arrays
     counts, seconds = collect(scheduler, counter) if counting else None, time.perf_counter() - start
-    did = reached_lines(program, scheduler), touched_by(scheduler, earlier)
+    did = scheduler.reached_lines(), scheduler.ways(), touched_by(scheduler, earlier)
     return Report(counts, seed, seconds, machine.steps, *did)
 
 
@@ -179,12 +182,6 @@ def touched_by(scheduler: Scheduler, earlier: Earlier | None) -> Earlier:
     if earlier is None or not isinstance(scheduler, FuzzedScheduler):
         return Earlier()
     return scheduler.sanitizer.launches.of_this(scheduler.sanitizer.globals)
-
-
-def reached_lines(program: Program, scheduler: Scheduler) -> frozenset[int]:
-    code = program.kernel.instructions
-    blocks = (block for block, runs in zip(program.blocks, scheduler.warp_runs.tolist(), strict=True) if runs)
-    return frozenset(i.site.line for block in blocks for i in code[block.start : block.stop])
 
 
 # ---- checks before anything runs ----

@@ -12,14 +12,16 @@ import numpy as np
 
 from lapidist.errors import ArgumentError
 from lapidist.launch import Dim3, Launch
+from lapidist.machine.authors.coverage import coverage_of
 from lapidist.machine.authors.cuda_sources import of_cuda, of_file
 from lapidist.machine.authors.findings import Findings, Judge
 from lapidist.machine.authors.framework_kernels import of_framework
 from lapidist.machine.authors.kernel_text import KernelText, demangled, entry_of, require_ptx
 from lapidist.machine.faults import MachineFault
 from lapidist.machine.foreign import Argument, make_launch
+from lapidist.machine.ptx.parse import parse_kernel
 from lapidist.machine.rules import require_levels
-from lapidist.machine.run import require_integer, run
+from lapidist.machine.run import Report, require_integer, run
 from lapidist.machine.sanitize.sanitized_launch import Earlier
 
 ARCHITECTURE = "sm_90a"
@@ -156,17 +158,24 @@ def check_launches(
     memory = [m for launch, _ in launches for m in (*launch.memory, *launch.variables)]
     arrays = list({id(m.owner): m.owner for m in memory if isinstance(m.owner, np.ndarray)}.values())
     before = [array.copy() for array in arrays]
+    reports: list[list[Report]] = [[] for _ in launches]
     for seed in [*range(seeds), None]:
-        run_all([launch for launch, _ in launches], judges, seed)
+        run_all([launch for launch, _ in launches], judges, reports, seed)
         if seed is not None:
             for array, content in zip(arrays, before, strict=True):
                 if array.flags.writeable:
                     np.copyto(array, content)
     found = [finding for judge in judges for finding in judge.findings(seeds + 1)]
-    return Findings(", ".join(judge.kernel for judge in judges), seeds + 1, found)
+    coverage = [
+        coverage_of(judge.kernel, parse_kernel(text.ptx, text.entry), runs, text.sources)
+        for (_, text), judge, runs in zip(launches, judges, reports, strict=True)
+    ]
+    return Findings(", ".join(judge.kernel for judge in judges), seeds + 1, found, coverage)
 
 
-def run_all(launches: Sequence[Launch], judges: Sequence[Judge], seed: int | None) -> None:
+def run_all(
+    launches: Sequence[Launch], judges: Sequence[Judge], reports: list[list[Report]], seed: int | None
+) -> None:
     """One schedule: launch by launch, until one fails."""
     earlier = Earlier(known=True)
     for number, (launch, judge) in enumerate(zip(launches, judges, strict=True)):
@@ -183,4 +192,5 @@ def run_all(launches: Sequence[Launch], judges: Sequence[Judge], seed: int | Non
         except MachineFault as fault:
             judge.take(fault)
             return
+        reports[number].append(report)
         earlier = report.touched
