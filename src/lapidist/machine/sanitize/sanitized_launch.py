@@ -92,6 +92,8 @@ class LaunchOrder:
         lines = np.array([i.site.line for i in self.m.program.kernel.instructions], np.int32)
         blocks = self.waited.reshape(self.m.geometry.blocks, -1) < NEVER
         before = self.earlier.touched if self.m.overlaps and not blocks.any(axis=1).all() else []
+        for shadow in shadows.values():
+            shadow.replay()
         mine = [
             Touched(
                 self.m.program.kernel.name,
