@@ -60,6 +60,20 @@ def test_check_passes_a_sound_kernel(
     assert capsys.readouterr().out == "shift: 0 errors and 0 warnings in 3 runs\n"
 
 
+def test_check_writes_coverage_and_a_trace(
+    launch: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, trace = tmp_path / "shift.html", tmp_path / "shift.json"
+    sound = [*launch, *VALUES, "-D", "BARRIER=__syncthreads()", "--coverage"]
+    assert run([*sound, "--html", str(page), "--trace", str(trace)], monkeypatch) == 0
+    out = capsys.readouterr().out
+    assert "\n+     6     BARRIER;" in out
+    assert '<tr class="yes"><td>6</td>' in page.read_text()
+    assert {"X", "M"} <= {event["ph"] for event in json.loads(trace.read_text())["traceEvents"]}
+    assert run([*sound, "--json"], monkeypatch) == 0
+    assert json.loads(capsys.readouterr().out)["coverage"]["shift.cu"]["6"]["ran"]
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from lapidist.machine.faults import Race
+from lapidist.machine.sanitize.shadow import Shadow
 from snippets import run_body
 
 SEEDS = range(4)
@@ -169,3 +170,27 @@ def test_atomics_of_two_blocks_meet_at_the_scope_of_the_gpu(scope: str, found: i
     add = f"red.relaxed.{scope}.global.add.u32 {FLAG}, 1;"
     assert races(add, add) == found
     assert races(add, add, block=True) == 0
+
+
+def test_reads_that_are_noted_later_are_noted_alike() -> None:
+    """Reads of what nobody wrote are logged. Replayed together, they leave what one by one leave."""
+    random = np.random.default_rng(3)
+    for _ in range(40):
+        one, other = (Shadow(64, 4, agents=8) for _ in range(2))
+        for moment in range(1, 1 + int(random.integers(1, 30))):
+            warp, site = int(random.integers(4)), int(random.integers(9))
+            if random.integers(4):
+                addresses, lanes = 4 * random.permutation(12)[:6].astype(np.uint64), np.arange(6)
+            else:
+                addresses, lanes = 4 * random.permutation(12)[:1].astype(np.uint64), np.array([-1])
+            size = int(random.choice([4, 8]))
+            at = one.grains(addresses.astype(np.int64) + 8, size)
+            one.note_read(at, 0, warp, moment, site, np.repeat(lanes, len(at) // len(lanes)))
+            other.log_read(addresses, 8, size, warp, moment, site, lanes)
+            if not random.integers(8):
+                other.replay()
+        other.replay()
+        for name in ("read", "reader", "read_site", "read_warp", "last_read"):
+            assert (getattr(one, name) == getattr(other, name)).all(), name
+        seen = one.read_warp >= 0
+        assert (one.read_lane[seen] == other.read_lane[seen]).all()

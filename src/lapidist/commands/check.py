@@ -12,11 +12,13 @@ from lapidist.commands.options import JsonObject
 from lapidist.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from lapidist.launch import Launch
     from lapidist.machine.authors.kernel_text import KernelText
 
 EXAMPLES = (
     "check saxpy.cu --block 128 --arg n=100 --arg a=2.0 --arg x=float32[100]:random --arg y=float32[100]",
     "check kernels.cuh --entry 'scale<float>' -I include -D TILE=16 --arg 0=float32[64] --arg 1=64",
+    "check scale.cu --block 64 --arg n=64 --arg x=float32[64] --coverage --trace scale.json",
     "check saxpy.ptx --arg 0=100 --arg 1=2.0 --arg 2=x.npy --arg 3=float32[100] --ignore race --json",
 )
 
@@ -44,28 +46,70 @@ def check(
         list[str] | None, typer.Option(help="a rule, FILE:LINE, or a kernel, whose findings are left out")
     ] = None,
     level: Annotated[list[str] | None, typer.Option(help="RULE=error, RULE=warning or RULE=off")] = None,
+    coverage: Annotated[bool, typer.Option("--coverage", help="show which lines and branches ran")] = False,
+    html: Annotated[Path | None, typer.Option(help="write the coverage there, as a page")] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="write schedule 0 there, as a trace that Perfetto opens")
+    ] = None,
     as_json: JsonObject = False,
 ) -> None:
     """Look for faults in any kernel, on many schedules."""
-    from lapidist.machine import kernel_arguments
-    from lapidist.machine.authors.checks import check_launch, launch_of
-    from lapidist.machine.authors.cuda_sources import of_file
+    from lapidist.machine.authors.checks import check_launch
     from lapidist.machine.rules import require_levels
 
     levels = dict(pair.partition("=")[::2] for pair in level or [])
     require_levels(levels)
-    values = kernel_arguments.parse_arguments(arg or [])
-    extents = [
-        kernel_arguments.parse_extent(given, option)
-        for given, option in ((grid, "--grid"), (block, "--block"), (cluster, "--cluster"))
-    ]
-    defines = {pair.partition("=")[0]: pair.partition("=")[2] or "1" for pair in define or []}
-    text = of_file(file, entry, include or [], defines, arch)
-    launch = launch_of(text, extents[0], extents[1], in_order(text, values), shared, extents[2], [])
+    launch, text = launch_of(
+        file, entry, (grid, block, cluster), arg or [], shared, include or [], define or [], arch
+    )
+    if trace is not None:
+        write_trace(trace, launch)
     findings = check_launch(launch, text, seeds, ignore or [], levels)
-    print(json.dumps(findings.data()) if as_json else findings)
+    (covered,) = findings.coverage
+    if html is not None:
+        html.write_text(covered.html())
+    data = findings.data() | ({"coverage": covered.data()} if coverage else {})
+    words = f"{covered}\n{findings}" if coverage else str(findings)
+    print(json.dumps(data) if as_json else words)
     if not findings:
         raise typer.Exit(1)
+
+
+def launch_of(
+    file: Path,
+    entry: str,
+    extents: tuple[str, str, str],
+    arg: list[str],
+    shared: int,
+    include: list[str],
+    define: list[str],
+    arch: str,
+) -> tuple[Launch, KernelText]:
+    from lapidist.machine import kernel_arguments
+    from lapidist.machine.authors import checks
+    from lapidist.machine.authors.cuda_sources import of_file
+
+    values = kernel_arguments.parse_arguments(arg)
+    grid, block, cluster = (
+        kernel_arguments.parse_extent(given, option)
+        for given, option in zip(extents, ("--grid", "--block", "--cluster"), strict=True)
+    )
+    defines = {pair.partition("=")[0]: pair.partition("=")[2] or "1" for pair in define}
+    text = of_file(file, entry, include, defines, arch)
+    return checks.launch_of(text, grid, block, in_order(text, values), shared, cluster, []), text
+
+
+def write_trace(path: Path, launch: Launch) -> None:
+    """One schedule as a trace; what it wrote to the arrays is undone."""
+    import numpy as np
+
+    from lapidist.machine.authors.timeline import trace_of
+
+    arrays = [m.owner for m in launch.memory if isinstance(m.owner, np.ndarray)]
+    before = [array.copy() for array in arrays]
+    path.write_text(trace_of(launch))
+    for array, content in zip(arrays, before, strict=True):
+        np.copyto(array, content)
 
 
 def in_order(text: KernelText, values: dict[str | int, Any]) -> list[Any]:

@@ -34,6 +34,7 @@ class Cohort:
         self.registers = registers
         self.lane = threads % 32
         self.warp = threads // 32  # within the block
+        self.first_warp = int(blocks[0]) * launch.warps + int(threads[0]) // 32  # in the launch
         self.all = Lanes(self, None)
         self.groups: dict[int, tuple[Lanes, int]] = {}
         # For fuzzed schedules.

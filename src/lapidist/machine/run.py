@@ -46,6 +46,7 @@ from lapidist.machine.ptx.basic_blocks import is_ordered_load
 from lapidist.machine.ptx.merging import merged_loads
 from lapidist.machine.ptx.syntax_tree import Kernel, Variable
 from lapidist.machine.sanitize.random_orders import FuzzedScheduler
+from lapidist.machine.sanitize.sanitized_launch import Earlier
 from lapidist.machine.sanitize.sanitizer import Sanitizer, smallest_access
 from lapidist.machine.scheduler import Progress, Scheduler
 from lapidist.machine.state import GRID_BARRIER, Machine
@@ -90,6 +91,10 @@ class Report:
     seconds: float = 0.0
     steps: int = field(default=0, compare=False)
     reached: frozenset[int] = field(default=frozenset(), repr=False)  # lines of PTX that some lane executed
+    ways: dict[int, int] = field(
+        default_factory=dict, repr=False, compare=False
+    )  # by line of a branch: 1 | 2
+    touched: Earlier = field(default_factory=Earlier, repr=False, compare=False)  # if `earlier` was given
 
     def __str__(self) -> str:
         schedule = (
@@ -113,6 +118,7 @@ def run(
     watch: Observer | None = None,
     on_progress: Progress | None = None,
     judge: Callable[[MachineFault], bool] | None = None,
+    earlier: Earlier | None = None,
 ) -> Report:
     """Execute a launch, and return a `Report` of what it did. Results appear in the arrays that own
     `launch.memory`. A faulty kernel raises a MachineFault.
@@ -123,13 +129,13 @@ def run(
     blocks run at a time. `budget` is how many blocks of code may be executed in all, and `memory_budget` how
     many bytes the machine may take beside the launch's own memory. `watch` hears of what happens.
     `on_progress` is called with how many blocks of the grid have started, and their number, whenever some
-    start. `judge` takes a fault that leaves the kernel's work as it is, and says whether the run goes on."""
+    start. `judge` takes a fault that leaves the kernel's work as it is, and says whether the run
+    goes on. `earlier` is what the launches before did, for a sanitized launch that overlaps with them."""
     require_launch(launch)
     integers = {"budget": budget, "memory_budget": memory_budget, "residency": residency, "seed": seed}
     for name, number in integers.items():
         require_integer(name, number, least=0 if name == "seed" else 1)
-    start = time.perf_counter()
-    program = compile_program(launch.binary.ptx, launch.binary.entry)
+    start, program = time.perf_counter(), compile_program(launch.binary.ptx, launch.binary.entry)
     geometry = check_geometry(launch, program)
     for offset, tensor in launch.tensor_maps:
         require_fields(offset, tensor)
@@ -146,7 +152,7 @@ def run(
     merged = merged_loads(program.kernel, program.blocks) if merge_loads else None
     counter = Counter(program.kernel, exact_counts, merged)
     machine.observer, machine.judge = counter if counting else Observer(), judge
-    scheduler = scheduler_of(machine, grain, budget, on_progress)
+    scheduler = scheduler_of(machine, grain, budget, on_progress, earlier)
     if watch is not None:
         machine.observer = Several(machine.observer, watch)
     try:
@@ -155,22 +161,27 @@ def run(
     finally:
         memory.regions.clear()  # the machine is part of cycles, which would keep a caller's arrays
     counts, seconds = collect(scheduler, counter) if counting else None, time.perf_counter() - start
-    return Report(counts, seed, seconds, machine.steps, reached_lines(program, scheduler))
+    did = scheduler.reached_lines(), scheduler.ways(), touched_by(scheduler, earlier)
+    return Report(counts, seed, seconds, machine.steps, *did)
 
 
-def scheduler_of(machine: Machine, grain: int, budget: int, on_progress: Progress | None) -> Scheduler:
+def scheduler_of(
+    machine: Machine, grain: int, budget: int, on_progress: Progress | None, earlier: Earlier | None
+) -> Scheduler:
     """The plain schedule, or the one that the machine's seed draws, which the sanitizer watches."""
     if machine.seed is None:
         return Scheduler(machine, range(machine.geometry.blocks), budget, on_progress)
     sanitizer = Sanitizer(machine, grain, machine.observer)
+    sanitizer.launches.earlier = earlier or Earlier()
     machine.observer = sanitizer
     return FuzzedScheduler(machine, sanitizer, machine.seed, budget, on_progress)
 
 
-def reached_lines(program: Program, scheduler: Scheduler) -> frozenset[int]:
-    code = program.kernel.instructions
-    blocks = (block for block, runs in zip(program.blocks, scheduler.warp_runs.tolist(), strict=True) if runs)
-    return frozenset(i.site.line for block in blocks for i in code[block.start : block.stop])
+def touched_by(scheduler: Scheduler, earlier: Earlier | None) -> Earlier:
+    """What the next launch is to know, where the launches before are known."""
+    if earlier is None or not isinstance(scheduler, FuzzedScheduler):
+        return Earlier()
+    return scheduler.sanitizer.launches.of_this(scheduler.sanitizer.globals)
 
 
 # ---- checks before anything runs ----

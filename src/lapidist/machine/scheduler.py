@@ -22,6 +22,7 @@ from lapidist.machine.state import Machine
 Array = np.ndarray
 AGE_LIMIT = 64
 POLL_LIMIT = 20_000
+JUMPED, FELL_THROUGH = 1, 2
 FRUITLESS = 1_000  # polls since the last store: who polls will not come
 Progress = Callable[[int, int], None]
 # A group becomes a cohort of its own after so many blocks of code apart, if it is large enough to be worth
@@ -45,6 +46,7 @@ class Scheduler:
         self.warp_runs = np.zeros(len(machine.program.blocks), np.int64)
         self.lane_runs = np.zeros(len(machine.program.blocks), np.int64)
         self.splits = np.zeros(len(machine.program.blocks), np.int64)
+        self.went: dict[int, int] = {}  # by block that ends in a branch: JUMPED, FELL_THROUGH, or both
         self.on_progress = on_progress or (lambda started, blocks: None)
 
     # -- residency --
@@ -267,6 +269,8 @@ class Scheduler:
     def branch(self, cohort: Cohort, lanes: Lanes, jumps: Array, target: int, after: int) -> None:
         yes, no = split(lanes, jumps)
         self.splits[after - 1] += yes is not None and no is not None
+        went = JUMPED * (yes is not None) + FELL_THROUGH * (no is not None)
+        self.went[after - 1] = self.went.get(after - 1, 0) | went
         for number, part in ((target, yes), (after, no)):
             if part is not None:
                 self.enqueue(cohort, number, part)
@@ -308,6 +312,25 @@ class Scheduler:
             self.enqueue(cohort, number + 1, go)
         if stay is not None:
             self.parked.append((cohort, stay, number))
+
+    # -- what was reached --
+
+    def reached_lines(self) -> frozenset[int]:
+        """Lines of PTX that some lane executed."""
+        code = self.m.program.kernel.instructions
+        blocks = [
+            block for block, runs in zip(self.m.program.blocks, self.warp_runs.tolist(), strict=True) if runs
+        ]
+        return frozenset(i.site.line for block in blocks for i in code[block.start : block.stop])
+
+    def ways(self) -> dict[int, int]:
+        """Which ways lanes went at each branch, by its line of PTX."""
+        blocks = self.m.program.blocks
+        return {
+            self.m.site(blocks[number].stop - 1).line: went
+            for number, went in self.went.items()
+            if blocks[number].kind == "branch"
+        }
 
     # -- barriers --
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,17 @@ import numpy as np
 
 from lapidist.errors import ArgumentError
 from lapidist.launch import Dim3, Launch
+from lapidist.machine.authors.coverage import coverage_of
 from lapidist.machine.authors.cuda_sources import of_cuda, of_file
 from lapidist.machine.authors.findings import Findings, Judge
 from lapidist.machine.authors.framework_kernels import of_framework
 from lapidist.machine.authors.kernel_text import KernelText, demangled, entry_of, require_ptx
 from lapidist.machine.faults import MachineFault
 from lapidist.machine.foreign import Argument, make_launch
+from lapidist.machine.ptx.parse import parse_kernel
 from lapidist.machine.rules import require_levels
-from lapidist.machine.run import require_integer, run
+from lapidist.machine.run import Report, require_integer, run
+from lapidist.machine.sanitize.sanitized_launch import Earlier
 
 ARCHITECTURE = "sm_90a"
 SEEDS = 8
@@ -99,17 +103,94 @@ def launch_of(
 def check_launch(
     launch: Launch, text: KernelText, seeds: int, ignore: Collection[str], levels: Mapping[str, str]
 ) -> Findings:
-    judge = Judge(demangled(text.entry), ignore, levels, text.sources)
-    arrays = [m.owner for m in (*launch.memory, *launch.variables) if isinstance(m.owner, np.ndarray)]
+    return check_launches([(launch, text)], seeds, ignore, levels)
+
+
+def kernel_launch(
+    kernel: Any,
+    grid: Dim3,
+    block: Dim3 | None = None,
+    *args: Any,
+    overlaps: bool = False,
+    entry: str = "",
+    shared_bytes: int = 0,
+    cluster: Dim3 = (1, 1, 1),
+    memory: Sequence[np.ndarray] = (),
+    include: Sequence[str] = (),
+    define: Mapping[str, object] | None = None,
+    arch: str = ARCHITECTURE,
+    **constants: Any,
+) -> tuple[Launch, KernelText]:
+    """A kernel with its arguments, as `check` takes them, for `check_sequence`. One that `overlaps` may start
+    while the launch before still runs (programmatic stream serialisation): it says itself, by
+    griddepcontrol.wait, when it needs that one's results."""
+    text = text_of(kernel, args, entry, include, define or {}, arch, constants)
+    launch = launch_of(text, grid, block, args, shared_bytes, cluster, memory)
+    return replace(launch, overlaps=overlaps), text
+
+
+def check_sequence(
+    launches: Sequence[tuple[Launch, KernelText]],
+    *,
+    seeds: int = SEEDS,
+    ignore: Collection[str] = (),
+    levels: Mapping[str, str] | None = None,
+) -> Findings:
+    """Run launches of a stream one after the other, on `seeds` random schedules and then plainly. Beside what
+    `check` finds: a launch that overlaps with those before, and touches before griddepcontrol.wait what they
+    write, or writes what they read."""
+    require_integer("seeds", seeds, least=0)
+    require_levels(levels or {})
+    pairs = launches if isinstance(launches, Sequence) else ()
+    if not pairs or not all(isinstance(item, tuple) and len(item) == 2 for item in pairs):
+        rule = "must be a list of what kernel_launch returns"
+        raise ArgumentError(f"launches: {rule}; got {launches!r}. Give one a launch, in order")
+    return check_launches(launches, seeds, ignore, levels or {})
+
+
+def check_launches(
+    launches: Sequence[tuple[Launch, KernelText]],
+    seeds: int,
+    ignore: Collection[str],
+    levels: Mapping[str, str],
+) -> Findings:
+    judges = [Judge(demangled(text.entry), ignore, levels, text.sources) for _, text in launches]
+    memory = [m for launch, _ in launches for m in (*launch.memory, *launch.variables)]
+    arrays = list({id(m.owner): m.owner for m in memory if isinstance(m.owner, np.ndarray)}.values())
     before = [array.copy() for array in arrays]
+    reports: list[list[Report]] = [[] for _ in launches]
     for seed in [*range(seeds), None]:
-        judge.begin(seed)
-        try:
-            run(launch, sanitize=seed is not None, seed=seed, judge=judge.take)
-        except MachineFault as fault:
-            judge.take(fault)
+        run_all([launch for launch, _ in launches], judges, reports, seed)
         if seed is not None:
             for array, content in zip(arrays, before, strict=True):
                 if array.flags.writeable:
                     np.copyto(array, content)
-    return judge.findings(seeds + 1)
+    found = [finding for judge in judges for finding in judge.findings(seeds + 1)]
+    coverage = [
+        coverage_of(judge.kernel, parse_kernel(text.ptx, text.entry), runs, text.sources)
+        for (_, text), judge, runs in zip(launches, judges, reports, strict=True)
+    ]
+    return Findings(", ".join(judge.kernel for judge in judges), seeds + 1, found, coverage)
+
+
+def run_all(
+    launches: Sequence[Launch], judges: Sequence[Judge], reports: list[list[Report]], seed: int | None
+) -> None:
+    """One schedule: launch by launch, until one fails."""
+    earlier = Earlier(known=True)
+    for number, (launch, judge) in enumerate(zip(launches, judges, strict=True)):
+        judge.begin(seed)
+        alone = len(launches) == 1 or seed is None
+        try:
+            report = run(
+                replace(launch, overlaps=launch.overlaps and (number > 0 or alone)),
+                sanitize=seed is not None,
+                seed=seed,
+                judge=judge.take,
+                earlier=None if alone else earlier,
+            )
+        except MachineFault as fault:
+            judge.take(fault)
+            return
+        reports[number].append(report)
+        earlier = report.touched

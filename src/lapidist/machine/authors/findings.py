@@ -69,6 +69,7 @@ class Findings(Sequence[Finding]):
     kernel: str
     runs: int = 0
     found: list[Finding] = field(default_factory=list)
+    coverage: Sequence[Any] = ()  # of each kernel, by the runs that came to their end
 
     def __len__(self) -> int:
         return len(self.found)

@@ -286,3 +286,17 @@ def box_positions(tensor: TensorMap, size: int, start: int) -> Array:
     inner, rows = size * tensor.box[0], math.prod(tensor.box[1:])
     starts = np.arange(rows) * max(inner, tensor.swizzle)
     return start + (starts[:, None] + np.arange(0, inner, 16)).ravel()
+
+
+def global_side(t: Transfer) -> tuple[Array, int]:
+    """Where the runs of global memory start that a bulk copy touches, and the bytes of a run."""
+    if t.map is None:
+        return np.array([t.address]), t.nbytes
+    size = element_size(t.map.dtype)
+    inside, _ = clip_box(t.map, t)
+    if any(low >= high for low, high in inside):
+        return np.zeros(0, np.int64), 0
+    starts = np.array([t.map.address + inside[0][0] * size])
+    for (low, high), stride in zip(inside[1:], t.map.strides, strict=True):
+        starts = (starts[:, None] + np.arange(low, high) * stride).reshape(-1)
+    return starts, (inside[0][1] - inside[0][0]) * size

@@ -85,7 +85,10 @@ class Clocks:
         return Message(row.vector.copy(), row.fenced.copy(), row.proxied.copy(), dict(row.lanes))
 
     def touch(self, warp: int, lanes: Array) -> None:
-        self.touched[warp, lanes] = self.vectors[warp, warp]
+        if len(lanes) == 32:
+            self.touched[warp] = self.vectors[warp, warp]
+        else:
+            self.touched[warp, lanes] = self.vectors[warp, warp]
 
     def meet(self, warp: int) -> None:
         """Let the lanes of a warp meet: what any of them did is ordered before what all do next."""

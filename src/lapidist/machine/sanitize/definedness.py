@@ -34,6 +34,13 @@ from lapidist.machine.state import Machine
 Array = np.ndarray
 DECIDES = ("bra", "brx", "exit", "ret", "trap", "bar", "barrier")
 FOLLOWED = ("ld", "ldmatrix")  # loads whose values carry what was undefined in memory
+GIVEN = (
+    "atom",
+    "mbarrier",
+    "bar",
+    "barrier",
+    *FOLLOWED,
+)  # their results are defined, if what they are given is
 
 
 @dataclass(slots=True)
@@ -118,9 +125,9 @@ class Definedness:
                 self.assign(step, [(target, np.zeros(g.n, np.uint64))])
         elif i.opcode in ("st", "stmatrix"):
             self.begin_store(step)
-        elif i.opcode in NO_DESTINATION:
+        elif i.opcode in NO_DESTINATION and "red" not in i.mods:
             self.check_given(step, i.operands)
-        elif i.opcode in ("atom", "mbarrier", *FOLLOWED) or (i.opcode == "wmma" and "load" in i.mods):
+        elif i.opcode in GIVEN or (i.opcode == "wmma" and "load" in i.mods):
             self.check_given(step, i.operands[1:])
             self.assign(step, [(target, np.zeros(g.n, np.uint64)) for target in targets(i)])
         elif i.opcode != "wgmma":  # its D is set where it is issued
@@ -192,7 +199,7 @@ class Definedness:
         self.put(name, g, np.zeros(g.n, np.uint64))
 
     def fault(self, what: str, origin: Origin, g: Lanes, site: int, lane: int) -> None:
-        rule = f"{what} depends on {origin.told(self.m)}"
+        rule = f"{what} depends on {origin.sentence(self.m)}"
         name = "unset-register" if origin.site < 0 else ""
         self.m.report(self.m.fault(Uninitialised, rule, site, g, lane, name=name))
 

@@ -17,6 +17,7 @@ from lapidist.machine.instructions.copies import (
     box_positions,
     clip_box,
     element_size,
+    global_side,
     swizzled,
 )
 from lapidist.machine.instructions.remote import RemoteStore
@@ -27,6 +28,7 @@ from lapidist.machine.sanitize.ordered import PLAIN, Scopes, warp_number
 from lapidist.machine.sanitize.sanitizer import Sanitizer
 
 Array = np.ndarray
+NO_LANE = np.array([-1])
 
 
 @dataclass(slots=True)
@@ -116,7 +118,7 @@ class LazyCopies(Copies):
         target.check_aligned(offset, size, site)
         self.m.observer.counted(target, offset, size, site, "store")
         g = target.g
-        self.s.launches.check(g, site)
+        self.s.launches.check(g, site, source, size, "load")
         positions = np.broadcast_to(target.base + offset, (g.n,))
         self.s.touch_shared(g, positions, size, site, "store")
         self.s.begin_landing(positions, size)
@@ -160,23 +162,29 @@ class LazyCopies(Copies):
         queue.copies = unfinished
 
     def land_copy(self, copy: PendingCopy, ready: Array) -> None:
-        for target, source, nbytes, lane in zip(
-            copy.target[ready].tolist(),
-            copy.source[ready].tolist(),
-            copy.source_sizes[ready].tolist(),
-            np.flatnonzero(ready).tolist(),
-            strict=True,
-        ):
-            part = slice(target, target + copy.size)
-            self.m.shared_bytes[part] = 0
-            if nbytes:
-                transfer = Transfer(copy.g, lane, copy.site, (target,), nbytes, True, source)
-                region, data = self.global_bytes(transfer, source, nbytes)
-                self.s.touch_global(copy.g, np.array([source]), nbytes, copy.site, "load", PLAIN, region)
-                self.m.shared_bytes[target : target + nbytes] = data
-        positions = copy.target[ready]
+        rows = np.flatnonzero(ready)
+        positions, sizes = copy.target[rows], copy.source_sizes[rows]
+        self.m.shared_bytes[positions[:, None] + np.arange(copy.size)] = 0
+        for nbytes in np.unique(sizes[sizes > 0]).tolist():
+            self.land_rows(copy, rows[sizes == nbytes], nbytes)
         self.s.end_landing(positions, copy.size)
-        self.s.touch_shared(Lanes(copy.g.cohort, copy.index[ready]), positions, copy.size, copy.site, "store")
+        self.s.touch_shared(Lanes(copy.g.cohort, copy.index[rows]), positions, copy.size, copy.site, "store")
+
+    def land_rows(self, copy: PendingCopy, rows: Array, nbytes: int) -> None:
+        """Copy the bytes of lanes that copy as many each."""
+        sources, low = copy.source[rows], int(copy.source[rows].min())
+        lane = Transfer(copy.g, int(rows[0]), copy.site, (int(copy.target[rows[0]]),), nbytes, True, low)
+        region, _ = self.global_bytes(lane, int(sources[0]), nbytes)
+        if len(rows) > 1 and not region.start <= low <= int(sources.max()) <= region.end - nbytes:
+            for row in rows:
+                self.land_rows(copy, np.array([row]), nbytes)
+            return
+        view, origin = region.view(np.dtype("u1"))
+        octets = np.arange(nbytes)
+        self.m.shared_bytes[copy.target[rows][:, None] + octets] = view[(sources - origin)[:, None] + octets]
+        g = Lanes(copy.g.cohort, copy.index[rows])
+        if not self.s.is_logged(g, sources, 0, (low, int(sources.max())), nbytes, copy.site, NO_LANE):
+            self.s.touch_global(g, sources, nbytes, copy.site, "load", PLAIN, region, generic=False)
 
     def arrive(self, g: Lanes, address: Address, offset: int, extra: bool, site: int) -> None:
         """Let the barrier hear of these lanes when their copies have landed."""
@@ -229,7 +237,7 @@ class LazyCopies(Copies):
         for barrier in t.barriers:
             s.check_initialised(t.g, t.lane, barrier, t.site, proxy=True)
         if not t.from_shared:
-            s.launches.check(t.g, t.site)
+            s.launches.check(t.g, t.site, *global_side(t), "load" if t.to_shared else "store")
         pieces = self.pieces(t)
         if t.to_shared:
             for start in t.shared:
@@ -291,7 +299,7 @@ class LazyCopies(Copies):
         level = Scopes.level("gpu") if t.operation else PLAIN
         if t.from_shared:
             return
-        starts, nbytes = (np.array([t.address]), t.nbytes) if t.map is None else matrix_rows(t)
+        starts, nbytes = global_side(t)
         for region, rows in self.by_region(starts):
             positions = (rows[:, None] + np.arange(0, nbytes, self.s.grain)).reshape(-1)
             self.s.touch_global(
@@ -382,16 +390,3 @@ def keep(copy: PendingCopy, lanes: Array) -> PendingCopy:
         copy.source_sizes[lanes],
         copy.site,
     )
-
-
-def matrix_rows(t: Transfer) -> tuple[Array, int]:
-    """Where the runs of global memory start that a tensor copy touches, and the bytes of a run."""
-    assert t.map is not None
-    size = element_size(t.map.dtype)
-    inside, _ = clip_box(t.map, t)
-    if any(low >= high for low, high in inside):
-        return np.zeros(0, np.int64), 0
-    starts = np.array([t.map.address + inside[0][0] * size])
-    for (low, high), stride in zip(inside[1:], t.map.strides, strict=True):
-        starts = (starts[:, None] + np.arange(low, high) * stride).reshape(-1)
-    return starts, (inside[0][1] - inside[0][0]) * size

@@ -6,7 +6,7 @@ Registers pass by reference through moves, so filling the result arrays in place
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -145,9 +145,15 @@ class LazyProducts(Products):
         return True
 
     def complete(self, warp: int, last: int) -> None:
-        """Multiply what a warp issued, up to a number."""
+        """Multiply what a warp issued, up to a number. A wgmma adds to what the one before it gives, though
+        the registers of D do not show it yet."""
+        sums: dict[int, Array] = {}
         for issued in self.queues[warp].pending:
             if issued.number <= last and issued.values is None:
                 self.s.end_reading(issued.positions, PIECE)
                 self.s.products_read(issued.p.g, issued.positions, PIECE, issued.p.site)
-                issued.values = compute(self.m, issued.p)
+                issued.values = compute(
+                    self.m, replace(issued.p, c=[sums.get(id(array), array) for array in issued.p.c])
+                )
+            if issued.values is not None:
+                sums |= zip(map(id, issued.results), issued.values, strict=True)

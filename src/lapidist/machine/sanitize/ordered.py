@@ -105,4 +105,4 @@ class Ordered:
 
 def warp_number(g: Lanes) -> int:
     """The group's warp in the whole launch."""
-    return int(g.cohort.block[0]) * g.cohort.geometry.warps + int(g.cohort.warp[0])
+    return g.cohort.first_warp

@@ -10,6 +10,7 @@ import numpy as np
 
 from lapidist.machine.faults import Race
 from lapidist.machine.lanes import Lanes
+from lapidist.machine.memory import Address
 from lapidist.machine.sanitize.clocks import Clocks
 from lapidist.machine.sanitize.ordered import PLAIN, Scopes, warp_number
 from lapidist.machine.sanitize.shadow import Shadow
@@ -136,6 +137,26 @@ class Races:
             lane, where = shadow.read_lane[at[index]], self.line(shadow.read_site[at[index]])
             story = f"written here, and read by lane {lane} of this warp at PTX line {where}"
             self.report(access, index, story, warp, int(at[index]))
+
+    def check_equal(self, address: Address, offset: int, values: tuple[Array, ...], site: int) -> None:
+        """Raise a race if lanes of one instruction write different values to one place: which one stays is
+        not defined."""
+        if all(len(value) == 1 for value in values):
+            return
+        g = address.g
+        bases, first, which = np.unique(address.base, return_index=True, return_inverse=True)
+        if len(bases) == g.n:
+            return
+        for value in values:
+            bits = value
+            if value.dtype.kind != "c":
+                bits = np.broadcast_to(value, (g.n,)).view(f"u{value.dtype.itemsize}")
+            unequal = bits != bits[first][which if len(address.base) > 1 else np.zeros(g.n, np.int64)]
+            if unequal.any():
+                lane = int(np.argmax(unequal))
+                place = int(address.addresses[min(lane, len(address.addresses) - 1)]) + offset
+                rule = "lanes of one instruction write different values to one place"
+                self.m.report(self.m.fault(Race, rule, site, g, lane, place))
 
     # -- reports --
 

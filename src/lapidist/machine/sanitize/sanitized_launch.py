@@ -1,9 +1,12 @@
 """Launches that overlap: blocks may start while the launch before still runs, and ask to wait for its end.
 
-Whatever touches global memory must then come behind `griddepcontrol.wait`: the warp's own, or one that it is
-ordered after. Prefetches touch nothing."""
+What the launch before writes may be touched behind `griddepcontrol.wait` only: the warp's own, or one that it
+is ordered after. So may what it reads be written. Where nothing is known of the launch before, this holds for
+all of global memory. Prefetches touch nothing."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -11,14 +14,49 @@ from lapidist.machine.faults import Race
 from lapidist.machine.lanes import Lanes
 from lapidist.machine.sanitize.clocks import Clocks
 from lapidist.machine.sanitize.ordered import warp_number
+from lapidist.machine.sanitize.shadow import Shadow
 from lapidist.machine.state import Machine
 
+Array = np.ndarray
 NEVER = np.iinfo(np.int32).max
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """What a launch did to a range of global memory, by grains: the lines of PTX that wrote and that read, 0
+    where none did."""
+
+    kernel: str
+    start: int
+    grain: int
+    written: Array
+    read: Array
+
+    def first(self, addresses: Array, size: int, kind: str) -> tuple[int, str, int] | None:
+        """The first access among these that meets a write, or as a write a read: which, what, and where."""
+        offsets = (addresses[:, None] - self.start + np.arange(0, size, min(self.grain, size))) // self.grain
+        inside = (offsets >= 0) & (offsets < len(self.written))
+        at = np.where(inside, offsets, 0)
+        for lines, what in ((self.written, "writes"), (self.read, "reads")):
+            met = inside & (lines[at] > 0)
+            if met.any() and (what == "writes" or kind != "load"):
+                row, column = np.argwhere(met)[0]
+                return int(row), what, int(lines[at[row, column]])
+        return None
+
+
+@dataclass
+class Earlier:
+    """What the launches before may still do. `known` is false where nobody recorded them."""
+
+    known: bool = False
+    touched: list[Touched] = field(default_factory=list)
 
 
 class LaunchOrder:
     def __init__(self, m: Machine, clocks: Clocks) -> None:
         self.m, self.clocks = m, clocks
+        self.earlier = Earlier()
         self.waited = np.full(clocks.warps, NEVER, np.int32)  # the moment of each warp's first wait
 
     def wait(self, g: Lanes) -> None:
@@ -27,11 +65,43 @@ class LaunchOrder:
             self.waited[warp] = self.clocks.now(warp)
             self.clocks.tick(warp)
 
-    def check(self, g: Lanes, site: int) -> None:
-        """Raise a race if a warp touches global memory before the launch before it has ended."""
+    def check(self, g: Lanes, site: int, addresses: Array, size: int, kind: str) -> None:
+        """Raise a race if a warp touches global memory that the launch before may still be at."""
         if (
-            self.m.overlaps
-            and not (self.clocks.vectors[warp_number(g), : self.clocks.warps] >= self.waited).any()
+            not self.m.overlaps
+            or (self.clocks.vectors[warp_number(g), : self.clocks.warps] >= self.waited).any()
         ):
+            return
+        if not self.earlier.known:
             rule = "global memory is touched before griddepcontrol.wait: the launch before may still be at it"
             self.m.report(self.m.fault(Race, rule, site, g))
+        for touched in self.earlier.touched:
+            meeting = touched.first(addresses, size, kind)
+            if meeting is not None:
+                row, what, line = meeting
+                rule = (
+                    f"global memory that {touched.kernel} {what}, at its PTX line {line}, is"
+                    f" {'read' if kind == 'load' else 'written'} before griddepcontrol.wait: that launch may"
+                    " still run"
+                )
+                self.m.report(self.m.fault(Race, rule, site, g, row if g.n > 1 else 0, int(addresses[row])))
+
+    def of_this(self, shadows: dict[int, Shadow]) -> Earlier:
+        """What the next launch is to know: of the launches before this one, too, unless every block has
+        waited for them."""
+        lines = np.array([i.site.line for i in self.m.program.kernel.instructions], np.int32)
+        blocks = self.waited.reshape(self.m.geometry.blocks, -1) < NEVER
+        before = self.earlier.touched if self.m.overlaps and not blocks.any(axis=1).all() else []
+        for shadow in shadows.values():
+            shadow.replay()
+        mine = [
+            Touched(
+                self.m.program.kernel.name,
+                start & -16,
+                shadow.grain,
+                np.where(shadow.writer >= 0, lines[shadow.write_site], 0),
+                np.where((shadow.read > 0).any(axis=1), lines[shadow.read_site], 0),
+            )
+            for start, shadow in shadows.items()
+        ]
+        return Earlier(True, [*before, *mine])

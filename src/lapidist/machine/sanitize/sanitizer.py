@@ -113,11 +113,37 @@ class Sanitizer(Observer):
         elif address.space == "local":
             self.own.touch_local(address, offset, size, site, kind)
         elif address.space == "global":
+            g, ends = address.g, (address.lo + offset, address.hi + offset)
+            logs = kind == "load" and not level
+            if logs and self.is_logged(g, address.addresses, offset, ends, size, site, g.lane):
+                return
             addresses = address.addresses.astype(np.int64) + offset
-            self.launches.check(address.g, site)
+            self.launches.check(address.g, site, addresses, size, kind)
             region = self.m.globals.find(int(addresses[0]))
             self.touch_global(address.g, addresses, size, site, kind, level, region)
             self.own.touch_global(address, offset, size, site, kind)
+
+    def is_logged(
+        self,
+        g: Lanes,
+        addresses: Array,
+        offset: int,
+        ends: tuple[int, int],
+        size: int,
+        site: int,
+        lanes: Array,
+    ) -> bool:
+        """Whether a plain load can be noted later: it is one of what nobody has written in this launch."""
+        region = self.m.globals.find(ends[0])
+        shadow = None if region is None else self.globals.get(region.start)
+        if region is None or shadow is None or shadow.ever_written or ends[1] + size > region.end:
+            return False
+        if self.m.overlaps or self.m.heap.space is not None:
+            return False
+        warp, start = g.cohort.first_warp, region.start & -16
+        self.clocks.touch(warp, g.lane)
+        shadow.log_read(addresses, offset - start, size, warp, self.clocks.now(warp), site, lanes)
+        return True
 
     def touch_shared(
         self,
@@ -212,34 +238,8 @@ class Sanitizer(Observer):
         self.shared.reading[self.shared.grains(positions, size)] -= 1
 
     def stored(self, address: Address, offset: int, values: tuple[Array, ...], site: int) -> None:
-        """Raise a race if lanes of one instruction write different values to one place: which one stays is
-        not defined."""
         self.own.stored(address, offset, site)
-        if all(len(value) == 1 for value in values):
-            return
-        bases, first, which = np.unique(address.base, return_index=True, return_inverse=True)
-        if len(bases) == address.g.n:
-            return
-        for value in values:
-            bits = (
-                np.broadcast_to(value, (address.g.n,)).view(f"u{value.dtype.itemsize}")
-                if value.dtype.kind != "c"
-                else value
-            )
-            unequal = bits != bits[first][which if len(address.base) > 1 else np.zeros(address.g.n, np.int64)]
-            if unequal.any():
-                lane = int(np.argmax(unequal))
-                rule = "lanes of one instruction write different values to one place"
-                self.m.report(
-                    self.m.fault(
-                        Race,
-                        rule,
-                        site,
-                        address.g,
-                        lane,
-                        int(address.addresses[min(lane, len(address.addresses) - 1)]) + offset,
-                    )
-                )
+        self.races.check_equal(address, offset, values, site)
 
     def local_moved(self, target: int, source: int, size: int) -> None:
         self.own.local.move(target, source, size)
@@ -262,6 +262,7 @@ class Sanitizer(Observer):
         if shadow is None:
             nbytes = region.end - (region.start & -16)
             shadow = self.globals[region.start] = Shadow(nbytes, self.grain, self.clocks.agents)
+        shadow.replay()
         positions = addresses[inside] - (region.start & -16)
         if site in self.updates.sites and inside.all() and kind == "store":
             self.updates.check(g, positions, size, site, shadow)

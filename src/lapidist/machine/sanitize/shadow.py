@@ -9,6 +9,7 @@ from lapidist.machine.sanitize.clocks import Clocks
 from lapidist.machine.sanitize.ordered import Scopes
 
 Array = np.ndarray
+MOST_LOGGED = 1024
 UNWRITTEN, WRITTEN, LANDING, PARTIAL = 0, 1, 2, 3  # PARTIAL: some of the bits written are undefined
 
 
@@ -40,6 +41,8 @@ class Shadow:
         self.read_site = np.zeros(count, np.int32)
         # Per grain, who saw its last write with an ordered access, and when; and which write that was.
         self.ordered_reads: dict[int, tuple[int, int, dict[int, int]]] = {}
+        # Reads of memory that nobody has written yet: when, by whom, where. They are noted together.
+        self.log: list[tuple[Array, int, int, int, int, int, Array]] = []
         # What the bytes hold, and how many asynchronous operations still read them.
         self.state = np.zeros(count if readers else 0, np.uint8)
         self.reading = np.zeros(count if readers else 0, np.int16)
@@ -159,6 +162,52 @@ class Shadow:
         self.writer[at], self.written[at], self.write_site[at] = warp, now, site
         self.level[at], self.generic[at] = level, generic
         self.lane[at] = -1 if lanes is None else lanes
+
+    def log_read(
+        self, addresses: Array, offset: int, size: int, warp: int, now: int, site: int, lanes: Array
+    ) -> None:
+        """Note a read later: of most ranges nobody ever asks who read them."""
+        self.last_read[warp] = now
+        self.log.append((addresses, offset, size, warp, now, site, lanes))
+        if len(self.log) >= MOST_LOGGED:
+            self.replay()
+
+    def replay(self) -> None:
+        """Note the logged reads as if one after the other: of each grain the last, and the last by another
+        reader."""
+        if not self.log:
+            return
+        grains, counts = [], []
+        for addresses, offset, size, *_ in self.log:
+            at = self.grains(addresses.astype(np.int64) + offset, size)
+            grains.append(at)
+            counts.append(len(at))
+        _, _, _, agents, moments, sites, lanes = zip(*self.log, strict=True)
+        single = [rows if n % len(rows) == 0 else rows[:1] for rows, n in zip(lanes, counts, strict=True)]
+        lane = np.concatenate(
+            [np.repeat(rows, n // len(rows)) for rows, n in zip(single, counts, strict=True)]
+        )
+        at, agent = np.concatenate(grains), np.repeat(np.array(agents), counts)
+        moment, site = np.repeat(np.array(moments), counts), np.repeat(np.array(sites), counts)
+        self.log.clear()
+        self.note_reads(at, agent, moment, site, lane)
+
+    def note_reads(self, at: Array, agent: Array, moment: Array, site: Array, lane: Array) -> None:
+        assert self.reader is not None
+        order = np.argsort(at, kind="stable")
+        first = np.flatnonzero(np.diff(at[order], prepend=-1))
+        end = order[np.append(first[1:], len(order)) - 1]
+        grain, last = at[end], agent[end]
+        different = agent[order] != np.repeat(last, np.diff(np.append(first, len(order))))
+        before = np.maximum.reduceat(np.where(different, np.arange(len(order)), -1), first)
+        old = self.reader[grain, 0] != last  # the reader known until now is the other one
+        self.reader[grain[old], 1] = self.reader[grain[old], 0]
+        self.read[grain[old], 1] = self.read[grain[old], 0]
+        logged = before >= 0
+        other = order[before[logged]]
+        self.reader[grain[logged], 1], self.read[grain[logged], 1] = agent[other], moment[other]
+        self.reader[grain, 0], self.read[grain, 0] = last, moment[end]
+        self.read_site[grain], self.read_lane[grain], self.read_warp[grain] = site[end], lane[end], last
 
     def note_read(self, at: Array, column: int, agent: int, now: int, site: int, lanes: Array | None) -> None:
         self.last_read[agent] = now

@@ -343,7 +343,7 @@ def whole_warp(step: Step) -> Result:
 
 
 @flow("movmatrix")
-def turned(step: Step) -> Result:
+def transposed_tile(step: Step) -> Result:
     words = step.undefined(step.i.operands[1]).astype("u4")
     return [(step.i.operands[0], turn_tile(step.m, step.g, words, step.site).astype(np.uint64))]
 

@@ -21,8 +21,11 @@ class Origin:
     story: str
     site: int = -1
 
-    def told(self, m: Machine) -> str:
-        return self.story if self.site < 0 else f"{self.story} (read at PTX line {m.site(self.site).line})"
+    def sentence(self, m: Machine) -> str:
+        if self.site < 0:
+            return self.story
+        site = m.site(self.site)
+        return f"{self.story} (read at PTX line {site.line}{', ' * bool(site.source)}{site.source})"
 
 
 class UndefinedMemory:
