@@ -102,9 +102,13 @@ def words_of_process(error: Exception) -> str | None:
     if NO_DESCRIPTOR in str(error):
         return (
             "file descriptors: some must be free, as code and kernels are read from files; got too few, as"
-            f" `ulimit -n` allows {os.sysconf('SC_OPEN_MAX')}. Close files, or raise that limit"
+            f" `ulimit -n` allows {most_open_files()}. Close files, or raise that limit"
         )
     return None
+
+
+def most_open_files() -> str:
+    return str(os.sysconf("SC_OPEN_MAX")) if hasattr(os, "sysconf") else "no more"
 
 
 # ---- what torch.compile cannot follow ----

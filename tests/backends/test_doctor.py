@@ -109,7 +109,8 @@ def test_another_nvrtc_works_and_is_named(
 
 def test_the_package_asks_for_what_the_doctor_names() -> None:
     project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
-    asked = re.findall(r'^    ("nvidia-cuda-(?:nvrtc|runtime)[^"]*"),', project, re.M)
+    asked = re.findall(r'^    ("nvidia-cuda-(?:nvrtc|runtime)==[^";]*)', project, re.M)
+    asked = [f'{requirement}"' for requirement in asked]
     assert f"pip install {' '.join(asked)}" == compiler.NVRTC_HINT
 
 

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from lapidist.build.folder import VARIABLE, cache_directory, folders_read_first, make_directory, warn_once
 from lapidist.build.ownership import ROOT, SHARED_WRITE_BITS
+from lapidist.build.portable_files import HAS_OWNERS, open_file, this_user
 from lapidist.errors import ArgumentError
 from lapidist.launch import Binary
 
@@ -85,24 +86,21 @@ def content_of(path: Path) -> bytes:
     """The content of a file that is ours. Its time of use is updated at most once a day."""
     with opened(path) as handle:
         status = os.fstat(handle)
-        if (
-            status.st_uid not in (os.geteuid(), ROOT)
-            or status.st_mode & SHARED_WRITE_BITS
-            or status.st_size > MOST_BYTES
-        ):
+        anothers = status.st_uid not in (this_user(), ROOT) or status.st_mode & SHARED_WRITE_BITS
+        if (HAS_OWNERS and anothers) or status.st_size > MOST_BYTES:
             raise ValueError("another's, or no entry")
         with open(handle, "rb", closefd=False) as file:
             content = file.read(MOST_BYTES)
         if time.time() - status.st_mtime > TOUCH_SECONDS:
             with suppress(OSError):  # root's file, or a read-only disk
-                os.utime(handle)
+                os.utime(handle if os.utime in os.supports_fd else path)
         return content
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[int]:
     """A plain file opened for reading: no link is followed, no FIFO waited for, no device read."""
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    handle = open_file(path, os.O_RDONLY)
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise ValueError("no plain file")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lapidist.build import cache as cache_files
+from lapidist.build.portable_files import at_fork
 from lapidist.errors import CompileError, DeviceError
 from lapidist.knobs.header import NAME as CONFIG_HEADER
 from lapidist.knobs.header import config_header
@@ -26,6 +27,10 @@ from lapidist.launch import Binary
 log = logging.getLogger(__name__)
 CUDA_SOURCES = Path(__file__).parents[1] / "cuda"
 MEASURED_NVRTC = 13, 0  # the version of the Records; pyproject.toml requires it
+NO_COMPILER = (
+    "NVIDIA has no compiler for macOS. NumPy multiplies there, and lapidist.machine runs PTX compiled"
+    " elsewhere"
+)
 NVRTC_HINT = 'pip install "nvidia-cuda-nvrtc=={0}.{1}.*" "nvidia-cuda-runtime=={0}.{1}.*"'.format(
     *MEASURED_NVRTC
 )
@@ -34,7 +39,7 @@ NVRTC_HINT = 'pip install "nvidia-cuda-nvrtc=={0}.{1}.*" "nvidia-cuda-runtime=={
 # Threads compile one at a time: with many threads inside NVRTC its heap was found corrupted. A fork waits for
 # the running compilation: in the child, NVRTC's locks would be held by threads that do not exist there.
 _one_at_a_time = threading.RLock()
-os.register_at_fork(
+at_fork(
     before=_one_at_a_time.acquire,
     after_in_parent=_one_at_a_time.release,
     after_in_child=_one_at_a_time.release,
@@ -154,7 +159,7 @@ def header_fingerprint() -> str:
     """
     digest = hashlib.sha256()
     for header in sorted(CUDA_SOURCES.rglob("*.cuh")):
-        digest.update(str(header.relative_to(CUDA_SOURCES)).encode() + header.read_bytes())
+        digest.update(header.relative_to(CUDA_SOURCES).as_posix().encode() + header.read_bytes())
     return digest.hexdigest()
 
 
@@ -177,6 +182,8 @@ def load_nvrtc():  # type: ignore[no-untyped-def]
 
         nvrtc.nvrtcVersion()
     except (ImportError, RuntimeError, OSError) as error:
+        if sys.platform == "darwin":
+            raise DeviceError(f"NVRTC: {NO_COMPILER}") from error
         raise DeviceError(
             f"NVRTC: the run-time compiler was not found ({error}). Install it with: {NVRTC_HINT}"
         ) from error

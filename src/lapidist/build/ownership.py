@@ -12,8 +12,11 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from lapidist.build.portable_files import HAS_OWNERS
+
 ROOT = 0
 SHARED_WRITE_BITS = stat.S_IWGRP | stat.S_IWOTH
+NO_FOLDER = "it is not a folder. Move it elsewhere"
 MOST_LINKS = 40  # as the system follows
 
 
@@ -21,8 +24,11 @@ def objection(folder: Path) -> str | None:
     """Why the files of a folder may be another user's, and what to do. None: the folder is ours, or does not
     exist yet.
     """
-    trusted = os.geteuid(), ROOT, os.stat("/").st_uid
-    why = objection_to(folder, trusted) or objection_to_way(folder, trusted)
+    if HAS_OWNERS:
+        trusted = os.geteuid(), ROOT, os.stat("/").st_uid
+        why = objection_to(folder, trusted) or objection_to_way(folder, trusted)
+    else:
+        why = NO_FOLDER if folder.exists() and not folder.is_dir() else None
     return why and f"{folder} is not used: {why}"
 
 
@@ -32,7 +38,7 @@ def objection_to(folder: Path, trusted: tuple[int, ...]) -> str | None:
     except OSError:
         return None
     if not stat.S_ISDIR(status.st_mode):
-        return "it is not a folder. Move it elsewhere"
+        return NO_FOLDER
     if status.st_uid not in trusted:
         return f"it belongs to user {status.st_uid}. Run chown -R {os.geteuid()} {folder}"
     if status.st_mode & SHARED_WRITE_BITS:

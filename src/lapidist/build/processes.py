@@ -20,7 +20,8 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from lapidist.build.folder import VARIABLE, cache_directory
-from lapidist.errors import LapidistError
+from lapidist.build.portable_files import WINDOWS
+from lapidist.errors import DeviceError, LapidistError
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -87,6 +88,9 @@ class Process:
     def __init__(
         self, function: Callable[..., None], *arguments: object, low: bool = False, **settings: str
     ) -> None:
+        if WINDOWS:
+            rule = "need handles that a process inherits by their numbers, which Windows lacks"
+            raise DeviceError(f"processes: more than one {rule}. Ask for one job")
         from multiprocessing import Pipe
 
         self.connection, theirs = Pipe()

@@ -8,7 +8,6 @@ folder. systemd-tmpfiles leaves locked folders alone, too.
 from __future__ import annotations
 
 import atexit
-import fcntl
 import os
 import re
 import shutil
@@ -16,6 +15,8 @@ import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+
+from lapidist.build.portable_files import at_fork, lockable, open_folder, share_lock, this_user, try_lock
 
 NAME = f"lapidist-{os.urandom(8).hex()}"  # forked children inherit it
 SUCH_NAMES = re.compile(r"lapidist-[0-9a-f]{16}")
@@ -46,7 +47,7 @@ def make_locked(folder: Path) -> int:
         except FileNotFoundError:  # one that ended has just removed it
             continue
         with suppress(OSError):  # a file system without locks, where nobody removes what another may use
-            fcntl.flock(handle, fcntl.LOCK_SH)
+            share_lock(handle)
         if is_current(folder, handle):
             return handle
         os.close(handle)
@@ -54,8 +55,8 @@ def make_locked(folder: Path) -> int:
 
 def opened(folder: Path) -> int:
     """A folder of this user's."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    if os.fstat(handle).st_uid == os.geteuid():
+    handle = open_folder(folder)
+    if os.fstat(handle).st_uid == this_user():
         return handle
     os.close(handle)
     raise PermissionError(f"{folder} belongs to another user")
@@ -63,7 +64,7 @@ def opened(folder: Path) -> int:
 
 def is_current(folder: Path, handle: int) -> bool:
     try:
-        return os.path.samestat(os.lstat(folder), os.fstat(handle))
+        return os.path.samestat(os.lstat(lockable(folder)), os.fstat(handle))
     except FileNotFoundError:
         return False
 
@@ -88,10 +89,13 @@ def remove_unless_locked(folder: Path) -> None:
     with suppress(OSError):  # none, another user's, or locked
         handle = opened(folder)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
+            abandoned = try_lock(handle)
+            if abandoned:
+                shutil.rmtree(folder, ignore_errors=True)
         finally:
             os.close(handle)
+        if abandoned and lockable(folder) != str(folder):  # the locked file could not go while it was open
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def forked() -> None:
@@ -100,4 +104,4 @@ def forked() -> None:
 
 
 atexit.register(leave)
-os.register_at_fork(after_in_parent=forked)
+at_fork(after_in_parent=forked)

@@ -13,6 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from lapidist.build.compiler import Order, compile_kernel, include_paths, load_nvrtc
+from lapidist.build.portable_files import WINDOWS
 from lapidist.build.processes import Pool, Process
 from lapidist.errors import LapidistError
 
@@ -49,7 +50,7 @@ def compile_all(orders: Sequence[Order], processes: int, on_done: OnDone = nobod
     """Compile into the cache, in so many processes; a single order needs none. `on_done` gets each entry
     point.
     """
-    count = min(processes, len(orders))
+    count = 1 if WINDOWS else min(processes, len(orders))  # Process needs what Windows lacks
     if count < 2:
         answers = []
         for order in orders:

@@ -13,7 +13,7 @@ from lapidist.planning.shape_log import VARIABLE
 def read_shapes(path: Path) -> list[Logged]:
     """The products and second passes of such a file, each once."""
     try:
-        lines = path.read_text().splitlines()
+        lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ArgumentError(f"--shapes: must be a file that {VARIABLE} named; {error}") from error
     return [logged_of(line, number) for line, number in first_lines(lines)]

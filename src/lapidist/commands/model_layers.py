@@ -39,7 +39,7 @@ def model_of(name: str) -> Model:
     """The layers of a model in a local folder, or in the cache of Hugging Face's hub."""
     path = config_path(name)
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise ArgumentError(
             f"--model: must have a config.json that can be read; {str(path)!r} cannot ({error})."
@@ -63,7 +63,8 @@ def config_path(name: str) -> Path:
         return path
     folder = hub_cache() / f"models--{name.replace('/', '--')}"
     try:
-        return folder / "snapshots" / (folder / "refs" / "main").read_text().strip() / "config.json"
+        revision = (folder / "refs" / "main").read_text(encoding="utf-8").strip()
+        return folder / "snapshots" / revision / "config.json"
     except (OSError, ValueError):
         raise ArgumentError(
             f"--model: must be a model's folder, its config.json, or a name in {folder.parent}; got {name!r}."

@@ -52,7 +52,7 @@ def parse_mnk(text: str, dtype: str) -> Product:
 def read_products(path: Path, dtype: str) -> list[Product]:
     """A JSON list of [m, n, k] or {"m":, "n":, "k":, "dtype":}."""
     try:
-        entries = json.loads(path.read_text())
+        entries = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise ArgumentError(
             f"--file: must be a readable JSON file; {str(path)!r} is not ({error}). Correct it"

@@ -67,7 +67,7 @@ def run_ptx(
 
 def text_of(file: Path) -> str:
     try:
-        text = file.read_text()
+        text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ArgumentError(f"FILE: must be a readable PTX module; {error}") from error
     from lapidist.machine.authors.kernel_text import require_ptx

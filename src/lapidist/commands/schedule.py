@@ -70,7 +70,7 @@ def schedule(
     comparison = compare(chosen, sms, occupancy, model)
     if svg is not None:
         title = f"{product.m} x {product.n} x {product.k} in tiles of {tile}"
-        svg.write_text(draw(comparison, title))
+        svg.write_text(draw(comparison, title), encoding="utf-8")
     print(json.dumps(as_data(comparison)) if as_json else as_text(comparison, rows))
 
 

@@ -4,12 +4,12 @@ go on with the kernels that they have.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
 from lapidist.build.folder import warn_once
+from lapidist.build.portable_files import at_fork
 
 Work = Callable[[], None]
 
@@ -47,7 +47,7 @@ def renew() -> None:
     _thread = BackgroundThread()
 
 
-os.register_at_fork(after_in_child=renew)
+at_fork(after_in_child=renew)
 
 
 def ask(work: Work) -> None:

@@ -10,7 +10,6 @@ line in the log. A broken file is renamed, never overwritten.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
 import os
@@ -26,6 +25,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lapidist.build.folder import cache_directory, holds_no, make_directory, warn_once
+from lapidist.build.portable_files import BYTES, NO_WAIT, NOT_INHERITED, open_file
+from lapidist.build.portable_files import lock as take_lock
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.errors import ArgumentError, LapidistError
@@ -144,7 +145,7 @@ def parse(path: Path) -> Chips | Unusable:
 
 def text_of(path: Path) -> str:
     """The content of the file, which is opened without blocking: a pipe would never answer."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    handle = os.open(path, os.O_RDONLY | NO_WAIT | NOT_INHERITED | BYTES)
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise ValueError("it is no plain file")
@@ -244,7 +245,7 @@ def locked(path: Path) -> Iterator[None]:
     """
     lock = path.with_suffix(".lock")
     try:
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+        handle = open_file(lock, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise ArgumentError(
             f"{lock}: must be a plain file that can be written; got {error}. Remove it"
@@ -252,7 +253,7 @@ def locked(path: Path) -> Iterator[None]:
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise ArgumentError(f"{lock}: must be a plain file; got a pipe or a device. Remove it")
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        take_lock(handle)
         yield
     finally:
         os.close(handle)

@@ -76,7 +76,7 @@ def write_page(path: Path, content: dict[str, Any], rungs: tuple[Kernel, ...]) -
     from lapidist_lab.lessons.page import page_of
 
     require_writable("--html", path)
-    path.write_text(page_of(content, rungs))
+    path.write_text(page_of(content, rungs), encoding="utf-8")
 
 
 def write_all(folder: Path | None, rungs: tuple[Kernel, ...], runs: list[Run], as_json: bool) -> None:
@@ -94,6 +94,6 @@ def write_all(folder: Path | None, rungs: tuple[Kernel, ...], runs: list[Run], a
                 write_page(folder / file_name(number, rung), lessons[-1], rungs)
             step(rung.name)
     if folder is not None:
-        (folder / "index.html").write_text(index_of(lessons, rungs))
+        (folder / "index.html").write_text(index_of(lessons, rungs), encoding="utf-8")
     if as_json:
         print(json.dumps(lessons))

@@ -87,7 +87,7 @@ def solve(chosen: Puzzle, folder: Path, anew: bool, as_json: bool) -> None:
     written = anew or not path.exists()
     if written:
         require_folder("--into", folder)
-        path.write_text(chosen.source())
+        path.write_text(chosen.source(), encoding="utf-8")
     verdict = judge(chosen, read_text(path, str(path)))
     if as_json:
         print(json.dumps(verdict.data() | {"file": str(path)}))

@@ -138,7 +138,7 @@ def about(kernel: Kernel, math: str, observed: Observed) -> dict[str, Any]:
         "tile": [config.bm, config.bn, config.bk],
         "threads": observed.threads,
         "latency": LATENCY,
-        "source": (CUDA_SOURCES / kernel.source).read_text().splitlines(),
+        "source": (CUDA_SOURCES / kernel.source).read_text(encoding="utf-8").splitlines(),
         "file": kernel.source,
         "matrices": [
             {"name": name, "rows": array.shape[0], "columns": array.shape[1], "start": start}

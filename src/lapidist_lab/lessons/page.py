@@ -17,16 +17,16 @@ SCRIPTS = ("drawing.js", "memory.js", "where.js", "timeline.js", "page.js")
 def page_of(lesson: dict[str, Any], rungs: Sequence[Kernel] = ()) -> str:
     """The HTML of a lesson. `rungs` have their pages in the same folder."""
     data = json.dumps(lesson, separators=(",", ":")).replace("<", "\\u003c")
-    script = "\n".join((PARTS / name).read_text() for name in SCRIPTS)
+    script = "\n".join((PARTS / name).read_text(encoding="utf-8") for name in SCRIPTS)
     values = {
         "title": escape(f"{lesson['number']:02d} {lesson['name']}"),
         "name": escape(lesson["name"]),
         "nav": links(lesson["name"], rungs),
-        "style": (PARTS / "page.css").read_text(),
+        "style": (PARTS / "page.css").read_text(encoding="utf-8"),
         "script": script,
         "data": data,
     }
-    return filled((PARTS / "page.html").read_text(), values)
+    return filled((PARTS / "page.html").read_text(encoding="utf-8"), values)
 
 
 def filled(template: str, values: dict[str, str]) -> str:
@@ -65,8 +65,8 @@ def index_of(lessons: Sequence[dict[str, Any]], rungs: Sequence[Kernel]) -> str:
             f'<tr><td><a href="{file_name(number, rung)}">{number:02d} {rung.name}</a></td>'
             f'<td class="words">{words}</td><td>{escape(lesson["math"])}</td><td>{speed}</td></tr>'
         )
-    values = {"style": (PARTS / "page.css").read_text(), "rows": "\n".join(rows)}
-    return filled((PARTS / "index.html").read_text(), values)
+    values = {"style": (PARTS / "page.css").read_text(encoding="utf-8"), "rows": "\n".join(rows)}
+    return filled((PARTS / "index.html").read_text(encoding="utf-8"), values)
 
 
 def speed_words(lesson: dict[str, Any]) -> str:

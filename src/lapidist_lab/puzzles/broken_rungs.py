@@ -45,7 +45,7 @@ class Puzzle:
         return self.kernel.source.rpartition("/")[2]
 
     def rung_source(self) -> str:
-        return (CUDA_SOURCES / self.kernel.source).read_text()
+        return (CUDA_SOURCES / self.kernel.source).read_text(encoding="utf-8")
 
     def source(self) -> str:
         """The rung with its edits. The rung's header, which tells the answer, gives way to the puzzle's."""

@@ -14,7 +14,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from lapidist.build.cache import entries
-from lapidist.build.compiler import MEASURED_NVRTC, NVRTC_HINT, include_paths, load_nvrtc, nvrtc_version
+from lapidist.build.compiler import (
+    MEASURED_NVRTC,
+    NO_COMPILER,
+    NVRTC_HINT,
+    include_paths,
+    load_nvrtc,
+    nvrtc_version,
+)
 from lapidist.build.folder import chosen_directory, make_directory
 from lapidist.build.ownership import objection
 from lapidist.errors import DeviceError
@@ -191,6 +198,7 @@ def find_cache() -> str:
     return f"{folder}  ({len(kernels)} kernels, {sum(entry.nbytes for entry in kernels) / 1e6:.1f} MB)"
 
 
+CAN_COMPILE = sys.platform != "darwin"
 PARTS = (
     Part("Python", find_python, "https://www.python.org/downloads", base=True),
     Part("NumPy", lambda: find_package("numpy"), 'pip install "numpy>=2"', base=True),
@@ -198,16 +206,16 @@ PARTS = (
         "cuda-bindings",
         lambda: find_package("cuda.bindings", "cuda-bindings"),
         'pip install "cuda-bindings>=13.0,<14"',
-        base=True,
+        base=CAN_COMPILE,
     ),
     Part(
         "cuda-core",
         lambda: find_package("cuda.core", "cuda-core"),
         'pip install "cuda-core>=1.2,<2"',
-        base=True,
+        base=CAN_COMPILE,
     ),
-    Part("NVRTC", find_nvrtc, NVRTC_HINT, base=True),
-    Part("CUDA headers", find_headers, NVRTC_HINT, base=True),
+    Part("NVRTC", find_nvrtc, NVRTC_HINT if CAN_COMPILE else NO_COMPILER, base=CAN_COMPILE),
+    Part("CUDA headers", find_headers, NVRTC_HINT if CAN_COMPILE else NO_COMPILER, base=CAN_COMPILE),
     Part("driver", find_driver, DRIVER_HINT),
     Part("GPU", find_gpu, GPU_HINT),
     Part("torch", lambda: find_package("torch"), TORCH_HINT),

@@ -10,11 +10,11 @@ its own. Programs that capture again and again should pass `workspace=` and own 
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import Any
 
 from lapidist.backends.gpu.driver import check
+from lapidist.build.portable_files import at_fork
 
 SMALLEST_BYTES = 1 << 16
 PER_THREAD_STREAM = 2  # CUDA's handle that means another stream in each thread
@@ -31,7 +31,7 @@ def renew_lock() -> None:
     _lock = threading.Lock()
 
 
-os.register_at_fork(after_in_child=renew_lock)
+at_fork(after_in_child=renew_lock)
 
 
 def rounded(nbytes: int) -> int:

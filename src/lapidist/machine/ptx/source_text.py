@@ -16,6 +16,7 @@ CUDA_FOLDER = "/lapidist/cuda/"
 
 def short_name(path: str) -> str:
     """A source of the project by its place in the CUDA folder, where names repeat; others by file name."""
+    path = re.sub(r"\\+", "/", path)  # of Windows, where PTX doubles them
     return path.rpartition(CUDA_FOLDER if CUDA_FOLDER in path else "/")[2]
 
 

@@ -148,14 +148,14 @@ def write_lines(file: TextIO, records: Iterable[Record]) -> None:
 
 
 def write_run(path: Path, conditions: Conditions, records: Iterable[Record]) -> None:
-    with path.open("w") as file:
+    with path.open("w", encoding="utf-8") as file:
         file.write(json.dumps({"conditions": row_of(conditions)}) + "\n")
         write_lines(file, records)
 
 
 def read_run(path: Path) -> Run:
     """The run in a file as write_run writes it. An error names the line."""
-    lines = path.read_text().splitlines()
+    lines = path.read_text(encoding="utf-8").splitlines()
     try:
         conditions = Conditions(**json.loads(lines[0])["conditions"])
     except (ValueError, KeyError, TypeError, IndexError) as error:
@@ -188,7 +188,7 @@ def read_runs(directory: Path) -> list[Run]:
 
 
 def write_csv(path: Path, records: Sequence[Record]) -> None:
-    with path.open("w", newline="") as file:
+    with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, [column.name for column in fields(Record)], lineterminator="\n")
         writer.writeheader()
         writer.writerows(row_of(record) for record in records)

@@ -53,9 +53,10 @@ def page(conditions: Conditions, records: Sequence[Record], sources: Sources | N
     ]
     links = "".join(f'<li><a href="#{anchor}">{escape(title)}</a></li>' for anchor, title, _ in parts)
     contents = f'<nav aria-label="contents"><ul>{links}</ul></nav>{TOOLS}\n'
-    css = f":root {{ color-scheme: light dark; }}\n{variables(':root')}{(PARTS / 'report.css').read_text()}"
+    style, moves = ((PARTS / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
+    css = f":root {{ color-scheme: light dark; }}\n{variables(':root')}{style}"
     top = f"{TOP}<title>{escape(f'Lapidist on {conditions.device}')}</title><style>{css}</style></head>"
-    script = f"<script>{(PARTS / 'report.js').read_text()}</script>"
+    script = f"<script>{moves}</script>"
     body = "".join([head(conditions, records, runs), contents, *shown])
     return f"{top}<body>\n{body}{script}</body></html>\n"
 

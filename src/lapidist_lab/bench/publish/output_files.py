@@ -64,11 +64,11 @@ class Outputs:
         if self.plot is not None:
             from lapidist_lab.bench.publish.panels import file_of
 
-            self.plot.write_text(file_of(conditions, records))
+            self.plot.write_text(file_of(conditions, records), encoding="utf-8")
         if self.html is not None:
             from lapidist_lab.bench.publish.html import page
 
-            self.html.write_text(page(conditions, records))
+            self.html.write_text(page(conditions, records), encoding="utf-8")
 
     def keep(self, conditions: Conditions, records: Sequence[Record]) -> None:
         """Print the new rows, remember all, and now and then write their file: a run that is stopped leaves

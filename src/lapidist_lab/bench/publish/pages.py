@@ -39,7 +39,7 @@ AREA_WORDS = (
     " the same run. The point is the worst case, red where it is a loss. Both modes count, sustained and in"
     " bursts."
 )
-MEASURED = (Path(__file__).parent / "template" / "measured.md").read_text()
+MEASURED = (Path(__file__).parent / "template" / "measured.md").read_text(encoding="utf-8")
 
 
 class Page(NamedTuple):

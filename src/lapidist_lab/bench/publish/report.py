@@ -65,12 +65,16 @@ def publish(root: Path, check: bool, html: Path | None = None) -> list[Path]:
         rule = "must hold Records in results/*.jsonl"
         raise ArgumentError(f"--root: {rule}; {str(root)!r} has none. Make them with climb --record")
     texts = documents(root, runs, withdrawals)
-    stale = {path: text for path, text in texts.items() if not path.exists() or path.read_text() != text}
+    stale = {
+        path: text
+        for path, text in texts.items()
+        if not path.exists() or path.read_text(encoding="utf-8") != text
+    }
     for path, text in stale.items():
         print(f"{'differs from the Records' if check else 'written'}: {path}", file=sys.stderr)
         if not check:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
+            path.write_text(text, encoding="utf-8")
     if html is not None:
         write_html(html, runs)
     return list(stale)
@@ -97,13 +101,13 @@ def documents(root: Path, runs: Sequence[Run], withdrawals: Sequence[Withdrawal]
     for path, blocks_of in (
         (root / name, blocks_of) for name, blocks_of in blocks.items() if (root / name).exists()
     ):
-        texts[path] = path.read_text()
+        texts[path] = path.read_text(encoding="utf-8")
         for name, block in blocks_of().items():
             texts[path] = with_block(texts[path], name, block)
         if path.name in ("ladder.md", "wgmma.md"):
             texts[path] = worklog(texts[path], latest(runs))
     for path in sorted((root / "src" / "lapidist" / "cuda").glob("*/*.cu")):
-        source = path.read_text()
+        source = path.read_text(encoding="utf-8")
         if MEASURED.search(source):
             line = measured_line(path, run_records)
             texts[path] = MEASURED.sub(line.replace("\\", r"\\"), source, count=1)
@@ -170,7 +174,7 @@ def write_html(path: Path, runs: Sequence[Run]) -> None:
     on_chip = [(record, run) for record, run in run_records if run.conditions.device == device]
     sources = {record.key: run.name.removesuffix(".jsonl") for record, run in on_chip}
     conditions = with_all_limits(main.conditions, runs)
-    path.write_text(page(conditions, [record for record, _ in on_chip], sources))
+    path.write_text(page(conditions, [record for record, _ in on_chip], sources), encoding="utf-8")
 
 
 def headline_run(run_records: RunRecords) -> Run | None:

@@ -58,7 +58,7 @@ def kernel_block(name: str, run_records: RunRecords) -> str:
 
 def header_fields(kernel: Kernel) -> dict[str, str]:
     """Lesson, Change and Predicts of the kernel's file, each as one line."""
-    source = (CUDA_SOURCES / kernel.source).read_text()
+    source = (CUDA_SOURCES / kernel.source).read_text(encoding="utf-8")
     words = {
         match[1]: " ".join(match[2].replace("//", " ").split()) for match in HEADER_FIELD.finditer(source)
     }
