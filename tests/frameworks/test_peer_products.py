@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("torch")  # which these modules import
 
-from lapidist.distributed.exchange_steps import STEPS
 from lapidist.distributed import peer_products
+from lapidist.distributed.exchange_steps import STEPS
 from lapidist.distributed.peer_products import BUFFERS, FLAGS, PARTS
 from lapidist.distributed.product_options import Options
 from lapidist.distributed.row_products import RowProducts
@@ -60,12 +60,9 @@ def results(
     ranks = played.Ranks(count, seed, drop)
     given = [operands(torch, way, count, call) for call in range(CALLS)]
     way, _, form = way.partition(" ")
-    name = {
-        "push": "gathered",
-        "waiting": "gathered_in_kernel",
-        "slots": "scattered",
-        "one_shot": "reduced",
-    }[way]
+    name = {"push": "gathered", "waiting": "gathered_in_kernel", "slots": "scattered", "one_shot": "reduced"}[
+        way
+    ]
     more = {"owned": True} if form == "owned" else {}
     outputs = []
     for a, b in given:

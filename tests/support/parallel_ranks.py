@@ -32,9 +32,14 @@ def with_tile(acc: Any, tile: lapidist.Tile) -> Any:
     return acc * tile
 
 
-def ways_of(peers: str) -> tuple[Any, ...]:
-    """Those of a call: by collectives, and on cards one over peers' memory."""
-    return ("collective", "chunks", *((peers,) if torch.cuda.is_available() else ()), None)
+def ways_of(*peers: str) -> tuple[Any, ...]:
+    """Those of a call: by collectives, and on cards those over peers' memory."""
+    return ("collective", "chunks", *(peers if torch.cuda.is_available() else ()), None)
+
+
+def ways_of_gathers(dtype: Any) -> tuple[Any, ...]:
+    """No kernel that waits multiplies float32."""
+    return ways_of("push", *(("waiting",) if dtype == torch.bfloat16 else ()))
 
 
 def whole_numbers(*shape: int, dtype: Any = torch.float32) -> Any:
@@ -58,7 +63,7 @@ def equal(result: Any, expected: Any) -> None:
 def gathers(dtype: Any) -> None:
     a, b = whole_numbers(ROWS, K, dtype=dtype), whole_numbers(K, N, dtype=dtype)
     q, k = part(b, 1), part(b, 1)[:, :2]
-    for way in ways_of("push"):
+    for way in ways_of_gathers(dtype):
         equal(ours.all_gather_matmul(part(a, 0), q, way=way), a @ q)
         equal(ours.all_gather_matmul(part(a, 0), q.T.contiguous(), trans_b=True, way=way), a @ q)
         results = ours.all_gather_matmul(part(a, 0), [q, k], way=way)
@@ -84,6 +89,7 @@ def sums(dtype: Any) -> None:
         equal(ours.matmul_all_reduce(part(batch, 2), matrix, way=way), expected)
     for way in ways_of("one_shot"):
         equal(ours.matmul_all_reduce(mine, matrix, way=way), total)
+        equal(ours.matmul_reduce_scatter(mine, matrix, way=way), part(total, 0))
     equal(ours.matmul_all_reduce(mine[:5], matrix), total[:5])  # rows that do not divide
 
 
@@ -102,7 +108,7 @@ def ways_have_the_same_bits() -> None:
     expected = expected.bfloat16()
     for way in ways_of("one_shot"):
         equal(ours.matmul_all_reduce(mine, matrix, way=way), expected)
-    for way in ways_of("slots"):
+    for way in ways_of("slots", "one_shot"):
         equal(ours.matmul_reduce_scatter(mine, matrix, way=way), part(expected, 0))
 
 
@@ -121,7 +127,7 @@ def epilogues_and_factors() -> None:
     eight, matrix = (x.to(torch.float8_e4m3fn) for x in (whole_numbers(ROWS, 32), whole_numbers(32, N)))
     of_rows, of_columns = 2.0 ** torch.randint(-2, 3, (ROWS, 1)), 2.0 ** torch.randint(-2, 3, (1, N))
     expected = (eight.float() * of_rows) @ (matrix.float() * of_columns)
-    for way in ways_of("push"):
+    for way in ways_of("push", "waiting"):
         result = ours.all_gather_matmul(
             part(eight, 0), matrix, scale_a=part(of_rows, 0), scale_b=of_columns, way=way
         )
@@ -327,6 +333,7 @@ def bench(device: str) -> None:
 def by_way(way: str, a: Any, b: Any) -> Any:
     calls = {
         "push": ours.all_gather_matmul,
+        "waiting": ours.all_gather_matmul,
         "slots": ours.matmul_reduce_scatter,
         "one_shot": ours.matmul_all_reduce,
     }
@@ -335,39 +342,52 @@ def by_way(way: str, a: Any, b: Any) -> Any:
 
 def graphs() -> None:
     """Ways over peers' memory in a CUDA graph: each replay reads what its operands are then."""
-    for way in ("push", "slots", "one_shot"):
-        a, b = whole_numbers(ROWS, K), whole_numbers(K, N)
+    for way in ("push", "waiting", "slots", "one_shot"):
+        a, b = (whole_numbers(*shape, dtype=torch.bfloat16) for shape in ((ROWS, K), (K, N)))
         for _ in range(2):
             by_way(way, a, b)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             result = by_way(way, a, b)
         for _ in range(5):
-            a.copy_(whole_numbers(ROWS, K))
-            b.copy_(whole_numbers(K, N))
+            a.copy_(whole_numbers(ROWS, K, dtype=torch.bfloat16))
+            b.copy_(whole_numbers(K, N, dtype=torch.bfloat16))
             graph.replay()
             equal(result, by_way(way, a, b))
 
 
 def a_late_rank() -> None:
-    """The stream goes on after the time limit, and the next call raises."""
-    group = torch.distributed.new_group(timeout=LIMIT)
-    a, b = whole_numbers(ROWS, K), whole_numbers(K, N)
-    for _ in range(2):
-        ours.matmul_all_reduce(a, b, group, way="one_shot")
-    torch.cuda.synchronize()
-    if torch.distributed.get_rank() == 0:
-        ours.matmul_all_reduce(a, b, group, way="one_shot")
+    """The stream, or the kernel, goes on after the time limit, and the next call names the rank."""
+    a, b = (whole_numbers(*shape, dtype=torch.bfloat16) for shape in ((ROWS, K), (K, N)))
+    for way, call in (("one_shot", ours.matmul_all_reduce), ("waiting", ours.all_gather_matmul)):
+        group = torch.distributed.new_group(timeout=LIMIT)
+        for _ in range(2):
+            call(a, b, group, way=way)
         torch.cuda.synchronize()
-        with pytest.raises(LaunchError, match="one_shot: another rank did not come within"):
-            ours.matmul_all_reduce(a, b, group, way="one_shot")
-        equal(a @ b, lapidist.matmul(a, b))
+        if torch.distributed.get_rank() == 0:
+            call(a, b, group, way=way)
+            torch.cuda.synchronize()
+            with pytest.raises(LaunchError, match=f"{way}: rank 1 did not come within"):
+                call(a, b, group, way=way)
+            equal(a @ b, lapidist.matmul(a, b))
+
+
+def shards_in_parts() -> None:
+    """Long shards arrive in parts, of which tiles need one or two. Sums of whole numbers are exact."""
+    rows, k = 5 * 1024, 8192
+    a = whole_numbers(2 * rows, k, dtype=torch.bfloat16)
+    for n in (64, 1040):
+        b = whole_numbers(k, n, dtype=torch.bfloat16)
+        for _ in range(3):
+            result = ours.all_gather_matmul(part(a, 0), b, out_dtype=torch.float32, way="waiting")
+            equal(result, a.float() @ b.float())
 
 
 def on_cards(device: str) -> None:
     everything(device)
     chunks_of_k(device)
     graphs()
+    shards_in_parts()
     a_late_rank()
 
 

@@ -57,8 +57,8 @@ class LateRanks:
             len(ranks), f"ranks {', '.join(map(str, ranks))}"
         )
         self.failure = (
-            f"{call}: {who} did not come within the group's time limit, {self.limit:g} s; it died, is late, or"
-            " called otherwise. The result is not valid. Destroy the group and start its ranks again"
+            f"{call}: {who} did not come within the group's time limit, {self.limit:g} s; it died, is late,"
+            " or called otherwise. The result is not valid. Destroy the group and start its ranks again"
         )
 
     def add(

@@ -15,9 +15,10 @@ import torch
 
 from lapidist.backends.gpu.driver import check, load_driver
 from lapidist.distributed.exchange_steps import Stream, Way
+from lapidist.distributed.exchange_times import PARTS
 from lapidist.distributed.group_facts import limit_of, members_of, values_of_ranks
 from lapidist.distributed.late_ranks import LateRanks
-from lapidist.distributed.peer_products import BUFFERS, PARTS, PeerProducts, first_flags
+from lapidist.distributed.peer_products import BUFFERS, PeerProducts, first_flags
 from lapidist.errors import LaunchError
 from lapidist.problems.arrivals import Arrivals
 
@@ -60,7 +61,9 @@ class CardMemory:
         self._operations: list[tuple[bool, int, int]] = []  # whether it waits, an address, a value
         self._missed = torch.zeros(self.ranks, dtype=torch.int64, pin_memory=True)  # kernels write it
         self._meet("flags")
-        self.late = LateRanks(limit_of(group).total_seconds(), self._release, self._ignore_captures, self._missing)
+        self.late = LateRanks(
+            limit_of(group).total_seconds(), self._release, self._ignore_captures, self._missing
+        )
 
     def _meet(self, what: str) -> None:
         """All ranks are here, and what they had enqueued is done."""
@@ -164,7 +167,9 @@ class CardMemory:
         """Raise if a kernel's wait reached its limit."""
         if self.late.failure is None and self._missed.any():
             missed = self._missed.tolist()
-            self.late.fail("waiting", [first + (flag - 1) // PARTS for first, flag in enumerate(missed) if flag])
+            self.late.fail(
+                "waiting", [first + (flag - 1) // PARTS for first, flag in enumerate(missed) if flag]
+            )
 
     def _ignore_captures(self) -> None:
         """Otherwise a look at an event in this thread would invalidate what another one captures."""

@@ -74,10 +74,8 @@ def first_flags(ranks: int, rank: int) -> list[int]:
     """What flags of a rank are before the first call: every buffer is free, and what it sends itself is there
     when its kernels start.
     """
-    places = [index // PARTS for index in range(flag_count(ranks))]
-    return [
-        int(FLAGS[place // ranks % len(FLAGS)] == "free" or place % ranks == rank) for place in places
-    ]
+    senders = [index // PARTS for index in range(flag_count(ranks))]
+    return [int(FLAGS[sender // ranks % len(FLAGS)] == "free" or sender % ranks == rank) for sender in senders]
 
 
 class PeerProducts:
@@ -100,10 +98,10 @@ class PeerProducts:
         buffer: int,
         actions: Mapping[Action, Callable[[Step], Any]],
         parts: int = 1,
-        **form: bool,
+        **shape: bool,
     ) -> None:
         memory = self.memory
-        how: dict[str, Any] = {"parts": parts, **form} if way == "waiting" else form
+        how: dict[str, Any] = {"parts": parts, **shape} if way == "waiting" else shape
         steps = STEPS[way](memory.rank, memory.ranks, **how)
         with memory.call(way, self.waits(steps, way, buffer, parts)):
             for stream, of_stream in groupby(steps, key=lambda step: step.stream):
@@ -140,12 +138,7 @@ class PeerProducts:
         return found
 
     def do(
-        self,
-        step: Step,
-        way: Way,
-        buffer: int,
-        actions: Mapping[Action, Callable[[Step], Any]],
-        parts: int,
+        self, step: Step, way: Way, buffer: int, actions: Mapping[Action, Callable[[Step], Any]], parts: int
     ) -> None:
         memory = self.memory
         if step.action == "await":
@@ -158,7 +151,9 @@ class PeerProducts:
         elif step.action == "wait":
             memory.wait(self.flag(step, way, buffer, parts))
         elif step.action == "clear":
-            memory.clear(self.flag(step, way, buffer, parts), PARTS if step.flag == "arrived" and parts > 1 else 1)
+            memory.clear(
+                self.flag(step, way, buffer, parts), PARTS if step.flag == "arrived" and parts > 1 else 1
+            )
         else:
             memory.signal(step.peer, self.flag(step, way, buffer, parts))
 
@@ -217,7 +212,12 @@ class PeerProducts:
             at = rank * count + first
             of_ranks[step.peer][at : at + of_part].copy_(rows[first : first + of_part])
 
-        actions = {"multiply": multiply, "await": multiply_awaiting, "copy": copy, "push": push}
+        actions: dict[Action, Callable[[Step], Any]] = {
+            "multiply": multiply,
+            "await": multiply_awaiting,
+            "copy": copy,
+            "push": push,
+        }
         self.run("waiting", buffer, actions, parts, together=together)
         return [out.flatten(0, 1) for out in outs]
 

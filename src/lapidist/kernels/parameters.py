@@ -32,7 +32,9 @@ def block_of(parameters: Parameters, problem: Problem) -> ParameterBlock:
     arrivals = (("arrivals", "arrivals"),) if problem.arrivals else ()
     operands = len(problem.fused.operands) if problem.fused else 0
     fused = (("epilogue", f"epilogue{operands}"),) if operands else ()
-    return laid_out((*parameters, *lists, *scales, *modes, *ragged, *arrivals, *fused), SCALARS[problem.accumulator])
+    return laid_out(
+        (*parameters, *lists, *scales, *modes, *ragged, *arrivals, *fused), SCALARS[problem.accumulator]
+    )
 
 
 @lru_cache(maxsize=256)

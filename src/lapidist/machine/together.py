@@ -29,7 +29,7 @@ from lapidist.machine.run import run
 from lapidist.machine.sanitize.ordered import warp_number
 
 Array = np.ndarray
-Copying = Callable[["Devices"], Iterator[None]]  # it yields where another work may run
+Copying = Callable[["Devices"], Iterator[Any]]  # it yields where another work may run
 AFTER = 0.03  # how likely another work runs after a block of code
 FRUITLESS = 20_000  # turns of copies that wait, while nothing else runs
 
@@ -123,9 +123,7 @@ class Arrived(Observer):
     def executed(self, number: int, lanes: Lanes) -> None:
         self.devices.go_on(self.number)
 
-    def ordered(
-        self, address: Address | MixedAddress, offset: int, kind: str, scope: str, site: int
-    ) -> None:
+    def ordered(self, address: Address | MixedAddress, offset: int, kind: str, scope: str, site: int) -> None:
         if kind in ("acquire", "acq_rel") and scope == "sys" and isinstance(address, Address):
             self.acquired[warp_number(address.g)] = self.devices.time
 

@@ -1,7 +1,7 @@
 """Rows of A that arrive while the kernel runs, as shards of other ranks do (gemm/wgmma/arrivals.cuh).
 
-    rows     | chunk 0 | chunk 1 | chunk 2 | chunk 3 |
-    flags      [0]       [step]    [2 step]  [3 step]      set by whoever writes the chunk, after it
+rows     | chunk 0 | chunk 1 | chunk 2 | chunk 3 |
+flags      [0]       [step]    [2 step]  [3 step]      set by whoever writes the chunk, after it
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ struct Arrivals {
 #define ARRIVALS_PASSED Arrivals()
 #endif
 static_assert(!ARRIVALS || !(PACK_A || A_SKEWED || GATHER_A || RAGGED || BATCHED || TRIANGLE),
-              "the thread that loads B loads A too, and rows of a tile lie one after the other");
+              "rows arrive of one plain matrix");
 
 struct ArrivedRows {
   const Arrivals& arrivals;
@@ -49,7 +49,9 @@ struct ArrivedRows {
       asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
       if (!began) start = now;
       if (now - start < arrivals.limit) continue;
-      asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(arrivals.report), "l"(chunk * arrivals.step + 1ull) : "memory");
+      asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(arrivals.report),
+                   "l"(chunk * arrivals.step + 1ull)
+                   : "memory");
       late = true;
       return;
     }
