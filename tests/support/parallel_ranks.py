@@ -327,6 +327,48 @@ def bench(device: str) -> None:
         assert all(row.peer == "cublas + nccl" for row in rows if row.ratio)
 
 
+# ---- graphs of torch.compile ----
+
+
+class Layers(torch.nn.Module):  # type: ignore[misc]
+    """Each call with its gradients, q and k behind one gather."""
+
+    def forward(self, x: Any, q: Any, k: Any, bias: Any, down: Any) -> tuple[Any, ...]:
+        rows, columns = ours.all_gather_matmul(x, [q, k], dim=1, trans_b=True, bias=[bias, bias])
+        h = torch.relu(rows) * columns
+        scattered = ours.row_parallel_linear(h, down, down[:, 0], sequence_dim=1)
+        everywhere = ours.column_parallel_linear(ours.row_parallel_linear(h, down), q, bias)
+        chunks = ours.matmul_all_reduce(h, down, trans_b=True, chunks=2, out_dtype=torch.float32)
+        return scattered, everywhere, chunks
+
+
+def compiled_graphs(device: str) -> None:
+    """One graph, whose results and gradients are those of calls."""
+    torch.set_default_device(device)
+    torch.manual_seed(0)
+    shapes = (2, 4, 8), (16, 8), (16, 8), (16,), (8, 16)
+    calls = [whole_numbers(*shape).requires_grad_() for shape in shapes]
+    in_graph = [tensor.detach().clone().requires_grad_() for tensor in calls]
+    model = Layers()
+    expected, results = model(*calls), torch.compile(model, fullgraph=True, backend="aot_eager")(*in_graph)
+    for result, right in zip(results, expected, strict=True):
+        equal(result, right)
+    gradients = [
+        torch.autograd.grad(sum(part.sum() for part in found), tensors)
+        for found, tensors in ((expected, calls), (results, in_graph))
+    ]
+    for right, found in zip(*gradients, strict=True):
+        equal(found, right)
+    lt = importlib.import_module("lapidist.torch")
+    mesh = torch.distributed.device_mesh.init_device_mesh(device, (2,))
+    split = Network()
+    lt.swap(split, mesh=mesh, plan={"up": "columns", "down": "rows"})
+    x = torch.randn(3, K)
+    torch.testing.assert_close(torch.compile(split, fullgraph=True, backend="aot_eager")(x), split(x))
+    with pytest.raises(Exception, match="must be None in what torch.compile compiles"):
+        torch.compile(ours.matmul_all_reduce, fullgraph=True)(x, x.t(), epilogue=silu_of_sum(bias=x[0]))
+
+
 # ---- cards ----
 
 
@@ -386,6 +428,7 @@ def shards_in_parts() -> None:
 def on_cards(device: str) -> None:
     everything(device)
     chunks_of_k(device)
+    compiled_graphs(device)
     graphs()
     shards_in_parts()
     a_late_rank()
@@ -454,4 +497,4 @@ def ended(work: Any, folder: Path, count: int = 2) -> list[int]:
     return [process.exitcode for process in processes]
 
 
-__all__ = ["bench", "chunks_of_k", "ended", "everything", "in_processes", "on_cards"]
+__all__ = ["bench", "chunks_of_k", "compiled_graphs", "ended", "everything", "in_processes", "on_cards"]

@@ -75,7 +75,9 @@ def first_flags(ranks: int, rank: int) -> list[int]:
     when its kernels start.
     """
     senders = [index // PARTS for index in range(flag_count(ranks))]
-    return [int(FLAGS[sender // ranks % len(FLAGS)] == "free" or sender % ranks == rank) for sender in senders]
+    return [
+        int(FLAGS[sender // ranks % len(FLAGS)] == "free" or sender % ranks == rank) for sender in senders
+    ]
 
 
 class PeerProducts:
