@@ -365,7 +365,7 @@ def compiled_graphs(device: str) -> None:
     lt.swap(split, mesh=mesh, plan={"up": "columns", "down": "rows"})
     x = torch.randn(3, K)
     torch.testing.assert_close(torch.compile(split, fullgraph=True, backend="aot_eager")(x), split(x))
-    with pytest.raises(Exception, match="must be None in what torch.compile compiles"):
+    with pytest.raises(Exception, match=r"must be None in what torch\.compile compiles"):
         torch.compile(ours.matmul_all_reduce, fullgraph=True)(x, x.t(), epilogue=silu_of_sum(bias=x[0]))
 
 

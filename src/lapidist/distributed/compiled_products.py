@@ -30,7 +30,13 @@ LIBRARY.define(
     "product_back(str kind, Tensor[] gs, Tensor rows, Tensor[] matrices, Tensor[] biases, bool[] needs,"
     " str group, str how) -> Tensor[]"
 )
-FUNCTIONS = {"gather": Gathered, "enter": Entered, "scatter": Scattered, "reduce": Reduced, "share": Shared}
+FUNCTIONS: dict[str, Any] = {
+    "gather": Gathered,
+    "enter": Entered,
+    "scatter": Scattered,
+    "reduce": Reduced,
+    "share": Shared,
+}
 
 
 def is_compiling() -> bool:
@@ -191,13 +197,13 @@ def outline_back(
 def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
     kind, rows, matrices, biases, group, how = inputs
     ctx.save_for_backward(rows, *matrices, *biases)
-    ctx.form = kind, len(matrices), group, how
+    ctx.call = kind, len(matrices), group, how
     ctx.shapes = [(result.shape, result.dtype) for result in output]
 
 
 def backward(ctx: Any, gs: list[Any]) -> Any:
     rows, *tensors = ctx.saved_tensors
-    kind, count, group, how = ctx.form
+    kind, count, group, how = ctx.call
     matrices, biases = tensors[:count], tensors[count:]
     gs = [
         rows.new_zeros(shape, dtype=dtype) if g is None else g.contiguous()
