@@ -259,12 +259,45 @@ def layers(device: str) -> None:
         ArgumentError, match=r"ColumnParallel: must be applied to a torch.nn.Linear; got Network"
     ):
         parallelize_module(network(weights), mesh, lt.ColumnParallel())
-    with pytest.raises(ArgumentError, match="dtype: must be None with a mesh"):
-        lt.swap(network(weights), mesh=mesh, plan={"up": "columns"}, dtype=torch.float8_e4m3fn)
     with pytest.raises(ArgumentError, match="plan: must be None without a mesh"):
         lt.swap(network(weights), plan={"up": "columns"})
     with pytest.raises(ArgumentError, match="must divide by the number of ranks"):
         lt.swap(torch.nn.Sequential(torch.nn.Linear(4, 7)), mesh=mesh, plan={"0": "columns"})
+
+
+def layers_in_eight_bits(device: str) -> None:
+    """Results are near those of layers that round nothing; gradients, which round nothing, are theirs."""
+    lt = importlib.import_module("lapidist.torch")
+    mesh = torch.distributed.device_mesh.init_device_mesh(device, (torch.distributed.get_world_size(),))
+
+    def two_layers() -> Any:
+        model = torch.nn.Sequential(torch.nn.Linear(K, 6 * N), torch.nn.Linear(6 * N, K))
+        for parameter, value in zip(model.parameters(), values, strict=True):
+            parameter.data.copy_(value)
+        return model
+
+    values = [whole_numbers(*shape) for shape in ((6 * N, K), (6 * N,), (K, 6 * N), (K,))]
+    x, g, one = whole_numbers(2, ROWS, K), whole_numbers(2, ROWS, K), two_layers()
+    expected = one(x)
+    (expected * g).sum().backward()
+    for sequence, factors in ((None, "rows"), (1, "rows"), (1, "blocks")):
+        split = two_layers()
+        how = {"plan": {"0": "columns", "1": "rows"}, "sequence_dim": sequence}
+        lt.swap(split, mesh=mesh, dtype=torch.float8_e4m3fn, factors=factors, **how)
+        rows, of_rows, shown = (t if sequence is None else part(t, 1) for t in (x, g, expected))
+        with torch.no_grad():
+            close_in_eight_bits(split(rows), shown)
+        result = split(rows)
+        close_in_eight_bits(result, shown)
+        (result * of_rows).sum().backward()
+        for number, (parameter, right) in enumerate(zip(split.parameters(), one.parameters(), strict=True)):
+            # that of the second weight is a product with what the first layer gave
+            (close_in_eight_bits if number == 2 else equal)(gathered(parameter.grad), right.grad)
+
+
+def close_in_eight_bits(result: Any, expected: Any) -> None:
+    off, size = (result - expected).detach().square().mean(), expected.detach().square().mean()
+    assert float(off) <= 0.06**2 * float(size)
 
 
 def everything(device: str) -> None:
@@ -278,6 +311,7 @@ def everything(device: str) -> None:
     gradients()
     gradients_of_several()
     layers(device)
+    layers_in_eight_bits(device)
     plan = ours.plan("matmul_all_reduce", 64, N, K, group=torch.distributed.group.WORLD)
     assert device == "cuda" or plan.way == "collective"
     assert plan.exchange.ranks == torch.distributed.get_world_size()
