@@ -40,6 +40,7 @@ PARAMETER_KINDS = {
     "modes": ("6Q5q", 88, 8),
     "scales": ("2Q4q", 48, 8),
     "ragged": ("Q3i4x2q", 40, 8),
+    "arrivals": ("2Qq2i", 32, 8),
     "order": (f"{MOST_PAIRS}b", MOST_PAIRS, 1),  # of the clusters of a launch: zeros leave it as it is
     "lists": (f"{4 * ARRAYS_AT_ONCE}Q", 32 * ARRAYS_AT_ONCE, 8),
     "addresses": ("4Q", 32, 8),

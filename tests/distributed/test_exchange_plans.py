@@ -51,7 +51,7 @@ def test_times_are_those_that_two_cards_took(product: Product, rows: int, measur
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_large_products_hide_their_exchange(ranks: int) -> None:
     """By peers' memory a large product takes little more than alone; nothing is faster than alone."""
-    for product, way in (("all_gather_matmul", "push"), ("matmul_reduce_scatter", "slots")):
+    for product, way in (("all_gather_matmul", "waiting"), ("matmul_reduce_scatter", "slots")):
         exchange = exchange_of(product, 65536, 8192, 8192, "bfloat16", ranks)  # type: ignore[arg-type]
         reach = replace(CARDS, ranks=ranks)
         assert plan_of(exchange, reach).seconds[0][0] == way
@@ -74,7 +74,7 @@ def test_without_access_to_peers_there_are_collectives() -> None:
 def test_calls_that_cannot_be_cut_take_the_collective() -> None:
     barred = plan_of(LARGE, CARDS, "the epilogue has operands, results or positions of all rows")
     assert barred.way == "collective"
-    assert [way for way, _ in barred.refused] == ["chunks", "push"]
+    assert [way for way, _ in barred.refused] == ["chunks", "push", "waiting"]
     uneven = plan_of(replace(LARGE, product="matmul_all_reduce", rows=8191), CARDS)
     assert dict(uneven.refused) == {"chunks": UNEVEN, "slots": UNEVEN}
     assert plan_of(LARGE, Reach(2, None, NETWORK)).reason == ON_THE_HOST

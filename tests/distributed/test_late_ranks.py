@@ -27,12 +27,13 @@ class Card:
     def __init__(self) -> None:
         self.ends: list[End] = []
         self.released = 0
-        self.late = LateRanks(10.0, self.release)
+        self.missing: list[int] = []
+        self.late = LateRanks(10.0, self.release, missing=lambda waits: self.missing)
 
     def call(self, name: str, now: float) -> End:
         self.late.require_none()
         self.ends.append(End())
-        self.late.add(name, self.ends[-1], now)
+        self.late.add(name, self.ends[-1], now=now)
         return self.ends[-1]
 
     def release(self) -> None:
@@ -68,6 +69,17 @@ def test_a_late_rank_is_an_error_of_the_next_call() -> None:
     card.late.look(12)
     assert card.released == 2
     with pytest.raises(LaunchError):
+        card.late.require_none()
+
+
+@pytest.mark.parametrize(("ranks", "named"), [([3], "rank 3"), ([1, 3], "ranks 1, 3")])
+def test_late_ranks_are_named(ranks: list[int], named: str) -> None:
+    """Those whose flags were not set; "another rank" where that is not known."""
+    card = Card()
+    card.missing = ranks
+    card.call("push", 0)
+    card.late.look(10.0)
+    with pytest.raises(LaunchError, match=f"push: {named} did not come within"):
         card.late.require_none()
 
 

@@ -27,6 +27,10 @@ def test_ranks_give_the_bits_of_one(processes: Any, ranks: int, tmp_path: Path) 
     processes.in_processes(processes.chunks_of_k, tmp_path, "cpu", ranks)
 
 
+def test_torch_compile_makes_one_graph(processes: Any, tmp_path: Path) -> None:
+    processes.in_processes(processes.compiled_graphs, tmp_path, "cpu")
+
+
 def test_the_study_of_several_cards_times_every_way(processes: Any, tmp_path: Path) -> None:
     processes.in_processes(processes.bench, tmp_path, "cpu")
 

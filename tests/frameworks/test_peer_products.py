@@ -11,12 +11,15 @@ import pytest
 
 pytest.importorskip("torch")  # which these modules import
 
+from lapidist.distributed import peer_products
 from lapidist.distributed.exchange_steps import STEPS
-from lapidist.distributed.peer_products import BUFFERS, FLAGS, WAYS
+from lapidist.distributed.peer_products import BUFFERS, FLAGS, PARTS
 from lapidist.distributed.product_options import Options
 from lapidist.distributed.row_products import RowProducts
 
 pytestmark = pytest.mark.frameworks
+# of the way "waiting", each shard by itself and in parts; and of one_shot, the rows of a rank alone
+WAYS = (*peer_products.WAYS, "waiting apart", "one_shot owned")
 CALLS, ROWS, K, N = 4, 6, 4, 4
 ORDERS = 40
 
@@ -30,9 +33,13 @@ def whole_numbers(torch: Any, seed: int, *shape: int) -> Any:
     return torch.randint(1, 9, shape, generator=torch.Generator().manual_seed(seed)).float()
 
 
+def gathers(way: str) -> bool:
+    return way.startswith(("push", "waiting"))
+
+
 def operands(torch: Any, way: str, count: int, call: int) -> tuple[list[Any], list[Any]]:
     """Rows and a matrix of each rank, other ones in each call."""
-    rows = ROWS if way == "push" else ROWS * count
+    rows = ROWS if gathers(way) else ROWS * count
     return (
         [whole_numbers(torch, 100 * call + rank, rows, K) for rank in range(count)],
         [whole_numbers(torch, 100 * call + 50 + rank, K, N) for rank in range(count)],
@@ -40,10 +47,10 @@ def operands(torch: Any, way: str, count: int, call: int) -> tuple[list[Any], li
 
 
 def expected(torch: Any, way: str, a: list[Any], b: list[Any]) -> list[Any]:
-    if way == "push":
+    if gathers(way):
         return [torch.cat(a) @ matrix for matrix in b]
     total = sum(left @ right for left, right in zip(a, b, strict=True))
-    return list(total.chunk(len(a))) if way == "slots" else [total] * len(a)
+    return [total] * len(a) if way == "one_shot" else list(total.chunk(len(a)))
 
 
 def results(
@@ -52,19 +59,29 @@ def results(
     """Whether each call's results are right on each rank. `captured`: replays of a graph with one call."""
     ranks = played.Ranks(count, seed, drop)
     given = [operands(torch, way, count, call) for call in range(CALLS)]
-    name = {"push": "gathered", "slots": "scattered", "one_shot": "reduced"}[way]
+    way, _, form = way.partition(" ")
+    name = {"push": "gathered", "waiting": "gathered_in_kernel", "slots": "scattered", "one_shot": "reduced"}[
+        way
+    ]
+    more = {"owned": True} if form == "owned" else {}
     outputs = []
     for a, b in given:
         outputs.append([])
         for rank, member in enumerate(ranks.members):
             if captured:
                 member.turns[way] = 0
-            result = getattr(member, name)(a[rank], None, RowProducts([b[rank]], Options()))
-            outputs[-1].append(result[0] if way == "push" else result)
+            result = getattr(member, name)(a[rank], None, RowProducts([b[rank]], Options()), **more)
+            outputs[-1].append(result[0] if gathers(way) else result)
     ranks.run()
     for (a, b), of_call in zip(given, outputs, strict=True):
-        pairs = zip(of_call, expected(torch, way, a, b), strict=True)
+        pairs = zip(of_call, expected(torch, f"{way} {form}".strip(), a, b), strict=True)
         yield from (torch.equal(result, right) for result, right in pairs)
+
+
+@pytest.fixture(autouse=True)
+def cut_shards(request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "waiting apart" in str(request.node.callspec.params if hasattr(request.node, "callspec") else ""):
+        monkeypatch.setattr(peer_products, "LEAST_PART", 1)
 
 
 def nothing(rank: int, action: str, flag: int) -> bool:
@@ -93,28 +110,45 @@ def is_found(torch: Any, played: Any, way: str, drop: Any) -> bool:
 
 
 @pytest.mark.parametrize("flag", FLAGS)
-@pytest.mark.parametrize("action", ["wait", "signal"])
+@pytest.mark.parametrize("action", ["wait", "signal", "clear"])
 @pytest.mark.parametrize("way", WAYS)
 def test_every_flag_is_needed(torch: Any, played: Any, way: str, action: str, flag: str) -> None:
     """Without one kind of waits, or of signals, of one rank."""
 
     def drop(rank: int, dropped: str, index: int) -> bool:
-        return rank == 0 and dropped == action and FLAGS[index // 2 % len(FLAGS)] == flag
+        return rank == 0 and dropped == action and FLAGS[index // PARTS // 2 % len(FLAGS)] == flag
 
     assert is_found(torch, played, way, drop)
 
 
-@pytest.mark.parametrize("way", WAYS)
+FORMS: dict[str, list[dict[str, Any]]] = {
+    "waiting": [{"parts": parts, "together": together} for parts in (1, 4) for together in (False, True)],
+    "slots": [{"at_once": False}, {"at_once": True}],
+}
+
+
+@pytest.mark.parametrize("way", STEPS)
 def test_steps_of_all_ranks_meet(way: Any) -> None:
-    """For each wait there is one signal of the peer's in a call, so flags are as before when it ends."""
-    for ranks in (2, 3, 8):
-        steps = [STEPS[way](rank, ranks) for rank in range(ranks)]
+    """For each flag that is waited for there is one signal of the peer's in a call, and one who clears it, so
+    flags are as before when it ends.
+    """
+    for ranks, form in ((ranks, form) for ranks in (2, 3, 8) for form in FORMS.get(way, [{}])):
+        steps = [STEPS[way](rank, ranks, **form) for rank in range(ranks)]
         pairs = [(rank, step) for rank in range(ranks) for step in steps[rank]]
-        waits = sorted((rank, step.peer, step.flag) for rank, step in pairs if step.action == "wait")
         signals = sorted((step.peer, rank, step.flag) for rank, step in pairs if step.action == "signal")
-        assert waits == signals
+        clears = sorted((rank, step.peer, step.flag) for rank, step in pairs if step.action == "clear")
+        assert clears == sorted(set(signals))
+        if way == "waiting":
+            parts = form["parts"]
+            assert len(signals) == ranks * (ranks - 1) * (1 + parts)
+        else:
+            waits = sorted((rank, step.peer, step.flag) for rank, step in pairs if step.action == "wait")
+            assert waits == signals
         for rank in range(ranks):
             multiplied = [step.peer for step in steps[rank] if step.action == "multiply"]
+            for step in steps[rank]:
+                multiplied += range(step.peer, step.end) if step.action == "await" else []
+                multiplied += [rank] if step.action == "add" and form.get("at_once") else []
             assert sorted(multiplied) == ([rank] if way == "one_shot" else [*range(ranks)])
 
 

@@ -72,6 +72,7 @@ OWN = {
     "all groups have one k": "parts_of_tiles says so",
     "tiles fill squares": "tiles_of_triangle says so",
     "tiles come in this order": "tiles_of_triangle and config_macros of wgmma say so",
+    "rows arrive of one plain matrix": "refuse_arrivals of wgmma says so",
     "rows are found by the groups' ends": "takes_modes of wgmma says so",
     "a row is copied as it lies": "refuse_groups of wgmma says so",
     "all warps of the producer copy rows": "the same, and loaders has one where rows are gathered",

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -43,7 +43,7 @@ class Ranks:
 
     def __init__(self, count: int, seed: int, drop: Drop = lambda *_: False) -> None:
         self.count, self.random, self.drop = count, random.Random(seed), drop
-        self.flags = [first_flags(count) for _ in range(count)]
+        self.flags = [first_flags(count, rank) for rank in range(count)]
         self.bytes: dict[Any, Any] = {}
         self.streams = [{"products": Stream(), "copies": Stream()} for _ in range(count)]
         self.members = [PeerProducts(RankMemory(self, rank)) for rank in range(count)]
@@ -77,7 +77,13 @@ class RankMemory:
         if self.all.drop(self.rank, "wait", flag):
             return
         flags = self.all.flags[self.rank]
-        self.stream.add(lambda: flags[flag] == 1, lambda: flags.__setitem__(flag, 0))
+        self.stream.add(lambda: flags[flag] == 1, lambda: None)
+
+    def clear(self, flag: int, count: int) -> None:
+        if self.all.drop(self.rank, "clear", flag):
+            return
+        flags = self.all.flags[self.rank]
+        self.stream.add(lambda: True, lambda: flags.__setitem__(slice(flag, flag + count), [0] * count))
 
     def signal(self, peer: int, flag: int) -> None:
         if self.all.drop(self.rank, "signal", flag):
@@ -88,6 +94,14 @@ class RankMemory:
     def enqueue(self, work: Callable[[], Any]) -> None:
         self.stream.add(lambda: True, work)
 
+    def enqueue_awaiting(self, work: Callable[[], Any], flags: Sequence[int]) -> None:
+        waits = [flag for flag in flags if not self.all.drop(self.rank, "wait", flag)]
+        of_rank = self.all.flags[self.rank]
+        self.stream.add(lambda: all(of_rank[flag] for flag in waits), work)
+
+    def arrivals(self, first: int, rows: int, step: int) -> None:
+        return None
+
     @contextmanager
     def on(self, stream: str) -> Iterator[None]:
         previous, self.stream = self.stream, self.all.streams[self.rank][stream]
@@ -95,7 +109,7 @@ class RankMemory:
         self.stream = previous
 
     @contextmanager
-    def call(self, way: str) -> Iterator[None]:
+    def call(self, way: str, waits: Sequence[tuple[int, int]]) -> Iterator[None]:
         products, copies = self.all.streams[self.rank].values()
         copies.after(products)
         yield

@@ -308,6 +308,7 @@ class Bound:
             one_alpha=inputs.one_alpha,
             invariant=self.operation.types.invariant,
             triangle=self.operation.types.triangle,
+            arrivals=self.operation.types.arrivals,
         )
         return problem if inputs.alignment is None else with_alignment(problem, inputs.alignment)
 

@@ -16,6 +16,7 @@ from lapidist.errors import ArgumentError, explained
 
 if TYPE_CHECKING:
     from lapidist.epilogues.tracing import BoundEpilogue
+    from lapidist.problems.arrivals import Arrivals
 
 
 def is_array(value: object) -> bool:
@@ -35,6 +36,7 @@ class Types(NamedTuple):
     promote: bool | None = None
     invariant: bool = False  # the bits of a row do not depend on other rows
     triangle: str = ""  # or "lower", "upper": the half of D that must be right
+    arrivals: Arrivals | None = None  # of rows of a while the kernel runs
 
 
 class Routing(NamedTuple):

@@ -66,9 +66,12 @@ def gathered(rows: Any, scale: Any, products: RowProducts, group: Any, way: Way 
     way = agreed_way(call, rows, scale, products, group, way)
     if members_of(group).ranks == 1:
         return products.multiply(rows, scale)
-    if way == "push":
+    if way == "waiting" and products.options.chunks is not None:
+        way = "push"  # a batch of chunks has no rows that arrive
+    if way in ("push", "waiting"):
         scale = exchange_ways.factors_of_all(scale, rows, group, call)
-        return peers_of(group, rows.device).gathered(rows, scale, products)
+        peers = peers_of(group, rows.device)
+        return (peers.gathered if way == "push" else peers.gathered_in_kernel)(rows, scale, products)
     if way == "chunks":
         return exchange_ways.gather_in_chunks(rows, scale, products, group, call)
     return exchange_ways.gather_then_multiply(rows, scale, products, group, call)
@@ -87,6 +90,8 @@ def scattered_by(way: Way, rows: Any, scale: Any, products: RowProducts, group: 
         return products.multiply(rows, scale)[0]
     if way == "slots":
         return peers_of(group, rows.device).scattered(rows, scale, products)
+    if way == "one_shot":
+        return peers_of(group, rows.device).reduced(rows, scale, products, owned=True)
     if way == "chunks":
         return exchange_ways.scatter_in_chunks(rows, scale, products, group, ranks, call)
     return exchange_ways.multiply_then_scatter(rows, scale, products, group, ranks, call)

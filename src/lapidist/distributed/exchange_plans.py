@@ -11,22 +11,26 @@ from lapidist.distributed.exchange_steps import Way
 from lapidist.distributed.exchange_times import NETWORK, NVLINK, Exchange, Product, Reach, Times
 from lapidist.dtypes import outputs_of, size_of
 from lapidist.errors import ArgumentError
+from lapidist.kernels.tma_alignment import TMA_ALIGNMENT
+from lapidist.kernels.wgmma.family import MATHS
 
 WAYS: dict[Product, tuple[Way, ...]] = {
-    "all_gather_matmul": ("collective", "chunks", "push"),
-    "matmul_reduce_scatter": ("collective", "chunks", "slots"),
+    "all_gather_matmul": ("collective", "chunks", "push", "waiting"),
+    "matmul_reduce_scatter": ("collective", "chunks", "slots", "one_shot"),
     "matmul_all_reduce": ("collective", "chunks", "slots", "one_shot"),
 }
 MEANINGS: dict[Way, str] = {
     "collective": "torch's collective, then the product, or the other way round",
     "chunks": "collectives of chunks under products of chunks",
     "push": "copies push shards to the other cards, products start with the shard at hand",
+    "waiting": "copies push shards, and the product's kernel waits for the shard that a tile needs",
     "slots": "products are stored to a slot at their owner, who adds in the order of ranks",
     "one_shot": "each rank adds all ranks' terms where they lie",
 }
-PEER_WAYS = ("push", "slots", "one_shot")
+PEER_WAYS = ("push", "waiting", "slots", "one_shot")
 ON_THE_HOST = "the ranks are processes on the host, whose cores copy and multiply"
 UNEVEN = "the rows do not divide by the number of ranks"
+NO_WAITS = "no kernel multiplies these types, or lines of k, and waits for rows: it needs Hopper"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +57,18 @@ def refusal_of(way: Way, exchange: Exchange, reach: Reach, barred: str) -> str:
         return ""
     if barred and way != "one_shot":
         return barred
-    if exchange.rows % exchange.ranks and way != "one_shot":
+    if exchange.rows % exchange.ranks and (way, exchange.product) != ("one_shot", "matmul_all_reduce"):
         return UNEVEN
-    if way in PEER_WAYS:
+    if way in PEER_WAYS and reach.no_peers:
         return reach.no_peers
-    return ""
+    return "" if way != "waiting" or may_wait(exchange, reach) else NO_WAITS
+
+
+def may_wait(exchange: Exchange, reach: Reach) -> bool:
+    """Whether there is a kernel that waits for rows of A (gemm/wgmma/arrivals.cuh)."""
+    hopper = reach.device is not None and reach.device.capability == (9, 0)
+    aligned = exchange.k * exchange.size % TMA_ALIGNMENT == 0
+    return hopper and exchange.dtype in MATHS and aligned
 
 
 @cache

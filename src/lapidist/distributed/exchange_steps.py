@@ -1,61 +1,91 @@
 """What a rank does in the ways that write to other ranks' memory, as plain values.
 
-A rank waits for flags in its memory alone, and sets flags in others'. Who waits for a flag clears it. Flags
-are of one buffer and one peer: "arrived" says that the peer's part is there, "free" that the peer has read
-what it was sent. All "free" flags are set at first."""
+A rank waits for flags in its memory alone, and sets flags in others'. Who waits for a flag clears it, once
+what it waited for is used. Flags are of one buffer, one peer and one part of what it sends: "arrived" says
+that the part is there, "free" that the peer has read what it was sent. All "free" flags are set at first."""
 
 from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
 Stream = Literal["products", "copies"]
-Action = Literal["multiply", "push", "wait", "signal", "add"]
+Action = Literal["multiply", "await", "copy", "push", "wait", "clear", "signal", "add"]
 Flag = Literal["arrived", "free"]
-Way = Literal["collective", "chunks", "push", "slots", "one_shot"]
+Way = Literal["collective", "chunks", "push", "waiting", "slots", "one_shot"]
 
 
 class Step(NamedTuple):
-    """`peer`: whose part is multiplied, to whom a shard is pushed, or with whom a flag is shared."""
+    """`peer`: whose part is multiplied, to whom a shard is pushed, or with whom a flag is shared. "await"
+    multiplies the shards of peers from this one on, up to `end`, by kernels that wait for flags themselves.
+    """
 
     stream: Stream
     action: Action
     peer: int
     flag: Flag | None = None
+    part: int = 0
+    end: int = 0
 
 
 def peers_after(rank: int, ranks: int) -> list[int]:
     return [(rank + distance) % ranks for distance in range(1, ranks)]
 
 
-def gather_steps(rank: int, ranks: int) -> list[Step]:
-    """The shard that this rank has is multiplied first, while copies push it to the others. They go round the
-    ring backwards, so that the shard that a rank multiplies next is the next to arrive.
+def pushes(rank: int, ranks: int, parts: int = 1) -> list[Step]:
+    """Copies of this rank's shard to all others. They go round the ring backwards, so that the shard that a
+    rank multiplies next is the next to arrive.
     """
-    steps = [Step("products", "multiply", rank)]
+    steps = []
     for peer in reversed(peers_after(rank, ranks)):
         steps.append(Step("copies", "wait", peer, "free"))
-        steps.append(Step("copies", "push", peer))
-        steps.append(Step("copies", "signal", peer, "arrived"))
+        for part in range(parts):
+            steps.append(Step("copies", "push", peer, part=part))
+            if part == 0:  # the peer sets it again once it has all parts
+                steps.append(Step("copies", "clear", peer, "free"))
+            steps.append(Step("copies", "signal", peer, "arrived", part))
+    return steps
+
+
+def gather_steps(rank: int, ranks: int) -> list[Step]:
+    """The shard that this rank has is multiplied first, while copies push it to the others."""
+    steps = [Step("products", "multiply", rank), *pushes(rank, ranks)]
     for peer in peers_after(rank, ranks):
         steps.append(Step("products", "wait", peer, "arrived"))
         steps.append(Step("products", "multiply", peer))
+        steps.append(Step("products", "clear", peer, "arrived"))
         steps.append(Step("products", "signal", peer, "free"))
     return steps
 
 
-def scatter_steps(rank: int, ranks: int) -> list[Step]:
+def waiting_steps(rank: int, ranks: int, parts: int = 1, together: bool = False) -> list[Step]:
+    """One product of all shards, `together`; or this rank's shard first, where it lies, and then those that
+    follow it in order of ranks, and those before it. Kernels wait for the parts that their tiles need.
+    """
+    steps = pushes(rank, ranks, parts)
+    if together:
+        steps += [Step("products", "copy", rank), Step("products", "await", 0, end=ranks)]
+    else:
+        steps.append(Step("products", "multiply", rank))
+        bounds = (rank + 1, ranks), (0, rank)
+        steps += [Step("products", "await", first, end=end) for first, end in bounds if first < end]
+    return steps + freed(rank, ranks)
+
+
+def scatter_steps(rank: int, ranks: int, at_once: bool = False) -> list[Step]:
     """Products of others' rows are stored to this rank's slot at their owner. The rows that this rank owns
-    come last, and then the sum of all slots in the order of ranks.
+    come last, and then the sum of all slots in the order of ranks. `at_once`: both in one product.
     """
     steps = []
     for peer in peers_after(rank, ranks):
         steps.append(Step("products", "wait", peer, "free"))
         steps.append(Step("products", "multiply", peer))
+        steps.append(Step("products", "clear", peer, "free"))
         steps.append(Step("products", "signal", peer, "arrived"))
-    steps.append(Step("products", "multiply", rank))
+    if not at_once:
+        steps.append(Step("products", "multiply", rank))
     steps += [Step("products", "wait", peer, "arrived") for peer in reversed(peers_after(rank, ranks))]
     steps.append(Step("products", "add", rank))
-    return steps + [Step("products", "signal", peer, "free") for peer in peers_after(rank, ranks)]
+    return steps + freed(rank, ranks)
 
 
 def one_shot_steps(rank: int, ranks: int) -> list[Step]:
@@ -64,11 +94,21 @@ def one_shot_steps(rank: int, ranks: int) -> list[Step]:
     return [
         *(Step("products", "wait", peer, "free") for peer in others),
         Step("products", "multiply", rank),
+        *(Step("products", "clear", peer, "free") for peer in others),
         *(Step("products", "signal", peer, "arrived") for peer in others),
         *(Step("products", "wait", peer, "arrived") for peer in others),
         Step("products", "add", rank),
-        *(Step("products", "signal", peer, "free") for peer in others),
+        *freed(rank, ranks),
     ]
 
 
-STEPS = {"push": gather_steps, "slots": scatter_steps, "one_shot": one_shot_steps}
+def freed(rank: int, ranks: int) -> list[Step]:
+    """What peers sent was used: its flags are cleared before they may be set again."""
+    steps = []
+    for peer in peers_after(rank, ranks):
+        steps.append(Step("products", "clear", peer, "arrived"))
+        steps.append(Step("products", "signal", peer, "free"))
+    return steps
+
+
+STEPS = {"push": gather_steps, "waiting": waiting_steps, "slots": scatter_steps, "one_shot": one_shot_steps}

@@ -13,6 +13,7 @@ from lapidist.distributed.exchange_steps import Way
 
 Product = Literal["all_gather_matmul", "matmul_reduce_scatter", "matmul_all_reduce"]
 CHUNKS = 4
+PARTS = 4  # of a shard, for which kernels wait
 # A card reaches these shares of its limits in a product of many tiles; a tile is 128 x 256.
 MATH_SHARE, DRAM_SHARE, TILE = 0.95, 0.85, (128, 256)
 
@@ -82,6 +83,8 @@ class Times:
         exchange, product = self.exchange, self.exchange.product
         if way == "push":
             return self.pushed()
+        if way == "waiting":
+            return self.waiting()
         if way == "one_shot":
             return self.one_shot()
         if product == "all_gather_matmul":
@@ -169,6 +172,15 @@ class Times:
             done = max(done, arrived) + product + 2 * links.flag_seconds
         return done
 
+    def waiting(self) -> float:
+        """One product, which ends behind the last shard; its own shard is copied, or multiplied first."""
+        exchange, links = self.exchange, self.links
+        shard = exchange.rows_of_a_rank * exchange.k * exchange.size
+        push = links.copy_seconds + shard / links.written
+        arrived = (exchange.ranks - 1) * push + 2 * links.flag_seconds
+        ended = max(self.product(exchange.rows), arrived + self.product(exchange.rows_of_a_rank) / PARTS)
+        return ended + links.copy_seconds + links.flag_seconds
+
     def slots(self) -> float:
         exchange, links = self.exchange, self.links
         block = exchange.rows_of_a_rank * exchange.n * exchange.result_size
@@ -180,10 +192,12 @@ class Times:
     def one_shot(self) -> float:
         exchange, links = self.exchange, self.links
         others = exchange.ranks - 1
-        term = exchange.rows * exchange.n * exchange.result_size
+        shared = exchange.product == "matmul_all_reduce"
+        rows = exchange.rows if shared else exchange.rows_of_a_rank
+        term = rows * exchange.n * exchange.result_size
         return (
             self.product(exchange.rows)
             + 4 * others * links.flag_seconds
             + others * term / links.read
-            + self.sum_of(exchange.rows)
+            + self.sum_of(rows)
         )

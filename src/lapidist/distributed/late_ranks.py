@@ -10,7 +10,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from lapidist.errors import LaunchError
@@ -24,16 +24,23 @@ class Waiting(NamedTuple):
     call: str
     end: Any
     deadline: float
+    waits: Sequence[tuple[int, int]] = ()  # flags, and the ranks that set them
 
 
 class LateRanks:
     """Looks at the calls of one group, in a thread of its own from the first one on."""
 
     def __init__(
-        self, limit: float, release: Callable[[], None], prepare: Callable[[], None] = lambda: None
+        self,
+        limit: float,
+        release: Callable[[], None],
+        prepare: Callable[[], None] = lambda: None,
+        missing: Callable[[Sequence[tuple[int, int]]], list[int]] = lambda waits: [],
     ) -> None:
-        """`release` lets calls go on that wait; `prepare` is called first in the thread."""
-        self.limit, self._release, self._prepare = limit, release, prepare
+        """`release` lets calls go on that wait; `prepare` is called first in the thread. `missing`: the ranks
+        that did not set their flags.
+        """
+        self.limit, self._release, self._prepare, self._missing = limit, release, prepare, missing
         self.failure: str | None = None
         self._calls: deque[Waiting] = deque()
         self._changed = threading.Condition()
@@ -44,10 +51,22 @@ class LateRanks:
         if self.failure is not None:
             raise LaunchError(self.failure)
 
-    def add(self, call: str, end: Any, now: float | None = None) -> None:
+    def fail(self, call: str, ranks: Sequence[int]) -> None:
+        """What the next call raises."""
+        who = {0: "another rank", 1: f"rank {ranks[0] if ranks else ''}"}.get(
+            len(ranks), f"ranks {', '.join(map(str, ranks))}"
+        )
+        self.failure = (
+            f"{call}: {who} did not come within the group's time limit, {self.limit:g} s; it died, is late,"
+            " or called otherwise. The result is not valid. Destroy the group and start its ranks again"
+        )
+
+    def add(
+        self, call: str, end: Any, waits: Sequence[tuple[int, int]] = (), now: float | None = None
+    ) -> None:
         start = time.monotonic() if now is None else now
         with self._changed:
-            self._calls.append(Waiting(call, end, start + self.limit))
+            self._calls.append(Waiting(call, end, start + self.limit, waits))
             self._changed.notify()
 
     def look(self, now: float) -> None:
@@ -58,11 +77,7 @@ class LateRanks:
             return
         first = self._calls[0]
         if self.failure is None and now >= first.deadline:
-            self.failure = (
-                f"{first.call}: another rank did not come within the group's time limit, {self.limit:g} s; it"
-                " died, is late, or called otherwise. The result is not valid. Destroy the group and start"
-                " its ranks again"
-            )
+            self.fail(first.call, self._missing(first.waits))
         if self.failure is not None:  # calls behind it wait for the same flags
             self._release()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lapidist.distributed.compiled_products import in_graph, is_compiling, shared_in_graph
 from lapidist.distributed.exchange_steps import Way
 from lapidist.distributed.group_facts import group_of
 from lapidist.distributed.parallel_products import (
@@ -50,7 +51,6 @@ def column_parallel_linear(
     -------
     tensor, or a list of them if weight is a list
     """
-    group = group_of(group)
     how: dict[str, Any] = {"precision": precision, "invariant": invariant}
     if sequence_dim is not None:
         return all_gather_matmul(
@@ -58,7 +58,11 @@ def column_parallel_linear(
         )
     several = isinstance(weight, list | tuple)
     matrices = list(weight) if several else [weight]
-    biases = one_each("bias", bias, len(matrices), several) or [None] * len(matrices)
+    given = one_each("bias", bias, len(matrices), several)
+    if is_compiling():
+        shaped = in_graph("enter", input, matrices, given, group, trans_b=True, **how, way=way)
+        return shaped if several else shaped[0]
+    group, biases = group_of(group), given or [None] * len(matrices)
     rows, leading = in_rows(input, 0, "input")
     options = Options(True, None, precision, invariant)
     require_fit(rows, RowProducts(matrices, options))
@@ -102,7 +106,6 @@ def row_parallel_linear(
     -------
     tensor
     """
-    group = group_of(group)
     how: dict[str, Any] = {
         "trans_b": True,
         "precision": precision,
@@ -114,4 +117,6 @@ def row_parallel_linear(
         total = matmul_all_reduce(input, weight, group, **how)
         return total if bias is None else total + bias
     total = matmul_reduce_scatter(input, weight, group, dim=sequence_dim, **how)
-    return total if bias is None else total + Shared.apply(bias, group)
+    if bias is None:
+        return total
+    return total + (shared_in_graph(bias, group) if is_compiling() else Shared.apply(bias, group_of(group)))

@@ -7,6 +7,7 @@ from typing import Any
 
 from lapidist.distributed.chosen_ways import gathered, reduced, scattered
 from lapidist.distributed.chunk_products import chunks_of_rank, require_no_factors
+from lapidist.distributed.compiled_products import in_graph, is_compiling, require_no_more
 from lapidist.distributed.exchange_steps import Way
 from lapidist.distributed.group_facts import group_of, members_of
 from lapidist.distributed.product_gradients import Gathered, Reduced, Scattered, recorded, require_plain
@@ -55,12 +56,18 @@ def all_gather_matmul(
     -------
     tensor, or a list of them if b is a list
     """
-    group, several = group_of(group), isinstance(b, list | tuple)
+    several = isinstance(b, list | tuple)
     matrices = list(b) if several else [b]
     biases, scales, epilogues = (
         one_each(name, value, len(matrices), several)
         for name, value in (("bias", bias), ("scale_b", scale_b), ("epilogue", epilogue))
     )
+    if is_compiling():
+        require_no_more(scale_a, scale_b, epilogue)
+        how: dict[str, Any] = {"trans_b": trans_b, "precision": precision, "invariant": invariant, "way": way}
+        shaped = in_graph("gather", a_shard, matrices, biases, group, dim, out_dtype, **how)
+        return shaped if several else shaped[0]
+    group = group_of(group)
     rows, leading = in_rows(a_shard, dim, "a_shard")
     options = Options(trans_b, out_dtype, precision, invariant)
     products = RowProducts(matrices, options, scales, biases, epilogues)
@@ -115,6 +122,10 @@ def matmul_reduce_scatter(
     -------
     tensor
     """
+    if is_compiling():
+        require_no_more(scale_a, scale_b, epilogue)
+        how = {"trans_b": trans_b, "precision": precision, "invariant": invariant, "chunks": chunks}
+        return in_graph("scatter", a, [b], (), group, dim, out_dtype, **how, way=way)[0]
     group = group_of(group)
     rows, leading = in_rows(a, dim, "a")
     members = members_of(group)
@@ -174,6 +185,10 @@ def matmul_all_reduce(
     -------
     tensor
     """
+    if is_compiling():
+        require_no_more(scale_a, scale_b, epilogue)
+        how = {"trans_b": trans_b, "precision": precision, "invariant": invariant, "chunks": chunks}
+        return in_graph("reduce", a, [b], (), group, 0, out_dtype, **how, way=way)[0]
     group = group_of(group)
     rows, leading = in_rows(a, 0, "a")
     members = members_of(group)

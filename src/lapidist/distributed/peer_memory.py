@@ -1,24 +1,26 @@
 """Memory of other cards by torch's symmetric memory: buffers that stay in place, flags, and two streams.
 
-No kernel waits for a flag: streams do, so that a rank that is not there takes no SM. NVLink multicast is not
-used."""
+Streams wait for flags, so that a rank that is not there takes no SM; only kernels of the way "waiting" wait
+themselves, up to the group's time limit. NVLink multicast is not used."""
 
 from __future__ import annotations
 
 import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 
 from lapidist.backends.gpu.driver import check, load_driver
 from lapidist.distributed.exchange_steps import Stream, Way
+from lapidist.distributed.exchange_times import PARTS
 from lapidist.distributed.group_facts import limit_of, members_of, values_of_ranks
 from lapidist.distributed.late_ranks import LateRanks
 from lapidist.distributed.peer_products import BUFFERS, PeerProducts, first_flags
 from lapidist.errors import LaunchError
+from lapidist.problems.arrivals import Arrivals
 
 FLAG_BYTES = 4
 
@@ -51,13 +53,17 @@ class CardMemory:
         self._driver = load_driver()
         self._buffers: dict[tuple[Way, int], tuple[Symmetric, list[Any]]] = {}
         self._copies, self._rescue = torch.cuda.Stream(device), torch.cuda.Stream(device)
-        first = torch.tensor(first_flags(self.ranks), dtype=torch.int32)
+        first = torch.tensor(first_flags(self.ranks, self.rank), dtype=torch.int32)
         self._flags = Symmetric(FLAG_BYTES * len(first), device, group.group_name)
         self._flags.tensor.copy_(first.view(torch.uint8))
         self._set = torch.ones_like(first).view(torch.uint8).to(device)
         self._addresses = self._flags.handle.buffer_ptrs
+        self._operations: list[tuple[bool, int, int]] = []  # whether it waits, an address, a value
+        self._missed = torch.zeros(self.ranks, dtype=torch.int64, pin_memory=True)  # kernels write it
         self._meet("flags")
-        self.late = LateRanks(limit_of(group).total_seconds(), self._release, self._ignore_captures)
+        self.late = LateRanks(
+            limit_of(group).total_seconds(), self._release, self._ignore_captures, self._missing
+        )
 
     def _meet(self, what: str) -> None:
         """All ranks are here, and what they had enqueued is done."""
@@ -85,41 +91,99 @@ class CardMemory:
         return self._driver.CUstream(torch.cuda.current_stream(self._device).cuda_stream)
 
     def enqueue(self, work: Callable[[], Any]) -> None:
+        self._flush()
         work()  # products and copies go to the current stream by themselves
 
+    def enqueue_awaiting(self, work: Callable[[], Any], flags: Sequence[int]) -> None:
+        self.enqueue(work)
+
+    def arrivals(self, first: int, rows: int, step: int) -> Arrivals:
+        limit = int(self.late.limit * 1e9)
+        report = self._missed.data_ptr() + 8 * (first // PARTS % self.ranks)
+        return Arrivals(self._address(self.rank, first), report, limit, rows, step)
+
+    def _address(self, rank: int, flag: int) -> int:
+        return self._addresses[rank] + FLAG_BYTES * flag
+
     def wait(self, flag: int) -> None:
-        address, stream, driver = self._addresses[self.rank] + FLAG_BYTES * flag, self._stream(), self._driver
-        equal = driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ
-        check(driver.cuStreamWaitValue32(stream, address, 1, equal), "cuStreamWaitValue32")
-        check(driver.cuStreamWriteValue32(stream, address, 0, 0), "cuStreamWriteValue32")
+        self._operations.append((True, self._address(self.rank, flag), 1))
+
+    def clear(self, flag: int, count: int) -> None:
+        for further in range(count):
+            self._operations.append((False, self._address(self.rank, flag + further), 0))
 
     def signal(self, peer: int, flag: int) -> None:
-        address = self._addresses[peer] + FLAG_BYTES * flag
-        # With flags 0 the write follows all that the stream wrote before, also to other cards.
-        check(self._driver.cuStreamWriteValue32(self._stream(), address, 1, 0), "cuStreamWriteValue32")
+        # The write follows all that the stream wrote before, also to other cards.
+        self._operations.append((False, self._address(peer, flag), 1))
 
-    def on(self, stream: Stream) -> AbstractContextManager[Any]:
-        return torch.cuda.stream(self._copies) if stream == "copies" else nullcontext()
+    def _flush(self) -> None:
+        """Waits and writes that follow each other are one operation of the stream."""
+        if not self._operations:
+            return
+        driver, operations = self._driver, []
+        kinds = driver.CUstreamBatchMemOpType
+        for waits, address, value in self._operations:
+            operation = driver.CUstreamBatchMemOpParams()
+            kind = kinds.CU_STREAM_MEM_OP_WAIT_VALUE_32 if waits else kinds.CU_STREAM_MEM_OP_WRITE_VALUE_32
+            operation.operation = kind
+            part = operation.waitValue if waits else operation.writeValue
+            part.operation, part.address, part.value = (
+                kind,
+                driver.CUdeviceptr(address),
+                driver.cuuint32_t(value),
+            )
+            equal = driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ
+            part.flags = int(equal) if waits else 0
+            operations.append(operation)
+        self._operations.clear()
+        stream = self._driver.CUstream(torch.cuda.current_stream(self._device).cuda_stream)
+        check(driver.cuStreamBatchMemOp(stream, len(operations), operations, 0), "cuStreamBatchMemOp")
 
     @contextmanager
-    def call(self, way: Way) -> Iterator[None]:
+    def on(self, stream: Stream) -> Iterator[None]:
+        with torch.cuda.stream(self._copies) if stream == "copies" else nullcontext():
+            yield
+            self._flush()
+
+    @contextmanager
+    def call(self, way: Way, waits: Sequence[tuple[int, int]]) -> Iterator[None]:
+        self._require_none_missed()
         self.late.require_none()
         current = torch.cuda.current_stream(self._device)
-        if way == "push":
+        copies = way in ("push", "waiting")
+        self._operations.clear()  # of a call that failed
+        if copies:
             self._copies.wait_stream(current)
         yield
-        if way == "push":
+        if copies:
             current.wait_stream(self._copies)
         if not torch.cuda.is_current_stream_capturing():
             end = torch.cuda.Event()
             end.record(current)
-            self.late.add(way, end)
+            self.late.add(way, end, waits)
             self.late.start()
+
+    def _require_none_missed(self) -> None:
+        """Raise if a kernel's wait reached its limit."""
+        if self.late.failure is None and self._missed.any():
+            missed = self._missed.tolist()
+            self.late.fail(
+                "waiting", [first + (flag - 1) // PARTS for first, flag in enumerate(missed) if flag]
+            )
 
     def _ignore_captures(self) -> None:
         """Otherwise a look at an event in this thread would invalidate what another one captures."""
         relaxed = self._driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         check(self._driver.cuThreadExchangeStreamCaptureMode(relaxed), "cuThreadExchangeStreamCaptureMode")
+
+    def _missing(self, waits: Sequence[tuple[int, int]]) -> list[int]:
+        """The ranks whose flags are not set: what a call waits for is cleared at its end."""
+        with torch.cuda.device(self._device), torch.cuda.stream(self._rescue):
+            values = torch.empty_like(self._flags.tensor, device="cpu", pin_memory=True)
+            values.copy_(self._flags.tensor, non_blocking=True)
+            self._rescue.synchronize()
+        flags = values.view(torch.int32)
+        return sorted({rank for flag, rank in waits if not flags[flag]})
 
     def _release(self) -> None:
         """Set this rank's flags in others' place. Streams that wait take no SM, so the copy runs."""

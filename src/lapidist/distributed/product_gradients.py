@@ -203,7 +203,7 @@ class Shared(torch.autograd.Function):  # type: ignore[misc]
 
 
 # the way of the gradient's exchange, where a caller chose one
-REVERSED = {"push": "slots", "slots": "push"}
+REVERSED = {"push": "slots", "waiting": "slots", "slots": "push", "one_shot": "push"}
 
 
 def halves(values: Sequence[Any]) -> tuple[list[Any], list[Any]]:

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from lapidist import api
-from lapidist.calls.operation import epilogue_checked
+from lapidist.build.compile_policy import WAIT
+from lapidist.calls.call import Call
+from lapidist.calls.full_path import multiplied
+from lapidist.calls.kernel_choice import Choices
+from lapidist.calls.operation import Factors, Operation, epilogue_checked, is_invariant, types_named
 from lapidist.distributed.chunk_products import columns_in_chunks, dtype_of_sums, sum_of_chunks
 from lapidist.distributed.collectives import sum_by_tree, sum_of_terms
 from lapidist.distributed.product_options import Options
 from lapidist.dtypes import outputs_of
+from lapidist.epilogues.expressions import Tile
+from lapidist.epilogues.functions import cast
+from lapidist.epilogues.operations import CASTS
 from lapidist.epilogues.steps import ROW, SCALAR
+from lapidist.epilogues.tracing import epilogue as lapidist_epilogue
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.new_arrays import torch_dtype
+from lapidist.problems.arrivals import Arrivals
 
 MATRIX = 2  # dimensions
 
@@ -51,18 +61,36 @@ class RowProducts:
             for index in range(len(self.matrices))
         ]
 
-    def multiply(self, rows: Any, scale: Any = None, outs: Sequence[Any] | None = None) -> list[Any]:
-        """The products of some rows, in `outs` if given. `scale`: the rows' factors."""
+    def multiply(
+        self,
+        rows: Any,
+        scale: Any = None,
+        outs: Sequence[Any] | None = None,
+        arrivals: Arrivals | None = None,
+        added: Any = None,
+    ) -> list[Any]:
+        """The products of some rows, in `outs` if given. `scale`: the rows' factors. `arrivals`: of rows that
+        come from other ranks meanwhile. `added`: another rank's term, which is added to this one.
+        """
         return [
-            self.product(index, rows, scale, None if outs is None else outs[index])
+            self.product(index, rows, scale, None if outs is None else outs[index], arrivals, added)
             for index in range(len(self.matrices))
         ]
 
-    def product(self, index: int, rows: Any, scale: Any, out: Any) -> Any:
+    def product(
+        self, index: int, rows: Any, scale: Any, out: Any, arrivals: Arrivals | None = None, added: Any = None
+    ) -> Any:
         options, matrix = self.options, self.matrices[index]
         if options.chunks is not None:
             return (sum_of_chunks if options.sums_chunks else columns_in_chunks)(rows, matrix, options, out)
         bias = self.biases[index] if self.biases else None
+        epilogue = self.epilogues[index] if self.epilogues else None
+        scale_b = self.scales[index] if self.scales else None
+        if arrivals is not None:
+            return arriving(rows, matrix, bias, out, options, arrivals, (scale, scale_b), epilogue)
+        if added is not None:
+            epilogue = sum_of_two(str(out.dtype).removeprefix("torch."))(other=added)
+            return with_epilogue(rows, matrix, out, options, (scale, scale_b), epilogue)
         if scale is None and bias is None and not (self.scales or self.epilogues) and options.is_usual:
             # as gemm's fast path wants it: beta as nobody passed it
             return api.gemm(rows, matrix, out=out, trans_b=options.trans_b)
@@ -76,10 +104,15 @@ class RowProducts:
             out_dtype=options.out_dtype if out is None else None,
             precision=options.precision,
             scale_a=scale,
-            scale_b=self.scales[index] if self.scales else None,
-            epilogue=self.epilogues[index] if self.epilogues else None,
+            scale_b=scale_b,
+            epilogue=epilogue,
             invariant=options.invariant,
         )
+
+    def adds_in_product(self, rows: Any) -> bool:
+        """Whether a product may add another rank's term, with the bits of a sum of two rounded terms."""
+        name = str(self.dtype(rows)).removeprefix("torch.")
+        return self.options.chunks is None and name in CASTS and not self.biases
 
     def sum_of(self, terms: Sequence[Any], out: Any = None) -> Any:
         """The sum of all ranks' terms."""
@@ -118,6 +151,55 @@ class RowProducts:
         parts = [f"b {tuple(matrix.shape)} {matrix.dtype}" for matrix in self.matrices]
         parts += [f"scale_b {tuple(scale.shape)}" for scale in self.scales if scale is not None]
         return ", ".join(part for part in (*parts, self.options.described(), self.barred()) if part)
+
+
+def arriving(
+    rows: Any,
+    matrix: Any,
+    bias: Any,
+    out: Any,
+    options: Options,
+    arrivals: Arrivals,
+    factors: tuple[Any, Any],
+    epilogue: Any,
+) -> Any:
+    """A product of rows that arrive while it runs. No other kernel can stand in for the one that waits."""
+    invariant = is_invariant(options.invariant)
+    types = types_named(None, None, options.precision, None, invariant)._replace(arrivals=arrivals)
+    operation = Operation(
+        trans_b=options.trans_b,
+        beta=0.0 if bias is None else 1.0,
+        types=types,
+        factors=Factors(*factors),
+        epilogue=epilogue_checked(epilogue),
+    )
+    return multiplied(Call(rows, matrix, bias, out, operation, Choices(compile=WAIT)))
+
+
+def with_epilogue(
+    rows: Any, matrix: Any, out: Any, options: Options, factors: tuple[Any, Any], epilogue: Any
+) -> Any:
+    return api.gemm(
+        rows,
+        matrix,
+        out=out,
+        trans_b=options.trans_b,
+        precision=options.precision,
+        scale_a=factors[0],
+        scale_b=factors[1],
+        epilogue=epilogue,
+        invariant=options.invariant,
+    )
+
+
+@cache
+def sum_of_two(dtype: str) -> Any:
+    """An epilogue: this rank's term is rounded as if it had travelled, and another one's is added."""
+
+    def sum_of_terms(acc: Any, other: Tile) -> Any:
+        return cast(acc, dtype) + other
+
+    return lapidist_epilogue(sum_of_terms)
 
 
 def finished(total: Any, epilogue: Any, dtype: Any) -> Any:

@@ -73,6 +73,7 @@ class Family(ABC):
 
     parameters: Parameters
     takes_groups = False  # whether its blocks find groups of ragged operands (share/groups.cuh)
+    awaits_rows = False  # whether its blocks wait for rows of A that arrive meanwhile
     scalar_schedules: ScalarSchedules | None = None
     scalar_model: ScalarModel | None = None
 

@@ -29,9 +29,12 @@ def block_of(parameters: Parameters, problem: Problem) -> ParameterBlock:
     scales = (SCALES,) if problem.scaling.scaled and SCALES not in parameters else ()
     modes = (MODES,) if problem.modes.routes and MODES not in parameters else ()
     ragged = (("ragged", "ragged"),) if problem.modes.ragged else ()
+    arrivals = (("arrivals", "arrivals"),) if problem.arrivals else ()
     operands = len(problem.fused.operands) if problem.fused else 0
     fused = (("epilogue", f"epilogue{operands}"),) if operands else ()
-    return laid_out((*parameters, *lists, *scales, *modes, *ragged, *fused), SCALARS[problem.accumulator])
+    return laid_out(
+        (*parameters, *lists, *scales, *modes, *ragged, *arrivals, *fused), SCALARS[problem.accumulator]
+    )
 
 
 @lru_cache(maxsize=256)

@@ -202,6 +202,8 @@ class Plan:
         routed = {"modes": members(modes), "scales": self.problem.scaling.members}
         if modes.ragged is not None:
             routed["ragged"] = modes.ragged.members(self.problem.scaling)
+        if self.problem.arrivals is not None:
+            routed["arrivals"] = self.problem.arrivals.members
         return {**constants(self.problem), **words, **routed, **self.kernel.family.constants(self.problem)}
 
     def _patches(self, block: ParameterBlock) -> Mapping[str, Patch]:

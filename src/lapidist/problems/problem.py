@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lapidist.dtypes import TF32, accumulators_of, element_of, math_of, outputs_of, size_of
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides
+from lapidist.problems.arrivals import Arrivals
 from lapidist.problems.matrix import Matrix
 from lapidist.problems.modes import PLAIN, Modes
 from lapidist.problems.scaling import AS_THEY_ARE, Scaling
@@ -52,6 +53,7 @@ class Problem:
     invariant: bool = False  # the bits of a row of D do not depend on the other rows
     skewed: bool = False  # for configs that shift unaligned rows of A, in place of packing them
     triangle: str = ""  # or "lower", "upper": the half of D that must be right, as the other is its mirror
+    arrivals: Arrivals | None = None  # of rows of A while the kernel runs
     facts: dict[Any, Any] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )  # cached_fact.py
@@ -126,6 +128,7 @@ class Problem:
         one_alpha: bool = False,
         invariant: bool = False,
         triangle: str = "",
+        arrivals: Arrivals | None = None,
     ) -> Problem:
         """The operands must fit together; calls checks that and names those that do not."""
         batch = d.shape[:-2]
@@ -151,6 +154,7 @@ class Problem:
             one_alpha=one_alpha and c is None,
             invariant=invariant,
             triangle=triangle,
+            arrivals=arrivals,
         )
         return problem.collapsed().row_major().stacked()
 
@@ -198,6 +202,7 @@ class Problem:
             skewed=self.skewed,
             invariant=self.invariant,
             triangle=OTHER_HALF[self.triangle],
+            arrivals=self.arrivals,
         )
 
     def with_rows(self, rows: int) -> Problem:
@@ -275,6 +280,7 @@ class Problem:
             f"{self.m} x {self.n} x {self.k}{batch} {self.types}, layouts"
             f" {self.layouts}{beta}{swapped}{routed}{', invariant' * self.invariant}"
             f"{self.triangle and f', {self.triangle} triangle'}"
+            f"{'' if self.arrivals is None else f', in chunks of {self.arrivals.rows} rows that arrive'}"
         )
 
 

@@ -216,12 +216,8 @@ def require_alone(precision: Precision, **others: Any) -> None:
             )
 
 
-def require_mesh(mesh: Any, dtype: Any, **how: Any) -> None:
-    """Refuse what says nothing without a mesh, and 8 bits with one."""
-    if mesh is not None and dtype is not None:
-        raise ArgumentError(
-            f"dtype: must be None with a mesh; got {dtype}. Layers that are split multiply in their own type"
-        )
+def require_mesh(mesh: Any, **how: Any) -> None:
+    """Refuse what says nothing without a mesh."""
     for name, value in how.items():
         if mesh is None and value is not None:
             raise ArgumentError(f"{name}: must be None without a mesh; got {value!r}. Pass mesh=, too")
@@ -306,7 +302,7 @@ def swap(
 
     `mesh`: a mesh of one dimension over whose ranks layers are split first, and stay after `undo()`. `plan`
     says how: patterns of names, each with "columns" (of the result) or "rows" (of the sum). Models of
-    transformers have one. `sequence_dim`: along which dimension what lies between these layers is split."""
+    transformers have one. With `dtype`, each rank rounds its own part, which stays in 8 bits, too. `sequence_dim`: along which dimension what lies between these layers is split."""
     require_model(model, where)
     if dtype is not None:
         require_kind(dtype, factors)
@@ -318,11 +314,13 @@ def swap(
     if weights is not None or group is not None:
         others = {"dtype": dtype, "mesh": mesh, "invariant": invariant, "precision": precision}
         return with_packed_weights(model, where, weights, group, others)
-    require_mesh(mesh, dtype=dtype, plan=plan, sequence_dim=sequence_dim)
+    require_mesh(mesh, plan=plan, sequence_dim=sequence_dim)
     if mesh is not None:
         for layer in split_over_mesh(model, mesh, plan, sequence_dim, where):
             if invariant is not None:
                 layer.invariant = invariant
+            if dtype is not None:
+                layer.eight_bits = dtype, factors
     layers = chosen(model, where)
     if not layers and mesh is None:
         warnings.warn(f"model: must have layers to swap; {why_none(model)}", stacklevel=2)

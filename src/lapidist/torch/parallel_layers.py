@@ -13,10 +13,14 @@ import torch
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ParallelStyle
 
+from lapidist.distributed.compiled_products import Kind
+from lapidist.distributed.group_facts import group_of
 from lapidist.distributed.parallel_linear import column_parallel_linear, row_parallel_linear
+from lapidist.distributed.product_gradients import Shared
 from lapidist.errors import ArgumentError
 from lapidist.torch.autocast import in_autocast
 from lapidist.torch.layers import STOCK, Linear
+from lapidist.torch.parallel_eight_bits import linear_over_ranks, quantised_part
 
 KINDS = {"columns": "columns", "colwise": "columns", "rows": "rows", "rowwise": "rows"}
 
@@ -33,6 +37,15 @@ class ParallelLinear(Linear):
     """Linear with this rank's part of a weight."""
 
     sharing: Sharing
+    eight_bits: Any = None  # a type, and the kind of its factors
+
+    def in_eight_bits(self, kind: Kind, input: Any, with_bias: bool) -> Any:
+        """The result by 8-bit products; the weight is rounded once."""
+        input, weight, bias = self.parts(input)
+        part = self.weight.to_local() if isinstance(self.weight, DTensor) else self.weight
+        quantised = quantised_part(self, part)
+        dim = self.sharing.sequence_dim
+        return linear_over_ranks(kind, input, weight, bias if with_bias else None, quantised, self, dim)
 
     def parts(self, input: Any) -> tuple[Any, Any, Any]:
         weight, bias = self.weight, self.bias
@@ -51,9 +64,12 @@ class ColumnParallelLinear(ParallelLinear):
 
     def forward(self, input: Any) -> Any:
         mesh, sequence_dim, _ = self.sharing
-        result = column_parallel_linear(
-            *self.parts(input), mesh, sequence_dim=sequence_dim, invariant=self.invariant
-        )
+        if self.eight_bits is not None:
+            result = self.in_eight_bits("enter" if sequence_dim is None else "gather", input, True)
+        else:
+            result = column_parallel_linear(
+                *self.parts(input), mesh, sequence_dim=sequence_dim, invariant=self.invariant
+            )
         return self.delivered(result, Shard(result.ndim - 1))
 
 
@@ -62,10 +78,21 @@ class RowParallelLinear(ParallelLinear):
 
     def forward(self, input: Any) -> Any:
         mesh, sequence_dim, _ = self.sharing
-        result = row_parallel_linear(
-            *self.parts(input), mesh, sequence_dim=sequence_dim, invariant=self.invariant
-        )
+        if self.eight_bits is not None:
+            kind: Kind = "reduce" if sequence_dim is None else "scatter"
+            result = with_bias(self.in_eight_bits(kind, input, False), self.parts(input)[2], self.sharing)
+        else:
+            result = row_parallel_linear(
+                *self.parts(input), mesh, sequence_dim=sequence_dim, invariant=self.invariant
+            )
         return self.delivered(result, Replicate() if sequence_dim is None else Shard(sequence_dim))
+
+
+def with_bias(total: Any, bias: Any, sharing: Sharing) -> Any:
+    """A sum over ranks has its bias once."""
+    if bias is None:
+        return total
+    return total + (bias if sharing.sequence_dim is None else Shared.apply(bias, group_of(sharing.mesh)))
 
 
 class Parallel(ParallelStyle):  # type: ignore[misc]

@@ -30,7 +30,7 @@ template <typename Product>
 __device__ __forceinline__ void prefetch_first_tile(const Product& p, const Order& order, int rank) {
   Tiles first(p.extents, p.schedule, order);
   if (p.extents.K == 0 || !first.next(p.extents, rank)) return;
-  if (p.a_once) prefetch_tiles<A_M_MAJOR, BM>(&p.a_map, first.row, first.begin, first.end);
+  if (p.a_once && !ARRIVALS) prefetch_tiles<A_M_MAJOR, BM>(&p.a_map, first.row, first.begin, first.end);
   if (p.b_once) prefetch_tiles<B_N_MAJOR, BN>(&p.b_map, first.col, first.begin, first.end);
 }
 
@@ -56,7 +56,8 @@ extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, RESIDENT)
           i64 a_inner, i64 a_outer, i64 b_line, i64 b_inner, i64 b_outer, i64 c_row, i64 c_col, i64 c_inner,
           i64 c_outer, i64 d_line, i64 d_inner, i64 d_outer, const __grid_constant__ Schedule schedule,
           Workspace workspace, Scales scales,
-          const __grid_constant__ Order order MODES_PARAMETER RAGGED_PARAMETER EPILOGUE_PARAMETER) {
+          const __grid_constant__ Order order MODES_PARAMETER RAGGED_PARAMETER ARRIVALS_PARAMETER
+              EPILOGUE_PARAMETER) {
   if (!BATCHED)
     batch = batches = 1, a_inner = a_outer = b_inner = b_outer = c_inner = c_outer = d_inner = d_outer = 0;
   if (RAGGED == RAGGED_ROWS) M = MANY_LINES;
@@ -92,6 +93,7 @@ extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, RESIDENT)
                            scales,
                            RAGGED_PASSED,
                            MODES_PASSED,
+                           ARRIVALS_PASSED,
                            EPILOGUE_PASSED,
                            read_once<BN>(N, batch * batches),
                            read_once<BM>(M, batch * batches)};

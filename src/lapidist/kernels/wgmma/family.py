@@ -46,6 +46,7 @@ from lapidist.kernels.wgmma.shared import leaves_room, wgmma_shared
 from lapidist.kernels.wgmma.tiles import tiles_of_triangle
 from lapidist.kernels.wgmma.warpgroups import Warpgroups
 from lapidist.launch import TensorMap
+from lapidist.problems.modes import PLAIN
 from lapidist.problems.problem import Problem
 from lapidist.problems.ragged import COLS, DEPTH, ROWS
 
@@ -56,6 +57,7 @@ MAPS: Parameters = (("a_map", "tensormap"), ("b_map", "tensormap"))
 
 class Wgmma(Warpgroups):
     takes_groups = True
+    awaits_rows = True
     parameters: Parameters = (
         *SIZES,
         ("batch", "i32"),
@@ -83,6 +85,7 @@ class Wgmma(Warpgroups):
             or refuse_strided("A", problem.a)
             or refuse_strided("B", problem.b)
             or refuse_groups(problem)
+            or refuse_arrivals(problem)
         )
 
     def takes_modes(self, problem: Problem) -> bool:
@@ -110,6 +113,7 @@ class Wgmma(Warpgroups):
             **c_lies(problem),
             **epilogue(problem),
             **groups(problem),
+            **({} if problem.arrivals is None else {"ARRIVALS": 1}),
             **problem.scaling.defines(),
             **problem.modes.defines(),
         }
@@ -187,6 +191,17 @@ def refuse_groups(problem: Problem) -> str | None:
             return f"TMA cuts {name} between its lines; {modes.ragged} cut them, as they lie"
     if not of_k and copies_out(problem) and transposed_d(problem) == modes.cuts(ROWS):
         return f"TMA cuts D between its lines; {modes.ragged} cut them, as they lie"
+    return None
+
+
+def refuse_arrivals(problem: Problem) -> str | None:
+    """The thread that loads B waits for rows of A, and loads them as they lie."""
+    if problem.arrivals is None:
+        return None
+    if problem.transposed or problem.batch or problem.modes != PLAIN or problem.triangle:
+        return "it waits for rows of A of one plain product, whose D is row-major"
+    if packed(problem)[0] or problem.skewed:
+        return "A is packed, or shifted, before it knows which rows are there; its lines start anywhere"
     return None
 
 

@@ -1,15 +1,17 @@
 """Products over the cards of a host, beside NCCL with cuBLAS and torch's own products over symmetric memory.
 
 `torchrun --nproc-per-node 2 -m lapidist_lab.bench.studies.several_cards FILE` writes its Records to FILE.
+With `--skip 15 --count 15` it takes cases 15 to 29.
 Every way of a call is timed; the plan's has the call's name alone."""
 
 from __future__ import annotations
 
+import argparse
 import math
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,11 +22,17 @@ from lapidist.backends.gpu.driver import query_device
 from lapidist.build.compile_policy import VARIABLE, WAIT
 from lapidist.distributed.exchange_plans import PEER_WAYS, WAYS, plan
 from lapidist.distributed.exchange_times import Product
+from lapidist.planning.plans import make_plan
+from lapidist.planning.warm import build_all, builds_of
+from lapidist.problems.arrivals import Arrivals
+from lapidist.problems.problem import Problem, dense_problem
 from lapidist_lab.bench.protocol.conditions import gather
 from lapidist_lab.bench.protocol.record import Record, write_run
 
 MODE, GATHER, PEER = "parallel", "all_gather_matmul", "cublas + nccl"
-SYMMETRIC, ALONE = "torch.ops.symm_mem", "alone"
+SYMMETRIC, ONE_SHOT, ALONE = "torch.ops.symm_mem", "cublas + one-shot all-reduce", "alone"
+PEERS = PEER, SYMMETRIC, ONE_SHOT
+FEW = 512  # rows up to which all cards read all terms
 ROUNDS, GRAPH_SECONDS = 9, 2e-3
 BOUND = 0.02  # of the largest value: terms are rounded to bf16 before they are added
 PROTOCOL = (
@@ -100,6 +108,8 @@ def peers(case: Case, a: Any, b: Any) -> dict[str, Call]:
     contenders = {PEER: by_collective}
     if a.device.type == "cuda" and by_symmetric is not None:
         contenders[SYMMETRIC] = by_symmetric
+    if a.device.type == "cuda" and by_symmetric is None and case.rows <= FEW:
+        contenders[ONE_SHOT] = one_shot(a, b)
     return contenders
 
 
@@ -119,6 +129,39 @@ def contenders_of(case: Case, a: Any, b: Any) -> dict[str, Call]:
     }
     everything = a.new_empty(case.rows, case.k).normal_()
     return {**ours, ALONE: partial(lapidist.matmul, everything, b), **peers(case, a, b)}
+
+
+def one_shot(a: Any, b: Any) -> Call:
+    """cuBLAS, and torch's all-reduce that reads all cards' memory."""
+    import torch
+    import torch.distributed as dist
+    import torch.distributed._symmetric_memory as symmetric
+
+    name = dist.group.WORLD.group_name
+    term = symmetric.empty(a.shape[0], b.shape[1], dtype=a.dtype, device=a.device)
+    symmetric.rendezvous(term, name)
+
+    def reduced() -> Any:
+        torch.mm(a, b, out=term)
+        return torch.ops.symm_mem.one_shot_all_reduce(term, "sum", name)
+
+    return reduced
+
+
+def compile_ahead(chosen: Sequence[Case], ranks: int, device: Any) -> None:
+    """All kernels of the cases at once, by one rank; the others find them on the disk."""
+    arrivals = Arrivals(0, 0, 1, 1)
+    problems: dict[Problem, None] = {}
+    for case in chosen:
+        own = case.rows // ranks
+        counts = {case.rows, own}
+        for rows in counts:
+            problem = dense_problem(rows, case.n, case.k, "bfloat16", "rc")
+            problems[problem] = None
+            if case.product == GATHER:
+                problems[replace(problem, arrivals=arrivals)] = None
+    plans = [make_plan(problem, device) for problem in problems]
+    build_all(builds_of(plans))
 
 
 def captured(call: Call) -> tuple[Call, int]:
@@ -186,7 +229,7 @@ def row_of(case: Case, name: str, turns: dict[str, list[float]], worst: float, c
         name.startswith(case.product),
         {contender: median(seconds) for contender, seconds in turns.items()},
     )
-    best = min((PEER, SYMMETRIC), key=lambda rival: times.get(rival, math.inf))
+    best = min(PEERS, key=lambda rival: times.get(rival, math.inf))
     seconds = times[name]
     return Record(
         name if ours else f"{name}, {case.product}",
@@ -211,10 +254,15 @@ def row_of(case: Case, name: str, turns: dict[str, list[float]], worst: float, c
     )
 
 
-def main(path: str) -> None:
+def main(arguments: Sequence[str]) -> None:
     import torch
     import torch.distributed as dist
 
+    parser = argparse.ArgumentParser(prog="several_cards", description=__doc__)
+    parser.add_argument("path", help="the file of Records")
+    parser.add_argument("--skip", type=int, default=0, help="so many cases are left out first")
+    parser.add_argument("--count", type=int, help="at most so many cases")
+    chosen = parser.parse_args(arguments)
     os.environ.setdefault(VARIABLE, WAIT)
     ordinal = int(os.environ["LOCAL_RANK"])
     torch.cuda.set_device(ordinal)
@@ -224,15 +272,19 @@ def main(path: str) -> None:
     facts = gather(device, device.name, MODE, PROTOCOL, vendor=f"torch {torch.__version__}, {ranks} cards")
     conditions = replace(facts, command=command, inputs="standard normal")
     records: list[Record] = []
-    for case in cases(ranks):
+    selected = cases(ranks)[chosen.skip :][: chosen.count]
+    if ordinal == 0:
+        compile_ahead(selected, ranks, device)
+    dist.barrier()
+    for case in selected:
         rows = measured(case, "cuda", device.name)
         records += rows
         if dist.get_rank() == 0:
             for row in rows:
                 print(f"{row.kernel:44} {case.rows:6} rows {1e6 * (row.seconds or 0):9.1f} us, {row.note}")
-            write_run(Path(path), conditions, records)
+            write_run(Path(chosen.path), conditions, records)
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1:])

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "config.cuh"
+#include "gemm/wgmma/arrivals.cuh"
 #include "gemm/wgmma/gathered_a.cuh"
 #include "gemm/wgmma/skinny.cuh"
 #include "gemm/wgmma/product.cuh"
@@ -43,6 +44,7 @@ __device__ __forceinline__ void load_operands(const Product& p, Pipeline& pipeli
       (A_SKEWED ? A_BYTES : loaded_bytes<A_M_MAJOR, A_LOADED>(M)) + loaded_bytes<B_N_MAJOR, BN>(N);
   if (PACKS) tma_prefetch_map(&p.a_map), tma_prefetch_map(&p.b_map);
   int known = 0;  // the last part that is known to be packed
+  ArrivedRows arrived(p.arrivals);
   for (bool waits = PACKS; tiles.next(p.extents, rank);) {
     if (!leads) continue;
     const int a_in = p.a.inner ? tiles.inner : 0, a_out = p.a.outer ? tiles.outer : 0;
@@ -65,6 +67,7 @@ __device__ __forceinline__ void load_operands(const Product& p, Pipeline& pipeli
       if (PACKS_BESIDE && known < PackedParts::PANELS && k >= parts.end_of(known))
         needed = max_of(needed, known + 1);
       if (PACKS_BESIDE && needed > known) wait_packed_beside(workspace, known = needed, PACKERS);
+      if (ARRIVALS) arrived.wait(tiles.row, min_of(tiles.row + BM, M));
       load_tile<A_M_MAJOR, A_LOADED, CLUSTER_N, A_CLIPPED>(stage.A, &p.a_map, tiles.row, M, k, a_in, a_out,
                                                            shared.beside, to_a, full, p.a_once,
                                                            limit_of(tiles));

@@ -4,6 +4,7 @@
 
 #include "config.cuh"
 #include "modes.cuh"
+#include "gemm/wgmma/arrivals.cuh"
 #include "gemm/wgmma/pipeline.cuh"
 
 #include "gemm/wgmma/epilogue_of_tile.cuh"
@@ -29,6 +30,7 @@ struct Product {
   const Scales& scales;
   const Ragged& ragged;
   const Modes& modes;
+  const Arrivals& arrivals;
   const fused::Operands* operands;  // of the caller's function
   // whether no other tile reads the same part of A, or of B
   bool a_once, b_once;

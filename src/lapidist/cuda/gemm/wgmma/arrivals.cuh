@@ -1,0 +1,65 @@
+// Rows of A that arrive while the kernel runs: whoever loads a tile waits for the chunks that it has rows of.
+//
+//   another card   | writes a chunk | sets its flag | ...
+//   producer       | waits for the flags of the tile's rows | loads A, step by step | ...
+//
+// A wait has a limit. Behind it the kernel tells the host which flag it missed, and goes on with what is
+// there: a kernel that waits for ever takes its card with it.
+#pragma once
+
+#include "config.cuh"
+
+struct Arrivals {
+  const int* flags;
+  unsigned long long* report;
+  long long limit;  // nanoseconds
+  int rows, step;   // of a chunk; flags from one chunk's to the next one's
+};
+#if ARRIVALS
+#define ARRIVALS_PARAMETER , const __grid_constant__ Arrivals arrivals
+#define ARRIVALS_PASSED arrivals
+#else
+#define ARRIVALS_PARAMETER
+#define ARRIVALS_PASSED Arrivals()
+#endif
+static_assert(!ARRIVALS || !(PACK_A || A_SKEWED || GATHER_A || RAGGED || BATCHED || TRIANGLE),
+              "rows arrive of one plain matrix");
+
+struct ArrivedRows {
+  const Arrivals& arrivals;
+  int first = 0, end = 0;  // the chunks that are known to be there
+  bool late = false;
+
+  __device__ __forceinline__ explicit ArrivedRows(const Arrivals& arrivals) : arrivals(arrivals) {}
+
+  // All lanes of a warp may call it: each sees the flags itself.
+  __device__ __forceinline__ void wait(int row, int end_row) {
+    const int begin = row / arrivals.rows, behind = (end_row - 1) / arrivals.rows + 1;
+    if (late || row >= end_row || (begin >= first && behind <= end)) return;
+    for (int chunk = begin; chunk < behind && !late; ++chunk) wait_for(chunk);
+    first = begin, end = behind;
+    // TMA reads through another proxy than the flag was read by.
+    asm volatile("fence.proxy.async.global;" ::: "memory");
+  }
+
+  __device__ __forceinline__ void wait_for(int chunk) {
+    const int* flag = arrivals.flags + static_cast<long long>(chunk) * arrivals.step;
+    unsigned long long start, now;
+    for (bool began = false; !raised(flag); began = true) {
+      asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+      if (!began) start = now;
+      if (now - start < arrivals.limit) continue;
+      asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(arrivals.report),
+                   "l"(chunk * arrivals.step + 1ull)
+                   : "memory");
+      late = true;
+      return;
+    }
+  }
+
+  __device__ __forceinline__ static bool raised(const int* flag) {
+    int value;
+    asm volatile("ld.acquire.sys.global.s32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
+    return value != 0;
+  }
+};

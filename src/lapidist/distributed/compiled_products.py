@@ -1,0 +1,223 @@
+"""Products over several ranks as operators that torch.compile follows: one for each call, and one going back.
+
+What they run is what a call runs without a compiler. Ranks agree on shapes, and the plan is made, when the
+operator runs: a graph has no choice of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import torch
+
+from lapidist.distributed.chosen_ways import gathered, reduced, scattered
+from lapidist.distributed.chunk_products import chunks_of_rank
+from lapidist.distributed.group_facts import group_of, members_of
+from lapidist.distributed.product_gradients import Entered, Gathered, Reduced, Scattered, Shared
+from lapidist.distributed.product_options import Options
+from lapidist.distributed.row_products import RowProducts, finished, in_rows, in_shape, require_fit
+from lapidist.errors import ArgumentError
+from lapidist.frameworks.new_arrays import torch_dtype
+
+Kind = Literal["gather", "enter", "scatter", "reduce", "share"]
+LIBRARY = torch.library.Library("lapidist_distributed", "DEF")
+LIBRARY.define(
+    "product(str kind, Tensor rows, Tensor[] matrices, Tensor[] biases, str group, str how) -> Tensor[]"
+)
+LIBRARY.define(
+    "product_back(str kind, Tensor[] gs, Tensor rows, Tensor[] matrices, Tensor[] biases, bool[] needs,"
+    " str group, str how) -> Tensor[]"
+)
+FUNCTIONS: dict[str, Any] = {
+    "gather": Gathered,
+    "enter": Entered,
+    "scatter": Scattered,
+    "reduce": Reduced,
+    "share": Shared,
+}
+
+
+def is_compiling() -> bool:
+    return bool(torch.compiler.is_dynamo_compiling())
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def name_of_group(group: Any) -> str:
+    return str(group_of(group).group_name)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def as_text(out_dtype: Any, *how: Any) -> str:
+    """A call's further arguments, of which `how` has names and values in turn."""
+    dtype = None if out_dtype is None else str(out_dtype).removeprefix("torch.")
+    return json.dumps({**dict(zip(how[::2], how[1::2], strict=True)), "out_dtype": dtype})
+
+
+def require_no_more(*factors_and_epilogue: Any) -> None:
+    if any(value is not None for value in factors_and_epilogue):
+        raise ArgumentError(
+            "epilogue, scale_a, scale_b: must be None in what torch.compile compiles; got one. Apply the"
+            " function to the result, which the compiler fuses"
+        )
+
+
+def in_graph(
+    kind: Kind,
+    a: Any,
+    matrices: Sequence[Any],
+    biases: Sequence[Any],
+    group: Any,
+    dim: int = 0,
+    out_dtype: Any = None,
+    **how: Any,
+) -> list[Any]:
+    """The results of a call, as an operator of the graph. `how`: its further arguments, by name."""
+    rows, leading = in_rows(a, dim, "a")
+    text = as_text(out_dtype, *(part for item in how.items() for part in item))
+    operator = torch.ops.lapidist_distributed.product
+    results = operator(kind, rows, list(matrices), list(biases), name_of_group(group), text)
+    if kind in ("gather", "scatter"):  # the first dimension is another rank's, too
+        return [in_shape(result, leading, dim) for result in results]
+    return [result.view(*leading, result.shape[-1]).movedim(0, dim) for result in results]
+
+
+def shared_in_graph(tensor: Any, group: Any) -> Any:
+    """A tensor that all ranks have, whose gradient is summed over ranks."""
+    operator = torch.ops.lapidist_distributed.product
+    return operator("share", tensor, [], [], name_of_group(group), "{}")[0]
+
+
+# ---- when they run ----
+
+
+def arguments_of(group: str, how: str) -> tuple[Any, dict[str, Any]]:
+    found = torch.distributed.distributed_c10d._resolve_process_group(group)
+    arguments = json.loads(how)
+    if arguments.get("out_dtype") is not None:
+        arguments["out_dtype"] = torch_dtype(arguments["out_dtype"])
+    return found, arguments
+
+
+def options_of(arguments: dict[str, Any], group: Any, k: int) -> Options:
+    """As the calls make them of their arguments."""
+    names = "trans_b", "out_dtype", "precision", "invariant"
+    options = {name: arguments[name] for name in names if name in arguments}
+    chunks = chunks_of_rank(arguments.get("chunks"), members_of(group).ranks, k, arguments.get("invariant"))
+    return Options(**options, chunks=chunks)
+
+
+@torch.library.impl(LIBRARY, "product", "CompositeExplicitAutograd")  # type: ignore[untyped-decorator]
+def product(kind: Kind, rows: Any, matrices: list[Any], biases: list[Any], group: str, how: str) -> list[Any]:
+    found, arguments = arguments_of(group, how)
+    if kind == "share":
+        return [rows.clone()]
+    products = RowProducts(matrices, options_of(arguments, found, rows.shape[1]), biases=biases)
+    require_fit(rows, products)
+    way = arguments["way"]
+    if kind == "gather":
+        return gathered(rows, None, products, found, way)
+    if kind == "enter":
+        return products.multiply(rows)
+    total = (scattered if kind == "scatter" else reduced)(rows, None, products, found, way)
+    return [finished(total, None, products.result_dtype(rows))]
+
+
+@torch.library.register_fake("lapidist_distributed::product", lib=LIBRARY)  # type: ignore[untyped-decorator]
+def product_outline(
+    kind: Kind, rows: Any, matrices: list[Any], biases: list[Any], group: str, how: str
+) -> list[Any]:
+    if kind == "share":
+        return [torch.empty_like(rows)]
+    found, arguments = arguments_of(group, how)
+    ranks, count = members_of(found).ranks, rows.shape[0]
+    count = {"gather": count * ranks, "scatter": count // ranks}.get(kind, count)
+    products = RowProducts(matrices, Options(arguments["trans_b"], arguments["out_dtype"]))
+    dtype = products.result_dtype(rows)
+    return [rows.new_empty((count, products.columns(index)), dtype=dtype) for index in range(len(matrices))]
+
+
+@torch.library.impl(LIBRARY, "product_back", "CompositeExplicitAutograd")  # type: ignore[untyped-decorator]
+def product_back(
+    kind: Kind,
+    gs: list[Any],
+    rows: Any,
+    matrices: list[Any],
+    biases: list[Any],
+    needs: list[bool],
+    group: str,
+    how: str,
+) -> list[Any]:
+    """The gradients that are needed, of rows, matrices and biases, by what autograd runs without a graph."""
+    found, arguments = arguments_of(group, how)
+    of_rows, of_matrices, of_biases = needs
+    options = options_of(arguments, found, rows.shape[-1])
+    padded = biases or ([None] * len(matrices) if kind in ("gather", "enter") else [])
+    context = SimpleNamespace(
+        saved_tensors=(rows, *matrices, *padded),
+        call=(found, options, arguments.get("way")),
+        options=options,
+        group=found,
+        needs_input_grad=(
+            of_rows,
+            False,
+            False,
+            False,
+            *[of_matrices] * len(matrices),
+            *[of_biases] * len(padded),
+        ),
+    )
+    backward: Any = FUNCTIONS[kind].backward
+    gradients = backward.__wrapped__(context, *gs)
+    if kind == "share":
+        return [gradients[0]]
+    found_gradients = [gradients[0]] if of_rows else []
+    count = len(matrices)
+    found_gradients += gradients[4 : 4 + count] if of_matrices else []
+    found_gradients += gradients[4 + count :] if of_biases else []
+    return [gradient.contiguous() for gradient in found_gradients]
+
+
+@torch.library.register_fake("lapidist_distributed::product_back", lib=LIBRARY)  # type: ignore[untyped-decorator]
+def outline_back(
+    kind: Kind,
+    gs: list[Any],
+    rows: Any,
+    matrices: list[Any],
+    biases: list[Any],
+    needs: list[bool],
+    group: str,
+    how: str,
+) -> list[Any]:
+    tensors = [([rows], needs[0]), (matrices, needs[1]), (biases, needs[2])]
+    return [torch.empty_like(x).contiguous() for group_of_x, needed in tensors if needed for x in group_of_x]
+
+
+def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+    kind, rows, matrices, biases, group, how = inputs
+    ctx.save_for_backward(rows, *matrices, *biases)
+    ctx.call = kind, len(matrices), group, how
+    ctx.shapes = [(result.shape, result.dtype) for result in output]
+
+
+def backward(ctx: Any, gs: list[Any]) -> Any:
+    rows, *tensors = ctx.saved_tensors
+    kind, count, group, how = ctx.call
+    matrices, biases = tensors[:count], tensors[count:]
+    gs = [
+        rows.new_zeros(shape, dtype=dtype) if g is None else g.contiguous()
+        for g, (shape, dtype) in zip(gs, ctx.shapes, strict=True)
+    ]
+    needs = [rows.requires_grad, any(x.requires_grad for x in matrices), any(x.requires_grad for x in biases)]
+    operator = torch.ops.lapidist_distributed.product_back
+    found = list(operator(kind, gs, rows, matrices, biases, needs, group, how))
+    of_rows = found.pop(0) if needs[0] else None
+    of_matrices = [found.pop(0) if needs[1] else None for _ in matrices]
+    of_biases = [found.pop(0) if needs[2] else None for _ in biases]
+    return None, of_rows, of_matrices, of_biases, None, None
+
+
+torch.library.register_autograd(
+    "lapidist_distributed::product", backward, setup_context=setup_context, lib=LIBRARY
+)

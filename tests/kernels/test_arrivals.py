@@ -1,0 +1,195 @@
+"""Rows of A that arrive from other ranks while wgmma runs. The machine plays the ranks, and the copies
+between them: whole numbers, and NaN where nothing has arrived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from lapidist.calls.bound import Bound
+from lapidist.calls.destination import output_of
+from lapidist.calls.operation import Operation, Types
+from lapidist.config import Config
+from lapidist.device import chip
+from lapidist.errors import RefusalError
+from lapidist.kernels.registry import kernel_named
+from lapidist.kernels.wgmma.family import tile
+from lapidist.launch import Launch, Memory
+from lapidist.machine.faults import Deadlock, MissingProxyFence
+from lapidist.machine.together import Devices
+from lapidist.planning.plans import make_plan
+from lapidist.planning.workspace import Scratch
+from lapidist.problems.arrivals import Arrivals
+
+Array = np.ndarray[Any, Any]
+H200 = chip("h200")
+FOREVER = 1 << 60  # the machine counts blocks of code
+CONFIGS = {
+    "one warpgroup": tile("float16", 64, 32, 3),
+    "a pair along m": tile("float16", 64, 32, 3, (2, 1)),
+    "a pair along n": tile("float16", 64, 32, 3, (1, 2)),
+    "two warpgroups": tile("float16", 128, 64, 4),
+}
+
+
+class Rank(NamedTuple):
+    """`rows`: those of all ranks, of which its own are there."""
+
+    shard: Array
+    rows: Array
+    flags: Array
+    report: Array
+    b: Array
+    launch: Launch
+    result: Array
+    scratch: Scratch | None
+
+
+def rank_of(
+    shard: Array, ranks: int, own: int, b: Array, chunk: int, config: Config | None, limit: int = FOREVER
+) -> Rank:
+    count = len(shard)
+    rows = np.full((ranks * count, shard.shape[1]), np.nan, shard.dtype)
+    rows[own * count : (own + 1) * count] = shard
+    flags = np.zeros(-(-len(rows) // chunk) * 2, np.int32)
+    flags[::2][own * count // chunk : (own + 1) * count // chunk] = 1
+    report = np.zeros(1, np.uint64)
+    arrivals = Arrivals(flags.ctypes.data, report.ctypes.data, limit, chunk, 2)
+    bound = Bound(rows, b, None, None, Operation(types=Types(arrivals=arrivals)))
+    plan = make_plan(bound.problem(), H200, kernel_named("wgmma"), config)
+    result, target = output_of(bound)
+    scratch = Scratch(plan) if plan.workspace_bytes else None
+    launch = plan.launch(bound.a, bound.b, None, target, 1.0, 0.0, workspace=scratch)
+    further = [Memory(name, x.ctypes.data, x.nbytes, x) for name, x in (("flags", flags), ("report", report))]
+    return Rank(
+        shard, rows, flags, report, b, replace(launch, memory=(*launch.memory, *further)), result, scratch
+    )
+
+
+def all_ranks(
+    rng: np.random.Generator, ranks: int, rows: int, chunk: int, config: Config | None
+) -> list[Rank]:
+    k, n = 136, 72
+    shards = [rng.integers(-3, 4, (rows, k)).astype(np.float16) for _ in range(ranks)]
+    return [
+        rank_of(shard, ranks, own, rng.integers(-3, 4, (k, n)).astype(np.float16), chunk, config)
+        for own, shard in enumerate(shards)
+    ]
+
+
+def pushes(
+    ranks: list[Rank], own: int, chunk: int, early: bool = False
+) -> Callable[[Devices], Iterator[Any]]:
+    """The copies of one rank to all others. `early`: flags before the rows."""
+
+    def copy(devices: Devices) -> Iterator[Any]:
+        mine, count = ranks[own], len(ranks[own].shard)
+        for distance in range(len(ranks) - 1, 0, -1):
+            to = ranks[(own + distance) % len(ranks)]
+            for first in range(0, count, chunk):
+                rows = slice(own * count + first, own * count + first + chunk)
+                flag = to.flags[rows.start // chunk * 2 :][:1]
+                steps = [(to.rows[rows], mine.shard[first : first + chunk]), (flag, np.ones(1, np.int32))]
+                for target, source in reversed(steps) if early else steps:
+                    yield from range(devices.random.randrange(30))  # copies take their time
+                    devices.write(target, source)
+
+    return copy
+
+
+def multiply(ranks: list[Rank], chunk: int, seed: int, early: bool = False) -> None:
+    copies = [pushes(ranks, own, chunk, early) for own in range(len(ranks))]
+    Devices(seed).run([*(rank.launch for rank in ranks), *copies])
+
+
+def right(ranks: list[Rank]) -> bool:
+    everything = np.concatenate([rank.shard for rank in ranks]).astype("f8")
+    return all((rank.result.astype("f8") == everything @ rank.b.astype("f8")).all() for rank in ranks)
+
+
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.survey)])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_tiles_wait_for_the_rows_that_they_have(rng: np.random.Generator, name: str, seed: int) -> None:
+    """Chunks that tiles cut, and that cut tiles."""
+    for rows, chunk in ((96, 48), (160, 160)):
+        ranks = all_ranks(rng, 2, rows, chunk, CONFIGS[name])
+        multiply(ranks, chunk, seed)
+        assert right(ranks)
+        assert not any(rank.report.any() for rank in ranks)
+
+
+def test_three_ranks_and_the_planners_config(rng: np.random.Generator) -> None:
+    ranks = all_ranks(rng, 3, 64, 32, None)
+    multiply(ranks, 32, 5)
+    assert right(ranks)
+
+
+FENCE, ACQUIRE = "fence.proxy.async.global;", "ld.acquire.sys.global"
+MUTANTS: dict[str, Callable[[str], str]] = {
+    "no fence between a flag and TMA": lambda ptx: ptx.replace(FENCE, ""),
+    "a flag of this card's scope": lambda ptx: ptx.replace(ACQUIRE, "ld.acquire.gpu.global"),
+    "a flag that orders nothing": lambda ptx: ptx.replace(ACQUIRE, "ld.relaxed.sys.global"),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_the_fence_and_the_order_of_flags_are_needed(rng: np.random.Generator, name: str) -> None:
+    ranks = all_ranks(rng, 2, 64, 64, CONFIGS["one warpgroup"])
+    for number, rank in enumerate(ranks):
+        binary = rank.launch.binary
+        changed = MUTANTS[name](binary.ptx)
+        assert changed != binary.ptx
+        launch = replace(rank.launch, binary=replace(binary, ptx=changed))
+        ranks[number] = rank._replace(launch=launch)
+    with pytest.raises(MissingProxyFence, match="what another device wrote, without a fence"):
+        multiply(ranks, 64, 0)
+
+
+def test_flags_before_their_rows_are_found(rng: np.random.Generator) -> None:
+    """A copy that tells before it has written: some order multiplies what is not there."""
+
+    def is_found(seed: int) -> bool:
+        ranks = all_ranks(rng, 2, 64, 64, CONFIGS["one warpgroup"])
+        try:
+            multiply(ranks, 64, seed, early=True)
+        except MissingProxyFence:
+            return True
+        return not right(ranks)
+
+    assert any(is_found(seed) for seed in range(4))
+
+
+def test_a_kernel_does_not_wait_for_ever(rng: np.random.Generator) -> None:
+    """It tells which flag it missed, and ends. Without a limit that is a deadlock, which is found."""
+    config = CONFIGS["one warpgroup"]
+    for limit, report in ((1000, 1 + 2 * 2), (FOREVER, 0)):
+        shard, b = (rng.integers(-3, 4, shape).astype(np.float16) for shape in ((64, 136), (136, 72)))
+        rank = rank_of(shard, 2, 0, b, 32, config, limit)
+        if report:
+            Devices(0).run([rank.launch])
+        else:
+            with pytest.raises(Deadlock):
+                Devices(0).run([rank.launch])
+        assert int(rank.report[0]) == report
+        own = shard.astype("f8") @ b.astype("f8")
+        assert (rank.result[:64].astype("f8") == own).all() or not report
+
+
+def test_kernels_that_cannot_wait_refuse_rows_that_arrive(rng: np.random.Generator) -> None:
+    shard, b = (rng.integers(-3, 4, shape).astype(np.float16) for shape in ((64, 136), (136, 72)))
+    arrivals = Arrivals(16, 16, 1, 32)
+    bound = Bound(shard, b, None, None, Operation(types=Types(arrivals=arrivals)))
+    problem = bound.problem()
+    assert make_plan(problem, H200).kernel.name == "wgmma"
+    assert "that arrive" in str(problem)
+    for name in ("mma", "small", "simt"):
+        with pytest.raises(RefusalError, match="do not wait for rows that arrive"):
+            make_plan(problem, H200, kernel_named(name))
+    along_m = replace(CONFIGS["one warpgroup"], along_m=True)
+    with pytest.raises(RefusalError, match="rows of A arrive one after the other"):
+        make_plan(problem, H200, kernel_named("wgmma"), along_m)
