@@ -151,3 +151,10 @@ def test_launches_on_a_gpu(
             matrix, b, c, alpha=0.5, beta=2.0, trans_b=True, precision=precision, **MACHINE
         )
         np.testing.assert_array_equal(result, expected)
+
+
+def test_by_bits(rng: np.random.Generator) -> None:
+    a, b = normal(rng, 9, 200), normal(rng, 200, 20)
+    bits = lapidist.Accuracy(21)
+    ours = jax.jit(lambda a, b: lj.matmul(a, b, precision=bits, **MACHINE))(a, b)
+    np.testing.assert_array_equal(ours, lapidist.matmul(a, b, precision=bits, **MACHINE))

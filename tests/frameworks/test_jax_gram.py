@@ -52,7 +52,9 @@ def test_a_c_of_another_shape() -> None:
 
 
 def test_the_mirror_follows_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    several, products = (importlib.import_module(f"lapidist.jax.{x}") for x in ("several_launches", "product"))
+    several, products = (
+        importlib.import_module(f"lapidist.jax.{x}") for x in ("several_launches", "product")
+    )
     log: list[Any] = []
     monkeypatch.setattr(several, "backend_at", lambda place: MachineBackend())
     kernel = lambda launch, ordinal: SimpleNamespace(  # noqa: E731

@@ -15,7 +15,7 @@ import numpy as np
 from lapidist.calls.bound import Bound
 from lapidist.calls.emulation_rules import require_float32, require_plain
 from lapidist.calls.operation import Factors, Groups, Operation, Types
-from lapidist.dtypes import EMULATIONS, IEEE
+from lapidist.dtypes import EMULATIONS, IEEE, Accuracy
 from lapidist.epilogues.steps import Function, Parameter, Result, Step
 from lapidist.epilogues.tracing import BoundEpilogue
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides
@@ -25,7 +25,7 @@ REMEMBERED = 4096  # products that a process caches
 STAND_IN_ADDRESS = 1 << 20  # of operands without memory: not that of a result
 Outline = tuple[tuple[int, ...], str]  # shape and type
 OFFSETS = "offsets"  # in `arrays`: where groups end
-OF_OTHERS = ("arrays", "epilogue", "triangle")  # no options of gemm
+OF_OTHERS = ("arrays", "epilogue", "triangle", "bits")  # no options of gemm
 OF_EPILOGUE = "epilogue."  # prefix of its operands, whose names may be those of others
 
 
@@ -48,6 +48,7 @@ class Product(NamedTuple):
     device: str | None = None
     epilogue: Function | None = None
     invariant: bool = False
+    bits: int = 0  # that were asked of the product
     triangle: str = ""  # of products with their own transpose: the half that is computed, and mirrored
 
     @staticmethod
@@ -108,7 +109,8 @@ class Product(NamedTuple):
     @property
     def types(self) -> Types:
         precision = IEEE if self.is_emulated else self.precision
-        return Types(self.out_dtype, self.acc_dtype, precision, self.promote, self.invariant, self.triangle)
+        free = self.promote, self.invariant, self.triangle, self.bits
+        return Types(self.out_dtype, self.acc_dtype, precision, *free)
 
     @property
     def is_emulated(self) -> bool:
@@ -119,6 +121,8 @@ class Product(NamedTuple):
         """The arguments of gemm, or of grouped, but arrays. Defaults are left out, for the fast path."""
         defaults = self._field_defaults
         changed = {name: value for name, value in self._asdict().items() if value != defaults[name]}
+        if self.bits:
+            changed["precision"] = Accuracy(self.bits)
         return {name: value for name, value in changed.items() if name not in OF_OTHERS}
 
     @property

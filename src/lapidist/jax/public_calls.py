@@ -245,6 +245,7 @@ def types_of(
         "out_dtype": names[0] if names else None,
         "acc_dtype": types.accumulator,
         "precision": types.precision,
+        "bits": types.bits,
         "promote": types.promote,
         "invariant": types.invariant,
     }

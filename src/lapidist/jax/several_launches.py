@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from lapidist.backends.gpu.workspaces import allocate, rooms_between
 from lapidist.backends.selection import backend_at
 from lapidist.calls.argument_rules import WORKSPACE_ALIGNMENT
 from lapidist.calls.bound import Bound
+from lapidist.calls.emulated import parts_for
 from lapidist.calls.emulated_launches import Alone, Emulated, Multiplied, Room
 from lapidist.calls.emulation_rules import require_tensor_cores
 from lapidist.calls.kernel_choice import OPEN
@@ -26,7 +27,6 @@ from lapidist.dtypes import size_of
 from lapidist.frameworks.arrays import Operand
 from lapidist.frameworks.new_arrays import fresh
 from lapidist.launch import AS_IT_IS, Launch
-from lapidist.planning.emulated_passes import PARTS_OF
 from lapidist.planning.mirror_pass import Lies, mirroring
 from lapidist.problems.matrix import VECTOR_BYTES
 from lapidist.problems.modes import NO_POINTERS
@@ -103,7 +103,7 @@ class InSteps:
         operation = Operation(alpha=whole.alpha, beta=whole.beta, types=whole.operation.types)
         bound = Bound(a, b, c if whole.c is not None else None, d, operation)
         room, backend = StandIns(bound.like), backend_at(self._ordinal)
-        steps = Emulated(bound, d, backend, OPEN, PARTS_OF[self._precision], room).launches()
+        steps = Emulated(bound, d, backend, OPEN, parts_for(self._precision, a.shape[-1]), room).launches()
         launches = tuple(
             step
             if isinstance(step, Alone)
@@ -145,7 +145,7 @@ class InSteps:
             step, prepared = launch
             if captured and launch.workspace_bytes:
                 prepared = self._in(at[-2] + self._nbytes, launch, stream)
-            numbers = dict(zip(("alpha", "beta"), map(address, step.numbers), strict=False))
+            numbers: dict[str, Any] = dict(zip(("alpha", "beta"), map(address, step.numbers), strict=False))
             a, b, c, d = map(address, step.places)
             scalars, pointers = step.bound.alpha_beta, NO_POINTERS._replace(**numbers)
             prepared.start(a, b, c, d, scalars, stream, pointers)

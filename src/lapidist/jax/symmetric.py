@@ -45,7 +45,7 @@ def of_itself(product: Product, a: Any, c: Any) -> Any:
     return bind(a, a, product=product) if c is None else bind(a, a, c, product=product)
 
 
-@of_itself.defjvp
+@of_itself.defjvp  # type: ignore[untyped-decorator]
 def tangent_of(product: Product, primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
     """One product for the tangent, and one for the gradient: both halves of D have it."""
     (a, c), (of_a, of_c) = primals, tangents
