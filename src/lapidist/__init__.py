@@ -31,6 +31,7 @@ _HOME = {
         "ArgumentError CompileError DTypeError DeviceError LapidistError LaunchError RefusalError "
         "ShapeError StrideError"
     ),
+    "dtypes": "Accuracy",
     "calls.grouped": "grouped",
     "calls.symmetric": "gram",
     "calls.invariance": "invariant",

@@ -12,6 +12,7 @@ from lapidist.calls.symmetric import gram
 from lapidist.config import Config
 from lapidist.contractions.einsum import einsum, tensordot
 from lapidist.device import CHIPS, Device
+from lapidist.dtypes import Accuracy
 from lapidist.epilogues.expressions import Column, Row, Scalar, Tile
 from lapidist.epilogues.functions import (
     absolute,
@@ -68,6 +69,7 @@ from lapidist.problems.pointers import Pointers
 __all__ = [
     "CHIPS",
     "KERNELS",
+    "Accuracy",
     "ArgumentError",
     "ArrayGemm",
     "Column",

@@ -14,13 +14,67 @@ import numpy as np
 
 from lapidist.errors import ArgumentError, DTypeError
 
-Precision = Literal["ieee", "tf32", "emulated", "emulated_any_range"]
 TF32: Final = "tf32"
 IEEE: Final = "ieee"
 EMULATED: Final = "emulated"  # float32 products by slices of 8 bits
 ANY_RANGE: Final = "emulated_any_range"  # the same by three bfloat16 a number
 EMULATIONS = (EMULATED, ANY_RANGE)
 PRECISIONS = (IEEE, TF32, *EMULATIONS)
+# The bits of |A||B| that float32 products of random numbers hold, the cheapest way first (docs/numerics.md).
+TIERS = ((TF32, 8), (EMULATED, 21))
+MOST_K = 1 << 15  # up to which they hold: sums of 3 k products of 8 bits fit in 32 bits
+BITS = " bits"
+
+
+class Accuracy(str):
+    """How near a float32 product must be, as `precision=`: the fastest way that holds it is taken.
+
+    Each element is then within 2^-bits of the product of magnitudes `|A||B|`, beside the rounding of the
+    result: of random numbers of any one size, up to k = 32768. Lines whose numbers differ much in size are as
+    near as a float32 sum. It is the text "21 bits".
+
+    Parameters
+    ----------
+    bits : int
+        Up to 8 take "tf32", up to 21 "emulated".
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import lapidist
+    >>> a = np.ones((2, 300), np.float32)
+    >>> float(lapidist.matmul(a, a.T, precision=lapidist.Accuracy(21), device="machine")[0, 0])
+    300.0
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, bits: int) -> Accuracy:
+        if isinstance(bits, bool) or not isinstance(bits, int) or bits < 1:
+            raise ArgumentError(
+                f"bits: must be a whole number from 1 on; got {bits!r}. For example lapidist.Accuracy(21)"
+            )
+        way_of(bits)
+        return super().__new__(cls, f"{bits}{BITS}")
+
+
+Precision = Literal["ieee", "tf32", "emulated", "emulated_any_range"] | Accuracy
+
+
+def way_of(bits: int) -> str:
+    """The cheapest precision that holds so many bits."""
+    for name, most in TIERS:
+        if bits <= most:
+            return name
+    raise ArgumentError(
+        f"bits: float32 products hold {TIERS[-1][1]} at most; got {bits}. Convert a and b to float64"
+    )
+
+
+def bits_in(precision: object) -> int:
+    """Those of an Accuracy, or of its text; 0: it is none."""
+    number = precision.removesuffix(BITS) if isinstance(precision, str) else ""
+    return int(number) if number != precision and number.isdecimal() else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -264,7 +264,7 @@ def test_ends_are_read_where_xla_has_them(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(handlers, "is_captured", lambda stream: False)
     product = products.Product(("a", "b", products.OFFSETS))
     outlines = ((1024, 256), "bfloat16"), ((8, 256, 512), "bfloat16"), ((8,), "int32")
-    ready = handlers.Ready(products.written(product, outlines).encode(), 0, (0, 0, 0))
+    ready = handlers.Ready(product, outlines, 0, (0, 0, 0))
     for ends in (0x3000, 0x3004):
         ready.start((0x1000, 0x2000, ends, 0x4000, 0), 5)
         assert launched[-1][0] == (ends,)

@@ -59,7 +59,7 @@ def ready(epilogue: Any, *operands: Any, c: Any = None) -> Any:
         ),
         (*SHAPES[:2], *([c] if c else []), *(operands or SHAPES[2 : 2 + len(names)])),
     )
-    return handlers.Ready(products.written(product, outlines).encode(), 0, (0,) * len(outlines))
+    return handlers.Ready(product, outlines, 0, (0,) * len(outlines))
 
 
 @lapidist.epilogue

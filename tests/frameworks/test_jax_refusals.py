@@ -60,7 +60,9 @@ CALLS: dict[str, Call] = {  # by the words of the error
     "alpha: must be a real number": lambda jax, ours: ours.gemm(A, B, alpha="2"),
     "trans_a: must be True or False": lambda jax, ours: ours.gemm(A, B, trans_a=1),
     "precision: ": lambda jax, ours: ours.matmul(A, B, precision="highest"),
-    'precision: "emulated" takes several launches': lambda jax, ours: ours.matmul(A, B, precision="emulated"),
+    'precision: "emulated" is a way to multiply float32': lambda jax, ours: ours.matmul(
+        A.astype("f2"), B.astype("f2"), precision="emulated"
+    ),
     "precision: .*float16": lambda jax, ours: ours.matmul(A.astype("f2"), B.astype("f2"), precision="tf32"),
     "out_dtype: ": lambda jax, ours: ours.matmul(A, B, out_dtype="int8"),
     "out_dtype, preferred_element_type: are two names": lambda jax, ours: ours.matmul(

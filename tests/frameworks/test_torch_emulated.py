@@ -149,3 +149,18 @@ def test_what_swapped_precisions_refuse(torch: Any, operators: Any) -> None:
     with pytest.raises(ArgumentError, match="dtype: must be None with precision"):
         operators.swap(layer, precision="emulated", dtype=torch.float8_e4m3fn)
     assert type(layer) is torch.nn.Linear
+
+
+def test_by_bits(operators: Any) -> None:
+    """An operator takes its text, also where invariance is written behind it."""
+    torch = pytest.importorskip("torch")
+    a, b = torch.randn(4, 300, requires_grad=True), torch.randn(300, 5)
+    bits = lapidist.Accuracy(21)
+    torch.testing.assert_close(operators.matmul(a, b, precision=bits, invariant=False), a @ b)
+    compiled = torch.compile(
+        lambda a: operators.matmul(a, b, precision=bits).sum(), fullgraph=True, backend="aot_eager"
+    )
+    compiled(a).backward()
+    assert a.grad is not None
+    with pytest.raises(lapidist.ArgumentError, match="21 at most"):
+        operators.matmul(a, b, precision="30 bits")

@@ -271,3 +271,30 @@ def test_reductions_in_graphs(jax: Any, ours: Any, rng: np.random.Generator) -> 
         for found in call(x, w):
             for mine, other in zip(found, expected, strict=True):
                 same(mine, other)
+
+
+@pytest.mark.parametrize("precision", ["emulated", "emulated_any_range"])
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_emulated(jax: Any, ours: Any, rng: np.random.Generator, precision: Any, batch: Any) -> None:
+    """Also where slices do not reach, and in a program that XLA may capture."""
+    a = rng.standard_normal((*batch, 129, 1001)).astype(np.float32)
+    b = rng.standard_normal((1001, 300)).astype(np.float32)
+    product = jax.jit(lambda a, b: ours.matmul(a, b, precision=precision) + 0)
+    for _ in range(3):
+        found = np.asarray(product(a, b))
+        bound = 2.0**-20 * (np.abs(a).astype("f8") @ np.abs(b).astype("f8"))
+        assert (np.abs(found - a.astype("f8") @ b.astype("f8")) <= bound).all()
+    a[..., 5, 7] = 1e20
+    row = np.asarray(product(a, b))[..., 5, :]
+    np.testing.assert_allclose(row, (a.astype("f8") @ b.astype("f8"))[..., 5, :], rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("shape", [(64, 96), (3, 1000, 250), (2048, 2048)])
+def test_gram(jax: Any, ours: Any, rng: np.random.Generator, dtype: str, shape: tuple[int, ...]) -> None:
+    a = drawn(rng, *shape, dtype=dtype)
+    wide = a.astype("f4")
+    expected = wide @ np.swapaxes(wide, -1, -2)
+    gram = jax.jit(partial(ours.gram, out_dtype="float32"))
+    for _ in range(2):
+        same(gram(a), expected)

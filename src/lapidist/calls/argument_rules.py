@@ -15,6 +15,7 @@ from lapidist.dtypes import (
     EMULATIONS,
     FP8,
     MIXED,
+    MOST_K,
     OPERANDS,
     PRECISIONS,
     TF32,
@@ -92,8 +93,8 @@ def common_type(a: Operand, b: Operand) -> str:
 def require_precision(precision: object) -> None:
     if not isinstance(precision, str) or precision not in PRECISIONS:
         raise ArgumentError(
-            f'precision: must be "ieee", "tf32", "emulated" or "emulated_any_range"; got {precision!r}. Leave'
-            " it out for all bits of the operands"
+            'precision: must be "ieee", "tf32", "emulated", "emulated_any_range" or a lapidist.Accuracy; got'
+            f" {precision!r}. Leave it out for all bits of the operands"
         )
 
 
@@ -107,6 +108,15 @@ def require_precision_for(precision: str, a: Operand) -> None:
         raise ArgumentError(
             f'precision: "tf32" is a way to multiply float32; a is {a.dtype}. Leave it out, or convert a and'
             " b to float32"
+        )
+
+
+def require_reach(bits: int, k: int) -> None:
+    """Longer sums lose what was asked for."""
+    if k > MOST_K:
+        raise ShapeError(
+            f"precision: {bits} bits hold up to k = {MOST_K}; got k = {k}. Add products of parts of k, or"
+            ' name a precision, as "emulated"'
         )
 
 

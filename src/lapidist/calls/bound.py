@@ -59,6 +59,8 @@ class Bound:
         self.beta = number_rules.require_in_range("beta", self.beta, self.accumulator)
         self.extents = self._extents_of_product()
         self.shape = self.extents.shape  # the product's, with the dimensions that were added to vectors
+        if types.bits:
+            argument_rules.require_reach(types.bits, self.a.shape[-1])
         self.d_shape = shape_of_d(self.shape, operation)
         of_epilogue = type_of_d(operation, out)
         dtype, array = (None, None) if of_epilogue else (types.out_dtype, out)

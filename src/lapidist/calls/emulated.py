@@ -17,7 +17,7 @@ import numpy as np
 from lapidist.calls.bound import Bound
 from lapidist.calls.call import Call
 from lapidist.calls.destination import backend_for, multiply_on_host, output_of
-from lapidist.calls.emulated_launches import CutColumns, Emulated, Multiply
+from lapidist.calls.emulated_launches import CutColumns, Multiply, run
 from lapidist.calls.emulation_rules import (
     in_float32,
     require_current_stream,
@@ -27,14 +27,14 @@ from lapidist.calls.emulation_rules import (
 )
 from lapidist.calls.repeat import EMULATED, MATRIX_PATHS, FastPath, remember
 from lapidist.calls.repeat.scalars import is_repeatable
+from lapidist.dtypes import MOST_K
 from lapidist.frameworks.arrays import HOST
 from lapidist.frameworks.new_arrays import empty
-from lapidist.planning.emulated_passes import PARTS_OF
+from lapidist.planning.emulated_passes import PARTS_OF, PIECES, Parts
 
 # Shorter sums are those of float32: parts would take longer, and the bound on slices' error rests on many
 # terms.
 LEAST_K = 256
-MOST_K = 1 << 15  # sums of 3 k products of 8 bits fit in 32 bits, and those of 2^112 in float32
 
 
 def multiplied(
@@ -55,23 +55,34 @@ def multiplied(
     require_current_stream(call.stream, precision)
     require_float32(bound, precision)
     backend = backend_for(bound, call.choices)
-    k = bound.a.shape[-1]
     if not backend.plans:
         return multiply_on_host(bound)
     require_place(bound, backend, precision)
-    if not LEAST_K <= k <= MOST_K or 0 in bound.shape or bound.alpha == 0:
+    if not is_emulated(bound):
         return multiply(plain)
     if operation.epilogue is not None:
         return with_epilogue(bound, call, plain, multiply)
     if len(bound.shape) > 2:
         return of_batch(bound, call, multiply)
     repeats = backend.ordinal != HOST and is_repeatable(key, bound) and is_second((key, id(paths)))
-    emulated = Emulated(bound, backend, plain, PARTS_OF[precision], multiply, repeats, prepared)
-    result = emulated.run()
-    fast_path = emulated.fast_path()
+    parts = parts_for(precision, bound.a.shape[-1])
+    result, fast_path = run(bound, backend, plain, parts, repeats, prepared)
     if fast_path is not None:
         remember(paths, key, fast_path)
     return result
+
+
+def is_emulated(bound: Bound) -> bool:
+    """Whether a product of float32 is made of parts, where that is asked for. Float32 sums of fewer terms do
+    not hold every number of bits that was asked for.
+    """
+    k, least = bound.a.shape[-1], 1 if bound.operation.types.bits else LEAST_K
+    return least <= k <= MOST_K and 0 not in bound.shape and bound.alpha != 0
+
+
+def parts_for(precision: str, k: int) -> Parts:
+    """Slices need many terms."""
+    return PARTS_OF[precision] if k >= LEAST_K else PIECES
 
 
 def with_epilogue(bound: Bound, call: Call, plain: Call, multiply: Multiply) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from math import prod
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ from lapidist.backends.backend import Backend
 from lapidist.calls.bound import Bound
 from lapidist.calls.call import Call
 from lapidist.calls.destination import output_of
+from lapidist.calls.kernel_choice import Choices
 from lapidist.calls.operation import Operation, Types
 from lapidist.calls.planned_products import prepared
 from lapidist.calls.repeat.fast_path import FastPath
@@ -26,9 +28,9 @@ from lapidist.calls.repeat.start_in_steps import (
     fast_path,
     product,
 )
-from lapidist.dtypes import size_of
+from lapidist.dtypes import IEEE, size_of
 from lapidist.errors import DTypeError
-from lapidist.frameworks.arrays import Operand, operand_of
+from lapidist.frameworks.arrays import Operand
 from lapidist.frameworks.new_arrays import as_planned, empty, fresh
 from lapidist.launch import Launch
 from lapidist.planning.emulated_passes import (
@@ -57,104 +59,120 @@ class CutColumns(NamedTuple):
     lines: Operand
 
 
+class Alone(NamedTuple):
+    """A launch that is no product, on A, B, C and D of its own, and where these lie."""
+
+    launch: Launch
+    operands: tuple[Operand, ...]
+    places: tuple[Place, ...]
+
+
+class Multiplied(NamedTuple):
+    """A product, and where its A, B, C and D lie, and its alpha and beta if in memory."""
+
+    bound: Bound
+    choices: Choices
+    places: tuple[Place, ...]
+    numbers: tuple[Place, ...] = ()
+
+
 class Emulated:
-    """`multiply`: how other calls are made. `records`: the launches are recorded, for calls like this one.
-    `prepared`: B, cut before.
-    """
+    """The launches of a product. `d`: where it goes, with rows and columns. `prepared`: B, cut before."""
 
     def __init__(
-        self,
-        bound: Bound,
-        backend: Backend,
-        call: Call,
-        parts: Parts,
-        multiply: Multiply,
-        records: bool,
-        prepared: CutColumns | None = None,
+        self, bound: Bound, d: Operand, backend: Backend, choices: Choices, parts: Parts, room: Room
     ) -> None:
-        self.bound, self.backend, self.call, self.parts, self.multiply = bound, backend, call, parts, multiply
+        self.bound, self.d, self.chip, self.choices, self.parts = bound, d, backend.chip, choices, parts
         (self.m, self.n), self.k = bound.shape, bound.a.shape[-1]
         self.how = backend.chip.architecture, backend.compiles
-        self.room = Room(bound.like, () if prepared is None else prepared)
-        self.prepared = prepared
-        self.steps: list[Step | None] | None = [] if records else None
+        self.room = room
 
-    def run(self) -> Any:
+    def launches(self, prepared: CutColumns | None = None) -> Iterator[Alone | Multiplied]:
         bound, m, n, k, parts, new = self.bound, self.m, self.n, self.k, self.parts, self.room.new
-        result, d = output_of(bound)
-        a, b, c = bound.a, bound.b, bound.c or d
+        a, b, c, d = bound.a, bound.b, bound.c or self.d, self.d
         wide = PARTS * padded(k)
         of_a = new((m, wide), parts.dtype)
         lines, sums = new((words_of_lines(m, n),), "float32"), new((PARTS, m, n), parts.sum_dtype)
         # A's pass comes first: that of B takes what it left
-        self._cut(a, Lines(m, n, k, False, *a.strides[-2:]), lines, of_a)
-        if self.prepared is None:
+        yield self._cut(a, Lines(m, n, k, False, *a.strides[-2:]), lines, of_a)
+        if prepared is None:
             of_b = new((n, wide), parts.dtype)
-            self._cut(b, Lines(m, n, k, True, *b.strides[:-3:-1]), lines, of_b)
+            yield self._cut(b, Lines(m, n, k, True, *b.strides[:-3:-1]), lines, of_b)
         else:
-            of_b = self.prepared.parts
-            self._launch(taking(m, n, parts, *self.how), (self.prepared.lines, lines, lines, lines))
+            of_b = prepared.parts
+            yield self._alone(taking(m, n, parts, *self.how), (prepared.lines, lines, lines, lines))
         for level in reversed(range(PARTS)):  # the smallest products first
-            self._multiply(of_a, of_b, sums, level)
-        join = joining(m, n, k, c.strides[-2:], d.strides[-2:], parts, self.backend.chip.sms, *self.how)
-        self._launch(join, (sums, lines, c, d), {2: C, 3: D})
-        self._fall_back(d, lines)
-        return bound.deliver(result)
+            yield self._product(of_a, of_b, sums, level)
+        join = joining(m, n, k, c.strides[-2:], d.strides[-2:], parts, self.chip.sms, *self.how)
+        yield self._alone(join, (sums, lines, c, d), {2: C, 3: D})
+        yield self._fall_back(lines)
 
-    def _cut(self, operand: Operand, of_operand: Lines, lines: Operand, to: Operand) -> None:
+    def _cut(self, operand: Operand, of_operand: Lines, lines: Operand, to: Operand) -> Alone:
         launch = slicing(of_operand, self.parts, *self.how)
-        self._launch(launch, (operand, lines, lines, to), {0: B if of_operand.of_b else A})
+        return self._alone(launch, (operand, lines, lines, to), {0: B if of_operand.of_b else A})
 
-    def _multiply(self, a: Operand, b: Operand, sums: Operand, level: int) -> None:
+    def _alone(
+        self, launch: Launch, operands: tuple[Operand, ...], of_call: Mapping[int, Place] = NONE
+    ) -> Alone:
+        """`of_call`: which of the operands, A, B, C and D of the launch, are the call's."""
+        places = (of_call.get(i) or self.room.place(operand) for i, operand in enumerate(operands))
+        return Alone(launch, operands, tuple(places))
+
+    def _product(self, a: Operand, b: Operand, sums: Operand, level: int) -> Multiplied:
         """The products of parts whose numbers add up to `level`. Of floats the last sums are promoted, as
         tensor cores cut them off; those before are a 256th at most.
         """
-        wide = padded(self.k)
+        wide, size = padded(self.k), size_of(self.parts.dtype)
         width = (level + 1) * wide
-        left, right, out = a.owner[:, :width], b.owner[:, PARTS * wide - width :].T, sums.owner[level]
+        left = part_of(a, (self.m, width), a.strides, 0)
+        right = part_of(b, (self.n, width), b.strides, (PARTS * wide - width) * size).transposed()
+        skipped = level * sums.strides[0] * size_of(sums.dtype)
+        out = part_of(sums, (self.m, self.n), sums.strides[1:], skipped)
         types = IN_INT32 if not self.parts.floats else IN_FLOAT32 if level else PROMOTED
-        choices = self.call.choices
-        call = Call(left, right, None, out, Operation(types=types), choices, self.call.stream)
-        self.multiply(call)
-        if self.steps is not None:
-            at = [self.room.place(operand_of(x, "")) for x in (left, right, out, out)]
-            bound = call.bound()
-            self.steps.append(product(prepared(bound, choices), bound, at))
+        bound = Bound(left, right, None, out, Operation(types=types))
+        return Multiplied(bound, self.choices, tuple(map(self.room.place, (left, right, out, out))))
 
-    def _fall_back(self, d: Operand, lines: Operand) -> None:
+    def _fall_back(self, lines: Operand) -> Multiplied:
         """The product of float32 itself, with the alpha and beta that the device decided on. simt multiplies
         nothing where alpha is zero in memory.
         """
-        extents, a, b, out = self.bound.extents, self.bound.a.owner, self.bound.b.owner, d.owner
-        if extents.drop_row:
-            a, out = a[None], out[None]
-        if extents.drop_col:
-            b, out = b[:, None], out[..., None]
-        alpha, beta = lines.owner[0:1], lines.owner[1:2]
-        operation = self.call.operation._replace(vectors=False, alpha=alpha, beta=beta)
-        choices = self.call.choices._replace(kernel="simt")
-        call = Call(a, b, out, out, operation, choices, self.call.stream)
-        self.multiply(call)
-        if self.steps is not None:
-            numbers = [self.room.place(operand_of(x, "")) for x in (alpha, beta)]
-            bound = call.bound()
-            self.steps.append(product(prepared(bound, choices), bound, (A, B, D, D), numbers))
+        alpha, beta = (part_of(lines, (1,), (1,), i * size_of(lines.dtype)) for i in range(2))
+        operation = self.bound.operation
+        types = operation.types._replace(precision=IEEE)
+        bound = Bound(
+            self.bound.a, self.bound.b, self.d, self.d, Operation(alpha=alpha, beta=beta, types=types)
+        )
+        choices = self.choices._replace(kernel="simt")
+        numbers = tuple(map(self.room.place, (alpha, beta)))
+        return Multiplied(bound, choices, (A, B, D, D), numbers)
 
-    def _launch(
-        self, launch: Launch, operands: tuple[Operand, ...], of_call: Mapping[int, Place] = NONE
-    ) -> None:
-        """`of_call`: which of the operands, A, B, C and D of the launch, are the call's."""
-        at, framework = dict(zip("ABCD", operands, strict=True)), self.bound.like.framework
-        self.backend.launch_alone(launch, at, self.bound.alpha_beta, framework, self.call.stream)
-        if self.steps is not None:
-            sources = (of_call.get(i) or self.room.place(operand) for i, operand in enumerate(operands))
-            self.steps.append(alone(launch, self.backend.ordinal, tuple(sources)))
 
-    def fast_path(self) -> FastPath | None:
-        """What launches the same on matrices like these. None: nothing was recorded, or better kernels may
-        come.
-        """
-        return None if self.steps is None else fast_path(self.bound, self.steps, self.room.nbytes)
+def part_of(operand: Operand, shape: tuple[int, ...], strides: tuple[int, ...], skipped: int) -> Operand:
+    """A view that begins so many bytes behind an array's start."""
+    return replace(operand, pointer=operand.pointer + skipped, shape=shape, strides=strides)
+
+
+def run(
+    bound: Bound, backend: Backend, call: Call, parts: Parts, records: bool, cut: CutColumns | None = None
+) -> tuple[Any, FastPath | None]:
+    """The result, and with `records` what launches the same on matrices like these; None where better kernels
+    may come. `cut`: B, cut before.
+    """
+    result, d = output_of(bound)
+    room = Room(bound.like, () if cut is None else cut)
+    steps: list[Step | None] = []
+    for launch in Emulated(bound, d, backend, call.choices, parts, room).launches(cut):
+        if isinstance(launch, Alone):
+            at, framework = dict(zip("ABCD", launch.operands, strict=True)), bound.like.framework
+            backend.launch_alone(launch.launch, at, bound.alpha_beta, framework, call.stream)
+            if records:
+                steps.append(alone(launch.launch, backend.ordinal, launch.places))
+        else:
+            ready = prepared(launch.bound, launch.choices, call.stream)
+            ready.run(launch.bound, call.stream)
+            if records:
+                steps.append(product(ready, launch.bound, launch.places, launch.numbers))
+    return bound.deliver(result), fast_path(bound, steps, room.nbytes) if records else None
 
 
 class Room:
@@ -168,6 +186,12 @@ class Room:
         self.arrays: list[tuple[int, int, int]] = []  # address, bytes, offset
 
     def new(self, shape: tuple[int, ...], dtype: str) -> Operand:
+        array, nbytes = self.array(shape, dtype), prod(shape) * size_of(dtype)
+        self.arrays.append((array.pointer, nbytes, self.nbytes))
+        self.nbytes += -(-nbytes // ALIGNMENT) * ALIGNMENT
+        return array
+
+    def array(self, shape: tuple[int, ...], dtype: str) -> Operand:
         try:
             owner = empty(shape, self.like, dtype)
         except (TypeError, ValueError) as error:  # of CuPy, whose older versions have no bfloat16
@@ -175,11 +199,7 @@ class Room:
                 f"precision: leaves arrays of {dtype} between its launches, and {self.like.framework} makes"
                 f' none: {error}. Pass arrays of torch, or take precision="emulated"'
             ) from error
-        array = as_planned(owner, fresh(dtype, shape, self.like, dtype))
-        nbytes = prod(shape) * size_of(dtype)
-        self.arrays.append((array.pointer, nbytes, self.nbytes))
-        self.nbytes += -(-nbytes // ALIGNMENT) * ALIGNMENT
-        return array
+        return as_planned(owner, fresh(dtype, shape, self.like, dtype))
 
     def place(self, operand: Operand) -> Place:
         """Of one of the arrays, or of a part of it."""

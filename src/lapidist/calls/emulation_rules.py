@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lapidist.calls.operation import Operation
+from lapidist.device import Device
 from lapidist.dtypes import EMULATIONS, IEEE
 from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import HOST, Operand
@@ -64,14 +65,17 @@ def require_float32(bound: Bound, precision: str) -> None:
         )
 
 
-def require_place(bound: Bound, backend: Backend, precision: str) -> None:
-    chip = backend.chip
+def require_tensor_cores(chip: Device, precision: str) -> None:
     if chip.capability < TENSOR_CORES:
         raise DeviceError(
             f'precision: "{precision}" multiplies parts on tensor cores for int8 or bfloat16, of compute'
             f" capability {TENSOR_CORES[0]}.{TENSOR_CORES[1]} or more; {chip.name} has {chip.capability[0]}."
             f"{chip.capability[1]}. Leave it out"
         )
+
+
+def require_place(bound: Bound, backend: Backend, precision: str) -> None:
+    require_tensor_cores(backend.chip, precision)
     on_gpu = backend.ordinal != HOST
     if on_gpu and (bound.like.device == HOST or bound.like.framework not in ("torch", "cupy")):
         raise ArgumentError(

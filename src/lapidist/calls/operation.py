@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from lapidist.calls import argument_rules, number_rules
-from lapidist.dtypes import EMULATIONS, IEEE, name_of
+from lapidist.dtypes import EMULATIONS, IEEE, Precision, bits_in, name_of, way_of
 from lapidist.errors import ArgumentError, explained
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class Types(NamedTuple):
     invariant: bool = False  # the bits of a row do not depend on other rows
     triangle: str = ""  # or "lower", "upper": the half of D that must be right
     arrivals: Arrivals | None = None  # of rows of a while the kernel runs
+    bits: int = 0  # that a caller asked of a product
 
 
 class Routing(NamedTuple):
@@ -168,7 +169,7 @@ def is_invariant(argument: object) -> bool:
 
 
 def types_named(
-    out_dtype: Any, acc_dtype: Any, precision: str, promote: bool | None = None, invariant: bool = False
+    out_dtype: Any, acc_dtype: Any, precision: Precision, promote: bool | None = None, invariant: bool = False
 ) -> Types:
     """The types by name, usable as a key."""
     usual = out_dtype is None and acc_dtype is None and promote is None and not invariant
@@ -181,10 +182,13 @@ def types_named(
 
 
 def types_checked(
-    out_dtype: Any, acc_dtype: Any, precision: str, promote: bool | None, invariant: bool
+    out_dtype: Any, acc_dtype: Any, precision: Any, promote: bool | None, invariant: bool
 ) -> Types:
     if isinstance(precision, str) and precision.endswith((INVARIANT, FREE)):
         precision, invariant = precision.partition(",")[0], precision.endswith(INVARIANT)
+    bits = bits_in(precision)
+    if bits:
+        return types_checked(out_dtype, acc_dtype, way_of(bits), promote, invariant)._replace(bits=bits)
     argument_rules.require_precision(precision)
     if invariant and precision in EMULATIONS:
         raise ArgumentError(

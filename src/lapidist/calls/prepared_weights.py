@@ -7,7 +7,7 @@ from typing import Any
 from lapidist.backends.backend import Backend
 from lapidist.backends.selection import backend_at, choose_place
 from lapidist.calls.call import Call
-from lapidist.calls.emulated import LEAST_K, MOST_K
+from lapidist.calls.emulated import LEAST_K
 from lapidist.calls.emulated import multiplied as emulated
 from lapidist.calls.emulated_launches import CutColumns
 from lapidist.calls.emulation_rules import require_emulation, require_float32_weight
@@ -16,7 +16,7 @@ from lapidist.calls.kernel_choice import OPEN, Choices
 from lapidist.calls.operation import Operation, is_invariant, types_named
 from lapidist.calls.repeat import FastPath
 from lapidist.calls.repeat.shape import key_of_matrices
-from lapidist.dtypes import EMULATED, Precision
+from lapidist.dtypes import EMULATED, MOST_K, Precision
 from lapidist.errors import explained
 from lapidist.frameworks.arrays import Operand, operand_of
 from lapidist.frameworks.new_arrays import empty

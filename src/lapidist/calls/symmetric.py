@@ -22,6 +22,7 @@ from lapidist.backends.backend import Backend
 from lapidist.calls.bound import Bound
 from lapidist.calls.call import Call
 from lapidist.calls.destination import backend_for, multiply_on_host
+from lapidist.calls.emulation_rules import in_float32, require_float32
 from lapidist.calls.full_path import multiplied
 from lapidist.calls.kernel_choice import OPEN, Choices, checked
 from lapidist.calls.number_rules import require_flag
@@ -154,7 +155,7 @@ def symmetric(call: Call, half: str | None, of_itself: bool = False) -> Any:
     b is a.
     """
     require_half(half)
-    bound = call.bound()
+    bound = bound_matrices(call)
     require_square(bound)
     require_stream(call.stream)
     require_current_stream(call.stream, half)
@@ -166,7 +167,8 @@ def symmetric(call: Call, half: str | None, of_itself: bool = False) -> Any:
     halved = replace(call, operation=call.operation._replace(types=types))
     if not backend.plans:
         return on_the_host(bound, half)
-    if half is None and of_itself and is_symmetric_anyway(bound, call, backend):
+    choices, precision = call.choices, call.operation.types.precision
+    if half is None and of_itself and is_symmetric_anyway(bound, choices, call.stream, backend, precision):
         return multiplied(call)
     if half is None:
         result = multiplied(halved)
@@ -181,11 +183,23 @@ def symmetric(call: Call, half: str | None, of_itself: bool = False) -> Any:
     return result
 
 
-def is_symmetric_anyway(bound: Bound, call: Call, backend: Backend) -> bool:
+def bound_matrices(call: Call) -> Bound:
+    """The operands, checked by every rule; emulated precisions launch on those of float32."""
+    precision = call.operation.types.precision
+    if precision not in EMULATIONS:
+        return call.bound()
+    bound = replace(call, operation=in_float32(call.operation)).bound()
+    require_float32(bound, precision)
+    return bound
+
+
+def is_symmetric_anyway(
+    bound: Bound, choices: Choices, stream: Any, backend: Backend, precision: str
+) -> bool:
     """Whether the plain product of a and its transpose is symmetric bit by bit, and no slower."""
-    if bound.c is not None or call.operation.types.precision in EMULATIONS:
+    if bound.c is not None or precision in EMULATIONS:
         return False  # nothing is known of c; slices of a and of its transpose are added in another order
-    plan = prepared(bound, call.choices, call.stream).plan
+    plan = prepared(bound, choices, stream).plan
     if plan is None or not (plan.schedule is None or all_tiles_alike(plan.schedule)):
         return False
     return not half_is_faster(replace(bound.problem(), triangle="lower"), backend.chip)

@@ -10,8 +10,9 @@ from lapidist.jax import batches, gradients, lowering
 from lapidist.jax.grouped_products import ragged_dot
 from lapidist.jax.operators import product_p
 from lapidist.jax.public_calls import gemm, linear, matmul
+from lapidist.jax.symmetric import gram
 
-__all__ = ["gemm", "linear", "matmul", "ragged_dot"]
+__all__ = ["gemm", "gram", "linear", "matmul", "ragged_dot"]
 
 lowering.register()
 ad.primitive_jvps[product_p] = gradients.forth

@@ -24,7 +24,7 @@ from lapidist.epilogues.tracing import BoundEpilogue
 from lapidist.errors import ArgumentError, DTypeError
 from lapidist.jax.dropout import Piece, Words, dropout_mask, first_word, numbered, seed_words, words_of
 from lapidist.jax.operators import bind, bind_all
-from lapidist.jax.partitioning import SUMMED, Axes, labels_of_d
+from lapidist.jax.partitioning import COLUMNS, ROWS, SUMMED, Axes, labels_of_d
 from lapidist.jax.product import Product, operands_of, outline_of, results_of
 
 AXES = {SCALAR: (), ROW: (-1,), COLUMN: (-2,), TILE: (-2, -1)}  # of D that an operand has
@@ -143,6 +143,8 @@ def met(product: Product, axes: Mapping[str, Axes], *operands: Any) -> tuple[Any
     """The results on one of several devices. `axes` of the mesh, by the labels that they split: sums are
     added over those of k."""
     function, summed = product.epilogue, axes.get(SUMMED, ())
+    if axes.get(ROWS) or axes.get(COLUMNS):
+        product = product._replace(triangle="")  # a part is not symmetric
     counts = function is not None and function.is_positioned and axes  # a kernel numbers elements from 0
     if not summed and not counts:
         return tuple(bind_all(*operands, product=product))

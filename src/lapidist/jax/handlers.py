@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -15,14 +15,17 @@ import numpy as np
 from lapidist import api
 from lapidist.backends.gpu.driver import check, load_driver
 from lapidist.backends.gpu.second_pass_launches import PassWorkspace, Placed, follow, room_for
-from lapidist.calls.argument_rules import WORKSPACE_ALIGNMENT
+from lapidist.backends.selection import backend_at
+from lapidist.calls.emulated import is_emulated
 from lapidist.calls.grouped import grouped
-from lapidist.calls.kernel_choice import Choices
+from lapidist.calls.kernel_choice import OPEN, Choices
 from lapidist.calls.prepared import Prepared
+from lapidist.calls.symmetric import gram, is_symmetric_anyway
 from lapidist.dtypes import numpy_dtype, size_of
 from lapidist.frameworks.arrays import Operand
 from lapidist.jax.frames import GRAPHS, Frame, register
 from lapidist.jax.product import NAME, OFFSETS, REMEMBERED, Outline, Product, operands_of, read, results_of
+from lapidist.jax.several_launches import InSteps, Mirrored, aligned, is_captured
 from lapidist.planning.in_kernel_reductions import EVERY, in_kernel_work
 from lapidist.planning.workspace import shared_workspace
 from lapidist.problems.matrix import VECTOR_BYTES
@@ -39,8 +42,13 @@ def on_host(frame: Frame) -> None:
     pairs = zip(frame.pointers(), outlines, strict=True)
     arrays = [view(pointer, outline) for pointer, outline in pairs]
     operands, results = arrays[: len(product.arrays)], arrays[len(product.arrays) :]
+    named, out = product.named(operands), tuple(results) if len(results) > 1 else results[0]
+    if product.triangle:
+        del named["b"]
+        gram(**named, out=out, **options)
+        return
     multiply: Any = grouped if product.is_grouped else api.gemm
-    multiply(**product.named(operands), out=tuple(results) if len(results) > 1 else results[0], **options)
+    multiply(**named, out=out, **options)
 
 
 @lru_cache(REMEMBERED)
@@ -48,7 +56,8 @@ def call_on_host(text: bytes) -> tuple[Product, dict[str, Any], list[Outline]]:
     """The product, options of gemm or grouped, and outlines of operands and results."""
     product, outlines = read(text)
     bound = product.bound(operands_of(outlines, product.arrays))
-    return product, product.options, [*outlines, *results_of(bound)]
+    options = product.options_of_gram if product.triangle else product.options
+    return product, options, [*outlines, *results_of(bound)]
 
 
 def view(pointer: int, outline: Outline) -> np.ndarray[Any, Any]:
@@ -66,8 +75,9 @@ def view(pointer: int, outline: Outline) -> np.ndarray[Any, Any]:
 class Ready:
     """A product prepared for one GPU, and for addresses that are `ends` modulo 16 bytes."""
 
-    def __init__(self, text: bytes, ordinal: int, ends: tuple[int, ...]) -> None:
-        product, outlines = read(text)
+    def __init__(
+        self, product: Product, outlines: Sequence[Outline], ordinal: int, ends: tuple[int, ...]
+    ) -> None:
         self._ordinal = ordinal
         self._bound = product.bound(operands_of(outlines, product.arrays, ordinal, ends))
         self.prepared = Prepared(self._bound, ordinal)
@@ -153,11 +163,20 @@ def source_bytes(fused: EpilogueOperands | None) -> int:
     return max(aligned(slots) + values for slots, values in sizes)
 
 
-def aligned(nbytes: int) -> int:
-    return nbytes + -nbytes % WORKSPACE_ALIGNMENT
-
-
-ready = lru_cache(REMEMBERED)(Ready)
+@lru_cache(REMEMBERED)
+def ready(text: bytes, ordinal: int, ends: tuple[int, ...]) -> Ready | InSteps | Mirrored:
+    product, outlines = read(text)
+    bound = product.bound(operands_of(outlines, product.arrays, ordinal, ends))
+    if product.triangle:
+        plain = product._replace(triangle="")
+        every = plain.bound(operands_of(outlines, product.arrays, ordinal, ends))
+        if is_symmetric_anyway(every, OPEN, None, backend_at(ordinal), product.precision):
+            product = plain
+    if product.is_emulated and is_emulated(bound):
+        prepared: Ready | InSteps = InSteps(bound, product.precision, ordinal)
+    else:
+        prepared = Ready(product, outlines, ordinal, ends)
+    return Mirrored(prepared, bound, ordinal) if product.triangle else prepared
 
 
 def on_gpu(frame: Frame) -> None:
@@ -169,11 +188,6 @@ def on_gpu(frame: Frame) -> None:
 def current_ordinal() -> int:
     """The GPU whose context XLA made current."""
     return int(check(load_driver().cuCtxGetDevice(), "cuCtxGetDevice"))
-
-
-def is_captured(stream: int) -> bool:
-    driver = load_driver()
-    return bool(int(check(driver.cuStreamIsCapturing(driver.CUstream(stream)), "cuStreamIsCapturing")))
 
 
 register(NAME, "cpu", on_host)

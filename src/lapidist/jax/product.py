@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lapidist.calls.bound import Bound
+from lapidist.calls.emulation_rules import require_float32, require_plain
 from lapidist.calls.operation import Factors, Groups, Operation, Types
+from lapidist.dtypes import EMULATIONS, IEEE, Accuracy
 from lapidist.epilogues.steps import Function, Parameter, Result, Step
 from lapidist.epilogues.tracing import BoundEpilogue
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides
@@ -23,6 +25,7 @@ REMEMBERED = 4096  # products that a process caches
 STAND_IN_ADDRESS = 1 << 20  # of operands without memory: not that of a result
 Outline = tuple[tuple[int, ...], str]  # shape and type
 OFFSETS = "offsets"  # in `arrays`: where groups end
+OF_OTHERS = ("arrays", "epilogue", "triangle", "bits")  # no options of gemm
 OF_EPILOGUE = "epilogue."  # prefix of its operands, whose names may be those of others
 
 
@@ -45,6 +48,8 @@ class Product(NamedTuple):
     device: str | None = None
     epilogue: Function | None = None
     invariant: bool = False
+    bits: int = 0  # that were asked of the product
+    triangle: str = ""  # of products with their own transpose: the half that is computed, and mirrored
 
     @staticmethod
     def name_of(parameter: Parameter) -> str:
@@ -103,14 +108,30 @@ class Product(NamedTuple):
 
     @property
     def types(self) -> Types:
-        return Types(self.out_dtype, self.acc_dtype, self.precision, self.promote, self.invariant)
+        precision = IEEE if self.is_emulated else self.precision
+        free = self.promote, self.invariant, self.triangle, self.bits
+        return Types(self.out_dtype, self.acc_dtype, precision, *free)
+
+    @property
+    def is_emulated(self) -> bool:
+        return self.precision in EMULATIONS
 
     @property
     def options(self) -> dict[str, Any]:
         """The arguments of gemm, or of grouped, but arrays. Defaults are left out, for the fast path."""
         defaults = self._field_defaults
         changed = {name: value for name, value in self._asdict().items() if value != defaults[name]}
-        return {name: value for name, value in changed.items() if name not in ("arrays", "epilogue")}
+        if self.bits:
+            changed["precision"] = Accuracy(self.bits)
+        return {name: value for name, value in changed.items() if name not in OF_OTHERS}
+
+    @property
+    def options_of_gram(self) -> dict[str, Any]:
+        """The arguments of lapidist.gram but arrays."""
+        options = self.options
+        trans = options.pop("trans_a", False)
+        options.pop("trans_b", None)
+        return {**options, "trans": trans}
 
     def named(self, arrays: Sequence[Any]) -> dict[str, Any]:
         """The arguments of gemm, or of grouped, that are arrays."""
@@ -147,7 +168,12 @@ class Product(NamedTuple):
             epilogue=self.with_operands(named),
             groups=Groups(named[OFFSETS]) if self.is_grouped else None,
         )
-        return Bound(named["a"], named["b"], named.get("c"), None, operation)
+        if self.is_emulated:
+            require_plain(operation, self.precision)
+        bound = Bound(named["a"], named["b"], named.get("c"), None, operation)
+        if self.is_emulated:
+            require_float32(bound, self.precision)
+        return bound
 
 
 def outline_of(array: Any) -> Outline:

@@ -20,7 +20,7 @@ from lapidist.epilogues.steps import Result
 from lapidist.errors import ArgumentError, DTypeError
 from lapidist.jax import layers
 from lapidist.jax.eight_bits import Factors, small_linear, small_of
-from lapidist.jax.epilogue_functions import arrays_of, in_order
+from lapidist.jax.epilogue_functions import arrays_of, in_order, separate
 from lapidist.jax.operators import bind_all
 from lapidist.jax.product import Product, operands_of, outline_of
 
@@ -81,13 +81,11 @@ def gemm(
     trans_a and trans_b transpose without a copy, which jax.numpy.swapaxes would make. alpha and beta are
     numbers that are known while JAX traces. Other arguments are matmul's."""
     types = types_of(out_dtype, preferred_element_type, acc_dtype, precision, promote, invariant)
-    scalars: dict[str, Any] = {"alpha": number_rules.require_scalar("alpha", static("alpha", alpha))}
-    scalars["beta"] = number_rules.require_scalar("beta", static("beta", beta))
-    number_rules.require_c_for_beta(scalars["beta"], c)
-    c = c if scalars["beta"] else None
+    alpha, beta, c = scaled(alpha, beta, c)
     arrays, numbers = arrays_and_numbers(a=a, b=b, c=c, scale_a=scale_a, scale_b=scale_b)
     transposed: dict[str, Any] = {"trans_a": flag("trans_a", trans_a), "trans_b": flag("trans_b", trans_b)}
-    product = Product(tuple(arrays), **transposed, **scalars, **types, **numbers, device=place(device))
+    transposed |= {"alpha": alpha, "beta": beta}
+    product = Product(tuple(arrays), **transposed, **types, **numbers, device=place(device))
     product, arrays = followed(product, arrays, epilogue)
     return delivered(arrays, product)
 
@@ -156,7 +154,10 @@ def linear(
 
 def delivered(arrays: dict[str, Any], product: Product, row: bool = False, column: bool = False) -> Any:
     """The result, or a tuple of several, without the dimensions that vectors were given."""
-    d, *further = bind_all(*arrays.values(), product=product)
+    if product.is_emulated and product.epilogue is not None:
+        d, *further = separate(list(arrays.values()), product)
+    else:
+        d, *further = bind_all(*arrays.values(), product=product)
     kinds = () if product.epilogue is None else product.epilogue.results[1:]
     d = without(d, row, column)
     results = [result_without(values, kind, row, column) for values, kind in zip(further, kinds, strict=True)]
@@ -186,6 +187,14 @@ def arrays_and_numbers(**values: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     numbers = {name for name, value in present.items() if name.startswith("scale") and not is_array(value)}
     arrays = {name: array_of(name, value) for name, value in present.items() if name not in numbers}
     return arrays, {name: require_number(name, present[name]) for name in sorted(numbers)}
+
+
+def scaled(alpha: Any, beta: Any, c: Any) -> tuple[float, float, Any]:
+    """alpha and beta as numbers, and c if it is read."""
+    alpha = number_rules.require_scalar("alpha", static("alpha", alpha))
+    beta = number_rules.require_scalar("beta", static("beta", beta))
+    number_rules.require_c_for_beta(beta, c)
+    return alpha, beta, c if beta else None
 
 
 def array_of(name: str, value: Any) -> Any:
@@ -223,8 +232,9 @@ def place(device: Any) -> str | None:
 def types_of(
     out: Any, preferred: Any, acc: Any, precision: Any, promote: Any, invariant: Any
 ) -> dict[str, Any]:
-    promote = static("promote", promote)
-    types, synonym = types_named(out, acc, precision, promote), types_named(preferred, None, precision)
+    promote, rows_alike = static("promote", promote), is_invariant(static("invariant", invariant))
+    types = types_named(out, acc, precision, promote, rows_alike)
+    synonym = types_named(preferred, None, precision)
     names = [name for name in (types.out_dtype, synonym.out_dtype) if name is not None]
     if len(set(names)) > 1:
         raise ArgumentError(
@@ -235,8 +245,9 @@ def types_of(
         "out_dtype": names[0] if names else None,
         "acc_dtype": types.accumulator,
         "precision": types.precision,
+        "bits": types.bits,
         "promote": types.promote,
-        "invariant": is_invariant(static("invariant", invariant)),
+        "invariant": types.invariant,
     }
 
 

@@ -1,0 +1,58 @@
+"""gram: a matrix times its own transpose, at half the work."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+
+from lapidist.dtypes import Precision
+from lapidist.jax.operators import bind
+from lapidist.jax.product import Product
+from lapidist.jax.public_calls import arrays_and_numbers, checked, flag, place, scaled, types_of
+
+
+def gram(
+    a: Any,
+    c: Any = None,
+    *,
+    trans: bool = False,
+    alpha: Any = 1.0,
+    beta: Any = 0.0,
+    out_dtype: Any = None,
+    preferred_element_type: Any = None,
+    precision: Precision = "ieee",
+    invariant: bool | None = None,
+    device: str | None = None,
+) -> Any:
+    """alpha a a^T + beta c at half the work, or with trans alpha a^T a + beta c, exactly symmetric; c is
+    symmetric. On several devices each computes all of its part.
+
+    Other arguments are gemm's."""
+    types = types_of(out_dtype, preferred_element_type, None, precision, None, invariant)
+    alpha, beta, c = scaled(alpha, beta, c)
+    arrays, _ = arrays_and_numbers(a=a, b=a, c=c)
+    trans_a = flag("trans", trans)
+    how: dict[str, Any] = {"alpha": alpha, "beta": beta, "device": place(device), "triangle": "lower"}
+    product = Product(tuple(arrays), trans_a, not trans_a, **how, **types)
+    checked(product, arrays, ("a", "a", "c")[: len(arrays)], False)
+    return of_itself(product, arrays["a"], arrays.get("c"))
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def of_itself(product: Product, a: Any, c: Any) -> Any:
+    return bind(a, a, product=product) if c is None else bind(a, a, c, product=product)
+
+
+@of_itself.defjvp  # type: ignore[untyped-decorator]
+def tangent_of(product: Product, primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
+    """One product for the tangent, and one for the gradient: both halves of D have it."""
+    (a, c), (of_a, of_c) = primals, tangents
+    result = of_itself(product, a, c)
+    whole = product.without_c()._replace(out_dtype=result.dtype.name, triangle="")
+    half = bind(of_a, a, product=whole)
+    tangent = half + jax.numpy.swapaxes(half, -2, -1)
+    if c is not None:
+        tangent = tangent + jax.numpy.broadcast_to(of_c * product.beta, result.shape)
+    return result, tangent
