@@ -46,6 +46,10 @@ class IndexOperands(Part):
         return self._by_name.get("scatter_d")
 
     @property
+    def gathers_a(self) -> bool:
+        return "gather_a" in self._by_name
+
+    @property
     def moves_results(self) -> bool:
         """Whether rows or columns of the product lie elsewhere in the output."""
         return bool(self._permuted) or self.scattered_rows is not None
@@ -182,6 +186,10 @@ class IndexOperands(Part):
         return pointers._replace(a_rows=rows, b_cols=cols, d_rows=to)
 
     # ---- on the host ----
+
+    def rows_of_a(self, values: Array) -> Array:
+        """Of one value for each row of a, those of the rows that are gathered."""
+        return values[self._used(on_host(self._by_name["gather_a"]))]
 
     def on_host(self, product: HostProduct) -> HostProduct:
         """With rows and columns gathered, and the rows of C that are read. Results go to a new array first,

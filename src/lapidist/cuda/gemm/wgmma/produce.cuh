@@ -95,8 +95,8 @@ template <typename Tiles>
 __device__ __forceinline__ void load_factors(const Product& p, Pipeline& pipeline, Tiles& tiles, int rank) {
   for (Ring ring = {0, 1}; tiles.next(p.extents, rank);) {
     const Scales& scales = scales_of(p, tiles);
-    FactorSources<BM, BN> sources(scales, tiles.row, tiles.col, tiles.begin, end_of_rows(tiles, p.extents),
-                                  end_of_cols(tiles, p.extents));
+    FactorSources<BM, BN> sources(scales, p.modes, tiles.row, tiles.col, tiles.begin,
+                                  end_of_rows(tiles, p.extents), end_of_cols(tiles, p.extents));
     for (int step = tiles.begin; step < tiles.end; ++step, ring.go_on()) {
       barrier_wait(&pipeline.barriers.empty[ring.stage], ring.parity);
       sources.bring(pipeline.factors[ring.stage]);

@@ -94,6 +94,6 @@ __device__ __forceinline__ auto walk_of_factors(const Product&, Pipeline& pipeli
 template <typename Pipeline>
 __device__ __forceinline__ void init_queue(Pipeline& pipeline) {
   if constexpr (QUEUED)
-    pipeline.barriers.queue.init(SHARERS / 32 + (RAGGED > 0 && FACTORS_ALONG_K) + LOADERS - !FINDS_APART +
+    pipeline.barriers.queue.init(SHARERS / 32 + (FINDS_APART && FACTORS_ALONG_K) + LOADERS - !FINDS_APART +
                                  GATHERERS - (GATHERERS > 0));
 }
