@@ -155,8 +155,8 @@ def test_totals_are_counted_in_32_bits() -> None:
 
 
 def test_patches_are_held_within_a_group(rng: np.random.Generator) -> None:
-    """Patches of a tile of gradients leave during the next tile, if that has as many steps. Of a shorter group
-    it may have fewer than there are patches.
+    """Patches of a tile of gradients leave during the next tile, if that has as many steps. A shorter group's
+    may have fewer than there are patches.
     """
     product = group_product(rng, "k", [64 * 7, 0, 64, 64 * 6 - 5], (64, 400), "float16", 3, (True, False))
     alone = replace(chip("h200"), sms=1)

@@ -40,7 +40,9 @@ Array = np.ndarray[Any, Any]
 class FactorOperands(Part):
     """The factors of a and b. Those that are numbers have become part of alpha."""
 
-    def __init__(self, operation: Operation, matrices: Matrices, indices: IndexOperands | None = None) -> None:
+    def __init__(
+        self, operation: Operation, matrices: Matrices, indices: IndexOperands | None = None
+    ) -> None:
         factors, a, b = operation.factors, matrices.a, matrices.b
         self._indices = indices
         self._gathered = a.shape[-2] if indices is not None and indices.gathers_a else None
