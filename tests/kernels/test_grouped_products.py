@@ -158,6 +158,6 @@ def test_patches_are_held_within_a_group(rng: np.random.Generator) -> None:
     """Patches of a tile of gradients leave during the next tile, if that has as many steps. A shorter group's
     may have fewer than there are patches.
     """
-    product = group_product(rng, "k", [64 * 7, 0, 64, 64 * 6 - 5], (64, 400), "float16", 3, (True, False))
+    product = group_product(rng, "k", [64 * 7, 0, 64, 64 * 6 - 5], (64, 384), "float16", 3, (True, False))
     alone = replace(chip("h200"), sms=1)
     require_right(product, run_sanitized(product, "wgmma", tile("float16", 64, 192, 2), 0, alone))

@@ -56,8 +56,8 @@ class IndexOperands(Part):
 
     def picked(self, rows: int, cols: int) -> tuple[int, int]:
         """The product's rows and columns, of a and b that have so many."""
-        rows = self._by_name["gather_a"].shape[-1] if "gather_a" in self._by_name else rows
-        cols = self._by_name["gather_b"].shape[-1] if "gather_b" in self._by_name else cols
+        rows = self._count("gather_a") if "gather_a" in self._by_name else rows
+        cols = self._count("gather_b") if "gather_b" in self._by_name else cols
         scattered = self.scattered_rows
         if scattered is not None and scattered.shape[-1] != rows:
             raise ShapeError(
@@ -134,6 +134,9 @@ class IndexOperands(Part):
             if name == "scatter_d" and self._check_indices:
                 require_once(values, "check_indices" if self._groups is None else "check_offsets")
 
+    def _count(self, name: str) -> int:
+        return int(self._by_name[name].shape[-1])
+
     def _used(self, indices: Array) -> Array:
         """Those of rows that groups have. What lies behind the last group is not read."""
         return indices if self._groups is None else self._groups.lines_of_groups(indices)
@@ -197,7 +200,11 @@ class IndexOperands(Part):
         """
         index = {name: self._used(on_host(operand)) for name, operand in self._by_name.items()}
         a, b, c, out = product[:4]
-        a = gathered(a, index["gather_a"], -2) if "gather_a" in index else a
+        if "gather_a" in index:
+            a = gathered(a, index["gather_a"], -2)
+            behind = self._count("gather_a") - a.shape[-2]  # rows behind the last group, which out has too
+            if behind and "scatter_d" not in index:
+                a = np.pad(a, ((0, behind), (0, 0)))
         b = gathered(b, index["gather_b"], -1) if "gather_b" in index else b
         product = product._replace(a=a, b=b)
         if self._permuted:
