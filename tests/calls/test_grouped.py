@@ -105,6 +105,14 @@ def test_factors_of_each_group(rng: np.random.Generator, place: dict[str, Any], 
         columns = spread(of_group.T if of_group.ndim > 1 else of_group, 160, k)
         expected = (a[part].astype("f8") * lines) @ (b[group].astype("f8") * columns.T)
         assert np.array_equal(found[part], expected.astype(np.float32))
+    order, tokens = rng.permutation(TOTAL).astype(np.int32), np.empty_like(a)
+    tokens[order] = a
+    if len(of_a) > 1:
+        of_tokens = np.empty_like(of_a)
+        of_tokens[order] = of_a
+        of_a = of_tokens
+    gathered = lapidist.grouped(tokens, b, ENDS, gather_a=order, scale_a=of_a, scale_b=of_b, **place)
+    assert np.array_equal(gathered[:LAST], found[:LAST])
 
 
 @pytest.mark.parametrize("place", [PLACES[0], *PLACES[2:]], ids=["host", "mma", "simt"])
@@ -200,6 +208,7 @@ def summed(acc):  # type: ignore[no-untyped-def]
 
 
 A, B = np.zeros((TOTAL, 24), np.float32), np.zeros((5, 24, 16), np.float32)
+A8, B8 = A.astype(ml_dtypes.float8_e4m3fn), B.astype(ml_dtypes.float8_e4m3fn)
 WRONG: list[tuple[type[Exception], str, dict[str, Any]]] = [
     (ArgumentError, "offsets: one of offsets and counts", {"offsets": None}),
     (ArgumentError, "offsets: one of offsets and counts", {"counts": ENDS}),
@@ -224,6 +233,11 @@ WRONG: list[tuple[type[Exception], str, dict[str, Any]]] = [
     (ShapeError, "c: ", {"c": np.zeros((3, 16), np.float32), "beta": 1.0}),
     (ShapeError, "out: ", {"out": np.zeros((5, TOTAL, 16), np.float32)}),
     (ArgumentError, "epilogue: of groups must give values for each sum", {"epilogue": summed}),
+    (
+        ArgumentError,
+        "scale_a, scale_b: matrices with factors",
+        {"a": A8, "b": B8, "scale_a": np.ones(TOTAL, np.float32), "alpha": np.ones((), np.float32)},
+    ),
     (RefusalError, "its blocks find no groups", {"device": "machine", "kernel": "sgemm"}),
 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 from functools import partial
 from types import SimpleNamespace
@@ -221,6 +222,13 @@ def test_four_devices(jax: Any, ours: Any, of_lhs: Any, of_rhs: Any, exchanges: 
 
 # ---- rules ----
 
+
+def test_jax_arguments_come_first(jax: Any, ours: Any) -> None:
+    """In JAX's order, so that a call by position is the same one."""
+    own, of_jax = (inspect.signature(f.ragged_dot).parameters for f in (ours, jax.lax))
+    assert list(own)[: len(of_jax)] == list(of_jax)[: len(own)]
+
+
 SIZED = np.int32([3, 0, 7])
 
 
@@ -238,6 +246,8 @@ SIZED = np.int32([3, 0, 7])
         ({"precision": "bfloat16"}, ArgumentError, r"precision: must be None or one of .*; got 'bfloat16'"),
         ({"precision": ("highest", "default")}, ArgumentError, r"precision: must be None or one of"),
         ({"preferred_element_type": "int8"}, DTypeError, r"out_dtype: must be .* got int8"),
+        ({"group_offset": SIZED[:1]}, ArgumentError, r"group_offset: must be None: .* Leave it out"),
+        ({"out_sharding": "x"}, ArgumentError, r"out_sharding: must be None: .* got 'x'"),
         ({"device": "gpu"}, ArgumentError, r'device: must be "machine"'),
     ],
     ids=lambda x: next(iter(x)) if isinstance(x, dict) else "",

@@ -161,6 +161,12 @@ def test_factors(kind: str) -> None:
             columns = columns.repeat_interleave(128, 1)
         expected = (a[part].double() * lines[part]) @ (b[group].double() * columns)
         assert torch.equal(found[part].double(), expected)
+    order, tokens, of_tokens = torch.randperm(total, device="cuda"), torch.empty_like(a), of_a.clone()
+    tokens.view(torch.uint8)[order], of_tokens[order] = a.view(torch.uint8), of_a
+    how: dict[str, Any] = {"gather_a": order.int(), "scale_a": of_tokens, "scale_b": of_b}
+    for kernel in ("wgmma", "mma"):
+        gathered = lapidist.grouped(tokens, b, ends_of(lengths), **how, kernel=kernel)
+        assert torch.equal(gathered, found)
 
 
 @lapidist.epilogue

@@ -4,6 +4,8 @@ lines behind the last one. In the machine, in orders that seeds draw.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -150,3 +152,12 @@ def test_totals_are_counted_in_32_bits() -> None:
         problem = Problem.of(a, b, None, d, modes=Modes(ragged=Ragged("m", 4, total)))
         with pytest.raises(RefusalError, match=words):
             make_plan(problem, chip("h200"), kernel_named("wgmma"))
+
+
+def test_patches_are_held_within_a_group(rng: np.random.Generator) -> None:
+    """Patches of a tile of gradients leave during the next tile, if that has as many steps. A shorter group's
+    may have fewer than there are patches.
+    """
+    product = group_product(rng, "k", [64 * 7, 0, 64, 64 * 6 - 5], (64, 384), "float16", 3, (True, False))
+    alone = replace(chip("h200"), sms=1)
+    require_right(product, run_sanitized(product, "wgmma", tile("float16", 64, 192, 2), 0, alone))

@@ -9,9 +9,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ml_dtypes import bfloat16
 
 import lapidist
-from group_products import UNTOUCHED, group_product, require_right, routed, run_sanitized
+from group_products import (
+    UNTOUCHED,
+    GroupProduct,
+    group_product,
+    require_right,
+    routed,
+    run_sanitized,
+    stretches,
+)
+from lapidist.calls.operation import Factors
 from lapidist.device import chip
 from lapidist.errors import RefusalError
 from lapidist.kernels.registry import kernel_named
@@ -107,6 +117,45 @@ def test_a_functions_rows_are_those_of_d(rng: np.random.Generator, bn: int) -> N
     rows = product.target
     expected = (product.expected + bias[[0] * 40 + [2] * 80]) * shares[rows, None] + residual[rows]
     require_right(product._replace(expected=expected), out)
+
+
+def scaled(rng: np.random.Generator, kind: str, lengths: list[int], k: int) -> GroupProduct:
+    """An e4m3 product with factors by `kind`, powers of two, so that each sum is exact; to bfloat16."""
+    n, count, blocks = 72, len(lengths), -(-k // 128)
+    plain = group_product(rng, "m", lengths, (n, k), "float8_e4m3fn", 5, (False, True))
+    drawn = routed(rng, plain._replace(out_dtype="bfloat16"))
+    shapes = {
+        "lines": ((len(drawn.a),), (count, n)),
+        "strips": ((len(drawn.a), blocks), (count, blocks, n)),
+        "squares": ((len(drawn.a), blocks), (count, blocks, -(-n // 128))),
+    }[kind]
+    of_a, of_b = (2.0 ** rng.integers(-2, 3, shape).astype(np.float32) for shape in shapes)
+    expected = np.zeros(drawn.expected.shape)
+    for number, part in enumerate(stretches(lengths)):
+        rows, parts = drawn.index[part], range(blocks if kind != "lines" else 1)  # type: ignore[index]
+        for block in parts:
+            of_k = slice(block * 128, (block + 1) * 128) if kind != "lines" else slice(None)
+            left = of_a[rows, None] if kind == "lines" else of_a[rows, block, None]
+            right = of_b[number] if kind == "lines" else of_b[number, block].repeat(n // of_b.shape[-1])
+            expected[part] += (
+                left * right * (drawn.a[rows, of_k].astype("f8") @ drawn.b[number, of_k].astype("f8"))
+            )
+    return drawn._replace(expected=expected.astype(bfloat16), factors=Factors(of_a, of_b))
+
+
+@pytest.mark.parametrize("kind", ["lines", "strips", "squares"])
+@pytest.mark.parametrize("way", ["wgmma", "a pair", "two warpgroups", "mma"])
+def test_factors_go_with_their_rows(rng: np.random.Generator, kind: str, way: str) -> None:
+    """Factors of A are those of its rows as they lie. With a last block of k that is not full."""
+    configs = {
+        "wgmma": tile("float8_e4m3fn", 64, 64, 2),
+        "a pair": tile("float8_e4m3fn", 64, 64, 3, (2, 1)),
+        "two warpgroups": tile("float8_e4m3fn", 128, 128, 3),
+        "mma": None,
+    }
+    product = scaled(rng, kind, [0, 33, 1, 0, 90], 272)
+    kernel = "mma" if way == "mma" else "wgmma"
+    require_right(product, run_sanitized(product, kernel, configs[way], 0))
 
 
 def test_without_k_there_are_zeros(rng: np.random.Generator) -> None:

@@ -1,4 +1,4 @@
-"""A of wgmma in registers: products read them until they are waited for."""
+"""Registers of wgmma: products read A in them until they are waited for, and keep their sums there."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ import pytest
 
 import lapidist
 from lapidist import machine
+from lapidist.build.compiler import compile_kernel
+from lapidist.device import chip
 from lapidist.dtypes import FP8
 from lapidist.frameworks.arrays import operand_of
 from lapidist.kernels.wgmma.configs import tile
 from lapidist.launch import Launch
 from lapidist.machine.faults import Race
+from lapidist.planning.plans import make_plan
+from lapidist_lab.bench.studies.group_cases import FORWARD, LAYERS, TO_WEIGHTS, ZIPF, case_of, problem_of
 from wgmma_products import check, lying, operands
 
 Array = np.ndarray
@@ -58,3 +62,14 @@ def test_registers_that_are_written_too_early_are_found() -> None:
             ptx = re.sub(rf"{name}\b", instead, ptx)
     with pytest.raises(Race, match=r"%r\d+ is written while the wgmma of .* may still read A from it"):
         machine.run(replace(launch, binary=replace(launch.binary, ptx=ptx)), sanitize=True, counting=False)
+
+
+@pytest.mark.parametrize("way", [TO_WEIGHTS, pytest.param(FORWARD, marks=pytest.mark.survey)])
+def test_products_of_groups_are_not_serialised(way: str) -> None:
+    """Where sums are read between two products, the assembler lets each wait for the one before."""
+    plan = make_plan(problem_of(case_of(LAYERS[0], way, 8192, ZIPF, "bfloat16")), chip("h200"))
+    binary = compile_kernel(
+        plan.kernel.source, plan.kernel.name, dict(plan.problem_macros), plan.device.architecture
+    )
+    assert "ptxas" in binary.log
+    assert "serialized" not in binary.log

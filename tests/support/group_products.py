@@ -10,7 +10,7 @@ import numpy as np
 from lapidist import machine
 from lapidist.calls.bound import Bound
 from lapidist.calls.destination import output_of
-from lapidist.calls.operation import Groups, Operation, Routing
+from lapidist.calls.operation import Factors, Groups, Operation, Routing
 from lapidist.config import Config
 from lapidist.device import Device, chip
 from lapidist.dtypes import numpy_dtype
@@ -33,6 +33,8 @@ class GroupProduct(NamedTuple):
     covered: slice | None  # rows or columns of the output that belong to groups
     index: Array | None = None  # of rows of a
     target: Array | None = None  # of rows of the output, which has more of them
+    factors: Factors = Factors()
+    out_dtype: str | None = None
 
 
 def stretches(lengths: Sequence[int]) -> list[slice]:
@@ -106,11 +108,12 @@ def launched(
     product: GroupProduct, kernel: str | None, config: Config | None, device: Device
 ) -> tuple[Launch, Scratch | None, Array]:
     """The launch in the machine, its workspace, and its output."""
-    operation = Operation(groups=Groups(product.ends), routing=Routing(product.index, None, product.target))
+    routing = Routing(product.index, None, product.target)
+    operation = Operation(groups=Groups(product.ends), routing=routing, factors=product.factors)
     out = (
         None
         if product.target is None
-        else np.empty((MORE * len(product.target), product.b.shape[-1]), product.a.dtype)
+        else np.empty((MORE * len(product.target), product.b.shape[-1]), product.out_dtype or product.a.dtype)
     )
     bound = Bound(product.a, product.b, None, out, operation)
     plan = make_plan(bound.problem(), device, kernel and kernel_named(kernel), config)

@@ -191,7 +191,7 @@ class Bound:
         if operation.factors.any:
             from lapidist.calls.factor_operands import FactorOperands
 
-            self.factors = FactorOperands(operation, self)
+            self.factors = FactorOperands(operation, self, self.indices)
         parts = self.indices, self.groups, self.scalars, self.factors, self.epilogue
         if any(parts):
             self.parts = tuple(part for part in parts if part is not None)

@@ -43,10 +43,11 @@ class Call:
         """The operands a, b, c and out, after every rule was checked."""
         operation = self.operation
         number_rules.require_flag("check_indices", operation.routing.check_indices)
-        if operation.factors.any and operation.routed:
+        in_groups = operation.groups is not None and not operation.has_scalar_arrays
+        if operation.factors.any and operation.routed and not in_groups:
             raise ArgumentError(
                 "scale_a, scale_b: matrices with factors are neither gathered, scattered nor permuted, their"
-                " alpha and beta are numbers; got both. Leave one out"
+                " alpha and beta are numbers; got both. Leave one out, or call grouped with one group"
             )
         return Bound(self.a, self.b, self.c, self.out, operation)
 

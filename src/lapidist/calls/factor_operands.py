@@ -8,13 +8,15 @@ contents may change. Its shape tells which of four kinds it is:
     (m, k / 128)             for each row and 128 of k, rounded up; of b: (k / 128, n)
     (m / 128, k / 128)       for blocks of 128 x 128, rounded up; of b: (k / 128, n / 128)
 
+Where rows of a are gathered, factors are those of a as it lies.
+
 Groups have those of their own matrices one after another: shapes of one matrix' factors, behind their number.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,14 +31,21 @@ from lapidist.problems.modes import ExtraPointers
 from lapidist.problems.ragged import DEPTH
 from lapidist.problems.scaling import K_BLOCK, LINES, ONE, SQUARES, STRIPS, UNSCALED, Scale, Scaling
 
+if TYPE_CHECKING:
+    from lapidist.calls.index_operands import IndexOperands
+
 Array = np.ndarray[Any, Any]
 
 
 class FactorOperands(Part):
     """The factors of a and b. Those that are numbers have become part of alpha."""
 
-    def __init__(self, operation: Operation, matrices: Matrices) -> None:
+    def __init__(
+        self, operation: Operation, matrices: Matrices, indices: IndexOperands | None = None
+    ) -> None:
         factors, a, b = operation.factors, matrices.a, matrices.b
+        self._indices = indices
+        self._gathered = a.shape[-2] if indices is not None and indices.gathers_a else None
         for name, factor, operand in zip(NAMES, factors, (a, b), strict=True):
             if factor is not None:
                 argument_rules.require_8_bit_floats(name, operand, "Multiply with alpha")
@@ -99,6 +108,8 @@ class FactorOperands(Part):
 
     def _lines(self, name: str) -> tuple[int, int]:
         """How many lines have factors, and k."""
+        if name == "scale_a" and self._gathered is not None:
+            return self._gathered, self._k
         if self._groups is not None and not self._groups.has_matrices(name):
             lines = self._groups.lines(name)
             if lines is not None:
@@ -131,6 +142,8 @@ class FactorOperands(Part):
         the number of groups, where each has its own.
         """
         of_a, of_b = (self._spread(name) if name in self._by_name else None for name in NAMES)
+        if self._indices is not None and self._gathered is not None and of_a is not None and len(of_a) > 1:
+            of_a = self._indices.rows_of_a(of_a)
         return product._replace(factors=(of_a, None if of_b is None else of_b.swapaxes(-1, -2)))
 
     def _spread(self, name: str) -> Array:

@@ -46,14 +46,18 @@ class IndexOperands(Part):
         return self._by_name.get("scatter_d")
 
     @property
+    def gathers_a(self) -> bool:
+        return "gather_a" in self._by_name
+
+    @property
     def moves_results(self) -> bool:
         """Whether rows or columns of the product lie elsewhere in the output."""
         return bool(self._permuted) or self.scattered_rows is not None
 
     def picked(self, rows: int, cols: int) -> tuple[int, int]:
         """The product's rows and columns, of a and b that have so many."""
-        rows = self._by_name["gather_a"].shape[-1] if "gather_a" in self._by_name else rows
-        cols = self._by_name["gather_b"].shape[-1] if "gather_b" in self._by_name else cols
+        rows = self._count("gather_a") if "gather_a" in self._by_name else rows
+        cols = self._count("gather_b") if "gather_b" in self._by_name else cols
         scattered = self.scattered_rows
         if scattered is not None and scattered.shape[-1] != rows:
             raise ShapeError(
@@ -130,6 +134,9 @@ class IndexOperands(Part):
             if name == "scatter_d" and self._check_indices:
                 require_once(values, "check_indices" if self._groups is None else "check_offsets")
 
+    def _count(self, name: str) -> int:
+        return int(self._by_name[name].shape[-1])
+
     def _used(self, indices: Array) -> Array:
         """Those of rows that groups have. What lies behind the last group is not read."""
         return indices if self._groups is None else self._groups.lines_of_groups(indices)
@@ -183,13 +190,21 @@ class IndexOperands(Part):
 
     # ---- on the host ----
 
+    def rows_of_a(self, values: Array) -> Array:
+        """Of one value for each row of a, those of the rows that are gathered."""
+        return values[self._used(on_host(self._by_name["gather_a"]))]
+
     def on_host(self, product: HostProduct) -> HostProduct:
         """With rows and columns gathered, and the rows of C that are read. Results go to a new array first,
         and from there to where they belong.
         """
         index = {name: self._used(on_host(operand)) for name, operand in self._by_name.items()}
         a, b, c, out = product[:4]
-        a = gathered(a, index["gather_a"], -2) if "gather_a" in index else a
+        if "gather_a" in index:
+            a = gathered(a, index["gather_a"], -2)
+            behind = self._count("gather_a") - a.shape[-2]  # rows behind the last group, which out has too
+            if behind and "scatter_d" not in index:
+                a = np.pad(a, ((0, behind), (0, 0)))
         b = gathered(b, index["gather_b"], -1) if "gather_b" in index else b
         product = product._replace(a=a, b=b)
         if self._permuted:

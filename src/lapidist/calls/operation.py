@@ -115,7 +115,11 @@ class Operation(NamedTuple):
     @property
     def routed(self) -> bool:
         """Whether the call has indices, a permuted output, or alpha or beta in an array."""
-        return self.routing.any or is_array(self.alpha) or is_array(self.beta)
+        return self.routing.any or self.has_scalar_arrays
+
+    @property
+    def has_scalar_arrays(self) -> bool:
+        return is_array(self.alpha) or is_array(self.beta)
 
     @property
     def is_plain(self) -> bool:

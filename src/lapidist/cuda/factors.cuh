@@ -6,6 +6,7 @@
 #pragma once
 
 #include "config.cuh"
+#include "modes.cuh"
 #include "share/groups.cuh"
 #include "tensor.cuh"
 
@@ -23,6 +24,14 @@ __device__ __forceinline__ Scales scales_of_group(const Scales& scales, const Ra
   Scales own = scales;
   own.a += group * ragged.a_factors, own.b += group * ragged.b_factors;
   return own;
+}
+
+// The line of A, or of B, whose factor a line of the product has: indices pick factors with their lines. For lines
+// outside the product it is that of the last one.
+template <bool Gathered>
+__device__ __forceinline__ int line_of_factor(const Index* lines, int line, int count) {
+  line = min_of(line, count - 1);
+  return Gathered ? static_cast<int>(lines[line]) : line;
 }
 
 constexpr bool A_ALONG_K = A_FACTORS > 2, B_ALONG_K = B_FACTORS > 2, FACTORS_ALONG_K = A_ALONG_K || B_ALONG_K;

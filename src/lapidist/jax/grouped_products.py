@@ -32,6 +32,8 @@ def ragged_dot(
     group_sizes: Any,
     precision: Any = None,
     preferred_element_type: Any = None,
+    group_offset: None = None,
+    out_sharding: None = None,
     *,
     invariant: bool | None = None,
     device: str | None = None,
@@ -40,8 +42,15 @@ def ragged_dot(
     rhs (groups, k, n). Rows behind the last group are zeros.
 
     `group_sizes` says how many rows each group has; it is read when the program runs. `precision`: None and
-    "highest" multiply float32 as it is, "high", "default" and "tf32" round it to 10 bits.
+    "highest" multiply float32 as it is, "high", "default" and "tf32" round it to 10 bits. `group_offset` and
+    `out_sharding` must be None: rhs has all groups, and XLA's partitioning says where the result lies.
     device="machine" runs arrays on the CPU in the machine."""
+    for name, value in (("group_offset", group_offset), ("out_sharding", out_sharding)):
+        if value is not None:
+            raise ArgumentError(
+                f"{name}: must be None: rhs has all groups, and XLA says where results lie; got {value!r}."
+                " Leave it out"
+            )
     lhs, rhs = array_of("lhs", lhs), array_of("rhs", rhs)
     sizes = array_of("group_sizes", group_sizes)
     require_groups(lhs, rhs, sizes)

@@ -94,8 +94,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
             __syncthreads();  // the tile is complete, and all threads have read the last one
           }
           if (PROMOTED && step == 0)
-            factors.load(factors_of_task, task.row + position.row, task.col + position.col, task.k + k0,
-                         product.M, product.N);
+            factors.load(factors_of_task, task.modes, task.row + position.row, task.col + position.col,
+                         task.k + k0, product.M, product.N);
           const auto a_now = operands_of<T>(a[step % 2]);
           const auto b_now = operands_of<ElementB>(b[step % 2]);
 #pragma unroll

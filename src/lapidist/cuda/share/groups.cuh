@@ -11,6 +11,7 @@
 
 #include "common.cuh"
 #include "config.cuh"
+#include "share/schedule.cuh"
 
 enum { NOT_RAGGED, RAGGED_ROWS, RAGGED_COLS, RAGGED_K };
 
@@ -121,7 +122,7 @@ struct GroupWalk {
 // A tile's place in bands of `band` lines: down the band, then one step on.
 __device__ __forceinline__ void place_in_band(int tile, int lines, int steps, int band, int& line,
                                               int& step) {
-  const int number = tile / (band * steps), within = tile - number * band * steps;
+  const int number = quotient(tile, band * steps), within = tile - number * band * steps;
   const int height = min_of(band, lines - number * band);
-  step = within / height, line = number * band + within - step * height;
+  step = quotient(within, height), line = number * band + within - step * height;
 }

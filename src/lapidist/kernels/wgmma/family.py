@@ -182,8 +182,8 @@ def refuse_groups(problem: Problem) -> str | None:
     if any(packed(problem)) or by_registers(problem):
         return "A and B are packed, or pass registers, before it knows groups; their lines start anywhere"
     of_k = modes.ragged.extent == DEPTH
-    if modes.gather_a and (problem.math == TF32 or problem.scaling.a.along_k or problem.scaling.b.along_k):
-        return "it gathers rows as they lie, without factors along k; TMA rounds float32 on its way"
+    if modes.gather_a and problem.math == TF32:
+        return "it gathers rows as they lie; TMA rounds float32 on its way"
     if modes.scatter_rows and not scatters(problem):
         return "it scatters rows of D that are made of 16 bytes, without C and without further results"
     for name, clipped, across in (("A", not modes.cuts(COLS), a), ("B", not modes.cuts(ROWS), b)):

@@ -28,7 +28,8 @@ PATCH_BYTES = 32  # least bytes in each row of a patch
 # Promoted sums of wider tiles are multiplied in two parts. With a factor for each column, tiles of 160 are.
 UNPARTED, PARTED_STRIPS = 192, 160
 MOST_TILE = 1 << 30  # more lines than any tile has
-NARROW, LOADERS = 128, 4  # columns of a tile that several warps load
+# Columns of a tile that several warps load, and how many do: of groups, one warp finds tiles.
+NARROW, LOADERS, BESIDE_FINDER = 128, 4, 3
 PATCH_ROWS = 16  # rows of D in a warp's patch
 
 
@@ -46,8 +47,9 @@ def loaders(problem: Problem, config: Knobs) -> Any:
     """
     factors = problem.scaling.a.along_k or problem.scaling.b.along_k
     busy = any(packed(problem)) or problem.skewed or factors or problem.modes.gather_a
+    most = LOADERS if problem.modes.ragged is None else BESIDE_FINDER
     narrow = (config.bm == 64) & (config.bn <= NARROW) & (config.ping_pong == 0) & (config.stages >= LOADERS)
-    return np.where(narrow & (not busy), LOADERS, 1)
+    return np.where(narrow & (not busy), most, 1)
 
 
 def sums_of_thread(config: Knobs) -> Any:

@@ -20,7 +20,7 @@ __device__ __forceinline__ void finish(const Product& p, const Task& task, const
                                        const Position& position, const Scales& scales,
                                        Totals<ROWS, WN / 8>& totals, char* shared) {
   const int row = task.row + position.row, col = task.col + position.col;
-  totals.scale(scales, row, col, p.M, p.N);
+  totals.scale(scales, task.modes, row, col, p.M, p.N);
   __syncthreads();  // all threads have read the last tile
   Patches(shared, position.warp).each(totals.at, [&](int number, const Scalar* patch) {
     if (work.owns_row(number))

@@ -17,10 +17,11 @@ static_assert(!PROMOTED || 128 % BK == 0, "a tile of k has one factor");
 #define SCALES Scales()
 #endif
 
-// The factor of a line; for lines outside the matrix, that of the last one.
-template <int KIND>
-__device__ __forceinline__ float factor_of(const float* factors, int line, int lines, i64 step) {
-  return KIND == 1 ? *factors : factors[min_of(line, lines - 1) / (KIND == 4 ? 128 : 1) * step];
+template <int KIND, bool Gathered>
+__device__ __forceinline__ float factor_of(const float* factors, const Index* from, int line, int lines,
+                                           i64 step) {
+  if (KIND == 1) return *factors;
+  return factors[line_of_factor<Gathered>(from, line, lines) / (KIND == 4 ? 128 : 1) * step];
 }
 
 // The factors of a thread's Rows x 4 Cols sums from (row, col) on: either those that change along k, or the
@@ -31,19 +32,22 @@ struct Factors {
                         OF_B = B_FACTORS > 0 && B_ALONG_K == AlongK;
   float a[Rows][2], b[Cols][2];
 
-  __device__ __forceinline__ void load(const Scales& scales, int row, int col, int k, int M, int N) {
+  __device__ __forceinline__ void load(const Scales& scales, const Modes& modes, int row, int col, int k, int M,
+                                       int N) {
     const int group = thread_now() % 32 / 4, pair = thread_now() % 4 * 2;
     if constexpr (OF_A)
 #pragma unroll
       for (int i = 0; i < Rows * 2; ++i)
-        a[i / 2][i % 2] = factor_of<A_FACTORS>(scales.a + k / 128 * scales.a_block,
-                                               row + AReader::outer_of(i, group), M, scales.a_line);
+        a[i / 2][i % 2] =
+            factor_of<A_FACTORS, (GATHER_A > 0)>(scales.a + k / 128 * scales.a_block, modes.a_rows,
+                                                 row + AReader::outer_of(i, group), M, scales.a_line);
     if constexpr (OF_B)
 #pragma unroll
       for (int i = 0; i < Cols * 2; ++i)
         b[i / 2][i % 2] =
-            factor_of<B_FACTORS>(scales.b + k / 128 * scales.b_block,
-                                 col + BReader::outer_of(i / 2, pair + i % 2), N, scales.b_line);
+            factor_of<B_FACTORS, (GATHER_B > 0)>(scales.b + k / 128 * scales.b_block, modes.b_cols,
+                                                 col + BReader::outer_of(i / 2, pair + i % 2), N,
+                                                 scales.b_line);
   }
   __device__ __forceinline__ float of(int m, int n, int i) const {
     return (OF_A ? a[m][i / 2] : 1.0f) * (OF_B ? b[n][i % 2] : 1.0f);
@@ -78,10 +82,10 @@ struct Totals {
     for (int i = 0; i < Rows * Cols; ++i) sums[i / Cols][i % Cols] = Sums();
   }
   // Multiply by the factors that are the same for all of k.
-  __device__ __forceinline__ void scale(const Scales& scales, int row, int col, int M, int N) {
+  __device__ __forceinline__ void scale(const Scales& scales, const Modes& modes, int row, int col, int M, int N) {
     Factors<Rows, Cols, false> factors;
     if constexpr (factors.OF_A || factors.OF_B) {
-      factors.load(scales, row, col, 0, M, N);
+      factors.load(scales, modes, row, col, 0, M, N);
       each([&](int m, int n, int i) { at[m][n * 4 + i] *= factors.of(m, n, i); });
     }
   }

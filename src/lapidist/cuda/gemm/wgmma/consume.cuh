@@ -15,7 +15,7 @@ __device__ __forceinline__ void consume(const Product& p, Pipeline& pipeline, Ti
   const int first_warp = BY_GROUP ? own_group<GROUPS>() * 4 : warp;
   int first_buffer = 0;
   Held<D_COLS, HELD> held;
-  const bool few = RAGGED == RAGGED_K || p.extents.K <= (HELD - 1) * BK;  // lengths of groups differ
+  const bool few = RAGGED != RAGGED_K && p.extents.K <= (HELD - 1) * BK;
   for (; tiles.next(p.extents, rank); ++multiplier.turn) {
     if (!multiplier.is_mine()) {  // the other warpgroup's tile: skip its stages
       multiplier.ring.skip(tiles.end - tiles.begin);
@@ -33,7 +33,7 @@ __device__ __forceinline__ void consume(const Product& p, Pipeline& pipeline, Ti
     if constexpr (PEERS_IN_CLUSTER > 0) {
       finisher.finish_in_cluster(sums);
     } else if (tiles.template combine<SHARERS>(workspace, &pipeline, sums)) {
-      finisher.finish(sums, held, few);
+      finisher.finish(sums, held, RAGGED == RAGGED_K ? tiles.end < HELD : few);
       first_buffer = (first_buffer + ALL_PATCHES) % D_BUFFERS;
     }
   }

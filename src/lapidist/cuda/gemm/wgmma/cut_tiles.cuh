@@ -16,26 +16,27 @@ constexpr bool CUTS_TILES = MOST_PARTS > 1;
 static_assert(!CUTS_TILES || RAGGED == RAGGED_ROWS || RAGGED == RAGGED_COLS, "all groups have one k");
 static_assert(!CUTS_TILES || !PING_PONG, "who shares a tile meets at barriers of all consumers");
 
-// Which tiles are cut, in how many parts.
+// Which tiles are cut, in how many parts. A cluster's units are whole tiles, and then parts.
 struct CutTiles {
-  int whole, left, parts;
+  int whole, left = 0, parts = 1;
 
   // `steps`: of k.
-  __device__ __forceinline__ CutTiles(int tiles, int clusters, int steps) {
-    left = tiles % clusters, whole = tiles - left;
-    parts = left > 0 ? min_of(clusters / left, min_of(MOST_PARTS, max_of(1, steps / LEAST_STEPS))) : 1;
+  __device__ __forceinline__ CutTiles(int tiles, int clusters, int steps) : whole(tiles) {
+    if (!CUTS_TILES) return;
+    whole = tiles - tiles % clusters, left = tiles - whole;
+    if (left > 0)
+      parts = min_of(floor_div(clusters, left), min_of(MOST_PARTS, max_of(1, steps / LEAST_STEPS)));
   }
+  __device__ __forceinline__ int units() const { return whole + left * parts; }
+  __device__ __forceinline__ bool is_part(int unit) const { return parts > 1 && unit >= whole; }
   // The tile of a cluster's first unit.
   __device__ __forceinline__ int first_of(int cluster) const {
     return whole > 0 || left == 0 ? cluster : cluster % left;
   }
-  // The tile of a cluster's unit, and the part of it. False: there is no such unit.
-  __device__ __forceinline__ bool find(int& tile, int& part) const {
-    if (tile < whole) return true;
-    const int unit = tile - whole;
-    if (unit >= left * parts) return false;
-    part = unit / left, tile = whole + unit - part * left;
-    return true;
+  // The tile of a unit, and the part of it.
+  __device__ __forceinline__ int tile_of(int unit, int& part) const {
+    part = is_part(unit) ? quotient(unit - whole, left) : 0;
+    return unit - part * left;
   }
 };
 

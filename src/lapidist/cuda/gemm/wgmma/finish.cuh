@@ -58,8 +58,8 @@ struct Finisher {
   __device__ __forceinline__ int col_of(int patch) const { return tiles.col + patch % D_PATCHES * D_COLS; }
 
   __device__ __forceinline__ void apply_factors(int row, int col, Sum* sums) const {
-    scale_in_the_end<D_COLS / 2>(sums, scales_of(p, tiles), row + lane / 4 * NEXT_GROUP, col + lane % 4 * 2,
-                                 rows(), columns());
+    scale_in_the_end<D_COLS / 2>(sums, scales_of(p, tiles), p.modes, row + lane / 4 * NEXT_GROUP,
+                                 col + lane % 4 * 2, rows(), columns());
   }
   __device__ __forceinline__ fused::Fragments of_caller() const {
     return fused::Fragments(p.operands, tiles.inner, tiles.outer, rows(), columns(), p.modes);

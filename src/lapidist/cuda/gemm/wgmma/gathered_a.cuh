@@ -4,6 +4,8 @@
 //   a lane   16 bytes of every 16th row, at one place of the swizzle
 //   a step   | copies | arrive when they are there | ...
 //
+// If factors change along k, the last warp also copies those of each step, and arrives once for both.
+//
 // wgmma reads through another proxy than cp.async writes by, so consumers fence when a stage is full.
 #pragma once
 
@@ -18,7 +20,7 @@ static_assert(!GATHERS || (!A_M_MAJOR && !PACK_A && !A_SKEWED && !A_IN_REGISTERS
               "a row is copied as it lies");
 static_assert(!GATHERS || (BM <= 128 && CLUSTER_N == 1),
               "a lane holds eight indices, of its own block's rows");
-static_assert(!GATHERS || (LOADERS == 1 && !FACTORS_ALONG_K), "all warps of the producer copy rows");
+static_assert(!GATHERS || LOADERS == 1, "all warps of the producer copy rows");
 
 constexpr int ROWS_AT_ONCE = 16, COPIES = BM / ROWS_AT_ONCE;
 
@@ -56,13 +58,17 @@ struct GatheredRows {
 // All warps of the producer call this. The first one finds the tiles, and its first lane loads B.
 template <typename Tiles>
 __device__ __forceinline__ void load_gathered(const Product& p, Pipeline& pipeline, Tiles& tiles, int rank) {
-  const bool leads = threadIdx.x == GROUPS * 128;
+  const bool leads = threadIdx.x == GROUPS * 128,
+             brings = FACTORS_ALONG_K && threadIdx.x >= GROUPS * 128 + 96;
   const int below = rank % CLUSTER_M, receivers = (1 << CLUSTER_M) - 1, N = p.extents.N;
   const int bytes = loaded_bytes<B_N_MAJOR, BN>(N);
   Ring ring = {0, 1};
   GatheredRows rows(p);
   while (tiles.next(p.extents, rank)) {
     rows.find(tiles);
+    const Scales& scales = scales_of(p, tiles);
+    FactorSources<BM, BN> sources(scales, p.modes, tiles.row, tiles.col, tiles.begin, tiles.limit,
+                                  p.extents.N);
     const int inner = p.b.inner ? tiles.inner : 0, outer = p.b.outer ? tiles.outer : 0;
 #pragma unroll 1
     for (int step = tiles.begin; step < tiles.end; ++step, ring.go_on()) {
@@ -76,6 +82,7 @@ __device__ __forceinline__ void load_gathered(const Product& p, Pipeline& pipeli
                                                        below, receivers, full, p.b_once, limit_of(tiles));
       }
       rows.copy(stage.A, k);
+      if (brings) sources.bring(pipeline.factors[ring.stage]);
       barrier_arrive_after_copies(full);
     }
   }

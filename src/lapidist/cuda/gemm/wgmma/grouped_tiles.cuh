@@ -1,6 +1,6 @@
-// The tiles of a grouped product (share/groups.cuh) for gemm/wgmma.cu. The producer's first warp finds them, a
-// group in 32 at a time, and hands them to the other warps in a queue. So the consumers, which have no register
-// to spare, neither search nor wait for the ends of groups.
+// The tiles of a grouped product (share/groups.cuh) for gemm/wgmma.cu. A warp of the producer finds them, a group
+// in 32 at a time, and hands them to the other warps in a queue. So the consumers, which have no register to
+// spare, neither search nor wait for the ends of groups; nor do loads wait for the next tile.
 //
 // A group may end inside a tile. Boxes of TMA then end with it: what lies behind is neither loaded nor stored.
 #pragma once
@@ -43,8 +43,9 @@ __device__ __forceinline__ void store_box(const TensorMap* map, int x, int line,
   }
 }
 
-// What a block computes after a tile. Patches of a tile are not held for a part: it may have fewer steps.
-enum { WHOLE_TILE_FOLLOWS, PART_FOLLOWS, NOTHING_FOLLOWS };
+// What a block computes after a tile. Patches of a tile are held for a tile of as many steps: a part, or a tile of
+// a shorter group, may end before all of them are stored.
+enum { AS_MANY_STEPS_FOLLOW, OTHER_STEPS_FOLLOW, NOTHING_FOLLOWS };
 
 // One tile, or a part of its k: its first row, column and k; its group, and where that ends; steps along k.
 struct GroupedTile : StretchOfK {
@@ -56,14 +57,14 @@ using TileQueue = QueueOf<GroupedTile>;
 // A warp's position among them. The kernel makes one before producer and consumers part, and none of them walks
 // with it.
 struct GroupedTiles : GroupedTile {
-  __device__ __forceinline__ GroupedTiles() { follows = WHOLE_TILE_FOLLOWS; }
+  __device__ __forceinline__ GroupedTiles() { follows = AS_MANY_STEPS_FOLLOW; }
   template <typename Extents, typename Order>
   __device__ __forceinline__ GroupedTiles(const Extents&, const Schedule&, const Order&) : GroupedTiles() {}
   template <typename Extents>
   __device__ __forceinline__ bool next(const Extents&, int) {
     return false;
   }
-  __device__ __forceinline__ bool last() const { return follows != WHOLE_TILE_FOLLOWS; }
+  __device__ __forceinline__ bool last() const { return follows != AS_MANY_STEPS_FOLLOW; }
   __device__ __forceinline__ bool finishes() const { return part + 1 == parts; }
   template <int Threads, int Rows, int Count>
   __device__ __forceinline__ bool combine(const Workspace& workspace, void*, Sum (&sums)[Rows][Count]) const {
@@ -72,8 +73,8 @@ struct GroupedTiles : GroupedTile {
   }
 };
 
-// The producer's side. All lanes of its first warp find the next tile before the first lane publishes this
-// one: consumers learn which tile is their last.
+// The finder's side: all lanes of one warp find a tile, and the first one publishes it. A block knows how many
+// tiles there are from the start, so consumers learn which tile is their last.
 struct FoundTiles : GroupedTiles {
   TileQueue& queue;
   const Ragged& ragged;
@@ -81,16 +82,15 @@ struct FoundTiles : GroupedTiles {
   GroupWalk<RAGGED == RAGGED_COLS ? BN * CLUSTER_N : BM * CLUSTER_M> walk;
   int at = blockIdx.x / CLUSTER;  // among the tiles of clusters, or their parts
   CutTiles cut;
-  GroupedTile ahead;
-  bool more = false, begun = false;
 
   template <typename Extents>
   __device__ __forceinline__ FoundTiles(const Ragged& ragged, const Extents& e, TileQueue& queue)
       : queue(queue),
         ragged(ragged),
         walk(ragged, RAGGED == RAGGED_COLS ? down(e) : along(e)),
-        cut(CUTS_TILES ? walk.count() : 0, gridDim.x / CLUSTER, ceil_div(e.K, BK)) {
-    if (CUTS_TILES) walk.begin_at(cut.first_of(at));
+        cut(RAGGED == RAGGED_K ? ragged.groups * down(e) * along(e) : walk.count(), gridDim.x / CLUSTER,
+            ceil_div(e.K, BK)) {
+    if (RAGGED != RAGGED_K) walk.begin_at(cut.first_of(at));
   }
 
   template <typename Extents>
@@ -104,15 +104,17 @@ struct FoundTiles : GroupedTiles {
 
   template <typename Extents>
   __device__ __forceinline__ bool find(const Extents& e, int rank) {
+    if (at >= cut.units()) return false;
     Group group;
-    int tile, number = at, part = 0, height = down(e), width = along(e);
-    if (CUTS_TILES && !cut.find(number, part)) return false;
+    int tile, part, number = cut.tile_of(at, part), height = down(e), width = along(e);
+    at += gridDim.x / CLUSTER;
+    bool as_many = !cut.is_part(at);
     if constexpr (RAGGED == RAGGED_K) {
-      const int each = height * width, of = number / each;
-      if (of >= ragged.groups) return false;
+      const int each = height * width, of = quotient(number, each);
       group = group_at(ragged, of), tile = number - of * each;
-    } else if (!walk.find(number, group, tile)) {
-      return false;
+      as_many = at < (of + 1) * each;
+    } else {
+      walk.find(number, group, tile);
     }
     if (RAGGED == RAGGED_K && e.K == 0) group.end = group.begin;  // alpha = 0: nothing is read
     const int extent = group.end - group.begin;
@@ -120,32 +122,29 @@ struct FoundTiles : GroupedTiles {
     if (RAGGED == RAGGED_COLS) width = ceil_div(extent, BN * CLUSTER_N);
     int line, step;
     place_in_band(tile, ALONG_M ? width : height, ALONG_M ? height : width, RASTER, line, step);
-    ahead.row = ((ALONG_M ? step : line) * CLUSTER_M + rank % CLUSTER_M) * BM;
-    ahead.col = ((ALONG_M ? line : step) * CLUSTER_N + rank / CLUSTER_M) * BN;
-    if (RAGGED == RAGGED_ROWS) ahead.row += group.begin;
-    if (RAGGED == RAGGED_COLS) ahead.col += group.begin;
-    ahead.inner = group.number, ahead.limit = group.end;
-    ahead.first_k = RAGGED == RAGGED_K ? group.begin : 0;
+    row = ((ALONG_M ? step : line) * CLUSTER_M + rank % CLUSTER_M) * BM;
+    col = ((ALONG_M ? line : step) * CLUSTER_N + rank / CLUSTER_M) * BN;
+    if (RAGGED == RAGGED_ROWS) row += group.begin;
+    if (RAGGED == RAGGED_COLS) col += group.begin;
+    inner = group.number, limit = group.end;
+    first_k = RAGGED == RAGGED_K ? group.begin : 0;
     // of an empty group: one step of zeros from behind its end
-    ahead.end = max_of(1, ceil_div(RAGGED == RAGGED_K ? extent : e.K, BK));
-    ahead.take(cut, number, part, ahead.end);
-    at += gridDim.x / CLUSTER;
+    end = max_of(1, ceil_div(RAGGED == RAGGED_K ? extent : e.K, BK));
+    take(cut, number, part, end);
+    follows = at >= cut.units() ? NOTHING_FOLLOWS : as_many ? AS_MANY_STEPS_FOLLOW : OTHER_STEPS_FOLLOW;
     return true;
   }
 
   template <typename Extents>
   __device__ __forceinline__ bool next(const Extents& e, int rank) {
-    if (!begun) more = find(e, rank), begun = true;
-    const bool found = more;
-    static_cast<GroupedTile&>(*this) = ahead;
-    if (found) more = find(e, rank);
-    follows = !more ? NOTHING_FOLLOWS : ahead.parts > 1 ? PART_FOLLOWS : WHOLE_TILE_FOLLOWS;
+    if (follows == NOTHING_FOLLOWS) return false;
+    const bool found = find(e, rank);
     if (threadIdx.x % 32 == 0) publish(queue, turn, static_cast<const GroupedTile&>(*this), found);
     return found;
   }
 };
 
-// The others' side: the consumers, and the warp that loads factors.
+// The others' side: the consumers, and warps that load.
 struct ReceivedTiles : GroupedTiles {
   TileQueue& queue;
   Turn turn;

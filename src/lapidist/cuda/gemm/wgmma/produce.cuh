@@ -2,6 +2,7 @@
 //
 //   first warps   one thread starts TMA's loads of A and B for tile after tile, as far ahead as stages are
 //                 empty. For narrow tiles a thread of each of LOADERS warps does so, in turn
+//   last          of groups: it finds tiles, and hands them to all others (grouped_tiles.cuh)
 //   others        if rows of A are shifted, one thread of each of three warps loads them (misaligned_a.cuh);
 //                 if factors change along k, the second warp loads them (scales.cuh)
 //   all           if rows of A are gathered, they copy them (gathered_a.cuh)
@@ -35,7 +36,7 @@ __device__ __forceinline__ void load_operands(const Product& p, Pipeline& pipeli
                                               const PackedParts& parts, const Workspace& workspace,
                                               int turn) {
   const int M = p.extents.M, N = p.extents.N;
-  // all lanes find groups, or receive tiles from the first warp; the first lane loads
+  // all lanes receive tiles that another warp finds; the first lane loads
   const bool leads = !(RAGGED || (QUEUED && LOADERS > 1)) || threadIdx.x % 32 == 0;
   Ring ring = {0, 1};
   const Shared shared(rank);
@@ -97,14 +98,22 @@ template <typename Tiles>
 __device__ __forceinline__ void load_factors(const Product& p, Pipeline& pipeline, Tiles& tiles, int rank) {
   for (Ring ring = {0, 1}; tiles.next(p.extents, rank);) {
     const Scales& scales = scales_of(p, tiles);
-    FactorSources<BM, BN> sources(scales, tiles.row, tiles.col, tiles.begin, end_of_rows(tiles, p.extents),
-                                  end_of_cols(tiles, p.extents));
+    FactorSources<BM, BN> sources(scales, p.modes, tiles.row, tiles.col, tiles.begin,
+                                  end_of_rows(tiles, p.extents), end_of_cols(tiles, p.extents));
     for (int step = tiles.begin; step < tiles.end; ++step, ring.go_on()) {
       barrier_wait(&pipeline.barriers.empty[ring.stage], ring.parity);
       sources.bring(pipeline.factors[ring.stage]);
       __syncwarp();  // lanes with more copies arrive together with the others
       barrier_arrive_after_copies(&pipeline.barriers.full[ring.stage]);
     }
+  }
+}
+
+// One warp finds the tiles of groups, as far ahead as the queue has slots.
+template <typename Found>
+__device__ __forceinline__ void find_all(const Product& p, Found& tiles, int rank) {
+#pragma unroll 1
+  while (tiles.next(p.extents, rank)) {
   }
 }
 
@@ -123,11 +132,12 @@ __device__ __forceinline__ void produce(const Product& p, Pipeline& pipeline, Ti
     }
     return;
   }
-  const bool helps = LOADERS > 1 && warp > 0 && warp < LOADERS && (QUEUED || lane == 0);
-  if (RAGGED ? warp == 0 : threadIdx.x == GROUPS * 128) {
+  const bool follows = LOADERS > 1 && warp > 0 && warp < LOADERS && (QUEUED || lane == 0);
+  if (FINDS_APART ? warp == FINDER : threadIdx.x == GROUPS * 128) {
     auto walk = walk_of_producer(p, pipeline, tiles);
-    load_operands(p, pipeline, walk, rank, parts, workspace, 0);
-  } else if (helps) {
+    if constexpr (FINDS_APART) find_all(p, walk, rank);
+    else load_operands(p, pipeline, walk, rank, parts, workspace, 0);
+  } else if (FINDS_APART ? warp < LOADERS : follows) {
     auto&& walk = walk_of_consumers(p, pipeline, tiles);
     load_operands(p, pipeline, walk, rank, parts, workspace, warp);
   } else if (A_SKEWED && lane == 0) {

@@ -61,6 +61,12 @@ struct Ring {
 
 // ---- tiles: with a schedule, or groups, the producer finds them and hands them on in a queue ----
 
+// Groups' tiles are found by a warp that does nothing else, since to find one takes as long as a short step's
+// products; where all warps copy rows, by the first of these.
+constexpr bool FINDS_APART = RAGGED > 0 && !GATHER_A;
+constexpr int FINDER = 3;
+static_assert(!FINDS_APART || LOADERS <= FINDER, "a warp is left that finds tiles");
+
 template <typename Pipeline>
 __device__ __forceinline__ decltype(auto) walk_of_producer(const Product& p, Pipeline& pipeline,
                                                            Tiles& tiles) {
@@ -90,6 +96,6 @@ __device__ __forceinline__ auto walk_of_factors(const Product&, Pipeline& pipeli
 template <typename Pipeline>
 __device__ __forceinline__ void init_queue(Pipeline& pipeline) {
   if constexpr (QUEUED)
-    pipeline.barriers.queue.init(SHARERS / 32 + (RAGGED > 0 && FACTORS_ALONG_K) + LOADERS - 1 + GATHERERS -
-                                 (GATHERERS > 0));
+    pipeline.barriers.queue.init(SHARERS / 32 + (FINDS_APART && FACTORS_ALONG_K) + LOADERS - !FINDS_APART +
+                                 GATHERERS - (GATHERERS > 0));
 }

@@ -37,12 +37,14 @@ struct FactorSources {
   const Scales& scales;
   const int me = threadIdx.x % 32;
 
-  __device__ __forceinline__ FactorSources(const Scales& scales, int row, int col, int step, int M, int N)
+  __device__ __forceinline__ FactorSources(const Scales& scales, const Modes& modes, int row, int col,
+                                           int step, int M, int N)
       : scales(scales) {
     constexpr int tall = A_FACTORS == 4 ? 128 : 1, wide = B_FACTORS == 4 ? 128 : 1;
 #pragma unroll
     for (int i = 0; i < A_EACH; ++i)
-      a[i] = scales.a + step * scales.a_block + min_of(row + i * BRINGERS + me, M - 1) / tall * scales.a_line;
+      a[i] = scales.a + step * scales.a_block +
+             line_of_factor<(GATHER_A > 0)>(modes.a_rows, row + i * BRINGERS + me, M) / tall * scales.a_line;
 #pragma unroll
     for (int i = 0; i < B_EACH; ++i)
       b[i] = scales.b + step * scales.b_block +
@@ -97,15 +99,18 @@ struct PartFactors {
 // Apply factors that are the same for all of k: of rows and columns, to Count sums of a thread from (row,
 // col) on.
 template <int Count>
-__device__ __forceinline__ void scale_in_the_end(Sum* sums, const Scales& scales, int row, int col, int M,
-                                                 int N) {
+__device__ __forceinline__ void scale_in_the_end(Sum* sums, const Scales& scales, const Modes& modes, int row,
+                                                 int col, int M, int N) {
   if constexpr ((A_FACTORS == 0 || A_FACTORS > 2) && (B_FACTORS == 0 || B_FACTORS > 2)) return;
   const float one_a = A_FACTORS == 1 ? *scales.a : 1.0f, one_b = B_FACTORS == 1 ? *scales.b : 1.0f;
   float of_row[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h)
     of_row[h] =
-        (A_FACTORS == 2 ? scales.a[min_of(row + h * NEXT_ROW, M - 1) * scales.a_line] : one_a) * one_b;
+        (A_FACTORS == 2
+             ? scales.a[line_of_factor<(GATHER_A > 0)>(modes.a_rows, row + h * NEXT_ROW, M) * scales.a_line]
+             : one_a) *
+        one_b;
 #pragma unroll
   for (int j = 0; j < Count / 4; ++j)
 #pragma unroll

@@ -79,13 +79,6 @@ struct TilesOf : Units {
   __device__ __forceinline__ bool last() const { return true; }  // it may be: the next unit is not known yet
 };
 
-// A division takes some hundred cycles, which delay a block's first load. Most first tiles are in the first
-// matrix and band, and need none.
-__device__ __forceinline__ int quotient(int whole, int part) {
-  if (whole < part) return 0;
-  return floor_div(whole, part);
-}
-
 // Tiles in bands for the L2: clusters go down RASTER rows, then to the next column. With ALONG_M rows and
 // columns change roles.
 struct WholeTiles {
