@@ -218,6 +218,7 @@ SKINNY: Knobs = (
     Knob("BIAS", "1: a number for each column is added"),
     Knob("ROWS_OF_8", "eights of rows of x"),
     Knob("TILES_AHEAD", "tiles of a warp that are on their way"),
+    *EPILOGUE,
 )
 STREAMED: Knobs = (
     *TENSOR,

@@ -9,8 +9,8 @@ from lapidist.quantised.packing import from_awq, from_codes, from_gptq, from_mxf
 
 
 def matmul(x: Any, weight: PackedWeight, bias: Any = None, out: Any = None, **more: Any) -> Any:
-    """x @ weight + bias, of x (..., k) in bfloat16 or float16; `more`: device, or decode (True: the
-    weight is decoded into the type of x first, as happens with many rows).
+    """x @ weight + bias, of x (..., k) in bfloat16 or float16; `more`: device, decode (True: the weight is
+    decoded into the type of x first, as happens with many rows), or an epilogue in place of the bias.
     """
     from lapidist.quantised.product import product
 

@@ -46,6 +46,26 @@ DECODED = ParameterBlock(
 )
 
 
+class End(NamedTuple):
+    """What becomes of sums: a bias is added; or a caller's function, as macros and by its operands."""
+
+    bias: bool = False
+    macros: tuple[tuple[str, object], ...] = ()
+    operands: int = 0
+
+    @property
+    def knobs(self) -> dict[str, object]:
+        return {"BIAS": int(self.bias), **dict(self.macros)}
+
+    def parameters(self, kernel: ParameterBlock) -> ParameterBlock:
+        return with_operands(kernel, self.operands) if self.operands else kernel
+
+
+@lru_cache(maxsize=64)
+def with_operands(kernel: ParameterBlock, count: int) -> ParameterBlock:
+    return ParameterBlock([*kernel.parameters, ("epilogue", f"epilogue{count}")])
+
+
 class Weight(NamedTuple):
     """What a kernel is compiled for and told of a packed weight; `dtype`: of x."""
 
@@ -177,12 +197,11 @@ def microseconds(m: int, weight: Weight, config: Streamed, multiprocessors: int)
     return stages * (decoded + costs.wait * rounds) + costs.part * config.parts
 
 
-def knobs_of_streamed(weight: Weight, bias: bool, config: Streamed) -> dict[str, object]:
+def knobs_of_streamed(weight: Weight, config: Streamed) -> dict[str, object]:
     return weight.knobs_of_format() | {
         "T": TYPES[weight.dtype].c_type,
         "BN": config.rows,
         "BK": BLOCK,
-        "BIAS": int(bias),
         "GROUP": 0 if weight.of_column else weight.group,
         "COLUMN_GROUPS": config.column_groups,
         "PARTS": config.parts,
@@ -195,17 +214,19 @@ def knobs_of_streamed(weight: Weight, bias: bool, config: Streamed) -> dict[str,
 
 @lru_cache(maxsize=256)
 def streaming(
-    m: int, row: int, weight: Weight, bias: bool, config: Streamed, architecture: str, assembled: bool = True
+    m: int, row: int, weight: Weight, end: End, config: Streamed, architecture: str, assembled: bool = True
 ) -> Launch:
     """`row`: elements from row to row of the result."""
     numbers = {"d_row": row, "m": m, "n": weight.n, "tiles": tiles_of(weight.n), "blocks": weight.blocks}
     binary = compile_kernel(
         "quantised/streamed.cu",
         "streamed",
-        knobs_of_streamed(weight, bias, config),
+        knobs_of_streamed(weight, config) | end.knobs,
         architecture,
         assembled=assembled,
     )
+
+    parameters = end.parameters(STREAMED)
 
     def maps(at: Mapping[str, Any]) -> tuple[tuple[int, TensorMap], ...]:
         box, extents = (BLOCK, config.rows), (weight.k, m)
@@ -216,12 +237,12 @@ def streaming(
         binary,
         (-(-tiles_of(weight.n) // config.column_groups), -(-m // config.rows), config.parts),
         (config.threads, 1, 1),
-        bytes(STREAMED.pack(numbers)),
+        bytes(parameters.pack(numbers)),
         shared_bytes=config.stages * config.stage_bytes(weight),
         cluster=(1, 1, config.parts),
         overlaps=True,
-        parameters=STREAMED,
-        patches=STREAMED.patches(),
+        parameters=parameters,
+        patches=parameters.patches(),
         maps=maps,
     )
 
@@ -246,17 +267,15 @@ def multiplying(
     m: int,
     rows: tuple[int, int],
     weight: Weight,
-    bias: bool,
+    end: End,
     config: Skinny,
     architecture: str,
     assembled: bool = True,
 ) -> Launch:
     """`rows`: elements from row to row of x and of the result."""
-    knobs = weight.knobs(config.warps) | {
-        "BIAS": int(bias),
-        "ROWS_OF_8": config.eights,
-        "TILES_AHEAD": config.depth,
-    }
+    knobs = weight.knobs(config.warps) | end.knobs
+    knobs |= {"ROWS_OF_8": config.eights, "TILES_AHEAD": config.depth}
+    parameters = end.parameters(SKINNY)
     numbers = dict(zip(("a_row", "d_row"), rows, strict=True)) | {"m": m, "n": weight.n}
     numbers |= {"blocks": weight.blocks, "per_group": weight.per_group}
     grid = 4 * tiles_of(weight.n), -(-m // (8 * config.eights)), 1
@@ -265,9 +284,9 @@ def multiplying(
         binary,
         grid,
         (32 * config.warps, 1, 1),
-        bytes(SKINNY.pack(numbers)),
-        parameters=SKINNY,
-        patches=SKINNY.patches(),
+        bytes(parameters.pack(numbers)),
+        parameters=parameters,
+        patches=parameters.patches(),
     )
 
 

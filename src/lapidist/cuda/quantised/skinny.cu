@@ -5,8 +5,8 @@
 //     warp w    blocks of 64 steps of k: w, w + WARPS, ...; TILES_AHEAD of them on their way
 #include "config.cuh"
 #include "quantised/decode.cuh"
+#include "quantised/finish.cuh"
 
-typedef long long i64;
 using namespace quantised;
 
 constexpr int BLOCK = 64, COLS = 16, ROWS = 8 * ROWS_OF_8;
@@ -38,7 +38,7 @@ struct Stage {
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
     skinny(const X* A, const uint4* B, const X* C, X* D, const Scales* scales, const Zeros* zeros, i64 a_row,
-           i64 d_row, int m, int n, int blocks, int per_group) {
+           i64 d_row, int m, int n, int blocks, int per_group EPILOGUE_PARAMETER) {
   __shared__ float parts[WARPS][ROWS][COLS + 1];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int first = blockIdx.y * ROWS;
@@ -97,13 +97,16 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
 #pragma unroll
     for (int e = 0; e < 4; ++e) parts[warp][8 * j + 2 * t + e % 2][g + e / 2 * 8] = sums[j][e];
   __syncthreads();
-  for (int at = threadIdx.x; at < ROWS * COLS; at += 32 * WARPS) {
-    const int row = at / COLS, column = at % COLS, col = blockIdx.x * COLS + column;
+  const Target<X> target{C, D, d_row, m, n, EPILOGUE_PASSED};
+  for (int at = threadIdx.x; at < ROWS * COLS / 2; at += 32 * WARPS) {
+    const int row = at / (COLS / 2), column = at % (COLS / 2) * 2, col = blockIdx.x * COLS + column;
     if (first + row >= m || col >= n) continue;
-    float sum = parts[0][row][column];
+    float two[2] = {parts[0][row][column], parts[0][row][column + 1]};
 #pragma unroll
-    for (int w = 1; w < WARPS; ++w) sum += parts[w][row][column];
-    if (BIAS) sum += static_cast<float>(C[col]);
-    D[(first + row) * d_row + col] = X(sum);
+    for (int w = 1; w < WARPS; ++w) {
+      two[0] += parts[w][row][column];
+      two[1] += parts[w][row][column + 1];
+    }
+    target.finish(two, first + row, col);
   }
 }

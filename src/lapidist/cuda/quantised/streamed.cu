@@ -149,7 +149,7 @@ struct Consumer {
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     streamed(const __grid_constant__ TensorMap A, const char* B, const T* C, T* D, const char* scales,
-             const char* zeros, i64 d_row, int m, int n, int tiles, int blocks) {
+             const char* zeros, i64 d_row, int m, int n, int tiles, int blocks EPILOGUE_PARAMETER) {
   extern __shared__ __align__(1024) char room[];
   __shared__ Barrier full[STAGES], empty[STAGES];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -178,11 +178,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   wait_for_last_launch();
   Consumer consumer(warp, lane, zeros, min_of(blockIdx.x * COLUMN_GROUPS + warp / 4, tiles - 1));
   consumer.run(room, full, empty, range);
-  const Target<T> target{
-      C, D, d_row, static_cast<int>(blockIdx.x) * COLUMNS, static_cast<int>(blockIdx.y) * BN, m, n};
+  const Target<T> target{C, D, d_row, m, n, EPILOGUE_PASSED};
   __syncthreads();  // nobody reads the stages any more
   keep_sums(room, consumer.sums, warp, lane);
-  reduce(room, target, blockIdx.z, [&](int column) {
+  reduce(room, target, blockIdx.y * BN, blockIdx.x * COLUMNS, blockIdx.z, [&](int column) {
     if constexpr (GROUP != 0) return 1.0f;
     else
       return factor_of(
