@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lapidist.quantised.packed_weight import PackedWeight, load, unpack
+from lapidist.quantised.packed_weight import PackedExperts, PackedWeight, load, stack, unpack
 from lapidist.quantised.packing import from_awq, from_codes, from_gptq, from_mxfp4, pack
 
 
@@ -18,6 +18,7 @@ def matmul(x: Any, weight: PackedWeight, bias: Any = None, out: Any = None, **mo
 
 
 __all__ = [
+    "PackedExperts",
     "PackedWeight",
     "from_awq",
     "from_codes",
@@ -26,5 +27,6 @@ __all__ = [
     "load",
     "matmul",
     "pack",
+    "stack",
     "unpack",
 ]

@@ -23,6 +23,7 @@ from lapidist.frameworks.new_arrays import empty, tell_written
 from lapidist.launch import AS_IT_IS, Launch
 from lapidist.quantised.launches import (
     End,
+    Rows,
     Weight,
     decoding,
     multiplying,
@@ -30,7 +31,7 @@ from lapidist.quantised.launches import (
     streamed_config,
     streaming,
 )
-from lapidist.quantised.packed_weight import PackedWeight, on_host, unpack
+from lapidist.quantised.packed_weight import PackedExperts, PackedWeight, on_host, unpack
 
 # Of x. With more, decoding once takes less than decoding for each block of rows: on an H200 512 rows
 # by 8192 x 8192 took 118 us streamed and 130 decoded, 1024 rows 237 and 212.
@@ -56,6 +57,11 @@ def product(
     is no Hopper) the weight is decoded into the type of x first, which rounds products of codes and factors.
     `decode`: True or False decides.
     """
+    if isinstance(weight, PackedExperts):
+        raise ArgumentError(
+            f"weight: must be that of one product; got {weight!r}. Multiply rows of groups with"
+            " lapidist.grouped(x, weight, offsets), or take weight[i]"
+        )
     if not isinstance(weight, PackedWeight):
         raise DTypeError(
             f"weight: must be a PackedWeight; got {type(weight).__name__}. Pack it with"
@@ -63,10 +69,11 @@ def product(
         )
     require_current_stream(stream)
     if epilogue is not None:
-        from lapidist.quantised.fused_product import fused_product
+        from lapidist.quantised.bound_product import bound_product
 
         require_bias_alone(bias)
-        return fused_product(x, weight, epilogue_checked(epilogue), out, device, decode)
+        operation = Operation(vectors=True, epilogue=epilogue_checked(epilogue))
+        return bound_product(x, weight, operation, out, device, decode)
     if out is None and records(x, bias):
         from lapidist.quantised.recorded import recorded
 
@@ -221,7 +228,8 @@ def run(
     if decode if decode is not None else m > few_rows(backend.chip):
         by_decoding(x, weight, bias, out, backend)
         return
-    plan = by_few_rows(m, weight.shape[1], described(weight, x.dtype), End(bias is not None), backend)
+    rows = Rows(m, weight.shape[1])
+    plan = by_few_rows(rows, described(weight, x.dtype), End(bias is not None), backend)
     at = {"A": aligned(x), "D": out} | arrays_by_name(weight)
     start(plan, at if bias is None else {**at, "C": bias}, x, backend)
 
@@ -253,18 +261,16 @@ def few_rows(chip: Device) -> int:
     return STREAMED_ROWS if "wgmma" in chip.units else SKINNY_ROWS
 
 
-def by_few_rows(m: int, row: int, weight: Weight, end: End, backend: Backend) -> Launch:
-    """`row`: elements from row to row of the result."""
+def by_few_rows(rows: Rows, weight: Weight, end: End, backend: Backend) -> Launch:
     chip = backend.chip
     if "wgmma" in chip.units:
-        streamed = streamed_config(m, weight, chip.sms)
-        return streaming(m, row, weight, end, streamed, chip.architecture, backend.compiles)
-    skinny = skinny_config(m, weight)
-    return multiplying(m, (weight.k, row), weight, end, skinny, chip.architecture, backend.compiles)
+        streamed = streamed_config(rows, weight, chip.sms)
+        return streaming(rows, weight, end, streamed, chip.architecture, backend.compiles)
+    return multiplying(rows, weight, end, skinny_config(rows, weight), chip.architecture, backend.compiles)
 
 
 def described(weight: PackedWeight, dtype: str) -> Weight:
-    k, n = weight.shape
+    k, n = weight.shape[-2:]
     return Weight(k, n, weight.format.name, weight.group, weight.scale_type, weight.zeros is not None, dtype)
 
 
@@ -300,15 +306,17 @@ def by_decoded(
     """The product of `matrix`, of x's type, by any kernel."""
     rows = decoded_rows(weight, x, backend)
     place = MACHINE if backend.ordinal == HOST else None
-    return multiplied(Call(matrix, rows.T, None, out, operation, Choices(place), None))
+    return multiplied(Call(matrix, rows.swapaxes(-1, -2), None, out, operation, Choices(place), None))
 
 
 def decoded_rows(weight: PackedWeight, like: Operand, backend: Backend) -> Any:
-    """The numbers of the weight as (n, k), in the type of `like` and beside it."""
-    k, n = weight.shape
-    rows = empty((n, k), like, like.dtype)
+    """The numbers of the weight as (n, k), in the type of `like` and beside it; of experts one by one."""
+    *groups, k, n = weight.shape
+    rows = empty((*groups, n, k), like, like.dtype)
+    each = zip(rows, weight, strict=True) if isinstance(weight, PackedExperts) else [(rows, weight)]
     plan: Launch = decoding(described(weight, like.dtype), backend.chip.architecture, backend.compiles)
-    start(plan, {"D": operand_of(rows, "weight")} | arrays_by_name(weight), like, backend)
+    for numbers, one in each:
+        start(plan, {"D": operand_of(numbers, "weight")} | arrays_by_name(one), like, backend)
     return rows
 
 
