@@ -155,8 +155,8 @@ def matmul(
 
         raise unexpected(matmul, unknown)
     if isinstance(b, FewBits):
-        refused = out_dtype, acc_dtype, scale_a, scale_b, promote, epilogue, invariant, compile
-        return few_bits().matmul(a, b, out, precision, refused, stream, device)
+        refused = out_dtype, acc_dtype, scale_a, scale_b, promote, invariant, compile
+        return few_bits().matmul(a, b, out, precision, refused, epilogue, stream, device)
     types = USUAL_TYPES
     if (out_dtype is not None or acc_dtype is not None) or (promote is not None or precision is not IEEE):
         types = types_named(out_dtype, acc_dtype, precision, promote)

@@ -9,7 +9,7 @@ import pytest
 from lapidist.build.compiler import CUDA_SOURCES, compile_options, compile_to_ptx
 from lapidist.kernels.registry import kernel_named
 from lapidist.knobs.header import config_header, snippet_header
-from lapidist.quantised.launches import Weight, knobs_of_streamed, streamed_config
+from lapidist.quantised.launches import End, Rows, Weight, knobs_of_streamed, streamed_config
 from lapidist_lab.sass.analysis import sample_problem
 
 HEADERS = sorted(str(path.relative_to(CUDA_SOURCES)) for path in CUDA_SOURCES.rglob("*.cuh"))
@@ -20,7 +20,12 @@ PART_OF = {
     "share/grouped_work.cuh": "simt",
     "share/unit_queue.cuh": "wgmma",
 }
-PARTS_OF_STREAMED = "quantised/reduce_parts.cuh", "quantised/stages.cuh"
+PARTS_OF_STREAMED = (
+    "quantised/finish.cuh",
+    "quantised/reduce_parts.cuh",
+    "quantised/rows.cuh",
+    "quantised/stages.cuh",
+)
 
 
 @pytest.mark.parametrize("header", HEADERS)
@@ -37,7 +42,7 @@ def config_of(header: str) -> str:
     name = part[1] if part else PART_OF.get(header)
     if header in PARTS_OF_STREAMED:
         weight = Weight(1024, 512, "int4", 128, "bfloat16", False, "bfloat16")
-        values = knobs_of_streamed(weight, True, streamed_config(1, weight, 132))
+        values = knobs_of_streamed(weight, streamed_config(Rows(1, 512), weight, 132)) | End(True).knobs
         return config_header("quantised/streamed.cu", values)
     if header == "emulated/moduli.cuh":
         return config_header("emulated/remainders.cu", {"THREADS": 256, "MODULI": 15})

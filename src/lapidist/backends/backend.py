@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lapidist.frameworks.arrays import HOST, Operand
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from lapidist.problems.modes import ExtraPointers
     from lapidist.problems.problem import Offsets, Problem
     from lapidist.schedule.sharing_choice import Sharing
+
+NO_WORDS: Mapping[str, Any] = MappingProxyType({})
 
 # ---- what calls bind and prepare ----
 
@@ -134,9 +137,17 @@ class Backend(ABC):
     compiles = False  # kernels may be compiled in the background, while others run
 
     def launch_alone(
-        self, launch: Launch, at: Mapping[str, Operand], scalars: Scalars, framework: str, stream: Any
+        self,
+        launch: Launch,
+        at: Mapping[str, Operand],
+        scalars: Scalars,
+        framework: str,
+        stream: Any,
+        words: Mapping[str, Any] = NO_WORDS,
     ) -> None:
-        """Launch a kernel that is no product, on these operands by the names of its parameters."""
+        """Launch a kernel that is no product, on these operands by the names of its parameters. `words`: of
+        parameters that are no addresses.
+        """
         raise NotImplementedError(f"{self.words} launches nothing")
 
     @abstractmethod

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from lapidist.backends.backend import (
+    NO_WORDS,
     Backend,
     BoundLists,
     BoundProduct,
@@ -87,9 +88,15 @@ class MachineBackend(Backend):
             values.require_zero_slots()
 
     def launch_alone(
-        self, launch: Launch, at: Mapping[str, Operand], scalars: Scalars, framework: str, stream: Any
+        self,
+        launch: Launch,
+        at: Mapping[str, Operand],
+        scalars: Scalars,
+        framework: str,
+        stream: Any,
+        words: Mapping[str, Any] = NO_WORDS,
     ) -> None:
-        values = dict(zip(("alpha", "beta"), scalars, strict=True))
+        values = {**dict(zip(("alpha", "beta"), scalars, strict=True)), **words}
         memory = tuple(memory_of(operand, False) for operand in at.values())
         addresses = {name: operand.pointer for name, operand in at.items()}
         run(launch.patched(values).placed(addresses, memory=memory))

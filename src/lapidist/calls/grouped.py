@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from lapidist.calls.call import Call
+from lapidist.calls.call import Call, FewBits
 from lapidist.calls.full_path import multiplied, with_arrays
 from lapidist.calls.kernel_choice import OPEN, Choices, checked
 from lapidist.calls.operation import (
@@ -152,6 +152,10 @@ def grouped_by_name(arguments: dict[str, Any]) -> Any:
         epilogue=epilogue_checked(given["epilogue"]),
         groups=Groups(given["offsets"], given["counts"], given["expected_rows"], given["check_offsets"]),
     )
+    if isinstance(given["b"], FewBits):
+        from lapidist.quantised import bound_product
+
+        return bound_product.grouped(operation, given)
     choices = OPEN if choices == OPEN else checked(choices)
     return multiplied(
         Call(given["a"], given["b"], given["c"], given["out"], operation, choices, given["stream"])

@@ -206,9 +206,10 @@ REDUCE_ROWS: Knobs = (
     OPERATION,
     Knob("NEIGHBOURS", "16 columns of the product: 16 values, or 8 of pairs; or 1"),
 )
+GROUP = Knob("GROUP", "steps of k with a factor; 0: a column has one")
 FEW_BITS: Knobs = (
+    *COMMON,
     Knob("FORMAT", "of weights: 0 int4, 1 mxfp4, 2 int8, 3 e4m3 (quantised/decode.cuh)"),
-    Knob("X", "the type of x and of results", None, TYPE),
     Knob("Scale", "the type of factors", None, TYPE),
     Knob("GROUPS", "groups with a factor each, in 64 steps of k"),
     Knob("ZEROS", "1: groups have zero points"),
@@ -217,17 +218,20 @@ FEW_BITS: Knobs = (
 SKINNY: Knobs = (
     *FEW_BITS,
     Knob("BIAS", "1: a number for each column is added"),
+    GROUP,
     Knob("ROWS_OF_8", "eights of rows of x"),
     Knob("TILES_AHEAD", "tiles of a warp that are on their way"),
+    *MODES,
+    *EPILOGUE,
 )
 STREAMED: Knobs = (
     *TENSOR,
     *VECTORS,
     *WGMMA,
     *TILE,
-    *(knob for knob in FEW_BITS if knob.name not in ("X", "WARPS")),
+    *(knob for knob in FEW_BITS if knob not in COMMON and knob.name != "WARPS"),
     Knob("BIAS", "1: a number for each column is added"),
-    Knob("GROUP", "steps of k with a factor; 0: a column has one"),
+    GROUP,
     Knob("COLUMN_GROUPS", "64 columns that four warps multiply, of a block"),
     Knob("PARTS", "blocks of a cluster, which share k"),
     Knob("RESIDENT", "blocks on an SM at once, for which the assembler saves registers"),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from lapidist.quantised.packed_weight import PackedWeight, load, unpack
+from lapidist.quantised.packed_weight import PackedExperts, PackedWeight, load, stack, unpack
 from lapidist.quantised.packing import from_awq, from_codes, from_gptq, from_mxfp4, pack
 
 
 def matmul(x: Any, weight: PackedWeight, bias: Any = None, out: Any = None, **more: Any) -> Any:
-    """x @ weight + bias, of x (..., k) in bfloat16 or float16; `more`: device, or decode (True: the
-    weight is decoded into the type of x first, as happens with many rows).
+    """x @ weight + bias, of x (..., k) in bfloat16 or float16; `more`: device, decode (True: the weight is
+    decoded into the type of x first, as happens with many rows), or an epilogue in place of the bias.
     """
     from lapidist.quantised.product import product
 
@@ -18,6 +18,7 @@ def matmul(x: Any, weight: PackedWeight, bias: Any = None, out: Any = None, **mo
 
 
 __all__ = [
+    "PackedExperts",
     "PackedWeight",
     "from_awq",
     "from_codes",
@@ -26,5 +27,6 @@ __all__ = [
     "load",
     "matmul",
     "pack",
+    "stack",
     "unpack",
 ]

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 from lapidist.build.compiler import compile_kernel
 from lapidist.dtypes import TYPES
 from lapidist.launch import Launch, ParameterBlock, TensorMap
+from lapidist.problems.ragged import Ragged
+from lapidist.problems.scaling import AS_THEY_ARE
 from lapidist.quantised.fragment_order import tiles_of
 from lapidist.quantised.number_formats import BLOCK, FORMATS, GROUPS
 
@@ -27,7 +29,7 @@ SKINNY = ParameterBlock(
         *((name, "pointer") for name in ("A", "B", "C", "D", "scales", "zeros")),
         ("a_row", "i64"),
         ("d_row", "i64"),
-        *((name, "i32") for name in ("m", "n", "blocks", "per_group")),
+        *((name, "i32") for name in ("m", "n", "blocks")),
     ]
 )
 STREAMED = ParameterBlock(
@@ -44,6 +46,58 @@ DECODED = ParameterBlock(
         *((name, "i32") for name in ("n", "tiles", "blocks", "per_group")),
     ]
 )
+
+
+class End(NamedTuple):
+    """What becomes of sums: a bias is added; or a caller's function, as macros and by its operands."""
+
+    bias: bool = False
+    macros: tuple[tuple[str, object], ...] = ()
+    operands: int = 0
+
+    @property
+    def knobs(self) -> dict[str, object]:
+        return {"BIAS": int(self.bias), **dict(self.macros)}
+
+
+class Rows(NamedTuple):
+    """Rows of x: how many; elements from row to row of the result; how long groups are taken to be, if they
+    are cut, and by which macros.
+    """
+
+    count: int
+    step: int
+    each: int = 0
+    ragged: Ragged | None = None
+    macros: tuple[tuple[str, object], ...] = ()
+
+    @property
+    def expected(self) -> int:
+        """Of a block's weight."""
+        return self.count if self.ragged is None else self.each
+
+    def blocks(self, lines: int) -> int:
+        """At most, of so many rows."""
+        return -(-self.count // lines) if self.ragged is None else self.ragged.tiles(lines)
+
+    def expected_blocks(self, lines: int) -> int:
+        if self.ragged is None:
+            return self.blocks(lines)
+        return min(self.ragged.groups, self.count) * -(-self.each // lines)
+
+
+@lru_cache(maxsize=64)
+def parameters_with(kernel: ParameterBlock, ragged: bool, operands: int) -> ParameterBlock:
+    """The kernel's parameters, and those of groups and of an epilogue's operands."""
+    groups = [("ragged", "ragged")] if ragged else []
+    return ParameterBlock(
+        [*kernel.parameters, *groups, *([("epilogue", f"epilogue{operands}")] if operands else [])]
+    )
+
+
+def packed_with(parameters: ParameterBlock, rows: Rows, numbers: Mapping[str, object]) -> bytes:
+    groups = {} if rows.ragged is None else {"ragged": rows.ragged.members(AS_THEY_ARE)}
+    return bytes(parameters.pack({**numbers, **groups}))
 
 
 class Weight(NamedTuple):
@@ -85,8 +139,12 @@ class Weight(NamedTuple):
             "ZEROS": int(self.zeros),
         }
 
+    @property
+    def group_knob(self) -> dict[str, object]:
+        return {"GROUP": 0 if self.of_column else self.group}
+
     def knobs(self, warps: int) -> dict[str, object]:
-        return self.knobs_of_format() | {"X": TYPES[self.dtype].c_type, "WARPS": warps}
+        return self.knobs_of_format() | {"T": TYPES[self.dtype].c_type, "WARPS": warps}
 
 
 class Streamed(NamedTuple):
@@ -153,23 +211,24 @@ BLOCKS_OF_SM = {
 
 
 @lru_cache(maxsize=1024)
-def streamed_config(m: int, weight: Weight, multiprocessors: int) -> Streamed:
+def streamed_config(rows: Rows, weight: Weight, multiprocessors: int) -> Streamed:
     """The config of the least predicted time."""
-    rows = next((count for count in COSTS if count >= m), max(COSTS))
+    lines = next((count for count in COSTS if count >= rows.expected), max(COSTS))
     most = min(MOST_PARTS, -(-weight.blocks // 2))
     configs = [
         config._replace(stages=config.most_stages(weight))
-        for groups, resident in BLOCKS_OF_SM[rows]
+        for groups, resident in BLOCKS_OF_SM[lines]
         for parts in range(1, most + 1)
-        if (config := Streamed(rows, groups, parts, 1, resident)).most_stages(weight) > 1
+        if (config := Streamed(lines, groups, parts, 1, resident)).most_stages(weight) > 1
     ]
-    return min(configs, key=lambda config: microseconds(m, weight, config, multiprocessors))
+    return min(configs, key=lambda config: microseconds(rows, weight, config, multiprocessors))
 
 
-def microseconds(m: int, weight: Weight, config: Streamed, multiprocessors: int) -> float:
+def microseconds(rows: Rows, weight: Weight, config: Streamed, multiprocessors: int) -> float:
     """What is the same for all configs of these rows is left out."""
     costs = COSTS[config.rows]
-    blocks = -(-tiles_of(weight.n) // config.column_groups) * -(-m // config.rows) * config.parts
+    of_rows = rows.expected_blocks(config.rows) * config.parts
+    blocks = -(-tiles_of(weight.n) // config.column_groups) * of_rows
     stages = -(-weight.blocks // (2 * config.parts))
     of_sm = -(-blocks // multiprocessors)
     rounds = -(-blocks // (multiprocessors * config.resident))
@@ -177,51 +236,55 @@ def microseconds(m: int, weight: Weight, config: Streamed, multiprocessors: int)
     return stages * (decoded + costs.wait * rounds) + costs.part * config.parts
 
 
-def knobs_of_streamed(weight: Weight, bias: bool, config: Streamed) -> dict[str, object]:
-    return weight.knobs_of_format() | {
-        "T": TYPES[weight.dtype].c_type,
-        "BN": config.rows,
-        "BK": BLOCK,
-        "BIAS": int(bias),
-        "GROUP": 0 if weight.of_column else weight.group,
-        "COLUMN_GROUPS": config.column_groups,
-        "PARTS": config.parts,
-        "STAGES": config.stages,
-        "RESIDENT": config.resident,
-        "REGISTERS": config.registers,
-        "REGISTERS_LEFT": REGISTERS_LEFT,
-    }
+def knobs_of_streamed(weight: Weight, config: Streamed) -> dict[str, object]:
+    return (
+        weight.knobs_of_format()
+        | weight.group_knob
+        | {
+            "T": TYPES[weight.dtype].c_type,
+            "BN": config.rows,
+            "BK": BLOCK,
+            "COLUMN_GROUPS": config.column_groups,
+            "PARTS": config.parts,
+            "STAGES": config.stages,
+            "RESIDENT": config.resident,
+            "REGISTERS": config.registers,
+            "REGISTERS_LEFT": REGISTERS_LEFT,
+        }
+    )
 
 
 @lru_cache(maxsize=256)
 def streaming(
-    m: int, row: int, weight: Weight, bias: bool, config: Streamed, architecture: str, assembled: bool = True
+    rows: Rows, weight: Weight, end: End, config: Streamed, architecture: str, assembled: bool = True
 ) -> Launch:
-    """`row`: elements from row to row of the result."""
-    numbers = {"d_row": row, "m": m, "n": weight.n, "tiles": tiles_of(weight.n), "blocks": weight.blocks}
+    numbers = {"d_row": rows.step, "m": rows.count, "n": weight.n}
+    numbers |= {"tiles": tiles_of(weight.n), "blocks": weight.blocks}
     binary = compile_kernel(
         "quantised/streamed.cu",
         "streamed",
-        knobs_of_streamed(weight, bias, config),
+        knobs_of_streamed(weight, config) | end.knobs | dict(rows.macros),
         architecture,
         assembled=assembled,
     )
 
+    parameters = parameters_with(STREAMED, rows.ragged is not None, end.operands)
+
     def maps(at: Mapping[str, Any]) -> tuple[tuple[int, TensorMap], ...]:
-        box, extents = (BLOCK, config.rows), (weight.k, m)
+        box, extents = (BLOCK, config.rows), (weight.k, rows.count)
         of_x = TensorMap(at["A"], weight.dtype, extents, (2 * weight.k,), box, swizzle=128)
         return ((STREAMED.offsets["A"], of_x),)
 
     return Launch(
         binary,
-        (-(-tiles_of(weight.n) // config.column_groups), -(-m // config.rows), config.parts),
+        (-(-tiles_of(weight.n) // config.column_groups), rows.blocks(config.rows), config.parts),
         (config.threads, 1, 1),
-        bytes(STREAMED.pack(numbers)),
+        packed_with(parameters, rows, numbers),
         shared_bytes=config.stages * config.stage_bytes(weight),
         cluster=(1, 1, config.parts),
         overlaps=True,
-        parameters=STREAMED,
-        patches=STREAMED.patches(),
+        parameters=parameters,
+        patches=parameters.patches(),
         maps=maps,
     )
 
@@ -234,40 +297,34 @@ class Skinny(NamedTuple):
     depth: int
 
 
-def skinny_config(m: int, weight: Weight) -> Skinny:
+def skinny_config(rows: Rows, weight: Weight) -> Skinny:
     """Registers hold less on its way where more rows have sums; shared memory of 48 KiB holds their sums."""
-    eights = next(count for count in (1, 2, 4, MOST_EIGHTS) if 8 * count >= m or count == MOST_EIGHTS)
+    eights = next(
+        count for count in (1, 2, 4, MOST_EIGHTS) if 8 * count >= rows.expected or count == MOST_EIGHTS
+    )
     warps = 8 if eights > 4 or tiles_of(weight.n) >= 64 else 16
     return Skinny(eights, min(warps, max(1, weight.blocks)), 4 if eights <= 2 else 2)
 
 
 @lru_cache(maxsize=256)
 def multiplying(
-    m: int,
-    rows: tuple[int, int],
-    weight: Weight,
-    bias: bool,
-    config: Skinny,
-    architecture: str,
-    assembled: bool = True,
+    rows: Rows, weight: Weight, end: End, config: Skinny, architecture: str, assembled: bool = True
 ) -> Launch:
-    """`rows`: elements from row to row of x and of the result."""
-    knobs = weight.knobs(config.warps) | {
-        "BIAS": int(bias),
-        "ROWS_OF_8": config.eights,
-        "TILES_AHEAD": config.depth,
-    }
-    numbers = dict(zip(("a_row", "d_row"), rows, strict=True)) | {"m": m, "n": weight.n}
-    numbers |= {"blocks": weight.blocks, "per_group": weight.per_group}
-    grid = 4 * tiles_of(weight.n), -(-m // (8 * config.eights)), 1
+    knobs = weight.knobs(config.warps) | weight.group_knob | end.knobs | dict(rows.macros)
+    knobs |= {"ROWS_OF_8": config.eights, "TILES_AHEAD": config.depth}
+    parameters = parameters_with(SKINNY, rows.ragged is not None, end.operands)
+    numbers = {"a_row": weight.k, "d_row": rows.step, "m": rows.count, "n": weight.n}
+    numbers["blocks"] = weight.blocks
+    grid = 4 * tiles_of(weight.n), rows.blocks(8 * config.eights), 1
     binary = compile_kernel("quantised/skinny.cu", "skinny", knobs, architecture, assembled=assembled)
     return Launch(
         binary,
         grid,
         (32 * config.warps, 1, 1),
-        bytes(SKINNY.pack(numbers)),
-        parameters=SKINNY,
-        patches=SKINNY.patches(),
+        packed_with(parameters, rows, numbers),
+        overlaps=".launch_dependents" in binary.ptx,
+        parameters=parameters,
+        patches=parameters.patches(),
     )
 
 

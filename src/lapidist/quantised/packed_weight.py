@@ -52,9 +52,9 @@ class PackedWeight(FewBits):
     zeros: Any = None
 
     def __repr__(self) -> str:
-        group = "a column" if self.group == self.shape[0] else f"{self.group} of k"
+        group = "a column" if self.group == self.shape[-2] else f"{self.group} of k"
         zeros = ", zero points" if self.zeros is not None else ""
-        return f"PackedWeight({self.format.name}, {self.shape}, {self.scale_type} by {group}{zeros})"
+        return f"{type(self).__name__}({self.format.name}, {self.shape}, {self.scale_type} by {group}{zeros})"
 
     @property
     def nbytes(self) -> int:
@@ -63,7 +63,7 @@ class PackedWeight(FewBits):
     @property
     def layout(self) -> list[int]:
         """What its arrays do not say, as numbers."""
-        return [*self.shape, self.group, SCALE_TYPES.index(self.scale_type), number_of(self.format)]
+        return [*self.shape[-2:], self.group, SCALE_TYPES.index(self.scale_type), number_of(self.format)]
 
     def state_dict(self) -> dict[str, Any]:
         """Its arrays by name, for torch.save or safetensors. `load` reads them."""
@@ -76,7 +76,43 @@ class PackedWeight(FewBits):
         moved = (
             None if array is None else array.to(device) for array in (self.codes, self.scales, self.zeros)
         )
-        return PackedWeight(self.shape, self.format, self.group, self.scale_type, *moved)
+        return type(self)(self.shape, self.format, self.group, self.scale_type, *moved)
+
+
+@dataclass(frozen=True, eq=False, slots=True, repr=False)
+class PackedExperts(PackedWeight):
+    """Weights of one format, shape (groups, k, n), whose arrays lie one behind another: the b of
+    `lapidist.grouped(x, b, offsets)`. Indexed, it gives the PackedWeight of a group.
+    """
+
+    shape: tuple[int, int, int]  # type: ignore[assignment]
+
+    def __getitem__(self, number: int) -> PackedWeight:
+        arrays = (None if array is None else array[number] for array in (self.codes, self.scales, self.zeros))
+        return PackedWeight(self.shape[1:], self.format, self.group, self.scale_type, *arrays)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+
+def stack(weights: Sequence[PackedWeight]) -> PackedExperts:
+    """The weights of a layer's experts, which must be alike, as one."""
+    if not weights or any(weight.layout != weights[0].layout for weight in weights):
+        raise ArgumentError(
+            "weights: must be one PackedWeight or more, all of one shape, format and group; got"
+            f" {', '.join(map(repr, weights)) or 'none'}. Pack them alike"
+        )
+    if len({weight.zeros is None for weight in weights}) > 1:
+        raise ArgumentError(
+            "weights: all must have zero points, or none; got some with them. Pack them alike"
+        )
+    first = weights[0]
+    arrays = (
+        None if array is None else stacked([getattr(weight, name) for weight in weights])
+        for name, array in (("codes", first.codes), ("scales", first.scales), ("zeros", first.zeros))
+    )
+    shape = (len(weights), *first.shape)
+    return PackedExperts(shape, first.format, first.group, first.scale_type, *arrays)
 
 
 ORDER_OF_FORMATS = "int4", "mxfp4", "int8", "e4m3"  # files have a format by its place here
@@ -104,16 +140,19 @@ def of_layout(layout: Sequence[int], codes: Any, scales: Any, zeros: Any) -> Pac
     """The weight of a `layout` and its arrays."""
     k, n, group, scale, name = layout
     format = format_named(ORDER_OF_FORMATS[name])
-    return PackedWeight((k, n), format, group, SCALE_TYPES[scale], codes, scales, zeros)
+    more = format, group, SCALE_TYPES[scale], codes, scales, zeros
+    if len(codes.shape) == 4:
+        return PackedExperts((codes.shape[0], k, n), *more)
+    return PackedWeight((k, n), *more)
 
 
 def require_arrays(weight: PackedWeight) -> None:
     """Kernels read as much as the layout says."""
-    k, n = weight.shape
+    *groups, k, n = weight.shape
     of_k = -(-k // max(BLOCK, weight.group))
-    factors = (tiles_of(n), of_k, QUARTERS, 8, max(1, BLOCK // weight.group), 2)
+    factors = (*groups, tiles_of(n), of_k, QUARTERS, 8, max(1, BLOCK // weight.group), 2)
     shapes = {
-        "codes": (tiles_of(n), k // BLOCK, 128 * weight.format.bits),
+        "codes": (*groups, tiles_of(n), k // BLOCK, 128 * weight.format.bits),
         "scales": factors,
         "zeros": factors,
     }
@@ -170,6 +209,8 @@ def unpack(packed: PackedWeight, dtype: str = "float32") -> Any:
     """
     if dtype not in ("float32", "float64"):
         raise DTypeError(f"dtype: must be float32 or float64; got {dtype!r}. Convert the result")
+    if isinstance(packed, PackedExperts):
+        return stacked([unpack(weight, dtype) for weight in packed])
     k, n = packed.shape
     values = values_of(on_host(codes_in_order(packed)), packed.format).astype(np.float64)
     steps = np.arange(k) // packed.group
@@ -205,6 +246,14 @@ def on_host(array: Any) -> Array:
     if host.dtype == torch.float8_e4m3fn:
         return host.view(torch.uint8).numpy().view(numpy_dtype("float8_e4m3fn"))  # type: ignore[no-any-return]
     return host.numpy()  # type: ignore[no-any-return]
+
+
+def stacked(arrays: Sequence[Any]) -> Any:
+    if framework_of(arrays[0]) != "torch":
+        return np.stack(arrays)
+    import torch
+
+    return torch.stack(list(arrays))
 
 
 def placed_like(array: Array, like: Any) -> Any:

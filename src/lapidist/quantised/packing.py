@@ -15,7 +15,7 @@ from lapidist.quantised.number_formats import (
     format_named,
     scales_as_numbers,
 )
-from lapidist.quantised.packed_weight import PackedWeight, made, on_host, require_groups
+from lapidist.quantised.packed_weight import PackedWeight, made, on_host, require_groups, stack
 
 Array = np.ndarray[Any, Any]
 AWQ_ORDER = 0, 2, 4, 6, 1, 3, 5, 7  # the column that each nibble of a word has, of eight
@@ -23,11 +23,15 @@ NIBBLES = np.arange(0, 32, 4)
 
 
 def pack(weight: Any, format: str, *, group: int | None = None, zero_points: bool = False) -> PackedWeight:
-    """Quantise a weight (k, n), like the b of `matmul`: pass `linear.weight.T` of a torch layer.
+    """Quantise a weight (k, n), like the b of `matmul`: pass `linear.weight.T` of a torch layer; or those of
+    experts, (groups, k, n), like the b of `grouped`.
 
     `group`: 32, 64 or 128 steps of k that share a factor; None: 32 for mxfp4, else one factor a column.
     `zero_points`: for int4, whether the range of codes follows the smallest and the largest of a group.
     """
+    if len(getattr(weight, "shape", ())) == 3 and len(weight):
+        how: dict[str, Any] = {"group": group, "zero_points": zero_points}
+        return stack([pack(each, format, **how) for each in weight])
     row, plain = format_named(format), on_host(weight)
     if plain.ndim != 2:
         raise ShapeError(
@@ -108,12 +112,16 @@ def from_awq(qweight: Any, scales: Any, qzeros: Any) -> PackedWeight:
 
 
 def from_mxfp4(blocks: Any, scales: Any) -> PackedWeight:
-    """A weight as gpt-oss has it: blocks (n, k / 32, 16) of two codes a byte, E8M0 scales (n, k / 32)."""
+    """A weight as gpt-oss has it: blocks (n, k / 32, 16) of two codes a byte, E8M0 scales (n, k / 32); or
+    those of all experts, with a dimension more in front.
+    """
+    if len(getattr(blocks, "shape", ())) == 4 and blocks.shape[:-1] == getattr(scales, "shape", None):
+        return stack([from_mxfp4(*pair) for pair in zip(blocks, scales, strict=True)])
     pairs, factors = on_host(blocks), on_host(scales)
     if pairs.ndim != 3 or pairs.shape[2] != 16 or pairs.dtype != np.uint8:
         raise ShapeError(
-            f"blocks: must be bytes of shape (n, k / 32, 16), an expert alone; got {pairs.dtype.name} of"
-            f" {pairs.shape}. Index the expert"
+            f"blocks: must be bytes of shape (n, k / 32, 16), or those of experts, with scales for each; got"
+            f" {pairs.dtype.name} of {pairs.shape}. Correct it"
         )
     if factors.shape != pairs.shape[:2] or factors.dtype != np.uint8:
         raise ShapeError(

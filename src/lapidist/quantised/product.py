@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from lapidist.backends.backend import Backend
+from lapidist.backends.backend import NO_WORDS, Backend
 from lapidist.backends.selection import MACHINE, backend_at, choose_place
 from lapidist.calls.argument_rules import require_no_gradient
 from lapidist.calls.call import Call
 from lapidist.calls.full_path import multiplied
 from lapidist.calls.kernel_choice import Choices
-from lapidist.calls.operation import Operation
+from lapidist.calls.operation import Operation, epilogue_checked
 from lapidist.device import Device
 from lapidist.dtypes import IEEE
 from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError, StrideError
@@ -22,6 +22,8 @@ from lapidist.frameworks.arrays import HOST, Operand, operand_of
 from lapidist.frameworks.new_arrays import empty, tell_written
 from lapidist.launch import AS_IT_IS, Launch
 from lapidist.quantised.launches import (
+    End,
+    Rows,
     Weight,
     decoding,
     multiplying,
@@ -29,7 +31,7 @@ from lapidist.quantised.launches import (
     streamed_config,
     streaming,
 )
-from lapidist.quantised.packed_weight import PackedWeight, on_host, unpack
+from lapidist.quantised.packed_weight import PackedExperts, PackedWeight, on_host, unpack
 
 # Of x. With more, decoding once takes less than decoding for each block of rows: on an H200 512 rows
 # by 8192 x 8192 took 118 us streamed and 130 decoded, 1024 rows 237 and 212.
@@ -47,19 +49,31 @@ def product(
     stream: Any = None,
     device: int | str | None = None,
     decode: bool | None = None,
+    epilogue: Any = None,
 ) -> Any:
-    """x @ weight + bias, of x (..., k) in bfloat16 or float16, in the type of x.
+    """x @ weight + bias, of x (..., k) in bfloat16 or float16, in its type; or what `epilogue` makes of it.
 
     Sums are float32, and factors multiply sums of their groups. With more than 512 rows (128 where the chip
     is no Hopper) the weight is decoded into the type of x first, which rounds products of codes and factors.
     `decode`: True or False decides.
     """
+    if isinstance(weight, PackedExperts):
+        raise ArgumentError(
+            f"weight: must be that of one product; got {weight!r}. Multiply rows of groups with"
+            " lapidist.grouped(x, weight, offsets), or take weight[i]"
+        )
     if not isinstance(weight, PackedWeight):
         raise DTypeError(
             f"weight: must be a PackedWeight; got {type(weight).__name__}. Pack it with"
             " lapidist.quantised.pack"
         )
     require_current_stream(stream)
+    if epilogue is not None:
+        from lapidist.quantised.bound_product import bound_product
+
+        require_bias_alone(bias)
+        operation = Operation(vectors=True, epilogue=epilogue_checked(epilogue))
+        return bound_product(x, weight, operation, out, device, decode)
     if out is None and records(x, bias):
         from lapidist.quantised.recorded import recorded
 
@@ -80,13 +94,13 @@ def product(
     backend = backend_at(choose_place(left.device, device))
     require_vectors(arrays_of(weight))
     if 0 not in shape:
-        run(left, weight, added, target, backend, stream, decode)
+        run(left, weight, added, target, backend, decode)
     if out is not None:
         tell_written(out)
     return result
 
 
-OF_MATMUL = "out_dtype", "acc_dtype", "scale_a", "scale_b", "promote", "epilogue", "invariant", "compile"
+OF_MATMUL = "out_dtype", "acc_dtype", "scale_a", "scale_b", "promote", "invariant", "compile"
 
 
 def matmul(
@@ -95,6 +109,7 @@ def matmul(
     out: Any,
     precision: str,
     refused: tuple[Any, ...],
+    epilogue: Any,
     stream: Any,
     device: int | str | None,
 ) -> Any:
@@ -107,7 +122,7 @@ def matmul(
             raise ArgumentError(
                 f"{name}: is not for weights of few bits; got {value!r}. Leave it out, or unpack the weight"
             )
-    return product(x, weight, out=out, stream=stream, device=device)
+    return product(x, weight, out=out, stream=stream, device=device, epilogue=epilogue)
 
 
 # ---- rules ----
@@ -119,6 +134,14 @@ def require_current_stream(stream: Any) -> None:
         raise ArgumentError(
             "stream: weights of few bits run on the current stream of the arrays' framework; got another one."
             " Make it current (with torch.cuda.stream(...), say)"
+        )
+
+
+def require_bias_alone(bias: Any) -> None:
+    if bias is not None:
+        raise ArgumentError(
+            "bias: must be an operand of the epilogue, where there is one; got both. Take"
+            " lapidist.epilogues.bias_gelu(bias=...), say"
         )
 
 
@@ -195,12 +218,23 @@ def run(
     bias: Operand | None,
     out: Operand,
     backend: Backend,
-    stream: Any,
     decode: bool | None,
 ) -> None:
     if not backend.plans:
         on_the_host(x, weight, bias, out)
         return
+    require_place(x, backend)
+    m = int(np.prod(x.shape[:-1]))
+    if decode if decode is not None else m > few_rows(backend.chip):
+        by_decoding(x, weight, bias, out, backend)
+        return
+    rows = Rows(m, weight.shape[1])
+    plan = by_few_rows(rows, described(weight, x.dtype), End(bias is not None), backend)
+    at = {"A": aligned(x), "D": out} | arrays_by_name(weight)
+    start(plan, at if bias is None else {**at, "C": bias}, x, backend)
+
+
+def require_place(x: Operand, backend: Backend) -> None:
     if backend.ordinal != HOST and (x.device == HOST or x.framework not in ("torch", "cupy")):
         raise ArgumentError(
             f"device: weights of few bits run on a GPU with arrays of torch or CuPy there; got {x.framework}"
@@ -211,39 +245,39 @@ def run(
             f"weight: few bits need tensor cores that multiply bfloat16; {backend.chip.name} has"
             " none. Unpack it"
         )
-    m = int(np.prod(x.shape[:-1]))
-    launch = partial(backend.launch_alone, scalars=AS_IT_IS, framework=x.framework, stream=stream)
-    if decode if decode is not None else m > few_rows(backend.chip):
-        by_decoding(x, weight, bias, out, backend, launch, stream)
-        return
-    moved = aligned(x)
-    plan = by_few_rows(m, described(weight, x.dtype), bias is not None, backend)
-    at = {"A": moved, "B": arrays_of(weight)[0], "D": out} | factors_of(weight)
-    launch(plan, at if bias is None else {**at, "C": bias})
+
+
+def start(
+    launch: Launch,
+    at: Mapping[str, Operand],
+    like: Operand,
+    backend: Backend,
+    words: Mapping[str, Any] = NO_WORDS,
+) -> None:
+    backend.launch_alone(launch, at, AS_IT_IS, like.framework, None, words)
 
 
 def few_rows(chip: Device) -> int:
     return STREAMED_ROWS if "wgmma" in chip.units else SKINNY_ROWS
 
 
-def by_few_rows(m: int, weight: Weight, bias: bool, backend: Backend) -> Launch:
+def by_few_rows(rows: Rows, weight: Weight, end: End, backend: Backend) -> Launch:
     chip = backend.chip
     if "wgmma" in chip.units:
-        streamed = streamed_config(m, weight, chip.sms)
-        return streaming(m, weight.n, weight, bias, streamed, chip.architecture, backend.compiles)
-    skinny = skinny_config(m, weight)
-    rows = weight.k, weight.n
-    return multiplying(m, rows, weight, bias, skinny, chip.architecture, backend.compiles)
+        streamed = streamed_config(rows, weight, chip.sms)
+        return streaming(rows, weight, end, streamed, chip.architecture, backend.compiles)
+    return multiplying(rows, weight, end, skinny_config(rows, weight), chip.architecture, backend.compiles)
 
 
 def described(weight: PackedWeight, dtype: str) -> Weight:
-    k, n = weight.shape
+    k, n = weight.shape[-2:]
     return Weight(k, n, weight.format.name, weight.group, weight.scale_type, weight.zeros is not None, dtype)
 
 
-def factors_of(weight: PackedWeight) -> dict[str, Operand]:
-    names = ("scales",) if weight.zeros is None else ("scales", "zeros")
-    return dict(zip(names, arrays_of(weight)[1:], strict=True))
+def arrays_by_name(weight: PackedWeight) -> dict[str, Operand]:
+    """By the names of kernels' parameters."""
+    names = ("B", "scales") if weight.zeros is None else ("B", "scales", "zeros")
+    return dict(zip(names, arrays_of(weight), strict=True))
 
 
 def aligned(x: Operand) -> Operand:
@@ -256,33 +290,33 @@ def aligned(x: Operand) -> Operand:
 
 
 def by_decoding(
-    x: Operand,
-    weight: PackedWeight,
-    bias: Operand | None,
-    out: Operand,
-    backend: Backend,
-    launch: Any,
-    stream: Any,
+    x: Operand, weight: PackedWeight, bias: Operand | None, out: Operand, backend: Backend
 ) -> None:
     from lapidist.epilogues.ready_made import bias as added
 
     k, n = weight.shape
-    rows = decoded_rows(weight, x, backend, launch)
-    matrix = x.owner.reshape(-1, k)
-    place = MACHINE if backend.ordinal == HOST else None
     epilogue = None if bias is None else added(bias=bias.owner)
     operation = Operation(epilogue=epilogue)
-    result = out.owner.reshape(-1, n)
-    multiplied(Call(matrix, rows.T, None, result, operation, Choices(place), stream))
+    by_decoded(x, x.owner.reshape(-1, k), weight, out.owner.reshape(-1, n), operation, backend)
 
 
-def decoded_rows(weight: PackedWeight, like: Operand, backend: Backend, launch: Any) -> Any:
-    """The numbers of the weight as (n, k), in the type of `like` and beside it."""
-    k, n = weight.shape
-    rows = empty((n, k), like, like.dtype)
-    at = {"B": arrays_of(weight)[0], "D": operand_of(rows, "weight")} | factors_of(weight)
+def by_decoded(
+    x: Operand, matrix: Any, weight: PackedWeight, out: Any, operation: Operation, backend: Backend
+) -> Any:
+    """The product of `matrix`, of x's type, by any kernel."""
+    rows = decoded_rows(weight, x, backend)
+    place = MACHINE if backend.ordinal == HOST else None
+    return multiplied(Call(matrix, rows.swapaxes(-1, -2), None, out, operation, Choices(place), None))
+
+
+def decoded_rows(weight: PackedWeight, like: Operand, backend: Backend) -> Any:
+    """The numbers of the weight as (n, k), in the type of `like` and beside it; of experts one by one."""
+    *groups, k, n = weight.shape
+    rows = empty((*groups, n, k), like, like.dtype)
+    each = zip(rows, weight, strict=True) if isinstance(weight, PackedExperts) else [(rows, weight)]
     plan: Launch = decoding(described(weight, like.dtype), backend.chip.architecture, backend.compiles)
-    launch(plan, at)
+    for numbers, one in each:
+        start(plan, {"D": operand_of(numbers, "weight")} | arrays_by_name(one), like, backend)
     return rows
 
 
@@ -292,8 +326,7 @@ def gradient_to_x(gradient: Any, weight: PackedWeight, device: int | str | None 
     backend = backend_at(choose_place(given.device, device))
     matrix = gradient.reshape(-1, weight.shape[1])
     if backend.plans:
-        launch = partial(backend.launch_alone, scalars=AS_IT_IS, framework=given.framework, stream=None)
-        rows = decoded_rows(weight, given, backend, launch)
+        rows = decoded_rows(weight, given, backend)
     else:
         rows = like_owner(on_host(unpack(weight)).T, given).to(gradient.dtype)
     place = MACHINE if backend.plans and backend.ordinal == HOST else None

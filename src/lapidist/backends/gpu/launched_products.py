@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lapidist.backends.backend import (
+    NO_WORDS,
     Backend,
     BoundLists,
     BoundProduct,
@@ -89,12 +90,18 @@ class GpuBackend(Backend):
         finish_for(framework, handle)
 
     def launch_alone(
-        self, launch: Launch, at: Mapping[str, Operand], scalars: Scalars, framework: str, stream: Any
+        self,
+        launch: Launch,
+        at: Mapping[str, Operand],
+        scalars: Scalars,
+        framework: str,
+        stream: Any,
+        words: Mapping[str, Any] = NO_WORDS,
     ) -> None:
         addresses = {name: operand.pointer for name, operand in at.items()}
         a, b, c, d = (addresses.pop(letter, 0) for letter in "ABCD")
         handle = choose_stream(stream, framework, self.ordinal)
-        kernel_alone(launch, self.ordinal).start_with(addresses, handle, scalars, (a, b, c, d))
+        kernel_alone(launch, self.ordinal).start_with({**addresses, **words}, handle, scalars, (a, b, c, d))
 
     def _with_passes(
         self,

@@ -48,12 +48,12 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
       of_both[1] = points.at[group][1];
     }
     Pair a[4];
-    codes.template decode<X>(step, of_both, a);
+    codes.template decode<T>(step, of_both, a);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float factor = factor_of(of_columns.at[group][i % 2]);
       words[i % 2][2 * step + i / 2] =
-          Decode<X>::of_floats(low_of(a[i], X()) * factor, high_of(a[i], X()) * factor);
+          Decode<T>::of_floats(low_of(a[i], T()) * factor, high_of(a[i], T()) * factor);
     }
   }
   // Through shared memory, so that lanes store vectors of 8 steps.

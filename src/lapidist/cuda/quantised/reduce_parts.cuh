@@ -1,17 +1,10 @@
 // The end of quantised/streamed.cu: the sums of a block lie in shared memory, where its cluster adds them up.
 #pragma once
 #include "config.cuh"
+#include "quantised/finish.cuh"
 #include "quantised/stages.cuh"
 
 constexpr int PITCH = COLUMNS + 4;  // floats of a row of x; lanes of a warp then store to 32 banks
-
-template <typename Element>
-struct Target {
-  const Element* bias;
-  Element* out;
-  i64 row_step;
-  int first_column, first_row, m, n;
-};
 
 // Sums of 16 columns of W, at places that hold stages no more.
 __device__ __forceinline__ void keep_sums(char* room, const Sum (&sums)[BN / 2], int warp, int lane) {
@@ -38,14 +31,14 @@ __device__ __forceinline__ void meet_while_others_reduce() {
 
 // The others of the cluster: each thread adds the parts of four columns of a row, the first part first.
 template <typename Element, typename Factor>
-__device__ __forceinline__ void reduce(const char* room, const Target<Element>& target, int part,
-                                       Factor factor_at) {
+__device__ __forceinline__ void reduce(const char* room, const Target<Element>& target, int first_row,
+                                       int first_column, int part, Factor factor_at) {
   struct alignas(16) Four {
     float at[4];
   };
   constexpr int ADDERS = 32 * CONSUMERS;
   sums_are_there();
-  const int rows = min_of(BN, target.m - target.first_row);
+  const int rows = min_of(BN, target.m - first_row);
   for (int at = part * ADDERS + threadIdx.x; at < rows * (COLUMNS / 4); at += PARTS * ADDERS) {
     const int row = at / (COLUMNS / 4), column = at % (COLUMNS / 4) * 4;
     const Four* const place =
@@ -62,12 +55,13 @@ __device__ __forceinline__ void reduce(const char* room, const Target<Element>& 
       }
     }
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int to = target.first_column + column + i;
+    for (int i = 0; i < 4; i += 2) {
+      const int to = first_column + column + i;
       if (to >= target.n) break;
-      float value = sum.at[i] * factor_at(to);
-      if constexpr (BIAS) value += static_cast<float>(target.bias[to]);
-      target.out[(target.first_row + row) * target.row_step + to] = Element(value);
+      float two[2];
+#pragma unroll
+      for (int e = 0; e < 2; ++e) two[e] = sum.at[i + e] * factor_at(min_of(to + e, target.n - 1));
+      target.finish(two, first_row + row, to);
     }
   }
   sums_were_read();

@@ -5,69 +5,139 @@
 //     warp w    blocks of 64 steps of k: w, w + WARPS, ...; TILES_AHEAD of them on their way
 #include "config.cuh"
 #include "quantised/decode.cuh"
+#include "quantised/finish.cuh"
+#include "quantised/rows.cuh"
+#if __CUDA_ARCH__ >= 900
+#include "hopper.cuh"
+#endif
 
-typedef long long i64;
 using namespace quantised;
 
 constexpr int BLOCK = 64, COLS = 16, ROWS = 8 * ROWS_OF_8;
+// Rows of x have registers for the next block, too, where there are few: else each product waits for the L1.
+constexpr int X_AHEAD = ROWS_OF_8 <= 2 && TILES_AHEAD % 2 == 0 ? 2 : 1;
 typedef Codes<FORMAT> Tile;
 
-struct Rows {  // 2 of each 8 steps of a row of x, for each eight rows
+// Where a lane's part of each eight rows of x begins. The last row stands for those that do not exist.
+struct Lines {
+  const T* at[ROWS_OF_8];
+  __device__ __forceinline__ Lines(const T* x, i64 step, int first, int last, int g, int t) {
+#pragma unroll
+    for (int i = 0; i < ROWS_OF_8; ++i) at[i] = x + min_of(first + 8 * i + g, last - 1) * step + 2 * t;
+  }
+};
+
+struct Activations {  // 2 of each 8 steps of a row of x, for each eight rows
   Pair at[ROWS_OF_8][8];
-  __device__ __forceinline__ void read(const X* x, i64 step, int k, int row, int m) {
+  __device__ __forceinline__ void read(const Lines& lines, int block) {
 #pragma unroll
     for (int i = 0; i < ROWS_OF_8; ++i)
 #pragma unroll
       for (int eight = 0; eight < 8; ++eight)
-        at[i][eight] =
-            row + 8 * i < m ? *reinterpret_cast<const Pair*>(x + (row + 8 * i) * step + k + 8 * eight) : 0;
+        at[i][eight] = *reinterpret_cast<const Pair*>(lines.at[i] + block * BLOCK + 8 * eight);
   }
 };
 
+// As many bytes as a load brings: parts of a word that was loaded would be taken apart, and waited for, at once.
+template <int Bytes>
+struct Word {
+  typedef typename Choose<Bytes == 16, uint4, uint2>::Type Type;
+};
+template <>
+struct Word<4> {
+  typedef unsigned Type;
+};
+template <>
+struct Word<2> {
+  typedef unsigned short Type;
+};
+template <typename V>
+struct OnItsWay {
+  typename Word<sizeof(V)>::Type word;
+  __device__ __forceinline__ void load(const V* from) {
+    word = *reinterpret_cast<const typename Word<sizeof(V)>::Type*>(from);
+  }
+  __device__ __forceinline__ const V& value() const { return reinterpret_cast<const V&>(word); }
+};
 typedef OfColumns<Scale, GROUPS> Scales;
 typedef OfColumns<unsigned char, GROUPS> Zeros;
 
 struct Stage {
   Tile codes;
-  Scales scales;
-  Zeros zeros;
+  OnItsWay<Scales> scales;
+  OnItsWay<Zeros> zeros;
   __device__ __forceinline__ unsigned zero(int group, int column) const {
-    return ZEROS ? zeros.at[group][column] : 8;
+    return ZEROS ? zeros.value().at[group][column] : 8;
+  }
+};
+
+// Where a lane's codes and factors of a block of k begin.
+struct Place {
+  const uint4* codes;
+  const Scales* scales;
+  const Zeros* zeros;
+  // Of columns with one factor each there is one group.
+  __device__ __forceinline__ static int group_at(int block) {
+    return GROUP == 0 ? 0 : block / max_of(1, GROUP / BLOCK) * 32;
+  }
+  __device__ __forceinline__ void load(Stage& stage, int block) const {
+#pragma unroll
+    for (int i = 0; i < Tile::VECTORS; ++i)
+      stage.codes.at[i] = __ldcs(codes + (static_cast<i64>(block) * 4 * Tile::VECTORS + i) * 32);
+    stage.scales.load(scales + group_at(block));
+    if constexpr (ZEROS) stage.zeros.load(zeros + group_at(block));
+  }
+  // To the L2, the codes of a warp's first blocks: a launch before this one may still write.
+  __device__ __forceinline__ void prefetch(int warp, int lane, int blocks) const {
+#if __CUDA_ARCH__ >= 900
+    const int block = warp + lane * WARPS;
+    if (lane < TILES_AHEAD && block < blocks)
+      bulk_prefetch(
+          reinterpret_cast<unsigned long long>(codes - lane + static_cast<i64>(block) * 128 * Tile::VECTORS),
+          512 * Tile::VECTORS);
+#endif
   }
 };
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
-    skinny(const X* A, const uint4* B, const X* C, X* D, const Scales* scales, const Zeros* zeros, i64 a_row,
-           i64 d_row, int m, int n, int blocks, int per_group) {
+    skinny(const T* A, const uint4* B, const T* C, T* D, const Scales* scales, const Zeros* zeros, i64 a_row,
+           i64 d_row, int m, int n, int blocks RAGGED_PARAMETER EPILOGUE_PARAMETER) {
   __shared__ float parts[WARPS][ROWS][COLS + 1];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const int first = blockIdx.y * ROWS;
-  const i64 tile = blockIdx.x / 4;
-  const int quarter = blockIdx.x % 4;
-  const uint4* const codes = B + (tile * blocks * 4 + quarter) * 32 * Tile::VECTORS + lane;
-  const i64 factors = (tile * (blocks / per_group) * 4 + quarter) * 8 + g;
-
-  const auto load = [&](Stage& stage, int block) {
-#pragma unroll
-    for (int i = 0; i < Tile::VECTORS; ++i)
-      stage.codes.at[i] = __ldcs(codes + (static_cast<i64>(block) * 4 * Tile::VECTORS + i) * 32);
-    stage.scales = scales[factors + block / per_group * 32];
-    if constexpr (ZEROS) stage.zeros = zeros[factors + block / per_group * 32];
-  };
+#if __CUDA_ARCH__ >= 900
+  let_next_launch_start();
+  if constexpr (RAGGED) wait_for_last_launch();  // which may have written where groups end
+#endif
+  Rows rows;
+  if (!find_rows<ROWS>(RAGGED_PASSED, m, rows)) return;
+  const int first = rows.begin, last = rows.end, quarter = blockIdx.x % 4;
+  const i64 tile = rows.group * (gridDim.x / 4) + blockIdx.x / 4;
+  const int groups = GROUP == 0 ? 1 : blocks / max_of(1, GROUP / BLOCK);
+  const i64 factors = (tile * groups * 4 + quarter) * 8 + g;
+  const Place place = {B + (tile * blocks * 4 + quarter) * 32 * Tile::VECTORS + lane, scales + factors,
+                       zeros + factors};
+#if __CUDA_ARCH__ >= 900
+  if constexpr (!RAGGED) {
+    place.prefetch(warp, lane, blocks);
+    wait_for_last_launch();
+  }
+#endif
 
   Stage stages[TILES_AHEAD];
 #pragma unroll
   for (int i = 0; i < TILES_AHEAD; ++i)
-    if (warp + i * WARPS < blocks) load(stages[i], warp + i * WARPS);
+    if (warp + i * WARPS < blocks) place.load(stages[i], warp + i * WARPS);
+  Activations x[X_AHEAD];
+  const Lines lines(A, a_row, first, last, g, t);
+  if constexpr (X_AHEAD > 1) x[0].read(lines, min_of(warp, blocks - 1));
 
   float sums[ROWS_OF_8][4] = {};
   for (int begin = warp; begin < blocks; begin += WARPS * TILES_AHEAD) {
 #pragma unroll
     for (int i = 0; i < TILES_AHEAD; ++i) {
-      const int block = begin + i * WARPS;
+      const int block = begin + i * WARPS, next = block + (X_AHEAD - 1) * WARPS;
       if (block >= blocks) break;
-      Rows rows;
-      rows.read(A, a_row, block * BLOCK + 2 * t, first + g, m);
+      x[(i + X_AHEAD - 1) % X_AHEAD].read(lines, min_of(next, blocks - 1));
 #pragma unroll
       for (int group = 0; group < GROUPS; ++group) {
         const unsigned of_columns[2] = {stages[i].zero(group, 0), stages[i].zero(group, 1)};
@@ -76,19 +146,20 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
         for (int s = 0; s < 4 / GROUPS; ++s) {
           const int step = group * (4 / GROUPS) + s;
           Pair a[4];
-          stages[i].codes.template decode<X>(step, of_columns, a);
+          stages[i].codes.template decode<T>(step, of_columns, a);
 #pragma unroll
           for (int j = 0; j < ROWS_OF_8; ++j) {
-            Decode<X>::multiply(of_group[j], a, rows.at[j][2 * step], rows.at[j][2 * step + 1]);
+            Decode<T>::multiply(of_group[j], a, x[i % X_AHEAD].at[j][2 * step],
+                                x[i % X_AHEAD].at[j][2 * step + 1]);
           }
         }
 #pragma unroll
         for (int j = 0; j < ROWS_OF_8; ++j)
 #pragma unroll
           for (int e = 0; e < 4; ++e)
-            sums[j][e] += factor_of(stages[i].scales.at[group][e / 2]) * of_group[j][e];
+            sums[j][e] += factor_of(stages[i].scales.value().at[group][e / 2]) * of_group[j][e];
       }
-      if (block + WARPS * TILES_AHEAD < blocks) load(stages[i], block + WARPS * TILES_AHEAD);
+      if (block + WARPS * TILES_AHEAD < blocks) place.load(stages[i], block + WARPS * TILES_AHEAD);
     }
   }
 
@@ -97,13 +168,16 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
 #pragma unroll
     for (int e = 0; e < 4; ++e) parts[warp][8 * j + 2 * t + e % 2][g + e / 2 * 8] = sums[j][e];
   __syncthreads();
-  for (int at = threadIdx.x; at < ROWS * COLS; at += 32 * WARPS) {
-    const int row = at / COLS, column = at % COLS, col = blockIdx.x * COLS + column;
-    if (first + row >= m || col >= n) continue;
-    float sum = parts[0][row][column];
+  const Target<T> target{C, D, d_row, rows.group, last, n, EPILOGUE_PASSED};
+  for (int at = threadIdx.x; at < ROWS * COLS / 2; at += 32 * WARPS) {
+    const int row = at / (COLS / 2), column = at % (COLS / 2) * 2, col = blockIdx.x * COLS + column;
+    if (first + row >= last || col >= n) continue;
+    float two[2] = {parts[0][row][column], parts[0][row][column + 1]};
 #pragma unroll
-    for (int w = 1; w < WARPS; ++w) sum += parts[w][row][column];
-    if (BIAS) sum += static_cast<float>(C[col]);
-    D[(first + row) * d_row + col] = X(sum);
+    for (int w = 1; w < WARPS; ++w) {
+      two[0] += parts[w][row][column];
+      two[1] += parts[w][row][column + 1];
+    }
+    target.finish(two, first + row, col);
   }
 }

@@ -72,9 +72,9 @@ __device__ __forceinline__ void bulk_load(void* shared, const char* from, int by
 // The packed weight, and the tiles that this block has of it. Tiles behind the last one are the last once more.
 struct Lines {
   const char *codes, *scales, *zeros;
-  int tiles, blocks;
+  int first_tile, tiles, blocks;
   __device__ __forceinline__ i64 block_at(int group, int number) const {
-    const int tile = min_of(blockIdx.x * COLUMN_GROUPS + group, tiles - 1);
+    const int tile = first_tile + min_of(blockIdx.x * COLUMN_GROUPS + group, tiles - 1);
     return static_cast<i64>(tile) * blocks + 2 * number;
   }
   // To the L2, as much as the stages will hold: a launch before this one may still write.
@@ -101,7 +101,8 @@ constexpr int LOADS = 2 + (SCALES > 0) + (POINTS > 0);
 
 // Each warp that loads has one of them; its first lane starts the copies.
 __device__ __forceinline__ void produce(int loader, int lane, char* room, Barrier* full, Barrier* empty,
-                                        const Range& range, const TensorMap* x, const Lines& lines) {
+                                        const Range& range, const TensorMap* x, int first_row,
+                                        const Lines& lines) {
   if ((loader == 2 && SCALES == 0) || (loader == 3 && POINTS == 0)) return;
   int slot = 0, parity = 1;
   for (int number = range.begin; number < range.end; ++number) {
@@ -113,7 +114,7 @@ __device__ __forceinline__ void produce(int loader, int lane, char* room, Barrie
       if (loader == 0) {
         barrier_arrive_expect(arrival, count * X_BYTES);
         for (int i = 0; i < count; ++i)
-          tma_load(stage + i * X_BYTES, x, (2 * number + i) * 64, blockIdx.y * BN, arrival);
+          tma_load(stage + i * X_BYTES, x, (2 * number + i) * 64, first_row, arrival);
       } else if (loader == 1) {
         lines.load<CODES>(stage + CODES_AT, lines.codes, number, count, arrival);
       } else if (loader == 2) {

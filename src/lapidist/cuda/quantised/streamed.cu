@@ -6,6 +6,7 @@
 //     cluster   the PARTS of k, whose sums meet in shared memory, in order
 #include "config.cuh"
 #include "quantised/reduce_parts.cuh"
+#include "quantised/rows.cuh"
 #include "quantised/stages.cuh"
 
 // What a thread multiplies: the fragments of 64 steps of k, decoded. FOLDED: by their factors too.
@@ -149,12 +150,16 @@ struct Consumer {
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     streamed(const __grid_constant__ TensorMap A, const char* B, const T* C, T* D, const char* scales,
-             const char* zeros, i64 d_row, int m, int n, int tiles, int blocks) {
+             const char* zeros, i64 d_row, int m, int n, int tiles, int blocks RAGGED_PARAMETER EPILOGUE_PARAMETER) {
   extern __shared__ __align__(1024) char room[];
   __shared__ Barrier full[STAGES], empty[STAGES];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const Range range(blocks, blockIdx.z);
   let_next_launch_start();
+  if constexpr (RAGGED) wait_for_last_launch();  // which may have written where groups end
+  Rows rows;
+  if (!find_rows<BN>(RAGGED_PASSED, m, rows)) return;
+  const int first_tile = rows.group * tiles;
   if (threadIdx.x == 0) {
 #pragma unroll
     for (int i = 0; i < STAGES; ++i) {
@@ -166,26 +171,26 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   __syncthreads();
   if (warp >= CONSUMERS) {
     give_registers_back<REGISTERS_LEFT>();
-    const Lines lines{B, scales, zeros, tiles, blocks};
+    const Lines lines{B, scales, zeros, first_tile, tiles, blocks};
     if (warp == CONSUMERS + 1 && lane == 0) lines.prefetch(range);
     wait_for_last_launch();
-    produce(warp - CONSUMERS, lane, room, full, empty, range, &A, lines);
+    produce(warp - CONSUMERS, lane, room, full, empty, range, &A, rows.begin, lines);
     __syncwarp();
     meet_while_others_reduce();
     return;
   }
   take_registers<REGISTERS>();
   wait_for_last_launch();
-  Consumer consumer(warp, lane, zeros, min_of(blockIdx.x * COLUMN_GROUPS + warp / 4, tiles - 1));
+  const int tile = first_tile + min_of(blockIdx.x * COLUMN_GROUPS + warp / 4, tiles - 1);
+  Consumer consumer(warp, lane, zeros, tile);
   consumer.run(room, full, empty, range);
-  const Target<T> target{
-      C, D, d_row, static_cast<int>(blockIdx.x) * COLUMNS, static_cast<int>(blockIdx.y) * BN, m, n};
+  const Target<T> target{C, D, d_row, rows.group, rows.end, n, EPILOGUE_PASSED};
   __syncthreads();  // nobody reads the stages any more
   keep_sums(room, consumer.sums, warp, lane);
-  reduce(room, target, blockIdx.z, [&](int column) {
+  reduce(room, target, rows.begin, blockIdx.x * COLUMNS, blockIdx.z, [&](int column) {
     if constexpr (GROUP != 0) return 1.0f;
     else
       return factor_of(
-          reinterpret_cast<const Scales*>(scales)[column / 16 * 8 + column % 8].at[0][column / 8 % 2]);
+          reinterpret_cast<const Scales*>(scales)[first_tile * 32 + column / 16 * 8 + column % 8].at[0][column / 8 % 2]);
   });
 }

@@ -1,0 +1,25 @@
+// The rows of x that a block multiplies: Lines of all, or of a group, whose weight is one of several that lie one
+// behind another.
+#pragma once
+#include "config.cuh"
+#include "share/groups.cuh"
+
+struct Rows {
+  int group, begin, end;
+};
+
+// All lanes of a warp call it together. False: groups have fewer blocks than there may be.
+template <int Lines>
+__device__ __forceinline__ bool find_rows(const Ragged& ragged, int m, Rows& rows) {
+  if constexpr (RAGGED == NOT_RAGGED) {
+    rows = {0, static_cast<int>(blockIdx.y) * Lines, m};
+    return true;
+  } else {
+    GroupWalk<Lines> walk(ragged, 1);
+    Group group;
+    int number;
+    if (!walk.find(blockIdx.y, group, number)) return false;
+    rows = {group.number, group.begin + number * Lines, group.end};
+    return true;
+  }
+}

@@ -1,0 +1,128 @@
+"""Products with weights of few bits that have more than a bias: groups of rows, and functions of sums."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from lapidist.backends import host_product
+from lapidist.backends.backend import Backend
+from lapidist.backends.host_product import HostProduct
+from lapidist.backends.selection import backend_at, choose_place
+from lapidist.calls.bound import Bound
+from lapidist.calls.destination import output_of
+from lapidist.calls.operation import Operation, is_array
+from lapidist.errors import ArgumentError, StrideError
+from lapidist.frameworks.arrays import Operand, operand_of
+from lapidist.frameworks.host_arrays import on_host
+from lapidist.frameworks.new_arrays import fresh
+from lapidist.problems.problem import Problem
+from lapidist.problems.ragged import ROWS
+from lapidist.quantised import packed_weight
+from lapidist.quantised import product as plain
+from lapidist.quantised.launches import End, Rows
+from lapidist.quantised.packed_weight import PackedExperts, PackedWeight, unpack
+
+FURTHER = "further array"  # the name of those that kernels have no parameter for
+# Arguments of grouped that must be as they are by default
+REFUSED: dict[str, Any] = {
+    **dict.fromkeys(("c", "scale_a", "scale_b", "gather_a", "scatter_d", "kernel", "config", "compile")),
+    **{"alpha": 1.0, "beta": 0.0, "trans_a": False, "trans_b": False},
+}
+
+
+def grouped(operation: Operation, given: Mapping[str, Any]) -> Any:
+    """lapidist.grouped of packed experts; `given`: its arguments."""
+    experts = given["b"]
+    for name, usual in REFUSED.items():
+        value = given[name]
+        if value is not usual and (is_array(value) or value != usual):
+            raise ArgumentError(
+                f"{name}: is not for weights of few bits; got {value!r}. Leave it out, or unpack the weight"
+            )
+    if not isinstance(experts, PackedExperts):
+        raise ArgumentError(
+            f"b: must be weights of all groups, PackedExperts; got {experts!r}. Put them together with"
+            " lapidist.quantised.stack"
+        )
+    plain.require_current_stream(given["stream"])
+    return bound_product(given["a"], experts, operation, given["out"], given["device"], None)
+
+
+def bound_product(
+    x: Any,
+    weight: PackedWeight,
+    operation: Operation,
+    out: Any,
+    device: int | str | None,
+    decode: bool | None,
+) -> Any:
+    """The results of an operation: D, or a tuple. Functions with second passes, and operands whose rows lie
+    unevenly, follow a product by the decoded weight.
+    """
+    left, arrays = operand_of(x, "x"), plain.arrays_of(weight)
+    plain.require_activations(left, weight.shape[-2], arrays)
+    plain.require_vectors(arrays)
+    bound = Bound(x, fresh("b", weight.shape, left, left.dtype), None, out, operation)
+    require_apart(bound, arrays)
+    backend = backend_at(choose_place(left.device, device))
+    if not backend.plans:
+        return on_the_host(bound, weight)
+    plain.require_place(left, backend)
+    problem = bound.problem()
+    many = problem.m > plain.few_rows(backend.chip) if decode is None else decode
+    if many or not fits_few_rows(problem):
+        return plain.by_decoded(left, x, weight, out, operation, backend)
+    result, target = output_of(bound)
+    if np.prod(left.shape[:-1]):
+        by_few_rows(problem, bound, left, weight, target, backend)
+    return bound.deliver(result)
+
+
+def require_apart(bound: Bound, arrays: tuple[Operand, ...]) -> None:
+    for result in bound.results:
+        if any(result.overlaps(array) for array in arrays):
+            raise StrideError(
+                f"{result.name}: must share no memory with the weight; got such memory. Leave it out"
+            )
+
+
+def fits_few_rows(problem: Problem) -> bool:
+    """Whether the kernels for few rows store the results: D in rows of one matrix, no second pass."""
+    ragged, fused = problem.modes.ragged, problem.fused
+    if problem.transposed or problem.d.col_stride != 1:
+        return False
+    if fused is not None and any(result.then for result in fused.function.results):
+        return False
+    return not problem.batch if ragged is None else ragged.extent == ROWS
+
+
+def by_few_rows(
+    problem: Problem, bound: Bound, x: Operand, weight: PackedWeight, out: Operand, backend: Backend
+) -> None:
+    fused, ragged, pointers = problem.fused, problem.modes.ragged, bound.extra_pointers
+    end, words = End(), {"ragged": (pointers.ends,)} if ragged else {}
+    if fused is not None:
+        end = End(False, tuple(fused.defines(in_order=True).items()), len(fused.operands))
+        words["epilogue"] = fused.words(pointers.fused)
+    count = int(np.prod(x.shape[:-1]))
+    rows = Rows(count, problem.d.row_stride, problem.m, ragged, tuple(problem.modes.defines().items()))
+    launch = plain.by_few_rows(rows, plain.described(weight, x.dtype), end, backend)
+    at = {"A": plain.aligned(x), "D": out} | plain.arrays_by_name(weight)
+    at |= {f"{FURTHER} {number}": array for number, array in enumerate(bound.extras)}
+    plain.start(launch, at, x, backend, words)
+
+
+def on_the_host(bound: Bound, weight: PackedWeight) -> Any:
+    result, out = output_of(bound)
+    numbers = packed_weight.on_host(unpack(weight))
+    product = HostProduct(on_host(bound.a), numbers, None, on_host(out), 1.0, 0.0, "float32", "ieee")
+    for part in bound.parts:
+        product = part.on_host(product)
+    if bound.groups is not None and bound.epilogue is not None:
+        product = bound.groups.finished(product, bound.epilogue)
+    with np.errstate(invalid="ignore", over="ignore"):
+        host_product.multiply(*product)
+    return bound.deliver(result)
