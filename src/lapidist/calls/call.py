@@ -60,8 +60,8 @@ class Call:
         """The same call with alpha and beta as Python numbers and checked flags, fit for a key."""
         operation = self.operation.with_numbers()
         number_rules.require_flag("check_indices", operation.routing.check_indices)
-        number_rules.require_flag("trans_a", operation.trans_a, number_rules.BLAS_FLAGS)
-        number_rules.require_flag("trans_b", operation.trans_b, number_rules.BLAS_FLAGS)
+        number_rules.require_op("trans_a", operation.trans_a)
+        number_rules.require_op("trans_b", operation.trans_b)
         return replace(self, operation=operation)
 
     # ---- lists of matrices ----
