@@ -180,6 +180,16 @@ MIRROR: Knobs = (
     Knob("FROM_UPPER", "1: the upper triangle is read; 0: the lower one"),
     Knob("MIRRORED", "1: D gets both halves; 0: that of the triangle"),
 )
+REAL_FORM: Knobs = (
+    THREADS,
+    Knob("Part", "the type of real and imaginary parts", "float", TYPE),
+    Knob("OF_REAL", "1: A's numbers are real"),
+    Knob("READ_DOWN", "1: neighbours of a column of A touch, and are read together"),
+    Knob("CONJUGATED", "1: A's conjugates are meant"),
+    Knob("SCALED", "1: numbers are multiplied by re + i im"),
+    Knob("WIDENED", "1: each number becomes two rows of two real ones; 0: it stays a complex number"),
+    Knob("LEFT_CONJUGATED", "1: the left operand's conjugates are meant, so the second row has their sign"),
+)
 QUANTISE: Knobs = (
     VALUE,
     RESULT,
