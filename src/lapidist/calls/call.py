@@ -80,9 +80,17 @@ class Call:
         order than those of one product.
         """
         operation = self.operation
-        return operation.epilogue is not None or (
-            operation.types.invariant and not isinstance(self.a, Pointers)
+        if isinstance(self.a, Pointers):
+            return operation.epilogue is not None
+        return operation.epilogue is not None or operation.types.invariant or self.is_of_complex
+
+    @property
+    def is_of_complex(self) -> bool:
+        """Whether lists begin with complex numbers, whose products take several launches each."""
+        firsts = (
+            matrices[0] for matrices in (self.a, self.b) if isinstance(matrices, (list, tuple)) and matrices
         )
+        return any("complex" in str(getattr(array, "dtype", "")) for array in firsts)
 
     @property
     def of_none(self) -> bool:

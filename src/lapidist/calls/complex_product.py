@@ -1,10 +1,10 @@
 """Products of complex numbers, by the kernels of real ones.
 
-    D = A B, row by row in memory:    (Re D, Im D in turn) = (Re A, Im A in turn) x (B, each number widened to 2 x 2)
+    D = A B, row by row:    Re D, Im D in turn  =  Re A, Im A in turn  x  B, each number widened to 2 x 2
 
-D, C and A are read and written where they lie, as real matrices of twice the length; a launch before the
-product brings B into its form. It also conjugates both operands and multiplies by a complex alpha. An operand
-that does not lie so is brought into form as well. Where columns of D touch, the transposed product is computed.
+D, C and A are read and written where they lie, as real matrices of twice the length. A launch before the
+product brings B into its form. It also conjugates both operands and multiplies by a complex alpha. What does
+not lie so is brought into form as well. Where columns of D touch, the transposed product is computed.
 """
 
 from __future__ import annotations
@@ -41,16 +41,22 @@ def multiplied(bound: Bound, call: Call, multiply: Multiply, key: Any) -> Any:
     """The product of a call whose operands were checked, where kernels are planned. `multiply`: how products
     of real numbers are made. The second call with this `key` makes the fast path of the next ones.
     """
-    backend = backend_at(choose_place(bound.a.device, call.choices.device))
-    require_place(bound, backend, call.stream)
-    for operand in bound.operands:
-        argument_rules.require_aligned_elements(operand)
+    backend = checked_backend(bound, call)
     launches = ComplexProduct(bound, call, backend, multiply, is_recorded(bound, call, backend, key))
     result = launches.run()
     path = launches.fast_path()
     if path is not None:
         remember(MATRIX_PATHS, key, path)
     return result
+
+
+def checked_backend(bound: Bound, call: Call) -> Backend:
+    """Where the product runs, after the rules that only complex ones have."""
+    backend = backend_at(choose_place(bound.a.device, call.choices.device))
+    require_place(bound, backend, call.stream)
+    for operand in bound.operands:
+        argument_rules.require_aligned_elements(operand)
+    return backend
 
 
 def is_recorded(bound: Bound, call: Call, backend: Backend, key: Any) -> bool:

@@ -133,10 +133,9 @@ def multiplied(call: Call) -> Any:
     if result is not None:
         return result
     bound = call.bound()
-    if bound.is_complex and choose_place(bound.a.device, call.choices.device) != HOST:
-        require_stream(call.stream)
-        return complex_product().multiplied(bound, call, multiplied, key)
-    return run(key, bound, call.choices, call.stream, rows)
+    return (
+        of_complex(key, bound, call) if bound.is_complex else run(key, bound, call.choices, call.stream, rows)
+    )
 
 
 def multiplied_with_arrays(call: Call) -> Any:
@@ -181,6 +180,14 @@ def multiplied_lists(call: Call) -> Any:
     if fast_path is not None:
         remember(LISTS, keys[0] if len(batch.bundles) == 1 else keys[-1], fast_path)
     return call.out if is_filled(call.out) else result
+
+
+def of_complex(key: Any, bound: Bound, call: Call) -> Any:
+    """Where kernels are planned, several launches make a product of complex numbers."""
+    require_stream(call.stream)
+    if choose_place(bound.a.device, call.choices.device) == HOST:
+        return run(key, bound, call.choices, call.stream)
+    return complex_product().multiplied(bound, call, multiplied, key)
 
 
 def is_filled(out: Any) -> bool:

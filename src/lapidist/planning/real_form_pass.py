@@ -13,7 +13,7 @@ THREADS, SIDE = 256, 32  # of a square of numbers
 
 
 class Form(NamedTuple):
-    """What is read, and what becomes of it. `factor`: 1 leaves numbers as they are, whatever NaNs they hold."""
+    """What is read, and what becomes of it. `factor`: 1 leaves numbers as they are, even NaNs."""
 
     part: str  # the type of real and imaginary parts
     of_real: bool = False
