@@ -79,10 +79,11 @@ class Bound:
             argument_rules.require_no_gradient(operand)
         self.no_kernel = argument_rules.why_no_kernel(self.a, self.b)
         argument_rules.require_same_device(self.b, self.a)
-        if self.no_kernel and (isinstance(a, Operand) or isinstance(b, Operand)):
+        if not self.no_kernel or self.is_complex:
+            return
+        if isinstance(a, Operand) or isinstance(b, Operand):
             raise DTypeError(self.no_kernel)
-        if self.no_kernel and not self.is_complex:
-            self.a, self.b = promoted(self.a, self.b, self.no_kernel)
+        self.a, self.b = promoted(self.a, self.b, self.no_kernel)
 
     def _extents_of_product(self) -> Extents:
         """Transpose a and b where that is asked for; vectors become matrices."""
