@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -27,10 +28,11 @@ from lapidist.calls.planned_products import prepared
 from lapidist.calls.repeat import MATRIX_PATHS, FastPath, remember
 from lapidist.calls.repeat.scalars import is_repeatable
 from lapidist.calls.repeat.start_in_steps import A, B, C, D, Place, Step, alone, fast_path, product
-from lapidist.dtypes import EMULATIONS, PART_OF, size_of
+from lapidist.dtypes import EMULATIONS, IEEE, PART_OF, size_of
 from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import HOST, Operand, evenly
 from lapidist.frameworks.real_views import real_view
+from lapidist.planning.complex_tiles import Lies, complex_tiles, is_small
 from lapidist.planning.real_form_pass import Form, real_form
 
 Multiply = Callable[[Call], Any]
@@ -95,6 +97,8 @@ class ComplexProduct:
         a, b, c = bound.a, bound.b, bound.c
         if 0 in bound.shape:
             return bound.deliver(result)
+        if self._is_of_tiles() and self._in_tiles(a, b, c, d):
+            return bound.deliver(result)
         if not rows_touch(d):
             self._require_rows()
             a, b, c, d = b.transposed(), a.transposed(), c and c.transposed(), d.transposed()
@@ -108,6 +112,34 @@ class ComplexProduct:
             c = self._interleaved(c, Form(self.part, conjugated=c.conjugated, factor=of_c))
         self._multiply(left, right, c, self._viewed(d), (alpha, beta))
         return bound.deliver(result)
+
+    def _is_of_tiles(self) -> bool:
+        """Whether a caller left it open which kernel multiplies small numbers, and all their bits count."""
+        a, b, choices = self.bound.a, self.bound.b, self.call.choices
+        of_kernel = choices.kernel is choices.config is choices.sharing is choices.workspace is None
+        types = self.call.operation.types
+        both = a.dtype == b.dtype and types.precision == IEEE and not types.invariant
+        return of_kernel and both and is_small(a.shape[-2], b.shape[-1], a.shape[-1])
+
+    def _in_tiles(self, a: Operand, b: Operand, c: Operand | None, d: Operand) -> bool:
+        """The product by one launch, where each operand steps evenly through the batch."""
+        batch, operands, lies = d.shape[:-2], (a, b, c or d, d), []
+        for operand in operands:
+            step = evenly(batch, steps_through(operand, batch))
+            if step is None:
+                return False
+            lies.append(Lies(*operand.strides[-2:], step, operand.conjugated))
+        alpha, beta = map(complex, self.bound.alpha_beta)
+        extents = *d.shape[-2:], 0 if alpha == 0 else a.shape[-1]
+        imaginary, matrices = (alpha.imag, beta.imag), prod(batch)
+        how = self.backend.chip.architecture, self.backend.compiles
+        launch = complex_tiles(self.part, extents, matrices, tuple(lies), imaginary, c is not None, *how)
+        at = dict(zip("ABCD", operands, strict=True))
+        like, stream = self.bound.like, self.call.stream
+        self.backend.launch_alone(launch, at, (alpha.real, beta.real), like.framework, stream)
+        if self.steps is not None:
+            self.steps.append(alone(launch, self.backend.ordinal, tuple(map(self._place, operands))))
+        return True
 
     def fast_path(self) -> FastPath | None:
         return None if not self.steps else fast_path(self.bound, self.steps, self.room.nbytes)
@@ -147,7 +179,7 @@ class ComplexProduct:
         together = evenly(different, tuple(around))
         outer = () if together is not None else different[:-1]
         step = together if together is not None else around[-1]
-        matrices = int(np.prod(different[len(outer) :], dtype=np.int64))
+        matrices = prod(different[len(outer) :])
         how = self.backend.chip.architecture, self.backend.compiles
         launch = real_form((rows, columns), matrices, (row, col, step), form, *how)
         for index in np.ndindex(*outer):
@@ -185,6 +217,13 @@ class ComplexProduct:
         if start is None:
             return self.room.place(operand)
         return Place(ARRAYS[operand.name].array, operand.pointer - start)
+
+
+def steps_through(operand: Operand, batch: tuple[int, ...]) -> tuple[int, ...]:
+    """Numbers from matrix to matrix of a batch that the operand's own broadcasts to."""
+    own, strides = operand.shape[:-2], operand.strides[:-2]
+    steps = (0 if extent == 1 else stride for extent, stride in zip(own, strides, strict=True))
+    return (*[0] * (len(batch) - len(own)), *steps)
 
 
 def rows_touch(operand: Operand) -> bool:

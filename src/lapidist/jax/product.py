@@ -16,6 +16,7 @@ from lapidist.calls.bound import Bound
 from lapidist.calls.operation import Factors, Groups, Operation, Types
 from lapidist.epilogues.steps import Function, Parameter, Result, Step
 from lapidist.epilogues.tracing import BoundEpilogue
+from lapidist.errors import DTypeError
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides
 
 NAME = "lapidist_product"
@@ -147,7 +148,10 @@ class Product(NamedTuple):
             epilogue=self.with_operands(named),
             groups=Groups(named[OFFSETS]) if self.is_grouped else None,
         )
-        return Bound(named["a"], named["b"], named.get("c"), None, operation)
+        bound = Bound(named["a"], named["b"], named.get("c"), None, operation)
+        if bound.is_complex:
+            raise DTypeError(bound.no_kernel)
+        return bound
 
 
 def outline_of(array: Any) -> Outline:

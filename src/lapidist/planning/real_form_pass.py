@@ -10,6 +10,7 @@ from lapidist.dtypes import TYPES
 from lapidist.launch import Launch, ParameterBlock
 
 THREADS, SIDE = 256, 32  # of a square of numbers
+FIRST_TO_OVERLAP = 90  # architecture
 
 
 class Form(NamedTuple):
@@ -21,6 +22,11 @@ class Form(NamedTuple):
     widened: bool = False
     left_conjugated: bool = False
     factor: complex = 1.0
+
+
+def overlaps_on(architecture: str) -> bool:
+    """Whether blocks may start before the last launch has ended."""
+    return int(architecture.strip("sm_af")) >= FIRST_TO_OVERLAP
 
 
 def parameters_of(part: str) -> ParameterBlock:
@@ -48,6 +54,7 @@ def real_form(
 ) -> Launch:
     """`steps`: numbers from row to row, column to column and matrix to matrix."""
     (rows, columns), factor = shape, complex(form.factor)
+    overlaps = overlaps_on(architecture)
     macros = {
         "THREADS": THREADS,
         "Part": TYPES[form.part].c_type,
@@ -57,6 +64,7 @@ def real_form(
         "SCALED": int(factor != 1),
         "WIDENED": int(form.widened),
         "LEFT_CONJUGATED": int(form.left_conjugated),
+        "OVERLAPS": int(overlaps),
     }
     parameters = parameters_of(form.part)
     numbers = dict(zip(("a_row", "a_col", "a_matrix"), steps, strict=True))
@@ -65,4 +73,6 @@ def real_form(
     binary = compile_kernel("packing/real_form.cu", "real_form", macros, architecture, assembled=assembled)
     blocks = -(-rows // SIDE) * -(-columns // SIDE) * matrices
     grid, block = (blocks, 1, 1), (THREADS, 1, 1)
-    return Launch(binary, grid, block, content, parameters=parameters, patches=parameters.patches())
+    return Launch(
+        binary, grid, block, content, overlaps=overlaps, parameters=parameters, patches=parameters.patches()
+    )

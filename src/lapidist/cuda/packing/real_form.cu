@@ -7,6 +7,7 @@
 // A block takes a square of SIDE x SIDE numbers through shared memory, so that lines are read and written as
 // they lie. CONJUGATED and SCALED come first: D has the form of `factor` conj(z).
 #include "config.cuh"
+#include "overlap.cuh"
 
 typedef long long i64;
 
@@ -36,6 +37,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const int matrix = blockIdx.x / squares, number = blockIdx.x - matrix * squares;
   const int row = number / across * SIDE, col = number % across * SIDE;
   const int lane = threadIdx.x % SIDE;
+  if (OVERLAPS) {
+    let_next_launch_start();  // the product, which waits for what this launch writes
+    wait_for_last_launch();
+  }
   D += static_cast<i64>(matrix) * rows * columns * (WIDENED ? 2 : 1);
 #pragma unroll
   for (int line = threadIdx.x / SIDE; line < SIDE; line += LINES) {
