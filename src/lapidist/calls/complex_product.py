@@ -104,8 +104,8 @@ class ComplexProduct:
             a, b, c, d = b.transposed(), a.transposed(), c and c.transposed(), d.transposed()
         (alpha, of_right), (beta, of_c) = map(in_two_steps, bound.alpha_beta)
         if bound.alpha == 0 or a.shape[-1] == 0:
-            m, n = d.shape[-2:]
-            left, right = self.room.new((m, 0), self.part), self.room.new((0, 2 * n), self.part)
+            *batch, m, n = d.shape
+            left, right = self.room.new((*batch, m, 0), self.part), self.room.new((0, 2 * n), self.part)
         else:
             left, right = self._factors(a, b, of_right)
         if c is not None:
