@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import product
 from typing import Any
 
@@ -140,14 +141,16 @@ def test_a_plan(device: str) -> None:
         other = whole(5, 9, seed=seed)
         same(plan.execute(other, b, c), 1j * (other @ b) + 2 * c)
     with pytest.raises(lapidist.ArgumentError, match="geometry that was planned"):
-        plan.execute(a, np.array(b.T).T, c)
+        plan.execute(a, np.array(b, order="F"), c)
 
 
 def test_the_plan_says_which_launches_come_before() -> None:
-    a, b = whole(5, 9), whole(9, 7)
-    assert "before it: real_form of b" in str(lapidist.plan(a, b, device="machine"))
-    assert "before it: real_form of a" in str(lapidist.plan(np.array(a.T).T, b, device="machine"))
-    assert "before it" not in str(lapidist.plan(a.real.copy(), b, device="machine"))
+    a, b = whole(80, 9), whole(9, 7)
+    for x, y, of in ((a, b, ["b"]), (np.array(a, order="F"), b, ["a", "b"]), (a.real.copy(), b, [])):
+        words = str(lapidist.plan(x, y, device="machine"))
+        before = re.findall(r"before it: real_form of (\w)", words)
+        assert before == of
+    assert "by complex_tile of a, 1 blocks" in str(lapidist.plan(a[:9], b, device="machine"))
 
 
 REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
@@ -167,11 +170,6 @@ REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         lapidist.DTypeError,
         "c: element type must be that of",
     ),
-    "alpha in an array": (
-        {"alpha": np.ones(1, complex)},
-        lapidist.ArgumentError,
-        "alpha: must be a real number",
-    ),
 }
 
 
@@ -181,6 +179,13 @@ def test_refusals(case: str, device: str) -> None:
     how, error, words = REFUSED[case]
     with pytest.raises(error, match=words):
         lapidist.gemm(whole(5, 9), whole(9, 7), device=device, **how)
+
+
+def test_alpha_in_an_array_is_for_numpy() -> None:
+    a, b = whole(5, 9), whole(9, 7)
+    same(lapidist.gemm(a, b, alpha=np.array([1j])), 1j * (a @ b))
+    with pytest.raises(lapidist.DTypeError, match="a: element type must be real here; got complex64"):
+        lapidist.gemm(a, b, alpha=np.array([1j]), device="machine")
 
 
 def test_refusals_of_kernels() -> None:

@@ -11,6 +11,8 @@ from lapidist.calls.call import Call
 from lapidist.calls.complex_product import ComplexProduct, checked_backend
 from lapidist.calls.executable import Gemm
 from lapidist.errors import ArgumentError, explained
+from lapidist.frameworks.arrays import Operand
+from lapidist.launch import Launch, Scalars
 from lapidist.planning.plans import Plan
 
 Geometry = tuple[Any, ...]
@@ -35,11 +37,11 @@ class ComplexGemm:
         self.shape, self.out_dtype = bound.result_shape, bound.out_dtype
         planned = Planned(bound, call, self._backend)
         planned.run()
-        self._product, self._forms = planned.product, planned.forms
+        self._product, self._launches = planned.product, planned.launches
 
     @property
     def plan(self) -> Plan | None:
-        """That of the product of real numbers. None if there is nothing to multiply."""
+        """That of the product of real numbers. None if another kernel multiplies, or nothing does."""
         return None if self._product is None else self._product.plan
 
     @property
@@ -48,11 +50,17 @@ class ComplexGemm:
         return 0 if self._product is None else self._product.workspace_bytes
 
     def __repr__(self) -> str:
-        name = "no kernel" if self.plan is None else self.plan.kernel.name
+        name = (*self._names, "no kernel")[0]
         return f"<lapidist.ComplexGemm {self.out_dtype} {self.shape}, by {name} on {self._backend.words}>"
 
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return (*([self.plan.kernel.name] if self.plan else []), *self._launches)
+
     def __str__(self) -> str:
-        before = "".join(f"\n  before it: {form}" for form in self._forms)
+        if self._product is None:
+            return f"{self.out_dtype} {self.shape}, by {', '.join(self._launches) or 'no kernel'}"
+        before = "".join(f"\n  before it: {launch}" for launch in self._launches)
         return f"{self.out_dtype} {self.shape}, as a product of real numbers:\n{self._product}{before}"
 
     def execute(self, a: Any, b: Any, c: Any = None, out: Any = None, *, stream: Any = None) -> Any:
@@ -88,14 +96,13 @@ class Planned(ComplexProduct):
     def __init__(self, bound: Bound, call: Call, backend: Backend) -> None:
         super().__init__(bound, call, backend, self._plan, False)
         self.product: Gemm | None = None
-        self.forms: list[str] = []
+        self.launches: list[str] = []
 
     def _plan(self, call: Call) -> None:
         self.product = Gemm(call.bound(), call.choices)
 
-    def _launch(self, launch: Any, at: dict[str, Any]) -> None:
-        if launch is not None:
-            self.forms.append(f"real_form of {at['A'].name}, {launch.grid[0]} blocks")
+    def _launch(self, launch: Launch, operands: tuple[Operand, ...], numbers: Scalars) -> None:
+        self.launches.append(f"{launch.binary.entry} of {operands[0].name}, {launch.grid[0]} blocks")
 
 
 def geometry_of(bound: Bound) -> Geometry:

@@ -32,6 +32,7 @@ from lapidist.dtypes import EMULATIONS, IEEE, PART_OF, size_of
 from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import HOST, Operand, evenly
 from lapidist.frameworks.real_views import real_view
+from lapidist.launch import AS_IT_IS, Launch, Scalars
 from lapidist.planning.complex_tiles import Lies, complex_tiles, is_small
 from lapidist.planning.real_form_pass import Form, real_form
 
@@ -134,11 +135,7 @@ class ComplexProduct:
         imaginary, matrices = (alpha.imag, beta.imag), prod(batch)
         how = self.backend.chip.architecture, self.backend.compiles
         launch = complex_tiles(self.part, extents, matrices, tuple(lies), imaginary, c is not None, *how)
-        at = dict(zip("ABCD", operands, strict=True))
-        like, stream = self.bound.like, self.call.stream
-        self.backend.launch_alone(launch, at, (alpha.real, beta.real), like.framework, stream)
-        if self.steps is not None:
-            self.steps.append(alone(launch, self.backend.ordinal, tuple(map(self._place, operands))))
+        self._launch(launch, operands, (alpha.real, beta.real))
         return True
 
     def fast_path(self) -> FastPath | None:
@@ -187,15 +184,14 @@ class ComplexProduct:
             written = sum(at * stride for at, stride in zip(index, target.strides, strict=False))
             source = replace(operand, pointer=operand.pointer + read * size_of(operand.dtype))
             to = replace(target, pointer=target.pointer + written * size_of(self.part))
-            self._launch(launch, {"A": source, "D": to})
+            self._launch(launch, (source, source, source, to), AS_IT_IS)
         return target
 
-    def _launch(self, launch: Any, at: dict[str, Operand]) -> None:
-        like, stream = self.bound.like, self.call.stream
-        self.backend.launch_alone(launch, at, (1.0, 0.0), like.framework, stream)
+    def _launch(self, launch: Launch, operands: tuple[Operand, ...], numbers: Scalars) -> None:
+        at, like = dict(zip("ABCD", operands, strict=True)), self.bound.like
+        self.backend.launch_alone(launch, at, numbers, like.framework, self.call.stream)
         if self.steps is not None:
-            source, target = self._place(at["A"]), self._place(at["D"])
-            self.steps.append(alone(launch, self.backend.ordinal, (source, source, source, target)))
+            self.steps.append(alone(launch, self.backend.ordinal, tuple(map(self._place, operands))))
 
     def _multiply(
         self, a: Operand, b: Operand, c: Operand | None, d: Operand, numbers: tuple[float, float]
