@@ -86,6 +86,8 @@ TYPES = {
             (-57344, 57344),
         ),
         ElementType("int32", "int32", 4, "int", (), (), "INT32"),
+        ElementType("complex64", "c64", 8, "float2", (), ("complex64",), ""),
+        ElementType("complex128", "c128", 16, "double2", (), ("complex128",), ""),
     )
 }
 OPERANDS = tuple(name for name, row in TYPES.items() if row.accumulators)  # what can be multiplied

@@ -117,10 +117,14 @@ class ComplexProduct:
     def _is_of_tiles(self) -> bool:
         """Whether a caller left it open which kernel multiplies small numbers, and all their bits count."""
         a, b, choices = self.bound.a, self.bound.b, self.call.choices
-        of_kernel = choices.kernel is choices.config is choices.sharing is choices.workspace is None
+        chosen = choices.kernel, choices.config, choices.sharing, choices.workspace
         types = self.call.operation.types
         both = a.dtype == b.dtype and types.precision == IEEE and not types.invariant
-        return of_kernel and both and is_small(a.shape[-2], b.shape[-1], a.shape[-1])
+        return (
+            not any(choice is not None for choice in chosen)
+            and both
+            and is_small(a.shape[-2], b.shape[-1], a.shape[-1])
+        )
 
     def _in_tiles(self, a: Operand, b: Operand, c: Operand | None, d: Operand) -> bool:
         """The product by one launch, where each operand steps evenly through the batch."""
@@ -129,7 +133,8 @@ class ComplexProduct:
             step = evenly(batch, steps_through(operand, batch))
             if step is None:
                 return False
-            lies.append(Lies(*operand.strides[-2:], step, operand.conjugated))
+            row, col = operand.strides[-2:]
+            lies.append(Lies(row, col, step, operand.conjugated))
         alpha, beta = map(complex, self.bound.alpha_beta)
         extents = *d.shape[-2:], 0 if alpha == 0 else a.shape[-1]
         imaginary, matrices = (alpha.imag, beta.imag), prod(batch)

@@ -42,7 +42,7 @@ def complex_tiles(
     part: str,
     extents: tuple[int, int, int],
     matrices: int,
-    lies: tuple[Lies, Lies, Lies, Lies],
+    lies: tuple[Lies, ...],
     imaginary: tuple[float, float],
     reads_c: bool,
     architecture: str,
