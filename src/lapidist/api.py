@@ -198,8 +198,8 @@ def gemm(
     alpha: Any = 1.0,
     beta: Any = 0.0,
     out: Any = None,
-    trans_a: bool = False,
-    trans_b: bool = False,
+    trans_a: bool | Literal["C"] = False,
+    trans_b: bool | Literal["C"] = False,
     out_dtype: Any = None,
     acc_dtype: Any = None,
     precision: Precision = "ieee",
@@ -238,11 +238,11 @@ def gemm(
     c : array, optional
         Of the output's type; it broadcasts to the output, and may be the output itself.
     alpha, beta : number or array of one element
-        Whole numbers for 8-bit integers.
+        Whole numbers for 8-bit integers; complex ones for complex arrays.
     out : array, optional
         Where the result goes.
-    trans_a, trans_b : bool
-        Whether op transposes the last two dimensions.
+    trans_a, trans_b : bool or "C"
+        Whether op transposes the last two dimensions; "C" conjugates, too.
     out_dtype, acc_dtype, precision, scale_a, scale_b, promote
         As in `matmul`.
     gather_a, gather_b : array of int32 or int64, optional

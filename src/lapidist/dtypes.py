@@ -140,11 +140,14 @@ TYPES = {
             (-57344, 57344),
         ),
         ElementType("int32", "int32", 4, "int", (), (), "INT32"),
+        ElementType("complex64", "c64", 8, "float2", (), ("complex64",), ""),
+        ElementType("complex128", "c128", 16, "double2", (), ("complex128",), ""),
     )
 }
 OPERANDS = tuple(name for name, row in TYPES.items() if row.accumulators)  # what can be multiplied
 MATHS = (*OPERANDS, TF32)
 FP8 = ("float8_e4m3fn", "float8_e5m2")
+PART_OF = {"complex64": "float32", "complex128": "float64"}  # their real and imaginary parts
 MIXED = (frozenset(("int8", "uint8")), frozenset(FP8))  # pairs that a tensor core multiplies with each other
 
 
@@ -216,10 +219,19 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     return np.dtype(name)
 
 
+def complex_product(dtype: str, b_dtype: str) -> str:
+    """The complex type of a product of two types, of which one may be real; "": there is none."""
+    wide = dtype if dtype in PART_OF else b_dtype
+    meets = wide in PART_OF and {dtype, b_dtype} <= {wide, PART_OF[wide]}
+    return wide if meets else ""
+
+
 def outputs_of(dtype: str, b_dtype: str) -> tuple[str, ...]:
     """What a product of two types may be written as, the default first. Types that only NumPy multiplies give
     themselves.
     """
+    if complex_product(dtype, b_dtype):
+        return (complex_product(dtype, b_dtype),)
     if dtype not in OPERANDS:
         return (dtype,)
     return tuple(name for name in TYPES[dtype].outputs if name in TYPES[b_dtype].outputs)

@@ -95,9 +95,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
         r"b: element type must be one of float16, .*float8_e5m2; got timedelta64\[s\]\. Convert it first$",
     ),
     "complex": (
-        lambda: lapidist.matmul(ones(4, 6, dtype="complex64"), ones(6, 5), device="machine"),
+        lambda: lapidist.matmul(
+            ones(4, 6, dtype="complex64"), ones(6, 5, dtype="float16"), device="machine", promote=True
+        ),
         DTypeError,
-        r"a: element type must be .*got complex64",
+        r"promote: is for 8-bit floats and bfloat16; a is complex64",
     ),
     "two element types": (
         lambda: lapidist.matmul(ones(4, 6), ones(6, 5, dtype="float64"), device="machine"),

@@ -321,15 +321,6 @@ def test_a_mode_is_what_is_passed(mode: str, a: Any, message: str) -> None:
         assert np.array_equal(np.asarray(lapidist.gemm(operand, operand, mode=right)).reshape(8, 8), ONE * 8)
 
 
-def test_complex_numbers_are_refused_in_words_where_kernels_run() -> None:
-    a = np.ones((3, 3), np.complex64)
-    with pytest.raises(
-        lapidist.DTypeError,
-        match=r"a: element type must be real: no kernel .* complex numbers, conjugated or not; got complex64",
-    ):
-        lapidist.gemm(a, a, device="machine")
-
-
 # ---- bad input ----
 
 NINE = np.arange(9, dtype=np.int32)

@@ -29,8 +29,8 @@ MISTAKES: dict[str, tuple[type[Exception], str, Callable[[Any, Any], Any]]] = {
     ),
     "complex": (
         lapidist.DTypeError,
-        "a: element type must be real",
-        lambda x, lt: lt.matmul(x(3, 3) * 1j, x(3, 3) * 1j),
+        "b: element type must be that of a, complex64, or real and complex",
+        lambda x, lt: lt.matmul(x(3, 3) * 1j, x(3, 3).double()),
     ),
     "no c": (lapidist.ArgumentError, "beta: must be 0", lambda x, lt: lt.gemm(x(3, 3), x(3, 3), beta=1.0)),
     "c": (lapidist.ShapeError, "c: must broadcast", lambda x, lt: lt.gemm(x(3, 3), x(3, 3), x(4), beta=1.0)),

@@ -166,6 +166,10 @@ def within_bounds(result: Array, dtype: str) -> Array:
 
 def rounded_to_tf32(values: Array) -> Array:
     """float32 rounded to 10 bits of mantissa, ties to even, like Hopper's cvt.rn.tf32."""
+    if np.iscomplexobj(values):
+        result = np.empty(values.shape, values.dtype)
+        result.real, result.imag = rounded_to_tf32(values.real), rounded_to_tf32(values.imag)
+        return result
     bits = np.ascontiguousarray(values).view(np.uint32)
     bits = (bits + np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1))) & np.uint32(0xFFFFE000)
     return np.where(np.isfinite(values), bits.view(np.float32), values)

@@ -17,9 +17,11 @@ from lapidist.dtypes import (
     MIXED,
     MOST_K,
     OPERANDS,
+    PART_OF,
     PRECISIONS,
     TF32,
     accumulators_of,
+    complex_product,
     outputs_of,
     size_of,
 )
@@ -32,6 +34,8 @@ BY_NUMPY = "; NumPy multiplies host arrays of it, without device="
 
 def why_no_kernel(a: Operand, b: Operand) -> str:
     """Why no kernel multiplies these types; "": one does. NumPy takes more of them."""
+    if PART_OF.keys() & {a.dtype, b.dtype} and not complex_product(a.dtype, b.dtype):
+        return complex_types_differ(a, b)
     return unsupported(a) or unsupported(b) or types_differ(a, b)
 
 
@@ -39,11 +43,11 @@ def unsupported(operand: Operand) -> str:
     if operand.dtype in OPERANDS:
         return ""
     instead = BY_NUMPY if multiplied_by_numpy(operand) else ""
-    if operand.dtype.startswith("complex"):
+    if operand.dtype in PART_OF:
         return (
-            f"{operand.name}: element type must be real: no kernel multiplies complex numbers, conjugated or"
-            f" not; got {operand.dtype}. Multiply real and imaginary parts: (ar br - ai bi) + i (ar bi + ai"
-            f" br); to conjugate, negate ai or bi{instead}"
+            f"{operand.name}: element type must be real here; got {operand.dtype}. matmul, gemm and plan take"
+            " complex arrays, without an epilogue, factors or indices; or multiply real and imaginary"
+            f" parts{instead}"
         )
     return (
         f"{operand.name}: element type must be one of {', '.join(OPERANDS)}; got {operand.dtype}. Convert"
@@ -82,6 +86,13 @@ def types_differ(a: Operand, b: Operand) -> str:
     )
 
 
+def complex_types_differ(a: Operand, b: Operand) -> str:
+    return (
+        f"{b.name}: element type must be that of {a.name}, {a.dtype}, or real and complex numbers of one"
+        f" width; got {b.dtype}. Convert both to complex128, which keeps every number (.astype or .to)"
+    )
+
+
 def common_type(a: Operand, b: Operand) -> str:
     """What to convert to a type that holds all numbers of both."""
     if size_of(a.dtype) == size_of(b.dtype):
@@ -104,7 +115,7 @@ def require_precision_for(precision: str, a: Operand) -> None:
             f'precision: "{precision}" takes several launches, which matmul and gemm make of matrices; got a'
             " plan, a list, groups or arrays that JAX traces. Call them, or leave it out"
         )
-    if precision == TF32 and a.dtype != "float32":
+    if precision == TF32 and PART_OF.get(a.dtype, a.dtype) != "float32":
         raise ArgumentError(
             f'precision: "tf32" is a way to multiply float32; a is {a.dtype}. Leave it out, or convert a and'
             " b to float32"
@@ -293,8 +304,9 @@ def require_writable(out: Operand) -> None:
     if out.framework == "jax":
         raise ArgumentError(f"{out.name}: JAX arrays cannot be written to. Leave {out.name} out")
     if not out.writable and out.framework == "torch":
+        bit = "conjugate" if out.conjugated else "negative"
         raise ArgumentError(
-            f"{out.name}: must hold its numbers as they are; this tensor has torch's negative bit. Pass a"
+            f"{out.name}: must hold its numbers as they are; this tensor has torch's {bit} bit. Pass a"
             " fresh one"
         )
     # NumPy only reads what speaks DLPack without a version

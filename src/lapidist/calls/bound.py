@@ -12,7 +12,7 @@ from lapidist.calls import argument_rules, number_rules
 from lapidist.calls.operation import Groups, Operation, is_array
 from lapidist.calls.output_types import checked_outputs, shape_of_d, type_of_d
 from lapidist.calls.part import Extents, Part, ProblemInputs, with_alignment
-from lapidist.dtypes import numpy_dtype
+from lapidist.dtypes import PART_OF, complex_product, numpy_dtype
 from lapidist.errors import DTypeError
 from lapidist.frameworks.arrays import HOST, Operand, operand_of
 from lapidist.frameworks.host_arrays import is_odd, native, on_host, promoted, write
@@ -52,8 +52,9 @@ class Bound:
         self.alpha, self.beta = numbers_of(operation)
         number_rules.require_c_for_beta(self.beta, c)
         self._bind_matrices(a, b)
-        argument_rules.require_precision_for(types.precision, self.a)
-        self.accumulator = argument_rules.require_accumulator(types.accumulator, self.a)
+        wide = self.b if self.is_complex and self.a.dtype not in PART_OF else self.a
+        argument_rules.require_precision_for(types.precision, wide)
+        self.accumulator = argument_rules.require_accumulator(types.accumulator, wide)
         self.promoted = argument_rules.require_promotion(types.promote, self.a)
         self.alpha = number_rules.require_in_range("alpha", self.alpha, self.accumulator)
         self.beta = number_rules.require_in_range("beta", self.beta, self.accumulator)
@@ -80,22 +81,23 @@ class Bound:
             argument_rules.require_no_gradient(operand)
         self.no_kernel = argument_rules.why_no_kernel(self.a, self.b)
         argument_rules.require_same_device(self.b, self.a)
-        if self.no_kernel and (isinstance(a, Operand) or isinstance(b, Operand)):
+        if not self.no_kernel or self.is_complex:
+            return
+        if isinstance(a, Operand) or isinstance(b, Operand):
             raise DTypeError(self.no_kernel)
-        if self.no_kernel:
-            self.a, self.b = promoted(self.a, self.b, self.no_kernel)
+        self.a, self.b = promoted(self.a, self.b, self.no_kernel)
 
     def _extents_of_product(self) -> Extents:
         """Transpose a and b where that is asked for; vectors become matrices."""
         operation = self.operation
         for name, flag in (("trans_a", operation.trans_a), ("trans_b", operation.trans_b)):
-            number_rules.require_flag(name, flag, number_rules.BLAS_FLAGS)
+            number_rules.require_op(name, flag)
         shapes = self.a.shape, self.b.shape
         drop_row, drop_col = self._promote_vectors(operation.vectors)
         if operation.trans_a:
-            self.a = self.a.transposed()
+            self.a = applied(operation.trans_a, self.a)
         if operation.trans_b:
-            self.b = self.b.transposed()
+            self.b = applied(operation.trans_b, self.b)
         if self.groups is not None:
             return self.groups.extents(self.a, self.b, self.indices)
         argument_rules.require_inner_match(self.a, self.b, shapes, operation.vectors)
@@ -250,6 +252,11 @@ class Bound:
         return tuple(operand for operand in (self.a, self.b, self.c, self.out) if operand is not None)
 
     @property
+    def is_complex(self) -> bool:
+        """Whether it is a product of complex numbers that several launches make."""
+        return bool(complex_product(self.a.dtype, self.b.dtype))
+
+    @property
     def alpha_beta(self) -> tuple[float, float]:
         return self.alpha, self.beta
 
@@ -342,6 +349,11 @@ class Bound:
             return handed_over(result, self.like)
         tell_written(result)
         return result
+
+
+def applied(op: Any, operand: Operand) -> Operand:
+    """True transposes, "C" conjugates too."""
+    return operand.transposed().conjugate() if op == "C" else operand.transposed()
 
 
 def numbers_of(operation: Operation) -> tuple[float, float]:

@@ -61,8 +61,8 @@ class Call:
         """The same call with alpha and beta as Python numbers and checked flags, fit for a key."""
         operation = self.operation.with_numbers()
         number_rules.require_flag("check_indices", operation.routing.check_indices)
-        number_rules.require_flag("trans_a", operation.trans_a, number_rules.BLAS_FLAGS)
-        number_rules.require_flag("trans_b", operation.trans_b, number_rules.BLAS_FLAGS)
+        number_rules.require_op("trans_a", operation.trans_a)
+        number_rules.require_op("trans_b", operation.trans_b)
         return replace(self, operation=operation)
 
     # ---- lists of matrices ----
@@ -81,9 +81,17 @@ class Call:
         order than those of one product.
         """
         operation = self.operation
-        return operation.epilogue is not None or (
-            operation.types.invariant and not isinstance(self.a, Pointers)
+        if isinstance(self.a, Pointers):
+            return operation.epilogue is not None
+        return operation.epilogue is not None or operation.types.invariant or self.is_of_complex
+
+    @property
+    def is_of_complex(self) -> bool:
+        """Whether lists begin with complex numbers, whose products take several launches each."""
+        firsts = (
+            matrices[0] for matrices in (self.a, self.b) if isinstance(matrices, (list, tuple)) and matrices
         )
+        return any("complex" in str(getattr(array, "dtype", "")) for array in firsts)
 
     @property
     def of_none(self) -> bool:

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from lapidist.backends.selection import choose_place
+from lapidist.calls import complex_product
 from lapidist.calls.bound import Bound
 from lapidist.calls.call import Call
 from lapidist.calls.destination import backend_for, multiply_on_host, output_of
@@ -52,6 +54,8 @@ def multiplied(
     plain = replace(call, operation=in_float32(operation))
     require_plain(operation, precision)
     bound = plain.bound()
+    if bound.is_complex:
+        return of_complex(bound, call, multiply)
     require_current_stream(call.stream, precision)
     require_float32(bound, precision)
     backend = backend_for(bound, call.choices)
@@ -83,6 +87,16 @@ def is_emulated(bound: Bound) -> bool:
 def parts_for(precision: str, k: int) -> Parts:
     """Slices need many terms."""
     return PARTS_OF[precision] if k >= LEAST_K else PIECES
+
+
+def of_complex(bound: Bound, call: Call, multiply: Multiply) -> Any:
+    """Its product of real numbers is emulated."""
+    precision = call.operation.types.precision
+    require_float32(bound, precision)
+    require_current_stream(call.stream, precision)
+    if choose_place(bound.a.device, call.choices.device) == HOST:
+        return multiply_on_host(bound)
+    return complex_product.multiplied(bound, call, multiply, None)
 
 
 def with_epilogue(bound: Bound, call: Call, plain: Call, multiply: Multiply) -> Any:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lapidist.calls.operation import Operation
 from lapidist.device import Device
-from lapidist.dtypes import EMULATIONS, IEEE
+from lapidist.dtypes import EMULATIONS, IEEE, PART_OF
 from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import HOST, Operand
 from lapidist.frameworks.streams import require_stream
@@ -58,7 +58,8 @@ def require_current_stream(stream: Any, precision: str) -> None:
 
 
 def require_float32(bound: Bound, precision: str) -> None:
-    if bound.a.dtype != "float32" or bound.out_dtype != "float32":
+    types = (PART_OF.get(dtype, dtype) for dtype in (bound.a.dtype, bound.out_dtype))
+    if set(types) != {"float32"}:
         raise DTypeError(
             f'precision: "{precision}" is a way to multiply float32; a is {bound.a.dtype}, the result'
             f" {bound.out_dtype}. Leave it out"

@@ -244,6 +244,10 @@ def checked_and_run(calls: Sequence[Call], every: Sequence[Bound]) -> list[Any]:
     """Plan all products, launch them, and make the fast paths of the next call."""
     first, stream = calls[0], calls[0].stream
     require_stream(stream)
+    if first.operation.is_plain and every[0].is_complex:
+        from lapidist.calls.full_path import of_complex
+
+        return [of_complex(None, bound, call) for bound, call in zip(every, calls, strict=True)]
     backend = backend_for(every[0], first.choices)
     if not backend.plans:
         require_choices(first.choices, backend)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from lapidist.backends.selection import choose_place
 from lapidist.build.compile_policy import way_of
 from lapidist.calls.bound import Bound
 from lapidist.calls.call import Call, numbers_in
@@ -24,6 +25,7 @@ from lapidist.calls.repeat.shape import (
 )
 from lapidist.dtypes import EMULATIONS
 from lapidist.errors import explained, not_in_graphs
+from lapidist.frameworks.arrays import HOST
 from lapidist.frameworks.streams import require_stream
 
 # ---- modules imported by the first call that needs them, so that other processes start sooner ----
@@ -62,6 +64,13 @@ def followed_lists() -> Any:
     from lapidist.calls import followed_lists
 
     return followed_lists
+
+
+@cache
+def complex_product() -> Any:
+    from lapidist.calls import complex_product
+
+    return complex_product
 
 
 @cache
@@ -121,7 +130,12 @@ def multiplied(call: Call) -> Any:
         if rows is None or not ROWS
         else planned_products().of_new_rows(call.a, call.b, rows, key, call.stream)
     )
-    return run(key, call.bound(), call.choices, call.stream, rows) if result is None else result
+    if result is not None:
+        return result
+    bound = call.bound()
+    return (
+        of_complex(key, bound, call) if bound.is_complex else run(key, bound, call.choices, call.stream, rows)
+    )
 
 
 def multiplied_with_arrays(call: Call) -> Any:
@@ -166,6 +180,14 @@ def multiplied_lists(call: Call) -> Any:
     if fast_path is not None:
         remember(LISTS, keys[0] if len(batch.bundles) == 1 else keys[-1], fast_path)
     return call.out if is_filled(call.out) else result
+
+
+def of_complex(key: Any, bound: Bound, call: Call) -> Any:
+    """Where kernels are planned, several launches make a product of complex numbers."""
+    require_stream(call.stream)
+    if choose_place(bound.a.device, call.choices.device) == HOST:
+        return run(key, bound, call.choices, call.stream)
+    return complex_product().multiplied(bound, call, multiplied, key)
 
 
 def is_filled(out: Any) -> bool:

@@ -19,7 +19,10 @@ def require_c_for_beta(beta: float, c: object) -> None:
         )
 
 
-def require_scalar(name: str, value: Any) -> float:
+def require_scalar(name: str, value: Any) -> Any:
+    """alpha or beta as a Python number. Complex ones are refused later, where sums are real."""
+    if isinstance(value, (complex, np.complexfloating)):
+        return complex(value)
     if isinstance(value, Real) or (
         isinstance(value, np.generic) and (value.dtype.kind == "b" or value.dtype.name in OPERANDS)
     ):
@@ -29,7 +32,11 @@ def require_scalar(name: str, value: Any) -> float:
             raise ArgumentError(
                 f"{name}: must fit a float64; got an integer beyond it. Scale the inputs instead"
             ) from None
-    raise ArgumentError(
+    raise no_real_number(name, value)
+
+
+def no_real_number(name: str, value: Any) -> ArgumentError:
+    return ArgumentError(
         f"{name}: must be a real number; got {type(value).__name__}. Call float() on it, or .item() on an"
         " array"
     )
@@ -38,18 +45,29 @@ def require_scalar(name: str, value: Any) -> float:
 BLAS_FLAGS = "BLAS' 'N' is False, 'T' is True"
 
 
+def require_op(name: str, value: object) -> None:
+    """What op does to an operand."""
+    if value != "C" or not isinstance(value, str):
+        require_flag(name, value, f'{BLAS_FLAGS}; "C" conjugates, too')
+
+
 def require_flag(name: str, value: object, way_out: str = "Call bool() on it, or leave it out") -> None:
     if not isinstance(value, (bool, np.bool_)):
         raise ArgumentError(f"{name}: must be True or False; got {value!r}. {way_out}")
 
 
-def require_in_range(name: str, value: float, accumulator: str) -> float:
+def require_in_range(name: str, value: Any, accumulator: str) -> Any:
     """alpha or beta rounded to the type that kernels take: the accumulator's, or float for half sums. What
     rounds to zero is zero.
     """
+    dtype = number_type(accumulator)
+    if isinstance(value, complex):
+        if np.dtype(accumulator).kind != "c":
+            raise no_real_number(name, value)
+        parts = (require_in_range(name, part, dtype.name) for part in (value.real, value.imag))
+        return complex(*parts) if value.imag else next(parts)
     if value in (0.0, 1.0):
         return value
-    dtype = number_type(accumulator)
     if dtype.kind in "biu":
         require_integer(name, value, dtype)
         return value

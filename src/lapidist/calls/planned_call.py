@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from lapidist.backends.selection import choose_place
 from lapidist.build.compile_policy import NEVER, WAIT
 from lapidist.calls import argument_rules
 from lapidist.calls.named_arguments import call_of
 from lapidist.config import AUTO
 from lapidist.dtypes import Precision
 from lapidist.errors import ShapeError, explained, not_in_graphs
+from lapidist.frameworks.arrays import HOST
 from lapidist.problems.pointers import Pointers
 
 if TYPE_CHECKING:
-    from lapidist.calls.call import Mode
+    from lapidist.calls.bound import Bound
+    from lapidist.calls.call import Call, Mode
+    from lapidist.calls.complex_plan import ComplexGemm
     from lapidist.calls.executable import Gemm
     from lapidist.calls.lists import ArrayGemm
     from lapidist.config import Config
@@ -33,8 +37,8 @@ def plan(
     alpha: Any = 1.0,
     beta: Any = 0.0,
     out: Any = None,
-    trans_a: bool = False,
-    trans_b: bool = False,
+    trans_a: bool | Literal["C"] = False,
+    trans_b: bool | Literal["C"] = False,
     out_dtype: Any = None,
     acc_dtype: Any = None,
     precision: Precision = "ieee",
@@ -63,7 +67,7 @@ def plan(
     workspace: Any = None,
     device: int | str | None = None,
     compile: Literal["wait", "never"] | None = None,
-) -> Gemm | ArrayGemm:
+) -> Gemm | ArrayGemm | ComplexGemm:
     """What `gemm` would run on these arrays, decided once.
 
     Parameters
@@ -77,7 +81,7 @@ def plan(
 
     Returns
     -------
-    Gemm or ArrayGemm
+    Gemm, ArrayGemm or ComplexGemm
         Its `execute(a, b, c, out)` runs it again and again; print it for the reasons.
 
     Examples
@@ -108,6 +112,15 @@ def plan(
             return SuccessiveGemm(call)
         batch = batch_of(call.a, call.b, call.c, call.out, call.operation)
         return ListGemm(batch, call.operation, call.choices)
+    bound = call.bound()
+    if bound.is_complex and call.operation.is_plain and place_of(call, bound) != HOST:
+        from lapidist.calls.complex_plan import ComplexGemm
+
+        return ComplexGemm(bound, call)
     from lapidist.calls.executable import Gemm
 
-    return Gemm(call.bound(), call.choices)
+    return Gemm(bound, call.choices)
+
+
+def place_of(call: Call, bound: Bound) -> int | str:
+    return choose_place(bound.a.device, call.choices.device)

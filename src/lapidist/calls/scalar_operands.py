@@ -15,7 +15,7 @@ from lapidist.backends.host_product import HostProduct
 from lapidist.calls import number_rules
 from lapidist.calls.operation import Operation, is_array
 from lapidist.calls.part import Part, ProblemInputs
-from lapidist.dtypes import number_type
+from lapidist.dtypes import PART_OF, number_type
 from lapidist.errors import DTypeError, ShapeError
 from lapidist.frameworks.arrays import HOST, Operand, operand_of
 from lapidist.frameworks.host_arrays import native, on_host
@@ -47,7 +47,7 @@ class ScalarOperands(Part):
 def scalar_of(name: str, value: Any, accumulator: str) -> Operand:
     """The array, of the type in which sums are scaled; one in host memory is converted to it."""
     operand = operand_of(native(value), name)
-    dtype = number_type(accumulator).name
+    dtype = accumulator if accumulator in PART_OF else number_type(accumulator).name
     if math.prod(operand.shape) != 1:
         raise ShapeError(
             f"{name}: must be a number or an array of one element; got shape {operand.shape}. Take one"

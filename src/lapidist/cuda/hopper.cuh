@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cluster.cuh"
+#include "overlap.cuh"
 #include "ptx.cuh"
 
 // 128 opaque bytes, passed by value as a __grid_constant__ parameter; the driver's cuTensorMapEncodeTiled
@@ -161,23 +162,6 @@ __device__ __forceinline__ void proxy_fence() { asm volatile("fence.proxy.async.
 
 __device__ __forceinline__ void tma_prefetch_map(const TensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
-
-// ---- launches that overlap: blocks of the next one take the places that those of this one leave ----
-
-// The next launch may start once all blocks have said so, or ended.
-__device__ __forceinline__ void let_next_launch_start() {
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-}
-
-// Until the launch before has ended and all that it wrote is there. Before this, nothing may be touched that
-// a launch touches.
-__device__ __forceinline__ void wait_for_last_launch() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-
-// The same, when the arithmetic that leads to a place is done: the assembler else moves it behind the wait.
-__device__ __forceinline__ void wait_for_last_launch_behind(const void* place) {
-  asm volatile("{.reg .pred known; setp.ne.u64 known, %0, 0; @known griddepcontrol.wait;}" ::"l"(place)
-               : "memory");
 }
 
 // ---- registers move between warpgroups: all four warps of one must execute it ----

@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from itertools import zip_longest
 from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 
-from lapidist.dtypes import size_of
+from lapidist.dtypes import PART_OF, size_of
 from lapidist.errors import ArgumentError, DeviceError, DTypeError, LapidistError
 
 REASONABLE_WORK = 10_000  # of NumPy's, to tell whether two arrays share an element: milliseconds
@@ -45,6 +45,7 @@ class Operand:
     framework: str
     owner: Any
     writable: bool = True
+    conjugated: bool = False  # its numbers are the conjugates of those in memory
 
     @property
     def place(self) -> str:
@@ -90,15 +91,20 @@ class Operand:
         shape, strides = self.shape, self.strides
         return self.viewed((*shape[:-2], shape[-1], shape[-2]), (*strides[:-2], strides[-1], strides[-2]))
 
+    def conjugate(self) -> Operand:
+        """The same memory; real numbers are their own conjugates."""
+        return replace(self, conjugated=self.dtype in PART_OF and not self.conjugated)
+
     def viewed(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> Operand:
         """The same memory under another shape."""
         name, at, dtype, device = self.name, self.pointer, self.dtype, self.device
-        return Operand(name, at, shape, strides, dtype, device, self.framework, self.owner, self.writable)
+        how = self.framework, self.owner, self.writable, self.conjugated
+        return Operand(name, at, shape, strides, dtype, device, *how)
 
     def alone(self) -> Operand:
         """The same description without the array, so that nothing of a caller's is kept alive."""
         at = self.name, self.pointer, self.shape, self.strides, self.dtype, self.device
-        return Operand(*at, self.framework, None, self.writable)
+        return Operand(*at, self.framework, None, self.writable, self.conjugated)
 
 
 class Outlined:
@@ -167,13 +173,14 @@ def operand_of(array: Any, name: str) -> Operand:
 
 def of_torch(tensor: Any, name: str) -> Operand:
     """A tensor whose numbers mean their negatives (the imaginary part of a conjugated one) is copied as they
-    are meant.
+    are meant. One whose numbers mean their conjugates is taken as it lies.
     """
     require_memory(tensor, name)
     negated = tensor.is_neg()
     if negated:
         tensor = tensor.resolve_neg()
     dtype = str(tensor.dtype)[6:]
+    conjugated = dtype in PART_OF and tensor.is_conj()
     device = HOST if tensor.device.type == "cpu" else (tensor.device.index or 0)
     return Operand(
         name,
@@ -184,7 +191,8 @@ def of_torch(tensor: Any, name: str) -> Operand:
         device,
         "torch",
         tensor,
-        not negated,
+        not (negated or conjugated),
+        conjugated,
     )
 
 

@@ -7,6 +7,7 @@ it, then copied."""
 from __future__ import annotations
 
 from ctypes import c_char
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -103,7 +104,11 @@ def write(out: Any, result: np.ndarray[Any, Any]) -> None:
 
 
 def on_host(operand: Operand) -> np.ndarray[Any, Any]:
-    """A NumPy view of an operand in host memory: the caller's own memory, in the operand's shape."""
+    """A NumPy view of an operand in host memory: the caller's own memory, in the operand's shape. Of
+    conjugated numbers it is a copy.
+    """
+    if operand.conjugated:
+        return np.conjugate(on_host(replace(operand, conjugated=False)))
     if operand.framework == "torch":
         return torch_on_host(operand)
     base = asarray(operand.owner, operand.name)

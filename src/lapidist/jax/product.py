@@ -18,6 +18,7 @@ from lapidist.calls.operation import Factors, Groups, Operation, Types
 from lapidist.dtypes import EMULATIONS, IEEE, Accuracy
 from lapidist.epilogues.steps import Function, Parameter, Result, Step
 from lapidist.epilogues.tracing import BoundEpilogue
+from lapidist.errors import DTypeError
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides
 
 NAME = "lapidist_product"
@@ -171,6 +172,8 @@ class Product(NamedTuple):
         if self.is_emulated:
             require_plain(operation, self.precision)
         bound = Bound(named["a"], named["b"], named.get("c"), None, operation)
+        if bound.is_complex:
+            raise DTypeError(bound.no_kernel)
         if self.is_emulated:
             require_float32(bound, self.precision)
         return bound

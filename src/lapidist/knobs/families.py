@@ -181,6 +181,28 @@ MIRROR: Knobs = (
     Knob("FROM_UPPER", "1: the upper triangle is read; 0: the lower one"),
     Knob("MIRRORED", "1: D gets both halves; 0: that of the triangle"),
 )
+OVERLAPS = Knob("OVERLAPS", "1: blocks start before the last launch has ended, from sm_90 on")
+PART = Knob("Part", "the type of real and imaginary parts", "float", TYPE)
+COMPLEX_TILE: Knobs = (
+    PART,
+    OVERLAPS,
+    Knob("STEPS", "of k that are in shared memory at a time"),
+    *(Knob(f"{letter}_ALONG_K", f"1: neighbours along k touch in {letter}") for letter in "AB"),
+    *(Knob(f"{letter}_CONJUGATED", f"1: {letter}'s conjugates are meant") for letter in "ABC"),
+    *(Knob(f"{name}_REAL", f"1: {name.lower()} is real") for name in ("ALPHA", "BETA")),
+    Knob("READS_C", "1: beta is not zero"),
+)
+REAL_FORM: Knobs = (
+    THREADS,
+    PART,
+    Knob("OF_REAL", "1: A's numbers are real"),
+    Knob("READ_DOWN", "1: neighbours of a column of A touch, and are read together"),
+    Knob("CONJUGATED", "1: A's conjugates are meant"),
+    Knob("SCALED", "1: numbers are multiplied by re + i im"),
+    Knob("WIDENED", "1: each number becomes two rows of two real ones; 0: it stays a complex number"),
+    OVERLAPS,
+    Knob("LEFT_CONJUGATED", "1: the left operand's conjugates are meant, so the second row has their sign"),
+)
 QUANTISE: Knobs = (
     VALUE,
     RESULT,

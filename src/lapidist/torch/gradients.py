@@ -1,8 +1,9 @@
 """Gradients and tangents of the operators, made of the operators: they can be differentiated again.
 
 Each product is a gemm. Let D = alpha op(A) op(B) + beta C, and G be the gradient of D. The gradient of op(A)
-is alpha G op(B)^T, that of op(B) is alpha op(A)^T G, summed over broadcast dimensions. `how`: alpha, trans_a,
-trans_b, precision."""
+is alpha G op(B)^T, that of op(B) is alpha op(A)^T G, summed over broadcast dimensions. Of complex numbers the
+factor is conjugated, as torch has it, and a real operand gets the real part. `how`: alpha, trans_a, trans_b,
+precision."""
 
 from __future__ import annotations
 
@@ -21,7 +22,11 @@ How = tuple[float, bool, bool, Any]
 
 
 def of_one_type(g: Any, factor: Any) -> tuple[Any, Any]:
-    """A gradient and the factor that it is multiplied by, in the factor's type, unless that has 8 bits."""
+    """A gradient and the factor that it is multiplied by, in the factor's type, unless that has 8 bits or the
+    gradient is complex.
+    """
+    if g.is_complex():
+        return g, factor.conj()
     if g.dtype is factor.dtype:
         return g, factor
     return (g, factor.to(g.dtype)) if factor.dtype.itemsize == 1 else (g.to(factor.dtype), factor)
@@ -91,6 +96,16 @@ def keep(ctx: Any, a: Any, b: Any, output: Any, types: Any) -> None:
     ctx.save_for_forward(a, b)
     ctx.shapes, ctx.shape, ctx.types = (a.shape, b.shape), output.shape, types
     ctx.precision = types[1] if len(types) > 1 else IEEE
+    ctx.complex = (a.is_complex(), b.is_complex()) if output.is_complex() else None
+
+
+def real_parts(ctx: Any, of_a: Any, of_b: Any) -> tuple[Any, Any]:
+    """Gradients of real operands of a complex product are real."""
+    if ctx.complex is None or all(ctx.complex):
+        return of_a, of_b
+    pairs = zip((of_a, of_b), ctx.complex, strict=True)
+    of_a, of_b = (g if g is None or is_complex else g.real for g, is_complex in pairs)
+    return of_a, of_b
 
 
 def summed(*terms: Any) -> Any:
@@ -119,6 +134,7 @@ def gemm_back(ctx: Any, g: Any) -> tuple[Any, ...]:
     (a, b), (a_shape, b_shape), how = ctx.saved_tensors, ctx.shapes, (*ctx.how, ctx.precision)
     of_a = gradient_of_a(g, b, a_shape, how) if ctx.needs_input_grad[0] else None
     of_b = gradient_of_b(g, a, b_shape, how) if ctx.needs_input_grad[1] else None
+    of_a, of_b = real_parts(ctx, of_a, of_b)
     reads_c = any(ctx.needs_input_grad[2:3]) and ctx.beta != 0  # shorter without c
     of_c = (g * ctx.beta).sum_to_size(ctx.c_shape) if reads_c else None
     return of_a, of_b, of_c, None, None, None, None, None, None
@@ -154,7 +170,7 @@ def matmul_back(ctx: Any, g: Any) -> tuple[Any, ...]:
     if ctx.needs_input_grad[1]:
         shape = (*b_shape, 1) if column else b_shape
         of_b = gradient_of_b(g, as_rows(a), shape, how).reshape(b_shape)
-    return of_a, of_b, None, None
+    return *real_parts(ctx, of_a, of_b), None, None
 
 
 def matmul_forth(ctx: Any, of_a: Any, of_b: Any, *_: None) -> Any:
@@ -185,7 +201,7 @@ def linear_back(ctx: Any, g: Any) -> tuple[Any, ...]:
     if ctx.needs_input_grad[1]:
         of_weight = gradient_of_b(g, as_rows(input), (1, *weight_shape) if column else weight_shape, how)
         of_weight = of_weight.reshape(weight_shape) if column else of_weight
-    return of_input, of_weight, of_bias, None, None
+    return *real_parts(ctx, of_input, of_weight), of_bias, None, None
 
 
 def linear_forth(ctx: Any, of_input: Any, of_weight: Any, of_bias: Any, *_: None) -> Any:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import torch
 
 from lapidist.calls.keywords import unexpected
+from lapidist.calls.number_rules import no_real_number
 from lapidist.calls.operation import OPEN_BLOCKS
 from lapidist.dtypes import IEEE, Precision
 from lapidist.epilogues.layer_activations import require_epilogue_alone
@@ -52,23 +53,29 @@ def gemm(
     b: Any,
     c: Any = None,
     *,
-    alpha: float = 1.0,
-    beta: float = 0.0,
-    trans_a: bool = False,
-    trans_b: bool = False,
+    alpha: complex = 1.0,
+    beta: complex = 0.0,
+    trans_a: bool | Literal["C"] = False,
+    trans_b: bool | Literal["C"] = False,
     out_dtype: Any = None,
     precision: Precision = IEEE,
     epilogue: Any = None,
     invariant: bool | None = None,
     **unknown: NoReturn,
 ) -> Any:
-    """alpha op(a) op(b) + beta c, where c broadcasts to the product. beta = 0 never reads c."""
+    """alpha op(a) op(b) + beta c, where c broadcasts to the product. beta = 0 never reads c.
+
+    Of complex tensors, op may be "C" (conjugated and transposed), alpha and beta complex."""
     if unknown:
         raise unexpected(gemm, unknown)
     if invariant is not None or OPEN_BLOCKS:
         precision = with_invariance(precision, invariant)
     if not (isinstance(a, TENSOR) and isinstance(b, TENSOR) and (c is None or isinstance(c, TENSOR))):
         require_tensors(("c",), a=a, b=b, c=c)
+    (a, trans_a), (b, trans_b) = conjugated(a, trans_a), conjugated(b, trans_b)
+    if isinstance(alpha, complex) or isinstance(beta, complex):
+        b, alpha = multiplied("alpha", b, alpha, a)
+        c, beta = multiplied("beta", c, beta, a)
     if epilogue is not None:
         how = {"alpha": alpha, "beta": beta, "trans_a": trans_a, "trans_b": trans_b}
         return fused_epilogues.gemm(a, b, c, epilogue, how, out_dtype, precision)
@@ -170,6 +177,20 @@ def require_tensors(optional: tuple[str, ...] = (), **arguments: Any) -> None:
             raise DTypeError(
                 f"{name}: must be a tensor; got {type(value).__name__}. Pass it through torch.as_tensor first"
             )
+
+
+def conjugated(tensor: Any, op: Any) -> tuple[Any, Any]:
+    """Conjugated and transposed by torch, without a copy, where op is "C"."""
+    return (tensor.conj(), True) if isinstance(op, str) and op == "C" else (tensor, op)
+
+
+def multiplied(name: str, tensor: Any, number: Any, a: Any) -> tuple[Any, Any]:
+    """A tensor times a complex number, which operators do not take, and what is left of the number."""
+    if not isinstance(number, complex) or tensor is None or number == 0:
+        return tensor, 0.0 if number == 0 else number
+    if not (tensor.is_complex() or a.is_complex()):
+        raise no_real_number(name, number)
+    return tensor * number, 1.0
 
 
 def require_none(into: Any) -> None:

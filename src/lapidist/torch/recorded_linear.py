@@ -63,7 +63,7 @@ def recorded_linear(input: Any, weight: Any, bias: Any) -> Any:
 
 def paths_of(key: Any, input: Any, weight: Any, bias: Any) -> LayerPaths | None:
     """The fast paths of a layer whose product has one; None: it has none yet."""
-    if input.ndim < 2 or weight.ndim != 2:
+    if input.ndim < 2 or weight.ndim != 2 or input.is_complex():  # gradients of those take conjugates
         return None
     alpha, beta, trans_a, trans_b = PRODUCT if bias is None else SUM
     full_key = key_of_gemm(input, weight, bias, None, trans_a, trans_b, scalars_key(alpha, beta), USUAL_TYPES)

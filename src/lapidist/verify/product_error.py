@@ -9,6 +9,7 @@ import numpy as np
 
 from lapidist.errors import ArgumentError, ShapeError
 from lapidist.frameworks.arrays import framework_of
+from lapidist.verify.real_parts import is_complex, parts_in_turn
 from lapidist.verify.sum_bound import expect, to_float64
 
 
@@ -17,6 +18,7 @@ class Report:
     """`ratio` is the largest error over its bound, which is right up to 1. It is that of the element `where`,
     whose value is `got`, not `expected`; its error is `error`, and `bound` is allowed. `largest` is the
     largest error of all elements, `typical` the root of their mean square, relative to that of the product.
+    Of complex numbers, elements are their parts in turn.
     """
 
     ratio: float
@@ -47,8 +49,8 @@ def report(
     d: Any,
     c: Any = None,
     *,
-    alpha: float = 1.0,
-    beta: float = 0.0,
+    alpha: complex = 1.0,
+    beta: complex = 0.0,
     scale_a: Any = None,
     scale_b: Any = None,
     precision: str = "ieee",
@@ -81,6 +83,7 @@ def report(
     """
     a, b, d, c = (x if x is None or framework_of(x) in ("numpy", "torch") else host(x) for x in (a, b, d, c))
     expected = expect(a, b, c, alpha, beta, out_dtype=d.dtype, **summed(a, precision, plan, scale_a, scale_b))
+    d = parts_in_turn(d) if is_complex(d) else d
     if tuple(expected.reference.shape) != tuple(d.shape):
         raise ShapeError(
             f"d: must have the shape of the product, {tuple(expected.reference.shape)}; got {tuple(d.shape)}."

@@ -35,7 +35,10 @@ there is no saying what float64 should lose.
 
 tf32 keeps 10 bits of each factor. Our kernels round them; where TMA brings operands, they are cut off. So
 each product is off by up to 2^-9, 2^-10 on average: 2^-10 |product| + 8 2^-10 R. A subnormal factor loses up
-to 2^-136: 2^-136 times the other ones' sum."""
+to 2^-136: 2^-136 times the other ones' sum.
+
+Complex numbers are bounded part by part: each is a sum of 2 k real products. A complex alpha or beta rounds B
+or C once more, 3 u of it, which counts as a factor does."""
 
 from __future__ import annotations
 
@@ -43,8 +46,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from lapidist.dtypes import FP8, TF32, TYPES, math_of
+from lapidist.dtypes import FP8, PART_OF, TF32, TYPES, math_of
 from lapidist.problems.scaling import K_BLOCK
+from lapidist.verify.real_parts import is_complex, parts_in_turn, parts_of, to_complex128, widened
 
 LAMBDA = 8.0
 # products of one step; wmma takes tf32 in steps of 4, mma.sync and wgmma of 8
@@ -130,12 +134,13 @@ class Expected:
     bound: Any
 
     def judge(self, d: Any) -> Verdict:
+        d = parts_in_turn(d) if is_complex(d) else d
         error = abs(to_float64(d) - self.reference)
         return worst_of((error != 0) * WRONG if self.bound is None else error / self.bound)
 
 
 def judge(
-    d: Any, a: Any, b: Any, c: Any = None, alpha: float = 1.0, beta: float = 0.0, **more: Any
+    d: Any, a: Any, b: Any, c: Any = None, alpha: complex = 1.0, beta: complex = 0.0, **more: Any
 ) -> Verdict:
     """The verdict on D, by `expect`."""
     return expect(a, b, c, alpha, beta, out_dtype=d.dtype, **more).judge(d)
@@ -145,8 +150,8 @@ def expect(
     a: Any,
     b: Any,
     c: Any = None,
-    alpha: float = 1.0,
-    beta: float = 0.0,
+    alpha: Any = 1.0,
+    beta: Any = 0.0,
     *,
     out_dtype: Any,
     exact: bool = False,
@@ -157,8 +162,12 @@ def expect(
     scale_b: Any = None,
     promoted: bool = False,
 ) -> Expected:
-    """What D must be. Arrays are all NumPy's or all torch's; `exact` asks for equality, for small integers.
-    `scale_a` and `scale_b` are factors as a caller has them; those along k imply `promoted`."""
+    """What D must be, of complex numbers their parts in turn. Arrays are all NumPy's or all torch's; `exact`
+    asks for equality, for small integers. `scale_a` and `scale_b` are factors as a caller has them; those
+    along k imply `promoted`."""
+    if is_complex(a, b):
+        part = PART_OF[name_of(out_dtype)]
+        return expect_parts(a, b, c, alpha, beta, out_dtype=part, exact=exact, precision=precision, unit=unit)
     dtype, output = name_of(a.dtype), TYPES[name_of(out_dtype)]
     sums = Sums(math_of(dtype, precision), accumulator or TYPES[dtype].accumulators[0], unit, promoted)
     a64, b64 = with_factors(to_float64(a), scale_a, False), with_factors(to_float64(b), scale_b, True)
@@ -184,6 +193,22 @@ def expect(
         + lost
     )
     return Expected(reference, bound + output.roundoff * (abs(reference) + bound) + output.spacing)
+
+
+def expect_parts(
+    a: Any, b: Any, c: Any, alpha: complex, beta: complex, *, out_dtype: str, exact: bool, **how: Any
+) -> Expected:
+    """The product of real numbers that a complex one is. Kernels multiply B and C by complex factors."""
+    right, how, rounded_c = widened(b), {**how, "exact": exact}, 0.0
+    if isinstance(alpha, complex):
+        right, how, alpha = widened(to_complex128(b) * alpha), {**how, "scale_b": 1.0}, 1.0
+    addend = None if c is None or beta == 0 else parts_in_turn(c)
+    if addend is not None and isinstance(beta, complex):
+        parts = sum(map(abs, parts_of(to_complex128(c)))) * (abs(beta.real) + abs(beta.imag))
+        rounded_c = 4 * TYPES[out_dtype].roundoff * parts_in_turn(parts + 1j * parts)
+        addend, beta = parts_in_turn(to_complex128(c) * beta), 1.0
+    expected = expect(parts_in_turn(a), right, addend, alpha, beta, out_dtype=out_dtype, **how)
+    return expected if exact else Expected(expected.reference, expected.bound + rounded_c)
 
 
 def underflow(sums: Sums, a: Any, b: Any) -> Any:

@@ -230,6 +230,7 @@ in_parts("batches", "Measure batches of products in bursts, beside torch.bmm.")
 in_parts("epilogue", "Measure epilogues beside the product alone and torch's kernels.")
 in_parts("emulated", "Measure emulated float32, and its errors, beside cuBLAS.")
 in_parts("invariant", "Measure what it costs that rows keep their bits.")
+in_parts("complex", "Measure products of complex numbers, beside cuBLAS.")
 in_parts("symmetric", "Measure symmetric products by half their tiles, beside cuBLAS.")
 
 

@@ -204,6 +204,7 @@ def measure_instead(subject: str, place: int | str, outputs: Outputs, part: Part
     """
     from lapidist_lab.bench.studies import (
         batched_products,
+        complex_products,
         default_kernels,
         emulated_products,
         epilogue_costs,
@@ -230,6 +231,7 @@ def measure_instead(subject: str, place: int | str, outputs: Outputs, part: Part
         "emulated": partial(emulated_products.measure, part=part),
         "invariant": partial(invariant_products.measure, part=part),
         "served": served_model.measure,
+        "complex": partial(complex_products.measure, part=part),
         "symmetric": partial(symmetric_products.measure, part=part),
         "epilogue": partial(epilogue_costs.measure, part=part),
         "mma": partial(tensor_cores.measure, part=part),

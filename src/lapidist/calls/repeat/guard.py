@@ -142,7 +142,7 @@ def compared_by_parts(*tensors: Any) -> Alike:
 def compared(tensor: Any) -> Alike:
     dtype, device, shape, same = tensor.dtype, tensor.device, tensor.shape, same_strides(tensor)
     plain = plain_tensors()
-    wants_gradient = tensor.requires_grad
+    wants_gradient, conjugated = tensor.requires_grad, tensor.is_conj()
 
     def alike(other: Any) -> bool:
         return (
@@ -153,6 +153,7 @@ def compared(tensor: Any) -> Alike:
             and other.device == device
             and other.requires_grad is wants_gradient
             and not other.is_neg()
+            and other.is_conj() is conjugated
         )
 
     return alike

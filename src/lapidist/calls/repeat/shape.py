@@ -66,6 +66,8 @@ def key_of_matrices(call: Call) -> Shape:
     operation, choices = call.operation, call.choices
     if not call.is_remembered or shape_of(call.a, call.b, call.out) is None:
         return None
+    if operation.alpha.__class__ is complex or operation.beta.__class__ is complex:
+        return None  # launches are made for them
     if operation.vectors:
         key = key_of_product(call.a, call.b, call.out, operation.types)
     else:

@@ -75,7 +75,8 @@ class Torch:
         return array
 
     def poison(self, array: Any) -> None:
-        array.fill_(float("nan") if array.dtype.is_floating_point else self.torch.iinfo(array.dtype).min)
+        has_nan = array.dtype.is_floating_point or array.dtype.is_complex
+        array.fill_(float("nan") if has_nan else self.torch.iinfo(array.dtype).min)
 
     def vendor(self, math: str) -> str:
         how = {

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from lapidist.dtypes import TF32, Precision, element_of, math_named, outputs_of, size_of
+from lapidist.dtypes import PART_OF, TF32, Precision, element_of, math_named, outputs_of, size_of
 from lapidist.errors import ArgumentError
 from lapidist.planning.warm import LAYERS
 
@@ -44,7 +44,8 @@ class Case:
 
     @property
     def flops(self) -> float:
-        return 2.0 * self.batch * self.m * self.n * self.k
+        """Of real numbers, of which a complex product takes four."""
+        return (8.0 if self.math in PART_OF else 2.0) * self.batch * self.m * self.n * self.k
 
     @property
     def set_bytes(self) -> int:

@@ -12,6 +12,7 @@ from lapidist_lab.bench.protocol.record import Record
 from lapidist_lab.bench.publish import (
     call_costs,
     charts,
+    complex_tables,
     emulated_tables,
     group_tables,
     invariant_tables,
@@ -65,6 +66,7 @@ def areas(data: Data) -> list[Area]:
         Area("batches", "small", "torch.bmm", of_records(all_of(call_costs.batched(data.runs).values()))),
         Area("groups, as of experts", "grouped", "the fastest peer", of_records(group_tables.in_order(data))),
         Area("emulated float32", "emulated", "cuBLAS' float32", of_records(emulated_tables.ours(data))),
+        Area("complex numbers", "complex", CUBLAS, of_records(complex_tables.ours(data))),
         Area("symmetric products", "symmetric", CUBLAS, of_records(symmetric_tables.ours(data))),
         Area("rows that keep their bits", "invariant", "our free choice", invariant_shares(data)),
         Area("epilogues", "epilogues", TORCH, of_records(data.ours(EPILOGUE))),

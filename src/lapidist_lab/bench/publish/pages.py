@@ -9,6 +9,7 @@ from typing import NamedTuple
 from lapidist.dtypes import FP8, short_name
 from lapidist_lab.bench.publish import (
     call_costs,
+    complex_tables,
     emulated_tables,
     group_tables,
     invariant_tables,
@@ -124,6 +125,12 @@ PAGES = (
         "What does it cost that rows keep their bits?",
         [invariant_tables.INVARIANT, invariant_tables.NOT_YET],
         lambda data: invariant_tables.of_invariant(data) or "not measured yet",
+    ),
+    Page(
+        "complex",
+        "How fast are products of complex numbers?",
+        [complex_tables.COMPLEX, complex_tables.NOT_YET],
+        lambda data: complex_tables.of_complex(data) or "not measured yet",
     ),
     Page(
         "symmetric",

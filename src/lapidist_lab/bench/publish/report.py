@@ -33,6 +33,7 @@ from lapidist_lab.bench.publish.squares import limits_table, summary
 from lapidist_lab.bench.publish.withdrawn import Withdrawal, read_withdrawals, without
 from lapidist_lab.bench.publish.worklog import worklog
 from lapidist_lab.bench.studies import (
+    complex_products,
     emulated_errors,
     emulated_products,
     grouped_products,
@@ -46,6 +47,7 @@ LINE = 110  # columns of a source file
 MEASURED = re.compile(r"^// Measured:.*(\n//           .*)*$", re.MULTILINE)
 HEADLINE_MODE = "sustained"
 STUDIES = (
+    complex_products.MODE,
     emulated_products.MODE,
     *emulated_errors.MODES,
     grouped_products.MODE,

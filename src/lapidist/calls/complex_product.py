@@ -1,0 +1,237 @@
+"""Products of complex numbers, by the kernels of real ones.
+
+    D = A B, row by row:    Re D, Im D in turn  =  Re A, Im A in turn  x  B, each number widened to 2 x 2
+
+D, C and A are read and written where they lie, as real matrices of twice the length. A launch before the
+product brings B into its form. It also conjugates both operands and multiplies by a complex alpha. What does
+not lie so is brought into form as well. Where columns of D touch, the transposed product is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from lapidist.backends.backend import Backend
+from lapidist.backends.selection import backend_at, choose_place
+from lapidist.calls import argument_rules
+from lapidist.calls.bound import Bound
+from lapidist.calls.call import Call
+from lapidist.calls.destination import output_of
+from lapidist.calls.emulated_launches import Room
+from lapidist.calls.operation import Operation, Types
+from lapidist.calls.planned_products import prepared
+from lapidist.calls.repeat import MATRIX_PATHS, FastPath, remember
+from lapidist.calls.repeat.scalars import is_repeatable
+from lapidist.calls.repeat.start_in_steps import A, B, C, D, Place, Step, alone, fast_path, product
+from lapidist.dtypes import EMULATIONS, IEEE, PART_OF, size_of
+from lapidist.errors import ArgumentError
+from lapidist.frameworks.arrays import HOST, Operand, evenly
+from lapidist.frameworks.real_views import real_view
+from lapidist.launch import AS_IT_IS, Launch, Scalars
+from lapidist.planning.complex_tiles import Lies, complex_tiles, is_small
+from lapidist.planning.real_form_pass import Form, real_form
+
+Multiply = Callable[[Call], Any]
+ARRAYS = {"a": A, "b": B, "c": C, "out": D}  # of a call, by their names
+
+
+def multiplied(bound: Bound, call: Call, multiply: Multiply, key: Any) -> Any:
+    """The product of a call whose operands were checked, where kernels are planned. `multiply`: how products
+    of real numbers are made. The second call with this `key` makes the fast path of the next ones.
+    """
+    backend = checked_backend(bound, call)
+    launches = ComplexProduct(bound, call, backend, multiply, is_recorded(bound, call, backend, key))
+    result = launches.run()
+    path = launches.fast_path()
+    if path is not None:
+        remember(MATRIX_PATHS, key, path)
+    return result
+
+
+def checked_backend(bound: Bound, call: Call) -> Backend:
+    """Where the product runs, after the rules that only complex ones have."""
+    backend = backend_at(choose_place(bound.a.device, call.choices.device))
+    require_place(bound, backend, call.stream)
+    for operand in bound.operands:
+        argument_rules.require_aligned_elements(operand)
+    return backend
+
+
+def is_recorded(bound: Bound, call: Call, backend: Backend, key: Any) -> bool:
+    """Whether a fast path may be made of the call's launches."""
+    of_numbers = not any(isinstance(number, complex) for number in bound.alpha_beta)
+    on_gpu = backend.ordinal != HOST and call.operation.types.precision not in EMULATIONS
+    return on_gpu and of_numbers and is_repeatable(key, bound) and bound.alpha != 0
+
+
+def require_place(bound: Bound, backend: Backend, stream: Any) -> None:
+    on_gpu, like = backend.ordinal != HOST, bound.like
+    if on_gpu and (like.device == HOST or like.framework not in ("torch", "cupy")):
+        raise ArgumentError(
+            f"a: complex products on a GPU take arrays of torch or CuPy there; got {like.framework} arrays in"
+            f" {like.place}. Copy them"
+        )
+    if on_gpu and stream is not None:  # which orders who has the memory between launches
+        raise ArgumentError(
+            "stream: complex products run on the current stream of the arrays' framework; got another one."
+            " Make it current (with torch.cuda.stream(...), say)"
+        )
+
+
+class ComplexProduct:
+    def __init__(self, bound: Bound, call: Call, backend: Backend, multiply: Multiply, records: bool) -> None:
+        self.bound, self.call, self.backend, self.multiply = bound, call, backend, multiply
+        self.part = PART_OF[bound.out_dtype]
+        self.room = Room(bound.like)
+        self.starts = {operand.name: operand.pointer for operand in bound.operands}
+        self.steps: list[Step | None] | None = [] if records else None
+
+    def run(self) -> Any:
+        bound = self.bound
+        result, d = output_of(bound)
+        self.starts["out"] = d.pointer
+        a, b, c = bound.a, bound.b, bound.c
+        if 0 in bound.shape:
+            return bound.deliver(result)
+        if self._is_of_tiles() and self._in_tiles(a, b, c, d):
+            return bound.deliver(result)
+        if not rows_touch(d):
+            self._require_rows()
+            a, b, c, d = b.transposed(), a.transposed(), c and c.transposed(), d.transposed()
+        (alpha, of_right), (beta, of_c) = map(in_two_steps, bound.alpha_beta)
+        if bound.alpha == 0 or a.shape[-1] == 0:
+            *batch, m, n = d.shape
+            left, right = self.room.new((*batch, m, 0), self.part), self.room.new((0, 2 * n), self.part)
+        else:
+            left, right = self._factors(a, b, of_right)
+        if c is not None:
+            c = self._interleaved(c, Form(self.part, conjugated=c.conjugated, factor=of_c))
+        self._multiply(left, right, c, self._viewed(d), (alpha, beta))
+        return bound.deliver(result)
+
+    def _is_of_tiles(self) -> bool:
+        """Whether a caller left it open which kernel multiplies small numbers, and all their bits count."""
+        a, b, choices = self.bound.a, self.bound.b, self.call.choices
+        chosen = choices.kernel, choices.config, choices.sharing, choices.workspace
+        types = self.call.operation.types
+        both = a.dtype == b.dtype and types.precision == IEEE and not types.invariant
+        return (
+            not any(choice is not None for choice in chosen)
+            and both
+            and is_small(a.shape[-2], b.shape[-1], a.shape[-1])
+        )
+
+    def _in_tiles(self, a: Operand, b: Operand, c: Operand | None, d: Operand) -> bool:
+        """The product by one launch, where each operand steps evenly through the batch."""
+        batch, operands, lies = d.shape[:-2], (a, b, c or d, d), []
+        for operand in operands:
+            step = evenly(batch, steps_through(operand, batch))
+            if step is None:
+                return False
+            row, col = operand.strides[-2:]
+            lies.append(Lies(row, col, step, operand.conjugated))
+        alpha, beta = map(complex, self.bound.alpha_beta)
+        extents = *d.shape[-2:], 0 if alpha == 0 else a.shape[-1]
+        imaginary, matrices = (alpha.imag, beta.imag), prod(batch)
+        how = self.backend.chip.architecture, self.backend.compiles
+        launch = complex_tiles(self.part, extents, matrices, tuple(lies), imaginary, c is not None, *how)
+        self._launch(launch, operands, (alpha.real, beta.real))
+        return True
+
+    def fast_path(self) -> FastPath | None:
+        return None if not self.steps else fast_path(self.bound, self.steps, self.room.nbytes)
+
+    def _require_rows(self) -> None:
+        if self.bound.operation.types.invariant:
+            raise ArgumentError(
+                "out: must have rows whose elements touch, where complex products are invariant; got strides"
+                f" {self.bound.output().strides}. Write into a contiguous array and copy from it"
+            )
+
+    def _factors(self, a: Operand, b: Operand, factor: complex) -> tuple[Operand, Operand]:
+        """The real matrices of both operands. A real A takes B's numbers as they are."""
+        form = Form(self.part, b.dtype not in PART_OF, b.conjugated, factor=factor)
+        if a.dtype not in PART_OF:
+            return a, self._interleaved(b, form)
+        widened = form._replace(widened=True, left_conjugated=a.conjugated)
+        return self._interleaved(a, Form(self.part)), self._formed(b, widened)
+
+    def _interleaved(self, operand: Operand, form: Form) -> Operand:
+        """Of complex numbers: where they lie if they lie so, else in the room."""
+        as_it_lies = not form.conjugated and form.factor == 1 and rows_touch(operand)
+        return self._viewed(operand) if as_it_lies else self._formed(operand, form)
+
+    def _viewed(self, operand: Operand) -> Operand:
+        *batch, m, n = operand.shape
+        *around, row, _ = operand.strides
+        return real_view(operand, (*batch, m, 2 * n), (*(2 * step for step in (*around, row)), 1))
+
+    def _formed(self, operand: Operand, form: Form) -> Operand:
+        """Matrices that a batch repeats are brought into form once."""
+        *batch, rows, columns = operand.shape
+        *around, row, col = operand.strides
+        different = tuple(1 if step == 0 else size for size, step in zip(batch, around, strict=True))
+        height = 2 * rows if form.widened else rows
+        target = self.room.new((*different, height, 2 * columns), self.part)
+        together = evenly(different, tuple(around))
+        outer = () if together is not None else different[:-1]
+        step = together if together is not None else around[-1]
+        matrices = prod(different[len(outer) :])
+        how = self.backend.chip.architecture, self.backend.compiles
+        launch = real_form((rows, columns), matrices, (row, col, step), form, *how)
+        for index in np.ndindex(*outer):
+            read = sum(at * stride for at, stride in zip(index, around, strict=False))
+            written = sum(at * stride for at, stride in zip(index, target.strides, strict=False))
+            source = replace(operand, pointer=operand.pointer + read * size_of(operand.dtype))
+            to = replace(target, pointer=target.pointer + written * size_of(self.part))
+            self._launch(launch, (source, source, source, to), AS_IT_IS)
+        return target
+
+    def _launch(self, launch: Launch, operands: tuple[Operand, ...], numbers: Scalars) -> None:
+        at, like = dict(zip("ABCD", operands, strict=True)), self.bound.like
+        self.backend.launch_alone(launch, at, numbers, like.framework, self.call.stream)
+        if self.steps is not None:
+            self.steps.append(alone(launch, self.backend.ordinal, tuple(map(self._place, operands))))
+
+    def _multiply(
+        self, a: Operand, b: Operand, c: Operand | None, d: Operand, numbers: tuple[float, float]
+    ) -> None:
+        asked = self.call.operation.types
+        types = Types(precision=asked.precision, invariant=asked.invariant)
+        operation = Operation(alpha=numbers[0], beta=numbers[1], types=types)
+        arrays = a.owner, b.owner, None if c is None else c.owner, d.owner
+        call = Call(*arrays, operation, self.call.choices, self.call.stream)
+        self.multiply(call)
+        if self.steps is not None:
+            bound = call.bound()
+            step = product(prepared(bound, call.choices), bound, [self._place(x) for x in (a, b, c or d, d)])
+            # alpha and beta are those of the next call
+            self.steps.append(step and step._replace(scalars=None))
+
+    def _place(self, operand: Operand) -> Place:
+        start = self.starts.get(operand.name)
+        if start is None:
+            return self.room.place(operand)
+        return Place(ARRAYS[operand.name].array, operand.pointer - start)
+
+
+def steps_through(operand: Operand, batch: tuple[int, ...]) -> tuple[int, ...]:
+    """Numbers from matrix to matrix of a batch that the operand's own broadcasts to."""
+    own, strides = operand.shape[:-2], operand.strides[:-2]
+    steps = (0 if extent == 1 else stride for extent, stride in zip(own, strides, strict=True))
+    return (*[0] * (len(batch) - len(own)), *steps)
+
+
+def rows_touch(operand: Operand) -> bool:
+    """Whether neighbours of a row lie side by side."""
+    return operand.strides[-1] == 1 or operand.shape[-1] == 1
+
+
+def in_two_steps(number: complex) -> tuple[float, complex]:
+    """alpha or beta as kernels of real numbers take it, and what a launch before them multiplies by."""
+    return (1.0, number) if isinstance(number, complex) else (number, 1.0)

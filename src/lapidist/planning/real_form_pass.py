@@ -1,0 +1,78 @@
+"""The launch that brings an operand of a complex product into real form (cuda/packing/real_form.cu)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from lapidist.build.compiler import compile_kernel
+from lapidist.dtypes import TYPES
+from lapidist.launch import Launch, ParameterBlock
+
+THREADS, SIDE = 256, 32  # of a square of numbers
+FIRST_TO_OVERLAP = 90  # architecture
+
+
+class Form(NamedTuple):
+    """What is read, and what becomes of it. `factor`: 1 leaves numbers as they are, even NaNs."""
+
+    part: str  # the type of real and imaginary parts
+    of_real: bool = False
+    conjugated: bool = False
+    widened: bool = False
+    left_conjugated: bool = False
+    factor: complex = 1.0
+
+
+def overlaps_on(architecture: str) -> bool:
+    """Whether blocks may start before the last launch has ended."""
+    return int(architecture.strip("sm_af")) >= FIRST_TO_OVERLAP
+
+
+def parameters_of(part: str) -> ParameterBlock:
+    kind = {"float32": "f32", "float64": "f64"}[part]
+    return ParameterBlock(
+        [
+            ("A", "pointer"),
+            ("D", "pointer"),
+            *((name, "i32") for name in ("rows", "columns")),
+            *((f"a_{step}", "i64") for step in ("row", "col", "matrix")),
+            ("re", kind),
+            ("im", kind),
+        ]
+    )
+
+
+@lru_cache(maxsize=256)
+def real_form(
+    shape: tuple[int, int],
+    matrices: int,
+    steps: tuple[int, int, int],
+    form: Form,
+    architecture: str,
+    assembled: bool = True,
+) -> Launch:
+    """`steps`: numbers from row to row, column to column and matrix to matrix."""
+    (rows, columns), factor = shape, complex(form.factor)
+    overlaps = overlaps_on(architecture)
+    macros = {
+        "THREADS": THREADS,
+        "Part": TYPES[form.part].c_type,
+        "OF_REAL": int(form.of_real),
+        "READ_DOWN": int(steps[0] == 1 and steps[1] != 1),
+        "CONJUGATED": int(form.conjugated),
+        "SCALED": int(factor != 1),
+        "WIDENED": int(form.widened),
+        "LEFT_CONJUGATED": int(form.left_conjugated),
+        "OVERLAPS": int(overlaps),
+    }
+    parameters = parameters_of(form.part)
+    numbers = dict(zip(("a_row", "a_col", "a_matrix"), steps, strict=True))
+    sizes = {"rows": rows, "columns": columns, "re": factor.real, "im": factor.imag}
+    content = bytes(parameters.pack({**numbers, **sizes}))
+    binary = compile_kernel("packing/real_form.cu", "real_form", macros, architecture, assembled=assembled)
+    blocks = -(-rows // SIDE) * -(-columns // SIDE) * matrices
+    grid, block = (blocks, 1, 1), (THREADS, 1, 1)
+    return Launch(
+        binary, grid, block, content, overlaps=overlaps, parameters=parameters, patches=parameters.patches()
+    )

@@ -1,0 +1,57 @@
+"""Products of complex numbers, beside cuBLAS's in the same turns."""
+
+from __future__ import annotations
+
+from lapidist.dtypes import EMULATED, IEEE
+from lapidist_lab.bench.protocol.cases import shape_words
+from lapidist_lab.bench.protocol.record import Record
+from lapidist_lab.bench.publish.cells import geomean, time_words, times_faster
+from lapidist_lab.bench.publish.record_views import shape_of, short_chip
+from lapidist_lab.bench.publish.section import Data, Section
+from lapidist_lab.bench.publish.tables import table
+from lapidist_lab.bench.studies.complex_products import MATHS, MODE, NAMES
+
+
+def of_contender(data: Data, name: str) -> list[Record]:
+    rows = [record for record in data.of(MODE) if record.kernel == name and record.ratio]
+    return sorted(rows, key=lambda r: (r.device, MATHS.index(r.dtype), r.batch or 1, r.m * r.n * r.k))
+
+
+def ours(data: Data) -> list[Record]:
+    return of_contender(data, NAMES[IEEE])
+
+
+def of_complex(data: Data) -> str:
+    rows, parts = ours(data), []
+    for words, of_words in (
+        *((math, rows) for math in MATHS),
+        ("emulated", of_contender(data, NAMES[EMULATED])),
+    ):
+        times = [record.ratio or 0.0 for record in of_words if words in (record.dtype, "emulated")]
+        if times:
+            parts.append(f"{words} {geomean(times):.2f} times, {min(times):.2f} at least")
+    return f"On an {short_chip(rows[-1].device)}, of cuBLAS's: {'; '.join(parts)}" if parts else ""
+
+
+def every_case(data: Data) -> str:
+    columns = (
+        ("type", lambda record: record.dtype),
+        ("way", lambda record: record.kernel),
+        ("m x n x k", lambda record: shape_words(*shape_of(record), record.batch or 1)),
+        ("chip", lambda record: short_chip(record.device)),
+        ("time", lambda record: time_words(record.seconds)),
+        ("cuBLAS over it", times_faster),
+    )
+    return table(columns, [*ours(data), *of_contender(data, NAMES[EMULATED])]).markdown()
+
+
+WORDS = (
+    "A complex product runs as one of real numbers: a launch before it widens each number of B to two rows"
+    " and two columns. Small matrices are multiplied where they lie. Calls are captured in CUDA graphs, in turns"
+    " with cuBLAS's, without rest.\n\n"
+)
+COMPLEX = Section(lambda data: ours(data) and data, [lambda data: WORDS + every_case(data)])
+NOT_YET = Section(
+    lambda data: data.records and not ours(data),
+    ["Complex numbers have no Records yet. `lapidist bench complex --record results` makes them."],
+)

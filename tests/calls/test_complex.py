@@ -1,0 +1,199 @@
+"""Products of complex numbers: on the host by NumPy, and in the machine by the kernels of real ones."""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lapidist
+from lapidist.backends.machine_backend import sanitized
+
+PLACES = "host", "machine"
+TYPES = [np.complex64, np.complex128]
+Numbers = np.ndarray[Any, Any]
+OPS: dict[Any, Any] = {False: lambda x: x, True: lambda x: x.mT, "C": lambda x: x.mT.conj()}
+
+
+def whole(*shape: int, dtype: Any = np.complex64, seed: int = 0) -> Numbers:
+    """Small whole numbers, whose products and sums are exact."""
+    rng = np.random.default_rng((seed, *shape))
+    return (rng.integers(-4, 5, shape) + 1j * rng.integers(-4, 5, shape)).astype(dtype)
+
+
+def same(result: Any, right: Numbers, dtype: Any = np.complex64) -> None:
+    assert result.dtype == dtype
+    assert np.array_equal(result, right), (result, right)
+
+
+# numbers of alpha and beta: read where they lie, or brought into form before
+SCALARS = [(1.0, 0.0), (2.0, 1.0), (1j, 1 - 2j), (1 - 1j, 2.0), (3.0, 1j)]
+
+
+@pytest.mark.parametrize("device", PLACES)
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize(("trans_a", "trans_b"), list(product(OPS, OPS)))
+def test_every_op_of_every_layout(device: str, dtype: Any, trans_a: Any, trans_b: Any) -> None:
+    m, n, k = 33, 7, 35  # squares of numbers have 32 rows: whole ones and parts of them
+    c = whole(m, n, dtype=dtype, seed=2)
+    for number, (of_a, of_b, of_d) in enumerate(product("CF", repeat=3)):
+        a = np.array(whole(*((k, m) if trans_a else (m, k)), dtype=dtype), order=of_a)
+        b = np.array(whole(*((n, k) if trans_b else (k, n)), dtype=dtype, seed=1), order=of_b)
+        alpha, beta = SCALARS[number % len(SCALARS)]
+        right = alpha * (OPS[trans_a](a) @ OPS[trans_b](b)) + beta * c
+        out = np.full((m, n), np.nan, dtype, order=of_d)
+        how: Any = {"alpha": alpha, "beta": beta, "trans_a": trans_a, "trans_b": trans_b, "device": device}
+        with sanitized(number):
+            result = lapidist.gemm(a, b, c if beta else None, out=out, **how)
+        assert result is out
+        same(result, right, dtype)
+
+
+@pytest.mark.parametrize("device", PLACES)
+def test_real_with_complex_as_numpy_has_it(device: str) -> None:
+    a, b = whole(5, 9), whole(9, 33)
+    for x, y in (
+        (a.real, b),
+        (a, b.imag),
+        (a.real.copy(), b.conj()),
+        (a.real, b[:, ::2]),
+        (a.imag, b.T.copy().T),
+    ):
+        same(lapidist.matmul(x, y, device=device), x @ y)
+        same(lapidist.gemm(x, y.T, trans_b="C", device=device), x @ y.conj())
+    wide = b.astype(np.complex128)
+    same(lapidist.matmul(a, wide, device=device), a @ wide, np.complex128)
+    same(lapidist.matmul(a.real, wide, device=device), a @ wide - 1j * (a.imag @ wide), np.complex128)
+    same(lapidist.matmul(a, np.ones((9, 2), np.int16), device=device), a @ np.ones((9, 2), np.int16))
+
+
+@pytest.mark.parametrize("device", PLACES)
+def test_batches_and_vectors(device: str) -> None:
+    a, b = whole(2, 3, 5, 9), whole(3, 9, 4)
+    cases: list[tuple[Numbers, Numbers]] = [
+        (a, b),
+        (a, b[0]),
+        (a[0, 0], b),
+        (a[:, ::2], whole(2, 1, 9, 4)),
+        (np.broadcast_to(a[0, 0], (3, 5, 9)), b),
+        (a[0, 0, 0], b),
+        (a, b[0, :, 0]),
+        (a.transpose(1, 0, 2, 3), whole(2, 9, 4)),
+        (a[..., :0], b[:, :0]),
+        (a[:, :, :0], b),
+    ]
+    for x, y in cases:
+        with sanitized(1):
+            same(lapidist.matmul(x, y, device=device), x @ y)
+
+
+@pytest.mark.parametrize("device", PLACES)
+def test_what_is_zero_is_not_read(device: str) -> None:
+    a, b, c = whole(5, 9), whole(9, 7), whole(5, 7, seed=2)
+    nothing = np.full_like(a, np.nan)
+    same(lapidist.gemm(nothing, b, c, alpha=0.0, beta=1j, device=device), 1j * c)
+    same(lapidist.gemm(nothing, b, alpha=0j, device=device), 0 * c)
+    same(lapidist.gemm(a, b, np.full_like(c, np.nan), beta=0j, device=device), a @ b)
+    out = c.copy()
+    same(lapidist.gemm(a, b, out, beta=1j, out=out, device=device), a @ b + 1j * c)
+
+
+@pytest.mark.parametrize("device", PLACES)
+def test_c_of_any_layout(device: str) -> None:
+    a, b, c = whole(6, 9), whole(9, 7), whole(7, 6, seed=2)
+    for addend in (c.T, c.T.conj(), c[:1, 0], c[0, :, None], c.T[:, :1]):
+        for beta in (2.0, 1 - 1j):
+            same(lapidist.gemm(a, b, addend, beta=beta, device=device), a @ b + beta * addend)
+
+
+def test_infinite_parts_stay_where_they_are() -> None:
+    """A factor of one multiplies nothing: inf times its imaginary part would be NaN."""
+    a = np.array([[1.0]], np.complex64)
+    b = np.array([[complex(np.inf, 1.0)]], np.complex64)
+    assert lapidist.matmul(a.real, b, device="machine")[0, 0] == b[0, 0]
+
+
+@pytest.mark.parametrize("precision", ["tf32", "emulated"])
+def test_other_precisions(precision: Any) -> None:
+    a, b = whole(20, 300), whole(300, 9)
+    for device in PLACES:
+        same(lapidist.gemm(a, b.conj(), precision=precision, device=device), a @ b.conj())
+
+
+@pytest.mark.parametrize("device", PLACES)
+def test_lists(device: str) -> None:
+    a, b = [whole(5, 9), whole(3, 4)], [whole(9, 7), whole(4, 2)]
+    results = lapidist.gemm_lists(a, b, alpha=1j, device=device)
+    for result, x, y in zip(results, a, b, strict=True):
+        same(result, 1j * (x @ y))
+
+
+@pytest.mark.parametrize("device", PLACES)
+def test_a_plan(device: str) -> None:
+    a, b, c = whole(5, 9), whole(9, 7), whole(5, 7, seed=2)
+    plan = lapidist.plan(a, b, c, alpha=1j, beta=2.0, device=device)
+    assert "complex64" in str(plan)
+    assert "complex64" in repr(plan)
+    for seed in (3, 4):
+        other = whole(5, 9, seed=seed)
+        same(plan.execute(other, b, c), 1j * (other @ b) + 2 * c)
+    with pytest.raises(lapidist.ArgumentError, match="geometry that was planned"):
+        plan.execute(a, np.array(b, order="F"), c)
+
+
+def test_the_plan_says_which_launches_come_before() -> None:
+    a, b = whole(80, 9), whole(9, 7)
+    for x, y, of in ((a, b, ["b"]), (np.array(a, order="F"), b, ["a", "b"]), (a.real.copy(), b, [])):
+        words = str(lapidist.plan(x, y, device="machine"))
+        before = re.findall(r"before it: real_form of (\w)", words)
+        assert before == of
+    assert "by complex_tile of a, 1 blocks" in str(lapidist.plan(a[:9], b, device="machine"))
+
+
+REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "op": (
+        {"trans_a": "H"},
+        lapidist.ArgumentError,
+        "trans_a: must be True or False; got 'H'.*\"C\" conjugates",
+    ),
+    "real out": ({"out": np.empty((5, 7), "f4")}, lapidist.DTypeError, "out: element type must be complex64"),
+    "real out_dtype": ({"out_dtype": "float32"}, lapidist.DTypeError, "out_dtype: must be complex64"),
+    "accumulator": ({"acc_dtype": "float32"}, lapidist.DTypeError, "acc_dtype: must be complex64"),
+    "factors": ({"scale_a": 2.0}, lapidist.DTypeError, "scale_a: is for 8-bit floats; a is complex64"),
+    "large alpha": ({"alpha": 1e300j}, lapidist.ArgumentError, "alpha: must fit float32"),
+    "epilogue": ({"epilogue": lapidist.epilogues.relu}, lapidist.DTypeError, "must follow sums of floats"),
+    "real c": (
+        {"c": np.ones((5, 7), "f4"), "beta": 1.0},
+        lapidist.DTypeError,
+        "c: element type must be that of",
+    ),
+}
+
+
+@pytest.mark.parametrize("device", PLACES)
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusals(case: str, device: str) -> None:
+    how, error, words = REFUSED[case]
+    with pytest.raises(error, match=words):
+        lapidist.gemm(whole(5, 9), whole(9, 7), device=device, **how)
+
+
+def test_alpha_in_an_array_is_for_numpy() -> None:
+    a, b = whole(5, 9), whole(9, 7)
+    same(lapidist.gemm(a, b, alpha=np.array([1j])), 1j * (a @ b))
+    with pytest.raises(lapidist.DTypeError, match="a: element type must be real here; got complex64"):
+        lapidist.gemm(a, b, alpha=np.array([1j]), device="machine")
+
+
+def test_refusals_of_kernels() -> None:
+    a, b = whole(5, 9), whole(9, 7)
+    with pytest.raises(lapidist.DTypeError, match="a: element type must be real here; got complex64"):
+        lapidist.gemm(a, b, gather_a=np.arange(5), device="machine")
+    with pytest.raises(lapidist.ArgumentError, match="alpha: must be a real number; got complex"):
+        lapidist.gemm(a.real, b.real, alpha=1j)
+    wide = a.astype(np.complex128), b.astype(np.complex128)
+    with pytest.raises(lapidist.DTypeError, match='precision: "emulated" is a way to multiply float32'):
+        lapidist.gemm(*wide, precision="emulated", device="machine")

@@ -1,0 +1,87 @@
+"""Complex tensors of torch: their conjugate bit, gradients and compilers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import lapidist
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.frameworks
+
+
+def random(*shape: int, dtype: Any = torch.complex128) -> Any:
+    return torch.randn(*shape, dtype=dtype).requires_grad_()
+
+
+@pytest.fixture
+def lt() -> Any:
+    import lapidist.torch
+
+    return lapidist.torch
+
+
+@pytest.mark.parametrize("device", [None, "machine"])
+def test_the_conjugate_bit_is_taken_as_it_is(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.Tensor, "resolve_conj", None)
+    a, b = (torch.randn(40, 40, dtype=torch.complex64) for _ in range(2))
+    out = torch.empty(40, 40, dtype=torch.complex64)
+    for x, y in ((a.conj(), b), (a, b.mH), (a.mH, b.conj()), (a.conj(), b)):
+        for _ in range(3):
+            assert torch.allclose(lapidist.matmul(x, y, out=out, device=device), x @ y, atol=1e-4)
+    result = lapidist.gemm(a, b, a.conj(), beta=2.0, alpha=1j, trans_b="C", device=device)
+    assert torch.allclose(result, 1j * (a @ b.mH) + 2 * a.conj(), atol=1e-4)
+    with pytest.raises(lapidist.ArgumentError, match=r"out: must hold its numbers .* torch's conjugate bit"):
+        lapidist.matmul(a, b, out=out.conj(), device=device)
+
+
+def test_gradients_are_those_of_torch(lt: Any) -> None:
+    check = torch.autograd.gradcheck
+    a, b = random(4, 5), random(5, 3)
+    assert check(lt.matmul, (a, b))
+    assert check(lt.matmul, (random(2, 4, 5), b))
+    assert check(lt.matmul, (random(5), b))
+    assert check(lt.matmul, (a, random(5)))
+    assert check(lt.linear, (a, random(3, 5), random(3)))
+    assert check(lambda a, b: lt.matmul(a.conj(), b.mH), (a, random(3, 5)))
+    assert torch.autograd.gradgradcheck(lambda a, b: lt.matmul(a.conj(), b.mH), (a, random(3, 5)))
+    how = {"alpha": 1j, "beta": 2 - 1j, "trans_a": "C", "trans_b": True}
+    assert check(lambda a, b, c: lt.gemm(a, b, c, **how), (random(5, 4), random(3, 5), random(4, 3)))
+
+
+def test_gradients_of_real_operands_are_real(lt: Any) -> None:
+    real = random(4, 5, dtype=torch.float64), random(5, 3, dtype=torch.float64)
+    assert torch.autograd.gradcheck(lt.matmul, (real[0], random(5, 3)))
+    assert torch.autograd.gradcheck(lt.matmul, (random(4, 5), real[1]))
+
+
+def test_a_compiled_product_and_its_gradients(lt: Any) -> None:
+    def function(a: Any, b: Any) -> Any:
+        return lt.gemm(a.conj(), b, trans_a="C") + lt.matmul(a.mT, b)
+
+    a, b = random(5, 4), random(5, 3)
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    results = compiled(a, b), function(a, b)
+    assert torch.allclose(*results)
+    gradients = [torch.autograd.grad(result.abs().sum(), (a, b)) for result in results]
+    for one, other in zip(*gradients, strict=True):
+        assert torch.allclose(one, other)
+
+
+def test_a_layer_that_is_called_again_has_the_same_gradients(lt: Any) -> None:
+    weight = random(3, 5, dtype=torch.complex64)
+    for _ in range(4):
+        x = random(4, 5, dtype=torch.complex64)
+        found = torch.autograd.grad(lt.linear(x, weight).abs().sum(), (x, weight))
+        right = torch.autograd.grad(torch.nn.functional.linear(x, weight).abs().sum(), (x, weight))
+        for one, other in zip(found, right, strict=True):
+            assert torch.allclose(one, other, atol=1e-5)
+
+
+def test_numbers_that_are_refused(lt: Any) -> None:
+    with pytest.raises(lapidist.ArgumentError, match="alpha: must be a real number; got complex"):
+        lt.gemm(torch.ones(2, 2), torch.ones(2, 2), alpha=1j)
+    with pytest.raises(lapidist.ArgumentError, match="trans_a: must be True or False; got 'T'"):
+        lt.gemm(random(2, 2), random(2, 2), trans_a="T")
