@@ -7,6 +7,7 @@ followed while a warp has no undefined value: that is the usual case, and costs 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from lapidist.machine.instructions.fragments import a_map, c_map
 from lapidist.machine.instructions.tensorcore import tile_rows, tile_words
 from lapidist.machine.instructions.warpgroup_mma import PIECE, PendingProduct, a_positions, b_positions
 from lapidist.machine.lanes import Cohort, Lanes
-from lapidist.machine.ptx.basic_blocks import NO_DESTINATION
+from lapidist.machine.ptx.basic_blocks import NO_DESTINATION, effects
 from lapidist.machine.ptx.syntax_tree import TYPE_BYTES, Addr, Instruction, Operand, Reg, Vec, flatten
 from lapidist.machine.sanitize.ordered import warp_number
 from lapidist.machine.sanitize.undefined_bits import (
@@ -63,6 +64,7 @@ class Definedness:
         self.on, self.warp = False, -1
         self.bits: dict[str, Array] = {}
         self.storing: Storing | None = None
+        self.named = cache(lambda site: frozenset(name for part in effects(self.code[site]) for name in part))
         first = m.program.blocks[0].live_in
         self.unset = [(name, width_mask(self.width(name))) for name in sorted(first)]
 
@@ -113,6 +115,8 @@ class Definedness:
         """Called before each instruction while the warp has undefined values."""
         i = self.code[site]
         self.storing = None
+        if self.bits.keys().isdisjoint(self.named(site)):
+            return
         if i.predicate is not None:
             taken = self.taken(g, i, site, values)
             if taken is None:
