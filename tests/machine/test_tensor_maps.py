@@ -9,7 +9,7 @@ from lapidist.launch import TensorMap
 from lapidist.machine import PtxError, run_ptx
 from lapidist.machine.faults import MissingProxyFence, OutOfBounds
 from lapidist.machine.tensor_map_bytes import decoded, encoded
-from snippets import compiled, run_body
+from snippets import compiled, kernel, run_body
 
 BLOCKS, ROWS = 3, np.array([5, 12, 3], "i4")
 SEEDS = range(3)
@@ -69,3 +69,46 @@ def test_what_is_no_map_and_no_field() -> None:
     ):
         with pytest.raises(PtxError, match=r"no such \.|does not take|no value of these bits"):
             run_body(replace.format(field, words), place, place)
+
+
+# ---- ragged maps ----
+
+BILLION, FAR = 1 << 30, 0x7FFF0000
+RAGGED = """.shared .align 128 .b8 s[512]; .shared .align 8 .b64 m; mov.u32 %r1, s; mov.u32 %r2, m;
+    setp.eq.u32 %p1, %t, 0; @%p1 mbarrier.init.shared.b64 [%r2], 1; fence.mbarrier_init.release.cluster;
+    fence.proxy.async; bar.sync 0; @%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r2], 512;
+    mov.u32 %r3, 0; mov.u32 %r4, {x}; mov.u32 %r5, {y}; mov.u32 %r6, {z};
+    @%p1 cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%r1],
+    [%in, {{%r3, %r4, %r5, %r6}}], [%r2];
+    W: mbarrier.try_wait.parity.shared.b64 %p2, [%r2], 0; @!%p2 bra W; mad.lo.u32 %r3, %t, 4, %r1;
+    mad.wide.u32 %rd3, %t, 4, %out;
+    {load}"""
+LOAD = "ld.shared.u32 %r7, [%r3+{0}]; st.global.u32 [%rd3+{0}], %r7;"
+
+
+@pytest.mark.parametrize("seed", [None, *SEEDS])
+@pytest.mark.parametrize(
+    ("first", "rows", "row"), [(3, 5, 0), (3, 5, 2), (3, 5, 4), (0, 1, 0), (20, 12, 8), (7, 0, 0)]
+)
+def test_a_box_of_a_ragged_map_ends_with_its_slice(first: int, rows: int, row: int, seed: int | None) -> None:
+    """Two dimensions more, whose addresses wrap round 64 bits: one coordinate says where a slice of rows
+    ends, the other lets rows behind it lie outside. So one map serves slices of all lengths."""
+    source, out = np.arange(32 * 16, dtype="f4").reshape(32, 16) + 1, np.full((8, 16), np.nan, "f4")
+    stride = source.strides[0]
+    tensor = TensorMap(
+        source.ctypes.data,
+        "float32",
+        (16, BILLION, FAR, FAR),
+        (stride, stride, (1 << 36) - stride),
+        (16, 8, 1, 1),
+    )
+    load = " ".join(LOAD.format(128 * n) for n in range(4))
+    text = kernel(RAGGED.format(x=BILLION - rows + row, y=first + rows, z=BILLION, load=load))
+    arguments = {"in": tensor, "out": out}
+    run_ptx(
+        text, "k", (1, 1, 1), (32, 1, 1), arguments, memory=[source], sanitize=seed is not None, seed=seed
+    )
+    expected = np.zeros((8, 16), "f4")
+    taken = max(min(rows - row, 8), 0)
+    expected[:taken] = source[first + row : first + row + taken]
+    assert (out == expected).all()
