@@ -152,8 +152,8 @@ class LazyProducts(Products):
             if issued.number <= last and issued.values is None:
                 self.s.end_reading(issued.positions, PIECE)
                 self.s.products_read(issued.p.g, issued.positions, PIECE, issued.p.site)
-                issued.values = compute(
-                    self.m, replace(issued.p, c=[sums.get(id(array), array) for array in issued.p.c])
-                )
-            if issued.values is not None:
-                sums |= zip(map(id, issued.results), issued.values, strict=True)
+                # where they lie, as a register of bits holds a view of the result
+                c = [sums.get(x.ctypes.data, x).view(x.dtype) for x in issued.p.c]
+                issued.values = compute(self.m, replace(issued.p, c=c))
+            for target, value in zip(issued.results, issued.values or [], strict=False):
+                sums[target.ctypes.data] = value
