@@ -35,7 +35,7 @@ RULES = (
     ),
     Rule("wgmma.cu", "else if (!PACKS) __syncthreads", MEETS_ALL_BLOCKS, INIT),
     Rule(
-        "hopper.cuh",
+        "overlap.cuh",
         "griddepcontrol.wait",
         MEETS_ALL_BLOCKS,
         "a launch whose blocks meet begins after the last one has ended",
