@@ -59,6 +59,18 @@ __device__ __forceinline__ int ceil_div(int a, int b) {
   return static_cast<int>((static_cast<unsigned>(a) + b - 1) / b);
 }
 
+// For non-negative numbers: a signed division takes a third longer.
+__device__ __forceinline__ int floor_div(int whole, int part) {
+  return static_cast<unsigned>(whole) / static_cast<unsigned>(part);
+}
+
+// A division takes some hundred cycles, which delay a block's first load. Most first tiles are in the first
+// matrix and band, and need none.
+__device__ __forceinline__ int quotient(int whole, int part) {
+  if (whole < part) return 0;
+  return floor_div(whole, part);
+}
+
 // Four neighbouring elements of a row: 16 bytes of float (LDG.128), 8 of half, two times 16 of double.
 template <typename Element>
 struct alignas(sizeof(Element) * 4 < 16 ? sizeof(Element) * 4 : 16) Four {

@@ -11,7 +11,6 @@
 
 #include "common.cuh"
 #include "config.cuh"
-#include "share/schedule.cuh"
 
 enum { NOT_RAGGED, RAGGED_ROWS, RAGGED_COLS, RAGGED_K };
 

@@ -52,18 +52,6 @@ struct Walk {
   __device__ __forceinline__ static Walk none() { return Walk{NOTHING, 0, 0, 0, 0, 0}; }
 };
 
-// For non-negative numbers: a signed division takes a third longer.
-__device__ __forceinline__ int floor_div(int whole, int part) {
-  return static_cast<unsigned>(whole) / static_cast<unsigned>(part);
-}
-
-// A division takes some hundred cycles, which delay a block's first load. Most first tiles are in the first
-// matrix and band, and need none.
-__device__ __forceinline__ int quotient(int whole, int part) {
-  if (whole < part) return 0;
-  return floor_div(whole, part);
-}
-
 // Division by a number that the host knows; divisors.py says why it is exact.
 struct Divisor {
   unsigned factor, shift;

@@ -43,15 +43,15 @@ __device__ __forceinline__ void publish(QueueOf<Unit>& queue, Turn& turn, const 
   barrier_arrive(&queue.filled[place]);
   ++turn.count;
 }
-// A warp receives it. False: there are no more.
-template <typename Unit>
+// A warp receives it, or one thread for its warp. False: there are no more.
+template <bool Alone = false, typename Unit>
 __device__ __forceinline__ bool receive(QueueOf<Unit>& queue, Turn& turn, Unit& unit) {
   const int place = turn.place();
   barrier_wait(&queue.filled[place], turn.parity());
   unit = queue.at[place].unit;
   const bool more = queue.at[place].more;
-  __syncwarp();  // all lanes have read it
-  if (threadIdx.x % 32 == 0) barrier_arrive(&queue.read[place]);
+  if constexpr (!Alone) __syncwarp();  // all lanes have read it
+  if (Alone || threadIdx.x % 32 == 0) barrier_arrive(&queue.read[place]);
   ++turn.count;
   return more;
 }

@@ -144,13 +144,14 @@ struct FoundTiles : GroupedTiles {
   }
 };
 
-// The others' side: the consumers, and warps that load.
+// The others' side: warps that multiply, or load factors. `Alone`: one thread of each warp that loads.
+template <bool Alone = false>
 struct ReceivedTiles : GroupedTiles {
   TileQueue& queue;
   Turn turn;
   __device__ __forceinline__ explicit ReceivedTiles(TileQueue& queue) : queue(queue) {}
   template <typename Extents>
   __device__ __forceinline__ bool next(const Extents&, int) {
-    return follows != NOTHING_FOLLOWS && receive(queue, turn, static_cast<GroupedTile&>(*this));
+    return follows != NOTHING_FOLLOWS && receive<Alone>(queue, turn, static_cast<GroupedTile&>(*this));
   }
 };

@@ -36,8 +36,8 @@ __device__ __forceinline__ void load_operands(const Product& p, Pipeline& pipeli
                                               const PackedParts& parts, const Workspace& workspace,
                                               int turn) {
   const int M = p.extents.M, N = p.extents.N;
-  // all lanes receive tiles that another warp finds; the first lane loads
-  const bool leads = !(RAGGED || (QUEUED && LOADERS > 1)) || threadIdx.x % 32 == 0;
+  // all lanes receive tiles that another warp walks to; the first lane loads
+  const bool leads = RAGGED || !(QUEUED && LOADERS > 1) || threadIdx.x % 32 == 0;
   Ring ring = {0, 1};
   const Shared shared(rank);
   const int to_a = shared.receivers_of_a(), to_b = shared.receivers_of_b();
@@ -132,13 +132,13 @@ __device__ __forceinline__ void produce(const Product& p, Pipeline& pipeline, Ti
     }
     return;
   }
-  const bool follows = LOADERS > 1 && warp > 0 && warp < LOADERS && (QUEUED || lane == 0);
-  if (FINDS_APART ? warp == FINDER : threadIdx.x == GROUPS * 128) {
+  const bool first = lane == 0, follows = warp > 0 && warp < LOADERS && (QUEUED || first);
+  if (FINDS_APART ? warp == FINDER && (RAGGED != RAGGED_K || first) : threadIdx.x == GROUPS * 128) {
     auto walk = walk_of_producer(p, pipeline, tiles);
     if constexpr (FINDS_APART) find_all(p, walk, rank);
     else load_operands(p, pipeline, walk, rank, parts, workspace, 0);
-  } else if (FINDS_APART ? warp < LOADERS : follows) {
-    auto&& walk = walk_of_consumers(p, pipeline, tiles);
+  } else if (FINDS_APART ? warp < LOADERS && first : LOADERS > 1 && follows) {
+    auto&& walk = walk_of_loader(p, pipeline, tiles);
     load_operands(p, pipeline, walk, rank, parts, workspace, warp);
   } else if (A_SKEWED && lane == 0) {
     bring_skewed(pipeline, tiles, p.extents, rank, &p.a_map, &p.d_map, p.A, p.a.line, warp - 1);

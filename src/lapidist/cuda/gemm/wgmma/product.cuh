@@ -62,7 +62,8 @@ struct Ring {
 // ---- tiles: with a schedule, or groups, the producer finds them and hands them on in a queue ----
 
 // Groups' tiles are found by a warp that does nothing else, since to find one takes as long as a short step's
-// products; where all warps copy rows, by the first of these.
+// products; where all warps copy rows, by the first of these. Lanes without work leave: those that wait at a
+// barrier ahead of a lane hold it up, as they are one warp (H200: gradients of one step a tile took 24 % longer).
 constexpr bool FINDS_APART = RAGGED > 0 && !GATHER_A;
 constexpr int FINDER = 3;
 static_assert(!FINDS_APART || LOADERS <= FINDER, "a warp is left that finds tiles");
@@ -77,9 +78,15 @@ __device__ __forceinline__ decltype(auto) walk_of_producer(const Product& p, Pip
 template <typename Pipeline>
 __device__ __forceinline__ decltype(auto) walk_of_consumers(const Product& p, Pipeline& pipeline,
                                                             Tiles& tiles) {
-  if constexpr (RAGGED > 0) return ReceivedTiles(pipeline.barriers.queue);
+  if constexpr (RAGGED > 0) return ReceivedTiles<>(pipeline.barriers.queue);
   else if constexpr (QUEUED) return TilesOf<ReceivedWork>(p.schedule, pipeline.barriers.queue);
   else return (tiles);
+}
+// Of a thread that loads what another warp finds.
+template <typename Pipeline>
+__device__ __forceinline__ decltype(auto) walk_of_loader(const Product& p, Pipeline& pipeline, Tiles& tiles) {
+  if constexpr (FINDS_APART) return ReceivedTiles<true>(pipeline.barriers.queue);
+  else return walk_of_consumers(p, pipeline, tiles);
 }
 // The factors of the tile's group, or of all of the product.
 template <typename Tiles>
@@ -90,7 +97,7 @@ __device__ __forceinline__ decltype(auto) scales_of(const Product& p, const Tile
 // Of the warp that loads factors.
 template <typename Pipeline>
 __device__ __forceinline__ auto walk_of_factors(const Product&, Pipeline& pipeline, Tiles& tiles) {
-  if constexpr (RAGGED > 0) return ReceivedTiles(pipeline.barriers.queue);
+  if constexpr (RAGGED > 0) return ReceivedTiles<>(pipeline.barriers.queue);
   else return tiles;
 }
 template <typename Pipeline>
