@@ -62,8 +62,8 @@ def linear_over_ranks(
     """A layer's result in 8 bits. `weight`: this rank's part, in its own type."""
     if torch.compiler.is_compiling():
         raise ArgumentError(
-            "dtype: must be None for layers over several ranks that torch.compile compiles; got one. Swap them"
-            " without dtype, or do not compile them"
+            "dtype: must be None for layers over several ranks that torch.compile compiles; got one. Swap"
+            " them without dtype, or do not compile them"
         )
     dim = 0 if sequence_dim is None else sequence_dim
     rows, leading = in_rows(input, dim, "input")
