@@ -74,8 +74,8 @@ def linear_over_ranks(
 
 def quantised_part(layer: Any, weight: Any) -> Quantised:
     """This rank's part in 8 bits; rounded again when it was written to."""
-    known = layer.__dict__.get("_quantised")
-    if known is None or known[0] != state_of(weight):
-        known = layer.__dict__["_quantised"] = state_of(weight), of_weight(weight, *layer.eight_bits)
-    found: Quantised = known[1]
-    return found
+    cached = layer.__dict__.get("_quantised")
+    if cached is None or cached[0] != state_of(weight):
+        cached = layer.__dict__["_quantised"] = state_of(weight), of_weight(weight, *layer.eight_bits)
+    quantised: Quantised = cached[1]
+    return quantised

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from lapidist.distributed.exchange_plans import WAYS
 from lapidist.dtypes import short_name
 from lapidist_lab.bench.protocol.cases import shape_words
 from lapidist_lab.bench.protocol.record import Record
 from lapidist_lab.bench.publish.cells import geomean, number, time_words, times_faster
 from lapidist_lab.bench.publish.record_views import shape_of, short_chip
-from lapidist_lab.bench.publish.section import Data, Section, folded
-from lapidist_lab.bench.publish.tables import table
-from lapidist_lab.bench.studies.several_cards import ALONE, MODE, WAYS
+from lapidist_lab.bench.publish.section import Data, Section
+from lapidist_lab.bench.publish.tables import fold, table
+from lapidist_lab.bench.studies.several_cards import ALONE, MODE
+
+CALLS: list[str] = list(WAYS)
 
 
 def ours(data: Data) -> list[Record]:
     """The ways that plans chose."""
     rows = [record for record in data.of(MODE) if record.kernel in WAYS and record.ratio]
-    return sorted(rows, key=lambda r: (r.device, r.dtype, [*WAYS].index(r.kernel), r.n, r.k, r.m))
+    return sorted(rows, key=lambda r: (r.device, r.dtype, CALLS.index(r.kernel), r.n, r.k, r.m))
 
 
 def of_alone(record: Record, data: Data) -> float | None:
@@ -52,8 +55,15 @@ def every_case(data: Data) -> str:
     return table(columns, ours(data)).markdown()
 
 
-def every_way(data: Data) -> list[Record]:
-    return [record for record in data.of(MODE) if record.kind != "peer"]
+def every_way(data: Data) -> str:
+    rows = [record for record in data.of(MODE) if record.kind != "peer"]
+    columns = (
+        ("call", lambda record: record.kernel),
+        ("rows x n x k of a card", lambda record: shape_words(*shape_of(record))),
+        ("chip", lambda record: short_chip(record.device)),
+        ("time", lambda record: time_words(record.seconds)),
+    )
+    return fold("Every way that was timed", table(columns, rows).markdown())
 
 
 WORDS = (
@@ -62,19 +72,7 @@ WORDS = (
     " symmetric memory, and cuBLAS with torch's one-shot all-reduce. All are captured in CUDA graphs where"
     " they can be, and take turns. Times are those of the slowest card.\n\n"
 )
-PARALLEL = Section(
-    lambda data: ours(data) and data,
-    [
-        lambda data: WORDS + every_case(data),
-        lambda data: folded(
-            "Every way that was timed",
-            ("call", lambda record: record.kernel),
-            ("rows x n x k of a card", lambda record: shape_words(*shape_of(record))),
-            ("chip", lambda record: short_chip(record.device)),
-            ("time", lambda record: time_words(record.seconds)),
-        )(every_way(data)),
-    ],
-)
+PARALLEL = Section(lambda data: ours(data) and data, [lambda data: WORDS + every_case(data), every_way])
 NOT_YET = Section(
     lambda data: data.records and not ours(data),
     [
