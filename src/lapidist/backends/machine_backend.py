@@ -29,8 +29,11 @@ from lapidist.planning.plans import Plan, plan_once
 from lapidist.planning.second_passes import RESULT, VALUES, Pass, steps_of
 from lapidist.planning.second_passes import room_of as room_between
 from lapidist.planning.workspace import Scratch, memory_of
+from lapidist.problems.arrivals import Arrivals
+from lapidist.problems.problem import Problem
 
 _SEED: ContextVar[int | None] = ContextVar("seed", default=None)
+_WATCH: ContextVar[Any] = ContextVar("watch", default=None)
 _CHIP_SUMS: ContextVar[bool] = ContextVar("chip_sums", default=False)
 
 
@@ -47,6 +50,16 @@ def sanitized(seed: int) -> Iterator[None]:
 
 
 @contextmanager
+def watched(observer: Any) -> Iterator[None]:
+    """A context whose products in the machine are watched by an observer."""
+    before = _WATCH.set(observer)
+    try:
+        yield
+    finally:
+        _WATCH.reset(before)
+
+
+@contextmanager
 def chip_sums() -> Iterator[None]:
     """A context whose products in the machine have an H200's bits, of tensor cores too."""
     before = _CHIP_SUMS.set(True)
@@ -60,8 +73,8 @@ def run(launch: Launch) -> None:
     from lapidist import machine
 
     seed = _SEED.get()
-    watched: dict[str, Any] = {} if seed is None else {"sanitize": True, "seed": seed}
-    machine.run(launch, counting=False, chip_sums=_CHIP_SUMS.get(), **watched)
+    how: dict[str, Any] = {} if seed is None else {"sanitize": True, "seed": seed}
+    machine.run(launch, counting=False, chip_sums=_CHIP_SUMS.get(), watch=_WATCH.get(), **how)
 
 
 class MachineBackend(Backend):
@@ -71,7 +84,8 @@ class MachineBackend(Backend):
     def multiply(self, ready: PreparedProduct, bound: BoundProduct, out: Operand, stream: Any) -> None:
         before = in_kernel_work(part.plan for part in ready.parts)
         values = PassValues(bound.epilogue, before) if bound.epilogue else None
-        aside = values.memory if values else ()
+        arrivals = ready.problem.arrivals
+        aside = (*(values.memory if values else ()), *(flags_of(arrivals, ready.problem) if arrivals else ()))
         for part in ready.parts:
             plan, skipped = part.plan, part.skipped
             if not plan.is_empty:
@@ -105,6 +119,14 @@ class MachineBackend(Backend):
         plans = [plan_once(launch.problem, self.chip, *ready.choice) for launch in batch.launches]
         for plan, launch in zip(plans, batch.launches, strict=True):
             run_lists(plan, batch.calls_of(launch), batch.extras, launch.addresses)
+
+
+def flags_of(arrivals: Arrivals, problem: Problem) -> tuple[Memory, ...]:
+    """What kernels read and write of rows that arrive."""
+    rows = problem.n if problem.transposed else problem.m
+    count = (-(-rows // arrivals.rows) - 1) * arrivals.step + 1
+    ranges = (("arrivals", arrivals.flags, 4 * count), ("report", arrivals.report, 8))
+    return tuple(Memory(*each_range, None) for each_range in ranges)
 
 
 class PassValues:
