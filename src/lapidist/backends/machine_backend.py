@@ -29,7 +29,6 @@ from lapidist.planning.plans import Plan, plan_once
 from lapidist.planning.second_passes import RESULT, VALUES, Pass, steps_of
 from lapidist.planning.second_passes import room_of as room_between
 from lapidist.planning.workspace import Scratch, memory_of
-from lapidist.problems.arrivals import Arrivals
 from lapidist.problems.problem import Problem
 
 _SEED: ContextVar[int | None] = ContextVar("seed", default=None)
@@ -84,8 +83,7 @@ class MachineBackend(Backend):
     def multiply(self, ready: PreparedProduct, bound: BoundProduct, out: Operand, stream: Any) -> None:
         before = in_kernel_work(part.plan for part in ready.parts)
         values = PassValues(bound.epilogue, before) if bound.epilogue else None
-        arrivals = ready.problem.arrivals
-        aside = (*(values.memory if values else ()), *(flags_of(arrivals, ready.problem) if arrivals else ()))
+        aside = values.memory if values else ()
         for part in ready.parts:
             plan, skipped = part.plan, part.skipped
             if not plan.is_empty:
@@ -94,7 +92,7 @@ class MachineBackend(Backend):
                 launch = plan.launch(
                     *operands, *numbers, skipped, scratch, bound.extra_pointers, bound.extras
                 )
-                run(replace(launch, memory=(*launch.memory, *aside)))
+                run(replace(launch, memory=(*launch.memory, *aside, *flags_of(plan.problem))))
                 scratch.require_zero_flags()
         if bound.epilogue and values:
             for second_pass in bound.epilogue.passes(before):
@@ -121,12 +119,15 @@ class MachineBackend(Backend):
             run_lists(plan, batch.calls_of(launch), batch.extras, launch.addresses)
 
 
-def flags_of(arrivals: Arrivals, problem: Problem) -> tuple[Memory, ...]:
+def flags_of(problem: Problem) -> tuple[Memory, ...]:
     """What kernels read and write of rows that arrive."""
+    arrivals = problem.arrivals
+    if arrivals is None:
+        return ()
     rows = problem.n if problem.transposed else problem.m
     count = (-(-rows // arrivals.rows) - 1) * arrivals.step + 1
-    ranges = (("arrivals", arrivals.flags, 4 * count), ("report", arrivals.report, 8))
-    return tuple(Memory(*each_range, None) for each_range in ranges)
+    flags = Memory("arrivals", arrivals.flags, 4 * count, None)
+    return flags, Memory("report", arrivals.report, 8, None)
 
 
 class PassValues:
