@@ -33,6 +33,7 @@ CONFIGS = {
     "one warpgroup": tile("float16", 64, 32, 3),
     "a pair along m": tile("float16", 64, 32, 3, (2, 1)),
     "a pair along n": tile("float16", 64, 32, 3, (1, 2)),
+    "exchanged": replace(tile("float16", 64, 32, 3), exchanged=True),
     "two warpgroups": tile("float16", 128, 64, 4),
 }
 
@@ -190,6 +191,3 @@ def test_kernels_that_cannot_wait_refuse_rows_that_arrive(rng: np.random.Generat
     for name in ("mma", "small", "simt"):
         with pytest.raises(RefusalError, match="do not wait for rows that arrive"):
             make_plan(problem, H200, kernel_named(name))
-    along_m = replace(CONFIGS["one warpgroup"], along_m=True)
-    with pytest.raises(RefusalError, match="rows of A arrive one after the other"):
-        make_plan(problem, H200, kernel_named("wgmma"), along_m)

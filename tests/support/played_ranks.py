@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 
 from lapidist.distributed.peer_products import PeerProducts, first_flags
@@ -43,7 +44,7 @@ class Ranks:
 
     def __init__(self, count: int, seed: int, drop: Drop = lambda *_: False) -> None:
         self.count, self.random, self.drop = count, random.Random(seed), drop
-        self.flags = [first_flags(count, rank) for rank in range(count)]
+        self.flags = [np.array(first_flags(count, rank), np.int32) for rank in range(count)]
         self.bytes: dict[Any, Any] = {}
         self.streams = [{"products": Stream(), "copies": Stream()} for _ in range(count)]
         self.members = [PeerProducts(RankMemory(self, rank)) for rank in range(count)]
@@ -83,7 +84,7 @@ class RankMemory:
         if self.all.drop(self.rank, "clear", flag):
             return
         flags = self.all.flags[self.rank]
-        self.stream.add(lambda: True, lambda: flags.__setitem__(slice(flag, flag + count), [0] * count))
+        self.stream.add(lambda: True, lambda: flags.__setitem__(slice(flag, flag + count), 0))
 
     def signal(self, peer: int, flag: int) -> None:
         if self.all.drop(self.rank, "signal", flag):

@@ -29,8 +29,10 @@ from lapidist.planning.plans import Plan, plan_once
 from lapidist.planning.second_passes import RESULT, VALUES, Pass, steps_of
 from lapidist.planning.second_passes import room_of as room_between
 from lapidist.planning.workspace import Scratch, memory_of
+from lapidist.problems.problem import Problem
 
 _SEED: ContextVar[int | None] = ContextVar("seed", default=None)
+_WATCH: ContextVar[Any] = ContextVar("watch", default=None)
 _CHIP_SUMS: ContextVar[bool] = ContextVar("chip_sums", default=False)
 
 
@@ -47,6 +49,16 @@ def sanitized(seed: int) -> Iterator[None]:
 
 
 @contextmanager
+def watched(observer: Any) -> Iterator[None]:
+    """A context whose products in the machine are watched by an observer."""
+    before = _WATCH.set(observer)
+    try:
+        yield
+    finally:
+        _WATCH.reset(before)
+
+
+@contextmanager
 def chip_sums() -> Iterator[None]:
     """A context whose products in the machine have an H200's bits, of tensor cores too."""
     before = _CHIP_SUMS.set(True)
@@ -60,8 +72,8 @@ def run(launch: Launch) -> None:
     from lapidist import machine
 
     seed = _SEED.get()
-    watched: dict[str, Any] = {} if seed is None else {"sanitize": True, "seed": seed}
-    machine.run(launch, counting=False, chip_sums=_CHIP_SUMS.get(), **watched)
+    how: dict[str, Any] = {} if seed is None else {"sanitize": True, "seed": seed}
+    machine.run(launch, counting=False, chip_sums=_CHIP_SUMS.get(), watch=_WATCH.get(), **how)
 
 
 class MachineBackend(Backend):
@@ -80,7 +92,7 @@ class MachineBackend(Backend):
                 launch = plan.launch(
                     *operands, *numbers, skipped, scratch, bound.extra_pointers, bound.extras
                 )
-                run(replace(launch, memory=(*launch.memory, *aside)))
+                run(replace(launch, memory=(*launch.memory, *aside, *flags_of(plan.problem))))
                 scratch.require_zero_flags()
         if bound.epilogue and values:
             for second_pass in bound.epilogue.passes(before):
@@ -105,6 +117,17 @@ class MachineBackend(Backend):
         plans = [plan_once(launch.problem, self.chip, *ready.choice) for launch in batch.launches]
         for plan, launch in zip(plans, batch.launches, strict=True):
             run_lists(plan, batch.calls_of(launch), batch.extras, launch.addresses)
+
+
+def flags_of(problem: Problem) -> tuple[Memory, ...]:
+    """What kernels read and write of rows that arrive."""
+    arrivals = problem.arrivals
+    if arrivals is None:
+        return ()
+    rows = problem.n if problem.transposed else problem.m
+    count = (-(-rows // arrivals.rows) - 1) * arrivals.step + 1
+    flags = Memory("arrivals", arrivals.flags, 4 * count, None)
+    return flags, Memory("report", arrivals.report, 8, None)
 
 
 class PassValues:

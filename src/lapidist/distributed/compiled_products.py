@@ -93,11 +93,11 @@ def shared_in_graph(tensor: Any, group: Any) -> Any:
 
 
 def arguments_of(group: str, how: str) -> tuple[Any, dict[str, Any]]:
-    found = torch.distributed.distributed_c10d._resolve_process_group(group)
+    process_group = torch.distributed.distributed_c10d._resolve_process_group(group)
     arguments = json.loads(how)
     if arguments.get("out_dtype") is not None:
         arguments["out_dtype"] = torch_dtype(arguments["out_dtype"])
-    return found, arguments
+    return process_group, arguments
 
 
 def options_of(arguments: dict[str, Any], group: Any, k: int) -> Options:
@@ -110,17 +110,17 @@ def options_of(arguments: dict[str, Any], group: Any, k: int) -> Options:
 
 @torch.library.impl(LIBRARY, "product", "CompositeExplicitAutograd")  # type: ignore[untyped-decorator]
 def product(kind: Kind, rows: Any, matrices: list[Any], biases: list[Any], group: str, how: str) -> list[Any]:
-    found, arguments = arguments_of(group, how)
+    process_group, arguments = arguments_of(group, how)
     if kind == "share":
         return [rows.clone()]
-    products = RowProducts(matrices, options_of(arguments, found, rows.shape[1]), biases=biases)
+    products = RowProducts(matrices, options_of(arguments, process_group, rows.shape[1]), biases=biases)
     require_fit(rows, products)
     way = arguments["way"]
     if kind == "gather":
-        return gathered(rows, None, products, found, way)
+        return gathered(rows, None, products, process_group, way)
     if kind == "enter":
         return products.multiply(rows)
-    total = (scattered if kind == "scatter" else reduced)(rows, None, products, found, way)
+    total = (scattered if kind == "scatter" else reduced)(rows, None, products, process_group, way)
     return [finished(total, None, products.result_dtype(rows))]
 
 
@@ -130,8 +130,8 @@ def product_outline(
 ) -> list[Any]:
     if kind == "share":
         return [torch.empty_like(rows)]
-    found, arguments = arguments_of(group, how)
-    ranks, count = members_of(found).ranks, rows.shape[0]
+    process_group, arguments = arguments_of(group, how)
+    ranks, count = members_of(process_group).ranks, rows.shape[0]
     count = {"gather": count * ranks, "scatter": count // ranks}.get(kind, count)
     products = RowProducts(matrices, Options(arguments["trans_b"], arguments["out_dtype"]))
     dtype = products.result_dtype(rows)
@@ -150,15 +150,15 @@ def product_back(
     how: str,
 ) -> list[Any]:
     """The gradients that are needed, of rows, matrices and biases, by what autograd runs without a graph."""
-    found, arguments = arguments_of(group, how)
+    process_group, arguments = arguments_of(group, how)
     of_rows, of_matrices, of_biases = needs
-    options = options_of(arguments, found, rows.shape[-1])
+    options = options_of(arguments, process_group, rows.shape[-1])
     padded = biases or ([None] * len(matrices) if kind in ("gather", "enter") else [])
     context = SimpleNamespace(
         saved_tensors=(rows, *matrices, *padded),
-        call=(found, options, arguments.get("way")),
+        call=(process_group, options, arguments.get("way")),
         options=options,
-        group=found,
+        group=process_group,
         needs_input_grad=(
             of_rows,
             False,
@@ -172,11 +172,11 @@ def product_back(
     gradients = backward.__wrapped__(context, *gs)
     if kind == "share":
         return [gradients[0]]
-    found_gradients = [gradients[0]] if of_rows else []
+    results = [gradients[0]] if of_rows else []
     count = len(matrices)
-    found_gradients += gradients[4 : 4 + count] if of_matrices else []
-    found_gradients += gradients[4 + count :] if of_biases else []
-    return [gradient.contiguous() for gradient in found_gradients]
+    results += gradients[4 : 4 + count] if of_matrices else []
+    results += gradients[4 + count :] if of_biases else []
+    return [gradient.contiguous() for gradient in results]
 
 
 @torch.library.register_fake("lapidist_distributed::product_back", lib=LIBRARY)  # type: ignore[untyped-decorator]
@@ -211,10 +211,10 @@ def backward(ctx: Any, gs: list[Any]) -> Any:
     ]
     needs = [rows.requires_grad, any(x.requires_grad for x in matrices), any(x.requires_grad for x in biases)]
     operator = torch.ops.lapidist_distributed.product_back
-    found = list(operator(kind, gs, rows, matrices, biases, needs, group, how))
-    of_rows = found.pop(0) if needs[0] else None
-    of_matrices = [found.pop(0) if needs[1] else None for _ in matrices]
-    of_biases = [found.pop(0) if needs[2] else None for _ in biases]
+    gradients = list(operator(kind, gs, rows, matrices, biases, needs, group, how))
+    of_rows = gradients.pop(0) if needs[0] else None
+    of_matrices = [gradients.pop(0) if needs[1] else None for _ in matrices]
+    of_biases = [gradients.pop(0) if needs[2] else None for _ in biases]
     return None, of_rows, of_matrices, of_biases, None, None
 
 

@@ -14,6 +14,7 @@ from lapidist.distributed.exchange_steps import Way
 Product = Literal["all_gather_matmul", "matmul_reduce_scatter", "matmul_all_reduce"]
 CHUNKS = 4
 PARTS = 4  # of a shard, for which kernels wait
+WAITING = 1.1  # how much longer a product takes that waits for rows
 # A card reaches these shares of its limits in a product of many tiles; a tile is 128 x 256.
 MATH_SHARE, DRAM_SHARE, TILE = 0.95, 0.85, (128, 256)
 
@@ -29,14 +30,14 @@ class Links:
     collective: float
     launch_seconds: float = 4e-6
     copy_seconds: float = 3e-6
-    flag_seconds: float = 4e-6  # of a wait, which also clears the flag, or of a signal
+    flag_seconds: float = 5e-6  # of a wait, which also clears the flag, or of a signal
     collective_seconds: float = 15e-6
     # Kernels of collectives and a product that fills the card wait for each other: on two H200 chunks took
     # longer than a collective and its product.
     overlap: bool = False
 
 
-NVLINK = Links("NVLink", 155e9, 370e9, 216e9)
+NVLINK = Links("NVLink", 190e9, 370e9, 216e9)
 NETWORK = Links("network", 45e9, 45e9, 45e9, collective_seconds=60e-6, overlap=True)
 
 
@@ -179,7 +180,7 @@ class Times:
         push = links.copy_seconds + shard / links.written
         arrived = (exchange.ranks - 1) * push + 2 * links.flag_seconds
         ended = max(self.product(exchange.rows), arrived + self.product(exchange.rows_of_a_rank) / PARTS)
-        return ended + links.copy_seconds + links.flag_seconds
+        return WAITING * ended + links.copy_seconds + 8 * links.flag_seconds
 
     def slots(self) -> float:
         exchange, links = self.exchange, self.links

@@ -59,7 +59,9 @@ class CardMemory:
         self._set = torch.ones_like(first).view(torch.uint8).to(device)
         self._addresses = self._flags.handle.buffer_ptrs
         self._operations: list[tuple[bool, int, int]] = []  # whether it waits, an address, a value
-        self._missed = torch.zeros(self.ranks, dtype=torch.int64, pin_memory=True)  # kernels write it
+        self._missed = torch.zeros(
+            self.ranks, dtype=torch.int64, device="cpu", pin_memory=True
+        )  # kernels write it
         self._meet("flags")
         self.late = LateRanks(
             limit_of(group).total_seconds(), self._release, self._ignore_captures, self._missing

@@ -127,17 +127,17 @@ class PeerProducts:
         ]
 
     def waits(self, steps: Sequence[Step], way: Way, buffer: int, parts: int) -> list[tuple[int, int]]:
-        found = []
+        waits = []
         for step in steps:
             if step.action == "wait":
-                found.append((self.flag(step, way, buffer, parts), step.peer))
+                waits.append((self.flag(step, way, buffer, parts), step.peer))
             elif step.action == "await":
-                found += [
+                waits += [
                     (flag, peer)
                     for flag, peer in self.awaited(step, way, buffer, parts)
                     if peer != self.memory.rank
                 ]
-        return found
+        return waits
 
     def do(
         self, step: Step, way: Way, buffer: int, actions: Mapping[Action, Callable[[Step], Any]], parts: int

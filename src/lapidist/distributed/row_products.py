@@ -91,7 +91,13 @@ class RowProducts:
         if added is not None:
             epilogue = sum_of_two(str(out.dtype).removeprefix("torch."))(other=added)
             return with_epilogue(rows, matrix, out, options, (scale, scale_b), epilogue)
-        if scale is None and bias is None and not (self.scales or self.epilogues) and options.is_usual:
+        if (
+            scale is None
+            and bias is None
+            and not (self.scales or self.epilogues)
+            and options.is_usual
+            and options.device is None
+        ):
             # as gemm's fast path wants it: beta as nobody passed it
             return api.gemm(rows, matrix, out=out, trans_b=options.trans_b)
         return api.gemm(
@@ -107,6 +113,7 @@ class RowProducts:
             scale_b=scale_b,
             epilogue=epilogue,
             invariant=options.invariant,
+            device=options.device,
         )
 
     def adds_in_product(self, rows: Any) -> bool:
@@ -173,7 +180,7 @@ def arriving(
         factors=Factors(*factors),
         epilogue=epilogue_checked(epilogue),
     )
-    return multiplied(Call(rows, matrix, bias, out, operation, Choices(compile=WAIT)))
+    return multiplied(Call(rows, matrix, bias, out, operation, Choices(options.device, compile=WAIT)))
 
 
 def with_epilogue(
@@ -189,6 +196,7 @@ def with_epilogue(
         scale_b=factors[1],
         epilogue=epilogue,
         invariant=options.invariant,
+        device=options.device,
     )
 
 

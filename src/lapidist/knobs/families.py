@@ -150,7 +150,12 @@ FAMILY: Knobs = (
     Knob("RESIDENT", "2: an SM has room for a block of the next launch beside one of this launch", 1),
     RASTER,
     Knob("ALONG_M", "1: bands are columns of tiles", 0),
-    Knob("ARRIVALS", "1: rows of A arrive meanwhile, and flags tell which are there", 0, MACRO),
+    Knob(
+        "ARRIVALS",
+        "1: rows of A arrive meanwhile, and flags tell which are there; 2: those of B, by columns",
+        0,
+        MACRO,
+    ),
     Knob("TRIANGLE", "1: only tiles that meet D's lower triangle are computed; 2: its upper one", 0),
     BATCHED,
     Knob("MOST_PARTS", "the most blocks that share the k of a tile of groups; 1: tiles are whole", 1),

@@ -302,7 +302,8 @@ def swap(
 
     `mesh`: a mesh of one dimension over whose ranks layers are split first, and stay after `undo()`. `plan`
     says how: patterns of names, each with "columns" (of the result) or "rows" (of the sum). Models of
-    transformers have one. With `dtype`, each rank rounds its own part, which stays in 8 bits, too. `sequence_dim`: along which dimension what lies between these layers is split."""
+    transformers have one. With `dtype`, each rank rounds its own part, which stays in 8 bits, too.
+    `sequence_dim`: along which dimension what lies between these layers is split."""
     require_model(model, where)
     if dtype is not None:
         require_kind(dtype, factors)

@@ -62,8 +62,8 @@ def linear_over_ranks(
     """A layer's result in 8 bits. `weight`: this rank's part, in its own type."""
     if torch.compiler.is_compiling():
         raise ArgumentError(
-            "dtype: must be None for layers over several ranks that torch.compile compiles; got one. Swap them"
-            " without dtype, or do not compile them"
+            "dtype: must be None for layers over several ranks that torch.compile compiles; got one. Swap"
+            " them without dtype, or do not compile them"
         )
     dim = 0 if sequence_dim is None else sequence_dim
     rows, leading = in_rows(input, dim, "input")
@@ -74,8 +74,8 @@ def linear_over_ranks(
 
 def quantised_part(layer: Any, weight: Any) -> Quantised:
     """This rank's part in 8 bits; rounded again when it was written to."""
-    known = layer.__dict__.get("_quantised")
-    if known is None or known[0] != state_of(weight):
-        known = layer.__dict__["_quantised"] = state_of(weight), of_weight(weight, *layer.eight_bits)
-    found: Quantised = known[1]
-    return found
+    cached = layer.__dict__.get("_quantised")
+    if cached is None or cached[0] != state_of(weight):
+        cached = layer.__dict__["_quantised"] = state_of(weight), of_weight(weight, *layer.eight_bits)
+    quantised: Quantised = cached[1]
+    return quantised

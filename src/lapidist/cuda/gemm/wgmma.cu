@@ -32,8 +32,10 @@ template <typename Product>
 __device__ __forceinline__ void prefetch_first_tile(const Product& p, const Order& order, int rank) {
   Tiles first(p.extents, p.schedule, order);
   if (p.extents.K == 0 || !first.next(p.extents, rank)) return;
-  if (p.a_once && !ARRIVALS) prefetch_tiles<A_M_MAJOR, BM>(&p.a_map, first.row, first.begin, first.end);
-  if (p.b_once) prefetch_tiles<B_N_MAJOR, BN>(&p.b_map, first.col, first.begin, first.end);
+  if (p.a_once && ARRIVALS != ROWS_OF_A)
+    prefetch_tiles<A_M_MAJOR, BM>(&p.a_map, first.row, first.begin, first.end);
+  if (p.b_once && ARRIVALS != ROWS_OF_B)
+    prefetch_tiles<B_N_MAJOR, BN>(&p.b_map, first.col, first.begin, first.end);
 }
 
 // All threads first pack the operands that TMA cannot load. Returns the workspace behind the packed copies.

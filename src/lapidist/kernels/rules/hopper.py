@@ -266,16 +266,7 @@ GATHERED = (
         lambda c, f: f"eight of {c.bn} columns are stored twice: two lanes would store a scattered row's",
     ),
 )
-ARRIVALS = (
-    Rule(
-        lambda c, f: (f.problem.arrivals is None) | ((c.exchanged == 0) & (c.along_m == 0)),
-        lambda c, f: (
-            "rows of A arrive one after the other: tiles are taken in the order of rows, and A stays A; this"
-            f" config has exchanged={c.exchanged}, along_m={c.along_m}"
-        ),
-    ),
-)
-FAMILY = (*KNOBS, BANDS, *REGISTERS, *HALF_PATCH, *WAY_OUT, *GATHERED, *ARRIVALS)
+FAMILY = (*KNOBS, BANDS, *REGISTERS, *HALF_PATCH, *WAY_OUT, *GATHERED)
 
 # ---- the rungs ----
 

@@ -113,7 +113,7 @@ class Wgmma(Warpgroups):
             **c_lies(problem),
             **epilogue(problem),
             **groups(problem),
-            **({} if problem.arrivals is None else {"ARRIVALS": 1}),
+            **({} if problem.arrivals is None else {"ARRIVALS": 1 + problem.transposed}),
             **problem.scaling.defines(),
             **problem.modes.defines(),
         }
@@ -141,6 +141,9 @@ class Wgmma(Warpgroups):
 
     def config_macros(self, problem: Problem, config: Config, scheduled: bool) -> Mapping[str, object]:
         macros = {**config_macros(problem, config, scheduled), **part_macros(problem, config)}
+        if problem.arrivals is not None and not scheduled:
+            # tiles in the order in which rows arrive, which are columns if A and B are exchanged
+            return {**macros, "ALONG_M": int(config.exchanged)}
         if scheduled or tiles_of_triangle(problem, config) is None:
             return macros
         return {**macros, "TRIANGLE": HALVES.index(problem.triangle)}
@@ -195,12 +198,12 @@ def refuse_groups(problem: Problem) -> str | None:
 
 
 def refuse_arrivals(problem: Problem) -> str | None:
-    """The thread that loads B waits for rows of A, and loads them as they lie."""
+    """The thread that loads A and B waits for rows, and loads them as they lie."""
     if problem.arrivals is None:
         return None
-    if problem.transposed or problem.batch or problem.modes != PLAIN or problem.triangle:
-        return "it waits for rows of A of one plain product, whose D is row-major"
-    if packed(problem)[0] or problem.skewed:
+    if problem.batch or problem.modes != PLAIN or problem.triangle:
+        return "it waits for rows of A of one plain product"
+    if packed(problem)[problem.transposed] or problem.skewed:
         return "A is packed, or shifted, before it knows which rows are there; its lines start anywhere"
     return None
 

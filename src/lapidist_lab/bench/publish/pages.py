@@ -14,6 +14,7 @@ from lapidist_lab.bench.publish import (
     group_tables,
     invariant_tables,
     layout_tables,
+    parallel_tables,
     squares,
     study_tables,
     symmetric_tables,
@@ -131,6 +132,12 @@ PAGES = (
         "How fast are products of complex numbers?",
         [complex_tables.COMPLEX, complex_tables.NOT_YET],
         lambda data: complex_tables.of_complex(data) or "not measured yet",
+    ),
+    Page(
+        "several-cards",
+        "How fast are products over several cards?",
+        [parallel_tables.PARALLEL, parallel_tables.NOT_YET],
+        lambda data: parallel_tables.of_parallel(data) or "not measured yet",
     ),
     Page(
         "symmetric",

@@ -39,6 +39,7 @@ from lapidist_lab.bench.studies import (
     grouped_products,
     invariant_products,
     served_model,
+    several_cards,
     symmetric_products,
     warming,
 )
@@ -53,6 +54,7 @@ STUDIES = (
     grouped_products.MODE,
     invariant_products.MODE,
     served_model.MODE,
+    several_cards.MODE,
     symmetric_products.MODE,
     *study_tables.MODES,
 )

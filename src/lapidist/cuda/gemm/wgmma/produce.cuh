@@ -68,10 +68,11 @@ __device__ __forceinline__ void load_operands(const Product& p, Pipeline& pipeli
       if (PACKS_BESIDE && known < PackedParts::PANELS && k >= parts.end_of(known))
         needed = max_of(needed, known + 1);
       if (PACKS_BESIDE && needed > known) wait_packed_beside(workspace, known = needed, PACKERS);
-      if (ARRIVALS) arrived.wait(tiles.row, min_of(tiles.row + BM, M));
+      if (ARRIVALS == ROWS_OF_A) arrived.wait(tiles.row, tiles.row + BM, M);
       load_tile<A_M_MAJOR, A_LOADED, CLUSTER_N, A_CLIPPED>(stage.A, &p.a_map, tiles.row, M, k, a_in, a_out,
                                                            shared.beside, to_a, full, p.a_once,
                                                            limit_of(tiles));
+      if (ARRIVALS == ROWS_OF_B) arrived.wait(tiles.col, tiles.col + BN, N);
       load_tile<B_N_MAJOR, BN, CLUSTER_M, B_CLIPPED>(stage.B, &p.b_map, tiles.col, N, k, b_in, b_out,
                                                      shared.below, to_b, full, p.b_once, limit_of(tiles));
     }

@@ -1,0 +1,133 @@
+"""Ways over several ranks whose products run in the machine: launches of all ranks at once, in an order that
+a seed draws, with each other's memory mapped.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")  # which these modules import
+
+from lapidist.backends.machine_backend import sanitized, watched
+from lapidist.distributed import peer_products
+from lapidist.distributed.product_options import Options
+from lapidist.distributed.row_products import RowProducts
+from lapidist.machine.faults import Deadlock
+from lapidist.machine.together import Arrived, Devices
+from lapidist.problems.arrivals import Arrivals
+
+pytestmark = pytest.mark.frameworks
+played = importlib.import_module("played_ranks")
+ROWS, K, N, CALLS = 64, 64, 32, 2
+FOREVER = 1 << 60
+
+
+class MachineRanks(played.Ranks):
+    """Kernels wait for flags themselves."""
+
+    def __init__(self, count: int, seed: int, drop: Any) -> None:
+        super().__init__(count, seed, drop)
+        self.reports = np.zeros(count, np.uint64)
+        self.members = [peer_products.PeerProducts(MachineMemory(self, rank)) for rank in range(count)]
+
+    def run(self) -> None:
+        streams = [stream for of_rank in self.streams for stream in of_rank.values()]
+        devices = Devices(self.random.randrange(1 << 20))
+        devices.run([self.playing(number, stream) for number, stream in enumerate(streams)])
+
+    def playing(self, number: int, stream: Any) -> Callable[[Devices], Iterator[None]]:
+        def play(devices: Devices) -> Iterator[None]:
+            with sanitized(devices.seed + number), watched(Arrived(devices, number)):
+                while stream.work:
+                    ready, do = stream.work[0]
+                    while not ready():
+                        yield
+                    do()
+                    stream.work.popleft()
+                    stream.done += 1
+                    yield
+
+        return play
+
+
+class MachineMemory(played.RankMemory):
+    def enqueue_awaiting(self, work: Callable[[], Any], flags: Sequence[int]) -> None:
+        self.enqueue(work)
+
+    def arrivals(self, first: int, rows: int, step: int) -> Arrivals:
+        flags, report = self.all.flags[self.rank], self.all.reports[self.rank :]
+        return Arrivals(flags.ctypes.data + 4 * first, report.ctypes.data, FOREVER, rows, step)
+
+
+WAYS = {
+    "push": "gathered",
+    "waiting": "gathered_in_kernel",
+    "waiting apart": "gathered_in_kernel",
+    "slots": "scattered",
+    "one_shot": "reduced",
+}
+
+
+def is_right(torch: Any, way: str, seed: int, drop: Any = lambda *_: False) -> bool:
+    ranks = MachineRanks(2, seed, drop)
+    right, results = [], []
+    for call in range(CALLS):
+        draw = torch.Generator().manual_seed(call)
+        a = [torch.randint(-3, 4, (ROWS, K), generator=draw).half() for _ in ranks.members]
+        b = [torch.randint(-3, 4, (K, N), generator=draw).half() for _ in ranks.members]
+        for rank, member in enumerate(ranks.members):
+            products = RowProducts([b[rank]], Options(device="machine"))
+            result = getattr(member, WAYS[way])(a[rank], None, products)
+            results.append(result[0] if isinstance(result, list) else result)
+            terms = [left.double() @ matrix.double() for left, matrix in zip(a, b, strict=True)]
+            if way.startswith(("push", "waiting")):
+                right.append(torch.cat(a).double() @ b[rank].double())
+            else:
+                right.append(sum(terms).chunk(2)[rank] if way == "slots" else sum(terms))
+    ranks.run()
+    return all(torch.equal(result.double(), exact) for result, exact in zip(results, right, strict=True))
+
+
+@pytest.fixture
+def in_parts(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if way == "waiting apart":
+        monkeypatch.setattr(peer_products, "LEAST_PART", 1)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.usefixtures("in_parts")
+def test_launches_of_all_ranks_meet(torch: Any, way: str) -> None:
+    assert is_right(torch, way, 3)
+
+
+@pytest.mark.parametrize(
+    ("way", "action", "flag"),
+    [
+        ("push", "wait", "arrived"),
+        pytest.param("waiting", "signal", "arrived", marks=pytest.mark.survey),
+        ("slots", "wait", "arrived"),
+        ("one_shot", "wait", "arrived"),
+    ],
+)
+@pytest.mark.usefixtures("in_parts")
+def test_a_missing_flag_is_found(torch: Any, way: str, action: str, flag: str) -> None:
+    """Of one rank: some order multiplies or adds what is not there, or nobody can go on. All flags are left
+    out in turn where products take no time (test_peer_products.py).
+    """
+
+    def drop(rank: int, dropped: str, index: int) -> bool:
+        kind = peer_products.FLAGS[index // peer_products.PARTS // 2 % 2]
+        return rank == 0 and dropped == action and kind == flag
+
+    def is_found(seed: int) -> bool:
+        try:
+            return not is_right(torch, way, seed, drop)
+        except Deadlock:
+            return True
+
+    assert any(is_found(seed) for seed in range(6))
