@@ -5,10 +5,13 @@ from __future__ import annotations
 import io
 from typing import Any
 
+import numpy as np
 import pytest
 
 import lapidist
 from lapidist import quantised
+from lapidist.quantised.number_formats import format_named
+from lapidist.quantised.packed_weight import made
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("lapidist.torch")
@@ -34,6 +37,25 @@ def test_a_saved_weight_is_the_same(format: str, more: Any) -> None:
     found = quantised.matmul(x, again, layer.bias.detach())
     assert torch.allclose(found.double(), expected, rtol=2**-8, atol=1e-5)
     assert torch.equal(lapidist.matmul(x, packed), lapidist.matmul(x, again))
+
+
+@pytest.mark.parametrize("format", ["int4", "mxfp4", "int8"])
+def test_tensors_are_put_in_order_as_arrays_are(format: str) -> None:
+    """Where they are: NumPy sees none of them."""
+    codes = torch.randint(16 if format != "int8" else 256, (128, 72), dtype=torch.uint8)
+    factors = torch.randint(1, 200, (4, 72), dtype=torch.uint8)
+    named = format_named(format)
+    kind = "e8m0" if format == "mxfp4" else "float32"
+    scales = factors if format == "mxfp4" else factors.float()
+    zeros = factors % 16 if format == "int4" else None
+    tensors = made(codes, scales, zeros, named, kind, codes)
+    arrays = made(
+        *(None if x is None else x.numpy() for x in (codes, scales, zeros)), named, kind, np.ones(1)
+    )
+    for name in ("codes", "scales", "zeros"):
+        if (array := getattr(arrays, name)) is not None:
+            assert np.array_equal(getattr(tensors, name).numpy(), array)
+    assert np.array_equal(quantised.unpack(tensors).numpy(), quantised.unpack(arrays))
 
 
 @pytest.mark.parametrize("decode", [False, True])

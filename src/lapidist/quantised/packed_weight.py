@@ -165,12 +165,10 @@ def require_arrays(weight: PackedWeight) -> None:
             )
 
 
-def made(
-    codes: Array, scales: Array, zeros: Array | None, format: Format, scale_type: str, like: Any
-) -> PackedWeight:
-    """A weight of codes (k, n) and factors (groups, n), in arrays like `like`."""
+def made(codes: Any, scales: Any, zeros: Any, format: Format, scale_type: str, like: Any) -> PackedWeight:
+    """A weight of codes (k, n), bytes, and factors (groups, n), in arrays like `like`; also of tensors."""
     k, n = codes.shape
-    group = require_groups(k, n, scales.shape, "scales")
+    group = require_groups(k, n, tuple(scales.shape), "scales")
     if zeros is not None and zeros.shape != scales.shape:
         raise ShapeError(
             f"zeros: must have the shape of scales, {scales.shape}; got {zeros.shape}. Correct it"
@@ -180,7 +178,7 @@ def made(
         words = apart(words)
     arrays = [words, factors_in_fragments(scales, group)]
     if zeros is not None:
-        arrays.append(factors_in_fragments(zeros.astype(np.uint8), group))
+        arrays.append(factors_in_fragments(zeros, group))
     return PackedWeight((k, n), format, group, scale_type, *(placed_like(array, like) for array in arrays))
 
 
@@ -258,7 +256,7 @@ def stacked(arrays: Sequence[Any]) -> Any:
 
 def placed_like(array: Array, like: Any) -> Any:
     """The array in the framework and on the device of another."""
-    if framework_of(like) != "torch":
+    if framework_of(like) != "torch" or not isinstance(array, np.ndarray):
         return array
     import torch
 

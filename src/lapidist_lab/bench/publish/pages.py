@@ -11,6 +11,7 @@ from lapidist_lab.bench.publish import (
     call_costs,
     complex_tables,
     emulated_tables,
+    few_bits_tables,
     group_tables,
     invariant_tables,
     layout_tables,
@@ -131,6 +132,12 @@ PAGES = (
         "How fast are products of complex numbers?",
         [complex_tables.COMPLEX, complex_tables.NOT_YET],
         lambda data: complex_tables.of_complex(data) or "not measured yet",
+    ),
+    Page(
+        "few-bits",
+        "How fast are weights of few bits?",
+        [few_bits_tables.FEW_BITS, few_bits_tables.NOT_YET],
+        lambda data: few_bits_tables.of_few_bits(data) or "not measured yet",
     ),
     Page(
         "symmetric",
