@@ -1,6 +1,6 @@
 """Launches of products with weights of few bits, and the choice between their two ways.
 
-few rows of x     streamed (sm_90) or skinny: codes are decoded on their way into the tensor cores
+few rows of x     skinny, or streamed (sm_90, more than 8): codes are decoded on their way to tensor cores
 many rows         decoded, then the product of 16-bit floats by any kernel
 """
 
@@ -21,6 +21,9 @@ from lapidist.quantised.number_formats import BLOCK, FORMATS, GROUPS
 FORMAT_NUMBERS = {"int4": 0, "mxfp4": 1, "int8": 2, "e4m3": 3}  # of quantised/decode.cuh
 DECODING_WARPS = 8
 MOST_EIGHTS = 8  # of rows of x that a block of skinny has in registers
+# With up to so many rows skinny is faster where streamed can run: on an H200 8192 x 8192 in int4 took 12.9 us
+# for 1 row and 17.9 streamed, 43 for 16 rows and 18.0.
+ROWS_OF_SKINNY = 8
 MOST_PARTS, MOST_STAGES = 8, 8  # blocks of a cluster
 REGISTERS_OF_SM, REGISTERS_LEFT, MOST_REGISTERS = 65536, 40, 232
 SHARED_OF_SM = 228 * 1024
@@ -197,14 +200,16 @@ class Costs(NamedTuple):
 
 
 COSTS = {
-    16: Costs(0.13, 0.38, 1.3),
+    16: Costs(0.13, 0.38, 1.0),
     32: Costs(0.13, 0.29, 1.5),
     64: Costs(0.24, 0.33, 2.9),
     128: Costs(0.33, 0.37, 11),
 }
+# GPCs are cut unevenly: an H200 has room for 124 clusters of four blocks, where its SMs would hold 132.
+LARGE_CLUSTER, PLACES_OF_LARGE_CLUSTERS = 3, 0.93
 # Groups of 64 columns of a block, and blocks on an SM; sums of many rows leave registers for fewer.
 BLOCKS_OF_SM = {
-    **dict.fromkeys((16, 32), ((1, 2), (1, 4), (2, 1), (2, 2), (3, 2), (4, 1))),
+    **dict.fromkeys((16, 32), ((1, 2), (2, 1), (2, 2), (3, 2), (4, 1))),
     64: ((1, 2), (2, 1), (3, 1)),
     128: ((1, 1), (2, 1)),
 }
@@ -231,7 +236,10 @@ def microseconds(rows: Rows, weight: Weight, config: Streamed, multiprocessors: 
     blocks = -(-tiles_of(weight.n) // config.column_groups) * of_rows
     stages = -(-weight.blocks // (2 * config.parts))
     of_sm = -(-blocks // multiprocessors)
-    rounds = -(-blocks // (multiprocessors * config.resident))
+    places = multiprocessors * config.resident
+    if config.parts >= LARGE_CLUSTER:
+        places = int(places * PLACES_OF_LARGE_CLUSTERS)
+    rounds = -(-blocks // places)
     decoded = costs.work * of_sm * config.column_groups
     return stages * (decoded + costs.wait * rounds) + costs.part * config.parts
 
@@ -289,6 +297,11 @@ def streaming(
     )
 
 
+# Of 64 columns, and of 64 steps of k for each warp. On an H200 16 warps, two tiles ahead, took 4.9 us for one
+# row by 4096 x 4096 in int4, and 8 warps, four ahead, 7.2; by 8192 x 8192 it was 14.0 and 12.9.
+MANY_TILES, MANY_BLOCKS = 96, 16
+
+
 class Skinny(NamedTuple):
     """A config of skinny: eights of rows of a block, warps that share k, and tiles on their way."""
 
@@ -298,12 +311,15 @@ class Skinny(NamedTuple):
 
 
 def skinny_config(rows: Rows, weight: Weight) -> Skinny:
-    """Registers hold less on its way where more rows have sums; shared memory of 48 KiB holds their sums."""
+    """Registers hold less on its way where more rows have sums; shared memory of 48 KiB holds their sums.
+    More warps share k where columns are few, and take fewer tiles ahead where they have few to take.
+    """
     eights = next(
         count for count in (1, 2, 4, MOST_EIGHTS) if 8 * count >= rows.expected or count == MOST_EIGHTS
     )
-    warps = 8 if eights > 4 or tiles_of(weight.n) >= 64 else 16
-    return Skinny(eights, min(warps, max(1, weight.blocks)), 4 if eights <= 2 else 2)
+    tiles = tiles_of(weight.n) * rows.expected_blocks(8 * eights)
+    warps = min(8 if eights > 4 or tiles >= MANY_TILES else 16, max(1, weight.blocks))
+    return Skinny(eights, warps, 4 if eights <= 2 and weight.blocks >= MANY_BLOCKS * warps else 2)
 
 
 @lru_cache(maxsize=256)

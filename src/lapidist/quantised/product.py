@@ -22,6 +22,7 @@ from lapidist.frameworks.arrays import HOST, Operand, operand_of
 from lapidist.frameworks.new_arrays import empty, tell_written
 from lapidist.launch import AS_IT_IS, Launch
 from lapidist.quantised.launches import (
+    ROWS_OF_SKINNY,
     End,
     Rows,
     Weight,
@@ -263,7 +264,7 @@ def few_rows(chip: Device) -> int:
 
 def by_few_rows(rows: Rows, weight: Weight, end: End, backend: Backend) -> Launch:
     chip = backend.chip
-    if "wgmma" in chip.units:
+    if "wgmma" in chip.units and rows.expected > ROWS_OF_SKINNY:
         streamed = streamed_config(rows, weight, chip.sms)
         return streaming(rows, weight, end, streamed, chip.architecture, backend.compiles)
     return multiplying(rows, weight, end, skinny_config(rows, weight), chip.architecture, backend.compiles)
