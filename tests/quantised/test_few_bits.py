@@ -43,6 +43,8 @@ CASES = [
     ("int4", {}, "float16", 13),
     ("mxfp4", {}, "bfloat16", 8),
     ("mxfp4", {}, "float16", 10),
+    ("nvfp4", {}, "bfloat16", 11),
+    ("nvfp4", {}, "float16", 6),
     ("int8", {"group": 32}, "bfloat16", 12),
     ("int8", {}, "float16", 33),
     ("e4m3", {"group": 64}, "bfloat16", 2),
@@ -123,6 +125,8 @@ def test_each_code_of_four_bits_is_exact(dtype: str) -> None:
     blocks = (codes[:, ::2] | codes[:, 1::2] << 4).reshape(16, 2, 16)
     powers = np.tile(np.array([127, 130], np.uint8), (16, 1))
     weights = [quantised.from_mxfp4(blocks, powers)]
+    factors = np.tile(np.array([0x01, 0x38, 0x7E, 0x09], np.uint8), (16, 1))  # of e4m3: 2^-9, 1, 448, 9 / 512
+    weights.append(quantised.from_nvfp4(blocks.reshape(16, 32), factors, np.float32(0.5)))
     words = np.full((k // 8, 16), 0x76543210, np.int32)
     words[1::2] = np.uint32(0xFEDCBA98).astype(np.int32)
     zeros = np.array([[0x76543210, 0x0EDCBA98]], np.int32)

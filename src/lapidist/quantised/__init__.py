@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lapidist.quantised.packed_weight import PackedExperts, PackedWeight, load, stack, unpack
-from lapidist.quantised.packing import from_awq, from_codes, from_gptq, from_mxfp4, pack
+from lapidist.quantised.packing import from_awq, from_codes, from_gptq, from_mxfp4, from_nvfp4, pack
 
 
 def matmul(x: Any, weight: PackedWeight, bias: Any = None, out: Any = None, **more: Any) -> Any:
@@ -24,6 +24,7 @@ __all__ = [
     "from_codes",
     "from_gptq",
     "from_mxfp4",
+    "from_nvfp4",
     "load",
     "matmul",
     "pack",

@@ -16,9 +16,10 @@ from lapidist.launch import Launch, ParameterBlock, TensorMap
 from lapidist.problems.ragged import Ragged
 from lapidist.problems.scaling import AS_THEY_ARE
 from lapidist.quantised.fragment_order import tiles_of
-from lapidist.quantised.number_formats import BLOCK, FORMATS, GROUPS
+from lapidist.quantised.number_formats import BLOCK, FORMATS, GROUP_OF, GROUPS
 
-FORMAT_NUMBERS = {"int4": 0, "mxfp4": 1, "int8": 2, "e4m3": 3}  # of quantised/decode.cuh
+FORMAT_NUMBERS = {"int4": 0, "mxfp4": 1, "int8": 2, "e4m3": 3, "nvfp4": 4}  # of quantised/decode.cuh
+BYTES = "e8m0", "e4m3"  # types of factors
 DECODING_WARPS = 8
 MOST_EIGHTS = 8  # of rows of x that a block of skinny has in registers
 # With up to so many rows skinny is faster where streamed can run: on an H200 8192 x 8192 in int4 took 12.9 us
@@ -33,6 +34,7 @@ SKINNY = ParameterBlock(
         ("a_row", "i64"),
         ("d_row", "i64"),
         *((name, "i32") for name in ("m", "n", "blocks")),
+        ("weights", "pointer"),
     ]
 )
 STREAMED = ParameterBlock(
@@ -41,12 +43,14 @@ STREAMED = ParameterBlock(
         *((name, "pointer") for name in ("B", "C", "D", "scales", "zeros")),
         ("d_row", "i64"),
         *((name, "i32") for name in ("m", "n", "tiles", "blocks")),
+        ("weights", "pointer"),
     ]
 )
 DECODED = ParameterBlock(
     [
         *((name, "pointer") for name in ("B", "D", "scales", "zeros")),
         *((name, "i32") for name in ("n", "tiles", "blocks", "per_group")),
+        ("weights", "pointer"),
     ]
 )
 
@@ -126,15 +130,15 @@ class Weight(NamedTuple):
     @property
     def of_column(self) -> bool:
         """Whether a column has one factor, and more steps of k than a group has."""
-        return self.group not in GROUPS
+        return self.group not in (*GROUPS, *GROUP_OF.values())
 
     @property
     def factor_bytes(self) -> int:
         """Of a factor and a zero point."""
-        return (1 if self.scale_type == "e8m0" else TYPES[self.scale_type].nbytes) + self.zeros
+        return (1 if self.scale_type in BYTES else TYPES[self.scale_type].nbytes) + self.zeros
 
     def knobs_of_format(self) -> dict[str, object]:
-        scale = "unsigned char" if self.scale_type == "e8m0" else TYPES[self.scale_type].c_type
+        scale = "unsigned char" if self.scale_type in BYTES else TYPES[self.scale_type].c_type
         return {
             "FORMAT": FORMAT_NUMBERS[self.format],
             "Scale": scale,

@@ -164,7 +164,7 @@ def require_activations(x: Operand, k: int, arrays: Sequence[Operand]) -> None:
 def require_vectors(arrays: Sequence[Operand]) -> None:
     """Bulk copies and vectors begin at multiples of 16 bytes; other addresses are a fault of the GPU."""
     for array in arrays:
-        if array.pointer % VECTOR_BYTES:
+        if array.pointer % VECTOR_BYTES and array.shape[-1:] != (1,):
             raise StrideError(
                 f"weight: {array.name} must begin at multiples of {VECTOR_BYTES} bytes; got"
                 f" {array.pointer % VECTOR_BYTES} bytes behind one. Clone it"
@@ -272,13 +272,14 @@ def by_few_rows(rows: Rows, weight: Weight, end: End, backend: Backend) -> Launc
 
 def described(weight: PackedWeight, dtype: str) -> Weight:
     k, n = weight.shape[-2:]
-    return Weight(k, n, weight.format.name, weight.group, weight.scale_type, weight.zeros is not None, dtype)
+    has_zeros = weight.zeros is not None and weight.format.name == "int4"
+    return Weight(k, n, weight.format.name, weight.group, weight.scale_type, has_zeros, dtype)
 
 
 def arrays_by_name(weight: PackedWeight) -> dict[str, Operand]:
     """By the names of kernels' parameters."""
-    names = ("B", "scales") if weight.zeros is None else ("B", "scales", "zeros")
-    return dict(zip(names, arrays_of(weight), strict=True))
+    names = "B", "scales", "weights" if weight.format.name == "nvfp4" else "zeros"
+    return dict(zip(names, arrays_of(weight), strict=False))
 
 
 def aligned(x: Operand) -> Operand:
