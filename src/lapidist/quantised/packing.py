@@ -94,12 +94,16 @@ def with_zero_points(parts: Array, format: Format) -> tuple[Array, Array, Array]
 
 
 def from_gptq(
-    qweight: Any, scales: Any, qzeros: Any = None, g_idx: Any = None, *, zero_offset: int = 1
+    qweight: Any, scales: Any, qzeros: Any = None, g_idx: Any = None, *, zero_offset: int | None = None
 ) -> PackedWeight:
     """A 4-bit weight as GPTQ's files have it: qweight (k / 8, n), scales (groups, n), qzeros (groups, n / 8).
 
-    `zero_offset`: what is added to zero points of the file: 1, and 0 for files of version 2.
+    `zero_offset`: what is added to zero points of the file: 1 (None), and 0 for files of version 2. Where all
+    are 8 it must be said: those of version 2 have 8 of symmetric weights, those before have 7.
     """
+    if zero_offset not in (None, 0, 1):
+        raise ArgumentError(f"zero_offset: must be 0 or 1; got {zero_offset!r}. Take 0 for version 2")
+
     words = require_words(qweight, "qweight")
     k, n = 8 * words.shape[0], words.shape[1]
     codes = (words[:, None] >> NIBBLES[:, None].astype(np.uint32) & 15).reshape(k, n).astype(np.uint8)
@@ -112,7 +116,13 @@ def from_gptq(
         )
     zeros = None
     if qzeros is not None:
-        zeros = columns_of(require_words(qzeros, "qzeros"), tuple(range(8)), n, "qzeros") + zero_offset
+        stored = columns_of(require_words(qzeros, "qzeros"), tuple(range(8)), n, "qzeros")
+        if zero_offset is None and (stored == SYMMETRIC_ZERO).all():
+            raise ArgumentError(
+                "zero_offset: must be said where all zero points are stored as 8; got None. Pass 0 for a file"
+                ' of version 2 (checkpoint_format "gptq_v2"), or 1'
+            )
+        zeros = stored + (1 if zero_offset is None else zero_offset)
         zeros = None if (zeros == SYMMETRIC_ZERO).all() else zeros
     return made(codes, factors, zeros, format_named("int4"), type_of_scales(factors), qweight)
 
