@@ -210,7 +210,7 @@ COSTS = {
     128: Costs(0.33, 0.37, 11),
 }
 # GPCs are cut unevenly: an H200 has room for 124 clusters of four blocks, where its SMs would hold 132.
-LARGE_CLUSTER, PLACES_OF_LARGE_CLUSTERS = 3, 0.93
+LARGE_CLUSTER, SHARE_OF_LARGE_CLUSTERS = 3, 0.93
 # Groups of 64 columns of a block, and blocks on an SM; sums of many rows leave registers for fewer.
 BLOCKS_OF_SM = {
     **dict.fromkeys((16, 32), ((1, 2), (2, 1), (2, 2), (3, 2), (4, 1))),
@@ -240,10 +240,10 @@ def microseconds(rows: Rows, weight: Weight, config: Streamed, multiprocessors: 
     blocks = -(-tiles_of(weight.n) // config.column_groups) * of_rows
     stages = -(-weight.blocks // (2 * config.parts))
     of_sm = -(-blocks // multiprocessors)
-    places = multiprocessors * config.resident
+    at_once = multiprocessors * config.resident
     if config.parts >= LARGE_CLUSTER:
-        places = int(places * PLACES_OF_LARGE_CLUSTERS)
-    rounds = -(-blocks // places)
+        at_once = int(at_once * SHARE_OF_LARGE_CLUSTERS)
+    rounds = -(-blocks // at_once)
     decoded = costs.work * of_sm * config.column_groups
     return stages * (decoded + costs.wait * rounds) + costs.part * config.parts
 

@@ -14,9 +14,8 @@ from lapidist.calls.argument_rules import require_no_gradient
 from lapidist.calls.call import Call
 from lapidist.calls.full_path import multiplied
 from lapidist.calls.kernel_choice import Choices
-from lapidist.calls.operation import Operation, epilogue_checked
+from lapidist.calls.operation import Operation
 from lapidist.device import Device
-from lapidist.dtypes import IEEE
 from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError, StrideError
 from lapidist.frameworks.arrays import HOST, Operand, operand_of
 from lapidist.frameworks.new_arrays import empty, tell_written
@@ -50,31 +49,15 @@ def product(
     stream: Any = None,
     device: int | str | None = None,
     decode: bool | None = None,
-    epilogue: Any = None,
 ) -> Any:
-    """x @ weight + bias, of x (..., k) in bfloat16 or float16, in its type; or what `epilogue` makes of it.
+    """x @ weight + bias, of x (..., k) in bfloat16 or float16, in its type.
 
     Sums are float32, and factors multiply sums of their groups. With more than 512 rows (128 where the chip
     is no Hopper) the weight is decoded into the type of x first, which rounds products of codes and factors.
     `decode`: True or False decides.
     """
-    if isinstance(weight, PackedExperts):
-        raise ArgumentError(
-            f"weight: must be that of one product; got {weight!r}. Multiply rows of groups with"
-            " lapidist.grouped(x, weight, offsets), or take weight[i]"
-        )
-    if not isinstance(weight, PackedWeight):
-        raise DTypeError(
-            f"weight: must be a PackedWeight; got {type(weight).__name__}. Pack it with"
-            " lapidist.quantised.pack"
-        )
+    require_weight(weight)
     require_current_stream(stream)
-    if epilogue is not None:
-        from lapidist.quantised.bound_product import bound_product
-
-        require_bias_alone(bias)
-        operation = Operation(vectors=True, epilogue=epilogue_checked(epilogue))
-        return bound_product(x, weight, operation, out, device, decode)
     if out is None and records(x, bias):
         from lapidist.quantised.recorded import recorded
 
@@ -101,32 +84,20 @@ def product(
     return result
 
 
-OF_MATMUL = "out_dtype", "acc_dtype", "scale_a", "scale_b", "promote", "invariant", "compile"
-
-
-def matmul(
-    x: Any,
-    weight: PackedWeight,
-    out: Any,
-    precision: str,
-    refused: tuple[Any, ...],
-    epilogue: Any,
-    stream: Any,
-    device: int | str | None,
-) -> Any:
-    """lapidist.matmul of a weight of few bits; `refused`: its arguments by OF_MATMUL, which must be None."""
-    for name, value in (
-        ("precision", None if precision == IEEE else precision),
-        *zip(OF_MATMUL, refused, strict=True),
-    ):
-        if value is not None:
-            raise ArgumentError(
-                f"{name}: is not for weights of few bits; got {value!r}. Leave it out, or unpack the weight"
-            )
-    return product(x, weight, out=out, stream=stream, device=device, epilogue=epilogue)
-
-
 # ---- rules ----
+
+
+def require_weight(weight: object) -> None:
+    if isinstance(weight, PackedExperts):
+        raise ArgumentError(
+            f"weight: must be that of one product; got {weight!r}. Multiply rows of groups with"
+            " lapidist.grouped(x, weight, offsets), or take weight[i]"
+        )
+    if not isinstance(weight, PackedWeight):
+        raise DTypeError(
+            f"weight: must be a PackedWeight; got {type(weight).__name__}. Pack it with"
+            " lapidist.quantised.pack"
+        )
 
 
 def require_current_stream(stream: Any) -> None:
@@ -135,14 +106,6 @@ def require_current_stream(stream: Any) -> None:
         raise ArgumentError(
             "stream: weights of few bits run on the current stream of the arrays' framework; got another one."
             " Make it current (with torch.cuda.stream(...), say)"
-        )
-
-
-def require_bias_alone(bias: Any) -> None:
-    if bias is not None:
-        raise ArgumentError(
-            "bias: must be an operand of the epilogue, where there is one; got both. Take"
-            " lapidist.epilogues.bias_gelu(bias=...), say"
         )
 
 

@@ -16,7 +16,7 @@ CODES, KEYS = "qweight", ("qweight", "qzeros", "scales", "g_idx")
 
 
 def load_packed(model: Any, state: Mapping[str, Any], zero_offset: int | None = None) -> dict[str, Any]:
-    """Give linear layers the packed weights that a state has by their names, and their biases. Returns the other
+    """Give linear layers the packed weights and biases that a state has by their names. Returns the other
     entries, for `model.load_state_dict(..., strict=False)`.
 
     Packings are told apart by shapes. `zero_offset`: of GPTQ, as in `lapidist.quantised.from_gptq`. All
