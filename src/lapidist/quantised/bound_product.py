@@ -152,7 +152,8 @@ def by_few_rows(
     problem: Problem, bound: Bound, x: Operand, weight: PackedWeight, out: Operand, backend: Backend
 ) -> None:
     fused, ragged, pointers = problem.fused, problem.modes.ragged, bound.extra_pointers
-    end, words = End(), {"ragged": (pointers.ends,)} if ragged else {}
+    words: dict[str, tuple[int, ...]] = {"ragged": (pointers.ends,)} if ragged else {}
+    end = End()
     if fused is not None:
         end = End(False, tuple(fused.defines(in_order=True).items()), len(fused.operands))
         words["epilogue"] = fused.words(pointers.fused)

@@ -72,7 +72,7 @@ class Rows(NamedTuple):
     are cut, and by which macros.
     """
 
-    count: int
+    total: int
     step: int
     each: int = 0
     ragged: Ragged | None = None
@@ -81,16 +81,16 @@ class Rows(NamedTuple):
     @property
     def expected(self) -> int:
         """Of a block's weight."""
-        return self.count if self.ragged is None else self.each
+        return self.total if self.ragged is None else self.each
 
     def blocks(self, lines: int) -> int:
         """At most, of so many rows."""
-        return -(-self.count // lines) if self.ragged is None else self.ragged.tiles(lines)
+        return -(-self.total // lines) if self.ragged is None else self.ragged.tiles(lines)
 
     def expected_blocks(self, lines: int) -> int:
         if self.ragged is None:
             return self.blocks(lines)
-        return min(self.ragged.groups, self.count) * -(-self.each // lines)
+        return min(self.ragged.groups, self.total) * -(-self.each // lines)
 
 
 @lru_cache(maxsize=64)
@@ -270,7 +270,7 @@ def knobs_of_streamed(weight: Weight, config: Streamed) -> dict[str, object]:
 def streaming(
     rows: Rows, weight: Weight, end: End, config: Streamed, architecture: str, assembled: bool = True
 ) -> Launch:
-    numbers = {"d_row": rows.step, "m": rows.count, "n": weight.n}
+    numbers = {"d_row": rows.step, "m": rows.total, "n": weight.n}
     numbers |= {"tiles": tiles_of(weight.n), "blocks": weight.blocks}
     binary = compile_kernel(
         "quantised/streamed.cu",
@@ -283,7 +283,7 @@ def streaming(
     parameters = parameters_with(STREAMED, rows.ragged is not None, end.operands)
 
     def maps(at: Mapping[str, Any]) -> tuple[tuple[int, TensorMap], ...]:
-        box, extents = (BLOCK, config.rows), (weight.k, rows.count)
+        box, extents = (BLOCK, config.rows), (weight.k, rows.total)
         of_x = TensorMap(at["A"], weight.dtype, extents, (2 * weight.k,), box, swizzle=128)
         return ((STREAMED.offsets["A"], of_x),)
 
@@ -333,7 +333,7 @@ def multiplying(
     knobs = weight.knobs(config.warps) | weight.group_knob | end.knobs | dict(rows.macros)
     knobs |= {"ROWS_OF_8": config.eights, "TILES_AHEAD": config.depth}
     parameters = parameters_with(SKINNY, rows.ragged is not None, end.operands)
-    numbers = {"a_row": weight.k, "d_row": rows.step, "m": rows.count, "n": weight.n}
+    numbers = {"a_row": weight.k, "d_row": rows.step, "m": rows.total, "n": weight.n}
     numbers["blocks"] = weight.blocks
     grid = 4 * tiles_of(weight.n), rows.blocks(8 * config.eights), 1
     binary = compile_kernel("quantised/skinny.cu", "skinny", knobs, architecture, assembled=assembled)

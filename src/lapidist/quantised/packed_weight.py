@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,6 +96,9 @@ class PackedExperts(PackedWeight):
     def __len__(self) -> int:
         return self.shape[0]
 
+    def __iter__(self) -> Iterator[PackedWeight]:
+        return map(self.__getitem__, range(len(self)))
+
 
 def stack(weights: Sequence[PackedWeight]) -> PackedExperts:
     """The weights of a layer's experts, which must be alike, as one."""
@@ -150,7 +153,7 @@ def of_layout(layout: Sequence[int], codes: Any, scales: Any, zeros: Any) -> Pac
 
 def require_arrays(weight: PackedWeight) -> None:
     """Kernels read as much as the layout says."""
-    *groups, k, n = weight.shape
+    groups, (k, n) = weight.shape[:-2], weight.shape[-2:]
     of_k = -(-k // max(BLOCK, weight.group))
     factors = (*groups, tiles_of(n), of_k, QUARTERS, 8, max(1, BLOCK // weight.group), 2)
     shapes = {

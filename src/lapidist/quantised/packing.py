@@ -33,8 +33,7 @@ def pack(weight: Any, format: str, *, group: int | None = None, zero_points: boo
     `zero_points`: for int4, whether the range of codes follows the smallest and the largest of a group.
     """
     if len(getattr(weight, "shape", ())) == 3 and len(weight):
-        how: dict[str, Any] = {"group": group, "zero_points": zero_points}
-        return stack([pack(each, format, **how) for each in weight])
+        return stack([pack(each, format, group=group, zero_points=zero_points) for each in weight])
     row, plain = format_named(format), on_host(weight)
     if plain.ndim != 2:
         raise ShapeError(
@@ -55,7 +54,7 @@ def pack(weight: Any, format: str, *, group: int | None = None, zero_points: boo
     parts = plain.astype(np.float32).reshape(k // size, size, n)
     if not np.isfinite(parts).all():
         raise ArgumentError("weight: must be finite to be quantised; got NaN or infinity. Replace them")
-    how = with_zero_points if zero_points else with_two_factors if format == "nvfp4" else symmetric
+    how: Any = with_zero_points if zero_points else with_two_factors if format == "nvfp4" else symmetric
     codes, scales, zeros = how(parts, row)
     scale_type = {"mxfp4": "e8m0", "nvfp4": "e4m3"}.get(format, "bfloat16")
     return made(codes.reshape(k, n), scales, zeros, row, scale_type, weight)

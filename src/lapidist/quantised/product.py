@@ -276,9 +276,9 @@ def by_decoded(
 
 def decoded_rows(weight: PackedWeight, like: Operand, backend: Backend) -> Any:
     """The numbers of the weight as (n, k), in the type of `like` and beside it; of experts one by one."""
-    *groups, k, n = weight.shape
+    groups, (k, n) = weight.shape[:-2], weight.shape[-2:]
     rows = empty((*groups, n, k), like, like.dtype)
-    each = zip(rows, weight, strict=True) if isinstance(weight, PackedExperts) else [(rows, weight)]
+    each: Any = zip(rows, weight, strict=True) if isinstance(weight, PackedExperts) else [(rows, weight)]
     plan: Launch = decoding(described(weight, like.dtype), backend.chip.architecture, backend.compiles)
     for numbers, one in each:
         start(plan, {"D": operand_of(numbers, "weight")} | arrays_by_name(one), like, backend)

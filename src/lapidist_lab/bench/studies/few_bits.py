@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lapidist import quantised
+import lapidist
 from lapidist.commands.progress import progress
 from lapidist.device import Device
 from lapidist.errors import DeviceError
@@ -100,15 +100,15 @@ class Packed:
 
         codes = codes_of(b[0].T * 2.0**-EXPONENT, self.format)
         if self.format == "mxfp4":
-            shape, kind, factor = (case.k // 32, case.n), torch.uint8, 127 + EXPONENT
+            scales = torch.full((case.k // 32, case.n), 127 + EXPONENT, dtype=torch.uint8, device="cuda")
         else:
-            shape, kind, factor = (case.k // GROUP, case.n), torch.bfloat16, 2.0**EXPONENT
-        scales = torch.full(shape, factor, dtype=kind, device="cuda")
+            shape = case.k // GROUP, case.n
+            scales = torch.full(shape, 2.0**EXPONENT, dtype=torch.bfloat16, device="cuda")
         type_of = "e8m0" if self.format == "mxfp4" else "bfloat16"
         first = made(codes, scales, None, FORMATS[self.format], type_of, codes)
         weights = [replace(first, codes=first.codes.clone(), scales=first.scales.clone()) for _ in b]
         self.nbytes = first.nbytes
-        return lambda i: quantised.matmul(a[i], weights[i], out=c[i])
+        return lambda i: lapidist.matmul(a[i], weights[i], out=c[i])
 
     def facts(self, device: Device) -> Facts:
         return Facts(config=f"{self.format}, factors of {32 if self.format == 'mxfp4' else GROUP}")
