@@ -25,7 +25,9 @@ MOST_EIGHTS = 8  # of rows of x that a block of skinny has in registers
 # With up to so many rows skinny is faster where streamed can run: on an H200 8192 x 8192 in int4 took 12.9 us
 # for 1 row and 17.9 streamed, 43 for 16 rows and 18.0.
 ROWS_OF_SKINNY = 8
-MOST_PARTS, MOST_STAGES = 8, 8  # blocks of a cluster
+MOST_STAGES = 8
+# Blocks of a cluster. GPCs hold few fives: on an H200 16 rows by 8192 x 8192 took 25.0 us, by pairs 18.0.
+PARTS = 1, 2, 3, 4, 8
 REGISTERS_OF_SM, REGISTERS_LEFT, MOST_REGISTERS = 65536, 40, 232
 SHARED_OF_SM = 228 * 1024
 SKINNY = ParameterBlock(
@@ -223,12 +225,12 @@ BLOCKS_OF_SM = {
 def streamed_config(rows: Rows, weight: Weight, multiprocessors: int) -> Streamed:
     """The config of the least predicted time."""
     lines = next((count for count in COSTS if count >= rows.expected), max(COSTS))
-    most = min(MOST_PARTS, -(-weight.blocks // 2))
     configs = [
         config._replace(stages=config.most_stages(weight))
         for groups, resident in BLOCKS_OF_SM[lines]
-        for parts in range(1, most + 1)
-        if (config := Streamed(lines, groups, parts, 1, resident)).most_stages(weight) > 1
+        for parts in PARTS
+        if parts <= -(-weight.blocks // 2)
+        and (config := Streamed(lines, groups, parts, 1, resident)).most_stages(weight) > 1
     ]
     return min(configs, key=lambda config: microseconds(rows, weight, config, multiprocessors))
 
