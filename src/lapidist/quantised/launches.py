@@ -306,6 +306,8 @@ def streaming(
 # Of 64 columns, and of 64 steps of k for each warp. On an H200 16 warps, two tiles ahead, took 4.9 us for one
 # row by 4096 x 4096 in int4, and 8 warps, four ahead, 7.2; by 8192 x 8192 it was 14.0 and 12.9.
 MANY_TILES, MANY_BLOCKS = 96, 16
+# Of 64 columns, where blocks come in waves: by 8192 x 81920 4 warps, two ahead, took 96 us, 8 and four 106.
+SEVERAL_WAVES, MANY_WAVES = 256, 1024
 
 
 class Skinny(NamedTuple):
@@ -324,8 +326,10 @@ def skinny_config(rows: Rows, weight: Weight) -> Skinny:
         count for count in (1, 2, 4, MOST_EIGHTS) if 8 * count >= rows.expected or count == MOST_EIGHTS
     )
     tiles = tiles_of(weight.n) * rows.expected_blocks(8 * eights)
-    warps = min(8 if eights > 4 or tiles >= MANY_TILES else 16, max(1, weight.blocks))
-    return Skinny(eights, warps, 4 if eights <= 2 and weight.blocks >= MANY_BLOCKS * warps else 2)
+    most = 4 if tiles >= MANY_WAVES else 8 if eights > 4 or tiles >= MANY_TILES else 16
+    warps = min(most, max(1, weight.blocks))
+    far = eights <= 2 and tiles < SEVERAL_WAVES and weight.blocks >= MANY_BLOCKS * warps
+    return Skinny(eights, warps, 4 if far else 2)
 
 
 @lru_cache(maxsize=256)
