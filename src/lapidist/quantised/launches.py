@@ -1,6 +1,6 @@
 """Launches of products with weights of few bits, and the choice between their two ways.
 
-few rows of x     skinny, or streamed (sm_90, more than 8): codes are decoded on their way to tensor cores
+few rows of x     skinny, or streamed (sm_90, more than 4): codes are decoded on their way to tensor cores
 many rows         decoded, then the product of 16-bit floats by any kernel
 """
 
@@ -23,8 +23,8 @@ BYTES = "e8m0", "e4m3"  # types of factors
 DECODING_WARPS = 8
 MOST_EIGHTS = 8  # of rows of x that a block of skinny has in registers
 # With up to so many rows skinny is faster where streamed can run: on an H200 8192 x 8192 in int4 took 12.9 us
-# for 1 row and 17.9 streamed, 43 for 16 rows and 18.0.
-ROWS_OF_SKINNY = 8
+# for 1 row, 24.0 for 8 and 43 for 16, and 17.9 streamed for each.
+ROWS_OF_SKINNY = 4
 MOST_STAGES = 8
 # Blocks of a cluster. GPCs hold few fives: on an H200 16 rows by 8192 x 8192 took 25.0 us, by pairs 18.0.
 PARTS = 1, 2, 3, 4, 8
