@@ -56,9 +56,9 @@ def half_products() -> Any:
 @cache
 def few_bits() -> Any:
     """The module, imported by the first call that needs it."""
-    from lapidist.quantised import product
+    from lapidist.quantised import bound_product
 
-    return product
+    return bound_product
 
 
 def matmul(
@@ -156,7 +156,7 @@ def matmul(
         raise unexpected(matmul, unknown)
     if isinstance(b, FewBits):
         refused = out_dtype, acc_dtype, scale_a, scale_b, promote, invariant, compile
-        return few_bits().matmul(a, b, out, precision, refused, epilogue, stream, device)
+        return few_bits().matmul_by_name(a, b, out, precision, refused, epilogue, stream, device)
     types = USUAL_TYPES
     if (out_dtype is not None or acc_dtype is not None) or (promote is not None or precision is not IEEE):
         types = types_named(out_dtype, acc_dtype, precision, promote)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import io
 from typing import Any
 
+import numpy as np
 import pytest
 
 import lapidist
 from lapidist import quantised
+from lapidist.quantised.number_formats import format_named
+from lapidist.quantised.packed_weight import made
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("lapidist.torch")
@@ -34,6 +37,25 @@ def test_a_saved_weight_is_the_same(format: str, more: Any) -> None:
     found = quantised.matmul(x, again, layer.bias.detach())
     assert torch.allclose(found.double(), expected, rtol=2**-8, atol=1e-5)
     assert torch.equal(lapidist.matmul(x, packed), lapidist.matmul(x, again))
+
+
+@pytest.mark.parametrize("format", ["int4", "mxfp4", "int8"])
+def test_tensors_are_put_in_order_as_arrays_are(format: str) -> None:
+    """Where they are: NumPy sees none of them."""
+    codes = torch.randint(16 if format != "int8" else 256, (128, 72), dtype=torch.uint8)
+    factors = torch.randint(1, 200, (4, 72), dtype=torch.uint8)
+    named = format_named(format)
+    kind = "e8m0" if format == "mxfp4" else "float32"
+    scales = factors if format == "mxfp4" else factors.float()
+    zeros = factors % 16 if format == "int4" else None
+    tensors = made(codes, scales, zeros, named, kind, codes)
+    arrays = made(
+        *(None if x is None else x.numpy() for x in (codes, scales, zeros)), named, kind, np.ones(1)
+    )
+    for name in ("codes", "scales", "zeros"):
+        if (array := getattr(arrays, name)) is not None:
+            assert np.array_equal(getattr(tensors, name).numpy(), array)
+    assert np.array_equal(quantised.unpack(tensors).numpy(), quantised.unpack(arrays))
 
 
 @pytest.mark.parametrize("decode", [False, True])
@@ -179,3 +201,66 @@ def test_swap_refuses_before_it_changes_a_layer() -> None:
     ):
         with pytest.raises(lapidist.LapidistError, match=words):
             lapidist.torch.swap(model, **more)
+
+
+# ---- checkpoints ----
+
+
+def words_of(codes: Any, along: int) -> Any:
+    """Eight codes of a word, neighbours along a dimension."""
+    split = codes.long().unflatten(along, (-1, 8))
+    shape = [1] * split.ndim
+    shape[along + 1] = 8
+    words = (split << torch.arange(0, 32, 4).reshape(shape)).sum(along + 1)
+    return torch.where(words >= 2**31, words - 2**32, words).to(torch.int32)
+
+
+def gptq_state(name: str, codes: Any, scales: Any, zeros: Any) -> dict[str, Any]:
+    k, groups = len(codes), len(scales)
+    return {
+        f"{name}.qweight": words_of(codes, 0),
+        f"{name}.scales": scales,
+        f"{name}.qzeros": words_of(zeros, 1),
+        f"{name}.g_idx": torch.arange(k) // (k // groups),
+    }
+
+
+def test_layers_take_a_checkpoint_of_gptq_and_of_awq() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(128, 64), torch.nn.Linear(64, 16, bias=False)).half()
+    codes, scales = torch.randint(16, (128, 64)), torch.rand(2, 64).half()
+    zeros = torch.randint(1, 16, (2, 64))
+    order = torch.tensor([0, 2, 4, 6, 1, 3, 5, 7])
+    second, factors, points = (
+        torch.randint(16, (64, 16)),
+        torch.rand(2, 16).half(),
+        torch.randint(16, (2, 16)),
+    )
+    by_awq = (part.unflatten(1, (-1, 8))[..., order].flatten(1) for part in (second, points))
+    awq = dict(zip(("1.qweight", "1.qzeros"), (words_of(part, 1) for part in by_awq), strict=True))
+    state = {**gptq_state("0", codes, scales, zeros - 1), "0.bias": torch.rand(64).half(), **awq}
+    rest = lapidist.torch.load_packed(model, {**state, "1.scales": factors, "norm": torch.ones(1)})
+    assert list(rest) == ["norm"]
+    expected = (codes - zeros.repeat_interleave(64, 0)) * scales.float().repeat_interleave(64, 0)
+    assert torch.equal(quantised.unpack(model[0].packed_weight), expected)
+    assert torch.equal(model[0].bias.data, state["0.bias"])
+    expected = (second - points.repeat_interleave(32, 0)) * factors.float().repeat_interleave(32, 0)
+    assert torch.equal(quantised.unpack(model[1].packed_weight), expected)
+
+
+def test_a_checkpoint_that_does_not_fit_changes_no_layer() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(128, 64), torch.nn.Linear(128, 32))
+    right = gptq_state("0", torch.zeros(128, 64), torch.ones(1, 64), torch.zeros(1, 64))
+    eights = gptq_state("1", torch.zeros(128, 32), torch.ones(1, 32), torch.full((1, 32), 8))
+    other = gptq_state("1", torch.zeros(64, 32), torch.ones(1, 32), torch.zeros(1, 32))
+    for wrong, words in (
+        (eights, "zero_offset: must be said where all zero points are stored as 8"),
+        (other, r"state: 1 must have shape \(128, 32\), as the layer has; got \(64, 32\)"),
+        ({"2.qweight": torch.zeros(1, 1)}, "state: 2 must be a torch.nn.Linear of the model; got NoneType"),
+        ({"1.qweight": torch.zeros(1, 1)}, "state: 1.scales is missing"),
+    ):
+        with pytest.raises(lapidist.errors.LapidistError, match=words):
+            lapidist.torch.load_packed(model, {**right, **wrong})
+        assert [type(layer) for layer in model] == [torch.nn.Linear] * 2
+    assert not lapidist.torch.load_packed(model, {**right, **eights}, zero_offset=0)
+    with pytest.raises(lapidist.errors.LapidistError, match="state: must have packed weights"):
+        lapidist.torch.load_packed(model, {})

@@ -18,6 +18,7 @@ FORMATS = [
     ("int4", {"group": 128, "zero_points": True}),
     ("int4", {}),
     ("mxfp4", {}),
+    ("nvfp4", {}),
     ("int8", {"group": 64}),
     ("e4m3", {}),
 ]
@@ -63,6 +64,43 @@ def test_each_config(torch: Any, monkeypatch: pytest.MonkeyPatch, format: str) -
         result, exact = quantised.matmul(x, packed, decode=False).double(), x.double() @ weight
         allowed = exact.abs() * ULP["bfloat16"] + x.double().abs() @ weight.abs() * k * 2.0**-24
         assert bool(((result - exact).abs() <= allowed).all()), config
+
+
+@pytest.mark.parametrize("rows", [40, 900])
+@pytest.mark.parametrize("format", ["int4", "mxfp4", "nvfp4"])
+def test_groups_of_packed_experts(torch: Any, format: str, rows: int) -> None:
+    """A graph whose replays see other ends; rows behind the last stay as they are."""
+    experts, k, n = 9, 1024, 520
+    packed = quantised.pack(torch.randn(experts, k, n, device="cuda"), format)
+    weights = quantised.unpack(packed, "float64")
+    x = torch.randn(rows, k, device="cuda", dtype=torch.bfloat16)
+    ends = torch.full((experts,), rows, dtype=torch.int32, device="cuda")
+    out = torch.full((rows, n), 7.0, device="cuda", dtype=torch.bfloat16)
+    lapidist.grouped(x, packed, ends, out=out)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        lapidist.grouped(x, packed, ends, out=out)
+    ends.copy_(torch.sort(torch.randint(rows, (experts,), device="cuda"))[0])
+    out.fill_(7)
+    graph.replay()
+    begin = 0
+    for group, end in enumerate(ends.tolist()):
+        left, right = x[begin:end].double(), weights[group]
+        exact, terms = left @ right, left.abs() @ right.abs()
+        allowed = exact.abs() * ULP["bfloat16"] + terms * (k * 2.0**-24)
+        assert bool(((out[begin:end].double() - exact).abs() <= allowed).all()), group
+        begin = end
+    assert bool((out[begin:] == 7).all())
+
+
+def test_a_function_follows(torch: Any) -> None:
+    packed = quantised.pack(torch.randn(1024, 520, device="cuda"), "int4", group=128)
+    bias = torch.randn(520, device="cuda")
+    for m in (3, 40):
+        x = torch.randn(m, 1024, device="cuda", dtype=torch.bfloat16)
+        found = lapidist.matmul(x, packed, epilogue=lapidist.epilogues.bias_relu(bias=bias))
+        exact = (x.double() @ quantised.unpack(packed, "float64") + bias).relu()
+        assert torch.allclose(found.double(), exact, rtol=2.0**-8, atol=1e-3)
 
 
 def test_a_graph_multiplies_again(torch: Any) -> None:

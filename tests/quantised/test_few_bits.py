@@ -40,10 +40,12 @@ CASES = [
     ("int4", {"group": 32}, "bfloat16", 1),
     ("int4", {"group": 64, "zero_points": True}, "float16", 9),
     ("int4", {"group": 128, "zero_points": True}, "bfloat16", 17),
-    ("int4", {}, "float16", 3),
+    ("int4", {}, "float16", 13),
     ("mxfp4", {}, "bfloat16", 8),
-    ("mxfp4", {}, "float16", 5),
-    ("int8", {"group": 32}, "bfloat16", 4),
+    ("mxfp4", {}, "float16", 10),
+    ("nvfp4", {}, "bfloat16", 11),
+    ("nvfp4", {}, "float16", 6),
+    ("int8", {"group": 32}, "bfloat16", 12),
     ("int8", {}, "float16", 33),
     ("e4m3", {"group": 64}, "bfloat16", 2),
     ("e4m3", {}, "float16", 66),
@@ -109,7 +111,7 @@ def test_warps_find_the_registers_they_take(rows: int) -> None:
 def test_factors_above_one(rng: np.random.Generator) -> None:
     """A power of two above 1 times 2^126 is no bfloat16: such factors are multiplied apart."""
     packed = quantised.pack(100 * rng.standard_normal((128, 64)).astype(np.float32), "mxfp4")
-    x = activations(rng, 3, 128, "bfloat16")
+    x = activations(rng, 9, 128, "bfloat16")
     with sanitized(4):
         result = product(x, packed, device="machine")
     require_near(result, x, quantised.unpack(packed, "float64"))
@@ -123,6 +125,8 @@ def test_each_code_of_four_bits_is_exact(dtype: str) -> None:
     blocks = (codes[:, ::2] | codes[:, 1::2] << 4).reshape(16, 2, 16)
     powers = np.tile(np.array([127, 130], np.uint8), (16, 1))
     weights = [quantised.from_mxfp4(blocks, powers)]
+    factors = np.tile(np.array([0x01, 0x38, 0x7E, 0x09], np.uint8), (16, 1))  # of e4m3: 2^-9, 1, 448, 9 / 512
+    weights.append(quantised.from_nvfp4(blocks.reshape(16, 32), factors, np.float32(0.5)))
     words = np.full((k // 8, 16), 0x76543210, np.int32)
     words[1::2] = np.uint32(0xFEDCBA98).astype(np.int32)
     zeros = np.array([[0x76543210, 0x0EDCBA98]], np.int32)
@@ -146,16 +150,17 @@ def test_each_code_of_eight_bits_is_exact(dtype: str, format: str, code_type: st
     assert np.array_equal(found.astype("f4"), quantised.unpack(packed)[:3], equal_nan=True)
 
 
-def test_extreme_factors_of_mxfp4() -> None:
+@pytest.mark.parametrize("m", [1, 9])  # rows that different kernels multiply
+def test_extreme_factors_of_mxfp4(m: int) -> None:
     """0 is 2^-127, 254 is 2^127, 255 is NaN."""
     blocks = np.full((4, 2, 16), 0x22, np.uint8)
     factors = np.array([[0, 0], [127, 0], [254, 0], [255, 127]], np.uint8)
     packed = quantised.from_mxfp4(blocks, factors)
-    x = np.zeros((1, 64), numpy_dtype("bfloat16"))
-    x[0, 0] = 1
+    x = np.zeros((m, 64), numpy_dtype("bfloat16"))
+    x[:, 0] = 1
     with sanitized(3):
         found = product(x, packed, device="machine").astype("f8")
-    assert np.array_equal(found, [[2.0**-127, 1, 2.0**127, np.nan]], equal_nan=True)
+    assert np.array_equal(found, [[2.0**-127, 1, 2.0**127, np.nan]] * m, equal_nan=True)
 
 
 X = np.ones((2, 64), np.float16)

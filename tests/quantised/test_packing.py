@@ -57,6 +57,20 @@ def test_mxfp4_gives_every_code_by_every_factor() -> None:
     assert np.array_equal(quantised.unpack(packed, "float64"), expected, equal_nan=True)
 
 
+def test_nvfp4_gives_every_code_by_every_factor() -> None:
+    """A column for each factor of e4m3, in which each of its two groups has all codes."""
+    codes = np.tile(np.arange(16, dtype=np.uint8), (256, 4))
+    pairs, factors = (
+        codes[:, ::2] | codes[:, 1::2] << 4,
+        np.arange(256, dtype=np.uint8).repeat(4).reshape(256, 4),
+    )
+    packed = quantised.from_nvfp4(pairs, factors, 3.0)
+    e2m1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    numbers = np.concatenate([e2m1, -e2m1])
+    expected = numbers[codes] * factors[:, :1].view(numpy_dtype("float8_e4m3fn")).astype("f8") * 3
+    assert np.array_equal(quantised.unpack(packed, "float64"), expected.T, equal_nan=True)
+
+
 @pytest.mark.parametrize(("format", "dtype"), [("int8", "int8"), ("e4m3", "float8_e4m3fn")])
 def test_eight_bits_give_every_code(format: str, dtype: str) -> None:
     codes = np.arange(256, dtype=np.uint8).repeat(5).reshape(256, 5).view(numpy_dtype(dtype))
@@ -72,6 +86,7 @@ def test_eight_bits_give_every_code(format: str, dtype: str) -> None:
         ("int4", {"group": 128, "zero_points": True}, 1 / 13),
         ("int4", {}, 1 / 14),
         ("mxfp4", {}, 1 / 4),
+        ("nvfp4", {}, 1 / 5),  # a factor of e4m3 is off by a sixteenth
         ("int8", {"group": 64}, 1 / 250),
         ("e4m3", {}, 1 / 16),
     ],

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from lapidist.backends.selection import is_on_host
 from lapidist.calls import argument_rules, number_rules
@@ -21,9 +22,10 @@ LISTED = (list, tuple, Pointers)  # what stands for many matrices
 
 
 class FewBits:
-    """A b that is no array, and whose products are those of lapidist.quantised."""
+    """A b that is no array, and whose products are those of lapidist.quantised, which gives it `grouped`."""
 
     __slots__ = ()
+    grouped: ClassVar[Callable[[Operation, Mapping[str, Any]], Any]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

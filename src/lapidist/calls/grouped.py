@@ -153,9 +153,7 @@ def grouped_by_name(arguments: dict[str, Any]) -> Any:
         groups=Groups(given["offsets"], given["counts"], given["expected_rows"], given["check_offsets"]),
     )
     if isinstance(given["b"], FewBits):
-        from lapidist.quantised import bound_product
-
-        return bound_product.grouped(operation, given)
+        return FewBits.grouped(operation, given)
     choices = OPEN if choices == OPEN else checked(choices)
     return multiplied(
         Call(given["a"], given["b"], given["c"], given["out"], operation, choices, given["stream"])

@@ -236,7 +236,7 @@ REDUCE_ROWS: Knobs = (
 GROUP = Knob("GROUP", "steps of k with a factor; 0: a column has one")
 FEW_BITS: Knobs = (
     *COMMON,
-    Knob("FORMAT", "of weights: 0 int4, 1 mxfp4, 2 int8, 3 e4m3 (quantised/decode.cuh)"),
+    Knob("FORMAT", "of weights: 0 int4, 1 mxfp4, 2 int8, 3 e4m3, 4 nvfp4 (quantised/decode.cuh)"),
     Knob("Scale", "the type of factors", None, TYPE),
     Knob("GROUPS", "groups with a factor each, in 64 steps of k"),
     Knob("ZEROS", "1: groups have zero points"),
@@ -249,6 +249,7 @@ SKINNY: Knobs = (
     Knob("ROWS_OF_8", "eights of rows of x"),
     Knob("TILES_AHEAD", "tiles of a warp that are on their way"),
     *MODES,
+    *REDUCTION,
     *EPILOGUE,
 )
 STREAMED: Knobs = (
@@ -259,6 +260,7 @@ STREAMED: Knobs = (
     *(knob for knob in FEW_BITS if knob not in COMMON and knob.name != "WARPS"),
     Knob("BIAS", "1: a number for each column is added"),
     GROUP,
+    *REDUCTION,
     Knob("COLUMN_GROUPS", "64 columns that four warps multiply, of a block"),
     Knob("PARTS", "blocks of a cluster, which share k"),
     Knob("RESIDENT", "blocks on an SM at once, for which the assembler saves registers"),

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
+from lapidist.calls.call import FewBits
 from lapidist.quantised.packed_weight import PackedExperts, PackedWeight, load, stack, unpack
-from lapidist.quantised.packing import from_awq, from_codes, from_gptq, from_mxfp4, pack
+from lapidist.quantised.packing import from_awq, from_codes, from_gptq, from_mxfp4, from_nvfp4, pack
 
 
 def matmul(x: Any, weight: PackedWeight, bias: Any = None, out: Any = None, **more: Any) -> Any:
     """x @ weight + bias, of x (..., k) in bfloat16 or float16; `more`: device, decode (True: the weight is
     decoded into the type of x first, as happens with many rows), or an epilogue in place of the bias.
     """
-    from lapidist.quantised.product import product
+    from lapidist.quantised.bound_product import matmul
 
-    return product(x, weight, bias, out, **more)
+    return matmul(x, weight, bias, out, **more)
 
+
+def grouped(operation: Any, arguments: Any) -> Any:
+    """lapidist.grouped of packed experts."""
+    from lapidist.quantised.bound_product import grouped
+
+    return grouped(operation, arguments)
+
+
+FewBits.grouped = staticmethod(grouped)
 
 __all__ = [
     "PackedExperts",
@@ -24,6 +34,7 @@ __all__ = [
     "from_codes",
     "from_gptq",
     "from_mxfp4",
+    "from_nvfp4",
     "load",
     "matmul",
     "pack",

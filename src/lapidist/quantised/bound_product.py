@@ -13,7 +13,8 @@ from lapidist.backends.host_product import HostProduct
 from lapidist.backends.selection import backend_at, choose_place
 from lapidist.calls.bound import Bound
 from lapidist.calls.destination import output_of
-from lapidist.calls.operation import Operation, is_array
+from lapidist.calls.operation import Operation, epilogue_checked, is_array
+from lapidist.dtypes import IEEE
 from lapidist.errors import ArgumentError, StrideError
 from lapidist.frameworks.arrays import Operand, operand_of
 from lapidist.frameworks.host_arrays import on_host
@@ -31,6 +32,54 @@ REFUSED: dict[str, Any] = {
     **dict.fromkeys(("c", "scale_a", "scale_b", "gather_a", "scatter_d", "kernel", "config", "compile")),
     **{"alpha": 1.0, "beta": 0.0, "trans_a": False, "trans_b": False},
 }
+
+
+def matmul(
+    x: Any, weight: PackedWeight, bias: Any = None, out: Any = None, *, epilogue: Any = None, **more: Any
+) -> Any:
+    """As in lapidist.quantised."""
+    if epilogue is None:
+        return plain.product(x, weight, bias, out, **more)
+    require_bias_alone(bias)
+    plain.require_weight(weight)
+    plain.require_current_stream(more.pop("stream", None))
+    operation = Operation(vectors=True, epilogue=epilogue_checked(epilogue))
+    return bound_product(
+        x, weight, operation, out, more.pop("device", None), more.pop("decode", None), **more
+    )
+
+
+OF_MATMUL = "out_dtype", "acc_dtype", "scale_a", "scale_b", "promote", "invariant", "compile"
+
+
+def matmul_by_name(
+    x: Any,
+    weight: PackedWeight,
+    out: Any,
+    precision: str,
+    refused: tuple[Any, ...],
+    epilogue: Any,
+    stream: Any,
+    device: int | str | None,
+) -> Any:
+    """lapidist.matmul of a weight of few bits; `refused`: its arguments by OF_MATMUL, which must be None."""
+    for name, value in (
+        ("precision", None if precision == IEEE else precision),
+        *zip(OF_MATMUL, refused, strict=True),
+    ):
+        if value is not None:
+            raise ArgumentError(
+                f"{name}: is not for weights of few bits; got {value!r}. Leave it out, or unpack the weight"
+            )
+    return matmul(x, weight, out=out, stream=stream, device=device, epilogue=epilogue)
+
+
+def require_bias_alone(bias: Any) -> None:
+    if bias is not None:
+        raise ArgumentError(
+            "bias: must be an operand of the epilogue, where there is one; got both. Take"
+            " lapidist.epilogues.bias_gelu(bias=...), say"
+        )
 
 
 def grouped(operation: Operation, given: Mapping[str, Any]) -> Any:
@@ -103,7 +152,8 @@ def by_few_rows(
     problem: Problem, bound: Bound, x: Operand, weight: PackedWeight, out: Operand, backend: Backend
 ) -> None:
     fused, ragged, pointers = problem.fused, problem.modes.ragged, bound.extra_pointers
-    end, words = End(), {"ragged": (pointers.ends,)} if ragged else {}
+    words: dict[str, tuple[int, ...]] = {"ragged": (pointers.ends,)} if ragged else {}
+    end = End()
     if fused is not None:
         end = End(False, tuple(fused.defines(in_order=True).items()), len(fused.operands))
         words["epilogue"] = fused.words(pointers.fused)

@@ -29,23 +29,42 @@ def tiles_of(n: int) -> int:
     return -(-n // TILE)
 
 
-def padded(matrix: Array) -> Array:
+def padded(matrix: Any) -> Any:
     """Columns of zeros behind the last, up to a whole tile."""
-    return np.pad(matrix, ((0, 0), (0, -matrix.shape[1] % TILE)))
+    more = -matrix.shape[1] % TILE
+    if isinstance(matrix, np.ndarray):
+        return np.pad(matrix, ((0, 0), (0, more)))
+    import torch
+
+    return torch.nn.functional.pad(matrix, (0, more)) if more else matrix
 
 
-def in_fragments(codes: Array, bits: int) -> Array:
+def moved(array: Any, order: tuple[int, ...]) -> Any:
+    """The dimensions in another order, in memory too."""
+    if isinstance(array, np.ndarray):
+        return np.ascontiguousarray(array.transpose(order))
+    return array.permute(order).contiguous()
+
+
+def as_words(array: Any) -> Any:
+    """Bytes of the last dimension as words of 32 bits."""
+    if isinstance(array, np.ndarray):
+        return array.view(np.int32)
+    import torch
+
+    return array.view(torch.int32)
+
+
+def in_fragments(codes: Any, bits: int) -> Any:
     """Codes (k, n) as the kernel's 32-bit words: (tiles of n, blocks of k, words of a tile)."""
     full = padded(codes)
     k, n = full.shape
     shape = k // BLOCK, n // TILE
     split = full.reshape(shape[0], *SPLIT, shape[1], 4, 2, 8)
+    flat = moved(split, FOUR_BITS if bits == 4 else EIGHT_BITS)
     if bits == 4:
-        parts = split.transpose(FOUR_BITS)
-        flat = np.ascontiguousarray(parts[..., 0] | parts[..., 1] << 4)
-    else:
-        flat = np.ascontiguousarray(split.transpose(EIGHT_BITS))
-    return flat.reshape(shape[1], shape[0], -1).view(np.int32)
+        flat = flat[..., 0] | flat[..., 1] << 4
+    return as_words(flat.reshape(shape[1], shape[0], -1))
 
 
 def out_of_fragments(words: Array, bits: int, n: int) -> Array:
@@ -60,14 +79,14 @@ def out_of_fragments(words: Array, bits: int, n: int) -> Array:
     return parts.reshape(blocks * BLOCK, tiles * TILE)[:, :n]
 
 
-def apart(words: Array) -> Array:
+def apart(words: Any) -> Any:
     """Words of mxfp4 with the magnitudes and signs of each half at MAGNITUDES and SIGNS."""
-    halves = words.view(np.uint16)
-    moved = np.zeros_like(halves)
-    for i, (magnitude, sign) in enumerate(zip(MAGNITUDES, SIGNS, strict=True)):
-        code = halves >> 4 * i
-        moved |= (code & 7) << magnitude | (code >> 3 & 1) << sign
-    return moved.view(words.dtype)
+    result = words & 0
+    for half in (0, 16):
+        for i, (magnitude, sign) in enumerate(zip(MAGNITUDES, SIGNS, strict=True)):
+            code = words >> half + 4 * i
+            result |= (code & 7) << half + magnitude | (code >> 3 & 1) << half + sign
+    return result
 
 
 def together(words: Array) -> Array:
@@ -79,12 +98,12 @@ def together(words: Array) -> Array:
     return codes.view(words.dtype)
 
 
-def factors_in_fragments(factors: Array, group: int) -> Array:
+def factors_in_fragments(factors: Any, group: int) -> Any:
     """Factors (groups, n) as lanes read them: (tiles, steps, quarters, 8, groups of a block, 2 columns)."""
     full = padded(factors)
     of_block = max(1, BLOCK // group)
     parts = full.reshape(full.shape[0] // of_block, of_block, full.shape[1] // TILE, 4, 2, 8)
-    return np.ascontiguousarray(parts.transpose(2, 0, 3, 5, 1, 4))
+    return moved(parts, (2, 0, 3, 5, 1, 4))
 
 
 def factors_out_of_fragments(factors: Array, n: int) -> Array:

@@ -1,6 +1,6 @@
 """Launches of products with weights of few bits, and the choice between their two ways.
 
-few rows of x     streamed (sm_90) or skinny: codes are decoded on their way into the tensor cores
+few rows of x     skinny, or streamed (sm_90, more than 4): codes are decoded on their way to tensor cores
 many rows         decoded, then the product of 16-bit floats by any kernel
 """
 
@@ -16,12 +16,18 @@ from lapidist.launch import Launch, ParameterBlock, TensorMap
 from lapidist.problems.ragged import Ragged
 from lapidist.problems.scaling import AS_THEY_ARE
 from lapidist.quantised.fragment_order import tiles_of
-from lapidist.quantised.number_formats import BLOCK, FORMATS, GROUPS
+from lapidist.quantised.number_formats import BLOCK, FORMATS, GROUP_OF, GROUPS
 
-FORMAT_NUMBERS = {"int4": 0, "mxfp4": 1, "int8": 2, "e4m3": 3}  # of quantised/decode.cuh
+FORMAT_NUMBERS = {"int4": 0, "mxfp4": 1, "int8": 2, "e4m3": 3, "nvfp4": 4}  # of quantised/decode.cuh
+BYTES = "e8m0", "e4m3"  # types of factors
 DECODING_WARPS = 8
 MOST_EIGHTS = 8  # of rows of x that a block of skinny has in registers
-MOST_PARTS, MOST_STAGES = 8, 8  # blocks of a cluster
+# With up to so many rows skinny is faster where streamed can run: on an H200 8192 x 8192 in int4 took 12.9 us
+# for 1 row, 24.0 for 8 and 43 for 16, and 17.9 streamed for each.
+ROWS_OF_SKINNY = 4
+MOST_STAGES = 8
+# Blocks of a cluster. GPCs hold few fives: on an H200 16 rows by 8192 x 8192 took 25.0 us, by pairs 18.0.
+PARTS = 1, 2, 3, 4, 8
 REGISTERS_OF_SM, REGISTERS_LEFT, MOST_REGISTERS = 65536, 40, 232
 SHARED_OF_SM = 228 * 1024
 SKINNY = ParameterBlock(
@@ -30,6 +36,7 @@ SKINNY = ParameterBlock(
         ("a_row", "i64"),
         ("d_row", "i64"),
         *((name, "i32") for name in ("m", "n", "blocks")),
+        ("weights", "pointer"),
     ]
 )
 STREAMED = ParameterBlock(
@@ -38,12 +45,14 @@ STREAMED = ParameterBlock(
         *((name, "pointer") for name in ("B", "C", "D", "scales", "zeros")),
         ("d_row", "i64"),
         *((name, "i32") for name in ("m", "n", "tiles", "blocks")),
+        ("weights", "pointer"),
     ]
 )
 DECODED = ParameterBlock(
     [
         *((name, "pointer") for name in ("B", "D", "scales", "zeros")),
         *((name, "i32") for name in ("n", "tiles", "blocks", "per_group")),
+        ("weights", "pointer"),
     ]
 )
 
@@ -65,7 +74,7 @@ class Rows(NamedTuple):
     are cut, and by which macros.
     """
 
-    count: int
+    total: int
     step: int
     each: int = 0
     ragged: Ragged | None = None
@@ -74,16 +83,16 @@ class Rows(NamedTuple):
     @property
     def expected(self) -> int:
         """Of a block's weight."""
-        return self.count if self.ragged is None else self.each
+        return self.total if self.ragged is None else self.each
 
     def blocks(self, lines: int) -> int:
         """At most, of so many rows."""
-        return -(-self.count // lines) if self.ragged is None else self.ragged.tiles(lines)
+        return -(-self.total // lines) if self.ragged is None else self.ragged.tiles(lines)
 
     def expected_blocks(self, lines: int) -> int:
         if self.ragged is None:
             return self.blocks(lines)
-        return min(self.ragged.groups, self.count) * -(-self.each // lines)
+        return min(self.ragged.groups, self.total) * -(-self.each // lines)
 
 
 @lru_cache(maxsize=64)
@@ -123,15 +132,15 @@ class Weight(NamedTuple):
     @property
     def of_column(self) -> bool:
         """Whether a column has one factor, and more steps of k than a group has."""
-        return self.group not in GROUPS
+        return self.group not in (*GROUPS, *GROUP_OF.values())
 
     @property
     def factor_bytes(self) -> int:
         """Of a factor and a zero point."""
-        return (1 if self.scale_type == "e8m0" else TYPES[self.scale_type].nbytes) + self.zeros
+        return (1 if self.scale_type in BYTES else TYPES[self.scale_type].nbytes) + self.zeros
 
     def knobs_of_format(self) -> dict[str, object]:
-        scale = "unsigned char" if self.scale_type == "e8m0" else TYPES[self.scale_type].c_type
+        scale = "unsigned char" if self.scale_type in BYTES else TYPES[self.scale_type].c_type
         return {
             "FORMAT": FORMAT_NUMBERS[self.format],
             "Scale": scale,
@@ -197,14 +206,16 @@ class Costs(NamedTuple):
 
 
 COSTS = {
-    16: Costs(0.13, 0.38, 1.3),
+    16: Costs(0.13, 0.38, 1.0),
     32: Costs(0.13, 0.29, 1.5),
     64: Costs(0.24, 0.33, 2.9),
     128: Costs(0.33, 0.37, 11),
 }
+# GPCs are cut unevenly: an H200 has room for 124 clusters of four blocks, where its SMs would hold 132.
+LARGE_CLUSTER, SHARE_OF_LARGE_CLUSTERS = 3, 0.93
 # Groups of 64 columns of a block, and blocks on an SM; sums of many rows leave registers for fewer.
 BLOCKS_OF_SM = {
-    **dict.fromkeys((16, 32), ((1, 2), (1, 4), (2, 1), (2, 2), (3, 2), (4, 1))),
+    **dict.fromkeys((16, 32), ((1, 2), (2, 1), (2, 2), (3, 2), (4, 1))),
     64: ((1, 2), (2, 1), (3, 1)),
     128: ((1, 1), (2, 1)),
 }
@@ -214,12 +225,12 @@ BLOCKS_OF_SM = {
 def streamed_config(rows: Rows, weight: Weight, multiprocessors: int) -> Streamed:
     """The config of the least predicted time."""
     lines = next((count for count in COSTS if count >= rows.expected), max(COSTS))
-    most = min(MOST_PARTS, -(-weight.blocks // 2))
     configs = [
         config._replace(stages=config.most_stages(weight))
         for groups, resident in BLOCKS_OF_SM[lines]
-        for parts in range(1, most + 1)
-        if (config := Streamed(lines, groups, parts, 1, resident)).most_stages(weight) > 1
+        for parts in PARTS
+        if parts <= -(-weight.blocks // 2)
+        and (config := Streamed(lines, groups, parts, 1, resident)).most_stages(weight) > 1
     ]
     return min(configs, key=lambda config: microseconds(rows, weight, config, multiprocessors))
 
@@ -231,7 +242,10 @@ def microseconds(rows: Rows, weight: Weight, config: Streamed, multiprocessors: 
     blocks = -(-tiles_of(weight.n) // config.column_groups) * of_rows
     stages = -(-weight.blocks // (2 * config.parts))
     of_sm = -(-blocks // multiprocessors)
-    rounds = -(-blocks // (multiprocessors * config.resident))
+    at_once = multiprocessors * config.resident
+    if config.parts >= LARGE_CLUSTER:
+        at_once = int(at_once * SHARE_OF_LARGE_CLUSTERS)
+    rounds = -(-blocks // at_once)
     decoded = costs.work * of_sm * config.column_groups
     return stages * (decoded + costs.wait * rounds) + costs.part * config.parts
 
@@ -258,7 +272,7 @@ def knobs_of_streamed(weight: Weight, config: Streamed) -> dict[str, object]:
 def streaming(
     rows: Rows, weight: Weight, end: End, config: Streamed, architecture: str, assembled: bool = True
 ) -> Launch:
-    numbers = {"d_row": rows.step, "m": rows.count, "n": weight.n}
+    numbers = {"d_row": rows.step, "m": rows.total, "n": weight.n}
     numbers |= {"tiles": tiles_of(weight.n), "blocks": weight.blocks}
     binary = compile_kernel(
         "quantised/streamed.cu",
@@ -271,7 +285,7 @@ def streaming(
     parameters = parameters_with(STREAMED, rows.ragged is not None, end.operands)
 
     def maps(at: Mapping[str, Any]) -> tuple[tuple[int, TensorMap], ...]:
-        box, extents = (BLOCK, config.rows), (weight.k, rows.count)
+        box, extents = (BLOCK, config.rows), (weight.k, rows.total)
         of_x = TensorMap(at["A"], weight.dtype, extents, (2 * weight.k,), box, swizzle=128)
         return ((STREAMED.offsets["A"], of_x),)
 
@@ -289,6 +303,13 @@ def streaming(
     )
 
 
+# Of 64 columns, and of 64 steps of k for each warp. On an H200 16 warps, two tiles ahead, took 4.9 us for one
+# row by 4096 x 4096 in int4, and 8 warps, four ahead, 7.2; by 8192 x 8192 it was 14.0 and 12.9.
+MANY_TILES, MANY_BLOCKS = 96, 16
+# Of 64 columns, where blocks come in waves: by 8192 x 81920 4 warps, two ahead, took 96 us, 8 and four 106.
+SEVERAL_WAVES, MANY_WAVES = 256, 1024
+
+
 class Skinny(NamedTuple):
     """A config of skinny: eights of rows of a block, warps that share k, and tiles on their way."""
 
@@ -298,12 +319,17 @@ class Skinny(NamedTuple):
 
 
 def skinny_config(rows: Rows, weight: Weight) -> Skinny:
-    """Registers hold less on its way where more rows have sums; shared memory of 48 KiB holds their sums."""
+    """Registers hold less on its way where more rows have sums; shared memory of 48 KiB holds their sums.
+    More warps share k where columns are few, and take fewer tiles ahead where they have few to take.
+    """
     eights = next(
         count for count in (1, 2, 4, MOST_EIGHTS) if 8 * count >= rows.expected or count == MOST_EIGHTS
     )
-    warps = 8 if eights > 4 or tiles_of(weight.n) >= 64 else 16
-    return Skinny(eights, min(warps, max(1, weight.blocks)), 4 if eights <= 2 else 2)
+    tiles = tiles_of(weight.n) * rows.expected_blocks(8 * eights)
+    most = 4 if tiles >= MANY_WAVES else 8 if eights > 4 or tiles >= MANY_TILES else 16
+    warps = min(most, max(1, weight.blocks))
+    far = eights <= 2 and tiles < SEVERAL_WAVES and weight.blocks >= MANY_BLOCKS * warps
+    return Skinny(eights, warps, 4 if far else 2)
 
 
 @lru_cache(maxsize=256)
@@ -313,7 +339,7 @@ def multiplying(
     knobs = weight.knobs(config.warps) | weight.group_knob | end.knobs | dict(rows.macros)
     knobs |= {"ROWS_OF_8": config.eights, "TILES_AHEAD": config.depth}
     parameters = parameters_with(SKINNY, rows.ragged is not None, end.operands)
-    numbers = {"a_row": weight.k, "d_row": rows.step, "m": rows.count, "n": weight.n}
+    numbers = {"a_row": weight.k, "d_row": rows.step, "m": rows.total, "n": weight.n}
     numbers["blocks"] = weight.blocks
     grid = 4 * tiles_of(weight.n), rows.blocks(8 * config.eights), 1
     binary = compile_kernel("quantised/skinny.cu", "skinny", knobs, architecture, assembled=assembled)

@@ -13,8 +13,9 @@ Array = np.ndarray[Any, Any]
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
 SYMMETRIC_ZERO = 8  # the code of 0 in int4 without zero points
 GROUPS = 32, 64, 128
+GROUP_OF = {"mxfp4": 32, "nvfp4": 16}  # formats whose factors are of so many steps of k, and no others
 BLOCK = 64  # steps of k that a warp decodes at once
-SCALE_TYPES = "float32", "float16", "bfloat16", "e8m0"
+SCALE_TYPES = "float32", "float16", "bfloat16", "e8m0", "e4m3"
 
 
 class Format(NamedTuple):
@@ -27,7 +28,10 @@ class Format(NamedTuple):
 
 FORMATS = {
     row.name: row
-    for row in (Format("int4", 4, 7), Format("mxfp4", 4, 6), Format("int8", 8, 127), Format("e4m3", 8, 448))
+    for row in (
+        *(Format("int4", 4, 7), Format("mxfp4", 4, 6), Format("nvfp4", 4, 6)),
+        *(Format("int8", 8, 127), Format("e4m3", 8, 448)),
+    )
 }
 
 
@@ -39,7 +43,7 @@ def format_named(name: object) -> Format:
 
 def values_of(codes: Array, format: Format) -> Array:
     """Codes as numbers, before zero points and factors."""
-    if format.name == "mxfp4":
+    if format.name in GROUP_OF:
         return np.where(codes & 8, -E2M1[codes & 7], E2M1[codes & 7])
     if format.name == "e4m3":
         return codes.view(numpy_dtype("float8_e4m3fn")).astype(np.float32)
@@ -48,7 +52,9 @@ def values_of(codes: Array, format: Format) -> Array:
 
 
 def scales_as_numbers(scales: Array, scale_type: str) -> Array:
-    """Factors in float64. An E8M0 byte is a power of two from 2^-127 to 2^127; 255 is NaN."""
+    """Factors in float64, of bytes also. E8M0 is a power of two from 2^-127 to 2^127; 255 is NaN."""
+    if scale_type == "e4m3":
+        return scales.view(numpy_dtype("float8_e4m3fn")).astype(np.float64)
     if scale_type == "e8m0":
         powers = np.ldexp(1.0, scales.astype(np.int32) - 127)
         return np.where(scales == 255, np.nan, powers)
@@ -60,7 +66,7 @@ def codes_of(scaled: Array, format: Format) -> Array:
     if format.name == "e4m3":
         fitting = np.clip(scaled, -448, 448).astype(numpy_dtype("float8_e4m3fn"))
         return fitting.view(np.uint8)
-    if format.name == "mxfp4":
+    if format.name in GROUP_OF:
         magnitude = np.abs(scaled)
         middles = (E2M1[1:] + E2M1[:-1]) / 2
         lower = np.searchsorted(middles, magnitude, side="left")

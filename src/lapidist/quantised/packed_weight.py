@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from lapidist.quantised.fragment_order import (
 )
 from lapidist.quantised.number_formats import (
     BLOCK,
+    GROUP_OF,
     GROUPS,
     SCALE_TYPES,
     SYMMETRIC_ZERO,
@@ -41,6 +42,7 @@ class PackedWeight(FewBits):
     """A weight of shape (k, n) in few bits: the b of `lapidist.matmul(x, b)`.
 
     `group`: how many steps of k share a factor; k for one factor a column. Arrays are those of one framework.
+    `zeros`: zero points; of nvfp4 the factor of the whole weight.
     """
 
     shape: tuple[int, int]
@@ -53,7 +55,7 @@ class PackedWeight(FewBits):
 
     def __repr__(self) -> str:
         group = "a column" if self.group == self.shape[-2] else f"{self.group} of k"
-        zeros = ", zero points" if self.zeros is not None else ""
+        zeros = ", zero points" if self.zeros is not None and self.format.name == "int4" else ""
         return f"{type(self).__name__}({self.format.name}, {self.shape}, {self.scale_type} by {group}{zeros})"
 
     @property
@@ -94,6 +96,9 @@ class PackedExperts(PackedWeight):
     def __len__(self) -> int:
         return self.shape[0]
 
+    def __iter__(self) -> Iterator[PackedWeight]:
+        return map(self.__getitem__, range(len(self)))
+
 
 def stack(weights: Sequence[PackedWeight]) -> PackedExperts:
     """The weights of a layer's experts, which must be alike, as one."""
@@ -115,7 +120,7 @@ def stack(weights: Sequence[PackedWeight]) -> PackedExperts:
     return PackedExperts(shape, first.format, first.group, first.scale_type, *arrays)
 
 
-ORDER_OF_FORMATS = "int4", "mxfp4", "int8", "e4m3"  # files have a format by its place here
+ORDER_OF_FORMATS = "int4", "mxfp4", "int8", "e4m3", "nvfp4"  # files have a format by its place here
 
 
 def number_of(format: Format) -> int:
@@ -148,13 +153,13 @@ def of_layout(layout: Sequence[int], codes: Any, scales: Any, zeros: Any) -> Pac
 
 def require_arrays(weight: PackedWeight) -> None:
     """Kernels read as much as the layout says."""
-    *groups, k, n = weight.shape
+    groups, (k, n) = weight.shape[:-2], weight.shape[-2:]
     of_k = -(-k // max(BLOCK, weight.group))
     factors = (*groups, tiles_of(n), of_k, QUARTERS, 8, max(1, BLOCK // weight.group), 2)
     shapes = {
         "codes": (*groups, tiles_of(n), k // BLOCK, 128 * weight.format.bits),
         "scales": factors,
-        "zeros": factors,
+        "zeros": (*groups, 1) if weight.format.name == "nvfp4" else factors,
     }
     for name, expected in shapes.items():
         array = getattr(weight, name)
@@ -165,27 +170,26 @@ def require_arrays(weight: PackedWeight) -> None:
             )
 
 
-def made(
-    codes: Array, scales: Array, zeros: Array | None, format: Format, scale_type: str, like: Any
-) -> PackedWeight:
-    """A weight of codes (k, n) and factors (groups, n), in arrays like `like`."""
+def made(codes: Any, scales: Any, zeros: Any, format: Format, scale_type: str, like: Any) -> PackedWeight:
+    """A weight of codes (k, n), bytes, and factors (groups, n), in arrays like `like`; also of tensors."""
     k, n = codes.shape
-    group = require_groups(k, n, scales.shape, "scales")
-    if zeros is not None and zeros.shape != scales.shape:
+    group = require_groups(k, n, tuple(scales.shape), "scales", GROUP_OF.get(format.name))
+    whole = format.name == "nvfp4"
+    if zeros is not None and not whole and zeros.shape != scales.shape:
         raise ShapeError(
             f"zeros: must have the shape of scales, {scales.shape}; got {zeros.shape}. Correct it"
         )
     words = in_fragments(codes, format.bits)
-    if format.name == "mxfp4":
+    if format.name in GROUP_OF:
         words = apart(words)
     arrays = [words, factors_in_fragments(scales, group)]
     if zeros is not None:
-        arrays.append(factors_in_fragments(zeros.astype(np.uint8), group))
+        arrays.append(zeros if whole else factors_in_fragments(zeros, group))
     return PackedWeight((k, n), format, group, scale_type, *(placed_like(array, like) for array in arrays))
 
 
-def require_groups(k: int, n: int, shape: tuple[int, ...], name: str) -> int:
-    """The steps of k in a group, from the shape of factors."""
+def require_groups(k: int, n: int, shape: tuple[int, ...], name: str, only: int | None = None) -> int:
+    """The steps of k in a group, from the shape of factors. `only`: what the format has."""
     if k == 0 or k % BLOCK:
         raise ShapeError(
             f"weight: k must be a multiple of {BLOCK}, which a warp decodes at once; got {k}. Pad it"
@@ -196,7 +200,9 @@ def require_groups(k: int, n: int, shape: tuple[int, ...], name: str) -> int:
             " Correct it"
         )
     group = k // shape[0]
-    if group not in (*GROUPS, k):
+    if only is not None and group != only:
+        raise ShapeError(f"{name}: groups of this format have {only} steps of k; got {group}. Repack")
+    if only is None and group not in (*GROUPS, k):
         raise ShapeError(
             f"{name}: groups must have 32, 64 or 128 steps of k, or all {k}; got {group}. Repack"
         )
@@ -214,19 +220,22 @@ def unpack(packed: PackedWeight, dtype: str = "float32") -> Any:
     k, n = packed.shape
     values = values_of(on_host(codes_in_order(packed)), packed.format).astype(np.float64)
     steps = np.arange(k) // packed.group
-    if packed.zeros is not None:
+    if packed.format.name == "int4" and packed.zeros is not None:
         values -= factors_out_of_fragments(on_host(packed.zeros), n)[steps]
     elif packed.format.name == "int4":
         values -= SYMMETRIC_ZERO
     scales = factors_out_of_fragments(on_host(packed.scales), n)[steps]
+    factors = scales_as_numbers(scales, packed.scale_type)
     with np.errstate(invalid="ignore", over="ignore"):
-        numbers = (values * scales_as_numbers(scales, packed.scale_type)).astype(dtype)
+        if packed.format.name == "nvfp4":
+            factors = factors * on_host(packed.zeros).astype(np.float64)
+        numbers = (values * factors).astype(dtype)
     return placed_like(numbers, packed.codes)
 
 
 def codes_in_order(packed: PackedWeight) -> Array:
     words = on_host(packed.codes)
-    if packed.format.name == "mxfp4":
+    if packed.format.name in GROUP_OF:
         words = together(words)
     return out_of_fragments(words, packed.format.bits, packed.shape[1])
 
@@ -258,7 +267,7 @@ def stacked(arrays: Sequence[Any]) -> Any:
 
 def placed_like(array: Array, like: Any) -> Any:
     """The array in the framework and on the device of another."""
-    if framework_of(like) != "torch":
+    if framework_of(like) != "torch" or not isinstance(array, np.ndarray):
         return array
     import torch
 

@@ -9,6 +9,8 @@ import numpy as np
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.quantised.number_formats import (
+    FORMATS,
+    GROUP_OF,
     SYMMETRIC_ZERO,
     Format,
     codes_of,
@@ -26,12 +28,12 @@ def pack(weight: Any, format: str, *, group: int | None = None, zero_points: boo
     """Quantise a weight (k, n), like the b of `matmul`: pass `linear.weight.T` of a torch layer; or those of
     experts, (groups, k, n), like the b of `grouped`.
 
-    `group`: 32, 64 or 128 steps of k that share a factor; None: 32 for mxfp4, else one factor a column.
+    `group`: 32, 64 or 128 steps of k that share a factor; None: 32 for mxfp4, 16 for nvfp4, else one factor a
+    column.
     `zero_points`: for int4, whether the range of codes follows the smallest and the largest of a group.
     """
     if len(getattr(weight, "shape", ())) == 3 and len(weight):
-        how: dict[str, Any] = {"group": group, "zero_points": zero_points}
-        return stack([pack(each, format, **how) for each in weight])
+        return stack([pack(each, format, group=group, zero_points=zero_points) for each in weight])
     row, plain = format_named(format), on_host(weight)
     if plain.ndim != 2:
         raise ShapeError(
@@ -41,18 +43,20 @@ def pack(weight: Any, format: str, *, group: int | None = None, zero_points: boo
         raise DTypeError(f"weight: must hold floats to be quantised; got {plain.dtype.name}. Convert it")
     if zero_points and format != "int4":
         raise ArgumentError(f"zero_points: are for int4; got format {format!r}. Leave them out")
-    if format == "mxfp4" and group not in (None, 32):
-        raise ArgumentError(f"group: mxfp4 has a factor for 32 steps of k; got {group}. Leave it out")
+    only = GROUP_OF.get(format)
+    if only is not None and group not in (None, only):
+        raise ArgumentError(f"group: {format} has a factor for {only} steps of k; got {group}. Leave it out")
     k, n = plain.shape
-    size = 32 if format == "mxfp4" else k if group is None else group
+    size = only if only is not None else k if group is None else group
     if not isinstance(size, int) or size <= 0 or k % size:
         raise ArgumentError(f"group: must divide k = {k}; got {group!r}. Take 32, 64 or 128")
-    require_groups(k, n, (k // size, n), "group")
+    require_groups(k, n, (k // size, n), "group", only)
     parts = plain.astype(np.float32).reshape(k // size, size, n)
     if not np.isfinite(parts).all():
         raise ArgumentError("weight: must be finite to be quantised; got NaN or infinity. Replace them")
-    codes, scales, zeros = (with_zero_points if zero_points else symmetric)(parts, row)
-    scale_type = "e8m0" if format == "mxfp4" else "bfloat16"
+    how: Any = with_zero_points if zero_points else with_two_factors if format == "nvfp4" else symmetric
+    codes, scales, zeros = how(parts, row)
+    scale_type = {"mxfp4": "e8m0", "nvfp4": "e4m3"}.get(format, "bfloat16")
     return made(codes.reshape(k, n), scales, zeros, row, scale_type, weight)
 
 
@@ -69,6 +73,16 @@ def symmetric(parts: Array, format: Format) -> tuple[Array, Array, None]:
     return codes_of((parts / divisors).astype(np.float32), format), scales, None
 
 
+def with_two_factors(parts: Array, format: Format) -> tuple[Array, Array, Array]:
+    """Factors of e4m3, the largest of which is its largest number by a factor of the whole weight."""
+    largest = np.abs(parts).max(axis=1)
+    whole = np.float32(largest.max(initial=0) / (format.largest * FORMATS["e4m3"].largest)) or np.float32(1)
+    scales = codes_of(largest / format.largest / whole, FORMATS["e4m3"])
+    numbers = scales_as_numbers(scales, "e4m3") * np.float64(whole)
+    divisors = np.where(numbers == 0, 1, numbers)[:, None]
+    return codes_of((parts / divisors).astype(np.float32), format), scales, np.array([whole], np.float32)
+
+
 def with_zero_points(parts: Array, format: Format) -> tuple[Array, Array, Array]:
     lowest, highest = np.minimum(parts.min(axis=1), 0), np.maximum(parts.max(axis=1), 0)
     scales = ((highest - lowest) / 15).astype(numpy_dtype("bfloat16"))
@@ -79,12 +93,16 @@ def with_zero_points(parts: Array, format: Format) -> tuple[Array, Array, Array]
 
 
 def from_gptq(
-    qweight: Any, scales: Any, qzeros: Any = None, g_idx: Any = None, *, zero_offset: int = 1
+    qweight: Any, scales: Any, qzeros: Any = None, g_idx: Any = None, *, zero_offset: int | None = None
 ) -> PackedWeight:
     """A 4-bit weight as GPTQ's files have it: qweight (k / 8, n), scales (groups, n), qzeros (groups, n / 8).
 
-    `zero_offset`: what is added to zero points of the file: 1, and 0 for files of version 2.
+    `zero_offset`: what is added to zero points of the file: 1 (None), and 0 for files of version 2. Where all
+    are 8 it must be said: those of version 2 have 8 of symmetric weights, those before have 7.
     """
+    if zero_offset not in (None, 0, 1):
+        raise ArgumentError(f"zero_offset: must be 0 or 1; got {zero_offset!r}. Take 0 for version 2")
+
     words = require_words(qweight, "qweight")
     k, n = 8 * words.shape[0], words.shape[1]
     codes = (words[:, None] >> NIBBLES[:, None].astype(np.uint32) & 15).reshape(k, n).astype(np.uint8)
@@ -97,7 +115,13 @@ def from_gptq(
         )
     zeros = None
     if qzeros is not None:
-        zeros = columns_of(require_words(qzeros, "qzeros"), tuple(range(8)), n, "qzeros") + zero_offset
+        stored = columns_of(require_words(qzeros, "qzeros"), tuple(range(8)), n, "qzeros")
+        if zero_offset is None and (stored == SYMMETRIC_ZERO).all():
+            raise ArgumentError(
+                "zero_offset: must be said where all zero points are stored as 8; got None. Pass 0 for a file"
+                ' of version 2 (checkpoint_format "gptq_v2"), or 1'
+            )
+        zeros = stored + (1 if zero_offset is None else zero_offset)
         zeros = None if (zeros == SYMMETRIC_ZERO).all() else zeros
     return made(codes, factors, zeros, format_named("int4"), type_of_scales(factors), qweight)
 
@@ -130,6 +154,28 @@ def from_mxfp4(blocks: Any, scales: Any) -> PackedWeight:
         )
     codes = np.stack((pairs & 15, pairs >> 4), -1).reshape(len(pairs), -1).T
     return made(codes, factors.T, None, format_named("mxfp4"), "e8m0", blocks)
+
+
+def from_nvfp4(pairs: Any, scales: Any, factor: Any) -> PackedWeight:
+    """A weight in NVFP4 as files have it: two codes a byte (n, k / 2), scales of e4m3 (n, k / 16), and the
+    factor of the whole weight. Where files have one that they divide by, pass 1 over it.
+    """
+    codes, factors = on_host(pairs), on_host(scales)
+    if codes.ndim != 2 or codes.dtype != np.uint8:
+        raise ShapeError(
+            f"pairs: must be bytes of shape (n, k / 2); got {codes.dtype.name} of {codes.shape}. Correct it"
+        )
+    expected = len(codes), codes.shape[1] // 8
+    if factors.shape != expected or factors.dtype.name not in ("uint8", "float8_e4m3fn"):
+        raise ShapeError(
+            f"scales: must be e4m3 of shape {expected}; got {factors.dtype.name} of {factors.shape}. Correct"
+            " them"
+        )
+    whole = np.float32(on_host(factor)).reshape(-1)
+    if whole.size != 1 or not np.isfinite(whole).all():
+        raise ArgumentError(f"factor: must be one finite number; got {factor!r}. Pass that of the weight")
+    numbers = np.stack((codes & 15, codes >> 4), -1).reshape(len(codes), -1).T
+    return made(numbers, factors.view(np.uint8).T, whole, format_named("nvfp4"), "e4m3", pairs)
 
 
 def from_codes(codes: Any, scales: Any, format: str) -> PackedWeight:

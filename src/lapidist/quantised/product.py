@@ -14,14 +14,14 @@ from lapidist.calls.argument_rules import require_no_gradient
 from lapidist.calls.call import Call
 from lapidist.calls.full_path import multiplied
 from lapidist.calls.kernel_choice import Choices
-from lapidist.calls.operation import Operation, epilogue_checked
+from lapidist.calls.operation import Operation
 from lapidist.device import Device
-from lapidist.dtypes import IEEE
 from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError, StrideError
 from lapidist.frameworks.arrays import HOST, Operand, operand_of
 from lapidist.frameworks.new_arrays import empty, tell_written
 from lapidist.launch import AS_IT_IS, Launch
 from lapidist.quantised.launches import (
+    ROWS_OF_SKINNY,
     End,
     Rows,
     Weight,
@@ -49,31 +49,15 @@ def product(
     stream: Any = None,
     device: int | str | None = None,
     decode: bool | None = None,
-    epilogue: Any = None,
 ) -> Any:
-    """x @ weight + bias, of x (..., k) in bfloat16 or float16, in its type; or what `epilogue` makes of it.
+    """x @ weight + bias, of x (..., k) in bfloat16 or float16, in its type.
 
     Sums are float32, and factors multiply sums of their groups. With more than 512 rows (128 where the chip
     is no Hopper) the weight is decoded into the type of x first, which rounds products of codes and factors.
     `decode`: True or False decides.
     """
-    if isinstance(weight, PackedExperts):
-        raise ArgumentError(
-            f"weight: must be that of one product; got {weight!r}. Multiply rows of groups with"
-            " lapidist.grouped(x, weight, offsets), or take weight[i]"
-        )
-    if not isinstance(weight, PackedWeight):
-        raise DTypeError(
-            f"weight: must be a PackedWeight; got {type(weight).__name__}. Pack it with"
-            " lapidist.quantised.pack"
-        )
+    require_weight(weight)
     require_current_stream(stream)
-    if epilogue is not None:
-        from lapidist.quantised.bound_product import bound_product
-
-        require_bias_alone(bias)
-        operation = Operation(vectors=True, epilogue=epilogue_checked(epilogue))
-        return bound_product(x, weight, operation, out, device, decode)
     if out is None and records(x, bias):
         from lapidist.quantised.recorded import recorded
 
@@ -100,32 +84,20 @@ def product(
     return result
 
 
-OF_MATMUL = "out_dtype", "acc_dtype", "scale_a", "scale_b", "promote", "invariant", "compile"
-
-
-def matmul(
-    x: Any,
-    weight: PackedWeight,
-    out: Any,
-    precision: str,
-    refused: tuple[Any, ...],
-    epilogue: Any,
-    stream: Any,
-    device: int | str | None,
-) -> Any:
-    """lapidist.matmul of a weight of few bits; `refused`: its arguments by OF_MATMUL, which must be None."""
-    for name, value in (
-        ("precision", None if precision == IEEE else precision),
-        *zip(OF_MATMUL, refused, strict=True),
-    ):
-        if value is not None:
-            raise ArgumentError(
-                f"{name}: is not for weights of few bits; got {value!r}. Leave it out, or unpack the weight"
-            )
-    return product(x, weight, out=out, stream=stream, device=device, epilogue=epilogue)
-
-
 # ---- rules ----
+
+
+def require_weight(weight: object) -> None:
+    if isinstance(weight, PackedExperts):
+        raise ArgumentError(
+            f"weight: must be that of one product; got {weight!r}. Multiply rows of groups with"
+            " lapidist.grouped(x, weight, offsets), or take weight[i]"
+        )
+    if not isinstance(weight, PackedWeight):
+        raise DTypeError(
+            f"weight: must be a PackedWeight; got {type(weight).__name__}. Pack it with"
+            " lapidist.quantised.pack"
+        )
 
 
 def require_current_stream(stream: Any) -> None:
@@ -134,14 +106,6 @@ def require_current_stream(stream: Any) -> None:
         raise ArgumentError(
             "stream: weights of few bits run on the current stream of the arrays' framework; got another one."
             " Make it current (with torch.cuda.stream(...), say)"
-        )
-
-
-def require_bias_alone(bias: Any) -> None:
-    if bias is not None:
-        raise ArgumentError(
-            "bias: must be an operand of the epilogue, where there is one; got both. Take"
-            " lapidist.epilogues.bias_gelu(bias=...), say"
         )
 
 
@@ -163,7 +127,7 @@ def require_activations(x: Operand, k: int, arrays: Sequence[Operand]) -> None:
 def require_vectors(arrays: Sequence[Operand]) -> None:
     """Bulk copies and vectors begin at multiples of 16 bytes; other addresses are a fault of the GPU."""
     for array in arrays:
-        if array.pointer % VECTOR_BYTES:
+        if array.pointer % VECTOR_BYTES and array.shape[-1:] != (1,):
             raise StrideError(
                 f"weight: {array.name} must begin at multiples of {VECTOR_BYTES} bytes; got"
                 f" {array.pointer % VECTOR_BYTES} bytes behind one. Clone it"
@@ -263,7 +227,7 @@ def few_rows(chip: Device) -> int:
 
 def by_few_rows(rows: Rows, weight: Weight, end: End, backend: Backend) -> Launch:
     chip = backend.chip
-    if "wgmma" in chip.units:
+    if "wgmma" in chip.units and rows.expected > ROWS_OF_SKINNY:
         streamed = streamed_config(rows, weight, chip.sms)
         return streaming(rows, weight, end, streamed, chip.architecture, backend.compiles)
     return multiplying(rows, weight, end, skinny_config(rows, weight), chip.architecture, backend.compiles)
@@ -271,13 +235,14 @@ def by_few_rows(rows: Rows, weight: Weight, end: End, backend: Backend) -> Launc
 
 def described(weight: PackedWeight, dtype: str) -> Weight:
     k, n = weight.shape[-2:]
-    return Weight(k, n, weight.format.name, weight.group, weight.scale_type, weight.zeros is not None, dtype)
+    has_zeros = weight.zeros is not None and weight.format.name == "int4"
+    return Weight(k, n, weight.format.name, weight.group, weight.scale_type, has_zeros, dtype)
 
 
 def arrays_by_name(weight: PackedWeight) -> dict[str, Operand]:
     """By the names of kernels' parameters."""
-    names = ("B", "scales") if weight.zeros is None else ("B", "scales", "zeros")
-    return dict(zip(names, arrays_of(weight), strict=True))
+    names = "B", "scales", "weights" if weight.format.name == "nvfp4" else "zeros"
+    return dict(zip(names, arrays_of(weight), strict=False))
 
 
 def aligned(x: Operand) -> Operand:
@@ -311,9 +276,9 @@ def by_decoded(
 
 def decoded_rows(weight: PackedWeight, like: Operand, backend: Backend) -> Any:
     """The numbers of the weight as (n, k), in the type of `like` and beside it; of experts one by one."""
-    *groups, k, n = weight.shape
+    groups, (k, n) = weight.shape[:-2], weight.shape[-2:]
     rows = empty((*groups, n, k), like, like.dtype)
-    each = zip(rows, weight, strict=True) if isinstance(weight, PackedExperts) else [(rows, weight)]
+    each: Any = zip(rows, weight, strict=True) if isinstance(weight, PackedExperts) else [(rows, weight)]
     plan: Launch = decoding(described(weight, like.dtype), backend.chip.architecture, backend.compiles)
     for numbers, one in each:
         start(plan, {"D": operand_of(numbers, "weight")} | arrays_by_name(one), like, backend)

@@ -13,6 +13,7 @@ from typing import Any
 from lapidist.torch import batches, flops, gradients, operators
 from lapidist.torch.aten_override import everywhere
 from lapidist.torch.layers import Linear, Swapped, swap
+from lapidist.torch.packed_checkpoints import load_packed
 from lapidist.torch.packed_layer import PackedLinear
 from lapidist.torch.public_calls import gemm, grouped, linear, matmul, mlp, scaled
 from lapidist.torch.symmetric import gram, orthogonalised
@@ -28,6 +29,7 @@ __all__ = [
     "gram",
     "grouped",
     "linear",
+    "load_packed",
     "matmul",
     "mlp",
     "orthogonalised",

@@ -9,7 +9,7 @@
 
 namespace quantised {
 
-constexpr int INT4 = 0, MXFP4 = 1, INT8 = 2, E4M3 = 3;
+constexpr int INT4 = 0, MXFP4 = 1, INT8 = 2, E4M3 = 3, NVFP4 = 4;
 typedef unsigned Pair;
 
 template <typename V>
@@ -46,6 +46,7 @@ struct Decode<__nv_bfloat16> {
   // The exponent and mantissa of e2m1 become those of a float that is too small by 2^126. Shifts bring them to
   // bits 6 to 8, signs to bit 15; the first two codes need one shift for both.
   static constexpr unsigned LARGER = 0x7E807E80u;  // 2^126
+  static constexpr float BY_FACTOR = 0x1p116f, LEFT = 0x1p10f;  // 2^126 in two parts: factors of e4m3 are large
   static __device__ __forceinline__ Pair small_e2m1(unsigned word, int i) {
     constexpr unsigned SIGN = 0x80008000u, REST = 0x01C001C0u;
     if (i == 0) return word << 6 & (SIGN | REST);
@@ -80,6 +81,7 @@ struct Decode<__half> {
     return bits_of(__hsub2(over, pair_of(zero * 0x10001u + 0x64006400u)));
   }
   static constexpr unsigned LARGER = 0x74007400u;                            // 2^14
+  static constexpr float BY_FACTOR = 0x1p5f, LEFT = 0x1p9f;
   static __device__ __forceinline__ Pair small_e2m1(unsigned word, int i) {  // too small by that
     constexpr unsigned SIGN = 0x80008000u, REST = 0x0E000E00u;
     if (i == 0) return (word << 9 & REST) | (word << 6 & SIGN);
@@ -128,7 +130,7 @@ struct Codes {
     for (int i = 0; i < 4; ++i) {
       if constexpr (Format == INT4) {
         a[i] = Decode<X>::int4(word(step) >> 4 * i, zeros[i % 2]);
-      } else if constexpr (Format == MXFP4) {
+      } else if constexpr (Format == MXFP4 || Format == NVFP4) {
         a[i] = product(Decode<X>::pair_of(Decode<X>::small_e2m1(word(step), i)),
                        Decode<X>::pair_of(larger[i % 2]));
       } else {
@@ -146,8 +148,10 @@ struct Codes {
 __device__ __forceinline__ float factor_of(float stored) { return stored; }
 __device__ __forceinline__ float factor_of(__half stored) { return __half2float(stored); }
 __device__ __forceinline__ float factor_of(__nv_bfloat16 stored) { return __bfloat162float(stored); }
-// E8M0: the exponent of a float; of 2^-127, a subnormal one, the mantissa has a bit.
+// E8M0: the exponent of a float; of 2^-127, a subnormal one, the mantissa has a bit. Of nvfp4 they are e4m3.
 __device__ __forceinline__ float factor_of(unsigned char stored) {
+  if constexpr (FORMAT == NVFP4)
+    return __half2float(__half(__nv_cvt_fp8_to_halfraw(static_cast<__nv_fp8_storage_t>(stored), __NV_E4M3)));
   const unsigned normal = static_cast<unsigned>(stored) << 23;
   return __uint_as_float(stored == 255 ? 0x7FC00000u : stored == 0 ? 0x00400000u : normal);
 }
@@ -157,5 +161,21 @@ template <typename V, int Groups>
 struct alignas(2 * Groups * sizeof(V)) OfColumns {
   V at[Groups][2];
 };
+
+// Powers of two by which e2m1 of a group is multiplied, and factors of e4m3: products of both are exact. LEFT of
+// these is what sums are multiplied by, with the factor of the whole weight.
+template <typename T, typename Scales>
+__device__ __forceinline__ void by_factors(const Scales& scales, int group, Pair (&larger)[2]) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const float factor = factor_of(scales.at[group][i]) * Decode<T>::BY_FACTOR;
+    larger[i] = Decode<T>::of_floats(factor, factor);
+  }
+}
+template <typename T>
+__device__ __forceinline__ float factor_of_all(const float* weights, int group) {
+  if constexpr (FORMAT == NVFP4) return weights[group] * Decode<T>::LEFT;
+  else return 1;
+}
 
 }  // namespace quantised

@@ -25,7 +25,7 @@ __device__ __forceinline__ float high_of(Pair pair, __nv_bfloat16) {
 // A warp decodes a quarter of a tile; tiles are numbered along k first.
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
     decoded(const uint4* B, uint4* D, const Scales* scales, const Zeros* zeros, int n, int tiles, int blocks,
-            int per_group) {
+            int per_group, const float* weights) {
   const i64 warp = static_cast<i64>(blockIdx.x) * WARPS + threadIdx.x / 32;
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   if (warp >= static_cast<i64>(tiles) * blocks * 4) return;
@@ -51,7 +51,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     codes.template decode<T>(step, of_both, a);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const float factor = factor_of(of_columns.at[group][i % 2]);
+      float factor = factor_of(of_columns.at[group][i % 2]);
+      if constexpr (FORMAT == NVFP4) factor *= weights[0];
       words[i % 2][2 * step + i / 2] =
           Decode<T>::of_floats(low_of(a[i], T()) * factor, high_of(a[i], T()) * factor);
     }

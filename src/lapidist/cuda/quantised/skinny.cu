@@ -101,7 +101,7 @@ struct Place {
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
     skinny(const T* A, const uint4* B, const T* C, T* D, const Scales* scales, const Zeros* zeros, i64 a_row,
-           i64 d_row, int m, int n, int blocks RAGGED_PARAMETER EPILOGUE_PARAMETER) {
+           i64 d_row, int m, int n, int blocks, const float* weights RAGGED_PARAMETER EPILOGUE_PARAMETER) {
   __shared__ float parts[WARPS][ROWS][COLS + 1];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #if __CUDA_ARCH__ >= 900
@@ -142,17 +142,20 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
       for (int group = 0; group < GROUPS; ++group) {
         const unsigned of_columns[2] = {stages[i].zero(group, 0), stages[i].zero(group, 1)};
         float of_group[ROWS_OF_8][4] = {};
+        Pair larger[2] = {Decode<T>::LARGER, Decode<T>::LARGER};
+        if constexpr (FORMAT == NVFP4) by_factors<T>(stages[i].scales.value(), group, larger);
 #pragma unroll
         for (int s = 0; s < 4 / GROUPS; ++s) {
           const int step = group * (4 / GROUPS) + s;
           Pair a[4];
-          stages[i].codes.template decode<T>(step, of_columns, a);
+          stages[i].codes.template decode<T>(step, of_columns, larger, a);
 #pragma unroll
           for (int j = 0; j < ROWS_OF_8; ++j) {
-            Decode<T>::multiply(of_group[j], a, x[i % X_AHEAD].at[j][2 * step],
+            Decode<T>::multiply(FORMAT == NVFP4 ? sums[j] : of_group[j], a, x[i % X_AHEAD].at[j][2 * step],
                                 x[i % X_AHEAD].at[j][2 * step + 1]);
           }
         }
+        if constexpr (FORMAT == NVFP4) continue;  // the codes have their factors
 #pragma unroll
         for (int j = 0; j < ROWS_OF_8; ++j)
 #pragma unroll
@@ -168,6 +171,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
 #pragma unroll
     for (int e = 0; e < 4; ++e) parts[warp][8 * j + 2 * t + e % 2][g + e / 2 * 8] = sums[j][e];
   __syncthreads();
+  const float of_all = factor_of_all<T>(weights, rows.group);
   const Target<T> target{C, D, d_row, rows.group, last, n, EPILOGUE_PASSED};
   for (int at = threadIdx.x; at < ROWS * COLS / 2; at += 32 * WARPS) {
     const int row = at / (COLS / 2), column = at % (COLS / 2) * 2, col = blockIdx.x * COLS + column;
@@ -178,6 +182,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
       two[0] += parts[w][row][column];
       two[1] += parts[w][row][column + 1];
     }
+    if constexpr (FORMAT == NVFP4) two[0] *= of_all, two[1] *= of_all;
     target.finish(two, first + row, col);
   }
 }

@@ -12,8 +12,9 @@ typedef OfColumns<unsigned char, GROUPS> Zeros;
 constexpr int COLUMNS = 64 * COLUMN_GROUPS, CONSUMERS = 4 * COLUMN_GROUPS;  // warps
 constexpr int LOADERS = 4;  // warps, as registers are handed to four at once
 constexpr int THREADS = 32 * (CONSUMERS + LOADERS);
-// Factors of mxfp4 are powers of two, which bfloat16 holds exactly: the decoded weights are multiplied by them.
-constexpr bool FOLDED = FORMAT == MXFP4 && Decode<T>::HOLDS_E8M0;
+// Factors of mxfp4 are powers of two, which bfloat16 holds exactly: the decoded weights are multiplied by them. So
+// they are by those of nvfp4.
+constexpr bool FOLDED = (FORMAT == MXFP4 && Decode<T>::HOLDS_E8M0) || FORMAT == NVFP4;
 constexpr bool SUMMED_AT_ONCE = FOLDED || GROUP == 0;
 
 // Bytes of a tile of 64 columns and 64 steps of k; factors of 128 steps are halved here.

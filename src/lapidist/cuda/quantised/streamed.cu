@@ -17,14 +17,20 @@ struct Decoded {
     const uint4* const from = reinterpret_cast<const uint4*>(stage + place.codes);
 #pragma unroll
     for (int i = 0; i < codes.VECTORS; ++i) codes.at[i] = from[(block * 4 * codes.VECTORS + i) * 32];
-    unsigned zeros[GROUPS][2], larger[2][2];
+    unsigned zeros[GROUPS][2], larger[GROUPS][2];
     zero_points(stage, place, block, zeros);
     bool two_factors = false;
-    if constexpr (FOLDED) two_factors = powers(stage, place, block, larger);
+    if constexpr (FORMAT == NVFP4) {
+      const Scales of_columns = scales_of(stage, place, block);
+#pragma unroll
+      for (int group = 0; group < GROUPS; ++group) by_factors<T>(of_columns, group, larger[group]);
+    } else if constexpr (FOLDED) {
+      two_factors = powers(stage, place, block, larger);
+    }
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
       const int group = step * GROUPS / 4;
-      if constexpr (FOLDED) codes.template decode<T>(step, zeros[group], larger[step / 2], at[step]);
+      if constexpr (FOLDED) codes.template decode<T>(step, zeros[group], larger[group], at[step]);
       else codes.template decode<T>(step, zeros[group], at[step]);
     }
     if constexpr (FOLDED)
@@ -41,7 +47,7 @@ struct Decoded {
   // Powers of two by which e2m1 is multiplied: 2^126 by the factor, as long as all are up to 1. Else 2^126
   // alone, and the factors follow.
   static __device__ __forceinline__ bool powers(const char* stage, const Place& place, int block,
-                                                unsigned (&larger)[2][2]) {
+                                                unsigned (&larger)[GROUPS][2]) {
     const unsigned four = *reinterpret_cast<const unsigned*>(&scales_of(stage, place, block));
     const bool two_factors = __any_sync(0xffffffffu, four & 0x80808080u);
 #pragma unroll
@@ -150,7 +156,7 @@ struct Consumer {
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     streamed(const __grid_constant__ TensorMap A, const char* B, const T* C, T* D, const char* scales,
-             const char* zeros, i64 d_row, int m, int n, int tiles, int blocks RAGGED_PARAMETER EPILOGUE_PARAMETER) {
+             const char* zeros, i64 d_row, int m, int n, int tiles, int blocks, const float* weights RAGGED_PARAMETER EPILOGUE_PARAMETER) {
   extern __shared__ __align__(1024) char room[];
   __shared__ Barrier full[STAGES], empty[STAGES];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -185,10 +191,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   Consumer consumer(warp, lane, zeros, tile);
   consumer.run(room, full, empty, range);
   const Target<T> target{C, D, d_row, rows.group, rows.end, n, EPILOGUE_PASSED};
+  const float of_all = factor_of_all<T>(weights, rows.group);
   __syncthreads();  // nobody reads the stages any more
   keep_sums(room, consumer.sums, warp, lane);
   reduce(room, target, rows.begin, blockIdx.x * COLUMNS, blockIdx.z, [&](int column) {
-    if constexpr (GROUP != 0) return 1.0f;
+    if constexpr (GROUP != 0) return of_all;
     else
       return factor_of(
           reinterpret_cast<const Scales*>(scales)[first_tile * 32 + column / 16 * 8 + column % 8].at[0][column / 8 % 2]);

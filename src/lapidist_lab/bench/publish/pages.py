@@ -11,6 +11,7 @@ from lapidist_lab.bench.publish import (
     call_costs,
     complex_tables,
     emulated_tables,
+    few_bits_tables,
     group_tables,
     invariant_tables,
     layout_tables,
@@ -138,6 +139,12 @@ PAGES = (
         "How fast are products over several cards?",
         [parallel_tables.PARALLEL, parallel_tables.NOT_YET],
         lambda data: parallel_tables.of_parallel(data) or "not measured yet",
+    ),
+    Page(
+        "few-bits",
+        "How fast are weights of few bits?",
+        [few_bits_tables.FEW_BITS, few_bits_tables.NOT_YET],
+        lambda data: few_bits_tables.of_few_bits(data) or "not measured yet",
     ),
     Page(
         "symmetric",

@@ -1,0 +1,60 @@
+"""Products with weights of few bits, beside the fastest other product of the same turns."""
+
+from __future__ import annotations
+
+from lapidist_lab.bench.protocol.record import Record
+from lapidist_lab.bench.publish.cells import geomean, time_words, times_faster
+from lapidist_lab.bench.publish.record_views import short_chip
+from lapidist_lab.bench.publish.section import Data, Section
+from lapidist_lab.bench.publish.tables import table
+from lapidist_lab.bench.studies.few_bits import INT4, LAYERS, MODE, MXFP4
+
+OURS = INT4, MXFP4
+DECODE = 64  # rows
+ORDER = {layer: number for number, layer in enumerate(LAYERS)}
+
+
+def ours(data: Data) -> list[Record]:
+    rows = [record for record in data.of(MODE) if record.kernel in OURS and record.ratio]
+    return sorted(rows, key=lambda r: (r.device, ORDER.get((r.n, r.k), len(ORDER)), r.m, r.kernel))
+
+
+def of_few_bits(data: Data) -> str:
+    rows = ours(data)
+    parts = []
+    for words, chosen in (
+        (f"up to {DECODE} rows", [r for r in rows if r.m <= DECODE]),
+        ("more rows", [r for r in rows if r.m > DECODE]),
+    ):
+        times = [record.ratio or 0.0 for record in chosen]
+        if times:
+            parts.append(f"{words} {geomean(times):.2f} times, {min(times):.2f} at least")
+    return f"On an {short_chip(rows[-1].device)}, of the fastest peer: {'; '.join(parts)}" if parts else ""
+
+
+def every_case(data: Data) -> str:
+    columns = (
+        ("layer", lambda record: LAYERS.get((record.n, record.k), "")),
+        ("rows", lambda record: str(record.m)),
+        ("n x k", lambda record: f"{record.n} x {record.k}"),
+        ("weights", lambda record: record.kernel.partition(", ")[2]),
+        ("chip", lambda record: short_chip(record.device)),
+        ("time", lambda record: time_words(record.seconds)),
+        ("weights read", lambda record: record.note or "-" if record.m <= DECODE else "-"),
+        ("fastest peer", lambda record: record.peer or "-"),
+        ("it over ours", times_faster),
+    )
+    return table(columns, ours(data)).markdown()
+
+
+WORDS = (
+    "`lapidist.quantised` multiplies bfloat16 by [weights of few bits](../tutorials/few-bits.md): int4 with"
+    " factors of 128, and MXFP4. Peers are cuBLAS and our own kernels with the weight in bfloat16, and"
+    " torch's operators for packed int4 and int8. Calls are captured in CUDA graphs, in turns without rest,"
+    " over weights that the L2 cannot hold.\n\n"
+)
+FEW_BITS = Section(lambda data: ours(data) and data, [lambda data: WORDS + every_case(data)])
+NOT_YET = Section(
+    lambda data: data.records and not ours(data),
+    ["Weights of few bits have no Records yet. `lapidist bench few_bits --record results` makes them."],
+)

@@ -1,0 +1,215 @@
+"""Products with weights of few bits, beside those of bfloat16 and torch's own operators for such weights.
+
+All weights of a case are the same whole numbers, which each format holds exactly, by a factor of 2^-6. So one
+bfloat16 matrix is what all results are judged by.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import lapidist
+from lapidist.commands.progress import progress
+from lapidist.device import Device
+from lapidist.errors import DeviceError
+from lapidist.quantised.number_formats import E2M1, FORMATS
+from lapidist.quantised.packed_weight import made
+from lapidist_lab.bench.protocol.cases import EVERY_CASE, Case, Part
+from lapidist_lab.bench.protocol.conditions import gather
+from lapidist_lab.bench.protocol.contenders import Call, Contender, Facts, KernelContender
+from lapidist_lab.bench.protocol.measure import L2_MULTIPLE, SETS_LIMIT, Inputs, Stage
+from lapidist_lab.bench.protocol.peers import Vendor
+from lapidist_lab.bench.protocol.record import Conditions, Record
+from lapidist_lab.bench.protocol.timing import SUSTAINED, steps
+from lapidist_lab.bench.studies.ladder_runs import Keep, sensor_range
+
+MODE = "few bits"
+PROTOCOL = replace(SUSTAINED, rounds=1, turn_seconds=0.1, checks=1)  # fifty cases of six ways
+INT4, MXFP4 = "lapidist, int4", "lapidist, mxfp4"
+TORCH_INT4, TORCH_INT8 = "torch int4", "torch int8"
+EXPONENT, GROUP = -6, 128
+# Features out and in, of models' layers
+LAYERS = {
+    (6144, 4096): "Llama-8B, q k v",
+    (28672, 4096): "Llama-8B, gate and up",
+    (4096, 14336): "Llama-8B, down",
+    (8192, 8192): "Llama-70B, out",
+    (8192, 28672): "Llama-70B, down",
+    (1536, 2048): "Qwen3-30B, an expert's gate and up",
+    (2048, 768): "Qwen3-30B, an expert's down",
+    (4096, 7168): "DeepSeek-V3, an expert's gate and up",
+    (7168, 2048): "DeepSeek-V3, an expert's down",
+}
+ROWS = 1, 8, 16, 64, 256, 4096
+CASES = [Case(m, n, k, "bfloat16", "rc") for n, k in LAYERS for m in ROWS]
+
+
+class FewBitsStage(Stage):
+    """Makes weights of whole numbers. Sets are copies, so many that the L2 cannot hold them in four bits."""
+
+    def inputs(self, case: Case) -> Inputs:
+        packed_bytes = case.n * case.k // 2
+        needed = math.ceil(L2_MULTIPLE * self.device.l2_bytes / packed_bytes)
+        count = max(1, min(needed, SETS_LIMIT))
+        seed, make = time.time_ns() % 2**31, self.framework.random
+        rows = whole_numbers(self.framework, case) * 2.0**EXPONENT
+        return Inputs(
+            [make(case.m, case.k, case.dtype, seed + i) for i in range(count)],
+            [rows.clone().T for _ in range(count)],
+            [self.framework.poisoned(case.m, case.n, case.dtype) for _ in range(count)],
+            rotated=count >= needed,
+            by_columns=True,
+            make_columns=list,
+        )
+
+
+def whole_numbers(framework: Any, case: Case) -> Any:
+    """A weight as torch has it, (n, k)."""
+    torch = framework.torch
+    signed = [sign * value for value in E2M1.tolist() if value == int(value) for sign in (1, -1)]
+    values = torch.tensor(signed, device="cuda", dtype=torch.bfloat16)
+    return values[torch.randint(len(signed), (case.n, case.k), device="cuda")]
+
+
+def codes_of(rows: Any, format: str) -> Any:
+    """The codes (k, n) of whole numbers (n, k)."""
+    import torch
+
+    if format == "int4":
+        return (rows.T + 8).to(torch.uint8)
+    magnitudes = torch.tensor(E2M1.tolist(), device=rows.device, dtype=rows.dtype)
+    sizes = torch.bucketize(rows.abs(), magnitudes)
+    return (sizes + 8 * (rows < 0)).to(torch.uint8).T.contiguous()
+
+
+class Packed:
+    """Our product by a weight of a format."""
+
+    kind, columns, capturable = "production", False, True
+
+    def __init__(self, name: str) -> None:
+        self.name, self.format = name, name.partition(", ")[2]
+        self.nbytes = 0
+
+    def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
+        import torch
+
+        codes = codes_of(b[0].T * 2.0**-EXPONENT, self.format)
+        if self.format == "mxfp4":
+            scales = torch.full((case.k // 32, case.n), 127 + EXPONENT, dtype=torch.uint8, device="cuda")
+        else:
+            shape = case.k // GROUP, case.n
+            scales = torch.full(shape, 2.0**EXPONENT, dtype=torch.bfloat16, device="cuda")
+        type_of = "e8m0" if self.format == "mxfp4" else "bfloat16"
+        first = made(codes, scales, None, FORMATS[self.format], type_of, codes)
+        weights = [replace(first, codes=first.codes.clone(), scales=first.scales.clone()) for _ in b]
+        self.nbytes = first.nbytes
+        return lambda i: lapidist.matmul(a[i], weights[i], out=c[i])
+
+    def facts(self, device: Device) -> Facts:
+        return Facts(config=f"{self.format}, factors of {32 if self.format == 'mxfp4' else GROUP}")
+
+
+class TorchOperator:
+    """One of torch's operators, whose results are new tensors, from a pool of its own as graphs keep them."""
+
+    kind, columns, capturable = "peer", False, True
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
+        import torch
+
+        multiply = (int4_product if self.name == TORCH_INT4 else int8_product)(a, b)
+        pool = torch.cuda.MemPool()
+
+        def call(index: int) -> None:
+            with torch.cuda.use_mem_pool(pool):
+                product = multiply(index)
+            if not torch.cuda.is_current_stream_capturing():
+                c[index].copy_(product)  # to be judged
+
+        return call
+
+    def facts(self, device: Device) -> Facts:
+        words = f"_weight_int4pack_mm, factors of {GROUP}"
+        return Facts(config=words if self.name == TORCH_INT4 else "_weight_int8pack_mm")
+
+
+def int4_product(a: Sequence[Any], b: Sequence[Any]) -> Callable[[int], Any]:
+    import torch
+
+    n, k = b[0].T.shape
+    codes = codes_of(b[0].T * 2.0**-EXPONENT, "int4").T
+    pairs = (codes[:, ::2] << 4 | codes[:, 1::2]).contiguous()
+    packed = torch.ops.aten._convert_weight_to_int4pack(pairs, 8)
+    factors = torch.zeros(k // GROUP, n, 2, dtype=torch.bfloat16, device="cuda")
+    factors[..., 0] = 2.0**EXPONENT
+    sets = [(packed.clone(), factors.clone()) for _ in b]
+    operator = torch.ops.aten._weight_int4pack_mm
+    return lambda i: operator(a[i], sets[i][0], GROUP, sets[i][1])
+
+
+def int8_product(a: Sequence[Any], b: Sequence[Any]) -> Callable[[int], Any]:
+    import torch
+
+    codes = (b[0].T * 2.0**-EXPONENT).to(torch.int8)
+    factors = torch.full((len(codes),), 2.0**EXPONENT, dtype=torch.bfloat16, device="cuda")
+    sets = [codes.clone() for _ in b]
+    return lambda i: torch.ops.aten._weight_int8pack_mm(a[i], sets[i], factors)
+
+
+def contenders_of(stage: Stage, case: Case) -> list[Contender]:
+    return [
+        Vendor(stage.framework, case.math),
+        *map(TorchOperator, (TORCH_INT4, TORCH_INT8)),
+        KernelContender(None, case.math, disassembled=False),
+        *map(Packed, (INT4, MXFP4)),
+    ]
+
+
+def with_ratios(records: Sequence[Record], contenders: Sequence[Contender], device: Device) -> list[Record]:
+    """Ratios to the fastest product by another way, of bfloat16 or torch's; and at which rate a packed weight
+    was read. A peer that this torch does not have is left out.
+    """
+    ran = [record for record in records if record.kind != "peer" or record.error is None]
+    rivals = [r for r in ran if r.kernel not in (INT4, MXFP4) and r.seconds]
+    best = min(rivals, key=lambda record: record.seconds or math.inf, default=None)
+    nbytes = {one.name: one.nbytes for one in contenders if isinstance(one, Packed)}
+    rows = []
+    for record in ran:
+        ratio = best.seconds / record.seconds if best and best.seconds and record.seconds else None
+        note = None
+        if record.seconds and record.kernel in nbytes:
+            rate = nbytes[record.kernel] / record.seconds
+            note = f"{rate / 1e12:.2f} TB/s, {rate / device.dram_gbps / 1e7:.0f} % of DRAM's rate"
+        rows.append(replace(record, mode=MODE, ratio=ratio, peer=best.kernel if best else None, note=note))
+    return rows
+
+
+def measure(ordinal: int, keep: Keep, part: Part = EVERY_CASE) -> tuple[Conditions, list[Record]]:
+    records: list[Record] = []
+    cases = CASES[part.skip :][: part.count]
+    with FewBitsStage(ordinal, PROTOCOL) as stage:
+        if stage.framework.name != "torch":
+            raise DeviceError("bench few_bits: compares with torch; it was not found. Install torch")
+        before, vendor = stage.gauge.look(), stage.framework.vendor("bfloat16")
+        vendor += ", torch's _weight_int4pack_mm and _weight_int8pack_mm"
+        inputs = "rows standard normal; weights whole numbers of int4 and e2m1"
+        conditions = gather(
+            stage.device, stage.device.name, MODE, str(PROTOCOL), vendor=vendor, inputs=inputs
+        )
+        count = sum(steps(contenders_of(stage, case), PROTOCOL) for case in cases)
+        with progress(count, MODE) as step:
+            for case in cases:
+                contenders = contenders_of(stage, case)
+                rows = stage.measure(case, contenders, step)
+                records += with_ratios(rows, contenders, stage.device)
+                conditions = replace(conditions, seen=sensor_range(before, stage.gauge.look()))
+                keep(conditions, records)
+        return conditions, records
