@@ -152,8 +152,8 @@ struct Finisher {
         [&](int i) { out.buffer(i).lay(sums[i / D_PATCHES] + patch_begin(i % D_PATCHES) / 2); });
     if constexpr (BOTH_HALVES) {
       const int group = warp / 4, down = tiles.row + group % TILE_GROUPS * ROWS * 64;
-      const MirroredStore mirror = {destination_of(p), pipeline.patch.D + group * 4, down, tiles.col,
-                                    tiles.inner,       tiles.outer};
+      const MirroredStore<D_COLS> mirror = {
+          destination_of(p), pipeline.patch.D + group * 4, down, tiles.col, tiles.inner, tiles.outer};
       if (!tiles.on_diagonal) mirror.store(sums, first_buffer + ALL_PATCHES - HELD, limit_of(tiles));
     }
     held.take(out, sums[0], tiles.end - tiles.begin);

@@ -14,11 +14,14 @@ static_assert(!BOTH_HALVES || (D_COPY_ENGINE && !D_M_MAJOR && sizeof(Out) == 2 &
 static_assert(!BOTH_HALVES || (D_COLS * sizeof(Out) == 128 && !OVERLAPS && !C_IN_PATCHES),
               "lines of the mirror image are as wide as a patch");
 
+// A template, so that types and tiles without it do not compile it. Cols: of a patch of D, which four slabs of 16
+// columns fill.
+template <int Cols>
 struct MirroredStore {
-  static constexpr int ALL = ROWS * BN / 64;  // turns of a warp's buffers
+  static constexpr int ACROSS = BN / Cols, ALL = ROWS * ACROSS;  // turns of a warp's buffers
   Destination to;
-  Patch<D_COLS, !D_COPY_ENGINE> (*buffers)[D_BUFFERS];  // of this warpgroup's four warps
-  int row, col, inner, outer;                           // of the warpgroup's first sum
+  Patch<Cols, !D_COPY_ENGINE> (*buffers)[D_BUFFERS];  // of this warpgroup's four warps
+  int row, col, inner, outer;                         // of the warpgroup's first sum
 
   // `turn`: patches that these warps have stored before, so that buffers are used in turn.
   __device__ __forceinline__ void store(const Sum (&sums)[ROWS][BN / 2], int turn, int limit) const {
@@ -27,19 +30,20 @@ struct MirroredStore {
     const unsigned place = line * 128 + (byte ^ line % 8 << 4);
 #pragma unroll
     for (int i = 0; i < ALL; ++i) {
-      const int slab = i / (BN / 64), part = i % (BN / 64), at = (turn + i) % D_BUFFERS;
+      const int slab = i / ACROSS, part = i % ACROSS, at = (turn + i) % D_BUFFERS;
       if (lane == 0) tma_store_wait_read<D_BUFFERS - 1>();
       group_barrier(threadIdx.x / 128);
 #pragma unroll
       for (int of = 0; of < 4; ++of) {
-        const Sum* const mine = sums[slab] + (part * 4 + of) * 8;
-        store_matrices<true>(shared_address(buffers[of][at].bytes) + place, Patch<16>::pair(mine),
-                             Patch<16>::pair(mine + 2), Patch<16>::pair(mine + 4), Patch<16>::pair(mine + 6));
+        const Sum* const mine = sums[slab] + (part * Cols + of * 16) / 2;
+        store_matrices<true>(shared_address(buffers[of][at].bytes) + place, Patch<Cols>::pair(mine),
+                             Patch<Cols>::pair(mine + 2), Patch<Cols>::pair(mine + 4),
+                             Patch<Cols>::pair(mine + 6));
       }
       proxy_fence();
       group_barrier(threadIdx.x / 128);
       if (lane == 0) {
-        store_box(to, row + slab * NEXT_SLAB, col + (part * 4 + warp) * 16, inner, outer, limit,
+        store_box(to, row + slab * NEXT_SLAB, col + part * Cols + warp * 16, inner, outer, limit,
                   buffers[warp][at].bytes);
         tma_store_commit();
       }
