@@ -168,7 +168,6 @@ class Plan:
 
     @property
     def stores_both_halves(self) -> bool:
-        """Whether it leaves a symmetric D of which it computed one half."""
         return ("BOTH_HALVES", 1) in self.problem_macros
 
     @cached_property
