@@ -74,7 +74,7 @@ def matmul(
     scale_b: Any = None,
     promote: bool | None = None,
     epilogue: Any = None,
-    symmetric: bool = False,
+    symmetric: bool | tuple[str, ...] = False,
     invariant: bool | None = None,
     stream: Any = None,
     device: int | str | None = None,
@@ -112,9 +112,10 @@ def matmul(
     epilogue : epilogue with its operands, optional
         What becomes of each sum before it is stored: a function of `lapidist.epilogue`. Where that returns
         several values, so does `matmul`.
-    symmetric : bool
+    symmetric : bool or names
         Whether the caller knows that the result is symmetric: half of it is computed, the other half is its
-        mirror image. `gram` multiplies a matrix by its transpose so.
+        mirror image. `gram` multiplies a matrix by its transpose so. An epilogue must treat (i, j) and (j, i)
+        alike; if it has Tile operands, these are their names, and must be symmetric matrices.
     invariant : bool, optional
         Whether a row of the result has the same bits whatever other rows there are. Without it, a block of
         `lapidist.invariant()` says so.

@@ -189,10 +189,106 @@ def test_words_for_what_is_not_taken() -> None:
         lapidist.gram(a, triangle="lower", stream=0, device="machine")
     with pytest.raises(lapidist.ArgumentError, match="symmetric: must be"):
         lapidist.matmul(a, a.T, symmetric="yes")  # type: ignore[arg-type]
-    with pytest.raises(lapidist.ArgumentError, match="epilogue: relu follows each sum"):
-        lapidist.matmul(a, a.T, symmetric=True, epilogue=lapidist.epilogues.relu)
     with pytest.raises(lapidist.ArgumentError, match="symmetric: takes matrices and numbers alone"):
         lapidist.gram(a, alpha=np.ones(1, np.float32), device="machine")
     with pytest.raises(TypeError, match="transpose"):
         lapidist.gram(a, transpose=True)
     assert symmetric.HALVES == ("lower", "upper")
+
+
+# ---- epilogues ----
+
+
+@lapidist.epilogue
+def squashed(acc: Any, scale: lapidist.Scalar, base: lapidist.Tile) -> Any:
+    return lapidist.tanh(acc * scale) + base
+
+
+@pytest.mark.parametrize("device", PLACES)
+@pytest.mark.parametrize("n", [2 * MIXED + 1, 70])
+def test_epilogues_of_both_halves(device: str, n: int) -> None:
+    a, base = np.random.default_rng(3).standard_normal((2, n, n)).astype(np.float32)
+    base += base.T
+    sums = a.astype(np.float64) @ a.T
+    d = lapidist.gram(a, epilogue=lapidist.epilogues.relu, device=device)
+    assert (d == d.T).all()
+    np.testing.assert_allclose(d, np.maximum(sums, 0), rtol=1e-4, atol=1e-4)
+    epilogue = squashed(scale=0.01, base=base)
+    both = [
+        lapidist.gram(a, epilogue=epilogue, symmetric=("base",), device=device),
+        lapidist.matmul(a, a.T, epilogue=epilogue, symmetric=["base"], device=device),
+    ]
+    for d in both:
+        assert (d == d.T).all()
+        np.testing.assert_allclose(d, np.tanh(0.01 * sums) + base, rtol=1e-4, atol=1e-4)
+    half = lapidist.gram(a, epilogue=epilogue, symmetric=("base",), triangle="upper", device=device)
+    np.testing.assert_array_equal(half, np.triu(both[0]))
+
+
+def test_epilogues_that_are_not_symmetric() -> None:
+    @lapidist.epilogue
+    def by_row(acc: Any, row: lapidist.Row) -> Any:
+        return acc + row
+
+    @lapidist.epilogue
+    def by_column(acc: Any, column: lapidist.Column) -> Any:
+        return acc + column
+
+    @lapidist.epilogue
+    def largest(acc: Any) -> Any:
+        return acc, lapidist.amax(acc)
+
+    @lapidist.epilogue
+    def dropped(acc: Any) -> Any:
+        return lapidist.dropout(acc, 0.5, 7)
+
+    a = whole(6, 3)
+    line, square = np.ones(6, np.float32), np.ones((6, 6), np.float32)
+    for epilogue, words in (
+        (by_row(row=line), r"by_row has the Row row, by which \(i, j\) and \(j, i\) differ"),
+        (by_column(column=line), "has the Column column"),
+        (largest, "reduces, pairs or stores more than D"),
+        (dropped, "drops by place"),
+        (squashed(scale=1.0, base=square), r"the Tile base.*name it: symmetric=\('base',\)"),
+    ):
+        for call in (lapidist.gram, lambda a, **how: lapidist.matmul(a, a.T, symmetric=True, **how)):
+            with pytest.raises(lapidist.ArgumentError, match=words):
+                call(a, epilogue=epilogue)
+    with pytest.raises(lapidist.ArgumentError, match="operands of squashed; got 'bias'"):
+        lapidist.gram(a, epilogue=squashed(scale=1.0, base=square), symmetric=("base", "bias"))
+    with pytest.raises(lapidist.ArgumentError, match=r"got \('base',\) and no epilogue"):
+        lapidist.gram(a, symmetric=("base",))
+
+
+# ---- both halves by one launch ----
+
+# 64 x 64; a warpgroup with two products of 64 rows; warpgroups by turns; three of them; patches held
+BOTH_CONFIGS = [
+    (tile("float16", 64, 64, 4, raster=3), 264, 128),
+    (tile("float16", 256, 128, 4), 520, 64),
+    (tile("float16", 64, 192, 4, ping_pong=True), 392, 448),
+    (tile("float16", 192, 192, 4, (2, 1)), 440, 64),
+    (tile("float16", 128, 128, 4, (1, 2)), 264, 640),
+]
+
+
+@pytest.mark.parametrize(("config", "n", "k"), BOTH_CONFIGS)
+def test_tiles_are_stored_twice(config: Config, n: int, k: int) -> None:
+    a = whole(n, k, dtype=np.float16)
+    assert (of_half(a, config, "both", seed=config.bn) == product(a)).all()
+
+
+def test_when_no_mirror_pass_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    mirrored: list[Any] = []
+    monkeypatch.setattr(symmetric, "mirror_of", lambda *given: mirrored.append(given))
+    monkeypatch.setattr(symmetric, "is_symmetric_anyway", lambda *given: False)
+    config = tile("float16", 64, 64, 4)
+    choices = Choices("machine", "wgmma", config, Sharing("data_parallel"))
+    monkeypatch.setattr(symmetric, "checked", lambda _: choices)
+    a, c = whole(136, 64, dtype=np.float16), np.ones((136, 136), np.float16)
+    for _ in range(2):
+        assert (lapidist.gram(a) == product(a)).all()
+    assert not mirrored
+    lapidist.gram(a, c, beta=1.0)
+    lapidist.gram(a[:135])  # rows of D start anywhere
+    assert len(mirrored) == 2

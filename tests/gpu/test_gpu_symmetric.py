@@ -70,3 +70,20 @@ def test_the_step_of_muon() -> None:
     spread = torch.linalg.svdvals(lt.orthogonalised(gradient).float())
     assert spread.min() > 0.3
     assert spread.max() < 1.5
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("shape", [(4096, 1024), (4090, 1000), (2, 3072, 3072)])
+def test_one_launch_stores_both_halves(dtype: str, shape: tuple[int, ...]) -> None:
+    """Also by the fast path of the third call, into another output, and after a function of each sum."""
+    a = torch.randn(shape, device="cuda", dtype=getattr(torch, dtype))
+    right = a.float() @ a.float().mT
+    size = right.abs().max()
+    for _ in range(4):
+        out = torch.full_like(right, 7, dtype=a.dtype)
+        assert lapidist.gram(a, out=out, compile="wait") is out
+        assert (out == out.mT).all()
+        assert ((out.float() - right).abs() <= 2**-7 * size).all()
+    d = lapidist.gram(a, alpha=0.5, epilogue=lapidist.epilogues.relu, compile="wait")
+    assert (d == d.mT).all()
+    assert ((d.float() - (0.5 * right).clamp_min(0)).abs() <= 2**-7 * size).all()

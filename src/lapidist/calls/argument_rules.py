@@ -15,7 +15,6 @@ from lapidist.dtypes import (
     EMULATIONS,
     FP8,
     MIXED,
-    MOST_K,
     OPERANDS,
     PART_OF,
     PRECISIONS,
@@ -119,15 +118,6 @@ def require_precision_for(precision: str, a: Operand) -> None:
         raise ArgumentError(
             f'precision: "tf32" is a way to multiply float32; a is {a.dtype}. Leave it out, or convert a and'
             " b to float32"
-        )
-
-
-def require_reach(bits: int, k: int) -> None:
-    """Longer sums lose what was asked for."""
-    if k > MOST_K:
-        raise ShapeError(
-            f"precision: {bits} bits hold up to k = {MOST_K}; got k = {k}. Add products of parts of k, or"
-            ' name a precision, as "emulated"'
         )
 
 

@@ -64,7 +64,7 @@ class Alone(NamedTuple):
 
     launch: Launch
     operands: tuple[Operand, ...]
-    places: tuple[Place, ...]
+    sources: tuple[Place, ...]
 
 
 class Multiplied(NamedTuple):
@@ -72,7 +72,7 @@ class Multiplied(NamedTuple):
 
     bound: Bound
     choices: Choices
-    places: tuple[Place, ...]
+    sources: tuple[Place, ...]
     numbers: tuple[Place, ...] = ()
 
 
@@ -115,8 +115,8 @@ class Emulated:
         self, launch: Launch, operands: tuple[Operand, ...], of_call: Mapping[int, Place] = NONE
     ) -> Alone:
         """`of_call`: which of the operands, A, B, C and D of the launch, are the call's."""
-        places = (of_call.get(i) or self.room.place(operand) for i, operand in enumerate(operands))
-        return Alone(launch, operands, tuple(places))
+        sources = (of_call.get(i) or self.room.place(operand) for i, operand in enumerate(operands))
+        return Alone(launch, operands, tuple(sources))
 
     def _product(self, a: Operand, b: Operand, sums: Operand, level: int) -> Multiplied:
         """The products of parts whose numbers add up to `level`. Of floats the last sums are promoted, as
@@ -166,12 +166,12 @@ def run(
             at, framework = dict(zip("ABCD", launch.operands, strict=True)), bound.like.framework
             backend.launch_alone(launch.launch, at, bound.alpha_beta, framework, call.stream)
             if records:
-                steps.append(alone(launch.launch, backend.ordinal, launch.places))
+                steps.append(alone(launch.launch, backend.ordinal, launch.sources))
         else:
             ready = prepared(launch.bound, launch.choices, call.stream)
             ready.run(launch.bound, call.stream)
             if records:
-                steps.append(product(ready, launch.bound, launch.places, launch.numbers))
+                steps.append(product(ready, launch.bound, launch.sources, launch.numbers))
     return bound.deliver(result), fast_path(bound, steps, room.nbytes) if records else None
 
 

@@ -28,6 +28,10 @@ from lapidist.calls.kernel_choice import OPEN, Choices, checked
 from lapidist.calls.number_rules import require_flag
 from lapidist.calls.operation import Factors, Operation, Types, epilogue_checked, is_invariant, types_named
 from lapidist.calls.planned_products import prepared
+from lapidist.calls.prepared import Prepared
+from lapidist.calls.repeat import SYMMETRIC, remember
+from lapidist.calls.repeat.shape import key_of_matrices
+from lapidist.calls.symmetric_epilogues import has_tiles, require_names, require_symmetric_epilogue
 from lapidist.device import Device
 from lapidist.dtypes import EMULATIONS, Precision, size_of
 from lapidist.errors import ArgumentError, ShapeError, explained, not_in_graphs
@@ -35,11 +39,11 @@ from lapidist.frameworks.arrays import HOST, Operand, operand_of
 from lapidist.frameworks.host_arrays import native, on_host
 from lapidist.frameworks.new_arrays import empty, tell_written
 from lapidist.frameworks.streams import require_stream
-from lapidist.planning.mirror_pass import Lies, mirroring, seconds_to_mirror
-from lapidist.planning.modelled_choice import of_triangle
+from lapidist.planning import modelled_choice
+from lapidist.planning.mirror_pass import Lies, mirroring
 from lapidist.planning.planner import choose
 from lapidist.problems.matrix import VECTOR_BYTES
-from lapidist.problems.problem import Problem
+from lapidist.problems.problem import BOTH, Problem
 from lapidist.schedule import Schedule
 
 Array = TypeVar("Array")
@@ -58,6 +62,8 @@ def gram(
     beta: Any = 0.0,
     out: Any = None,
     triangle: Half | None = None,
+    epilogue: Any = None,
+    symmetric: tuple[str, ...] = (),
     out_dtype: Any = None,
     precision: Precision = "ieee",
     invariant: bool | None = None,
@@ -82,6 +88,10 @@ def gram(
     triangle : {"lower", "upper"}, optional
         The half to write, with the diagonal. The other half of `out` is left as it is; that of a new array is
         zero. Without it the result is exactly symmetric.
+    epilogue : epilogue, optional
+        As in `matmul`: an elementwise function of each sum, which treats (i, j) and (j, i) alike.
+    symmetric : names, optional
+        Of its Tile operands, which must be symmetric matrices.
     out_dtype, precision, invariant, stream, device, compile
         As in `matmul`.
 
@@ -122,10 +132,12 @@ def gram_by_name(arguments: dict[str, Any]) -> Any:
     dtype, precision, invariant = given["out_dtype"], given["precision"], is_invariant(given["invariant"])
     types = types_named(dtype, None, precision, None, invariant)
     numbers = given["alpha"], given["beta"]
-    operation = Operation(bool(trans), not trans, False, *numbers, types)
+    epilogue = epilogue_checked(given["epilogue"])
+    operation = Operation(bool(trans), not trans, False, *numbers, types, epilogue=epilogue)
     choices = checked(Choices(given["device"], compile=given["compile"]))
     call = Call(a, a, given["c"], given["out"], operation, choices, given["stream"])
-    return symmetric(call, given["triangle"], of_itself=True)
+    declared = require_names(given["symmetric"])
+    return symmetric(call, given["triangle"], of_itself=True, declared=declared)
 
 
 @explained
@@ -142,45 +154,81 @@ def matmul_symmetric(
     compile: Any,
 ) -> Any:
     """`lapidist.matmul` where the caller knows that the result is symmetric."""
-    require_flag("symmetric", is_symmetric)
+    declared = require_names(is_symmetric)
     given = types, Factors(*factors), epilogue_checked(epilogue)
     operation = Operation(vectors=True, types=given[0], factors=given[1], epilogue=given[2])
     choices = OPEN if device is compile is None else checked(Choices(device, compile=compile))
     call = Call(native(a), native(b), None, out, operation, choices, stream)
-    return symmetric(call, None) if is_symmetric else multiplied(call)
+    return symmetric(call, None, declared=declared) if is_symmetric is not False else multiplied(call)
 
 
-def symmetric(call: Call, half: str | None, of_itself: bool = False) -> Any:
+def symmetric(call: Call, half: str | None, of_itself: bool = False, declared: tuple[str, ...] = ()) -> Any:
     """The product of a call, of which half the tiles are computed, after every rule was checked. `of_itself`:
-    b is a.
+    b is a. `declared`: the epilogue's operands that are symmetric matrices.
     """
+    key = key_of_matrices(call) if half is None and of_itself else None
+    triangle = SYMMETRIC.get(key)
+    if triangle is not None:
+        return multiplied(of_triangle(call, triangle))
     require_half(half)
     bound = bound_matrices(call)
-    require_square(bound)
+    require_square(bound, declared)
     require_stream(call.stream)
     require_current_stream(call.stream, half)
     backend = backend_for(bound, call.choices)
     require_place(bound, backend)
     if bound.copied_to is not None:
-        return copied(symmetric(replace(call, out=None), half, of_itself), bound.copied_to, half)
-    types = call.operation.types._replace(triangle=half or "lower")
-    halved = replace(call, operation=call.operation._replace(types=types))
+        result = symmetric(replace(call, out=None), half, of_itself, declared)
+        return copied(result, bound.copied_to, half)
     if not backend.plans:
         return on_the_host(bound, half)
     choices, precision = call.choices, call.operation.types.precision
     if half is None and of_itself and is_symmetric_anyway(bound, choices, call.stream, backend, precision):
+        remember_symmetric(key, "", prepared(bound, choices, call.stream))
         return multiplied(call)
+    if half is None and of_itself and is_alike(bound) and precision not in EMULATIONS:
+        return in_one_launch(call, key, backend)
+    halved = of_triangle(call, half or "lower")
     if half is None:
         result = multiplied(halved)
-        target = operand_of(native(result), "out")
-        mirror(target, target, types.triangle, True, backend, call.stream)
+        mirror_of(result, backend, call.stream)
         return result
     result = call.out if call.out is not None else zeros(bound)
-    values = empty(bound.shape, bound.like, bound.out_dtype)
+    values = empty(bound.shape, bound.like, bound.d_dtype)
     multiplied(replace(halved, out=values))
     mirror(operand_of(values, "out"), operand_of(native(result), "out"), half, False, backend, call.stream)
     tell_written(result)
     return result
+
+
+def of_triangle(call: Call, triangle: str) -> Call:
+    types = call.operation.types._replace(triangle=triangle)
+    return replace(call, operation=call.operation._replace(types=types))
+
+
+def in_one_launch(call: Call, key: Any, backend: Backend) -> Any:
+    """The product of a and its transpose: squares on the diagonal are symmetric as they are. A launch that
+    stores only one half, before a better kernel comes, is mirrored.
+    """
+    call = of_triangle(call, BOTH)
+    ready = prepared(call.bound(), call.choices, call.stream)
+    before = ready.parts
+    result = multiplied(call)
+    if all(part.plan.stores_both_halves for part in (*before, *ready.parts)):  # another may have come between
+        remember_symmetric(key, BOTH, ready)
+    else:
+        mirror_of(result, backend, call.stream)
+    return result
+
+
+def remember_symmetric(key: Any, triangle: str, ready: Prepared) -> None:
+    if key is not None and ready.settled:
+        remember(SYMMETRIC, key, triangle)
+
+
+def mirror_of(result: Any, backend: Backend, stream: Any) -> None:
+    target = operand_of(native(result), "out")
+    mirror(target, target, "lower", True, backend, stream)
 
 
 def bound_matrices(call: Call) -> Bound:
@@ -197,12 +245,17 @@ def is_symmetric_anyway(
     bound: Bound, choices: Choices, stream: Any, backend: Backend, precision: str
 ) -> bool:
     """Whether the plain product of a and its transpose is symmetric bit by bit, and no slower."""
-    if bound.c is not None or precision in EMULATIONS:
-        return False  # nothing is known of c; slices of a and of its transpose are added in another order
+    if not is_alike(bound) or precision in EMULATIONS:
+        return False  # slices of a and of its transpose are added in another order
     plan = prepared(bound, choices, stream).plan
     if plan is None or not (plan.schedule is None or all_tiles_alike(plan.schedule)):
         return False
-    return not half_is_faster(replace(bound.problem(), triangle="lower"), backend.chip)
+    return not half_is_faster(replace(bound.problem(), triangle=BOTH), backend.chip)
+
+
+def is_alike(bound: Bound) -> bool:
+    """Whether nothing is added or applied to sums of which nobody knows that both halves are equal."""
+    return bound.c is None and not has_tiles(bound.operation.epilogue)
 
 
 def all_tiles_alike(schedule: Schedule) -> bool:
@@ -213,18 +266,15 @@ def all_tiles_alike(schedule: Schedule) -> bool:
 
 @lru_cache(maxsize=256)
 def half_is_faster(problem: Problem, chip: Device) -> bool:
-    half = of_triangle(problem, chip)
+    half = modelled_choice.of_triangle(problem, chip)
     if half is None:
         return False
     every = choose(replace(problem, triangle=""), chip).seconds
-    return (
-        half.seconds + seconds_to_mirror(problem.m * problem.n * prod(problem.batch), problem.out_dtype)
-        < every
-    )
+    return half.seconds < every
 
 
 def zeros(bound: Bound) -> Any:
-    array = empty(bound.shape, bound.like, bound.out_dtype)
+    array = empty(bound.shape, bound.like, bound.d_dtype)
     array[...] = 0
     return array
 
@@ -313,7 +363,7 @@ def require_current_stream(stream: Any, half: str | None) -> None:
         )
 
 
-def require_square(bound: Bound) -> None:
+def require_square(bound: Bound, declared: tuple[str, ...]) -> None:
     m, n = bound.shape[-2:]
     if m != n or bound.extents.drop_row or bound.extents.drop_col:
         raise ShapeError(
@@ -327,9 +377,10 @@ def require_square(bound: Bound) -> None:
             " Leave them out, or leave symmetric out"
         )
     if operation.epilogue is not None:
+        require_symmetric_epilogue(operation.epilogue.function, declared)
+    elif declared:
         raise ArgumentError(
-            f"epilogue: {operation.epilogue.function.name} follows each sum, and a symmetric product computes"
-            " half of them; got symmetric=True. Apply it to the result, or leave symmetric out"
+            f"symmetric: names Tile operands of an epilogue; got {declared!r} and no epilogue. Pass True"
         )
 
 

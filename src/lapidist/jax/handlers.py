@@ -91,6 +91,10 @@ class Ready:
         self._lock = threading.Lock()  # a call writes addresses into the bound operands
 
     @property
+    def stores_both_halves(self) -> bool:
+        return all(part.plan.stores_both_halves for part in self.prepared.parts)
+
+    @property
     def room(self) -> int:
         """The bytes of a graph's workspace, and of the sources of second passes behind it."""
         return aligned(self._workspace_bytes) + self._source_bytes
@@ -176,7 +180,8 @@ def ready(text: bytes, ordinal: int, ends: tuple[int, ...]) -> Ready | InSteps |
         prepared: Ready | InSteps = InSteps(bound, product.precision, ordinal)
     else:
         prepared = Ready(product, outlines, ordinal, ends)
-    return Mirrored(prepared, bound, ordinal) if product.triangle else prepared
+    is_whole = isinstance(prepared, Ready) and prepared.stores_both_halves
+    return Mirrored(prepared, bound, ordinal) if product.triangle and not is_whole else prepared
 
 
 def on_gpu(frame: Frame) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -30,9 +30,6 @@ from lapidist.launch import AS_IT_IS, Launch
 from lapidist.planning.mirror_pass import Lies, mirroring
 from lapidist.problems.matrix import VECTOR_BYTES
 from lapidist.problems.modes import NO_POINTERS
-
-if TYPE_CHECKING:
-    from lapidist.jax.handlers import Ready
 
 AT_D, AT_ROOM = 1 << 44, 1 << 46  # where D and the room would lie, apart from operands without memory
 
@@ -139,14 +136,14 @@ class InSteps:
         for launch in steps.launches:
             if isinstance(launch, Alone):
                 kernel = kernel_alone(launch.launch, self._ordinal)
-                first, second, third, fourth = map(address, launch.places)
+                first, second, third, fourth = map(address, launch.sources)
                 kernel.start_with({}, stream, self._bound.alpha_beta, (first, second, third, fourth))
                 continue
             step, prepared = launch
             if captured and launch.workspace_bytes:
                 prepared = self._in(at[-2] + self._nbytes, launch, stream)
             numbers: dict[str, Any] = dict(zip(("alpha", "beta"), map(address, step.numbers), strict=False))
-            a, b, c, d = map(address, step.places)
+            a, b, c, d = map(address, step.sources)
             scalars, pointers = step.bound.alpha_beta, NO_POINTERS._replace(**numbers)
             prepared.start(a, b, c, d, scalars, stream, pointers)
 
@@ -158,10 +155,18 @@ class InSteps:
         return Prepared(bound, self._ordinal, product.step.choices._replace(workspace=space))
 
 
+class Started(Protocol):
+    """What is prepared for one GPU."""
+
+    @property
+    def room(self) -> int: ...
+    def start(self, pointers: tuple[int, ...], stream: int) -> None: ...
+
+
 class Mirrored:
     """A product whose lower triangle is copied to the other one."""
 
-    def __init__(self, product: Ready | InSteps, bound: Bound, ordinal: int) -> None:
+    def __init__(self, product: Started, bound: Bound, ordinal: int) -> None:
         self._product, self._ordinal, self.room = product, ordinal, product.room
         self._launch: Launch | None = None
         *batch, n, _ = bound.shape

@@ -7,10 +7,11 @@ from typing import Any
 
 import jax
 
-from lapidist.dtypes import Precision
+from lapidist.dtypes import EMULATIONS, Precision
 from lapidist.jax.operators import bind
 from lapidist.jax.product import Product
 from lapidist.jax.public_calls import arrays_and_numbers, checked, flag, place, scaled, types_of
+from lapidist.problems.problem import BOTH
 
 
 def gram(
@@ -34,7 +35,8 @@ def gram(
     alpha, beta, c = scaled(alpha, beta, c)
     arrays, _ = arrays_and_numbers(a=a, b=a, c=c)
     trans_a = flag("trans", trans)
-    how: dict[str, Any] = {"alpha": alpha, "beta": beta, "device": place(device), "triangle": "lower"}
+    triangle = "lower" if c is not None or types["precision"] in EMULATIONS else BOTH
+    how: dict[str, Any] = {"alpha": alpha, "beta": beta, "device": place(device), "triangle": triangle}
     product = Product(tuple(arrays), trans_a, not trans_a, **how, **types)
     checked(product, arrays, ("a", "a", "c")[: len(arrays)], False)
     return of_itself(product, arrays["a"], arrays.get("c"))

@@ -157,6 +157,7 @@ FAMILY: Knobs = (
         MACRO,
     ),
     Knob("TRIANGLE", "1: only tiles that meet D's lower triangle are computed; 2: its upper one", 0),
+    Knob("BOTH_HALVES", "1: such tiles are stored a second time, transposed", 0),
     BATCHED,
     Knob("MOST_PARTS", "the most blocks that share the k of a tile of groups; 1: tiles are whole", 1),
     Knob("LEAST_STEPS", "the fewest steps of k of such a block", 1),

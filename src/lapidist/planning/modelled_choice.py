@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from operator import attrgetter
 
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.kernels.production import kernel_named
-from lapidist.kernels.wgmma.tiles import tiles_of_triangle
+from lapidist.kernels.wgmma.config_list import for_triangles
+from lapidist.kernels.wgmma.tiles import stores_both_halves, tiles_of_triangle
 from lapidist.planning.cost_table import Candidate, as_computed
 from lapidist.planning.covering_sets import best_of_class
+from lapidist.planning.mirror_pass import seconds_to_mirror
 from lapidist.planning.planner import candidates, choose, weigh_one
-from lapidist.problems.problem import Problem
+from lapidist.problems.problem import BOTH, Problem
 from lapidist.schedule.sharing_choice import Sharing
 
 WHOLE_TILES = Sharing(schedule="data_parallel")
@@ -32,26 +35,36 @@ def modelled_choice(problem: Problem, device: Device) -> Candidate:
 def of_triangle(problem: Problem, device: Device) -> Candidate | None:
     """The best config of wgmma for one triangle's tiles, as fast as a product of half as many rows. Squares
     on the diagonal are whole, so each config has another number of tiles. None: none takes the problem.
-
-    Tiles that load much are left out, as the L2 limits some that the model takes for the fastest: on an H200
-    4096^3 in bfloat16 took 150 us with 192 x 192, and 135 with 128 x 256 in pairs.
     """
     wgmma = kernel_named("wgmma")
     half = with_rows(problem, -(-problem.m // 2))
-    accepted = [c for c in candidates(half, device, (wgmma,), WHOLE_TILES) if c.refusal is None]
     best: Candidate | None = None
-    for candidate in sorted(accepted, key=attrgetter("seconds"))[:WEIGHED]:
-        config = candidate.config
-        tiles = tiles_of_triangle(as_computed(problem, config), config)
-        if tiles is None or uses_of_a_load(config) < LEAST_USES:
+    for config, factor in for_triangles(problem.math) or listed_for_triangles(half, device):
+        computed = as_computed(problem, config)
+        tiles = tiles_of_triangle(computed, config)
+        if tiles is None or weigh_one(half, device, wgmma, config, WHOLE_TILES).refusal is not None:
             continue
         columns = -(-problem.n // (config.bn * config.cluster_n))
         rows = -(-tiles // columns) * config.bm * config.cluster_m
-        seconds = weigh_one(with_rows(problem, rows), device, wgmma, config, WHOLE_TILES).seconds
+        seconds = weigh_one(with_rows(problem, rows), device, wgmma, config, WHOLE_TILES).seconds * factor
+        if problem.triangle == BOTH and not stores_both_halves(computed, config):
+            seconds += seconds_to_mirror(problem.m * problem.n * prod(problem.batch), problem.out_dtype)
         if best is None or seconds < best.seconds:
             whole = weigh_one(problem, device, wgmma, config, WHOLE_TILES)
             best = replace(whole, seconds=seconds) if whole.refusal is None else best
     return best
+
+
+def listed_for_triangles(half: Problem, device: Device) -> list[tuple[Config, float]]:
+    """Of types without configs of their own. Tiles that load much are left out, as the L2 limits some that
+    the model takes for the fastest: on an H200 4096^3 in bfloat16 took 150 us with 192 x 192, and 135 with
+    128 x 256 in pairs.
+    """
+    every = candidates(half, device, (kernel_named("wgmma"),), WHOLE_TILES)
+    accepted = [candidate for candidate in every if candidate.refusal is None]
+    fastest = sorted(accepted, key=attrgetter("seconds"))[:WEIGHED]
+    configs = [candidate.config for candidate in fastest]
+    return [(config, 1.0) for config in configs if uses_of_a_load(config) >= LEAST_USES]
 
 
 def uses_of_a_load(config: Config) -> float:

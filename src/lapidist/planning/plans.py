@@ -166,6 +166,10 @@ class Plan:
     def _parts_of_groups(self) -> tuple[int, int]:
         return scratch_of_groups(self.kernel, self.problem, self.config, self.grid[0])
 
+    @property
+    def stores_both_halves(self) -> bool:
+        return ("BOTH_HALVES", 1) in self.problem_macros
+
     @cached_property
     def build(self) -> Build:
         """What its kernel is compiled from."""

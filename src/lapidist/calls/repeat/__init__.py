@@ -23,6 +23,7 @@ MATRIX_PATHS: dict[Any, FastPath] = {}  # fast paths of matrices alone
 ROWS: dict[Any, Any] = {}  # NewRows, for products with new rows
 ARRAY_PATHS: dict[Any, Any] = {}  # fast paths of calls with arrays apart from a, b, c and out
 LISTS: dict[Any, FastPath] = {}  # fast paths of lists of matrices
+SYMMETRIC: dict[Any, str] = {}  # the triangle of products whose one launch leaves a symmetric D
 EMULATED: dict[Any, bool] = {}  # emulated products that came once; the second call makes a fast path
 
 

@@ -206,6 +206,20 @@ def close_fits(math: str) -> list[Config]:
     return [*eights, *by_hand, *in_clusters(math, CLOSELY)]
 
 
+def for_triangles(math: str) -> list[tuple[Config, float]]:
+    """Configs of 16-bit types for the tiles of one triangle, and what the model's time is multiplied by: as
+    measured on an H200, over that of whole products.
+    """
+    if math not in EITHER_WAY:
+        return []
+    return [
+        (tile(math, 128, 256, deepest(128, 256), (2, 1)), 1.01),
+        (tile(math, 128, 128, deepest(128, 128), ping_pong=True), 0.935),  # 32 lines of squares fill 4 rounds
+        (tile(math, 192, 128, 5, (2, 1)), 0.97),  # 21 squares of 384 fill one, at 2048 rows
+        (tile(math, 64, 128, deepest(64, 128)), 1.04),
+    ]
+
+
 def for_few_lines(math: str) -> list[Config]:
     """Configs for weights times few rows: as many tiles as the chip has SMs. If there are more rows than a
     tile has, A and B are exchanged and the tile has just enough columns. Activations are K-major then.

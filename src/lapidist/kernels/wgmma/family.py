@@ -43,15 +43,15 @@ from lapidist.kernels.wgmma.operands import (
 )
 from lapidist.kernels.wgmma.registers import config_macros
 from lapidist.kernels.wgmma.shared import leaves_room, wgmma_shared
-from lapidist.kernels.wgmma.tiles import tiles_of_triangle
+from lapidist.kernels.wgmma.tiles import stores_both_halves, tiles_of_triangle
 from lapidist.kernels.wgmma.warpgroups import Warpgroups
 from lapidist.launch import TensorMap
 from lapidist.problems.modes import PLAIN
-from lapidist.problems.problem import Problem
+from lapidist.problems.problem import BOTH, Problem
 from lapidist.problems.ragged import COLS, DEPTH, ROWS
 
 MATHS = (*EITHER_WAY, TF32, *INTEGERS, *FP8)
-HALVES = ("", "lower", "upper")  # of D, as TRIANGLE counts them
+HALVES = {"lower": 1, "upper": 2, BOTH: 1}  # of D, as TRIANGLE counts them
 MAPS: Parameters = (("a_map", "tensormap"), ("b_map", "tensormap"))
 
 
@@ -146,7 +146,8 @@ class Wgmma(Warpgroups):
             return {**macros, "ALONG_M": int(config.exchanged)}
         if scheduled or tiles_of_triangle(problem, config) is None:
             return macros
-        return {**macros, "TRIANGLE": HALVES.index(problem.triangle)}
+        both = {"BOTH_HALVES": 1} if stores_both_halves(problem, config) else {}
+        return {**macros, "TRIANGLE": HALVES[problem.triangle], **both}
 
     def parts_of_tiles(self, problem: Problem, config: Config) -> int:
         return parts_of_tiles(problem, config)

@@ -12,13 +12,14 @@ from lapidist.dtypes import size_of
 from lapidist.kernels.wgmma.operands import (
     by_registers,
     c_in_patches,
+    copies_out,
     few_rows,
     mn_major,
     packed,
     transposed_d,
 )
 from lapidist.problems.compile_key import of_kind
-from lapidist.problems.problem import Problem
+from lapidist.problems.problem import BOTH, Problem
 from lapidist.problems.ragged import COLS, ROWS
 from lapidist.problems.scaling import STRIPS
 
@@ -105,6 +106,16 @@ def tiles_of_triangle(problem: Problem, config: Config) -> int | None:
         return None
     lines = -(-problem.m // square)
     return lines * (lines + 1) // 2 * (square // high) * (square // wide) * prod(problem.batch)
+
+
+def stores_both_halves(problem: Problem, config: Config) -> bool:
+    """Whether tiles off the diagonal are stored a second time, transposed (mirrored_store.cuh)."""
+    if problem.triangle != BOTH or tiles_of_triangle(problem, config) is None or config.bn % 64:
+        return False
+    leaves_whole = copies_out(problem) and not transposed_d(problem) and size_of(problem.out_dtype) == 2
+    if problem.fused is not None and problem.fused.function.stores_d:
+        return False
+    return leaves_whole and problem.c is None and not by_registers(problem)
 
 
 def read_once(problem: Problem, config: Config) -> tuple[bool, bool]:

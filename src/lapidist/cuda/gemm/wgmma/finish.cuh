@@ -11,6 +11,7 @@
 #include "gemm/wgmma/epilogue_of_tile.cuh"
 #include "gemm/wgmma/deferred_store.cuh"
 #include "gemm/wgmma/line_of_c.cuh"
+#include "gemm/wgmma/mirrored_store.cuh"
 #include "gemm/wgmma/product.cuh"
 
 template <typename Pipeline, typename Tiles>
@@ -149,6 +150,12 @@ struct Finisher {
                                 tiles.inner,       tiles.outer, first_buffer, limit_of(tiles)};
     out.template store<0, ALL_PATCHES - HELD>(
         [&](int i) { out.buffer(i).lay(sums[i / D_PATCHES] + patch_begin(i % D_PATCHES) / 2); });
+    if constexpr (BOTH_HALVES) {
+      const int group = warp / 4, down = tiles.row + group % TILE_GROUPS * ROWS * 64;
+      const MirroredStore<D_COLS> mirror = {
+          destination_of(p), pipeline.patch.D + group * 4, down, tiles.col, tiles.inner, tiles.outer};
+      if (!tiles.on_diagonal) mirror.store(sums, first_buffer + ALL_PATCHES - HELD, limit_of(tiles));
+    }
     held.take(out, sums[0], tiles.end - tiles.begin);
     if (few || tiles.last()) held.store_all();
   }

@@ -1,4 +1,5 @@
-// The tiles of a symmetric D that meet one of its triangles; the other half is their mirror (second/mirror.cu).
+// The tiles of a symmetric D that meet one of its triangles; the other half is their mirror (mirrored_store.cuh,
+// second/mirror.cu).
 //
 // D is walked by squares as wide as the larger side of a cluster's tiles. Those on the diagonal are computed
 // whole. Bands of BAND lines are for the L2, here of two:
@@ -24,6 +25,7 @@ struct TriangleTiles {
   static constexpr int begin = 0;
   int lines, per_matrix, count, at;
   int row, col, inner, outer, end;
+  bool on_diagonal;  // in a square of which both halves are computed
 
   template <typename Extents, typename Order>
   __device__ __forceinline__ TriangleTiles(const Extents& e, const Schedule&, const Order& order) {
@@ -62,6 +64,7 @@ struct TriangleTiles {
       line = step + rest;
     }
     const int down = TRIANGLE == 2 ? step : line, across = TRIANGLE == 2 ? line : step;
+    on_diagonal = down == across;
     row = down * SQUARE + (part % DOWN * CLUSTER_M + rank % CLUSTER_M) * BM;
     col = across * SQUARE + (part / DOWN * CLUSTER_N + rank / CLUSTER_M) * BN;
     outer = BATCHED ? floor_div(matrix, e.batch) : 0, inner = BATCHED ? matrix - outer * e.batch : 0;

@@ -1,0 +1,61 @@
+"""Epilogues of symmetric products: functions that treat (i, j) and (j, i) alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lapidist.epilogues.steps import COLUMN, ROW, TILE
+from lapidist.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from lapidist.epilogues.steps import Function
+
+WAY_OUT = "Apply it to the result, or leave symmetric out"
+
+
+def require_names(symmetric: object) -> tuple[str, ...]:
+    """The Tile operands that a caller says are symmetric matrices, by their names."""
+    if isinstance(symmetric, bool):
+        return ()
+    if not isinstance(symmetric, (tuple, list)) or not all(isinstance(name, str) for name in symmetric):
+        raise ArgumentError(
+            "symmetric: must be True or False, or the names of the epilogue's Tile operands that are"
+            f" symmetric matrices; got {symmetric!r}. Leave it out"
+        )
+    return tuple(symmetric)
+
+
+def require_symmetric_epilogue(function: Function, declared: tuple[str, ...]) -> None:
+    """A kernel computes half of D's elements: the function must give both of a pair the same value."""
+    name, got = function.name, f"got symmetric={declared or True!r}"
+    if len(function.results) > 1 or function.results[0].then or function.paired:
+        raise ArgumentError(
+            f"epilogue: {name} reduces, pairs or stores more than D, and a symmetric product computes half of"
+            f" its sums; {got}. {WAY_OUT}"
+        )
+    if function.is_positioned:
+        raise ArgumentError(f"epilogue: {name} drops by place, so (i, j) and (j, i) differ; {got}. {WAY_OUT}")
+    kinds = {parameter.name: parameter.kind for parameter in function.parameters}
+    lines = [operand for operand, kind in kinds.items() if kind in (ROW, COLUMN)]
+    if lines:
+        raise ArgumentError(
+            f"epilogue: {name} has the {kinds[lines[0]]} {lines[0]}, by which (i, j) and (j, i) differ;"
+            f" {got}. {WAY_OUT}"
+        )
+    tiles = [operand for operand, kind in kinds.items() if kind == TILE and operand not in declared]
+    if tiles:
+        raise ArgumentError(
+            f"epilogue: {name} has the Tile {tiles[0]}, which may differ at (i, j) and (j, i); {got}. If it"
+            f" is a symmetric matrix, name it: symmetric=({tiles[0]!r},)"
+        )
+    unknown = [operand for operand in declared if kinds.get(operand) != TILE]
+    if unknown:
+        raise ArgumentError(
+            f"symmetric: names Tile operands of {name}; got {unknown[0]!r}. It has"
+            f" {', '.join(operand for operand, kind in kinds.items() if kind == TILE) or 'none'}"
+        )
+
+
+def has_tiles(epilogue: Any) -> bool:
+    """Whether a function reads matrices, of which nobody knows that both halves are equal bit by bit."""
+    return epilogue is not None and any(each.kind == TILE for each in epilogue.function.parameters)
