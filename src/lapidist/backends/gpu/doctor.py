@@ -35,7 +35,7 @@ GPU_HINT = (
     'a GPU of compute capability 7.5 or newer; without one NumPy multiplies and device="machine" runs the'
     " kernels"
 )
-TORCH_HINT = 'pip install "torch>=2.7"'
+TORCH_HINT = 'pip install "torch>=2.11"'
 CUPY_HINT = 'pip install "cupy-cuda13x>=13.6"'
 LAB_HINT = 'pip install "lapidist[lab]"'
 
