@@ -17,16 +17,32 @@ FULL     := .venv-full
 FULL_DEV := $(FULL)/.installed
 FULL_PIP := $(FULL)/bin/python -m pip install --quiet --disable-pip-version-check
 
+# The oldest NumPy, torch and JAX that pyproject.toml allows, and the newest. JAX needs Python 3.11.
+OLD_LIBS := .venv-libraries-oldest
+NEW_LIBS := .venv-libraries-newest
+OLD_LIBS_DEV := $(OLD_LIBS)/.installed
+NEW_LIBS_DEV := $(NEW_LIBS)/.installed
+$(OLD_LIBS_DEV): LIBRARIES := torch==2.11.0 jax==0.10.0 numpy==2.0.0 ml_dtypes==0.5.0
+$(NEW_LIBS_DEV): LIBRARIES := --upgrade torch jax numpy ml_dtypes
+TORCH_CPU := --extra-index-url https://download.pytorch.org/whl/cpu
+WITH_LIBS := tests/test_dtypes.py tests/calls/test_numpy_users.py tests/backends/test_host.py tests/frameworks/test_arrays.py \
+             tests/frameworks/test_alike.py tests/frameworks/test_jax_products.py tests/frameworks/test_torch_ops.py \
+             tests/frameworks/test_torch_layers.py tests/frameworks/test_torch_everywhere.py
+
 # Other NVRTCs than $(VENV) has: the first that pyproject.toml allows, and the newest, which another package may bring.
+# And CUDA 12's, for older drivers.
 OLDEST     := .venv-oldest
 NEWEST     := .venv-newest
+CUDA12     := .venv-cuda12
 OLDEST_DEV := $(OLDEST)/.installed
 NEWEST_DEV := $(NEWEST)/.installed
+CUDA12_DEV := $(CUDA12)/.installed
 $(OLDEST_DEV): NVRTC := nvidia-cuda-nvrtc==13.0.48 nvidia-cuda-runtime==13.0.48
 $(NEWEST_DEV): NVRTC := "nvidia-cuda-nvrtc>=13.1,<14" "nvidia-cuda-runtime>=13.1,<14"
 COMPILED   := tests/kernels/test_kernels.py tests/kernels/test_chips.py tests/kernels/test_fragments_in_flight.py \
               tests/commands/test_machine_commands.py tests/kernels/test_wgmma_registers.py \
               -k "compiles or registers or bounds_its_choice"
+RUN_BY_12  := tests/build/test_toolkit.py tests/machine/test_registered_kernels.py
 
 # The site and the package, each with tools of its own.
 DOCS     := .venv-docs
@@ -42,7 +58,7 @@ SMOKE := tests/test_house.py tests/test_docs.py tests/docs tests/test_dtypes.py 
 
 ANYWHERE := not gpu and not frameworks and not browser
 
-.PHONY: demo smoke test full surveys compilers frameworks browser check format doctor docs package clean
+.PHONY: demo smoke test full surveys compilers frameworks libraries browser check format doctor docs package clean
 
 demo: $(BASE)       ## climb the ladder: on the GPU if there is one
 	$(BIN)/lapidist climb
@@ -58,12 +74,18 @@ full: test surveys compilers frameworks browser  ## all that needs no GPU: surve
 surveys: $(DEV)     ## every kernel by every type, config and order of threads: what takes longer than `make test`
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "$(ANYWHERE) and survey"
 
-compilers: $(OLDEST_DEV) $(NEWEST_DEV)  ## every kernel by the first NVRTC that is allowed, and by the newest
+compilers: $(OLDEST_DEV) $(NEWEST_DEV) $(CUDA12_DEV)  ## every kernel by the first NVRTC that is allowed, by the newest, and by CUDA 12's
 	$(OLDEST)/bin/python -m pytest -n auto --dist worksteal $(COMPILED)
 	$(NEWEST)/bin/python -m pytest -n auto --dist worksteal $(COMPILED)
+	$(CUDA12)/bin/python -m pytest -n auto --dist worksteal $(COMPILED)
+	$(CUDA12)/bin/python -m pytest -n auto --dist worksteal -m "$(ANYWHERE) and not survey" $(RUN_BY_12)
 
 frameworks: $(FULL_DEV)
 	$(FULL)/bin/python -m pytest -n auto -m "frameworks and not gpu"
+
+libraries: $(OLD_LIBS_DEV) $(NEW_LIBS_DEV)  ## the oldest and the newest NumPy, torch and JAX that are allowed
+	$(OLD_LIBS)/bin/python -m pytest -n auto -m "not gpu and not survey" $(WITH_LIBS)
+	$(NEW_LIBS)/bin/python -m pytest -n auto -m "not gpu and not survey" $(WITH_LIBS)
 
 browser: $(DEV)     ## pages in a browser (Debian: apt-get install chromium)
 	$(BIN)/python -m pytest -m "browser and not gpu"
@@ -93,7 +115,7 @@ package: $(DOCS_DEV)  ## wheels and source archives of lapidist and lapidist-lab
 	$(DOCS)/bin/twine check --strict dist/*
 
 clean:
-	rm -rf $(VENV) $(FULL) $(OLDEST) $(NEWEST) $(DOCS) build dist
+	rm -rf $(VENV) $(FULL) $(OLDEST) $(NEWEST) $(CUDA12) $(OLD_LIBS) $(NEW_LIBS) $(DOCS) build dist
 
 # ---- set-up: once, and again when a pyproject.toml changes ----
 
@@ -123,6 +145,19 @@ $(OLDEST_DEV) $(NEWEST_DEV): $(PROJECTS)
 	@echo "installing lapidist with another NVRTC into $(@D)"
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --editable . $(LAB) pytest pytest-xdist hypothesis
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade $(NVRTC)
+	@touch $@
+
+$(OLD_LIBS_DEV) $(NEW_LIBS_DEV): $(PROJECTS)
+	@$(PYTHON) -m venv $(@D)
+	@echo "installing lapidist with $(LIBRARIES) into $(@D)"
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --editable . $(LAB) pytest pytest-xdist hypothesis
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH_CPU) $(LIBRARIES)
+	@touch $@
+
+$(CUDA12_DEV): $(PROJECTS)
+	@$(PYTHON) -m venv $(@D)
+	@echo "installing lapidist with CUDA 12's compiler into $(@D)"
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[cuda12]" $(LAB) pytest pytest-xdist hypothesis
 	@touch $@
 
 $(DOCS_DEV): $(PROJECTS)

@@ -10,7 +10,7 @@ from typing import Any
 
 from lapidist.errors import explained as _explained
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOME = {
     "api": "gemm gemm_lists matmul",

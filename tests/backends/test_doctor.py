@@ -61,7 +61,7 @@ def test_what_is_missing_comes_with_the_command_that_gets_it(
         monkeypatch.setitem(sys.modules, module, None)
     status, found = report(capsys)
     assert status == 0
-    assert 'get it: pip install "torch>=2.7"' in found["torch"]
+    assert 'get it: pip install "torch>=2.11"' in found["torch"]
     assert 'get it: pip install "cupy-cuda13x>=13.6"' in found["CuPy"]
     assert 'get it: pip install "jax[cuda13]>=0.10"' in found["JAX"]
     assert all(found[name].startswith("absent ") for name in ("torch", "CuPy", "JAX"))

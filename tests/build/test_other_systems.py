@@ -133,8 +133,10 @@ def no_pool(count): raise AssertionError("processes")
 workers.Pool, workers.compile_one = no_pool, lambda order: order
 orders = [types.SimpleNamespace(entry=str(n)) for n in range(2)]
 assert workers.compile_all(orders, 2) == orders
+from lapidist.build.compile_policy import way_of
+assert [way_of(way) for way in (None, "background", "never")] == ["wait", "wait", "never"]
 """
-    worked(run_as("windows", code, tmp_path))
+    worked(run_as("windows", code, tmp_path, LAPIDIST_COMPILE=""))
 
 
 def test_macos_runs_ptx_and_says_why_it_compiles_nothing(tmp_path: Path) -> None:

@@ -105,6 +105,11 @@ def test_a_driver_that_is_too_old() -> None:
         match=r"driver: CUDA 13\.0 is needed, this one gives 12\.4\. Install an NVIDIA driver of release 580",
     ):
         driver.require_driver_version(12040)
+    with pytest.raises(DeviceError, match=r"for this one CUDA 12.s compiler: pip install .lapidist.cuda12"):
+        driver.require_driver_version(12040)
+    with pytest.raises(DeviceError) as told:
+        driver.require_driver_version(11080)
+    assert "cuda12" not in str(told.value)
     driver.require_driver_version(13000)
     driver.require_driver_version(13050)
 

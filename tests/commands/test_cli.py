@@ -87,7 +87,7 @@ def test_missing_torch_and_cupy_say_what_to_install(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.setitem(sys.modules, "cupy", None)
     find_framework.cache_clear()
-    with pytest.raises(DeviceError, match=r"framework: .*pip install .torch>=2\.7., or: pip install .cupy"):
+    with pytest.raises(DeviceError, match=r"framework: .*pip install .torch>=2\.11., or: pip install .cupy"):
         find_framework()
 
 

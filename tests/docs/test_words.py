@@ -53,7 +53,7 @@ def test_pages_use_no_private_words() -> None:
 
 
 def test_entries_of_the_changelog_have_one_line() -> None:
-    lines = (ROOT / "CHANGELOG.md").read_text().partition("## Unreleased")[2].splitlines()
+    lines = (ROOT / "CHANGELOG.md").read_text().partition("\n## ")[2].splitlines()[1:]
     assert [line for line in lines if line and not re.match(r"- |#|\*\*", line)] == []
 
 

@@ -341,6 +341,7 @@ def test_what_describes_itself_wrongly_is_named(what: str, name: str) -> None:
         lapidist.gemm(**{**given, name: WRONG[what]})
 
 
+@pytest.mark.skipif(np.__version__.startswith("2.0."), reason="NumPy 2.0 only reads what speaks DLPack")
 @pytest.mark.parametrize("device", [None, "machine"])
 def test_an_output_over_an_operand_may_speak_dlpack(device: str | None) -> None:
     a = np.arange(4, dtype=np.float32).reshape(2, 2)

@@ -18,7 +18,7 @@ from queue import SimpleQueue
 from lapidist.build.cache import limit_or_default, read
 from lapidist.build.compiler import Order, key_of
 from lapidist.build.folder import cache_directory, log, warn_once
-from lapidist.build.portable_files import WINDOWS, at_fork
+from lapidist.build.portable_files import at_fork
 from lapidist.build.processes import Process, make_calls
 from lapidist.build.workers import Answer, compile_in, load_compiler
 from lapidist.launch import Binary
@@ -194,8 +194,6 @@ def most_compilers() -> int:
 
 def may_compile() -> bool:
     """Whether there is memory for a compiler process, and a cache through which its result comes."""
-    if WINDOWS:  # Process needs handles that a child gets by their numbers
-        return False
     free = free_bytes()
     if free is not None and free < LEAST_BYTES:
         warn_once(f"compile: {free >> 20} MiB of memory are free, too few for a compiler behind. {GO_ON}")

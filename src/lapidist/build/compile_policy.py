@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import Final, Literal
 
+from lapidist.build.portable_files import WINDOWS
+
 Compiling = Literal["background", "wait", "never"]
 VARIABLE = "LAPIDIST_COMPILE"
 BACKGROUND: Final = "background"  # another kernel of the same SumOrder runs until then
@@ -24,7 +26,9 @@ def way_of_environment() -> Compiling:
 
 
 def way_of(way: Compiling | None) -> Compiling:
-    return way or way_of_environment()
+    """On Windows calls wait: no process compiles beside them."""
+    chosen = way or way_of_environment()
+    return WAIT if WINDOWS and chosen == BACKGROUND else chosen
 
 
 def kept_way(choice: Compiling | None) -> Compiling:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from lapidist.build import cache as cache_files
 from lapidist.build.portable_files import at_fork
+from lapidist.build.toolkit import load_older_nvrtc, older_headers
 from lapidist.errors import CompileError, DeviceError
 from lapidist.knobs.header import NAME as CONFIG_HEADER
 from lapidist.knobs.header import config_header
@@ -178,6 +179,7 @@ def nvrtc_version() -> tuple[int, int]:
 def load_nvrtc():  # type: ignore[no-untyped-def]
     """cuda.bindings.nvrtc. If the library is missing, the error has the command that installs it."""
     try:
+        load_older_nvrtc()
         from cuda.bindings import nvrtc
 
         nvrtc.nvrtcVersion()
@@ -195,7 +197,7 @@ def include_paths() -> tuple[Path, ...]:
     """The project's headers and CUDA's own (cuda_fp16.h and its like)."""
     from cuda import pathfinder
 
-    toolkit = pathfinder.find_nvidia_header_directory("cudart")
+    toolkit = older_headers() or pathfinder.find_nvidia_header_directory("cudart")
     if toolkit is None:
         raise DeviceError(f"CUDA headers: cuda_fp16.h was not found. Install it with: {NVRTC_HINT}")
     return (CUDA_SOURCES, Path(toolkit))

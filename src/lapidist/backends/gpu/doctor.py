@@ -13,6 +13,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
+from lapidist.build import toolkit
 from lapidist.build.cache import entries
 from lapidist.build.compiler import (
     MEASURED_NVRTC,
@@ -34,7 +35,7 @@ GPU_HINT = (
     'a GPU of compute capability 7.5 or newer; without one NumPy multiplies and device="machine" runs the'
     " kernels"
 )
-TORCH_HINT = 'pip install "torch>=2.7"'
+TORCH_HINT = 'pip install "torch>=2.11"'
 CUPY_HINT = 'pip install "cupy-cuda13x>=13.6"'
 LAB_HINT = 'pip install "lapidist[lab]"'
 
@@ -133,6 +134,9 @@ def find_nvrtc() -> str:
     load_nvrtc()
     version, place = nvrtc_version(), pathfinder.load_nvidia_dynamic_lib("nvrtc").abs_path
     description = "{}.{}  {}".format(*version, place)
+    if toolkit.major() == toolkit.OLDER:
+        measured = "speeds were measured with {}.{}".format(*MEASURED_NVRTC)
+        return f"{description}; for drivers of release {toolkit.DRIVERS[toolkit.OLDER]} or newer; {measured}"
     if version == MEASURED_NVRTC:
         return description
     return "{}; speeds were measured with {}.{}: {}".format(description, *MEASURED_NVRTC, NVRTC_HINT)

@@ -11,13 +11,12 @@ from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Any
 
+from lapidist.build import toolkit
 from lapidist.device import Device, like
 from lapidist.dtypes import TYPES
 from lapidist.errors import DeviceError, LaunchError
 from lapidist.frameworks.arrays import Operand
 from lapidist.launch import Binary, TensorMap
-
-MINIMUM_DRIVER = 13000  # CUDA 13.0: cubins from NVRTC 13.x need an R580 driver or newer
 
 
 def check(result: tuple[Any, ...], call: str) -> Any:
@@ -48,10 +47,14 @@ def load_driver() -> Any:
 
 
 def require_driver_version(version: int) -> None:
-    if version < MINIMUM_DRIVER:
+    """Cubins of a toolkit need a driver of the same major version, or of a later one."""
+    needed = toolkit.major()
+    if version < needed * 1000:
+        older = f", or for this one CUDA 12's compiler: {toolkit.EXTRA}"
+        older = older if version >= toolkit.OLDER * 1000 else ""
         raise DeviceError(
-            f"driver: CUDA {MINIMUM_DRIVER // 1000}.0 is needed, this one gives"
-            f" {version // 1000}.{version % 1000 // 10}. Install an NVIDIA driver of release 580 or newer"
+            f"driver: CUDA {needed}.0 is needed, this one gives {version // 1000}.{version % 1000 // 10}."
+            f" Install an NVIDIA driver of release {toolkit.DRIVERS[needed]} or newer{older}"
         )
 
 
