@@ -29,7 +29,7 @@ def same(result: Any, right: Numbers, dtype: Any = np.complex64) -> None:
     assert np.array_equal(result, right), (result, right)
 
 
-# numbers of alpha and beta: read where they lie, or brought into form before
+# numbers of alpha and beta: of the product of real numbers, or multiplied before
 SCALARS = [(1.0, 0.0), (2.0, 1.0), (1j, 1 - 2j), (1 - 1j, 2.0), (3.0, 1j)]
 
 
@@ -148,7 +148,7 @@ def test_the_plan_says_which_launches_come_before() -> None:
     a, b = whole(80, 9), whole(9, 7)
     for x, y, of in ((a, b, ["b"]), (np.array(a, order="F"), b, ["a", "b"]), (a.real.copy(), b, [])):
         words = str(lapidist.plan(x, y, device="machine"))
-        before = re.findall(r"before it: real_form of (\w)", words)
+        before = re.findall(r"before it: widen of (\w)", words)
         assert before == of
     assert "by complex_tile of a, 1 blocks" in str(lapidist.plan(a[:9], b, device="machine"))
 

@@ -192,7 +192,7 @@ COMPLEX_TILE: Knobs = (
     *(Knob(f"{name}_REAL", f"1: {name.lower()} is real") for name in ("ALPHA", "BETA")),
     Knob("READS_C", "1: beta is not zero"),
 )
-REAL_FORM: Knobs = (
+WIDEN: Knobs = (
     THREADS,
     PART,
     Knob("OF_REAL", "1: A's numbers are real"),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from lapidist.build.compiler import compile_kernel
 from lapidist.dtypes import TYPES
 from lapidist.launch import Launch, ParameterBlock
-from lapidist.planning.real_form_pass import overlaps_on
+from lapidist.planning.widening_pass import overlaps_on
 
 SIDE, THREADS = 32, 128  # of a square of results
 SHORT, LONG = 16, 32  # steps of k at a time
@@ -78,7 +78,7 @@ def complex_tiles(
     )
 
 
-# Up to these sizes it is faster than bringing an operand into form.
+# Up to these sizes it is faster than widening an operand before.
 MOST_SIDE, MOST_K = 64, 256
 
 

@@ -2,7 +2,7 @@
 //
 // A block has a square of SIDE x SIDE results of one product. It takes STEPS of k at a time through shared memory, and
 // loads the next ones while it multiplies. A thread keeps ROWS x COLUMNS results, two sums each: four products of real
-// numbers a step. Large products run faster as products of real numbers, whose operands are brought into form before.
+// numbers a step. Large products run faster as products of real numbers, of which one operand is widened before.
 #include "config.cuh"
 #include "overlap.cuh"
 
