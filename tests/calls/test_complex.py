@@ -153,6 +153,31 @@ def test_the_plan_says_which_launches_come_before() -> None:
     assert "by complex_tile of a, 1 blocks" in str(lapidist.plan(a[:9], b, device="machine"))
 
 
+@pytest.mark.parametrize("device", PLACES)
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("n", [65, 32, 1])
+def test_gram_equals_its_conjugated_transpose(device: str, dtype: Any, n: int) -> None:
+    a = (np.random.default_rng(n).standard_normal((n, 80)).view(complex)).astype(dtype)
+    with sanitized(n):
+        result = lapidist.gram(a, device=device)
+    assert np.array_equal(result, result.conj().T)
+    np.testing.assert_allclose(result, a @ a.conj().T, atol=1e-4)
+    same(lapidist.gram(a.T, trans=True, device=device), result.conj(), dtype)
+    for triangle, of in (("lower", np.tril), ("upper", np.triu)):
+        out = np.full((n, n), 7, dtype)
+        half = lapidist.gram(a, triangle=triangle, out=out, device=device)  # type: ignore[arg-type]
+        np.testing.assert_allclose(of(half), of(result), atol=1e-4)
+        assert (half[of(np.ones((n, n))) == 0] == 7).all()
+
+
+def test_refusals_of_gram() -> None:
+    a = whole(4, 5)
+    with pytest.raises(lapidist.ArgumentError, match="alpha: must be real, as the result of gram"):
+        lapidist.gram(a, alpha=1j)
+    with pytest.raises(lapidist.ArgumentError, match="symmetric: is for real numbers; got complex64"):
+        lapidist.matmul(a, a.conj().T, symmetric=True)
+
+
 REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "op": (
         {"trans_a": "H"},
