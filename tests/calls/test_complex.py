@@ -11,6 +11,7 @@ import pytest
 
 import lapidist
 from lapidist.backends.machine_backend import sanitized
+from lapidist.calls import complex_product
 
 PLACES = "host", "machine"
 TYPES = [np.complex64, np.complex128]
@@ -29,6 +30,12 @@ def same(result: Any, right: Numbers, dtype: Any = np.complex64) -> None:
     assert np.array_equal(result, right), (result, right)
 
 
+@pytest.fixture(params=[True, False], ids=["tiles", "widened"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small matrices by the kernel of their own, and by those of real numbers."""
+    monkeypatch.setattr(complex_product, "is_small", lambda *_: request.param)
+
+
 # numbers of alpha and beta: of the product of real numbers, or multiplied before
 SCALARS = [(1.0, 0.0), (2.0, 1.0), (1j, 1 - 2j), (1 - 1j, 2.0), (3.0, 1j)]
 
@@ -36,10 +43,14 @@ SCALARS = [(1.0, 0.0), (2.0, 1.0), (1j, 1 - 2j), (1 - 1j, 2.0), (3.0, 1j)]
 @pytest.mark.parametrize("device", PLACES)
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize(("trans_a", "trans_b"), list(product(OPS, OPS)))
-def test_every_op_of_every_layout(device: str, dtype: Any, trans_a: Any, trans_b: Any) -> None:
+def test_every_op_of_every_layout(
+    device: str, dtype: Any, trans_a: Any, trans_b: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     m, n, k = 33, 7, 35  # squares of numbers have 32 rows: whole ones and parts of them
     c = whole(m, n, dtype=dtype, seed=2)
     for number, (of_a, of_b, of_d) in enumerate(product("CF", repeat=3)):
+        in_tiles = number.bit_count() % 2 == 0
+        monkeypatch.setattr(complex_product, "is_small", lambda *_, in_tiles=in_tiles: in_tiles)
         a = np.array(whole(*((k, m) if trans_a else (m, k)), dtype=dtype), order=of_a)
         b = np.array(whole(*((n, k) if trans_b else (k, n)), dtype=dtype, seed=1), order=of_b)
         alpha, beta = SCALARS[number % len(SCALARS)]
@@ -71,6 +82,7 @@ def test_real_with_complex_as_numpy_has_it(device: str) -> None:
 
 
 @pytest.mark.parametrize("device", PLACES)
+@pytest.mark.usefixtures("way")
 def test_batches_and_vectors(device: str) -> None:
     a, b = whole(2, 3, 5, 9), whole(3, 9, 4)
     cases: list[tuple[Numbers, Numbers]] = [
@@ -91,6 +103,7 @@ def test_batches_and_vectors(device: str) -> None:
 
 
 @pytest.mark.parametrize("device", PLACES)
+@pytest.mark.usefixtures("way")
 def test_what_is_zero_is_not_read(device: str) -> None:
     a, b, c = whole(5, 9), whole(9, 7), whole(5, 7, seed=2)
     nothing = np.full_like(a, np.nan)
@@ -102,6 +115,7 @@ def test_what_is_zero_is_not_read(device: str) -> None:
 
 
 @pytest.mark.parametrize("device", PLACES)
+@pytest.mark.usefixtures("way")
 def test_c_of_any_layout(device: str) -> None:
     a, b, c = whole(6, 9), whole(9, 7), whole(7, 6, seed=2)
     for addend in (c.T, c.T.conj(), c[:1, 0], c[0, :, None], c.T[:, :1]):
