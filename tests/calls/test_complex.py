@@ -159,12 +159,12 @@ def test_a_plan(device: str) -> None:
 
 
 def test_the_plan_says_which_launches_come_before() -> None:
-    a, b = whole(80, 9), whole(9, 7)
+    a, b = whole(80, 9), whole(9, 20)
     for x, y, of in ((a, b, ["b"]), (np.array(a, order="F"), b, ["a", "b"]), (a.real.copy(), b, [])):
         words = str(lapidist.plan(x, y, device="machine"))
         before = re.findall(r"before it: widen of (\w)", words)
         assert before == of
-    assert "by complex_tile of a, 1 blocks" in str(lapidist.plan(a[:9], b, device="machine"))
+    assert "by complex_tile of a, 1 blocks" in str(lapidist.plan(a[:20], b, device="machine"))
 
 
 @pytest.mark.parametrize("device", PLACES)
