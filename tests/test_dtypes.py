@@ -18,6 +18,7 @@ from lapidist.dtypes import (
     MATHS,
     MIXED,
     OPERANDS,
+    PART_OF,
     TF32,
     TYPES,
     element_of,
@@ -67,7 +68,7 @@ def test_the_documents_list_what_there_is() -> None:
         types, _, results = (cell.strip() for cell in line.split("|"))
         for name in types.partition(" with ")[0].split(", "):
             listed[name] = tuple(results.replace("the operands' own", name).split(", "))
-    assert listed == {name: TYPES[name].outputs for name in OPERANDS}
+    assert listed == {name: TYPES[name].outputs for name in (*OPERANDS, *PART_OF)}
 
 
 @pytest.mark.parametrize("math", MATHS)
@@ -111,7 +112,7 @@ def test_types_of_torch_are_read_by_what_they_print() -> None:
 
 
 def test_what_is_no_type_is_refused() -> None:
-    with pytest.raises(DTypeError, match=r"out_dtype: must be one of float16, .*int32; got 'floating'"):
+    with pytest.raises(DTypeError, match=r"out_dtype: must be one of float16, .*complex128; got 'floating'"):
         lapidist.matmul(np.ones((2, 2), np.float32), np.ones((2, 2), np.float32), out_dtype="floating")
 
 

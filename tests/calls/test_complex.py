@@ -11,6 +11,7 @@ import pytest
 
 import lapidist
 from lapidist.backends.machine_backend import sanitized
+from lapidist.calls import complex_product
 
 PLACES = "host", "machine"
 TYPES = [np.complex64, np.complex128]
@@ -29,17 +30,27 @@ def same(result: Any, right: Numbers, dtype: Any = np.complex64) -> None:
     assert np.array_equal(result, right), (result, right)
 
 
-# numbers of alpha and beta: read where they lie, or brought into form before
+@pytest.fixture(params=[True, False], ids=["tiles", "widened"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small matrices by the kernel of their own, and by those of real numbers."""
+    monkeypatch.setattr(complex_product, "is_small", lambda *_: request.param)
+
+
+# numbers of alpha and beta: of the product of real numbers, or multiplied before
 SCALARS = [(1.0, 0.0), (2.0, 1.0), (1j, 1 - 2j), (1 - 1j, 2.0), (3.0, 1j)]
 
 
 @pytest.mark.parametrize("device", PLACES)
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize(("trans_a", "trans_b"), list(product(OPS, OPS)))
-def test_every_op_of_every_layout(device: str, dtype: Any, trans_a: Any, trans_b: Any) -> None:
+def test_every_op_of_every_layout(
+    device: str, dtype: Any, trans_a: Any, trans_b: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     m, n, k = 33, 7, 35  # squares of numbers have 32 rows: whole ones and parts of them
     c = whole(m, n, dtype=dtype, seed=2)
     for number, (of_a, of_b, of_d) in enumerate(product("CF", repeat=3)):
+        in_tiles = number.bit_count() % 2 == 0
+        monkeypatch.setattr(complex_product, "is_small", lambda *_, in_tiles=in_tiles: in_tiles)
         a = np.array(whole(*((k, m) if trans_a else (m, k)), dtype=dtype), order=of_a)
         b = np.array(whole(*((n, k) if trans_b else (k, n)), dtype=dtype, seed=1), order=of_b)
         alpha, beta = SCALARS[number % len(SCALARS)]
@@ -71,6 +82,7 @@ def test_real_with_complex_as_numpy_has_it(device: str) -> None:
 
 
 @pytest.mark.parametrize("device", PLACES)
+@pytest.mark.usefixtures("way")
 def test_batches_and_vectors(device: str) -> None:
     a, b = whole(2, 3, 5, 9), whole(3, 9, 4)
     cases: list[tuple[Numbers, Numbers]] = [
@@ -91,6 +103,7 @@ def test_batches_and_vectors(device: str) -> None:
 
 
 @pytest.mark.parametrize("device", PLACES)
+@pytest.mark.usefixtures("way")
 def test_what_is_zero_is_not_read(device: str) -> None:
     a, b, c = whole(5, 9), whole(9, 7), whole(5, 7, seed=2)
     nothing = np.full_like(a, np.nan)
@@ -102,6 +115,7 @@ def test_what_is_zero_is_not_read(device: str) -> None:
 
 
 @pytest.mark.parametrize("device", PLACES)
+@pytest.mark.usefixtures("way")
 def test_c_of_any_layout(device: str) -> None:
     a, b, c = whole(6, 9), whole(9, 7), whole(7, 6, seed=2)
     for addend in (c.T, c.T.conj(), c[:1, 0], c[0, :, None], c.T[:, :1]):
@@ -145,12 +159,37 @@ def test_a_plan(device: str) -> None:
 
 
 def test_the_plan_says_which_launches_come_before() -> None:
-    a, b = whole(80, 9), whole(9, 7)
+    a, b = whole(80, 9), whole(9, 20)
     for x, y, of in ((a, b, ["b"]), (np.array(a, order="F"), b, ["a", "b"]), (a.real.copy(), b, [])):
         words = str(lapidist.plan(x, y, device="machine"))
-        before = re.findall(r"before it: real_form of (\w)", words)
+        before = re.findall(r"before it: widen of (\w)", words)
         assert before == of
-    assert "by complex_tile of a, 1 blocks" in str(lapidist.plan(a[:9], b, device="machine"))
+    assert "by complex_tile of a, 1 blocks" in str(lapidist.plan(a[:20], b, device="machine"))
+
+
+@pytest.mark.parametrize("device", PLACES)
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("n", [65, 32, 1])
+def test_gram_equals_its_conjugated_transpose(device: str, dtype: Any, n: int) -> None:
+    a = (np.random.default_rng(n).standard_normal((n, 80)).view(complex)).astype(dtype)
+    with sanitized(n):
+        result = lapidist.gram(a, device=device)
+    assert np.array_equal(result, result.conj().T)
+    np.testing.assert_allclose(result, a @ a.conj().T, atol=1e-4)
+    same(lapidist.gram(a.T, trans=True, device=device), result.conj(), dtype)
+    for triangle, of in (("lower", np.tril), ("upper", np.triu)):
+        out = np.full((n, n), 7, dtype)
+        half = lapidist.gram(a, triangle=triangle, out=out, device=device)  # type: ignore[arg-type]
+        np.testing.assert_allclose(of(half), of(result), atol=1e-4)
+        assert (half[of(np.ones((n, n))) == 0] == 7).all()
+
+
+def test_refusals_of_gram() -> None:
+    a = whole(4, 5)
+    with pytest.raises(lapidist.ArgumentError, match="alpha: must be real, as the result of gram"):
+        lapidist.gram(a, alpha=1j)
+    with pytest.raises(lapidist.ArgumentError, match="symmetric: is for real numbers; got complex64"):
+        lapidist.matmul(a, a.conj().T, symmetric=True)
 
 
 REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {

@@ -57,6 +57,11 @@ def test_gradients_of_real_operands_are_real(lt: Any) -> None:
     assert torch.autograd.gradcheck(lt.matmul, (random(4, 5), real[1]))
 
 
+def test_gradients_of_gram(lt: Any) -> None:
+    assert torch.autograd.gradcheck(lt.gram, (random(3, 4),))
+    assert torch.autograd.gradcheck(lambda a: lt.gram(a, trans=True), (random(3, 4),))
+
+
 def test_a_compiled_product_and_its_gradients(lt: Any) -> None:
     def function(a: Any, b: Any) -> Any:
         return lt.gemm(a.conj(), b, trans_a="C") + lt.matmul(a.mT, b)

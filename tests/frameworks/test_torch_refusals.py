@@ -29,7 +29,7 @@ MISTAKES: dict[str, tuple[type[Exception], str, Callable[[Any, Any], Any]]] = {
     ),
     "complex": (
         lapidist.DTypeError,
-        "b: element type must be that of a, complex64, or real and complex",
+        "b: element type must be that of a, complex64; got float64. Convert both to complex128",
         lambda x, lt: lt.matmul(x(3, 3) * 1j, x(3, 3).double()),
     ),
     "no c": (lapidist.ArgumentError, "beta: must be 0", lambda x, lt: lt.gemm(x(3, 3), x(3, 3), beta=1.0)),

@@ -34,7 +34,7 @@ BY_NUMPY = "; NumPy multiplies host arrays of it, without device="
 def why_no_kernel(a: Operand, b: Operand) -> str:
     """Why no kernel multiplies these types; "": one does. NumPy takes more of them."""
     if PART_OF.keys() & {a.dtype, b.dtype} and not complex_product(a.dtype, b.dtype):
-        return complex_types_differ(a, b)
+        return types_differ(a, b)
     return unsupported(a) or unsupported(b) or types_differ(a, b)
 
 
@@ -85,15 +85,10 @@ def types_differ(a: Operand, b: Operand) -> str:
     )
 
 
-def complex_types_differ(a: Operand, b: Operand) -> str:
-    return (
-        f"{b.name}: element type must be that of {a.name}, {a.dtype}, or real and complex numbers of one"
-        f" width; got {b.dtype}. Convert both to complex128, which keeps every number (.astype or .to)"
-    )
-
-
 def common_type(a: Operand, b: Operand) -> str:
     """What to convert to a type that holds all numbers of both."""
+    if PART_OF.keys() & {a.dtype, b.dtype}:
+        return "both to complex128"
     if size_of(a.dtype) == size_of(b.dtype):
         return "both to float32"
     narrow, wide = sorted((a, b), key=lambda operand: size_of(operand.dtype))

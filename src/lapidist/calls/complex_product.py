@@ -3,8 +3,8 @@
     D = A B, row by row:    Re D, Im D in turn  =  Re A, Im A in turn  x  B, each number widened to 2 x 2
 
 D, C and A are read and written where they lie, as real matrices of twice the length. A launch before the
-product brings B into its form. It also conjugates both operands and multiplies by a complex alpha. What does
-not lie so is brought into form as well. Where columns of D touch, the transposed product is computed.
+product widens B. It also conjugates both operands and multiplies by a complex alpha. What does not lie so is
+copied before, by a launch of the same kernel. Where columns of D touch, the transposed product is computed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from lapidist.frameworks.arrays import HOST, Operand, evenly
 from lapidist.frameworks.real_views import real_view
 from lapidist.launch import AS_IT_IS, Launch, Scalars
 from lapidist.planning.complex_tiles import Lies, complex_tiles, is_small
-from lapidist.planning.real_form_pass import Form, real_form
+from lapidist.planning.widening_pass import Widening, widen
 
 Multiply = Callable[[Call], Any]
 ARRAYS = {"a": A, "b": B, "c": C, "out": D}  # of a call, by their names
@@ -110,7 +110,7 @@ class ComplexProduct:
         else:
             left, right = self._factors(a, b, of_right)
         if c is not None:
-            c = self._interleaved(c, Form(self.part, conjugated=c.conjugated, factor=of_c))
+            c = self._interleaved(c, Widening(self.part, conjugated=c.conjugated, factor=of_c))
         self._multiply(left, right, c, self._viewed(d), (alpha, beta))
         return bound.deliver(result)
 
@@ -155,35 +155,35 @@ class ComplexProduct:
 
     def _factors(self, a: Operand, b: Operand, factor: complex) -> tuple[Operand, Operand]:
         """The real matrices of both operands. A real A takes B's numbers as they are."""
-        form = Form(self.part, b.dtype not in PART_OF, b.conjugated, factor=factor)
+        widening = Widening(self.part, b.dtype not in PART_OF, b.conjugated, factor=factor)
         if a.dtype not in PART_OF:
-            return a, self._interleaved(b, form)
-        widened = form._replace(widened=True, left_conjugated=a.conjugated)
-        return self._interleaved(a, Form(self.part)), self._formed(b, widened)
+            return a, self._interleaved(b, widening)
+        widened = widening._replace(widened=True, left_conjugated=a.conjugated)
+        return self._interleaved(a, Widening(self.part)), self._launched(b, widened)
 
-    def _interleaved(self, operand: Operand, form: Form) -> Operand:
+    def _interleaved(self, operand: Operand, widening: Widening) -> Operand:
         """Of complex numbers: where they lie if they lie so, else in the room."""
-        as_it_lies = not form.conjugated and form.factor == 1 and rows_touch(operand)
-        return self._viewed(operand) if as_it_lies else self._formed(operand, form)
+        as_it_lies = not widening.conjugated and widening.factor == 1 and rows_touch(operand)
+        return self._viewed(operand) if as_it_lies else self._launched(operand, widening)
 
     def _viewed(self, operand: Operand) -> Operand:
         *batch, m, n = operand.shape
         *around, row, _ = operand.strides
         return real_view(operand, (*batch, m, 2 * n), (*(2 * step for step in (*around, row)), 1))
 
-    def _formed(self, operand: Operand, form: Form) -> Operand:
-        """Matrices that a batch repeats are brought into form once."""
+    def _launched(self, operand: Operand, widening: Widening) -> Operand:
+        """Matrices that a batch repeats are copied or widened once."""
         *batch, rows, columns = operand.shape
         *around, row, col = operand.strides
         different = tuple(1 if step == 0 else size for size, step in zip(batch, around, strict=True))
-        height = 2 * rows if form.widened else rows
+        height = 2 * rows if widening.widened else rows
         target = self.room.new((*different, height, 2 * columns), self.part)
         together = evenly(different, tuple(around))
         outer = () if together is not None else different[:-1]
         step = together if together is not None else around[-1]
         matrices = prod(different[len(outer) :])
         how = self.backend.chip.architecture, self.backend.compiles
-        launch = real_form((rows, columns), matrices, (row, col, step), form, *how)
+        launch = widen((rows, columns), matrices, (row, col, step), widening, *how)
         for index in np.ndindex(*outer):
             read = sum(at * stride for at, stride in zip(index, around, strict=False))
             written = sum(at * stride for at, stride in zip(index, target.strides, strict=False))

@@ -4,7 +4,7 @@ with its own operands and results. All are checked before the first launch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from lapidist.epilogues.steps import Function
 
 Matrices = tuple[Any, Any, Any, Any]  # a, b, c and out of one product
+OfComplex = Callable[[Any, Bound, Call], Any]
 
 
 class SuccessiveGemm(ArrayGemm):
@@ -89,8 +90,8 @@ class SuccessiveGemm(ArrayGemm):
 
 
 @explained
-def multiplied(call: Call) -> Any:
-    """The products of a call whose operands are lists."""
+def multiplied(call: Call, of_complex: OfComplex) -> Any:
+    """The products of a call whose operands are lists. `of_complex`: how complex numbers are multiplied."""
     call = call.of_lists()
     function = function_of(call.operation)
     if call.of_none:
@@ -98,7 +99,8 @@ def multiplied(call: Call) -> Any:
     calls = calls_of(call)
     results = repeated_unchecked(calls) if call.out is None else None
     if results is None:
-        results = checked_and_run(calls, checked_together(calls, lists_in(call.operation, call.out)))
+        every = checked_together(calls, lists_in(call.operation, call.out))
+        results = checked_and_run(calls, every, of_complex)
     return side_by_side(results, function)
 
 
@@ -240,13 +242,11 @@ def is_of_types(call: Call, first: Call) -> bool:
     return all(getattr(x, name, None) == getattr(y, name, None) for x, y, name in pairs)
 
 
-def checked_and_run(calls: Sequence[Call], every: Sequence[Bound]) -> list[Any]:
+def checked_and_run(calls: Sequence[Call], every: Sequence[Bound], of_complex: OfComplex) -> list[Any]:
     """Plan all products, launch them, and make the fast paths of the next call."""
     first, stream = calls[0], calls[0].stream
     require_stream(stream)
     if first.operation.is_plain and every[0].is_complex:
-        from lapidist.calls.full_path import of_complex
-
         return [of_complex(None, bound, call) for bound, call in zip(every, calls, strict=True)]
     backend = backend_for(every[0], first.choices)
     if not backend.plans:

@@ -99,7 +99,7 @@ def multiplied_by_name(arguments: Mapping[str, Any]) -> Any:
     alpha, beta = numbers_in(operation.alpha, operation.beta, choices.device)
     call = replace(call, operation=operation._replace(alpha=alpha, beta=beta))
     if call.is_of_lists:
-        return followed_lists().multiplied(call) if call.is_successive else multiplied_lists(call)
+        return followed_lists().multiplied(call, of_complex) if call.is_successive else multiplied_lists(call)
     return multiplied(call.numbered() if call.is_remembered else call)
 
 

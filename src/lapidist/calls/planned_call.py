@@ -15,7 +15,6 @@ from lapidist.frameworks.arrays import HOST
 from lapidist.problems.pointers import Pointers
 
 if TYPE_CHECKING:
-    from lapidist.calls.bound import Bound
     from lapidist.calls.call import Call, Mode
     from lapidist.calls.complex_plan import ComplexGemm
     from lapidist.calls.executable import Gemm
@@ -96,7 +95,11 @@ def plan(
     64.0
     """
     argument_rules.require_compile(compile, (WAIT, NEVER))
-    call = call_of(locals())
+    return planned(call_of(locals()))
+
+
+def planned(call: Call) -> Gemm | ArrayGemm | ComplexGemm:
+    """The plan of a call whose choices were checked. A module is imported by the first call that needs it."""
     if call.is_of_lists:
         from lapidist.calls.bound_lists import batch_of
         from lapidist.calls.lists import ListGemm
@@ -113,14 +116,11 @@ def plan(
         batch = batch_of(call.a, call.b, call.c, call.out, call.operation)
         return ListGemm(batch, call.operation, call.choices)
     bound = call.bound()
-    if bound.is_complex and call.operation.is_plain and place_of(call, bound) != HOST:
+    is_planned = choose_place(bound.a.device, call.choices.device) != HOST
+    if bound.is_complex and call.operation.is_plain and is_planned:
         from lapidist.calls.complex_plan import ComplexGemm
 
         return ComplexGemm(bound, call)
     from lapidist.calls.executable import Gemm
 
     return Gemm(bound, call.choices)
-
-
-def place_of(call: Call, bound: Bound) -> int | str:
-    return choose_place(bound.a.device, call.choices.device)

@@ -19,6 +19,7 @@ from typing import Any, Literal, NoReturn, TypeVar
 import numpy as np
 
 from lapidist.backends.backend import Backend
+from lapidist.backends.selection import backend_at, choose_place
 from lapidist.calls.bound import Bound
 from lapidist.calls.call import Call
 from lapidist.calls.destination import backend_for, multiply_on_host
@@ -33,7 +34,7 @@ from lapidist.calls.repeat import SYMMETRIC, remember
 from lapidist.calls.repeat.shape import key_of_matrices
 from lapidist.calls.symmetric_epilogues import has_tiles, require_names, require_symmetric_epilogue
 from lapidist.device import Device
-from lapidist.dtypes import EMULATIONS, Precision, size_of
+from lapidist.dtypes import EMULATIONS, PART_OF, Precision, size_of
 from lapidist.errors import ArgumentError, ShapeError, explained, not_in_graphs
 from lapidist.frameworks.arrays import HOST, Operand, operand_of
 from lapidist.frameworks.host_arrays import native, on_host
@@ -73,6 +74,8 @@ def gram(
     **unknown: NoReturn,
 ) -> Array:
     """The products of all rows of a matrix with each other, alpha a a^T + beta c, at half the work.
+
+    Of complex numbers, one of each two rows is conjugated: alpha a a^H + beta c, at all of the work.
 
     Parameters
     ----------
@@ -132,8 +135,9 @@ def gram_by_name(arguments: dict[str, Any]) -> Any:
     dtype, precision, invariant = given["out_dtype"], given["precision"], is_invariant(given["invariant"])
     types = types_named(dtype, None, precision, None, invariant)
     numbers = given["alpha"], given["beta"]
+    op: Any = "C" if "complex" in str(getattr(a, "dtype", "")) else True
     epilogue = epilogue_checked(given["epilogue"])
-    operation = Operation(bool(trans), not trans, False, *numbers, types, epilogue=epilogue)
+    operation = Operation(trans and op, not trans and op, False, *numbers, types, epilogue=epilogue)
     choices = checked(Choices(given["device"], compile=given["compile"]))
     call = Call(a, a, given["c"], given["out"], operation, choices, given["stream"])
     declared = require_names(given["symmetric"])
@@ -175,6 +179,9 @@ def symmetric(call: Call, half: str | None, of_itself: bool = False, declared: t
     require_square(bound, declared)
     require_stream(call.stream)
     require_current_stream(call.stream, half)
+    if bound.is_complex:
+        require_hermitian(bound, of_itself)
+        return hermitian(call, bound, half)
     backend = backend_for(bound, call.choices)
     require_place(bound, backend)
     if bound.copied_to is not None:
@@ -193,9 +200,14 @@ def symmetric(call: Call, half: str | None, of_itself: bool = False, declared: t
         result = multiplied(halved)
         mirror_of(result, backend, call.stream)
         return result
+    return half_written(halved, bound, half, backend)
+
+
+def half_written(call: Call, bound: Bound, half: str, backend: Backend) -> Any:
+    """The product of a call, of which the output gets a half."""
     result = call.out if call.out is not None else zeros(bound)
     values = empty(bound.shape, bound.like, bound.d_dtype)
-    multiplied(replace(halved, out=values))
+    multiplied(replace(call, out=values))
     mirror(operand_of(values, "out"), operand_of(native(result), "out"), half, False, backend, call.stream)
     tell_written(result)
     return result
@@ -239,6 +251,25 @@ def bound_matrices(call: Call) -> Bound:
     bound = replace(call, operation=in_float32(call.operation)).bound()
     require_float32(bound, precision)
     return bound
+
+
+def hermitian(call: Call, bound: Bound, half: str | None) -> Any:
+    """A product of complex numbers and its conjugated mirror image, with a real diagonal. All of it is
+    computed: the real matrices that it is made of are not symmetric.
+    """
+    backend = backend_at(choose_place(bound.a.device, call.choices.device))
+    require_place(bound, backend)
+    if not backend.plans:
+        return on_the_host(bound, half)
+    if bound.copied_to is not None:
+        anew = replace(call, out=None)
+        return copied(hermitian(anew, anew.bound(), half), bound.copied_to, half)
+    if half is not None:
+        return half_written(call, bound, half, backend)
+    result = multiplied(call)
+    target = operand_of(native(result), "out")
+    mirror(target, target, "lower", True, backend, call.stream)
+    return result
 
 
 def is_symmetric_anyway(
@@ -288,7 +319,7 @@ def mirror(
         return
     together = batch[-1] if batch else 1
     lies = [lies_of(operand, size) for operand in (source, target)]
-    how = backend.chip.architecture, backend.compiles
+    how = source.dtype in PART_OF, backend.chip.architecture, backend.compiles
     launch = mirroring(n, together, size, *lies, half == "upper", mirrored, *how)
     for index in np.ndindex(*batch[:-1]):
         at = {"A": matrices_at(source, index, size), "D": matrices_at(target, index, size)}
@@ -338,9 +369,11 @@ def copied(result: Any, out: Any, half: str | None) -> Any:
 
 def copy_half(values: Any, to: Any, half: str) -> None:
     """Of matrices on the host, to `to`; without it, to the other half of `values` themselves."""
+    if np.iscomplexobj(values):
+        values.imag[..., range(values.shape[-1]), range(values.shape[-1])] = 0
     for row in range(values.shape[-1]):
         if to is None:
-            values[..., row, row + 1 :] = values[..., row + 1 :, row]
+            values[..., row, row + 1 :] = np.conjugate(values[..., row + 1 :, row])
         elif half == "upper":
             to[..., row, row:] = values[..., row, row:]
         else:
@@ -361,6 +394,21 @@ def require_current_stream(stream: Any, half: str | None) -> None:
             f'stream: with triangle="{half}" products run on the current stream of the arrays\' framework;'
             " got another one. Make it current (with torch.cuda.stream(...), say)"
         )
+
+
+def require_hermitian(bound: Bound, of_itself: bool) -> None:
+    """A matrix times its conjugated transpose, by real numbers: else it is no mirror image of itself."""
+    if not of_itself:
+        raise ArgumentError(
+            f"symmetric: is for real numbers; got {bound.out_dtype}. gram(a) multiplies a by its conjugated"
+            " transpose, or leave it out"
+        )
+    for name, number in zip(("alpha", "beta"), bound.alpha_beta, strict=True):
+        if isinstance(number, complex):
+            raise ArgumentError(
+                f"{name}: must be real, as the result of gram equals its conjugated transpose; got {number}."
+                " Call gemm"
+            )
 
 
 def require_square(bound: Bound, declared: tuple[str, ...]) -> None:

@@ -172,9 +172,7 @@ def operand_of(array: Any, name: str) -> Operand:
 
 
 def of_torch(tensor: Any, name: str) -> Operand:
-    """A tensor whose numbers mean their negatives (the imaginary part of a conjugated one) is copied as they
-    are meant. One whose numbers mean their conjugates is taken as it lies.
-    """
+    """A tensor whose numbers mean their negatives is copied as they are meant, one of conjugates is not."""
     require_memory(tensor, name)
     negated = tensor.is_neg()
     if negated:

@@ -185,6 +185,7 @@ MIRROR: Knobs = (
     Knob("MirroredElement", "a word as wide as an element", "unsigned", TYPE),
     Knob("TOGETHER", "neighbours of a row that move at once: rows of A and D start and end on as many"),
     Knob("FROM_UPPER", "1: the upper triangle is read; 0: the lower one"),
+    Knob("HERMITIAN", "1: the elements are complex, and the matrices equal their conjugated transposes"),
     Knob("MIRRORED", "1: D gets both halves; 0: that of the triangle"),
 )
 OVERLAPS = Knob("OVERLAPS", "1: blocks start before the last launch has ended, from sm_90 on")
@@ -198,7 +199,7 @@ COMPLEX_TILE: Knobs = (
     *(Knob(f"{name}_REAL", f"1: {name.lower()} is real") for name in ("ALPHA", "BETA")),
     Knob("READS_C", "1: beta is not zero"),
 )
-REAL_FORM: Knobs = (
+WIDEN: Knobs = (
     THREADS,
     PART,
     Knob("OF_REAL", "1: A's numbers are real"),

@@ -84,7 +84,7 @@ OWN: dict[str, Knobs] = {
     "ladder/29_wgmma_patches.cu": WARPGROUPS,
     "ladder/30_wgmma_clusters.cu": CLUSTERED,
     "ladder/31_wgmma_streamk.cu": STREAMK,
-    "packing/real_form.cu": families.REAL_FORM,
+    "packing/widen.cu": families.WIDEN,
     "placement.cu": COMMON,
     "quantised/decoded.cu": families.FEW_BITS,
     "quantised/skinny.cu": families.SKINNY,

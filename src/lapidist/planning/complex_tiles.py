@@ -8,7 +8,7 @@ from typing import NamedTuple
 from lapidist.build.compiler import compile_kernel
 from lapidist.dtypes import TYPES
 from lapidist.launch import Launch, ParameterBlock
-from lapidist.planning.real_form_pass import overlaps_on
+from lapidist.planning.widening_pass import overlaps_on
 
 SIDE, THREADS = 32, 128  # of a square of results
 SHORT, LONG = 16, 32  # steps of k at a time
@@ -78,9 +78,10 @@ def complex_tiles(
     )
 
 
-# Up to these sizes it is faster than bringing an operand into form.
-MOST_SIDE, MOST_K = 64, 256
+# Where results fill most of one square it beats widening: 4096 x 32^3 in complex64 take 53 us in place of 72
+# on an H200. Of 16^3 and of 128^3 the kernels of real numbers are faster.
+MORE_THAN, MOST_K = SIDE // 2, 64
 
 
 def is_small(m: int, n: int, k: int) -> bool:
-    return max(m, n) <= MOST_SIDE and k <= MOST_K
+    return min(m, n) > MORE_THAN and max(m, n) <= SIDE and k <= MOST_K

@@ -10,8 +10,8 @@ from lapidist.dtypes import size_of
 from lapidist.launch import Launch, ParameterBlock
 from lapidist.problems.matrix import VECTOR_BYTES
 
-THREADS, SIDE = 256, 64  # of a square of elements
-WORDS = {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "unsigned long long"}
+THREADS, SIDE, SIDE_OF_WIDE = 256, 64, 32  # of a square of elements; wide ones have more than 8 bytes
+WORDS = {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "unsigned long long", 16: "ulonglong2"}
 STEPS = ("row", "col", "matrix")
 MIRROR = ParameterBlock(
     [
@@ -56,6 +56,7 @@ def mirroring(
     d: Lies,
     upper: bool,
     mirrored: bool,
+    hermitian: bool,
     architecture: str,
     assembled: bool = True,
 ) -> Launch:
@@ -69,8 +70,9 @@ def mirroring(
         "TOGETHER": together,
         "FROM_UPPER": int(upper),
         "MIRRORED": int(mirrored),
+        "HERMITIAN": int(hermitian),
     }
-    lines = -(-n // SIDE)
+    lines = -(-n // (SIDE if element_bytes <= 8 else SIDE_OF_WIDE))
     squares = lines * (lines + 1) // 2
     steps = {
         f"{letter}_{step}": getattr(lies, step) for letter, lies in (("a", a), ("d", d)) for step in STEPS

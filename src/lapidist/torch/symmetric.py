@@ -84,7 +84,7 @@ def keep(ctx: Any, inputs: Any, output: Any) -> None:
 def back(ctx: Any, gradient: Any) -> tuple[Any, ...]:
     (a,), of_a, of_c = ctx.saved_tensors, None, None
     if ctx.needs_input_grad[0]:
-        both = (gradient + gradient.mT).to(a.dtype)
+        both = (gradient + gradient.mH).to(a.dtype)
         left, right = (a, both) if ctx.trans else (both, a)
         of_a = operators.gemm(left, right, None, ctx.alpha, 0.0, False, False, None, ctx.precision)
     if ctx.needs_input_grad[1]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from lapidist.dtypes import FP8, OPERANDS, outputs_of
+from lapidist.dtypes import FP8, OPERANDS, PART_OF, complex_product, outputs_of
 from lapidist_lab.fuzz.drawn_kinds import Generator, one_of
 from lapidist_lab.fuzz.memory_layouts import View, lay
 from lapidist_lab.fuzz.random_calls import Call
@@ -98,11 +98,11 @@ def no_array(rng: Generator, call: Call, place: str) -> Call | None:
 
 
 def foreign_type(rng: Generator, call: Call, place: str) -> Call | None:
-    """The call with a type that NumPy multiplies and no kernel does."""
+    """The call with complex numbers that the other operand's type does not meet."""
     name = one_of(rng, ("a", "b") if "c" not in call.views or call.kind.beta == "zero" else ("a", "b", "c"))
     if place == "host" or call.kind.function == "pointers" or call.kind.framework == "jax":
         return None
-    dtype = one_of(rng, ("complex64", "complex128"))
+    dtype = one_of(rng, [name for name in PART_OF if not complex_product(name, call.kind.a)])
     return wrong(call, f"{name} is complex", {name: reshaped(call.view(name), call.view(name).shape, dtype)})
 
 

@@ -1,8 +1,8 @@
 // Small products of complex numbers, read and written where they lie: D = alpha A B + beta C.
 //
-// A block has a square of SIDE x SIDE results of one product. It takes STEPS of k at a time through shared memory, and
-// loads the next ones while it multiplies. A thread keeps ROWS x COLUMNS results, two sums each: four products of real
-// numbers a step. Large products run faster as products of real numbers, whose operands are brought into form before.
+// A block has a square of SIDE x SIDE results of one product. It takes STEPS of k at a time through shared
+// memory, and loads the next ones while it multiplies. A thread keeps ROWS x COLUMNS results, two sums each: four
+// products of real numbers a step. Large products run faster as products of real numbers.
 #include "config.cuh"
 #include "overlap.cuh"
 
@@ -26,7 +26,7 @@ __device__ __forceinline__ Complex scaled(Part re, Part im, Complex z) {
   return Real ? Complex{re * z.re, re * z.im} : times(re, im, z);
 }
 
-// One operand's chunk: lines across the square, `step` from one of k to the next. ALONG_K: those touch, else lines do.
+// One operand's chunk: lines across the square, `step` from one of k to the next. ALONG_K: those touch.
 template <bool ALONG_K, bool CONJUGATED>
 struct Chunk {
   Complex held[EACH];
@@ -53,19 +53,16 @@ struct Chunk {
   }
 };
 
-struct Lies {
-  i64 row, col, matrix;
-};
-
 extern "C" __global__ void __launch_bounds__(THREADS)
     complex_tile(const Complex* A, const Complex* B, const Complex* C, Complex* D, int m, int n, int k,
-                 int tiles_m, int tiles, Lies a, Lies b, Lies c, Lies d, Part alpha, Part beta, Part alpha_im,
-                 Part beta_im) {
+                 int tiles_m, int tiles, i64 a_row, i64 a_col, i64 a_matrix, i64 b_row, i64 b_col,
+                 i64 b_matrix, i64 c_row, i64 c_col, i64 c_matrix, i64 d_row, i64 d_col, i64 d_matrix,
+                 Part alpha, Part beta, Part alpha_im, Part beta_im) {
   // aligned, so that neighbours are loaded together
   __shared__ alignas(16) Complex as[STEPS][PITCH], bs[STEPS][PITCH];
   const int matrix = blockIdx.x / tiles, tile = blockIdx.x - matrix * tiles;
   const int row = tile % tiles_m * SIDE, col = tile / tiles_m * SIDE;
-  A += matrix * a.matrix + row * a.row, B += matrix * b.matrix + col * b.col;
+  A += matrix * a_matrix + row * a_row, B += matrix * b_matrix + col * b_col;
   if (OVERLAPS) {
     let_next_launch_start();
     wait_for_last_launch();
@@ -74,13 +71,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   Chunk<B_ALONG_K, B_CONJUGATED> next_b;
   const int down = threadIdx.x / ACROSS * ROWS, across = threadIdx.x % ACROSS * COLUMNS;
   Complex sums[ROWS][COLUMNS] = {};
-  next_a.load(A, a.row, a.col, m - row, k), next_b.load(B, b.col, b.row, n - col, k);
+  next_a.load(A, a_row, a_col, m - row, k), next_b.load(B, b_col, b_row, n - col, k);
   for (int done = 0; done < k; done += STEPS) {
     next_a.store(as), next_b.store(bs);
     __syncthreads();
-    A += STEPS * a.col, B += STEPS * b.row;
+    A += STEPS * a_col, B += STEPS * b_row;
     const int left = k - done - STEPS;
-    if (left > 0) next_a.load(A, a.row, a.col, m - row, left), next_b.load(B, b.col, b.row, n - col, left);
+    if (left > 0) next_a.load(A, a_row, a_col, m - row, left), next_b.load(B, b_col, b_row, n - col, left);
 #pragma unroll
     for (int step = 0; step < STEPS; ++step) {
 #pragma unroll
@@ -96,7 +93,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
     __syncthreads();
   }
-  D += matrix * d.matrix, C += matrix * c.matrix;
+  D += matrix * d_matrix, C += matrix * c_matrix;
 #pragma unroll
   for (int i = 0; i < ROWS; ++i) {
 #pragma unroll
@@ -105,12 +102,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       if (r >= m || s >= n) continue;
       Complex z = scaled<ALPHA_REAL>(alpha, alpha_im, sums[i][j]);
       if (READS_C) {
-        Complex of_c = C[r * c.row + s * c.col];
+        Complex of_c = C[r * c_row + s * c_col];
         if (C_CONJUGATED) of_c.im = -of_c.im;
         of_c = scaled<BETA_REAL>(beta, beta_im, of_c);
         z = {z.re + of_c.re, z.im + of_c.im};
       }
-      D[r * d.row + s * d.col] = z;
+      D[r * d_row + s * d_col] = z;
     }
   }
 }

@@ -1,13 +1,32 @@
 // One triangle of symmetric matrices A, with the diagonal, to D: MIRRORED, both halves of D, which may be A; else
 // this half alone, and the other one is left. A block takes one square of SIDE elements off the diagonal and
-// its mirror, or one on the diagonal.
+// its mirror, or one on the diagonal. HERMITIAN: numbers are complex, and mirror images are conjugated.
 #include "config.cuh"
 
 typedef long long i64;
 
-constexpr int SIDE = 64, VECTORS = SIDE / TOGETHER;
+constexpr int SIDE = sizeof(MirroredElement) > 8 ? 32 : 64, VECTORS = SIDE / TOGETHER;
 // Lines are 4 bytes apart in the banks, so that columns are read without many conflicts.
 constexpr int APART = sizeof(MirroredElement) > 4 ? 1 : 4 / sizeof(MirroredElement);
+
+constexpr unsigned long long SIGN = 1ull << 63;  // of the imaginary part
+
+__device__ __forceinline__ ulonglong2 conjugated(ulonglong2 z) { return {z.x, z.y ^ SIGN}; }
+__device__ __forceinline__ unsigned long long conjugated(unsigned long long z) { return z ^ SIGN; }
+__device__ __forceinline__ ulonglong2 real_part(ulonglong2 z) { return {z.x, 0}; }
+__device__ __forceinline__ unsigned long long real_part(unsigned long long z) { return z & 0xffffffffull; }
+
+template <typename Element>
+__device__ __forceinline__ Element mirror_image(Element z) {
+  if constexpr (HERMITIAN) return conjugated(z);
+  else return z;
+}
+// An element of the diagonal is its own mirror image.
+template <typename Element>
+__device__ __forceinline__ Element on_diagonal(Element z) {
+  if constexpr (HERMITIAN) return real_part(z);
+  else return z;
+}
 
 struct alignas(sizeof(MirroredElement) * TOGETHER) Vector {
   MirroredElement at[TOGETHER];
@@ -72,13 +91,15 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const auto in_half = [&](int down, int across) { return FROM_UPPER ? across >= down : down >= across; };
   const bool diagonal = row == col;
   const auto own = [&](int down, int across) {
+    if (HERMITIAN && diagonal && down == across) return on_diagonal(square.at[down][down]);
     return !MIRRORED || !diagonal || in_half(down, across) ? square.at[down][across]
-                                                           : square.at[across][down];
+                                                           : mirror_image(square.at[across][down]);
   };
   const auto of_half = [&](int down, int across) { return MIRRORED || !diagonal || in_half(down, across); };
   const auto all = [](int, int) { return true; };
   if (A != D || diagonal) store_square(D, d_row, d_col, row, col, n, own, of_half);
   if (MIRRORED && !diagonal)
     store_square(
-        D, d_row, d_col, col, row, n, [&](int down, int across) { return square.at[across][down]; }, all);
+        D, d_row, d_col, col, row, n,
+        [&](int down, int across) { return mirror_image(square.at[across][down]); }, all);
 }

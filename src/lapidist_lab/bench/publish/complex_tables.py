@@ -47,8 +47,8 @@ def every_case(data: Data) -> str:
 
 WORDS = (
     "A complex product runs as one of real numbers: a launch before it widens each number of B to two rows"
-    " and two columns. Small matrices are multiplied where they lie. Calls are captured in CUDA graphs, in turns"
-    " with cuBLAS's, without rest.\n\n"
+    " and two columns. Small matrices are multiplied where they lie. Calls are captured in CUDA graphs, in"
+    " turns with cuBLAS's, without rest.\n\n"
 )
 COMPLEX = Section(lambda data: ours(data) and data, [lambda data: WORDS + every_case(data)])
 NOT_YET = Section(

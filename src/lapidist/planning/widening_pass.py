@@ -1,4 +1,4 @@
-"""The launch that brings an operand of a complex product into real form (cuda/packing/real_form.cu)."""
+"""The launch that copies or widens an operand of a complex product (cuda/packing/widen.cu)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ THREADS, SIDE = 256, 32  # of a square of numbers
 FIRST_TO_OVERLAP = 90  # architecture
 
 
-class Form(NamedTuple):
+class Widening(NamedTuple):
     """What is read, and what becomes of it. `factor`: 1 leaves numbers as they are, even NaNs."""
 
     part: str  # the type of real and imaginary parts
@@ -44,33 +44,33 @@ def parameters_of(part: str) -> ParameterBlock:
 
 
 @lru_cache(maxsize=256)
-def real_form(
+def widen(
     shape: tuple[int, int],
     matrices: int,
     steps: tuple[int, int, int],
-    form: Form,
+    widening: Widening,
     architecture: str,
     assembled: bool = True,
 ) -> Launch:
     """`steps`: numbers from row to row, column to column and matrix to matrix."""
-    (rows, columns), factor = shape, complex(form.factor)
+    (rows, columns), factor = shape, complex(widening.factor)
     overlaps = overlaps_on(architecture)
     macros = {
         "THREADS": THREADS,
-        "Part": TYPES[form.part].c_type,
-        "OF_REAL": int(form.of_real),
+        "Part": TYPES[widening.part].c_type,
+        "OF_REAL": int(widening.of_real),
         "READ_DOWN": int(steps[0] == 1 and steps[1] != 1),
-        "CONJUGATED": int(form.conjugated),
+        "CONJUGATED": int(widening.conjugated),
         "SCALED": int(factor != 1),
-        "WIDENED": int(form.widened),
-        "LEFT_CONJUGATED": int(form.left_conjugated),
+        "WIDENED": int(widening.widened),
+        "LEFT_CONJUGATED": int(widening.left_conjugated),
         "OVERLAPS": int(overlaps),
     }
-    parameters = parameters_of(form.part)
+    parameters = parameters_of(widening.part)
     numbers = dict(zip(("a_row", "a_col", "a_matrix"), steps, strict=True))
     sizes = {"rows": rows, "columns": columns, "re": factor.real, "im": factor.imag}
     content = bytes(parameters.pack({**numbers, **sizes}))
-    binary = compile_kernel("packing/real_form.cu", "real_form", macros, architecture, assembled=assembled)
+    binary = compile_kernel("packing/widen.cu", "widen", macros, architecture, assembled=assembled)
     blocks = -(-rows // SIDE) * -(-columns // SIDE) * matrices
     grid, block = (blocks, 1, 1), (THREADS, 1, 1)
     return Launch(

@@ -1,11 +1,11 @@
-// A matrix of a complex product in the form that real kernels multiply, row by row without gaps.
+// A matrix of a complex product as real kernels multiply it, row by row without gaps.
 //
 //   WIDENED 0    z        -> re im              numbers as they are, of another layout
 //   WIDENED 1    z        ->  re im             what (re im) of the left operand is multiplied by:
 //                            -im re             row r becomes rows 2r and 2r + 1, of twice the length
 //
 // A block takes a square of SIDE x SIDE numbers through shared memory, so that lines are read and written as
-// they lie. CONJUGATED and SCALED come first: D has the form of `factor` conj(z).
+// they lie. CONJUGATED and SCALED come first.
 #include "config.cuh"
 #include "overlap.cuh"
 
@@ -29,7 +29,7 @@ __device__ __forceinline__ Complex finished(Complex z, Part re, Part im) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    real_form(const Part* A, Complex* D, int rows, int columns, i64 a_row, i64 a_col, i64 a_matrix, Part re,
+    widen(const Part* A, Complex* D, int rows, int columns, i64 a_row, i64 a_col, i64 a_matrix, Part re,
               Part im) {
   // a column of the square is read across banks: rows are one number longer
   __shared__ Complex square[SIDE][SIDE + 1];
