@@ -16,9 +16,7 @@
 // One thread calls this before any barrier is used.
 __device__ __forceinline__ void init_barriers(Pipeline& pipeline) {
   for (int i = 0; i < STAGES; ++i) {
-    barrier_init(&pipeline.barriers.full[i], 1 + (GATHERS            ? GATHERERS * 32
-                                                 : FACTORS_ALONG_K ? BRINGERS
-                                                                   : 0));
+    barrier_init(&pipeline.barriers.full[i], 1 + (GATHERS ? GATHERERS * 32 : FACTORS_ALONG_K ? BRINGERS : 0));
     barrier_init(&pipeline.barriers.empty[i], TILE_GROUPS * 4 * (CLUSTER_M + CLUSTER_N - 1));
   }
   for (int i = 0; i < 2 * PING_PONG; ++i) barrier_init(&pipeline.barriers.turn_of[i], TILE_GROUPS * 4);

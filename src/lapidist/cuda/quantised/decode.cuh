@@ -46,7 +46,8 @@ struct Decode<__nv_bfloat16> {
   // The exponent and mantissa of e2m1 become those of a float that is too small by 2^126. Shifts bring them to
   // bits 6 to 8, signs to bit 15; the first two codes need one shift for both.
   static constexpr unsigned LARGER = 0x7E807E80u;  // 2^126
-  static constexpr float BY_FACTOR = 0x1p116f, LEFT = 0x1p10f;  // 2^126 in two parts: factors of e4m3 are large
+  static constexpr float BY_FACTOR = 0x1p116f,
+                         LEFT = 0x1p10f;  // 2^126 in two parts: factors of e4m3 are large
   static __device__ __forceinline__ Pair small_e2m1(unsigned word, int i) {
     constexpr unsigned SIGN = 0x80008000u, REST = 0x01C001C0u;
     if (i == 0) return word << 6 & (SIGN | REST);
@@ -80,7 +81,7 @@ struct Decode<__half> {
     const __half2 over = pair_of(masked(codes, 0x000F000Fu, 0x64006400u));
     return bits_of(__hsub2(over, pair_of(zero * 0x10001u + 0x64006400u)));
   }
-  static constexpr unsigned LARGER = 0x74007400u;                            // 2^14
+  static constexpr unsigned LARGER = 0x74007400u;  // 2^14
   static constexpr float BY_FACTOR = 0x1p5f, LEFT = 0x1p9f;
   static __device__ __forceinline__ Pair small_e2m1(unsigned word, int i) {  // too small by that
     constexpr unsigned SIGN = 0x80008000u, REST = 0x0E000E00u;

@@ -20,8 +20,7 @@ struct Target {
       sums[0] += static_cast<float>(bias[col]);
       if (both) sums[1] += static_cast<float>(bias[col + 1]);
     }
-    IF_EPILOGUE(const fused::Epilogue<fused::InOrder> function(operands, group, 0, m, n,
-                                                                fused::InOrder());
+    IF_EPILOGUE(const fused::Epilogue<fused::InOrder> function(operands, group, 0, m, n, fused::InOrder());
                 fused::AllResults results;
                 function.apply_two(sums[0], sums[1], function.fetch_two(row, col), results);
                 function.store_two(row, col, results);)

@@ -156,7 +156,8 @@ struct Consumer {
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     streamed(const __grid_constant__ TensorMap A, const char* B, const T* C, T* D, const char* scales,
-             const char* zeros, i64 d_row, int m, int n, int tiles, int blocks, const float* weights RAGGED_PARAMETER EPILOGUE_PARAMETER) {
+             const char* zeros, i64 d_row, int m, int n, int tiles, int blocks,
+             const float* weights RAGGED_PARAMETER EPILOGUE_PARAMETER) {
   extern __shared__ __align__(1024) char room[];
   __shared__ Barrier full[STAGES], empty[STAGES];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -197,7 +198,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   reduce(room, target, rows.begin, blockIdx.x * COLUMNS, blockIdx.z, [&](int column) {
     if constexpr (GROUP != 0) return of_all;
     else
-      return factor_of(
-          reinterpret_cast<const Scales*>(scales)[first_tile * 32 + column / 16 * 8 + column % 8].at[0][column / 8 % 2]);
+      return factor_of(reinterpret_cast<const Scales*>(scales)[first_tile * 32 + column / 16 * 8 + column % 8]
+                           .at[0][column / 8 % 2]);
   });
 }

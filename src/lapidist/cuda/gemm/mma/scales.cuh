@@ -32,8 +32,8 @@ struct Factors {
                         OF_B = B_FACTORS > 0 && B_ALONG_K == AlongK;
   float a[Rows][2], b[Cols][2];
 
-  __device__ __forceinline__ void load(const Scales& scales, const Modes& modes, int row, int col, int k, int M,
-                                       int N) {
+  __device__ __forceinline__ void load(const Scales& scales, const Modes& modes, int row, int col, int k,
+                                       int M, int N) {
     const int group = thread_now() % 32 / 4, pair = thread_now() % 4 * 2;
     if constexpr (OF_A)
 #pragma unroll
@@ -44,10 +44,9 @@ struct Factors {
     if constexpr (OF_B)
 #pragma unroll
       for (int i = 0; i < Cols * 2; ++i)
-        b[i / 2][i % 2] =
-            factor_of<B_FACTORS, (GATHER_B > 0)>(scales.b + k / 128 * scales.b_block, modes.b_cols,
-                                                 col + BReader::outer_of(i / 2, pair + i % 2), N,
-                                                 scales.b_line);
+        b[i / 2][i % 2] = factor_of<B_FACTORS, (GATHER_B > 0)>(
+            scales.b + k / 128 * scales.b_block, modes.b_cols, col + BReader::outer_of(i / 2, pair + i % 2),
+            N, scales.b_line);
   }
   __device__ __forceinline__ float of(int m, int n, int i) const {
     return (OF_A ? a[m][i / 2] : 1.0f) * (OF_B ? b[n][i % 2] : 1.0f);
@@ -82,7 +81,8 @@ struct Totals {
     for (int i = 0; i < Rows * Cols; ++i) sums[i / Cols][i % Cols] = Sums();
   }
   // Multiply by the factors that are the same for all of k.
-  __device__ __forceinline__ void scale(const Scales& scales, const Modes& modes, int row, int col, int M, int N) {
+  __device__ __forceinline__ void scale(const Scales& scales, const Modes& modes, int row, int col, int M,
+                                        int N) {
     Factors<Rows, Cols, false> factors;
     if constexpr (factors.OF_A || factors.OF_B) {
       factors.load(scales, modes, row, col, 0, M, N);

@@ -114,8 +114,7 @@ __device__ __forceinline__ void load_factors(const Product& p, Pipeline& pipelin
 template <typename Found>
 __device__ __forceinline__ void find_all(const Product& p, Found& tiles, int rank) {
 #pragma unroll 1
-  while (tiles.next(p.extents, rank)) {
-  }
+  while (tiles.next(p.extents, rank)) {}
 }
 
 __device__ __forceinline__ void produce(const Product& p, Pipeline& pipeline, Tiles& tiles, int rank,
