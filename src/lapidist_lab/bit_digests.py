@@ -136,7 +136,7 @@ def answer_of(case: DigestCase, device: str | None = None) -> Answer:
     if case.precision in EMULATIONS:
         order = tier_order(case, device)
     else:
-        order = str(lapidist.plan(a, b, **factors, **options).sum_order)
+        order = str(planned_order(a, b, **factors, **options))
     return Answer(order, digest(product if device else product.cpu().numpy()))
 
 
@@ -154,11 +154,16 @@ def tier_order(case: DigestCase, device: str | None) -> str:
         width = (level + 1) * wide
         how: dict[str, Any] = {"out_dtype": parts.sum_dtype, "device": device}
         how |= {"promote": True} if parts.floats and not level else {}
-        orders.append(str(lapidist.plan(a[:, :width], b[:, PARTS * wide - width :].T, **how).sum_order))
+        orders.append(str(planned_order(a[:, :width], b[:, PARTS * wide - width :].T, **how)))
     plain = np.zeros((m, k), np.float32), np.zeros((n, k), np.float32)
     a, b = plain if device else map(to_gpu, plain)
-    fallback = lapidist.plan(a, b.T, kernel="simt", device=device).sum_order
+    fallback = planned_order(a, b.T, kernel="simt", device=device)
     return f"{PARTS} parts of {parts.dtype}: {'; '.join(dict.fromkeys(orders))}; else {fallback}"
+
+
+def planned_order(a: Any, b: Any, **how: Any) -> Any:
+    plan: Any = lapidist.plan(a, b, **how)
+    return plan.sum_order
 
 
 def to_gpu(array: Array) -> Any:

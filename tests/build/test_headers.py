@@ -21,6 +21,7 @@ PART_OF = {
     "share/unit_queue.cuh": "wgmma",
 }
 PARTS_OF_STREAMED = (
+    "quantised/decode.cuh",
     "quantised/finish.cuh",
     "quantised/reduce_parts.cuh",
     "quantised/rows.cuh",

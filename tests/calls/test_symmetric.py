@@ -12,7 +12,7 @@ import pytest
 import lapidist
 from lapidist import Config
 from lapidist.backends.machine_backend import sanitized
-from lapidist.calls import symmetric
+from lapidist.calls import symmetric, symmetric_rules
 from lapidist.calls.call import Call
 from lapidist.calls.full_path import multiplied
 from lapidist.calls.kernel_choice import Choices
@@ -193,7 +193,7 @@ def test_words_for_what_is_not_taken() -> None:
         lapidist.gram(a, alpha=np.ones(1, np.float32), device="machine")
     with pytest.raises(TypeError, match="transpose"):
         lapidist.gram(a, transpose=True)
-    assert symmetric.HALVES == ("lower", "upper")
+    assert symmetric_rules.HALVES == ("lower", "upper")
 
 
 # ---- epilogues ----

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from typing import Final, Literal
 
-from lapidist.build.portable_files import WINDOWS
-
 Compiling = Literal["background", "wait", "never"]
 VARIABLE = "LAPIDIST_COMPILE"
 BACKGROUND: Final = "background"  # another kernel of the same SumOrder runs until then
@@ -28,6 +26,8 @@ def way_of_environment() -> Compiling:
 def way_of(way: Compiling | None) -> Compiling:
     """On Windows calls wait: no process compiles beside them."""
     chosen = way or way_of_environment()
+    from lapidist.build.portable_files import WINDOWS
+
     return WAIT if WINDOWS and chosen == BACKGROUND else chosen
 
 

@@ -61,9 +61,7 @@ class Bound:
         self.extents = self._extents_of_product()
         self.shape = self.extents.shape  # the product's, with the dimensions that were added to vectors
         if types.bits:
-            from lapidist.calls.emulation_rules import require_reach
-
-            require_reach(types.bits, self.a.shape[-1])
+            number_rules.require_reach(types.bits, self.a.shape[-1])
         self.d_shape = shape_of_d(self.shape, operation)
         of_epilogue = type_of_d(operation, out)
         dtype, array = (None, None) if of_epilogue else (types.out_dtype, out)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lapidist.calls.operation import Operation
 from lapidist.device import Device
-from lapidist.dtypes import EMULATIONS, IEEE, MOST_K, PART_OF
+from lapidist.dtypes import EMULATIONS, IEEE, PART_OF
 from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import HOST, Operand
 from lapidist.frameworks.streams import require_stream
@@ -82,13 +82,4 @@ def require_place(bound: Bound, backend: Backend, precision: str) -> None:
         raise ArgumentError(
             f'precision: "{precision}" runs on a GPU with arrays of torch or CuPy there; got'
             f" {bound.like.framework} arrays in {bound.like.place}. Copy them"
-        )
-
-
-def require_reach(bits: int, k: int) -> None:
-    """Longer sums lose what was asked for."""
-    if k > MOST_K:
-        raise ShapeError(
-            f"precision: {bits} bits hold up to k = {MOST_K}; got k = {k}. Add products of parts of k, or"
-            ' name a precision, as "emulated"'
         )

@@ -137,24 +137,24 @@ def grouped(
 @explained
 def grouped_by_name(arguments: dict[str, Any]) -> Any:
     """The full path of grouped, whose arguments these are."""
-    given = arguments
-    choices = Choices(**{name: given[name] for name in ("device", "kernel", "config", "compile")})
+    named = arguments
+    choices = Choices(**{name: named[name] for name in ("device", "kernel", "config", "compile")})
     operation = Operation(
-        trans_a=given["trans_a"],
-        trans_b=given["trans_b"],
-        alpha=given["alpha"],
-        beta=given["beta"],
-        types=given["types"],
+        trans_a=named["trans_a"],
+        trans_b=named["trans_b"],
+        alpha=named["alpha"],
+        beta=named["beta"],
+        types=named["types"],
         routing=Routing(
-            given["gather_a"], None, given["scatter_d"], check_indices=given["check_offsets"] is True
+            named["gather_a"], None, named["scatter_d"], check_indices=named["check_offsets"] is True
         ),
-        factors=Factors(given["scale_a"], given["scale_b"]),
-        epilogue=epilogue_checked(given["epilogue"]),
-        groups=Groups(given["offsets"], given["counts"], given["expected_rows"], given["check_offsets"]),
+        factors=Factors(named["scale_a"], named["scale_b"]),
+        epilogue=epilogue_checked(named["epilogue"]),
+        groups=Groups(named["offsets"], named["counts"], named["expected_rows"], named["check_offsets"]),
     )
-    if isinstance(given["b"], FewBits):
-        return FewBits.grouped(operation, given)
+    if isinstance(named["b"], FewBits):
+        return FewBits.grouped(operation, named)
     choices = OPEN if choices == OPEN else checked(choices)
     return multiplied(
-        Call(given["a"], given["b"], given["c"], given["out"], operation, choices, given["stream"])
+        Call(named["a"], named["b"], named["c"], named["out"], operation, choices, named["stream"])
     )

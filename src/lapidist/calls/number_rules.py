@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from lapidist.dtypes import OPERANDS, number_type
-from lapidist.errors import ArgumentError
+from lapidist.dtypes import MOST_K, OPERANDS, number_type
+from lapidist.errors import ArgumentError, ShapeError
 
 
 def require_c_for_beta(beta: float, c: object) -> None:
@@ -95,4 +95,13 @@ def require_integer(name: str, value: float, dtype: np.dtype[Any]) -> None:
         raise ArgumentError(
             f"{name}: must be {rule} for integers, whose sums are {dtype}; got {value:g}. "
             "Multiply with 1 and scale the result in a floating type"
+        )
+
+
+def require_reach(bits: int, k: int) -> None:
+    """Longer sums lose what was asked for."""
+    if k > MOST_K:
+        raise ShapeError(
+            f"precision: {bits} bits hold up to k = {MOST_K}; got k = {k}. Add products of parts of k, or"
+            ' name a precision, as "emulated"'
         )

@@ -32,11 +32,18 @@ from lapidist.calls.planned_products import prepared
 from lapidist.calls.prepared import Prepared
 from lapidist.calls.repeat import SYMMETRIC, remember
 from lapidist.calls.repeat.shape import key_of_matrices
-from lapidist.calls.symmetric_epilogues import has_tiles, require_names, require_symmetric_epilogue
+from lapidist.calls.symmetric_epilogues import has_tiles, require_names
+from lapidist.calls.symmetric_rules import (
+    require_current_stream,
+    require_half,
+    require_hermitian,
+    require_place,
+    require_square,
+)
 from lapidist.device import Device
 from lapidist.dtypes import EMULATIONS, PART_OF, Precision, size_of
-from lapidist.errors import ArgumentError, ShapeError, explained, not_in_graphs
-from lapidist.frameworks.arrays import HOST, Operand, operand_of
+from lapidist.errors import explained, not_in_graphs
+from lapidist.frameworks.arrays import Operand, operand_of
 from lapidist.frameworks.host_arrays import native, on_host
 from lapidist.frameworks.new_arrays import empty, tell_written
 from lapidist.frameworks.streams import require_stream
@@ -49,8 +56,6 @@ from lapidist.schedule import Schedule
 
 Array = TypeVar("Array")
 Half = Literal["lower", "upper"]
-HALVES = ("lower", "upper")
-IN_PLACE = ("torch", "cupy", "numpy")  # whose new arrays are written again after they were made
 
 
 @not_in_graphs("gram", "lapidist.torch.gram")
@@ -129,19 +134,19 @@ def gram(
 @explained
 def gram_by_name(arguments: dict[str, Any]) -> Any:
     """The full path of gram, whose arguments these are."""
-    given = arguments
-    a, trans = native(given["a"]), given["trans"]
+    named = arguments
+    a, trans = native(named["a"]), named["trans"]
     require_flag("trans", trans)
-    dtype, precision, invariant = given["out_dtype"], given["precision"], is_invariant(given["invariant"])
+    dtype, precision, invariant = named["out_dtype"], named["precision"], is_invariant(named["invariant"])
     types = types_named(dtype, None, precision, None, invariant)
-    numbers = given["alpha"], given["beta"]
+    numbers = named["alpha"], named["beta"]
     op: Any = "C" if "complex" in str(getattr(a, "dtype", "")) else True
-    epilogue = epilogue_checked(given["epilogue"])
+    epilogue = epilogue_checked(named["epilogue"])
     operation = Operation(trans and op, not trans and op, False, *numbers, types, epilogue=epilogue)
-    choices = checked(Choices(given["device"], compile=given["compile"]))
-    call = Call(a, a, given["c"], given["out"], operation, choices, given["stream"])
-    declared = require_names(given["symmetric"])
-    return symmetric(call, given["triangle"], of_itself=True, declared=declared)
+    choices = checked(Choices(named["device"], compile=named["compile"]))
+    call = Call(a, a, named["c"], named["out"], operation, choices, named["stream"])
+    declared = require_names(named["symmetric"])
+    return symmetric(call, named["triangle"], of_itself=True, declared=declared)
 
 
 @explained
@@ -159,8 +164,9 @@ def matmul_symmetric(
 ) -> Any:
     """`lapidist.matmul` where the caller knows that the result is symmetric."""
     declared = require_names(is_symmetric)
-    given = types, Factors(*factors), epilogue_checked(epilogue)
-    operation = Operation(vectors=True, types=given[0], factors=given[1], epilogue=given[2])
+    operation = Operation(
+        vectors=True, types=types, factors=Factors(*factors), epilogue=epilogue_checked(epilogue)
+    )
     choices = OPEN if device is compile is None else checked(Choices(device, compile=compile))
     call = Call(native(a), native(b), None, out, operation, choices, stream)
     return symmetric(call, None, declared=declared) if is_symmetric is not False else multiplied(call)
@@ -378,64 +384,3 @@ def copy_half(values: Any, to: Any, half: str) -> None:
             to[..., row, row:] = values[..., row, row:]
         else:
             to[..., row, : row + 1] = values[..., row, : row + 1]
-
-
-def require_half(half: object) -> None:
-    if half is not None and half not in HALVES:
-        raise ArgumentError(
-            f'triangle: must be "lower" or "upper"; got {half!r}. Leave it out for both halves'
-        )
-
-
-def require_current_stream(stream: Any, half: str | None) -> None:
-    """The framework may reuse the memory of values once the call returns, which its own stream orders."""
-    if half is not None and stream is not None:
-        raise ArgumentError(
-            f'stream: with triangle="{half}" products run on the current stream of the arrays\' framework;'
-            " got another one. Make it current (with torch.cuda.stream(...), say)"
-        )
-
-
-def require_hermitian(bound: Bound, of_itself: bool) -> None:
-    """A matrix times its conjugated transpose, by real numbers: else it is no mirror image of itself."""
-    if not of_itself:
-        raise ArgumentError(
-            f"symmetric: is for real numbers; got {bound.out_dtype}. gram(a) multiplies a by its conjugated"
-            " transpose, or leave it out"
-        )
-    for name, number in zip(("alpha", "beta"), bound.alpha_beta, strict=True):
-        if isinstance(number, complex):
-            raise ArgumentError(
-                f"{name}: must be real, as the result of gram equals its conjugated transpose; got {number}."
-                " Call gemm"
-            )
-
-
-def require_square(bound: Bound, declared: tuple[str, ...]) -> None:
-    m, n = bound.shape[-2:]
-    if m != n or bound.extents.drop_row or bound.extents.drop_col:
-        raise ShapeError(
-            f"symmetric: the result must be square; a {bound.a.shape} times b {bound.b.shape} gives"
-            f" {bound.result_shape}. Leave it out"
-        )
-    operation = bound.operation
-    if not operation._replace(epilogue=None).is_plain:
-        raise ArgumentError(
-            "symmetric: takes matrices and numbers alone; got factors, indices, or alpha or beta in an array."
-            " Leave them out, or leave symmetric out"
-        )
-    if operation.epilogue is not None:
-        require_symmetric_epilogue(operation.epilogue.function, declared)
-    elif declared:
-        raise ArgumentError(
-            f"symmetric: names Tile operands of an epilogue; got {declared!r} and no epilogue. Pass True"
-        )
-
-
-def require_place(bound: Bound, backend: Backend) -> None:
-    like = bound.like
-    if like.framework not in IN_PLACE or (backend.ordinal != HOST and like.device == HOST):
-        raise ArgumentError(
-            "symmetric: takes arrays of torch or CuPy on a GPU, and of NumPy or torch on the host; got"
-            f" {like.framework} arrays in {like.place}. Copy them, or leave symmetric out"
-        )

@@ -110,8 +110,8 @@ class Product(NamedTuple):
     @property
     def types(self) -> Types:
         precision = IEEE if self.is_emulated else self.precision
-        free = self.promote, self.invariant, self.triangle, self.bits
-        return Types(self.out_dtype, self.acc_dtype, precision, *free)
+        types = Types(self.out_dtype, self.acc_dtype, precision, self.promote)
+        return types._replace(invariant=self.invariant, triangle=self.triangle, bits=self.bits)
 
     @property
     def is_emulated(self) -> bool:

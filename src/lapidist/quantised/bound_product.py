@@ -82,11 +82,11 @@ def require_bias_alone(bias: Any) -> None:
         )
 
 
-def grouped(operation: Operation, given: Mapping[str, Any]) -> Any:
-    """lapidist.grouped of packed experts; `given`: its arguments."""
-    experts = given["b"]
+def grouped(operation: Operation, named: Mapping[str, Any]) -> Any:
+    """lapidist.grouped of packed experts; `named`: its arguments."""
+    experts = named["b"]
     for name, usual in REFUSED.items():
-        value = given[name]
+        value = named[name]
         if value is not usual and (is_array(value) or value != usual):
             raise ArgumentError(
                 f"{name}: is not for weights of few bits; got {value!r}. Leave it out, or unpack the weight"
@@ -96,8 +96,8 @@ def grouped(operation: Operation, given: Mapping[str, Any]) -> Any:
             f"b: must be weights of all groups, PackedExperts; got {experts!r}. Put them together with"
             " lapidist.quantised.stack"
         )
-    plain.require_current_stream(given["stream"])
-    return bound_product(given["a"], experts, operation, given["out"], given["device"], None)
+    plain.require_current_stream(named["stream"])
+    return bound_product(named["a"], experts, operation, named["out"], named["device"], None)
 
 
 def bound_product(

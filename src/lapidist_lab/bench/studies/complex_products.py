@@ -54,7 +54,7 @@ class ComplexCalls:
 
 def contenders_of(stage: Stage, case: Case) -> tuple[Contender, ...]:
     emulated = case.math == MATHS[0] and min(case.extents) >= LEAST_EMULATED
-    ours = (IEEE, EMULATED) if emulated else (IEEE,)
+    ours: tuple[Precision, ...] = (IEEE, EMULATED) if emulated else (IEEE,)
     return Vendor(stage.framework, case.math), *(ComplexCalls(precision) for precision in ours)
 
 

@@ -7,6 +7,7 @@
 // there: a kernel that waits for ever takes its card with it.
 #pragma once
 
+#include "common.cuh"
 #include "config.cuh"
 
 enum { ROWS_OF_A = 1, ROWS_OF_B };  // what arrives; of B with A and B exchanged
