@@ -172,8 +172,18 @@ class Mirrored:
         *batch, n, _ = bound.shape
         if n and prod(batch):
             lies, chip = Lies(n, 1, n * n, True), backend_at(ordinal).chip
-            how = False, True, chip.architecture
-            self._launch = mirroring(n, prod(batch), size_of(bound.d_dtype), lies, lies, *how)
+            size = size_of(bound.d_dtype)
+            self._launch = mirroring(
+                n,
+                prod(batch),
+                size,
+                lies,
+                lies,
+                upper=False,
+                mirrored=True,
+                hermitian=False,
+                architecture=chip.architecture,
+            )
 
     def start(self, pointers: tuple[int, ...], stream: int) -> None:
         self._product.start(pointers, stream)
