@@ -51,8 +51,9 @@ def every_case(data: Data) -> str:
 
 WORDS = (
     "`lapidist.gram(a)` multiplies a matrix by its transpose. `wgmma` computes the tiles that meet one"
-    " triangle, and a second launch mirrors them. Other kernels compute all tiles. Calls are captured in CUDA"
-    " graphs, in turns with cuBLAS's whole product and with ours, without rest.\n\n"
+    " triangle. In 16 bits it stores those off the diagonal twice; else a second launch mirrors them. Other"
+    " kernels compute all tiles. Calls are captured in CUDA graphs, in turns with cuBLAS's whole product and"
+    " with ours, without rest.\n\n"
 )
 SYMMETRIC = Section(lambda data: ours(data) and data, [lambda data: WORDS + every_case(data)])
 NOT_YET = Section(
