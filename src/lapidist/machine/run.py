@@ -249,7 +249,18 @@ def check_geometry(launch: Launch, program: Program) -> Geometry:
         raise ArgumentError(
             f"arguments: {program.kernel.name} takes {need} bytes of parameters, got {len(launch.arguments)}"
         )
+    require_named_alike(launch, kernel)
     return Geometry(launch.grid, launch.block, cluster, shared, launch.shared_bytes)
+
+
+def require_named_alike(launch: Launch, kernel: Kernel) -> None:
+    """A driver takes an address for each parameter. So a struct must have one name, not one a member."""
+    named, taken = launch.parameters.offsets, [each.offset for each in kernel.parameters.values()]
+    if named and [*named.values()] != taken:
+        raise ArgumentError(
+            f"parameters: {kernel.name} takes {len(taken)}, which begin at {taken}; the launch names"
+            f" {len(named)}: {named}. Name each once"
+        )
 
 
 def cluster_of(cluster: Dim3, kernel: Kernel) -> Dim3:
