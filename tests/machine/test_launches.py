@@ -15,7 +15,7 @@ from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import operand_of
 from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.wgmma.family import tile
-from lapidist.launch import Launch
+from lapidist.launch import Launch, ParameterBlock
 from lapidist.machine.faults import Race
 from lapidist.machine.foreign import make_launch
 from snippets import kernel
@@ -105,3 +105,13 @@ def test_what_is_no_launch_is_refused_by_name() -> None:
         match=r"launch: must be a Launch, as Plan.launch makes it; got 3\. For other PTX take run_ptx",
     ):
         machine.run(3)  # type: ignore[arg-type]
+
+
+def test_each_parameter_has_one_name() -> None:
+    """A driver takes an address for each. A struct that is named by its members shifts all behind it."""
+    launch = overlapping(WAIT + LOAD + STORE)
+    right = ParameterBlock([("in", "pointer"), ("out", "pointer")])
+    machine.run(replace(launch, parameters=right))
+    members = ParameterBlock([("in", "pointer"), ("low", "i32"), ("high", "i32")])
+    with pytest.raises(ArgumentError, match=r"parameters: k takes 2, .* names 3"):
+        machine.run(replace(launch, parameters=members))
