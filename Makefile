@@ -77,7 +77,7 @@ surveys: $(DEV)     ## every kernel by every type, config and order of threads: 
 compilers: $(OLDEST_DEV) $(NEWEST_DEV) $(CUDA12_DEV)  ## every kernel by the first NVRTC that is allowed, by the newest, and by CUDA 12's
 	$(OLDEST)/bin/python -m pytest -n auto --dist worksteal $(COMPILED)
 	$(NEWEST)/bin/python -m pytest -n auto --dist worksteal $(COMPILED)
-	$(CUDA12)/bin/python -m pytest -n auto --dist worksteal $(COMPILED)
+	$(CUDA12)/bin/python -m pytest -n auto --dist worksteal -m "not survey" $(COMPILED)
 	$(CUDA12)/bin/python -m pytest -n auto --dist worksteal -m "$(ANYWHERE) and not survey" $(RUN_BY_12)
 
 frameworks: $(FULL_DEV)
