@@ -73,8 +73,10 @@ def way_of(bits: int) -> str:
 
 def bits_in(precision: object) -> int:
     """Those of an Accuracy, or of its text; 0: it is none."""
-    number = precision.removesuffix(BITS) if isinstance(precision, str) else ""
-    return int(number) if number != precision and number.isdecimal() else 0
+    if not isinstance(precision, str) or not precision.endswith(BITS):
+        return 0
+    number = precision.removesuffix(BITS)
+    return int(number) if number.isdecimal() else 0
 
 
 @dataclass(frozen=True, slots=True)

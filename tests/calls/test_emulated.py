@@ -342,6 +342,7 @@ def test_what_is_refused(precision: Any) -> None:
     with pytest.raises(ArgumentError, match="got a plan, a list, groups or arrays that JAX traces"):
         lapidist.plan(A, B, precision=precision)
     with pytest.raises(
-        ArgumentError, match='precision: must be "ieee", "tf32", "emulated" or "emulated_any_range"'
+        ArgumentError,
+        match=r'precision: must be "ieee", "tf32", "emulated", "emulated_any_range" or a lapidist.Accuracy',
     ):
         lapidist.matmul(A, B, precision="fp64")  # type: ignore[arg-type]

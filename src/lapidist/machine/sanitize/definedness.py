@@ -6,6 +6,7 @@ followed while a warp has no undefined value: that is the usual case, and costs 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -65,7 +66,7 @@ class Definedness:
         self.bits: dict[str, Array] = {}
         self.storing: Storing | None = None
         self.named = cache(lambda site: frozenset(name for part in effects(self.code[site]) for name in part))
-        first = m.program.blocks[0].live_in
+        first = m.program.blocks[0].live_in - kept_by_guarded_loads(self.code)
         self.unset = [(name, width_mask(self.width(name))) for name in sorted(first)]
 
     def width(self, name: str) -> int:
@@ -322,3 +323,11 @@ def as_words(octets: Array, kind: str) -> Array:
         return bits
     top = bits >> np.uint64(8 * size - 1)
     return bits | (smeared(top, 64) & ~width_mask(8 * size))
+
+
+def kept_by_guarded_loads(code: Sequence[Instruction]) -> set[str]:
+    """Registers of guarded vector loads. At a matrix's edge a piece comes whole or not at all, and what it
+    does not bring is written over later: its author chooses what is used of it.
+    """
+    guarded = [i for i in code if i.opcode == "ld" and i.predicate is not None]
+    return {name for i in guarded if isinstance(i.operands[0], Vec) for name in effects(i)[1]}
