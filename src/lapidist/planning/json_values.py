@@ -10,12 +10,13 @@ from functools import lru_cache
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
+from lapidist.problems.arrivals import Arrivals
 from lapidist.problems.epilogue_layout import Fused
 from lapidist.problems.matrix import Matrix
 from lapidist.problems.ragged import Ragged
 
 # Names of types that modules of the fields import for type checkers alone.
-NAMES = {"Fused": Fused, "Matrix": Matrix, "Ragged": Ragged}
+NAMES = {"Arrivals": Arrivals, "Fused": Fused, "Matrix": Matrix, "Ragged": Ragged}
 
 
 class Field(NamedTuple):

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from lapidist.dtypes import TF32, accumulators_of, element_of, math_of, outputs_of, size_of
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides
-from lapidist.problems.arrivals import Arrivals
 from lapidist.problems.matrix import Matrix
 from lapidist.problems.modes import PLAIN, Modes
 from lapidist.problems.scaling import AS_THEY_ARE, Scaling
 
 if TYPE_CHECKING:
+    from lapidist.problems.arrivals import Arrivals
     from lapidist.problems.epilogue_layout import Fused
 
 GRID_BATCH_LIMIT = 65535  # blocks along y and along z of a grid
