@@ -40,6 +40,7 @@ from lapidist.machine.instructions import (
 from lapidist.machine.instructions.copies import element_size
 from lapidist.machine.lanes import Geometry
 from lapidist.machine.memory import GlobalMemory, Region, block_of_bytes
+from lapidist.machine.named_parameters import require_named_alike
 from lapidist.machine.observer import Observer, Several
 from lapidist.machine.program import Program, compile_program
 from lapidist.machine.ptx.basic_blocks import is_ordered_load
@@ -251,16 +252,6 @@ def check_geometry(launch: Launch, program: Program) -> Geometry:
         )
     require_named_alike(launch, kernel)
     return Geometry(launch.grid, launch.block, cluster, shared, launch.shared_bytes)
-
-
-def require_named_alike(launch: Launch, kernel: Kernel) -> None:
-    """A driver takes an address for each parameter. So a struct must have one name, not one a member."""
-    named, taken = launch.parameters.offsets, [each.offset for each in kernel.parameters.values()]
-    if named and [*named.values()] != taken:
-        raise ArgumentError(
-            f"parameters: {kernel.name} takes {len(taken)}, which begin at {taken}; the launch names"
-            f" {len(named)}: {named}. Name each once"
-        )
 
 
 def cluster_of(cluster: Dim3, kernel: Kernel) -> Dim3:

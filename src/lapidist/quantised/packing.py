@@ -76,11 +76,11 @@ def symmetric(parts: Array, format: Format) -> tuple[Array, Array, None]:
 def with_two_factors(parts: Array, format: Format) -> tuple[Array, Array, Array]:
     """Factors of e4m3, the largest of which is its largest number by a factor of the whole weight."""
     largest = np.abs(parts).max(axis=1)
-    whole = np.float32(largest.max(initial=0) / (format.largest * FORMATS["e4m3"].largest)) or np.float32(1)
-    scales = codes_of(largest / format.largest / whole, FORMATS["e4m3"])
-    numbers = scales_as_numbers(scales, "e4m3") * np.float64(whole)
+    overall = np.float32(largest.max(initial=0) / (format.largest * FORMATS["e4m3"].largest)) or np.float32(1)
+    scales = codes_of(largest / format.largest / overall, FORMATS["e4m3"])
+    numbers = scales_as_numbers(scales, "e4m3") * np.float64(overall)
     divisors = np.where(numbers == 0, 1, numbers)[:, None]
-    return codes_of((parts / divisors).astype(np.float32), format), scales, np.array([whole], np.float32)
+    return (codes_of((parts / divisors).astype(np.float32), format), scales, np.array([overall], np.float32))
 
 
 def with_zero_points(parts: Array, format: Format) -> tuple[Array, Array, Array]:
@@ -171,11 +171,11 @@ def from_nvfp4(pairs: Any, scales: Any, factor: Any) -> PackedWeight:
             f"scales: must be e4m3 of shape {expected}; got {factors.dtype.name} of {factors.shape}. Correct"
             " them"
         )
-    whole = np.float32(on_host(factor)).reshape(-1)
-    if whole.size != 1 or not np.isfinite(whole).all():
+    overall = np.float32(on_host(factor)).reshape(-1)
+    if overall.size != 1 or not np.isfinite(overall).all():
         raise ArgumentError(f"factor: must be one finite number; got {factor!r}. Pass that of the weight")
     numbers = np.stack((codes & 15, codes >> 4), -1).reshape(len(codes), -1).T
-    return made(numbers, factors.view(np.uint8).T, whole, format_named("nvfp4"), "e4m3", pairs)
+    return made(numbers, factors.view(np.uint8).T, overall, format_named("nvfp4"), "e4m3", pairs)
 
 
 def from_codes(codes: Any, scales: Any, format: str) -> PackedWeight:

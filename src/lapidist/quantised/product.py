@@ -287,13 +287,13 @@ def decoded_rows(weight: PackedWeight, like: Operand, backend: Backend) -> Any:
 
 def gradient_to_x(gradient: Any, weight: PackedWeight, device: int | str | None = None) -> Any:
     """gradient @ the weight's rows, which are decoded into its type."""
-    given = operand_of(gradient, "gradient")
-    backend = backend_at(choose_place(given.device, device))
+    upstream = operand_of(gradient, "gradient")
+    backend = backend_at(choose_place(upstream.device, device))
     matrix = gradient.reshape(-1, weight.shape[1])
     if backend.plans:
-        rows = decoded_rows(weight, given, backend)
+        rows = decoded_rows(weight, upstream, backend)
     else:
-        rows = like_owner(on_host(unpack(weight)).T, given).to(gradient.dtype)
+        rows = like_owner(on_host(unpack(weight)).T, upstream).to(gradient.dtype)
     place = MACHINE if backend.plans and backend.ordinal == HOST else None
     result = multiplied(Call(matrix, rows, None, None, Operation(), Choices(place), None))
     return result.reshape(*gradient.shape[:-1], weight.shape[0])
