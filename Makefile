@@ -42,7 +42,7 @@ $(NEWEST_DEV): NVRTC := "nvidia-cuda-nvrtc>=13.1,<14" "nvidia-cuda-runtime>=13.1
 COMPILED   := tests/kernels/test_kernels.py tests/kernels/test_chips.py tests/kernels/test_fragments_in_flight.py \
               tests/commands/test_machine_commands.py tests/kernels/test_wgmma_registers.py \
               -k "compiles or registers or bounds_its_choice"
-RUN_BY_12  := tests/build/test_toolkit.py tests/machine/test_registered_kernels.py
+RUN_BY_12  := tests/build/test_toolkit.py tests/machine/test_registered_kernels.py -k "toolkit or wgmma"
 
 # The site and the package, each with tools of its own.
 DOCS     := .venv-docs
