@@ -13,5 +13,5 @@ def require_named_alike(launch: Launch, kernel: Kernel) -> None:
     if named and [*named.values()] != taken:
         raise ArgumentError(
             f"parameters: {kernel.name} takes {len(taken)}, which begin at {taken}; the launch names"
-            f" {len(named)}: {named}. Name each once"
+            f" {len(named)}: {named}. Give each parameter of the kernel one name"
         )
