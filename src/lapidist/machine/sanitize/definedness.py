@@ -274,11 +274,18 @@ class Definedness:
 
     # -- wgmma --
 
-    def multiplied(self, p: PendingProduct, memory: UndefinedMemory) -> None:
-        """What a wgmma leaves in D: rows by A's undefined elements, columns by B's."""
+    def multiplied(self, p: PendingProduct, memory: UndefinedMemory, written: bool) -> None:
+        """What a wgmma leaves in D: rows by A's undefined elements, columns by B's. `written` says that all
+        it reads in memory is defined."""
         i, mma = self.code[p.site], p.mma
         d = i.operands[0]
-        names = [item for item in flatten(d) if isinstance(item, Reg)]
+        names = [item.name for item in d.items if isinstance(item, Reg)] if isinstance(d, Vec) else []
+        read = [name for item in flatten(i.operands[1]) if (name := name_of(item)) in self.bits]
+        read += [name for name in names if name in self.bits] if p.c else []
+        if written and not read:
+            for name in names:
+                self.bits.pop(name, None)  # all lanes of the warp multiply
+            return
         place = b_positions(self.m, p, 0)
         second, other = memory.elements(place, mma.transposed_b, mma.kinds[2]), place
         step = Step(self.m, p.g, i, p.site, {}, self.bits)
@@ -290,9 +297,7 @@ class Definedness:
             first = memory.elements(place, mma.transposed_a, mma.kinds[1])
             other = place if first.any() else other
         total = np.logical_or.outer(first.any(axis=1), second.any(axis=1))
-        read = [name for item in flatten(i.operands[1]) if (name := name_of(item)) in self.bits]
         if p.c:
-            read += [item.name for item in names if item.name in self.bits]
             total = total | undefined_elements(step, d, mma.kinds[0])[c_map(16, mma.n)]
         origin = self.origin_of(read) or memory.origin(other.reshape(-1), PIECE, p.site)
         for item, bits in sums_of(p.g, total, mma.kinds[0], d):

@@ -67,13 +67,12 @@ class LazyProducts(Products):
         positions = self.tiles(p)
         written = self.s.products_read(p.g, positions, PIECE, p.site)
         if self.s.definedness.on or not written:
-            self.s.definedness.multiplied(p, self.s.own.shared)
+            self.s.definedness.multiplied(p, self.s.own.shared, written)
         self.s.proxies.check_shared(p.g, 0, positions, PIECE, p.site)
         self.s.begin_reading(positions, PIECE)
-        extents = (p.mma.registers, p.g.n)
-        results = list(
-            np.full(extents, np.nan, "f4") if p.mma.kinds[0] == "f32" else np.full(extents, 0x7FFF7FFF, "u4")
-        )
+        floats = p.mma.kinds[0] == "f32"
+        unknown = np.full(p.g.n, np.nan, "f4") if floats else np.full(p.g.n, 0x7FFF7FFF, "u4")
+        results = [unknown.copy() for _ in range(p.mma.registers)]
         queue.results.update((id(array), array) for array in results)
         queue.pending.append(Issued(queue.issued, queue.group, p, results, positions))
         queue.issued += 1
@@ -152,8 +151,8 @@ class LazyProducts(Products):
             if issued.number <= last and issued.values is None:
                 self.s.end_reading(issued.positions, PIECE)
                 self.s.products_read(issued.p.g, issued.positions, PIECE, issued.p.site)
-                # where they lie, as a register of bits holds a view of the result
-                c = [sums.get(x.ctypes.data, x).view(x.dtype) for x in issued.p.c]
+                # a register of bits holds a view of the result
+                c = [sums.get(id(x if x.base is None else x.base), x).view(x.dtype) for x in issued.p.c]
                 issued.values = compute(self.m, replace(issued.p, c=c))
             for target, value in zip(issued.results, issued.values or [], strict=False):
-                sums[target.ctypes.data] = value
+                sums[id(target)] = value
