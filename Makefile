@@ -56,9 +56,9 @@ SMOKE := tests/test_house.py tests/test_docs.py tests/docs tests/test_dtypes.py 
          tests/schedule/test_schedule.py tests/calls/test_errors.py tests/calls/test_overlap.py tests/backends/test_host.py \
          tests/machine/test_alu.py tests/machine/test_flow.py
 
-ANYWHERE := not gpu and not frameworks and not browser
+ANYWHERE := not gpu and not frameworks and not browser and not census
 
-.PHONY: demo smoke test full surveys compilers frameworks libraries browser check format doctor docs package clean
+.PHONY: demo smoke test full surveys census compilers frameworks libraries browser check format doctor docs package clean
 
 demo: $(BASE)       ## climb the ladder: on the GPU if there is one
 	$(BIN)/lapidist climb
@@ -74,18 +74,21 @@ full: test surveys compilers frameworks browser  ## all that needs no GPU: surve
 surveys: $(DEV)     ## every kernel by every type, config and order of threads: what takes longer than `make test`
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "$(ANYWHERE) and survey"
 
+census: $(DEV)      ## the combinations that surveys leave to others: hours, before a release
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "census and not gpu and not frameworks"
+
 compilers: $(OLDEST_DEV) $(NEWEST_DEV) $(CUDA12_DEV)  ## every kernel by the first NVRTC that is allowed, by the newest, and by CUDA 12's
-	$(OLDEST)/bin/python -m pytest -n auto --dist worksteal $(COMPILED)
-	$(NEWEST)/bin/python -m pytest -n auto --dist worksteal $(COMPILED)
-	$(CUDA12)/bin/python -m pytest -n auto --dist worksteal -m "not survey" $(COMPILED)
+	$(OLDEST)/bin/python -m pytest -n auto --dist worksteal -m "not census" $(COMPILED)
+	$(NEWEST)/bin/python -m pytest -n auto --dist worksteal -m "not census" $(COMPILED)
+	$(CUDA12)/bin/python -m pytest -n auto --dist worksteal -m "not survey and not census" $(COMPILED)
 	$(CUDA12)/bin/python -m pytest -n auto --dist worksteal -m "$(ANYWHERE) and not survey" $(RUN_BY_12)
 
 frameworks: $(FULL_DEV)
-	$(FULL)/bin/python -m pytest -n auto -m "frameworks and not gpu"
+	$(FULL)/bin/python -m pytest -n auto -m "frameworks and not gpu and not census"
 
 libraries: $(OLD_LIBS_DEV) $(NEW_LIBS_DEV)  ## the oldest and the newest NumPy, torch and JAX that are allowed
-	$(OLD_LIBS)/bin/python -m pytest -n auto -m "not gpu and not survey" $(WITH_LIBS)
-	$(NEW_LIBS)/bin/python -m pytest -n auto -m "not gpu and not survey" $(WITH_LIBS)
+	$(OLD_LIBS)/bin/python -m pytest -n auto -m "not gpu and not survey and not census" $(WITH_LIBS)
+	$(NEW_LIBS)/bin/python -m pytest -n auto -m "not gpu and not survey and not census" $(WITH_LIBS)
 
 browser: $(DEV)     ## pages in a browser (Debian: apt-get install chromium)
 	$(BIN)/python -m pytest -m "browser and not gpu"

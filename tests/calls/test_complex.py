@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import lapidist
+from in_turns import in_turns
 from lapidist.backends.machine_backend import sanitized
 from lapidist.calls import complex_product
 
@@ -41,8 +42,7 @@ SCALARS = [(1.0, 0.0), (2.0, 1.0), (1j, 1 - 2j), (1 - 1j, 2.0), (3.0, 1j)]
 
 
 @pytest.mark.parametrize("device", PLACES)
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize(("trans_a", "trans_b"), list(product(OPS, OPS)))
+@pytest.mark.parametrize(("trans_a", "trans_b", "dtype"), in_turns(OPS, [*OPS][::-1], TYPES))
 def test_every_op_of_every_layout(
     device: str, dtype: Any, trans_a: Any, trans_b: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import lapidist
+from in_turns import in_turns
 from lapidist.backends.machine_backend import MachineBackend
 from lapidist.calls import emulated_launches
 from lapidist.config import Config
@@ -45,13 +46,17 @@ def any_range(a: Any, b: Any, c: Any = None, **more: Any) -> Any:
     return emulated(a, b, c, "emulated_any_range", **more)
 
 
-@pytest.mark.parametrize("trans_a", [False, True])
-@pytest.mark.parametrize("trans_b", [False, True])
-@pytest.mark.parametrize(("m", "n", "k"), [(40, 48, 300), (33, 65, 257), (1, 1, 512), (128, 5, 256)])
+EXTENTS = [(40, 48, 300), (33, 65, 257), (1, 1, 512), (128, 5, 256)]
+
+
+@pytest.mark.parametrize(
+    ("extents", "trans_a", "trans_b"), in_turns(EXTENTS, [False, False, True, True], [False, True])
+)
 @BOTH
 def test_every_layout(
-    rng: np.random.Generator, precision: str, m: int, n: int, k: int, trans_a: bool, trans_b: bool
+    rng: np.random.Generator, precision: str, extents: tuple[int, int, int], trans_a: bool, trans_b: bool
 ) -> None:
+    m, n, k = extents
     a = rng.standard_normal((k, m) if trans_a else (m, k)).astype(np.float32)
     b = rng.standard_normal((n, k) if trans_b else (k, n)).astype(np.float32)
     exact, magnitudes = parts(a.T if trans_a else a, b.T if trans_b else b)

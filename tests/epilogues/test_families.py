@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 import lapidist
 from drawn_epilogues import FUNCTIONS, TEXTS, Drawn
 from fused_cases import judge_finished, of_all_kinds, operands, watch
-from in_turns import surveyed
+from in_turns import sampled
 from lapidist.config import Config
 from lapidist.dtypes import numpy_dtype
 from lapidist.epilogues.error_bound import Near, near
@@ -98,8 +98,7 @@ MMA = [
 ]
 
 
-@pytest.mark.survey
-@pytest.mark.parametrize(("dtype", "extents", "more"), MMA, ids=str)
+@pytest.mark.parametrize(("dtype", "extents", "more"), sampled(MMA, share=2))
 def test_mma(rng: np.random.Generator, dtype: str, extents: Any, more: dict[str, Any]) -> None:
     check(rng, "mma", dtype, extents, **more)
 
@@ -147,7 +146,7 @@ WGMMA_MORE: list[tuple[str, tuple[int, int, int], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("dtype", "extents", "more"), [*WGMMA, *surveyed(WGMMA_MORE)], ids=str)
+@pytest.mark.parametrize(("dtype", "extents", "more"), [*WGMMA, *sampled(WGMMA_MORE, share=2)], ids=str)
 def test_wgmma(rng: np.random.Generator, dtype: str, extents: Any, more: dict[str, Any]) -> None:
     """Tiles of such small products would be shared, unless they are told not to be."""
     alone = {} if "split_k" in more or "schedule" in more else {"split_k": 1}

@@ -11,6 +11,7 @@ import pytest
 
 import lapidist
 from fused_cases import judge_finished, watch
+from in_turns import sampled
 from lapidist import epilogues
 from lapidist.dtypes import numpy_dtype
 from lapidist.epilogues.tracing import Epilogue
@@ -192,8 +193,7 @@ KERNELS: list[tuple[str, str, tuple[int, int, int], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.survey
-@pytest.mark.parametrize(("kernel", "dtype", "extents", "more"), KERNELS, ids=str)
+@pytest.mark.parametrize(("kernel", "dtype", "extents", "more"), sampled(KERNELS, share=2))
 def test_of_whole_numbers(
     rng: np.random.Generator, kernel: str, dtype: str, extents: Any, more: dict[str, Any]
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import lapidist
 from fused_cases import watch
+from in_turns import surveyed
 from lapidist import epilogues
 from lapidist.config import Config
 from lapidist.dtypes import numpy_dtype
@@ -143,17 +144,19 @@ def every_kind_of_pairs(acc: lapidist.Pair, tile: lapidist.Tile) -> Any:
 
 
 @pytest.mark.parametrize("function", [every_kind, every_kind_of_pairs], ids=lambda each: each.function.name)
-@pytest.mark.parametrize("config", [BF16(128, 256, 2), BF16(256, 128, 3), BF16(128, 48, 2)], ids=str)
+@pytest.mark.parametrize(
+    "config", [BF16(128, 48, 2), *surveyed([BF16(128, 256, 2), BF16(256, 128, 3)])], ids=str
+)
 def test_pieces_are_the_same_as_elements(rng: np.random.Generator, function: Any, config: Config) -> None:
     """Where rows of what is read and stored start on 16 bytes, and where they do not."""
-    a, b = (rng.integers(-2, 3, shape).astype(numpy_dtype("bfloat16")) for shape in ((150, 64), (64, 288)))
+    a, b = (rng.integers(-2, 3, shape).astype(numpy_dtype("bfloat16")) for shape in ((140, 64), (64, 288)))
     columns = 144 if function.function.paired else 288
-    values = rng.integers(-2, 3, (150, columns)).astype(numpy_dtype("bfloat16"))
+    values = rng.integers(-2, 3, (140, columns)).astype(numpy_dtype("bfloat16"))
     expected = lapidist.gemm(a, b, epilogue=function(tile=values))
     how: dict[str, Any] = {"kernel": "wgmma", "config": config, "device": "machine"}
     found = lapidist.gemm(a, b, epilogue=function(tile=values), **how)
     same_bits(found, expected)
-    apart = np.zeros((150, columns + 1), values.dtype)[:, 1:]
+    apart = np.zeros((140, columns + 1), values.dtype)[:, 1:]
     apart[...] = values
     same_bits(lapidist.gemm(a, b, epilogue=function(tile=apart), **how), expected)
     odd = tuple(np.empty((each.shape[0], each.shape[1] + 2), each.dtype)[:, 2:] for each in expected[1:])

@@ -11,7 +11,7 @@ import pytest
 
 import lapidist
 from fused_cases import judge_finished, watch
-from in_turns import surveyed
+from in_turns import sampled, surveyed
 from lapidist import epilogues
 from lapidist.dtypes import numpy_dtype
 from lapidist.epilogues.passes import AMAX, GROUP, REDUCTIONS, SUM, roundings
@@ -238,9 +238,9 @@ def test_every_family(
     check(rng, all_of_them, kernel, dtype, extents, **alone(kernel, more), **more)
 
 
-@pytest.mark.survey
-@pytest.mark.parametrize(("kernel", "dtype", "extents", "more"), KERNELS, ids=str)
-@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda each: each.function.name)
+@pytest.mark.parametrize(
+    ("function", "kernel", "dtype", "extents", "more"), sampled(FUNCTIONS, KERNELS, share=4)
+)
 def test_every_way_out(
     rng: np.random.Generator, function: Any, kernel: str, dtype: str, extents: Any, more: dict[str, Any]
 ) -> None:

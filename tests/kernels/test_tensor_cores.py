@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from in_turns import sampled
 from lapidist import machine
 from lapidist.build.compiler import compile_kernel
 from lapidist.kernels.ladder import LADDER_PARAMETERS
@@ -193,10 +194,15 @@ def laid_out(values: Array, layout: str, vector: int) -> tuple[Array, int, int]:
 PRODUCTION_TILE = {"BM": 64, "BN": 64, "WM": 32, "WN": 32, "STAGES": 3, "BLOCKS": 2}
 
 
-@pytest.mark.survey
-@pytest.mark.parametrize("vector_bytes", [1, 4, 16])
-@pytest.mark.parametrize("layouts", ["rr", "rc", "cr", "cc"])
-@pytest.mark.parametrize("element", ["half", "__nv_bfloat16", "float", "double", "int8", "__nv_fp8_e4m3"])
+@pytest.mark.parametrize(
+    ("element", "layouts", "vector_bytes"),
+    sampled(
+        ["half", "__nv_bfloat16", "float", "double", "int8", "__nv_fp8_e4m3"],
+        ["rr", "rc", "cr", "cc"],
+        [1, 4, 16],
+        share=3,
+    ),
+)
 def test_production_family(element: str, layouts: str, vector_bytes: int) -> None:
     a_layout, b_layout = ({"r": "row", "c": "col"}[letter] for letter in layouts)
     size = np.dtype(ELEMENTS[element]).itemsize

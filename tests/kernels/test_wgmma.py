@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import lapidist
-from in_turns import in_turns, surveyed
+from in_turns import in_turns, sampled, surveyed
 from lapidist import machine
 from lapidist.config import Config
 from lapidist.device import chip
@@ -263,9 +263,7 @@ FUZZED: list[tuple[str, Config, int]] = [
 ]
 
 
-@pytest.mark.survey
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize(("kernel", "config", "gap"), FUZZED, ids=lambda value: str(value))
+@pytest.mark.parametrize(("kernel", "config", "gap", "seed"), sampled(FUZZED, range(2), share=2))
 def test_no_race_in_any_order(kernel: str, config: Config, gap: int, seed: int) -> None:
     """Sanitized, copies and products as late as their waits allow. Blocks that pack wait for all others."""
     m, n, k = 2 * config.bm + 8, config.bn + 8 - gap, 200 - gap

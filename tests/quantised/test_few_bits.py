@@ -59,8 +59,14 @@ def chip(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return str(request.param)
 
 
-@pytest.mark.parametrize("decode", [False, True])
-@pytest.mark.parametrize(("format", "more", "dtype", "m"), CASES)
+@pytest.mark.parametrize(
+    ("format", "more", "dtype", "m", "decode"),
+    [
+        pytest.param(*case, flag, marks=[*[pytest.mark.survey] * ((number + flag) % 2)])
+        for number, case in enumerate(CASES)
+        for flag in (False, True)
+    ],
+)
 @pytest.mark.usefixtures("chip")
 def test_products_are_those_of_decoded_weights(
     rng: np.random.Generator, format: str, more: Any, dtype: str, m: int, decode: bool
