@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import lapidist
+from in_turns import in_turns
 from lapidist.config import Config
 
 K, M, N = 512, 24, 20
@@ -75,8 +76,7 @@ def test_grade_a(rng: np.random.Generator, kind: str, precision: str) -> None:
     assert falls_back == (precision == FAST and kind in ("steps", "both", "anywhere"))
 
 
-@pytest.mark.parametrize("k", [256, 1000])
-@pytest.mark.parametrize("phi", [0.0, 0.5, 1.0, 2.0, 4.0])
+@pytest.mark.parametrize(("phi", "k"), in_turns([0.0, 0.5, 1.0, 2.0, 4.0], [256, 1000]))
 @BOTH
 def test_inputs_of_many_sizes(rng: np.random.Generator, precision: str, phi: float, k: int) -> None:
     """(U - 0.5) exp(phi N). Slices hold phi = 0 here, and pieces all."""
@@ -92,8 +92,7 @@ def test_inputs_of_many_sizes(rng: np.random.Generator, precision: str, phi: flo
 SPECIAL = [np.inf, -np.inf, np.nan, 3.4e38, 1e-38, 1e-42, 1.4e-45, 0.0, -0.0]
 
 
-@pytest.mark.parametrize("side", ["a", "b", "both"])
-@pytest.mark.parametrize("value", SPECIAL, ids=str)
+@pytest.mark.parametrize(("value", "side"), in_turns(SPECIAL, ["a", "b", "both"]))
 @BOTH
 def test_special_numbers(rng: np.random.Generator, precision: str, value: float, side: str) -> None:
     """Infinity and NaN come out where float32 sums have them; subnormals are not lost."""
@@ -114,9 +113,9 @@ def test_special_numbers(rng: np.random.Generator, precision: str, value: float,
     assert off[finite].all()
 
 
-@pytest.mark.parametrize("start", [0, 1, 3])
-@pytest.mark.parametrize("layout", ["rr", "rc", "cr", "cc"])
-@BOTH
+@pytest.mark.parametrize(
+    ("layout", "start", "precision"), in_turns(["rr", "rc", "cr", "cc"], [0, 1, 3], [FAST, ANY])
+)
 def test_any_alignment_and_layout(rng: np.random.Generator, precision: str, layout: str, start: int) -> None:
     """Rows and columns that begin anywhere in memory, in a batch, too."""
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from in_turns import in_turns
 from lapidist.calls.bound import Bound
 from lapidist.calls.destination import output_of
 from lapidist.calls.operation import Operation, Types
@@ -113,8 +114,7 @@ def right(ranks: list[Rank]) -> bool:
     return all((rank.result.astype("f8") == everything @ rank.b.astype("f8")).all() for rank in ranks)
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.survey)])
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize(("name", "seed"), in_turns(CONFIGS, range(2)))
 def test_tiles_wait_for_the_rows_that_they_have(rng: np.random.Generator, name: str, seed: int) -> None:
     """Chunks that tiles cut, and that cut tiles."""
     for rows, chunk in ((96, 48), (160, 160)):
