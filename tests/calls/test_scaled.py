@@ -182,8 +182,8 @@ def test_no_race_in_any_order(rng: np.random.Generator, raced: tuple[Any, Any], 
 @pytest.mark.parametrize(
     ("words", "orders", "found"),
     [
-        ("all lanes have read the stage", 4, 4),
-        ("lanes with more copies arrive together with the others", 2, 0),
+        ("all lanes have read the stage", 2, 2),
+        ("lanes with more copies arrive together with the others", 1, 0),
     ],
 )
 def test_whose_reads_an_arrival_covers(rng: np.random.Generator, words: str, orders: int, found: int) -> None:
