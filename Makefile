@@ -50,7 +50,8 @@ DOCS_DEV := $(DOCS)/.installed
 DOCS_PIP := $(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check
 
 # A minute of what a change breaks first: rules of the house, arguments, problems, schedules, the machine's arithmetic.
-DEVICE_CODE = $(shell find src/lapidist/cuda src/lapidist_lab/bench/studies -name '*.cu' -o -name '*.cuh')
+DEVICE_CODE = $(shell find src/lapidist/cuda src/lapidist_lab/bench/studies -name '*.cu' -o -name '*.cuh') \
+              $(wildcard src/lapidist/machine/programs/runtime/*)
 
 SMOKE := tests/test_house.py tests/test_docs.py tests/docs tests/test_dtypes.py tests/verify tests/problems \
          tests/schedule/test_schedule.py tests/calls/test_errors.py tests/calls/test_overlap.py tests/backends/test_host.py \

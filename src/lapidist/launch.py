@@ -86,13 +86,14 @@ class TensorMap:
 @dataclass(frozen=True, slots=True)
 class Memory:
     """A range of addresses that the launch may touch, and the object that owns it (host memory for the
-    machine).
+    machine). `undefined` has for each byte the bits that nobody wrote; None where all were.
     """
 
     name: str
     address: int
     nbytes: int
     owner: Any
+    undefined: Any = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from lapidist.commands import cache, check, plan, run_ptx, schedule, warm
+from lapidist.commands import cache, check, plan, run, run_ptx, schedule, warm
 from lapidist.commands.lab import add_lab_commands
 from lapidist.commands.options import examples
 from lapidist.commands.sections import SectionedCommands
@@ -71,6 +71,7 @@ app.command(epilog=examples(*warm.EXAMPLES))(warm.warm)
 app.command(epilog=examples(*cache.EXAMPLES))(cache.cache)
 app.command(epilog=examples(*schedule.EXAMPLES))(schedule.schedule)
 app.command(epilog=examples(*check.EXAMPLES))(check.check)
+app.command(context_settings=run.ALL_TO_THE_PROGRAM, epilog=examples(*run.EXAMPLES))(run.run)
 app.command("run-ptx", epilog=examples(*run_ptx.EXAMPLES))(run_ptx.run_ptx)
 
 

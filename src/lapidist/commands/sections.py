@@ -16,6 +16,7 @@ SECTIONS = {
         "static",
         "schedule",
         "check",
+        "run",
         "run-ptx",
     ),
     "Commands for those who develop Lapidist": (

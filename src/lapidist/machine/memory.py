@@ -36,7 +36,15 @@ class Region:
     first.
     """
 
-    def __init__(self, name: str, start: int, nbytes: int, owner: object, writeable: bool = True) -> None:
+    def __init__(
+        self,
+        name: str,
+        start: int,
+        nbytes: int,
+        owner: object,
+        writeable: bool = True,
+        undefined: Array | None = None,
+    ) -> None:
         self.name, self.start, self.end, self.owner, self.writeable = (
             name,
             start,
@@ -44,6 +52,7 @@ class Region:
             owner,
             writeable,
         )
+        self.undefined = undefined
         self.views: dict[np.dtype, tuple[Array, int]] = {}
 
     def view(self, code: np.dtype) -> tuple[Array, int]:
@@ -74,6 +83,7 @@ class GlobalMemory:
             sorted((r for r in regions if r.end > r.start), key=lambda region: region.start)
         )
         self.starts = [region.start for region in self.regions]
+        self.has_undefined = any(region.undefined is not None for region in self.regions)
 
     def find(self, address: int) -> Region | None:
         position = bisect_right(self.starts, address) - 1

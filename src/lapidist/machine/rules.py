@@ -14,6 +14,10 @@ RULES: dict[str, tuple[str, str]] = {
     "unset-register": ("error", "something depends on a register which nobody wrote"),
     "lost-update": ("error", "a load, an addition and a store of one place, which others may write between"),
     "race": ("error", "two accesses to one place, one of them a write, that nothing orders"),
+    "stream-race": (
+        "error",
+        "launches or copies of streams that nothing orders touch one place, and one of them writes",
+    ),
     "proxy-fence": ("error", "TMA or tensor cores read ordinary writes without fence.proxy.async"),
     "mbarrier-init-fence": (
         "warning",

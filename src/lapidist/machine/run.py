@@ -370,6 +370,7 @@ def build_memory(launch: Launch, program: Program) -> tuple[GlobalMemory, dict[s
                 memory.nbytes,
                 memory.owner,
                 flags is None or bool(flags.writeable),
+                memory.undefined,
             )
         )
     variables: dict[str, int] = {}

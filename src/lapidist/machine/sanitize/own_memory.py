@@ -1,4 +1,5 @@
-"""Memory of the kernel's own, of which nothing is written at first: shared, local, and what `malloc` gives.
+"""Memory of which nothing is written at first: shared, local, what `malloc` gives, and what a program's
+cudaMalloc gave.
 
 The caller's arrays count as written."""
 
@@ -22,7 +23,7 @@ class OwnMemory:
         self.m, self.definedness = m, definedness
         self.shared = UndefinedShared(shadow, len(m.shared_bytes))
         self.local = UndefinedMemory(len(m.local_bytes), "local memory that this thread never wrote")
-        self.pieces: dict[int, UndefinedMemory] = {}  # of the heap, by where they start
+        self.pieces: dict[int, UndefinedMemory] = {}  # of the heap and of cudaMalloc, by where they start
 
     def forget(self, slot: int) -> None:
         """A new block takes a slot."""
@@ -34,7 +35,7 @@ class OwnMemory:
         self.touch(self.local, address.g, address.base + offset, size, site, kind)
 
     def touch_global(self, address: Address, offset: int, size: int, site: int, kind: str) -> None:
-        if self.m.heap.space is None:
+        if self.m.heap.space is None and not self.m.globals.has_undefined:
             return
         for memory, g, positions in self.parts(address, offset):
             if memory is not None:
@@ -55,11 +56,17 @@ class OwnMemory:
             stride = {id(self.shared): self.m.shared_stride, id(self.local): self.m.local_stride}
             self.definedness.read(g, site, octets, origin, positions % stride.get(id(memory), 1 << 62))
 
+    def landed(self, region: Region, addresses: Array, size: int) -> None:
+        """TMA wrote there."""
+        if region.undefined is not None:
+            region.undefined[(addresses - region.start)[:, None] + np.arange(size)] = 0
+
     def stored(self, address: Address, offset: int, site: int) -> None:
-        """A store whose bytes may be undefined."""
+        """A store whose bytes may be undefined. What outlives the launch may hold none."""
         if self.definedness.storing is not None:
             for memory, g, positions in self.parts(address, offset):
-                self.definedness.stored(g, site, memory, positions)
+                outlives = memory is not None and memory.outlives
+                self.definedness.stored(g, site, None if outlives else memory, positions)
 
     def parts(self, address: Address, offset: int) -> list[tuple[UndefinedMemory | None, Lanes, Array]]:
         """What holds the undefined bits at an address, for which lanes, and where in it; none for arrays of
@@ -76,9 +83,11 @@ class OwnMemory:
         ]
 
     def piece(self, region: Region) -> UndefinedMemory | None:
-        if region.name != PIECE_NAME:
+        if region.name != PIECE_NAME and region.undefined is None:
             return None
         if region.start not in self.pieces:
             story = "memory of malloc's that no one wrote"
-            self.pieces[region.start] = UndefinedMemory(region.end - region.start, story)
+            if region.undefined is not None:
+                story = f"memory that no one wrote ({region.name})"
+            self.pieces[region.start] = UndefinedMemory(region.end - region.start, story, region.undefined)
         return self.pieces[region.start]

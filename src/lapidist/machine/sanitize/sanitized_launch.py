@@ -24,13 +24,14 @@ NEVER = np.iinfo(np.int32).max
 @dataclass(frozen=True, slots=True)
 class Touched:
     """What a launch did to a range of global memory, by grains: the lines of PTX that wrote and that read, 0
-    where none did."""
+    where none did; and where the last write was an atomic one, or ordered otherwise."""
 
     kernel: str
     start: int
     grain: int
     written: Array
     read: Array
+    ordered: Array
 
     def first(self, addresses: Array, size: int, kind: str) -> tuple[int, str, int] | None:
         """The first access among these that meets a write, or as a write a read: which, what, and where."""
@@ -101,6 +102,7 @@ class LaunchOrder:
                 shadow.grain,
                 np.where(shadow.writer >= 0, lines[shadow.write_site], 0),
                 np.where((shadow.read > 0).any(axis=1), lines[shadow.read_site], 0),
+                shadow.level > 0,
             )
             for start, shadow in shadows.items()
         ]

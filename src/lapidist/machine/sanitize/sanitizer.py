@@ -138,7 +138,7 @@ class Sanitizer(Observer):
         shadow = None if region is None else self.globals.get(region.start)
         if region is None or shadow is None or shadow.ever_written or ends[1] + size > region.end:
             return False
-        if self.m.overlaps or self.m.heap.space is not None:
+        if self.m.overlaps or self.m.heap.space is not None or region.undefined is not None:
             return False
         warp, start = g.cohort.first_warp, region.start & -16
         self.clocks.touch(warp, g.lane)
@@ -258,6 +258,8 @@ class Sanitizer(Observer):
         if region is None:
             return
         inside = (addresses >= region.start) & (addresses + size <= region.end)
+        if not generic and kind != "load":
+            self.own.landed(region, addresses[inside], size)
         shadow = self.globals.get(region.start)
         if shadow is None:
             nbytes = region.end - (region.start & -16)

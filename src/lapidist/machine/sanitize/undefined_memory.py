@@ -29,10 +29,12 @@ class Origin:
 
 
 class UndefinedMemory:
-    """The undefined bits of a range of bytes: all at first, none where something was written."""
+    """The undefined bits of a range of bytes: all at first, none where something was written. `bits` are
+    those of memory that outlives the launch."""
 
-    def __init__(self, nbytes: int, story: str) -> None:
-        self.bits, self.story = np.full(nbytes, 0xFF, np.uint8), story
+    def __init__(self, nbytes: int, story: str, bits: Array | None = None) -> None:
+        self.bits, self.story = np.full(nbytes, 0xFF, np.uint8) if bits is None else bits, story
+        self.outlives = bits is not None
         self.origins: dict[int, Origin] = {}  # of undefined bytes that were stored
 
     def forget(self, start: int, stop: int) -> None:

@@ -1,0 +1,117 @@
+"""What a program hears of the device: the machine's H200, as cudaGetDeviceProperties says it."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import Any
+
+from lapidist.build.toolkit import major
+from lapidist.device import CHIPS, STATIC_SHARED
+
+CHIP = CHIPS["h200"]
+NAME = b"NVIDIA H200 (in Lapidist's machine)"
+RESERVED_SHARED = 1024  # of each block
+DRAM_BYTES = 141 << 30
+PROPERTIES_BYTES = {12: 1032, 13: 1008}  # sizeof(cudaDeviceProp)
+PROPERTIES: dict[str, Any] = {
+    "major": CHIP.capability[0],
+    "minor": CHIP.capability[1],
+    "multiProcessorCount": CHIP.sms,
+    "warpSize": 32,
+    "maxThreadsPerBlock": 1024,
+    "maxThreadsPerMultiProcessor": CHIP.threads_per_sm,
+    "maxBlocksPerMultiProcessor": CHIP.blocks_per_sm,
+    "maxThreadsDim": [1024, 1024, 64],
+    "maxGridSize": [2**31 - 1, 65535, 65535],
+    "regsPerBlock": 65536,
+    "regsPerMultiprocessor": CHIP.registers_per_sm,
+    "sharedMemPerBlock": STATIC_SHARED,
+    "sharedMemPerBlockOptin": CHIP.shared_per_block,
+    "sharedMemPerMultiprocessor": CHIP.shared_per_sm,
+    "reservedSharedMemPerBlock": RESERVED_SHARED,
+    "totalConstMem": 64 << 10,
+    "l2CacheSize": CHIP.l2_bytes,
+    "memoryBusWidth": 6144,
+    "memPitch": 2**31 - 1,
+    "textureAlignment": 512,
+    "asyncEngineCount": 3,
+    "unifiedAddressing": 1,
+    "managedMemory": 1,
+    "concurrentManagedAccess": 1,
+    "concurrentKernels": 1,
+    "cooperativeLaunch": 1,
+    "clusterLaunch": 1,
+    "canMapHostMemory": 1,
+    "memoryPoolsSupported": 1,
+    "computePreemptionSupported": 1,
+    "streamPrioritiesSupported": 0,
+}
+# attributes of cudaDeviceAttr that cudaDeviceProp has not, or has by another name
+ATTRIBUTES = {
+    "cudaDevAttrMaxBlockDimX": 1024,
+    "cudaDevAttrMaxBlockDimY": 1024,
+    "cudaDevAttrMaxBlockDimZ": 64,
+    "cudaDevAttrMaxGridDimX": 2**31 - 1,
+    "cudaDevAttrMaxGridDimY": 65535,
+    "cudaDevAttrMaxGridDimZ": 65535,
+    "cudaDevAttrComputeCapabilityMajor": CHIP.capability[0],
+    "cudaDevAttrComputeCapabilityMinor": CHIP.capability[1],
+    "cudaDevAttrClockRate": 1000 * CHIP.clock_mhz,
+    "cudaDevAttrMemoryClockRate": 3201000,
+    "cudaDevAttrGlobalMemoryBusWidth": 6144,
+    "cudaDevAttrMaxSharedMemoryPerBlock": STATIC_SHARED,
+    "cudaDevAttrMaxSharedMemoryPerBlockOptin": CHIP.shared_per_block,
+    "cudaDevAttrMaxSharedMemoryPerMultiprocessor": CHIP.shared_per_sm,
+    "cudaDevAttrReservedSharedMemoryPerBlock": RESERVED_SHARED,
+    "cudaDevAttrMaxRegistersPerBlock": 65536,
+    "cudaDevAttrMaxRegistersPerMultiprocessor": CHIP.registers_per_sm,
+    "cudaDevAttrTotalConstantMemory": 64 << 10,
+    "cudaDevAttrMaxPitch": 2**31 - 1,
+}
+
+
+@cache
+def runtime() -> Any:
+    """NVIDIA's own bindings, for their layouts, numbers and texts; no driver is called."""
+    from cuda.bindings import runtime
+
+    return runtime
+
+
+def properties() -> bytes:
+    """cudaDeviceProp as the installed CUDA lays it out."""
+    content = runtime().cudaDeviceProp()
+    content.name = NAME.ljust(256, b"\0")
+    content.totalGlobalMem = DRAM_BYTES
+    for name, value in PROPERTIES.items():
+        setattr(content, name, value)
+    return ctypes.string_at(content.getPtr(), PROPERTIES_BYTES[major()])
+
+
+def attribute(number: int) -> int | None:
+    """The value of a cudaDeviceAttr; 0 for what the machine has not; None for what is no attribute."""
+    try:
+        name = runtime().cudaDeviceAttr(number).name
+    except ValueError:
+        return None
+    field = name.removeprefix("cudaDevAttr")
+    value = PROPERTIES.get(field[:1].lower() + field[1:], 0)
+    return ATTRIBUTES.get(name, value if isinstance(value, int) else 0)
+
+
+def error_text(number: int, is_name: bool) -> bytes:
+    try:
+        error = runtime().cudaError_t(number)
+    except ValueError:
+        return b"unrecognized error code"
+    return bytes((runtime().cudaGetErrorName if is_name else runtime().cudaGetErrorString)(error)[1])
+
+
+def blocks_per_sm(threads: int, shared_bytes: int) -> int:
+    """By threads and shared memory: registers are known to an assembler alone."""
+    if not 0 < threads <= 1024:
+        return 0
+    warps = -(-threads // 32)
+    by_shared = CHIP.shared_per_sm // (shared_bytes + RESERVED_SHARED)
+    return min(CHIP.threads_per_sm // (32 * warps), CHIP.blocks_per_sm, by_shared)

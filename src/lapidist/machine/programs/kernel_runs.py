@@ -1,0 +1,167 @@
+"""A program's launches: each on random schedules, which are undone, then plainly, for the program to see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from lapidist.launch import Launch
+from lapidist.machine.authors.findings import Finding, Judge
+from lapidist.machine.authors.kernel_text import KernelText, demangled
+from lapidist.machine.faults import (
+    AssertionFailed,
+    BudgetExceeded,
+    Deadlock,
+    MachineFault,
+    Misaligned,
+    OutOfBounds,
+)
+from lapidist.machine.programs.stream_order import Operation, StreamOrder, of_copy, of_touched
+from lapidist.machine.ptx.parse import parse_kernel
+from lapidist.machine.run import run
+from lapidist.machine.sanitize.clocks import MOST_WARPS
+from lapidist.machine.sanitize.sanitized_launch import Earlier
+
+# What a card reports after a fault, from then on
+SEEN_BY_PROGRAM: dict[type[MachineFault], int] = {
+    OutOfBounds: 700,  # cudaErrorIllegalAddress
+    Misaligned: 716,  # cudaErrorMisalignedAddress
+    AssertionFailed: 710,  # cudaErrorAssert
+    Deadlock: 702,  # cudaErrorLaunchTimeout
+    BudgetExceeded: 702,
+}
+LAUNCH_FAILURE = 719
+HOST_SHARE = 2  # the machine may take half of the host's memory, as the program's pieces may
+
+
+@dataclass
+class ProgramReport:
+    """What a program's run came to. It is true where nothing is an error."""
+
+    program: str
+    seeds: int
+    exit_code: int = 0
+    launches: dict[str, int] = field(default_factory=dict)  # by kernel
+    findings: list[tuple[str, Finding]] = field(default_factory=list)  # each with its kernel
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def errors(self) -> list[Finding]:
+        return [finding for _, finding in self.findings if finding.level == "error"]
+
+    def __bool__(self) -> bool:
+        return not self.errors
+
+    def data(self) -> dict[str, Any]:
+        return {
+            "program": self.program,
+            "exit_code": self.exit_code,
+            "runs": self.seeds + 1,
+            "launches": self.launches,
+            "errors": len(self.errors),
+            "findings": [{"kernel": kernel, **finding.data()} for kernel, finding in self.findings],
+            "notes": self.notes,
+        }
+
+    def __str__(self) -> str:
+        lines = [f"{finding}\n  in kernel {kernel}" for kernel, finding in self.findings]
+        lines += [f"note: {note}" for note in self.notes]
+        errors, warnings = len(self.errors), len(self.findings) - len(self.errors)
+        total = f"{self.program}: {errors} errors and {warnings} warnings in {sum(self.launches.values())}"
+        total += f" launches of {len(self.launches)} kernels, {self.seeds + 1} runs each"
+        return "\n".join([*lines, f"{total}; the program ended with {self.exit_code}"])
+
+
+class KernelRuns:
+    def __init__(
+        self, seeds: int, ignore: Collection[str], levels: Mapping[str, str], memory_budget: int
+    ) -> None:
+        self.seeds, self.ignore, self.levels, self.memory_budget = seeds, ignore, levels, memory_budget
+        self.judges: dict[str, Judge] = {}
+        self.launches: dict[str, int] = {}
+        self.earlier: dict[int, Earlier] = {}  # by seed: what the launches before did
+        self.notes: dict[str, None] = {}
+        self.order = StreamOrder()
+
+    def run(self, launch: Launch, text: KernelText, stream: int) -> int:
+        """All runs of a launch. Returns the error that the program sees from then on, 0 for none."""
+        kernel = demangled(text.entry)
+        judge = self.judge(kernel, text.sources)
+        self.launches[kernel] = self.launches.get(kernel, 0) + 1
+        for seed in range(self.schedules(launch, kernel)):
+            undo = saved(launch)
+            touched = self.run_once(launch, judge, seed)
+            undo()
+            if seed == 0 and isinstance(touched, Earlier):
+                sites = {i.site.line: i.site for i in parse_kernel(text.ptx, text.entry).instructions}
+                self.begin(of_touched(kernel, touched.touched, sites), stream, judge)
+        fault = self.run_once(launch, judge, None)
+        return SEEN_BY_PROGRAM.get(type(fault), LAUNCH_FAILURE) if isinstance(fault, MachineFault) else 0
+
+    def judge(self, name: str, sources: Mapping[str, Sequence[str]]) -> Judge:
+        if name not in self.judges:
+            self.judges[name] = Judge(name, self.ignore, self.levels, sources)
+        return self.judges[name]
+
+    def begin(self, operation: Operation, stream: int, judge: Judge) -> None:
+        """Look whether an operation races with those of other streams."""
+        race = self.order.begin(operation, stream)
+        if race is not None:
+            judge.begin(0)
+            judge.take(race)
+
+    def copied(
+        self, name: str, targets: Sequence[int], sources: Sequence[int], nbytes: int, stream: int
+    ) -> None:
+        self.begin(of_copy(name, targets, sources, nbytes), stream, self.judge(name, {}))
+
+    def schedules(self, launch: Launch, kernel: str) -> int:
+        """How many sanitized runs a launch has: none where it has too many warps."""
+        x, y, z = launch.block
+        warps = int(np.prod(launch.grid)) * -(-x * y * z // 32)
+        if warps <= MOST_WARPS or not self.seeds:
+            return self.seeds
+        self.notes[
+            f"{kernel} ran plainly, as a launch has {warps:,} warps: races and unset memory are looked for in"
+            f" {MOST_WARPS:,} at most. Give the program a smaller problem"
+        ] = None
+        return 0
+
+    def run_once(self, launch: Launch, judge: Judge, seed: int | None) -> MachineFault | Earlier:
+        """What the launch did, or the fault that ended it."""
+        judge.begin(seed)
+        earlier = None if seed is None else self.earlier.get(seed, Earlier(known=True))
+        try:
+            report = run(
+                replace(launch, overlaps=launch.overlaps and seed is not None),
+                sanitize=seed is not None,
+                seed=seed,
+                counting=False,
+                memory_budget=self.memory_budget,
+                judge=judge.take,
+                earlier=earlier,
+            )
+        except MachineFault as fault:
+            judge.take(fault)
+            return fault
+        if seed is not None:
+            self.earlier[seed] = report.touched
+        return report.touched
+
+    def findings(self) -> list[tuple[str, Finding]]:
+        return [(judge.kernel, finding) for judge in self.judges.values() for finding in judge.findings(0)]
+
+
+def saved(launch: Launch) -> Callable[[], None]:
+    """A function that puts back what all memory of a launch holds now."""
+    arrays: Sequence[np.ndarray] = [memory.owner for memory in (*launch.memory, *launch.variables)]
+    contents = [array.copy() for array in arrays]
+
+    def undo() -> None:
+        for array, content in zip(arrays, contents, strict=True):
+            np.copyto(array, content)
+
+    return undo

@@ -1,0 +1,97 @@
+"""A CUDA program from its start to its end, with the machine in the place of the card."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import tempfile
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from lapidist.errors import ArgumentError
+from lapidist.machine.programs.device_memory import ROOM, START, DeviceMemory
+from lapidist.machine.programs.kernel_runs import KernelRuns, ProgramReport
+from lapidist.machine.programs.runtime_calls import RuntimeCalls
+from lapidist.machine.programs.stand_in_build import (
+    build_stand_in,
+    compile_program,
+    libraries_of,
+    needs_of,
+    require_runnable,
+)
+from lapidist.machine.rules import require_levels
+from lapidist.machine.run import require_integer
+
+SOURCES = (".cu",)
+PATIENCE = 5.0  # seconds that a program has to end when the machine stops
+
+
+def run_program(
+    program: Path,
+    arguments: Sequence[str] = (),
+    *,
+    seeds: int = 1,
+    include: Sequence[str] = (),
+    define: Sequence[str] = (),
+    compiler_options: Sequence[str] = (),
+    ignore: Collection[str] = (),
+    levels: Mapping[str, str] | None = None,
+    output: int | None = None,
+) -> ProgramReport:
+    """Run a CUDA program, or a .cu file that nvcc makes one of; its kernels run in the machine.
+
+    Each launch runs on `seeds` random schedules, whose effects are undone, and then plainly. `output` is the
+    file descriptor for what the program prints, if not this process's own."""
+    require_integer("seeds", seeds, least=0)
+    require_levels(levels or {})
+    if not program.is_file():
+        raise ArgumentError(f"program: must be a file, a CUDA program or its .cu; got {str(program)!r}")
+    with tempfile.TemporaryDirectory(prefix="lapidist-") as name:
+        folder = Path(name)
+        if program.suffix in SOURCES:
+            executable = compile_program(program, folder, include, define, compiler_options)
+            needs = needs_of([executable])
+        else:
+            executable = program
+            needs = needs_of(libraries_of(program))
+            require_runnable(program, needs)
+        library = build_stand_in(needs, folder)
+        memory = DeviceMemory()
+        try:
+            runs = KernelRuns(seeds, ignore, levels or {}, memory.total)
+            calls = RuntimeCalls(memory, runs, needs.major)
+            code = served([str(executable.absolute()), *arguments], library, memory, calls, output)
+        finally:
+            memory.close()
+    return ProgramReport(program.name, seeds, code, runs.launches, runs.findings(), list(runs.notes))
+
+
+def served(
+    words: Sequence[str], library: Path, memory: DeviceMemory, calls: RuntimeCalls, output: int | None
+) -> int:
+    """The program's exit code, as a shell has it."""
+    here, there = socket.socketpair()
+    variables = dict(os.environ)
+    variables["LD_PRELOAD"] = ":".join(filter(None, (str(library), variables.get("LD_PRELOAD"))))
+    variables["LAPIDIST_MACHINE"] = f"{there.fileno()} {memory.file} {START} {ROOM}"
+    shared = (there.fileno(), memory.file)
+    with here, there:
+        process = subprocess.Popen(words, env=variables, pass_fds=shared, stdout=output)
+        there.close()
+        try:
+            calls.serve(here)
+            code = process.wait()
+        finally:
+            here.close()
+            end(process)
+    return code if code >= 0 else 128 - code
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Let the program end, or end it, where the machine stopped."""
+    try:
+        process.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

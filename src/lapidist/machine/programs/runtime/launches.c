@@ -1,0 +1,198 @@
+// Fat binaries, kernels and variables as nvcc's code registers them, and launches.
+#include "stand_in.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+  uint32_t magic, version;
+  const char* content;
+  void* filename;
+} Wrapper;
+
+typedef struct {
+  dim3 grid, block;
+  size_t shared;
+  cudaStream_t stream;
+} Configuration;
+
+typedef struct {
+  int id;
+  union {
+    struct {
+      unsigned x, y, z;
+    } cluster;
+    int number;
+    char room[64];
+  } __attribute__((aligned(8))) value;
+} Attribute;
+
+typedef struct {
+  dim3 grid, block;
+  size_t shared;
+  cudaStream_t stream;
+  Attribute* attributes;
+  unsigned count;
+} LaunchConfig;
+
+enum { COOPERATIVE = 2, CLUSTER = 4, OVERLAPS = 6, MOST_PARAMETER_BYTES = 32764, MOST_NESTED = 32 };
+
+API void** __cudaRegisterFatBinary(void* text) {
+  const Wrapper* wrapper = text;
+  uint64_t nbytes;
+  memcpy(&nbytes, wrapper->content + 8, 8);
+  ask("module", NULL, 0, wrapper->content, 16 + (uint32_t)nbytes);
+  void** handle = malloc(sizeof *handle);
+  *handle = (void*)answered[0];
+  return handle;
+}
+
+API void __cudaRegisterFatBinaryEnd(void** handle) {}
+API void __cudaUnregisterFatBinary(void** handle) {}
+API char __cudaInitModule(void** handle) { return 1; }
+
+API void __cudaRegisterFunction(void** handle, const char* host, char* device, const char* name, int limit,
+                                void* tid, void* bid, void* block, void* grid, int* size) {
+  ask("kernel", NUMBERS(U(*handle), U(host)), name, strlen(name));
+}
+
+API void __cudaRegisterVar(void** handle, char* host, char* address, const char* name, int ext, size_t nbytes,
+                           int constant, int global) {
+  ask("variable", NUMBERS(U(*handle), U(host), nbytes), name, strlen(name));
+}
+
+API void __cudaRegisterManagedVar(void** handle, void** host, char* address, const char* name, int ext,
+                                  size_t nbytes, int constant, int global) {
+  ask("managed_variable", NUMBERS(U(*handle), U(host), nbytes), name, strlen(name));
+  *host = (void*)answered[0];
+}
+
+static __thread Configuration configurations[MOST_NESTED];
+static __thread int depth;
+
+API unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, cudaStream_t stream) {
+  if (depth == MOST_NESTED) {
+    return done(NO_CONFIGURATION);
+  }
+  configurations[depth++] = (Configuration){grid, block, shared, stream};
+  return SUCCESS;
+}
+
+API cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, size_t* shared, void* stream) {
+  if (depth == 0) {
+    return done(NO_CONFIGURATION);
+  }
+  const Configuration* last = &configurations[--depth];
+  *grid = last->grid, *block = last->block, *shared = last->shared;
+  *(cudaStream_t*)stream = last->stream;
+  return SUCCESS;
+}
+
+// The machine says where each parameter lies; their bytes go with the launch. Its answer is the fault that a card
+// would report from then on.
+static cudaError_t launch(const void* kernel, dim3 grid, dim3 block, void** arguments, size_t shared,
+                          cudaStream_t stream, int cooperative, dim3 cluster, int overlaps) {
+  static __thread char bytes[MOST_PARAMETER_BYTES];
+  cudaError_t error = ASK("parameters", U(kernel));
+  if (error) {
+    return done(error);
+  }
+  uint32_t nbytes = 0;
+  for (uint32_t n = 0; 2 * n < numbers_answered; n++) {
+    memcpy(bytes + answered[2 * n], arguments[n], answered[2 * n + 1]);
+    nbytes = answered[2 * n] + answered[2 * n + 1];
+  }
+  fflush(stdout);  // before what the kernel prints
+  error = ask("launch",
+              NUMBERS(U(kernel), grid.x, grid.y, grid.z, block.x, block.y, block.z, shared, U(stream),
+                      U(cooperative), cluster.x, cluster.y, cluster.z, U(overlaps)),
+              bytes, nbytes);
+  if (!error && answered[0]) {
+    fail_from_now_on(answered[0]);
+    return SUCCESS;
+  }
+  return done(error);
+}
+
+static const dim3 ONE = {1, 1, 1};
+
+API cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** arguments, size_t shared,
+                                 cudaStream_t stream) {
+  return launch(kernel, grid, block, arguments, shared, stream, 0, ONE, 0);
+}
+
+API cudaError_t __cudaLaunchKernel(void* kernel, dim3 grid, dim3 block, void** arguments, size_t shared,
+                                   cudaStream_t stream) {
+  return launch(kernel, grid, block, arguments, shared, stream, 0, ONE, 0);
+}
+
+API cudaError_t cudaLaunchCooperativeKernel(const void* kernel, dim3 grid, dim3 block, void** arguments,
+                                            size_t shared, cudaStream_t stream) {
+  return launch(kernel, grid, block, arguments, shared, stream, 1, ONE, 0);
+}
+
+API cudaError_t cudaLaunchKernelExC(const LaunchConfig* config, const void* kernel, void** arguments) {
+  int cooperative = 0, overlaps = 0;
+  dim3 cluster = ONE;
+  for (unsigned n = 0; n < config->count; n++) {
+    const Attribute* attribute = &config->attributes[n];
+    if (attribute->id == CLUSTER) {
+      cluster = (dim3){attribute->value.cluster.x, attribute->value.cluster.y, attribute->value.cluster.z};
+    } else if (attribute->id == COOPERATIVE) {
+      cooperative = attribute->value.number;
+    } else if (attribute->id == OVERLAPS) {
+      overlaps = attribute->value.number;
+    }
+  }
+  return launch(kernel, config->grid, config->block, arguments, config->shared, config->stream, cooperative,
+                cluster, overlaps);
+}
+
+// Kernels are known by the address of their host function.
+API cudaError_t __cudaGetKernel(void** kernel, const void* host) {
+  *kernel = (void*)host;
+  return SUCCESS;
+}
+
+API cudaError_t cudaGetKernel(void** kernel, const void* host) { return __cudaGetKernel(kernel, host); }
+
+API cudaError_t cudaGetFuncBySymbol(void** function, const void* host) {
+  return __cudaGetKernel(function, host);
+}
+
+API cudaError_t cudaFuncSetAttribute(const void* kernel, int attribute, int value) {
+  return done(ASK("set_kernel_attribute", U(kernel), U(attribute), U(value)));
+}
+
+API cudaError_t cudaFuncSetCacheConfig(const void* kernel, int config) { return done(SUCCESS); }
+API cudaError_t cudaFuncSetSharedMemConfig(const void* kernel, int config) { return done(SUCCESS); }
+
+API cudaError_t cudaFuncGetAttributes(void* attributes, const void* kernel) {
+  cudaError_t error = ASK("kernel_attributes", U(kernel));
+  if (!error) {
+    size_t* sizes = attributes;  // static shared, constant, local
+    int* numbers = (int*)(sizes + 3);
+    memset(attributes, 0, 3 * sizeof *sizes + 7 * sizeof *numbers);
+    for (int n = 0; n < 3; n++) {
+      sizes[n] = answered[n];
+    }
+    for (int n = 0; n < 7; n++) {
+      numbers[n] = (int)answered[3 + n];
+    }
+  }
+  return done(error);
+}
+
+API cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void* kernel,
+                                                                       int threads, size_t shared,
+                                                                       unsigned flags) {
+  cudaError_t error = ASK("occupancy", U(kernel), U(threads), shared);
+  *blocks = error ? 0 : (int)answered[0];
+  return done(error);
+}
+
+API cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel, int threads,
+                                                              size_t shared) {
+  return cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, kernel, threads, shared, 0);
+}

@@ -1,0 +1,178 @@
+// Memory. The machine says where a piece lies and whether a copy is right; the copy is made here.
+#include "stand_in.h"
+
+#include <string.h>
+
+enum { DEVICE, PINNED, MANAGED };
+
+static cudaError_t give(void** pointer, size_t nbytes, int kind) {
+  cudaError_t error = ASK("allocate", nbytes, U(kind));
+  *pointer = error ? NULL : (void*)answered[0];
+  return done(error);
+}
+
+static cudaError_t take_back(void* pointer, int is_asynchronous) {
+  return done(pointer ? ASK("free", U(pointer), U(is_asynchronous)) : SUCCESS);
+}
+
+API cudaError_t cudaMalloc(void** pointer, size_t nbytes) { return give(pointer, nbytes, DEVICE); }
+API cudaError_t cudaFree(void* pointer) { return take_back(pointer, 0); }
+API cudaError_t cudaMallocHost(void** pointer, size_t nbytes) { return give(pointer, nbytes, PINNED); }
+API cudaError_t cudaHostAlloc(void** pointer, size_t nbytes, unsigned flags) {
+  return give(pointer, nbytes, PINNED);
+}
+API cudaError_t cudaFreeHost(void* pointer) { return take_back(pointer, 0); }
+
+API cudaError_t cudaMallocManaged(void** pointer, size_t nbytes, unsigned flags) {
+  return give(pointer, nbytes, MANAGED);
+}
+
+API cudaError_t cudaMallocAsync(void** pointer, size_t nbytes, cudaStream_t stream) {
+  return give(pointer, nbytes, DEVICE);
+}
+
+API cudaError_t cudaMallocFromPoolAsync(void** pointer, size_t nbytes, void* pool, cudaStream_t stream) {
+  return give(pointer, nbytes, DEVICE);
+}
+
+API cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream) { return take_back(pointer, 1); }
+
+API cudaError_t cudaMallocPitch(void** pointer, size_t* pitch, size_t width, size_t height) {
+  *pitch = (width + 511) / 512 * 512;
+  return give(pointer, *pitch * height, DEVICE);
+}
+
+API cudaError_t cudaHostGetDevicePointer(void** device, void* host, unsigned flags) {
+  *device = host;
+  return done(ASK("pointer", U(host)));
+}
+
+API cudaError_t cudaPointerGetAttributes(void* attributes, const void* pointer) {
+  struct {
+    int type, device;
+    void *device_pointer, *host_pointer;
+  }* content = attributes;
+  int missing = ASK("pointer", U(pointer)) != SUCCESS;
+  content->type = missing ? 0 : answered[0] == DEVICE ? 2 : answered[0] == PINNED ? 1 : 3;
+  content->device = missing ? -2 : 0;
+  content->device_pointer = missing ? NULL : (void*)pointer;
+  content->host_pointer = content->type == 2 ? NULL : (void*)pointer;
+  return done(SUCCESS);
+}
+
+API cudaError_t cudaMemGetInfo(size_t* unused, size_t* total) {
+  cudaError_t error = ASK("room", 0);
+  *unused = answered[0], *total = answered[1];
+  return done(error);
+}
+
+// Rows of `width` bytes; the machine answers an error where one lies outside what was given.
+// One that is not asynchronous goes through the default stream, and the program waits for it.
+static cudaError_t copy(void* target, size_t target_pitch, const void* source, size_t source_pitch,
+                        size_t width, size_t height, int kind, cudaStream_t stream, int is_asynchronous) {
+  if (width > target_pitch || width > source_pitch) {
+    return done(12);  // cudaErrorInvalidPitchValue
+  }
+  cudaError_t error = ASK("copy", U(target), target_pitch, U(source), source_pitch, width, height, U(kind),
+                          U(stream), U(is_asynchronous));
+  for (size_t row = 0; !error && row < height; row++) {
+    memmove((char*)target + row * target_pitch, (const char*)source + row * source_pitch, width);
+  }
+  return done(error);
+}
+
+API cudaError_t cudaMemcpy(void* target, const void* source, size_t nbytes, int kind) {
+  return copy(target, nbytes, source, nbytes, nbytes, 1, kind, NULL, 0);
+}
+
+API cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t nbytes, int kind,
+                                cudaStream_t stream) {
+  return copy(target, nbytes, source, nbytes, nbytes, 1, kind, stream, 1);
+}
+
+API cudaError_t cudaMemcpy2D(void* target, size_t target_pitch, const void* source, size_t source_pitch,
+                             size_t width, size_t height, int kind) {
+  return copy(target, target_pitch, source, source_pitch, width, height, kind, NULL, 0);
+}
+
+API cudaError_t cudaMemcpy2DAsync(void* target, size_t target_pitch, const void* source, size_t source_pitch,
+                                  size_t width, size_t height, int kind, cudaStream_t stream) {
+  return copy(target, target_pitch, source, source_pitch, width, height, kind, stream, 1);
+}
+
+static cudaError_t fill(void* target, size_t pitch, int value, size_t width, size_t height,
+                        cudaStream_t stream) {
+  cudaError_t error = ASK("fill", U(target), pitch, width, height, U(stream));
+  for (size_t row = 0; !error && row < height; row++) {
+    memset((char*)target + row * pitch, value, width);
+  }
+  return done(error);
+}
+
+API cudaError_t cudaMemset(void* target, int value, size_t nbytes) {
+  return fill(target, nbytes, value, nbytes, 1, NULL);
+}
+
+API cudaError_t cudaMemsetAsync(void* target, int value, size_t nbytes, cudaStream_t stream) {
+  return fill(target, nbytes, value, nbytes, 1, stream);
+}
+
+API cudaError_t cudaMemset2D(void* target, size_t pitch, int value, size_t width, size_t height) {
+  return fill(target, pitch, value, width, height, NULL);
+}
+
+API cudaError_t cudaMemset2DAsync(void* target, size_t pitch, int value, size_t width, size_t height,
+                                  cudaStream_t stream) {
+  return fill(target, pitch, value, width, height, stream);
+}
+
+API cudaError_t cudaGetSymbolAddress(void** pointer, const void* symbol) {
+  cudaError_t error = ASK("symbol", U(symbol));
+  *pointer = error ? NULL : (void*)answered[0];
+  return done(error);
+}
+
+API cudaError_t cudaGetSymbolSize(size_t* nbytes, const void* symbol) {
+  cudaError_t error = ASK("symbol", U(symbol));
+  *nbytes = error ? 0 : answered[1];
+  return done(error);
+}
+
+API cudaError_t cudaMemcpyToSymbol(const void* symbol, const void* source, size_t nbytes, size_t offset,
+                                   int kind) {
+  char* place;
+  cudaError_t error = cudaGetSymbolAddress((void**)&place, symbol);
+  return error ? error : cudaMemcpy(place + offset, source, nbytes, kind);
+}
+
+API cudaError_t cudaMemcpyFromSymbol(void* target, const void* symbol, size_t nbytes, size_t offset,
+                                     int kind) {
+  char* place;
+  cudaError_t error = cudaGetSymbolAddress((void**)&place, symbol);
+  return error ? error : cudaMemcpy(target, place + offset, nbytes, kind);
+}
+
+API cudaError_t cudaMemcpyToSymbolAsync(const void* symbol, const void* source, size_t nbytes, size_t offset,
+                                        int kind, cudaStream_t stream) {
+  char* place;
+  cudaError_t error = cudaGetSymbolAddress((void**)&place, symbol);
+  return error ? error : cudaMemcpyAsync(place + offset, source, nbytes, kind, stream);
+}
+
+API cudaError_t cudaMemcpyFromSymbolAsync(void* target, const void* symbol, size_t nbytes, size_t offset,
+                                          int kind, cudaStream_t stream) {
+  char* place;
+  cudaError_t error = cudaGetSymbolAddress((void**)&place, symbol);
+  return error ? error : cudaMemcpyAsync(target, place + offset, nbytes, kind, stream);
+}
+
+// Hints, which change nothing here.
+API cudaError_t cudaMemPrefetchAsync(void) { return done(SUCCESS); }
+API cudaError_t cudaMemAdvise(void) { return done(SUCCESS); }
+API cudaError_t cudaMemPoolSetAttribute(void) { return done(SUCCESS); }
+API cudaError_t cudaMemPoolTrimTo(void) { return done(SUCCESS); }
+
+API cudaError_t cudaDeviceGetDefaultMemPool(void** pool, int device) {
+  *pool = (void*)1;
+  return done(SUCCESS);
+}
