@@ -57,9 +57,9 @@ SMOKE := tests/test_house.py tests/test_docs.py tests/docs tests/test_dtypes.py 
          tests/schedule/test_schedule.py tests/calls/test_errors.py tests/calls/test_overlap.py tests/backends/test_host.py \
          tests/machine/test_alu.py tests/machine/test_flow.py
 
-ANYWHERE := not gpu and not frameworks and not browser and not census
+ANYWHERE := not gpu and not frameworks and not browser and not census and not c_compiler
 
-.PHONY: demo smoke test full surveys census compilers frameworks libraries browser check format doctor docs package clean
+.PHONY: demo smoke test full surveys census compilers frameworks libraries browser programs check format doctor docs package clean
 
 demo: $(BASE)       ## climb the ladder: on the GPU if there is one
 	$(BIN)/lapidist climb
@@ -70,7 +70,7 @@ smoke: check        ## what a change needs first, in a minute
 test: check         ## lint, types, then what every user should see pass without a GPU
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "$(ANYWHERE) and not survey"
 
-full: test surveys compilers frameworks browser  ## all that needs no GPU: surveys, what needs torch and JAX, or Chromium
+full: test surveys compilers frameworks browser programs  ## all that needs no GPU: surveys, what needs torch and JAX, Chromium, or a C compiler
 
 surveys: $(DEV)     ## every kernel by every type, config and order of threads: what takes longer than `make test`
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "$(ANYWHERE) and survey"
@@ -93,6 +93,9 @@ libraries: $(OLD_LIBS_DEV) $(NEW_LIBS_DEV)  ## the oldest and the newest NumPy, 
 
 browser: $(DEV)     ## pages in a browser (Debian: apt-get install chromium)
 	$(BIN)/python -m pytest -m "browser and not gpu"
+
+programs: $(DEV)    ## whole CUDA programs in the machine (Debian: apt-get install gcc)
+	$(BIN)/python -m pytest -m "c_compiler and not gpu"
 
 check: $(DEV)
 	$(BIN)/ruff check src lab tests site

@@ -225,13 +225,14 @@ def test_make_and_ci_do_the_same() -> None:
     assert "make compilers" in ci
     assert "make frameworks" in ci
     assert "make browser" in ci
+    assert "make programs" in ci
     makefile = (ROOT / "Makefile").read_text()
     for word in (
-        "full: test surveys compilers frameworks browser",
+        "full: test surveys compilers frameworks browser programs",
         "ruff check",
         "ruff format --check",
         "mypy",
-        "ANYWHERE := not gpu and not frameworks and not browser\n",
+        "ANYWHERE := not gpu and not frameworks and not browser and not c_compiler\n",
         'pytest -n auto --dist worksteal -m "$(ANYWHERE) and not survey"',
         'pytest -n auto --dist worksteal -m "$(ANYWHERE) and survey"',
         "lapidist climb",

@@ -32,6 +32,9 @@ def run(
         list[str] | None, typer.Option(help="a rule, FILE:LINE, or a kernel, whose findings are left out")
     ] = None,
     level: Annotated[list[str] | None, typer.Option(help="RULE=error, RULE=warning or RULE=off")] = None,
+    budget: Annotated[
+        int | None, typer.Option(min=1, help="blocks of code that a launch may execute; 2 million by default")
+    ] = None,
     as_json: JsonObject = False,
 ) -> None:
     """Run a CUDA program on a computer without a GPU, and look for faults in its kernels.
@@ -40,6 +43,7 @@ def run(
     .cu file needs nvcc, too. With --json, what the program prints goes to stderr. The exit code is 1 if there
     is an error, else the program's."""
     from lapidist.machine.programs.run_program import run_program
+    from lapidist.machine.run import DEFAULT_BUDGET
 
     levels = dict(pair.partition("=")[::2] for pair in level or [])
     with redirect_stdout(sys.stderr if as_json else sys.stdout):
@@ -53,6 +57,7 @@ def run(
             compiler_options=nvcc or [],
             ignore=ignore or [],
             levels=levels,
+            budget=budget or DEFAULT_BUDGET,
             output=2 if as_json else None,
         )
         sys.stdout.flush()

@@ -59,7 +59,8 @@ def ptx_of(content: bytes) -> str:
     if not fitting:
         listed = ", ".join(f"{'PTX' if p.is_ptx else 'machine code'} of sm_{p.architecture}" for p in parts)
         rule = "must hold PTX of compute_90a, or of an older architecture without features of its own"
-        raise ArgumentError(f"program: {rule}; got {listed or 'nothing'}. {WAY}")
+        way = f"{WAY}{'' if parts else ', without -rdc=true'}"
+        raise ArgumentError(f"program: {rule}; got {listed or 'nothing'}. {way}")
     return max(fitting, key=target_of)
 
 

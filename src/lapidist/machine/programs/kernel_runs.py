@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field, replace
+from io import StringIO
 from typing import Any
 
 import numpy as np
@@ -77,9 +79,10 @@ class ProgramReport:
 
 class KernelRuns:
     def __init__(
-        self, seeds: int, ignore: Collection[str], levels: Mapping[str, str], memory_budget: int
+        self, seeds: int, ignore: Collection[str], levels: Mapping[str, str], memory_budget: int, budget: int
     ) -> None:
-        self.seeds, self.ignore, self.levels, self.memory_budget = seeds, ignore, levels, memory_budget
+        self.seeds, self.ignore, self.levels = seeds, ignore, levels
+        self.memory_budget, self.budget = memory_budget, budget
         self.judges: dict[str, Judge] = {}
         self.launches: dict[str, int] = {}
         self.earlier: dict[int, Earlier] = {}  # by seed: what the launches before did
@@ -93,7 +96,8 @@ class KernelRuns:
         self.launches[kernel] = self.launches.get(kernel, 0) + 1
         for seed in range(self.schedules(launch, kernel)):
             undo = saved(launch)
-            touched = self.run_once(launch, judge, seed)
+            with redirect_stdout(StringIO()):  # the plain run prints
+                touched = self.run_once(launch, judge, seed)
             undo()
             if seed == 0 and isinstance(touched, Earlier):
                 sites = {i.site.line: i.site for i in parse_kernel(text.ptx, text.entry).instructions}
@@ -125,8 +129,8 @@ class KernelRuns:
         if warps <= MOST_WARPS or not self.seeds:
             return self.seeds
         self.notes[
-            f"{kernel} ran plainly, as a launch has {warps:,} warps: races and unset memory are looked for in"
-            f" {MOST_WARPS:,} at most. Give the program a smaller problem"
+            f"{kernel} ran plainly in launches of more than {MOST_WARPS:,} warps: races and unset memory are"
+            " not looked for there. Give the program a smaller problem"
         ] = None
         return 0
 
@@ -140,6 +144,7 @@ class KernelRuns:
                 sanitize=seed is not None,
                 seed=seed,
                 counting=False,
+                budget=self.budget,
                 memory_budget=self.memory_budget,
                 judge=judge.take,
                 earlier=earlier,

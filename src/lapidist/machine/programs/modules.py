@@ -20,7 +20,7 @@ from lapidist.machine.ptx.source_text import short_name
 from lapidist.machine.ptx.syntax_tree import FUNCTION_WINDOW, Kernel
 
 FILE = re.compile(r'^\s*\.file\s+\d+\s+"([^"]+)"', re.M)
-OUTSIDE = re.compile(r"^\s*\.extern\s+\.(?:func|global|const)\b", re.M)
+OUTSIDE = re.compile(r"^\s*\.extern\s+\.(?:global|const)\b", re.M)
 
 
 class ProgramModule:
@@ -62,7 +62,7 @@ class ProgramModule:
 
     def kernel(self, entry: str) -> Kernel:
         if OUTSIDE.search(self.ptx):
-            rule = "must be whole in each module; this one needs functions or variables of another"
+            rule = "must be whole in each module; this one needs variables of another"
             raise ArgumentError(
                 f"program: device code {rule} ({demangled(entry)}). Compile without -rdc=true, in one file"
             )

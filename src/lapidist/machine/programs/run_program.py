@@ -21,7 +21,7 @@ from lapidist.machine.programs.stand_in_build import (
     require_runnable,
 )
 from lapidist.machine.rules import require_levels
-from lapidist.machine.run import require_integer
+from lapidist.machine.run import DEFAULT_BUDGET, require_integer
 
 SOURCES = (".cu",)
 PATIENCE = 5.0  # seconds that a program has to end when the machine stops
@@ -37,13 +37,16 @@ def run_program(
     compiler_options: Sequence[str] = (),
     ignore: Collection[str] = (),
     levels: Mapping[str, str] | None = None,
+    budget: int = DEFAULT_BUDGET,
     output: int | None = None,
 ) -> ProgramReport:
     """Run a CUDA program, or a .cu file that nvcc makes one of; its kernels run in the machine.
 
-    Each launch runs on `seeds` random schedules, whose effects are undone, and then plainly. `output` is the
-    file descriptor for what the program prints, if not this process's own."""
+    Each launch runs on `seeds` random schedules, whose effects are undone, and then plainly. `budget` is how
+    many blocks of code each run may execute. `output` is the file descriptor for what the program prints, if
+    not this process's own."""
     require_integer("seeds", seeds, least=0)
+    require_integer("budget", budget, least=1)
     require_levels(levels or {})
     if not program.is_file():
         raise ArgumentError(f"program: must be a file, a CUDA program or its .cu; got {str(program)!r}")
@@ -59,7 +62,7 @@ def run_program(
         library = build_stand_in(needs, folder)
         memory = DeviceMemory()
         try:
-            runs = KernelRuns(seeds, ignore, levels or {}, memory.total)
+            runs = KernelRuns(seeds, ignore, levels or {}, memory.total, budget)
             calls = RuntimeCalls(memory, runs, needs.major)
             code = served([str(executable.absolute()), *arguments], library, memory, calls, output)
         finally:

@@ -186,6 +186,13 @@ class RuntimeCalls:
             self.wait_for_all((), b"")
         return Answer(0 if self.memory.free(pointer) else INVALID_VALUE)
 
+    def register_host(self, numbers: tuple[int, ...], content: bytes) -> Answer:
+        self.runs.notes[
+            "kernels cannot reach what cudaHostRegister names, as it is the program's alone; copies can. For"
+            " kernels allocate by cudaMallocHost"
+        ] = None
+        return Answer()
+
     def pointer(self, numbers: tuple[int, ...], content: bytes) -> Answer:
         piece = self.memory.at(numbers[0])
         if piece is None:

@@ -72,6 +72,9 @@ cudaError_t ask(const char* name, const uint64_t* numbers, uint32_t count, const
     int32_t error;
     uint32_t count, nbytes;
   } answer;
+  if (fault && strncmp(name, "error_", 6) != 0) {
+    return fault;
+  }
   strncpy(request.name, name, sizeof request.name - 1);
   pthread_mutex_lock(&turn);
   connect_once();
