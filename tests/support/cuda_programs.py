@@ -35,6 +35,18 @@ extern "C" __global__ void total(const float *sums, float *out, int n) {
     for (int i = 0; i < n; i++) s += sums[i];
     *out = s;
 }
+extern "C" __global__ void hello(int n) { if (threadIdx.x == 0) printf("hello %d\\n", n); }
+extern "C" __global__ void bulk(float *to) {
+    __shared__ alignas(16) float tile[64];
+    tile[threadIdx.x] = 1;
+    asm volatile("fence.proxy.async;" ::: "memory");
+    __syncthreads();
+    unsigned from = (unsigned)__cvta_generic_to_shared(tile);
+    if (threadIdx.x == 0)
+        asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], 256;\\n"
+                     "cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;"
+                     ::"l"(to), "r"(from) : "memory");
+}
 """
 RACE_LINE, READ_LINE, SAXPY_LINE = 14, 11, 6
 HOST = r"""

@@ -37,7 +37,7 @@ def run(
     ] = None,
     as_json: JsonObject = False,
 ) -> None:
-    """Run a CUDA program on a computer without a GPU, and look for faults in its kernels.
+    """Run a CUDA program without a GPU, and look for faults.
 
     The program's host code runs as it is, with a stand-in for the CUDA runtime, which needs a C compiler. A
     .cu file needs nvcc, too. With --json, what the program prints goes to stderr. The exit code is 1 if there

@@ -51,10 +51,17 @@ class Program:
             self.ask("variable", module, number, 0, content=name.encode())
 
     def launch(
-        self, kernel: int, arguments: bytes, stream: int = 0, grid: int = 1, block: int = 64, shared: int = 0
+        self,
+        kernel: int,
+        arguments: bytes,
+        stream: int = 0,
+        grid: int = 1,
+        block: int = 64,
+        shared: int = 0,
+        overlaps: bool = False,
     ) -> Answer:
         return self.ask(
-            "launch", kernel, grid, 1, 1, block, 1, 1, shared, stream, 0, 1, 1, 1, 0, content=arguments
+            "launch", kernel, grid, 1, 1, block, 1, 1, shared, stream, 0, 1, 1, 1, overlaps, content=arguments
         )
 
     def fill(self, address: int, nbytes: int, stream: int = 0) -> int:
@@ -119,6 +126,32 @@ def test_what_a_copy_brings_is_as_defined_as_its_source(program: Program) -> Non
     assert program.rules() == []
     assert program.launch(1, partial(z, sums, 2)).numbers == (0,)
     assert program.rules() == ["uninitialised"]
+
+
+def test_what_tma_stores_is_written(program: Program) -> None:
+    x, sums = program.allocate(512), program.allocate(4)
+    program.load(ptx(), "bulk", "partial")
+    assert program.launch(1, struct.pack("<Q", x)).numbers == (0,)
+    assert program.launch(2, partial(x, sums, 64)).numbers == (0,)
+    assert program.rules() == []
+    assert program.launch(2, partial(x + 64, sums, 64)).numbers == (0,)
+    assert program.rules() == ["uninitialised"]
+
+
+def test_a_launch_that_overlaps_waits_before_it_reads(program: Program) -> None:
+    x, sums, out = program.allocate(256), program.allocate(4), program.allocate(4)
+    program.load(ptx(), "partial", "total")
+    program.fill(x, 256)
+    for overlaps in (False, True):
+        program.launch(1, partial(x, sums, 64))
+        program.launch(2, struct.pack("<QQi", sums, out, 1), block=1, overlaps=overlaps)
+        assert program.rules() == ["race"] * overlaps
+
+
+def test_the_plain_run_alone_prints(program: Program, capsys: pytest.CaptureFixture[str]) -> None:
+    program.load(ptx(), "hello")
+    assert program.launch(1, struct.pack("<i", 7)).numbers == (0,)
+    assert capsys.readouterr().out == "hello 7\n"
 
 
 def test_variables_live_as_long_as_the_program(program: Program) -> None:

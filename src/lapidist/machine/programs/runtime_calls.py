@@ -204,15 +204,15 @@ class RuntimeCalls:
 
     def copy(self, numbers: tuple[int, ...], content: bytes) -> Answer:
         target, target_pitch, source, source_pitch, width, height, kind, stream, is_asynchronous = numbers
-        places = [target + n * target_pitch for n in range(height)]
+        targets = [target + n * target_pitch for n in range(height)]
         sources = [source + n * source_pitch for n in range(height)]
         to_device, from_device = kind in (1, 3), kind in (2, 3)
-        sides = ((places, to_device, target), (sources, from_device, source))
+        sides = ((targets, to_device, target), (sources, from_device, source))
         for addresses, is_device, first in sides:
             inside = self.memory.is_inside(first)
             if (is_device and not inside) or (inside and not self.have(addresses, width)):
                 return Answer(INVALID_VALUE)
-        for place, origin in zip(places, sources, strict=True):
+        for place, origin in zip(targets, sources, strict=True):
             self.memory.write(place, width, origin)
         name = "cudaMemcpyAsync" if is_asynchronous else "cudaMemcpy"
         shared = [addresses if self.memory.is_inside(first) else [] for addresses, _, first in sides]
@@ -223,12 +223,12 @@ class RuntimeCalls:
 
     def fill(self, numbers: tuple[int, ...], content: bytes) -> Answer:
         target, pitch, width, height, stream = numbers
-        places = [target + n * pitch for n in range(height)]
-        if not self.have(places, width):
+        targets = [target + n * pitch for n in range(height)]
+        if not self.have(targets, width):
             return Answer(INVALID_VALUE)
-        for place in places:
+        for place in targets:
             self.memory.write(place, width)
-        self.runs.copied("cudaMemset", places, [], width, stream)
+        self.runs.copied("cudaMemset", targets, [], width, stream)
         return Answer()
 
     def have(self, addresses: list[int], nbytes: int) -> bool:
