@@ -25,6 +25,7 @@ pytestmark = pytest.mark.skipif(
 )
 TO_DEVICE, TO_HOST, WITHIN = 1, 2, 3
 HOST = 0x1000  # an address of the program's alone
+SUMS = -1  # stands for the address of the sums
 ILLEGAL_ADDRESS = 700
 
 
@@ -187,6 +188,9 @@ def test_a_freed_piece_is_outside_all_memory(program: Program) -> None:
         ([("wait_for_stream", 6)], True),
         ([("record", 9, 5), ("wait_for_event", 9)], False),
         ([("wait_for_all",)], False),
+        ([("free", 0, 0)], False),
+        ([("free", 0, 1)], True),
+        ([("record", 9, 5), ("fill", SUMS, 4, 4, 1, 5), ("stream_waits", 6, 9)], True),
     ],
 )
 def test_streams_are_ordered_by_events_and_waits(
@@ -199,7 +203,7 @@ def test_streams_are_ordered_by_events_and_waits(
     program.fill(x, 256, stream=5)
     program.launch(1, partial(x, sums, 64), stream=5)
     for name, *numbers in orders:
-        program.ask(name, *numbers)
+        program.ask(name, *(sums if number == SUMS else number for number in numbers))
     program.launch(2, struct.pack("<QQi", sums, out, 1), stream=6, block=1)
     assert program.rules() == ["stream-race"] * races
 
@@ -213,8 +217,12 @@ def test_the_default_stream_waits_for_others_but_those_that_say_no(
     program.fill(x, 256, stream=5)
     program.copy(x, HOST, 256, TO_DEVICE)
     assert program.rules() == ["stream-race"] * races
+    program.ask("wait_for_all")
+    program.fill(x, 256)
+    program.copy(x, HOST, 256, TO_DEVICE, stream=5, waits=False)
+    assert program.rules() == ["stream-race"] * (2 * races)
     program.copy(HOST, x, 256, TO_HOST, stream=5, waits=False)  # the copy before was waited for
-    assert program.rules() == ["stream-race"] * races
+    assert program.rules() == ["stream-race"] * (2 * races)
 
 
 def test_atomics_and_places_apart_are_no_race(program: Program) -> None:
@@ -302,6 +310,7 @@ def test_tensor_maps_are_made_and_met_in_parameters(program: Program) -> None:
     tensor = TensorMap(4096, "float16", (64, 32), (128,), (64, 8), 128, 128)
     assert (answer.error, decoded(answer.content)) == (0, tensor)
     assert tensor_maps(bytes(64) + answer.content + bytes(8)) == [(64, tensor)]
+    assert tensor_maps(answer.content) == [(0, tensor)]
     assert tensor_maps(bytes(200)) == []
     for place, value in ((0, 77), (3, 1), (4, 4), (2, 4097), (22, 2)):
         assert program.ask("tensor_map", *numbers[:place], value, *numbers[place + 1 :]).error == 1
