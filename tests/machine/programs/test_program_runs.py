@@ -116,6 +116,7 @@ def test_programs_that_cannot_run_say_why(tmp_path: Path, command: Command) -> N
         (calls_driver, "must call the CUDA runtime; this one calls the driver itself (cuInit)"),
         (inside, "must be linked with the CUDA runtime as a shared library"),
         (shutil.which("true"), "registers no kernels. Give one"),
+        (tmp_path / "main.c", "is neither. Give that, not a script or a header"),
         (tmp_path / "nothing", "must be a file, a CUDA program or its .cu"),
     ):
         code, _, errors = command.run(name)

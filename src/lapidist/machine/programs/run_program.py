@@ -50,6 +50,11 @@ def run_program(
     require_levels(levels or {})
     if not program.is_file():
         raise ArgumentError(f"program: must be a file, a CUDA program or its .cu; got {str(program)!r}")
+    if program.suffix not in SOURCES and not is_elf(program):
+        rule = "must be a program that nvcc linked, or a .cu file"
+        raise ArgumentError(
+            f"program: {rule}; {str(program)!r} is neither. Give that, not a script or a header"
+        )
     with tempfile.TemporaryDirectory(prefix="lapidist-") as name:
         folder = Path(name)
         if program.suffix in SOURCES:
@@ -98,3 +103,8 @@ def end(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def is_elf(program: Path) -> bool:
+    with program.open("rb") as file:
+        return file.read(4) == b"\x7fELF"

@@ -167,12 +167,12 @@ API cudaError_t cudaMemcpyFromSymbolAsync(void* target, const void* symbol, size
 }
 
 // Copies take any memory of the program's; kernels reach none that the machine does not share.
-API cudaError_t cudaHostRegister(void *pointer, size_t nbytes, unsigned flags) {
+API cudaError_t cudaHostRegister(void* pointer, size_t nbytes, unsigned flags) {
   return done(ASK("register_host", U(pointer)));
 }
 
 // Hints, which change nothing here.
-API cudaError_t cudaHostUnregister(void *pointer) { return done(SUCCESS); }
+API cudaError_t cudaHostUnregister(void* pointer) { return done(SUCCESS); }
 API cudaError_t cudaMemPrefetchAsync(void) { return done(SUCCESS); }
 API cudaError_t cudaMemAdvise(void) { return done(SUCCESS); }
 API cudaError_t cudaMemPoolSetAttribute(void) { return done(SUCCESS); }
