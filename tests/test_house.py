@@ -232,7 +232,7 @@ def test_make_and_ci_do_the_same() -> None:
         "ruff check",
         "ruff format --check",
         "mypy",
-        "ANYWHERE := not gpu and not frameworks and not browser and not c_compiler\n",
+        "ANYWHERE := not gpu and not frameworks and not browser and not census and not c_compiler\n",
         'pytest -n auto --dist worksteal -m "$(ANYWHERE) and not survey"',
         'pytest -n auto --dist worksteal -m "$(ANYWHERE) and survey"',
         "lapidist climb",
