@@ -242,11 +242,14 @@ def test_atomics_and_places_apart_are_no_race(program: Program) -> None:
 def test_launches_that_a_card_refuses_are_refused(program: Program) -> None:
     program.load(ptx(), "partial")
     assert program.launch(1, bytes(24), block=2048).error == 9
-    assert program.launch(1, bytes(24), shared=1 << 20).error == 9
+    assert program.launch(1, partial(0, 0, 0), shared=48 << 10).numbers == (ILLEGAL_ADDRESS,)
+    assert program.launch(1, bytes(24), shared=49 << 10).error == 1
+    program.ask("set_kernel_attribute", 1, 8, 227 << 10)
+    assert program.launch(1, bytes(24), shared=227 << 10).error == 9  # with the static memory beside it
     assert program.ask("parameters", 2).error == 98
     assert program.ask("parameters", 1).numbers == (0, 8, 8, 8, 16, 4)
     assert all(note.startswith("a launch of partial was refused: ") for note in program.runs.notes)
-    assert len(program.runs.notes) == 2
+    assert len(program.runs.notes) == 3
 
 
 def test_launches_of_too_many_warps_run_plainly(program: Program) -> None:
@@ -286,6 +289,7 @@ def test_the_device_is_an_h200(program: Program) -> None:
     ] == [8, 2, 32, 0]
     program.load(ptx(), "partial")
     assert program.ask("occupancy", 1, 64, 0).numbers == (32,)
+    assert program.ask("clusters", 1, 2, 1024, 120 << 10).numbers == (66,)
     assert program.ask("kernel_attributes", 1).numbers[:4] == (256, 0, 0, 1024)
     assert program.ask("set_kernel_attribute", 1, 8, 1 << 20).error == 1
     assert program.ask("set_kernel_attribute", 1, 8, 200 << 10).error == 0

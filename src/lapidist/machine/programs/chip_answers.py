@@ -109,9 +109,10 @@ def error_text(number: int, is_name: bool) -> bytes:
 
 
 def blocks_per_sm(threads: int, shared_bytes: int) -> int:
-    """By threads and shared memory: registers are known to an assembler alone."""
-    if not 0 < threads <= 1024:
-        return 0
-    warps = -(-threads // 32)
-    by_shared = CHIP.shared_per_sm // (shared_bytes + RESERVED_SHARED)
-    return min(CHIP.threads_per_sm // (32 * warps), CHIP.blocks_per_sm, by_shared)
+    """By threads and shared memory: how many registers a thread has, an assembler alone knows."""
+    return CHIP.blocks_resident(threads, 0, shared_bytes) if 0 < threads <= 1024 else 0
+
+
+def clusters_on_chip(blocks: int, threads: int, shared_bytes: int) -> int:
+    """Clusters of so many blocks that are resident at once."""
+    return CHIP.clusters_resident(blocks) * blocks_per_sm(threads, shared_bytes) if blocks else 0

@@ -27,7 +27,7 @@ CALLS = {DEVICE: "cudaMalloc", PINNED: "cudaMallocHost", MANAGED: "cudaMallocMan
 PROTECTION, SHARED_FIXED, REMOVE = 3, 0x1 | 0x4000 | 0x100000, 9  # of mmap and madvise
 
 
-@dataclass
+@dataclass(eq=False)
 class Piece:
     """`undefined` are the bits that nobody wrote, a byte for each byte; None where that is not followed."""
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from lapidist.build.toolkit import major
+from lapidist.device import STATIC_SHARED
 from lapidist.errors import ArgumentError
 from lapidist.launch import Binary, Launch, TensorMap
 from lapidist.machine.authors.kernel_text import demangled
@@ -104,6 +105,12 @@ class RuntimeCalls:
         host, gx, gy, gz, bx, by, bz, shared, stream, cooperative, cx, cy, cz, overlaps = numbers
         module, entry = self.kernels[host]
         kernel, text = module.kernel(entry), module.kernel_text(entry)
+        if shared > (most := self.most_shared.get(host, STATIC_SHARED)):
+            self.runs.notes[
+                f"a launch of {demangled(entry)} was refused: it asks for {shared:,} bytes of dynamic shared"
+                f" memory, of {most:,}. Allow more by cudaFuncSetAttribute"
+            ] = None
+            return Answer(INVALID_VALUE)
         named = [piece for name, piece in module.variables.items() if name in kernel.variables]
         reachable = [piece for piece in self.memory.pieces.values() if piece not in named]
         launch = Launch(
@@ -143,7 +150,7 @@ class RuntimeCalls:
         module, entry = self.kernels[numbers[0]]
         program = compile_program(module.ptx, entry)
         sizes = (kernel_shared(kernel), 0, program.local_bytes)
-        threads, dynamic = kernel.most_threads or 1024, self.most_shared.get(numbers[0], 48 << 10)
+        threads, dynamic = kernel.most_threads or 1024, self.most_shared.get(numbers[0], STATIC_SHARED)
         return Answer(numbers=(*sizes, threads, kernel.most_registers or 32, 90, 90, 0, dynamic, 0))
 
     def occupancy(self, numbers: tuple[int, ...], content: bytes) -> Answer:
@@ -152,6 +159,14 @@ class RuntimeCalls:
         if kernel is None:
             return Answer(INVALID_FUNCTION)
         return Answer(numbers=(chip_answers.blocks_per_sm(threads, shared + kernel_shared(kernel)),))
+
+    def clusters(self, numbers: tuple[int, ...], content: bytes) -> Answer:
+        host, blocks, threads, shared = numbers
+        kernel = self.parsed(host)
+        if kernel is None:
+            return Answer(INVALID_FUNCTION)
+        count = chip_answers.clusters_on_chip(blocks, threads, shared + kernel_shared(kernel))
+        return Answer(numbers=(count,))
 
     def tensor_map(self, numbers: tuple[int, ...], content: bytes) -> Answer:
         """cuTensorMapEncodeTiled, as far as the machine has tensor maps."""

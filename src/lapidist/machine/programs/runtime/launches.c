@@ -132,21 +132,40 @@ API cudaError_t cudaLaunchCooperativeKernel(const void* kernel, dim3 grid, dim3 
   return launch(kernel, grid, block, arguments, shared, stream, 1, ONE, 0);
 }
 
-API cudaError_t cudaLaunchKernelExC(const LaunchConfig* config, const void* kernel, void** arguments) {
-  int cooperative = 0, overlaps = 0;
-  dim3 cluster = ONE;
+typedef struct {
+  dim3 cluster;
+  int cooperative, overlaps;
+} Chosen;
+
+static Chosen chosen_by(const LaunchConfig* config) {
+  Chosen chosen = {ONE, 0, 0};
   for (unsigned n = 0; n < config->count; n++) {
     const Attribute* attribute = &config->attributes[n];
     if (attribute->id == CLUSTER) {
-      cluster = (dim3){attribute->value.cluster.x, attribute->value.cluster.y, attribute->value.cluster.z};
+      chosen.cluster =
+          (dim3){attribute->value.cluster.x, attribute->value.cluster.y, attribute->value.cluster.z};
     } else if (attribute->id == COOPERATIVE) {
-      cooperative = attribute->value.number;
+      chosen.cooperative = attribute->value.number;
     } else if (attribute->id == OVERLAPS) {
-      overlaps = attribute->value.number;
+      chosen.overlaps = attribute->value.number;
     }
   }
-  return launch(kernel, config->grid, config->block, arguments, config->shared, config->stream, cooperative,
-                cluster, overlaps);
+  return chosen;
+}
+
+API cudaError_t cudaLaunchKernelExC(const LaunchConfig* config, const void* kernel, void** arguments) {
+  Chosen chosen = chosen_by(config);
+  return launch(kernel, config->grid, config->block, arguments, config->shared, config->stream,
+                chosen.cooperative, chosen.cluster, chosen.overlaps);
+}
+
+API cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, const void* kernel,
+                                               const LaunchConfig* config) {
+  dim3 size = chosen_by(config).cluster, block = config->block;
+  cudaError_t error =
+      ASK("clusters", U(kernel), size.x * size.y * size.z, block.x * block.y * block.z, config->shared);
+  *clusters = error ? 0 : (int)answered[0];
+  return done(error);
 }
 
 // Kernels are known by the address of their host function.
