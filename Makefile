@@ -95,7 +95,7 @@ browser: $(DEV)     ## pages in a browser (Debian: apt-get install chromium)
 	$(BIN)/python -m pytest -m "browser and not gpu"
 
 programs: $(DEV)    ## whole CUDA programs in the machine (Debian: apt-get install gcc)
-	$(BIN)/python -m pytest -m "c_compiler and not gpu"
+	$(BIN)/python -m pytest -m c_compiler tests/machine/programs
 
 check: $(DEV)
 	$(BIN)/ruff check src lab tests site
