@@ -186,6 +186,21 @@ def test_the_page_is_of_the_run_and_the_chip_whose_bars_it_shows(tmp_path: Path)
     write_html(tmp_path / "page.html", [main, Run("newer.jsonl", other, tuple(newer))])
     text = (tmp_path / "page.html").read_text()
     assert "<h1>The ladder on NVIDIA H200</h1>" in text
+    assert ", results/main.jsonl" in text
     assert "2027-01-01" not in text
     assert "3350" not in text
     assert "H100" not in text
+
+
+def test_a_ladder_of_several_runs_names_that_of_most_bars() -> None:
+    rows = ladder()
+    sources = {record.key: "older" if place == 1 else "newer" for place, record in enumerate(rows)}
+    shares = [record for record in rows if record.ratio is not None and record.kernel != "cublas"]
+    count = sum(sources[record.key] == "newer" for record in shares)
+    assert f"{count} of {len(shares)} are of newer" in page(CONDITIONS, rows, sources)
+
+
+def test_a_point_under_the_roofs_has_the_colour_of_its_name() -> None:
+    drawn = charts.roofline("", [("lapidist", 8.0, 40.0)], {"CUDA cores": 60.0}, 4.0, "Roofline").drawn
+    assert drawn.count(charts.LIGHT["production"]) == 2
+    assert charts.SERIES[0] not in drawn

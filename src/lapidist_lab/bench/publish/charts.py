@@ -323,8 +323,8 @@ def roofline(
             for title, top in roofs.items()
         }
         draw_roofs(axes, slopes)
-        for place, (_, x, y) in enumerate(points):
-            axes.plot(x, y, "o", ms=8, mew=0, color=SERIES[place % len(SERIES)], gid=f"{HINT}{place}")
+        for place, (title, x, y) in enumerate(points):
+            axes.plot(x, y, "o", ms=8, mew=0, color=line_colour(title, place), gid=f"{HINT}{place}")
         name_at_margin(axes, points)
         return [[f"{title}: {x:.3g} flop/byte, {y:.4g} TFLOP/s"] for title, x, y in points]
 

@@ -38,9 +38,11 @@ TOOLS = (
 Part = tuple[str, str, str]  # its anchor, its title and what is in it
 
 
-def page(conditions: Conditions, records: Sequence[Record], sources: Sources | None = None) -> str:
-    """The document. `sources` names the run of each record, where there are several. The first type's charts
-    and the numbers are open."""
+def page(
+    conditions: Conditions, records: Sequence[Record], sources: Sources | None = None, run: str = ""
+) -> str:
+    """The document. `sources` names the run of each record, where there are several, and `run` is that of the
+    conditions. The first type's charts and the numbers are open."""
     runs = sources or {}
     candidates = [charts_part(math, shown) for math, shown in panels(conditions, records, runs).items()]
     candidates += [limits_part(records), tables_part(records, runs), failures_part(records)]
@@ -57,19 +59,20 @@ def page(conditions: Conditions, records: Sequence[Record], sources: Sources | N
     css = f":root {{ color-scheme: light dark; }}\n{variables(':root')}{style}"
     top = f"{TOP}<title>{escape(f'Lapidist on {conditions.device}')}</title><style>{css}</style></head>"
     script = f"<script>{moves}</script>"
-    body = "".join([head(conditions, records, runs), contents, *shown])
+    body = "".join([head(conditions, records, runs, run), contents, *shown])
     return f"{top}<body>\n{body}{script}</body></html>\n"
 
 
-def head(conditions: Conditions, records: Sequence[Record], sources: Sources) -> str:
+def head(conditions: Conditions, records: Sequence[Record], sources: Sources, run: str) -> str:
     """The title, the conditions' run and, where there are several, how many runs the numbers come from."""
     where = ELSEWHERE.get(conditions.device, f"on {conditions.device}")
     main = main_case(records)
     product = f"{shape_words(*main)}: " if main else ""
     day = conditions.date.replace("T", " ").replace("+00:00", " UTC")
     names = set(sources.values())
-    several = f"; the conditions are that run's, the numbers of {len(names)} runs" if len(names) > 1 else ""
-    subtitle = escape(f"{product}{conditions.mode}, {day}{several}")
+    several = f"; limits and conditions are that run's, the numbers of {len(names)} runs"
+    of = f", {run}" if run else ""
+    subtitle = escape(f"{product}{conditions.mode}, {day}{of}{several if len(names) > 1 else ''}")
     return f'<h1>The ladder {escape(where)}</h1><p class="muted">{subtitle}</p>\n'
 
 

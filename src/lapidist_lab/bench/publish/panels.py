@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -73,7 +74,8 @@ def ladder(conditions: Conditions, title: str, records: Sequence[Record], source
         rows, marks = [share_bar(r, sources) for r in shared], [("cuBLAS in the same run", 100.0)]
         alt, words = (
             "% of cuBLAS of each kernel",
-            "Bars are % of cuBLAS in the same run; the numbers are TFLOP/s, and that share.",
+            "Bars are % of cuBLAS in the same run; the numbers are TFLOP/s, and that share."
+            + most_of(shared, sources),
         )
     elif timed:
         rows = [Bar(label(r.kernel), r.tflops or 0.0, bar_words(r), r.kind) for r in timed]
@@ -95,6 +97,13 @@ COUNTED = (
     "Nothing was timed. Share of the instructions that multiply and add, in percent: what is left over is"
     " overhead."
 )
+
+
+def most_of(records: Sequence[Record], sources: Sources) -> str:
+    """The run that most bars come from, in words."""
+    runs = Counter(sources.get(record.key, "") for record in records)
+    name, count = runs.most_common(1)[0]
+    return f" {count} of {len(records)} are of {name}; point at one for its run." if name else ""
 
 
 def share_bar(record: Record, sources: Sources) -> Bar:

@@ -180,7 +180,8 @@ def write_html(path: Path, runs: Sequence[Run]) -> None:
     on_chip = [(record, run) for record, run in run_records if run.conditions.device == device]
     sources = {record.key: run.name.removesuffix(".jsonl") for record, run in on_chip}
     conditions = with_all_limits(main.conditions, runs)
-    path.write_text(page(conditions, [record for record, _ in on_chip], sources), encoding="utf-8")
+    shown = page(conditions, [record for record, _ in on_chip], sources, f"results/{main.name}")
+    path.write_text(shown, encoding="utf-8")
 
 
 def headline_run(run_records: RunRecords) -> Run | None:
