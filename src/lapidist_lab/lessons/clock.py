@@ -111,6 +111,7 @@ class Clock:
         self.landing: dict[tuple[int, int], list[Flight]] = defaultdict(list)
         self.phase: dict[int, int] = defaultdict(int)
         self.flights: list[Flight] = []
+        self.multiplied: dict[int, float] = {}  # when a product is complete, by the identity of its event
         self.effects: dict[int, tuple[list[str], list[str]]] = {}
         for entry in watcher.log:
             if isinstance(entry, Run):
@@ -182,6 +183,7 @@ class Clock:
             start = max(warp.tensor, warp.now)
             warp.tensor = start + tensor_flops(self.code[event.site]) / self.rate
             warp.products = warp.tensor
+            self.multiplied[id(event)] = warp.tensor
             warp.spend(1, "multiply", line)
         elif isinstance(event, Signal):
             self.signal(warp, event, line)

@@ -96,23 +96,28 @@ def warpgroup_multiply(origins: Origins, site: int, block: Executed) -> None:
     for p in block.products.get(site, ()):
         threads = p.warp * LANES + np.arange(LANES)
         d, first, second = p.mma.kinds
+        at_b = tile_places(p, p.b, (0, p.mma.n), p.mma.transposed_b, second)
+        b, atoms = tile(origins, at_b, p.mma.transposed_b), (origins.atom(at_b),)
         if p.in_registers:
             a = fragment(origins, i.operands[1], threads, first)[0, a_map(16, p.mma.depth, first)]
+            p.tell(a[:0, 0], np.unique(b), atoms)
         else:
-            a = tile(origins, p, p.a, (16 * (p.warp % 4), 16), p.mma.transposed_a, first)
-        b = tile(origins, p, p.b, (0, p.mma.n), p.mma.transposed_b, second)
-        p.tell(np.unique(a) if not p.in_registers else a[:0, 0], np.unique(b))
+            at_a = tile_places(p, p.a, (16 * (p.warp % 4), 16), p.mma.transposed_a, first)
+            a = tile(origins, at_a, p.mma.transposed_a)
+            p.tell(np.unique(a), np.unique(b), (origins.atom(at_a), *atoms))
         total, table = products(origins.elements, a[None], b.T[None]), c_map(16, p.mma.n)
         if p.adds:
             total = united(fragment(origins, i.operands[0], threads, d)[:, table], total)
         write_fragment(origins, site, threads, total, d, table)
 
 
-def tile(
-    origins: Origins, p: WarpProduct, descriptor: int, rows: tuple[int, int], transposed: bool, kind: str
-) -> Array:
+def tile_places(p: WarpProduct, descriptor: int, rows: tuple[int, int], transposed: bool, kind: str) -> Array:
+    """The addresses of a tile's pieces in shared memory, line by line."""
+    return tile_addresses(descriptor, *rows, p.mma, transposed, kind)[0]
+
+
+def tile(origins: Origins, addresses: Array, transposed: bool) -> Array:
     """(extent, k): the elements of a tile in shared memory."""
-    addresses = tile_addresses(descriptor, *rows, p.mma, transposed, kind)[0]
     cells = origins.at(addresses.reshape(-1), PIECE).reshape(len(addresses), -1)
     return cells.T if transposed else cells
 

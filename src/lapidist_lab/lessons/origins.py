@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from lapidist.machine.instructions.warpgroup_mma import PIECE
 from lapidist.machine.instructions.warpgroup_mma import Multiplication as Wgmma
 from lapidist.machine.program import Program
 from lapidist.machine.ptx.basic_blocks import effects
@@ -21,6 +22,7 @@ from lapidist.machine.ptx.syntax_tree import TYPE_BYTES, Instruction, Operand, R
 from lapidist_lab.lessons.elements import NOWHERE, Elements
 
 Array = np.ndarray
+ATOM = 1024  # bytes after which the swizzle begins anew
 
 
 @dataclass(slots=True)
@@ -35,6 +37,15 @@ class Access:
 
 
 @dataclass(slots=True)
+class Atom:
+    """1024 bytes of shared memory, the period of TMA's swizzle: the first element of each piece of 16 bytes,
+    and whether it is read."""
+
+    elements: Array
+    read: Array
+
+
+@dataclass(slots=True)
 class WarpProduct:
     """A wgmma of one warp: its descriptors, whether A is in registers, and whether it adds to D."""
 
@@ -44,7 +55,9 @@ class WarpProduct:
     b: int
     in_registers: bool
     adds: bool
-    tell: Callable[[Array, Array], None]  # takes the elements of the tiles of A and B
+    tell: Callable[
+        [Array, Array, tuple[Atom, ...]], None
+    ]  # takes the elements of A and B, and where they lie
 
 
 @dataclass(slots=True)
@@ -119,6 +132,11 @@ class Origins:
     def at(self, addresses: Array, size: int) -> Array:
         """The elements in `size` bytes of shared memory at each address; none in less than an element."""
         return self.shared[addresses[:, None] // self.size + np.arange(size // self.size)]
+
+    def atom(self, addresses: Array) -> Atom:
+        """The atom in which the first address lies, and its pieces that are among the addresses."""
+        pieces = (int(addresses.min()) & ~(ATOM - 1)) + PIECE * np.arange(ATOM // PIECE)
+        return Atom(self.at(pieces, PIECE)[:, 0], np.isin(pieces, addresses // PIECE * PIECE))
 
     def loaded(self, access: Access) -> Array:
         """The elements that each thread of an access finds in memory."""

@@ -11,7 +11,7 @@ from typing import Any
 from lapidist.kernels.kernel import Kernel
 
 PARTS = Path(__file__).parent / "template"
-SCRIPTS = ("drawing.js", "memory.js", "where.js", "timeline.js", "page.js")
+SCRIPTS = ("drawing.js", "memory.js", "where.js", "timeline.js", "opening.js", "page.js")
 
 
 def page_of(lesson: dict[str, Any], rungs: Sequence[Kernel] = ()) -> str:

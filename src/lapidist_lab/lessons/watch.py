@@ -19,7 +19,7 @@ from lapidist.machine.ptx.merging import merged_loads
 from lapidist_lab.lessons.elements import NOWHERE, Elements
 from lapidist_lab.lessons.lane_rules import LANE_RULES
 from lapidist_lab.lessons.matrix_rules import MATRIX_RULES
-from lapidist_lab.lessons.origins import Access, Executed, Origins, WarpProduct, padded
+from lapidist_lab.lessons.origins import Access, Atom, Executed, Origins, WarpProduct, padded
 
 Array = np.ndarray
 WATCHED = 0  # the block
@@ -43,7 +43,8 @@ class Request:
 
 @dataclass(slots=True)
 class Copy:
-    """An order to TMA: a box of elements, and where in shared memory it starts."""
+    """An order to TMA: a box of elements, where in shared memory it starts, and how many blocks get it.
+    `atom` is what its first 1024 bytes there hold."""
 
     site: int
     elements: Array
@@ -51,6 +52,8 @@ class Copy:
     nbytes: int
     loads: bool
     barriers: tuple[int, ...]
+    blocks: int
+    atom: Atom | None
 
 
 @dataclass(slots=True)
@@ -60,10 +63,11 @@ class Multiplication:
     site: int
     a: Array
     b: Array
+    atoms: tuple[Atom, ...] = ()
 
-    def read(self, a: Array, b: Array) -> None:
-        """Note the elements that it reads."""
-        self.a, self.b = a, b
+    def read(self, a: Array, b: Array, atoms: tuple[Atom, ...]) -> None:
+        """Note the elements that it reads, and where the first of them lie."""
+        self.a, self.b, self.atoms = a, b, atoms
 
 
 @dataclass(slots=True)
@@ -181,7 +185,10 @@ class Watcher(Observer):
         if ours:
             barriers = tuple(barrier for barrier in t.barriers if self.mine(barrier))
             start = (targets or t.shared)[0]
-            self.inside[warp].append(Copy(t.site, elements, start, t.nbytes, t.to_shared, barriers))
+            here = targets and t.to_shared and t.map is not None
+            atom = self.origins.atom(np.array(targets[:1])) if here else None
+            blocks, loads = len(t.shared), t.to_shared
+            self.inside[warp].append(Copy(t.site, elements, start, t.nbytes, loads, barriers, blocks, atom))
 
     def line(self, t: Transfer) -> Array:
         """The elements of a copy without a map, which is a line of bytes."""

@@ -3,8 +3,8 @@
 const WORD = 4, BANKS = 32, SECTOR = 32, LINE = 128;
 
 // Sizes of the grid: 32 columns and so many rows, between its names and the edge.
-function grid(rows, left, spare) {
-  const room = roomOf("memory"), small = room < 600;
+function grid(rows, left, spare, place) {
+  const room = roomOf(place), small = room < 600;
   return { left, cell: (room - left - spare - 2) / 32, row: rows > 12 ? 13 : 20, width: room, css: small || rows > 12 ? "tiny" : "" };
 }
 
@@ -35,10 +35,10 @@ function laneCell(svg, x, y, wanted, chosen, sizes) {
 }
 
 // One row a line of 128 bytes: sectors that are moved, and in them the words that lanes asked for.
-function drawGlobal(moment, chosen) {
+function drawGlobal(moment, chosen, place = "memory") {
   const wanted = wantedWords(moment), gap = 5;
   const lines = [...new Set(wanted.map((each) => Math.floor((each.word * WORD) / LINE)))].sort((a, b) => a - b);
-  const sizes = grid(lines.length, 70, 3 * gap), svg = drawing(sizes.width, 22 + sizes.row * lines.length, "sectors of global memory");
+  const sizes = grid(lines.length, 70, 3 * gap, place), svg = drawing(sizes.width, 22 + sizes.row * lines.length, "sectors of global memory");
   const xOf = (word) => sizes.left + (word % 32) * sizes.cell + Math.floor((word % 32) / 8) * gap;
   for (let sector = 0; sector < 4; sector++)
     svg.append(shape("text", { x: xOf(sector * 8), y: 13, class: "muted" }, `sector ${sector}`));
@@ -59,8 +59,8 @@ function drawGlobal(moment, chosen) {
 }
 
 // One row a turn, one column a bank: a bank gives one word in a turn.
-function drawShared(moment, chosen) {
-  const wanted = wantedWords(moment), sizes = grid(moment.turns, 56, 0), { left, cell, row } = sizes;
+function drawShared(moment, chosen, place = "memory") {
+  const wanted = wantedWords(moment), sizes = grid(moment.turns, 56, 0, place), { left, cell, row } = sizes;
   const svg = drawing(sizes.width, 22 + row * moment.turns, "banks of shared memory, turn by turn");
   svg.append(shape("text", { x: left - 6, y: 13, "text-anchor": "end", class: "muted" }, "bank"));
   for (let bank = 0; bank < BANKS; bank += cell < 14 ? 4 : 1)
@@ -86,7 +86,7 @@ function verdictOf(moment) {
   if (moment.kind === "shared") return sharedVerdict(moment);
   if (moment.kind === "copy") {
     const [to, from] = moment.loads ? ["shared memory", "global memory"] : ["global memory", "shared memory"];
-    return ["good", "One thread orders a whole box.", `TMA moves ${moment.bytes.toLocaleString("en")} bytes from ${from} to ${to}; no lane computes an address.`];
+    return ["good", "One thread orders a whole box.", `TMA moves ${moment.bytes.toLocaleString("en")} bytes from ${from} to ${to}; no lane computes an address.${moment.blocks > 1 ? ` The box goes to ${moment.blocks} blocks of the cluster.` : ""}`];
   }
   if (moment.kind === "product") return ["good", "The tensor core reads shared memory itself.", "This warp's 16 rows of A by all columns of B, 32 bytes deep: no load, no register for A and B."];
   return ["", WAITS[moment.name][0], WAITS[moment.name][1]];
@@ -136,7 +136,7 @@ function drawMemory(moment, chosen) {
   byId("memory-title").textContent = titles[moment.kind];
   if (moment.kind === "global") place.replaceChildren(drawGlobal(moment, chosen));
   else if (moment.kind === "shared") place.replaceChildren(drawShared(moment, chosen));
-  else place.replaceChildren(element("p", { class: "muted" }, (moment.boxes || []).map(boxWords).join(" · ")));
+  else place.replaceChildren(element("p", { class: "muted" }, (moment.boxes || []).map(boxWords).join(" · ")), ...atomPictures(moment, "memory").flatMap(([title, ...drawn]) => [element("h3", {}, title), ...drawn]));
 }
 
 function boxWords([matrix, row, column, rows, columns]) {

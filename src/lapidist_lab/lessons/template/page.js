@@ -114,7 +114,7 @@ function writeHead() {
 }
 
 function writeCounts() {
-  const number = (value) => (value === null ? "" : value.toLocaleString("en", { maximumSignificantDigits: Math.max(3, String(Math.round(value)).length) }));
+  const number = (value) => (value === null ? "" : digits(value));
   const row = ({ name, before, now, means }) => {
     const css = before === null || Math.abs(now - before) < 0.02 * before ? "" : now < before ? "better" : "worse";
     return element("tr", {}, element("td", {}, name), element("td", {}, number(before)), element("td", { class: css }, number(now)), element("td", { class: "words muted" }, means));
@@ -187,7 +187,7 @@ byId("skip").addEventListener("click", () => skip(1));
 byId("play").addEventListener("click", play);
 byId("warp").addEventListener("change", (event) => toWarp(Number(event.target.value)));
 byId("zoom").addEventListener("change", (event) => { state.zoom = event.target.checked; show(); });
-window.addEventListener("resize", show);
+window.addEventListener("resize", () => { show(); drawOpening(); });
 for (const panel of ["memory", "where"]) {
   const lane = (event) => event.target.dataset?.lane;
   byId(panel).addEventListener("pointerover", (event) => lane(event) && inspect(Number(lane(event))));
@@ -200,5 +200,8 @@ writeSource();
 writeCounts();
 writeMeasured();
 kindKey();
+writeOpening();
+drawOpening();
+state.warp = opening?.place?.[0] ?? 0;
 writeRequests();
-go(worst());
+go(opening?.place?.[1] ?? worst());
