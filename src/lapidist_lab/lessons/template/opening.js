@@ -54,7 +54,7 @@ function rowPictures() {
 
 // ---- swizzled tiles: 1024 bytes of shared memory, a row of 128 bytes each, pieces of 16 bytes ----
 
-function drawAtom(atom, place) {
+function drawAtom(atom, place, outlined) {
   const room = Math.min(roomOf(place), 420), left = 44, cell = (room - left - 2) / 8, high = 22, numbers = unpack(atom.places);
   const svg = drawing(room, 20 + 8 * high, "pieces of 16 bytes in shared memory");
   const first = numbers.find((number) => number >= 0);
@@ -66,7 +66,7 @@ function drawAtom(atom, place) {
     const x = left + (index % 8) * cell, y = 18 + Math.floor(index / 8) * high, held = placeOf(number);
     if (index % 8 === 0) svg.append(shape("text", { x: left - 5, y: y + 15, "text-anchor": "end", class: "muted" }, `row ${index / 8}`));
     if (!held) return svg.append(shape("rect", { x, y, width: cell, height: high - 1, class: "cell idle" }));
-    const piece = wide ? Math.round(((held.column - low) / wide) * 7) : 0, read = atom.read[index] === "1";
+    const piece = wide ? Math.round(((held.column - low) / wide) * 7) : 0, read = outlined && atom.read[index] === "1";
     svg.append(titled(shape("rect", { x: x + 1, y: y + 1, width: cell - 2, height: high - 3, fill: `hsl(${piece * 45} 62% 62%)`, class: read ? "chosen" : "cell" }), `${held.matrix}[${held.row}, ${held.column}...]${read ? ", read here" : ""}`));
     svg.append(shape("text", { x: x + cell / 2, y: y + 15, "text-anchor": "middle", class: "lane" }, piece));
   });
@@ -77,7 +77,7 @@ function atomPictures(moment, place) {
   const words = moment.kind === "product" ? "Outlined: what this instruction reads of these 1024 bytes." : "The first 1024 bytes of the box, as TMA lays them.";
   return (moment.atoms || []).filter((atom) => unpack(atom.places).some((number) => number >= 0)).map((atom) => {
     const first = placeOf(unpack(atom.places).find((number) => number >= 0));
-    return [`Shared memory from ${first.matrix}[${first.row}, ${first.column}] on: which piece of its row lies where`, drawAtom(atom, place), element("p", { class: "muted" }, words)];
+    return [`Shared memory from ${first.matrix}[${first.row}, ${first.column}] on: which piece of its row lies where`, drawAtom(atom, place, moment.kind === "product"), element("p", { class: "muted" }, words)];
   });
 }
 
@@ -109,7 +109,7 @@ function ringPicture() {
 }
 
 function drawAxisOf(svg, room, left, end, y) {
-  for (const share of [0, 0.25, 0.5, 0.75, 1]) svg.append(shape("text", { x: left + share * (room - left - 22), y: y + 16, class: "muted" }, Math.round(share * end)));
+  for (const share of [0, 0.25, 0.5, 0.75, 1]) svg.append(shape("text", { x: left + share * (room - left - 4), y: y + 16, class: "muted", "text-anchor": share ? "end" : "start" }, Math.round(share * end)));
 }
 
 // ---- who computes which tile ----
@@ -163,7 +163,7 @@ function registerPictures() {
     ["A or B", "B or A", "sum"].forEach((words, operand) => svg.append(shape("text", { x: left + operand * cell + 4, y: 12, class: "muted" }, words)));
     shown.forEach((operands, row) => {
       const banks = operands.filter((operand) => operand[2]).map((operand) => operand[1]), clash = new Set(banks).size < banks.length;
-      svg.append(shape("text", { x: left - 6, y: 32 + row * high, "text-anchor": "end", class: clash ? "clash" : "muted" }, clash ? "2 cycles" : "fma"));
+      svg.append(shape("text", { x: left - 6, y: 32 + row * high, "text-anchor": "end", class: clash ? "clash" : "muted" }, clash ? "one bank" : "fma"));
       operands.forEach(([register, bank, fetched], operand) => {
         svg.append(titled(shape("rect", { x: left + operand * cell, y: 18 + row * high, width: cell - 3, height: high - 3, class: fetched ? `bank${bank}` : "idle" }), fetched ? `R${register}, from the bank of ${bank ? "odd" : "even"} registers` : `R${register} stays from an fma before`));
         svg.append(shape("text", { x: left + operand * cell + 5, y: 32 + row * high, class: fetched ? "lane" : "muted" }, `R${register}${fetched ? "" : " stays"}`));
@@ -179,7 +179,7 @@ function registerPictures() {
 
 function clusterPicture() {
   const orders = data.warps[opening.place[0]].moments.filter((each) => each.kind === "copy" && each.loads), k = orders[0].boxes[0][2];
-  const first = orders.filter((each) => (each.boxes[0][0] === 0 ? each.boxes[0][2] : each.boxes[0][1]) === k);
+  const again = orders.findIndex((each) => each.boxes[0][0] === 0 && each.boxes[0][2] !== k), first = orders.slice(0, again < 0 ? undefined : again);
   const mine = first.filter((each) => each.blocks === 1).map((each) => each.boxes[0]), shared = first.filter((each) => each.blocks > 1).map((each) => each.boxes[0]);
   const room = roomOf(HERE), wide = Math.min((room - 20) / 2, 260), [bm, bn] = data.tile, half = wide / (bn / 64), svg = drawing(room, 176, "what each block of the cluster orders");
   const slabs = [...Array(Math.round(bn / 64)).keys()], ours = new Set(shared.flatMap((box) => slabs.filter((slab) => slab * 64 >= box[2] && slab * 64 < box[2] + box[4])));

@@ -15,6 +15,7 @@ function show() {
   drawWhere(warp, moment, state.lane);
   drawTimeline(warp, moment, state.zoom);
   inspect(state.lane);
+  markChapter();
   byId("warp").value = state.warp;
   const name = moment.kind === "wait" ? "" : nameOf(moment);
   document.querySelectorAll("#requests button").forEach((each) => each.classList.toggle("here", each.dataset.name === name));
@@ -22,7 +23,7 @@ function show() {
 
 function momentWords(moment) {
   if (moment.kind === "wait") return `after the wait for ${{ barrier: "the block's barrier", mbarrier: "an mbarrier", "cp.async": "cp.async", wgmma: "wgmma" }[moment.name]}`;
-  if (moment.kind === "copy") return `${moment.loads ? "order" : "store"} ${moment.boxes.map(boxWords).join(", ")} by TMA`;
+  if (moment.kind === "copy") return `${moment.loads ? "order" : "store"} ${moment.boxes.map(boxWords).join(", ")} by TMA${moment.blocks > 1 ? ` for ${moment.blocks} blocks` : ""}`;
   if (moment.kind === "product") return `wgmma on ${moment.boxes.map(boxWords).join(" and ")}`;
   const place = placeOf(unpack(moment.places).find((number) => number >= 0) ?? -1);
   const of = !place ? "" : place.matrix === "C" ? ", sums of C" : ` of ${place.matrix}, k from ${place.matrix === "A" ? place.column : place.row}`;
@@ -57,6 +58,48 @@ function markLine(number) {
   if (!line) return;
   line.classList.add("now");
   if (line.offsetTop < box.scrollTop + box.offsetTop || line.offsetTop > box.scrollTop + box.offsetTop + box.clientHeight - 30) box.scrollTop = line.offsetTop - box.offsetTop - box.clientHeight / 3;
+}
+
+// ---- chapters of the slider: steps of k ----
+
+const MOST_CHAPTERS = 12;
+
+// [moment, words]: where the warp turns to another step of k. What it multiplies counts, else what it loads.
+function chaptersOf(warp) {
+  const multiplied = (moment) => moment.kind === "product" || (moment.kind === "shared" && moment.what === "load"), some = warp.moments.some((moment) => multiplied(moment) && stepOf(moment) >= 0);
+  const found = [];
+  let last = "";
+  warp.moments.forEach((moment, place) => {
+    const step = some && !multiplied(moment) ? -1 : stepOf(moment), key = `${originOf(warp, place)} ${step}`;
+    if (step < 0 || key === last) return;
+    last = key;
+    const tile = originOf(warp, place).some((value) => value) ? `C[${originOf(warp, place).join(", ")}] ` : "";
+    found.push([place, `${tile}k ${step * data.tile[2]}`]);
+  });
+  const sums = warp.moments.findIndex((moment) => moment.what === "store" && matrixOf(moment) === "C");
+  const every = Math.ceil(found.length / MOST_CHAPTERS);
+  return [...found.filter((_, place) => place % every === 0), ...(sums < 0 ? [] : [[sums, "sums leave"]])].sort((one, other) => one[0] - other[0]);
+}
+
+// The step of k of A's or B's elements that a moment is about; -1 of others.
+function stepOf(moment) {
+  const [matrix, row, column] = moment.boxes?.[0] ?? [], place = moment.places ? placeOf(unpack(moment.places).find((number) => number >= 0) ?? -1) : null;
+  const name = place ? place.matrix : data.matrices[matrix]?.name, along = place ?? { row, column };
+  return name === "A" ? Math.floor(along.column / data.tile[2]) : name === "B" ? Math.floor(along.row / data.tile[2]) : -1;
+}
+
+function writeChapters() {
+  const warp = warpNow();
+  byId("chapters").replaceChildren(...chaptersOf(warp).map(([place, words]) => {
+    const made = element("button", { "data-place": place }, words);
+    made.addEventListener("click", () => go(place));
+    return made;
+  }));
+}
+
+function markChapter() {
+  const made = [...document.querySelectorAll("#chapters button")], now = made.findLast((each) => Number(each.dataset.place) <= state.moment);
+  made.forEach((each) => each.toggleAttribute("aria-current", each === now));
 }
 
 // ---- the instructions of a warp that touch memory, each with its worst moment ----
@@ -154,6 +197,7 @@ function skip(direction) {
 function toWarp(place) {
   state.warp = place % data.warps.length;
   writeRequests();
+  writeChapters();
   go(state.moment);
 }
 
@@ -204,4 +248,5 @@ writeOpening();
 drawOpening();
 state.warp = opening?.place?.[0] ?? 0;
 writeRequests();
+writeChapters();
 go(opening?.place?.[1] ?? worst());

@@ -21,7 +21,31 @@ function area(matrix, row, column, rows, columns, css, least = 0) {
   return shape("rect", { x, y, width: Math.max(columns * spot.unit, least), height: Math.max(rows * spot.unit, least), class: css });
 }
 
-const inView = (place) => place.row < (place.matrix === "B" ? spot.k : spot.bm) && place.column < (place.matrix === "A" ? spot.k : spot.bn);
+// The block's tile of C at each moment of a warp: its first row and column. A block that stays has several.
+const origins = new Map();
+
+function originOf(warp, place) {
+  if (!origins.has(warp)) {
+    let [row, column] = [0, 0];
+    const [bm, bn] = data.tile, floor = (value, step) => Math.floor(value / step) * step;
+    origins.set(warp, warp.moments.map((moment) => {
+      const boxes = (moment.boxes || []).map(([matrix, first, second]) => ({ matrix: data.matrices[matrix].name, row: first, column: second }));
+      const request = moment.places ? placeOf(unpack(moment.places).find((number) => number >= 0) ?? -1) : null;
+      for (const found of request ? [request] : boxes) {
+        if (found.matrix !== "B") row = floor(found.row, bm);
+        if (found.matrix !== "A") column = floor(found.column, bn);
+      }
+      return [row, column];
+    }));
+  }
+  return origins.get(warp)[place];
+}
+
+// The place as seen from the corner of the block's tile.
+const local = (place) => ({ ...place, row: place.row - (place.matrix === "B" ? 0 : spot.origin[0]), column: place.column - (place.matrix === "A" ? 0 : spot.origin[1]) });
+const shownRuns = (numbers) => runs(numbers).map(local).filter(inView);
+
+const inView = (place) => place.row >= 0 && place.column >= 0 && place.row < (place.matrix === "B" ? spot.k : spot.bm) && place.column < (place.matrix === "A" ? spot.k : spot.bn);
 
 // Elements joined along rows: [row, column, columns].
 function runs(numbers) {
@@ -40,7 +64,7 @@ function ownedBy(warp, lane) {
 }
 
 function drawWhere(warp, moment, chosen) {
-  spot = layout();
+  spot = { ...layout(), origin: originOf(warp, state.moment) };
   const svg = drawing(spot.width, spot.height, "elements of A, B and C");
   const names = { A: `A: ${spot.bm} of ${data.shape[0]} rows, k →`, B: "B: k ↓", C: `C: ${spot.bm} x ${spot.bn}` };
   const extents = { A: [spot.bm, spot.k], B: [spot.k, spot.bn], C: [spot.bm, spot.bn] };
@@ -66,14 +90,14 @@ function drawGrid(svg) {
   svg.append(shape("text", { x: EDGE, y: 14 }, `all of C, ${m} x ${n}`));
   for (let row = 0; row < m; row += bm)
     for (let column = 0; column < n; column += bn)
-      svg.append(shape("rect", { x: EDGE + column * scale, y: 20 + row * scale, width: bn * scale - 1, height: bm * scale - 1, class: row + column ? "matrix" : "box" }));
-  svg.append(shape("text", { x: EDGE, y: 36 + m * scale, class: "muted" }, "the block that is watched"));
+      svg.append(shape("rect", { x: EDGE + column * scale, y: 20 + row * scale, width: bn * scale - 1, height: bm * scale - 1, class: row === spot.origin[0] && column === spot.origin[1] ? "box" : "matrix" }));
+  svg.append(shape("text", { x: EDGE, y: 36 + m * scale, class: "muted" }, "the watched block's tile"));
 }
 
 function drawOwned(svg, warp, chosen) {
   for (let lane = 0; lane < warp.owns.length; lane++)
-    for (const run of runs(ownedBy(warp, lane)).filter(inView)) svg.append(area("C", run.row, run.column, 1, run.columns, "owned"));
-  const mine = warp.owns.length ? runs(ownedBy(warp, chosen)).filter(inView) : [];
+    for (const run of shownRuns(ownedBy(warp, lane))) svg.append(area("C", run.row, run.column, 1, run.columns, "owned"));
+  const mine = warp.owns.length ? shownRuns(ownedBy(warp, chosen)) : [];
   for (const row of new Set(mine.map((run) => run.row))) svg.append(area("A", row, 0, 1, spot.k, "band", 1));
   const columns = new Set(mine.flatMap((run) => [...Array(run.columns).keys()].map((n) => run.column + n)));
   for (const column of columns) svg.append(area("B", 0, column, spot.k, 1, "band", 1));
@@ -85,8 +109,8 @@ function drawOwned(svg, warp, chosen) {
 }
 
 function drawBox(svg, [matrix, row, column, rows, columns]) {
-  const { name } = data.matrices[matrix];
-  svg.append(titled(area(name, row, column, rows, columns, "box", 2), boxWords([matrix, row, column, rows, columns])));
+  const { name } = data.matrices[matrix], inside = local({ matrix: name, row, column });
+  svg.append(titled(area(name, inside.row, inside.column, rows, columns, "box", 2), boxWords([matrix, row, column, rows, columns])));
 }
 
 function drawLanes(svg, moment, chosen) {
@@ -94,7 +118,7 @@ function drawLanes(svg, moment, chosen) {
   const order = [...Array(LANES).keys()].sort((a, b) => (a === chosen) - (b === chosen));
   for (const lane of order.filter((number) => present(moment, number))) {
     const own = places.slice(lane * each, (lane + 1) * each);
-    for (const run of runs(own).filter(inView)) {
+    for (const run of shownRuns(own)) {
       const made = area(run.matrix, run.row, run.column, 1, run.columns, lane === chosen ? "chosen" : "touched", 3);
       made.setAttribute("fill", laneColour(lane));
       made.setAttribute("data-lane", lane);
