@@ -10,9 +10,9 @@ import pytest
 
 from browser import Browser
 from lapidist.kernels.kernel import Kernel
-from lapidist.kernels.registry import RUNGS, kernel_named
-from lapidist_lab.lessons.lesson import lesson_of
-from lapidist_lab.lessons.page import page_of
+from lapidist.kernels.registry import RUNGS
+from lapidist_lab.lessons.page import index_of
+from rung_lessons import lesson, page_text
 
 pytestmark = pytest.mark.browser
 SOME = ("shared_tile", "async_pipeline", "wgmma_specialised")
@@ -35,7 +35,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="module", params=SOME)
 def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("lessons") / f"{request.param}.html"
-    file.write_text(page_of(lesson_of(kernel_named(request.param)) | {"measured": None}))
+    file.write_text(page_text(request.param))
     return file
 
 
@@ -48,15 +48,17 @@ def test_nothing_goes_wrong_and_nothing_is_fetched(browser: Browser, page: Path)
 
 
 @pytest.mark.parametrize("kernel", RUNGS, ids=lambda kernel: kernel.name)
-def test_every_lesson_opens_on_what_the_loop_does_with_a_and_b(
-    browser: Browser, tmp_path: Path, kernel: Kernel
-) -> None:
-    """All its moments can be drawn, and each says whose elements it moves."""
+def test_every_lesson_opens_on_its_idea(browser: Browser, tmp_path: Path, kernel: Kernel) -> None:
+    """Beside a picture; all its moments can be drawn, and each says whose elements it moves."""
     file = tmp_path / "lesson.html"
-    file.write_text(page_of(lesson_of(kernel) | {"measured": None}))
-    browser.open(file)
-    first = browser.ask("document.getElementById('moment').textContent")
-    assert re.search(r"of [AB], k from \d+$|^\d+ of \d+: (?:order|wgmma on) [AB]\[", first), first
+    file.write_text(page_text(kernel.name))
+    browser.open(file, 420)
+    assert browser.ask(WIDER) == 0
+    warp, place = browser.ask("[state.warp, state.moment]")
+    assert [warp, place] == lesson(kernel.name)["opening"]["place"]
+    assert browser.ask("document.querySelectorAll('#opening-picture :is(rect, .bar)').length") >= 2
+    assert browser.ask("document.querySelector('#question summary').textContent").endswith("?")
+    assert len(browser.ask("[...document.querySelectorAll('#chapters button')].map(e => e.textContent)")) >= 2
     for warp in range(browser.ask("data.warps.length")):
         words = browser.ask(EVERY_MOMENT.replace("WARP", str(warp)))
         assert words
@@ -64,10 +66,37 @@ def test_every_lesson_opens_on_what_the_loop_does_with_a_and_b(
     assert browser.complaints == []
 
 
+def test_a_chapter_is_a_step_of_k(browser: Browser, tmp_path: Path) -> None:
+    """A block that stays goes on to another tile."""
+    file = tmp_path / "lesson.html"
+    file.write_text(page_text("wgmma_rounds"))
+    browser.open(file)
+    names = browser.ask("[...document.querySelectorAll('#chapters button')].map((each) => each.textContent)")
+    steps = [f"k {k}" for k in range(0, 384, 64)]
+    assert names == [*steps, "sums leave", *(f"C[0, 256] {step}" for step in steps)]
+    browser.ask("document.querySelectorAll('#chapters button')[8].click()")
+    assert browser.ask("document.getElementById('moment').textContent").endswith(
+        "wgmma on A[0..15, 64..79] and B[64..79, 256..511]"
+    )
+    assert browser.ask("document.querySelector('#chapters [aria-current]').textContent") == names[8]
+
+
+def test_the_index_shows_rungs_in_the_order_of_reading(browser: Browser, tmp_path: Path) -> None:
+    rungs = RUNGS[:5]
+    file = tmp_path / "index.html"
+    file.write_text(index_of([lesson(rung.name) for rung in rungs], rungs))
+    for width in (1280, 420):
+        browser.open(file, width)
+        assert browser.ask(WIDER) == 0
+        assert browser.ask("document.querySelectorAll('.card svg rect').length") > 5 * 2
+    assert "read first: 04" in browser.ask("document.getElementById('rung-5').textContent")
+    assert browser.complaints == []
+
+
 @pytest.mark.parametrize("rung", ["padded_tile", "mma_swizzled", "wgmma_clusters"])
 def test_a_rung_against_conflicts_opens_on_none(browser: Browser, tmp_path: Path, rung: str) -> None:
     file = tmp_path / "lesson.html"
-    file.write_text(page_of(lesson_of(kernel_named(rung)) | {"measured": None}))
+    file.write_text(page_text(rung))
     browser.open(file)
     assert browser.ask("document.getElementById('verdict').className") == "good"
 
@@ -104,7 +133,7 @@ def test_the_page_is_no_wider_than_the_screen(browser: Browser, page: Path, widt
 
 def test_a_lane_under_the_pointer_is_told(browser: Browser, tmp_path: Path) -> None:
     file = tmp_path / "lesson.html"
-    file.write_text(page_of(lesson_of(kernel_named("shared_tile")) | {"measured": None}))
+    file.write_text(page_text("shared_tile"))
     browser.open(file)
     browser.ask(
         "document.querySelector('#memory [data-lane=\"5\"]')"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,27 +13,17 @@ import pytest
 from typer.testing import CliRunner
 
 from in_turns import surveyed
+from lapidist.build.compiler import CUDA_SOURCES
 from lapidist.commands.cli import app
-from lapidist.kernels.registry import RUNGS, kernel_named
+from lapidist.kernels.registry import RUNGS
 from lapidist_lab.bench.protocol.record import Conditions, Record, Run
-from lapidist_lab.lessons.lesson import Observed, lesson_of, math_of, shape_of
 from lapidist_lab.lessons.measured import measured
+from lapidist_lab.lessons.moments import followed_warps
 from lapidist_lab.lessons.page import filled, index_of, page_of
 from lapidist_lab.lessons.watch import Copy, Multiplication, Request
+from rung_lessons import lesson, observed
 
 NAMES = [rung.name for rung in RUNGS]
-
-
-@lru_cache
-def lesson(name: str) -> dict[str, Any]:
-    """By way of JSON, as the page gets it."""
-    return json.loads(json.dumps(lesson_of(kernel_named(name))))
-
-
-@lru_cache
-def observed(name: str) -> Observed:
-    kernel = kernel_named(name)
-    return Observed(kernel, math_of(kernel), shape_of(kernel, math_of(kernel)))
 
 
 def moments(name: str, warp: int = 0) -> list[Any]:
@@ -69,9 +58,11 @@ def test_every_rung_has_a_lesson(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*NAMES[::3], *surveyed(each for each in NAMES if each not in NAMES[::3])])
 def test_moments_stand_in_the_kernels_own_lines(name: str) -> None:
-    found = lesson(name)
-    lines = [line for line, _ in found["sites"].values()]
-    assert sum(1 <= line <= len(found["source"]) for line in lines) > 0.7 * len(lines)
+    seen = observed(name)
+    followed = [seen.clock.warps[number] for number, _ in followed_warps(seen)]
+    sites = {moment.site for warp in followed for moment in warp.moments}
+    last = len((CUDA_SOURCES / seen.kernel.source).read_text().splitlines())
+    assert sum(1 <= seen.lines.get(site, 0) <= last for site in sites) > 0.7 * len(sites)
 
 
 @pytest.mark.survey

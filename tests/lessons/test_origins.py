@@ -13,11 +13,10 @@ from lapidist.machine.memory import Address
 from lapidist.machine.program import compile_program
 from lapidist.machine.run import run, shared_extent
 from lapidist_lab.lessons.elements import NOWHERE, Elements
-from lapidist_lab.lessons.lesson import math_of, shape_of
+from lapidist_lab.lessons.moments import lesson_product, math_of, shape_of
 from lapidist_lab.lessons.origins import Executed, Origins
 from lapidist_lab.lessons.watch import WATCHED, Multiplication, Request, Watcher
-from lapidist_lab.machine_studies.explain import DATA_PARALLEL
-from lapidist_lab.machine_studies.registered import Product, product_of
+from lapidist_lab.machine_studies.registered import Product
 
 Array = np.ndarray
 
@@ -117,7 +116,7 @@ class Witness(Watcher):
 
 def witnessed(kernel: Kernel) -> Witness:
     math = math_of(kernel)
-    product = product_of(kernel, math, shape_of(kernel, math), schedule=DATA_PARALLEL)
+    product = lesson_product(kernel, math, shape_of(kernel, math))
     random = np.random.default_rng(7)
     for matrix in (product.a, product.b):
         matrix[...] = random.standard_normal(matrix.shape).astype(matrix.dtype)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-PICTURES = ("request", "counts", "timeline", "tile", "ring", "shares", "registers", "cluster")
+PICTURES = ("request", "counts", "timeline", "tile", "ring", "rounds", "shares", "registers", "cluster")
 
 
 class Idea(NamedTuple):
@@ -279,7 +279,7 @@ IDEAS = {
     ),
     "wgmma_rounds": Idea(
         "product",
-        "shares",
+        "rounds",
         "A block stays for several tiles. Its producer already orders the next tile's operands"
         " while the consumers store this one.",
         "Tiles are visited in bands. What for?",

@@ -34,10 +34,11 @@ def opening(observed: Observed, before: Observed | None, patterns: Patterns) -> 
 def drawn(observed: Observed, before: Observed | None, idea: Idea) -> dict[str, Any]:
     """The data of the picture, where moments and counts do not have them already."""
     kernel, math = observed.kernel, observed.math
-    if idea.picture == "ring":
-        return {"ring": ring(observed.clock, observed.elements, kernel.config_for(math).bk)}
+    if idea.picture in ("ring", "rounds"):
+        stages = {"ring": ring(observed.clock, observed.elements, kernel.config_for(math).bk)}
+        return stages | ({"shares": shares(False)} if idea.picture == "rounds" else {})
     if idea.picture == "shares":
-        return {"shares": shares(kernel.name)}
+        return {"shares": shares(True)}
     if idea.picture == "timeline":
         return {"rows": [one_row(each) for each in (before, observed) if each is not None]}
     if idea.picture == "registers":

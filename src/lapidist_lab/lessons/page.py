@@ -9,24 +9,26 @@ from pathlib import Path
 from typing import Any
 
 from lapidist.kernels.kernel import Kernel
+from lapidist_lab.lessons.ideas import PARTS, SHORT_WAY
+from lapidist_lab.lessons.thumbnails import thumbnail
 
-PARTS = Path(__file__).parent / "template"
+TEMPLATES = Path(__file__).parent / "template"
 SCRIPTS = ("drawing.js", "memory.js", "where.js", "timeline.js", "opening.js", "page.js")
 
 
 def page_of(lesson: dict[str, Any], rungs: Sequence[Kernel] = ()) -> str:
     """The HTML of a lesson. `rungs` have their pages in the same folder."""
     data = json.dumps(lesson, separators=(",", ":")).replace("<", "\\u003c")
-    script = "\n".join((PARTS / name).read_text(encoding="utf-8") for name in SCRIPTS)
+    script = "\n".join((TEMPLATES / name).read_text(encoding="utf-8") for name in SCRIPTS)
     values = {
         "title": escape(f"{lesson['number']:02d} {lesson['name']}"),
         "name": escape(lesson["name"]),
         "nav": links(lesson["name"], rungs),
-        "style": (PARTS / "page.css").read_text(encoding="utf-8"),
+        "style": (TEMPLATES / "page.css").read_text(encoding="utf-8"),
         "script": script,
         "data": data,
     }
-    return filled((PARTS / "page.html").read_text(encoding="utf-8"), values)
+    return filled((TEMPLATES / "page.html").read_text(encoding="utf-8"), values)
 
 
 def filled(template: str, values: dict[str, str]) -> str:
@@ -56,17 +58,32 @@ def links(name: str, rungs: Sequence[Kernel]) -> str:
 
 
 def index_of(lessons: Sequence[dict[str, Any]], rungs: Sequence[Kernel]) -> str:
-    """The HTML of all rungs with their lessons, from the lowest."""
-    rows = []
-    for number, (lesson, rung) in enumerate(zip(lessons, rungs, strict=True), 1):
-        speed = speed_words(lesson)
-        words = escape(lesson["header"]["Lesson"])
-        rows.append(
-            f'<tr><td><a href="{file_name(number, rung)}">{number:02d} {rung.name}</a></td>'
-            f'<td class="words">{words}</td><td>{escape(lesson["math"])}</td><td>{speed}</td></tr>'
-        )
-    values = {"style": (PARTS / "page.css").read_text(encoding="utf-8"), "rows": "\n".join(rows)}
-    return filled((PARTS / "index.html").read_text(encoding="utf-8"), values)
+    """The HTML of all rungs with their lessons, part by part, in the order of reading."""
+    cards = [card(number, *pair) for number, pair in enumerate(zip(lessons, rungs, strict=True), 1)]
+    parts = [
+        f'<h2>{escape(title)}</h2>\n<div class="cards">{"".join(cards[first - 1 : last])}</div>'
+        for title, first, last in PARTS
+        if cards[first - 1 : last]
+    ]
+    ways = (f'<a href="#rung-{number}">{number:02d}</a>' for number in SHORT_WAY if number <= len(cards))
+    values = {
+        "style": (TEMPLATES / "page.css").read_text(encoding="utf-8"),
+        "parts": "\n".join(parts),
+        "short": " → ".join(ways),
+    }
+    return filled((TEMPLATES / "index.html").read_text(encoding="utf-8"), values)
+
+
+def card(number: int, lesson: dict[str, Any], rung: Kernel) -> str:
+    """A rung: its picture, what it teaches, what to read first, its speed."""
+    needs = ", ".join(f"{need:02d}" for need in lesson["opening"]["needs"])
+    speed = speed_words(lesson)
+    facts = [f"read first: {needs}" if needs else "", f"{speed} TFLOP/s in {lesson['math']}" if speed else ""]
+    return (
+        f'<a class="card" id="rung-{number}" href="{file_name(number, rung)}">{thumbnail(lesson)}'
+        f"<b>{number:02d} {rung.name}</b><span>{escape(lesson['header']['Lesson'])}</span>"
+        f'<span class="muted">{escape("; ".join(filter(None, facts)))}</span></a>'
+    )
 
 
 def speed_words(lesson: dict[str, Any]) -> str:

@@ -96,13 +96,16 @@ def completion(clock: Clock, warp: int, moment: Moment) -> int:
 # ---- who computes which tile ----
 
 
-def shares(name: str) -> dict[str, Any]:
-    """Four blocks and six tiles: what each block computes, in order, before this rung and with it."""
-    rounds = data_parallel(SHARING, persistent_blocks=BLOCKS)
-    if name == "wgmma_rounds":
-        return {"tiles": [2, 3], "steps": 8, "before": None, "now": block_rows(rounds)}
-    shared = stream_k(SHARING, sms=BLOCKS, sk_tiles=2, sk_blocks=BLOCKS, dp_first=True, persistent=True)
-    return {"tiles": [2, 3], "steps": 8, "before": block_rows(rounds), "now": block_rows(shared)}
+def shares(split: bool) -> dict[str, Any]:
+    """Four blocks and six tiles: what each block computes, in order. With `split`, also how Stream-K splits
+    the last tiles, beside whole ones."""
+    rounds = block_rows(data_parallel(SHARING, persistent_blocks=BLOCKS))
+    words = {"tiles": [SHARING.tiles_m, SHARING.tiles_n], "steps": SHARING.iterations}
+    if not split:
+        return words | {"before": None, "now": rounds}
+    left = SHARING.tiles % BLOCKS
+    shared = stream_k(SHARING, sms=BLOCKS, sk_tiles=left, sk_blocks=BLOCKS, dp_first=True, persistent=True)
+    return words | {"before": rounds, "now": block_rows(shared)}
 
 
 def block_rows(schedule: Schedule) -> list[list[list[int]]]:

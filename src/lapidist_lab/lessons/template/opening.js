@@ -16,7 +16,7 @@ function drawOpening() {
   if (opening) byId(HERE).replaceChildren(...PICTURES[opening.picture]().flatMap(([title, ...drawn]) => [element("h3", {}, title), ...drawn]));
 }
 
-const PICTURES = { request: requestPictures, counts: countPicture, timeline: rowPictures, tile: tilePictures, ring: ringPicture, shares: sharePictures, registers: registerPictures, cluster: clusterPicture };
+const PICTURES = { request: requestPictures, counts: countPicture, timeline: rowPictures, tile: tilePictures, ring: ringPicture, rounds: () => [...ringPicture(), ...sharePictures()], shares: sharePictures, registers: registerPictures, cluster: clusterPicture };
 const openingMoment = () => data.warps[opening.place[0]].moments[opening.place[1]];
 const both = (before, now) => [...(before ? [[`Before: ${data.before}`, before]] : []), [`Now: ${data.name}`, now]];
 const digits = (value) => value.toLocaleString("en", { maximumSignificantDigits: Math.max(3, String(Math.round(value)).length) });
