@@ -80,10 +80,10 @@ def test_a_stage_is_filled_read_and_given_back_by_turns(name: str) -> None:
 @pytest.mark.parametrize("split", [False, True])
 def test_blocks_compute_each_step_of_each_tile_once(split: bool) -> None:
     found = shares(split)
-    whole = sorted((tile, step) for tile in range(6) for step in range(found["steps"]))
+    all_steps = sorted((tile, step) for tile in range(6) for step in range(found["steps"]))
     for rows in filter(None, (found["before"], found["now"])):
         done = [(tile, k) for row in rows for tile, first, end, *_ in row for k in range(first, end)]
-        assert sorted(done) == whole
+        assert sorted(done) == all_steps
     lengths = [sum(end - first for _, first, end, *_ in row) for row in found["now"]]
     assert (len(set(lengths)) == 1) == split
 

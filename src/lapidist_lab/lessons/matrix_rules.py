@@ -96,13 +96,13 @@ def warpgroup_multiply(origins: Origins, site: int, block: Executed) -> None:
     for p in block.products.get(site, ()):
         threads = p.warp * LANES + np.arange(LANES)
         d, first, second = p.mma.kinds
-        at_b = tile_places(p, p.b, (0, p.mma.n), p.mma.transposed_b, second)
+        at_b = tile_pieces(p, p.b, (0, p.mma.n), p.mma.transposed_b, second)
         b, atoms = tile(origins, at_b, p.mma.transposed_b), (origins.atom(at_b),)
         if p.in_registers:
             a = fragment(origins, i.operands[1], threads, first)[0, a_map(16, p.mma.depth, first)]
             p.tell(a[:0, 0], np.unique(b), atoms)
         else:
-            at_a = tile_places(p, p.a, (16 * (p.warp % 4), 16), p.mma.transposed_a, first)
+            at_a = tile_pieces(p, p.a, (16 * (p.warp % 4), 16), p.mma.transposed_a, first)
             a = tile(origins, at_a, p.mma.transposed_a)
             p.tell(np.unique(a), np.unique(b), (origins.atom(at_a), *atoms))
         total, table = products(origins.elements, a[None], b.T[None]), c_map(16, p.mma.n)
@@ -111,7 +111,7 @@ def warpgroup_multiply(origins: Origins, site: int, block: Executed) -> None:
         write_fragment(origins, site, threads, total, d, table)
 
 
-def tile_places(p: WarpProduct, descriptor: int, rows: tuple[int, int], transposed: bool, kind: str) -> Array:
+def tile_pieces(p: WarpProduct, descriptor: int, rows: tuple[int, int], transposed: bool, kind: str) -> Array:
     """The addresses of a tile's pieces in shared memory, line by line."""
     return tile_addresses(descriptor, *rows, p.mma, transposed, kind)[0]
 

@@ -17,8 +17,9 @@ from lapidist.machine.program import Program, compile_program
 from lapidist.machine.run import run, shared_extent
 from lapidist_lab.lessons.clock import Clock, Moment, Warp
 from lapidist_lab.lessons.elements import NOWHERE, Elements
+from lapidist_lab.lessons.origins import Atom
 from lapidist_lab.lessons.serving import least_turns, sectors_of, turns_of_words
-from lapidist_lab.lessons.watch import Atom, Copy, Multiplication, Request, Watcher
+from lapidist_lab.lessons.watch import Copy, Multiplication, Request, Watcher
 from lapidist_lab.machine_studies.explain import DATA_PARALLEL
 from lapidist_lab.machine_studies.registered import MACHINE_CHIP, Product, Shape, product_of
 
@@ -42,11 +43,11 @@ def shape_of(kernel: Kernel, math: str) -> Shape:
 
 
 def lesson_product(kernel: Kernel, math: str, shape: Shape) -> Product:
-    """The product on a chip of so few SMs that a block which stays has two tiles."""
-    sms = 2 * kernel.config_for(math).cluster_m
-    return product_of(
-        kernel, math, shape, schedule=DATA_PARALLEL, device=replace(chip(MACHINE_CHIP), sms=sms)
-    )
+    """The product; of wgmma's rungs on so few SMs that a block which stays has two tiles."""
+    device = chip(MACHINE_CHIP)
+    if kernel.unit == "wgmma":
+        device = replace(device, sms=2 * kernel.config_for(math).cluster_m)
+    return product_of(kernel, math, shape, schedule=DATA_PARALLEL, device=device)
 
 
 @lru_cache(maxsize=2)
@@ -150,9 +151,11 @@ def stored_elements(observed: Observed, warp: Warp, patterns: Patterns) -> list[
     """The elements of C that each lane stores: to global memory, or to what TMA takes there."""
     start = observed.elements.starts[2]
     requests = [moment.event for moment in warp.moments if isinstance(moment.event, Request)]
-    sums = [each for each in requests if each.action == "store" and (each.elements >= start).any()]
-    to_global = [each for each in sums if each.space == "global"]
-    stores = [each.elements for each in to_global or sums]
+    sums = [
+        request for request in requests if request.action == "store" and (request.elements >= start).any()
+    ]
+    to_global = [request for request in sums if request.space == "global"]
+    stores = [request.elements for request in to_global or sums]
     if not stores:
         return []
     stored = np.concatenate([np.where(elements >= start, elements, NOWHERE) for elements in stores], axis=1)

@@ -40,9 +40,9 @@ def drawn(observed: Observed, before: Observed | None, idea: Idea) -> dict[str, 
     if idea.picture == "shares":
         return {"shares": shares(True)}
     if idea.picture == "timeline":
-        return {"rows": [one_row(each) for each in (before, observed) if each is not None]}
+        return {"rows": [one_row(rung) for rung in (before, observed) if rung is not None]}
     if idea.picture == "registers":
-        banks = [registers(each.kernel, math) for each in (before, observed) if each is not None]
+        banks = [registers(rung.kernel, math) for rung in (before, observed) if rung is not None]
         return {"registers": [rows for rows in banks if rows]}
     return {}
 
@@ -51,7 +51,8 @@ def one_row(observed: Observed) -> dict[str, Any]:
     """What the first warp that multiplies does, from the start to the end."""
     number = next(number for number, role in followed_warps(observed) if "multiplies" in role)
     warp = observed.clock.warps[number]
-    return {"name": observed.kernel.name, "end": round(warp.now), "segments": segments(warp)}
+    shown = {"name": observed.kernel.name, "shape": observed.shape}
+    return shown | {"end": round(warp.now), "segments": segments(warp)}
 
 
 def moment_before(before: Observed, idea: Idea, patterns: Patterns) -> dict[str, Any] | None:
@@ -63,34 +64,37 @@ def moment_before(before: Observed, idea: Idea, patterns: Patterns) -> dict[str,
     return {name: value for name, value in shown.items() if name not in ("places", "site")}
 
 
-def dearest(observed: Observed, wanted: str) -> list[int] | None:
-    """[followed warp, moment]: of those that are wanted the one that takes most turns or sectors."""
-    found = [
+def dearest(observed: Observed, pattern: str) -> list[int] | None:
+    """[followed warp, moment]: of those that are pattern the one that takes most turns or sectors."""
+    candidates = [
         (-cost_of(moment), place, index)
         for place, (number, _) in enumerate(followed_warps(observed))
         for index, moment in enumerate(observed.clock.warps[number].moments)
-        if is_wanted(observed, moment, wanted)
+        if matches(observed, moment, pattern)
     ]
-    return [*min(found)[1:]] if found else None
+    return [*min(candidates)[1:]] if candidates else None
 
 
-def is_wanted(observed: Observed, moment: Moment, wanted: str) -> bool:
+def matches(observed: Observed, moment: Moment, pattern: str) -> bool:
     """Whether a moment is of the kind, and of the action and the matrix as far as these are said."""
     event = moment.event
     if isinstance(event, Request):
         starts = observed.elements.starts
         numbers = event.elements[event.elements >= 0]
         matrix = NAMES[sum(int(numbers[0]) >= start for start in starts) - 1] if len(numbers) else ""
-        return f"{event.space} {event.action} {matrix}".startswith(wanted)
+        return f"{event.space} {event.action} {matrix}".startswith(pattern)
     if isinstance(event, Copy):
-        return wanted == "copy" and event.loads
+        return pattern == "copy" and event.loads
     if isinstance(event, Multiplication):
-        return wanted == "product"
-    return wanted == f"wait {event}"
+        return pattern == "product"
+    return pattern == f"wait {event}"
 
 
 def cost_of(moment: Moment) -> int:
+    """Turns, sectors, or the blocks that a copy goes to."""
     event = moment.event
+    if isinstance(event, Copy):
+        return event.blocks
     if not isinstance(event, Request):
         return 0
     if event.space == "global":

@@ -46,7 +46,7 @@ def ring(clock: Clock, elements: Elements, bk: int) -> list[list[int]]:
                 fills.append([stage, k, now, now + LATENCY, 0, 0])
             else:
                 latest[3] = now + LATENCY
-        elif (fill := latest_with(fills, k)) and not given_back(fills, fill):
+        elif (fill := latest_with(fills, k)) and not is_read_in_vain(fills, fill):
             fill[4] = fill[4] or now
             fill[5] = max(fill[5], completion(clock, number, moment))
     return fills
@@ -56,7 +56,7 @@ def latest_with(fills: Sequence[list[int]], k: int) -> list[int] | None:
     return next((fill for fill in reversed(fills) if fill[1] == k), None)
 
 
-def given_back(fills: Sequence[list[int]], fill: list[int]) -> bool:
+def is_read_in_vain(fills: Sequence[list[int]], fill: list[int]) -> bool:
     """Whether the fill after the next is read already. Then this read is a prefetch that no step uses."""
     return any(later[4] for later in fills[fills.index(fill) + 2 :])
 
@@ -103,8 +103,10 @@ def shares(split: bool) -> dict[str, Any]:
     words = {"tiles": [SHARING.tiles_m, SHARING.tiles_n], "steps": SHARING.iterations}
     if not split:
         return words | {"before": None, "now": rounds}
-    left = SHARING.tiles % BLOCKS
-    shared = stream_k(SHARING, sms=BLOCKS, sk_tiles=left, sk_blocks=BLOCKS, dp_first=True, persistent=True)
+    split_tiles = SHARING.tiles % BLOCKS
+    shared = stream_k(
+        SHARING, sms=BLOCKS, sk_tiles=split_tiles, sk_blocks=BLOCKS, dp_first=True, persistent=True
+    )
     return words | {"before": rounds, "now": block_rows(shared)}
 
 

@@ -47,9 +47,9 @@ def request(lesson: Lesson) -> list[Box]:
     moment = lesson["warps"][warp]["moments"][place]
     words = placed(moment, lesson["patterns"])
     rows = sorted({row for row, _, _ in words})
-    high = 1 / max(len(rows), 4)
+    high, wide = 1 / max(len(rows), 4), max(moment["size"] // WORD, 1) / BANKS
     return [
-        (column / BANKS, rows.index(row) * high, 1 / BANKS, high, str(round(lane * 360 / LANES)))
+        (column / BANKS, rows.index(row) * high, wide, high, str(round(lane * 360 / LANES)))
         for row, column, lane in words
     ]
 
@@ -102,12 +102,12 @@ def ring(lesson: Lesson) -> list[Box]:
 
 
 def shares(lesson: Lesson) -> list[Box]:
-    given = lesson["opening"]["shares"]
+    parts = lesson["opening"]["shares"]
     boxes: list[Box] = []
-    for block, units in enumerate(given["now"]):
+    for block, units in enumerate(parts["now"]):
         done = 0.0
         for number, first, stop, *_ in units:
-            length = (stop - first) / given["steps"] / 2
+            length = (stop - first) / parts["steps"] / 2
             boxes.append((done, block / 4, length, 0.22, str(60 * number)))
             done += length
     return boxes

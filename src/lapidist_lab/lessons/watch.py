@@ -185,8 +185,8 @@ class Watcher(Observer):
         if ours:
             barriers = tuple(barrier for barrier in t.barriers if self.mine(barrier))
             start = (targets or t.shared)[0]
-            here = targets and t.to_shared and t.map is not None
-            atom = self.origins.atom(np.array(targets[:1])) if here else None
+            lands = targets and t.to_shared and t.map is not None
+            atom = self.origins.atom(np.array(targets[:1])) if lands else None
             blocks, loads = len(t.shared), t.to_shared
             self.inside[warp].append(Copy(t.site, elements, start, t.nbytes, loads, barriers, blocks, atom))
 

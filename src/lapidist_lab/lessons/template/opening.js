@@ -26,7 +26,7 @@ const digits = (value) => value.toLocaleString("en", { maximumSignificantDigits:
 function requestPictures() {
   return both(opening.before, openingMoment()).map(([title, moment]) => {
     const [css, head] = verdictOf(moment), drawn = moment.kind === "global" ? drawGlobal(moment, -1, HERE) : moment.kind === "shared" ? drawShared(moment, -1, HERE) : "";
-    return [title, element("p", { class: `told ${css}` }, head), drawn];
+    return [title, element("p", { class: `told ${css}` }, head, ...(moment.size ? [element("span", { class: "muted" }, ` ${plural(moment.size, "byte")} a lane`)] : [])), drawn];
   });
 }
 
@@ -48,7 +48,7 @@ function rowPictures() {
     for (const segment of row.segments) drawSegment(svg, segment, [x(segment[0]), x(segment[1])], 2);
     const waits = row.segments.filter((each) => each[2] === "wait").reduce((sum, [begin, end]) => sum + end - begin, 0);
     const key = ["multiply", "shared load", "store", "global", "wait", "other"].map((kind) => element("li", {}, element("span", { class: `k-${KINDS[kind]}` }), KIND_WORDS[kind] || KIND_WORDS[KINDS[kind]]));
-    return [`${place < opening.rows.length - 1 ? "Before" : "Now"}: ${row.name}, one warp`, svg, element("p", { class: "muted" }, `${digits(row.end)} cycles, of which it waits ${percent(waits / row.end)}`), ...(place === opening.rows.length - 1 ? [element("ul", { class: "key" }, ...key)] : [])];
+    return [`${place < opening.rows.length - 1 ? "Before" : "Now"}: ${row.name}, one warp`, svg, element("p", { class: "muted" }, `${row.shape.join(" x ")}: ${digits(row.end)} cycles, of which it waits ${percent(waits / row.end)}`), ...(place === opening.rows.length - 1 ? [element("ul", { class: "key" }, ...key)] : [])];
   });
 }
 

@@ -68,11 +68,11 @@ const MOST_CHAPTERS = 12;
 function chaptersOf(warp) {
   const multiplied = (moment) => moment.kind === "product" || (moment.kind === "shared" && moment.what === "load"), some = warp.moments.some((moment) => multiplied(moment) && stepOf(moment) >= 0);
   const found = [];
-  let last = "";
+  let last = -1, tileBefore = "";
   warp.moments.forEach((moment, place) => {
-    const step = some && !multiplied(moment) ? -1 : stepOf(moment), key = `${originOf(warp, place)} ${step}`;
-    if (step < 0 || key === last) return;
-    last = key;
+    const step = some && !multiplied(moment) ? -1 : stepOf(moment), corner = String(originOf(warp, place));
+    if (step < 0 || (corner === tileBefore && step <= last)) return; // a prefetch behind the last step reads an old stage
+    [last, tileBefore] = [step, corner];
     const tile = originOf(warp, place).some((value) => value) ? `C[${originOf(warp, place).join(", ")}] ` : "";
     found.push([place, `${tile}k ${step * data.tile[2]}`]);
   });
