@@ -141,8 +141,8 @@ def test_a_lane_under_the_pointer_is_told(browser: Browser, tmp_path: Path) -> N
     )
     words = browser.ask("document.getElementById('inspect').textContent")
     assert words.startswith("lane 5 (thread 5)")
-    assert "bank 0, turn 6" in words
-    assert words.endswith("B[0, 5]")
+    assert "bank 0..3, turn 6" in words
+    assert words.endswith("B[0..3, 5]")
 
 
 def test_dark_and_light_differ(browser: Browser, page: Path) -> None:
