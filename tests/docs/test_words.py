@@ -15,8 +15,7 @@ from words import long_ones, of_docstring, of_docstrings, of_errors, of_help, of
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 # The share of sentences that may be long; less is better.
 SHARE = 0.02
-LISTS = {"docs/performance/runs.md"}  # data: dates, versions, protocols
-PROSE = [page for page in [*PAGES, ROOT / "CHANGELOG.md"] if name_of(page) not in LISTS]
+PROSE = [*PAGES, ROOT / "CHANGELOG.md"]
 PLAIN = [page for page in PROSE if name_of(page) != "docs/glossary.md"]
 # The code's own words, or riddles; the glossary has the field's.
 PRIVATE = (

@@ -16,6 +16,7 @@ from lapidist_lab.bench.protocol.record import Record
 from lapidist_lab.bench.publish import charts, pages, squares
 from lapidist_lab.bench.publish.call_costs import of_decode
 from lapidist_lab.bench.publish.ladder_tables import ladder_section
+from lapidist_lab.bench.publish.mean_and_worst import mean_and_worst
 from lapidist_lab.bench.publish.section import Data
 from lapidist_lab.bench.publish.squares import summary
 from lapidist_lab.bench.publish.tables import table
@@ -143,10 +144,39 @@ def test_layers_are_told_with_a_peer_and_without() -> None:
 def test_no_line_of_a_mark_runs_through_words() -> None:
     rows = [charts.Bar(str(value), value, f"{value} %", "rung") for value in (40.0, 95.0, 120.0)]
     drawing = ElementTree.fromstring(charts.bars("name", rows, [("cuBLAS", 100.0)], "words").drawn)
-    (mark,) = (each for each in drawing.iter("path") if "dasharray" in each.get("style", ""))
+    dashed = (each for each in drawing.iter("path") if "dasharray" in each.get("style", ""))
+    mark, _ = dashed  # the second is in the key
     words = [each for each in drawing.iter("text") if (each.text or "").endswith("%")]
     assert len(words) == len(rows)
     assert all(float(each.attrib["x"]) > float(mark.attrib["d"].split()[1]) for each in words)
+
+
+def test_libraries_have_one_colour_on_every_chart() -> None:
+    """A bar, and the fill and edge of its patch in the key, have it; so have lines, and others do not."""
+    rows = [charts.Bar("cutlass", 9.0, "9", "peer"), charts.Bar("cublas_exact", 8.0, "8", "peer")]
+    drawn = charts.bars("name", [*rows, charts.Bar("lapidist: mma", 7.0, "7")], [], "words").drawn
+    assert [drawn.count(charts.LIGHT[colour]) for colour in ("cutlass", "peer", "production")] == [3, 3, 3]
+    assert [charts.line_colour(name, 0) for name in ("cuBLAS, burst", "CUTLASS", "lapidist, burst")] == [
+        charts.LIGHT[colour] for colour in ("peer", "cutlass", "production")
+    ]
+    assert not {charts.LIGHT[colour] for colour in charts.WHOSE.values()} & set(charts.SERIES)
+
+
+def test_the_chosen_kernel_has_one_number(records: list[Record]) -> None:
+    """The library's choice, timed again under the name of its kernel, has no second bar."""
+    ours = replace(records[0], kernel="lapidist", kind="production", config="wgmma: 128x256x64", ratio=1.0)
+    again = replace(ours, kernel="wgmma", config="128x256x64", tflops=1.0)
+    other = replace(again, kernel="mma", config="128x128x32")
+    drawn = squares.ladder_chart([ours, again, other]).drawn
+    assert ">lapidist: wgmma<" in drawn
+    assert ">mma<" in drawn
+    assert ">wgmma<" not in drawn
+
+
+def test_what_is_written_as_one_is_no_loss() -> None:
+    drawn = mean_and_worst("name", {"even": [1.1, 0.999], "lost": [1.1, 0.9]}, "words", "torch").drawn
+    red = charts.LIGHT["chosen"]
+    assert [red in line for line in drawn.splitlines() if ", worst " in line] == [False, True]
 
 
 def test_pages_of_what_was_not_measured_are_not_written(records: list[Record]) -> None:

@@ -71,7 +71,7 @@ def test_losses_and_refusals_stand_beside_wins(checkout: Path) -> None:
     text = (checkout / "docs" / "performance" / "fp32.md").read_text()
     assert re.search(r"Slower than the rung before: 04 shared_tile \(0\.08x\)", text)
     assert "| 07 vector_loads | - | - |" in text
-    refused = (checkout / "docs" / "performance" / "runs.md").read_text()
+    refused = (checkout / "results" / "runs.md").read_text()
     assert "- 07 vector_loads, 4096^3, fp32: RefusalError: why | not\n" in refused
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from lapidist.dtypes import FP8, short_name
 from lapidist_lab.bench.protocol.array_library import E5M2
@@ -11,7 +11,6 @@ from lapidist_lab.bench.protocol.contenders import LIBRARY
 from lapidist_lab.bench.protocol.record import Record
 from lapidist_lab.bench.publish import (
     call_costs,
-    charts,
     complex_tables,
     emulated_tables,
     few_bits_tables,
@@ -21,19 +20,16 @@ from lapidist_lab.bench.publish import (
     symmetric_tables,
 )
 from lapidist_lab.bench.publish.cells import geomean
-from lapidist_lab.bench.publish.charts import LIGHT, NAMES, SMALL, Chart
+from lapidist_lab.bench.publish.charts import Chart
 from lapidist_lab.bench.publish.corpora import corpora, grouped, ragged_of
+from lapidist_lab.bench.publish.mean_and_worst import mean_and_worst
 from lapidist_lab.bench.publish.record_views import TIMED_MODES, in_math, maths_in, squares
 from lapidist_lab.bench.publish.section import Data
 from lapidist_lab.bench.publish.sharing_tables import gains
 from lapidist_lab.bench.publish.tables import Table
 from lapidist_lab.bench.studies.epilogue_costs import MODE as EPILOGUE
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 CUBLAS, TORCH = "cuBLAS", "torch"
-AREA_ROW, LEGEND_ROOM = 30, 40  # pixels
 
 
 class Area(NamedTuple):
@@ -157,31 +153,6 @@ def areas_table(data: Data, folder: str = "") -> str:
 
 def areas_chart(data: Data) -> Chart | None:
     """A bar for each area's mean, and a point for its worst case: red where that is a loss."""
-    rows = areas(data)
-    if not rows:
-        return None
     words = "For each area the mean speed beside its peer, and the worst case; losses are red"
-
-    def draw(axes: Axes) -> Sequence[Sequence[str]]:
-        spots = range(len(rows))
-        axes.barh(spots, [area.mean for area in rows], 0.62, color=LIGHT["production"], label="mean")
-        for loss, colour, label in ((False, "ink", "worst case"), (True, "chosen", "worst case: a loss")):
-            points = [(area.worst, spot) for spot, area in enumerate(rows) if (area.worst < 1) == loss]
-            if points:
-                xs, ys = zip(*points, strict=True)
-                axes.scatter(xs, ys, 34, color=LIGHT[colour], label=label, zorder=3)
-        axes.axvline(1.0, color=LIGHT["muted"], lw=1, ls=(0, (4, 4)))
-        axes.set(xlim=(0, max(area.mean for area in rows)), ylim=(len(rows) - 0.5, -0.5))
-        axes.set_xticks([1.0], ["as fast as the peer"])
-        axes.set_yticks(spots, [area.name for area in rows])
-        axes.tick_params(axis="y", length=0, pad=6, labelsize=NAMES, labelcolor=LIGHT["ink"])
-        right_axis = axes.secondary_yaxis("right")
-        right_axis.spines["right"].set_visible(False)
-        right_axis.set_yticks(spots, [f"{area.mean:.2f}x, worst {area.worst:.2f}x" for area in rows])
-        right_axis.tick_params(length=0, pad=6, labelsize=SMALL, labelcolor=LIGHT["ink"])
-        for text, area in zip(right_axis.get_yticklabels(), rows, strict=True):
-            text.set_color(LIGHT["chosen" if area.worst < 1 else "ink"])
-        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, labelcolor=LIGHT["ink"])
-        return []
-
-    return Chart("areas", charts.drawing(AREA_ROW * len(rows) + LEGEND_ROOM, words, draw), words)
+    lines = {area.name: area.ratios for area in areas(data)}
+    return mean_and_worst("areas", lines, words, "the peer") if lines else None

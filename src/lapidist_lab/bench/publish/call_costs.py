@@ -261,7 +261,8 @@ def launch_chart(records: Sequence[Record]) -> Chart | None:
         for name in SHOWN_CALLS
         if (r := times.get(name))
     ]
-    return charts.bars("launch", drawn, [], "Microseconds of the host for a call, median") if drawn else None
+    words, key = "Microseconds of the host for a call, median", {**charts.KEY, "peer": "torch, by cuBLAS"}
+    return charts.bars("launch", drawn, [], words, key) if drawn else None
 
 
 LAUNCH_WORDS = (

@@ -29,26 +29,30 @@ COLOURS = {  # light, dark
     "rung": ("#3b6fb6", "#6fa3ea"),
     "production": ("#2a9d8f", "#4fd1c5"),
     "detour": ("#b08968", "#d4a373"),
-    "peer": ("#76b900", "#9be015"),
+    "peer": ("#5b9100", "#9be015"),
+    "cutlass": ("#c2410c", "#fb923c"),
     "chosen": ("#d1495b", "#ff7b8b"),
     "warn": ("#b42318", "#f97066"),
-    "series-0": ("#5a8f00", "#9be015"),
     "series-1": ("#2f5fa8", "#7fb0f5"),
-    "series-2": ("#c2410c", "#fb923c"),
     "series-3": ("#7c3aed", "#b794f6"),
-    "series-4": ("#0e7490", "#4fc3dc"),
     "series-5": ("#be185d", "#f472b6"),
     "series-6": ("#92600a", "#e3b341"),
     "series-7": ("#4b5563", "#b6bfcc"),
     "series-8": ("#d11a2a", "#ff6b6b"),
-    "series-9": ("#00806a", "#2dd4a7"),
     "series-10": ("#8a2be2", "#d0a2ff"),
     "series-11": ("#5d6b00", "#c5d86d"),
 }
 THEMES = {"light": 0, "dark": 1}
 LIGHT = {name: light for name, (light, _) in COLOURS.items()}
 SERIES = [light for name, light in LIGHT.items() if name.startswith("series")]
-WHOSE = {"lapidist": "production", "cublas": "peer", "cutlass": "series-2"}
+WHOSE = {"lapidist": "production", "cublas": "peer", "cutlass": "cutlass", "our": "production"}
+KEY = {
+    "rung": "a rung",
+    "production": "lapidist",
+    "peer": "cuBLAS",
+    "cutlass": "CUTLASS",
+    "detour": "a detour",
+}
 NAMES, SMALL = 14, 13  # sizes of letters
 STYLE = {
     "svg.fonttype": "none",
@@ -76,7 +80,8 @@ STYLE = {
 }
 ROW, HEAD = 26, 34  # pixels: a bar, the title of a chart among others
 START_MARGIN, END_MARGIN, TOP_MARGIN, FOOT_MARGIN = 64, 186, 16, 52  # around points
-LABEL_GAP = 16
+LABEL_GAP, KEY_ROOM = 16, 30
+DASHES = (0, (4, 4))
 HINT = "hints-"  # begins the name of what has words under the pointer
 FRACTION = re.compile(r"-?\d+\.\d{2,}")
 
@@ -86,13 +91,17 @@ Drawing = Callable[["Axes"], Sequence[Sequence[str]]]  # what it draws has words
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A horizontal bar; `kind` is that of a kernel: rung, peer, production or detour."""
+    """A horizontal bar; `kind` is that of a kernel, rung, peer, production or detour, or a colour."""
 
     name: str
     value: float
     words: str
     kind: str = "production"
     more: str = ""  # under the pointer, after the name and the words
+
+    @property
+    def colour(self) -> str:
+        return "cutlass" if self.kind == "peer" and self.name.startswith("cutlass") else self.kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,13 +241,22 @@ def share_style(group: ElementTree.Element) -> None:
 # ---- bars ----
 
 
-def bars(name: str, rows: Sequence[Bar], marks: Sequence[tuple[str, float]], words: str) -> Chart:
-    """One bar a row, its words in a column at the right; marks are vertical lines with a name above."""
+def bars(
+    name: str,
+    rows: Sequence[Bar],
+    marks: Sequence[tuple[str, float]],
+    words: str,
+    key: Mapping[str, str] | None = None,
+) -> Chart:
+    """One bar a row, its words in a column at the right; marks are vertical lines with a name above. `key`
+    says what each colour means, KEY where it is None; an empty one is not drawn."""
+    entries = {kind: text for kind, text in (KEY if key is None else key).items()
+               if kind in {row.colour for row in rows}}  # fmt: skip
 
     def draw(axes: Axes) -> Sequence[Sequence[str]]:
         spots = range(len(rows))
         most = max([row.value for row in rows] + [value for _, value in marks] + [1e-9])
-        colours = [LIGHT[row.kind] for row in rows]
+        colours = [LIGHT[row.colour] for row in rows]
         for place, bar in enumerate(axes.barh(spots, [row.value for row in rows], 0.72, color=colours)):
             bar.set_gid(f"{HINT}{place}")
         axes.set(xlim=(0, most), ylim=(len(rows) - 0.5, -0.5), xticks=[])
@@ -249,15 +267,29 @@ def bars(name: str, rows: Sequence[Bar], marks: Sequence[tuple[str, float]], wor
             axis.set_yticks(spots, [getattr(row, texts) for row in rows])
             axis.tick_params(length=0, pad=6, labelsize=size, labelcolor=LIGHT["ink"])
         for place, (named, value) in enumerate(marks):
-            colour = LIGHT["muted" if place else "peer"]
-            axes.axvline(value, color=colour, lw=1, ls=(0, (4, 4)), clip_on=False)
+            axes.axvline(value, color=LIGHT[whose(named) or "muted"], lw=1.5, ls=DASHES, clip_on=False)
             above: Any = axes.get_xaxis_transform()
             axes.annotate(named, (value, 1), (0, 3 + 15 * (place % 3)), above, "offset points", ha="center",
                           color=LIGHT["muted"])  # fmt: skip
+        draw_key(axes, entries, [named for named, _ in marks])
         return [[", ".join(filter(None, (row.name, row.words, row.more)))] for row in rows]
 
-    height = ROW * len(rows) + 16 + 15 * min(len(marks), 3)
+    height = ROW * len(rows) + 16 + 15 * min(len(marks), 3) + (KEY_ROOM if entries else 0)
     return Chart(name, drawing(height, words, draw), words)
+
+
+def draw_key(axes: Axes, entries: Mapping[str, str], marks: Sequence[str]) -> None:
+    """Say below the bars what each colour means, and each line."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    if entries:
+        patches: Any = [Patch(color=LIGHT[kind], label=text) for kind, text in entries.items()]
+        for named in marks:
+            colour = LIGHT[whose(named) or "muted"]
+            patches.append(Line2D([], [], color=colour, lw=1.5, ls=(0, (2, 2)), label=named))
+        axes.legend(handles=patches, loc="upper center", bbox_to_anchor=(0.5, 0), ncols=len(patches),
+                    handlelength=1, handleheight=1, labelcolor=LIGHT["ink"])  # fmt: skip
 
 
 # ---- lines and points ----
@@ -292,8 +324,12 @@ def lines(
 
 def line_colour(title: str, place: int) -> str:
     """Lapidist, cuBLAS and CUTLASS have one colour on every chart; others take the next of SERIES."""
-    whose = (LIGHT[kind] for who, kind in WHOSE.items() if title.lower().startswith(who))
-    return next(whose, SERIES[place % len(SERIES)])
+    return LIGHT[whose(title)] if whose(title) else SERIES[place % len(SERIES)]
+
+
+def whose(title: str) -> str:
+    """The colour that is one library's on every chart; empty for others."""
+    return next((kind for who, kind in WHOSE.items() if title.lower().startswith(who)), "")
 
 
 def roofline(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lapidist_lab.bench.publish.charts import HINT, LIGHT, SERIES, Chart, Series, drawing, name_at_margin
+from lapidist_lab.bench.publish.charts import HINT, LIGHT, Chart, Series, drawing, line_colour, name_at_margin
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,8 +45,8 @@ def curves(
             axes.axhline(height, color=LIGHT["muted"], lw=1, ls=(0, (4, 4)))
             look: Any = {"color": LIGHT["muted"], "va": "bottom"}
             axes.annotate(title, (min(x.values), height), (6, 2), textcoords="offset points", **look)
-        for place, (_, points) in enumerate(series):
-            colour: Any = {"color": SERIES[place % len(SERIES)], "gid": f"{HINT}{place}", "clip_on": False}
+        for place, (title, points) in enumerate(series):
+            colour: Any = {"color": line_colour(title, place), "gid": f"{HINT}{place}", "clip_on": False}
             axes.plot(*zip(*points, strict=True), "o-", ms=5, mew=0, lw=2, **colour)
         name_at_margin(axes, [(title, *points[-1]) for title, points in series])
         return [[f"{title}: {at:g}, {value:.4g}" for at, value in points] for title, points in series]

@@ -21,7 +21,8 @@ PARTS = Path(__file__).parent / "template"
 KIND_WORDS = {
     "rung": "rung",
     "production": "production kernel",
-    "peer": "other libraries",
+    "peer": "cuBLAS",
+    "cutlass": "CUTLASS",
     "detour": "detour",
 }
 ELSEWHERE = {"machine": "in the PTX machine, without a GPU", "none": "compiled, not run"}

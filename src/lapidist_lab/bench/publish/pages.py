@@ -26,11 +26,12 @@ from lapidist_lab.bench.publish.charts import Chart
 from lapidist_lab.bench.publish.corpora import CORPORA, corpora, of_ragged
 from lapidist_lab.bench.publish.ladder_tables import type_sections
 from lapidist_lab.bench.publish.planner_tables import PLANNER
-from lapidist_lab.bench.publish.runs import RUNS, of_runs
+from lapidist_lab.bench.publish.runs import RUNS
 from lapidist_lab.bench.publish.section import Data, Section, Written, joined
 from lapidist_lab.bench.publish.tables import Table, fold
 
 FOLDER = Path("docs") / "performance"
+RUNS_FILE = Path("results") / "runs.md"  # data beside the Records, no page
 HEAD = "<!-- Written by `lapidist report` from the Records under results/. -->\n"
 NOTES = (
     "[Sustained](../glossary.md#sustained) means long turns without rest, at the clock that the chip can"
@@ -169,7 +170,6 @@ PAGES = (
     Page("models", "How fast are whole models?", [study_tables.MODELS], study_tables.of_models),
     Page("mma", "How fast is mma.sync beside CUTLASS?", [study_tables.MMA], study_tables.of_mma),
     Page("limits", "What can the chip do at most?", [squares.UNITS], squares.of_limits),
-    Page("runs", "Which runs do the numbers come from?", [RUNS], lambda data: of_runs(data.runs)),
 )
 BY_NAME = {page.name: page for page in PAGES}
 
@@ -181,6 +181,8 @@ def documents(root: Path, data: Data) -> dict[Path, str]:
     texts = {root / FOLDER / "index.md": text_of("Performance", front)}
     for part in front:
         texts |= part.files(root / FOLDER) if isinstance(part, Chart) else {}
+    if runs := RUNS.written(data):
+        texts[root / RUNS_FILE] = text_of("Which runs the numbers come from", runs)
     for name, parts in written.items():
         texts |= BY_NAME[name].files(root, parts)
     return texts

@@ -89,8 +89,8 @@ def ladder(conditions: Conditions, title: str, records: Sequence[Record], source
         alt, marks, words = title, [("100 %", 100.0)], COUNTED
     else:
         return None
-    kinds = frozenset(row.kind for row in rows)
-    return Panel(title, charts.bars("", rows, marks, alt).drawn, words, kinds)
+    kinds = frozenset(row.colour for row in rows)
+    return Panel(title, charts.bars("", rows, marks, alt, key={}).drawn, words, kinds)
 
 
 COUNTED = (

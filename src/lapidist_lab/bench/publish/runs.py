@@ -16,13 +16,6 @@ SENSORS = (("clock_mhz", "MHz"), ("power_w", "W"), ("temperature_c", "degrees C"
 VERSIONS = {"driver": "driver", "CUDA": "cuda", "NVRTC": "nvrtc", "lapidist": "lapidist", "commit": "commit"}
 
 
-def of_runs(runs: Sequence[Run]) -> str:
-    days = sorted(run.conditions.date[:10] for run in runs)
-    return (
-        f"{len(runs)} runs, {days[0]} to {days[-1]}: chips, versions, commits and protocols" if runs else ""
-    )
-
-
 def runs_section(runs: Sequence[Run]) -> str:
     return "\n".join(["## Runs\n", *(line for run in runs for line in run_lines(run))])
 

@@ -133,11 +133,15 @@ def climbed(records: Sequence[Record]) -> list[Record]:
 
 def ladder_chart(records: Sequence[Record]) -> Chart:
     """Bars of each kernel's share of cuBLAS in its own run; the line is cuBLAS."""
+    choice = next((r.config or "" for r in records if r.kernel == LIBRARY), "")
+    chosen = choice.partition(":")[0]
+    # the same kernel and config, timed again under its own name, would be a second number for one thing
     rows = [
-        Bar(label(r.kernel), 100 * r.ratio, f"{speed(r)} TFLOP/s, {percent(r.ratio)} %", r.kind)
+        Bar(f"{LIBRARY}: {chosen}" if r.kernel == LIBRARY and chosen else label(r.kernel), 100 * r.ratio,
+            f"{speed(r)} TFLOP/s, {percent(r.ratio)} %", r.kind)
         for r in records
-        if r.ratio is not None and r.kernel != "cublas"
-    ]
+        if r.ratio is not None and r.kernel != "cublas" and f"{r.kernel}: {r.config}" != choice
+    ]  # fmt: skip
     short, device = kind(records[0]), records[0].device.removeprefix("NVIDIA ")
     words = f"Each kernel's share of cuBLAS at 4096^3, {short}, sustained, on one {device}"
     return charts.bars(f"ladder-{short}", rows, [("cuBLAS", 100.0)], words)
@@ -250,10 +254,21 @@ LIMIT_WORDS = (
     " conditions, power included. What a kernel lacks of it, it loses by itself. `lapidist bench limits`"
     " measures them."
 )
+
+
+def limits_chart(by_chip: Sequence[Sequence[Record]]) -> Chart:
+    """Bars of each unit's limit, on the chip that was measured first."""
+    rows = by_chip[0]
+    drawn = [Bar(f"{LIMITS['unit'](r)}, {kind(r)}", r.tflops or 0.0, speed(r), "muted") for r in rows]
+    words = f"TFLOP/s of each unit at most, by type, on an {chip(rows[0])}"
+    return charts.bars("limits", drawn, [], words, {"muted": f"limit in TFLOP/s, {chip(rows[0])}"})
+
+
 UNITS = Section(
     lambda data: limits_of(data.records),
     [
         LIMIT_WORDS,
+        limits_chart,
         lambda by_chip: "\n".join(
             f"Measured on an {rows[0].device}.\n\n{table(LIMITS, rows).markdown()}" for rows in by_chip
         ),

@@ -24,6 +24,7 @@ from lapidist_lab.bench.publish.cells import (
     worst,
 )
 from lapidist_lab.bench.publish.charts import Bar, Chart
+from lapidist_lab.bench.publish.mean_and_worst import mean_and_worst
 from lapidist_lab.bench.publish.record_views import LIES, shape_of
 from lapidist_lab.bench.publish.section import Data, Part, Section, folded, joined
 from lapidist_lab.bench.publish.tables import Column, fold, table
@@ -147,6 +148,14 @@ def by_ending(rows: Sequence[Record]) -> str:
     return table(columns, [group for _, group in sorted(groups.items())]).markdown()
 
 
+def epilogue_chart(rows: Sequence[Record]) -> Chart:
+    """Of each epilogue torch's time over ours: the mean of all types and shapes, and the worst."""
+    names = sorted({ending_of(row) for row in rows})
+    by_name = {name: ratios([row for row in rows if ending_of(row) == name]) for name in names}
+    words = "Of each epilogue the speed beside torch's fastest way: the mean, and the worst case"
+    return mean_and_worst("epilogues", by_name, words, "torch")
+
+
 def over_plain(rows: Sequence[Record]) -> list[float]:
     return [record.over_plain or 1.0 for record in rows]
 
@@ -155,6 +164,7 @@ EPILOGUES = Section(
     lambda data: data.ours(EPILOGUE),
     [
         epilogue_words,
+        epilogue_chart,
         by_ending,
         folded(
             "Every shape",
@@ -261,6 +271,18 @@ def of_mma(data: Data) -> str:
     return f"{least:.2f}x to {most:.2f}x the speed of CUTLASS's kernel for mma.sync, {turns}, on an {chips}"
 
 
+def mma_chart(rows: Sequence[Record]) -> Chart:
+    """Bars of CUTLASS's time over ours."""
+    drawn = [
+        Bar(f"{kind(r)}, {shape(r)}{MMA_LAYOUTS.get(r.layout[:2], '')}", 100 * (r.ratio or 0.0),
+            f"{speed(r)} TFLOP/s, {times_faster(r)}")
+        for r in rows
+    ]  # fmt: skip
+    words = "The speed of mma on each product, in % of CUTLASS's kernel for mma.sync"
+    return charts.bars("mma", drawn, [("CUTLASS", 100.0)], words)
+
+
+MMA_LAYOUTS = {"rc": ", B by columns", "cr": ", A by columns", "cc": ", both"}
 MMA = Section(
     cutlass_rows,
     [
@@ -269,6 +291,7 @@ MMA = Section(
             f" `mma` has {of_mma(Data(rows))}. That is the kernel of CUTLASS's example 47, with sums in float"
             " as ours. Of its two schedules, a block for each tile and Stream-K, the faster counts."
         ),
+        mma_chart,
         folded(
             "Every product",
             "m x n x k | type",
