@@ -13,7 +13,7 @@ from matplotlib.textpath import TextPath
 
 from lapidist_lab.bench.protocol.contenders import LIBRARY
 from lapidist_lab.bench.protocol.record import Record
-from lapidist_lab.bench.publish import charts, pages, squares
+from lapidist_lab.bench.publish import bar_charts, charts, pages, squares
 from lapidist_lab.bench.publish.call_costs import of_decode
 from lapidist_lab.bench.publish.ladder_tables import ladder_section
 from lapidist_lab.bench.publish.mean_and_worst import mean_and_worst
@@ -77,7 +77,9 @@ def test_shares_are_of_cublas_in_the_same_run(records: list[Record]) -> None:
 
 
 def test_a_chart_is_two_files_that_a_page_shows(tmp_path: Path) -> None:
-    chart = charts.bars("name", [charts.Bar("a < b", 2.0, "two", "rung")], [("cuBLAS", 1.0)], "what & why")
+    chart = bar_charts.bars(
+        "name", [bar_charts.Bar("a < b", 2.0, "two", "rung")], [("cuBLAS", 1.0)], "what & why"
+    )
     files = chart.files(tmp_path)
     assert [path.name for path in files] == ["name-light.svg", "name-dark.svg"]
     papers = set()
@@ -103,7 +105,7 @@ def test_a_readers_own_settings_change_no_chart() -> None:
 
     def drawn() -> list[str]:
         points = [(128.0, 1.0), (256.0, 2.0)]
-        bars = charts.bars("", [charts.Bar("a", 2.0, "two")], [("cuBLAS", 1.0)], "words")
+        bars = bar_charts.bars("", [bar_charts.Bar("a", 2.0, "two")], [("cuBLAS", 1.0)], "words")
         return [bars.drawn, charts.lines("", [("a", points)], "words").drawn]
 
     usual = drawn()
@@ -119,8 +121,8 @@ def test_names_and_words_stay_inside_of_a_chart() -> None:
     def width(words: str, size: int) -> float:
         return 1.04 * float(TextPath((0, 0), words, size=size).get_extents().width)
 
-    bars = [charts.Bar("a very long name of a kernel, " * 1, 5.0, "1234.5 TFLOP/s, 123.4 %", "rung")]
-    drawing = ElementTree.fromstring(charts.bars("name", bars, [], "words").drawn)
+    bars = [bar_charts.Bar("a very long name of a kernel, " * 1, 5.0, "1234.5 TFLOP/s, 123.4 %", "rung")]
+    drawing = ElementTree.fromstring(bar_charts.bars("name", bars, [], "words").drawn)
     texts = [each for each in drawing.iter("text") if each.text]
     name, words = (
         next(each for each in texts if each.text == text) for text in (bars[0].name, bars[0].words)
@@ -142,8 +144,8 @@ def test_layers_are_told_with_a_peer_and_without() -> None:
 
 
 def test_no_line_of_a_mark_runs_through_words() -> None:
-    rows = [charts.Bar(str(value), value, f"{value} %", "rung") for value in (40.0, 95.0, 120.0)]
-    drawing = ElementTree.fromstring(charts.bars("name", rows, [("cuBLAS", 100.0)], "words").drawn)
+    rows = [bar_charts.Bar(str(value), value, f"{value} %", "rung") for value in (40.0, 95.0, 120.0)]
+    drawing = ElementTree.fromstring(bar_charts.bars("name", rows, [("cuBLAS", 100.0)], "words").drawn)
     dashed = (each for each in drawing.iter("path") if "dasharray" in each.get("style", ""))
     mark, _ = dashed  # the second is in the key
     words = [each for each in drawing.iter("text") if (each.text or "").endswith("%")]
@@ -153,8 +155,8 @@ def test_no_line_of_a_mark_runs_through_words() -> None:
 
 def test_libraries_have_one_colour_on_every_chart() -> None:
     """A bar, and the fill and edge of its patch in the key, have it; so have lines, and others do not."""
-    rows = [charts.Bar("cutlass", 9.0, "9", "peer"), charts.Bar("cublas_exact", 8.0, "8", "peer")]
-    drawn = charts.bars("name", [*rows, charts.Bar("lapidist: mma", 7.0, "7")], [], "words").drawn
+    rows = [bar_charts.Bar("cutlass", 9.0, "9", "peer"), bar_charts.Bar("cublas_exact", 8.0, "8", "peer")]
+    drawn = bar_charts.bars("name", [*rows, bar_charts.Bar("lapidist: mma", 7.0, "7")], [], "words").drawn
     assert [drawn.count(charts.LIGHT[colour]) for colour in ("cutlass", "peer", "production")] == [3, 3, 3]
     assert [charts.line_colour(name, 0) for name in ("cuBLAS, burst", "CUTLASS", "lapidist, burst")] == [
         charts.LIGHT[colour] for colour in ("peer", "cutlass", "production")

@@ -14,7 +14,7 @@ import pytest
 from ladder_records import CONDITIONS, ladder, row, types_rows
 from lapidist.errors import DeviceError
 from lapidist_lab.bench.protocol.record import Run
-from lapidist_lab.bench.publish import charts
+from lapidist_lab.bench.publish import bar_charts, charts
 from lapidist_lab.bench.publish.html import page
 from lapidist_lab.bench.publish.output_files import Outputs
 from lapidist_lab.bench.publish.panels import file_of
@@ -123,7 +123,8 @@ def test_labels_of_limits_stay_apart_and_inside() -> None:
     assert low - high > charts.LABEL_GAP - 0.1
     assert high > charts.SMALL
     mark = "a mark with a long name"
-    ((middle, _),) = texts_of(charts.bars("", [charts.Bar("k", 1.0, "1")], [(mark, 1.0)], "words"), mark)
+    drawn = bar_charts.bars("", [bar_charts.Bar("k", 1.0, "1")], [(mark, 1.0)], "words", key={})
+    ((middle, _),) = texts_of(drawn, mark)
     assert middle + 7.5 * len(mark) / 2 <= charts.WIDTH
 
 

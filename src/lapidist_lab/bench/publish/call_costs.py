@@ -10,7 +10,8 @@ from lapidist.dtypes import element_of, short_name
 from lapidist_lab.bench.protocol.cases import LISTS, shape_words
 from lapidist_lab.bench.protocol.contenders import LIBRARY
 from lapidist_lab.bench.protocol.record import Record, Run
-from lapidist_lab.bench.publish import charts
+from lapidist_lab.bench.publish import bar_charts
+from lapidist_lab.bench.publish.bar_charts import Bar
 from lapidist_lab.bench.publish.cells import (
     COLUMNS,
     chip,
@@ -23,7 +24,7 @@ from lapidist_lab.bench.publish.cells import (
     time_words,
     worst,
 )
-from lapidist_lab.bench.publish.charts import Bar, Chart
+from lapidist_lab.bench.publish.charts import Chart
 from lapidist_lab.bench.publish.record_views import (
     TIMED_MODES,
     chips_of,
@@ -73,7 +74,7 @@ def small_chart(rows: Sequence[Record]) -> Chart:
         Bar(f"{kind(r)}, {r.m}^3", 100 * (r.ratio or 0.0), f"{time_words(r.seconds)}, {percent(r.ratio)} %")
         for r in rows
     ]
-    return charts.bars(
+    return bar_charts.bars(
         "small", drawn, [("cuBLAS", 100.0)], "Time of small squares, and % of cuBLAS, sustained"
     )
 
@@ -194,7 +195,7 @@ def decode_chart(records: Sequence[Record]) -> Chart | None:
         for r in sorted(shown, key=lambda r: (maths_in(rows).index(r.dtype), r.m))
     ]
     words = f"TB/s of weights read, and % of cuBLAS, for weights of {n} x {k}, sustained"
-    return charts.bars("decode", drawn, [], words)
+    return bar_charts.bars("decode", drawn, [], words)
 
 
 def layer_cells(record: Record | None) -> list[str]:
@@ -261,8 +262,8 @@ def launch_chart(records: Sequence[Record]) -> Chart | None:
         for name in SHOWN_CALLS
         if (r := times.get(name))
     ]
-    words, key = "Microseconds of the host for a call, median", {**charts.KEY, "peer": "torch, by cuBLAS"}
-    return charts.bars("launch", drawn, [], words, key) if drawn else None
+    words, key = "Microseconds of the host for a call, median", {**bar_charts.KEY, "peer": "torch, by cuBLAS"}
+    return bar_charts.bars("launch", drawn, [], words, key) if drawn else None
 
 
 LAUNCH_WORDS = (

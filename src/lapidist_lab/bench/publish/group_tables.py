@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lapidist_lab.bench.protocol.record import Record
-from lapidist_lab.bench.publish import charts
+from lapidist_lab.bench.publish import bar_charts
+from lapidist_lab.bench.publish.bar_charts import Bar
 from lapidist_lab.bench.publish.cells import (
     chip,
     geomean,
@@ -18,7 +19,7 @@ from lapidist_lab.bench.publish.cells import (
     times_faster,
     worst,
 )
-from lapidist_lab.bench.publish.charts import Bar, Chart
+from lapidist_lab.bench.publish.charts import Chart
 from lapidist_lab.bench.publish.record_views import short_chip
 from lapidist_lab.bench.publish.section import Data, Section, joined
 from lapidist_lab.bench.publish.tables import fold, table
@@ -177,7 +178,7 @@ def group_chart(data: Data) -> Chart | None:
         if (case.rows, r.device, r.dtype) == (most, first.device, first.dtype)
     ]
     words = f"The fastest peer's time over ours, in %, {kind(first)}, forward, {most} rows by Zipf's law"
-    return charts.bars("grouped", drawn, [("fastest peer", 100.0)], words)
+    return bar_charts.bars("grouped", drawn, [("fastest peer", 100.0)], words)
 
 
 def every_case(data: Data) -> str:

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from lapidist.dtypes import short_name
 from lapidist_lab.bench.protocol.contenders import LIBRARY
 from lapidist_lab.bench.protocol.record import Record
-from lapidist_lab.bench.publish import charts
+from lapidist_lab.bench.publish import bar_charts
+from lapidist_lab.bench.publish.bar_charts import Bar
 from lapidist_lab.bench.publish.cells import chip, kind, percent, speed
-from lapidist_lab.bench.publish.charts import Bar, Chart
+from lapidist_lab.bench.publish.charts import Chart
 from lapidist_lab.bench.publish.section import Data, Section
 from lapidist_lab.bench.publish.tables import Table, fold
 from lapidist_lab.bench.studies import operand_layouts
@@ -89,7 +90,7 @@ def layout_chart(rows: Sequence[Record]) -> Chart | None:
         for way, r, share in k_major_shares(rows, size)
     ]
     words = f"What is left of the K-major speed in other layouts, {size}^3, sustained"
-    return charts.bars("layouts", drawn, [("K-major", 100.0)], words) if drawn else None
+    return bar_charts.bars("layouts", drawn, [("K-major", 100.0)], words) if drawn else None
 
 
 LAYOUTS = Section(

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from lapidist.dtypes import short_name
 from lapidist_lab.bench.protocol.cases import shape_words
 from lapidist_lab.bench.protocol.record import Conditions, Key, Record
-from lapidist_lab.bench.publish import charts
+from lapidist_lab.bench.publish import bar_charts, charts
+from lapidist_lab.bench.publish.bar_charts import Bar
 from lapidist_lab.bench.publish.cells import kind, number, percent
-from lapidist_lab.bench.publish.charts import Bar
 from lapidist_lab.bench.publish.record_views import (
     Series,
     in_math,
@@ -90,7 +90,7 @@ def ladder(conditions: Conditions, title: str, records: Sequence[Record], source
     else:
         return None
     kinds = frozenset(row.colour for row in rows)
-    return Panel(title, charts.bars("", rows, marks, alt, key={}).drawn, words, kinds)
+    return Panel(title, bar_charts.bars("", rows, marks, alt, key={}).drawn, words, kinds)
 
 
 COUNTED = (

@@ -9,9 +9,10 @@ from lapidist_lab.bench.protocol.array_library import E5M2
 from lapidist_lab.bench.protocol.cases import SQUARES
 from lapidist_lab.bench.protocol.contenders import LIBRARY
 from lapidist_lab.bench.protocol.record import Record
-from lapidist_lab.bench.publish import charts
+from lapidist_lab.bench.publish import bar_charts, charts
+from lapidist_lab.bench.publish.bar_charts import Bar
 from lapidist_lab.bench.publish.cells import COLUMNS, chip, kind, percent, speed, vendor_of, worst
-from lapidist_lab.bench.publish.charts import Bar, Chart
+from lapidist_lab.bench.publish.charts import Chart
 from lapidist_lab.bench.publish.record_views import (
     RUNG_NUMBER,
     TIMED_MODES,
@@ -144,7 +145,7 @@ def ladder_chart(records: Sequence[Record]) -> Chart:
     ]  # fmt: skip
     short, device = kind(records[0]), records[0].device.removeprefix("NVIDIA ")
     words = f"Each kernel's share of cuBLAS at 4096^3, {short}, sustained, on one {device}"
-    return charts.bars(f"ladder-{short}", rows, [("cuBLAS", 100.0)], words)
+    return bar_charts.bars(f"ladder-{short}", rows, [("cuBLAS", 100.0)], words)
 
 
 # ---- every kernel on every size ----
@@ -261,7 +262,7 @@ def limits_chart(by_chip: Sequence[Sequence[Record]]) -> Chart:
     rows = by_chip[0]
     drawn = [Bar(f"{LIMITS['unit'](r)}, {kind(r)}", r.tflops or 0.0, speed(r), "muted") for r in rows]
     words = f"TFLOP/s of each unit at most, by type, on an {chip(rows[0])}"
-    return charts.bars("limits", drawn, [], words, {"muted": f"limit in TFLOP/s, {chip(rows[0])}"})
+    return bar_charts.bars("limits", drawn, [], words, {"muted": f"limit in TFLOP/s, {chip(rows[0])}"})
 
 
 UNITS = Section(

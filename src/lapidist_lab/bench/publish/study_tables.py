@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from lapidist_lab.bench.protocol.contenders import LIBRARY
 from lapidist_lab.bench.protocol.record import Record
-from lapidist_lab.bench.publish import charts
+from lapidist_lab.bench.publish import bar_charts
+from lapidist_lab.bench.publish.bar_charts import Bar
 from lapidist_lab.bench.publish.cells import (
     chip,
     geomean,
@@ -23,7 +24,7 @@ from lapidist_lab.bench.publish.cells import (
     times_faster,
     worst,
 )
-from lapidist_lab.bench.publish.charts import Bar, Chart
+from lapidist_lab.bench.publish.charts import Chart
 from lapidist_lab.bench.publish.mean_and_worst import mean_and_worst
 from lapidist_lab.bench.publish.record_views import LIES, shape_of
 from lapidist_lab.bench.publish.section import Data, Part, Section, folded, joined
@@ -89,7 +90,7 @@ def model_chart(rows: Sequence[Record]) -> Chart | None:
         if r.ok and r.ratio
     ]
     words = "Stock's time over ours, in %, for whole models, by rows"
-    return charts.bars("models", drawn, [("stock", 100.0)], words) if drawn else None
+    return bar_charts.bars("models", drawn, [("stock", 100.0)], words) if drawn else None
 
 
 CASE: Sequence[Column] = (
@@ -279,7 +280,7 @@ def mma_chart(rows: Sequence[Record]) -> Chart:
         for r in rows
     ]  # fmt: skip
     words = "The speed of mma on each product, in % of CUTLASS's kernel for mma.sync"
-    return charts.bars("mma", drawn, [("CUTLASS", 100.0)], words)
+    return bar_charts.bars("mma", drawn, [("CUTLASS", 100.0)], words)
 
 
 MMA_LAYOUTS = {"rc": ", B by columns", "cr": ", A by columns", "cc": ", both"}
@@ -364,7 +365,7 @@ def scaled_chart(rows: Sequence[Record]) -> Chart | None:
         if r.ratio
     ]
     words = f"Each form of factors beside cuBLAS with the same, e4m3, {square[0]}^3, sustained"
-    return charts.bars("factors", drawn, [("cuBLAS", 100.0)], words) if drawn else None
+    return bar_charts.bars("factors", drawn, [("cuBLAS", 100.0)], words) if drawn else None
 
 
 FACTORS = (
