@@ -1,11 +1,12 @@
 """Hooks of mkdocs: pages that are made when the site is built, and links that leave docs/.
 
-README.md is the first page; CONTRIBUTING.md, CHANGELOG.md and SECURITY.md have pages too. The reference is
-made from docstrings and from the help of the commands.
+README.md is the first page; CONTRIBUTING.md, CHANGELOG.md, SECURITY.md and the notebook have pages too. The
+reference is made from docstrings and from the help of the commands.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -36,9 +37,21 @@ def on_files(files: Any, config: Any) -> Any:
         text = LINK.sub(lambda found: from_root(found[1]), (ROOT / source).read_text())
         text = re.sub(r"(src(?:set)?=\")docs/", r"\1", text)
         files.append(File.generated(config, name, content=text))
-    for name, text in reference().items():
+    for name, text in (reference() | {"tour.md": notebook(ROOT / "docs" / "tour.ipynb")}).items():
         files.append(File.generated(config, name, content=text))
     return files
+
+
+def notebook(path: Path) -> str:
+    """The cells of a notebook as a page, with what they printed when it was saved."""
+    parts = []
+    for cell in json.loads(path.read_text())["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        for output in cell.get("outputs", ()):
+            printed = output.get("text") or output.get("data", {}).get("text/plain", "")
+            parts.append(f"```text\n{''.join(printed).rstrip()}\n```")
+    return "\n\n".join(parts) + "\n"
 
 
 def from_root(target: str) -> str:
@@ -58,6 +71,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         file = target.partition("#")[0]
         if "//" in target or not file:
             return found[0]
+        if file.endswith("tour.ipynb"):
+            return f"[{words}]({target.replace('tour.ipynb', 'tour.md')})"
         path = os.path.normpath(PurePosixPath(page.file.src_uri).parent / file)
         if not path.startswith(".."):
             return found[0]

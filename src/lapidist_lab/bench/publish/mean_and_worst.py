@@ -21,12 +21,13 @@ def mean_and_worst(name: str, ratios: Mapping[str, Sequence[float]], words: str,
 
     def draw(axes: Axes) -> Sequence[Sequence[str]]:
         spots = range(len(lines))
-        bar = {"color": LIGHT["production"], "label": "lapidist, mean"}
-        axes.barh(spots, [mean for _, mean, _ in lines], 0.62, **bar)
+        means = [mean for _, mean, _ in lines]
+        axes.barh(spots, means, 0.62, color=LIGHT["production"], label="lapidist, mean")
         for loss, colour, label in ((False, "ink", "worst case"), (True, "chosen", "worst case: a loss")):
             points = [(least, spot) for spot, (_, _, least) in enumerate(lines) if (least < 1) == loss]
             if points:
-                axes.scatter(*zip(*points, strict=True), 34, color=LIGHT[colour], label=label, zorder=3)
+                xs, ys = zip(*points, strict=True)
+                axes.scatter(xs, ys, 34, color=LIGHT[colour], label=label, zorder=3)
         axes.axvline(1.0, color=LIGHT["muted"], lw=1, ls=(0, (4, 4)))
         axes.set(xlim=(0, max(1.0, *(mean for _, mean, _ in lines))), ylim=(len(lines) - 0.5, -0.5))
         axes.set_xticks([1.0], [f"as fast as {peer}"])
