@@ -24,7 +24,27 @@ CALLS: dict[str, Call] = {  # by the words of the error
     "b: element type must be that of a, float32; got float16": lambda jax, ours: jax.jit(ours.matmul)(
         A, B.astype("f2")
     ),
-    "a: element type must be real.*complex64": lambda jax, ours: ours.matmul(A.astype("c8"), B),
+    "b: element type must be that of a, complex64; got float16": lambda jax, ours: ours.matmul(
+        A.astype("c8"), B.astype("f2")
+    ),
+    "alpha: must be a real number; got complex": lambda jax, ours: ours.gemm(A, B, alpha=1j),
+    "alpha: must be real, as the result of gram": lambda jax, ours: ours.gram(A.astype("c8"), alpha=1j),
+    "c: element type must be that of the output ": lambda jax, ours: ours.gemm(A.astype("c8"), B, A, beta=1),
+    'trans_a: must be True or False; got .H.*"C" conjugates': lambda jax, ours: ours.gemm(
+        A.astype("c8"), B, trans_a="H"
+    ),
+    "epilogue: must follow sums of floats; a is complex64": lambda jax, ours: ours.linear(
+        A.astype("c8"), A.astype("c8"), activation="relu"
+    ),
+    "scale_a: is for 8-bit floats; a is complex64": lambda jax, ours: ours.matmul(
+        A.astype("c8"), B, scale_a=2.0
+    ),
+    "lhs: .*complex64": lambda jax, ours: ours.ragged_dot(
+        A.astype("c8"), B[None].astype("c8"), np.ones(1, "i4")
+    ),
+    'precision: "tf32" is a way to multiply float32; a is complex128': lambda jax, ours: jax.enable_x64(True)(
+        lambda: ours.matmul(A.astype("c16"), B.astype("c16"), precision="tf32")
+    )(),
     "a: element type must be one of.*int32": lambda jax, ours: ours.matmul(A.astype("i4"), B),
     "a: must be an array of JAX or NumPy; got list": lambda jax, ours: ours.matmul([[1.0]], B),
     "b: must be an array of JAX or NumPy; got NoneType": lambda jax, ours: ours.gemm(A, None),

@@ -1,7 +1,8 @@
 """Tangents and gradients of a product, made of products: they can be differentiated again.
 
 Let D = alpha op(A) op(B) + beta C, and G be the gradient of D. The gradient of op(A) is alpha G op(B)^T, that
-of op(B) is alpha op(A)^T G, summed over broadcast dimensions. Transposes are not copied.
+of op(B) is alpha op(A)^T G, summed over broadcast dimensions. Transposes are not copied. Nothing is
+conjugated, by JAX's convention, which is not torch's. A real operand of a complex product takes the real part.
 
 So it is with groups. Where these cut rows of A, they cut rows of G, and k in the gradient of B."""
 
@@ -14,7 +15,7 @@ from typing import Any
 import jax
 from jax.interpreters import ad
 
-from lapidist.dtypes import IEEE, TF32, outputs_of, size_of
+from lapidist.dtypes import IEEE, PART_OF, TF32, complex_product, outputs_of, size_of
 from lapidist.errors import ArgumentError
 from lapidist.jax.epilogue_functions import differentiated
 from lapidist.jax.factors import gradient_of_factors
@@ -107,11 +108,11 @@ def multiplied(
     """alpha op(first) op(second) in the type of `like`, multiplied in the wider type of the two. If `like` is
     narrower than float32, float32 is rounded to 10 bits, which loses none of the narrower operand's.
     """
-    common = common_type(first.dtype.name, second.dtype.name)
-    precision = IEEE
-    if common == "float32":
-        precision = product.precision if like.dtype.name == "float32" else TF32
-    out_dtype = like.dtype.name if like.dtype.name in outputs_of(common, common) else None
+    first, second = in_types_that_meet(first, second)
+    types, precision = (first.dtype.name, second.dtype.name), IEEE
+    if "float32" in [PART_OF.get(dtype, dtype) for dtype in types]:
+        precision = product.precision if PART_OF.get(like.dtype.name, like.dtype.name) == "float32" else TF32
+    out_dtype = like.dtype.name if like.dtype.name in outputs_of(*types) else None
     how = Product(
         ("a", "b", *groups),
         trans_a,
@@ -123,8 +124,18 @@ def multiplied(
         device=product.device,
         invariant=product.invariant,
     )
-    operands = first.astype(common), second.astype(common), *groups.values()
-    return bind(*operands, product=how).astype(like.dtype)
+    gradient = bind(first, second, *groups.values(), product=how)
+    of_real = complex_product(*types) and like.dtype.name not in PART_OF
+    return (gradient.real if of_real else gradient).astype(like.dtype)
+
+
+def in_types_that_meet(first: Any, second: Any) -> tuple[Any, Any]:
+    """The arrays as a product takes them: a real one may meet a complex one."""
+    names = first.dtype.name, second.dtype.name
+    if complex_product(*names):
+        return first, second
+    common = common_type(*names)
+    return first.astype(common), second.astype(common)
 
 
 def common_type(first: str, second: str) -> str:

@@ -13,6 +13,7 @@ from lapidist.backends.selection import choose_place
 from lapidist.calls.argument_rules import WORKSPACE_ALIGNMENT
 from lapidist.dtypes import numpy_dtype
 from lapidist.jax import handlers
+from lapidist.jax.complex_numbers import by_real_numbers, is_complex
 from lapidist.jax.epilogue_functions import met
 from lapidist.jax.operators import product_p
 from lapidist.jax.partitioning import is_spread, spread
@@ -43,7 +44,10 @@ def zeroed_behind(d: Any, ends: Any, extent: str) -> Any:
 
 def lower(context: Any, *operands: Any, product: Product, rooms: Any) -> Any:
     lowered: Any = partial(call, product=product, rooms=rooms)
-    if is_spread(context.module_context.axis_context):
+    if rooms is room_on_gpus and is_complex(*context.avals_in[:2]):
+        # kernels multiply real numbers; the product of those is lowered as any
+        lowered = partial(by_real_numbers, product=product)
+    elif is_spread(context.module_context.axis_context):
         outlines = [outline_of(operand) for operand in context.avals_in]
         lowered = spread(lowered, partial(met, product), product, outlines)
     return mlir.lower_fun(lowered, multiple_results=True)(context, *operands)

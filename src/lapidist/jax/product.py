@@ -38,8 +38,8 @@ class Product(NamedTuple):
     arrays: tuple[str, ...] = ("a", "b")
     trans_a: bool = False
     trans_b: bool = False
-    alpha: float = 1.0
-    beta: float = 0.0
+    alpha: complex = 1.0
+    beta: complex = 0.0
     out_dtype: str | None = None
     acc_dtype: str | None = None
     precision: str = "ieee"
@@ -172,7 +172,7 @@ class Product(NamedTuple):
         if self.is_emulated:
             require_plain(operation, self.precision)
         bound = Bound(named["a"], named["b"], named.get("c"), None, operation)
-        if bound.is_complex:
+        if bound.is_complex and (bound.parts or self.triangle):
             raise DTypeError(bound.no_kernel)
         if self.is_emulated:
             require_float32(bound, self.precision)
@@ -210,13 +210,21 @@ def results_of(bound: Bound) -> list[Outline]:
 
 
 def written(product: Product, outlines: Sequence[Outline]) -> str:
-    return json.dumps([product, outlines], default=astuple)
+    return json.dumps([product, outlines], default=as_list)
+
+
+def as_list(value: Any) -> list[Any]:
+    """What JSON has no word for: complex numbers by their parts, a traced function by its fields."""
+    return [value.real, value.imag] if isinstance(value, complex) else list(astuple(value))
 
 
 @lru_cache(REMEMBERED)
 def read(text: bytes) -> tuple[Product, tuple[Outline, ...]]:
     (arrays, *values), outlines = json.loads(text)
     options = dict(zip(Product._fields[1:], values, strict=False))  # earlier versions wrote fewer
+    for name in ("alpha", "beta"):
+        if isinstance(options[name], list):
+            options[name] = complex(*options[name])
     if options["epilogue"] is not None:
         options["epilogue"] = function_of(*options["epilogue"])
     product = Product(tuple(arrays), **options)

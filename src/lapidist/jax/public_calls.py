@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -63,8 +63,8 @@ def gemm(
     *,
     alpha: Any = 1.0,
     beta: Any = 0.0,
-    trans_a: bool = False,
-    trans_b: bool = False,
+    trans_a: bool | Literal["C"] = False,
+    trans_b: bool | Literal["C"] = False,
     out_dtype: Any = None,
     preferred_element_type: Any = None,
     acc_dtype: Any = None,
@@ -78,13 +78,15 @@ def gemm(
 ) -> Any:
     """alpha op(a) op(b) + beta c, where c broadcasts to the product. beta = 0 never reads c.
 
-    trans_a and trans_b transpose without a copy, which jax.numpy.swapaxes would make. alpha and beta are
-    numbers that are known while JAX traces. Other arguments are matmul's."""
+    trans_a and trans_b transpose without a copy, which jax.numpy.swapaxes would make; "C" conjugates complex
+    arrays, too. alpha and beta are numbers that are known while JAX traces; those of complex arrays may be
+    complex. Other arguments are matmul's."""
     types = types_of(out_dtype, preferred_element_type, acc_dtype, precision, promote, invariant)
     alpha, beta, c = scaled(alpha, beta, c)
     arrays, numbers = arrays_and_numbers(a=a, b=b, c=c, scale_a=scale_a, scale_b=scale_b)
-    transposed: dict[str, Any] = {"trans_a": flag("trans_a", trans_a), "trans_b": flag("trans_b", trans_b)}
-    transposed |= {"alpha": alpha, "beta": beta}
+    transposed: dict[str, Any] = {"alpha": alpha, "beta": beta}
+    for name, op, operand in (("trans_a", trans_a, "a"), ("trans_b", trans_b, "b")):
+        transposed[name], arrays[operand] = applied(name, op, arrays[operand])
     product = Product(tuple(arrays), **transposed, **types, **numbers, device=place(device))
     product, arrays = followed(product, arrays, epilogue)
     return delivered(arrays, product)
@@ -189,7 +191,7 @@ def arrays_and_numbers(**values: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     return arrays, {name: require_number(name, present[name]) for name in sorted(numbers)}
 
 
-def scaled(alpha: Any, beta: Any, c: Any) -> tuple[float, float, Any]:
+def scaled(alpha: Any, beta: Any, c: Any) -> tuple[complex, complex, Any]:
     """alpha and beta as numbers, and c if it is read."""
     alpha = number_rules.require_scalar("alpha", static("alpha", alpha))
     beta = number_rules.require_scalar("beta", static("beta", beta))
@@ -219,6 +221,13 @@ def static(name: str, value: Any) -> Any:
 def flag(name: str, value: Any) -> bool:
     number_rules.require_flag(name, static(name, value), number_rules.BLAS_FLAGS)
     return bool(value)
+
+
+def applied(name: str, op: Any, operand: Any) -> tuple[bool, Any]:
+    """Whether to transpose, and the operand, which "C" conjugates: its gradients are JAX's."""
+    number_rules.require_op(name, static(name, op))
+    conjugates = isinstance(op, str) and jax.numpy.iscomplexobj(operand)
+    return bool(op), operand.conj() if conjugates else operand
 
 
 def place(device: Any) -> str | None:

@@ -1,4 +1,4 @@
-"""Complex products as products of real numbers, for the bound: of arrays of NumPy or torch."""
+"""Complex products as products of real numbers: of arrays of NumPy or torch, for the bound, and of JAX's."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def widened(array: Any) -> Any:
 
 
 def library_of(array: Any) -> Any:
-    return sys.modules[type(array).__module__.partition(".")[0]]
+    name = type(array).__module__.partition(".")[0]
+    return sys.modules.get(f"{name}.numpy") or sys.modules[name]
 
 
 def to_complex128(array: Any) -> Any:
