@@ -19,7 +19,7 @@ from lapidist_lab.fuzz.doses import GROUP
 from lapidist_lab.fuzz.drawn_kinds import Kind
 from lapidist_lab.fuzz.parallel_runs import Extent, in_processes
 from lapidist_lab.fuzz.random_calls import Call
-from lapidist_lab.fuzz.seeded_cases import Outcome, Run, outcomes
+from lapidist_lab.fuzz.seeded_cases import Outcome, Run, call_of, outcomes
 
 HOST, MACHINE = Run("host", 2301, ("numpy",)), Run("machine", 2301, ("numpy",))
 Multiply = Callable[..., None]
@@ -177,6 +177,28 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     again = CliRunner().invoke(app, line.partition("  #")[0].split()[1:])
     assert again.exit_code == 1
     assert "raised IndexError" in again.stdout
+
+
+def test_complex_and_symmetric_products_are_drawn() -> None:
+    calls = [call_of(replace(HOST, frameworks=("numpy", "torch")), group) for group in range(500)]
+    kinds = [call.kind for call in calls]
+    assert {kind.a for kind in kinds} >= {"complex64", "complex128"}
+    assert any(kind.is_complex and kind.a != kind.b for kind in kinds)
+    assert any(isinstance(call.alpha, complex) for call in calls)
+    assert "C" in {op for kind in kinds for op in (kind.trans_a, kind.trans_b)}
+    assert {(kind.function, kind.is_complex) for kind in kinds if kind.symmetric} == {
+        ("gram", False),
+        ("gram", True),
+        ("matmul", False),
+    }
+
+
+def test_lost_conjugates_and_halves_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lapidist.calls.bound.applied", lambda op, operand: operand.transposed())
+    monkeypatch.setattr("lapidist.calls.symmetric.copy_half", lambda *operands: None)
+    found = wrong(cases(HOST, 320))
+    assert any("'C'" in words and "off by" in words for words in found)
+    assert any("gram(" in words for words in found)
 
 
 def test_processes_change_nothing() -> None:

@@ -21,7 +21,7 @@ def is_complex(*arrays: Any) -> bool:
 
 
 def by_real_numbers(*operands: Any, product: Product) -> list[Any]:
-    """D, by one product of real numbers: parts in turn of op(A), times op(B) with its numbers widened to 2 x 2.
+    """D, by one product of real numbers: parts in turn of op(A), times op(B), each number of 2 x 2 real ones.
     A real A takes the parts of op(B) in turn. Complex alpha and beta multiply B and C before it.
     """
     bound = product.bound(operands_of([outline_of(operand) for operand in operands], product.arrays))

@@ -2,7 +2,7 @@
 
 Let D = alpha op(A) op(B) + beta C, and G be the gradient of D. The gradient of op(A) is alpha G op(B)^T, that
 of op(B) is alpha op(A)^T G, summed over broadcast dimensions. Transposes are not copied. Nothing is
-conjugated, by JAX's convention, which is not torch's. A real operand of a complex product takes the real part.
+conjugated, by JAX's convention, which is not torch's. A real operand of a complex product takes real parts.
 
 So it is with groups. Where these cut rows of A, they cut rows of G, and k in the gradient of B."""
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from lapidist.dtypes import FP8, MIXED, OPERANDS, TF32, TYPES, math_of, outputs_of
+from lapidist.dtypes import FP8, MIXED, OPERANDS, PART_OF, TF32, TYPES, complex_product, math_of, outputs_of
 from lapidist.kernels.registry import KERNELS
 from lapidist_lab.fuzz.memory_layouts import PLAIN, Layout
 
@@ -19,6 +19,10 @@ Generator = np.random.Generator
 NUMPY_MULTIPLIED = ("float16", "float32", "float64", "int8", "uint8")  # of NumPy itself, and of CuPy
 NUMPY_TYPES = ("bool", "int16", "int32", "int64", "uint16", "uint32", "uint64", *NUMPY_MULTIPLIED)
 FUNCTIONS = {"matmul": 5, "gemm": 8, "plan": 5, "lists": 2, "pointers": 1}
+
+
+COMPLEX_SHARE, SYMMETRIC_SHARE = 0.12, 0.08  # of the kinds that may be
+Op = bool | Literal["C"]
 
 
 @dataclass(frozen=True)
@@ -34,8 +38,9 @@ class Kind:
     scale_a: str = "none"  # none, number, one, lines, strips, squares
     scale_b: str = "none"
     layouts: Mapping[str, Layout] = field(default_factory=dict)
-    trans_a: bool = False
-    trans_b: bool = False
+    trans_a: Op = False
+    trans_b: Op = False
+    symmetric: bool = False  # b is the transpose of a, and c symmetric
     vectors: str = ""  # which of a and b are vectors
     dimensions: int = 0  # of the batch
     with_out: bool = False  # out
@@ -63,7 +68,13 @@ class Kind:
     @property
     def by_numpy(self) -> bool:
         """Whether NumPy multiplies the types and no kernel does."""
+        if self.is_complex:
+            return False
         return self.a not in OPERANDS or (self.a != self.b and {self.a, self.b} not in MIXED)
+
+    @property
+    def is_complex(self) -> bool:
+        return bool(complex_product(self.a, self.b))
 
     @property
     def many(self) -> bool:
@@ -111,7 +122,50 @@ def draw_kind(rng: Generator, place: str, framework: str) -> Kind:
         kind = replace(kind, function="gemm")  # a plan reads them again, and nobody writes to JAX's arrays
     if place != "host" and kind.function != "matmul":
         kind = replace(kind, choices=draw_choices(rng, kind))
-    return kind
+    # drawn last, so that other kinds of a seed stay as they are
+    halved = kind.function in ("matmul", "gemm") and framework != "jax" and not copied
+    if rng.random() < SYMMETRIC_SHARE and halved:
+        kind = draw_symmetric(rng, kind)
+    complex_fits = place != "gpu" or framework in ("torch", "cupy")
+    return draw_complex(rng, kind) if rng.random() < COMPLEX_SHARE and complex_fits else kind
+
+
+def draw_symmetric(rng: Generator, kind: Kind) -> Kind:
+    """The kind as a product with its own transpose, by gram or by what matmul is told."""
+    kind = without_arrays(kind)
+    plain = replace(kind, b=kind.a, trans_a=False, trans_b=False, vectors="", symmetric=True, choices={})
+    outputs = [name for name in outputs_of(kind.a, kind.a) if fits(kind.framework, name)]
+    out = kind.out if kind.out in outputs else outputs[0]
+    plain = replace(plain, out=out, accumulator=None, promote=None)
+    if kind.function == "matmul":
+        return plain
+    return replace(plain, function="gram", trans_a=bool(rng.random() < 0.5), c="none", beta="zero")
+
+
+def draw_complex(rng: Generator, kind: Kind) -> Kind:
+    """The kind with complex numbers in place of its own; one operand may be real."""
+    dtype = one_of(rng, [name for name in PART_OF if kind.framework != "jax" or name == "complex64"])
+    real = "" if kind.symmetric else pick(rng, {"": 6, "a": 1, "b": 1})
+    a, b = (PART_OF[dtype] if name == real else dtype for name in "ab")
+    ops: dict[str, Op] = {}
+    for name in ("trans_a", "trans_b"):
+        conjugates = getattr(kind, name) and kind.function in ("gemm", "plan", "lists") and rng.random() < 0.6
+        ops[name] = "C" if conjugates else getattr(kind, name)
+    kind = replace(without_arrays(kind), a=a, b=b, out=dtype, accumulator=None, promote=None, **ops)
+    kind = replace(kind, precision=TF32 if kind.precision == TF32 and dtype == "complex64" else "ieee")
+    if kind.function == "matmul" and kind.symmetric:  # which gram alone takes of complex numbers
+        kind = replace(kind, function="gram")
+    if kind.choices:
+        kind = replace(kind, choices=draw_choices(rng, replace(kind, a=PART_OF[dtype])))
+    return replace(kind, function="lists") if kind.function == "pointers" else kind
+
+
+def without_arrays(kind: Kind) -> Kind:
+    """The kind without factors and indices, and with numbers as alpha and beta."""
+    alpha, beta = ("any" if how == "array" else how for how in (kind.alpha, kind.beta))
+    kind = replace(kind, scale_a="none", scale_b="none", gather_a=0, gather_b=0, scatter_d=0, permuted=False)
+    layouts = {name: layout for name, layout in kind.layouts.items() if name != "out" or not kind.permuted}
+    return replace(kind, alpha=alpha, beta=beta, layouts=layouts)
 
 
 def draw_types(rng: Generator, framework: str, function: str) -> Kind:

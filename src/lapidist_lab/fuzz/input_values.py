@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lapidist.dtypes import FP8, TYPES, size_of
+from lapidist.dtypes import FP8, PART_OF, TYPES, size_of
 from lapidist_lab.fuzz.buffers import Arena
 from lapidist_lab.fuzz.drawn_kinds import Generator, one_of
 from lapidist_lab.fuzz.memory_layouts import Array, View
@@ -35,6 +35,7 @@ def fill(rng: Generator, call: Call, arena: Arena) -> bool:
                 name in ("a", "b")
                 and not small_integers
                 and place.dtype.kind not in "biu"
+                and not call.kind.is_complex
                 and rng.random() < 0.04
             ):
                 put_odd(rng, place)
@@ -51,7 +52,10 @@ def sums_are_exact(call: Call) -> bool:
     kind, k = call.kind, call.extents[2]
     numbers = all(how in ("one", "minus", "zero") for how in (kind.alpha, kind.beta))
     return bool(
-        kind.out in ("float32", "float64") and kind.sums != "float16" and numbers and not kind.scaled
+        kind.out in ("float32", "float64", *PART_OF)
+        and kind.sums != "float16"
+        and numbers
+        and not kind.scaled
     ) and k < (200 if kind.a in FP8 else 100_000)
 
 
@@ -61,6 +65,10 @@ def numbers(rng: Generator, view: View, small_integers: bool) -> Array:
     element = TYPES.get(view.dtype)
     if element is not None and not element.roundoff and element.bounds:
         return rng.integers(int(element.bounds[0]), int(element.bounds[1]) + 1, view.shape)
+    if view.dtype in PART_OF:
+        parts = view._replace(dtype=PART_OF[view.dtype])
+        together: Array = numbers(rng, parts, small_integers) + 1j * numbers(rng, parts, small_integers)
+        return together
     if small_integers:
         return rng.integers(-4, 5, view.shape)
     drawn: Array = rng.standard_normal(view.shape, np.float64 if view.dtype == "float64" else np.float32)

@@ -27,7 +27,7 @@ from lapidist_lab.fuzz.references import as_product, compared, expected_of
 
 RIGHT, REFUSED, EITHER, WRONG = "right", "refused", "either", "WRONG"
 REFUSALS = (ShapeError, StrideError, DTypeError, ArgumentError, DeviceError, RefusalError)
-NAMES = {*signature(api.gemm).parameters, "addend", "alignment", "shape", "strides"}
+NAMES = {*signature(api.gemm).parameters, "addend", "alignment", "shape", "strides", "symmetric"}
 
 
 def judge_error(call: Call, error: BaseException, untouched: bool) -> tuple[str, str]:
@@ -106,8 +106,13 @@ def wrong_numbers(call: Call, arena: Arena, result: Any, after: Array, small_int
             output = fetched(result[i] if call.kind.many else result, call.kind.out)
         expected, product = expected_of(call, arena, i, small_integers), as_product(call, arena, output)
         of = f" of number {i}" if call.kind.many else ""
-        if product.shape != expected.reference.shape:
-            return f"the result{of} is {product.shape}, not {expected.reference.shape}"
+        shape = list(expected.reference.shape)
+        shape[-1] //= 2 if call.kind.is_complex else 1  # the reference has their parts in turn
+        if product.shape != tuple(shape):
+            return f"the result{of} is {product.shape}, not {tuple(shape)}"
+        mirrored = product.swapaxes(-1, -2).conj()
+        if call.kind.symmetric and not np.array_equal(product, mirrored, equal_nan=True):
+            return "the result is not symmetric"
         verdict = compared(expected, product)
         if not verdict.ok:
             return f"element {list(verdict.where)}{of} is off by {verdict.worst:.3g} times its bound"
@@ -133,8 +138,8 @@ def touched(call: Call, arena: Arena, after: Array) -> str:
 
 
 def as_bytes(array: Array) -> Array:
-    """The array as integers: a copy of floats may change the bits of a NaN."""
-    return array.view(f"u{array.dtype.itemsize}")
+    """The array as its bytes: a copy of floats may change the bits of a NaN."""
+    return array.view(f"V{array.dtype.itemsize}")
 
 
 def copy_rows(place: Array, written: Array, index: Array) -> None:

@@ -1,6 +1,6 @@
 """Bad input: one mistake put into a call that is right without it, and whether it must be refused.
 
-One of them is no mistake: a tensor whose numbers mean their negatives.
+Two of them are no mistakes: tensors whose numbers mean their negatives, or their conjugates.
 """
 
 from __future__ import annotations
@@ -109,7 +109,8 @@ def foreign_type(rng: Generator, call: Call, place: str) -> Call | None:
 def mixed_types(rng: Generator, call: Call, place: str) -> Call | None:
     """The call with two types that nothing multiplies with each other; the host may convert them."""
     foreign = [name for name in OPERANDS if not outputs_of(call.kind.a, name) or name[:3] != call.kind.a[:3]]
-    if place == "host" or call.kind.framework in ("jax", "cupy") or call.kind.function == "pointers":
+    of_torch_or_numpy = call.kind.framework not in ("jax", "cupy")
+    if place == "host" or not of_torch_or_numpy or call.kind.function == "pointers" or call.kind.is_complex:
         return None
     dtype = one_of(rng, [name for name in foreign if {name, call.kind.a} != {"int8", "uint8"}])
     return wrong(call, "two types", {"b": reshaped(call.view("b"), call.view("b").shape, dtype)})
@@ -173,7 +174,13 @@ def odd_value(rng: Generator, call: Call, place: str) -> Call:
         names = tuple(name for name in names if name != "workspace")
     name = one_of(rng, names)
     # On the host a result may be of such a type: an int64 of two other integers.
-    odd = [value for value in ODD_VALUES[name] if name != "out_dtype" or value != call.kind.out]
+    # Complex numbers are multiplied by such.
+    odd = [
+        value
+        for value in ODD_VALUES[name]
+        if (name != "out_dtype" or value != call.kind.out)
+        and (name not in ("alpha", "beta") or not (call.kind.is_complex and isinstance(value, complex)))
+    ]
     return with_options(call, f"odd {name}", **{name: one_of(rng, odd)})
 
 
@@ -195,6 +202,13 @@ def negated(rng: Generator, call: Call, place: str) -> Call | None:
     if not has_negatives or call.kind.a not in ("float16", "bfloat16", "float32", "float64"):
         return None
     return replace(call, changed="negated", words="a means its negative")
+
+
+def conjugated(rng: Generator, call: Call, place: str) -> Call | None:
+    """The call with an a that torch's bit conjugates."""
+    kind = call.kind
+    has_bit = kind.framework == "torch" and kind.a in PART_OF and not kind.many and kind.alpha != "zero"
+    return replace(call, changed="conjugated", words="a means its conjugate") if has_bit else None
 
 
 def elsewhere(rng: Generator, call: Call, place: str) -> Call | None:
@@ -282,6 +296,7 @@ MISTAKES: tuple[Mistake, ...] = (
     not_writable,
     with_gradient,
     negated,
+    conjugated,
     elsewhere,
     for_8_bit_floats,
     indices_beyond,

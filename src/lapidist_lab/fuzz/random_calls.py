@@ -43,6 +43,7 @@ ADDED = {"row": with_row, "column": with_column, "tile": with_tile}
 OF_TORCH: dict[str, Callable[[Any], Any]] = {
     "gradient": lambda tensor: tensor.detach().requires_grad_(),
     "negated": lambda tensor: importlib.import_module("torch")._neg_view(tensor),
+    "conjugated": lambda tensor: tensor.conj(),
     "elsewhere": lambda tensor: tensor.cpu(),
 }
 
@@ -109,6 +110,8 @@ def draw_call(rng: Generator, kind: Kind, dose: Dose, place: str) -> Call:
 def draw_call_of(rng: Generator, kind: Kind, size: tuple[int, int, int], dose: Dose, place: str) -> Call:
     """A call of these m, n and k."""
     m, n, k = size
+    if kind.symmetric:
+        n = m
     batch = batch_extents(rng, dose, kind.dimensions, m * n * k)
     call = Call(kind, (m, n, k), batch, {}, options_of(rng, kind, place))
     call = with_operands(rng, call)
@@ -132,22 +135,27 @@ def options_of(rng: Generator, kind: Kind, place: str) -> dict[str, Any]:
         if how == "number":
             options[name] = float(2.0 ** rng.integers(-2, 3))
     if kind.function == "matmul":
-        return options
+        return {**options, **({"symmetric": True} if kind.symmetric else {})}
     for name, how in (("alpha", kind.alpha), ("beta", kind.beta)):
         if how != "array":
             options[name] = number(rng, how, kind)
     flags = {"trans_a": kind.trans_a, "trans_b": kind.trans_b, "permuted": kind.permuted}
-    return {**options, **{name: True for name, on in flags.items() if on}, **kind.choices}
+    if kind.function == "gram":
+        flags = {"trans": kind.trans_a}
+    return {**options, **{name: op for name, op in flags.items() if op}, **kind.choices}
 
 
-def number(rng: Generator, how: str, kind: Kind) -> float | int:
+def number(rng: Generator, how: str, kind: Kind) -> complex:
     """The value of alpha or beta; an integer for integers."""
     fixed = {"one": 1.0, "minus": -1.0, "zero": 0.0}
     if how in fixed:
         return fixed[how]
     if kind.sums == "int32":
         return int(rng.integers(2, 5)) * one_of(rng, (1, -1))
-    return float(rng.uniform(0.3, 3.0)) * one_of(rng, (1, -1))
+    size = float(rng.uniform(0.3, 3.0)) * one_of(rng, (1, -1))
+    if kind.is_complex and not kind.symmetric and rng.random() < 0.5:
+        return complex(size, float(rng.uniform(-2.0, 2.0)))
+    return size
 
 
 # ---- views ----
@@ -157,11 +165,13 @@ def with_operands(rng: Generator, call: Call) -> Call:
     kind, (m, n, k) = call.kind, call.extents
     rows = m if not kind.gather_a else int(rng.integers(1, m + 5))
     cols = n if not kind.gather_b else int(rng.integers(1, n + 5))
-    of_a, of_b = operand_batches(rng, call.batch)
+    of_a, of_b = operand_batches(rng, call.batch) if not kind.symmetric else (call.batch, call.batch)
     a = (k,) if "a" in kind.vectors else (*of_a, *((k, rows) if kind.trans_a else (rows, k)))
     b = (k,) if "b" in kind.vectors else (*of_b, *((cols, k) if kind.trans_b else (k, cols)))
     batch = np.broadcast_shapes(a[:-2], b[:-2])
     views = {"a": [laid(call, "a", kind.a, a)], "b": [laid(call, "b", kind.b, b)]}
+    if kind.symmetric:
+        views["b"] = [view if kind.trans_a else transposed(view) for view in views["a"]]
     return replace(call, views=views, batch=tuple(batch), limits={"gather_a": rows, "gather_b": cols})
 
 
@@ -356,6 +366,8 @@ def perform(call: Call, passed: dict[str, Any], plans: dict[str, Any]) -> Any:
     )
     if call.kind.function == "matmul":
         return lapidist.matmul(a, b, **more)
+    if call.kind.function == "gram":
+        return lapidist.gram(a, **more)
     if call.kind.function != "plan":
         return lapidist.gemm(a, b, **more)
     ready = plans.get("plan") or lapidist.plan(a, b, **more)

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from lapidist.dtypes import TYPES, numpy_dtype
+from lapidist.dtypes import PART_OF, TYPES, numpy_dtype
 from lapidist.verify.sum_bound import Expected, Verdict, expect
 from lapidist_lab.fuzz.buffers import Arena
-from lapidist_lab.fuzz.drawn_kinds import Kind
+from lapidist_lab.fuzz.drawn_kinds import Kind, Op
 from lapidist_lab.fuzz.memory_layouts import Array
 from lapidist_lab.fuzz.random_calls import Call
 
@@ -48,16 +48,19 @@ def expected_of(call: Call, arena: Arena, number: int, small_integers: bool) -> 
     }
     a = selected(matrix(before["a"], kind.vectors, "a", kind.trans_a), before.get("gather_a"), -2)
     b = selected(matrix(before["b"], kind.vectors, "b", kind.trans_b), before.get("gather_b"), -1)
-    if call.changed == "negated" and number == 0:
-        a = -a
+    if call.changed in ("negated", "conjugated") and number == 0:
+        a = -a if call.changed == "negated" else a.conj()
     if kind.by_numpy:
         return by_numpy(a, b, kind.out)
     alpha, beta = (
         before[name].item() if name in before else getattr(call, name) for name in ("alpha", "beta")
     )
+    b = b.conj() if kind.is_complex and kind.symmetric else b
     if kind.alpha == "zero" or not k:
         a, b = np.zeros_like(a), np.zeros_like(b)
     c = selected(before["c"], before.get("scatter_d"), -2) if kind.beta != "zero" else None
+    if c is not None and kind.is_complex:  # numbers that repeat do not repeat by their parts
+        c = np.broadcast_to(c, (*c.shape[:-1], b.shape[-1]))
     scales = {name: before.get(name, call.options.get(name)) for name in ("scale_a", "scale_b")}
     more: dict[str, Any] = {
         "accumulator": kind.accumulator,
@@ -75,7 +78,8 @@ def expected_of(call: Call, arena: Arena, number: int, small_integers: bool) -> 
         expected = expect(a, b, c, alpha, beta, out_dtype=numpy_dtype(kind.out), exact=small_integers, **more)
     if expected.bound is None:
         return expected
-    roundoff = TYPES["float64" if kind.sums == "float64" else "float32"].roundoff
+    part = PART_OF.get(kind.sums, kind.sums)
+    roundoff = TYPES["float64" if part == "float64" else "float32"].roundoff
     return replace(expected, bound=expected.bound + 4 * roundoff * rounded)
 
 
@@ -91,9 +95,10 @@ def promoted(call: Call) -> bool:
     return bool(call.kind.promote) or bool({"strips", "squares"} & {call.kind.scale_a, call.kind.scale_b})
 
 
-def matrix(array: Array, vectors: str, name: str, transposed: bool) -> Array:
+def matrix(array: Array, vectors: str, name: str, transposed: Op) -> Array:
     if name in vectors:
         return array[:, None] if name == "b" else array[None, :]
+    array = array.conj() if transposed == "C" else array
     return array.swapaxes(-1, -2) if transposed else array
 
 
