@@ -96,4 +96,5 @@ def test_all_are_there() -> None:
     assert ("MatmulCommon", "test_result_types") in named
     assert ("TestMatmul", "test_dot_equivalent") in named
     assert ("TestMatmulOperator", "test_matmul_raises") in named
+    assert set("FD") <= set(TYPES[0])  # complex numbers
     assert sum(name == "test_dot_equivalent" for _, name, *_ in CASES) > 30

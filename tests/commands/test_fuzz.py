@@ -196,7 +196,7 @@ def test_complex_and_symmetric_products_are_drawn() -> None:
 def test_lost_conjugates_and_halves_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lapidist.calls.bound.applied", lambda op, operand: operand.transposed())
     monkeypatch.setattr("lapidist.calls.symmetric.copy_half", lambda *operands: None)
-    found = wrong(cases(HOST, 320))
+    found = wrong(cases(HOST, 500))
     assert any("'C'" in words and "off by" in words for words in found)
     assert any("gram(" in words for words in found)
 

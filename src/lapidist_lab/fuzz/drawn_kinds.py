@@ -147,7 +147,7 @@ def draw_complex(rng: Generator, kind: Kind) -> Kind:
     dtype = one_of(rng, [name for name in PART_OF if kind.framework != "jax" or name == "complex64"])
     real = "" if kind.symmetric else pick(rng, {"": 6, "a": 1, "b": 1})
     a, b = (PART_OF[dtype] if name == real else dtype for name in "ab")
-    ops: dict[str, Op] = {}
+    ops: dict[str, Any] = {}
     for name in ("trans_a", "trans_b"):
         conjugates = getattr(kind, name) and kind.function in ("gemm", "plan", "lists") and rng.random() < 0.6
         ops[name] = "C" if conjugates else getattr(kind, name)
