@@ -30,14 +30,14 @@ def by_real_numbers(*operands: Any, product: Product) -> list[Any]:
     b = times(of_b, transposed(b, product.trans_b))
     trans_a = product.trans_a and not is_complex(a)
     if is_complex(a):
-        left, right = parts_in_turn(transposed(a, product.trans_a)), widened(b)
+        first, second = parts_in_turn(transposed(a, product.trans_a)), widened(b)
     else:
-        left, right = a, parts_in_turn(b)
+        first, second = a, parts_in_turn(b)
     addend = [] if bound.c is None else [times(of_c, of_columns(c[0], bound.shape[-1]))]
     names = ("a", "b", *("c" for _ in addend))
     how = product._replace(arrays=names, trans_a=trans_a, trans_b=False, alpha=alpha, beta=beta)
     how = how._replace(out_dtype=None, acc_dtype=None)
-    d = bind(left, right, *map(parts_in_turn, addend), product=how)
+    d = bind(first, second, *map(parts_in_turn, addend), product=how)
     parts = d.reshape(*bound.shape, 2)
     return [jax.lax.complex(parts[..., 0], parts[..., 1])]
 

@@ -72,8 +72,8 @@ def tangent_of(product: Product, primals: tuple[Any, Any], tangents: tuple[Any, 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def of_conjugate(product: Product, a: Any, c: Any) -> Any:
     """Of complex numbers: exactly equal to its conjugated transpose."""
-    left, right = conjugated(product, a, a)
-    return hermitian(bind(left, right, *(() if c is None else (c,)), product=product))
+    first, second = conjugated(product, a, a)
+    return hermitian(bind(first, second, *(() if c is None else (c,)), product=product))
 
 
 @of_conjugate.defjvp  # type: ignore[untyped-decorator]
@@ -82,14 +82,14 @@ def tangent_of_conjugate(
 ) -> tuple[Any, Any]:
     (a, c), (of_a, of_c) = primals, tangents
     result = of_conjugate(product, a, c)
-    left, right = (of_a, a.conj()) if not product.trans_a else (a.conj(), of_a)
-    half = bind(left, right, product=product.without_c())
+    first, second = (of_a, a.conj()) if not product.trans_a else (a.conj(), of_a)
+    half = bind(first, second, product=product.without_c())
     tangent = half + jax.numpy.swapaxes(half, -2, -1).conj()
     if c is not None:
         tangent = tangent + jax.numpy.broadcast_to(of_c * product.beta, result.shape)
     return result, tangent
 
 
-def conjugated(product: Product, left: Any, right: Any) -> tuple[Any, Any]:
+def conjugated(product: Product, first: Any, second: Any) -> tuple[Any, Any]:
     """The operands of which the transposed one is conjugated."""
-    return (left.conj(), right) if product.trans_a else (left, right.conj())
+    return (first.conj(), second) if product.trans_a else (first, second.conj())

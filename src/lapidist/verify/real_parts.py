@@ -21,8 +21,8 @@ def parts_of(array: Any) -> tuple[Any, Any]:
 
 def parts_in_turn(array: Any) -> Any:
     """A matrix of twice the columns: the parts of each number side by side."""
-    together = library_of(array).stack(parts_of(array), -1)
-    return together.reshape((*array.shape[:-1], 2 * array.shape[-1]))
+    pairs = library_of(array).stack(parts_of(array), -1)
+    return pairs.reshape((*array.shape[:-1], 2 * array.shape[-1]))
 
 
 def widened(array: Any) -> Any:

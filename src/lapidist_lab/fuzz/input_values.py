@@ -67,8 +67,8 @@ def numbers(rng: Generator, view: View, small_integers: bool) -> Array:
         return rng.integers(int(element.bounds[0]), int(element.bounds[1]) + 1, view.shape)
     if view.dtype in PART_OF:
         parts = view._replace(dtype=PART_OF[view.dtype])
-        together: Array = numbers(rng, parts, small_integers) + 1j * numbers(rng, parts, small_integers)
-        return together
+        drawn_numbers: Array = numbers(rng, parts, small_integers) + 1j * numbers(rng, parts, small_integers)
+        return drawn_numbers
     if small_integers:
         return rng.integers(-4, 5, view.shape)
     drawn: Array = rng.standard_normal(view.shape, np.float64 if view.dtype == "float64" else np.float32)
