@@ -9,6 +9,7 @@ from lapidist.errors import ArgumentError
 LEVELS = ("error", "warning", "off")
 RULES: dict[str, tuple[str, str]] = {
     "out-of-bounds": ("error", "an address outside every range that the launch may touch"),
+    "sparse-metadata": ("error", "metadata of a sparse matrix that names no two places of each four"),
     "misaligned": ("error", "an address that is no multiple of what the access needs"),
     "uninitialised": ("error", "something depends on what nobody wrote, or a copy was not waited for"),
     "unset-register": ("error", "something depends on a register which nobody wrote"),

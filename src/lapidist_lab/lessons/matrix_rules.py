@@ -113,7 +113,7 @@ def warpgroup_multiply(origins: Origins, site: int, block: Executed) -> None:
 
 def tile_pieces(p: WarpProduct, descriptor: int, rows: tuple[int, int], transposed: bool, kind: str) -> Array:
     """The addresses of a tile's pieces in shared memory, line by line."""
-    return tile_addresses(descriptor, *rows, p.mma, transposed, kind)[0]
+    return tile_addresses(descriptor, *rows, p.mma.depth, transposed, kind)[0]
 
 
 def tile(origins: Origins, addresses: Array, transposed: bool) -> Array:

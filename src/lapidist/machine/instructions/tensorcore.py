@@ -14,10 +14,11 @@ from lapidist.machine.codegen import Builder, Mods, opcode, runtime
 from lapidist.machine.faults import Divergence, OutOfBounds, PtxError
 from lapidist.machine.instructions.access import address_space, offset_of
 from lapidist.machine.instructions.fragments import a_map, as_bits, b_map, c_map, read_matrix, write_matrix
+from lapidist.machine.instructions.sparse import NAMES, SPARSE_SHAPES, expanded, selector_of
 from lapidist.machine.instructions.sums import tensor_sum
 from lapidist.machine.lanes import Lanes
 from lapidist.machine.memory import Address, MixedAddress
-from lapidist.machine.ptx.matrix_shapes import matrix_shape
+from lapidist.machine.ptx.matrix_shapes import is_sparse, matrix_shape
 from lapidist.machine.ptx.syntax_tree import Instruction, Operand, Vec
 
 if TYPE_CHECKING:
@@ -76,19 +77,25 @@ def require_shared(m: Machine, g: Lanes, address: Address | MixedAddress, site: 
 # ---- mma.sync ----
 
 
-@opcode("mma.sync")
+@opcode("mma.sync", *(f"mma.{name}" for name in NAMES))
 def emit_mma(b: Builder, i: Instruction, mods: Mods) -> None:
-    shape = matrix_shape(i)
-    mods.flag("aligned", "row", "col", f"m{shape[0]}n{shape[1]}k{shape[2]}" if shape else "")
+    shape, sparse = matrix_shape(i), is_sparse(i)
+    mods.flag("sync", "aligned", "row", "col", "m{}n{}k{}".format(*shape) if shape else "")
     clamped = mods.flag("satfinite")
-    if mods.flag("sp", "sp::ordered_metadata"):
-        raise PtxError(f"{i.site}: sparse mma is not supported")
     kinds = take_formats(mods)
-    if shape is None or len(kinds) != 4 or shape not in MMA_SHAPES.get(kinds[1], set()):
+    known = (SPARSE_SHAPES if sparse else MMA_SHAPES).get(kinds[1], set()) if len(kinds) == 4 else set()
+    if shape is None or shape not in known:
         raise PtxError(f"{i.site}: this shape and these types of mma are not known")
     codes = [REGISTER_CODES.get(kind, "u4") for kind in kinds]
+    metadata = "None"
+    if sparse:
+        selector, ordered = selector_of(i, 5, kinds[1], shape[2]), NAMES[1] in i.mods
+        metadata = f"({b.read(i.operands[4], 'u4')}, {selector}, {ordered})"
     with b.guarded() as lanes:
-        text = f"multiply(m, {lanes}, {shape}, {kinds}, {operand_lists(b, i, codes)}, {clamped}, {b.index})"
+        text = (
+            f"multiply(m, {lanes}, {shape}, {kinds}, {operand_lists(b, i, codes)}, {metadata}, {clamped},"
+            f" {b.index})"
+        )
         b.assign_many(items(i.operands[0]), text, codes[0])
 
 
@@ -101,12 +108,18 @@ def multiply(
     a: list[Array],
     b: list[Array],
     c: list[Array],
+    metadata: tuple[Array, int, bool] | None,
     clamped: bool,
     site: int,
 ) -> list[Array]:
+    """`metadata` of a sparse A: a word a lane, the selector, and whether places come in order."""
     require_full_warps(m, g, site)
     rows, columns, depth = shape
-    first = read_matrix(g, as_bits(a), kinds[1], a_map(rows, depth, kinds[1]))
+    stored = depth if metadata is None else depth // 2
+    first = read_matrix(g, as_bits(a), kinds[1], a_map(rows, stored, kinds[1]))
+    if metadata is not None:
+        words, selector, ordered = metadata
+        first = expanded(m, g, first, words, selector, kinds[1], ordered, site)
     second = read_matrix(g, as_bits(b), kinds[2], b_map(depth, columns, kinds[2]))
     third = read_matrix(g, as_bits(c), kinds[3], c_map(rows, columns))
     total = tensor_sum(first, second, third, (kinds[0], kinds[1]), m.chip_sums)

@@ -31,6 +31,7 @@ from lapidist.machine.instructions.fragments import (
     to_float64,
     write_matrix,
 )
+from lapidist.machine.instructions.sparse import expanded, selector_of
 from lapidist.machine.instructions.sums import tensor_sum
 from lapidist.machine.instructions.tensorcore import (
     REGISTER_CODES,
@@ -40,7 +41,7 @@ from lapidist.machine.instructions.tensorcore import (
 )
 from lapidist.machine.lanes import TRUE, Lanes
 from lapidist.machine.ptx.basic_blocks import registers
-from lapidist.machine.ptx.matrix_shapes import matrix_shape
+from lapidist.machine.ptx.matrix_shapes import is_sparse, matrix_shape
 from lapidist.machine.ptx.signatures import require_signature
 from lapidist.machine.ptx.syntax_tree import Imm, Instruction, Operand, Reg, Vec
 
@@ -64,11 +65,17 @@ class Multiplication:
     scale_b: int
     transposed_a: bool
     transposed_b: bool
+    selector: int | None = None  # of a sparse A's metadata
+
+    @property
+    def stored(self) -> int:
+        """Elements of A along k as they are moved: whole bytes of b1, half of a sparse row."""
+        return DEPTHS[self.kinds[1]] // (8 if self.kinds[1] == "b1" else 1)
 
     @property
     def depth(self) -> int:
-        """Elements along k as they are moved: whole bytes of b1."""
-        return DEPTHS[self.kinds[1]] // (8 if self.kinds[1] == "b1" else 1)
+        """Elements of B along k."""
+        return self.stored * (1 if self.selector is None else 2)
 
     @property
     def registers(self) -> int:
@@ -89,26 +96,27 @@ class PendingProduct:
     a: Array
     b: Array
     c: list[Array]
+    metadata: Array | None
     site: int
 
 
 def piece_offsets(
-    extent: int, mma: Multiplication, transposed: bool, swizzle: int, leading: int, stride: int, kind: str
+    extent: int, depth: int, transposed: bool, swizzle: int, leading: int, stride: int, kind: str
 ) -> Array:
     """Byte offsets from the start address of a tile's 16-byte pieces: (extent, k pieces), or (k, extent
-    pieces) if transposed."""
+    pieces) if transposed. `depth` is its extent along k."""
     size = ELEMENT_BYTES[kind]
     width = swizzle or PIECE
     if not transposed:
         row = np.arange(extent)[:, None]
-        piece = np.arange(mma.depth * size // PIECE)[None, :]
+        piece = np.arange(depth * size // PIECE)[None, :]
         along = piece * (PIECE if swizzle else leading)
         return row // 8 * stride + row % 8 * width + along
-    depth = np.arange(mma.depth)[:, None]
+    step = np.arange(depth)[:, None]
     piece = np.arange(extent * size // PIECE)[None, :]
     pieces = width // PIECE
     far, near = (leading, stride) if swizzle else (stride, leading)
-    return depth // 8 * near + depth % 8 * width + piece // pieces * far + piece % pieces * PIECE
+    return step // 8 * near + step % 8 * width + piece // pieces * far + piece % pieces * PIECE
 
 
 def tile_positions(
@@ -118,7 +126,7 @@ def tile_positions(
     descriptor: int,
     first: int,
     extent: int,
-    mma: Multiplication,
+    depth: int,
     transposed: bool,
     kind: str,
     site: int,
@@ -127,7 +135,7 @@ def tile_positions(
     if descriptor >> 49 & 7:
         rule = "a wgmma descriptor with a base offset: tiles must start on the swizzle's period"
         raise m.fault(OutOfBounds, rule, site, g, lane)
-    addresses, low, high = tile_addresses(descriptor, first, extent, mma, transposed, kind)
+    addresses, low, high = tile_addresses(descriptor, first, extent, depth, transposed, kind)
     if low < m.floors["shared"] or high + PIECE > m.limits["shared"]:
         rule = (
             f"a wgmma descriptor reaches outside shared memory ({m.floors['shared']} to"
@@ -139,13 +147,13 @@ def tile_positions(
 
 @lru_cache(maxsize=1024)
 def tile_addresses(
-    descriptor: int, first: int, extent: int, mma: Multiplication, transposed: bool, kind: str
+    descriptor: int, first: int, extent: int, depth: int, transposed: bool, kind: str
 ) -> tuple[Array, int, int]:
     """Addresses in a block's shared memory, the least and the largest. They are cached, as a kernel comes
     to the same few tiles again."""
     start, leading, stride = ((descriptor >> shift & 0x3FFF) << 4 for shift in (0, 16, 32))
     swizzle = SWIZZLES[descriptor >> 62 & 3]
-    offsets = piece_offsets(first + extent, mma, transposed, swizzle, leading, stride, kind)
+    offsets = piece_offsets(first + extent, depth, transposed, swizzle, leading, stride, kind)
     offsets = offsets[:, first * ELEMENT_BYTES[kind] // PIECE :] if transposed else offsets[first:]
     addresses = swizzled(start + offsets, swizzle)
     return addresses, int(addresses.min()), int(addresses.max())
@@ -166,7 +174,7 @@ def compute(m: Machine, p: PendingProduct) -> list[Array]:
     quarter = g.thread[leaders] // 32 % 4
     second = read_b(m, p, leaders)
     if p.a_registers:
-        first = read_matrix(g, as_bits(p.a_registers), mma.kinds[1], a_map(16, mma.depth, mma.kinds[1]))
+        first = read_matrix(g, as_bits(p.a_registers), mma.kinds[1], a_map(16, mma.stored, mma.kinds[1]))
     else:
         first = np.stack(
             [
@@ -174,6 +182,8 @@ def compute(m: Machine, p: PendingProduct) -> list[Array]:
                 for lane, q in zip(leaders.tolist(), quarter.tolist(), strict=True)
             ]
         )
+    if p.metadata is not None and mma.selector is not None:
+        first = expanded(m, g, first, p.metadata, mma.selector, mma.kinds[1], False, p.site)
     third = read_matrix(g, as_bits(p.c), mma.kinds[0], c_map(16, mma.n)) if p.c else None
     signed = mma.scale_a * mma.scale_b * first
     total = tensor_sum(
@@ -184,13 +194,22 @@ def compute(m: Machine, p: PendingProduct) -> list[Array]:
 
 def a_positions(m: Machine, p: PendingProduct, lane: int, quarter: int) -> Array:
     return tile_positions(
-        m, p.g, lane, int(p.a[lane]), 16 * quarter, 16, p.mma, p.mma.transposed_a, p.mma.kinds[1], p.site
+        m,
+        p.g,
+        lane,
+        int(p.a[lane]),
+        16 * quarter,
+        16,
+        p.mma.stored,
+        p.mma.transposed_a,
+        p.mma.kinds[1],
+        p.site,
     )
 
 
 def b_positions(m: Machine, p: PendingProduct, lane: int) -> Array:
     return tile_positions(
-        m, p.g, lane, int(p.b[lane]), 0, p.mma.n, p.mma, p.mma.transposed_b, p.mma.kinds[2], p.site
+        m, p.g, lane, int(p.b[lane]), 0, p.mma.n, p.mma.depth, p.mma.transposed_b, p.mma.kinds[2], p.site
     )
 
 
@@ -241,17 +260,17 @@ def emit_group(b: Builder, i: Instruction, mods: Mods) -> None:
             b.line(f"m.products.{'fence' if 'fence' in i.mods else 'commit'}({lanes})")
 
 
-@opcode("wgmma.mma_async")
+@opcode("wgmma.mma_async", "wgmma.mma_async.sp")
 def emit_wgmma(b: Builder, i: Instruction, mods: Mods) -> None:
-    shape = matrix_shape(i)
-    kinds = take_formats(mods)
+    shape, kinds, sparse = matrix_shape(i), take_formats(mods), is_sparse(i)
     if (
         shape is None
         or shape[0] != 64
         or len(kinds) != 3
-        or DEPTHS.get(kinds[1]) != shape[2]
+        or DEPTHS.get(kinds[1], 0) * (2 if sparse else 1) != shape[2]
         or shape[1] % (16 if kinds[1] in INTEGERS and shape[1] > 32 else 8)
         or not 8 <= shape[1] <= 256
+        or (sparse and kinds[1] == "b1")
     ):
         raise PtxError(f"{i.site}: this shape and these types of wgmma are not known")
     mods.flag("sync", "aligned", "satfinite", "m{}n{}k{}".format(*shape))
@@ -260,11 +279,13 @@ def emit_wgmma(b: Builder, i: Instruction, mods: Mods) -> None:
     in_registers = isinstance(i.operands[1], Vec)
     scales = 0 if kinds[1] in INTEGERS else 2
     transposes = (1 if in_registers else 2) if kinds[1] in ("f16", "bf16") else 0
-    require_signature(i, "evss" + "n" * (scales + transposes))
-    numbers = [operand.value for operand in i.operands[4:] if isinstance(operand, Imm)]
+    require_signature(i, "evs" + "sn" * sparse + "s" + "n" * (scales + transposes))
+    numbers = [operand.value for operand in i.operands[6 if sparse else 4 :] if isinstance(operand, Imm)]
     scale_a, scale_b = [*numbers, 1, 1][:2] if numbers else (1, 1)
     turns = [*([False] if in_registers else []), *(bool(number) for number in numbers[2:]), False, False][:2]
-    mma = Multiplication(shape[1], (kinds[0], kinds[1], kinds[2]), scale_a, scale_b, turns[0], turns[1])
+    selector = selector_of(i, 4, kinds[1], shape[2]) if sparse else None
+    ways = scale_a, scale_b, turns[0], turns[1], selector
+    mma = Multiplication(shape[1], (kinds[0], kinds[1], kinds[2]), *ways)
     name = b.new("w")
     b.program.objects[name_of(b, name)] = mma
     emit_issue(b, i, mma, name_of(b, name), in_registers)
@@ -289,10 +310,12 @@ def emit_issue(b: Builder, i: Instruction, mma: Multiplication, name: str, in_re
         else:
             a_registers, a, names = "[]", b.read(i.operands[1], "u8"), ()
         c = register_list(b, target, code)
-        scale = scale_text(b, i.operands[3])
+        sparse = mma.selector is not None
+        scale = scale_text(b, i.operands[5 if sparse else 3])
+        metadata = b.read(i.operands[3], "u4") if sparse else "None"
         text = (
             f"issue_product(m, {lanes}, {name}, {a_registers}, {names!r}, {a},"
-            f" {b.read(i.operands[2], 'u8')}, {c}, {scale}, {b.index})"
+            f" {b.read(i.operands[2], 'u8')}, {c}, {scale}, {metadata}, {b.index})"
         )
         b.assign_many(target.items, text, code)
 
@@ -316,12 +339,13 @@ def issue_product(
     b: Array,
     c: list[Array],
     scale: Array,
+    metadata: Array | None,
     site: int,
 ) -> list[Array]:
     """Warps may differ in scale-d, though compilers never do that."""
     a, b = (np.broadcast_to(values, (g.n,)) for values in (a, b))
     if not scale.all():
         c = [] if not scale.any() else [np.where(scale, register, register.dtype.type(0)) for register in c]
-    product = PendingProduct(g, mma, a_registers, a_names, a, b, c, site)
+    product = PendingProduct(g, mma, a_registers, a_names, a, b, c, metadata, site)
     m.observer.multiplied(product)
     return m.products.issue(product)

@@ -57,17 +57,12 @@ BLACKWELL = "it came with sm_100, and the machine is a chip of sm_90. Compile fo
 VIDEO = "chips since sm_50 have no video instructions, but emulate them. Write it as add, min, max or prmt"
 UNSYNCED = "without .sync it left PTX with sm_70. Name the lanes that take part"
 STACK = "the machine's variables have fixed places. Declare a .local variable of the most bytes"
-SPARSE = "the layout of its metadata was never compared with a chip's. Multiply the dense matrix"
 REFUSED = {
     **dict.fromkeys(AREAS["textures and surfaces"].split(), TEXTURES),
     "multimem": MULTICAST,
     **dict.fromkeys(("tcgen05", "clusterlaunchcontrol", "st.bulk"), BLACKWELL),
     **dict.fromkeys(AREAS["video"].split(), VIDEO),
     **dict.fromkeys(AREAS["stack"].split(), STACK),
-    **dict.fromkeys(
-        ("mma.sp", "mma.sp::ordered_metadata", "wgmma.mma_async.sp", "wgmma.mma_async.sp::ordered_metadata"),
-        SPARSE,
-    ),
     "shfl": UNSYNCED,
     "vote": UNSYNCED,
     "cvt.pack": "it is not known yet. Convert by cvt, and put the parts together by prmt",
@@ -82,6 +77,7 @@ IN_PART = {
     "ldmatrix": "tiles of 8-bit elements: they came with sm_100",
     "stmatrix": "tiles of 8-bit elements: they came with sm_100",
     "mma": "types that came with sm_100, and b1",
+    "mma.sp": "types of 4 bits, and those that came with sm_100",
     "redux.sync": "floats: they came with sm_100",
     "cvt": "types that came with sm_100, and stochastic rounding",
 }

@@ -18,8 +18,13 @@ def matrix_shape(i: Instruction) -> tuple[int, int, int] | None:
     return None
 
 
+def is_sparse(i: Instruction) -> bool:
+    """Whether A is stored by half, with metadata."""
+    return not {"sp", "sp::ordered_metadata"}.isdisjoint(i.mods)
+
+
 def tensor_flops(i: Instruction) -> int:
-    """Operations of one warp (a wgmma is shared by four)."""
+    """Operations of one warp (a wgmma is shared by four); those with a sparse A's zeros count."""
     shape = matrix_shape(i)
     multiplies = (
         i.opcode == "mma"
@@ -33,10 +38,11 @@ def tensor_flops(i: Instruction) -> int:
 
 
 def shared_operand_bytes(i: Instruction) -> int:
-    """Bytes that one warp's part of a wgmma reads from shared memory: 32 bytes along k of each column of B,
-    and of each row of A if that does not come from registers."""
+    """Bytes that one warp's part of a wgmma reads from shared memory: 32 bytes along k of each column of B
+    (64 beside a sparse A), and of each row of A if that does not come from registers."""
     shape = matrix_shape(i)
     if shape is None or i.opcode != "wgmma" or "mma_async" not in i.mods:
         return 0
     m, n, _ = shape
-    return 32 * (n if isinstance(i.operands[1], Vec) else m + n) // WARPS_OF_WGMMA
+    columns = 2 * n if is_sparse(i) else n
+    return 32 * (columns if isinstance(i.operands[1], Vec) else m + columns) // WARPS_OF_WGMMA

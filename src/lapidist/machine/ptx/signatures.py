@@ -68,6 +68,7 @@ SIGNATURES = {
     "dssss": "bfi",
     "st": "brx",
     "evvv": "mma",
+    "evvvsn": "mma.sp mma.sp::ordered_metadata",
     "d|ds|dss|das|dass": "createpolicy",
 }
 SIGNATURES_OF = {

@@ -28,6 +28,7 @@ from lapidist.machine.sanitize.undefined_bits import (
     sums_of,
     targets,
     undefined_elements,
+    undefined_metadata,
     width_mask,
 )
 from lapidist.machine.sanitize.undefined_memory import Origin, UndefinedMemory
@@ -282,15 +283,18 @@ class Definedness:
         names = [item.name for item in d.items if isinstance(item, Reg)] if isinstance(d, Vec) else []
         read = [name for item in flatten(i.operands[1]) if (name := name_of(item)) in self.bits]
         read += [name for name in names if name in self.bits] if p.c else []
+        step, chosen = Step(self.m, p.g, i, p.site, {}, self.bits), name_of(i.operands[3])
+        sparse = mma.selector is not None and chosen in self.bits
+        if sparse and undefined_metadata(step, i.operands[3], i.operands[4], mma.kinds[1], mma.depth):
+            self.report("an address", chosen, p.g, p.site, step.undefined(i.operands[3]))
         if written and not read:
             for name in names:
                 self.bits.pop(name, None)  # all lanes of the warp multiply
             return
         place = b_positions(self.m, p, 0)
         second, other = memory.elements(place, mma.transposed_b, mma.kinds[2]), place
-        step = Step(self.m, p.g, i, p.site, {}, self.bits)
         if p.a_registers:
-            table = a_map(16, mma.depth, mma.kinds[1])
+            table = a_map(16, mma.stored, mma.kinds[1])
             first = undefined_elements(step, i.operands[1], mma.kinds[1])[table]
         else:
             place = a_positions(self.m, p, 0, int(p.g.thread[0]) // 32 % 4)

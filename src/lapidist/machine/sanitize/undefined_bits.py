@@ -20,10 +20,11 @@ from lapidist.machine.instructions.fragments import (
     place_elements,
     scatter_elements,
 )
+from lapidist.machine.instructions.sparse import lanes_read
 from lapidist.machine.instructions.tensorcore import turn_tile
 from lapidist.machine.instructions.warp import shuffle
 from lapidist.machine.lanes import Lanes
-from lapidist.machine.ptx.matrix_shapes import matrix_shape
+from lapidist.machine.ptx.matrix_shapes import is_sparse, matrix_shape
 from lapidist.machine.ptx.syntax_tree import (
     TYPE_BYTES,
     Imm,
@@ -354,14 +355,23 @@ def multiplied(step: Step) -> Result:
     if shape is None or len(kinds) != 4 or not step.g.full_warps:
         return whole_warp(step)
     rows, columns, depth = shape
+    stored = depth // 2 if is_sparse(step.i) else depth
+    if stored < depth and undefined_metadata(step, *step.i.operands[4:], kinds[1], depth):
+        return whole_warp(step)
     a, b, c = (
         undefined_elements(step, operand, kind)
         for operand, kind in zip(step.i.operands[1:4], kinds[1:], strict=True)
     )
-    of_rows = a[a_map(rows, depth, kinds[1])].any(axis=1)
+    of_rows = a[a_map(rows, stored, kinds[1])].any(axis=1)
     of_columns = b[b_map(depth, columns, kinds[2])].any(axis=0)
     total = of_rows[:, None] | of_columns[None, :] | c[c_map(rows, columns)]
     return sums_of(step.g, total, kinds[0], step.i.operands[0])
+
+
+def undefined_metadata(step: Step, words: Operand, selector: Operand, kind: str, depth: int) -> bool:
+    """Whether a lane has undefined bits of the metadata that is read from it."""
+    assert isinstance(selector, Imm)
+    return bool(step.undefined(words)[lanes_read(step.g.lane, selector.value, kind, depth)].any())
 
 
 def undefined_elements(step: Step, operand: Operand, kind: str) -> Array:
