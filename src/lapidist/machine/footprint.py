@@ -9,10 +9,11 @@ from lapidist.launch import Launch
 from lapidist.machine.codegen import storage
 from lapidist.machine.lanes import Geometry
 from lapidist.machine.program import Program
-from lapidist.machine.sanitize.clocks import LEVELS, MOST_WARPS
+from lapidist.machine.sanitize.clocks import LEVELS
 
 DEFAULT_MEMORY = 4 << 30
 LANE_BYTES = 128  # the numbers of its block, warp and thread, and its place in the cohort
+WARP_BYTES = 256  # what the sanitizer knows of a warp, also of one that has ended
 GRAIN_BYTES = 48  # what the sanitizer knows of a grain; of shared memory a moment more for each reader
 
 
@@ -58,15 +59,12 @@ def register_bytes(program: Program) -> int:
 def sanitizer_memory(
     program: Program, launch: Launch, geometry: Geometry, slots: int, grain: int
 ) -> dict[str, int]:
-    """Bytes of a sanitizer that looks at pieces of `grain` bytes. It distinguishes at most MOST_WARPS
-    warps."""
+    """Bytes of a sanitizer that looks at pieces of `grain` bytes. A warp has clocks of all while it runs, and
+    some time longer."""
     warps = geometry.blocks * geometry.warps
-    if warps > MOST_WARPS:
-        raise ArgumentError(
-            f"sanitize: at most {MOST_WARPS} warps in a launch, got {warps}; use a smaller problem"
-        )
+    kept = min(2 * slots * geometry.warps, warps)
     readers = 2 * geometry.warps * geometry.cluster_size
-    clocks = 4 * warps * 2 * warps * (1 + LEVELS + 2 + LEVELS)
+    clocks = 4 * kept * 2 * warps * (1 + LEVELS + 2 + LEVELS) + WARP_BYTES * warps
     shared = geometry.shared_bytes * slots * (GRAIN_BYTES + 4 * readers) // grain
     touched = GRAIN_BYTES * sum(memory.nbytes for memory in launch.memory) // grain
     return {

@@ -24,7 +24,6 @@ from lapidist.machine.faults import (
 from lapidist.machine.programs.stream_order import Operation, StreamOrder, of_copy, of_touched
 from lapidist.machine.ptx.parse import parse_kernel
 from lapidist.machine.run import run
-from lapidist.machine.sanitize.clocks import MOST_WARPS
 from lapidist.machine.sanitize.sanitized_launch import Earlier
 
 # What a card reports after a fault, from then on
@@ -36,6 +35,7 @@ SEEN_BY_PROGRAM: dict[type[MachineFault], int] = {
     BudgetExceeded: 702,
 }
 LAUNCH_FAILURE = 719
+MOST_WARPS = 4096  # of a launch that is sanitized: programs launch often, and larger ones take minutes
 HOST_SHARE = 2  # the machine may take half of the host's memory, as the program's pieces may
 
 

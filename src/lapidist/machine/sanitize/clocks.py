@@ -1,9 +1,10 @@
 """Vector clocks: what each warp knows about the others, joined wherever the kernel synchronises.
 
-Entry [w][v] is the last moment of v that warp w is ordered after. v is a warp. Behind all warps come their
-tensor cores, whose reads are no lane's. Each warp has three clocks. `vectors` holds what it knows. `fenced`
-is what it knew at its last memory fence of each scope, which relaxed stores publish. `proxied` is what it
-knew at a proxy fence of each kind of memory: generic writes there that TMA and tensor cores may read.
+Entry v of a warp's vector is the last moment of v that the warp is ordered after. v is a warp. Behind all
+warps come their tensor cores, whose reads are no lane's. Each warp has three clocks. `vector` holds what it
+knows. `fenced` is what it knew at its last memory fence of each scope, which relaxed stores publish.
+`proxied` is what it knew at a proxy fence of each kind of memory: generic writes there that TMA and tensor
+cores may read. Only warps that run have clocks: what is left of others is what those know of them.
 
 Lanes of a warp share an entry, until some speak for themselves alone. Then `lanes` has what is known of
 each, and the entry the least of that."""
@@ -15,7 +16,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 Array = np.ndarray
-MOST_WARPS = 4096
 LEVELS = 3  # block, cluster, GPU
 CLUSTER = 1
 SHARED, GLOBAL = 0, 1  # kinds of memory: a proxy fence that names one orders nothing in the other
@@ -47,38 +47,62 @@ class Message:
         np.maximum(self.proxied, other.proxied, out=self.proxied)
 
 
+class Packed:
+    """A message at rest: of all warps only those of which it knows something, as mostly these are few."""
+
+    def __init__(self) -> None:
+        self.columns, self.moments = np.zeros(0, np.int64), np.zeros((1 + LEVELS + 2, 0), np.int32)
+        self.lanes: dict[int, Array] = {}
+
+    def message(self, agents: int) -> Message:
+        moments = np.zeros((1 + LEVELS + 2, agents), np.int32)
+        moments[:, self.columns] = self.moments
+        return Message(moments[0], moments[1 : 1 + LEVELS], moments[1 + LEVELS :], dict(self.lanes))
+
+    def join(self, other: Message) -> None:
+        joined = other
+        if len(self.columns):
+            joined = self.message(len(other.vector))
+            joined.join(other)
+        moments = np.concatenate([joined.vector[None], joined.fenced, joined.proxied])
+        self.columns = np.flatnonzero(moments.any(axis=0))
+        self.moments, self.lanes = moments[:, self.columns], dict(joined.lanes)
+
+
 class Clocks:
     def __init__(self, warps: int, products: bool) -> None:
         """`products`: warps have tensor cores that read for themselves."""
-        agents = 2 * warps if products else warps
-        self.warps, self.agents = warps, agents
-        self.vectors = np.zeros((warps, agents), np.int32)
-        self.vectors[np.arange(warps), np.arange(warps)] = 1
-        self.fenced = np.zeros((warps, LEVELS, agents), np.int32)
-        self.proxied = np.zeros((warps, 2, agents), np.int32)
-        self.lanes: list[dict[int, Array]] = [{} for _ in range(warps)]
+        self.warps, self.agents = warps, 2 * warps if products else warps
+        self.rows: dict[int, Message] = {}
         # What relaxed loads saw at each scope; a fence of that scope turns it into knowledge.
-        self.observed = np.zeros((warps, LEVELS, agents), np.int32)
+        self.observed: dict[int, Array] = {}
         # When each lane last touched memory, and when its warp last met.
         self.touched = np.zeros((warps, 32), np.int32)
         self.met = np.zeros(warps, np.int32)
         self.products = np.zeros(warps, np.int32)  # the last moment of each tensor core that is over
 
-    def now(self, warp: int) -> int:
-        return int(self.vectors[warp, warp])
-
-    def tick(self, warp: int) -> None:
-        self.vectors[warp, warp] += 1
-
-    def empty(self) -> Message:
-        count = self.agents
-        return Message(
-            np.zeros(count, np.int32), np.zeros((LEVELS, count), np.int32), np.zeros((2, count), np.int32)
-        )
-
     def row(self, warp: int) -> Message:
         """What a warp knows, as a message that shares its memory."""
-        return Message(self.vectors[warp], self.fenced[warp], self.proxied[warp], self.lanes[warp])
+        row = self.rows.get(warp)
+        if row is None:
+            row = self.rows[warp] = self.empty()
+            row.vector[warp] = 1
+        return row
+
+    def forget(self, warp: int) -> None:
+        """The warp has ended, and nothing of it is under way."""
+        self.rows.pop(warp, None)
+        self.observed.pop(warp, None)
+
+    def now(self, warp: int) -> int:
+        return int(self.row(warp).vector[warp])
+
+    def tick(self, warp: int) -> None:
+        self.row(warp).vector[warp] += 1
+
+    def empty(self) -> Message:
+        moments = np.zeros((1 + LEVELS + 2, self.agents), np.int32)
+        return Message(moments[0], moments[1 : 1 + LEVELS], moments[1 + LEVELS :])
 
     def message(self, warp: int) -> Message:
         row = self.row(warp)
@@ -86,13 +110,13 @@ class Clocks:
 
     def touch(self, warp: int, lanes: Array) -> None:
         if len(lanes) == 32:
-            self.touched[warp] = self.vectors[warp, warp]
+            self.touched[warp] = self.now(warp)
         else:
-            self.touched[warp, lanes] = self.vectors[warp, warp]
+            self.touched[warp, lanes] = self.now(warp)
 
     def meet(self, warp: int) -> None:
         """Let the lanes of a warp meet: what any of them did is ordered before what all do next."""
-        self.met[warp] = self.vectors[warp, warp]
+        self.met[warp] = self.now(warp)
         self.tick(warp)
 
     def message_of(self, warp: int, lanes: Array) -> Message:
@@ -101,38 +125,42 @@ class Clocks:
         late = self.touched[warp] > self.met[warp]
         late[lanes] = False
         if late.any():
-            message.lanes[warp] = np.where(late, self.met[warp], self.vectors[warp, warp])
+            message.lanes[warp] = np.where(late, self.met[warp], self.now(warp))
             message.vector[warp] = self.met[warp]
         return message
 
     def receive(self, warp: int, message: Message) -> None:
-        now = self.now(warp)
-        self.row(warp).join(message)
-        self.lanes[warp].pop(warp, None)
-        self.vectors[warp, warp] = now
+        row, now = self.row(warp), self.now(warp)
+        row.join(message)
+        row.lanes.pop(warp, None)
+        row.vector[warp] = now
         self.met[warp] = max(self.met[warp], message.vector[warp])
 
     def knows(self, warp: int, other: int, lane: int, moment: int) -> bool:
         """Whether a warp is ordered after what a lane of another did, where the two entries as such do not
         say so.
         """
-        moments = self.lanes[warp].get(other)
+        moments = self.row(warp).lanes.get(other)
         return moments is not None and lane >= 0 and bool(moments[lane] >= moment)
 
     def see(self, warp: int, message: Message, level: int) -> None:
         """Note the message that a relaxed load of a scope has read."""
-        np.maximum(self.observed[warp, level - 1], message.vector, out=self.observed[warp, level - 1])
+        seen = self.observed.setdefault(warp, np.zeros((LEVELS, self.agents), np.int32))
+        np.maximum(seen[level - 1], message.vector, out=seen[level - 1])
 
     def fence(self, warp: int, level: int) -> None:
         """Apply a memory fence: what relaxed loads observed becomes known, what is known may be published
         by relaxed stores, at its scope."""
-        np.maximum(self.vectors[warp], self.observed[warp, :level].max(axis=0), out=self.vectors[warp])
-        np.maximum(self.fenced[warp, :level], self.vectors[warp], out=self.fenced[warp, :level])
+        row, seen = self.row(warp), self.observed.get(warp)
+        if seen is not None:
+            np.maximum(row.vector, seen[:level].max(axis=0), out=row.vector)
+        np.maximum(row.fenced[:level], row.vector, out=row.fenced[:level])
         self.tick(warp)
 
     def proxy_fence(self, warp: int, *memories: int) -> None:
+        row = self.row(warp)
         for memory in memories:
-            np.maximum(self.proxied[warp, memory], self.vectors[warp], out=self.proxied[warp, memory])
+            np.maximum(row.proxied[memory], row.vector, out=row.proxied[memory])
         self.tick(warp)
 
     # -- tensor cores --
@@ -144,4 +172,4 @@ class Clocks:
     def products_done(self, warp: int, waited: int) -> None:
         """A warp has waited for what the tensor core of another of its warpgroup, or its own, was at."""
         self.products[warp] += 1
-        self.vectors[waited, self.warps + warp] = self.products[warp]
+        self.row(waited).vector[self.warps + warp] = self.products[warp]

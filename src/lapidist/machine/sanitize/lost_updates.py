@@ -27,7 +27,7 @@ class LostUpdates:
             lane = int(np.argmax(positions[1:] == positions[:-1])) if len(positions) > 1 else 0
             self.report(g, lane, site, "several lanes do so at once")
         at = shadow.grains(positions, size)
-        writer, vector = shadow.writer[at], self.clocks.vectors[warp_number(g)]
+        writer, vector = shadow.writer[at], self.clocks.row(warp_number(g)).vector
         late = (writer >= 0) & (writer != warp_number(g)) & (shadow.written[at] > vector[writer])
         if late.any():
             index = int(np.argmax(late))

@@ -32,7 +32,7 @@ class MapFences:
     def acquire(self, g: Lanes, addresses: Array) -> None:
         warp = warp_number(g)
         for address in np.unique(addresses).tolist():
-            self.acquired[warp, address] = self.clocks.vectors[warp].copy()
+            self.acquired[warp, address] = self.clocks.row(warp).vector.copy()
         self.clocks.tick(warp)
 
     def check(self, g: Lanes, lane: int, address: int, site: int, region: Region, shadow: Shadow) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from lapidist.machine.lanes import Geometry, Lanes
 from lapidist.machine.memory import Address
-from lapidist.machine.sanitize.clocks import GLOBAL, SHARED, Clocks, Message
+from lapidist.machine.sanitize.clocks import GLOBAL, SHARED, Clocks, Packed
 
 if TYPE_CHECKING:
     from lapidist.machine.state import Machine
@@ -47,7 +47,7 @@ class Ordered:
     def __init__(self, m: Machine, clocks: Clocks) -> None:
         self.m, self.clocks, self.scopes = m, clocks, Scopes(m.geometry)
         # By place (global addresses, and below 0 shared positions), then by level and number of the scope.
-        self.slots: dict[int, dict[tuple[int, int], Message]] = {}
+        self.slots: dict[int, dict[tuple[int, int], Packed]] = {}
         self.writers: dict[int, int] = {}
         self.site, self.level = -1, PLAIN
 
@@ -79,9 +79,9 @@ class Ordered:
         for level in range(1, self.level + 1):
             message = messages.get((level, warp // int(self.scopes.spans[level])))
             if message is not None and acquires:
-                self.clocks.receive(warp, message)
+                self.clocks.receive(warp, message.message(self.clocks.agents))
             elif message is not None:
-                self.clocks.see(warp, message, level)
+                self.clocks.see(warp, message.message(self.clocks.agents), level)
 
     def give(self, warp: int, place: int, releases: bool) -> None:
         messages = self.slots.setdefault(place, {})
@@ -89,9 +89,7 @@ class Ordered:
             message = self.clocks.message(warp)
             if not releases:
                 message.vector = message.fenced[level - 1].copy()
-            messages.setdefault((level, warp // int(self.scopes.spans[level])), self.clocks.empty()).join(
-                message
-            )
+            messages.setdefault((level, warp // int(self.scopes.spans[level])), Packed()).join(message)
 
     def fence(self, warp: int, kind: str) -> None:
         if "mbarrier_init" in kind or "proxy.async.shared" in kind:

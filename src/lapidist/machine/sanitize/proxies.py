@@ -52,7 +52,7 @@ class Proxies:
         missing = (
             (writer >= 0)
             & shadow.generic[at]
-            & (shadow.written[at] > self.clocks.proxied[warp_number(g), memory][writer])
+            & (shadow.written[at] > self.clocks.row(warp_number(g)).proxied[memory][writer])
         )
         return int(np.argmax(missing)) if missing.any() else -1
 

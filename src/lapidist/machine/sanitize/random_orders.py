@@ -40,10 +40,11 @@ class FuzzedScheduler(Scheduler):
         self.sanitizer = sanitizer
         self.lazy = LazyCopies(sanitizer)
         machine.copies = self.lazy
-        machine.products = LazyProducts(sanitizer)
+        machine.products = self.lazy_products = LazyProducts(sanitizer)
         machine.gives_up = lambda: bool(self.random.random() < GIVING_UP)
         self.free = list(range(machine.slots // size))
         self.living: dict[int, int] = {}
+        self.ended: list[int] = []  # warps of clusters that have ended
         self.winner: Cohort | None = None
         self.picks = self.drawn = self.redrawn = 0
 
@@ -53,6 +54,7 @@ class FuzzedScheduler(Scheduler):
         """Start a cluster as soon as another has ended."""
         if not self.pending or not self.free:
             return False
+        self.forget_ended()
         size, geometry = self.m.geometry.cluster_size, self.m.geometry
         while self.pending and self.free:
             place = self.free.pop(int(self.random.integers(len(self.free))))
@@ -70,6 +72,17 @@ class FuzzedScheduler(Scheduler):
                     self.start(cohort)
         return True
 
+    def forget_ended(self) -> None:
+        """Free what is known of warps that have ended: memory grows with the blocks that are resident, not
+        with the grid. While copies are under way, which may be theirs, as many are kept as run."""
+        if self.lazy.engine and len(self.ended) < self.m.slots * self.m.geometry.warps:
+            return
+        for warp in self.ended:
+            self.sanitizer.clocks.forget(warp)
+            self.sanitizer.definedness.warps.pop(warp, None)
+            self.lazy_products.queues.pop(warp, None)
+        self.ended.clear()
+
     def retire(self, cohort: Cohort) -> None:
         before = len(self.cohorts)
         super().retire(cohort)
@@ -77,6 +90,9 @@ class FuzzedScheduler(Scheduler):
             place = int(cohort.slot[0]) // self.m.geometry.cluster_size
             self.living[place] -= 1
             if self.living[place] == 0:
+                size, warps = self.m.geometry.cluster_size, self.m.geometry.warps
+                first = int(cohort.block[0]) // size * size * warps
+                self.ended += range(first, first + size * warps)
                 self.free.append(place)
                 self.admit()
 

@@ -70,7 +70,7 @@ class LaunchOrder:
         """Raise a race if a warp touches global memory that the launch before may still be at."""
         if (
             not self.m.overlaps
-            or (self.clocks.vectors[warp_number(g), : self.clocks.warps] >= self.waited).any()
+            or (self.clocks.row(warp_number(g)).vector[: self.clocks.warps] >= self.waited).any()
         ):
             return
         if not self.earlier.known:

@@ -357,10 +357,10 @@ class Sanitizer(Observer):
             return
         warp, moment = self.inits[position]
         mine = warp_number(g)
-        if warp != mine and self.clocks.vectors[mine, warp] < moment:
+        if warp != mine and self.clocks.row(mine).vector[warp] < moment:
             rule = f"an mbarrier is used, and initialised by {self.races.name(warp)}; nothing orders the two"
             self.m.report(self.m.fault(Race, rule, site, g, lane, position % self.m.shared_stride))
-        if proxy and self.clocks.proxied[mine, SHARED, warp] < moment:
+        if proxy and self.clocks.row(mine).proxied[SHARED, warp] < moment:
             rule = "TMA uses an mbarrier whose init has no fence.mbarrier_init or fence.proxy.async behind it"
             self.m.report(
                 self.m.fault(

@@ -70,7 +70,7 @@ class Shadow:
 
         Ordered accesses whose scopes hold both do not race each other. Nor is a write in a race with what
         comes after someone's ordered read of it."""
-        vector = clocks.vectors[warp]
+        vector = clocks.row(warp).vector
         if not (self.last_write[near] > vector[near]).any():
             return -1
         writer = self.writer[at]
@@ -132,7 +132,7 @@ class Shadow:
     ) -> tuple[int, int]:
         """(index into `at`, reader) of a read that the warp is not ordered after, or (-1, -1). With a
         column for each reader, `warp_columns` are the warp's and `agents` the readers of all."""
-        vector = clocks.vectors[warp]
+        vector = clocks.row(warp).vector
         near = slice(None) if agents is None else agents
         if not (self.last_read[near] > vector[near]).any():
             return -1, -1
