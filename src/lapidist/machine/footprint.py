@@ -62,9 +62,9 @@ def sanitizer_memory(
     """Bytes of a sanitizer that looks at pieces of `grain` bytes. A warp has clocks of all while it runs, and
     some time longer."""
     warps = geometry.blocks * geometry.warps
-    kept = min(2 * slots * geometry.warps, warps)
+    held = min(2 * slots * geometry.warps, warps)
     readers = 2 * geometry.warps * geometry.cluster_size
-    clocks = 4 * kept * 2 * warps * (1 + LEVELS + 2 + LEVELS) + WARP_BYTES * warps
+    clocks = 4 * held * 2 * warps * (1 + LEVELS + 2 + LEVELS) + WARP_BYTES * warps
     shared = geometry.shared_bytes * slots * (GRAIN_BYTES + 4 * readers) // grain
     touched = GRAIN_BYTES * sum(memory.nbytes for memory in launch.memory) // grain
     return {

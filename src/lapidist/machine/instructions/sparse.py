@@ -85,8 +85,8 @@ def stored_columns(m: Machine, g: Lanes, nibbles: Array, kind: str, ordered: boo
     if not valid.all():
         warp, row, part = np.argwhere(~valid)[0].tolist()
         start = part * (2 if kind == "tf32" else 4)
-        found = f"{nibbles[warp, row, part]:#06b} for the elements from {start} on"
-        text = f"metadata of a sparse matrix {rule}; row {row} of the warp's 16 has {found}"
+        bits = f"{nibbles[warp, row, part]:#06b} for the elements from {start} on"
+        text = f"metadata of a sparse matrix {rule}; row {row} of the warp's 16 has {bits}"
         raise m.fault(OutOfBounds, text, site, g, 32 * warp, name="sparse-metadata")
     return columns
 

@@ -37,7 +37,7 @@ from lapidist.machine.state import Machine
 Array = np.ndarray
 DECIDES = ("bra", "brx", "exit", "ret", "trap", "bar", "barrier")
 FOLLOWED = ("ld", "ldmatrix")  # loads whose values carry what was undefined in memory
-GIVEN = (
+DEFINING = (
     "atom",
     "mbarrier",
     "bar",
@@ -132,9 +132,9 @@ class Definedness:
         elif i.opcode in ("st", "stmatrix"):
             self.begin_store(step)
         elif i.opcode in NO_DESTINATION and "red" not in i.mods:
-            self.check_given(step, i.operands)
-        elif i.opcode in GIVEN or (i.opcode == "wmma" and "load" in i.mods):
-            self.check_given(step, i.operands[1:])
+            self.check_sources(step, i.operands)
+        elif i.opcode in DEFINING or (i.opcode == "wmma" and "load" in i.mods):
+            self.check_sources(step, i.operands[1:])
             self.assign(step, [(target, np.zeros(g.n, np.uint64)) for target in targets(i)])
         elif i.opcode != "wgmma":  # its D is set where it is issued
             self.assign(step, results_of(step))
@@ -187,7 +187,7 @@ class Definedness:
                 for item in flatten(operand)[1:]:
                     self.check(step, item, "an address")
 
-    def check_given(self, step: Step, operands: tuple[Operand, ...]) -> None:
+    def check_sources(self, step: Step, operands: tuple[Operand, ...]) -> None:
         what = "a branch" if step.i.opcode in DECIDES else f"what {step.i.opcode} is given"
         for operand in operands:
             for item in [] if isinstance(operand, Addr) else flatten(operand):
