@@ -17,6 +17,11 @@ def processes() -> Any:
     return importlib.import_module("parallel_ranks")
 
 
+@pytest.fixture
+def faults() -> Any:
+    return importlib.import_module("rank_faults")
+
+
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_ranks_share_products_and_gradients(processes: Any, ranks: int, tmp_path: Path) -> None:
     processes.in_processes(processes.everything, tmp_path, "cpu", ranks)
@@ -35,14 +40,14 @@ def test_the_study_of_several_cards_times_every_way(processes: Any, tmp_path: Pa
     processes.in_processes(processes.bench, tmp_path, "cpu")
 
 
-def test_shapes_that_differ_are_refused_on_every_rank(processes: Any, tmp_path: Path) -> None:
-    assert processes.ended(processes.with_other_shapes, tmp_path) == [0, 0]
+def test_shapes_that_differ_are_refused_on_every_rank(faults: Any, tmp_path: Path) -> None:
+    assert faults.ended(faults.with_other_shapes, tmp_path) == [0, 0]
 
 
-def test_a_rank_that_is_killed_is_an_error_of_the_others(processes: Any, tmp_path: Path) -> None:
-    codes = processes.ended(processes.with_a_rank_that_is_killed, tmp_path)
+def test_a_rank_that_is_killed_is_an_error_of_the_others(faults: Any, tmp_path: Path) -> None:
+    codes = faults.ended(faults.with_a_rank_that_is_killed, tmp_path)
     assert codes == [0, -signal.SIGKILL]
 
 
-def test_a_rank_in_another_call_is_an_error_by_the_time_limit(processes: Any, tmp_path: Path) -> None:
-    assert processes.ended(processes.with_a_rank_that_stays_away, tmp_path) == [0, 0]
+def test_a_rank_in_another_call_is_an_error_by_the_time_limit(faults: Any, tmp_path: Path) -> None:
+    assert faults.ended(faults.with_a_rank_that_stays_away, tmp_path) == [0, 0]

@@ -355,8 +355,8 @@ def multiplied(step: Step) -> Result:
     if shape is None or len(kinds) != 4 or not step.g.full_warps:
         return whole_warp(step)
     rows, columns, depth = shape
-    stored = depth // 2 if is_sparse(step.i) else depth
-    if stored < depth and undefined_metadata(step, *step.i.operands[4:], kinds[1], depth):
+    stored, parts = depth // 2 if is_sparse(step.i) else depth, step.i.operands
+    if stored < depth and undefined_metadata(step, parts[4], parts[5], kinds[1], depth):
         return whole_warp(step)
     a, b, c = (
         undefined_elements(step, operand, kind)
