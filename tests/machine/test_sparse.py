@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from lapidist.machine import PtxError
-from lapidist.machine.faults import OutOfBounds, Uninitialised
+from lapidist.machine.faults import OutOfBounds, Site, Uninitialised
+from lapidist.machine.ptx.matrix_shapes import shared_operand_bytes
+from lapidist.machine.ptx.syntax_tree import Instruction, Reg, Vec
 from snippets import run_body
 
 Array = np.ndarray[Any, Any]
@@ -255,3 +257,12 @@ def test_a_turned_tile_is_stored_by_half_too() -> None:
 def test_metadata_of_four_warps_is_checked() -> None:
     with pytest.raises(OutOfBounds, match="two different places"):
         wgmma_product("f16", 32, 0, "%da", spoiled=True)
+
+
+@pytest.mark.parametrize(("first", "rows"), [(Reg("%da"), 64), (Vec((Reg("a0"),) * 4), 0)])
+def test_a_sparse_a_is_read_beside_twice_as_much_of_b(first: Any, rows: int) -> None:
+    """In bytes of one warp's part; k is what the name says, of A with its zeros."""
+    operands = Vec((Reg("d0"),) * 4), first, Reg("%db")
+    for mods, columns in ((("mma_async", "m64n8k16"), 8), (("mma_async", "sp", "m64n8k32"), 16)):
+        product = Instruction("wgmma", mods, operands, None, False, Site("k", 1, ""))
+        assert shared_operand_bytes(product) == 32 * (rows + columns) // 4
