@@ -112,6 +112,8 @@ doctor: $(BASE)     ## what was found on this computer
 	$(BIN)/lapidist doctor
 
 docs: $(DOCS_DEV)   ## the pages as a site, in build/site; it needs no network to be read
+	rm -rf build/lessons
+	$(DOCS)/bin/lapidist lesson --all --html build/lessons
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet --config-file site/mkdocs.yml
 	@echo "build/site/index.html"
 
