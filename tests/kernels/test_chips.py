@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from in_turns import in_turns
+from in_turns import in_turns, sampled
 from lapidist import machine
 from lapidist.config import Config
 from lapidist.device import Device, chip
@@ -37,11 +37,7 @@ COMPILED = [
 SIMT_CONFIGS = [config for config, _ in kernel_named("simt").configs_for("float32")]
 
 
-@pytest.mark.survey
-@pytest.mark.parametrize("device", OTHERS, ids=lambda device: device.name)
-@pytest.mark.parametrize(
-    ("kernel", "config", "math"), COMPILED, ids=lambda each: getattr(each, "name", str(each))
-)
+@pytest.mark.parametrize(("kernel", "config", "math", "device"), sampled(COMPILED, OTHERS, share=2))
 def test_every_config_compiles_for_the_chip_or_is_refused_for_its_room(
     kernel: Kernel, config: Config, math: str, device: Device
 ) -> None:

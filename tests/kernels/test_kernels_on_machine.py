@@ -67,8 +67,9 @@ def test_awkward_sizes(rng: np.random.Generator, kernel: Kernel) -> None:
 @pytest.mark.survey
 @pytest.mark.parametrize(("kernel", "math"), TYPED, ids=TYPED_IDS)
 def test_every_type(rng: np.random.Generator, kernel: Kernel, math: str) -> None:
-    """Ragged, and with rows on 16 bytes."""
-    for m, n, k in ((37, 45, 41), (32, 48, 64)):
+    """Ragged, and with rows on 16 bytes. Rungs take turns, and so do their types."""
+    shapes, turn = [(37, 45, 41), (32, 48, 64)], TYPED.index((kernel, math)) % 2
+    for m, n, k in shapes if kernel.kind == "production" else shapes[turn : turn + 1]:
         a, b = operands(kernel, m, n, k, math, rng)
         out = aligned(poisoned((m, n), output_of(math, own=not kernel.types.outputs)))
         lapidist.gemm(a, b, out=out, kernel=kernel.name, precision=precision_of(math), device="machine")

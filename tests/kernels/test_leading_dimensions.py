@@ -23,7 +23,7 @@ from leading_dimensions import Loop, padded, some_loops, stored
 from typed import TYPED, aligned, fresh, output_of, plain, poisoned, precision_of
 
 Array = np.ndarray[Any, Any]
-PLAIN, MORE = 6, 40
+PLAIN, MORE = 6, 16
 POISON = 77  # what lies behind each line
 
 

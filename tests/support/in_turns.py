@@ -42,7 +42,8 @@ def sampled(*values: Iterable[Any], share: int) -> list[Any]:
     found = []
     for places in product(*(range(len(each)) for each in lists)):
         case = [part for each, place in zip(lists, places, strict=True) for part in values_of(each[place])]
-        found.append(pytest.param(*case, marks=rarely(sum(places), share)))
+        words = "-".join(str(getattr(each, "name", each)) for each in case)
+        found.append(pytest.param(*case, marks=rarely(sum(places), share), id=words))
     return found
 
 
