@@ -146,9 +146,9 @@ def test_whole_numbers(rng: np.random.Generator, function: Any, how: dict[str, A
 
 
 def of_one_factor(rng: np.random.Generator, m: int, n: int, k: int = 192) -> tuple[Array, Array]:
-    """Their product has the same values everywhere."""
+    """Their product has the same values everywhere; of many sizes, so that its sums round by their order."""
     a, b = np.zeros((m, k), numpy_dtype("bfloat16")), np.zeros((k, n), numpy_dtype("bfloat16"))
-    a[:, 0], b[0] = rng.standard_normal(m), rng.standard_normal(n)
+    a[:, 0], b[0] = (rng.standard_normal(size) * 2.0 ** rng.integers(-8, 9, size) for size in (m, n))
     return a, b
 
 
