@@ -11,7 +11,13 @@ import numpy as np
 
 from lapidist.backends.host_at_once import gemm_at_once, product_at_once
 from lapidist.calls.call import Call, FewBits, Mode
-from lapidist.calls.full_path import multiplied, multiplied_by_name, planned_products, with_arrays
+from lapidist.calls.full_path import (
+    multiplied,
+    multiplied_by_name,
+    planned_products,
+    repeated_by_name,
+    repeated_with_arrays,
+)
 from lapidist.calls.kernel_choice import OPEN, Choices, checked
 from lapidist.calls.operation import (
     OF_MATMUL,
@@ -171,8 +177,8 @@ def matmul(
             result = None
             if ARRAY_PATHS:
                 values = None, None, None, DEFAULT_ALPHA, DEFAULT_BETA, scale_a, scale_b, None
-                fast_path = with_arrays().repeated_with_arrays
-                result = fast_path(ARRAY_PATHS, a, b, None, out, values, epilogue, OF_MATMUL, types, stream)
+                how = values, epilogue, OF_MATMUL, types, stream
+                result = repeated_with_arrays(ARRAY_PATHS, a, b, None, out, *how)
         elif type(a) is type(b) is np.ndarray:
             result = product_at_once(a, b, out) if types is USUAL_TYPES and stream is None else None
         else:
@@ -323,9 +329,7 @@ def gemm(
         ):
             result = gemm_fast_path(a, b, c, out, alpha, beta, trans_a, trans_b, types, stream)
         elif ARRAY_PATHS:
-            values = gather_a, gather_b, scatter_d, alpha, beta, scale_a, scale_b, None
-            fast_path, flags = with_arrays().repeated_with_arrays, (trans_a, trans_b, False, False)
-            result = fast_path(ARRAY_PATHS, a, b, c, out, values, epilogue, flags, types, stream)
+            return repeated_by_name(locals())
     return multiplied_by_name(locals()) if result is None else result
 
 

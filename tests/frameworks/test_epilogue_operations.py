@@ -98,5 +98,6 @@ def test_it_is_numpys(case: str, library: Callable[..., Array], dtype: str) -> N
         right |= is_near(found, function, zeroed, 2 * is_library)
     wrong = zip(*(each[~right].tolist() for each in (values["x"], values["y"], expected, found)), strict=True)
     assert [*wrong] == []
-    zeros = (found == 0) & (expected == 0)
+    # What is too small may be zero of either sign: gelu of torch differs from processor to processor.
+    zeros = (found == 0) & (expected == 0) & ((values["x"] == 0) | (not is_library))
     np.testing.assert_array_equal(np.signbit(found[zeros]), np.signbit(expected[zeros]))

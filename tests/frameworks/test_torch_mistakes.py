@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 
 import lapidist  # noqa: E402
 import lapidist.torch as lapidist_torch  # noqa: E402
+from lapidist import api  # noqa: E402
 from lapidist.errors import ArgumentError, DeviceError, DTypeError  # noqa: E402
 
 pytestmark = pytest.mark.frameworks
@@ -74,7 +75,9 @@ def test_meta_tensors_and_transforms_name_lapidist_torch() -> None:
 
 @pytest.mark.parametrize("name", ["matmul", "gemm", "einsum"])
 @pytest.mark.parametrize("inside", [True, False])
-def test_compiled_graphs_name_the_operator(name: str, inside: bool) -> None:
+def test_compiled_graphs_name_the_operator(name: str, inside: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also once calls with arrays beside their operands have fast paths."""
+    monkeypatch.setitem(api.ARRAY_PATHS, "any key", lambda *_: None)
     call = getattr(lapidist, name)
     first = ("ij,jk->ik",) if name == "einsum" else ()
     function = (lambda *operands: call(*operands)) if inside or name == "einsum" else call

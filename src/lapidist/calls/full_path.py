@@ -52,11 +52,21 @@ def of_lists() -> Any:
     return list_repeat
 
 
+# of gemm, as a fast path has them; it knows no expected_rows
+BESIDE = ("gather_a", "gather_b", "scatter_d", "alpha", "beta", "scale_a", "scale_b")
+
+
 @cache
 def with_arrays() -> Any:
     from lapidist.calls.repeat import with_arrays
 
     return with_arrays
+
+
+@not_in_graphs("matmul")
+def repeated_with_arrays(*arguments: Any) -> Any:
+    """matmul with arrays beside its operands, by its fast path. Dynamo would follow a cached import."""
+    return with_arrays().repeated_with_arrays(*arguments)
 
 
 @cache
@@ -81,6 +91,19 @@ def emulated() -> Any:
 
 
 # ---- a call ----
+
+
+@not_in_graphs("gemm")
+def repeated_by_name(arguments: Mapping[str, Any]) -> Any:
+    """gemm with arrays beside its operands and no choice of the caller's, by its fast path if it has one.
+
+    Dynamo keeps no locals of gemm behind a call that ends its graph, so the full path follows here."""
+    a, b, c, out, stream = (arguments[name] for name in ("a", "b", "c", "out", "stream"))
+    values = (*(arguments[name] for name in BESIDE), None)
+    flags = arguments["trans_a"], arguments["trans_b"], False, False
+    how = values, arguments["epilogue"], flags, arguments["types"], stream
+    result = with_arrays().repeated_with_arrays(ARRAY_PATHS, a, b, c, out, *how)
+    return multiplied_by_name(arguments) if result is None else result
 
 
 @not_in_graphs("gemm")
