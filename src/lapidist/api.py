@@ -15,8 +15,8 @@ from lapidist.calls.full_path import (
     multiplied,
     multiplied_by_name,
     planned_products,
+    repeated,
     repeated_by_name,
-    repeated_with_arrays,
 )
 from lapidist.calls.kernel_choice import OPEN, Choices, checked
 from lapidist.calls.operation import (
@@ -177,8 +177,7 @@ def matmul(
             result = None
             if ARRAY_PATHS:
                 values = None, None, None, DEFAULT_ALPHA, DEFAULT_BETA, scale_a, scale_b, None
-                how = values, epilogue, OF_MATMUL, types, stream
-                result = repeated_with_arrays(ARRAY_PATHS, a, b, None, out, *how)
+                result = repeated(ARRAY_PATHS, a, b, None, out, values, epilogue, OF_MATMUL, types, stream)
         elif type(a) is type(b) is np.ndarray:
             result = product_at_once(a, b, out) if types is USUAL_TYPES and stream is None else None
         else:

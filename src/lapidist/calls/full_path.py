@@ -52,7 +52,7 @@ def of_lists() -> Any:
     return list_repeat
 
 
-# of gemm, as a fast path has them; it knows no expected_rows
+# of gemm, as a fast path has them; ends of groups follow, which it has not
 BESIDE = ("gather_a", "gather_b", "scatter_d", "alpha", "beta", "scale_a", "scale_b")
 
 
@@ -64,7 +64,7 @@ def with_arrays() -> Any:
 
 
 @not_in_graphs("matmul")
-def repeated_with_arrays(*arguments: Any) -> Any:
+def repeated(*arguments: Any) -> Any:
     """matmul with arrays beside its operands, by its fast path. Dynamo would follow a cached import."""
     return with_arrays().repeated_with_arrays(*arguments)
 
