@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import lapidist
-from in_turns import surveyed
+from in_turns import sampled, surveyed
 from lapidist.config import Config
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import RefusalError
@@ -69,7 +69,7 @@ def test_some_loops_of_blas(kernel: Kernel) -> None:
     assert sum(refused_or_right(kernel, math, loop) for loop in some_loops(turn_of(kernel, math), PLAIN))
 
 
-@pytest.mark.parametrize(("kernel", "math"), surveyed(PRODUCTION))
+@pytest.mark.parametrize(("kernel", "math"), sampled(PRODUCTION, share=2))
 def test_the_loops_of_blas(kernel: Kernel, math: str) -> None:
     ran = [refused_or_right(kernel, math, loop) for loop in some_loops(7 * turn_of(kernel, math), MORE)]
     assert sum(ran) >= MORE // 8

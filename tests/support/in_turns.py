@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 Left = Sequence[tuple[Any, ...]]
-THIRD = 3
+SHARE = 6
 
 
 def in_turns(*values: Iterable[Any], leave: Left = ()) -> list[Any]:
@@ -26,7 +26,7 @@ def in_turns(*values: Iterable[Any], leave: Left = ()) -> list[Any]:
     for places in product(*(range(len(each)) for each in lists)):
         case = tuple(each[place] for each, place in zip(lists, places, strict=True))
         if case not in leave:
-            marks = [] if places in chosen else [rarely(sum(places), THIRD)]
+            marks = [] if places in chosen else [rarely(sum(places), SHARE)]
             found.append(pytest.param(*case, marks=marks, id="-".join(map(str, case))))
     return found
 
