@@ -241,7 +241,7 @@ def test_every_family(
 
 
 @pytest.mark.parametrize(
-    ("function", "kernel", "dtype", "extents", "more"), sampled(IN_TURN, KERNELS, share=4)
+    ("function", "kernel", "dtype", "extents", "more"), sampled(IN_TURN, KERNELS, share=8)
 )
 def test_every_way_out(
     rng: np.random.Generator, function: Any, kernel: str, dtype: str, extents: Any, more: dict[str, Any]

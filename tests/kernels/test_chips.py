@@ -37,7 +37,7 @@ COMPILED = [
 SIMT_CONFIGS = [config for config, _ in kernel_named("simt").configs_for("float32")]
 
 
-@pytest.mark.parametrize(("kernel", "config", "math", "device"), sampled(COMPILED, OTHERS, share=2))
+@pytest.mark.parametrize(("kernel", "config", "math", "device"), sampled(COMPILED, OTHERS, share=4))
 def test_every_config_compiles_for_the_chip_or_is_refused_for_its_room(
     kernel: Kernel, config: Config, math: str, device: Device
 ) -> None:

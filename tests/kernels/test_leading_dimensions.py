@@ -69,7 +69,7 @@ def test_some_loops_of_blas(kernel: Kernel) -> None:
     assert sum(refused_or_right(kernel, math, loop) for loop in some_loops(turn_of(kernel, math), PLAIN))
 
 
-@pytest.mark.parametrize(("kernel", "math"), sampled(PRODUCTION, share=2))
+@pytest.mark.parametrize(("kernel", "math"), sampled(PRODUCTION, share=4))
 def test_the_loops_of_blas(kernel: Kernel, math: str) -> None:
     ran = [refused_or_right(kernel, math, loop) for loop in some_loops(7 * turn_of(kernel, math), MORE)]
     assert sum(ran) >= MORE // 8
