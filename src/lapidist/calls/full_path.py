@@ -52,7 +52,7 @@ def of_lists() -> Any:
     return list_repeat
 
 
-# of gemm, as a fast path has them; ends of groups follow, which it has not
+# Arguments of gemm in the order of a fast path's values. The last value is of groups, and gemm has none.
 BESIDE = ("gather_a", "gather_b", "scatter_d", "alpha", "beta", "scale_a", "scale_b")
 
 
