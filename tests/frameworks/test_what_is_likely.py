@@ -79,7 +79,8 @@ class ByTurns:
             assert again is not None, form
             known[key_with_arrays(call)] = again
         assert len(known) == len(FORMS)
-        monkeypatch.setattr(api, "ARRAY_PATHS", known)
+        for module in (api, full_path):  # gemm asks whether any call has a path, and full_path follows it
+            monkeypatch.setattr(module, "ARRAY_PATHS", known)
 
     def asks(self, form: str) -> dict[str, Any]:
         """With new arrays and numbers."""
