@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 Array = np.ndarray
 LANE = np.arange(32)
 BIT = np.uint32(1) << LANE.astype(np.uint32)
+ALL = 0xFFFFFFFF  # a member mask that names every lane
 
 
 def mask_bits(rows: Array) -> Array:
@@ -37,6 +39,8 @@ def members(m: Machine, g: Lanes, mask: Array, site: int) -> Array:
     """
     present, sets = g.present, None
     if mask.shape[0] == 1:
+        if g.full_warps and mask[0] == ALL:
+            return present
         named = np.broadcast_to((mask[0] & BIT) != 0, present.shape)
         strangers = present & ~named
     else:
@@ -109,16 +113,28 @@ def shuffle(
 ) -> tuple[Array, Array]:
     """(values, in range). A lane out of range keeps its own value."""
     members(m, g, mask, site)
-    by, clamp = g.dense(by).astype(np.int64), g.dense(clamp).astype(np.int64)
+    values = g.dense(value)
+    if by.shape[0] == clamp.shape[0] == 1:  # immediates, as compilers write them
+        source, inside = sources_of_immediates(mode, int(by[0]), int(clamp[0]))
+        return g.flat(values[:, source]), g.flat(np.broadcast_to(inside, values.shape))
+    source, inside = sources(mode, g.dense(by).astype(np.int64), g.dense(clamp).astype(np.int64))
+    return g.flat(np.take_along_axis(values, source, axis=1)), g.flat(inside)
+
+
+def sources(mode: str, by: Array, clamp: Array) -> tuple[Array, Array]:
+    """For each lane, the lane that its value comes from, and whether that lies in range."""
     segment, limit = (clamp >> 8) & 31, clamp & 31
     top = (LANE & segment) | (limit & ~segment)
     low = LANE & segment
     by = by & 31
     source = {"up": LANE - by, "down": LANE + by, "bfly": LANE ^ by, "idx": low | (by & ~segment)}[mode]
     inside = source >= top if mode == "up" else source <= top
-    source = np.where(inside, source, LANE) & 31
-    rows = np.take_along_axis(g.dense(value), source, axis=1)
-    return g.flat(rows), g.flat(inside)
+    return np.where(inside, source, LANE) & 31, inside
+
+
+@lru_cache(maxsize=256)
+def sources_of_immediates(mode: str, by: int, clamp: int) -> tuple[Array, Array]:
+    return sources(mode, np.array(by), np.array(clamp))
 
 
 @opcode("shfl")

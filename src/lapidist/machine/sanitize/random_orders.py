@@ -47,6 +47,7 @@ class FuzzedScheduler(Scheduler):
         self.ended: list[int] = []  # warps of clusters that have ended
         self.winner: Cohort | None = None
         self.picks = self.drawn = self.redrawn = 0
+        self.collective = [block.collective for block in machine.program.blocks]
 
     # -- residency --
 
@@ -132,23 +133,30 @@ class FuzzedScheduler(Scheduler):
 
     def draw(self) -> None:
         """Choose the ready warp with the highest priority, or first one that was passed over too often."""
-        ready = [cohort for cohort in self.cohorts if self.can_run(cohort)]
         since, self.drawn = self.picks - self.drawn, self.picks
-        for cohort in ready:
-            cohort.passed += since
         if self.picks - self.redrawn >= REDRAW:
             self.redrawn = self.picks
             for cohort, priority in zip(
                 self.cohorts, self.random.random(len(self.cohorts)).tolist(), strict=True
             ):
                 cohort.priority = priority
-        self.winner = max(ready, key=rank) if ready else None
+        self.winner, highest, can_run = None, -1.0, self.can_run
+        for cohort in self.cohorts:  # thousands of a large launch, at each draw
+            if can_run(cohort):
+                cohort.passed += since
+                # Above all priorities, which are less than 1, is how often it was passed over: if too often.
+                rank = cohort.priority if cohort.passed <= AGE_LIMIT * 4 else cohort.passed
+                if rank > highest:
+                    self.winner, highest = cohort, rank
         if self.winner is not None:
             self.winner.passed = 0
 
     def can_run(self, cohort: Cohort) -> bool:
-        """Whether some lanes of a warp need not wait for its others."""
-        return any(self.may_go(cohort, number) for number in cohort.groups)
+        """Whether some lanes of a warp need not wait for its others: mostly found without another call."""
+        for number, (lanes, _) in cohort.groups.items():
+            if not self.collective[number] or lanes.full_warps or self.may_go(cohort, number):
+                return True
+        return False
 
     def place_in(self, cohort: Cohort) -> int:
         """The block of code at which a warp goes on: mostly the one furthest behind, now and then another.
@@ -174,8 +182,3 @@ class FuzzedScheduler(Scheduler):
             self.run_engine()
             return True
         return super().progress()
-
-
-def rank(cohort: Cohort) -> float:
-    """A warp's drawn priority; above all of these once it was passed over too often."""
-    return cohort.passed if cohort.passed > AGE_LIMIT * 4 else cohort.priority
