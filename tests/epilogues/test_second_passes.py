@@ -25,7 +25,7 @@ Array = np.ndarray[Any, Any]
 
 @pytest.fixture(autouse=True)
 def sanitized(monkeypatch: pytest.MonkeyPatch) -> None:
-    watch(monkeypatch)
+    watch(monkeypatch, passes=True)
 
 
 @lapidist.epilogue

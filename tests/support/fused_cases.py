@@ -4,6 +4,7 @@ element."""
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 import lapidist
 from lapidist import machine
+from lapidist.backends import machine_backend
 from lapidist.dtypes import TYPES, accumulators_of, number_type, numpy_dtype
 from lapidist.epilogues.error_bound import Near, near
 from lapidist.epilogues.tracing import Epilogue
@@ -70,15 +72,21 @@ def judge_finished(
     return worst_of(np.divide(far, bound, out=np.zeros_like(bound), where=bounded))
 
 
-def watch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs of the machine are sanitized. All blocks are on the chip: those that share tiles wait for each
-    other."""
-    run = machine.run
+def watch(monkeypatch: pytest.MonkeyPatch, passes: bool = False) -> None:
+    """Runs of the machine are sanitized, those of second passes where `passes` says so. All blocks of a
+    product are on the chip, as those that share tiles wait for each other; eight of a pass, where none does."""
+    run, run_pass = machine.run, machine_backend.run_pass
 
     def watched(launch: Launch, **more: Any) -> Any:
         return run(launch, sanitize=True, seed=3, residency=math.prod(launch.grid), **more)
 
+    def watched_pass(*given: Any) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(machine, "run", partial(run, sanitize=passes, seed=3, residency=8))
+            run_pass(*given)
+
     monkeypatch.setattr(machine, "run", watched)
+    monkeypatch.setattr(machine_backend, "run_pass", watched_pass)
 
 
 def doubles(values: Any) -> Array:
