@@ -74,7 +74,8 @@ def judge_finished(
 
 def watch(monkeypatch: pytest.MonkeyPatch, passes: bool = False) -> None:
     """Runs of the machine are sanitized, those of second passes where `passes` says so. All blocks of a
-    product are on the chip, as those that share tiles wait for each other; eight of a pass, where none does."""
+    product are on the chip, as those that share tiles wait for each other; of a pass there are eight.
+    """
     run, run_pass = machine.run, machine_backend.run_pass
 
     def watched(launch: Launch, **more: Any) -> Any:
