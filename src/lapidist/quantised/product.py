@@ -14,7 +14,7 @@ from lapidist.calls.argument_rules import require_no_gradient
 from lapidist.calls.call import Call
 from lapidist.calls.full_path import multiplied
 from lapidist.calls.kernel_choice import Choices
-from lapidist.calls.operation import Operation
+from lapidist.calls.operation import Groups, Operation
 from lapidist.device import Device
 from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError, StrideError
 from lapidist.frameworks.arrays import HOST, Operand, operand_of
@@ -287,16 +287,29 @@ def decoded_rows(weight: PackedWeight, like: Operand, backend: Backend) -> Any:
 
 def gradient_to_x(gradient: Any, weight: PackedWeight, device: int | str | None = None) -> Any:
     """gradient @ the weight's rows, which are decoded into its type."""
-    upstream = operand_of(gradient, "gradient")
-    backend = backend_at(choose_place(upstream.device, device))
+    rows, place = rows_like(gradient, weight, device)
     matrix = gradient.reshape(-1, weight.shape[1])
-    if backend.plans:
-        rows = decoded_rows(weight, upstream, backend)
-    else:
-        rows = like_owner(on_host(unpack(weight)).T, upstream).to(gradient.dtype)
-    place = MACHINE if backend.plans and backend.ordinal == HOST else None
     result = multiplied(Call(matrix, rows, None, None, Operation(), Choices(place), None))
     return result.reshape(*gradient.shape[:-1], weight.shape[0])
+
+
+def gradient_of_groups(
+    gradient: Any, weight: PackedExperts, offsets: Any, expected_rows: int | None = None
+) -> Any:
+    """The same of groups of rows, each by the rows of its own weight."""
+    rows, place = rows_like(gradient, weight)
+    operation = Operation(groups=Groups(offsets, None, expected_rows))
+    return multiplied(Call(gradient, rows, None, None, operation, Choices(place), None))
+
+
+def rows_like(gradient: Any, weight: PackedWeight, device: int | str | None = None) -> tuple[Any, Any]:
+    """The numbers of a weight as (n, k), in a gradient's type and where it is; and where products run."""
+    upstream = operand_of(gradient, "gradient")
+    backend = backend_at(choose_place(upstream.device, device))
+    if backend.plans:
+        return decoded_rows(weight, upstream, backend), MACHINE if backend.ordinal == HOST else None
+    numbers = np.ascontiguousarray(on_host(unpack(weight)).swapaxes(-1, -2))
+    return like_owner(numbers, upstream).to(gradient.dtype), None
 
 
 def records(x: Any, bias: Any) -> bool:

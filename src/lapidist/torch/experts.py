@@ -104,12 +104,10 @@ def at_once(tokens: Any, experts: Any, weights: Any, pairs: ByExpert) -> Any:
 
 def step_by_step(tokens: Any, experts: Any, weights: Any, pairs: ByExpert) -> Any:
     """The same by torch's operators, which have gradients."""
-    up, down, inverse = experts.gate_up_proj, experts.down_proj, pairs.inverse
-    how = {"trans_b": not experts.is_transposed, "invariant": experts.invariant}
-    rows = Spread.apply(tokens, pairs.order, inverse, pairs.top_k)
-    hidden = experts._apply_gate(grouped(rows, up, pairs.ends, into=main_grad(up), **how))
-    results = grouped(hidden, down, pairs.ends, into=main_grad(down), **how)
-    of_tokens = Moved.apply(results, inverse, pairs.order).unflatten(0, (-1, pairs.top_k))
+    rows = Spread.apply(tokens, pairs.order, pairs.inverse, pairs.top_k)
+    hidden = experts._apply_gate(experts.by_groups(rows, experts.gate_up_proj, pairs.ends))
+    results = experts.by_groups(hidden, experts.down_proj, pairs.ends)
+    of_tokens = Moved.apply(results, pairs.inverse, pairs.order).unflatten(0, (-1, pairs.top_k))
     return (of_tokens * weights.unsqueeze(-1)).sum(1)
 
 
@@ -122,10 +120,16 @@ class Experts(torch.nn.Module):  # type: ignore[misc]
         pairs = by_expert(top_k_index, len(self.gate_up_proj))
         weights = top_k_weights.masked_fill(top_k_index >= len(self.gate_up_proj), 0)
         operands = hidden_states, self.gate_up_proj, self.down_proj, weights
-        # a function in the launch is not invariant for every type
-        free = not self.invariant and not OPEN_BLOCKS and is_direct(*operands) and not is_recorded(operands)
-        summed = at_once if free else step_by_step
+        summed = at_once if self.may_be_fused(operands) else step_by_step
         return summed(hidden_states, self, weights, pairs).to(hidden_states.dtype)
+
+    def may_be_fused(self, operands: tuple[Any, ...]) -> bool:
+        """A function in the launch is not invariant for every type."""
+        return not self.invariant and not OPEN_BLOCKS and is_direct(*operands) and not is_recorded(operands)
+
+    def by_groups(self, rows: Any, weights: Any, ends: Any) -> Any:
+        how: dict[str, Any] = {"trans_b": not self.is_transposed, "invariant": self.invariant}
+        return grouped(rows, weights, ends, into=main_grad(weights), **how)
 
     def extra_repr(self) -> str:
         words = super().extra_repr()
@@ -133,17 +137,21 @@ class Experts(torch.nn.Module):  # type: ignore[misc]
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """A swapped layer anew: its class has no name by which pickle could import it."""
-        return blank, (type(self).__bases__[1],), self.__dict__
+        return blank, (self.stock_class, type(self).__bases__[0]), self.__dict__
+
+    @property
+    def stock_class(self) -> Any:
+        return type(self).__bases__[1]
 
 
 @cache
-def swapped_class(stock: Any) -> Any:
-    bases: Any = (Experts, stock)
+def swapped_class(stock: Any, ours: Any) -> Any:
+    bases: Any = (ours, stock)
     return type(stock.__name__, bases, {"__module__": stock.__module__})
 
 
-def blank(stock: type) -> Any:
-    kind = swapped_class(stock)
+def blank(stock: type, ours: type) -> Any:
+    kind = swapped_class(stock, ours)
     return kind.__new__(kind)
 
 

@@ -1,4 +1,6 @@
-"""torch.ops.lapidist.few_bits: x times a weight of few bits, whose arrays and layout are arguments."""
+"""torch.ops.lapidist.few_bits and few_bits_grouped: x times weights of few bits, whose arrays and layout are
+arguments.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +8,11 @@ from typing import Any
 
 import torch
 
-from lapidist.errors import DTypeError
+from lapidist.calls import grouped as grouped_calls
+from lapidist.errors import ArgumentError, DTypeError
 from lapidist.quantised import product as products
-from lapidist.quantised.packed_weight import PackedWeight, of_layout
+from lapidist.quantised.packed_weight import PackedExperts, PackedWeight, of_layout
+from lapidist.torch import fake_tensors
 from lapidist.torch.autocast import in_autocast
 from lapidist.torch.fake_tensors import outline
 from lapidist.torch.operators import Operator
@@ -18,12 +22,35 @@ WEIGHT = "Tensor codes, Tensor scales, Tensor? zeros, int[] layout"
 
 def linear(x: Any, weight: PackedWeight, bias: Any = None) -> Any:
     """x @ weight + bias, with gradients to x and to the bias; under torch.compile a node of the graph."""
-    if not isinstance(x, torch.Tensor):
-        raise DTypeError(
-            f"x: must be a torch.Tensor; got {type(x).__name__}. Pass it through torch.as_tensor"
-        )
+    require_tensor("x", x)
     x, bias = in_autocast(x, bias)
     return few_bits(x, weight.codes, weight.scales, weight.zeros, weight.layout, bias)
+
+
+def grouped(x: Any, weight: PackedWeight, offsets: Any, expected_rows: int | None = None) -> Any:
+    """Rows of groups, each by the weight of its group, with a gradient to x. Rows behind the last group are
+    not set, as in lapidist.torch.grouped.
+    """
+    require_tensor("x", x)
+    require_tensor("offsets", offsets)
+    if not isinstance(weight, PackedExperts):
+        raise ArgumentError(
+            f"b: must be weights of all groups, PackedExperts; got {weight!r}. Put them together with"
+            " lapidist.quantised.stack"
+        )
+    (x,) = in_autocast(x)
+    arrays = weight.codes, weight.scales, weight.zeros
+    return few_bits_grouped(x, *arrays, weight.layout, offsets, expected_rows)
+
+
+def require_tensor(name: str, value: Any) -> None:
+    if not isinstance(value, torch.Tensor):
+        raise DTypeError(
+            f"{name}: must be a torch.Tensor; got {type(value).__name__}. Pass it through torch.as_tensor"
+        )
+
+
+# ---- one weight ----
 
 
 def run_product(x: Any, codes: Any, scales: Any, zeros: Any, layout: list[int], bias: Any = None) -> Any:
@@ -63,3 +90,83 @@ def back(ctx: Any, gradient: Any) -> tuple[Any, ...]:
 few_bits = Operator(f"few_bits(Tensor x, {WEIGHT}, Tensor? bias=None) -> Tensor", run_product, fake_product)
 few_bits_back = Operator(f"few_bits_back(Tensor gradient, {WEIGHT}) -> Tensor", run_back, fake_back)
 few_bits.record(keep, back)
+
+
+# ---- weights of groups ----
+
+
+def run_grouped(
+    x: Any,
+    codes: Any,
+    scales: Any,
+    zeros: Any,
+    layout: list[int],
+    offsets: Any,
+    expected_rows: int | None = None,
+) -> Any:
+    weight = of_layout(layout, codes, scales, zeros)
+    return grouped_calls.grouped(x.detach(), weight, offsets, expected_rows=expected_rows)
+
+
+def run_grouped_back(
+    gradient: Any,
+    codes: Any,
+    scales: Any,
+    zeros: Any,
+    layout: list[int],
+    offsets: Any,
+    expected_rows: int | None = None,
+) -> Any:
+    weight: Any = of_layout(layout, codes, scales, zeros)
+    return products.gradient_of_groups(gradient.contiguous(), weight, offsets, expected_rows)
+
+
+def fake_grouped(
+    x: Any,
+    codes: Any,
+    scales: Any,
+    zeros: Any,
+    layout: list[int],
+    offsets: Any,
+    expected_rows: int | None = None,
+) -> Any:
+    products.require_activations(outline(x, "x"), layout[0], [outline(codes, "codes")])
+    matrices = x.new_empty((codes.shape[0], *layout[:2]))
+    return fake_tensors.of_grouped(x, matrices, offsets, expected_rows=expected_rows)
+
+
+def fake_grouped_back(
+    gradient: Any,
+    codes: Any,
+    scales: Any,
+    zeros: Any,
+    layout: list[int],
+    offsets: Any,
+    expected_rows: int | None = None,
+) -> Any:
+    return gradient.new_empty((gradient.shape[0], layout[0]))
+
+
+def keep_groups(ctx: Any, inputs: Any, output: Any) -> None:
+    _, codes, scales, zeros, ctx.layout, offsets, ctx.expected_rows = inputs
+    ctx.save_for_backward(codes, scales, zeros, offsets)
+
+
+def back_of_groups(ctx: Any, gradient: Any) -> tuple[Any, ...]:
+    *arrays, offsets = ctx.saved_tensors
+    of_x = None
+    if ctx.needs_input_grad[0]:
+        of_x = few_bits_grouped_back.op(gradient, *arrays, ctx.layout, offsets, ctx.expected_rows)
+    return of_x, None, None, None, None, None, None
+
+
+GROUPS = "Tensor offsets, int? expected_rows=None"
+few_bits_grouped = Operator(
+    f"few_bits_grouped(Tensor x, {WEIGHT}, {GROUPS}) -> Tensor", run_grouped, fake_grouped
+)
+few_bits_grouped_back = Operator(
+    f"few_bits_grouped_back(Tensor gradient, {WEIGHT}, {GROUPS}) -> Tensor",
+    run_grouped_back,
+    fake_grouped_back,
+)
+few_bits_grouped.record(keep_groups, back_of_groups)

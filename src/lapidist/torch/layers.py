@@ -16,10 +16,10 @@ from lapidist.calls.prepared_weights import PreparedWeight
 from lapidist.dtypes import IEEE, Precision
 from lapidist.errors import ArgumentError
 from lapidist.quantised.packed_weight import PackedWeight
-from lapidist.quantised.packing import pack
 from lapidist.torch.autocast import in_autocast
 from lapidist.torch.eight_bits import Factors, Straight, fits, of_weight, product, require_kind
 from lapidist.torch.experts import Experts, are_experts, swapped_class
+from lapidist.torch.packed_experts import PackedExpertsModule, packed_weights, take
 from lapidist.torch.packed_layer import PackedLinear
 from lapidist.torch.public_calls import linear
 
@@ -154,11 +154,11 @@ class Swapped:
         eight_bits: tuple[Any, Factors] | None = None,
         invariant: bool | None = None,
         precision: Precision | None = None,
-        packed: list[PackedWeight] | None = None,
+        packed: list[list[PackedWeight]] | None = None,
     ) -> None:
         if packed is not None:
-            for layer, weight in zip(layers, packed, strict=True):
-                PackedLinear.take(layer, weight)
+            for layer, weights in zip(layers, packed, strict=True):
+                take(layer, weights)
             self._layers = [weakref.ref(layer) for layer in layers]
             return
         stock = EightBitLinear if eight_bits else Linear if precision is None else EmulatedLinear
@@ -166,7 +166,7 @@ class Swapped:
         for layer in layers:
             if type(layer) is not STOCK:
                 kind: Any = type(layer)
-                layer.__class__ = swapped_class(kind)
+                layer.__class__ = swapped_class(kind, Experts)
             else:
                 layer.__class__ = stock
             if invariant is not None:
@@ -185,12 +185,12 @@ class Swapped:
 
     def undo(self) -> None:
         for layer in (reference() for reference in self._layers):
-            if isinstance(layer, PackedLinear):
+            if isinstance(layer, PackedLinear | PackedExpertsModule):
                 layer.give_back()
             elif type(layer) in OURS:
                 layer.__class__ = STOCK
             elif isinstance(layer, Experts):
-                layer.__class__ = type(layer).__bases__[1]
+                layer.__class__ = layer.stock_class
             elif type(layer).__bases__ in [(kind,) for kind in OURS]:
                 layer.__class__ = derived_from_stock(type(layer))
             else:
@@ -264,8 +264,8 @@ def with_packed_weights(
                 f"{name}: must be None with weights={weights!r}, which says how layers multiply; got"
                 f" {value!r}. Leave one of them out"
             )
-    stock = [layer for layer in chosen(model, where) if type(layer) is STOCK]
-    return Swapped(stock, packed=[pack(layer.weight.detach().T, weights, group=group) for layer in stock])
+    layers = chosen(model, where)
+    return Swapped(layers, packed=[packed_weights(layer, weights, group) for layer in layers])
 
 
 def swap(
@@ -296,9 +296,9 @@ def swap(
     `precision`: "emulated" or "emulated_any_range" for layers of float32, whose weights stay cut between
     calls without gradients. Experts multiply as ever.
 
-    `weights`: "int4", "mxfp4", "int8" or "e4m3": torch.nn.Linear layers get packed weights, with a factor
-    for each `group` (32, 64, 128) of k or for a column; their own are freed. `undo()` leaves the numbers of
-    the packed weights. Experts stay torch's.
+    `weights`: "int4", "mxfp4", "nvfp4", "int8" or "e4m3": layers and experts get packed weights, with a
+    factor for each `group` (32, 64, 128) of k or for a column; their own are freed. `undo()` leaves the
+    numbers of the packed weights.
 
     `mesh`: a mesh of one dimension over whose ranks layers are split first, and stay after `undo()`. `plan`
     says how: patterns of names, each with "columns" (of the result) or "rows" (of the sum). Models of

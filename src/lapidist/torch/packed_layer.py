@@ -1,4 +1,4 @@
-"""torch.nn.Linear whose weight is packed in few bits."""
+"""Layers whose weights are packed in few bits, as buffers: torch.nn.Linear, and the weights of experts."""
 
 from __future__ import annotations
 
@@ -14,16 +14,52 @@ from lapidist.torch.few_bits import linear
 ARRAYS = "codes", "scales", "zeros"  # buffers, by the names of PackedWeight.state_dict
 
 
-class PackedLinear(torch.nn.Linear):  # type: ignore[misc]
-    """x @ weight + bias of a PackedWeight (in_features, out_features), which is no parameter.
-
-    Its state_dict has `bias` and what PackedWeight.state_dict has: layout, codes, scales and zeros.
-    """
+class PackedModule(torch.nn.Module):  # type: ignore[misc]
+    """A module whose buffers are what PackedWeight.state_dict has: layout, codes, scales and zeros."""
 
     codes: Any
     scales: Any
     zeros: Any
     numbers: list[int]  # the weight's layout
+
+    def hold(self, weight: PackedWeight) -> None:
+        """Make this the weight."""
+        for name, array in weight.state_dict().items():
+            self.register_buffer(name, array)
+        if weight.zeros is None:
+            self.register_buffer("zeros", None)
+        self.numbers = weight.layout
+
+    @property
+    def packed_weight(self) -> PackedWeight:
+        return load(dict(self.named_buffers(recurse=False)))
+
+    def unchecked_weight(self) -> Any:
+        """The same for a product, without a look at the layout's tensor."""
+        return of_layout(self.numbers, self.codes, self.scales, self.zeros)
+
+    def _apply(self, *args: Any, **options: Any) -> Any:
+        """Factors keep their type where the model's is changed: the layout names it."""
+        scales = self.scales
+        super()._apply(*args, **options)
+        if self.scales.dtype != scales.dtype:
+            self.scales = scales.to(self.scales.device)
+        return self
+
+    def _load_from_state_dict(self, state: Mapping[str, Any], prefix: str, *rest: Any) -> None:
+        """A state may have another format or other groups: its arrays take the place of these."""
+        arrays = {name: state[prefix + name] for name in ("layout", *ARRAYS) if prefix + name in state}
+        if len(arrays) >= 3:
+            self.hold(load(arrays).to(self.codes.device))
+        super()._load_from_state_dict(state, prefix, *rest)
+
+
+class PackedLinear(PackedModule, torch.nn.Linear):  # type: ignore[misc]
+    """x @ weight + bias of a PackedWeight (in_features, out_features), which is no parameter.
+
+    Its state_dict has `bias` and what PackedWeight.state_dict has: layout, codes, scales and zeros.
+    """
+
     stock_dtype: Any  # of the weight that give_back makes
 
     def __init__(self, weight: PackedWeight, bias: Any = None) -> None:
@@ -33,9 +69,7 @@ class PackedLinear(torch.nn.Linear):  # type: ignore[misc]
             "bias", None if bias is None else torch.nn.Parameter(bias, bias.requires_grad)
         )
         self.hold(weight)
-        self.stock_dtype = (
-            torch.bfloat16 if bias is None else bias.dtype
-        )  # of the weight that give_back makes
+        self.stock_dtype = torch.bfloat16 if bias is None else bias.dtype
 
     @staticmethod
     def take(layer: torch.nn.Linear, weight: PackedWeight) -> None:
@@ -60,35 +94,25 @@ class PackedLinear(torch.nn.Linear):  # type: ignore[misc]
         return cls(pack(layer.weight.detach().T, format, **how), layer.bias)
 
     def hold(self, weight: PackedWeight) -> None:
-        """Make this the weight."""
         self.register_parameter("weight", None)
-        for name, array in weight.state_dict().items():
-            self.register_buffer(name, array)
-        if weight.zeros is None:
-            self.register_buffer("zeros", None)
-        self.numbers = weight.layout
-
-    @property
-    def packed_weight(self) -> PackedWeight:
-        return load(dict(self.named_buffers(recurse=False)))
+        super().hold(weight)
 
     def forward(self, input: Any) -> Any:
-        return linear(input, of_layout(self.numbers, self.codes, self.scales, self.zeros), self.bias)
-
-    def _apply(self, *args: Any, **options: Any) -> Any:
-        """Factors keep their type where the model's is changed: the layout names it."""
-        scales = self.scales
-        super()._apply(*args, **options)
-        if self.scales.dtype != scales.dtype:
-            self.scales = scales.to(self.scales.device)
-        return self
+        return linear(input, self.unchecked_weight(), self.bias)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, weight={self.packed_weight!r}"
 
-    def _load_from_state_dict(self, state: Mapping[str, Any], prefix: str, *rest: Any) -> None:
-        """A state may have another format or other groups: its arrays take the place of these."""
-        arrays = {name: state[prefix + name] for name in ("layout", *ARRAYS) if prefix + name in state}
-        if len(arrays) >= 3:
-            self.hold(load(arrays).to(self.codes.device))
-        super()._load_from_state_dict(state, prefix, *rest)
+
+class PackedStack(PackedModule):
+    """The weights of a layer's experts, in place of the parameter that had them."""
+
+    def __init__(self, weights: PackedWeight) -> None:
+        super().__init__()
+        self.hold(weights)
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def extra_repr(self) -> str:
+        return repr(self.packed_weight)

@@ -12,7 +12,8 @@ from lapidist.calls.operation import OPEN_BLOCKS
 from lapidist.dtypes import IEEE, Precision
 from lapidist.epilogues.layer_activations import require_epilogue_alone
 from lapidist.errors import ArgumentError, DTypeError, LapidistError
-from lapidist.torch import fake_tensors, fused_epilogues, operators
+from lapidist.quantised.packed_weight import PackedWeight
+from lapidist.torch import fake_tensors, few_bits, fused_epilogues, operators
 from lapidist.torch.accumulation import accumulated, accumulated_groups
 from lapidist.torch.activations import ended, two_layers
 from lapidist.torch.autocast import in_autocast
@@ -193,6 +194,15 @@ def multiplied(name: str, tensor: Any, number: Any, a: Any) -> tuple[Any, Any]:
     return tensor * number, 1.0
 
 
+def require_usual(precision: Any, **others: Any) -> None:
+    """Refuse what is not for weights of few bits. Others are None where nobody passed them."""
+    for name, value in {"precision": None if precision == IEEE else precision, **others}.items():
+        if value is not None:
+            raise ArgumentError(
+                f"{name}: is not for weights of few bits; got {value!r}. Leave it out, or unpack the weight"
+            )
+
+
 def require_none(into: Any) -> None:
     if into is not None:
         raise ArgumentError(
@@ -244,9 +254,15 @@ def grouped(
 
     `into`: a tensor of b's shape (groups, k, n), float32 say. The backward pass adds the gradient of b to it,
     in its type, and b.grad gets none.
+
+    b may be a `lapidist.quantised.PackedExperts`, of rows alone, and has no gradient then.
     """
     if unknown:
         raise unexpected(grouped, unknown)
+    if isinstance(b, PackedWeight):
+        transposed = {"trans_a": trans_a or None, "trans_b": trans_b or None}
+        require_usual(out_dtype=out_dtype, precision=precision, into=into, invariant=invariant, **transposed)
+        return few_bits.grouped(a, b, offsets, expected_rows)
     if invariant is not None or OPEN_BLOCKS:
         precision = with_invariance(precision, invariant)
     require_tensors(a=a, b=b, offsets=offsets)

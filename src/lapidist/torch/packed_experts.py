@@ -1,0 +1,65 @@
+"""A mixture's experts whose weights are packed in few bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from lapidist.quantised.packed_weight import PackedWeight, unpack
+from lapidist.quantised.packing import pack
+from lapidist.torch.experts import Experts, swapped_class
+from lapidist.torch.few_bits import grouped
+from lapidist.torch.packed_layer import PackedLinear, PackedStack
+
+WEIGHTS = "gate_up_proj", "down_proj"
+
+
+class PackedExpertsModule(Experts):
+    """Experts that have a PackedStack in place of each parameter."""
+
+    stock_dtype: Any  # of the weights that give_back makes
+
+    def may_be_fused(self, operands: tuple[Any, ...]) -> bool:
+        """Rows of products of few bits are neither gathered nor scattered."""
+        return False
+
+    def by_groups(self, rows: Any, weights: Any, ends: Any) -> Any:
+        return grouped(rows, weights.unchecked_weight(), ends)
+
+    def give_back(self) -> None:
+        """Make the module its model's again, with the numbers of the packed weights, which are rounded."""
+        for name in WEIGHTS:
+            numbers = unpack(getattr(self, name).packed_weight).to(self.stock_dtype)
+            delattr(self, name)
+            values = in_order(numbers, self.is_transposed).contiguous()
+            self.register_parameter(name, torch.nn.Parameter(values, requires_grad=False))
+        del self.stock_dtype
+        self.__class__ = self.stock_class
+
+
+def in_order(weights: Any, is_transposed: bool) -> Any:
+    """Weights of experts as (k, n), from those of a module, or the other way round."""
+    return weights if is_transposed else weights.mT
+
+
+def packed_weights(layer: Any, format: str, group: int | None) -> list[PackedWeight]:
+    """The weights of a linear layer or of experts, packed."""
+    if isinstance(layer, torch.nn.Linear):
+        return [pack(layer.weight.detach().T, format, group=group)]
+    parameters = (getattr(layer, name).detach() for name in WEIGHTS)
+    return [pack(in_order(weights, layer.is_transposed), format, group=group) for weights in parameters]
+
+
+def take(layer: Any, weights: list[PackedWeight]) -> None:
+    """Let a layer multiply by packed weights, in place: its hooks stay, its own weights go."""
+    if isinstance(layer, torch.nn.Linear):
+        PackedLinear.take(layer, weights[0])
+        return
+    stock: Any = type(layer)
+    dtype = layer.gate_up_proj.dtype
+    for name, packed in zip(WEIGHTS, weights, strict=True):
+        delattr(layer, name)
+        layer.add_module(name, PackedStack(packed))
+    layer.__class__ = swapped_class(stock, PackedExpertsModule)
+    layer.stock_dtype = dtype

@@ -1,0 +1,140 @@
+"""Mixtures of experts with weights of few bits, beside the same ones of the numbers that their codes mean."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import io
+import pickle
+from typing import Any
+
+import pytest
+
+import lapidist
+from lapidist import quantised
+
+pytestmark = [pytest.mark.frameworks, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+COUNT, TOP_K, FEATURES, INNER = 5, 2, 128, 64
+
+
+@pytest.fixture
+def stock(torch: Any, lt: Any) -> Any:
+    torch.manual_seed(52)
+    return importlib.import_module("mixtures")
+
+
+def mixture(torch: Any, stock: Any, transposed: bool = False) -> Any:
+    model = stock.StockMixture(COUNT, TOP_K, FEATURES, INNER, transposed)
+    model.experts.requires_grad_(False)
+    return model.to(torch.bfloat16), torch.rand(3, 7, FEATURES, dtype=torch.bfloat16)
+
+
+def experts_alone(name: str, layer: Any) -> bool:
+    return name == "experts"
+
+
+def learned(torch: Any, experts: Any, x: Any, index: Any, shares: Any) -> list[Any]:
+    x, shares = x.detach().requires_grad_(), shares.detach().requires_grad_()
+    result = experts(x, index, shares)
+    return [result.detach(), *torch.autograd.grad(result.square().sum(), (x, shares))]
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(("weights", "group"), [("int4", 32), ("mxfp4", None), ("nvfp4", None)])
+def test_experts_learn_as_those_of_the_decoded_weights(
+    torch: Any, lt: Any, stock: Any, weights: str, group: int | None, transposed: bool
+) -> None:
+    model, x = mixture(torch, stock, transposed)
+    up = model.experts.gate_up_proj.detach()
+    swapped = lt.swap(model, where=experts_alone, weights=weights, group=group)
+    assert len(swapped) == 1
+    assert [name for name, _ in model.named_parameters()] == ["gate.weight"]
+    packed = model.experts.gate_up_proj.packed_weight
+    expected = quantised.pack(up if transposed else up.mT, weights, group=group)
+    assert torch.equal(packed.codes, expected.codes)
+    tokens, shares = x.flatten(0, 1), torch.rand(21, TOP_K)
+    index = torch.stack([torch.randperm(COUNT - 1)[:TOP_K] for _ in range(21)])  # none for the last one
+    found = learned(torch, model.experts, tokens, index, shares)
+    swapped.undo()
+    assert type(model.experts) is stock.StockExperts
+    numbers = quantised.unpack(packed).to(torch.bfloat16)
+    assert torch.equal(model.experts.gate_up_proj, numbers if transposed else numbers.mT)
+    decoded = copy.deepcopy(model.experts).double()
+    for one, other in zip(
+        found, learned(torch, decoded, tokens.double(), index, shares.double()), strict=True
+    ):
+        assert one.shape == other.shape
+        assert (one.double() - other).abs().max() <= 0.02 * other.abs().max()
+
+
+def test_other_routes_and_no_tokens(torch: Any, lt: Any, stock: Any) -> None:
+    """Experts of other devices add nothing."""
+    model, x = mixture(torch, stock)
+    lt.swap(model, weights="mxfp4", where=experts_alone)
+    experts, tokens, weights = model.experts, x[0], torch.rand(7, 2)
+    index = torch.tensor([[0, COUNT], [COUNT, 1], [4, 0], [3, 3], [COUNT, COUNT], [1, 2], [2, 0]])
+    found = experts(tokens, index, weights)
+    assert not found[4].any()
+    up, down = (quantised.unpack(each.packed_weight).double() for each in experts.children())
+    for token, row in enumerate(index.tolist()):
+        expected = torch.zeros(FEATURES, dtype=torch.float64)
+        for place, number in enumerate(row):
+            if number < COUNT:
+                hidden = experts._apply_gate(tokens[token].double() @ up[number])
+                expected += weights[token, place] * (hidden @ down[number])
+        assert (found[token].double() - expected).abs().max() <= 0.02 * expected.abs().max() + 1e-6
+    assert experts(tokens[:0], index[:0], weights[:0]).shape == (0, FEATURES)
+
+
+def test_states_and_copies_of_packed_experts(torch: Any, lt: Any, stock: Any) -> None:
+    (model, x), (other, _) = mixture(torch, stock), mixture(torch, stock)
+    lt.swap(model, weights="int4", group=64)
+    lt.swap(other, weights="mxfp4")
+    expected, file = model(x), io.BytesIO()
+    assert not torch.equal(other(x), expected)
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    other.load_state_dict(torch.load(file, weights_only=True))
+    assert torch.equal(other(x), expected)
+    for same in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert isinstance(same.experts, stock.StockExperts)
+        assert torch.equal(same(x), expected)
+    scales = model.experts.down_proj.scales.clone()
+    model.half()
+    assert torch.equal(model.experts.down_proj.scales, scales)
+    assert model(x.half()).dtype is torch.float16
+
+
+def test_one_graph_serves_all_routes(torch: Any, lt: Any, stock: Any) -> None:
+    model, x = mixture(torch, stock)
+    lt.swap(model, weights="int4", group=64)
+    torch._dynamo.reset()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    for tokens in (x, x.flip(-1)):
+        results = []
+        for run in (compiled, model):
+            given = tokens.detach().requires_grad_()
+            result = run(given)
+            results.append((result, *torch.autograd.grad(result.float().square().sum(), given)))
+        for one, other in zip(*results, strict=True):
+            assert torch.equal(one, other)
+
+
+def test_what_packed_groups_refuse(torch: Any, lt: Any, stock: Any) -> None:
+    model, x = mixture(torch, stock)
+    packed = quantised.pack(model.experts.gate_up_proj.mT, "int8")
+    ends = torch.tensor([2, 2, 3, 6, 7], dtype=torch.int32)
+    for arguments, more, words in (
+        ((x[0], packed[0], ends), {}, "b: must be weights of all groups, PackedExperts; got PackedWeight"),
+        ((x[0], packed, ends), {"trans_b": True}, "trans_b: is not for weights of few bits"),
+        ((x[0], packed, ends), {"into": x}, "into: is not for weights of few bits"),
+        ((x[0].float(), packed, ends), {}, "x: must be bfloat16 or float16; got float32"),
+        ((x[0], packed, ends[1:]), {}, "b: must have a matrix for each of the 4 groups"),
+    ):
+        with pytest.raises(lapidist.LapidistError, match=words):
+            lt.grouped(*arguments, **more)
+    narrow = stock.StockMixture(COUNT, TOP_K, 64, 12)
+    with pytest.raises(lapidist.LapidistError, match="weight: k must be a multiple of 64"):
+        lt.swap(narrow, weights="int4")
+    assert type(narrow.gate) is torch.nn.Linear
+    assert type(narrow.experts) is stock.StockExperts
