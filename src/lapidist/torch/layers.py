@@ -185,7 +185,7 @@ class Swapped:
 
     def undo(self) -> None:
         for layer in (reference() for reference in self._layers):
-            if isinstance(layer, PackedLinear | PackedExpertsModule):
+            if type(layer) is PackedLinear or isinstance(layer, PackedExpertsModule):
                 layer.give_back()
             elif type(layer) in OURS:
                 layer.__class__ = STOCK
@@ -253,9 +253,12 @@ def with_packed_weights(
     where: Callable[[str, Any], bool] | None,
     weights: str | None,
     group: int | None,
+    over: tuple[Any, Mapping[str, str] | None, int | None],
     others: Mapping[str, Any],
 ) -> Swapped:
-    """All weights are packed before a layer changes. `others`: arguments of swap, which must be None."""
+    """All weights are packed before a layer changes. `over`: the mesh, plan and sequence_dim of swap;
+    `others`: those of its arguments that must be None.
+    """
     if weights is None:
         raise ArgumentError(f"group: is for weights of few bits; got {group!r}. Pass weights=, too")
     for name, value in others.items():
@@ -264,8 +267,15 @@ def with_packed_weights(
                 f"{name}: must be None with weights={weights!r}, which says how layers multiply; got"
                 f" {value!r}. Leave one of them out"
             )
-    layers = chosen(model, where)
-    return Swapped(layers, packed=[packed_weights(layer, weights, group) for layer in layers])
+    (mesh, plan, sequence_dim), layers = over, chosen(model, where)
+    packed = {layer: packed_weights(layer, weights, group) for layer in layers}
+    if mesh is None:
+        return Swapped(layers, packed=list(packed.values()))
+    parallel = importlib.import_module("lapidist.torch.parallel_layers")
+    pairs = parallel.planned(model, mesh, plan, where, packed)
+    swapped = Swapped(layers, packed=list(packed.values()))
+    parallel.split_pairs(pairs, mesh, sequence_dim)
+    return swapped
 
 
 def swap(
@@ -302,7 +312,8 @@ def swap(
 
     `mesh`: a mesh of one dimension over whose ranks layers are split first, and stay after `undo()`. `plan`
     says how: patterns of names, each with "columns" (of the result) or "rows" (of the sum). Models of
-    transformers have one. With `dtype`, each rank rounds its own part, which stays in 8 bits, too.
+    transformers have one. With `dtype`, each rank rounds its own part, which stays in 8 bits, too. With
+    `weights`, parts are whole tiles of 64 columns, or whole groups of k.
     `sequence_dim`: along which dimension what lies between these layers is split."""
     require_model(model, where)
     if dtype is not None:
@@ -312,10 +323,10 @@ def swap(
     if precision is not None:
         require_emulation(precision)
         require_alone(precision, dtype=dtype, mesh=mesh, invariant=invariant or None)
-    if weights is not None or group is not None:
-        others = {"dtype": dtype, "mesh": mesh, "invariant": invariant, "precision": precision}
-        return with_packed_weights(model, where, weights, group, others)
     require_mesh(mesh, plan=plan, sequence_dim=sequence_dim)
+    if weights is not None or group is not None:
+        others = {"dtype": dtype, "invariant": invariant, "precision": precision}
+        return with_packed_weights(model, where, weights, group, (mesh, plan, sequence_dim), others)
     if mesh is not None:
         for layer in split_over_mesh(model, mesh, plan, sequence_dim, where):
             if invariant is not None:

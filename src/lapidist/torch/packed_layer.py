@@ -51,6 +51,7 @@ class PackedModule(torch.nn.Module):  # type: ignore[misc]
         arrays = {name: state[prefix + name] for name in ("layout", *ARRAYS) if prefix + name in state}
         if len(arrays) >= 3:
             self.hold(load(arrays).to(self.codes.device))
+            state = {**state, **{prefix + name: getattr(self, name) for name in arrays}}
         super()._load_from_state_dict(state, prefix, *rest)
 
 

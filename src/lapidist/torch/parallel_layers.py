@@ -7,30 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ParallelStyle
 
 from lapidist.distributed.compiled_products import Kind
-from lapidist.distributed.group_facts import group_of
 from lapidist.distributed.parallel_linear import column_parallel_linear, row_parallel_linear
-from lapidist.distributed.product_gradients import Shared
 from lapidist.errors import ArgumentError
 from lapidist.torch.autocast import in_autocast
 from lapidist.torch.layers import STOCK, Linear
+from lapidist.torch.mesh_sharing import Sharing, local
+from lapidist.torch.packed_layer import PackedLinear
 from lapidist.torch.parallel_eight_bits import linear_over_ranks, quantised_part
+from lapidist.torch.parallel_few_bits import require_split, split_packed
 
+SPLIT = STOCK, Linear, PackedLinear  # layers that may be
 KINDS = {"columns": "columns", "colwise": "columns", "rows": "rows", "rowwise": "rows"}
-
-
-class Sharing(NamedTuple):
-    """The mesh over which a layer is split, and the dimension along which its other side is, if it is."""
-
-    mesh: Any
-    sequence_dim: int | None
-    use_local_output: bool
 
 
 class ParallelLinear(Linear):
@@ -42,21 +36,12 @@ class ParallelLinear(Linear):
     def in_eight_bits(self, kind: Kind, input: Any, with_bias: bool) -> Any:
         """The result by 8-bit products; the weight is rounded once."""
         input, weight, bias = self.parts(input)
-        part = self.weight.to_local() if isinstance(self.weight, DTensor) else self.weight
-        quantised = quantised_part(self, part)
+        quantised = quantised_part(self, local(self.weight))
         dim = self.sharing.sequence_dim
         return linear_over_ranks(kind, input, weight, bias if with_bias else None, quantised, self, dim)
 
     def parts(self, input: Any) -> tuple[Any, Any, Any]:
-        weight, bias = self.weight, self.bias
-        tensors = (input, weight, bias)
-        local = [part.to_local() if isinstance(part, DTensor) else part for part in tensors]
-        return in_autocast(*local)
-
-    def delivered(self, result: Any, placement: Any) -> Any:
-        if self.sharing.use_local_output:
-            return result
-        return DTensor.from_local(result, self.sharing.mesh, [placement], run_check=False)
+        return in_autocast(*map(local, (input, self.weight, self.bias)))
 
 
 class ColumnParallelLinear(ParallelLinear):
@@ -70,7 +55,7 @@ class ColumnParallelLinear(ParallelLinear):
             result = column_parallel_linear(
                 *self.parts(input), mesh, sequence_dim=sequence_dim, invariant=self.invariant
             )
-        return self.delivered(result, Shard(result.ndim - 1))
+        return self.sharing.delivered(result, Shard(result.ndim - 1))
 
 
 class RowParallelLinear(ParallelLinear):
@@ -80,19 +65,12 @@ class RowParallelLinear(ParallelLinear):
         mesh, sequence_dim, _ = self.sharing
         if self.eight_bits is not None:
             kind: Kind = "reduce" if sequence_dim is None else "scatter"
-            result = with_bias(self.in_eight_bits(kind, input, False), self.parts(input)[2], self.sharing)
+            result = self.sharing.with_bias(self.in_eight_bits(kind, input, False), self.parts(input)[2])
         else:
             result = row_parallel_linear(
                 *self.parts(input), mesh, sequence_dim=sequence_dim, invariant=self.invariant
             )
-        return self.delivered(result, Replicate() if sequence_dim is None else Shard(sequence_dim))
-
-
-def with_bias(total: Any, bias: Any, sharing: Sharing) -> Any:
-    """A sum over ranks has its bias once."""
-    if bias is None:
-        return total
-    return total + (bias if sharing.sequence_dim is None else Shared.apply(bias, group_of(sharing.mesh)))
+        return self.sharing.delivered(result, Replicate() if sequence_dim is None else Shard(sequence_dim))
 
 
 class Parallel(ParallelStyle):  # type: ignore[misc]
@@ -106,13 +84,15 @@ class Parallel(ParallelStyle):  # type: ignore[misc]
         self.sequence_dim, self.use_local_output = sequence_dim, use_local_output
 
     def _apply(self, module: Any, device_mesh: Any) -> Any:
-        if type(module) not in (STOCK, Linear):
+        if type(module) not in SPLIT:
             raise ArgumentError(
                 f"{type(self).__name__}: must be applied to a torch.nn.Linear; got {type(module).__name__}."
                 " Name its linear layers in the plan"
             )
-        ranks, extent = device_mesh.size(), module.weight.shape[self.dim]
-        if extent % ranks:
+        is_packed, ranks = type(module) is PackedLinear, device_mesh.size()
+        if is_packed:
+            require_split(self.dim, module.packed_weight, ranks)
+        elif (extent := module.weight.shape[self.dim]) % ranks:
             raise ArgumentError(
                 f"{type(self).__name__}: the weight's dimension {self.dim} must divide by the number of"
                 f" ranks, {ranks}; got {extent}. Pad it, or leave the layer out"
@@ -122,8 +102,11 @@ class Parallel(ParallelStyle):  # type: ignore[misc]
             place = Replicate() if name == "bias" and self.dim else Shard(self.dim)
             split = distribute_tensor(parameter, device_mesh, [place], src_data_rank=self.src_data_rank)
             module.register_parameter(name, torch.nn.Parameter(split, requires_grad=parameter.requires_grad))
-        module.__class__ = self.layer
         module.sharing = Sharing(device_mesh, self.sequence_dim, self.use_local_output)
+        if is_packed:
+            split_packed(module, self.dim, self.src_data_rank)
+        else:
+            module.__class__ = self.layer
         return module
 
 
@@ -163,7 +146,7 @@ def styled(model: Any, plan: Mapping[str, str], where: Any) -> Iterator[tuple[An
     """The linear layers that a plan names, each with its kind."""
     for name, layer in model.named_modules():
         kinds = [kind for pattern, kind in plan.items() if fnmatchcase(name, pattern)]
-        if kinds and type(layer) in (STOCK, Linear) and (where is None or where(name, layer)):
+        if kinds and type(layer) in SPLIT and (where is None or where(name, layer)):
             if kinds[0] not in KINDS:
                 raise ArgumentError(
                     f'plan: must say "columns" or "rows"; got {kinds[0]!r} for {name}. Write one of them'
@@ -176,6 +159,20 @@ def split_layers(
 ) -> list[Any]:
     """Split a model's layers over a mesh; the layers."""
     pairs = list(styled(model, plan_of_model(model, plan), where))
+    return split_pairs(pairs, mesh, sequence_dim)
+
+
+def split_pairs(pairs: list[tuple[Any, str]], mesh: Any, sequence_dim: int | None) -> list[Any]:
     for layer, kind in pairs:
         STYLES[kind](sequence_dim=sequence_dim)._apply(layer, mesh)
     return [layer for layer, _ in pairs]
+
+
+def planned(
+    model: Any, mesh: Any, plan: Mapping[str, str] | None, where: Any, packed: Mapping[Any, Any]
+) -> list[tuple[Any, str]]:
+    """The layers that are to be split, whose packed weights are not theirs yet."""
+    pairs = [pair for pair in styled(model, plan_of_model(model, plan), where) if pair[0] in packed]
+    for layer, kind in pairs:
+        require_split(STYLES[kind].dim, packed[layer][0], mesh.size())
+    return pairs

@@ -1,0 +1,126 @@
+"""Layers of few bits that are split over ranks, one process each: what each runs."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import pytest
+import torch
+
+from lapidist import quantised
+from lapidist.errors import ArgumentError
+from parallel_ranks import gathered, part
+
+WIDTH, INNER, OUT, ROWS = 128, 256, 40, 6
+PLAN = {"0": "columns", "2": "rows"}
+
+
+def two_layers(width: int = WIDTH, inner: int = INNER, seed: int = 52) -> Any:
+    torch.manual_seed(seed)
+    up, down = torch.nn.Linear(width, inner), torch.nn.Linear(inner, OUT)
+    return torch.nn.Sequential(up, torch.nn.ReLU(), down).to(torch.bfloat16)
+
+
+def learned(model: Any, x: Any, direction: Any) -> list[Any]:
+    x = x.detach().requires_grad_()
+    result = model(x)
+    biases = [parameter for name, parameter in model.named_parameters() if name.endswith("bias")]
+    gradients = torch.autograd.grad(result, (x, *biases), direction)
+    return [result.detach(), *map(gathered, gradients)]
+
+
+def decoded(model: Any) -> Any:
+    """Plain layers of the numbers that a packed model's codes mean, in float64."""
+    layers = [
+        torch.nn.Linear(layer.in_features, layer.out_features).double() for layer in (model[0], model[2])
+    ]
+    for plain, layer in zip(layers, (model[0], model[2]), strict=True):
+        plain.weight.data = quantised.unpack(layer.packed_weight, "float64").T.contiguous()
+        plain.bias.data = layer.bias.detach().double()
+    return torch.nn.Sequential(layers[0], torch.nn.ReLU(), layers[1])
+
+
+def near(found: list[Any], expected: list[Any]) -> None:
+    for one, other in zip(found, expected, strict=True):
+        assert one.shape == other.shape
+        assert (one.double() - other).abs().max() <= 0.02 * other.abs().max()
+
+
+def splits_are_parts(mesh: Any, weights: str, group: int | None) -> None:
+    """Results, gradients, numbers and states are those of one device, or this rank's part of them."""
+    lt = importlib.import_module("lapidist.torch")
+    one = two_layers()
+    lt.swap(one, weights=weights, group=group)
+    x, g = (torch.randn(2, ROWS, size, dtype=torch.bfloat16) for size in (WIDTH, OUT))
+    expected = learned(decoded(one), x.double(), g.double())
+    for sequence in (None, 1):
+        model, other = two_layers(), two_layers(seed=53)
+        how: dict[str, Any] = {"mesh": mesh, "plan": PLAN, "sequence_dim": sequence}
+        swapped = lt.swap(model, weights=weights, group=group, **how)
+        rows, of_rows = (x, g) if sequence is None else (part(x, 1), part(g, 1))
+        found = learned(model, rows, of_rows)
+        near(found, [part(each, 1) if sequence and each.ndim == 3 else each for each in expected])
+        for number, dim in ((0, 1), (2, 0)):
+            numbers = quantised.unpack(model[number].packed_weight)
+            assert torch.equal(numbers, part(quantised.unpack(one[number].packed_weight), dim))
+        for name, value in one.state_dict().items():
+            assert torch.equal(gathered(model.state_dict()[name]), value)
+        lt.swap(other, weights="int8", group=32, **how)
+        for state in (model.state_dict(), one.state_dict()):
+            other.load_state_dict(state)
+            assert torch.equal(other(rows), found[0])
+        swapped.undo()
+        assert torch.equal(model(rows), found[0])
+
+
+def refusals(mesh: Any) -> None:
+    """Before a layer changes."""
+    lt = importlib.import_module("lapidist.torch")
+    for sizes, how, words in (
+        ((128, 192), {"weights": "mxfp4"}, "ColumnParallel: packed columns are split by whole tiles of 64"),
+        ((128, 256), {"weights": "int4"}, "RowParallel: a split of k must keep groups whole; got a factor"),
+        ((128, 384), {"weights": "int4", "group": 128}, "by whole groups, 128 of k at least, .* got k = 384"),
+    ):
+        model = two_layers(*sizes)
+        with pytest.raises(ArgumentError, match=words):
+            lt.swap(model, mesh=mesh, plan=PLAN, **how)
+        assert [type(layer) for layer in model] == [torch.nn.Linear, torch.nn.ReLU, torch.nn.Linear]
+    lt.swap(model, mesh=mesh, plan={"2": "rows"}, weights="int4", group=64)
+    with pytest.raises(ArgumentError, match="k must keep groups whole"):
+        model[2].load_state_dict(lt.PackedLinear.packed(two_layers(*sizes)[2], "int4").state_dict())
+
+
+def graphs(mesh: Any) -> None:
+    """One graph of both layers, whose results and gradients are those of calls."""
+    lt = importlib.import_module("lapidist.torch")
+    x, g = (torch.randn(2, 3, size, dtype=torch.bfloat16) for size in (WIDTH, OUT))
+    model = two_layers()
+    lt.swap(model, mesh=mesh, plan=PLAN, sequence_dim=1, weights="int4", group=64)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    for one, other in zip(learned(compiled, x, g), learned(model, x, g), strict=True):
+        assert torch.equal(one, other)
+
+
+def styles(mesh: Any) -> None:
+    """torch's parallelize_module, with layers that were packed before."""
+    from torch.distributed.tensor.parallel import parallelize_module
+
+    lt = importlib.import_module("lapidist.torch")
+    model, x = two_layers(), torch.randn(ROWS, WIDTH, dtype=torch.bfloat16)
+    lt.swap(model, weights="mxfp4")
+    expected = model(x)
+    plan = {"0": lt.ColumnParallel(), "2": lt.RowParallel(use_local_output=False)}
+    result = parallelize_module(model, mesh, plan)(x)
+    assert result.placements[0].is_replicate()
+    near([result.full_tensor()], [expected.double()])
+
+
+def everything(device: str) -> None:
+    torch.set_default_device(device)
+    mesh = torch.distributed.device_mesh.init_device_mesh(device, (torch.distributed.get_world_size(),))
+    for weights, group in (("int4", 64), ("mxfp4", None), ("nvfp4", None)):
+        splits_are_parts(mesh, weights, group)
+    refusals(mesh)
+    graphs(mesh)
+    styles(mesh)
