@@ -32,7 +32,7 @@ def ended(
     same of input and weight.
     """
     if residual is not None:
-        require_residual(residual, input, weight)
+        require_residual(residual, input, tuple(weight.shape))
     try:
         if activation is None:
             return with_residual(input, weight, bias, residual, out_dtype, precision)
@@ -92,10 +92,10 @@ def added(hidden: Any, residual: Any) -> Any:
     return hidden if residual is None else (hidden + residual).to(hidden.dtype)
 
 
-def require_residual(residual: Any, input: Any, weight: Any) -> None:
+def require_residual(residual: Any, input: Any, of_weight: tuple[int, ...]) -> None:
     """Refuse a residual that is not of the result's shape."""
-    require_features(tuple(input.shape), tuple(weight.shape))
-    shape = (*input.shape[:-1], *weight.shape[:-1])
+    require_features(tuple(input.shape), of_weight)
+    shape = (*input.shape[:-1], *of_weight[:-1])
     if not isinstance(residual, torch.Tensor) or tuple(residual.shape) != shape:
         got = tuple(residual.shape) if isinstance(residual, torch.Tensor) else type(residual).__name__
         raise ShapeError(

@@ -25,7 +25,7 @@ class PackedExpertsModule(Experts):
         return False
 
     def by_groups(self, rows: Any, weights: Any, ends: Any) -> Any:
-        return grouped(rows, weights.unchecked_weight(), ends)
+        return grouped(rows, weights.packed_weight, ends)
 
     def give_back(self) -> None:
         """Make the module its model's again, with the numbers of the packed weights, which are rounded."""

@@ -32,10 +32,6 @@ class PackedModule(torch.nn.Module):  # type: ignore[misc]
 
     @property
     def packed_weight(self) -> PackedWeight:
-        return load(dict(self.named_buffers(recurse=False)))
-
-    def unchecked_weight(self) -> Any:
-        """The same for a product, without a look at the layout's tensor."""
         return of_layout(self.numbers, self.codes, self.scales, self.zeros)
 
     def _apply(self, *args: Any, **options: Any) -> Any:
@@ -99,7 +95,7 @@ class PackedLinear(PackedModule, torch.nn.Linear):  # type: ignore[misc]
         super().hold(weight)
 
     def forward(self, input: Any) -> Any:
-        return linear(input, self.unchecked_weight(), self.bias)
+        return linear(input, self.packed_weight, self.bias)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, weight={self.packed_weight!r}"

@@ -85,10 +85,6 @@ class ParallelPackedLinear(PackedLinear):
     @property
     def packed_weight(self) -> PackedWeight:
         """This rank's part."""
-        weight: PackedWeight = self.unchecked_weight()
-        return weight
-
-    def unchecked_weight(self) -> Any:
         return of_layout(self.part_numbers, *(local(getattr(self, name)) for name in ARRAYS))
 
     def parts(self, input: Any) -> tuple[Any, Any]:

@@ -13,7 +13,7 @@ from lapidist.dtypes import IEEE, Precision
 from lapidist.epilogues.layer_activations import require_epilogue_alone
 from lapidist.errors import ArgumentError, DTypeError, LapidistError
 from lapidist.quantised.packed_weight import PackedWeight
-from lapidist.torch import fake_tensors, few_bits, fused_epilogues, operators
+from lapidist.torch import fake_tensors, few_bits, fused_epilogues, operators, packed_activations
 from lapidist.torch.accumulation import accumulated, accumulated_groups
 from lapidist.torch.activations import ended, two_layers
 from lapidist.torch.autocast import in_autocast
@@ -43,6 +43,9 @@ def matmul(
         product = operators.repeated_matmul(a, b)
         if product is not None:
             return product
+    if isinstance(b, PackedWeight):
+        require_usual(out_dtype=out_dtype, precision=precision)
+        return packed_activations.linear(a, b, None, None, None, epilogue)
     require_tensors(a=a, b=b)
     if epilogue is not None:
         return fused_epilogues.matmul(a, b, epilogue, out_dtype, precision)
@@ -110,7 +113,9 @@ def linear(
     `invariant`: whether a row has the same bits whatever other rows there are, and so has its gradient.
 
     `into`: a tensor of weight's shape, float32 say. The backward pass adds the weight's gradient to it, in
-    its type, and weight.grad gets none. Or a `TokenTree`, whose bits no cut into micro-batches changes."""
+    its type, and weight.grad gets none. Or a `TokenTree`, whose bits no cut into micro-batches changes.
+
+    weight may be a `lapidist.quantised.PackedWeight` (k, n), as `PackedLinear.packed_weight`."""
     if unknown:
         raise unexpected(linear, unknown)
     if invariant is not None or OPEN_BLOCKS:
@@ -125,6 +130,9 @@ def linear(
             product = recorded_linear(*operands)
             if product is not None:
                 return product
+    if isinstance(weight, PackedWeight):
+        require_usual(out_dtype=out_dtype, precision=precision, into=into)
+        return packed_activations.linear(input, weight, bias, activation, residual, epilogue)
     require_tensors(("bias",), input=input, weight=weight, bias=bias)
     input, weight, bias = in_autocast(input, weight, bias)
     if epilogue is not None:
@@ -161,6 +169,9 @@ def mlp(
         raise unexpected(mlp, unknown)
     if invariant is not None or OPEN_BLOCKS:
         precision = with_invariance(precision, invariant)
+    if isinstance(up, PackedWeight) or isinstance(down, PackedWeight):
+        how: dict[str, Any] = {"precision": precision}
+        return linear(linear(input, up, up_bias, activation=activation, **how), down, down_bias, **how)
     biases = {"up_bias": up_bias, "down_bias": down_bias}
     require_tensors(tuple(biases), input=input, up=up, down=down, **biases)
     input, up, up_bias, down, down_bias = in_autocast(input, up, up_bias, down, down_bias)

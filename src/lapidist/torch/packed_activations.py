@@ -1,0 +1,101 @@
+"""Layers of few bits with an activation, a residual or another function, in the launch of the product unless
+torch must see between them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+import lapidist.quantised as quantised
+from lapidist.calls.operation import epilogue_checked
+from lapidist.epilogues.layer_activations import ENDINGS, require_activation, require_epilogue_alone
+from lapidist.epilogues.ready_made import READY
+from lapidist.quantised.bound_product import require_bias_alone
+from lapidist.quantised.packed_weight import PackedWeight
+from lapidist.quantised.product import gradient_to_x, require_weight
+from lapidist.torch import fake_tensors, few_bits, fused_epilogues, mlp
+from lapidist.torch.activations import ACTIVATIONS, added, require_residual
+from lapidist.torch.autocast import in_autocast
+from lapidist.torch.dispatch_state import is_direct, is_recorded
+from lapidist.torch.fake_tensors import in_rows
+
+
+def linear(
+    input: Any, weight: PackedWeight, bias: Any, activation: Any, residual: Any, epilogue: Any = None
+) -> Any:
+    """input @ weight + bias, and what follows it."""
+    require_weight(weight)
+    few_bits.require_tensor("input", input)
+    if epilogue is not None:
+        require_epilogue_alone(activation=activation, residual=residual)
+        require_bias_alone(bias)
+        return with_epilogue(input, weight, epilogue)
+    input, bias = in_autocast(input, bias)
+    if activation is not None:
+        require_activation(activation)
+    if residual is not None:
+        require_residual(residual, input, weight.shape[::-1])
+    operands = input, bias, residual
+    ends, direct = not activation is residual is None, is_direct(*operands)
+    if not ends or not direct or (activation is None and is_recorded(operands)):
+        hidden = few_bits.linear(input, weight, bias)
+        return added(hidden if activation is None else ACTIVATIONS[activation](hidden), residual)
+    rows, addend = in_rows(input), None if residual is None else in_rows(residual)
+    if is_recorded(operands):
+        hidden = Ended.apply(rows, bias, addend, weight, activation)
+    else:
+        hidden = in_one_launch(rows, weight, activation, False, bias=bias, residual=addend)
+    return hidden.reshape(*input.shape[:-1], weight.shape[1])
+
+
+def in_one_launch(
+    rows: Any, weight: PackedWeight, activation: str | None, keeps: bool, **operands: Any
+) -> Any:
+    """`operands` of the epilogue may be None."""
+    present = {name: value for name, value in operands.items() if value is not None}
+    after = READY["_".join(present)] if activation is None else ENDINGS[activation, keeps][tuple(present)]
+    return quantised.matmul(rows, weight, epilogue=after(**present))
+
+
+class Ended(torch.autograd.Function):  # type: ignore[misc]
+    """One launch, which stores the activation's argument, too."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Any, bias: Any, residual: Any, weight: PackedWeight, activation: str) -> Any:
+        tensors = (None if tensor is None else tensor.detach() for tensor in (bias, residual))
+        operands = dict(zip(("bias", "residual"), tensors, strict=True))
+        hidden, before = in_one_launch(rows.detach(), weight, activation, True, **operands)
+        ctx.save_for_backward(before)
+        ctx.call = weight, activation
+        return hidden
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, of_hidden: Any) -> Any:
+        (before,), (weight, activation) = ctx.saved_tensors, ctx.call
+        of_rows, of_bias, of_residual, *_ = ctx.needs_input_grad
+        g = mlp.SLOPES[activation](of_hidden, before)
+        return (
+            gradient_to_x(g, weight) if of_rows else None,
+            g.sum(0) if of_bias else None,
+            of_hidden if of_residual else None,
+            None,
+            None,
+        )
+
+
+def with_epilogue(input: Any, weight: PackedWeight, epilogue: Any) -> Any:
+    """A function of sums; where torch must see them, they are rounded to the input's type before it."""
+    bound = epilogue_checked(epilogue)
+    assert bound is not None
+    (input,) = in_autocast(input)
+    if not fused_epilogues.is_separate(bound, input):
+        return quantised.matmul(input, weight, epilogue=bound)
+    row = input.ndim == 1
+    if row:
+        bound = fused_epilogues.with_tiles(bound, lambda tile: tile.unsqueeze(0) if tile.ndim == 1 else tile)
+    sums = few_bits.linear(input.unsqueeze(0) if row else input, weight).float()
+    numbers = input.new_empty(()).expand(weight.shape)  # their shape and type alone
+    dtype = fake_tensors.of_matmul(input, numbers, epilogue=bound).dtype
+    return fused_epilogues.finished(bound, sums, dtype, row)
