@@ -10,6 +10,7 @@ import pytest
 
 import lapidist
 from lapidist import quantised
+from lapidist.quantised import packed_weight, packing
 from lapidist.quantised.number_formats import format_named
 from lapidist.quantised.packed_weight import made
 
@@ -56,6 +57,66 @@ def test_tensors_are_put_in_order_as_arrays_are(format: str) -> None:
         if (array := getattr(arrays, name)) is not None:
             assert np.array_equal(getattr(tensors, name).numpy(), array)
     assert np.array_equal(quantised.unpack(tensors).numpy(), quantised.unpack(arrays))
+
+
+def floats(kind: str) -> Any:
+    """Numbers of many sizes, halfway between codes, too small for factors, or near the largest."""
+    rng, shape = np.random.default_rng(52), (256, 37)
+    numbers = rng.standard_normal(shape)
+    if kind == "halfway":
+        numbers = rng.integers(-12, 13, shape) / 4
+    elif kind == "sizes":
+        numbers = numbers * 2.0 ** rng.integers(-20, 20, shape)
+    elif kind == "small":
+        numbers = numbers * 2.0 ** rng.integers(-149, -100, shape)
+        numbers[:64], numbers[:, 5] = -0.0, 0.0
+    elif kind == "large":
+        numbers = numbers * 3e37
+    return numbers.astype(np.float32)
+
+
+@pytest.mark.parametrize("kind", ["halfway", "sizes", "small", "large"])
+@pytest.mark.parametrize(
+    ("format", "more"),
+    [
+        *(("int4", {"group": 32}), ("int4", {"group": 64, "zero_points": True}), ("mxfp4", {})),
+        *(("nvfp4", {}), ("int8", {"group": 128}), ("e4m3", {})),
+    ],
+)
+def test_floats_are_packed_where_they_are(
+    monkeypatch: pytest.MonkeyPatch, format: str, more: Any, kind: str
+) -> None:
+    """NumPy sees none of a tensor, whose bits are those of its array, also of experts and in bfloat16."""
+    tensor = torch.from_numpy(floats(kind))
+    expected = quantised.pack(tensor.numpy(), format, **more)
+    short = quantised.pack(tensor.bfloat16().float().numpy(), format, **more)
+    for module in (packing, packed_weight):
+        monkeypatch.setattr(module, "on_host", lambda _: pytest.fail("a tensor went by way of the host"))
+    pair = quantised.pack(torch.stack([tensor.double(), tensor.bfloat16().double()]), format, **more)
+    packed = (
+        quantised.pack(tensor, format, **more),
+        pair[0],
+        pair[1],
+        quantised.pack(tensor.bfloat16(), format, **more),
+    )
+    for found, right in zip(packed, (expected, expected, short, short), strict=True):
+        for name in ("codes", "scales", "zeros"):
+            array, like = getattr(found, name), getattr(right, name)
+            assert (array is None) == (like is None)
+            if like is not None:
+                assert array.shape == like.shape
+                assert array.view(torch.uint8).numpy().tobytes() == like.tobytes()
+
+
+def test_what_has_no_numbers_is_not_packed() -> None:
+    for weight, words in (
+        (torch.empty(64, 8, device="meta"), "weight: must have numbers; got a tensor on meta"),
+        (torch.full((64, 8), torch.nan), "weight: must be finite"),
+        (torch.ones(64, 8, dtype=torch.int32), "weight: must hold floats to be quantised; got int32"),
+        (torch.ones(64, 0), "weight: must be a matrix .* with columns"),
+    ):
+        with pytest.raises(lapidist.LapidistError, match=words):
+            quantised.pack(weight, "int8")
 
 
 @pytest.mark.parametrize("decode", [False, True])

@@ -59,21 +59,3 @@ def scales_as_numbers(scales: Array, scale_type: str) -> Array:
         powers = np.ldexp(1.0, scales.astype(np.int32) - 127)
         return np.where(scales == 255, np.nan, powers)
     return scales.astype(np.float64)
-
-
-def codes_of(scaled: Array, format: Format) -> Array:
-    """The nearest codes of numbers that were divided by their factors."""
-    if format.name == "e4m3":
-        fitting = np.clip(scaled, -448, 448).astype(numpy_dtype("float8_e4m3fn"))
-        return fitting.view(np.uint8)
-    if format.name in GROUP_OF:
-        magnitude = np.abs(scaled)
-        middles = (E2M1[1:] + E2M1[:-1]) / 2
-        lower = np.searchsorted(middles, magnitude, side="left")
-        upper = np.searchsorted(middles, magnitude, side="right")
-        even = np.where(lower % 2 == 0, lower, upper)  # halfway goes to the even code
-        return (even | np.where(np.signbit(scaled), 8, 0)).astype(np.uint8)
-    rounded = np.clip(np.rint(scaled), -format.largest - (format.name == "int4"), format.largest)
-    if format.name == "int4":
-        return (rounded + SYMMETRIC_ZERO).astype(np.uint8)
-    return rounded.astype(np.int8).view(np.uint8)

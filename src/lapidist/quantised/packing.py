@@ -6,18 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from lapidist.dtypes import numpy_dtype
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
-from lapidist.quantised.number_formats import (
-    FORMATS,
-    GROUP_OF,
-    SYMMETRIC_ZERO,
-    Format,
-    codes_of,
-    format_named,
-    scales_as_numbers,
-)
+from lapidist.frameworks.arrays import framework_of
+from lapidist.quantised.number_formats import GROUP_OF, SYMMETRIC_ZERO, format_named
 from lapidist.quantised.packed_weight import PackedWeight, made, on_host, require_groups, stack
+from lapidist.quantised.quantising import cast, library_of, symmetric, with_two_factors, with_zero_points
 
 Array = np.ndarray[Any, Any]
 AWQ_ORDER = 0, 2, 4, 6, 1, 3, 5, 7  # the column that each nibble of a word has, of eight
@@ -31,16 +24,12 @@ def pack(weight: Any, format: str, *, group: int | None = None, zero_points: boo
     `group`: 32, 64 or 128 steps of k that share a factor; None: 32 for mxfp4, 16 for nvfp4, else one factor a
     column.
     `zero_points`: for int4, whether the range of codes follows the smallest and the largest of a group.
+
+    A tensor of torch is packed where it is, with the bits that NumPy's array has.
     """
     if len(getattr(weight, "shape", ())) == 3 and len(weight):
         return stack([pack(each, format, group=group, zero_points=zero_points) for each in weight])
-    row, plain = format_named(format), on_host(weight)
-    if plain.ndim != 2:
-        raise ShapeError(
-            f"weight: must be a matrix (k, n); got shape {plain.shape}. Pack matrices one by one"
-        )
-    if plain.dtype.name not in ("float64", "float32", "float16", "bfloat16"):
-        raise DTypeError(f"weight: must hold floats to be quantised; got {plain.dtype.name}. Convert it")
+    row, plain = format_named(format), floats_of(weight)
     if zero_points and format != "int4":
         raise ArgumentError(f"zero_points: are for int4; got format {format!r}. Leave them out")
     only = GROUP_OF.get(format)
@@ -51,8 +40,8 @@ def pack(weight: Any, format: str, *, group: int | None = None, zero_points: boo
     if not isinstance(size, int) or size <= 0 or k % size:
         raise ArgumentError(f"group: must divide k = {k}; got {group!r}. Take 32, 64 or 128")
     require_groups(k, n, (k // size, n), "group", only)
-    parts = plain.astype(np.float32).reshape(k // size, size, n)
-    if not np.isfinite(parts).all():
+    parts = cast(plain, "float32").reshape(k // size, size, n)
+    if not library_of(parts).isfinite(parts).all():
         raise ArgumentError("weight: must be finite to be quantised; got NaN or infinity. Replace them")
     how: Any = with_zero_points if zero_points else with_two_factors if format == "nvfp4" else symmetric
     codes, scales, zeros = how(parts, row)
@@ -60,36 +49,21 @@ def pack(weight: Any, format: str, *, group: int | None = None, zero_points: boo
     return made(codes.reshape(k, n), scales, zeros, row, scale_type, weight)
 
 
-def symmetric(parts: Array, format: Format) -> tuple[Array, Array, None]:
-    largest = np.abs(parts).max(axis=1)
-    if format.name == "mxfp4":  # OCP: the power of two of the largest, over that of 6
-        exponents = np.frexp(largest)[1] - 1 - 2
-        scales = np.where(largest == 0, 127, np.clip(exponents + 127, 0, 254)).astype(np.uint8)
-        numbers = scales_as_numbers(scales, "e8m0")
-    else:
-        scales = (largest / format.largest).astype(numpy_dtype("bfloat16"))
-        numbers = scales.astype(np.float64)
-    divisors = np.where(numbers == 0, 1, numbers)[:, None]
-    return codes_of((parts / divisors).astype(np.float32), format), scales, None
-
-
-def with_two_factors(parts: Array, format: Format) -> tuple[Array, Array, Array]:
-    """Factors of e4m3, the largest of which is its largest number by a factor of the whole weight."""
-    largest = np.abs(parts).max(axis=1)
-    overall = np.float32(largest.max(initial=0) / (format.largest * FORMATS["e4m3"].largest)) or np.float32(1)
-    scales = codes_of(largest / format.largest / overall, FORMATS["e4m3"])
-    numbers = scales_as_numbers(scales, "e4m3") * np.float64(overall)
-    divisors = np.where(numbers == 0, 1, numbers)[:, None]
-    return (codes_of((parts / divisors).astype(np.float32), format), scales, np.array([overall], np.float32))
-
-
-def with_zero_points(parts: Array, format: Format) -> tuple[Array, Array, Array]:
-    lowest, highest = np.minimum(parts.min(axis=1), 0), np.maximum(parts.max(axis=1), 0)
-    scales = ((highest - lowest) / 15).astype(numpy_dtype("bfloat16"))
-    divisors = np.where(scales == 0, 1, scales.astype(np.float32))
-    zeros = np.clip(np.rint(-lowest / divisors), 0, 15)
-    codes = np.clip(np.rint(parts / divisors[:, None]) + zeros[:, None], 0, 15)
-    return codes.astype(np.uint8), scales, zeros.astype(np.uint8)
+def floats_of(weight: Any) -> Any:
+    """A weight to be quantised: a tensor of torch as it is, others in NumPy."""
+    is_tensor = framework_of(weight) == "torch"
+    plain: Any = weight.detach() if is_tensor else on_host(weight)
+    dtype = str(plain.dtype).removeprefix("torch.")
+    if plain.ndim != 2 or not plain.shape[1]:
+        raise ShapeError(
+            f"weight: must be a matrix (k, n) with columns; got shape {tuple(plain.shape)}. Pack matrices one"
+            " by one"
+        )
+    if dtype not in ("float64", "float32", "float16", "bfloat16"):
+        raise DTypeError(f"weight: must hold floats to be quantised; got {dtype}. Convert it")
+    if is_tensor and plain.is_meta:
+        raise ArgumentError("weight: must have numbers; got a tensor on meta. Load the model's weights first")
+    return plain
 
 
 def from_gptq(
