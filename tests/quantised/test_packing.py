@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import numpy as np
@@ -104,6 +105,42 @@ def test_plain_weights_stay_near(rng: np.random.Generator, format: str, more: An
 
 
 WORDS = np.zeros((16, 8), np.int32)
+
+
+@pytest.mark.parametrize("format", ["mxfp4", "nvfp4"])
+def test_halfway_goes_to_the_even_code(format: str) -> None:
+    """Factors are 1: the largest of each group is 6, by a factor of 448 of the weight, which stands apart."""
+    numbers = np.zeros((64, 64 * 2))
+    numbers[::16] = 6
+    numbers[1:8, ::2] = numbers[17:24, 1::2] = np.array([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5])[:, None]
+    numbers[:, 64:] *= -1
+    if format == "nvfp4":
+        numbers[0, 0] = 6 * 448
+    expected = np.array([0, 1, 1, 2, 2, 4, 4])[:, None]
+    found = quantised.unpack(quantised.pack(numbers.astype(np.float32), format))
+    assert np.all(found[1:8, 2:64:2] == expected)
+    assert np.all(found[17:24, 1:64:2] == expected)
+    assert np.all(found[1:8, 64::2] == -expected)
+
+
+@pytest.mark.parametrize(
+    ("format", "more", "sums"),
+    [
+        ("int4", {"group": 32}, [2437352617, 2913069629]),
+        ("int4", {"group": 64, "zero_points": True}, [1066180703, 838472331, 3956305925]),
+        ("mxfp4", {}, [3715005986, 1346425491]),
+        ("nvfp4", {}, [3314770051, 4112552490, 409599496]),
+        ("int8", {"group": 128}, [376074394, 2265593442]),
+        ("e4m3", {}, [3328676102, 3629558062]),
+    ],
+)
+def test_packed_bits_stay_as_they_were(format: str, more: Any, sums: list[int]) -> None:
+    """Files hold them: check sums of codes, factors and zero points of numbers of many sizes."""
+    bits = np.arange(256 * 24, dtype=np.uint32).reshape(256, 24) * np.uint32(2654435761)
+    fractions = (bits >> 8).astype(np.float32) / 2**23 - 1
+    packed = quantised.pack(np.ldexp(fractions, (bits % 24).astype(np.int32) - 12), format, **more)
+    arrays = (packed.codes, packed.scales, packed.zeros)
+    assert [zlib.crc32(array.tobytes()) for array in arrays if array is not None] == sums
 
 
 @pytest.mark.parametrize(
