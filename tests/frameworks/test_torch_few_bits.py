@@ -60,11 +60,13 @@ def test_tensors_are_put_in_order_as_arrays_are(format: str) -> None:
 
 
 def floats(kind: str) -> Any:
-    """Numbers of many sizes, halfway between codes, too small for factors, or near the largest."""
+    """Numbers of many sizes, halfway between codes or factors, too small for factors, or near the largest."""
     rng, shape = np.random.default_rng(52), (256, 37)
     numbers = rng.standard_normal(shape)
     if kind == "halfway":
         numbers = rng.integers(-12, 13, shape) / 4
+    elif kind == "factors":
+        numbers = (2 * rng.integers(128, 256, shape) + 1) * rng.choice([0, 7, 15, 127], shape)
     elif kind == "sizes":
         numbers = numbers * 2.0 ** rng.integers(-20, 20, shape)
     elif kind == "small":
@@ -75,14 +77,25 @@ def floats(kind: str) -> Any:
     return numbers.astype(np.float32)
 
 
-@pytest.mark.parametrize("kind", ["halfway", "sizes", "small", "large"])
-@pytest.mark.parametrize(
-    ("format", "more"),
-    [
-        *(("int4", {"group": 32}), ("int4", {"group": 64, "zero_points": True}), ("mxfp4", {})),
-        *(("nvfp4", {}), ("int8", {"group": 128}), ("e4m3", {})),
-    ],
-)
+KINDS = "halfway", "factors", "sizes", "small", "large"
+PACKINGS = [
+    *(("int4", {"group": 32}), ("int4", {"group": 64, "zero_points": True}), ("mxfp4", {})),
+    *(("nvfp4", {}), ("int8", {"group": 128}), ("e4m3", {})),
+]
+
+
+def same_bits(found: Any, right: Any) -> None:
+    """A weight of tensors, and one of arrays."""
+    for name in ("codes", "scales", "zeros"):
+        array, like = getattr(found, name), getattr(right, name)
+        assert (array is None) == (like is None)
+        if like is not None:
+            assert array.shape == like.shape
+            assert array.view(torch.uint8).cpu().numpy().tobytes() == like.tobytes()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("format", "more"), PACKINGS)
 def test_floats_are_packed_where_they_are(
     monkeypatch: pytest.MonkeyPatch, format: str, more: Any, kind: str
 ) -> None:
@@ -100,12 +113,17 @@ def test_floats_are_packed_where_they_are(
         quantised.pack(tensor.bfloat16(), format, **more),
     )
     for found, right in zip(packed, (expected, expected, short, short), strict=True):
-        for name in ("codes", "scales", "zeros"):
-            array, like = getattr(found, name), getattr(right, name)
-            assert (array is None) == (like is None)
-            if like is not None:
-                assert array.shape == like.shape
-                assert array.view(torch.uint8).numpy().tobytes() == like.tobytes()
+        same_bits(found, right)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("format", "more"), PACKINGS)
+def test_a_gpu_packs_the_same_bits(format: str, more: Any, kind: str) -> None:
+    numbers = floats(kind)
+    packed = quantised.pack(torch.from_numpy(numbers).cuda(), format, **more)
+    assert packed.codes.is_cuda
+    same_bits(packed, quantised.pack(numbers, format, **more))
 
 
 def test_what_has_no_numbers_is_not_packed() -> None:

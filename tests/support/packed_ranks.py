@@ -119,7 +119,7 @@ def styles(mesh: Any) -> None:
 def everything(device: str) -> None:
     torch.set_default_device(device)
     mesh = torch.distributed.device_mesh.init_device_mesh(device, (torch.distributed.get_world_size(),))
-    for weights, group in (("int4", 64), ("mxfp4", None), ("nvfp4", None)):
+    for weights, group in (("int4", 64), ("nvfp4", None)):
         splits_are_parts(mesh, weights, group)
     refusals(mesh)
     graphs(mesh)
