@@ -124,11 +124,16 @@ def test_names_and_words_stay_inside_of_a_chart() -> None:
     bars = [bar_charts.Bar("a very long name of a kernel, " * 1, 5.0, "1234.5 TFLOP/s, 123.4 %", "rung")]
     drawing = ElementTree.fromstring(bar_charts.bars("name", bars, [], "words").drawn)
     texts = [each for each in drawing.iter("text") if each.text]
-    name, words = (
-        next(each for each in texts if each.text == text) for text in (bars[0].name, bars[0].words)
-    )
+    shown = (bars[0].name, "1234.5, 123.4 %", "TFLOP/s")  # the unit stands above the column
+    name, words, unit = (next(each for each in texts if each.text == text) for text in shown)
     assert float(name.attrib["x"]) >= width(bars[0].name, charts.NAMES)
-    assert float(words.attrib["x"]) + width(bars[0].words, charts.SMALL) <= charts.WIDTH
+    assert float(words.attrib["x"]) + width(shown[1], charts.SMALL) <= charts.WIDTH
+    assert float(unit.attrib["y"]) < float(words.attrib["y"]) - charts.SMALL
+
+
+def test_a_unit_that_not_all_rows_have_stays_in_each() -> None:
+    bars = [bar_charts.Bar("a", 5.0, "5.0 TFLOP/s, 9 %"), bar_charts.Bar("b", 4.0, "4.0")]
+    assert ">5.0 TFLOP/s, 9 %<" in bar_charts.bars("name", bars, [], "words").drawn
 
 
 def test_layers_are_told_with_a_peer_and_without() -> None:

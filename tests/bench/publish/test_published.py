@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,17 @@ ROOT = Path(__file__).parents[3]
 
 def test_published_numbers_are_those_of_the_records() -> None:
     assert publish(ROOT, check=True) == []
+
+
+def test_letters_of_charts_can_be_read_on_a_phone() -> None:
+    """Where a page is 390 pixels wide and a picture 358: letters are 10 high at least."""
+    drawings = [path.read_text() for path in (ROOT / "docs").rglob("*.svg")]
+    assert len(drawings) > 60
+    for drawn in drawings:
+        (width,) = re.findall(r'<svg [^>]*?width="(\d+)"', drawn)
+        letters = [float(size) for size in re.findall(r"font-size: ([\d.]+)px", drawn)]
+        assert len(letters) == drawn.count("<text")
+        assert min(letters) * min(1.0, 358 / int(width)) >= 10
 
 
 @pytest.mark.parametrize("name", ["h100", "h200"])

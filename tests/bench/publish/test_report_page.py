@@ -43,7 +43,7 @@ def test_names_of_points_stand_in_the_margin_below_each_other() -> None:
     points = [(f"name {place}", 8.0 + place % 3, 20.0 + place % 2) for place in range(30)]
     places = texts_of(charts.roofline("", points, {"unit": 64.0}, 4.0, "Roofline"), "name")
     assert len(places) == len(points)
-    assert min(x for x, _ in places) > charts.WIDTH - charts.END_MARGIN
+    assert min(x for x, _ in places) > charts.WIDTH - charts.end_margin([name for name, _, _ in points])
     assert min(low - high for (_, high), (_, low) in pairwise(places)) > charts.LABEL_GAP - 0.1
     assert min(y for _, y in places) > charts.SMALL
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lapidist_lab.bench.publish.charts import HINT, LIGHT, NAMES, SMALL, Chart, drawing, whose
+from lapidist_lab.bench.publish.charts import HINT, LIGHT, NAMES, SMALL, WIDTH, Chart, drawing, whose
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,7 +18,8 @@ KEY = {
     "cutlass": "CUTLASS",
     "detour": "a detour",
 }
-ROW, KEY_ROOM = 26, 30  # pixels
+ROW, KEY_ROOM, HEAD_ROOM = 26, 30, 20  # pixels
+UNIT = "TFLOP/s"
 DASHES = (0, (4, 4))
 
 
@@ -45,9 +46,12 @@ def bars(
     key: Mapping[str, str] | None = None,
 ) -> Chart:
     """One bar a row, its words in a column at the right; marks are vertical lines with a name above. `key`
-    says what each colour means, KEY where it is None; an empty one is not drawn."""
+    says what each colour means, KEY where it is None; an empty one is not drawn. A unit that all rows have
+    stands once, above the column."""
     entries = {kind: text for kind, text in (KEY if key is None else key).items()
                if kind in {row.colour for row in rows}}  # fmt: skip
+    unit = UNIT if all(f" {UNIT}," in row.words for row in rows) else ""
+    column = [row.words.replace(f" {unit},", ",") if unit else row.words for row in rows]
 
     def draw(axes: Axes) -> Sequence[Sequence[str]]:
         spots = range(len(rows))
@@ -59,8 +63,8 @@ def bars(
         axes.spines["bottom"].set_visible(False)
         right_axis = axes.secondary_yaxis("right")
         right_axis.spines["right"].set_visible(False)
-        for axis, texts, size in ((axes, "name", NAMES), (right_axis, "words", SMALL)):
-            axis.set_yticks(spots, [getattr(row, texts) for row in rows])
+        for axis, texts, size in ((axes, [row.name for row in rows], NAMES), (right_axis, column, SMALL)):
+            axis.set_yticks(spots, texts)
             axis.tick_params(length=0, pad=6, labelsize=size, labelcolor=LIGHT["ink"])
         for place, (named, value) in enumerate(marks):
             axes.axvline(value, color=LIGHT[whose(named) or "muted"], lw=1.5, ls=DASHES, clip_on=False)
@@ -68,9 +72,13 @@ def bars(
             axes.annotate(named, (value, 1), (0, 3 + 15 * (place % 3)), above, "offset points", ha="center",
                           color=LIGHT["muted"])  # fmt: skip
         draw_key(axes, entries, [named for named, _ in marks])
+        if unit:
+            above_column: Any = {"x": 1 - 10 / WIDTH, "ha": "right", "size": SMALL, "color": LIGHT["muted"]}
+            axes.get_figure(root=True).suptitle(unit, **above_column)
         return [[", ".join(filter(None, (row.name, row.words, row.more)))] for row in rows]
 
-    height = ROW * len(rows) + 16 + 15 * min(len(marks), 3) + (KEY_ROOM if entries else 0)
+    height = ROW * len(rows) + 16 + 15 * min(len(marks), 3)
+    height += (KEY_ROOM if entries else 0) + (HEAD_ROOM if unit else 0)
     return Chart(name, drawing(height, words, draw), words)
 
 

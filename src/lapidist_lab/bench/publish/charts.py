@@ -19,7 +19,7 @@ from lapidist.errors import DeviceError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-WIDTH = 640  # a phone shows it at six tenths: letters of 14 stay readable
+WIDTH = 448  # a phone shows 358 pixels of its 390 as the page: letters of 13 are still 10 high
 FONTS = 'system-ui, "DejaVu Sans", sans-serif'  # laid out by DejaVu's letters, the widest of these
 COLOURS = {  # light, dark
     "paper": ("#fdfdfc", "#14171d"),
@@ -72,8 +72,10 @@ STYLE = {
     "figure.constrained_layout.h_pad": 8 / 72,
 }
 HEAD = 34  # pixels: the title of a chart among others
-START_MARGIN, END_MARGIN, TOP_MARGIN, FOOT_MARGIN = 64, 186, 16, 52  # around points
-LABEL_GAP = 16
+START_MARGIN, TOP_MARGIN, FOOT_MARGIN = 50, 36, 52  # around points
+HIGH = 340  # pixels, of a chart of points
+LABEL_GAP, NAME_GAP = 16, 16
+MOST_TICKS = 7
 HINT = "hints-"  # begins the name of what has words under the pointer
 FRACTION = re.compile(r"-?\d+\.\d{2,}")
 
@@ -139,9 +141,9 @@ def stacked(charts: Sequence[tuple[str, str]]) -> str:
 # ---- a drawing ----
 
 
-def drawing(height: float, words: str, draw: Drawing, framed: bool = False) -> str:
-    """The SVG that `draw` makes. `framed`: margins are fixed; else names and words get the room that they
-    need."""
+def drawing(height: float, words: str, draw: Drawing, named: Sequence[str] = ()) -> str:
+    """The SVG that `draw` makes. `named`: what stands in the margin at the right of fixed axes; without them
+    names and words get the room that they need."""
     require_matplotlib()
     import matplotlib
     from matplotlib.figure import Figure
@@ -149,15 +151,26 @@ def drawing(height: float, words: str, draw: Drawing, framed: bool = False) -> s
     with matplotlib.rc_context():
         matplotlib.rcdefaults()  # a reader's own matplotlibrc would change the files
         matplotlib.rcParams.update(STYLE)
-        figure = Figure((WIDTH / 72, height / 72), 72, layout=None if framed else "constrained")
+        figure = Figure((WIDTH / 72, height / 72), 72, layout=None if named else "constrained")
         axes = figure.add_subplot()
-        if framed:
-            right, top = 1 - END_MARGIN / WIDTH, 1 - TOP_MARGIN / height
+        if named:
+            right, top = 1 - end_margin(named) / WIDTH, 1 - TOP_MARGIN / height
             figure.subplots_adjust(START_MARGIN / WIDTH, FOOT_MARGIN / height, right, top)
         hints, file = draw(axes), io.StringIO()
+        if named:  # a name of y that lay beside the axis would take room from the lines
+            figure.suptitle(axes.get_ylabel(), x=10 / WIDTH, ha="left", size=SMALL)
+            axes.set_ylabel("")
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         figure.savefig(file, format="svg", metadata=nothing)
     return tidied(file.getvalue(), words, hints)
+
+
+def end_margin(named: Sequence[str]) -> float:
+    """Pixels for the longest of these names beside the axes, by DejaVu's letters, and for its thin line."""
+    from matplotlib.textpath import TextPath
+
+    widths = [TextPath((0, 0), name, size=SMALL).get_extents().width for name in named]
+    return NAME_GAP + 1.04 * max(widths) + 10
 
 
 def require_matplotlib() -> None:
@@ -231,7 +244,7 @@ def lines(
     most = max([y for _, points in series for _, y in points] + list(limits.values()))
 
     def draw(axes: Axes) -> Sequence[Sequence[str]]:
-        frame(axes, x_name, [x for x in xs if math.log2(x).is_integer()] or xs)
+        frame(axes, x_name, apart([x for x in xs if math.log2(x).is_integer()] or xs))
         axes.set(xlim=(xs[0], max(xs[-1], xs[0] * 2)), ylim=(0, most * 1.05))
         draw_roofs(axes, {title: [(xs[0], top), (xs[-1], top)] for title, top in limits.items()})
         for place, (title, points) in enumerate(series):
@@ -242,7 +255,7 @@ def lines(
         name_at_margin(axes, [(title, *points[-1]) for title, points in series])
         return [[f"{title}: {x:g}, {y:.4g}" for x, y in points] for title, points in series]
 
-    return Chart(name, drawing(448, words, draw, framed=True), words)
+    return Chart(name, drawing(HIGH, words, draw, [title for title, _ in series]), words)
 
 
 def line_colour(title: str, place: int) -> str:
@@ -272,7 +285,7 @@ def roofline(
     def draw(axes: Axes) -> Sequence[Sequence[str]]:
         frame(
             axes,
-            f"flop per byte of global memory; on the slope the DRAM reads {terabytes:g} TB/s",
+            f"flop per byte; slope: DRAM, {terabytes:g} TB/s",
             powers_of_two(low, high),
             (floor, limit * 1.6),
         )
@@ -287,7 +300,8 @@ def roofline(
         name_at_margin(axes, points)
         return [[f"{title}: {x:.3g} flop/byte, {y:.4g} TFLOP/s"] for title, x, y in points]
 
-    return Chart(name, drawing(max(512, LABEL_GAP * len(points) + 100), words, draw, framed=True), words)
+    height, named = max(400, LABEL_GAP * len(points) + 100), [title for title, _, _ in points]
+    return Chart(name, drawing(height, words, draw, named), words)
 
 
 def frame(
@@ -310,7 +324,13 @@ def frame(
 
 
 def powers_of_two(low: float, high: float) -> list[float]:
-    return [2.0**power for power in range(math.ceil(math.log2(low)), math.floor(math.log2(high)) + 1)]
+    powers = range(math.ceil(math.log2(low)), math.floor(math.log2(high)) + 1)
+    return apart([2.0**power for power in powers])
+
+
+def apart(ticks: Sequence[float]) -> list[float]:
+    """Every one, or every second or third, so that their numbers do not meet; the last one is there."""
+    return list(ticks[:: -math.ceil(len(ticks) / MOST_TICKS)][::-1])
 
 
 def draw_roofs(axes: Axes, roofs: Mapping[str, Sequence[tuple[float, float]]]) -> None:
@@ -330,7 +350,7 @@ def name_at_margin(axes: Axes, points: Sequence[tuple[str, float, float]]) -> No
     heights = spread([float(y) for _, y in spots], LABEL_GAP, axes.bbox.y0 + 6, axes.bbox.y1)
     line: Any = {"arrowstyle": "-", "color": LIGHT["muted"], "lw": 0.7, "relpos": (0, 0.5), "shrinkB": 4}
     for place, ((name, *at), height) in enumerate(zip(points, heights, strict=True)):
-        spot = axes.bbox.x1 + 16, height
+        spot = axes.bbox.x1 + NAME_GAP, height
         axes.annotate(name, (at[0], at[1]), spot, "data", "figure pixels", line, False, va="center",
                       color=line_colour(name, place))  # fmt: skip
 

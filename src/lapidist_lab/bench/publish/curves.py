@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lapidist_lab.bench.publish.charts import HINT, LIGHT, Chart, Series, drawing, line_colour, name_at_margin
+from lapidist_lab.bench.publish.charts import (
+    HIGH,
+    HINT,
+    LIGHT,
+    Chart,
+    Series,
+    drawing,
+    line_colour,
+    name_at_margin,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,7 +36,7 @@ def curves(
     y: Axis,
     marks: Mapping[str, float] | None = None,
 ) -> Chart:
-    """Each series is named at its right end. `marks`: horizontal lines of others' figures, named above."""
+    """Each series is named at its right end. `marks`: horizontal lines of others' figures, named below."""
     from lapidist_lab.bench.publish.charts import require_matplotlib
 
     require_matplotlib()
@@ -43,12 +52,12 @@ def curves(
         axes.grid(axis="y")
         for title, height in (marks or {}).items():
             axes.axhline(height, color=LIGHT["muted"], lw=1, ls=(0, (4, 4)))
-            look: Any = {"color": LIGHT["muted"], "va": "bottom"}
-            axes.annotate(title, (min(x.values), height), (6, 2), textcoords="offset points", **look)
+            look: Any = {"color": LIGHT["muted"], "va": "top"}
+            axes.annotate(title, (min(x.values), height), (6, -4), textcoords="offset points", **look)
         for place, (title, points) in enumerate(series):
             colour: Any = {"color": line_colour(title, place), "gid": f"{HINT}{place}", "clip_on": False}
             axes.plot(*zip(*points, strict=True), "o-", ms=5, mew=0, lw=2, **colour)
         name_at_margin(axes, [(title, *points[-1]) for title, points in series])
         return [[f"{title}: {at:g}, {value:.4g}" for at, value in points] for title, points in series]
 
-    return Chart(name, drawing(448, words, draw, framed=True), words)
+    return Chart(name, drawing(HIGH, words, draw, [title for title, _ in series]), words)

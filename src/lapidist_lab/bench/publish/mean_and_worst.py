@@ -22,8 +22,8 @@ def mean_and_worst(name: str, ratios: Mapping[str, Sequence[float]], words: str,
     def draw(axes: Axes) -> Sequence[Sequence[str]]:
         spots = range(len(lines))
         means = [mean for _, mean, _ in lines]
-        axes.barh(spots, means, 0.62, color=LIGHT["production"], label="lapidist, mean")
-        for loss, colour, label in ((False, "ink", "worst case"), (True, "chosen", "worst case: a loss")):
+        axes.barh(spots, means, 0.62, color=LIGHT["production"], label="mean")
+        for loss, colour, label in ((False, "ink", "worst case"), (True, "chosen", "a loss")):
             points = [(least, spot) for spot, (_, _, least) in enumerate(lines) if (least < 1) == loss]
             if points:
                 xs, ys = zip(*points, strict=True)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lapidist_lab.bench.publish.charts import LIGHT, Chart, drawing, frame, powers_of_two
+from lapidist_lab.bench.publish.charts import HIGH, LIGHT, Chart, drawing, frame, powers_of_two
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+ABOVE: Any = {"loc": "lower center", "bbox_to_anchor": (0.5, 1), "ncols": 3, "labelcolor": LIGHT["ink"]}
 
 
 def scatter(name: str, groups: Mapping[str, Sequence[tuple[float, float]]], words: str) -> Chart:
@@ -21,10 +23,10 @@ def scatter(name: str, groups: Mapping[str, Sequence[tuple[float, float]]], word
         for (title, points), kind in zip(groups.items(), ("peer", "rung", "production"), strict=True):
             look: Any = {"color": LIGHT[kind], "alpha": 0.6, "clip_on": False}
             axes.plot(*zip(*points, strict=True), "o", ms=4, mew=0, label=title, **look)
-        axes.legend(loc="upper left", bbox_to_anchor=(1, 1), handletextpad=0, borderpad=0, markerscale=2)
+        axes.legend(**ABOVE, handletextpad=0, markerscale=2)
         return []
 
-    return Chart(name, drawing(448, words, draw, framed=True), words)
+    return Chart(name, drawing(HIGH, words, draw), words)
 
 
 def ratios_over_size(name: str, points: Sequence[tuple[float, float]], words: str) -> Chart:
@@ -47,7 +49,7 @@ def ratios_over_size(name: str, points: Sequence[tuple[float, float]], words: st
                     *zip(*shown, strict=True), "o", ms=4, mew=0, label=title, color=LIGHT[colour], alpha=0.8
                 )
         axes.plot([], [], color=LIGHT["peer"], lw=2, label="cuBLAS: 1")
-        axes.legend(loc="upper left", bbox_to_anchor=(1, 1), handletextpad=0.4, borderpad=0)
+        axes.legend(**ABOVE, handletextpad=0.4)
         return []
 
-    return Chart(name, drawing(448, words, draw, framed=True), words)
+    return Chart(name, drawing(HIGH, words, draw), words)
