@@ -74,7 +74,7 @@ def bars(
         draw_key(axes, entries, [named for named, _ in marks])
         if unit:
             above_column: Any = {"x": 1 - 10 / WIDTH, "ha": "right", "size": SMALL, "color": LIGHT["muted"]}
-            axes.get_figure(root=True).suptitle(unit, **above_column)
+            axes.figure.suptitle(unit, **above_column)
         return [[", ".join(filter(None, (row.name, row.words, row.more)))] for row in rows]
 
     height = ROW * len(rows) + 16 + 15 * min(len(marks), 3)
