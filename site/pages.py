@@ -6,6 +6,7 @@ reference is made from docstrings and from the help of the commands.
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -28,6 +29,7 @@ COPIED = {
     "SECURITY.md": "security.md",
 }
 MAIN = ("matmul", "gemm", "plan", "grouped", "einsum", "tensordot")  # the reference begins with these
+PACKAGES = ("torch", "distributed", "jax", "verify", "machine")  # with a page of the reference each
 LINK = re.compile(r"(?<=\]\()([^)\s]+)(?=\))")
 LINKED_NAME = re.compile(r"\[([^][]*)\]\(([^)\s]+)\)")
 
@@ -110,7 +112,6 @@ def repository() -> str:
 def reference() -> dict[str, str]:
     """Each page with its text; mkdocstrings puts the docstrings in the place of names behind `:::`."""
     import lapidist
-    import lapidist.distributed
 
     homes = {name: lapidist._MODULE_OF[name] for name in lapidist.__all__}
     epilogues = [name for name, home in homes.items() if home.startswith("epilogues")]
@@ -120,14 +121,10 @@ def reference() -> dict[str, str]:
         "library": ("Functions and classes", [f"lapidist.{name}" for name in main_first(library)]),
         "epilogues": ("Epilogues", [f"lapidist.{name}" for name in functions_first(epilogues)]),
         "errors": ("Errors", [f"lapidist.{name}" for name in errors]),
-        "torch": ("lapidist.torch", ["lapidist.torch"]),
-        "distributed": (
-            "lapidist.distributed",
-            [f"lapidist.distributed.{home}.{name}" for name, home in lapidist.distributed._HOME.items()],
-        ),
-        "jax": ("lapidist.jax", ["lapidist.jax"]),
-        "verify": ("lapidist.verify", ["lapidist.verify"]),
-        "machine": ("The machine", ["lapidist.machine"]),
+        **{
+            package: ("The machine" if package == "machine" else f"lapidist.{package}", public(package))
+            for package in PACKAGES
+        },
     }
     texts = {
         f"reference/{name}.md": f"# {title}\n\n" + "\n\n".join(map(entry, names)) + "\n"
@@ -136,10 +133,32 @@ def reference() -> dict[str, str]:
     return texts | {"reference/commands.md": commands()}
 
 
+def public(package: str) -> list[str]:
+    """The package, then its public names, each by the module that has it: a module may bear the same name."""
+    text = (ROOT / "src" / "lapidist" / package / "__init__.py").read_text()
+    homes, listed = dict[str, str](), list[str]()
+    for statement in ast.walk(ast.parse(text)):
+        if isinstance(statement, ast.ImportFrom):
+            homes |= {each.name: f"{statement.module}." for each in statement.names}
+        elif isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) in ("__all__", "_HOME"):
+            value = statement.value
+            keys = value.keys if isinstance(value, ast.Dict) else getattr(value, "elts", [])
+            listed = listed or [str(each.value) for each in keys if isinstance(each, ast.Constant)]
+            if isinstance(value, ast.Dict):
+                homes |= {
+                    str(key.value): f"lapidist.{package}.{home.value}."
+                    for key, home in zip(value.keys, value.values, strict=True)
+                    if isinstance(key, ast.Constant) and isinstance(home, ast.Constant)
+                }
+    return [f"lapidist.{package}", *(f"{homes[name]}{name}" for name in main_first(listed))]
+
+
 def entry(name: str) -> str:
     """What mkdocstrings replaces; a name is shown as users import it, without the module that has it."""
-    package, _, rest = name.partition(".distributed.")
-    shown = f"{package}.distributed.{rest.rpartition('.')[2]}" if rest else ""
+    parts = name.split(".")
+    if len(parts) == 2 and parts[1] in PACKAGES:  # its own words; its members follow
+        return f"::: {name}\n    options:\n      members: false\n      show_root_heading: false"
+    shown = f"lapidist.{parts[1]}.{parts[-1]}" if parts[1] in PACKAGES else ""
     return f"::: {name}" + (
         f"\n    options:\n      heading: {shown}\n      toc_label: {shown}" if shown else ""
     )
@@ -147,7 +166,8 @@ def entry(name: str) -> str:
 
 def main_first(names: list[str]) -> list[str]:
     """What most readers look for comes first."""
-    return [*MAIN, *(name for name in functions_first(names) if name not in MAIN)]
+    main = [name for name in MAIN if name in names]
+    return [*main, *(name for name in functions_first(names) if name not in main)]
 
 
 def functions_first(names: list[str]) -> list[str]:
