@@ -330,7 +330,7 @@ def powers_of_two(low: float, high: float) -> list[float]:
 
 def apart(ticks: Sequence[float]) -> list[float]:
     """Every one, or every second or third, so that their numbers do not meet; the last one is there."""
-    return list(ticks[:: -math.ceil(len(ticks) / MOST_TICKS)][::-1])
+    return list(ticks[:: -max(1, math.ceil(len(ticks) / MOST_TICKS))][::-1])
 
 
 def draw_roofs(axes: Axes, roofs: Mapping[str, Sequence[tuple[float, float]]]) -> None:
