@@ -26,7 +26,7 @@ def whole(*shape: int, dtype: Any = np.complex64, seed: int = 0) -> Numbers:
     return (rng.integers(-4, 5, shape) + 1j * rng.integers(-4, 5, shape)).astype(dtype)
 
 
-def same(result: Any, right: Numbers, dtype: Any = np.complex64) -> None:
+def same(result: Any, right: Any, dtype: Any = np.complex64) -> None:
     assert result.dtype == dtype
     assert np.array_equal(result, right), (result, right)
 
@@ -79,6 +79,19 @@ def test_real_with_complex_as_numpy_has_it(device: str) -> None:
     same(lapidist.matmul(a, wide, device=device), a @ wide, np.complex128)
     same(lapidist.matmul(a.real, wide, device=device), a @ wide - 1j * (a.imag @ wide), np.complex128)
     same(lapidist.matmul(a, np.ones((9, 2), np.int16), device=device), a @ np.ones((9, 2), np.int16))
+
+
+@pytest.mark.parametrize("device", PLACES)
+def test_a_real_operand_that_is_transposed_or_a_vector(device: str) -> None:
+    a, b = whole(5, 5).real.copy(), whole(5, 5, seed=1)
+    same(lapidist.gemm(a, b, trans_a=True, device=device), a.T @ b)
+    same(lapidist.gemm(b, a, trans_a="C", trans_b="C", device=device), b.conj().T @ a.T)
+    same(lapidist.matmul(a[0], b, device=device), a[0] @ b)
+    out = np.empty((2, 5, 5), np.complex64).mT
+    same(
+        lapidist.matmul(b, np.broadcast_to(a[:, ::-1], (2, 5, 5)), out=out, device=device),
+        [b @ a[:, ::-1]] * 2,
+    )
 
 
 @pytest.mark.parametrize("device", PLACES)

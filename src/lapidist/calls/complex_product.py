@@ -30,7 +30,7 @@ from lapidist.calls.repeat.scalars import is_repeatable
 from lapidist.calls.repeat.start_in_steps import A, B, C, D, Place, Step, alone, fast_path, product
 from lapidist.dtypes import EMULATIONS, IEEE, PART_OF, size_of
 from lapidist.errors import ArgumentError
-from lapidist.frameworks.arrays import HOST, Operand, evenly
+from lapidist.frameworks.arrays import HOST, Operand, evenly, operand_of
 from lapidist.frameworks.real_views import real_view
 from lapidist.launch import AS_IT_IS, Launch, Scalars
 from lapidist.planning.complex_tiles import Lies, complex_tiles, is_small
@@ -157,7 +157,7 @@ class ComplexProduct:
         """The real matrices of both operands. A real A takes B's numbers as they are."""
         widening = Widening(self.part, b.dtype not in PART_OF, b.conjugated, factor=factor)
         if a.dtype not in PART_OF:
-            return a, self._interleaved(b, widening)
+            return self._as_it_lies(a), self._interleaved(b, widening)
         widened = widening._replace(widened=True, left_conjugated=a.conjugated)
         return self._interleaved(a, Widening(self.part)), self._launched(b, widened)
 
@@ -170,6 +170,12 @@ class ComplexProduct:
         *batch, m, n = operand.shape
         *around, row, _ = operand.strides
         return real_view(operand, (*batch, m, 2 * n), (*(2 * step for step in (*around, row)), 1))
+
+    def _as_it_lies(self, operand: Operand) -> Operand:
+        """A real operand whose array has its shape: it may be a transposed one, or a vector."""
+        array = operand_of(operand.owner, operand.name)
+        same = (array.shape, array.strides) == (operand.shape, operand.strides)
+        return operand if same else real_view(operand, operand.shape, operand.strides)
 
     def _launched(self, operand: Operand, widening: Widening) -> Operand:
         """Matrices that a batch repeats are copied or widened once."""

@@ -1,4 +1,4 @@
-"""Arrays of complex numbers seen as real ones, in the same memory."""
+"""Arrays of complex numbers seen as real ones, in the same memory, and real ones of other strides."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from lapidist.frameworks.arrays import Operand, Outlined, operand_of
 
 def real_view(operand: Operand, shape: tuple[int, ...], strides: tuple[int, ...]) -> Operand:
     """Real and imaginary parts in turn, from where the operand begins, whether it is conjugated or not.
-    Strides count real numbers.
+    Strides count real numbers. Real operands are seen with this shape and these strides.
     """
-    part = PART_OF[operand.dtype]
+    part = PART_OF.get(operand.dtype, operand.dtype)
     array: Any
     if operand.framework == "torch":
         array = of_torch(operand.owner, shape, strides)
@@ -32,7 +32,8 @@ def of_torch(tensor: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> A
     import torch
 
     plain = tensor.detach()
-    plain = torch.view_as_real(plain.conj() if plain.is_conj() else plain)
+    if plain.is_complex():
+        plain = torch.view_as_real(plain.conj() if plain.is_conj() else plain)
     return plain.as_strided(shape, strides, plain.storage_offset())
 
 
