@@ -233,13 +233,6 @@ def test_refusals(case: str, device: str) -> None:
         lapidist.gemm(whole(5, 9), whole(9, 7), device=device, **how)
 
 
-def test_alpha_in_an_array_is_for_numpy() -> None:
-    a, b = whole(5, 9), whole(9, 7)
-    same(lapidist.gemm(a, b, alpha=np.array([1j])), 1j * (a @ b))
-    with pytest.raises(lapidist.DTypeError, match="a: element type must be real here; got complex64"):
-        lapidist.gemm(a, b, alpha=np.array([1j]), device="machine")
-
-
 def test_refusals_of_kernels() -> None:
     a, b = whole(5, 9), whole(9, 7)
     with pytest.raises(lapidist.DTypeError, match="a: element type must be real here; got complex64"):

@@ -45,7 +45,7 @@ def unsupported(operand: Operand) -> str:
     if operand.dtype in PART_OF:
         return (
             f"{operand.name}: element type must be real here; got {operand.dtype}. matmul, gemm and plan take"
-            " complex arrays, without an epilogue, factors or indices; or multiply real and imaginary"
+            " complex arrays, without factors or indices; or multiply real and imaginary"
             f" parts{instead}"
         )
     return (

@@ -257,6 +257,14 @@ class Bound:
         return bool(complex_product(self.a.dtype, self.b.dtype))
 
     @property
+    def takes_complex(self) -> bool:
+        """Whether launches are made of a complex product with these parts."""
+        operation = self.operation
+        return self.is_complex and not (
+            operation.routing.any or operation.factors.any or self.groups is not None
+        )
+
+    @property
     def alpha_beta(self) -> tuple[float, float]:
         return self.alpha, self.beta
 

@@ -6,10 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from lapidist.backends.backend import Backend
+from lapidist.build.compile_policy import WAIT
 from lapidist.calls.bound import Bound
 from lapidist.calls.call import Call
 from lapidist.calls.complex_product import ComplexProduct, checked_backend
 from lapidist.calls.executable import Gemm
+from lapidist.calls.full_path import multiplied
 from lapidist.errors import ArgumentError, explained
 from lapidist.frameworks.arrays import Operand
 from lapidist.launch import Launch, Scalars
@@ -84,22 +86,31 @@ class ComplexGemm:
 
         def execute(product: Call) -> Any:
             assert self._product is not None
+            if product.operation.has_scalar_arrays:  # new arrays for each run, which a plan would have kept
+                choices = product.choices._replace(compile=product.choices.compile or WAIT)
+                return multiplied(replace(product, choices=choices))
             arrays = product.a, product.b, product.c, product.out
             return self._product.execute(*arrays, stream=product.stream)
 
-        return ComplexProduct(bound, call, backend, execute, False).run()
+        return ComplexProduct(bound, call, backend, execute, multiplied, False).run()
 
 
 class Planned(ComplexProduct):
     """The launches of a product, written down in place of run."""
 
     def __init__(self, bound: Bound, call: Call, backend: Backend) -> None:
-        super().__init__(bound, call, backend, self._plan, False)
+        super().__init__(bound, call, backend, self._plan, self._plan_before, False)
         self.product: Gemm | None = None
         self.launches: list[str] = []
 
     def _plan(self, call: Call) -> None:
         self.product = Gemm(call.bound(), call.choices)
+
+    def _plan_before(self, call: Call) -> None:
+        product = Gemm(call.bound(), call.choices)
+        self.launches.append(
+            f"product {product.shape}, by {product.plan.kernel.name if product.plan else 'no kernel'}"
+        )
 
     def _launch(self, launch: Launch, operands: tuple[Operand, ...], numbers: Scalars) -> None:
         self.launches.append(f"{launch.binary.entry} of {operands[0].name}, {launch.grid[0]} blocks")

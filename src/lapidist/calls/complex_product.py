@@ -9,35 +9,26 @@ copied before, by a launch of the same kernel. Where columns of D touch, the tra
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from math import prod
 from typing import Any
-
-import numpy as np
 
 from lapidist.backends.backend import Backend
 from lapidist.backends.selection import backend_at, choose_place
 from lapidist.calls import argument_rules
 from lapidist.calls.bound import Bound
 from lapidist.calls.call import Call
+from lapidist.calls.complex_operands import Multiply, RealForms, as_complex, rows_touch
 from lapidist.calls.destination import output_of
-from lapidist.calls.emulated_launches import Room
 from lapidist.calls.operation import Operation, Types
 from lapidist.calls.planned_products import prepared
 from lapidist.calls.repeat import MATRIX_PATHS, FastPath, remember
 from lapidist.calls.repeat.scalars import is_repeatable
-from lapidist.calls.repeat.start_in_steps import A, B, C, D, Place, Step, alone, fast_path, product
-from lapidist.dtypes import EMULATIONS, IEEE, PART_OF, size_of
+from lapidist.calls.repeat.start_in_steps import fast_path, product
+from lapidist.dtypes import EMULATIONS, IEEE, PART_OF
 from lapidist.errors import ArgumentError
-from lapidist.frameworks.arrays import HOST, Operand, evenly, operand_of
-from lapidist.frameworks.real_views import real_view
-from lapidist.launch import AS_IT_IS, Launch, Scalars
+from lapidist.frameworks.arrays import HOST, Operand, evenly
 from lapidist.planning.complex_tiles import Lies, complex_tiles, is_small
-from lapidist.planning.widening_pass import Widening, widen
-
-Multiply = Callable[[Call], Any]
-ARRAYS = {"a": A, "b": B, "c": C, "out": D}  # of a call, by their names
+from lapidist.planning.widening_pass import Widening
 
 
 def multiplied(bound: Bound, call: Call, multiply: Multiply, key: Any) -> Any:
@@ -45,7 +36,9 @@ def multiplied(bound: Bound, call: Call, multiply: Multiply, key: Any) -> Any:
     of real numbers are made. The second call with this `key` makes the fast path of the next ones.
     """
     backend = checked_backend(bound, call)
-    launches = ComplexProduct(bound, call, backend, multiply, is_recorded(bound, call, backend, key))
+    launches = ComplexProduct(
+        bound, call, backend, multiply, multiply, is_recorded(bound, call, backend, key)
+    )
     result = launches.run()
     path = launches.fast_path()
     if path is not None:
@@ -83,14 +76,7 @@ def require_place(bound: Bound, backend: Backend, stream: Any) -> None:
         )
 
 
-class ComplexProduct:
-    def __init__(self, bound: Bound, call: Call, backend: Backend, multiply: Multiply, records: bool) -> None:
-        self.bound, self.call, self.backend, self.multiply = bound, call, backend, multiply
-        self.part = PART_OF[bound.out_dtype]
-        self.room = Room(bound.like)
-        self.starts = {operand.name: operand.pointer for operand in bound.operands}
-        self.steps: list[Step | None] | None = [] if records else None
-
+class ComplexProduct(RealForms):
     def run(self) -> Any:
         bound = self.bound
         result, d = output_of(bound)
@@ -103,23 +89,31 @@ class ComplexProduct:
         if not rows_touch(d):
             self._require_rows()
             a, b, c, d = b.transposed(), a.transposed(), c and c.transposed(), d.transposed()
-        (alpha, of_right), (beta, of_c) = map(in_two_steps, bound.alpha_beta)
+        alpha, of_right = self._in_two_steps("alpha", bound.alpha)
+        beta, of_c = self._in_two_steps("beta", bound.beta)
         if bound.alpha == 0 or a.shape[-1] == 0:
             *batch, m, n = d.shape
             left, right = self.room.new((*batch, m, 0), self.part), self.room.new((0, 2 * n), self.part)
         else:
             left, right = self._factors(a, b, of_right)
         if c is not None:
-            c = self._interleaved(c, Widening(self.part, conjugated=c.conjugated, factor=of_c))
+            c = self._addend(c, of_c)
         self._multiply(left, right, c, self._viewed(d), (alpha, beta))
         return bound.deliver(result)
+
+    def _in_two_steps(self, name: str, number: Any) -> tuple[Any, complex | Operand]:
+        """alpha or beta as kernels of real numbers take it, and what an operand is multiplied by before."""
+        array = None if self.bound.scalars is None else self.bound.scalars.get(name)
+        if array is None:
+            return in_two_steps(number)
+        return (self._switch(array), array) if array.dtype in PART_OF else (array.owner, 1.0)
 
     def _is_of_tiles(self) -> bool:
         """Whether a caller left it open which kernel multiplies small numbers, and all their bits count."""
         a, b, choices = self.bound.a, self.bound.b, self.call.choices
         chosen = choices.kernel, choices.config, choices.sharing, choices.workspace
         types = self.call.operation.types
-        both = a.dtype == b.dtype and types.precision == IEEE and not types.invariant
+        both = a.dtype == b.dtype and types.precision == IEEE and not (types.invariant or self.bound.parts)
         return (
             not any(choice is not None for choice in chosen)
             and both
@@ -153,59 +147,26 @@ class ComplexProduct:
                 f" {self.bound.output().strides}. Write into a contiguous array and copy from it"
             )
 
-    def _factors(self, a: Operand, b: Operand, factor: complex) -> tuple[Operand, Operand]:
+    def _factors(self, a: Operand, b: Operand, factor: complex | Operand) -> tuple[Operand, Operand]:
         """The real matrices of both operands. A real A takes B's numbers as they are."""
+        if isinstance(factor, Operand):
+            scaled = self._scaled(b, factor)
+            if a.dtype not in PART_OF:
+                return self._as_it_lies(a), scaled
+            b, factor = as_complex(scaled, self.bound.out_dtype), 1.0
         widening = Widening(self.part, b.dtype not in PART_OF, b.conjugated, factor=factor)
         if a.dtype not in PART_OF:
             return self._as_it_lies(a), self._interleaved(b, widening)
         widened = widening._replace(widened=True, left_conjugated=a.conjugated)
         return self._interleaved(a, Widening(self.part)), self._launched(b, widened)
 
-    def _interleaved(self, operand: Operand, widening: Widening) -> Operand:
-        """Of complex numbers: where they lie if they lie so, else in the room."""
-        as_it_lies = not widening.conjugated and widening.factor == 1 and rows_touch(operand)
-        return self._viewed(operand) if as_it_lies else self._launched(operand, widening)
-
-    def _viewed(self, operand: Operand) -> Operand:
-        *batch, m, n = operand.shape
-        *around, row, _ = operand.strides
-        return real_view(operand, (*batch, m, 2 * n), (*(2 * step for step in (*around, row)), 1))
-
-    def _as_it_lies(self, operand: Operand) -> Operand:
-        """A real operand whose array has its shape: it may be a transposed one, or a vector."""
-        array = operand_of(operand.owner, operand.name)
-        same = (array.shape, array.strides) == (operand.shape, operand.strides)
-        return operand if same else real_view(operand, operand.shape, operand.strides)
-
-    def _launched(self, operand: Operand, widening: Widening) -> Operand:
-        """Matrices that a batch repeats are copied or widened once."""
-        *batch, rows, columns = operand.shape
-        *around, row, col = operand.strides
-        different = tuple(1 if step == 0 else size for size, step in zip(batch, around, strict=True))
-        height = 2 * rows if widening.widened else rows
-        target = self.room.new((*different, height, 2 * columns), self.part)
-        together = evenly(different, tuple(around))
-        outer = () if together is not None else different[:-1]
-        step = together if together is not None else around[-1]
-        matrices = prod(different[len(outer) :])
-        how = self.backend.chip.architecture, self.backend.compiles
-        launch = widen((rows, columns), matrices, (row, col, step), widening, *how)
-        for index in np.ndindex(*outer):
-            read = sum(at * stride for at, stride in zip(index, around, strict=False))
-            written = sum(at * stride for at, stride in zip(index, target.strides, strict=False))
-            source = replace(operand, pointer=operand.pointer + read * size_of(operand.dtype))
-            to = replace(target, pointer=target.pointer + written * size_of(self.part))
-            self._launch(launch, (source, source, source, to), AS_IT_IS)
-        return target
-
-    def _launch(self, launch: Launch, operands: tuple[Operand, ...], numbers: Scalars) -> None:
-        at, like = dict(zip("ABCD", operands, strict=True)), self.bound.like
-        self.backend.launch_alone(launch, at, numbers, like.framework, self.call.stream)
-        if self.steps is not None:
-            self.steps.append(alone(launch, self.backend.ordinal, tuple(map(self._place, operands))))
+    def _addend(self, c: Operand, factor: complex | Operand) -> Operand:
+        if isinstance(factor, Operand):
+            return self._scaled(c, factor)
+        return self._interleaved(c, Widening(self.part, conjugated=c.conjugated, factor=factor))
 
     def _multiply(
-        self, a: Operand, b: Operand, c: Operand | None, d: Operand, numbers: tuple[float, float]
+        self, a: Operand, b: Operand, c: Operand | None, d: Operand, numbers: tuple[Any, Any]
     ) -> None:
         asked = self.call.operation.types
         types = Types(precision=asked.precision, invariant=asked.invariant)
@@ -219,23 +180,12 @@ class ComplexProduct:
             # alpha and beta are those of the next call
             self.steps.append(step and step._replace(scalars=None))
 
-    def _place(self, operand: Operand) -> Place:
-        start = self.starts.get(operand.name)
-        if start is None:
-            return self.room.place(operand)
-        return Place(ARRAYS[operand.name].array, operand.pointer - start)
-
 
 def steps_through(operand: Operand, batch: tuple[int, ...]) -> tuple[int, ...]:
     """Numbers from matrix to matrix of a batch that the operand's own broadcasts to."""
     own, strides = operand.shape[:-2], operand.strides[:-2]
     steps = (0 if extent == 1 else stride for extent, stride in zip(own, strides, strict=True))
     return (*[0] * (len(batch) - len(own)), *steps)
-
-
-def rows_touch(operand: Operand) -> bool:
-    """Whether neighbours of a row lie side by side."""
-    return operand.strides[-1] == 1 or operand.shape[-1] == 1
 
 
 def in_two_steps(number: complex) -> tuple[float, complex]:

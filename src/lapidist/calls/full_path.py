@@ -170,6 +170,8 @@ def multiplied_with_arrays(call: Call) -> Any:
         if result is not None:
             return result
     bound = call.bound()
+    if bound.takes_complex:
+        return of_complex(None, bound, call)
     require_stream(call.stream)
     if key is not None and backend_for(bound, call.choices).plans:
         return planned_products().run_with_arrays(key, bound, call)

@@ -36,10 +36,10 @@ def require_scalar(name: str, value: Any) -> Any:
 
 
 def no_real_number(name: str, value: Any) -> ArgumentError:
-    return ArgumentError(
-        f"{name}: must be a real number; got {type(value).__name__}. Call float() on it, or .item() on an"
-        " array"
-    )
+    way_out = "Call float() on it, or .item() on an array"
+    if isinstance(value, complex):
+        way_out = "Convert a and b to complex numbers, or pass its real part"
+    return ArgumentError(f"{name}: must be a real number; got {type(value).__name__}. {way_out}")
 
 
 BLAS_FLAGS = "BLAS' 'N' is False, 'T' is True"

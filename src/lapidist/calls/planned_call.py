@@ -117,7 +117,7 @@ def planned(call: Call) -> Gemm | ArrayGemm | ComplexGemm:
         return ListGemm(batch, call.operation, call.choices)
     bound = call.bound()
     is_planned = choose_place(bound.a.device, call.choices.device) != HOST
-    if bound.is_complex and call.operation.is_plain and is_planned:
+    if bound.takes_complex and is_planned:
         from lapidist.calls.complex_plan import ComplexGemm
 
         return ComplexGemm(bound, call)

@@ -32,6 +32,10 @@ class ScalarOperands(Part):
         }
         self.arrays = tuple(self._by_name.values())
 
+    def get(self, name: str) -> Operand | None:
+        """alpha or beta; None: it is a number."""
+        return self._by_name.get(name)
+
     def described(self, inputs: ProblemInputs) -> ProblemInputs:
         one_alpha = inputs.one_alpha and "alpha" not in self._by_name
         return inputs._replace(one_alpha=one_alpha, modes=replace(inputs.modes, scalars=True))
@@ -47,17 +51,17 @@ class ScalarOperands(Part):
 def scalar_of(name: str, value: Any, accumulator: str) -> Operand:
     """The array, of the type in which sums are scaled; one in host memory is converted to it."""
     operand = operand_of(native(value), name)
-    dtype = accumulator if accumulator in PART_OF else number_type(accumulator).name
+    real = number_type(accumulator).name
+    dtype = accumulator if accumulator in PART_OF else real
     if math.prod(operand.shape) != 1:
         raise ShapeError(
             f"{name}: must be a number or an array of one element; got shape {operand.shape}. Take one"
             " element"
         )
-    if operand.dtype != dtype and operand.device == HOST:
+    if operand.dtype in (dtype, real):
+        return operand
+    if operand.device == HOST:
         number = number_rules.require_scalar(name, on_host(operand).item())
         return operand_of(np.array(number_rules.require_in_range(name, number, accumulator), dtype), name)
-    if operand.dtype != dtype:
-        raise DTypeError(
-            f"{name}: an array must be {dtype}, as sums are scaled; got {operand.dtype}. Convert it"
-        )
-    return operand
+    types = dtype if dtype == real else f"{dtype} or {real}"
+    raise DTypeError(f"{name}: an array must be {types}, as sums are scaled; got {operand.dtype}. Convert it")

@@ -1,0 +1,146 @@
+"""The operands of a complex product as matrices of real numbers, and the launches that bring them there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from lapidist.backends.backend import Backend
+from lapidist.calls.bound import Bound
+from lapidist.calls.call import Call
+from lapidist.calls.emulated_launches import Room
+from lapidist.calls.kernel_choice import Choices
+from lapidist.calls.operation import Operation, Types
+from lapidist.calls.repeat.start_in_steps import A, B, C, D, Place, Step, alone
+from lapidist.dtypes import PART_OF, size_of
+from lapidist.epilogues.expressions import Scalar
+from lapidist.epilogues.functions import where
+from lapidist.epilogues.tracing import epilogue
+from lapidist.frameworks.arrays import Operand, contiguous_strides, evenly, operand_of
+from lapidist.frameworks.real_views import real_view
+from lapidist.launch import AS_IT_IS, Launch, Scalars
+from lapidist.planning.widening_pass import Widening, widen
+
+Multiply = Callable[[Call], Any]
+ARRAYS = {"a": A, "b": B, "c": C, "out": D}  # of a call, by their names
+
+
+class RealForms:
+    """Operands in the form of real numbers. `multiply` makes products of these. `prepare` makes the small
+    ones that come before.
+    """
+
+    def __init__(
+        self, bound: Bound, call: Call, backend: Backend, multiply: Multiply, prepare: Multiply, records: bool
+    ) -> None:
+        self.bound, self.call, self.backend = bound, call, backend
+        self.multiply, self.prepare = multiply, prepare
+        self.part = PART_OF[bound.out_dtype]
+        self.room = Room(bound.like)
+        self.starts = {operand.name: operand.pointer for operand in bound.operands}
+        self.steps: list[Step | None] | None = [] if records else None
+
+    def _interleaved(self, operand: Operand, widening: Widening) -> Operand:
+        """Of complex numbers: where they lie if they lie so, else in the room."""
+        as_it_lies = not widening.conjugated and widening.factor == 1 and rows_touch(operand)
+        return self._viewed(operand) if as_it_lies else self._launched(operand, widening)
+
+    def _viewed(self, operand: Operand) -> Operand:
+        *batch, m, n = operand.shape
+        *around, row, _ = operand.strides
+        return real_view(operand, (*batch, m, 2 * n), (*(2 * step for step in (*around, row)), 1))
+
+    def _as_it_lies(self, operand: Operand) -> Operand:
+        """A real operand whose array has its shape: it may be a transposed one, or a vector."""
+        array = operand_of(operand.owner, operand.name)
+        same = (array.shape, array.strides) == (operand.shape, operand.strides)
+        return operand if same else real_view(operand, operand.shape, operand.strides)
+
+    def _launched(self, operand: Operand, widening: Widening) -> Operand:
+        """Matrices that a batch repeats are copied or widened once."""
+        *batch, rows, columns = operand.shape
+        *around, row, col = operand.strides
+        different = tuple(1 if step == 0 else size for size, step in zip(batch, around, strict=True))
+        height = 2 * rows if widening.widened else rows
+        target = self.room.new((*different, height, 2 * columns), self.part)
+        together = evenly(different, tuple(around))
+        outer = () if together is not None else different[:-1]
+        step = together if together is not None else around[-1]
+        matrices = prod(different[len(outer) :])
+        how = self.backend.chip.architecture, self.backend.compiles
+        launch = widen((rows, columns), matrices, (row, col, step), widening, *how)
+        for index in np.ndindex(*outer):
+            read = sum(at * stride for at, stride in zip(index, around, strict=False))
+            written = sum(at * stride for at, stride in zip(index, target.strides, strict=False))
+            source = replace(operand, pointer=operand.pointer + read * size_of(operand.dtype))
+            to = replace(target, pointer=target.pointer + written * size_of(self.part))
+            self._launch(launch, (source, source, source, to), AS_IT_IS)
+        return target
+
+    # ---- complex numbers in memory ----
+
+    def _scaled(self, operand: Operand, number: Operand) -> Operand:
+        """The numbers of an operand times one in memory, real and imaginary parts in turn: a product of two
+        columns.
+        """
+        widening = Widening(self.part, operand.dtype not in PART_OF, operand.conjugated)
+        numbers = self._launched(operand, widening)
+        once = number.viewed((1, 1), (1, 1))
+        factor = self._launched(once, Widening(self.part, conjugated=number.conjugated, widened=True))
+        target = self.room.new(numbers.shape, self.part)
+        self._prepare(in_pairs(numbers), factor.owner, in_pairs(target))
+        return target
+
+    def _switch(self, number: Operand) -> Any:
+        """An array of one element: 0 where the number is 0, else 1. Kernels read no operand times 0."""
+        parts = real_view(number, (2,), (1,)).owner
+        none, target = self.room.new((1, 0), self.part), self.room.new((1, 1), self.part)
+        switch = nonzero(re=parts[:1], im=parts[1:])
+        self._prepare(none.owner, none.owner.reshape(0, 1), target.owner, switch)
+        return target.owner
+
+    def _prepare(self, a: Any, b: Any, out: Any, epilogue: Any = None) -> None:
+        operation = Operation(types=Types(invariant=self.bound.operation.types.invariant), epilogue=epilogue)
+        choices = Choices(self.call.choices.device, compile=self.call.choices.compile)
+        self.prepare(Call(a, b, None, out, operation, choices, self.call.stream))
+
+    # ---- launches ----
+
+    def _launch(self, launch: Launch, operands: tuple[Operand, ...], numbers: Scalars) -> None:
+        at, like = dict(zip("ABCD", operands, strict=True)), self.bound.like
+        self.backend.launch_alone(launch, at, numbers, like.framework, self.call.stream)
+        if self.steps is not None:
+            self.steps.append(alone(launch, self.backend.ordinal, tuple(map(self._place, operands))))
+
+    def _place(self, operand: Operand) -> Place:
+        start = self.starts.get(operand.name)
+        if start is None:
+            return self.room.place(operand)
+        return Place(ARRAYS[operand.name].array, operand.pointer - start)
+
+
+@epilogue
+def nonzero(acc: Any, re: Scalar, im: Scalar) -> Any:
+    """1 unless the number is 0."""
+    return where((re != 0) | (im != 0), 1.0, 0.0)
+
+
+def rows_touch(operand: Operand) -> bool:
+    """Whether neighbours of a row lie side by side."""
+    return operand.strides[-1] == 1 or operand.shape[-1] == 1
+
+
+def in_pairs(numbers: Operand) -> Any:
+    """Complex numbers without gaps, one a row."""
+    return numbers.owner.reshape(-1, 2)
+
+
+def as_complex(numbers: Operand, dtype: str) -> Operand:
+    """Parts in turn, without gaps, as the complex numbers that they are."""
+    *around, columns = numbers.shape
+    shape = (*around, columns // 2)
+    return replace(numbers, shape=shape, strides=contiguous_strides(shape), dtype=dtype)
