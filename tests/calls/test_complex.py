@@ -216,7 +216,11 @@ REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "accumulator": ({"acc_dtype": "float32"}, lapidist.DTypeError, "acc_dtype: must be complex64"),
     "factors": ({"scale_a": 2.0}, lapidist.DTypeError, "scale_a: is for 8-bit floats; a is complex64"),
     "large alpha": ({"alpha": 1e300j}, lapidist.ArgumentError, "alpha: must fit float32"),
-    "epilogue": ({"epilogue": lapidist.epilogues.relu}, lapidist.DTypeError, "must follow sums of floats"),
+    "epilogue": (
+        {"epilogue": lapidist.epilogues.relu},
+        lapidist.ArgumentError,
+        "of complex numbers must add",
+    ),
     "real c": (
         {"c": np.ones((5, 7), "f4"), "beta": 1.0},
         lapidist.DTypeError,

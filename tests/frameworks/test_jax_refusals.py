@@ -33,8 +33,11 @@ CALLS: dict[str, Call] = {  # by the words of the error
     'trans_a: must be True or False; got .H.*"C" conjugates': lambda jax, ours: ours.gemm(
         A.astype("c8"), B, trans_a="H"
     ),
-    "epilogue: must follow sums of floats; a is complex64": lambda jax, ours: ours.linear(
+    "epilogue: of complex numbers must add": lambda jax, ours: ours.linear(
         A.astype("c8"), A.astype("c8"), activation="relu"
+    ),
+    "epilogue: must follow sums of real numbers where JAX traces; a is complex64": lambda jax, ours: (
+        ours.matmul(A.astype("c8"), B.astype("c8"), epilogue=lapidist.epilogues.bias(bias=np.ones(4, "c8")))
     ),
     "scale_a: is for 8-bit floats; a is complex64": lambda jax, ours: ours.matmul(
         A.astype("c8"), B, scale_a=2.0

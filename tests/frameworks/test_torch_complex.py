@@ -85,6 +85,39 @@ def test_a_layer_that_is_called_again_has_the_same_gradients(lt: Any) -> None:
             assert torch.allclose(one, other, atol=1e-5)
 
 
+@lapidist.epilogue
+def scaled_with_bias(acc: Any, bias: lapidist.Row, scale: lapidist.Scalar) -> Any:
+    return acc * scale + bias
+
+
+def test_epilogues_and_residuals(lt: Any) -> None:
+    def followed(a: Any, b: Any, bias: Any) -> Any:
+        return lt.gemm(a, b, trans_b="C", alpha=1j, epilogue=scaled_with_bias(bias=bias, scale=0.5))
+
+    a, b, bias = random(4, 5), random(3, 5), random(3)
+    for x, of_bias in ((a, bias), (random(4, 5, dtype=torch.float64), bias.conj())):
+        right = 0.5j * (x.to(b.dtype) @ b.mH) + of_bias
+        assert torch.allclose(followed(x, b, of_bias), right)
+        with torch.no_grad():
+            assert torch.allclose(followed(x, b, of_bias), right)
+        assert torch.autograd.gradcheck(followed, (x, b, of_bias))
+    assert torch.autograd.gradcheck(lambda a, b, c: lt.linear(a, b, residual=c), (a, b, random(4, 3)))
+
+
+def test_functions_that_are_refused(lt: Any) -> None:
+    a, b = random(4, 5), random(3, 5)
+    for how in ({"activation": "relu"}, {"activation": "gelu", "residual": random(4, 3)}):
+        with pytest.raises(lapidist.DTypeError, match=r"activation: .* is a function of real numbers"):
+            lt.linear(a, b, **how)
+    with pytest.raises(lapidist.DTypeError, match="activation: silu is a function of real numbers"):
+        lt.mlp(a, b, None, random(2, 3), None, activation="silu")
+    with pytest.raises(lapidist.DTypeError, match="residual: must be of real numbers"):
+        lt.linear(a.detach().real, b.detach().real, residual=random(4, 3))
+    for x in (a, a.detach()):
+        with pytest.raises(lapidist.ArgumentError, match="epilogue: of complex numbers must add"):
+            lt.matmul(x, b.mT, epilogue=lapidist.epilogues.relu)
+
+
 def test_numbers_that_are_refused(lt: Any) -> None:
     with pytest.raises(lapidist.ArgumentError, match="alpha: must be a real number; got complex"):
         lt.gemm(torch.ones(2, 2), torch.ones(2, 2), alpha=1j)

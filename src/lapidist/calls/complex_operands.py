@@ -19,7 +19,7 @@ from lapidist.calls.repeat.start_in_steps import A, B, C, D, Place, Step, alone
 from lapidist.dtypes import PART_OF, size_of
 from lapidist.epilogues.expressions import Scalar
 from lapidist.epilogues.functions import where
-from lapidist.epilogues.tracing import epilogue
+from lapidist.epilogues.tracing import BoundEpilogue, epilogue
 from lapidist.frameworks.arrays import Operand, contiguous_strides, evenly, operand_of
 from lapidist.frameworks.real_views import real_view
 from lapidist.launch import AS_IT_IS, Launch, Scalars
@@ -44,12 +44,12 @@ class RealForms:
         self.starts = {operand.name: operand.pointer for operand in bound.operands}
         self.steps: list[Step | None] | None = [] if records else None
 
-    def _interleaved(self, operand: Operand, widening: Widening) -> Operand:
+    def interleaved(self, operand: Operand, widening: Widening) -> Operand:
         """Of complex numbers: where they lie if they lie so, else in the room."""
-        as_it_lies = not widening.conjugated and widening.factor == 1 and rows_touch(operand)
-        return self._viewed(operand) if as_it_lies else self._launched(operand, widening)
+        is_read = not (widening.conjugated or widening.of_real) and widening.factor == 1
+        return self.viewed(operand) if is_read and rows_touch(operand) else self.launched(operand, widening)
 
-    def _viewed(self, operand: Operand) -> Operand:
+    def viewed(self, operand: Operand) -> Operand:
         *batch, m, n = operand.shape
         *around, row, _ = operand.strides
         return real_view(operand, (*batch, m, 2 * n), (*(2 * step for step in (*around, row)), 1))
@@ -60,7 +60,7 @@ class RealForms:
         same = (array.shape, array.strides) == (operand.shape, operand.strides)
         return operand if same else real_view(operand, operand.shape, operand.strides)
 
-    def _launched(self, operand: Operand, widening: Widening) -> Operand:
+    def launched(self, operand: Operand, widening: Widening) -> Operand:
         """Matrices that a batch repeats are copied or widened once."""
         *batch, rows, columns = operand.shape
         *around, row, col = operand.strides
@@ -78,7 +78,7 @@ class RealForms:
             written = sum(at * stride for at, stride in zip(index, target.strides, strict=False))
             source = replace(operand, pointer=operand.pointer + read * size_of(operand.dtype))
             to = replace(target, pointer=target.pointer + written * size_of(self.part))
-            self._launch(launch, (source, source, source, to), AS_IT_IS)
+            self.launch(launch, (source, source, source, to), AS_IT_IS)
         return target
 
     # ---- complex numbers in memory ----
@@ -88,9 +88,9 @@ class RealForms:
         columns.
         """
         widening = Widening(self.part, operand.dtype not in PART_OF, operand.conjugated)
-        numbers = self._launched(operand, widening)
+        numbers = self.launched(operand, widening)
         once = number.viewed((1, 1), (1, 1))
-        factor = self._launched(once, Widening(self.part, conjugated=number.conjugated, widened=True))
+        factor = self.launched(once, Widening(self.part, conjugated=number.conjugated, widened=True))
         target = self.room.new(numbers.shape, self.part)
         self._prepare(in_pairs(numbers), factor.owner, in_pairs(target))
         return target
@@ -98,10 +98,14 @@ class RealForms:
     def _switch(self, number: Operand) -> Any:
         """An array of one element: 0 where the number is 0, else 1. Kernels read no operand times 0."""
         parts = real_view(number, (2,), (1,)).owner
-        none, target = self.room.new((1, 0), self.part), self.room.new((1, 1), self.part)
-        switch = nonzero(re=parts[:1], im=parts[1:])
-        self._prepare(none.owner, none.owner.reshape(0, 1), target.owner, switch)
-        return target.owner
+        target = self.room.new((1, 1), self.part).owner
+        self.store(target, nonzero(re=parts[:1], im=parts[1:]))
+        return target
+
+    def store(self, target: Any, epilogue: BoundEpilogue) -> None:
+        """One number, which a function of its own operands gives."""
+        none = self.room.new((1, 0), self.part).owner
+        self._prepare(none, none.reshape(0, 1), target, epilogue)
 
     def _prepare(self, a: Any, b: Any, out: Any, epilogue: Any = None) -> None:
         operation = Operation(types=Types(invariant=self.bound.operation.types.invariant), epilogue=epilogue)
@@ -110,13 +114,13 @@ class RealForms:
 
     # ---- launches ----
 
-    def _launch(self, launch: Launch, operands: tuple[Operand, ...], numbers: Scalars) -> None:
+    def launch(self, launch: Launch, operands: tuple[Operand, ...], numbers: Scalars) -> None:
         at, like = dict(zip("ABCD", operands, strict=True)), self.bound.like
         self.backend.launch_alone(launch, at, numbers, like.framework, self.call.stream)
         if self.steps is not None:
-            self.steps.append(alone(launch, self.backend.ordinal, tuple(map(self._place, operands))))
+            self.steps.append(alone(launch, self.backend.ordinal, tuple(map(self.place, operands))))
 
-    def _place(self, operand: Operand) -> Place:
+    def place(self, operand: Operand) -> Place:
         start = self.starts.get(operand.name)
         if start is None:
             return self.room.place(operand)

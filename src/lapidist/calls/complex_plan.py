@@ -112,7 +112,7 @@ class Planned(ComplexProduct):
             f"product {product.shape}, by {product.plan.kernel.name if product.plan else 'no kernel'}"
         )
 
-    def _launch(self, launch: Launch, operands: tuple[Operand, ...], numbers: Scalars) -> None:
+    def launch(self, launch: Launch, operands: tuple[Operand, ...], numbers: Scalars) -> None:
         self.launches.append(f"{launch.binary.entry} of {operands[0].name}, {launch.grid[0]} blocks")
 
 

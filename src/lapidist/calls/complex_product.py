@@ -17,6 +17,7 @@ from lapidist.backends.selection import backend_at, choose_place
 from lapidist.calls import argument_rules
 from lapidist.calls.bound import Bound
 from lapidist.calls.call import Call
+from lapidist.calls.complex_epilogue import of_parts, roles_in
 from lapidist.calls.complex_operands import Multiply, RealForms, as_complex, rows_touch
 from lapidist.calls.destination import output_of
 from lapidist.calls.operation import Operation, Types
@@ -25,6 +26,7 @@ from lapidist.calls.repeat import MATRIX_PATHS, FastPath, remember
 from lapidist.calls.repeat.scalars import is_repeatable
 from lapidist.calls.repeat.start_in_steps import fast_path, product
 from lapidist.dtypes import EMULATIONS, IEEE, PART_OF
+from lapidist.epilogues.tracing import BoundEpilogue
 from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import HOST, Operand, evenly
 from lapidist.planning.complex_tiles import Lies, complex_tiles, is_small
@@ -50,6 +52,8 @@ def checked_backend(bound: Bound, call: Call) -> Backend:
     """Where the product runs, after the rules that only complex ones have."""
     backend = backend_at(choose_place(bound.a.device, call.choices.device))
     require_place(bound, backend, call.stream)
+    if bound.epilogue is not None:
+        roles_in(bound)
     for operand in bound.operands:
         argument_rules.require_aligned_elements(operand)
     return backend
@@ -86,7 +90,8 @@ class ComplexProduct(RealForms):
             return bound.deliver(result)
         if self._is_of_tiles() and self._in_tiles(a, b, c, d):
             return bound.deliver(result)
-        if not rows_touch(d):
+        turned = not rows_touch(d)
+        if turned:
             self._require_rows()
             a, b, c, d = b.transposed(), a.transposed(), c and c.transposed(), d.transposed()
         alpha, of_right = self._in_two_steps("alpha", bound.alpha)
@@ -98,7 +103,8 @@ class ComplexProduct(RealForms):
             left, right = self._factors(a, b, of_right)
         if c is not None:
             c = self._addend(c, of_c)
-        self._multiply(left, right, c, self._viewed(d), (alpha, beta))
+        followed = None if bound.epilogue is None else of_parts(self, d.shape[-1], turned)
+        self._multiply(left, right, c, self.viewed(d), (alpha, beta), followed)
         return bound.deliver(result)
 
     def _in_two_steps(self, name: str, number: Any) -> tuple[Any, complex | Operand]:
@@ -134,7 +140,7 @@ class ComplexProduct(RealForms):
         imaginary, matrices = (alpha.imag, beta.imag), prod(batch)
         how = self.backend.chip.architecture, self.backend.compiles
         launch = complex_tiles(self.part, extents, matrices, tuple(lies), imaginary, c is not None, *how)
-        self._launch(launch, operands, (alpha.real, beta.real))
+        self.launch(launch, operands, (alpha.real, beta.real))
         return True
 
     def fast_path(self) -> FastPath | None:
@@ -156,27 +162,33 @@ class ComplexProduct(RealForms):
             b, factor = as_complex(scaled, self.bound.out_dtype), 1.0
         widening = Widening(self.part, b.dtype not in PART_OF, b.conjugated, factor=factor)
         if a.dtype not in PART_OF:
-            return self._as_it_lies(a), self._interleaved(b, widening)
+            return self._as_it_lies(a), self.interleaved(b, widening)
         widened = widening._replace(widened=True, left_conjugated=a.conjugated)
-        return self._interleaved(a, Widening(self.part)), self._launched(b, widened)
+        return self.interleaved(a, Widening(self.part)), self.launched(b, widened)
 
     def _addend(self, c: Operand, factor: complex | Operand) -> Operand:
         if isinstance(factor, Operand):
             return self._scaled(c, factor)
-        return self._interleaved(c, Widening(self.part, conjugated=c.conjugated, factor=factor))
+        return self.interleaved(c, Widening(self.part, conjugated=c.conjugated, factor=factor))
 
     def _multiply(
-        self, a: Operand, b: Operand, c: Operand | None, d: Operand, numbers: tuple[Any, Any]
+        self,
+        a: Operand,
+        b: Operand,
+        c: Operand | None,
+        d: Operand,
+        numbers: tuple[Any, Any],
+        epilogue: BoundEpilogue | None,
     ) -> None:
         asked = self.call.operation.types
         types = Types(precision=asked.precision, invariant=asked.invariant)
-        operation = Operation(alpha=numbers[0], beta=numbers[1], types=types)
+        operation = Operation(alpha=numbers[0], beta=numbers[1], types=types, epilogue=epilogue)
         arrays = a.owner, b.owner, None if c is None else c.owner, d.owner
         call = Call(*arrays, operation, self.call.choices, self.call.stream)
         self.multiply(call)
         if self.steps is not None:
             bound = call.bound()
-            step = product(prepared(bound, call.choices), bound, [self._place(x) for x in (a, b, c or d, d)])
+            step = product(prepared(bound, call.choices), bound, [self.place(x) for x in (a, b, c or d, d)])
             # alpha and beta are those of the next call
             self.steps.append(step and step._replace(scalars=None))
 

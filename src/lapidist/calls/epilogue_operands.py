@@ -12,8 +12,16 @@ from typing import Any
 import numpy as np
 
 from lapidist.backends.host_product import HostProduct
-from lapidist.calls import argument_rules, number_rules
+from lapidist.calls import argument_rules
 from lapidist.calls.epilogue_results import FurtherResults, require_even_steps, store_results
+from lapidist.calls.epilogue_values import (
+    SEED_TYPES,
+    checked_number,
+    require_one_element,
+    require_sums,
+    require_type_read,
+    types_read,
+)
 from lapidist.calls.group_results import (
     follower_of_groups,
     in_one_matrix,
@@ -22,20 +30,19 @@ from lapidist.calls.group_results import (
 )
 from lapidist.calls.operation import is_array
 from lapidist.calls.part import Grouping, Matrices, Part, ProblemInputs
-from lapidist.dtypes import number_type
-from lapidist.epilogues.expressions import SEEDS, is_seed
+from lapidist.dtypes import PART_OF, number_type
 from lapidist.epilogues.numeric import evaluate, stored
 from lapidist.epilogues.passes import JOINED, LARGEST, QUANTISED, REDUCTIONS
 from lapidist.epilogues.passes import ROW as OF_ROWS
 from lapidist.epilogues.steps import COLUMN, POSITIONS, ROW, SCALAR, TILE, Function, Parameter
 from lapidist.epilogues.tracing import BoundEpilogue
-from lapidist.errors import ArgumentError, DTypeError, ShapeError
+from lapidist.errors import ArgumentError, ShapeError
 from lapidist.frameworks.arrays import Operand, broadcast, evenly, operand_of
 from lapidist.frameworks.host_arrays import native, on_host
 from lapidist.frameworks.new_arrays import fresh
 from lapidist.planning.in_kernel_reductions import NOTHING, InKernelWork
 from lapidist.planning.second_passes import TOGETHER, Pass, Target
-from lapidist.problems.epilogue_layout import MOST_OPERANDS, READS, Fed, Fused
+from lapidist.problems.epilogue_layout import MOST_OPERANDS, Fed, Fused
 from lapidist.problems.matrix import Matrix
 from lapidist.problems.modes import ExtraPointers
 
@@ -43,39 +50,8 @@ Array = np.ndarray[Any, Any]
 REACH_WORDS = {ROW: "column of D", COLUMN: "row of D", TILE: "element of D"}
 REACH_WORDS_OF_PAIRS = {**REACH_WORDS, ROW: "pair of columns", TILE: "row and pair of columns"}
 WORDS = {"float32": "int32", "float64": "int64"}  # integers that order like floats, for atomic maxima
-SEED_TYPES = ("int64", "int32")
 # whether an operand changes along rows of D, and along columns
 REACH = {SCALAR: (False, False), ROW: (False, True), COLUMN: (True, False), TILE: (True, True)}
-
-
-def require_seed(name: str, value: object) -> int:
-    if is_seed(value):
-        return int(value)  # type: ignore[call-overload,no-any-return]
-    raise ArgumentError(
-        f"{name}: must be an integer, {SEEDS}, or an array of one; got {value!r}. Call int() on it"
-    )
-
-
-def require_type_read(name: str, dtype: str, types: tuple[str, ...]) -> None:
-    if dtype not in types:
-        raise DTypeError(f"{name}: must be of {', '.join(types)}; got {dtype}. Convert it first")
-
-
-def require_one_element(name: str, shape: tuple[int, ...]) -> None:
-    if math.prod(shape) != 1:
-        raise ShapeError(f"{name}: must be a number or an array of one element; got {shape}. Take one")
-
-
-def checked_number(function: Function, name: str, value: Any, dtype: str) -> float:
-    """What a kernel is passed for an operand that is a number."""
-    if name in function.seeds:
-        return require_seed(name, value)
-    number = number_rules.require_scalar(name, value)
-    if name in function.shares and not 0 <= number < 1:
-        raise ArgumentError(
-            f"{name}: must be 0 or more and below 1, a share that is dropped; got {value!r}. Try 0.1"
-        )
-    return number_rules.require_in_range(name, number, dtype)
 
 
 class EpilogueOperands(Part):
@@ -84,7 +60,7 @@ class EpilogueOperands(Part):
     def __init__(self, epilogue: BoundEpilogue, matrices: Matrices, outputs: Sequence[Any]) -> None:
         self.function = epilogue.function
         self.dtype = number_type(matrices.accumulator).name
-        self._require_floats(matrices)
+        require_sums(self.function, self.dtype, matrices)
         more = self.function.is_positioned + 2 * (self.function.grouped is not None)
         count = len(self.function.parameters) + more + len(self.function.stored)
         if count > MOST_OPERANDS:
@@ -116,23 +92,13 @@ class EpilogueOperands(Part):
             require_even_steps(matrices.out)
         self.further.require_disjoint_from((*matrices.operands, *self.read))
 
-    def _require_floats(self, matrices: Matrices) -> None:
-        floats = self.dtype in ("float32", "float64")
-        if matrices.no_kernel and matrices.accumulator == self.dtype and floats:
-            raise DTypeError(matrices.no_kernel)
-        if matrices.no_kernel or not floats:
-            raise DTypeError(
-                f"epilogue: must follow sums of floats; a is {matrices.a.dtype}, summed in"
-                f" {matrices.accumulator}. Convert a and b first, or compute with the result"
-            )
-
     def _value(self, parameter: Parameter, value: Any, matrices: Matrices) -> float | Operand:
         name, kind = parameter
-        seeds = name in self.function.seeds
+        seeds, sums = name in self.function.seeds, matrices.accumulator
         if (seeds or kind == SCALAR) and not is_array(value):
-            return checked_number(self.function, name, value, self.dtype)
+            return checked_number(self.function, name, value, sums if sums in PART_OF else self.dtype)
         operand = operand_of(native(value), name)
-        require_type_read(name, operand.dtype, SEED_TYPES if seeds else tuple(READS))
+        require_type_read(name, operand.dtype, SEED_TYPES if seeds else types_read(sums))
         argument_rules.require_same_device(operand, matrices.a)
         argument_rules.require_aligned_elements(operand)
         argument_rules.require_no_gradient(operand)
@@ -200,6 +166,12 @@ class EpilogueOperands(Part):
     def read(self) -> list[Operand]:
         """The operands that are arrays."""
         return [value for value in self._values if isinstance(value, Operand)]
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The operands by name: numbers, and arrays with D's rows and columns."""
+        names = (parameter.name for parameter in self.function.parameters)
+        return dict(zip(names, self._values, strict=True))
 
     @property
     def differs_in_batch(self) -> bool:

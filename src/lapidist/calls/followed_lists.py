@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from lapidist.backends.selection import choose_place
 from lapidist.calls import argument_rules
 from lapidist.calls.bound import Bound
 from lapidist.calls.bound_lists import (
@@ -28,7 +29,8 @@ from lapidist.calls.lists import ArrayGemm
 from lapidist.calls.operation import Operation
 from lapidist.calls.repeat import ARRAY_PATHS, remember
 from lapidist.calls.repeat.shape import extra_values, key_with_arrays
-from lapidist.errors import ArgumentError, ShapeError, explained
+from lapidist.errors import ArgumentError, DTypeError, ShapeError, explained
+from lapidist.frameworks.arrays import HOST
 from lapidist.frameworks.streams import require_stream
 
 if TYPE_CHECKING:
@@ -44,9 +46,13 @@ class SuccessiveGemm(ArrayGemm):
 
     def __init__(self, call: Call) -> None:
         calls, workspace = calls_of(call), call.choices.workspace
-        self._products = [
-            Gemm(bound, call.choices) for bound in checked_together(calls, lists_in(call.operation, call.out))
-        ]
+        every = checked_together(calls, lists_in(call.operation, call.out))
+        if every[0].is_complex and choose_place(every[0].a.device, call.choices.device) != HOST:
+            raise DTypeError(
+                f"a: lists that are planned must hold real matrices; got {every[0].a.dtype}. Plan each"
+                " product, or call gemm with the lists"
+            )
+        self._products = [Gemm(bound, call.choices) for bound in every]
         super().__init__(self._products[0].problem, self._products[0].place)
         self._operation = call.operation
         self._workspace = None if workspace is None else argument_rules.workspace_of(workspace)
@@ -246,7 +252,7 @@ def checked_and_run(calls: Sequence[Call], every: Sequence[Bound], of_complex: O
     """Plan all products, launch them, and make the fast paths of the next call."""
     first, stream = calls[0], calls[0].stream
     require_stream(stream)
-    if first.operation.is_plain and every[0].is_complex:
+    if every[0].takes_complex:
         return [of_complex(None, bound, call) for bound, call in zip(every, calls, strict=True)]
     backend = backend_for(every[0], first.choices)
     if not backend.plans:

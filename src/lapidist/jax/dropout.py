@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax import numpy as jnp
 
-from lapidist.calls.epilogue_operands import SEED_TYPES, require_one_element, require_seed, require_type_read
+from lapidist.calls.epilogue_values import SEED_TYPES, require_one_element, require_seed, require_type_read
 from lapidist.epilogues.philox import LOW, WORD, philox
 
 HALF, LOW_HALF = np.uint32(WORD // 2), np.uint32(0xFFFF)

@@ -14,7 +14,7 @@ from jax import numpy as jnp
 from jax.interpreters import ad
 
 from lapidist.calls.bound import Bound
-from lapidist.calls.epilogue_operands import checked_number
+from lapidist.calls.epilogue_values import checked_number
 from lapidist.calls.operation import is_array
 from lapidist.dtypes import number_type, numpy_dtype
 from lapidist.epilogues import passes

@@ -172,6 +172,11 @@ class Product(NamedTuple):
         if self.is_emulated:
             require_plain(operation, self.precision)
         bound = Bound(named["a"], named["b"], named.get("c"), None, operation)
+        if bound.is_complex and bound.epilogue is not None:
+            raise DTypeError(
+                f"epilogue: must follow sums of real numbers where JAX traces; a is {bound.a.dtype}. Compute"
+                " with the result"
+            )
         if bound.is_complex and (bound.parts or self.triangle):
             raise DTypeError(bound.no_kernel)
         if self.is_emulated:

@@ -52,7 +52,7 @@ def activated(
     residual: Any = None,
 ) -> Any:
     """A layer with an activation. Transforms and compilers see a product, torch's activation and a sum."""
-    require_activation(activation)
+    require_activation_of(activation, input, weight)
     operands = input, weight, bias, residual
     fusible = is_direct(*operands) and fits(input, weight, bias)
     recorded = fusible and is_recorded(operands)
@@ -102,9 +102,18 @@ def require_residual(residual: Any, input: Any, of_weight: tuple[int, ...]) -> N
             f"residual: must be a tensor of the result's shape, {shape}; got {got}. Expand it, or add it to"
             " the result"
         )
-    if residual.is_complex():
+    if residual.is_complex() and not (input.is_complex() or weight.is_complex()):
         raise DTypeError(
             f"residual: must be of real numbers, as the result is; got {residual.dtype}. Add it to the result"
+        )
+
+
+def require_activation_of(activation: str, input: Any, weight: Any) -> None:
+    require_activation(activation)
+    if input.is_complex() or weight.is_complex():
+        raise DTypeError(
+            f"activation: {activation} is a function of real numbers; got a result of complex ones. Leave it"
+            " out, and compute with the result's parts"
         )
 
 
@@ -112,7 +121,7 @@ def two_layers(
     input: Any, up: Any, up_bias: Any, down: Any, down_bias: Any, activation: str, precision: Any
 ) -> Any:
     """Two layers with an activation between them, fused for both passes where gradients are recorded."""
-    require_activation(activation)
+    require_activation_of(activation, input, up)
     operands = input, up, up_bias, down, down_bias
     fused = is_direct(*operands) and is_recorded(operands)
     if not fused or not fits(input, up, up_bias) or not fits(input, down, down_bias):

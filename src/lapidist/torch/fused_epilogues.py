@@ -41,7 +41,7 @@ def matmul(a: Any, b: Any, epilogue: Any, out_dtype: Any, precision: Any) -> Any
     row, column = a.ndim == 1, b.ndim == 1
     bound = with_tiles(bound, partial(fake_tensors.within, row=row, column=column))
     a, b = (a.unsqueeze(0) if row else a), (b.unsqueeze(1) if column else b)
-    sums = operators.matmul(a, b, type_of_sums(a), precision)
+    sums = operators.matmul(a, b, type_of_sums(a, b), precision)
     return finished(bound, sums, dtype, row, column)
 
 
@@ -67,7 +67,7 @@ def gemm(
         results = product if isinstance(product, tuple) else (product,)
         return delivered(bound, results, row, False)
     dtype = fake_tensors.of_gemm(a, b, c, **options, out_dtype=out_dtype, epilogue=bound).dtype
-    kind = type_of_sums(a)
+    kind = type_of_sums(a, b)
     sums = operators.gemm(a, b, None if c is None else c.to(kind), *how.values(), kind, precision)
     return finished(bound, sums, dtype, row)
 
@@ -97,7 +97,9 @@ def delivered(bound: BoundEpilogue, values: Iterable[Any], row: bool, column: bo
     return results if len(results) > 1 else results[0]
 
 
-def type_of_sums(a: Any) -> Any:
+def type_of_sums(a: Any, b: Any) -> Any:
+    if a.is_complex() or b.is_complex():
+        return a.dtype if a.is_complex() else b.dtype
     return torch_dtype(number_type(accumulators_of(str(a.dtype)[6:])[0]).name)
 
 

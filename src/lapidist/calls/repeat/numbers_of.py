@@ -74,7 +74,7 @@ class NumbersOf:
         function = self.function
         if function is None:
             return []
-        from lapidist.calls.epilogue_operands import checked_number
+        from lapidist.calls.epilogue_values import checked_number
 
         return [
             checked_number(function, parameter.name, values[place], self.dtype)

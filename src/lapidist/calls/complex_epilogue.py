@@ -1,0 +1,100 @@
+"""Epilogues of complex products in kernels of real numbers: the same function, of real and imaginary parts in
+turn. Operands that are added lie so, too; factors are those of both parts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from lapidist.calls.bound import Bound
+from lapidist.calls.complex_operands import RealForms, as_complex
+from lapidist.dtypes import PART_OF
+from lapidist.epilogues.complex_arithmetic import ADDEND, roles_of
+from lapidist.epilogues.expressions import Scalar
+from lapidist.epilogues.steps import COLUMN, ROW, SCALAR, TILE, Parameter
+from lapidist.epilogues.tracing import BoundEpilogue, epilogue
+from lapidist.frameworks.arrays import Operand
+from lapidist.frameworks.real_views import real_view
+from lapidist.planning.widening_pass import Widening
+
+Value = float | complex | Operand
+TURNED = {ROW: COLUMN, COLUMN: ROW}  # kinds, where the transposed product is computed
+BOTH_PARTS = 1 + 1j  # times a real number
+
+
+def roles_in(bound: Bound) -> dict[str, str]:
+    """What operands are to sums, after the rules that kernels have beside those of any place."""
+    assert bound.epilogue is not None
+    values = bound.epilogue.values
+    return roles_of(bound.epilogue.function, {name for name, value in values.items() if is_complex(value)})
+
+
+def is_complex(value: Value) -> bool:
+    return value.dtype in PART_OF if isinstance(value, Operand) else isinstance(value, complex)
+
+
+def of_parts(forms: RealForms, columns: int, turned: bool) -> BoundEpilogue:
+    """The function of real sums. `turned`: of the transposed product, which has so many columns."""
+    assert forms.bound.epilogue is not None
+    function, values, roles = (
+        forms.bound.epilogue.function,
+        forms.bound.epilogue.values,
+        roles_in(forms.bound),
+    )
+    parameters, real = [], dict[str, Any]()
+    for name, kind in function.parameters:
+        value = values[name]
+        if turned and isinstance(value, Operand) and kind != SCALAR:
+            kind, value = TURNED.get(kind, kind), value.transposed()
+        if roles[name] == ADDEND:
+            kind, real[name] = addend(forms, kind, value, columns)
+        else:
+            real[name] = factor(forms, kind, value)
+        parameters.append(Parameter(name, kind))
+    return BoundEpilogue(replace(function, parameters=tuple(parameters)), real)
+
+
+def lines_of(operand: Operand, kind: str) -> Operand:
+    """An operand with D's shape as what it has: a row, a column or all."""
+    *around, rows, cols = operand.shape
+    shape = 1 if kind == ROW else rows, 1 if kind in (COLUMN, SCALAR) else cols
+    return operand.viewed((*around, *shape), operand.strides)
+
+
+def addend(forms: RealForms, kind: str, value: Value, columns: int) -> tuple[str, Any]:
+    """A row, or all elements, with parts in turn, and which of the two. A column has two different values in
+    each of its rows.
+    """
+    if not isinstance(value, Operand):
+        value = number_in_memory(forms, value)
+    if kind == SCALAR:
+        kind, value = ROW, value.viewed((1, columns), (0, 0))
+    elif kind == ROW:
+        value = lines_of(value, ROW)
+    kind = TILE if kind == COLUMN else kind
+    widening = Widening(forms.part, value.dtype not in PART_OF, value.conjugated)
+    return kind, forms.interleaved(value, widening).owner
+
+
+def factor(forms: RealForms, kind: str, value: Value) -> Any:
+    """A number, or what is there once for each row; else each value twice."""
+    if not isinstance(value, Operand):
+        return value
+    lines = lines_of(value, kind)
+    if kind in (SCALAR, COLUMN):
+        return real_view(lines, lines.shape, lines.strides).owner
+    return forms.launched(lines, Widening(forms.part, of_real=True, factor=BOTH_PARTS)).owner
+
+
+def number_in_memory(forms: RealForms, number: complex) -> Operand:
+    """A number as an array of one, by launches that store its parts."""
+    target = forms.room.new((1, 2), forms.part)
+    for place, part in enumerate((number.real, number.imag)):
+        forms.store(target.owner[:, place : place + 1], constant(number=part))
+    return as_complex(target, forms.bound.out_dtype)
+
+
+@epilogue
+def constant(acc: Any, number: Scalar) -> Any:
+    """The number."""
+    return number
