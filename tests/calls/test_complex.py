@@ -10,25 +10,13 @@ import numpy as np
 import pytest
 
 import lapidist
+from complex_numbers import PLACES, Numbers, same, whole
 from in_turns import in_turns
 from lapidist.backends.machine_backend import sanitized
 from lapidist.calls import complex_product
 
-PLACES = "host", "machine"
 TYPES = [np.complex64, np.complex128]
-Numbers = np.ndarray[Any, Any]
 OPS: dict[Any, Any] = {False: lambda x: x, True: lambda x: x.mT, "C": lambda x: x.mT.conj()}
-
-
-def whole(*shape: int, dtype: Any = np.complex64, seed: int = 0) -> Numbers:
-    """Small whole numbers, whose products and sums are exact."""
-    rng = np.random.default_rng((seed, *shape))
-    return (rng.integers(-4, 5, shape) + 1j * rng.integers(-4, 5, shape)).astype(dtype)
-
-
-def same(result: Any, right: Any, dtype: Any = np.complex64) -> None:
-    assert result.dtype == dtype
-    assert np.array_equal(result, right), (result, right)
 
 
 @pytest.fixture(params=[True, False], ids=["tiles", "widened"])

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_complex import PLACES, same, whole
 
 import lapidist
+from complex_numbers import PLACES, same, whole
 from lapidist import Column, Row, Scalar, Tile
 from lapidist.backends.machine_backend import sanitized
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_complex import PLACES, same, whole
 
 import lapidist
+from complex_numbers import PLACES, same, whole
 from lapidist.backends.machine_backend import sanitized
 from lapidist.calls.scalar_operands import scalar_of
 from lapidist.frameworks.arrays import operand_of

@@ -18,7 +18,7 @@ from lapidist.frameworks.real_views import real_view
 from lapidist.planning.widening_pass import Widening
 
 Value = float | complex | Operand
-TURNED = {ROW: COLUMN, COLUMN: ROW}  # kinds, where the transposed product is computed
+TRANSPOSED_KINDS = {ROW: COLUMN, COLUMN: ROW}  # kinds, where the transposed product is computed
 BOTH_PARTS = 1 + 1j  # times a real number
 
 
@@ -33,8 +33,8 @@ def is_complex(value: Value) -> bool:
     return value.dtype in PART_OF if isinstance(value, Operand) else isinstance(value, complex)
 
 
-def of_parts(forms: RealForms, columns: int, turned: bool) -> BoundEpilogue:
-    """The function of real sums. `turned`: of the transposed product, which has so many columns."""
+def of_parts(forms: RealForms, columns: int, transposed: bool) -> BoundEpilogue:
+    """The function of real sums. `transposed`: of the transposed product, which has so many columns."""
     assert forms.bound.epilogue is not None
     function, values, roles = (
         forms.bound.epilogue.function,
@@ -44,8 +44,8 @@ def of_parts(forms: RealForms, columns: int, turned: bool) -> BoundEpilogue:
     parameters, real = [], dict[str, Any]()
     for name, kind in function.parameters:
         value = values[name]
-        if turned and isinstance(value, Operand) and kind != SCALAR:
-            kind, value = TURNED.get(kind, kind), value.transposed()
+        if transposed and isinstance(value, Operand) and kind != SCALAR:
+            kind, value = TRANSPOSED_KINDS.get(kind, kind), value.transposed()
         if roles[name] == ADDEND:
             kind, real[name] = addend(forms, kind, value, columns)
         else:

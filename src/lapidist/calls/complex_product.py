@@ -90,8 +90,8 @@ class ComplexProduct(RealForms):
             return bound.deliver(result)
         if self._is_of_tiles() and self._in_tiles(a, b, c, d):
             return bound.deliver(result)
-        turned = not rows_touch(d)
-        if turned:
+        transposed = not rows_touch(d)
+        if transposed:
             self._require_rows()
             a, b, c, d = b.transposed(), a.transposed(), c and c.transposed(), d.transposed()
         alpha, of_right = self._in_two_steps("alpha", bound.alpha)
@@ -103,7 +103,7 @@ class ComplexProduct(RealForms):
             left, right = self._factors(a, b, of_right)
         if c is not None:
             c = self._addend(c, of_c)
-        followed = None if bound.epilogue is None else of_parts(self, d.shape[-1], turned)
+        followed = None if bound.epilogue is None else of_parts(self, d.shape[-1], transposed)
         self._multiply(left, right, c, self.viewed(d), (alpha, beta), followed)
         return bound.deliver(result)
 
