@@ -82,6 +82,7 @@ def test_batches_lists_and_plans(device: str) -> None:
         same(result, x @ b + bias[0, 0])
     plan = lapidist.plan(a[0], b, epilogue=followed, alpha=np.array([1j], C64), device=device)
     for x in a:
+        bias += 1
         same(plan.execute(x, b), 1j * (x @ b) + bias[0, 0])
 
 

@@ -86,7 +86,7 @@ class ComplexGemm:
 
         def execute(product: Call) -> Any:
             assert self._product is not None
-            if product.operation.has_scalar_arrays:  # new arrays for each run, which a plan would have kept
+            if not product.operation.is_plain:  # new arrays for each run, which a plan would have kept
                 choices = product.choices._replace(compile=product.choices.compile or WAIT)
                 return multiplied(replace(product, choices=choices))
             arrays = product.a, product.b, product.c, product.out
