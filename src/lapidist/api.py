@@ -104,11 +104,11 @@ def matmul(
         floats.
     acc_dtype : dtype, optional
         The type in which sums are kept: "float16" is a choice for float16.
-    precision : {"ieee", "tf32", "emulated", "emulated_any_range"} or Accuracy
+    precision : {"ieee", "tf32", "emulated", "emulated_any_range", "3m"} or Accuracy
         "tf32" lets tensor cores round float32 factors to 10 bits. "emulated" multiplies float32 matrices by
         slices on int8 tensor cores, for random numbers within 2^-21 of the product of magnitudes.
-        "emulated_any_range" takes twice as long, on bfloat16 tensor cores. It is as near as a float32 sum,
-        however much the numbers differ in size. An Accuracy takes the fastest that holds its bits.
+        "emulated_any_range" takes twice as long, on bfloat16 tensor cores, as near as a float32 sum. "3m"
+        makes three real products of complex matrices. An Accuracy takes the fastest that holds its bits.
     scale_a, scale_b : number or float32 array, optional
         Factors of 8-bit floats: one, one for each row of a (column of b), or one for 1 x 128 or 128 x 128
         elements along k.

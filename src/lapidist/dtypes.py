@@ -19,7 +19,8 @@ IEEE: Final = "ieee"
 EMULATED: Final = "emulated"  # float32 products by slices of 8 bits
 ANY_RANGE: Final = "emulated_any_range"  # the same by three bfloat16 a number
 EMULATIONS = (EMULATED, ANY_RANGE)
-PRECISIONS = (IEEE, TF32, *EMULATIONS)
+THREE_PRODUCTS: Final = "3m"  # of real numbers in place of four, for complex ones
+PRECISIONS = (IEEE, TF32, *EMULATIONS, THREE_PRODUCTS)
 # The bits of |A||B| that float32 products of random numbers hold, the cheapest way first (docs/numerics.md).
 TIERS = ((TF32, 8), (EMULATED, 21))
 MOST_K = 1 << 15  # up to which they hold: sums of 3 k products of 8 bits fit in 32 bits
@@ -58,7 +59,7 @@ class Accuracy(str):
         return super().__new__(cls, f"{bits}{BITS}")
 
 
-Precision = Literal["ieee", "tf32", "emulated", "emulated_any_range"] | Accuracy
+Precision = Literal["ieee", "tf32", "emulated", "emulated_any_range", "3m"] | Accuracy
 
 
 def way_of(bits: int) -> str:

@@ -33,6 +33,9 @@ CALLS: dict[str, Call] = {  # by the words of the error
     'trans_a: must be True or False; got .H.*"C" conjugates': lambda jax, ours: ours.gemm(
         A.astype("c8"), B, trans_a="H"
     ),
+    'precision: "3m" takes several launches': lambda jax, ours: ours.matmul(
+        A.astype("c8"), B.astype("c8"), precision="3m"
+    ),
     "epilogue: of complex numbers must add": lambda jax, ours: ours.linear(
         A.astype("c8"), A.astype("c8"), activation="relu"
     ),

@@ -104,6 +104,14 @@ def test_epilogues_and_residuals(lt: Any) -> None:
     assert torch.autograd.gradcheck(lambda a, b, c: lt.linear(a, b, residual=c), (a, b, random(4, 3)))
 
 
+def test_three_products_and_their_gradients(lt: Any) -> None:
+    a, b = random(4, 5), random(5, 3)
+    assert torch.autograd.gradcheck(lambda a, b: lt.matmul(a, b, precision="3m"), (a, b))
+    real = random(4, 5, dtype=torch.float64)
+    assert torch.autograd.gradcheck(lambda a, b: lt.matmul(a, b, precision="3m"), (real, b))
+    assert torch.allclose(lt.matmul(a, b, precision="3m"), a @ b)
+
+
 def test_functions_that_are_refused(lt: Any) -> None:
     a, b = random(4, 5), random(3, 5)
     for how in ({"activation": "relu"}, {"activation": "gelu", "residual": random(4, 3)}):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lapidist.dtypes import TF32, TYPES
+from lapidist.dtypes import TF32, THREE_PRODUCTS, TYPES
 from lapidist.errors import DTypeError
 from lapidist.frameworks.arrays import broadcast
 from lapidist.problems.scaling import K_BLOCK
@@ -60,7 +60,7 @@ def multiply(
     elif (
         (alpha == 1 and beta == 0 and finish is sums is None and a.shape[-1])
         and a.dtype == out.dtype == working
-        and precision != TF32
+        and precision not in (TF32, THREE_PRODUCTS)
         and out.flags.c_contiguous
         and not working.hasobject
     ):
@@ -113,7 +113,12 @@ def sums_of(
         first, second = (x.astype(working, copy=False) for x in (a, b))
         if precision == TF32:
             first, second = rounded_to_tf32(first), rounded_to_tf32(second)
-        result = np.matmul(first, second) if factors is None else scaled_product(first, second, *factors)
+        if precision == THREE_PRODUCTS and np.iscomplexobj(a) and np.iscomplexobj(b):
+            result = three_products(first, second)
+        elif factors is None:
+            result = np.matmul(first, second)
+        else:
+            result = scaled_product(first, second, *factors)
         if accumulator == "float16":
             with np.errstate(over="ignore"):
                 result = result.astype(np.float16).astype(working)
@@ -121,6 +126,15 @@ def sums_of(
             result = result * number(alpha, working)
     if beta != 0 and c is not None:
         result = result + number(beta, working) * c.astype(working, copy=False)
+    return result
+
+
+def three_products(a: Array, b: Array) -> Array:
+    """Re = A1 B1 - A2 B2, Im = (A1 + A2) (B1 + B2) - A1 B1 - A2 B2, of real and imaginary parts."""
+    first, second = np.matmul(a.real, b.real), np.matmul(a.imag, b.imag)
+    result = np.empty(first.shape, a.dtype)
+    result.real = first - second
+    result.imag = np.matmul(a.real + a.imag, b.real + b.imag) - first - second
     return result
 
 

@@ -19,6 +19,7 @@ from lapidist.dtypes import (
     PART_OF,
     PRECISIONS,
     TF32,
+    THREE_PRODUCTS,
     accumulators_of,
     complex_product,
     outputs_of,
@@ -98,8 +99,8 @@ def common_type(a: Operand, b: Operand) -> str:
 def require_precision(precision: object) -> None:
     if not isinstance(precision, str) or precision not in PRECISIONS:
         raise ArgumentError(
-            'precision: must be "ieee", "tf32", "emulated", "emulated_any_range" or a lapidist.Accuracy; got'
-            f" {precision!r}. Leave it out for all bits of the operands"
+            'precision: must be "ieee", "tf32", "emulated", "emulated_any_range", "3m" or a lapidist.'
+            f"Accuracy; got {precision!r}. Leave it out for all bits of the operands"
         )
 
 
@@ -108,6 +109,10 @@ def require_precision_for(precision: str, a: Operand) -> None:
         raise ArgumentError(
             f'precision: "{precision}" takes several launches, which matmul and gemm make of matrices; got a'
             " plan, a list, groups or arrays that JAX traces. Call them, or leave it out"
+        )
+    if precision == THREE_PRODUCTS and a.dtype not in PART_OF:
+        raise ArgumentError(
+            f'precision: "{precision}" is a way to multiply complex numbers; a is {a.dtype}. Leave it out'
         )
     if precision == TF32 and PART_OF.get(a.dtype, a.dtype) != "float32":
         raise ArgumentError(

@@ -21,11 +21,14 @@ from lapidist.epilogues.expressions import Scalar
 from lapidist.epilogues.functions import where
 from lapidist.epilogues.tracing import BoundEpilogue, epilogue
 from lapidist.frameworks.arrays import Operand, contiguous_strides, evenly, operand_of
+from lapidist.frameworks.new_arrays import constant
 from lapidist.frameworks.real_views import real_view
 from lapidist.launch import AS_IT_IS, Launch, Scalars
 from lapidist.planning.widening_pass import Widening, widen
 
 Multiply = Callable[[Call], Any]
+SPLIT = (1.0, 0.0), (0.0, 1.0), (1.0, 1.0)  # times real and imaginary parts
+JOIN = (1.0, -1.0), (-1.0, -1.0), (0.0, 1.0)  # that three products are multiplied by
 ARRAYS = {"a": A, "b": B, "c": C, "out": D}  # of a call, by their names
 
 
@@ -107,10 +110,25 @@ class RealForms:
         none = self.room.new((1, 0), self.part).owner
         self._prepare(none, none.reshape(0, 1), target, epilogue)
 
-    def _prepare(self, a: Any, b: Any, out: Any, epilogue: Any = None) -> None:
-        operation = Operation(types=Types(invariant=self.bound.operation.types.invariant), epilogue=epilogue)
+    def _prepare(
+        self, a: Any, b: Any, out: Any, epilogue: Any = None, c: Any = None, alpha: Any = 1.0, beta: Any = 0.0
+    ) -> None:
+        types = Types(invariant=self.bound.operation.types.invariant)
+        operation = Operation(alpha=alpha, beta=beta, types=types, epilogue=epilogue)
         choices = Choices(self.call.choices.device, compile=self.call.choices.compile)
-        self.prepare(Call(a, b, None, out, operation, choices, self.call.stream))
+        self.prepare(Call(a, b, c, out, operation, choices, self.call.stream))
+
+    # ---- three products of real numbers in place of four ----
+
+    def planes(self, operand: Operand, widening: Widening, dimensions: int) -> Any:
+        """Real parts, imaginary parts and their sums, as the first dimension of so many more of a batch."""
+        numbers = self.launched(operand, widening)
+        *shape, columns = numbers.shape
+        target = self.room.new((3, prod(numbers.shape) // 2), self.part).owner
+        split = constant(self.bound.like.framework, self.bound.like.device, SPLIT, self.part)
+        self._prepare(split, in_pairs(numbers).T, target)
+        more = [1] * (dimensions - len(shape) + 1)
+        return target.reshape(3, *more, *shape, columns // 2)
 
     # ---- launches ----
 

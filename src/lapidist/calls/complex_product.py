@@ -18,17 +18,20 @@ from lapidist.calls import argument_rules
 from lapidist.calls.bound import Bound
 from lapidist.calls.call import Call
 from lapidist.calls.complex_epilogue import of_parts, roles_in
-from lapidist.calls.complex_operands import Multiply, RealForms, as_complex, rows_touch
+from lapidist.calls.complex_operands import JOIN, Multiply, RealForms, as_complex, rows_touch
 from lapidist.calls.destination import output_of
 from lapidist.calls.operation import Operation, Types
 from lapidist.calls.planned_products import prepared
 from lapidist.calls.repeat import MATRIX_PATHS, FastPath, remember
 from lapidist.calls.repeat.scalars import is_repeatable
 from lapidist.calls.repeat.start_in_steps import fast_path, product
-from lapidist.dtypes import EMULATIONS, IEEE, PART_OF
+from lapidist.dtypes import EMULATIONS, IEEE, PART_OF, THREE_PRODUCTS
 from lapidist.epilogues.tracing import BoundEpilogue
 from lapidist.errors import ArgumentError
+from lapidist.frameworks.array_views import permuted
 from lapidist.frameworks.arrays import HOST, Operand, evenly
+from lapidist.frameworks.new_arrays import constant
+from lapidist.frameworks.real_views import real_view
 from lapidist.planning.complex_tiles import Lies, complex_tiles, is_small
 from lapidist.planning.widening_pass import Widening
 
@@ -96,14 +99,18 @@ class ComplexProduct(RealForms):
             a, b, c, d = b.transposed(), a.transposed(), c and c.transposed(), d.transposed()
         alpha, of_right = self._in_two_steps("alpha", bound.alpha)
         beta, of_c = self._in_two_steps("beta", bound.beta)
-        if bound.alpha == 0 or a.shape[-1] == 0:
+        reads = bound.alpha != 0 and a.shape[-1] != 0
+        if c is not None:
+            c = self._addend(c, of_c)
+        followed = None if bound.epilogue is None else of_parts(self, d.shape[-1], transposed)
+        if reads and bound.precision == THREE_PRODUCTS and a.dtype == b.dtype:
+            self._multiply_thrice(a, b, of_right, c, d, (alpha, beta), followed)
+            return bound.deliver(result)
+        if not reads:
             *batch, m, n = d.shape
             left, right = self.room.new((*batch, m, 0), self.part), self.room.new((0, 2 * n), self.part)
         else:
             left, right = self._factors(a, b, of_right)
-        if c is not None:
-            c = self._addend(c, of_c)
-        followed = None if bound.epilogue is None else of_parts(self, d.shape[-1], transposed)
         self._multiply(left, right, c, self.viewed(d), (alpha, beta), followed)
         return bound.deliver(result)
 
@@ -166,6 +173,38 @@ class ComplexProduct(RealForms):
         widened = widening._replace(widened=True, left_conjugated=a.conjugated)
         return self.interleaved(a, Widening(self.part)), self.launched(b, widened)
 
+    def _multiply_thrice(
+        self,
+        a: Operand,
+        b: Operand,
+        factor: complex | Operand,
+        c: Operand | None,
+        d: Operand,
+        numbers: tuple[Any, Any],
+        epilogue: BoundEpilogue | None,
+    ) -> None:
+        """Three products in a batch, then what they add up to, with alpha and beta C: a product of k = 3."""
+        if isinstance(factor, Operand):
+            b, factor = as_complex(self._scaled(b, factor), self.bound.out_dtype), 1.0
+        left = self.planes(a, Widening(self.part, conjugated=a.conjugated), len(d.shape) - 2)
+        of_right = Widening(self.part, conjugated=b.conjugated, factor=factor)
+        right = self.planes(b, of_right, len(d.shape) - 2)
+        products = self.room.new((3, *d.shape), self.part).owner
+        types = Types(invariant=self.call.operation.types.invariant)
+        operation, choices = Operation(types=types), self.call.choices
+        self.multiply(Call(left, right, None, products, operation, choices, self.call.stream))
+        *around, n = d.shape
+        sums = self.viewed(d) if epilogue is None else self.room.new((*around, 2 * n), self.part)
+        join = constant(self.bound.like.framework, self.bound.like.device, JOIN, self.part)
+        in_last = permuted(products, (*range(1, len(d.shape) + 1), 0))
+        addend = None if c is None else by_number(c)
+        alpha, beta = numbers
+        self._prepare(in_last, join, by_number(sums), None, addend, alpha, beta)
+        if epilogue is not None:
+            *batch, m, _ = d.shape
+            none, nothing = self.room.new((*batch, m, 0), self.part), self.room.new((0, 2 * n), self.part)
+            self._prepare(none.owner, nothing.owner, self.viewed(d).owner, epilogue, sums.owner, 1.0, 1.0)
+
     def _addend(self, c: Operand, factor: complex | Operand) -> Operand:
         if isinstance(factor, Operand):
             return self._scaled(c, factor)
@@ -181,7 +220,8 @@ class ComplexProduct(RealForms):
         epilogue: BoundEpilogue | None,
     ) -> None:
         asked = self.call.operation.types
-        types = Types(precision=asked.precision, invariant=asked.invariant)
+        precision = IEEE if asked.precision == THREE_PRODUCTS else asked.precision
+        types = Types(precision=precision, invariant=asked.invariant)
         operation = Operation(alpha=numbers[0], beta=numbers[1], types=types, epilogue=epilogue)
         arrays = a.owner, b.owner, None if c is None else c.owner, d.owner
         call = Call(*arrays, operation, self.call.choices, self.call.stream)
@@ -191,6 +231,13 @@ class ComplexProduct(RealForms):
             step = product(prepared(bound, call.choices), bound, [self.place(x) for x in (a, b, c or d, d)])
             # alpha and beta are those of the next call
             self.steps.append(step and step._replace(scalars=None))
+
+
+def by_number(numbers: Operand) -> Any:
+    """Parts in turn, with a dimension for the two of each number."""
+    *around, columns = numbers.shape
+    *steps, _ = numbers.strides
+    return real_view(numbers, (*around, columns // 2, 2), (*steps, 2, 1)).owner
 
 
 def steps_through(operand: Operand, batch: tuple[int, ...]) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,22 @@ def empty(shape: tuple[int, ...], like: Operand, dtype: str) -> Any:
     raise DTypeError(
         f"out: cannot make a new {type(like.owner).__name__}; pass out= with the array to write to"
     )
+
+
+@lru_cache
+def constant(framework: str, device: int, rows: tuple[tuple[float, ...], ...], dtype: str) -> Any:
+    """A matrix of these numbers, which is made once in each place."""
+    array = np.array(rows, numpy_dtype(dtype))
+    if framework == "torch":
+        import torch
+
+        return torch.from_numpy(array).to("cpu" if device == HOST else f"cuda:{device}")
+    if framework == "cupy":
+        import cupy
+
+        with cupy.cuda.Device(device):
+            return cupy.asarray(array)
+    return array
 
 
 def fresh(name: str, shape: tuple[int, ...], like: Operand, dtype: str) -> Operand:

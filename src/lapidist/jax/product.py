@@ -15,10 +15,10 @@ import numpy as np
 from lapidist.calls.bound import Bound
 from lapidist.calls.emulation_rules import require_float32, require_plain
 from lapidist.calls.operation import Factors, Groups, Operation, Types
-from lapidist.dtypes import EMULATIONS, IEEE, Accuracy
+from lapidist.dtypes import EMULATIONS, IEEE, THREE_PRODUCTS, Accuracy
 from lapidist.epilogues.steps import Function, Parameter, Result, Step
 from lapidist.epilogues.tracing import BoundEpilogue
-from lapidist.errors import DTypeError
+from lapidist.errors import ArgumentError, DTypeError
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides
 
 NAME = "lapidist_product"
@@ -172,6 +172,11 @@ class Product(NamedTuple):
         if self.is_emulated:
             require_plain(operation, self.precision)
         bound = Bound(named["a"], named["b"], named.get("c"), None, operation)
+        if self.precision == THREE_PRODUCTS:
+            raise ArgumentError(
+                f'precision: "{THREE_PRODUCTS}" takes several launches, which JAX does not trace; got it for'
+                f" {bound.a.dtype}. Leave it out"
+            )
         if bound.is_complex and bound.epilogue is not None:
             raise DTypeError(
                 f"epilogue: must follow sums of real numbers where JAX traces; a is {bound.a.dtype}. Compute"

@@ -10,7 +10,18 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from lapidist.dtypes import FP8, MIXED, OPERANDS, PART_OF, TF32, TYPES, complex_product, math_of, outputs_of
+from lapidist.dtypes import (
+    FP8,
+    MIXED,
+    OPERANDS,
+    PART_OF,
+    TF32,
+    THREE_PRODUCTS,
+    TYPES,
+    complex_product,
+    math_of,
+    outputs_of,
+)
 from lapidist.kernels.registry import KERNELS
 from lapidist_lab.fuzz.memory_layouts import PLAIN, Layout
 
@@ -151,13 +162,24 @@ def draw_complex(rng: Generator, kind: Kind) -> Kind:
     for name in ("trans_a", "trans_b"):
         conjugates = getattr(kind, name) and kind.function in ("gemm", "plan", "lists") and rng.random() < 0.6
         ops[name] = "C" if conjugates else getattr(kind, name)
+    numbers = kind.alpha, kind.beta
     kind = replace(without_arrays(kind), a=a, b=b, out=dtype, accumulator=None, promote=None, **ops)
     kind = replace(kind, precision=TF32 if kind.precision == TF32 and dtype == "complex64" else "ieee")
+    kind = draw_beside_complex(rng, kind, numbers)
     if kind.function == "matmul" and kind.symmetric:  # which gram alone takes of complex numbers
         kind = replace(kind, function="gram")
     if kind.choices:
         kind = replace(kind, choices=draw_choices(rng, replace(kind, a=PART_OF[dtype])))
     return replace(kind, function="lists") if kind.function == "pointers" else kind
+
+
+def draw_beside_complex(rng: Generator, kind: Kind, numbers: tuple[str, str]) -> Kind:
+    """The kind with alpha and beta in arrays where they were, and sometimes by three products."""
+    if kind.framework == "jax" or kind.symmetric:
+        return kind
+    if kind.function in ("gemm", "plan"):
+        kind = replace(kind, alpha=numbers[0], beta=numbers[1])
+    return replace(kind, precision=THREE_PRODUCTS) if rng.random() < 0.2 else kind
 
 
 def without_arrays(kind: Kind) -> Kind:
