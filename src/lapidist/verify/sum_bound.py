@@ -38,7 +38,7 @@ each product is off by up to 2^-9, 2^-10 on average: 2^-10 |product| + 8 2^-10 R
 to 2^-136: 2^-136 times the other ones' sum.
 
 Complex numbers are bounded part by part: each is a sum of 2 k real products. A complex alpha or beta rounds B
-or C once more, 3 u of it, which counts as a factor does.
+or C once more, by 3 u of the magnitudes, in which terms that cancel count.
 Three products of A1 + i A2 and B1 + i B2 in place of four have magnitudes of Z = |alpha| (|A1| + |A2|) (|B1|
 + |B2|). Each part is off by (2 min(k, 8 sqrt(k)) + 6) u Z more: errors of the sums, of A1 + A2 and B1 + B2,
 and of what is subtracted."""
@@ -202,9 +202,10 @@ def expect_parts(
     a: Any, b: Any, c: Any, alpha: complex, beta: complex, *, out_dtype: str, exact: bool, **how: Any
 ) -> Expected:
     """The product of real numbers that a complex one is. Kernels multiply B and C by complex factors."""
-    right, how, rounded_c = widened(b), {**how, "exact": exact}, 0.0
+    right, how, rounded_b, rounded_c = widened(b), {**how, "exact": exact}, 0.0, 0.0
     if isinstance(alpha, complex):
-        right, how, alpha = widened(to_complex128(b) * alpha), {**how, "scale_b": 1.0}, 1.0
+        rounded_b = rounded_by(alpha, a, b, out_dtype)
+        right, alpha = widened(to_complex128(b) * alpha), 1.0
     addend = None if c is None or beta == 0 else parts_in_turn(c)
     if addend is not None and isinstance(beta, complex):
         parts = sum(map(abs, parts_of(to_complex128(c)))) * (abs(beta.real) + abs(beta.imag))
@@ -213,8 +214,15 @@ def expect_parts(
     thrice = how["precision"] == THREE_PRODUCTS and is_complex(a) and is_complex(b)
     how["precision"] = IEEE if how["precision"] == THREE_PRODUCTS else how["precision"]
     expected = expect(parts_in_turn(a), right, addend, alpha, beta, out_dtype=out_dtype, **how)
-    more = rounded_c + (error_of_three(a, right, alpha, out_dtype) if thrice else 0.0)
+    more = rounded_b + rounded_c + (error_of_three(a, right, alpha, out_dtype) if thrice else 0.0)
     return expected if exact else Expected(expected.reference, expected.bound + more)
+
+
+def rounded_by(alpha: complex, a: Any, b: Any, part: str) -> Any:
+    """The error of alpha B, whose terms may cancel, as A multiplies it."""
+    sizes_of_a, sizes_of_b = (sum(map(abs, parts_of(to_complex128(array)))) for array in (a, b))
+    both = (abs(alpha.real) + abs(alpha.imag)) * (sizes_of_a @ sizes_of_b)
+    return 3 * TYPES[part].roundoff * parts_in_turn(both + 1j * both)
 
 
 def error_of_three(a: Any, right: Any, alpha: float, part: str) -> Any:

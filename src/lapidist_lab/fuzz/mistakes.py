@@ -100,7 +100,8 @@ def no_array(rng: Generator, call: Call, place: str) -> Call | None:
 def foreign_type(rng: Generator, call: Call, place: str) -> Call | None:
     """The call with complex numbers that the other operand's type does not meet."""
     name = one_of(rng, ("a", "b") if "c" not in call.views or call.kind.beta == "zero" else ("a", "b", "c"))
-    if place == "host" or call.kind.function == "pointers" or call.kind.framework == "jax":
+    by_numpy = place == "machine" and call.kind.framework == "numpy" and call.kind.is_complex  # promotes both
+    if place == "host" or by_numpy or call.kind.function == "pointers" or call.kind.framework == "jax":
         return None
     dtype = one_of(rng, [name for name in PART_OF if not complex_product(name, call.kind.a)])
     return wrong(call, f"{name} is complex", {name: reshaped(call.view(name), call.view(name).shape, dtype)})

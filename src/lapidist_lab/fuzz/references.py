@@ -55,7 +55,8 @@ def expected_of(call: Call, arena: Arena, number: int, small_integers: bool) -> 
     alpha, beta = (
         before[name].item() if name in before else getattr(call, name) for name in ("alpha", "beta")
     )
-    b = b.conj() if kind.is_complex and kind.symmetric else b
+    if kind.is_complex and kind.symmetric:  # a a^H, or a^H a
+        a, b = (a.conj(), b) if kind.trans_a else (a, b.conj())
     if kind.alpha == "zero" or not k:
         a, b = np.zeros_like(a), np.zeros_like(b)
     c = selected(before["c"], before.get("scatter_d"), -2) if kind.beta != "zero" else None
