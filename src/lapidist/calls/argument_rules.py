@@ -46,8 +46,7 @@ def unsupported(operand: Operand) -> str:
     if operand.dtype in PART_OF:
         return (
             f"{operand.name}: element type must be real here; got {operand.dtype}. matmul, gemm and plan take"
-            " complex arrays, without factors or indices; or multiply real and imaginary"
-            f" parts{instead}"
+            f" complex arrays, without factors or indices; or multiply real and imaginary parts{instead}"
         )
     return (
         f"{operand.name}: element type must be one of {', '.join(OPERANDS)}; got {operand.dtype}. Convert"
@@ -111,9 +110,8 @@ def require_precision_for(precision: str, a: Operand) -> None:
             " plan, a list, groups or arrays that JAX traces. Call them, or leave it out"
         )
     if precision == THREE_PRODUCTS and a.dtype not in PART_OF:
-        raise ArgumentError(
-            f'precision: "{precision}" is a way to multiply complex numbers; a is {a.dtype}. Leave it out'
-        )
+        rule = f'precision: "{precision}" is a way to multiply complex numbers'
+        raise ArgumentError(f"{rule}; a is {a.dtype}. Leave it out")
     if precision == TF32 and PART_OF.get(a.dtype, a.dtype) != "float32":
         raise ArgumentError(
             f'precision: "tf32" is a way to multiply float32; a is {a.dtype}. Leave it out, or convert a and'
