@@ -33,6 +33,9 @@ def test_the_conjugate_bit_is_taken_as_it_is(device: Any, monkeypatch: pytest.Mo
             assert torch.allclose(lapidist.matmul(x, y, out=out, device=device), x @ y, atol=1e-4)
     result = lapidist.gemm(a, b, a.conj(), beta=2.0, alpha=1j, trans_b="C", device=device)
     assert torch.allclose(result, 1j * (a @ b.mH) + 2 * a.conj(), atol=1e-4)
+    followed = lapidist.epilogues.bias(bias=a[0].conj())
+    result = lapidist.gemm(a, b, alpha=a[0, 0].conj(), epilogue=followed, device=device)
+    assert torch.allclose(result, a[0, 0].conj() * (a @ b) + a[0].conj(), atol=1e-4)
     with pytest.raises(lapidist.ArgumentError, match=r"out: must hold its numbers .* torch's conjugate bit"):
         lapidist.matmul(a, b, out=out.conj(), device=device)
 
