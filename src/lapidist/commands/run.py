@@ -35,6 +35,9 @@ def run(
     budget: Annotated[
         int | None, typer.Option(min=1, help="blocks of code that a launch may execute; 2 million by default")
     ] = None,
+    most_warps: Annotated[
+        int | None, typer.Option(min=0, help="larger launches run plainly alone; any number by default")
+    ] = None,
     as_json: JsonObject = False,
 ) -> None:
     """Run a CUDA program without a GPU, and look for faults.
@@ -58,6 +61,7 @@ def run(
             ignore=ignore or [],
             levels=levels,
             budget=budget or DEFAULT_BUDGET,
+            most_warps=most_warps,
             output=2 if as_json else None,
         )
         sys.stdout.flush()

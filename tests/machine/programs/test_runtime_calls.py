@@ -13,6 +13,7 @@ import pytest
 from cuda_programs import fat_ptx, ptx
 from lapidist.errors import ArgumentError
 from lapidist.launch import TensorMap
+from lapidist.machine.programs import kernel_runs
 from lapidist.machine.programs.chip_answers import PROPERTIES_BYTES, blocks_per_sm
 from lapidist.machine.programs.device_memory import DEVICE, MANAGED, PINNED, DeviceMemory
 from lapidist.machine.programs.kernel_runs import KernelRuns
@@ -252,13 +253,51 @@ def test_launches_that_a_card_refuses_are_refused(program: Program) -> None:
     assert len(program.runs.notes) == 3
 
 
-def test_launches_of_too_many_warps_run_plainly(program: Program) -> None:
-    x, sums = program.allocate(64), program.allocate(4 * 2049)
+def test_launches_of_any_size_run_on_schedules_unless_the_user_says_how_many(
+    program: Program, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A large one is announced once, as it may take long."""
+    monkeypatch.setattr(kernel_runs, "LARGE", 3)
+    x, sums = program.allocate(64), program.allocate(8)
     program.load(ptx(barrier=""), "partial")
-    assert program.launch(1, partial(x, sums, 0), grid=2049).numbers == (0,)
+    program.runs.most_warps = 3
+    assert program.launch(1, partial(x, sums, 0), grid=2).numbers == (0,)
+    assert (program.rules(), capsys.readouterr().err) == ([], "")
+    (note,) = program.runs.notes
+    assert note.startswith("partial ran plainly in launches of more than 3 warps (--most-warps)")
+    program.runs.most_warps = None
+    for _ in range(2):
+        assert program.launch(1, partial(x, sums, 0), grid=2).numbers == (0,)
+    assert "race" in program.rules()
+    assert capsys.readouterr().err.splitlines() == [
+        "lapidist: a launch of partial has 4 warps, and may take minutes on schedules; --most-warps 3 lets"
+        " such launches run plainly"
+    ]
+
+
+def test_the_budget_of_schedules_grows_with_warps(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They run each warp alone, where the plain run has all in step."""
+    x, sums = program.allocate(64), program.allocate(64)
+    program.load(ptx(), "partial")
+    program.runs.budget = 120
+    monkeypatch.setattr(kernel_runs, "LARGE", 4)
+    assert program.launch(1, partial(x, sums, 0), grid=16).numbers == (0,)
+    assert program.rules() == []
+    monkeypatch.setattr(kernel_runs, "LARGE", 4096)
+    assert program.launch(1, partial(x, sums, 0), grid=16).numbers == (0,)
+    assert program.rules() == ["budget"]
+
+
+def test_a_launch_whose_schedules_want_too_much_memory_runs_plainly(program: Program) -> None:
+    x, sums = program.allocate(256), program.allocate(4)
+    program.allocate(1 << 20)  # the schedules follow who wrote and read what there is
+    program.load(ptx(barrier=""), "partial")
+    program.fill(x, 256)
+    program.runs.memory_budget = 1 << 20
+    assert program.launch(1, partial(x, sums, 64)).numbers == (0,)
     assert program.rules() == []
     (note,) = program.runs.notes
-    assert note.startswith("partial ran plainly in launches of more than 4,096 warps")
+    assert note.startswith("partial ran plainly, as its schedules were refused: memory_budget: must hold")
 
 
 def test_variables_of_other_modules_are_refused_in_words(program: Program) -> None:

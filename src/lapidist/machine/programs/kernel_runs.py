@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field, replace
@@ -10,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from lapidist.errors import ArgumentError
 from lapidist.launch import Launch
 from lapidist.machine.authors.findings import Finding, Judge
 from lapidist.machine.authors.kernel_text import KernelText, demangled
@@ -35,7 +38,7 @@ SEEN_BY_PROGRAM: dict[type[MachineFault], int] = {
     BudgetExceeded: 702,
 }
 LAUNCH_FAILURE = 719
-MOST_WARPS = 4096  # of a launch that is sanitized: programs launch often, and larger ones take minutes
+LARGE = 4096  # warps of a launch that is announced, as it may take minutes; the budget grows with more
 HOST_SHARE = 2  # the machine may take half of the host's memory, as the program's pieces may
 
 
@@ -78,11 +81,20 @@ class ProgramReport:
 
 
 class KernelRuns:
+    """`most_warps` is how many warps a launch may have to run on schedules; None is any number."""
+
     def __init__(
-        self, seeds: int, ignore: Collection[str], levels: Mapping[str, str], memory_budget: int, budget: int
+        self,
+        seeds: int,
+        ignore: Collection[str],
+        levels: Mapping[str, str],
+        memory_budget: int,
+        budget: int,
+        most_warps: int | None = None,
     ) -> None:
         self.seeds, self.ignore, self.levels = seeds, ignore, levels
-        self.memory_budget, self.budget = memory_budget, budget
+        self.memory_budget, self.budget, self.most_warps = memory_budget, budget, most_warps
+        self.announced: set[str] = set()
         self.judges: dict[str, Judge] = {}
         self.launches: dict[str, int] = {}
         self.earlier: dict[int, Earlier] = {}  # by seed: what the launches before did
@@ -94,16 +106,29 @@ class KernelRuns:
         kernel = demangled(text.entry)
         judge = self.judge(kernel, text.sources)
         self.launches[kernel] = self.launches.get(kernel, 0) + 1
-        for seed in range(self.schedules(launch, kernel)):
+        refusal = self.run_schedules(launch, text, stream, judge) if self.is_followed(launch, kernel) else ""
+        fault = self.run_once(launch, judge, None)
+        if refusal:  # of the schedules alone
+            self.notes[
+                f"{kernel} ran plainly, as its schedules were refused: {refusal}. Or give the program a"
+                " smaller problem"
+            ] = None
+        return SEEN_BY_PROGRAM.get(type(fault), LAUNCH_FAILURE) if isinstance(fault, MachineFault) else 0
+
+    def run_schedules(self, launch: Launch, text: KernelText, stream: int, judge: Judge) -> str:
+        """The sanitized runs. Returns why they were refused, if they were: they take more memory."""
+        for seed in range(self.seeds):
             undo = saved(launch)
-            with redirect_stdout(StringIO()):  # the plain run prints
-                touched = self.run_once(launch, judge, seed)
+            try:
+                with redirect_stdout(StringIO()):  # the plain run prints
+                    touched = self.run_once(launch, judge, seed)
+            except ArgumentError as error:
+                return str(error)
             undo()
             if seed == 0 and isinstance(touched, Earlier):
                 sites = {i.site.line: i.site for i in parse_kernel(text.ptx, text.entry).instructions}
-                self.begin(of_touched(kernel, touched.touched, sites), stream, judge)
-        fault = self.run_once(launch, judge, None)
-        return SEEN_BY_PROGRAM.get(type(fault), LAUNCH_FAILURE) if isinstance(fault, MachineFault) else 0
+                self.begin(of_touched(judge.kernel, touched.touched, sites), stream, judge)
+        return ""
 
     def judge(self, name: str, sources: Mapping[str, Sequence[str]]) -> Judge:
         if name not in self.judges:
@@ -122,29 +147,37 @@ class KernelRuns:
     ) -> None:
         self.begin(of_copy(name, targets, sources, nbytes), stream, self.judge(name, {}))
 
-    def schedules(self, launch: Launch, kernel: str) -> int:
-        """How many sanitized runs a launch has: none where it has too many warps."""
-        x, y, z = launch.block
-        warps = int(np.prod(launch.grid)) * -(-x * y * z // 32)
-        if warps <= MOST_WARPS or not self.seeds:
-            return self.seeds
-        self.notes[
-            f"{kernel} ran plainly in launches of more than {MOST_WARPS:,} warps: races and unset memory are"
-            " not looked for there. Give the program a smaller problem"
-        ] = None
-        return 0
+    def is_followed(self, launch: Launch, kernel: str) -> bool:
+        """Whether a launch runs on schedules: one of more warps than the user allows does not."""
+        warps = warps_of(launch)
+        if self.most_warps is not None and warps > self.most_warps:
+            self.notes[
+                f"{kernel} ran plainly in launches of more than {self.most_warps:,} warps (--most-warps):"
+                " races and unset memory are not looked for there"
+            ] = None
+            return False
+        if warps > LARGE and self.seeds and kernel not in self.announced:
+            self.announced.add(kernel)
+            print(
+                f"lapidist: a launch of {kernel} has {warps:,} warps, and may take minutes on schedules;"
+                f" --most-warps {LARGE} lets such launches run plainly",
+                file=sys.stderr,
+                flush=True,
+            )
+        return True
 
     def run_once(self, launch: Launch, judge: Judge, seed: int | None) -> MachineFault | Earlier:
         """What the launch did, or the fault that ended it."""
         judge.begin(seed)
         earlier = None if seed is None else self.earlier.get(seed, Earlier(known=True))
+        share = 1 if seed is None else max(1, -(-warps_of(launch) // LARGE))  # schedules run each warp alone
         try:
             report = run(
                 replace(launch, overlaps=launch.overlaps and seed is not None),
                 sanitize=seed is not None,
                 seed=seed,
                 counting=False,
-                budget=self.budget,
+                budget=self.budget * share,
                 memory_budget=self.memory_budget,
                 judge=judge.take,
                 earlier=earlier,
@@ -158,6 +191,11 @@ class KernelRuns:
 
     def findings(self) -> list[tuple[str, Finding]]:
         return [(judge.kernel, finding) for judge in self.judges.values() for finding in judge.findings(0)]
+
+
+def warps_of(launch: Launch) -> int:
+    x, y, z = launch.block
+    return math.prod(launch.grid) * -(-x * y * z // 32)
 
 
 def saved(launch: Launch) -> Callable[[], None]:

@@ -38,15 +38,18 @@ def run_program(
     ignore: Collection[str] = (),
     levels: Mapping[str, str] | None = None,
     budget: int = DEFAULT_BUDGET,
+    most_warps: int | None = None,
     output: int | None = None,
 ) -> ProgramReport:
     """Run a CUDA program, or a .cu file that nvcc makes one of; its kernels run in the machine.
 
     Each launch runs on `seeds` random schedules, whose effects are undone, and then plainly. `budget` is how
-    many blocks of code each run may execute. `output` is the file descriptor for what the program prints, if
-    not this process's own."""
+    many blocks of code each run may execute; one on a schedule as many for every 4,096 warps. A launch of
+    more than `most_warps` runs plainly alone. `output` is the file descriptor for what the program prints,
+    if not this process's own."""
     require_integer("seeds", seeds, least=0)
     require_integer("budget", budget, least=1)
+    require_integer("most_warps", most_warps, least=0)
     require_levels(levels or {})
     if not program.is_file():
         raise ArgumentError(f"program: must be a file, a CUDA program or its .cu; got {str(program)!r}")
@@ -67,7 +70,7 @@ def run_program(
         library = build_stand_in(needs, folder)
         memory = DeviceMemory()
         try:
-            runs = KernelRuns(seeds, ignore, levels or {}, memory.total, budget)
+            runs = KernelRuns(seeds, ignore, levels or {}, memory.total, budget, most_warps)
             calls = RuntimeCalls(memory, runs, needs.major)
             code = served([str(executable.absolute()), *arguments], library, memory, calls, output)
         finally:
