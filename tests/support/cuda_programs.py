@@ -71,7 +71,7 @@ extern int cudaStreamWaitEvent(void *, void *, unsigned), cudaDeviceSynchronize(
 extern int cudaGetDeviceCount(int *), cudaDeviceGetAttribute(int *, int, int);
 extern const char *cudaGetErrorString(int);
 #ifdef LACKS
-extern int cudaGraphCreate(void *, unsigned);
+extern int cudaMallocArray(void *, const void *, size_t, size_t, unsigned);
 #endif
 static const uint64_t fat_binary[] = {CONTENT};
 static const struct { int magic, version; const void *data, *file; } wrapper = {0x466243b1, 1, fat_binary, 0};
@@ -98,6 +98,8 @@ __attribute__((constructor)) static void registered(void) {
         }                                                      \
     } while (0)
 
+"""
+MAIN = r"""
 int main(int argc, char **argv) {
     int n = argc > 1 ? atoi(argv[1]) : 100, blocks = (n + 63) / 64;
     float *x, *y, *sums, *out, host[1024];
@@ -135,8 +137,8 @@ int main(int argc, char **argv) {
     for (int i = 0; i < n; i++) want += 3 * host[i];
     printf("%g of %g by %u blocks on %d device of %d\n", *out, want, count, devices, sms);
 #ifdef LACKS
-    void *graph;
-    CHECK(cudaGraphCreate(&graph, 0));
+    void *array;
+    CHECK(cudaMallocArray(&array, 0, 4, 4, 0));
 #endif
     CHECK(cudaFree(x));
     return *out == want ? 0 : 1;
@@ -181,12 +183,12 @@ def fat_ptx(text: str, architecture: int = 90) -> bytes:
     return fat_binary((1, architecture, 0, text.encode() + b"\0", 0))
 
 
-def program(folder: Path, content: bytes, *defines: str, name: str = "program") -> Path:
+def program(folder: Path, content: bytes, *defines: str, name: str = "program", main: str = MAIN) -> Path:
     """A program of CUDA 13, linked with the runtime as a shared library."""
     words = struct.unpack(f"<{-(-len(content) // 8)}Q", content + bytes(-len(content) % 8))
     source = folder / "host.c"
-    source.write_text(HOST.replace("CONTENT", ",".join(f"{word:#x}u" for word in words)))
-    library = build_stand_in(Needs(frozenset({"cudaGraphCreate"}), frozenset(), 13), folder)
+    source.write_text(HOST.replace("CONTENT", ",".join(f"{word:#x}u" for word in words)) + main)
+    library = build_stand_in(Needs(frozenset({"cudaMallocArray"}), frozenset(), 13), folder)
     compiled(folder, name, str(source), str(library), *(f"-D{define}" for define in defines))
     return folder / name
 

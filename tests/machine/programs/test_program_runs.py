@@ -93,7 +93,7 @@ def test_unset_memory_and_bad_addresses_are_found(tmp_path: Path, command: Comma
 def test_what_the_stand_in_lacks_is_an_error_of_cuda(tmp_path: Path, command: Command) -> None:
     data = command.data(program(tmp_path, fat_ptx(ptx()), "LACKS"))
     assert (data["exit_code"], data["errors"]) == (2, 0)
-    assert data["notes"][0].startswith("cudaGraphCreate was called, which the stand-in")
+    assert data["notes"][0].startswith("cudaMallocArray was called, which the stand-in")
 
 
 def test_programs_that_cannot_run_say_why(tmp_path: Path, command: Command) -> None:

@@ -67,12 +67,13 @@ class Program:
         )
 
     def fill(self, address: int, nbytes: int, stream: int = 0) -> int:
-        return self.ask("fill", address, nbytes, nbytes, 1, stream).error
+        return self.ask("fill", address, nbytes, 0, nbytes, 1, 1, stream).error
 
     def copy(
         self, target: int, source: int, nbytes: int, kind: int, stream: int = 0, waits: bool = True
     ) -> int:
-        return self.ask("copy", target, nbytes, source, nbytes, nbytes, 1, kind, stream, not waits).error
+        rows = (target, nbytes, 0, source, nbytes, 0, nbytes, 1, 1)
+        return self.ask("copy", *rows, kind, stream, not waits).error
 
     def rules(self) -> list[str]:
         return [finding.rule for _, finding in self.runs.findings()]
@@ -112,8 +113,25 @@ def test_memory_has_gaps_and_bounds(program: Program) -> None:
 def test_rows_of_a_copy_are_each_inside(program: Program) -> None:
     place = program.allocate(3 * 64 + 16, MANAGED)
     for height, error in ((4, 0), (5, 1)):
-        assert program.ask("copy", place, 64, HOST, 16, 16, height, TO_DEVICE, 0, 0).error == error
-        assert program.ask("fill", place, 64, 16, height, 0).error == error
+        rows = (place, 64, 0, HOST, 16, 0, 16, height, 1)
+        assert program.ask("copy", *rows, TO_DEVICE, 0, 0).error == error
+        assert program.ask("fill", place, 64, 0, 16, height, 1, 0).error == error
+
+
+def test_planes_of_a_copy_are_each_inside(program: Program) -> None:
+    """Two planes of two rows of 16 bytes, rows 64 bytes apart and planes 256."""
+    place = program.allocate(256 + 64 + 16)
+    for depth, error in ((2, 0), (3, 1)):
+        rows = (place, 64, 256, HOST, 16, 32, 16, 2, depth)
+        assert program.ask("copy", *rows, TO_DEVICE, 0, 0).error == error
+        assert program.ask("fill", place, 64, 256, 16, 2, depth, 0).error == error
+    piece = program.memory.at(place)
+    assert piece is not None
+    assert piece.undefined is not None
+    written = [
+        64 * row + 256 * plane + column for plane in range(2) for row in range(2) for column in range(16)
+    ]
+    assert np.flatnonzero(piece.undefined == 0).tolist() == sorted(written)
 
 
 def test_what_a_copy_brings_is_as_defined_as_its_source(program: Program) -> None:
@@ -191,7 +209,7 @@ def test_a_freed_piece_is_outside_all_memory(program: Program) -> None:
         ([("wait_for_all",)], False),
         ([("free", 0, 0)], False),
         ([("free", 0, 1)], True),
-        ([("record", 9, 5), ("fill", SUMS, 4, 4, 1, 5), ("stream_waits", 6, 9)], True),
+        ([("record", 9, 5), ("fill", SUMS, 4, 0, 4, 1, 1, 5), ("stream_waits", 6, 9)], True),
     ],
 )
 def test_streams_are_ordered_by_events_and_waits(

@@ -218,9 +218,10 @@ class RuntimeCalls:
         return Answer(0, (self.memory.total - self.memory.used, self.memory.total))
 
     def copy(self, numbers: tuple[int, ...], content: bytes) -> Answer:
-        target, target_pitch, source, source_pitch, width, height, kind, stream, is_asynchronous = numbers
-        targets = [target + n * target_pitch for n in range(height)]
-        sources = [source + n * source_pitch for n in range(height)]
+        target, target_pitch, target_slice, source, source_pitch, source_slice = numbers[:6]
+        width, height, depth, kind, stream, is_asynchronous = numbers[6:]
+        targets = rows_of(target, target_pitch, target_slice, height, depth)
+        sources = rows_of(source, source_pitch, source_slice, height, depth)
         to_device, from_device = kind in (1, 3), kind in (2, 3)
         sides = ((targets, to_device, target), (sources, from_device, source))
         for addresses, is_device, first in sides:
@@ -232,13 +233,13 @@ class RuntimeCalls:
         name = "cudaMemcpyAsync" if is_asynchronous else "cudaMemcpy"
         shared = [addresses if self.memory.is_inside(first) else [] for addresses, _, first in sides]
         self.runs.copied(name, shared[0], shared[1], width, stream)
-        if not is_asynchronous or not self.memory.is_inside(target):
+        if is_asynchronous == 0 or (is_asynchronous == 1 and not self.memory.is_inside(target)):
             self.wait_for_stream((stream,), b"")  # the call returns when it is done
         return Answer()
 
     def fill(self, numbers: tuple[int, ...], content: bytes) -> Answer:
-        target, pitch, width, height, stream = numbers
-        targets = [target + n * pitch for n in range(height)]
+        target, pitch, apart, width, height, depth, stream = numbers
+        targets = rows_of(target, pitch, apart, height, depth)
         if not self.have(targets, width):
             return Answer(INVALID_VALUE)
         for place in targets:
@@ -320,6 +321,11 @@ CALLS: dict[str, Call] = {
     for name, call in vars(RuntimeCalls).items()
     if name not in ("serve", "parsed", "have") and not name.startswith("_")
 }
+
+
+def rows_of(start: int, pitch: int, apart: int, height: int, depth: int) -> list[int]:
+    """Where the rows of all planes begin."""
+    return [start + plane * apart + row * pitch for plane in range(depth) for row in range(height)]
 
 
 def kernel_shared(kernel: Kernel) -> int:

@@ -21,7 +21,7 @@ from lapidist.machine.sanitize.sanitized_launch import Touched
 
 Array = np.ndarray
 Clock = dict[int, int]
-DEFAULT, LEGACY, NOT_BLOCKING = 0, 1, 1
+DEFAULT, LEGACY, NOT_BLOCKING, BRANCH = 0, 1, 1, 0x100
 MOST_OPERATIONS = 256  # that are remembered
 NO_SITES: Mapping[int, Site] = {}
 
@@ -55,6 +55,7 @@ class Operation:
     sites: Mapping[int, Site] = field(default_factory=dict)
     stream: int = DEFAULT
     moment: int = 0
+    is_in_graph: bool = False
 
     def place(self, line: int) -> str:
         site = self.sites.get(line)
@@ -104,12 +105,16 @@ class StreamOrder:
         self.host: Clock = {}
         self.events: dict[int, Clock] = {}
         self.not_blocking: set[int] = set()  # these do not wait for the default stream
+        self.branches: set[int] = set()  # of graphs
         self.operations: deque[Operation] = deque(maxlen=MOST_OPERATIONS)
 
     def create(self, stream: int, flags: int) -> None:
         self.clocks[stream] = {}
         if flags & NOT_BLOCKING:
             self.not_blocking.add(stream)
+        else:
+            self.not_blocking.discard(stream)
+        (self.branches.add if flags & BRANCH else self.branches.discard)(stream)
 
     def clock(self, stream: int) -> Clock:
         """What came before the next operation of a stream."""
@@ -137,6 +142,7 @@ class StreamOrder:
         """Note an operation; the race with an earlier one, if there is one."""
         clock = self.clock(stream)
         operation.stream = DEFAULT if stream == LEGACY else stream
+        operation.is_in_graph = stream in self.branches
         operation.moment = clock[operation.stream] = clock.get(operation.stream, 0) + 1
         unordered = [o for o in self.operations if o.moment > clock.get(o.stream, 0)]
         self.operations.append(operation)
@@ -155,9 +161,11 @@ def race_of(earlier: Operation, later: Operation) -> Race | None:
             line, line_before = int(mine.lines[meeting[0]]), int(other.lines[meeting[1]])
             address = max(int(mine.starts[meeting[0]]), int(other.starts[meeting[1]]))
             who = "" if later.sites else f" by {later.name}"
+            is_graph = earlier.is_in_graph and later.is_in_graph
+            where, orders = ("branch of a graph", "dependency") if is_graph else ("stream", "event or wait")
             rule = (
                 f"a race of streams: memory is {done} here{who}, and {earlier.place(line_before)} {does} it"
-                " in another stream; no event or wait orders the two"
+                f" in another {where}; no {orders} orders the two"
             )
             site = later.sites.get(line) or earlier.sites.get(line_before)
             return Race(rule, site, address=address, name="stream-race")

@@ -92,6 +92,7 @@ cudaError_t ask(const char* name, const uint64_t* numbers, uint32_t count, const
 }
 
 void fail_from_now_on(cudaError_t error) { fault = error; }
+int has_failed(void) { return fault != SUCCESS; }
 
 cudaError_t done(cudaError_t error) {
   if (fault) {

@@ -1,100 +1,11 @@
-// Streams, events and the device. Each call is done when it returns, in the order of the calls: an order that a
-// card may have, too. The machine hears what orders streams, and finds what nothing orders.
-#include "stand_in.h"
+// The device, and the one function of its driver that kernels need.
+#include "work.h"
 
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-typedef struct {
-  double recorded;  // in milliseconds; 0 before the first time
-} Event;
-
-static double now(void) {
-  struct timespec at;
-  clock_gettime(CLOCK_MONOTONIC, &at);
-  return 1e3 * at.tv_sec + 1e-6 * at.tv_nsec;
-}
-
-API cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
-  *stream = malloc(1);  // an address of its own
-  return done(ASK("stream", U(*stream), flags));
-}
-
-API cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithFlags(stream, 0); }
-
-API cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
-  return cudaStreamCreateWithFlags(stream, flags);
-}
-
-API cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  free(stream);
-  return done(SUCCESS);
-}
-
-API cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return done(ASK("wait_for_stream", U(stream))); }
-API cudaError_t cudaStreamQuery(cudaStream_t stream) { return cudaStreamSynchronize(stream); }
-
-API cudaError_t cudaStreamWaitEvent(cudaStream_t stream, void* event, unsigned flags) {
-  return done(ASK("stream_waits", U(stream), U(event)));
-}
-
-API cudaError_t cudaStreamIsCapturing(cudaStream_t stream, int* status) {
-  *status = 0;
-  return done(SUCCESS);
-}
 
 API cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   *least = *greatest = 0;
   return done(SUCCESS);
-}
-
-API cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*function)(void*), void* data) {
-  function(data);
-  return done(SUCCESS);
-}
-
-API cudaError_t cudaStreamAddCallback(cudaStream_t stream, void (*function)(cudaStream_t, cudaError_t, void*),
-                                      void* data, unsigned flags) {
-  function(stream, SUCCESS, data);
-  return done(SUCCESS);
-}
-
-API cudaError_t cudaEventCreate(Event** event) {
-  *event = calloc(1, sizeof(Event));
-  return done(SUCCESS);
-}
-
-API cudaError_t cudaEventCreateWithFlags(Event** event, unsigned flags) { return cudaEventCreate(event); }
-
-API cudaError_t cudaEventDestroy(Event* event) {
-  free(event);
-  return done(SUCCESS);
-}
-
-API cudaError_t cudaEventRecord(Event* event, cudaStream_t stream) {
-  event->recorded = now();
-  return done(ASK("record", U(event), U(stream)));
-}
-
-API cudaError_t cudaEventRecordWithFlags(Event* event, cudaStream_t stream, unsigned flags) {
-  return cudaEventRecord(event, stream);
-}
-
-API cudaError_t cudaEventSynchronize(Event* event) { return done(ASK("wait_for_event", U(event))); }
-API cudaError_t cudaEventQuery(Event* event) { return cudaEventSynchronize(event); }
-
-// The machine's time, which says nothing about a card's.
-API cudaError_t cudaEventElapsedTime(float* milliseconds, const Event* start, const Event* end) {
-  if (start->recorded == 0 || end->recorded == 0) {
-    return done(400);  // cudaErrorInvalidResourceHandle
-  }
-  *milliseconds = (float)(end->recorded - start->recorded);
-  return done(SUCCESS);
-}
-
-API cudaError_t cudaEventElapsedTime_v2(float* milliseconds, const Event* start, const Event* end) {
-  return cudaEventElapsedTime(milliseconds, start, end);
 }
 
 API cudaError_t cudaGetDeviceCount(int* count) {
@@ -110,7 +21,6 @@ API cudaError_t cudaGetDevice(int* device) {
 API cudaError_t cudaSetDevice(int device) { return done(device == 0 ? SUCCESS : 101); }
 API cudaError_t cudaSetDeviceFlags(unsigned flags) { return done(SUCCESS); }
 API cudaError_t cudaInitDevice(int device, unsigned flags, unsigned more) { return cudaSetDevice(device); }
-API cudaError_t cudaDeviceSynchronize(void) { return done(ASK("wait_for_all", 0)); }
 API cudaError_t cudaDeviceReset(void) { return done(SUCCESS); }
 API cudaError_t cudaDeviceSetLimit(int limit, size_t value) { return done(SUCCESS); }
 API cudaError_t cudaDeviceSetCacheConfig(int config) { return done(SUCCESS); }

@@ -1,7 +1,6 @@
 // Fat binaries, kernels and variables as nvcc's code registers them, and launches.
-#include "stand_in.h"
+#include "work.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,7 +35,7 @@ typedef struct {
   unsigned count;
 } LaunchConfig;
 
-enum { COOPERATIVE = 2, CLUSTER = 4, OVERLAPS = 6, MOST_PARAMETER_BYTES = 32764, MOST_NESTED = 32 };
+enum { COOPERATIVE = 2, CLUSTER = 4, OVERLAPS = 6, MOST_NESTED = 32 };
 
 API void** __cudaRegisterFatBinary(void* text) {
   const Wrapper* wrapper = text;
@@ -89,30 +88,15 @@ API cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, size_t* shar
   return SUCCESS;
 }
 
-// The machine says where each parameter lies; their bytes go with the launch. Its answer is the fault that a card
-// would report from then on.
 static cudaError_t launch(const void* kernel, dim3 grid, dim3 block, void** arguments, size_t shared,
                           cudaStream_t stream, int cooperative, dim3 cluster, int overlaps) {
-  static __thread char bytes[MOST_PARAMETER_BYTES];
-  cudaError_t error = ASK("parameters", U(kernel));
+  Work work = {KERNEL};
+  cudaError_t error = prepare_kernel(&work.kernel, kernel, grid, block, arguments, shared);
   if (error) {
     return done(error);
   }
-  uint32_t nbytes = 0;
-  for (uint32_t n = 0; 2 * n < numbers_answered; n++) {
-    memcpy(bytes + answered[2 * n], arguments[n], answered[2 * n + 1]);
-    nbytes = answered[2 * n] + answered[2 * n + 1];
-  }
-  fflush(stdout);  // before what the kernel prints
-  error = ask("launch",
-              NUMBERS(U(kernel), grid.x, grid.y, grid.z, block.x, block.y, block.z, shared, U(stream),
-                      U(cooperative), cluster.x, cluster.y, cluster.z, U(overlaps)),
-              bytes, nbytes);
-  if (!error && answered[0]) {
-    fail_from_now_on(answered[0]);
-    return SUCCESS;
-  }
-  return done(error);
+  work.kernel.cooperative = cooperative, work.kernel.cluster = cluster, work.kernel.overlaps = overlaps;
+  return submit(&work, stream);
 }
 
 static const dim3 ONE = {1, 1, 1};

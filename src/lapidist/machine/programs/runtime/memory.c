@@ -1,5 +1,5 @@
-// Memory. The machine says where a piece lies and whether a copy is right; the copy is made here.
-#include "stand_in.h"
+// Memory: what a program allocates, copies and fills.
+#include "work.h"
 
 #include <string.h>
 
@@ -11,35 +11,49 @@ static cudaError_t give(void** pointer, size_t nbytes, int kind) {
   return done(error);
 }
 
-static cudaError_t take_back(void* pointer, int is_asynchronous) {
-  return done(pointer ? ASK("free", U(pointer), U(is_asynchronous)) : SUCCESS);
+static cudaError_t give_now(void** pointer, size_t nbytes, int kind) {
+  cudaError_t error = require_no_capture();
+  return error ? done(error) : give(pointer, nbytes, kind);
 }
 
-API cudaError_t cudaMalloc(void** pointer, size_t nbytes) { return give(pointer, nbytes, DEVICE); }
-API cudaError_t cudaFree(void* pointer) { return take_back(pointer, 0); }
-API cudaError_t cudaMallocHost(void** pointer, size_t nbytes) { return give(pointer, nbytes, PINNED); }
-API cudaError_t cudaHostAlloc(void** pointer, size_t nbytes, unsigned flags) {
-  return give(pointer, nbytes, PINNED);
+static cudaError_t take_back(void* pointer) {
+  cudaError_t error = pointer == NULL ? SUCCESS : require_no_capture();
+  return done(error || pointer == NULL ? error : ASK("free", U(pointer), 0));
 }
-API cudaError_t cudaFreeHost(void* pointer) { return take_back(pointer, 0); }
+
+API cudaError_t cudaMalloc(void** pointer, size_t nbytes) { return give_now(pointer, nbytes, DEVICE); }
+API cudaError_t cudaFree(void* pointer) { return take_back(pointer); }
+API cudaError_t cudaMallocHost(void** pointer, size_t nbytes) { return give_now(pointer, nbytes, PINNED); }
+API cudaError_t cudaHostAlloc(void** pointer, size_t nbytes, unsigned flags) {
+  return give_now(pointer, nbytes, PINNED);
+}
+API cudaError_t cudaFreeHost(void* pointer) { return take_back(pointer); }
 
 API cudaError_t cudaMallocManaged(void** pointer, size_t nbytes, unsigned flags) {
-  return give(pointer, nbytes, MANAGED);
+  return give_now(pointer, nbytes, MANAGED);
 }
 
 API cudaError_t cudaMallocAsync(void** pointer, size_t nbytes, cudaStream_t stream) {
+  if (stream_of(stream)->capture != NULL) {
+    return lacking("cudaMallocAsync in a capture");
+  }
   return give(pointer, nbytes, DEVICE);
 }
 
 API cudaError_t cudaMallocFromPoolAsync(void** pointer, size_t nbytes, void* pool, cudaStream_t stream) {
-  return give(pointer, nbytes, DEVICE);
+  return cudaMallocAsync(pointer, nbytes, stream);
 }
 
-API cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream) { return take_back(pointer, 1); }
+API cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream) {
+  if (stream_of(stream)->capture != NULL) {
+    return lacking("cudaFreeAsync in a capture");
+  }
+  return done(pointer ? ASK("free", U(pointer), 1) : SUCCESS);
+}
 
 API cudaError_t cudaMallocPitch(void** pointer, size_t* pitch, size_t width, size_t height) {
   *pitch = (width + 511) / 512 * 512;
-  return give(pointer, *pitch * height, DEVICE);
+  return give_now(pointer, *pitch * height, DEVICE);
 }
 
 API cudaError_t cudaHostGetDevicePointer(void** device, void* host, unsigned flags) {
@@ -66,19 +80,15 @@ API cudaError_t cudaMemGetInfo(size_t* unused, size_t* total) {
   return done(error);
 }
 
-// Rows of `width` bytes; the machine answers an error where one lies outside what was given.
 // One that is not asynchronous goes through the default stream, and the program waits for it.
 static cudaError_t copy(void* target, size_t target_pitch, const void* source, size_t source_pitch,
                         size_t width, size_t height, int kind, cudaStream_t stream, int is_asynchronous) {
   if (width > target_pitch || width > source_pitch) {
-    return done(12);  // cudaErrorInvalidPitchValue
+    return done(INVALID_PITCH);
   }
-  cudaError_t error = ASK("copy", U(target), target_pitch, U(source), source_pitch, width, height, U(kind),
-                          U(stream), U(is_asynchronous));
-  for (size_t row = 0; !error && row < height; row++) {
-    memmove((char*)target + row * target_pitch, (const char*)source + row * source_pitch, width);
-  }
-  return done(error);
+  Place to = {target, target_pitch, 0}, from = {(char*)source, source_pitch, 0};
+  Work work = {COPY, .copy = {to, from, width, height, 1, kind, is_asynchronous}};
+  return submit(&work, stream);
 }
 
 API cudaError_t cudaMemcpy(void* target, const void* source, size_t nbytes, int kind) {
@@ -102,11 +112,8 @@ API cudaError_t cudaMemcpy2DAsync(void* target, size_t target_pitch, const void*
 
 static cudaError_t fill(void* target, size_t pitch, int value, size_t width, size_t height,
                         cudaStream_t stream) {
-  cudaError_t error = ASK("fill", U(target), pitch, width, height, U(stream));
-  for (size_t row = 0; !error && row < height; row++) {
-    memset((char*)target + row * pitch, value, width);
-  }
-  return done(error);
+  Work work = {FILL, .fill = {{target, pitch, 0}, (unsigned)value, 1, width, height, 1}};
+  return submit(&work, stream);
 }
 
 API cudaError_t cudaMemset(void* target, int value, size_t nbytes) {

@@ -36,3 +36,6 @@ cudaError_t ask(const char* name, const uint64_t* numbers, uint32_t count, const
 // Note an error as the thread's last one. After a fault every call fails, as on a card.
 cudaError_t done(cudaError_t error);
 void fail_from_now_on(cudaError_t error);
+int has_failed(void);
+// Note that a call is lacking, by its name.
+cudaError_t lacking(const char* name);
