@@ -1,7 +1,7 @@
 """Programs of CUDA graphs and of copies in three dimensions, as host code of cuda_programs' kernels."""
 
-# Captured, y = 3 * x + y runs in stream a, then its sums in stream b, which joins by events. A word names what is
-# left out, or what is done wrong.
+# Captured, y = factor * x + 2 * y runs in stream a, then its sums in stream b, which joins by events. A word
+# names what is left out, or what is done wrong.
 CAPTURED = r"""
 #include <string.h>
 extern int cudaStreamBeginCapture(void *, int), cudaStreamEndCapture(void *, void *);
@@ -9,7 +9,8 @@ extern int cudaStreamIsCapturing(void *, int *), cudaStreamSynchronize(void *);
 extern int cudaGraphInstantiate(void *, void *, unsigned long long), cudaGraphLaunch(void *, void *);
 extern int cudaGraphExecUpdate(void *, void *, void *), cudaGraphGetNodes(void *, void *, size_t *);
 extern int cudaGraphGetEdges(void *, void *, void *, void *, size_t *);
-extern int cudaGraphDestroy(void *), cudaGraphExecDestroy(void *), cudaMemsetAsync(void *, int, size_t, void *);
+extern int cudaGraphDestroy(void *), cudaGraphExecDestroy(void *);
+extern int cudaMemsetAsync(void *, int, size_t, void *);
 extern int cudaGetLastError(void);
 
 static float *x, *y, *sums, *out, host[128];
@@ -103,7 +104,10 @@ extern int cudaGraphInstantiate(void *, void *, unsigned long long);
 extern int cudaGraphExecKernelNodeSetParams(void *, void *, const Kernel *);
 extern int cudaGraphKernelNodeGetParams(void *, Kernel *), cudaGraphNodeGetType(void *, int *);
 extern int cudaGraphNodeSetEnabled(void *, void *, unsigned);
-extern int cudaMemcpy3D(const Copy *);
+extern int cudaMemcpy3D(const Copy *), cudaSetDevice(int);
+extern int cudaMemcpyPeer(void *, int, const void *, int, size_t);
+typedef struct { size_t width, height, depth; } Extent;
+extern int cudaMalloc3D(Pitched *, Extent), cudaMemset3D(Pitched, int, Extent);
 
 static void say(void *words) { printf("%s\n", (char *)words); }
 
@@ -154,10 +158,15 @@ int main(int argc, char **argv) {
     for (int i = 0; i < 24; i++) planes[0][0][i] = i;
     Copy up = {.from = {planes, 16, 16, 3}, .to = {x, 32, 32, 4}, .extent = {16, 3, 2}, .kind = 1};
     CHECK(cudaMemcpy3D(&up));
-    Copy part = {.from = {x, 32, 32, 4}, .from_position = {4, 1, 0}, .to = {back, 8, 8, 2}, .extent = {8, 2, 2},
-                 .kind = 2};
+    Copy part = {.from = {x, 32, 32, 4}, .from_position = {4, 1, 0}, .to = {back, 8, 8, 2}, .kind = 2};
+    part.extent[0] = 8, part.extent[1] = 2, part.extent[2] = 2;
     CHECK(cudaMemcpy3D(&part));
     for (int i = 0; i < 8; i++) printf("%g ", back[0][0][i]);
+    Extent extent = {8, 3, 2};
+    CHECK(cudaMalloc3D(&up.to, extent));
+    CHECK(cudaMemset3D(up.to, 7, extent));
+    CHECK(cudaMemcpyPeer(back, 0, x, 0, 4) != 1);
+    printf("\ndevice %d, %d", cudaSetDevice(1), cudaMemcpyPeer(x, 1, y, 0, 4));
     up.to_array = x;
     printf("\narray %d\n", cudaMemcpy3D(&up));
     return 0;

@@ -52,10 +52,12 @@ def test_a_graph_of_nodes_runs_in_their_order(tmp_path: Path, capfd: pytest.Capt
         "summed",
         "7296 of type 1",  # 100 * 1 + 2 * 7, as y was not set again
         "5 6 9 10 17 18 21 22 ",
+        "device 101, 101",
         "array 801",
     ]
     assert report["findings"] == []
-    assert report["notes"][0].startswith("cudaMemcpy3D of a cudaArray was called, which the stand-in")
+    assert report["notes"][0].startswith("the program asked for device 1; the machine has one, device 0")
+    assert report["notes"][1].startswith("cudaMemcpy3D of a cudaArray was called, which the stand-in")
     _, report = run(executable, capfd, "race")
     races = {(finding["rule"], finding["kernel"]) for finding in report["findings"]}
     assert races == {("stream-race", "saxpy"), ("stream-race", "partial")}

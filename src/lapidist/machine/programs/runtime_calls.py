@@ -300,6 +300,13 @@ class RuntimeCalls:
             return Answer(INVALID_DEVICE)
         return Answer(INVALID_VALUE) if value is None else Answer(0, (value,))
 
+    def no_device(self, numbers: tuple[int, ...], content: bytes) -> Answer:
+        self.runs.notes[
+            f"the program asked for device {numbers[0]}; the machine has one, device 0: the call answered"
+            " cudaErrorInvalidDevice. Run the program on one device"
+        ] = None
+        return Answer(INVALID_DEVICE)
+
     def error_text(self, numbers: tuple[int, ...], content: bytes) -> Answer:
         return Answer(content=chip_answers.error_text(numbers[0], is_name=False))
 

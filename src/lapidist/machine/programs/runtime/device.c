@@ -18,7 +18,10 @@ API cudaError_t cudaGetDevice(int* device) {
   return done(SUCCESS);
 }
 
-API cudaError_t cudaSetDevice(int device) { return done(device == 0 ? SUCCESS : 101); }
+// The machine notes which device was asked for, if it is not the one that there is.
+API cudaError_t cudaSetDevice(int device) {
+  return done(device == 0 ? SUCCESS : ASK("no_device", U(device)));
+}
 API cudaError_t cudaSetDeviceFlags(unsigned flags) { return done(SUCCESS); }
 API cudaError_t cudaInitDevice(int device, unsigned flags, unsigned more) { return cudaSetDevice(device); }
 API cudaError_t cudaDeviceReset(void) { return done(SUCCESS); }
@@ -30,6 +33,28 @@ API cudaError_t cudaProfilerStop(void) { return done(SUCCESS); }
 
 API cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
   *can = 0;
+  return done(device || peer ? ASK("no_device", U(device ? device : peer)) : SUCCESS);
+}
+
+API cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
+  return cudaSetDevice(peer ? peer : 1);
+}
+API cudaError_t cudaDeviceDisablePeerAccess(int peer) { return cudaSetDevice(peer ? peer : 1); }
+
+API cudaError_t cudaChooseDevice(int* device, const void* properties) {
+  *device = 0;
+  return done(SUCCESS);
+}
+
+API cudaError_t cudaSetValidDevices(int* devices, int count) { return cudaSetDevice(count ? devices[0] : 0); }
+
+API cudaError_t cudaGetDeviceFlags(unsigned* flags) {
+  *flags = 0;
+  return done(SUCCESS);
+}
+
+API cudaError_t cudaDeviceGetCacheConfig(int* config) {
+  *config = 0;
   return done(SUCCESS);
 }
 

@@ -110,6 +110,18 @@ API cudaError_t cudaMemcpy2DAsync(void* target, size_t target_pitch, const void*
   return copy(target, target_pitch, source, source_pitch, width, height, kind, stream, 1);
 }
 
+API cudaError_t cudaMemcpyPeerAsync(void* target, int target_device, const void* source, int source_device,
+                                    size_t nbytes, cudaStream_t stream) {
+  cudaError_t error = cudaSetDevice(target_device ? target_device : source_device);
+  return error ? error : copy(target, nbytes, source, nbytes, nbytes, 1, 3, stream, RETURNS_EARLY);
+}
+
+API cudaError_t cudaMemcpyPeer(void* target, int target_device, const void* source, int source_device,
+                               size_t nbytes) {
+  cudaError_t error = cudaSetDevice(target_device ? target_device : source_device);
+  return error ? error : copy(target, nbytes, source, nbytes, nbytes, 1, 3, NULL, WAITED_FOR);
+}
+
 static cudaError_t fill(void* target, size_t pitch, int value, size_t width, size_t height,
                         cudaStream_t stream) {
   Work work = {FILL, .fill = {{target, pitch, 0}, (unsigned)value, 1, width, height, 1}};
@@ -131,6 +143,30 @@ API cudaError_t cudaMemset2D(void* target, size_t pitch, int value, size_t width
 API cudaError_t cudaMemset2DAsync(void* target, size_t pitch, int value, size_t width, size_t height,
                                   cudaStream_t stream) {
   return fill(target, pitch, value, width, height, stream);
+}
+
+typedef struct {
+  void* start;
+  size_t pitch, width, height;
+} Pitched;
+
+typedef struct {
+  size_t width, height, depth;
+} Extent;
+
+API cudaError_t cudaMalloc3D(Pitched* pitched, Extent extent) {
+  *pitched = (Pitched){NULL, 0, extent.width, extent.height};
+  return cudaMallocPitch(&pitched->start, &pitched->pitch, extent.width, extent.height * extent.depth);
+}
+
+API cudaError_t cudaMemset3DAsync(Pitched pitched, int value, Extent extent, cudaStream_t stream) {
+  Place place = {pitched.start, pitched.pitch, pitched.pitch * pitched.height};
+  Work work = {FILL, .fill = {place, (unsigned)value, 1, extent.width, extent.height, extent.depth}};
+  return submit(&work, stream);
+}
+
+API cudaError_t cudaMemset3D(Pitched pitched, int value, Extent extent) {
+  return cudaMemset3DAsync(pitched, value, extent, NULL);
 }
 
 API cudaError_t cudaGetSymbolAddress(void** pointer, const void* symbol) {

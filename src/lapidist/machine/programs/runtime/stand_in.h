@@ -37,5 +37,6 @@ cudaError_t ask(const char* name, const uint64_t* numbers, uint32_t count, const
 cudaError_t done(cudaError_t error);
 void fail_from_now_on(cudaError_t error);
 int has_failed(void);
+cudaError_t cudaSetDevice(int device);
 // Note that a call is lacking, by its name.
 cudaError_t lacking(const char* name);
