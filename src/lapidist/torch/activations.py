@@ -32,7 +32,7 @@ def ended(
     same of input and weight.
     """
     if residual is not None:
-        require_residual(residual, input, tuple(weight.shape))
+        require_residual(residual, input, tuple(weight.shape), input.is_complex() or weight.is_complex())
     try:
         if activation is None:
             return with_residual(input, weight, bias, residual, out_dtype, precision)
@@ -92,8 +92,8 @@ def added(hidden: Any, residual: Any) -> Any:
     return hidden if residual is None else (hidden + residual).to(hidden.dtype)
 
 
-def require_residual(residual: Any, input: Any, of_weight: tuple[int, ...]) -> None:
-    """Refuse a residual that is not of the result's shape."""
+def require_residual(residual: Any, input: Any, of_weight: tuple[int, ...], is_complex: bool = False) -> None:
+    """Refuse a residual that is not of the result's shape, and complex ones of a real result."""
     require_features(tuple(input.shape), of_weight)
     shape = (*input.shape[:-1], *of_weight[:-1])
     if not isinstance(residual, torch.Tensor) or tuple(residual.shape) != shape:
@@ -102,7 +102,7 @@ def require_residual(residual: Any, input: Any, of_weight: tuple[int, ...]) -> N
             f"residual: must be a tensor of the result's shape, {shape}; got {got}. Expand it, or add it to"
             " the result"
         )
-    if residual.is_complex() and not (input.is_complex() or weight.is_complex()):
+    if residual.is_complex() and not is_complex:
         raise DTypeError(
             f"residual: must be of real numbers, as the result is; got {residual.dtype}. Add it to the result"
         )
