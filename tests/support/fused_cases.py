@@ -74,7 +74,7 @@ def judge_finished(
 
 def watch(monkeypatch: pytest.MonkeyPatch, passes: bool = False) -> None:
     """Runs of the machine are sanitized, those of second passes where `passes` says so. All blocks of a
-    product are on the chip, as those that share tiles wait for each other; of a pass there are eight.
+    product are resident, as those that share tiles wait for each other. A pass has eight at a time.
     """
     run, run_pass = machine.run, machine_backend.run_pass
 

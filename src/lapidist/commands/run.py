@@ -36,7 +36,7 @@ def run(
         int | None, typer.Option(min=1, help="blocks of code that a launch may execute; 2 million by default")
     ] = None,
     most_warps: Annotated[
-        int | None, typer.Option(min=0, help="larger launches run plainly alone; any number by default")
+        int | None, typer.Option(min=0, help="launches of more warps have no schedules; without it, all have")
     ] = None,
     as_json: JsonObject = False,
 ) -> None:

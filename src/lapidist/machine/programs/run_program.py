@@ -44,9 +44,9 @@ def run_program(
     """Run a CUDA program, or a .cu file that nvcc makes one of; its kernels run in the machine.
 
     Each launch runs on `seeds` random schedules, whose effects are undone, and then plainly. `budget` is how
-    many blocks of code each run may execute; one on a schedule as many for every 4,096 warps. A launch of
-    more than `most_warps` runs plainly alone. `output` is the file descriptor for what the program prints,
-    if not this process's own."""
+    many blocks of code each run may execute; on a schedule, for every 4,096 warps of the launch. A launch of
+    more than `most_warps` warps has no schedules. `output` is the file descriptor for what the program
+    prints, if not this process's own."""
     require_integer("seeds", seeds, least=0)
     require_integer("budget", budget, least=1)
     require_integer("most_warps", most_warps, least=0)

@@ -144,7 +144,7 @@ class FuzzedScheduler(Scheduler):
         for cohort in self.cohorts:  # thousands of a large launch, at each draw
             if can_run(cohort):
                 cohort.passed += since
-                # Above all priorities, which are less than 1, is how often it was passed over: if too often.
+                # A warp that was passed over too often ranks by that number: every priority is below 1.
                 rank = cohort.priority if cohort.passed <= AGE_LIMIT * 4 else cohort.passed
                 if rank > highest:
                     self.winner, highest = cohort, rank
@@ -152,7 +152,7 @@ class FuzzedScheduler(Scheduler):
             self.winner.passed = 0
 
     def can_run(self, cohort: Cohort) -> bool:
-        """Whether some lanes of a warp need not wait for its others: mostly found without another call."""
+        """Whether some lanes of a warp need not wait for its others. Mostly no further call is needed."""
         for number, (lanes, _) in cohort.groups.items():
             if not self.collective[number] or lanes.full_warps or self.may_go(cohort, number):
                 return True
