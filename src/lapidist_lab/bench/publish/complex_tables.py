@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from lapidist.dtypes import EMULATED, IEEE
+import itertools
+
+from lapidist.dtypes import IEEE
 from lapidist_lab.bench.protocol.cases import shape_words
+from lapidist_lab.bench.protocol.contenders import LIBRARY
 from lapidist_lab.bench.protocol.record import Record
 from lapidist_lab.bench.publish.cells import geomean, time_words, times_faster
 from lapidist_lab.bench.publish.record_views import shape_of, short_chip
@@ -21,13 +24,18 @@ def ours(data: Data) -> list[Record]:
     return of_contender(data, NAMES[IEEE])
 
 
+def other_ways(data: Data) -> list[list[Record]]:
+    """complex64 by each way that has to be asked for."""
+    return [rows for asked in NAMES if asked != IEEE and (rows := of_contender(data, NAMES[asked]))]
+
+
 def of_complex(data: Data) -> str:
-    rows, parts = ours(data), []
-    for words, of_words in (
-        *((math, rows) for math in MATHS),
-        ("emulated", of_contender(data, NAMES[EMULATED])),
-    ):
-        times = [record.ratio or 0.0 for record in of_words if words in (record.dtype, "emulated")]
+    rows = ours(data)
+    groups = {math: [record for record in rows if record.dtype == math] for math in MATHS}
+    groups |= {ways[0].kernel.removeprefix(f"{LIBRARY}, "): ways for ways in other_ways(data)}
+    parts = []
+    for words, records in groups.items():
+        times = [record.ratio or 0.0 for record in records]
         if times:
             parts.append(f"{words} {geomean(times):.2f} times, {min(times):.2f} at least")
     return f"On an {short_chip(rows[-1].device)}, of cuBLAS's: {'; '.join(parts)}" if parts else ""
@@ -42,13 +50,13 @@ def every_case(data: Data) -> str:
         ("time", lambda record: time_words(record.seconds)),
         ("cuBLAS over it", times_faster),
     )
-    return table(columns, [*ours(data), *of_contender(data, NAMES[EMULATED])]).markdown()
+    return table(columns, [*ours(data), *itertools.chain(*other_ways(data))]).markdown()
 
 
 WORDS = (
     "A complex product runs as one of real numbers: a launch before it widens each number of B to two rows"
     " and two columns. Small matrices are multiplied where they lie. Calls are captured in CUDA graphs, in"
-    " turns with cuBLAS's, without rest.\n\n"
+    " turns with cuBLAS's, without rest. tf32 is beside cuBLAS with TF32 allowed.\n\n"
 )
 COMPLEX = Section(lambda data: ours(data) and data, [lambda data: WORDS + every_case(data)])
 NOT_YET = Section(

@@ -1,15 +1,16 @@
-"""Products of complex numbers, and of complex64 emulated, beside cuBLAS's cgemm and zgemm."""
+"""Products of complex numbers, beside cuBLAS's cgemm and zgemm. complex64 runs emulated, in tf32 and by three
+real products besides; tf32 is beside cuBLAS with TF32 allowed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import lapidist
 from lapidist.commands.progress import progress
 from lapidist.device import Device
-from lapidist.dtypes import EMULATED, IEEE, Precision
+from lapidist.dtypes import EMULATED, IEEE, TF32, THREE_PRODUCTS, Precision
 from lapidist_lab.bench.protocol.cases import EVERY_CASE, Case, Part, corpus
 from lapidist_lab.bench.protocol.conditions import gather
 from lapidist_lab.bench.protocol.contenders import LIBRARY, Call, Contender, Facts
@@ -19,7 +20,13 @@ from lapidist_lab.bench.protocol.record import Conditions, Record
 from lapidist_lab.bench.protocol.timing import SUSTAINED, steps
 from lapidist_lab.bench.studies.ladder_runs import Keep, sensor_range
 
-MODE, NAMES = "complex", {IEEE: LIBRARY, EMULATED: "lapidist, emulated"}
+MODE = "complex"
+NAMES = {
+    IEEE: LIBRARY,
+    EMULATED: f"{LIBRARY}, emulated",
+    THREE_PRODUCTS: f"{LIBRARY}, three products",
+    TF32: f"{LIBRARY}, tf32",
+}
 MATHS = "complex64", "complex128"
 SIDES, BATCH, RAGGED = (512, 1024, 2048, 4096, 8192), (4096, 32), 100
 LEAST_EMULATED = 2048  # sides from which on emulation is faster
@@ -52,10 +59,38 @@ class ComplexCalls:
         return Facts()
 
 
-def contenders_of(stage: Stage, case: Case) -> tuple[Contender, ...]:
-    emulated = case.math == MATHS[0] and min(case.extents) >= LEAST_EMULATED
-    ours: tuple[Precision, ...] = (IEEE, EMULATED) if emulated else (IEEE,)
-    return Vendor(stage.framework, case.math), *(ComplexCalls(precision) for precision in ours)
+@dataclass(frozen=True)
+class RoundedCase(Case):
+    """A case whose numbers are rounded as `asked` says, which its bound knows."""
+
+    asked: Precision = IEEE
+
+    @property
+    def precision(self) -> Precision:
+        return self.asked
+
+
+class RoundedVendor(Vendor):
+    """cuBLAS with TF32 allowed inside of complex64."""
+
+    def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
+        return self.framework.multiply(TF32, a, b, c)
+
+
+def turns_of(stage: Stage, case: Case) -> Iterator[tuple[Case, tuple[Contender, ...]]]:
+    """The contenders that take turns, first those whose results have the bound of plain sums."""
+    vendor, plain = Vendor(stage.framework, case.math), ComplexCalls(IEEE)
+    if case.math != MATHS[0] or case.batch > 1 or min(case.extents) < LEAST_EMULATED:
+        yield case, (vendor, plain)
+        return
+    yield case, (vendor, plain, ComplexCalls(EMULATED))
+    extents = case.m, case.n, case.k
+    others: tuple[tuple[Precision, Vendor], ...] = (
+        (THREE_PRODUCTS, vendor),
+        (TF32, RoundedVendor(stage.framework, case.math)),
+    )
+    for asked, peer in others:
+        yield RoundedCase(*extents, case.math, case.layout, asked=asked), (peer, ComplexCalls(asked))
 
 
 def measure(ordinal: int, keep: Keep, part: Part = EVERY_CASE) -> tuple[Conditions, list[Record]]:
@@ -64,10 +99,10 @@ def measure(ordinal: int, keep: Keep, part: Part = EVERY_CASE) -> tuple[Conditio
     with Stage(ordinal, PROTOCOL) as stage:
         before, vendor = stage.gauge.look(), stage.framework.vendor(MATHS[0])
         conditions = gather(stage.device, stage.device.name, MODE, str(PROTOCOL), vendor=vendor)
-        count = sum(steps(contenders_of(stage, case), PROTOCOL) for case in cases)
-        with progress(count, MODE) as step:
-            for case in cases:
-                rows = stage.measure(case, contenders_of(stage, case), step)
+        turns = [turn for case in cases for turn in turns_of(stage, case)]
+        with progress(sum(steps(contenders, PROTOCOL) for _, contenders in turns), MODE) as step:
+            for case, contenders in turns:
+                rows = stage.measure(case, contenders, step)
                 records += [replace(row, mode=MODE) for row in rows]
                 conditions = replace(conditions, seen=sensor_range(before, stage.gauge.look()))
                 keep(conditions, records)
