@@ -10,7 +10,9 @@ import pytest
 import lapidist
 from complex_numbers import PLACES, same, whole
 from lapidist.backends import host_product
+from lapidist.backends.backend import Backend
 from lapidist.backends.machine_backend import sanitized
+from lapidist.calls import complex_operands
 from lapidist.verify.sum_bound import judge
 
 C64, C128 = np.complex64, np.complex128
@@ -20,6 +22,13 @@ THREE: dict[str, Any] = {"precision": "3m"}
 @lapidist.epilogue
 def doubled(acc: Any, bias: lapidist.Row) -> Any:
     return acc * 2 - bias
+
+
+def test_a_captured_graph_takes_no_numbers_from_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = whole(2, 6, 5), whole(5, 3)
+    monkeypatch.setattr(Backend, "is_captured", lambda *of: True)
+    monkeypatch.setattr(complex_operands, "constant", None)
+    same(lapidist.matmul(a, b, device="machine", **THREE), a @ b)
 
 
 @pytest.mark.parametrize("device", PLACES)

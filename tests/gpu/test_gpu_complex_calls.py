@@ -11,6 +11,7 @@ import pytest
 
 import lapidist
 from lapidist import Column, Row, Scalar, Tile
+from lapidist.frameworks import new_arrays
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu
@@ -158,6 +159,19 @@ def test_three_products(dtype: Any, shape: tuple[int, int, int]) -> None:
         same(lapidist.matmul(a[0].real, b, **how), of(a[0].real) @ of(b), dtype)
     plan, x = lapidist.plan(a[0], b, **how), a[1].clone()
     same(plan.execute(x, b), of(x) @ of(b), dtype)
+
+
+def test_three_products_in_a_graph_without_a_call_before() -> None:
+    new_arrays.constant.cache_clear()
+    a, b = whole(63, 90), whole(90, 81)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = lapidist.matmul(a.conj(), b, precision="3m")
+    for _ in range(2):
+        b.copy_(whole(90, 81))
+        graph.replay()
+        same(out, of(a).conj() @ of(b))
+    same(lapidist.matmul(a, b, precision="3m"), of(a) @ of(b))
 
 
 @pytest.mark.parametrize("precision", ["tf32", "emulated", "emulated_any_range"])

@@ -21,12 +21,13 @@ from lapidist.epilogues.expressions import Scalar
 from lapidist.epilogues.functions import where
 from lapidist.epilogues.tracing import BoundEpilogue, epilogue
 from lapidist.frameworks.arrays import Operand, contiguous_strides, evenly, operand_of
-from lapidist.frameworks.new_arrays import constant
+from lapidist.frameworks.new_arrays import constant, filled
 from lapidist.frameworks.real_views import real_view
 from lapidist.launch import AS_IT_IS, Launch, Scalars
 from lapidist.planning.widening_pass import Widening, widen
 
 Multiply = Callable[[Call], Any]
+Rows = tuple[tuple[float, ...], ...]
 SPLIT = (1.0, 0.0), (0.0, 1.0), (1.0, 1.0)  # times real and imaginary parts
 JOIN = (1.0, -1.0), (-1.0, -1.0), (0.0, 1.0)  # that three products are multiplied by
 ARRAYS = {"a": A, "b": B, "c": C, "out": D}  # of a call, by their names
@@ -125,10 +126,16 @@ class RealForms:
         numbers = self.launched(operand, widening)
         *shape, columns = numbers.shape
         target = self.room.new((3, prod(numbers.shape) // 2), self.part).owner
-        split = constant(self.bound.like.framework, self.bound.like.device, SPLIT, self.part)
-        self._prepare(split, in_pairs(numbers).T, target)
+        self._prepare(self.numbers(SPLIT), in_pairs(numbers).T, target)
         more = [1] * (dimensions - len(shape) + 1)
         return target.reshape(3, *more, *shape, columns // 2)
+
+    def numbers(self, rows: Rows) -> Any:
+        """A matrix of these numbers, which is made once, or anew in each graph that is captured."""
+        like = self.bound.like
+        if not self.backend.is_captured(self.call.stream, like.framework):
+            return constant(like.framework, like.device, rows, self.part)
+        return filled(self.room.new((len(rows), len(rows[0])), self.part).owner, rows)
 
     # ---- launches ----
 

@@ -30,7 +30,6 @@ from lapidist.epilogues.tracing import BoundEpilogue
 from lapidist.errors import ArgumentError
 from lapidist.frameworks.array_views import permuted
 from lapidist.frameworks.arrays import HOST, Operand, evenly
-from lapidist.frameworks.new_arrays import constant
 from lapidist.frameworks.real_views import real_view
 from lapidist.planning.complex_tiles import Lies, complex_tiles, is_small
 from lapidist.planning.widening_pass import Widening
@@ -195,11 +194,10 @@ class ComplexProduct(RealForms):
         self.multiply(Call(left, right, None, products, operation, choices, self.call.stream))
         *around, n = d.shape
         sums = self.viewed(d) if epilogue is None else self.room.new((*around, 2 * n), self.part)
-        join = constant(self.bound.like.framework, self.bound.like.device, JOIN, self.part)
         in_last = permuted(products, (*range(1, len(d.shape) + 1), 0))
         addend = None if c is None else by_number(c)
         alpha, beta = numbers
-        self._prepare(in_last, join, by_number(sums), None, addend, alpha, beta)
+        self._prepare(in_last, self.numbers(JOIN), by_number(sums), None, addend, alpha, beta)
         if epilogue is not None:
             *batch, m, _ = d.shape
             none, nothing = self.room.new((*batch, m, 0), self.part), self.room.new((0, 2 * n), self.part)

@@ -53,6 +53,20 @@ def constant(framework: str, device: int, rows: tuple[tuple[float, ...], ...], d
     return array
 
 
+def filled(array: Any, rows: tuple[tuple[float, ...], ...]) -> Any:
+    """A matrix of these numbers in an array, by launches that a graph may capture: nothing comes from the
+    host.
+    """
+    fill = "fill_" if framework_of(array) == "torch" else "fill"
+    most = rows[-1][-1]
+    getattr(array, fill)(most)
+    for i, row in enumerate(rows):
+        for j, number in enumerate(row):
+            if number != most:
+                getattr(array[i : i + 1, j : j + 1], fill)(number)
+    return array
+
+
 def fresh(name: str, shape: tuple[int, ...], like: Operand, dtype: str) -> Operand:
     """What a new array will look like, before it exists: frameworks align them to 64 bytes and more, NumPy to
     16."""
