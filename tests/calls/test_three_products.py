@@ -12,7 +12,7 @@ from complex_numbers import PLACES, same, whole
 from lapidist.backends import host_product
 from lapidist.backends.backend import Backend
 from lapidist.backends.machine_backend import sanitized
-from lapidist.calls import complex_operands
+from lapidist.calls import complex_operands, complex_product
 from lapidist.verify.sum_bound import judge
 
 C64, C128 = np.complex64, np.complex128
@@ -29,6 +29,15 @@ def test_a_captured_graph_takes_no_numbers_from_the_host(monkeypatch: pytest.Mon
     monkeypatch.setattr(Backend, "is_captured", lambda *of: True)
     monkeypatch.setattr(complex_operands, "constant", None)
     same(lapidist.matmul(a, b, device="machine", **THREE), a @ b)
+
+
+def test_a_call_is_not_repeated_by_some_of_its_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b, kept = whole(2, 6, 5), whole(5, 3), []
+    monkeypatch.setattr(complex_product, "is_recorded", lambda *of: True)
+    monkeypatch.setattr(complex_operands, "alone", lambda *of: "a launch")
+    monkeypatch.setattr(complex_product, "fast_path", lambda bound, steps, nbytes: kept.extend(steps))
+    lapidist.matmul(a.conj(), b, device="machine", **THREE)
+    assert "a launch" in kept and None in kept
 
 
 @pytest.mark.parametrize("device", PLACES)

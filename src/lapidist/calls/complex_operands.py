@@ -114,6 +114,8 @@ class RealForms:
     def _prepare(
         self, a: Any, b: Any, out: Any, epilogue: Any = None, c: Any = None, alpha: Any = 1.0, beta: Any = 0.0
     ) -> None:
+        if self.steps is not None:
+            self.steps.append(None)  # else a repeated call would leave this product out
         types = Types(invariant=self.bound.operation.types.invariant)
         operation = Operation(alpha=alpha, beta=beta, types=types, epilogue=epilogue)
         choices = Choices(self.call.choices.device, compile=self.call.choices.compile)

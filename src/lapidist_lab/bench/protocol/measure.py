@@ -17,6 +17,7 @@ from typing import Any
 
 from lapidist.backends.gpu.driver import query_device, require_gpu
 from lapidist.device import Device
+from lapidist.dtypes import PART_OF
 from lapidist.verify.sum_bound import Expected, Verdict, expect
 from lapidist_lab.bench.protocol.array_library import Framework, find_framework
 from lapidist_lab.bench.protocol.cases import Case
@@ -296,6 +297,7 @@ def record_of(stage: Stage, case: Case, entry: Entry, inputs: Inputs, vendor_sec
     facts = entry.facts
     # 0 for a type that the unit does not multiply by itself, as emulated float32
     unit = stage.device.unit_limit(facts.unit, case.math) if facts.unit else 0.0
+    limit = stage.device.limit_tflops(PART_OF.get(case.math, case.math))
     return Record(
         kernel=entry.contender.name,
         kind=entry.contender.kind,
@@ -309,7 +311,7 @@ def record_of(stage: Stage, case: Case, entry: Entry, inputs: Inputs, vendor_sec
         seconds=seconds,
         tflops=tflops,
         ratio=vendor_seconds / seconds if seconds and vendor_seconds else None,
-        limit_share=tflops / stage.device.limit_tflops(case.math) if tflops else None,
+        limit_share=tflops / limit if tflops else None,
         unit_share=tflops / unit if tflops and unit else None,
         worst=_finite(entry.verdict),
         ok=timed and entry.verdict is not None and entry.verdict.ok,
