@@ -14,15 +14,17 @@ from complex_numbers import PLACES, Numbers, same, whole
 from in_turns import in_turns
 from lapidist.backends.machine_backend import sanitized
 from lapidist.calls import complex_product
+from lapidist.planning.complex_tiles import Square
 
 TYPES = [np.complex64, np.complex128]
+SMALL = Square(32, 4, 2, 32)
 OPS: dict[Any, Any] = {False: lambda x: x, True: lambda x: x.mT, "C": lambda x: x.mT.conj()}
 
 
 @pytest.fixture(params=[True, False], ids=["tiles", "widened"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small matrices by the kernel of their own, and by those of real numbers."""
-    monkeypatch.setattr(complex_product, "is_small", lambda *_: request.param)
+    monkeypatch.setattr(complex_product, "square_for", lambda *_: SMALL if request.param else None)
 
 
 # numbers of alpha and beta: of the product of real numbers, or multiplied before
@@ -38,7 +40,8 @@ def test_every_op_of_every_layout(
     c = whole(m, n, dtype=dtype, seed=2)
     for number, (of_a, of_b, of_d) in enumerate(product("CF", repeat=3)):
         in_tiles = number.bit_count() % 2 == 0
-        monkeypatch.setattr(complex_product, "is_small", lambda *_, in_tiles=in_tiles: in_tiles)
+        square = SMALL if in_tiles else None
+        monkeypatch.setattr(complex_product, "square_for", lambda *_, square=square: square)
         a = np.array(whole(*((k, m) if trans_a else (m, k)), dtype=dtype), order=of_a)
         b = np.array(whole(*((n, k) if trans_b else (k, n)), dtype=dtype, seed=1), order=of_b)
         alpha, beta = SCALARS[number % len(SCALARS)]
@@ -234,3 +237,17 @@ def test_refusals_of_kernels() -> None:
     wide = a.astype(np.complex128), b.astype(np.complex128)
     with pytest.raises(lapidist.DTypeError, match='precision: "emulated" is a way to multiply float32'):
         lapidist.gemm(*wide, precision="emulated", device="machine")
+
+
+SQUARES = [Square(32, 4, 4, 16), Square(32, 4, 2, 16, 4), Square(64, 4, 4, 16), Square(64, 4, 4, 16, 8)]
+
+
+@pytest.mark.parametrize(("square", "dtype", "k"), in_turns(SQUARES, TYPES, [150, 35]))
+def test_every_square(square: Square, dtype: Any, k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole ones and parts, and k that leaves some blocks without a step."""
+    if square.side == 64 and square.parts > 1 and dtype == np.complex128:
+        square = square._replace(side=32, columns=2)  # sums of 64 x 64 fill more than shared memory
+    monkeypatch.setattr(complex_product, "square_for", lambda *_: square)
+    a, b, c = whole(34, k, dtype=dtype), whole(k, 37, dtype=dtype), whole(34, 37, dtype=dtype)
+    with sanitized(3):
+        same(lapidist.gemm(a, b, c, alpha=1j, beta=2.0, device="machine"), 1j * (a @ b) + 2 * c, dtype)

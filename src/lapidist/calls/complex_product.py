@@ -31,7 +31,7 @@ from lapidist.errors import ArgumentError
 from lapidist.frameworks.array_views import permuted
 from lapidist.frameworks.arrays import HOST, Operand, evenly
 from lapidist.frameworks.real_views import real_view
-from lapidist.planning.complex_tiles import Lies, complex_tiles, is_small
+from lapidist.planning.complex_tiles import Lies, Square, complex_tiles, square_for
 from lapidist.planning.widening_pass import Widening
 
 
@@ -90,7 +90,8 @@ class ComplexProduct(RealForms):
         a, b, c = bound.a, bound.b, bound.c
         if 0 in bound.shape:
             return bound.deliver(result)
-        if self._is_of_tiles() and self._in_tiles(a, b, c, d):
+        square = self._square(prod(d.shape[:-2]))
+        if square is not None and self._in_squares(square, a, b, c, d):
             return bound.deliver(result)
         transposed = not rows_touch(d)
         if transposed:
@@ -120,19 +121,17 @@ class ComplexProduct(RealForms):
             return in_two_steps(number)
         return (self._switch(array), array) if array.dtype in PART_OF else (array.owner, 1.0)
 
-    def _is_of_tiles(self) -> bool:
-        """Whether a caller left it open which kernel multiplies small numbers, and all their bits count."""
+    def _square(self, matrices: int) -> Square | None:
+        """For numbers that are multiplied where they lie, where callers leave the kernel open."""
         a, b, choices = self.bound.a, self.bound.b, self.call.choices
         chosen = choices.kernel, choices.config, choices.sharing, choices.workspace
         types = self.call.operation.types
         both = a.dtype == b.dtype and types.precision == IEEE and not (types.invariant or self.bound.parts)
-        return (
-            not any(choice is not None for choice in chosen)
-            and both
-            and is_small(a.shape[-2], b.shape[-1], a.shape[-1])
-        )
+        if not both or any(choice is not None for choice in chosen):
+            return None
+        return square_for(self.part, a.shape[-2], b.shape[-1], a.shape[-1], matrices, self.backend.chip)
 
-    def _in_tiles(self, a: Operand, b: Operand, c: Operand | None, d: Operand) -> bool:
+    def _in_squares(self, square: Square, a: Operand, b: Operand, c: Operand | None, d: Operand) -> bool:
         """The product by one launch, where each operand steps evenly through the batch."""
         batch, operands, lies = d.shape[:-2], (a, b, c or d, d), []
         for operand in operands:
@@ -145,7 +144,9 @@ class ComplexProduct(RealForms):
         extents = *d.shape[-2:], 0 if alpha == 0 else a.shape[-1]
         imaginary, matrices = (alpha.imag, beta.imag), prod(batch)
         how = self.backend.chip.architecture, self.backend.compiles
-        launch = complex_tiles(self.part, extents, matrices, tuple(lies), imaginary, c is not None, *how)
+        launch = complex_tiles(
+            square, self.part, extents, matrices, tuple(lies), imaginary, c is not None, *how
+        )
         self.launch(launch, operands, (alpha.real, beta.real))
         return True
 

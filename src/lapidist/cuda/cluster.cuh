@@ -1,6 +1,6 @@
 // Blocks of a cluster and each other's shared memory (sm_90 on).
 #pragma once
-#include "ptx.cuh"
+#include "shared_address.cuh"
 
 // All threads of all blocks; what they wrote before it, the others see behind it.
 __device__ __forceinline__ void cluster_barrier() {

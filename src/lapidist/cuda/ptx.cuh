@@ -3,10 +3,7 @@
 
 #include "common.cuh"
 #include "config.cuh"
-
-__device__ __forceinline__ unsigned shared_address(const void* smem) {
-  return static_cast<unsigned>(__cvta_generic_to_shared(smem));
-}
+#include "shared_address.cuh"
 
 // Copy 4, 8 or 16 bytes from global to shared memory without a register in between; both addresses are
 // multiples of Bytes. The copy is done only after a wait, and others see it only after a barrier. (16 bytes

@@ -193,7 +193,11 @@ PART = Knob("Part", "the type of real and imaginary parts", "float", TYPE)
 COMPLEX_TILE: Knobs = (
     PART,
     OVERLAPS,
+    Knob("SIDE", "rows and columns of a block's results"),
+    Knob("ROWS", "of results that a thread has"),
+    Knob("COLUMNS", "of results that a thread has"),
     Knob("STEPS", "of k that are in shared memory at a time"),
+    Knob("PARTS", "blocks of a cluster that share k", 1),
     *(Knob(f"{letter}_ALONG_K", f"1: neighbours along k touch in {letter}") for letter in "AB"),
     *(Knob(f"{letter}_CONJUGATED", f"1: {letter}'s conjugates are meant") for letter in "ABC"),
     *(Knob(f"{name}_REAL", f"1: {name.lower()} is real") for name in ("ALPHA", "BETA")),

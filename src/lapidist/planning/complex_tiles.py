@@ -6,12 +6,11 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from lapidist.build.compiler import compile_kernel
+from lapidist.device import Device
 from lapidist.dtypes import TYPES
 from lapidist.launch import Launch, ParameterBlock
 from lapidist.planning.widening_pass import overlaps_on
 
-SIDE, THREADS = 32, 128  # of a square of results
-SHORT, LONG = 16, 32  # steps of k at a time
 STEPS = "row", "col", "matrix"
 SIZES = "m", "n", "k", "tiles_m", "tiles"
 
@@ -37,8 +36,26 @@ class Lies(NamedTuple):
     conjugated: bool
 
 
+class Square(NamedTuple):
+    """Results of a block, those of a thread, and k: steps at a time, and blocks that share it."""
+
+    side: int
+    rows: int
+    columns: int
+    steps: int
+    parts: int = 1
+
+    @property
+    def threads(self) -> int:
+        return self.side**2 // (self.rows * self.columns)
+
+    def squares(self, m: int, n: int) -> tuple[int, int]:
+        return -(-m // self.side), -(-n // self.side)
+
+
 @lru_cache(maxsize=256)
 def complex_tiles(
+    square: Square,
     part: str,
     extents: tuple[int, int, int],
     matrices: int,
@@ -49,12 +66,16 @@ def complex_tiles(
     assembled: bool = True,
 ) -> Launch:
     """`imaginary`: parts of alpha and beta, whose real ones are patched."""
-    (m, n, k), (a, b, c, _) = extents, lies
+    (m, n, _), (a, b, c, _) = extents, lies
     overlaps = overlaps_on(architecture)
     macros = {
         "Part": TYPES[part].c_type,
         "OVERLAPS": int(overlaps),
-        "STEPS": SHORT if k <= SHORT else LONG,
+        "SIDE": square.side,
+        "ROWS": square.rows,
+        "COLUMNS": square.columns,
+        "STEPS": square.steps,
+        "PARTS": square.parts,
         "A_ALONG_K": int(a.row != 1),
         "B_ALONG_K": int(b.col != 1),
         **{f"{name}_CONJUGATED": int(x.conjugated) for name, x in zip("ABC", (a, b, c), strict=True)},
@@ -63,8 +84,8 @@ def complex_tiles(
         "READS_C": int(reads_c),
     }
     binary = compile_kernel("gemm/complex_tile.cu", "complex_tile", macros, architecture, assembled=assembled)
-    tiles_m = -(-m // SIDE)
-    tiles = tiles_m * -(-n // SIDE)
+    tiles_m, tiles_n = square.squares(m, n)
+    tiles = tiles_m * tiles_n
     steps = {
         f"{letter}_{name}": getattr(x, name) for letter, x in zip("abcd", lies, strict=True) for name in STEPS
     }
@@ -72,16 +93,25 @@ def complex_tiles(
     of_numbers = dict(zip(("alpha_im", "beta_im"), imaginary, strict=True))
     parameters = parameters_of(part)
     content = bytes(parameters.pack({**sizes, **steps, **of_numbers}))
-    grid, block = (tiles * matrices, 1, 1), (THREADS, 1, 1)
     return Launch(
-        binary, grid, block, content, overlaps=overlaps, parameters=parameters, patches=parameters.patches()
+        binary,
+        (tiles * matrices * square.parts, 1, 1),
+        (square.threads, 1, 1),
+        content,
+        cluster=(square.parts, 1, 1),
+        overlaps=overlaps,
+        parameters=parameters,
+        patches=parameters.patches(),
     )
 
 
 # Where results fill most of one square it beats widening: 4096 x 32^3 in complex64 take 53 us in place of 72
 # on an H200. Of 16^3 and of 128^3 the kernels of real numbers are faster.
-MORE_THAN, MOST_K = SIDE // 2, 64
+LEAST, MOST, MOST_K, SHORT_K = 17, 32, 64, 16
 
 
-def is_small(m: int, n: int, k: int) -> bool:
-    return min(m, n) > MORE_THAN and max(m, n) <= SIDE and k <= MOST_K
+def square_for(part: str, m: int, n: int, k: int, matrices: int, chip: Device) -> Square | None:
+    """The square that multiplies numbers where they lie; None: products of real numbers are faster."""
+    if min(m, n) >= LEAST and max(m, n) <= MOST and k <= MOST_K:
+        return Square(32, 4, 2, 16 if k <= SHORT_K else 32)
+    return None

@@ -3,18 +3,38 @@
 // A block has a square of SIDE x SIDE results of one product. It takes STEPS of k at a time through shared
 // memory, and loads the next ones while it multiplies. A thread keeps ROWS x COLUMNS results, two sums each: four
 // products of real numbers a step. Large products run faster as products of real numbers.
+//
+// PARTS blocks of a cluster share the k of a square. Each then adds the sums of all, in the order of k, for its
+// share of the results.
 #include "config.cuh"
+#include "cluster.cuh"
 #include "overlap.cuh"
 
 typedef long long i64;
 
-constexpr int SIDE = 32, ROWS = 4, COLUMNS = 2, ACROSS = SIDE / COLUMNS, THREADS = SIDE / ROWS * ACROSS;
+constexpr int ACROSS = SIDE / COLUMNS, THREADS = SIDE / ROWS * ACROSS;
 constexpr int EACH = SIDE * STEPS / THREADS;  // numbers of a chunk of A, and of B, that a thread loads
 constexpr int PITCH = SIDE + 2;  // lines in shared memory start in different banks, and on 16 bytes
 
 struct alignas(2 * sizeof(Part)) Complex {
   Part re, im;
 };
+// A thread's columns: so many side by side fill 16 bytes, and those of neighbours lie next to them, so that
+// threads which load together meet no bank twice.
+constexpr int WIDE = 16 / sizeof(Complex);
+static_assert(COLUMNS % WIDE == 0 && SIDE * STEPS % THREADS == 0, "threads share the square evenly");
+__device__ __forceinline__ int column_of(int across, int j) {
+  return (j / WIDE * ACROSS + across) * WIDE + j % WIDE;
+}
+
+// A block's chunks, and behind them the sums of its part of k, which the others read.
+union Shared {
+  struct {
+    Complex a[STEPS][PITCH], b[STEPS][PITCH];
+  };
+  Complex sums[PARTS > 1 ? SIDE : 1][SIDE];
+};
+static_assert(sizeof(Shared) <= 48 * 1024, "what a kernel has without asking");
 
 __device__ __forceinline__ Complex times(Part re, Part im, Complex z) {
   return {re * z.re - im * z.im, re * z.im + im * z.re};
@@ -53,38 +73,93 @@ struct Chunk {
   }
 };
 
+// Where results go, and what is added to them.
+struct Results {
+  Complex* d;
+  const Complex* c;
+  i64 d_row, d_col, c_row, c_col;
+  int rows, cols;
+  Part alpha, beta, alpha_im, beta_im;
+
+  __device__ __forceinline__ void store(int row, int col, Complex sum) const {
+    if (row >= rows || col >= cols) return;
+    Complex z = scaled<ALPHA_REAL>(alpha, alpha_im, sum);
+    if (READS_C) {
+      Complex of_c = c[row * c_row + col * c_col];
+      if (C_CONJUGATED) of_c.im = -of_c.im;
+      of_c = scaled<BETA_REAL>(beta, beta_im, of_c);
+      z = {z.re + of_c.re, z.im + of_c.im};
+    }
+    d[row * d_row + col * d_col] = z;
+  }
+};
+
+// The sums of all parts, for this block's rows of the square.
+__device__ __forceinline__ void join_parts(Shared& shared, const Complex (&sums)[ROWS][COLUMNS], int down,
+                                           int across, int part, const Results& results) {
+#pragma unroll
+  for (int i = 0; i < ROWS; ++i) {
+#pragma unroll
+    for (int j = 0; j < COLUMNS; ++j) shared.sums[down + i][column_of(across, j)] = sums[i][j];
+  }
+  cluster_barrier();
+  struct alignas(16) Pair {
+    Complex at[WIDE];
+  };
+  constexpr int PAIRS = SIDE / WIDE, MINE = SIDE / PARTS * PAIRS;
+  for (int i = threadIdx.x; i < MINE; i += THREADS) {
+    const int row = part * (SIDE / PARTS) + i / PAIRS, col = i % PAIRS * WIDE;
+    const Pair* place = reinterpret_cast<const Pair*>(&shared.sums[row][col]);
+    Pair total = read_peer(place, 0);
+#pragma unroll
+    for (int rank = 1; rank < PARTS; ++rank) {
+      const Pair more = read_peer(place, rank);
+#pragma unroll
+      for (int j = 0; j < WIDE; ++j) total.at[j].re += more.at[j].re, total.at[j].im += more.at[j].im;
+    }
+#pragma unroll
+    for (int j = 0; j < WIDE; ++j) results.store(row, col + j, total.at[j]);
+  }
+  cluster_barrier();  // nobody's shared memory goes while another one reads it
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS)
     complex_tile(const Complex* A, const Complex* B, const Complex* C, Complex* D, int m, int n, int k,
                  int tiles_m, int tiles, i64 a_row, i64 a_col, i64 a_matrix, i64 b_row, i64 b_col,
                  i64 b_matrix, i64 c_row, i64 c_col, i64 c_matrix, i64 d_row, i64 d_col, i64 d_matrix,
                  Part alpha, Part beta, Part alpha_im, Part beta_im) {
   // aligned, so that neighbours are loaded together
-  __shared__ alignas(16) Complex as[STEPS][PITCH], bs[STEPS][PITCH];
-  const int matrix = blockIdx.x / tiles, tile = blockIdx.x - matrix * tiles;
-  const int row = tile % tiles_m * SIDE, col = tile / tiles_m * SIDE;
-  A += matrix * a_matrix + row * a_row, B += matrix * b_matrix + col * b_col;
+  __shared__ alignas(16) Shared shared;
+  const int unit = blockIdx.x / PARTS, part = blockIdx.x % PARTS, matrix = unit / tiles;
+  const int tile = unit - matrix * tiles, row = tile % tiles_m * SIDE, col = tile / tiles_m * SIDE;
+  const int chunks = (k + STEPS - 1) / STEPS, first = i64(chunks) * part / PARTS * STEPS,
+            end = min(k, int(i64(chunks) * (part + 1) / PARTS) * STEPS);
+  A += matrix * a_matrix + row * a_row + first * a_col, B += matrix * b_matrix + col * b_col + first * b_row;
   if (OVERLAPS) {
     let_next_launch_start();
     wait_for_last_launch();
   }
   Chunk<A_ALONG_K, A_CONJUGATED> next_a;
   Chunk<B_ALONG_K, B_CONJUGATED> next_b;
-  const int down = threadIdx.x / ACROSS * ROWS, across = threadIdx.x % ACROSS * COLUMNS;
+  const int down = threadIdx.x / ACROSS * ROWS, across = threadIdx.x % ACROSS;
   Complex sums[ROWS][COLUMNS] = {};
-  next_a.load(A, a_row, a_col, m - row, k), next_b.load(B, b_col, b_row, n - col, k);
-  for (int done = 0; done < k; done += STEPS) {
-    next_a.store(as), next_b.store(bs);
+  next_a.load(A, a_row, a_col, m - row, end - first), next_b.load(B, b_col, b_row, n - col, end - first);
+  for (int done = first; done < end; done += STEPS) {
+    next_a.store(shared.a), next_b.store(shared.b);
     __syncthreads();
     A += STEPS * a_col, B += STEPS * b_row;
-    const int left = k - done - STEPS;
+    const int left = end - done - STEPS;
     if (left > 0) next_a.load(A, a_row, a_col, m - row, left), next_b.load(B, b_col, b_row, n - col, left);
 #pragma unroll
     for (int step = 0; step < STEPS; ++step) {
+      Complex of_b[COLUMNS];
+#pragma unroll
+      for (int j = 0; j < COLUMNS; ++j) of_b[j] = shared.b[step][column_of(across, j)];
 #pragma unroll
       for (int i = 0; i < ROWS; ++i) {
 #pragma unroll
         for (int j = 0; j < COLUMNS; ++j) {
-          const Complex x = as[step][down + i], y = bs[step][across + j];
+          const Complex x = shared.a[step][down + i], y = of_b[j];
           Complex& sum = sums[i][j];
           sum.re += x.re * y.re, sum.im += x.re * y.im;
           sum.re -= x.im * y.im, sum.im += x.im * y.re;
@@ -93,21 +168,25 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
     __syncthreads();
   }
-  D += matrix * d_matrix, C += matrix * c_matrix;
+  const Results results{D + matrix * d_matrix + row * d_row + col * d_col,
+                        C + matrix * c_matrix + row * c_row + col * c_col,
+                        d_row,
+                        d_col,
+                        c_row,
+                        c_col,
+                        m - row,
+                        n - col,
+                        alpha,
+                        beta,
+                        alpha_im,
+                        beta_im};
+  if constexpr (PARTS > 1) {
+    join_parts(shared, sums, down, across, part, results);
+  } else {
 #pragma unroll
-  for (int i = 0; i < ROWS; ++i) {
+    for (int i = 0; i < ROWS; ++i) {
 #pragma unroll
-    for (int j = 0; j < COLUMNS; ++j) {
-      const int r = row + down + i, s = col + across + j;
-      if (r >= m || s >= n) continue;
-      Complex z = scaled<ALPHA_REAL>(alpha, alpha_im, sums[i][j]);
-      if (READS_C) {
-        Complex of_c = C[r * c_row + s * c_col];
-        if (C_CONJUGATED) of_c.im = -of_c.im;
-        of_c = scaled<BETA_REAL>(beta, beta_im, of_c);
-        z = {z.re + of_c.re, z.im + of_c.im};
-      }
-      D[r * d_row + s * d_col] = z;
+      for (int j = 0; j < COLUMNS; ++j) results.store(down + i, column_of(across, j), sums[i][j]);
     }
   }
 }
