@@ -14,7 +14,8 @@ from complex_numbers import PLACES, Numbers, same, whole
 from in_turns import in_turns
 from lapidist.backends.machine_backend import sanitized
 from lapidist.calls import complex_product
-from lapidist.planning.complex_tiles import Square
+from lapidist.device import chip
+from lapidist.planning.complex_tiles import Square, square_for
 
 TYPES = [np.complex64, np.complex128]
 SMALL = Square(32, 4, 2, 32)
@@ -163,12 +164,12 @@ def test_a_plan(device: str) -> None:
 
 
 def test_the_plan_says_which_launches_come_before() -> None:
-    a, b = whole(80, 9), whole(9, 20)
+    a, b = whole(80, 9), whole(9, 16)
     for x, y, of in ((a, b, ["b"]), (np.array(a, order="F"), b, ["a", "b"]), (a.real.copy(), b, [])):
         words = str(lapidist.plan(x, y, device="machine"))
         before = re.findall(r"before it: widen of (\w)", words)
         assert before == of
-    assert "by complex_tile of a, 1 blocks" in str(lapidist.plan(a[:20], b, device="machine"))
+    assert "by complex_tile of a, 1 blocks" in str(lapidist.plan(a[:20], whole(9, 20), device="machine"))
 
 
 @pytest.mark.parametrize("device", PLACES)
@@ -251,3 +252,15 @@ def test_every_square(square: Square, dtype: Any, k: int, monkeypatch: pytest.Mo
     a, b, c = whole(34, k, dtype=dtype), whole(k, 37, dtype=dtype), whole(34, 37, dtype=dtype)
     with sanitized(3):
         same(lapidist.gemm(a, b, c, alpha=1j, beta=2.0, device="machine"), 1j * (a @ b) + 2 * c, dtype)
+
+
+def test_squares_are_for_few_numbers() -> None:
+    """Parts of k fill the chip, where it has clusters. Thin and large products are of real numbers."""
+    h200, a100 = (chip(name) for name in ("h200", "a100"))
+    chosen = square_for("float32", 168, 133, 455, 1, h200)
+    assert chosen is not None
+    assert chosen.parts == 8
+    assert square_for("float32", 168, 133, 455, 1, a100) == chosen._replace(parts=1)
+    assert square_for("float32", 168, 133, 455, 8, h200) is None
+    assert square_for("float64", 168, 133, 455, 1, h200) is None
+    assert square_for("float32", 16, 133, 455, 1, h200) is None
