@@ -72,7 +72,7 @@ def addend(forms: RealForms, kind: str, value: Value, columns: int) -> tuple[str
     elif kind == ROW:
         value = lines_of(value, ROW)
     kind = TILE if kind == COLUMN else kind
-    widening = Widening(forms.part, value.dtype not in PART_OF, value.conjugated)
+    widening = Widening(part_of(value), value.dtype not in PART_OF, value.conjugated)
     return kind, forms.interleaved(value, widening).owner
 
 
@@ -83,15 +83,19 @@ def factor(forms: RealForms, kind: str, value: Value) -> Any:
     lines = lines_of(value, kind)
     if kind in (SCALAR, COLUMN):
         return real_view(lines, lines.shape, lines.strides).owner
-    return forms.launched(lines, Widening(forms.part, of_real=True, factor=BOTH_PARTS)).owner
+    return forms.launched(lines, Widening(lines.dtype, of_real=True, factor=BOTH_PARTS)).owner
+
+
+def part_of(operand: Operand) -> str:
+    return PART_OF.get(operand.dtype, operand.dtype)
 
 
 def number_in_memory(forms: RealForms, number: complex) -> Operand:
     """A number as an array of one, by launches that store its parts."""
-    target = forms.room.new((1, 2), forms.part)
+    target = forms.room.new((1, 2), PART_OF[forms.bound.accumulator])
     for place, part in enumerate((number.real, number.imag)):
         forms.store(target.owner[:, place : place + 1], constant(number=part))
-    return as_complex(target, forms.bound.out_dtype)
+    return as_complex(target, forms.bound.accumulator)
 
 
 @epilogue

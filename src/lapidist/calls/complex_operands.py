@@ -70,7 +70,7 @@ class RealForms:
         *around, row, col = operand.strides
         different = tuple(1 if step == 0 else size for size, step in zip(batch, around, strict=True))
         height = 2 * rows if widening.widened else rows
-        target = self.room.new((*different, height, 2 * columns), self.part)
+        target = self.room.new((*different, height, 2 * columns), widening.part)
         together = evenly(different, tuple(around))
         outer = () if together is not None else different[:-1]
         step = together if together is not None else around[-1]
@@ -81,7 +81,7 @@ class RealForms:
             read = sum(at * stride for at, stride in zip(index, around, strict=False))
             written = sum(at * stride for at, stride in zip(index, target.strides, strict=False))
             source = replace(operand, pointer=operand.pointer + read * size_of(operand.dtype))
-            to = replace(target, pointer=target.pointer + written * size_of(self.part))
+            to = replace(target, pointer=target.pointer + written * size_of(widening.part))
             self.launch(launch, (source, source, source, to), AS_IT_IS)
         return target
 

@@ -25,7 +25,7 @@ from lapidist.calls.planned_products import prepared
 from lapidist.calls.repeat import MATRIX_PATHS, FastPath, remember
 from lapidist.calls.repeat.scalars import is_repeatable
 from lapidist.calls.repeat.start_in_steps import fast_path, product
-from lapidist.dtypes import EMULATIONS, IEEE, PART_OF, THREE_PRODUCTS
+from lapidist.dtypes import COMPLEX_OF_NUMPY, EMULATIONS, IEEE, PART_OF, THREE_PRODUCTS
 from lapidist.epilogues.tracing import BoundEpilogue
 from lapidist.errors import ArgumentError
 from lapidist.frameworks.array_views import permuted
@@ -127,7 +127,7 @@ class ComplexProduct(RealForms):
         chosen = choices.kernel, choices.config, choices.sharing, choices.workspace
         types = self.call.operation.types
         both = a.dtype == b.dtype and types.precision == IEEE and not (types.invariant or self.bound.parts)
-        if not both or any(choice is not None for choice in chosen):
+        if not both or a.dtype not in COMPLEX_OF_NUMPY or any(choice is not None for choice in chosen):
             return None
         return square_for(self.part, a.shape[-2], b.shape[-1], a.shape[-1], matrices, self.backend.chip)
 
