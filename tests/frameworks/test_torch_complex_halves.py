@@ -50,7 +50,7 @@ def test_operands_and_factors(device: str) -> None:
 
 @lapidist.epilogue
 def scaled(acc: Any, bias: lapidist.Row, by: lapidist.Column, scale: lapidist.Scalar) -> Any:
-    return (acc + bias) * by - scale
+    return (acc + bias) * by - scale + 2
 
 
 @pytest.mark.parametrize("device", PLACES)
@@ -58,7 +58,7 @@ def test_epilogues_batches_lists_and_gram(device: str) -> None:
     a, b, by = whole(2, 4, 5), whole(5, 3), torch.tensor([1, 2, 4, 8], dtype=torch.float16)
     for bias in (whole(3), whole(3).to(C64), whole(3).real):
         followed, right = scaled(bias=bias, by=by, scale=1j), (of(a) @ of(b) + of(bias)) * of(by)[:, None]
-        same(lapidist.matmul(a, b, epilogue=followed, device=device), right - 1j)
+        same(lapidist.matmul(a, b, epilogue=followed, device=device), right - 1j + 2)
     results = lapidist.gemm([*a], [b, b], device=device)
     for result, x in zip(results, a, strict=True):
         same(result, of(x) @ of(b))

@@ -125,6 +125,22 @@ def test_epilogues(dtype: Any, shape: tuple[int, int, int], precision: Any) -> N
             same(out, sums * of(by_row) / of(by_column)[:, None] - of(of_tile), dtype)
 
 
+@lapidist.epilogue
+def shifted(acc: Any, factor: Row) -> Any:
+    return 2 - (2 * acc - 3) * factor
+
+
+def test_constants_are_added_to_real_parts() -> None:
+    a, b = whole(70, 90), whole(90, 80)
+    factor = torch.exp2(torch.randint(0, 3, (80,), device="cuda")).float()
+    for out in (
+        torch.empty(70, 80, device="cuda", dtype=C64),
+        torch.empty(80, 70, device="cuda", dtype=C64).mT,
+    ):
+        lapidist.matmul(a, b, out, epilogue=shifted(factor=factor))
+        same(out, 2 - (2 * (of(a) @ of(b)) - 3) * of(factor))
+
+
 def test_epilogues_of_numbers_batches_lists_and_plans() -> None:
     a, b, bias = whole(2, 70, 90), whole(90, 80), whole(2, 1, 80)
     half = torch.full((1,), 0.5, device="cuda")

@@ -9,7 +9,7 @@ from typing import Any
 from lapidist.calls.bound import Bound
 from lapidist.calls.complex_operands import RealForms, as_complex
 from lapidist.dtypes import PART_OF
-from lapidist.epilogues.complex_arithmetic import ADDEND, roles_of
+from lapidist.epilogues.complex_arithmetic import ADDEND, InParts, in_parts
 from lapidist.epilogues.expressions import Scalar
 from lapidist.epilogues.steps import COLUMN, ROW, SCALAR, TILE, Parameter
 from lapidist.epilogues.tracing import BoundEpilogue, epilogue
@@ -22,11 +22,11 @@ TRANSPOSED_KINDS = {ROW: COLUMN, COLUMN: ROW}  # kinds, where the transposed pro
 BOTH_PARTS = 1 + 1j  # times a real number
 
 
-def roles_in(bound: Bound) -> dict[str, str]:
-    """What operands are to sums, after the rules that kernels have beside those of any place."""
+def function_in_parts(bound: Bound) -> InParts:
+    """The function, after the rules that kernels have beside those of any place."""
     assert bound.epilogue is not None
     values = bound.epilogue.values
-    return roles_of(bound.epilogue.function, {name for name, value in values.items() if is_complex(value)})
+    return in_parts(bound.epilogue.function, {name for name, value in values.items() if is_complex(value)})
 
 
 def is_complex(value: Value) -> bool:
@@ -36,11 +36,8 @@ def is_complex(value: Value) -> bool:
 def of_parts(forms: RealForms, columns: int, transposed: bool) -> BoundEpilogue:
     """The function of real sums. `transposed`: of the transposed product, which has so many columns."""
     assert forms.bound.epilogue is not None
-    function, values, roles = (
-        forms.bound.epilogue.function,
-        forms.bound.epilogue.values,
-        roles_in(forms.bound),
-    )
+    function, roles, constants = function_in_parts(forms.bound)
+    values = {**forms.bound.epilogue.values, **{name: forms.number(x) for name, x in constants.items()}}
     parameters, real = [], dict[str, Any]()
     for name, kind in function.parameters:
         value = values[name]
