@@ -143,6 +143,7 @@ TYPES = {
             (-57344, 57344),
         ),
         ElementType("int32", "int32", 4, "int", (), (), "INT32"),
+        ElementType("complex32", "c32", 4, "half2", (), ("complex32",), ""),
         ElementType("complex64", "c64", 8, "float2", (), ("complex64",), ""),
         ElementType("complex128", "c128", 16, "double2", (), ("complex128",), ""),
     )
@@ -150,7 +151,10 @@ TYPES = {
 OPERANDS = tuple(name for name, row in TYPES.items() if row.accumulators)  # what can be multiplied
 MATHS = (*OPERANDS, TF32)
 FP8 = ("float8_e4m3fn", "float8_e5m2")
-PART_OF = {"complex64": "float32", "complex128": "float64"}  # their real and imaginary parts
+# their real and imaginary parts
+PART_OF = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}
+COMPLEX_HALVES, SUMS_OF_HALVES = "complex32", "complex64"  # torch alone has the first
+COMPLEX_OF_NUMPY = "complex64", "complex128"
 MIXED = (frozenset(("int8", "uint8")), frozenset(FP8))  # pairs that a tensor core multiplies with each other
 
 
@@ -215,6 +219,10 @@ def name_of(dtype: Any, argument: str) -> str:
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """NumPy's dtype; importing ml_dtypes is what makes NumPy know those beyond its own."""
+    if name == COMPLEX_HALVES:
+        raise DTypeError(
+            f"dtype: NumPy and JAX have no {name}; only torch has tensors of it. Convert to {SUMS_OF_HALVES}"
+        )
     if name in TYPES and not hasattr(np, name):
         import ml_dtypes
 
@@ -244,6 +252,8 @@ def accumulators_of(dtype: str) -> tuple[str, ...]:
     """The types that products of two types may be summed in, the default first. Types that only NumPy
     multiplies are summed in themselves.
     """
+    if dtype == COMPLEX_HALVES:
+        return (SUMS_OF_HALVES,)
     return TYPES[dtype].accumulators if dtype in OPERANDS else (dtype,)
 
 

@@ -40,6 +40,17 @@ def shifted(acc: Any) -> Any:
     return acc + 1
 
 
+@lapidist.epilogue
+def shifted_twice(acc: Any, constant_1: Row) -> Any:
+    """A constant that multiplies, too, and one that an operand's name would hide."""
+    return 2 - (2 * acc - 3) * constant_1
+
+
+@lapidist.epilogue
+def computed(acc: Any, row: Row) -> Any:
+    return acc + row * 2
+
+
 @pytest.mark.parametrize("device", PLACES)
 @pytest.mark.parametrize("order", "CF")
 def test_operands_of_every_kind(device: str, order: Any) -> None:
@@ -86,6 +97,20 @@ def test_batches_lists_and_plans(device: str) -> None:
         same(plan.execute(x, b), 1j * (x @ b) + bias[0, 0])
 
 
+@pytest.mark.parametrize("device", PLACES)
+@pytest.mark.parametrize("order", "CF")
+def test_constants_are_added_to_real_parts(device: str, order: Any) -> None:
+    a, b, factor = whole(9, 5), whole(5, 7), np.array([1, 2, 4, 8, 1, 2, 3], F32)
+    right = 2 - (2 * (a @ b) - 3) * factor
+    followed = shifted_twice(constant_1=factor)
+    for _ in range(2):
+        out = np.full((9, 7), np.nan, C64, order=order)
+        same(lapidist.matmul(a, b, out, epilogue=shifted, device=device), a @ b + 1)
+        same(lapidist.matmul(a, b, out, epilogue=followed, device=device), right)
+    plan = lapidist.plan(a, b, epilogue=followed, device=device)
+    same(plan.execute(a, b), right)
+
+
 def test_plans_of_lists_are_refused() -> None:
     with pytest.raises(lapidist.DTypeError, match="a: lists that are planned must hold real matrices"):
         lapidist.plan([whole(4, 5)], [whole(5, 3)], device="machine")
@@ -101,7 +126,7 @@ def test_what_the_host_alone_computes() -> None:
 REFUSED = [
     (squared, "squared multiplies two complex values. Multiply the result"),
     (divided(by=np.ones(3, C64)), "divided divides by a complex value. Divide the result"),
-    (shifted, "adds a real value that it computes. Pass it as a complex operand"),
+    (computed(row=np.ones(3, F32)), "adds a real value that it computes. Pass it as a complex operand"),
 ]
 
 

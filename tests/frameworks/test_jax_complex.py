@@ -107,6 +107,40 @@ def test_gradients_are_those_of_jax() -> None:
         np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-3)
 
 
+@lapidist.epilogue
+def squared(acc: Any, row: lapidist.Row, column: lapidist.Column, scale: lapidist.Scalar) -> Any:
+    return (acc + row) * (acc - column) * scale + 1
+
+
+def test_functions_of_complex_sums() -> None:
+    """XLA computes them, with products of complex values, and their gradients."""
+    a, b, row, column = whole(5, 7), whole(7, 3), whole(3), whole(5, seed=1)
+
+    def ours(a: Any, b: Any, row: Any) -> Any:
+        followed = squared(row=row, column=column, scale=2j)
+        return lj.gemm(a, b, alpha=1j, epilogue=followed)
+
+    def theirs(a: Any, b: Any, row: Any) -> Any:
+        return 2j * (1j * (a @ b) + row) * (1j * (a @ b) - column[:, None]) + 1
+
+    for operands in ((a, b, row), (a.real, b, row.real)):  # a real one is added, too
+        same(jax.jit(ours)(*operands), theirs(*operands).astype("c8"))
+        losses = (lambda *of, f=f: (abs(f(*of)) ** 2).sum() for f in (ours, theirs))
+        found, right = (jax.grad(loss, (0, 1, 2))(*operands) for loss in losses)
+        for one, other in zip(found, right, strict=True):
+            assert one.dtype == other.dtype
+            np.testing.assert_allclose(one, other, rtol=1e-3, atol=1)
+    batch = whole(2, 5, 7, seed=2)
+    same(jax.vmap(ours, (0, None, None))(batch, b, row), theirs(batch, b, row).astype("c8"))
+
+
+@pytest.mark.usefixtures("way")
+def test_layers_with_residuals() -> None:
+    a, b, bias, residual = whole(5, 7), whole(3, 7), whole(3), whole(5, 3)
+    same(lj.linear(a, b, bias, residual=residual), a @ b.T + bias + residual)
+    same(lj.linear(a, b, residual=residual), a @ b.T + residual)
+
+
 def test_jax_conjugates_otherwise_than_torch() -> None:
     """The gradient of |z|^2 is 2 conj(z) in JAX, 2 z in torch: so of the products'."""
     torch = pytest.importorskip("torch")

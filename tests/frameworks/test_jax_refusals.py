@@ -39,8 +39,8 @@ CALLS: dict[str, Call] = {  # by the words of the error
     "epilogue: of complex numbers must add": lambda jax, ours: ours.linear(
         A.astype("c8"), A.astype("c8"), activation="relu"
     ),
-    "epilogue: must follow sums of real numbers where JAX traces; a is complex64": lambda jax, ours: (
-        ours.matmul(A.astype("c8"), B.astype("c8"), epilogue=lapidist.epilogues.bias(bias=np.ones(4, "c8")))
+    "bias: must be of complex64, float32; got int32": lambda jax, ours: ours.matmul(
+        A.astype("c8"), B.astype("c8"), epilogue=lapidist.epilogues.bias(bias=np.ones(4, "i4"))
     ),
     "scale_a: is for 8-bit floats; a is complex64": lambda jax, ours: ours.matmul(
         A.astype("c8"), B, scale_a=2.0

@@ -28,7 +28,7 @@ def whole(*shape: int, dtype: Any = C64) -> Any:
 
 def of(tensor: Any) -> Any:
     """The numbers in complex128 of NumPy."""
-    return tensor.detach().resolve_conj().cpu().numpy().astype(np.complex128)
+    return tensor.detach().to(C128).resolve_conj().cpu().numpy()
 
 
 def same(result: Any, right: Any, dtype: Any = C64) -> None:
@@ -125,6 +125,22 @@ def test_epilogues(dtype: Any, shape: tuple[int, int, int], precision: Any) -> N
             same(out, sums * of(by_row) / of(by_column)[:, None] - of(of_tile), dtype)
 
 
+@lapidist.epilogue
+def shifted(acc: Any, factor: Row) -> Any:
+    return 2 - (2 * acc - 3) * factor
+
+
+def test_constants_are_added_to_real_parts() -> None:
+    a, b = whole(70, 90), whole(90, 80)
+    factor = torch.exp2(torch.randint(0, 3, (80,), device="cuda")).float()
+    for out in (
+        torch.empty(70, 80, device="cuda", dtype=C64),
+        torch.empty(80, 70, device="cuda", dtype=C64).mT,
+    ):
+        lapidist.matmul(a, b, out, epilogue=shifted(factor=factor))
+        same(out, 2 - (2 * (of(a) @ of(b)) - 3) * of(factor))
+
+
 def test_epilogues_of_numbers_batches_lists_and_plans() -> None:
     a, b, bias = whole(2, 70, 90), whole(90, 80), whole(2, 1, 80)
     half = torch.full((1,), 0.5, device="cuda")
@@ -184,6 +200,35 @@ def test_other_ways_to_multiply(precision: Any) -> None:
             error = abs(of(result) - (1j * (of(x) @ of(y)) + 0.5 * of(c)))
             size = 2 * abs(of(x)) @ abs(of(y)) + abs(of(c))
             assert (error <= (2.0**-9 if precision == "tf32" else 2.0**-18) * size).all()
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf support")
+def test_halves() -> None:
+    """complex32: sums of float32, by kernels of float16 where alpha and beta are real."""
+    real, number = torch.tensor([2.0], device="cuda"), torch.tensor([1j], device="cuda", dtype=C64)
+    by = torch.exp2(torch.randint(0, 2, (70,), device="cuda")).to(torch.float16)
+    for m, n, k in ((9, 70, 7), (129, 70, 77), (256, 70, 512)):
+        for _ in range(3):
+            a, b, c = (
+                torch.complex(*torch.randint(-1, 2, (2, *s), device="cuda").half())
+                for s in ((m, k), (k, n), (m, n))
+            )
+            for x, y in ((a, b), (a.conj(), b), (a.real, b), (a, b.imag)):
+                for alpha, beta in ((2.0, 0.5), (real, 1.0), (1j, real), (number, 1 - 1j)):
+                    result = lapidist.gemm(x, y, c, alpha=alpha, beta=beta)
+                    right = value_of(alpha) * (of(x) @ of(y)) + value_of(beta) * of(c)
+                    same(result, right, torch.complex32)
+            followed = with_factors(bias=c[0], by=by)
+            same(
+                lapidist.matmul(a, b, epilogue=followed), (of(a) @ of(b) + of(c[0])) * of(by), torch.complex32
+            )
+            same(lapidist.matmul(a, b, precision="3m"), of(a) @ of(b), torch.complex32)
+    same(lapidist.gram(a[:, :64]), of(a[:, :64]) @ of(a[:, :64]).T.conj(), torch.complex32)
+
+
+@lapidist.epilogue
+def with_factors(acc: Any, bias: Row, by: Row) -> Any:
+    return (acc + bias) * by
 
 
 @pytest.mark.parametrize("dtype", TYPES)

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import lapidist
+
 pytestmark = pytest.mark.gpu
 jax = pytest.importorskip("jax")
 import lapidist.jax as lj  # noqa: E402
@@ -65,6 +67,25 @@ def test_batches_vectors_and_precisions(rng: Any) -> None:
     same(lj.linear(narrow[0][0], narrow[1][0].T, narrow[2]), a[0] @ b[0] + c)
     for precision in ("tf32", "emulated"):
         same(lj.matmul(*narrow[:2], precision=precision), a @ b)
+
+
+@lapidist.epilogue
+def squared(acc: Any, row: lapidist.Row, column: lapidist.Column, scale: lapidist.Scalar) -> Any:
+    return (acc + row) * (acc - column) * scale + 1
+
+
+def test_functions_of_complex_sums(rng: Any) -> None:
+    a, b, row, column = (whole(rng, *shape) for shape in ((50, 70), (70, 40), (40,), (50,)))
+    a, b = a / 4, b / 4  # so that products stay exact
+
+    def ours(a: Any, b: Any, row: Any) -> Any:
+        return lj.gemm(a, b, alpha=1j, epilogue=squared(row=row, column=column.astype("c8"), scale=2j))
+
+    sums = 1j * (a @ b)
+    right = 2j * (sums + row) * (sums - column[:, None]) + 1
+    for _ in range(2):
+        same(jax.jit(ours)(*(x.astype("c8") for x in (a, b, row))), right)
+    same(lj.linear(a.astype("c8"), b.T.astype("c8"), residual=sums.astype("c8")), a @ b + sums)
 
 
 def test_gradients(rng: Any) -> None:

@@ -12,7 +12,7 @@ from lapidist.calls import argument_rules, number_rules
 from lapidist.calls.operation import Groups, Operation, is_array
 from lapidist.calls.output_types import checked_outputs, shape_of_d, type_of_d
 from lapidist.calls.part import Extents, Part, ProblemInputs, with_alignment
-from lapidist.dtypes import PART_OF, complex_product, numpy_dtype
+from lapidist.dtypes import COMPLEX_HALVES, PART_OF, complex_product, numpy_dtype
 from lapidist.errors import DTypeError
 from lapidist.frameworks.arrays import HOST, Operand, operand_of
 from lapidist.frameworks.host_arrays import is_odd, native, on_host, promoted, write
@@ -143,7 +143,7 @@ class Bound:
         argument_rules.require_output(operand, self.a, self.result_shape, free_strides=operand.device == HOST)
         full = self.full(operand)
         # numpy.matmul allows an output that overlaps an operand
-        numpys = operand.device == HOST and self.operation.vectors
+        numpys = operand.device == HOST and self.operation.vectors and not self.is_of_halves
         by_copy = numpys and (full.overlaps(self.a) or full.overlaps(self.b))
         if not by_copy:
             argument_rules.require_no_overlap(full, self.a)
@@ -157,7 +157,8 @@ class Bound:
         return full
 
     def _is_written_directly(self, out: Operand) -> bool:
-        return out.dtype == self.d_dtype and (argument_rules.lines_touch(out) or self.stores_d)
+        lies = argument_rules.lines_touch(out) or self.stores_d or self.is_of_halves
+        return out.dtype == self.d_dtype and lies
 
     def _copied_later(self, out: Any, shape: tuple[int, ...]) -> Operand:
         """A new array for the results; `deliver` copies them to `out`. For host arrays that kernels cannot
@@ -255,6 +256,11 @@ class Bound:
     def is_complex(self) -> bool:
         """Whether it is a product of complex numbers that several launches make."""
         return bool(complex_product(self.a.dtype, self.b.dtype))
+
+    @property
+    def is_of_halves(self) -> bool:
+        """Whether its complex numbers are of torch alone, which NumPy cannot hold."""
+        return self.out_dtype == COMPLEX_HALVES
 
     @property
     def takes_complex(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from lapidist.calls.bound import Bound
 from lapidist.calls.complex_operands import RealForms, as_complex
 from lapidist.dtypes import PART_OF
-from lapidist.epilogues.complex_arithmetic import ADDEND, roles_of
+from lapidist.epilogues.complex_arithmetic import ADDEND, InParts, in_parts
 from lapidist.epilogues.expressions import Scalar
 from lapidist.epilogues.steps import COLUMN, ROW, SCALAR, TILE, Parameter
 from lapidist.epilogues.tracing import BoundEpilogue, epilogue
@@ -22,11 +22,11 @@ TRANSPOSED_KINDS = {ROW: COLUMN, COLUMN: ROW}  # kinds, where the transposed pro
 BOTH_PARTS = 1 + 1j  # times a real number
 
 
-def roles_in(bound: Bound) -> dict[str, str]:
-    """What operands are to sums, after the rules that kernels have beside those of any place."""
+def function_in_parts(bound: Bound) -> InParts:
+    """The function, after the rules that kernels have beside those of any place."""
     assert bound.epilogue is not None
     values = bound.epilogue.values
-    return roles_of(bound.epilogue.function, {name for name, value in values.items() if is_complex(value)})
+    return in_parts(bound.epilogue.function, {name for name, value in values.items() if is_complex(value)})
 
 
 def is_complex(value: Value) -> bool:
@@ -36,11 +36,8 @@ def is_complex(value: Value) -> bool:
 def of_parts(forms: RealForms, columns: int, transposed: bool) -> BoundEpilogue:
     """The function of real sums. `transposed`: of the transposed product, which has so many columns."""
     assert forms.bound.epilogue is not None
-    function, values, roles = (
-        forms.bound.epilogue.function,
-        forms.bound.epilogue.values,
-        roles_in(forms.bound),
-    )
+    function, roles, constants = function_in_parts(forms.bound)
+    values = {**forms.bound.epilogue.values, **{name: forms.number(x) for name, x in constants.items()}}
     parameters, real = [], dict[str, Any]()
     for name, kind in function.parameters:
         value = values[name]
@@ -72,7 +69,7 @@ def addend(forms: RealForms, kind: str, value: Value, columns: int) -> tuple[str
     elif kind == ROW:
         value = lines_of(value, ROW)
     kind = TILE if kind == COLUMN else kind
-    widening = Widening(forms.part, value.dtype not in PART_OF, value.conjugated)
+    widening = Widening(part_of(value), value.dtype not in PART_OF, value.conjugated)
     return kind, forms.interleaved(value, widening).owner
 
 
@@ -83,15 +80,19 @@ def factor(forms: RealForms, kind: str, value: Value) -> Any:
     lines = lines_of(value, kind)
     if kind in (SCALAR, COLUMN):
         return real_view(lines, lines.shape, lines.strides).owner
-    return forms.launched(lines, Widening(forms.part, of_real=True, factor=BOTH_PARTS)).owner
+    return forms.launched(lines, Widening(lines.dtype, of_real=True, factor=BOTH_PARTS)).owner
+
+
+def part_of(operand: Operand) -> str:
+    return PART_OF.get(operand.dtype, operand.dtype)
 
 
 def number_in_memory(forms: RealForms, number: complex) -> Operand:
     """A number as an array of one, by launches that store its parts."""
-    target = forms.room.new((1, 2), forms.part)
+    target = forms.room.new((1, 2), PART_OF[forms.bound.accumulator])
     for place, part in enumerate((number.real, number.imag)):
         forms.store(target.owner[:, place : place + 1], constant(number=part))
-    return as_complex(target, forms.bound.out_dtype)
+    return as_complex(target, forms.bound.accumulator)
 
 
 @epilogue

@@ -70,7 +70,7 @@ class RealForms:
         *around, row, col = operand.strides
         different = tuple(1 if step == 0 else size for size, step in zip(batch, around, strict=True))
         height = 2 * rows if widening.widened else rows
-        target = self.room.new((*different, height, 2 * columns), self.part)
+        target = self.room.new((*different, height, 2 * columns), widening.part)
         together = evenly(different, tuple(around))
         outer = () if together is not None else different[:-1]
         step = together if together is not None else around[-1]
@@ -81,7 +81,7 @@ class RealForms:
             read = sum(at * stride for at, stride in zip(index, around, strict=False))
             written = sum(at * stride for at, stride in zip(index, target.strides, strict=False))
             source = replace(operand, pointer=operand.pointer + read * size_of(operand.dtype))
-            to = replace(target, pointer=target.pointer + written * size_of(self.part))
+            to = replace(target, pointer=target.pointer + written * size_of(widening.part))
             self.launch(launch, (source, source, source, to), AS_IT_IS)
         return target
 
@@ -128,16 +128,22 @@ class RealForms:
         numbers = self.launched(operand, widening)
         *shape, columns = numbers.shape
         target = self.room.new((3, prod(numbers.shape) // 2), self.part).owner
-        self._prepare(self.numbers(SPLIT), in_pairs(numbers).T, target)
+        self._prepare(self.numbers(SPLIT, self.part), in_pairs(numbers).T, target)
         more = [1] * (dimensions - len(shape) + 1)
         return target.reshape(3, *more, *shape, columns // 2)
 
-    def numbers(self, rows: Rows) -> Any:
+    def numbers(self, rows: Rows, part: str) -> Any:
         """A matrix of these numbers, which is made once, or anew in each graph that is captured."""
         like = self.bound.like
         if not self.backend.is_captured(self.call.stream, like.framework):
-            return constant(like.framework, like.device, rows, self.part)
-        return filled(self.room.new((len(rows), len(rows[0])), self.part).owner, rows)
+            return constant(like.framework, like.device, rows, part)
+        return filled(self.room.new((len(rows), len(rows[0])), part).owner, rows)
+
+    def number(self, number: float) -> Operand:
+        """A constant of the caller's as a complex number in memory."""
+        sums = self.bound.accumulator
+        parts = self.numbers(((number, 0.0),), PART_OF[sums])
+        return as_complex(operand_of(parts, "constant"), sums)
 
     # ---- launches ----
 

@@ -17,7 +17,7 @@ from lapidist.backends.selection import backend_at, choose_place
 from lapidist.calls import argument_rules
 from lapidist.calls.bound import Bound
 from lapidist.calls.call import Call
-from lapidist.calls.complex_epilogue import of_parts, roles_in
+from lapidist.calls.complex_epilogue import function_in_parts, of_parts
 from lapidist.calls.complex_operands import JOIN, Multiply, RealForms, as_complex, rows_touch
 from lapidist.calls.destination import output_of
 from lapidist.calls.operation import Operation, Types
@@ -25,7 +25,7 @@ from lapidist.calls.planned_products import prepared
 from lapidist.calls.repeat import MATRIX_PATHS, FastPath, remember
 from lapidist.calls.repeat.scalars import is_repeatable
 from lapidist.calls.repeat.start_in_steps import fast_path, product
-from lapidist.dtypes import EMULATIONS, IEEE, PART_OF, THREE_PRODUCTS
+from lapidist.dtypes import COMPLEX_OF_NUMPY, EMULATIONS, IEEE, PART_OF, THREE_PRODUCTS
 from lapidist.epilogues.tracing import BoundEpilogue
 from lapidist.errors import ArgumentError
 from lapidist.frameworks.array_views import permuted
@@ -55,7 +55,7 @@ def checked_backend(bound: Bound, call: Call) -> Backend:
     backend = backend_at(choose_place(bound.a.device, call.choices.device))
     require_place(bound, backend, call.stream)
     if bound.epilogue is not None:
-        roles_in(bound)
+        function_in_parts(bound)
     for operand in bound.operands:
         argument_rules.require_aligned_elements(operand)
     return backend
@@ -127,7 +127,7 @@ class ComplexProduct(RealForms):
         chosen = choices.kernel, choices.config, choices.sharing, choices.workspace
         types = self.call.operation.types
         both = a.dtype == b.dtype and types.precision == IEEE and not (types.invariant or self.bound.parts)
-        if not both or any(choice is not None for choice in chosen):
+        if not both or a.dtype not in COMPLEX_OF_NUMPY or any(choice is not None for choice in chosen):
             return None
         return square_for(self.part, a.shape[-2], b.shape[-1], a.shape[-1], matrices, self.backend.chip)
 
@@ -198,7 +198,7 @@ class ComplexProduct(RealForms):
         in_last = permuted(products, (*range(1, len(d.shape) + 1), 0))
         addend = None if c is None else by_number(c)
         alpha, beta = numbers
-        self._prepare(in_last, self.numbers(JOIN), by_number(sums), None, addend, alpha, beta)
+        self._prepare(in_last, self.numbers(JOIN, self.part), by_number(sums), None, addend, alpha, beta)
         if epilogue is not None:
             *batch, m, _ = d.shape
             none, nothing = self.room.new((*batch, m, 0), self.part), self.room.new((0, 2 * n), self.part)

@@ -98,7 +98,7 @@ class EpilogueOperands(Part):
         if (seeds or kind == SCALAR) and not is_array(value):
             return checked_number(self.function, name, value, sums if sums in PART_OF else self.dtype)
         operand = operand_of(native(value), name)
-        require_type_read(name, operand.dtype, SEED_TYPES if seeds else types_read(sums))
+        require_type_read(name, operand.dtype, SEED_TYPES if seeds else types_read(sums, matrices.out_dtype))
         argument_rules.require_same_device(operand, matrices.a)
         argument_rules.require_aligned_elements(operand)
         argument_rules.require_no_gradient(operand)

@@ -34,9 +34,11 @@ def require_sums(function: Function, dtype: str, matrices: Matrices) -> None:
         )
 
 
-def types_read(sums: str) -> tuple[str, ...]:
+def types_read(sums: str, result: str) -> tuple[str, ...]:
     """The types of operands that are arrays."""
-    return (sums, PART_OF[sums]) if sums in PART_OF else tuple(READS)
+    if sums not in PART_OF:
+        return tuple(READS)
+    return tuple(dict.fromkeys((sums, PART_OF[sums], result, PART_OF[result])))
 
 
 def require_seed(name: str, value: object) -> int:

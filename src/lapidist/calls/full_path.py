@@ -84,6 +84,13 @@ def complex_product() -> Any:
 
 
 @cache
+def complex_halves() -> Any:
+    from lapidist.calls import complex_halves
+
+    return complex_halves
+
+
+@cache
 def emulated() -> Any:
     from lapidist.calls import emulated
 
@@ -210,7 +217,10 @@ def multiplied_lists(call: Call) -> Any:
 def of_complex(key: Any, bound: Bound, call: Call) -> Any:
     """Where kernels are planned, several launches make a product of complex numbers."""
     require_stream(call.stream)
-    if choose_place(bound.a.device, call.choices.device) == HOST:
+    place = choose_place(bound.a.device, call.choices.device)
+    if bound.is_of_halves and not complex_halves().is_of_kernels(bound, place):
+        return complex_halves().by_complex64(call, multiplied)
+    if place == HOST:
         return run(key, bound, call.choices, call.stream)
     return complex_product().multiplied(bound, call, multiplied, key)
 

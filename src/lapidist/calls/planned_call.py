@@ -116,8 +116,12 @@ def planned(call: Call) -> Gemm | ArrayGemm | ComplexGemm:
         batch = batch_of(call.a, call.b, call.c, call.out, call.operation)
         return ListGemm(batch, call.operation, call.choices)
     bound = call.bound()
-    is_planned = choose_place(bound.a.device, call.choices.device) != HOST
-    if bound.takes_complex and is_planned:
+    place = choose_place(bound.a.device, call.choices.device)
+    if bound.is_of_halves:
+        from lapidist.calls import complex_halves
+
+        complex_halves.require_kernels(bound, place)
+    if bound.takes_complex and place != HOST:
         from lapidist.calls.complex_plan import ComplexGemm
 
         return ComplexGemm(bound, call)

@@ -22,6 +22,7 @@ from lapidist.backends.backend import Backend
 from lapidist.backends.selection import backend_at, choose_place
 from lapidist.calls.bound import Bound
 from lapidist.calls.call import Call
+from lapidist.calls.complex_halves import by_complex64
 from lapidist.calls.destination import backend_for, multiply_on_host
 from lapidist.calls.emulation_rules import in_float32, require_float32
 from lapidist.calls.full_path import multiplied
@@ -265,6 +266,8 @@ def hermitian(call: Call, bound: Bound, half: str | None) -> Any:
     """
     backend = backend_at(choose_place(bound.a.device, call.choices.device))
     require_place(bound, backend)
+    if bound.is_of_halves:
+        return by_complex64(call, lambda wide: hermitian(wide, wide.bound(), half))
     if not backend.plans:
         return on_the_host(bound, half)
     if bound.copied_to is not None:

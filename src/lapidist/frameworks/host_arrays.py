@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from lapidist.dtypes import OPERANDS, numpy_dtype
+from lapidist.dtypes import COMPLEX_HALVES, OPERANDS, numpy_dtype
 from lapidist.errors import DTypeError
 from lapidist.frameworks.arrays import HOST, Operand, operand_of
 
@@ -82,7 +82,7 @@ def casts(product: str, out: Any) -> bool:
     wider one.
     """
     operand = None if isinstance(out, np.ndarray) else operand_of(out, "out")
-    if operand is not None and operand.device != HOST:
+    if product == COMPLEX_HALVES or (operand is not None and operand.device != HOST):
         return False
     try:
         dtype = out.dtype if operand is None else numpy_dtype(operand.dtype)

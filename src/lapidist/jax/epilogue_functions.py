@@ -16,7 +16,7 @@ from jax.interpreters import ad
 from lapidist.calls.bound import Bound
 from lapidist.calls.epilogue_values import checked_number
 from lapidist.calls.operation import is_array
-from lapidist.dtypes import number_type, numpy_dtype
+from lapidist.dtypes import PART_OF, number_type, numpy_dtype
 from lapidist.epilogues import passes
 from lapidist.epilogues.interpreter import Namespace, evaluate, stored
 from lapidist.epilogues.steps import COLUMN, DROPOUT_MASK_BY_OPERAND, ROW, SCALAR, TILE, Function, Result
@@ -35,10 +35,15 @@ AXES = {SCALAR: (), ROW: (-1,), COLUMN: (-2,), TILE: (-2, -1)}  # of D that an o
 
 def arrays_of(epilogue: BoundEpilogue, accumulator: str) -> dict[str, Any]:
     """Operands by name; numbers become arrays of the type that the function computes in."""
-    numbers = np.dtype("float64" if accumulator == "float64" else "float32")
+    numbers = type_of_sums(accumulator)
     return {
         name: array_of(epilogue.function, name, value, numbers) for name, value in epilogue.values.items()
     }
+
+
+def type_of_sums(accumulator: str) -> np.dtype[Any]:
+    """The type in which a function computes."""
+    return np.dtype(accumulator if accumulator in (*PART_OF, "float64") else "float32")
 
 
 def array_of(function: Function, name: str, value: Any, numbers: np.dtype[Any]) -> Any:
@@ -130,7 +135,7 @@ def separate(operands: Sequence[Any], product: Product) -> list[Any]:
     """The results by a product of sums, and by XLA."""
     outlines = [outline_of(operand) for operand in operands]
     bound = product.bound(operands_of(outlines, product.arrays))
-    named, wide = dict(zip(product.arrays, operands, strict=True)), number_type(bound.accumulator)
+    named, wide = dict(zip(product.arrays, operands, strict=True)), type_of_sums(bound.accumulator)
     dtype = numpy_dtype(bound.out_dtype)
     # Gradients have the type of their values: those of float32 would be multiplied at a quarter of the speed.
     if dtype.itemsize != 2 or any(named[x].dtype != dtype for x in product.operands):

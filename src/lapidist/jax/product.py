@@ -177,12 +177,7 @@ class Product(NamedTuple):
                 f'precision: "{THREE_PRODUCTS}" takes several launches, which JAX does not trace; got it for'
                 f" {bound.a.dtype}. Leave it out"
             )
-        if bound.is_complex and bound.epilogue is not None:
-            raise DTypeError(
-                f"epilogue: must follow sums of real numbers where JAX traces; a is {bound.a.dtype}. Compute"
-                " with the result"
-            )
-        if bound.is_complex and (bound.parts or self.triangle):
+        if bound.is_complex and (self.triangle or not bound.takes_complex):
             raise DTypeError(bound.no_kernel)
         if self.is_emulated:
             require_float32(bound, self.precision)

@@ -19,6 +19,7 @@ from lapidist.epilogues.ready_made import READY
 from lapidist.epilogues.steps import Result
 from lapidist.errors import ArgumentError, DTypeError
 from lapidist.jax import layers
+from lapidist.jax.complex_numbers import is_complex
 from lapidist.jax.eight_bits import Factors, small_linear, small_of
 from lapidist.jax.epilogue_functions import arrays_of, in_order, separate
 from lapidist.jax.operators import bind_all
@@ -156,7 +157,8 @@ def linear(
 
 def delivered(arrays: dict[str, Any], product: Product, row: bool = False, column: bool = False) -> Any:
     """The result, or a tuple of several, without the dimensions that vectors were given."""
-    if product.is_emulated and product.epilogue is not None:
+    by_xla = product.is_emulated or is_complex(arrays["a"], arrays["b"])  # what follows the sums
+    if by_xla and product.epilogue is not None:
         d, *further = separate(list(arrays.values()), product)
     else:
         d, *further = bind_all(*arrays.values(), product=product)

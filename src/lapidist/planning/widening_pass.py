@@ -30,7 +30,7 @@ def overlaps_on(architecture: str) -> bool:
 
 
 def parameters_of(part: str) -> ParameterBlock:
-    kind = {"float32": "f32", "float64": "f64"}[part]
+    kind = {"float16": "f16", "float32": "f32", "float64": "f64"}[part]
     return ParameterBlock(
         [
             ("A", "pointer"),

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from lapidist.dtypes import (
+    COMPLEX_OF_NUMPY,
     FP8,
     MIXED,
     OPERANDS,
@@ -155,7 +156,7 @@ def draw_symmetric(rng: Generator, kind: Kind) -> Kind:
 
 def draw_complex(rng: Generator, kind: Kind) -> Kind:
     """The kind with complex numbers in place of its own; one operand may be real."""
-    dtype = one_of(rng, [name for name in PART_OF if kind.framework != "jax" or name == "complex64"])
+    dtype = one_of(rng, [name for name in COMPLEX_OF_NUMPY if kind.framework != "jax" or name == "complex64"])
     real = "" if kind.symmetric else pick(rng, {"": 6, "a": 1, "b": 1})
     a, b = (PART_OF[dtype] if name == real else dtype for name in "ab")
     ops: dict[str, Any] = {}

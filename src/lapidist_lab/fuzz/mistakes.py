@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from lapidist.dtypes import FP8, OPERANDS, PART_OF, complex_product, outputs_of
+from lapidist.dtypes import COMPLEX_OF_NUMPY, FP8, OPERANDS, PART_OF, complex_product, outputs_of
 from lapidist_lab.fuzz.drawn_kinds import Generator, one_of
 from lapidist_lab.fuzz.memory_layouts import View, lay
 from lapidist_lab.fuzz.random_calls import Call
@@ -103,7 +103,7 @@ def foreign_type(rng: Generator, call: Call, place: str) -> Call | None:
     by_numpy = place == "machine" and call.kind.framework == "numpy" and call.kind.is_complex  # promotes both
     if place == "host" or by_numpy or call.kind.function == "pointers" or call.kind.framework == "jax":
         return None
-    dtype = one_of(rng, [name for name in PART_OF if not complex_product(name, call.kind.a)])
+    dtype = one_of(rng, [name for name in COMPLEX_OF_NUMPY if not complex_product(name, call.kind.a)])
     return wrong(call, f"{name} is complex", {name: reshaped(call.view(name), call.view(name).shape, dtype)})
 
 
