@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import lapidist
+from lapidist.verify.sum_bound import judge
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.frameworks
@@ -113,6 +114,13 @@ def test_three_products_and_their_gradients(lt: Any) -> None:
     real = random(4, 5, dtype=torch.float64)
     assert torch.autograd.gradcheck(lambda a, b: lt.matmul(a, b, precision="3m"), (real, b))
     assert torch.allclose(lt.matmul(a, b, precision="3m"), a @ b)
+
+
+def test_the_bound_of_three_products() -> None:
+    a, b = random(9, 7, dtype=torch.complex64).detach(), random(7, 5, dtype=torch.complex64).detach()
+    product = lapidist.matmul(a, b, device="machine", precision="3m")
+    assert judge(product, a, b, precision="3m").ok
+    assert not judge(product * 1.0001, a, b, precision="3m").ok
 
 
 def test_functions_that_are_refused(lt: Any) -> None:

@@ -229,7 +229,7 @@ def error_of_three(a: Any, right: Any, alpha: float, part: str) -> Any:
     """By how much more three products may be off than four. `right`: B, widened."""
     k, row = a.shape[-1], TYPES[part]
     size_of_a = sum(map(abs, parts_of(to_complex128(a))))
-    lines = abs(right[..., ::2, :])
+    lines = abs(to_float64(right))[..., ::2, :]
     size_of_b = lines[..., ::2] + lines[..., 1::2]
     both = abs(alpha) * (size_of_a @ size_of_b)
     off = row.roundoff * (2 * min(k, LAMBDA * math.sqrt(k)) + 6) * both
