@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -127,6 +128,16 @@ def test_each_code_by_rows_of_8_bits(torch: Any) -> None:
         x = torch.eye(128, device="cuda").to(dtype)
         found = lapidist.matmul(x, packed, scale_a=1.0)
         assert torch.equal(found.double(), quantised.unpack(packed, "float64").double())
+
+
+def test_groups_by_rows_of_8_bits(torch: Any) -> None:
+    experts, k, n, rows = 9, 1024, 520, 900
+    packed = quantised.pack(torch.randn(experts, k, n, device="cuda"), "mxfp4")
+    x, factors = rows_of_8_bits(torch, rows, k, "float8_e4m3fn")
+    ends = torch.sort(torch.randint(rows, (experts,), device="cuda", dtype=torch.int32))[0]
+    found = lapidist.grouped(x, packed, ends, scale_a=factors)
+    for group, (begin, end) in enumerate(itertools.pairwise([0, *ends.tolist()])):
+        require_near(found[begin:end], x[begin:end], factors[begin:end], packed[group], 0)
 
 
 @pytest.mark.parametrize("rows", [40, 900])

@@ -150,6 +150,23 @@ def test_functions_follow_sums(rng: np.random.Generator) -> None:
         lapidist.matmul(x, packed, scale_a=factor, epilogue=lapidist.epilogues.amax(), device="machine")
 
 
+def test_groups_of_packed_experts(rng: np.random.Generator) -> None:
+    """Each row has its factor; rows behind the last group stay as they are."""
+    experts, k, n = 3, 128, 40
+    packed = quantised.pack(rng.standard_normal((experts, k, n)).astype(np.float32), "mxfp4")
+    x, factors = activations(rng, 24, k, E4M3), rng.uniform(0.5, 2, 24).astype(np.float32)
+    ends, out = np.array([18, 18, 21], np.int32), np.full((24, n), 7, np.float32)
+    with sanitized(5):
+        lapidist.grouped(x, packed, ends, scale_a=factors, out=out, device="machine")
+    for number, (begin, end) in enumerate(((0, 18), (18, 18), (18, 21))):
+        require_near(out[begin:end], x[begin:end], factors[begin:end, None], packed[number])
+    assert np.all(out[21:] == 7)
+    on_host = lapidist.grouped(x, packed, ends, scale_a=factors, out_dtype="bfloat16")
+    assert np.allclose(on_host[:21].astype("f4"), out[:21], rtol=2**-8, atol=1e-3)
+    with pytest.raises(LapidistError, match="scale_a: rows of x in 8 bits have factors"):
+        lapidist.grouped(x, packed, ends)
+
+
 X = np.ones((2, 64), numpy_dtype(E4M3))
 WHOLE = np.ones((2, 64), np.int8)
 

@@ -13,7 +13,7 @@ from lapidist.backends.host_product import HostProduct
 from lapidist.backends.selection import backend_at, choose_place
 from lapidist.calls.bound import Bound
 from lapidist.calls.destination import output_of
-from lapidist.calls.operation import Operation, epilogue_checked, is_array
+from lapidist.calls.operation import Factors, Operation, epilogue_checked, is_array
 from lapidist.dtypes import IEEE
 from lapidist.errors import ArgumentError, StrideError
 from lapidist.frameworks.arrays import Operand, operand_of
@@ -30,7 +30,7 @@ from lapidist.quantised.packed_weight import PackedExperts, PackedWeight, unpack
 FURTHER = "further array"  # the name of those that kernels have no parameter for
 # Arguments of grouped that must be as they are by default
 REFUSED: dict[str, Any] = {
-    **dict.fromkeys(("c", "scale_a", "scale_b", "gather_a", "scatter_d", "kernel", "config", "compile")),
+    **dict.fromkeys(("c", "scale_b", "gather_a", "scatter_d", "kernel", "config", "compile")),
     **{"alpha": 1.0, "beta": 0.0, "trans_a": False, "trans_b": False},
 }
 
@@ -102,7 +102,14 @@ def grouped(operation: Operation, named: Mapping[str, Any]) -> Any:
             " lapidist.quantised.stack"
         )
     plain.require_current_stream(named["stream"])
-    return bound_product(named["a"], experts, operation, named["out"], named["device"], None)
+    out, device = named["out"], named["device"]
+    left, arrays = operand_of(named["a"], "x"), plain.arrays_of(experts)
+    plain.require_activations(left, experts.shape[-2], arrays)
+    types = named["out_dtype"], out if is_array(out) else None
+    activations = activations_of(left, experts, named["scale_a"], *types)
+    if activations.factors is None:
+        return bound_product(named["a"], experts, operation, out, device, None)
+    return bound_bytes(activations, experts, operation._replace(factors=Factors()), out, device)
 
 
 def bound_product(

@@ -123,10 +123,13 @@ def require_current_stream(stream: Any) -> None:
         )
 
 
-def require_activations(x: Operand, k: int, arrays: Sequence[Operand]) -> None:
+def require_activations(
+    x: Operand, k: int, arrays: Sequence[Operand], types: Sequence[str] = (*OF_16_BITS, *EXACT)
+) -> None:
     """`arrays`: of a weight with so many rows."""
-    if x.dtype not in (*OF_16_BITS, *EXACT):
-        raise DTypeError(f"x: must be bfloat16, float16, {' or '.join(EXACT)}; got {x.dtype}. Convert it")
+    if x.dtype not in types:
+        named = f"{', '.join(types[:-1])} or {types[-1]}"
+        raise DTypeError(f"x: must be {named}; got {x.dtype}. Convert it")
     if not x.shape or x.shape[-1] != k:
         raise ShapeError(
             f"x: must have k = {k} columns, as the weight has rows; got {x.shape}. Transpose one"

@@ -14,7 +14,7 @@ from lapidist.calls.operation import is_array
 from lapidist.errors import ArgumentError, DTypeError
 from lapidist.frameworks.new_arrays import torch_dtype
 from lapidist.quantised import product as products
-from lapidist.quantised.activations import activations_of
+from lapidist.quantised.activations import OF_16_BITS, activations_of
 from lapidist.quantised.packed_weight import PackedExperts, PackedWeight, of_layout
 from lapidist.torch import fake_tensors
 from lapidist.torch.autocast import in_autocast
@@ -81,7 +81,7 @@ def run_back(gradient: Any, codes: Any, scales: Any, zeros: Any, layout: list[in
 
 def fake_product(x: Any, codes: Any, scales: Any, zeros: Any, layout: list[int], bias: Any = None) -> Any:
     weight, left = of_layout(layout, codes, scales, zeros), outline(x, "x")
-    products.require_activations(left, layout[0], [outline(codes, "codes")])
+    products.require_activations(left, layout[0], [outline(codes, "codes")], OF_16_BITS)
     if bias is not None:
         products.require_bias(outline(bias, "bias"), left, weight, left.dtype)
     return x.new_empty((*x.shape[:-1], layout[1]))
@@ -205,7 +205,7 @@ def fake_grouped(
     offsets: Any,
     expected_rows: int | None = None,
 ) -> Any:
-    products.require_activations(outline(x, "x"), layout[0], [outline(codes, "codes")])
+    products.require_activations(outline(x, "x"), layout[0], [outline(codes, "codes")], OF_16_BITS)
     matrices = x.new_empty((codes.shape[0], *layout[:2]))
     return fake_tensors.of_grouped(x, matrices, offsets, expected_rows=expected_rows)
 

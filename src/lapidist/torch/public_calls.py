@@ -121,8 +121,7 @@ def linear(
     if unknown:
         raise unexpected(linear, unknown)
     if scale_a is not None:
-        refused = {"residual": residual, "into": into, "epilogue": epilogue, "invariant": invariant}
-        require_usual(precision=precision, **refused)
+        require_usual(precision, residual=residual, into=into, epilogue=epilogue, invariant=invariant)
         return packed_activations.of_bytes(input, weight, scale_a, bias, activation, out_dtype)
     if invariant is not None or OPEN_BLOCKS:
         precision = with_invariance(precision, invariant)
@@ -141,6 +140,21 @@ def linear(
         return packed_activations.linear(input, weight, bias, activation, residual, epilogue)
     require_tensors(("bias",), input=input, weight=weight, bias=bias)
     input, weight, bias = in_autocast(input, weight, bias)
+    return followed_linear(input, weight, bias, activation, residual, epilogue, into, out_dtype, precision)
+
+
+def followed_linear(
+    input: Any,
+    weight: Any,
+    bias: Any,
+    activation: str | None,
+    residual: Any,
+    epilogue: Any,
+    into: Any,
+    out_dtype: Any,
+    precision: Precision,
+) -> Any:
+    """A layer of tensors, and what follows its sums."""
     if epilogue is not None:
         require_none(into)
         require_epilogue_alone(activation=activation, residual=residual)

@@ -20,9 +20,9 @@ constexpr float LARGER = !OF_FLOATS        ? (FORMAT == INT4 && !ZEROS ? 0x1p-4f
                                            : 1;
 
 // Bytes of two words by a selector; bit 3 of a place copies the sign over the byte.
-__device__ __forceinline__ unsigned bytes_of(unsigned low, unsigned high, unsigned places) {
+__device__ __forceinline__ unsigned bytes_of(unsigned low, unsigned high, unsigned selector) {
   unsigned result;
-  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(low), "r"(high), "r"(places));
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(low), "r"(high), "r"(selector));
   return result;
 }
 
