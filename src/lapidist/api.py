@@ -111,7 +111,7 @@ def matmul(
         makes three real products of complex matrices. An Accuracy takes the fastest that holds its bits.
     scale_a, scale_b : number or float32 array, optional
         Factors of 8-bit floats: one, one for each row of a (column of b), or one for 1 x 128 or 128 x 128
-        elements along k.
+        elements along k. scale_a: also of int8, where b is a weight of few bits.
     promote : bool, optional
         Whether sums leave the tensor core every 128 of k at least: of 8-bit floats, of which it keeps 14
         bits, or of bfloat16. Factors that change along k imply it.
@@ -162,8 +162,8 @@ def matmul(
 
         raise unexpected(matmul, unknown)
     if isinstance(b, FewBits):
-        refused = out_dtype, acc_dtype, scale_a, scale_b, promote, invariant, compile
-        return few_bits().matmul_by_name(a, b, out, precision, refused, epilogue, stream, device)
+        refused = precision, acc_dtype, scale_b, promote, invariant, compile
+        return few_bits().matmul_by_name(a, b, out, refused, scale_a, out_dtype, epilogue, stream, device)
     types = USUAL_TYPES
     if (out_dtype is not None or acc_dtype is not None) or (promote is not None or precision is not IEEE):
         types = types_named(out_dtype, acc_dtype, precision, promote)

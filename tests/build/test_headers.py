@@ -21,6 +21,8 @@ PART_OF = {
     "share/unit_queue.cuh": "wgmma",
 }
 PARTS_OF_STREAMED = (
+    "quantised/consume.cuh",
+    "quantised/consume_bytes.cuh",
     "quantised/decode.cuh",
     "quantised/finish.cuh",
     "quantised/reduce_parts.cuh",
@@ -42,7 +44,8 @@ def config_of(header: str) -> str:
     part = re.match(r"gemm/(\w+)/", header)
     name = part[1] if part else PART_OF.get(header)
     if header in PARTS_OF_STREAMED:
-        weight = Weight(1024, 512, "int4", 128, "bfloat16", False, "bfloat16")
+        dtype = "float8_e4m3fn" if "bytes" in header else "bfloat16"
+        weight = Weight(1024, 512, "int4", 128, "bfloat16", False, dtype)
         values = knobs_of_streamed(weight, streamed_config(Rows(1, 512), weight, 132)) | End(True).knobs
         return config_header("quantised/streamed.cu", values)
     if header == "emulated/moduli.cuh":

@@ -268,6 +268,51 @@ def test_fake_results_obey_the_rules() -> None:
         call(x[..., :32], *arrays, None, weight.layout)
 
 
+def test_rows_of_8_bits_are_a_node_and_leave_the_bias_its_gradient() -> None:
+    packed = quantised.pack(torch.randn(128, 24), "int4", group=64)
+    x, factors = torch.randint(-128, 128, (2, 3, 128), dtype=torch.int8), torch.rand(2, 3, 1) + 0.5
+    bias = torch.randn(24, requires_grad=True)
+    exact = (x.double() * factors.double()) @ quantised.unpack(packed, "float64")
+
+    def layer(x: Any, factors: Any, bias: Any) -> Any:
+        return lapidist.torch.linear(x, packed, bias, scale_a=factors, activation="relu")
+
+    for run in (layer, torch.compile(layer, backend="aot_eager", fullgraph=True)):
+        bias.grad = None
+        found = run(x, factors, bias)
+        assert torch.allclose(found.double(), (exact + bias).relu().double(), rtol=1e-5, atol=1e-3)
+        found.sum().backward()
+        assert torch.equal(bias.grad, (found > 0).sum((0, 1)).float())
+    of_one = lapidist.torch.scaled(x, packed, 0.5, None, out_dtype=torch.bfloat16)
+    assert torch.equal(of_one, lapidist.matmul(x, packed, scale_a=0.5, out_dtype="bfloat16"))
+    arrays = packed.codes, packed.scales, packed.zeros, packed.layout
+    operands = x, factors, None, *arrays, bias, None
+    torch.library.opcheck(torch.ops.lapidist.few_bits_scaled.default, operands)
+
+
+def test_rows_of_8_bits_that_do_not_fit_are_refused_alike() -> None:
+    """With numbers, and where a compiler has none."""
+    packed = quantised.pack(torch.randn(128, 24), "int4", group=64)
+    x = torch.zeros(2, 128).to(torch.float8_e4m3fn)
+    arrays = [array.to("meta") for array in (packed.codes, packed.scales)]
+    call = torch.ops.lapidist.few_bits_scaled
+    for factors, words in ((None, "scale_a: rows of x in 8 bits"), (torch.ones(3), "scale_a: must be one")):
+        with pytest.raises(lapidist.LapidistError, match=words):
+            lapidist.torch.scaled(x, packed, factors, None)
+        of_none = None if factors is None else factors.to("meta")
+        with pytest.raises(lapidist.LapidistError, match=words):
+            call(x.to("meta"), of_none, None, *arrays, None, packed.layout)
+    assert call(x.to("meta"), None, 1.0, *arrays, None, packed.layout).dtype == torch.float32
+    for more, words in (
+        ({"scale_b": torch.ones(24)}, "scale_b: is not for weights of few bits"),
+        ({"scale_b": None, "promote": True}, "promote: is not for weights of few bits"),
+    ):
+        with pytest.raises(lapidist.LapidistError, match=words):
+            lapidist.torch.scaled(x, packed, torch.ones(2), **more)
+    with pytest.raises(lapidist.LapidistError, match="weight: must be a PackedWeight; got Tensor"):
+        lapidist.torch.linear(x, torch.zeros(24, 128), scale_a=1.0)
+
+
 def test_swap_refuses_before_it_changes_a_layer() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(64, 8), torch.nn.Linear(8, 64))
     with pytest.raises(lapidist.LapidistError, match="weight: k must be a multiple of 64"):

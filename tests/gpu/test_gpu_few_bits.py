@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -64,6 +65,79 @@ def test_each_config(torch: Any, monkeypatch: pytest.MonkeyPatch, format: str) -
         result, exact = quantised.matmul(x, packed, decode=False).double(), x.double() @ weight
         allowed = exact.abs() * ULP["bfloat16"] + x.double().abs() @ weight.abs() * k * 2.0**-24
         assert bool(((result - exact).abs() <= allowed).all()), config
+
+
+BYTES = [
+    *(("float8_e4m3fn", *case) for case in FORMATS if case[0] not in ("int8", "nvfp4")),
+    *(("int8", *case) for case in FORMATS if case[0] in ("int4", "int8")),
+]
+KEPT = {"float8_e4m3fn": 2.0**-12, "int8": 0}  # of sums in the tensor core
+
+
+def rows_of_8_bits(torch: Any, m: int, k: int, dtype: str) -> Any:
+    """With a factor for each row."""
+    wide = torch.randn(m, k, device="cuda") * (30 if dtype == "int8" else 1)
+    return wide.to(getattr(torch, dtype)), torch.rand(m, device="cuda") + 0.5
+
+
+def require_near(found: Any, x: Any, factors: Any, packed: Any, ulp: float) -> None:
+    left, weight = x.double() * factors[:, None].double(), quantised.unpack(packed, "float64")
+    exact, terms = left @ weight, left.abs() @ weight.abs()
+    kept = KEPT[str(x.dtype).removeprefix("torch.")] + (packed.shape[0] / 32 + 4) * 2.0**-24
+    assert bool(((found.double() - exact).abs() <= exact.abs() * ulp + terms * kept).all())
+
+
+@pytest.mark.parametrize(("dtype", "format", "more"), BYTES)
+def test_rows_of_8_bits(torch: Any, dtype: str, format: str, more: Any) -> None:
+    """Of each number of rows, also of those for which 16 bits decode first."""
+    for m, k, n in (*SHAPES, (700, 2944, 600)):
+        packed = quantised.pack(torch.randn(k, n, device="cuda"), format, **more)
+        x, factors = rows_of_8_bits(torch, m, k, dtype)
+        found = lapidist.matmul(x, packed, scale_a=factors)
+        assert found.dtype == torch.float32
+        require_near(found, x, factors, packed, 0)
+        rounded = lapidist.matmul(x, packed, scale_a=factors, out_dtype=torch.bfloat16)
+        require_near(rounded, x, factors, packed, ULP["bfloat16"])
+
+
+@pytest.mark.parametrize(("dtype", "format"), [("float8_e4m3fn", "mxfp4"), ("int8", "int4")])
+def test_each_config_by_rows_of_8_bits(
+    torch: Any, monkeypatch: pytest.MonkeyPatch, dtype: str, format: str
+) -> None:
+    k, n = 2368, 600
+    more = {"group": 64, "zero_points": True} if format == "int4" else {}
+    packed = quantised.pack(torch.randn(k, n, device="cuda"), format, **more)
+    for config in CONFIGS:
+        monkeypatch.setattr(product, "streamed_config", lambda *_, config=config: launches.Streamed(*config))
+        x, factors = rows_of_8_bits(torch, config[0] + 3, k, dtype)
+        require_near(lapidist.matmul(x, packed, scale_a=factors), x, factors, packed, 0)
+
+
+def test_each_code_by_rows_of_8_bits(torch: Any) -> None:
+    """Rows that pick a step of k each: what the chip makes of decoded codes is exact."""
+    codes = torch.arange(16, dtype=torch.uint8, device="cuda").repeat(8, 8)
+    blocks = (codes[:, ::2] | codes[:, 1::2] << 4).reshape(8, 4, 16)
+    scales = torch.tensor([[127, 130, 0, 250]] * 8, dtype=torch.uint8, device="cuda")
+    whole = torch.arange(-8, 8, device="cuda", dtype=torch.float32).repeat(8, 8).T
+    for packed, dtype in (
+        (quantised.from_mxfp4(blocks, scales), torch.float8_e4m3fn),
+        (quantised.pack(whole, "int4", group=128, zero_points=True), torch.float8_e4m3fn),
+        (quantised.pack(whole, "int4", group=128), torch.float8_e4m3fn),
+        (quantised.pack(whole, "int4", group=128), torch.int8),
+    ):
+        x = torch.eye(128, device="cuda").to(dtype)
+        found = lapidist.matmul(x, packed, scale_a=1.0)
+        assert torch.equal(found.double(), quantised.unpack(packed, "float64").double())
+
+
+def test_groups_by_rows_of_8_bits(torch: Any) -> None:
+    experts, k, n, rows = 9, 1024, 520, 900
+    packed = quantised.pack(torch.randn(experts, k, n, device="cuda"), "mxfp4")
+    x, factors = rows_of_8_bits(torch, rows, k, "float8_e4m3fn")
+    ends = torch.sort(torch.randint(rows, (experts,), device="cuda", dtype=torch.int32))[0]
+    found = lapidist.grouped(x, packed, ends, scale_a=factors)
+    for group, (begin, end) in enumerate(itertools.pairwise([0, *ends.tolist()])):
+        require_near(found[begin:end], x[begin:end], factors[begin:end], packed[group], 0)
 
 
 @pytest.mark.parametrize("rows", [40, 900])

@@ -175,7 +175,7 @@ X = np.ones((2, 64), np.float16)
 @pytest.mark.parametrize(
     ("x", "more", "words"),
     [
-        (X.astype("f4"), {}, "x: must be bfloat16 or float16; got float32"),
+        (X.astype("f4"), {}, "x: must be bfloat16, float16, float8_e4m3fn or int8; got float32"),
         (X[:, :32], {}, r"x: must have k = 64 columns, .*; got \(2, 32\)"),
         (X, {"bias": np.ones(7, np.float16)}, r"bias: must have 8 elements of float16"),
         (X, {"out": np.ones((2, 7), np.float16)}, r"out: must be float16 of shape \(2, 8\)"),
@@ -202,7 +202,7 @@ def test_arrays_between_vectors_are_refused() -> None:
 
 def test_matmul_refuses_what_belongs_to_other_products() -> None:
     packed = quantised.pack(np.ones((64, 8)), "int8")
-    for more in ({"out_dtype": "float32"}, {"precision": "tf32"}, {"stream": 5}):
+    for more in ({"acc_dtype": "float32"}, {"precision": "tf32"}, {"stream": 5}):
         with pytest.raises(LapidistError, match=f"{next(iter(more))}: (is not for )?weights of few bits"):
             lapidist.matmul(X, packed, **more)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from lapidist.knobs.knob import MACRO, TYPE, Knob, Knobs, Values, redefined
 from lapidist.knobs.shared_knobs import (
     ADDEND,
+    BYTES,
     COMMON,
     CONTIGUOUS,
     EPILOGUE,
@@ -239,6 +240,12 @@ REDUCE_ROWS: Knobs = (
     OPERATION,
     Knob("NEIGHBOURS", "16 columns of the product: 16 values, or 8 of pairs; or 1"),
 )
+
+
+def of_8_bits(values: Values) -> int:
+    return int(BYTES[values["T"]] == 1)
+
+
 GROUP = Knob("GROUP", "steps of k with a factor; 0: a column has one")
 FEW_BITS: Knobs = (
     *COMMON,
@@ -260,6 +267,7 @@ SKINNY: Knobs = (
 )
 STREAMED: Knobs = (
     *TENSOR,
+    Knob("X_OF_8_BITS", "1: x is e4m3 or int8, and its rows have factors", of_8_bits, MACRO),
     *VECTORS,
     *WGMMA,
     *TILE,

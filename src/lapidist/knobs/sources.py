@@ -95,8 +95,11 @@ OWN: dict[str, Knobs] = {
     "second/reduce.cu": families.REDUCE,
     "second/reduce_rows.cu": families.REDUCE_ROWS,
 }
-# Sources that bring 8-bit floats of their own: cuda_fp8.h brings the headers of both 16-bit types.
-OWN_8_BITS = frozenset(source for source, knobs in OWN.items() if WGMMA[0] in knobs)
+# Sources that bring 8-bit floats of their own: cuda_fp8.h brings the headers of both 16-bit types, which
+# weights of few bits need.
+OWN_8_BITS = frozenset(
+    source for source, knobs in OWN.items() if WGMMA[0] in knobs and knobs is not families.STREAMED
+)
 
 
 def knobs_of(source: str) -> Knobs:

@@ -1,4 +1,4 @@
-"""Weights of few bits: packed, unpacked, and multiplied by activations of 16 bits."""
+"""Weights of few bits: packed, unpacked, and multiplied by activations of 16 or 8 bits."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from lapidist.quantised.packing import from_awq, from_codes, from_gptq, from_mxf
 
 
 def matmul(x: Any, weight: PackedWeight, bias: Any = None, out: Any = None, **more: Any) -> Any:
-    """x @ weight + bias, of x (..., k) in bfloat16 or float16; `more`: device, decode (True: the weight is
-    decoded into the type of x first, as happens with many rows), or an epilogue in place of the bias.
+    """x @ weight + bias, of x (..., k) in bfloat16 or float16, or in e4m3 or int8 with `scale_a`, a factor or
+    one for each row; `more`: scale_a, out_dtype, device, decode (True: the weight is decoded into the type of
+    x first, as happens with many rows), or an epilogue in place of the bias.
     """
     from lapidist.quantised.bound_product import matmul
 

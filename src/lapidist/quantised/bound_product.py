@@ -13,7 +13,7 @@ from lapidist.backends.host_product import HostProduct
 from lapidist.backends.selection import backend_at, choose_place
 from lapidist.calls.bound import Bound
 from lapidist.calls.destination import output_of
-from lapidist.calls.operation import Operation, epilogue_checked, is_array
+from lapidist.calls.operation import Factors, Operation, epilogue_checked, is_array
 from lapidist.dtypes import IEEE
 from lapidist.errors import ArgumentError, StrideError
 from lapidist.frameworks.arrays import Operand, operand_of
@@ -23,13 +23,14 @@ from lapidist.problems.problem import Problem
 from lapidist.problems.ragged import ROWS
 from lapidist.quantised import packed_weight
 from lapidist.quantised import product as plain
+from lapidist.quantised.activations import Activations, activations_of
 from lapidist.quantised.launches import End, Rows
 from lapidist.quantised.packed_weight import PackedExperts, PackedWeight, unpack
 
 FURTHER = "further array"  # the name of those that kernels have no parameter for
 # Arguments of grouped that must be as they are by default
 REFUSED: dict[str, Any] = {
-    **dict.fromkeys(("c", "scale_a", "scale_b", "gather_a", "scatter_d", "kernel", "config", "compile")),
+    **dict.fromkeys(("c", "scale_b", "gather_a", "scatter_d", "kernel", "config", "compile")),
     **{"alpha": 1.0, "beta": 0.0, "trans_a": False, "trans_b": False},
 }
 
@@ -40,38 +41,42 @@ def matmul(
     """As in lapidist.quantised."""
     if epilogue is None:
         return plain.product(x, weight, bias, out, **more)
+    scale_a, out_dtype = more.pop("scale_a", None), more.pop("out_dtype", None)
     require_bias_alone(bias)
     plain.require_weight(weight)
     plain.require_current_stream(more.pop("stream", None))
     operation = Operation(vectors=True, epilogue=epilogue_checked(epilogue))
-    return bound_product(
-        x, weight, operation, out, more.pop("device", None), more.pop("decode", None), **more
-    )
+    device, decode = more.pop("device", None), more.pop("decode", None)
+    left, arrays = operand_of(x, "x"), plain.arrays_of(weight)
+    plain.require_activations(left, weight.shape[-2], arrays)
+    activations = activations_of(left, weight, scale_a, out_dtype, out if is_array(out) else None, decode)
+    if activations.factors is not None:
+        return bound_bytes(activations, weight, operation, out, device, **more)
+    return bound_product(x, weight, operation, out, device, decode, **more)
 
 
-OF_MATMUL = "out_dtype", "acc_dtype", "scale_a", "scale_b", "promote", "invariant", "compile"
+OF_MATMUL = "precision", "acc_dtype", "scale_b", "promote", "invariant", "compile"
 
 
 def matmul_by_name(
     x: Any,
     weight: PackedWeight,
     out: Any,
-    precision: str,
     refused: tuple[Any, ...],
+    scale_a: Any,
+    out_dtype: Any,
     epilogue: Any,
     stream: Any,
     device: int | str | None,
 ) -> Any:
-    """lapidist.matmul of a weight of few bits; `refused`: its arguments by OF_MATMUL, which must be None."""
-    for name, value in (
-        ("precision", None if precision == IEEE else precision),
-        *zip(OF_MATMUL, refused, strict=True),
-    ):
-        if value is not None:
+    """lapidist.matmul of a weight of few bits; `refused`: its arguments by OF_MATMUL, None or "ieee"."""
+    for name, value in zip(OF_MATMUL, refused, strict=True):
+        if value is not None and (name != "precision" or value != IEEE):
             raise ArgumentError(
                 f"{name}: is not for weights of few bits; got {value!r}. Leave it out, or unpack the weight"
             )
-    return matmul(x, weight, out=out, stream=stream, device=device, epilogue=epilogue)
+    factors = {"scale_a": scale_a, "out_dtype": out_dtype}
+    return matmul(x, weight, out=out, **factors, stream=stream, device=device, epilogue=epilogue)
 
 
 def require_bias_alone(bias: Any) -> None:
@@ -97,7 +102,14 @@ def grouped(operation: Operation, named: Mapping[str, Any]) -> Any:
             " lapidist.quantised.stack"
         )
     plain.require_current_stream(named["stream"])
-    return bound_product(named["a"], experts, operation, named["out"], named["device"], None)
+    out, device = named["out"], named["device"]
+    left, arrays = operand_of(named["a"], "x"), plain.arrays_of(experts)
+    plain.require_activations(left, experts.shape[-2], arrays)
+    types = named["out_dtype"], out if is_array(out) else None
+    activations = activations_of(left, experts, named["scale_a"], *types)
+    if activations.factors is None:
+        return bound_product(named["a"], experts, operation, out, device, None)
+    return bound_bytes(activations, experts, operation._replace(factors=Factors()), out, device)
 
 
 def bound_product(
@@ -117,8 +129,9 @@ def bound_product(
     bound = Bound(x, fresh("b", weight.shape, left, left.dtype), None, out, operation)
     require_apart(bound, arrays)
     backend = backend_at(choose_place(left.device, device))
+    activations = Activations(left, None, left.dtype)
     if not backend.plans:
-        return on_the_host(bound, weight)
+        return on_the_host(bound, weight, activations)
     plain.require_place(left, backend)
     problem = bound.problem()
     many = problem.m > plain.few_rows(backend.chip) if decode is None else decode
@@ -126,7 +139,32 @@ def bound_product(
         return plain.by_decoded(left, x, weight, out, operation, backend)
     result, target = output_of(bound)
     if np.prod(left.shape[:-1]):
-        by_few_rows(problem, bound, left, weight, target, backend)
+        by_few_rows(problem, bound, activations, weight, target, backend)
+    return bound.deliver(result)
+
+
+def bound_bytes(
+    activations: Activations, weight: PackedWeight, operation: Operation, out: Any, device: int | str | None
+) -> Any:
+    """The same of x in 8 bits, with any number of rows: the weight is never decoded into 8 bits."""
+    like, x = activations.stand_in(), activations.x
+    bound = Bound(like, fresh("b", weight.shape, like, like.dtype), None, out, operation)
+    require_apart(bound, (*activations.factor_arrays, x, *plain.arrays_of(weight)))
+    plain.require_vectors(plain.arrays_of(weight))
+    backend = backend_at(choose_place(x.device, device))
+    if not backend.plans:
+        return on_the_host(bound, weight, activations)
+    plain.require_place(x, backend)
+    plain.require_wgmma(x, backend.chip)
+    problem = bound.problem()
+    if not fits_few_rows(problem):
+        raise ArgumentError(
+            f"epilogue: after x of 8 bits it has no second pass, and results lie in rows; got x of {x.dtype}."
+            " Convert x to bfloat16, or apply the function to the result"
+        )
+    result, target = output_of(bound)
+    if np.prod(x.shape[:-1]):
+        by_few_rows(problem, bound, activations, weight, target, backend)
     return bound.deliver(result)
 
 
@@ -149,26 +187,34 @@ def fits_few_rows(problem: Problem) -> bool:
 
 
 def by_few_rows(
-    problem: Problem, bound: Bound, x: Operand, weight: PackedWeight, out: Operand, backend: Backend
+    problem: Problem,
+    bound: Bound,
+    activations: Activations,
+    weight: PackedWeight,
+    out: Operand,
+    backend: Backend,
 ) -> None:
     fused, ragged, pointers = problem.fused, problem.modes.ragged, bound.extra_pointers
-    words: dict[str, tuple[int, ...]] = {"ragged": (pointers.ends,)} if ragged else {}
+    words: dict[str, Any] = {"ragged": (pointers.ends,)} if ragged else {}
+    words |= activations.words
     end = End()
     if fused is not None:
         end = End(False, tuple(fused.defines(in_order=True).items()), len(fused.operands))
         words["epilogue"] = fused.words(pointers.fused)
+    x = activations.x
     count = int(np.prod(x.shape[:-1]))
     rows = Rows(count, problem.d.row_stride, problem.m, ragged, tuple(problem.modes.defines().items()))
-    launch = plain.by_few_rows(rows, plain.described(weight, x.dtype), end, backend)
-    at = {"A": plain.aligned(x), "D": out} | plain.arrays_by_name(weight)
+    launch = plain.by_few_rows(rows, plain.described(weight, activations, out.dtype), end, backend)
+    at = activations.addresses | {"D": out} | plain.arrays_by_name(weight)
     at |= {f"{FURTHER} {number}": array for number, array in enumerate(bound.extras)}
     plain.start(launch, at, x, backend, words)
 
 
-def on_the_host(bound: Bound, weight: PackedWeight) -> Any:
+def on_the_host(bound: Bound, weight: PackedWeight, activations: Activations) -> Any:
     result, out = output_of(bound)
+    left = on_host(bound.a) if activations.factors is None else activations.numbers
     numbers = packed_weight.on_host(unpack(weight))
-    product = HostProduct(on_host(bound.a), numbers, None, on_host(out), 1.0, 0.0, "float32", "ieee")
+    product = HostProduct(left, numbers, None, on_host(out), 1.0, 0.0, "float32", "ieee")
     for part in bound.parts:
         product = part.on_host(product)
     if bound.groups is not None and bound.epilogue is not None:

@@ -20,6 +20,7 @@ from lapidist.quantised.number_formats import BLOCK, FORMATS, GROUP_OF, GROUPS
 
 FORMAT_NUMBERS = {"int4": 0, "mxfp4": 1, "int8": 2, "e4m3": 3, "nvfp4": 4}  # of quantised/decode.cuh
 BYTES = "e8m0", "e4m3"  # types of factors
+SUMS = {"float8_e4m3fn": "float", "int8": "int"}  # of products of 8 bits in the tensor core
 DECODING_WARPS = 8
 MOST_EIGHTS = 8  # of rows of x that a block of skinny has in registers
 # With up to so many rows skinny is faster where streamed can run: on an H200 8192 x 8192 in int4 took 12.9 us
@@ -47,6 +48,9 @@ STREAMED = ParameterBlock(
         *((name, "i32") for name in ("m", "n", "tiles", "blocks")),
         ("weights", "pointer"),
     ]
+)
+STREAMED_BYTES = ParameterBlock(
+    [*STREAMED.parameters, ("x_factor", "f32"), ("x_factors", "pointer"), ("x_factors_step", "i64")]
 )
 DECODED = ParameterBlock(
     [
@@ -110,7 +114,9 @@ def packed_with(parameters: ParameterBlock, rows: Rows, numbers: Mapping[str, ob
 
 
 class Weight(NamedTuple):
-    """What a kernel is compiled for and told of a packed weight; `dtype`: of x."""
+    """What a kernel is compiled for and told of a packed weight; `dtype`: of x; `out`: of the result, where
+    it is another.
+    """
 
     k: int
     n: int
@@ -119,6 +125,12 @@ class Weight(NamedTuple):
     scale_type: str
     zeros: bool
     dtype: str
+    out: str = ""
+
+    @property
+    def x_bytes(self) -> int:
+        """Of an element of x."""
+        return TYPES[self.dtype].nbytes
 
     @property
     def blocks(self) -> int:
@@ -192,7 +204,7 @@ class Streamed(NamedTuple):
         """As quantised/stages.cuh has them: x; codes, factors and zero points of each tile."""
         codes = 4096 * (FORMATS[weight.format].bits // 4)
         factors = 0 if weight.of_column else 8192 // weight.group * weight.factor_bytes
-        return -(-(256 * self.rows + self.column_groups * (codes + factors)) // 1024) * 1024
+        return -(-(128 * weight.x_bytes * self.rows + self.column_groups * (codes + factors)) // 1024) * 1024
 
 
 class Costs(NamedTuple):
@@ -257,7 +269,7 @@ def knobs_of_streamed(weight: Weight, config: Streamed) -> dict[str, object]:
         | {
             "T": TYPES[weight.dtype].c_type,
             "BN": config.rows,
-            "BK": BLOCK,
+            "BK": 128 // weight.x_bytes,
             "COLUMN_GROUPS": config.column_groups,
             "PARTS": config.parts,
             "STAGES": config.stages,
@@ -265,6 +277,8 @@ def knobs_of_streamed(weight: Weight, config: Streamed) -> dict[str, object]:
             "REGISTERS": config.registers,
             "REGISTERS_LEFT": REGISTERS_LEFT,
         }
+        | ({"Scalar": "float", "Sum": SUMS[weight.dtype]} if weight.x_bytes == 1 else {})
+        | ({"Out": TYPES[weight.out].c_type} if weight.out else {})
     )
 
 
@@ -282,11 +296,12 @@ def streaming(
         assembled=assembled,
     )
 
-    parameters = parameters_with(STREAMED, rows.ragged is not None, end.operands)
+    named = STREAMED_BYTES if weight.x_bytes == 1 else STREAMED
+    parameters = parameters_with(named, rows.ragged is not None, end.operands)
 
     def maps(at: Mapping[str, Any]) -> tuple[tuple[int, TensorMap], ...]:
-        box, extents = (BLOCK, config.rows), (weight.k, rows.total)
-        of_x = TensorMap(at["A"], weight.dtype, extents, (2 * weight.k,), box, swizzle=128)
+        box, extents = (128 // weight.x_bytes, config.rows), (weight.k, rows.total)
+        of_x = TensorMap(at["A"], weight.dtype, extents, (weight.x_bytes * weight.k,), box, swizzle=128)
         return ((STREAMED.offsets["A"], of_x),)
 
     return Launch(

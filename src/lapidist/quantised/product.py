@@ -1,4 +1,4 @@
-"""Products of 16-bit activations and weights of few bits."""
+"""Products of activations of 16 and 8 bits and weights of few bits."""
 
 from __future__ import annotations
 
@@ -20,6 +20,14 @@ from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError, 
 from lapidist.frameworks.arrays import HOST, Operand, operand_of
 from lapidist.frameworks.new_arrays import empty, tell_written
 from lapidist.launch import AS_IT_IS, Launch
+from lapidist.quantised.activations import (
+    EXACT,
+    OF_16_BITS,
+    VECTOR_BYTES,
+    Activations,
+    activations_of,
+    in_rows,
+)
 from lapidist.quantised.launches import (
     ROWS_OF_SKINNY,
     End,
@@ -36,8 +44,6 @@ from lapidist.quantised.packed_weight import PackedExperts, PackedWeight, on_hos
 # Of x. With more, decoding once takes less than decoding for each block of rows: on an H200 512 rows
 # by 8192 x 8192 took 118 us streamed and 130 decoded, 1024 rows 237 and 212.
 STREAMED_ROWS, SKINNY_ROWS = 512, 128
-ACTIVATIONS = "bfloat16", "float16"
-VECTOR_BYTES = 16
 
 
 def product(
@@ -46,6 +52,8 @@ def product(
     bias: Any = None,
     out: Any = None,
     *,
+    scale_a: Any = None,
+    out_dtype: Any = None,
     stream: Any = None,
     device: int | str | None = None,
     decode: bool | None = None,
@@ -55,30 +63,36 @@ def product(
     Sums are float32, and factors multiply sums of their groups. With more than 512 rows (128 where the chip
     is no Hopper) the weight is decoded into the type of x first, which rounds products of codes and factors.
     `decode`: True or False decides.
+
+    x in e4m3 or int8 has factors `scale_a`, a number or float32 for each row. Its results are float32, or
+    those of `out_dtype`, and its codes are never rounded.
     """
     require_weight(weight)
     require_current_stream(stream)
     if out is None and records(x, bias):
         from lapidist.quantised.recorded import recorded
 
-        multiply = partial(product, weight=weight, device=device, decode=decode)
+        types = {"scale_a": scale_a, "out_dtype": out_dtype}
+        multiply = partial(product, weight=weight, **types, device=device, decode=decode)
         return recorded(x, bias, multiply, partial(gradient_to_x, weight=weight, device=device))
     left = operand_of(x, "x")
     require_activations(left, weight.shape[0], arrays_of(weight))
+    activations = activations_of(left, weight, scale_a, out_dtype, out, decode)
     added = None if bias is None else operand_of(bias, "bias")
     if added is not None:
-        require_bias(added, left, weight)
+        require_bias(added, left, weight, activations.result)
     for operand in (left, added):
         if operand is not None:
             require_no_gradient(operand)
     shape = (*left.shape[:-1], weight.shape[1])
-    result = empty(shape, left, left.dtype) if out is None else out
+    result = empty(shape, left, activations.result) if out is None else out
     target = operand_of(result, "out")
-    require_out(target, shape, left, (added, *arrays_of(weight)))
+    read = left, added, *activations.factor_arrays, *arrays_of(weight)
+    require_out(target, shape, activations, read)
     backend = backend_at(choose_place(left.device, device))
     require_vectors(arrays_of(weight))
     if 0 not in shape:
-        run(left, weight, added, target, backend, decode)
+        run(activations, weight, added, target, backend, decode)
     if out is not None:
         tell_written(out)
     return result
@@ -109,10 +123,13 @@ def require_current_stream(stream: Any) -> None:
         )
 
 
-def require_activations(x: Operand, k: int, arrays: Sequence[Operand]) -> None:
+def require_activations(
+    x: Operand, k: int, arrays: Sequence[Operand], types: Sequence[str] = (*OF_16_BITS, *EXACT)
+) -> None:
     """`arrays`: of a weight with so many rows."""
-    if x.dtype not in ACTIVATIONS:
-        raise DTypeError(f"x: must be bfloat16 or float16; got {x.dtype}. Convert it")
+    if x.dtype not in types:
+        named = f"{', '.join(types[:-1])} or {types[-1]}"
+        raise DTypeError(f"x: must be {named}; got {x.dtype}. Convert it")
     if not x.shape or x.shape[-1] != k:
         raise ShapeError(
             f"x: must have k = {k} columns, as the weight has rows; got {x.shape}. Transpose one"
@@ -134,38 +151,32 @@ def require_vectors(arrays: Sequence[Operand]) -> None:
             )
 
 
-def require_bias(bias: Operand, x: Operand, weight: PackedWeight) -> None:
-    if bias.shape != (weight.shape[1],) or bias.strides not in ((1,), (0,)) or bias.dtype != x.dtype:
+def require_bias(bias: Operand, x: Operand, weight: PackedWeight, dtype: str) -> None:
+    """`dtype`: of the result."""
+    if bias.shape != (weight.shape[1],) or bias.strides not in ((1,), (0,)) or bias.dtype != dtype:
         raise ShapeError(
-            f"bias: must have {weight.shape[1]} elements of {x.dtype}, one after another; got {bias.dtype} of"
+            f"bias: must have {weight.shape[1]} elements of {dtype}, one after another; got {bias.dtype} of"
             f" shape {bias.shape}. Convert it"
         )
     if bias.device != x.device:
         raise DeviceError(f"bias: must be where x is, in {x.place}; got one in {bias.place}. Move it")
 
 
-def require_out(out: Operand, shape: tuple[int, ...], x: Operand, read: tuple[Operand | None, ...]) -> None:
-    if out.shape != shape or out.dtype != x.dtype or out.device != x.device:
+def require_out(
+    out: Operand, shape: tuple[int, ...], activations: Activations, read: Sequence[Operand | None]
+) -> None:
+    x, dtype = activations.x, activations.result
+    if out.shape != shape or out.dtype != dtype or out.device != x.device:
         raise ShapeError(
-            f"out: must be {x.dtype} of shape {shape} in {x.place}; got {out.dtype} of {out.shape} in"
+            f"out: must be {dtype} of shape {shape} in {x.place}; got {out.dtype} of {out.shape} in"
             f" {out.place}. Leave it out"
         )
     if not out.writable or not in_rows(out):
         raise StrideError(
             f"out: must be writable, its rows one after another; got strides {out.strides}. Leave it out"
         )
-    if any(out.overlaps(operand) for operand in (x, *read) if operand is not None):
+    if any(out.overlaps(operand) for operand in read if operand is not None):
         raise StrideError("out: must share no memory with what is read; got such memory. Leave it out")
-
-
-def in_rows(operand: Operand) -> bool:
-    """Whether elements lie one after another."""
-    expected = 1
-    for extent, stride in zip(reversed(operand.shape), reversed(operand.strides), strict=True):
-        if extent > 1 and stride != expected:
-            return False
-        expected *= extent
-    return True
 
 
 def arrays_of(weight: PackedWeight) -> tuple[Operand, ...]:
@@ -177,25 +188,36 @@ def arrays_of(weight: PackedWeight) -> tuple[Operand, ...]:
 
 
 def run(
-    x: Operand,
+    activations: Activations,
     weight: PackedWeight,
     bias: Operand | None,
     out: Operand,
     backend: Backend,
     decode: bool | None,
 ) -> None:
+    x = activations.x
     if not backend.plans:
-        on_the_host(x, weight, bias, out)
+        on_the_host(activations, weight, bias, out)
         return
     require_place(x, backend)
     m = int(np.prod(x.shape[:-1]))
-    if decode if decode is not None else m > few_rows(backend.chip):
+    if activations.factors is not None:
+        require_wgmma(x, backend.chip)
+    elif decode if decode is not None else m > few_rows(backend.chip):
         by_decoding(x, weight, bias, out, backend)
         return
     rows = Rows(m, weight.shape[1])
-    plan = by_few_rows(rows, described(weight, x.dtype), End(bias is not None), backend)
-    at = {"A": aligned(x), "D": out} | arrays_by_name(weight)
-    start(plan, at if bias is None else {**at, "C": bias}, x, backend)
+    plan = by_few_rows(rows, described(weight, activations, out.dtype), End(bias is not None), backend)
+    at = activations.addresses | {"D": out} | arrays_by_name(weight)
+    start(plan, at if bias is None else {**at, "C": bias}, x, backend, activations.words)
+
+
+def require_wgmma(x: Operand, chip: Device) -> None:
+    if "wgmma" not in chip.units:
+        raise DeviceError(
+            f"x: {x.dtype} is multiplied by weights of few bits with wgmma; {chip.name} has none. Convert x"
+            " to bfloat16"
+        )
 
 
 def require_place(x: Operand, backend: Backend) -> None:
@@ -227,13 +249,19 @@ def few_rows(chip: Device) -> int:
 
 def by_few_rows(rows: Rows, weight: Weight, end: End, backend: Backend) -> Launch:
     chip = backend.chip
-    if "wgmma" in chip.units and rows.expected > ROWS_OF_SKINNY:
+    if weight.x_bytes == 1 or ("wgmma" in chip.units and rows.expected > ROWS_OF_SKINNY):
         streamed = streamed_config(rows, weight, chip.sms)
         return streaming(rows, weight, end, streamed, chip.architecture, backend.compiles)
     return multiplying(rows, weight, end, skinny_config(rows, weight), chip.architecture, backend.compiles)
 
 
-def described(weight: PackedWeight, dtype: str) -> Weight:
+def described(weight: PackedWeight, activations: Activations, result: str) -> Weight:
+    """Kernels of x in 16 bits have one type, in which they store what no epilogue does."""
+    plain = described_for(weight, activations.x.dtype)
+    return plain if activations.factors is None else plain._replace(out=result)
+
+
+def described_for(weight: PackedWeight, dtype: str) -> Weight:
     k, n = weight.shape[-2:]
     has_zeros = weight.zeros is not None and weight.format.name == "int4"
     return Weight(k, n, weight.format.name, weight.group, weight.scale_type, has_zeros, dtype)
@@ -243,15 +271,6 @@ def arrays_by_name(weight: PackedWeight) -> dict[str, Operand]:
     """By the names of kernels' parameters."""
     names = "B", "scales", "weights" if weight.format.name == "nvfp4" else "zeros"
     return dict(zip(names, arrays_of(weight), strict=False))
-
-
-def aligned(x: Operand) -> Operand:
-    """x in rows that begin at vectors; k is whole vectors."""
-    if in_rows(x) and x.pointer % VECTOR_BYTES == 0:
-        return x
-    copy = empty(x.shape, x, x.dtype)
-    copy[...] = x.owner
-    return operand_of(copy, "x")
 
 
 def by_decoding(
@@ -279,7 +298,7 @@ def decoded_rows(weight: PackedWeight, like: Operand, backend: Backend) -> Any:
     groups, (k, n) = weight.shape[:-2], weight.shape[-2:]
     rows = empty((*groups, n, k), like, like.dtype)
     each: Any = zip(rows, weight, strict=True) if isinstance(weight, PackedExperts) else [(rows, weight)]
-    plan: Launch = decoding(described(weight, like.dtype), backend.chip.architecture, backend.compiles)
+    plan: Launch = decoding(described_for(weight, like.dtype), backend.chip.architecture, backend.compiles)
     for numbers, one in each:
         start(plan, {"D": operand_of(numbers, "weight")} | arrays_by_name(one), like, backend)
     return rows
@@ -321,9 +340,9 @@ def records(x: Any, bias: Any) -> bool:
     return bool(torch.is_grad_enabled())
 
 
-def on_the_host(x: Operand, weight: PackedWeight, bias: Operand | None, out: Operand) -> None:
+def on_the_host(activations: Activations, weight: PackedWeight, bias: Operand | None, out: Operand) -> None:
     with np.errstate(invalid="ignore", over="ignore"):
-        sums = on_host(x.owner).astype(np.float32) @ on_host(unpack(weight))
+        sums = activations.numbers.astype(np.float32) @ on_host(unpack(weight))
         if bias is not None:
             sums += on_host(bias.owner).astype(np.float32)
         out.owner[...] = like_owner(sums, out)

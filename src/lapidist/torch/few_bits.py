@@ -1,5 +1,5 @@
-"""torch.ops.lapidist.few_bits and few_bits_grouped: x times weights of few bits, whose arrays and layout are
-arguments.
+"""torch.ops.lapidist.few_bits, few_bits_scaled and few_bits_grouped: x times weights of few bits, whose
+arrays and layout are arguments.
 """
 
 from __future__ import annotations
@@ -9,8 +9,12 @@ from typing import Any
 import torch
 
 from lapidist.calls import grouped as grouped_calls
+from lapidist.calls.factor_operands import require_number
+from lapidist.calls.operation import is_array
 from lapidist.errors import ArgumentError, DTypeError
+from lapidist.frameworks.new_arrays import torch_dtype
 from lapidist.quantised import product as products
+from lapidist.quantised.activations import OF_16_BITS, activations_of
 from lapidist.quantised.packed_weight import PackedExperts, PackedWeight, of_layout
 from lapidist.torch import fake_tensors
 from lapidist.torch.autocast import in_autocast
@@ -25,6 +29,19 @@ def linear(x: Any, weight: PackedWeight, bias: Any = None) -> Any:
     require_tensor("x", x)
     x, bias = in_autocast(x, bias)
     return few_bits(x, weight.codes, weight.scales, weight.zeros, weight.layout, bias)
+
+
+def scaled(x: Any, weight: PackedWeight, scale_a: Any, bias: Any = None, out_dtype: Any = None) -> Any:
+    """The same of x in e4m3 or int8, whose rows have factors; x and its factors have no gradient."""
+    require_tensor("x", x)
+    factors, number = (scale_a, None) if is_array(scale_a) else (None, scale_a)
+    if factors is not None:
+        require_tensor("scale_a", factors)
+    elif number is not None:
+        number = require_number("scale_a", number)
+    return few_bits_scaled(
+        x, factors, number, weight.codes, weight.scales, weight.zeros, weight.layout, bias, out_dtype
+    )
 
 
 def grouped(x: Any, weight: PackedWeight, offsets: Any, expected_rows: int | None = None) -> Any:
@@ -64,9 +81,9 @@ def run_back(gradient: Any, codes: Any, scales: Any, zeros: Any, layout: list[in
 
 def fake_product(x: Any, codes: Any, scales: Any, zeros: Any, layout: list[int], bias: Any = None) -> Any:
     weight, left = of_layout(layout, codes, scales, zeros), outline(x, "x")
-    products.require_activations(left, layout[0], [outline(codes, "codes")])
+    products.require_activations(left, layout[0], [outline(codes, "codes")], OF_16_BITS)
     if bias is not None:
-        products.require_bias(outline(bias, "bias"), left, weight)
+        products.require_bias(outline(bias, "bias"), left, weight, left.dtype)
     return x.new_empty((*x.shape[:-1], layout[1]))
 
 
@@ -90,6 +107,64 @@ def back(ctx: Any, gradient: Any) -> tuple[Any, ...]:
 few_bits = Operator(f"few_bits(Tensor x, {WEIGHT}, Tensor? bias=None) -> Tensor", run_product, fake_product)
 few_bits_back = Operator(f"few_bits_back(Tensor gradient, {WEIGHT}) -> Tensor", run_back, fake_back)
 few_bits.record(keep, back)
+
+
+# ---- rows of 8 bits ----
+
+
+def run_scaled(
+    x: Any,
+    factors: Any,
+    number: float | None,
+    codes: Any,
+    scales: Any,
+    zeros: Any,
+    layout: list[int],
+    bias: Any = None,
+    out_dtype: Any = None,
+) -> Any:
+    weight = of_layout(layout, codes, scales, zeros)
+    added, scale_a = (None if tensor is None else tensor.detach() for tensor in (bias, factors))
+    scale_a = number if scale_a is None else scale_a
+    return products.product(x.detach(), weight, added, scale_a=scale_a, out_dtype=out_dtype)
+
+
+def fake_scaled(
+    x: Any,
+    factors: Any,
+    number: float | None,
+    codes: Any,
+    scales: Any,
+    zeros: Any,
+    layout: list[int],
+    bias: Any = None,
+    out_dtype: Any = None,
+) -> Any:
+    weight, left = of_layout(layout, codes, scales, zeros), outline(x, "x")
+    products.require_activations(left, layout[0], [outline(codes, "codes")])
+    scale_a = number if factors is None else outline(factors, "scale_a")
+    dtype = activations_of(left, weight, scale_a, out_dtype, None).result
+    if bias is not None:
+        products.require_bias(outline(bias, "bias"), left, weight, dtype)
+    return x.new_empty((*x.shape[:-1], layout[1]), dtype=torch_dtype(dtype))
+
+
+def keep_scaled(ctx: Any, inputs: Any, output: Any) -> None:
+    """Only the bias has a gradient, which needs nothing but that of the result."""
+
+
+def back_of_scaled(ctx: Any, gradient: Any) -> tuple[Any, ...]:
+    of_bias = gradient.reshape(-1, gradient.shape[-1]).sum(0) if ctx.needs_input_grad[7] else None
+    return *[None] * 7, of_bias, None
+
+
+few_bits_scaled = Operator(
+    f"few_bits_scaled(Tensor x, Tensor? factors, float? number, {WEIGHT}, Tensor? bias=None,"
+    " ScalarType? out_dtype=None) -> Tensor",
+    run_scaled,
+    fake_scaled,
+)
+few_bits_scaled.record(keep_scaled, back_of_scaled)
 
 
 # ---- weights of groups ----
@@ -130,7 +205,7 @@ def fake_grouped(
     offsets: Any,
     expected_rows: int | None = None,
 ) -> Any:
-    products.require_activations(outline(x, "x"), layout[0], [outline(codes, "codes")])
+    products.require_activations(outline(x, "x"), layout[0], [outline(codes, "codes")], OF_16_BITS)
     matrices = x.new_empty((codes.shape[0], *layout[:2]))
     return fake_tensors.of_grouped(x, matrices, offsets, expected_rows=expected_rows)
 

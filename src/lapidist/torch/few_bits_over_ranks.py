@@ -14,6 +14,7 @@ from lapidist.distributed.group_facts import members_of
 from lapidist.distributed.product_options import Options
 from lapidist.distributed.row_products import RowProducts
 from lapidist.quantised import product as products
+from lapidist.quantised.activations import OF_16_BITS
 from lapidist.quantised.packed_weight import of_layout
 from lapidist.torch.fake_tensors import outline
 from lapidist.torch.few_bits import WEIGHT
@@ -94,7 +95,7 @@ def fake(
     group: str,
     bias: Any = None,
 ) -> Any:
-    products.require_activations(outline(rows, "x"), layout[0], [outline(codes, "codes")])
+    products.require_activations(outline(rows, "x"), layout[0], [outline(codes, "codes")], OF_16_BITS)
     return rows.new_empty((count_of(kind, rows.shape[0], group), layout[1]))
 
 

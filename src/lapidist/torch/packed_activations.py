@@ -49,6 +49,17 @@ def linear(
     return hidden.reshape(*input.shape[:-1], weight.shape[1])
 
 
+def of_bytes(
+    input: Any, weight: PackedWeight, scale_a: Any, bias: Any, activation: str | None, out_dtype: Any
+) -> Any:
+    """The layer of an input in 8 bits, whose rows have factors."""
+    require_weight(weight)
+    if activation is not None:
+        require_activation(activation)
+    hidden = few_bits.scaled(input, weight, scale_a, bias, out_dtype)
+    return hidden if activation is None else ACTIVATIONS[activation](hidden)
+
+
 def in_one_launch(
     rows: Any, weight: PackedWeight, activation: str | None, keeps: bool, **operands: Any
 ) -> Any:

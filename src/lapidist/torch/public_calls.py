@@ -98,6 +98,7 @@ def linear(
     into: Any = None,
     epilogue: Any = None,
     invariant: bool | None = None,
+    scale_a: Any = None,
     **unknown: NoReturn,
 ) -> Any:
     """torch.nn.functional.linear(input, weight, bias): input @ weight.T + bias, in one launch.
@@ -115,9 +116,13 @@ def linear(
     `into`: a tensor of weight's shape, float32 say. The backward pass adds the weight's gradient to it, in
     its type, and weight.grad gets none. Or a `TokenTree`, whose bits no cut into micro-batches changes.
 
-    weight may be a `lapidist.quantised.PackedWeight` (k, n), as `PackedLinear.packed_weight`."""
+    weight may be a `lapidist.quantised.PackedWeight` (k, n), as `PackedLinear.packed_weight`. Its input may
+    be in e4m3 or int8, with `scale_a`, a factor or one for each row; it then has no gradient."""
     if unknown:
         raise unexpected(linear, unknown)
+    if scale_a is not None:
+        require_usual(precision, residual=residual, into=into, epilogue=epilogue, invariant=invariant)
+        return packed_activations.of_bytes(input, weight, scale_a, bias, activation, out_dtype)
     if invariant is not None or OPEN_BLOCKS:
         precision = with_invariance(precision, invariant)
     operands = input, weight, bias
@@ -135,6 +140,21 @@ def linear(
         return packed_activations.linear(input, weight, bias, activation, residual, epilogue)
     require_tensors(("bias",), input=input, weight=weight, bias=bias)
     input, weight, bias = in_autocast(input, weight, bias)
+    return followed_linear(input, weight, bias, activation, residual, epilogue, into, out_dtype, precision)
+
+
+def followed_linear(
+    input: Any,
+    weight: Any,
+    bias: Any,
+    activation: str | None,
+    residual: Any,
+    epilogue: Any,
+    into: Any,
+    out_dtype: Any,
+    precision: Precision,
+) -> Any:
+    """A layer of tensors, and what follows its sums."""
     if epilogue is not None:
         require_none(into)
         require_epilogue_alone(activation=activation, residual=residual)
@@ -235,10 +255,13 @@ def scaled(
     **unknown: NoReturn,
 ) -> Any:
     """(scale_a a) (scale_b b) + c of 8-bit floats, with factors of the shapes of lapidist.gemm. c alone has a
-    gradient.
+    gradient. b may be a `lapidist.quantised.PackedWeight`, with None for its factors, and a then int8, too.
     """
     if unknown:
         raise unexpected(scaled, unknown)
+    if isinstance(b, PackedWeight):
+        require_usual(precision=IEEE, scale_b=scale_b, c=c, promote=promote, invariant=invariant)
+        return few_bits.scaled(a, b, scale_a, None, out_dtype)
     require_tensors(("scale_a", "scale_b", "c"), a=a, b=b, scale_a=scale_a, scale_b=scale_b, c=c)
     return operators.scaled(a, b, scale_a, scale_b, c, out_dtype, promote, invariant)
 

@@ -7,7 +7,7 @@
 constexpr int PITCH = COLUMNS + 4;  // floats of a row of x; lanes of a warp then store to 32 banks
 
 // Sums of 16 columns of W, at places that hold stages no more.
-__device__ __forceinline__ void keep_sums(char* room, const Sum (&sums)[BN / 2], int warp, int lane) {
+__device__ __forceinline__ void keep_sums(char* room, const float (&sums)[BN / 2], int warp, int lane) {
   float* const to = reinterpret_cast<float*>(room) + lane % 4 * 2 * PITCH + warp * 16 + lane / 4;
 #pragma unroll
   for (int i = 0; i < BN / 2; ++i) to[(i / 4 * 8 + i % 2) * PITCH + i / 2 % 2 * 8] = sums[i];
@@ -60,7 +60,8 @@ __device__ __forceinline__ void reduce(const char* room, const Target<Element>& 
       if (to >= target.n) break;
       float two[2];
 #pragma unroll
-      for (int e = 0; e < 2; ++e) two[e] = sum.at[i + e] * factor_at(min_of(to + e, target.n - 1));
+      for (int e = 0; e < 2; ++e)
+        two[e] = sum.at[i + e] * factor_at(first_row + row, min_of(to + e, target.n - 1));
       target.finish(two, first_row + row, to);
     }
   }

@@ -12,29 +12,26 @@ typedef OfColumns<unsigned char, GROUPS> Zeros;
 constexpr int COLUMNS = 64 * COLUMN_GROUPS, CONSUMERS = 4 * COLUMN_GROUPS;  // warps
 constexpr int LOADERS = 4;  // warps, as registers are handed to four at once
 constexpr int THREADS = 32 * (CONSUMERS + LOADERS);
-// Factors of mxfp4 are powers of two, which bfloat16 holds exactly: the decoded weights are multiplied by them. So
-// they are by those of nvfp4.
-constexpr bool FOLDED = (FORMAT == MXFP4 && Decode<T>::HOLDS_E8M0) || FORMAT == NVFP4;
-constexpr bool SUMMED_AT_ONCE = FOLDED || GROUP == 0;
 
 // Bytes of a tile of 64 columns and 64 steps of k; factors of 128 steps are halved here.
 constexpr int CODES = 2048 * Codes<FORMAT>::VECTORS;
 constexpr int SCALES = GROUP ? 64 * 64 * static_cast<int>(sizeof(Scale)) / GROUP : 0;
 constexpr int POINTS = GROUP && ZEROS ? 64 * 64 / GROUP : 0;
-constexpr int X_BYTES = BN * 128;
+constexpr int X_BYTES = BN * 128;  // of a box: 64 steps of k of 16 bits, 128 of 8
+constexpr int BLOCKS_OF_BOX = 2 / static_cast<int>(sizeof(T));
 // Where they begin in a stage, which has two blocks of x, then those of each tile.
-constexpr int CODES_AT = 2 * X_BYTES, SCALES_AT = CODES_AT + COLUMN_GROUPS * 2 * CODES;
+constexpr int CODES_AT = 2 / BLOCKS_OF_BOX * X_BYTES, SCALES_AT = CODES_AT + COLUMN_GROUPS * 2 * CODES;
 constexpr int POINTS_AT = SCALES_AT + COLUMN_GROUPS * 2 * SCALES;
 constexpr int STAGE = (POINTS_AT + COLUMN_GROUPS * 2 * POINTS + 1023) / 1024 * 1024;
 
-// Where a thread reads in a stage: codes of its lane, factors and zero points of columns g and g + 8. Computed
-// once: the compiler else repeats the arithmetic for each block.
+// Where a thread reads in a stage: codes from those of a lane on, factors and zero points of columns g and g + 8.
+// Computed once: the compiler else repeats the arithmetic for each block.
 struct Place {
   unsigned codes, scales, points;
   unsigned zeros[2];  // zero points of whole columns
-  __device__ __forceinline__ Place(int warp, int lane) {
+  __device__ __forceinline__ Place(int warp, int lane, int first_lane) {
     const int tile = warp / 4, quarter = warp % 4, columns = quarter * 8 + lane / 4;
-    codes = CODES_AT + tile * 2 * CODES + quarter * (CODES / 4) + lane * 16;
+    codes = CODES_AT + tile * 2 * CODES + quarter * (CODES / 4) + first_lane * 16;
     scales = SCALES_AT + tile * 2 * SCALES + columns * static_cast<int>(sizeof(Scales));
     points = POINTS_AT + tile * 2 * POINTS + columns * static_cast<int>(sizeof(Zeros));
     opaque(codes);
@@ -113,8 +110,9 @@ __device__ __forceinline__ void produce(int loader, int lane, char* room, Barrie
     barrier_wait(&empty[slot], parity);
     if (lane == 0) {
       if (loader == 0) {
-        barrier_arrive_expect(arrival, count * X_BYTES);
-        for (int i = 0; i < count; ++i)
+        const int boxes = BLOCKS_OF_BOX == 2 ? 1 : count;
+        barrier_arrive_expect(arrival, boxes * X_BYTES);
+        for (int i = 0; i < boxes; ++i)
           tma_load(stage + i * X_BYTES, x, (2 * number + i) * 64, first_row, arrival);
       } else if (loader == 1) {
         lines.load<CODES>(stage + CODES_AT, lines.codes, number, count, arrival);

@@ -7,9 +7,8 @@ from lapidist_lab.bench.publish.cells import geomean, time_words, times_faster
 from lapidist_lab.bench.publish.record_views import short_chip
 from lapidist_lab.bench.publish.section import Data, Section
 from lapidist_lab.bench.publish.tables import table
-from lapidist_lab.bench.studies.few_bits import INT4, LAYERS, MODE, MXFP4
+from lapidist_lab.bench.studies.few_bits import LAYERS, MODE, OURS
 
-OURS = INT4, MXFP4
 DECODE = 64  # rows
 ORDER = {layer: number for number, layer in enumerate(LAYERS)}
 
@@ -48,10 +47,10 @@ def every_case(data: Data) -> str:
 
 
 WORDS = (
-    "`lapidist.quantised` multiplies bfloat16 by [weights of few bits](../tutorials/few-bits.md): int4 with"
-    " factors of 128, and MXFP4. Peers are cuBLAS and our own kernels with the weight in bfloat16, and"
-    " torch's operators for packed int4 and int8. Calls are captured in CUDA graphs, in turns without rest,"
-    " over weights that the L2 cannot hold.\n\n"
+    "`lapidist.quantised` multiplies bfloat16 and e4m3 by [weights of few bits](../tutorials/few-bits.md):"
+    " int4 with factors of 128, and MXFP4. Peers are cuBLAS and our own kernels with the weight in bfloat16,"
+    " and torch's operators for packed int4 and int8. Calls are captured in CUDA graphs, in turns without"
+    " rest, over weights that the L2 cannot hold.\n\n"
 )
 FEW_BITS = Section(lambda data: ours(data) and data, [lambda data: WORDS + every_case(data)])
 NOT_YET = Section(

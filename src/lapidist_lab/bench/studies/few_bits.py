@@ -1,7 +1,7 @@
 """Products with weights of few bits, beside those of bfloat16 and torch's own operators for such weights.
 
-All weights of a case are the same whole numbers, which each format holds exactly, by a factor of 2^-6. So one
-bfloat16 matrix is what all results are judged by.
+All weights of a case are the same whole numbers, which each format holds exactly, by a factor of 2^-6. Rows
+are rounded to e4m3. So one bfloat16 matrix is what all results are judged by, also those of rows in e4m3.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ from lapidist_lab.bench.studies.ladder_runs import Keep, sensor_range
 
 MODE = "few bits"
 PROTOCOL = replace(SUSTAINED, rounds=1, turn_seconds=0.1, checks=1)  # fifty cases of six ways
+BY_E4M3 = " by e4m3"
 INT4, MXFP4 = "lapidist, int4", "lapidist, mxfp4"
+OURS = INT4, MXFP4, INT4 + BY_E4M3, MXFP4 + BY_E4M3
 TORCH_INT4, TORCH_INT8 = "torch int4", "torch int8"
 EXPONENT, GROUP = -6, 128
 # Features out and in, of models' layers
@@ -55,16 +57,22 @@ class FewBitsStage(Stage):
         packed_bytes = case.n * case.k // 2
         needed = math.ceil(L2_MULTIPLE * self.device.l2_bytes / packed_bytes)
         count = max(1, min(needed, SETS_LIMIT))
-        seed, make = time.time_ns() % 2**31, self.framework.random
+        seed = time.time_ns() % 2**31
         rows = whole_numbers(self.framework, case) * 2.0**EXPONENT
         return Inputs(
-            [make(case.m, case.k, case.dtype, seed + i) for i in range(count)],
+            [rounded(self.framework, case, seed + i) for i in range(count)],
             [rows.clone().T for _ in range(count)],
             [self.framework.poisoned(case.m, case.n, case.dtype) for _ in range(count)],
             rotated=count >= needed,
             by_columns=True,
             make_columns=list,
         )
+
+
+def rounded(framework: Any, case: Case, seed: int) -> Any:
+    """Rows of bfloat16 that e4m3 holds."""
+    rows = framework.random(case.m, case.k, case.dtype, seed)
+    return rows.to(framework.torch.float8_e4m3fn).to(rows.dtype)
 
 
 def whole_numbers(framework: Any, case: Case) -> Any:
@@ -87,12 +95,12 @@ def codes_of(rows: Any, format: str) -> Any:
 
 
 class Packed:
-    """Our product by a weight of a format."""
+    """Our product by a weight of a format, of rows in bfloat16 or e4m3."""
 
     kind, columns, capturable = "production", False, True
 
     def __init__(self, name: str) -> None:
-        self.name, self.format = name, name.partition(", ")[2]
+        self.name, self.format = name, name.partition(", ")[2].removesuffix(BY_E4M3)
         self.nbytes = 0
 
     def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
@@ -108,7 +116,11 @@ class Packed:
         first = made(codes, scales, None, FORMATS[self.format], type_of, codes)
         weights = [replace(first, codes=first.codes.clone(), scales=first.scales.clone()) for _ in b]
         self.nbytes = first.nbytes
-        return lambda i: lapidist.matmul(a[i], weights[i], out=c[i])
+        if not self.name.endswith(BY_E4M3):
+            return lambda i: lapidist.matmul(a[i], weights[i], out=c[i])
+        rows = [x.to(torch.float8_e4m3fn) for x in a]
+        factors = torch.ones(case.m, device="cuda")
+        return lambda i: lapidist.matmul(rows[i], weights[i], scale_a=factors, out=c[i])
 
     def facts(self, device: Device) -> Facts:
         return Facts(config=f"{self.format}, factors of {32 if self.format == 'mxfp4' else GROUP}")
@@ -169,7 +181,7 @@ def contenders_of(stage: Stage, case: Case) -> list[Contender]:
         Vendor(stage.framework, case.math),
         *map(TorchOperator, (TORCH_INT4, TORCH_INT8)),
         KernelContender(None, case.math, disassembled=False),
-        *map(Packed, (INT4, MXFP4)),
+        *map(Packed, OURS),
     ]
 
 
@@ -178,7 +190,7 @@ def with_ratios(records: Sequence[Record], contenders: Sequence[Contender], devi
     was read. A peer that this torch does not have is left out.
     """
     ran = [record for record in records if record.kind != "peer" or record.error is None]
-    rivals = [r for r in ran if r.kernel not in (INT4, MXFP4) and r.seconds]
+    rivals = [r for r in ran if r.kernel not in OURS and r.seconds]
     best = min(rivals, key=lambda record: record.seconds or math.inf, default=None)
     nbytes = {one.name: one.nbytes for one in contenders if isinstance(one, Packed)}
     rows = []
@@ -200,7 +212,7 @@ def measure(ordinal: int, keep: Keep, part: Part = EVERY_CASE) -> tuple[Conditio
             raise DeviceError("bench few_bits: compares with torch; it was not found. Install torch")
         before, vendor = stage.gauge.look(), stage.framework.vendor("bfloat16")
         vendor += ", torch's _weight_int4pack_mm and _weight_int8pack_mm"
-        inputs = "rows standard normal; weights whole numbers of int4 and e2m1"
+        inputs = "rows standard normal, rounded to e4m3; weights whole numbers of int4 and e2m1"
         conditions = gather(
             stage.device, stage.device.name, MODE, str(PROTOCOL), vendor=vendor, inputs=inputs
         )

@@ -1,0 +1,155 @@
+// Warps of quantised/streamed.cu that multiply x of 16 bits: codes are decoded into its type.
+#pragma once
+#include "config.cuh"
+#include "quantised/stages.cuh"
+
+// Factors of mxfp4 are powers of two, which bfloat16 holds exactly: the decoded weights are multiplied by them. So
+// they are by those of nvfp4.
+constexpr bool FOLDED = (FORMAT == MXFP4 && Decode<T>::HOLDS_E8M0) || FORMAT == NVFP4;
+constexpr bool SUMMED_AT_ONCE = FOLDED || GROUP == 0;
+
+// What a thread multiplies: the fragments of 64 steps of k, decoded. FOLDED: by their factors too.
+struct Decoded {
+  Fragment at[4];
+  __device__ __forceinline__ void read(const char* stage, const Place& place, int block) {
+    Codes<FORMAT> codes;
+    const uint4* const from = reinterpret_cast<const uint4*>(stage + place.codes);
+#pragma unroll
+    for (int i = 0; i < codes.VECTORS; ++i) codes.at[i] = from[(block * 4 * codes.VECTORS + i) * 32];
+    unsigned zeros[GROUPS][2], larger[GROUPS][2];
+    zero_points(stage, place, block, zeros);
+    bool two_factors = false;
+    if constexpr (FORMAT == NVFP4) {
+      const Scales of_columns = scales_of(stage, place, block);
+#pragma unroll
+      for (int group = 0; group < GROUPS; ++group) by_factors<T>(of_columns, group, larger[group]);
+    } else if constexpr (FOLDED) {
+      two_factors = powers(stage, place, block, larger);
+    }
+#pragma unroll
+    for (int step = 0; step < 4; ++step) {
+      const int group = step * GROUPS / 4;
+      if constexpr (FOLDED) codes.template decode<T>(step, zeros[group], larger[group], at[step]);
+      else codes.template decode<T>(step, zeros[group], at[step]);
+    }
+    if constexpr (FOLDED)
+      if (two_factors) multiply_again(stage, place, block);
+  }
+  static __device__ __forceinline__ void zero_points(const char* stage, const Place& place, int block,
+                                                     unsigned (&zeros)[GROUPS][2]) {
+#pragma unroll
+    for (int i = 0; i < 2 * GROUPS; ++i) {
+      zeros[i / 2][i % 2] = place.zeros[i % 2];
+      if constexpr (ZEROS && GROUP) zeros[i / 2][i % 2] = points_of(stage, place, block).at[i / 2][i % 2];
+    }
+  }
+  // Powers of two by which e2m1 is multiplied: 2^126 by the factor, as long as all are up to 1. Else 2^126
+  // alone, and the factors follow.
+  static __device__ __forceinline__ bool powers(const char* stage, const Place& place, int block,
+                                                unsigned (&larger)[GROUPS][2]) {
+    const unsigned four = *reinterpret_cast<const unsigned*>(&scales_of(stage, place, block));
+    const bool two_factors = __any_sync(0xffffffffu, four & 0x80808080u);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const unsigned power = ((four >> 8 * i & 0xFF) + 126) << 7;
+      larger[i / 2][i % 2] = two_factors ? Decode<T>::LARGER : power * 0x10001u;
+    }
+    return two_factors;
+  }
+  __device__ __forceinline__ void multiply_again(const char* stage, const Place& place, int block) {
+    const Scales of_columns = scales_of(stage, place, block);
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      const float factor = factor_of(of_columns.at[i / 8 % GROUPS][i % 2]);
+      at[i / 4][i % 4] = product(Decode<T>::pair_of(at[i / 4][i % 4]),
+                                 Decode<T>::pair_of(Decode<T>::of_floats(factor, factor)));
+    }
+  }
+};
+
+// Sums of a group, multiplied by the factors of the thread's two columns.
+__device__ __forceinline__ void add_group(Sum (&sums)[BN / 2], const Sum (&of_group)[BN / 2], Scale first,
+                                          Scale second) {
+  const float factors[2] = {factor_of(first), factor_of(second)};
+#pragma unroll
+  for (int i = 0; i < BN / 2; ++i) sums[i] += factors[i / 2 % 2] * of_group[i];
+}
+
+// Steps of k that wgmma adds up before factors multiply: of a stage, a block or half of it.
+constexpr int BATCH = GROUP == 32 && !FOLDED ? 2 : 4;
+
+struct Consumer {
+  Decoded decoded[2];
+  Sum sums[BN / 2], of_group[BN / 2];
+  Place place;
+
+  // A block of the stage; behind its first products, `next` decodes what follows.
+  template <typename Next>
+  __device__ __forceinline__ void multiply(const char* stage, int block, Next next) {
+    const Descriptor x = describe(stage + block * X_BYTES);
+#pragma unroll
+    for (int first = 0; first < 4; first += BATCH) {
+      products_begin();
+#pragma unroll
+      for (int step = first; step < first + BATCH; ++step) {
+        const Descriptor steps = x + step_along_k<false>(step);
+        if constexpr (SUMMED_AT_ONCE) {
+          Wgmma<BN>::multiply(sums, decoded[block].at[step], steps);
+        } else {
+          const int old = step > first || (GROUP == 128 && block > 0);
+          Wgmma<BN>::multiply(of_group, decoded[block].at[step], steps, old);
+        }
+      }
+      products_commit();
+      if (first == 0) next();
+      products_wait<0>();
+      if constexpr (SUMMED_AT_ONCE) {
+        sums_arrive(sums);
+      } else {
+        sums_arrive(of_group);
+        if (GROUP < 128 || block > 0) {
+          const Scales& of_columns = scales_of(stage, place, block);
+          const int group = first / 2 % GROUPS;
+          add_group(sums, of_group, of_columns.at[group][0], of_columns.at[group][1]);
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ Consumer(int warp, int lane, const char* points, int tile)
+      : place(warp, lane, lane) {
+    if constexpr (ZEROS && GROUP == 0) {
+      const Zeros& both = reinterpret_cast<const Zeros*>(points)[tile * 32 + warp % 4 * 8 + lane / 4];
+      place.zeros[0] = both.at[0][0];
+      place.zeros[1] = both.at[0][1];
+    }
+  }
+
+  __device__ __forceinline__ void run(char* room, Barrier* full, Barrier* empty, const Range& range) {
+#pragma unroll
+    for (int i = 0; i < BN / 2; ++i) sums[i] = of_group[i] = 0;
+    int slot = 0, parity = 0;
+    if (range.begin < range.end) {
+      barrier_wait(&full[0], 0);
+      decoded[0].read(room, place, 0);
+    }
+    for (int number = range.begin; number < range.end; ++number) {
+      const char* const stage = room + slot * STAGE;
+      const int here = slot;
+      const bool two = range.has_two(number);
+      if (++slot == STAGES) slot = 0, parity ^= 1;
+      const auto next_stage = [&] {
+        if (number + 1 == range.end) return;
+        barrier_wait(&full[slot], parity);
+        decoded[0].read(room + slot * STAGE, place, 0);
+      };
+      multiply(stage, 0, [&] {
+        if (two) decoded[1].read(stage, place, 1);
+        else next_stage();
+      });
+      if (two) multiply(stage, 1, next_stage);
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) barrier_arrive(&empty[here]);
+    }
+  }
+};
