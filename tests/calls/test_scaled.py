@@ -68,6 +68,22 @@ def test_every_form_in_the_machine(rng: np.random.Generator, forms: tuple[str, s
     assert judge(out, a, b, scale_a=scale_a, scale_b=scale_b, exact=True).ok
 
 
+@pytest.mark.parametrize(("a_form", "b_form"), PAIRS)
+@pytest.mark.parametrize("output", ["float32", "bfloat16"])
+def test_a_plan_is_found_where_a_bias_follows(a_form: str, b_form: str, output: str) -> None:
+    """The planner is free: such products have no binary of their class whose sums others would have."""
+    rng = np.random.default_rng(0)
+    a, b = fresh(rng, (512, 256), E4M3), fresh(rng, (256, 768), E4M3)
+    scales = {
+        "scale_a": factors(rng, a_form, 512, 256),
+        "scale_b": factors(rng, b_form, 768, 256, of_b=True),
+    }
+    added = lapidist.epilogues.bias(bias=np.ones(768, output))
+    plan = lapidist.plan(a, b, out_dtype=output, epilogue=added, device="machine", **scales)
+    assert plan.plan is not None
+    assert plan.plan.kernel.name == "wgmma"
+
+
 @pytest.mark.parametrize("output", ["float32", "bfloat16", "float16"])
 def test_random_factors_with_alpha_beta_and_other_results(rng: np.random.Generator, output: str) -> None:
     a, b = fresh(rng, (70, 300), E4M3), fresh(rng, (300, 96), E5M2)

@@ -144,7 +144,7 @@ def changed_knobs(config: Config) -> dict[str, Any]:
 def class_of(problem: Problem, device: Device) -> ProductClass | None:
     """The class of a problem; None if no set was chosen for such problems."""
     layout = problem.a.layout[0] + problem.b.layout[0]
-    math, (computed, out) = problem.math, as_usual(problem)
+    math, (computed, out) = problem.math, as_usual(without_bias(problem))
     if (
         device.capability != CAPABILITY
         or problem.batch
@@ -152,7 +152,7 @@ def class_of(problem: Problem, device: Device) -> ProductClass | None:
         or not problem.d.lies("row")
         or problem.n < LEAST
         or problem.k < LEAST
-        or properties(without_bias(computed)) != common_properties(math)
+        or properties(computed) != common_properties(math)
     ):
         return None
     c = problem.c or problem.d
@@ -175,6 +175,7 @@ def as_usual(problem: Problem) -> tuple[Problem, str]:
 
 
 def without_bias(problem: Problem) -> Problem:
+    """A bias behind factors stays: compilers may fuse it with them, and the sums of such plans differ."""
     return replace(problem, fused=None) if adds_bias_alone(problem) else problem
 
 
