@@ -74,10 +74,7 @@ def test_a_plan_is_found_where_a_bias_follows(a_form: str, b_form: str, output: 
     """The planner is free: such products have no binary of their class whose sums others would have."""
     rng = np.random.default_rng(0)
     a, b = fresh(rng, (512, 256), E4M3), fresh(rng, (256, 768), E4M3)
-    scales = {
-        "scale_a": factors(rng, a_form, 512, 256),
-        "scale_b": factors(rng, b_form, 768, 256, of_b=True),
-    }
+    scales = {"scale_a": factors(rng, a_form, 512, 256), "scale_b": factors(rng, b_form, 768, 256, of_b=True)}
     added = lapidist.epilogues.bias(bias=np.ones(768, output))
     plan = lapidist.plan(a, b, out_dtype=output, epilogue=added, device="machine", **scales)
     assert plan.plan is not None

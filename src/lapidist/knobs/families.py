@@ -255,6 +255,7 @@ FEW_BITS: Knobs = (
     Knob("ZEROS", "1: groups have zero points"),
     Knob("WARPS", "warps of a block"),
 )
+DECODED: Knobs = (*FEW_BITS, Knob("CODES_ALONE", "1: codes in e4m3, without factors", 0))
 SKINNY: Knobs = (
     *FEW_BITS,
     Knob("BIAS", "1: a number for each column is added"),

@@ -86,7 +86,7 @@ OWN: dict[str, Knobs] = {
     "ladder/31_wgmma_streamk.cu": STREAMK,
     "packing/widen.cu": families.WIDEN,
     "placement.cu": COMMON,
-    "quantised/decoded.cu": families.FEW_BITS,
+    "quantised/decoded.cu": families.DECODED,
     "quantised/skinny.cu": families.SKINNY,
     "quantised/streamed.cu": families.STREAMED,
     "second/largest.cu": families.LARGEST,

@@ -370,12 +370,16 @@ def multiplying(
 
 
 @lru_cache(maxsize=256)
-def decoding(weight: Weight, architecture: str, assembled: bool = True) -> Launch:
-    """The launch that writes the weight as (n, k), row after row."""
+def decoding(weight: Weight, architecture: str, assembled: bool = True, codes: bool = False) -> Launch:
+    """The launch that writes the weight as (n, k), row after row. `codes`: without factors, in e4m3."""
     tiles = tiles_of(weight.n)
     numbers = {"n": weight.n, "tiles": tiles, "blocks": weight.blocks, "per_group": weight.per_group}
     binary = compile_kernel(
-        "quantised/decoded.cu", "decoded", weight.knobs(DECODING_WARPS), architecture, assembled=assembled
+        "quantised/decoded.cu",
+        "decoded",
+        weight.knobs(DECODING_WARPS) | {"CODES_ALONE": int(codes)},
+        architecture,
+        assembled=assembled,
     )
     grid = -(-4 * tiles * weight.blocks // DECODING_WARPS), 1, 1
     return Launch(

@@ -20,6 +20,7 @@ from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError, 
 from lapidist.frameworks.arrays import HOST, Operand, operand_of
 from lapidist.frameworks.new_arrays import empty, tell_written
 from lapidist.launch import AS_IT_IS, Launch
+from lapidist.quantised import decoded_codes
 from lapidist.quantised.activations import (
     EXACT,
     OF_16_BITS,
@@ -203,6 +204,10 @@ def run(
     m = int(np.prod(x.shape[:-1]))
     if activations.factors is not None:
         require_wgmma(x, backend.chip)
+        if decoded_codes.takes(weight, activations, m):
+            of_16_bits = described_for(weight, OF_16_BITS[0])
+            decoded_codes.multiply(activations, weight, of_16_bits, bias, out, backend)
+            return
     elif decode if decode is not None else m > few_rows(backend.chip):
         by_decoding(x, weight, bias, out, backend)
         return

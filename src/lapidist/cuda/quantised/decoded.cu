@@ -1,12 +1,27 @@
 // Weights of few bits in 16, one row of D for each column: what other kernels multiply by many rows of x. A
-// factor rounds its products to the type of D.
+// factor rounds its products to the type of D. With CODES_ALONE they are codes in e4m3, which are exact.
 #include "config.cuh"
 #include "quantised/decode.cuh"
 
 typedef long long i64;
 using namespace quantised;
 
-constexpr int PITCH = 36;  // words of a row of 64 steps; eight rows further is another bank
+// Two steps of k of a row.
+template <bool Codes>
+struct Two {
+  typedef Pair Type;
+  static __device__ __forceinline__ Pair of(float low, float high) { return Decode<T>::of_floats(low, high); }
+};
+template <>
+struct Two<true> {
+  typedef unsigned short Type;
+  static __device__ __forceinline__ Type of(float low, float high) {
+    return __nv_cvt_float2_to_fp8x2(make_float2(low, high), __NV_SATFINITE, __NV_E4M3);
+  }
+};
+typedef Two<CODES_ALONE != 0>::Type Word;
+constexpr int VECTORS = 64 * sizeof(Word) / 32;  // of 16 bytes in a row of 64 steps
+constexpr int PITCH = 32 + 16 / sizeof(Word);    // words of such a row; eight rows further is another bank
 
 typedef OfColumns<Scale, GROUPS> Scales;
 typedef OfColumns<unsigned char, GROUPS> Zeros;
@@ -38,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
   const Scales of_columns = scales[at];
   Zeros points;
   if constexpr (ZEROS) points = zeros[at];
-  Pair words[2][8];
+  Word words[2][8];
 #pragma unroll
   for (int step = 0; step < 4; ++step) {
     const int group = step * GROUPS / 4;
@@ -51,23 +66,24 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     codes.template decode<T>(step, of_both, a);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      float factor = factor_of(of_columns.at[group][i % 2]);
+      float factor = CODES_ALONE ? 1 : factor_of(of_columns.at[group][i % 2]);
       if constexpr (FORMAT == NVFP4) factor *= weights[0];
       words[i % 2][2 * step + i / 2] =
-          Decode<T>::of_floats(low_of(a[i], T()) * factor, high_of(a[i], T()) * factor);
+          Two<CODES_ALONE != 0>::of(low_of(a[i], T()) * factor, high_of(a[i], T()) * factor);
     }
   }
   // Through shared memory, so that lanes store vectors of 8 steps.
-  __shared__ alignas(16) Pair rows[WARPS][16][PITCH];
-  Pair(&here)[16][PITCH] = rows[threadIdx.x / 32];
+  __shared__ alignas(16) Word rows[WARPS][16][PITCH];
+  Word(&here)[16][PITCH] = rows[threadIdx.x / 32];
 #pragma unroll
   for (int i = 0; i < 16; ++i) here[i / 8 * 8 + g][4 * (i % 8) + t] = words[i / 8][i % 8];
   __syncwarp();
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int column = 4 * i + lane / 8, row = tile * 64 + quarter * 16 + column;
+  for (int i = 0; i < VECTORS / 2; ++i) {
+    const int column = 32 / VECTORS * i + lane / VECTORS, row = tile * 64 + quarter * 16 + column;
+    const int vector = lane % VECTORS;
     if (row < n)
-      D[(static_cast<i64>(row) * blocks + block) * 8 + lane % 8] =
-          *reinterpret_cast<const uint4*>(&here[column][lane % 8 * 4]);
+      D[(static_cast<i64>(row) * blocks + block) * VECTORS + vector] =
+          *reinterpret_cast<const uint4*>(&here[column][vector * (32 / VECTORS)]);
   }
 }
