@@ -68,6 +68,8 @@ class DeviceMemory:
         self.end, self.count, self.used = START, 0, 0
         self.total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
         self.pieces: dict[int, Piece] = {}
+        self.of_graphs: dict[int, Piece] = {}  # those that a graph's nodes allocate
+        self.graph_peaks = [0, 0]  # most bytes of them: since the last reset, since the last trim
         self.starts: list[int] = []
 
     def close(self) -> None:
@@ -85,13 +87,39 @@ class DeviceMemory:
             self.count += 1
             name = f"allocation {self.count}, of {CALLS[kind]}"
         piece = Piece(name, start, nbytes, kind, array)
-        if kind == DEVICE and nbytes <= FOLLOWED:
-            array[:] = 0xFF  # NaN, or -1: what nobody wrote is no zero on a card either
-            piece.undefined = np.full(nbytes, 0xFF, np.uint8)
-        self.end, self.used = start + max(nbytes, 1), self.used + nbytes
-        self.pieces[start] = piece
-        insort(self.starts, start)
+        self.end = start + max(nbytes, 1)
+        self.begin(piece)
         return piece
+
+    def begin(self, piece: Piece) -> None:
+        """The piece is there from now on, and nobody wrote into it."""
+        if piece.kind == DEVICE and piece.nbytes <= FOLLOWED:
+            piece.array[:] = 0xFF  # NaN, or -1: what nobody wrote is no zero on a card either
+            piece.undefined = np.full(piece.nbytes, 0xFF, np.uint8)
+        self.used += piece.nbytes
+        self.pieces[piece.start] = piece
+        insort(self.starts, piece.start)
+
+    def reserve(self, nbytes: int) -> Piece | None:
+        """A piece for a graph's nodes, which is there from when one allocates it until it is freed."""
+        piece = self.allocate(nbytes, DEVICE, f"allocation {self.count + 1}, of a graph")
+        if piece is not None:
+            self.count += 1
+            self.free(piece.start)
+            self.of_graphs[piece.start] = piece
+        return piece
+
+    def revive(self, start: int) -> bool:
+        """Whether a graph's piece could be allocated: there is room, and it is not there yet."""
+        piece = self.of_graphs[start]
+        if start in self.pieces or self.used + piece.nbytes > self.total:
+            return False
+        self.begin(piece)
+        self.graph_peaks = [max(peak, self.graph_bytes()) for peak in self.graph_peaks]
+        return True
+
+    def graph_bytes(self) -> int:
+        return sum(piece.nbytes for start, piece in self.of_graphs.items() if start in self.pieces)
 
     def free(self, start: int) -> bool:
         piece = self.pieces.get(start)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from lapidist.errors import ArgumentError
-from lapidist.launch import Launch
+from lapidist.launch import Launch, Memory
 from lapidist.machine.authors.findings import Finding, Judge
 from lapidist.machine.authors.kernel_text import KernelText, demangled
 from lapidist.machine.faults import (
@@ -100,11 +100,13 @@ class KernelRuns:
         self.earlier: dict[int, Earlier] = {}  # by seed: what the launches before did
         self.notes: dict[str, None] = {}
         self.order = StreamOrder()
+        self.heap: tuple[Memory, ...] = ()  # what kernels took by malloc, and nobody freed
 
     def run(self, launch: Launch, text: KernelText, stream: int) -> int:
         """All runs of a launch. Returns the error that the program sees from then on, 0 for none."""
         kernel = demangled(text.entry)
         judge = self.judge(kernel, text.sources)
+        launch = replace(launch, memory=(*launch.memory, *self.heap))
         self.launches[kernel] = self.launches.get(kernel, 0) + 1
         refusal = self.run_schedules(launch, text, stream, judge) if self.is_followed(launch, kernel) else ""
         fault = self.run_once(launch, judge, None)
@@ -185,7 +187,9 @@ class KernelRuns:
         except MachineFault as fault:
             judge.take(fault)
             return fault
-        if seed is not None:
+        if seed is None:
+            self.heap = report.heap
+        else:
             self.earlier[seed] = report.touched
         return report.touched
 
