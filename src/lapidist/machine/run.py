@@ -96,7 +96,7 @@ class Report:
         default_factory=dict, repr=False, compare=False
     )  # by line of a branch: 1 | 2
     touched: Earlier = field(default_factory=Earlier, repr=False, compare=False)  # if `earlier` was given
-    heap: tuple[Memory, ...] = field(default=(), repr=False, compare=False)  # what malloc gave, and nobody freed
+    heap: tuple[Memory, ...] = field(default=(), repr=False, compare=False)  # what nobody freed
 
     def __str__(self) -> str:
         schedule = (

@@ -19,6 +19,7 @@ from lapidist.machine.programs import chip_answers
 from lapidist.machine.programs.device_memory import DEVICE, FOLLOWED, MANAGED, VARIABLE, DeviceMemory
 from lapidist.machine.programs.kernel_runs import KernelRuns
 from lapidist.machine.programs.modules import ProgramModule
+from lapidist.machine.programs.runtime_functions import refusal
 from lapidist.machine.ptx.syntax_tree import Kernel
 from lapidist.machine.run import check_tensor_map
 from lapidist.machine.tensor_map_bytes import MAGIC, MAP_BYTES, decoded, encoded
@@ -216,7 +217,7 @@ class RuntimeCalls:
         return Answer(0 if self.memory.revive(numbers[0]) else OUT_OF_MEMORY)
 
     def graph_memory(self, numbers: tuple[int, ...], content: bytes) -> Answer:
-        """Bytes in use and their peak; bytes kept for graphs and their peak, as cudaGraphMemAttribute has them."""
+        """Bytes in use, and kept, each with its peak, in the order of cudaGraphMemAttributeType."""
         peak, kept = self.memory.graph_peaks
         return Answer(0, (self.memory.graph_bytes(), peak, kept, max(peak, kept)))
 
@@ -357,8 +358,8 @@ class RuntimeCalls:
     def lacking(self, numbers: tuple[int, ...], content: bytes) -> Answer:
         name = content.decode()
         self.runs.notes[
-            f"{name} was called, which the stand-in for the CUDA runtime lacks: it answered"
-            " cudaErrorNotSupported. Write that part with kernels, copies, streams and events"
+            f"{name} was called, which the stand-in for the CUDA runtime lacks: {refusal(name)}. The call"
+            " answered cudaErrorNotSupported"
         ] = None
         return Answer()
 

@@ -57,6 +57,8 @@ API cudaError_t cudaDeviceGetCacheConfig(int* config) {
   return done(SUCCESS);
 }
 
+API cudaError_t cudaDeviceSynchronize(void);
+
 // Bytes of a thread's stack, of printf's buffer and of the heap; depth and launches of kernels by kernels; bytes
 // that L2 fetches, and keeps. They are kept, and limit nothing.
 static size_t limits[] = {1024, 1 << 20, 8 << 20, 2, 2048, 64, 0};
@@ -74,6 +76,16 @@ API cudaError_t cudaDeviceGetLimit(size_t* value, unsigned limit) {
   *value = limit < LIMITS ? limits[limit] : 0;
   return done(limit < LIMITS ? SUCCESS : UNSUPPORTED_LIMIT);
 }
+
+// Names of CUDA 12 and older.
+API cudaError_t cudaThreadSetLimit(unsigned limit, size_t value) { return cudaDeviceSetLimit(limit, value); }
+API cudaError_t cudaThreadGetLimit(size_t* value, unsigned limit) { return cudaDeviceGetLimit(value, limit); }
+API cudaError_t cudaThreadSynchronize(void) { return cudaDeviceSynchronize(); }
+API cudaError_t cudaThreadExit(void) { return done(SUCCESS); }
+API cudaError_t cudaThreadSetCacheConfig(int config) { return done(SUCCESS); }
+API cudaError_t cudaThreadGetCacheConfig(int* config) { return cudaDeviceGetCacheConfig(config); }
+API cudaError_t cudaSetDoubleForDevice(double* number) { return done(SUCCESS); }
+API cudaError_t cudaSetDoubleForHost(double* number) { return done(SUCCESS); }
 
 API cudaError_t cudaDeviceGetSharedMemConfig(int* config) {
   *config = 1;  // banks of four bytes

@@ -64,6 +64,22 @@ API cudaError_t cudaDeviceSetMemPool(int device, Pool* pool) {
   return cudaSetDevice(device);
 }
 
+typedef struct {
+  int kind, number;
+} Location;
+
+API cudaError_t cudaMemGetDefaultMemPool(Pool** pool, const Location* location, int kind) {
+  return cudaDeviceGetDefaultMemPool(pool, location->number);
+}
+
+API cudaError_t cudaMemGetMemPool(Pool** pool, const Location* location, int kind) {
+  return cudaDeviceGetMemPool(pool, location->number);
+}
+
+API cudaError_t cudaMemSetMemPool(const Location* location, int kind, Pool* pool) {
+  return cudaDeviceSetMemPool(location->number, pool);
+}
+
 API cudaError_t cudaMemPoolCreate(Pool** pool, const void* properties) {
   *pool = malloc(sizeof(Pool));
   **pool = (Pool){{0, 1, 1, 1}};
@@ -106,13 +122,18 @@ API cudaError_t cudaMemPoolGetAttribute(Pool* pool, unsigned attribute, void* va
   return error;
 }
 
-API cudaError_t cudaMemPoolSetAccess(Pool* pool, const int* descriptions, size_t count) {
-  return cudaSetDevice(count ? descriptions[1] : 0);  // each begins with the kind and number of who has access
+typedef struct {
+  Location who;
+  int flags;
+} Access;
+
+API cudaError_t cudaMemPoolSetAccess(Pool* pool, const Access* accesses, size_t count) {
+  return cudaSetDevice(count ? accesses->who.number : 0);
 }
 
-API cudaError_t cudaMemPoolGetAccess(int* flags, Pool* pool, const int* location) {
+API cudaError_t cudaMemPoolGetAccess(int* flags, Pool* pool, const Location* location) {
   *flags = READ_AND_WRITE;
-  return cudaSetDevice(location[1]);
+  return cudaSetDevice(location->number);
 }
 
 static cudaError_t add_memory(Node** node, Graph* graph, Node* const* before, size_t count, Work* work,
