@@ -9,7 +9,7 @@ import pytest
 
 from cuda_memory_programs import MEMORY
 from cuda_programs import fat_ptx, program, ptx
-from lapidist.machine.programs.device_memory import DeviceMemory
+from lapidist.machine.programs.device_memory import PINNED, DeviceMemory
 from lapidist.machine.programs.run_program import run_program
 
 FAULT = "cudaDeviceSynchronize(): an illegal memory access was encountered"
@@ -54,6 +54,24 @@ def test_nobody_wrote_a_graphs_memory_when_it_is_allocated() -> None:
         memory.write(piece.start, 64)
         assert memory.free(piece.start)
     assert memory.reserve(1 << 50) is None
+    memory.close()
+
+
+def test_what_a_schedule_writes_is_undone() -> None:
+    memory = DeviceMemory()
+    pieces = [memory.allocate(nbytes, PINNED) for nbytes in (5000, 16)]
+    arrays = [piece.array for piece in pieces if piece is not None]
+    for array in arrays:
+        array[:] = 1
+    with memory.undone():
+        for array in arrays:
+            array[::2] = 2
+            assert (array[::2] == 2).all()
+            assert (array[1::2] == 1).all()
+    assert all((array == 1).all() for array in arrays)
+    later = memory.allocate(8, PINNED)
+    assert later is not None
+    later.array[:] = 3
     memory.close()
 
 

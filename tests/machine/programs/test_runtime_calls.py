@@ -34,7 +34,7 @@ class Program:
     """Calls by name, as the stand-in makes them."""
 
     def __init__(self, memory: DeviceMemory, seeds: int = 1) -> None:
-        self.memory, self.runs = memory, KernelRuns(seeds, (), {}, 1 << 32, DEFAULT_BUDGET)
+        self.memory, self.runs = memory, KernelRuns(memory, seeds, (), {}, 1 << 32, DEFAULT_BUDGET)
         self.calls = RuntimeCalls(memory, self.runs, 13)
 
     def ask(self, name: str, *numbers: int, content: bytes = b"") -> Answer:

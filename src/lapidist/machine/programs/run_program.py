@@ -70,7 +70,7 @@ def run_program(
         library = build_stand_in(needs, folder)
         memory = DeviceMemory()
         try:
-            runs = KernelRuns(seeds, ignore, levels or {}, memory.total, budget, most_warps)
+            runs = KernelRuns(memory, seeds, ignore, levels or {}, memory.total, budget, most_warps)
             calls = RuntimeCalls(memory, runs, needs.major)
             code = served([str(executable.absolute()), *arguments], library, memory, calls, output)
         finally:
