@@ -159,8 +159,7 @@ def run(
         machine.observer = Several(machine.observer, watch)
     try:
         scheduler.run()
-        machine.register_pool.check()
-        machine.heap.close()
+        machine.end()
     finally:
         memory.regions.clear()  # the machine is part of cycles, which would keep a caller's arrays
     counts, seconds = collect(scheduler, counter) if counting else None, time.perf_counter() - start
