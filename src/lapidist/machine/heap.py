@@ -21,20 +21,20 @@ class Heap:
         self.memory = memory
         self.space: np.ndarray | None = None
         self.end, self.live = 0, sum(piece.end - piece.start for piece in self.pieces())
-        self.left: tuple[Memory, ...] = ()  # what nobody freed, once the launch has ended
+        self.survivors: tuple[Memory, ...] = ()  # what nobody freed, once the launch has ended
 
     def pieces(self) -> list[Region]:
         return [region for region in self.memory.regions if region.name == PIECE_NAME]
 
     def close(self) -> None:
         """The launch has ended: what is left counts as written, and is there for the launches behind."""
-        left = []
+        survivors = []
         for piece in self.pieces():
             owner, nbytes = piece.owner, piece.end - piece.start
             assert isinstance(owner, np.ndarray)
             part = owner[piece.start - owner.ctypes.data :][:nbytes]
-            left.append(Memory(PIECE_NAME, piece.start, nbytes, part, np.zeros(nbytes, np.uint8)))
-        self.left = tuple(left)
+            survivors.append(Memory(PIECE_NAME, piece.start, nbytes, part, np.zeros(nbytes, np.uint8)))
+        self.survivors = tuple(survivors)
 
     def give(self, nbytes: int) -> int:
         """The address of a new piece, full of ones as nobody wrote it; 0 where the heap is full."""

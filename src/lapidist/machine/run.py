@@ -164,7 +164,7 @@ def run(
         memory.regions.clear()  # the machine is part of cycles, which would keep a caller's arrays
     counts, seconds = collect(scheduler, counter) if counting else None, time.perf_counter() - start
     did = scheduler.reached_lines(), scheduler.ways(), touched_by(scheduler, earlier)
-    return Report(counts, seed, seconds, machine.steps, *did, machine.heap.left)
+    return Report(counts, seed, seconds, machine.steps, *did, machine.heap.survivors)
 
 
 def scheduler_of(

@@ -118,8 +118,8 @@ def dynamic_shared(blocks: int, threads: int, static_bytes: int) -> int:
     """Bytes of dynamic shared memory that so many blocks of an SM may each have; 0 where they do not fit."""
     if blocks < 1 or blocks_per_sm(threads, static_bytes) < blocks:
         return 0
-    each = CHIP.shared_per_sm // blocks // SHARED_UNIT * SHARED_UNIT - RESERVED_SHARED
-    return min(each, CHIP.shared_per_block) - static_bytes
+    most = CHIP.shared_per_sm // blocks // SHARED_UNIT * SHARED_UNIT - RESERVED_SHARED
+    return min(most, CHIP.shared_per_block) - static_bytes
 
 
 def clusters_on_chip(blocks: int, threads: int, shared_bytes: int) -> int:

@@ -218,8 +218,8 @@ class RuntimeCalls:
 
     def graph_memory(self, numbers: tuple[int, ...], content: bytes) -> Answer:
         """Bytes in use, and kept, each with its peak, in the order of cudaGraphMemAttributeType."""
-        peak, kept = self.memory.graph_peaks
-        return Answer(0, (self.memory.graph_bytes(), peak, kept, max(peak, kept)))
+        peak, reserved = self.memory.graph_peaks
+        return Answer(0, (self.memory.graph_bytes(), peak, reserved, max(peak, reserved)))
 
     def reset_graph_memory(self, numbers: tuple[int, ...], content: bytes) -> Answer:
         self.memory.graph_peaks[0] = self.memory.graph_bytes()
