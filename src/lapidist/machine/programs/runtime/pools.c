@@ -155,8 +155,8 @@ API cudaError_t cudaGraphMemAllocNodeGetParams(const Node* node, AllocationParam
     return done(INVALID_VALUE);
   }
   int where[4] = {1, 0, 1, 0};  // pinned in place, not shared, on a device: device 0
-  *parameters = (AllocationParameters){.nbytes = node->work.memory.nbytes,
-                                       .address = node->work.memory.address};
+  *parameters =
+      (AllocationParameters){.nbytes = node->work.memory.nbytes, .address = node->work.memory.address};
   for (size_t n = 0; n < sizeof where; n++) {
     parameters->properties[n] = ((char*)where)[n];
   }

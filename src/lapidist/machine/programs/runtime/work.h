@@ -5,7 +5,7 @@
 // As cudaGraphNodeType has them
 enum { KERNEL, COPY, FILL, HOST, CHILD, EMPTY, WAIT, RECORD, ALLOCATE = 10, RELEASE };
 enum { DEVICE, PINNED, MANAGED };              // kinds of memory
-enum { WAITED_FOR, RETURNS_EARLY, IN_GRAPH };                   // how asynchronous a copy is
+enum { WAITED_FOR, RETURNS_EARLY, IN_GRAPH };  // how asynchronous a copy is
 enum {
   INVALID_PITCH = 12,
   INVALID_HANDLE = 400,
