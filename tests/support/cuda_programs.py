@@ -47,6 +47,9 @@ extern "C" __global__ void bulk(float *to) {
                      "cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;"
                      ::"l"(to), "r"(from) : "memory");
 }
+extern "C" __global__ void keep(int **slot) { *slot = new int(7); }
+extern "C" __global__ void use(int **slot, int *out) { *out = **slot; }
+extern "C" __global__ void drop(int **slot) { delete *slot; }
 """
 RACE_LINE, READ_LINE, SAXPY_LINE = 14, 11, 6
 HOST = r"""

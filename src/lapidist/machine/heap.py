@@ -7,6 +7,7 @@ from bisect import bisect_left
 
 import numpy as np
 
+from lapidist.launch import Memory
 from lapidist.machine.memory import GlobalMemory, Region, block_of_bytes
 
 HEAP_BYTES = 8 << 20  # that live at a time, as CUDA's default
@@ -19,7 +20,21 @@ class Heap:
     def __init__(self, memory: GlobalMemory) -> None:
         self.memory = memory
         self.space: np.ndarray | None = None
-        self.end = self.live = 0
+        self.end, self.live = 0, sum(piece.end - piece.start for piece in self.pieces())
+        self.survivors: tuple[Memory, ...] = ()  # what nobody freed, once the launch has ended
+
+    def pieces(self) -> list[Region]:
+        return [region for region in self.memory.regions if region.name == PIECE_NAME]
+
+    def close(self) -> None:
+        """The launch has ended: what is left counts as written, and is there for the launches behind."""
+        survivors = []
+        for piece in self.pieces():
+            owner, nbytes = piece.owner, piece.end - piece.start
+            assert isinstance(owner, np.ndarray)
+            part = owner[piece.start - owner.ctypes.data :][:nbytes]
+            survivors.append(Memory(PIECE_NAME, piece.start, nbytes, part, np.zeros(nbytes, np.uint8)))
+        self.survivors = tuple(survivors)
 
     def give(self, nbytes: int) -> int:
         """The address of a new piece, full of ones as nobody wrote it; 0 where the heap is full."""

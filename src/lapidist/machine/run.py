@@ -13,7 +13,7 @@ import numpy as np
 
 from lapidist.device import H100
 from lapidist.errors import ArgumentError
-from lapidist.launch import Dim3, Launch, TensorMap
+from lapidist.launch import Dim3, Launch, Memory, TensorMap
 from lapidist.machine.counters import Counter, Counts, collect
 from lapidist.machine.faults import MachineFault, PtxError
 from lapidist.machine.footprint import DEFAULT_MEMORY, require_room, sanitizer_memory
@@ -96,6 +96,7 @@ class Report:
         default_factory=dict, repr=False, compare=False
     )  # by line of a branch: 1 | 2
     touched: Earlier = field(default_factory=Earlier, repr=False, compare=False)  # if `earlier` was given
+    heap: tuple[Memory, ...] = field(default=(), repr=False, compare=False)  # what nobody freed
 
     def __str__(self) -> str:
         schedule = (
@@ -158,12 +159,12 @@ def run(
         machine.observer = Several(machine.observer, watch)
     try:
         scheduler.run()
-        machine.register_pool.check()
+        machine.end()
     finally:
         memory.regions.clear()  # the machine is part of cycles, which would keep a caller's arrays
     counts, seconds = collect(scheduler, counter) if counting else None, time.perf_counter() - start
     did = scheduler.reached_lines(), scheduler.ways(), touched_by(scheduler, earlier)
-    return Report(counts, seed, seconds, machine.steps, *did)
+    return Report(counts, seed, seconds, machine.steps, *did, machine.heap.survivors)
 
 
 def scheduler_of(

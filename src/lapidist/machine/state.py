@@ -114,6 +114,11 @@ class Machine:
             axis=1, dtype=np.uint32
         )
 
+    def end(self) -> None:
+        """All blocks have ended."""
+        self.register_pool.check()
+        self.heap.close()
+
     def place_maps(self) -> None:
         """Write each map where it lies: a kernel may copy it, and change it in global memory."""
         for place, tensor in list(self.tensor_maps.items()):

@@ -34,7 +34,7 @@ class Program:
     """Calls by name, as the stand-in makes them."""
 
     def __init__(self, memory: DeviceMemory, seeds: int = 1) -> None:
-        self.memory, self.runs = memory, KernelRuns(seeds, (), {}, 1 << 32, DEFAULT_BUDGET)
+        self.memory, self.runs = memory, KernelRuns(memory, seeds, (), {}, 1 << 32, DEFAULT_BUDGET)
         self.calls = RuntimeCalls(memory, self.runs, 13)
 
     def ask(self, name: str, *numbers: int, content: bytes = b"") -> Answer:
@@ -166,6 +166,25 @@ def test_a_launch_that_overlaps_waits_before_it_reads(program: Program) -> None:
         program.launch(1, partial(x, sums, 64))
         program.launch(2, struct.pack("<QQi", sums, out, 1), block=1, overlaps=overlaps)
         assert program.rules() == ["race"] * overlaps
+
+
+def test_the_heap_outlives_a_launch(program: Program) -> None:
+    slot, out = program.allocate(8, MANAGED), program.allocate(4)
+    program.load(ptx(), "keep", "use", "drop")
+    for _ in range(2):
+        assert program.launch(1, struct.pack("<Q", slot), block=1).numbers == (0,)
+        assert program.launch(2, struct.pack("<QQ", slot, out), block=1).numbers == (0,)
+        piece = program.memory.at(out)
+        assert piece is not None
+        assert piece.array.view(np.int32).tolist() == [7]
+        assert program.launch(3, struct.pack("<Q", slot), block=1).numbers == (0,)
+    assert program.rules() == []
+    assert program.launch(2, struct.pack("<QQ", slot, out), block=1).numbers == (ILLEGAL_ADDRESS,)
+    assert program.rules() == ["out-of-bounds"]
+    assert not program.ask("heap_limit", 8 << 20).error
+    assert not program.runs.notes
+    program.ask("heap_limit", 9 << 20)
+    assert "holds 8,388,608, and malloc gives a null pointer beyond" in next(iter(program.runs.notes))
 
 
 def test_the_plain_run_alone_prints(program: Program, capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,7 +44,7 @@ def require_ptx(text: str, name: str) -> None:
         raise ArgumentError(f"{name}: {rule}; got {target[1]}. Compile for sm_90a")
 
 
-def entry_of(text: str, wanted: str, name: str) -> str:
+def entry_of(text: str, pattern: str, name: str) -> str:
     """The kernel of a module whose name, as it is or demangled, has this part; the only one for none."""
     entries = ENTRY.findall(text)
     if not entries:
@@ -52,12 +52,12 @@ def entry_of(text: str, wanted: str, name: str) -> str:
             f"{name}: must hold a kernel; none of it is compiled. Mark one __global__, or name a template"
             ' with its arguments: entry="scale<float>"'
         )
-    exact = [entry for entry in entries if wanted in (entry, demangled(entry))]
-    fitting = exact or [entry for entry in entries if wanted in entry or wanted in demangled(entry)]
+    exact = [entry for entry in entries if pattern in (entry, demangled(entry))]
+    fitting = exact or [entry for entry in entries if pattern in entry or pattern in demangled(entry)]
     if len(fitting) != 1:
         listed = ", ".join(demangled(entry) for entry in entries)
         rule = f"must name one kernel of {name}: {listed}"
-        raise ArgumentError(f"entry: {rule}; got {wanted!r}. Give more of its name")
+        raise ArgumentError(f"entry: {rule}; got {pattern!r}. Give more of its name")
     return fitting[0]
 
 
@@ -99,13 +99,13 @@ def parameter_names(source: str, entry: str) -> tuple[str, ...]:
 
 def parts(text: str, position: int) -> list[str]:
     """What stands between commas up to the bracket that closes, without what brackets hold."""
-    depth, found = 1, [""]
+    depth, pieces = 1, [""]
     for sign in text[position:]:
         depth += (sign in "(<[{") - (sign in ")>]}")
         if depth == 0:
             break
         if sign == "," and depth == 1:
-            found.append("")
+            pieces.append("")
         elif depth == 1 and sign not in ")>]}":
-            found[-1] += sign
-    return [part for part in found if part.strip()]
+            pieces[-1] += sign
+    return [part for part in pieces if part.strip()]

@@ -33,6 +33,29 @@ ELEMENT_BYTES = {
 }
 
 
+# Elements of four bits lie in pairs, the first in the low half: a fragment is one of bytes, half as deep.
+PAIRED = {"s4": "s8", "u4": "u8"}
+
+
+def as_bytes(shape: tuple[int, int, int], kinds: list[str]) -> tuple[tuple[int, int, int], list[str]]:
+    """The shape and types of a product whose fragments lie as this one's; `kinds` are those of D, A, B, C."""
+    if not set(kinds[1:3]) <= PAIRED.keys():
+        return shape, kinds
+    rows, columns, depth = shape
+    return (rows, columns, depth // 2), [PAIRED.get(kind, kind) for kind in kinds]
+
+
+def both_halves(octets: Array, kind: str, axis: int) -> Array:
+    """The elements of four bits in bytes, along an axis that is then twice as long."""
+    words = octets.astype(np.int64)
+    halves = np.stack([words & 15, words >> 4 & 15], axis=axis + 1)
+    if kind == "s4":
+        halves = (halves ^ 8) - 8
+    shape = [*octets.shape]
+    shape[axis] *= 2
+    return halves.reshape(shape).astype("f8")
+
+
 def per_register(kind: str) -> int:
     """Elements of a type in one register (32 bits, or 64 for f64)."""
     return max(4 // ELEMENT_BYTES[kind], 1)

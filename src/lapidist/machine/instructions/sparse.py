@@ -2,6 +2,7 @@
 
 Two of four neighbours in a row are stored, and one of two of tf32. Metadata has two bits for each stored
 element, its place among the four, the first element's lowest; four bits for a tf32, whose halves count.
+Of elements of four bits, pairs are stored or left out: they are counted as bytes.
 A word of metadata holds two rows of a warp's 16, eight apart, and 16 bits of each; of 8-bit types one row.
 The selector names the lanes of each quad whose words are read. CuTe's layouts and LLVM's selectors say the
 same; no sum was compared with a chip's."""

@@ -13,7 +13,17 @@ import numpy as np
 from lapidist.machine.codegen import Builder, Mods, opcode, runtime
 from lapidist.machine.faults import Divergence, OutOfBounds, PtxError
 from lapidist.machine.instructions.access import address_space, offset_of
-from lapidist.machine.instructions.fragments import a_map, as_bits, b_map, c_map, read_matrix, write_matrix
+from lapidist.machine.instructions.fragments import (
+    PAIRED,
+    a_map,
+    as_bits,
+    as_bytes,
+    b_map,
+    both_halves,
+    c_map,
+    read_matrix,
+    write_matrix,
+)
 from lapidist.machine.instructions.sparse import NAMES, SPARSE_SHAPES, expanded, selector_of
 from lapidist.machine.instructions.sums import tensor_sum
 from lapidist.machine.lanes import Lanes
@@ -25,7 +35,7 @@ if TYPE_CHECKING:
     from lapidist.machine.state import Machine
 
 Array = np.ndarray
-FORMATS = ("f16", "bf16", "tf32", "f64", "f32", "s8", "u8", "e4m3", "e5m2", "b1", "s32")
+FORMATS = ("f16", "bf16", "tf32", "f64", "f32", "s8", "u8", "s4", "u4", "e4m3", "e5m2", "b1", "s32")
 REGISTER_CODES = {"f32": "f4", "f64": "f8"}
 MMA_SHAPES = {
     "f16": {(16, 8, 8), (16, 8, 16)},
@@ -83,13 +93,13 @@ def emit_mma(b: Builder, i: Instruction, mods: Mods) -> None:
     mods.flag("sync", "aligned", "row", "col", "m{}n{}k{}".format(*shape) if shape else "")
     clamped = mods.flag("satfinite")
     kinds = take_formats(mods)
-    known = (SPARSE_SHAPES if sparse else MMA_SHAPES).get(kinds[1], set()) if len(kinds) == 4 else set()
-    if shape is None or shape not in known:
+    if shape is None or len(kinds) != 4 or not is_known(shape, kinds, sparse):
         raise PtxError(f"{i.site}: this shape and these types of mma are not known")
     codes = [REGISTER_CODES.get(kind, "u4") for kind in kinds]
     metadata = "None"
     if sparse:
-        selector, ordered = selector_of(i, 5, kinds[1], shape[2]), NAMES[1] in i.mods
+        (_, _, depth), (_, kind, _, _) = as_bytes(shape, kinds)
+        selector, ordered = selector_of(i, 5, kind, depth), NAMES[1] in i.mods
         metadata = f"({b.read(i.operands[4], 'u4')}, {selector}, {ordered})"
     with b.guarded() as lanes:
         text = (
@@ -97,6 +107,13 @@ def emit_mma(b: Builder, i: Instruction, mods: Mods) -> None:
             f" {b.index})"
         )
         b.assign_many(items(i.operands[0]), text, codes[0])
+
+
+def is_known(shape: tuple[int, int, int], kinds: list[str], sparse: bool) -> bool:
+    if (kinds[1] in PAIRED) != (kinds[2] in PAIRED):
+        return False
+    lying, (_, kind, _, _) = as_bytes(shape, kinds)
+    return lying in (SPARSE_SHAPES if sparse else MMA_SHAPES).get(kind, set())
 
 
 @runtime
@@ -114,13 +131,15 @@ def multiply(
 ) -> list[Array]:
     """`metadata` of a sparse A: a word a lane, the selector, and whether places come in order."""
     require_full_warps(m, g, site)
-    rows, columns, depth = shape
+    (rows, columns, depth), (_, kind, other, _) = as_bytes(shape, kinds)
     stored = depth if metadata is None else depth // 2
-    first = read_matrix(g, as_bits(a), kinds[1], a_map(rows, stored, kinds[1]))
+    first = read_matrix(g, as_bits(a), kind, a_map(rows, stored, kind))
     if metadata is not None:
         words, selector, ordered = metadata
-        first = expanded(m, g, first, words, selector, kinds[1], ordered, site)
-    second = read_matrix(g, as_bits(b), kinds[2], b_map(depth, columns, kinds[2]))
+        first = expanded(m, g, first, words, selector, kind, ordered, site)
+    second = read_matrix(g, as_bits(b), other, b_map(depth, columns, other))
+    if kinds[1] in PAIRED:
+        first, second = both_halves(first, kinds[1], 2), both_halves(second, kinds[2], 1)
     third = read_matrix(g, as_bits(c), kinds[3], c_map(rows, columns))
     total = tensor_sum(first, second, third, (kinds[0], kinds[1]), m.chip_sums)
     if clamped:

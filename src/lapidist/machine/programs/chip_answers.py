@@ -12,6 +12,7 @@ from lapidist.device import CHIPS, STATIC_SHARED
 CHIP = CHIPS["h200"]
 NAME = b"NVIDIA H200 (in Lapidist's machine)"
 RESERVED_SHARED = 1024  # of each block
+SHARED_UNIT = 128  # bytes in which it is given
 DRAM_BYTES = 141 << 30
 PROPERTIES_BYTES = {12: 1032, 13: 1008}  # sizeof(cudaDeviceProp)
 PROPERTIES: dict[str, Any] = {
@@ -111,6 +112,14 @@ def error_text(number: int, is_name: bool) -> bytes:
 def blocks_per_sm(threads: int, shared_bytes: int) -> int:
     """By threads and shared memory: how many registers a thread has, an assembler alone knows."""
     return CHIP.blocks_resident(threads, 0, shared_bytes) if 0 < threads <= 1024 else 0
+
+
+def dynamic_shared(blocks: int, threads: int, static_bytes: int) -> int:
+    """Bytes of dynamic shared memory that so many blocks of an SM may each have; 0 where they do not fit."""
+    if blocks < 1 or blocks_per_sm(threads, static_bytes) < blocks:
+        return 0
+    most = CHIP.shared_per_sm // blocks // SHARED_UNIT * SHARED_UNIT - RESERVED_SHARED
+    return min(most, CHIP.shared_per_block) - static_bytes
 
 
 def clusters_on_chip(blocks: int, threads: int, shared_bytes: int) -> int:

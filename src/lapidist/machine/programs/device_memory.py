@@ -9,6 +9,8 @@ import ctypes
 import os
 import sys
 from bisect import bisect_right, insort
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,7 +26,8 @@ PAGE = 4096
 FOLLOWED = 64 << 20  # bytes of a piece whose unwritten bits are known: they take as many bytes again
 DEVICE, PINNED, MANAGED, VARIABLE = range(4)
 CALLS = {DEVICE: "cudaMalloc", PINNED: "cudaMallocHost", MANAGED: "cudaMallocManaged"}
-PROTECTION, SHARED_FIXED, REMOVE = 3, 0x1 | 0x4000 | 0x100000, 9  # of mmap and madvise
+PROTECTION, SHARED, PRIVATE, REMOVE = 3, 0x4001, 0x4002, 9  # of mmap and madvise
+FIXED, FIXED_UNUSED = 0x10, 0x100000
 
 
 @dataclass(eq=False)
@@ -58,17 +61,34 @@ class DeviceMemory:
         os.ftruncate(self.file, ROOM)
         self.libc = ctypes.CDLL(None, use_errno=True)
         self.libc.mmap.restype = ctypes.c_void_p
-        place = self.libc.mmap(
-            *map(ctypes.c_size_t, (START, ROOM)), PROTECTION, SHARED_FIXED, self.file, ctypes.c_size_t(0)
-        )
-        if place != START:
+        if not self.map(ROOM, SHARED | FIXED_UNUSED):
             os.close(self.file)
             rule = f"{ROOM >> 30} GiB of addresses must be unused and allowed"
             raise DeviceError(f"memory: {rule}; mmap refused. Raise `ulimit -v`")
         self.end, self.count, self.used = START, 0, 0
         self.total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
         self.pieces: dict[int, Piece] = {}
+        self.of_graphs: dict[int, Piece] = {}  # those that a graph's nodes allocate
+        self.graph_peaks = [0, 0]  # most bytes of them: since the last reset, since the last trim
         self.starts: list[int] = []
+
+    def map(self, nbytes: int, flags: int) -> bool:
+        place, start = (ctypes.c_size_t(number) for number in (START, 0))
+        return bool(
+            self.libc.mmap(place, ctypes.c_size_t(nbytes), PROTECTION, flags, self.file, start) == START
+        )
+
+    @contextmanager
+    def undone(self) -> Iterator[None]:
+        """What is written meanwhile is seen by this process alone, and is gone at the end. Only pages that
+        are written take memory."""
+        nbytes = -(-(self.end - START + 1) // PAGE) * PAGE
+        if not self.map(nbytes, PRIVATE | FIXED):
+            raise DeviceError("memory: a launch's pages must be copied; mmap refused. Raise `ulimit -v`")
+        try:
+            yield
+        finally:
+            self.map(nbytes, SHARED | FIXED)
 
     def close(self) -> None:
         self.pieces.clear()
@@ -85,13 +105,39 @@ class DeviceMemory:
             self.count += 1
             name = f"allocation {self.count}, of {CALLS[kind]}"
         piece = Piece(name, start, nbytes, kind, array)
-        if kind == DEVICE and nbytes <= FOLLOWED:
-            array[:] = 0xFF  # NaN, or -1: what nobody wrote is no zero on a card either
-            piece.undefined = np.full(nbytes, 0xFF, np.uint8)
-        self.end, self.used = start + max(nbytes, 1), self.used + nbytes
-        self.pieces[start] = piece
-        insort(self.starts, start)
+        self.end = start + max(nbytes, 1)
+        self.begin(piece)
         return piece
+
+    def begin(self, piece: Piece) -> None:
+        """The piece is there from now on, and nobody wrote into it."""
+        if piece.kind == DEVICE and piece.nbytes <= FOLLOWED:
+            piece.array[:] = 0xFF  # NaN, or -1: what nobody wrote is no zero on a card either
+            piece.undefined = np.full(piece.nbytes, 0xFF, np.uint8)
+        self.used += piece.nbytes
+        self.pieces[piece.start] = piece
+        insort(self.starts, piece.start)
+
+    def reserve(self, nbytes: int) -> Piece | None:
+        """A piece for a graph's nodes, which is there from when one allocates it until it is freed."""
+        piece = self.allocate(nbytes, DEVICE, f"allocation {self.count + 1}, of a graph")
+        if piece is not None:
+            self.count += 1
+            self.free(piece.start)
+            self.of_graphs[piece.start] = piece
+        return piece
+
+    def revive(self, start: int) -> bool:
+        """Whether a graph's piece could be allocated: there is room, and it is not there yet."""
+        piece = self.of_graphs[start]
+        if start in self.pieces or self.used + piece.nbytes > self.total:
+            return False
+        self.begin(piece)
+        self.graph_peaks = [max(peak, self.graph_bytes()) for peak in self.graph_peaks]
+        return True
+
+    def graph_bytes(self) -> int:
+        return sum(piece.nbytes for start, piece in self.of_graphs.items() if start in self.pieces)
 
     def free(self, start: int) -> bool:
         piece = self.pieces.get(start)

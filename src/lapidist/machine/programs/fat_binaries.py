@@ -56,11 +56,14 @@ def ptx_of(content: bytes) -> str:
     parts = list(parts_of(content))
     texts = [text_of(part) for part in parts if part.is_ptx and part.architecture <= NEWEST]
     fitting = [text for text in texts if is_for_machine(text)]
+    if not parts:
+        rule = "must hold its kernels whole; -rdc=true leaves them to be linked, which the machine cannot do"
+        way = "Compile without -rdc=true, each kernel in one file with the functions that it calls"
+        raise ArgumentError(f"program: {rule}. {way}")
     if not fitting:
         listed = ", ".join(f"{'PTX' if p.is_ptx else 'machine code'} of sm_{p.architecture}" for p in parts)
         rule = "must hold PTX of compute_90a, or of an older architecture without features of its own"
-        way = f"{WAY}{'' if parts else ', without -rdc=true'}"
-        raise ArgumentError(f"program: {rule}; got {listed or 'nothing'}. {way}")
+        raise ArgumentError(f"program: {rule}; got {listed}. {WAY}, without -rdc=true")
     return max(fitting, key=target_of)
 
 

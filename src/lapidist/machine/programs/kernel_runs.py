@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import redirect_stdout
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
 from io import StringIO
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from lapidist.errors import ArgumentError
-from lapidist.launch import Launch
+from lapidist.launch import Launch, Memory
 from lapidist.machine.authors.findings import Finding, Judge
 from lapidist.machine.authors.kernel_text import KernelText, demangled
 from lapidist.machine.faults import (
@@ -24,6 +24,7 @@ from lapidist.machine.faults import (
     Misaligned,
     OutOfBounds,
 )
+from lapidist.machine.programs.device_memory import DeviceMemory
 from lapidist.machine.programs.stream_order import Operation, StreamOrder, of_copy, of_touched
 from lapidist.machine.ptx.parse import parse_kernel
 from lapidist.machine.run import run
@@ -85,6 +86,7 @@ class KernelRuns:
 
     def __init__(
         self,
+        device: DeviceMemory,
         seeds: int,
         ignore: Collection[str],
         levels: Mapping[str, str],
@@ -92,7 +94,7 @@ class KernelRuns:
         budget: int,
         most_warps: int | None = None,
     ) -> None:
-        self.seeds, self.ignore, self.levels = seeds, ignore, levels
+        self.device, self.seeds, self.ignore, self.levels = device, seeds, ignore, levels
         self.memory_budget, self.budget, self.most_warps = memory_budget, budget, most_warps
         self.announced: set[str] = set()
         self.judges: dict[str, Judge] = {}
@@ -100,11 +102,13 @@ class KernelRuns:
         self.earlier: dict[int, Earlier] = {}  # by seed: what the launches before did
         self.notes: dict[str, None] = {}
         self.order = StreamOrder()
+        self.heap: tuple[Memory, ...] = ()  # what kernels took by malloc, and nobody freed
 
     def run(self, launch: Launch, text: KernelText, stream: int) -> int:
         """All runs of a launch. Returns the error that the program sees from then on, 0 for none."""
         kernel = demangled(text.entry)
         judge = self.judge(kernel, text.sources)
+        launch = replace(launch, memory=(*launch.memory, *self.heap))
         self.launches[kernel] = self.launches.get(kernel, 0) + 1
         refusal = self.run_schedules(launch, text, stream, judge) if self.is_followed(launch, kernel) else ""
         fault = self.run_once(launch, judge, None)
@@ -118,13 +122,11 @@ class KernelRuns:
     def run_schedules(self, launch: Launch, text: KernelText, stream: int, judge: Judge) -> str:
         """The sanitized runs. Returns why they were refused, if they were: they take more memory."""
         for seed in range(self.seeds):
-            undo = saved(launch)
             try:
-                with redirect_stdout(StringIO()):  # the plain run prints
-                    touched = self.run_once(launch, judge, seed)
+                with self.device.undone(), undone(self.heap), redirect_stdout(StringIO()):
+                    touched = self.run_once(launch, judge, seed)  # the plain run prints
             except ArgumentError as error:
                 return str(error)
-            undo()
             if seed == 0 and isinstance(touched, Earlier):
                 sites = {i.site.line: i.site for i in parse_kernel(text.ptx, text.entry).instructions}
                 self.begin(of_touched(judge.kernel, touched.touched, sites), stream, judge)
@@ -185,7 +187,9 @@ class KernelRuns:
         except MachineFault as fault:
             judge.take(fault)
             return fault
-        if seed is not None:
+        if seed is None:
+            self.heap = report.heap
+        else:
             self.earlier[seed] = report.touched
         return report.touched
 
@@ -198,13 +202,12 @@ def warps_of(launch: Launch) -> int:
     return math.prod(launch.grid) * -(-x * y * z // 32)
 
 
-def saved(launch: Launch) -> Callable[[], None]:
-    """A function that puts back what all memory of a launch holds now."""
-    arrays: Sequence[np.ndarray] = [memory.owner for memory in (*launch.memory, *launch.variables)]
-    contents = [array.copy() for array in arrays]
-
-    def undo() -> None:
-        for array, content in zip(arrays, contents, strict=True):
-            np.copyto(array, content)
-
-    return undo
+@contextmanager
+def undone(heap: Sequence[Memory]) -> Iterator[None]:
+    """What is written meanwhile is put back at the end."""
+    contents = [memory.owner.copy() for memory in heap]
+    try:
+        yield
+    finally:
+        for memory, content in zip(heap, contents, strict=True):
+            np.copyto(memory.owner, content)

@@ -70,7 +70,7 @@ def run_program(
         library = build_stand_in(needs, folder)
         memory = DeviceMemory()
         try:
-            runs = KernelRuns(seeds, ignore, levels or {}, memory.total, budget, most_warps)
+            runs = KernelRuns(memory, seeds, ignore, levels or {}, memory.total, budget, most_warps)
             calls = RuntimeCalls(memory, runs, needs.major)
             code = served([str(executable.absolute()), *arguments], library, memory, calls, output)
         finally:
@@ -82,19 +82,19 @@ def served(
     words: Sequence[str], library: Path, memory: DeviceMemory, calls: RuntimeCalls, output: int | None
 ) -> int:
     """The program's exit code, as a shell has it."""
-    here, there = socket.socketpair()
+    machine_end, program_end = socket.socketpair()
     variables = dict(os.environ)
     variables["LD_PRELOAD"] = ":".join(filter(None, (str(library), variables.get("LD_PRELOAD"))))
-    variables["LAPIDIST_MACHINE"] = f"{there.fileno()} {memory.file} {START} {ROOM}"
-    shared = (there.fileno(), memory.file)
-    with here, there:
+    variables["LAPIDIST_MACHINE"] = f"{program_end.fileno()} {memory.file} {START} {ROOM}"
+    shared = (program_end.fileno(), memory.file)
+    with machine_end, program_end:
         process = subprocess.Popen(words, env=variables, pass_fds=shared, stdout=output)
-        there.close()
+        program_end.close()
         try:
-            calls.serve(here)
+            calls.serve(machine_end)
             code = process.wait()
         finally:
-            here.close()
+            machine_end.close()
             end(process)
     return code if code >= 0 else 128 - code
 

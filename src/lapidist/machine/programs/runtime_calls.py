@@ -13,11 +13,13 @@ from lapidist.errors import ArgumentError
 from lapidist.launch import Binary, Launch, TensorMap
 from lapidist.machine.authors.kernel_text import demangled
 from lapidist.machine.faults import PtxError
+from lapidist.machine.heap import HEAP_BYTES
 from lapidist.machine.program import compile_program
 from lapidist.machine.programs import chip_answers
 from lapidist.machine.programs.device_memory import DEVICE, FOLLOWED, MANAGED, VARIABLE, DeviceMemory
 from lapidist.machine.programs.kernel_runs import KernelRuns
 from lapidist.machine.programs.modules import ProgramModule
+from lapidist.machine.programs.runtime_functions import refusal
 from lapidist.machine.ptx.syntax_tree import Kernel
 from lapidist.machine.run import check_tensor_map
 from lapidist.machine.tensor_map_bytes import MAGIC, MAP_BYTES, decoded, encoded
@@ -160,6 +162,18 @@ class RuntimeCalls:
             return Answer(INVALID_FUNCTION)
         return Answer(numbers=(chip_answers.blocks_per_sm(threads, shared + kernel_shared(kernel)),))
 
+    def dynamic_shared(self, numbers: tuple[int, ...], content: bytes) -> Answer:
+        host, blocks, threads = numbers
+        kernel = self.parsed(host)
+        if kernel is None:
+            return Answer(INVALID_FUNCTION)
+        return Answer(numbers=(chip_answers.dynamic_shared(blocks, threads, kernel_shared(kernel)),))
+
+    def kernel_name(self, numbers: tuple[int, ...], content: bytes) -> Answer:
+        if numbers[0] not in self.kernels:
+            return Answer(INVALID_FUNCTION)
+        return Answer(content=self.kernels[numbers[0]][1].encode())
+
     def clusters(self, numbers: tuple[int, ...], content: bytes) -> Answer:
         host, blocks, threads, shared = numbers
         kernel = self.parsed(host)
@@ -194,6 +208,26 @@ class RuntimeCalls:
                 f"of allocations beyond {FOLLOWED >> 20} MiB it is not followed which bytes were written"
             ] = None
         return Answer(OUT_OF_MEMORY) if piece is None else Answer(0, (piece.start,))
+
+    def reserve(self, numbers: tuple[int, ...], content: bytes) -> Answer:
+        piece = self.memory.reserve(numbers[0])
+        return Answer(OUT_OF_MEMORY) if piece is None else Answer(0, (piece.start,))
+
+    def revive(self, numbers: tuple[int, ...], content: bytes) -> Answer:
+        return Answer(0 if self.memory.revive(numbers[0]) else OUT_OF_MEMORY)
+
+    def graph_memory(self, numbers: tuple[int, ...], content: bytes) -> Answer:
+        """Bytes in use, and kept, each with its peak, in the order of cudaGraphMemAttributeType."""
+        peak, reserved = self.memory.graph_peaks
+        return Answer(0, (self.memory.graph_bytes(), peak, reserved, max(peak, reserved)))
+
+    def reset_graph_memory(self, numbers: tuple[int, ...], content: bytes) -> Answer:
+        self.memory.graph_peaks[0] = self.memory.graph_bytes()
+        return Answer()
+
+    def trim_graph_memory(self, numbers: tuple[int, ...], content: bytes) -> Answer:
+        self.memory.graph_peaks[1] = self.memory.graph_bytes()
+        return Answer()
 
     def free(self, numbers: tuple[int, ...], content: bytes) -> Answer:
         pointer, is_asynchronous = numbers
@@ -307,6 +341,14 @@ class RuntimeCalls:
         ] = None
         return Answer(INVALID_DEVICE)
 
+    def heap_limit(self, numbers: tuple[int, ...], content: bytes) -> Answer:
+        if numbers[0] > HEAP_BYTES:
+            self.runs.notes[
+                f"cudaDeviceSetLimit asked for {numbers[0]:,} bytes of heap; the machine's holds"
+                f" {HEAP_BYTES:,}, and malloc gives a null pointer beyond. Allocate by cudaMalloc"
+            ] = None
+        return Answer()
+
     def error_text(self, numbers: tuple[int, ...], content: bytes) -> Answer:
         return Answer(content=chip_answers.error_text(numbers[0], is_name=False))
 
@@ -316,8 +358,8 @@ class RuntimeCalls:
     def lacking(self, numbers: tuple[int, ...], content: bytes) -> Answer:
         name = content.decode()
         self.runs.notes[
-            f"{name} was called, which the stand-in for the CUDA runtime lacks: it answered"
-            " cudaErrorNotSupported. Write that part with kernels, copies, streams and events"
+            f"{name} was called, which the stand-in for the CUDA runtime lacks: {refusal(name)}. The call"
+            " answered cudaErrorNotSupported"
         ] = None
         return Answer()
 

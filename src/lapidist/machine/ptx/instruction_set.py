@@ -76,8 +76,8 @@ IN_PART = {
     "cp.async.bulk.tensor": "im2col and gathered rows",
     "ldmatrix": "tiles of 8-bit elements: they came with sm_100",
     "stmatrix": "tiles of 8-bit elements: they came with sm_100",
-    "mma": "types that came with sm_100, and b1",
-    "mma.sp": "types of 4 bits, and those that came with sm_100",
+    "mma": "types that came with sm_100, as e2m1; and b1",
+    "mma.sp": "types that came with sm_100, as e2m1",
     "redux.sync": "floats: they came with sm_100",
     "cvt": "types that came with sm_100, and stochastic rounding",
 }

@@ -14,6 +14,7 @@ from lapidist.machine.instructions.bits import permute
 from lapidist.machine.instructions.fragments import (
     ELEMENT_BYTES,
     a_map,
+    as_bytes,
     b_map,
     c_map,
     gather_elements,
@@ -21,7 +22,7 @@ from lapidist.machine.instructions.fragments import (
     scatter_elements,
 )
 from lapidist.machine.instructions.sparse import lanes_read
-from lapidist.machine.instructions.tensorcore import turn_tile
+from lapidist.machine.instructions.tensorcore import FORMATS, turn_tile
 from lapidist.machine.instructions.warp import shuffle
 from lapidist.machine.lanes import Lanes
 from lapidist.machine.ptx.matrix_shapes import is_sparse, matrix_shape
@@ -42,7 +43,6 @@ from lapidist.machine.state import Machine
 Array = np.ndarray
 ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 ONE = np.uint64(1)
-FORMATS = ("f16", "bf16", "tf32", "f64", "f32", "s8", "u8", "e4m3", "e5m2", "b1", "s32")
 
 
 def width_mask(bits: int) -> np.uint64:
@@ -354,7 +354,7 @@ def multiplied(step: Step) -> Result:
     shape, kinds = matrix_shape(step.i), [mod for mod in step.i.mods if mod in FORMATS]
     if shape is None or len(kinds) != 4 or not step.g.full_warps:
         return whole_warp(step)
-    rows, columns, depth = shape
+    (rows, columns, depth), kinds = as_bytes(shape, kinds)
     stored, parts = depth // 2 if is_sparse(step.i) else depth, step.i.operands
     if stored < depth and undefined_metadata(step, parts[4], parts[5], kinds[1], depth):
         return whole_warp(step)

@@ -56,6 +56,8 @@ cudaError_t require_no_implicit_wait(cudaStream_t stream) {
   return error;
 }
 
+int begins_capture(const Stream* stream) { return stream->capture && stream->capture->origin == stream; }
+
 static void set_last(Stream* stream, Node* const* nodes, size_t count) {
   Node** copy = calloc(count + 1, sizeof(Node*));
   if (count) {
@@ -201,9 +203,14 @@ API cudaError_t cudaStreamEndCapture(cudaStream_t handle, Graph** graph) {
   }
   *place = capture->next;
   pthread_mutex_unlock(&lock);
-  for (Stream* each = capture->streams; each != NULL; each = each->next_captured) {
+  for (Stream *each = capture->streams, *next; each != NULL; each = next) {
+    next = each->next_captured;
     each->capture = NULL;
     set_last(each, NULL, 0);
+    if (each->is_destroyed) {
+      free(each->last);
+      free(each);
+    }
   }
   if (!error) {
     *graph = capture->graph;

@@ -25,7 +25,6 @@ API cudaError_t cudaSetDevice(int device) {
 API cudaError_t cudaSetDeviceFlags(unsigned flags) { return done(SUCCESS); }
 API cudaError_t cudaInitDevice(int device, unsigned flags, unsigned more) { return cudaSetDevice(device); }
 API cudaError_t cudaDeviceReset(void) { return done(SUCCESS); }
-API cudaError_t cudaDeviceSetLimit(int limit, size_t value) { return done(SUCCESS); }
 API cudaError_t cudaDeviceSetCacheConfig(int config) { return done(SUCCESS); }
 API cudaError_t cudaDeviceSetSharedMemConfig(int config) { return done(SUCCESS); }
 API cudaError_t cudaProfilerStart(void) { return done(SUCCESS); }
@@ -56,6 +55,53 @@ API cudaError_t cudaGetDeviceFlags(unsigned* flags) {
 API cudaError_t cudaDeviceGetCacheConfig(int* config) {
   *config = 0;
   return done(SUCCESS);
+}
+
+API cudaError_t cudaDeviceSynchronize(void);
+
+// Bytes of a thread's stack, of printf's buffer and of the heap; depth and launches of kernels by kernels; bytes
+// that L2 fetches, and keeps. They are kept, and limit nothing.
+static size_t limits[] = {1024, 1 << 20, 8 << 20, 2, 2048, 64, 0};
+enum { HEAP = 2, LIMITS = sizeof limits / sizeof *limits, UNSUPPORTED_LIMIT = 215 };
+
+API cudaError_t cudaDeviceSetLimit(unsigned limit, size_t value) {
+  if (limit >= LIMITS) {
+    return done(UNSUPPORTED_LIMIT);
+  }
+  limits[limit] = value;
+  return done(limit == HEAP ? ASK("heap_limit", value) : SUCCESS);
+}
+
+API cudaError_t cudaDeviceGetLimit(size_t* value, unsigned limit) {
+  *value = limit < LIMITS ? limits[limit] : 0;
+  return done(limit < LIMITS ? SUCCESS : UNSUPPORTED_LIMIT);
+}
+
+// Names of CUDA 12 and older.
+API cudaError_t cudaThreadSetLimit(unsigned limit, size_t value) { return cudaDeviceSetLimit(limit, value); }
+API cudaError_t cudaThreadGetLimit(size_t* value, unsigned limit) { return cudaDeviceGetLimit(value, limit); }
+API cudaError_t cudaThreadSynchronize(void) { return cudaDeviceSynchronize(); }
+API cudaError_t cudaThreadExit(void) { return done(SUCCESS); }
+API cudaError_t cudaThreadSetCacheConfig(int config) { return done(SUCCESS); }
+API cudaError_t cudaThreadGetCacheConfig(int* config) { return cudaDeviceGetCacheConfig(config); }
+API cudaError_t cudaSetDoubleForDevice(double* number) { return done(SUCCESS); }
+API cudaError_t cudaSetDoubleForHost(double* number) { return done(SUCCESS); }
+
+API cudaError_t cudaDeviceGetSharedMemConfig(int* config) {
+  *config = 1;  // banks of four bytes
+  return done(SUCCESS);
+}
+
+static const char BUS[] = "0000:00:00.0";
+
+API cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
+  strncpy(text, BUS, length > 0 ? length : 0);
+  return length < (int)sizeof BUS ? done(INVALID_VALUE) : cudaSetDevice(device);
+}
+
+API cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* text) {
+  *device = 0;
+  return done(strstr(text, "00:00.0") ? SUCCESS : INVALID_VALUE);
 }
 
 API cudaError_t cudaGetDeviceProperties(void* properties, int device) {

@@ -13,7 +13,15 @@ cudaError_t cudaStreamUpdateCaptureDependencies_v2(cudaStream_t stream, Node* co
 cudaError_t cudaStreamGetCaptureInfo_v3(cudaStream_t stream, int* status, unsigned long long* id,
                                         Graph** graph, Node* const** last, const void** edges, size_t* count);
 
+cudaError_t cudaGraphAddNode_v2(Node** node, Graph* graph, Node* const* before, const void* edges,
+                                size_t count, void* parameters);
+
 #if RUNTIME_VERSION >= 13000
+
+API cudaError_t cudaGraphAddNode(Node** node, Graph* graph, Node* const* before, const void* edges,
+                                 size_t count, void* parameters) {
+  return cudaGraphAddNode_v2(node, graph, before, edges, count, parameters);
+}
 
 API cudaError_t cudaGraphGetEdges(const Graph* graph, Node** from, Node** to, void* edges, size_t* count) {
   return cudaGraphGetEdges_v2(graph, from, to, edges, count);
@@ -49,6 +57,11 @@ API cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, int* status, unsig
 }
 
 #else
+
+API cudaError_t cudaGraphAddNode(Node** node, Graph* graph, Node* const* before, size_t count,
+                                 void* parameters) {
+  return cudaGraphAddNode_v2(node, graph, before, NULL, count, parameters);
+}
 
 API cudaError_t cudaGraphGetEdges(const Graph* graph, Node** from, Node** to, size_t* count) {
   return cudaGraphGetEdges_v2(graph, from, to, NULL, count);

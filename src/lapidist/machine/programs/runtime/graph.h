@@ -32,3 +32,5 @@ int depends_on(const Node* node, const Node* other);
 int has_node(const Graph* graph, const Node* node);
 Node* cloned_node(const Graph* clone, const Node* origin);
 void set_work(Node* node, Work* work);
+// Of cudaMemAllocNodeParams or cudaMemFreeNodeParams; the former is given its address.
+cudaError_t memory_of(Work* work, int kind, void* parameters);

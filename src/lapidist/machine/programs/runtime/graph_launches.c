@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 enum { BRANCH = 0x101 };  // to the machine: it does not wait for the default stream, and is of a graph
+enum { FREE_FIRST = 1 };  // cudaGraphInstantiateFlagAutoFreeOnLaunch
 enum { UPDATED, OTHER_TOPOLOGY = 2, OTHER_KIND };  // cudaGraphExecUpdateResult
 
 typedef struct {
@@ -130,6 +131,20 @@ static cudaError_t run(Graph* graph, cudaStream_t stream) {
   return error;
 }
 
+// What the last launch allocated and nobody freed: an error, unless the graph says that it is freed now.
+static cudaError_t free_first(const Graph* graph, int may_free) {
+  cudaError_t error = SUCCESS;
+  for (size_t n = 0; n < graph->count && !error; n++) {
+    const Work* work = &graph->nodes[n]->work;
+    if (work->kind == CHILD) {
+      error = free_first(work->child, may_free);
+    } else if (work->kind == ALLOCATE && ASK("pointer", U(work->memory.address)) == SUCCESS) {
+      error = may_free ? ASK("free", U(work->memory.address), 1) : INVALID_VALUE;
+    }
+  }
+  return error;
+}
+
 API cudaError_t cudaGraphLaunch(Graph* graph, cudaStream_t handle) {
   Stream* stream = stream_of(handle);
   if (stream->capture != NULL) {
@@ -138,6 +153,9 @@ API cudaError_t cudaGraphLaunch(Graph* graph, cudaStream_t handle) {
   }
   cudaError_t error = require_no_implicit_wait(handle);
   int had_failed = has_failed();
+  if (!error) {
+    error = free_first(graph, graph->flags & FREE_FIRST);
+  }
   if (!error) {
     error = run(graph, handle);
   }

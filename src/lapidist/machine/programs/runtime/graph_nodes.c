@@ -121,7 +121,7 @@ static cudaError_t work_of(Work* work, const NodeParameters* from) {
     case EMPTY:
       return SUCCESS;
     default:
-      return lacking("cudaGraphAddNode of memory, semaphores or conditions");
+      return lacking("a graph's node of semaphores or conditions");
   }
 }
 
@@ -228,6 +228,11 @@ API cudaError_t cudaGraphEventRecordNodeSetEvent(Node* node, Event* event) {
   return set(node, &work, SUCCESS);
 }
 
+API cudaError_t cudaGraphEventRecordNodeGetEvent(const Node* node, Event** event) {
+  *event = node->work.event;
+  return done(node->work.kind == RECORD ? SUCCESS : INVALID_VALUE);
+}
+
 API cudaError_t cudaGraphExecEventRecordNodeSetEvent(Graph* graph, const Node* node, Event* event) {
   return cudaGraphEventRecordNodeSetEvent(cloned_node(graph, node), event);
 }
@@ -241,6 +246,11 @@ API cudaError_t cudaGraphAddEventWaitNode(Node** node, Graph* graph, Node* const
 API cudaError_t cudaGraphEventWaitNodeSetEvent(Node* node, Event* event) {
   Work work = {WAIT, .event = event};
   return set(node, &work, SUCCESS);
+}
+
+API cudaError_t cudaGraphEventWaitNodeGetEvent(const Node* node, Event** event) {
+  *event = node->work.event;
+  return done(node->work.kind == WAIT ? SUCCESS : INVALID_VALUE);
 }
 
 API cudaError_t cudaGraphExecEventWaitNodeSetEvent(Graph* graph, const Node* node, Event* event) {
@@ -350,9 +360,11 @@ API cudaError_t cudaGraphChildGraphNodeGetGraph(const Node* node, Graph** graph)
 }
 
 API cudaError_t cudaGraphAddNode_v2(Node** node, Graph* graph, Node* const* before, const void* edges,
-                                    size_t count, const NodeParameters* parameters) {
+                                    size_t count, NodeParameters* parameters) {
   Work work;
-  cudaError_t error = work_of(&work, parameters);
+  int kind = parameters->type;
+  cudaError_t error = kind == ALLOCATE || kind == RELEASE ? memory_of(&work, kind, &parameters->kernel)
+                                                          : work_of(&work, parameters);
   return add(node, graph, before, count, &work, error);
 }
 

@@ -18,13 +18,7 @@ typedef struct {
 
 typedef struct {
   int id;
-  union {
-    struct {
-      unsigned x, y, z;
-    } cluster;
-    int number;
-    char room[64];
-  } __attribute__((aligned(8))) value;
+  AttributeValue value;
 } Attribute;
 
 typedef struct {
@@ -35,7 +29,7 @@ typedef struct {
   unsigned count;
 } LaunchConfig;
 
-enum { COOPERATIVE = 2, CLUSTER = 4, OVERLAPS = 6, MOST_NESTED = 32 };
+enum { MOST_NESTED = 32 };
 
 API void** __cudaRegisterFatBinary(void* text) {
   const Wrapper* wrapper = text;
@@ -126,8 +120,7 @@ static Chosen chosen_by(const LaunchConfig* config) {
   for (unsigned n = 0; n < config->count; n++) {
     const Attribute* attribute = &config->attributes[n];
     if (attribute->id == CLUSTER) {
-      chosen.cluster =
-          (dim3){attribute->value.cluster.x, attribute->value.cluster.y, attribute->value.cluster.z};
+      chosen.cluster = attribute->value.cluster;
     } else if (attribute->id == COOPERATIVE) {
       chosen.cooperative = attribute->value.number;
     } else if (attribute->id == OVERLAPS) {
@@ -168,6 +161,29 @@ API cudaError_t cudaFuncSetAttribute(const void* kernel, int attribute, int valu
   return done(ASK("set_kernel_attribute", U(kernel), U(attribute), U(value)));
 }
 
+API cudaError_t cudaKernelSetAttributeForDevice(const void* kernel, int attribute, int value, int device) {
+  cudaError_t error = cudaSetDevice(device);
+  return error ? error : cudaFuncSetAttribute(kernel, attribute, value);
+}
+
+API cudaError_t cudaFuncGetName(const char** name, const void* kernel) {
+  cudaError_t error = ASK("kernel_name", U(kernel));
+  *name = error ? NULL : strdup(answered_bytes);
+  return done(error);
+}
+
+API cudaError_t cudaFuncGetParamInfo(const void* kernel, size_t number, size_t* offset, size_t* nbytes) {
+  cudaError_t error = ASK("parameters", U(kernel));
+  if (error || number >= numbers_answered / 2) {
+    return done(error ? error : INVALID_VALUE);
+  }
+  *offset = answered[2 * number];
+  if (nbytes != NULL) {
+    *nbytes = answered[2 * number + 1];
+  }
+  return done(SUCCESS);
+}
+
 API cudaError_t cudaFuncSetCacheConfig(const void* kernel, int config) { return done(SUCCESS); }
 API cudaError_t cudaFuncSetSharedMemConfig(const void* kernel, int config) { return done(SUCCESS); }
 
@@ -192,6 +208,28 @@ API cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* bloc
                                                                        unsigned flags) {
   cudaError_t error = ASK("occupancy", U(kernel), U(threads), shared);
   *blocks = error ? 0 : (int)answered[0];
+  return done(error);
+}
+
+// The most blocks of a cluster, up to the eight that every chip takes.
+API cudaError_t cudaOccupancyMaxPotentialClusterSize(int* size, const void* kernel,
+                                                     const LaunchConfig* config) {
+  dim3 block = config->block;
+  cudaError_t error = SUCCESS;
+  for (*size = 8; *size > 1 && !error; *size /= 2) {
+    error = ASK("clusters", U(kernel), U(*size), block.x * block.y * block.z, config->shared);
+    if (!error && answered[0] > 0) {
+      break;
+    }
+  }
+  return done(error);
+}
+
+// What is left of an SM's shared memory for each of so many blocks.
+API cudaError_t cudaOccupancyAvailableDynamicSMemPerBlock(size_t* nbytes, const void* kernel, int blocks,
+                                                          int threads) {
+  cudaError_t error = ASK("dynamic_shared", U(kernel), U(blocks), U(threads));
+  *nbytes = error ? 0 : answered[0];
   return done(error);
 }
 

@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-enum { DEVICE, PINNED, MANAGED };
-
 static cudaError_t give(void** pointer, size_t nbytes, int kind) {
   cudaError_t error = ASK("allocate", nbytes, U(kind));
   *pointer = error ? NULL : (void*)answered[0];
@@ -31,24 +29,6 @@ API cudaError_t cudaFreeHost(void* pointer) { return take_back(pointer); }
 
 API cudaError_t cudaMallocManaged(void** pointer, size_t nbytes, unsigned flags) {
   return give_now(pointer, nbytes, MANAGED);
-}
-
-API cudaError_t cudaMallocAsync(void** pointer, size_t nbytes, cudaStream_t stream) {
-  if (stream_of(stream)->capture != NULL) {
-    return lacking("cudaMallocAsync in a capture");
-  }
-  return give(pointer, nbytes, DEVICE);
-}
-
-API cudaError_t cudaMallocFromPoolAsync(void** pointer, size_t nbytes, void* pool, cudaStream_t stream) {
-  return cudaMallocAsync(pointer, nbytes, stream);
-}
-
-API cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream) {
-  if (stream_of(stream)->capture != NULL) {
-    return lacking("cudaFreeAsync in a capture");
-  }
-  return done(pointer ? ASK("free", U(pointer), 1) : SUCCESS);
 }
 
 API cudaError_t cudaMallocPitch(void** pointer, size_t* pitch, size_t width, size_t height) {
@@ -218,10 +198,36 @@ API cudaError_t cudaHostRegister(void* pointer, size_t nbytes, unsigned flags) {
 API cudaError_t cudaHostUnregister(void* pointer) { return done(SUCCESS); }
 API cudaError_t cudaMemPrefetchAsync(void) { return done(SUCCESS); }
 API cudaError_t cudaMemAdvise(void) { return done(SUCCESS); }
-API cudaError_t cudaMemPoolSetAttribute(void) { return done(SUCCESS); }
-API cudaError_t cudaMemPoolTrimTo(void) { return done(SUCCESS); }
+API cudaError_t cudaMemPrefetchAsync_v2(void) { return done(SUCCESS); }
+API cudaError_t cudaMemPrefetchBatchAsync(void) { return done(SUCCESS); }
+API cudaError_t cudaMemAdvise_v2(void) { return done(SUCCESS); }
+API cudaError_t cudaStreamAttachMemAsync(void) { return done(SUCCESS); }
 
-API cudaError_t cudaDeviceGetDefaultMemPool(void** pool, int device) {
-  *pool = (void*)1;
-  return done(SUCCESS);
+API cudaError_t cudaHostGetFlags(unsigned* flags, void* pointer) {
+  *flags = 2;  // cudaHostAllocMapped: kernels reach all that cudaHostAlloc gives
+  return done(ASK("pointer", U(pointer)));
 }
+
+static cudaError_t copy_each(void* const* targets, const void* const* sources, const size_t* sizes,
+                             size_t count, cudaStream_t stream) {
+  cudaError_t error = SUCCESS;
+  for (size_t n = 0; n < count && !error; n++) {
+    error = copy(targets[n], sizes[n], sources[n], sizes[n], sizes[n], 1, 4, stream, RETURNS_EARLY);
+  }
+  return error;
+}
+
+#if RUNTIME_VERSION >= 13000
+API cudaError_t cudaMemcpyBatchAsync(void* const* targets, const void* const* sources, const size_t* sizes,
+                                     size_t count, const void* attributes, const size_t* indices,
+                                     size_t attribute_count, cudaStream_t stream) {
+  return copy_each(targets, sources, sizes, count, stream);
+}
+#else
+API cudaError_t cudaMemcpyBatchAsync(void* const* targets, const void* const* sources, const size_t* sizes,
+                                     size_t count, const void* attributes, const size_t* indices,
+                                     size_t attribute_count, size_t* failed, cudaStream_t stream) {
+  *failed = SIZE_MAX;
+  return copy_each(targets, sources, sizes, count, stream);
+}
+#endif

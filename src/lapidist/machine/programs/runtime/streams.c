@@ -3,6 +3,7 @@
 #include "work.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 enum { EXTERNAL = 1 };  // of events: a node of its own in a capture
@@ -35,9 +36,14 @@ API cudaError_t cudaStreamDestroy(cudaStream_t handle) {
   if ((uintptr_t)handle < 3) {
     return done(INVALID_HANDLE);
   }
+  Stream* stream = stream_of(handle);
+  if (stream->capture != NULL && !begins_capture(stream)) {
+    stream->is_destroyed = 1;
+    return done(SUCCESS);
+  }
   cudaError_t error = require_not_captured(handle);
   if (!error) {
-    free(stream_of(handle)->last);
+    free(stream->last);
     free(handle);
   }
   return done(error);
@@ -52,6 +58,35 @@ API cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
   *priority = stream_of(stream)->priority;
   return done(SUCCESS);
 }
+
+// Attributes are hints for a card's speed: they are kept, and change nothing here.
+API cudaError_t cudaStreamSetAttribute(cudaStream_t handle, unsigned attribute, const AttributeValue* value) {
+  Stream* stream = stream_of(handle);
+  if (attribute >= ATTRIBUTES) {
+    return done(INVALID_VALUE);
+  }
+  stream->attributes[attribute] = *value;
+  stream->priority = attribute == PRIORITY ? value->number : stream->priority;
+  return done(SUCCESS);
+}
+
+API cudaError_t cudaStreamGetAttribute(cudaStream_t handle, unsigned attribute, AttributeValue* value) {
+  const Stream* stream = stream_of(handle);
+  if (attribute >= ATTRIBUTES) {
+    return done(INVALID_VALUE);
+  }
+  *value = stream->attributes[attribute];
+  value->number = attribute == PRIORITY ? stream->priority : value->number;
+  return done(SUCCESS);
+}
+
+API cudaError_t cudaStreamCopyAttributes(cudaStream_t target, cudaStream_t source) {
+  memcpy(stream_of(target)->attributes, stream_of(source)->attributes, sizeof stream_of(source)->attributes);
+  stream_of(target)->priority = stream_of(source)->priority;
+  return done(SUCCESS);
+}
+
+API cudaError_t cudaCtxResetPersistingL2Cache(void) { return done(SUCCESS); }
 
 API cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long* id) {
   *id = U(stream);

@@ -91,6 +91,10 @@ cudaError_t perform(const Work* work, cudaStream_t stream) {
       return stream_waits(stream, work->event);
     case RECORD:
       return record_event(work->event, stream);
+    case ALLOCATE:
+      return ASK("revive", U(work->memory.address));
+    case RELEASE:
+      return ASK("free", U(work->memory.address), 1);
     default:
       return SUCCESS;
   }

@@ -2,8 +2,10 @@
 #pragma once
 #include "stand_in.h"
 
-enum { KERNEL, COPY, FILL, HOST, CHILD, EMPTY, WAIT, RECORD };  // as cudaGraphNodeType has them
-enum { WAITED_FOR, RETURNS_EARLY, IN_GRAPH };                   // how asynchronous a copy is
+// As cudaGraphNodeType has them
+enum { KERNEL, COPY, FILL, HOST, CHILD, EMPTY, WAIT, RECORD, ALLOCATE = 10, RELEASE };
+enum { DEVICE, PINNED, MANAGED };              // kinds of memory
+enum { WAITED_FOR, RETURNS_EARLY, IN_GRAPH };  // how asynchronous a copy is
 enum {
   INVALID_PITCH = 12,
   INVALID_HANDLE = 400,
@@ -53,6 +55,11 @@ typedef struct {
   void* data;
 } HostWork;
 
+typedef struct {
+  void* address;
+  size_t nbytes;
+} MemoryWork;
+
 typedef struct Node Node;
 typedef struct Graph Graph;
 typedef struct Capture Capture;
@@ -73,16 +80,28 @@ typedef struct {
     HostWork host;
     Graph* child;
     Event* event;
+    MemoryWork memory;
   };
 } Work;
+
+// Attributes of launches, kernels' nodes and streams
+enum { COOPERATIVE = 2, CLUSTER = 4, OVERLAPS = 6, PRIORITY = 8, ATTRIBUTES = 17 };
+
+typedef union {
+  dim3 cluster;
+  int number;
+  char room[64];
+} __attribute__((aligned(8))) AttributeValue;
 
 typedef struct Stream {
   unsigned flags;
   int priority;
+  AttributeValue attributes[ATTRIBUTES];
   Capture* capture;  // NULL where none is under way
   Node** last;       // nodes that the next one waits for
   size_t last_count;
   struct Stream* next_captured;
+  int is_destroyed;  // while it is captured, of which it stays a part
 } Stream;
 
 // Make a kernel's work of the arguments that lie at these pointers; its bytes are its own.
@@ -106,6 +125,7 @@ cudaError_t stream_waits(cudaStream_t stream, Event* event);
 cudaError_t require_no_capture(void);
 cudaError_t require_not_captured(cudaStream_t stream);
 cudaError_t require_no_implicit_wait(cudaStream_t stream);
+int begins_capture(const Stream* stream);
 cudaError_t capture_work(Stream* stream, Work* work);
 cudaError_t capture_record(Stream* stream, Event* event);
 cudaError_t capture_wait(Stream* stream, Event* event);
