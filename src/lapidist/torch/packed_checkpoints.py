@@ -22,6 +22,11 @@ def load_packed(model: Any, state: Mapping[str, Any], zero_offset: int | None = 
     Packings are told apart by shapes. `zero_offset`: of GPTQ, as in `lapidist.quantised.from_gptq`. All
     weights are packed before a layer changes.
     """
+    if not isinstance(state, Mapping):
+        raise ArgumentError(
+            f"state: must be a mapping of names to tensors; got {type(state).__name__}. Read the file first,"
+            " with safetensors.torch.load_file or torch.load"
+        )
     rest, layers = dict(state), dict(model.named_modules())
     names = [key.removesuffix(f".{CODES}") for key in state if key.endswith(f".{CODES}")]
     if not names:

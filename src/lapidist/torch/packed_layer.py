@@ -9,6 +9,7 @@ import torch
 
 from lapidist.quantised.packed_weight import PackedWeight, load, of_layout, unpack
 from lapidist.quantised.packing import pack
+from lapidist.quantised.product import require_weight
 from lapidist.torch.few_bits import linear
 
 ARRAYS = "codes", "scales", "zeros"  # buffers, by the names of PackedWeight.state_dict
@@ -60,6 +61,7 @@ class PackedLinear(PackedModule, torch.nn.Linear):  # type: ignore[misc]
     stock_dtype: Any  # of the weight that give_back makes
 
     def __init__(self, weight: PackedWeight, bias: Any = None) -> None:
+        require_weight(weight)
         torch.nn.Module.__init__(self)
         self.in_features, self.out_features = weight.shape
         self.register_parameter(
