@@ -4,7 +4,7 @@
   if (!place) return;
   const here = document.currentScript?.src ?? document.querySelector('script[src*="in_browser/page.js"]').src;
   const byId = (name) => document.getElementById(`rib-${name}`);
-  let worker = null, texts = {}, opened = "";
+  let worker = null, texts = {};
 
   place.innerHTML = `
     <p class="row"><button id="rib-start" class="md-button md-button--primary">Start Python here</button>
@@ -93,10 +93,8 @@
     byId("verdict").hidden = false;
     byId("verdict").className = right ? "right" : "wrong";
     byId("verdict").textContent = verdict.join("\n\n");
-    URL.revokeObjectURL(opened);
-    opened = page ? URL.createObjectURL(new Blob([page], { type: "text/html" })) : "";
     byId("lesson").hidden = !page;
-    byId("lesson").src = opened || "about:blank";
+    byId("lesson").srcdoc = page;
   }
 
   byId("start").addEventListener("click", start);

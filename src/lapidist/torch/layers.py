@@ -238,7 +238,10 @@ def split_over_mesh(model: Any, *how: Any) -> list[Any]:
     return importlib.import_module("lapidist.torch.parallel_layers").split_layers(model, *how)
 
 
-def require_model(model: Any, where: Any) -> None:
+def require_model(model: Any, where: Any, unknown: Mapping[str, Any]) -> None:
+    """The rules of a model to be swapped; `unknown`: keywords that swap does not take."""
+    if unknown:
+        raise unexpected(swap, unknown, WAYS_OUT)
     if not isinstance(model, torch.nn.Module):
         raise ArgumentError(
             f"model: must be a torch.nn.Module; got {type(model).__name__}. Pass the model itself"
@@ -336,9 +339,7 @@ def swap(
     transformers have one. With `dtype`, each rank rounds its own part, which stays in 8 bits, too. With
     `weights`, parts are whole tiles of 64 columns, or whole groups of k.
     `sequence_dim`: along which dimension what lies between these layers is split."""
-    if unknown:
-        raise unexpected(swap, unknown, WAYS_OUT)
-    require_model(model, where)
+    require_model(model, where, unknown)
     if dtype is not None:
         require_kind(dtype, factors)
     if invariant is not None:

@@ -47,9 +47,9 @@ def changed_rung(texts: Texts, name: str, shape: Shape, ptx: str, races: bool) -
     """What the machine says of a rung's PTX on a product, and the lesson of the run if it came to its end."""
     kernel = kernel_named(name)
     math = math_of(kernel)
-    require_shape(shape)
     before = rung_before(kernel, math)
     try:
+        require_shape(shape)
         if before is not None:
             place(texts, before, math, shape_of(before, math))
             place(texts, before, math, shape)
@@ -101,4 +101,5 @@ def words_of(findings: Findings, wrong: str) -> list[str]:
     more = len(findings.errors) - SHOWN
     lines += [f"Further findings: {more}"] if more > 0 else []
     lines += [wrong] if wrong else []
-    return lines or [f"Every element of D is right, and nothing was found in {findings.runs} runs."]
+    runs = "a run" if findings.runs == 1 else f"{findings.runs} runs"
+    return lines or [f"Every element of D is right, and nothing was found in {runs}."]
