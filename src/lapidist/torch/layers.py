@@ -21,7 +21,7 @@ from lapidist.quantised.packed_weight import PackedWeight
 from lapidist.torch.autocast import in_autocast
 from lapidist.torch.eight_bits import Factors, Straight, fits, of_weight, product, require_kind
 from lapidist.torch.experts import Experts, are_experts, swapped_class
-from lapidist.torch.packed_experts import PackedExpertsModule, packed_weights, take
+from lapidist.torch.packed_experts import PackedExpertsModule, give_back, packed_weights, take
 from lapidist.torch.packed_layer import PackedLinear
 from lapidist.torch.public_calls import linear
 
@@ -196,7 +196,7 @@ class Swapped:
     def undo(self) -> None:
         for layer in (reference() for reference in self._layers):
             if type(layer) is PackedLinear or isinstance(layer, PackedExpertsModule):
-                layer.give_back()
+                give_back(layer)
             elif type(layer) in OURS:
                 layer.__class__ = STOCK
             elif isinstance(layer, Experts):

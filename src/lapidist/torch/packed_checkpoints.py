@@ -10,7 +10,7 @@ import torch
 from lapidist.errors import ArgumentError, ShapeError
 from lapidist.quantised.packed_weight import PackedWeight
 from lapidist.quantised.packing import from_awq, from_gptq
-from lapidist.torch.packed_layer import PackedLinear
+from lapidist.torch.packed_layer import PackedLinear, take_weight
 
 CODES, KEYS = "qweight", ("qweight", "qzeros", "scales", "g_idx")
 
@@ -48,7 +48,7 @@ def load_packed(model: Any, state: Mapping[str, Any], zero_offset: int | None = 
         made.append((layer, weight, bias))
     for layer, weight, bias in made:
         device = layer.weight.device
-        PackedLinear.take(layer, weight.to(device) if device.type != "meta" else weight)
+        take_weight(layer, weight.to(device) if device.type != "meta" else weight)
         if bias is not None:
             layer.bias.data.copy_(bias)
     return rest
