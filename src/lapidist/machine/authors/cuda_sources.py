@@ -21,7 +21,7 @@ def near_files(path: Path) -> str:
     if path.exists():
         return "Name a file that you may read"
     try:
-        names = [each.name for each in path.parent.iterdir() if each.is_file()]
+        names = [file.name for file in path.parent.iterdir() if file.is_file()]
     except OSError:
         return f"Check its folder, {path.parent}"
     close = get_close_matches(path.name, names, 1)

@@ -99,7 +99,8 @@ function ringPicture() {
       const [begin, stop] = [times[part], times[part + 1]];
       svg.append(titled(shape("rect", { x: x(begin), y: stage * high + 4, width: Math.max(x(stop) - x(begin), 1), height: high - 8, class: `k-${css}`, "data-part": part }), `k from ${k}: ${words}, cycle ${begin} to ${stop}`));
     });
-    if (x(times[3]) - x(times[0]) > 44) svg.append(shape("text", { x: x(times[0]) + 4, y: stage * high + 20, class: "lane" }, `k ${k}`));
+    const label = `k ${k}`, roomy = FILLS.findIndex((_, part) => fitting([label], x(times[part + 1]) - x(times[part]) - 5));
+    if (roomy >= 0) svg.append(shape("text", { x: x(times[roomy]) + 4, y: stage * high + 20, class: "lane" }, label));
     for (const [time, css, words] of [[times[1], "good", "full: its bytes are there"], [times[3], "bad", "empty: all readers are done"]])
       svg.append(titled(shape("path", { d: `M${x(time)} ${stage * high + 1}v${high - 2}`, class: `mark ${css}` }), `mbarrier ${words}, cycle ${time}`));
   });
