@@ -59,7 +59,7 @@ SMOKE := tests/test_house.py tests/test_docs.py tests/docs tests/test_dtypes.py 
 
 ANYWHERE := not gpu and not frameworks and not browser and not census and not c_compiler
 
-.PHONY: demo smoke test full surveys census compilers frameworks libraries browser programs check format doctor docs package clean
+.PHONY: demo smoke test full surveys census compilers frameworks libraries browser rung-in-browser programs check format doctor docs package clean
 
 demo: $(BASE)       ## climb the ladder: on the GPU if there is one
 	$(BIN)/lapidist climb
@@ -92,7 +92,11 @@ libraries: $(OLD_LIBS_DEV) $(NEW_LIBS_DEV)  ## the oldest and the newest NumPy, 
 	$(NEW_LIBS)/bin/python -m pytest -n auto -m "not gpu and not survey and not census" $(WITH_LIBS)
 
 browser: $(DEV)     ## pages in a browser (Debian: apt-get install chromium)
-	$(BIN)/python -m pytest -m "browser and not gpu"
+	$(BIN)/python -m pytest -m "browser and not gpu and not runtime"
+
+rung-in-browser: $(DEV)  ## the page that runs a rung in Chromium, with Python for browsers (77 MB the first time)
+	$(BIN)/python site/in_browser/parts.py build/in_browser
+	$(BIN)/python -m pytest -m runtime tests/lessons/test_rung_in_browser.py
 
 programs: $(DEV)    ## whole CUDA programs in the machine (Debian: apt-get install gcc)
 	$(BIN)/python -m pytest -m c_compiler tests/machine/programs
@@ -114,6 +118,7 @@ doctor: $(BASE)     ## what was found on this computer
 docs: $(DOCS_DEV)   ## the pages as a site, in build/site; it needs no network to be read
 	rm -rf build/lessons
 	$(DOCS)/bin/lapidist lesson --all --html build/lessons
+	$(DOCS)/bin/python site/in_browser/parts.py build/in_browser || true
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet --config-file site/mkdocs.yml
 	@echo "build/site/index.html"
 

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import sys
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -94,9 +95,46 @@ def without_references(text: str) -> str:
     return "".join(piece if piece.startswith("`") else piece.replace("][", "]\\[") for piece in pieces)
 
 
+def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
+    """Anchors of the reference name what users import, lapidist.torch.swap, not the module that has it."""
+    for item in every_item(page.toc):
+        item.id = renamed(item.id, inner_names())
+    return with_public_anchors(html)
+
+
+def with_public_anchors(html: str) -> str:
+    return re.sub(r'(?<=["#])lapidist\.[\w.]+(?=")', lambda found: renamed(found[0], inner_names()), html)
+
+
+@cache
+def inner_names() -> dict[str, str]:
+    """Names of packages' members with the module that has them, and as users import them."""
+    names = (name for package in PACKAGES for name in public(package))
+    return {name: shown for name in names if (shown := as_imported(name)) and shown != name}
+
+
+def every_item(items: Any) -> Any:
+    for item in items:
+        yield item
+        yield from every_item(item.children)
+
+
+def renamed(anchor: str, names: dict[str, str]) -> str:
+    """An anchor of a name, or of a member."""
+    name = next((name for name in names if anchor == name or anchor.startswith(f"{name}.")), "")
+    return names[name] + anchor[len(name) :] if name else anchor
+
+
+def as_imported(name: str) -> str:
+    """The name of a package's member as users import it; nothing of what lies in lapidist itself."""
+    parts = name.split(".")
+    return f"lapidist.{parts[1]}.{parts[-1]}" if parts[1] in PACKAGES and len(parts) > 2 else ""
+
+
 def on_post_page(output: str, page: Any, config: Any) -> str:
     """Searching from disk needs a script, which the theme would fetch from elsewhere."""
     up = "../" * (len(PurePosixPath(page.file.dest_uri).parts) - 1)
+    output = with_public_anchors(output)  # plugins link annotations after on_page_content
     return re.sub(r'src="https://[^"]*iframe-worker[^"]*"', f'src="{up}search-from-disk.js"', output)
 
 
@@ -158,7 +196,7 @@ def entry(name: str) -> str:
     parts = name.split(".")
     if len(parts) == 2 and parts[1] in PACKAGES:  # its own words; its members follow
         return f"::: {name}\n    options:\n      members: false\n      show_root_heading: false"
-    shown = f"lapidist.{parts[1]}.{parts[-1]}" if parts[1] in PACKAGES else ""
+    shown = as_imported(name)
     return f"::: {name}" + (
         f"\n    options:\n      heading: {shown}\n      toc_label: {shown}" if shown else ""
     )

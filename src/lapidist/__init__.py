@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from lapidist.errors import explained as _explained
+from lapidist.errors import no_attribute as _no_attribute
 
 __version__ = "0.2.0"
 
@@ -45,25 +46,34 @@ _HOME = {
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
 
+_PACKAGES = "epilogues", "quantised", "verify"  # of public names
+
 # what is written otherwise here: in a function, and ready-made
-_HINTS = {
-    "gelu_tanh": '. Write lapidist.gelu(x, "tanh"), or pass lapidist.epilogues.gelu_tanh',
-    **dict.fromkeys(("dot", "mm", "bmm", "mv"), ". Write lapidist.matmul, which takes matrices and batches"),
-    **dict.fromkeys(("addmm", "baddbmm"), ". Write lapidist.gemm(a, b, c, alpha=, beta=)"),
-    **dict.fromkeys(("linear", "mlp", "swap", "Linear"), ". Import lapidist.torch, which has it"),
-    "GemmUniversal": ". Write lapidist.gemm, or lapidist.plan for a product that is planned once",
-    "jit": ". Kernels are compiled at their first call; `lapidist warm` compiles ahead",
+_WAYS_OUT = {
+    "gelu_tanh": 'Write lapidist.gelu(x, "tanh"), or pass lapidist.epilogues.gelu_tanh',
+    **dict.fromkeys(("dot", "mm", "bmm", "mv"), "Write lapidist.matmul, which takes matrices and batches"),
+    **dict.fromkeys(("addmm", "baddbmm"), "Write lapidist.gemm(a, b, c, alpha=, beta=)"),
+    **dict.fromkeys(
+        ("sgemm", "dgemm", "hgemm", "cgemm", "zgemm"), "Write lapidist.gemm, which takes all types"
+    ),
+    **dict.fromkeys(("syrk", "herk"), "Write lapidist.gram(a)"),
+    **dict.fromkeys(("grouped_gemm", "grouped_mm", "ragged_dot"), "Write lapidist.grouped(a, b, offsets)"),
+    **dict.fromkeys(("quantized", "quantize", "quantise"), "Write lapidist.quantised.pack(weight, format)"),
+    **dict.fromkeys(("linear", "mlp", "swap", "Linear"), "Import lapidist.torch, which has it"),
+    **{name: f"Import lapidist.{name} first" for name in ("torch", "jax", "distributed", "machine")},
+    "GemmUniversal": "Write lapidist.gemm, or lapidist.plan for a product that is planned once",
+    "jit": "Kernels are compiled at their first call; `lapidist warm` compiles ahead",
 }
 
 __all__ = sorted(_MODULE_OF, key=lambda name: (not name.isupper(), not name[0].isupper(), name))
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("epilogues", "quantised", "verify"):  # packages of public names
+    if name in _PACKAGES:
         return _loaded(name)
     module = _MODULE_OF.get(name)
     if module is None:
-        raise AttributeError(f"module 'lapidist' has no attribute {name!r}{_HINTS.get(name, '')}")
+        raise _no_attribute("lapidist", name, (*_MODULE_OF, *_PACKAGES), _WAYS_OUT)
     value = getattr(_loaded(module), name)
     globals()[name] = value
     return value

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from sys import is_finalizing
 from typing import Any, TypeVar, cast
@@ -109,6 +109,19 @@ def words_of_process(error: Exception) -> str | None:
 
 def most_open_files() -> str:
     return str(os.sysconf("SC_OPEN_MAX")) if hasattr(os, "sysconf") else "no more"
+
+
+def no_attribute(module: str, name: str, names: Iterable[str], ways_out: Mapping[str, str]) -> AttributeError:
+    """The error for a name that a module does not have: what is written here, or the name that is like it."""
+    words = f"module {module!r} has no attribute {name!r}"
+    if name in ways_out:
+        return AttributeError(f"{words}. {ways_out[name]}")
+    if name.startswith("_"):
+        return AttributeError(words)
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, [*names], 1, 0.7)
+    return AttributeError(f"{words}. Write {module}.{close[0]}" if close else words)
 
 
 # ---- what torch.compile cannot follow ----

@@ -11,9 +11,10 @@ import pytest
 
 import lapidist
 from lapidist.calls.keywords import MEANT, OF_GEMM, argument_names
-from lapidist.errors import ArgumentError, DTypeError
+from lapidist.errors import ArgumentError, DTypeError, ShapeError
 
 A, B = np.ones((4, 5), np.float32), np.ones((5, 6), np.float32)
+PACKED = lapidist.quantised.pack(np.ones((64, 64), np.float32), "int4")
 
 
 @lapidist.epilogue
@@ -38,6 +39,15 @@ KEYWORDS: list[tuple[Callable[..., Any], str, str]] = [
     (lapidist.matmul, "activation", r"epilogue=lapidist.epilogues.relu, say$"),
     (lapidist.matmul, "axes", "numpy.moveaxis"),
     (lapidist.matmul, "backend", r"Write device=$"),
+    (lapidist.matmul, "a_scale", r"Write scale_a=$"),
+    (lapidist.matmul, "weight_scale", r"Write scale_b=$"),
+    (lapidist.matmul, "accuracy", r"Write precision=lapidist.Accuracy\(bits\)"),
+    (lapidist.grouped, "group_sizes", r"Write offsets=, where each group ends: the running sum"),
+    (lapidist.quantised.pack, "group_size", r"Write group=32, 64 or 128"),
+    (lapidist.quantised.pack, "bits", r'Write format="int4"'),
+    (lapidist.quantised.pack, "zero_pints", r"Write zero_points=$"),
+    (lapidist.quantised.matmul, "trans_b", r"pack the weight as \(k, n\)$"),
+    (lapidist.quantised.matmul, "decoded", r"Write decode=$"),
     (lapidist.matmul, "colour", r"It takes out, out_dtype, "),
 ]
 
@@ -88,6 +98,17 @@ VALUES: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: lapidist.matmul(None, B), DTypeError, "Pass one, or leave the argument out"),
     (lambda: lapidist.plan(4, 5, 6), DTypeError, "lapidist plan --mnk"),
     (lambda: lapidist.plan(A, B, device="H200"), ArgumentError, "lapidist plan --mnk M,N,K --chip h200"),
+    (
+        lambda: lapidist.matmul([[1.0], [2.0, 3.0]], B),
+        ArgumentError,
+        r"Rows must have one length; .*gemm\(\[",
+    ),
+    (lambda: lapidist.quantised.pack(A, "int4"), ShapeError, r"got 4\. Pad it, or keep it .*swap\(where=\)"),
+    (
+        lambda: lapidist.quantised.matmul(PACKED, A),
+        ArgumentError,
+        r"Write the weight behind them: matmul\(x, w",
+    ),
     (lambda: lapidist.grouped([A], [B]), ArgumentError, "lists of arrays are multiplied by gemm"),
 ]
 
@@ -117,9 +138,44 @@ def test_a_gpu_that_is_not_the_arrays_is_told() -> None:
         choose_place(1, "cuda:0")
 
 
-@pytest.mark.parametrize("name", ["mm", "bmm", "addmm", "linear", "GemmUniversal"])
-def test_names_of_other_libraries_say_what_stands_for_them(name: str) -> None:
-    with pytest.raises(
-        AttributeError, match=rf"no attribute '{name}'\. (?:Write lapidist\.|Import lapidist\.)"
-    ):
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        *((name, "Write lapidist.matmul, which takes") for name in ("mm", "bmm")),
+        ("addmm", r"Write lapidist.gemm\(a, b, c, alpha=, beta=\)$"),
+        ("linear", "Import lapidist.torch, which has it$"),
+        ("GemmUniversal", "Write lapidist.gemm, or"),
+        ("sgemm", "Write lapidist.gemm, which takes all types$"),
+        ("grouped_gemm", r"Write lapidist.grouped\(a, b, offsets\)$"),
+        ("quantized", r"Write lapidist.quantised.pack\("),
+        ("einsun", "Write lapidist.einsum$"),
+        ("epilogue_", "Write lapidist.epilogue$"),
+    ],
+)
+def test_names_of_other_libraries_say_what_stands_for_them(name: str, words: str) -> None:
+    with pytest.raises(AttributeError, match=rf"no attribute '{name}'\. {words}"):
         getattr(lapidist, name)
+
+
+def test_names_that_are_like_none_or_private_are_plainly_refused() -> None:
+    """Tools ask every module for names of their own, `__wrapped__` say: they get Python's words."""
+    for name in ("__wrapped__", "_einsum", "colour"):
+        with pytest.raises(AttributeError, match=rf"^module 'lapidist' has no attribute '{name}'$"):
+            getattr(lapidist, name)
+
+
+def test_a_ready_made_epilogue_that_is_not_there_is_written_as_a_function() -> None:
+    with pytest.raises(AttributeError, match=r"under @lapidist\.epilogue$"):
+        lapidist.epilogues.leaky_relu  # noqa: B018
+    with pytest.raises(AttributeError, match=r"Write lapidist\.epilogues\.bias_gelu$"):
+        lapidist.epilogues.bias_glu  # noqa: B018
+
+
+def test_a_device_may_be_an_object_of_its_framework() -> None:
+    class device:
+        def __str__(self) -> str:
+            return "cpu"
+
+    assert (lapidist.matmul(A, B, device=device()) == A @ B).all()
+    with pytest.raises(ArgumentError, match='device: must be "gpu"'):
+        lapidist.matmul(A, B, device=1.5)  # type: ignore[arg-type]

@@ -105,3 +105,22 @@ def test_run_ptx_takes_no_other_text(
     (tmp_path / "shift.cu").write_text(SOURCE)
     assert run(["run-ptx", str(tmp_path / "shift.cu"), "--entry", "shift"], monkeypatch) == 2
     assert "FILE: must be PTX, which begins with .version" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["check", "run"])
+def test_a_file_that_is_not_there_names_the_one_like_it(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "kernel.cu").touch()
+    assert run([command, str(tmp_path / "kernl.cu")], monkeypatch) == 2
+    assert f"Did you mean {tmp_path / 'kernel.cu'}?" in caplog.text
+    assert run([command, str(tmp_path / "colour.txt")], monkeypatch) == 2
+    assert f"No file of {tmp_path} has such a name" in caplog.text
+
+
+def test_a_type_that_a_rung_does_not_multiply_names_one(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert run(["explain", "26"], monkeypatch) == 2
+    assert "--dtype: wgmma_tma multiplies fp16, bf16, " in caplog.text
+    assert caplog.text.rstrip().endswith("got fp32. Add --dtype fp16")

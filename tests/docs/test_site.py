@@ -56,7 +56,7 @@ def test_the_reference_begins_with_matmul_and_names_no_inner_module() -> None:
     """Read as text: mkdocs is not among the tests' packages."""
     text = (SITE / "pages.py").read_text()
     scope: dict[str, Any] = {}
-    for name in ("entry", "main_first", "functions_first"):
+    for name in ("entry", "main_first", "functions_first", "as_imported", "renamed"):
         exec(re.search(rf"^def {name}\(.*?(?=\n\n\n)", text, re.M | re.S)[0], scope)  # type: ignore[index]
     scope["PACKAGES"] = ("torch", "distributed")
     scope["MAIN"] = ast.literal_eval(re.search(r"^MAIN = (\(.*\))", text, re.M)[1])  # type: ignore[index]
@@ -66,6 +66,10 @@ def test_the_reference_begins_with_matmul_and_names_no_inner_module() -> None:
     assert sorted(names) == sorted(public)
     heading = scope["entry"]("lapidist.distributed.parallel_products.matmul_all_reduce")
     assert "heading: lapidist.distributed.matmul_all_reduce\n" in heading
+    names = {"lapidist.torch.layers.Linear": scope["as_imported"]("lapidist.torch.layers.Linear")}
+    assert scope["renamed"]("lapidist.torch.layers.Linear.forward", names) == "lapidist.torch.Linear.forward"
+    assert scope["renamed"]("lapidist.torch.layers.LinearOther", names) == "lapidist.torch.layers.LinearOther"
+    assert scope["as_imported"]("lapidist.matmul") == ""
 
 
 @pytest.mark.parametrize("path", sorted((SITE / "theme").iterdir()), ids=lambda path: path.name)

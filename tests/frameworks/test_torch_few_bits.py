@@ -319,7 +319,7 @@ def test_swap_refuses_before_it_changes_a_layer() -> None:
         lapidist.torch.swap(model, weights="int4")
     assert {type(layer) for layer in model} == {torch.nn.Linear}
     for more, words in (
-        ({"weights": "int3"}, "format: must be one of"),
+        ({"weights": "int3"}, "weights: must be one of"),
         ({"weights": "int4", "dtype": torch.float8_e4m3fn}, "dtype: must be None with weights='int4'"),
         ({"group": 64}, "group: is for weights of few bits"),
     ):

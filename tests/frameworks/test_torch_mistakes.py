@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 import lapidist  # noqa: E402
 import lapidist.torch as lapidist_torch  # noqa: E402
 from lapidist import api  # noqa: E402
-from lapidist.errors import ArgumentError, DeviceError, DTypeError  # noqa: E402
+from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError  # noqa: E402
 
 pytestmark = pytest.mark.frameworks
 A, B, W = torch.ones(4, 5), torch.ones(5, 6), torch.ones(6, 5)
@@ -125,3 +125,52 @@ def test_layers_of_packed_weights_count_as_swapped() -> None:
     lapidist_torch.swap(model, weights="int8")
     with pytest.warns(UserWarning, match="its 1 are swapped already"):
         lapidist_torch.swap(model)
+
+
+@pytest.mark.parametrize(
+    ("keyword", "words"),
+    [
+        ("bits", 'Write weights="int4"'),
+        ("exclude", "Write where=, a function"),
+        ("filter_fn", "Write where=, a function"),
+        ("recipe", "Write dtype=torch.float8_e4m3fn"),
+        ("device_mesh", "Write mesh=$"),
+        ("group_size", "Write group=$"),
+        ("colour", "It takes model, where, dtype"),
+    ],
+)
+def test_keywords_of_other_quantisers_name_those_of_swap(keyword: str, words: str) -> None:
+    with pytest.raises(TypeError, match=f"unexpected keyword argument '{keyword}'. {words}"):
+        lapidist_torch.swap(torch.nn.Linear(64, 64), **{keyword: None})
+
+
+def test_a_layer_that_cannot_be_packed_is_named_and_no_layer_changes() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(64, 8), torch.nn.Linear(8, 6))
+    with pytest.raises(ShapeError, match=r"got 8\. Pad it, .*where=.* It is that of the layer '1'$"):
+        lapidist_torch.swap(model, weights="int4")
+    assert [type(layer) for layer in model] == 2 * [torch.nn.Linear]
+    with pytest.raises(ArgumentError, match=r"^weights: must be one of int4, .*; got 'nf4'"):
+        lapidist_torch.swap(model, weights="nf4")
+
+
+def test_modules_and_files_in_place_of_weights() -> None:
+    layer = torch.nn.Linear(64, 64)
+    with pytest.raises(ArgumentError, match=r"got a Linear\. Pass linear.weight.T"):
+        lapidist.quantised.pack(layer, "int4")
+    with pytest.raises(DTypeError, match="must be a PackedWeight; got int"):
+        lapidist_torch.PackedLinear(64, 64)
+    with pytest.raises(ArgumentError, match=r"got str\. Read the file first"):
+        lapidist_torch.load_packed(layer, "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("grouped_mm", r"grouped\(a, b, offsets\)"), ("lineer", "linear$"), ("scaled_mm", "scaled")],
+)
+def test_names_of_torch_say_what_stands_for_them(name: str, words: str) -> None:
+    with pytest.raises(AttributeError, match=rf"no attribute '{name}'\. Write lapidist.torch.{words}"):
+        getattr(lapidist_torch, name)
+
+
+def test_a_device_of_torch_is_taken() -> None:
+    assert torch.equal(lapidist.matmul(A, B, device=torch.device("cpu")), A @ B)

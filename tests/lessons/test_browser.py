@@ -22,6 +22,18 @@ PICTURE = (
 # The words of all moments of a warp; every 16th is drawn too.
 EVERY_MOMENT = "toWarp(WARP); warpNow().moments.map((moment, n) => (n % 16 || go(n), momentWords(moment)))"
 WHOSE = re.compile(r"(?:A|B)\[|C\[|of [AB], k from|sums of C|after the wait")
+# Labels of the opening's bars that leave them; those with steps of k also where lines hand sums on.
+LONG = """[...document.querySelectorAll('#opening-picture rect[data-tile] + text')].filter((text) => {
+  const bar = text.previousElementSibling.getBBox(), label = text.getBBox();
+  return label.x + label.width > bar.x + bar.width - (text.textContent.includes('k ') ? 8 : 0);
+}).map((text) => text.textContent)"""
+# Labels that a mark of a barrier crosses.
+CROSSED = """[...document.querySelectorAll('#opening-picture svg')].flatMap((svg) =>
+  [...svg.querySelectorAll('text.lane')].filter((text) => {
+    const label = text.getBBox(), middle = label.y + label.height / 2;
+    return [...svg.querySelectorAll('path.mark')].map((mark) => mark.getBBox()).some((mark) =>
+      mark.x > label.x && mark.x < label.x + label.width && middle > mark.y && middle < mark.y + mark.height);
+  }).map((text) => text.textContent))"""
 WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -54,6 +66,7 @@ def test_every_lesson_opens_on_its_idea(browser: Browser, tmp_path: Path, kernel
     file.write_text(page_text(kernel.name))
     browser.open(file, 420)
     assert browser.ask(WIDER) == 0
+    assert browser.ask(LONG) == browser.ask(CROSSED) == []
     warp, place = browser.ask("[state.warp, state.moment]")
     assert [warp, place] == lesson(kernel.name)["opening"]["place"]
     assert browser.ask("document.querySelectorAll('#opening-picture :is(rect, .bar)').length") >= 2

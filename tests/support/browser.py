@@ -71,8 +71,8 @@ class Browser:
             self.messages.append(self.hear())
 
     def ask(self, expression: str) -> Any:
-        """What a piece of JavaScript in the page comes to."""
-        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        """What a piece of JavaScript in the page comes to; a promise is waited for."""
+        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 

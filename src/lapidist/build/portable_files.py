@@ -1,7 +1,8 @@
 """Files, locks and forks as each system has them.
 
 Windows has no owners and modes of files, no flags against links and pipes, and no forks. There, who may write
-into a user's folders is the system's affair. What is locked is a byte of a file, not a folder.
+into a user's folders is the system's affair. What is locked is a byte of a file, not a folder. In a browser
+(Emscripten) there is one process, and nothing is locked.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 if sys.platform == "win32":
     import msvcrt
-else:
+elif sys.platform != "emscripten":
     import fcntl
 
 WINDOWS = sys.platform == "win32"
@@ -58,7 +59,7 @@ def lock(handle: int) -> None:
     if sys.platform == "win32":
         while not try_lock(handle):
             time.sleep(LOOK_AGAIN_SECONDS)  # msvcrt waits for ten seconds, then raises
-    else:
+    elif sys.platform != "emscripten":
         fcntl.flock(handle, fcntl.LOCK_EX)
 
 
@@ -67,7 +68,7 @@ def try_lock(handle: int) -> bool:
     try:
         if sys.platform == "win32":
             msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
-        else:
+        elif sys.platform != "emscripten":
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return False
@@ -78,7 +79,7 @@ def share_lock(handle: int) -> None:
     """Take a lock beside those of forked processes; on Windows, where there are none, the only one."""
     if sys.platform == "win32":
         try_lock(handle)
-    else:
+    elif sys.platform != "emscripten":
         fcntl.flock(handle, fcntl.LOCK_SH)
 
 

@@ -67,7 +67,10 @@ def is_kernel(kernel: object) -> bool:
 
 
 def require_place(device: object) -> None:
-    if device is not None and (isinstance(device, bool) or not isinstance(device, (int, str))):
+    is_object = type(device).__name__.lower() == "device"  # of torch, CuPy
+    if device is not None and (
+        isinstance(device, bool) or (not isinstance(device, (int, str)) and not is_object)
+    ):
         raise ArgumentError(
             f'device: must be "gpu", a GPU\'s number, "machine" or "host"; got {device!r}. Leave it out'
         )

@@ -8,6 +8,8 @@ from difflib import get_close_matches
 from typing import Any
 
 TORCH_OUT = "The result is a new tensor; lapidist.matmul and lapidist.gemm write into out="
+ACCURACY = "Write precision=lapidist.Accuracy(bits) for float32, or leave it out"
+ENDS = "Write offsets=, where each group ends: the running sum of the sizes, as cumsum has it"
 LAYOUT = "Leave it out: an array's own strides say it"
 EPILOGUE = "Pass an epilogue: epilogue=lapidist.epilogues."
 
@@ -42,6 +44,8 @@ MEANT = {
     "act": "activation",
     "nonlinearity": "activation",
     "act_fn": "activation",
+    **dict.fromkeys(("ascale", "scaleinput", "inputscale"), "scale_a"),
+    **dict.fromkeys(("bscale", "scaleweight", "weightscale"), "scale_b"),
 }
 WAYS_OUT = {
     "bias": f"{EPILOGUE}bias(bias=...)",
@@ -56,6 +60,8 @@ WAYS_OUT = {
     **dict.fromkeys(("lda", "ldb", "ldc", "ldd", "layout", "layouta", "layoutb", "stridea"), LAYOUT),
     **dict.fromkeys(("m", "n", "k"), "Leave it out: shapes of the arrays say it"),
     "alignment": "Leave it out: addresses and strides say it",
+    **dict.fromkeys(("accuracy", "tolerance", "rtol", "atol", "bits"), ACCURACY),
+    **dict.fromkeys(("groupsizes", "sizes", "splits", "batchsizes", "msplits"), ENDS),
     "out": TORCH_OUT,
     "device": "Tensors are multiplied where they are; lapidist.matmul(device=) takes others",
 }
@@ -66,17 +72,27 @@ def plain(name: str) -> str:
     return name.replace("_", "").lower()
 
 
-def unexpected(function: Callable[..., Any], unknown: Mapping[str, Any]) -> TypeError:
+def unexpected(
+    function: Callable[..., Any], unknown: Mapping[str, Any], ways_out: Mapping[str, str] | None = None
+) -> TypeError:
     """The error for keywords that a function does not take. Python's own kind, as callers that try a keyword
-    expect."""
+    expect. `ways_out`: of a function that is no product, by words without case and underscores."""
+    name, names = next(iter(unknown)), argument_names(function)
+    if ways_out is not None:
+        return TypeError(
+            f"{no_keyword(function.__name__, name)}. {ways_out.get(plain(name)) or nearest(name, names)}"
+        )
     home = "lapidist.torch" if ".torch." in (function.__module__ or "") else "lapidist"
-    return unexpected_of(function.__name__, argument_names(function), home, unknown)
+    return unexpected_of(function.__name__, names, home, unknown)
 
 
 def unexpected_of(function: str, names: list[str], home: str, unknown: Mapping[str, Any]) -> TypeError:
     name = next(iter(unknown))
-    words = f"{function}() got an unexpected keyword argument {name!r}"
-    return TypeError(f"{words}. {way_out(name, names, home)}")
+    return TypeError(f"{no_keyword(function, name)}. {way_out(name, names, home)}")
+
+
+def no_keyword(function: str, name: str) -> str:
+    return f"{function}() got an unexpected keyword argument {name!r}"
 
 
 def argument_names(function: Callable[..., Any]) -> list[str]:
@@ -95,8 +111,11 @@ def way_out(name: str, names: list[str], home: str) -> str:
         return WAYS_OUT[plain(name)]
     if meant.startswith("trans_"):
         return f"Write {home}.gemm({meant}=), or pass {meant[-1]}.T"
-    if close := get_close_matches(name, names, 1):
-        return f"Write {close[0]}="
-    if (meant or name) in OF_GEMM:
+    if (meant or name) in OF_GEMM and not get_close_matches(name, names, 1):
         return f"lapidist.gemm takes {meant or name}="
-    return f"It takes {', '.join(names)}"
+    return nearest(name, names)
+
+
+def nearest(name: str, names: list[str]) -> str:
+    close = get_close_matches(name, names, 1)
+    return f"Write {close[0]}=" if close else f"It takes {', '.join(names)}"

@@ -35,7 +35,8 @@ def as_array(array: Any, name: str) -> Any:
         return np.asarray(array)
     except (ValueError, TypeError) as error:
         raise ArgumentError(
-            f"{name}: must be one array; NumPy makes none of this {type(array).__name__} ({error})"
+            f"{name}: must be one array; NumPy makes none of this {type(array).__name__} ({error})."
+            " Rows must have one length; gemm([a, ...], [b, ...]) multiplies matrices of several shapes"
         ) from error
 
 

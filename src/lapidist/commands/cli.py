@@ -24,8 +24,8 @@ from lapidist.visible import visible
 
 FAILED, USAGE, ABSENT = 1, 2, 3
 EPILOG = """\b
-Exit codes: 0 all right, 1 a check failed or a kernel that was named refused,
-2 wrong usage, 3 what it needs is absent.
+Exit codes: 0 all right, 1 a check failed or a kernel that
+was named refused, 2 wrong usage, 3 what it needs is absent.
 
 """ + examples("doctor", "plan --mnk 300,520,200 --dtype bf16", "warm --dtype bf16", "COMMAND -h")
 

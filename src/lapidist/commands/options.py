@@ -51,7 +51,7 @@ RUNGS = (
     "wgmma_clusters",
     "wgmma_streamk",
 )
-RUNGS_A_LINE = 3
+RUNGS_A_LINE = 2
 
 
 def one_of(choices: tuple[str, ...]) -> Callable[[str], list[str]]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from lapidist.errors import explained
+from lapidist.errors import explained, no_attribute
+
+OWN = "Write it as a function of lapidist's, under @lapidist.epilogue"
+WAYS_OUT = dict.fromkeys(("leaky_relu", "elu", "softplus", "hardswish", "mish", "selu"), OWN)
 
 
 def __getattr__(name: str) -> Any:
     if not name.startswith("_") and name in _ready():
         return _ready()[name]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise no_attribute(__name__, name, () if name.startswith("_") else _ready(), WAYS_OUT)
 
 
 def __dir__() -> list[str]:

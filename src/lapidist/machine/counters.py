@@ -269,9 +269,8 @@ def turns_of(rows: Array, present: Array, parts: int, lanes: int) -> int:
     words = np.sort(words, axis=1)
     fresh = first_of_equals(words)
     row = np.repeat(np.arange(len(words)), words.shape[1]).reshape(words.shape)
-    conflicts = np.bincount((row * BANKS + words % BANKS)[fresh], minlength=len(words) * BANKS).reshape(
-        -1, BANKS
-    )
+    banks = (row * BANKS + words % BANKS)[fresh].astype(np.intp, copy=False)
+    conflicts = np.bincount(banks, minlength=len(words) * BANKS).reshape(-1, BANKS)
     return int(conflicts.max(axis=1).sum()) if len(words) else 0
 
 

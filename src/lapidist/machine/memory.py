@@ -198,11 +198,13 @@ class Address:
         size = code.itemsize
         # else the base's own position would be negative
         if (self.low | offset) & (size - 1) or offset < 0 or self.lo < origin:
-            return view, ((self.base.astype(np.int64) + (offset - origin)) // size)
+            unaligned = (self.base.astype(np.int64) + (offset - origin)) // size
+            return view, unaligned.astype(np.intp, copy=False)  # of 32 bits in a browser
         key = (region.start, size)
         positions = self.indices.get(key)
         if positions is None:
-            positions = (self.base.view(np.int64) - origin) >> (size.bit_length() - 1)
+            at = (self.base.view(np.int64) - origin) >> (size.bit_length() - 1)
+            positions = at.astype(np.intp, copy=False)
             self.indices[key] = positions
         return view[offset // size :], positions
 

@@ -57,8 +57,10 @@ def nothing_is_compiled() -> bool:
     return not _binaries and not has_any()
 
 
-def remember(binary: Binary, kernel: Kernel, macros: Macros, architecture: str) -> None:
-    _binaries[kernel, macros, architecture, True] = binary
+def remember(
+    binary: Binary, kernel: Kernel, macros: Macros, architecture: str, assembled: bool = True
+) -> None:
+    _binaries[kernel, macros, architecture, assembled] = binary
     _tiles.add(tile_of(kernel, macros))
 
 

@@ -2,21 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 from lapidist.calls.call import FewBits
+from lapidist.calls.keywords import unexpected
 from lapidist.quantised.packed_weight import PackedExperts, PackedWeight, load, stack, unpack
 from lapidist.quantised.packing import from_awq, from_codes, from_gptq, from_mxfp4, from_nvfp4, pack
 
+TRANSPOSED = "Leave it out: pass x.T, and pack the weight as (k, n)"
+WAYS_OUT = dict.fromkeys(("transa", "transb", "transposea", "transposeb"), TRANSPOSED)
 
-def matmul(x: Any, weight: PackedWeight, bias: Any = None, out: Any = None, **more: Any) -> Any:
+
+def matmul(
+    x: Any,
+    weight: PackedWeight,
+    bias: Any = None,
+    out: Any = None,
+    *,
+    epilogue: Any = None,
+    scale_a: Any = None,
+    out_dtype: Any = None,
+    stream: Any = None,
+    device: int | str | None = None,
+    decode: bool | None = None,
+    **unknown: NoReturn,
+) -> Any:
     """x @ weight + bias, of x (..., k) in bfloat16 or float16, or in e4m3 or int8 with `scale_a`, a factor or
-    one for each row; `more`: scale_a, out_dtype, device, decode (True: the weight is decoded into the type of
-    x first, as happens with many rows), or an epilogue in place of the bias.
+    one for each row. `epilogue`: in place of the bias. `decode`: whether the weight is decoded into the type
+    of x first; None: with many rows.
     """
-    from lapidist.quantised.bound_product import matmul
+    if unknown:
+        raise unexpected(matmul, unknown, WAYS_OUT)
+    from lapidist.quantised import bound_product
 
-    return matmul(x, weight, bias, out, **more)
+    types = {"scale_a": scale_a, "out_dtype": out_dtype}
+    how = {"epilogue": epilogue, "stream": stream, "device": device, "decode": decode}
+    return bound_product.matmul(x, weight, bias, out, **types, **how)
 
 
 def grouped(operation: Any, arguments: Any) -> Any:

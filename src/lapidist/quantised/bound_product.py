@@ -43,7 +43,7 @@ def matmul(
         return plain.product(x, weight, bias, out, **more)
     scale_a, out_dtype = more.pop("scale_a", None), more.pop("out_dtype", None)
     require_bias_alone(bias)
-    plain.require_weight(weight)
+    plain.require_weight(weight, x)
     plain.require_current_stream(more.pop("stream", None))
     operation = Operation(vectors=True, epilogue=epilogue_checked(epilogue))
     device, decode = more.pop("device", None), more.pop("decode", None)

@@ -35,10 +35,10 @@ FORMATS = {
 }
 
 
-def format_named(name: object) -> Format:
+def format_named(name: object, argument: str = "format") -> Format:
     if isinstance(name, str) and name in FORMATS:
         return FORMATS[name]
-    raise ArgumentError(f"format: must be one of {', '.join(FORMATS)}; got {name!r}. Name one of them")
+    raise ArgumentError(f"{argument}: must be one of {', '.join(FORMATS)}; got {name!r}. Name one of them")
 
 
 def values_of(codes: Array, format: Format) -> Array:

@@ -192,7 +192,8 @@ def require_groups(k: int, n: int, shape: tuple[int, ...], name: str, only: int 
     """The steps of k in a group, from the shape of factors. `only`: what the format has."""
     if k == 0 or k % BLOCK:
         raise ShapeError(
-            f"weight: k must be a multiple of {BLOCK}, which a warp decodes at once; got {k}. Pad it"
+            f"weight: k must be a multiple of {BLOCK}, which a warp decodes at once; got {k}. Pad it,"
+            " or keep it as it is: swap(where=) leaves layers out"
         )
     if len(shape) != 2 or shape[1] != n or shape[0] == 0 or k % shape[0]:
         raise ShapeError(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
+from lapidist.calls.keywords import unexpected
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import framework_of
 from lapidist.quantised.number_formats import GROUP_OF, SYMMETRIC_ZERO, format_named
@@ -17,7 +18,18 @@ AWQ_ORDER = 0, 2, 4, 6, 1, 3, 5, 7  # the column that each nibble of a word has,
 NIBBLES = np.arange(0, 32, 4)
 
 
-def pack(weight: Any, format: str, *, group: int | None = None, zero_points: bool = False) -> PackedWeight:
+SIZES = "Write group=32, 64 or 128: that many steps of k share a factor"
+WAYS_OUT = {
+    **dict.fromkeys(("groupsize", "blocksize", "qgroupsize"), SIZES),
+    **dict.fromkeys(("bits", "dtype", "nbits", "wbits", "quantdtype"), 'Write format="int4" or "int8", say'),
+    **dict.fromkeys(("zeropoint", "zeropoints", "asymmetric", "symmetric", "sym"), "Write zero_points="),
+    **dict.fromkeys(("axis", "dim", "transpose"), "Leave it out: pass the weight as (k, n), with .T"),
+}
+
+
+def pack(
+    weight: Any, format: str, *, group: int | None = None, zero_points: bool = False, **unknown: NoReturn
+) -> PackedWeight:
     """Quantise a weight (k, n), like the b of `matmul`: pass `linear.weight.T` of a torch layer; or those of
     experts, (groups, k, n), like the b of `grouped`.
 
@@ -27,6 +39,9 @@ def pack(weight: Any, format: str, *, group: int | None = None, zero_points: boo
 
     A tensor of torch is packed where it is, with the bits that NumPy's array has.
     """
+    if unknown:
+        raise unexpected(pack, unknown, WAYS_OUT)
+    require_no_module(weight)
     if len(getattr(weight, "shape", ())) == 3 and len(weight):
         return stack([pack(each, format, group=group, zero_points=zero_points) for each in weight])
     row, plain = format_named(format), floats_of(weight)
@@ -47,6 +62,14 @@ def pack(weight: Any, format: str, *, group: int | None = None, zero_points: boo
     codes, scales, zeros = how(parts, row)
     scale_type = {"mxfp4": "e8m0", "nvfp4": "e4m3"}.get(format, "bfloat16")
     return made(codes.reshape(k, n), scales, zeros, row, scale_type, weight)
+
+
+def require_no_module(weight: Any) -> None:
+    if callable(getattr(weight, "named_modules", None)):
+        raise ArgumentError(
+            f"weight: must be a matrix (k, n); got a {type(weight).__name__}. Pass linear.weight.T,"
+            ' or call lapidist.torch.swap(model, weights="int4")'
+        )
 
 
 def floats_of(weight: Any) -> Any:

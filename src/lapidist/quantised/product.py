@@ -68,7 +68,7 @@ def product(
     x in e4m3 or int8 has factors `scale_a`, a number or float32 for each row. Its results are float32, or
     those of `out_dtype`, and its codes are never rounded.
     """
-    require_weight(weight)
+    require_weight(weight, x)
     require_current_stream(stream)
     if out is None and records(x, bias):
         from lapidist.quantised.recorded import recorded
@@ -102,13 +102,18 @@ def product(
 # ---- rules ----
 
 
-def require_weight(weight: object) -> None:
+def require_weight(weight: object, x: object = None) -> None:
     if isinstance(weight, PackedExperts):
         raise ArgumentError(
             f"weight: must be that of one product; got {weight!r}. Multiply rows of groups with"
             " lapidist.grouped(x, weight, offsets), or take weight[i]"
         )
     if not isinstance(weight, PackedWeight):
+        if isinstance(x, PackedWeight):
+            raise ArgumentError(
+                "x: must be activations, (rows, k); got a PackedWeight. Write the weight behind them:"
+                " matmul(x, weight)"
+            )
         raise DTypeError(
             f"weight: must be a PackedWeight; got {type(weight).__name__}. Pack it with"
             " lapidist.quantised.pack"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from lapidist.errors import no_attribute
 from lapidist.torch import batches, flops, gradients, operators
 from lapidist.torch.aten_override import everywhere
 from lapidist.torch.layers import Linear, Swapped, swap
@@ -52,10 +53,12 @@ flops.count()
 
 
 # what is written otherwise here
-HINTS = {
-    "bmm": ". Write lapidist.torch.matmul, which takes batches",
-    **dict.fromkeys(("addmm", "baddbmm"), ". Write lapidist.torch.gemm(a, b, c, alpha=, beta=)"),
-    "einsum": ". Use torch.einsum in lapidist.torch.everywhere(), or lapidist.einsum, without gradients",
+WAYS_OUT = {
+    "bmm": "Write lapidist.torch.matmul, which takes batches",
+    **dict.fromkeys(("addmm", "baddbmm"), "Write lapidist.torch.gemm(a, b, c, alpha=, beta=)"),
+    **dict.fromkeys(("scaled_mm", "_scaled_mm"), "Write lapidist.torch.scaled(a, b, scale_a, scale_b)"),
+    **dict.fromkeys(("grouped_mm", "_grouped_mm"), "Write lapidist.torch.grouped(a, b, offsets)"),
+    "einsum": "Use torch.einsum in lapidist.torch.everywhere(), or lapidist.einsum, without gradients",
 }
 
 
@@ -65,4 +68,4 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module("lapidist.torch.inductor").lapidist_mm
     if name in ("ColumnParallel", "RowParallel"):
         return getattr(importlib.import_module("lapidist.torch.parallel_layers"), name)
-    raise AttributeError(f"module 'lapidist.torch' has no attribute {name!r}{HINTS.get(name, '')}")
+    raise no_attribute("lapidist.torch", name, __all__, WAYS_OUT)

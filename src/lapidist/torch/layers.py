@@ -6,24 +6,34 @@ import importlib
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
 from lapidist.calls.emulation_rules import require_emulation
+from lapidist.calls.keywords import unexpected
 from lapidist.calls.number_rules import require_flag
 from lapidist.calls.prepared_weights import PreparedWeight
 from lapidist.dtypes import IEEE, Precision
-from lapidist.errors import ArgumentError
+from lapidist.errors import ArgumentError, ShapeError
+from lapidist.quantised.number_formats import format_named
 from lapidist.quantised.packed_weight import PackedWeight
 from lapidist.torch.autocast import in_autocast
 from lapidist.torch.eight_bits import Factors, Straight, fits, of_weight, product, require_kind
 from lapidist.torch.experts import Experts, are_experts, swapped_class
-from lapidist.torch.packed_experts import PackedExpertsModule, packed_weights, take
+from lapidist.torch.packed_experts import PackedExpertsModule, give_back, packed_weights, take
 from lapidist.torch.packed_layer import PackedLinear
 from lapidist.torch.public_calls import linear
 
 STOCK = torch.nn.Linear
+WHERE = "Write where=, a function: where=lambda name, layer: name != 'lm_head', say"
+PACKED = 'Write weights="int4", "mxfp4", "nvfp4", "int8" or "e4m3"'
+WAYS_OUT = {
+    **dict.fromkeys(("exclude", "skip", "ignore", "include", "filterfn", "modulestonotconvert"), WHERE),
+    **dict.fromkeys(("bits", "format", "quantization", "scheme", "quantizationconfig"), PACKED),
+    **dict.fromkeys(("recipe", "fp8"), "Write dtype=torch.float8_e4m3fn, and factors= if need be"),
+    "devicemesh": "Write mesh=",
+}
 
 
 class Linear(torch.nn.Linear):  # type: ignore[misc]
@@ -186,7 +196,7 @@ class Swapped:
     def undo(self) -> None:
         for layer in (reference() for reference in self._layers):
             if type(layer) is PackedLinear or isinstance(layer, PackedExpertsModule):
-                layer.give_back()
+                give_back(layer)
             elif type(layer) in OURS:
                 layer.__class__ = STOCK
             elif isinstance(layer, Experts):
@@ -228,7 +238,10 @@ def split_over_mesh(model: Any, *how: Any) -> list[Any]:
     return importlib.import_module("lapidist.torch.parallel_layers").split_layers(model, *how)
 
 
-def require_model(model: Any, where: Any) -> None:
+def require_model(model: Any, where: Any, unknown: Mapping[str, Any]) -> None:
+    """The rules of a model to be swapped; `unknown`: keywords that swap does not take."""
+    if unknown:
+        raise unexpected(swap, unknown, WAYS_OUT)
     if not isinstance(model, torch.nn.Module):
         raise ArgumentError(
             f"model: must be a torch.nn.Module; got {type(model).__name__}. Pass the model itself"
@@ -246,6 +259,15 @@ def chosen(model: Any, where: Callable[[str, Any], bool] | None) -> list[Any]:
         for name, layer in model.named_modules()
         if (type(layer) is STOCK or are_experts(layer)) and (where is None or where(name, layer))
     ]
+
+
+def packed_by_name(model: Any, layer: Any, weights: str, group: int | None) -> list[PackedWeight]:
+    """A layer's weights, packed; refused with the layer's name."""
+    try:
+        return packed_weights(layer, weights, group)
+    except ShapeError as error:
+        name = next(name for name, each in model.named_modules() if each is layer)
+        raise ShapeError(f"{error}. It is that of the layer {name!r}") from error
 
 
 def with_packed_weights(
@@ -268,7 +290,8 @@ def with_packed_weights(
                 f" {value!r}. Leave one of them out"
             )
     (mesh, plan, sequence_dim), layers = over, chosen(model, where)
-    packed = {layer: packed_weights(layer, weights, group) for layer in layers}
+    format_named(weights, "weights")
+    packed = {layer: packed_by_name(model, layer, weights, group) for layer in layers}
     if mesh is None:
         return Swapped(layers, packed=list(packed.values()))
     parallel = importlib.import_module("lapidist.torch.parallel_layers")
@@ -290,6 +313,7 @@ def swap(
     precision: Precision | None = None,
     weights: str | None = None,
     group: int | None = None,
+    **unknown: NoReturn,
 ) -> Swapped:
     """Let lapidist multiply in the torch.nn.Linear layers of a model, and in experts as transformers 5 has
     them: all, or those of which `where(name, layer)` is true. Returns a `Swapped`: its `undo()`, or the end
@@ -315,7 +339,7 @@ def swap(
     transformers have one. With `dtype`, each rank rounds its own part, which stays in 8 bits, too. With
     `weights`, parts are whole tiles of 64 columns, or whole groups of k.
     `sequence_dim`: along which dimension what lies between these layers is split."""
-    require_model(model, where)
+    require_model(model, where, unknown)
     if dtype is not None:
         require_kind(dtype, factors)
     if invariant is not None:

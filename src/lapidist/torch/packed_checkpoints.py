@@ -10,7 +10,7 @@ import torch
 from lapidist.errors import ArgumentError, ShapeError
 from lapidist.quantised.packed_weight import PackedWeight
 from lapidist.quantised.packing import from_awq, from_gptq
-from lapidist.torch.packed_layer import PackedLinear
+from lapidist.torch.packed_layer import PackedLinear, take_weight
 
 CODES, KEYS = "qweight", ("qweight", "qzeros", "scales", "g_idx")
 
@@ -22,6 +22,11 @@ def load_packed(model: Any, state: Mapping[str, Any], zero_offset: int | None = 
     Packings are told apart by shapes. `zero_offset`: of GPTQ, as in `lapidist.quantised.from_gptq`. All
     weights are packed before a layer changes.
     """
+    if not isinstance(state, Mapping):
+        raise ArgumentError(
+            f"state: must be a mapping of names to tensors; got {type(state).__name__}. Read the file first,"
+            " with safetensors.torch.load_file or torch.load"
+        )
     rest, layers = dict(state), dict(model.named_modules())
     names = [key.removesuffix(f".{CODES}") for key in state if key.endswith(f".{CODES}")]
     if not names:
@@ -43,7 +48,7 @@ def load_packed(model: Any, state: Mapping[str, Any], zero_offset: int | None = 
         made.append((layer, weight, bias))
     for layer, weight, bias in made:
         device = layer.weight.device
-        PackedLinear.take(layer, weight.to(device) if device.type != "meta" else weight)
+        take_weight(layer, weight.to(device) if device.type != "meta" else weight)
         if bias is not None:
             layer.bias.data.copy_(bias)
     return rest

@@ -10,7 +10,7 @@ from lapidist.quantised.packed_weight import PackedWeight, unpack
 from lapidist.quantised.packing import pack
 from lapidist.torch.experts import Experts, swapped_class
 from lapidist.torch.few_bits import grouped
-from lapidist.torch.packed_layer import PackedLinear, PackedStack
+from lapidist.torch.packed_layer import PackedStack, restore_weight, take_weight
 
 WEIGHTS = "gate_up_proj", "down_proj"
 
@@ -26,16 +26,6 @@ class PackedExpertsModule(Experts):
 
     def by_groups(self, rows: Any, weights: Any, ends: Any) -> Any:
         return grouped(rows, weights.packed_weight, ends)
-
-    def give_back(self) -> None:
-        """Make the module its model's again, with the numbers of the packed weights, which are rounded."""
-        for name in WEIGHTS:
-            numbers = unpack(getattr(self, name).packed_weight).to(self.stock_dtype)
-            delattr(self, name)
-            values = in_order(numbers, self.is_transposed).contiguous()
-            self.register_parameter(name, torch.nn.Parameter(values, requires_grad=False))
-        del self.stock_dtype
-        self.__class__ = self.stock_class
 
 
 def in_order(weights: Any, is_transposed: bool) -> Any:
@@ -54,7 +44,7 @@ def packed_weights(layer: Any, format: str, group: int | None) -> list[PackedWei
 def take(layer: Any, weights: list[PackedWeight]) -> None:
     """Let a layer multiply by packed weights, in place: its hooks stay, its own weights go."""
     if isinstance(layer, torch.nn.Linear):
-        PackedLinear.take(layer, weights[0])
+        take_weight(layer, weights[0])
         return
     stock: Any = type(layer)
     dtype = layer.gate_up_proj.dtype
@@ -63,3 +53,17 @@ def take(layer: Any, weights: list[PackedWeight]) -> None:
         layer.add_module(name, PackedStack(packed))
     layer.__class__ = swapped_class(stock, PackedExpertsModule)
     layer.stock_dtype = dtype
+
+
+def give_back(layer: Any) -> None:
+    """Make a layer or experts the model's again, with the numbers of the packed weights: rounded ones."""
+    if isinstance(layer, torch.nn.Linear):
+        restore_weight(layer)
+        return
+    for name in WEIGHTS:
+        numbers = unpack(getattr(layer, name).packed_weight).to(layer.stock_dtype)
+        delattr(layer, name)
+        values = in_order(numbers, layer.is_transposed).contiguous()
+        layer.register_parameter(name, torch.nn.Parameter(values, requires_grad=False))
+    del layer.stock_dtype
+    layer.__class__ = layer.stock_class

@@ -9,6 +9,7 @@ import torch
 
 from lapidist.quantised.packed_weight import PackedWeight, load, of_layout, unpack
 from lapidist.quantised.packing import pack
+from lapidist.quantised.product import require_weight
 from lapidist.torch.few_bits import linear
 
 ARRAYS = "codes", "scales", "zeros"  # buffers, by the names of PackedWeight.state_dict
@@ -57,9 +58,10 @@ class PackedLinear(PackedModule, torch.nn.Linear):  # type: ignore[misc]
     Its state_dict has `bias` and what PackedWeight.state_dict has: layout, codes, scales and zeros.
     """
 
-    stock_dtype: Any  # of the weight that give_back makes
+    stock_dtype: Any  # of the weight that restore_weight makes
 
     def __init__(self, weight: PackedWeight, bias: Any = None) -> None:
+        require_weight(weight)
         torch.nn.Module.__init__(self)
         self.in_features, self.out_features = weight.shape
         self.register_parameter(
@@ -67,23 +69,6 @@ class PackedLinear(PackedModule, torch.nn.Linear):  # type: ignore[misc]
         )
         self.hold(weight)
         self.stock_dtype = torch.bfloat16 if bias is None else bias.dtype
-
-    @staticmethod
-    def take(layer: torch.nn.Linear, weight: PackedWeight) -> None:
-        """Make a torch.nn.Linear one of this class, in place: its hooks stay, its weight goes."""
-        dtype = layer.weight.dtype
-        layer.__class__ = PackedLinear
-        layer.hold(weight)
-        layer.stock_dtype = dtype
-
-    def give_back(self) -> None:
-        """Make the layer torch's again, with the numbers of the packed weight, which is rounded."""
-        numbers = unpack(self.packed_weight).T.to(self.stock_dtype)
-        for name in ("layout", *ARRAYS):
-            delattr(self, name)
-        del self.numbers, self.stock_dtype
-        self.__class__ = torch.nn.Linear
-        self.weight = torch.nn.Parameter(numbers.contiguous(), requires_grad=False)
 
     @classmethod
     def packed(cls, layer: torch.nn.Linear, format: str, **how: Any) -> PackedLinear:
@@ -99,6 +84,24 @@ class PackedLinear(PackedModule, torch.nn.Linear):  # type: ignore[misc]
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, weight={self.packed_weight!r}"
+
+
+def take_weight(layer: torch.nn.Linear, weight: PackedWeight) -> None:
+    """Make a torch.nn.Linear a PackedLinear, in place: its hooks stay, its weight goes."""
+    dtype = layer.weight.dtype
+    layer.__class__ = PackedLinear
+    layer.hold(weight)
+    layer.stock_dtype = dtype
+
+
+def restore_weight(layer: Any) -> None:
+    """Make a PackedLinear torch's layer again, with the numbers of the packed weight, which is rounded."""
+    numbers = unpack(layer.packed_weight).T.to(layer.stock_dtype)
+    for name in ("layout", *ARRAYS):
+        delattr(layer, name)
+    del layer.numbers, layer.stock_dtype
+    layer.__class__ = torch.nn.Linear
+    layer.weight = torch.nn.Parameter(numbers.contiguous(), requires_grad=False)
 
 
 class PackedStack(PackedModule):

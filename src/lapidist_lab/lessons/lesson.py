@@ -33,12 +33,12 @@ WARPS_SHOWN = 4  # of each role: rows of the timeline
 TOGETHER = 50  # cycles between copies of one stage
 
 
-def lesson_of(kernel: Kernel) -> dict[str, Any]:
-    """All that the page of a rung shows, except measured times."""
+def lesson_of(kernel: Kernel, watched: Observed | None = None) -> dict[str, Any]:
+    """All that the page of a rung shows, except measured times. `watched`: another run than the lesson's."""
     math = math_of(kernel)
     before = rung_before(kernel, math)
     earlier = None if before is None else observed_rung(before, math)
-    observed = observed_rung(kernel, math)
+    observed = watched or observed_rung(kernel, math)
     patterns = Patterns()
     followed = [follow(observed, number, role, patterns) for number, role in followed_warps(observed)]
     return {

@@ -22,6 +22,7 @@ from lapidist.schedule.sharing_choice import PLANNED, Sharing
 
 Array = np.ndarray
 Shape = tuple[int, int, int]
+ALIGNED = 16  # bytes
 MACHINE_CHIP = "h200"  # the chip that kernels are compiled for
 
 
@@ -91,7 +92,7 @@ def product_of(
     random = np.random.default_rng(1)
     least = 0 if element.bounds and element.bounds[0] == 0 else -4
     a, b = (random.integers(least, 5, size).astype(numpy_dtype(element.name)) for size in ((m, k), (k, n)))
-    room = np.zeros((m, n + spare), numpy_dtype(outputs_of(element.name, element.name)[0]))
+    room = aligned_zeros(m, n + spare, numpy_dtype(outputs_of(element.name, element.name)[0]))
     d = room[:, :n]
     c = random.integers(least, 5, (m, n)).astype(d.dtype)
     a = laid(a, layouts[0], 0)
@@ -115,9 +116,17 @@ def product_of(
     raise refused
 
 
+def aligned_zeros(rows: int, columns: int, dtype: np.dtype) -> Array:
+    """Zeros that start at a multiple of 16 bytes, as TMA needs; NumPy's own do not in a browser."""
+    nbytes = rows * columns * dtype.itemsize
+    room = np.zeros(nbytes + ALIGNED, np.uint8)
+    skipped = -room.ctypes.data % ALIGNED
+    return room[skipped : skipped + nbytes].view(dtype).reshape(rows, columns)
+
+
 def laid(matrix: Array, layout: str, spare: int) -> Array:
     lines = matrix if layout == "r" else matrix.T
-    room = np.zeros((len(lines), lines.shape[1] + spare), matrix.dtype)
+    room = aligned_zeros(len(lines), lines.shape[1] + spare, matrix.dtype)
     room[:, : lines.shape[1]] = lines
     view = room[:, : lines.shape[1]]
     return view if layout == "r" else view.T

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from lapidist.commands.lab import INSTALL
 from lapidist.config import Config
 from lapidist.device import CHIPS, Device
 from lapidist.dtypes import MATHS, TF32, element_of
@@ -175,6 +174,8 @@ class Static:
             lines.append(
                 "  Counted in PTX, before ptxas: nvdisasm is not there or could not read the machine code."
             )
+            from lapidist.commands.lab import INSTALL  # brings typer, which a browser has not
+
             lines.append(f"  Get it: {INSTALL}")
         return lines
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
 from lapidist.build.compiler import compile_module
@@ -15,11 +16,25 @@ ARCHITECTURE = re.compile(r"sm_(\d{2,3})([af]?)")
 SUFFIXES = (".cu", ".cuh")
 
 
+def near_files(path: Path) -> str:
+    """What to do where a file cannot be read: names like that of one that is not there."""
+    if path.exists():
+        return "Name a file that you may read"
+    try:
+        names = [file.name for file in path.parent.iterdir() if file.is_file()]
+    except OSError:
+        return f"Check its folder, {path.parent}"
+    close = get_close_matches(path.name, names, 1)
+    return f"Did you mean {path.parent / close[0]}?" if close else f"No file of {path.parent} has such a name"
+
+
 def read_text(path: Path, name: str = "kernel") -> str:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise ArgumentError(f"{name}: must be a file that can be read; {error}") from error
+        raise ArgumentError(
+            f"{name}: must be a file that can be read; {error}. {near_files(path)}"
+        ) from error
     if b"\0" in content.rstrip(b"\0"):
         rule = "must be text: CUDA C++ or PTX"
         raise ArgumentError(f"{name}: {rule}; {path} is binary. Let nvcc -ptx or cuobjdump -ptx write it")

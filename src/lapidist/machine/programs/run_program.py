@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from lapidist.errors import ArgumentError
+from lapidist.machine.authors.cuda_sources import near_files
 from lapidist.machine.programs.device_memory import ROOM, START, DeviceMemory
 from lapidist.machine.programs.kernel_runs import KernelRuns, ProgramReport
 from lapidist.machine.programs.runtime_calls import RuntimeCalls
@@ -52,7 +53,9 @@ def run_program(
     require_integer("most_warps", most_warps, least=0)
     require_levels(levels or {})
     if not program.is_file():
-        raise ArgumentError(f"program: must be a file, a CUDA program or its .cu; got {str(program)!r}")
+        raise ArgumentError(
+            f"program: must be a file, a CUDA program or its .cu; got {str(program)!r}. {near_files(program)}"
+        )
     if program.suffix not in SOURCES and not is_elf(program):
         rule = "must be a program that nvcc linked, or a .cu file"
         raise ArgumentError(

@@ -21,6 +21,7 @@ from lapidist.build.processes import Pool
 from lapidist.commands.fold import folded, terminal_columns
 from lapidist.commands.progress import Step, progress
 from lapidist.device import Device, chip
+from lapidist.dtypes import short_name
 from lapidist.errors import ArgumentError
 from lapidist.kernels.kernel import Kernel
 from lapidist.kernels.registry import RUNGS, kernel_named
@@ -52,7 +53,9 @@ def explain_command(name: str, device: Device, case: Case, as_json: bool, record
     """Print one kernel in full, or a line for each rung that the chip and the type allow."""
     if record is not None:
         require_folder("--record", record)
-    kernels = climbable(device, case.math) if name == LADDER else [runnable(kernel_named(name), device)]
+    kernels = (
+        climbable(device, case.math) if name == LADDER else [runnable(kernel_named(name), device, case.math)]
+    )
     if not kernels:
         raise ArgumentError(
             f"--dtype: no rung multiplies {case.math} on {device.name}. Choose another type, or a newer chip"
@@ -79,7 +82,13 @@ def explain_command(name: str, device: Device, case: Case, as_json: bool, record
         )
 
 
-def runnable(kernel: Kernel, device: Device) -> Kernel:
+def runnable(kernel: Kernel, device: Device, math: str) -> Kernel:
+    if math not in kernel.types.maths:
+        names = [short_name(each) for each in kernel.types.maths]
+        raise ArgumentError(
+            f"--dtype: {kernel.name} multiplies {', '.join(names)}; got {short_name(math)}."
+            f" Add --dtype {names[0]}"
+        )
     if not has_instructions(device, kernel):
         needs = "{}.{}".format(*kernel.capability)
         raise ArgumentError(

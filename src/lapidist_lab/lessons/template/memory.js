@@ -30,7 +30,8 @@ function laneCell(svg, x, y, wanted, chosen, sizes) {
   const made = shape("rect", { x, y, width: sizes.cell, height: sizes.row - 1, fill: laneColour(lane), class: css, "data-lane": lane });
   svg.append(titled(made, lanesWords(wanted.lanes)));
   const label = wanted.lanes.length === LANES ? "all" : wanted.lanes.length > 2 ? `×${wanted.lanes.length}` : lane;
-  if (String(label).length * 5.4 > sizes.cell + 2) return;
+  const wide = [...String(label)].reduce((sum, letter) => sum + (letter === "×" ? 8 : 5.4), 0);
+  if (wide > sizes.cell + 2) return;
   svg.append(shape("text", { x: x + sizes.cell / 2, y: y + sizes.row * 0.5 + 4, "text-anchor": "middle", class: `lane ${sizes.css}` }, label));
 }
 

@@ -99,7 +99,8 @@ function ringPicture() {
       const [begin, stop] = [times[part], times[part + 1]];
       svg.append(titled(shape("rect", { x: x(begin), y: stage * high + 4, width: Math.max(x(stop) - x(begin), 1), height: high - 8, class: `k-${css}`, "data-part": part }), `k from ${k}: ${words}, cycle ${begin} to ${stop}`));
     });
-    if (x(times[3]) - x(times[0]) > 44) svg.append(shape("text", { x: x(times[0]) + 4, y: stage * high + 20, class: "lane" }, `k ${k}`));
+    const label = `k ${k}`, roomy = FILLS.findIndex((_, part) => fitting([label], x(times[part + 1]) - x(times[part]) - 5));
+    if (roomy >= 0) svg.append(shape("text", { x: x(times[roomy]) + 4, y: stage * high + 20, class: "lane" }, label));
     for (const [time, css, words] of [[times[1], "good", "full: its bytes are there"], [times[3], "bad", "empty: all readers are done"]])
       svg.append(titled(shape("path", { d: `M${x(time)} ${stage * high + 1}v${high - 2}`, class: `mark ${css}` }), `mbarrier ${words}, cycle ${time}`));
   });
@@ -122,6 +123,9 @@ function sharePictures() {
 
 const tileColour = (tile) => `hsl(${tile * 60} 55% 62%)`;
 
+// The first of some labels that has room, in letters of 11 pixels; none where none has.
+const fitting = (labels, room) => labels.find((each) => String(each).length * 6.2 <= room) ?? "";
+
 function drawShares(rows, steps) {
   const room = roomOf(HERE), left = 58, high = 28, end = 2 * steps, x = (step) => left + (step / end) * (room - left - 4);
   const svg = drawing(room, rows.length * high + 4, "blocks and their tiles"), parts = [];
@@ -129,7 +133,8 @@ function drawShares(rows, steps) {
     svg.append(shape("text", { x: left - 6, y: block * high + 19, "text-anchor": "end", class: "muted" }, `block ${block}`));
     let time = 0;
     for (const [tile, first, stop, peer, peers] of units) {
-      const from = x(time), to = x((time += stop - first)), words = peers > 1 ? `tile ${tile}, k ${first}–${stop}` : `tile ${tile}`;
+      const from = x(time), to = x((time += stop - first)), steps = `k ${first}–${stop}`;
+      const words = peers > 1 ? fitting([`tile ${tile}, ${steps}`, `${tile}: ${steps}`, steps], to - from - 18) : fitting([`tile ${tile}`, tile], to - from - 6);
       svg.append(titled(shape("rect", { x: from, y: block * high + 3, width: to - from - 1, height: high - 6, fill: tileColour(tile), "data-tile": tile }), `block ${block}: tile ${tile}, steps ${first} to ${stop} of k${peers > 1 ? peer === peers - 1 ? "; it ends the tile and adds the others' sums" : "; it hands its sums on" : ""}`));
       svg.append(shape("text", { x: from + 5, y: block * high + 19, class: "lane" }, words));
       if (peers > 1) parts.push({ tile, peer, peers, at: to, y: block * high + high / 2, block });
