@@ -110,6 +110,9 @@ struct Decoded {
 // of k a wait takes longer than the products, so both groups of a block have sums where registers hold them.
 constexpr int BATCH = GROUP == 32 ? 1 : 2, TOGETHER = GROUP == 32 && BN <= 128 ? 2 : 1;
 
+// Both blocks of a stage are summed before a wait.
+constexpr bool LONG = GROUP % 128 == 0;
+
 struct Consumer {
   Decoded decoded[2];
   float sums[BN / 2];
@@ -139,18 +142,20 @@ struct Consumer {
       products_begin();
 #pragma unroll
       for (int step = first; step < first + BATCH * TOGETHER; ++step) {
-        const int old = SUMMED_AT_ONCE || step % BATCH > 0 || (GROUP % 128 == 0 && block > 0);
+        const int old = SUMMED_AT_ONCE || step % BATCH > 0 || (LONG && block > 0);
         Wgmma<BN>::multiply(of_groups[step / BATCH % TOGETHER], decoded[block].at[step],
                             x + step_along_k<false>(step), old);
       }
       products_commit();
+      if (LONG && block > 0) products_wait<1>();  // whose fragments `next` replaces
       if (first == 0) next();
+      if (LONG && !last) return;
       products_wait<0>();
 #pragma unroll
       for (int i = 0; i < TOGETHER; ++i) sums_arrive(of_groups[i]);
-      if (SUMMED_AT_ONCE || (GROUP % 128 == 0 && !last)) continue;
+      if constexpr (!SUMMED_AT_ONCE)
 #pragma unroll
-      for (int i = 0; i < TOGETHER; ++i) add_group(of_groups[i], stage, block, (first + i) % GROUPS);
+        for (int i = 0; i < TOGETHER; ++i) add_group(of_groups[i], stage, block, (first + i) % GROUPS);
     }
   }
 
