@@ -114,9 +114,7 @@ def packed_with(parameters: ParameterBlock, rows: Rows, numbers: Mapping[str, ob
 
 
 class Weight(NamedTuple):
-    """What a kernel is compiled for and told of a packed weight; `dtype`: of x; `out`: of the result, where
-    it is another.
-    """
+    """What a kernel is compiled for and told of a packed weight; `dtype`: of x; `out`: of other results."""
 
     k: int
     n: int
@@ -223,8 +221,7 @@ COSTS = {
     64: Costs(0.24, 0.33, 2.9),
     128: Costs(0.33, 0.37, 11),
 }
-# Sums of 192 rows of 8 bits fit in registers, and codes are decoded once for all. Costs are those of 128 by
-# issue slots, 594 and 530 a stage, and were not measured; the tensor core takes 768 and 512 cycles.
+# Of 8 bits, sums of 192 rows fit in registers. Their costs are those of 128 by issue slots, not measured.
 COSTS_OF_BYTES = {**COSTS, 192: Costs(0.37, 0.42, 16)}
 # GPCs are cut unevenly: an H200 has room for 124 clusters of four blocks, where its SMs would hold 132.
 LARGE_CLUSTER, SHARE_OF_LARGE_CLUSTERS = 3, 0.93
@@ -253,8 +250,7 @@ def streamed_config(rows: Rows, weight: Weight, multiprocessors: int) -> Streame
 
 def lines_of(rows: Rows, weight: Weight) -> list[int]:
     """How many rows of x a block may have: the fewest that are enough, or either of the most."""
-    costs = COSTS if weight.x_bytes == 2 else COSTS_OF_BYTES
-    most = [max(COSTS)] if weight.x_bytes == 2 else [max(COSTS), max(costs)]
+    most = [max(COSTS)] if weight.x_bytes == 2 else [max(COSTS), max(COSTS_OF_BYTES)]
     return next(([count] for count in COSTS if count >= rows.expected), most)
 
 
@@ -270,8 +266,8 @@ def microseconds(rows: Rows, weight: Weight, config: Streamed, multiprocessors: 
         at_once = int(at_once * SHARE_OF_LARGE_CLUSTERS)
     rounds = -(-blocks // at_once)
     decoded = costs.work * of_sm * config.column_groups
-    ends = rounds if weight.x_bytes == 1 else 1  # blocks of many rows come in waves, each with an end
-    return stages * (decoded + costs.wait * rounds) + costs.part * config.parts * ends
+    ends = costs.part * config.parts * (rounds if weight.x_bytes == 1 else 1)  # waves have one each
+    return stages * (decoded + costs.wait * rounds) + ends
 
 
 def knobs_of_streamed(weight: Weight, config: Streamed) -> dict[str, object]:
