@@ -107,7 +107,7 @@ def test_each_config_by_rows_of_8_bits(
     k, n = 2368, 600
     more = {"group": 64, "zero_points": True} if format == "int4" else {}
     packed = quantised.pack(torch.randn(k, n, device="cuda"), format, **more)
-    for config in CONFIGS:
+    for config in (*CONFIGS, (192, 2, 1, 4, 1), (192, 2, 3, 4, 1)):
         monkeypatch.setattr(product, "streamed_config", lambda *_, config=config: launches.Streamed(*config))
         x, factors = rows_of_8_bits(torch, config[0] + 3, k, dtype)
         require_near(lapidist.matmul(x, packed, scale_a=factors), x, factors, packed, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,7 @@ def test_products_are_those_of_decoded_weights(
     assert np.allclose(on_host, left @ weight, rtol=0, atol=(np.abs(left) @ np.abs(weight)).max() * 1e-5)
 
 
-CONFIGS = [(16, 1, 3, 2, 2), (32, 3, 1, 2, 1), (64, 2, 2, 3, 1), (128, 1, 1, 2, 1)]
+CONFIGS = [(16, 1, 3, 2, 2), (32, 3, 1, 2, 1), (64, 1, 2, 3, 1), (192, 2, 1, 4, 1)]
 
 
 @pytest.mark.parametrize(("config", "dtype"), list(zip(CONFIGS, (E4M3, INT8, E4M3, INT8), strict=True)))
@@ -77,13 +78,27 @@ def test_parts_of_k_and_columns_of_blocks(
     a factor a column, floats are summed by 128 of k, and those of half a stage too.
     """
     monkeypatch.setattr(products, "streamed_config", lambda *_: launches.Streamed(*config))
-    k, n, m = 320 if config[2] < 3 else 576, 64 * config[1] + 8, config[0] + 5
-    more: Any = {"group": 64, "zero_points": True} if config[1] > 1 else {}
+    k, n, m = 192 * config[2], 64 * config[1] + 8, config[0] + 5
+    more: Any = {"group": 64, "zero_points": True} if config[0] in (32, 64) else {}
     packed = quantised.pack(rng.standard_normal((k, n)).astype(np.float32), "int4", **more)
     x = activations(rng, m, k, dtype)
     with sanitized(sum(config)):
         result = product(x, packed, scale_a=0.25, device="machine")
     require_near(result, x, 0.25, packed)
+
+
+def test_many_rows_have_wide_blocks_that_find_their_registers() -> None:
+    """What warps take is what others of the block gave back; blocks of one wave after another share no k."""
+    weight = launches.Weight(4096, 28672, "int4", 128, "bfloat16", False, E4M3, "bfloat16")
+    rows = launches.Rows(4096, 28672)
+    config = launches.streamed_config(rows, weight, 132)
+    assert (config.rows, config.column_groups, config.parts) == (192, 2, 1)
+    assert launches.streamed_config(rows, weight._replace(dtype="bfloat16"), 132).rows == 128
+    log = launches.streaming(rows, weight, launches.End(), config, "sm_90a").binary.log
+    allotted = int(re.findall(r"Used (\d+) registers", log)[-1])
+    taken = 128 * (2 * config.registers + launches.REGISTERS_LEFT)
+    assert taken <= allotted * config.threads <= launches.REGISTERS_OF_SM
+    assert " 0 bytes spill stores" in log
 
 
 def test_sums_of_whole_numbers_are_exact(rng: np.random.Generator) -> None:
@@ -115,7 +130,7 @@ def test_each_code_is_exact(dtype: str) -> None:
     all_codes = np.arange(256, dtype=np.uint8).repeat(k).reshape(256, k).T.view(numpy_dtype(dtype))
     weights.append(quantised.from_codes(all_codes, np.ones((1, 256), np.float32), format))
     for packed in weights:
-        x = np.eye(k).astype(numpy_dtype(dtype))[: 64 if packed.shape[1] == 16 else 2]
+        x = np.eye(k).astype(numpy_dtype(dtype))[: 32 if packed.shape[1] == 16 else 2]
         with sanitized(1):
             found = product(x, packed, scale_a=1.0, device="machine")
         assert np.array_equal(found, quantised.unpack(packed)[: len(x)], equal_nan=True)

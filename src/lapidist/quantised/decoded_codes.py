@@ -71,6 +71,6 @@ def factors_of(weight: PackedWeight) -> Any:
     tiles, groups, *_ = weight.scales.shape
     by_tile = weight.scales[..., 0, :]  # tile, group, quarter, column of eight, half
     axes = 1, 0, 2, 4, 3
-    in_order = by_tile.permute(axes) if hasattr(by_tile, "permute") else by_tile.transpose(axes)
-    scales = in_order.reshape(groups, 64 * tiles)[:, : weight.shape[1]]
+    in_columns = by_tile.permute(axes) if hasattr(by_tile, "permute") else by_tile.transpose(axes)
+    scales = in_columns.reshape(groups, 64 * tiles)[:, : weight.shape[1]]
     return cast(as_numbers(scales, weight.scale_type), "float32")

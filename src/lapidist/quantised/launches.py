@@ -114,9 +114,7 @@ def packed_with(parameters: ParameterBlock, rows: Rows, numbers: Mapping[str, ob
 
 
 class Weight(NamedTuple):
-    """What a kernel is compiled for and told of a packed weight; `dtype`: of x; `out`: of the result, where
-    it is another.
-    """
+    """What a kernel is compiled for and told of a packed weight; `dtype`: of x; `out`: of other results."""
 
     k: int
     n: int
@@ -223,6 +221,8 @@ COSTS = {
     64: Costs(0.24, 0.33, 2.9),
     128: Costs(0.33, 0.37, 11),
 }
+# Of 8 bits, sums of 192 rows fit in registers. Their costs are those of 128 by issue slots, not measured.
+COSTS_OF_BYTES = {**COSTS, 192: Costs(0.37, 0.42, 16)}
 # GPCs are cut unevenly: an H200 has room for 124 clusters of four blocks, where its SMs would hold 132.
 LARGE_CLUSTER, SHARE_OF_LARGE_CLUSTERS = 3, 0.93
 # Groups of 64 columns of a block, and blocks on an SM; sums of many rows leave registers for fewer.
@@ -230,15 +230,16 @@ BLOCKS_OF_SM = {
     **dict.fromkeys((16, 32), ((1, 2), (2, 1), (2, 2), (3, 2), (4, 1))),
     64: ((1, 2), (2, 1), (3, 1)),
     128: ((1, 1), (2, 1)),
+    192: ((2, 1),),
 }
 
 
 @lru_cache(maxsize=1024)
 def streamed_config(rows: Rows, weight: Weight, multiprocessors: int) -> Streamed:
     """The config of the least predicted time."""
-    lines = next((count for count in COSTS if count >= rows.expected), max(COSTS))
     configs = [
         config._replace(stages=config.most_stages(weight))
+        for lines in lines_of(rows, weight)
         for groups, resident in BLOCKS_OF_SM[lines]
         for parts in PARTS
         if parts <= -(-weight.blocks // 2)
@@ -247,9 +248,15 @@ def streamed_config(rows: Rows, weight: Weight, multiprocessors: int) -> Streame
     return min(configs, key=lambda config: microseconds(rows, weight, config, multiprocessors))
 
 
+def lines_of(rows: Rows, weight: Weight) -> list[int]:
+    """How many rows of x a block may have: the fewest that are enough, or either of the most."""
+    most = [max(COSTS)] if weight.x_bytes == 2 else [max(COSTS), max(COSTS_OF_BYTES)]
+    return next(([count] for count in COSTS if count >= rows.expected), most)
+
+
 def microseconds(rows: Rows, weight: Weight, config: Streamed, multiprocessors: int) -> float:
     """What is the same for all configs of these rows is left out."""
-    costs = COSTS[config.rows]
+    costs = COSTS_OF_BYTES[config.rows]
     of_rows = rows.expected_blocks(config.rows) * config.parts
     blocks = -(-tiles_of(weight.n) // config.column_groups) * of_rows
     stages = -(-weight.blocks // (2 * config.parts))
@@ -259,7 +266,8 @@ def microseconds(rows: Rows, weight: Weight, config: Streamed, multiprocessors: 
         at_once = int(at_once * SHARE_OF_LARGE_CLUSTERS)
     rounds = -(-blocks // at_once)
     decoded = costs.work * of_sm * config.column_groups
-    return stages * (decoded + costs.wait * rounds) + costs.part * config.parts
+    ends = costs.part * config.parts * (rounds if weight.x_bytes == 1 else 1)  # waves have one each
+    return stages * (decoded + costs.wait * rounds) + ends
 
 
 def knobs_of_streamed(weight: Weight, config: Streamed) -> dict[str, object]:

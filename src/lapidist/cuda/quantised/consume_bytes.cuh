@@ -106,18 +106,23 @@ struct Decoded {
   }
 };
 
-// Instructions of a block that add up before factors multiply.
-constexpr int BATCH = GROUP == 32 ? 1 : 2;
+// Instructions of a block that add up before factors multiply, and groups that are summed before one wait: of 32
+// of k a wait takes longer than the products, so both groups of a block have sums where registers hold them.
+constexpr int BATCH = GROUP == 32 ? 1 : 2, TOGETHER = GROUP == 32 && BN <= 128 ? 2 : 1;
+
+// Both blocks of a stage are summed before a wait.
+constexpr bool LONG = GROUP % 128 == 0;
 
 struct Consumer {
   Decoded decoded[2];
   float sums[BN / 2];
-  Sum of_group[BN / 2];
+  Sum of_groups[TOGETHER][BN / 2];
   Place place;
   bool behind;
 
   // Sums of a group, multiplied by the factors of the thread's two columns. Of whole columns they follow later.
-  __device__ __forceinline__ void add_group(const char* stage, int block, int group) {
+  __device__ __forceinline__ void add_group(const Sum (&of_group)[BN / 2], const char* stage, int block,
+                                            int group) {
     float factors[2] = {1, 1};
     if constexpr (GROUP != 0) {
       const Scales& of_columns = scales_of(stage, place, block);
@@ -133,18 +138,24 @@ struct Consumer {
   __device__ __forceinline__ void multiply(const char* stage, int block, bool last, Next next) {
     const Descriptor x = describe(stage) + step_along_k<false>(2 * block);
 #pragma unroll
-    for (int first = 0; first < 2; first += BATCH) {
+    for (int first = 0; first < 2; first += BATCH * TOGETHER) {
       products_begin();
 #pragma unroll
-      for (int step = first; step < first + BATCH; ++step) {
-        const int old = SUMMED_AT_ONCE || step > first || (GROUP % 128 == 0 && block > 0);
-        Wgmma<BN>::multiply(of_group, decoded[block].at[step], x + step_along_k<false>(step), old);
+      for (int step = first; step < first + BATCH * TOGETHER; ++step) {
+        const int old = SUMMED_AT_ONCE || step % BATCH > 0 || (LONG && block > 0);
+        Wgmma<BN>::multiply(of_groups[step / BATCH % TOGETHER], decoded[block].at[step],
+                            x + step_along_k<false>(step), old);
       }
       products_commit();
+      if (LONG && block > 0) products_wait<1>();  // whose fragments `next` replaces
       if (first == 0) next();
+      if (LONG && !last) return;
       products_wait<0>();
-      sums_arrive(of_group);
-      if (!SUMMED_AT_ONCE && (GROUP % 128 != 0 || last)) add_group(stage, block, first % GROUPS);
+#pragma unroll
+      for (int i = 0; i < TOGETHER; ++i) sums_arrive(of_groups[i]);
+      if constexpr (!SUMMED_AT_ONCE)
+#pragma unroll
+        for (int i = 0; i < TOGETHER; ++i) add_group(of_groups[i], stage, block, (first + i) % GROUPS);
     }
   }
 
@@ -159,7 +170,7 @@ struct Consumer {
 
   __device__ __forceinline__ void run(char* room, Barrier* full, Barrier* empty, const Range& range) {
 #pragma unroll
-    for (int i = 0; i < BN / 2; ++i) sums[i] = of_group[i] = 0;
+    for (int i = 0; i < BN / 2; ++i) sums[i] = of_groups[0][i] = 0;
     int slot = 0, parity = 0;
     if (range.begin < range.end) {
       barrier_wait(&full[0], 0);
@@ -185,7 +196,7 @@ struct Consumer {
     }
     if constexpr (SUMMED_AT_ONCE) {
 #pragma unroll
-      for (int i = 0; i < BN / 2; ++i) sums[i] = static_cast<float>(of_group[i]);
+      for (int i = 0; i < BN / 2; ++i) sums[i] = static_cast<float>(of_groups[0][i]);
     }
   }
 };

@@ -5,6 +5,7 @@
 #include "quantised/stages.cuh"
 
 constexpr int PITCH = COLUMNS + 4;  // floats of a row of x; lanes of a warp then store to 32 banks
+static_assert(BN * PITCH * 4 <= STAGES * STAGE, "sums lie where stages were");
 
 // Sums of 16 columns of W, at places that hold stages no more.
 __device__ __forceinline__ void keep_sums(char* room, const float (&sums)[BN / 2], int warp, int lane) {
