@@ -108,6 +108,25 @@ def test_epilogues_and_residuals(lt: Any) -> None:
     assert torch.autograd.gradcheck(lambda a, b, c: lt.linear(a, b, residual=c), (a, b, random(4, 3)))
 
 
+@lapidist.epilogue
+def of_both(acc: Any, row: lapidist.Row, column: lapidist.Column) -> Any:
+    return (acc + 1) * row / (column + 2)
+
+
+def test_functions_of_conjugates(lt: Any) -> None:
+    a, b, row, column = (x.detach() for x in (random(4, 5), random(5, 3), random(3), random(4)))
+    followed = of_both(row=row.conj(), column=column.conj())
+    right = (a @ b + 1) * row.conj() / (column.conj() + 2)[:, None]
+    out = torch.empty(3, 4, dtype=a.dtype).mT
+    for device in (None, "machine"):
+        assert torch.allclose(lapidist.matmul(a, b, epilogue=followed, device=device), right)
+        assert torch.allclose(lapidist.matmul(a, b, out, epilogue=followed, device=device), right)
+    how = random(4, 5), random(5, 3), random(3), random(4)
+    assert torch.autograd.gradcheck(
+        lambda a, b, row, column: lt.matmul(a, b, epilogue=of_both(row=row.conj(), column=column)), how
+    )
+
+
 def test_three_products_and_their_gradients(lt: Any) -> None:
     a, b = random(4, 5), random(5, 3)
     assert torch.autograd.gradcheck(lambda a, b: lt.matmul(a, b, precision="3m"), (a, b))

@@ -141,6 +141,26 @@ def test_constants_are_added_to_real_parts() -> None:
         same(out, 2 - (2 * (of(a) @ of(b)) - 3) * of(factor))
 
 
+@lapidist.epilogue
+def of_both(acc: Any, row: Row, column: Column, tile: Tile, by: Scalar) -> Any:
+    return (acc + 1) * row / (column * by + 40) + tile * tile
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("precision", ["ieee", "3m"])
+def test_functions_of_both_parts(dtype: Any, precision: Any) -> None:
+    a, b, row, column, tile = (
+        whole(*s, dtype=dtype) for s in ((2, 70, 90), (90, 80), (80,), (70,), (80, 70))
+    )
+    for by in (2j, torch.full((1,), 1 - 1j, device="cuda", dtype=dtype).conj()):
+        followed = of_both(row=row.conj(), column=column, tile=tile.mH, by=by)
+        right = (of(a) @ of(b) + 1) * of(row).conj() / (of(column)[:, None] * value_of(by) + 40)
+        right += (of(tile) * of(tile)).conj().T
+        for out in (torch.empty(2, 70, 80, device="cuda", dtype=dtype), None):
+            result = lapidist.matmul(a, b, out, epilogue=followed, precision=precision)
+            np.testing.assert_allclose(of(result), right, rtol=1e-5, atol=1e-3)
+
+
 def test_epilogues_of_numbers_batches_lists_and_plans() -> None:
     a, b, bias = whole(2, 70, 90), whole(90, 80), whole(2, 1, 80)
     half = torch.full((1,), 0.5, device="cuda")

@@ -1,15 +1,18 @@
 """Epilogues of complex products in kernels of real numbers: the same function, of real and imaginary parts in
-turn. Operands that are added lie so, too; factors are those of both parts."""
+turn. Operands that are added lie so, too; factors are those of both parts. Functions that treat the two parts
+otherwise are functions of pairs."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from lapidist.calls.bound import Bound
 from lapidist.calls.complex_operands import RealForms, as_complex
 from lapidist.dtypes import PART_OF
-from lapidist.epilogues.complex_arithmetic import ADDEND, InParts, in_parts
+from lapidist.epilogues.complex_arithmetic import ADDEND, DependsOnBoth, InParts, in_parts
+from lapidist.epilogues.complex_pairs import in_pairs
 from lapidist.epilogues.expressions import Scalar
 from lapidist.epilogues.steps import COLUMN, ROW, SCALAR, TILE, Parameter
 from lapidist.epilogues.tracing import BoundEpilogue, epilogue
@@ -22,11 +25,17 @@ TRANSPOSED_KINDS = {ROW: COLUMN, COLUMN: ROW}  # kinds, where the transposed pro
 BOTH_PARTS = 1 + 1j  # times a real number
 
 
-def function_in_parts(bound: Bound) -> InParts:
-    """The function, after the rules that kernels have beside those of any place."""
+def function_in_parts(bound: Bound) -> InParts | None:
+    """The function of real and imaginary parts in turn; None: it is one of pairs."""
     assert bound.epilogue is not None
-    values = bound.epilogue.values
-    return in_parts(bound.epilogue.function, {name for name, value in values.items() if is_complex(value)})
+    try:
+        return in_parts(bound.epilogue.function, complex_values(bound.epilogue.values))
+    except DependsOnBoth:
+        return None
+
+
+def complex_values(values: Mapping[str, Value]) -> set[str]:
+    return {name for name, value in values.items() if is_complex(value)}
 
 
 def is_complex(value: Value) -> bool:
@@ -36,7 +45,10 @@ def is_complex(value: Value) -> bool:
 def of_parts(forms: RealForms, columns: int, transposed: bool) -> BoundEpilogue:
     """The function of real sums. `transposed`: of the transposed product, which has so many columns."""
     assert forms.bound.epilogue is not None
-    function, roles, constants = function_in_parts(forms.bound)
+    treated_alike = function_in_parts(forms.bound)
+    if treated_alike is None:
+        return of_pairs(forms.bound, transposed)
+    function, roles, constants = treated_alike
     values = {**forms.bound.epilogue.values, **{name: forms.number(x) for name, x in constants.items()}}
     parameters, real = [], dict[str, Any]()
     for name, kind in function.parameters:
@@ -49,6 +61,32 @@ def of_parts(forms: RealForms, columns: int, transposed: bool) -> BoundEpilogue:
             real[name] = factor(forms, kind, value)
         parameters.append(Parameter(name, kind))
     return BoundEpilogue(replace(function, parameters=tuple(parameters)), real)
+
+
+def of_pairs(bound: Bound, transposed: bool) -> BoundEpilogue:
+    """The function of pairs, which reads both parts where they lie."""
+    assert bound.epilogue is not None
+    function, values, real = bound.epilogue.function, dict(bound.epilogue.values), dict[str, Any]()
+    kinds = dict(function.parameters)
+    for name, value in values.items():
+        if transposed and isinstance(value, Operand) and kinds[name] != SCALAR:
+            kinds[name], values[name] = TRANSPOSED_KINDS.get(kinds[name], kinds[name]), value.transposed()
+    conjugated = {name for name, value in values.items() if isinstance(value, Operand) and value.conjugated}
+    function = replace(function, parameters=tuple(Parameter(*kind) for kind in kinds.items()))
+    paired, names = in_pairs(function, complex_values(values), conjugated)
+    for name, value in values.items():
+        if isinstance(value, Operand):
+            value = lines_of(value, kinds[name])
+        if name not in names:
+            is_array = isinstance(value, Operand)
+            real[name] = real_view(value, value.shape, value.strides).owner if is_array else value
+        elif isinstance(value, Operand):
+            steps = (2 * step for step in value.strides)
+            both = real_view(value, (*value.shape, 2), (*steps, 1)).owner
+            real |= dict(zip(names[name], (both[..., 0], both[..., 1]), strict=True))
+        else:
+            real |= dict(zip(names[name], (value.real, value.imag), strict=True))
+    return BoundEpilogue(paired, real)
 
 
 def lines_of(operand: Operand, kind: str) -> Operand:

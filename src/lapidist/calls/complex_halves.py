@@ -22,16 +22,16 @@ WIDER = {COMPLEX_HALVES: SUMS_OF_HALVES, PART_OF[COMPLEX_HALVES]: PART_OF[SUMS_O
 
 def is_of_kernels(bound: Bound, place: int | str) -> bool:
     """Whether kernels multiply the halves themselves."""
-    return place != HOST and not others(bound)
+    return place != HOST and not why_wide(bound)
 
 
-def others(bound: Bound) -> list[str]:
+def why_wide(bound: Bound) -> list[str]:
     """What asks for complex64, in a caller's words."""
     numbers = dict(zip(("alpha", "beta"), bound.alpha_beta, strict=True))
     arrays = () if bound.scalars is None else bound.scalars.arrays
-    found = [f"{name}={number}" for name, number in numbers.items() if isinstance(number, complex)]
-    found += [f"{array.name} of {array.dtype}" for array in arrays if array.dtype in PART_OF]
-    return found if bound.precision == IEEE else [*found, f"precision={bound.precision!r}"]
+    reasons = [f"{name}={number}" for name, number in numbers.items() if isinstance(number, complex)]
+    reasons += [f"{array.name} of {array.dtype}" for array in arrays if array.dtype in PART_OF]
+    return reasons if bound.precision == IEEE else [*reasons, f"precision={bound.precision!r}"]
 
 
 def require_kernels(bound: Bound, place: int | str) -> None:
@@ -39,10 +39,10 @@ def require_kernels(bound: Bound, place: int | str) -> None:
     way_out = f"Call gemm, or convert to {SUMS_OF_HALVES}"
     if place == HOST:
         raise DTypeError(f"a: plans of {COMPLEX_HALVES} are for kernels; got tensors on the host. {way_out}")
-    if others(bound):
+    if why_wide(bound):
         raise DTypeError(
             f"a: plans of {COMPLEX_HALVES} are for products with real alpha and beta; got"
-            f" {', '.join(others(bound))}. {way_out}"
+            f" {', '.join(why_wide(bound))}. {way_out}"
         )
 
 

@@ -17,7 +17,7 @@ from lapidist.backends.selection import backend_at, choose_place
 from lapidist.calls import argument_rules
 from lapidist.calls.bound import Bound
 from lapidist.calls.call import Call
-from lapidist.calls.complex_epilogue import function_in_parts, of_parts
+from lapidist.calls.complex_epilogue import of_parts
 from lapidist.calls.complex_operands import JOIN, Multiply, RealForms, as_complex, rows_touch
 from lapidist.calls.destination import output_of
 from lapidist.calls.operation import Operation, Types
@@ -54,8 +54,6 @@ def checked_backend(bound: Bound, call: Call) -> Backend:
     """Where the product runs, after the rules that only complex ones have."""
     backend = backend_at(choose_place(bound.a.device, call.choices.device))
     require_place(bound, backend, call.stream)
-    if bound.epilogue is not None:
-        function_in_parts(bound)
     for operand in bound.operands:
         argument_rules.require_aligned_elements(operand)
     return backend

@@ -1,5 +1,7 @@
 """Which functions follow sums of complex numbers: plain arithmetic. Kernels see real and imaginary parts in
-turn. They take functions that treat both alike: these add complex numbers, and multiply by real ones."""
+turn. Functions that add complex numbers, and multiply by real ones, treat both alike. Others are functions of
+pairs (complex_pairs.py).
+"""
 
 from __future__ import annotations
 
@@ -28,6 +30,10 @@ def require_arithmetic(function: Function) -> None:
         )
 
 
+class DependsOnBoth(Exception):
+    """A part of the function's result depends on both parts of a number."""
+
+
 class InParts(NamedTuple):
     """The function as kernels see it. `roles`: for each operand whether it is added as a complex number, or
     multiplies or divides as a real one. `constants`: what became operands.
@@ -43,8 +49,8 @@ def in_parts(function: Function, complex_operands: Set[str]) -> InParts:
     real parts alone.
     """
     added, constants = set(complex_operands), dict[str, float]()
-    while (found := next_addend(function, added)) is not None:
-        user, number = found
+    while (addition := next_addend(function, added)) is not None:
+        user, number = addition
         step = function.steps[number]
         if step.operation == CONSTANT and user < len(function.steps):
             function, name = with_operand(function, user, number)
@@ -66,9 +72,9 @@ def next_addend(function: Function, added: Set[str]) -> tuple[int, int] | None:
         if operation in ("add", "subtract") and len(set(of_args)) > 1:
             return user, args[of_args.index(False)]
         if operation == "multiply" and all(of_args):
-            raise refused(function, "multiplies two complex values", "Multiply the result")
+            raise DependsOnBoth
         if operation == "divide" and of_args[1]:
-            raise refused(function, "divides by a complex value", "Divide the result")
+            raise DependsOnBoth
         are_complex.append(any(of_args) or operation == SUM or (operation == OPERAND and value in added))
     last = function.results[0].step
     return None if are_complex[last] else (len(function.steps), last)
@@ -92,15 +98,8 @@ def with_operand(function: Function, user: int, number: int) -> tuple[Function, 
 
 
 def operand_at(function: Function, number: int) -> str:
-    """The operand of a step, where a complex number must be."""
+    """The operand of a step, where a complex number must be. A real value that is computed may be added."""
     step = function.steps[number]
-    if step.operation == OPERAND:
-        return step.value
-    raise refused(function, "adds a real value that it computes", "Pass it as a complex operand")
-
-
-def refused(function: Function, does: str, way_out: str) -> ArgumentError:
-    return ArgumentError(
-        "epilogue: in kernels, which see real and imaginary parts in turn, it must add complex operands and"
-        f" multiply or divide by real ones; {function.name} {does}. {way_out}"
-    )
+    if step.operation != OPERAND:
+        raise DependsOnBoth
+    return step.value
