@@ -216,9 +216,9 @@ class ComplexProduct(RealForms):
         numbers: tuple[Any, Any],
         epilogue: BoundEpilogue | None,
     ) -> None:
-        asked = self.call.operation.types
-        precision = IEEE if asked.precision == THREE_PRODUCTS else asked.precision
-        types = Types(precision=precision, invariant=asked.invariant)
+        types_of_call = self.call.operation.types
+        precision = IEEE if types_of_call.precision == THREE_PRODUCTS else types_of_call.precision
+        types = Types(precision=precision, invariant=types_of_call.invariant)
         operation = Operation(alpha=numbers[0], beta=numbers[1], types=types, epilogue=epilogue)
         arrays = a.owner, b.owner, None if c is None else c.owner, d.owner
         call = Call(*arrays, operation, self.call.choices, self.call.stream)
@@ -239,9 +239,9 @@ def by_number(numbers: Operand) -> Any:
 
 def steps_through(operand: Operand, batch: tuple[int, ...]) -> tuple[int, ...]:
     """Numbers from matrix to matrix of a batch that the operand's own broadcasts to."""
-    own, strides = operand.shape[:-2], operand.strides[:-2]
-    steps = (0 if extent == 1 else stride for extent, stride in zip(own, strides, strict=True))
-    return (*[0] * (len(batch) - len(own)), *steps)
+    extents, strides = operand.shape[:-2], operand.strides[:-2]
+    steps = (0 if extent == 1 else stride for extent, stride in zip(extents, strides, strict=True))
+    return (*[0] * (len(batch) - len(extents)), *steps)
 
 
 def in_two_steps(number: complex) -> tuple[float, complex]:

@@ -25,12 +25,12 @@ def in_pairs(function: Function, complex_operands: Set[str], conjugated: Set[str
     """The function with two real operands for each complex one. `conjugated`: whose imaginary parts are the
     negatives of what is read.
     """
-    taken, names = {name for name, _ in function.parameters}, dict[str, tuple[str, str]]()
+    used_names, names = {name for name, _ in function.parameters}, dict[str, tuple[str, str]]()
     for name in sorted(complex_operands):
         parts = f"{name}_re", f"{name}_im"
-        while taken & set(parts):
+        while used_names & set(parts):
             parts = f"{parts[0]}_", f"{parts[1]}_"
-        names[name], taken = parts, taken | set(parts)
+        names[name], used_names = parts, used_names | set(parts)
     tape, values = Tape(names, conjugated), list[Parts]()
     for step in function.steps:
         values.append(tape.value(step, [values[arg] for arg in step.args]))
