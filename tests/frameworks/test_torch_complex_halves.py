@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ def test_operands_and_factors(device: str) -> None:
     for place, (x, y) in enumerate(pairs):
         for alpha, beta in factors[place : place + 1]:
             out = whole(4, 5).mT if alpha == 2.0 else whole(5, 8)[:, ::2]
-            with sanitized(place):
+            with sanitized(1) if place == 0 else nullcontext():
                 result = lapidist.gemm(x, y, c, alpha=alpha, beta=beta, out=out, device=device)
             assert result is out
             same(out, of(alpha) * (of(x) @ of(y)) + of(beta) * of(c))
