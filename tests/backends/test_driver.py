@@ -20,13 +20,26 @@ def test_a_kernel_is_allowed_its_dynamic_shared_memory(
     kernel has unasked.
     """
     allowed: list[int] = []
+    modes, loaded = ["global"], []
     fine = SimpleNamespace(value=0)
 
     def attribute(_name: str, nbytes: int, _kernel: Any, _device: Any) -> tuple[Any]:
         allowed.append(nbytes)
         return (fine,)
 
+    def exchange(mode: str) -> Any:
+        modes.append(mode)
+        return fine, modes[-2]
+
+    def load(function: int) -> Any:
+        loaded.append((function, modes[-1]))
+        return (fine,)
+
     fake = SimpleNamespace(
+        CUstreamCaptureMode=SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED="relaxed"),
+        cuThreadExchangeStreamCaptureMode=exchange,
+        cuKernelGetFunction=lambda kernel: (fine, kernel + 1),
+        cuFuncLoad=load,
         cuLibraryLoadData=lambda *_: (fine, 1),
         cuLibraryGetKernel=lambda *_: (fine, 2),
         cuDeviceGet=lambda *_: (fine, 0),
@@ -38,3 +51,5 @@ def test_a_kernel_is_allowed_its_dynamic_shared_memory(
     monkeypatch.setattr(driver, "current_device", lambda _: nullcontext())
     driver.load_binary(Binary("mma", "sm_90a", "", bytes([shared_bytes % 251]), ""), 0, shared_bytes)
     assert allowed == ([shared_bytes] if shared_bytes else [])
+    assert loaded == [(3, "relaxed")]  # whole, before a launch that a capture may hold
+    assert modes[-1] == "global"

@@ -9,7 +9,7 @@ from lapidist.backends.selection import MACHINE
 from lapidist.calls.call import Call
 from lapidist.calls.full_path import multiplied
 from lapidist.calls.kernel_choice import Choices
-from lapidist.calls.operation import Factors, Operation
+from lapidist.calls.operation import Factors, Operation, Types
 from lapidist.frameworks.arrays import HOST, Operand, operand_of
 from lapidist.frameworks.new_arrays import empty
 from lapidist.launch import AS_IT_IS
@@ -47,6 +47,7 @@ def multiply(
     codes = decoded(weight, described, x, backend)
     of_rows = factors.number if factors.array is None else factors.array.owner.reshape(-1)
     operation = Operation(
+        types=Types(promote=True),  # a factor for a whole column counts as 128 steps of k, too
         factors=Factors(of_rows, factors_of(weight)),
         epilogue=None if bias is None else added(bias=bias.owner),
     )

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Any
@@ -147,16 +147,30 @@ def tensor_map_words(dtype: str, box: tuple[int, ...], swizzle: int, fetched: in
     )
 
 
+# ---- captures ----
+
+
+@contextmanager
+def captures_ignored(driver: Any) -> Iterator[None]:
+    """A context in which calls of this thread, as allocations, invalidate no graph that is captured."""
+    relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    previous = check(driver.cuThreadExchangeStreamCaptureMode(relaxed), "cuThreadExchangeStreamCaptureMode")
+    try:
+        yield
+    finally:
+        driver.cuThreadExchangeStreamCaptureMode(previous)
+
+
 # ---- kernels ----
 
 
 @cache
 def load_binary(binary: Binary, ordinal: int, shared_bytes: int) -> Any:
     """The kernel handle on one GPU, with `shared_bytes` of dynamic shared memory allowed. The library stays
-    loaded for the life of the process.
+    loaded for the life of the process. Calls meet new kernels also while a graph is captured.
     """
     driver = load_driver()
-    with current_device(ordinal):
+    with current_device(ordinal), captures_ignored(driver):
         library = check(
             driver.cuLibraryLoadData(binary.cubin, [], [], 0, [], [], 0),
             f"cuLibraryLoadData of {binary.entry}",
@@ -171,8 +185,19 @@ def load_binary(binary: Binary, ordinal: int, shared_bytes: int) -> Any:
             check(
                 driver.cuKernelSetAttribute(attribute, shared_bytes, kernel, device), "cuKernelSetAttribute"
             )
+        finish_loading(driver, kernel)
         # A CUkernel works in any context; the launch call takes it as a CUfunction.
         return driver.CUfunction(int(kernel))
+
+
+def finish_loading(driver: Any, kernel: Any) -> None:
+    """Bring the kernel to the GPU. Otherwise its first launch does, which now and then invalidated a capture
+    (CUDA 13.0). Drivers before 12.4 load with the first launch alone.
+    """
+    with suppress(RuntimeError):  # of a call that the driver lacks
+        status, function = driver.cuKernelGetFunction(kernel)
+        if status.value == 0:
+            driver.cuFuncLoad(function)
 
 
 # ---- the chip ----

@@ -16,7 +16,7 @@ import ctypes
 from collections.abc import Sequence
 from functools import cache, lru_cache
 
-from lapidist.backends.gpu.driver import check, current_device, load_driver
+from lapidist.backends.gpu.driver import captures_ignored, check, current_device, load_driver
 from lapidist.backends.gpu.launcher import GpuKernel
 from lapidist.build.compiler import compile_kernel
 from lapidist.errors import LapidistError
@@ -104,25 +104,15 @@ def launch_of(binary: Binary, cluster: int, blocks: int) -> Launch:
 def launched(ordinal: int, launch: Launch) -> list[int]:
     """The SM of each block. It runs on a stream of its own, also while this thread captures a graph."""
     driver, blocks = load_driver(), launch.grid[0]
-    relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
     sms = (ctypes.c_uint * blocks)()
-    with current_device(ordinal):
-        previous = check(
-            driver.cuThreadExchangeStreamCaptureMode(relaxed), "cuThreadExchangeStreamCaptureMode"
+    with current_device(ordinal), captures_ignored(driver):
+        memory = check(driver.cuMemAlloc(4 * blocks), "cuMemAlloc")
+        stream = check(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING), "cuStreamCreate")
+        GpuKernel(launch, ordinal).start((0, 0, 0, int(memory)), AS_IT_IS, int(stream))
+        check(
+            driver.cuMemcpyDtoHAsync(ctypes.addressof(sms), memory, 4 * blocks, stream), "cuMemcpyDtoHAsync"
         )
-        try:
-            memory = check(driver.cuMemAlloc(4 * blocks), "cuMemAlloc")
-            stream = check(
-                driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING), "cuStreamCreate"
-            )
-            GpuKernel(launch, ordinal).start((0, 0, 0, int(memory)), AS_IT_IS, int(stream))
-            check(
-                driver.cuMemcpyDtoHAsync(ctypes.addressof(sms), memory, 4 * blocks, stream),
-                "cuMemcpyDtoHAsync",
-            )
-            check(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
-            check(driver.cuStreamDestroy(stream), "cuStreamDestroy")
-            check(driver.cuMemFree(memory), "cuMemFree")
-        finally:
-            driver.cuThreadExchangeStreamCaptureMode(previous)
+        check(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
+        check(driver.cuStreamDestroy(stream), "cuStreamDestroy")
+        check(driver.cuMemFree(memory), "cuMemFree")
     return list(sms)

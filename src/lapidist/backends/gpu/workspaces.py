@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from lapidist.backends.gpu.driver import check
+from lapidist.backends.gpu.driver import captures_ignored, check
 from lapidist.build.portable_files import at_fork
 
 SMALLEST_BYTES = 1 << 16
@@ -74,17 +74,11 @@ def rooms_between(ordinal: int, key: object, sizes: tuple[int, int]) -> list[Roo
 
 
 def allocate(driver: Any, flag_bytes: int, slot_bytes: int) -> Room:
-    """A new workspace, also while a graph is captured: this thread's capture mode is relaxed, and zeros are
-    written on another stream.
-    """
-    relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-    previous = check(driver.cuThreadExchangeStreamCaptureMode(relaxed), "cuThreadExchangeStreamCaptureMode")
-    try:
+    """A new workspace, also while a graph is captured: zeros are written on another stream."""
+    with captures_ignored(driver):
         flags = int(check(driver.cuMemAlloc(flag_bytes + slot_bytes), "cuMemAlloc of a workspace"))
         stream = check(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING), "cuStreamCreate")
         check(driver.cuMemsetD8Async(flags, 0, flag_bytes, stream), "cuMemsetD8Async")
         check(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
         check(driver.cuStreamDestroy(stream), "cuStreamDestroy")
-    finally:
-        driver.cuThreadExchangeStreamCaptureMode(previous)
     return flags, flags + flag_bytes
