@@ -21,7 +21,7 @@ from lapidist.quantised.quantising import as_numbers, cast
 
 E4M3, FORMATS = "float8_e4m3fn", ("int4", "e4m3")
 # Streamed, 64 columns are decoded anew for each block of rows: 4096 rows by 28672 x 4096 in int4 took 1.88 ms
-# on an H200, and our bfloat16 1.08.
+# on an H200, and take 0.86 by codes that are decoded once. Our bfloat16 takes 1.23.
 MORE_ROWS = 256
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from lapidist.dtypes import MATHS, element_of
+from lapidist.dtypes import MATHS, PART_OF, element_of
 from lapidist.kernels.registry import RUNGS
 from lapidist_lab.bench.protocol.cases import SQUARES, SWEEP_K
 from lapidist_lab.bench.protocol.contenders import LIBRARY
@@ -94,8 +94,11 @@ def on(records: Iterable[Record], shape: Shape) -> list[Record]:
 
 
 def maths_in(records: Iterable[Record]) -> list[str]:
-    """The types that products were measured in, in the order of the table of types; float32 first."""
-    maths = {record.dtype for record in records if record.kind not in NO_PRODUCTS}
+    """The types that products were measured in, in the order of the table of types; float32 first. Complex
+    numbers have a page of their own.
+    """
+    measured = (record.dtype for record in records if record.kind not in NO_PRODUCTS)
+    maths = {math for math in measured if math not in PART_OF}
     return sorted(maths, key=lambda math: (math != "float32", MATHS.index(math)))
 
 
