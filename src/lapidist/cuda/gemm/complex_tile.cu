@@ -1,7 +1,7 @@
 // Small products of complex numbers, read and written where they lie: D = alpha A B + beta C.
 //
 // A block has a square of SIDE x SIDE results of one product. It takes STEPS of k at a time through shared
-// memory, and loads the next ones while it multiplies. A thread keeps ROWS x COLUMNS results, two sums each: four
+// memory, and loads the next ones while it multiplies. A thread keeps THREAD_ROWS x THREAD_COLUMNS results, two sums each: four
 // products of real numbers a step. Large products run faster as products of real numbers.
 //
 // PARTS blocks of a cluster share the k of a square. Each then adds the sums of all, in the order of k, for its
@@ -12,7 +12,7 @@
 
 typedef long long i64;
 
-constexpr int ACROSS = SIDE / COLUMNS, THREADS = SIDE / ROWS * ACROSS;
+constexpr int ACROSS = SIDE / THREAD_COLUMNS, THREADS = SIDE / THREAD_ROWS * ACROSS;
 constexpr int EACH = SIDE * STEPS / THREADS;  // numbers of a chunk of A, and of B, that a thread loads
 constexpr int PITCH = SIDE + 2;  // lines in shared memory start in different banks, and on 16 bytes
 
@@ -22,7 +22,7 @@ struct alignas(2 * sizeof(Part)) Complex {
 // A thread's columns: so many side by side fill 16 bytes, and those of neighbours lie next to them, so that
 // threads which load together meet no bank twice.
 constexpr int WIDE = 16 / sizeof(Complex);
-static_assert(COLUMNS % WIDE == 0 && SIDE * STEPS % THREADS == 0, "threads share the square evenly");
+static_assert(THREAD_COLUMNS % WIDE == 0 && SIDE * STEPS % THREADS == 0, "threads share the square evenly");
 __device__ __forceinline__ int column_of(int across, int j) {
   return (j / WIDE * ACROSS + across) * WIDE + j % WIDE;
 }
@@ -95,12 +95,12 @@ struct Results {
 };
 
 // The sums of all parts, for this block's rows of the square.
-__device__ __forceinline__ void join_parts(Shared& shared, const Complex (&sums)[ROWS][COLUMNS], int down,
-                                           int across, int part, const Results& results) {
+__device__ __forceinline__ void join_parts(Shared& shared, const Complex (&sums)[THREAD_ROWS][THREAD_COLUMNS],
+                                           int down, int across, int part, const Results& results) {
 #pragma unroll
-  for (int i = 0; i < ROWS; ++i) {
+  for (int i = 0; i < THREAD_ROWS; ++i) {
 #pragma unroll
-    for (int j = 0; j < COLUMNS; ++j) shared.sums[down + i][column_of(across, j)] = sums[i][j];
+    for (int j = 0; j < THREAD_COLUMNS; ++j) shared.sums[down + i][column_of(across, j)] = sums[i][j];
   }
   cluster_barrier();
   struct alignas(16) Pair {
@@ -141,8 +141,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   }
   Chunk<A_ALONG_K, A_CONJUGATED> next_a;
   Chunk<B_ALONG_K, B_CONJUGATED> next_b;
-  const int down = threadIdx.x / ACROSS * ROWS, across = threadIdx.x % ACROSS;
-  Complex sums[ROWS][COLUMNS] = {};
+  const int down = threadIdx.x / ACROSS * THREAD_ROWS, across = threadIdx.x % ACROSS;
+  Complex sums[THREAD_ROWS][THREAD_COLUMNS] = {};
   next_a.load(A, a_row, a_col, m - row, end - first), next_b.load(B, b_col, b_row, n - col, end - first);
   for (int done = first; done < end; done += STEPS) {
     next_a.store(shared.a), next_b.store(shared.b);
@@ -152,13 +152,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if (left > 0) next_a.load(A, a_row, a_col, m - row, left), next_b.load(B, b_col, b_row, n - col, left);
 #pragma unroll
     for (int step = 0; step < STEPS; ++step) {
-      Complex of_b[COLUMNS];
+      Complex of_b[THREAD_COLUMNS];
 #pragma unroll
-      for (int j = 0; j < COLUMNS; ++j) of_b[j] = shared.b[step][column_of(across, j)];
+      for (int j = 0; j < THREAD_COLUMNS; ++j) of_b[j] = shared.b[step][column_of(across, j)];
 #pragma unroll
-      for (int i = 0; i < ROWS; ++i) {
+      for (int i = 0; i < THREAD_ROWS; ++i) {
 #pragma unroll
-        for (int j = 0; j < COLUMNS; ++j) {
+        for (int j = 0; j < THREAD_COLUMNS; ++j) {
           const Complex x = shared.a[step][down + i], y = of_b[j];
           Complex& sum = sums[i][j];
           sum.re += x.re * y.re, sum.im += x.re * y.im;
@@ -184,9 +184,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     join_parts(shared, sums, down, across, part, results);
   } else {
 #pragma unroll
-    for (int i = 0; i < ROWS; ++i) {
+    for (int i = 0; i < THREAD_ROWS; ++i) {
 #pragma unroll
-      for (int j = 0; j < COLUMNS; ++j) results.store(down + i, column_of(across, j), sums[i][j]);
+      for (int j = 0; j < THREAD_COLUMNS; ++j) results.store(down + i, column_of(across, j), sums[i][j]);
     }
   }
 }
