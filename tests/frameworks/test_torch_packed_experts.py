@@ -128,7 +128,7 @@ def test_what_packed_groups_refuse(torch: Any, lt: Any, stock: Any) -> None:
         ((x[0], packed[0], ends), {}, "b: must be weights of all groups, PackedExperts; got PackedWeight"),
         ((x[0], packed, ends), {"trans_b": True}, "trans_b: is not for weights of few bits"),
         ((x[0], packed, ends), {"into": x}, "into: is not for weights of few bits"),
-        ((x[0].float(), packed, ends), {}, "x: must be bfloat16 or float16; got float32"),
+        ((x[0].float(), packed, ends), {}, "float16, float8_e4m3fn or int8; got float32"),
         ((x[0], packed, ends[1:]), {}, "b: must have a matrix for each of the 4 groups"),
     ):
         with pytest.raises(lapidist.LapidistError, match=words):
