@@ -8,21 +8,11 @@ import numpy as np
 import pytest
 
 import lapidist
-from complex_numbers import PLACES, same, whole
+from complex_numbers import PLACES, mixed, same, scaled, whole
 from lapidist import Column, Row, Scalar, Tile
 from lapidist.backends.machine_backend import sanitized
 
 C64, F32 = np.complex64, np.float32
-
-
-@lapidist.epilogue
-def mixed(acc: Any, row: Row, column: Column, tile: Tile, by_row: Row, by_column: Column) -> Any:
-    return (2 * acc + row - column) * by_row / by_column - tile
-
-
-@lapidist.epilogue
-def scaled(acc: Any, scale: Scalar, shift: Scalar) -> Any:
-    return scale * -acc + shift
 
 
 @lapidist.epilogue

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import lapidist
+from complex_numbers import mixed, scaled
 from lapidist import Column, Row, Scalar, Tile
 from lapidist.frameworks import new_arrays
 
@@ -94,16 +95,6 @@ def test_factors_in_memory_of_a_plan_and_a_graph() -> None:
         alpha.fill_(value)
         graph.replay()
         same(out, value * (of(a) @ of(b)) + 1j * of(c))
-
-
-@lapidist.epilogue
-def mixed(acc: Any, row: Row, column: Column, tile: Tile, by_row: Row, by_column: Column) -> Any:
-    return (2 * acc + row - column) * by_row / by_column - tile
-
-
-@lapidist.epilogue
-def scaled(acc: Any, scale: Scalar, shift: Scalar) -> Any:
-    return scale * -acc + shift
 
 
 @pytest.mark.parametrize("dtype", TYPES)

@@ -10,7 +10,7 @@ import pytest
 from lapidist.errors import ArgumentError
 from lapidist_lab.bench.protocol.record import Conditions, Record, Run
 from lapidist_lab.bench.publish.runs import withdrawn_section
-from lapidist_lab.bench.publish.withdrawn import Withdrawal, read_withdrawals, without
+from lapidist_lab.bench.publish.withdrawn import Withdrawal, read_withdrawals, require_runs, without
 
 
 def record(kernel: str, config: str = "") -> Record:
@@ -50,3 +50,9 @@ def test_the_file_is_read_and_a_wrong_one_is_named(tmp_path: Path) -> None:
         ArgumentError, match=r"withdrawn\.json: must be a list of objects with run, kernel and reason"
     ):
         read_withdrawals(tmp_path)
+
+
+def test_a_withdrawal_names_a_run() -> None:
+    require_runs([Withdrawal("a.jsonl", "wrong", "why")], [RUN])
+    with pytest.raises(ArgumentError, match=r"run must be a file under results; got 'a'"):
+        require_runs([Withdrawal("a", "wrong", "why")], [RUN])

@@ -30,7 +30,7 @@ from lapidist_lab.bench.publish.record_views import (
 )
 from lapidist_lab.bench.publish.section import Data
 from lapidist_lab.bench.publish.squares import limits_table, summary
-from lapidist_lab.bench.publish.withdrawn import Withdrawal, read_withdrawals, without
+from lapidist_lab.bench.publish.withdrawn import Withdrawal, read_withdrawals, require_runs, without
 from lapidist_lab.bench.publish.worklog import worklog
 from lapidist_lab.bench.studies import (
     complex_products,
@@ -65,8 +65,9 @@ PUBLISHED = (*TIMED_MODES, "host", warming.MODE, warming.ALONE, *STUDIES)
 
 def publish(root: Path, check: bool, html: Path | None = None) -> list[Path]:
     """The files that differ from the Records; they are written, or with `check` named only."""
-    withdrawals = read_withdrawals(root / "results")
-    runs = without(read_runs(root / "results"), withdrawals)
+    withdrawals, measured = read_withdrawals(root / "results"), read_runs(root / "results")
+    require_runs(withdrawals, measured)
+    runs = without(measured, withdrawals)
     if not runs:
         rule = "must hold Records in results/*.jsonl"
         raise ArgumentError(f"--root: {rule}; {str(root)!r} has none. Make them with climb --record")

@@ -45,3 +45,14 @@ def without(runs: Sequence[Run], withdrawals: Sequence[Withdrawal]) -> list[Run]
     return [
         replace(run, records=tuple(record for record in run.records if stands(record, run))) for run in runs
     ]
+
+
+def require_runs(withdrawals: Sequence[Withdrawal], runs: Sequence[Run]) -> None:
+    """A withdrawal of no run would leave what it names published."""
+    names = {run.name for run in runs}
+    for withdrawal in withdrawals:
+        if withdrawal.run not in names:
+            raise ArgumentError(
+                f"results/withdrawn.json: run must be a file under results; got {withdrawal.run!r}. Correct"
+                " its name, as in 'a.jsonl'"
+            )
