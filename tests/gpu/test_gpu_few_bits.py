@@ -9,7 +9,8 @@ import pytest
 
 import lapidist
 from lapidist import quantised
-from lapidist.quantised import launches, product
+from lapidist.quantised import product
+from lapidist.quantised.streamed_configs import BLOCKS_OF_SM, COSTS, Streamed
 
 pytestmark = pytest.mark.gpu
 
@@ -46,8 +47,8 @@ def test_products_are_those_of_decoded_weights(
 
 CONFIGS = [
     (rows, groups, parts, 3, resident)
-    for rows in sorted(launches.COSTS)
-    for groups, resident in launches.BLOCKS_OF_SM[rows]
+    for rows in sorted(COSTS)
+    for groups, resident in BLOCKS_OF_SM[rows]
     for parts in (1, 3, 8)
 ]
 
@@ -60,7 +61,7 @@ def test_each_config(torch: Any, monkeypatch: pytest.MonkeyPatch, format: str) -
     packed = quantised.pack(torch.randn(k, n, device="cuda"), format, **more)
     weight = quantised.unpack(packed, "float64")
     for config in CONFIGS:
-        monkeypatch.setattr(product, "streamed_config", lambda *_, config=config: launches.Streamed(*config))
+        monkeypatch.setattr(product, "streamed_config", lambda *_, config=config: Streamed(*config))
         x = torch.randn(config[0] + 3, k, device="cuda", dtype=torch.bfloat16)
         result, exact = quantised.matmul(x, packed, decode=False).double(), x.double() @ weight
         allowed = exact.abs() * ULP["bfloat16"] + x.double().abs() @ weight.abs() * k * 2.0**-24
@@ -108,7 +109,7 @@ def test_each_config_by_rows_of_8_bits(
     more = {"group": 64, "zero_points": True} if format == "int4" else {}
     packed = quantised.pack(torch.randn(k, n, device="cuda"), format, **more)
     for config in (*CONFIGS, (192, 2, 1, 4, 1), (192, 2, 3, 4, 1)):
-        monkeypatch.setattr(product, "streamed_config", lambda *_, config=config: launches.Streamed(*config))
+        monkeypatch.setattr(product, "streamed_config", lambda *_, config=config: Streamed(*config))
         x, factors = rows_of_8_bits(torch, config[0] + 3, k, dtype)
         require_near(lapidist.matmul(x, packed, scale_a=factors), x, factors, packed, 0)
 

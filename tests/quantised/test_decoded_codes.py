@@ -9,17 +9,19 @@ import pytest
 
 from lapidist import quantised
 from lapidist.backends.machine_backend import sanitized
+from lapidist.backends.selection import MACHINE, backend_at
 from lapidist.dtypes import numpy_dtype
 from lapidist.frameworks.arrays import operand_of
 from lapidist.quantised import decoded_codes
 from lapidist.quantised.activations import activations_of
-from lapidist.quantised.product import product
+from lapidist.quantised.product import described_for, product
 
 CASES = [
     ("int4", {"group": 128, "zero_points": True}, True),
     ("int4", {"group": 128}, False),
     ("int4", {}, True),
     ("e4m3", {"group": 128}, True),
+    ("mxfp4", {}, True),
 ]
 
 
@@ -47,10 +49,57 @@ def test_factors_that_scaled_products_have(rng: np.random.Generator) -> None:
     cases: list[tuple[str, Any, bool]] = [
         ("int4", {"group": 128}, True),
         ("int4", {"group": 64}, False),
-        ("mxfp4", {}, False),
+        ("mxfp4", {}, True),
     ]
     for format, more, taken in cases:
         packed = quantised.pack(weight, format, **more)
         activations = activations_of(operand_of(x, "x"), packed, 1.0, None, None)
         assert decoded_codes.takes(packed, activations, 300) == taken
         assert not decoded_codes.takes(packed, activations, 256)
+
+
+@pytest.mark.parametrize("k", [64, 192, 256])
+def test_factors_of_any_span(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, k: int) -> None:
+    """Groups whose factors are far below others of 128 steps count as they are: x has zeros elsewhere."""
+    m, n, groups = 5, 200, k // 32
+    scales = rng.integers(120, 133, (n, groups)).astype(np.uint8)
+    scales[70:90] = rng.integers(60, 200, (20, groups))  # in the second tile of 64 columns
+    scales[70, 1], scales[71, :] = 30, 0
+    pairs = rng.integers(0, 256, (n, groups, 16)).astype(np.uint8)
+    packed = quantised.from_mxfp4(pairs, scales)
+    x = np.zeros((m, k), numpy_dtype("float8_e4m3fn"))
+    for row in range(m):
+        group = row % groups
+        x[row, 32 * group : 32 * group + 32] = rng.standard_normal(32)
+    monkeypatch.setattr(decoded_codes, "MORE_ROWS", 0)
+    with sanitized(1):
+        found = product(x, packed, scale_a=1.0, out_dtype="float32", device="machine")
+    weight = quantised.unpack(packed, "float64")
+    terms = abs(x.astype("f8")) @ abs(weight)
+    assert np.all(abs(found - x.astype("f8") @ weight) <= 2.0**-12 * terms)
+
+
+def test_columns_that_are_exact_are_multiplied_once(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = rng.standard_normal((3, 128)).astype(numpy_dtype("float8_e4m3fn"))
+    scales = np.full((128, 4), 127, np.uint8)
+    scales[64, 0] = 90
+    pairs = rng.integers(1, 128, (128, 4, 16)).astype(np.uint8)
+    packed = quantised.from_mxfp4(pairs, scales)
+    described = described_for(packed, "bfloat16")
+    decoded = decoded_codes.decode(packed, described, operand_of(x, "x"), backend_at(MACHINE))
+    found = np.zeros((2, 2, 4), np.uint8)
+    found[1, 0, 0] = 1
+    assert np.array_equal(decoded.inexact, found)
+
+
+def test_nan_factors_give_nan(monkeypatch: pytest.MonkeyPatch) -> None:
+    scales = np.full((64, 4), 127, np.uint8)
+    scales[3, 2] = 255
+    packed = quantised.from_mxfp4(np.full((64, 4, 16), 0x22, np.uint8), scales)
+    x = np.ones((2, 128), numpy_dtype("float8_e4m3fn"))
+    monkeypatch.setattr(decoded_codes, "MORE_ROWS", 0)
+    found = product(x, packed, scale_a=1.0, out_dtype="float32", device="machine")
+    assert np.isnan(found[:, 3]).all()
+    assert np.all(np.delete(found, 3, axis=1) == 128)

@@ -15,8 +15,9 @@ from lapidist.backends.machine_backend import MachineBackend, sanitized
 from lapidist.device import chip as chip_named
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import LapidistError
-from lapidist.quantised import launches
+from lapidist.quantised import launches, streamed_configs
 from lapidist.quantised import product as products
+from lapidist.quantised.described import End, Rows, Weight
 from lapidist.quantised.product import product
 
 ULP = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # of a rounding to nearest, relative
@@ -91,7 +92,7 @@ def test_parts_of_k_and_columns_of_blocks(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, config: Any, format: str
 ) -> None:
     """k ends in half a stage, tiles behind the last are the last, and rows are more than a block has."""
-    monkeypatch.setattr(products, "streamed_config", lambda *_: launches.Streamed(*config))
+    monkeypatch.setattr(products, "streamed_config", lambda *_: streamed_configs.Streamed(*config))
     k, n, m = 576, 200, config[0] + 5
     more = {"group": 64, "zero_points": True} if format == "int4" else {}
     packed = quantised.pack(rng.standard_normal((k, n)).astype(np.float32), format, **more)
@@ -101,17 +102,17 @@ def test_parts_of_k_and_columns_of_blocks(
     require_near(result, x, quantised.unpack(packed, "float64"))
 
 
-@pytest.mark.parametrize("rows", sorted(launches.COSTS))
+@pytest.mark.parametrize("rows", sorted(streamed_configs.COSTS))
 def test_warps_find_the_registers_they_take(rows: int) -> None:
     """What warps take is what others of the block gave back: more would be waited for without an end."""
-    weight = launches.Weight(1024, 512, "int4", 128, "bfloat16", False, "bfloat16")
-    for groups, resident in launches.BLOCKS_OF_SM[rows]:
-        config = launches.Streamed(rows, groups, 1, 2, resident)
-        binary = launches.streaming(launches.Rows(rows, 512), weight, launches.End(), config, "sm_90a").binary
+    weight = Weight(1024, 512, "int4", 128, "bfloat16", False, "bfloat16")
+    for groups, resident in streamed_configs.BLOCKS_OF_SM[rows]:
+        config = streamed_configs.Streamed(rows, groups, 1, 2, resident)
+        binary = launches.streaming(Rows(rows, 512), weight, End(), config, "sm_90a").binary
         allotted = int(re.findall(r"Used (\d+) registers", binary.log)[-1])
-        taken = 128 * (groups * config.registers + launches.REGISTERS_LEFT)
-        assert taken <= allotted * config.threads <= launches.REGISTERS_OF_SM // resident
-        assert launches.REGISTERS_LEFT <= allotted <= config.registers
+        taken = 128 * (groups * config.registers + streamed_configs.REGISTERS_LEFT)
+        assert taken <= allotted * config.threads <= streamed_configs.REGISTERS_OF_SM // resident
+        assert streamed_configs.REGISTERS_LEFT <= allotted <= config.registers
 
 
 def test_factors_above_one(rng: np.random.Generator) -> None:

@@ -14,8 +14,9 @@ from lapidist.backends.machine_backend import MachineBackend, sanitized
 from lapidist.device import chip as chip_named
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import LapidistError
-from lapidist.quantised import launches
+from lapidist.quantised import launches, streamed_configs
 from lapidist.quantised import product as products
+from lapidist.quantised.described import End, Rows, Weight
 from lapidist.quantised.product import product
 
 E4M3, INT8 = "float8_e4m3fn", "int8"
@@ -77,7 +78,7 @@ def test_parts_of_k_and_columns_of_blocks(
     """k ends in half a stage, tiles behind the last are the last, and rows are more than a block has. With
     a factor a column, floats are summed by 128 of k, and those of half a stage too.
     """
-    monkeypatch.setattr(products, "streamed_config", lambda *_: launches.Streamed(*config))
+    monkeypatch.setattr(products, "streamed_config", lambda *_: streamed_configs.Streamed(*config))
     k, n, m = 192 * config[2], 64 * config[1] + 8, config[0] + 5
     more: Any = {"group": 64, "zero_points": True} if config[0] in (32, 64) else {}
     packed = quantised.pack(rng.standard_normal((k, n)).astype(np.float32), "int4", **more)
@@ -89,15 +90,15 @@ def test_parts_of_k_and_columns_of_blocks(
 
 def test_many_rows_have_wide_blocks_that_find_their_registers() -> None:
     """What warps take is what others of the block gave back; blocks of one wave after another share no k."""
-    weight = launches.Weight(4096, 28672, "int4", 128, "bfloat16", False, E4M3, "bfloat16")
-    rows = launches.Rows(4096, 28672)
-    config = launches.streamed_config(rows, weight, 132)
+    weight = Weight(4096, 28672, "int4", 128, "bfloat16", False, E4M3, "bfloat16")
+    rows = Rows(4096, 28672)
+    config = streamed_configs.streamed_config(rows, weight, 132)
     assert (config.rows, config.column_groups, config.parts) == (192, 2, 1)
-    assert launches.streamed_config(rows, weight._replace(dtype="bfloat16"), 132).rows == 128
-    log = launches.streaming(rows, weight, launches.End(), config, "sm_90a").binary.log
+    assert streamed_configs.streamed_config(rows, weight._replace(dtype="bfloat16"), 132).rows == 128
+    log = launches.streaming(rows, weight, End(), config, "sm_90a").binary.log
     allotted = int(re.findall(r"Used (\d+) registers", log)[-1])
-    taken = 128 * (2 * config.registers + launches.REGISTERS_LEFT)
-    assert taken <= allotted * config.threads <= launches.REGISTERS_OF_SM
+    taken = 128 * (2 * config.registers + streamed_configs.REGISTERS_LEFT)
+    assert taken <= allotted * config.threads <= streamed_configs.REGISTERS_OF_SM
     assert " 0 bytes spill stores" in log
 
 

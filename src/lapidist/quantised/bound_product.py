@@ -24,7 +24,7 @@ from lapidist.problems.ragged import ROWS
 from lapidist.quantised import packed_weight
 from lapidist.quantised import product as plain
 from lapidist.quantised.activations import Activations, activations_of
-from lapidist.quantised.launches import End, Rows
+from lapidist.quantised.described import End, Rows
 from lapidist.quantised.packed_weight import PackedExperts, PackedWeight, unpack
 
 FURTHER = "further array"  # the name of those that kernels have no parameter for

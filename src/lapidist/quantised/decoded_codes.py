@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from lapidist.backends.backend import Backend
 from lapidist.backends.selection import MACHINE
@@ -15,11 +15,16 @@ from lapidist.frameworks.new_arrays import empty
 from lapidist.launch import AS_IT_IS
 from lapidist.problems.scaling import K_BLOCK
 from lapidist.quantised.activations import Activations
-from lapidist.quantised.launches import Weight, decoding
+from lapidist.quantised.described import Weight
+from lapidist.quantised.fragment_order import QUARTERS, tiles_of
+from lapidist.quantised.launches import decoding
+from lapidist.quantised.number_formats import BLOCK
 from lapidist.quantised.packed_weight import PackedWeight
-from lapidist.quantised.quantising import as_numbers, cast
 
-E4M3, FORMATS = "float8_e4m3fn", ("int4", "e4m3")
+E4M3, FORMATS = "float8_e4m3fn", ("int4", "mxfp4", "e4m3")
+# Groups of 32 share the largest factor of 128 steps, and codes have the rest, as far as e4m3 goes. Columns
+# whose factors span more are multiplied once more, streamed, by the launch behind, which else ends at once.
+FOLDED = ("mxfp4",)
 # Streamed, 64 columns are decoded anew for each block of rows: 4096 rows by 28672 x 4096 in int4 took 1.88 ms
 # on an H200, and take 0.86 by codes that are decoded once. Our bfloat16 takes 1.23.
 MORE_ROWS = 256
@@ -27,8 +32,17 @@ MORE_ROWS = 256
 
 def takes(weight: PackedWeight, activations: Activations, rows: int) -> bool:
     """Whether factors are those of scaled products, and rows so many that decoding once pays."""
-    of_format = weight.format.name in FORMATS and weight.group in (K_BLOCK, weight.shape[0])
+    folded = weight.format.name in FOLDED
+    of_format = weight.format.name in FORMATS and (folded or weight.group in (K_BLOCK, weight.shape[0]))
     return rows > MORE_ROWS and activations.x.dtype == E4M3 and of_format
+
+
+class Decoded(NamedTuple):
+    """Codes (n, k), factors in float32 (groups of k, n), and where codes were rounded, if any may be."""
+
+    codes: Any
+    factors: Any
+    inexact: Any
 
 
 def multiply(
@@ -38,40 +52,36 @@ def multiply(
     bias: Operand | None,
     out: Operand,
     backend: Backend,
-) -> None:
+) -> Any:
+    """Where codes were rounded, an array that streamed reads; None: of these formats all are exact."""
     from lapidist.epilogues.ready_made import bias as added
 
     k, n = weight.shape
     x, factors = activations.x, activations.factors
     assert factors is not None
-    codes = decoded(weight, described, x, backend)
+    decoded = decode(weight, described, x, backend)
     of_rows = factors.number if factors.array is None else factors.array.owner.reshape(-1)
     operation = Operation(
         types=Types(promote=True),  # a factor for a whole column counts as 128 steps of k, too
-        factors=Factors(of_rows, factors_of(weight)),
+        factors=Factors(of_rows, decoded.factors),
         epilogue=None if bias is None else added(bias=bias.owner),
     )
     place = MACHINE if backend.ordinal == HOST else None
     rows, target = x.owner.reshape(-1, k), out.owner.reshape(-1, n)
-    multiplied(Call(rows, codes.swapaxes(-1, -2), None, target, operation, Choices(place), None))
+    multiplied(Call(rows, decoded.codes.swapaxes(-1, -2), None, target, operation, Choices(place), None))
+    return decoded.inexact
 
 
-def decoded(weight: PackedWeight, described: Weight, like: Operand, backend: Backend) -> Any:
-    """The weight's codes as (n, k)."""
+def decode(weight: PackedWeight, described: Weight, like: Operand, backend: Backend) -> Decoded:
+    """In new arrays beside `like`."""
     k, n = weight.shape
-    rows = empty((n, k), like, E4M3)
+    folded = weight.format.name in FOLDED
+    groups = 1 if weight.group == k and not folded else -(-k // K_BLOCK)
+    codes, factors = empty((n, k), like, E4M3), empty((groups, n), like, "float32")
+    inexact = empty((tiles_of(n), k // BLOCK, QUARTERS), like, "uint8") if folded else None
     launch = decoding(described, backend.chip.architecture, backend.compiles, codes=True)
-    arrays = {"B": weight.codes, "scales": weight.scales, "zeros": weight.zeros, "D": rows}
+    arrays = {"B": weight.codes, "scales": weight.scales, "zeros": weight.zeros}
+    arrays |= {"D": codes, "factors": factors, "inexact": inexact}
     at = {name: operand_of(array, name) for name, array in arrays.items() if array is not None}
     backend.launch_alone(launch, at, AS_IT_IS, like.framework, None)
-    return rows
-
-
-def factors_of(weight: PackedWeight) -> Any:
-    """Factors in float32, one for each group and column, from the order of kernels."""
-    tiles, groups, *_ = weight.scales.shape
-    by_tile = weight.scales[..., 0, :]  # tile, group, quarter, column of eight, half
-    axes = 1, 0, 2, 4, 3
-    in_columns = by_tile.permute(axes) if hasattr(by_tile, "permute") else by_tile.transpose(axes)
-    scales = in_columns.reshape(groups, 64 * tiles)[:, : weight.shape[1]]
-    return cast(as_numbers(scales, weight.scale_type), "float32")
+    return Decoded(codes, factors, inexact)

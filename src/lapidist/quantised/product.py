@@ -29,18 +29,10 @@ from lapidist.quantised.activations import (
     activations_of,
     in_rows,
 )
-from lapidist.quantised.launches import (
-    ROWS_OF_SKINNY,
-    End,
-    Rows,
-    Weight,
-    decoding,
-    multiplying,
-    skinny_config,
-    streamed_config,
-    streaming,
-)
+from lapidist.quantised.described import End, Rows, Weight
+from lapidist.quantised.launches import ROWS_OF_SKINNY, decoding, multiplying, skinny_config, streaming
 from lapidist.quantised.packed_weight import PackedExperts, PackedWeight, on_host, unpack
+from lapidist.quantised.streamed_configs import streamed_config
 
 # Of x. With more, decoding once takes less than decoding for each block of rows: on an H200 512 rows
 # by 8192 x 8192 took 118 us streamed and 130 decoded, 1024 rows 237 and 212.
@@ -207,18 +199,20 @@ def run(
         return
     require_place(x, backend)
     m = int(np.prod(x.shape[:-1]))
+    at = activations.addresses | {"D": out} | arrays_by_name(weight)
     if activations.factors is not None:
         require_wgmma(x, backend.chip)
         if decoded_codes.takes(weight, activations, m):
-            of_16_bits = described_for(weight, OF_16_BITS[0])
-            decoded_codes.multiply(activations, weight, of_16_bits, bias, out, backend)
-            return
+            described_as = described_for(weight, OF_16_BITS[0])
+            inexact = decoded_codes.multiply(activations, weight, described_as, bias, out, backend)
+            if inexact is None:
+                return
+            at["inexact"] = operand_of(inexact, "inexact")
     elif decode if decode is not None else m > few_rows(backend.chip):
         by_decoding(x, weight, bias, out, backend)
         return
     rows = Rows(m, weight.shape[1])
     plan = by_few_rows(rows, described(weight, activations, out.dtype), End(bias is not None), backend)
-    at = activations.addresses | {"D": out} | arrays_by_name(weight)
     start(plan, at if bias is None else {**at, "C": bias}, x, backend, activations.words)
 
 

@@ -1,5 +1,7 @@
 // Weights of few bits in 16, one row of D for each column: what other kernels multiply by many rows of x. A
-// factor rounds its products to the type of D. With CODES_ALONE they are codes in e4m3, which are exact.
+// factor rounds its products to the type of D. With CODES_ALONE they are codes in e4m3, whose `factors` are floats
+// by rows of columns. Four groups of e2m1 share the largest of their factors, and codes have the rest, which e4m3
+// holds exactly up to 2^-14. `inexact` says of 16 columns and 64 steps whether a code needs more.
 #include "config.cuh"
 #include "quantised/decode.cuh"
 
@@ -37,10 +39,33 @@ __device__ __forceinline__ float high_of(Pair pair, __nv_bfloat16) {
   return __uint_as_float(pair & 0xFFFF0000u);
 }
 
+constexpr bool FOLDED = CODES_ALONE && FORMAT == MXFP4;
+constexpr int E8M0_NAN = 255;
+constexpr int ROOM = 6;        // 6 by 2^6 is below 448, the largest number of e4m3
+constexpr int NEGLECTED = 99;  // powers of two: codes smaller by more are inexact as well
+
+// The largest factors of columns g and g + 8 in the blocks of k that share one.
+__device__ __forceinline__ void largest_of(const Scales& of_columns, int (&top)[2]) {
+#pragma unroll
+  for (int i = 0; i < 2 * GROUPS; ++i) {
+    const int factor = static_cast<int>(static_cast<unsigned char>(of_columns.at[i / 2][i % 2]));
+    if (factor != E8M0_NAN) top[i % 2] = factor > top[i % 2] ? factor : top[i % 2];
+  }
+}
+
+__device__ __forceinline__ float power_of_two(int exponent) {
+  return __uint_as_float(static_cast<unsigned>(exponent + 127) << 23);
+}
+
+__device__ __forceinline__ bool is_exact(unsigned short two, float low, float high) {
+  const __half2 halves(__nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(two), __NV_E4M3));
+  return __low2float(halves) == low && __high2float(halves) == high;
+}
+
 // A warp decodes a quarter of a tile; tiles are numbered along k first.
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
     decoded(const uint4* B, uint4* D, const Scales* scales, const Zeros* zeros, int n, int tiles, int blocks,
-            int per_group, const float* weights) {
+            int per_group, const float* weights, float* factors, unsigned char* inexact) {
   const i64 warp = static_cast<i64>(blockIdx.x) * WARPS + threadIdx.x / 32;
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   if (warp >= static_cast<i64>(tiles) * blocks * 4) return;
@@ -51,6 +76,22 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
   for (int i = 0; i < codes.VECTORS; ++i) codes.at[i] = B[(warp * codes.VECTORS + i) * 32 + lane];
   const i64 at = ((static_cast<i64>(tile) * (blocks / per_group) + block / per_group) * 4 + quarter) * 8 + g;
   const Scales of_columns = scales[at];
+  int top[2] = {0, 0};
+  bool exact = true;
+  if constexpr (FOLDED) {  // with the other block of 128 steps, if there is one
+    largest_of(of_columns, top);
+    if ((block ^ 1) < blocks) largest_of(scales[at + (block % 2 ? -32 : 32)], top);
+  }
+  if constexpr (CODES_ALONE) {
+    const int steps = FOLDED ? 2 : per_group;
+    if (block % steps == 0 && t < 2) {
+      const int column = tile * 64 + quarter * 16 + 8 * t + g;
+      const float factor = FOLDED
+                               ? power_of_two(-ROOM) * factor_of(static_cast<unsigned char>(top[t ? 1 : 0]))
+                               : factor_of(t ? of_columns.at[0][1] : of_columns.at[0][0]);
+      if (column < n) factors[static_cast<i64>(block / steps) * n + column] = factor;
+    }
+  }
   Zeros points;
   if constexpr (ZEROS) points = zeros[at];
   Word words[2][8];
@@ -68,9 +109,21 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     for (int i = 0; i < 4; ++i) {
       float factor = CODES_ALONE ? 1 : factor_of(of_columns.at[group][i % 2]);
       if constexpr (FORMAT == NVFP4) factor *= weights[0];
-      words[i % 2][2 * step + i / 2] =
-          Two<CODES_ALONE != 0>::of(low_of(a[i], T()) * factor, high_of(a[i], T()) * factor);
+      if constexpr (FOLDED) {
+        const int stored = static_cast<unsigned char>(of_columns.at[group][i % 2]),
+                  less = top[i % 2] - stored;
+        factor = stored == E8M0_NAN ? factor_of(of_columns.at[group][i % 2])
+                                    : power_of_two(ROOM - (less < NEGLECTED ? less : NEGLECTED));
+      }
+      const float low = low_of(a[i], T()) * factor, high = high_of(a[i], T()) * factor;
+      const Word word = Two<CODES_ALONE != 0>::of(low, high);
+      if constexpr (FOLDED) exact = exact && is_exact(word, low, high);
+      words[i % 2][2 * step + i / 2] = word;
     }
+  }
+  if constexpr (FOLDED) {
+    const bool all = __all_sync(0xffffffffu, exact);
+    if (lane == 0) inexact[warp] = !all;
   }
   // Through shared memory, so that lanes store vectors of 8 steps.
   __shared__ alignas(16) Word rows[WARPS][16][PITCH];

@@ -11,11 +11,23 @@
 #include "quantised/stages.cuh"
 #if X_OF_8_BITS
 #include "quantised/consume_bytes.cuh"
-#define X_FACTORS_PARAMETERS , float x_factor, const float *x_factors, i64 x_factors_step
+#define X_FACTORS_PARAMETERS \
+  , float x_factor, const float *x_factors, i64 x_factors_step, const unsigned *inexact
 #else
 #include "quantised/consume.cuh"
 #define X_FACTORS_PARAMETERS
 #endif
+
+// Whether the columns of this block have codes that quantised/decoded.cu rounded. All blocks of a cluster agree.
+__device__ __forceinline__ bool any_inexact(const unsigned* inexact, int tiles, int blocks) {
+  wait_for_last_launch();
+  const int first = blockIdx.x * COLUMN_GROUPS, end = min_of(first + COLUMN_GROUPS, tiles);
+  bool found = false;
+  for (i64 i = static_cast<i64>(first) * blocks + threadIdx.x; i < static_cast<i64>(end) * blocks;
+       i += THREADS)
+    found = found || inexact[i] != 0;
+  return __syncthreads_or(found);
+}
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     streamed(const __grid_constant__ TensorMap A, const char* B, const Out* C, Out* D, const char* scales,
@@ -30,6 +42,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   Rows rows;
   if (!find_rows<BN>(RAGGED_PASSED, m, rows)) return;
   const int first_tile = rows.group * tiles;
+#if X_OF_8_BITS
+  if (inexact != nullptr && !any_inexact(inexact, tiles, blocks)) return;
+#endif
   if (threadIdx.x == 0) {
 #pragma unroll
     for (int i = 0; i < STAGES; ++i) {

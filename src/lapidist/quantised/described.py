@@ -1,0 +1,103 @@
+"""What kernels of few bits are compiled for and told: a weight, the rows of x, and what becomes of sums."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from lapidist.dtypes import TYPES
+from lapidist.problems.ragged import Ragged
+from lapidist.quantised.number_formats import BLOCK, GROUP_OF, GROUPS
+
+FORMAT_NUMBERS = {"int4": 0, "mxfp4": 1, "int8": 2, "e4m3": 3, "nvfp4": 4}  # of quantised/decode.cuh
+BYTES = "e8m0", "e4m3"  # types of factors
+
+
+class End(NamedTuple):
+    """What becomes of sums: a bias is added; or a caller's function, as macros and by its operands."""
+
+    bias: bool = False
+    macros: tuple[tuple[str, object], ...] = ()
+    operands: int = 0
+
+    @property
+    def knobs(self) -> dict[str, object]:
+        return {"BIAS": int(self.bias), **dict(self.macros)}
+
+
+class Rows(NamedTuple):
+    """Rows of x: how many; elements from row to row of the result; how long groups are taken to be, if they
+    are cut, and by which macros.
+    """
+
+    total: int
+    step: int
+    each: int = 0
+    ragged: Ragged | None = None
+    macros: tuple[tuple[str, object], ...] = ()
+
+    @property
+    def expected(self) -> int:
+        """Of a block's weight."""
+        return self.total if self.ragged is None else self.each
+
+    def blocks(self, lines: int) -> int:
+        """At most, of so many rows."""
+        return -(-self.total // lines) if self.ragged is None else self.ragged.tiles(lines)
+
+    def expected_blocks(self, lines: int) -> int:
+        if self.ragged is None:
+            return self.blocks(lines)
+        return min(self.ragged.groups, self.total) * -(-self.each // lines)
+
+
+class Weight(NamedTuple):
+    """What a kernel is compiled for and told of a packed weight; `dtype`: of x; `out`: of other results."""
+
+    k: int
+    n: int
+    format: str
+    group: int
+    scale_type: str
+    zeros: bool
+    dtype: str
+    out: str = ""
+
+    @property
+    def x_bytes(self) -> int:
+        """Of an element of x."""
+        return TYPES[self.dtype].nbytes
+
+    @property
+    def blocks(self) -> int:
+        return self.k // BLOCK
+
+    @property
+    def per_group(self) -> int:
+        """Blocks of k with the same factors."""
+        return max(1, self.group // BLOCK)
+
+    @property
+    def of_column(self) -> bool:
+        """Whether a column has one factor, and more steps of k than a group has."""
+        return self.group not in (*GROUPS, *GROUP_OF.values())
+
+    @property
+    def factor_bytes(self) -> int:
+        """Of a factor and a zero point."""
+        return (1 if self.scale_type in BYTES else TYPES[self.scale_type].nbytes) + self.zeros
+
+    def knobs_of_format(self) -> dict[str, object]:
+        scale = "unsigned char" if self.scale_type in BYTES else TYPES[self.scale_type].c_type
+        return {
+            "FORMAT": FORMAT_NUMBERS[self.format],
+            "Scale": scale,
+            "GROUPS": max(1, BLOCK // self.group),
+            "ZEROS": int(self.zeros),
+        }
+
+    @property
+    def group_knob(self) -> dict[str, object]:
+        return {"GROUP": 0 if self.of_column else self.group}
+
+    def knobs(self, warps: int) -> dict[str, object]:
+        return self.knobs_of_format() | {"T": TYPES[self.dtype].c_type, "WARPS": warps}

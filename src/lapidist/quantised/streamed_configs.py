@@ -1,0 +1,125 @@
+"""Configs of streamed, the kernel of few rows by weights of few bits, and the choice between them."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from lapidist.quantised.described import Rows, Weight
+from lapidist.quantised.fragment_order import tiles_of
+from lapidist.quantised.number_formats import FORMATS
+
+MOST_STAGES = 8
+REGISTERS_OF_SM, REGISTERS_LEFT, MOST_REGISTERS = 65536, 40, 232
+SHARED_OF_SM = 228 * 1024
+
+
+class Streamed(NamedTuple):
+    """A config of streamed: rows of x and groups of 64 columns of a block, blocks that share k, stages of 128
+    steps of k, and blocks on an SM at once.
+    """
+
+    rows: int
+    column_groups: int
+    parts: int
+    stages: int
+    resident: int
+
+    @property
+    def registers(self) -> int:
+        """Of a thread that multiplies. A block has what the assembler allots to all its threads, in eights,
+        and warps that load give theirs back; one that asked for more would wait for ever.
+        """
+        allotted = REGISTERS_OF_SM // (self.resident * self.threads) // 8 * 8
+        left = allotted * self.threads - 128 * REGISTERS_LEFT
+        return min(MOST_REGISTERS, left // (128 * self.column_groups) // 8 * 8)
+
+    @property
+    def threads(self) -> int:
+        return 128 * (self.column_groups + 1)
+
+    @property
+    def shared_bytes(self) -> int:
+        """For stages: barriers and the system take two KiB of each block."""
+        return SHARED_OF_SM // self.resident - 2048
+
+    def most_stages(self, weight: Weight) -> int:
+        return min(MOST_STAGES, self.shared_bytes // self.stage_bytes(weight))
+
+    def stage_bytes(self, weight: Weight) -> int:
+        """As quantised/stages.cuh has them: x; codes, factors and zero points of each tile."""
+        codes = 4096 * (FORMATS[weight.format].bits // 4)
+        factors = 0 if weight.of_column else 8192 // weight.group * weight.factor_bytes
+        return -(-(128 * weight.x_bytes * self.rows + self.column_groups * (codes + factors)) // 1024) * 1024
+
+
+class Costs(NamedTuple):
+    """Microseconds of rows of x, fitted to 5,000 launches on an H200 (six layers, 8 to 128 rows): of a stage
+    of 64 columns that an SM decodes, of a stage that a block waits for, of a block more in the cluster.
+    """
+
+    work: float
+    wait: float
+    part: float
+
+
+COSTS = {
+    16: Costs(0.15, 0.42, 0.15),
+    32: Costs(0.20, 0.36, 0.10),
+    64: Costs(0.26, 0.34, 0.41),
+    128: Costs(0.30, 0.41, 0.62),
+}
+# Of 8 bits, sums of 192 rows fit in registers. Their costs are those of 128 by issue slots, not measured.
+COSTS_OF_BYTES = {**COSTS, 192: Costs(0.34, 0.46, 0.9)}
+ROUND = 2.0  # microseconds until blocks that follow others on an SM multiply
+# Factors of groups of 32 and less, by rows of 16 and 8 bits: how many times the work, and the wait. In 8 bits
+# sums of each group leave the tensor core.
+SMALL_GROUPS = {2: (1.28, 1.17), 1: (1.9, 1.5)}
+# Of so many blocks, clusters that an H200 runs at once with a block on each SM: GPCs hold clusters whole.
+CLUSTERS, SMS = {1: 132, 2: 66, 3: 42, 4: 31, 6: 19, 8: 15}, 132
+# Groups of 64 columns of a block, and blocks on an SM; sums of many rows leave registers for fewer.
+BLOCKS_OF_SM = {
+    **dict.fromkeys((16, 32), ((1, 2), (1, 3), (1, 4), (2, 1), (2, 2), (3, 1), (3, 2), (4, 1))),
+    64: ((1, 1), (1, 2), (1, 3), (2, 1), (3, 1)),
+    128: ((1, 1), (1, 2), (2, 1)),
+    192: ((2, 1),),
+}
+
+
+@lru_cache(maxsize=1024)
+def streamed_config(rows: Rows, weight: Weight, multiprocessors: int) -> Streamed:
+    """The config of the least predicted time."""
+    configs = [
+        config._replace(stages=config.most_stages(weight))
+        for lines in lines_of(rows, weight)
+        for groups, resident in BLOCKS_OF_SM[lines]
+        for parts in CLUSTERS
+        if parts <= -(-weight.blocks // 2)
+        and (config := Streamed(lines, groups, parts, 1, resident)).most_stages(weight) > 1
+    ]
+    return min(configs, key=lambda config: microseconds(rows, weight, config, multiprocessors))
+
+
+def lines_of(rows: Rows, weight: Weight) -> list[int]:
+    """How many rows of x a block may have: the fewest that are enough, or either of the most."""
+    most = [max(COSTS)] if weight.x_bytes == 2 else [max(COSTS), max(COSTS_OF_BYTES)]
+    return next(([count] for count in COSTS if count >= rows.expected), most)
+
+
+def microseconds(rows: Rows, weight: Weight, config: Streamed, multiprocessors: int) -> float:
+    """What is the same for all configs of these rows is left out. Blocks that share an SM take turns, and one
+    that is alone waits for its stages.
+    """
+    costs = COSTS_OF_BYTES[config.rows]
+    work, wait = costs.work * config.column_groups, costs.wait
+    if weight.knobs_of_format()["GROUPS"] != 1:
+        more, longer = SMALL_GROUPS[weight.x_bytes]
+        work, wait = more * work, longer * wait
+    stages = -(-weight.blocks // (2 * config.parts))
+    clusters = -(-tiles_of(weight.n) // config.column_groups) * rows.expected_blocks(config.rows)
+    of_chip = max(1, CLUSTERS[config.parts] * multiprocessors // SMS)  # with a block on each SM
+    rounds, rest = divmod(clusters, of_chip * config.resident)
+    turns = [config.resident] * rounds + [-(-rest // of_chip)] * (rest > 0)
+    of_rounds = sum(ROUND + stages * max(wait, work * blocks) for blocks in turns)
+    ends = costs.part * config.parts * (len(turns) if weight.x_bytes == 1 else 1)  # waves have one each
+    return of_rounds + ends
