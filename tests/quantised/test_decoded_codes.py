@@ -87,7 +87,7 @@ def test_columns_that_are_exact_are_multiplied_once(
     scales[64, 0] = 90
     pairs = rng.integers(1, 128, (128, 4, 16)).astype(np.uint8)
     packed = quantised.from_mxfp4(pairs, scales)
-    described = described_for(packed, "bfloat16")
+    described = described_for(packed, "float16")
     decoded = decoded_codes.decode(packed, described, operand_of(x, "x"), backend_at(MACHINE))
     found = np.zeros((2, 2, 4), np.uint8)
     found[1, 0, 0] = 1

@@ -127,11 +127,12 @@ def streaming(
     )
 
 
-# Of 64 columns, and of 64 steps of k for each warp. On an H200 16 warps, two tiles ahead, took 4.9 us for one
-# row by 4096 x 4096 in int4, and 8 warps, four ahead, 7.2; by 8192 x 8192 it was 14.0 and 12.9.
-MANY_TILES, MANY_BLOCKS = 96, 16
-# Of 64 columns, where blocks come in waves: by 8192 x 81920 4 warps, two ahead, took 96 us, 8 and four 106.
-SEVERAL_WAVES, MANY_WAVES = 256, 1024
+# Of eight rows: warps that share k, and tiles ahead, by how many blocks an SM is to hold. Registers let an SM
+# hold three blocks of 16 warps with one tile on its way, and two with three. On an H200 one row by 6144 x 4096
+# in int4 took 5.7 us by 16 warps, one ahead, and 8.2 with two, whose blocks come in waves.
+BY_BLOCKS_OF_SM = {2: (16, 3), 3: (16, 1), 4: (8, 3)}
+# Of more rows, tiles of 64 columns: with many of them eight warps share k, and four where blocks come in waves.
+MANY_TILES, MANY_WAVES = 96, 1024
 
 
 class Skinny(NamedTuple):
@@ -142,18 +143,19 @@ class Skinny(NamedTuple):
     depth: int
 
 
-def skinny_config(rows: Rows, weight: Weight) -> Skinny:
-    """Registers hold less on its way where more rows have sums; shared memory of 48 KiB holds their sums.
-    More warps share k where columns are few, and take fewer tiles ahead where they have few to take.
-    """
+def skinny_config(rows: Rows, weight: Weight, multiprocessors: int) -> Skinny:
+    """Registers hold less on its way where more rows have sums; shared memory of 48 KiB holds their sums."""
     eights = next(
         count for count in (1, 2, 4, MOST_EIGHTS) if 8 * count >= rows.expected or count == MOST_EIGHTS
     )
     tiles = tiles_of(weight.n) * rows.expected_blocks(8 * eights)
-    most = 4 if tiles >= MANY_WAVES else 8 if eights > 4 or tiles >= MANY_TILES else 16
-    warps = min(most, max(1, weight.blocks))
-    far = eights <= 2 and tiles < SEVERAL_WAVES and weight.blocks >= MANY_BLOCKS * warps
-    return Skinny(eights, warps, 4 if far else 2)
+    of_sm = -(-4 * tiles // multiprocessors)
+    if eights == 1 and of_sm <= max(BY_BLOCKS_OF_SM):
+        most, depth = BY_BLOCKS_OF_SM[max(of_sm, min(BY_BLOCKS_OF_SM))]
+    else:
+        most = 4 if tiles >= MANY_WAVES else 8 if eights > 4 or tiles >= MANY_TILES else 16
+        depth = 3 if eights == 1 else 2
+    return Skinny(eights, min(most, max(1, weight.blocks)), depth)
 
 
 @lru_cache(maxsize=256)

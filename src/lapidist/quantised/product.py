@@ -203,8 +203,8 @@ def run(
     if activations.factors is not None:
         require_wgmma(x, backend.chip)
         if decoded_codes.takes(weight, activations, m):
-            described_as = described_for(weight, OF_16_BITS[0])
-            inexact = decoded_codes.multiply(activations, weight, described_as, bias, out, backend)
+            of_halves = described_for(weight, "float16")
+            inexact = decoded_codes.multiply(activations, weight, of_halves, bias, out, backend)
             if inexact is None:
                 return
             at["inexact"] = operand_of(inexact, "inexact")
@@ -256,7 +256,7 @@ def by_few_rows(rows: Rows, weight: Weight, end: End, backend: Backend) -> Launc
     if weight.x_bytes == 1 or ("wgmma" in chip.units and rows.expected > ROWS_OF_SKINNY):
         streamed = streamed_config(rows, weight, chip.sms)
         return streaming(rows, weight, end, streamed, chip.architecture, backend.compiles)
-    return multiplying(rows, weight, end, skinny_config(rows, weight), chip.architecture, backend.compiles)
+    return multiplying(rows, weight, end, skinny_config(rows, weight, chip.sms), chip.architecture, backend.compiles)
 
 
 def described(weight: PackedWeight, activations: Activations, result: str) -> Weight:

@@ -2,28 +2,16 @@
 // factor rounds its products to the type of D. With CODES_ALONE they are codes in e4m3, whose `factors` are floats
 // by rows of columns. Four groups of e2m1 share the largest of their factors, and codes have the rest, which e4m3
 // holds exactly up to 2^-14. `inexact` says of 16 columns and 64 steps whether a code needs more.
+#include "common.cuh"
 #include "config.cuh"
 #include "quantised/decode.cuh"
 
 typedef long long i64;
 using namespace quantised;
 
-// Two steps of k of a row.
-template <bool Codes>
-struct Two {
-  typedef Pair Type;
-  static __device__ __forceinline__ Pair of(float low, float high) { return Decode<T>::of_floats(low, high); }
-};
-template <>
-struct Two<true> {
-  typedef unsigned short Type;
-  static __device__ __forceinline__ Type of(float low, float high) {
-    return __nv_cvt_float2_to_fp8x2(make_float2(low, high), __NV_SATFINITE, __NV_E4M3);
-  }
-};
-typedef Two<CODES_ALONE != 0>::Type Word;
-constexpr int VECTORS = 64 * sizeof(Word) / 32;  // of 16 bytes in a row of 64 steps
-constexpr int PITCH = 32 + 16 / sizeof(Word);    // words of such a row; eight rows further is another bank
+typedef Choose<CODES_ALONE != 0, unsigned short, Pair>::Type Word;  // two steps of k of a row
+constexpr int VECTORS = 64 * sizeof(Word) / 32;                     // of 16 bytes in a row of 64 steps
+constexpr int PITCH = 32 + 16 / sizeof(Word);  // words of such a row; eight rows further is another bank
 
 typedef OfColumns<Scale, GROUPS> Scales;
 typedef OfColumns<unsigned char, GROUPS> Zeros;
@@ -41,25 +29,28 @@ __device__ __forceinline__ float high_of(Pair pair, __nv_bfloat16) {
 
 constexpr bool FOLDED = CODES_ALONE && FORMAT == MXFP4;
 constexpr int E8M0_NAN = 255;
-constexpr int ROOM = 6;        // 6 by 2^6 is below 448, the largest number of e4m3
-constexpr int NEGLECTED = 99;  // powers of two: codes smaller by more are inexact as well
+constexpr int ROOM = 6,
+              EXACT = 14;  // e4m3 has 6 by 2^6, and half of 2^(6 - 14), which is its smallest number
 
 // The largest factors of columns g and g + 8 in the blocks of k that share one.
 __device__ __forceinline__ void largest_of(const Scales& of_columns, int (&top)[2]) {
 #pragma unroll
   for (int i = 0; i < 2 * GROUPS; ++i) {
     const int factor = static_cast<int>(static_cast<unsigned char>(of_columns.at[i / 2][i % 2]));
-    if (factor != E8M0_NAN) top[i % 2] = factor > top[i % 2] ? factor : top[i % 2];
+    if (factor != E8M0_NAN) top[i % 2] = max_of(top[i % 2], factor);
   }
 }
 
-__device__ __forceinline__ float power_of_two(int exponent) {
-  return __uint_as_float(static_cast<unsigned>(exponent + 127) << 23);
+// Halves by which codes of a group are multiplied that has `less` powers of two than the largest.
+__device__ __forceinline__ Pair rest_of(int stored, int less) {
+  const unsigned half =
+      stored == E8M0_NAN ? 0x7E00u : static_cast<unsigned>(ROOM + 15 - min_of(less, 20)) << 10;
+  return half * 0x10001u;
 }
 
-__device__ __forceinline__ bool is_exact(unsigned short two, float low, float high) {
-  const __half2 halves(__nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(two), __NV_E4M3));
-  return __low2float(halves) == low && __high2float(halves) == high;
+__device__ __forceinline__ Word as_codes(Pair pair) {
+  const __half2_raw halves = Decode<__half>::pair_of(pair);
+  return __nv_cvt_halfraw2_to_fp8x2(halves, __NV_SATFINITE, __NV_E4M3);
 }
 
 // A warp decodes a quarter of a tile; tiles are numbered along k first.
@@ -87,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     if (block % steps == 0 && t < 2) {
       const int column = tile * 64 + quarter * 16 + 8 * t + g;
       const float factor = FOLDED
-                               ? power_of_two(-ROOM) * factor_of(static_cast<unsigned char>(top[t ? 1 : 0]))
+                               ? (1.0f / (1 << ROOM)) * factor_of(static_cast<unsigned char>(top[t ? 1 : 0]))
                                : factor_of(t ? of_columns.at[0][1] : of_columns.at[0][0]);
       if (column < n) factors[static_cast<i64>(block / steps) * n + column] = factor;
     }
@@ -105,20 +96,26 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     }
     Pair a[4];
     codes.template decode<T>(step, of_both, a);
+    Pair rest[2];
+    if constexpr (FOLDED) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int stored = static_cast<unsigned char>(of_columns.at[group][i]), less = top[i] - stored;
+        exact = exact && stored != E8M0_NAN && less <= EXACT;
+        rest[i] = rest_of(stored, less);
+      }
+    }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      float factor = CODES_ALONE ? 1 : factor_of(of_columns.at[group][i % 2]);
-      if constexpr (FORMAT == NVFP4) factor *= weights[0];
-      if constexpr (FOLDED) {
-        const int stored = static_cast<unsigned char>(of_columns.at[group][i % 2]),
-                  less = top[i % 2] - stored;
-        factor = stored == E8M0_NAN ? factor_of(of_columns.at[group][i % 2])
-                                    : power_of_two(ROOM - (less < NEGLECTED ? less : NEGLECTED));
+      Word& word = words[i % 2][2 * step + i / 2];
+      if constexpr (CODES_ALONE) {
+        if constexpr (FOLDED) a[i] = product(Decode<T>::pair_of(a[i]), Decode<T>::pair_of(rest[i % 2]));
+        word = as_codes(a[i]);
+      } else {
+        float factor = factor_of(of_columns.at[group][i % 2]);
+        if constexpr (FORMAT == NVFP4) factor *= weights[0];
+        word = Decode<T>::of_floats(low_of(a[i], T()) * factor, high_of(a[i], T()) * factor);
       }
-      const float low = low_of(a[i], T()) * factor, high = high_of(a[i], T()) * factor;
-      const Word word = Two<CODES_ALONE != 0>::of(low, high);
-      if constexpr (FOLDED) exact = exact && is_exact(word, low, high);
-      words[i % 2][2 * step + i / 2] = word;
     }
   }
   if constexpr (FOLDED) {
