@@ -9,7 +9,8 @@ import pytest
 from lapidist.build.compiler import CUDA_SOURCES, compile_options, compile_to_ptx
 from lapidist.kernels.registry import kernel_named
 from lapidist.knobs.header import config_header, snippet_header
-from lapidist.quantised.launches import End, Rows, Weight, knobs_of_streamed, streamed_config
+from lapidist.quantised.kernel_parameters import End, Rows
+from lapidist.quantised.launches import Weight, knobs_of_streamed, streamed_config
 from lapidist_lab.sass.analysis import sample_problem
 
 HEADERS = sorted(str(path.relative_to(CUDA_SOURCES)) for path in CUDA_SOURCES.rglob("*.cuh"))

@@ -12,10 +12,18 @@ from typing import Any, NamedTuple
 
 from lapidist.build.compiler import compile_kernel
 from lapidist.dtypes import TYPES
-from lapidist.launch import Launch, ParameterBlock, TensorMap
-from lapidist.problems.ragged import Ragged
-from lapidist.problems.scaling import AS_THEY_ARE
+from lapidist.launch import Launch, TensorMap
 from lapidist.quantised.fragment_order import tiles_of
+from lapidist.quantised.kernel_parameters import (
+    DECODED,
+    SKINNY,
+    STREAMED,
+    STREAMED_BYTES,
+    End,
+    Rows,
+    packed_with,
+    parameters_with,
+)
 from lapidist.quantised.number_formats import BLOCK, FORMATS, GROUP_OF, GROUPS
 
 FORMAT_NUMBERS = {"int4": 0, "mxfp4": 1, "int8": 2, "e4m3": 3, "nvfp4": 4}  # of quantised/decode.cuh
@@ -31,86 +39,6 @@ MOST_STAGES = 8
 PARTS = 1, 2, 3, 4, 8
 REGISTERS_OF_SM, REGISTERS_LEFT, MOST_REGISTERS = 65536, 40, 232
 SHARED_OF_SM = 228 * 1024
-SKINNY = ParameterBlock(
-    [
-        *((name, "pointer") for name in ("A", "B", "C", "D", "scales", "zeros")),
-        ("a_row", "i64"),
-        ("d_row", "i64"),
-        *((name, "i32") for name in ("m", "n", "blocks")),
-        ("weights", "pointer"),
-    ]
-)
-STREAMED = ParameterBlock(
-    [
-        ("A", "tensormap"),
-        *((name, "pointer") for name in ("B", "C", "D", "scales", "zeros")),
-        ("d_row", "i64"),
-        *((name, "i32") for name in ("m", "n", "tiles", "blocks")),
-        ("weights", "pointer"),
-    ]
-)
-STREAMED_BYTES = ParameterBlock(
-    [*STREAMED.parameters, ("x_factor", "f32"), ("x_factors", "pointer"), ("x_factors_step", "i64")]
-)
-DECODED = ParameterBlock(
-    [
-        *((name, "pointer") for name in ("B", "D", "scales", "zeros")),
-        *((name, "i32") for name in ("n", "tiles", "blocks", "per_group")),
-        ("weights", "pointer"),
-    ]
-)
-
-
-class End(NamedTuple):
-    """What becomes of sums: a bias is added; or a caller's function, as macros and by its operands."""
-
-    bias: bool = False
-    macros: tuple[tuple[str, object], ...] = ()
-    operands: int = 0
-
-    @property
-    def knobs(self) -> dict[str, object]:
-        return {"BIAS": int(self.bias), **dict(self.macros)}
-
-
-class Rows(NamedTuple):
-    """Rows of x: how many; elements from row to row of the result; how long groups are taken to be, if they
-    are cut, and by which macros.
-    """
-
-    total: int
-    step: int
-    each: int = 0
-    ragged: Ragged | None = None
-    macros: tuple[tuple[str, object], ...] = ()
-
-    @property
-    def expected(self) -> int:
-        """Of a block's weight."""
-        return self.total if self.ragged is None else self.each
-
-    def blocks(self, lines: int) -> int:
-        """At most, of so many rows."""
-        return -(-self.total // lines) if self.ragged is None else self.ragged.tiles(lines)
-
-    def expected_blocks(self, lines: int) -> int:
-        if self.ragged is None:
-            return self.blocks(lines)
-        return min(self.ragged.groups, self.total) * -(-self.each // lines)
-
-
-@lru_cache(maxsize=64)
-def parameters_with(kernel: ParameterBlock, ragged: bool, operands: int) -> ParameterBlock:
-    """The kernel's parameters, and those of groups and of an epilogue's operands."""
-    groups = [("ragged", "ragged")] if ragged else []
-    return ParameterBlock(
-        [*kernel.parameters, *groups, *([("epilogue", f"epilogue{operands}")] if operands else [])]
-    )
-
-
-def packed_with(parameters: ParameterBlock, rows: Rows, numbers: Mapping[str, object]) -> bytes:
-    groups = {} if rows.ragged is None else {"ragged": rows.ragged.members(AS_THEY_ARE)}
-    return bytes(parameters.pack({**numbers, **groups}))
 
 
 class Weight(NamedTuple):
@@ -299,13 +227,13 @@ def streaming(
     binary = compile_kernel(
         "quantised/streamed.cu",
         "streamed",
-        knobs_of_streamed(weight, config) | end.knobs | dict(rows.macros),
+        knobs_of_streamed(weight, config) | end.knobs | rows.modes.defines(),
         architecture,
         assembled=assembled,
     )
 
     named = STREAMED_BYTES if weight.x_bytes == 1 else STREAMED
-    parameters = parameters_with(named, rows.ragged is not None, end.operands)
+    parameters = parameters_with(named, rows.modes, end.operands)
 
     def maps(at: Mapping[str, Any]) -> tuple[tuple[int, TensorMap], ...]:
         box, extents = (128 // weight.x_bytes, config.rows), (weight.k, rows.total)
@@ -322,7 +250,7 @@ def streaming(
         overlaps=True,
         parameters=parameters,
         patches=parameters.patches(),
-        maps=maps,
+        maps=None if rows.modes.gather_a else maps,
     )
 
 
@@ -359,9 +287,9 @@ def skinny_config(rows: Rows, weight: Weight) -> Skinny:
 def multiplying(
     rows: Rows, weight: Weight, end: End, config: Skinny, architecture: str, assembled: bool = True
 ) -> Launch:
-    knobs = weight.knobs(config.warps) | weight.group_knob | end.knobs | dict(rows.macros)
+    knobs = weight.knobs(config.warps) | weight.group_knob | end.knobs | rows.modes.defines()
     knobs |= {"ROWS_OF_8": config.eights, "TILES_AHEAD": config.depth}
-    parameters = parameters_with(SKINNY, rows.ragged is not None, end.operands)
+    parameters = parameters_with(SKINNY, rows.modes, end.operands)
     numbers = {"a_row": weight.k, "d_row": rows.step, "m": rows.total, "n": weight.n}
     numbers["blocks"] = weight.blocks
     grid = 4 * tiles_of(weight.n), rows.blocks(8 * config.eights), 1

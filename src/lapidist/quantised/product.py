@@ -29,10 +29,9 @@ from lapidist.quantised.activations import (
     activations_of,
     in_rows,
 )
+from lapidist.quantised.kernel_parameters import End, Rows
 from lapidist.quantised.launches import (
     ROWS_OF_SKINNY,
-    End,
-    Rows,
     Weight,
     decoding,
     multiplying,
