@@ -86,6 +86,35 @@ def test_other_routes_and_no_tokens(torch: Any, lt: Any, stock: Any) -> None:
     assert experts(tokens[:0], index[:0], weights[:0]).shape == (0, FEATURES)
 
 
+@pytest.mark.parametrize(("weights", "transposed"), [("int4", False), ("mxfp4", True)])
+def test_without_gradients_products_route_their_rows(
+    torch: Any, lt: Any, stock: Any, monkeypatch: pytest.MonkeyPatch, weights: str, transposed: bool
+) -> None:
+    """Two products, which gather tokens and scatter weighed results; nothing else moves rows."""
+    module = importlib.import_module("lapidist.torch.experts")
+    grouped = importlib.import_module("lapidist.calls.grouped")
+    model, x = mixture(torch, stock, transposed)
+    swapped = lt.swap(model, where=experts_alone, weights=weights)
+    tokens, shares = x.flatten(0, 1), torch.rand(21, TOP_K)
+    index = torch.stack([torch.randperm(COUNT - 1)[:TOP_K] for _ in range(21)])
+    calls, taken = [], grouped.grouped
+
+    def noted(*given: Any, **how: Any) -> Any:
+        calls.append(set(how))
+        return taken(*given, **how)
+
+    monkeypatch.setattr(grouped, "grouped", noted)
+    with torch.no_grad():
+        found = model.experts(tokens, index, shares)
+        assert calls == [{"gather_a"}, {"scatter_d", "out", "epilogue"}]
+        monkeypatch.setattr(module, "LONGEST_GATHERED", FEATURES - 1)
+        assert torch.equal(model.experts(tokens, index, shares), found)
+        assert calls[2:] == [set(), calls[1]]
+        swapped.undo()
+        exact = copy.deepcopy(model.experts).double()(tokens.double(), index, shares.double())
+    assert (found.double() - exact).abs().max() <= 0.02 * exact.abs().max()
+
+
 def test_states_and_copies_of_packed_experts(torch: Any, lt: Any, stock: Any) -> None:
     (model, x), (other, _) = mixture(torch, stock), mixture(torch, stock)
     lt.swap(model, weights="int4", group=64)

@@ -90,15 +90,15 @@ def at_once(tokens: Any, experts: Any, weights: Any, pairs: ByExpert) -> Any:
     """The weighted sum of each token's experts, by products that torch does not see. They read tokens where
     they lie, unless these are long, and store weighed results in the order of the pairs.
     """
-    flag, index = not experts.is_transposed, pairs.order // pairs.top_k
-    how: dict[str, Any] = {"gather_a": index, "trans_b": flag}
+    index = pairs.order // pairs.top_k
+    how: dict[str, Any] = {"gather_a": index}
     if tokens.shape[-1] > LONGEST_GATHERED:
-        tokens, how = tokens.index_select(0, index), {"trans_b": flag}
-    hidden = experts._apply_gate(grouped_calls.grouped(tokens, experts.gate_up_proj, pairs.ends, **how))
+        tokens, how = tokens.index_select(0, index), {}
+    hidden = experts._apply_gate(experts.routed(tokens, experts.gate_up_proj, pairs.ends, **how))
     results = hidden.new_empty(len(pairs.order), tokens.shape[-1])
     after = READY["scaled_rows"](factors=weights.flatten())
-    how = {"scatter_d": pairs.order, "out": results, "epilogue": after, "trans_b": flag}
-    grouped_calls.grouped(hidden, experts.down_proj, pairs.ends, **how)
+    how = {"scatter_d": pairs.order, "out": results, "epilogue": after}
+    experts.routed(hidden, experts.down_proj, pairs.ends, **how)
     return results.unflatten(0, (-1, pairs.top_k)).sum(1)
 
 
@@ -130,6 +130,10 @@ class Experts(torch.nn.Module):  # type: ignore[misc]
     def by_groups(self, rows: Any, weights: Any, ends: Any) -> Any:
         how: dict[str, Any] = {"trans_b": not self.is_transposed, "invariant": self.invariant}
         return grouped(rows, weights, ends, into=main_grad(weights), **how)
+
+    def routed(self, rows: Any, weights: Any, ends: Any, **how: Any) -> Any:
+        """The same, which torch does not see; `how`: gather_a and scatter_d, say."""
+        return grouped_calls.grouped(rows, weights, ends, trans_b=not self.is_transposed, **how)
 
     def extra_repr(self) -> str:
         words = super().extra_repr()

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from lapidist.calls import grouped as grouped_calls
 from lapidist.quantised.packed_weight import PackedWeight, unpack
 from lapidist.quantised.packing import pack
 from lapidist.torch.experts import Experts, swapped_class
@@ -21,11 +22,14 @@ class PackedExpertsModule(Experts):
     stock_dtype: Any  # of the weights that give_back makes
 
     def may_be_fused(self, operands: tuple[Any, ...]) -> bool:
-        """Rows of products of few bits are neither gathered nor scattered."""
-        return False
+        tokens, up, down, weights = operands
+        return super().may_be_fused((tokens, up.codes, down.codes, weights))
 
     def by_groups(self, rows: Any, weights: Any, ends: Any) -> Any:
         return grouped(rows, weights.packed_weight, ends)
+
+    def routed(self, rows: Any, weights: Any, ends: Any, **how: Any) -> Any:
+        return grouped_calls.grouped(rows, weights.packed_weight, ends, **how)
 
 
 def in_order(weights: Any, is_transposed: bool) -> Any:

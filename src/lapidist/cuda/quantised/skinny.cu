@@ -103,7 +103,8 @@ struct Place {
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
     skinny(const T* A, const uint4* B, const T* C, T* D, const Scales* scales, const Zeros* zeros, i64 a_row,
-           i64 d_row, int m, int n, int blocks, const float* weights MODES_PARAMETER RAGGED_PARAMETER EPILOGUE_PARAMETER) {
+           i64 d_row, int m, int n, int blocks,
+           const float* weights MODES_PARAMETER RAGGED_PARAMETER EPILOGUE_PARAMETER) {
   __shared__ float parts[WARPS][ROWS][COLS + 1];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #if __CUDA_ARCH__ >= 900

@@ -107,8 +107,7 @@ struct Boxes {
     if (loader > 0 || lane > 0) return;
     const int boxes = BLOCKS_OF_BOX == 2 ? 1 : count;
     barrier_arrive_expect(full, boxes * X_BYTES);
-    for (int i = 0; i < boxes; ++i)
-      tma_load(stage + i * X_BYTES, x, (2 * number + i) * 64, first_row, full);
+    for (int i = 0; i < boxes; ++i) tma_load(stage + i * X_BYTES, x, (2 * number + i) * 64, first_row, full);
   }
 };
 
@@ -127,8 +126,7 @@ struct GatheredRows {
     place = row * 128 + (chunk ^ row % 8) * 16;
 #pragma unroll
     for (int i = 0; i < COPIES; ++i)
-      rows_of_x[i] =
-          static_cast<int>(row_of_x(modes, min_of(rows.begin + row + i * AT_ONCE, rows.end - 1)));
+      rows_of_x[i] = static_cast<int>(row_of_x(modes, min_of(rows.begin + row + i * AT_ONCE, rows.end - 1)));
   }
   __device__ __forceinline__ void load(int, int lane, char* stage, int number, int count,
                                        Barrier* full) const {
@@ -139,7 +137,8 @@ struct GatheredRows {
       if (box * 128 + lane % 8 * 16 >= bytes) continue;
 #pragma unroll
       for (int i = 0; i < COPIES; ++i)
-        cp_async<16>(stage + box * X_BYTES + place + i * AT_ONCE * 128, from + rows_of_x[i] * line + box * 128);
+        cp_async<16>(stage + box * X_BYTES + place + i * AT_ONCE * 128,
+                     from + rows_of_x[i] * line + box * 128);
     }
     barrier_arrive_after_copies(full);
   }

@@ -17,7 +17,7 @@
 #endif
 
 #if GATHER_A
-#define X_PARAMETER const char *A
+#define X_PARAMETER const char* A
 #define X_PASSED A
 #else
 #define X_PARAMETER const __grid_constant__ TensorMap A
@@ -25,8 +25,8 @@
 #endif
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
-    streamed(X_PARAMETER, const char* B, const Out* C, Out* D, const char* scales,
-             const char* zeros, i64 d_row, int m, int n, int tiles, int blocks,
+    streamed(X_PARAMETER, const char* B, const Out* C, Out* D, const char* scales, const char* zeros,
+             i64 d_row, int m, int n, int tiles, int blocks,
              const float* weights X_FACTORS_PARAMETERS MODES_PARAMETER RAGGED_PARAMETER EPILOGUE_PARAMETER) {
   extern __shared__ __align__(1024) char room[];
   __shared__ Barrier full[STAGES], empty[STAGES];
@@ -71,7 +71,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   };
 #if X_OF_8_BITS
   const auto factor_at = [&](int row, int column) {
-    const float of_row = x_factors == nullptr ? x_factor : x_factors[row_of_x(MODES_PASSED, row) * x_factors_step];
+    const float of_row =
+        x_factors == nullptr ? x_factor : x_factors[row_of_x(MODES_PASSED, row) * x_factors_step];
     return of_column(column) * LARGER * of_row;
   };
 #else
