@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import torch
@@ -38,17 +39,28 @@ def in_order(weights: Any, is_transposed: bool) -> Any:
 
 
 def packed_weights(layer: Any, format: str, group: int | None) -> list[PackedWeight]:
-    """The weights of a linear layer or of experts, packed."""
+    """The weights of a linear layer or of experts, packed; those of all ranks."""
+    if any(is_distributed(parameter) for parameter in layer.parameters(recurse=False)):
+        return [over_ranks().packed_whole(layer, format, group)]
     if isinstance(layer, torch.nn.Linear):
         return [pack(layer.weight.detach().T, format, group=group)]
     parameters = (getattr(layer, name).detach() for name in WEIGHTS)
     return [pack(in_order(weights, layer.is_transposed), format, group=group) for weights in parameters]
 
 
+def is_distributed(weight: Any) -> bool:
+    """Whether a weight is a DTensor, of a type whose import takes half a second."""
+    return hasattr(weight, "placements")
+
+
+def over_ranks() -> Any:
+    return importlib.import_module("lapidist.torch.parallel_few_bits")
+
+
 def take(layer: Any, weights: list[PackedWeight]) -> None:
     """Let a layer multiply by packed weights, in place: its hooks stay, its own weights go."""
     if isinstance(layer, torch.nn.Linear):
-        take_weight(layer, weights[0])
+        (over_ranks().take_part if is_distributed(layer.weight) else take_weight)(layer, weights[0])
         return
     stock: Any = type(layer)
     dtype = layer.gate_up_proj.dtype
