@@ -148,7 +148,7 @@ def after_styles(mesh: Any) -> None:
         lt.swap(by_hand, weights="mxfp4")
     packed = lt.PackedLinear.packed(two_layers()[0], "mxfp4")
     split = parallel.parallelize_module(packed, mesh, parallel.ColwiseParallel())
-    with pytest.raises(ArgumentError, match="Swap the model after parallelize_module, or name lap"):
+    with pytest.raises(ArgumentError, match="Swap a model after parallelize_module, or name Col"):
         split(x)
 
 

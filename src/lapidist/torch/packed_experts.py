@@ -24,7 +24,7 @@ class PackedExpertsModule(Experts):
 
     def may_be_fused(self, operands: tuple[Any, ...]) -> bool:
         tokens, up, down, weights = operands
-        return super().may_be_fused((tokens, up.codes, down.codes, weights))
+        return not self.has_bias and super().may_be_fused((tokens, up.codes, down.codes, weights))
 
     def by_groups(self, rows: Any, weights: Any, ends: Any) -> Any:
         return grouped(rows, weights.packed_weight, ends)

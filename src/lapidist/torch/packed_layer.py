@@ -83,8 +83,8 @@ class PackedLinear(PackedModule, torch.nn.Linear):  # type: ignore[misc]
     def forward(self, input: Any) -> Any:
         if hasattr(self.codes, "placements"):
             raise ArgumentError(
-                "ColwiseParallel: torch's styles split plain weights; got a PackedLinear. Swap the model after"
-                " parallelize_module, or name ColumnParallel or RowParallel of lapidist.torch in its plan"
+                "ColwiseParallel: torch's styles split plain weights; got a PackedLinear. Swap a model after"
+                " parallelize_module, or name ColumnParallel or RowParallel of lapidist.torch in it"
             )
         return linear(input, self.packed_weight, self.bias)
 
