@@ -77,7 +77,7 @@ def experts_of(name: str, layer: Any, rest: dict[str, Any]) -> tuple[Any, list[P
         )
     weights = []
     for weight in WEIGHTS:
-        keys = [f"{name}.{form.format(weight)}" for form in (BLOCKS, SCALES)]
+        keys = [f"{name}.{key.format(weight)}" for key in (BLOCKS, SCALES)]
         missing = [key for key in keys if key not in rest]
         if missing:
             raise ArgumentError(f"state: {missing[0]} is missing beside {name}. Pass all of the file")

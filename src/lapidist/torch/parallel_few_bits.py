@@ -60,15 +60,15 @@ def dim_of_split(layer: Any) -> int:
     """The dimension of a layer's weight that ColwiseParallel or RowwiseParallel has split."""
     weight = getattr(layer, "weight", None)
     placements = getattr(weight, "placements", ())
-    places = {(Shard(dim),): dim for dim in (COLUMNS, ROWS)}
+    dims = {(Shard(dim),): dim for dim in (COLUMNS, ROWS)}
     is_styled = getattr(layer, "_distribute_module_applied", False)  # by torch's distribute_module
-    if not is_styled or placements not in places:
+    if not is_styled or placements not in dims:
         raise ArgumentError(
             "weights: DTensors are packed where ColwiseParallel or RowwiseParallel has split a linear layer"
             f" over a mesh of one dimension; got {type(layer).__name__} of {placements or 'other DTensors'}."
             " Swap the model before it is distributed so"
         )
-    return places[placements]
+    return dims[placements]
 
 
 def packed_whole(layer: Any, format: str, group: int | None) -> PackedWeight:
