@@ -9,9 +9,10 @@ import pytest
 from lapidist.build.compiler import CUDA_SOURCES, compile_options, compile_to_ptx
 from lapidist.kernels.registry import kernel_named
 from lapidist.knobs.header import config_header, snippet_header
-from lapidist.quantised.described import End, Rows, Weight
+from lapidist.quantised.kernel_parameters import End, Rows
 from lapidist.quantised.launches import knobs_of_streamed
 from lapidist.quantised.streamed_configs import streamed_config
+from lapidist.quantised.weight_facts import Weight
 from lapidist_lab.sass.analysis import sample_problem
 
 HEADERS = sorted(str(path.relative_to(CUDA_SOURCES)) for path in CUDA_SOURCES.rglob("*.cuh"))

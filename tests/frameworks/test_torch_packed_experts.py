@@ -86,6 +86,94 @@ def test_other_routes_and_no_tokens(torch: Any, lt: Any, stock: Any) -> None:
     assert experts(tokens[:0], index[:0], weights[:0]).shape == (0, FEATURES)
 
 
+@pytest.mark.parametrize(("weights", "transposed"), [("int4", False), ("mxfp4", True)])
+def test_without_gradients_products_route_their_rows(
+    torch: Any, lt: Any, stock: Any, monkeypatch: pytest.MonkeyPatch, weights: str, transposed: bool
+) -> None:
+    """Two products, which gather tokens and scatter weighed results; nothing else moves rows."""
+    module = importlib.import_module("lapidist.torch.experts")
+    grouped = importlib.import_module("lapidist.calls.grouped")
+    model, x = mixture(torch, stock, transposed)
+    swapped = lt.swap(model, where=experts_alone, weights=weights)
+    tokens, shares = x.flatten(0, 1), torch.rand(21, TOP_K)
+    index = torch.stack([torch.randperm(COUNT - 1)[:TOP_K] for _ in range(21)])
+    calls, taken = [], grouped.grouped
+
+    def noted(*given: Any, **how: Any) -> Any:
+        calls.append(set(how))
+        return taken(*given, **how)
+
+    monkeypatch.setattr(grouped, "grouped", noted)
+    with torch.no_grad():
+        found = model.experts(tokens, index, shares)
+        assert calls == [{"gather_a"}, {"scatter_d", "out", "epilogue"}]
+        monkeypatch.setattr(module, "LONGEST_GATHERED", FEATURES - 1)
+        assert torch.equal(model.experts(tokens, index, shares), found)
+        assert calls[2:] == [set(), calls[1]]
+        swapped.undo()
+        exact = copy.deepcopy(model.experts).double()(tokens.double(), index, shares.double())
+    assert (found.double() - exact).abs().max() <= 0.02 * exact.abs().max()
+
+
+def checkpoint(torch: Any, features: int, inner: int) -> dict[str, Any]:
+    """Of experts in MXFP4, as gpt-oss has it: codes are (experts, n, k / 32, 16), two a byte."""
+    state = {}
+    for name, n, k in (("gate_up_proj", 2 * inner, features), ("down_proj", features, inner)):
+        state[f"experts.{name}_blocks"] = torch.randint(256, (COUNT, n, k // 32, 16), dtype=torch.uint8)
+        state[f"experts.{name}_scales"] = torch.randint(123, 127, (COUNT, n, k // 32), dtype=torch.uint8)
+        state[f"experts.{name}_bias"] = torch.randn(COUNT, n, dtype=torch.bfloat16)
+    return state
+
+
+def test_experts_with_biases_take_a_checkpoint_of_mxfp4(torch: Any, lt: Any, stock: Any) -> None:
+    model = torch.nn.ModuleDict({"experts": stock.StockBiasedExperts(COUNT, FEATURES, INNER)})
+    model.bfloat16()
+    state = checkpoint(torch, FEATURES, INNER)
+    rest = lt.load_packed(model, {**state, "norm": torch.ones(1)})
+    assert sorted(rest) == ["experts.down_proj_bias", "experts.gate_up_proj_bias", "norm"]
+    model.load_state_dict(rest, strict=False)
+    experts, exact = model["experts"], stock.StockBiasedExperts(COUNT, FEATURES, INNER).double()
+    for name in ("gate_up_proj", "down_proj"):
+        getattr(exact, name).data = quantised.unpack(getattr(experts, name).packed_weight, "float64")
+        getattr(exact, f"{name}_bias").data = state[f"experts.{name}_bias"].double()
+        pairs, steps = state[f"experts.{name}_blocks"], getattr(exact, name).shape[1]
+        first = (pairs[2, 1] & 15).flatten()[0].item()  # of the third expert's second column
+        value = [0, 0.5, 1, 1.5, 2, 3, 4, 6][first & 7] * (-1 if first & 8 else 1)
+        factor = 2.0 ** (state[f"experts.{name}_scales"][2, 1, 0].item() - 127)
+        assert getattr(exact, name)[2, 0, 1] == value * factor
+        assert steps == pairs.shape[2] * 32
+    tokens, shares = torch.rand(9, FEATURES, dtype=torch.bfloat16), torch.rand(9, TOP_K)
+    index = torch.stack([torch.randperm(COUNT - 1)[:TOP_K] for _ in range(9)])
+    results = []
+    for layer, x, weights in ((experts, tokens, shares), (exact, tokens.double(), shares.double())):
+        inputs = x.requires_grad_(), layer.gate_up_proj_bias, layer.down_proj_bias
+        result = layer(x, index, weights)
+        results.append((result, *torch.autograd.grad(result.square().sum(), inputs)))
+    for one, other in zip(*results, strict=True):
+        assert (one.double() - other).abs().max() <= 0.03 * other.abs().max()
+    with torch.no_grad():
+        assert torch.equal(experts(tokens, index, shares), results[0][0])
+
+
+def test_checkpoints_of_experts_that_do_not_fit(torch: Any, lt: Any, stock: Any) -> None:
+    """Also of biased ones that are packed by swap, which exchanges no others."""
+    model = torch.nn.ModuleDict({"experts": stock.StockBiasedExperts(COUNT, FEATURES, INNER)})
+    state, narrow = checkpoint(torch, FEATURES, INNER), checkpoint(torch, FEATURES, 2 * INNER)
+    scales = "experts.down_proj_scales"
+    for wrong, words in (
+        ({**state, "experts.down_proj_blocks": torch.zeros(1)}, "blocks: must be bytes of shape"),
+        ({key: state[key] for key in state if key != scales}, f"state: {scales} is missing beside experts"),
+        (narrow, r"gate_up_proj must have shape \(5, 128, 128\), as the experts have; got \(5, 128, 256\)"),
+        ({"other.down_proj_blocks": state[scales]}, "state: other must be experts of the model"),
+    ):
+        with pytest.raises(lapidist.LapidistError, match=words):
+            lt.load_packed(model, wrong)
+        assert type(model["experts"]) is stock.StockBiasedExperts
+    with pytest.warns(UserWarning, match="no experts"):
+        assert len(lt.swap(model)) == 0
+    assert len(lt.swap(model, weights="int4")) == 1
+
+
 def test_states_and_copies_of_packed_experts(torch: Any, lt: Any, stock: Any) -> None:
     (model, x), (other, _) = mixture(torch, stock), mixture(torch, stock)
     lt.swap(model, weights="int4", group=64)

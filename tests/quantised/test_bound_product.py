@@ -161,8 +161,8 @@ def test_groups_that_do_not_fit_are_refused() -> None:
         lapidist.grouped(tokens, packed, ENDS[1:], device="machine")
     with pytest.raises(LapidistError, match="offsets: of group 2 must lie from 3 to 70; got 1"):
         lapidist.grouped(tokens, packed, np.int32([3, 3, 1, 50, 61]), device="machine")
-    with pytest.raises(LapidistError, match="gather_a: is not for weights of few bits"):
-        lapidist.grouped(tokens, packed, ENDS, gather_a=ENDS)
+    with pytest.raises(LapidistError, match="trans_a: is not for weights of few bits"):
+        lapidist.grouped(tokens, packed, ENDS, trans_a=True)
     with pytest.raises(LapidistError, match="weight: must be that of one product; got PackedExperts"):
         lapidist.matmul(tokens, packed)
     with pytest.raises(LapidistError, match="b: must be weights of all groups, PackedExperts; got PackedW"):

@@ -17,8 +17,9 @@ from lapidist.dtypes import numpy_dtype
 from lapidist.errors import LapidistError
 from lapidist.quantised import launches, streamed_configs
 from lapidist.quantised import product as products
-from lapidist.quantised.described import End, Rows, Weight
+from lapidist.quantised.kernel_parameters import End, Rows
 from lapidist.quantised.product import product
+from lapidist.quantised.weight_facts import Weight
 
 ULP = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # of a rounding to nearest, relative
 

@@ -16,8 +16,9 @@ from lapidist.dtypes import numpy_dtype
 from lapidist.errors import LapidistError
 from lapidist.quantised import launches, streamed_configs
 from lapidist.quantised import product as products
-from lapidist.quantised.described import End, Rows, Weight
+from lapidist.quantised.kernel_parameters import End, Rows
 from lapidist.quantised.product import product
+from lapidist.quantised.weight_facts import Weight
 
 E4M3, INT8 = "float8_e4m3fn", "int8"
 # wgmma keeps 2^-13 of the largest product of 32 and of the sum before; int8 it sums exactly.

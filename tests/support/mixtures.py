@@ -38,6 +38,30 @@ class StockExperts(torch.nn.Module):  # type: ignore[misc]
         return result
 
 
+class StockBiasedExperts(StockExperts):
+    """With the biases and the gate of gpt-oss."""
+
+    has_bias = True
+
+    def __init__(self, count: int, features: int, inner: int) -> None:
+        super().__init__(count, features, inner, transposed=True)
+        self.gate_up_proj_bias = torch.nn.Parameter(torch.randn(count, 2 * inner))
+        self.down_proj_bias = torch.nn.Parameter(torch.randn(count, features))
+
+    def _apply_gate(self, gate_up: Any) -> Any:
+        gate, up = gate_up[..., ::2].clamp(max=7), gate_up[..., 1::2].clamp(-7, 7)
+        return (up + 1) * gate * torch.sigmoid(gate * 1.702)
+
+    def forward(self, hidden_states: Any, top_k_index: Any, top_k_weights: Any) -> Any:
+        result = torch.zeros_like(hidden_states)
+        for number in range(len(self.gate_up_proj)):
+            token, place = torch.where(top_k_index == number)
+            up = hidden_states[token] @ self.gate_up_proj[number] + self.gate_up_proj_bias[number]
+            rows = self._apply_gate(up) @ self.down_proj[number] + self.down_proj_bias[number]
+            result = result.index_add(0, token, rows * top_k_weights[token, place, None])
+        return result
+
+
 class StockMixture(torch.nn.Module):  # type: ignore[misc]
     def __init__(self, count: int, top_k: int, features: int, inner: int, transposed: bool = False) -> None:
         super().__init__()

@@ -116,6 +116,42 @@ def styles(mesh: Any) -> None:
     near([result.full_tensor()], [expected.double()])
 
 
+def after_styles(mesh: Any) -> None:
+    """torch's own styles first, whose hooks stay: each rank packs what it has of the whole weight."""
+    tensor = importlib.import_module("torch.distributed.tensor")
+    parallel = importlib.import_module("torch.distributed.tensor.parallel")
+    lt = importlib.import_module("lapidist.torch")
+    plan = {"0": parallel.ColwiseParallel(), "2": parallel.RowwiseParallel()}
+    x, g = (torch.randn(2, 3, size, dtype=torch.bfloat16) for size in (WIDTH, OUT))
+    one, model = two_layers(), parallel.parallelize_module(two_layers(), mesh, dict(plan))
+    with pytest.raises(ArgumentError, match="mesh: must be None where a style has split a layer"):
+        lt.swap(model, weights="nvfp4", mesh=mesh, plan=PLAN)
+    lt.swap(one, weights="nvfp4")
+    lt.swap(model, weights="nvfp4")
+    near(learned(model, x, g), learned(decoded(one), x.double(), g.double()))
+    for name, value in one.state_dict().items():
+        assert torch.equal(gathered(model.state_dict()[name]), value)
+    with torch.no_grad():
+        expected = model(x)
+        other = parallel.parallelize_module(two_layers(seed=53), mesh, dict(plan))
+        lt.swap(other, weights="int8", group=32)
+        other.load_state_dict(one.state_dict())
+        assert torch.equal(other(x), expected)
+    narrow = parallel.parallelize_module(two_layers(128, 192), mesh, dict(plan))
+    with pytest.raises(ArgumentError, match="packed columns are split by whole tiles of 64"):
+        lt.swap(narrow, weights="mxfp4")
+    assert [type(layer) for layer in narrow] == [torch.nn.Linear, torch.nn.ReLU, torch.nn.Linear]
+    by_hand = two_layers()
+    whole = tensor.distribute_tensor(by_hand[0].weight.data, mesh, [tensor.Shard(0)])
+    by_hand[0].weight = torch.nn.Parameter(whole)
+    with pytest.raises(ArgumentError, match="weights: DTensors are packed where ColwiseParallel"):
+        lt.swap(by_hand, weights="mxfp4")
+    packed = lt.PackedLinear.packed(two_layers()[0], "mxfp4")
+    split = parallel.parallelize_module(packed, mesh, parallel.ColwiseParallel())
+    with pytest.raises(ArgumentError, match="Swap a model after parallelize_module, or name Col"):
+        split(x)
+
+
 def everything(device: str) -> None:
     torch.set_default_device(device)
     mesh = torch.distributed.device_mesh.init_device_mesh(device, (torch.distributed.get_world_size(),))
@@ -124,3 +160,4 @@ def everything(device: str) -> None:
     refusals(mesh)
     graphs(mesh)
     styles(mesh)
+    after_styles(mesh)

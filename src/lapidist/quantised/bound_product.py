@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,13 +25,13 @@ from lapidist.problems.ragged import ROWS
 from lapidist.quantised import packed_weight
 from lapidist.quantised import product as plain
 from lapidist.quantised.activations import Activations, activations_of
-from lapidist.quantised.described import End, Rows
+from lapidist.quantised.kernel_parameters import End, Rows
 from lapidist.quantised.packed_weight import PackedExperts, PackedWeight, unpack
 
 FURTHER = "further array"  # the name of those that kernels have no parameter for
 # Arguments of grouped that must be as they are by default
 REFUSED: dict[str, Any] = {
-    **dict.fromkeys(("c", "scale_b", "gather_a", "scatter_d", "kernel", "config", "compile")),
+    **dict.fromkeys(("c", "scale_b", "kernel", "config", "compile")),
     **{"alpha": 1.0, "beta": 0.0, "trans_a": False, "trans_b": False},
 }
 
@@ -138,7 +139,7 @@ def bound_product(
     if many or not fits_few_rows(problem):
         return plain.by_decoded(left, x, weight, out, operation, backend)
     result, target = output_of(bound)
-    if np.prod(left.shape[:-1]):
+    if count_of(problem, left):
         by_few_rows(problem, bound, activations, weight, target, backend)
     return bound.deliver(result)
 
@@ -163,7 +164,7 @@ def bound_bytes(
             " Convert x to bfloat16, or apply the function to the result"
         )
     result, target = output_of(bound)
-    if np.prod(x.shape[:-1]):
+    if count_of(problem, x):
         by_few_rows(problem, bound, activations, weight, target, backend)
     return bound.deliver(result)
 
@@ -186,6 +187,12 @@ def fits_few_rows(problem: Problem) -> bool:
     return not problem.batch if ragged is None else ragged.extent == ROWS
 
 
+def count_of(problem: Problem, x: Operand) -> int:
+    """Rows of the product, of all groups together."""
+    ragged = problem.modes.ragged
+    return math.prod(x.shape[:-1]) if ragged is None else ragged.total
+
+
 def by_few_rows(
     problem: Problem,
     bound: Bound,
@@ -194,16 +201,15 @@ def by_few_rows(
     out: Operand,
     backend: Backend,
 ) -> None:
-    fused, ragged, pointers = problem.fused, problem.modes.ragged, bound.extra_pointers
-    words: dict[str, Any] = {"ragged": (pointers.ends,)} if ragged else {}
-    words |= activations.words
+    fused, modes, pointers = problem.fused, problem.modes, bound.extra_pointers
+    of_routes = pointers.values(False)
+    words = {name: of_routes[name] for name in ("modes", "ragged")} | activations.words
     end = End()
     if fused is not None:
         end = End(False, tuple(fused.defines(in_order=True).items()), len(fused.operands))
         words["epilogue"] = fused.words(pointers.fused)
     x = activations.x
-    count = int(np.prod(x.shape[:-1]))
-    rows = Rows(count, problem.d.row_stride, problem.m, ragged, tuple(problem.modes.defines().items()))
+    rows = Rows(count_of(problem, x), problem.d.row_stride, problem.m, modes)
     launch = plain.by_few_rows(rows, plain.described(weight, activations, out.dtype), end, backend)
     at = activations.addresses | {"D": out} | plain.arrays_by_name(weight)
     at |= {f"{FURTHER} {number}": array for number, array in enumerate(bound.extras)}

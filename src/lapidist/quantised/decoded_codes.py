@@ -15,11 +15,11 @@ from lapidist.frameworks.new_arrays import empty
 from lapidist.launch import AS_IT_IS
 from lapidist.problems.scaling import K_BLOCK
 from lapidist.quantised.activations import Activations
-from lapidist.quantised.described import Weight
 from lapidist.quantised.fragment_order import QUARTERS, tiles_of
 from lapidist.quantised.launches import decoding
 from lapidist.quantised.number_formats import BLOCK
 from lapidist.quantised.packed_weight import PackedWeight
+from lapidist.quantised.weight_facts import Weight
 
 E4M3, FORMATS = "float8_e4m3fn", ("int4", "mxfp4", "e4m3")
 # Groups of 32 share the largest factor of 128 steps, and codes have the rest, as far as e4m3 goes. Columns

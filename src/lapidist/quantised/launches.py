@@ -12,11 +12,20 @@ from typing import Any, NamedTuple
 
 from lapidist.build.compiler import compile_kernel
 from lapidist.dtypes import TYPES
-from lapidist.launch import Launch, ParameterBlock, TensorMap
-from lapidist.problems.scaling import AS_THEY_ARE
-from lapidist.quantised.described import End, Rows, Weight
+from lapidist.launch import Launch, TensorMap
 from lapidist.quantised.fragment_order import tiles_of
+from lapidist.quantised.kernel_parameters import (
+    DECODED,
+    SKINNY,
+    STREAMED,
+    STREAMED_BYTES,
+    End,
+    Rows,
+    packed_with,
+    parameters_with,
+)
 from lapidist.quantised.streamed_configs import REGISTERS_LEFT, Streamed
+from lapidist.quantised.weight_facts import Weight
 
 SUMS = {"float8_e4m3fn": "float", "int8": "int"}  # of products of 8 bits in the tensor core
 DECODING_WARPS = 8
@@ -24,51 +33,6 @@ MOST_EIGHTS = 8  # of rows of x that a block of skinny has in registers
 # With up to so many rows skinny is faster where streamed can run: on an H200 8192 x 8192 in int4 took 12.9 us
 # for 1 row, 24.0 for 8 and 43 for 16, and 17.9 streamed for each.
 ROWS_OF_SKINNY = 4
-SKINNY = ParameterBlock(
-    [
-        *((name, "pointer") for name in ("A", "B", "C", "D", "scales", "zeros")),
-        ("a_row", "i64"),
-        ("d_row", "i64"),
-        *((name, "i32") for name in ("m", "n", "blocks")),
-        ("weights", "pointer"),
-    ]
-)
-STREAMED = ParameterBlock(
-    [
-        ("A", "tensormap"),
-        *((name, "pointer") for name in ("B", "C", "D", "scales", "zeros")),
-        ("d_row", "i64"),
-        *((name, "i32") for name in ("m", "n", "tiles", "blocks")),
-        ("weights", "pointer"),
-    ]
-)
-STREAMED_BYTES = ParameterBlock(
-    [
-        *STREAMED.parameters,
-        *(("x_factor", "f32"), ("x_factors", "pointer"), ("x_factors_step", "i64"), ("inexact", "pointer")),
-    ]
-)
-DECODED = ParameterBlock(
-    [
-        *((name, "pointer") for name in ("B", "D", "scales", "zeros")),
-        *((name, "i32") for name in ("n", "tiles", "blocks", "per_group")),
-        *((name, "pointer") for name in ("weights", "factors", "inexact")),
-    ]
-)
-
-
-@lru_cache(maxsize=64)
-def parameters_with(kernel: ParameterBlock, ragged: bool, operands: int) -> ParameterBlock:
-    """The kernel's parameters, and those of groups and of an epilogue's operands."""
-    groups = [("ragged", "ragged")] if ragged else []
-    return ParameterBlock(
-        [*kernel.parameters, *groups, *([("epilogue", f"epilogue{operands}")] if operands else [])]
-    )
-
-
-def packed_with(parameters: ParameterBlock, rows: Rows, numbers: Mapping[str, object]) -> bytes:
-    groups = {} if rows.ragged is None else {"ragged": rows.ragged.members(AS_THEY_ARE)}
-    return bytes(parameters.pack({**numbers, **groups}))
 
 
 def knobs_of_streamed(weight: Weight, config: Streamed) -> dict[str, object]:
@@ -100,13 +64,13 @@ def streaming(
     binary = compile_kernel(
         "quantised/streamed.cu",
         "streamed",
-        knobs_of_streamed(weight, config) | end.knobs | dict(rows.macros),
+        knobs_of_streamed(weight, config) | end.knobs | rows.modes.defines(),
         architecture,
         assembled=assembled,
     )
 
     named = STREAMED_BYTES if weight.x_bytes == 1 else STREAMED
-    parameters = parameters_with(named, rows.ragged is not None, end.operands)
+    parameters = parameters_with(named, rows.modes, end.operands)
 
     def maps(at: Mapping[str, Any]) -> tuple[tuple[int, TensorMap], ...]:
         box, extents = (128 // weight.x_bytes, config.rows), (weight.k, rows.total)
@@ -123,15 +87,15 @@ def streaming(
         overlaps=True,
         parameters=parameters,
         patches=parameters.patches(),
-        maps=maps,
+        maps=None if rows.modes.gather_a else maps,
     )
 
 
 # Of eight rows: warps that share k, and tiles ahead, by how many blocks an SM is to hold. Registers let an SM
-# hold three blocks of 16 warps with one tile on its way, and two with three. On an H200 one row by 6144 x 4096
-# in int4 took 5.7 us by 16 warps, one ahead, and 8.2 with two, whose blocks come in waves.
+# hold three blocks of 16 warps with one tile on its way, two with three. On an H200 one row by 6144 x 4096 in
+# int4 took 5.7 us by 16 warps, one ahead, and 8.2 with two, whose blocks come in waves.
 BY_BLOCKS_OF_SM = {2: (16, 3), 3: (16, 1), 4: (8, 3)}
-# Of more rows, tiles of 64 columns: with many of them eight warps share k, and four where blocks come in waves.
+# Of more rows, tiles of 64 columns: with many of them eight warps share k, and four with so many more.
 MANY_TILES, MANY_WAVES = 96, 1024
 
 
@@ -162,9 +126,9 @@ def skinny_config(rows: Rows, weight: Weight, multiprocessors: int) -> Skinny:
 def multiplying(
     rows: Rows, weight: Weight, end: End, config: Skinny, architecture: str, assembled: bool = True
 ) -> Launch:
-    knobs = weight.knobs(config.warps) | weight.group_knob | end.knobs | dict(rows.macros)
+    knobs = weight.knobs(config.warps) | weight.group_knob | end.knobs | rows.modes.defines()
     knobs |= {"ROWS_OF_8": config.eights, "TILES_AHEAD": config.depth}
-    parameters = parameters_with(SKINNY, rows.ragged is not None, end.operands)
+    parameters = parameters_with(SKINNY, rows.modes, end.operands)
     numbers = {"a_row": weight.k, "d_row": rows.step, "m": rows.total, "n": weight.n}
     numbers["blocks"] = weight.blocks
     grid = 4 * tiles_of(weight.n), rows.blocks(8 * config.eights), 1

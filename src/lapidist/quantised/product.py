@@ -29,10 +29,11 @@ from lapidist.quantised.activations import (
     activations_of,
     in_rows,
 )
-from lapidist.quantised.described import End, Rows, Weight
+from lapidist.quantised.kernel_parameters import End, Rows
 from lapidist.quantised.launches import ROWS_OF_SKINNY, decoding, multiplying, skinny_config, streaming
 from lapidist.quantised.packed_weight import PackedExperts, PackedWeight, on_host, unpack
 from lapidist.quantised.streamed_configs import streamed_config
+from lapidist.quantised.weight_facts import Weight
 
 # Of x. With more, decoding once takes less than decoding for each block of rows: on an H200 512 rows
 # by 8192 x 8192 took 118 us streamed and 130 decoded, 1024 rows 237 and 212.
@@ -256,7 +257,9 @@ def by_few_rows(rows: Rows, weight: Weight, end: End, backend: Backend) -> Launc
     if weight.x_bytes == 1 or ("wgmma" in chip.units and rows.expected > ROWS_OF_SKINNY):
         streamed = streamed_config(rows, weight, chip.sms)
         return streaming(rows, weight, end, streamed, chip.architecture, backend.compiles)
-    return multiplying(rows, weight, end, skinny_config(rows, weight, chip.sms), chip.architecture, backend.compiles)
+    return multiplying(
+        rows, weight, end, skinny_config(rows, weight, chip.sms), chip.architecture, backend.compiles
+    )
 
 
 def described(weight: PackedWeight, activations: Activations, result: str) -> Weight:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from lapidist.quantised.described import Rows, Weight
 from lapidist.quantised.fragment_order import tiles_of
+from lapidist.quantised.kernel_parameters import Rows
 from lapidist.quantised.number_formats import FORMATS
+from lapidist.quantised.weight_facts import Weight
 
 # With three stages blocks wait for each: on an H200 192 rows by 6144 x 4096 took 51 us, and 28 with five.
 LEAST_STAGES, MOST_STAGES = 4, 8

@@ -24,12 +24,13 @@ LONGEST_GATHERED = 2048
 
 class ByExpert(NamedTuple):
     """Pairs of a token and an expert, sorted by expert: row i is pair `order[i]`, pair j is row `inverse[j]`.
-    `ends`: of the experts' groups.
+    `ends`: of the experts' groups. `numbers`: of each row's expert.
     """
 
     order: Any
     inverse: Any
     ends: Any
+    numbers: Any
     top_k: int
 
 
@@ -42,7 +43,7 @@ def by_expert(index: Any, count: int) -> ByExpert:
     line = torch.arange(max(len(pairs), count), device=index.device)
     inverse = torch.empty_like(order).scatter_(0, order, line[: len(pairs)])
     ends = torch.searchsorted(numbers, line[:count].to(numbers.dtype), right=True)  # bincount would wait
-    return ByExpert(order, inverse, ends, index.shape[-1])
+    return ByExpert(order, inverse, ends, numbers, index.shape[-1])
 
 
 class Spread(torch.autograd.Function):  # type: ignore[misc]
@@ -81,6 +82,27 @@ class Moved(torch.autograd.Function):  # type: ignore[misc]
         return Moved.apply(g, inverse, order), None, None
 
 
+class Biased(torch.autograd.Function):  # type: ignore[misc]
+    """Rows of groups, each with the bias of its group, whose gradient is summed in one order."""
+
+    @staticmethod
+    def forward(rows: Any, bias: Any, numbers: Any, ends: Any) -> Any:
+        return rows + bias.to(rows.dtype).index_select(0, numbers)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        _, bias, _, ends = inputs
+        ctx.save_for_backward(ends)
+        ctx.dtype = bias.dtype
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> tuple[Any, ...]:
+        (ends,), of_bias = ctx.saved_tensors, None
+        if ctx.needs_input_grad[1]:
+            of_bias = grouped(g.new_ones(1, len(g)), g.contiguous(), ends).squeeze(1).to(ctx.dtype)
+        return g, of_bias, None, None
+
+
 def main_grad(weight: Any) -> Any:
     """The tensor that a weight's gradient is added to; None: it has none."""
     return getattr(weight, "main_grad", None)
@@ -90,23 +112,27 @@ def at_once(tokens: Any, experts: Any, weights: Any, pairs: ByExpert) -> Any:
     """The weighted sum of each token's experts, by products that torch does not see. They read tokens where
     they lie, unless these are long, and store weighed results in the order of the pairs.
     """
-    flag, index = not experts.is_transposed, pairs.order // pairs.top_k
-    how: dict[str, Any] = {"gather_a": index, "trans_b": flag}
+    index = pairs.order // pairs.top_k
+    how: dict[str, Any] = {"gather_a": index}
     if tokens.shape[-1] > LONGEST_GATHERED:
-        tokens, how = tokens.index_select(0, index), {"trans_b": flag}
-    hidden = experts._apply_gate(grouped_calls.grouped(tokens, experts.gate_up_proj, pairs.ends, **how))
+        tokens, how = tokens.index_select(0, index), {}
+    hidden = experts._apply_gate(experts.routed(tokens, experts.gate_up_proj, pairs.ends, **how))
     results = hidden.new_empty(len(pairs.order), tokens.shape[-1])
     after = READY["scaled_rows"](factors=weights.flatten())
-    how = {"scatter_d": pairs.order, "out": results, "epilogue": after, "trans_b": flag}
-    grouped_calls.grouped(hidden, experts.down_proj, pairs.ends, **how)
+    how = {"scatter_d": pairs.order, "out": results, "epilogue": after}
+    experts.routed(hidden, experts.down_proj, pairs.ends, **how)
     return results.unflatten(0, (-1, pairs.top_k)).sum(1)
 
 
 def step_by_step(tokens: Any, experts: Any, weights: Any, pairs: ByExpert) -> Any:
     """The same by torch's operators, which have gradients."""
     rows = Spread.apply(tokens, pairs.order, pairs.inverse, pairs.top_k)
-    hidden = experts._apply_gate(experts.by_groups(rows, experts.gate_up_proj, pairs.ends))
-    results = experts.by_groups(hidden, experts.down_proj, pairs.ends)
+    gated = experts.by_groups(rows, experts.gate_up_proj, pairs.ends)
+    if experts.has_bias:
+        gated = Biased.apply(gated, experts.gate_up_proj_bias, pairs.numbers, pairs.ends)
+    results = experts.by_groups(experts._apply_gate(gated), experts.down_proj, pairs.ends)
+    if experts.has_bias:
+        results = Biased.apply(results, experts.down_proj_bias, pairs.numbers, pairs.ends)
     of_tokens = Moved.apply(results, pairs.inverse, pairs.order).unflatten(0, (-1, pairs.top_k))
     return (of_tokens * weights.unsqueeze(-1)).sum(1)
 
@@ -130,6 +156,10 @@ class Experts(torch.nn.Module):  # type: ignore[misc]
     def by_groups(self, rows: Any, weights: Any, ends: Any) -> Any:
         how: dict[str, Any] = {"trans_b": not self.is_transposed, "invariant": self.invariant}
         return grouped(rows, weights, ends, into=main_grad(weights), **how)
+
+    def routed(self, rows: Any, weights: Any, ends: Any, **how: Any) -> Any:
+        """The same, which torch does not see; `how`: gather_a and scatter_d, say."""
+        return grouped_calls.grouped(rows, weights, ends, trans_b=not self.is_transposed, **how)
 
     def extra_repr(self) -> str:
         words = super().extra_repr()
@@ -155,16 +185,16 @@ def blank(stock: type, ours: type) -> Any:
     return kind.__new__(kind)
 
 
-def are_experts(layer: Any) -> bool:
+def are_experts(layer: Any, biased: bool = False) -> bool:
     """Whether a module is what transformers' `use_experts_implementation` makes: weights of all experts in
-    two parameters, gated, without biases.
+    two parameters, gated, without biases; or (`biased`) with them.
     """
     weights = (getattr(layer, name, None) for name in ("gate_up_proj", "down_proj"))
     return bool(
         not isinstance(layer, Experts)
         and all(map(are_matrices, weights))
         and getattr(layer, "has_gate", False)
-        and not getattr(layer, "has_bias", True)
+        and (biased or not getattr(layer, "has_bias", True))
         and isinstance(getattr(layer, "is_transposed", None), bool)
         and callable(getattr(layer, "_apply_gate", None))
     )

@@ -253,11 +253,11 @@ def require_model(model: Any, where: Any, unknown: Mapping[str, Any]) -> None:
         )
 
 
-def chosen(model: Any, where: Callable[[str, Any], bool] | None) -> list[Any]:
+def chosen(model: Any, where: Callable[[str, Any], bool] | None, biased: bool = False) -> list[Any]:
     return [
         layer
         for name, layer in model.named_modules()
-        if (type(layer) is STOCK or are_experts(layer)) and (where is None or where(name, layer))
+        if (type(layer) is STOCK or are_experts(layer, biased)) and (where is None or where(name, layer))
     ]
 
 
@@ -289,7 +289,7 @@ def with_packed_weights(
                 f"{name}: must be None with weights={weights!r}, which says how layers multiply; got"
                 f" {value!r}. Leave one of them out"
             )
-    (mesh, plan, sequence_dim), layers = over, chosen(model, where)
+    (mesh, plan, sequence_dim), layers = over, chosen(model, where, biased=True)
     format_named(weights, "weights")
     packed = {layer: packed_by_name(model, layer, weights, group) for layer in layers}
     if mesh is None:

@@ -1,4 +1,4 @@
-"""Checkpoints of GPTQ and AWQ as transformers writes them, into a model's linear layers."""
+"""Checkpoints as transformers writes them: GPTQ's and AWQ's linear layers, and experts in MXFP4."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ import torch
 
 from lapidist.errors import ArgumentError, ShapeError
 from lapidist.quantised.packed_weight import PackedWeight
-from lapidist.quantised.packing import from_awq, from_gptq
+from lapidist.quantised.packing import from_awq, from_gptq, from_mxfp4
+from lapidist.torch.experts import are_experts
+from lapidist.torch.packed_experts import WEIGHTS, in_order, take
 from lapidist.torch.packed_layer import PackedLinear, take_weight
 
 CODES, KEYS = "qweight", ("qweight", "qzeros", "scales", "g_idx")
+BLOCKS, SCALES = "{}_blocks", "{}_scales"  # of experts, by the names of their weights
 
 
 def load_packed(model: Any, state: Mapping[str, Any], zero_offset: int | None = None) -> dict[str, Any]:
-    """Give linear layers the packed weights and biases that a state has by their names. Returns the other
-    entries, for `model.load_state_dict(..., strict=False)`.
+    """Give linear layers, and experts of MXFP4, the packed weights that a state has by their names. Returns
+    the other entries, for `model.load_state_dict(..., strict=False)`: biases of experts, say.
 
     Packings are told apart by shapes. `zero_offset`: of GPTQ, as in `lapidist.quantised.from_gptq`. All
     weights are packed before a layer changes.
@@ -29,29 +32,64 @@ def load_packed(model: Any, state: Mapping[str, Any], zero_offset: int | None = 
         )
     rest, layers = dict(state), dict(model.named_modules())
     names = [key.removesuffix(f".{CODES}") for key in state if key.endswith(f".{CODES}")]
-    if not names:
+    stacks = dict.fromkeys(
+        key.rpartition(".")[0] for key in state if key.rpartition(".")[2] in map(BLOCKS.format, WEIGHTS)
+    )
+    if not names and not stacks:
         raise ArgumentError(
-            f"state: must have packed weights, by keys that end in .{CODES}; got none. Load it with"
-            " model.load_state_dict"
+            f"state: must have packed weights, by keys that end in .{CODES} or _proj_blocks; got none. Load"
+            " it with model.load_state_dict"
         )
-    made = []
-    for name in names:
-        layer = layers.get(name)
-        if not isinstance(layer, torch.nn.Linear) or isinstance(layer, PackedLinear):
-            raise ArgumentError(
-                f"state: {name} must be a torch.nn.Linear of the model; got {type(layer).__name__}. Pass the"
-                " model that the checkpoint is of"
-            )
-        parts = {key: rest.pop(f"{name}.{key}") for key in KEYS if f"{name}.{key}" in rest}
-        weight, bias = packed_of(name, parts, zero_offset), rest.pop(f"{name}.bias", None)
-        require_fit(name, layer, weight, bias)
-        made.append((layer, weight, bias))
+    made = [linear_of(name, layers.get(name), rest, zero_offset) for name in names]
+    mixtures = [experts_of(name, layers.get(name), rest) for name in stacks]
     for layer, weight, bias in made:
-        device = layer.weight.device
-        take_weight(layer, weight.to(device) if device.type != "meta" else weight)
+        take_weight(layer, placed(weight, layer.weight))
         if bias is not None:
             layer.bias.data.copy_(bias)
+    for layer, weights in mixtures:
+        take(layer, [placed(weight, layer.gate_up_proj) for weight in weights])
     return rest
+
+
+def placed(weight: PackedWeight, plain: Any) -> PackedWeight:
+    return weight if plain.device.type == "meta" else weight.to(plain.device)
+
+
+def linear_of(name: str, layer: Any, rest: dict[str, Any], zero_offset: int | None) -> tuple[Any, ...]:
+    """A layer, its weight and its bias, whose entries leave `rest`."""
+    if not isinstance(layer, torch.nn.Linear) or isinstance(layer, PackedLinear):
+        raise ArgumentError(
+            f"state: {name} must be a torch.nn.Linear of the model; got {type(layer).__name__}. Pass the"
+            " model that the checkpoint is of"
+        )
+    parts = {key: rest.pop(f"{name}.{key}") for key in KEYS if f"{name}.{key}" in rest}
+    weight, bias = packed_of(name, parts, zero_offset), rest.pop(f"{name}.bias", None)
+    require_fit(name, layer, weight, bias)
+    return layer, weight, bias
+
+
+def experts_of(name: str, layer: Any, rest: dict[str, Any]) -> tuple[Any, list[PackedWeight]]:
+    """Experts and their weights, whose entries leave `rest`."""
+    if not are_experts(layer, biased=True):
+        raise ArgumentError(
+            f"state: {name} must be experts of the model that lapidist.torch.swap takes; got"
+            f" {type(layer).__name__}. Pass the model that the checkpoint is of"
+        )
+    weights = []
+    for weight in WEIGHTS:
+        keys = [f"{name}.{key.format(weight)}" for key in (BLOCKS, SCALES)]
+        missing = [key for key in keys if key not in rest]
+        if missing:
+            raise ArgumentError(f"state: {missing[0]} is missing beside {name}. Pass all of the file")
+        packed = from_mxfp4(*map(rest.pop, keys))
+        expected = tuple(in_order(getattr(layer, weight), layer.is_transposed).shape)
+        if packed.shape != expected:
+            raise ShapeError(
+                f"state: {name}.{weight} must have shape {expected}, as the experts have; got {packed.shape}."
+                " Pass the model that the checkpoint is of"
+            )
+        weights.append(packed)
+    return layer, weights
 
 
 def packed_of(name: str, parts: Mapping[str, Any], zero_offset: int | None) -> PackedWeight:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import torch
 
+from lapidist.calls import grouped as grouped_calls
 from lapidist.quantised.packed_weight import PackedWeight, unpack
 from lapidist.quantised.packing import pack
 from lapidist.torch.experts import Experts, swapped_class
@@ -21,11 +23,14 @@ class PackedExpertsModule(Experts):
     stock_dtype: Any  # of the weights that give_back makes
 
     def may_be_fused(self, operands: tuple[Any, ...]) -> bool:
-        """Rows of products of few bits are neither gathered nor scattered."""
-        return False
+        tokens, up, down, weights = operands
+        return not self.has_bias and super().may_be_fused((tokens, up.codes, down.codes, weights))
 
     def by_groups(self, rows: Any, weights: Any, ends: Any) -> Any:
         return grouped(rows, weights.packed_weight, ends)
+
+    def routed(self, rows: Any, weights: Any, ends: Any, **how: Any) -> Any:
+        return grouped_calls.grouped(rows, weights.packed_weight, ends, **how)
 
 
 def in_order(weights: Any, is_transposed: bool) -> Any:
@@ -34,17 +39,28 @@ def in_order(weights: Any, is_transposed: bool) -> Any:
 
 
 def packed_weights(layer: Any, format: str, group: int | None) -> list[PackedWeight]:
-    """The weights of a linear layer or of experts, packed."""
+    """The weights of a linear layer or of experts, packed; those of all ranks."""
+    if any(is_distributed(parameter) for parameter in layer.parameters(recurse=False)):
+        return [over_ranks().packed_whole(layer, format, group)]
     if isinstance(layer, torch.nn.Linear):
         return [pack(layer.weight.detach().T, format, group=group)]
     parameters = (getattr(layer, name).detach() for name in WEIGHTS)
     return [pack(in_order(weights, layer.is_transposed), format, group=group) for weights in parameters]
 
 
+def is_distributed(weight: Any) -> bool:
+    """Whether a weight is a DTensor, of a type whose import takes half a second."""
+    return hasattr(weight, "placements")
+
+
+def over_ranks() -> Any:
+    return importlib.import_module("lapidist.torch.parallel_few_bits")
+
+
 def take(layer: Any, weights: list[PackedWeight]) -> None:
     """Let a layer multiply by packed weights, in place: its hooks stay, its own weights go."""
     if isinstance(layer, torch.nn.Linear):
-        take_weight(layer, weights[0])
+        (over_ranks().take_part if is_distributed(layer.weight) else take_weight)(layer, weights[0])
         return
     stock: Any = type(layer)
     dtype = layer.gate_up_proj.dtype

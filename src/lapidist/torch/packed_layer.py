@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from lapidist.errors import ArgumentError
 from lapidist.quantised.packed_weight import PackedWeight, load, of_layout, unpack
 from lapidist.quantised.packing import pack
 from lapidist.quantised.product import require_weight
@@ -80,6 +81,11 @@ class PackedLinear(PackedModule, torch.nn.Linear):  # type: ignore[misc]
         super().hold(weight)
 
     def forward(self, input: Any) -> Any:
+        if hasattr(self.codes, "placements"):
+            raise ArgumentError(
+                "ColwiseParallel: torch's styles split plain weights; got a PackedLinear. Swap a model after"
+                " parallelize_module, or name ColumnParallel or RowParallel of lapidist.torch in it"
+            )
         return linear(input, self.packed_weight, self.bias)
 
     def extra_repr(self) -> str:

@@ -16,10 +16,11 @@ from lapidist.errors import ArgumentError
 from lapidist.quantised.fragment_order import TILE
 from lapidist.quantised.number_formats import BLOCK
 from lapidist.quantised.packed_weight import PackedWeight, of_layout
+from lapidist.quantised.packing import pack
 from lapidist.torch.autocast import in_autocast
 from lapidist.torch.few_bits_over_ranks import over_ranks
 from lapidist.torch.mesh_sharing import Sharing, local
-from lapidist.torch.packed_layer import ARRAYS, PackedLinear
+from lapidist.torch.packed_layer import ARRAYS, PackedLinear, take_weight
 
 COLUMNS, ROWS = 0, 1  # dimensions of a linear layer's weight (n, k), and of packed arrays
 
@@ -50,6 +51,40 @@ def split_packed(layer: Any, dim: int, src_data_rank: int | None) -> None:
     weight = layer.packed_weight
     layer.__class__ = (PackedColumnParallelLinear, PackedRowParallelLinear)[dim]
     layer.share(weight, src_data_rank)
+
+
+# ---- layers that torch's styles have split ----
+
+
+def dim_of_split(layer: Any) -> int:
+    """The dimension of a layer's weight that ColwiseParallel or RowwiseParallel has split."""
+    weight = getattr(layer, "weight", None)
+    placements = getattr(weight, "placements", ())
+    dims = {(Shard(dim),): dim for dim in (COLUMNS, ROWS)}
+    is_styled = getattr(layer, "_distribute_module_applied", False)  # by torch's distribute_module
+    if not is_styled or placements not in dims:
+        raise ArgumentError(
+            "weights: DTensors are packed where ColwiseParallel or RowwiseParallel has split a linear layer"
+            f" over a mesh of one dimension; got {type(layer).__name__} of {placements or 'other DTensors'}."
+            " Swap the model before it is distributed so"
+        )
+    return dims[placements]
+
+
+def packed_whole(layer: Any, format: str, group: int | None) -> PackedWeight:
+    """The weight of all ranks, whose parts have the bits that they have in the whole."""
+    dim = dim_of_split(layer)
+    packed = pack(layer.weight.detach().full_tensor().T, format, group=group)
+    require_split(dim, packed, layer.weight.device_mesh.size())
+    return packed
+
+
+def take_part(layer: Any, weight: PackedWeight) -> None:
+    """Leave a layer its part of the weight. The style's hooks place DTensors before and behind it."""
+    dim, mesh = dim_of_split(layer), layer.weight.device_mesh
+    take_weight(layer, weight)
+    layer.sharing = Sharing(mesh, None, False)
+    split_packed(layer, dim, None)
 
 
 class ParallelPackedLinear(PackedLinear):

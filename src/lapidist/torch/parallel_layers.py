@@ -19,6 +19,7 @@ from lapidist.errors import ArgumentError
 from lapidist.torch.autocast import in_autocast
 from lapidist.torch.layers import STOCK, Linear
 from lapidist.torch.mesh_sharing import Sharing, local
+from lapidist.torch.packed_experts import is_distributed
 from lapidist.torch.packed_layer import PackedLinear
 from lapidist.torch.parallel_eight_bits import linear_over_ranks, quantised_part
 from lapidist.torch.parallel_few_bits import require_split, split_packed
@@ -174,5 +175,10 @@ def planned(
     """The layers that are to be split, whose packed weights are not theirs yet."""
     pairs = [pair for pair in styled(model, plan_of_model(model, plan), where) if pair[0] in packed]
     for layer, kind in pairs:
+        if is_distributed(layer.weight):
+            raise ArgumentError(
+                "mesh: must be None where a style has split a layer; got a mesh, and a weight of"
+                f" {layer.weight.placements}. Leave it out"
+            )
         require_split(STYLES[kind].dim, packed[layer][0], mesh.size())
     return pairs

@@ -173,7 +173,7 @@ struct Consumer {
     for (int i = 0; i < BN / 2; ++i) sums[i] = of_groups[0][i] = 0;
     int slot = 0, parity = 0;
     if (range.begin < range.end) {
-      barrier_wait(&full[0], 0);
+      wait_for_stage(&full[0], 0);
       decoded[0].read(room, place, 0, behind);
     }
     for (int number = range.begin; number < range.end; ++number) {
@@ -183,7 +183,7 @@ struct Consumer {
       if (++slot == STAGES) slot = 0, parity ^= 1;
       const auto next_stage = [&] {
         if (number + 1 == range.end) return;
-        barrier_wait(&full[slot], parity);
+        wait_for_stage(&full[slot], parity);
         decoded[0].read(room + slot * STAGE, place, 0, behind);
       };
       multiply(stage, 0, !two, [&] {

@@ -2,11 +2,17 @@
 // behind another.
 #pragma once
 #include "config.cuh"
+#include "modes.cuh"
 #include "share/groups.cuh"
 
 struct Rows {
   int group, begin, end;
 };
+
+// The row of x that makes a row of the product: its own, or the one that its index names.
+__device__ __forceinline__ i64 row_of_x(const Modes& modes, int row) {
+  return GATHER_A ? static_cast<i64>(modes.a_rows[row]) : row;
+}
 
 // All lanes of a warp call it together. False: groups have fewer blocks than there may be.
 template <int Lines>

@@ -21,9 +21,11 @@ typedef Codes<FORMAT> Tile;
 // Where a lane's part of each eight rows of x begins. The last row stands for those that do not exist.
 struct Lines {
   const T* at[ROWS_OF_8];
-  __device__ __forceinline__ Lines(const T* x, i64 step, int first, int last, int g, int t) {
+  __device__ __forceinline__ Lines(const T* x, i64 step, int first, int last, int g, int t,
+                                   const Modes& modes) {
 #pragma unroll
-    for (int i = 0; i < ROWS_OF_8; ++i) at[i] = x + min_of(first + 8 * i + g, last - 1) * step + 2 * t;
+    for (int i = 0; i < ROWS_OF_8; ++i)
+      at[i] = x + row_of_x(modes, min_of(first + 8 * i + g, last - 1)) * step + 2 * t;
   }
 };
 
@@ -101,7 +103,8 @@ struct Place {
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
     skinny(const T* A, const uint4* B, const T* C, T* D, const Scales* scales, const Zeros* zeros, i64 a_row,
-           i64 d_row, int m, int n, int blocks, const float* weights RAGGED_PARAMETER EPILOGUE_PARAMETER) {
+           i64 d_row, int m, int n, int blocks,
+           const float* weights MODES_PARAMETER RAGGED_PARAMETER EPILOGUE_PARAMETER) {
   __shared__ float parts[WARPS][ROWS][COLS + 1];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #if __CUDA_ARCH__ >= 900
@@ -128,7 +131,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
   for (int i = 0; i < TILES_AHEAD; ++i)
     if (warp + i * WARPS < blocks) place.load(stages[i], warp + i * WARPS);
   Activations x[X_AHEAD];
-  const Lines lines(A, a_row, first, last, g, t);
+  const Lines lines(A, a_row, first, last, g, t, MODES_PASSED);
   if constexpr (X_AHEAD > 1) x[0].read(lines, min_of(warp, blocks - 1));
 
   float sums[ROWS_OF_8][4] = {};
@@ -172,7 +175,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     for (int e = 0; e < 4; ++e) parts[warp][8 * j + 2 * t + e % 2][g + e / 2 * 8] = sums[j][e];
   __syncthreads();
   const float of_all = factor_of_all<T>(weights, rows.group);
-  const Target<T> target{C, D, d_row, rows.group, last, n, EPILOGUE_PASSED};
+  const Target<T> target{C, D, d_row, rows.group, last, n, EPILOGUE_PASSED, MODES_PASSED};
   for (int at = threadIdx.x; at < ROWS * COLS / 2; at += 32 * WARPS) {
     const int row = at / (COLS / 2), column = at % (COLS / 2) * 2, col = blockIdx.x * COLS + column;
     if (first + row >= last || col >= n) continue;

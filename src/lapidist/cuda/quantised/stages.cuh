@@ -2,6 +2,7 @@
 #pragma once
 #include "config.cuh"
 #include "quantised/decode.cuh"
+#include "quantised/rows.cuh"
 #include "wgmma_instructions.cuh"
 
 using namespace quantised;
@@ -94,14 +95,70 @@ struct Lines {
   }
 };
 
-// Of these a stage has so many: x, codes, factors, zero points.
-constexpr int LOADS = 2 + (SCALES > 0) + (POINTS > 0);
+// Rows of x as they lie: boxes of TMA, which one thread starts.
+struct Boxes {
+  static constexpr int ARRIVALS = 1;
+  const TensorMap* x;
+  int first_row;
+  __device__ __forceinline__ Boxes(const TensorMap* x, const Modes&, const Rows& rows, int)
+      : x(x), first_row(rows.begin) {}
+  __device__ __forceinline__ void load(int loader, int lane, char* stage, int number, int count,
+                                       Barrier* full) const {
+    if (loader > 0 || lane > 0) return;
+    const int boxes = BLOCKS_OF_BOX == 2 ? 1 : count;
+    barrier_arrive_expect(full, boxes * X_BYTES);
+    for (int i = 0; i < boxes; ++i) tma_load(stage + i * X_BYTES, x, (2 * number + i) * 64, first_row, full);
+  }
+};
 
-// Each warp that loads has one of them; its first lane starts the copies.
+// Rows of x by their indices, as of the tokens of experts. TMA loads neighbours alone, so all warps that load copy
+// them, 16 bytes a lane, to the places that its swizzle gives. The last row stands for those that do not exist.
+struct GatheredRows {
+  static constexpr int ARRIVALS = 32 * LOADERS, AT_ONCE = 4 * LOADERS, COPIES = BN / AT_ONCE;
+  const char* x;  // the lane's place in a row
+  i64 line;       // bytes of a row
+  int place;      // of the lane's first copy, in a box
+  int rows_of_x[COPIES];
+  __device__ __forceinline__ GatheredRows(const char* x, const Modes& modes, const Rows& rows, int blocks) {
+    const int row = threadIdx.x / 32 % 4 * 4 + threadIdx.x % 32 / 8, chunk = threadIdx.x % 8;
+    this->x = x + chunk * 16;
+    line = blocks * 64 * static_cast<i64>(sizeof(T));
+    place = row * 128 + (chunk ^ row % 8) * 16;
+#pragma unroll
+    for (int i = 0; i < COPIES; ++i)
+      rows_of_x[i] = static_cast<int>(row_of_x(modes, min_of(rows.begin + row + i * AT_ONCE, rows.end - 1)));
+  }
+  __device__ __forceinline__ void load(int, int lane, char* stage, int number, int count,
+                                       Barrier* full) const {
+    const int bytes = count * 64 * static_cast<int>(sizeof(T));  // of a row
+    const char* const from = x + number * 128 * static_cast<i64>(sizeof(T));
+#pragma unroll
+    for (int box = 0; box < 2 / BLOCKS_OF_BOX; ++box) {
+      if (box * 128 + lane % 8 * 16 >= bytes) continue;
+#pragma unroll
+      for (int i = 0; i < COPIES; ++i)
+        cp_async<16>(stage + box * X_BYTES + place + i * AT_ONCE * 128,
+                     from + rows_of_x[i] * line + box * 128);
+    }
+    barrier_arrive_after_copies(full);
+  }
+};
+constexpr bool GATHERS = GATHER_A > 0;
+typedef Choose<GATHERS, GatheredRows, Boxes>::Type RowsOfX;
+
+// Of the rest a stage has so many loads: codes, factors, zero points.
+constexpr int LOADS = 1 + (SCALES > 0) + (POINTS > 0), ARRIVALS_OF_X = RowsOfX::ARRIVALS;
+
+// A stage is full. wgmma reads x through another proxy than copies write by.
+__device__ __forceinline__ void wait_for_stage(Barrier* full, int parity) {
+  barrier_wait(full, parity);
+  if constexpr (GATHERS) proxy_fence();
+}
+
+// Each warp that loads has x or one of them; its first lane starts the copies.
 __device__ __forceinline__ void produce(int loader, int lane, char* room, Barrier* full, Barrier* empty,
-                                        const Range& range, const TensorMap* x, int first_row,
-                                        const Lines& lines) {
-  if ((loader == 2 && SCALES == 0) || (loader == 3 && POINTS == 0)) return;
+                                        const Range& range, const RowsOfX& x, const Lines& lines) {
+  if (!GATHERS && ((loader == 2 && SCALES == 0) || (loader == 3 && POINTS == 0))) return;
   int slot = 0, parity = 1;
   for (int number = range.begin; number < range.end; ++number) {
     const int count = range.has_two(number) ? 2 : 1;
@@ -109,19 +166,15 @@ __device__ __forceinline__ void produce(int loader, int lane, char* room, Barrie
     Barrier* const arrival = &full[slot];
     barrier_wait(&empty[slot], parity);
     if (lane == 0) {
-      if (loader == 0) {
-        const int boxes = BLOCKS_OF_BOX == 2 ? 1 : count;
-        barrier_arrive_expect(arrival, boxes * X_BYTES);
-        for (int i = 0; i < boxes; ++i)
-          tma_load(stage + i * X_BYTES, x, (2 * number + i) * 64, first_row, arrival);
-      } else if (loader == 1) {
+      if (loader == 1) {
         lines.load<CODES>(stage + CODES_AT, lines.codes, number, count, arrival);
       } else if (loader == 2) {
-        lines.load<SCALES>(stage + SCALES_AT, lines.scales, number, count, arrival);
-      } else {
-        lines.load<POINTS>(stage + POINTS_AT, lines.zeros, number, count, arrival);
+        if (SCALES > 0) lines.load<SCALES>(stage + SCALES_AT, lines.scales, number, count, arrival);
+      } else if (loader == 3) {
+        if (POINTS > 0) lines.load<POINTS>(stage + POINTS_AT, lines.zeros, number, count, arrival);
       }
     }
+    x.load(loader, lane, stage, number, count, arrival);
     __syncwarp();
     if (++slot == STAGES) slot = 0, parity ^= 1;
   }

@@ -2,12 +2,11 @@
 // decode 64 columns of W into the A of wgmma, whose B is x. So columns of W are the rows of a product.
 //
 //     block     COLUMN_GROUPS x 64 columns of W, BN rows of x, a PARTS-th of k
-//     stage     128 steps of k: x as two boxes of TMA (of 8 bits as one); then codes, factors and zero points of
-//               each 64 columns
+//     stage     128 steps of k: x as two boxes of TMA (of 8 bits as one), or rows of it by their indices; then
+//               codes, factors and zero points of each 64 columns
 //     cluster   the PARTS of k, whose sums meet in shared memory, in order
 #include "config.cuh"
 #include "quantised/reduce_parts.cuh"
-#include "quantised/rows.cuh"
 #include "quantised/stages.cuh"
 #if X_OF_8_BITS
 #include "quantised/consume_bytes.cuh"
@@ -29,10 +28,18 @@ __device__ __forceinline__ bool any_inexact(const unsigned* inexact, int tiles, 
   return __syncthreads_or(found);
 }
 
+#if GATHER_A
+#define X_PARAMETER const char* A
+#define X_PASSED A
+#else
+#define X_PARAMETER const __grid_constant__ TensorMap A
+#define X_PASSED &A
+#endif
+
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
-    streamed(const __grid_constant__ TensorMap A, const char* B, const Out* C, Out* D, const char* scales,
-             const char* zeros, i64 d_row, int m, int n, int tiles, int blocks,
-             const float* weights X_FACTORS_PARAMETERS RAGGED_PARAMETER EPILOGUE_PARAMETER) {
+    streamed(X_PARAMETER, const char* B, const Out* C, Out* D, const char* scales, const char* zeros,
+             i64 d_row, int m, int n, int tiles, int blocks,
+             const float* weights X_FACTORS_PARAMETERS MODES_PARAMETER RAGGED_PARAMETER EPILOGUE_PARAMETER) {
   extern __shared__ __align__(1024) char room[];
   __shared__ Barrier full[STAGES], empty[STAGES];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -48,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   if (threadIdx.x == 0) {
 #pragma unroll
     for (int i = 0; i < STAGES; ++i) {
-      barrier_init(&full[i], LOADS);
+      barrier_init(&full[i], ARRIVALS_OF_X + LOADS);
       barrier_init(&empty[i], CONSUMERS);
     }
     barrier_init_fence();
@@ -59,7 +66,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     const Lines lines{B, scales, zeros, first_tile, tiles, blocks};
     if (warp == CONSUMERS + 1 && lane == 0) lines.prefetch(range);
     wait_for_last_launch();
-    produce(warp - CONSUMERS, lane, room, full, empty, range, &A, rows.begin, lines);
+    const RowsOfX x(X_PASSED, MODES_PASSED, rows, blocks);
+    produce(warp - CONSUMERS, lane, room, full, empty, range, x, lines);
     __syncwarp();
     meet_while_others_reduce();
     return;
@@ -69,7 +77,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   const int tile = first_tile + min_of(blockIdx.x * COLUMN_GROUPS + warp / 4, tiles - 1);
   Consumer consumer(warp, lane, zeros, tile);
   consumer.run(room, full, empty, range);
-  const Target<Out> target{C, D, d_row, rows.group, rows.end, n, EPILOGUE_PASSED};
+  const Target<Out> target{C, D, d_row, rows.group, rows.end, n, EPILOGUE_PASSED, MODES_PASSED};
   const auto of_column = [&](int column) {
     if constexpr (GROUP != 0) return 1.0f;
     else
@@ -78,7 +86,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   };
 #if X_OF_8_BITS
   const auto factor_at = [&](int row, int column) {
-    const float of_row = x_factors == nullptr ? x_factor : x_factors[row * x_factors_step];
+    const float of_row =
+        x_factors == nullptr ? x_factor : x_factors[row_of_x(MODES_PASSED, row) * x_factors_step];
     return of_column(column) * LARGER * of_row;
   };
 #else

@@ -1,53 +1,14 @@
-"""What kernels of few bits are compiled for and told: a weight, the rows of x, and what becomes of sums."""
+"""What kernels of few bits are compiled for and told of a packed weight."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from lapidist.dtypes import TYPES
-from lapidist.problems.ragged import Ragged
 from lapidist.quantised.number_formats import BLOCK, GROUP_OF, GROUPS
 
 FORMAT_NUMBERS = {"int4": 0, "mxfp4": 1, "int8": 2, "e4m3": 3, "nvfp4": 4}  # of quantised/decode.cuh
 BYTES = "e8m0", "e4m3"  # types of factors
-
-
-class End(NamedTuple):
-    """What becomes of sums: a bias is added; or a caller's function, as macros and by its operands."""
-
-    bias: bool = False
-    macros: tuple[tuple[str, object], ...] = ()
-    operands: int = 0
-
-    @property
-    def knobs(self) -> dict[str, object]:
-        return {"BIAS": int(self.bias), **dict(self.macros)}
-
-
-class Rows(NamedTuple):
-    """Rows of x: how many; elements from row to row of the result; how long groups are taken to be, if they
-    are cut, and by which macros.
-    """
-
-    total: int
-    step: int
-    each: int = 0
-    ragged: Ragged | None = None
-    macros: tuple[tuple[str, object], ...] = ()
-
-    @property
-    def expected(self) -> int:
-        """Of a block's weight."""
-        return self.total if self.ragged is None else self.each
-
-    def blocks(self, lines: int) -> int:
-        """At most, of so many rows."""
-        return -(-self.total // lines) if self.ragged is None else self.ragged.tiles(lines)
-
-    def expected_blocks(self, lines: int) -> int:
-        if self.ragged is None:
-            return self.blocks(lines)
-        return min(self.ragged.groups, self.total) * -(-self.each // lines)
 
 
 class Weight(NamedTuple):
