@@ -43,6 +43,7 @@ CASES = [
     (E4M3, "int4", {"group": 128, "zero_points": True}, 17),
     (E4M3, "int4", {}, 9),
     (E4M3, "mxfp4", {}, 8),
+    (E4M3, "mxfp4", {}, 3),
     (E4M3, "e4m3", {"group": 64}, 20),
     (INT8, "int4", {"group": 64, "zero_points": True}, 3),
     (INT8, "int4", {"group": 128}, 11),
@@ -67,6 +68,20 @@ def test_products_are_those_of_decoded_weights(
     assert on_host.dtype == np.float32
     left, weight = x.astype("f8") * factors, quantised.unpack(packed, "float64")
     assert np.allclose(on_host, left @ weight, rtol=0, atol=(np.abs(left) @ np.abs(weight)).max() * 1e-5)
+
+
+@pytest.mark.parametrize(("dtype", "format", "more"), [(E4M3, "mxfp4", {}), (INT8, "int4", {"group": 64})])
+def test_chips_without_wgmma_multiply_halves(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, dtype: str, format: str, more: Any
+) -> None:
+    """As mma.sync does, with any number of rows: sums are float32."""
+    monkeypatch.setattr(MachineBackend, "chip", chip_named("a100"))
+    m, k, n = 70, 128, 72
+    packed = quantised.pack(rng.standard_normal((k, n)).astype(np.float32), format, **more)
+    x, factors = activations(rng, m, k, dtype), rng.uniform(0.5, 2, m).astype(np.float32)
+    with sanitized(m):
+        found = product(x, packed, scale_a=factors, device="machine")
+    require_near(found, x, factors[:, None], packed, ulp=2.0**-23)
 
 
 CONFIGS = [(16, 1, 3, 2, 2), (32, 3, 1, 2, 1), (64, 1, 2, 3, 1), (192, 2, 1, 4, 1)]
@@ -211,11 +226,8 @@ def test_what_does_not_fit_is_refused(x: Any, format: str, more: Any, words: str
         product(x, packed, **more)
 
 
-def test_chips_without_wgmma_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MachineBackend, "chip", chip_named("a100"))
+def test_factors_of_columns_are_refused() -> None:
     packed = quantised.pack(np.ones((64, 8)), "int4")
-    with pytest.raises(LapidistError, match=r"x: int8 is multiplied by .* with wgmma; .* none"):
-        product(WHOLE, packed, scale_a=1.0, device="machine")
     with pytest.raises(LapidistError, match="scale_b: is not for weights of few bits"):
         lapidist.matmul(WHOLE, packed, scale_a=1.0, scale_b=np.ones(8, np.float32))
 

@@ -242,8 +242,10 @@ REDUCE_ROWS: Knobs = (
 )
 
 
-def of_8_bits(values: Values) -> int:
-    return int(BYTES[values["T"]] == 1)
+def x_of_8_bits(name: str) -> Knob:
+    """By the knob that has the type of x."""
+    said = "1: x is e4m3 or int8, and its rows have factors"
+    return Knob("X_OF_8_BITS", said, lambda values: int(BYTES[values[name]] == 1), MACRO)
 
 
 GROUP = Knob("GROUP", "steps of k with a factor; 0: a column has one")
@@ -258,6 +260,9 @@ FEW_BITS: Knobs = (
 DECODED: Knobs = (*FEW_BITS, Knob("CODES_ALONE", "1: codes in e4m3, without factors", 0))
 SKINNY: Knobs = (
     *FEW_BITS,
+    Knob("X", "the type of x, which is multiplied as T", same_as("T"), TYPE),
+    x_of_8_bits("X"),
+    STORED_AS_READ,
     Knob("BIAS", "1: a number for each column is added"),
     GROUP,
     Knob("ROWS_OF_8", "eights of rows of x"),
@@ -268,7 +273,7 @@ SKINNY: Knobs = (
 )
 STREAMED: Knobs = (
     *TENSOR,
-    Knob("X_OF_8_BITS", "1: x is e4m3 or int8, and its rows have factors", of_8_bits, MACRO),
+    x_of_8_bits("T"),
     *VECTORS,
     *WGMMA,
     *TILE,

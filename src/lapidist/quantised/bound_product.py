@@ -156,7 +156,6 @@ def bound_bytes(
     if not backend.plans:
         return on_the_host(bound, weight, activations)
     plain.require_place(x, backend)
-    plain.require_wgmma(x, backend.chip)
     problem = bound.problem()
     if not fits_few_rows(problem):
         raise ArgumentError(

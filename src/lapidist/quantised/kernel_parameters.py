@@ -30,12 +30,9 @@ STREAMED = ParameterBlock(
         ("weights", "pointer"),
     ]
 )
-STREAMED_BYTES = ParameterBlock(
-    [
-        *STREAMED.parameters,
-        *(("x_factor", "f32"), ("x_factors", "pointer"), ("x_factors_step", "i64"), ("inexact", "pointer")),
-    ]
-)
+X_FACTORS = ("x_factor", "f32"), ("x_factors", "pointer"), ("x_factors_step", "i64")
+SKINNY_BYTES = ParameterBlock([*SKINNY.parameters, *X_FACTORS])
+STREAMED_BYTES = ParameterBlock([*STREAMED.parameters, *X_FACTORS, ("inexact", "pointer")])
 DECODED = ParameterBlock(
     [
         *((name, "pointer") for name in ("B", "D", "scales", "zeros")),

@@ -17,6 +17,7 @@ from lapidist.quantised.fragment_order import tiles_of
 from lapidist.quantised.kernel_parameters import (
     DECODED,
     SKINNY,
+    SKINNY_BYTES,
     STREAMED,
     STREAMED_BYTES,
     End,
@@ -128,7 +129,10 @@ def multiplying(
 ) -> Launch:
     knobs = weight.knobs(config.warps) | weight.group_knob | end.knobs | rows.modes.defines()
     knobs |= {"ROWS_OF_8": config.eights, "TILES_AHEAD": config.depth}
-    parameters = parameters_with(SKINNY, rows.modes, end.operands)
+    if weight.out:
+        knobs["Out"] = TYPES[weight.out].c_type
+    named = SKINNY_BYTES if weight.x_bytes == 1 else SKINNY
+    parameters = parameters_with(named, rows.modes, end.operands)
     numbers = {"a_row": weight.k, "d_row": rows.step, "m": rows.total, "n": weight.n}
     numbers["blocks"] = weight.blocks
     grid = 4 * tiles_of(weight.n), rows.blocks(8 * config.eights), 1

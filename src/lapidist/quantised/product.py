@@ -202,8 +202,7 @@ def run(
     m = int(np.prod(x.shape[:-1]))
     at = activations.addresses | {"D": out} | arrays_by_name(weight)
     if activations.factors is not None:
-        require_wgmma(x, backend.chip)
-        if decoded_codes.takes(weight, activations, m):
+        if "wgmma" in backend.chip.units and decoded_codes.takes(weight, activations, m):
             of_halves = described_for(weight, "float16")
             inexact = decoded_codes.multiply(activations, weight, of_halves, bias, out, backend)
             if inexact is None:
@@ -215,14 +214,6 @@ def run(
     rows = Rows(m, weight.shape[1])
     plan = by_few_rows(rows, described(weight, activations, out.dtype), End(bias is not None), backend)
     start(plan, at if bias is None else {**at, "C": bias}, x, backend, activations.words)
-
-
-def require_wgmma(x: Operand, chip: Device) -> None:
-    if "wgmma" not in chip.units:
-        raise DeviceError(
-            f"x: {x.dtype} is multiplied by weights of few bits with wgmma; {chip.name} has none. Convert x"
-            " to bfloat16"
-        )
 
 
 def require_place(x: Operand, backend: Backend) -> None:
@@ -254,12 +245,11 @@ def few_rows(chip: Device) -> int:
 
 def by_few_rows(rows: Rows, weight: Weight, end: End, backend: Backend) -> Launch:
     chip = backend.chip
-    if weight.x_bytes == 1 or ("wgmma" in chip.units and rows.expected > ROWS_OF_SKINNY):
+    if "wgmma" in chip.units and (rows.expected > ROWS_OF_SKINNY or weight.dtype == "int8"):  # exact sums
         streamed = streamed_config(rows, weight, chip.sms)
         return streaming(rows, weight, end, streamed, chip.architecture, backend.compiles)
-    return multiplying(
-        rows, weight, end, skinny_config(rows, weight, chip.sms), chip.architecture, backend.compiles
-    )
+    skinny = skinny_config(rows, weight, chip.sms)
+    return multiplying(rows, weight, end, skinny, chip.architecture, backend.compiles)
 
 
 def described(weight: PackedWeight, activations: Activations, result: str) -> Weight:

@@ -61,4 +61,7 @@ class Weight(NamedTuple):
         return {"GROUP": 0 if self.of_column else self.group}
 
     def knobs(self, warps: int) -> dict[str, object]:
-        return self.knobs_of_format() | {"T": TYPES[self.dtype].c_type, "WARPS": warps}
+        """Of mma.sync, which multiplies 8 bits as halves."""
+        of_x = TYPES[self.dtype].c_type
+        types = {"T": of_x} if self.x_bytes == 2 else {"T": "__half", "X": of_x}
+        return self.knobs_of_format() | types | {"WARPS": warps}

@@ -14,6 +14,16 @@ __device__ __forceinline__ i64 row_of_x(const Modes& modes, int row) {
   return GATHER_A ? static_cast<i64>(modes.a_rows[row]) : row;
 }
 
+// Rows of 8 bits have factors: a number for all, or an array.
+#if X_OF_8_BITS
+#define X_FACTORS_PARAMETERS , float x_factor, const float *x_factors, i64 x_factors_step
+#define X_FACTOR_OF(row) \
+  (x_factors == nullptr ? x_factor : x_factors[row_of_x(MODES_PASSED, row) * x_factors_step])
+#else
+#define X_FACTORS_PARAMETERS
+#define X_FACTOR_OF(row) 1.0f
+#endif
+
 // All lanes of a warp call it together. False: groups have fewer blocks than there may be.
 template <int Lines>
 __device__ __forceinline__ bool find_rows(const Ragged& ragged, int m, Rows& rows) {

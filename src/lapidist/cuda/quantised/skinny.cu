@@ -20,8 +20,8 @@ typedef Codes<FORMAT> Tile;
 
 // Where a lane's part of each eight rows of x begins. The last row stands for those that do not exist.
 struct Lines {
-  const T* at[ROWS_OF_8];
-  __device__ __forceinline__ Lines(const T* x, i64 step, int first, int last, int g, int t,
+  const X* at[ROWS_OF_8];
+  __device__ __forceinline__ Lines(const X* x, i64 step, int first, int last, int g, int t,
                                    const Modes& modes) {
 #pragma unroll
     for (int i = 0; i < ROWS_OF_8; ++i)
@@ -29,14 +29,25 @@ struct Lines {
   }
 };
 
+// Two steps of a row; 8 bits become halves, which are exact.
+__device__ __forceinline__ Pair pair_at(const T* x) { return *reinterpret_cast<const Pair*>(x); }
+#if X_OF_8_BITS
+__device__ __forceinline__ Pair pair_at(const __nv_fp8_e4m3* x) {
+  return Decode<__half>::e4m3(*reinterpret_cast<const unsigned short*>(x));
+}
+__device__ __forceinline__ Pair pair_at(const signed char* x) {
+  const unsigned two = *reinterpret_cast<const unsigned short*>(x);
+  return Decode<__half>::int8(two & 0xFF, two >> 8);
+}
+#endif
+
 struct Activations {  // 2 of each 8 steps of a row of x, for each eight rows
   Pair at[ROWS_OF_8][8];
   __device__ __forceinline__ void read(const Lines& lines, int block) {
 #pragma unroll
     for (int i = 0; i < ROWS_OF_8; ++i)
 #pragma unroll
-      for (int eight = 0; eight < 8; ++eight)
-        at[i][eight] = *reinterpret_cast<const Pair*>(lines.at[i] + block * BLOCK + 8 * eight);
+      for (int eight = 0; eight < 8; ++eight) at[i][eight] = pair_at(lines.at[i] + block * BLOCK + 8 * eight);
   }
 };
 
@@ -102,9 +113,9 @@ struct Place {
 };
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
-    skinny(const T* A, const uint4* B, const T* C, T* D, const Scales* scales, const Zeros* zeros, i64 a_row,
-           i64 d_row, int m, int n, int blocks,
-           const float* weights MODES_PARAMETER RAGGED_PARAMETER EPILOGUE_PARAMETER) {
+    skinny(const X* A, const uint4* B, const Out* C, Out* D, const Scales* scales, const Zeros* zeros,
+           i64 a_row, i64 d_row, int m, int n, int blocks,
+           const float* weights X_FACTORS_PARAMETERS MODES_PARAMETER RAGGED_PARAMETER EPILOGUE_PARAMETER) {
   __shared__ float parts[WARPS][ROWS][COLS + 1];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #if __CUDA_ARCH__ >= 900
@@ -175,7 +186,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     for (int e = 0; e < 4; ++e) parts[warp][8 * j + 2 * t + e % 2][g + e / 2 * 8] = sums[j][e];
   __syncthreads();
   const float of_all = factor_of_all<T>(weights, rows.group);
-  const Target<T> target{C, D, d_row, rows.group, last, n, EPILOGUE_PASSED, MODES_PASSED};
+  const Target<Out> target{C, D, d_row, rows.group, last, n, EPILOGUE_PASSED, MODES_PASSED};
   for (int at = threadIdx.x; at < ROWS * COLS / 2; at += 32 * WARPS) {
     const int row = at / (COLS / 2), column = at % (COLS / 2) * 2, col = blockIdx.x * COLS + column;
     if (first + row >= last || col >= n) continue;
@@ -186,6 +197,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
       two[1] += parts[w][row][column + 1];
     }
     if constexpr (FORMAT == NVFP4) two[0] *= of_all, two[1] *= of_all;
+    if constexpr (X_OF_8_BITS) two[0] *= X_FACTOR_OF(first + row), two[1] *= X_FACTOR_OF(first + row);
     target.finish(two, first + row, col);
   }
 }

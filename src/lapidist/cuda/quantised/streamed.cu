@@ -10,11 +10,10 @@
 #include "quantised/stages.cuh"
 #if X_OF_8_BITS
 #include "quantised/consume_bytes.cuh"
-#define X_FACTORS_PARAMETERS \
-  , float x_factor, const float *x_factors, i64 x_factors_step, const unsigned *inexact
+#define INEXACT_PARAMETER , const unsigned* inexact
 #else
 #include "quantised/consume.cuh"
-#define X_FACTORS_PARAMETERS
+#define INEXACT_PARAMETER
 #endif
 
 // Whether the columns of this block have codes that quantised/decoded.cu rounded. All blocks of a cluster agree.
@@ -39,7 +38,8 @@ __device__ __forceinline__ bool any_inexact(const unsigned* inexact, int tiles, 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     streamed(X_PARAMETER, const char* B, const Out* C, Out* D, const char* scales, const char* zeros,
              i64 d_row, int m, int n, int tiles, int blocks,
-             const float* weights X_FACTORS_PARAMETERS MODES_PARAMETER RAGGED_PARAMETER EPILOGUE_PARAMETER) {
+             const float* weights X_FACTORS_PARAMETERS INEXACT_PARAMETER MODES_PARAMETER RAGGED_PARAMETER
+                 EPILOGUE_PARAMETER) {
   extern __shared__ __align__(1024) char room[];
   __shared__ Barrier full[STAGES], empty[STAGES];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -85,11 +85,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
                            .at[0][column / 8 % 2]);
   };
 #if X_OF_8_BITS
-  const auto factor_at = [&](int row, int column) {
-    const float of_row =
-        x_factors == nullptr ? x_factor : x_factors[row_of_x(MODES_PASSED, row) * x_factors_step];
-    return of_column(column) * LARGER * of_row;
-  };
+  const auto factor_at = [&](int row, int column) { return of_column(column) * LARGER * X_FACTOR_OF(row); };
 #else
   const float of_all = factor_of_all<T>(weights, rows.group);
   const auto factor_at = [&](int, int column) { return GROUP != 0 ? of_all : of_column(column); };
