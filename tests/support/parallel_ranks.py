@@ -128,6 +128,32 @@ def epilogues_and_factors() -> None:
             part(eight, 0), matrix, scale_a=part(of_rows, 0), scale_b=of_columns, way=way
         )
         equal(result, expected)
+    factors_in_every_form()
+
+
+def factors_in_every_form() -> None:
+    """Each rank has other ones: one of all its rows, or by rows and 128 of k, or by squares of these."""
+    ranks, rank = torch.distributed.get_world_size(), torch.distributed.get_rank()
+    count, k = 130, 256
+    eight = whole_numbers(ranks * count, k).to(torch.float8_e4m3fn)
+    matrix = whole_numbers(N, k).to(torch.float8_e4m3fn).t()
+    for shape in ((), (1,), (count,), (count, 1), (count, 2), (2, 2)):
+        scales = 2.0 ** torch.randint(-2, 3, (ranks, *shape))
+        spread = scales.view(ranks, -1, *shape[1:] or (1,))
+        if spread.shape[1] == 2:
+            spread = spread.repeat_interleave(128, 1)[:, :count]
+        of_k = spread.expand(ranks, count, -1).repeat_interleave(k // spread.shape[2], 2)
+        expected = (eight.float() * of_k.flatten(0, 1)) @ matrix.float()
+        scale = scales[rank] if shape else float(scales[rank])
+        for way in ways_of("push", "waiting"):
+            equal(ours.all_gather_matmul(part(eight, 0), matrix, scale_a=scale, way=way), expected)
+    a, b = whole_numbers(count * ranks, k).to(eight.dtype), matrix
+    of_term = 2.0 ** torch.randint(-2, 3, (ranks, count * ranks))
+    total = sum((a.float() * of[:, None]) @ b.float() for of in of_term)
+    for way in ways_of("slots", "one_shot"):
+        equal(ours.matmul_reduce_scatter(a, b, scale_a=of_term[rank], way=way), part(total, 0))
+    with pytest.raises(ShapeError, match=r"scale_a: must be one factor, or of shape \(130,\), .*got \(3,\)"):
+        ours.all_gather_matmul(part(eight, 0), matrix, scale_a=torch.ones(3))
 
 
 def refusals() -> None:

@@ -46,7 +46,7 @@ def all_gather_matmul(
     dim : int
         The dimension along which a, and so the result, is put together.
     trans_b, out_dtype, precision, scale_a, invariant
-        As in `lapidist.gemm`; `scale_a` has the factors of this rank's rows.
+        As in `lapidist.gemm`; `scale_a` has the factors of this rank's rows, which travel with them.
     bias, scale_b, epilogue : optional
         As in `lapidist.gemm`; with several b, lists of one for each.
     way : {"collective", "chunks", "push"}, optional
