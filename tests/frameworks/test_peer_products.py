@@ -19,7 +19,7 @@ from lapidist.distributed.row_products import RowProducts
 
 pytestmark = pytest.mark.frameworks
 # of the way "waiting", each shard by itself and in parts; of one_shot, the rows of a rank alone; with factors
-WITH_FACTORS = tuple(f"{way} factors" for way in ("push", "waiting", "waiting apart", "slots"))
+WITH_FACTORS = tuple(f"{way} factors" for way in ("push", "waiting", "waiting apart", "slots", "tiles"))
 WAYS = (*peer_products.WAYS, "waiting apart", "one_shot owned", *WITH_FACTORS)
 CALLS, ROWS, K, N = 4, 6, 4, 4
 ORDERS = 40
@@ -70,9 +70,13 @@ def results(
     given = [operands(torch, way, count, call) for call in range(CALLS)]
     scales = [factors_of(torch, way, a, call) for call, (a, _) in enumerate(given)]
     way, _, form = way.partition(" ")
-    name = {"push": "gathered", "waiting": "gathered_in_kernel", "slots": "scattered", "one_shot": "reduced"}[
-        way
-    ]
+    name = {
+        "push": "gathered",
+        "waiting": "gathered_in_kernel",
+        "slots": "scattered",
+        "tiles": "scattered_by_tiles",
+        "one_shot": "reduced",
+    }[way]
     more = {"owned": True} if form == "owned" else {}
     outputs = []
     for (a, b), scale in zip(given, scales, strict=True):
@@ -161,7 +165,7 @@ def test_steps_of_all_ranks_meet(way: Any) -> None:
             for step in steps[rank]:
                 multiplied += range(step.peer, step.end) if step.action == "await" else []
                 multiplied += [rank] if step.action == "add" and form.get("at_once") else []
-            assert sorted(multiplied) == ([rank] if way == "one_shot" else [*range(ranks)])
+            assert sorted(multiplied) == ([rank] if way in ("tiles", "one_shot") else [*range(ranks)])
 
 
 def test_shards_are_multiplied_as_they_arrive() -> None:

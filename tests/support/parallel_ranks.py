@@ -454,6 +454,33 @@ def graphs() -> None:
             equal(result, by_way(way, a, b))
 
 
+def tiles() -> None:
+    """One product stores its tiles at the owners of their rows, in calls and in replays of a graph."""
+    ranks, rank = torch.distributed.get_world_size(), torch.distributed.get_rank()
+    for rows, k, n in ((64, 144, 72), (512, 256, 8192), (4096, 520, 1040), (96, 4096, 256)):
+        a, b = (whole_numbers(*shape, dtype=torch.bfloat16) for shape in ((rows, ranks * k), (ranks * k, n)))
+        mine, matrix, total = part(a, 1), part(b, 0), a.float() @ b.float()
+        for _ in range(3):
+            how = {"out_dtype": torch.float32, "way": "tiles"}
+            equal(ours.matmul_reduce_scatter(mine, matrix, **how), part(total, 0))
+            equal(ours.matmul_all_reduce(mine, matrix, **how), total)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            result = ours.matmul_reduce_scatter(mine, matrix, **how)
+        for _ in range(5):
+            mine.mul_(-1)
+            total = -total
+            graph.replay()
+            equal(result, part(total, 0))
+        a, b = torch.randn(rows, k).bfloat16(), torch.randn(k, n).bfloat16() * (rank + 1)
+        by_slots = ours.matmul_reduce_scatter(a, b, way="slots")
+        equal(
+            ours.matmul_reduce_scatter(a, b, way="tiles", invariant=True),
+            ours.matmul_reduce_scatter(a, b, way="slots", invariant=True),
+        )
+        torch.testing.assert_close(ours.matmul_reduce_scatter(a, b, way="tiles"), by_slots)
+
+
 def a_late_rank() -> None:
     """The stream, or the kernel, goes on after the time limit, and the next call names the rank."""
     a, b = (whole_numbers(*shape, dtype=torch.bfloat16) for shape in ((ROWS, K), (K, N)))
@@ -487,6 +514,7 @@ def on_cards(device: str) -> None:
     compiled_graphs(device)
     graphs()
     shards_in_parts()
+    tiles()
     a_late_rank()
 
 

@@ -90,8 +90,12 @@ def scattered_by(way: Way, rows: Any, scale: Any, products: RowProducts, group: 
     ranks = members_of(group).ranks
     if ranks == 1:
         return products.multiply(rows, scale)[0]
+    if way == "tiles" and not products.stores_sums:
+        way = "slots"
     if way == "slots":
         return peers_of(group, rows.device).scattered(rows, scale, products)
+    if way == "tiles":
+        return peers_of(group, rows.device).scattered_by_tiles(rows, scale, products)
     if way == "one_shot":
         return peers_of(group, rows.device).reduced(rows, scale, products, owned=True)
     if way == "chunks":

@@ -49,7 +49,7 @@ def all_gather_matmul(
         As in `lapidist.gemm`; `scale_a` has the factors of this rank's rows, which travel with them.
     bias, scale_b, epilogue : optional
         As in `lapidist.gemm`; with several b, lists of one for each.
-    way : {"collective", "chunks", "push"}, optional
+    way : {"collective", "chunks", "push", "waiting"}, optional
         In place of the plan's.
 
     Returns
@@ -115,7 +115,7 @@ def matmul_reduce_scatter(
     chunks : int, optional
         Cuts k of all ranks into so many parts, a power of two, which a binary tree adds: every number of
         ranks that divides it gives the same bits, and `matmul_in_chunks` on one card does.
-    way : {"collective", "chunks", "slots"}, optional
+    way : {"collective", "chunks", "slots", "tiles", "one_shot"}, optional
         In place of the plan's.
 
     Returns
@@ -178,7 +178,7 @@ def matmul_all_reduce(
     chunks : int, optional
         Cuts k of all ranks into so many parts, a power of two, which a binary tree adds: every number of
         ranks that divides it gives the same bits, and `matmul_in_chunks` on one card does.
-    way : {"collective", "chunks", "slots", "one_shot"}, optional
+    way : {"collective", "chunks", "slots", "tiles", "one_shot"}, optional
         In place of the plan's.
 
     Returns

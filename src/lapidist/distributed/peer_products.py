@@ -251,6 +251,23 @@ class PeerProducts:
         self.run("slots", buffer, {"multiply": multiply, "add": add}, at_once=at_once)
         return out
 
+    def scattered_by_tiles(self, rows: Any, scale: Any, products: RowProducts) -> Any:
+        """The same by one product, whose tiles are stored where their rows are owned."""
+        rank, ranks = self.memory.rank, self.memory.ranks
+        (out,) = products.new(rows, rows.shape[0] // ranks)
+        (of_ranks,), buffer = self.whole("tiles", ranks, out)
+        slots = [everything.unflatten(0, (ranks, -1)) for everything in of_ranks]
+
+        def multiply(step: Step) -> None:
+            own = [slot[step.peer] for slot in slots]
+            products.multiply_to_owners(rows, scale, own, of_ranks[rank], (rank + 1) % ranks)
+
+        def add(_: Step) -> None:
+            products.sum_of(slots[rank], out)
+
+        self.run("tiles", buffer, {"multiply": multiply, "add": add})
+        return out
+
     def reduced(self, rows: Any, scale: Any, products: RowProducts, owned: bool = False) -> Any:
         """The sum of all ranks' products. `owned`: this rank's rows of it."""
         memory, count = self.memory, rows.shape[0]
