@@ -374,10 +374,12 @@ def bench(device: str) -> None:
     """The study of several cards, with products that take no time: all ways and peers that the host has."""
     study = importlib.import_module("lapidist_lab.bench.studies.several_cards")
     assert len(study.cases(2)) == 3 * len(study.EXTENTS) * len(study.ROWS)
-    for product in ("all_gather_matmul", "matmul_reduce_scatter", "matmul_all_reduce"):
-        rows = study.measured(study.Case(product, ROWS, N, K), device, "H200")
+    products = "all_gather_matmul", "matmul_reduce_scatter", "matmul_all_reduce"
+    for product, dtype in zip((*products, products[0]), ["bfloat16"] * 3 + ["float8_e4m3fn"], strict=True):
+        rows = study.measured(study.Case(product, ROWS, N, K, dtype), device, "H200")
         names = [product, f"{product}, chunks", f"alone, {product}", f"cublas + nccl, {product}"]
         assert [row.kernel for row in rows] == names
+        assert {row.dtype for row in rows} == {dtype}
         assert all(row.ok and row.seconds and row.mode == "parallel" for row in rows)
         assert [row.ratio for row in rows][2:] == [None, 1.0]
         assert all(row.peer == "cublas + nccl" for row in rows if row.ratio)
