@@ -48,8 +48,8 @@ ROUNDS, GRAPH_SECONDS = 9, 2e-3
 BOUND = 0.02  # of the largest value: terms are rounded to bf16 before they are added
 PROTOCOL = (
     "normal numbers, e4m3 with factors of rows and columns, results in bf16; a graph of calls of"
-    f" {GRAPH_SECONDS * 1e3:.0f} ms, median of {ROUNDS} replays, in turns; time of the slowest rank; ratio: the"
-    " fastest peer's time over this one"
+    f" {GRAPH_SECONDS * 1e3:.0f} ms, median of {ROUNDS} replays, in turns; time of the slowest rank; ratio:"
+    " the fastest peer's time over this one"
 )
 EXTENTS = ((8192, 8192), (28672, 8192), (8192, 28672))  # of all ranks: the result's columns, and k
 ROWS = (16, 64, 512, 4096, 8192)
