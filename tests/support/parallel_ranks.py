@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from datetime import timedelta
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -169,6 +170,20 @@ def refusals() -> None:
         ours.matmul_all_reduce(a.requires_grad_(), b, epilogue=silu_of_sum(bias=b[0]))
 
 
+def first_calls_in_a_capture() -> None:
+    """Ranks cannot agree on a shape in a graph: an error on each, before anything travels."""
+    a, b, words = (
+        torch.ones(3, 5),
+        torch.ones(5, 7),
+        r"the first call of a shape agrees .* Call it once before",
+    )
+    capturing = {"is_available": lambda: True, "is_current_stream_capturing": lambda: True}
+    with mock.patch.multiple(torch.cuda, **capturing), pytest.raises(LaunchError, match=words):
+        ours.matmul_all_reduce(a, b)
+    ranks = torch.distributed.get_world_size()
+    equal(ours.matmul_all_reduce(a, b), torch.full((3, 7), 5.0 * ranks))
+
+
 # ---- gradients ----
 
 
@@ -330,6 +345,8 @@ def everything(device: str) -> None:
     ways_have_the_same_bits()
     epilogues_and_factors()
     refusals()
+    if device == "cpu":
+        first_calls_in_a_capture()
     gradients()
     gradients_of_several()
     layers(device)
