@@ -157,12 +157,46 @@ def factors_in_every_form() -> None:
         ours.all_gather_matmul(part(eight, 0), matrix, scale_a=torch.ones(3))
 
 
+def unequal_parts() -> None:
+    """Parts as torch.chunk cuts them: the last one is shorter, or even empty."""
+    ranks, rank = torch.distributed.get_world_size(), torch.distributed.get_rank()
+    for extent in (2 * ranks - 1, ranks + 1, 1):
+        a, b = (whole_numbers(*shape).requires_grad_() for shape in ((extent, 2, K), (K, N)))
+        expected, g = a @ b, whole_numbers(extent, 2, N)
+        of_a, of_b = torch.autograd.grad(expected, (a, b), g)
+
+        def own(tensor: Any, count: int = extent) -> Any:
+            parts = tensor.detach().chunk(ranks)
+            return parts[rank] if rank < len(parts) else tensor.detach()[count:]
+
+        for way in ("collective", "chunks", None):
+            shard, matrix = own(a).clone().requires_grad_(), b.detach().requires_grad_()
+            result = ours.all_gather_matmul(shard, matrix, extent=extent, way=way)
+            equal(result, expected)
+            equal(torch.autograd.grad(result, (shard, matrix), g), (own(of_a) * ranks, of_b))
+            column, line = part(a, 2).detach().requires_grad_(), part(b, 0).detach().requires_grad_()
+            result = ours.matmul_reduce_scatter(column, line, way=way)
+            equal(result, own(expected))
+            equal(torch.autograd.grad(result, (column, line), own(g)), (part(of_a, 2), part(of_b, 0)))
+        with torch.no_grad():
+            function = with_tile(tile=own(g).flatten(0, 1))
+            equal(ours.matmul_reduce_scatter(column, line, epilogue=function), own(expected * g))
+            eight, other = (tensor.detach().to(torch.float8_e4m3fn) for tensor in (a[:, 0], b))
+            factor = 2.0**rank
+            scaled = torch.cat([of * 2.0**place for place, of in enumerate(eight.float().chunk(ranks))])
+            result = ours.all_gather_matmul(own(eight), other, extent=extent, scale_a=factor)
+            equal(result, scaled @ other.float())
+
+
 def refusals() -> None:
     a, b = torch.randn(6, K), torch.randn(K, N)
     with pytest.raises(ShapeError, match="b: must be a matrix with k = 24; got"):
         ours.all_gather_matmul(a, b.T)
     with pytest.raises(ShapeError, match="must divide by the number of ranks"):
-        ours.matmul_reduce_scatter(a[:5], b)
+        ours.row_parallel_linear(a[:5], b.T.contiguous(), sequence_dim=0)
+    rank = torch.distributed.get_rank()
+    with pytest.raises(ShapeError, match=r"must be those of torch.chunk, .* of 5; got 5 of 5, 6 of 5"):
+        ours.all_gather_matmul(a[: 5 + rank], b, extent=5)
     wrong = "slots" if torch.cuda.is_available() else "push"
     with pytest.raises(ArgumentError, match=f"way: must be one that the plan offers; got '{wrong}'"):
         ours.all_gather_matmul(a, b, way=wrong)
@@ -344,6 +378,7 @@ def everything(device: str) -> None:
         sums(dtype)
     ways_have_the_same_bits()
     epilogues_and_factors()
+    unequal_parts()
     refusals()
     if device == "cpu":
         first_calls_in_a_capture()
