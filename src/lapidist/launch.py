@@ -23,6 +23,7 @@ AS_IT_IS: Scalars = 1.0, 0.0
 Operands = tuple[int, int, int, int]  # addresses of A, B, C and D
 ARRAYS_AT_ONCE = 64  # in a launch: lists of pointers travel as kernel parameters
 INT_LIMIT = 2**31 - 1  # kernels count extents, tiles, products and iterations with 32 bits
+MAP_BYTES, MOST_OWNERS = 128, 16
 MOST_PAIRS = 72  # of blocks of a launch, each with an entry in their order
 
 # kind of a parameter: (struct code, bytes, alignment). A tensor map is 128 opaque bytes, passed by value; a
@@ -35,7 +36,7 @@ PARAMETER_KINDS = {
     "f16": ("e", 2, 2),
     "f32": ("f", 4, 4),
     "f64": ("d", 8, 8),
-    "tensormap": ("128s", 128, 64),
+    "tensormap": (f"{MAP_BYTES}s", MAP_BYTES, 64),
     "schedule": ("20i26I", 184, 4),
     "workspace": ("2Q", 16, 8),
     "modes": ("6Q5q", 88, 8),
@@ -45,6 +46,8 @@ PARAMETER_KINDS = {
     "order": (f"{MOST_PAIRS}b", MOST_PAIRS, 1),  # of the clusters of a launch: zeros leave it as it is
     "lists": (f"{4 * ARRAYS_AT_ONCE}Q", 32 * ARRAYS_AT_ONCE, 8),
     "addresses": ("4Q", 32, 8),
+    # maps of so many owners, and two numbers
+    **{f"owners{n}": (f"{MAP_BYTES * n}x2i56x", MAP_BYTES * n + 64, 64) for n in range(1, MOST_OWNERS + 1)},
     **{f"epilogue{n}": (f"{5 * n}q", 40 * n, 8) for n in range(1, 17)},  # with so many operands
 }
 # of these structs the addresses alone change from run to run: their first members
@@ -185,6 +188,16 @@ class ParameterBlock:
         return {
             name: self.offsets[name] for name, parameter_kind in self.parameters if parameter_kind == kind
         }
+
+    @cached_property
+    def map_offsets(self) -> dict[str, int]:
+        """Offset of each tensor map, by name, also of those in a struct of owners."""
+        offsets = self.of_kind("tensormap")
+        for name, kind in self.parameters:
+            if kind.startswith("owners"):
+                for owner in range(int(kind.removeprefix("owners"))):
+                    offsets[f"owner {owner}"] = self.offsets[name] + MAP_BYTES * owner
+        return offsets
 
     def patches(self) -> Mapping[str, Patch]:
         """The patch table: all but tensor maps, which the launch makes."""

@@ -13,6 +13,7 @@ from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.wgmma.family import tile
 from lapidist.launch import TensorMap
 from lapidist.planning.plans import Plan, make_plan
+from lapidist.problems.owners import Owners
 from lapidist.problems.problem import Problem
 from planned import H200, fake
 
@@ -25,6 +26,12 @@ WAYS = {
     "A by columns": ((512, 384, 256), (1, 512), None, {}),
     "sgemm": ((512, 512, 512), None, None, {"kernel": "sgemm"}),
     "a rung": ((512, 512, 512), None, None, {"kernel": "wgmma_clusters"}),
+    "rows of owners": (
+        (512, 512, 512),
+        None,
+        None,
+        {"kernel": "wgmma", "owners": Owners((4096, 1 << 21), 256)},
+    ),
     "rows shifted": ((200, 61, 97), None, None, {"kernel": "wgmma", "skewed": True}),
 }
 
@@ -35,7 +42,8 @@ def plan_of(way: str) -> Plan:
     a, b = fake((m, k), a_steps, dtype), fake((k, n), b_steps, dtype)
     kernel = kernel_named(more["kernel"]) if more else None
     config = tile(dtype, 64, 32, 3, skewed=True) if "skewed" in more else None
-    plan = make_plan(Problem.of(a, b, None, fake((m, n), None, dtype)), H200, kernel, config)
+    problem = Problem.of(a, b, None, fake((m, n), None, dtype), owners=more.get("owners"))
+    plan = make_plan(problem, H200, kernel, config)
     assert plan.problem.skewed == ("skewed" in more)
     return plan
 

@@ -10,7 +10,7 @@ import pytest
 
 from lapidist.device import chip
 from lapidist.distributed import plan
-from lapidist.distributed.exchange_plans import ON_THE_HOST, UNEVEN, WAYS, exchange_of, plan_of
+from lapidist.distributed.exchange_plans import NO_OWNERS, ON_THE_HOST, UNEVEN, WAYS, exchange_of, plan_of
 from lapidist.distributed.exchange_steps import Way
 from lapidist.distributed.exchange_times import NETWORK, NVLINK, Product, Reach, Times
 from lapidist.errors import ArgumentError
@@ -55,7 +55,7 @@ def test_times_are_those_that_two_cards_took(product: Product, rows: int, measur
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_large_products_hide_their_exchange(ranks: int) -> None:
     """By peers' memory a large product takes little more than alone; nothing is faster than alone."""
-    for product, way in (("all_gather_matmul", "push"), ("matmul_reduce_scatter", "slots")):
+    for product, way in (("all_gather_matmul", "push"), ("matmul_reduce_scatter", "tiles")):
         exchange = exchange_of(product, 65536, 8192, 8192, "bfloat16", ranks)  # type: ignore[arg-type]
         reach = replace(CARDS, ranks=ranks)
         assert plan_of(exchange, reach).seconds[0][0] == way
@@ -80,9 +80,22 @@ def test_calls_that_cannot_be_cut_take_the_collective() -> None:
     assert barred.way == "collective"
     assert [way for way, _ in barred.refused] == ["chunks", "push", "waiting"]
     uneven = plan_of(replace(LARGE, product="matmul_all_reduce", rows=8191), CARDS)
-    assert dict(uneven.refused) == {"chunks": UNEVEN, "slots": UNEVEN}
+    assert dict(uneven.refused) == {"chunks": UNEVEN, "slots": UNEVEN, "tiles": UNEVEN}
     assert plan_of(LARGE, Reach(2, None, NETWORK)).reason == ON_THE_HOST
     assert plan_of(replace(LARGE, ranks=1), Reach(1, chip("h200"), NVLINK)).way == "collective"
+
+
+def test_tiles_go_to_owners_of_whole_patches() -> None:
+    """Their rows are a multiple of 16, and lines start on 16 bytes, on Hopper; others take other ways."""
+    exchange = replace(LARGE, product="matmul_reduce_scatter")
+    assert plan_of(exchange, CARDS).way == "tiles"
+    for other in (
+        replace(exchange, rows=2 * 24),
+        replace(exchange, n=4100),
+        replace(exchange, dtype="float32"),
+    ):
+        assert dict(plan_of(other, CARDS).refused) == {"tiles": NO_OWNERS}
+    assert ("tiles", NO_OWNERS) in plan_of(exchange, replace(CARDS, device=chip("a100"))).refused
 
 
 def test_a_plan_prints_each_way() -> None:

@@ -18,8 +18,9 @@ from lapidist.distributed.product_options import Options
 from lapidist.distributed.row_products import RowProducts
 
 pytestmark = pytest.mark.frameworks
-# of the way "waiting", each shard by itself and in parts; and of one_shot, the rows of a rank alone
-WAYS = (*peer_products.WAYS, "waiting apart", "one_shot owned")
+# of the way "waiting", each shard by itself and in parts; of one_shot, the rows of a rank alone; with factors
+WITH_FACTORS = tuple(f"{way} factors" for way in ("push", "waiting", "waiting apart", "slots", "tiles"))
+WAYS = (*peer_products.WAYS, "waiting apart", "one_shot owned", *WITH_FACTORS)
 CALLS, ROWS, K, N = 4, 6, 4, 4
 ORDERS = 40
 
@@ -40,17 +41,25 @@ def gathers(way: str) -> bool:
 def operands(torch: Any, way: str, count: int, call: int) -> tuple[list[Any], list[Any]]:
     """Rows and a matrix of each rank, other ones in each call."""
     rows = ROWS if gathers(way) else ROWS * count
+    dtype = torch.float8_e4m3fn if way in WITH_FACTORS else torch.float32
     return (
-        [whole_numbers(torch, 100 * call + rank, rows, K) for rank in range(count)],
-        [whole_numbers(torch, 100 * call + 50 + rank, K, N) for rank in range(count)],
+        [whole_numbers(torch, 100 * call + rank, rows, K).to(dtype) for rank in range(count)],
+        [whole_numbers(torch, 100 * call + 50 + rank, K, N).to(dtype) for rank in range(count)],
     )
 
 
-def expected(torch: Any, way: str, a: list[Any], b: list[Any]) -> list[Any]:
+def factors_of(torch: Any, way: str, a: list[Any], call: int) -> list[Any]:
+    """Of each rank's rows, other ones in each call."""
+    if way not in WITH_FACTORS:
+        return [None] * len(a)
+    return [whole_numbers(torch, 7000 + 100 * call + rank, len(rows), 1) for rank, rows in enumerate(a)]
+
+
+def expected(torch: Any, way: str, a: list[Any], b: list[Any], owned: bool) -> list[Any]:
     if gathers(way):
         return [torch.cat(a) @ matrix for matrix in b]
     total = sum(left @ right for left, right in zip(a, b, strict=True))
-    return [total] * len(a) if way == "one_shot" else list(total.chunk(len(a)))
+    return [total] * len(a) if way == "one_shot" and not owned else list(total.chunk(len(a)))
 
 
 def results(
@@ -59,22 +68,29 @@ def results(
     """Whether each call's results are right on each rank. `captured`: replays of a graph with one call."""
     ranks = played.Ranks(count, seed, drop)
     given = [operands(torch, way, count, call) for call in range(CALLS)]
+    scales = [factors_of(torch, way, a, call) for call, (a, _) in enumerate(given)]
     way, _, form = way.partition(" ")
-    name = {"push": "gathered", "waiting": "gathered_in_kernel", "slots": "scattered", "one_shot": "reduced"}[
-        way
-    ]
+    name = {
+        "push": "gathered",
+        "waiting": "gathered_in_kernel",
+        "slots": "scattered",
+        "tiles": "scattered_by_tiles",
+        "one_shot": "reduced",
+    }[way]
     more = {"owned": True} if form == "owned" else {}
     outputs = []
-    for a, b in given:
+    for (a, b), scale in zip(given, scales, strict=True):
         outputs.append([])
         for rank, member in enumerate(ranks.members):
             if captured:
                 member.turns[way] = 0
-            result = getattr(member, name)(a[rank], None, RowProducts([b[rank]], Options()), **more)
+            result = getattr(member, name)(a[rank], scale[rank], RowProducts([b[rank]], Options()), **more)
             outputs[-1].append(result[0] if gathers(way) else result)
     ranks.run()
-    for (a, b), of_call in zip(given, outputs, strict=True):
-        pairs = zip(of_call, expected(torch, f"{way} {form}".strip(), a, b), strict=True)
+    for (a, b), scale, of_call in zip(given, scales, outputs, strict=True):
+        scaled = [rows.float() * (1 if of is None else of) for rows, of in zip(a, scale, strict=True)]
+        right_ones = expected(torch, way, scaled, [matrix.float() for matrix in b], form == "owned")
+        pairs = zip(of_call, right_ones, strict=True)
         yield from (torch.equal(result, right) for result, right in pairs)
 
 
@@ -111,7 +127,7 @@ def is_found(torch: Any, played: Any, way: str, drop: Any) -> bool:
 
 @pytest.mark.parametrize("flag", FLAGS)
 @pytest.mark.parametrize("action", ["wait", "signal", "clear"])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [way for way in WAYS if way not in WITH_FACTORS])
 def test_every_flag_is_needed(torch: Any, played: Any, way: str, action: str, flag: str) -> None:
     """Without one kind of waits, or of signals, of one rank."""
 
@@ -149,7 +165,7 @@ def test_steps_of_all_ranks_meet(way: Any) -> None:
             for step in steps[rank]:
                 multiplied += range(step.peer, step.end) if step.action == "await" else []
                 multiplied += [rank] if step.action == "add" and form.get("at_once") else []
-            assert sorted(multiplied) == ([rank] if way == "one_shot" else [*range(ranks)])
+            assert sorted(multiplied) == ([rank] if way in ("tiles", "one_shot") else [*range(ranks)])
 
 
 def test_shards_are_multiplied_as_they_arrive() -> None:

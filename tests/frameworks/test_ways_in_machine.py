@@ -69,6 +69,7 @@ WAYS = {
     "waiting": "gathered_in_kernel",
     "waiting apart": "gathered_in_kernel",
     "slots": "scattered",
+    "tiles": "scattered_by_tiles",
     "one_shot": "reduced",
 }
 
@@ -88,7 +89,7 @@ def is_right(torch: Any, way: str, seed: int, drop: Any = lambda *_: False) -> b
             if way.startswith(("push", "waiting")):
                 right.append(torch.cat(a).double() @ b[rank].double())
             else:
-                right.append(sum(terms).chunk(2)[rank] if way == "slots" else sum(terms))
+                right.append(sum(terms).chunk(2)[rank] if way in ("slots", "tiles") else sum(terms))
     ranks.run()
     return all(torch.equal(result.double(), exact) for result, exact in zip(results, right, strict=True))
 
@@ -111,6 +112,7 @@ def test_launches_of_all_ranks_meet(torch: Any, way: str) -> None:
         ("push", "wait", "arrived"),
         pytest.param("waiting", "signal", "arrived", marks=pytest.mark.survey),
         ("slots", "wait", "arrived"),
+        ("tiles", "wait", "arrived"),
         ("one_shot", "wait", "arrived"),
     ],
 )

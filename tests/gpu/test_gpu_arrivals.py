@@ -64,3 +64,35 @@ def test_a_wait_ends_at_its_limit(torch: Any) -> None:
     torch.cuda.synchronize()
     assert int(report[0]) == 1 + 2 * STEP
     assert torch.equal(result[: ROWS // 2], torch.full((ROWS // 2, 64), float(K), device="cuda"))
+
+
+@pytest.mark.parametrize("blocks", [1, K // 128], ids=["of rows", "along k"])
+def test_factors_arrive_with_their_rows(torch: Any, blocks: int) -> None:
+    """The copy engine brings all of them before the first part's flag, while the kernel holds all SMs."""
+    from lapidist.distributed.row_products import arriving
+
+    hopper(torch)
+    eight, n = torch.float8_e4m3fn, 1040
+    host = torch.randint(-3, 4, (ROWS, K)).to(eight).pin_memory()
+    factors = (2.0 ** torch.randint(-2, 3, (ROWS, blocks))).pin_memory()
+    b = torch.randint(-3, 4, (n, K), device="cuda").to(eight).t()
+    raised, copies = torch.ones(1, dtype=torch.int32).pin_memory(), torch.cuda.Stream()
+    report = torch.zeros(1, dtype=torch.int64).pin_memory()
+    spread = host.cuda().double() * factors.cuda().double().repeat_interleave(K // blocks, 1)
+    for _ in range(3):
+        rows = torch.full((ROWS, K), 127, device="cuda", dtype=torch.uint8).view(eight)  # NaN
+        scale = torch.full((ROWS, blocks), float("nan"), device="cuda")
+        flags = torch.zeros(PARTS * STEP, device="cuda", dtype=torch.int32)
+        out = torch.empty(ROWS, n, device="cuda", dtype=torch.float32)
+        torch.cuda.synchronize()
+        arrivals = Arrivals(flags.data_ptr(), report.data_ptr(), 10**11, ROWS // PARTS, STEP)
+        arriving(rows, b, None, out, USUAL, arrivals, (scale, None), None)
+        with torch.cuda.stream(copies):
+            scale.copy_(factors, non_blocking=True)
+            for part in range(PARTS):
+                lines = slice(part * ROWS // PARTS, (part + 1) * ROWS // PARTS)
+                rows[lines].view(torch.uint8).copy_(host[lines].view(torch.uint8), non_blocking=True)
+                flags[part * STEP :][:1].copy_(raised, non_blocking=True)
+        torch.cuda.synchronize()
+        assert int(report[0]) == 0
+        assert torch.equal(out.double(), spread @ b.double())

@@ -14,9 +14,10 @@ import pytest
 from in_turns import in_turns
 from lapidist.calls.bound import Bound
 from lapidist.calls.destination import output_of
-from lapidist.calls.operation import Operation, Types
+from lapidist.calls.operation import Factors, Operation, Types
 from lapidist.config import Config
 from lapidist.device import chip
+from lapidist.dtypes import numpy_dtype
 from lapidist.errors import RefusalError
 from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.wgmma.family import tile
@@ -40,7 +41,7 @@ CONFIGS = {
 
 
 class Rank(NamedTuple):
-    """`rows`: those of all ranks, of which its own are there."""
+    """`rows`, `factors`: those of all ranks, of which its own are there."""
 
     shard: Array
     rows: Array
@@ -50,27 +51,43 @@ class Rank(NamedTuple):
     launch: Launch
     result: Array
     scratch: Scratch | None
+    scale: Array | None = None
+    factors: Array | None = None
+
+
+def of_all(shard: Array, ranks: int, own: int) -> Array:
+    """Those of all ranks, of which this one's are there."""
+    rows = np.full((ranks * len(shard), shard.shape[1]), np.nan, shard.dtype)
+    rows[own * len(shard) : (own + 1) * len(shard)] = shard
+    return rows
 
 
 def rank_of(
-    shard: Array, ranks: int, own: int, b: Array, chunk: int, config: Config | None, limit: int = FOREVER
+    shard: Array,
+    ranks: int,
+    own: int,
+    b: Array,
+    chunk: int,
+    config: Config | None,
+    limit: int = FOREVER,
+    scale: Array | None = None,
 ) -> Rank:
     count = len(shard)
-    rows = np.full((ranks * count, shard.shape[1]), np.nan, shard.dtype)
-    rows[own * count : (own + 1) * count] = shard
+    rows = of_all(shard, ranks, own)
+    factors = None if scale is None else of_all(scale, ranks, own)
     flags = np.zeros(-(-len(rows) // chunk) * 2, np.int32)
     flags[::2][own * count // chunk : (own + 1) * count // chunk] = 1
     report = np.zeros(1, np.uint64)
     arrivals = Arrivals(flags.ctypes.data, report.ctypes.data, limit, chunk, 2)
-    bound = Bound(rows, b, None, None, Operation(types=Types(arrivals=arrivals)))
+    bound = Bound(rows, b, None, None, Operation(types=Types(arrivals=arrivals), factors=Factors(factors)))
     plan = make_plan(bound.problem(), H200, kernel_named("wgmma"), config)
     result, target = output_of(bound)
     scratch = Scratch(plan) if plan.workspace_bytes else None
-    launch = plan.launch(bound.a, bound.b, None, target, 1.0, 0.0, workspace=scratch)
-    further = [Memory(name, x.ctypes.data, x.nbytes, x) for name, x in (("flags", flags), ("report", report))]
-    return Rank(
-        shard, rows, flags, report, b, replace(launch, memory=(*launch.memory, *further)), result, scratch
-    )
+    further = bound.extra_pointers, bound.extras
+    launch = plan.launch(bound.a, bound.b, None, target, 1.0, 0.0, (0,) * 4, scratch, *further)
+    more = [Memory(name, x.ctypes.data, x.nbytes, x) for name, x in (("flags", flags), ("report", report))]
+    launch = replace(launch, memory=(*launch.memory, *more))
+    return Rank(shard, rows, flags, report, b, launch, result, scratch, scale, factors)
 
 
 def all_ranks(
@@ -93,6 +110,10 @@ def pushes(
         mine, count = ranks[own], len(ranks[own].shard)
         for distance in range(len(ranks) - 1, 0, -1):
             to = ranks[(own + distance) % len(ranks)]
+            if mine.scale is not None:
+                assert to.factors is not None
+                yield from range(20)  # kernels begin
+                devices.write(to.factors[own * count : (own + 1) * count], mine.scale)
             for first in range(0, count, chunk):
                 rows = slice(own * count + first, own * count + first + chunk)
                 flag = to.flags[rows.start // chunk * 2 :][:1]
@@ -109,8 +130,17 @@ def multiply(ranks: list[Rank], chunk: int, seed: int, early: bool = False) -> N
     Devices(seed).run([*(rank.launch for rank in ranks), *copies])
 
 
+def spread(rank: Rank) -> Array:
+    """The shard with its factors, of which there is one for each 128 of k, or for all."""
+    shard = rank.shard.astype("f8")
+    if rank.scale is None:
+        return shard
+    k = shard.shape[1]
+    return shard * rank.scale.repeat(128 if rank.scale.shape[1] > 1 else k, 1)[:, :k]
+
+
 def right(ranks: list[Rank]) -> bool:
-    everything = np.concatenate([rank.shard for rank in ranks]).astype("f8")
+    everything = np.concatenate([spread(rank) for rank in ranks])
     return all((rank.result.astype("f8") == everything @ rank.b.astype("f8")).all() for rank in ranks)
 
 
@@ -127,6 +157,27 @@ def test_tiles_wait_for_the_rows_that_they_have(rng: np.random.Generator, name: 
 def test_three_ranks_and_the_planners_config(rng: np.random.Generator) -> None:
     ranks = all_ranks(rng, 3, 64, 32, None)
     multiply(ranks, 32, 5)
+    assert right(ranks)
+
+
+def with_factors(rng: np.random.Generator, blocks: int) -> list[Rank]:
+    """Two ranks' rows of 8-bit floats, with so many factors a row."""
+    count, k, n = 64, 256, 48
+    ranks = []
+    for own in range(2):
+        shard, b = (
+            rng.integers(-3, 4, shape).astype(numpy_dtype("float8_e4m3fn")) for shape in ((count, k), (n, k))
+        )
+        scale = (2.0 ** rng.integers(-2, 3, (count, blocks))).astype(np.float32)
+        ranks.append(rank_of(shard, 2, own, b.T, 32, None, FOREVER, scale))
+    return ranks
+
+
+@pytest.mark.parametrize("blocks", [1, 2], ids=["of rows", "along k"])
+def test_factors_arrive_with_their_rows(rng: np.random.Generator, blocks: int) -> None:
+    """Also those that a warp of the producer loads ahead of the sums."""
+    ranks = with_factors(rng, blocks)
+    multiply(ranks, 32, blocks)
     assert right(ranks)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from datetime import timedelta
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -128,6 +129,63 @@ def epilogues_and_factors() -> None:
             part(eight, 0), matrix, scale_a=part(of_rows, 0), scale_b=of_columns, way=way
         )
         equal(result, expected)
+    factors_in_every_form()
+
+
+def factors_in_every_form() -> None:
+    """Each rank has other ones: one of all its rows, or by rows and 128 of k, or by squares of these."""
+    ranks, rank = torch.distributed.get_world_size(), torch.distributed.get_rank()
+    count, k = 130, 256
+    eight = whole_numbers(ranks * count, k).to(torch.float8_e4m3fn)
+    matrix = whole_numbers(N, k).to(torch.float8_e4m3fn).t()
+    for shape in ((), (1,), (count,), (count, 1), (count, 2), (2, 2)):
+        scales = 2.0 ** torch.randint(-2, 3, (ranks, *shape))
+        spread = scales.view(ranks, -1, *shape[1:] or (1,))
+        if spread.shape[1] == 2:
+            spread = spread.repeat_interleave(128, 1)[:, :count]
+        of_k = spread.expand(ranks, count, -1).repeat_interleave(k // spread.shape[2], 2)
+        expected = (eight.float() * of_k.flatten(0, 1)) @ matrix.float()
+        scale = scales[rank] if shape else float(scales[rank])
+        for way in ways_of("push", "waiting"):
+            equal(ours.all_gather_matmul(part(eight, 0), matrix, scale_a=scale, way=way), expected)
+    a, b = whole_numbers(count * ranks, k).to(eight.dtype), matrix
+    of_term = 2.0 ** torch.randint(-2, 3, (ranks, count * ranks))
+    total = sum((a.float() * of[:, None]) @ b.float() for of in of_term)
+    for way in ways_of("slots", "one_shot"):
+        equal(ours.matmul_reduce_scatter(a, b, scale_a=of_term[rank], way=way), part(total, 0))
+    with pytest.raises(ShapeError, match=r"scale_a: must be one factor, or of shape \(130,\), .*got \(3,\)"):
+        ours.all_gather_matmul(part(eight, 0), matrix, scale_a=torch.ones(3))
+
+
+def unequal_parts() -> None:
+    """Parts as torch.chunk cuts them: the last one is shorter, or even empty."""
+    ranks, rank = torch.distributed.get_world_size(), torch.distributed.get_rank()
+    for extent in (2 * ranks - 1, ranks + 1, 1):
+        a, b = (whole_numbers(*shape).requires_grad_() for shape in ((extent, 2, K), (K, N)))
+        expected, g = a @ b, whole_numbers(extent, 2, N)
+        of_a, of_b = torch.autograd.grad(expected, (a, b), g)
+
+        def own(tensor: Any, count: int = extent) -> Any:
+            parts = tensor.detach().chunk(ranks)
+            return parts[rank] if rank < len(parts) else tensor.detach()[count:]
+
+        for way in ("collective", "chunks", None):
+            shard, matrix = own(a).clone().requires_grad_(), b.detach().requires_grad_()
+            result = ours.all_gather_matmul(shard, matrix, extent=extent, way=way)
+            equal(result, expected)
+            equal(torch.autograd.grad(result, (shard, matrix), g), (own(of_a) * ranks, of_b))
+            column, line = part(a, 2).detach().requires_grad_(), part(b, 0).detach().requires_grad_()
+            result = ours.matmul_reduce_scatter(column, line, way=way)
+            equal(result, own(expected))
+            equal(torch.autograd.grad(result, (column, line), own(g)), (part(of_a, 2), part(of_b, 0)))
+        with torch.no_grad():
+            function = with_tile(tile=own(g).flatten(0, 1))
+            equal(ours.matmul_reduce_scatter(column, line, epilogue=function), own(expected * g))
+            eight, other = (tensor.detach().to(torch.float8_e4m3fn) for tensor in (a[:, 0], b))
+            factor = 2.0**rank
+            scaled = torch.cat([of * 2.0**place for place, of in enumerate(eight.float().chunk(ranks))])
+            result = ours.all_gather_matmul(own(eight), other, extent=extent, scale_a=factor)
+            equal(result, scaled @ other.float())
 
 
 def refusals() -> None:
@@ -135,12 +193,29 @@ def refusals() -> None:
     with pytest.raises(ShapeError, match="b: must be a matrix with k = 24; got"):
         ours.all_gather_matmul(a, b.T)
     with pytest.raises(ShapeError, match="must divide by the number of ranks"):
-        ours.matmul_reduce_scatter(a[:5], b)
+        ours.row_parallel_linear(a[:5], b.T.contiguous(), sequence_dim=0)
+    rank = torch.distributed.get_rank()
+    with pytest.raises(ShapeError, match=r"must be those of torch.chunk, .* of 5; got 5 of 5, 6 of 5"):
+        ours.all_gather_matmul(a[: 5 + rank], b, extent=5)
     wrong = "slots" if torch.cuda.is_available() else "push"
     with pytest.raises(ArgumentError, match=f"way: must be one that the plan offers; got '{wrong}'"):
         ours.all_gather_matmul(a, b, way=wrong)
     with pytest.raises(ArgumentError, match="must be None where gradients are recorded"):
         ours.matmul_all_reduce(a.requires_grad_(), b, epilogue=silu_of_sum(bias=b[0]))
+
+
+def first_calls_in_a_capture() -> None:
+    """Ranks cannot agree on a shape in a graph: an error on each, before anything travels."""
+    a, b, words = (
+        torch.ones(3, 5),
+        torch.ones(5, 7),
+        r"the first call of a shape agrees .* Call it once before",
+    )
+    capturing = {"is_available": lambda: True, "is_current_stream_capturing": lambda: True}
+    with mock.patch.multiple(torch.cuda, **capturing), pytest.raises(LaunchError, match=words):
+        ours.matmul_all_reduce(a, b)
+    ranks = torch.distributed.get_world_size()
+    equal(ours.matmul_all_reduce(a, b), torch.full((3, 7), 5.0 * ranks))
 
 
 # ---- gradients ----
@@ -303,7 +378,10 @@ def everything(device: str) -> None:
         sums(dtype)
     ways_have_the_same_bits()
     epilogues_and_factors()
+    unequal_parts()
     refusals()
+    if device == "cpu":
+        first_calls_in_a_capture()
     gradients()
     gradients_of_several()
     layers(device)
@@ -348,10 +426,12 @@ def bench(device: str) -> None:
     """The study of several cards, with products that take no time: all ways and peers that the host has."""
     study = importlib.import_module("lapidist_lab.bench.studies.several_cards")
     assert len(study.cases(2)) == 3 * len(study.EXTENTS) * len(study.ROWS)
-    for product in ("all_gather_matmul", "matmul_reduce_scatter", "matmul_all_reduce"):
-        rows = study.measured(study.Case(product, ROWS, N, K), device, "H200")
+    products = "all_gather_matmul", "matmul_reduce_scatter", "matmul_all_reduce"
+    for product, dtype in zip((*products, products[0]), ["bfloat16"] * 3 + ["float8_e4m3fn"], strict=True):
+        rows = study.measured(study.Case(product, ROWS, N, K, dtype), device, "H200")
         names = [product, f"{product}, chunks", f"alone, {product}", f"cublas + nccl, {product}"]
         assert [row.kernel for row in rows] == names
+        assert {row.dtype for row in rows} == {dtype}
         assert all(row.ok and row.seconds and row.mode == "parallel" for row in rows)
         assert [row.ratio for row in rows][2:] == [None, 1.0]
         assert all(row.peer == "cublas + nccl" for row in rows if row.ratio)
@@ -428,6 +508,33 @@ def graphs() -> None:
             equal(result, by_way(way, a, b))
 
 
+def tiles() -> None:
+    """One product stores its tiles at the owners of their rows, in calls and in replays of a graph."""
+    ranks, rank = torch.distributed.get_world_size(), torch.distributed.get_rank()
+    for rows, k, n in ((64, 144, 72), (512, 256, 8192), (4096, 520, 1040), (96, 4096, 256)):
+        a, b = (whole_numbers(*shape, dtype=torch.bfloat16) for shape in ((rows, ranks * k), (ranks * k, n)))
+        mine, matrix, total = part(a, 1), part(b, 0), a.float() @ b.float()
+        for _ in range(3):
+            how = {"out_dtype": torch.float32, "way": "tiles"}
+            equal(ours.matmul_reduce_scatter(mine, matrix, **how), part(total, 0))
+            equal(ours.matmul_all_reduce(mine, matrix, **how), total)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            result = ours.matmul_reduce_scatter(mine, matrix, **how)
+        for _ in range(5):
+            mine.mul_(-1)
+            total = -total
+            graph.replay()
+            equal(result, part(total, 0))
+        a, b = torch.randn(rows, k).bfloat16(), torch.randn(k, n).bfloat16() * (rank + 1)
+        by_slots = ours.matmul_reduce_scatter(a, b, way="slots")
+        equal(
+            ours.matmul_reduce_scatter(a, b, way="tiles", invariant=True),
+            ours.matmul_reduce_scatter(a, b, way="slots", invariant=True),
+        )
+        torch.testing.assert_close(ours.matmul_reduce_scatter(a, b, way="tiles"), by_slots)
+
+
 def a_late_rank() -> None:
     """The stream, or the kernel, goes on after the time limit, and the next call names the rank."""
     a, b = (whole_numbers(*shape, dtype=torch.bfloat16) for shape in ((ROWS, K), (K, N)))
@@ -461,6 +568,7 @@ def on_cards(device: str) -> None:
     compiled_graphs(device)
     graphs()
     shards_in_parts()
+    tiles()
     a_late_rank()
 
 

@@ -92,7 +92,7 @@ class MachineBackend(Backend):
                 launch = plan.launch(
                     *operands, *numbers, skipped, scratch, bound.extra_pointers, bound.extras
                 )
-                run(replace(launch, memory=(*launch.memory, *aside, *flags_of(plan.problem))))
+                run(replace(launch, memory=(*launch.memory, *aside, *memory_of_ranks(plan.problem))))
                 scratch.require_zero_flags()
         if bound.epilogue and values:
             for second_pass in bound.epilogue.passes(before):
@@ -119,9 +119,15 @@ class MachineBackend(Backend):
             run_lists(plan, batch.calls_of(launch), batch.extras, launch.addresses)
 
 
-def flags_of(problem: Problem) -> tuple[Memory, ...]:
-    """What kernels read and write of rows that arrive."""
-    arrivals = problem.arrivals
+def memory_of_ranks(problem: Problem) -> tuple[Memory, ...]:
+    """What kernels read and write of rows that arrive, and that others own."""
+    arrivals, owners = problem.arrivals, problem.owners
+    if owners is not None:
+        d = problem.d.transposed() if problem.transposed else problem.d
+        nbytes = ((owners.rows - 1) * d.row_stride + d.cols) * problem.element_bytes[3]
+        return tuple(
+            Memory(f"owner {place}", address, nbytes, None) for place, address in enumerate(owners.addresses)
+        )
     if arrivals is None:
         return ()
     rows = problem.n if problem.transposed else problem.m

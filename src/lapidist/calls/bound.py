@@ -332,6 +332,7 @@ class Bound:
             invariant=self.operation.types.invariant,
             triangle=self.operation.types.triangle,
             arrivals=self.operation.types.arrivals,
+            owners=self.operation.types.owners,
         )
         return problem if inputs.alignment is None else with_alignment(problem, inputs.alignment)
 

@@ -17,6 +17,7 @@ from lapidist.errors import ArgumentError, explained
 if TYPE_CHECKING:
     from lapidist.epilogues.tracing import BoundEpilogue
     from lapidist.problems.arrivals import Arrivals
+    from lapidist.problems.owners import Owners
 
 
 def is_array(value: object) -> bool:
@@ -37,6 +38,7 @@ class Types(NamedTuple):
     invariant: bool = False  # the bits of a row do not depend on other rows
     triangle: str = ""  # or "lower", "upper": the half of D that must be right
     arrivals: Arrivals | None = None  # of rows of a while the kernel runs
+    owners: Owners | None = None  # of rows of the result
     bits: int = 0  # that a caller asked of a product
 
 

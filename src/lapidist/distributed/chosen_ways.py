@@ -10,6 +10,7 @@ from lapidist.distributed.exchange_steps import Way
 from lapidist.distributed.exchange_times import NETWORK, Product, Reach
 from lapidist.distributed.group_facts import members_of, reach_of, require_alike
 from lapidist.distributed.peer_memory import peers_of
+from lapidist.distributed.row_factors import row_factors
 from lapidist.distributed.row_products import RowProducts
 from lapidist.errors import ArgumentError
 
@@ -63,13 +64,13 @@ def plan_for(product: Product, rows: Any, products: RowProducts, group: Any) -> 
 def gathered(rows: Any, scale: Any, products: RowProducts, group: Any, way: Way | None) -> list[Any]:
     """Products of all ranks' rows."""
     call: Product = "all_gather_matmul"
+    scale = row_factors(scale, rows)
     way = agreed_way(call, rows, scale, products, group, way)
     if members_of(group).ranks == 1:
         return products.multiply(rows, scale)
     if way == "waiting" and products.options.chunks is not None:
         way = "push"  # a batch of chunks has no rows that arrive
     if way in ("push", "waiting"):
-        scale = exchange_ways.factors_of_all(scale, rows, group, call)
         peers = peers_of(group, rows.device)
         return (peers.gathered if way == "push" else peers.gathered_in_kernel)(rows, scale, products)
     if way == "chunks":
@@ -80,6 +81,7 @@ def gathered(rows: Any, scale: Any, products: RowProducts, group: Any, way: Way 
 def scattered(rows: Any, scale: Any, products: RowProducts, group: Any, way: Way | None) -> Any:
     """This rank's rows of the sum of all ranks' products."""
     call: Product = "matmul_reduce_scatter"
+    scale = row_factors(scale, rows)
     way = agreed_way(call, rows, scale, products, group, way)
     return scattered_by(way, rows, scale, products, group, call)
 
@@ -88,8 +90,12 @@ def scattered_by(way: Way, rows: Any, scale: Any, products: RowProducts, group: 
     ranks = members_of(group).ranks
     if ranks == 1:
         return products.multiply(rows, scale)[0]
+    if way == "tiles" and not products.stores_sums:
+        way = "slots"
     if way == "slots":
         return peers_of(group, rows.device).scattered(rows, scale, products)
+    if way == "tiles":
+        return peers_of(group, rows.device).scattered_by_tiles(rows, scale, products)
     if way == "one_shot":
         return peers_of(group, rows.device).reduced(rows, scale, products, owned=True)
     if way == "chunks":
@@ -100,6 +106,7 @@ def scattered_by(way: Way, rows: Any, scale: Any, products: RowProducts, group: 
 def reduced(rows: Any, scale: Any, products: RowProducts, group: Any, way: Way | None) -> Any:
     """The sum of all ranks' products, on every rank."""
     call: Product = "matmul_all_reduce"
+    scale = row_factors(scale, rows)
     way = agreed_way(call, rows, scale, products, group, way)
     ranks = members_of(group).ranks
     if ranks == 1:

@@ -13,11 +13,13 @@ from lapidist.dtypes import outputs_of, size_of
 from lapidist.errors import ArgumentError
 from lapidist.kernels.tma_alignment import TMA_ALIGNMENT
 from lapidist.kernels.wgmma.family import MATHS
+from lapidist.kernels.wgmma.tiles import PATCH_ROWS
+from lapidist.launch import MOST_OWNERS
 
 WAYS: dict[Product, tuple[Way, ...]] = {
     "all_gather_matmul": ("collective", "chunks", "push", "waiting"),
-    "matmul_reduce_scatter": ("collective", "chunks", "slots", "one_shot"),
-    "matmul_all_reduce": ("collective", "chunks", "slots", "one_shot"),
+    "matmul_reduce_scatter": ("collective", "chunks", "slots", "tiles", "one_shot"),
+    "matmul_all_reduce": ("collective", "chunks", "slots", "tiles", "one_shot"),
 }
 MEANINGS: dict[Way, str] = {
     "collective": "torch's collective, then the product, or the other way round",
@@ -25,12 +27,14 @@ MEANINGS: dict[Way, str] = {
     "push": "copies push shards to the other cards, products start with the shard at hand",
     "waiting": "copies push shards, and the product's kernel waits for the shard that a tile needs",
     "slots": "products are stored to a slot at their owner, who adds in the order of ranks",
+    "tiles": "one product stores each tile to a slot at its owner, who adds in the order of ranks",
     "one_shot": "each rank adds all ranks' terms where they lie",
 }
-PEER_WAYS = ("push", "waiting", "slots", "one_shot")
+PEER_WAYS = ("push", "waiting", "slots", "tiles", "one_shot")
 ON_THE_HOST = "the ranks are processes on the host, whose cores copy and multiply"
 UNEVEN = "the rows do not divide by the number of ranks"
 NO_WAITS = "no kernel multiplies these types, or lines of k, and waits for rows: it needs Hopper"
+NO_OWNERS = "no kernel stores these types, or rows, at their owners: it needs Hopper, and 16 rows at once"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +65,26 @@ def refusal_of(way: Way, exchange: Exchange, reach: Reach, barred: str) -> str:
         return UNEVEN
     if way in PEER_WAYS and reach.no_peers:
         return reach.no_peers
+    if way == "tiles" and not may_store(exchange, reach):
+        return NO_OWNERS
     return "" if way != "waiting" or may_wait(exchange, reach) else NO_WAITS
 
 
 def may_wait(exchange: Exchange, reach: Reach) -> bool:
     """Whether there is a kernel that waits for rows of A (gemm/wgmma/arrivals.cuh)."""
+    return is_for_wgmma(exchange, reach) and exchange.k * exchange.size % TMA_ALIGNMENT == 0
+
+
+def may_store(exchange: Exchange, reach: Reach) -> bool:
+    """Whether there is a kernel that stores rows of D at their owners (gemm/wgmma/owners.cuh)."""
+    aligned = exchange.n * exchange.result_size % TMA_ALIGNMENT == 0
+    whole = exchange.rows_of_a_rank % PATCH_ROWS == 0 and exchange.ranks <= MOST_OWNERS
+    return is_for_wgmma(exchange, reach) and aligned and whole
+
+
+def is_for_wgmma(exchange: Exchange, reach: Reach) -> bool:
     hopper = reach.device is not None and reach.device.capability == (9, 0)
-    aligned = exchange.k * exchange.size % TMA_ALIGNMENT == 0
-    return hopper and exchange.dtype in MATHS and aligned
+    return hopper and exchange.dtype in MATHS
 
 
 @cache

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 Stream = Literal["products", "copies"]
 Action = Literal["multiply", "await", "copy", "push", "wait", "clear", "signal", "add"]
 Flag = Literal["arrived", "free"]
-Way = Literal["collective", "chunks", "push", "waiting", "slots", "one_shot"]
+Way = Literal["collective", "chunks", "push", "waiting", "slots", "tiles", "one_shot"]
 
 
 class Step(NamedTuple):
@@ -88,8 +88,10 @@ def scatter_steps(rank: int, ranks: int, at_once: bool = False) -> list[Step]:
     return steps + freed(rank, ranks)
 
 
-def one_shot_steps(rank: int, ranks: int) -> list[Step]:
-    """A rank stores its term to its memory, and adds all ranks' terms where they lie."""
+def stored_once_steps(rank: int, ranks: int) -> list[Step]:
+    """One product, whose tiles are stored to the memory of those who own its rows, who add them. Of one_shot
+    a rank stores all of it to its own memory, and adds all ranks' terms where they lie.
+    """
     others = peers_after(rank, ranks)
     return [
         *(Step("products", "wait", peer, "free") for peer in others),
@@ -111,4 +113,10 @@ def freed(rank: int, ranks: int) -> list[Step]:
     return steps
 
 
-STEPS = {"push": gather_steps, "waiting": waiting_steps, "slots": scatter_steps, "one_shot": one_shot_steps}
+STEPS = {
+    "push": gather_steps,
+    "waiting": waiting_steps,
+    "slots": scatter_steps,
+    "tiles": stored_once_steps,
+    "one_shot": stored_once_steps,
+}

@@ -90,7 +90,8 @@ class Times:
             return self.one_shot()
         if product == "all_gather_matmul":
             return self.gathered(CHUNKS if way == "chunks" else 1)
-        scattered = self.slots() if way == "slots" else self.scattered(CHUNKS if way == "chunks" else 1)
+        by_peers = {"slots": self.slots, "tiles": self.tiles}
+        scattered = by_peers[way]() if way in by_peers else self.scattered(CHUNKS if way == "chunks" else 1)
         if product == "matmul_reduce_scatter":
             return scattered
         shard = exchange.rows_of_a_rank * exchange.n * exchange.result_size
@@ -189,6 +190,13 @@ class Times:
         sent = max(product, block / links.written) + 2 * links.flag_seconds
         flags = 2 * (exchange.ranks - 1) * links.flag_seconds
         return (exchange.ranks - 1) * sent + product + flags + self.sum_of(exchange.rows_of_a_rank)
+
+    def tiles(self) -> float:
+        """One product, under all of which its tiles travel."""
+        exchange, links, others = self.exchange, self.links, self.exchange.ranks - 1
+        stored = others * exchange.rows_of_a_rank * exchange.n * exchange.result_size
+        product = max(self.product(exchange.rows), stored / links.written)
+        return product + 4 * others * links.flag_seconds + self.sum_of(exchange.rows_of_a_rank)
 
     def one_shot(self) -> float:
         exchange, links = self.exchange, self.links

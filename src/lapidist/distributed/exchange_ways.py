@@ -10,6 +10,7 @@ import torch
 
 from lapidist.distributed.collectives import exchange, gather
 from lapidist.distributed.exchange_times import CHUNKS
+from lapidist.distributed.row_factors import of_rows
 from lapidist.distributed.row_products import RowProducts
 
 SMALL = 1 << 20  # bytes of a term below which all ranks get all terms: one collective in place of two
@@ -22,11 +23,9 @@ def chunks_of(rows: int) -> Iterator[slice]:
     return (slice(start, end) for start, end in pairwise(ends))
 
 
-def factors_of_all(scale: Any, rows: Any, group: Any, call: str) -> Any:
-    """The factors of all ranks' rows; a factor of everything is the same on all ranks."""
-    if scale is None or scale.ndim < 2 or scale.shape[0] != rows.shape[0]:
-        return scale
-    return gather(scale, group, call).wait().flatten(0, 1)
+def factors_of_all(scale: Any, group: Any, call: str) -> Any:
+    """The factors of all ranks' rows."""
+    return None if scale is None else gather(scale, group, call).wait().flatten(0, 1)
 
 
 # ---- rows of all ranks ----
@@ -34,14 +33,14 @@ def factors_of_all(scale: Any, rows: Any, group: Any, call: str) -> Any:
 
 def gather_then_multiply(rows: Any, scale: Any, products: RowProducts, group: Any, call: str) -> list[Any]:
     everything = gather(rows, group, call).wait().flatten(0, 1)
-    return products.multiply(everything, factors_of_all(scale, rows, group, call))
+    return products.multiply(everything, factors_of_all(scale, group, call))
 
 
 def gather_in_chunks(rows: Any, scale: Any, products: RowProducts, group: Any, call: str) -> list[Any]:
     """All gathers start at once, and run one after the other under the products of what is there."""
     chunks = list(chunks_of(rows.shape[0]))
     under_way = [gather(rows[chunk], group, call) for chunk in chunks]
-    scale = factors_of_all(scale, rows, group, call)
+    scale = factors_of_all(scale, group, call)
     ranks = None
     for chunk, exchanged in zip(chunks, under_way, strict=True):
         parts = exchanged.wait()
@@ -50,16 +49,9 @@ def gather_in_chunks(rows: Any, scale: Any, products: RowProducts, group: Any, c
             outs = products.new(rows, ranks, rows.shape[0])
         for rank in range(ranks):
             first = rank * rows.shape[0]
-            factors = of_rows(scale, slice(first + chunk.start, first + chunk.stop), ranks * rows.shape[0])
+            factors = of_rows(scale, slice(first + chunk.start, first + chunk.stop))
             products.multiply(parts[rank], factors, [out[rank, chunk] for out in outs])
     return [out.flatten(0, 1) for out in outs]
-
-
-def of_rows(scale: Any, rows: slice, total: int) -> Any:
-    """The factors of some rows of all."""
-    if scale is None or scale.ndim < 2 or scale.shape[0] != total:
-        return scale
-    return scale[rows]
 
 
 # ---- sums over ranks ----
@@ -80,7 +72,7 @@ def scatter_in_chunks(rows: Any, scale: Any, products: RowProducts, group: Any, 
         (terms,) = products.new(rows, ranks, chunk.stop - chunk.start)
         for rank in range(ranks):
             part = slice(rank * owned + chunk.start, rank * owned + chunk.stop)
-            products.multiply(rows[part], of_rows(scale, part, rows.shape[0]), [terms[rank]])
+            products.multiply(rows[part], of_rows(scale, part), [terms[rank]])
         under_way.append((chunk, exchange(terms, group, call)))
     (out,) = products.new(rows, owned)
     for chunk, exchanged in under_way:

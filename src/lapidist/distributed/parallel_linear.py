@@ -16,7 +16,9 @@ from lapidist.distributed.parallel_products import (
 from lapidist.distributed.product_gradients import Entered, Shared
 from lapidist.distributed.product_options import Options
 from lapidist.distributed.row_products import RowProducts, in_rows, in_shape, require_fit
+from lapidist.distributed.unequal_parts import place_in
 from lapidist.dtypes import IEEE, Precision
+from lapidist.errors import ShapeError
 
 
 def column_parallel_linear(
@@ -116,6 +118,12 @@ def row_parallel_linear(
     if sequence_dim is None:
         total = matmul_all_reduce(input, weight, group, **how)
         return total if bias is None else total + bias
+    extent, (_, ranks) = input.shape[sequence_dim], place_in(group)
+    if extent % ranks:
+        raise ShapeError(
+            f"input: its extent along sequence_dim must divide by the number of ranks, {ranks}, as layers"
+            f" take equal parts; got {extent}. Pad it, or use matmul_reduce_scatter"
+        )
     total = matmul_reduce_scatter(input, weight, group, dim=sequence_dim, **how)
     if bias is None:
         return total

@@ -13,8 +13,9 @@ from lapidist.distributed.group_facts import group_of, members_of
 from lapidist.distributed.product_gradients import Gathered, Reduced, Scattered, recorded, require_plain
 from lapidist.distributed.product_options import Options
 from lapidist.distributed.row_products import RowProducts, finished, in_rows, in_shape, require_fit
+from lapidist.distributed.unequal_parts import equal_parts, equal_shard, first_of
 from lapidist.dtypes import IEEE, Precision
-from lapidist.errors import ArgumentError, ShapeError
+from lapidist.errors import ArgumentError
 
 
 def all_gather_matmul(
@@ -23,6 +24,7 @@ def all_gather_matmul(
     group: Any = None,
     *,
     dim: int = 0,
+    extent: int | None = None,
     trans_b: bool = False,
     bias: Any = None,
     out_dtype: Any = None,
@@ -38,18 +40,20 @@ def all_gather_matmul(
     Parameters
     ----------
     a_shard : tensor
-        This rank's part of a, which is split along `dim`: the same shape on all ranks.
+        This rank's part of a, which is split along `dim`: the same shape on all ranks, without `extent`.
     b : tensor or list of tensors
         This rank's matrix. Several (q, k and v, say) share one gather.
     group : torch.distributed.ProcessGroup or DeviceMesh of one dimension, optional
         The ranks; all by default.
     dim : int
         The dimension along which a, and so the result, is put together.
+    extent : int, optional
+        a's extent along `dim`, if parts are those of torch.chunk, of which the last ones may be shorter.
     trans_b, out_dtype, precision, scale_a, invariant
-        As in `lapidist.gemm`; `scale_a` has the factors of this rank's rows.
+        As in `lapidist.gemm`; `scale_a` has the factors of this rank's rows, which travel with them.
     bias, scale_b, epilogue : optional
         As in `lapidist.gemm`; with several b, lists of one for each.
-    way : {"collective", "chunks", "push"}, optional
+    way : {"collective", "chunks", "push", "waiting"}, optional
         In place of the plan's.
 
     Returns
@@ -58,6 +62,8 @@ def all_gather_matmul(
     """
     several = isinstance(b, list | tuple)
     matrices = list(b) if several else [b]
+    if extent is not None:
+        a_shard, scale_a = equal_shard(a_shard, scale_a, dim, extent, group)
     biases, scales, epilogues = (
         one_each(name, value, len(matrices), several)
         for name, value in (("bias", bias), ("scale_b", scale_b), ("epilogue", epilogue))
@@ -66,6 +72,7 @@ def all_gather_matmul(
         require_no_more(scale_a, scale_b, epilogue)
         how: dict[str, Any] = {"trans_b": trans_b, "precision": precision, "invariant": invariant, "way": way}
         shaped = in_graph("gather", a_shard, matrices, biases, group, dim, out_dtype, **how)
+        shaped = [first_of(result, dim, extent) for result in shaped]
         return shaped if several else shaped[0]
     group = group_of(group)
     rows, leading = in_rows(a_shard, dim, "a_shard")
@@ -78,7 +85,7 @@ def all_gather_matmul(
         results = Gathered.apply(rows, group, options, way, *matrices, *padded)
     else:
         results = gathered(rows, scale_a, products, group, way)
-    shaped = [in_shape(result, leading, dim) for result in results]
+    shaped = [first_of(in_shape(result, leading, dim), dim, extent) for result in results]
     return shaped if several else shaped[0]
 
 
@@ -105,9 +112,9 @@ def matmul_reduce_scatter(
     a, b : tensors
         This rank's columns of a and rows of b.
     group : torch.distributed.ProcessGroup or DeviceMesh of one dimension, optional
-        The ranks; all by default. Their number divides a's extent along `dim`.
+        The ranks; all by default.
     dim : int
-        The dimension along which the sum is split.
+        The dimension along which the sum is split, as torch.chunk splits it.
     trans_b, out_dtype, precision, scale_a, scale_b, invariant
         As in `lapidist.gemm`, for this rank's term.
     epilogue : optional
@@ -115,37 +122,36 @@ def matmul_reduce_scatter(
     chunks : int, optional
         Cuts k of all ranks into so many parts, a power of two, which a binary tree adds: every number of
         ranks that divides it gives the same bits, and `matmul_in_chunks` on one card does.
-    way : {"collective", "chunks", "slots"}, optional
+    way : {"collective", "chunks", "slots", "tiles", "one_shot"}, optional
         In place of the plan's.
 
     Returns
     -------
     tensor
     """
+    require_no_factors(chunks, scale_a, scale_b)
+    a, scale_a, own = equal_parts(a, scale_a, dim, group)
     if is_compiling():
         require_no_more(scale_a, scale_b, epilogue)
         how = {"trans_b": trans_b, "precision": precision, "invariant": invariant, "chunks": chunks}
-        return in_graph("scatter", a, [b], (), group, dim, out_dtype, **how, way=way)[0]
+        return first_of(in_graph("scatter", a, [b], (), group, dim, out_dtype, **how, way=way)[0], dim, own)
     group = group_of(group)
     rows, leading = in_rows(a, dim, "a")
     members = members_of(group)
-    require_no_factors(chunks, scale_a, scale_b)
     parts = chunks_of_rank(chunks, members.ranks, rows.shape[1], invariant)
     options = Options(trans_b, out_dtype, precision, invariant, parts)
     products = RowProducts([b], options, present(scale_b))
     require_fit(rows, products)
     dtype = products.result_dtype(rows)
-    if leading[0] % members.ranks:
-        raise ShapeError(
-            f"a: its extent along dim must divide by the number of ranks, {members.ranks}; got {leading[0]}."
-            " Pad it, or use matmul_all_reduce"
-        )
     if recorded(rows, b):
         require_plain(scale_a, scale_b, epilogue)
         total = finished(Scattered.apply(rows, group, options, way, b), None, dtype)
     else:
-        total = finished(scattered(rows, scale_a, products, group, way), epilogue, dtype)
-    return in_shape(total, leading, dim)
+        total = scattered(rows, scale_a, products, group, way)
+        if own is not None:
+            total = total[: own * (len(rows) // leading[0])]
+        total = finished(total, epilogue, dtype)
+    return first_of(in_shape(total, leading, dim), dim, own)
 
 
 def matmul_all_reduce(
@@ -178,7 +184,7 @@ def matmul_all_reduce(
     chunks : int, optional
         Cuts k of all ranks into so many parts, a power of two, which a binary tree adds: every number of
         ranks that divides it gives the same bits, and `matmul_in_chunks` on one card does.
-    way : {"collective", "chunks", "slots", "one_shot"}, optional
+    way : {"collective", "chunks", "slots", "tiles", "one_shot"}, optional
         In place of the plan's.
 
     Returns

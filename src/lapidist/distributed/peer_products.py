@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import groupby
+from math import prod
 from typing import Any, Protocol
 
 from lapidist.distributed.exchange_steps import STEPS, Action, Flag, Step, Stream, Way
 from lapidist.distributed.exchange_times import PARTS
-from lapidist.distributed.exchange_ways import of_rows
+from lapidist.distributed.row_factors import of_rows
 from lapidist.distributed.row_products import RowProducts
 
 BUFFERS = 2
@@ -86,7 +87,7 @@ class PeerProducts:
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
         self.turns = dict.fromkeys(WAYS, 0)
-        self._views: dict[Any, tuple[Any, list[list[Any]]]] = {}
+        self._known: dict[Any, tuple[Any, list[list[list[Any]]]]] = {}
 
     def turn(self, way: Way) -> int:
         """The buffer of this call; the next call has the other one."""
@@ -162,20 +163,20 @@ class PeerProducts:
     # ---- the ways ----
 
     def gathered(self, rows: Any, scale: Any, products: RowProducts) -> list[Any]:
-        """Products of all ranks' rows. `scale`: the factors of all of them."""
+        """Products of all ranks' rows. `scale`: the factors of this rank's, which travel with them."""
         rank, ranks = self.memory.rank, self.memory.ranks
-        parts, buffer = self.parts("push", rows, ranks)
+        sent = [rows] if scale is None else [rows, scale]
+        views, buffer = self.parts("push", ranks, *sent)
         outs = products.new(rows, ranks, rows.shape[0])
 
         def multiply(step: Step) -> None:
             peer = step.peer
-            shard = rows if peer == rank else parts[rank][peer]
-            first = peer * rows.shape[0]
-            factors = of_rows(scale, slice(first, first + rows.shape[0]), ranks * rows.shape[0])
-            products.multiply(shard, factors, [out[peer] for out in outs])
+            shard, *factors = sent if peer == rank else [parts[rank][peer] for parts in views]
+            products.multiply(shard, only(factors), [out[peer] for out in outs])
 
         def push(step: Step) -> None:
-            parts[step.peer][rank].copy_(rows)
+            for tensor, parts in zip(sent, views, strict=True):
+                parts[step.peer][rank].copy_(tensor)
 
         self.run("push", buffer, {"multiply": multiply, "push": push})
         return [out.flatten(0, 1) for out in outs]
@@ -186,13 +187,13 @@ class PeerProducts:
         """
         rank, ranks, count = self.memory.rank, self.memory.ranks, rows.shape[0]
         together = rows.numel() * rows.element_size() < LEAST_PART
-        parts, of_ranks, buffer = shard_parts(rows), *self.whole("waiting", rows, ranks)
+        parts, sent = shard_parts(rows), [rows] if scale is None else [rows, scale]
+        (of_ranks, *factors), buffer = self.whole("waiting", ranks, *sent)
         outs = products.new(rows, ranks, count)
-        of_part = count // parts
+        of_part, mine = count // parts, slice(rank * count, (rank + 1) * count)
 
         def multiply(step: Step) -> None:
-            factors = of_rows(scale, slice(rank * count, (rank + 1) * count), ranks * count)
-            products.multiply(rows, factors, [out[rank] for out in outs])
+            products.multiply(rows, scale, [out[rank] for out in outs])
 
         def multiply_awaiting(step: Step) -> None:
             shards = slice(step.peer, step.end)
@@ -201,15 +202,18 @@ class PeerProducts:
             arrivals = self.memory.arrivals(first, of_part, PARTS // parts)
             products.multiply(
                 of_ranks[rank][lines],
-                of_rows(scale, lines, ranks * count),
+                only([of_all[rank][lines] for of_all in factors]),
                 [out[shards].flatten(0, 1) for out in outs],
                 arrivals,
             )
 
         def copy(step: Step) -> None:
-            of_ranks[rank][rank * count : (rank + 1) * count].copy_(rows)
+            for tensor, everything in zip(sent, (of_ranks, *factors), strict=True):
+                everything[rank][mine].copy_(tensor)
 
         def push(step: Step) -> None:
+            if scale is not None and step.part == 0:  # before any part's flag
+                factors[0][step.peer][mine].copy_(scale)
             first = step.part * of_part
             at = rank * count + first
             of_ranks[step.peer][at : at + of_part].copy_(rows[first : first + of_part])
@@ -228,13 +232,12 @@ class PeerProducts:
         rank, ranks = self.memory.rank, self.memory.ranks
         owned = rows.shape[0] // ranks
         (out,) = products.new(rows, owned)
-        parts, buffer = self.parts("slots", out, ranks)
+        (parts,), buffer = self.parts("slots", ranks, out)
         at_once = ranks == 2 and products.adds_in_product(rows)
 
         def term(peer: int, to: Any, other: Any = None) -> None:
             block = slice(peer * owned, (peer + 1) * owned)
-            factors = of_rows(scale, block, rows.shape[0])
-            products.multiply(rows[block], factors, [to], added=other)
+            products.multiply(rows[block], of_rows(scale, block), [to], added=other)
 
         def multiply(step: Step) -> None:
             term(step.peer, parts[step.peer][rank])
@@ -248,11 +251,28 @@ class PeerProducts:
         self.run("slots", buffer, {"multiply": multiply, "add": add}, at_once=at_once)
         return out
 
+    def scattered_by_tiles(self, rows: Any, scale: Any, products: RowProducts) -> Any:
+        """The same by one product, whose tiles are stored where their rows are owned."""
+        rank, ranks = self.memory.rank, self.memory.ranks
+        (out,) = products.new(rows, rows.shape[0] // ranks)
+        (of_ranks,), buffer = self.whole("tiles", ranks, out)
+        slots = [everything.unflatten(0, (ranks, -1)) for everything in of_ranks]
+
+        def multiply(step: Step) -> None:
+            own = [slot[step.peer] for slot in slots]
+            products.multiply_to_owners(rows, scale, own, of_ranks[rank], (rank + 1) % ranks)
+
+        def add(_: Step) -> None:
+            products.sum_of(slots[rank], out)
+
+        self.run("tiles", buffer, {"multiply": multiply, "add": add})
+        return out
+
     def reduced(self, rows: Any, scale: Any, products: RowProducts, owned: bool = False) -> Any:
         """The sum of all ranks' products. `owned`: this rank's rows of it."""
         memory, count = self.memory, rows.shape[0]
         (term,) = products.new(rows, count)
-        parts, buffer = self.parts("one_shot", term, 1)
+        (parts,), buffer = self.parts("one_shot", 1, term)
         terms = [part for (part,) in parts]
         mine = slice(memory.rank * count // memory.ranks, (memory.rank + 1) * count // memory.ranks)
         out = term[mine] if owned else term
@@ -266,37 +286,44 @@ class PeerProducts:
         self.run("one_shot", buffer, {"multiply": multiply, "add": add})
         return out
 
-    def whole(self, way: Way, like: Any, ranks: int) -> tuple[list[Any], int]:
-        """For each rank its buffer, with the rows of all ranks one after the other."""
-        buffer = self.turn(way)
-        size = like.numel() * like.element_size() * ranks
-        of_ranks = self.memory.buffers(way, buffer, size)
-        shape = (ranks * like.shape[0], *like.shape[1:])
-        return [of_rank[:size].view(like.dtype).view(shape) for of_rank in of_ranks], buffer
+    def whole(self, way: Way, ranks: int, *likes: Any) -> tuple[list[list[Any]], int]:
+        """For each tensor, for each rank: those of all ranks in its buffer, one after the other."""
+        shapes = [((ranks * like.shape[0], *like.shape[1:]), like.dtype) for like in likes]
+        views, buffer = self._views(way, 1, shapes)
+        return [[part for (part,) in of_ranks] for of_ranks in views], buffer
 
-    def parts(self, way: Way, like: Any, count: int) -> tuple[list[list[Any]], int]:
-        """For each rank the parts of its buffer, of a tensor's shape and type, and the buffer's number."""
-        size = like.numel() * like.element_size()
-        stride = -(-size // ALIGNMENT) * ALIGNMENT
+    def parts(self, way: Way, count: int, *likes: Any) -> tuple[list[list[list[Any]]], int]:
+        """For each tensor, for each rank: parts of its buffer, of that shape and type; and its number."""
+        return self._views(way, count, [(tuple(like.shape), like.dtype) for like in likes])
+
+    def _views(self, way: Way, count: int, shapes: Sequence[Any]) -> tuple[list[list[list[Any]]], int]:
+        """Parts of each shape and type; those of one shape follow each other."""
+        sizes = [prod(shape) * dtype.itemsize for shape, dtype in shapes]
+        strides = [-(-size // ALIGNMENT) * ALIGNMENT for size in sizes]
         buffer = self.turn(way)
-        of_ranks = self.memory.buffers(way, buffer, count * stride)
-        key = way, buffer, like.shape, like.dtype
-        cached = self._views.get(key)
+        of_ranks = self.memory.buffers(way, buffer, count * sum(strides))
+        key = way, buffer, count, *shapes
+        cached = self._known.get(key)
         if cached is None or cached[0] is not of_ranks:  # larger buffers are others
-            if len(self._views) >= VIEWS:
-                self._views.clear()
-            cached = (
-                of_ranks,
-                [
+            if len(self._known) >= VIEWS:
+                self._known.clear()
+            views, first = [], 0
+            for (shape, dtype), size, stride in zip(shapes, sizes, strides, strict=True):
+                starts = range(first, first + count * stride, stride or 1)
+                views.append(
                     [
-                        of_rank[part * stride : part * stride + size].view(like.dtype).view(like.shape)
-                        for part in range(count)
+                        [of_rank[at : at + size].view(dtype).view(shape) for at in starts]
+                        for of_rank in of_ranks
                     ]
-                    for of_rank in of_ranks
-                ],
-            )
-            self._views[key] = cached
+                )
+                first += count * stride
+            cached = self._known[key] = of_ranks, views
         return cached[1], buffer
+
+
+def only(values: Sequence[Any]) -> Any:
+    """One value, if there is one."""
+    return values[0] if values else None
 
 
 def shard_parts(rows: Any) -> int:

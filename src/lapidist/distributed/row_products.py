@@ -16,6 +16,7 @@ from lapidist.calls.operation import Factors, Operation, epilogue_checked, is_in
 from lapidist.distributed.chunk_products import columns_in_chunks, dtype_of_sums, sum_of_chunks
 from lapidist.distributed.collectives import sum_by_tree, sum_of_terms
 from lapidist.distributed.product_options import Options
+from lapidist.distributed.row_factors import of_rows
 from lapidist.dtypes import outputs_of
 from lapidist.epilogues.expressions import Tile
 from lapidist.epilogues.functions import cast
@@ -25,6 +26,7 @@ from lapidist.epilogues.tracing import epilogue as lapidist_epilogue
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.new_arrays import torch_dtype
 from lapidist.problems.arrivals import Arrivals
+from lapidist.problems.owners import Owners
 
 MATRIX = 2  # dimensions
 
@@ -116,10 +118,29 @@ class RowProducts:
             device=options.device,
         )
 
+    def multiply_to_owners(self, rows: Any, scale: Any, slots: Sequence[Any], like: Any, first: int) -> None:
+        """One product, whose rows are stored to these slots in equal shares, those of the `first` one before
+        others. `like`: a result of all rows, which is not written.
+        """
+        owned, options = len(slots[0]), self.options
+        if not rows.is_cuda and options.device is None:  # NumPy stores to one matrix
+            for place, slot in enumerate(slots):
+                share = slice(place * owned, (place + 1) * owned)
+                self.multiply(rows[share], of_rows(scale, share), [slot])
+            return
+        owners = Owners(tuple(slot.data_ptr() for slot in slots), owned, first)
+        scale_b = self.scales[0] if self.scales else None
+        over_ranks(rows, self.matrices[0], None, like, options, (scale, scale_b), None, owners=owners)
+
     def adds_in_product(self, rows: Any) -> bool:
         """Whether a product may add another rank's term, with the bits of a sum of two rounded terms."""
         name = str(self.dtype(rows)).removeprefix("torch.")
         return self.options.chunks is None and name in CASTS and not self.biases
+
+    @property
+    def stores_sums(self) -> bool:
+        """Whether a product stores its sums as they are, in one launch."""
+        return self.options.chunks is None and not self.biases and not self.epilogues
 
     def sum_of(self, terms: Sequence[Any], out: Any = None) -> Any:
         """The sum of all ranks' terms."""
@@ -170,9 +191,25 @@ def arriving(
     factors: tuple[Any, Any],
     epilogue: Any,
 ) -> Any:
-    """A product of rows that arrive while it runs. No other kernel can stand in for the one that waits."""
+    """A product of rows that arrive while it runs."""
+    return over_ranks(rows, matrix, bias, out, options, factors, epilogue, arrivals)
+
+
+def over_ranks(
+    rows: Any,
+    matrix: Any,
+    bias: Any,
+    out: Any,
+    options: Options,
+    factors: tuple[Any, Any],
+    epilogue: Any,
+    arrivals: Arrivals | None = None,
+    owners: Owners | None = None,
+) -> Any:
+    """A product whose kernel waits for rows, or stores rows at their owners. No other one can stand in."""
     invariant = is_invariant(options.invariant)
-    types = types_named(None, None, options.precision, None, invariant)._replace(arrivals=arrivals)
+    types = types_named(None, None, options.precision, None, invariant)
+    types = types._replace(arrivals=arrivals, owners=owners)
     operation = Operation(
         trans_b=options.trans_b,
         beta=0.0 if bias is None else 1.0,

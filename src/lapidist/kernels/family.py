@@ -74,6 +74,7 @@ class Family(ABC):
     parameters: Parameters
     takes_groups = False  # whether its blocks find groups of ragged operands (share/groups.cuh)
     awaits_rows = False  # whether its blocks wait for rows of A that arrive meanwhile
+    has_owners = False  # whether its blocks store rows of D at their owners
     scalar_schedules: ScalarSchedules | None = None
     scalar_model: ScalarModel | None = None
 
@@ -87,7 +88,7 @@ class Family(ABC):
     def macros(self, problem: Problem) -> Mapping[str, object]:
         """The macros that the source gets for this problem."""
 
-    def constants(self, problem: Problem) -> Mapping[str, int]:
+    def constants(self, problem: Problem) -> Mapping[str, Any]:
         """Parameters that follow from the problem, beyond those of parameters.constants."""
         return {}
 

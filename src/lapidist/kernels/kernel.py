@@ -284,6 +284,8 @@ class Kernel:
             return f"its blocks find no groups; these matrices have {ragged}"
         if problem.arrivals is not None and not self.family.awaits_rows:
             return "its blocks read A at once, and do not wait for rows that arrive"
+        if problem.owners is not None and not self.family.has_owners:
+            return "its blocks store D to one matrix, not to owners of its rows"
         if problem.modes.routes and not self.family.takes_modes(problem):
             return f"it takes matrices as they lie; these have {problem.modes}"
         if problem.fused is not None and self.kind != "production":

@@ -30,10 +30,12 @@ def block_of(parameters: Parameters, problem: Problem) -> ParameterBlock:
     modes = (MODES,) if problem.modes.routes and MODES not in parameters else ()
     ragged = (("ragged", "ragged"),) if problem.modes.ragged else ()
     arrivals = (("arrivals", "arrivals"),) if problem.arrivals else ()
+    owners = (problem.owners.parameter,) if problem.owners else ()
     operands = len(problem.fused.operands) if problem.fused else 0
     fused = (("epilogue", f"epilogue{operands}"),) if operands else ()
     return laid_out(
-        (*parameters, *lists, *scales, *modes, *ragged, *arrivals, *fused), SCALARS[problem.accumulator]
+        (*parameters, *lists, *scales, *modes, *ragged, *arrivals, *owners, *fused),
+        SCALARS[problem.accumulator],
     )
 
 

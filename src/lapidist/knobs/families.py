@@ -157,6 +157,7 @@ FAMILY: Knobs = (
         0,
         MACRO,
     ),
+    Knob("OWNERS", "ranks that own rows of D, each with a map of its own; 0: D is one matrix", 0, MACRO),
     Knob("TRIANGLE", "1: only tiles that meet D's lower triangle are computed; 2: its upper one", 0),
     Knob("BOTH_HALVES", "1: such tiles are stored a second time, transposed", 0),
     BATCHED,

@@ -170,7 +170,7 @@ def planned_at_once(problem: Problem, device: Device) -> Plan | None:
     """The plan by the best binary of the problem's class: it has the order in which k is summed, and takes no
     table of all costs. None: no set serves the problem, or a measurement says what is fastest.
     """
-    if problem.modes.ragged or problem.triangle or problem.arrivals:
+    if problem.modes.ragged or problem.triangle or problem.arrivals or problem.owners:
         return None
     best = (invariant_at_once if problem.invariant else best_of_class)(problem, device)
     if best is None or look_up(problem, device)[0] is not None:

@@ -13,10 +13,11 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_ty
 from lapidist.problems.arrivals import Arrivals
 from lapidist.problems.epilogue_layout import Fused
 from lapidist.problems.matrix import Matrix
+from lapidist.problems.owners import Owners
 from lapidist.problems.ragged import Ragged
 
 # Names of types that modules of the fields import for type checkers alone.
-NAMES = {"Arrivals": Arrivals, "Fused": Fused, "Matrix": Matrix, "Ragged": Ragged}
+NAMES = {"Arrivals": Arrivals, "Fused": Fused, "Matrix": Matrix, "Owners": Owners, "Ragged": Ragged}
 
 
 class Field(NamedTuple):

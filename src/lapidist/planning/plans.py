@@ -259,7 +259,7 @@ class Plan:
 
     def placed_maps(self, at: Mapping[str, int]) -> tuple[tuple[int, TensorMap], ...]:
         """The tensor maps, each with its offset in the parameters."""
-        offsets = self.kernel.family.block(self.problem).offsets
+        offsets = self.kernel.family.block(self.problem).map_offsets
         return tuple((offsets[name], tensor_map) for name, tensor_map in self.tensor_maps(at).items())
 
     def tensor_maps(self, at: Mapping[str, int]) -> dict[str, TensorMap]:
@@ -268,7 +268,7 @@ class Plan:
         """
         family, problem = self.kernel.family, self.problem
         maps = family.maps(problem, self.config, at, self._peers)
-        names = [name for name, kind in family.parameters if kind == "tensormap"]
+        names = family.block(problem).map_offsets
         if problem.k > 0:
             return {name: maps[name] for name in names}
         return {name: maps[name] if name == "d_map" else nothing_at(at["D"], maps[name]) for name in names}

@@ -75,10 +75,10 @@ def key_of(problem: Problem) -> tuple[Hashable, ...] | None:
     in_vectors = line % VECTOR_BYTES == 0, n % 4 == 0, k % 4 == 0
     types = problem.dtype, problem.b_dtype, problem.out_dtype, problem.accumulator, problem.precision
     flags = problem.in_place, problem.one_alpha, problem.transposed, problem.skewed, problem.triangle
-    waits = problem.arrivals is not None
+    over_ranks = problem.arrivals is not None, problem.owners is not None and len(problem.owners.addresses)
     scaling = problem.scaling  # without strides of factors, which are parameters of the kernel
     factors = () if scaling is AS_THEY_ARE else (scaling.a.kind, scaling.b.kind, scaling.promoted)
-    return (*types, *flags, waits, a, b, c, d, rows, *in_vectors, factors)
+    return (*types, *flags, *over_ranks, a, b, c, d, rows, *in_vectors, factors)
 
 
 def layout_of(matrix: Matrix) -> tuple[str, int] | None:

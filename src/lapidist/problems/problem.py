@@ -20,6 +20,7 @@ from lapidist.problems.scaling import AS_THEY_ARE, Scaling
 if TYPE_CHECKING:
     from lapidist.problems.arrivals import Arrivals
     from lapidist.problems.epilogue_layout import Fused
+    from lapidist.problems.owners import Owners
 
 GRID_BATCH_LIMIT = 65535  # blocks along y and along z of a grid
 VECTOR_BYTES = 16  # the widest load: alignment beyond it makes no difference
@@ -55,6 +56,7 @@ class Problem:
     skewed: bool = False  # for configs that shift unaligned rows of A, in place of packing them
     triangle: str = ""  # or "lower", "upper", BOTH: the half of D that must be right; its mirror follows
     arrivals: Arrivals | None = None  # of rows of A while the kernel runs
+    owners: Owners | None = None  # of rows of D
     facts: dict[Any, Any] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )  # cached_fact.py
@@ -130,6 +132,7 @@ class Problem:
         invariant: bool = False,
         triangle: str = "",
         arrivals: Arrivals | None = None,
+        owners: Owners | None = None,
     ) -> Problem:
         """The operands must fit together; calls checks that and names those that do not."""
         batch = d.shape[:-2]
@@ -156,6 +159,7 @@ class Problem:
             invariant=invariant,
             triangle=triangle,
             arrivals=arrivals,
+            owners=owners,
         )
         return problem.collapsed().row_major().stacked()
 
@@ -204,6 +208,7 @@ class Problem:
             invariant=self.invariant,
             triangle=OTHER_HALF[self.triangle],
             arrivals=self.arrivals,
+            owners=self.owners,
         )
 
     def with_rows(self, rows: int) -> Problem:
@@ -282,6 +287,7 @@ class Problem:
             f" {self.layouts}{beta}{swapped}{routed}{', invariant' * self.invariant}"
             f"{self.triangle and f', {self.triangle} triangle'}"
             f"{'' if self.arrivals is None else f', in chunks of {self.arrivals.rows} rows that arrive'}"
+            f"{'' if self.owners is None else f', {self.owners.rows} rows to each owner'}"
         )
 
 

@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from lapidist.launch import Maps, TensorMap
+from lapidist.launch import MAP_BYTES, Maps, TensorMap
 
-MAP_BYTES = 128
 MOST_ENCODINGS = 256  # encodings of each map
 SOURCES = "A", "B", "D", "workspace"
 DISTANCE = 1 << 46  # distance of invented addresses, larger than any address of a GPU
@@ -68,7 +67,9 @@ class EncodedMaps:
 
     def _encode_anew(self, dependency: MapDependency, addresses: Addresses) -> bytes:
         address = addresses[dependency.source]
-        if address % ALIGNMENT == dependency.low:
+        if dependency.fixed:
+            tensor_map = dependency.of_first
+        elif address % ALIGNMENT == dependency.low:
             tensor_map = replace(dependency.of_first, address=address + dependency.ahead)
         else:
             tensor_map = dict(self._maps(named(addresses)))[dependency.offset]
@@ -79,12 +80,13 @@ class EncodedMaps:
 
 
 class MapDependency:
-    """Which address a map depends on, and its value for one address."""
+    """Which address a map depends on, and its value for one address. `fixed`: none, as of rows' owners."""
 
-    __slots__ = ("ahead", "contents", "low", "of_first", "offset", "source")
+    __slots__ = ("ahead", "contents", "fixed", "low", "of_first", "offset", "source")
 
     def __init__(self, offset: int, source: int, address: int, of_first: TensorMap) -> None:
-        self.offset, self.source, self.of_first = offset, source, of_first
+        self.offset, self.source, self.of_first = offset, max(source, 0), of_first
+        self.fixed = source < 0
         self.ahead, self.low = of_first.address - address, address % ALIGNMENT
         self.contents: dict[int, bytes] = {}
 

@@ -59,7 +59,7 @@ extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, RESIDENT)
           i64 c_outer, i64 d_line, i64 d_inner, i64 d_outer, const __grid_constant__ Schedule schedule,
           Workspace workspace, Scales scales,
           const __grid_constant__ Order order MODES_PARAMETER RAGGED_PARAMETER ARRIVALS_PARAMETER
-              EPILOGUE_PARAMETER) {
+              OWNERS_PARAMETER EPILOGUE_PARAMETER) {
   if (!BATCHED)
     batch = batches = 1, a_inner = a_outer = b_inner = b_outer = c_inner = c_outer = d_inner = d_outer = 0;
   if (RAGGED == RAGGED_ROWS) M = MANY_LINES;
@@ -74,7 +74,7 @@ extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, RESIDENT)
   let_next_launch_start();
   if (RAGGED && threadIdx.x == GROUPS * 128) tma_prefetch_map(&a_map), tma_prefetch_map(&b_map);
 
-  const Product product = {{M, N, K, batch, batches},
+  const Product product = {{M, N, K, batch, batches OWNERS_PASSED},
                            alpha,
                            beta,
                            a_map,

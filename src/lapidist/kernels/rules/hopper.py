@@ -197,6 +197,12 @@ HALF_PATCH = (
         ),
     ),
     Rule(
+        lambda c, f: (c.bn != HALF_PATCHED) | (f.problem.owners is None),
+        lambda c, f: (
+            f"lines of a box may have two owners, as tiles of {c.bn} columns begin between two boxes"
+        ),
+    ),
+    Rule(
         lambda c, f: (c.bn != HALF_PATCHED) | (f.out_size > 1),
         lambda c, f: (
             f"TMA writes from multiples of {TMA_ALIGNMENT} bytes on; tiles of {c.bn} bytes begin elsewhere"

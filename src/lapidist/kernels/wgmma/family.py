@@ -43,9 +43,9 @@ from lapidist.kernels.wgmma.operands import (
 )
 from lapidist.kernels.wgmma.registers import config_macros
 from lapidist.kernels.wgmma.shared import leaves_room, wgmma_shared
-from lapidist.kernels.wgmma.tiles import stores_both_halves, tiles_of_triangle
+from lapidist.kernels.wgmma.tiles import PATCH_ROWS, stores_both_halves, tiles_of_triangle
 from lapidist.kernels.wgmma.warpgroups import Warpgroups
-from lapidist.launch import TensorMap
+from lapidist.launch import MOST_OWNERS, TensorMap
 from lapidist.problems.modes import PLAIN
 from lapidist.problems.problem import BOTH, Problem
 from lapidist.problems.ragged import COLS, DEPTH, ROWS
@@ -58,6 +58,7 @@ MAPS: Parameters = (("a_map", "tensormap"), ("b_map", "tensormap"))
 class Wgmma(Warpgroups):
     takes_groups = True
     awaits_rows = True
+    has_owners = True
     parameters: Parameters = (
         *SIZES,
         ("batch", "i32"),
@@ -86,6 +87,7 @@ class Wgmma(Warpgroups):
             or refuse_strided("B", problem.b)
             or refuse_groups(problem)
             or refuse_arrivals(problem)
+            or refuse_owners(problem)
         )
 
     def takes_modes(self, problem: Problem) -> bool:
@@ -114,19 +116,22 @@ class Wgmma(Warpgroups):
             **epilogue(problem),
             **groups(problem),
             **({} if problem.arrivals is None else {"ARRIVALS": 1 + problem.transposed}),
+            **({} if problem.owners is None else {"OWNERS": len(problem.owners.addresses)}),
             **problem.scaling.defines(),
             **problem.modes.defines(),
         }
 
-    def constants(self, problem: Problem) -> Mapping[str, int]:
+    def constants(self, problem: Problem) -> Mapping[str, Any]:
         """The strides between lines of A, B and D, and the outer extent of a batch."""
         (_, _, a_line), (_, _, b_line) = lines_of(problem)
         d_line = line(problem.d, not transposed_d(problem))[2]
+        owners = problem.owners
         return {
             "a_line": a_line,
             "b_line": b_line,
             "d_line": d_line,
             "batches": problem.batch[0] if len(problem.batch) > 1 else 1,
+            **({} if owners is None else {"owners": (owners.rows, owners.first)}),
         }
 
     def scratch(self, problem: Problem) -> tuple[int, int]:
@@ -206,6 +211,24 @@ def refuse_arrivals(problem: Problem) -> str | None:
         return "it waits for rows of A of one plain product"
     if packed(problem)[problem.transposed] or problem.skewed:
         return "A is packed, or shifted, before it knows which rows are there; its lines start anywhere"
+    return None
+
+
+def refuse_owners(problem: Problem) -> str | None:
+    """TMA stores lines of D, which must be the caller's rows, to the map of their owner."""
+    if problem.owners is None:
+        return None
+    if problem.batch or problem.modes != PLAIN or problem.triangle or problem.skewed or not problem.k:
+        return "it stores rows of one plain product at their owners"
+    if len(problem.owners.addresses) > MOST_OWNERS:
+        return f"a launch has maps of {MOST_OWNERS} owners at most; there are {len(problem.owners.addresses)}"
+    if problem.c is not None or problem.fused is not None:
+        return "owners get sums as they are, without C and without functions of them"
+    if not copies_out(problem) or transposed_d(problem) != problem.transposed:
+        return "TMA stores rows of D that start on multiples of 16 bytes"
+    together = PATCH_ROWS * (4 if problem.transposed else 1)
+    if problem.owners.rows % together:
+        return f"TMA stores {together} rows at once, which have one owner; it has {problem.owners.rows}"
     return None
 
 

@@ -82,8 +82,21 @@ def family_maps(problem: Problem, config: Config, at: Mapping[str, int], peers: 
         if copies_out(problem)
         else nothing_at(at["D"], a_map)  # the kernel does not use it
     )
-    maps = {"a_map": a_map, "b_map": b_map, "d_map": d_map}
+    maps = {"a_map": a_map, "b_map": b_map, "d_map": d_map, **maps_of_owners(problem, d_map)}
     return maps if problem.modes.ragged is None else clipped_maps(maps, problem.modes.ragged)
+
+
+def maps_of_owners(problem: Problem, d_map: TensorMap) -> dict[str, TensorMap]:
+    """D's map, cut into the rows of each owner."""
+    if problem.owners is None:
+        return {}
+    (columns, total, *others), rows = d_map.shape, problem.owners.rows
+    return {
+        f"owner {place}": replace(
+            d_map, address=address, shape=(columns, min(rows, total - place * rows), *others)
+        )
+        for place, address in enumerate(problem.owners.addresses)
+    }
 
 
 # which maps have lines that groups cut, by the extent that is cut

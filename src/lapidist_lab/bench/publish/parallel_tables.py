@@ -59,6 +59,7 @@ def every_way(data: Data) -> str:
     rows = [record for record in data.of(MODE) if record.kind != "peer"]
     columns = (
         ("call", lambda record: record.kernel),
+        ("type", lambda record: short_name(record.dtype)),
         ("rows x n x k of a card", lambda record: shape_words(*shape_of(record))),
         ("chip", lambda record: short_chip(record.device)),
         ("time", lambda record: time_words(record.seconds)),

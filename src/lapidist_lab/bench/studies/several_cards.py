@@ -1,7 +1,7 @@
 """Products over the cards of a host, beside NCCL with cuBLAS and torch's own products over symmetric memory.
 
 `torchrun --nproc-per-node 2 -m lapidist_lab.bench.studies.several_cards FILE` writes its Records to FILE.
-With `--skip 15 --count 15` it takes cases 15 to 29.
+With `--skip 15 --count 15` it takes cases 15 to 29, with `--dtype float8_e4m3fn` 8-bit floats with factors.
 Every way of a call is timed; the plan's has the call's name alone."""
 
 from __future__ import annotations
@@ -20,14 +20,25 @@ from typing import Any, NamedTuple
 
 from lapidist.backends.gpu.driver import query_device
 from lapidist.build.compile_policy import VARIABLE, WAIT
-from lapidist.distributed.exchange_plans import PEER_WAYS, WAYS, plan
+from lapidist.distributed.exchange_plans import PEER_WAYS, WAYS, exchange_of, plan_of
 from lapidist.distributed.exchange_times import Product
+from lapidist.kernels.wgmma.tiles import PATCH_ROWS
 from lapidist.planning.plans import make_plan
 from lapidist.planning.warm import build_all, builds_of
 from lapidist.problems.arrivals import Arrivals
+from lapidist.problems.owners import Owners
 from lapidist.problems.problem import Problem, dense_problem
+from lapidist.problems.scaling import LINES, Scale, Scaling
 from lapidist_lab.bench.protocol.conditions import gather
 from lapidist_lab.bench.protocol.record import Record, write_run
+from lapidist_lab.bench.studies.scaled_cards import (
+    EIGHT_BITS,
+    Factors,
+    gathered_scaled,
+    in_eight_bits,
+    multiplied,
+    scattered_scaled,
+)
 
 MODE, GATHER, PEER = "parallel", "all_gather_matmul", "cublas + nccl"
 SYMMETRIC, ONE_SHOT, ALONE = "torch.ops.symm_mem", "cublas + one-shot all-reduce", "alone"
@@ -36,8 +47,9 @@ FEW = 512  # rows up to which all cards read all terms
 ROUNDS, GRAPH_SECONDS = 9, 2e-3
 BOUND = 0.02  # of the largest value: terms are rounded to bf16 before they are added
 PROTOCOL = (
-    f"bf16, normal numbers; a graph of calls of {GRAPH_SECONDS * 1e3:.0f} ms, median of {ROUNDS} replays, in"
-    " turns; time of the slowest rank; ratio: the fastest peer's time over this one"
+    "normal numbers, e4m3 with factors of rows and columns, results in bf16; a graph of calls of"
+    f" {GRAPH_SECONDS * 1e3:.0f} ms, median of {ROUNDS} replays, in turns; time of the slowest rank; ratio:"
+    " the fastest peer's time over this one"
 )
 EXTENTS = ((8192, 8192), (28672, 8192), (8192, 28672))  # of all ranks: the result's columns, and k
 ROWS = (16, 64, 512, 4096, 8192)
@@ -51,53 +63,71 @@ class Case(NamedTuple):
     rows: int
     n: int
     k: int
+    dtype: str = "bfloat16"
 
 
-def cases(ranks: int) -> list[Case]:
+def is_scaled(case: Case) -> bool:
+    return case.dtype == EIGHT_BITS
+
+
+def cases(ranks: int, dtype: str = "bfloat16") -> list[Case]:
     extents = {
         product: [(n // ranks, k) if product == GATHER else (n, k // ranks) for n, k in EXTENTS]
         for product in WAYS
     }
-    return [Case(product, rows, *pair) for product in WAYS for pair in extents[product] for rows in ROWS]
+    return [
+        Case(product, rows, *pair, dtype) for product in WAYS for pair in extents[product] for rows in ROWS
+    ]
 
 
-def operands(case: Case, device: str) -> tuple[Any, Any]:
+def operands(case: Case, device: str) -> tuple[Any, Any, Factors]:
     """This rank's."""
     import torch
     import torch.distributed as dist
 
     rows = case.rows // dist.get_world_size() if case.product == GATHER else case.rows
-    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    dtype = torch.bfloat16 if device == "cuda" and not is_scaled(case) else torch.float32
     a = torch.randn(rows, case.k, device=device, dtype=dtype)
-    return a, torch.randn(case.n, case.k, device=device, dtype=dtype).t()
+    b = torch.randn(case.n, case.k, device=device, dtype=dtype)
+    if not is_scaled(case):
+        return a, b.t(), None
+    (a, of_rows), (b, of_columns) = in_eight_bits(a), in_eight_bits(b)
+    return a, b.t(), (of_rows, of_columns.t())
 
 
-def peers(case: Case, a: Any, b: Any) -> dict[str, Call]:
+def peers(case: Case, a: Any, b: Any, factors: Factors) -> dict[str, Call]:
     """torch's, the first of which results are compared with."""
     import torch
     import torch.distributed as dist
 
     ranks, name = dist.get_world_size(), dist.group.WORLD.group_name
     everything = a.new_empty(case.rows, case.k)
-    part = a.new_empty(case.rows // ranks, case.n)
+    part = a.new_empty(case.rows // ranks, case.n, dtype=torch.bfloat16 if factors else a.dtype)
+    of_all = factors and (factors[0].new_empty(case.rows, 1), factors[1])
 
     def gathered() -> Any:
-        dist.all_gather_into_tensor(everything, a)
-        return torch.mm(everything, b)
+        dist.all_gather_into_tensor(everything.view(torch.uint8), a.view(torch.uint8))
+        if factors and of_all:
+            dist.all_gather_into_tensor(of_all[0], factors[0])
+        return multiplied(everything, b, of_all)
 
     def scattered() -> Any:
-        dist.reduce_scatter_tensor(part, torch.mm(a, b))
+        dist.reduce_scatter_tensor(part, multiplied(a, b, factors))
         return part
 
     def reduced() -> Any:
-        total = torch.mm(a, b)
+        total = multiplied(a, b, factors)
         dist.all_reduce(total)
         return total
 
     def gathered_symmetric() -> Any:
+        if factors:
+            return gathered_scaled(a, b, factors, name)
         return torch.ops.symm_mem.fused_all_gather_matmul(a, [b], 0, name)[1][0]
 
     def scattered_symmetric() -> Any:
+        if factors:
+            return scattered_scaled(a, b, factors, name)
         return torch.ops.symm_mem.fused_matmul_reduce_scatter(a, b, "sum", 0, name)
 
     by_collective, by_symmetric = {
@@ -109,40 +139,52 @@ def peers(case: Case, a: Any, b: Any) -> dict[str, Call]:
     if a.device.type == "cuda" and by_symmetric is not None:
         contenders[SYMMETRIC] = by_symmetric
     if a.device.type == "cuda" and by_symmetric is None and case.rows <= FEW:
-        contenders[ONE_SHOT] = one_shot(a, b)
+        contenders[ONE_SHOT] = one_shot(a, b, factors)
     return contenders
 
 
-def contenders_of(case: Case, a: Any, b: Any) -> dict[str, Call]:
+def contenders_of(case: Case, a: Any, b: Any, factors: Factors) -> dict[str, Call]:
+    import torch
     import torch.distributed as dist
 
     import lapidist
     import lapidist.distributed
+    from lapidist.distributed.group_facts import reach_of
 
     call = getattr(lapidist.distributed, case.product)
-    chosen = plan(case.product, case.rows, case.n, case.k, group=dist.group.WORLD)
+    group = dist.group.WORLD
+    reach = reach_of(group)
+    how: dict[str, Any] = {}
+    if factors:
+        how = {"scale_a": factors[0], "scale_b": factors[1], "out_dtype": torch.bfloat16}
+    size = torch.bfloat16.itemsize
+    sizes = case.rows, case.n, case.k, case.dtype, reach.ranks, size
+    chosen = plan_of(exchange_of(case.product, *sizes), reach)
     ways = [way for way in WAYS[case.product] if a.device.type == "cuda" or way not in PEER_WAYS]
     ours = {
-        case.product if way == chosen.way else f"{case.product}, {way}": partial(call, a, b, way=way)
+        case.product if way == chosen.way else f"{case.product}, {way}": partial(call, a, b, way=way, **how)
         for way in ways
         if way not in dict(chosen.refused)
     }
-    everything = a.new_empty(case.rows, case.k).normal_()
-    return {**ours, ALONE: partial(lapidist.matmul, everything, b), **peers(case, a, b)}
+    everything = torch.randn(case.rows, case.k, device=a.device).to(a.dtype)
+    if factors:
+        how["scale_a"] = torch.ones(case.rows, 1, device=a.device)
+    alone = partial(lapidist.gemm, everything, b, **how)
+    return {**ours, ALONE: alone, **peers(case, a, b, factors)}
 
 
-def one_shot(a: Any, b: Any) -> Call:
+def one_shot(a: Any, b: Any, factors: Factors) -> Call:
     """cuBLAS, and torch's all-reduce that reads all cards' memory."""
     import torch
     import torch.distributed as dist
     import torch.distributed._symmetric_memory as symmetric
 
     name = dist.group.WORLD.group_name
-    term = symmetric.empty(a.shape[0], b.shape[1], dtype=a.dtype, device=a.device)
+    term = symmetric.empty(a.shape[0], b.shape[1], dtype=torch.bfloat16, device=a.device)
     symmetric.rendezvous(term, name)
 
     def reduced() -> Any:
-        torch.mm(a, b, out=term)
+        multiplied(a, b, factors, out=term)
         return torch.ops.symm_mem.one_shot_all_reduce(term, "sum", name)
 
     return reduced
@@ -156,10 +198,14 @@ def compile_ahead(chosen: Sequence[Case], ranks: int, device: Any) -> None:
         own = case.rows // ranks
         counts = {case.rows, own}
         for rows in counts:
-            problem = dense_problem(rows, case.n, case.k, "bfloat16", "rc")
+            problem = dense_problem(rows, case.n, case.k, case.dtype, "rc", "bfloat16")
+            if is_scaled(case):
+                problem = replace(problem, scaling=Scaling(Scale(LINES, 1), Scale(LINES, 1)))
             problems[problem] = None
             if case.product == GATHER:
                 problems[replace(problem, arrivals=arrivals)] = None
+            elif rows == case.rows and own % PATCH_ROWS == 0:
+                problems[replace(problem, owners=Owners((16,) * ranks, own))] = None
     plans = [make_plan(problem, device) for problem in problems]
     build_all(builds_of(plans))
 
@@ -235,7 +281,7 @@ def row_of(case: Case, name: str, turns: dict[str, list[float]], worst: float, c
         name if ours else f"{name}, {case.product}",
         "production" if ours else "peer",
         chip,
-        "bfloat16",
+        case.dtype,
         "rcr",
         case.rows,
         case.n,
@@ -261,6 +307,7 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="several_cards", description=__doc__)
     parser.add_argument("path", help="the file of Records")
     parser.add_argument("--skip", type=int, default=0, help="so many cases are left out first")
+    parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", EIGHT_BITS], help="of operands")
     parser.add_argument("--count", type=int, help="at most so many cases")
     chosen = parser.parse_args(arguments)
     os.environ.setdefault(VARIABLE, WAIT)
@@ -272,7 +319,7 @@ def main(arguments: Sequence[str]) -> None:
     facts = gather(device, device.name, MODE, PROTOCOL, vendor=f"torch {torch.__version__}, {ranks} cards")
     conditions = replace(facts, command=command, inputs="standard normal")
     records: list[Record] = []
-    selected = cases(ranks)[chosen.skip :][: chosen.count]
+    selected = cases(ranks, chosen.dtype)[chosen.skip :][: chosen.count]
     if ordinal == 0:
         compile_ahead(selected, ranks, device)
     dist.barrier()

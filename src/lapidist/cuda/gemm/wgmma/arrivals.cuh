@@ -51,6 +51,12 @@ struct ArrivedRows {
     asm volatile("fence.proxy.async.global;" ::: "memory");
   }
 
+  // The same of a whole warp, whose lanes all read what arrived.
+  __device__ __forceinline__ void wait_in_warp(int row, int end_row, int rows) {
+    if (threadIdx.x % 32 == 0) wait(row, end_row, rows);
+    __syncwarp();
+  }
+
   __device__ __forceinline__ void wait_for(int chunk) {
     const int* flag = flag_of(chunk);
     unsigned long long start, now;

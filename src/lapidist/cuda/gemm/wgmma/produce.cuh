@@ -94,10 +94,13 @@ __device__ __forceinline__ Packing packing_of(const Product& p, const Workspace&
   return {p.extents, p.A, p.a.line, p.batch_of(p.a), p.B, p.b.line, p.batch_of(p.b), workspace};
 }
 
-// One warp loads the factors of each step, with the same stages.
+// One warp loads the factors of each step, with the same stages. Those of rows arrive with their rows.
 template <typename Tiles>
 __device__ __forceinline__ void load_factors(const Product& p, Pipeline& pipeline, Tiles& tiles, int rank) {
+  ArrivedRows arrived(p.arrivals);
   for (Ring ring = {0, 1}; tiles.next(p.extents, rank);) {
+    if (ARRIVALS == ROWS_OF_A) arrived.wait_in_warp(tiles.row, tiles.row + BM, p.extents.M);
+    if (ARRIVALS == ROWS_OF_B) arrived.wait_in_warp(tiles.col, tiles.col + BN, p.extents.N);
     const Scales& scales = scales_of(p, tiles);
     FactorSources<BM, BN> sources(scales, p.modes, tiles.row, tiles.col, tiles.begin,
                                   end_of_rows(tiles, p.extents), end_of_cols(tiles, p.extents));

@@ -13,14 +13,27 @@ static_assert(!SCATTERS || (D_COPY_ENGINE && !D_M_MAJOR && !OVERLAPS),
               "rows of D are made of 16 bytes, each stored once");
 static_assert(!SCATTERS || (!ADDEND && !EPILOGUE_STORES), "C would lie where D does");
 
-// Where patches of D go: to rows by their indices, or to boxes of TMA's map.
+// Where patches of D go: to rows by their indices, to rows' owners, or to boxes of TMA's map.
 struct ScatteredRows {
   const Product* p;
 };
+#if OWNERS
+static_assert(D_COPY_ENGINE && !SCATTERS && !BATCHED && !RAGGED && !TRIANGLE && !A_SKEWED,
+              "owners have rows of one plain matrix");
+static_assert(!ADDEND && !FUSED, "sums travel as they are");
+using Destination = RowsOfOwners;
+// Lines of a box are rows of D, also if it is M-major.
+__device__ __forceinline__ void store_box(const RowsOfOwners& to, int x, int line, int, int, int,
+                                          const void* from) {
+  store_line(*to.owners, x, line, from);
+}
+#else
 using Destination = Choose<SCATTERS, ScatteredRows, const TensorMap*>::Type;
+#endif
 template <typename Parameters>
 __device__ __forceinline__ Destination destination_of(const Parameters& p) {
   if constexpr (SCATTERS) return {&p};
+  else if constexpr (OWNERS) return {p.extents.owners};
   else return &p.d_map;
 }
 

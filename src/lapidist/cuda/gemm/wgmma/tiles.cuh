@@ -14,6 +14,7 @@
 
 #include "gemm/wgmma/addend_of_tile.cuh"
 #include "gemm/wgmma/grouped_tiles.cuh"
+#include "gemm/wgmma/owners.cuh"
 #include "gemm/wgmma/triangle_tiles.cuh"
 
 #include "share/unit_queue.cuh"
@@ -24,6 +25,9 @@ constexpr int MN_MAJOR_COLS = 128 / sizeof(T);
 
 struct Extents {
   int M, N, K, batch, batches;
+#if OWNERS
+  const Owners* owners;  // of rows of D
+#endif
 };
 
 // For each pair of blocks, the distance of its first tile from its own number: pairs in one GPC start with
@@ -103,8 +107,13 @@ struct WholeTiles {
     const int before = quotient(tile, of_band), band = before * RASTER, within = tile - before * of_band;
     const int height = min_of(RASTER, lines - band), step = quotient(within, height),
               line = band + within - step * height;
-    row = ((ALONG_M ? step : line) * CLUSTER_M + rank % CLUSTER_M) * BM;
-    col = ((ALONG_M ? line : step) * CLUSTER_N + rank / CLUSTER_M) * BN;
+    int down = ALONG_M ? step : line, across = ALONG_M ? line : step;
+#if OWNERS
+    if (D_M_MAJOR) across = in_turns(*e.owners, across, BN * CLUSTER_N);
+    else down = in_turns(*e.owners, down, BM * CLUSTER_M);
+#endif
+    row = (down * CLUSTER_M + rank % CLUSTER_M) * BM;
+    col = (across * CLUSTER_N + rank / CLUSTER_M) * BN;
     outer = BATCHED ? quotient(matrix, e.batch) : 0, inner = BATCHED ? matrix - outer * e.batch : 0;
     return true;
   }
