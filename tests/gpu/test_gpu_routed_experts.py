@@ -9,7 +9,8 @@ import pytest
 
 import lapidist
 from lapidist import quantised
-from lapidist.quantised import launches, product
+from lapidist.quantised import product
+from lapidist.quantised.streamed_configs import BLOCKS_OF_SM, COSTS, Streamed
 
 pytestmark = pytest.mark.gpu
 
@@ -87,10 +88,10 @@ def test_each_config_gathers(torch: Any, monkeypatch: pytest.MonkeyPatch, dtype:
     x = (torch.randn(TOKENS, k, device="cuda") * (30 if dtype == "int8" else 1)).to(getattr(torch, dtype))
     factors = torch.rand(TOKENS, device="cuda") + 0.5 if of_bytes else None
     meant = x.double() if factors is None else x.double() * factors[:, None].double()
-    for lines in [*launches.COSTS, *([192] if of_bytes else [])]:
-        for groups, resident in launches.BLOCKS_OF_SM[lines]:
+    for lines in [*COSTS, *([192] if of_bytes else [])]:
+        for groups, resident in BLOCKS_OF_SM[lines]:
             for parts in (1, 3):
-                config = launches.Streamed(lines, groups, parts, 4 if lines == 192 else 3, resident)
+                config = Streamed(lines, groups, parts, 4 if lines == 192 else 3, resident)
                 monkeypatch.setattr(product, "streamed_config", lambda *_, config=config: config)
                 pairs = Pairs(torch, 3 * lines + 40)
                 result = torch.float32 if of_bytes else torch.bfloat16

@@ -22,7 +22,7 @@ from lapidist.frameworks.host_arrays import on_host
 from lapidist.frameworks.new_arrays import fresh
 from lapidist.problems.problem import Problem
 from lapidist.problems.ragged import ROWS
-from lapidist.quantised import packed_weight
+from lapidist.quantised import decoded_codes, packed_weight
 from lapidist.quantised import product as plain
 from lapidist.quantised.activations import Activations, activations_of
 from lapidist.quantised.kernel_parameters import End, Rows
@@ -147,7 +147,7 @@ def bound_product(
 def bound_bytes(
     activations: Activations, weight: PackedWeight, operation: Operation, out: Any, device: int | str | None
 ) -> Any:
-    """The same of x in 8 bits, with any number of rows: the weight is never decoded into 8 bits."""
+    """The same of x in 8 bits, by codes that are decoded once where these are exact and rows are many."""
     like, x = activations.stand_in(), activations.x
     bound = Bound(like, fresh("b", weight.shape, like, like.dtype), None, out, operation)
     require_apart(bound, (*activations.factor_arrays, x, *plain.arrays_of(weight)))
@@ -156,6 +156,10 @@ def bound_bytes(
     if not backend.plans:
         return on_the_host(bound, weight, activations)
     plain.require_place(x, backend)
+    exact = len(weight.shape) == len(x.shape) == 2 and weight.format.name not in decoded_codes.FOLDED
+    if exact and "wgmma" in backend.chip.units and decoded_codes.takes(weight, activations, x.shape[0]):
+        of_halves = plain.described_for(weight, "float16")
+        return decoded_codes.multiply_exact(activations, weight, of_halves, operation, out, backend)
     problem = bound.problem()
     if not fits_few_rows(problem):
         raise ArgumentError(

@@ -21,20 +21,22 @@ from lapidist.quantised.number_formats import BLOCK
 from lapidist.quantised.packed_weight import PackedWeight
 from lapidist.quantised.weight_facts import Weight
 
-E4M3, FORMATS = "float8_e4m3fn", ("int4", "mxfp4", "e4m3")
+E4M3 = "float8_e4m3fn"
 # Groups of 32 share the largest factor of 128 steps, and codes have the rest, as far as e4m3 goes. Columns
 # whose factors span more are multiplied once more, streamed, by the launch behind, which else ends at once.
 FOLDED = ("mxfp4",)
-# Streamed, 64 columns are decoded anew for each block of rows: 4096 rows by 28672 x 4096 in int4 took 1.88 ms
-# on an H200, and take 0.86 by codes that are decoded once. Our bfloat16 takes 1.23.
-MORE_ROWS = 256
+# Streamed, 64 columns are decoded anew for each block of rows, which has up to 192. On an H200 4096 rows by
+# 28672 x 4096 in int4 took 1.88 ms, and take 0.86 by codes that are decoded once (our bfloat16: 1.23), and 256
+# rows in MXFP4 took 160 us, where 257 take 131.
+MORE_ROWS = {"int4": 256, "mxfp4": 192, "e4m3": 256}
 
 
 def takes(weight: PackedWeight, activations: Activations, rows: int) -> bool:
     """Whether factors are those of scaled products, and rows so many that decoding once pays."""
-    folded = weight.format.name in FOLDED
-    of_format = weight.format.name in FORMATS and (folded or weight.group in (K_BLOCK, weight.shape[0]))
-    return rows > MORE_ROWS and activations.x.dtype == E4M3 and of_format
+    name = weight.format.name
+    if name not in MORE_ROWS or rows <= MORE_ROWS[name] or activations.x.dtype != E4M3:
+        return False
+    return name in FOLDED or weight.group in (K_BLOCK, weight.shape[0])
 
 
 class Decoded(NamedTuple):
@@ -57,19 +59,37 @@ def multiply(
     from lapidist.epilogues.ready_made import bias as added
 
     k, n = weight.shape
-    x, factors = activations.x, activations.factors
-    assert factors is not None
-    decoded = decode(weight, described, x, backend)
-    of_rows = factors.number if factors.array is None else factors.array.owner.reshape(-1)
-    operation = Operation(
-        types=Types(promote=True),  # a factor for a whole column counts as 128 steps of k, too
-        factors=Factors(of_rows, decoded.factors),
-        epilogue=None if bias is None else added(bias=bias.owner),
-    )
-    place = MACHINE if backend.ordinal == HOST else None
-    rows, target = x.owner.reshape(-1, k), out.owner.reshape(-1, n)
-    multiplied(Call(rows, decoded.codes.swapaxes(-1, -2), None, target, operation, Choices(place), None))
+    decoded = decode(weight, described, activations.x, backend)
+    operation = Operation(epilogue=None if bias is None else added(bias=bias.owner))
+    rows, target = activations.x.owner.reshape(-1, k), out.owner.reshape(-1, n)
+    by_codes(activations, rows, decoded, operation, target, backend)
     return decoded.inexact
+
+
+def multiply_exact(
+    activations: Activations,
+    weight: PackedWeight,
+    described: Weight,
+    operation: Operation,
+    out: Any,
+    backend: Backend,
+) -> Any:
+    """The results of an operation, of a format that is not FOLDED."""
+    x = activations.x
+    return by_codes(activations, x.owner, decode(weight, described, x, backend), operation, out, backend)
+
+
+def by_codes(
+    activations: Activations, rows: Any, decoded: Decoded, operation: Operation, out: Any, backend: Backend
+) -> Any:
+    factors = activations.factors
+    assert factors is not None
+    of_rows = factors.number if factors.array is None else factors.array.owner.reshape(-1)
+    # A factor for a whole column counts as 128 steps of k, too.
+    types = Types(out_dtype=activations.result, promote=True)
+    scaled = operation._replace(types=types, factors=Factors(of_rows, decoded.factors))
+    place = MACHINE if backend.ordinal == HOST else None
+    return multiplied(Call(rows, decoded.codes.swapaxes(-1, -2), None, out, scaled, Choices(place), None))
 
 
 def decode(weight: PackedWeight, described: Weight, like: Operand, backend: Backend) -> Decoded:
