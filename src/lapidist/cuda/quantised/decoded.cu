@@ -29,8 +29,8 @@ __device__ __forceinline__ float high_of(Pair pair, __nv_bfloat16) {
 
 constexpr bool FOLDED = CODES_ALONE && FORMAT == MXFP4;
 constexpr int E8M0_NAN = 255;
-constexpr int ROOM = 6,
-              EXACT = 14;  // e4m3 has 6 by 2^6, and half of 2^(6 - 14), which is its smallest number
+constexpr int ROOM = 6;    // 6 by 2^6 is below 448, the largest number of e4m3
+constexpr int EXACT = 14;  // and half of 2^(6 - 14) is its smallest
 
 // The largest factors of columns g and g + 8 in the blocks of k that share one.
 __device__ __forceinline__ void largest_of(const Scales& of_columns, int (&top)[2]) {
