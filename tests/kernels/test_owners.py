@@ -50,7 +50,7 @@ def launched(
     return plan, replace(launch, memory=(*launch.memory, *memory)), d
 
 
-def operands(rng: np.random.Generator, rows: int, n: int = 72, k: int = 136) -> tuple[Array, Array]:
+def operands(rng: np.random.Generator, rows: int, n: int = 40, k: int = 72) -> tuple[Array, Array]:
     a, b = (rng.integers(-3, 4, shape).astype(np.float16) for shape in ((rows, k), (k, n)))
     return a, b
 
@@ -71,7 +71,7 @@ def test_each_owner_gets_its_rows(rng: np.random.Generator, name: str, rows: int
 
 def test_the_last_owner_may_have_fewer_rows(rng: np.random.Generator) -> None:
     a, b = operands(rng, 100)
-    slots = [np.full((rows, 72), np.nan, np.float16) for rows in (64, 40)]
+    slots = [np.full((rows, 40), np.nan, np.float16) for rows in (64, 40)]
     slots[1][36:] = 7
     _, launch, _ = launched(a, b, slots, TILE)
     Devices(0).run([launch])
@@ -81,14 +81,14 @@ def test_the_last_owner_may_have_fewer_rows(rng: np.random.Generator) -> None:
 
 def test_kernels_that_have_one_matrix_refuse_owners(rng: np.random.Generator) -> None:
     a, b = operands(rng, 128)
-    slots = [np.zeros((64, 72), np.float16) for _ in range(2)]
+    slots = [np.zeros((64, 40), np.float16) for _ in range(2)]
     plan, _, _ = launched(a, b, slots, None)
     assert "64 rows to each owner" in str(plan.problem)
     for name in ("mma", "small", "simt"):
         with pytest.raises(RefusalError, match="not to owners of its rows"):
             make_plan(plan.callers_problem, H200, kernel_named(name))
     with pytest.raises(RefusalError, match="rows of D that start on multiples of 16 bytes"):
-        launched(a, b[:, :70], slots, None)
+        launched(a, b[:, :38], slots, None)
     with pytest.raises(RefusalError, match="TMA stores 16 rows at once, which have one owner; it has 40"):
         launched(a[:80], b, [slot[:40] for slot in slots], None)
     with pytest.raises(RefusalError, match="TMA stores 64 rows at once, which have one owner; it has 48"):

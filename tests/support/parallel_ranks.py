@@ -475,6 +475,13 @@ def compiled_graphs(device: str) -> None:
     lt.swap(split, mesh=mesh, plan={"up": "columns", "down": "rows"})
     x = torch.randn(3, K)
     torch.testing.assert_close(torch.compile(split, fullgraph=True, backend="aot_eager")(x), split(x))
+
+    def unequal(rows: Any, matrix: Any) -> Any:
+        scattered = ours.matmul_reduce_scatter(rows, matrix)
+        return scattered, ours.all_gather_matmul(scattered, matrix, extent=len(rows))
+
+    square = torch.randn(K, K)
+    equal(torch.compile(unequal, fullgraph=True, backend="aot_eager")(x, square), unequal(x, square))
     with pytest.raises(Exception, match=r"must be None in what torch\.compile compiles"):
         torch.compile(ours.matmul_all_reduce, fullgraph=True)(x, x.t(), epilogue=silu_of_sum(bias=x[0]))
 

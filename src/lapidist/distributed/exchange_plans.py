@@ -78,8 +78,8 @@ def may_wait(exchange: Exchange, reach: Reach) -> bool:
 def may_store(exchange: Exchange, reach: Reach) -> bool:
     """Whether there is a kernel that stores rows of D at their owners (gemm/wgmma/owners.cuh)."""
     aligned = exchange.n * exchange.result_size % TMA_ALIGNMENT == 0
-    whole = exchange.rows_of_a_rank % PATCH_ROWS == 0 and exchange.ranks <= MOST_OWNERS
-    return is_for_wgmma(exchange, reach) and aligned and whole
+    in_boxes = exchange.rows_of_a_rank % PATCH_ROWS == 0 and exchange.ranks <= MOST_OWNERS
+    return is_for_wgmma(exchange, reach) and aligned and in_boxes
 
 
 def is_for_wgmma(exchange: Exchange, reach: Reach) -> bool:

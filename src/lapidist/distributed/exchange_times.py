@@ -193,10 +193,10 @@ class Times:
 
     def tiles(self) -> float:
         """One product, under all of which its tiles travel."""
-        exchange, links, others = self.exchange, self.links, self.exchange.ranks - 1
-        stored = others * exchange.rows_of_a_rank * exchange.n * exchange.result_size
+        exchange, links, peers = self.exchange, self.links, self.exchange.ranks - 1
+        stored = peers * exchange.rows_of_a_rank * exchange.n * exchange.result_size
         product = max(self.product(exchange.rows), stored / links.written)
-        return product + 4 * others * links.flag_seconds + self.sum_of(exchange.rows_of_a_rank)
+        return product + 4 * peers * links.flag_seconds + self.sum_of(exchange.rows_of_a_rank)
 
     def one_shot(self) -> float:
         exchange, links = self.exchange, self.links

@@ -130,11 +130,13 @@ def matmul_reduce_scatter(
     tensor
     """
     require_no_factors(chunks, scale_a, scale_b)
-    a, scale_a, own = equal_parts(a, scale_a, dim, group)
+    a, scale_a, length = equal_parts(a, scale_a, dim, group)
     if is_compiling():
         require_no_more(scale_a, scale_b, epilogue)
         how = {"trans_b": trans_b, "precision": precision, "invariant": invariant, "chunks": chunks}
-        return first_of(in_graph("scatter", a, [b], (), group, dim, out_dtype, **how, way=way)[0], dim, own)
+        return first_of(
+            in_graph("scatter", a, [b], (), group, dim, out_dtype, **how, way=way)[0], dim, length
+        )
     group = group_of(group)
     rows, leading = in_rows(a, dim, "a")
     members = members_of(group)
@@ -148,10 +150,10 @@ def matmul_reduce_scatter(
         total = finished(Scattered.apply(rows, group, options, way, b), None, dtype)
     else:
         total = scattered(rows, scale_a, products, group, way)
-        if own is not None:
-            total = total[: own * (len(rows) // leading[0])]
+        if length is not None:
+            total = total[: length * (len(rows) // leading[0])]
         total = finished(total, epilogue, dtype)
-    return first_of(in_shape(total, leading, dim), dim, own)
+    return first_of(in_shape(total, leading, dim), dim, length)
 
 
 def matmul_all_reduce(

@@ -87,7 +87,7 @@ class PeerProducts:
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
         self.turns = dict.fromkeys(WAYS, 0)
-        self._known: dict[Any, tuple[Any, list[list[list[Any]]]]] = {}
+        self._cached_views: dict[Any, tuple[Any, list[list[list[Any]]]]] = {}
 
     def turn(self, way: Way) -> int:
         """The buffer of this call; the next call has the other one."""
@@ -259,8 +259,8 @@ class PeerProducts:
         slots = [everything.unflatten(0, (ranks, -1)) for everything in of_ranks]
 
         def multiply(step: Step) -> None:
-            own = [slot[step.peer] for slot in slots]
-            products.multiply_to_owners(rows, scale, own, of_ranks[rank], (rank + 1) % ranks)
+            at_owners = [slot[step.peer] for slot in slots]
+            products.multiply_to_owners(rows, scale, at_owners, of_ranks[rank], (rank + 1) % ranks)
 
         def add(_: Step) -> None:
             products.sum_of(slots[rank], out)
@@ -303,10 +303,10 @@ class PeerProducts:
         buffer = self.turn(way)
         of_ranks = self.memory.buffers(way, buffer, count * sum(strides))
         key = way, buffer, count, *shapes
-        cached = self._known.get(key)
+        cached = self._cached_views.get(key)
         if cached is None or cached[0] is not of_ranks:  # larger buffers are others
-            if len(self._known) >= VIEWS:
-                self._known.clear()
+            if len(self._cached_views) >= VIEWS:
+                self._cached_views.clear()
             views, first = [], 0
             for (shape, dtype), size, stride in zip(shapes, sizes, strides, strict=True):
                 starts = range(first, first + count * stride, stride or 1)
@@ -317,7 +317,7 @@ class PeerProducts:
                     ]
                 )
                 first += count * stride
-            cached = self._known[key] = of_ranks, views
+            cached = self._cached_views[key] = of_ranks, views
         return cached[1], buffer
 
 

@@ -56,7 +56,7 @@ def require_parts(extent: int, length: int, group: Any) -> None:
     lengths = values_of_ranks(group, "part", (extent, length), call)
     right = [(extent, part_of(extent, rank, members.ranks)) for rank in range(members.ranks)]
     if lengths != right:
-        listed = ", ".join(f"{part} of {whole}" for whole, part in lengths)
+        listed = ", ".join(f"{part} of {of_all}" for of_all, part in lengths)
         cut = ", ".join(str(part) for _, part in right)
         raise ShapeError(
             f"a_shard: parts along dim must be those of torch.chunk, {cut} of {extent}; got {listed}."
@@ -73,11 +73,11 @@ def equal_shard(a_shard: Any, scale: Any, dim: int, extent: Any, group: Any) -> 
     rows, _ = in_rows(a_shard, dim, "a_shard")
     if not is_compiling():
         require_parts(extent, a_shard.shape[dim], group_of(group))
-    whole = padded(a_shard, dim, longest_part(extent, ranks))
+    longer = padded(a_shard, dim, longest_part(extent, ranks))
     if scale is not None:
         factors = row_factors(scale, rows)
-        scale = padded(factors, 0, whole.numel() // max(1, whole.shape[-1]))
-    return whole, scale
+        scale = padded(factors, 0, longer.numel() // max(1, longer.shape[-1]))
+    return longer, scale
 
 
 def equal_parts(a: Any, scale: Any, dim: int, group: Any) -> tuple[Any, Any, int | None]:
@@ -88,10 +88,10 @@ def equal_parts(a: Any, scale: Any, dim: int, group: Any) -> tuple[Any, Any, int
     (rank, ranks), extent = place_in(group), leading[0]
     if extent % ranks == 0:
         return a, scale, None
-    whole = padded(a, dim, longest_part(extent, ranks) * ranks)
+    longer = padded(a, dim, longest_part(extent, ranks) * ranks)
     if scale is not None:
-        scale = padded(row_factors(scale, rows), 0, whole.numel() // max(1, whole.shape[-1]))
-    return whole, scale, part_of(extent, rank, ranks)
+        scale = padded(row_factors(scale, rows), 0, longer.numel() // max(1, longer.shape[-1]))
+    return longer, scale, part_of(extent, rank, ranks)
 
 
 def first_of(tensor: Any, dim: int, extent: int | None) -> Any:

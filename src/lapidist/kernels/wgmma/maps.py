@@ -90,10 +90,10 @@ def maps_of_owners(problem: Problem, d_map: TensorMap) -> dict[str, TensorMap]:
     """D's map, cut into the rows of each owner."""
     if problem.owners is None:
         return {}
-    (columns, total, *others), rows = d_map.shape, problem.owners.rows
+    (columns, total, *batch), rows = d_map.shape, problem.owners.rows
     return {
         f"owner {place}": replace(
-            d_map, address=address, shape=(columns, min(rows, total - place * rows), *others)
+            d_map, address=address, shape=(columns, min(rows, total - place * rows), *batch)
         )
         for place, address in enumerate(problem.owners.addresses)
     }
