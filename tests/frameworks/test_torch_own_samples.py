@@ -23,7 +23,32 @@ def with_addend(lt: Any) -> Product:
     return product
 
 
+def of_vectors(lt: Any) -> Product:
+    def product(c: Any, a: Any, b: Any, *, alpha: Any = 1, beta: Any = 1) -> Any:
+        how = {"alpha": alpha, "beta": beta}
+        return lt.gemm(a, b.unsqueeze(1), c.broadcast_to(a.shape[0]).unsqueeze(1), **how).squeeze(1)
+
+    return product
+
+
+def inner(lt: Any) -> Product:
+    """Over the last dimensions; a number multiplies, which is no product of ours."""
+
+    def product(a: Any, b: Any) -> Any:
+        if 0 in (a.ndim, b.ndim):
+            return a * b
+        rows = lt.linear(a, b.reshape(-1, b.shape[-1]) if b.ndim > 1 else b)
+        return rows.reshape((*a.shape[:-1], *b.shape[:-1]))
+
+    return product
+
+
 PRODUCTS: dict[str, Callable[[Any], Product]] = {
+    "mv": lambda lt: lt.matmul,
+    "dot": lambda lt: lt.matmul,
+    "addmv": of_vectors,
+    "inner": inner,
+    "nn.functional.linear": lambda lt: lt.linear,
     "mm": lambda lt: lt.matmul,
     "bmm": lambda lt: lt.matmul,
     "matmul": lambda lt: lt.matmul,
