@@ -143,7 +143,7 @@ def options_of(rng: Generator, kind: Kind, place: str) -> dict[str, Any]:
     for name, how in (("alpha", kind.alpha), ("beta", kind.beta)):
         if how != "array":
             options[name] = number(rng, how, kind)
-    flags = {"trans_a": kind.trans_a, "trans_b": kind.trans_b, "permuted": kind.permuted}
+    flags: dict[str, Any] = {"trans_a": kind.trans_a, "trans_b": kind.trans_b, "permuted": kind.permuted}
     if kind.function == "gram":
         flags = {"trans": kind.trans_a, "triangle": kind.triangle}
         flags["symmetric"] = ("addend",) if kind.addend else ()
