@@ -181,5 +181,6 @@ def test_types_that_do_not_meet() -> None:
             lapidist.DTypeError, match=rf"b: element type must .* Convert {conversion}, which"
         ):
             lapidist.matmul(x, b.to(other))
-    with pytest.raises(lapidist.ArgumentError, match=r"tf32.* convert a and b to complex64"):
-        lapidist.matmul(halves, halves.mT, precision="tf32")
+    for precision in ("tf32", "emulated"):
+        with pytest.raises(lapidist.LapidistError, match=rf"{precision}.* convert .*to complex64"):
+            lapidist.matmul(halves, halves.mT, precision=precision)  # type: ignore[arg-type]
