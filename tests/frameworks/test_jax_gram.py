@@ -90,8 +90,13 @@ def test_epilogues_and_their_gradients(rng: Any, dtype: str, device: Any, trans:
     d = np.asarray(jax.jit(ours)(*operands))
     np.testing.assert_array_equal(d, d.conj().swapaxes(-2, -1))
     np.testing.assert_allclose(d, theirs(*operands), rtol=1e-4, atol=1e-4)
-    gradients = (jax.jit(jax.grad(partial(loss, f), (0, 1, 2, 3)))(*operands) for f in (ours, theirs))
-    for one, other in zip(*gradients, strict=True):
+    if device is not None:
+        return
+    (value, found), (right, expected) = (
+        jax.jit(jax.value_and_grad(partial(loss, f), (0, 1, 2, 3)))(*operands) for f in (ours, theirs)
+    )
+    np.testing.assert_allclose(value, right, rtol=1e-3, atol=1e-3)
+    for one, other in zip(found, expected, strict=True):
         assert one.dtype == other.dtype
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3)
     mapped_operands: Any = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import pytest
@@ -75,6 +76,19 @@ def test_epilogues_and_their_gradients(trans: bool, dtype: Any) -> None:
     )
     for one, other in zip(*(torch.autograd.grad(loss, operands) for loss in losses), strict=True):
         torch.testing.assert_close(one, other)
+
+
+def test_what_torch_computes_is_mirrored() -> None:
+    """Where it computes the two of a pair otherwise; infinite elements stay so."""
+    mirrored = importlib.import_module("lapidist.torch.symmetric").mirrored
+    d = torch.tensor([[1.0, 2.0, 5.0], [3.0, torch.inf, 7.0], [5.0, torch.nan, 0.0]], requires_grad=True)
+    result = mirrored(d)
+    right = torch.tensor([[1.0, 3.0, 5.0], [3.0, torch.inf, torch.nan], [5.0, torch.nan, 0.0]])
+    torch.testing.assert_close(result, right, equal_nan=True)
+    (of_d,) = torch.autograd.grad(result[0].sum(), d)
+    assert of_d.tolist() == [[1, 0, 1], [1, 0, 0], [0, 0, 0]]
+    z = torch.tensor([[1 + 2j, 3.0], [4j, 5.0]])
+    assert mirrored(z).tolist() == [[1, -4j], [4j, 5]]
 
 
 def test_epilogues_compiled_and_of_other_types() -> None:
