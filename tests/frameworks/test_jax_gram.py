@@ -58,10 +58,8 @@ def scaled(acc: Any, scale: lapidist.Scalar, base: lapidist.Tile) -> Any:
     return acc * scale + base
 
 
-@pytest.mark.parametrize(
-    ("dtype", "device", "trans"), [("f4", None, False), ("f4", "machine", True), ("c8", None, True)]
-)
-def test_epilogues_and_their_gradients(rng: Any, dtype: str, device: Any, trans: bool) -> None:
+@pytest.mark.parametrize(("dtype", "trans"), [("f4", False), ("c8", True)])
+def test_epilogues_and_their_gradients(rng: Any, dtype: str, trans: bool) -> None:
     """Of a batch in one product, of mapped matrices with numbers of their own, and of XLA's functions."""
 
     def random(*shape: int) -> Any:
@@ -75,7 +73,7 @@ def test_epilogues_and_their_gradients(rng: Any, dtype: str, device: Any, trans:
 
     def ours(a: Any, c: Any, scale: Any, base: Any) -> Any:
         epilogue = followed(scale=scale, base=base)
-        how: Any = {"alpha": 0.5, "beta": 2.0, "trans": trans, "device": device}
+        how: Any = {"alpha": 0.5, "beta": 2.0, "trans": trans}
         return lj.gram(a, c, epilogue=epilogue, symmetric=("base",), **how)
 
     def theirs(a: Any, c: Any, scale: Any, base: Any) -> Any:
@@ -90,8 +88,6 @@ def test_epilogues_and_their_gradients(rng: Any, dtype: str, device: Any, trans:
     d = np.asarray(jax.jit(ours)(*operands))
     np.testing.assert_array_equal(d, d.conj().swapaxes(-2, -1))
     np.testing.assert_allclose(d, theirs(*operands), rtol=1e-4, atol=1e-4)
-    if device is not None:
-        return
     (value, found), (right, expected) = (
         jax.jit(jax.value_and_grad(partial(loss, f), (0, 1, 2, 3)))(*operands) for f in (ours, theirs)
     )
