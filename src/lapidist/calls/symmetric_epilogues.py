@@ -91,4 +91,4 @@ def require_real(name: str, value: Any) -> None:
 
 def has_tiles(epilogue: Any) -> bool:
     """Whether a function reads matrices, of which nobody knows that both halves are equal bit by bit."""
-    return epilogue is not None and any(each.kind == TILE for each in epilogue.function.parameters)
+    return epilogue is not None and any(parameter.kind == TILE for parameter in epilogue.function.parameters)

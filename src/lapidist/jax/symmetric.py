@@ -59,12 +59,12 @@ def gram(
     require_square(bound, declared)
     if bound.is_complex:
         require_hermitian(bound, True)
-        return of_conjugate(product, a_and_others(arrays))
+        return of_conjugate(product, distinct_arrays(arrays))
     lies_alike = after is not None and has_tiles(after)
     halved = "lower" if c is not None or product.is_emulated or lies_alike else BOTH
     product = product._replace(triangle=halved)
     checked(product, arrays, (*names, *product.of_epilogue), False)
-    return of_itself(product, a_and_others(arrays))
+    return of_itself(product, distinct_arrays(arrays))
 
 
 def followed_by(
@@ -84,15 +84,15 @@ def followed_by(
     return product, in_order(arrays, product, checked(product, arrays, (*names, *product.of_epilogue), False))
 
 
-def a_and_others(arrays: dict[str, Any]) -> tuple[Any, ...]:
+def distinct_arrays(arrays: dict[str, Any]) -> tuple[Any, ...]:
     """The arrays, a once."""
     return tuple(array for name, array in arrays.items() if name != "b")
 
 
 def named(product: Product, arrays: tuple[Any, ...]) -> dict[str, Any]:
     """The operands of the product by name: b is a."""
-    a, *others = arrays
-    return dict(zip(product.arrays, (a, a, *others), strict=True))
+    a, *operands = arrays
+    return dict(zip(product.arrays, (a, a, *operands), strict=True))
 
 
 def parted(multiply: Any, product: Product, arrays: tuple[Any, ...]) -> Any:
@@ -129,9 +129,9 @@ def of_conjugate(product: Product, arrays: tuple[Any, ...]) -> Any:
     """Of complex numbers: exactly equal to its conjugated transpose."""
     if product.epilogue is not None:
         return mirrored(parted(of_conjugate, product, arrays))
-    a, *others = arrays
+    a, *operands = arrays
     first, second = conjugated(product, a, a)
-    return mirrored(bind(first, second, *others, product=product))
+    return mirrored(bind(first, second, *operands, product=product))
 
 
 @of_conjugate.defjvp  # type: ignore[untyped-decorator]

@@ -142,10 +142,10 @@ def draw_kind(rng: Generator, place: str, framework: str) -> Kind:
         kind = draw_symmetric(rng, kind)
     complex_fits = place != "gpu" or framework in ("torch", "cupy")
     kind = draw_complex(rng, kind) if rng.random() < COMPLEX_SHARE and complex_fits else kind
-    return draw_what_follows(rng, kind, place)
+    return draw_epilogue_and_half(rng, kind, place)
 
 
-def draw_what_follows(rng: Generator, kind: Kind, place: str) -> Kind:
+def draw_epilogue_and_half(rng: Generator, kind: Kind, place: str) -> Kind:
     """The kind with c, a half and an epilogue, where it is symmetric; with one, where it is complex."""
     if kind.symmetric and kind.function == "gram":
         beta = pick(rng, {"zero": 2, "any": 2, "one": 1})
@@ -185,7 +185,7 @@ def draw_complex(rng: Generator, kind: Kind) -> Kind:
     numbers = kind.alpha, kind.beta
     kind = replace(without_arrays(kind), a=a, b=b, out=dtype, accumulator=None, promote=None, **ops)
     kind = replace(kind, precision=TF32 if kind.precision == TF32 and dtype == "complex64" else "ieee")
-    kind = draw_beside_complex(rng, kind, numbers)
+    kind = draw_factors_of_complex(rng, kind, numbers)
     if kind.function == "matmul" and kind.symmetric:  # which gram alone takes of complex numbers
         kind = replace(kind, function="gram")
     if kind.choices:
@@ -195,7 +195,7 @@ def draw_complex(rng: Generator, kind: Kind) -> Kind:
     return replace(kind, function="lists") if kind.function == "pointers" else kind
 
 
-def draw_beside_complex(rng: Generator, kind: Kind, numbers: tuple[str, str]) -> Kind:
+def draw_factors_of_complex(rng: Generator, kind: Kind, numbers: tuple[str, str]) -> Kind:
     """The kind with alpha and beta in arrays where they were, and sometimes by three products."""
     if kind.framework == "jax" or kind.symmetric:
         return kind

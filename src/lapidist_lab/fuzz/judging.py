@@ -111,7 +111,7 @@ def wrong_numbers(call: Call, arena: Arena, result: Any, after: Array, small_int
         if product.shape != tuple(shape):
             return f"the result{of} is {product.shape}, not {tuple(shape)}"
         if call.kind.triangle:
-            if not other_half_is_left(call, arena, output):
+            if not is_other_half_unchanged(call, arena, output):
                 return "the other half is not what it was"
             product = lower_half_twice(product, call.kind.triangle)
         mirrored = product.swapaxes(-1, -2).conj()
@@ -123,7 +123,7 @@ def wrong_numbers(call: Call, arena: Arena, result: Any, after: Array, small_int
     return ""
 
 
-def other_half_is_left(call: Call, arena: Arena, output: Array) -> bool:
+def is_other_half_unchanged(call: Call, arena: Arena, output: Array) -> bool:
     """Of `out` as it was, of a new array zero."""
     place = np.tri(output.shape[-1], k=-1, dtype=bool)
     other = place.T if call.kind.triangle == "lower" else place
